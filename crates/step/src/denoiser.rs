@@ -1,0 +1,246 @@
+//! The network as decoding sees it.
+
+use std::{error, fmt};
+
+use crate::{HeadAsk, Position, Predictions, StepPlan, TokenId};
+
+/// A model that runs steps for open sequences. An autoregressive guide is one too.
+pub trait Denoiser {
+    /// Reserves everything that a sequence will ever need: a step never allocates.
+    fn open(&mut self, needs: &SequenceNeeds) -> Result<SequenceId, OpenError>;
+
+    /// Gives back what `open` reserved. Closing twice is harmless.
+    fn close(&mut self, sequence: SequenceId);
+
+    /// Whether a step would be accepted: a bug in one request's plan must fail that request, never the batch it
+    /// would join.
+    fn check(&self, step: &SequenceStep<'_>) -> Result<(), PlanError>;
+
+    /// Runs the steps of several sequences as one forward. `out[i]` answers `batch[i]`.
+    fn step(&mut self, batch: &[SequenceStep<'_>], out: &mut [Predictions]) -> Result<(), StepError>;
+}
+
+/// Names an open sequence of one denoiser.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SequenceId(pub u32);
+
+/// What a sequence will need at most, over all its steps.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SequenceNeeds {
+    /// Slots: the canvas length.
+    pub positions: usize,
+    /// Live positions of one step times its lanes.
+    pub rows: usize,
+    /// Drafts of one step; 0 if only the canvas ever runs.
+    pub drafts: usize,
+    /// Distance between the first and the last live position of a step with drafts, plus 1.
+    pub draft_span: usize,
+    /// Rows of one step that the head answers, lanes included.
+    pub predictions: usize,
+    /// Whether layers are ever computed partly: increments are stored for each position.
+    pub increments: bool,
+    /// Whether [`BlendWith::Stored`] is ever used.
+    pub residual: bool,
+    /// Largest [`HeadAsk::top`].
+    pub top: usize,
+    /// Largest [`HeadAsk::judge_width`].
+    pub judge_width: usize,
+    /// Whether logits are ever asked for.
+    pub logits: bool,
+}
+
+/// One sequence's part of a step.
+#[derive(Debug, Clone, Copy)]
+pub struct SequenceStep<'a> {
+    /// Which sequence.
+    pub sequence: SequenceId,
+    /// `[lanes, live]`: the tokens at the live positions, lane after lane.
+    pub tokens: &'a [TokenId],
+    /// What to run.
+    pub plan: &'a StepPlan,
+    /// What to answer.
+    pub ask: &'a HeadAsk,
+    /// Classifier-free guidance: how the rows that the head sees are mixed with another sequence's.
+    pub blend: Option<Blend>,
+}
+
+/// Classifier-free guidance in hidden space: the head is linear, so blending the normed rows that enter it equals
+/// blending logits (LLaDA's `logits = un + (scale + 1) (cond - un)`), at the price of one head pass.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Blend {
+    /// `row + scale * (row - unconditional)`.
+    pub scale: f32,
+    /// Where the unconditional row comes from.
+    pub with: BlendWith,
+}
+
+/// Where the unconditional rows of a [`Blend`] come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlendWith {
+    /// From the sequence at this index of the same batch, whose live set contains the same rows; the difference is
+    /// stored if the sequence reserved a residual.
+    Step(usize),
+    /// From the difference stored when it was last computed (dLLM-Cache's interval of the unconditional pass).
+    Stored,
+}
+
+/// What a step, or a sum of steps, cost.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Cost {
+    /// Live rows, lanes included.
+    pub rows: u64,
+    /// Rows that ran attention and MLP, averaged over layers and rounded.
+    pub computed_rows: u64,
+    /// Rows that the head answered.
+    pub head_rows: u64,
+    /// Floating point operations of the matrix products and of attention, by formula (specification caches, section 7),
+    /// from the rows, keys and head rows really run.
+    pub flops: f64,
+}
+
+impl std::ops::AddAssign for Cost {
+    fn add_assign(&mut self, other: Self) {
+        self.rows += other.rows;
+        self.computed_rows += other.computed_rows;
+        self.head_rows += other.head_rows;
+        self.flops += other.flops;
+    }
+}
+
+/// A sequence could not be opened: the only out-of-memory there is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Not enough memory; both in bytes.
+    Memory {
+        /// What the sequence needs.
+        needed: u64,
+        /// What there is.
+        available: u64,
+    },
+    /// More positions than the model knows.
+    Context {
+        /// What the sequence needs.
+        needed: usize,
+        /// The model's context length.
+        available: usize,
+    },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory { needed, available } => write!(
+                f,
+                "the sequence needs {} MiB of memory and {} MiB are available: shorten it or free memory",
+                needed >> 20,
+                available >> 20
+            ),
+            Self::Context { needed, available } => write!(
+                f,
+                "the sequence needs {needed} positions and the model's context holds {available}: \
+                 shorten the prompt or the generation length"
+            ),
+        }
+    }
+}
+
+impl error::Error for OpenError {}
+
+/// A bug in one request's plan, found before it joins a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// The sequence is not open.
+    UnknownSequence(SequenceId),
+    /// The number of tokens is not lanes times live positions.
+    TokenCount {
+        /// Lanes times live positions.
+        expected: usize,
+        /// Tokens given.
+        found: usize,
+    },
+    /// A token outside the vocabulary.
+    TokenOutOfRange(TokenId),
+    /// A live or visible position beyond what was reserved.
+    PositionOutOfRange {
+        /// The position.
+        position: Position,
+        /// The reserved positions.
+        reserved: usize,
+    },
+    /// A live position outside the visible keys.
+    LiveNotVisible(Position),
+    /// The row that predicts this position is not live.
+    RowNotLive {
+        /// The predicted position.
+        position: Position,
+        /// The position whose row predicts it.
+        row: Position,
+    },
+    /// A visible slot was never written and is not live.
+    SlotNeverWritten(Position),
+    /// A computed or probed row is not live.
+    ComputedNotLive(Position),
+    /// A kept position was not live in the last step's drafts, or the lane did not exist.
+    NothingToKeep(Position),
+    /// More of something than was reserved.
+    BeyondReserve {
+        /// Of what.
+        what: &'static str,
+        /// How much was asked for.
+        needed: usize,
+        /// How much was reserved.
+        reserved: usize,
+    },
+    /// The plan contradicts itself.
+    Contradiction(&'static str),
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("step plan refused (a bug, please report it): ")?;
+        match self {
+            Self::UnknownSequence(id) => write!(f, "sequence {} is not open", id.0),
+            Self::TokenCount { expected, found } => write!(f, "{found} tokens for {expected} rows"),
+            Self::TokenOutOfRange(token) => write!(f, "token {token} is outside the vocabulary"),
+            Self::PositionOutOfRange { position, reserved } => write!(f, "position {position} of {reserved} reserved"),
+            Self::LiveNotVisible(position) => write!(f, "live position {position} is not visible"),
+            Self::RowNotLive { position, row } => write!(f, "position {position} needs row {row}, which is not live"),
+            Self::SlotNeverWritten(position) => write!(f, "slot {position} is visible and was never written"),
+            Self::ComputedNotLive(position) => write!(f, "computed position {position} is not live"),
+            Self::NothingToKeep(position) => write!(f, "position {position} was not in the last step's drafts"),
+            Self::BeyondReserve { what, needed, reserved } => write!(f, "{needed} {what}, {reserved} reserved"),
+            Self::Contradiction(what) => f.write_str(what),
+        }
+    }
+}
+
+impl error::Error for PlanError {}
+
+/// A step failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StepError {
+    /// The plan at this index of the batch is wrong; nothing was run.
+    Plan {
+        /// Index in the batch.
+        index: usize,
+        /// What is wrong.
+        error: PlanError,
+    },
+    /// The device failed; every open sequence's state is lost.
+    Device(String),
+}
+
+impl fmt::Display for StepError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plan { index, error } => write!(f, "step {index} of the batch: {error}"),
+            Self::Device(what) => write!(f, "the device failed: {what}"),
+        }
+    }
+}
+
+impl error::Error for StepError {}
+

@@ -1,0 +1,139 @@
+//! What is asked of the head and what it answers: never whole logits unless they are asked for.
+
+use crate::{Position, Positions, TokenId, denoiser::Cost};
+
+/// What a step wants to know about each predicted position.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct HeadAsk {
+    /// Tokens that can never be predicted: their logit counts as minus infinity everywhere (the mask id always).
+    pub forbid: Vec<TokenId>,
+    /// Tokens that may be predicted but weigh nothing in the distribution: a position predicting one has confidence 0,
+    /// every other distribution is renormalised without them (LLaDA's `confidence_eos_eot_inf`, specification models,
+    /// trap 7).
+    pub mute: Vec<TokenId>,
+    /// Only positions that the lane holds as this token (the mask id) are predicted; the others answer
+    /// [`NO_TOKEN`](crate::NO_TOKEN).
+    pub only_where: Option<TokenId>,
+    /// How the token is drawn and what its confidence is.
+    pub sampling: Sampling,
+    /// One per lane: the number of unmasked tokens of the lane, which keys its randomness. Missing entries count as 0.
+    pub states: Vec<u32>,
+    /// Wanted: the probability of the best token minus that of the second.
+    pub margin: bool,
+    /// Wanted: the entropy of the distribution, `-sum p ln(p + 1e-10)`, in nats.
+    pub entropy: bool,
+    /// Wanted: this many best tokens with their probabilities, best first.
+    pub top: usize,
+    /// Wanted: rank and probability of given tokens: this many per lane and predicted position.
+    pub judge_width: usize,
+    /// The given tokens, `[lanes, positions, judge_width]`, positions as in [`Predictions::positions`].
+    pub judge: Vec<TokenId>,
+    /// Wanted: the raw logits, `[lanes, positions, vocabulary]`.
+    pub logits: bool,
+}
+
+/// How a token is drawn from its logits.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sampling {
+    /// 0: the most probable token (ties to the lowest id). Above: drawn from `softmax(logits / temperature)` by adding
+    /// keyed Gumbel noise, which is both LLaDA's formula and a categorical draw.
+    pub temperature: f32,
+    /// Keep the `top_k` most probable tokens (and all that tie with the last of them); 0: all.
+    pub top_k: u32,
+    /// Keep tokens until their cumulative probability passes `top_p`, the first always; 1: all.
+    pub top_p: f32,
+    /// Which filter comes first.
+    pub order: FilterOrder,
+    /// Whose probability is the confidence.
+    pub confidence: ConfidenceOf,
+    /// Key of the noise.
+    pub seed: u64,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Self {
+            temperature: 0.0,
+            top_k: 0,
+            top_p: 1.0,
+            order: FilterOrder::TopPFirst,
+            confidence: ConfidenceOf::Raw,
+            seed: 0,
+        }
+    }
+}
+
+/// Order of the two filters (specification models, trap 23).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FilterOrder {
+    /// Dream: temperature, top-p, top-k.
+    TopPFirst,
+    /// SDAR, TraDo, FreeDave: temperature, top-k, top-p.
+    TopKFirst,
+}
+
+/// The distribution that confidence, margin and entropy speak of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConfidenceOf {
+    /// `softmax(logits)`: without temperature and filters (LLaDA, and the sane choice everywhere).
+    Raw,
+    /// The tempered, filtered and renormalised distribution that the token is drawn from (Dream, SDAR as released).
+    Drawn,
+}
+
+/// What is known about a given token in a predicted row.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Judged {
+    /// How many tokens come before it (higher logit, or equal logit and lower id): 0 is the best.
+    pub rank: u32,
+    /// Its natural-log probability under `softmax(logits)`.
+    pub log_probability: f32,
+    /// The probability of the best token of the row.
+    pub best: f32,
+}
+
+/// The answer to one step of one sequence. All arrays run lane after lane, position after position.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Predictions {
+    /// Number of lanes.
+    pub lanes: usize,
+    /// The predicted positions: the union of the plan's `predict`, `must` and `hint`.
+    pub positions: Positions,
+    /// `[lanes, positions]`: the drawn token, or [`NO_TOKEN`](crate::NO_TOKEN) where none was asked for.
+    pub tokens: Vec<TokenId>,
+    /// `[lanes, positions]`: the drawn token's probability; minus infinity where none was asked for.
+    pub confidence: Vec<f32>,
+    /// `[lanes, positions]` if asked for.
+    pub margin: Vec<f32>,
+    /// `[lanes, positions]` if asked for.
+    pub entropy: Vec<f32>,
+    /// `[lanes, positions, top]` if asked for, best first.
+    pub top: Vec<(TokenId, f32)>,
+    /// `[lanes, positions, judge_width]` if asked for.
+    pub judged: Vec<Judged>,
+    /// `[lanes, positions, vocabulary]` if asked for.
+    pub logits: Vec<f32>,
+    /// What the step cost.
+    pub cost: Cost,
+}
+
+impl Predictions {
+    /// Index of a lane's position in the `[lanes, positions]` arrays.
+    pub fn index(&self, lane: usize, position: Position) -> Option<usize> {
+        self.positions.rank(position).map(|rank| lane * self.positions.len() + rank)
+    }
+
+    /// Empties all arrays for refilling, keeping their allocations.
+    pub fn clear(&mut self) {
+        self.lanes = 0;
+        self.positions.clear();
+        self.tokens.clear();
+        self.confidence.clear();
+        self.margin.clear();
+        self.entropy.clear();
+        self.top.clear();
+        self.judged.clear();
+        self.logits.clear();
+        self.cost = Cost::default();
+    }
+}

@@ -1,0 +1,262 @@
+//! The plan of one step of one sequence: plain data, positions only.
+
+use std::fmt;
+
+use crate::{Position, Positions};
+
+/// Everything the network must know to run one step of one sequence.
+///
+/// The order of events in a step: [`Keep`] first; then embedding of the live rows; per layer, fresh K/V of the live
+/// rows are written (to their slots, or to the overlay of their lane), attention reads keys `[0, limit)` where the
+/// limit follows from `visible` and `mask`; at the end the head runs for `predict`, `must` and `hint`.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct StepPlan {
+    /// Positions whose rows enter the network, the same ones in each lane.
+    pub live: Positions,
+    /// Slots `[0, visible)` may be attended to; every one of them must have been written or be live.
+    pub visible: Position,
+    /// Which of the visible keys a row sees.
+    pub mask: Mask,
+    /// Whether the rows are the canvas itself or drafts.
+    pub lanes: Lanes,
+    /// Before anything else: what becomes of the overlay of the last step.
+    pub keep: Option<Keep>,
+    /// Which rows run attention and MLP.
+    pub layers: LayerRows,
+    /// Positions wanted from the head that may be committed.
+    pub predict: Positions,
+    /// Positions wanted from the head that have to be committed now, because their row leaves the live set.
+    pub must: Positions,
+    /// Positions wanted from the head that may only seed drafts.
+    pub hint: Positions,
+}
+
+impl Clone for StepPlan {
+    fn clone(&self) -> Self {
+        let mut plan = Self::default();
+        plan.clone_from(self);
+        plan
+    }
+    fn clone_from(&mut self, source: &Self) {
+        self.live.clone_from(&source.live);
+        self.visible = source.visible;
+        self.mask = source.mask;
+        self.lanes = source.lanes;
+        self.keep.clone_from(&source.keep);
+        self.layers.clone_from(&source.layers);
+        self.predict.clone_from(&source.predict);
+        self.must.clone_from(&source.must);
+        self.hint.clone_from(&source.hint);
+    }
+}
+
+impl StepPlan {
+    /// Empties the plan for refilling, keeping its allocations.
+    pub fn clear(&mut self) {
+        self.live.clear();
+        self.visible = 0;
+        self.mask = Mask::Full;
+        self.lanes = Lanes::Canvas;
+        self.keep = None;
+        self.layers = LayerRows::All;
+        self.predict.clear();
+        self.must.clear();
+        self.hint.clear();
+    }
+
+    /// Whether the step asks nothing of the head: a prefill or a store.
+    pub fn predicts_nothing(&self) -> bool {
+        self.predict.is_empty() && self.must.is_empty() && self.hint.is_empty()
+    }
+}
+
+/// Which visible keys a row at position `p` sees. Positions count from 0 at the prompt's start, inside drafts too.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Mask {
+    /// All of them.
+    #[default]
+    Full,
+    /// Those at or before `p`.
+    Causal,
+    /// Those in the blocks up to and including `p`'s.
+    BlockCausal {
+        /// Positions in a block, at least 1.
+        block: Position,
+    },
+}
+
+impl Mask {
+    /// The number of keys, counted from slot 0, that a row at `position` sees out of `visible`.
+    pub fn limit(self, position: Position, visible: Position) -> Position {
+        match self {
+            Self::Full => visible,
+            Self::Causal => visible.min(position + 1),
+            Self::BlockCausal { block } => visible.min((position / block + 1) * block),
+        }
+    }
+}
+
+/// Whose rows run in a step.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Lanes {
+    /// The canvas: its K/V are written through to the slots.
+    #[default]
+    Canvas,
+    /// This many drafts: each reads the shared slots and writes to an overlay of its own. A key is the lane's own
+    /// overlay where that lane is live, else the shared slot.
+    Drafts(u32),
+}
+
+impl Lanes {
+    /// How many lanes run.
+    pub fn count(self) -> usize {
+        match self {
+            Self::Canvas => 1,
+            Self::Drafts(count) => count as usize,
+        }
+    }
+}
+
+/// Which part of the last step's drafts becomes permanent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keep {
+    /// The accepted lane of the last step.
+    pub lane: u32,
+    /// The positions (live in that step) whose K/V are copied from the lane's overlay to the slots.
+    pub positions: Positions,
+}
+
+/// Which live rows run attention and MLP.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub enum LayerRows {
+    /// All of them, in each layer.
+    #[default]
+    All,
+    /// Some of them; every other live row adds the increment (attention plus MLP output) stored when it was last
+    /// computed (dLLM-Cache; specification caches, section 2.2).
+    Partial {
+        /// Rows computed in each layer.
+        compute: Positions,
+        /// Rows of which the most drifted are computed too, chosen anew in each layer.
+        probe: Option<Probe>,
+        /// The first layer computes every live row.
+        first_layer_all: bool,
+    },
+}
+
+/// A choice of rows by how far a projection has drifted from its stored value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Probe {
+    /// The candidates.
+    pub rows: Positions,
+    /// How many of them are computed: those with the lowest cosine similarity, ties to the lowest position.
+    pub keep: usize,
+    /// What is compared.
+    pub by: Drift,
+}
+
+/// What a [`Probe`] compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Drift {
+    /// The value projection; all probed rows' V are replaced in the slots.
+    Value,
+    /// The key projection; all probed rows' K are replaced in the slots.
+    Key,
+    /// Nothing: a keyed random choice, the control experiment of the paper.
+    Random {
+        /// Key of the choice; the layer is mixed in.
+        seed: u64,
+    },
+}
+
+impl fmt::Display for Mask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => f.write_str("full"),
+            Self::Causal => f.write_str("causal"),
+            Self::BlockCausal { block } => write!(f, "block-causal:{block}"),
+        }
+    }
+}
+
+impl fmt::Display for LayerRows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Partial { compute, probe, first_layer_all } = self else {
+            return f.write_str("all");
+        };
+        write!(f, "compute {compute}")?;
+        if let Some(Probe { rows, keep, by }) = probe {
+            let by = match by {
+                Drift::Value => "value",
+                Drift::Key => "key",
+                Drift::Random { .. } => "random",
+            };
+            write!(f, " and {keep} of {rows} by {by}")?;
+        }
+        if *first_layer_all {
+            f.write_str(" (layer 0: all)")?;
+        }
+        Ok(())
+    }
+}
+
+/// One line; parts at their default are left out.
+impl fmt::Display for StepPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(Keep { lane, positions }) = &self.keep {
+            write!(f, "keep {positions} of lane {lane}; ")?;
+        }
+        write!(f, "live {} visible {} {}", self.live, self.visible, self.mask)?;
+        match self.lanes {
+            Lanes::Canvas => f.write_str(" canvas")?,
+            Lanes::Drafts(count) => write!(f, " drafts {count}")?,
+        }
+        if self.layers != LayerRows::All {
+            write!(f, " {}", self.layers)?;
+        }
+        for (name, positions) in [("predict", &self.predict), ("must", &self.must), ("hint", &self.hint)] {
+            if !positions.is_empty() {
+                write!(f, " {name} {positions}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_are_prefixes_of_the_visible_keys() {
+        assert_eq!(Mask::Full.limit(3, 10), 10);
+        assert_eq!(Mask::Causal.limit(3, 10), 4);
+        assert_eq!(Mask::BlockCausal { block: 4 }.limit(3, 10), 4);
+        assert_eq!(Mask::BlockCausal { block: 4 }.limit(4, 10), 8);
+        assert_eq!(Mask::BlockCausal { block: 4 }.limit(9, 10), 10);
+    }
+
+    #[test]
+    fn display_names_every_part() {
+        let plan = StepPlan {
+            live: (8..12).into(),
+            visible: 12,
+            mask: Mask::BlockCausal { block: 4 },
+            lanes: Lanes::Drafts(3),
+            keep: Some(Keep { lane: 1, positions: (4..8).into() }),
+            layers: LayerRows::Partial {
+                compute: Positions::new(),
+                probe: Some(Probe { rows: (8..12).into(), keep: 1, by: Drift::Value }),
+                first_layer_all: true,
+            },
+            predict: (9..12).into(),
+            must: (8..9).into(),
+            hint: Positions::new(),
+        };
+        assert_eq!(
+            plan.to_string(),
+            "keep 4..8 of lane 1; live 8..12 visible 12 block-causal:4 drafts 3 compute none and 1 of 8..12 by value \
+             (layer 0: all) predict 9..12 must 8"
+        );
+    }
+}

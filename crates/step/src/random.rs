@@ -1,0 +1,68 @@
+//! Counter-based randomness: a draw depends on what it is for, never on when or where it is made.
+//!
+//! Keys are built from (seed, position, number of unmasked tokens of the lane), so a lossless decoder draws at each of
+//! its verified states exactly what static decoding draws there, whatever the batch and the order of evaluation
+//! (specification freedave, section 8.3).
+
+/// What a key is for: different uses of the same state must not correlate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    /// Noise on the logits of a position; the token id is mixed in by the head.
+    Token,
+    /// The confidence of a position under `random` remasking.
+    Confidence,
+    /// Whether a position is transferred (Dream's `origin`).
+    Transfer,
+    /// The order of positions under `alg_temp`.
+    Order,
+}
+
+/// A well-mixed 64-bit key for one use at one position in one state of the canvas.
+pub fn key(seed: u64, purpose: Use, position: u32, unmasked: u32) -> u64 {
+    let place = (u64::from(position) << 32) | u64::from(unmasked);
+    mix(mix(seed ^ ((purpose as u64 + 1) << 56)).wrapping_add(mix(place)))
+}
+
+/// The finaliser of SplitMix64 (Steele, Lea, Flood 2014) behind its increment.
+pub fn mix(value: u64) -> u64 {
+    let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// A uniform number in the open interval (0, 1) from a key: never 0, so its logarithm is finite.
+pub fn uniform(key: u64) -> f64 {
+    ((key >> 12) as f64 + 0.5) * (1.0 / (1u64 << 52) as f64)
+}
+
+/// A standard Gumbel number from a key.
+pub fn gumbel(key: u64) -> f64 {
+    -(-uniform(key).ln()).ln()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uniform_stays_inside_the_open_interval() {
+        assert!(uniform(0) > 0.0);
+        assert!(uniform(u64::MAX) < 1.0);
+    }
+
+    #[test]
+    fn keys_differ_in_each_part() {
+        let base = key(1, Use::Token, 2, 3);
+        for other in [key(2, Use::Token, 2, 3), key(1, Use::Order, 2, 3), key(1, Use::Token, 3, 3), key(1, Use::Token, 2, 4)] {
+            assert_ne!(base, other);
+        }
+    }
+
+    #[test]
+    fn gumbel_has_the_mean_of_the_distribution() {
+        let count = 20_000u64;
+        let mean = (0..count).map(|i| gumbel(mix(i))).sum::<f64>() / count as f64;
+        assert!((mean - 0.577_215_664_9).abs() < 0.03, "mean {mean}");
+    }
+}

@@ -1,0 +1,1 @@
+//! Naive reference operations in plain loops: the twins that every kernel is held to.

@@ -1,0 +1,1 @@
+//! Denoisers that follow a script instead of a network.
