@@ -1,1 +1,18 @@
-//! cpu
+//! The CPU backend: instruction set probe, packed weights, kernels per instruction set, attention, head, threads.
+//!
+//! Rooms: [`isa`] knows what the processor can do, [`pool`] runs work on threads, [`linear`] packs and multiplies
+//! matrices; the other modules are the remaining operations of [`demask_tensor::Backend`], put together in
+//! [`CpuBackend`].
+
+pub mod isa;
+pub mod linear;
+pub mod pool;
+
+mod attention;
+mod backend;
+mod elementwise;
+mod head;
+mod kv;
+mod select;
+
+pub use backend::{CpuBackend, CpuOptions};

@@ -243,4 +243,3 @@ impl fmt::Display for StepError {
 }
 
 impl error::Error for StepError {}
-

@@ -190,7 +190,10 @@ mod tests {
         let run = Positions::from(4..9);
         assert_eq!((run.rank(3), run.rank(4), run.rank(8), run.rank(9)), (None, Some(0), Some(4), None));
         let scattered: Positions = [1, 4, 6].into_iter().collect();
-        assert_eq!((scattered.rank(1), scattered.rank(2), scattered.rank(4), scattered.rank(6)), (Some(0), None, Some(1), Some(2)));
+        assert_eq!(
+            (scattered.rank(1), scattered.rank(2), scattered.rank(4), scattered.rank(6)),
+            (Some(0), None, Some(1), Some(2))
+        );
     }
 
     #[test]

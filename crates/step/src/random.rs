@@ -54,7 +54,9 @@ mod tests {
     #[test]
     fn keys_differ_in_each_part() {
         let base = key(1, Use::Token, 2, 3);
-        for other in [key(2, Use::Token, 2, 3), key(1, Use::Order, 2, 3), key(1, Use::Token, 3, 3), key(1, Use::Token, 2, 4)] {
+        for other in
+            [key(2, Use::Token, 2, 3), key(1, Use::Order, 2, 3), key(1, Use::Token, 3, 3), key(1, Use::Token, 2, 4)]
+        {
             assert_ne!(base, other);
         }
     }

@@ -1,1 +1,26 @@
-//! tensor
+//! Data types, buffers, and the contract between the transformer and the device that runs it.
+//!
+//! [`Backend`] is a short list of fused operations over a paged K/V store; [`Launch`] is everything about one forward
+//! that is not weights: plain integers, rows only. A backend knows neither model families nor decoding methods.
+
+mod backend;
+mod buffer;
+mod dtype;
+mod launch;
+
+pub use backend::{
+    AttentionShape, Backend, HeadOutput, HeadWeights, MlpWeights, OutOfMemory, PackError, PageKind, QkvRows,
+    QkvWeights, Stage, WorkspaceShape,
+};
+pub use buffer::{AlignedBytes, Bytes, Number};
+pub use dtype::{Dtype, TensorView};
+pub use launch::{
+    BlendRows, Filter, FilterOrder, HeadLaunch, HeadRequest, HeadRow, Launch, NO_ROW, PageCopy, ProbeBy, ProbeLaunch,
+    ProbeTensor, Rows, Segment, SlotCopy, gumbel_noise,
+};
+
+/// Positions in one page of the K/V store, which is also one key tile of attention: keys are always summed page by
+/// page in ascending order, so that no result depends on what else is in a step.
+///
+/// 32 is the depth of one bf16 tile product (AMX: 64-byte tile rows), and a multiple of every vector width in use.
+pub const PAGE: usize = 32;

@@ -1,1 +1,4 @@
 //! Naive reference operations in plain loops: the twins that every kernel is held to.
+
+pub mod linear;
+pub mod network;

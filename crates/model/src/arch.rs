@@ -1,0 +1,253 @@
+//! What differs between model families, as data.
+
+use std::fmt;
+
+/// Model families that the engine knows. Only for messages and for defaults of decoding: the forward pass reads the
+/// other fields of [`ArchSpec`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Family {
+    /// LLaDA (OLMo names).
+    Llada,
+    /// Dream, DiffuCoder.
+    Dream,
+    /// SDAR, TraDo.
+    Sdar,
+    /// Qwen2, Qwen2.5.
+    Qwen2,
+    /// Qwen3.
+    Qwen3,
+    /// Llama 3.
+    Llama,
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Llada => "LLaDA",
+            Self::Dream => "Dream",
+            Self::Sdar => "SDAR",
+            Self::Qwen2 => "Qwen2",
+            Self::Qwen3 => "Qwen3",
+            Self::Llama => "Llama",
+        })
+    }
+}
+
+/// Attention pattern that a model was trained with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attention {
+    /// Every position sees every other.
+    Full,
+    /// A position sees the blocks up to its own, counted from position 0.
+    BlockCausal {
+        /// Positions in a block.
+        block: usize,
+    },
+    /// A position sees itself and those before it.
+    Causal,
+}
+
+/// Everything the forward pass needs to know about an architecture.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ArchSpec {
+    /// Family, for messages and defaults.
+    pub family: Family,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Number of layers.
+    pub layers: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// K/V heads; divides `heads`.
+    pub kv_heads: usize,
+    /// Width of a head; even. `heads * head_dim` need not be `hidden`.
+    pub head_dim: usize,
+    /// Width of the MLP.
+    pub ffn: usize,
+    /// Rows of the embedding and of the head.
+    pub vocabulary: usize,
+    /// Longest canvas the model knows.
+    pub context: usize,
+    /// Rotation of q and k.
+    pub rope: Rope,
+    /// Epsilon of all norms.
+    pub norm_epsilon: f32,
+    /// Whether q, k and v have biases.
+    pub qkv_bias: bool,
+    /// Whether each head of q and k is normed before the rotation.
+    pub head_norms: bool,
+    /// Whether the head is the embedding table.
+    pub tied: bool,
+    /// Attention pattern.
+    pub attention: Attention,
+    /// Row `p - shift` predicts position `p` (row 0 predicts position 0): 1 for Dream and for causal models, else 0.
+    pub shift: usize,
+}
+
+/// Rotary position embedding, half rotation (pairs `i` and `i + rotated / 2`).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rope {
+    /// Base of the frequencies.
+    pub theta: f64,
+    /// Leading dimensions of each head that are rotated.
+    pub rotated: usize,
+    /// Whether cos and sin stay in f32 when the model runs in bf16 (LLaDA); the others round them to bf16, as their
+    /// official code does.
+    pub full_precision: bool,
+    /// Frequency scaling.
+    pub scaling: RopeScaling,
+}
+
+/// How frequencies are scaled for longer contexts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum RopeScaling {
+    /// Not at all.
+    None,
+    /// Llama 3's: low frequencies divided by `factor`, high ones kept, a ramp between.
+    Llama3 {
+        /// Divisor of low frequencies.
+        factor: f64,
+        /// Wavelengths above `original_context / low` are divided.
+        low: f64,
+        /// Wavelengths below `original_context / high` are kept.
+        high: f64,
+        /// Context length before scaling.
+        original_context: f64,
+    },
+    /// All positions divided by a factor.
+    Linear {
+        /// The factor.
+        factor: f64,
+    },
+}
+
+impl Rope {
+    /// Inverse frequencies, `[rotated / 2]`, computed as the official code does: in f32.
+    pub fn inverse_frequencies(&self) -> Vec<f32> {
+        let half = self.rotated / 2;
+        (0..half).map(|i| self.scale(1.0 / (self.theta as f32).powf(2.0 * i as f32 / self.rotated as f32))).collect()
+    }
+
+    fn scale(&self, frequency: f32) -> f32 {
+        match self.scaling {
+            RopeScaling::None => frequency,
+            RopeScaling::Linear { factor } => frequency / factor as f32,
+            RopeScaling::Llama3 { factor, low, high, original_context } => {
+                let wavelength = 2.0 * std::f64::consts::PI / f64::from(frequency);
+                if wavelength < original_context / high {
+                    return frequency;
+                }
+                if wavelength > original_context / low {
+                    return frequency / factor as f32;
+                }
+                let smooth = (original_context / wavelength - low) / (high - low);
+                let frequency = f64::from(frequency);
+                ((1.0 - smooth) * frequency / factor + smooth * frequency) as f32
+            }
+        }
+    }
+}
+
+impl ArchSpec {
+    /// Width of all query heads.
+    pub fn query_width(&self) -> usize {
+        self.heads * self.head_dim
+    }
+
+    /// Width of all K (or V) heads.
+    pub fn kv_width(&self) -> usize {
+        self.kv_heads * self.head_dim
+    }
+
+    /// Number of parameters, biases and norms included.
+    pub fn parameters(&self) -> u64 {
+        crate::expected_tensors(self).iter().map(|tensor| (tensor.rows * tensor.columns) as u64).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// LLaDA-8B as released.
+    fn llada_8b() -> ArchSpec {
+        ArchSpec {
+            family: Family::Llada,
+            hidden: 4096,
+            layers: 32,
+            heads: 32,
+            kv_heads: 32,
+            head_dim: 128,
+            ffn: 12288,
+            vocabulary: 126_464,
+            context: 4096,
+            rope: Rope { theta: 5e5, rotated: 128, full_precision: true, scaling: RopeScaling::None },
+            norm_epsilon: 1e-5,
+            qkv_bias: false,
+            head_norms: false,
+            tied: false,
+            attention: Attention::Full,
+            shift: 0,
+        }
+    }
+
+    #[test]
+    fn parameter_counts_are_those_of_the_released_models() {
+        let llada = llada_8b();
+        assert_eq!(llada.parameters(), 8_015_581_184);
+        assert_eq!(crate::expected_tensors(&llada).len(), 291);
+        let dream = ArchSpec {
+            family: Family::Dream,
+            hidden: 3584,
+            layers: 28,
+            heads: 28,
+            kv_heads: 4,
+            ffn: 18944,
+            vocabulary: 152_064,
+            qkv_bias: true,
+            shift: 1,
+            ..llada.clone()
+        };
+        assert_eq!(dream.parameters(), 7_615_616_512);
+        let sdar = ArchSpec {
+            family: Family::Sdar,
+            hidden: 2560,
+            layers: 36,
+            kv_heads: 8,
+            ffn: 9728,
+            vocabulary: 151_936,
+            head_norms: true,
+            attention: Attention::BlockCausal { block: 4 },
+            ..llada.clone()
+        };
+        assert_eq!(sdar.parameters(), 4_411_424_256);
+        assert_eq!(crate::expected_tensors(&sdar).len(), 399);
+        let qwen = ArchSpec {
+            family: Family::Qwen2,
+            hidden: 1536,
+            layers: 28,
+            heads: 12,
+            kv_heads: 2,
+            ffn: 8960,
+            vocabulary: 151_936,
+            qkv_bias: true,
+            tied: true,
+            attention: Attention::Causal,
+            ..llada
+        };
+        assert_eq!(qwen.parameters(), 1_543_714_304);
+        assert_eq!(crate::expected_tensors(&qwen).len(), 338);
+    }
+
+    #[test]
+    fn llama3_scaling_keeps_high_and_divides_low_frequencies() {
+        let scaling = RopeScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original_context: 8192.0 };
+        let plain = Rope { theta: 5e5, rotated: 128, full_precision: false, scaling: RopeScaling::None };
+        let scaled = Rope { scaling, ..plain.clone() };
+        let (plain, scaled) = (plain.inverse_frequencies(), scaled.inverse_frequencies());
+        assert_eq!(plain[0], scaled[0]);
+        assert!((plain[63] / scaled[63] - 8.0).abs() < 1e-5);
+        assert!(scaled.windows(2).all(|pair| pair[0] > pair[1]));
+    }
+}

@@ -1,0 +1,131 @@
+//! Tensors by what they do, whatever a checkpoint calls them.
+
+use std::fmt;
+
+use demask_tensor::TensorView;
+
+use crate::ArchSpec;
+
+/// What a tensor does in the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Role {
+    /// Token embeddings, `[vocabulary, hidden]`.
+    Embedding,
+    /// Norm in front of the head, `[hidden]`.
+    FinalNorm,
+    /// Head, `[vocabulary, hidden]`; absent in tied models.
+    Head,
+    /// A tensor of one layer.
+    Layer(usize, LayerRole),
+}
+
+/// What a tensor does in a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum LayerRole {
+    /// Norm in front of attention, `[hidden]`.
+    AttentionNorm,
+    /// `[heads * head_dim, hidden]`.
+    Query,
+    /// `[kv_heads * head_dim, hidden]`.
+    Key,
+    /// `[kv_heads * head_dim, hidden]`.
+    Value,
+    /// `[heads * head_dim]`.
+    QueryBias,
+    /// `[kv_heads * head_dim]`.
+    KeyBias,
+    /// `[kv_heads * head_dim]`.
+    ValueBias,
+    /// Norm of each query head, `[head_dim]`.
+    QueryNorm,
+    /// Norm of each key head, `[head_dim]`.
+    KeyNorm,
+    /// Output projection, `[hidden, heads * head_dim]`.
+    Output,
+    /// Norm in front of the MLP, `[hidden]`.
+    MlpNorm,
+    /// Gate (SiLU goes here), `[ffn, hidden]`.
+    Gate,
+    /// `[ffn, hidden]`.
+    Up,
+    /// `[hidden, ffn]`.
+    Down,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Embedding => f.write_str("embedding"),
+            Self::FinalNorm => f.write_str("final norm"),
+            Self::Head => f.write_str("head"),
+            Self::Layer(layer, role) => write!(f, "{role:?} of layer {layer}"),
+        }
+    }
+}
+
+/// A tensor that an architecture must have; vectors have one row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExpectedTensor {
+    /// What it does.
+    pub role: Role,
+    /// Rows.
+    pub rows: usize,
+    /// Columns.
+    pub columns: usize,
+    /// Whether it is a vector, stored with one dimension.
+    pub vector: bool,
+}
+
+/// All tensors of an architecture, in the order of the forward pass.
+pub fn expected_tensors(spec: &ArchSpec) -> Vec<ExpectedTensor> {
+    let matrix = |role, rows, columns| ExpectedTensor { role, rows, columns, vector: false };
+    let vector = |role, columns| ExpectedTensor { role, rows: 1, columns, vector: true };
+    let (hidden, query, kv) = (spec.hidden, spec.query_width(), spec.kv_width());
+    let mut tensors = vec![matrix(Role::Embedding, spec.vocabulary, hidden)];
+    for layer in 0..spec.layers {
+        let role = |role| Role::Layer(layer, role);
+        tensors.push(vector(role(LayerRole::AttentionNorm), hidden));
+        tensors.push(matrix(role(LayerRole::Query), query, hidden));
+        tensors.push(matrix(role(LayerRole::Key), kv, hidden));
+        tensors.push(matrix(role(LayerRole::Value), kv, hidden));
+        if spec.qkv_bias {
+            tensors.push(vector(role(LayerRole::QueryBias), query));
+            tensors.push(vector(role(LayerRole::KeyBias), kv));
+            tensors.push(vector(role(LayerRole::ValueBias), kv));
+        }
+        if spec.head_norms {
+            tensors.push(vector(role(LayerRole::QueryNorm), spec.head_dim));
+            tensors.push(vector(role(LayerRole::KeyNorm), spec.head_dim));
+        }
+        tensors.push(matrix(role(LayerRole::Output), hidden, query));
+        tensors.push(vector(role(LayerRole::MlpNorm), hidden));
+        tensors.push(matrix(role(LayerRole::Gate), spec.ffn, hidden));
+        tensors.push(matrix(role(LayerRole::Up), spec.ffn, hidden));
+        tensors.push(matrix(role(LayerRole::Down), hidden, spec.ffn));
+    }
+    tensors.push(vector(Role::FinalNorm, hidden));
+    if !spec.tied {
+        tensors.push(matrix(Role::Head, spec.vocabulary, hidden));
+    }
+    tensors
+}
+
+/// Where the forward pass gets its weights from.
+pub trait WeightSource {
+    /// The tensor of a role, shape already checked against [`expected_tensors`].
+    fn tensor(&self, role: Role) -> Result<TensorView<'_>, WeightError>;
+
+    /// The tensor has been taken over and will not be read again soon: a mapped source lets go of its pages.
+    fn done_with(&self, role: Role) {
+        let _ = role;
+    }
+}
+
+/// A weight cannot be had.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WeightError {
+    /// The source has no such tensor.
+    #[error("the {0} is missing")]
+    Missing(Role),
+}

@@ -1,0 +1,257 @@
+//! The operations that a device must offer to run the transformer.
+//!
+//! # Promises
+//!
+//! *Row invariance*: what an operation computes for a row depends on nothing but that row's inputs: not on how many
+//! other rows, sequences or drafts are in the launch, nor on the number of threads. One order of summation per weight
+//! matrix; keys in ascending position, page by page; masked keys weigh exactly 0.
+//!
+//! *No allocation*: after [`Backend::reserve`] and [`Backend::allocate_pages`] no operation of a step allocates.
+//!
+//! # One forward
+//!
+//! `begin`, `embed`, then per layer `qkv`, `attend`, `project_add`, `mlp`, and at the end `head`. A partial launch adds
+//! `hold` before and `settle` behind each layer, and `select` in front of `qkv` in every layer but the first.
+//! The residual stream, queries and attention outputs live in the backend's workspace.
+
+use crate::{Dtype, Launch, Rows, TensorView};
+
+/// A device that can run the transformer.
+pub trait Backend {
+    /// A weight matrix `[out, in]` in the layout that the device wants.
+    type Matrix: Send + Sync;
+    /// Gate and up projections, packed so that `silu(gate) * up` falls out of one product.
+    type GateUp: Send + Sync;
+    /// The embedding table, readable row by row.
+    type Embedding: Send + Sync;
+    /// A short f32 vector: norm weights, biases.
+    type Vector: Send + Sync;
+    /// The paged K/V store of one model.
+    type Kv: Send;
+
+    /// One line: tier, threads, element type of the products.
+    fn describe(&self) -> String;
+
+    /// The element type that products take their inputs in: `F32` or `Bf16`. K/V are stored in it too.
+    fn dtype(&self) -> Dtype;
+
+    /// Packs a weight matrix.
+    fn pack(&self, weight: TensorView<'_>) -> Result<Self::Matrix, PackError>;
+    /// Packs gate and up projections, both `[ffn, hidden]`.
+    fn pack_gate_up(&self, gate: TensorView<'_>, up: TensorView<'_>) -> Result<Self::GateUp, PackError>;
+    /// Takes over the embedding table `[vocabulary, hidden]`.
+    fn pack_embedding(&self, table: TensorView<'_>) -> Result<Self::Embedding, PackError>;
+    /// Takes over a vector.
+    fn vector(&self, values: &[f32]) -> Self::Vector;
+    /// Bytes that packed weights take: for receipts.
+    fn matrix_bytes(&self, matrix: &Self::Matrix) -> usize;
+    /// Bytes of packed gate and up.
+    fn gate_up_bytes(&self, matrix: &Self::GateUp) -> usize;
+    /// Bytes of the embedding table.
+    fn embedding_bytes(&self, table: &Self::Embedding) -> usize;
+
+    /// Makes room for launches up to this shape; growing keeps nothing of the old contents.
+    fn reserve(&mut self, shape: &WorkspaceShape) -> Result<(), OutOfMemory>;
+    /// Sets the rotation table, `[positions, rotated / 2]` each, for all positions that sequences may use.
+    fn set_rotation(&mut self, cos: &[f32], sin: &[f32], rotated: usize) -> Result<(), OutOfMemory>;
+    /// An empty K/V store.
+    fn new_kv(&self, shape: &AttentionShape, layers: usize, hidden: usize) -> Self::Kv;
+    /// Appends `count` zeroed pages' ids to `pages`; freed pages are reused.
+    fn allocate_pages(
+        &self,
+        kv: &mut Self::Kv,
+        count: usize,
+        kind: PageKind,
+        pages: &mut Vec<u32>,
+    ) -> Result<(), OutOfMemory>;
+    /// Gives pages back.
+    fn release_pages(&self, kv: &mut Self::Kv, pages: &[u32]);
+    /// Bytes of one page of a kind.
+    fn page_bytes(&self, kv: &Self::Kv, kind: PageKind) -> usize;
+
+    /// Takes the launch over and runs its keeps, then its copies.
+    fn begin(&mut self, launch: &Launch, kv: &mut Self::Kv);
+    /// Residual stream := embeddings of the launch's ids, all rows.
+    fn embed(&mut self, table: &Self::Embedding);
+    /// Norm, projections, biases, per-head norms, rotation; q stays in the workspace, K and V go to the rows' slots.
+    fn qkv(&mut self, layer: usize, weights: &QkvWeights<'_, Self>, rows: QkvRows, kv: &mut Self::Kv);
+    /// Attention of `rows` (the q rows of the last [`Backend::qkv`]) over their visible keys; the output stays in the
+    /// workspace.
+    fn attend(&mut self, layer: usize, rows: Rows, kv: &Self::Kv);
+    /// Residual stream `+=` output projection of what the last [`Backend::attend`] left, for the same `rows`.
+    fn project_add(&mut self, weight: &Self::Matrix, rows: Rows);
+    /// Residual stream `+= down(silu(gate(h)) * up(h))` with `h` the normed residual stream, for `rows`.
+    fn mlp(&mut self, weights: &MlpWeights<'_, Self>, rows: Rows);
+
+    /// Runs the launch's probes in one layer: fresh projections of the probed rows, comparison with the stored ones,
+    /// replacement, choice. Defines [`Rows::Computed`] until the next call.
+    fn select(&mut self, layer: usize, weights: &QkvWeights<'_, Self>, kv: &mut Self::Kv);
+    /// Remembers the residual stream of the held rows among `rows`, as the start of their increment.
+    fn hold(&mut self, layer: usize, rows: Rows, kv: &mut Self::Kv);
+    /// Completes the increments of the held rows among `rows`, and adds the stored increment to every row that is not
+    /// in `rows`.
+    fn settle(&mut self, layer: usize, rows: Rows, kv: &mut Self::Kv);
+
+    /// Final norm, blends, logits and what is asked of them, for the launch's head rows.
+    fn head(&mut self, weights: &HeadWeights<'_, Self>, kv: &mut Self::Kv, out: &mut HeadOutput);
+
+    /// Copies an intermediate of all rows, `[rows, hidden]`, for inspection; may allocate.
+    fn read(&mut self, stage: Stage<'_, Self>, out: &mut Vec<f32>);
+}
+
+/// What [`Backend::read`] reads.
+pub enum Stage<'a, B: Backend + ?Sized> {
+    /// The residual stream.
+    Residual,
+    /// The residual stream behind the final norm (weight, epsilon).
+    Normed(&'a B::Vector, f32),
+}
+
+/// Rows of the parts of [`Backend::qkv`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QkvRows {
+    /// Rows that need queries.
+    pub query: Rows,
+    /// Rows that write K.
+    pub key: Rows,
+    /// Rows that write V.
+    pub value: Rows,
+}
+
+/// Weights of the attention's input side.
+pub struct QkvWeights<'a, B: Backend + ?Sized> {
+    /// Norm in front.
+    pub norm: &'a B::Vector,
+    /// Its epsilon, and that of the per-head norms.
+    pub epsilon: f32,
+    /// `[heads * head_dim, hidden]`.
+    pub query: &'a B::Matrix,
+    /// `[kv_heads * head_dim, hidden]`.
+    pub key: &'a B::Matrix,
+    /// `[kv_heads * head_dim, hidden]`.
+    pub value: &'a B::Matrix,
+    /// Biases of the three, all or none.
+    pub biases: Option<[&'a B::Vector; 3]>,
+    /// Norms over each head of q and of k, `[head_dim]`, before the rotation.
+    pub head_norms: Option<[&'a B::Vector; 2]>,
+}
+
+/// Weights of the MLP.
+pub struct MlpWeights<'a, B: Backend + ?Sized> {
+    /// Norm in front.
+    pub norm: &'a B::Vector,
+    /// Its epsilon.
+    pub epsilon: f32,
+    /// Gate and up.
+    pub gate_up: &'a B::GateUp,
+    /// `[hidden, ffn]`.
+    pub down: &'a B::Matrix,
+}
+
+/// Weights of the head.
+pub struct HeadWeights<'a, B: Backend + ?Sized> {
+    /// Final norm.
+    pub norm: &'a B::Vector,
+    /// Its epsilon.
+    pub epsilon: f32,
+    /// `[vocabulary, hidden]`.
+    pub head: &'a B::Matrix,
+}
+
+/// Shape of attention, the same in each layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttentionShape {
+    /// Query heads.
+    pub heads: usize,
+    /// K/V heads; a divisor of `heads`.
+    pub kv_heads: usize,
+    /// Width of a head.
+    pub head_dim: usize,
+}
+
+/// The largest launch that a workspace must hold, and the widths of the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkspaceShape {
+    /// Rows of a launch.
+    pub rows: usize,
+    /// Rows that the head reads in a launch.
+    pub head_rows: usize,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Width of the MLP.
+    pub ffn: usize,
+    /// Attention.
+    pub attention: AttentionShape,
+    /// Rows of the head matrix.
+    pub vocabulary: usize,
+    /// Entries of all page tables of a launch.
+    pub table_entries: usize,
+}
+
+/// What a page holds beside K and V.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PageKind {
+    /// Increments of each layer, `[layers, PAGE, hidden]`.
+    pub increments: bool,
+    /// Guidance differences, `[PAGE, hidden]`.
+    pub residual: bool,
+}
+
+/// The head's answers, in the order of the launch's head rows. Arrays that were not asked for are empty; a request
+/// that asks for less than others leaves its rows' entries out.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct HeadOutput {
+    /// `[head rows]`: the drawn token.
+    pub tokens: Vec<u32>,
+    /// `[head rows]`: its probability.
+    pub confidence: Vec<f32>,
+    /// `[head rows]`, 0 where not asked for; empty if nobody asked.
+    pub margin: Vec<f32>,
+    /// `[head rows]`, 0 where not asked for; empty if nobody asked.
+    pub entropy: Vec<f32>,
+    /// `top` entries for each row whose request has one, in row order: token and probability, best first.
+    pub top: Vec<(u32, f32)>,
+    /// `judge_width` entries for each row whose request judges: rank, log-probability, best probability.
+    pub judged: Vec<(u32, f32, f32)>,
+    /// One vocabulary row for each row whose request wants logits.
+    pub logits: Vec<f32>,
+}
+
+impl HeadOutput {
+    /// Empties everything, keeping the allocations.
+    pub fn clear(&mut self) {
+        self.tokens.clear();
+        self.confidence.clear();
+        self.margin.clear();
+        self.entropy.clear();
+        self.top.clear();
+        self.judged.clear();
+        self.logits.clear();
+    }
+}
+
+/// A weight cannot be packed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PackError {
+    /// No memory for it.
+    #[error("packing a {rows}x{columns} weight: {source}")]
+    Memory {
+        /// Outputs.
+        rows: usize,
+        /// Inputs.
+        columns: usize,
+        /// How much was missing.
+        source: OutOfMemory,
+    },
+}
+
+/// Not enough memory, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{} MiB needed, {} MiB available", needed >> 20, available >> 20)]
+pub struct OutOfMemory {
+    /// What was asked for.
+    pub needed: u64,
+    /// What there is.
+    pub available: u64,
+}

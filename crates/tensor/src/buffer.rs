@@ -1,0 +1,192 @@
+//! Owned aligned memory, and bytes that live in a mapped file, on the heap or in the binary itself.
+
+use std::{
+    alloc::{self, Layout},
+    fs::File,
+    io,
+    ops::Deref,
+    ptr::NonNull,
+    sync::Arc,
+};
+
+/// Alignment of every [`AlignedBytes`]: one cache line, which is also the widest vector and tile row.
+const ALIGNMENT: usize = 64;
+
+/// Zeroed memory on a cache-line boundary, of fixed size, viewed as whatever plain numbers it holds.
+pub struct AlignedBytes {
+    pointer: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: the buffer owns its memory exclusively; access follows the borrow of the buffer.
+unsafe impl Send for AlignedBytes {}
+// SAFETY: shared access only reads.
+unsafe impl Sync for AlignedBytes {}
+
+impl AlignedBytes {
+    /// `length` zero bytes, or `None` if the system will not give them.
+    pub fn try_zeroed(length: usize) -> Option<Self> {
+        let layout = Layout::from_size_align(length.max(1), ALIGNMENT).ok()?;
+        // SAFETY: the layout has a non-zero size.
+        let pointer = NonNull::new(unsafe { alloc::alloc_zeroed(layout) })?;
+        Some(Self { pointer, length })
+    }
+
+    /// `length` zero bytes.
+    ///
+    /// # Panics
+    /// Aborts through the allocation error handler if the system will not give them.
+    pub fn zeroed(length: usize) -> Self {
+        Self::try_zeroed(length).unwrap_or_else(|| {
+            let layout = Layout::from_size_align(length.max(1), ALIGNMENT).unwrap_or(Layout::new::<u64>());
+            alloc::handle_alloc_error(layout)
+        })
+    }
+
+    /// Number of bytes.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Start of the memory, aligned to a cache line.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.pointer.as_ptr()
+    }
+
+    /// Start of the memory, aligned to a cache line.
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.pointer.as_ptr()
+    }
+
+    /// The memory as numbers; bytes beyond a whole number are left out.
+    pub fn as_slice<T: Number>(&self) -> &[T] {
+        // SAFETY: the memory is initialised, aligned for every Number (at most 8 bytes), and any bit pattern is valid.
+        unsafe { std::slice::from_raw_parts(self.pointer.as_ptr().cast(), self.length / size_of::<T>()) }
+    }
+
+    /// The memory as numbers; bytes beyond a whole number are left out.
+    pub fn as_mut_slice<T: Number>(&mut self) -> &mut [T] {
+        // SAFETY: as in `as_slice`, and the borrow is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr().cast(), self.length / size_of::<T>()) }
+    }
+}
+
+impl Drop for AlignedBytes {
+    fn drop(&mut self) {
+        if let Ok(layout) = Layout::from_size_align(self.length.max(1), ALIGNMENT) {
+            // SAFETY: allocated in `try_zeroed` with this very layout.
+            unsafe { alloc::dealloc(self.pointer.as_ptr(), layout) }
+        }
+    }
+}
+
+/// Plain numbers: any bit pattern is a value.
+///
+/// # Safety
+/// Implementors have no padding, no invalid bit pattern, and an alignment of at most 8.
+pub unsafe trait Number: Copy + 'static {}
+// SAFETY: a plain number.
+unsafe impl Number for f32 {}
+// SAFETY: a plain number.
+unsafe impl Number for u16 {}
+// SAFETY: a plain number.
+unsafe impl Number for u32 {}
+// SAFETY: a plain number.
+unsafe impl Number for u8 {}
+// SAFETY: a plain number.
+unsafe impl Number for i8 {}
+// SAFETY: a plain number.
+unsafe impl Number for i32 {}
+
+/// Read-only bytes, cheap to clone, wherever they live.
+#[derive(Clone)]
+pub struct Bytes(Source);
+
+#[derive(Clone)]
+enum Source {
+    Mapped(Arc<memmap2::Mmap>),
+    Owned(Arc<Vec<u8>>),
+    Static(&'static [u8]),
+}
+
+impl Bytes {
+    /// Maps a whole file.
+    ///
+    /// As with every mapping, the file must not be truncated by another process while it is in use: the system
+    /// answers that with a signal. Model files are never rewritten in place by the tools that make them.
+    pub fn map(file: &File) -> io::Result<Self> {
+        if file.metadata()?.len() == 0 {
+            // A mapping of nothing is an error on some systems.
+            return Ok(Self(Source::Static(&[])));
+        }
+        // SAFETY: the mapping is read-only and private; that nobody truncates the file is the caller's environment's
+        // promise, documented above.
+        let map = unsafe { memmap2::Mmap::map(file)? };
+        Ok(Self(Source::Mapped(Arc::new(map))))
+    }
+
+    /// Bytes on the heap.
+    pub fn owned(bytes: Vec<u8>) -> Self {
+        Self(Source::Owned(Arc::new(bytes)))
+    }
+
+    /// Bytes in the binary.
+    pub const fn fixed(bytes: &'static [u8]) -> Self {
+        Self(Source::Static(bytes))
+    }
+
+    /// Tells the system that a part of a mapped file is not needed for now, so that its pages stop counting as
+    /// resident. Anything else ignores it.
+    pub fn release(&self, start: usize, length: usize) {
+        if let Source::Mapped(map) = &self.0
+            && start.checked_add(length).is_some_and(|end| end <= map.len())
+        {
+            // SAFETY: the mapping is private and read-only: dropped pages are read from the file again when touched.
+            let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, length) };
+        }
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Source::Mapped(map) => map,
+            Source::Owned(bytes) => bytes,
+            Source::Static(bytes) => bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_aligned_zeroed_and_typed() {
+        let mut bytes = AlignedBytes::zeroed(130);
+        assert_eq!(bytes.as_ptr() as usize % ALIGNMENT, 0);
+        assert_eq!(bytes.as_slice::<f32>(), &[0.0; 32]);
+        bytes.as_mut_slice::<u16>()[3] = 7;
+        assert_eq!(bytes.as_slice::<u8>()[6], 7);
+    }
+
+    #[test]
+    fn an_absurd_size_is_refused_not_aborted() {
+        assert!(AlignedBytes::try_zeroed(usize::MAX).is_none());
+    }
+
+    #[test]
+    fn an_empty_file_maps_to_nothing() {
+        let path = std::env::temp_dir().join(format!("demask-empty-{}", std::process::id()));
+        let file = File::create_new(&path).unwrap();
+        assert!(Bytes::map(&file).unwrap().is_empty());
+        std::fs::remove_file(path).unwrap();
+    }
+}

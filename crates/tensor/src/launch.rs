@@ -1,0 +1,265 @@
+//! One forward in rows: the integers that a backend needs beside the weights.
+//!
+//! Every array is filled by the model's lowering and checked there; a backend trusts it.
+
+use std::ops::Range;
+
+/// Marks "no row" in row-valued arrays.
+pub const NO_ROW: u32 = u32::MAX;
+
+/// One forward of any number of sequences and lanes, concatenated into rows.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct Launch {
+    /// `[rows]`: token ids.
+    pub ids: Vec<u32>,
+    /// `[rows]`: absolute positions, for the rotation.
+    pub positions: Vec<u32>,
+    /// `[rows]`: where the row's K/V (and increment) live: page times [`PAGE`](crate::PAGE) plus offset.
+    pub slots: Vec<u32>,
+    /// `[rows]`: how many keys the row sees, counted from position 0 of its lane; at least 1.
+    pub limits: Vec<u32>,
+    /// Runs of rows that share a page table: one per sequence and lane, ascending, covering all rows.
+    pub segments: Vec<Segment>,
+    /// Page tables, one after the other: entry `i` of a table is the page of positions `[i * PAGE, (i + 1) * PAGE)`.
+    pub tables: Vec<u32>,
+    /// First of all: slots copied one by one (the accepted draft becomes the canvas).
+    pub keeps: Vec<SlotCopy>,
+    /// Then: whole pages copied (a draft's own copy of a page that it will write).
+    pub copies: Vec<PageCopy>,
+    /// Whether any row of the launch is computed partly (see [`Rows`]).
+    pub partial: bool,
+    /// Rows computed in the first layer of a partial launch.
+    pub first: Vec<u32>,
+    /// Rows computed in every later layer whatever the probes say.
+    pub fixed: Vec<u32>,
+    /// Candidates of all probes, one after the other, ascending within a probe.
+    pub probed: Vec<u32>,
+    /// One per sequence that probes; their parts of `probed` follow each other.
+    pub probes: Vec<ProbeLaunch>,
+    /// Rows whose increments are stored (their pages have room for them).
+    pub held: Vec<u32>,
+    /// Rows that the last layer must finish (attention and MLP): those that the head reads, ascending without repeats,
+    /// and all rows whose increments are stored.
+    pub last: Vec<u32>,
+    /// What the head does.
+    pub head: HeadLaunch,
+}
+
+/// Which rows of a launch an operation runs on. Results go to the same rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rows {
+    /// All of them.
+    Live,
+    /// [`Launch::first`].
+    First,
+    /// [`Launch::fixed`].
+    Fixed,
+    /// [`Launch::fixed`] and what the last [`select`](crate::Backend::select) chose, ascending.
+    Computed,
+    /// [`Launch::last`].
+    Last,
+}
+
+/// A run of rows with one page table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Segment {
+    /// The rows.
+    pub rows: Range<u32>,
+    /// Their page table: a range of [`Launch::tables`].
+    pub table: Range<u32>,
+}
+
+/// Copies K and V (and increments, where both pages have them) of one slot in each layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlotCopy {
+    /// Slot read.
+    pub from: u32,
+    /// Slot written.
+    pub to: u32,
+}
+
+/// Copies a page in each layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageCopy {
+    /// Page read.
+    pub from: u32,
+    /// Page written.
+    pub to: u32,
+}
+
+/// A choice of the rows that have drifted most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProbeLaunch {
+    /// How many rows of [`Launch::probed`] are this probe's.
+    pub rows: u32,
+    /// How many of them are chosen: lowest cosine similarity first, ties to the lowest row.
+    pub keep: u32,
+    /// What is compared.
+    pub by: ProbeBy,
+}
+
+/// What a probe compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProbeBy {
+    /// The fresh projection of this tensor with the stored one (before rotation is undone for K: rotation keeps
+    /// cosines), over all K/V heads together; the fresh one then replaces the stored one for **all** probed rows.
+    Drift(ProbeTensor),
+    /// Nothing: a keyed random choice; the layer is mixed into the key.
+    Random(u64),
+}
+
+/// The tensor that a probe compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProbeTensor {
+    /// K after rotation.
+    Key,
+    /// V.
+    Value,
+}
+
+/// What the head does with which rows.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct HeadLaunch {
+    /// Head rows in the order of the output.
+    pub rows: Vec<HeadRow>,
+    /// What is asked; [`HeadRow::request`] points here.
+    pub requests: Vec<HeadRequest>,
+    /// Which head rows are blended with other rows first.
+    pub blends: Vec<BlendRows>,
+    /// Tokens to judge, [`HeadRequest::judge_width`] per head row of the requests that judge, in head row order.
+    pub judge: Vec<u32>,
+}
+
+/// One row that the head reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeadRow {
+    /// Row of the launch.
+    pub row: u32,
+    /// Index into [`HeadLaunch::requests`].
+    pub request: u32,
+    /// Key of the row's noise, already mixed from seed, position and state.
+    pub key: u64,
+}
+
+/// Classifier-free guidance on one head row, after the final norm: `row + scale * (row - other)`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BlendRows {
+    /// Index into [`HeadLaunch::rows`].
+    pub head_row: u32,
+    /// Row of the launch with the unconditional input, or [`NO_ROW`]: use the stored difference.
+    pub other: u32,
+    /// Factor of the difference.
+    pub scale: f32,
+    /// Slot whose page stores the difference `row - other` (written if `other` is a row, read if not), or [`NO_ROW`]:
+    /// not stored.
+    pub slot: u32,
+}
+
+/// What is asked of a head row. See the step contract's ask, which this mirrors without knowing it.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct HeadRequest {
+    /// Tokens whose logit counts as minus infinity.
+    pub forbid: Vec<u32>,
+    /// Tokens that may win but weigh nothing in the distribution.
+    pub mute: Vec<u32>,
+    /// 0: no noise. Above: `argmax(logit / temperature + gumbel)`, over the tokens that pass the filter.
+    pub temperature: f32,
+    /// Which tokens may be drawn.
+    pub filter: Filter,
+    /// Whether confidence, margin and entropy speak of the tempered and filtered distribution, not the raw one.
+    pub drawn: bool,
+    /// Fill [`HeadOutput::margin`](crate::HeadOutput::margin).
+    pub margin: bool,
+    /// Fill [`HeadOutput::entropy`](crate::HeadOutput::entropy).
+    pub entropy: bool,
+    /// This many best tokens.
+    pub top: u32,
+    /// This many judged tokens per row.
+    pub judge_width: u32,
+    /// Fill [`HeadOutput::logits`](crate::HeadOutput::logits).
+    pub logits: bool,
+}
+
+/// Which tokens may be drawn.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Filter {
+    /// Keep the best `top_k` and all that tie with the last of them; 0: all.
+    pub top_k: u32,
+    /// Keep tokens in falling order until the probability before them exceeds `top_p`; 1: all.
+    pub top_p: f32,
+    /// Which comes first.
+    pub order: FilterOrder,
+}
+
+impl Default for Filter {
+    fn default() -> Self {
+        Self { top_k: 0, top_p: 1.0, order: FilterOrder::TopPFirst }
+    }
+}
+
+/// Order of the filters; the second works on the renormalised rest of the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FilterOrder {
+    /// top-p, then top-k.
+    TopPFirst,
+    /// top-k, then top-p.
+    TopKFirst,
+}
+
+impl Launch {
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// Empties everything for refilling, keeping the allocations.
+    pub fn clear(&mut self) {
+        self.ids.clear();
+        self.positions.clear();
+        self.slots.clear();
+        self.limits.clear();
+        self.segments.clear();
+        self.tables.clear();
+        self.keeps.clear();
+        self.copies.clear();
+        self.partial = false;
+        self.first.clear();
+        self.fixed.clear();
+        self.probed.clear();
+        self.probes.clear();
+        self.held.clear();
+        self.last.clear();
+        self.head.rows.clear();
+        self.head.blends.clear();
+        self.head.judge.clear();
+        // Requests are refilled in place by the lowering: their own lists keep their allocations.
+    }
+
+    /// Number of rows that `rows` names, chosen ones included.
+    pub fn count(&self, rows: Rows) -> usize {
+        match rows {
+            Rows::Live => self.len(),
+            Rows::First => self.first.len(),
+            Rows::Fixed => self.fixed.len(),
+            Rows::Computed => self.fixed.len() + self.probes.iter().map(|probe| probe.keep as usize).sum::<usize>(),
+            Rows::Last => self.last.len(),
+        }
+    }
+}
+
+/// Standard Gumbel noise of one token in the row with this [`HeadRow::key`]: counter-based, so that it depends neither
+/// on the batch nor on how the head's work is divided.
+pub fn gumbel_noise(key: u64, token: u32) -> f32 {
+    // The finaliser of SplitMix64, on a counter that steps by its odd constant.
+    let mut z = key.wrapping_add(u64::from(token).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^= z >> 31;
+    let uniform = ((z >> 12) as f64 + 0.5) * (1.0 / (1u64 << 52) as f64);
+    -(-uniform.ln()).ln() as f32
+}

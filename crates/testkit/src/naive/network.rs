@@ -1,0 +1,1 @@
+//! Norms, rotation, attention, head and row selection, one number after the other.
