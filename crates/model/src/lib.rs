@@ -1,11 +1,21 @@
 //! One transformer for all model families.
 //!
 //! What differs between families is data ([`ArchSpec`]); weights are named by their role ([`Role`]) and read through a
-//! [`WeightSource`]; a step plan is lowered to rows and run on any [`Backend`](demask_tensor::Backend).
+//! [`WeightSource`]; a step plan is lowered to rows and run on any [`Backend`](demask_tensor::Backend) by a [`Runner`].
 #![forbid(unsafe_code)]
 
 mod arch;
+mod forward;
+mod lower;
 mod roles;
+mod runner;
+mod sequence;
+mod weights;
 
 pub use arch::{ArchSpec, Attention, Family, Rope, RopeScaling};
+pub use forward::Hidden;
 pub use roles::{ExpectedTensor, LayerRole, Role, WeightError, WeightSource, expected_tensors};
+pub use runner::{Inspection, Runner};
+pub use weights::{LoadError, Weights};
+
+use sequence::Sequence;

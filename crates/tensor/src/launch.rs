@@ -38,8 +38,8 @@ pub struct Launch {
     pub probes: Vec<ProbeLaunch>,
     /// Rows whose increments are stored (their pages have room for them).
     pub held: Vec<u32>,
-    /// Rows that the last layer must finish (attention and MLP): those that the head reads, ascending without repeats,
-    /// and all rows whose increments are stored.
+    /// Rows that the last layer must finish (attention and MLP): those that the head reads, ascending without repeats.
+    /// Used only where no increments are held.
     pub last: Vec<u32>,
     /// What the head does.
     pub head: HeadLaunch,

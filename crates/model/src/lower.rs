@@ -1,0 +1,370 @@
+//! From plans to rows: pure integer code, the only place where a position becomes a row.
+
+use demask_step::{
+    BlendWith, Cost, Drift, FilterOrder, HeadAsk, Lanes, LayerRows, PlanError, Positions, Predictions, Sampling,
+    SequenceStep, random,
+};
+use demask_tensor::{
+    BlendRows, Filter, HeadOutput, HeadRequest, HeadRow, Launch, NO_ROW, PAGE, PageCopy, ProbeBy, ProbeLaunch,
+    ProbeTensor, Rows, Segment, SlotCopy,
+};
+
+use crate::{ArchSpec, Sequence, sequence::Overlay};
+
+/// What the lowering remembers to turn the head's output back into predictions, and how partial layers run.
+#[derive(Debug)]
+pub(crate) struct Lowered {
+    /// One per step of the batch.
+    parts: Vec<Part>,
+    /// Whether the first layer of a partial launch computes every row.
+    pub(crate) first_layer_all: bool,
+    /// Rows that write K in the probing layers of a partial launch.
+    pub(crate) key_rows: Rows,
+    /// Rows that write V in the probing layers of a partial launch.
+    pub(crate) value_rows: Rows,
+    /// Scratch: the overlay being built.
+    overlay: Overlay,
+}
+
+/// One step's share of a launch.
+#[derive(Debug, Default)]
+struct Part {
+    first_row: u32,
+    /// Predicted positions.
+    positions: Positions,
+    /// Head row of each `[lane, position]`, or [`NO_ROW`].
+    answers: Vec<u32>,
+    cost: Cost,
+}
+
+impl Default for Lowered {
+    fn default() -> Self {
+        Self {
+            parts: Vec::new(),
+            first_layer_all: true,
+            key_rows: Rows::Computed,
+            value_rows: Rows::Computed,
+            overlay: Overlay::default(),
+        }
+    }
+}
+
+impl Lowered {
+    /// Fills `launch` from checked steps; `sequences[i]` is the state of `batch[i]`'s sequence.
+    pub(crate) fn lower<'s>(
+        &mut self,
+        spec: &ArchSpec,
+        batch: &[SequenceStep<'_>],
+        sequence_of: impl Fn(usize) -> &'s Sequence,
+        launch: &mut Launch,
+    ) -> Result<(), (usize, PlanError)> {
+        launch.clear();
+        self.parts.resize_with(batch.len().max(self.parts.len()), Part::default);
+        launch.head.requests.resize_with(batch.len().max(launch.head.requests.len()), HeadRequest::default);
+        launch.partial = batch.iter().any(|step| step.plan.layers != LayerRows::All);
+        self.plan_partial(batch)?;
+        for (index, step) in batch.iter().enumerate() {
+            let sequence = sequence_of(index);
+            self.parts[index].first_row = launch.len() as u32;
+            lower_rows(step, sequence, &mut self.overlay, launch);
+            lower_layers(step, sequence, self.parts[index].first_row, launch);
+            lower_head(spec, step, index, &mut self.parts[index], launch);
+        }
+        for (index, step) in batch.iter().enumerate() {
+            self.lower_blend(spec, batch, index, step, sequence_of(index), launch)?;
+            self.parts[index].cost = cost(spec, step, launch, &self.parts[index]);
+        }
+        finish_last(launch);
+        Ok(())
+    }
+
+    fn plan_partial(&mut self, batch: &[SequenceStep<'_>]) -> Result<(), (usize, PlanError)> {
+        let mut first = None;
+        (self.key_rows, self.value_rows) = (Rows::Fixed, Rows::Fixed);
+        for (index, step) in batch.iter().enumerate() {
+            let LayerRows::Partial { probe, first_layer_all, .. } = &step.plan.layers else { continue };
+            if *first.get_or_insert(*first_layer_all) != *first_layer_all {
+                let what = "partly computed sequences of one step treat their first layer differently";
+                return Err((index, PlanError::Contradiction(what)));
+            }
+            // What a probe replaced for all its rows need not be projected again for the chosen ones.
+            match probe.as_ref().map(|probe| probe.by) {
+                Some(Drift::Value) => self.key_rows = Rows::Computed,
+                Some(Drift::Key) => self.value_rows = Rows::Computed,
+                Some(Drift::Random { .. }) | None => {
+                    (self.key_rows, self.value_rows) = (Rows::Computed, Rows::Computed)
+                }
+            }
+        }
+        self.first_layer_all = first.unwrap_or(true);
+        Ok(())
+    }
+
+    fn lower_blend(
+        &self,
+        spec: &ArchSpec,
+        batch: &[SequenceStep<'_>],
+        index: usize,
+        step: &SequenceStep<'_>,
+        sequence: &Sequence,
+        launch: &mut Launch,
+    ) -> Result<(), (usize, PlanError)> {
+        let Some(blend) = step.blend else { return Ok(()) };
+        let contradiction = |what| Err((index, PlanError::Contradiction(what)));
+        let part = &self.parts[index];
+        let lanes = step.plan.lanes.count();
+        for (answer, &head_row) in part.answers.iter().enumerate() {
+            if head_row == NO_ROW {
+                continue;
+            }
+            let (lane, rank) = (answer / part.positions.len(), answer % part.positions.len());
+            let position = part.positions.as_slice()[rank].saturating_sub(spec.shift as u32);
+            let other = match blend.with {
+                BlendWith::Stored => NO_ROW,
+                BlendWith::Step(other) => {
+                    let Some(step) = batch.get(other).filter(|step| step.plan.lanes.count() == lanes) else {
+                        return contradiction("guidance by a step that is not in the batch or has other lanes");
+                    };
+                    let Some(row) = step.plan.live.rank(position) else {
+                        return contradiction("guidance by a row that is not live");
+                    };
+                    self.parts[other].first_row + (lane * step.plan.live.len() + row) as u32
+                }
+            };
+            let row = launch.head.rows[head_row as usize].row;
+            let slot = if sequence.needs.residual { launch.slots[row as usize] } else { NO_ROW };
+            if other == NO_ROW && slot == NO_ROW {
+                return contradiction("stored guidance without a reserved residual");
+            }
+            launch.head.blends.push(BlendRows { head_row, other, scale: blend.scale, slot });
+        }
+        Ok(())
+    }
+
+    /// Turns the head's output into the answers of each step.
+    pub(crate) fn scatter(
+        &self,
+        batch: &[SequenceStep<'_>],
+        output: &HeadOutput,
+        vocabulary: usize,
+        out: &mut [Predictions],
+    ) {
+        let (mut top, mut judged, mut logits) = (0, 0, 0);
+        for ((step, part), predictions) in batch.iter().zip(&self.parts).zip(out) {
+            predictions.clear();
+            predictions.lanes = step.plan.lanes.count();
+            predictions.positions.clone_from(&part.positions);
+            predictions.cost = part.cost;
+            let ask = step.ask;
+            for &answer in &part.answers {
+                let row = (answer != NO_ROW).then_some(answer as usize);
+                predictions.tokens.push(row.map_or(demask_step::NO_TOKEN, |row| output.tokens[row]));
+                predictions.confidence.push(row.map_or(f32::NEG_INFINITY, |row| output.confidence[row]));
+                if ask.margin {
+                    predictions.margin.push(row.map_or(f32::NEG_INFINITY, |row| output.margin[row]));
+                }
+                if ask.entropy {
+                    predictions.entropy.push(row.map_or(f32::INFINITY, |row| output.entropy[row]));
+                }
+                take(row.is_some(), ask.top, &mut top, |at| {
+                    predictions.top.push(at.map_or((demask_step::NO_TOKEN, 0.0), |at| output.top[at]));
+                });
+                take(row.is_some(), ask.judge_width, &mut judged, |at| {
+                    let (rank, log_probability, best) =
+                        at.map_or((u32::MAX, f32::NEG_INFINITY, 0.0), |at| output.judged[at]);
+                    predictions.judged.push(demask_step::Judged { rank, log_probability, best });
+                });
+                take(row.is_some(), if ask.logits { vocabulary } else { 0 }, &mut logits, |at| {
+                    predictions.logits.push(at.map_or(f32::NEG_INFINITY, |at| output.logits[at]));
+                });
+            }
+        }
+    }
+}
+
+/// Hands out the next `width` indices of an output array, or `None`s for a row that was not asked for.
+fn take(asked: bool, width: usize, next: &mut usize, mut put: impl FnMut(Option<usize>)) {
+    for _ in 0..width {
+        put(asked.then_some(*next));
+        *next += usize::from(asked);
+    }
+}
+
+/// Ids, positions, slots, limits, page tables, copies of all lanes of one step.
+fn lower_rows(step: &SequenceStep<'_>, sequence: &Sequence, overlay: &mut Overlay, launch: &mut Launch) {
+    let plan = step.plan;
+    if let Some(keep) = &plan.keep {
+        for position in keep.positions.iter() {
+            let page = sequence.overlay_page(&sequence.overlay, keep.lane as usize, position / PAGE as u32);
+            if let Some(page) = page {
+                let from = page * PAGE as u32 + position % PAGE as u32;
+                launch.keeps.push(SlotCopy { from, to: sequence.slot(position) });
+            }
+        }
+    }
+    let drafts = matches!(plan.lanes, Lanes::Drafts(_));
+    overlay.set(if drafts { plan.lanes.count() } else { 0 }, &plan.live);
+    let visible_pages = (plan.visible as usize).div_ceil(PAGE);
+    for lane in 0..plan.lanes.count() {
+        let table_start = launch.tables.len() as u32;
+        for (index, &page) in sequence.pages[..visible_pages].iter().enumerate() {
+            let own = if drafts { sequence.overlay_page(overlay, lane, index as u32) } else { None };
+            launch.tables.push(own.unwrap_or(page));
+            if let Some(own) = own {
+                launch.copies.push(PageCopy { from: page, to: own });
+            }
+        }
+        let first_row = launch.len() as u32;
+        let tokens = &step.tokens[lane * plan.live.len()..(lane + 1) * plan.live.len()];
+        for (position, &token) in plan.live.iter().zip(tokens) {
+            let page = launch.tables[table_start as usize + position as usize / PAGE];
+            launch.ids.push(token);
+            launch.positions.push(position);
+            launch.slots.push(page * PAGE as u32 + position % PAGE as u32);
+            launch.limits.push(plan.mask.limit(position, plan.visible));
+        }
+        let rows = first_row..launch.len() as u32;
+        launch.segments.push(Segment { rows, table: table_start..launch.tables.len() as u32 });
+    }
+}
+
+/// Which rows of one step are computed, probed and held.
+fn lower_layers(step: &SequenceStep<'_>, sequence: &Sequence, first_row: u32, launch: &mut Launch) {
+    let live = &step.plan.live;
+    let rows = live.len() as u32;
+    let end = launch.len() as u32;
+    if sequence.needs.increments {
+        launch.held.extend(first_row..end);
+    }
+    if !launch.partial {
+        return;
+    }
+    let LayerRows::Partial { compute, probe, .. } = &step.plan.layers else {
+        launch.fixed.extend(first_row..end);
+        return;
+    };
+    for lane in 0..step.plan.lanes.count() as u32 {
+        let row_of = |position| live.rank(position).map(|rank| first_row + lane * rows + rank as u32);
+        launch.fixed.extend(compute.iter().filter_map(row_of));
+        if let Some(probe) = probe {
+            launch.probed.extend(probe.rows.iter().filter_map(row_of));
+            launch.probes.push(ProbeLaunch {
+                rows: probe.rows.len() as u32,
+                keep: probe.keep as u32,
+                by: match probe.by {
+                    Drift::Value => ProbeBy::Drift(ProbeTensor::Value),
+                    Drift::Key => ProbeBy::Drift(ProbeTensor::Key),
+                    Drift::Random { seed } => ProbeBy::Random(seed),
+                },
+            });
+        }
+    }
+}
+
+/// Head rows of one step.
+fn lower_head(spec: &ArchSpec, step: &SequenceStep<'_>, index: usize, part: &mut Part, launch: &mut Launch) {
+    let (plan, ask) = (step.plan, step.ask);
+    part.positions.set_union(&[&plan.predict, &plan.must, &plan.hint]);
+    part.answers.clear();
+    fill_request(&mut launch.head.requests[index], ask);
+    for lane in 0..plan.lanes.count() {
+        let tokens = &step.tokens[lane * plan.live.len()..(lane + 1) * plan.live.len()];
+        for (rank, position) in part.positions.iter().enumerate() {
+            let holds = plan.live.rank(position).map(|at| tokens[at]);
+            let skip = ask.only_where.is_some_and(|wanted| holds.is_some_and(|token| token != wanted));
+            let row = plan.live.rank(position.saturating_sub(spec.shift as u32)).filter(|_| !skip);
+            let Some(row) = row else {
+                part.answers.push(NO_ROW);
+                continue;
+            };
+            part.answers.push(launch.head.rows.len() as u32);
+            let state = ask.states.get(lane).copied().unwrap_or(0);
+            launch.head.rows.push(HeadRow {
+                row: part.first_row + (lane * plan.live.len() + row) as u32,
+                request: index as u32,
+                key: random::key(ask.sampling.seed, random::Use::Token, position, state),
+            });
+            let judged = (lane * part.positions.len() + rank) * ask.judge_width;
+            launch.head.judge.extend_from_slice(&ask.judge[judged..judged + ask.judge_width]);
+        }
+    }
+}
+
+/// Translates an ask, in place.
+fn fill_request(request: &mut HeadRequest, ask: &HeadAsk) {
+    let Sampling { temperature, top_k, top_p, order, confidence, .. } = ask.sampling;
+    request.forbid.clone_from(&ask.forbid);
+    request.mute.clone_from(&ask.mute);
+    request.temperature = temperature;
+    request.filter = Filter {
+        top_k,
+        top_p,
+        order: match order {
+            FilterOrder::TopPFirst => demask_tensor::FilterOrder::TopPFirst,
+            FilterOrder::TopKFirst => demask_tensor::FilterOrder::TopKFirst,
+        },
+    };
+    request.drawn = confidence == demask_step::ConfidenceOf::Drawn;
+    request.margin = ask.margin;
+    request.entropy = ask.entropy;
+    request.top = ask.top as u32;
+    request.judge_width = ask.judge_width as u32;
+    request.logits = ask.logits;
+}
+
+/// Rows that the last layer must finish: those that the head reads, its blends included.
+fn finish_last(launch: &mut Launch) {
+    launch.last.extend(launch.head.rows.iter().map(|head| head.row));
+    launch.last.extend(launch.head.blends.iter().map(|blend| blend.other).filter(|&row| row != NO_ROW));
+    launch.last.sort_unstable();
+    launch.last.dedup();
+}
+
+/// Operations by formula (specification caches, section 7), from what is really run.
+fn cost(spec: &ArchSpec, step: &SequenceStep<'_>, launch: &Launch, part: &Part) -> Cost {
+    let plan = step.plan;
+    let rows = plan.live.len() * plan.lanes.count();
+    let hidden = spec.hidden as f64;
+    let kv = 2.0 * hidden * spec.kv_width() as f64;
+    let rest = 4.0 * hidden * spec.query_width() as f64 + 6.0 * hidden * spec.ffn as f64;
+    let per_key = 4.0 * spec.query_width() as f64;
+    let start = part.first_row as usize;
+    let keys = |rows: &mut dyn Iterator<Item = usize>| rows.map(|row| f64::from(launch.limits[row])).sum::<f64>();
+    let all_keys = keys(&mut (start..start + rows));
+    let full_layer = rows as f64 * (2.0 * kv + rest) + per_key * all_keys;
+    let head_rows = part.answers.iter().filter(|&&row| row != NO_ROW).count();
+    let layers = spec.layers as f64;
+    let (body, computed) = match &plan.layers {
+        LayerRows::All if launch.partial || !launch.held.is_empty() => (layers * full_layer, rows as f64),
+        LayerRows::All => {
+            // The last layer finishes only the rows that the head reads.
+            let last: f64 = rows as f64 * 2.0 * kv + head_rows as f64 * rest;
+            let last_keys = keys(
+                &mut launch
+                    .head
+                    .rows
+                    .iter()
+                    .map(|head| head.row as usize)
+                    .filter(|row| (start..start + rows).contains(row)),
+            );
+            let computed = ((layers - 1.0) * rows as f64 + head_rows as f64) / layers;
+            ((layers - 1.0) * full_layer + last + per_key * last_keys, computed)
+        }
+        LayerRows::Partial { compute, probe, first_layer_all } => {
+            let fixed = compute.len() as f64;
+            let chosen = probe.as_ref().map_or(0.0, |probe| probe.keep as f64);
+            // A drift probe projects one tensor for all candidates, and the chosen do not project it again.
+            let probed = match probe.as_ref() {
+                Some(probe) if !matches!(probe.by, Drift::Random { .. }) => (probe.rows.len() - probe.keep) as f64 * kv,
+                _ => 0.0,
+            };
+            let visible = f64::from(plan.visible);
+            let layer = (fixed + chosen) * (2.0 * kv + rest + per_key * visible) + probed;
+            let partial = if *first_layer_all { layers - 1.0 } else { layers };
+            let computed = (partial * (fixed + chosen) + (layers - partial) * rows as f64) / layers;
+            (partial * layer + (layers - partial) * full_layer, computed)
+        }
+    };
+    let head = 2.0 * hidden * spec.vocabulary as f64 * head_rows as f64;
+    Cost { rows: rows as u64, computed_rows: computed.round() as u64, head_rows: head_rows as u64, flops: body + head }
+}

@@ -1,0 +1,273 @@
+//! A loaded model on a backend: the [`Denoiser`] that decoding talks to.
+
+use demask_step::{
+    Denoiser, Mask, OpenError, PlanError, Predictions, SequenceId, SequenceNeeds, SequenceStep, StepError,
+};
+use demask_tensor::{
+    AttentionShape, Backend, Dtype, HeadOutput, HeadRequest, HeadRow, Launch, OutOfMemory, PAGE, PageKind,
+    WorkspaceShape,
+};
+
+use crate::{
+    ArchSpec, Hidden, Sequence, Weights,
+    forward::{Forward, forward},
+    lower::Lowered,
+};
+
+/// Rotation tables start at this many positions and double when a longer sequence is opened.
+const FIRST_ROTATION: usize = 1024;
+
+/// A model, its backend, its K/V store and its open sequences.
+pub struct Runner<B: Backend> {
+    spec: ArchSpec,
+    weights: Weights<B>,
+    backend: B,
+    kv: B::Kv,
+    sequences: Vec<Option<Sequence>>,
+    reserved: WorkspaceShape,
+    rotation: usize,
+    launch: Launch,
+    lowered: Lowered,
+    output: HeadOutput,
+}
+
+/// Raw results of one forward, for checking a port against another implementation.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Inspection {
+    /// `[rows, vocabulary]`: raw, not shifted.
+    pub logits: Vec<f32>,
+    /// Every layer's output.
+    pub hidden: Hidden,
+}
+
+impl<B: Backend> Runner<B> {
+    /// Puts a model together. Steps of several sequences may have up to `row_budget` rows; a single sequence that needs
+    /// more raises it.
+    pub fn new(spec: ArchSpec, weights: Weights<B>, mut backend: B, row_budget: usize) -> Result<Self, OutOfMemory> {
+        let attention = AttentionShape { heads: spec.heads, kv_heads: spec.kv_heads, head_dim: spec.head_dim };
+        let reserved = WorkspaceShape {
+            rows: row_budget.max(1),
+            head_rows: row_budget.max(1),
+            hidden: spec.hidden,
+            ffn: spec.ffn,
+            attention,
+            vocabulary: spec.vocabulary,
+            table_entries: row_budget.max(1),
+        };
+        backend.reserve(&reserved)?;
+        let kv = backend.new_kv(&attention, spec.layers, spec.hidden);
+        let mut runner = Self {
+            spec,
+            weights,
+            backend,
+            kv,
+            sequences: Vec::new(),
+            reserved,
+            rotation: 0,
+            launch: Launch::default(),
+            lowered: Lowered::default(),
+            output: HeadOutput::default(),
+        };
+        runner.reserve_rotation(1)?;
+        Ok(runner)
+    }
+
+    /// The architecture.
+    pub fn spec(&self) -> &ArchSpec {
+        &self.spec
+    }
+
+    /// The backend.
+    pub fn backend(&self) -> &B {
+        &self.backend
+    }
+
+    /// Bytes of the packed weights.
+    pub fn weight_bytes(&self) -> usize {
+        self.weights.bytes()
+    }
+
+    /// Bytes of the pages of an open sequence.
+    pub fn cache_bytes(&self, sequence: SequenceId) -> usize {
+        let Some(Some(sequence)) = self.sequences.get(sequence.0 as usize) else { return 0 };
+        let pages = sequence.pages.len() + sequence.draft_pages.len();
+        pages * self.backend.page_bytes(&self.kv, kind(&sequence.needs))
+    }
+
+    /// Most rows that one step may have, all sequences and lanes together.
+    pub fn row_capacity(&self) -> usize {
+        self.reserved.rows
+    }
+
+    fn reserve_rotation(&mut self, positions: usize) -> Result<(), OutOfMemory> {
+        if positions <= self.rotation {
+            return Ok(());
+        }
+        let positions = positions.max(FIRST_ROTATION).next_power_of_two().min(self.spec.context.max(positions));
+        let rope = &self.spec.rope;
+        let frequencies = rope.inverse_frequencies();
+        let round = self.backend.dtype() == Dtype::Bf16 && !rope.full_precision;
+        let (mut cos, mut sin) = (Vec::new(), Vec::new());
+        for position in 0..positions {
+            for &frequency in &frequencies {
+                // f32 throughout, as the official code computes its table.
+                let angle = position as f32 * frequency;
+                let (c, s) = (angle.cos(), angle.sin());
+                cos.push(if round { round_to_bf16(c) } else { c });
+                sin.push(if round { round_to_bf16(s) } else { s });
+            }
+        }
+        self.backend.set_rotation(&cos, &sin, rope.rotated)?;
+        self.rotation = positions;
+        Ok(())
+    }
+
+    fn reserve_for(&mut self, needs: &SequenceNeeds) -> Result<(), OutOfMemory> {
+        self.reserve_rotation(needs.positions)?;
+        let tables: usize =
+            self.sequences.iter().flatten().map(|sequence| table_entries(&sequence.needs)).sum::<usize>()
+                + table_entries(needs);
+        let wanted = WorkspaceShape {
+            rows: self.reserved.rows.max(needs.rows),
+            head_rows: self.reserved.head_rows.max(needs.predictions).max(needs.rows),
+            table_entries: self.reserved.table_entries.max(tables),
+            ..self.reserved
+        };
+        if wanted != self.reserved {
+            self.backend.reserve(&wanted)?;
+            self.reserved = wanted;
+        }
+        Ok(())
+    }
+
+    fn allocate(&mut self, sequence: &mut Sequence) -> Result<(), OutOfMemory> {
+        let (canvas, drafts) = sequence.page_counts();
+        let kind = kind(&sequence.needs);
+        self.backend.allocate_pages(&mut self.kv, canvas, kind, &mut sequence.pages)?;
+        let drafted = self.backend.allocate_pages(&mut self.kv, drafts, kind, &mut sequence.draft_pages);
+        if drafted.is_err() {
+            self.backend.release_pages(&mut self.kv, &sequence.pages);
+        }
+        drafted
+    }
+
+    fn sequence(&self, id: SequenceId) -> Option<&Sequence> {
+        self.sequences.get(id.0 as usize)?.as_ref()
+    }
+
+    /// One forward over `tokens` with every layer's output and all logits.
+    pub fn inspect(&mut self, tokens: &[u32], mask: Mask, layers: bool) -> Result<Inspection, StepError> {
+        let failed = |error: &dyn std::fmt::Display| StepError::Device(error.to_string());
+        let rows = tokens.len();
+        let needs =
+            SequenceNeeds { positions: rows, rows, predictions: rows, logits: true, ..SequenceNeeds::default() };
+        let id = self.open(&needs).map_err(|error| failed(&error))?;
+        let mut plan = demask_step::StepPlan { visible: rows as u32, mask, ..Default::default() };
+        plan.live.set_range(0..rows as u32);
+        let ask = demask_step::HeadAsk::default();
+        let step = SequenceStep { sequence: id, tokens, plan: &plan, ask: &ask, blend: None };
+        let checked = self.check(&step).map_err(|error| StepError::Plan { index: 0, error });
+        let mut hidden = Hidden::default();
+        if checked.is_ok() {
+            self.lower(&[step])?;
+            self.launch.head.requests[0] = HeadRequest { logits: true, ..HeadRequest::default() };
+            self.launch.head.rows.extend((0..rows as u32).map(|row| HeadRow { row, request: 0, key: 0 }));
+            self.launch.last.extend(0..rows as u32);
+            self.forward(layers.then_some(&mut hidden));
+        }
+        self.close(id);
+        checked?;
+        Ok(Inspection { logits: std::mem::take(&mut self.output.logits), hidden })
+    }
+
+    fn lower(&mut self, batch: &[SequenceStep<'_>]) -> Result<(), StepError> {
+        let sequences = &self.sequences;
+        let sequence_of = |index: usize| match &sequences[batch[index].sequence.0 as usize] {
+            Some(sequence) => sequence,
+            None => unreachable!("checked before"),
+        };
+        self.lowered
+            .lower(&self.spec, batch, sequence_of, &mut self.launch)
+            .map_err(|(index, error)| StepError::Plan { index, error })
+    }
+
+    fn forward(&mut self, hidden: Option<&mut Hidden>) {
+        let Self { spec, weights, launch, lowered, .. } = self;
+        forward(Forward { spec, weights, launch, lowered }, &mut self.backend, &mut self.kv, &mut self.output, hidden);
+    }
+
+    fn check_capacity(&self, batch: &[SequenceStep<'_>]) -> Result<(), (usize, PlanError)> {
+        let mut rows = 0;
+        for (index, step) in batch.iter().enumerate() {
+            self.check(step).map_err(|error| (index, error))?;
+            if batch[..index].iter().any(|earlier| earlier.sequence == step.sequence) {
+                return Err((index, PlanError::Contradiction("a sequence runs twice in one step")));
+            }
+            rows += step.tokens.len();
+            if rows > self.reserved.rows {
+                let error =
+                    PlanError::BeyondReserve { what: "rows of a batch", needed: rows, reserved: self.reserved.rows };
+                return Err((index, error));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<B: Backend> Denoiser for Runner<B> {
+    fn open(&mut self, needs: &SequenceNeeds) -> Result<SequenceId, OpenError> {
+        if needs.positions > self.spec.context {
+            return Err(OpenError::Context { needed: needs.positions, available: self.spec.context });
+        }
+        let memory = |OutOfMemory { needed, available }| OpenError::Memory { needed, available };
+        self.reserve_for(needs).map_err(memory)?;
+        let mut sequence = Sequence::new(needs.clone());
+        self.allocate(&mut sequence).map_err(memory)?;
+        let free = self.sequences.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.sequences.push(None);
+            self.sequences.len() - 1
+        });
+        self.sequences[free] = Some(sequence);
+        Ok(SequenceId(free as u32))
+    }
+
+    fn close(&mut self, sequence: SequenceId) {
+        let Some(Some(sequence)) = self.sequences.get_mut(sequence.0 as usize).map(Option::take) else { return };
+        self.backend.release_pages(&mut self.kv, &sequence.pages);
+        self.backend.release_pages(&mut self.kv, &sequence.draft_pages);
+    }
+
+    fn check(&self, step: &SequenceStep<'_>) -> Result<(), PlanError> {
+        let sequence = self.sequence(step.sequence).ok_or(PlanError::UnknownSequence(step.sequence))?;
+        sequence.check(&self.spec, step)
+    }
+
+    fn step(&mut self, batch: &[SequenceStep<'_>], out: &mut [Predictions]) -> Result<(), StepError> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        self.check_capacity(batch).map_err(|(index, error)| StepError::Plan { index, error })?;
+        self.lower(batch)?;
+        self.forward(None);
+        for step in batch {
+            if let Some(Some(sequence)) = self.sequences.get_mut(step.sequence.0 as usize) {
+                sequence.record(step);
+            }
+        }
+        self.lowered.scatter(batch, &self.output, self.spec.vocabulary, out);
+        Ok(())
+    }
+}
+
+fn kind(needs: &SequenceNeeds) -> PageKind {
+    PageKind { increments: needs.increments, residual: needs.residual }
+}
+
+fn table_entries(needs: &SequenceNeeds) -> usize {
+    needs.positions.div_ceil(PAGE) * needs.drafts.max(1)
+}
+
+fn round_to_bf16(value: f32) -> f32 {
+    let bits = value.to_bits();
+    f32::from_bits((bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff_0000)
+}

@@ -1,0 +1,207 @@
+//! One open sequence: its pages, what has been written, and the overlay of its last drafts.
+
+use demask_step::{Lanes, LayerRows, PlanError, Position, Positions, SequenceNeeds, SequenceStep};
+use demask_tensor::PAGE;
+
+use crate::ArchSpec;
+
+/// State of an open sequence between steps.
+#[derive(Debug, Default)]
+pub(crate) struct Sequence {
+    pub(crate) needs: SequenceNeeds,
+    /// Page of positions `[i * PAGE, (i + 1) * PAGE)` of the canvas.
+    pub(crate) pages: Vec<u32>,
+    /// Pages of the overlays: `overlay_pages` for each draft.
+    pub(crate) draft_pages: Vec<u32>,
+    /// Pages that one draft's overlay may take.
+    pub(crate) overlay_pages: usize,
+    /// Which slots hold K/V of this sequence.
+    written: Vec<bool>,
+    /// The last step's drafts.
+    pub(crate) overlay: Overlay,
+}
+
+/// Where the K/V of the last step's drafts are.
+#[derive(Debug, Default)]
+pub(crate) struct Overlay {
+    /// How many drafts; 0 if the last step ran on the canvas.
+    pub(crate) lanes: usize,
+    /// Positions that were live.
+    pub(crate) live: Positions,
+    /// Page indices (of the canvas) that the live positions touch, ascending.
+    pub(crate) touched: Vec<u32>,
+}
+
+impl Overlay {
+    pub(crate) fn set(&mut self, lanes: usize, live: &Positions) {
+        self.lanes = lanes;
+        self.live.clone_from(live);
+        touched_pages(live, &mut self.touched);
+    }
+}
+
+/// Page indices that hold any of `live`, ascending.
+pub(crate) fn touched_pages(live: &Positions, touched: &mut Vec<u32>) {
+    touched.clear();
+    for position in live.iter() {
+        let page = position / PAGE as u32;
+        if touched.last() != Some(&page) {
+            touched.push(page);
+        }
+    }
+}
+
+/// Pages that `span` positions may touch when they start anywhere.
+pub(crate) fn pages_of_span(span: usize) -> usize {
+    if span == 0 { 0 } else { (span - 1).div_ceil(PAGE) + 1 }
+}
+
+impl Sequence {
+    pub(crate) fn new(needs: SequenceNeeds) -> Self {
+        let canvas_pages = needs.positions.div_ceil(PAGE);
+        let overlay_pages = pages_of_span(needs.draft_span).min(canvas_pages);
+        Self { overlay_pages, written: vec![false; needs.positions], needs, ..Self::default() }
+    }
+
+    /// Canvas pages and overlay pages to allocate.
+    pub(crate) fn page_counts(&self) -> (usize, usize) {
+        (self.needs.positions.div_ceil(PAGE), self.needs.drafts * self.overlay_pages)
+    }
+
+    /// Page that holds `position` in the overlay of `lane`, if that page is touched by the overlay.
+    pub(crate) fn overlay_page(&self, overlay: &Overlay, lane: usize, page: u32) -> Option<u32> {
+        let at = overlay.touched.binary_search(&page).ok()?;
+        self.draft_pages.get(lane * self.overlay_pages + at).copied()
+    }
+
+    /// Slot of a canvas position.
+    pub(crate) fn slot(&self, position: Position) -> u32 {
+        self.pages[position as usize / PAGE] * PAGE as u32 + position % PAGE as u32
+    }
+
+    /// Records what a step wrote to the canvas's slots.
+    pub(crate) fn record(&mut self, step: &SequenceStep<'_>) {
+        if let Some(keep) = &step.plan.keep {
+            keep.positions.iter().for_each(|position| self.written[position as usize] = true);
+        }
+        match step.plan.lanes {
+            Lanes::Canvas => {
+                step.plan.live.iter().for_each(|position| self.written[position as usize] = true);
+                self.overlay.lanes = 0;
+            }
+            Lanes::Drafts(lanes) => self.overlay.set(lanes as usize, &step.plan.live),
+        }
+    }
+
+    /// Everything that can be wrong with one sequence's step.
+    pub(crate) fn check(&self, spec: &ArchSpec, step: &SequenceStep<'_>) -> Result<(), PlanError> {
+        let plan = step.plan;
+        let lanes = plan.lanes.count();
+        self.check_sizes(spec, step, lanes)?;
+        if let Some(keep) = &plan.keep {
+            let missing = keep.positions.iter().find(|&position| !self.overlay.live.contains(position));
+            if let Some(position) =
+                missing.or(keep.positions.first().filter(|_| keep.lane as usize >= self.overlay.lanes))
+            {
+                return Err(PlanError::NothingToKeep(position));
+            }
+        }
+        self.check_keys(plan)?;
+        for set in [&plan.predict, &plan.must, &plan.hint] {
+            for position in set.iter() {
+                let row = position.saturating_sub(spec.shift as u32);
+                if !plan.live.contains(row) {
+                    return Err(PlanError::RowNotLive { position, row });
+                }
+            }
+        }
+        self.check_layers(plan)
+    }
+
+    fn check_sizes(&self, spec: &ArchSpec, step: &SequenceStep<'_>, lanes: usize) -> Result<(), PlanError> {
+        let plan = step.plan;
+        let rows = plan.live.len() * lanes;
+        if step.tokens.len() != rows {
+            return Err(PlanError::TokenCount { expected: rows, found: step.tokens.len() });
+        }
+        if rows == 0 {
+            return Err(PlanError::Contradiction("a step without rows"));
+        }
+        if let Some(&token) = step.tokens.iter().find(|&&token| token as usize >= spec.vocabulary) {
+            return Err(PlanError::TokenOutOfRange(token));
+        }
+        let last = plan.live.last().unwrap_or(0).max(plan.visible.saturating_sub(1));
+        if last as usize >= self.needs.positions {
+            return Err(PlanError::PositionOutOfRange { position: last, reserved: self.needs.positions });
+        }
+        if rows > self.needs.rows {
+            return Err(PlanError::BeyondReserve { what: "rows", needed: rows, reserved: self.needs.rows });
+        }
+        if let Lanes::Drafts(drafts) = plan.lanes {
+            let span = live_span(&plan.live);
+            if drafts as usize > self.needs.drafts || drafts == 0 {
+                return Err(PlanError::BeyondReserve {
+                    what: "drafts",
+                    needed: drafts as usize,
+                    reserved: self.needs.drafts,
+                });
+            }
+            if span > self.needs.draft_span {
+                return Err(PlanError::BeyondReserve {
+                    what: "positions between drafted rows",
+                    needed: span,
+                    reserved: self.needs.draft_span,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_keys(&self, plan: &demask_step::StepPlan) -> Result<(), PlanError> {
+        if let Some(position) = plan.live.iter().find(|&position| position >= plan.visible) {
+            return Err(PlanError::LiveNotVisible(position));
+        }
+        let last = plan.live.last().unwrap_or(0);
+        let kept = plan.keep.as_ref().map(|keep| &keep.positions);
+        for position in 0..plan.mask.limit(last, plan.visible) {
+            let written = self.written[position as usize] || kept.is_some_and(|kept| kept.contains(position));
+            if !written && !plan.live.contains(position) {
+                return Err(PlanError::SlotNeverWritten(position));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_layers(&self, plan: &demask_step::StepPlan) -> Result<(), PlanError> {
+        let LayerRows::Partial { compute, probe, .. } = &plan.layers else {
+            return Ok(());
+        };
+        if !self.needs.increments {
+            return Err(PlanError::Contradiction("partly computed layers without reserved increments"));
+        }
+        let probed = probe.as_ref().map(|probe| &probe.rows);
+        for set in [Some(compute), probed].into_iter().flatten() {
+            if let Some(position) = set.iter().find(|&position| !plan.live.contains(position)) {
+                return Err(PlanError::ComputedNotLive(position));
+            }
+        }
+        if probe.as_ref().is_some_and(|probe| probe.keep > probe.rows.len()) {
+            return Err(PlanError::Contradiction("a probe keeps more rows than it has"));
+        }
+        if probed.is_some_and(|rows| rows.iter().any(|position| compute.contains(position))) {
+            return Err(PlanError::Contradiction("a probed row is computed anyway"));
+        }
+        if matches!(plan.lanes, Lanes::Drafts(count) if count > 1) && probe.is_some() {
+            // Each lane would choose rows of its own: expressible, but no method asks for it.
+            return Err(PlanError::Contradiction("probes run on one lane"));
+        }
+        Ok(())
+    }
+}
+
+fn live_span(live: &Positions) -> usize {
+    match (live.first(), live.last()) {
+        (Some(first), Some(last)) => (last - first) as usize + 1,
+        _ => 0,
+    }
+}

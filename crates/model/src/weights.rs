@@ -1,0 +1,164 @@
+//! All weights of a model in the layout of one backend.
+
+use demask_tensor::{Backend, PackError, QkvWeights};
+
+use crate::{ArchSpec, LayerRole, Role, WeightError, WeightSource};
+
+/// Packed weights.
+pub struct Weights<B: Backend> {
+    /// Token embeddings.
+    pub(crate) embedding: B::Embedding,
+    /// One per layer.
+    pub(crate) layers: Vec<LayerWeights<B>>,
+    /// Norm in front of the head.
+    pub(crate) final_norm: B::Vector,
+    /// Head; packed from the embedding table in tied models.
+    pub(crate) head: B::Matrix,
+    bytes: usize,
+}
+
+/// Packed weights of one layer.
+pub(crate) struct LayerWeights<B: Backend> {
+    attention_norm: B::Vector,
+    query: B::Matrix,
+    key: B::Matrix,
+    value: B::Matrix,
+    biases: Option<[B::Vector; 3]>,
+    head_norms: Option<[B::Vector; 2]>,
+    pub(crate) output: B::Matrix,
+    pub(crate) mlp_norm: B::Vector,
+    pub(crate) gate_up: B::GateUp,
+    pub(crate) down: B::Matrix,
+}
+
+/// Weights could not be loaded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The source lacks a tensor.
+    #[error(transparent)]
+    Weight(#[from] WeightError),
+    /// A tensor cannot be packed.
+    #[error("the {role} cannot be loaded: {source}")]
+    Pack {
+        /// Which tensor.
+        role: Role,
+        /// Why.
+        source: PackError,
+    },
+    /// The caller's progress function asked to stop.
+    #[error("loading was interrupted")]
+    Interrupted,
+}
+
+/// Loads tensor by tensor, letting go of each source tensor as soon as it is packed.
+struct Loader<'a, B: Backend> {
+    backend: &'a B,
+    source: &'a dyn WeightSource,
+    progress: &'a mut dyn FnMut(u64) -> bool,
+    read: u64,
+    bytes: usize,
+}
+
+impl<B: Backend> Loader<'_, B> {
+    fn taken(&mut self, role: Role) -> Result<(), LoadError> {
+        self.read += self.source.tensor(role)?.bytes().len() as u64;
+        self.source.done_with(role);
+        if (self.progress)(self.read) { Ok(()) } else { Err(LoadError::Interrupted) }
+    }
+
+    fn vector(&mut self, role: Role) -> Result<B::Vector, LoadError> {
+        let values = self.source.tensor(role)?.to_f32();
+        self.bytes += values.len() * size_of::<f32>();
+        let vector = self.backend.vector(&values);
+        self.taken(role)?;
+        Ok(vector)
+    }
+
+    fn matrix(&mut self, role: Role) -> Result<B::Matrix, LoadError> {
+        let matrix = self.backend.pack(self.source.tensor(role)?).map_err(|source| LoadError::Pack { role, source })?;
+        self.bytes += self.backend.matrix_bytes(&matrix);
+        self.taken(role)?;
+        Ok(matrix)
+    }
+
+    fn layer(&mut self, spec: &ArchSpec, layer: usize) -> Result<LayerWeights<B>, LoadError> {
+        let role = |role| Role::Layer(layer, role);
+        let attention_norm = self.vector(role(LayerRole::AttentionNorm))?;
+        let (query, key) = (self.matrix(role(LayerRole::Query))?, self.matrix(role(LayerRole::Key))?);
+        let value = self.matrix(role(LayerRole::Value))?;
+        let biases = if spec.qkv_bias {
+            Some([
+                self.vector(role(LayerRole::QueryBias))?,
+                self.vector(role(LayerRole::KeyBias))?,
+                self.vector(role(LayerRole::ValueBias))?,
+            ])
+        } else {
+            None
+        };
+        let head_norms = if spec.head_norms {
+            Some([self.vector(role(LayerRole::QueryNorm))?, self.vector(role(LayerRole::KeyNorm))?])
+        } else {
+            None
+        };
+        let output = self.matrix(role(LayerRole::Output))?;
+        let mlp_norm = self.vector(role(LayerRole::MlpNorm))?;
+        let gate_up = self.gate_up(role(LayerRole::Gate), role(LayerRole::Up))?;
+        let down = self.matrix(role(LayerRole::Down))?;
+        Ok(LayerWeights { attention_norm, query, key, value, biases, head_norms, output, mlp_norm, gate_up, down })
+    }
+
+    fn gate_up(&mut self, gate: Role, up: Role) -> Result<B::GateUp, LoadError> {
+        let packed = self
+            .backend
+            .pack_gate_up(self.source.tensor(gate)?, self.source.tensor(up)?)
+            .map_err(|source| LoadError::Pack { role: gate, source })?;
+        self.bytes += self.backend.gate_up_bytes(&packed);
+        self.taken(gate)?;
+        self.taken(up)?;
+        Ok(packed)
+    }
+}
+
+impl<B: Backend> Weights<B> {
+    /// Packs every tensor of `spec` out of `source`. `progress` is told the bytes read so far and answers whether to go
+    /// on.
+    pub fn load(
+        spec: &ArchSpec,
+        source: &dyn WeightSource,
+        backend: &B,
+        progress: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Self, LoadError> {
+        let mut loader = Loader { backend, source, progress, read: 0, bytes: 0 };
+        let table = source.tensor(Role::Embedding)?;
+        let embedding =
+            backend.pack_embedding(table).map_err(|source| LoadError::Pack { role: Role::Embedding, source })?;
+        loader.bytes += backend.embedding_bytes(&embedding);
+        if !spec.tied {
+            loader.taken(Role::Embedding)?;
+        }
+        let layers = (0..spec.layers).map(|layer| loader.layer(spec, layer)).collect::<Result<_, _>>()?;
+        let final_norm = loader.vector(Role::FinalNorm)?;
+        let head = loader.matrix(if spec.tied { Role::Embedding } else { Role::Head })?;
+        Ok(Self { embedding, layers, final_norm, head, bytes: loader.bytes })
+    }
+
+    /// Bytes that the packed weights take.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl<B: Backend> LayerWeights<B> {
+    pub(crate) fn qkv(&self, epsilon: f32) -> QkvWeights<'_, B> {
+        QkvWeights {
+            norm: &self.attention_norm,
+            epsilon,
+            query: &self.query,
+            key: &self.key,
+            value: &self.value,
+            biases: self.biases.as_ref().map(|[query, key, value]| [query, key, value]),
+            head_norms: self.head_norms.as_ref().map(|[query, key]| [query, key]),
+        }
+    }
+}
