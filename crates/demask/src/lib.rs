@@ -1,1 +1,44 @@
-//! demask
+//! Fast inference of diffusion language models.
+//!
+//! ```no_run
+//! use std::ops::ControlFlow;
+//! use demask::{DeviceOptions, GenerateOptions, Model, Prompt};
+//! let mut model = Model::demo(&DeviceOptions::default())?;
+//! let prompt = Prompt::user("Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?", None);
+//! let answer = model.generate(&prompt, &GenerateOptions::default(), &mut |_| ControlFlow::Continue(()))?;
+//! println!("{} ({} NFE)", answer.text.unwrap_or_default(), answer.receipt.nfe);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`Model`] is a loaded checkpoint; [`Model::generate`] answers one prompt; [`Engine`] joins the steps of many
+//! sessions into one forward.
+#![forbid(unsafe_code)]
+
+pub mod demo;
+mod device;
+mod engine;
+mod error;
+mod explain;
+mod generate;
+mod model;
+mod network;
+mod options;
+mod receipt;
+mod text;
+mod trace;
+
+pub use demask_checkpoint as checkpoint;
+pub use demask_cpu as cpu;
+pub use demask_decode as decode;
+pub use demask_model as model_parts;
+pub use demask_step as step;
+pub use device::{DeviceChoice, DeviceError, DeviceOptions, DtypeChoice};
+pub use engine::{Engine, JobId, JobState};
+pub use error::GenerateError;
+pub use explain::explain;
+pub use generate::{Generation, Observer, Progress};
+pub use model::{Defaults, Model, ModelError};
+pub use network::Network;
+pub use options::{GenerateOptions, Prompt};
+pub use receipt::{Memory, Receipt, Seconds, peak_memory};
+pub use trace::{HeaderTag, StepTag, TraceError, TraceLine, read_trace};

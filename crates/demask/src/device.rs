@@ -1,0 +1,163 @@
+//! Which device runs a model, and in which numbers.
+
+use std::{fmt, str::FromStr};
+
+use demask_cpu::{
+    CpuBackend, CpuOptions,
+    isa::{Isa, IsaError, Tier},
+    pool,
+};
+use demask_tensor::Dtype;
+
+/// What was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DeviceChoice {
+    /// The best there is.
+    #[default]
+    Auto,
+    /// The processor.
+    Cpu,
+    /// An NVIDIA GPU by number.
+    Cuda(usize),
+}
+
+/// Element type of weights and matrix products.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DtypeChoice {
+    /// f32 if the checkpoint holds f32, else bf16.
+    #[default]
+    Auto,
+    /// Everything in f32: what golden values are compared in.
+    F32,
+    /// bf16 inputs, f32 sums.
+    Bf16,
+}
+
+/// Device settings.
+#[derive(Debug, Clone, Default)]
+pub struct DeviceOptions {
+    /// Which device.
+    pub device: DeviceChoice,
+    /// Which numbers.
+    pub dtype: DtypeChoice,
+    /// Threads; none given: one for each core that this process may use.
+    pub threads: Option<usize>,
+    /// A CPU tier to use instead of the best.
+    pub tier: Option<Tier>,
+    /// Rows that one joined step may have.
+    pub row_budget: Option<usize>,
+}
+
+/// A device that cannot be used as asked.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// A word that names nothing.
+    #[error("{what} \"{found}\" is unknown: use one of {known}")]
+    Unknown {
+        /// Of what.
+        what: &'static str,
+        /// What was found.
+        found: String,
+        /// What is known.
+        known: &'static str,
+    },
+    /// This build has no GPU backend.
+    #[error("device cuda:{0} was asked for, and this build runs on the CPU only: use --device cpu or auto")]
+    NoCuda(usize),
+    /// The processor lacks a forced tier.
+    #[error(transparent)]
+    Isa(#[from] IsaError),
+    /// A number of threads that cannot be meant.
+    #[error("{found} threads were asked for, expected 1 to {most}: leave --threads away to use {available}")]
+    Threads {
+        /// What was found.
+        found: usize,
+        /// The most that is accepted.
+        most: usize,
+        /// What the machine has.
+        available: usize,
+    },
+}
+
+/// More threads than this for each core are a mistake, not a wish.
+const MOST_THREADS_PER_CORE: usize = 4;
+
+impl DeviceOptions {
+    /// The processor tier that these options mean.
+    pub fn isa(&self) -> Result<Isa, DeviceError> {
+        Ok(match self.tier {
+            Some(tier) => Isa::force(tier)?,
+            None => Isa::best(),
+        })
+    }
+
+    /// The number of threads that these options mean.
+    pub fn thread_count(&self) -> Result<usize, DeviceError> {
+        let available = pool::available_threads();
+        let most = available * MOST_THREADS_PER_CORE;
+        match self.threads {
+            None => Ok(available),
+            Some(found) if (1..=most).contains(&found) => Ok(found),
+            Some(found) => Err(DeviceError::Threads { found, most, available }),
+        }
+    }
+
+    /// The element type for a checkpoint stored in `stored`.
+    pub fn resolve_dtype(&self, stored: Dtype) -> Dtype {
+        match (self.dtype, stored) {
+            (DtypeChoice::F32, _) | (DtypeChoice::Auto, Dtype::F32) => Dtype::F32,
+            _ => Dtype::Bf16,
+        }
+    }
+
+    /// Builds the CPU backend.
+    pub fn cpu(&self, stored: Dtype) -> Result<CpuBackend, DeviceError> {
+        if let DeviceChoice::Cuda(number) = self.device {
+            return Err(DeviceError::NoCuda(number));
+        }
+        let options =
+            CpuOptions { isa: self.isa()?, dtype: self.resolve_dtype(stored), threads: self.thread_count()? };
+        Ok(CpuBackend::new(options))
+    }
+}
+
+impl FromStr for DeviceChoice {
+    type Err = DeviceError;
+
+    fn from_str(text: &str) -> Result<Self, DeviceError> {
+        let number = |text: &str| text.parse().ok().map(Self::Cuda);
+        match text {
+            "auto" => Some(Self::Auto),
+            "cpu" => Some(Self::Cpu),
+            "cuda" => Some(Self::Cuda(0)),
+            other => other.strip_prefix("cuda:").and_then(number),
+        }
+        .ok_or_else(|| DeviceError::Unknown { what: "device", found: text.into(), known: "auto, cpu, cuda, cuda:N" })
+    }
+}
+
+impl FromStr for DtypeChoice {
+    type Err = DeviceError;
+
+    fn from_str(text: &str) -> Result<Self, DeviceError> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "f32" => Ok(Self::F32),
+            "bf16" => Ok(Self::Bf16),
+            found => {
+                Err(DeviceError::Unknown { what: "dtype", found: found.into(), known: "auto, f32, bf16" })
+            }
+        }
+    }
+}
+
+impl fmt::Display for DtypeChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+        })
+    }
+}

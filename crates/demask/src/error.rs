@@ -1,0 +1,90 @@
+//! Everything that can go wrong between a user's wish and an answer.
+
+use demask_checkpoint::CheckpointError;
+use demask_decode::OptionsError;
+use demask_step::{OpenError, PlanError, StepError, TokenId};
+
+/// A generation cannot be run, or broke off.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GenerateError {
+    /// The options contradict each other, the model, or arithmetic.
+    #[error(transparent)]
+    Options(OptionsError),
+    /// The checkpoint has no tokenizer.
+    #[error("the model {model} has no tokenizer: give the prompt as ids with --prompt-tokens, or add tokenizer.json")]
+    NoTokenizer {
+        /// The model.
+        model: String,
+    },
+    /// Tokenizer or template failed.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// Prompt and response do not fit.
+    #[error("{prompt} prompt tokens and {gen_length} to generate exceed the model's context of {context}: shorten the prompt or lower --gen-length")]
+    TooLong {
+        /// Prompt tokens.
+        prompt: usize,
+        /// Positions to decode.
+        gen_length: usize,
+        /// What fits.
+        context: usize,
+    },
+    /// A prompt token that the model does not know.
+    #[error("prompt token {token} is outside the vocabulary of {vocabulary}: expected ids from 0 to {}", vocabulary - 1)]
+    TokenOutOfRange {
+        /// The token.
+        token: TokenId,
+        /// Size of the vocabulary.
+        vocabulary: usize,
+    },
+    /// The prompt contains the mask token.
+    #[error("the prompt contains the model's mask token: remove it, or write holes as <mask:N> and use --infill")]
+    MaskInPrompt,
+    /// Nothing to fill.
+    #[error("the text to fill has no hole: write <mask:N> where N tokens are missing")]
+    NoHole,
+    /// A hole that cannot be read.
+    #[error("\"{found}\" is not the size of a hole: write <mask:N> with N from 1 to the model's context")]
+    BadHole {
+        /// What was found.
+        found: String,
+    },
+    /// The model cannot look ahead.
+    #[error("{family} models cannot fill holes, they do not see what follows: use a model with full attention (LLaDA, Dream)")]
+    InfillUnsupported {
+        /// The family.
+        family: String,
+    },
+    /// The holes say how much is decoded.
+    #[error("--gen-length goes with a prompt, not with --infill: the holes say how many tokens are decoded")]
+    InfillLength,
+    /// The model knows no end token.
+    #[error("the model {model} names no end token: leave --suppress-eos and --eos-confidence-zero away")]
+    NoEnd {
+        /// The model.
+        model: String,
+    },
+    /// No memory for the sequence.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// A bug.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The device failed.
+    #[error(transparent)]
+    Step(#[from] StepError),
+    /// The observer said stop.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl GenerateError {
+    /// Whether the call itself was wrong (exit code 2), not its execution (exit code 1).
+    pub fn is_usage(&self) -> bool {
+        !matches!(
+            self,
+            Self::Checkpoint(_) | Self::Open(_) | Self::Plan(_) | Self::Step(_) | Self::Interrupted | Self::NoTokenizer { .. }
+        )
+    }
+}

@@ -1,0 +1,54 @@
+//! The plans of a generation without a network: a denoiser that answers at once stands in for it.
+
+use demask_decode::{Next, Session};
+use demask_step::{Predictions, TokenId};
+
+/// A line for each step that `session` would run if the network predicted one and the same token everywhere, with
+/// confidence falling from left to right. Steps that depend on what is predicted may differ in a real run.
+pub fn explain(mut session: Session, token: TokenId, tell: &mut dyn FnMut(String)) {
+    let mut step = 0;
+    while session.next() == Next::Step {
+        let mut answers = Vec::new();
+        for request in session.requests() {
+            tell(format!("step {step} sequence {}: {}", request.sequence, request.plan));
+            answers.push(answer(&request.plan, &request.ask, &request.tokens, token));
+        }
+        session.feed(&answers);
+        session.events().for_each(drop);
+        step += 1;
+    }
+    let counts = session.counts();
+    tell(format!("{step} forwards, {} NFE, {} rows", counts.nfe, counts.rows));
+}
+
+/// Predictions that any decoder understands.
+fn answer(
+    plan: &demask_step::StepPlan,
+    ask: &demask_step::HeadAsk,
+    tokens: &[TokenId],
+    token: TokenId,
+) -> Predictions {
+    let mut positions = demask_step::Positions::new();
+    positions.set_union(&[&plan.predict, &plan.must, &plan.hint]);
+    let lanes = plan.lanes.count();
+    let mut predictions = Predictions { lanes, positions, ..Predictions::default() };
+    for lane in 0..lanes {
+        for position in predictions.positions.iter() {
+            let held = plan.live.rank(position).map(|rank| tokens[lane * plan.live.len() + rank]);
+            let open = ask.only_where.is_none_or(|mask| held.is_none_or(|held| held == mask));
+            let confidence = 0.5 / (1.0 + position as f32);
+            predictions.tokens.push(if open { token } else { demask_step::NO_TOKEN });
+            predictions.confidence.push(if open { confidence } else { f32::NEG_INFINITY });
+            if ask.margin {
+                predictions.margin.push(confidence);
+            }
+            if ask.entropy {
+                predictions.entropy.push(1.0 + position as f32);
+            }
+            predictions.top.extend(std::iter::repeat_n((token, confidence), ask.top));
+            let judged = demask_step::Judged { rank: 0, log_probability: confidence.ln(), best: confidence };
+            predictions.judged.extend(std::iter::repeat_n(judged, ask.judge_width));
+        }
+    }
+    predictions
+}

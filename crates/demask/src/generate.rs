@@ -1,0 +1,294 @@
+//! One answer: tokenize, decode, turn settled tokens into text.
+
+use std::{ops::ControlFlow, time::Instant};
+
+use demask_checkpoint::TextStream;
+use demask_decode::{Event, Finish, Session, SessionOptions};
+use demask_step::TokenId;
+
+use crate::{
+    GenerateError, GenerateOptions, Model, Prompt,
+    engine::{JobId, JobState},
+    receipt::{Memory, Receipt, Seconds},
+    text,
+};
+
+/// What happens while an answer is made.
+#[derive(Debug)]
+pub enum Progress<'a> {
+    /// The canvas is laid out; nothing is decoded yet.
+    Started {
+        /// The canvas.
+        canvas: &'a [TokenId],
+        /// Prompt tokens.
+        prompt_tokens: usize,
+        /// Positions to decode, the last block's overhang included.
+        positions: usize,
+        /// The decoder, with its parameters.
+        decoder: &'a str,
+        /// The cache policy, with its parameters.
+        cache: &'a str,
+    },
+    /// A commit, or the end of a step.
+    Event(Event),
+    /// The canvas after a step.
+    Canvas(&'a [TokenId]),
+    /// Text that can no longer change and was not told yet.
+    Text(&'a str),
+}
+
+/// Sees the progress of a generation and may end it.
+pub type Observer<'a> = dyn FnMut(Progress<'_>) -> ControlFlow<()> + 'a;
+
+/// An answer.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Generation {
+    /// The text without special tokens; none if the model has no tokenizer.
+    pub text: Option<String>,
+    /// All tokens after the prompt, up to and including the end token.
+    pub tokens: Vec<TokenId>,
+    /// `eos`, `stop` or `length`.
+    pub finish: &'static str,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Tokens of the answer.
+    pub generated_tokens: usize,
+    /// How it was made.
+    pub receipt: Receipt,
+    /// The whole canvas, for infilling and for those who want to see it.
+    #[serde(skip)]
+    pub canvas: Vec<TokenId>,
+}
+
+impl Model {
+    /// Answers a prompt.
+    pub fn generate(
+        &mut self,
+        prompt: &Prompt,
+        options: &GenerateOptions,
+        observer: &mut Observer<'_>,
+    ) -> Result<Generation, GenerateError> {
+        let started = Instant::now();
+        let tokens = self.tokenize(prompt)?;
+        let session_options = self.session_options(tokens, options)?;
+        let model_time = self.engine.model_time();
+        let prepared = Prepared::new(self, session_options, options, matches!(prompt, Prompt::Infill(_)))?;
+        let job = self.engine.submit(prepared.session)?;
+        let mut run = Run {
+            job,
+            prompt_tokens: prepared.prompt_tokens,
+            stops: &options.stop,
+            stream: self.stream(),
+            text: String::new(),
+            told: 0,
+            read: 0,
+            stopped: None,
+        };
+        let told = prepared.announcement;
+        let result = run.all(self, &told, observer);
+        let cache = self.engine.cache_bytes(job);
+        let session = self.engine.take(job);
+        result?;
+        let Some(session) = session else { return Err(GenerateError::Interrupted) };
+        let seconds = Seconds {
+            load: self.load_time().as_secs_f64(),
+            model: (self.engine.model_time() - model_time).as_secs_f64(),
+            guide: 0.0,
+            total: started.elapsed().as_secs_f64(),
+        };
+        Ok(self.finish(&run, &session, options, &told, (cache, seconds)))
+    }
+
+    /// A session for a prompt, without running it.
+    pub fn session(&self, prompt: &Prompt, options: &GenerateOptions) -> Result<Session, GenerateError> {
+        let tokens = self.tokenize(prompt)?;
+        Ok(Session::new(self.session_options(tokens, options)?)?)
+    }
+
+    fn stream(&self) -> Option<TextStream> {
+        self.tokenizer().ok().map(|tokenizer| tokenizer.stream())
+    }
+
+    fn finish(
+        &self,
+        run: &Run<'_>,
+        session: &Session,
+        options: &GenerateOptions,
+        told: &Announcement,
+        (cache, seconds): (usize, Seconds),
+    ) -> Generation {
+        let output = session.output();
+        let text = if told.infill {
+            self.tokenizer().ok().and_then(|tokenizer| tokenizer.decode(&output.canvas, true).ok())
+        } else {
+            self.answer_text(&output.tokens, run.stopped)
+        };
+        let counts = session.counts();
+        let exactness = session.exactness();
+        let generated = output.tokens.len();
+        Generation {
+            text,
+            finish: if run.stopped.is_some() { Finish::Stop.name() } else { output.finish.name() },
+            prompt_tokens: run.prompt_tokens,
+            generated_tokens: generated,
+            receipt: Receipt {
+                model: self.name().to_owned(),
+                device: self.engine.network().describe(),
+                decoder: told.decoder.clone(),
+                cache: told.cache.clone(),
+                exactness: exactness.name(),
+                against: exactness.against().map(str::to_owned),
+                seed: options.seed,
+                nfe: counts.nfe,
+                forwards: counts.forwards,
+                guide_nfe: 0,
+                tokens_per_nfe: if counts.nfe == 0 { 0.0 } else { generated as f64 / counts.nfe as f64 },
+                rows: counts.cost.rows,
+                head_rows: counts.cost.head_rows,
+                flops: counts.cost.flops,
+                seconds,
+                memory: Memory {
+                    weights: self.engine.network().weight_bytes(),
+                    guide: 0,
+                    cache,
+                    peak: crate::receipt::peak_memory(),
+                },
+            },
+            canvas: output.canvas,
+            tokens: output.tokens,
+        }
+    }
+
+    fn answer_text(&self, tokens: &[TokenId], stopped: Option<usize>) -> Option<String> {
+        let mut text = self.tokenizer().ok()?.decode(tokens, true).ok()?;
+        if let Some(length) = stopped {
+            text.truncate(length);
+        }
+        Some(text)
+    }
+}
+
+/// What is told before the first step.
+struct Announcement {
+    decoder: String,
+    cache: String,
+    infill: bool,
+}
+
+/// A session that is about to run.
+struct Prepared {
+    session: Session,
+    prompt_tokens: usize,
+    announcement: Announcement,
+}
+
+impl Prepared {
+    fn new(
+        model: &Model,
+        options: SessionOptions,
+        generate: &GenerateOptions,
+        infill: bool,
+    ) -> Result<Self, GenerateError> {
+        if !generate.stop.is_empty() {
+            model.tokenizer()?;
+        }
+        let announcement =
+            Announcement { decoder: options.decoder.to_string(), cache: options.cache.to_string(), infill };
+        let mask = options.facts.mask_id;
+        let session = Session::new(options)?;
+        let canvas = session.canvas();
+        let prompt_tokens = canvas
+            .iter()
+            .position(|&token| Some(token) == mask || token == demask_step::NO_TOKEN)
+            .unwrap_or(canvas.len());
+        Ok(Self { session, prompt_tokens, announcement })
+    }
+}
+
+/// A generation under way.
+struct Run<'a> {
+    job: JobId,
+    prompt_tokens: usize,
+    stops: &'a [String],
+    stream: Option<TextStream>,
+    /// Settled text.
+    text: String,
+    /// Bytes of it that the observer has seen.
+    told: usize,
+    /// Settled tokens that went into it.
+    read: usize,
+    /// Length of the text before the stop text that ended it.
+    stopped: Option<usize>,
+}
+
+impl Run<'_> {
+    fn all(&mut self, model: &mut Model, told: &Announcement, observer: &mut Observer<'_>) -> Result<(), GenerateError> {
+        let mut tell = |progress: Progress<'_>| match observer(progress) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(GenerateError::Interrupted),
+        };
+        if let Some(session) = model.engine.session(self.job) {
+            let canvas = session.canvas();
+            tell(Progress::Started {
+                canvas,
+                prompt_tokens: self.prompt_tokens,
+                positions: canvas.len() - self.prompt_tokens,
+                decoder: &told.decoder,
+                cache: &told.cache,
+            })?;
+        }
+        while model.engine.tick()? > 0 {
+            if let Some(JobState::Failed(error)) = model.engine.state(self.job) {
+                return Err(error.clone().into());
+            }
+            self.look(model, told.infill, &mut tell)?;
+        }
+        if let Some(JobState::Failed(error)) = model.engine.state(self.job) {
+            return Err(error.clone().into());
+        }
+        // Upkeep behind the last commit, and text held back as a possible stop text.
+        self.look(model, told.infill, &mut tell)?;
+        let end = self.stopped.unwrap_or(self.text.len());
+        if self.told < end {
+            tell(Progress::Text(&self.text[self.told..end]))?;
+            self.told = end;
+        }
+        Ok(())
+    }
+
+    fn look(
+        &mut self,
+        model: &mut Model,
+        infill: bool,
+        tell: &mut dyn FnMut(Progress<'_>) -> Result<(), GenerateError>,
+    ) -> Result<(), GenerateError> {
+        let Some(session) = model.engine.session_mut(self.job) else { return Ok(()) };
+        for event in session.events() {
+            tell(Progress::Event(event))?;
+        }
+        tell(Progress::Canvas(session.canvas()))?;
+        if infill || self.stopped.is_some() {
+            return Ok(());
+        }
+        let settled = session.settled().min(session.output().tokens.len());
+        let Some(stream) = &mut self.stream else { return Ok(()) };
+        while self.read < settled {
+            let token = session.canvas()[self.prompt_tokens + self.read];
+            self.read += 1;
+            if let Some(piece) = stream.push(token) {
+                self.text.push_str(&piece);
+            }
+            if let Some((at, _)) = text::find_stop(&self.text, self.stops) {
+                self.stopped = Some(at);
+                session.finish_at(self.read);
+                break;
+            }
+        }
+        let safe = self.stopped.unwrap_or_else(|| text::safe_length(&self.text, self.stops));
+        if self.told < safe {
+            tell(Progress::Text(&self.text[self.told..safe]))?;
+            self.told = safe;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,222 @@
+//! What a user may ask of one generation, and how it becomes a session.
+
+use demask_checkpoint::Message;
+use demask_decode::{
+    CacheSpec, CanvasSpec, DecoderSpec, OptionsError, Remasking, Schedule, SessionOptions, StopRule,
+};
+use demask_model::Family;
+use demask_step::{ConfidenceOf, FilterOrder, Mask, TokenId};
+
+use crate::{GenerateError, Model};
+
+/// Positions decoded if nobody says how many (LLaDA's and SDAR's scripts: 128).
+const DEFAULT_GEN_LENGTH: usize = 128;
+/// Block length that is aimed at if nobody gives one (LLaDA's README, Fast-dLLM, FreeDave: 32).
+const DEFAULT_BLOCK_LENGTH: usize = 32;
+
+/// The prompt in one of its forms.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Prompt {
+    /// A conversation, put into words by the checkpoint's chat template.
+    Chat(Vec<Message>),
+    /// Text without a template.
+    Raw(String),
+    /// Token ids as they are.
+    Tokens(Vec<TokenId>),
+    /// Text without a template, with `<mask:N>` holes to fill.
+    Infill(String),
+}
+
+impl Prompt {
+    /// One user message, after a system message if there is one.
+    pub fn user(text: impl Into<String>, system: Option<&str>) -> Self {
+        let system = system.map(|text| Message { role: "system".into(), content: text.into() });
+        let user = Message { role: "user".into(), content: text.into() };
+        Self::Chat(system.into_iter().chain([user]).collect())
+    }
+}
+
+/// One generation. What is `None` is chosen to fit the model.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct GenerateOptions {
+    /// Positions to decode.
+    pub gen_length: Option<usize>,
+    /// Positions of a block.
+    pub block_length: Option<usize>,
+    /// Denoising steps over all blocks.
+    pub steps: Option<usize>,
+    /// What ranks predictions.
+    pub remasking: Option<Remasking>,
+    /// How steps share the masks.
+    pub schedule: Option<Schedule>,
+    /// Where Dream's time ends.
+    pub eps: Option<f32>,
+    /// 0: greedy.
+    pub temperature: Option<f32>,
+    /// Temperature of the order of commits.
+    pub alg_temp: Option<f32>,
+    /// Probability kept by top-p filtering.
+    pub top_p: Option<f32>,
+    /// Tokens kept by top-k filtering.
+    pub top_k: Option<u32>,
+    /// Scale of classifier-free guidance.
+    pub cfg_scale: Option<f32>,
+    /// Decoder.
+    pub decoder: Option<DecoderSpec>,
+    /// Cache policy.
+    pub cache: Option<CacheSpec>,
+    /// Texts that end the answer; they are not part of it.
+    pub stop: Vec<String>,
+    /// Decode all positions, whatever end tokens stand there, and keep them in the answer.
+    pub ignore_eos: bool,
+    /// Go on behind an end token; the answer still ends there.
+    pub no_early_stop: bool,
+    /// Never predict the end-of-text token (LLaDA's `logits_eos_inf`).
+    pub suppress_eos: bool,
+    /// Predict end tokens with confidence 0 (LLaDA's `confidence_eos_eot_inf`).
+    pub eos_confidence_zero: bool,
+    /// Key of all randomness.
+    pub seed: u64,
+}
+
+/// A prompt as tokens, and where its holes are filled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Tokens {
+    pub(crate) ids: Vec<TokenId>,
+    /// Whether masks stand inside already.
+    pub(crate) infill: bool,
+}
+
+impl Model {
+    /// Turns a prompt into tokens.
+    pub(crate) fn tokenize(&self, prompt: &Prompt) -> Result<Tokens, GenerateError> {
+        let infill = matches!(prompt, Prompt::Infill(_));
+        let ids = match prompt {
+            Prompt::Tokens(ids) => ids.clone(),
+            Prompt::Raw(text) => self.tokenizer()?.encode(text, true)?,
+            Prompt::Chat(messages) => {
+                let text = self.template()?.render(messages, true)?;
+                self.tokenizer()?.encode(&text, false)?
+            }
+            Prompt::Infill(text) => self.tokenize_holes(text)?,
+        };
+        let vocabulary = self.facts().vocab;
+        if let Some(&token) = ids.iter().find(|&&token| token as usize >= vocabulary) {
+            return Err(GenerateError::TokenOutOfRange { token, vocabulary });
+        }
+        let holds_mask = self.facts().mask_id.is_some_and(|mask| ids.contains(&mask));
+        match (infill, holds_mask) {
+            (false, true) => Err(GenerateError::MaskInPrompt),
+            (true, false) => Err(GenerateError::NoHole),
+            _ => Ok(Tokens { ids, infill }),
+        }
+    }
+
+    fn tokenize_holes(&self, text: &str) -> Result<Vec<TokenId>, GenerateError> {
+        let (Mask::Full, Some(mask)) = (self.facts().mask, self.facts().mask_id) else {
+            return Err(GenerateError::InfillUnsupported { family: self.spec().family.to_string() });
+        };
+        let mut ids = Vec::new();
+        let mut rest = text;
+        while let Some((before, hole)) = rest.split_once("<mask:") {
+            let (count, after) = hole.split_once('>').ok_or_else(|| GenerateError::BadHole { found: shorten(hole) })?;
+            let count: usize = count.trim().parse().ok().filter(|count| (1..=self.facts().context).contains(count))
+                .ok_or_else(|| GenerateError::BadHole { found: shorten(count) })?;
+            ids.extend(self.tokenizer()?.encode(before, ids.is_empty())?);
+            ids.extend(std::iter::repeat_n(mask, count));
+            rest = after;
+        }
+        ids.extend(self.tokenizer()?.encode(rest, ids.is_empty())?);
+        Ok(ids)
+    }
+
+    /// Session options for a prompt: explicit values are checked by the session, missing ones are chosen here.
+    pub(crate) fn session_options(&self, tokens: Tokens, options: &GenerateOptions) -> Result<SessionOptions, GenerateError> {
+        let canvas = self.canvas(tokens, options)?;
+        let defaults = SessionOptions::new(self.facts().clone(), canvas);
+        let family = self.spec().family;
+        let temperature = options.temperature.unwrap_or(0.0);
+        Ok(SessionOptions {
+            block_length: options.block_length.or_else(|| self.default_block_length(&defaults.canvas)),
+            steps: options.steps,
+            remasking: options.remasking.unwrap_or_default(),
+            schedule: options.schedule.unwrap_or_default(),
+            eps: options.eps.unwrap_or(defaults.eps),
+            temperature,
+            top_p: options.top_p.unwrap_or(defaults.top_p),
+            top_k: options.top_k.unwrap_or(defaults.top_k),
+            alg_temp: options.alg_temp.unwrap_or(defaults.alg_temp),
+            cfg_scale: options.cfg_scale.unwrap_or(defaults.cfg_scale),
+            // The order of filters and whose probability ranks are the family's own, as in its official code.
+            filter_order: if family == Family::Sdar { FilterOrder::TopKFirst } else { FilterOrder::TopPFirst },
+            confidence: match family {
+                Family::Dream | Family::Sdar => ConfidenceOf::Drawn,
+                _ => ConfidenceOf::Raw,
+            },
+            decoder: options.decoder.clone().unwrap_or_else(|| defaults.decoder.clone()),
+            cache: options.cache.clone().unwrap_or_else(|| defaults.cache.clone()),
+            seed: options.seed,
+            end_ids: if options.ignore_eos { Vec::new() } else { self.end_ids().to_vec() },
+            stop: if options.ignore_eos || options.no_early_stop { StopRule::Never } else { StopRule::Prefix },
+            suppress: if options.suppress_eos { self.eos_ids()?.to_vec() } else { Vec::new() },
+            mute: self.muted(options, temperature)?,
+            ..defaults
+        })
+    }
+
+    /// LLaDA's `confidence_eos_eot_inf` as it acts: both end tokens at temperature 0, only the turn end above
+    /// (specification models, trap 7).
+    fn muted(&self, options: &GenerateOptions, temperature: f32) -> Result<Vec<TokenId>, GenerateError> {
+        if !options.eos_confidence_zero {
+            return Ok(Vec::new());
+        }
+        let eos = self.eos_ids()?;
+        Ok(self.end_ids().iter().copied().filter(|id| temperature == 0.0 || !eos.contains(id)).collect())
+    }
+
+    fn canvas(&self, Tokens { ids, infill }: Tokens, options: &GenerateOptions) -> Result<CanvasSpec, GenerateError> {
+        let context = self.facts().context;
+        if infill {
+            if options.gen_length.is_some() {
+                return Err(GenerateError::InfillLength);
+            }
+            return if ids.len() <= context {
+                Ok(CanvasSpec::Infill { tokens: ids })
+            } else {
+                Err(GenerateError::TooLong { prompt: ids.len(), gen_length: 0, context })
+            };
+        }
+        let wanted = self.defaults().gen_length.unwrap_or(DEFAULT_GEN_LENGTH);
+        // A block-causal canvas is rounded up to whole blocks, which must still fit.
+        let block = match self.facts().mask {
+            Mask::BlockCausal { block } => options.block_length.unwrap_or(block as usize).max(1),
+            _ => 1,
+        };
+        let room = (context / block * block).saturating_sub(ids.len());
+        let gen_length = options.gen_length.unwrap_or_else(|| wanted.min(room));
+        if gen_length > room || room == 0 {
+            let gen_length = gen_length.max(1);
+            return Err(GenerateError::TooLong { prompt: ids.len(), gen_length, context });
+        }
+        Ok(CanvasSpec::Prompt { tokens: ids, gen_length })
+    }
+
+    /// The largest divisor of the response that is not above the default block length.
+    fn default_block_length(&self, canvas: &CanvasSpec) -> Option<usize> {
+        let (Mask::Full, CanvasSpec::Prompt { gen_length, .. }) = (self.facts().mask, canvas) else { return None };
+        let most = self.defaults().block_length.unwrap_or(DEFAULT_BLOCK_LENGTH).min(*gen_length);
+        (1..=most).rev().find(|length| gen_length % length == 0)
+    }
+}
+
+/// The beginning of a text for a message.
+fn shorten(text: &str) -> String {
+    text.chars().take(20).collect()
+}
+
+/// What a session says of options, as an error of this crate.
+impl From<OptionsError> for GenerateError {
+    fn from(error: OptionsError) -> Self {
+        Self::Options(error)
+    }
+}

@@ -1,0 +1,74 @@
+//! How an answer was made: every result carries it.
+
+use serde::Serialize;
+
+/// Methods, counts, time and memory of one answer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Receipt {
+    /// The model.
+    pub model: String,
+    /// Device, tier, threads, element type.
+    pub device: String,
+    /// Decoder with its parameters.
+    pub decoder: String,
+    /// Cache policy with its parameters.
+    pub cache: String,
+    /// `reference`, `lossless` or `approximate`.
+    pub exactness: &'static str,
+    /// The run whose tokens a lossless result equals.
+    pub against: Option<String>,
+    /// Seed of all randomness.
+    pub seed: u64,
+    /// Network evaluations as the method's paper counts them.
+    pub nfe: usize,
+    /// Forwards really run.
+    pub forwards: usize,
+    /// Forwards of the guide.
+    pub guide_nfe: usize,
+    /// Tokens of the answer per NFE.
+    pub tokens_per_nfe: f64,
+    /// Live rows, summed over forwards.
+    pub rows: u64,
+    /// Rows that the head answered, summed over forwards.
+    pub head_rows: u64,
+    /// Floating point operations by formula.
+    pub flops: f64,
+    /// Where the time went.
+    pub seconds: Seconds,
+    /// Where the memory went.
+    pub memory: Memory,
+}
+
+/// Seconds by part.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Seconds {
+    /// Loading the model, before the answer.
+    pub load: f64,
+    /// Inside the network.
+    pub model: f64,
+    /// Inside the guide.
+    pub guide: f64,
+    /// The whole answer, loading not included.
+    pub total: f64,
+}
+
+/// Bytes by part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Memory {
+    /// Packed weights.
+    pub weights: usize,
+    /// Packed weights of the guide.
+    pub guide: usize,
+    /// K/V pages.
+    pub cache: usize,
+    /// Peak resident memory of the process, mapped files included.
+    pub peak: u64,
+}
+
+/// Peak resident memory of this process in bytes; 0 where the system does not tell.
+pub fn peak_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib: Option<u64> = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse().ok());
+    kib.unwrap_or(0) * 1024
+}
