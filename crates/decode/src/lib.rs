@@ -1,1 +1,54 @@
-//! decode
+//! Decoding of diffusion language models as pure algorithms: no tensors, no I/O, no clock.
+//!
+//! A [`Session`] is a state machine around one canvas. Whoever owns the network asks it for the steps to run and gives
+//! back what the network predicted:
+//!
+//! ```text
+//! while session.next() == Next::Step {
+//!     let predictions = run(session.requests());   // one answer for each request
+//!     session.feed(&predictions);
+//!     for event in session.events() { .. }         // commits and steps
+//! }
+//! let output = session.output();
+//! ```
+//!
+//! Inside, three parts that never see each other make the decisions:
+//!
+//! * a [`Decoder`](decoder::Decoder) says which positions it wants predicted and what to commit of the answer; most of
+//!   them are a loop over blocks around a [`Transfer`](transfer::Transfer), the pure rule of how many predictions are
+//!   taken;
+//! * a [`CachePolicy`](cache::CachePolicy) says which rows are live and which keys they see;
+//! * the [`Session`] owns the canvas, writes the commits, applies the stop rule and counts.
+//!
+//! Every method is one file with one line in a registry ([`decoder::DECODERS`], [`cache::CACHES`]) that parsing
+//! ([`spec`]), [`legality`] and documentation read.
+#![forbid(unsafe_code)]
+
+pub mod cache;
+pub mod canvas;
+pub mod decoder;
+mod error;
+pub mod event;
+pub mod layout;
+pub mod legality;
+pub mod names;
+mod options;
+pub mod receipt;
+mod resolve;
+pub mod schedule;
+mod session;
+pub mod spec;
+pub mod transfer;
+
+pub use cache::{CacheSpec, Memory};
+pub use decoder::DecoderSpec;
+pub use error::OptionsError;
+pub use event::{Commit, Counts, Event, Finish, Output};
+pub use layout::Layout;
+pub use legality::Exactness;
+pub use options::{CanvasSpec, ModelFacts, SessionOptions, StopRule};
+pub use receipt::Receipt;
+pub use schedule::Schedule;
+pub use session::{Next, Request, Session};
+pub use spec::SpecError;
+pub use transfer::Remasking;

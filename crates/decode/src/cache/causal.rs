@@ -1,0 +1,63 @@
+//! The cache of causal models: the K/V of everything read so far; only new tokens are fed.
+
+use demask_step::{Position, SequenceNeeds, StepPlan};
+
+use super::{CacheMethod, CachePolicy, CacheSpec, Memory};
+use crate::{
+    decoder::{Query, View},
+    layout::Layout,
+    legality::Attention,
+    spec::About,
+};
+
+pub(super) const METHOD: CacheMethod = CacheMethod {
+    about: About {
+        name: "causal",
+        summary: "exact cache of autoregressive models: every token is read once",
+        source: "transformers generate; specification models 5",
+        parameters: &[],
+    },
+    attention: &[Attention::Causal],
+    exact: true,
+    memory: Memory::OfState,
+    build,
+};
+
+fn build(_spec: &CacheSpec, _layout: &Layout) -> Box<dyn CachePolicy> {
+    Box::new(CausalCache { read: 0 })
+}
+
+/// Slots `[0, read)` hold the K/V of final tokens.
+#[derive(Debug)]
+struct CausalCache {
+    read: Position,
+}
+
+impl CachePolicy for CausalCache {
+    fn needs(&self, layout: &Layout) -> SequenceNeeds {
+        // The prompt is read in one forward.
+        SequenceNeeds { positions: layout.len(), rows: layout.response().max(1), ..SequenceNeeds::default() }
+    }
+
+    fn upkeep(&mut self, _view: &View<'_>, _plan: &mut StepPlan) -> bool {
+        false
+    }
+
+    fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
+        let end = query.predict.last().unwrap_or(self.read);
+        // A prediction that was refused is asked for again: its row must be live, so it is read again.
+        let from = self.read.min(end.saturating_sub(view.shift));
+        plan.mask = view.layout.attention();
+        plan.live.set_range(from..end);
+        plan.visible = end;
+        plan.predict.clone_from(&query.predict);
+    }
+
+    fn observe(&mut self, _view: &View<'_>, plan: &StepPlan) {
+        self.read = plan.visible;
+    }
+
+    fn memory(&self) -> Memory {
+        METHOD.memory
+    }
+}

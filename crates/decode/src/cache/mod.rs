@@ -1,0 +1,78 @@
+//! Which rows are computed and which stored keys they see: one policy a file, one line each in [`CACHES`].
+
+mod block;
+mod causal;
+mod none;
+
+use std::fmt;
+
+use demask_step::{SequenceNeeds, StepPlan};
+
+use crate::{
+    decoder::{Query, View},
+    layout::Layout,
+    legality::Attention,
+    spec::{About, Method, Spec},
+};
+
+/// All cache policies, the default first.
+pub static CACHES: &[CacheMethod] = &[none::METHOD, block::METHOD, causal::METHOD];
+
+/// A cache policy by name, with its parameters.
+pub type CacheSpec = Spec<CacheMethod>;
+
+/// An entry of [`CACHES`].
+#[derive(Debug)]
+pub struct CacheMethod {
+    /// Name, parameters, source.
+    pub about: About,
+    /// The models it serves.
+    pub attention: &'static [Attention],
+    /// Whether predictions are those of a run without any cache.
+    pub exact: bool,
+    /// What its slots depend on.
+    pub memory: Memory,
+    /// Makes one for a canvas.
+    pub build: fn(&CacheSpec, &Layout) -> Box<dyn CachePolicy>,
+}
+
+impl Method for CacheMethod {
+    const WHAT: &'static str = "cache";
+
+    fn registry() -> &'static [Self] {
+        CACHES
+    }
+
+    fn about(&self) -> &About {
+        &self.about
+    }
+}
+
+/// What the slots of a policy depend on. Draft-and-verify is lossless only over policies of state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    /// A function of the canvas.
+    OfState,
+    /// Also of the steps that led to it.
+    OfHistory,
+}
+
+/// Plans the forwards of one canvas. Plans come empty and depend on positions only, so that one plan serves the
+/// conditional and the unconditional sequence of guidance.
+pub trait CachePolicy: fmt::Debug + Send {
+    /// The most positions and rows that its steps need.
+    fn needs(&self, layout: &Layout) -> SequenceNeeds;
+
+    /// A forward that predicts nothing (prefill, store), if one is due: fills the plan and answers `true`. Asked before
+    /// each intent until it declines.
+    fn upkeep(&mut self, view: &View<'_>, plan: &mut StepPlan) -> bool;
+
+    /// Fills the plan of a forward that answers the query.
+    fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan);
+
+    /// Learns that a plan was run. `view` is the canvas that was run, before the commits of that forward.
+    fn observe(&mut self, view: &View<'_>, plan: &StepPlan);
+
+    /// What its slots depend on.
+    fn memory(&self) -> Memory;
+}

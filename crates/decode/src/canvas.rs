@@ -1,0 +1,168 @@
+//! The token sequence of one request: prompt, then positions that start as masks.
+
+use std::ops::Range;
+
+use demask_step::{NO_TOKEN, Position, Positions, TokenId};
+
+/// Tokens, and which of them are still to be decoded. A commit is never undone.
+#[derive(Debug, Clone)]
+pub struct Canvas {
+    tokens: Vec<TokenId>,
+    masked: Vec<bool>,
+    /// Whether a position was not masked at the start.
+    given: Vec<bool>,
+    masks: usize,
+    mask_id: TokenId,
+    /// The same canvas with every token that was given replaced by the mask, for classifier-free guidance.
+    unconditional: Option<Vec<TokenId>>,
+    /// No mask stands before this position.
+    settled: usize,
+}
+
+impl Canvas {
+    /// `tokens` followed by masks up to `length`. Tokens that equal `mask_id` are masks too.
+    ///
+    /// Without a mask id (autoregressive models) [`NO_TOKEN`] stands where nothing is decoded yet.
+    pub fn new(tokens: &[TokenId], length: usize, mask_id: Option<TokenId>) -> Self {
+        let mask_id = mask_id.unwrap_or(NO_TOKEN);
+        let mut tokens = tokens.to_vec();
+        tokens.resize(length.max(tokens.len()), mask_id);
+        let masked: Vec<bool> = tokens.iter().map(|&token| token == mask_id).collect();
+        let masks = masked.iter().filter(|&&masked| masked).count();
+        let given = masked.iter().map(|&masked| !masked).collect();
+        let mut canvas = Self { tokens, masked, given, masks, mask_id, unconditional: None, settled: 0 };
+        canvas.settle();
+        canvas
+    }
+
+    /// Keeps the unconditional twin as well: every position that is not masked now is a mask there for good
+    /// (LLaDA `generate`, specification caches, section 1.1).
+    #[must_use]
+    pub fn with_unconditional(mut self) -> Self {
+        self.unconditional = Some(vec![self.mask_id; self.tokens.len()]);
+        self
+    }
+
+    /// Writes a token into a masked position. Refused, with `false`, where no mask stands or if the token is none.
+    pub fn commit(&mut self, position: Position, token: TokenId) -> bool {
+        let index = position as usize;
+        if !self.is_masked(position) || token == self.mask_id || token == NO_TOKEN {
+            return false;
+        }
+        self.tokens[index] = token;
+        self.masked[index] = false;
+        self.masks -= 1;
+        if let Some(unconditional) = &mut self.unconditional {
+            unconditional[index] = token;
+        }
+        self.settle();
+        true
+    }
+
+    /// All tokens, masks as the mask id.
+    pub fn tokens(&self) -> &[TokenId] {
+        &self.tokens
+    }
+
+    /// The unconditional twin's tokens, if it is kept.
+    pub fn unconditional(&self) -> Option<&[TokenId]> {
+        self.unconditional.as_deref()
+    }
+
+    /// Number of positions.
+    pub fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Whether there is no position at all.
+    pub fn is_empty(&self) -> bool {
+        self.tokens.is_empty()
+    }
+
+    /// Whether a position is still to be decoded; positions outside the canvas are not.
+    pub fn is_masked(&self, position: Position) -> bool {
+        self.masked.get(position as usize).copied().unwrap_or(false)
+    }
+
+    /// Whether a position was never a mask: prompt, or a fixed token of an infill canvas.
+    pub fn is_given(&self, position: Position) -> bool {
+        self.given.get(position as usize).copied().unwrap_or(true)
+    }
+
+    /// Number of masks.
+    pub fn masks(&self) -> usize {
+        self.masks
+    }
+
+    /// Number of tokens that are not masks: it names the state of the canvas and keys its randomness.
+    pub fn unmasked(&self) -> u32 {
+        (self.tokens.len() - self.masks) as u32
+    }
+
+    /// The first mask, or the canvas length: no token before it can change any more.
+    pub fn first_mask(&self) -> usize {
+        self.settled
+    }
+
+    /// Number of masks in a range.
+    pub fn masks_in(&self, range: Range<Position>) -> usize {
+        range.filter(|&position| self.is_masked(position)).count()
+    }
+
+    /// Whether a range has no mask left.
+    pub fn is_complete(&self, range: Range<Position>) -> bool {
+        range.into_iter().all(|position| !self.is_masked(position))
+    }
+
+    /// Replaces `out` by the masked positions of a range.
+    pub fn masked_positions(&self, range: Range<Position>, out: &mut Positions) {
+        out.clear();
+        for position in range.filter(|&position| self.is_masked(position)) {
+            out.push(position);
+        }
+    }
+
+    fn settle(&mut self) {
+        while self.masked.get(self.settled) == Some(&false) {
+            self.settled += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commits_are_never_undone() {
+        let mut canvas = Canvas::new(&[4, 5], 5, Some(9));
+        assert_eq!((canvas.masks(), canvas.unmasked(), canvas.first_mask()), (3, 2, 2));
+        assert!(canvas.commit(3, 7));
+        assert!(!canvas.commit(3, 8), "a committed position");
+        assert!(!canvas.commit(0, 8), "a prompt position");
+        assert!(!canvas.commit(2, 9), "the mask itself");
+        assert!(!canvas.commit(2, NO_TOKEN), "no token");
+        assert!(!canvas.commit(99, 1), "outside");
+        assert_eq!(canvas.tokens(), [4, 5, 9, 7, 9]);
+        assert_eq!(canvas.first_mask(), 2);
+        assert!(canvas.commit(2, 1));
+        assert_eq!((canvas.masks(), canvas.first_mask()), (1, 4));
+    }
+
+    #[test]
+    fn the_unconditional_twin_hides_what_was_given() {
+        let mut canvas = Canvas::new(&[4, 9, 6, 9], 4, Some(9)).with_unconditional();
+        canvas.commit(1, 5);
+        assert_eq!(canvas.unconditional(), Some(&[9, 5, 9, 9][..]));
+    }
+
+    #[test]
+    fn masked_positions_of_a_range() {
+        let canvas = Canvas::new(&[4, 9, 6, 9], 4, Some(9));
+        let mut positions = Positions::new();
+        canvas.masked_positions(0..4, &mut positions);
+        assert_eq!(positions.as_slice(), [1, 3]);
+        assert!(canvas.is_complete(2..3));
+        assert_eq!(canvas.masks_in(2..4), 1);
+    }
+}

@@ -1,0 +1,72 @@
+//! The loop that most decoders share: block after block, all masks of the block predicted in each forward, a transfer
+//! rule taking some of them (LLaDA, Dream, SDAR, Fast-dLLM; specification caches, sections 1 and 3).
+
+use demask_step::{HeadAsk, Predictions, SequenceNeeds, StepPlan};
+
+use super::{Decoder, Intent, Progress, Query, Setup, View};
+use crate::{
+    layout::Layout,
+    schedule::Clock,
+    transfer::{Candidate, LaneView, Ranking, State, Transfer},
+};
+
+/// Decodes the blocks from left to right by a transfer rule.
+#[derive(Debug)]
+pub struct Blockwise<T> {
+    transfer: T,
+    ranking: Ranking,
+    clock: Clock,
+    /// The block being decoded, the masks it started with, and its next step.
+    block: usize,
+    at_start: usize,
+    step: usize,
+    candidates: Vec<Candidate>,
+}
+
+impl<T: Transfer> Blockwise<T> {
+    /// A loop around `transfer`.
+    pub fn new(transfer: T, setup: &Setup<'_>) -> Self {
+        Self {
+            transfer,
+            ranking: setup.ranking.clone(),
+            clock: setup.clock.clone(),
+            block: usize::MAX,
+            at_start: 0,
+            step: 0,
+            candidates: Vec::with_capacity(setup.layout.block_length()),
+        }
+    }
+}
+
+impl<T: Transfer> Decoder for Blockwise<T> {
+    fn ask(&self, ask: &mut HeadAsk) {
+        self.ranking.ask(ask);
+        self.transfer.ask(ask);
+    }
+
+    fn reserve(&self, layout: &Layout, needs: &mut SequenceNeeds) {
+        needs.predictions = needs.predictions.max(layout.block_length());
+    }
+
+    fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent {
+        if view.block >= view.layout.blocks() {
+            return Intent::Done;
+        }
+        view.canvas.masked_positions(view.layout.block(view.block), &mut query.predict);
+        if self.block != view.block {
+            (self.block, self.at_start, self.step) = (view.block, query.predict.len(), 0);
+        }
+        Intent::Predict
+    }
+
+    fn absorb(&mut self, view: &View<'_>, _plan: &StepPlan, predictions: &Predictions, progress: &mut Progress) {
+        let canvas = view.canvas;
+        let masks = canvas.masks_in(view.layout.block(self.block));
+        let lane = LaneView { predictions, lane: 0, canvas, unmasked: canvas.unmasked(), layout: view.layout };
+        self.ranking.rank(&lane, &mut self.candidates);
+        let state = State { tick: self.clock.tick(self.step, self.at_start, masks) };
+        let taken = self.transfer.choose(&state, &mut self.candidates).min(self.candidates.len());
+        progress.commits.extend(self.candidates[..taken].iter().map(|&candidate| crate::Commit::from(candidate)));
+        self.step += 1;
+    }
+}

@@ -1,0 +1,141 @@
+//! What is predicted next and what becomes of it: one method a file, one line each in [`DECODERS`].
+
+mod ar;
+mod blockwise;
+mod entropy_bounded;
+mod static_decoding;
+mod threshold;
+
+use std::fmt;
+
+use demask_step::{HeadAsk, Positions, Predictions, SequenceNeeds, StepPlan};
+
+use crate::{
+    canvas::Canvas,
+    event::Commit,
+    layout::Layout,
+    legality::Attention,
+    schedule::Clock,
+    spec::{About, Method, Spec},
+    transfer::Ranking,
+};
+
+pub use blockwise::Blockwise;
+
+/// All decoders, the default first.
+pub static DECODERS: &[DecoderMethod] =
+    &[static_decoding::METHOD, threshold::METHOD, entropy_bounded::METHOD, ar::METHOD];
+
+/// A decoder by name, with its parameters.
+pub type DecoderSpec = Spec<DecoderMethod>;
+
+/// An entry of [`DECODERS`].
+#[derive(Debug)]
+pub struct DecoderMethod {
+    /// Name, parameters, source.
+    pub about: About,
+    /// The models it decodes.
+    pub attention: &'static [Attention],
+    /// What it promises of its tokens.
+    pub promise: Promise,
+    /// Whether Dream's `origin`, which chooses positions by itself, can drive it.
+    pub takes_origin: bool,
+    /// Makes one for a canvas.
+    pub build: fn(&DecoderSpec, &Setup<'_>) -> Box<dyn Decoder>,
+}
+
+/// What a decoder promises of its tokens, on top of a cache that is itself exact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Promise {
+    /// They are the reference: static or autoregressive decoding itself.
+    Reference,
+    /// They are those of the reference that it is compared with.
+    Lossless,
+    /// None.
+    Approximate,
+}
+
+impl Method for DecoderMethod {
+    const WHAT: &'static str = "decoder";
+
+    fn registry() -> &'static [Self] {
+        DECODERS
+    }
+
+    fn about(&self) -> &About {
+        &self.about
+    }
+}
+
+/// What a decoder is made from.
+#[derive(Debug)]
+pub struct Setup<'a> {
+    /// Where the blocks lie.
+    pub layout: &'a Layout,
+    /// The schedule of each block.
+    pub clock: &'a Clock,
+    /// The order of predictions.
+    pub ranking: &'a Ranking,
+}
+
+/// What decoders and cache policies may look at.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    /// The tokens.
+    pub canvas: &'a Canvas,
+    /// Where the blocks lie.
+    pub layout: &'a Layout,
+    /// The first block with a mask; the number of blocks if none has one.
+    pub block: usize,
+    /// The row of position `p - shift` predicts position `p`.
+    pub shift: u32,
+}
+
+/// What a decoder wants of the next forward.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Query {
+    /// Positions whose predictions may be committed.
+    pub predict: Positions,
+}
+
+/// What a decoder wants next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Intent {
+    /// A forward that answers the query.
+    Predict,
+    /// Nothing: the canvas is complete.
+    Done,
+}
+
+/// What came of a forward.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Progress {
+    /// Predictions taken, in the total order of commits.
+    pub commits: Vec<Commit>,
+    /// Draft tokens among them that were accepted.
+    pub accepted: usize,
+}
+
+impl Progress {
+    /// Empties it for the next forward, keeping its allocation.
+    pub fn clear(&mut self) {
+        self.commits.clear();
+        self.accepted = 0;
+    }
+}
+
+/// A decoding method: a state machine between what it asks and what it is told.
+pub trait Decoder: fmt::Debug + Send {
+    /// Adds what is wanted of the head in every forward of this decoder.
+    fn ask(&self, ask: &mut HeadAsk);
+
+    /// Adds what its steps need beyond the cache policy's rows: predictions, drafts.
+    fn reserve(&self, layout: &Layout, needs: &mut SequenceNeeds);
+
+    /// Says what it wants next and fills the (empty) query. Asked once for each forward.
+    fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent;
+
+    /// Takes the answer to the plan that came of its last query; `view` is the canvas that was run. The session writes
+    /// the commits.
+    fn absorb(&mut self, view: &View<'_>, plan: &StepPlan, predictions: &Predictions, progress: &mut Progress);
+}

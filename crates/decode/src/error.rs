@@ -1,0 +1,144 @@
+//! Options that cannot be decoded with.
+
+use demask_step::{Position, TokenId};
+
+use crate::legality::Attention;
+
+/// A mistake in [`SessionOptions`](crate::SessionOptions): what was found, what was expected, what to try.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OptionsError {
+    /// Nothing is to be generated.
+    #[error("the generation length is 0, expected at least 1: ask for more tokens")]
+    NothingToGenerate,
+    /// An infill canvas without a mask.
+    #[error("nothing to fill in, expected at least one mask (token {mask_id}): put masks where text is wanted")]
+    NothingToFill {
+        /// The mask token.
+        mask_id: TokenId,
+    },
+    /// Infilling with a model that decodes from left to right.
+    #[error("infilling needs full attention, found a model with {attention}: use a LLaDA or Dream model")]
+    InfillNeedsFull {
+        /// The model's.
+        attention: Attention,
+    },
+    /// A prompt that holds the mask token.
+    #[error(
+        "the prompt holds the mask token ({mask_id}) at position {position}, expected text only: \
+         remove it, or use infilling"
+    )]
+    MaskInPrompt {
+        /// The mask token.
+        mask_id: TokenId,
+        /// Where.
+        position: Position,
+    },
+    /// A causal model without anything to read.
+    #[error("the prompt is empty, expected at least one token for an autoregressive model: start with its bos token")]
+    EmptyPrompt,
+    /// A diffusion model without a mask token.
+    #[error("the model names no mask token and {attention} needs one: give the mask id in the model's configuration")]
+    MaskIdMissing {
+        /// The model's.
+        attention: Attention,
+    },
+    /// A token that the model does not have.
+    #[error(
+        "{what} {token} is outside the vocabulary, expected ids below {vocab}: check that the tokenizer is the model's"
+    )]
+    TokenOutOfRange {
+        /// What it is: `token`, `mask id`, `suppressed token`.
+        what: &'static str,
+        /// The token.
+        token: TokenId,
+        /// Number of tokens that there are.
+        vocab: usize,
+    },
+    /// A canvas longer than the model's context.
+    #[error(
+        "the canvas needs {needed} positions and the model's context holds {available}: \
+         shorten the prompt or the generation length"
+    )]
+    Context {
+        /// Positions of the canvas.
+        needed: usize,
+        /// Positions that the model knows.
+        available: usize,
+    },
+    /// A block length of 0.
+    #[error("the block length is 0, expected at least 1: leave it out to have it chosen")]
+    BlockLengthZero,
+    /// A block length that does not divide the generation length.
+    #[error("block length {block_length} does not divide the generation length {gen_length}: try {nearest}")]
+    BlockLength {
+        /// What was given.
+        block_length: usize,
+        /// Positions to decode.
+        gen_length: usize,
+        /// The divisor that is nearest.
+        nearest: usize,
+    },
+    /// No steps.
+    #[error("the number of steps is 0, expected at least 1: leave it out for one token a step")]
+    StepsZero,
+    /// Steps that the blocks cannot share.
+    #[error("{steps} steps do not divide over {blocks} blocks: try {nearest}, or another block length")]
+    Steps {
+        /// What was given.
+        steps: usize,
+        /// Blocks to decode.
+        blocks: usize,
+        /// The multiple of `blocks` that is nearest.
+        nearest: usize,
+    },
+    /// Steps given to the decoder and beside it, and not the same.
+    #[error("steps is {option} and the decoder says steps={decoder}, expected one number: give only one of them")]
+    StepsTwice {
+        /// The option.
+        option: usize,
+        /// The decoder's parameter.
+        decoder: usize,
+    },
+    /// A number of diffusion decoding, given to a causal model.
+    #[error("{what} has no meaning for autoregressive decoding (one token a forward): leave it out")]
+    NotForAutoregressive {
+        /// Which.
+        what: &'static str,
+    },
+    /// A number out of bounds.
+    #[error("{name} is {found}, expected {expected}")]
+    Number {
+        /// Which.
+        name: &'static str,
+        /// What was given.
+        found: f32,
+        /// What is expected.
+        expected: &'static str,
+    },
+    /// Guidance for a causal model.
+    #[error(
+        "classifier-free guidance hides the prompt behind masks, and a model with causal attention has none: set the scale to 0"
+    )]
+    GuidanceNeedsMask,
+    /// A method that cannot run this model.
+    #[error("{what} {name} cannot run a model with {attention}: use {choices}")]
+    MethodForModel {
+        /// `decoder` or `cache`.
+        what: &'static str,
+        /// The method.
+        name: &'static str,
+        /// The model's.
+        attention: Attention,
+        /// What can.
+        choices: String,
+    },
+    /// `origin` with a decoder that chooses by itself.
+    #[error(
+        "remasking origin picks positions by chance and decoder {decoder} by confidence: use origin with decoder static"
+    )]
+    Origin {
+        /// The decoder.
+        decoder: &'static str,
+    },
+}

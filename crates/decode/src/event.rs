@@ -1,0 +1,94 @@
+//! What a session tells the outside: commits, steps, counts and the answer.
+
+use demask_step::{Cost, Position, TokenId};
+
+/// A prediction that is taken.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Commit {
+    /// Where.
+    pub position: Position,
+    /// What.
+    pub token: TokenId,
+    /// The token's probability as the head reported it; 1 where a rule, not the model, chose it.
+    pub confidence: f32,
+}
+
+/// Something that happened, in the order in which it did. Steps are counted over forwards, from 0.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Event {
+    /// A position got its token. Commits of one step come in the total order of commits: block, then score descending,
+    /// then position.
+    Commit {
+        /// The forward whose predictions were taken.
+        step: usize,
+        /// Where.
+        position: Position,
+        /// What.
+        token: TokenId,
+        /// The token's probability.
+        confidence: f32,
+    },
+    /// A forward is over, all its commits told.
+    Step {
+        /// Which forward.
+        step: usize,
+        /// NFE so far, this forward included.
+        nfe: usize,
+        /// Rows that entered this forward: live rows of all lanes and sequences.
+        rows: usize,
+        /// Drafts that ran in it.
+        drafts: usize,
+        /// Draft tokens that were accepted.
+        accepted: usize,
+    },
+}
+
+/// Why a response ends where it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finish {
+    /// An end token stands there.
+    Eos,
+    /// A stop text was found.
+    Stop,
+    /// Everything asked for was decoded.
+    Length,
+}
+
+impl Finish {
+    /// The word used in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Eos => "eos",
+            Self::Stop => "stop",
+            Self::Length => "length",
+        }
+    }
+}
+
+/// The answer of a session, complete or so far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    /// Tokens after the prompt, up to and including the first end id (all of them if end ids are ignored); never a mask,
+    /// never more than the generation length.
+    pub tokens: Vec<TokenId>,
+    /// Why it ends there.
+    pub finish: Finish,
+    /// The whole canvas: prompt, response, what a block model decoded beyond it, and masks where decoding stopped early.
+    pub canvas: Vec<TokenId>,
+}
+
+/// What a session did so far.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Counts {
+    /// Forwards of the diffusion model as the method's paper counts them: a batch of drafts, or two sequences stacked
+    /// for guidance, is one.
+    pub nfe: usize,
+    /// Forwards that were really run.
+    pub forwards: usize,
+    /// Tokens committed.
+    pub commits: usize,
+    /// Live rows of all lanes and sequences, summed over forwards.
+    pub rows: usize,
+    /// What the network reported, summed over sequences and forwards.
+    pub cost: Cost,
+}

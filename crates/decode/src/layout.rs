@@ -1,0 +1,129 @@
+//! Where the blocks of a canvas lie.
+
+use std::ops::Range;
+
+use demask_step::{Mask, Position};
+
+/// The block layout of one canvas. Blocks are decoded left to right and cover every position that starts as a mask.
+///
+/// * Full attention: blocks of `block_length` are counted from the first mask, the last one may be short
+///   (specification caches, section 0).
+/// * Block-causal: blocks are counted from position 0, because the attention mask is; the canvas is filled up to whole
+///   blocks, and the first decoded block may begin with prompt tokens (specification models, section 4.5, trap 16).
+/// * Causal: one block, the response.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    attention: Mask,
+    response: usize,
+    gen_length: usize,
+    length: usize,
+    start: usize,
+    block_length: usize,
+}
+
+impl Layout {
+    /// Blocks of a model with full attention: `response` is the first mask, `length` the canvas length.
+    pub fn full(response: usize, length: usize, block_length: usize) -> Self {
+        let gen_length = length.saturating_sub(response);
+        Self { attention: Mask::Full, response, gen_length, length, start: response, block_length: block_length.max(1) }
+    }
+
+    /// Blocks of a block-causal model. The canvas has `ceil((prompt + gen_length) / block) * block` positions.
+    pub fn block_causal(prompt: usize, gen_length: usize, block: usize) -> Self {
+        let block = block.max(1);
+        Self {
+            attention: Mask::BlockCausal { block: block as Position },
+            response: prompt,
+            gen_length,
+            length: (prompt + gen_length).next_multiple_of(block),
+            start: prompt / block * block,
+            block_length: block,
+        }
+    }
+
+    /// The one block of an autoregressive model.
+    pub fn causal(prompt: usize, gen_length: usize) -> Self {
+        Self { attention: Mask::Causal, ..Self::full(prompt, prompt + gen_length, gen_length) }
+    }
+
+    /// Who sees whom, with the block length that is decoded with.
+    pub fn attention(&self) -> Mask {
+        self.attention
+    }
+
+    /// Where the response starts: the length of the prompt.
+    pub fn response(&self) -> usize {
+        self.response
+    }
+
+    /// Positions that were asked for, counted from the response's start.
+    pub fn gen_length(&self) -> usize {
+        self.gen_length
+    }
+
+    /// Canvas length, what lies beyond `gen_length` included.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether the canvas has no position at all.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Positions in a whole block.
+    pub fn block_length(&self) -> usize {
+        self.block_length
+    }
+
+    /// Where block 0 starts; everything before it is prompt.
+    pub fn start(&self) -> usize {
+        self.start
+    }
+
+    /// Number of blocks to decode.
+    pub fn blocks(&self) -> usize {
+        (self.length - self.start).div_ceil(self.block_length)
+    }
+
+    /// The positions of a block; empty beyond the last one.
+    pub fn block(&self, index: usize) -> Range<Position> {
+        let start = self.start.saturating_add(index.saturating_mul(self.block_length)).min(self.length);
+        let end = (start + self.block_length).min(self.length);
+        start as Position..end as Position
+    }
+
+    /// The block that a position at or after [`start`](Self::start) lies in.
+    pub fn block_of(&self, position: Position) -> usize {
+        (position as usize).saturating_sub(self.start) / self.block_length
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_attention_counts_from_the_response() {
+        let layout = Layout::full(5, 17, 8);
+        assert_eq!((layout.blocks(), layout.block(0), layout.block(1), layout.block(2)), (2, 5..13, 13..17, 17..17));
+        assert_eq!((layout.block_of(5), layout.block_of(12), layout.block_of(13)), (0, 0, 1));
+    }
+
+    #[test]
+    fn block_causal_counts_from_zero_and_fills_up() {
+        let layout = Layout::block_causal(9, 16, 4);
+        assert_eq!((layout.len(), layout.start(), layout.blocks()), (28, 8, 5));
+        assert_eq!((layout.block(0), layout.block(4)), (8..12, 24..28));
+        assert_eq!(layout.gen_length(), 16);
+        let aligned = Layout::block_causal(8, 16, 4);
+        assert_eq!((aligned.len(), aligned.start(), aligned.blocks()), (24, 8, 4));
+        assert_eq!(Layout::block_causal(0, 1, 4).block(0), 0..4);
+    }
+
+    #[test]
+    fn causal_is_one_block() {
+        let layout = Layout::causal(3, 7);
+        assert_eq!((layout.blocks(), layout.block(0), layout.attention()), (1, 3..10, Mask::Causal));
+    }
+}

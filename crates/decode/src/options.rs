@@ -1,0 +1,142 @@
+//! What a session is made from.
+
+use demask_step::{ConfidenceOf, FilterOrder, Mask, TokenId};
+
+use crate::{cache::CacheSpec, decoder::DecoderSpec, schedule::Schedule, transfer::Remasking};
+
+/// What decoding must know about a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelFacts {
+    /// Who sees whom.
+    pub mask: Mask,
+    /// The row of position `p - shift` predicts position `p`: 1 for causal models and Dream, 0 for the others.
+    pub shift: u32,
+    /// The mask token; causal models have none.
+    pub mask_id: Option<TokenId>,
+    /// Number of tokens that there are.
+    pub vocab: usize,
+    /// Positions that the model knows.
+    pub context: usize,
+}
+
+/// What the canvas starts as.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CanvasSpec {
+    /// A prompt, and a response of this many positions behind it.
+    Prompt {
+        /// The prompt.
+        tokens: Vec<TokenId>,
+        /// Positions to decode.
+        gen_length: usize,
+    },
+    /// Tokens with the mask id wherever something is to be filled in; full attention only.
+    Infill {
+        /// The whole canvas.
+        tokens: Vec<TokenId>,
+    },
+}
+
+/// When decoding stops before everything is decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StopRule {
+    /// Never: end ids are tokens like any other.
+    Never,
+    /// As soon as an end id stands in the response with no mask before it.
+    #[default]
+    Prefix,
+    /// Once a block is finished (and stored, if the cache stores blocks) and any end id stands after the prompt (SDAR as
+    /// released; specification models, section 4.5).
+    Block,
+    /// Once a finished (and stored) block consists of nothing but `fill`: everything after it is filled with it
+    /// (FreeDave's `early_exit`; specification freedave, section 1.8). The fills are commits of the last forward.
+    WholeBlock {
+        /// The token.
+        fill: TokenId,
+    },
+}
+
+/// Everything that a session is made from. [`SessionOptions::new`] gives the defaults.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SessionOptions {
+    /// The model.
+    pub facts: ModelFacts,
+    /// The canvas.
+    pub canvas: CanvasSpec,
+    /// Positions of a block; chosen to fit if not given. For block-causal models it is the block of the attention too.
+    pub block_length: Option<usize>,
+    /// Steps over all blocks; one token a step if not given.
+    pub steps: Option<usize>,
+    /// What ranks predictions.
+    pub remasking: Remasking,
+    /// How steps share the masks.
+    pub schedule: Schedule,
+    /// Where Dream's time ends, in (0, 1).
+    pub eps: f32,
+    /// 0: the most probable token.
+    pub temperature: f32,
+    /// Probability kept by top-p filtering, in (0, 1]; 1: all.
+    pub top_p: f32,
+    /// Tokens kept by top-k filtering; 0: all.
+    pub top_k: u32,
+    /// Temperature of the order of commits (Dream); 0: the best first.
+    pub alg_temp: f32,
+    /// Scale of classifier-free guidance; 0: none.
+    pub cfg_scale: f32,
+    /// Which filter comes first.
+    pub filter_order: FilterOrder,
+    /// Whose probability is the confidence.
+    pub confidence: ConfidenceOf,
+    /// The decoder.
+    pub decoder: DecoderSpec,
+    /// The cache policy.
+    pub cache: CacheSpec,
+    /// Key of all randomness.
+    pub seed: u64,
+    /// Tokens that end a response.
+    pub end_ids: Vec<TokenId>,
+    /// When decoding stops early.
+    pub stop: StopRule,
+    /// Tokens that can never be predicted.
+    pub suppress: Vec<TokenId>,
+    /// Tokens that are predicted with confidence 0.
+    pub mute: Vec<TokenId>,
+}
+
+impl SessionOptions {
+    /// Greedy reference decoding with the family's exact cache: `static` with `none` (full attention) or `block`
+    /// (block-causal), `ar` with `causal`.
+    pub fn new(facts: ModelFacts, canvas: CanvasSpec) -> Self {
+        let (decoder, cache) = default_methods(facts.mask);
+        Self {
+            facts,
+            canvas,
+            block_length: None,
+            steps: None,
+            remasking: Remasking::default(),
+            schedule: Schedule::default(),
+            eps: 1e-3,
+            temperature: 0.0,
+            top_p: 1.0,
+            top_k: 0,
+            alg_temp: 0.0,
+            cfg_scale: 0.0,
+            filter_order: FilterOrder::TopPFirst,
+            confidence: ConfidenceOf::Raw,
+            decoder,
+            cache,
+            seed: 0,
+            end_ids: Vec::new(),
+            stop: StopRule::default(),
+            suppress: Vec::new(),
+            mute: Vec::new(),
+        }
+    }
+}
+
+/// The first decoder that is listed for a family, and the last exact cache: those behind `none` are cheaper.
+fn default_methods(mask: Mask) -> (DecoderSpec, CacheSpec) {
+    let attention = mask.into();
+    let decoder = crate::decoder::DECODERS.iter().find(|method| method.attention.contains(&attention));
+    let exact = crate::cache::CACHES.iter().rfind(|method| method.exact && method.attention.contains(&attention));
+    (decoder.map(DecoderSpec::of).unwrap_or_default(), exact.map(CacheSpec::of).unwrap_or_default())
+}

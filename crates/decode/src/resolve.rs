@@ -1,0 +1,227 @@
+//! From options to lengths, steps and the first canvas: every refusal is made here, before anything runs.
+
+use demask_step::{Mask, Position, TokenId};
+
+use crate::{
+    canvas::Canvas,
+    error::OptionsError,
+    layout::Layout,
+    legality::{self, Attention},
+    options::{CanvasSpec, ModelFacts, SessionOptions},
+    schedule::{Clock, Schedule},
+};
+
+/// What blocks are fitted to if their length is not given: LLaDA's and Fast-dLLM's usual one.
+const USUAL_BLOCK: usize = 32;
+
+/// Options that fit together.
+#[derive(Debug)]
+pub(crate) struct Resolved {
+    pub layout: Layout,
+    pub clock: Clock,
+    pub canvas: Canvas,
+    /// Steps over all blocks.
+    pub steps: usize,
+    /// No session runs more forwards than this.
+    pub most_forwards: usize,
+}
+
+/// Checks everything and chooses what was not given.
+pub(crate) fn resolve(options: &SessionOptions) -> Result<Resolved, OptionsError> {
+    let SessionOptions { facts, decoder, cache, remasking, .. } = options;
+    let attention = Attention::from(facts.mask);
+    check_numbers(options)?;
+    legality::check(attention, decoder, cache, *remasking)?;
+    check_tokens(options, attention)?;
+
+    let steps = given_steps(options)?;
+    let layout = layout(options, attention, steps)?;
+    let needed = layout.len();
+    if needed > facts.context {
+        return Err(OptionsError::Context { needed, available: facts.context });
+    }
+    let (CanvasSpec::Prompt { tokens, .. } | CanvasSpec::Infill { tokens }) = &options.canvas;
+    let canvas = Canvas::new(tokens, needed, facts.mask_id.filter(|_| attention != Attention::Causal));
+    let (blocks, most_masks) = masked_blocks(&layout, &canvas);
+    let per_block = match steps {
+        Some(steps) if steps % blocks != 0 => {
+            return Err(OptionsError::Steps { steps, blocks, nearest: nearest_multiple(steps, blocks) });
+        }
+        Some(steps) => steps / blocks,
+        None if attention == Attention::BlockCausal => layout.block_length(),
+        None => most_masks,
+    };
+    let share_of = (attention == Attention::BlockCausal).then_some(layout.block_length());
+    let clock = Clock { schedule: options.schedule, steps: per_block, eps: options.eps, share_of };
+    // A step past the schedule takes at least one token; upkeep is one forward a block and a prefill.
+    let most_forwards = layout.blocks().saturating_mul(per_block.saturating_add(layout.block_length() + 2)) + 2;
+    Ok(Resolved { layout, clock, canvas, steps: per_block.saturating_mul(blocks), most_forwards })
+}
+
+fn check_numbers(options: &SessionOptions) -> Result<(), OptionsError> {
+    let not_negative = |found: f32| found.is_finite() && found >= 0.0;
+    let checks = [
+        ("temperature", options.temperature, not_negative(options.temperature), "a number from 0 on; 0 is greedy"),
+        ("alg_temp", options.alg_temp, not_negative(options.alg_temp), "a number from 0 on; 0 is the best first"),
+        ("cfg_scale", options.cfg_scale, not_negative(options.cfg_scale), "a number from 0 on; 0 is no guidance"),
+        ("top_p", options.top_p, options.top_p > 0.0 && options.top_p <= 1.0, "a number above 0 up to 1; 1 keeps all"),
+        ("eps", options.eps, options.eps > 0.0 && options.eps < 1.0, "a number between 0 and 1, for example 0.001"),
+    ];
+    for (name, found, right, expected) in checks {
+        if !right {
+            return Err(OptionsError::Number { name, found, expected });
+        }
+    }
+    Ok(())
+}
+
+fn check_tokens(options: &SessionOptions, attention: Attention) -> Result<(), OptionsError> {
+    let ModelFacts { mask_id, vocab, .. } = options.facts;
+    let within = |what, tokens: &[TokenId]| match tokens.iter().find(|&&token| token as usize >= vocab) {
+        Some(&token) => Err(OptionsError::TokenOutOfRange { what, token, vocab }),
+        None => Ok(()),
+    };
+    let (CanvasSpec::Prompt { tokens, .. } | CanvasSpec::Infill { tokens }) = &options.canvas;
+    within("token", tokens)?;
+    within("suppressed token", &options.suppress)?;
+    within("muted token", &options.mute)?;
+    within("mask id", mask_id.as_slice())?;
+    if attention == Attention::Causal {
+        if options.cfg_scale > 0.0 {
+            return Err(OptionsError::GuidanceNeedsMask);
+        }
+        return if tokens.is_empty() { Err(OptionsError::EmptyPrompt) } else { Ok(()) };
+    }
+    let Some(mask_id) = mask_id else {
+        return Err(OptionsError::MaskIdMissing { attention });
+    };
+    match &options.canvas {
+        CanvasSpec::Prompt { tokens, .. } => match tokens.iter().position(|&token| token == mask_id) {
+            Some(position) => Err(OptionsError::MaskInPrompt { mask_id, position: position as Position }),
+            None => Ok(()),
+        },
+        CanvasSpec::Infill { tokens } if !tokens.contains(&mask_id) => Err(OptionsError::NothingToFill { mask_id }),
+        CanvasSpec::Infill { .. } => Ok(()),
+    }
+}
+
+/// The number of steps, if it is given at all: as an option or by the decoder.
+fn given_steps(options: &SessionOptions) -> Result<Option<usize>, OptionsError> {
+    let has_steps = options.decoder.method().about.parameters.iter().any(|parameter| parameter.name == "steps");
+    let by_decoder = if has_steps { options.decoder.count("steps") } else { None };
+    match (options.steps, by_decoder) {
+        (Some(0), _) => Err(OptionsError::StepsZero),
+        (Some(option), Some(decoder)) if option != decoder => Err(OptionsError::StepsTwice { option, decoder }),
+        (option, decoder) => Ok(option.or(decoder)),
+    }
+}
+
+fn layout(options: &SessionOptions, attention: Attention, steps: Option<usize>) -> Result<Layout, OptionsError> {
+    if options.block_length == Some(0) {
+        return Err(OptionsError::BlockLengthZero);
+    }
+    let (prompt, gen_length) = lengths(options, attention)?;
+    match options.facts.mask {
+        Mask::Causal if options.block_length.is_some() => {
+            Err(OptionsError::NotForAutoregressive { what: "the block length" })
+        }
+        Mask::Causal if steps.is_some_and(|steps| steps != gen_length) => {
+            Err(OptionsError::NotForAutoregressive { what: "the number of steps" })
+        }
+        Mask::Causal => Ok(Layout::causal(prompt, gen_length)),
+        Mask::BlockCausal { block } => {
+            Ok(Layout::block_causal(prompt, gen_length, options.block_length.unwrap_or(block as usize)))
+        }
+        Mask::Full => Ok(Layout::full(prompt, prompt + gen_length, full_block(options, gen_length, steps)?)),
+    }
+}
+
+/// Where the response starts, and its length.
+fn lengths(options: &SessionOptions, attention: Attention) -> Result<(usize, usize), OptionsError> {
+    let available = options.facts.context;
+    match &options.canvas {
+        CanvasSpec::Prompt { gen_length: 0, .. } => Err(OptionsError::NothingToGenerate),
+        CanvasSpec::Prompt { tokens, gen_length } => {
+            // Refused before anything is sized by it.
+            let needed = tokens.len().saturating_add(*gen_length);
+            if needed > available {
+                Err(OptionsError::Context { needed, available })
+            } else {
+                Ok((tokens.len(), *gen_length))
+            }
+        }
+        CanvasSpec::Infill { .. } if attention != Attention::Full => Err(OptionsError::InfillNeedsFull { attention }),
+        CanvasSpec::Infill { tokens } => {
+            let first = tokens.iter().position(|&token| Some(token) == options.facts.mask_id).unwrap_or(0);
+            Ok((first, tokens.len() - first))
+        }
+    }
+}
+
+/// The block length under full attention.
+fn full_block(options: &SessionOptions, gen_length: usize, steps: Option<usize>) -> Result<usize, OptionsError> {
+    let infill = matches!(options.canvas, CanvasSpec::Infill { .. });
+    match options.block_length {
+        // Nobody chooses the length of an infill canvas: its last block may be short.
+        Some(block_length) if infill || gen_length.is_multiple_of(block_length) => Ok(block_length.min(gen_length)),
+        Some(block_length) => {
+            let nearest = divisors(gen_length).min_by_key(|divisor| divisor.abs_diff(block_length)).unwrap_or(1);
+            Err(OptionsError::BlockLength { block_length, gen_length, nearest })
+        }
+        None if options.schedule == Schedule::Dream => Ok(gen_length),
+        None if infill && steps.is_none() => Ok(USUAL_BLOCK.min(gen_length)),
+        None if infill => Ok(gen_length),
+        None => Ok(fitted_block(gen_length, steps)),
+    }
+}
+
+/// The divisor of `gen_length` nearest to the usual block, as a ratio, over which `steps` can be shared; `gen_length`
+/// itself always fits.
+fn fitted_block(gen_length: usize, steps: Option<usize>) -> usize {
+    let distance = |block: usize| (block.max(USUAL_BLOCK) << 16) / block.min(USUAL_BLOCK);
+    let shared = |block: &usize| steps.is_none_or(|steps| steps % (gen_length / block) == 0);
+    divisors(gen_length).filter(shared).min_by_key(|&block| distance(block)).unwrap_or(gen_length)
+}
+
+fn divisors(number: usize) -> impl Iterator<Item = usize> {
+    (1..=number).filter(move |divisor| number.is_multiple_of(*divisor))
+}
+
+fn nearest_multiple(number: usize, of: usize) -> usize {
+    (number.saturating_add(of / 2) / of).max(1).saturating_mul(of)
+}
+
+/// The number of blocks with masks, and the most masks of one.
+fn masked_blocks(layout: &Layout, canvas: &Canvas) -> (usize, usize) {
+    let masks = (0..layout.blocks()).map(|block| canvas.masks_in(layout.block(block)));
+    let (blocks, most) =
+        masks.filter(|&masks| masks > 0).fold((0, 0), |(blocks, most), masks| (blocks + 1, most.max(masks)));
+    (blocks.max(1), most.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fitted_blocks_divide_and_share_the_steps() {
+        for gen_length in 1..300 {
+            let block = fitted_block(gen_length, None);
+            assert_eq!(gen_length % block, 0);
+            for steps in [1, 7, gen_length, 2 * gen_length] {
+                let block = fitted_block(gen_length, Some(steps));
+                assert_eq!((gen_length % block, steps % (gen_length / block)), (0, 0), "{gen_length} {steps}");
+            }
+        }
+        assert_eq!(
+            [16, 32, 37, 64, 128, 127, 60].map(|length| fitted_block(length, None)),
+            [16, 32, 37, 32, 32, 127, 30]
+        );
+        assert_eq!(fitted_block(64, Some(3)), 64);
+    }
+
+    #[test]
+    fn multiples_are_the_nearest() {
+        assert_eq!([(1, 4), (5, 4), (6, 4), (7, 4)].map(|(number, of)| nearest_multiple(number, of)), [4, 4, 8, 8]);
+    }
+}

@@ -1,0 +1,181 @@
+//! How many tokens each step of a block takes.
+
+use std::{fmt, str::FromStr};
+
+use crate::names::{UnknownName, same};
+
+/// The rule that spreads the masks of a block over its steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Schedule {
+    /// Equal shares, the remainder to the first steps (LLaDA `get_num_transfer_tokens`, SDAR; specification caches,
+    /// section 1.1, and models, section 4.5).
+    #[default]
+    Even,
+    /// `int(masks * (1 - t[i + 1] / t[i]))` over `t = linspace(1, eps, steps + 1)`, the last step takes all (Dream
+    /// `diffusion_generate`; specification caches, section 1.3, and models, trap 14).
+    Dream,
+}
+
+impl Schedule {
+    /// All of them, the default first.
+    pub const ALL: [Self; 2] = [Self::Even, Self::Dream];
+
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Even => "even",
+            Self::Dream => "dream",
+        }
+    }
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Schedule {
+    type Err = UnknownName;
+
+    fn from_str(text: &str) -> Result<Self, UnknownName> {
+        Self::ALL.into_iter().find(|schedule| same(schedule.name(), text)).ok_or_else(|| UnknownName {
+            what: "schedule",
+            found: text.to_owned(),
+            known: Self::ALL.map(Self::name).to_vec(),
+        })
+    }
+}
+
+/// The schedule of one canvas, resolved: the same for each of its blocks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Clock {
+    /// Which rule.
+    pub schedule: Schedule,
+    /// Steps of a block, at least 1.
+    pub steps: usize,
+    /// Where Dream's time ends.
+    pub eps: f32,
+    /// What [`Schedule::Even`] divides: the whole block (SDAR, whatever part of its first block is prompt), or, if
+    /// `None`, the masks that the block started with (LLaDA).
+    pub share_of: Option<usize>,
+}
+
+/// What the clock says about one step of a block.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tick {
+    /// Tokens to take, at most the masks left; may be 0.
+    pub quota: usize,
+    /// Probability that a masked position is transferred by Dream's `origin`: `1 - t[i + 1] / t[i]`, 1 in the last
+    /// step.
+    pub rate: f32,
+}
+
+impl Clock {
+    /// Step `step` (from 0) of a block that started with `at_start` masks and has `masks` left.
+    pub fn tick(&self, step: usize, at_start: usize, masks: usize) -> Tick {
+        let last = step + 1 >= self.steps;
+        let rate = if last { 1.0 } else { 1.0 - self.time(step + 1) / self.time(step) };
+        let quota = match self.schedule {
+            Schedule::Even => self.even(step, self.share_of.unwrap_or(at_start)),
+            Schedule::Dream if last => masks,
+            // Truncation as Python's `int` does it on the f32 product.
+            Schedule::Dream => (masks as f32 * rate) as usize,
+        };
+        Tick { quota: quota.min(masks), rate }
+    }
+
+    fn even(&self, step: usize, share_of: usize) -> usize {
+        if step >= self.steps {
+            // Only if predictions were refused: the reference indexes out of range here (specification models,
+            // section 4.5); going on one by one keeps the loop finite.
+            return 1;
+        }
+        share_of / self.steps + usize::from(step < share_of % self.steps)
+    }
+
+    /// `torch.linspace(1, eps, steps + 1)[index]` in f32: counted from the nearer end, with an f32 increment.
+    fn time(&self, index: usize) -> f32 {
+        let increment = (self.eps - 1.0) / self.steps as f32;
+        if index < self.steps.div_ceil(2) {
+            1.0 + increment * index as f32
+        } else {
+            self.eps - increment * (self.steps - index) as f32
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(schedule: Schedule, masks: usize, steps: usize) -> Vec<usize> {
+        let clock = Clock { schedule, steps, eps: 1e-3, share_of: None };
+        let mut left = masks;
+        let taken: Vec<usize> = (0..steps)
+            .map(|step| {
+                let quota = clock.tick(step, masks, left).quota;
+                left -= quota;
+                quota
+            })
+            .collect();
+        assert_eq!(left, 0, "{schedule} {masks} masks in {steps} steps");
+        taken
+    }
+
+    fn framed(first: usize, middle: usize, last: usize, steps: usize) -> Vec<usize> {
+        let mut counts = vec![middle; steps];
+        counts[0] = first;
+        counts[steps - 1] = last;
+        counts
+    }
+
+    // Specification caches, section 1.3.
+    #[test]
+    fn dream_takes_none_first_and_two_last_if_steps_equal_length() {
+        for length in 8..=512 {
+            assert_eq!(counts(Schedule::Dream, length, length), framed(0, 1, 2, length), "length {length}");
+        }
+    }
+
+    #[test]
+    fn dream_counts_quoted_in_the_specification() {
+        assert_eq!(counts(Schedule::Dream, 256, 128), framed(1, 2, 3, 128));
+        assert_eq!(counts(Schedule::Dream, 256, 64), framed(3, 4, 5, 64));
+        assert_eq!(counts(Schedule::Dream, 256, 8), framed(31, 32, 33, 8));
+        assert_eq!(counts(Schedule::Dream, 16, 1), [16]);
+    }
+
+    #[test]
+    fn dream_may_idle_first_if_there_are_more_steps_than_masks() {
+        let taken = counts(Schedule::Dream, 16, 32);
+        assert_eq!(taken[..17], [0; 17]);
+        assert_eq!(taken[17..31], [1; 14]);
+        assert_eq!(taken[31], 2);
+    }
+
+    #[test]
+    fn even_gives_the_remainder_to_the_first_steps() {
+        assert_eq!(counts(Schedule::Even, 10, 6), [2, 2, 2, 2, 1, 1]);
+        assert_eq!(counts(Schedule::Even, 10, 3), [4, 3, 3]);
+        assert_eq!(counts(Schedule::Even, 12, 4), [3; 4]);
+        assert_eq!(counts(Schedule::Even, 2, 4), [1, 1, 0, 0]);
+    }
+
+    #[test]
+    fn a_share_of_the_whole_block_is_clamped_to_the_masks() {
+        let clock = Clock { schedule: Schedule::Even, steps: 3, eps: 1e-3, share_of: Some(8) };
+        assert_eq!(clock.tick(0, 2, 2).quota, 2);
+        assert_eq!(clock.tick(1, 8, 5).quota, 3);
+        assert_eq!(clock.tick(7, 8, 5).quota, 1);
+    }
+
+    #[test]
+    fn names_round_trip() {
+        for schedule in Schedule::ALL {
+            assert_eq!(schedule.to_string().parse(), Ok(schedule));
+        }
+        let message = "dreem".parse::<Schedule>().unwrap_err().to_string();
+        assert_eq!(message, "unknown schedule \"dreem\", did you mean \"dream\"? (known: even, dream)");
+    }
+}

@@ -1,0 +1,425 @@
+//! The decoding of one canvas as a state machine without I/O.
+
+use std::vec;
+
+use demask_step::{
+    Blend, BlendWith, HeadAsk, Lanes, Position, Predictions, Sampling, SequenceId, SequenceNeeds, SequenceStep,
+    StepPlan, TokenId,
+};
+
+use crate::{
+    cache::CachePolicy,
+    canvas::Canvas,
+    decoder::{Decoder, Intent, Progress, Query, Setup, View},
+    error::OptionsError,
+    event::{Commit, Counts, Event, Finish, Output},
+    layout::Layout,
+    legality::{self, Exactness},
+    options::{SessionOptions, StopRule},
+    receipt::Receipt,
+    resolve::{Resolved, resolve},
+    transfer::Ranking,
+};
+
+/// Index of the conditional sequence, the canvas itself, in [`Session::needs`].
+const CANVAS: usize = 0;
+/// Index of the unconditional sequence of classifier-free guidance.
+const UNCONDITIONAL: usize = 1;
+
+/// What a session wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// One forward that runs all [`requests`](Session::requests), then [`feed`](Session::feed).
+    Step,
+    /// Nothing any more.
+    Done,
+}
+
+/// One sequence's part of the forward that a session wants.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// Index of the sequence in [`Session::needs`].
+    pub sequence: usize,
+    /// `[lanes, live]`: the tokens at the live positions.
+    pub tokens: Vec<TokenId>,
+    /// What to run.
+    pub plan: StepPlan,
+    /// What to answer.
+    pub ask: HeadAsk,
+    /// Classifier-free guidance; [`BlendWith::Step`] counts within these requests.
+    pub blend: Option<Blend>,
+}
+
+impl Request {
+    /// The request as a step of an open sequence. `first` is where the session's requests start in the batch.
+    pub fn step(&self, sequence: SequenceId, first: usize) -> SequenceStep<'_> {
+        let blend = self.blend.map(|blend| match blend.with {
+            BlendWith::Step(index) => Blend { with: BlendWith::Step(first + index), ..blend },
+            BlendWith::Stored => blend,
+        });
+        SequenceStep { sequence, tokens: &self.tokens, plan: &self.plan, ask: &self.ask, blend }
+    }
+
+    /// Refills the tokens for the plan's live positions.
+    fn read(&mut self, tokens: &[TokenId]) {
+        self.tokens.clear();
+        self.tokens.extend(self.plan.live.iter().map(|position| tokens[position as usize]));
+    }
+}
+
+/// What the pending forward is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Prefill or store: predicts nothing.
+    Upkeep,
+    /// Answers the decoder's query.
+    Predict,
+    /// Nothing is pending.
+    Over,
+}
+
+/// One canvas being decoded.
+#[derive(Debug)]
+pub struct Session {
+    options: SessionOptions,
+    layout: Layout,
+    canvas: Canvas,
+    steps: usize,
+    most_forwards: usize,
+    decoder: Box<dyn Decoder>,
+    cache: Box<dyn CachePolicy>,
+    needs: Vec<SequenceNeeds>,
+    requests: Vec<Request>,
+    query: Query,
+    progress: Progress,
+    phase: Phase,
+    /// The first block with a mask, and the first block that the stop rule has not looked at.
+    block: usize,
+    unchecked: usize,
+    /// Response tokens looked at for end ids, and the length up to and including the first one.
+    scanned: usize,
+    ended: Option<usize>,
+    /// Where a stop text ends the response.
+    stopped: Option<usize>,
+    counts: Counts,
+    events: Vec<Event>,
+}
+
+impl Session {
+    /// Checks the options, chooses what was not given, and prepares the first step.
+    pub fn new(options: SessionOptions) -> Result<Self, OptionsError> {
+        let Resolved { layout, clock, mut canvas, steps, most_forwards } = resolve(&options)?;
+        let SessionOptions { remasking, alg_temp, seed, .. } = options;
+        let ranking = Ranking { remasking, alg_temp, seed };
+        let setup = Setup { layout: &layout, clock: &clock, ranking: &ranking };
+        let decoder = (options.decoder.method().build)(&options.decoder, &setup);
+        let cache = (options.cache.method().build)(&options.cache, &layout);
+        let mut needs = vec![cache.needs(&layout)];
+        decoder.reserve(&layout, &mut needs[CANVAS]);
+        if options.cfg_scale > 0.0 {
+            canvas = canvas.with_unconditional();
+            needs.push(SequenceNeeds { predictions: 0, ..needs[CANVAS].clone() });
+        }
+        let requests = requests(&options, &*decoder, needs.len());
+        let mut session = Self {
+            options,
+            layout,
+            canvas,
+            steps,
+            most_forwards,
+            decoder,
+            cache,
+            needs,
+            requests,
+            query: Query::default(),
+            progress: Progress::default(),
+            phase: Phase::Over,
+            block: 0,
+            unchecked: 0,
+            scanned: 0,
+            ended: None,
+            stopped: None,
+            counts: Counts::default(),
+            events: Vec::new(),
+        };
+        session.look_back();
+        session.advance();
+        Ok(session)
+    }
+
+    /// What each sequence needs: the canvas, and with guidance the unconditional one behind it.
+    pub fn needs(&self) -> &[SequenceNeeds] {
+        &self.needs
+    }
+
+    /// Whether a forward is wanted; the same answer until [`feed`](Self::feed).
+    #[expect(clippy::should_implement_trait, reason = "not an iterator: the answer stays until it is fed")]
+    pub fn next(&mut self) -> Next {
+        if self.phase == Phase::Over { Next::Done } else { Next::Step }
+    }
+
+    /// The requests of the pending forward, one for each sequence; none if nothing is pending.
+    pub fn requests(&self) -> &[Request] {
+        if self.phase == Phase::Over { &[] } else { &self.requests }
+    }
+
+    /// Takes the answers, one for each request, commits, and prepares the next forward.
+    pub fn feed(&mut self, predictions: &[Predictions]) {
+        if self.phase == Phase::Over {
+            return;
+        }
+        let (step, rows, drafts) = self.count(predictions);
+        let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
+        let plan = &self.requests[CANVAS].plan;
+        self.cache.observe(&view, plan);
+        self.progress.clear();
+        if let (Phase::Predict, Some(answer)) = (self.phase, predictions.first()) {
+            self.decoder.absorb(&view, plan, answer, &mut self.progress);
+        }
+        for index in 0..self.progress.commits.len() {
+            let commit = self.progress.commits[index];
+            self.commit(step, commit);
+        }
+        self.look_back();
+        self.advance();
+        let (nfe, accepted) = (self.counts.nfe, self.progress.accepted);
+        self.events.push(Event::Step { step, nfe, rows, drafts, accepted });
+    }
+
+    /// What happened since the last call. A forward's commits come before its step.
+    pub fn events(&mut self) -> vec::Drain<'_, Event> {
+        self.events.drain(..)
+    }
+
+    /// Ends the response after `length` tokens: a stop text was found there. Nothing is run any more.
+    pub fn finish_at(&mut self, length: usize) {
+        self.stopped = Some(self.stopped.map_or(length, |stopped| stopped.min(length)));
+        self.phase = Phase::Over;
+    }
+
+    /// All tokens, masks as the mask id.
+    pub fn canvas(&self) -> &[TokenId] {
+        self.canvas.tokens()
+    }
+
+    /// Where the blocks lie.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// How many tokens of the response, from its start, can no longer change and belong to the answer.
+    pub fn settled(&self) -> usize {
+        let free_of_masks = self.canvas.first_mask().saturating_sub(self.layout.response());
+        let end = self.ended.unwrap_or(usize::MAX).min(self.stopped.unwrap_or(usize::MAX));
+        free_of_masks.min(self.layout.gen_length()).min(end)
+    }
+
+    /// The answer, or as much of it as is settled.
+    pub fn output(&self) -> Output {
+        let length = self.settled();
+        let response = self.layout.response();
+        let finish = if self.stopped == Some(length) {
+            Finish::Stop
+        } else if self.ended == Some(length) {
+            Finish::Eos
+        } else {
+            Finish::Length
+        };
+        let tokens = self.canvas.tokens()[response..response + length].to_vec();
+        Output { tokens, finish, canvas: self.canvas.tokens().to_vec() }
+    }
+
+    /// What was done so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// What the answer may claim.
+    pub fn exactness(&self) -> Exactness {
+        legality::exactness(&self.options.decoder, &self.options.cache)
+    }
+
+    /// How the answer was made.
+    pub fn receipt(&self) -> Receipt {
+        let Counts { nfe, forwards, rows, cost, .. } = self.counts;
+        let exactness = self.exactness();
+        let generated_tokens = self.settled();
+        Receipt {
+            decoder: self.options.decoder.to_string(),
+            cache: self.options.cache.to_string(),
+            remasking: self.options.remasking.name(),
+            schedule: self.options.schedule.name(),
+            steps: self.steps,
+            block_length: self.layout.block_length(),
+            exactness: exactness.name(),
+            against: exactness.against().map(str::to_owned),
+            seed: self.options.seed,
+            nfe,
+            forwards,
+            generated_tokens,
+            tokens_per_nfe: if nfe == 0 { 0.0 } else { generated_tokens as f64 / nfe as f64 },
+            rows,
+            computed_rows: cost.computed_rows,
+            head_rows: cost.head_rows,
+            flops: cost.flops,
+        }
+    }
+
+    /// Counts the forward that was run: its index, its rows and its drafts.
+    fn count(&mut self, predictions: &[Predictions]) -> (usize, usize, usize) {
+        let step = self.counts.forwards;
+        let rows = self.requests.iter().map(|request| request.tokens.len()).sum();
+        let drafts = match self.requests[CANVAS].plan.lanes {
+            Lanes::Canvas => 0,
+            Lanes::Drafts(drafts) => drafts as usize,
+        };
+        self.counts.forwards += 1;
+        self.counts.nfe += 1;
+        self.counts.rows += rows;
+        for prediction in predictions {
+            self.counts.cost += prediction.cost;
+        }
+        (step, rows, drafts)
+    }
+
+    fn commit(&mut self, step: usize, Commit { position, token, confidence }: Commit) {
+        if self.canvas.commit(position, token) {
+            self.counts.commits += 1;
+            self.events.push(Event::Commit { step, position, token, confidence });
+        }
+    }
+
+    /// Moves on to the first block with a mask and looks for end ids in what has settled.
+    fn look_back(&mut self) {
+        while self.block < self.layout.blocks() && self.canvas.is_complete(self.layout.block(self.block)) {
+            self.block += 1;
+        }
+        if self.options.stop == StopRule::Never || self.ended.is_some() {
+            return;
+        }
+        let response = self.layout.response();
+        let settled = self.settled();
+        let mut fresh = response + self.scanned..response + settled;
+        self.ended = fresh.find(|&position| self.is_end(position)).map(|position| position + 1 - response);
+        self.scanned = settled;
+    }
+
+    /// Whether an end id was decoded at a position: given tokens end nothing.
+    fn is_end(&self, position: usize) -> bool {
+        !self.canvas.is_given(position as Position) && self.options.end_ids.contains(&self.canvas.tokens()[position])
+    }
+
+    /// Prepares the next forward, or finds that there is none.
+    fn advance(&mut self) {
+        self.phase = self.phase_after();
+        if self.phase != Phase::Over {
+            self.fill_requests();
+        }
+    }
+
+    fn phase_after(&mut self) -> Phase {
+        let capped = self.counts.forwards >= self.most_forwards;
+        let answered = self.options.stop == StopRule::Prefix && self.ended.is_some();
+        if capped || answered {
+            return Phase::Over;
+        }
+        let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
+        let plan = &mut self.requests[CANVAS].plan;
+        plan.clear();
+        if self.cache.upkeep(&view, plan) {
+            return Phase::Upkeep;
+        }
+        if self.stops_at_block() {
+            return Phase::Over;
+        }
+        let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
+        self.query.predict.clear();
+        match self.decoder.intend(&view, &mut self.query) {
+            Intent::Done => Phase::Over,
+            Intent::Predict => {
+                let plan = &mut self.requests[CANVAS].plan;
+                plan.clear();
+                self.cache.plan(&view, &self.query, plan);
+                Phase::Predict
+            }
+        }
+    }
+
+    /// Applies the stop rules that look at finished blocks; `true` if decoding is over.
+    fn stops_at_block(&mut self) -> bool {
+        while self.unchecked < self.block {
+            let block = self.layout.block(self.unchecked);
+            self.unchecked += 1;
+            match self.options.stop {
+                StopRule::Block if (self.layout.response()..block.end as usize).any(|place| self.is_end(place)) => {
+                    return true;
+                }
+                StopRule::WholeBlock { fill }
+                    if block.clone().all(|place| self.canvas.tokens()[place as usize] == fill) =>
+                {
+                    self.fill_from(block.end, fill);
+                    return true;
+                }
+                _ => {}
+            }
+        }
+        false
+    }
+
+    fn fill_from(&mut self, start: Position, token: TokenId) {
+        let step = self.counts.forwards.saturating_sub(1);
+        for position in start..self.canvas.len() as Position {
+            self.commit(step, Commit { position, token, confidence: 1.0 });
+        }
+        self.look_back();
+    }
+
+    /// Completes the requests around the canvas's new plan.
+    fn fill_requests(&mut self) {
+        let predicts = self.phase == Phase::Predict;
+        let (canvas, unconditional) = self.requests.split_at_mut(UNCONDITIONAL);
+        let request = &mut canvas[CANVAS];
+        request.read(self.canvas.tokens());
+        request.ask.states.clear();
+        request.ask.states.push(self.canvas.unmasked());
+        request.blend = None;
+        let (Some(twin), Some(tokens)) = (unconditional.first_mut(), self.canvas.unconditional()) else { return };
+        // The same rows, nothing of the head.
+        twin.plan.clone_from(&request.plan);
+        twin.plan.predict.clear();
+        twin.plan.must.clear();
+        twin.plan.hint.clear();
+        twin.read(tokens);
+        let blend = Blend { scale: self.options.cfg_scale, with: BlendWith::Step(UNCONDITIONAL) };
+        request.blend = predicts.then_some(blend);
+    }
+}
+
+/// What decoders and policies may look at.
+fn view_of<'a>(canvas: &'a Canvas, layout: &'a Layout, block: usize, options: &SessionOptions) -> View<'a> {
+    View { canvas, layout, block, shift: options.facts.shift }
+}
+
+/// One request for each sequence, with everything in it that never changes.
+fn requests(options: &SessionOptions, decoder: &dyn Decoder, sequences: usize) -> Vec<Request> {
+    let mut forbid: Vec<TokenId> = options.facts.mask_id.into_iter().chain(options.suppress.iter().copied()).collect();
+    forbid.sort_unstable();
+    forbid.dedup();
+    let causal = options.facts.mask == demask_step::Mask::Causal;
+    let mut ask = HeadAsk {
+        forbid,
+        mute: options.mute.clone(),
+        only_where: options.facts.mask_id.filter(|_| !causal),
+        sampling: Sampling {
+            temperature: options.temperature,
+            top_k: options.top_k,
+            top_p: options.top_p,
+            order: options.filter_order,
+            confidence: options.confidence,
+            seed: options.seed,
+        },
+        ..HeadAsk::default()
+    };
+    decoder.ask(&mut ask);
+    (0..sequences).map(|sequence| Request { sequence, ask: ask.clone(), ..Request::default() }).collect()
+}

@@ -1,0 +1,464 @@
+//! Methods as people name them: `name` or `name:key=value,key=value`.
+//!
+//! A method describes itself once, as an [`About`] in its registry entry; parsing, canonical text, JSON and
+//! documentation all read that description.
+//!
+//! ```
+//! use demask_decode::DecoderSpec;
+//! let spec: DecoderSpec = "threshold:tau=0.8,strict".parse().unwrap();
+//! assert_eq!(spec.to_string(), "threshold:tau=0.8,strict=true");
+//! assert_eq!(spec.number("tau"), 0.8);
+//! ```
+
+use std::{fmt, str::FromStr};
+
+use crate::names::{UnknownName, same};
+
+/// What is known about a method: everything that documentation and parsing need.
+#[derive(Debug, Clone, Copy)]
+pub struct About {
+    /// The name on the command line and in reports.
+    pub name: &'static str,
+    /// One line: what it does.
+    pub summary: &'static str,
+    /// Paper or program, and the section of the specifications.
+    pub source: &'static str,
+    /// Its parameters, in canonical order.
+    pub parameters: &'static [Parameter],
+}
+
+/// One parameter of a method.
+#[derive(Debug, Clone, Copy)]
+pub struct Parameter {
+    /// The key.
+    pub name: &'static str,
+    /// What values it takes.
+    pub kind: Kind,
+    /// What it is if not given.
+    pub default: Value,
+    /// One line: what it means.
+    pub doc: &'static str,
+}
+
+/// What values a parameter takes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Kind {
+    /// A whole number within these bounds, inclusive.
+    Count {
+        /// Smallest.
+        least: usize,
+        /// Largest.
+        most: usize,
+    },
+    /// A finite number within these bounds, inclusive.
+    Number {
+        /// Smallest.
+        least: f32,
+        /// Largest.
+        most: f32,
+    },
+    /// `true` or `false`; the bare key means `true`.
+    Flag,
+}
+
+/// The value of a parameter.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Value {
+    /// Not given, and chosen to fit.
+    Fit,
+    /// Of [`Kind::Count`].
+    Count(usize),
+    /// Of [`Kind::Number`].
+    Number(f32),
+    /// Of [`Kind::Flag`].
+    Flag(bool),
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Count { least, most: usize::MAX } => write!(f, "a whole number from {least} on"),
+            Self::Count { least, most } => write!(f, "a whole number from {least} to {most}"),
+            Self::Number { least, most: f32::MAX } => write!(f, "a number from {least} on"),
+            Self::Number { least, most } => write!(f, "a number from {least} to {most}"),
+            Self::Flag => f.write_str("true or false"),
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fit => f.write_str("chosen to fit"),
+            Self::Count(count) => count.fmt(f),
+            Self::Number(number) => number.fmt(f),
+            Self::Flag(flag) => flag.fmt(f),
+        }
+    }
+}
+
+impl Kind {
+    fn read(self, text: &str) -> Option<Value> {
+        match self {
+            Self::Count { least, most } => {
+                let count = text.parse().ok().filter(|count| (least..=most).contains(count))?;
+                Some(Value::Count(count))
+            }
+            Self::Number { least, most } => {
+                // A range contains no NaN, and its bounds are finite.
+                let number = text.parse().ok().filter(|number| (least..=most).contains(number))?;
+                Some(Value::Number(number))
+            }
+            Self::Flag => text.parse().ok().map(Value::Flag),
+        }
+    }
+}
+
+/// An entry of a registry of methods.
+pub trait Method: Sized + fmt::Debug + 'static {
+    /// What the registry holds, for messages: `decoder`, `cache`.
+    const WHAT: &'static str;
+
+    /// The registry, its first entry the default.
+    fn registry() -> &'static [Self];
+
+    /// The entry's description.
+    fn about(&self) -> &About;
+}
+
+/// A method of a registry with a value for each of its parameters.
+#[derive(Debug)]
+pub struct Spec<M: Method> {
+    method: &'static M,
+    values: Vec<Value>,
+}
+
+impl<M: Method> Clone for Spec<M> {
+    fn clone(&self) -> Self {
+        Self { method: self.method, values: self.values.clone() }
+    }
+}
+
+impl<M: Method> PartialEq for Spec<M> {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name() && self.values == other.values
+    }
+}
+
+impl<M: Method> Default for Spec<M> {
+    /// The first method of the registry, with its defaults.
+    fn default() -> Self {
+        Self::of(&M::registry()[0])
+    }
+}
+
+impl<M: Method> Spec<M> {
+    /// A method with its defaults.
+    pub fn of(method: &'static M) -> Self {
+        Self { method, values: method.about().parameters.iter().map(|parameter| parameter.default).collect() }
+    }
+
+    /// A method by name, and its parameters as pairs of key and text (from JSON, for example).
+    pub fn from_pairs<'a>(name: &str, pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, SpecError> {
+        let registry = M::registry();
+        let method = registry.iter().find(|method| same(method.about().name, name)).ok_or_else(|| UnknownName {
+            what: M::WHAT,
+            found: name.to_owned(),
+            known: registry.iter().map(|method| method.about().name).collect(),
+        })?;
+        let mut spec = Self::of(method);
+        let mut given = vec![false; spec.values.len()];
+        for (key, text) in pairs {
+            let index = spec.set(key, text)?;
+            if std::mem::replace(&mut given[index], true) {
+                return Err(SpecError::Twice { method: method.about().name, key: key.to_owned() });
+            }
+        }
+        Ok(spec)
+    }
+
+    /// The registry entry.
+    pub fn method(&self) -> &'static M {
+        self.method
+    }
+
+    /// The method's name.
+    pub fn name(&self) -> &'static str {
+        self.method.about().name
+    }
+
+    /// The value of a parameter.
+    pub fn value(&self, key: &str) -> Value {
+        let position = self.method.about().parameters.iter().position(|parameter| parameter.name == key);
+        debug_assert!(position.is_some(), "{} has no parameter {key}", self.name());
+        position.map_or(Value::Fit, |index| self.values[index])
+    }
+
+    /// The value of a [`Kind::Number`]; NaN if there is no such parameter.
+    pub fn number(&self, key: &str) -> f32 {
+        if let Value::Number(number) = self.value(key) { number } else { f32::NAN }
+    }
+
+    /// The value of a [`Kind::Count`], if it was given or has a default.
+    pub fn count(&self, key: &str) -> Option<usize> {
+        if let Value::Count(count) = self.value(key) { Some(count) } else { None }
+    }
+
+    /// The value of a [`Kind::Flag`].
+    pub fn flag(&self, key: &str) -> bool {
+        self.value(key) == Value::Flag(true)
+    }
+
+    fn set(&mut self, key: &str, text: &str) -> Result<usize, SpecError> {
+        let about = self.method.about();
+        let index = about.parameters.iter().position(|parameter| same(parameter.name, key));
+        let index = index.ok_or_else(|| SpecError::UnknownKey {
+            method: about.name,
+            source: UnknownName {
+                what: "parameter",
+                found: key.to_owned(),
+                known: about.parameters.iter().map(|parameter| parameter.name).collect(),
+            },
+        })?;
+        let Parameter { name, kind, default, .. } = about.parameters[index];
+        self.values[index] = kind.read(text).ok_or_else(|| SpecError::BadValue {
+            method: about.name,
+            key: name,
+            found: text.to_owned(),
+            expected: kind.to_string(),
+            default: default.to_string(),
+        })?;
+        Ok(index)
+    }
+}
+
+impl<M: Method> FromStr for Spec<M> {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let text = text.trim();
+        let (name, pairs) = text.split_once(':').unwrap_or((text, ""));
+        let pairs = pairs.split(',').map(str::trim).filter(|pair| !pair.is_empty());
+        let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "true")));
+        Self::from_pairs(name.trim(), pairs.map(|(key, value)| (key.trim(), value.trim())))
+    }
+}
+
+/// The canonical text, which parses back to the same spec: numbers always, flags only where they differ from their
+/// default.
+impl<M: Method> fmt::Display for Spec<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        let mut separator = ':';
+        for (parameter, value) in self.method.about().parameters.iter().zip(&self.values) {
+            if *value == Value::Fit || (parameter.kind == Kind::Flag && *value == parameter.default) {
+                continue;
+            }
+            write!(f, "{separator}{}={value}", parameter.name)?;
+            separator = ',';
+        }
+        Ok(())
+    }
+}
+
+impl<M: Method> serde::Serialize for Spec<M> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Reads the text, or `{"name": ..., key: value}`.
+impl<'de, M: Method> serde::Deserialize<'de> for Spec<M> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(SpecVisitor(std::marker::PhantomData))
+    }
+}
+
+struct SpecVisitor<M>(std::marker::PhantomData<M>);
+
+impl<'de, M: Method> serde::de::Visitor<'de> for SpecVisitor<M> {
+    type Value = Spec<M>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a {} as text or as an object with a \"name\"", M::WHAT)
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Spec<M>, E> {
+        text.parse().map_err(E::custom)
+    }
+
+    fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Spec<M>, A::Error> {
+        use serde::de::Error;
+        let (mut name, mut pairs) = (None, Vec::new());
+        while let Some((key, Scalar(value))) = map.next_entry::<String, Scalar>()? {
+            if key == "name" {
+                name = Some(value);
+            } else {
+                pairs.push((key, value));
+            }
+        }
+        let name = name.ok_or_else(|| A::Error::missing_field("name"))?;
+        Spec::from_pairs(&name, pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())))
+            .map_err(A::Error::custom)
+    }
+}
+
+/// A JSON value of a parameter, as the text that it would be on the command line.
+struct Scalar(String);
+
+impl<'de> serde::Deserialize<'de> for Scalar {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ScalarVisitor)
+    }
+}
+
+struct ScalarVisitor;
+
+impl serde::de::Visitor<'_> for ScalarVisitor {
+    type Value = Scalar;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number, a word, true or false")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Scalar, E> {
+        Ok(Scalar(value.to_string()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Scalar, E> {
+        Ok(Scalar(value.to_string()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Scalar, E> {
+        Ok(Scalar(value.to_string()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Scalar, E> {
+        Ok(Scalar(value.to_string()))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Scalar, E> {
+        Ok(Scalar(value.to_owned()))
+    }
+}
+
+/// A method that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpecError {
+    /// No such method.
+    #[error(transparent)]
+    UnknownMethod(#[from] UnknownName),
+    /// The method has no such parameter.
+    #[error("{method}: {source}")]
+    UnknownKey {
+        /// The method.
+        method: &'static str,
+        /// The key, and what is known.
+        source: UnknownName,
+    },
+    /// The parameter was given twice.
+    #[error("{method}: {key} is given twice, give it once")]
+    Twice {
+        /// The method.
+        method: &'static str,
+        /// The key.
+        key: String,
+    },
+    /// The parameter does not take this value.
+    #[error("{method}: {key} is \"{found}\", expected {expected} (default: {default})")]
+    BadValue {
+        /// The method.
+        method: &'static str,
+        /// The key.
+        key: &'static str,
+        /// What was found.
+        found: String,
+        /// What is expected.
+        expected: String,
+        /// The default, in words.
+        default: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CacheSpec, DecoderSpec};
+
+    fn refusal(text: &str) -> String {
+        text.parse::<DecoderSpec>().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn canonical_text_parses_back() {
+        for (text, canonical) in [
+            ("static", "static"),
+            ("Static:", "static"),
+            ("static:steps=12", "static:steps=12"),
+            (" threshold ", "threshold:tau=0.9"),
+            ("threshold: quota , tau = 0.85, strict=true", "threshold:tau=0.85,strict=true,quota=true"),
+            ("entropy-bounded:eb=4", "entropy_bounded:eb=4"),
+            ("ar", "ar"),
+        ] {
+            let spec: DecoderSpec = text.parse().unwrap();
+            assert_eq!(spec.to_string(), canonical);
+            assert_eq!(canonical.parse::<DecoderSpec>().unwrap(), spec);
+        }
+        assert_eq!(CacheSpec::default().to_string(), "none");
+        assert_eq!(DecoderSpec::default().to_string(), "static");
+    }
+
+    #[test]
+    fn json_is_read_as_text_and_as_object() {
+        let text: DecoderSpec = serde_json::from_str(r#""threshold:tau=0.5""#).unwrap();
+        let object: DecoderSpec =
+            serde_json::from_str(r#"{"tau": 0.5, "name": "threshold", "strict": false}"#).unwrap();
+        assert_eq!(text, object);
+        assert_eq!(serde_json::to_string(&object).unwrap(), r#""threshold:tau=0.5""#);
+        assert!(serde_json::from_str::<DecoderSpec>(r#"{"tau": 0.5}"#).is_err());
+        assert!(serde_json::from_str::<DecoderSpec>(r#"{"name": "threshold", "tau": [1]}"#).is_err());
+    }
+
+    #[test]
+    fn mistakes_get_one_clear_line() {
+        assert_eq!(
+            refusal("treshold:tau=0.9"),
+            "unknown decoder \"treshold\", did you mean \"threshold\"? (known: static, threshold, entropy_bounded, ar)"
+        );
+        assert_eq!(
+            refusal("threshold:tua=0.9"),
+            "threshold: unknown parameter \"tua\", did you mean \"tau\"? (known: tau, strict, quota)"
+        );
+        assert_eq!(refusal("threshold:tau=2"), "threshold: tau is \"2\", expected a number from 0 to 1 (default: 0.9)");
+        assert_eq!(refusal("threshold:tau=0.1,tau=0.2"), "threshold: tau is given twice, give it once");
+        assert_eq!(
+            refusal("static:steps=0"),
+            "static: steps is \"0\", expected a whole number from 1 on (default: chosen to fit)"
+        );
+        assert_eq!(refusal("ar:x=1"), "ar: unknown parameter \"x\": none exist here");
+        for text in ["", ":", "threshold:tau", "threshold:tau=NaN", "threshold:strict=1", "threshold:tau=inf", "=,=:"] {
+            assert!(text.parse::<DecoderSpec>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_entry_of_the_registries_is_described() {
+        fn check<M: Method>() {
+            for method in M::registry() {
+                let about = method.about();
+                assert!(!about.summary.is_empty() && !about.source.is_empty(), "{}", about.name);
+                for parameter in about.parameters {
+                    assert!(!parameter.doc.is_empty(), "{} {}", about.name, parameter.name);
+                    let fits = match parameter.default {
+                        Value::Fit => true,
+                        value => parameter.kind.read(&value.to_string()) == Some(value),
+                    };
+                    assert!(fits, "default of {} {}", about.name, parameter.name);
+                }
+            }
+        }
+        check::<crate::decoder::DecoderMethod>();
+        check::<crate::cache::CacheMethod>();
+    }
+}

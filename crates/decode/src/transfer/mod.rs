@@ -1,0 +1,79 @@
+//! Which predictions are taken: pure rules over one total order.
+//!
+//! [`Ranking`] turns the predictions of one lane into candidates in the total order of commits: block ascending, score
+//! descending, position ascending. A [`Transfer`] then says how many of the first are taken. Because every rule takes a
+//! prefix, its selections are nested for one set of predictions, which is what drafts need (specification freedave,
+//! section 0).
+
+mod entropy_bounded;
+mod quota;
+mod ranking;
+mod threshold;
+mod transferred;
+
+use std::fmt;
+
+use demask_step::{HeadAsk, Position, Predictions, TokenId};
+
+use crate::{canvas::Canvas, event::Commit, layout::Layout, schedule::Tick};
+
+pub use entropy_bounded::EntropyBounded;
+pub use quota::Quota;
+pub use ranking::{Ranking, Remasking};
+pub use threshold::Threshold;
+pub use transferred::Transferred;
+
+/// A prediction that may be taken.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Candidate {
+    /// The block of its position: earlier blocks come first.
+    pub block: usize,
+    /// Where.
+    pub position: Position,
+    /// What.
+    pub token: TokenId,
+    /// The token's probability.
+    pub confidence: f32,
+    /// Entropy of the distribution in nats; 0 if it was not asked for.
+    pub entropy: f32,
+    /// What the order goes by: higher is taken earlier.
+    pub score: f64,
+}
+
+impl From<Candidate> for Commit {
+    fn from(Candidate { position, token, confidence, .. }: Candidate) -> Self {
+        Self { position, token, confidence }
+    }
+}
+
+/// The state that a choice is made in.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct State {
+    /// What the schedule says about this step.
+    pub tick: Tick,
+}
+
+/// One lane of the predictions and what is needed to read it.
+#[derive(Debug, Clone, Copy)]
+pub struct LaneView<'a> {
+    /// The predictions of all lanes.
+    pub predictions: &'a Predictions,
+    /// Which lane.
+    pub lane: usize,
+    /// The canvas that the lane extends: a prediction counts only at its masks. What the lane itself has filled answers
+    /// [`NO_TOKEN`](demask_step::NO_TOKEN).
+    pub canvas: &'a Canvas,
+    /// Number of unmasked tokens of the lane: keys its randomness.
+    pub unmasked: u32,
+    /// Where the blocks lie.
+    pub layout: &'a Layout,
+}
+
+/// A rule that says which predictions are taken. Pure: the same for the canvas and for drafts.
+pub trait Transfer: fmt::Debug + Send {
+    /// Adds what the rule wants to know about each position.
+    fn ask(&self, _ask: &mut HeadAsk) {}
+
+    /// `candidates` come in the total order; the rule may reorder them and answers how many of the first are taken.
+    fn choose(&self, state: &State, candidates: &mut [Candidate]) -> usize;
+}

@@ -1,0 +1,99 @@
+//! All predictions that are sure enough (Fast-dLLM, specification caches, section 3.1; SDAR `low_confidence_dynamic`,
+//! specification models, section 4.5, and freedave, section 2.2).
+
+use super::{Candidate, State, Transfer};
+
+/// Takes every candidate of the first block whose confidence passes, or else the first few of the order.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Threshold {
+    /// The confidence to pass.
+    pub tau: f32,
+    /// Whether equality fails.
+    pub strict: bool,
+    /// What happens if too few pass. `false`: the first of the order is taken if none passes (Fast-dLLM). `true`: the
+    /// schedule's count is taken if fewer than that pass (SDAR).
+    pub quota: bool,
+    /// Only a run from the front of the order may pass, so that order is kept (FreeDave's left-to-right threshold,
+    /// specification freedave, section 1.2).
+    pub run: bool,
+}
+
+impl Threshold {
+    fn passes(self, candidate: &Candidate) -> bool {
+        if self.strict { candidate.confidence > self.tau } else { candidate.confidence >= self.tau }
+    }
+}
+
+impl Transfer for Threshold {
+    fn choose(&self, state: &State, candidates: &mut [Candidate]) -> usize {
+        let Some(first) = candidates.first() else { return 0 };
+        let block = first.block;
+        let within = candidates.iter().take_while(|candidate| candidate.block == block).count();
+        let candidates = &mut candidates[..within];
+        let passing = if self.run {
+            candidates.iter().take_while(|candidate| self.passes(candidate)).count()
+        } else {
+            candidates.iter().filter(|candidate| self.passes(candidate)).count()
+        };
+        let least = if self.quota { state.tick.quota.max(1) } else { 1 };
+        if passing < least {
+            return least.min(within);
+        }
+        if !self.run {
+            // Stable: those that pass keep their order. They already lead unless the order is not by confidence.
+            candidates.sort_by_key(|candidate| !self.passes(candidate));
+        }
+        passing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::Tick;
+
+    fn taken(rule: Threshold, quota: usize, confidence: &[f32]) -> Vec<u32> {
+        let mut candidates: Vec<Candidate> = confidence
+            .iter()
+            .zip(0..)
+            .map(|(&confidence, position)| Candidate {
+                block: 0,
+                position,
+                token: 1,
+                confidence,
+                entropy: 0.0,
+                score: 0.0,
+            })
+            .collect();
+        let count = rule.choose(&State { tick: Tick { quota, rate: 0.0 } }, &mut candidates);
+        candidates[..count].iter().map(|candidate| candidate.position).collect()
+    }
+
+    const FAST: Threshold = Threshold { tau: 0.9, strict: false, quota: false, run: false };
+    const SDAR: Threshold = Threshold { tau: 0.9, strict: true, quota: true, run: false };
+
+    #[test]
+    fn without_quota_the_best_is_always_taken() {
+        assert_eq!(taken(FAST, 1, &[0.95, 0.9, 0.89]), [0, 1]);
+        assert_eq!(taken(FAST, 3, &[0.5, 0.4, 0.3]), [0]);
+        assert_eq!(taken(FAST, 1, &[]), [] as [u32; 0]);
+        assert_eq!(taken(FAST, 1, &[f32::NAN]), [0]);
+    }
+
+    #[test]
+    fn with_quota_too_few_fall_back_to_the_schedule() {
+        assert_eq!(taken(SDAR, 1, &[0.95, 0.91, 0.9]), [0, 1], "strict");
+        assert_eq!(taken(SDAR, 2, &[0.95, 0.91, 0.9]), [0, 1]);
+        assert_eq!(taken(SDAR, 3, &[0.95, 0.91, 0.9, 0.1]), [0, 1, 2]);
+        assert_eq!(taken(SDAR, 3, &[0.5, 0.4]), [0, 1], "never more than there are");
+        assert_eq!(taken(SDAR, 0, &[0.5, 0.4]), [0], "never none");
+    }
+
+    #[test]
+    fn another_order_takes_all_that_pass_unless_it_must_run() {
+        let confidence = [0.95, 0.5, 0.92];
+        assert_eq!(taken(FAST, 1, &confidence), [0, 2]);
+        assert_eq!(taken(Threshold { run: true, ..FAST }, 1, &confidence), [0]);
+        assert_eq!(taken(Threshold { run: true, ..FAST }, 1, &confidence[1..]), [0]);
+    }
+}
