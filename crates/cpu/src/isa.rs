@@ -1,1 +1,259 @@
-//! isa
+//! What the processor can do, as values that only a successful probe can make.
+//!
+//! A [`Tier`] is a name; an [`Isa`] is the proof that this process may execute the instructions of a tier. Kernels take
+//! an [`Isa`], so that no safe code can reach an instruction that the processor lacks.
+//!
+//! ```
+//! use demask_cpu::isa::{Isa, Tier};
+//! assert!(Isa::best().has(Tier::Portable));
+//! ```
+
+use std::fmt;
+
+/// A set of instructions that kernels are written for; each includes the ones before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Tier {
+    /// Whatever the compiler's target offers: runs everywhere.
+    Portable,
+    /// AVX2 and FMA.
+    Avx2,
+    /// AVX-512 F, BW, DQ and VL.
+    Avx512,
+    /// AVX-512 with bf16 dot products.
+    Avx512Bf16,
+    /// Tile products of bf16, beside AVX-512 with bf16.
+    Amx,
+}
+
+impl Tier {
+    /// All tiers, ascending.
+    pub const ALL: [Self; 5] = [Self::Portable, Self::Avx2, Self::Avx512, Self::Avx512Bf16, Self::Amx];
+
+    /// The tier's name in settings and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Portable => "portable",
+            Self::Avx2 => "avx2",
+            Self::Avx512 => "avx512",
+            Self::Avx512Bf16 => "avx512bf16",
+            Self::Amx => "amx",
+        }
+    }
+
+    /// The tier of a name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|tier| tier.name() == name)
+    }
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Proof that the processor and the system let this process use a tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Isa {
+    /// Whose kernels are asked for.
+    tier: Tier,
+    /// The highest tier whose instructions may be executed; lower than `tier` only where tiles are emulated.
+    executable: Tier,
+}
+
+impl Isa {
+    /// The highest tier of this machine.
+    pub fn best() -> Self {
+        let tier = probe::best();
+        Self { tier, executable: tier }
+    }
+
+    /// All tiers of this machine, ascending.
+    pub fn available() -> Vec<Self> {
+        let best = probe::best();
+        Tier::ALL.into_iter().filter(|&tier| tier <= best).map(|tier| Self { tier, executable: tier }).collect()
+    }
+
+    /// A chosen tier, or what the machine has instead.
+    pub fn force(tier: Tier) -> Result<Self, IsaError> {
+        let best = probe::best();
+        if tier <= best { Ok(Self { tier, executable: tier }) } else { Err(IsaError { wanted: tier, best }) }
+    }
+
+    /// The tier whose kernels are asked for.
+    pub fn tier(self) -> Tier {
+        self.tier
+    }
+
+    /// Whether instructions of `tier` may be executed. Code that is chosen by hand must ask this and not
+    /// [`Isa::tier`], which an emulated tier overstates.
+    pub fn has(self, tier: Tier) -> bool {
+        tier <= self.executable
+    }
+
+    /// Whether tile instructions are replaced by their software twin.
+    pub fn is_emulated(self) -> bool {
+        self.tier != self.executable
+    }
+}
+
+/// The tier [`Tier::Amx`] with the tile instructions replaced by their software twin: the same packing, blocking and
+/// padding on any machine, slowly. For tests.
+pub fn emulated_amx() -> Isa {
+    Isa { tier: Tier::Amx, executable: probe::best().min(Tier::Avx512Bf16) }
+}
+
+/// A tier that this machine lacks was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this machine cannot run the tier {wanted}: it has {}", listed(*.best))]
+pub struct IsaError {
+    /// What was asked for.
+    pub wanted: Tier,
+    /// The highest tier that there is; all below it are there too.
+    pub best: Tier,
+}
+
+/// The names of all tiers up to `best`.
+fn listed(best: Tier) -> String {
+    let names: Vec<_> = Tier::ALL.into_iter().filter(|&tier| tier <= best).map(Tier::name).collect();
+    names.join(", ")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod probe {
+    //! No tiers are known for this architecture.
+
+    use super::Tier;
+
+    pub(super) fn best() -> Tier {
+        Tier::Portable
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod probe {
+    //! CPUID, the registers that the system saves, and its permission for tile registers.
+
+    use std::sync::OnceLock;
+
+    use super::Tier;
+
+    /// The highest tier, probed once.
+    pub(super) fn best() -> Tier {
+        static BEST: OnceLock<Tier> = OnceLock::new();
+        *BEST.get_or_init(|| {
+            let steps = [
+                (Tier::Avx2, avx2 as fn() -> bool),
+                (Tier::Avx512, avx512),
+                (Tier::Avx512Bf16, bf16),
+                (Tier::Amx, amx),
+            ];
+            steps.into_iter().take_while(|(_, has)| has()).last().map_or(Tier::Portable, |(tier, _)| tier)
+        })
+    }
+
+    fn avx2() -> bool {
+        is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")
+    }
+
+    fn avx512() -> bool {
+        is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl")
+    }
+
+    fn bf16() -> bool {
+        is_x86_feature_detected!("avx512bf16")
+    }
+
+    /// Tiles need the processor (CPUID leaf 7: AMX-BF16, AMX-TILE, AMX-INT8), the system's context switch (XCR0: tile
+    /// configuration and tile data) and, on Linux, its permission.
+    fn amx() -> bool {
+        const AMX_BITS: u32 = 1 << 22 | 1 << 24 | 1 << 25;
+        const TILE_STATE: u64 = 1 << 17 | 1 << 18;
+        is_x86_feature_detected!("xsave")
+            && max_leaf() >= 7
+            && leaf_7_edx() & AMX_BITS == AMX_BITS
+            && saved_state() & TILE_STATE == TILE_STATE
+            && tile_permission()
+    }
+
+    fn max_leaf() -> u32 {
+        std::arch::x86_64::__cpuid(0).eax
+    }
+
+    fn leaf_7_edx() -> u32 {
+        std::arch::x86_64::__cpuid_count(7, 0).edx
+    }
+
+    /// XCR0: the register state that the system saves at a context switch.
+    fn saved_state() -> u64 {
+        // SAFETY: the only caller has checked `xsave`, which detection reports only where the system has enabled it.
+        unsafe { read_xcr0() }
+    }
+
+    /// # Safety
+    /// XSAVE must be there and enabled.
+    #[target_feature(enable = "xsave")]
+    unsafe fn read_xcr0() -> u64 {
+        // SAFETY: XCR0 exists wherever XSAVE is enabled, which the caller promises.
+        unsafe { std::arch::x86_64::_xgetbv(0) }
+    }
+
+    /// Asks Linux for tile data; it is granted to the process, for all of its threads.
+    #[cfg(target_os = "linux")]
+    fn tile_permission() -> bool {
+        const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
+        const XFEATURE_XTILEDATA: libc::c_long = 18;
+        // SAFETY: this call only changes what the process may use, and reads no memory of ours.
+        unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }
+    }
+
+    /// Elsewhere tile data is enabled for everyone or not in XCR0 at all; untried, so not used.
+    #[cfg(not(target_os = "linux"))]
+    fn tile_permission() -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_back_to_their_tiers() {
+        for tier in Tier::ALL {
+            assert_eq!(Tier::from_name(tier.name()), Some(tier));
+        }
+        assert_eq!(Tier::from_name("sse9"), None);
+    }
+
+    #[test]
+    fn what_is_available_can_be_forced_and_ends_with_the_best() {
+        let available = Isa::available();
+        for isa in &available {
+            assert_eq!(Isa::force(isa.tier()), Ok(*isa));
+            assert!(isa.has(isa.tier()) && !isa.is_emulated());
+        }
+        assert_eq!(available.last(), Some(&Isa::best()));
+        assert_eq!(available[0].tier(), Tier::Portable);
+    }
+
+    #[test]
+    fn a_missing_tier_is_named_with_what_there_is() {
+        let best = Isa::best().tier();
+        for tier in Tier::ALL.into_iter().filter(|&tier| tier > best) {
+            assert_eq!(Isa::force(tier), Err(IsaError { wanted: tier, best }));
+        }
+        let message = IsaError { wanted: Tier::Amx, best: Tier::Avx512 }.to_string();
+        assert_eq!(message, "this machine cannot run the tier amx: it has portable, avx2, avx512");
+    }
+
+    #[test]
+    fn emulated_tiles_permit_no_tile_instruction() {
+        let isa = emulated_amx();
+        assert_eq!(isa.tier(), Tier::Amx);
+        assert!(isa.is_emulated() && !isa.has(Tier::Amx));
+    }
+}

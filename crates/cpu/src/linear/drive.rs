@@ -1,0 +1,201 @@
+//! The loops around the kernels: tasks for the pool, blocks for the caches, epilogues.
+//!
+//! A task multiplies a block of rows with a few pairs of panels: for each block of the depth, the kernel adds to the
+//! task's sums; when the depth is through, the epilogue takes the sums away. No blocking changes a result: each sum
+//! starts at 0 and takes its products in ascending order of the inputs, wherever it rests in between.
+
+use std::mem::MaybeUninit;
+
+use super::{
+    input::{InputBuffer, ROW_PADDING},
+    kernel::{Block, Kernel},
+    packed::{GROUP, PANEL, Panels},
+};
+use crate::pool::Pool;
+
+/// Rows of the largest block: with a kernel's depth of a block, its inputs fill a fifth of a 1 MiB second-level cache.
+const ROW_BLOCK: usize = 192;
+/// Pairs of panels of the largest task: these reuse a block of inputs while it is in the cache.
+const TASK_GROUPS: usize = 2;
+/// Floats in a row of sums.
+pub(super) const SUMS_STRIDE: usize = TASK_GROUPS * GROUP * PANEL;
+
+/// Memory of a task's sums, on the stack of its thread.
+#[repr(align(64))]
+struct Scratch([MaybeUninit<f32>; ROW_BLOCK * SUMS_STRIDE]);
+
+/// Complete sums of one block of rows and one task's panels.
+pub(super) struct Sums<'a> {
+    /// `[rows][SUMS_STRIDE]`, the pairs of panels side by side.
+    values: &'a [f32],
+    /// The block's first input row.
+    pub(super) first_row: usize,
+    /// The block's rows.
+    pub(super) rows: usize,
+    /// The first pair of panels.
+    pub(super) first_group: usize,
+    /// Pairs of panels.
+    pub(super) groups: usize,
+}
+
+impl Sums<'_> {
+    /// The sums of one of the block's rows.
+    pub(super) fn row(&self, row: usize) -> &[f32] {
+        &self.values[row * SUMS_STRIDE..][..self.groups * GROUP * PANEL]
+    }
+}
+
+/// How rows and panels are dealt out to tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Partition {
+    row_block: usize,
+    row_blocks: usize,
+    task_groups: usize,
+    group_blocks: usize,
+    /// Whether a task takes all blocks of rows, one after the other, instead of one.
+    all_rows: bool,
+}
+
+impl Partition {
+    /// Enough tasks for all threads, and not more blocks than that takes. With `all_rows` no two tasks share columns.
+    pub(super) fn new(rows: usize, groups: usize, threads: usize, all_rows: bool) -> Self {
+        let mut row_blocks = rows.div_ceil(ROW_BLOCK);
+        while !all_rows && row_blocks * groups < 2 * threads && rows > 2 * ROW_PADDING * row_blocks {
+            row_blocks *= 2;
+        }
+        let row_block = rows.div_ceil(row_blocks).next_multiple_of(ROW_PADDING);
+        let row_blocks = rows.div_ceil(row_block);
+        let shared = if all_rows { 1 } else { row_blocks };
+        let plenty = groups.div_ceil(TASK_GROUPS) * shared >= 4 * threads;
+        let task_groups = if threads == 1 || plenty { TASK_GROUPS } else { 1 };
+        Self { row_block, row_blocks, task_groups, group_blocks: groups.div_ceil(task_groups), all_rows }
+    }
+
+    fn tasks(&self) -> usize {
+        if self.all_rows { self.group_blocks } else { self.group_blocks * self.row_blocks }
+    }
+
+    /// A task's block of panels, and its first and last (exclusive) block of rows.
+    fn task(&self, task: usize) -> (usize, usize, usize) {
+        if self.all_rows {
+            (task, 0, self.row_blocks)
+        } else {
+            // Neighbours share panels: they run at the same time and find each other's weights in the shared cache.
+            let row_block = task % self.row_blocks;
+            (task / self.row_blocks, row_block, row_block + 1)
+        }
+    }
+}
+
+/// Multiplies the first `rows` rows of `input` with all panels and hands complete sums to `finish`, each once.
+pub(super) fn multiply(
+    kernel: &Kernel,
+    pool: &Pool,
+    (input, rows): (&InputBuffer, usize),
+    panels: &Panels,
+    all_rows: bool,
+    finish: &(impl Fn(&Sums<'_>) + Sync),
+) {
+    assert_eq!(panels.format, kernel.weight, "the weight was packed for another kernel than {}", kernel.name);
+    assert_eq!(input.format(), kernel.input, "the input was made for another kernel than {}", kernel.name);
+    assert!(rows <= input.capacity(), "{rows} rows of an input of {}", input.capacity());
+    if rows == 0 || panels.groups == 0 {
+        return;
+    }
+    let product = Product { kernel, input, rows, panels };
+    let partition = Partition::new(rows, panels.groups, pool.threads(), all_rows);
+    pool.run(partition.tasks(), &|task| {
+        let (group_block, first, last) = partition.task(task);
+        let first_group = group_block * partition.task_groups;
+        let groups = partition.task_groups.min(panels.groups - first_group);
+        for row_block in first..last {
+            let first_row = row_block * partition.row_block;
+            let block_rows = partition.row_block.min(rows - first_row);
+            product.block((first_row, block_rows), (first_group, groups), finish);
+        }
+    });
+}
+
+/// A checked product.
+struct Product<'a> {
+    kernel: &'a Kernel,
+    input: &'a InputBuffer,
+    rows: usize,
+    panels: &'a Panels,
+}
+
+impl Product<'_> {
+    /// Sums of one block, over the whole depth.
+    fn block(
+        &self,
+        (first_row, rows): (usize, usize),
+        (first_group, groups): (usize, usize),
+        finish: &impl Fn(&Sums<'_>),
+    ) {
+        assert!(rows <= ROW_BLOCK && first_row + rows <= self.rows);
+        assert!(groups <= TASK_GROUPS && first_group + groups <= self.panels.groups);
+        let mut scratch = Scratch([MaybeUninit::uninit(); ROW_BLOCK * SUMS_STRIDE]);
+        let sums = &mut scratch.0[..rows.next_multiple_of(ROW_PADDING) * SUMS_STRIDE];
+        sums.fill(MaybeUninit::new(0.0));
+        self.accumulate((first_row, rows), (first_group, groups), sums.as_mut_ptr().cast());
+        // SAFETY: all of `sums` was filled with zeros above, and kernels write nothing but floats.
+        let values = unsafe { std::slice::from_raw_parts(sums.as_ptr().cast::<f32>(), sums.len()) };
+        finish(&Sums { values, first_row, rows, first_group, groups });
+    }
+
+    /// Runs the kernel over the depth. `sums` is the filled scratch of a checked block.
+    fn accumulate(&self, (first_row, rows): (usize, usize), (first_group, groups): (usize, usize), sums: *mut f32) {
+        // A single tile of rows reads each weight once: then nothing is gained by leaving a panel half-way.
+        let step = if rows <= self.kernel.row_tile { self.panels.depth } else { self.kernel.depth_block };
+        for start in (0..self.panels.depth).step_by(step.max(1)) {
+            let depth = step.min(self.panels.depth - start);
+            // SAFETY: the kernel was chosen by an `Isa` that has its instructions. The rows are the input's, which is
+            // padded to whole tiles of rows and at least as wide as the panels are deep (its width was checked to be
+            // that of the weight, and both are padded alike); the panels are the weight's; the sums were filled for
+            // whole tiles of rows and are this thread's own.
+            unsafe {
+                let input = self.input.as_ptr().add(first_row * self.input.stride() + start * self.kernel.input.size());
+                (self.kernel.accumulate)(&Block {
+                    input,
+                    input_stride: self.input.stride(),
+                    rows,
+                    weight: self.panels.group(first_group).add(start * PANEL * self.kernel.weight.size()),
+                    panel_stride: self.panels.panel_bytes(),
+                    groups,
+                    depth,
+                    sums,
+                    sums_stride: SUMS_STRIDE,
+                });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partition_covers_every_row_and_panel_once() {
+        for rows in [1, 2, 15, 16, 17, 100, 191, 192, 193, 256, 1000] {
+            for groups in [1, 2, 3, 7, 64] {
+                for threads in [1, 2, 3, 64] {
+                    for all_rows in [false, true] {
+                        let partition = Partition::new(rows, groups, threads, all_rows);
+                        let mut seen = vec![0; partition.row_blocks * partition.group_blocks];
+                        for task in 0..partition.tasks() {
+                            let (group_block, first, last) = partition.task(task);
+                            (first..last).for_each(|block| seen[group_block * partition.row_blocks + block] += 1);
+                        }
+                        assert!(seen.iter().all(|&count| count == 1));
+                        assert!((partition.row_blocks - 1) * partition.row_block < rows);
+                        assert!(partition.row_blocks * partition.row_block >= rows);
+                        assert!(partition.row_block <= ROW_BLOCK && partition.row_block % ROW_PADDING == 0);
+                        assert!((partition.group_blocks - 1) * partition.task_groups < groups);
+                        assert!(partition.group_blocks * partition.task_groups >= groups);
+                    }
+                }
+            }
+        }
+    }
+}

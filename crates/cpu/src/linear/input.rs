@@ -1,0 +1,233 @@
+//! Rows of inputs in the format that a kernel reads.
+
+use std::marker::PhantomData;
+
+use demask_tensor::AlignedBytes;
+
+use super::activation::{round_bf16, widen_bf16};
+
+/// How a kernel reads its inputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum InputFormat {
+    /// f32.
+    F32,
+    /// f32 that hold values rounded to bf16: for kernels that multiply in f32.
+    RoundedF32,
+    /// bf16.
+    Bf16,
+}
+
+impl InputFormat {
+    /// Bytes of one element.
+    pub(super) const fn size(self) -> usize {
+        match self {
+            Self::F32 | Self::RoundedF32 => 4,
+            Self::Bf16 => 2,
+        }
+    }
+}
+
+/// Rows are padded with zeros to a multiple of this: the depth of a tile product, and of every smaller step.
+pub(super) const DEPTH_PADDING: usize = 32;
+/// The number of rows is padded to a multiple of this: the height of a tile.
+pub(super) const ROW_PADDING: usize = 16;
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// Inputs of matrix products: `capacity` rows of `width` numbers, in the format of the kernel that made the buffer.
+pub struct InputBuffer {
+    data: AlignedBytes,
+    format: InputFormat,
+    capacity: usize,
+    width: usize,
+    /// Bytes from row to row.
+    stride: usize,
+}
+
+impl InputBuffer {
+    /// Zeroed rows, or `None` if there is no memory.
+    pub(super) fn try_new(format: InputFormat, rows: usize, width: usize) -> Option<Self> {
+        // An odd number of lines: rows of a tile then fall into different sets of the caches.
+        let lines = width.checked_next_multiple_of(DEPTH_PADDING)?.checked_mul(format.size())?.div_ceil(LINE) | 1;
+        let stride = lines.checked_mul(LINE)?;
+        let data = AlignedBytes::try_zeroed(rows.checked_next_multiple_of(ROW_PADDING)?.checked_mul(stride)?)?;
+        Some(Self { data, format, capacity: rows, width, stride })
+    }
+
+    /// Rows that fit.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Numbers in a row.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Bytes that the buffer takes.
+    pub fn bytes(&self) -> usize {
+        self.data.len()
+    }
+
+    /// The format.
+    pub(super) fn format(&self) -> InputFormat {
+        self.format
+    }
+
+    /// Bytes from row to row.
+    pub(super) fn stride(&self) -> usize {
+        self.stride
+    }
+
+    /// Start of the first row.
+    pub(super) fn as_ptr(&self) -> *const u8 {
+        self.data.as_ptr()
+    }
+
+    /// Writes a row, rounding it to the buffer's format.
+    ///
+    /// # Panics
+    /// If the row is not one of the buffer's or `values` is not one row long.
+    pub fn set_row(&mut self, row: usize, values: &[f32]) {
+        // SAFETY: the buffer is borrowed exclusively: nobody else writes or reads the row.
+        unsafe { self.writer().set_row(row, values) }
+    }
+
+    /// Reads a row back, as f32.
+    ///
+    /// # Panics
+    /// If the row is not one of the buffer's or `out` is not one row long.
+    pub fn read_row(&self, row: usize, out: &mut [f32]) {
+        assert!(row < self.capacity, "row {row} of {}", self.capacity);
+        assert_eq!(out.len(), self.width, "length of a row");
+        let elements = row * self.stride / self.format.size();
+        match self.format {
+            InputFormat::F32 | InputFormat::RoundedF32 => {
+                out.copy_from_slice(&self.data.as_slice::<f32>()[elements..elements + self.width]);
+            }
+            InputFormat::Bf16 => {
+                let values = &self.data.as_slice::<u16>()[elements..elements + self.width];
+                out.iter_mut().zip(values).for_each(|(out, &value)| *out = widen_bf16(value));
+            }
+        }
+    }
+
+    /// Lets many threads write different rows.
+    pub fn writer(&mut self) -> InputWriter<'_> {
+        InputWriter {
+            data: self.data.as_mut_ptr(),
+            format: self.format,
+            capacity: self.capacity,
+            width: self.width,
+            stride: self.stride,
+            buffer: PhantomData,
+        }
+    }
+}
+
+/// A borrowed [`InputBuffer`] whose rows many threads may write at the same time.
+pub struct InputWriter<'a> {
+    data: *mut u8,
+    format: InputFormat,
+    capacity: usize,
+    width: usize,
+    stride: usize,
+    buffer: PhantomData<&'a mut InputBuffer>,
+}
+
+// SAFETY: the writer stands for an exclusive borrow of plain memory, which may move to another thread.
+unsafe impl Send for InputWriter<'_> {}
+// SAFETY: the only way to write through a shared writer is unsafe, and its callers keep rows apart.
+unsafe impl Sync for InputWriter<'_> {}
+
+impl InputWriter<'_> {
+    /// Numbers in a row.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Writes a row, rounding it to the buffer's format.
+    ///
+    /// # Safety
+    /// No other thread writes the same row at the same time.
+    ///
+    /// # Panics
+    /// If the row is not one of the buffer's or `values` is not one row long.
+    pub unsafe fn set_row(&self, row: usize, values: &[f32]) {
+        assert_eq!(values.len(), self.width, "length of a row");
+        // SAFETY: the caller keeps other threads away from the row.
+        unsafe { self.set_columns(row, 0, values) }
+    }
+
+    /// Writes part of a row, from column `first` on.
+    ///
+    /// # Safety
+    /// No other thread writes the same columns of the same row at the same time.
+    ///
+    /// # Panics
+    /// If the row or the columns are not the buffer's.
+    pub unsafe fn set_columns(&self, row: usize, first: usize, values: &[f32]) {
+        assert!(row < self.capacity, "row {row} of {}", self.capacity);
+        assert!(first <= self.width && values.len() <= self.width - first, "columns beyond the row's {}", self.width);
+        // SAFETY: row and columns are inside the buffer, whose memory the writer borrows exclusively; rows begin on
+        // cache lines, so elements are aligned; the caller keeps other threads away.
+        unsafe {
+            let start = self.data.add(row * self.stride + first * self.format.size());
+            match self.format {
+                InputFormat::F32 => {
+                    let out = std::slice::from_raw_parts_mut(start.cast::<f32>(), values.len());
+                    out.copy_from_slice(values);
+                }
+                InputFormat::RoundedF32 => {
+                    let out = std::slice::from_raw_parts_mut(start.cast::<f32>(), values.len());
+                    out.iter_mut().zip(values).for_each(|(out, &x)| *out = widen_bf16(round_bf16(x)));
+                }
+                InputFormat::Bf16 => {
+                    let out = std::slice::from_raw_parts_mut(start.cast::<u16>(), values.len());
+                    out.iter_mut().zip(values).for_each(|(out, &x)| *out = round_bf16(x));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_come_back_as_the_format_rounds_them() {
+        let values = [1.0, -2.5, 1.0 + 2.0f32.powi(-12), 3.141_592_7, f32::MAX];
+        for format in [InputFormat::F32, InputFormat::RoundedF32, InputFormat::Bf16] {
+            let mut buffer = InputBuffer::try_new(format, 3, values.len()).unwrap();
+            buffer.set_row(2, &values);
+            let mut row = [0.0; 5];
+            buffer.read_row(2, &mut row);
+            let rounded = values.map(|x| half::bf16::from_f32(x).to_f32());
+            assert_eq!(row, if format == InputFormat::F32 { values } else { rounded });
+            buffer.read_row(1, &mut row);
+            assert_eq!(row, [0.0; 5]);
+        }
+    }
+
+    #[test]
+    fn rows_are_whole_lines_and_the_padding_stays_zero() {
+        let mut buffer = InputBuffer::try_new(InputFormat::Bf16, 1, 33).unwrap();
+        assert_eq!(buffer.stride() / LINE % 2, 1);
+        assert_eq!(buffer.bytes(), ROW_PADDING * buffer.stride());
+        buffer.set_row(0, &[1.0; 33]);
+        assert_eq!(buffer.data.as_slice::<u16>()[33..64], [0; 31]);
+    }
+
+    #[test]
+    #[should_panic(expected = "length of a row")]
+    fn a_row_of_another_width_is_refused() {
+        InputBuffer::try_new(InputFormat::F32, 1, 4).unwrap().set_row(0, &[0.0; 5]);
+    }
+
+    #[test]
+    #[should_panic(expected = "row 1 of 1")]
+    fn a_row_beyond_the_capacity_is_refused() {
+        InputBuffer::try_new(InputFormat::F32, 1, 4).unwrap().set_row(1, &[0.0; 4]);
+    }
+}

@@ -1,0 +1,340 @@
+//! Every kernel against its naive twin, and the promise that a row's result depends on nothing but the row.
+
+use demask_cpu::{
+    isa::Tier,
+    linear::{InputBuffer, Linear, Output, Packed, PackedGateUp, kernel_list},
+    pool::Pool,
+};
+use demask_tensor::{Dtype, TensorView};
+use demask_testkit::naive::linear::{self as naive, Shape};
+use proptest::prelude::*;
+
+/// Numbers between -1 and 1, the same for the same seed.
+fn numbers(seed: u64, count: usize) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(0x1234_5678_9abc_def1);
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+fn bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+fn pack(linear: &Linear, out: usize, columns: usize, values: &[f32]) -> Packed {
+    linear.pack(TensorView::new(Dtype::F32, out, columns, &bytes(values))).unwrap()
+}
+
+fn pack_gate_up(linear: &Linear, out: usize, columns: usize, gate: &[f32], up: &[f32]) -> PackedGateUp {
+    let (gate, up) = (bytes(gate), bytes(up));
+    let [gate, up] = [&gate, &up].map(|bytes| TensorView::new(Dtype::F32, out, columns, bytes));
+    linear.pack_gate_up(gate, up).unwrap()
+}
+
+fn fill(linear: &Linear, rows: &[&[f32]], columns: usize) -> InputBuffer {
+    let mut input = linear.new_input(rows.len(), columns);
+    for (index, row) in rows.iter().enumerate() {
+        input.set_row(index, row);
+    }
+    input
+}
+
+fn matmul(linear: &Linear, pool: &Pool, rows: &[&[f32]], weight: &Packed, bias: Option<&[f32]>) -> Vec<f32> {
+    let mut out = vec![f32::NAN; rows.len() * weight.rows()];
+    let input = fill(linear, rows, weight.columns());
+    let stride = weight.rows();
+    linear.matmul(pool, &input, rows.len(), weight, bias, Output::Store { out: &mut out, stride });
+    out
+}
+
+fn gate_up(linear: &Linear, pool: &Pool, rows: &[&[f32]], weight: &PackedGateUp) -> Vec<f32> {
+    let input = fill(linear, rows, weight.columns());
+    let mut output = linear.new_input(rows.len(), weight.rows());
+    linear.gate_up(pool, &input, rows.len(), weight, &mut output);
+    let mut out = vec![0.0; rows.len() * weight.rows()];
+    for (index, row) in out.chunks_exact_mut(weight.rows()).enumerate() {
+        output.read_row(index, row);
+    }
+    out
+}
+
+fn rows_of(values: &[f32], columns: usize) -> Vec<&[f32]> {
+    values.chunks_exact(columns).collect()
+}
+
+/// Sums of `columns` products of numbers up to 1, each rounded a few times.
+fn tolerance(columns: usize) -> f32 {
+    3e-7 * (columns as f32).sqrt() * 4.0
+}
+
+#[track_caller]
+fn assert_close(actual: &[f32], expected: &[f32], tolerance: f32, what: &str) {
+    assert_eq!(actual.len(), expected.len());
+    for (index, (&actual, &expected)) in actual.iter().zip(expected).enumerate() {
+        let error = (actual - expected).abs();
+        assert!(error <= tolerance * expected.abs().max(1.0), "{what}: [{index}] is {actual}, not {expected}");
+    }
+}
+
+/// Outputs and inputs: whole panels and not, odd, smaller than any padding, deeper than a block of the depth.
+const SHAPES: [(usize, usize); 14] = [
+    (1, 1),
+    (8, 24),
+    (24, 8),
+    (16, 32),
+    (17, 33),
+    (32, 64),
+    (56, 96),
+    (96, 56),
+    (33, 257),
+    (64, 320),
+    (320, 64),
+    (48, 512),
+    (70, 1100),
+    (130, 2100),
+];
+
+fn expected(linear: &Linear, shape: Shape, input: &[f32], weight: &[f32], bias: Option<&[f32]>) -> Vec<f32> {
+    match linear.dtype() {
+        Dtype::Bf16 => naive::linear_bf16(shape, input, weight, bias),
+        _ => naive::linear(shape, input, weight, bias),
+    }
+}
+
+#[test]
+fn every_kernel_matches_its_twin_over_shapes() {
+    let pool = Pool::new(2);
+    for linear in kernel_list() {
+        for (out, columns) in SHAPES {
+            let (weight, bias) = (numbers(1, out * columns), numbers(2, out));
+            let packed = pack(&linear, out, columns, &weight);
+            for rows in [1, 2, 5, 13, 16, 33] {
+                let shape = Shape { rows, out, columns };
+                let input = numbers(3, rows * columns);
+                for bias in [None, Some(&bias[..])] {
+                    let actual = matmul(&linear, &pool, &rows_of(&input, columns), &packed, bias);
+                    let what = format!("{} {shape:?}", linear.name());
+                    assert_close(&actual, &expected(&linear, shape, &input, &weight, bias), tolerance(columns), &what);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_kernel_matches_its_twin_over_row_counts() {
+    let pool = Pool::new(3);
+    let (out, columns) = (40, 72);
+    let weight = numbers(1, out * columns);
+    for linear in kernel_list() {
+        let packed = pack(&linear, out, columns, &weight);
+        for rows in (1..=70).chain([191, 192, 193, 400]) {
+            let input = numbers(rows as u64, rows * columns);
+            let actual = matmul(&linear, &pool, &rows_of(&input, columns), &packed, None);
+            let shape = Shape { rows, out, columns };
+            let what = format!("{} {shape:?}", linear.name());
+            assert_close(&actual, &expected(&linear, shape, &input, &weight, None), tolerance(columns), &what);
+        }
+    }
+}
+
+#[test]
+fn gate_up_matches_its_twin() {
+    let pool = Pool::new(2);
+    for linear in kernel_list() {
+        for (out, columns) in SHAPES {
+            let (mut gate, mut up) = (numbers(1, out * columns), numbers(2, out * columns));
+            let packed = pack_gate_up(&linear, out, columns, &gate, &up);
+            for rows in [1, 3, 12, 40] {
+                let mut input = numbers(3, rows * columns);
+                // Outputs are rounded to the input format: half a unit in the last place of bf16.
+                let mut allowed = tolerance(columns) * 20.0;
+                if linear.dtype() == Dtype::Bf16 {
+                    [&mut gate, &mut up, &mut input].into_iter().for_each(|values| *values = naive::rounded(values));
+                    allowed += 1.0 / 256.0;
+                }
+                let twin = naive::gate_up(Shape { rows, out, columns }, &input, &gate, &up);
+                let actual = gate_up(&linear, &pool, &rows_of(&input, columns), &packed);
+                assert_close(&actual, &twin, allowed, &format!("{} {out}x{columns}, {rows} rows", linear.name()));
+            }
+        }
+    }
+}
+
+#[test]
+fn outputs_are_stored_and_added_where_they_belong() {
+    let pool = Pool::new(2);
+    let (out, columns, rows, stride) = (37, 50, 5, 41);
+    let (weight, bias, input) = (numbers(1, out * columns), numbers(2, out), numbers(3, rows * columns));
+    let residual = numbers(4, 9 * stride);
+    for linear in kernel_list() {
+        let packed = pack(&linear, out, columns, &weight);
+        let product = matmul(&linear, &pool, &rows_of(&input, columns), &packed, Some(&bias));
+        let input = fill(&linear, &rows_of(&input, columns), columns);
+        let map = [7, 0, 8, 3, 4];
+        for targets in [None, Some(&map), Some(&[0, 2, 3, 5, 8])] {
+            let mut added = residual.clone();
+            let output = Output::Add { residual: &mut added, stride, rows: targets.map(|map| &map[..]) };
+            linear.matmul(&pool, &input, rows, &packed, Some(&bias), output);
+            let mut wanted = residual.clone();
+            for row in 0..rows {
+                let target = targets.map_or(row, |map| map[row] as usize);
+                for column in 0..out {
+                    wanted[target * stride + column] += product[row * out + column];
+                }
+            }
+            assert_eq!(added, wanted, "{}", linear.name());
+        }
+        let mut stored = residual.clone();
+        let output = Output::Store { out: &mut stored, stride };
+        linear.matmul(&pool, &input, 3, &packed, Some(&bias), output);
+        for row in 0..9 {
+            let (inside, outside) = stored[row * stride..(row + 1) * stride].split_at(out);
+            assert_eq!(outside, &residual[row * stride + out..(row + 1) * stride]);
+            let wanted = if row < 3 { &product[row * out..(row + 1) * out] } else { &residual[row * stride..][..out] };
+            assert_eq!(inside, wanted, "{}", linear.name());
+        }
+    }
+}
+
+#[test]
+fn rows_that_repeat_are_added_one_after_the_other() {
+    let pool = Pool::new(3);
+    let (out, columns, rows) = (64, 32, 400);
+    let (weight, input) = (numbers(1, out * columns), numbers(3, rows * columns));
+    for linear in kernel_list() {
+        let packed = pack(&linear, out, columns, &weight);
+        let product = matmul(&linear, &pool, &rows_of(&input, columns), &packed, None);
+        let mut residual = vec![0.0; out];
+        let output = Output::Add { residual: &mut residual, stride: out, rows: Some(&vec![0; rows]) };
+        linear.matmul(&pool, &fill(&linear, &rows_of(&input, columns), columns), rows, &packed, None, output);
+        let wanted = product.chunks_exact(out).fold(vec![0.0; out], |mut sums: Vec<f32>, row| {
+            sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
+            sums
+        });
+        assert_eq!(residual, wanted);
+    }
+}
+
+#[test]
+fn extreme_numbers_stay_in_their_rows() {
+    let pool = Pool::new(2);
+    let (out, columns) = (20, 40);
+    let weight = numbers(1, out * columns);
+    for linear in kernel_list() {
+        let packed = pack(&linear, out, columns, &weight);
+        let plain = numbers(3, columns);
+        let [nan, infinite, huge] = [f32::NAN, f32::INFINITY, f32::MAX].map(|extreme| {
+            let mut row = plain.clone();
+            row[7] = extreme;
+            row
+        });
+        let alone = matmul(&linear, &pool, &[&plain], &packed, None);
+        let among = matmul(&linear, &pool, &[&nan, &plain, &infinite, &huge], &packed, None);
+        assert!(among[..out].iter().all(|value| value.is_nan()));
+        assert_eq!(among[out..2 * out], alone);
+        assert!(among[2 * out..3 * out].iter().all(|value| !value.is_finite()));
+    }
+}
+
+#[test]
+fn a_buffer_may_be_used_again_for_fewer_rows() {
+    let pool = Pool::new(2);
+    let (out, columns) = (20, 40);
+    let (weight, values) = (numbers(1, out * columns), numbers(3, columns));
+    for linear in kernel_list() {
+        let packed = pack(&linear, out, columns, &weight);
+        let mut input = fill(&linear, &[&[f32::NAN; 40][..]; 30], columns);
+        input.set_row(0, &values);
+        let mut actual = vec![0.0; out];
+        linear.matmul(&pool, &input, 1, &packed, None, Output::Store { out: &mut actual, stride: out });
+        assert_eq!(actual, matmul(&linear, &pool, &[&values], &packed, None));
+    }
+}
+
+#[test]
+fn no_rows_are_no_work() {
+    let pool = Pool::new(2);
+    for linear in kernel_list() {
+        let packed = pack(&linear, 4, 4, &[1.0; 16]);
+        assert_eq!(matmul(&linear, &pool, &[], &packed, None), []);
+    }
+}
+
+#[test]
+fn a_weight_packed_for_another_kernel_is_refused() {
+    let kernels = kernel_list();
+    let (first, other) = (&kernels[0], kernels.iter().find(|linear| linear.dtype() == Dtype::Bf16).unwrap());
+    let packed = pack(other, 4, 4, &[1.0; 16]);
+    let attempt = std::panic::catch_unwind(|| matmul(first, &Pool::new(1), &[&[0.0; 4]], &packed, None));
+    let message = attempt.unwrap_err().downcast::<String>().unwrap();
+    assert!(message.contains("the weight was packed for another kernel than portable_f32xf32_f32"), "{message}");
+}
+
+#[test]
+#[should_panic(expected = "width of the input")]
+fn an_input_of_another_width_is_refused() {
+    let linear = kernel_list()[0];
+    let packed = pack(&linear, 4, 4, &[1.0; 16]);
+    let mut out = [0.0; 4];
+    let output = Output::Store { out: &mut out, stride: 4 };
+    linear.matmul(&Pool::new(1), &linear.new_input(1, 5), 1, &packed, None, output);
+}
+
+#[test]
+#[should_panic(expected = "rows beyond the output")]
+fn an_output_that_is_too_small_is_refused() {
+    let linear = kernel_list()[0];
+    let packed = pack(&linear, 4, 4, &[1.0; 16]);
+    let mut out = [0.0; 7];
+    let output = Output::Store { out: &mut out, stride: 4 };
+    linear.matmul(&Pool::new(1), &linear.new_input(2, 4), 2, &packed, None, output);
+}
+
+#[test]
+fn the_list_has_a_kernel_of_each_type_for_every_tier() {
+    let names: Vec<_> = kernel_list().iter().map(Linear::name).collect();
+    assert_eq!(names[..2], ["portable_f32xf32_f32", "portable_bf16xbf16_f32"]);
+    for isa in demask_cpu::isa::Isa::available() {
+        let prefix = format!("{}_bf16x", isa.tier());
+        assert!(isa.tier() == Tier::Portable || names.iter().any(|name| name.starts_with(&prefix)), "{prefix}");
+    }
+    assert_eq!(names.last(), Some(&"emulatedamx_bf16xbf16_f32"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Rows give the same bits alone, among others, in another order, and on any number of threads.
+    #[test]
+    fn row_invariance(
+        out in 1usize..100,
+        columns in 1usize..1200,
+        chosen in prop::collection::vec(0usize..70, 1..70),
+        threads in 1usize..=3,
+        seed in any::<u64>(),
+    ) {
+        let values = numbers(seed, 70 * columns);
+        let all = rows_of(&values, columns);
+        let rows: Vec<_> = chosen.iter().map(|&row| all[row]).collect();
+        let (weight, other) = (numbers(seed ^ 1, out * columns), numbers(seed ^ 2, out * columns));
+        for linear in kernel_list() {
+            let (packed, pair) = (pack(&linear, out, columns, &weight), pack_gate_up(&linear, out, columns, &weight, &other));
+            let (one, many) = (Pool::new(1), Pool::new(threads));
+            let whole = [matmul(&linear, &one, &all, &packed, None), gate_up(&linear, &one, &all, &pair)];
+            let part = [matmul(&linear, &many, &rows, &packed, None), gate_up(&linear, &many, &rows, &pair)];
+            for (whole, part) in whole.iter().zip(&part) {
+                for (index, &row) in chosen.iter().enumerate() {
+                    let bits = |values: &[f32], row: usize| -> Vec<u32> {
+                        values[row * out..(row + 1) * out].iter().map(|value| value.to_bits()).collect()
+                    };
+                    prop_assert_eq!(bits(part, index), bits(whole, row), "{} row {}", linear.name(), row);
+                }
+            }
+        }
+    }
+}

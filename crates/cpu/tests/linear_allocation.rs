@@ -1,0 +1,59 @@
+//! Products allocate nothing. In a file of its own: the counting allocator counts every thread.
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use demask_cpu::{
+    linear::{Output, kernel_list},
+    pool::Pool,
+};
+use demask_tensor::{Dtype, TensorView};
+
+/// The system's allocator, counting.
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: everything is handed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::SeqCst);
+        // SAFETY: as our caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as our caller promises.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+#[test]
+fn products_allocate_nothing() {
+    let pool = Pool::new(3);
+    let (out, columns, rows) = (100, 70, 45);
+    let bytes = vec![0u8; out * columns * 4];
+    let view = TensorView::new(Dtype::F32, out, columns, &bytes);
+    let (mut residual, map): (Vec<f32>, Vec<u32>) = (vec![0.0; rows * out], (0..rows as u32).rev().collect());
+    for linear in kernel_list() {
+        let (packed, pair) = (linear.pack(view).unwrap(), linear.pack_gate_up(view, view).unwrap());
+        let (input, mut output) = (linear.new_input(rows, columns), linear.new_input(rows, out));
+        let mut products = || {
+            for rows in [1, 20, rows] {
+                let target = Output::Add { residual: &mut residual, stride: out, rows: Some(&map[..rows]) };
+                linear.matmul(&pool, &input, rows, &packed, None, target);
+                linear.gate_up(&pool, &input, rows, &pair, &mut output);
+            }
+        };
+        // The first time threads may set up what the standard library keeps for each.
+        products();
+        let before = ALLOCATIONS.load(Ordering::SeqCst);
+        (0..20).for_each(|_| products());
+        assert_eq!(ALLOCATIONS.load(Ordering::SeqCst), before, "{}", linear.name());
+    }
+}
