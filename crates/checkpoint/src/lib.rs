@@ -1,1 +1,39 @@
-//! checkpoint
+//! Reads model directories: configuration, weights, tokenizer, chat template, generation defaults. Fetches them from
+//! a hub, or makes random ones of a released shape.
+//!
+//! The idea: every file is somebody else's, so nothing in it is believed before it is checked, and every mistake in it
+//! becomes one line that names the file, what was found, what was expected and what to try. What passes is plain data:
+//! an [`ArchSpec`](demask_model::ArchSpec) and weights by [`Role`](demask_model::Role).
+//!
+//! ```no_run
+//! use demask_checkpoint::{Checkpoint, ModelFiles};
+//! let checkpoint = Checkpoint::open(ModelFiles::directory("models/LLaDA-8B-Instruct")?)?;
+//! println!("{} has {} parameters", checkpoint.name(), checkpoint.spec().parameters());
+//! # Ok::<(), demask_checkpoint::CheckpointError>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod checkpoint;
+mod config;
+mod error;
+mod fallback;
+mod families;
+mod files;
+mod generation;
+mod header;
+mod names;
+mod special;
+mod template;
+mod tokenizer;
+mod weights;
+
+pub use checkpoint::{Checkpoint, CheckpointText};
+pub use config::{ModelConfig, TokenIds, parse_config};
+pub use error::{CheckpointError, Warning};
+pub use families::KNOWN_ARCHITECTURES;
+pub use files::{ModelFiles, ModelLocation, resolve};
+pub use generation::GenerationConfig;
+pub use special::SpecialTokens;
+pub use template::{ChatTemplate, Message, RenderOptions};
+pub use tokenizer::{TextStream, Tokenizer};
+pub use weights::{ShardIndex, Weights};

@@ -1,0 +1,140 @@
+//! A whole checkpoint, opened.
+
+use demask_model::{ArchSpec, Role};
+
+use crate::{
+    ChatTemplate, CheckpointError, GenerationConfig, ModelFiles, SpecialTokens, Tokenizer, Warning, Weights,
+    config::parse_config, special::Sources, weights::WeightFiles,
+};
+
+const CONFIG: &str = "config.json";
+const GENERATION: &str = "generation_config.json";
+
+/// Everything that a model directory holds, checked.
+pub struct Checkpoint {
+    name: String,
+    spec: ArchSpec,
+    special: SpecialTokens,
+    tokenizer: Option<Tokenizer>,
+    template: ChatTemplate,
+    generation: GenerationConfig,
+    weights: Weights,
+    warnings: Vec<Warning>,
+}
+
+impl Checkpoint {
+    /// Opens a checkpoint. The weights are mapped, not read: this takes the time of the small files.
+    pub fn open(files: ModelFiles) -> Result<Self, CheckpointError> {
+        let text = files.text(CONFIG)?.ok_or_else(|| CheckpointError::MissingFile {
+            file: files.label(CONFIG),
+            hint: "expected a model directory in Hugging Face layout, with config.json beside the weights",
+        })?;
+        let label = files.label(CONFIG);
+        let mut config = parse_config(&text, &label)?;
+        let generation = match files.text(GENERATION)? {
+            Some(text) => GenerationConfig::parse(&text, &files.label(GENERATION))?,
+            None => GenerationConfig::default(),
+        };
+        let tokenizer = Tokenizer::open(&files, config.spec.family)?;
+        if let Some(tokenizer) = &tokenizer {
+            check_vocabulary(tokenizer, &config.spec)?;
+        }
+        let mut warnings = std::mem::take(&mut config.warnings);
+        let sources = Sources {
+            spec: &config.spec,
+            config: &config.tokens,
+            generation: &generation.tokens,
+            tokenizer: tokenizer.as_ref(),
+            file: &label,
+        };
+        let special = sources.resolve(&mut warnings)?;
+        let template = ChatTemplate::open(&files, config.spec.family, tokenizer.as_ref())?;
+        warnings.extend(template.broken().map(|message| Warning::BrokenTemplate { message }));
+        let opened = WeightFiles::open(&files)?;
+        if !config.says_tied && !opened.has(&config.spec, Role::Head) {
+            config.spec.tied = true;
+        }
+        let weights = Weights::assemble(opened, &config.spec)?;
+        if !weights.unexpected().is_empty() {
+            warnings.push(Warning::UnexpectedTensors { names: weights.unexpected().to_vec() });
+        }
+        let name = files.into_name();
+        Ok(Self { name, spec: config.spec, special, tokenizer, template, generation, weights, warnings })
+    }
+
+    /// Name of the model, for people.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The architecture.
+    pub fn spec(&self) -> &ArchSpec {
+        &self.spec
+    }
+
+    /// Special tokens, and the ids that end an answer.
+    pub fn special(&self) -> &SpecialTokens {
+        &self.special
+    }
+
+    /// The tokenizer; some checkpoints have none and work on ids only.
+    pub fn tokenizer(&self) -> Option<&Tokenizer> {
+        self.tokenizer.as_ref()
+    }
+
+    /// The chat template: the checkpoint's own, else that of its family.
+    pub fn template(&self) -> &ChatTemplate {
+        &self.template
+    }
+
+    /// How the authors decode the model.
+    pub fn generation(&self) -> &GenerationConfig {
+        &self.generation
+    }
+
+    /// The weights.
+    pub fn weights(&self) -> &Weights {
+        &self.weights
+    }
+
+    /// What is odd about the files; nothing here keeps the model from working.
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+
+    /// Gives up the weights alone, once they have been packed elsewhere, and keeps the rest.
+    pub fn release_weights(self) -> (Weights, CheckpointText) {
+        let Self { name, spec, special, tokenizer, template, generation, weights, warnings } = self;
+        (weights, CheckpointText { name, spec, special, tokenizer, template, generation, warnings })
+    }
+}
+
+/// A checkpoint without its weights: what is needed while the packed weights run.
+#[non_exhaustive]
+pub struct CheckpointText {
+    /// Name of the model, for people.
+    pub name: String,
+    /// The architecture.
+    pub spec: ArchSpec,
+    /// Special tokens.
+    pub special: SpecialTokens,
+    /// The tokenizer.
+    pub tokenizer: Option<Tokenizer>,
+    /// The chat template.
+    pub template: ChatTemplate,
+    /// How the authors decode the model.
+    pub generation: GenerationConfig,
+    /// What is odd about the files.
+    pub warnings: Vec<Warning>,
+}
+
+fn check_vocabulary(tokenizer: &Tokenizer, spec: &ArchSpec) -> Result<(), CheckpointError> {
+    if tokenizer.largest_id() as usize >= spec.vocabulary {
+        return Err(CheckpointError::VocabularyTooLarge {
+            file: tokenizer.file().to_owned(),
+            largest: tokenizer.largest_id(),
+            rows: spec.vocabulary,
+        });
+    }
+    Ok(())
+}

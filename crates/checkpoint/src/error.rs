@@ -1,0 +1,277 @@
+//! What can be wrong with a checkpoint: each in one line that names the file, what was found, what was expected and
+//! what to try.
+
+use std::fmt;
+
+/// A checkpoint cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    /// Neither a directory nor a hub id.
+    #[error("no model at {argument:?}: expected a directory with config.json and safetensors, or a hub id org/name")]
+    NoSuchModel {
+        /// What was given.
+        argument: String,
+    },
+    /// A file where a directory was expected.
+    #[error("{path} is a file: expected the directory that holds it, with config.json beside the weights")]
+    NotADirectory {
+        /// The path.
+        path: String,
+    },
+    /// GGUF files cannot be read yet.
+    #[error("{path} is a GGUF file, which cannot be read yet: give a directory with config.json and safetensors")]
+    Gguf {
+        /// The path.
+        path: String,
+    },
+    /// The system refused to read a file.
+    #[error("cannot read {file}: {cause}")]
+    Io {
+        /// The file.
+        file: String,
+        /// The system's reason.
+        cause: std::io::Error,
+    },
+    /// A file that every checkpoint needs is not there.
+    #[error("{file} is missing: {hint}")]
+    MissingFile {
+        /// The file.
+        file: String,
+        /// What was expected, what to try.
+        hint: &'static str,
+    },
+    /// A text file of a size that no checkpoint has.
+    #[error("{file} has {found} bytes, expected at most {limit}: not a file of a model; download it again")]
+    TooLarge {
+        /// The file.
+        file: String,
+        /// Its size.
+        found: u64,
+        /// The largest size that is read.
+        limit: u64,
+    },
+    /// Not JSON, or not of the expected structure.
+    #[error("{file} is not valid JSON ({detail}): the download may be cut off; fetch it again")]
+    Json {
+        /// The file.
+        file: String,
+        /// Where and why.
+        detail: String,
+    },
+    /// A key without which the model is not defined.
+    #[error("{file}: the key {key:?} is missing, expected {expected}; add it to the file")]
+    MissingKey {
+        /// The file.
+        file: String,
+        /// The key.
+        key: String,
+        /// What its value should be.
+        expected: &'static str,
+    },
+    /// A key with a value that cannot be.
+    #[error("{file}: {key:?} is {found}, expected {expected}; correct the file or fetch it again")]
+    BadValue {
+        /// The file.
+        file: String,
+        /// The key.
+        key: String,
+        /// The value, shortened.
+        found: String,
+        /// What it should be.
+        expected: String,
+    },
+    /// An architecture that nobody here knows.
+    #[error("{file}: unknown architecture {found}, expected one of {known}; use a model of one of these")]
+    UnknownArchitecture {
+        /// The file.
+        file: String,
+        /// What the file says.
+        found: String,
+        /// Names of all known architectures.
+        known: String,
+    },
+    /// A known thing that the engine does not compute.
+    #[error("{file}: {what} is not supported; {hint}")]
+    Unsupported {
+        /// The file.
+        file: String,
+        /// What was found.
+        what: String,
+        /// What to try.
+        hint: &'static str,
+    },
+    /// A weight file whose own description is wrong.
+    #[error("{file} is not a whole safetensors file: {detail}; fetch it again")]
+    Safetensors {
+        /// The file.
+        file: String,
+        /// What was found and expected.
+        detail: String,
+    },
+    /// A tensor of the architecture is nowhere.
+    #[error(
+        "{file}: the tensor {tensor:?} is missing, which config.json's architecture needs; fetch the weights again"
+    )]
+    MissingTensor {
+        /// The file that should have had it.
+        file: String,
+        /// Its name.
+        tensor: String,
+    },
+    /// A tensor of another shape than the configuration says.
+    #[error(
+        "{file}: the tensor {tensor:?} has shape {found:?}, config.json says {expected:?}; are both of the same model?"
+    )]
+    TensorShape {
+        /// The file.
+        file: String,
+        /// Its name.
+        tensor: String,
+        /// Shape in the file.
+        found: Vec<u64>,
+        /// Shape that the configuration asks for.
+        expected: Vec<u64>,
+    },
+    /// A tensor of a type that is not read.
+    #[error("{file}: the tensor {tensor:?} has type {found}, expected F32, F16 or BF16; use an unquantised checkpoint")]
+    TensorType {
+        /// The file.
+        file: String,
+        /// Its name.
+        tensor: String,
+        /// Type in the file.
+        found: String,
+    },
+    /// The index names a file that is not there.
+    #[error("{index} names the shard {shard:?}, which is not there; fetch it, or the whole model, again")]
+    MissingShard {
+        /// The index file.
+        index: String,
+        /// The shard.
+        shard: String,
+    },
+    /// The tokenizer cannot be used.
+    #[error("{file}: the tokenizer is broken: {detail}; fetch it again")]
+    Tokenizer {
+        /// The file.
+        file: String,
+        /// Why.
+        detail: String,
+    },
+    /// The tokenizer makes ids for which there is no embedding.
+    #[error(
+        "{file}: the tokenizer has ids up to {largest}, the embedding only {rows} rows; are both of the same model?"
+    )]
+    VocabularyTooLarge {
+        /// The tokenizer's file.
+        file: String,
+        /// Largest id.
+        largest: u32,
+        /// Rows of the embedding.
+        rows: usize,
+    },
+    /// No mask token, without which a diffusion model cannot start.
+    #[error("{file}: no mask token: expected \"mask_token_id\" there or in the tokenizer; add it to config.json")]
+    NoMask {
+        /// The configuration file.
+        file: String,
+    },
+    /// The mask token has no embedding.
+    #[error("{file}: the mask token is {found}, expected an id below {rows}, the rows of the embedding; correct it")]
+    MaskOutOfRange {
+        /// The configuration file.
+        file: String,
+        /// The id.
+        found: u64,
+        /// Rows of the embedding.
+        rows: usize,
+    },
+    /// The chat template cannot be run.
+    #[error("{file}: the chat template {detail}; give the prompt raw, or correct the template")]
+    Template {
+        /// The file.
+        file: String,
+        /// What it did.
+        detail: String,
+    },
+}
+
+/// Something that is odd but not wrong, for whoever shows it to the user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Warning {
+    /// Tensors that the architecture does not know and that are not read.
+    UnexpectedTensors {
+        /// Names of all of them, in order.
+        names: Vec<String>,
+    },
+    /// Two files disagree about a special token.
+    SpecialTokensDisagree {
+        /// Which token.
+        token: &'static str,
+        /// The id that is used, and where it comes from.
+        used: (u32, &'static str),
+        /// The id that is not, and where it comes from.
+        ignored: (u32, &'static str),
+    },
+    /// A special token without an embedding; it is not used.
+    SpecialTokenOutOfRange {
+        /// Which token.
+        token: &'static str,
+        /// Its id.
+        id: u32,
+    },
+    /// A key of the configuration that has no effect, as in the official code.
+    IgnoredKey {
+        /// The key.
+        key: String,
+    },
+    /// The checkpoint's chat template cannot be used; asking for it gives this error.
+    BrokenTemplate {
+        /// The error.
+        message: String,
+    },
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnexpectedTensors { names } => {
+                let first = names.first().map(|name| shown(name)).unwrap_or_default();
+                match names.len() {
+                    1 => write!(f, "the tensor {first} is not part of the architecture and is not read"),
+                    n => {
+                        write!(f, "{n} tensors are not part of the architecture and are not read, the first is {first}")
+                    }
+                }
+            }
+            Self::SpecialTokensDisagree { token, used, ignored } => write!(
+                f,
+                "the {token} token is {} in the {} and {} in the {}; the first is used",
+                used.0, used.1, ignored.0, ignored.1
+            ),
+            Self::SpecialTokenOutOfRange { token, id } => {
+                write!(f, "the {token} token {id} has no row in the embedding and is not used")
+            }
+            Self::IgnoredKey { key } => write!(f, "config.json: {key:?} has no effect on this architecture"),
+            Self::BrokenTemplate { message } => f.write_str(message),
+        }
+    }
+}
+
+/// Text of a file for a message: quoted, on one line, not longer than a line.
+pub(crate) fn shown(text: &str) -> String {
+    const LONGEST: usize = 60;
+    let short: String = text.chars().take(LONGEST).collect();
+    let dots = if short.len() < text.len() { "..." } else { "" };
+    format!("\"{}{dots}\"", short.escape_debug())
+}
+
+/// Somebody else's message on one line, not longer than a few.
+pub(crate) fn one_line(message: impl fmt::Display) -> String {
+    const LONGEST: usize = 300;
+    let text = message.to_string();
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.chars().count() <= LONGEST { line } else { line.chars().take(LONGEST).chain("...".chars()).collect() }
+}

@@ -1,0 +1,113 @@
+//! Prompts of the released models, for checkpoints that came without their template.
+
+use std::fmt::Write as _;
+
+use demask_model::Family;
+
+use crate::{Message, RenderOptions};
+
+/// The prompt of a conversation as the released models of a family write it.
+pub(crate) fn render(family: Family, messages: &[Message], options: &RenderOptions) -> String {
+    match family {
+        Family::Llada => headers("<|startoftext|>", messages, options),
+        Family::Llama => headers("<|begin_of_text|>", messages, options),
+        Family::Dream => chat_ml(Some("You are a helpful assistant."), messages, options),
+        Family::Qwen2 => {
+            let system = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.";
+            chat_ml(Some(system), messages, options)
+        }
+        _ => thinking_chat_ml(messages, options),
+    }
+}
+
+/// LLaDA's and Llama 3's form: a header before each turn, its end behind.
+fn headers(start: &str, messages: &[Message], options: &RenderOptions) -> String {
+    let mut prompt = start.to_owned();
+    for Message { role, content } in messages {
+        let _ = write!(prompt, "<|start_header_id|>{role}<|end_header_id|>\n\n{}<|eot_id|>", content.trim());
+    }
+    if options.add_generation_prompt {
+        prompt.push_str("<|start_header_id|>assistant<|end_header_id|>\n\n");
+    }
+    prompt
+}
+
+/// ChatML, with a system message of its own where the conversation has none.
+fn chat_ml(system: Option<&str>, messages: &[Message], options: &RenderOptions) -> String {
+    let mut prompt = String::new();
+    let has_system = messages.first().is_some_and(|message| message.role == "system");
+    if let (Some(system), false) = (system, has_system) {
+        let _ = write!(prompt, "<|im_start|>system\n{system}<|im_end|>\n");
+    }
+    for Message { role, content } in messages {
+        let _ = write!(prompt, "<|im_start|>{role}\n{content}<|im_end|>\n");
+    }
+    if options.add_generation_prompt {
+        prompt.push_str("<|im_start|>assistant\n");
+    }
+    prompt
+}
+
+/// Qwen3's ChatML, which is SDAR's too: thoughts before the last question are forgotten, and a model that shall not
+/// think gets an empty thought.
+fn thinking_chat_ml(messages: &[Message], options: &RenderOptions) -> String {
+    let last_question = messages.iter().rposition(|message| message.role == "user");
+    let forget = |(index, message): (usize, &Message)| {
+        let old = message.role == "assistant" && last_question.is_some_and(|last| index < last);
+        let answer = message.content.rsplit("</think>").next().unwrap_or_default();
+        let content = if old { answer.trim_start_matches('\n') } else { message.content.as_str() };
+        Message::new(message.role.as_str(), content)
+    };
+    let messages: Vec<Message> = messages.iter().enumerate().map(forget).collect();
+    let mut prompt = chat_ml(None, &messages, options);
+    if options.add_generation_prompt && options.enable_thinking == Some(false) {
+        prompt.push_str("<think>\n\n</think>\n\n");
+    }
+    prompt
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_family_writes_its_own_form() {
+        let messages = [Message::new("user", " Hi ")];
+        let options = RenderOptions::default();
+        let cases = [
+            (
+                Family::Llada,
+                "<|startoftext|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+            ),
+            (
+                Family::Llama,
+                "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+            ),
+            (
+                Family::Dream,
+                "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n Hi <|im_end|>\n<|im_start|>assistant\n",
+            ),
+            (
+                Family::Qwen2,
+                "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n<|im_start|>user\n Hi <|im_end|>\n<|im_start|>assistant\n",
+            ),
+            (Family::Qwen3, "<|im_start|>user\n Hi <|im_end|>\n<|im_start|>assistant\n"),
+            (Family::Sdar, "<|im_start|>user\n Hi <|im_end|>\n<|im_start|>assistant\n"),
+        ];
+        for (family, expected) in cases {
+            assert_eq!(render(family, &messages, &options), expected, "{family}");
+        }
+    }
+
+    #[test]
+    fn thoughts_before_the_last_question_are_forgotten() {
+        let messages = [
+            Message::new("user", "1"),
+            Message::new("assistant", "<think>\nhm\n</think>\n\none"),
+            Message::new("user", "2"),
+        ];
+        let options = RenderOptions { enable_thinking: Some(false), ..RenderOptions::default() };
+        let expected = "<|im_start|>user\n1<|im_end|>\n<|im_start|>assistant\none<|im_end|>\n<|im_start|>user\n2<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
+        assert_eq!(render(Family::Sdar, &messages, &options), expected);
+    }
+}

@@ -1,0 +1,185 @@
+//! Where the files of a checkpoint come from: a directory, or the binary itself.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+use demask_tensor::Bytes;
+
+use crate::CheckpointError;
+
+/// Largest text file that is read: ten times the largest released `tokenizer.json`.
+const LARGEST_TEXT: u64 = 256 << 20;
+
+/// The files of one checkpoint.
+#[derive(Debug, Clone)]
+pub struct ModelFiles {
+    name: String,
+    place: Place,
+}
+
+#[derive(Debug, Clone)]
+enum Place {
+    Directory(PathBuf),
+    Memory(&'static [(&'static str, &'static [u8])]),
+}
+
+impl ModelFiles {
+    /// The files of a directory.
+    pub fn directory(path: impl AsRef<Path>) -> Result<Self, CheckpointError> {
+        let path = path.as_ref();
+        if path.is_file() {
+            return Err(CheckpointError::NotADirectory { path: path.display().to_string() });
+        }
+        if !path.is_dir() {
+            return Err(CheckpointError::NoSuchModel { argument: path.display().to_string() });
+        }
+        let named = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let name = named.unwrap_or_else(|| path.display().to_string());
+        Ok(Self { name, place: Place::Directory(path.to_path_buf()) })
+    }
+
+    /// Files in the binary, by name.
+    pub fn memory(name: &str, files: &'static [(&'static str, &'static [u8])]) -> Self {
+        Self { name: name.to_owned(), place: Place::Memory(files) }
+    }
+
+    /// The same files under another name, for example a hub id instead of the name of its cache directory.
+    pub fn named(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.name);
+        self
+    }
+
+    /// Name of the model, for people.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The directory, if there is one.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.place {
+            Place::Directory(path) => Some(path),
+            Place::Memory(_) => None,
+        }
+    }
+
+    /// A file as messages call it.
+    pub(crate) fn label(&self, file: &str) -> String {
+        match &self.place {
+            Place::Directory(path) => path.join(file).display().to_string(),
+            Place::Memory(_) => format!("{}/{file}", self.name),
+        }
+    }
+
+    /// Gives up the files for the name.
+    pub(crate) fn into_name(self) -> String {
+        self.name
+    }
+
+    /// A text file, or nothing if there is none.
+    pub(crate) fn text(&self, file: &str) -> Result<Option<Vec<u8>>, CheckpointError> {
+        match &self.place {
+            Place::Directory(_) => self.read_text(file),
+            Place::Memory(_) => Ok(self.memory_file(file).map(<[u8]>::to_vec)),
+        }
+    }
+
+    /// A weight file, mapped, or nothing if there is none.
+    pub(crate) fn bytes(&self, file: &str) -> Result<Option<Bytes>, CheckpointError> {
+        match &self.place {
+            Place::Directory(_) => {
+                let Some(opened) = self.open(file)? else { return Ok(None) };
+                Bytes::map(&opened).map(Some).map_err(|cause| self.io(file, cause))
+            }
+            Place::Memory(_) => Ok(self.memory_file(file).map(Bytes::fixed)),
+        }
+    }
+
+    fn memory_file(&self, file: &str) -> Option<&'static [u8]> {
+        let Place::Memory(files) = &self.place else { return None };
+        files.iter().find(|(name, _)| *name == file).map(|(_, bytes)| *bytes)
+    }
+
+    fn read_text(&self, file: &str) -> Result<Option<Vec<u8>>, CheckpointError> {
+        let Some(opened) = self.open(file)? else { return Ok(None) };
+        let length = opened.metadata().map_err(|cause| self.io(file, cause))?.len();
+        if length > LARGEST_TEXT {
+            return Err(CheckpointError::TooLarge { file: self.label(file), found: length, limit: LARGEST_TEXT });
+        }
+        let mut text = Vec::with_capacity(length as usize);
+        opened.take(LARGEST_TEXT).read_to_end(&mut text).map_err(|cause| self.io(file, cause))?;
+        Ok(Some(text))
+    }
+
+    /// Opens a file of the directory. Pipes and devices count as absent: opening them could wait for ever.
+    fn open(&self, file: &str) -> Result<Option<File>, CheckpointError> {
+        let Place::Directory(directory) = &self.place else { return Ok(None) };
+        let path = directory.join(file);
+        if !path.is_file() {
+            return match path.symlink_metadata() {
+                Ok(_) => Err(self.io(file, io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"))),
+                Err(_) => Ok(None),
+            };
+        }
+        File::open(&path).map(Some).map_err(|cause| self.io(file, cause))
+    }
+
+    fn io(&self, file: &str, cause: io::Error) -> CheckpointError {
+        CheckpointError::Io { file: self.label(file), cause }
+    }
+}
+
+/// What a model argument means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ModelLocation {
+    /// A directory of this machine.
+    Directory(PathBuf),
+    /// A repository of the hub.
+    Hub {
+        /// `org/name`.
+        repository: String,
+        /// Branch, tag or commit: what follows `@` in the argument.
+        revision: Option<String>,
+    },
+}
+
+/// Tells a directory from a hub id (`org/name`, `org/name@revision`). What exists on this machine goes first.
+pub fn resolve(argument: &str) -> Result<ModelLocation, CheckpointError> {
+    let path = Path::new(argument);
+    if path.is_dir() {
+        return Ok(ModelLocation::Directory(path.to_path_buf()));
+    }
+    if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")) {
+        return Err(CheckpointError::Gguf { path: argument.to_owned() });
+    }
+    if path.is_file() {
+        return Err(CheckpointError::NotADirectory { path: argument.to_owned() });
+    }
+    let (repository, revision) = match argument.split_once('@') {
+        Some((repository, revision)) => (repository, Some(revision.to_owned())),
+        None => (argument, None),
+    };
+    if is_repository(repository) && revision.as_deref().is_none_or(is_revision) {
+        return Ok(ModelLocation::Hub { repository: repository.to_owned(), revision });
+    }
+    Err(CheckpointError::NoSuchModel { argument: argument.to_owned() })
+}
+
+/// Whether a text is `org/name` as the hub allows it.
+pub(crate) fn is_repository(text: &str) -> bool {
+    text.split_once('/').is_some_and(|(organisation, name)| is_plain(organisation) && is_plain(name))
+}
+
+/// Whether a text can name a revision without leaving the directory of references.
+pub(crate) fn is_revision(text: &str) -> bool {
+    !text.is_empty() && text.len() <= 200 && text.split('/').all(is_plain)
+}
+
+/// Whether a text is one safe component of a path.
+pub(crate) fn is_plain(text: &str) -> bool {
+    let allowed = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.');
+    !text.is_empty() && text.len() <= 200 && text.chars().all(allowed) && !text.starts_with('.')
+}

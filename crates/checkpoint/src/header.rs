@@ -1,0 +1,145 @@
+//! The header of a safetensors file: 8 bytes of length, that many bytes of JSON, then the data. Everything in it is
+//! checked against the size of the file before a byte of data is touched.
+
+use std::{collections::HashMap, fmt};
+
+use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+
+use crate::{
+    CheckpointError,
+    error::{one_line, shown},
+};
+
+/// Largest header that is read, as in the format's own library.
+const LARGEST_HEADER: u64 = 100_000_000;
+
+/// One tensor of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TensorInfo {
+    /// Type, in the words of the format.
+    pub dtype: String,
+    /// Dimensions.
+    pub shape: Vec<u64>,
+    /// First byte in the file.
+    pub start: usize,
+    /// First byte behind it.
+    pub end: usize,
+}
+
+#[derive(serde::Deserialize)]
+struct Entry {
+    dtype: String,
+    shape: Vec<u64>,
+    data_offsets: [u64; 2],
+}
+
+/// The header's object; a name that occurs twice is an error, for either could be meant.
+struct Entries(Vec<(String, Entry)>);
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Entries;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of tensors")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(name) = map.next_key::<String>()? {
+                    if name == "__metadata__" {
+                        map.next_value::<IgnoredAny>()?;
+                    } else {
+                        let entry = map
+                            .next_value()
+                            .map_err(|error| de::Error::custom(format_args!("tensor {}: {error}", shown(&name))))?;
+                        entries.push((name, entry));
+                    }
+                }
+                Ok(Entries(entries))
+            }
+        }
+        deserializer.deserialize_map(Reader)
+    }
+}
+
+/// Reads and checks the header of a whole file.
+pub(crate) fn read(bytes: &[u8], file: &str) -> Result<HashMap<String, TensorInfo>, CheckpointError> {
+    read_header(bytes).map_err(|detail| CheckpointError::Safetensors { file: file.to_owned(), detail })
+}
+
+fn read_header(bytes: &[u8]) -> Result<HashMap<String, TensorInfo>, String> {
+    let size = bytes.len() as u64;
+    let (prefix, rest) = bytes
+        .split_first_chunk::<8>()
+        .ok_or_else(|| format!("it has {size} bytes, expected at least the 8 of the header's length"))?;
+    let length = u64::from_le_bytes(*prefix);
+    if length > LARGEST_HEADER {
+        return Err(format!("its header claims {length} bytes, expected at most {LARGEST_HEADER}"));
+    }
+    let header = rest
+        .get(..length as usize)
+        .ok_or_else(|| format!("its header claims {length} bytes, but the file has only {size}"))?;
+    let entries: Entries = serde_json::from_slice(header)
+        .map_err(|error| format!("its header is not the JSON that was expected ({})", one_line(error)))?;
+    let data = size - 8 - length;
+    let mut tensors = HashMap::with_capacity(entries.0.len());
+    for (name, entry) in entries.0 {
+        let info = locate(&name, entry, 8 + length, data)?;
+        if tensors.insert(name.clone(), info).is_some() {
+            return Err(format!("the tensor {} occurs twice", shown(&name)));
+        }
+    }
+    refuse_overlaps(&tensors)?;
+    Ok(tensors)
+}
+
+/// Checks one tensor against the data section, which starts at `base` and has `data` bytes.
+fn locate(name: &str, entry: Entry, base: u64, data: u64) -> Result<TensorInfo, String> {
+    let [start, end] = entry.data_offsets;
+    if start > end {
+        return Err(format!("the tensor {} starts at {start} and ends before, at {end}", shown(name)));
+    }
+    if end > data {
+        return Err(format!("it is cut off: the tensor {} ends at byte {end}, the data at {data}", shown(name)));
+    }
+    if let Some(bits) = bits(&entry.dtype) {
+        let elements = entry.shape.iter().try_fold(1u64, |product, &dimension| product.checked_mul(dimension));
+        let expected = elements.and_then(|count| count.checked_mul(bits)).map(|bits| bits.div_ceil(8));
+        if expected != Some(end - start) {
+            let found = end - start;
+            return Err(format!("the tensor {} has {found} bytes, which is not what its shape needs", shown(name)));
+        }
+    }
+    // Both fit: they are at most the length of a slice.
+    Ok(TensorInfo {
+        dtype: entry.dtype,
+        shape: entry.shape,
+        start: (base + start) as usize,
+        end: (base + end) as usize,
+    })
+}
+
+fn refuse_overlaps(tensors: &HashMap<String, TensorInfo>) -> Result<(), String> {
+    let mut order: Vec<_> = tensors.iter().filter(|(_, info)| info.start < info.end).collect();
+    order.sort_by_key(|(name, info)| (info.start, info.end, *name));
+    for pair in order.windows(2) {
+        if pair[1].1.start < pair[0].1.end {
+            return Err(format!("the tensors {} and {} overlap", shown(pair[0].0), shown(pair[1].0)));
+        }
+    }
+    Ok(())
+}
+
+/// Bits of one element; nothing for types newer than this program, whose size cannot be checked.
+fn bits(dtype: &str) -> Option<u64> {
+    Some(match dtype {
+        "BOOL" | "U8" | "I8" | "F8_E4M3" | "F8_E5M2" | "F8_E8M0" => 8,
+        "U16" | "I16" | "F16" | "BF16" => 16,
+        "U32" | "I32" | "F32" => 32,
+        "U64" | "I64" | "F64" | "C64" => 64,
+        _ => return None,
+    })
+}

@@ -1,0 +1,178 @@
+//! Special tokens: who says which id, and what happens when the files disagree.
+//!
+//! The order is `config.json`, `generation_config.json`, the tokenizer, and last what the released models of the
+//! family have; the last only for a vocabulary of the released size, for there an id means what it meant then.
+
+use demask_model::{ArchSpec, Attention, Family};
+
+use crate::{CheckpointError, Tokenizer, Warning, config::TokenIds};
+
+/// Ids of the special tokens of a model.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SpecialTokens {
+    /// Stands for what is not decided yet; only diffusion models have one, and all of them do.
+    pub mask: Option<u32>,
+    /// Ends a text; diffusion models fill the rest of the canvas with it.
+    pub eos: Option<u32>,
+    /// Ends a turn of a chat.
+    pub turn_end: Option<u32>,
+    /// Starts a text.
+    pub bos: Option<u32>,
+    /// Fills a batch.
+    pub pad: Option<u32>,
+    /// All ids that end an answer: the text's end first.
+    pub stop: Vec<u32>,
+}
+
+/// Ids of one released vocabulary.
+struct Released {
+    family: Family,
+    rows: usize,
+    mask: Option<u32>,
+    eos: u32,
+    turn_end: u32,
+    bos: u32,
+}
+
+const RELEASED: &[Released] = &[
+    Released {
+        family: Family::Llada,
+        rows: 126_464,
+        mask: Some(126_336),
+        eos: 126_081,
+        turn_end: 126_348,
+        bos: 126_080,
+    },
+    Released {
+        family: Family::Dream,
+        rows: 152_064,
+        mask: Some(151_666),
+        eos: 151_643,
+        turn_end: 151_645,
+        bos: 151_665,
+    },
+    Released {
+        family: Family::Sdar,
+        rows: 151_936,
+        mask: Some(151_669),
+        eos: 151_643,
+        turn_end: 151_645,
+        bos: 151_643,
+    },
+    Released { family: Family::Qwen2, rows: 151_936, mask: None, eos: 151_643, turn_end: 151_645, bos: 151_643 },
+    Released { family: Family::Qwen2, rows: 152_064, mask: None, eos: 151_643, turn_end: 151_645, bos: 151_643 },
+    Released { family: Family::Qwen3, rows: 151_936, mask: None, eos: 151_643, turn_end: 151_645, bos: 151_643 },
+    Released { family: Family::Llama, rows: 128_256, mask: None, eos: 128_001, turn_end: 128_009, bos: 128_000 },
+];
+
+/// Everything that may name special tokens.
+pub(crate) struct Sources<'a> {
+    pub spec: &'a ArchSpec,
+    pub config: &'a TokenIds,
+    pub generation: &'a TokenIds,
+    pub tokenizer: Option<&'a Tokenizer>,
+    /// Name of the configuration file, for messages.
+    pub file: &'a str,
+}
+
+impl Sources<'_> {
+    /// Settles all special tokens.
+    pub(crate) fn resolve(&self, warnings: &mut Vec<Warning>) -> Result<SpecialTokens, CheckpointError> {
+        let released =
+            RELEASED.iter().find(|known| known.family == self.spec.family && known.rows == self.spec.vocabulary);
+        let of = |read: fn(&TokenIds) -> Option<u32>, name: &'static str, default: Option<u32>| {
+            [
+                (read(self.config), "config"),
+                (read(self.generation), "generation config"),
+                (self.tokenizer.and_then(|tokenizer| tokenizer.named(name)), "tokenizer"),
+                (default, "released model"),
+            ]
+        };
+        let mask = self.mask(of(|ids| ids.mask, "mask_token", released.and_then(|known| known.mask)), warnings)?;
+        let eos = of(|ids| ids.eos.first().copied(), "eos_token", released.map(|known| known.eos));
+        let bos = of(|ids| ids.bos, "bos_token", released.map(|known| known.bos));
+        let pad = of(|ids| ids.pad, "pad_token", None);
+        let mut tokens = SpecialTokens {
+            mask,
+            eos: self.settle("end-of-text", eos, warnings),
+            turn_end: self.turn_end(released),
+            bos: self.settle("beginning-of-text", bos, warnings),
+            pad: self.settle("padding", pad, warnings),
+            stop: Vec::new(),
+        };
+        tokens.stop = self.stops(&tokens);
+        Ok(tokens)
+    }
+
+    fn in_range(&self, id: u32) -> bool {
+        (id as usize) < self.spec.vocabulary
+    }
+
+    /// Only diffusion models need a mask; in the others a key of that name means something else.
+    fn mask(
+        &self,
+        candidates: [(Option<u32>, &'static str); 4],
+        warnings: &mut Vec<Warning>,
+    ) -> Result<Option<u32>, CheckpointError> {
+        if self.spec.attention == Attention::Causal {
+            return Ok(None);
+        }
+        let found = candidates.iter().find_map(|(id, _)| *id);
+        let found = found.ok_or_else(|| CheckpointError::NoMask { file: self.file.to_owned() })?;
+        if !self.in_range(found) {
+            let (file, rows) = (self.file.to_owned(), self.spec.vocabulary);
+            return Err(CheckpointError::MaskOutOfRange { file, found: u64::from(found), rows });
+        }
+        Ok(self.settle("mask", candidates, warnings))
+    }
+
+    /// The first source that knows the token; the released default takes no part in disagreements.
+    fn settle(
+        &self,
+        token: &'static str,
+        candidates: [(Option<u32>, &'static str); 4],
+        warnings: &mut Vec<Warning>,
+    ) -> Option<u32> {
+        let mut known = candidates.iter().filter_map(|(id, source)| id.map(|id| (id, *source)));
+        let used = known.next()?;
+        if !self.in_range(used.0) {
+            warnings.push(Warning::SpecialTokenOutOfRange { token, id: used.0 });
+            return None;
+        }
+        // A generation config that ends on the turn's end is no disagreement about the text's end.
+        let disagrees = |other: &(u32, &'static str)| {
+            other.0 != used.0 && other.1 != "released model" && !(token == "end-of-text" && used.1 == "config")
+        };
+        if let Some(ignored) = known.find(disagrees) {
+            warnings.push(Warning::SpecialTokensDisagree { token, used, ignored });
+        }
+        Some(used.0)
+    }
+
+    /// The token that ends a turn: by its text where there is a tokenizer, else what the generation config stops at
+    /// beside the text's end, else that of the released vocabulary.
+    fn turn_end(&self, released: Option<&Released>) -> Option<u32> {
+        if let Some(tokenizer) = self.tokenizer {
+            let text = match self.spec.family {
+                Family::Llada | Family::Llama => "<|eot_id|>",
+                _ => "<|im_end|>",
+            };
+            return tokenizer.id(text).filter(|&id| self.in_range(id));
+        }
+        let end = self.config.eos.first();
+        let other = self.generation.eos.iter().find(|&id| Some(id) != end && self.in_range(*id));
+        other.copied().or_else(|| released.map(|known| known.turn_end))
+    }
+
+    fn stops(&self, tokens: &SpecialTokens) -> Vec<u32> {
+        let named = self.config.eos.iter().chain(&self.generation.eos).copied();
+        let mut stop = Vec::new();
+        for id in tokens.eos.into_iter().chain(tokens.turn_end).chain(named) {
+            if self.in_range(id) && Some(id) != tokens.mask && !stop.contains(&id) {
+                stop.push(id);
+            }
+        }
+        stop
+    }
+}

@@ -1,0 +1,245 @@
+//! Weights in safetensors files, single or sharded, mapped and read by role.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use demask_model::{ArchSpec, ExpectedTensor, Role, WeightError, WeightSource, expected_tensors};
+use demask_tensor::{Bytes, Dtype, TensorView};
+use serde_json::Value;
+
+use crate::{
+    CheckpointError, ModelFiles,
+    config::Fields,
+    files::is_plain,
+    header::{self, TensorInfo},
+    names::{is_known_buffer, tensor_name, without_prefix},
+};
+
+pub(crate) const SINGLE: &str = "model.safetensors";
+pub(crate) const INDEX: &str = "model.safetensors.index.json";
+
+/// A `model.safetensors.index.json`: which shard holds which tensor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShardIndex {
+    /// File of each tensor, by the tensor's name.
+    pub shard_of: BTreeMap<String, String>,
+}
+
+impl ShardIndex {
+    /// Reads the text of the file; `file` is its name for messages. Shards are plain file names: an index cannot
+    /// lead out of its directory.
+    pub fn parse(text: &[u8], file: &str) -> Result<Self, CheckpointError> {
+        let fields = Fields::parse(text, file)?;
+        let map = fields.object("weight_map")?;
+        let map = map.ok_or_else(|| fields.missing("weight_map", "an object of tensor names and shards"))?;
+        let mut shard_of = BTreeMap::new();
+        for name in map.keys() {
+            let Some(value) = map.get(name) else { continue };
+            let plain = value.as_str().filter(|shard| is_plain(shard) && shard.ends_with(".safetensors"));
+            let shard = plain.ok_or_else(|| map.bad(name, value, "the name of a safetensors file beside the index"))?;
+            shard_of.insert(name.clone(), shard.to_owned());
+        }
+        Ok(Self { shard_of })
+    }
+
+    /// Names of all shards.
+    pub fn shards(&self) -> BTreeSet<&str> {
+        self.shard_of.values().map(String::as_str).collect()
+    }
+}
+
+/// A tensor that has been found and checked.
+#[derive(Debug)]
+struct Located {
+    shard: usize,
+    start: usize,
+    end: usize,
+    dtype: Dtype,
+    rows: usize,
+    columns: usize,
+}
+
+/// One weight file.
+struct Shard {
+    label: String,
+    bytes: Bytes,
+    tensors: HashMap<String, TensorInfo>,
+}
+
+/// All tensors of an architecture, mapped.
+pub struct Weights {
+    shards: Vec<Bytes>,
+    located: HashMap<Role, Located>,
+    unexpected: Vec<String>,
+}
+
+/// Opened files, before it is known what is in them.
+pub(crate) struct WeightFiles {
+    shards: Vec<Shard>,
+    /// Shard that the index names for a tensor; absent for a single file.
+    index: Option<(String, HashMap<String, usize>)>,
+}
+
+impl WeightFiles {
+    /// Opens the weights of a directory: the single file goes first, as in transformers.
+    pub(crate) fn open(files: &ModelFiles) -> Result<Self, CheckpointError> {
+        if let Some(bytes) = files.bytes(SINGLE)? {
+            return Ok(Self { shards: vec![Shard::read(files.label(SINGLE), bytes)?], index: None });
+        }
+        let Some(text) = files.text(INDEX)? else {
+            return Err(CheckpointError::MissingFile {
+                file: files.label(SINGLE),
+                hint: "expected it, or model.safetensors.index.json and its shards; convert other formats to safetensors",
+            });
+        };
+        let label = files.label(INDEX);
+        let index = ShardIndex::parse(&text, &label)?;
+        let (mut shards, mut places) = (Vec::new(), HashMap::new());
+        for name in index.shards() {
+            let bytes = files
+                .bytes(name)?
+                .ok_or_else(|| CheckpointError::MissingShard { index: label.clone(), shard: name.to_owned() })?;
+            places.insert(name, shards.len());
+            shards.push(Shard::read(files.label(name), bytes)?);
+        }
+        let map = index.shard_of.iter().map(|(name, shard)| (name.clone(), places[shard.as_str()])).collect();
+        Ok(Self { shards, index: Some((label, map)) })
+    }
+
+    /// The shard and the description of a tensor.
+    fn find(&self, name: &str) -> Result<Option<(usize, &TensorInfo)>, CheckpointError> {
+        let Some((_, map)) = &self.index else {
+            return Ok(self.shards.first().and_then(|shard| shard.tensors.get(name)).map(|info| (0, info)));
+        };
+        let Some(&place) = map.get(name) else { return Ok(None) };
+        let shard = &self.shards[place];
+        let info = shard
+            .tensors
+            .get(name)
+            .ok_or_else(|| CheckpointError::MissingTensor { file: shard.label.clone(), tensor: name.to_owned() })?;
+        Ok(Some((place, info)))
+    }
+
+    /// Whether a role's tensor is there, under either of its names.
+    pub(crate) fn has(&self, spec: &ArchSpec, role: Role) -> bool {
+        let name = tensor_name(spec.family, role);
+        self.has_exact(&name) || self.has_exact(without_prefix(&name))
+    }
+
+    fn has_exact(&self, name: &str) -> bool {
+        matches!(self.find(name), Ok(Some(_)))
+    }
+
+    /// File to blame for what is nowhere.
+    fn label(&self) -> String {
+        match &self.index {
+            Some((label, _)) => label.clone(),
+            None => self.shards.first().map(|shard| shard.label.clone()).unwrap_or_default(),
+        }
+    }
+
+    fn names(&self) -> BTreeSet<&str> {
+        let indexed = self.index.iter().flat_map(|(_, map)| map.keys());
+        let stored = self.shards.iter().flat_map(|shard| shard.tensors.keys());
+        indexed.chain(stored).map(String::as_str).collect()
+    }
+}
+
+impl Shard {
+    fn read(label: String, bytes: Bytes) -> Result<Self, CheckpointError> {
+        let tensors = header::read(&bytes, &label)?;
+        Ok(Self { label, bytes, tensors })
+    }
+}
+
+impl Weights {
+    /// Opens the weights of a checkpoint and checks every tensor of the architecture: presence, shape and type.
+    pub fn open(files: &ModelFiles, spec: &ArchSpec) -> Result<Self, CheckpointError> {
+        Self::assemble(WeightFiles::open(files)?, spec)
+    }
+
+    pub(crate) fn assemble(files: WeightFiles, spec: &ArchSpec) -> Result<Self, CheckpointError> {
+        // One scheme of names for the whole checkpoint: with the outer model's prefix, or without.
+        let bare = !files.has_exact(&tensor_name(spec.family, Role::Embedding))
+            && files.has_exact(without_prefix(&tensor_name(spec.family, Role::Embedding)));
+        let (mut located, mut used) = (HashMap::new(), BTreeSet::new());
+        for expected in expected_tensors(spec) {
+            let full = tensor_name(spec.family, expected.role);
+            let name = if bare { without_prefix(&full).to_owned() } else { full };
+            let Some((shard, info)) = files.find(&name)? else {
+                return Err(CheckpointError::MissingTensor { file: files.label(), tensor: name });
+            };
+            located.insert(expected.role, checked(&files.shards[shard].label, &name, shard, info, &expected)?);
+            used.insert(name);
+        }
+        let foreign = |name: &&str| !used.contains(*name) && !is_known_buffer(name);
+        let unexpected = files.names().into_iter().filter(foreign).map(str::to_owned).collect();
+        Ok(Self { shards: files.shards.into_iter().map(|shard| shard.bytes).collect(), located, unexpected })
+    }
+
+    /// Names of tensors that are in the files and not in the architecture, sorted, each once.
+    pub fn unexpected(&self) -> &[String] {
+        &self.unexpected
+    }
+
+    /// Bytes of all tensors of the architecture, as stored.
+    pub fn stored_bytes(&self) -> u64 {
+        self.located.values().map(|tensor| (tensor.end - tensor.start) as u64).sum()
+    }
+
+    /// Types of the tensors, each with its number of bytes.
+    pub fn dtypes(&self) -> Vec<(Dtype, u64)> {
+        let bytes_of = |dtype| {
+            let of_type = self.located.values().filter(|tensor| tensor.dtype == dtype);
+            of_type.map(|tensor| (tensor.end - tensor.start) as u64).sum::<u64>()
+        };
+        let all = [Dtype::Bf16, Dtype::F16, Dtype::F32].map(|dtype| (dtype, bytes_of(dtype)));
+        all.into_iter().filter(|(_, bytes)| *bytes > 0).collect()
+    }
+}
+
+/// Checks a tensor's shape and type.
+fn checked(
+    file: &str,
+    name: &str,
+    shard: usize,
+    info: &TensorInfo,
+    expected: &ExpectedTensor,
+) -> Result<Located, CheckpointError> {
+    let dtype = match info.dtype.as_str() {
+        "F32" => Dtype::F32,
+        "F16" => Dtype::F16,
+        "BF16" => Dtype::Bf16,
+        other => {
+            return Err(CheckpointError::TensorType {
+                file: file.to_owned(),
+                tensor: name.to_owned(),
+                found: Value::from(other.chars().take(20).collect::<String>()).to_string(),
+            });
+        }
+    };
+    let columns = expected.columns as u64;
+    let shape = if expected.vector { vec![columns] } else { vec![expected.rows as u64, columns] };
+    if info.shape != shape {
+        return Err(CheckpointError::TensorShape {
+            file: file.to_owned(),
+            tensor: name.to_owned(),
+            found: info.shape.iter().copied().take(8).collect(),
+            expected: shape,
+        });
+    }
+    Ok(Located { shard, start: info.start, end: info.end, dtype, rows: expected.rows, columns: expected.columns })
+}
+
+impl WeightSource for Weights {
+    fn tensor(&self, role: Role) -> Result<TensorView<'_>, WeightError> {
+        let tensor = self.located.get(&role).ok_or(WeightError::Missing(role))?;
+        let bytes = &self.shards[tensor.shard][tensor.start..tensor.end];
+        Ok(TensorView::new(tensor.dtype, tensor.rows, tensor.columns, bytes))
+    }
+
+    fn done_with(&self, role: Role) {
+        if let Some(tensor) = self.located.get(&role) {
+            self.shards[tensor.shard].release(tensor.start, tensor.end - tensor.start);
+        }
+    }
+}
