@@ -59,10 +59,11 @@ impl<T: Transfer> Decoder for Blockwise<T> {
         Intent::Predict
     }
 
-    fn absorb(&mut self, view: &View<'_>, _plan: &StepPlan, predictions: &Predictions, progress: &mut Progress) {
+    fn absorb(&mut self, view: &View<'_>, plan: &StepPlan, predictions: &Predictions, progress: &mut Progress) {
         let canvas = view.canvas;
         let masks = canvas.masks_in(view.layout.block(self.block));
-        let lane = LaneView { predictions, lane: 0, canvas, unmasked: canvas.unmasked(), layout: view.layout };
+        let (among, layout) = (&plan.predict, view.layout);
+        let lane = LaneView { predictions, lane: 0, among, canvas, unmasked: canvas.unmasked(), layout };
         self.ranking.rank(&lane, &mut self.candidates);
         let state = State { tick: self.clock.tick(self.step, self.at_start, masks) };
         let taken = self.transfer.choose(&state, &mut self.candidates).min(self.candidates.len());

@@ -13,7 +13,7 @@ mod transferred;
 
 use std::fmt;
 
-use demask_step::{HeadAsk, Position, Predictions, TokenId};
+use demask_step::{HeadAsk, Position, Positions, Predictions, TokenId};
 
 use crate::{canvas::Canvas, event::Commit, layout::Layout, schedule::Tick};
 
@@ -60,6 +60,8 @@ pub struct LaneView<'a> {
     pub predictions: &'a Predictions,
     /// Which lane.
     pub lane: usize,
+    /// The positions whose predictions count.
+    pub among: &'a Positions,
     /// The canvas that the lane extends: a prediction counts only at its masks. What the lane itself has filled answers
     /// [`NO_TOKEN`](demask_step::NO_TOKEN).
     pub canvas: &'a Canvas,

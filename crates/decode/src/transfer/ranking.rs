@@ -105,7 +105,7 @@ impl Ranking {
     pub fn rank(&self, lane: &LaneView<'_>, out: &mut Vec<Candidate>) {
         let predictions = lane.predictions;
         out.clear();
-        for position in predictions.positions.iter() {
+        for position in lane.among.iter() {
             let Some(index) = predictions.index(lane.lane, position) else { continue };
             let token = predictions.tokens.get(index).copied().unwrap_or(NO_TOKEN);
             if token == NO_TOKEN || !lane.canvas.is_masked(position) {
@@ -179,7 +179,14 @@ mod tests {
     fn order(remasking: Remasking, alg_temp: f32, block: usize, predictions: &Predictions) -> Vec<Position> {
         let layout = Layout::full(2, 2 + predictions.positions.len(), block);
         let canvas = Canvas::new(&[0, 1], layout.len(), Some(99));
-        let lane = LaneView { predictions, lane: 0, canvas: &canvas, unmasked: 2, layout: &layout };
+        let lane = LaneView {
+            predictions,
+            lane: 0,
+            among: &predictions.positions,
+            canvas: &canvas,
+            unmasked: 2,
+            layout: &layout,
+        };
         let mut out = Vec::new();
         Ranking { remasking, alg_temp, seed: 7 }.rank(&lane, &mut out);
         out.iter().map(|candidate| candidate.position).collect()
@@ -221,7 +228,14 @@ mod tests {
         let canvas = Canvas::new(&[0, 1], 4, Some(99));
         let first = (0..4000)
             .filter(|&seed| {
-                let lane = LaneView { predictions: &known, lane: 0, canvas: &canvas, unmasked: 2, layout: &layout };
+                let lane = LaneView {
+                    predictions: &known,
+                    lane: 0,
+                    among: &known.positions,
+                    canvas: &canvas,
+                    unmasked: 2,
+                    layout: &layout,
+                };
                 let mut out = Vec::new();
                 Ranking { remasking: Remasking::LowConfidence, alg_temp: 0.1, seed }.rank(&lane, &mut out);
                 out[0].position == 2

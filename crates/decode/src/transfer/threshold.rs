@@ -39,8 +39,8 @@ impl Transfer for Threshold {
         if passing < least {
             return least.min(within);
         }
-        if !self.run {
-            // Stable: those that pass keep their order. They already lead unless the order is not by confidence.
+        // Those that pass lead already unless the order is not by confidence; a stable sort keeps their order.
+        if !candidates[..passing].iter().all(|candidate| self.passes(candidate)) {
             candidates.sort_by_key(|candidate| !self.passes(candidate));
         }
         passing

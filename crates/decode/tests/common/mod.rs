@@ -1,0 +1,86 @@
+//! What the tests of sessions share.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use demask_decode::{CanvasSpec, Event, ModelFacts, Next, Output, Request, Session, SessionOptions};
+use demask_step::{Denoiser, Mask, Predictions, SequenceId, TokenId};
+use demask_testkit::scripted::Scripted;
+
+pub const VOCAB: usize = 24;
+pub const MASK_ID: TokenId = 23;
+pub const EOS: TokenId = 22;
+
+/// A model of a family with a small vocabulary.
+pub fn facts(mask: Mask, shift: u32) -> ModelFacts {
+    let mask_id = (mask != Mask::Causal).then_some(MASK_ID);
+    ModelFacts { mask, shift, mask_id, vocab: VOCAB, context: 4096 }
+}
+
+/// Options for a prompt of `length` tokens.
+pub fn options(mask: Mask, shift: u32, length: usize, gen_length: usize) -> SessionOptions {
+    let tokens = (0..length as TokenId).map(|position| position % 20).collect();
+    SessionOptions::new(facts(mask, shift), CanvasSpec::Prompt { tokens, gen_length })
+}
+
+/// What happened in one run.
+#[derive(Debug, PartialEq)]
+pub struct Run {
+    /// `[forward][commit]`: position and token in the order of the events.
+    pub steps: Vec<Vec<(u32, TokenId)>>,
+    pub output: Output,
+    pub events: Vec<Event>,
+}
+
+/// Runs a session to its end; `answer` gets the index of the forward and its requests.
+pub fn drive(session: &mut Session, mut answer: impl FnMut(usize, &[Request]) -> Vec<Predictions>) -> Run {
+    let mut run = Run { steps: Vec::new(), output: session.output(), events: Vec::new() };
+    while session.next() == Next::Step {
+        let forward = run.steps.len();
+        assert_eq!(session.requests().len(), session.needs().len());
+        let predictions = answer(forward, session.requests());
+        session.feed(&predictions);
+        run.steps.push(Vec::new());
+        for event in session.events() {
+            if let Event::Commit { step, position, token, .. } = event {
+                assert_eq!(step, forward, "commits belong to the last forward");
+                run.steps[forward].push((position, token));
+            }
+            run.events.push(event);
+        }
+    }
+    assert_eq!(session.requests().len(), 0);
+    assert_eq!(session.counts().forwards, run.steps.len());
+    run.output = session.output();
+    run
+}
+
+/// Runs a session on a scripted denoiser, which checks every plan.
+pub fn drive_on(script: &mut Scripted, session: &mut Session) -> Run {
+    let ids: Vec<SequenceId> = session.needs().iter().map(|needs| script.open(needs).unwrap()).collect();
+    drive(session, |_, requests| {
+        let batch: Vec<_> = requests.iter().map(|request| request.step(ids[request.sequence], 0)).collect();
+        let mut out = vec![Predictions::default(); batch.len()];
+        script.step(&batch, &mut out).unwrap();
+        out
+    })
+}
+
+/// Makes and runs a session on a fresh scripted denoiser.
+pub fn run(options: SessionOptions) -> Run {
+    let mut script = Scripted::new(5, VOCAB, options.facts.shift);
+    let mut session = Session::new(options).unwrap();
+    drive_on(&mut script, &mut session)
+}
+
+/// One lane of predictions for the positions that a request asks for.
+pub fn predict(request: &Request, mut each: impl FnMut(u32) -> (TokenId, f32)) -> Predictions {
+    let mut out = Predictions { lanes: 1, ..Predictions::default() };
+    out.positions.set_union(&[&request.plan.predict, &request.plan.must, &request.plan.hint]);
+    for position in out.positions.clone().iter() {
+        let (token, confidence) = each(position);
+        out.tokens.push(token);
+        out.confidence.push(confidence);
+        out.margin.push(confidence);
+        out.entropy.push(if confidence > 0.5 { 1e-3 } else { 100.0 });
+    }
+    out
+}
