@@ -1,0 +1,131 @@
+//! Small random models, for tests of what the engine promises whatever the weights.
+#![allow(dead_code)]
+
+use std::collections::HashMap;
+
+use demask::{
+    cpu::{
+        CpuBackend, CpuOptions,
+        isa::{Isa, Tier},
+    },
+    model_parts::{ArchSpec, Attention, Family, Role, Rope, RopeScaling, Runner, WeightError, WeightSource, Weights, expected_tensors},
+    step::random::mix,
+    tensor::{Dtype, TensorView},
+};
+
+/// Random numbers from a counter.
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64) -> Self {
+        Self(mix(seed))
+    }
+
+    pub fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(1);
+        mix(self.0)
+    }
+
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: usize) -> usize {
+        (self.roll() % bound as u64) as usize
+    }
+
+    pub fn chance(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
+    /// Roughly normal, deviation 1.
+    pub fn normal(&mut self) -> f32 {
+        (0..6).map(|_| (self.roll() >> 40) as f32 / (1u64 << 24) as f32 - 0.5).sum::<f32>() * 1.4
+    }
+}
+
+/// Random weights of an architecture.
+pub struct RandomWeights {
+    tensors: HashMap<Role, (usize, usize, Vec<u8>)>,
+}
+
+impl RandomWeights {
+    pub fn new(spec: &ArchSpec, seed: u64) -> Self {
+        let mut dice = Dice::new(seed);
+        let tensors = expected_tensors(spec)
+            .into_iter()
+            .map(|tensor| {
+                let scale = if tensor.vector { 0.3 } else { 2.0 / (tensor.columns as f32).sqrt() };
+                let centre = if tensor.vector { 1.0 } else { 0.0 };
+                let count = tensor.rows * tensor.columns;
+                let bytes = (0..count).flat_map(|_| (centre + scale * dice.normal()).to_le_bytes()).collect();
+                (tensor.role, (tensor.rows, tensor.columns, bytes))
+            })
+            .collect();
+        Self { tensors }
+    }
+}
+
+impl WeightSource for RandomWeights {
+    fn tensor(&self, role: Role) -> Result<TensorView<'_>, WeightError> {
+        let (rows, columns, bytes) = self.tensors.get(&role).ok_or(WeightError::Missing(role))?;
+        Ok(TensorView::new(Dtype::F32, *rows, *columns, bytes))
+    }
+}
+
+fn base() -> ArchSpec {
+    ArchSpec {
+        family: Family::Llada,
+        hidden: 48,
+        layers: 3,
+        heads: 4,
+        kv_heads: 4,
+        head_dim: 12,
+        ffn: 80,
+        vocabulary: 70,
+        context: 512,
+        rope: Rope { theta: 1e4, rotated: 12, full_precision: true, scaling: RopeScaling::None },
+        norm_epsilon: 1e-5,
+        qkv_bias: false,
+        head_norms: false,
+        tied: false,
+        attention: Attention::Full,
+        shift: 0,
+    }
+}
+
+/// One architecture of each kind that the forward pass distinguishes.
+pub fn specs() -> Vec<(&'static str, ArchSpec)> {
+    let wide = Rope { theta: 1e6, rotated: 24, full_precision: false, scaling: RopeScaling::None };
+    vec![
+        ("full", base()),
+        ("shifted", ArchSpec { kv_heads: 1, qkv_bias: true, shift: 1, ..base() }),
+        (
+            "block",
+            ArchSpec {
+                kv_heads: 2,
+                head_dim: 24,
+                rope: wide.clone(),
+                head_norms: true,
+                attention: Attention::BlockCausal { block: 4 },
+                ..base()
+            },
+        ),
+        (
+            "causal",
+            ArchSpec { kv_heads: 2, tied: true, qkv_bias: true, shift: 1, attention: Attention::Causal, ..base() },
+        ),
+    ]
+}
+
+/// A runner with random weights.
+pub fn runner(spec: &ArchSpec, tier: Tier, dtype: Dtype, threads: usize) -> Runner<CpuBackend> {
+    let isa = Isa::force(tier).unwrap();
+    let backend = CpuBackend::new(CpuOptions { isa, dtype, threads });
+    let source = RandomWeights::new(spec, 7);
+    let weights = Weights::load(spec, &source, &backend, &mut |_| true).unwrap();
+    Runner::new(spec.clone(), weights, backend, 64).unwrap()
+}
+
+/// Every tier and element type that this machine has.
+pub fn tiers() -> Vec<(Tier, Dtype)> {
+    let tiers = Isa::available().into_iter().map(Isa::tier);
+    tiers.flat_map(|tier| [(tier, Dtype::F32), (tier, Dtype::Bf16)]).collect()
+}

@@ -1,0 +1,130 @@
+//! The files of a golden folder.
+
+use std::path::Path;
+
+use demask::{model_parts::Attention, step::Mask};
+use safetensors::SafeTensors;
+use serde::Deserialize;
+
+/// `forward/NAME.json` and the tensors beside it.
+#[derive(Deserialize)]
+pub struct Forward {
+    /// The checkpoint, whatever the file is called.
+    pub model: String,
+    /// What was run.
+    pub inputs: Vec<Input>,
+    #[serde(skip)]
+    bytes: Vec<u8>,
+}
+
+/// One forward.
+#[derive(Deserialize)]
+pub struct Input {
+    /// Prefix of the tensors' names.
+    pub tag: String,
+    attention: String,
+    block: Option<u32>,
+    rows: Option<String>,
+}
+
+impl Input {
+    /// The mask of the input; padded inputs run without their padding, which nobody sees.
+    pub fn mask(&self, own: Attention) -> Result<Mask, String> {
+        match (self.attention.as_str(), self.block) {
+            ("block causal", Some(block)) => Ok(Mask::BlockCausal { block }),
+            ("block causal", None) => match own {
+                Attention::BlockCausal { block } => Ok(Mask::BlockCausal { block: block as u32 }),
+                _ => Err("block causal attention without a block".into()),
+            },
+            ("causal", _) => Ok(Mask::Causal),
+            (full, _) if full.starts_with("full") => Ok(Mask::Full),
+            (other, _) => Err(format!("unknown attention {other:?}")),
+        }
+    }
+}
+
+impl Forward {
+    /// Reads both files.
+    pub fn read(path: &Path) -> Self {
+        let text = std::fs::read_to_string(path).unwrap();
+        let mut forward: Self = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        forward.bytes = std::fs::read(path.with_extension("safetensors")).unwrap();
+        forward
+    }
+
+    /// The ids to run, and how many rows at the end were stored.
+    pub fn ids(&self, input: &Input) -> (Vec<u32>, usize) {
+        let tensors = SafeTensors::deserialize(&self.bytes).unwrap();
+        let view = tensors.tensor(&format!("{}.ids", input.tag)).unwrap();
+        let width = match view.dtype() {
+            safetensors::Dtype::I64 => 8,
+            safetensors::Dtype::I32 => 4,
+            other => panic!("ids of type {other:?}"),
+        };
+        let all: Vec<u32> =
+            view.data().chunks_exact(width).map(|raw| u32::from_le_bytes([raw[0], raw[1], raw[2], raw[3]])).collect();
+        // "7..26 of the ids": left padding is left out.
+        let ids = match input.rows.as_deref().and_then(|rows| rows.split_whitespace().next()) {
+            Some(range) => {
+                let (start, end) = range.split_once("..").unwrap();
+                all[start.parse().unwrap()..end.parse::<usize>().unwrap()].to_vec()
+            }
+            None => all,
+        };
+        let rows = ids.len();
+        (ids, rows)
+    }
+
+    /// A tensor in f32.
+    pub fn tensor(&self, name: &str) -> Option<Vec<f32>> {
+        let tensors = SafeTensors::deserialize(&self.bytes).unwrap();
+        let view = tensors.tensor(name).ok()?;
+        assert_eq!(view.dtype(), safetensors::Dtype::F32, "{name}");
+        Some(view.data().chunks_exact(4).map(|raw| f32::from_le_bytes([raw[0], raw[1], raw[2], raw[3]])).collect())
+    }
+}
+
+/// `decode/METHOD.json`.
+#[derive(Deserialize)]
+pub struct DecodeFile {
+    /// The reference.
+    pub method: String,
+    /// Its traces.
+    pub cases: Vec<Case>,
+}
+
+/// One trace.
+#[derive(Deserialize, Clone)]
+pub struct Case {
+    /// Its name.
+    pub id: String,
+    /// The checkpoint.
+    pub model: String,
+    /// The reference's own parameters.
+    pub params: serde_json::Map<String, serde_json::Value>,
+    /// Negative: none.
+    pub mask_id: i64,
+    /// The end token.
+    pub eos_id: u32,
+    /// Tokens that end generation, where the reference stops.
+    #[serde(default)]
+    pub stop_ids: Vec<u32>,
+    /// Prompt tokens.
+    pub prompt: Vec<u32>,
+    /// The canvas at the end.
+    pub output: Vec<u32>,
+    /// Forwards of the diffusion model.
+    pub nfe: usize,
+    /// `[forward][commit]`: position and token, ascending.
+    pub steps: Vec<Vec<(u32, u32)>>,
+    /// Rows fed per forward.
+    pub rows: Option<Vec<usize>>,
+}
+
+impl DecodeFile {
+    /// Reads a file.
+    pub fn read(path: &Path) -> Self {
+        let text = std::fs::read_to_string(path).unwrap();
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+}

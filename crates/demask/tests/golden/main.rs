@@ -1,0 +1,252 @@
+//! Runs every case of a folder in the format of `golden/` (described in `golden/README.md`).
+//!
+//! `DEMASK_GOLDEN=DIR cargo test --release -p demask --test golden` runs another folder; checkpoints that it lacks are
+//! taken from the project's own. For each method the number of cases that passed, failed (with the first differing
+//! step) and belong to a method not built yet is printed; any failure fails the test.
+
+mod cases;
+mod parameters;
+
+use std::{
+    collections::BTreeMap,
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use cases::{Case, DecodeFile, Forward};
+use demask::{
+    DeviceOptions, DtypeChoice, Engine, JobState, Model,
+    checkpoint::ModelFiles,
+    cpu::isa::{Isa, Tier},
+    decode::{Event, Session},
+};
+use parameters::Mapped;
+
+/// Largest accepted distance in f32, relative to the largest magnitude of the expected tensor.
+const F32_TOLERANCE: f32 = 1e-4;
+/// The same in bf16: 8 significant bits lose 2^-9 at each of the roundings on the way through the layers.
+const BF16_TOLERANCE: f32 = 4e-2;
+
+/// The tiers that compute f32 in their own way; the others share these kernels.
+fn f32_tiers() -> Vec<Tier> {
+    let own = [Tier::Portable, Tier::Avx2, Tier::Avx512];
+    Isa::available().into_iter().map(Isa::tier).filter(|tier| own.contains(tier)).collect()
+}
+
+fn own_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden")
+}
+
+fn folder() -> PathBuf {
+    std::env::var_os("DEMASK_GOLDEN").map_or_else(own_folder, PathBuf::from)
+}
+
+/// Written past the test harness, which would swallow it.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+fn files(folder: &Path, kind: &str) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder.join(kind)) else { return Vec::new() };
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+    files.sort();
+    files
+}
+
+fn load(folder: &Path, name: &str, tier: Tier, dtype: DtypeChoice) -> Model {
+    let mut path = folder.join("ckpt").join(name);
+    if !path.is_dir() {
+        path = own_folder().join("ckpt").join(name);
+    }
+    assert!(path.is_dir(), "no checkpoint {name} in {} or in the project", folder.display());
+    let device = DeviceOptions { dtype, tier: Some(tier), threads: Some(2), ..DeviceOptions::default() };
+    let files = ModelFiles::directory(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
+    Model::load(files, &device, &mut |_, _| true).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// Largest absolute difference, relative to the largest expected magnitude.
+fn distance(found: &[f32], expected: &[f32]) -> f32 {
+    assert_eq!(found.len(), expected.len(), "sizes differ");
+    let scale = expected.iter().fold(0f32, |most, value| most.max(value.abs()));
+    let most = found.iter().zip(expected).fold(0f32, |most, (a, b)| most.max(if a == b { 0.0 } else { (a - b).abs() }));
+    if most.is_nan() || found.iter().any(|value| value.is_nan()) { f32::INFINITY } else { most / scale }
+}
+
+/// Compares all inputs of one forward file; answers the largest distance.
+fn check_forward(model: &mut Model, forward: &Forward, tolerance: f32, failures: &mut Vec<String>) -> f32 {
+    let mut worst = 0f32;
+    for input in &forward.inputs {
+        let hidden = model.spec().hidden;
+        let (ids, rows) = forward.ids(input);
+        let mask = match input.mask(model.spec().attention) {
+            Ok(mask) => mask,
+            Err(error) => {
+                failures.push(format!("{} {}: {error}", forward.model, input.tag));
+                continue;
+            }
+        };
+        let found = model.engine_mut().network_mut().inspect(&ids, mask, true).unwrap();
+        let mut compare = |what: String, found: &[f32], width: usize| {
+            let Some(expected) = forward.tensor(&format!("{}.{what}", input.tag)) else { return };
+            let found = &found[(found.len() / width - rows) * width..];
+            let distance = distance(found, &expected);
+            worst = worst.max(distance);
+            if distance > tolerance || distance.is_nan() {
+                failures.push(format!("{} {} {what}: distance {distance:e}", forward.model, input.tag));
+            }
+        };
+        compare("embed".into(), &found.hidden.embed, hidden);
+        for (layer, output) in found.hidden.layers.iter().enumerate() {
+            compare(format!("layer{layer}"), output, hidden);
+        }
+        compare("final".into(), &found.hidden.last, hidden);
+        compare("logits".into(), &found.logits, found.logits.len() / ids.len());
+    }
+    worst
+}
+
+fn forward_cases(tiers: &[Tier], dtype: DtypeChoice, tolerance: f32) {
+    let folder = folder();
+    let mut failures = Vec::new();
+    for path in files(&folder, "forward") {
+        let forward = Forward::read(&path);
+        let mut names = vec![forward.model.clone()];
+        if forward.model == "tiny-llada" {
+            // The same weights in two shards.
+            names.push("tiny-llada-sharded".into());
+        }
+        for (tier, name) in tiers.iter().flat_map(|tier| names.iter().map(move |name| (*tier, name))) {
+            let mut model = load(&folder, name, tier, dtype);
+            let worst = check_forward(&mut model, &forward, tolerance, &mut failures);
+            say(&format!("forward {name} {dtype} {}: {} inputs, distance {worst:.1e}", tier.name(), forward.inputs.len()));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn forward_f32() {
+    forward_cases(&f32_tiers(), DtypeChoice::F32, F32_TOLERANCE);
+}
+
+#[test]
+fn forward_bf16() {
+    let tiers: Vec<Tier> = Isa::available().into_iter().map(Isa::tier).collect();
+    forward_cases(&tiers, DtypeChoice::Bf16, BF16_TOLERANCE);
+}
+
+/// What a session did, in the words of a golden case.
+struct Trace {
+    steps: Vec<Vec<(u32, u32)>>,
+    rows: Vec<usize>,
+    nfe: usize,
+    canvas: Vec<u32>,
+}
+
+fn run(engine: &mut Engine, session: Session) -> Result<Trace, String> {
+    let job = engine.submit(session).map_err(|error| error.to_string())?;
+    let mut trace = Trace { steps: Vec::new(), rows: Vec::new(), nfe: 0, canvas: Vec::new() };
+    let mut told = Vec::new();
+    loop {
+        let ran = engine.tick().map_err(|error| error.to_string())?;
+        told.extend(engine.session_mut(job).into_iter().flat_map(|session| session.events().collect::<Vec<_>>()));
+        if ran == 0 {
+            break;
+        }
+    }
+    if let Some(JobState::Failed(error)) = engine.state(job) {
+        return Err(error.to_string());
+    }
+    let session = engine.take(job).ok_or("the session is gone")?;
+    for event in told {
+        match event {
+            Event::Step { rows, .. } => trace.rows.push(rows),
+            Event::Commit { step, position, token, .. } => {
+                trace.steps.resize(trace.steps.len().max(step + 1), Vec::new());
+                trace.steps[step].push((position, token));
+            }
+        }
+    }
+    trace.steps.resize(trace.steps.len().max(trace.rows.len()), Vec::new());
+    trace.steps.iter_mut().for_each(|step| step.sort_unstable());
+    trace.nfe = session.counts().nfe;
+    trace.canvas = session.output().canvas;
+    Ok(trace)
+}
+
+/// The first difference between a case and a trace.
+fn difference(case: &Case, trace: &Trace) -> Option<String> {
+    let steps = case.steps.len().max(trace.steps.len());
+    for step in 0..steps {
+        let (expected, found) = (case.steps.get(step), trace.steps.get(step));
+        if expected != found {
+            return Some(format!("step {step}: expected {expected:?}, found {found:?}"));
+        }
+    }
+    if case.nfe != trace.nfe {
+        return Some(format!("nfe: expected {}, found {}", case.nfe, trace.nfe));
+    }
+    if case.rows.as_ref().is_some_and(|rows| *rows != trace.rows) {
+        return Some(format!("rows: expected {:?}, found {:?}", case.rows, trace.rows));
+    }
+    (case.output != trace.canvas).then(|| format!("output: expected {:?}, found {:?}", case.output, trace.canvas))
+}
+
+#[test]
+fn decode() {
+    let folder = folder();
+    let mut failures = Vec::new();
+    for tier in f32_tiers() {
+        let mut models = BTreeMap::new();
+        for path in files(&folder, "decode") {
+            let file = DecodeFile::read(&path);
+            let (mut passed, mut failed, mut missing) = (0, 0, BTreeMap::new());
+            for case in &file.cases {
+                let model =
+                    models.entry(case.model.clone()).or_insert_with(|| load(&folder, &case.model, tier, DtypeChoice::F32));
+                let outcome = match parameters::map(&file.method, case, model.facts()) {
+                    Ok(Mapped::Ready(options)) => Session::new(*options)
+                        .map_err(|error| error.to_string())
+                        .and_then(|session| run(model.engine_mut(), session))
+                        .map(|trace| difference(case, &trace)),
+                    Ok(Mapped::NotBuilt(what)) => {
+                        *missing.entry(what).or_insert(0) += 1;
+                        continue;
+                    }
+                    Err(error) => Err(error),
+                };
+                match outcome {
+                    Ok(None) => passed += 1,
+                    Ok(Some(error)) | Err(error) => {
+                        failed += 1;
+                        failures.push(format!("{} on {}: {error}", case.id, tier.name()));
+                    }
+                }
+            }
+            let missing: Vec<String> = missing.iter().map(|(what, count)| format!("{count} need {what}")).collect();
+            let missing = if missing.is_empty() { "0 not built".into() } else { format!("not built: {}", missing.join(", ")) };
+            say(&format!("decode {} {}: {passed} passed, {failed} failed, {missing}", file.method, tier.name()));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// The harness itself must notice a wrong token, a shifted step and an unknown parameter.
+#[test]
+fn differences_are_seen() {
+    let path = files(&own_folder(), "decode").into_iter().find(|path| path.ends_with("llada_generate.json")).unwrap();
+    let file = DecodeFile::read(&path);
+    let mut case = file.cases[0].clone();
+    let trace = Trace { steps: case.steps.clone(), rows: Vec::new(), nfe: case.nfe, canvas: case.output.clone() };
+    assert_eq!(difference(&case, &trace), None);
+    case.steps.swap(0, 1);
+    assert!(difference(&case, &trace).unwrap().starts_with("step 0"));
+    case.steps.swap(0, 1);
+    case.output[10] += 1;
+    assert!(difference(&case, &trace).unwrap().starts_with("output"));
+    case.params.insert("unheard_of".into(), 1.into());
+    let model = load(&own_folder(), &case.model, Tier::Portable, DtypeChoice::F32);
+    let error = parameters::map(&file.method, &case, model.facts()).err().unwrap();
+    assert!(error.contains("unheard_of"), "{error}");
+}

@@ -1,0 +1,261 @@
+//! From the references' own parameter names to session options: one table.
+
+use demask::{
+    decode::{CanvasSpec, ModelFacts, Remasking, Schedule, SessionOptions, StopRule},
+    step::{ConfidenceOf, FilterOrder, Mask},
+};
+use serde_json::Value;
+
+use crate::cases::Case;
+
+/// A case in our words.
+pub enum Mapped {
+    /// It can run.
+    Ready(Box<SessionOptions>),
+    /// It needs a part that does not exist yet.
+    NotBuilt(&'static str),
+}
+
+/// Everything that the references' parameters say, with the references' defaults.
+#[derive(Default)]
+struct Said {
+    gen_length: Option<usize>,
+    block_length: Option<usize>,
+    steps: Option<usize>,
+    steps_per_block: Option<usize>,
+    remasking: Option<Remasking>,
+    dynamic: bool,
+    entropy_bounded: bool,
+    threshold: Option<f64>,
+    entropy_bound: Option<f64>,
+    factor: bool,
+    eps: Option<f32>,
+    cfg_scale: f32,
+    temperature: Option<f32>,
+    top_p: Option<f32>,
+    top_k: Option<u32>,
+    alg_temp: Option<f32>,
+    suppress_eos: bool,
+    eos_confidence_zero: bool,
+    stop: bool,
+    early_exit: bool,
+    drafts: bool,
+    cache: Option<String>,
+}
+
+type Apply = fn(&mut Said, &Value) -> Option<()>;
+
+fn count(value: &Value) -> Option<usize> {
+    value.as_u64().map(|count| count as usize)
+}
+
+fn number(value: &Value) -> Option<f32> {
+    value.as_f64().map(|number| number as f32)
+}
+
+/// The name that a reference gives a parameter, and what it says. `None` as an answer: not a value we know.
+const TABLE: &[(&str, Apply)] = &[
+    ("gen_length", |said, value| count(value).map(|count| said.gen_length = Some(count))),
+    ("max_new_tokens", |said, value| count(value).map(|count| said.gen_length = Some(count))),
+    ("max_gen_length", |said, value| count(value).map(|count| said.gen_length = Some(count))),
+    ("block_length", |said, value| count(value).map(|count| said.block_length = Some(count))),
+    ("block_size", |said, value| count(value).map(|count| said.block_length = Some(count))),
+    ("steps", |said, value| count(value).map(|count| said.steps = Some(count))),
+    ("denoising_steps", |said, value| count(value).map(|count| said.steps_per_block = Some(count))),
+    ("remasking", |said, value| Some(said.remasking = Some(value.as_str()?.parse().ok()?))),
+    ("alg", algorithm),
+    ("remasking_strategy", strategy),
+    ("threshold", |said, value| Some(said.threshold = Some(value.as_f64()?))),
+    ("confidence_threshold", |said, value| Some(said.threshold = Some(value.as_f64()?))),
+    ("eb_threshold", |said, value| Some(said.entropy_bound = Some(value.as_f64()?))),
+    ("factor", |said, value| value.as_f64().map(|_| said.factor = true)),
+    ("factor_rule", |_, value| value.as_str().map(drop)),
+    ("test_first", |_, value| value.as_bool().map(drop)),
+    ("eps", |said, value| number(value).map(|eps| said.eps = Some(eps))),
+    ("cfg_scale", |said, value| number(value).map(|scale| said.cfg_scale = scale)),
+    ("cfg_interval_steps", |_, value| count(value).map(drop)),
+    ("temperature", |said, value| number(value).map(|temperature| said.temperature = Some(temperature))),
+    ("top_p", |said, value| number(value).map(|top_p| said.top_p = Some(top_p))),
+    ("top_k", |said, value| count(value).map(|top_k| said.top_k = Some(top_k as u32))),
+    ("alg_temp", |said, value| number(value).map(|temperature| said.alg_temp = Some(temperature))),
+    ("logits_eos_inf", |said, value| value.as_bool().map(|on| said.suppress_eos = on)),
+    ("confidence_eos_eot_inf", |said, value| value.as_bool().map(|on| said.eos_confidence_zero = on)),
+    ("stop", |said, value| value.as_bool().map(|on| said.stop = on)),
+    ("early_exit", |said, value| value.as_bool().map(|on| said.early_exit = on)),
+    ("early_stop", |said, value| value.as_bool().map(|on| said.stop = on)),
+    ("early_stop_consecutive", |_, value| count(value).map(drop)),
+    ("draft_steps", |said, value| value.as_u64().map(|_| said.drafts = true)),
+    ("draft_mode", |_, value| value.as_str().map(drop)),
+    ("eager_acceptance_mode", |_, value| value.as_bool().map(drop)),
+    ("dual_cache", |said, value| value.as_bool().map(|dual| said.cache = Some(if dual { "dual" } else { "prefix" }.into()))),
+    ("cache", |said, value| value.as_str().map(|cache| said.cache = Some(cache.into()))),
+    ("cache_type", |said, value| value.as_str().map(|_| said.cache = Some("dkv".into()))),
+    ("cache_steps", |_, value| count(value).map(drop)),
+    ("shift_type", |_, value| value.as_str().map(drop)),
+    ("variant", |_, value| value.as_str().map(drop)),
+    ("cache_reloading_step", |_, value| count(value).map(drop)),
+    ("window_size", |_, value| count(value).map(drop)),
+    ("prompt_interval_steps", |_, value| value.as_i64().map(drop)),
+    ("gen_interval_steps", |_, value| value.as_i64().map(drop)),
+    ("transfer_ratio", |_, value| value.as_f64().map(drop)),
+    ("freeze", |_, value| value.as_str().map(drop)),
+    ("sampling_strategy", |_, value| value.as_str().map(drop)),
+    ("acceptance_top_k", |_, value| count(value).map(drop)),
+    ("tau", |_, value| value.as_f64().map(drop)),
+    ("verify_batch_size", |_, value| count(value).map(drop)),
+    ("dlm_cache", |_, value| value.as_str().map(drop)),
+];
+
+/// Dream's `alg`, and Fast-dLLM's.
+fn algorithm(said: &mut Said, value: &Value) -> Option<()> {
+    let name = value.as_str()?;
+    if name != "confidence_threshold" {
+        said.remasking = Some(name.parse().ok()?);
+    }
+    Some(())
+}
+
+/// SDAR's `remasking_strategy`.
+fn strategy(said: &mut Said, value: &Value) -> Option<()> {
+    match value.as_str()? {
+        "sequential" => said.remasking = Some(Remasking::LeftToRight),
+        "low_confidence_static" => said.remasking = Some(Remasking::LowConfidence),
+        "low_confidence_dynamic" => said.dynamic = true,
+        "entropy_bounded" => said.entropy_bounded = true,
+        _ => return None,
+    }
+    Some(())
+}
+
+/// Reads a case's parameters; an unknown name or value is an error.
+pub fn map(method: &str, case: &Case, facts: &ModelFacts) -> Result<Mapped, String> {
+    let mut said = Said::default();
+    for (name, value) in &case.params {
+        let (_, apply) = TABLE
+            .iter()
+            .find(|(known, _)| known == name)
+            .ok_or_else(|| format!("parameter {name:?} is not in the table"))?;
+        if !value.is_null() {
+            apply(&mut said, value).ok_or_else(|| format!("parameter {name:?} has the unknown value {value}"))?;
+        }
+    }
+    let facts = ModelFacts { mask_id: u32::try_from(case.mask_id).ok(), ..facts.clone() };
+    build(method, &said, case, facts)
+}
+
+fn build(method: &str, said: &Said, case: &Case, facts: ModelFacts) -> Result<Mapped, String> {
+    let gen_length = said.gen_length.unwrap_or(128);
+    let canvas = CanvasSpec::Prompt { tokens: case.prompt.clone(), gen_length };
+    let base = SessionOptions {
+        stop: StopRule::Never,
+        temperature: 0.0,
+        top_p: said.top_p.unwrap_or(1.0),
+        top_k: said.top_k.unwrap_or(0),
+        eps: said.eps.unwrap_or(1e-3),
+        cfg_scale: said.cfg_scale,
+        remasking: said.remasking.unwrap_or_default(),
+        ..SessionOptions::new(facts.clone(), canvas)
+    };
+    let options = match method {
+        "llada_generate" => llada(said, case, base),
+        "dream_generate" => SessionOptions {
+            block_length: Some(gen_length),
+            steps: Some(said.steps.unwrap_or(512)),
+            schedule: Schedule::Dream,
+            confidence: ConfidenceOf::Drawn,
+            temperature: said.temperature.unwrap_or(0.0),
+            alg_temp: said.alg_temp.unwrap_or(0.0),
+            ..base
+        },
+        "sdar_generate" | "sdar_entropy_bounded" => sdar(said, case, base)?,
+        "ar_greedy" => base,
+        "freedave_block" if said.drafts => return Ok(Mapped::NotBuilt("decoder freedave")),
+        "freedave_block" => freedave_block(said, case, base)?,
+        "freedave_full" => return Ok(Mapped::NotBuilt("caches prefix and dual")),
+        "fastdllm_llada" if said.cache.as_deref() == Some("none") => fastdllm(said, base)?,
+        "fastdllm_factor" => return Ok(Mapped::NotBuilt("decoder factor")),
+        "fastdllm_llada" | "fastdllm_dream" => return Ok(Mapped::NotBuilt("caches prefix and dual")),
+        "dkv_llada" | "dkv_dream" => return Ok(Mapped::NotBuilt("cache dkv")),
+        "dllmcache_llada" | "dllmcache_dream" => return Ok(Mapped::NotBuilt("cache dllm")),
+        "freecache_llada" | "freecache_dream" | "freecache_exact" => return Ok(Mapped::NotBuilt("cache freecache")),
+        "guided_llada" | "guided_dream" => return Ok(Mapped::NotBuilt("decoder guided")),
+        other => return Err(format!("method {other:?} is not known")),
+    };
+    Ok(Mapped::Ready(Box::new(options)))
+}
+
+fn llada(said: &Said, case: &Case, base: SessionOptions) -> SessionOptions {
+    // The released constants are the end of text and the end of turn, which follows it in the goldens' vocabularies.
+    let (eos, end_of_turn) = (case.eos_id, case.eos_id + 1);
+    SessionOptions {
+        block_length: Some(said.block_length.unwrap_or(128)),
+        steps: Some(said.steps.unwrap_or(128)),
+        suppress: if said.suppress_eos { vec![eos] } else { Vec::new() },
+        mute: if said.eos_confidence_zero { vec![eos, end_of_turn] } else { Vec::new() },
+        ..base
+    }
+}
+
+/// Blocks that a block model decodes: those from the one that holds the first position behind the prompt on.
+fn decoded_blocks(case: &Case, gen_length: usize, block: usize) -> usize {
+    (case.prompt.len() + gen_length).div_ceil(block) - case.prompt.len() / block
+}
+
+fn sdar(said: &Said, case: &Case, base: SessionOptions) -> Result<SessionOptions, String> {
+    let block = said.block_length.unwrap_or(8);
+    let blocks = decoded_blocks(case, said.gen_length.unwrap_or(128), block);
+    let decoder = if said.entropy_bounded {
+        format!("entropy_bounded:eb={}", said.entropy_bound.unwrap_or(0.35))
+    } else if said.dynamic {
+        format!("threshold:tau={},strict=true,quota=true", said.threshold.unwrap_or(0.85))
+    } else {
+        "static".into()
+    };
+    Ok(SessionOptions {
+        block_length: Some(block),
+        steps: Some(said.steps_per_block.unwrap_or(8) * blocks),
+        decoder: decoder.parse().map_err(|error| format!("{error}"))?,
+        filter_order: FilterOrder::TopKFirst,
+        // The reference samples at temperature 1 from what top-k leaves and ranks by that probability; its draws were
+        // replaced by the most probable token.
+        confidence: ConfidenceOf::Drawn,
+        temperature: 0.0,
+        end_ids: case.stop_ids.clone(),
+        stop: if said.stop { StopRule::Block } else { StopRule::Never },
+        ..base
+    })
+}
+
+fn freedave_block(said: &Said, case: &Case, base: SessionOptions) -> Result<SessionOptions, String> {
+    let decoder = match said.threshold {
+        Some(tau) => format!("threshold:tau={tau}"),
+        None => "static".into(),
+    };
+    Ok(SessionOptions {
+        block_length: Some(said.block_length.unwrap_or(32)),
+        decoder: decoder.parse().map_err(|error| format!("{error}"))?,
+        remasking: match said.alg_temp {
+            None | Some(0.0) => Remasking::LowConfidence,
+            Some(-1.0) => Remasking::LeftToRight,
+            Some(other) => return Err(format!("alg_temp {other} is not one of 0 and -1")),
+        },
+        stop: if said.early_exit { StopRule::WholeBlock { fill: case.eos_id } } else { StopRule::Never },
+        ..base
+    })
+}
+
+fn fastdllm(said: &Said, base: SessionOptions) -> Result<SessionOptions, String> {
+    let decoder = match said.threshold {
+        Some(tau) => format!("threshold:tau={tau}"),
+        None => "static".into(),
+    };
+    let SessionOptions { facts: ModelFacts { mask: Mask::Full, .. }, .. } = &base else {
+        return Err("Fast-dLLM without full attention".into());
+    };
+    Ok(SessionOptions {
+        block_length: Some(said.block_length.unwrap_or(128)),
+        steps: Some(said.steps.unwrap_or(128)),
+        decoder: decoder.parse().map_err(|error| format!("{error}"))?,
+        ..base
+    })
+}

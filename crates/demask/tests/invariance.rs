@@ -1,0 +1,421 @@
+//! Row invariance, bitwise: what a row computes depends on nothing but its own inputs. Not on other rows, sequences or
+//! drafts of the step, nor on the number of threads, on any tier.
+
+mod common;
+
+use common::{Dice, runner, specs, tiers};
+use demask::{
+    cpu::CpuBackend,
+    model_parts::{ArchSpec, Attention, Runner},
+    step::{
+        Blend, BlendWith, Denoiser, Drift, HeadAsk, Keep, Lanes, LayerRows, Mask, Positions, Predictions, Probe,
+        SequenceId, SequenceNeeds, SequenceStep, StepPlan,
+    },
+};
+
+type Network = Runner<CpuBackend>;
+
+fn mask(spec: &ArchSpec) -> Mask {
+    match spec.attention {
+        Attention::Full => Mask::Full,
+        Attention::BlockCausal { block } => Mask::BlockCausal { block: block as u32 },
+        Attention::Causal => Mask::Causal,
+    }
+}
+
+fn ask() -> HeadAsk {
+    HeadAsk { logits: true, margin: true, entropy: true, top: 3, ..HeadAsk::default() }
+}
+
+fn needs(positions: usize, drafts: usize) -> SequenceNeeds {
+    SequenceNeeds {
+        positions,
+        rows: positions * drafts.max(1),
+        drafts,
+        draft_span: if drafts > 0 { positions } else { 0 },
+        predictions: positions * drafts.max(1),
+        top: 3,
+        logits: true,
+        ..SequenceNeeds::default()
+    }
+}
+
+/// One step of one sequence, owned.
+#[derive(Clone)]
+struct Step {
+    tokens: Vec<u32>,
+    plan: StepPlan,
+}
+
+impl Step {
+    fn of<'a>(&'a self, sequence: SequenceId, ask: &'a HeadAsk) -> SequenceStep<'a> {
+        SequenceStep { sequence, tokens: &self.tokens, plan: &self.plan, ask, blend: None }
+    }
+}
+
+fn run(network: &mut Network, steps: &[SequenceStep<'_>]) -> Vec<Predictions> {
+    let mut out = vec![Predictions::default(); steps.len()];
+    network.step(steps, &mut out).unwrap();
+    out
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+/// Everything in bits but the cost.
+fn assert_same(left: &Predictions, right: &Predictions, what: &str) {
+    assert_eq!(left.positions, right.positions, "{what}");
+    assert_eq!(left.tokens, right.tokens, "{what}");
+    for (left, right, field) in [
+        (&left.logits, &right.logits, "logits"),
+        (&left.confidence, &right.confidence, "confidence"),
+        (&left.margin, &right.margin, "margin"),
+        (&left.entropy, &right.entropy, "entropy"),
+    ] {
+        assert_eq!(bits(left), bits(right), "{what}: {field}");
+    }
+    assert_eq!(left.top, right.top, "{what}");
+}
+
+/// Everything live, everything predicted.
+fn full(spec: &ArchSpec, dice: &mut Dice, length: usize) -> Step {
+    let mut plan = StepPlan { visible: length as u32, mask: mask(spec), ..StepPlan::default() };
+    plan.live.set_range(0..length as u32);
+    plan.predict.set_range(0..length as u32);
+    Step { tokens: (0..length).map(|_| dice.below(spec.vocabulary) as u32).collect(), plan }
+}
+
+/// A random subset of rows with new tokens.
+fn subset(spec: &ArchSpec, dice: &mut Dice, length: usize) -> Step {
+    let percent = 10 + dice.below(80);
+    let mut live: Positions = (0..length as u32).filter(|_| dice.chance(percent)).collect();
+    if live.is_empty() {
+        live.push(dice.below(length) as u32);
+    }
+    let shift = spec.shift as u32;
+    let predict = (0..length as u32).filter(|&p| live.contains(p.saturating_sub(shift)) && dice.chance(60)).collect();
+    let tokens = live.iter().map(|_| dice.below(spec.vocabulary) as u32).collect();
+    Step { tokens, plan: StepPlan { live, visible: length as u32, mask: mask(spec), predict, ..StepPlan::default() } }
+}
+
+#[test]
+fn batches_and_threads_change_no_bit() {
+    for (name, spec) in specs() {
+        for (tier, dtype) in tiers() {
+            let what = format!("{name} {} {dtype}", tier.name());
+            let mut dice = Dice::new(11);
+            let ask = ask();
+            let lengths = [1, 5, 33, 40, 71];
+            let scripts: Vec<Vec<Step>> = lengths
+                .iter()
+                .map(|&length| {
+                    let first = full(&spec, &mut dice, length);
+                    std::iter::once(first).chain((0..3).map(|_| subset(&spec, &mut dice, length))).collect()
+                })
+                .collect();
+            let alone: Vec<Vec<Predictions>> = scripts
+                .iter()
+                .zip(lengths)
+                .map(|(script, length)| {
+                    let mut network = runner(&spec, tier, dtype, 1);
+                    let id = network.open(&needs(length, 0)).unwrap();
+                    script.iter().map(|step| run(&mut network, &[step.of(id, &ask)]).remove(0)).collect()
+                })
+                .collect();
+            for threads in [1, 3] {
+                let mut network = runner(&spec, tier, dtype, threads);
+                // Room for all sequences in one step.
+                let room = network.open(&needs(lengths.iter().sum(), 0)).unwrap();
+                network.close(room);
+                let ids: Vec<SequenceId> = lengths.iter().map(|&n| network.open(&needs(n, 0)).unwrap()).collect();
+                for at in 0..4 {
+                    let steps: Vec<_> = scripts.iter().zip(&ids).map(|(script, &id)| script[at].of(id, &ask)).collect();
+                    for (which, found) in run(&mut network, &steps).iter().enumerate() {
+                        assert_same(found, &alone[which][at], &format!("{what}, {threads} threads, step {at} of {which}"));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// freedave I7, I8: a draft beside others equals the draft alone; the accepted one's K/V equal those of a step on the
+/// canvas; the others leave no trace.
+#[test]
+fn freedave_i7_i8_drafts_are_isolated_and_the_accepted_one_stays() {
+    const LENGTH: usize = 45;
+    const WINDOW: std::ops::Range<u32> = 20..38;
+    for (name, spec) in specs() {
+        for (tier, dtype) in tiers() {
+            let what = format!("{name} {} {dtype}", tier.name());
+            let mut dice = Dice::new(5);
+            let ask = ask();
+            let prefill = full(&spec, &mut dice, LENGTH);
+            let lanes = 3;
+            let mut drafts = StepPlan { visible: LENGTH as u32, mask: mask(&spec), ..StepPlan::default() };
+            drafts.live.set_range(WINDOW);
+            drafts.predict.set_range(WINDOW.start + 1..WINDOW.end);
+            let single = Step { tokens: Vec::new(), plan: drafts.clone() };
+            drafts.lanes = Lanes::Drafts(lanes);
+            let tokens = (0..lanes as usize * WINDOW.len()).map(|_| dice.below(spec.vocabulary) as u32).collect();
+            let drafts = Step { tokens, plan: drafts };
+            let mut after = subset(&spec, &mut dice, LENGTH);
+            let accepted = 1;
+
+            let mut network = runner(&spec, tier, dtype, 2);
+            let id = network.open(&needs(LENGTH, lanes as usize)).unwrap();
+            run(&mut network, &[prefill.of(id, &ask)]);
+            let packed = run(&mut network, &[drafts.of(id, &ask)]).remove(0);
+            after.plan.keep = Some(Keep { lane: accepted, positions: WINDOW.into() });
+            let kept = run(&mut network, &[after.of(id, &ask)]).remove(0);
+            after.plan.keep = None;
+
+            for lane in 0..lanes as usize {
+                let mut network = runner(&spec, tier, dtype, 1);
+                let id = network.open(&needs(LENGTH, 0)).unwrap();
+                run(&mut network, &[prefill.of(id, &ask)]);
+                let range = lane * WINDOW.len()..(lane + 1) * WINDOW.len();
+                let step = Step { tokens: drafts.tokens[range].to_vec(), ..single.clone() };
+                let alone = run(&mut network, &[step.of(id, &ask)]).remove(0);
+                let width = packed.positions.len();
+                assert_eq!(packed.tokens[lane * width..(lane + 1) * width], alone.tokens, "{what} lane {lane}");
+                let logits = packed.logits.len() / lanes as usize;
+                assert_eq!(bits(&packed.logits[lane * logits..(lane + 1) * logits]), bits(&alone.logits), "{what} lane {lane}");
+                if lane == accepted as usize {
+                    let expected = run(&mut network, &[after.of(id, &ask)]).remove(0);
+                    assert_same(&kept, &expected, &format!("{what}, after keeping lane {lane}"));
+                }
+            }
+        }
+    }
+}
+
+/// Rejected drafts leave the slots untouched.
+#[test]
+fn freedave_i8_rejected_drafts_leave_no_trace() {
+    for (name, spec) in specs() {
+        let (tier, dtype) = tiers()[0];
+        let ask = ask();
+        let mut dice = Dice::new(3);
+        let (prefill, after) = (full(&spec, &mut dice, 40), subset(&spec, &mut dice, 40));
+        let mut plan = StepPlan { visible: 40, mask: mask(&spec), lanes: Lanes::Drafts(2), ..StepPlan::default() };
+        plan.live.set_range(8..24);
+        plan.predict.set_range(10..12);
+        let drafts = Step { tokens: (0..32).map(|_| dice.below(spec.vocabulary) as u32).collect(), plan };
+        let mut last = Vec::new();
+        for with_drafts in [false, true] {
+            let mut network = runner(&spec, tier, dtype, 1);
+            let id = network.open(&needs(40, 2)).unwrap();
+            run(&mut network, &[prefill.of(id, &ask)]);
+            if with_drafts {
+                run(&mut network, &[drafts.of(id, &ask)]);
+            }
+            last.push(run(&mut network, &[after.of(id, &ask)]).remove(0));
+        }
+        assert_same(&last[0], &last[1], name);
+    }
+}
+
+/// caches X7: a block-causal (or causal) model decoded over stored slots equals the uncached forward, bitwise.
+#[test]
+fn caches_x7_cached_blocks_equal_the_uncached_forward() {
+    for (name, spec) in specs().into_iter().filter(|(_, spec)| spec.attention != Attention::Full) {
+        for (tier, dtype) in tiers() {
+            let ask = ask();
+            let whole = full(&spec, &mut Dice::new(2), 40);
+            let mut network = runner(&spec, tier, dtype, 2);
+            let id = network.open(&needs(40, 0)).unwrap();
+            let uncached = run(&mut network, &[whole.of(id, &ask)]).remove(0);
+            let cached = network.open(&needs(40, 0)).unwrap();
+            let width = spec.vocabulary;
+            for start in (0..40u32).step_by(4) {
+                let mut plan = StepPlan { visible: start + 4, mask: mask(&spec), ..StepPlan::default() };
+                plan.live.set_range(start..start + 4);
+                plan.predict.set_range(start + spec.shift as u32..start + 4);
+                let tokens = whole.tokens[start as usize..start as usize + 4].to_vec();
+                let step = Step { tokens, plan };
+                let found = run(&mut network, &[step.of(cached, &ask)]).remove(0);
+                let from = uncached.index(0, start + spec.shift as u32).unwrap() * width;
+                assert_eq!(
+                    bits(&found.logits),
+                    bits(&uncached.logits[from..from + found.logits.len()]),
+                    "{name} {} {dtype} block at {start}",
+                    tier.name()
+                );
+            }
+        }
+    }
+}
+
+fn increments(length: usize) -> SequenceNeeds {
+    SequenceNeeds { increments: true, ..needs(length, 0) }
+}
+
+/// caches T1, T2: a partly computed step that computes everything equals a full one, bitwise, whether the rows are
+/// named or chosen; and one that computes nothing keeps its increments.
+#[test]
+fn caches_t2_choosing_all_rows_equals_computing_all_rows() {
+    for (name, spec) in specs().into_iter().filter(|(_, spec)| spec.attention == Attention::Full) {
+        for (tier, dtype) in tiers() {
+            for by in [Drift::Value, Drift::Key, Drift::Random { seed: 3 }] {
+                let what = format!("{name} {} {dtype} {by:?}", tier.name());
+                let ask = ask();
+                let mut dice = Dice::new(9);
+                let (prefill, mut next) = (full(&spec, &mut dice, 40), full(&spec, &mut dice, 40));
+                let mut answers = Vec::new();
+                for layers in [
+                    LayerRows::All,
+                    LayerRows::Partial { compute: (0..40).into(), probe: None, first_layer_all: true },
+                    LayerRows::Partial {
+                        compute: (0..10).into(),
+                        probe: Some(Probe { rows: (10..40).into(), keep: 30, by }),
+                        first_layer_all: true,
+                    },
+                    LayerRows::Partial {
+                        compute: Positions::new(),
+                        probe: Some(Probe { rows: (0..40).into(), keep: 40, by }),
+                        first_layer_all: false,
+                    },
+                ] {
+                    let mut network = runner(&spec, tier, dtype, 2);
+                    let id = network.open(&increments(40)).unwrap();
+                    run(&mut network, &[prefill.of(id, &ask)]);
+                    next.plan.layers = layers;
+                    answers.push(run(&mut network, &[next.of(id, &ask)]).remove(0));
+                }
+                for answer in &answers[1..] {
+                    assert_same(answer, &answers[0], &what);
+                }
+            }
+        }
+    }
+}
+
+/// A step whose rows are all reused adds the stored increments to the new embeddings: with the same tokens nothing
+/// changes but rounding.
+#[test]
+fn reused_rows_reproduce_an_unchanged_canvas() {
+    let (_, spec) = specs().remove(0);
+    let (tier, dtype) = tiers()[0];
+    let ask = ask();
+    let mut step = full(&spec, &mut Dice::new(4), 40);
+    let mut network = runner(&spec, tier, dtype, 1);
+    let id = network.open(&increments(40)).unwrap();
+    let first = run(&mut network, &[step.of(id, &ask)]).remove(0);
+    step.plan.layers = LayerRows::Partial { compute: Positions::new(), probe: None, first_layer_all: false };
+    let second = run(&mut network, &[step.of(id, &ask)]).remove(0);
+    let most = first.logits.iter().zip(&second.logits).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
+    assert!(most < 1e-4, "{most}");
+}
+
+/// A partly computed sequence beside fully computed ones: nobody's bits change.
+#[test]
+fn partly_computed_rows_join_a_batch() {
+    let (_, spec) = specs().remove(0);
+    for (tier, dtype) in tiers() {
+        let ask = ask();
+        let mut dice = Dice::new(21);
+        let prefills = [full(&spec, &mut dice, 40), full(&spec, &mut dice, 24)];
+        let mut partial = full(&spec, &mut dice, 40);
+        partial.plan.layers = LayerRows::Partial {
+            compute: (0..3).into(),
+            probe: Some(Probe { rows: (12..40).into(), keep: 7, by: Drift::Value }),
+            first_layer_all: true,
+        };
+        let other = subset(&spec, &mut dice, 24);
+        let mut answers = Vec::new();
+        for together in [false, true] {
+            let mut network = runner(&spec, tier, dtype, 2);
+            let ids = [network.open(&increments(40)).unwrap(), network.open(&needs(24, 0)).unwrap()];
+            for (prefill, &id) in prefills.iter().zip(&ids) {
+                run(&mut network, &[prefill.of(id, &ask)]);
+            }
+            let steps = [partial.of(ids[0], &ask), other.of(ids[1], &ask)];
+            answers.push(if together {
+                run(&mut network, &steps)
+            } else {
+                steps.iter().map(|step| run(&mut network, std::slice::from_ref(step)).remove(0)).collect()
+            });
+        }
+        for (left, right) in answers[0].iter().zip(&answers[1]) {
+            assert_same(left, right, &format!("{} {dtype}", tier.name()));
+        }
+    }
+}
+
+/// Guidance blends in hidden space what LLaDA blends in logits; the stored difference serves later steps.
+#[test]
+fn guidance_equals_blended_logits_and_its_difference_is_stored() {
+    let (_, spec) = specs().remove(0);
+    let ask = ask();
+    let mut dice = Dice::new(8);
+    let (conditional, unconditional) = (full(&spec, &mut dice, 30), full(&spec, &mut dice, 30));
+    let (tier, dtype) = tiers()[0];
+    let mut network = runner(&spec, tier, dtype, 1);
+    let reserved = SequenceNeeds { residual: true, ..needs(30, 0) };
+    let ids = [network.open(&reserved).unwrap(), network.open(&needs(30, 0)).unwrap()];
+    let plain = [
+        run(&mut network, &[conditional.of(ids[0], &ask)]).remove(0),
+        run(&mut network, &[unconditional.of(ids[1], &ask)]).remove(0),
+    ];
+    let scale = 1.5;
+    let silent = HeadAsk::default();
+    let mut quiet = unconditional.clone();
+    quiet.plan.predict.clear();
+    let blend = Some(Blend { scale, with: BlendWith::Step(1) });
+    let steps = [SequenceStep { blend, ..conditional.of(ids[0], &ask) }, quiet.of(ids[1], &silent)];
+    let blended = run(&mut network, &steps).remove(0);
+    for ((found, c), u) in blended.logits.iter().zip(&plain[0].logits).zip(&plain[1].logits) {
+        let expected = u + (scale + 1.0) * (c - u);
+        assert!((found - expected).abs() < 1e-3, "{found} instead of {expected}");
+    }
+    let stored = SequenceStep { blend: Some(Blend { scale, with: BlendWith::Stored }), ..conditional.of(ids[0], &ask) };
+    let again = run(&mut network, &[stored]).remove(0);
+    for (found, expected) in again.logits.iter().zip(&blended.logits) {
+        assert!((found - expected).abs() < 1e-4, "{found} instead of {expected}");
+    }
+}
+
+/// A bad plan is refused before anything runs, and says what is wrong.
+#[test]
+fn bad_plans_are_refused() {
+    let (_, spec) = specs().remove(1);
+    let (tier, dtype) = tiers()[0];
+    let ask = ask();
+    let good = full(&spec, &mut Dice::new(1), 8);
+    let mut network = runner(&spec, tier, dtype, 1);
+    let id = network.open(&needs(8, 0)).unwrap();
+    let refusal = |change: &dyn Fn(&mut Step)| {
+        let mut step = good.clone();
+        change(&mut step);
+        network.check(&step.of(id, &ask)).unwrap_err().to_string().split(": ").nth(1).unwrap().to_owned()
+    };
+    assert_eq!(refusal(&|step| _ = step.tokens.pop()), "7 tokens for 8 rows");
+    assert_eq!(refusal(&|step| step.tokens[3] = 70), "token 70 is outside the vocabulary");
+    assert_eq!(refusal(&|step| step.plan.visible = 9), "position 8 of 8 reserved");
+    assert_eq!(refusal(&|step| step.plan.visible = 7), "live position 7 is not visible");
+    let narrow = |step: &mut Step| {
+        step.plan.live.set_range(4..8);
+        step.tokens.truncate(4);
+    };
+    assert_eq!(refusal(&narrow), "slot 0 is visible and was never written");
+    assert_eq!(
+        refusal(&|step| {
+            step.plan.live.set_range(0..4);
+            step.plan.visible = 4;
+            step.tokens.truncate(4);
+        }),
+        "position 5 needs row 4, which is not live"
+    );
+    let keep = Keep { lane: 0, positions: (2..4).into() };
+    assert_eq!(refusal(&|step| step.plan.keep = Some(keep.clone())), "position 2 was not in the last step's drafts");
+    assert_eq!(refusal(&|step| step.plan.lanes = Lanes::Drafts(1)), "1 drafts, 0 reserved");
+    let partial = LayerRows::Partial { compute: Positions::new(), probe: None, first_layer_all: true };
+    assert_eq!(
+        refusal(&|step| step.plan.layers = partial.clone()),
+        "partly computed layers without reserved increments"
+    );
+    network.close(id);
+    assert!(network.check(&good.of(id, &ask)).unwrap_err().to_string().ends_with("sequence 0 is not open"));
+}
