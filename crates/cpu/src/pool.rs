@@ -65,6 +65,8 @@ struct Shared {
     next: AtomicUsize,
     /// Threads asleep, or about to be.
     sleepers: AtomicUsize,
+    /// Threads that have begun to work.
+    started: AtomicUsize,
     stop: AtomicBool,
     /// Guards both conditions; holds what the first panicking task threw.
     thrown: Mutex<Option<Box<dyn Any + Send>>>,
@@ -96,6 +98,7 @@ impl Pool {
             job: UnsafeCell::new(None),
             next: AtomicUsize::new(0),
             sleepers: AtomicUsize::new(0),
+            started: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             thrown: Mutex::new(None),
             opened: Condvar::new(),
@@ -105,7 +108,11 @@ impl Pool {
             let shared = Arc::clone(&shared);
             thread::Builder::new().name(format!("demask-{index}")).spawn(move || shared.work())
         };
-        let workers = (1..threads).map_while(|index| spawn(index).ok()).collect();
+        let workers: Vec<_> = (1..threads).map_while(|index| spawn(index).ok()).collect();
+        // What the system and the standard library allocate for a new thread is then behind us.
+        while shared.started.load(Ordering::SeqCst) < workers.len() {
+            thread::yield_now();
+        }
         Self { shared, workers, turn: Mutex::new(()) }
     }
 
@@ -186,6 +193,7 @@ impl Shared {
 
     /// Life of a worker.
     fn work(&self) {
+        self.started.fetch_add(1, Ordering::SeqCst);
         let mut seen = 0;
         while let Some(epoch) = self.wait_for_job(seen) {
             seen = epoch;

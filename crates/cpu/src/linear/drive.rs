@@ -134,6 +134,7 @@ impl Product<'_> {
     ) {
         assert!(rows <= ROW_BLOCK && first_row + rows <= self.rows);
         assert!(groups <= TASK_GROUPS && first_group + groups <= self.panels.groups);
+        #[expect(clippy::large_stack_arrays, reason = "48 KiB of every thread's stack, where allocating is ruled out")]
         let mut scratch = Scratch([MaybeUninit::uninit(); ROW_BLOCK * SUMS_STRIDE]);
         let sums = &mut scratch.0[..rows.next_multiple_of(ROW_PADDING) * SUMS_STRIDE];
         sums.fill(MaybeUninit::new(0.0));
@@ -190,7 +191,7 @@ mod tests {
                         assert!(seen.iter().all(|&count| count == 1));
                         assert!((partition.row_blocks - 1) * partition.row_block < rows);
                         assert!(partition.row_blocks * partition.row_block >= rows);
-                        assert!(partition.row_block <= ROW_BLOCK && partition.row_block % ROW_PADDING == 0);
+                        assert!(partition.row_block <= ROW_BLOCK && partition.row_block.is_multiple_of(ROW_PADDING));
                         assert!((partition.group_blocks - 1) * partition.task_groups < groups);
                         assert!(partition.group_blocks * partition.task_groups >= groups);
                     }

@@ -166,6 +166,7 @@ impl InputWriter<'_> {
     ///
     /// # Panics
     /// If the row or the columns are not the buffer's.
+    #[expect(clippy::cast_ptr_alignment, reason = "rows begin on cache lines, and elements follow each other")]
     pub unsafe fn set_columns(&self, row: usize, first: usize, values: &[f32]) {
         assert!(row < self.capacity, "row {row} of {}", self.capacity);
         assert!(first <= self.width && values.len() <= self.width - first, "columns beyond the row's {}", self.width);
@@ -197,7 +198,7 @@ mod tests {
 
     #[test]
     fn rows_come_back_as_the_format_rounds_them() {
-        let values = [1.0, -2.5, 1.0 + 2.0f32.powi(-12), 3.141_592_7, f32::MAX];
+        let values = [1.0, -2.5, 1.0 + 2.0f32.powi(-12), std::f32::consts::PI, f32::MAX];
         for format in [InputFormat::F32, InputFormat::RoundedF32, InputFormat::Bf16] {
             let mut buffer = InputBuffer::try_new(format, 3, values.len()).unwrap();
             buffer.set_row(2, &values);

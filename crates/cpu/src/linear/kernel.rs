@@ -37,8 +37,24 @@ pub(super) struct Kernel {
     pub(super) accumulate: unsafe fn(&Block),
 }
 
-/// All kernels, slower ones first.
-static KERNELS: &[Kernel] = &[super::portable::F32, super::portable::BF16];
+/// All kernels; of those that an instruction set can run, the last is the best.
+static KERNELS: &[Kernel] = &[
+    super::portable::F32,
+    super::portable::BF16,
+    #[cfg(target_arch = "x86_64")]
+    super::avx2::F32,
+    #[cfg(target_arch = "x86_64")]
+    super::avx2::BF16,
+    #[cfg(target_arch = "x86_64")]
+    super::avx512::F32,
+    #[cfg(target_arch = "x86_64")]
+    super::avx512::BF16,
+    #[cfg(target_arch = "x86_64")]
+    super::avx512::BF16_PAIRS,
+    super::amx::EMULATED_BF16,
+    #[cfg(target_arch = "x86_64")]
+    super::amx::BF16,
+];
 
 impl Kernel {
     /// The best kernel of a tier for products of a type.
@@ -74,6 +90,12 @@ pub(super) struct Block {
 
 /// A kernel's innermost part for a fixed number of rows: the block holds just these rows and one pair of panels.
 pub(super) type TileFn = unsafe fn(&Block);
+
+/// A function generic over its number of rows, for each of these numbers.
+macro_rules! tiles {
+    ($tile:ident: $($rows:literal)+) => { [$($tile::<$rows>),+] };
+}
+pub(super) use tiles;
 
 impl Block {
     /// Cuts the block into tiles and runs for each the function for its number of rows: `tiles[n - 1]` for `n`.

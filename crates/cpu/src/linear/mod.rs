@@ -27,6 +27,11 @@
 
 pub mod activation;
 
+mod amx;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod drive;
 mod input;
 mod kernel;

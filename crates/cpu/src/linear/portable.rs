@@ -1,11 +1,16 @@
 //! Plain Rust: a multiplication, then an addition, in vectors of whatever width the target has.
 
+#![expect(
+    clippy::cast_ptr_alignment,
+    reason = "rows, panels and sums begin on cache lines; elements follow each other"
+)]
+
 use demask_tensor::Dtype;
 
 use super::{
     activation::widen_bf16,
     input::InputFormat,
-    kernel::{Block, Kernel, TileFn},
+    kernel::{Block, Kernel, TileFn, tiles},
     packed::{GROUP, PANEL, WeightFormat},
 };
 use crate::isa::Tier;
@@ -36,7 +41,7 @@ pub(super) const BF16: Kernel = Kernel {
 /// # Safety
 /// As [`Kernel::accumulate`].
 unsafe fn portable_f32xf32_f32(block: &Block) {
-    const TILES: [TileFn; 2] = [f32_tile::<1>, f32_tile::<2>];
+    const TILES: [TileFn; 2] = tiles!(f32_tile: 1 2);
     // SAFETY: the caller vouches for the block.
     unsafe { block.for_tiles(&TILES) }
 }
@@ -44,7 +49,7 @@ unsafe fn portable_f32xf32_f32(block: &Block) {
 /// # Safety
 /// As [`Kernel::accumulate`].
 unsafe fn portable_bf16xbf16_f32(block: &Block) {
-    const TILES: [TileFn; 2] = [bf16_tile::<1>, bf16_tile::<2>];
+    const TILES: [TileFn; 2] = tiles!(bf16_tile: 1 2);
     // SAFETY: the caller vouches for the block.
     unsafe { block.for_tiles(&TILES) }
 }
