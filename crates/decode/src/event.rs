@@ -68,7 +68,7 @@ impl Finish {
 /// The answer of a session, complete or so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
-    /// Tokens after the prompt, up to and including the first end id (all of them if end ids are ignored); never a mask,
+    /// Tokens after the prompt, up to and including the first end id; never a mask,
     /// never more than the generation length.
     pub tokens: Vec<TokenId>,
     /// Why it ends there.

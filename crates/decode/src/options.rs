@@ -39,7 +39,7 @@ pub enum CanvasSpec {
 /// When decoding stops before everything is decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StopRule {
-    /// Never: end ids are tokens like any other.
+    /// Never: everything is decoded. The answer still ends at the first end id: to keep all of it, name no end ids.
     Never,
     /// As soon as an end id stands in the response with no mask before it.
     #[default]
@@ -92,7 +92,7 @@ pub struct SessionOptions {
     pub cache: CacheSpec,
     /// Key of all randomness.
     pub seed: u64,
-    /// Tokens that end a response.
+    /// Tokens that end a response; none to have all of it.
     pub end_ids: Vec<TokenId>,
     /// When decoding stops early.
     pub stop: StopRule,

@@ -171,11 +171,11 @@ impl Session {
         let (step, rows, drafts) = self.count(predictions);
         let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
         let plan = &self.requests[CANVAS].plan;
-        self.cache.observe(&view, plan);
         self.progress.clear();
         if let (Phase::Predict, Some(answer)) = (self.phase, predictions.first()) {
             self.decoder.absorb(&view, plan, answer, &mut self.progress);
         }
+        self.cache.observe(&view, plan, &self.progress);
         for index in 0..self.progress.commits.len() {
             let commit = self.progress.commits[index];
             self.commit(step, commit);
@@ -294,7 +294,7 @@ impl Session {
         while self.block < self.layout.blocks() && self.canvas.is_complete(self.layout.block(self.block)) {
             self.block += 1;
         }
-        if self.options.stop == StopRule::Never || self.ended.is_some() {
+        if self.ended.is_some() {
             return;
         }
         let response = self.layout.response();

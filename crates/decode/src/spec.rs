@@ -127,10 +127,16 @@ pub trait Method: Sized + fmt::Debug + 'static {
 }
 
 /// A method of a registry with a value for each of its parameters.
-#[derive(Debug)]
 pub struct Spec<M: Method> {
     method: &'static M,
     values: Vec<Value>,
+}
+
+/// The canonical text: what a registry entry holds besides is the same everywhere.
+impl<M: Method> fmt::Debug for Spec<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}({self})", M::WHAT)
+    }
 }
 
 impl<M: Method> Clone for Spec<M> {

@@ -110,9 +110,16 @@ fn the_prefix_rule_stops_at_the_first_settled_end() {
     assert_eq!((session.counts().nfe, session.settled(), session.counts().commits), (3, 3, 3));
 
     options.stop = StopRule::Never;
-    let (run, session) = run_on_text(options, &text);
-    assert_eq!((run.output.tokens, run.output.finish), (text[2..].to_vec(), Finish::Length));
+    let (run, session) = run_on_text(options.clone(), &text);
+    assert_eq!(
+        (run.output.tokens, run.output.finish),
+        (vec![5, 6, EOS], Finish::Eos),
+        "the answer ends there all the same"
+    );
     assert_eq!(session.counts().nfe, 8);
+    options.end_ids.clear();
+    let (run, _) = run_on_text(options, &text);
+    assert_eq!((run.output.tokens, run.output.finish), (text[2..].to_vec(), Finish::Length));
 }
 
 #[test]
@@ -191,6 +198,21 @@ fn overhang_of_the_last_block_is_cut_off() {
     assert_eq!((run.output.tokens, run.output.finish), (vec![3, 4, 5], Finish::Length));
     assert_eq!(run.output.canvas, [0, 1, 2, 3, 4, 5, 6, 7]);
     assert_eq!(session.settled(), 3);
+}
+
+#[test]
+fn a_warm_step_reuses_its_buffers() {
+    let mut session = Session::new(options(FULL, 0, 10, 20)).unwrap();
+    let buffers = |session: &Session| {
+        let request = &session.requests()[0];
+        (request.tokens.as_ptr(), request.plan.live.as_slice().as_ptr(), request.plan.predict.as_slice().as_ptr())
+    };
+    let first = buffers(&session);
+    for _ in 0..19 {
+        assert_eq!(buffers(&session), first);
+        let answer = predict(&session.requests()[0], |_| (1, 0.5));
+        session.feed(&[answer]);
+    }
 }
 
 #[test]
@@ -285,12 +307,12 @@ proptest! {
         prop_assert_eq!(&run.output.canvas[..response], &prompt[..response]);
         prop_assert!(run.output.tokens.iter().all(|&token| token != NO_TOKEN && Some(token) != mask_id));
         let gen_length = session.layout().gen_length();
-        match run.output.finish {
-            Finish::Eos => prop_assert!(run.output.tokens.last().is_some_and(|token| options.end_ids.contains(token))),
-            _ => prop_assert_eq!(run.output.tokens.len(), gen_length),
+        if run.output.finish == Finish::Eos {
+            prop_assert!(run.output.tokens.last().is_some_and(|token| options.end_ids.contains(token)));
+        } else {
+            prop_assert_eq!(run.output.tokens.len(), gen_length);
         }
         if options.stop == StopRule::Never {
-            prop_assert_eq!(run.output.tokens.len(), gen_length);
             prop_assert!(committed.iter().zip(&given).all(|(committed, given)| committed != given), "all masks filled");
         }
         prop_assert_eq!(session.counts().commits, run.steps.iter().map(Vec::len).sum::<usize>());

@@ -5,7 +5,7 @@ use demask_step::{Position, SequenceNeeds, StepPlan};
 
 use super::{CacheMethod, CachePolicy, CacheSpec, Memory};
 use crate::{
-    decoder::{Query, View},
+    decoder::{Progress, Query, View},
     layout::Layout,
     legality::Attention,
     spec::About,
@@ -71,7 +71,7 @@ impl CachePolicy for BlockCache {
         plan.predict.clone_from(&query.predict);
     }
 
-    fn observe(&mut self, view: &View<'_>, plan: &StepPlan) {
+    fn observe(&mut self, view: &View<'_>, plan: &StepPlan, _progress: &Progress) {
         // What was run without a mask in it is final.
         if view.canvas.first_mask() >= plan.visible as usize {
             self.stored = plan.visible;

@@ -4,7 +4,7 @@ use demask_step::{Position, SequenceNeeds, StepPlan};
 
 use super::{CacheMethod, CachePolicy, CacheSpec, Memory};
 use crate::{
-    decoder::{Query, View},
+    decoder::{Progress, Query, View},
     layout::Layout,
     legality::Attention,
     spec::About,
@@ -53,7 +53,7 @@ impl CachePolicy for CausalCache {
         plan.predict.clone_from(&query.predict);
     }
 
-    fn observe(&mut self, _view: &View<'_>, plan: &StepPlan) {
+    fn observe(&mut self, _view: &View<'_>, plan: &StepPlan, _progress: &Progress) {
         self.read = plan.visible;
     }
 

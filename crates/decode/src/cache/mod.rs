@@ -9,7 +9,7 @@ use std::fmt;
 use demask_step::{SequenceNeeds, StepPlan};
 
 use crate::{
-    decoder::{Query, View},
+    decoder::{Progress, Query, View},
     layout::Layout,
     legality::Attention,
     spec::{About, Method, Spec},
@@ -70,8 +70,8 @@ pub trait CachePolicy: fmt::Debug + Send {
     /// Fills the plan of a forward that answers the query.
     fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan);
 
-    /// Learns that a plan was run. `view` is the canvas that was run, before the commits of that forward.
-    fn observe(&mut self, view: &View<'_>, plan: &StepPlan);
+    /// Learns that a plan was run and what came of it. `view` is the canvas that was run, before these commits.
+    fn observe(&mut self, view: &View<'_>, plan: &StepPlan, progress: &Progress);
 
     /// What its slots depend on.
     fn memory(&self) -> Memory;

@@ -5,7 +5,7 @@ use demask_step::{Mask, Position, SequenceNeeds, StepPlan};
 
 use super::{CacheMethod, CachePolicy, CacheSpec, Memory};
 use crate::{
-    decoder::{Query, View},
+    decoder::{Progress, Query, View},
     layout::Layout,
     legality::Attention,
     spec::About,
@@ -55,7 +55,7 @@ impl CachePolicy for NoCache {
         plan.predict.clone_from(&query.predict);
     }
 
-    fn observe(&mut self, _view: &View<'_>, _plan: &StepPlan) {}
+    fn observe(&mut self, _view: &View<'_>, _plan: &StepPlan, _progress: &Progress) {}
 
     fn memory(&self) -> Memory {
         METHOD.memory
