@@ -118,7 +118,8 @@ pub enum OptionsError {
     },
     /// Guidance for a causal model.
     #[error(
-        "classifier-free guidance hides the prompt behind masks, and a model with causal attention has none: set the scale to 0"
+        "classifier-free guidance hides the prompt behind masks, and a model with causal attention has none: \
+         set the scale to 0"
     )]
     GuidanceNeedsMask,
     /// A method that cannot run this model.

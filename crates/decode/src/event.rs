@@ -73,7 +73,8 @@ pub struct Output {
     pub tokens: Vec<TokenId>,
     /// Why it ends there.
     pub finish: Finish,
-    /// The whole canvas: prompt, response, what a block model decoded beyond it, and masks where decoding stopped early.
+    /// The whole canvas: prompt, response, what a block model decoded beyond it, and masks where decoding
+    /// stopped early.
     pub canvas: Vec<TokenId>,
 }
 

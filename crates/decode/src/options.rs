@@ -44,8 +44,8 @@ pub enum StopRule {
     /// As soon as an end id stands in the response with no mask before it.
     #[default]
     Prefix,
-    /// Once a block is finished (and stored, if the cache stores blocks) and any end id stands after the prompt (SDAR as
-    /// released; specification models, section 4.5).
+    /// Once a block is finished (and stored, if the cache stores blocks) and any end id stands after the prompt (SDAR
+    /// as released; specification models, section 4.5).
     Block,
     /// Once a finished (and stored) block consists of nothing but `fill`: everything after it is filled with it
     /// (FreeDave's `early_exit`; specification freedave, section 1.8). The fills are commits of the last forward.

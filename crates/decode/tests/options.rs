@@ -28,14 +28,16 @@ fn lengths() {
     );
     assert_eq!(
         refusal(FULL, |options| options.canvas = prompt(4000, 97)),
-        "the canvas needs 4097 positions and the model's context holds 4096: shorten the prompt or the generation length"
+        "the canvas needs 4097 positions and the model's context holds 4096: \
+         shorten the prompt or the generation length"
     );
     assert!(refusal(FULL, |options| options.canvas = prompt(3, usize::MAX)).contains("context"));
     assert!(refusal(BLOCKS, |options| options.canvas = prompt(3, usize::MAX - 1)).contains("context"));
     assert!(refusal(BLOCKS, |options| options.block_length = Some(usize::MAX)).contains("context"));
     assert_eq!(
         refusal(BLOCKS, |options| options.block_length = Some(5000)),
-        "the canvas needs 5000 positions and the model's context holds 4096: shorten the prompt or the generation length"
+        "the canvas needs 5000 positions and the model's context holds 4096: \
+         shorten the prompt or the generation length"
     );
     assert_eq!(
         refusal(FULL, |options| options.block_length = Some(0)),

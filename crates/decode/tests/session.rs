@@ -4,7 +4,7 @@ mod common;
 
 use common::{EOS, MASK_ID, VOCAB, drive, drive_on, facts, options, predict, run};
 use demask_decode::{CanvasSpec, Event, Finish, Next, Remasking, Schedule, Session, SessionOptions, StopRule};
-use demask_step::{Mask, NO_TOKEN, Predictions, TokenId, random};
+use demask_step::{Denoiser, Mask, NO_TOKEN, Predictions, TokenId, random};
 use demask_testkit::scripted::Scripted;
 use proptest::prelude::*;
 
@@ -322,12 +322,13 @@ proptest! {
     fn settled_tokens_never_change(options in legal_options()) {
         let mut script = Scripted::new(options.seed ^ 1, VOCAB, options.facts.shift);
         let mut session = Session::new(options).unwrap();
-        let ids: Vec<_> = session.needs().iter().map(|needs| demask_step::Denoiser::open(&mut script, needs).unwrap()).collect();
+        let ids: Vec<_> = session.needs().iter().map(|needs| script.open(needs).unwrap()).collect();
         let mut settled = session.output().tokens;
         while session.next() == Next::Step {
-            let batch: Vec<_> = session.requests().iter().map(|request| request.step(ids[request.sequence], 0)).collect();
+            let requests = session.requests().iter();
+            let batch: Vec<_> = requests.map(|request| request.step(ids[request.sequence], 0)).collect();
             let mut out = vec![Predictions::default(); batch.len()];
-            demask_step::Denoiser::step(&mut script, &batch, &mut out).unwrap();
+            script.step(&batch, &mut out).unwrap();
             session.feed(&out);
             let now = session.output().tokens;
             prop_assert_eq!(now.len(), session.settled());
