@@ -116,8 +116,7 @@ impl DeviceOptions {
         if let DeviceChoice::Cuda(number) = self.device {
             return Err(DeviceError::NoCuda(number));
         }
-        let options =
-            CpuOptions { isa: self.isa()?, dtype: self.resolve_dtype(stored), threads: self.thread_count()? };
+        let options = CpuOptions { isa: self.isa()?, dtype: self.resolve_dtype(stored), threads: self.thread_count()? };
         Ok(CpuBackend::new(options))
     }
 }
@@ -133,7 +132,11 @@ impl FromStr for DeviceChoice {
             "cuda" => Some(Self::Cuda(0)),
             other => other.strip_prefix("cuda:").and_then(number),
         }
-        .ok_or_else(|| DeviceError::Unknown { what: "device", found: text.into(), known: "auto, cpu, cuda, cuda:N" })
+        .ok_or_else(|| DeviceError::Unknown {
+            what: "device",
+            found: text.into(),
+            known: "auto, cpu, cuda, cuda:N",
+        })
     }
 }
 
@@ -145,9 +148,7 @@ impl FromStr for DtypeChoice {
             "auto" => Ok(Self::Auto),
             "f32" => Ok(Self::F32),
             "bf16" => Ok(Self::Bf16),
-            found => {
-                Err(DeviceError::Unknown { what: "dtype", found: found.into(), known: "auto, f32, bf16" })
-            }
+            found => Err(DeviceError::Unknown { what: "dtype", found: found.into(), known: "auto, f32, bf16" }),
         }
     }
 }

@@ -3,9 +3,7 @@
 use std::time::{Duration, Instant};
 
 use demask_decode::{Next, Session};
-use demask_step::{
-    Blend, BlendWith, Denoiser, OpenError, PlanError, Predictions, SequenceId, SequenceStep, StepError,
-};
+use demask_step::{OpenError, PlanError, Predictions, SequenceId, SequenceStep, StepError};
 
 use crate::network::Network;
 
@@ -187,21 +185,7 @@ impl Engine {
 /// Appends a job's requests to the batch.
 fn join<'a>(job: &'a Job, steps: &mut Vec<SequenceStep<'a>>) {
     let first = steps.len();
-    for request in job.session.requests() {
-        steps.push(SequenceStep {
-            sequence: job.sequences[request.sequence],
-            tokens: &request.tokens,
-            plan: &request.plan,
-            ask: &request.ask,
-            blend: request.blend.map(|blend| Blend {
-                with: match blend.with {
-                    BlendWith::Step(other) => BlendWith::Step(first + other),
-                    BlendWith::Stored => BlendWith::Stored,
-                },
-                ..blend
-            }),
-        });
-    }
+    steps.extend(job.session.requests().iter().map(|request| request.step(job.sequences[request.sequence], first)));
 }
 
 /// An empty vector for other lifetimes in the same allocation: collecting in place reuses it.

@@ -21,7 +21,9 @@ pub enum GenerateError {
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
     /// Prompt and response do not fit.
-    #[error("{prompt} prompt tokens and {gen_length} to generate exceed the model's context of {context}: shorten the prompt or lower --gen-length")]
+    #[error(
+        "{prompt} prompt tokens and {gen_length} to generate exceed the model's context of {context}: shorten the prompt or lower --gen-length"
+    )]
     TooLong {
         /// Prompt tokens.
         prompt: usize,
@@ -51,7 +53,9 @@ pub enum GenerateError {
         found: String,
     },
     /// The model cannot look ahead.
-    #[error("{family} models cannot fill holes, they do not see what follows: use a model with full attention (LLaDA, Dream)")]
+    #[error(
+        "{family} models cannot fill holes, they do not see what follows: use a model with full attention (LLaDA, Dream)"
+    )]
     InfillUnsupported {
         /// The family.
         family: String,
@@ -84,7 +88,12 @@ impl GenerateError {
     pub fn is_usage(&self) -> bool {
         !matches!(
             self,
-            Self::Checkpoint(_) | Self::Open(_) | Self::Plan(_) | Self::Step(_) | Self::Interrupted | Self::NoTokenizer { .. }
+            Self::Checkpoint(_)
+                | Self::Open(_)
+                | Self::Plan(_)
+                | Self::Step(_)
+                | Self::Interrupted
+                | Self::NoTokenizer { .. }
         )
     }
 }

@@ -22,12 +22,7 @@ pub fn explain(mut session: Session, token: TokenId, tell: &mut dyn FnMut(String
 }
 
 /// Predictions that any decoder understands.
-fn answer(
-    plan: &demask_step::StepPlan,
-    ask: &demask_step::HeadAsk,
-    tokens: &[TokenId],
-    token: TokenId,
-) -> Predictions {
+fn answer(plan: &demask_step::StepPlan, ask: &demask_step::HeadAsk, tokens: &[TokenId], token: TokenId) -> Predictions {
     let mut positions = demask_step::Positions::new();
     positions.set_union(&[&plan.predict, &plan.must, &plan.hint]);
     let lanes = plan.lanes.count();

@@ -3,11 +3,11 @@
 use std::{ops::ControlFlow, time::Instant};
 
 use demask_checkpoint::TextStream;
-use demask_decode::{Event, Finish, Session, SessionOptions};
+use demask_decode::{Event, Session, SessionOptions};
 use demask_step::TokenId;
 
 use crate::{
-    GenerateError, GenerateOptions, Model, Prompt,
+    Engine, GenerateError, GenerateOptions, Model, Prompt,
     engine::{JobId, JobState},
     receipt::{Memory, Receipt, Seconds},
     text,
@@ -74,18 +74,20 @@ impl Model {
         let model_time = self.engine.model_time();
         let prepared = Prepared::new(self, session_options, options, matches!(prompt, Prompt::Infill(_)))?;
         let job = self.engine.submit(prepared.session)?;
+        let told = prepared.announcement;
         let mut run = Run {
+            engine: &mut self.engine,
             job,
             prompt_tokens: prepared.prompt_tokens,
             stops: &options.stop,
-            stream: self.stream(),
+            stream: self.text.tokenizer.as_ref().filter(|_| !told.infill).map(|tokenizer| tokenizer.stream(true)),
             text: String::new(),
             told: 0,
             read: 0,
             stopped: None,
         };
-        let told = prepared.announcement;
-        let result = run.all(self, &told, observer);
+        let result = run.all(&told, observer);
+        let stopped = run.stopped;
         let cache = self.engine.cache_bytes(job);
         let session = self.engine.take(job);
         result?;
@@ -96,7 +98,8 @@ impl Model {
             guide: 0.0,
             total: started.elapsed().as_secs_f64(),
         };
-        Ok(self.finish(&run, &session, options, &told, (cache, seconds)))
+        let prompt_tokens = prepared.prompt_tokens;
+        Ok(self.finish(&session, options, &told, Measured { prompt_tokens, stopped, cache, seconds }))
     }
 
     /// A session for a prompt, without running it.
@@ -105,31 +108,27 @@ impl Model {
         Ok(Session::new(self.session_options(tokens, options)?)?)
     }
 
-    fn stream(&self) -> Option<TextStream> {
-        self.tokenizer().ok().map(|tokenizer| tokenizer.stream())
-    }
-
     fn finish(
         &self,
-        run: &Run<'_>,
         session: &Session,
         options: &GenerateOptions,
         told: &Announcement,
-        (cache, seconds): (usize, Seconds),
+        measured: Measured,
     ) -> Generation {
+        let Measured { prompt_tokens, stopped, cache, seconds } = measured;
         let output = session.output();
-        let text = if told.infill {
-            self.tokenizer().ok().and_then(|tokenizer| tokenizer.decode(&output.canvas, true).ok())
-        } else {
-            self.answer_text(&output.tokens, run.stopped)
-        };
+        let shown = if told.infill { &output.canvas } else { &output.tokens };
+        let mut text = self.text.tokenizer.as_ref().map(|tokenizer| tokenizer.decode(shown, true));
+        if let (Some(text), Some(length)) = (&mut text, stopped) {
+            text.truncate(length);
+        }
         let counts = session.counts();
         let exactness = session.exactness();
         let generated = output.tokens.len();
         Generation {
             text,
-            finish: if run.stopped.is_some() { Finish::Stop.name() } else { output.finish.name() },
-            prompt_tokens: run.prompt_tokens,
+            finish: output.finish.name(),
+            prompt_tokens,
             generated_tokens: generated,
             receipt: Receipt {
                 model: self.name().to_owned(),
@@ -158,14 +157,6 @@ impl Model {
             tokens: output.tokens,
         }
     }
-
-    fn answer_text(&self, tokens: &[TokenId], stopped: Option<usize>) -> Option<String> {
-        let mut text = self.tokenizer().ok()?.decode(tokens, true).ok()?;
-        if let Some(length) = stopped {
-            text.truncate(length);
-        }
-        Some(text)
-    }
 }
 
 /// What is told before the first step.
@@ -173,6 +164,14 @@ struct Announcement {
     decoder: String,
     cache: String,
     infill: bool,
+}
+
+/// What a run left behind beside its session.
+struct Measured {
+    prompt_tokens: usize,
+    stopped: Option<usize>,
+    cache: usize,
+    seconds: Seconds,
 }
 
 /// A session that is about to run.
@@ -207,10 +206,12 @@ impl Prepared {
 
 /// A generation under way.
 struct Run<'a> {
+    engine: &'a mut Engine,
     job: JobId,
     prompt_tokens: usize,
     stops: &'a [String],
-    stream: Option<TextStream>,
+    /// Turns settled tokens into text; none without a tokenizer, and none for infilling, which has no settled end.
+    stream: Option<TextStream<'a>>,
     /// Settled text.
     text: String,
     /// Bytes of it that the observer has seen.
@@ -222,32 +223,35 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn all(&mut self, model: &mut Model, told: &Announcement, observer: &mut Observer<'_>) -> Result<(), GenerateError> {
+    fn all(&mut self, announcement: &Announcement, observer: &mut Observer<'_>) -> Result<(), GenerateError> {
         let mut tell = |progress: Progress<'_>| match observer(progress) {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => Err(GenerateError::Interrupted),
         };
-        if let Some(session) = model.engine.session(self.job) {
+        if let Some(session) = self.engine.session(self.job) {
             let canvas = session.canvas();
             tell(Progress::Started {
                 canvas,
                 prompt_tokens: self.prompt_tokens,
                 positions: canvas.len() - self.prompt_tokens,
-                decoder: &told.decoder,
-                cache: &told.cache,
+                decoder: &announcement.decoder,
+                cache: &announcement.cache,
             })?;
         }
-        while model.engine.tick()? > 0 {
-            if let Some(JobState::Failed(error)) = model.engine.state(self.job) {
+        loop {
+            let ran = self.engine.tick()?;
+            if let Some(JobState::Failed(error)) = self.engine.state(self.job) {
                 return Err(error.clone().into());
             }
-            self.look(model, told.infill, &mut tell)?;
+            self.look(&mut tell)?;
+            if ran == 0 {
+                break;
+            }
         }
-        if let Some(JobState::Failed(error)) = model.engine.state(self.job) {
-            return Err(error.clone().into());
+        if self.stopped.is_none() {
+            // Half a character at the very end, and text held back as a possible stop text.
+            self.text.extend(self.stream.as_mut().map(TextStream::finish));
         }
-        // Upkeep behind the last commit, and text held back as a possible stop text.
-        self.look(model, told.infill, &mut tell)?;
         let end = self.stopped.unwrap_or(self.text.len());
         if self.told < end {
             tell(Progress::Text(&self.text[self.told..end]))?;
@@ -256,28 +260,17 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn look(
-        &mut self,
-        model: &mut Model,
-        infill: bool,
-        tell: &mut dyn FnMut(Progress<'_>) -> Result<(), GenerateError>,
-    ) -> Result<(), GenerateError> {
-        let Some(session) = model.engine.session_mut(self.job) else { return Ok(()) };
+    /// Tells what the last step changed.
+    fn look(&mut self, tell: &mut dyn FnMut(Progress<'_>) -> Result<(), GenerateError>) -> Result<(), GenerateError> {
+        let Some(session) = self.engine.session_mut(self.job) else { return Ok(()) };
         for event in session.events() {
             tell(Progress::Event(event))?;
         }
         tell(Progress::Canvas(session.canvas()))?;
-        if infill || self.stopped.is_some() {
-            return Ok(());
-        }
-        let settled = session.settled().min(session.output().tokens.len());
-        let Some(stream) = &mut self.stream else { return Ok(()) };
-        while self.read < settled {
-            let token = session.canvas()[self.prompt_tokens + self.read];
+        let Some(stream) = self.stream.as_mut().filter(|_| self.stopped.is_none()) else { return Ok(()) };
+        while self.read < session.settled() {
+            self.text.push_str(&stream.push(session.canvas()[self.prompt_tokens + self.read]));
             self.read += 1;
-            if let Some(piece) = stream.push(token) {
-                self.text.push_str(&piece);
-            }
             if let Some((at, _)) = text::find_stop(&self.text, self.stops) {
                 self.stopped = Some(at);
                 session.finish_at(self.read);

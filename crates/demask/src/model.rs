@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use demask_checkpoint::{ChatTemplate, Checkpoint, CheckpointError, ModelFiles, Tokenizer, Warning};
+use demask_checkpoint::{ChatTemplate, Checkpoint, CheckpointError, CheckpointText, ModelFiles, Tokenizer, Warning};
 use demask_decode::ModelFacts;
 use demask_model::{ArchSpec, Attention, LoadError, Runner, Weights};
 use demask_step::{Mask, TokenId};
-use demask_tensor::OutOfMemory;
+use demask_tensor::{Dtype, OutOfMemory};
 
 use crate::{DeviceError, DeviceOptions, Engine, GenerateError};
 
@@ -53,7 +53,7 @@ pub struct Defaults {
 
 /// A model, ready to answer.
 pub struct Model {
-    checkpoint: Checkpoint,
+    pub(crate) text: CheckpointText,
     facts: ModelFacts,
     defaults: Defaults,
     load_time: Duration,
@@ -86,26 +86,31 @@ impl Model {
         let started = Instant::now();
         let spec = checkpoint.spec().clone();
         let name = checkpoint.name().to_owned();
-        let backend = device.cpu(checkpoint.weights().dtype())?;
-        let total = checkpoint.weights().bytes();
+        let (source, text) = checkpoint.release_weights();
+        // The type that most of the weights are stored in.
+        let stored =
+            source.dtypes().into_iter().max_by_key(|&(_, bytes)| bytes).map_or(Dtype::Bf16, |(dtype, _)| dtype);
+        let backend = device.cpu(stored)?;
+        let total = source.stored_bytes();
         tracing::debug!(%name, bytes = total, parameters = spec.parameters(), "loading weights");
-        let weights = Weights::load(&spec, checkpoint.weights(), &backend, &mut |read| progress(read, total))
+        let weights = Weights::load(&spec, &source, &backend, &mut |read| progress(read, total))
             .map_err(|error| ModelError::Load { name: name.clone(), error })?;
-        let facts = facts(&checkpoint);
+        drop(source);
+        let facts = facts(&text);
         let runner = Runner::new(spec, weights, backend, device.row_budget.unwrap_or(DEFAULT_ROW_BUDGET))
             .map_err(|error| ModelError::Memory { name, error })?;
         let engine = Engine::new(Box::new(runner));
-        Ok(Self { checkpoint, facts, defaults: Defaults::default(), load_time: started.elapsed(), engine })
+        Ok(Self { text, facts, defaults: Defaults::default(), load_time: started.elapsed(), engine })
     }
 
     /// Its name, for people.
     pub fn name(&self) -> &str {
-        self.checkpoint.name()
+        &self.text.name
     }
 
     /// Its architecture.
     pub fn spec(&self) -> &ArchSpec {
-        self.checkpoint.spec()
+        &self.text.spec
     }
 
     /// What decoding knows of it.
@@ -135,33 +140,33 @@ impl Model {
 
     /// What is odd about the checkpoint but not wrong.
     pub fn warnings(&self) -> &[Warning] {
-        self.checkpoint.warnings()
+        &self.text.warnings
     }
 
     /// The tokenizer, or the error that says what to do without.
     pub fn tokenizer(&self) -> Result<&Tokenizer, GenerateError> {
-        self.checkpoint.tokenizer().ok_or_else(|| GenerateError::NoTokenizer { model: self.name().to_owned() })
+        self.text.tokenizer.as_ref().ok_or_else(|| GenerateError::NoTokenizer { model: self.name().to_owned() })
     }
 
     /// The chat template.
-    pub fn template(&self) -> Result<&ChatTemplate, GenerateError> {
-        Ok(self.checkpoint.template()?)
+    pub fn template(&self) -> &ChatTemplate {
+        &self.text.template
     }
 
     /// Tokens that end an answer.
     pub fn end_ids(&self) -> &[TokenId] {
-        self.checkpoint.stop_ids()
+        &self.text.special.stop
     }
 
     /// The end-of-text token alone (LLaDA's `logits_eos_inf` speaks of this one only).
     pub(crate) fn eos_ids(&self) -> Result<Vec<TokenId>, GenerateError> {
-        let eos = self.checkpoint.special().eos;
+        let eos = self.text.special.eos;
         eos.map(|eos| vec![eos]).ok_or_else(|| GenerateError::NoEnd { model: self.name().to_owned() })
     }
 }
 
-fn facts(checkpoint: &Checkpoint) -> ModelFacts {
-    let spec = checkpoint.spec();
+fn facts(text: &CheckpointText) -> ModelFacts {
+    let spec = &text.spec;
     ModelFacts {
         mask: match spec.attention {
             Attention::Full => Mask::Full,
@@ -169,7 +174,7 @@ fn facts(checkpoint: &Checkpoint) -> ModelFacts {
             Attention::Causal => Mask::Causal,
         },
         shift: spec.shift as u32,
-        mask_id: checkpoint.special().mask,
+        mask_id: text.special.mask,
         vocab: spec.vocabulary,
         context: spec.context,
     }

@@ -1,9 +1,7 @@
 //! What a user may ask of one generation, and how it becomes a session.
 
-use demask_checkpoint::Message;
-use demask_decode::{
-    CacheSpec, CanvasSpec, DecoderSpec, OptionsError, Remasking, Schedule, SessionOptions, StopRule,
-};
+use demask_checkpoint::{Message, RenderOptions};
+use demask_decode::{CacheSpec, CanvasSpec, DecoderSpec, OptionsError, Remasking, Schedule, SessionOptions, StopRule};
 use demask_model::Family;
 use demask_step::{ConfidenceOf, FilterOrder, Mask, TokenId};
 
@@ -30,8 +28,8 @@ pub enum Prompt {
 impl Prompt {
     /// One user message, after a system message if there is one.
     pub fn user(text: impl Into<String>, system: Option<&str>) -> Self {
-        let system = system.map(|text| Message { role: "system".into(), content: text.into() });
-        let user = Message { role: "user".into(), content: text.into() };
+        let system = system.map(|text| Message::new("system", text));
+        let user = Message::new("user", text);
         Self::Chat(system.into_iter().chain([user]).collect())
     }
 }
@@ -95,7 +93,7 @@ impl Model {
             Prompt::Tokens(ids) => ids.clone(),
             Prompt::Raw(text) => self.tokenizer()?.encode(text, true)?,
             Prompt::Chat(messages) => {
-                let text = self.template()?.render(messages, true)?;
+                let text = self.template().render(messages, &RenderOptions::default())?;
                 self.tokenizer()?.encode(&text, false)?
             }
             Prompt::Infill(text) => self.tokenize_holes(text)?,
@@ -120,7 +118,11 @@ impl Model {
         let mut rest = text;
         while let Some((before, hole)) = rest.split_once("<mask:") {
             let (count, after) = hole.split_once('>').ok_or_else(|| GenerateError::BadHole { found: shorten(hole) })?;
-            let count: usize = count.trim().parse().ok().filter(|count| (1..=self.facts().context).contains(count))
+            let count: usize = count
+                .trim()
+                .parse()
+                .ok()
+                .filter(|count| (1..=self.facts().context).contains(count))
                 .ok_or_else(|| GenerateError::BadHole { found: shorten(count) })?;
             ids.extend(self.tokenizer()?.encode(before, ids.is_empty())?);
             ids.extend(std::iter::repeat_n(mask, count));
@@ -131,7 +133,11 @@ impl Model {
     }
 
     /// Session options for a prompt: explicit values are checked by the session, missing ones are chosen here.
-    pub(crate) fn session_options(&self, tokens: Tokens, options: &GenerateOptions) -> Result<SessionOptions, GenerateError> {
+    pub(crate) fn session_options(
+        &self,
+        tokens: Tokens,
+        options: &GenerateOptions,
+    ) -> Result<SessionOptions, GenerateError> {
         let canvas = self.canvas(tokens, options)?;
         let defaults = SessionOptions::new(self.facts().clone(), canvas);
         let family = self.spec().family;
@@ -158,7 +164,7 @@ impl Model {
             seed: options.seed,
             end_ids: if options.ignore_eos { Vec::new() } else { self.end_ids().to_vec() },
             stop: if options.ignore_eos || options.no_early_stop { StopRule::Never } else { StopRule::Prefix },
-            suppress: if options.suppress_eos { self.eos_ids()?.to_vec() } else { Vec::new() },
+            suppress: if options.suppress_eos { self.eos_ids()? } else { Vec::new() },
             mute: self.muted(options, temperature)?,
             ..defaults
         })

@@ -12,10 +12,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("demask-model", &["demask-step", "demask-tensor"]),
     ("demask-checkpoint", &["demask-model", "demask-tensor"]),
     ("demask-decode", &["demask-step"]),
-    (
-        "demask",
-        &["demask-step", "demask-tensor", "demask-cpu", "demask-model", "demask-checkpoint", "demask-decode"],
-    ),
+    ("demask", &["demask-step", "demask-tensor", "demask-cpu", "demask-model", "demask-checkpoint", "demask-decode"]),
     ("demask-cli", &["demask"]),
     ("demask-testkit", &["demask-step"]),
 ];

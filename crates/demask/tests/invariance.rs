@@ -132,7 +132,11 @@ fn batches_and_threads_change_no_bit() {
                 for at in 0..4 {
                     let steps: Vec<_> = scripts.iter().zip(&ids).map(|(script, &id)| script[at].of(id, &ask)).collect();
                     for (which, found) in run(&mut network, &steps).iter().enumerate() {
-                        assert_same(found, &alone[which][at], &format!("{what}, {threads} threads, step {at} of {which}"));
+                        assert_same(
+                            found,
+                            &alone[which][at],
+                            &format!("{what}, {threads} threads, step {at} of {which}"),
+                        );
                     }
                 }
             }
@@ -181,7 +185,11 @@ fn freedave_i7_i8_drafts_are_isolated_and_the_accepted_one_stays() {
                 let width = packed.positions.len();
                 assert_eq!(packed.tokens[lane * width..(lane + 1) * width], alone.tokens, "{what} lane {lane}");
                 let logits = packed.logits.len() / lanes as usize;
-                assert_eq!(bits(&packed.logits[lane * logits..(lane + 1) * logits]), bits(&alone.logits), "{what} lane {lane}");
+                assert_eq!(
+                    bits(&packed.logits[lane * logits..(lane + 1) * logits]),
+                    bits(&alone.logits),
+                    "{what} lane {lane}"
+                );
                 if lane == accepted as usize {
                     let expected = run(&mut network, &[after.of(id, &ask)]).remove(0);
                     assert_same(&kept, &expected, &format!("{what}, after keeping lane {lane}"));

@@ -92,7 +92,7 @@ impl Lowered {
                 Some(Drift::Value) => self.key_rows = Rows::Computed,
                 Some(Drift::Key) => self.value_rows = Rows::Computed,
                 Some(Drift::Random { .. }) | None => {
-                    (self.key_rows, self.value_rows) = (Rows::Computed, Rows::Computed)
+                    (self.key_rows, self.value_rows) = (Rows::Computed, Rows::Computed);
                 }
             }
         }

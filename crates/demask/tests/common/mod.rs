@@ -8,7 +8,10 @@ use demask::{
         CpuBackend, CpuOptions,
         isa::{Isa, Tier},
     },
-    model_parts::{ArchSpec, Attention, Family, Role, Rope, RopeScaling, Runner, WeightError, WeightSource, Weights, expected_tensors},
+    model_parts::{
+        ArchSpec, Attention, Family, Role, Rope, RopeScaling, Runner, WeightError, WeightSource, Weights,
+        expected_tensors,
+    },
     step::random::mix,
     tensor::{Dtype, TensorView},
 };

@@ -47,7 +47,8 @@ impl Forward {
     /// Reads both files.
     pub fn read(path: &Path) -> Self {
         let text = std::fs::read_to_string(path).unwrap();
-        let mut forward: Self = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let mut forward: Self =
+            serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         forward.bytes = std::fs::read(path.with_extension("safetensors")).unwrap();
         forward
     }

@@ -119,7 +119,11 @@ fn forward_cases(tiers: &[Tier], dtype: DtypeChoice, tolerance: f32) {
         for (tier, name) in tiers.iter().flat_map(|tier| names.iter().map(move |name| (*tier, name))) {
             let mut model = load(&folder, name, tier, dtype);
             let worst = check_forward(&mut model, &forward, tolerance, &mut failures);
-            say(&format!("forward {name} {dtype} {}: {} inputs, distance {worst:.1e}", tier.name(), forward.inputs.len()));
+            say(&format!(
+                "forward {name} {dtype} {}: {} inputs, distance {worst:.1e}",
+                tier.name(),
+                forward.inputs.len()
+            ));
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
@@ -203,8 +207,9 @@ fn decode() {
             let file = DecodeFile::read(&path);
             let (mut passed, mut failed, mut missing) = (0, 0, BTreeMap::new());
             for case in &file.cases {
-                let model =
-                    models.entry(case.model.clone()).or_insert_with(|| load(&folder, &case.model, tier, DtypeChoice::F32));
+                let model = models
+                    .entry(case.model.clone())
+                    .or_insert_with(|| load(&folder, &case.model, tier, DtypeChoice::F32));
                 let outcome = match parameters::map(&file.method, case, model.facts()) {
                     Ok(Mapped::Ready(options)) => Session::new(*options)
                         .map_err(|error| error.to_string())
@@ -225,7 +230,8 @@ fn decode() {
                 }
             }
             let missing: Vec<String> = missing.iter().map(|(what, count)| format!("{count} need {what}")).collect();
-            let missing = if missing.is_empty() { "0 not built".into() } else { format!("not built: {}", missing.join(", ")) };
+            let missing =
+                if missing.is_empty() { "0 not built".into() } else { format!("not built: {}", missing.join(", ")) };
             say(&format!("decode {} {}: {passed} passed, {failed} failed, {missing}", file.method, tier.name()));
         }
     }

@@ -87,7 +87,9 @@ const TABLE: &[(&str, Apply)] = &[
     ("draft_steps", |said, value| value.as_u64().map(|_| said.drafts = true)),
     ("draft_mode", |_, value| value.as_str().map(drop)),
     ("eager_acceptance_mode", |_, value| value.as_bool().map(drop)),
-    ("dual_cache", |said, value| value.as_bool().map(|dual| said.cache = Some(if dual { "dual" } else { "prefix" }.into()))),
+    ("dual_cache", |said, value| {
+        value.as_bool().map(|dual| said.cache = Some(if dual { "dual" } else { "prefix" }.into()))
+    }),
     ("cache", |said, value| value.as_str().map(|cache| said.cache = Some(cache.into()))),
     ("cache_type", |said, value| value.as_str().map(|_| said.cache = Some("dkv".into()))),
     ("cache_steps", |_, value| count(value).map(drop)),
