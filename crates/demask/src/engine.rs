@@ -83,7 +83,9 @@ impl Engine {
             match self.network.open(needs) {
                 Ok(sequence) => sequences.push(sequence),
                 Err(error) => {
-                    sequences.into_iter().for_each(|sequence| self.network.close(sequence));
+                    for sequence in sequences {
+                        self.network.close(sequence);
+                    }
                     return Err(error);
                 }
             }
@@ -121,7 +123,9 @@ impl Engine {
     /// Gives a job's memory back and hands its session over; also how a job is cancelled.
     pub fn take(&mut self, job: JobId) -> Option<Session> {
         let job = self.jobs.get_mut(job.0)?.take()?;
-        job.sequences.into_iter().for_each(|sequence| self.network.close(sequence));
+        for sequence in job.sequences {
+            self.network.close(sequence);
+        }
         Some(job.session)
     }
 

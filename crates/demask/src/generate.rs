@@ -94,7 +94,7 @@ impl Model {
         let Some(session) = session else { return Err(GenerateError::Interrupted) };
         let seconds = Seconds {
             load: self.load_time().as_secs_f64(),
-            model: (self.engine.model_time() - model_time).as_secs_f64(),
+            model: self.engine.model_time().saturating_sub(model_time).as_secs_f64(),
             guide: 0.0,
             total: started.elapsed().as_secs_f64(),
         };
@@ -113,9 +113,8 @@ impl Model {
         session: &Session,
         options: &GenerateOptions,
         told: &Announcement,
-        measured: Measured,
+        Measured { prompt_tokens, stopped, cache, seconds }: Measured,
     ) -> Generation {
-        let Measured { prompt_tokens, stopped, cache, seconds } = measured;
         let output = session.output();
         let shown = if told.infill { &output.canvas } else { &output.tokens };
         let mut text = self.text.tokenizer.as_ref().map(|tokenizer| tokenizer.decode(shown, true));
@@ -167,6 +166,7 @@ struct Announcement {
 }
 
 /// What a run left behind beside its session.
+#[derive(Clone, Copy)]
 struct Measured {
     prompt_tokens: usize,
     stopped: Option<usize>,

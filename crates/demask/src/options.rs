@@ -9,8 +9,6 @@ use crate::{GenerateError, Model};
 
 /// Positions decoded if nobody says how many (LLaDA's and SDAR's scripts: 128).
 const DEFAULT_GEN_LENGTH: usize = 128;
-/// Block length that is aimed at if nobody gives one (LLaDA's README, Fast-dLLM, FreeDave: 32).
-const DEFAULT_BLOCK_LENGTH: usize = 32;
 
 /// The prompt in one of its forms.
 #[derive(Debug, Clone, PartialEq)]
@@ -143,7 +141,7 @@ impl Model {
         let family = self.spec().family;
         let temperature = options.temperature.unwrap_or(0.0);
         Ok(SessionOptions {
-            block_length: options.block_length.or_else(|| self.default_block_length(&defaults.canvas)),
+            block_length: options.block_length.or_else(|| self.default_block_length(&defaults.canvas, options)),
             steps: options.steps,
             remasking: options.remasking.unwrap_or_default(),
             schedule: options.schedule.unwrap_or_default(),
@@ -207,11 +205,12 @@ impl Model {
         Ok(CanvasSpec::Prompt { tokens: ids, gen_length })
     }
 
-    /// The largest divisor of the response that is not above the default block length.
-    fn default_block_length(&self, canvas: &CanvasSpec) -> Option<usize> {
-        let (Mask::Full, CanvasSpec::Prompt { gen_length, .. }) = (self.facts().mask, canvas) else { return None };
-        let most = self.defaults().block_length.unwrap_or(DEFAULT_BLOCK_LENGTH).min(*gen_length);
-        (1..=most).rev().find(|length| gen_length % length == 0)
+    /// The block length that the model was made for, where nothing given speaks against it; the session fits one
+    /// otherwise.
+    fn default_block_length(&self, canvas: &CanvasSpec, options: &GenerateOptions) -> Option<usize> {
+        let CanvasSpec::Prompt { gen_length, .. } = canvas else { return None };
+        let free = options.steps.is_none() && options.schedule.is_none();
+        self.defaults().block_length.filter(|length| free && gen_length % length == 0)
     }
 }
 

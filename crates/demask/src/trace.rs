@@ -147,7 +147,9 @@ mod tests {
             TraceLine::of(Event::Step { step: 0, nfe: 1, rows: 6, drafts: 0, accepted: 0 }, |_| None),
         ];
         let mut bytes = Vec::new();
-        lines.iter().for_each(|line| line.write(&mut bytes).unwrap());
+        for line in &lines {
+            line.write(&mut bytes).unwrap();
+        }
         let text = String::from_utf8(bytes.clone()).unwrap();
         assert!(text.contains(r#"{"step":0,"position":3,"token":9,"confidence":0.5,"text":"x"}"#), "{text}");
         assert_eq!(read_trace(&bytes[..]).unwrap(), lines);

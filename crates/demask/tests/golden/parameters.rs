@@ -62,12 +62,12 @@ const TABLE: &[(&str, Apply)] = &[
     ("block_size", |said, value| count(value).map(|count| said.block_length = Some(count))),
     ("steps", |said, value| count(value).map(|count| said.steps = Some(count))),
     ("denoising_steps", |said, value| count(value).map(|count| said.steps_per_block = Some(count))),
-    ("remasking", |said, value| Some(said.remasking = Some(value.as_str()?.parse().ok()?))),
+    ("remasking", |said, value| value.as_str()?.parse().ok().map(|remasking| said.remasking = Some(remasking))),
     ("alg", algorithm),
     ("remasking_strategy", strategy),
-    ("threshold", |said, value| Some(said.threshold = Some(value.as_f64()?))),
-    ("confidence_threshold", |said, value| Some(said.threshold = Some(value.as_f64()?))),
-    ("eb_threshold", |said, value| Some(said.entropy_bound = Some(value.as_f64()?))),
+    ("threshold", |said, value| value.as_f64().map(|tau| said.threshold = Some(tau))),
+    ("confidence_threshold", |said, value| value.as_f64().map(|tau| said.threshold = Some(tau))),
+    ("eb_threshold", |said, value| value.as_f64().map(|bound| said.entropy_bound = Some(bound))),
     ("factor", |said, value| value.as_f64().map(|_| said.factor = true)),
     ("factor_rule", |_, value| value.as_str().map(drop)),
     ("test_first", |_, value| value.as_bool().map(drop)),
@@ -142,10 +142,10 @@ pub fn map(method: &str, case: &Case, facts: &ModelFacts) -> Result<Mapped, Stri
         }
     }
     let facts = ModelFacts { mask_id: u32::try_from(case.mask_id).ok(), ..facts.clone() };
-    build(method, &said, case, facts)
+    build(method, &said, case, &facts)
 }
 
-fn build(method: &str, said: &Said, case: &Case, facts: ModelFacts) -> Result<Mapped, String> {
+fn build(method: &str, said: &Said, case: &Case, facts: &ModelFacts) -> Result<Mapped, String> {
     let gen_length = said.gen_length.unwrap_or(128);
     let canvas = CanvasSpec::Prompt { tokens: case.prompt.clone(), gen_length };
     let base = SessionOptions {
@@ -173,10 +173,9 @@ fn build(method: &str, said: &Said, case: &Case, facts: ModelFacts) -> Result<Ma
         "ar_greedy" => base,
         "freedave_block" if said.drafts => return Ok(Mapped::NotBuilt("decoder freedave")),
         "freedave_block" => freedave_block(said, case, base)?,
-        "freedave_full" => return Ok(Mapped::NotBuilt("caches prefix and dual")),
         "fastdllm_llada" if said.cache.as_deref() == Some("none") => fastdllm(said, base)?,
         "fastdllm_factor" => return Ok(Mapped::NotBuilt("decoder factor")),
-        "fastdllm_llada" | "fastdllm_dream" => return Ok(Mapped::NotBuilt("caches prefix and dual")),
+        "freedave_full" | "fastdllm_llada" | "fastdllm_dream" => return Ok(Mapped::NotBuilt("caches prefix and dual")),
         "dkv_llada" | "dkv_dream" => return Ok(Mapped::NotBuilt("cache dkv")),
         "dllmcache_llada" | "dllmcache_dream" => return Ok(Mapped::NotBuilt("cache dllm")),
         "freecache_llada" | "freecache_dream" | "freecache_exact" => return Ok(Mapped::NotBuilt("cache freecache")),
