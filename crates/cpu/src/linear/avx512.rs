@@ -7,8 +7,8 @@
 
 use std::arch::x86_64::{
     __m512, __m512bh, __m512i, _mm512_and_si512, _mm512_castsi512_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps,
-    _mm512_loadu_ps, _mm512_loadu_si512, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_slli_epi32,
-    _mm512_storeu_ps,
+    _mm512_loadu_ps, _mm512_loadu_si512, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_sllv_epi32,
+    _mm512_storeu_ps, _mm512_xor_si512,
 };
 
 use demask_tensor::Dtype;
@@ -105,18 +105,22 @@ unsafe fn f32_tile<const ROWS: usize>(block: &Block) {
 unsafe fn bf16_tile<const ROWS: usize>(block: &Block) {
     // SAFETY: as in `f32_tile`; a panel holds pairs of bf16.
     unsafe {
-        let odd = _mm512_set1_epi32(0xffff_0000_u32 as i32);
+        let upper = _mm512_set1_epi32(0xffff_0000_u32 as i32);
+        let sixteen = _mm512_set1_epi32(16);
+        // The first of a pair must be shifted up, the second is there: one loop body serves both in turn, because two
+        // bodies need more registers than there are.
+        let mut shift = sixteen;
         let mut sums = load_sums::<ROWS>(block);
-        let mut weight = block.weight.cast::<__m512i>();
         let mut input = block.input.cast::<f32>();
-        for _ in 0..block.depth / 2 {
-            let pairs = [_mm512_loadu_si512(weight), _mm512_loadu_si512(weight.byte_add(block.panel_stride))];
-            let first = pairs.map(|pairs| _mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs)));
-            add_products(&mut sums, input, block.input_stride, first);
-            let second = pairs.map(|pairs| _mm512_castsi512_ps(_mm512_and_si512(pairs, odd)));
-            add_products(&mut sums, input.add(1), block.input_stride, second);
-            weight = weight.add(1);
-            input = input.add(2);
+        for k in 0..block.depth {
+            let pairs = block.weight.cast::<__m512i>().add(k / 2);
+            let weights = [pairs, pairs.byte_add(block.panel_stride)].map(|pairs| {
+                let shifted = _mm512_sllv_epi32(_mm512_loadu_si512(pairs), shift);
+                _mm512_castsi512_ps(_mm512_and_si512(shifted, upper))
+            });
+            add_products(&mut sums, input, block.input_stride, weights);
+            shift = _mm512_xor_si512(shift, sixteen);
+            input = input.add(1);
         }
         store_sums(block, &sums);
     }

@@ -27,7 +27,7 @@ struct Scratch([MaybeUninit<f32>; ROW_BLOCK * SUMS_STRIDE]);
 /// Complete sums of one block of rows and one task's panels.
 pub(super) struct Sums<'a> {
     /// `[rows][SUMS_STRIDE]`, the pairs of panels side by side.
-    values: &'a [f32],
+    pub(super) values: &'a [f32],
     /// The block's first input row.
     pub(super) first_row: usize,
     /// The block's rows.

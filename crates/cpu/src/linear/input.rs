@@ -167,6 +167,7 @@ impl InputWriter<'_> {
     /// # Panics
     /// If the row or the columns are not the buffer's.
     #[expect(clippy::cast_ptr_alignment, reason = "rows begin on cache lines, and elements follow each other")]
+    #[inline]
     pub unsafe fn set_columns(&self, row: usize, first: usize, values: &[f32]) {
         assert!(row < self.capacity, "row {row} of {}", self.capacity);
         assert!(first <= self.width && values.len() <= self.width - first, "columns beyond the row's {}", self.width);

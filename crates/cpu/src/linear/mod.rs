@@ -167,7 +167,7 @@ impl Linear {
         let writer = output.writer();
         drive::multiply(self.kernel, pool, (input, rows), &weight.panels, false, &|sums| {
             // SAFETY: sums come for each block once, so that no two threads write the same columns of a row.
-            unsafe { output::take_gate_up(&writer, sums) }
+            unsafe { output::take_gate_up(self.isa, &writer, sums) }
         });
     }
 }
