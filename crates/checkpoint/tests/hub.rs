@@ -1,0 +1,327 @@
+//! Fetching from a hub, against a small server of our own.
+
+use std::{
+    collections::HashMap,
+    fs,
+    io::{BufRead, BufReader, Write},
+    net::{TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use demask_checkpoint::{Checkpoint, HubError, HubOptions, fetch, locate};
+
+const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+const ID: &str = "org/tiny";
+
+/// What the server does beside its duty.
+#[derive(Default)]
+struct Behaviour {
+    /// Bytes of a file's body after which the connection is dropped, each used once.
+    drops: Vec<usize>,
+    /// Whether only requests with this token are served.
+    token: Option<&'static str>,
+    /// Whether contents are behind a redirection, as large files are.
+    redirects: bool,
+    /// All requests: method, path, range.
+    seen: Vec<(String, String, Option<String>)>,
+}
+
+struct Hub {
+    endpoint: String,
+    behaviour: Arc<Mutex<Behaviour>>,
+}
+
+impl Hub {
+    fn start(files: Vec<(String, Vec<u8>)>, behaviour: Behaviour) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let behaviour = Arc::new(Mutex::new(behaviour));
+        let (files, shared) = (Arc::new(files), Arc::clone(&behaviour));
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (files, shared) = (Arc::clone(&files), Arc::clone(&shared));
+                thread::spawn(move || while answer(&stream, &files, &shared).is_some() {});
+            }
+        });
+        Self { endpoint, behaviour }
+    }
+
+    fn requests(&self, method: &str) -> Vec<(String, Option<String>)> {
+        let seen = &self.behaviour.lock().unwrap().seen;
+        seen.iter()
+            .filter(|(found, ..)| found == method)
+            .map(|(_, path, range)| (path.clone(), range.clone()))
+            .collect()
+    }
+
+    fn options(&self, cache: &Path) -> HubOptions {
+        let mut options = HubOptions::new(&self.endpoint, cache);
+        options.retries = 0;
+        options
+    }
+}
+
+/// Answers one request; nothing when the connection is over.
+fn answer(stream: &TcpStream, files: &[(String, Vec<u8>)], behaviour: &Mutex<Behaviour>) -> Option<()> {
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    reader.read_line(&mut line).ok().filter(|count| *count > 0)?;
+    let mut words = line.split_whitespace();
+    let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let mut headers = HashMap::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        let Some((name, value)) = line.trim_end().split_once(": ") else { break };
+        headers.insert(name.to_lowercase(), value.to_owned());
+    }
+    let mut behaviour = behaviour.lock().unwrap();
+    behaviour.seen.push((method.clone(), path.clone(), headers.get("range").cloned()));
+    let allowed = behaviour.token.is_none_or(|token| headers.get("authorization") == Some(&format!("Bearer {token}")));
+    if !allowed && !path.starts_with("/cdn/") {
+        return reply(stream, 401, "", b"", true, None);
+    }
+    if path.starts_with("/cdn/") && headers.contains_key("authorization") && path.contains("other-host") {
+        return reply(stream, 400, "", b"", true, None);
+    }
+    if path == format!("/api/models/{ID}/revision/main") {
+        let names: Vec<String> = files.iter().map(|(name, _)| format!(r#"{{"rfilename": "{name}"}}"#)).collect();
+        let body = format!(r#"{{"sha": "{COMMIT}", "siblings": [{}]}}"#, names.join(","));
+        return reply(stream, 200, "", body.as_bytes(), true, None);
+    }
+    let name = path.strip_prefix(&format!("/{ID}/resolve/{COMMIT}/")).or(path.strip_prefix("/cdn/"));
+    let Some((name, contents)) = files.iter().find(|(file, _)| Some(file.as_str()) == name) else {
+        return reply(stream, 404, "", b"", true, None);
+    };
+    let facts = format!("etag: \"tag-{name}\"\r\n");
+    if behaviour.redirects && !path.starts_with("/cdn/") {
+        let linked =
+            format!("location: /cdn/{name}\r\nx-linked-etag: \"tag-{name}\"\r\nx-linked-size: {}\r\n", contents.len());
+        return reply(stream, 302, &linked, b"", true, None);
+    }
+    let range = headers.get("range").and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok());
+    let (status, start) = range.map_or((200, 0), |start: usize| (206, start));
+    let facts = match status {
+        206 => format!("{facts}content-range: bytes {start}-{}/{}\r\n", contents.len() - 1, contents.len()),
+        _ => facts,
+    };
+    let body = method == "GET";
+    let drop = if body && name.ends_with("safetensors") { behaviour.drops.pop() } else { None };
+    std::mem::drop(behaviour);
+    reply(stream, status, &facts, &contents[start..], body, drop)
+}
+
+fn reply(
+    mut stream: &TcpStream,
+    status: u16,
+    headers: &str,
+    body: &[u8],
+    send: bool,
+    drop: Option<usize>,
+) -> Option<()> {
+    let head = format!("HTTP/1.1 {status} Status\r\n{headers}content-length: {}\r\n\r\n", body.len());
+    stream.write_all(head.as_bytes()).ok()?;
+    if let Some(count) = drop {
+        stream.write_all(&body[..count]).ok()?;
+        stream.shutdown(std::net::Shutdown::Both).ok()?;
+        return None;
+    }
+    if send {
+        stream.write_all(body).ok()?;
+    }
+    Some(())
+}
+
+fn files_of(checkpoint: &str) -> Vec<(String, Vec<u8>)> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../golden/ckpt").join(checkpoint);
+    let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+    entries.map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), fs::read(&path).unwrap())).collect()
+}
+
+/// A cache of one test's own, removed at its end.
+struct Cache(PathBuf);
+
+impl Cache {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("demask-hub-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        Self(path)
+    }
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn get(options: &HubOptions) -> Result<PathBuf, HubError> {
+    fetch(ID, None, options, &mut |_| ())
+}
+
+fn message(result: Result<PathBuf, HubError>) -> String {
+    let message = result.unwrap_err().to_string();
+    assert!(!message.contains('\n'), "{message}");
+    message
+}
+
+#[test]
+fn a_model_is_fetched_once_and_lies_in_the_shared_layout() {
+    for (name, redirects) in [("tiny-qwen2", false), ("tiny-llada-sharded", true)] {
+        let hub = Hub::start(files_of(name), Behaviour { redirects, ..Behaviour::default() });
+        let cache = Cache::new(name);
+        let options = hub.options(&cache.0);
+        let mut reached = HashMap::new();
+        let files = locate(ID, &options, &mut |progress| {
+            assert!(progress.total.is_some_and(|total| progress.done <= total));
+            reached.insert(progress.file.to_owned(), progress.done);
+        });
+        let files = files.unwrap();
+        let directory = files.path().unwrap().to_path_buf();
+        assert_eq!(directory, cache.0.join("models--org--tiny/snapshots").join(COMMIT));
+        let sizes: HashMap<String, u64> =
+            files_of(name).into_iter().map(|(file, text)| (file, text.len() as u64)).collect();
+        assert_eq!(reached, sizes);
+        assert_eq!(fs::read_to_string(cache.0.join("models--org--tiny/refs/main")).unwrap(), COMMIT);
+        let link = fs::read_link(directory.join("config.json")).unwrap();
+        assert_eq!(link, Path::new("../../blobs/tag-config.json"));
+        assert_eq!(Checkpoint::open(files).unwrap().name(), ID);
+        let before = hub.requests("GET").len();
+        get(&options).unwrap();
+        assert_eq!(hub.requests("GET").len(), before + 1, "only the listing is asked for again");
+    }
+}
+
+#[test]
+fn a_download_that_breaks_off_goes_on_with_the_next_call() {
+    let hub = Hub::start(files_of("tiny-qwen2"), Behaviour { drops: vec![1000, 5000], ..Behaviour::default() });
+    let cache = Cache::new("resume");
+    let options = hub.options(&cache.0);
+    let size = files_of("tiny-qwen2").iter().find(|(name, _)| name.ends_with("safetensors")).unwrap().1.len();
+    let expected = |done| {
+        format!(
+            "the download of model.safetensors broke off at {done} of {size} bytes: run the same command again to go on from there"
+        )
+    };
+    assert_eq!(message(get(&options)), expected(5000));
+    assert!(!cache.0.join("models--org--tiny/refs").exists(), "nothing refers to half a model");
+    assert_eq!(message(get(&options)), expected(6000));
+    let directory = get(&options).unwrap();
+    let weights = |path: &Path| fs::read(path.join("model.safetensors")).unwrap();
+    assert_eq!(
+        weights(&directory),
+        weights(&PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../golden/ckpt/tiny-qwen2"))
+    );
+    let ranges: Vec<_> = hub.requests("GET").into_iter().filter_map(|(_, range)| range).collect();
+    assert_eq!(ranges, ["bytes=5000-", "bytes=6000-"]);
+}
+
+#[test]
+fn a_transfer_is_taken_up_again_within_a_call() {
+    let hub =
+        Hub::start(files_of("tiny-qwen2"), Behaviour { drops: vec![1000], redirects: true, ..Behaviour::default() });
+    let cache = Cache::new("retry");
+    let mut options = hub.options(&cache.0);
+    options.retries = 1;
+    get(&options).unwrap();
+}
+
+#[test]
+fn a_model_that_does_not_exist_is_named() {
+    let hub = Hub::start(Vec::new(), Behaviour::default());
+    let cache = Cache::new("absent");
+    let options = hub.options(&cache.0);
+    let endpoint = &hub.endpoint;
+    let found = message(fetch("org/other", Some("v2"), &options, &mut |_| ()));
+    assert_eq!(found, format!("{endpoint} has no model org/other at revision v2: check the spelling of both"));
+    let found = message(get(&options));
+    assert_eq!(
+        found,
+        "org/tiny has no config.json: expected config.json and safetensors; use a repository that has both"
+    );
+    let found = message(fetch("../etc", None, &options, &mut |_| ()));
+    assert_eq!(found, "\"../etc\" is not a model of a hub: expected org/name, or org/name@revision");
+}
+
+#[test]
+fn a_model_behind_a_token_says_so_and_opens_with_it() {
+    let hub = Hub::start(files_of("tiny-qwen2"), Behaviour { token: Some("secret"), ..Behaviour::default() });
+    let cache = Cache::new("token");
+    let mut options = hub.options(&cache.0);
+    let endpoint = hub.endpoint.clone();
+    assert_eq!(
+        message(get(&options)),
+        format!(
+            "{endpoint} denies access to org/tiny (status 401): check the name; if it is right, set HF_TOKEN to a token that may read it"
+        )
+    );
+    options.token = Some("wrong".to_owned());
+    assert!(message(get(&options)).ends_with("ask for access with the account of this token"));
+    options.token = Some("secret".to_owned());
+    get(&options).unwrap();
+    assert!(!format!("{options:?}").contains("secret"));
+}
+
+#[test]
+fn offline_the_cache_answers_or_says_what_to_do() {
+    let hub = Hub::start(files_of("tiny-llada-sharded"), Behaviour::default());
+    let cache = Cache::new("offline");
+    let mut options = hub.options(&cache.0);
+    options.offline = true;
+    let expected = format!(
+        "org/tiny is not (completely) in the cache {}, and HF_HUB_OFFLINE is set: unset it to fetch the model",
+        cache.0.display()
+    );
+    assert_eq!(message(get(&options)), expected);
+    options.offline = false;
+    let directory = get(&options).unwrap();
+    options.offline = true;
+    let asked = hub.requests("GET").len();
+    assert_eq!(get(&options).unwrap(), directory);
+    assert_eq!(fetch(ID, Some(COMMIT), &options, &mut |_| ()).unwrap(), directory);
+    assert_eq!(hub.requests("GET").len(), asked);
+    fs::remove_file(directory.join("model-00002-of-00002.safetensors")).unwrap();
+    assert_eq!(message(get(&options)), expected);
+}
+
+#[test]
+fn without_a_network_the_cache_stands_in() {
+    let hub = Hub::start(files_of("tiny-qwen2"), Behaviour::default());
+    let cache = Cache::new("network");
+    let mut options = hub.options(&cache.0);
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    options.endpoint = format!("http://{nobody}");
+    assert!(message(get(&options)).starts_with(&format!("cannot reach http://{nobody}/api/models/org/tiny")));
+    options.endpoint.clone_from(&hub.endpoint);
+    let directory = get(&options).unwrap();
+    options.endpoint = format!("http://{nobody}");
+    assert_eq!(get(&options).unwrap(), directory);
+}
+
+#[test]
+fn the_environment_is_that_of_the_hubs_own_tools() {
+    let home = Cache::new("home");
+    fs::create_dir_all(&home.0).unwrap();
+    fs::write(home.0.join("token"), "from-file\n").unwrap();
+    let text = home.0.to_str().unwrap().to_owned();
+    let table = |pairs: Vec<(&'static str, String)>| {
+        HubOptions::from_lookup(&move |name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| value.clone()))
+    };
+    let plain = table(vec![("HOME", "/home/me".to_owned())]);
+    assert_eq!(plain.cache, Path::new("/home/me/.cache/huggingface/hub"));
+    assert_eq!((plain.offline, plain.token), (false, None));
+    let full = table(vec![
+        ("HF_HOME", text.clone()),
+        ("HF_ENDPOINT", "http://mirror/".to_owned()),
+        ("HF_HUB_OFFLINE", "1".to_owned()),
+    ]);
+    assert_eq!(full.cache, home.0.join("hub"));
+    assert_eq!(
+        (full.endpoint.as_str(), full.offline, full.token.as_deref()),
+        ("http://mirror", true, Some("from-file"))
+    );
+    let token = table(vec![("HF_HOME", text), ("HF_TOKEN", "direct".to_owned()), ("HF_HUB_CACHE", "/c".to_owned())]);
+    assert_eq!((token.cache.as_path(), token.token.as_deref()), (Path::new("/c"), Some("direct")));
+}
