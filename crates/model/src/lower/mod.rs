@@ -368,3 +368,6 @@ fn cost(spec: &ArchSpec, step: &SequenceStep<'_>, launch: &Launch, part: &Part) 
     let head = 2.0 * hidden * spec.vocabulary as f64 * head_rows as f64;
     Cost { rows: rows as u64, computed_rows: computed.round() as u64, head_rows: head_rows as u64, flops: body + head }
 }
+
+#[cfg(test)]
+mod tests;
