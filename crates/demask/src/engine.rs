@@ -78,6 +78,8 @@ impl Engine {
 
     /// Reserves memory for a session and lets it join the following ticks.
     pub fn submit(&mut self, session: Session) -> Result<JobId, OpenError> {
+        // The sequences of one session always run in one step.
+        self.network.reserve_rows(session.needs().iter().map(|needs| needs.rows).sum())?;
         let mut sequences = Vec::new();
         for needs in session.needs() {
             match self.network.open(needs) {

@@ -1,8 +1,8 @@
 //! A loaded model, whatever device it is on.
 
 use demask_model::{ArchSpec, Inspection, Runner};
-use demask_step::{Denoiser, Mask, SequenceId, StepError};
-use demask_tensor::Backend;
+use demask_step::{Denoiser, Mask, OpenError, SequenceId, StepError};
+use demask_tensor::{Backend, OutOfMemory};
 
 /// A [`Denoiser`] with what an engine and a report want to know beside it. One object per loaded model: dispatch costs
 /// one indirect call a step.
@@ -17,6 +17,8 @@ pub trait Network: Denoiser {
     fn cache_bytes(&self, sequence: SequenceId) -> usize;
     /// Most rows that one step may have.
     fn row_capacity(&self) -> usize;
+    /// Makes room for steps of this many rows.
+    fn reserve_rows(&mut self, rows: usize) -> Result<(), OpenError>;
     /// One forward over `tokens` with all logits and, if asked for, every layer's output.
     fn inspect(&mut self, tokens: &[u32], mask: Mask, layers: bool) -> Result<Inspection, StepError>;
 }
@@ -40,6 +42,11 @@ impl<B: Backend> Network for Runner<B> {
 
     fn row_capacity(&self) -> usize {
         self.row_capacity()
+    }
+
+    fn reserve_rows(&mut self, rows: usize) -> Result<(), OpenError> {
+        let memory = |OutOfMemory { needed, available }| OpenError::Memory { needed, available };
+        self.reserve_rows(rows).map_err(memory)
     }
 
     fn inspect(&mut self, tokens: &[u32], mask: Mask, layers: bool) -> Result<Inspection, StepError> {

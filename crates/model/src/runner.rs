@@ -127,17 +127,27 @@ impl<B: Backend> Runner<B> {
         let tables: usize =
             self.sequences.iter().flatten().map(|sequence| table_entries(&sequence.needs)).sum::<usize>()
                 + table_entries(needs);
-        let wanted = WorkspaceShape {
+        let rows = needs.rows.max(needs.predictions);
+        self.reserve(WorkspaceShape {
             rows: self.reserved.rows.max(needs.rows),
-            head_rows: self.reserved.head_rows.max(needs.predictions).max(needs.rows),
+            head_rows: self.reserved.head_rows.max(rows),
             table_entries: self.reserved.table_entries.max(tables),
             ..self.reserved
-        };
+        })
+    }
+
+    fn reserve(&mut self, wanted: WorkspaceShape) -> Result<(), OutOfMemory> {
         if wanted != self.reserved {
             self.backend.reserve(&wanted)?;
             self.reserved = wanted;
         }
         Ok(())
+    }
+
+    /// Makes room for steps of this many rows, for sequences that must run in one step.
+    pub fn reserve_rows(&mut self, rows: usize) -> Result<(), OutOfMemory> {
+        let (rows, head_rows) = (self.reserved.rows.max(rows), self.reserved.head_rows.max(rows));
+        self.reserve(WorkspaceShape { rows, head_rows, ..self.reserved })
     }
 
     fn allocate(&mut self, sequence: &mut Sequence) -> Result<(), OutOfMemory> {

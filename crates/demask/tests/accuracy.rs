@@ -1,0 +1,203 @@
+//! The demo models solve the word problems that they were trained for, and bf16 solves as many as f32.
+//!
+//! By default a part of the 500 problems; `DEMASK_PROBLEMS=500` runs them all and prints the figures.
+//! `DEMASK_RECORD=FILE` appends them as JSON lines.
+
+use std::{collections::BTreeMap, io::Write, path::Path, time::Instant};
+
+use demask::{
+    DeviceOptions, DtypeChoice, GenerateOptions, Model, Prompt,
+    checkpoint::ModelFiles,
+    cpu::isa::{Isa, Tier},
+    decode::{Next, Session},
+    step::{HeadAsk, Predictions, SequenceId, SequenceNeeds, SequenceStep},
+};
+use serde_json::Value;
+
+/// Right answers of 500, as `demo/README.md` states them.
+const STATED: &[(&str, usize)] = &[("demo-llada", 474), ("demo-dream", 470), ("demo-sdar", 493), ("demo-qwen", 500)];
+
+fn root() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn problems(count: usize) -> Vec<(String, i64)> {
+    let text = std::fs::read_to_string(root().join("demo/wordmath-test.jsonl")).unwrap();
+    let lines = text.lines().take(count).map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines.map(|line| (line["question"].as_str().unwrap().to_owned(), line["answer"].as_i64().unwrap())).collect()
+}
+
+fn wanted() -> usize {
+    std::env::var("DEMASK_PROBLEMS").ok().and_then(|count| count.parse().ok()).unwrap_or(50)
+}
+
+fn load(name: &str, tier: Tier, dtype: DtypeChoice) -> Model {
+    let device = DeviceOptions { tier: Some(tier), dtype, ..DeviceOptions::default() };
+    let files = ModelFiles::directory(root().join("demo").join(name)).unwrap();
+    Model::load(files, &device, &mut |_, _| true).unwrap()
+}
+
+/// The number behind the phrase that every solution ends with.
+fn answer(text: &str) -> Option<i64> {
+    let (_, rest) = text.split_once("The final answer is ")?;
+    let digits: String = rest.chars().take_while(|c| c.is_ascii_digit() || *c == '-').collect();
+    digits.parse().ok()
+}
+
+#[derive(Clone)]
+struct Outcome {
+    right: usize,
+    forwards: usize,
+    tokens: Vec<Vec<u32>>,
+}
+
+/// Solves problems, many sessions at a time.
+fn solve(model: &mut Model, problems: &[(String, i64)]) -> Outcome {
+    let blocks = !matches!(model.facts().mask, demask::step::Mask::Full);
+    let options = GenerateOptions {
+        gen_length: Some(64),
+        block_length: if blocks { None } else { Some(16) },
+        ..GenerateOptions::default()
+    };
+    let mut outcome = Outcome { right: 0, forwards: 0, tokens: Vec::new() };
+    for group in problems.chunks(8) {
+        let sessions: Vec<Session> = group
+            .iter()
+            .map(|(question, _)| model.session(&Prompt::user(question.as_str(), None), &options).unwrap())
+            .collect();
+        let engine = model.engine_mut();
+        let jobs: Vec<_> = sessions.into_iter().map(|session| engine.submit(session).unwrap()).collect();
+        while engine.tick().unwrap() > 0 {}
+        for (job, (_, expected)) in jobs.into_iter().zip(group) {
+            let session = model.engine_mut().take(job).unwrap();
+            let output = session.output();
+            let text = model.tokenizer().unwrap().decode(&output.tokens, true);
+            outcome.right += usize::from(answer(&text) == Some(*expected));
+            outcome.forwards += session.counts().forwards;
+            outcome.tokens.push(output.tokens);
+        }
+    }
+    outcome
+}
+
+fn record(line: &Value) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+    if let Some(path) = std::env::var_os("DEMASK_RECORD") {
+        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
+        writeln!(file, "{line}").unwrap();
+    }
+}
+
+#[test]
+fn demo_models_are_as_good_as_stated_on_every_bf16_tier() {
+    let problems = problems(wanted());
+    let count = problems.len();
+    for &(name, stated) in STATED {
+        let mut runs = vec![(Isa::best().tier(), DtypeChoice::F32)];
+        // Each tier that computes bf16 in a way of its own.
+        runs.extend(Isa::available().into_iter().map(|isa| (isa.tier(), DtypeChoice::Bf16)));
+        let mut reference: Option<Outcome> = None;
+        for (tier, dtype) in runs {
+            let started = Instant::now();
+            let outcome = solve(&mut load(name, tier, dtype), &problems);
+            let reference = reference.get_or_insert_with(|| outcome.clone());
+            let differing = reference.tokens.iter().zip(&outcome.tokens).filter(|(a, b)| a != b).count();
+            let line = BTreeMap::from([
+                ("model", Value::from(name)),
+                ("tier", tier.name().into()),
+                ("dtype", dtype.to_string().into()),
+                ("problems", count.into()),
+                ("right", outcome.right.into()),
+                ("answers_unlike_f32", differing.into()),
+                ("forwards_per_problem", (outcome.forwards as f64 / count as f64).into()),
+                ("seconds", started.elapsed().as_secs_f64().into()),
+            ]);
+            record(&serde_json::to_value(line).unwrap());
+            // 1.5 points for the model, 1 point for bf16; a part of the problems may scatter by 3 deviations more.
+            let scatter = if count == 500 { 0.0 } else { 3.0 * (0.06 / count as f64).sqrt() };
+            let accuracy = outcome.right as f64 / count as f64;
+            let expected = stated as f64 / 500.0;
+            assert!((accuracy - expected).abs() <= 0.015 + scatter, "{name} {}: {accuracy}", tier.name());
+            let f32_accuracy = reference.right as f64 / count as f64;
+            assert!((accuracy - f32_accuracy).abs() <= 0.01 + 1.0 / count as f64, "{name} {}", tier.name());
+        }
+    }
+}
+
+/// What static decoding takes from predictions: the surest position, ties to the lowest, and its token.
+fn choice(predictions: &Predictions) -> Option<(usize, u32)> {
+    let rows = predictions.confidence.iter().enumerate();
+    let open = rows.filter(|&(row, _)| predictions.tokens[row] != demask::step::NO_TOKEN);
+    let best = open.reduce(|best, row| if row.1 > best.1 { row } else { best })?;
+    Some((best.0, predictions.tokens[best.0]))
+}
+
+/// Natural logarithm of a token's probability in a row of logits.
+fn log_probability(logits: &[f32], token: u32) -> f32 {
+    let most = logits.iter().copied().fold(f32::MIN, f32::max);
+    logits[token as usize] - most - logits.iter().map(|logit| (logit - most).exp()).sum::<f32>().ln()
+}
+
+/// Runs one step of a session's first sequence and asks for all logits.
+fn step(model: &mut Model, sequence: SequenceId, session: &Session, out: &mut Predictions) {
+    let request = &session.requests()[0];
+    let ask = HeadAsk { logits: true, ..request.ask.clone() };
+    let step = SequenceStep { ask: &ask, ..request.step(sequence, 0) };
+    model.engine_mut().network_mut().step(&[step], std::slice::from_mut(out)).unwrap();
+}
+
+/// On one and the same canvas, bf16 decides as f32 does, except where the two candidates are closer than the rounding
+/// of bf16 moves them. Such ties are counted.
+#[test]
+fn bf16_decides_differently_only_at_ties_within_rounding() {
+    /// Largest accepted distance of bf16 logits, relative to the largest f32 logit of the step.
+    const ROUNDING: f32 = 4e-2;
+    let problems = problems(wanted().min(100) / 5);
+    for &(name, _) in STATED {
+        let mut exact = load(name, Isa::best().tier(), DtypeChoice::F32);
+        let vocabulary = exact.facts().vocab;
+        let options = GenerateOptions { gen_length: Some(64), ..GenerateOptions::default() };
+        for tier in Isa::available().into_iter().map(Isa::tier) {
+            let mut rounded = load(name, tier, DtypeChoice::Bf16);
+            let (mut steps, mut ties, mut worst) = (0, 0, 0f32);
+            for (question, _) in &problems {
+                let mut session = exact.session(&Prompt::user(question.as_str(), None), &options).unwrap();
+                let needs = SequenceNeeds { logits: true, ..session.needs()[0].clone() };
+                let ids =
+                    [&mut exact, &mut rounded].map(|model| model.engine_mut().network_mut().open(&needs).unwrap());
+                while session.next() == Next::Step {
+                    let mut answers = [Predictions::default(), Predictions::default()];
+                    step(&mut exact, ids[0], &session, &mut answers[0]);
+                    step(&mut rounded, ids[1], &session, &mut answers[1]);
+                    let [expected, found] = &answers;
+                    if let (Some(a), Some(b)) = (choice(expected), choice(found)) {
+                        let moved = expected.logits.iter().zip(&found.logits).filter(|(a, _)| a.is_finite());
+                        let moved = moved.fold(0f32, |most, (a, b)| most.max((a - b).abs()));
+                        let scale =
+                            expected.logits.iter().filter(|a| a.is_finite()).fold(0f32, |most, a| most.max(a.abs()));
+                        worst = worst.max(moved / scale);
+                        let row = |row: usize| &expected.logits[row * vocabulary..(row + 1) * vocabulary];
+                        let gap = log_probability(row(a.0), a.1) - log_probability(row(b.0), b.1);
+                        steps += 1;
+                        ties += usize::from(a != b);
+                        // Each log-probability moves by at most twice what a logit moves.
+                        assert!(a == b || gap <= 4.0 * moved, "{name} {}: {gap} beyond rounding", tier.name());
+                    }
+                    session.feed(&answers[..1]);
+                }
+                exact.engine_mut().network_mut().close(ids[0]);
+                rounded.engine_mut().network_mut().close(ids[1]);
+            }
+            let line = BTreeMap::from([
+                ("model", Value::from(name)),
+                ("tier", tier.name().into()),
+                ("problems", problems.len().into()),
+                ("decisions", steps.into()),
+                ("ties_decided_differently", ties.into()),
+                ("largest_logit_distance", f64::from(worst).into()),
+            ]);
+            record(&serde_json::to_value(line).unwrap());
+            assert!(worst <= ROUNDING, "{name} {}: logits {worst} away", tier.name());
+        }
+    }
+}

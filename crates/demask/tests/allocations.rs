@@ -1,0 +1,120 @@
+//! A warm step allocates nothing.
+
+mod common;
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use common::{runner, specs, tiers};
+use demask::{
+    Engine,
+    decode::{CanvasSpec, ModelFacts, SessionOptions, StopRule},
+    model_parts::Attention,
+    step::{Denoiser, HeadAsk, Lanes, Mask, Predictions, SequenceNeeds, SequenceStep, StepPlan},
+};
+
+struct Counting;
+
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static COUNTS: Cell<bool> = const { Cell::new(false) };
+}
+
+// SAFETY: everything is handed to the system's allocator; counting touches no memory that it manages.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if COUNTS.try_with(Cell::get).unwrap_or(false) {
+            COUNT.fetch_add(1, Ordering::Relaxed);
+        }
+        // SAFETY: the caller's promises are the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises are the system allocator's.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Allocations of this thread while `work` runs. Worker threads only run kernels, which have nothing to allocate; the
+/// runs with one thread see those too.
+fn count(work: impl FnOnce()) -> usize {
+    COUNT.store(0, Ordering::Relaxed);
+    COUNTS.with(|counts| counts.set(true));
+    work();
+    COUNTS.with(|counts| counts.set(false));
+    COUNT.load(Ordering::Relaxed)
+}
+
+#[test]
+fn a_warm_step_allocates_nothing() {
+    // One test function: the counter is the process's.
+    steps_of_the_network();
+    ticks_of_the_engine();
+}
+
+fn steps_of_the_network() {
+    for (name, spec) in specs() {
+        for (tier, dtype) in tiers() {
+            let mut network = runner(&spec, tier, dtype, 1);
+            let needs = SequenceNeeds {
+                positions: 40,
+                rows: 120,
+                drafts: 3,
+                draft_span: 40,
+                predictions: 120,
+                top: 2,
+                ..SequenceNeeds::default()
+            };
+            let id = network.open(&needs).unwrap();
+            let mut plan = StepPlan { visible: 40, ..StepPlan::default() };
+            plan.mask = match spec.attention {
+                Attention::Full => Mask::Full,
+                Attention::BlockCausal { block } => Mask::BlockCausal { block: block as u32 },
+                Attention::Causal => Mask::Causal,
+            };
+            plan.live.set_range(0..40);
+            plan.predict.set_range(1..40);
+            let ask = HeadAsk { margin: true, entropy: true, top: 2, forbid: vec![3], ..HeadAsk::default() };
+            let tokens = vec![5; 120];
+            let mut out = [Predictions::default()];
+            for lanes in [Lanes::Canvas, Lanes::Drafts(3)] {
+                plan.lanes = lanes;
+                let tokens = &tokens[..40 * lanes.count()];
+                let step = [SequenceStep { sequence: id, tokens, plan: &plan, ask: &ask, blend: None }];
+                network.step(&step, &mut out).unwrap();
+                let allocations = count(|| network.step(&step, &mut out).unwrap());
+                assert_eq!(allocations, 0, "{name} {} {dtype} {lanes:?}", tier.name());
+            }
+        }
+    }
+}
+
+fn ticks_of_the_engine() {
+    let (_, spec) = specs().remove(0);
+    let (tier, dtype) = tiers().pop().unwrap();
+    let mut engine = Engine::new(Box::new(runner(&spec, tier, dtype, 1)));
+    let facts = ModelFacts { mask: Mask::Full, shift: 0, mask_id: Some(69), vocab: 70, context: 512 };
+    let canvas = CanvasSpec::Prompt { tokens: vec![1, 2, 3], gen_length: 32 };
+    let options = SessionOptions { stop: StopRule::Never, block_length: Some(8), ..SessionOptions::new(facts, canvas) };
+    let session = demask::decode::Session::new(options).unwrap();
+    let job = engine.submit(session).unwrap();
+    for _ in 0..10 {
+        engine.tick().unwrap();
+        engine.session_mut(job).unwrap().events().for_each(drop);
+    }
+    let allocations = count(|| {
+        for _ in 0..5 {
+            engine.tick().unwrap();
+            engine.session_mut(job).unwrap().events().for_each(drop);
+        }
+    });
+    assert_eq!(allocations, 0, "five ticks in the middle of a generation");
+}
