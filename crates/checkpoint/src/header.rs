@@ -65,6 +65,12 @@ impl<'de> Deserialize<'de> for Entries {
     }
 }
 
+/// Checks the header of a whole safetensors file and returns the number of its tensors; `file` is its name for
+/// messages.
+pub fn check_safetensors(bytes: &[u8], file: &str) -> Result<usize, CheckpointError> {
+    read(bytes, file).map(|tensors| tensors.len())
+}
+
 /// Reads and checks the header of a whole file.
 pub(crate) fn read(bytes: &[u8], file: &str) -> Result<HashMap<String, TensorInfo>, CheckpointError> {
     read_header(bytes).map_err(|detail| CheckpointError::Safetensors { file: file.to_owned(), detail })

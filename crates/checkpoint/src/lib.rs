@@ -35,6 +35,7 @@ pub use error::{CheckpointError, Warning};
 pub use families::KNOWN_ARCHITECTURES;
 pub use files::{ModelFiles, ModelLocation, resolve};
 pub use generation::GenerationConfig;
+pub use header::check_safetensors;
 pub use hub::{FetchProgress, HubError, HubOptions, fetch, locate};
 pub use special::SpecialTokens;
 pub use synth::{Like, SynthError, SynthProgress, SynthSpec, synthesise};

@@ -1,0 +1,173 @@
+//! Configurations as released, in every spelling that occurs.
+
+#![recursion_limit = "256"]
+
+use demask_checkpoint::{CheckpointError, ModelConfig, parse_config};
+use demask_model::{ArchSpec, Attention, Family, RopeScaling, expected_tensors};
+use serde_json::{Value, json};
+
+fn parse(config: &Value) -> ModelConfig {
+    try_parse(config).unwrap()
+}
+
+fn try_parse(config: &Value) -> Result<ModelConfig, CheckpointError> {
+    parse_config(config.to_string().as_bytes(), "config.json")
+}
+
+/// LLaDA-8B's, with the keys that only training reads.
+fn llada() -> Value {
+    json!({
+        "activation_type": "silu", "alibi": false, "alibi_bias_max": 8.0, "architectures": ["LLaDAModelLM"],
+        "attention_dropout": 0.0, "attention_layer_norm": false, "attention_layer_norm_with_affine": true,
+        "auto_map": {"AutoConfig": "configuration_llada.LLaDAConfig"}, "bias_for_layer_norm": false,
+        "block_group_size": 1, "block_type": "llama", "d_model": 4096, "embedding_dropout": 0.0,
+        "embedding_size": 126_464, "eos_token_id": 126_081, "flash_attention": false, "include_bias": false,
+        "include_qkv_bias": false, "init_cutoff_factor": null, "init_device": "meta", "init_fn": "mitchell",
+        "init_std": 0.02, "input_emb_norm": false, "layer_norm_type": "rms", "layer_norm_with_affine": true,
+        "mask_token_id": 126_336, "max_sequence_length": 4096, "mlp_hidden_size": 12288, "mlp_ratio": 4,
+        "model_type": "llada", "multi_query_attention": null, "n_heads": 32, "n_kv_heads": 32, "n_layers": 32,
+        "pad_token_id": 126_081, "precision": "amp_bf16", "residual_dropout": 0.0, "rms_norm_eps": 1e-05,
+        "rope": true, "rope_full_precision": true, "rope_theta": 500_000.0, "scale_logits": false,
+        "transformers_version": "4.46.3", "use_cache": false, "vocab_size": 126_464, "weight_tying": false,
+    })
+}
+
+fn hugging_face(architecture: &str, model_type: &str, widths: [u64; 7], extra: &Value) -> Value {
+    let [hidden, ffn, layers, heads, kv_heads, vocabulary, context] = widths;
+    let mut config = json!({
+        "architectures": [architecture], "model_type": model_type, "hidden_size": hidden, "intermediate_size": ffn,
+        "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv_heads,
+        "vocab_size": vocabulary, "max_position_embeddings": context, "hidden_act": "silu", "rms_norm_eps": 1e-6,
+        "rope_theta": 1_000_000.0, "tie_word_embeddings": false, "torch_dtype": "bfloat16", "use_sliding_window": false,
+        "max_window_layers": 28, "attention_dropout": 0.0,
+    });
+    for (key, value) in extra.as_object().unwrap() {
+        config[key] = value.clone();
+    }
+    config
+}
+
+fn dream() -> Value {
+    let extra = json!({"mask_token_id": 151_666, "eos_token_id": 151_643, "sliding_window": null, "use_mrope": false});
+    hugging_face("DreamModel", "Dream", [3584, 18944, 28, 28, 4, 152_064, 131_072], &extra)
+}
+
+fn sdar(hidden: u64, ffn: u64, layers: u64, heads: u64) -> Value {
+    let extra = json!({
+        "head_dim": 128, "attention_bias": false, "rope_scaling": null, "attn_implementation": "flex_attention",
+        "fuse_cross_entropy": true, "debug": false, "ep_size": 1, "eos_token_id": 151_643,
+    });
+    hugging_face("SDARForCausalLM", "sdar", [hidden, ffn, layers, heads, 8, 151_936, 32768], &extra)
+}
+
+fn qwen(hidden: u64, ffn: u64, layers: u64, heads: u64, kv_heads: u64) -> Value {
+    let vocabulary = if hidden == 3584 { 152_064 } else { 151_936 };
+    let extra = json!({"tie_word_embeddings": hidden != 3584, "sliding_window": 131_072, "use_sliding_window": false});
+    hugging_face("Qwen2ForCausalLM", "qwen2", [hidden, ffn, layers, heads, kv_heads, vocabulary, 32768], &extra)
+}
+
+#[test]
+fn released_models_have_the_released_numbers_of_parameters_and_tensors() {
+    let cases = [
+        (llada(), 8_015_581_184, 291),
+        (dream(), 7_615_616_512, 339),
+        (sdar(2048, 6144, 28, 16), 2_031_739_904, 311),
+        (sdar(2560, 9728, 36, 32), 4_411_424_256, 399),
+        (sdar(4096, 12288, 36, 32), 8_190_735_360, 399),
+        (qwen(896, 4864, 24, 14, 2), 494_032_768, 290),
+        (qwen(1536, 8960, 28, 12, 2), 1_543_714_304, 338),
+        (qwen(2048, 11008, 36, 16, 2), 3_085_938_688, 434),
+        (qwen(3584, 18944, 28, 28, 4), 7_615_616_512, 339),
+    ];
+    for (config, parameters, tensors) in cases {
+        let spec = parse(&config).spec;
+        assert_eq!(spec.parameters(), parameters, "{spec:?}");
+        assert_eq!(expected_tensors(&spec).len(), tensors, "{spec:?}");
+    }
+}
+
+#[test]
+fn llada_is_read_by_its_own_names() {
+    let config = parse(&llada());
+    let spec = &config.spec;
+    assert_eq!((spec.family, spec.head_dim, spec.ffn, spec.context), (Family::Llada, 128, 12288, 4096));
+    assert_eq!((spec.rope.theta, spec.rope.rotated, spec.rope.full_precision), (5e5, 128, true));
+    assert_eq!((spec.attention, spec.shift, spec.tied, spec.norm_epsilon), (Attention::Full, 0, false, 1e-5));
+    assert_eq!(
+        (config.tokens.mask, config.tokens.eos, config.tokens.pad),
+        (Some(126_336), vec![126_081], Some(126_081))
+    );
+    let with = |changes: Value| {
+        let mut config = llada();
+        for (key, value) in changes.as_object().unwrap() {
+            config[key] = value.clone();
+        }
+        parse(&config)
+    };
+    assert_eq!(with(json!({"mlp_hidden_size": null})).spec.ffn, 16384);
+    assert_eq!(with(json!({"embedding_size": null})).spec.vocabulary, 126_464);
+    assert_eq!(with(json!({"embedding_size": 126_592})).spec.vocabulary, 126_592);
+    assert_eq!(with(json!({"n_kv_heads": null})).spec.kv_heads, 32);
+    assert_eq!(with(json!({"n_kv_heads": null, "multi_query_attention": true})).spec.kv_heads, 1);
+    assert!(with(json!({"include_qkv_bias": true})).spec.qkv_bias);
+    let warned = with(json!({"rope_scaling_factor": 4.0, "_name_or_path": "x"})).warnings;
+    assert_eq!(warned[0].to_string(), "config.json: \"rope_scaling_factor\" has no effect on this architecture");
+    // iLLaDA-8B: fewer K/V heads, tied.
+    let widths = json!({"n_kv_heads": 8, "mlp_hidden_size": 14336, "vocab_size": 155_136, "embedding_size": 155_136, "weight_tying": true, "max_sequence_length": 8192});
+    let spec = with(widths).spec;
+    assert_eq!((spec.kv_heads, spec.kv_width(), spec.tied, spec.context), (8, 1024, true, 8192));
+}
+
+#[test]
+fn blocks_head_widths_and_shifts_follow_the_family() {
+    let spec = parse(&sdar(2560, 9728, 36, 32)).spec;
+    assert_eq!(
+        (spec.head_dim, spec.query_width(), spec.attention, spec.shift),
+        (128, 4096, Attention::BlockCausal { block: 4 }, 0)
+    );
+    assert!(spec.head_norms && !spec.qkv_bias);
+    let mut config = sdar(2560, 9728, 36, 32);
+    config["block_size"] = json!(16);
+    assert_eq!(parse(&config).spec.attention, Attention::BlockCausal { block: 16 });
+    let spec = parse(&dream()).spec;
+    assert_eq!((spec.head_dim, spec.attention, spec.shift, spec.qkv_bias), (128, Attention::Full, 1, true));
+    let spec = parse(&qwen(896, 4864, 24, 14, 2)).spec;
+    assert_eq!((spec.head_dim, spec.attention, spec.shift, spec.tied), (64, Attention::Causal, 1, true));
+}
+
+#[test]
+fn both_spellings_of_transformers_are_read() {
+    let old = parse(&qwen(1536, 8960, 28, 12, 2));
+    let mut config = qwen(1536, 8960, 28, 12, 2);
+    let map = config.as_object_mut().unwrap();
+    map.remove("rope_theta");
+    map.remove("torch_dtype");
+    map.insert("dtype".to_owned(), json!("bfloat16"));
+    map.insert("layer_types".to_owned(), json!(["full_attention", "full_attention"]));
+    map.insert("rope_parameters".to_owned(), json!({"rope_type": "default", "rope_theta": 1_000_000.0}));
+    assert_eq!(parse(&config), old);
+    config["rope_parameters"]["partial_rotary_factor"] = json!(0.5);
+    assert_eq!(parse(&config).spec.rope.rotated, 64);
+    config["rope_parameters"]["partial_rotary_factor"] = json!(0.001);
+    assert!(try_parse(&config).unwrap_err().to_string().contains("partial_rotary_factor"));
+}
+
+#[test]
+fn llama_3_has_its_own_scaling() {
+    let scaling = json!({
+        "rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    });
+    let extra = json!({"rope_scaling": scaling, "rope_theta": 500_000.0, "head_dim": 64, "tie_word_embeddings": true,
+        "attention_bias": false, "mlp_bias": false, "eos_token_id": [128_001, 128_008, 128_009], "rms_norm_eps": 1e-5});
+    let config = hugging_face("LlamaForCausalLM", "llama", [2048, 8192, 16, 32, 8, 128_256, 131_072], &extra);
+    let parsed = parse(&config);
+    let ArchSpec { rope, head_dim, shift, .. } = parsed.spec;
+    let expected = RopeScaling::Llama3 { factor: 32.0, low: 1.0, high: 4.0, original_context: 8192.0 };
+    assert_eq!((rope.scaling, head_dim, shift), (expected, 64, 1));
+    assert_eq!(parsed.tokens.eos, [128_001, 128_008, 128_009]);
+    let mut broken = config;
+    broken["rope_scaling"].as_object_mut().unwrap().remove("low_freq_factor");
+    let expected = "config.json: the key \"rope_scaling.low_freq_factor\" is missing, expected a positive number; add it to the file";
+    assert_eq!(try_parse(&broken).unwrap_err().to_string(), expected);
+}
