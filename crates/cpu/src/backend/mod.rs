@@ -1,0 +1,252 @@
+//! The CPU backend: the operations of [`demask_tensor::Backend`] put together.
+
+mod layer;
+mod weights;
+mod workspace;
+
+use demask_tensor::{
+    AttentionShape, Backend, Dtype, HeadOutput, HeadWeights, Launch, MlpWeights, OutOfMemory, PackError, PageKind,
+    QkvRows, QkvWeights, Rows, Stage, TensorView, WorkspaceShape,
+};
+
+use crate::{
+    elementwise::{Rotation, Shared, for_ranges, rms_norm},
+    head::Head,
+    isa::Isa,
+    kv::{KvStore, memory},
+    linear::{Linear, Packed, PackedGateUp},
+    pool::Pool,
+};
+use layer::{Increments, Tools};
+use weights::{Embedding, Vector};
+use workspace::Workspace;
+
+/// How the backend computes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CpuOptions {
+    /// Instructions that it uses.
+    pub isa: Isa,
+    /// Element type of products and of K/V: [`Dtype::F32`] or [`Dtype::Bf16`].
+    pub dtype: Dtype,
+    /// Threads, the caller's included.
+    pub threads: usize,
+}
+
+/// Runs the transformer on the CPU.
+///
+/// ```
+/// use demask_cpu::{CpuBackend, CpuOptions, isa::Isa};
+/// use demask_tensor::{Backend, Dtype};
+///
+/// let backend = CpuBackend::new(CpuOptions { isa: Isa::best(), dtype: Dtype::F32, threads: 2 });
+/// assert_eq!(backend.dtype(), Dtype::F32);
+/// ```
+pub struct CpuBackend {
+    options: CpuOptions,
+    pool: Pool,
+    linear: Linear,
+    rotation: Rotation,
+    workspace: Option<Workspace>,
+}
+
+impl CpuBackend {
+    /// Starts the threads and chooses the kernels.
+    ///
+    /// # Panics
+    /// If products in `options.dtype` are not known.
+    pub fn new(options: CpuOptions) -> Self {
+        Self {
+            options,
+            pool: Pool::new(options.threads.max(1)),
+            linear: Linear::new(options.isa, options.dtype),
+            rotation: Rotation::default(),
+            workspace: None,
+        }
+    }
+
+    /// How it computes.
+    pub fn options(&self) -> CpuOptions {
+        self.options
+    }
+
+    /// The workspace, and what the operations on it use.
+    fn parts(&mut self) -> (Tools<'_>, &mut Workspace) {
+        let Self { options, pool, linear, rotation, workspace } = self;
+        let tools = Tools { isa: options.isa, pool, linear, rotation };
+        match workspace {
+            Some(workspace) => (tools, workspace),
+            None => panic!("an operation runs before anything was reserved"),
+        }
+    }
+}
+
+impl Backend for CpuBackend {
+    type Matrix = Packed;
+    type GateUp = PackedGateUp;
+    type Embedding = Embedding;
+    type Vector = Vector;
+    type Kv = KvStore;
+
+    fn describe(&self) -> String {
+        let threads = self.pool.threads();
+        format!(
+            "cpu {}, {} thread{}, {}",
+            self.options.isa.tier(),
+            threads,
+            if threads == 1 { "" } else { "s" },
+            self.linear.dtype()
+        )
+    }
+
+    fn dtype(&self) -> Dtype {
+        self.linear.dtype()
+    }
+
+    fn pack(&self, weight: TensorView<'_>) -> Result<Packed, PackError> {
+        self.linear.pack(weight)
+    }
+
+    fn pack_gate_up(&self, gate: TensorView<'_>, up: TensorView<'_>) -> Result<PackedGateUp, PackError> {
+        self.linear.pack_gate_up(gate, up)
+    }
+
+    fn pack_embedding(&self, table: TensorView<'_>) -> Result<Embedding, PackError> {
+        Embedding::new(table, self.dtype())
+    }
+
+    fn vector(&self, values: &[f32]) -> Vector {
+        Vector::new(values)
+    }
+
+    fn matrix_bytes(&self, matrix: &Packed) -> usize {
+        matrix.bytes()
+    }
+
+    fn gate_up_bytes(&self, matrix: &PackedGateUp) -> usize {
+        matrix.bytes()
+    }
+
+    fn embedding_bytes(&self, table: &Embedding) -> usize {
+        table.bytes()
+    }
+
+    fn reserve(&mut self, shape: &WorkspaceShape) -> Result<(), OutOfMemory> {
+        // The old one goes first: there may be no room for both.
+        self.workspace = None;
+        self.workspace = Some(Workspace::new(shape, &self.linear, self.pool.threads())?);
+        Ok(())
+    }
+
+    fn set_rotation(&mut self, cos: &[f32], sin: &[f32], rotated: usize) -> Result<(), OutOfMemory> {
+        assert_eq!(cos.len(), sin.len(), "as many cosines as sines");
+        memory::check(2 * size_of_val(cos) as u64)?;
+        self.rotation = Rotation { cos: cos.to_vec(), sin: sin.to_vec(), half: rotated / 2 };
+        Ok(())
+    }
+
+    fn new_kv(&self, shape: &AttentionShape, layers: usize, hidden: usize) -> KvStore {
+        KvStore::new(*shape, self.dtype(), layers, hidden)
+    }
+
+    fn allocate_pages(
+        &self,
+        kv: &mut KvStore,
+        count: usize,
+        kind: PageKind,
+        pages: &mut Vec<u32>,
+    ) -> Result<(), OutOfMemory> {
+        kv.allocate(count, kind, pages)
+    }
+
+    fn release_pages(&self, kv: &mut KvStore, pages: &[u32]) {
+        kv.release(pages);
+    }
+
+    fn page_bytes(&self, kv: &KvStore, kind: PageKind) -> usize {
+        kv.page_bytes(kind)
+    }
+
+    fn begin(&mut self, launch: &Launch, kv: &mut KvStore) {
+        let (tools, work) = self.parts();
+        work.taken.take(launch);
+        kv.copy(tools.pool, &launch.keeps, &launch.copies);
+    }
+
+    fn embed(&mut self, table: &Embedding) {
+        let (tools, work) = self.parts();
+        let hidden = work.shape.hidden;
+        let ids = &work.taken.launch.ids;
+        let stream = Shared::new(work.stream.as_mut_slice::<f32>());
+        for_ranges(tools.pool, ids.len(), tools.pool.threads(), |_, range| {
+            for row in range {
+                // SAFETY: each row is in one range.
+                table.read(ids[row], unsafe { stream.row(row, hidden) });
+            }
+        });
+    }
+
+    fn qkv(&mut self, layer: usize, weights: &QkvWeights<'_, Self>, rows: QkvRows, kv: &mut KvStore) {
+        let (tools, work) = self.parts();
+        layer::qkv(tools, work, layer, weights, rows, kv);
+    }
+
+    fn attend(&mut self, layer: usize, rows: Rows, kv: &KvStore) {
+        let (tools, work) = self.parts();
+        layer::attend(tools, work, layer, rows, kv);
+    }
+
+    fn project_add(&mut self, weight: &Packed, rows: Rows) {
+        let (tools, work) = self.parts();
+        layer::project_add(tools, work, weight, rows);
+    }
+
+    fn mlp(&mut self, weights: &MlpWeights<'_, Self>, rows: Rows) {
+        let (tools, work) = self.parts();
+        layer::mlp(tools, work, weights, rows);
+    }
+
+    fn select(&mut self, layer: usize, weights: &QkvWeights<'_, Self>, kv: &mut KvStore) {
+        let (tools, work) = self.parts();
+        layer::select(tools, work, layer, weights, kv);
+    }
+
+    fn hold(&mut self, layer: usize, rows: Rows, kv: &mut KvStore) {
+        let (tools, work) = self.parts();
+        layer::keep_increments(tools, work, layer, rows, kv, Increments::Hold);
+    }
+
+    fn settle(&mut self, layer: usize, rows: Rows, kv: &mut KvStore) {
+        let (tools, work) = self.parts();
+        layer::keep_increments(tools, work, layer, rows, kv, Increments::Settle);
+    }
+
+    fn head(&mut self, weights: &HeadWeights<'_, Self>, kv: &mut KvStore, out: &mut HeadOutput) {
+        let (tools, work) = self.parts();
+        let Workspace { taken, stream, scratch, head, .. } = work;
+        let run = Head {
+            isa: tools.isa,
+            pool: tools.pool,
+            linear: tools.linear,
+            launch: &taken.launch.head,
+            stream: stream.as_slice(),
+            norm: weights.norm.as_slice(),
+            epsilon: weights.epsilon,
+            weight: weights.head,
+        };
+        run.run(kv, head, scratch.as_mut_slice(), out);
+    }
+
+    fn read(&mut self, stage: Stage<'_, Self>, out: &mut Vec<f32>) {
+        let (tools, work) = self.parts();
+        let hidden = work.shape.hidden;
+        out.clear();
+        out.extend_from_slice(&work.stream.as_slice::<f32>()[..work.taken.launch.len() * hidden]);
+        if let Stage::Normed(weight, epsilon) = stage {
+            for (row, out) in out.chunks_exact_mut(hidden).enumerate() {
+                let start = row * hidden;
+                let row = &work.stream.as_slice::<f32>()[start..start + hidden];
+                rms_norm(tools.isa, row, weight.as_slice(), epsilon, out);
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+use super::*;
+use demask_testkit::naive::network as naive;
+
+fn values(count: usize, seed: u64) -> Vec<f32> {
+    naive::noise(count, seed)
+}
+
+#[test]
+fn norms_match_their_twin_on_every_tier() {
+    for isa in Isa::available() {
+        for width in [1, 7, 32, 33, 96, 4096] {
+            let (x, weight) = (values(width, 1), values(width, 2));
+            let mut out = vec![0.0; width];
+            rms_norm(isa, &x, &weight, 1e-6, &mut out);
+            naive::assert_near(&out, &naive::rms_norm(&x, &weight, 1e-6), 1e-6);
+        }
+    }
+}
+
+#[test]
+fn rotation_matches_its_twin_and_leaves_the_rest_of_a_head() {
+    for isa in Isa::available() {
+        for (head_dim, rotated) in [(8, 8), (64, 64), (20, 12), (128, 64)] {
+            let half = rotated / 2;
+            let angles = values(3 * half, 3);
+            let rotation = Rotation {
+                cos: angles.iter().map(|angle| angle.cos()).collect(),
+                sin: angles.iter().map(|angle| angle.sin()).collect(),
+                half,
+            };
+            let mut row = values(2 * head_dim, 4);
+            let mut expected = row.clone();
+            for head in expected.chunks_exact_mut(head_dim) {
+                naive::rotate(head, &rotation.cos[2 * half..], &rotation.sin[2 * half..]);
+            }
+            HeadFinish { isa, head_dim, norm: None, rotation: &rotation, round: false }.finish(&mut row, 2);
+            naive::assert_near(&row, &expected, 1e-6);
+        }
+    }
+}
+
+#[test]
+fn cosines_match_their_twin_and_survive_zero() {
+    for isa in Isa::available() {
+        let (a, b) = (values(100, 5), values(100, 6));
+        assert!((cosine(isa, &a, &b) - naive::cosine(&a, &b)).abs() < 1e-6);
+        assert_eq!(cosine(isa, &a, &[0.0; 100]), 0.0);
+    }
+}

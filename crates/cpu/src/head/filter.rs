@@ -1,0 +1,87 @@
+//! Which tokens may be drawn: top-k and top-p.
+
+use demask_tensor::{Filter, FilterOrder};
+
+use super::statistics::Statistics;
+
+/// How far below the best a scaled logit may be to be looked at: first near ones, then all. The tokens beyond a cut
+/// cannot pass if the filter ends before it.
+const CUTS: [f32; 3] = [12.0, 30.0, f32::INFINITY];
+
+/// A row of logits and its whole distribution.
+#[derive(Clone, Copy)]
+pub(super) struct Scaled<'a> {
+    pub(super) values: &'a [f32],
+    pub(super) statistics: Statistics,
+    /// 1 / temperature.
+    pub(super) inverse: f32,
+}
+
+/// Whether a filter lets everything pass.
+pub(super) fn passes_all(filter: &Filter, vocabulary: usize) -> bool {
+    (filter.top_k == 0 || filter.top_k as usize >= vocabulary) && filter.top_p >= 1.0
+}
+
+/// Fills `order` with the tokens that pass, best first, ties by id. Allocates nothing if `order` has room for the
+/// vocabulary.
+pub(super) fn passing(row: Scaled<'_>, filter: &Filter, order: &mut Vec<u32>) {
+    let Scaled { values, statistics, inverse } = row;
+    for cut in CUTS {
+        let lowest = if cut == f32::INFINITY { f32::NEG_INFINITY } else { statistics.best - cut / inverse };
+        let near = |&token: &u32| values[token as usize] >= lowest && values[token as usize] > f32::NEG_INFINITY;
+        order.clear();
+        order.extend((0..values.len() as u32).filter(near));
+        order.sort_unstable_by(|&a, &b| values[b as usize].total_cmp(&values[a as usize]).then(a.cmp(&b)));
+        if let Some(count) = prefix(row, filter, order, cut == f32::INFINITY) {
+            order.truncate(count);
+            return;
+        }
+    }
+}
+
+/// How many of the ordered tokens pass, or `None` if that depends on tokens that are not among them; `whole` says that
+/// there are no others.
+fn prefix(row: Scaled<'_>, filter: &Filter, order: &[u32], whole: bool) -> Option<usize> {
+    match filter.order {
+        FilterOrder::TopKFirst if filter.top_k > 0 => {
+            if order.len() < filter.top_k as usize && !whole {
+                return None;
+            }
+            let best = &order[..top_k(row, filter.top_k, order)];
+            let weight = |&token: &u32| row.statistics.probability(row.values[token as usize], row.inverse);
+            let total = best.iter().map(|token| f64::from(weight(token))).sum();
+            top_p(row, filter.top_p, best, total).or(Some(best.len()))
+        }
+        _ => {
+            let count = top_p(row, filter.top_p, order, 1.0).or(whole.then_some(order.len()));
+            let enough = filter.top_k > 0 && order.len() >= filter.top_k as usize && filter.top_p >= 1.0;
+            let count = count.or(enough.then_some(order.len()))?;
+            Some(top_k(row, filter.top_k, &order[..count]))
+        }
+    }
+}
+
+/// How many tokens are at least as good as number `k`.
+fn top_k(row: Scaled<'_>, k: u32, order: &[u32]) -> usize {
+    let k = k as usize;
+    if k == 0 || k >= order.len() {
+        return order.len();
+    }
+    let last = row.values[order[k - 1] as usize];
+    k + order[k..].iter().take_while(|&&token| row.values[token as usize] == last).count()
+}
+
+/// How many tokens come until the probability before one exceeds `p`, or `None` if it never does.
+fn top_p(row: Scaled<'_>, p: f32, order: &[u32], total: f64) -> Option<usize> {
+    if p >= 1.0 {
+        return None;
+    }
+    let mut before = 0.0;
+    for (count, &token) in order.iter().enumerate() {
+        if count > 0 && before > f64::from(p) {
+            return Some(count);
+        }
+        before += f64::from(row.statistics.probability(row.values[token as usize], row.inverse)) / total;
+    }
+    None
+}

@@ -1,0 +1,162 @@
+use demask_tensor::{Filter, FilterOrder, gumbel_noise};
+use demask_testkit::naive::network as naive;
+
+use super::*;
+
+/// Answers one row of logits, and its lists.
+fn answer(
+    isa: Isa,
+    logits: &[f32],
+    request: &HeadRequest,
+    judge: &[u32],
+) -> (Answer, Vec<(u32, f32)>, Vec<(u32, f32, f32)>) {
+    let mut values = logits.to_vec();
+    request.forbid.iter().for_each(|&token| values[token as usize] = f32::NEG_INFINITY);
+    let mut top = vec![(9, 9.0); request.top as usize];
+    let mut judged = vec![(9, 9.0, 9.0); judge.len()];
+    let statistics = Statistics::of_row(isa, &values, 1.0);
+    let row = Row {
+        isa,
+        values: &mut values,
+        statistics,
+        request,
+        key: 77,
+        judge,
+        judged: &mut judged,
+        top: &mut top,
+        order: &mut Vec::new(),
+    };
+    (row.answer(), top, judged)
+}
+
+fn request() -> HeadRequest {
+    HeadRequest { margin: true, entropy: true, top: 3, ..HeadRequest::default() }
+}
+
+fn near(a: f32, b: f64) {
+    assert!((f64::from(a) - b).abs() < 2e-6 * b.abs().max(1.0), "{a} instead of {b}");
+}
+
+/// Everything from its definition, in f64.
+fn check(isa: Isa, logits: &[f32], request: &HeadRequest) {
+    let (found, top, _) = answer(isa, logits, request, &[]);
+    let mut raw = logits.to_vec();
+    request.forbid.iter().for_each(|&token| raw[token as usize] = f32::NEG_INFINITY);
+    let temperature = if request.temperature > 0.0 { f64::from(request.temperature) } else { 1.0 };
+    let mut filtered = raw.clone();
+    let Filter { top_k, top_p, order } = request.filter;
+    match order {
+        FilterOrder::TopKFirst => {
+            naive::top_k(&mut filtered, top_k as usize);
+            naive::top_p(&mut filtered, f64::from(top_p), temperature);
+        }
+        FilterOrder::TopPFirst => {
+            naive::top_p(&mut filtered, f64::from(top_p), temperature);
+            naive::top_k(&mut filtered, top_k as usize);
+        }
+    }
+    let token = if request.temperature > 0.0 {
+        let noised: Vec<f32> = filtered
+            .iter()
+            .zip(0..)
+            .map(|(logit, token)| logit / request.temperature + gumbel_noise(77, token))
+            .collect();
+        naive::argmax(&noised)
+    } else {
+        naive::argmax(&raw)
+    };
+    assert_eq!(found.token as usize, token);
+    let (mut speaks, temperature) = if request.drawn { (filtered, temperature) } else { (raw, 1.0) };
+    request.mute.iter().for_each(|&token| speaks[token as usize] = f32::NEG_INFINITY);
+    let probabilities = naive::softmax(&speaks, temperature);
+    near(found.confidence, probabilities[token]);
+    let order = naive::falling(&speaks);
+    near(found.margin, probabilities[order[0]] - probabilities[order[1]]);
+    near(found.entropy, naive::entropy(&probabilities));
+    for (rank, &(token, probability)) in top.iter().enumerate() {
+        near(probability, probabilities[order[rank]]);
+        if probabilities[order[rank]] > 0.0 {
+            assert_eq!(token as usize, order[rank]);
+        }
+    }
+}
+
+#[test]
+fn answers_match_their_definitions_on_every_tier() {
+    for isa in Isa::available() {
+        for vocabulary in [5, 32, 100, 9001] {
+            for sharpness in [0.5, 5.0, 40.0] {
+                let logits: Vec<f32> =
+                    naive::noise(vocabulary, vocabulary as u64).iter().map(|value| value * sharpness).collect();
+                for temperature in [0.0, 0.2, 1.0, 1.7] {
+                    for drawn in [false, true] {
+                        for (top_k, top_p) in [(0, 1.0), (3, 1.0), (0, 0.9), (4, 0.5), (60, 0.99), (0, 0.0), (1, 1.0)] {
+                            for order in [FilterOrder::TopKFirst, FilterOrder::TopPFirst] {
+                                let filter = Filter { top_k, top_p, order };
+                                let mut request = HeadRequest { temperature, drawn, filter, ..request() };
+                                check(isa, &logits, &request);
+                                request.forbid = vec![naive::argmax(&logits) as u32];
+                                check(isa, &logits, &request);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_muted_winner_has_no_confidence_and_the_others_are_renormalised() {
+    let logits = [1.0, 4.0, 2.0, 3.0];
+    for isa in Isa::available() {
+        let request = HeadRequest { mute: vec![1], ..request() };
+        check(isa, &logits, &request);
+        let (found, top, _) = answer(isa, &logits, &request, &[]);
+        assert_eq!((found.token, found.confidence), (1, 0.0));
+        assert_eq!(top[0].0, 3);
+        let request = HeadRequest { mute: vec![0], ..request };
+        check(isa, &logits, &request);
+        near(answer(isa, &logits, &request, &[]).0.confidence, 1.0 / (1.0 + (-1f64).exp() + (-2f64).exp()));
+    }
+}
+
+#[test]
+fn ties_go_to_the_lowest_token_and_top_k_keeps_them_all() {
+    let mut logits = vec![0.0; 5000];
+    for token in [4321, 77, 4096] {
+        logits[token] = 9.0;
+    }
+    for isa in Isa::available() {
+        let (found, top, _) = answer(isa, &logits, &request(), &[]);
+        assert_eq!(found.token, 77);
+        assert_eq!(found.margin, 0.0);
+        assert_eq!([top[0].0, top[1].0, top[2].0], [77, 4096, 4321]);
+        let filter = Filter { top_k: 1, ..Filter::default() };
+        let (found, ..) = answer(isa, &logits, &HeadRequest { drawn: true, filter, ..request() }, &[]);
+        near(found.confidence, 1.0 / 3.0);
+    }
+}
+
+#[test]
+fn judged_tokens_are_ranked_in_the_plain_distribution() {
+    let logits = [0.5, 2.0, 2.0, -1.0, 0.0];
+    let probabilities = naive::softmax(&logits, 1.0);
+    for isa in Isa::available() {
+        let request = HeadRequest { judge_width: 5, temperature: 2.0, mute: vec![1], drawn: true, ..request() };
+        let (_, _, judged) = answer(isa, &logits, &request, &[0, 1, 2, 3, 4]);
+        assert_eq!(judged.iter().map(|judged| judged.0).collect::<Vec<_>>(), [2, 0, 1, 4, 3]);
+        for (judged, probability) in judged.iter().zip(&probabilities) {
+            near(judged.1, probability.ln());
+            near(judged.2, probabilities[1]);
+        }
+    }
+}
+
+#[test]
+fn rows_of_nothing_but_forbidden_tokens_answer_without_nonsense() {
+    for isa in Isa::available() {
+        let (found, ..) = answer(isa, &[1.0, 2.0], &HeadRequest { forbid: vec![0, 1], ..request() }, &[]);
+        assert_eq!(found, Answer::default());
+    }
+}

@@ -1,0 +1,90 @@
+//! How much memory there is to be had: what the system would give, and what control groups allow.
+
+use std::fs;
+
+use demask_tensor::OutOfMemory;
+
+/// Whether `needed` more bytes may be taken.
+pub(crate) fn check(needed: u64) -> Result<(), OutOfMemory> {
+    let available = available();
+    if needed <= available { Ok(()) } else { Err(OutOfMemory { needed, available }) }
+}
+
+/// Bytes that may be taken without swapping; no limit where nothing is known.
+pub(crate) fn available() -> u64 {
+    let system = fs::read_to_string("/proc/meminfo").ok().and_then(|text| system_available(&text));
+    let groups = fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| group_available(&text));
+    system.unwrap_or(u64::MAX).min(groups.unwrap_or(u64::MAX))
+}
+
+/// `MemAvailable` of the system's report, which is in KiB.
+fn system_available(report: &str) -> Option<u64> {
+    let line = report.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// What the tightest control group of this process leaves: limits hold for a group and everything below it.
+fn group_available(groups: &str) -> Option<u64> {
+    groups.lines().filter_map(group_directory).filter_map(|(root, path)| tightest(root, path)).min()
+}
+
+/// Where the memory limits of a line of `/proc/self/cgroup` are, and the group's path there: `0::/path` in the unified
+/// hierarchy, `id:controllers:/path` in the older ones.
+fn group_directory(line: &str) -> Option<(&'static str, &str)> {
+    let mut fields = line.splitn(3, ':').skip(1);
+    let (controllers, path) = (fields.next()?, fields.next()?);
+    match controllers {
+        "" => Some(("/sys/fs/cgroup", path)),
+        _ if controllers.split(',').any(|name| name == "memory") => Some(("/sys/fs/cgroup/memory", path)),
+        _ => None,
+    }
+}
+
+/// The smallest rest of a group and its ancestors. Inside a container the path may name a directory that is not
+/// visible; then only the visible ancestors count.
+fn tightest(root: &str, path: &str) -> Option<u64> {
+    let mut path = path.trim_end_matches('/');
+    let mut smallest = None;
+    loop {
+        if let Some(rest) = rest_of(&format!("{root}{path}")) {
+            smallest = Some(smallest.map_or(rest, |other: u64| other.min(rest)));
+        }
+        let Some(parent) = path.rfind('/') else { return smallest };
+        path = &path[..parent];
+    }
+}
+
+/// Limit less use of one group; the files that it would let go of do not count as used.
+fn rest_of(directory: &str) -> Option<u64> {
+    let read = |name: &str| fs::read_to_string(format!("{directory}/{name}")).ok();
+    let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
+    let limit = number("memory.max").or_else(|| number("memory.limit_in_bytes"))?;
+    let used = number("memory.current").or_else(|| number("memory.usage_in_bytes"))?;
+    let cached = read("memory.stat").and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("inactive_file "))?;
+        line.trim().parse::<u64>().ok()
+    });
+    Some(limit.saturating_sub(used.saturating_sub(cached.unwrap_or(0))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_are_read() {
+        assert_eq!(system_available("MemTotal: 9 kB\nMemAvailable:   1234 kB\n"), Some(1234 * 1024));
+        assert_eq!(system_available("nothing"), None);
+        assert_eq!(group_directory("0::/a/b"), Some(("/sys/fs/cgroup", "/a/b")));
+        assert_eq!(group_directory("4:cpu,memory:/x"), Some(("/sys/fs/cgroup/memory", "/x")));
+        assert_eq!(group_directory("4:cpu:/x"), None);
+    }
+
+    #[test]
+    fn an_absurd_need_is_refused() {
+        let error = check(u64::MAX / 2).unwrap_err();
+        assert_eq!(error.needed, u64::MAX / 2);
+        assert!(error.available < error.needed);
+        assert_eq!(check(1), Ok(()));
+    }
+}

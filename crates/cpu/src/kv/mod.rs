@@ -1,0 +1,377 @@
+//! The paged K/V store.
+//!
+//! A page is one allocation: for each layer K of all heads and V of all heads, then the increments of all layers, then
+//! the residual, the last two only in pages of such a kind. Within a head, K is `[head_dim, PAGE]`, so that a query's
+//! products with all keys of the page are sums over rows of the page; V is `[PAGE, head_dim]`, so that its weighted sum
+//! is one too. Neither needs a sum across a vector.
+
+pub(crate) mod memory;
+
+use std::marker::PhantomData;
+
+use demask_tensor::{AlignedBytes, AttentionShape, Dtype, Number, OutOfMemory, PAGE, PageCopy, PageKind, SlotCopy};
+
+use crate::{
+    elementwise::{Element, for_ranges},
+    pool::Pool,
+};
+
+/// K or V.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tensor {
+    Key,
+    Value,
+}
+
+/// The pages of one model.
+pub struct KvStore {
+    layout: Layout,
+    pages: Vec<Page>,
+    free: Vec<u32>,
+}
+
+struct Page {
+    bytes: AlignedBytes,
+    kind: PageKind,
+}
+
+/// Where things are in a page; everything in bytes.
+#[derive(Debug, Clone, Copy)]
+struct Layout {
+    shape: AttentionShape,
+    dtype: Dtype,
+    layers: usize,
+    hidden: usize,
+}
+
+impl Layout {
+    /// One head of K or of V.
+    fn head(&self) -> usize {
+        self.shape.head_dim * PAGE * self.dtype.size()
+    }
+
+    /// K and V of a layer.
+    fn layer(&self) -> usize {
+        2 * self.shape.kv_heads * self.head()
+    }
+
+    /// Start of a head.
+    fn head_at(&self, layer: usize, tensor: Tensor, head: usize) -> usize {
+        assert!(layer < self.layers && head < self.shape.kv_heads, "head {head} of layer {layer}");
+        let tensor = if tensor == Tensor::Key { 0 } else { self.shape.kv_heads };
+        layer * self.layer() + (tensor + head) * self.head()
+    }
+
+    /// `[PAGE, hidden]` f32.
+    fn rows(&self) -> usize {
+        PAGE * self.hidden * size_of::<f32>()
+    }
+
+    /// Start of a layer's increments.
+    fn increments_at(&self, layer: usize) -> usize {
+        assert!(layer < self.layers, "layer {layer} of {}", self.layers);
+        self.layers * self.layer() + layer * self.rows()
+    }
+
+    /// Start of the residual.
+    fn residual_at(&self, kind: PageKind) -> usize {
+        self.layers * (self.layer() + if kind.increments { self.rows() } else { 0 })
+    }
+
+    /// A whole page.
+    fn page(&self, kind: PageKind) -> usize {
+        self.residual_at(kind) + if kind.residual { self.rows() } else { 0 }
+    }
+}
+
+impl KvStore {
+    pub(crate) fn new(shape: AttentionShape, dtype: Dtype, layers: usize, hidden: usize) -> Self {
+        Self { layout: Layout { shape, dtype, layers, hidden }, pages: Vec::new(), free: Vec::new() }
+    }
+
+    pub(crate) fn page_bytes(&self, kind: PageKind) -> usize {
+        self.layout.page(kind)
+    }
+
+    /// Element type of K and V.
+    pub(crate) fn dtype(&self) -> Dtype {
+        self.layout.dtype
+    }
+
+    pub(crate) fn shape(&self) -> AttentionShape {
+        self.layout.shape
+    }
+
+    /// Appends `count` zeroed pages; on failure none.
+    pub(crate) fn allocate(&mut self, count: usize, kind: PageKind, pages: &mut Vec<u32>) -> Result<(), OutOfMemory> {
+        let kept = pages.len();
+        self.check(count, kind)?;
+        for _ in 0..count {
+            match self.take(kind) {
+                Ok(page) => pages.push(page),
+                Err(error) => {
+                    self.free.extend(pages.drain(kept..));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there is memory for as many pages as cannot be reused.
+    fn check(&self, count: usize, kind: PageKind) -> Result<(), OutOfMemory> {
+        let reused =
+            |same: bool| self.free.iter().filter(move |&&page| (self.pages[page as usize].kind == kind) == same);
+        let new = count.saturating_sub(reused(true).count()) as u64;
+        // Pages of other kinds are given back to the system before new ones are taken.
+        let returned: u64 = reused(false).map(|&page| self.pages[page as usize].bytes.len() as u64).sum();
+        memory::check(new.saturating_mul(self.page_bytes(kind) as u64).saturating_sub(returned))
+    }
+
+    /// One zeroed page: a free one of the same kind, else a free number, else a new number.
+    fn take(&mut self, kind: PageKind) -> Result<u32, OutOfMemory> {
+        let length = self.page_bytes(kind);
+        let fits = |page: &Page| page.kind == kind && page.bytes.len() == length;
+        if let Some(at) = self.free.iter().rposition(|&page| fits(&self.pages[page as usize])) {
+            let page = self.free.swap_remove(at);
+            self.pages[page as usize].bytes.as_mut_slice::<u8>().fill(0);
+            return Ok(page);
+        }
+        let failed = || OutOfMemory { needed: length as u64, available: memory::available() };
+        if let Some(&page) = self.free.last() {
+            // The old memory goes first: there may be no room for both.
+            self.pages[page as usize] = Page { bytes: AlignedBytes::zeroed(0), kind: PageKind::default() };
+            let bytes = AlignedBytes::try_zeroed(length).ok_or_else(failed)?;
+            self.free.pop();
+            self.pages[page as usize] = Page { bytes, kind };
+            return Ok(page);
+        }
+        let bytes = AlignedBytes::try_zeroed(length).ok_or_else(failed)?;
+        self.pages.push(Page { bytes, kind });
+        Ok(self.pages.len() as u32 - 1)
+    }
+
+    pub(crate) fn release(&mut self, pages: &[u32]) {
+        self.free.extend_from_slice(pages);
+    }
+
+    /// One head of one page: K `[head_dim, PAGE]` or V `[PAGE, head_dim]`.
+    pub(crate) fn head<T: Number>(&self, page: u32, layer: usize, tensor: Tensor, head: usize) -> &[T] {
+        assert_eq!(size_of::<T>(), self.layout.dtype.size(), "element type of the store");
+        let start = self.layout.head_at(layer, tensor, head) / size_of::<T>();
+        &self.pages[page as usize].bytes.as_slice::<T>()[start..][..self.layout.head() / size_of::<T>()]
+    }
+
+    /// Reads K or V of one slot, all heads, widened.
+    pub(crate) fn read_row<T: Element>(&self, slot: u32, layer: usize, tensor: Tensor, out: &mut [f32]) {
+        let (page, at) = (slot / PAGE as u32, slot as usize % PAGE);
+        let head_dim = self.layout.shape.head_dim;
+        for (head, out) in out.chunks_exact_mut(head_dim).enumerate() {
+            let stored = self.head::<T>(page, layer, tensor, head);
+            let stored = match tensor {
+                Tensor::Key => stored[at..].iter().step_by(PAGE),
+                Tensor::Value => stored[at * head_dim..].iter().step_by(1),
+            };
+            out.iter_mut().zip(stored).for_each(|(out, &stored)| *out = stored.widen());
+        }
+    }
+
+    /// The residual of one slot.
+    ///
+    /// # Panics
+    /// If its page has none.
+    pub(crate) fn residual(&mut self, slot: u32) -> &mut [f32] {
+        let page = &mut self.pages[slot as usize / PAGE];
+        assert!(page.kind.residual, "a page without a residual");
+        let start = self.layout.residual_at(page.kind) / size_of::<f32>() + slot as usize % PAGE * self.layout.hidden;
+        &mut page.bytes.as_mut_slice::<f32>()[start..][..self.layout.hidden]
+    }
+
+    /// Lets many tasks write.
+    pub(crate) fn writer(&mut self) -> KvWriter<'_> {
+        KvWriter { store: self, exclusive: PhantomData }
+    }
+
+    /// Copies slots one by one, then pages: each layer by one task, so that the order is kept.
+    pub(crate) fn copy(&mut self, pool: &Pool, keeps: &[SlotCopy], copies: &[PageCopy]) {
+        if keeps.is_empty() && copies.is_empty() {
+            return;
+        }
+        let layers = self.layout.layers;
+        let writer = self.writer();
+        for_ranges(pool, layers, layers, |_, range| {
+            for layer in range {
+                // SAFETY: this task is the only one for the layer.
+                keeps.iter().for_each(|keep| unsafe { writer.copy_slot(layer, *keep) });
+                // SAFETY: as above.
+                copies.iter().for_each(|copy| unsafe { writer.copy_page(layer, *copy) });
+            }
+        });
+        for keep in keeps {
+            self.copy_residual(keep.from, keep.to, 1);
+        }
+        for copy in copies {
+            self.copy_residual(copy.from * PAGE as u32, copy.to * PAGE as u32, PAGE);
+        }
+    }
+
+    /// Copies the residual of `slots` slots where both pages have one.
+    fn copy_residual(&mut self, from: u32, to: u32, slots: usize) {
+        let has = |slot: u32| self.pages[slot as usize / PAGE].kind.residual;
+        if from == to || !has(from) || !has(to) {
+            return;
+        }
+        let start = |slot: u32, kind| {
+            self.layout.residual_at(kind) / size_of::<f32>() + slot as usize % PAGE * self.layout.hidden
+        };
+        let length = slots * self.layout.hidden;
+        let (source, target) = (from as usize / PAGE, to as usize / PAGE);
+        let (from, to) = (start(from, self.pages[source].kind), start(to, self.pages[target].kind));
+        if let Ok([source, target]) = self.pages.get_disjoint_mut([source, target]) {
+            target.bytes.as_mut_slice::<f32>()[to..to + length]
+                .copy_from_slice(&source.bytes.as_slice::<f32>()[from..from + length]);
+        } else {
+            self.pages[source].bytes.as_mut_slice::<f32>().copy_within(from..from + length, to);
+        }
+    }
+}
+
+/// A borrowed store that many tasks write at once.
+pub(crate) struct KvWriter<'a> {
+    store: &'a KvStore,
+    exclusive: PhantomData<&'a mut KvStore>,
+}
+
+impl KvWriter<'_> {
+    /// A part of a page.
+    ///
+    /// # Safety
+    /// No other part that overlaps this one is in use at the same time, not even for reading.
+    #[expect(clippy::mut_from_ref, reason = "the writer stands for an exclusive borrow: the caller keeps parts apart")]
+    unsafe fn part<T: Number>(&self, page: usize, start: usize, length: usize) -> &mut [T] {
+        let bytes = &self.store.pages[page].bytes;
+        assert!(start.is_multiple_of(size_of::<T>()) && start + length <= bytes.len(), "part of a page");
+        // SAFETY: the part is inside the page, whose memory is initialised and aligned for numbers; the store is
+        // borrowed exclusively by this writer, and the caller keeps parts apart.
+        unsafe {
+            let first = bytes.as_ptr().cast_mut().add(start);
+            std::slice::from_raw_parts_mut(first.cast(), length / size_of::<T>())
+        }
+    }
+
+    /// Stores one head of one row, at `slot`.
+    ///
+    /// # Safety
+    /// No other task uses this head of this layer's K or V.
+    pub(crate) unsafe fn set_head<T: Element>(
+        &self,
+        (layer, tensor, head): (usize, Tensor, usize),
+        slot: u32,
+        values: &[f32],
+    ) {
+        let (page, at) = (slot as usize / PAGE, slot as usize % PAGE);
+        let layout = &self.store.layout;
+        assert_eq!(size_of::<T>(), layout.dtype.size(), "element type of the store");
+        // SAFETY: heads are disjoint parts of a page, and this one is the caller's.
+        let stored = unsafe { self.part::<T>(page, layout.head_at(layer, tensor, head), layout.head()) };
+        match tensor {
+            Tensor::Key => {
+                let stored = stored[at..].iter_mut().step_by(PAGE);
+                stored.zip(values).for_each(|(stored, &value)| *stored = T::narrow(value));
+            }
+            Tensor::Value => {
+                let stored = stored[at * layout.shape.head_dim..].iter_mut();
+                stored.zip(values).for_each(|(stored, &value)| *stored = T::narrow(value));
+            }
+        }
+    }
+
+    /// Columns of the increment of one slot, or `None` if its page has no increments.
+    ///
+    /// # Safety
+    /// No other task uses these columns.
+    #[expect(clippy::mut_from_ref, reason = "the writer stands for an exclusive borrow: the caller keeps parts apart")]
+    pub(crate) unsafe fn increment(
+        &self,
+        layer: usize,
+        slot: u32,
+        columns: std::ops::Range<usize>,
+    ) -> Option<&mut [f32]> {
+        let (page, at) = (slot as usize / PAGE, slot as usize % PAGE);
+        let layout = &self.store.layout;
+        if !self.store.pages[page].kind.increments {
+            return None;
+        }
+        assert!(columns.start <= columns.end && columns.end <= layout.hidden, "columns of an increment");
+        let start = layout.increments_at(layer) + (at * layout.hidden + columns.start) * size_of::<f32>();
+        // SAFETY: the columns are inside the slot's row, and the caller's.
+        Some(unsafe { self.part(page, start, columns.len() * size_of::<f32>()) })
+    }
+
+    /// Copies K, V and, where both pages have one, the increment of a slot.
+    ///
+    /// # Safety
+    /// No other task uses this layer.
+    unsafe fn copy_slot(&self, layer: usize, SlotCopy { from, to }: SlotCopy) {
+        if from == to {
+            return;
+        }
+        match self.store.layout.dtype.size() {
+            // SAFETY: as our caller promises.
+            2 => unsafe { self.copy_slot_heads::<u16>(layer, from, to) },
+            // SAFETY: as our caller promises.
+            _ => unsafe { self.copy_slot_heads::<f32>(layer, from, to) },
+        }
+        let hidden = self.store.layout.hidden;
+        // SAFETY: the layer is the caller's, and the two slots differ.
+        let increments = unsafe { (self.increment(layer, from, 0..hidden), self.increment(layer, to, 0..hidden)) };
+        if let (Some(from), Some(to)) = increments {
+            to.copy_from_slice(from);
+        }
+    }
+
+    /// # Safety
+    /// No other task uses this layer.
+    unsafe fn copy_slot_heads<T: Element>(&self, layer: usize, from: u32, to: u32) {
+        let layout = &self.store.layout;
+        // SAFETY: the layer is the caller's; the borrow ends with the call that uses it, so that two slots of one page
+        // do not overlap.
+        let part = |slot: u32| unsafe { self.part::<T>(slot as usize / PAGE, layer * layout.layer(), layout.layer()) };
+        let (kv_heads, head_dim) = (layout.shape.kv_heads, layout.shape.head_dim);
+        let (from_at, to_at) = (from as usize % PAGE, to as usize % PAGE);
+        for row in 0..kv_heads * head_dim {
+            let value = part(from)[row * PAGE + from_at];
+            part(to)[row * PAGE + to_at] = value;
+        }
+        for head in kv_heads..2 * kv_heads {
+            for column in 0..head_dim {
+                let value = part(from)[(head * PAGE + from_at) * head_dim + column];
+                part(to)[(head * PAGE + to_at) * head_dim + column] = value;
+            }
+        }
+    }
+
+    /// Copies K and V and, where both pages have them, the increments of a page.
+    ///
+    /// # Safety
+    /// No other task uses this layer.
+    unsafe fn copy_page(&self, layer: usize, PageCopy { from, to }: PageCopy) {
+        if from == to {
+            return;
+        }
+        let (from, to) = (from as usize, to as usize);
+        let layout = &self.store.layout;
+        let kind = |page: usize| self.store.pages[page].kind;
+        let mut parts = [(layer * layout.layer(), layout.layer()), (0, 0)];
+        if kind(from).increments && kind(to).increments {
+            parts[1] = (layout.increments_at(layer), layout.rows());
+        }
+        for (start, length) in parts {
+            // SAFETY: the layer is the caller's, and the two pages differ.
+            unsafe { self.part::<u8>(to, start, length).copy_from_slice(self.part(from, start, length)) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
