@@ -3,13 +3,11 @@ use demask_testkit::naive::network as naive;
 
 use super::*;
 
+/// An answer, the best tokens, the judged ones.
+type Answered = (Answer, Vec<(u32, f32)>, Vec<(u32, f32, f32)>);
+
 /// Answers one row of logits, and its lists.
-fn answer(
-    isa: Isa,
-    logits: &[f32],
-    request: &HeadRequest,
-    judge: &[u32],
-) -> (Answer, Vec<(u32, f32)>, Vec<(u32, f32, f32)>) {
+fn answer(isa: Isa, logits: &[f32], request: &HeadRequest, judge: &[u32]) -> Answered {
     let mut values = logits.to_vec();
     request.forbid.iter().for_each(|&token| values[token as usize] = f32::NEG_INFINITY);
     let mut top = vec![(9, 9.0); request.top as usize];

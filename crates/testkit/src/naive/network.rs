@@ -2,7 +2,7 @@
 
 mod transformer;
 
-pub use transformer::{Layer, Mask, Transformer};
+pub use transformer::{Layer, Mask, Partial, Slots, Transformer};
 
 /// Reproducible numbers in (-1, 1).
 pub fn noise(count: usize, seed: u64) -> Vec<f32> {

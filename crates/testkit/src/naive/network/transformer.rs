@@ -1,4 +1,4 @@
-//! A whole transformer in f64, every row attending to a list of positions.
+//! A whole transformer in f64, one row after the other, with slots that outlive a step.
 
 /// Weights of one layer; matrices are `[out, in]`.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -57,60 +57,170 @@ pub struct Transformer {
 /// How many keys a position sees.
 pub type Mask<'a> = &'a dyn Fn(usize) -> usize;
 
+/// What a sequence remembers between steps, by layer and position.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Slots {
+    keys: Vec<Vec<Vec<f64>>>,
+    values: Vec<Vec<Vec<f64>>>,
+    /// Attention and MLP together: what a layer adds to a row.
+    increments: Vec<Vec<Vec<f64>>>,
+}
+
+/// A step that computes only some of its rows in the layers behind the first.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Partial {
+    /// Positions computed in any case.
+    pub fixed: Vec<usize>,
+    /// Positions of which the `keep` that have drifted most are computed too.
+    pub probed: Vec<usize>,
+    /// How many.
+    pub keep: usize,
+    /// Whether drift is seen in K (turned) and not in V; the probed tensor is replaced for all probed positions.
+    pub by_key: bool,
+}
+
 impl Transformer {
     /// Width of the residual stream.
     pub fn hidden(&self) -> usize {
         self.final_norm.len()
     }
 
+    /// Nothing remembered yet, for a number of positions.
+    pub fn slots(&self, positions: usize) -> Slots {
+        let rows = |width: usize| vec![vec![vec![0.0; width]; positions]; self.layers.len()];
+        let kv = self.kv_heads * self.head_dim;
+        Slots { keys: rows(kv), values: rows(kv), increments: rows(self.hidden()) }
+    }
+
     /// Logits `[rows, vocabulary]` of tokens at positions 0, 1, ...; position `i` sees the first `mask(i)` positions.
     pub fn logits(&self, ids: &[u32], mask: Mask<'_>) -> Vec<f32> {
-        let stream = self.stream(ids, mask);
+        let rows: Vec<(usize, u32)> = ids.iter().copied().enumerate().collect();
+        self.step(&mut self.slots(ids.len()), &rows, mask, None)
+    }
+
+    /// Logits `[rows, vocabulary]` of some positions with their tokens; the others are as the last steps left them.
+    pub fn step(
+        &self,
+        slots: &mut Slots,
+        rows: &[(usize, u32)],
+        mask: Mask<'_>,
+        partial: Option<&Partial>,
+    ) -> Vec<f32> {
+        let hidden = self.hidden();
+        let embedding =
+            |&(_, id): &(usize, u32)| widened(&self.embedding[id as usize * hidden..(id as usize + 1) * hidden]);
+        let positions: Vec<usize> = rows.iter().map(|row| row.0).collect();
+        let mut stream: Vec<Vec<f64>> = rows.iter().map(embedding).collect();
+        for layer in 0..self.layers.len() {
+            let partial = partial.filter(|_| layer > 0);
+            self.layer(layer, slots, &positions, &mut stream, mask, partial);
+        }
         let rows = stream.iter().map(|row| norm(row, &self.final_norm, self.epsilon));
         rows.flat_map(|row| product(&self.head, &row, None)).map(|logit| logit as f32).collect()
     }
 
-    /// The residual stream behind the last layer.
-    pub fn stream(&self, ids: &[u32], mask: Mask<'_>) -> Vec<Vec<f64>> {
-        let hidden = self.hidden();
-        let embedding = |&id: &u32| widened(&self.embedding[id as usize * hidden..(id as usize + 1) * hidden]);
-        let mut stream: Vec<Vec<f64>> = ids.iter().map(embedding).collect();
-        for layer in &self.layers {
-            self.attend(layer, &mut stream, mask);
-            for row in &mut stream {
-                let h = norm(row, &layer.mlp_norm, self.epsilon);
-                let (gate, up) = (product(&layer.gate, &h, None), product(&layer.up, &h, None));
-                let inner: Vec<f64> = gate.iter().zip(up).map(|(g, up)| g / (1.0 + (-g).exp()) * up).collect();
-                add(row, &product(&layer.down, &inner, None));
+    fn layer(
+        &self,
+        index: usize,
+        slots: &mut Slots,
+        positions: &[usize],
+        stream: &mut [Vec<f64>],
+        mask: Mask<'_>,
+        partial: Option<&Partial>,
+    ) {
+        let layer = &self.layers[index];
+        let row_of = |position: usize| positions.iter().position(|&other| other == position).unwrap_or(usize::MAX);
+        let mut computed = positions.to_vec();
+        if let Some(partial) = partial {
+            computed = self.choose(index, slots, partial, &|position| stream[row_of(position)].clone());
+        }
+        let before: Vec<Vec<f64>> = stream.to_vec();
+        for &position in &computed {
+            let [k, v] = self.key_value(layer, &stream[row_of(position)], position);
+            let probed = partial.filter(|partial| partial.probed.contains(&position));
+            if probed.is_none_or(|partial| !partial.by_key) {
+                slots.keys[index][position] = k;
+            }
+            if probed.is_none_or(|partial| partial.by_key) {
+                slots.values[index][position] = v;
             }
         }
-        stream
+        for &position in &computed {
+            let row = &mut stream[row_of(position)];
+            let out = self.attend(layer, row, position, &slots.keys[index], &slots.values[index], mask(position));
+            add(row, &product(&layer.output, &out, None));
+            let h = norm(row, &layer.mlp_norm, self.epsilon);
+            let (gate, up) = (product(&layer.gate, &h, None), product(&layer.up, &h, None));
+            let inner: Vec<f64> = gate.iter().zip(up).map(|(g, up)| g / (1.0 + (-g).exp()) * up).collect();
+            add(row, &product(&layer.down, &inner, None));
+        }
+        for (row, &position) in positions.iter().enumerate() {
+            let increment = &mut slots.increments[index][position];
+            if computed.contains(&position) {
+                *increment = stream[row].iter().zip(&before[row]).map(|(after, before)| after - before).collect();
+            } else {
+                add(&mut stream[row], increment);
+            }
+        }
     }
 
-    fn attend(&self, layer: &Layer, stream: &mut [Vec<f64>], mask: Mask<'_>) {
-        let biases = layer.biases.as_ref();
-        let norms = layer.head_norms.as_ref();
-        let (mut queries, mut keys, mut values) = (Vec::new(), Vec::new(), Vec::new());
-        for (position, row) in stream.iter().enumerate() {
-            let h = norm(row, &layer.attention_norm, self.epsilon);
-            let q = product(&layer.query, &h, biases.map(|biases| &biases[0][..]));
-            let k = product(&layer.key, &h, biases.map(|biases| &biases[1][..]));
-            queries.push(self.turned(&q, norms.map(|norms| &norms[0][..]), position));
-            keys.push(self.turned(&k, norms.map(|norms| &norms[1][..]), position));
-            values.push(product(&layer.value, &h, biases.map(|biases| &biases[2][..])));
+    /// Replaces the probed tensor, and gives the positions that a partly computed layer computes, ascending.
+    fn choose(
+        &self,
+        index: usize,
+        slots: &mut Slots,
+        partial: &Partial,
+        row: &dyn Fn(usize) -> Vec<f64>,
+    ) -> Vec<usize> {
+        let mut scores = Vec::new();
+        for &position in &partial.probed {
+            let [key, value] = self.key_value(&self.layers[index], &row(position), position);
+            let (fresh, stored) = if partial.by_key {
+                (key, &mut slots.keys[index][position])
+            } else {
+                (value, &mut slots.values[index][position])
+            };
+            let narrow = |row: &[f64]| row.iter().map(|&value| value as f32).collect::<Vec<_>>();
+            scores.push(super::cosine(&narrow(&fresh), &narrow(stored)));
+            *stored = fresh;
         }
-        for (position, row) in stream.iter_mut().enumerate() {
-            let visible = mask(position);
-            let mut out = Vec::new();
-            for head in 0..self.heads {
-                let kv_head = head / (self.heads / self.kv_heads);
-                let part = |row: &Vec<f64>, head: usize| row[head * self.head_dim..(head + 1) * self.head_dim].to_vec();
-                let keys: Vec<_> = keys[..visible].iter().map(|row| part(row, kv_head)).collect();
-                let values: Vec<_> = values[..visible].iter().map(|row| part(row, kv_head)).collect();
-                out.extend(attention(&part(&queries[position], head), &keys, &values));
-            }
-            add(row, &product(&layer.output, &out, None));
+        let chosen = super::lowest(&scores, partial.keep).into_iter().map(|at| partial.probed[at]);
+        let mut computed: Vec<usize> = partial.fixed.iter().copied().chain(chosen).collect();
+        computed.sort_unstable();
+        computed
+    }
+
+    /// K and V of a row.
+    fn key_value(&self, layer: &Layer, row: &[f64], position: usize) -> [Vec<f64>; 2] {
+        let bias = |index: usize| layer.biases.as_ref().map(|biases| &biases[index][..]);
+        let h = norm(row, &layer.attention_norm, self.epsilon);
+        let k = product(&layer.key, &h, bias(1));
+        let weight = layer.head_norms.as_ref().map(|norms| &norms[1][..]);
+        [self.turned(&k, weight, position), product(&layer.value, &h, bias(2))]
+    }
+
+    /// Attention of one row over the first `visible` keys.
+    fn attend(
+        &self,
+        layer: &Layer,
+        row: &[f64],
+        position: usize,
+        keys: &[Vec<f64>],
+        values: &[Vec<f64>],
+        visible: usize,
+    ) -> Vec<f64> {
+        let h = norm(row, &layer.attention_norm, self.epsilon);
+        let q = product(&layer.query, &h, layer.biases.as_ref().map(|biases| &biases[0][..]));
+        let q = self.turned(&q, layer.head_norms.as_ref().map(|norms| &norms[0][..]), position);
+        let mut out = Vec::new();
+        for (head, query) in q.chunks_exact(self.head_dim).enumerate() {
+            let first = head / (self.heads / self.kv_heads) * self.head_dim;
+            let part = |row: &Vec<f64>| row[first..first + self.head_dim].to_vec();
+            let keys: Vec<_> = keys[..visible].iter().map(part).collect();
+            let values: Vec<_> = values[..visible].iter().map(part).collect();
+            out.extend(attention(query, &keys, &values));
         }
+        out
     }
 
     /// Norms and turns all heads of a row.

@@ -1,0 +1,313 @@
+//! The whole chain of operations: against its twin, and against itself in other company.
+
+mod backend_model;
+
+use backend_model::{HIDDEN, Model, POISON, VOCABULARY, ask_all, push_rows, rows, tokens, twin};
+use demask_cpu::isa::{Isa, emulated_amx};
+use demask_tensor::{
+    BlendRows, Dtype, HeadOutput, Launch, NO_ROW, PAGE, PageCopy, PageKind, ProbeBy, ProbeLaunch, ProbeTensor, Rows,
+    SlotCopy,
+};
+use demask_testkit::naive::network::{Partial, assert_near};
+
+const DTYPES: [Dtype; 2] = [Dtype::F32, Dtype::Bf16];
+const KEPT: PageKind = PageKind { increments: true, residual: true };
+
+/// Every tier of this machine, and tile products in software.
+fn isas() -> Vec<Isa> {
+    Isa::available().into_iter().chain([emulated_amx()]).collect()
+}
+
+/// How far products in this type may be off, relative to the largest logit.
+fn tolerance(dtype: Dtype) -> f32 {
+    if dtype == Dtype::F32 { 2e-5 } else { 5e-2 }
+}
+
+#[test]
+fn a_forward_matches_its_twin() {
+    for dtype in DTYPES {
+        for biased in [false, true] {
+            let twin = twin(dtype, biased);
+            let ids = tokens(77, 1);
+            let block = |position: usize| ((position / 16 + 1) * 16).min(77);
+            let expected = twin.logits(&ids, &block);
+            for isa in isas() {
+                let mut model = Model::new(&twin, isa, dtype, 2);
+                let pages = model.pages(3, PageKind::default());
+                let mut launch = Launch::default();
+                push_rows(&mut launch, &pages, &rows(&ids, 0..77), &block);
+                ask_all(&mut launch, 0..77);
+                model.forward(&launch, Rows::Live, Rows::Live);
+                assert_near(&model.out.logits, &expected, tolerance(dtype));
+            }
+        }
+    }
+}
+
+/// A sequence's steps: which positions are live and how many keys are visible.
+struct Sequence {
+    tokens: Vec<u32>,
+    steps: Vec<(std::ops::Range<usize>, usize)>,
+    asked: usize,
+}
+
+fn sequences() -> Vec<Sequence> {
+    let sequence = |length: usize, seed, cut: usize, asked| Sequence {
+        tokens: tokens(length, seed),
+        steps: vec![(0..length, length), (cut..length, length), (cut..cut + 1, length)],
+        asked,
+    };
+    vec![sequence(45, 1, 33, 3), sequence(5, 2, 2, 1), sequence(130, 3, 64, 40), sequence(300, 4, 7, 100)]
+}
+
+/// Runs the sequences of `group` together, step by step, and gives each one's answers.
+fn run_group(model: &mut Model, all: &[Sequence], group: &[usize]) -> Vec<HeadOutput> {
+    let pages: Vec<_> =
+        group.iter().map(|&index| model.pages(all[index].tokens.len().div_ceil(PAGE), PageKind::default())).collect();
+    let mut answers = vec![HeadOutput::default(); group.len()];
+    for step in 0..3 {
+        let mut launch = Launch::default();
+        let mut counts = Vec::new();
+        for (&index, pages) in group.iter().zip(&pages) {
+            let sequence = &all[index];
+            let (live, visible) = sequence.steps[step].clone();
+            // The second step is causal, so that limits differ within a tile.
+            let mask = |position: usize| if step == 1 { position + 1 } else { visible };
+            let first = push_rows(&mut launch, pages, &rows(&sequence.tokens, live), &mask);
+            let asked = sequence.asked.min(launch.len() - first as usize);
+            // What is asked of a row must not depend on where it stands in the launch.
+            ask_all(&mut launch, first..first + asked as u32);
+            let judge = launch.head.judge.len() - asked;
+            for (at, judge) in launch.head.judge[judge..].iter_mut().enumerate() {
+                *judge = at as u32 % 7;
+            }
+            counts.push(asked);
+        }
+        model.forward(&launch, Rows::Live, Rows::Live);
+        let mut from = 0;
+        for (answers, count) in answers.iter_mut().zip(counts) {
+            let out = &model.out;
+            answers.tokens.extend(&out.tokens[from..from + count]);
+            answers.confidence.extend(&out.confidence[from..from + count]);
+            answers.margin.extend(&out.margin[from..from + count]);
+            answers.entropy.extend(&out.entropy[from..from + count]);
+            answers.top.extend(&out.top[2 * from..2 * (from + count)]);
+            answers.judged.extend(&out.judged[from..from + count]);
+            answers.logits.extend(&out.logits[VOCABULARY * from..VOCABULARY * (from + count)]);
+            from += count;
+        }
+    }
+    for pages in pages {
+        demask_tensor::Backend::release_pages(&model.backend, &mut model.kv, &pages);
+    }
+    answers
+}
+
+#[test]
+fn a_sequence_depends_neither_on_its_company_nor_on_threads() {
+    let all = sequences();
+    for dtype in DTYPES {
+        let twin = twin(dtype, dtype == Dtype::F32);
+        for isa in isas() {
+            let mut single = Model::new(&twin, isa, dtype, 1);
+            let alone: Vec<_> = (0..all.len()).map(|index| run_group(&mut single, &all, &[index]).remove(0)).collect();
+            assert!(alone.iter().all(|answer| answer.logits.iter().all(|logit| logit.is_finite())));
+            for threads in 1..=3 {
+                let mut model = Model::new(&twin, isa, dtype, threads);
+                for group in [&[0, 1, 2, 3][..], &[3, 1], &[2, 0, 1], &[1, 2]] {
+                    for (&index, answer) in group.iter().zip(run_group(&mut model, &all, group)) {
+                        assert!(answer == alone[index], "{isa:?} {dtype}, {threads} threads, {index} of {group:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn slots_beyond_the_limit_have_no_influence() {
+    for dtype in DTYPES {
+        let twin = twin(dtype, true);
+        for isa in isas() {
+            let answer = |poisoned: bool| {
+                let mut model = Model::new(&twin, isa, dtype, 2);
+                let pages = model.pages(4, PageKind::default());
+                let mut ids = tokens(128, 5);
+                ids[70..].fill(if poisoned { POISON } else { 3 });
+                let mut launch = Launch::default();
+                push_rows(&mut launch, &pages, &rows(&ids, 0..128), &|_| 128);
+                model.forward(&launch, Rows::Live, Rows::Live);
+                let mut launch = Launch::default();
+                push_rows(&mut launch, &pages, &rows(&ids, 0..70), &|position| position.max(30) + 1);
+                ask_all(&mut launch, 0..70);
+                model.forward(&launch, Rows::Live, Rows::Live);
+                model.out
+            };
+            let (clean, poisoned) = (answer(false), answer(true));
+            assert!(clean == poisoned && clean.logits.iter().all(|logit| logit.is_finite()));
+        }
+    }
+}
+
+/// A full step, then partial ones with other tokens, against the twin.
+#[test]
+fn partly_computed_steps_match_their_twin() {
+    let partials = [
+        Partial { fixed: vec![3, 20], probed: (40..70).collect(), keep: 7, by_key: false },
+        Partial { fixed: (0..5).collect(), probed: (30..70).collect(), keep: 0, by_key: false },
+        Partial { fixed: vec![], probed: (6..60).collect(), keep: 11, by_key: true },
+        Partial { fixed: vec![69], probed: vec![], keep: 0, by_key: false },
+    ];
+    let twin = twin(Dtype::F32, true);
+    for isa in isas() {
+        let mut model = Model::new(&twin, isa, Dtype::F32, 2);
+        let pages = model.pages(3, KEPT);
+        let mut slots = twin.slots(70);
+        let full = |position: usize| if position < 35 { 50 } else { 70 };
+        for (step, partial) in std::iter::once(None).chain(partials.iter().map(Some)).enumerate() {
+            let live = rows(&tokens(70, 50 + step as u64), 0..70);
+            let mut launch = Launch::default();
+            push_rows(&mut launch, &pages, &live, &full);
+            launch.held.extend(0..70);
+            let (mut keys, mut values) = (Rows::Computed, Rows::Computed);
+            if let Some(partial) = partial {
+                let by = if partial.by_key { ProbeTensor::Key } else { ProbeTensor::Value };
+                launch.partial = true;
+                launch.fixed.extend(partial.fixed.iter().map(|&row| row as u32));
+                launch.probed.extend(partial.probed.iter().map(|&row| row as u32));
+                if !partial.probed.is_empty() {
+                    let (rows, keep) = (partial.probed.len() as u32, partial.keep as u32);
+                    launch.probes.push(ProbeLaunch { rows, keep, by: ProbeBy::Drift(by) });
+                }
+                // The probed tensor is there already.
+                *(if partial.by_key { &mut keys } else { &mut values }) = Rows::Fixed;
+            }
+            ask_all(&mut launch, 0..70);
+            model.forward(&launch, keys, values);
+            let expected = twin.step(&mut slots, &live, &full, partial);
+            assert_near(&model.out.logits, &expected, 2e-5);
+        }
+    }
+}
+
+#[test]
+fn partly_computed_sequences_depend_on_nobody() {
+    let twin = twin(Dtype::Bf16, false);
+    for isa in isas() {
+        let run = |threads: usize, company: bool| {
+            let mut model = Model::new(&twin, isa, Dtype::Bf16, threads);
+            let (pages, others) = (model.pages(3, KEPT), model.pages(2, KEPT));
+            let mut answers = Vec::new();
+            for step in 0..4u64 {
+                let mut launch = Launch { partial: step > 0, ..Launch::default() };
+                let push = |launch: &mut Launch, pages: &[u32], length: usize, by| {
+                    let live = rows(&tokens(length, 7 * step + length as u64), 0..length);
+                    let first = push_rows(launch, pages, &live, &|_| length);
+                    launch.held.extend(first..first + length as u32);
+                    if step > 0 {
+                        launch.fixed.extend([first + 1, first + 4]);
+                        launch.probed.extend(first + 10..first + length as u32);
+                        launch.probes.push(ProbeLaunch { rows: length as u32 - 10, keep: 6, by });
+                    }
+                    first
+                };
+                if company {
+                    push(&mut launch, &others, 50, ProbeBy::Drift(ProbeTensor::Key));
+                }
+                let by = if step == 2 { ProbeBy::Random(9) } else { ProbeBy::Drift(ProbeTensor::Value) };
+                let first = push(&mut launch, &pages, 80, by);
+                ask_all(&mut launch, first..first + 80);
+                launch.head.judge.fill(5);
+                model.forward(&launch, Rows::Computed, Rows::Computed);
+                answers.push(model.out.clone());
+            }
+            answers
+        };
+        let alone = run(1, false);
+        for (threads, company) in [(1, true), (2, true), (3, false), (3, true)] {
+            assert!(run(threads, company) == alone, "{isa:?}, {threads} threads, company {company}");
+        }
+    }
+}
+
+#[test]
+fn an_accepted_draft_is_as_if_it_had_run_on_the_canvas() {
+    for dtype in DTYPES {
+        let twin = twin(dtype, false);
+        let (ids, other) = (tokens(60, 8), tokens(60, 9));
+        let mut model = Model::new(&twin, Isa::best(), dtype, 2);
+        let (canvas, draft, plain) =
+            (model.pages(2, KEPT), model.pages(2, PageKind::default()), model.pages(2, PageKind::default()));
+        let mut answers = Vec::new();
+        for drafted in [true, false] {
+            let pages = if drafted { &canvas } else { &plain };
+            let mut launch = Launch::default();
+            push_rows(&mut launch, pages, &rows(&ids, 0..60), &|_| 60);
+            model.forward(&launch, Rows::Live, Rows::Live);
+            let mut launch = Launch::default();
+            let own = if drafted { [canvas[0], draft[1]] } else { [plain[0], plain[1]] };
+            if drafted {
+                launch.copies.push(PageCopy { from: canvas[1], to: draft[1] });
+            }
+            push_rows(&mut launch, &own, &rows(&other, 40..50), &|_| 60);
+            model.forward(&launch, Rows::Live, Rows::Live);
+            let mut launch = Launch::default();
+            if drafted {
+                let slot = |page: u32, position: u32| page * PAGE as u32 + position % PAGE as u32;
+                let keep = |position| SlotCopy { from: slot(draft[1], position), to: slot(canvas[1], position) };
+                launch.keeps.extend((40..50).map(keep));
+            }
+            push_rows(&mut launch, pages, &rows(&ids, 55..60), &|_| 60);
+            ask_all(&mut launch, 0..5);
+            model.forward(&launch, Rows::Live, Rows::Live);
+            answers.push(model.out.clone());
+        }
+        assert!(answers[0] == answers[1]);
+    }
+}
+
+#[test]
+fn guidance_blends_behind_the_norm_and_remembers_the_difference() {
+    let twin = twin(Dtype::F32, true);
+    for isa in isas() {
+        let mut model = Model::new(&twin, isa, Dtype::F32, 2);
+        let (pages, others) = (model.pages(1, KEPT), model.pages(1, PageKind::default()));
+        let mut launch = Launch::default();
+        let live = rows(&tokens(9, 1), 0..9);
+        push_rows(&mut launch, &pages, &live, &|_| 9);
+        push_rows(&mut launch, &others, &rows(&tokens(9, 2), 0..9), &|_| 9);
+        ask_all(&mut launch, [3, 12, 3]);
+        launch.head.blends.push(BlendRows { head_row: 2, other: 12, scale: 1.5, slot: launch.slots[3] });
+        model.forward(&launch, Rows::Live, Rows::Live);
+        let logits: Vec<&[f32]> = model.out.logits.chunks_exact(VOCABULARY).collect();
+        let expected: Vec<f32> =
+            logits[0].iter().zip(logits[1]).map(|(row, other)| row + 1.5 * (row - other)).collect();
+        assert_near(logits[2], &expected, 1e-5);
+        let blended = logits[2].to_vec();
+        let mut again = Launch::default();
+        push_rows(&mut again, &pages, &live, &|_| 9);
+        ask_all(&mut again, [3]);
+        again.head.blends.push(BlendRows { head_row: 0, other: NO_ROW, scale: 1.5, slot: launch.slots[3] });
+        model.forward(&again, Rows::Live, Rows::Live);
+        assert!(model.out.logits == blended);
+    }
+}
+
+#[test]
+fn intermediates_can_be_read() {
+    use demask_tensor::{Backend, Stage};
+    let twin = twin(Dtype::F32, true);
+    let mut model = Model::new(&twin, Isa::best(), Dtype::F32, 2);
+    let pages = model.pages(1, PageKind::default());
+    let mut launch = Launch::default();
+    push_rows(&mut launch, &pages, &[(0, 5), (1, 6)], &|_| 2);
+    model.backend.begin(&launch, &mut model.kv);
+    let mut read = Vec::new();
+    model.forward(&launch, Rows::Live, Rows::Live);
+    model.backend.read(Stage::Residual, &mut read);
+    assert_eq!(read.len(), 2 * HIDDEN);
+    let weight = model.backend.vector(&[1.0; HIDDEN]);
+    model.backend.read(Stage::Normed(&weight, 0.0), &mut read);
+    let square: f32 = read[..HIDDEN].iter().map(|value| value * value).sum();
+    assert!((square / HIDDEN as f32 - 1.0).abs() < 1e-5);
+}

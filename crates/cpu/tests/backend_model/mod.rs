@@ -1,0 +1,225 @@
+//! A tiny transformer on the backend, its twin, and launches built by hand.
+
+use demask_cpu::{CpuBackend, CpuOptions, isa::Isa};
+use demask_tensor::{
+    AttentionShape, Backend, Dtype, HeadOutput, HeadRequest, HeadRow, HeadWeights, Launch, MlpWeights, PAGE, PageKind,
+    QkvRows, QkvWeights, Rows, Segment, TensorView, WorkspaceShape,
+};
+use demask_testkit::naive::{
+    linear::rounded,
+    network::{Layer, Transformer, noise},
+};
+
+pub const VOCABULARY: usize = 90;
+pub const HIDDEN: usize = 24;
+const FFN: usize = 40;
+pub const POSITIONS: usize = 320;
+/// A token whose embedding is not a number.
+pub const POISON: u32 = VOCABULARY as u32 - 1;
+pub const SHAPE: AttentionShape = AttentionShape { heads: 4, kv_heads: 2, head_dim: 12 };
+
+struct PackedLayer {
+    norms: [<CpuBackend as Backend>::Vector; 2],
+    query: <CpuBackend as Backend>::Matrix,
+    key: <CpuBackend as Backend>::Matrix,
+    value: <CpuBackend as Backend>::Matrix,
+    biases: Option<[<CpuBackend as Backend>::Vector; 3]>,
+    head_norms: Option<[<CpuBackend as Backend>::Vector; 2]>,
+    output: <CpuBackend as Backend>::Matrix,
+    gate_up: <CpuBackend as Backend>::GateUp,
+    down: <CpuBackend as Backend>::Matrix,
+}
+
+/// The model in one backend.
+pub struct Model {
+    pub backend: CpuBackend,
+    pub kv: <CpuBackend as Backend>::Kv,
+    embedding: <CpuBackend as Backend>::Embedding,
+    layers: Vec<PackedLayer>,
+    final_norm: <CpuBackend as Backend>::Vector,
+    head: <CpuBackend as Backend>::Matrix,
+    epsilon: f32,
+    pub out: HeadOutput,
+}
+
+/// Weights of three layers; every second model has biases, the others norms over heads.
+pub fn twin(dtype: Dtype, biased: bool) -> Transformer {
+    let mut seed = 100;
+    let mut values = |count: usize, scale: f32, middle: f32| -> Vec<f32> {
+        seed += 1;
+        let values: Vec<f32> = noise(count, seed).iter().map(|value| middle + scale * value).collect();
+        if dtype == Dtype::Bf16 { rounded(&values) } else { values }
+    };
+    let (query, kv) = (SHAPE.heads * SHAPE.head_dim, SHAPE.kv_heads * SHAPE.head_dim);
+    let layers = (0..3)
+        .map(|_| Layer {
+            attention_norm: values(HIDDEN, 0.5, 1.0),
+            query: values(query * HIDDEN, 0.6, 0.0),
+            key: values(kv * HIDDEN, 0.6, 0.0),
+            value: values(kv * HIDDEN, 0.4, 0.0),
+            biases: biased.then(|| [values(query, 0.5, 0.0), values(kv, 0.5, 0.0), values(kv, 0.5, 0.0)]),
+            head_norms: (!biased).then(|| [values(SHAPE.head_dim, 0.5, 1.0), values(SHAPE.head_dim, 0.5, 1.0)]),
+            output: values(HIDDEN * query, 0.3, 0.0),
+            mlp_norm: values(HIDDEN, 0.5, 1.0),
+            gate: values(FFN * HIDDEN, 0.4, 0.0),
+            up: values(FFN * HIDDEN, 0.4, 0.0),
+            down: values(HIDDEN * FFN, 0.3, 0.0),
+        })
+        .collect();
+    let rotated = if biased { SHAPE.head_dim } else { 8 };
+    let angles: Vec<f32> = (0..POSITIONS)
+        .flat_map(|position| (0..rotated / 2).map(move |pair| position as f32 * 0.3f32.powi(pair as i32)))
+        .collect();
+    let mut embedding = values(VOCABULARY * HIDDEN, 1.0, 0.0);
+    embedding[POISON as usize * HIDDEN..].fill(f32::NAN);
+    Transformer {
+        heads: SHAPE.heads,
+        kv_heads: SHAPE.kv_heads,
+        head_dim: SHAPE.head_dim,
+        epsilon: 1e-5,
+        embedding,
+        cos: angles.iter().map(|angle| angle.cos()).collect(),
+        sin: angles.iter().map(|angle| angle.sin()).collect(),
+        rotated,
+        layers,
+        final_norm: values(HIDDEN, 0.5, 1.0),
+        head: values(VOCABULARY * HIDDEN, 0.8, 0.0),
+    }
+}
+
+fn bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+impl Model {
+    pub fn new(twin: &Transformer, isa: Isa, dtype: Dtype, threads: usize) -> Self {
+        let mut backend = CpuBackend::new(CpuOptions { isa, dtype, threads });
+        let shape = WorkspaceShape {
+            rows: 700,
+            head_rows: 700,
+            hidden: HIDDEN,
+            ffn: FFN,
+            attention: SHAPE,
+            vocabulary: VOCABULARY,
+            table_entries: 200,
+        };
+        backend.reserve(&shape).unwrap();
+        backend.set_rotation(&twin.cos, &twin.sin, twin.rotated).unwrap();
+        let kv = backend.new_kv(&SHAPE, twin.layers.len(), HIDDEN);
+        let pack = |values: &[f32], rows: usize| {
+            backend.pack(TensorView::new(Dtype::F32, rows, values.len() / rows, &bytes(values))).unwrap()
+        };
+        let (query, kv_width) = (SHAPE.heads * SHAPE.head_dim, SHAPE.kv_heads * SHAPE.head_dim);
+        let pack_layer = |layer: &Layer| PackedLayer {
+            norms: [backend.vector(&layer.attention_norm), backend.vector(&layer.mlp_norm)],
+            query: pack(&layer.query, query),
+            key: pack(&layer.key, kv_width),
+            value: pack(&layer.value, kv_width),
+            biases: layer.biases.as_ref().map(|biases| biases.each_ref().map(|bias| backend.vector(bias))),
+            head_norms: layer.head_norms.as_ref().map(|norms| norms.each_ref().map(|norm| backend.vector(norm))),
+            output: pack(&layer.output, HIDDEN),
+            gate_up: {
+                let (gate, up) = (bytes(&layer.gate), bytes(&layer.up));
+                let view = |bytes| TensorView::new(Dtype::F32, FFN, HIDDEN, bytes);
+                backend.pack_gate_up(view(&gate), view(&up)).unwrap()
+            },
+            down: pack(&layer.down, HIDDEN),
+        };
+        let layers = twin.layers.iter().map(pack_layer).collect();
+        let table = bytes(&twin.embedding);
+        let embedding = backend.pack_embedding(TensorView::new(Dtype::F32, VOCABULARY, HIDDEN, &table)).unwrap();
+        let (final_norm, head) = (backend.vector(&twin.final_norm), pack(&twin.head, VOCABULARY));
+        Self { embedding, layers, final_norm, head, epsilon: twin.epsilon, kv, backend, out: HeadOutput::default() }
+    }
+
+    pub fn pages(&mut self, count: usize, kind: PageKind) -> Vec<u32> {
+        let mut pages = Vec::new();
+        self.backend.allocate_pages(&mut self.kv, count, kind, &mut pages).unwrap();
+        pages
+    }
+
+    /// One forward. In the layers of a partial launch behind the first, `keys` write K and `values` V.
+    pub fn forward(&mut self, launch: &Launch, keys: Rows, values: Rows) {
+        let Self { backend, kv, embedding, layers, final_norm, head, epsilon, out } = self;
+        let epsilon = *epsilon;
+        let holds = launch.partial || !launch.held.is_empty();
+        backend.begin(launch, kv);
+        backend.embed(embedding);
+        let last = layers.len() - 1;
+        for (index, layer) in layers.iter().enumerate() {
+            let qkv = QkvWeights {
+                norm: &layer.norms[0],
+                epsilon,
+                query: &layer.query,
+                key: &layer.key,
+                value: &layer.value,
+                biases: layer.biases.as_ref().map(|[q, k, v]| [q, k, v]),
+                head_norms: layer.head_norms.as_ref().map(|[q, k]| [q, k]),
+            };
+            let (mut rows, mut key, mut value) = (Rows::Live, Rows::Live, Rows::Live);
+            if launch.partial && index > 0 {
+                backend.select(index, &qkv, kv);
+                (rows, key, value) = (Rows::Computed, keys, values);
+            } else if index == last && !holds {
+                rows = Rows::Last;
+            }
+            if holds {
+                backend.hold(index, rows, kv);
+            }
+            backend.qkv(index, &qkv, QkvRows { query: rows, key, value }, kv);
+            backend.attend(index, rows, kv);
+            backend.project_add(&layer.output, rows);
+            let mlp = MlpWeights { norm: &layer.norms[1], epsilon, gate_up: &layer.gate_up, down: &layer.down };
+            backend.mlp(&mlp, rows);
+            if holds {
+                backend.settle(index, rows, kv);
+            }
+        }
+        backend.head(&HeadWeights { norm: final_norm, epsilon, head }, kv, out);
+    }
+}
+
+/// Adds a run of rows: positions with tokens, seeing `mask(position)` keys. Returns the first row.
+pub fn push_rows(launch: &mut Launch, pages: &[u32], rows: &[(usize, u32)], mask: &dyn Fn(usize) -> usize) -> u32 {
+    let (first, table) = (launch.len() as u32, launch.tables.len() as u32);
+    launch.tables.extend_from_slice(pages);
+    for &(position, id) in rows {
+        launch.ids.push(id);
+        launch.positions.push(position as u32);
+        launch.slots.push(pages[position / PAGE] * PAGE as u32 + (position % PAGE) as u32);
+        launch.limits.push(mask(position) as u32);
+    }
+    let table = table..launch.tables.len() as u32;
+    launch.segments.push(Segment { rows: first..launch.len() as u32, table });
+    first
+}
+
+/// Asks for the logits of some rows, and everything else that the head can tell.
+pub fn ask_all(launch: &mut Launch, rows: impl IntoIterator<Item = u32>) {
+    if launch.head.requests.is_empty() {
+        launch.head.requests.push(HeadRequest {
+            margin: true,
+            entropy: true,
+            top: 2,
+            judge_width: 1,
+            logits: true,
+            temperature: 0.5,
+            ..HeadRequest::default()
+        });
+    }
+    for row in rows {
+        launch.head.rows.push(HeadRow { row, request: 0, key: u64::from(launch.ids[row as usize]) });
+        launch.head.judge.push(row % 7);
+        launch.last.push(row);
+    }
+    launch.last.sort_unstable();
+    launch.last.dedup();
+}
+
+pub fn tokens(count: usize, seed: u64) -> Vec<u32> {
+    noise(count, seed).iter().map(|value| ((value + 1.0) * 40.0) as u32).collect()
+}
+
+pub fn rows(tokens: &[u32], positions: std::ops::Range<usize>) -> Vec<(usize, u32)> {
+    positions.map(|position| (position, tokens[position])).collect()
+}
