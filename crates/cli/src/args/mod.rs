@@ -1,0 +1,84 @@
+//! The command line as it is typed: every value optional, nothing decided yet.
+
+mod generate;
+mod tools;
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+
+pub use generate::{ChatArgs, DecodeArgs, GenerateArgs};
+pub use tools::{BenchArgs, BenchCommand, InspectArgs, LogitsArgs, StepArgs, SynthArgs, TraceArgs};
+
+/// Runs diffusion language models, and looks into them. Without --model, a small built-in one answers.
+#[derive(Debug, Parser)]
+#[command(name = "demask", version, subcommand_required = true, max_term_width = 100, allow_negative_numbers = true)]
+#[command(after_long_help = crate::env::help())]
+pub struct Cli {
+    /// Flags of every command.
+    #[command(flatten)]
+    pub shared: SharedArgs,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Flags of every command.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Shared")]
+pub struct SharedArgs {
+    /// Model: a directory, or org/name of a hub [default: the built-in demo]
+    #[arg(long, global = true, value_name = "PATH|ORG/NAME")]
+    pub model: Option<String>,
+    /// Device: auto, cpu, cuda, cuda:N
+    #[arg(long, global = true, value_name = "DEVICE")]
+    pub device: Option<String>,
+    /// Numbers of weights and products: auto, f32, bf16
+    #[arg(long, global = true, value_name = "DTYPE")]
+    pub dtype: Option<String>,
+    /// Quantisation of weights at load: none
+    #[arg(long, global = true, value_name = "FORMAT")]
+    pub quantize: Option<String>,
+    /// Inputs of products: auto, bf16
+    #[arg(long, global = true, value_name = "FORMAT")]
+    pub activations: Option<String>,
+    /// Threads [default: one for each core]
+    #[arg(long, global = true, value_name = "N")]
+    pub threads: Option<usize>,
+    /// Key of all randomness [default: 0]
+    #[arg(long, global = true, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Print JSON, and nothing else, to standard output
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Tell more (twice: everything)
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub verbose: u8,
+    /// Tell nothing but errors
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Answer one prompt
+    Generate(Box<GenerateArgs>),
+    /// Talk: one line, one message; /reset forgets, /exit ends
+    Chat(Box<ChatArgs>),
+    /// Write raw logits of given tokens, to check against another implementation
+    Logits(LogitsArgs),
+    /// Show what a model directory holds, without loading it
+    Inspect(InspectArgs),
+    /// Show what this machine offers
+    Doctor,
+    /// Make a random checkpoint of a real shape
+    Synth(SynthArgs),
+    /// Replay a trace that generate --trace wrote
+    Trace(TraceArgs),
+    /// Measure
+    Bench(BenchArgs),
+}
+
+/// A path argument.
+pub type Path = PathBuf;

@@ -1,0 +1,90 @@
+//! Arguments of the commands that do not answer prompts.
+
+use clap::{Args, Subcommand};
+
+use super::Path;
+
+/// `demask logits`.
+#[derive(Debug, Args)]
+pub struct LogitsArgs {
+    /// Token ids: 1,2,3
+    #[arg(long, value_name = "IDS")]
+    pub tokens: Option<String>,
+    /// File with one JSON array of token ids a line; -: standard input
+    #[arg(long, value_name = "FILE")]
+    pub tokens_file: Option<Path>,
+    /// Mask of block-diffusion models with this block, instead of the model's own
+    #[arg(long, value_name = "B")]
+    pub block_causal: Option<u32>,
+    /// Causal mask instead of the model's own
+    #[arg(long)]
+    pub causal: bool,
+    /// Write every layer's output too
+    #[arg(long)]
+    pub layers: bool,
+    /// Where to write
+    #[arg(long, value_name = "FILE.safetensors")]
+    pub out: Option<Path>,
+}
+
+/// `demask inspect`.
+#[derive(Debug, Args)]
+pub struct InspectArgs {
+    /// Model: a directory, or org/name of a hub [default: the built-in demo]
+    #[arg(value_name = "MODEL")]
+    pub location: Option<String>,
+}
+
+/// `demask synth`.
+#[derive(Debug, Args)]
+pub struct SynthArgs {
+    /// Whose shape: llada-8b, dream-7b, sdar-4b, qwen2.5-1.5b
+    #[arg(long, value_name = "NAME")]
+    pub like: Option<String>,
+    /// Layers [default: as many as the real one]
+    #[arg(long, value_name = "N")]
+    pub layers: Option<usize>,
+    /// Directory to make
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<Path>,
+}
+
+/// `demask trace`.
+#[derive(Debug, Args)]
+pub struct TraceArgs {
+    /// What generate --trace wrote; -: standard input
+    #[arg(value_name = "FILE.jsonl")]
+    pub file: Path,
+    /// Steps a second on a terminal [default: 10]
+    #[arg(long, value_name = "N")]
+    pub speed: Option<f64>,
+}
+
+/// `demask bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// What to measure.
+    #[command(subcommand)]
+    pub command: BenchCommand,
+}
+
+/// What to measure.
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Seconds of one forward
+    Step(StepArgs),
+}
+
+/// `demask bench step`.
+#[derive(Debug, Args)]
+pub struct StepArgs {
+    /// Rows of the forward, or several numbers of rows: 32,256
+    #[arg(long, value_name = "N[,N]")]
+    pub rows: Option<String>,
+    /// Rows that the head answers [default: all]
+    #[arg(long, value_name = "N")]
+    pub head_rows: Option<usize>,
+    /// Measured forwards [default: 5]
+    #[arg(long, value_name = "N")]
+    pub repeat: Option<usize>,
+}

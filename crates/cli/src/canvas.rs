@@ -1,0 +1,264 @@
+//! Drawing of a canvas as it is unmasked: in place on a terminal, one line for each step anywhere else.
+
+use std::io;
+
+use console::{Style, Term, measure_text_width};
+use demask::{Model, decode::Event};
+
+use crate::{env, output};
+
+/// A mask.
+const MASK: &str = "\u{2591}";
+
+/// What a position shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Cell {
+    Mask,
+    Token { text: String, fresh: bool },
+}
+
+/// The part of a canvas behind its prompt.
+#[derive(Debug)]
+pub struct Canvas {
+    first: usize,
+    cells: Vec<Cell>,
+    fresh: usize,
+}
+
+impl Canvas {
+    /// Everything behind `first` positions of prompt; what is known there already is text.
+    pub fn new(first: usize, cells: impl Iterator<Item = Option<String>>) -> Self {
+        let cell = |known: Option<String>| known.map_or(Cell::Mask, |text| Cell::Token { text, fresh: false });
+        Self { first, cells: cells.map(cell).collect(), fresh: 0 }
+    }
+
+    /// A commit of the step that is under way.
+    pub fn commit(&mut self, position: usize, text: String) {
+        let cell = position.checked_sub(self.first).and_then(|index| self.cells.get_mut(index));
+        if let Some(cell) = cell {
+            *cell = Cell::Token { text, fresh: true };
+            self.fresh += 1;
+        }
+    }
+
+    /// The step under way is over and drawn.
+    fn settle(&mut self) {
+        self.fresh = 0;
+        for cell in &mut self.cells {
+            if let Cell::Token { fresh, .. } = cell {
+                *fresh = false;
+            }
+        }
+    }
+
+    fn unmasked(&self) -> usize {
+        self.cells.iter().filter(|cell| **cell != Cell::Mask).count()
+    }
+
+    /// On one line, without colours.
+    fn line(&self) -> String {
+        let shown = |cell: &Cell| match cell {
+            Cell::Mask => MASK.to_owned(),
+            Cell::Token { text, .. } => harmless(text).replace('\n', "\u{21b5}"),
+        };
+        self.cells.iter().map(shown).collect()
+    }
+
+    /// On lines of at most `width` columns, and which line has the first mask.
+    fn lines(&self, width: usize, paint: &Paint) -> (Vec<String>, usize) {
+        let (mut lines, mut column, mut first_mask) = (vec![String::new()], 0, None);
+        for cell in &self.cells {
+            let (text, style) = match cell {
+                Cell::Mask => (MASK.to_owned(), &paint.mask),
+                Cell::Token { text, fresh: true } => (harmless(text), &paint.fresh),
+                Cell::Token { text, fresh: false } => (harmless(text), &paint.old),
+            };
+            for character in text.chars() {
+                let character = character.to_string();
+                let columns = measure_text_width(&character);
+                if character == "\n" || column + columns > width {
+                    lines.push(String::new());
+                    column = 0;
+                }
+                if character != "\n" {
+                    column += columns;
+                    let last = lines.len() - 1;
+                    lines[last].push_str(&style.apply_to(character).to_string());
+                }
+            }
+            if *cell == Cell::Mask {
+                first_mask.get_or_insert(lines.len() - 1);
+            }
+        }
+        let first_mask = first_mask.unwrap_or(lines.len() - 1);
+        (lines, first_mask)
+    }
+}
+
+/// Text without characters that move the cursor or worse.
+fn harmless(text: &str) -> String {
+    let replace = |character: char| if character.is_control() && character != '\n' { '\u{b7}' } else { character };
+    text.chars().map(replace).collect()
+}
+
+/// Styles, or none of them.
+struct Paint {
+    mask: Style,
+    fresh: Style,
+    old: Style,
+}
+
+impl Paint {
+    fn new() -> Self {
+        let style = || Style::new().for_stderr().force_styling(env::wants_colour());
+        Self { mask: style().dim(), fresh: style().green().bold(), old: style() }
+    }
+}
+
+/// Where a player draws.
+pub enum Stage {
+    /// In place.
+    Terminal(Term),
+    /// One line for each step.
+    Lines(fn(&str) -> io::Result<()>),
+}
+
+impl Stage {
+    /// Standard error, beside an answer on standard output.
+    pub fn stderr() -> Self {
+        let term = Term::stderr();
+        let note = |line: &str| {
+            output::note(line);
+            Ok(())
+        };
+        if term.is_term() { Self::Terminal(term) } else { Self::Lines(note) }
+    }
+
+    /// Standard output.
+    pub fn stdout() -> Self {
+        let term = Term::stdout();
+        if term.is_term() { Self::Terminal(term) } else { Self::Lines(output::line) }
+    }
+}
+
+/// Draws a canvas step by step.
+pub struct Player {
+    canvas: Canvas,
+    stage: Stage,
+    paint: Paint,
+    drawn: usize,
+}
+
+impl Player {
+    /// Begins with a canvas.
+    pub fn new(canvas: Canvas, stage: Stage) -> Self {
+        Self { canvas, stage, paint: Paint::new(), drawn: 0 }
+    }
+
+    /// Whether it draws in place.
+    pub fn is_animated(&self) -> bool {
+        matches!(self.stage, Stage::Terminal(_))
+    }
+
+    /// A commit.
+    pub fn commit(&mut self, position: usize, text: String) {
+        self.canvas.commit(position, text);
+    }
+
+    /// The end of a step: draws.
+    pub fn step(&mut self, step: usize, nfe: usize) -> io::Result<()> {
+        let (fresh, unmasked, all) = (self.canvas.fresh, self.canvas.unmasked(), self.canvas.cells.len());
+        let head = format!("step {step} nfe {nfe} +{fresh} {unmasked}/{all}");
+        match &self.stage {
+            Stage::Lines(write) => write(&format!("{head} {}", self.canvas.line()))?,
+            Stage::Terminal(term) => {
+                let (rows, columns) = term.size();
+                let (lines, first_mask) = self.canvas.lines(usize::from(columns).max(2) - 1, &self.paint);
+                // Longer than the screen: the part around the first mask.
+                let room = usize::from(rows).saturating_sub(2).max(1);
+                let start = first_mask.saturating_sub(room / 2).min(lines.len().saturating_sub(room));
+                let shown = &lines[start..lines.len().min(start + room)];
+                term.clear_last_lines(self.drawn)?;
+                term.write_line(&head)?;
+                shown.iter().try_for_each(|line| term.write_line(line))?;
+                self.drawn = shown.len() + 1;
+            }
+        }
+        self.canvas.settle();
+        Ok(())
+    }
+
+    /// What a session tells.
+    pub fn event(&mut self, event: Event, texts: &TokenTexts) -> io::Result<()> {
+        match event {
+            Event::Commit { position, token, .. } => {
+                self.commit(position as usize, texts.shown(token));
+                Ok(())
+            }
+            Event::Step { step, nfe, .. } => self.step(step, nfe),
+        }
+    }
+}
+
+/// The texts of a vocabulary, looked up beforehand: the model is busy while it decodes.
+pub struct TokenTexts(Vec<Option<String>>);
+
+impl TokenTexts {
+    /// All texts of a model with a tokenizer; none without.
+    pub fn of(model: &Model) -> Self {
+        let Ok(tokenizer) = model.tokenizer() else { return Self::none() };
+        let text = |id| String::from_utf8(tokenizer.token_bytes(id)?).ok();
+        Self((0..model.facts().vocab as u32).map(text).collect())
+    }
+
+    /// No texts, where nobody looks them up.
+    pub fn none() -> Self {
+        Self(Vec::new())
+    }
+
+    /// The text of a token, where it is known and whole characters.
+    pub fn text(&self, token: u32) -> Option<&str> {
+        self.0.get(token as usize)?.as_deref()
+    }
+
+    /// The text of a token, or its number.
+    pub fn shown(&self, token: u32) -> String {
+        shown(token, self.text(token))
+    }
+}
+
+/// A token as its text, or as its number.
+pub fn shown(token: u32, text: Option<&str>) -> String {
+    text.map_or_else(|| format!("[{token}]"), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn canvas() -> Canvas {
+        Canvas::new(2, [None, None, Some("c\n".to_owned()), None].into_iter())
+    }
+
+    #[test]
+    fn a_line_shows_masks_tokens_and_nothing_harmful() {
+        let mut canvas = canvas();
+        canvas.commit(3, "\u{1b}[2J".into());
+        canvas.commit(1, "in the prompt".into());
+        canvas.commit(9, "outside".into());
+        assert_eq!(canvas.line(), "\u{2591}\u{b7}[2Jc\u{21b5}\u{2591}");
+        assert_eq!((canvas.fresh, canvas.unmasked()), (1, 2));
+        canvas.settle();
+        assert_eq!(canvas.fresh, 0);
+    }
+
+    #[test]
+    fn lines_are_cut_at_the_width_and_at_newlines() {
+        let plain = || Style::new().force_styling(false);
+        let paint = Paint { mask: plain(), fresh: plain(), old: plain() };
+        let mut canvas = canvas();
+        canvas.commit(2, "abcde".into());
+        canvas.commit(3, "f".into());
+        assert_eq!(canvas.lines(4, &paint), (["abcd", "efc", "\u{2591}"].map(str::to_owned).to_vec(), 2));
+    }
+}

@@ -1,0 +1,134 @@
+//! `demask doctor`: what this machine offers, and which methods are used on it unless others are named.
+
+use std::fs;
+
+use demask::{
+    cpu::{
+        isa::{Isa, Tier},
+        pool::Pool,
+    },
+    decode::{CanvasSpec, ModelFacts, SessionOptions, legality},
+    step::Mask,
+    tensor::Dtype,
+};
+use serde::Serialize;
+
+use crate::{measure, output, settings::Settings};
+
+/// Why there is no GPU.
+const NO_GPU: &str = "none: this build runs on the CPU only";
+
+/// Everything that is told.
+#[derive(Serialize)]
+struct Report {
+    cpu: Cpu,
+    gpu: &'static str,
+    memory: Memory,
+    /// Measured in this run.
+    ceilings: Ceilings,
+    /// Methods without `--decoder` and `--cache`.
+    defaults: Vec<Defaults>,
+}
+
+#[derive(Serialize)]
+struct Cpu {
+    model: String,
+    tier: &'static str,
+    tiers: Vec<&'static str>,
+    threads: usize,
+}
+
+#[derive(Serialize)]
+struct Memory {
+    total: u64,
+    available: u64,
+}
+
+#[derive(Serialize)]
+struct Ceilings {
+    read_gbs: Option<f64>,
+    f32_tflops: Option<f64>,
+    bf16_tflops: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Defaults {
+    families: &'static str,
+    decoder: String,
+    cache: String,
+    exactness: &'static str,
+}
+
+/// Runs the command.
+pub fn run(settings: &Settings) -> anyhow::Result<()> {
+    let device = settings.device()?;
+    let (isa, threads) = (device.isa()?, device.thread_count()?);
+    let report = Report {
+        cpu: Cpu {
+            model: system_line("/proc/cpuinfo", "model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+            tier: isa.tier().name(),
+            tiers: Isa::available().into_iter().map(|isa| isa.tier().name()).collect(),
+            threads,
+        },
+        gpu: NO_GPU,
+        memory: Memory { total: memory("MemTotal"), available: memory("MemAvailable") },
+        ceilings: ceilings(&Pool::new(threads), isa),
+        defaults: defaults(),
+    };
+    if settings.screen.json { output::json(&report) } else { Ok(output::text(&told(&report))?) }
+}
+
+fn ceilings(pool: &Pool, isa: Isa) -> Ceilings {
+    Ceilings {
+        read_gbs: measure::read_gbs(pool),
+        f32_tflops: measure::product_tflops(pool, isa, Dtype::F32),
+        bf16_tflops: measure::product_tflops(pool, isa, Dtype::Bf16),
+    }
+}
+
+/// The value of the first line `key : value` of a system's file.
+fn system_line(file: &str, key: &str) -> Option<String> {
+    let text = fs::read_to_string(file).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(key)?.trim_start().strip_prefix(':'));
+    line.map(|value| value.trim().to_owned())
+}
+
+/// Bytes of memory by the system's name for them; 0 where it does not tell.
+fn memory(key: &str) -> u64 {
+    let kib = system_line("/proc/meminfo", key).and_then(|text| text.strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+fn defaults() -> Vec<Defaults> {
+    let kinds =
+        [("LLaDA, Dream", Mask::Full), ("SDAR, TraDo", Mask::BlockCausal { block: 4 }), ("Qwen, Llama", Mask::Causal)];
+    let kinds = kinds.map(|(families, mask)| {
+        let facts = ModelFacts { mask, shift: 0, mask_id: Some(0), vocab: 2, context: 2 };
+        let options = SessionOptions::new(facts, CanvasSpec::Prompt { tokens: vec![1], gen_length: 1 });
+        let exactness = legality::exactness(&options.decoder, &options.cache).name();
+        Defaults { families, decoder: options.decoder.to_string(), cache: options.cache.to_string(), exactness }
+    });
+    kinds.into()
+}
+
+fn told(Report { cpu, gpu, memory, ceilings, defaults }: &Report) -> String {
+    let rate = |value: Option<f64>, unit: &str| {
+        value.map_or_else(|| "not enough memory to measure".to_owned(), |value| format!("{value:.2} {unit}"))
+    };
+    let lacking = Tier::ALL.len() - cpu.tiers.len();
+    let mut lines = vec![
+        format!("cpu       {}", cpu.model),
+        format!("tier      {} (has {}; {lacking} of {} lacking)", cpu.tier, cpu.tiers.join(", "), Tier::ALL.len()),
+        format!("threads   {}", cpu.threads),
+        format!("memory    {}, {} available", output::bytes(memory.total), output::bytes(memory.available)),
+        format!("gpu       {gpu}"),
+        format!("reading   {}", rate(ceilings.read_gbs, "GB/s")),
+        format!("f32       {}", rate(ceilings.f32_tflops, "TFLOP/s")),
+        format!("bf16      {}", rate(ceilings.bf16_tflops, "TFLOP/s")),
+        "defaults".to_owned(),
+    ];
+    lines.extend(defaults.iter().map(|Defaults { families, decoder, cache, exactness }| {
+        format!("  {families}: decoder {decoder}, cache {cache} ({exactness})")
+    }));
+    lines.join("\n") + "\n"
+}

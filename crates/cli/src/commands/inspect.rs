@@ -1,0 +1,180 @@
+//! `demask inspect`: what a model directory holds, weights not loaded.
+
+use demask::{
+    checkpoint::Checkpoint,
+    model_parts::{ArchSpec, Attention, expected_tensors},
+};
+use serde::Serialize;
+
+use crate::{args::InspectArgs, exit::usage, load::Source, output, settings::Settings};
+
+/// Positions that K/V memory is told for.
+const POSITIONS: u64 = 1000;
+
+/// Everything that is told.
+#[derive(Serialize)]
+struct Report {
+    name: String,
+    family: String,
+    architecture: Architecture,
+    tensors: usize,
+    parameters: u64,
+    /// Bytes by stored type.
+    dtypes: Vec<Stored>,
+    special: Special,
+    stop: Vec<u32>,
+    tokenizer: bool,
+    /// `checkpoint`, or `family` where the checkpoint has none.
+    template: &'static str,
+    memory: Vec<Memory>,
+    warnings: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Architecture {
+    attention: String,
+    hidden: usize,
+    layers: usize,
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    ffn: usize,
+    vocabulary: usize,
+    context: usize,
+    tied: bool,
+    shift: usize,
+}
+
+#[derive(Serialize)]
+struct Stored {
+    dtype: String,
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Special {
+    mask: Option<u32>,
+    eos: Option<u32>,
+    turn_end: Option<u32>,
+    bos: Option<u32>,
+    pad: Option<u32>,
+}
+
+/// Bytes that a device needs in one element type.
+#[derive(Serialize)]
+struct Memory {
+    device: &'static str,
+    dtype: &'static str,
+    weights: u64,
+    cache_per_1000_positions: u64,
+}
+
+/// Runs the command.
+pub fn run(settings: &Settings, args: InspectArgs) -> anyhow::Result<()> {
+    let source = match (args.location, &settings.source) {
+        (Some(_), Source::Named(_)) => {
+            return Err(usage("the model is given by the argument and by --model: give it in one way"));
+        }
+        (Some(location), Source::Demo) => Source::Named(location),
+        (None, source) => source.clone(),
+    };
+    let report = report(&source.checkpoint(settings.screen)?);
+    if settings.screen.json { output::json(&report) } else { Ok(output::text(&told(&report))?) }
+}
+
+fn report(checkpoint: &Checkpoint) -> Report {
+    let (spec, special) = (checkpoint.spec(), checkpoint.special());
+    let dtypes = checkpoint.weights().dtypes().into_iter();
+    Report {
+        name: checkpoint.name().to_owned(),
+        family: spec.family.to_string(),
+        architecture: architecture(spec),
+        tensors: expected_tensors(spec).len(),
+        parameters: spec.parameters(),
+        dtypes: dtypes.map(|(dtype, bytes)| Stored { dtype: dtype.to_string(), bytes }).collect(),
+        special: Special {
+            mask: special.mask,
+            eos: special.eos,
+            turn_end: special.turn_end,
+            bos: special.bos,
+            pad: special.pad,
+        },
+        stop: special.stop.clone(),
+        tokenizer: checkpoint.tokenizer().is_some(),
+        template: if checkpoint.template().is_fallback() { "family" } else { "checkpoint" },
+        memory: vec![memory(spec, "f32", 4), memory(spec, "bf16", 2)],
+        warnings: checkpoint.warnings().iter().map(ToString::to_string).collect(),
+    }
+}
+
+fn architecture(spec: &ArchSpec) -> Architecture {
+    Architecture {
+        attention: match spec.attention {
+            Attention::Full => "full".to_owned(),
+            Attention::BlockCausal { block } => format!("block-causal:{block}"),
+            Attention::Causal => "causal".to_owned(),
+        },
+        hidden: spec.hidden,
+        layers: spec.layers,
+        heads: spec.heads,
+        kv_heads: spec.kv_heads,
+        head_dim: spec.head_dim,
+        ffn: spec.ffn,
+        vocabulary: spec.vocabulary,
+        context: spec.context,
+        tied: spec.tied,
+        shift: spec.shift,
+    }
+}
+
+/// Packed weights (vectors stay f32; a tied head is packed beside the table) and K/V, without the padding of tiles.
+fn memory(spec: &ArchSpec, dtype: &'static str, size: u64) -> Memory {
+    let bytes = expected_tensors(spec).into_iter().map(|tensor| {
+        let count = (tensor.rows * tensor.columns) as u64;
+        count * if tensor.vector { 4 } else { size }
+    });
+    let head = if spec.tied { (spec.vocabulary * spec.hidden) as u64 * size } else { 0 };
+    Memory {
+        device: "cpu",
+        dtype,
+        weights: bytes.sum::<u64>() + head,
+        cache_per_1000_positions: POSITIONS * 2 * (spec.layers * spec.kv_width()) as u64 * size,
+    }
+}
+
+fn told(report: &Report) -> String {
+    let Architecture { hidden, layers, heads, kv_heads, head_dim, ffn, vocabulary, context, .. } = report.architecture;
+    let Special { mask, eos, turn_end, bos, pad } = report.special;
+    let id = |id: Option<u32>| id.map_or_else(|| "none".to_owned(), |id| id.to_string());
+    let dtypes: Vec<_> =
+        report.dtypes.iter().map(|stored| format!("{} {}", output::bytes(stored.bytes), stored.dtype)).collect();
+    let stop: Vec<_> = report.stop.iter().map(ToString::to_string).collect();
+    let template = match report.template {
+        "family" => "that of the family, the checkpoint has none",
+        _ => "the checkpoint's own",
+    };
+    let mut lines = vec![
+        format!("model       {}", report.name),
+        format!("family      {}, {} attention", report.family, report.architecture.attention),
+        format!("shape       {layers} layers, hidden {hidden}, heads {heads}/{kv_heads} of {head_dim}, MLP {ffn}"),
+        format!("vocabulary  {vocabulary}, context {context}"),
+        format!("tensors     {} with {} parameters, {}", report.tensors, report.parameters, dtypes.join(", ")),
+        format!(
+            "special     mask {}, eos {}, turn end {}, bos {}, pad {}",
+            id(mask),
+            id(eos),
+            id(turn_end),
+            id(bos),
+            id(pad)
+        ),
+        format!("stop        {}", if stop.is_empty() { "none".to_owned() } else { stop.join(", ") }),
+        format!("tokenizer   {}", if report.tokenizer { "yes" } else { "none: prompts as --prompt-tokens only" }),
+        format!("template    {template}"),
+    ];
+    lines.extend(report.memory.iter().map(|Memory { device, dtype, weights, cache_per_1000_positions }| {
+        let (weights, cache) = (output::bytes(*weights), output::bytes(*cache_per_1000_positions));
+        format!("memory      {device} {dtype}: {weights} weights, {cache} of K/V for {POSITIONS} positions")
+    }));
+    lines.extend(report.warnings.iter().map(|warning| format!("warning     {warning}")));
+    lines.join("\n") + "\n"
+}

@@ -1,0 +1,69 @@
+//! `demask trace`: replays what `generate --trace` wrote.
+
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader},
+    thread,
+    time::Duration,
+};
+
+use anyhow::Context;
+use demask::{TraceLine, read_trace};
+
+use crate::{
+    args::TraceArgs,
+    canvas::{Canvas, Player, Stage, shown},
+    exit::usage,
+    output,
+};
+
+/// Steps a second, unless somebody says otherwise.
+const SPEED: f64 = 10.0;
+/// Positions that a canvas of a trace may have: far beyond any model, far below what memory holds.
+const LONGEST: usize = 1 << 24;
+
+/// Runs the command.
+pub fn run(args: &TraceArgs) -> anyhow::Result<()> {
+    let speed = args.speed.unwrap_or(SPEED);
+    if !(speed > 0.0 && speed.is_finite()) {
+        return Err(usage(format!("--speed is {speed}, expected steps a second, a number above 0")));
+    }
+    let name = args.file.display().to_string();
+    let input: Box<dyn BufRead> = if name == "-" {
+        Box::new(io::stdin().lock())
+    } else {
+        Box::new(BufReader::new(File::open(&args.file).with_context(|| format!("cannot read {name}"))?))
+    };
+    let lines = read_trace(input).with_context(|| format!("cannot replay {name}"))?;
+    replay(&lines, Duration::try_from_secs_f64(1.0 / speed).unwrap_or(Duration::MAX))
+}
+
+fn replay(lines: &[TraceLine], pause: Duration) -> anyhow::Result<()> {
+    let mut player = None;
+    for (index, line) in lines.iter().enumerate() {
+        match (line, &mut player) {
+            (TraceLine::Header { model, prompt, length, decoder, cache, seed, .. }, None) => {
+                if *length > LONGEST {
+                    anyhow::bail!("the trace has {length} positions, expected at most {LONGEST}");
+                }
+                output::line(&format!(
+                    "{model}, decoder {decoder}, cache {cache}, seed {seed}: {} prompt tokens, {length} positions",
+                    prompt.len()
+                ))?;
+                let canvas = Canvas::new(prompt.len(), (0..*length).map(|_| None));
+                player = Some(Player::new(canvas, Stage::stdout()));
+            }
+            (TraceLine::Commit { position, token, text, .. }, Some(player)) => {
+                player.commit(*position as usize, shown(*token, text.as_deref()));
+            }
+            (TraceLine::Step { step, nfe, .. }, Some(player)) => {
+                player.step(*step, *nfe)?;
+                if player.is_animated() {
+                    thread::sleep(pause);
+                }
+            }
+            _ => anyhow::bail!("line {} of the trace is a second header: expected steps and commits", index + 1),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,148 @@
+//! Every environment variable that the command reads: declared once, with its documentation. `docs/env.md` is written
+//! from this list.
+
+use std::fmt::Write;
+
+use demask::{DeviceError, checkpoint::HubOptions, cpu::isa::Tier};
+
+/// An environment variable.
+pub struct Knob {
+    /// Its name.
+    pub name: &'static str,
+    /// What values it takes.
+    pub kind: &'static str,
+    /// What holds without it.
+    pub default: &'static str,
+    /// What it does.
+    pub doc: &'static str,
+}
+
+const ISA: &str = "DEMASK_ISA";
+const NO_COLOR: &str = "NO_COLOR";
+const TIERS: &str = "amx, avx512bf16, avx512, avx2, portable";
+
+/// All of them.
+pub const KNOBS: &[Knob] = &[
+    Knob {
+        name: ISA,
+        kind: TIERS,
+        default: "the highest that the processor has",
+        doc: "Instructions that matrix products use. A tier that the processor lacks is refused.",
+    },
+    Knob {
+        name: "HF_ENDPOINT",
+        kind: "address",
+        default: "https://huggingface.co",
+        doc: "Hub that `--model org/name` is fetched from.",
+    },
+    Knob {
+        name: "HF_HOME",
+        kind: "directory",
+        default: "`$XDG_CACHE_HOME/huggingface`",
+        doc: "Where the hub's tools keep their files.",
+    },
+    Knob { name: "HF_HUB_CACHE", kind: "directory", default: "`$HF_HOME/hub`", doc: "Where fetched models are kept." },
+    Knob {
+        name: "HF_HUB_OFFLINE",
+        kind: "1, on, yes, true",
+        default: "unset",
+        doc: "Never ask the hub: only models that were fetched before can be used.",
+    },
+    Knob { name: "HF_TOKEN", kind: "text", default: "unset", doc: "Token for private and gated models." },
+    Knob {
+        name: "HF_TOKEN_PATH",
+        kind: "file",
+        default: "`$HF_HOME/token`",
+        doc: "File with the token, read if `HF_TOKEN` is not set.",
+    },
+    Knob {
+        name: "XDG_CACHE_HOME",
+        kind: "directory",
+        default: "`$HOME/.cache`",
+        doc: "Where caches are kept, if `HF_HOME` does not say it.",
+    },
+    Knob { name: "HOME", kind: "directory", default: "the current one", doc: "The user's directory." },
+    Knob { name: NO_COLOR, kind: "anything", default: "unset", doc: "Draw without colours." },
+];
+
+/// All of them as text, for `--help`.
+pub fn help() -> String {
+    let mut text = String::from("Environment:\n");
+    for Knob { name, kind, default, doc } in KNOBS {
+        let _ = writeln!(text, "  {name:<16} {} ({kind}; default: {default})", doc.trim_end_matches('.'));
+    }
+    text
+}
+
+/// The value of a declared variable; empty counts as unset.
+fn value(name: &str) -> Option<String> {
+    debug_assert!(KNOBS.iter().any(|knob| knob.name == name), "{name} is not declared");
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(|value| value.to_string_lossy().into_owned())
+}
+
+/// The tier that is forced, if one is.
+pub fn tier() -> Result<Option<Tier>, DeviceError> {
+    let Some(found) = value(ISA) else { return Ok(None) };
+    match Tier::from_name(&found) {
+        Some(tier) => Ok(Some(tier)),
+        None => Err(DeviceError::Unknown { what: ISA, found, known: TIERS }),
+    }
+}
+
+/// Where models come from and are kept.
+pub fn hub() -> HubOptions {
+    HubOptions::from_lookup(&value)
+}
+
+/// Whether colours are wanted at all.
+pub fn wants_colour() -> bool {
+    value(NO_COLOR).is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::RefCell, fs, path::Path};
+
+    use super::*;
+
+    fn page() -> String {
+        let mut page = String::from(
+            "# Environment variables\n\n\
+             Written from `crates/cli/src/env.rs`; `DEMASK_BLESS=1 cargo test -p demask-cli` writes it anew.\n\n\
+             | variable | values | default | meaning |\n|---|---|---|---|\n",
+        );
+        for Knob { name, kind, default, doc } in KNOBS {
+            writeln!(page, "| `{name}` | {kind} | {default} | {doc} |").unwrap();
+        }
+        page
+    }
+
+    #[test]
+    fn the_page_is_up_to_date() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/env.md");
+        if std::env::var_os("DEMASK_BLESS").is_some() {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, page()).unwrap();
+        }
+        let found = fs::read_to_string(&path).unwrap_or_default();
+        assert_eq!(found, page(), "docs/env.md differs: run again with DEMASK_BLESS=1");
+    }
+
+    #[test]
+    fn the_hub_reads_nothing_that_is_not_declared() {
+        let asked = RefCell::new(Vec::new());
+        HubOptions::from_lookup(&|name| {
+            asked.borrow_mut().push(name.to_owned());
+            None
+        });
+        for name in asked.into_inner() {
+            assert!(KNOBS.iter().any(|knob| knob.name == name), "{name}");
+        }
+    }
+
+    #[test]
+    fn tiers_are_all_listed() {
+        assert_eq!(TIERS.split(", ").count(), Tier::ALL.len());
+        assert!(TIERS.split(", ").all(|name| Tier::from_name(name).is_some()));
+    }
+}

@@ -1,0 +1,152 @@
+//! How the command ends: the one place that turns errors into messages and exit codes.
+//!
+//! | code | meaning |
+//! |---|---|
+//! | 0 | done; also if whoever reads standard output has gone away |
+//! | 1 | something failed |
+//! | 2 | the call was wrong |
+//! | 130 | interrupted |
+
+use std::{io, process::ExitCode};
+
+use demask::{
+    DeviceError, GenerateError, ModelError,
+    checkpoint::{CheckpointError, HubError, SynthError},
+    decode,
+};
+
+use crate::output;
+
+/// A wrong call, in one line.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Usage(pub String);
+
+/// The user has pressed Ctrl-C.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted")]
+pub struct Interrupted;
+
+/// Exit code of an interrupted command, as shells expect it.
+pub const INTERRUPTED: u8 = 130;
+
+/// A wrong call as an error.
+pub fn usage(message: impl Into<String>) -> anyhow::Error {
+    Usage(message.into()).into()
+}
+
+/// Tells an error, if there is one, and chooses the exit code.
+pub fn report(result: anyhow::Result<()>) -> ExitCode {
+    let Err(error) = result else { return ExitCode::SUCCESS };
+    let code = code(&error);
+    if code != 0 {
+        output::note(&format!("error: {}", message(&error)));
+    }
+    ExitCode::from(code)
+}
+
+fn code(error: &anyhow::Error) -> u8 {
+    let any = |test: fn(&(dyn std::error::Error + 'static)) -> bool| error.chain().any(test);
+    match () {
+        () if any(is_broken_pipe) => 0,
+        () if any(is_interruption) => INTERRUPTED,
+        () if any(is_usage) => 2,
+        () => 1,
+    }
+}
+
+fn is_broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+fn is_interruption(error: &(dyn std::error::Error + 'static)) -> bool {
+    error.is::<Interrupted>() || matches!(error.downcast_ref(), Some(GenerateError::Interrupted))
+}
+
+fn is_usage(error: &(dyn std::error::Error + 'static)) -> bool {
+    let names_nothing = |error: &CheckpointError| {
+        matches!(
+            error,
+            CheckpointError::NoSuchModel { .. } | CheckpointError::NotADirectory { .. } | CheckpointError::Gguf { .. }
+        )
+    };
+    let unknown = |error: &DeviceError| matches!(error, DeviceError::Unknown { .. } | DeviceError::Threads { .. });
+    error.is::<Usage>()
+        || error.is::<decode::SpecError>()
+        || error.is::<decode::names::UnknownName>()
+        || error.downcast_ref().is_some_and(GenerateError::is_usage)
+        || error.downcast_ref().is_some_and(unknown)
+        || error.downcast_ref().is_some_and(names_nothing)
+        || match error.downcast_ref() {
+            Some(ModelError::Checkpoint(error)) => names_nothing(error),
+            Some(ModelError::Device(error)) => unknown(error),
+            _ => false,
+        }
+        || match error.downcast_ref() {
+            Some(HubError::Checkpoint(error)) => names_nothing(error),
+            Some(HubError::BadName { .. }) => true,
+            _ => false,
+        }
+        || matches!(
+            error.downcast_ref(),
+            Some(SynthError::UnknownShape { .. } | SynthError::BadLayers { .. } | SynthError::Exists { .. })
+        )
+}
+
+/// The whole chain of causes on one line; a cause that its effect has told already is not repeated.
+fn message(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        if !text.contains(&cause) {
+            text.push_str(if text.is_empty() { "" } else { ": " });
+            text.push_str(&cause);
+        }
+    }
+    one_line(&text)
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// What the argument parser says in a paragraph with advice below, as one line.
+pub fn one_line_of_clap(text: &str) -> String {
+    let text = text.strip_prefix("error: ").unwrap_or(text);
+    let end = ["\n\nUsage:", "\n\nFor more information"].iter().filter_map(|stop| text.find(stop)).min();
+    let line = one_line(&text[..end.unwrap_or(text.len())]);
+    format!("{line} (--help lists what there is)")
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let error = "threshold:x=1".parse::<decode::DecoderSpec>().unwrap_err();
+        let error = anyhow::Error::from(error);
+        assert_eq!(message(&error).matches("unknown parameter").count(), 1);
+        assert_eq!(code(&error), 2);
+        let error = Err::<(), _>(io::Error::other("full\ndisk")).context("cannot write x").unwrap_err();
+        assert_eq!((message(&error).as_str(), code(&error)), ("cannot write x: full disk", 1));
+    }
+
+    #[test]
+    fn a_reader_that_went_away_is_no_failure() {
+        let error = anyhow::Error::from(io::Error::from(io::ErrorKind::BrokenPipe)).context("printing");
+        assert_eq!(code(&error), 0);
+        assert_eq!(code(&Interrupted.into()), INTERRUPTED);
+    }
+
+    #[test]
+    fn the_parsers_paragraphs_become_one_line() {
+        let text = "error: unexpected argument '--fob' found\n\n  tip: a similar one: '--foo'\n\nUsage: demask\n";
+        assert_eq!(
+            one_line_of_clap(text),
+            "unexpected argument '--fob' found tip: a similar one: '--foo' (--help lists what there is)"
+        );
+    }
+}

@@ -1,0 +1,46 @@
+//! Ctrl-C: work in progress is asked to stop and cleans up after itself; anything else ends at once.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crate::exit::{INTERRUPTED, Interrupted};
+
+/// How many pieces of work look at [`REQUESTED`].
+static WATCHED: AtomicUsize = AtomicUsize::new(0);
+static REQUESTED: AtomicBool = AtomicBool::new(false);
+
+/// Takes over Ctrl-C.
+pub fn install() -> anyhow::Result<()> {
+    Ok(ctrlc::set_handler(|| {
+        let again = REQUESTED.swap(true, Ordering::SeqCst);
+        if again || WATCHED.load(Ordering::SeqCst) == 0 {
+            std::process::exit(i32::from(INTERRUPTED));
+        }
+    })?)
+}
+
+/// Work that looks at [`requested`] now and then. While one of these lives, Ctrl-C does not end the process by itself.
+pub struct Watched(());
+
+impl Watched {
+    /// Starts such work.
+    pub fn new() -> Self {
+        WATCHED.fetch_add(1, Ordering::SeqCst);
+        Self(())
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        WATCHED.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Whether the user has asked to stop.
+pub fn requested() -> bool {
+    REQUESTED.load(Ordering::SeqCst)
+}
+
+/// An error if the user has asked to stop.
+pub fn check() -> Result<(), Interrupted> {
+    if requested() { Err(Interrupted) } else { Ok(()) }
+}

@@ -1,0 +1,68 @@
+//! From a model argument to a model.
+
+use demask::{
+    DeviceOptions, Model,
+    checkpoint::{Checkpoint, ModelFiles, locate},
+};
+
+use crate::{
+    env,
+    interrupt::{self, Watched},
+    output::Screen,
+    progress::Bar,
+};
+
+/// What is meant by a model argument.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// No model named.
+    Demo,
+    /// A directory or the id of a hub.
+    Named(String),
+}
+
+impl Source {
+    /// Its files, fetched if they are not on this machine.
+    pub fn files(&self, screen: Screen) -> anyhow::Result<ModelFiles> {
+        let Self::Named(argument) = self else { return Ok(demask::demo::files()) };
+        let mut current: Option<(String, Bar)> = None;
+        // Ctrl-C may end a download at any time: what is there stays, and the next call goes on from it.
+        let files = locate(argument, &env::hub(), &mut |progress| {
+            if current.as_ref().is_none_or(|(file, _)| file != progress.file) {
+                let bar = Bar::bytes(screen, &format!("fetching {}", progress.file));
+                current = Some((progress.file.to_owned(), bar));
+            }
+            if let Some((_, bar)) = &current {
+                bar.set(progress.done, progress.total.unwrap_or(progress.done));
+            }
+        });
+        Ok(files?)
+    }
+
+    /// Its checkpoint, opened and checked, weights not read.
+    pub fn checkpoint(&self, screen: Screen) -> anyhow::Result<Checkpoint> {
+        Ok(Checkpoint::open(self.files(screen)?)?)
+    }
+
+    /// The model, loaded.
+    pub fn model(&self, device: &DeviceOptions, screen: Screen) -> anyhow::Result<Model> {
+        let files = self.files(screen)?;
+        let _watched = Watched::new();
+        let model = match self {
+            Self::Demo => Model::demo(device),
+            Self::Named(_) => {
+                let bar = Bar::bytes(screen, &format!("loading {}", files.name()));
+                Model::load(files, device, &mut |done, total| {
+                    bar.set(done, total);
+                    !interrupt::requested()
+                })
+            }
+        };
+        interrupt::check()?;
+        let model = model?;
+        for warning in model.warnings() {
+            screen.remark(&format!("warning: {warning}"));
+        }
+        Ok(model)
+    }
+}

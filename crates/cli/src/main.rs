@@ -1,0 +1,68 @@
+//! The `demask` command: parse, resolve settings, run, print.
+//!
+//! [`args`] is what was typed, [`settings`] what it means, one file of [`commands`] does it. Everything that reaches
+//! standard output goes through [`output`], every error through [`exit`], every environment variable through [`env`].
+#![forbid(unsafe_code)]
+
+mod args;
+mod canvas;
+mod commands;
+mod env;
+mod exit;
+mod files;
+mod interrupt;
+mod load;
+mod measure;
+mod output;
+mod progress;
+mod settings;
+mod show;
+
+use std::process::ExitCode;
+
+use clap::{Parser, error::ErrorKind};
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::{
+    args::{Cli, SharedArgs},
+    exit::Usage,
+};
+
+fn main() -> ExitCode {
+    exit::report(run())
+}
+
+fn run() -> anyhow::Result<()> {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
+    log_to_stderr(&cli.shared);
+    interrupt::install()?;
+    commands::run(cli)
+}
+
+/// A call that was not understood, or a question for help.
+fn refuse(error: &clap::Error) -> anyhow::Result<()> {
+    let text = error.render().to_string();
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        return Ok(output::text(&text)?);
+    }
+    Err(Usage(exit::one_line_of_clap(&text)).into())
+}
+
+/// What the libraries tell of their work: nothing worse than a warning unless `-v` asks for more.
+fn log_to_stderr(shared: &SharedArgs) {
+    let level = match (shared.quiet, shared.verbose) {
+        (true, _) => LevelFilter::ERROR,
+        (false, 0) => LevelFilter::WARN,
+        (false, 1) => LevelFilter::DEBUG,
+        (false, _) => LevelFilter::TRACE,
+    };
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .with_ansi(output::stderr_has_colour())
+        .without_time()
+        .init();
+}

@@ -1,0 +1,84 @@
+//! The only way to standard output and standard error.
+
+use std::io::{self, IsTerminal, Write};
+
+use serde::Serialize;
+
+use crate::env;
+
+/// What the user sees where.
+#[derive(Debug, Clone, Copy)]
+pub struct Screen {
+    /// Standard output holds JSON and nothing else.
+    pub json: bool,
+    /// Nothing but errors goes to standard error.
+    pub quiet: bool,
+}
+
+impl Screen {
+    /// Whether progress bars are drawn: on a terminal, unless nobody wants to see them.
+    pub fn has_bars(self) -> bool {
+        !self.quiet && io::stderr().is_terminal()
+    }
+
+    /// A remark that is not part of the answer.
+    pub fn remark(self, text: &str) {
+        if !self.quiet {
+            note(text);
+        }
+    }
+}
+
+/// Whether standard output is a terminal.
+pub fn stdout_is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// Whether standard error shows colours.
+pub fn stderr_has_colour() -> bool {
+    io::stderr().is_terminal() && env::wants_colour()
+}
+
+/// Text as it is, at once.
+pub fn text(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// One line.
+pub fn line(line: &str) -> io::Result<()> {
+    text(&format!("{line}\n"))
+}
+
+/// One JSON document on one line.
+pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
+    Ok(line(&serde_json::to_string(value)?)?)
+}
+
+/// One line on standard error. Nobody can be told if that fails.
+pub fn note(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+/// Bytes for people.
+pub fn bytes(count: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = count as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", units[unit]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bytes;
+
+    #[test]
+    fn bytes_are_short() {
+        assert_eq!([0, 1023, 1536, 5 << 30].map(bytes), ["0 B", "1023 B", "1.5 KiB", "5.0 GiB"]);
+    }
+}

@@ -1,0 +1,209 @@
+//! What the arguments mean: every decision that needs no model is made here, before anything runs.
+
+use std::{
+    fs,
+    io::{self, Read},
+    path::Path,
+    str::FromStr,
+};
+
+use anyhow::Context;
+use demask::{DeviceChoice, DeviceError, DeviceOptions, GenerateOptions, Prompt};
+
+use crate::{
+    args::{DecodeArgs, GenerateArgs, SharedArgs},
+    env,
+    exit::usage,
+    load::Source,
+    output::Screen,
+};
+
+/// What the shared flags mean.
+#[derive(Debug)]
+pub struct Settings {
+    /// Which model.
+    pub source: Source,
+    /// Where it runs; not yet compared with the machine.
+    device: DeviceOptions,
+    /// Key of all randomness.
+    pub seed: u64,
+    /// What is shown where.
+    pub screen: Screen,
+}
+
+impl Settings {
+    /// Reads the shared flags and the environment.
+    pub fn resolve(shared: &SharedArgs) -> anyhow::Result<Self> {
+        check_formats(shared)?;
+        let device = DeviceOptions {
+            device: parsed(shared.device.as_deref())?.unwrap_or_default(),
+            dtype: parsed(shared.dtype.as_deref())?.unwrap_or_default(),
+            threads: shared.threads,
+            tier: env::tier()?,
+            row_budget: None,
+        };
+        Ok(Self {
+            source: shared.model.clone().map_or(Source::Demo, Source::Named),
+            device,
+            seed: shared.seed.unwrap_or(0),
+            screen: Screen { json: shared.json, quiet: shared.quiet },
+        })
+    }
+
+    /// Where models run, compared with this machine: a device that cannot be used is known before a model is read.
+    pub fn device(&self) -> Result<&DeviceOptions, DeviceError> {
+        if let DeviceChoice::Cuda(number) = self.device.device {
+            return Err(DeviceError::NoCuda(number));
+        }
+        self.device.isa()?;
+        self.device.thread_count()?;
+        Ok(&self.device)
+    }
+}
+
+/// Formats that this version reads and computes in.
+fn check_formats(shared: &SharedArgs) -> anyhow::Result<()> {
+    match shared.quantize.as_deref() {
+        None | Some("none") => {}
+        Some(found @ ("q8" | "q4")) => {
+            return Err(usage(format!(
+                "--quantize {found} cannot be used yet: weights are read as f32 or bf16 in this version"
+            )));
+        }
+        Some(found) => {
+            let known = "none, q8, q4";
+            return Err(DeviceError::Unknown { what: "quantisation", found: found.to_owned(), known }.into());
+        }
+    }
+    match shared.activations.as_deref() {
+        None | Some("auto" | "bf16") => Ok(()),
+        Some("int8") => Err(usage(
+            "--activations int8 cannot be used yet: products take f32 or bf16 in this version, as --dtype says",
+        )),
+        Some(found) => {
+            let known = "auto, bf16, int8";
+            Err(DeviceError::Unknown { what: "activation format", found: found.to_owned(), known }.into())
+        }
+    }
+}
+
+/// One generation, as far as it can be known without the model.
+#[derive(Debug)]
+pub struct Request {
+    /// The prompt.
+    pub prompt: Prompt,
+    /// How to decode.
+    pub options: GenerateOptions,
+}
+
+impl Request {
+    /// Reads the arguments of `generate`, and the prompt's file.
+    pub fn resolve(args: &GenerateArgs, seed: u64) -> anyhow::Result<Self> {
+        Ok(Self { options: generate_options(&args.decode, seed)?, prompt: prompt(args)? })
+    }
+}
+
+/// The prompt in the one form in which it was given.
+fn prompt(args: &GenerateArgs) -> anyhow::Result<Prompt> {
+    let given = [
+        ("the argument", args.prompt.is_some()),
+        ("--prompt-file", args.prompt_file.is_some()),
+        ("--prompt-tokens", args.prompt_tokens.is_some()),
+    ];
+    let given: Vec<_> = given.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect();
+    if given.len() > 1 {
+        return Err(usage(format!("the prompt is given by {}: give it in one way", given.join(" and by "))));
+    }
+    let templateless = args.raw || args.infill || args.prompt_tokens.is_some();
+    if templateless && args.decode.system.is_some() {
+        return Err(usage(
+            "--system is put into words by the chat template: leave it, or --raw, --infill and --prompt-tokens, away",
+        ));
+    }
+    if let Some(text) = &args.prompt_tokens {
+        if args.infill {
+            return Err(usage("--infill needs text with <mask:N> holes: give the prompt as text, not as tokens"));
+        }
+        return Ok(Prompt::Tokens(token_ids("--prompt-tokens", text)?));
+    }
+    let text = match (&args.prompt, &args.prompt_file) {
+        (Some(text), _) => text.clone(),
+        (_, Some(path)) => {
+            let mut text = read_text(path)?;
+            // The newline that editors put at the end of files is no part of a question.
+            if text.ends_with('\n') {
+                text.pop();
+            }
+            text
+        }
+        _ => {
+            return Err(usage(
+                "no prompt: give it as an argument, with --prompt-file FILE (-: standard input) or with --prompt-tokens 1,2,3",
+            ));
+        }
+    };
+    Ok(match (args.infill, args.raw) {
+        (true, _) => Prompt::Infill(text),
+        (false, true) => Prompt::Raw(text),
+        (false, false) => Prompt::user(text, args.decode.system.as_deref()),
+    })
+}
+
+/// How to decode.
+pub fn generate_options(args: &DecodeArgs, seed: u64) -> anyhow::Result<GenerateOptions> {
+    let decoder = parsed(args.decoder.as_deref())?;
+    if args.guide.is_some() {
+        return Err(usage("--guide goes with --decoder guided: leave it away or name that decoder"));
+    }
+    Ok(GenerateOptions {
+        gen_length: args.gen_length,
+        block_length: args.block_length,
+        steps: args.steps,
+        remasking: parsed(args.remasking.as_deref())?,
+        schedule: parsed(args.schedule.as_deref())?,
+        eps: args.eps,
+        temperature: args.temperature,
+        alg_temp: args.alg_temp,
+        top_p: args.top_p,
+        top_k: args.top_k,
+        cfg_scale: args.cfg_scale,
+        decoder,
+        cache: parsed(args.cache.as_deref())?,
+        stop: args.stop.clone(),
+        ignore_eos: args.ignore_eos,
+        no_early_stop: args.no_early_stop,
+        suppress_eos: args.suppress_eos,
+        eos_confidence_zero: args.eos_confidence_zero,
+        seed,
+    })
+}
+
+/// A word, if one is given, as what it names.
+fn parsed<T: FromStr>(text: Option<&str>) -> Result<Option<T>, T::Err> {
+    text.map(str::parse).transpose()
+}
+
+/// Numbers separated by commas.
+pub fn numbers<T: FromStr>(flag: &str, text: &str, what: &str) -> anyhow::Result<Vec<T>> {
+    let pieces = text.split(',').map(str::trim).filter(|piece| !piece.is_empty());
+    let numbers = pieces.map(|piece| {
+        piece.parse().map_err(|_| usage(format!("{flag}: \"{piece}\" is not {what}: expected 1,2,3 or the like")))
+    });
+    numbers.collect()
+}
+
+/// Token ids separated by commas.
+pub fn token_ids(flag: &str, text: &str) -> anyhow::Result<Vec<u32>> {
+    numbers(flag, text, "a token id")
+}
+
+/// A text file, or standard input for `-`.
+pub fn read_text(path: &Path) -> anyhow::Result<String> {
+    let context = || format!("cannot read {}", path.display());
+    if path.as_os_str() == "-" {
+        let mut text = String::new();
+        io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
+        return Ok(text);
+    }
+    fs::read_to_string(path).with_context(context)
+}

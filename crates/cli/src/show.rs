@@ -1,0 +1,187 @@
+//! An answer while it is made: text as it settles, a drawn canvas, a trace, a bar.
+
+use std::ops::ControlFlow;
+
+use demask::{
+    Generation, HeaderTag, Model, Progress, Receipt, TraceLine,
+    decode::Event,
+    step::{NO_TOKEN, TokenId},
+};
+
+use crate::{
+    canvas::{Canvas, Player, Stage, TokenTexts},
+    files::OutFile,
+    interrupt::{self, Watched},
+    output::{self, Screen},
+    progress::Bar,
+    settings::Request,
+};
+
+/// In which ways answers are shown beside their text.
+#[derive(Default)]
+pub struct Ways {
+    /// The canvas is drawn.
+    pub watch: bool,
+    /// Commits are written here.
+    pub trace: Option<OutFile>,
+    /// Seed, for the trace.
+    pub seed: u64,
+}
+
+/// Shows answers while they are made.
+pub struct Show {
+    screen: Screen,
+    ways: Ways,
+    model: String,
+    mask: Option<TokenId>,
+    texts: TokenTexts,
+    player: Option<Player>,
+    bar: Bar,
+    /// Text that standard output has seen.
+    streamed: String,
+    /// What went wrong while showing: it ended the generation.
+    failure: Option<anyhow::Error>,
+}
+
+impl Show {
+    /// For answers of a model.
+    pub fn new(model: &Model, screen: Screen, ways: Ways) -> Self {
+        let needs_texts = ways.watch || ways.trace.is_some();
+        Self {
+            screen,
+            model: model.name().to_owned(),
+            mask: model.facts().mask_id,
+            texts: if needs_texts { TokenTexts::of(model) } else { TokenTexts::none() },
+            player: None,
+            bar: Bar::hidden(),
+            streamed: String::new(),
+            failure: None,
+            ways,
+        }
+    }
+
+    /// Makes an answer and shows it on the way.
+    pub fn answer(&mut self, model: &mut Model, request: &Request) -> anyhow::Result<Generation> {
+        let _watched = Watched::new();
+        self.streamed.clear();
+        let result = model.generate(&request.prompt, &request.options, &mut |progress| self.see(&progress));
+        self.bar.clear();
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        interrupt::check()?;
+        Ok(result?)
+    }
+
+    /// Shows what the way has not shown yet, and puts the trace into its place.
+    pub fn finish(mut self, answer: &Generation) -> anyhow::Result<()> {
+        if let Some(trace) = self.ways.trace.take() {
+            trace.finish()?;
+        }
+        if self.screen.json {
+            return output::json(answer);
+        }
+        self.close(answer)
+    }
+
+    /// Ends the text of an answer, and says in a line how it was made.
+    pub fn close(&self, answer: &Generation) -> anyhow::Result<()> {
+        match &answer.text {
+            Some(text) => output::line(text.strip_prefix(self.streamed.as_str()).unwrap_or_default())?,
+            None => output::line(&ids(&answer.tokens))?,
+        }
+        self.screen.remark(&summary(answer));
+        Ok(())
+    }
+
+    fn see(&mut self, progress: &Progress<'_>) -> ControlFlow<()> {
+        if interrupt::requested() {
+            return ControlFlow::Break(());
+        }
+        match self.show(progress) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                self.failure = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    }
+
+    fn show(&mut self, progress: &Progress<'_>) -> anyhow::Result<()> {
+        match *progress {
+            Progress::Started { canvas, prompt_tokens, positions, decoder, cache } => {
+                self.start(canvas, prompt_tokens);
+                if let Some(trace) = &mut self.ways.trace {
+                    let header = TraceLine::Header {
+                        event: HeaderTag::Header,
+                        model: self.model.clone(),
+                        prompt: canvas[..prompt_tokens].to_vec(),
+                        length: positions,
+                        decoder: decoder.to_owned(),
+                        cache: cache.to_owned(),
+                        seed: self.ways.seed,
+                    };
+                    header.write(trace)?;
+                }
+            }
+            Progress::Event(event) => self.event(event)?,
+            Progress::Text(text) => self.text(text)?,
+            Progress::Canvas(_) => {}
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, canvas: &[TokenId], prompt_tokens: usize) {
+        let (mask, texts) = (self.mask, &self.texts);
+        let response = &canvas[prompt_tokens..];
+        let known = |token: TokenId| (token != NO_TOKEN && Some(token) != mask).then(|| texts.shown(token));
+        if self.ways.watch {
+            let canvas = Canvas::new(prompt_tokens, response.iter().map(|&token| known(token)));
+            self.player = Some(Player::new(canvas, Stage::stderr()));
+        } else {
+            let masks = response.iter().filter(|&&token| token == NO_TOKEN || Some(token) == mask).count();
+            self.bar = Bar::positions(self.screen, "decoding");
+            self.bar.set(0, masks as u64);
+        }
+    }
+
+    fn event(&mut self, event: Event) -> anyhow::Result<()> {
+        if let Event::Commit { .. } = event {
+            self.bar.advance();
+        }
+        if let Some(trace) = &mut self.ways.trace {
+            TraceLine::of(event, |token| self.texts.text(token).map(str::to_owned)).write(trace)?;
+        }
+        if let Some(player) = &mut self.player {
+            player.event(event, &self.texts)?;
+        }
+        Ok(())
+    }
+
+    fn text(&mut self, text: &str) -> anyhow::Result<()> {
+        // A drawn canvas and streaming text would write over each other, and so would a bar on the same terminal.
+        if self.screen.json || self.ways.watch {
+            return Ok(());
+        }
+        if output::stdout_is_terminal() {
+            self.bar.clear();
+        }
+        self.streamed.push_str(text);
+        Ok(output::text(text)?)
+    }
+}
+
+/// Ids, for models without a tokenizer.
+fn ids(tokens: &[TokenId]) -> String {
+    tokens.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// How an answer was made, in a line.
+fn summary(answer: &Generation) -> String {
+    let Receipt { nfe, tokens_per_nfe, seconds, exactness, against, decoder, cache, .. } = &answer.receipt;
+    let against = against.as_ref().map(|run| format!(" against {run}")).unwrap_or_default();
+    format!(
+        "{} tokens, {nfe} NFE, {tokens_per_nfe:.2} tokens/NFE, {:.2} s; {decoder}, cache {cache}: {exactness}{against}",
+        answer.generated_tokens, seconds.total
+    )
+}
