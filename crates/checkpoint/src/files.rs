@@ -36,7 +36,9 @@ impl ModelFiles {
         if !path.is_dir() {
             return Err(CheckpointError::NoSuchModel { argument: path.display().to_string() });
         }
-        let named = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        // `.` and `..` have no name of their own.
+        let whole = if path.file_name().is_some() { None } else { path.canonicalize().ok() };
+        let named = whole.as_deref().unwrap_or(path).file_name().map(|name| name.to_string_lossy().into_owned());
         let name = named.unwrap_or_else(|| path.display().to_string());
         Ok(Self { name, place: Place::Directory(path.to_path_buf()) })
     }

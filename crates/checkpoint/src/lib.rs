@@ -20,6 +20,7 @@ mod fallback;
 mod families;
 mod files;
 mod generation;
+mod guard;
 mod header;
 mod hub;
 mod names;

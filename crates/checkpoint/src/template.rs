@@ -11,7 +11,7 @@ use minijinja::{Environment, Error, ErrorKind, Value as Jinja, context, syntax::
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{CheckpointError, ModelFiles, Tokenizer, config::Fields, error::one_line, fallback};
+use crate::{CheckpointError, ModelFiles, Tokenizer, config::Fields, error::one_line, fallback, guard::guarded};
 
 /// Instructions that any template may take, and those for each message beyond: twenty times what the longest
 /// released templates need. Bounds time, and how deep values can be nested.
@@ -104,8 +104,13 @@ impl ChatTemplate {
     /// The error of a template that does not parse.
     pub fn broken(&self) -> Option<String> {
         let Kind::Own { source, file } = &self.kind else { return None };
-        let mut environment = environment(0, UNIX_EPOCH);
-        environment.add_template("chat", source).err().map(|error| failed(file, &error).to_string())
+        let parse = || {
+            let mut environment = environment(0, UNIX_EPOCH);
+            environment.add_template("chat", source).map_err(|error| failed(file, &error).to_string())
+        };
+        guarded(parse)
+            .unwrap_or_else(|| Err(format!("{file}: the chat template makes the template library fail")))
+            .err()
     }
 
     /// The prompt of a conversation.
@@ -113,12 +118,13 @@ impl ChatTemplate {
         let Kind::Own { source, file } = &self.kind else {
             return Ok(fallback::render(self.family, messages, options));
         };
-        let work = || self.run(source, file, messages, options);
+        let work = || guarded(|| self.run(source, file, messages, options));
         let broken = |detail: &str| CheckpointError::Template { file: file.clone(), detail: detail.to_owned() };
         thread::scope(|scope| {
             let worker = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
             let worker = worker.map_err(|cause| CheckpointError::Io { file: file.clone(), cause })?;
-            worker.join().unwrap_or_else(|_| Err(broken("makes the template library fail")))
+            let result = worker.join().ok().flatten();
+            result.unwrap_or_else(|| Err(broken("makes the template library fail")))
         })
     }
 

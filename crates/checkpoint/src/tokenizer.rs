@@ -1,9 +1,6 @@
 //! Text to ids and back, down to bytes: a token may hold a part of a character.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    panic::{AssertUnwindSafe, catch_unwind},
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use demask_model::Family;
 use serde::Deserialize;
@@ -13,6 +10,7 @@ use crate::{
     CheckpointError, ModelFiles,
     config::Fields,
     error::{one_line, shown},
+    guard::guarded,
 };
 
 const WHOLE: &str = "tokenizer.json";
@@ -134,7 +132,7 @@ impl Tokenizer {
     fn parse(text: &[u8], file: &str, settings: Settings) -> Result<Self, CheckpointError> {
         let broken = |detail: String| CheckpointError::Tokenizer { file: file.to_owned(), detail };
         let outline: Outline = serde_json::from_slice(text).map_err(|error| broken(one_line(error)))?;
-        let mut inner = guarded(|| tokenizers::Tokenizer::from_bytes(text)).map_err(broken)?;
+        let mut inner = attempt(|| tokenizers::Tokenizer::from_bytes(text)).map_err(broken)?;
         // Neither belongs to an engine that plans its own canvas, and a padding of absurd length would be memory.
         inner.with_padding(None);
         inner.with_truncation(None).map_err(|error| broken(one_line(error)))?;
@@ -160,7 +158,7 @@ impl Tokenizer {
     /// Ids of a text. Special tokens that the text spells out become those tokens; `add_special` also adds what the
     /// tokenizer puts around a raw text (never after a chat template, which has written it).
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>, CheckpointError> {
-        let encoding = guarded(|| self.inner.encode_fast(text, add_special));
+        let encoding = attempt(|| self.inner.encode_fast(text, add_special));
         let broken = |detail| CheckpointError::Tokenizer { file: self.file.clone(), detail };
         encoding.map(|encoding| encoding.get_ids().to_vec()).map_err(broken)
     }
@@ -373,12 +371,11 @@ fn released_specials(family: Family) -> BTreeMap<u32, Added> {
     numbered.map(|(&(content, special), id)| (id, Added::literal(id, content, special))).collect()
 }
 
-/// Runs the tokenizer library on somebody else's data. Some of its parts assert what they should check; that must not
-/// take the process along.
-fn guarded<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String> {
-    match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(result) => result.map_err(one_line),
-        Err(_) => Err("it makes the tokenizer library fail".to_owned()),
+/// Runs the tokenizer library on somebody else's data.
+fn attempt<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String> {
+    match guarded(work) {
+        Some(result) => result.map_err(one_line),
+        None => Err("it makes the tokenizer library fail".to_owned()),
     }
 }
 

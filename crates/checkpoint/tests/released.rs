@@ -127,3 +127,22 @@ fn text_arrives_in_whole_characters() {
     assert_eq!(tokenizer.token_bytes(x), Some(b"x".to_vec()));
     assert_eq!(tokenizer.token_bytes(100_000), None);
 }
+
+#[test]
+fn a_checkpoint_in_memory_is_the_same_as_in_a_directory() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../demo/demo-llada");
+    let files =
+        ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"];
+    let read = |name: &'static str| (name, &*std::fs::read(path.join(name)).unwrap().leak());
+    let files: Vec<(&'static str, &'static [u8])> = files.into_iter().map(read).collect();
+    let memory = Checkpoint::open(ModelFiles::memory("demo", files.leak())).unwrap();
+    let directory = open("demo/demo-llada");
+    assert_eq!((memory.name(), memory.spec(), memory.special()), ("demo", directory.spec(), directory.special()));
+    for expected in expected_tensors(memory.spec()) {
+        let left = memory.weights().tensor(expected.role).unwrap();
+        assert_eq!(left.bytes(), directory.weights().tensor(expected.role).unwrap().bytes());
+        memory.weights().done_with(expected.role);
+    }
+    let empty = Checkpoint::open(ModelFiles::memory("demo", &[])).err().unwrap().to_string();
+    assert!(empty.starts_with("demo/config.json is missing: "), "{empty}");
+}
