@@ -157,6 +157,8 @@ fn partly_computed_steps_match_their_twin() {
         Partial { fixed: (0..5).collect(), probed: (30..70).collect(), keep: 0, by_key: false },
         Partial { fixed: vec![], probed: (6..60).collect(), keep: 11, by_key: true },
         Partial { fixed: vec![69], probed: vec![], keep: 0, by_key: false },
+        Partial { fixed: vec![], probed: (9..40).collect(), keep: 0, by_key: false },
+        Partial { fixed: vec![], probed: vec![], keep: 0, by_key: false },
     ];
     let twin = twin(Dtype::F32, true);
     for isa in isas() {

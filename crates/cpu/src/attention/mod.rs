@@ -71,10 +71,9 @@ impl Attend<'_> {
 
     fn run_on<T: Element>(&self, pool: &Pool, out: &mut [f32]) {
         let kv_heads = self.kv.shape().kv_heads;
-        let out = Shared::new(out);
-        pool.run(self.blocks.len() * kv_heads, &|task| {
-            self.block::<T>(self.blocks[task / kv_heads], task % kv_heads, &out);
-        });
+        let (out, blocks) = (Shared::new(out), self.blocks.len());
+        // Head after head: what one block has read of a head is still near when the next one reads it.
+        pool.run(blocks * kv_heads, &|task| self.block::<T>(self.blocks[task % blocks], task / blocks, &out));
     }
 
     /// All queries of one block that share a K/V head, some at a time.

@@ -4,9 +4,9 @@ use demask_tensor::{Filter, FilterOrder};
 
 use super::statistics::Statistics;
 
-/// How far below the best a scaled logit may be to be looked at: first near ones, then all. The tokens beyond a cut
-/// cannot pass if the filter ends before it.
-const CUTS: [f32; 3] = [12.0, 30.0, f32::INFINITY];
+/// How far below the best a scaled logit may be to be looked at: first near ones, in the end all. The tokens beyond a
+/// cut cannot pass if the filter ends before it.
+const CUTS: [f32; 4] = [4.0, 12.0, 30.0, f32::INFINITY];
 
 /// A row of logits and its whole distribution.
 #[derive(Clone, Copy)]
@@ -27,16 +27,45 @@ pub(super) fn passes_all(filter: &Filter, vocabulary: usize) -> bool {
 pub(super) fn passing(row: Scaled<'_>, filter: &Filter, order: &mut Vec<u32>) {
     let Scaled { values, statistics, inverse } = row;
     for cut in CUTS {
-        let lowest = if cut == f32::INFINITY { f32::NEG_INFINITY } else { statistics.best - cut / inverse };
+        let whole = cut == f32::INFINITY;
+        let lowest = if whole { f32::NEG_INFINITY } else { statistics.best - cut / inverse };
         let near = |&token: &u32| values[token as usize] >= lowest && values[token as usize] > f32::NEG_INFINITY;
         order.clear();
         order.extend((0..values.len() as u32).filter(near));
-        order.sort_unstable_by(|&a, &b| values[b as usize].total_cmp(&values[a as usize]).then(a.cmp(&b)));
-        if let Some(count) = prefix(row, filter, order, cut == f32::INFINITY) {
+        if !whole && !may_end_within(row, filter, order) {
+            continue;
+        }
+        sort(values, filter, order);
+        if let Some(count) = prefix(row, filter, order, whole) {
             order.truncate(count);
             return;
         }
     }
+}
+
+/// Whether top-k alone decides, or decides first.
+fn begins_with_top_k(filter: &Filter) -> bool {
+    filter.top_k > 0 && (filter.order == FilterOrder::TopKFirst || filter.top_p >= 1.0)
+}
+
+/// Whether the filter may end within these tokens: a guess that saves sorting too few of them.
+fn may_end_within(row: Scaled<'_>, filter: &Filter, order: &[u32]) -> bool {
+    if begins_with_top_k(filter) {
+        return order.len() >= filter.top_k as usize;
+    }
+    let weight = |&token: &u32| f64::from(row.statistics.probability(row.values[token as usize], row.inverse));
+    order.iter().map(weight).sum::<f64>() > f64::from(filter.top_p)
+}
+
+/// Best first, ties by id; without the tokens that top-k, if it comes first, leaves out.
+fn sort(values: &[f32], filter: &Filter, order: &mut Vec<u32>) {
+    let better = |a: &u32, b: &u32| values[*b as usize].total_cmp(&values[*a as usize]).then(a.cmp(b));
+    let k = filter.top_k as usize;
+    if begins_with_top_k(filter) && k < order.len() {
+        let last = values[*order.select_nth_unstable_by(k - 1, better).1 as usize];
+        order.retain(|&token| values[token as usize] >= last);
+    }
+    order.sort_unstable_by(better);
 }
 
 /// How many of the ordered tokens pass, or `None` if that depends on tokens that are not among them; `whole` says that
