@@ -62,8 +62,8 @@ fn a_warm_step_allocates_nothing() {
 
 fn steps_of_the_network() {
     for (name, spec) in specs() {
-        for (tier, dtype) in tiers() {
-            let mut network = runner(&spec, tier, dtype, 1);
+        for (isa, dtype) in tiers() {
+            let mut network = runner(&spec, isa, dtype, 1);
             let needs = SequenceNeeds {
                 positions: 40,
                 rows: 120,
@@ -91,7 +91,7 @@ fn steps_of_the_network() {
                 let step = [SequenceStep { sequence: id, tokens, plan: &plan, ask: &ask, blend: None }];
                 network.step(&step, &mut out).unwrap();
                 let allocations = count(|| network.step(&step, &mut out).unwrap());
-                assert_eq!(allocations, 0, "{name} {} {dtype} {lanes:?}", tier.name());
+                assert_eq!(allocations, 0, "{name} {} {dtype} {lanes:?}", isa.tier().name());
             }
         }
     }
@@ -99,8 +99,8 @@ fn steps_of_the_network() {
 
 fn ticks_of_the_engine() {
     let (_, spec) = specs().remove(0);
-    let (tier, dtype) = tiers().pop().unwrap();
-    let mut engine = Engine::new(Box::new(runner(&spec, tier, dtype, 1)));
+    let (isa, dtype) = tiers().pop().unwrap();
+    let mut engine = Engine::new(Box::new(runner(&spec, isa, dtype, 1)));
     let facts = ModelFacts { mask: Mask::Full, shift: 0, mask_id: Some(69), vocab: 70, context: 512 };
     let canvas = CanvasSpec::Prompt { tokens: vec![1, 2, 3], gen_length: 32 };
     let options = SessionOptions { stop: StopRule::Never, block_length: Some(8), ..SessionOptions::new(facts, canvas) };

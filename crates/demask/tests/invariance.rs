@@ -102,8 +102,8 @@ fn subset(spec: &ArchSpec, dice: &mut Dice, length: usize) -> Step {
 #[test]
 fn batches_and_threads_change_no_bit() {
     for (name, spec) in specs() {
-        for (tier, dtype) in tiers() {
-            let what = format!("{name} {} {dtype}", tier.name());
+        for (isa, dtype) in tiers() {
+            let what = format!("{name} {} {dtype}", isa.tier().name());
             let mut dice = Dice::new(11);
             let ask = ask();
             let lengths = [1, 5, 33, 40, 71];
@@ -118,13 +118,13 @@ fn batches_and_threads_change_no_bit() {
                 .iter()
                 .zip(lengths)
                 .map(|(script, length)| {
-                    let mut network = runner(&spec, tier, dtype, 1);
+                    let mut network = runner(&spec, isa, dtype, 1);
                     let id = network.open(&needs(length, 0)).unwrap();
                     script.iter().map(|step| run(&mut network, &[step.of(id, &ask)]).remove(0)).collect()
                 })
                 .collect();
             for threads in [1, 3] {
-                let mut network = runner(&spec, tier, dtype, threads);
+                let mut network = runner(&spec, isa, dtype, threads);
                 // Room for all sequences in one step.
                 let room = network.open(&needs(lengths.iter().sum(), 0)).unwrap();
                 network.close(room);
@@ -151,8 +151,8 @@ fn freedave_i7_i8_drafts_are_isolated_and_the_accepted_one_stays() {
     const LENGTH: usize = 45;
     const WINDOW: std::ops::Range<u32> = 20..38;
     for (name, spec) in specs() {
-        for (tier, dtype) in tiers() {
-            let what = format!("{name} {} {dtype}", tier.name());
+        for (isa, dtype) in tiers() {
+            let what = format!("{name} {} {dtype}", isa.tier().name());
             let mut dice = Dice::new(5);
             let ask = ask();
             let prefill = full(&spec, &mut dice, LENGTH);
@@ -167,7 +167,7 @@ fn freedave_i7_i8_drafts_are_isolated_and_the_accepted_one_stays() {
             let mut after = subset(&spec, &mut dice, LENGTH);
             let accepted = 1;
 
-            let mut network = runner(&spec, tier, dtype, 2);
+            let mut network = runner(&spec, isa, dtype, 2);
             let id = network.open(&needs(LENGTH, lanes as usize)).unwrap();
             run(&mut network, &[prefill.of(id, &ask)]);
             let packed = run(&mut network, &[drafts.of(id, &ask)]).remove(0);
@@ -176,7 +176,7 @@ fn freedave_i7_i8_drafts_are_isolated_and_the_accepted_one_stays() {
             after.plan.keep = None;
 
             for lane in 0..lanes as usize {
-                let mut network = runner(&spec, tier, dtype, 1);
+                let mut network = runner(&spec, isa, dtype, 1);
                 let id = network.open(&needs(LENGTH, 0)).unwrap();
                 run(&mut network, &[prefill.of(id, &ask)]);
                 let range = lane * WINDOW.len()..(lane + 1) * WINDOW.len();
@@ -203,7 +203,7 @@ fn freedave_i7_i8_drafts_are_isolated_and_the_accepted_one_stays() {
 #[test]
 fn freedave_i8_rejected_drafts_leave_no_trace() {
     for (name, spec) in specs() {
-        let (tier, dtype) = tiers()[0];
+        let (isa, dtype) = tiers()[0];
         let ask = ask();
         let mut dice = Dice::new(3);
         let (prefill, after) = (full(&spec, &mut dice, 40), subset(&spec, &mut dice, 40));
@@ -213,7 +213,7 @@ fn freedave_i8_rejected_drafts_leave_no_trace() {
         let drafts = Step { tokens: (0..32).map(|_| dice.below(spec.vocabulary) as u32).collect(), plan };
         let mut last = Vec::new();
         for with_drafts in [false, true] {
-            let mut network = runner(&spec, tier, dtype, 1);
+            let mut network = runner(&spec, isa, dtype, 1);
             let id = network.open(&needs(40, 2)).unwrap();
             run(&mut network, &[prefill.of(id, &ask)]);
             if with_drafts {
@@ -229,10 +229,10 @@ fn freedave_i8_rejected_drafts_leave_no_trace() {
 #[test]
 fn caches_x7_cached_blocks_equal_the_uncached_forward() {
     for (name, spec) in specs().into_iter().filter(|(_, spec)| spec.attention != Attention::Full) {
-        for (tier, dtype) in tiers() {
+        for (isa, dtype) in tiers() {
             let ask = ask();
             let whole = full(&spec, &mut Dice::new(2), 40);
-            let mut network = runner(&spec, tier, dtype, 2);
+            let mut network = runner(&spec, isa, dtype, 2);
             let id = network.open(&needs(40, 0)).unwrap();
             let uncached = run(&mut network, &[whole.of(id, &ask)]).remove(0);
             let cached = network.open(&needs(40, 0)).unwrap();
@@ -249,7 +249,7 @@ fn caches_x7_cached_blocks_equal_the_uncached_forward() {
                     bits(&found.logits),
                     bits(&uncached.logits[from..from + found.logits.len()]),
                     "{name} {} {dtype} block at {start}",
-                    tier.name()
+                    isa.tier().name()
                 );
             }
         }
@@ -265,9 +265,9 @@ fn increments(length: usize) -> SequenceNeeds {
 #[test]
 fn caches_t2_choosing_all_rows_equals_computing_all_rows() {
     for (name, spec) in specs().into_iter().filter(|(_, spec)| spec.attention == Attention::Full) {
-        for (tier, dtype) in tiers() {
+        for (isa, dtype) in tiers() {
             for by in [Drift::Value, Drift::Key, Drift::Random { seed: 3 }] {
-                let what = format!("{name} {} {dtype} {by:?}", tier.name());
+                let what = format!("{name} {} {dtype} {by:?}", isa.tier().name());
                 let ask = ask();
                 let mut dice = Dice::new(9);
                 let (prefill, mut next) = (full(&spec, &mut dice, 40), full(&spec, &mut dice, 40));
@@ -286,7 +286,7 @@ fn caches_t2_choosing_all_rows_equals_computing_all_rows() {
                         first_layer_all: false,
                     },
                 ] {
-                    let mut network = runner(&spec, tier, dtype, 2);
+                    let mut network = runner(&spec, isa, dtype, 2);
                     let id = network.open(&increments(40)).unwrap();
                     run(&mut network, &[prefill.of(id, &ask)]);
                     next.plan.layers = layers;
@@ -305,10 +305,10 @@ fn caches_t2_choosing_all_rows_equals_computing_all_rows() {
 #[test]
 fn reused_rows_reproduce_an_unchanged_canvas() {
     let (_, spec) = specs().remove(0);
-    let (tier, dtype) = tiers()[0];
+    let (isa, dtype) = tiers()[0];
     let ask = ask();
     let mut step = full(&spec, &mut Dice::new(4), 40);
-    let mut network = runner(&spec, tier, dtype, 1);
+    let mut network = runner(&spec, isa, dtype, 1);
     let id = network.open(&increments(40)).unwrap();
     let first = run(&mut network, &[step.of(id, &ask)]).remove(0);
     step.plan.layers = LayerRows::Partial { compute: Positions::new(), probe: None, first_layer_all: false };
@@ -321,7 +321,7 @@ fn reused_rows_reproduce_an_unchanged_canvas() {
 #[test]
 fn partly_computed_rows_join_a_batch() {
     let (_, spec) = specs().remove(0);
-    for (tier, dtype) in tiers() {
+    for (isa, dtype) in tiers() {
         let ask = ask();
         let mut dice = Dice::new(21);
         let prefills = [full(&spec, &mut dice, 40), full(&spec, &mut dice, 24)];
@@ -334,7 +334,7 @@ fn partly_computed_rows_join_a_batch() {
         let other = subset(&spec, &mut dice, 24);
         let mut answers = Vec::new();
         for together in [false, true] {
-            let mut network = runner(&spec, tier, dtype, 2);
+            let mut network = runner(&spec, isa, dtype, 2);
             let ids = [network.open(&increments(40)).unwrap(), network.open(&needs(24, 0)).unwrap()];
             for (prefill, &id) in prefills.iter().zip(&ids) {
                 run(&mut network, &[prefill.of(id, &ask)]);
@@ -347,7 +347,7 @@ fn partly_computed_rows_join_a_batch() {
             });
         }
         for (left, right) in answers[0].iter().zip(&answers[1]) {
-            assert_same(left, right, &format!("{} {dtype}", tier.name()));
+            assert_same(left, right, &format!("{} {dtype}", isa.tier().name()));
         }
     }
 }
@@ -359,8 +359,8 @@ fn guidance_equals_blended_logits_and_its_difference_is_stored() {
     let ask = ask();
     let mut dice = Dice::new(8);
     let (conditional, unconditional) = (full(&spec, &mut dice, 30), full(&spec, &mut dice, 30));
-    let (tier, dtype) = tiers()[0];
-    let mut network = runner(&spec, tier, dtype, 1);
+    let (isa, dtype) = tiers()[0];
+    let mut network = runner(&spec, isa, dtype, 1);
     let reserved = SequenceNeeds { residual: true, ..needs(30, 0) };
     let ids = [network.open(&reserved).unwrap(), network.open(&needs(30, 0)).unwrap()];
     let plain = [
@@ -389,10 +389,10 @@ fn guidance_equals_blended_logits_and_its_difference_is_stored() {
 #[test]
 fn bad_plans_are_refused() {
     let (_, spec) = specs().remove(1);
-    let (tier, dtype) = tiers()[0];
+    let (isa, dtype) = tiers()[0];
     let ask = ask();
     let good = full(&spec, &mut Dice::new(1), 8);
-    let mut network = runner(&spec, tier, dtype, 1);
+    let mut network = runner(&spec, isa, dtype, 1);
     let id = network.open(&needs(8, 0)).unwrap();
     let refusal = |change: &dyn Fn(&mut Step)| {
         let mut step = good.clone();

@@ -11,7 +11,7 @@
 //! # One forward
 //!
 //! `begin`, `embed`, then per layer `qkv`, `attend`, `project_add`, `mlp`, and at the end `head`. A partial launch adds
-//! `hold` before and `settle` behind each layer, and `select` in front of `qkv` in every layer but the first.
+//! `hold` before and `settle` behind each layer, and `select` in front of `qkv` in every layer that chooses rows.
 //! The residual stream, queries and attention outputs live in the backend's workspace.
 
 use crate::{Dtype, Launch, Rows, TensorView};

@@ -28,9 +28,7 @@ pub struct Launch {
     pub copies: Vec<PageCopy>,
     /// Whether any row of the launch is computed partly (see [`Rows`]).
     pub partial: bool,
-    /// Rows computed in the first layer of a partial launch.
-    pub first: Vec<u32>,
-    /// Rows computed in every later layer whatever the probes say.
+    /// Rows computed in every probing layer whatever the probes say.
     pub fixed: Vec<u32>,
     /// Candidates of all probes, one after the other, ascending within a probe.
     pub probed: Vec<u32>,
@@ -50,8 +48,6 @@ pub struct Launch {
 pub enum Rows {
     /// All of them.
     Live,
-    /// [`Launch::first`].
-    First,
     /// [`Launch::fixed`].
     Fixed,
     /// [`Launch::fixed`] and what the last [`select`](crate::Backend::select) chose, ascending.
@@ -228,7 +224,6 @@ impl Launch {
         self.keeps.clear();
         self.copies.clear();
         self.partial = false;
-        self.first.clear();
         self.fixed.clear();
         self.probed.clear();
         self.probes.clear();
@@ -244,7 +239,6 @@ impl Launch {
     pub fn count(&self, rows: Rows) -> usize {
         match rows {
             Rows::Live => self.len(),
-            Rows::First => self.first.len(),
             Rows::Fixed => self.fixed.len(),
             Rows::Computed => self.fixed.len() + self.probes.iter().map(|probe| probe.keep as usize).sum::<usize>(),
             Rows::Last => self.last.len(),

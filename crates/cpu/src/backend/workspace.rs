@@ -125,7 +125,6 @@ impl Taken {
             limits: list(),
             segments: Vec::with_capacity(shape.rows),
             tables: Vec::with_capacity(shape.table_entries),
-            first: list(),
             fixed: list(),
             probed: list(),
             probes: Vec::with_capacity(shape.rows),
@@ -158,7 +157,6 @@ impl Taken {
         own.segments.clone_from(&launch.segments);
         own.tables.clone_from(&launch.tables);
         own.partial = launch.partial;
-        own.first.clone_from(&launch.first);
         own.fixed.clone_from(&launch.fixed);
         own.probed.clone_from(&launch.probed);
         own.probes.clone_from(&launch.probes);
@@ -191,7 +189,6 @@ impl Taken {
     pub(crate) fn list(&self, rows: Rows) -> &[u32] {
         match rows {
             Rows::Live => &self.identity[..self.launch.len()],
-            Rows::First => &self.launch.first,
             Rows::Fixed => &self.launch.fixed,
             Rows::Computed => &self.computed,
             Rows::Last => &self.launch.last,

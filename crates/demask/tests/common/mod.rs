@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use demask::{
     cpu::{
         CpuBackend, CpuOptions,
-        isa::{Isa, Tier},
+        isa::{Isa, emulated_amx},
     },
     model_parts::{
         ArchSpec, Attention, Family, Role, Rope, RopeScaling, Runner, WeightError, WeightSource, Weights,
@@ -119,16 +119,19 @@ pub fn specs() -> Vec<(&'static str, ArchSpec)> {
 }
 
 /// A runner with random weights.
-pub fn runner(spec: &ArchSpec, tier: Tier, dtype: Dtype, threads: usize) -> Runner<CpuBackend> {
-    let isa = Isa::force(tier).unwrap();
+pub fn runner(spec: &ArchSpec, isa: Isa, dtype: Dtype, threads: usize) -> Runner<CpuBackend> {
     let backend = CpuBackend::new(CpuOptions { isa, dtype, threads });
     let source = RandomWeights::new(spec, 7);
     let weights = Weights::load(spec, &source, &backend, &mut |_| true).unwrap();
     Runner::new(spec.clone(), weights, backend, 64).unwrap()
 }
 
-/// Every tier and element type that this machine has.
-pub fn tiers() -> Vec<(Tier, Dtype)> {
-    let tiers = Isa::available().into_iter().map(Isa::tier);
-    tiers.flat_map(|tier| [(tier, Dtype::F32), (tier, Dtype::Bf16)]).collect()
+/// Every tier and element type that this machine has, and the tile instructions in software where it lacks them.
+pub fn tiers() -> Vec<(Isa, Dtype)> {
+    let mut tiers: Vec<_> =
+        Isa::available().into_iter().flat_map(|isa| [(isa, Dtype::F32), (isa, Dtype::Bf16)]).collect();
+    if !tiers.iter().any(|(isa, _)| isa.tier() == emulated_amx().tier()) {
+        tiers.push((emulated_amx(), Dtype::Bf16));
+    }
+    tiers
 }
