@@ -28,7 +28,7 @@ fn problems(count: usize) -> Vec<(String, i64)> {
 }
 
 fn wanted() -> usize {
-    std::env::var("DEMASK_PROBLEMS").ok().and_then(|count| count.parse().ok()).unwrap_or(50)
+    std::env::var("DEMASK_PROBLEMS").ok().and_then(|count| count.parse().ok()).unwrap_or(20)
 }
 
 fn load(name: &str, tier: Tier, dtype: DtypeChoice) -> Model {
