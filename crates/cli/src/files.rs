@@ -9,10 +9,14 @@ use std::{
 use anyhow::{Context, bail};
 use tempfile::NamedTempFile;
 
+use crate::interrupt::Watched;
+
 /// A file that is written beside its place and moved there at the end; dropped before, it leaves nothing behind.
 pub struct OutFile {
     path: PathBuf,
     sink: Sink,
+    /// Ctrl-C must not end the process before the temporary file is gone.
+    _watched: Watched,
 }
 
 enum Sink {
@@ -29,6 +33,7 @@ impl OutFile {
         if path.is_dir() {
             bail!("cannot write {}: it is a directory, expected the name of a file", path.display());
         }
+        let watched = Watched::new();
         let existing = fs::metadata(path).ok();
         let sink = if existing.as_ref().is_some_and(|metadata| !metadata.is_file()) {
             let file = OpenOptions::new().write(true).open(path).with_context(context)?;
@@ -40,12 +45,12 @@ impl OutFile {
             }
             Sink::Beside(BufWriter::new(beside(path).with_context(context)?))
         };
-        Ok(Self { path: path.to_path_buf(), sink })
+        Ok(Self { path: path.to_path_buf(), sink, _watched: watched })
     }
 
     /// Moves the file to its place.
     pub fn finish(self) -> anyhow::Result<()> {
-        let Self { path, sink } = self;
+        let Self { path, sink, _watched } = self;
         let context = || format!("cannot write {}", path.display());
         match sink {
             Sink::Through(mut file) => file.flush().with_context(context),
@@ -65,11 +70,13 @@ fn beside(path: &Path) -> io::Result<NamedTempFile> {
     builder.prefix(".demask-").suffix(".part");
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    match builder.tempfile_in(directory) {
-        Ok(file) => Ok(file),
-        // Without the made-up name, which says nothing to anybody.
-        Err(error) => Err(error.kind().into()),
-    }
+    builder.tempfile_in(directory).map_err(|error| without_path(&error))
+}
+
+/// The system's own error, without the made-up name that was tried, which says nothing to anybody.
+fn without_path(error: &io::Error) -> io::Error {
+    let text = error.to_string();
+    io::Error::new(error.kind(), text.split(" at path ").next().unwrap_or_default().to_owned())
 }
 
 impl Write for OutFile {
@@ -118,7 +125,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let refusal = |path: &Path| OutFile::create(path).err().map(|error| format!("{error:#}")).unwrap();
         assert!(refusal(directory.path()).ends_with("it is a directory, expected the name of a file"));
-        assert!(refusal(&directory.path().join("no/x")).ends_with("entity not found"));
+        assert!(refusal(&directory.path().join("no/x")).contains("no/x: No such file"));
     }
 
     #[test]

@@ -20,20 +20,18 @@ mod show;
 
 use std::process::ExitCode;
 
-use clap::{Parser, error::ErrorKind};
+use clap::{FromArgMatches, error::ErrorKind};
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::{
-    args::{Cli, SharedArgs},
-    exit::Usage,
-};
+use crate::args::{Cli, SharedArgs};
 
 fn main() -> ExitCode {
     exit::report(run())
 }
 
 fn run() -> anyhow::Result<()> {
-    let cli = match Cli::try_parse() {
+    let parsed = args::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
@@ -48,7 +46,10 @@ fn refuse(error: &clap::Error) -> anyhow::Result<()> {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return Ok(output::text(&text)?);
     }
-    Err(Usage(exit::one_line_of_clap(&text)).into())
+    if matches!(error.kind(), ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand) {
+        return Err(exit::usage("no command given: --help lists them; demask generate \"PROMPT\" answers a prompt"));
+    }
+    Err(exit::usage(exit::one_line_of_clap(&text)))
 }
 
 /// What the libraries tell of their work: nothing worse than a warning unless `-v` asks for more.

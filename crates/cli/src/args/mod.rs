@@ -5,14 +5,23 @@ mod tools;
 
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand};
 
 pub use generate::{ChatArgs, DecodeArgs, GenerateArgs};
 pub use tools::{BenchArgs, BenchCommand, InspectArgs, LogitsArgs, StepArgs, SynthArgs, TraceArgs};
 
+/// The parser. A negative number is a value, to be refused by whoever knows its bounds, and not an unknown flag.
+pub fn command() -> clap::Command {
+    fn negative(command: clap::Command) -> clap::Command {
+        let allow = |arg: Arg| if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg };
+        command.mut_args(allow).mut_subcommands(negative)
+    }
+    negative(Cli::command())
+}
+
 /// Runs diffusion language models, and looks into them. Without --model, a small built-in one answers.
 #[derive(Debug, Parser)]
-#[command(name = "demask", version, subcommand_required = true, max_term_width = 100, allow_negative_numbers = true)]
+#[command(name = "demask", version, subcommand_required = true, max_term_width = 100)]
 #[command(after_long_help = crate::env::help())]
 pub struct Cli {
     /// Flags of every command.

@@ -171,7 +171,7 @@ impl Run<'_> {
         let step = SequenceStep { sequence: self.sequence, tokens: self.tokens, plan: &plan, ask: &ask, blend: None };
         let mut answers = [Predictions::default()];
         let mut seconds = Vec::new();
-        for index in 0..WARM + repeat {
+        for index in 0..repeat.saturating_add(WARM) {
             interrupt::check()?;
             let started = Instant::now();
             self.model.engine_mut().network_mut().step(&[step], &mut answers)?;

@@ -42,9 +42,9 @@ fn turn(show: &mut Show, model: &mut Model, request: &mut Request, message: &str
     }
     let answer = show.answer(model, request)?;
     if json {
-        output::json(&answer)?
+        output::json(&answer)?;
     } else {
-        show.close(&answer)?
+        show.close(&answer)?;
     }
     if let Prompt::Chat(messages) = &mut request.prompt {
         messages.push(Message::new("assistant", answer.text.unwrap_or_default()));

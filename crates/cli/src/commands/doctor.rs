@@ -113,7 +113,7 @@ fn defaults() -> Vec<Defaults> {
 
 fn told(Report { cpu, gpu, memory, ceilings, defaults }: &Report) -> String {
     let rate = |value: Option<f64>, unit: &str| {
-        value.map_or_else(|| "not enough memory to measure".to_owned(), |value| format!("{value:.2} {unit}"))
+        value.map_or_else(|| "not enough memory to measure".to_owned(), |value| format!("{value:.3} {unit}"))
     };
     let lacking = Tier::ALL.len() - cpu.tiers.len();
     let mut lines = vec![

@@ -34,7 +34,7 @@ pub fn run(settings: &Settings, args: &LogitsArgs) -> anyhow::Result<()> {
         interrupt::check()?;
         let result = model.engine_mut().network_mut().inspect(tokens, mask, args.layers)?;
         let prefix = if lines.len() == 1 { String::new() } else { format!("{index}.") };
-        collect(&prefix, tokens.len(), result, args.layers, &mut tensors);
+        collect(&prefix, tokens.len(), &result, args.layers, &mut tensors);
     }
     out.write_all(&serialize(&tensors)?).with_context(|| format!("cannot write {}", path.display()))?;
     out.finish()?;
@@ -114,7 +114,7 @@ impl Matrix {
 }
 
 /// Names the results of one sequence.
-fn collect(prefix: &str, rows: usize, result: Inspection, layers: bool, tensors: &mut BTreeMap<String, Matrix>) {
+fn collect(prefix: &str, rows: usize, result: &Inspection, layers: bool, tensors: &mut BTreeMap<String, Matrix>) {
     let mut add = |name: String, values: &[f32]| tensors.insert(format!("{prefix}{name}"), Matrix::new(rows, values));
     add("logits".into(), &result.logits);
     if layers {

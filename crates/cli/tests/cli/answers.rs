@@ -1,0 +1,188 @@
+//! `generate`, `chat` and `trace`.
+
+use std::{fs, io::Read};
+
+use serde_json::Value;
+
+use crate::harness::{command, demask, demask_with_input, project, questions};
+
+#[test]
+fn word_problems_are_answered() {
+    for (question, answer) in &questions()[..3] {
+        let run = demask(&["generate", question, "--dtype", "f32"]);
+        assert!(run.stderr.contains(" NFE, "), "{}", run.stderr);
+        let text = run.success();
+        assert!(text.ends_with(&format!("The final answer is {answer}\n")), "{question} {text}");
+    }
+}
+
+#[test]
+fn json_is_one_object_with_the_whole_receipt() {
+    let (question, _) = &questions()[0];
+    let run = demask(&["generate", question, "--json", "--seed", "7"]);
+    assert_eq!(run.stderr, "");
+    let answer = run.json();
+    let keys = |value: &Value| {
+        let mut keys: Vec<_> = value.as_object().unwrap().keys().cloned().collect();
+        keys.sort();
+        keys.join(" ")
+    };
+    assert_eq!(keys(&answer), "finish generated_tokens prompt_tokens receipt text tokens");
+    for key in [
+        "model",
+        "decoder",
+        "cache",
+        "exactness",
+        "against",
+        "seed",
+        "nfe",
+        "forwards",
+        "guide_nfe",
+        "tokens_per_nfe",
+        "rows",
+        "flops",
+        "seconds",
+        "memory",
+    ] {
+        assert!(answer["receipt"].get(key).is_some(), "{key}");
+    }
+    assert_eq!(keys(&answer["receipt"]["seconds"]), "guide load model total");
+    assert_eq!(keys(&answer["receipt"]["memory"]), "cache guide peak weights");
+    assert_eq!(answer["finish"], "eos");
+    assert_eq!(answer["receipt"]["seed"], 7);
+    assert_eq!(answer["tokens"].as_array().unwrap().len() as u64, answer["generated_tokens"].as_u64().unwrap());
+}
+
+#[test]
+fn a_seed_decides_everything() {
+    let sample = |seed: &str, threads: &str| {
+        let arguments = ["generate", "Hello?", "--temperature", "1", "--seed", seed, "--threads", threads];
+        demask(&[&arguments[..], &["--gen-length", "16", "--ignore-eos", "--json"]].concat()).json()["tokens"].clone()
+    };
+    assert_eq!(sample("1", "1"), sample("1", "2"));
+    assert_ne!(sample("1", "1"), sample("2", "1"));
+    assert_eq!(sample("3", "1").as_array().unwrap().len(), 16);
+}
+
+#[test]
+fn prompts_come_from_files_standard_input_and_as_tokens() {
+    let (question, _) = &questions()[1];
+    let expected = demask(&["generate", question, "-q"]).success();
+    let piped = demask_with_input(&["generate", "--prompt-file", "-", "-q"], &format!("{question}\n"));
+    assert_eq!(piped.success(), expected);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), question).unwrap();
+    let path = file.path().to_str().unwrap();
+    assert_eq!(demask(&["generate", "--prompt-file", path, "-q"]).success(), expected);
+
+    let model = project("golden/ckpt/tiny-llada");
+    let arguments = ["generate", "--model", &model, "--prompt-tokens", "1, 2,3", "--gen-length", "4", "--ignore-eos"];
+    let answer = demask(&[&arguments[..], &["--json"]].concat()).json();
+    assert_eq!((&answer["text"], &answer["prompt_tokens"]), (&Value::Null, &3.into()));
+    let text = demask(&[&arguments[..], &["-q"]].concat()).success();
+    let tokens: Vec<_> = answer["tokens"].as_array().unwrap().iter().map(ToString::to_string).collect();
+    assert_eq!(text.trim_end(), tokens.join(","));
+}
+
+#[test]
+fn stop_texts_end_the_answer() {
+    let (question, _) = &questions()[0];
+    let answer = demask(&["generate", question, "--stop", "cups", "--json"]).json();
+    assert_eq!((&answer["finish"], &answer["text"]), (&"stop".into(), &"19+6=25 ".into()));
+    assert_eq!(demask(&["generate", question, "--stop", "cups", "-q"]).success(), "19+6=25 \n");
+}
+
+#[test]
+fn plans_are_explained_and_not_run() {
+    let run =
+        demask(&["generate", "--prompt-tokens", "1,2,3", "--gen-length", "4", "--block-length", "2", "--explain"]);
+    assert_eq!(
+        run.success(),
+        "decoder static, cache none: reference; 4 steps, blocks of 2\n\
+         step 0 sequence 0: live 0..7 visible 7 full canvas predict 3..5\n\
+         step 1 sequence 0: live 0..7 visible 7 full canvas predict 4\n\
+         step 2 sequence 0: live 0..7 visible 7 full canvas predict 5..7\n\
+         step 3 sequence 0: live 0..7 visible 7 full canvas predict 6\n\
+         4 forwards, 4 NFE, 28 rows\n"
+    );
+    let json = demask(&["generate", "--prompt-tokens", "1", "--gen-length", "2", "--explain", "--json"]).json();
+    assert_eq!(json["plans"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn holes_are_filled_in_place() {
+    let run = demask(&["generate", "--infill", "19+6=<mask:2> cups.\nThe final answer is 2<mask:1>", "-q"]);
+    let text = run.success();
+    assert!(text.starts_with("19+6=") && text.contains(" cups.\nThe final answer is 2"), "{text}");
+    assert!(!text.contains("mask"), "{text}");
+}
+
+#[test]
+fn traces_are_whole_and_replayed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run.jsonl");
+    let path = path.to_str().unwrap();
+    let (question, answer) = &questions()[0];
+    let result = demask(&["generate", question, "--decoder", "threshold", "--trace", path, "--json"]).json();
+    let text = fs::read_to_string(path).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&lines[0]["event"], &lines[0]["decoder"]), (&"header".into(), &"threshold:tau=0.9".into()));
+    let steps = lines.iter().filter(|line| line["event"] == "step").count();
+    assert_eq!(steps as u64, result["receipt"]["forwards"].as_u64().unwrap());
+    assert!(lines.iter().any(|line| line.get("event").is_none() && line["position"].is_u64()));
+
+    let replayed = demask(&["trace", path]).success();
+    assert_eq!(replayed.lines().count(), 1 + steps);
+    assert!(replayed.starts_with("demo-llada, decoder threshold:tau=0.9, cache none, seed 0: 47 prompt tokens, 64 "));
+    assert!(replayed.contains(&format!("The final answer is {answer}")), "{replayed}");
+    assert!(!replayed.contains('\u{1b}'));
+    assert_eq!(demask_with_input(&["trace", "-"], &text).success(), replayed);
+    // What is watched is what is traced.
+    let watched = demask(&["generate", question, "--decoder", "threshold", "--watch", "-q"]);
+    let drawn: Vec<_> = replayed.lines().skip(1).collect();
+    assert_eq!(watched.stderr.lines().collect::<Vec<_>>(), drawn);
+    assert!(watched.success().ends_with(&format!("The final answer is {answer}\n")));
+}
+
+#[test]
+fn a_conversation_is_one_message_a_line() {
+    let (question, answer) = &questions()[0];
+    let input = format!("{question}\n\n/reset\n{question}\n/exit\nnever read\n");
+    let text = demask_with_input(&["chat", "-q"], &input).success();
+    assert_eq!(text.matches(&format!("The final answer is {answer}\n")).count(), 2, "{text}");
+    let text = demask_with_input(&["chat", "--json"], &format!("{question}\nAnd now?")).success();
+    let turns: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(turns.len(), 2);
+    assert!(turns[1]["prompt_tokens"].as_u64() > turns[0]["prompt_tokens"].as_u64(), "the history is part of it");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let arguments = ["generate", "Hello?", "--gen-length", "256", "--block-length", "16", "--ignore-eos", "-q"];
+    let mut child = command(&arguments).spawn().unwrap();
+    let mut first = [0];
+    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+}
+
+#[test]
+#[cfg(unix)]
+fn an_interruption_leaves_nothing_behind() {
+    use std::{process::Command, thread, time::Duration};
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run.jsonl");
+    let arguments = ["generate", "Hello?", "--gen-length", "900", "--ignore-eos", "-q", "--trace"];
+    let mut child = command(&[&arguments[..], &[path.to_str().unwrap()]].concat()).spawn().unwrap();
+    // The temporary file says that it has begun.
+    while fs::read_dir(directory.path()).unwrap().count() == 0 && child.try_wait().unwrap().is_none() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "error: interrupted\n");
+    assert_eq!(output.status.code(), Some(130));
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}

@@ -1,0 +1,349 @@
+//! Every mistake gets one line that says what was found, what was expected and what to try, and an exit code: 2 for a
+//! wrong call, 1 for a failure.
+
+use std::fs;
+
+use demask::{
+    cpu::{
+        isa::{Isa, Tier},
+        pool,
+    },
+    decode::{cache::CACHES, decoder::DECODERS},
+};
+
+use crate::harness::{Run, command, demask, demask_with_input, project};
+
+/// Expects a refusal with exactly this message.
+#[track_caller]
+fn refused(run: &Run, code: i32, message: &str) {
+    assert_eq!(run.stderr, format!("error: {message}\n"));
+    assert_eq!((run.code, run.stdout.as_str()), (Some(code), ""));
+}
+
+/// Expects `generate` with a prompt to be refused as a wrong call.
+#[track_caller]
+fn generate_refused(arguments: &[&str], message: &str) {
+    refused(&demask(&[&["generate", "hi"], arguments].concat()), 2, message);
+}
+
+#[test]
+fn models_that_are_none() {
+    let named = |model: &str| demask(&["generate", "hi", "--model", model]);
+    let expected = "expected a directory with config.json and safetensors, or a hub id org/name";
+    refused(&named("nowhere"), 2, &format!("no model at \"nowhere\": {expected}"));
+    refused(&named("../a/b/c"), 2, &format!("no model at \"../a/b/c\": {expected}"));
+    refused(
+        &named("model.GGUF"),
+        2,
+        "model.GGUF is a GGUF file, which cannot be read yet: give a directory with config.json and safetensors",
+    );
+    let file = project("demo/wordmath-test.jsonl");
+    refused(
+        &named(&file),
+        2,
+        &format!("{file} is a file: expected the directory that holds it, with config.json beside the weights"),
+    );
+    let empty = tempfile::tempdir().unwrap();
+    let path = empty.path().to_str().unwrap();
+    refused(
+        &named(path),
+        1,
+        &format!(
+            "{path}/config.json is missing: expected a model directory in Hugging Face layout, with config.json \
+             beside the weights"
+        ),
+    );
+    refused(&demask(&["inspect", path]), 1, &named(path).stderr["error: ".len()..].trim_end());
+    refused(
+        &named("org/name"),
+        1,
+        "org/name is not (completely) in the cache /nowhere/huggingface/hub, and HF_HUB_OFFLINE is set: unset it to \
+         fetch the model",
+    );
+}
+
+#[test]
+fn names_that_are_unknown() {
+    let decoders: Vec<_> = DECODERS.iter().map(|method| method.about.name).collect();
+    let caches: Vec<_> = CACHES.iter().map(|method| method.about.name).collect();
+    generate_refused(
+        &["--decoder", "quantum"],
+        &format!("unknown decoder \"quantum\" (known: {})", decoders.join(", ")),
+    );
+    generate_refused(
+        &["--cache", "nome"],
+        &format!("unknown cache \"nome\", did you mean \"none\"? (known: {})", caches.join(", ")),
+    );
+    generate_refused(
+        &["--decoder", "threshold:tau=7"],
+        "threshold: tau is \"7\", expected a number from 0 to 1 (default: 0.9)",
+    );
+    let run = demask(&["generate", "hi", "--remasking", "lowconfidence"]);
+    assert!(run.stderr.starts_with("error: unknown remasking \"lowconfidence\", did you mean \"low_confidence\"? "));
+    assert_eq!(run.code, Some(2));
+    generate_refused(
+        &["--schedule", "dreamy"],
+        "unknown schedule \"dreamy\", did you mean \"dream\"? (known: even, dream)",
+    );
+    generate_refused(&["--dtype", "f64"], "dtype \"f64\" is unknown: use one of auto, f32, bf16");
+    generate_refused(&["--device", "tpu"], "device \"tpu\" is unknown: use one of auto, cpu, cuda, cuda:N");
+    generate_refused(&["--quantize", "q5"], "quantisation \"q5\" is unknown: use one of none, q8, q4");
+    generate_refused(&["--activations", "f8"], "activation format \"f8\" is unknown: use one of auto, bf16, int8");
+}
+
+#[test]
+fn what_this_version_lacks() {
+    generate_refused(
+        &["--quantize", "q8"],
+        "--quantize q8 cannot be used yet: weights are read as f32 or bf16 in this version",
+    );
+    generate_refused(
+        &["--activations", "int8"],
+        "--activations int8 cannot be used yet: products take f32 or bf16 in this version, as --dtype says",
+    );
+    generate_refused(&["--guide", "x"], "--guide goes with --decoder guided: leave it away or name that decoder");
+    refused(
+        &demask(&["generate", "hi", "--device", "cuda:1"]),
+        1,
+        "device cuda:1 was asked for, and this build runs on the CPU only: use --device cpu or auto",
+    );
+}
+
+#[test]
+fn prompts_that_are_none_or_two() {
+    refused(
+        &demask(&["generate"]),
+        2,
+        "no prompt: give it as an argument, with --prompt-file FILE (-: standard input) or with --prompt-tokens 1,2,3",
+    );
+    generate_refused(
+        &["--prompt-file", "x", "--prompt-tokens", "1"],
+        "the prompt is given by the argument and by --prompt-file and by --prompt-tokens: give it in one way",
+    );
+    refused(
+        &demask(&["generate", "--prompt-file", "/nowhere/x"]),
+        1,
+        "cannot read /nowhere/x: No such file or directory (os error 2)",
+    );
+    let model = project("golden/ckpt/tiny-llada");
+    refused(
+        &demask(&["generate", "hi", "--model", &model]),
+        1,
+        "the model tiny-llada has no tokenizer: give the prompt as ids with --prompt-tokens, or add tokenizer.json",
+    );
+    generate_refused(
+        &["--raw", "--system", "x"],
+        "--system is put into words by the chat template: leave it, or --raw, --infill and --prompt-tokens, away",
+    );
+}
+
+#[test]
+fn prompt_tokens_that_cannot_be() {
+    let tokens = |tokens: &str| demask(&["generate", "--prompt-tokens", tokens]);
+    refused(&tokens("1,two"), 2, "--prompt-tokens: \"two\" is not a token id: expected 1,2,3 or the like");
+    refused(&tokens("1,-2"), 2, "--prompt-tokens: \"-2\" is not a token id: expected 1,2,3 or the like");
+    refused(&tokens("1,489"), 2, "prompt token 489 is outside the vocabulary of 489: expected ids from 0 to 488");
+    let masked = "the prompt contains the model's mask token: remove it, or write holes as <mask:N> and use --infill";
+    refused(&tokens("1,488,2"), 2, masked);
+}
+
+#[test]
+fn lengths_that_do_not_fit() {
+    let long = demask(&["generate", "--raw", &"word ".repeat(2000)]);
+    assert_eq!(long.code, Some(2));
+    assert!(long.stderr.contains("exceed the model's context of 1024: shorten the prompt or lower --gen-length\n"));
+    refused(
+        &demask(&["generate", "--prompt-tokens", "1,2", "--gen-length", "1023"]),
+        2,
+        "2 prompt tokens and 1023 to generate exceed the model's context of 1024: shorten the prompt or lower \
+         --gen-length",
+    );
+    generate_refused(&["--gen-length", "0"], "the generation length is 0, expected at least 1: ask for more tokens");
+    generate_refused(
+        &["--gen-length", "60", "--block-length", "32"],
+        "block length 32 does not divide the generation length 60: try 30",
+    );
+    generate_refused(
+        &["--block-length", "0"],
+        "the block length is 0, expected at least 1: leave it out to have it chosen",
+    );
+    generate_refused(
+        &["--gen-length", "64", "--block-length", "16", "--steps", "7"],
+        "7 steps do not divide over 4 blocks: try 8, or another block length",
+    );
+    generate_refused(
+        &["--steps", "0"],
+        "the number of steps is 0, expected at least 1: leave it out for one token a step",
+    );
+    generate_refused(&["--temperature", "-1"], "temperature is -1, expected a number from 0 on; 0 is greedy");
+    generate_refused(&["--top-p", "0"], "top_p is 0, expected a number above 0 up to 1; 1 keeps all");
+    generate_refused(
+        &["--gen-length", "-1"],
+        "invalid value '-1' for '--gen-length <N>': invalid digit found in string (--help lists what there is)",
+    );
+}
+
+#[test]
+fn holes_that_cannot_be_filled() {
+    generate_refused(&["--infill"], "the text to fill has no hole: write <mask:N> where N tokens are missing");
+    refused(
+        &demask(&["generate", "a <mask:many> b", "--infill"]),
+        2,
+        "\"many\" is not the size of a hole: write <mask:N> with N from 1 to the model's context",
+    );
+    refused(
+        &demask(&["generate", "a <mask:2>", "--infill", "--gen-length", "4"]),
+        2,
+        "--gen-length goes with a prompt, not with --infill: the holes say how many tokens are decoded",
+    );
+    for (model, family) in [("demo-sdar", "SDAR"), ("demo-qwen", "Qwen2")] {
+        let path = project(&format!("demo/{model}"));
+        let run = demask(&["generate", "a <mask:2>", "--infill", "--model", &path]);
+        assert_eq!(run.code, Some(2));
+        let start = format!("error: {family} models cannot fill holes, they do not see what follows: ");
+        assert!(run.stderr.starts_with(&start), "{}", run.stderr);
+    }
+    refused(
+        &demask(&["generate", "--prompt-tokens", "1", "--infill"]),
+        2,
+        "--infill needs text with <mask:N> holes: give the prompt as text, not as tokens",
+    );
+}
+
+#[test]
+fn methods_that_do_not_suit_the_model() {
+    let run = demask(&["generate", "hi", "--decoder", "ar"]);
+    assert!(run.stderr.starts_with("error: decoder ar cannot run a model with full attention: use static, "));
+    assert_eq!(run.code, Some(2));
+    let run = demask(&["generate", "hi", "--cache", "causal"]);
+    assert!(run.stderr.starts_with("error: cache causal cannot run a model with full attention: use none"));
+    assert_eq!(run.code, Some(2));
+}
+
+#[test]
+fn places_that_cannot_be_written() {
+    let missing = "cannot write /nowhere/x: No such file or directory (os error 2)";
+    // Known before the model is read: the directory of the model is missing too.
+    refused(&demask(&["generate", "hi", "--model", "nowhere", "--trace", "/nowhere/x"]), 1, missing);
+    refused(&demask(&["logits", "--tokens", "1", "--model", "nowhere", "--out", "/nowhere/x"]), 1, missing);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    refused(
+        &demask(&["generate", "hi", "--trace", path]),
+        1,
+        &format!("cannot write {path}: it is a directory, expected the name of a file"),
+    );
+    fs::write(directory.path().join("kept"), "x").unwrap();
+    refused(
+        &demask(&["synth", "--like", "llada-8b", "--layers", "1", "--out", path]),
+        2,
+        &format!("{path} exists and is not an empty directory: give a new one, or remove it first"),
+    );
+    // A run that fails after its file was opened leaves nothing there.
+    let trace = directory.path().join("trace");
+    generate_refused(
+        &["--top-p", "2", "--trace", trace.to_str().unwrap()],
+        "top_p is 2, expected a number above 0 up to 1; 1 keeps all",
+    );
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn machines_that_are_not_like_that() {
+    let available = pool::available_threads();
+    let threads = |count: usize| {
+        let most = 4 * available;
+        format!("{count} threads were asked for, expected 1 to {most}: leave --threads away to use {available}")
+    };
+    generate_refused(&["--threads", "0"], &threads(0));
+    generate_refused(&["--threads", "100000"], &threads(100_000));
+    let with_isa = |tier: &str| Run::from(command(&["doctor"]).env("DEMASK_ISA", tier).output().unwrap());
+    refused(&with_isa("sse"), 2, "DEMASK_ISA \"sse\" is unknown: use one of amx, avx512bf16, avx512, avx2, portable");
+    let names: Vec<_> = Isa::available().into_iter().map(|isa| isa.tier().name()).collect();
+    for tier in Tier::ALL.into_iter().filter(|tier| *tier > Isa::best().tier()) {
+        let expected = format!("this machine cannot run the tier {tier}: it has {}", names.join(", "));
+        refused(&with_isa(tier.name()), 1, &expected);
+    }
+    let portable = Run::from(command(&["doctor", "--json"]).env("DEMASK_ISA", "portable").output().unwrap());
+    assert_eq!(portable.json()["cpu"]["tier"], "portable");
+}
+
+#[test]
+fn calls_that_are_not_understood() {
+    let none = "no command given: --help lists them; demask generate \"PROMPT\" answers a prompt";
+    refused(&demask(&[]), 2, none);
+    refused(&demask(&["bench"]), 2, none);
+    refused(&demask(&["bench", "linear"]), 2, "unrecognized subcommand 'linear' (--help lists what there is)");
+    let unknown = demask(&["generate", "hi", "--stepz", "4"]);
+    assert!(unknown.stderr.starts_with("error: unexpected argument '--stepz' found"), "{}", unknown.stderr);
+    assert_eq!((unknown.code, unknown.stderr.lines().count()), (Some(2), 1));
+    let help = demask(&["generate", "--help"]).success();
+    assert!(help.contains("--prompt-tokens <IDS>"));
+}
+
+#[test]
+fn logits_of_nothing() {
+    refused(&demask(&["logits", "--tokens", "1"]), 2, "nowhere to write: give --out FILE.safetensors");
+    refused(&demask(&["logits", "--out", "x"]), 2, "no tokens: give --tokens 1,2,3 or --tokens-file FILE");
+    refused(
+        &demask(&["logits", "--tokens", "1", "--causal", "--block-causal", "2", "--out", "x"]),
+        2,
+        "--causal and --block-causal contradict each other: give one of them",
+    );
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("out");
+    let out = out.to_str().unwrap();
+    refused(
+        &demask(&["logits", "--tokens", "489", "--out", out]),
+        2,
+        "prompt token 489 is outside the vocabulary of 489: expected ids from 0 to 488",
+    );
+    refused(
+        &demask_with_input(&["logits", "--tokens-file", "-", "--out", out], "[1]\n1,2\n"),
+        2,
+        "- line 2: expected a JSON array of token ids, [1, 2, 3]",
+    );
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn shapes_traces_and_rows_that_are_none() {
+    refused(
+        &demask(&["synth", "--out", "x"]),
+        2,
+        "no shape: give --like with one of llada-8b, dream-7b, sdar-4b, qwen2.5-1.5b",
+    );
+    refused(
+        &demask(&["synth", "--like", "gpt", "--out", "x"]),
+        2,
+        "unknown shape \"gpt\", expected one of llada-8b, dream-7b, sdar-4b, qwen2.5-1.5b",
+    );
+    refused(&demask(&["synth", "--like", "llada-8b"]), 2, "nowhere to write: give --out DIR");
+    refused(
+        &demask(&["synth", "--like", "llada-8b", "--layers", "0", "--out", "x"]),
+        2,
+        "0 layers cannot be made, expected 1 to 1024",
+    );
+    refused(
+        &demask_with_input(&["trace", "-"], "{\"event\":\"step\"}\n"),
+        1,
+        "cannot replay -: line 1 of the trace is not a header, step or commit: expected what --trace writes",
+    );
+    refused(
+        &demask_with_input(&["trace", "-"], ""),
+        1,
+        "cannot replay -: the trace does not start with a header line: expected what --trace writes",
+    );
+    refused(&demask(&["trace", "-", "--speed", "0"]), 2, "--speed is 0, expected steps a second, a number above 0");
+    refused(
+        &demask(&["bench", "step", "--rows", "2000"]),
+        2,
+        "2000 rows exceed the model's context of 1024: ask for fewer",
+    );
+    refused(
+        &demask(&["bench", "step", "--rows", "4", "--head-rows", "5"]),
+        2,
+        "--head-rows is 5, expected 1 to 4, the rows of the forward",
+    );
+    refused(&demask(&["bench", "step", "--repeat", "0"]), 2, "--repeat is 0, expected at least 1");
+}

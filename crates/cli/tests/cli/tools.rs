@@ -1,0 +1,116 @@
+//! `logits`, `inspect`, `doctor`, `synth` and `bench`.
+
+use std::fs;
+
+use demask::cpu::isa::Isa;
+use safetensors::SafeTensors;
+
+use crate::harness::{demask, project};
+
+#[test]
+fn logits_are_written_for_any_reader() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("logits.safetensors");
+    let (path, model) = (path.to_str().unwrap(), project("golden/ckpt/tiny-dream"));
+    let run = demask(&["logits", "--model", &model, "--tokens", "1,2,3", "--layers", "--out", path, "--json"]);
+    let json = run.json();
+    assert_eq!(json["tensors"]["logits"]["shape"], serde_json::json!([3, 320]));
+    let bytes = fs::read(path).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let mut names = tensors.names();
+    names.sort_unstable();
+    assert_eq!(names, ["hidden.0", "hidden.1", "hidden.2", "hidden.embed", "hidden.final", "logits"]);
+    let logits = tensors.tensor("logits").unwrap();
+    assert_eq!(logits.shape(), [3, 320]);
+    let value = |four: &[u8]| f32::from_le_bytes(four.try_into().unwrap());
+    assert!(logits.data().chunks_exact(4).map(value).all(f32::is_finite));
+}
+
+#[test]
+fn every_line_of_a_tokens_file_gets_its_tensors() {
+    let directory = tempfile::tempdir().unwrap();
+    let (lines, out) = (directory.path().join("lines"), directory.path().join("out"));
+    fs::write(&lines, "[1, 2, 3, 4, 5]\n\n[6]\n").unwrap();
+    let (lines, out, model) = (lines.to_str().unwrap(), out.to_str().unwrap(), project("golden/ckpt/tiny-sdar"));
+    let with = |mask: &[&str]| {
+        let arguments = ["logits", "--model", &model, "--tokens-file", lines, "--out", out, "-q"];
+        demask(&[&arguments[..], mask].concat()).success();
+        fs::read(out).unwrap()
+    };
+    let (own, causal) = (with(&[]), with(&["--causal"]));
+    let first = |bytes: &[u8]| SafeTensors::deserialize(bytes).unwrap().tensor("0.logits").unwrap().data().to_vec();
+    assert_eq!(SafeTensors::deserialize(&own).unwrap().tensor("1.logits").unwrap().shape()[0], 1);
+    assert_ne!(first(&own), first(&causal));
+    assert_eq!(first(&own), first(&with(&["--block-causal", "4"])));
+    assert_eq!(first(&causal), first(&with(&["--block-causal", "1"])));
+}
+
+#[test]
+fn inspect_tells_what_is_in_a_checkpoint() {
+    let text = demask(&["inspect", &project("golden/ckpt/tiny-sdar")]).success();
+    assert!(text.starts_with("model       tiny-sdar\nfamily      SDAR, block-causal:"), "{text}");
+    assert!(text.contains("tokenizer   none: prompts as --prompt-tokens only"), "{text}");
+    let demo = demask(&["inspect", "--json"]).json();
+    assert_eq!((&demo["name"], &demo["family"]), (&"demo-llada".into(), &"LLaDA".into()));
+    assert_eq!((&demo["parameters"], &demo["tokenizer"]), (&2_844_480.into(), &true.into()));
+    assert_eq!(demo["special"]["mask"], 488);
+    assert_eq!(demo["template"], "checkpoint");
+    let named = demask(&["inspect", "--model", &project("demo/demo-qwen"), "--json"]).json();
+    assert_eq!(named["architecture"]["attention"], "causal");
+    assert_eq!(named["special"]["mask"], serde_json::Value::Null);
+    for directory in fs::read_dir(project("golden/ckpt")).unwrap() {
+        let path = directory.unwrap().path();
+        assert!(demask(&["inspect", path.to_str().unwrap(), "--json"]).json()["tensors"].as_u64() > Some(0));
+    }
+}
+
+#[test]
+fn memory_is_what_a_loaded_model_takes() {
+    let told = demask(&["inspect", "--json"]).json()["memory"][1]["weights"].as_f64().unwrap();
+    let run = demask(&["generate", "--prompt-tokens", "1", "--gen-length", "1", "--dtype", "bf16", "--json"]);
+    let taken = run.json()["receipt"]["memory"]["weights"].as_f64().unwrap();
+    assert!((taken / told - 1.0).abs() < 0.1, "{taken} {told}");
+}
+
+#[test]
+fn doctor_knows_the_machine() {
+    let report = demask(&["doctor", "--json"]).json();
+    assert_eq!(report["cpu"]["tier"], Isa::best().tier().name());
+    assert_eq!(report["gpu"], "none: this build runs on the CPU only");
+    assert_eq!(report["defaults"].as_array().unwrap().len(), 3);
+    for ceiling in ["read_gbs", "f32_tflops", "bf16_tflops"] {
+        assert!(report["ceilings"][ceiling].as_f64() > Some(0.0), "{ceiling}");
+    }
+    let text = demask(&["doctor", "--threads", "1"]).success();
+    assert!(text.contains("threads   1\n") && text.contains("SDAR, TraDo: decoder static, cache block"), "{text}");
+}
+
+#[test]
+fn a_step_is_measured_for_each_number_of_rows() {
+    let model = project("golden/ckpt/tiny-llada");
+    let arguments = ["bench", "step", "--model", &model, "--rows", "4,16", "--head-rows", "2", "--repeat", "3"];
+    let reports = demask(&[&arguments[..], &["--json"]].concat()).json();
+    assert_eq!(reports.as_array().unwrap().len(), 2);
+    let report = &reports[1];
+    assert_eq!((&report["rows"], &report["head_rows"]), (&16.into(), &2.into()));
+    let number = |value: &serde_json::Value| value.as_f64().unwrap();
+    let seconds = ["min", "median", "max"].map(|key| number(&report["seconds"][key]));
+    assert!(0.0 < seconds[0] && seconds[0] <= seconds[1] && seconds[1] <= seconds[2], "{seconds:?}");
+    let parts = number(&report["parts"]["layers"]) + number(&report["parts"]["head"]);
+    assert!((parts - seconds[1]).abs() < 1e-9);
+    for key in ["flops", "tflops", "gbs", "peak_tflops", "peak_gbs", "fraction"] {
+        assert!(number(&report[key]) > 0.0, "{key}");
+    }
+    assert_eq!(demask(&arguments).success().lines().count(), 2);
+}
+
+#[test]
+fn a_random_checkpoint_of_a_real_shape_can_be_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("qwen");
+    let path = path.to_str().unwrap();
+    let made = demask(&["synth", "--like", "qwen2.5-1.5b", "--layers", "1", "--out", path, "--json"]).json();
+    assert!(made["bytes"].as_u64() > Some(400 << 20));
+    assert_eq!(demask(&["inspect", path, "--json"]).json()["family"], "Qwen2");
+    demask(&["bench", "step", "--model", path, "--rows", "8", "--repeat", "1"]).success();
+}
