@@ -73,25 +73,35 @@ impl Canvas {
                 Cell::Token { text, fresh: true } => (harmless(text), &paint.fresh),
                 Cell::Token { text, fresh: false } => (harmless(text), &paint.old),
             };
+            // Styled piece by piece: a piece ends where a line or a cell does.
+            let mut piece = String::new();
             for character in text.chars() {
-                let character = character.to_string();
-                let columns = measure_text_width(&character);
-                if character == "\n" || column + columns > width {
+                let columns = measure_text_width(character.encode_utf8(&mut [0; 4]));
+                if character == '\n' || column + columns > width {
+                    append(&mut lines, &mut piece, style);
                     lines.push(String::new());
                     column = 0;
                 }
-                if character != "\n" {
+                if character != '\n' {
                     column += columns;
-                    let last = lines.len() - 1;
-                    lines[last].push_str(&style.apply_to(character).to_string());
+                    piece.push(character);
                 }
             }
+            append(&mut lines, &mut piece, style);
             if *cell == Cell::Mask {
                 first_mask.get_or_insert(lines.len() - 1);
             }
         }
         let first_mask = first_mask.unwrap_or(lines.len() - 1);
         (lines, first_mask)
+    }
+}
+
+/// Puts a styled piece at the end of the last line.
+fn append(lines: &mut [String], piece: &mut String, style: &Style) {
+    if let Some(line) = lines.last_mut().filter(|_| !piece.is_empty()) {
+        line.push_str(&style.apply_to(&*piece).to_string());
+        piece.clear();
     }
 }
 

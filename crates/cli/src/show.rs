@@ -178,7 +178,8 @@ fn ids(tokens: &[TokenId]) -> String {
 
 /// How an answer was made, in a line.
 fn summary(answer: &Generation) -> String {
-    let Receipt { nfe, tokens_per_nfe, seconds, exactness, against, decoder, cache, .. } = &answer.receipt;
+    let Receipt { decoding, seconds, .. } = &answer.receipt;
+    let demask::decode::Receipt { nfe, tokens_per_nfe, exactness, against, decoder, cache, .. } = decoding;
     let against = against.as_ref().map(|run| format!(" against {run}")).unwrap_or_default();
     format!(
         "{} tokens, {nfe} NFE, {tokens_per_nfe:.2} tokens/NFE, {:.2} s; {decoder}, cache {cache}: {exactness}{against}",

@@ -53,7 +53,7 @@ fn models_that_are_none() {
              beside the weights"
         ),
     );
-    refused(&demask(&["inspect", path]), 1, &named(path).stderr["error: ".len()..].trim_end());
+    refused(&demask(&["inspect", path]), 1, named(path).stderr["error: ".len()..].trim_end());
     refused(
         &named("org/name"),
         1,
