@@ -99,7 +99,7 @@ impl Model {
             total: started.elapsed().as_secs_f64(),
         };
         let prompt_tokens = prepared.prompt_tokens;
-        Ok(self.finish(&session, options, &told, Measured { prompt_tokens, stopped, cache, seconds }))
+        Ok(self.finish(&session, &told, Measured { prompt_tokens, stopped, cache, seconds }))
     }
 
     /// A session for a prompt, without running it.
@@ -111,7 +111,6 @@ impl Model {
     fn finish(
         &self,
         session: &Session,
-        options: &GenerateOptions,
         told: &Announcement,
         Measured { prompt_tokens, stopped, cache, seconds }: Measured,
     ) -> Generation {
@@ -121,29 +120,16 @@ impl Model {
         if let (Some(text), Some(length)) = (&mut text, stopped) {
             text.truncate(length);
         }
-        let counts = session.counts();
-        let exactness = session.exactness();
-        let generated = output.tokens.len();
         Generation {
             text,
             finish: output.finish.name(),
             prompt_tokens,
-            generated_tokens: generated,
+            generated_tokens: output.tokens.len(),
             receipt: Receipt {
                 model: self.name().to_owned(),
                 device: self.engine.network().describe(),
-                decoder: told.decoder.clone(),
-                cache: told.cache.clone(),
-                exactness: exactness.name(),
-                against: exactness.against().map(str::to_owned),
-                seed: options.seed,
-                nfe: counts.nfe,
-                forwards: counts.forwards,
+                decoding: session.receipt(),
                 guide_nfe: 0,
-                tokens_per_nfe: if counts.nfe == 0 { 0.0 } else { generated as f64 / counts.nfe as f64 },
-                rows: counts.cost.rows,
-                head_rows: counts.cost.head_rows,
-                flops: counts.cost.flops,
                 seconds,
                 memory: Memory {
                     weights: self.engine.network().weight_bytes(),

@@ -6,7 +6,7 @@
 //! let mut model = Model::demo(&DeviceOptions::default())?;
 //! let prompt = Prompt::user("Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?", None);
 //! let answer = model.generate(&prompt, &GenerateOptions::default(), &mut |_| ControlFlow::Continue(()))?;
-//! println!("{} ({} NFE)", answer.text.unwrap_or_default(), answer.receipt.nfe);
+//! println!("{} ({} NFE)", answer.text.unwrap_or_default(), answer.receipt.decoding.nfe);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

@@ -9,30 +9,11 @@ pub struct Receipt {
     pub model: String,
     /// Device, tier, threads, element type.
     pub device: String,
-    /// Decoder with its parameters.
-    pub decoder: String,
-    /// Cache policy with its parameters.
-    pub cache: String,
-    /// `reference`, `lossless` or `approximate`.
-    pub exactness: &'static str,
-    /// The run whose tokens a lossless result equals.
-    pub against: Option<String>,
-    /// Seed of all randomness.
-    pub seed: u64,
-    /// Network evaluations as the method's paper counts them.
-    pub nfe: usize,
-    /// Forwards really run.
-    pub forwards: usize,
+    /// Methods, claims and counts.
+    #[serde(flatten)]
+    pub decoding: demask_decode::Receipt,
     /// Forwards of the guide.
     pub guide_nfe: usize,
-    /// Tokens of the answer per NFE.
-    pub tokens_per_nfe: f64,
-    /// Live rows, summed over forwards.
-    pub rows: u64,
-    /// Rows that the head answered, summed over forwards.
-    pub head_rows: u64,
-    /// Floating point operations by formula.
-    pub flops: f64,
     /// Where the time went.
     pub seconds: Seconds,
     /// Where the memory went.
