@@ -1,7 +1,7 @@
 //! The `demask` command: parse, resolve settings, run, print.
 //!
 //! [`args`] is what was typed, [`settings`] what it means, one file of [`commands`] does it. Everything that reaches
-//! standard output goes through [`output`], every error through [`exit`], every environment variable through [`env`].
+//! standard output goes through [`output`], every error through [`exit`], every environment variable through [`mod@env`].
 #![forbid(unsafe_code)]
 
 mod args;
