@@ -63,6 +63,14 @@ pub enum GenerateError {
     /// The holes say how much is decoded.
     #[error("--gen-length goes with a prompt, not with --infill: the holes say how many tokens are decoded")]
     InfillLength,
+    /// An option without effect on what is decoded.
+    #[error("{option} has no meaning {why}: leave it away")]
+    Meaningless {
+        /// The option.
+        option: &'static str,
+        /// Where, and why.
+        why: &'static str,
+    },
     /// The model knows no end token.
     #[error("the model {model} names no end token: leave --suppress-eos and --eos-confidence-zero away")]
     NoEnd {

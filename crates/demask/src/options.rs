@@ -136,6 +136,7 @@ impl Model {
         tokens: Tokens,
         options: &GenerateOptions,
     ) -> Result<SessionOptions, GenerateError> {
+        self.check_meaning(&tokens, options)?;
         let canvas = self.canvas(tokens, options)?;
         let defaults = SessionOptions::new(self.facts().clone(), canvas);
         let family = self.spec().family;
@@ -166,6 +167,27 @@ impl Model {
             mute: self.muted(options, temperature)?,
             ..defaults
         })
+    }
+
+    /// Refuses options that would be ignored.
+    fn check_meaning(&self, tokens: &Tokens, options: &GenerateOptions) -> Result<(), GenerateError> {
+        let causal = self.facts().mask == Mask::Causal;
+        let even = options.schedule != Some(Schedule::Dream);
+        let greedy = options.temperature.unwrap_or(0.0) == 0.0;
+        let ar = "for autoregressive decoding, which takes one token after the other";
+        let checks = [
+            (options.eps.is_some() && even, "--eps", "without --schedule dream, whose time it ends"),
+            (!options.stop.is_empty() && tokens.infill, "--stop", "with --infill, where the text's end is given"),
+            (options.remasking.is_some() && causal, "--remasking", ar),
+            (options.schedule.is_some() && causal, "--schedule", ar),
+            (options.alg_temp.is_some() && causal, "--alg-temp", ar),
+            (options.top_k.is_some() && causal && greedy, "--top-k", "at temperature 0, where the best token is taken"),
+            (options.top_p.is_some() && causal && greedy, "--top-p", "at temperature 0, where the best token is taken"),
+        ];
+        match checks.into_iter().find(|(meaningless, ..)| *meaningless) {
+            Some((_, option, why)) => Err(GenerateError::Meaningless { option, why }),
+            None => Ok(()),
+        }
     }
 
     /// LLaDA's `confidence_eos_eot_inf` as it acts: both end tokens at temperature 0, only the turn end above

@@ -1,0 +1,134 @@
+//! What a generation refuses, and what a library user gets; the messages of the command line are tested with it.
+
+use std::ops::ControlFlow;
+
+use demask::{DeviceOptions, GenerateOptions, Model, Progress, Prompt, decode::Schedule};
+
+const QUESTION: &str = "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?";
+
+fn demo() -> Model {
+    Model::demo(&DeviceOptions::default()).unwrap()
+}
+
+fn refusal(prompt: &Prompt, options: &GenerateOptions) -> String {
+    let error = demo().generate(prompt, options, &mut |_| ControlFlow::Continue(())).unwrap_err();
+    assert!(error.is_usage(), "{error}");
+    error.to_string()
+}
+
+#[test]
+fn options_without_effect_are_refused() {
+    let question = Prompt::user(QUESTION, None);
+    let eps = GenerateOptions { eps: Some(0.01), ..GenerateOptions::default() };
+    assert_eq!(
+        refusal(&question, &eps),
+        "--eps has no meaning without --schedule dream, whose time it ends: leave it away"
+    );
+    let stop = GenerateOptions { stop: vec!["x".into()], ..GenerateOptions::default() };
+    assert_eq!(
+        refusal(&Prompt::Infill("Ada has <mask:1> pears.".into()), &stop),
+        "--stop has no meaning with --infill, where the text's end is given: leave it away"
+    );
+}
+
+#[test]
+fn prompts_that_cannot_be_decoded_are_refused() {
+    let options = GenerateOptions::default();
+    assert_eq!(
+        refusal(&Prompt::Tokens(vec![1, 489]), &options),
+        "prompt token 489 is outside the vocabulary of 489: expected ids from 0 to 488"
+    );
+    assert_eq!(
+        refusal(&Prompt::Tokens(vec![1; 1024]), &options),
+        "1024 prompt tokens and 1 to generate exceed the model's context of 1024: shorten the prompt or lower --gen-length"
+    );
+    assert_eq!(
+        refusal(&Prompt::Raw("a <|mdm_mask|> b".into()), &options),
+        "the prompt contains the model's mask token: remove it, or write holes as <mask:N> and use --infill"
+    );
+    assert_eq!(
+        refusal(&Prompt::Infill("no hole".into()), &options),
+        "the text to fill has no hole: write <mask:N> where N tokens are missing"
+    );
+    for hole in ["<mask:0>", "<mask:-1>", "<mask:x>", "<mask:99999999999999999999>", "<mask:2"] {
+        let message = refusal(&Prompt::Infill(hole.into()), &options);
+        assert!(message.contains("is not the size of a hole"), "{message}");
+    }
+}
+
+#[test]
+fn text_is_told_as_it_settles_and_adds_up() {
+    let mut model = demo();
+    let mut text = String::new();
+    let mut commits = 0;
+    let answer = model
+        .generate(&Prompt::user(QUESTION, None), &GenerateOptions::default(), &mut |progress| {
+            match progress {
+                Progress::Text(piece) => text.push_str(piece),
+                Progress::Event(demask::decode::Event::Commit { .. }) => commits += 1,
+                _ => {}
+            }
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert_eq!(answer.text.as_deref(), Some(text.as_str()));
+    assert!(text.ends_with("The final answer is 7"), "{text}");
+    assert_eq!(answer.finish, "eos");
+    assert_eq!(commits, answer.receipt.decoding.forwards);
+}
+
+#[test]
+fn a_stop_text_ends_the_answer_in_front_of_it() {
+    let mut model = demo();
+    let options = GenerateOptions { stop: vec!["final".into()], ..GenerateOptions::default() };
+    let mut told = String::new();
+    let answer = model
+        .generate(&Prompt::user(QUESTION, None), &options, &mut |progress| {
+            if let Progress::Text(piece) = progress {
+                told.push_str(piece);
+            }
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert_eq!((answer.text.as_deref(), answer.finish), (Some("3+4=7 pears.\nThe "), "stop"));
+    assert_eq!(told, "3+4=7 pears.\nThe ");
+}
+
+#[test]
+fn an_observer_can_end_a_generation_and_the_model_goes_on_living() {
+    let mut model = demo();
+    let question = Prompt::user(QUESTION, None);
+    let options = GenerateOptions::default();
+    let broken = model.generate(&question, &options, &mut |progress| match progress {
+        Progress::Event(_) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    assert_eq!(broken.unwrap_err().to_string(), "interrupted");
+    assert!(model.generate(&question, &options, &mut |_| ControlFlow::Continue(())).is_ok());
+}
+
+#[test]
+fn seeds_repeat_and_differ() {
+    let mut model = demo();
+    let mut answer = |seed, schedule| {
+        let options =
+            GenerateOptions { temperature: Some(4.0), seed, schedule, ignore_eos: true, ..GenerateOptions::default() };
+        let question = Prompt::user(QUESTION, None);
+        model.generate(&question, &options, &mut |_| ControlFlow::Continue(())).unwrap().tokens
+    };
+    assert_eq!(answer(1, None), answer(1, None));
+    assert_ne!(answer(1, None), answer(2, None));
+    assert_eq!(answer(3, Some(Schedule::Dream)), answer(3, Some(Schedule::Dream)));
+}
+
+#[test]
+fn infilling_keeps_what_was_given() {
+    let mut model = demo();
+    let text = "Ada has 3 pears. Ben gives Ada <mask:1> more. How many pears are there <mask:3> the end?";
+    let answer = model
+        .generate(&Prompt::Infill(text.into()), &GenerateOptions::default(), &mut |_| ControlFlow::Continue(()))
+        .unwrap();
+    let filled = answer.text.unwrap();
+    assert!(filled.starts_with("Ada has 3 pears. Ben gives Ada") && filled.ends_with(" the end?"), "{filled}");
+    assert_eq!(answer.receipt.decoding.nfe, 4);
+}
