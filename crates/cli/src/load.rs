@@ -1,7 +1,7 @@
 //! From a model argument to a model.
 
 use demask::{
-    DeviceOptions, Model,
+    DeviceOptions, Model, Prompter,
     checkpoint::{Checkpoint, ModelFiles, locate},
 };
 
@@ -47,6 +47,16 @@ impl Source {
         Ok(Checkpoint::open(self.files(screen)?)?)
     }
 
+    /// The model without its weights.
+    pub fn prompter(&self, screen: Screen) -> anyhow::Result<Prompter> {
+        let prompter = match self {
+            Self::Demo => Prompter::demo()?,
+            Self::Named(_) => Prompter::open(self.files(screen)?)?,
+        };
+        warn(&prompter, screen);
+        Ok(prompter)
+    }
+
     /// The model, loaded.
     pub fn model(&self, device: &DeviceOptions, screen: Screen) -> anyhow::Result<Model> {
         let files = self.files(screen)?;
@@ -63,9 +73,14 @@ impl Source {
         };
         interrupt::check()?;
         let model = model?;
-        for warning in model.warnings() {
-            screen.remark(&format!("warning: {warning}"));
-        }
+        warn(&model, screen);
         Ok(model)
+    }
+}
+
+/// Tells what is odd about a checkpoint.
+fn warn(prompter: &Prompter, screen: Screen) {
+    for warning in prompter.warnings() {
+        screen.remark(&format!("warning: {warning}"));
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use demask::{
-    Generation, HeaderTag, Model, Progress, Receipt, TraceLine,
+    Generation, Given, HeaderTag, Model, Progress, Receipt, TraceLine,
     decode::Event,
     step::{NO_TOKEN, TokenId},
 };
@@ -117,6 +117,7 @@ impl Show {
                         model: self.model.clone(),
                         prompt: canvas[..prompt_tokens].to_vec(),
                         length: positions,
+                        given: given(&canvas[prompt_tokens..], prompt_tokens, self.mask, &self.texts),
                         decoder: decoder.to_owned(),
                         cache: cache.to_owned(),
                         seed: self.ways.seed,
@@ -131,6 +132,7 @@ impl Show {
         Ok(())
     }
 
+    /// Draws the canvas as it starts, or the bar.
     fn start(&mut self, canvas: &[TokenId], prompt_tokens: usize) {
         let (mask, texts) = (self.mask, &self.texts);
         let response = &canvas[prompt_tokens..];
@@ -185,4 +187,15 @@ fn summary(answer: &Generation) -> String {
         "{} tokens, {nfe} NFE, {tokens_per_nfe:.2} tokens/NFE, {:.2} s; {decoder}, cache {cache}: {exactness}{against}",
         answer.generated_tokens, seconds.total
     )
+}
+
+/// Tokens that stand in a response from the start.
+fn given(response: &[TokenId], first: usize, mask: Option<TokenId>, texts: &TokenTexts) -> Vec<Given> {
+    let known = |&(_, &token): &(usize, &TokenId)| token != NO_TOKEN && Some(token) != mask;
+    let give = |(index, &token): (usize, &TokenId)| Given {
+        position: (first + index) as u32,
+        token,
+        text: texts.text(token).map(str::to_owned),
+    };
+    response.iter().enumerate().filter(known).map(give).collect()
 }

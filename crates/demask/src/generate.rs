@@ -80,7 +80,13 @@ impl Model {
             job,
             prompt_tokens: prepared.prompt_tokens,
             stops: &options.stop,
-            stream: self.text.tokenizer.as_ref().filter(|_| !told.infill).map(|tokenizer| tokenizer.stream(true)),
+            stream: self
+                .prompter
+                .text
+                .tokenizer
+                .as_ref()
+                .filter(|_| !told.infill)
+                .map(|tokenizer| tokenizer.stream(true)),
             text: String::new(),
             told: 0,
             read: 0,
@@ -100,12 +106,6 @@ impl Model {
         };
         let prompt_tokens = prepared.prompt_tokens;
         Ok(self.finish(&session, &told, Measured { prompt_tokens, stopped, cache, seconds }))
-    }
-
-    /// A session for a prompt, without running it.
-    pub fn session(&self, prompt: &Prompt, options: &GenerateOptions) -> Result<Session, GenerateError> {
-        let tokens = self.tokenize(prompt)?;
-        Ok(Session::new(self.session_options(tokens, options)?)?)
     }
 
     fn finish(

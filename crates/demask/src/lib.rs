@@ -10,7 +10,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`Model`] is a loaded checkpoint; [`Model::generate`] answers one prompt; [`Engine`] joins the steps of many
+//! [`Model`] is a loaded checkpoint, [`Prompter`] all of it but the weights; [`Model::generate`] answers one prompt; [`Engine`] joins the steps of many
 //! sessions into one forward.
 #![forbid(unsafe_code)]
 
@@ -38,8 +38,8 @@ pub use engine::{Engine, JobId, JobState};
 pub use error::GenerateError;
 pub use explain::explain;
 pub use generate::{Generation, Observer, Progress};
-pub use model::{Defaults, Model, ModelError};
+pub use model::{Defaults, Model, ModelError, Prompter};
 pub use network::Network;
 pub use options::{GenerateOptions, Prompt};
 pub use receipt::{Memory, Receipt, Seconds, peak_memory};
-pub use trace::{HeaderTag, StepTag, TraceError, TraceLine, read_trace};
+pub use trace::{Given, HeaderTag, StepTag, TraceError, TraceLine, read_trace};

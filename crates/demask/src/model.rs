@@ -1,6 +1,9 @@
-//! A loaded model: checkpoint, network, and the engine that runs them.
+//! A model: what turns prompts into sessions, and what runs them.
 
-use std::time::{Duration, Instant};
+use std::{
+    ops::Deref,
+    time::{Duration, Instant},
+};
 
 use demask_checkpoint::{ChatTemplate, Checkpoint, CheckpointError, CheckpointText, ModelFiles, Tokenizer, Warning};
 use demask_decode::ModelFacts;
@@ -51,59 +54,29 @@ pub struct Defaults {
     pub block_length: Option<usize>,
 }
 
-/// A model, ready to answer.
-pub struct Model {
+/// Everything about a model but its weights: enough to turn a prompt into a session.
+pub struct Prompter {
     pub(crate) text: CheckpointText,
     facts: ModelFacts,
     defaults: Defaults,
-    load_time: Duration,
-    pub(crate) engine: Engine,
 }
 
-impl Model {
-    /// Opens and loads a checkpoint. `progress` is told bytes read and bytes in all, and answers whether to go on.
-    pub fn load(
-        files: ModelFiles,
-        device: &DeviceOptions,
-        progress: &mut dyn FnMut(u64, u64) -> bool,
-    ) -> Result<Self, ModelError> {
-        Self::from_checkpoint(Checkpoint::open(files)?, device, progress)
+impl Prompter {
+    /// Opens a checkpoint and leaves its weights alone.
+    pub fn open(files: ModelFiles) -> Result<Self, ModelError> {
+        Ok(Self::of(Checkpoint::open(files)?.release_weights().1))
     }
 
-    /// The model that is part of this library: a small LLaDA that solves word problems.
-    pub fn demo(device: &DeviceOptions) -> Result<Self, ModelError> {
-        let mut model = Self::load(crate::demo::files(), device, &mut |_, _| true)?;
-        model.defaults = crate::demo::DEFAULTS;
-        Ok(model)
+    /// That of the model that is part of this library.
+    pub fn demo() -> Result<Self, ModelError> {
+        Ok(Self { defaults: crate::demo::DEFAULTS, ..Self::open(crate::demo::files())? })
     }
 
-    /// Loads an opened checkpoint.
-    pub fn from_checkpoint(
-        checkpoint: Checkpoint,
-        device: &DeviceOptions,
-        progress: &mut dyn FnMut(u64, u64) -> bool,
-    ) -> Result<Self, ModelError> {
-        let started = Instant::now();
-        let spec = checkpoint.spec().clone();
-        let name = checkpoint.name().to_owned();
-        let (source, text) = checkpoint.release_weights();
-        // The type that most of the weights are stored in.
-        let stored =
-            source.dtypes().into_iter().max_by_key(|&(_, bytes)| bytes).map_or(Dtype::Bf16, |(dtype, _)| dtype);
-        let backend = device.cpu(stored)?;
-        let total = source.stored_bytes();
-        tracing::debug!(%name, bytes = total, parameters = spec.parameters(), "loading weights");
-        let weights = Weights::load(&spec, &source, &backend, &mut |read| progress(read, total))
-            .map_err(|error| ModelError::Load { name: name.clone(), error })?;
-        drop(source);
-        let facts = facts(&text);
-        let runner = Runner::new(spec, weights, backend, device.row_budget.unwrap_or(DEFAULT_ROW_BUDGET))
-            .map_err(|error| ModelError::Memory { name, error })?;
-        let engine = Engine::new(Box::new(runner));
-        Ok(Self { text, facts, defaults: Defaults::default(), load_time: started.elapsed(), engine })
+    fn of(text: CheckpointText) -> Self {
+        Self { facts: facts(&text), text, defaults: Defaults::default() }
     }
 
-    /// Its name, for people.
+    /// The model's name, for people.
     pub fn name(&self) -> &str {
         &self.text.name
     }
@@ -121,21 +94,6 @@ impl Model {
     /// Lengths it works best with.
     pub fn defaults(&self) -> Defaults {
         self.defaults
-    }
-
-    /// How long loading took.
-    pub fn load_time(&self) -> Duration {
-        self.load_time
-    }
-
-    /// The engine that runs it.
-    pub fn engine(&self) -> &Engine {
-        &self.engine
-    }
-
-    /// The engine that runs it, for many sessions at once.
-    pub fn engine_mut(&mut self) -> &mut Engine {
-        &mut self.engine
     }
 
     /// What is odd about the checkpoint but not wrong.
@@ -162,6 +120,80 @@ impl Model {
     pub(crate) fn eos_ids(&self) -> Result<Vec<TokenId>, GenerateError> {
         let eos = self.text.special.eos;
         eos.map(|eos| vec![eos]).ok_or_else(|| GenerateError::NoEnd { model: self.name().to_owned() })
+    }
+}
+
+/// A model, ready to answer: a [`Prompter`] and the engine that runs its sessions.
+pub struct Model {
+    pub(crate) prompter: Prompter,
+    load_time: Duration,
+    pub(crate) engine: Engine,
+}
+
+/// A model can do what its prompter can.
+impl Deref for Model {
+    type Target = Prompter;
+
+    fn deref(&self) -> &Prompter {
+        &self.prompter
+    }
+}
+
+impl Model {
+    /// Opens and loads a checkpoint. `progress` is told bytes read and bytes in all, and answers whether to go on.
+    pub fn load(
+        files: ModelFiles,
+        device: &DeviceOptions,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<Self, ModelError> {
+        Self::from_checkpoint(Checkpoint::open(files)?, device, progress)
+    }
+
+    /// The model that is part of this library: a small LLaDA that solves word problems.
+    pub fn demo(device: &DeviceOptions) -> Result<Self, ModelError> {
+        let mut model = Self::load(crate::demo::files(), device, &mut |_, _| true)?;
+        model.prompter.defaults = crate::demo::DEFAULTS;
+        Ok(model)
+    }
+
+    /// Loads an opened checkpoint.
+    pub fn from_checkpoint(
+        checkpoint: Checkpoint,
+        device: &DeviceOptions,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<Self, ModelError> {
+        let started = Instant::now();
+        let (source, text) = checkpoint.release_weights();
+        let prompter = Prompter::of(text);
+        let (spec, name) = (prompter.spec(), prompter.name());
+        // The type that most of the weights are stored in.
+        let stored =
+            source.dtypes().into_iter().max_by_key(|&(_, bytes)| bytes).map_or(Dtype::Bf16, |(dtype, _)| dtype);
+        let backend = device.cpu(stored)?;
+        let total = source.stored_bytes();
+        tracing::debug!(%name, bytes = total, parameters = spec.parameters(), "loading weights");
+        let weights = Weights::load(spec, &source, &backend, &mut |read| progress(read, total))
+            .map_err(|error| ModelError::Load { name: name.to_owned(), error })?;
+        drop(source);
+        let runner = Runner::new(spec.clone(), weights, backend, device.row_budget.unwrap_or(DEFAULT_ROW_BUDGET))
+            .map_err(|error| ModelError::Memory { name: name.to_owned(), error })?;
+        let engine = Engine::new(Box::new(runner));
+        Ok(Self { prompter, load_time: started.elapsed(), engine })
+    }
+
+    /// How long loading took.
+    pub fn load_time(&self) -> Duration {
+        self.load_time
+    }
+
+    /// The engine that runs it.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The engine that runs it, for many sessions at once.
+    pub fn engine_mut(&mut self) -> &mut Engine {
+        &mut self.engine
     }
 }
 

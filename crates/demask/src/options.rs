@@ -1,11 +1,13 @@
 //! What a user may ask of one generation, and how it becomes a session.
 
 use demask_checkpoint::{Message, RenderOptions};
-use demask_decode::{CacheSpec, CanvasSpec, DecoderSpec, OptionsError, Remasking, Schedule, SessionOptions, StopRule};
+use demask_decode::{
+    CacheSpec, CanvasSpec, DecoderSpec, OptionsError, Remasking, Schedule, Session, SessionOptions, StopRule,
+};
 use demask_model::Family;
 use demask_step::{ConfidenceOf, FilterOrder, Mask, TokenId};
 
-use crate::{GenerateError, Model};
+use crate::{GenerateError, Prompter};
 
 /// Positions decoded if nobody says how many (LLaDA's and SDAR's scripts: 128).
 const DEFAULT_GEN_LENGTH: usize = 128;
@@ -83,7 +85,13 @@ pub(crate) struct Tokens {
     pub(crate) infill: bool,
 }
 
-impl Model {
+impl Prompter {
+    /// A session for a prompt.
+    pub fn session(&self, prompt: &Prompt, options: &GenerateOptions) -> Result<Session, GenerateError> {
+        let tokens = self.tokenize(prompt)?;
+        Ok(Session::new(self.session_options(tokens, options)?)?)
+    }
+
     /// Turns a prompt into tokens.
     pub(crate) fn tokenize(&self, prompt: &Prompt) -> Result<Tokens, GenerateError> {
         let infill = matches!(prompt, Prompt::Infill(_));

@@ -19,6 +19,9 @@ pub enum TraceLine {
         prompt: Vec<u32>,
         /// Positions behind the prompt.
         length: usize,
+        /// Tokens that stand among them from the start: what infilling fills around.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        given: Vec<Given>,
         /// Decoder with its parameters.
         decoder: String,
         /// Cache policy with its parameters.
@@ -55,6 +58,18 @@ pub enum TraceLine {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         text: Option<String>,
     },
+}
+
+/// A token that was given, behind the first mask.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Given {
+    /// Position in the canvas.
+    pub position: u32,
+    /// Token id.
+    pub token: u32,
+    /// The token's text where it is known and whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
 }
 
 /// The word `header`.
@@ -139,6 +154,7 @@ mod tests {
                 model: "demo".into(),
                 prompt: vec![1, 2],
                 length: 4,
+                given: vec![Given { position: 4, token: 7, text: None }],
                 decoder: "static".into(),
                 cache: "none".into(),
                 seed: 0,

@@ -1,6 +1,6 @@
 //! `demask generate`: one prompt, one answer.
 
-use demask::{Model, decode::Receipt, step::TokenId};
+use demask::{Prompter, decode::Receipt, step::TokenId};
 use serde_json::json;
 
 use crate::{
@@ -16,17 +16,17 @@ pub fn run(settings: &Settings, args: &GenerateArgs) -> anyhow::Result<()> {
     let request = Request::resolve(args, settings.seed)?;
     let device = settings.device()?;
     let trace = args.trace.as_deref().filter(|_| !args.explain).map(OutFile::create).transpose()?;
-    let mut model = settings.source.model(device, settings.screen)?;
     if args.explain {
-        return explain(&model, &request, settings.screen);
+        return explain(&settings.source.prompter(settings.screen)?, &request, settings.screen);
     }
+    let mut model = settings.source.model(device, settings.screen)?;
     let mut show = Show::new(&model, settings.screen, Ways { watch: args.watch, trace, seed: settings.seed });
     let answer = show.answer(&mut model, &request)?;
     show.finish(&answer)
 }
 
 /// The plans of all steps, and nothing run.
-fn explain(model: &Model, request: &Request, screen: Screen) -> anyhow::Result<()> {
+fn explain(model: &Prompter, request: &Request, screen: Screen) -> anyhow::Result<()> {
     let session = model.session(&request.prompt, &request.options)?;
     let Receipt { decoder, cache, exactness, against, steps, block_length, .. } = session.receipt();
     let mut plans = Vec::new();
@@ -42,7 +42,7 @@ fn explain(model: &Model, request: &Request, screen: Screen) -> anyhow::Result<(
 }
 
 /// A token that is no mask and ends nothing.
-fn ordinary_token(model: &Model) -> TokenId {
+fn ordinary_token(model: &Prompter) -> TokenId {
     let (facts, ends) = (model.facts(), model.end_ids());
     let ordinary = |token: &TokenId| Some(*token) != facts.mask_id && !ends.contains(token);
     (0..facts.vocab as TokenId).find(ordinary).unwrap_or(0)

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::Context;
-use demask::{TraceLine, read_trace};
+use demask::{Given, TraceLine, read_trace};
 
 use crate::{
     args::TraceArgs,
@@ -42,7 +42,7 @@ fn replay(lines: &[TraceLine], pause: Duration) -> anyhow::Result<()> {
     let mut player = None;
     for (index, line) in lines.iter().enumerate() {
         match (line, &mut player) {
-            (TraceLine::Header { model, prompt, length, decoder, cache, seed, .. }, None) => {
+            (TraceLine::Header { model, prompt, length, given, decoder, cache, seed, .. }, None) => {
                 if *length > LONGEST {
                     anyhow::bail!("the trace has {length} positions, expected at most {LONGEST}");
                 }
@@ -50,7 +50,14 @@ fn replay(lines: &[TraceLine], pause: Duration) -> anyhow::Result<()> {
                     "{model}, decoder {decoder}, cache {cache}, seed {seed}: {} prompt tokens, {length} positions",
                     prompt.len()
                 ))?;
-                let canvas = Canvas::new(prompt.len(), (0..*length).map(|_| None));
+                let mut cells = vec![None; *length];
+                for Given { position, token, text } in given {
+                    let index = (*position as usize).checked_sub(prompt.len());
+                    if let Some(cell) = index.and_then(|index| cells.get_mut(index)) {
+                        *cell = Some(shown(*token, text.as_deref()));
+                    }
+                }
+                let canvas = Canvas::new(prompt.len(), cells.into_iter());
                 player = Some(Player::new(canvas, Stage::stdout()));
             }
             (TraceLine::Commit { position, token, text, .. }, Some(player)) => {
