@@ -145,6 +145,7 @@ impl Prompter {
         options: &GenerateOptions,
     ) -> Result<SessionOptions, GenerateError> {
         self.check_meaning(&tokens, options)?;
+        let infill = tokens.infill;
         let canvas = self.canvas(tokens, options)?;
         let defaults = SessionOptions::new(self.facts().clone(), canvas);
         let family = self.spec().family;
@@ -171,7 +172,12 @@ impl Prompter {
             seed: options.seed,
             end_ids: if options.ignore_eos { Vec::new() } else { self.end_ids().to_vec() },
             stop: if options.ignore_eos || options.no_early_stop { StopRule::Never } else { StopRule::Prefix },
-            suppress: if options.suppress_eos { self.eos_ids()? } else { Vec::new() },
+            suppress: match (infill, options.suppress_eos) {
+                // A hole is filled with text: an end in front of what follows it would be none.
+                (true, _) => self.end_ids().to_vec(),
+                (false, true) => self.eos_ids()?,
+                (false, false) => Vec::new(),
+            },
             mute: self.muted(options, temperature)?,
             ..defaults
         })

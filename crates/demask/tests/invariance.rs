@@ -5,12 +5,13 @@ mod common;
 
 use common::{Dice, runner, specs, tiers};
 use demask::{
-    cpu::CpuBackend,
+    cpu::{CpuBackend, isa::Isa},
     model_parts::{ArchSpec, Attention, Runner},
     step::{
         Blend, BlendWith, Denoiser, Drift, HeadAsk, Keep, Lanes, LayerRows, Mask, Positions, Predictions, Probe,
         SequenceId, SequenceNeeds, SequenceStep, StepPlan,
     },
+    tensor::Dtype,
 };
 
 type Network = Runner<CpuBackend>;
@@ -103,42 +104,45 @@ fn subset(spec: &ArchSpec, dice: &mut Dice, length: usize) -> Step {
 fn batches_and_threads_change_no_bit() {
     for (name, spec) in specs() {
         for (isa, dtype) in tiers() {
-            let what = format!("{name} {} {dtype}", isa.tier().name());
-            let mut dice = Dice::new(11);
-            let ask = ask();
-            let lengths = [1, 5, 33, 40, 71];
-            let scripts: Vec<Vec<Step>> = lengths
-                .iter()
-                .map(|&length| {
-                    let first = full(&spec, &mut dice, length);
-                    std::iter::once(first).chain((0..3).map(|_| subset(&spec, &mut dice, length))).collect()
-                })
-                .collect();
-            let alone: Vec<Vec<Predictions>> = scripts
-                .iter()
-                .zip(lengths)
-                .map(|(script, length)| {
-                    let mut network = runner(&spec, isa, dtype, 1);
-                    let id = network.open(&needs(length, 0)).unwrap();
-                    script.iter().map(|step| run(&mut network, &[step.of(id, &ask)]).remove(0)).collect()
-                })
-                .collect();
-            for threads in [1, 3] {
-                let mut network = runner(&spec, isa, dtype, threads);
-                // Room for all sequences in one step.
-                let room = network.open(&needs(lengths.iter().sum(), 0)).unwrap();
-                network.close(room);
-                let ids: Vec<SequenceId> = lengths.iter().map(|&n| network.open(&needs(n, 0)).unwrap()).collect();
-                for at in 0..4 {
-                    let steps: Vec<_> = scripts.iter().zip(&ids).map(|(script, &id)| script[at].of(id, &ask)).collect();
-                    for (which, found) in run(&mut network, &steps).iter().enumerate() {
-                        assert_same(
-                            found,
-                            &alone[which][at],
-                            &format!("{what}, {threads} threads, step {at} of {which}"),
-                        );
-                    }
-                }
+            for seed in 0..3 {
+                random_company(name, &spec, isa, dtype, seed);
+            }
+        }
+    }
+}
+
+/// Sequences of random lengths run random subsets of their rows, alone on one thread, and together on more.
+fn random_company(name: &str, spec: &ArchSpec, isa: Isa, dtype: Dtype, seed: u64) {
+    let what = format!("{name} {} {dtype} seed {seed}", isa.tier().name());
+    let mut dice = Dice::new(11 + seed);
+    let ask = ask();
+    let lengths: Vec<usize> = [1, 9, 34, 40, 80].map(|most| 1 + dice.below(most)).to_vec();
+    let scripts: Vec<Vec<Step>> = lengths
+        .iter()
+        .map(|&length| {
+            let first = full(spec, &mut dice, length);
+            std::iter::once(first).chain((0..3).map(|_| subset(spec, &mut dice, length))).collect()
+        })
+        .collect();
+    let alone: Vec<Vec<Predictions>> = scripts
+        .iter()
+        .zip(&lengths)
+        .map(|(script, &length)| {
+            let mut network = runner(spec, isa, dtype, 1);
+            let id = network.open(&needs(length, 0)).unwrap();
+            script.iter().map(|step| run(&mut network, &[step.of(id, &ask)]).remove(0)).collect()
+        })
+        .collect();
+    for threads in [1, 3] {
+        let mut network = runner(spec, isa, dtype, threads);
+        // Room for all sequences in one step.
+        let room = network.open(&needs(lengths.iter().sum(), 0)).unwrap();
+        network.close(room);
+        let ids: Vec<SequenceId> = lengths.iter().map(|&n| network.open(&needs(n, 0)).unwrap()).collect();
+        for at in 0..4 {
+            let steps: Vec<_> = scripts.iter().zip(&ids).map(|(script, &id)| script[at].of(id, &ask)).collect();
+            for (which, found) in run(&mut network, &steps).iter().enumerate() {
+                assert_same(found, &alone[which][at], &format!("{what}, {threads} threads, step {at} of {which}"));
             }
         }
     }

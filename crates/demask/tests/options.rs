@@ -131,4 +131,5 @@ fn infilling_keeps_what_was_given() {
     let filled = answer.text.unwrap();
     assert!(filled.starts_with("Ada has 3 pears. Ben gives Ada") && filled.ends_with(" the end?"), "{filled}");
     assert_eq!(answer.receipt.decoding.nfe, 4);
+    assert!(answer.tokens.iter().all(|token| !model.end_ids().contains(token)), "an end inside the text");
 }
