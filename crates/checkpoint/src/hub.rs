@@ -1,30 +1,27 @@
-//! Models from a Hugging Face hub, in the cache layout that all of its tools share:
+//! Models from a Hugging Face hub, through the library `hf-hub`, in the cache layout that all of its tools share:
 //!
 //! ```text
 //! models--org--name/refs/main              the commit that a branch was at
-//! models--org--name/blobs/<etag>           contents; `<etag>.incomplete` while they arrive
+//! models--org--name/blobs/<etag>           contents; `<etag>.part` while they arrive
 //! models--org--name/snapshots/<commit>/..  the files of a commit, links to blobs
 //! ```
 //!
-//! A download that breaks off leaves its `.incomplete` part, and the next call goes on from there.
+//! A download that breaks off leaves its part, and the next call goes on from there. The library lists, transfers,
+//! resumes and links; which files a model needs, when the cache answers alone, and what an error says is here.
 
 mod client;
 
 use std::{
-    collections::BTreeSet,
-    env, fmt,
-    fs::{self, File, OpenOptions},
-    io::{self, Read, Seek, Write},
+    env, fmt, fs, io,
     path::{Path, PathBuf},
-    thread,
     time::Duration,
 };
 
-use client::{Client, Metadata};
+use client::Client;
 
 use crate::{
     CheckpointError, ModelFiles, ModelLocation, ShardIndex,
-    files::{is_plain, is_repository, is_revision, resolve},
+    files::{is_repository, is_revision, resolve},
     weights::{INDEX, SINGLE},
 };
 
@@ -52,20 +49,22 @@ pub struct HubOptions {
     pub cache: PathBuf,
     /// Whether only the cache may answer.
     pub offline: bool,
-    /// Token for private and gated models.
+    /// Token for private and gated models. The library also shows it to the file servers that the hub redirects to.
     pub token: Option<String>,
     /// How often a transfer that breaks off is taken up again without any progress in between.
     pub retries: u32,
+    /// Longest wait for the next bytes; a connection that stalls must not hold a call for ever.
+    pub patience: Duration,
 }
 
 impl fmt::Debug for HubOptions {
     /// Without the token: options end up in logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { endpoint, cache, offline, token, retries } = self;
+        let Self { endpoint, cache, offline, token, retries, patience } = self;
         let token = token.as_ref().map(|_| "(set)");
         let mut lines = f.debug_struct("HubOptions");
         lines.field("endpoint", endpoint).field("cache", cache).field("offline", offline);
-        lines.field("token", &token).field("retries", retries).finish()
+        lines.field("token", &token).field("retries", retries).field("patience", patience).finish()
     }
 }
 
@@ -73,11 +72,12 @@ impl HubOptions {
     /// A hub and a cache, online, without a token.
     pub fn new(endpoint: impl Into<String>, cache: impl Into<PathBuf>) -> Self {
         let endpoint = endpoint.into().trim_end_matches('/').to_owned();
-        Self { endpoint, cache: cache.into(), offline: false, token: None, retries: 5 }
+        let patience = Duration::from_mins(1);
+        Self { endpoint, cache: cache.into(), offline: false, token: None, retries: 5, patience }
     }
 
     /// What the hub's own tools read from the environment: `HF_ENDPOINT`, `HF_HUB_CACHE`, `HF_HOME`,
-    /// `HF_HUB_OFFLINE`, `HF_TOKEN`, `HF_TOKEN_PATH`.
+    /// `HF_HUB_OFFLINE`, `HF_TOKEN`, `HF_TOKEN_PATH`. The library itself knows only two of them.
     pub fn from_env() -> Self {
         Self::from_lookup(&|name| env::var(name).ok().filter(|value| !value.is_empty()))
     }
@@ -180,6 +180,12 @@ pub enum HubError {
         /// Bytes that there are, or a question mark.
         total: String,
     },
+    /// Another process holds the file.
+    #[error("another program is fetching {file} at the moment: wait for it, then run the same command again")]
+    Busy {
+        /// File.
+        file: String,
+    },
     /// An answer that makes no sense.
     #[error("{address} answered {found}, expected {expected}: check HF_ENDPOINT, or try again later")]
     BadReply {
@@ -217,8 +223,8 @@ pub fn fetch(
     if !is_repository(id) || !is_revision(revision) {
         return Err(HubError::BadName { id: id.to_owned() });
     }
-    let cache = Cache { root: options.cache.join(format!("models--{}", id.replace('/', "--"))) };
-    let cached = cache.snapshot_of(revision).filter(|directory| is_complete(directory));
+    let client = Client::new(id, options)?;
+    let cached = client.snapshot(revision).filter(|directory| is_complete(directory));
     let is_commit = revision.len() == 40 && revision.bytes().all(|byte| byte.is_ascii_hexdigit());
     match cached {
         // A commit never changes: there is nothing to ask.
@@ -226,7 +232,7 @@ pub fn fetch(
         None if options.offline => {
             Err(HubError::Offline { id: id.to_owned(), cache: options.cache.display().to_string() })
         }
-        cached => match (Fetch { id, revision, options, cache, client: Client::new(options) }).run(progress) {
+        cached => match (Fetch { id, client }).run(revision, progress) {
             Err(HubError::Unreachable { .. }) if cached.is_some() => Ok(cached.unwrap_or_default()),
             result => result,
         },
@@ -251,33 +257,27 @@ pub fn locate(
 /// One call of [`fetch`].
 struct Fetch<'a> {
     id: &'a str,
-    revision: &'a str,
-    options: &'a HubOptions,
-    cache: Cache,
-    client: Client,
+    client: Client<'a>,
 }
 
 impl Fetch<'_> {
-    fn run(&self, progress: &mut dyn FnMut(FetchProgress<'_>)) -> Result<PathBuf, HubError> {
-        let listing = self.client.listing(self.id, self.revision)?;
-        let has = |file: &str| listing.files.contains(file);
+    fn run(&self, revision: &str, progress: &mut dyn FnMut(FetchProgress<'_>)) -> Result<PathBuf, HubError> {
+        let listing = self.client.listing(revision)?;
+        let has = |file: &str| listing.siblings.iter().any(|sibling| sibling.rfilename == file);
         if !has("config.json") {
             return Err(self.not_a_model("config.json"));
         }
         if !has(SINGLE) && !has(INDEX) {
             return Err(self.not_a_model("safetensors"));
         }
-        let snapshot = self.cache.root.join("snapshots").join(&listing.commit);
-        create_directory(&snapshot)?;
         for file in SMALL_FILES.iter().filter(|file| has(file)) {
-            self.file(&listing.commit, file, progress)?;
+            self.client.file(&listing.sha, file, progress)?;
         }
-        for file in self.weight_files(&listing.commit, has(SINGLE), progress)? {
-            self.file(&listing.commit, &file, progress)?;
+        for file in self.weight_files(&listing.sha, has(SINGLE), progress)? {
+            self.client.file(&listing.sha, &file, progress)?;
         }
         // Last: a reference promises a whole snapshot.
-        self.cache.set_reference(self.revision, &listing.commit)?;
-        Ok(snapshot)
+        self.client.refer(revision, &listing.sha)
     }
 
     fn not_a_model(&self, missing: &'static str) -> HubError {
@@ -293,129 +293,10 @@ impl Fetch<'_> {
         if single {
             return Ok(vec![SINGLE.to_owned()]);
         }
-        let path = self.file(commit, INDEX, progress)?;
+        let path = self.client.file(commit, INDEX, progress)?;
         let text = fs::read(&path).map_err(|cause| io_error(&path, cause))?;
         let index = ShardIndex::parse(&text, &path.display().to_string())?;
         Ok(index.shards().into_iter().map(str::to_owned).collect())
-    }
-
-    /// Brings one file of a commit.
-    fn file(&self, commit: &str, file: &str, progress: &mut dyn FnMut(FetchProgress<'_>)) -> Result<PathBuf, HubError> {
-        let link = self.cache.root.join("snapshots").join(commit).join(file);
-        if link.is_file() {
-            return Ok(link);
-        }
-        let metadata = self.client.metadata(self.id, commit, file)?;
-        // A hub that does not name its contents still names its commits.
-        let blob = metadata.etag.clone().unwrap_or_else(|| format!("{commit}-{file}"));
-        let blob = self.cache.root.join("blobs").join(blob);
-        create_directory(&self.cache.root.join("blobs"))?;
-        if !blob.is_file() {
-            self.download(commit, file, &metadata, &blob, progress)?;
-        }
-        link_to(&blob, &link)?;
-        Ok(link)
-    }
-
-    /// Brings one blob, going on where an earlier call stopped.
-    fn download(
-        &self,
-        commit: &str,
-        file: &str,
-        metadata: &Metadata,
-        blob: &Path,
-        progress: &mut dyn FnMut(FetchProgress<'_>),
-    ) -> Result<(), HubError> {
-        let mut name = blob.as_os_str().to_owned();
-        name.push(".incomplete");
-        let path = PathBuf::from(name);
-        let opened = OpenOptions::new().read(true).append(true).create(true).open(&path);
-        let mut part = opened.map_err(|cause| io_error(&path, cause))?;
-        // Two processes that want the same file: the second waits and finds it there.
-        part.lock().map_err(|cause| io_error(&path, cause))?;
-        if blob.is_file() {
-            return Ok(());
-        }
-        let mut failures = 0;
-        loop {
-            let before = length(&part, &path)?;
-            let result = self.transfer(commit, file, metadata, &mut part, &path, progress);
-            let Err(error) = result else { break };
-            let progressed = length(&part, &path)? > before;
-            failures = if progressed { 0 } else { failures + 1 };
-            let again = matches!(error, HubError::BrokenOff { .. } | HubError::Unreachable { .. });
-            if !again || self.options.retries == 0 || failures > self.options.retries {
-                return Err(error);
-            }
-            thread::sleep(Duration::from_secs(1 << failures.min(4)));
-        }
-        part.sync_all().map_err(|cause| io_error(&path, cause))?;
-        fs::rename(&path, blob).map_err(|cause| io_error(blob, cause))
-    }
-
-    fn transfer(
-        &self,
-        commit: &str,
-        file: &str,
-        metadata: &Metadata,
-        part: &mut File,
-        path: &Path,
-        progress: &mut dyn FnMut(FetchProgress<'_>),
-    ) -> Result<(), HubError> {
-        let mut done = length(part, path)?;
-        if metadata.size.is_some_and(|size| done > size) {
-            done = restart(part, path)?;
-        }
-        if done > 0 && metadata.size == Some(done) {
-            return Ok(());
-        }
-        let mut stream = self.client.download(self.id, commit, file, done)?;
-        if stream.start != done {
-            done = restart(part, path)?;
-        }
-        let total = metadata.size.or(stream.length.map(|length| done + length));
-        let broken_off = |done| HubError::BrokenOff {
-            file: file.to_owned(),
-            done,
-            total: total.map_or_else(|| "?".to_owned(), |total| total.to_string()),
-        };
-        let mut buffer = vec![0; 1 << 18];
-        loop {
-            progress(FetchProgress { file, done, total });
-            let count = stream.body.read(&mut buffer).map_err(|_| broken_off(done))?;
-            if count == 0 {
-                break;
-            }
-            part.write_all(&buffer[..count]).map_err(|cause| io_error(path, cause))?;
-            done += count as u64;
-        }
-        if total.is_some_and(|total| total != done) { Err(broken_off(done)) } else { Ok(()) }
-    }
-}
-
-/// The part of the cache that belongs to one model.
-struct Cache {
-    root: PathBuf,
-}
-
-impl Cache {
-    /// Directory of a revision: a commit's own, or what the reference says.
-    fn snapshot_of(&self, revision: &str) -> Option<PathBuf> {
-        let snapshots = self.root.join("snapshots");
-        let referred = fs::read_to_string(self.root.join("refs").join(revision)).ok();
-        let commit = referred.as_deref().map_or(revision, str::trim);
-        is_plain(commit).then(|| snapshots.join(commit))
-    }
-
-    fn set_reference(&self, revision: &str, commit: &str) -> Result<(), HubError> {
-        if revision == commit {
-            return Ok(());
-        }
-        let path = self.root.join("refs").join(revision);
-        if let Some(parent) = path.parent() {
-            create_directory(parent)?;
-        }
-        fs::write(&path, commit).map_err(|cause| io_error(&path, cause))
     }
 }
 
@@ -430,40 +311,6 @@ fn is_complete(directory: &Path) -> bool {
     has("config.json") && (has(SINGLE) || sharded().unwrap_or(false))
 }
 
-fn length(file: &File, path: &Path) -> Result<u64, HubError> {
-    file.metadata().map(|metadata| metadata.len()).map_err(|cause| io_error(path, cause))
-}
-
-fn restart(part: &mut File, path: &Path) -> Result<u64, HubError> {
-    part.set_len(0).and_then(|()| part.rewind()).map_err(|cause| io_error(path, cause))?;
-    Ok(0)
-}
-
-fn create_directory(path: &Path) -> Result<(), HubError> {
-    fs::create_dir_all(path).map_err(|cause| io_error(path, cause))
-}
-
 fn io_error(path: &Path, cause: io::Error) -> HubError {
     HubError::Io { path: path.display().to_string(), cause }
-}
-
-/// Puts a blob into a snapshot: a relative link, so that the cache can be moved.
-#[cfg(unix)]
-fn link_to(blob: &Path, link: &Path) -> Result<(), HubError> {
-    let name = blob.file_name().unwrap_or_default();
-    // A link whose blob was deleted is in the way.
-    let _ = fs::remove_file(link);
-    std::os::unix::fs::symlink(Path::new("../../blobs").join(name), link).map_err(|cause| io_error(link, cause))
-}
-
-/// Where links need privileges, the file itself moves, as the hub's own tools do it.
-#[cfg(not(unix))]
-fn link_to(blob: &Path, link: &Path) -> Result<(), HubError> {
-    fs::rename(blob, link).map_err(|cause| io_error(link, cause))
-}
-
-/// Names and the commit of a repository's files.
-struct Listing {
-    commit: String,
-    files: BTreeSet<String>,
 }

@@ -8,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
     thread,
+    time::Duration,
 };
 
 use demask_checkpoint::{Checkpoint, HubError, HubOptions, fetch, locate};
@@ -20,12 +21,16 @@ const ID: &str = "org/tiny";
 struct Behaviour {
     /// Bytes of a file's body after which the connection is dropped, each used once.
     drops: Vec<usize>,
+    /// How long the connection stays open, silent, before it is dropped.
+    stalls: Duration,
     /// Whether only requests with this token are served.
     token: Option<&'static str>,
+    /// What is said about files instead of the truth.
+    facts: Option<&'static str>,
     /// Whether contents are behind a redirection, as large files are.
     redirects: bool,
-    /// All requests: method, path, range.
-    seen: Vec<(String, String, Option<String>)>,
+    /// All requests: path and range.
+    seen: Vec<(String, Option<String>)>,
 }
 
 struct Hub {
@@ -48,12 +53,15 @@ impl Hub {
         Self { endpoint, behaviour }
     }
 
-    fn requests(&self, method: &str) -> Vec<(String, Option<String>)> {
-        let seen = &self.behaviour.lock().unwrap().seen;
-        seen.iter()
-            .filter(|(found, ..)| found == method)
-            .map(|(_, path, range)| (path.clone(), range.clone()))
-            .collect()
+    /// All requests: path and range.
+    fn requests(&self) -> Vec<(String, Option<String>)> {
+        self.behaviour.lock().unwrap().seen.clone()
+    }
+
+    /// First bytes of the transfers so far, without the requests for what a file is.
+    fn transfers(&self) -> Vec<String> {
+        let ranges = self.requests().into_iter().filter_map(|(_, range)| range);
+        ranges.filter_map(|range| range.strip_prefix("bytes=")?.strip_suffix('-').map(str::to_owned)).collect()
     }
 
     fn options(&self, cache: &Path) -> HubOptions {
@@ -69,7 +77,7 @@ fn answer(stream: &TcpStream, files: &[(String, Vec<u8>)], behaviour: &Mutex<Beh
     let mut line = String::new();
     reader.read_line(&mut line).ok().filter(|count| *count > 0)?;
     let mut words = line.split_whitespace();
-    let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let path = words.nth(1)?.to_owned();
     let mut headers = HashMap::new();
     loop {
         let mut line = String::new();
@@ -78,39 +86,48 @@ fn answer(stream: &TcpStream, files: &[(String, Vec<u8>)], behaviour: &Mutex<Beh
         headers.insert(name.to_lowercase(), value.to_owned());
     }
     let mut behaviour = behaviour.lock().unwrap();
-    behaviour.seen.push((method.clone(), path.clone(), headers.get("range").cloned()));
+    behaviour.seen.push((path.clone(), headers.get("range").cloned()));
     let allowed = behaviour.token.is_none_or(|token| headers.get("authorization") == Some(&format!("Bearer {token}")));
     if !allowed && !path.starts_with("/cdn/") {
-        return reply(stream, 401, "", b"", true, None);
+        return reply(stream, 401, "", b"", None);
     }
     if path.starts_with("/cdn/") && headers.contains_key("authorization") && path.contains("other-host") {
-        return reply(stream, 400, "", b"", true, None);
+        return reply(stream, 400, "", b"", None);
     }
     if path == format!("/api/models/{ID}/revision/main") {
         let names: Vec<String> = files.iter().map(|(name, _)| format!(r#"{{"rfilename": "{name}"}}"#)).collect();
         let body = format!(r#"{{"sha": "{COMMIT}", "siblings": [{}]}}"#, names.join(","));
-        return reply(stream, 200, "", body.as_bytes(), true, None);
+        return reply(stream, 200, "", body.as_bytes(), None);
     }
     let name = path.strip_prefix(&format!("/{ID}/resolve/{COMMIT}/")).or(path.strip_prefix("/cdn/"));
     let Some((name, contents)) = files.iter().find(|(file, _)| Some(file.as_str()) == name) else {
-        return reply(stream, 404, "", b"", true, None);
+        return reply(stream, 404, "", b"", None);
     };
-    let facts = format!("etag: \"tag-{name}\"\r\n");
+    let truth = || format!("etag: \"tag-{name}\"\r\nx-repo-commit: {COMMIT}\r\n");
+    let facts = behaviour.facts.map_or_else(truth, str::to_owned);
     if behaviour.redirects && !path.starts_with("/cdn/") {
-        let linked =
-            format!("location: /cdn/{name}\r\nx-linked-etag: \"tag-{name}\"\r\nx-linked-size: {}\r\n", contents.len());
-        return reply(stream, 302, &linked, b"", true, None);
+        let host = headers.get("host")?;
+        let linked = format!("location: http://{host}/cdn/{name}\r\nx-linked-etag: \"tag-{name}\"\r\n");
+        return reply(stream, 302, &format!("{facts}{linked}"), b"", None);
     }
-    let range = headers.get("range").and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok());
-    let (status, start) = range.map_or((200, 0), |start: usize| (206, start));
+    let range = headers.get("range").and_then(|range| range.strip_prefix("bytes=")?.split_once('-'));
+    let bound = |text: &str| text.parse::<usize>().ok();
+    let (status, start, end) = match range {
+        Some((start, end)) => (206, bound(start)?, bound(end).map_or(contents.len(), |last| last + 1)),
+        None => (200, 0, contents.len()),
+    };
+    if start >= end {
+        return reply(stream, 416, "", b"", None);
+    }
     let facts = match status {
-        206 => format!("{facts}content-range: bytes {start}-{}/{}\r\n", contents.len() - 1, contents.len()),
+        206 => format!("{facts}content-range: bytes {start}-{}/{}\r\n", end - 1, contents.len()),
         _ => facts,
     };
-    let body = method == "GET";
-    let drop = if body && name.ends_with("safetensors") { behaviour.drops.pop() } else { None };
+    // A request for the first byte alone asks what the file is.
+    let whole = name.ends_with("safetensors") && end == contents.len();
+    let drop = if whole { behaviour.drops.pop().map(|count| (count, behaviour.stalls)) } else { None };
     std::mem::drop(behaviour);
-    reply(stream, status, &facts, &contents[start..], body, drop)
+    reply(stream, status, &facts, &contents[start..end], drop)
 }
 
 fn reply(
@@ -118,20 +135,17 @@ fn reply(
     status: u16,
     headers: &str,
     body: &[u8],
-    send: bool,
-    drop: Option<usize>,
+    drop: Option<(usize, Duration)>,
 ) -> Option<()> {
     let head = format!("HTTP/1.1 {status} Status\r\n{headers}content-length: {}\r\n\r\n", body.len());
     stream.write_all(head.as_bytes()).ok()?;
-    if let Some(count) = drop {
+    if let Some((count, silence)) = drop {
         stream.write_all(&body[..count]).ok()?;
+        thread::sleep(silence);
         stream.shutdown(std::net::Shutdown::Both).ok()?;
         return None;
     }
-    if send {
-        stream.write_all(body).ok()?;
-    }
-    Some(())
+    stream.write_all(body).ok()
 }
 
 fn files_of(checkpoint: &str) -> Vec<(String, Vec<u8>)> {
@@ -188,9 +202,9 @@ fn a_model_is_fetched_once_and_lies_in_the_shared_layout() {
         let link = fs::read_link(directory.join("config.json")).unwrap();
         assert_eq!(link, Path::new("../../blobs/tag-config.json"));
         assert_eq!(Checkpoint::open(files).unwrap().name(), ID);
-        let before = hub.requests("GET").len();
+        let before = hub.requests().len();
         get(&options).unwrap();
-        assert_eq!(hub.requests("GET").len(), before + 1, "only the listing is asked for again");
+        assert_eq!(hub.requests().len(), before + 1, "only the listing is asked for again");
     }
 }
 
@@ -206,7 +220,7 @@ fn a_download_that_breaks_off_goes_on_with_the_next_call() {
         )
     };
     assert_eq!(message(get(&options)), expected(5000));
-    assert!(!cache.0.join("models--org--tiny/refs").exists(), "nothing refers to half a model");
+    assert!(!cache.0.join("models--org--tiny/refs/main").exists(), "nothing refers to half a model");
     assert_eq!(message(get(&options)), expected(6000));
     let directory = get(&options).unwrap();
     let weights = |path: &Path| fs::read(path.join("model.safetensors")).unwrap();
@@ -214,8 +228,62 @@ fn a_download_that_breaks_off_goes_on_with_the_next_call() {
         weights(&directory),
         weights(&PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../golden/ckpt/tiny-qwen2"))
     );
-    let ranges: Vec<_> = hub.requests("GET").into_iter().filter_map(|(_, range)| range).collect();
-    assert_eq!(ranges, ["bytes=5000-", "bytes=6000-"]);
+    let mut starts = hub.transfers();
+    starts.retain(|start| start != "0");
+    assert_eq!(starts, ["5000", "6000"]);
+}
+
+#[test]
+fn a_connection_that_stalls_is_given_up_and_goes_on_with_the_next_call() {
+    let stalls = Duration::from_millis(1500);
+    let hub = Hub::start(files_of("tiny-qwen2"), Behaviour { drops: vec![1000], stalls, ..Behaviour::default() });
+    let cache = Cache::new("stall");
+    let mut options = hub.options(&cache.0);
+    options.patience = Duration::from_millis(500);
+    assert!(message(get(&options)).starts_with("the download of model.safetensors broke off at 1000 of "));
+    // The next call waits until the connection that stalls lets go of the file.
+    options.patience = Duration::from_mins(1);
+    get(&options).unwrap();
+    assert_eq!(hub.transfers().last().map(String::as_str), Some("1000"));
+}
+
+#[test]
+fn what_the_cache_has_is_not_transferred_again() {
+    let hub = Hub::start(files_of("tiny-qwen2"), Behaviour::default());
+    let cache = Cache::new("blobs");
+    let options = hub.options(&cache.0);
+    let directory = get(&options).unwrap();
+    let transfers = hub.transfers();
+    // As with another commit that has the same weights.
+    fs::remove_file(directory.join("model.safetensors")).unwrap();
+    get(&options).unwrap();
+    let link = fs::read_link(directory.join("model.safetensors")).unwrap();
+    assert_eq!(link, Path::new("../../blobs/tag-model.safetensors"));
+    // As after a call that ended before the file got its name.
+    let blobs = cache.0.join("models--org--tiny/blobs");
+    fs::remove_file(directory.join("model.safetensors")).unwrap();
+    fs::rename(blobs.join("tag-model.safetensors"), blobs.join("tag-model.part")).unwrap();
+    get(&options).unwrap();
+    assert!(directory.join("model.safetensors").is_file());
+    assert_eq!(hub.transfers(), transfers);
+    // A link whose contents were deleted is no file.
+    fs::remove_file(blobs.join("tag-model.safetensors")).unwrap();
+    get(&options).unwrap();
+    assert_eq!(hub.transfers().len(), transfers.len() + 1);
+}
+
+#[test]
+fn more_bytes_than_a_file_has_are_no_part_of_it() {
+    let hub = Hub::start(files_of("tiny-qwen2"), Behaviour { drops: vec![1000], ..Behaviour::default() });
+    let cache = Cache::new("long");
+    let options = hub.options(&cache.0);
+    message(get(&options));
+    let part = cache.0.join("models--org--tiny/blobs/tag-model.part");
+    assert_eq!(fs::metadata(&part).unwrap().len(), 1000);
+    fs::write(&part, vec![0; 1 << 22]).unwrap();
+    let directory = get(&options).unwrap();
+    let contents = files_of("tiny-qwen2").into_iter().find(|(name, _)| name == "model.safetensors").unwrap().1;
+    assert!(contents.len() < 1 << 22 && fs::read(directory.join("model.safetensors")).unwrap() == contents);
 }
 
 #[test]
@@ -265,6 +333,22 @@ fn a_model_behind_a_token_says_so_and_opens_with_it() {
 }
 
 #[test]
+fn a_hub_that_makes_no_sense_is_named() {
+    for (facts, found) in [
+        ("", "without the header etag"),
+        ("etag: \"../../up\"\r\nx-repo-commit: 0123456789abcdef0123456789abcdef01234567\r\n", "etag \"../../up\""),
+        ("etag: \"tag\"\r\nx-repo-commit: ../../up\r\n", "etag \"tag\" of commit \"../../up\""),
+    ] {
+        let hub = Hub::start(files_of("tiny-qwen2"), Behaviour { facts: Some(facts), ..Behaviour::default() });
+        let cache = Cache::new("sense");
+        let told = message(get(&hub.options(&cache.0)));
+        let address = format!("{}/{ID}/resolve/{COMMIT}/config.json answered {found}", hub.endpoint);
+        assert!(told.starts_with(&address), "{told}");
+        assert!(!cache.0.exists(), "nothing is written");
+    }
+}
+
+#[test]
 fn offline_the_cache_answers_or_says_what_to_do() {
     let hub = Hub::start(files_of("tiny-llada-sharded"), Behaviour::default());
     let cache = Cache::new("offline");
@@ -278,10 +362,10 @@ fn offline_the_cache_answers_or_says_what_to_do() {
     options.offline = false;
     let directory = get(&options).unwrap();
     options.offline = true;
-    let asked = hub.requests("GET").len();
+    let asked = hub.requests().len();
     assert_eq!(get(&options).unwrap(), directory);
     assert_eq!(fetch(ID, Some(COMMIT), &options, &mut |_| ()).unwrap(), directory);
-    assert_eq!(hub.requests("GET").len(), asked);
+    assert_eq!(hub.requests().len(), asked);
     fs::remove_file(directory.join("model-00002-of-00002.safetensors")).unwrap();
     assert_eq!(message(get(&options)), expected);
 }

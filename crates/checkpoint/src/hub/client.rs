@@ -1,200 +1,335 @@
-//! The three requests that a hub is asked: what is there, what a file is, and the file.
+//! The library `hf-hub`, and around it what it leaves to its callers: deadlines, contents that the cache has already,
+//! another attempt where a transfer ends early, and errors in our words.
 
-use std::{io::Read, time::Duration};
+use std::{
+    cmp::Ordering,
+    fs::{self, OpenOptions},
+    io,
+    path::{Path, PathBuf},
+    sync::mpsc::{self, SyncSender},
+    thread,
+    time::Duration,
+};
 
-use serde::Deserialize;
-use ureq::{Agent, Body, config::RedirectAuthHeaders, http::Response};
+use hf_hub::{
+    Cache, Repo, RepoType,
+    api::{
+        Progress, RepoInfo,
+        sync::{Api, ApiBuilder, ApiError, Metadata},
+    },
+};
 
-use super::{HubError, HubOptions, Listing};
-use crate::{error::one_line, files::is_plain};
+use super::{FetchProgress, HubError, HubOptions, io_error};
+use crate::{error::one_line, files::is_plain, guard::guarded};
 
-/// Longest answer about a repository.
-const LARGEST_LISTING: u64 = 64 << 20;
-
-/// Longest wait for the next bytes; a connection that stalls must not wait for ever.
-const PATIENCE: Duration = Duration::from_mins(1);
-
-/// A hub.
-pub(super) struct Client {
-    endpoint: String,
-    token: Option<String>,
-    /// Follows redirections, to the hub's file servers too; the token stays with the hub.
-    agent: Agent,
-    /// Takes a redirection as the answer, for it is the redirection that names the contents.
-    direct: Agent,
+/// One model of a hub, and its part of the cache.
+pub(super) struct Client<'a> {
+    id: &'a str,
+    options: &'a HubOptions,
+    api: Api,
+    cache: Cache,
 }
 
-/// What the hub says about a file before it is fetched.
-#[derive(Default)]
-pub(super) struct Metadata {
-    /// Name of the contents.
-    pub etag: Option<String>,
-    /// Bytes.
-    pub size: Option<u64>,
+/// Why a call of the library came to nothing.
+enum Failure {
+    /// What the library says.
+    Library(ApiError),
+    /// Nothing came for too long.
+    Stalled,
+    /// The library asserted what a hub need not keep to.
+    Panicked,
 }
 
-/// A file on its way.
-pub(super) struct Download {
-    /// First byte that comes.
-    pub start: u64,
-    /// Bytes that come.
-    pub length: Option<u64>,
-    /// The bytes.
-    pub body: Box<dyn Read>,
-}
+impl<'a> Client<'a> {
+    pub(super) fn new(id: &'a str, options: &'a HubOptions) -> Result<Self, HubError> {
+        let cache = Cache::new(options.cache.clone());
+        let api = ApiBuilder::from_cache(cache.clone())
+            .with_endpoint(options.endpoint.clone())
+            .with_token(options.token.clone())
+            .with_user_agent("demask", env!("CARGO_PKG_VERSION"))
+            // The library's own attempts ask for the wrong range after one that brought nothing.
+            .with_retries(0)
+            .with_progress(false)
+            .build();
+        match api {
+            Ok(api) => Ok(Self { id, options, api, cache }),
+            Err(error) => Err(HubError::Unreachable { address: options.endpoint.clone(), detail: one_line(error) }),
+        }
+    }
 
-#[derive(Deserialize)]
-struct Answer {
-    sha: String,
-    siblings: Vec<Sibling>,
-}
+    /// Directory that the cache has for a revision: the one that its reference names, or a commit's own.
+    pub(super) fn snapshot(&self, revision: &str) -> Option<PathBuf> {
+        let place = self.cache.repo(self.repository(revision));
+        let referred = place.get("config.json");
+        let own = || Some(place.pointer_path(revision)).filter(|directory| directory.is_dir());
+        referred.and_then(|path| path.parent().map(Path::to_path_buf)).or_else(own)
+    }
 
-#[derive(Deserialize)]
-struct Sibling {
-    rfilename: String,
-}
-
-impl Client {
-    pub(super) fn new(options: &HubOptions) -> Self {
-        let agent = |redirects| {
-            let config = Agent::config_builder()
-                .http_status_as_error(false)
-                .max_redirects(redirects)
-                .max_redirects_will_error(redirects > 0)
-                .redirect_auth_headers(RedirectAuthHeaders::SameHost)
-                .user_agent(concat!("demask/", env!("CARGO_PKG_VERSION")))
-                .timeout_connect(Some(PATIENCE))
-                .timeout_recv_response(Some(PATIENCE))
-                .timeout_per_read(Some(PATIENCE));
-            Agent::new_with_config(config.build())
-        };
-        let (endpoint, token) = (options.endpoint.clone(), options.token.clone());
-        Self { endpoint, token, agent: agent(10), direct: agent(0) }
+    /// Makes a revision mean a commit, and returns the commit's directory.
+    pub(super) fn refer(&self, revision: &str, commit: &str) -> Result<PathBuf, HubError> {
+        let place = self.cache.repo(self.repository(revision));
+        let directory = place.pointer_path(commit);
+        place.create_ref(commit).map_err(|cause| io_error(&self.options.cache, cause))?;
+        Ok(directory)
     }
 
     /// Commit and files of a revision.
-    pub(super) fn listing(&self, id: &str, revision: &str) -> Result<Listing, HubError> {
-        let address = format!("{}/api/models/{id}/revision/{}", self.endpoint, revision.replace('/', "%2F"));
-        let reply = self.call(&self.agent, "GET", &address, 0)?;
-        let mut reply = self.accept(reply, id, revision, &address)?;
-        let text = reply.body_mut().with_config().limit(LARGEST_LISTING).read_to_vec();
-        let text = text.map_err(|error| unreachable(&address, &error))?;
-        let bad = |found: String| HubError::BadReply {
-            address: address.clone(),
-            found,
-            expected: "the JSON description of a repository",
-        };
-        let answer: Answer = serde_json::from_slice(&text).map_err(|error| bad(one_line(error)))?;
+    pub(super) fn listing(&self, revision: &str) -> Result<RepoInfo, HubError> {
+        let (api, repository) = (self.api.clone(), self.repository(revision));
+        let address = format!("{}/api/{}", self.options.endpoint, repository.api_url());
+        let info = watched(self.options.patience, |_| (), move |_| api.repo(repository).info());
+        let info = info.map_err(|failure| self.error(failure, revision, &address))?;
         // The commit becomes a directory: it must not lead anywhere else.
-        if !is_plain(&answer.sha) {
-            return Err(bad("a commit that is not one".to_owned()));
+        if !is_plain(&info.sha) {
+            return Err(bad_reply(&address, "a commit that is not one".to_owned(), "the description of a repository"));
         }
-        let files = answer.siblings.into_iter().map(|sibling| sibling.rfilename).collect();
-        Ok(Listing { commit: answer.sha, files })
+        Ok(info)
     }
 
-    /// Name and size of a file's contents. A hub that will not say leaves both open.
-    pub(super) fn metadata(&self, id: &str, commit: &str, file: &str) -> Result<Metadata, HubError> {
-        let mut address = self.address(id, commit, file);
-        // Renamed repositories redirect within the hub; the last answer, or the way out of the hub, has the facts.
-        for _ in 0..5 {
-            let reply = self.call(&self.direct, "HEAD", &address, 0)?;
-            let status = reply.status().as_u16();
-            if matches!(status, 405 | 501) {
-                return Ok(Metadata::default());
+    /// Brings one file of a commit, going on where an earlier call stopped.
+    pub(super) fn file(
+        &self,
+        commit: &str,
+        file: &str,
+        progress: &mut dyn FnMut(FetchProgress<'_>),
+    ) -> Result<PathBuf, HubError> {
+        let place = self.cache.repo(self.repository(commit));
+        let link = place.pointer_path(commit).join(file);
+        if link.is_file() {
+            return Ok(link);
+        }
+        // A link whose blob was deleted is in the library's way.
+        let _ = fs::remove_file(&link);
+        let metadata = self.metadata(commit, file)?;
+        let size = metadata.size() as u64;
+        let blob = place.blob_path(metadata.etag());
+        let part = blob.with_extension("part");
+        let mut failures = 0;
+        loop {
+            // Another commit of the model has the same contents, or another process brought them: the library would
+            // fetch them again.
+            if blob.is_file() {
+                link_to(&blob, &link)?;
+                return Ok(link);
             }
-            let location = header(&reply, "location");
-            let inside = location.filter(|to| (300..400).contains(&status) && to.starts_with('/'));
-            if let Some(to) = inside
-                && header(&reply, "x-linked-etag").is_none()
-            {
-                address = format!("{}{to}", self.endpoint);
+            let before = length(&part);
+            match before.cmp(&size) {
+                Ordering::Less => {}
+                // The library would ask for what follows the end.
+                Ordering::Equal => fs::rename(&part, &blob).map_err(|cause| io_error(&blob, cause))?,
+                Ordering::Greater => fs::remove_file(&part).map_err(|cause| io_error(&part, cause))?,
+            }
+            if before == size {
                 continue;
             }
-            let reply = if (300..400).contains(&status) { reply } else { self.accept(reply, id, commit, &address)? };
-            return Ok(facts(&reply));
-        }
-        Err(HubError::BadReply { address, found: "a circle of redirections".to_owned(), expected: "a file" })
-    }
-
-    /// A file's bytes from `start` on; the hub may begin at 0 instead.
-    pub(super) fn download(&self, id: &str, commit: &str, file: &str, start: u64) -> Result<Download, HubError> {
-        let address = self.address(id, commit, file);
-        let mut reply = self.call(&self.agent, "GET", &address, start)?;
-        if reply.status() == 416 {
-            // What is here does not fit what is there: from the beginning.
-            reply = self.call(&self.agent, "GET", &address, 0)?;
-        }
-        let range = header(&reply, "content-range").filter(|_| reply.status() == 206);
-        let range = range.and_then(|range| range.strip_prefix("bytes ")?.split('-').next()?.parse().ok());
-        let reply = self.accept(reply, id, commit, &address)?;
-        let first = range.unwrap_or(0);
-        if first != 0 && first != start {
-            let found = format!("a range from byte {first}");
-            return Err(HubError::BadReply { address, found, expected: "the range that was asked for" });
-        }
-        let length = reply.body().content_length();
-        Ok(Download { start: first, length, body: Box::new(reply.into_body().into_reader()) })
-    }
-
-    fn address(&self, id: &str, commit: &str, file: &str) -> String {
-        format!("{}/{id}/resolve/{commit}/{file}", self.endpoint)
-    }
-
-    fn call(&self, agent: &Agent, method: &str, address: &str, start: u64) -> Result<Response<Body>, HubError> {
-        let mut request = if method == "HEAD" { agent.head(address) } else { agent.get(address) };
-        // Sizes and ranges are those of the file, not of a compressed form.
-        request = request.header("accept-encoding", "identity");
-        if let Some(token) = &self.token {
-            request = request.header("authorization", format!("Bearer {token}"));
-        }
-        if start > 0 {
-            request = request.header("range", format!("bytes={start}-"));
-        }
-        request.call().map_err(|error| unreachable(address, &error))
-    }
-
-    /// Turns a status that is no success into its error.
-    fn accept(
-        &self,
-        reply: Response<Body>,
-        id: &str,
-        revision: &str,
-        address: &str,
-    ) -> Result<Response<Body>, HubError> {
-        let (id, endpoint) = (id.to_owned(), self.endpoint.clone());
-        match reply.status().as_u16() {
-            200 | 206 => Ok(reply),
-            404 => Err(HubError::NotFound { id, revision: revision.to_owned(), endpoint }),
-            status @ (401 | 403) => {
-                let hint = match self.token {
-                    Some(_) => "ask for access with the account of this token",
-                    None => "set HF_TOKEN to a token that may read it",
-                };
-                Err(HubError::Denied { id, endpoint, status, hint })
+            let failure = match self.transfer(commit, file, progress) {
+                Ok(path) => return self.settle(path, &blob, file, size),
+                Err(failure) => failure,
+            };
+            // What stalls still holds the file; only another call, or the end of this process, lets go of it.
+            let stalled = matches!(failure, Failure::Stalled);
+            let done = length(&part);
+            let error = self.transfer_error(failure, commit, file, &blob, (done, size));
+            failures = if done > before { 0 } else { failures + 1 };
+            let passing =
+                matches!(error, HubError::BrokenOff { .. } | HubError::Unreachable { .. } | HubError::Busy { .. });
+            if stalled || !passing || self.options.retries == 0 || failures > self.options.retries {
+                return Err(error);
             }
-            status => Err(HubError::BadReply {
-                address: address.to_owned(),
-                found: format!("status {status}"),
-                expected: "status 200",
-            }),
+            thread::sleep(Duration::from_secs(1 << failures.min(4)));
+        }
+    }
+
+    /// Name and size of a file's contents.
+    fn metadata(&self, commit: &str, file: &str) -> Result<Metadata, HubError> {
+        let address = self.api.repo(self.repository(commit)).url(file);
+        let (api, asked) = (self.api.clone(), address.clone());
+        let metadata = watched(self.options.patience, |_| (), move |_| api.metadata(&asked));
+        let metadata = metadata.map_err(|failure| self.error(failure, commit, &address))?;
+        // Both become paths: they must not lead anywhere else.
+        let etag = metadata.etag();
+        if metadata.commit_hash() != commit || !is_plain(etag.strip_prefix("W/").unwrap_or(etag)) {
+            let found = one_line(format!("etag {etag:?} of commit {:?}", metadata.commit_hash()));
+            return Err(bad_reply(&address, found, "an etag, and the commit that was asked for"));
+        }
+        Ok(metadata)
+    }
+
+    /// One attempt of the library at a file.
+    fn transfer(
+        &self,
+        commit: &str,
+        file: &str,
+        progress: &mut dyn FnMut(FetchProgress<'_>),
+    ) -> Result<PathBuf, Failure> {
+        let (api, repository, name) = (self.api.clone(), self.repository(commit), file.to_owned());
+        let told = |(done, total)| progress(FetchProgress { file, done, total: Some(total) });
+        watched(self.options.patience, told, move |reporter| {
+            api.repo(repository).download_with_progress(&name, reporter)
+        })
+    }
+
+    /// Looks at what the library left: it neither counts the bytes nor waits for the disk.
+    fn settle(&self, link: PathBuf, blob: &Path, file: &str, size: u64) -> Result<PathBuf, HubError> {
+        let opened = OpenOptions::new().append(true).open(&link);
+        let settled = opened.and_then(|opened| opened.sync_all().and_then(|()| opened.metadata()));
+        let found = settled.map_err(|cause| io_error(&link, cause))?.len();
+        if found == size {
+            return Ok(link);
+        }
+        let _ = fs::remove_file(&link);
+        let _ = fs::remove_file(blob);
+        let address = format!("{}/{}", self.options.endpoint, self.id);
+        Err(bad_reply(&address, format!("{found} bytes for {file}"), "as many as it announced"))
+    }
+
+    fn repository(&self, revision: &str) -> Repo {
+        Repo::with_revision(self.id.to_owned(), RepoType::Model, revision.to_owned())
+    }
+
+    /// A failure while a file was on its way, at `done` of `size` bytes.
+    fn transfer_error(
+        &self,
+        failure: Failure,
+        commit: &str,
+        file: &str,
+        blob: &Path,
+        (done, size): (u64, u64),
+    ) -> HubError {
+        match failure {
+            Failure::Library(ApiError::LockAcquisition(_)) => HubError::Busy { file: file.to_owned() },
+            // The library does not tell the disk from the network, but their reasons differ.
+            Failure::Library(ApiError::IoError(cause)) if is_of_disk(&cause) => io_error(blob, cause),
+            Failure::Library(ApiError::IoError(_)) | Failure::Stalled => {
+                HubError::BrokenOff { file: file.to_owned(), done, total: size.to_string() }
+            }
+            failure => self.error(failure, commit, &self.api.repo(self.repository(commit)).url(file)),
+        }
+    }
+
+    /// A failure in our words.
+    fn error(&self, failure: Failure, revision: &str, address: &str) -> HubError {
+        let (id, endpoint) = (self.id.to_owned(), self.options.endpoint.clone());
+        let unreachable = |detail| HubError::Unreachable { address: address.to_owned(), detail };
+        let odd = |found| bad_reply(address, found, "what a hub answers");
+        match failure {
+            Failure::Stalled => unreachable(format!("nothing came for {:?}", self.options.patience)),
+            Failure::Panicked => odd("something that the library hf-hub takes for impossible".to_owned()),
+            Failure::Library(ApiError::RequestError(error)) => match *error {
+                ureq::Error::StatusCode(404) => HubError::NotFound { id, revision: revision.to_owned(), endpoint },
+                ureq::Error::StatusCode(status @ (401 | 403)) => {
+                    let hint = match self.options.token {
+                        Some(_) => "ask for access with the account of this token",
+                        None => "set HF_TOKEN to a token that may read it",
+                    };
+                    HubError::Denied { id, endpoint, status, hint }
+                }
+                ureq::Error::StatusCode(status) => bad_reply(address, format!("status {status}"), "status 200"),
+                ureq::Error::Json(error) if !error.is_io() => {
+                    bad_reply(address, one_line(error), "the JSON description of a repository")
+                }
+                error => unreachable(one_line(error)),
+            },
+            Failure::Library(ApiError::IoError(cause)) => unreachable(one_line(cause)),
+            Failure::Library(ApiError::MissingHeader(name)) => odd(format!("without the header {name}")),
+            Failure::Library(error) => odd(one_line(error)),
         }
     }
 }
 
-fn facts(reply: &Response<Body>) -> Metadata {
-    let etag = header(reply, "x-linked-etag").or_else(|| header(reply, "etag"));
-    let etag = etag.map(|etag| etag.trim_start_matches("W/").trim_matches('"').to_owned());
-    let redirected = reply.status().is_redirection();
-    let length = header(reply, "content-length").filter(|_| !redirected);
-    let size = header(reply, "x-linked-size").or(length).and_then(|size| size.parse().ok());
-    Metadata { etag: etag.filter(|etag| is_plain(etag)), size }
+/// What the thread of a call tells.
+enum Event<T> {
+    /// Bytes that are here, and that there are.
+    Reached(u64, u64),
+    /// The end; nothing, if the library panicked.
+    Over(Option<Result<T, ApiError>>),
 }
 
-fn header<'a>(reply: &'a Response<Body>, name: &str) -> Option<&'a str> {
-    reply.headers().get(name).and_then(|value| value.to_str().ok())
+/// Passes the library's progress on.
+struct Reporter<T> {
+    events: SyncSender<Event<T>>,
+    done: u64,
+    total: u64,
 }
 
-fn unreachable(address: &str, error: &ureq::Error) -> HubError {
-    HubError::Unreachable { address: address.to_owned(), detail: one_line(error) }
+impl<T> Progress for Reporter<T> {
+    fn init(&mut self, size: usize, _: &str) {
+        (self.done, self.total) = (0, size as u64);
+    }
+
+    fn update(&mut self, size: usize) {
+        self.done += size as u64;
+        // After a stall nobody listens.
+        let _ = self.events.send(Event::Reached(self.done, self.total));
+    }
+
+    fn finish(&mut self) {}
+}
+
+/// Runs a call of the library on a thread of its own: the library knows no deadlines, and would wait for ever on a
+/// connection that stalls.
+fn watched<T: Send + 'static>(
+    patience: Duration,
+    mut progress: impl FnMut((u64, u64)),
+    call: impl FnOnce(Reporter<T>) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, Failure> {
+    let (events, heard) = mpsc::sync_channel(16);
+    thread::spawn(move || {
+        let reporter = Reporter { events: events.clone(), done: 0, total: 0 };
+        let result = guarded(|| call(reporter));
+        let _ = events.send(Event::Over(result));
+    });
+    loop {
+        match heard.recv_timeout(patience) {
+            Ok(Event::Reached(done, total)) => progress((done, total)),
+            Ok(Event::Over(Some(result))) => return result.map_err(Failure::Library),
+            Ok(Event::Over(None)) => return Err(Failure::Panicked),
+            Err(_) => return Err(Failure::Stalled),
+        }
+    }
+}
+
+/// Bytes of a file; none, if there is no such file.
+fn length(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |metadata| metadata.len())
+}
+
+fn is_of_disk(cause: &io::Error) -> bool {
+    use io::ErrorKind as Kind;
+    matches!(
+        cause.kind(),
+        Kind::StorageFull
+            | Kind::QuotaExceeded
+            | Kind::FileTooLarge
+            | Kind::PermissionDenied
+            | Kind::ReadOnlyFilesystem
+            | Kind::NotFound
+            | Kind::NotADirectory
+            | Kind::IsADirectory
+            | Kind::AlreadyExists
+    )
+}
+
+fn bad_reply(address: &str, found: String, expected: &'static str) -> HubError {
+    HubError::BadReply { address: address.to_owned(), found, expected }
+}
+
+/// Puts a blob that is here already into a snapshot, as the library does it with one that it fetched.
+fn link_to(blob: &Path, link: &Path) -> Result<(), HubError> {
+    let directory = link.parent().unwrap_or(link);
+    fs::create_dir_all(directory).map_err(|cause| io_error(directory, cause))?;
+    place(blob, link).map_err(|cause| io_error(link, cause))
+}
+
+/// A relative link, so that the cache can be moved.
+#[cfg(unix)]
+fn place(blob: &Path, link: &Path) -> io::Result<()> {
+    let inside = link.ancestors().nth(3).and_then(|model| blob.strip_prefix(model).ok());
+    std::os::unix::fs::symlink(Path::new("../..").join(inside.unwrap_or(blob)), link)
+}
+
+/// Where links need privileges, the file itself moves.
+#[cfg(not(unix))]
+fn place(blob: &Path, link: &Path) -> io::Result<()> {
+    fs::rename(blob, link)
 }
