@@ -122,6 +122,12 @@ pub enum HubError {
         /// What was given.
         id: String,
     },
+    /// The caller's progress function asked to stop.
+    #[error("fetching {id} was interrupted: what is there stays, and the next call goes on from it")]
+    Interrupted {
+        /// Model.
+        id: String,
+    },
     /// Only the cache may answer, and it cannot.
     #[error("{id} is not (completely) in the cache {cache}, and HF_HUB_OFFLINE is set: unset it to fetch the model")]
     Offline {
@@ -217,7 +223,7 @@ pub fn fetch(
     id: &str,
     revision: Option<&str>,
     options: &HubOptions,
-    progress: &mut dyn FnMut(FetchProgress<'_>),
+    progress: &mut dyn FnMut(FetchProgress<'_>) -> bool,
 ) -> Result<PathBuf, HubError> {
     let revision = revision.unwrap_or("main");
     if !is_repository(id) || !is_revision(revision) {
@@ -243,7 +249,7 @@ pub fn fetch(
 pub fn locate(
     argument: &str,
     options: &HubOptions,
-    progress: &mut dyn FnMut(FetchProgress<'_>),
+    progress: &mut dyn FnMut(FetchProgress<'_>) -> bool,
 ) -> Result<ModelFiles, HubError> {
     match resolve(argument)? {
         ModelLocation::Directory(path) => Ok(ModelFiles::directory(path)?),
@@ -261,7 +267,7 @@ struct Fetch<'a> {
 }
 
 impl Fetch<'_> {
-    fn run(&self, revision: &str, progress: &mut dyn FnMut(FetchProgress<'_>)) -> Result<PathBuf, HubError> {
+    fn run(&self, revision: &str, progress: &mut dyn FnMut(FetchProgress<'_>) -> bool) -> Result<PathBuf, HubError> {
         let listing = self.client.listing(revision)?;
         let has = |file: &str| listing.siblings.iter().any(|sibling| sibling.rfilename == file);
         if !has("config.json") {
@@ -288,7 +294,7 @@ impl Fetch<'_> {
         &self,
         commit: &str,
         single: bool,
-        progress: &mut dyn FnMut(FetchProgress<'_>),
+        progress: &mut dyn FnMut(FetchProgress<'_>) -> bool,
     ) -> Result<Vec<String>, HubError> {
         if single {
             return Ok(vec![SINGLE.to_owned()]);

@@ -125,13 +125,21 @@ pub enum SynthError {
         /// The system's reason.
         cause: io::Error,
     },
+    /// The caller's progress function asked to stop; nothing is left behind.
+    #[error("writing was interrupted: nothing is left behind")]
+    Interrupted,
     /// The configuration of a shape is not one that can be read back.
     #[error(transparent)]
     Config(#[from] CheckpointError),
 }
 
-/// Writes a random checkpoint into a new directory. It appears there complete or not at all.
-pub fn synthesise(spec: &SynthSpec, out: &Path, progress: &mut dyn FnMut(SynthProgress)) -> Result<(), SynthError> {
+/// Writes a random checkpoint into a new directory. It appears there complete or not at all. `progress` answers whether
+/// to go on.
+pub fn synthesise(
+    spec: &SynthSpec,
+    out: &Path,
+    progress: &mut dyn FnMut(SynthProgress) -> bool,
+) -> Result<(), SynthError> {
     let (mut config, generation) = released(spec.like);
     if let Some(layers) = spec.layers {
         if !(1..=1024).contains(&layers) {
@@ -150,7 +158,7 @@ fn write(
     seed: u64,
     shard: u64,
     out: &Path,
-    progress: &mut dyn FnMut(SynthProgress),
+    progress: &mut dyn FnMut(SynthProgress) -> bool,
 ) -> Result<(), SynthError> {
     let architecture = parse_config(config.to_string().as_bytes(), "config.json")?.spec;
     let occupied = match fs::read_dir(out) {
@@ -174,10 +182,12 @@ fn write(
         let path = partial.path.join(shard_name(number, shards.len()));
         let report = &mut |bytes: u64| {
             done += bytes;
-            progress(SynthProgress { done, total });
+            if progress(SynthProgress { done, total }) { Ok(()) } else { Err(io::ErrorKind::Interrupted.into()) }
         };
-        write_shard(&path, tensors, seed, &table, report)
-            .map_err(|cause| SynthError::Io { path: path.display().to_string(), cause })?;
+        write_shard(&path, tensors, seed, &table, report).map_err(|cause| match cause.kind() {
+            io::ErrorKind::Interrupted => SynthError::Interrupted,
+            _ => SynthError::Io { path: path.display().to_string(), cause },
+        })?;
     }
     partial.finish(out)
 }
@@ -302,7 +312,7 @@ fn write_shard(
     tensors: &[Planned],
     seed: u64,
     table: &Table,
-    report: &mut dyn FnMut(u64),
+    report: &mut dyn FnMut(u64) -> io::Result<()>,
 ) -> io::Result<()> {
     let mut file = File::create(path)?;
     write_tensors(&mut file, tensors, seed, table, report)?;
@@ -315,7 +325,7 @@ fn write_tensors(
     tensors: &[Planned],
     seed: u64,
     table: &Table,
-    report: &mut dyn FnMut(u64),
+    report: &mut dyn FnMut(u64) -> io::Result<()>,
 ) -> io::Result<()> {
     file.write_all(&header(tensors))?;
     let (full_sender, full) = mpsc::sync_channel::<Vec<u8>>(1);
@@ -328,7 +338,7 @@ fn write_tensors(
         scope.spawn(move || make(tensors, seed, table, &empty, &full_sender));
         while let Ok(chunk) = full.recv() {
             file.write_all(&chunk)?;
-            report(chunk.len() as u64);
+            report(chunk.len() as u64)?;
             let _ = empty_sender.send(chunk);
         }
         Ok(())

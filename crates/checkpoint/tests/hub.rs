@@ -172,7 +172,7 @@ impl Drop for Cache {
 }
 
 fn get(options: &HubOptions) -> Result<PathBuf, HubError> {
-    fetch(ID, None, options, &mut |_| ())
+    fetch(ID, None, options, &mut |_| true)
 }
 
 fn message(result: Result<PathBuf, HubError>) -> String {
@@ -191,6 +191,7 @@ fn a_model_is_fetched_once_and_lies_in_the_shared_layout() {
         let files = locate(ID, &options, &mut |progress| {
             assert!(progress.total.is_some_and(|total| progress.done <= total));
             reached.insert(progress.file.to_owned(), progress.done);
+            true
         });
         let files = files.unwrap();
         let directory = files.path().unwrap().to_path_buf();
@@ -231,6 +232,22 @@ fn a_download_that_breaks_off_goes_on_with_the_next_call() {
     let mut starts = hub.transfers();
     starts.retain(|start| start != "0");
     assert_eq!(starts, ["5000", "6000"]);
+}
+
+#[test]
+fn a_stopped_download_lets_go_and_goes_on_with_the_next_call() {
+    let hub = Hub::start(files_of("tiny-qwen2"), Behaviour::default());
+    let cache = Cache::new("stopped");
+    let options = hub.options(&cache.0);
+    let stopped = fetch(ID, None, &options, &mut |progress| !progress.file.ends_with("safetensors"));
+    let expected = format!("fetching {ID} was interrupted: what is there stays, and the next call goes on from it");
+    assert_eq!(message(stopped), expected);
+    // The thread of the stopped transfer lets go of its lock with the next bytes that arrive.
+    let started = std::time::Instant::now();
+    while let Err(error) = get(&options) {
+        assert!(matches!(error, HubError::Busy { .. }) && started.elapsed() < Duration::from_secs(20), "{error}");
+        thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]
@@ -302,14 +319,14 @@ fn a_model_that_does_not_exist_is_named() {
     let cache = Cache::new("absent");
     let options = hub.options(&cache.0);
     let endpoint = &hub.endpoint;
-    let found = message(fetch("org/other", Some("v2"), &options, &mut |_| ()));
+    let found = message(fetch("org/other", Some("v2"), &options, &mut |_| true));
     assert_eq!(found, format!("{endpoint} has no model org/other at revision v2: check the spelling of both"));
     let found = message(get(&options));
     assert_eq!(
         found,
         "org/tiny has no config.json: expected config.json and safetensors; use a repository that has both"
     );
-    let found = message(fetch("../etc", None, &options, &mut |_| ()));
+    let found = message(fetch("../etc", None, &options, &mut |_| true));
     assert_eq!(found, "\"../etc\" is not a model of a hub: expected org/name, or org/name@revision");
 }
 
@@ -364,7 +381,7 @@ fn offline_the_cache_answers_or_says_what_to_do() {
     options.offline = true;
     let asked = hub.requests().len();
     assert_eq!(get(&options).unwrap(), directory);
-    assert_eq!(fetch(ID, Some(COMMIT), &options, &mut |_| ()).unwrap(), directory);
+    assert_eq!(fetch(ID, Some(COMMIT), &options, &mut |_| true).unwrap(), directory);
     assert_eq!(hub.requests().len(), asked);
     fs::remove_file(directory.join("model-00002-of-00002.safetensors")).unwrap();
     assert_eq!(message(get(&options)), expected);

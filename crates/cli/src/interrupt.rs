@@ -1,9 +1,6 @@
 //! Ctrl-C: work in progress is asked to stop and cleans up after itself; anything else ends at once.
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
-};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::exit::{INTERRUPTED, Interrupted};
 
@@ -46,31 +43,4 @@ pub fn requested() -> bool {
 /// An error if the user has asked to stop.
 pub fn check() -> Result<(), Interrupted> {
     if requested() { Err(Interrupted) } else { Ok(()) }
-}
-
-/// Runs work that can only be stopped by unwinding it, which cleans up: it calls [`stop_here`] now and then.
-pub fn stoppable<T>(work: impl FnOnce() -> T) -> Result<T, Interrupted> {
-    let _watched = Watched::new();
-    catch_unwind(AssertUnwindSafe(work)).map_err(|payload| match payload.downcast() {
-        Ok(interrupted) => *interrupted,
-        Err(other) => resume_unwind(other),
-    })
-}
-
-/// Leaves [`stoppable`] work if the user has asked to stop.
-pub fn stop_here() {
-    if requested() {
-        resume_unwind(Box::new(Interrupted));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn work_is_left_by_unwinding() {
-        assert_eq!(stoppable(|| 3).ok(), Some(3));
-        assert!(stoppable(|| resume_unwind(Box::new(Interrupted))).is_err());
-    }
 }

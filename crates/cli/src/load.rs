@@ -26,20 +26,19 @@ impl Source {
     pub fn files(&self, screen: Screen) -> anyhow::Result<ModelFiles> {
         let Self::Named(argument) = self else { return Ok(demask::demo::files()) };
         let mut current: Option<(String, Bar)> = None;
-        // What is there when a download is stopped stays, and the next call goes on from it.
-        let files = interrupt::stoppable(|| {
-            locate(argument, &env::hub(), &mut |progress| {
-                interrupt::stop_here();
-                if current.as_ref().is_none_or(|(file, _)| file != progress.file) {
-                    let bar = Bar::bytes(screen, &format!("fetching {}", progress.file));
-                    current = Some((progress.file.to_owned(), bar));
-                }
-                if let Some((_, bar)) = &current {
-                    bar.set(progress.done, progress.total.unwrap_or(progress.done));
-                }
-            })
+        let _watched = Watched::new();
+        let files = locate(argument, &env::hub(), &mut |progress| {
+            if current.as_ref().is_none_or(|(file, _)| file != progress.file) {
+                let bar = Bar::bytes(screen, &format!("fetching {}", progress.file));
+                current = Some((progress.file.to_owned(), bar));
+            }
+            if let Some((_, bar)) = &current {
+                bar.set(progress.done, progress.total.unwrap_or(progress.done));
+            }
+            !interrupt::requested()
         });
-        Ok(files??)
+        interrupt::check()?;
+        Ok(files?)
     }
 
     /// Its checkpoint, opened and checked, weights not read.

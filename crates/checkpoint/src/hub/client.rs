@@ -36,6 +36,8 @@ enum Failure {
     Library(ApiError),
     /// Nothing came for too long.
     Stalled,
+    /// The caller asked to stop.
+    Stopped,
     /// The library asserted what a hub need not keep to.
     Panicked,
 }
@@ -77,7 +79,7 @@ impl<'a> Client<'a> {
     pub(super) fn listing(&self, revision: &str) -> Result<RepoInfo, HubError> {
         let (api, repository) = (self.api.clone(), self.repository(revision));
         let address = format!("{}/api/{}", self.options.endpoint, repository.api_url());
-        let info = watched(self.options.patience, |_| (), move |_| api.repo(repository).info());
+        let info = watched(self.options.patience, |_| true, move |_| api.repo(repository).info());
         let info = info.map_err(|failure| self.error(failure, revision, &address))?;
         // The commit becomes a directory: it must not lead anywhere else.
         if !is_plain(&info.sha) {
@@ -91,7 +93,7 @@ impl<'a> Client<'a> {
         &self,
         commit: &str,
         file: &str,
-        progress: &mut dyn FnMut(FetchProgress<'_>),
+        progress: &mut dyn FnMut(FetchProgress<'_>) -> bool,
     ) -> Result<PathBuf, HubError> {
         let place = self.cache.repo(self.repository(commit));
         let link = place.pointer_path(commit).join(file);
@@ -144,7 +146,7 @@ impl<'a> Client<'a> {
     fn metadata(&self, commit: &str, file: &str) -> Result<Metadata, HubError> {
         let address = self.api.repo(self.repository(commit)).url(file);
         let (api, asked) = (self.api.clone(), address.clone());
-        let metadata = watched(self.options.patience, |_| (), move |_| api.metadata(&asked));
+        let metadata = watched(self.options.patience, |_| true, move |_| api.metadata(&asked));
         let metadata = metadata.map_err(|failure| self.error(failure, commit, &address))?;
         // Both become paths: they must not lead anywhere else.
         let etag = metadata.etag();
@@ -160,7 +162,7 @@ impl<'a> Client<'a> {
         &self,
         commit: &str,
         file: &str,
-        progress: &mut dyn FnMut(FetchProgress<'_>),
+        progress: &mut dyn FnMut(FetchProgress<'_>) -> bool,
     ) -> Result<PathBuf, Failure> {
         let (api, repository, name) = (self.api.clone(), self.repository(commit), file.to_owned());
         let told = |(done, total)| progress(FetchProgress { file, done, total: Some(total) });
@@ -213,6 +215,7 @@ impl<'a> Client<'a> {
         let unreachable = |detail| HubError::Unreachable { address: address.to_owned(), detail };
         let odd = |found| bad_reply(address, found, "what a hub answers");
         match failure {
+            Failure::Stopped => HubError::Interrupted { id },
             Failure::Stalled => unreachable(format!("nothing came for {:?}", self.options.patience)),
             Failure::Panicked => odd("something that the library hf-hub takes for impossible".to_owned()),
             Failure::Library(ApiError::RequestError(error)) => match *error {
@@ -259,8 +262,11 @@ impl<T> Progress for Reporter<T> {
 
     fn update(&mut self, size: usize) {
         self.done += size as u64;
-        // After a stall nobody listens.
-        let _ = self.events.send(Event::Reached(self.done, self.total));
+        if self.events.send(Event::Reached(self.done, self.total)).is_err() {
+            // After a stall or a stop nobody listens. The library has no way to end a transfer but this, which lets go
+            // of its file and of its lock; the guard around the call catches it.
+            std::panic::resume_unwind(Box::new("nobody listens"));
+        }
     }
 
     fn finish(&mut self) {}
@@ -270,7 +276,7 @@ impl<T> Progress for Reporter<T> {
 /// connection that stalls.
 fn watched<T: Send + 'static>(
     patience: Duration,
-    mut progress: impl FnMut((u64, u64)),
+    mut progress: impl FnMut((u64, u64)) -> bool,
     call: impl FnOnce(Reporter<T>) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, Failure> {
     let (events, heard) = mpsc::sync_channel(16);
@@ -281,7 +287,8 @@ fn watched<T: Send + 'static>(
     });
     loop {
         match heard.recv_timeout(patience) {
-            Ok(Event::Reached(done, total)) => progress((done, total)),
+            Ok(Event::Reached(done, total)) if progress((done, total)) => {}
+            Ok(Event::Reached(..)) => return Err(Failure::Stopped),
             Ok(Event::Over(Some(result))) => return result.map_err(Failure::Library),
             Ok(Event::Over(None)) => return Err(Failure::Panicked),
             Err(_) => return Err(Failure::Stalled),

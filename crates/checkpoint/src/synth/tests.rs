@@ -54,7 +54,11 @@ fn every_shape_is_written_and_opens_again_single_and_sharded() {
         let out = place(&format!("{like}-{shard}"));
         let (config, generation) = small(like);
         let mut last = SynthProgress { done: 0, total: 0 };
-        write(&config, &generation, 7, shard, &out, &mut |progress| last = progress).unwrap();
+        write(&config, &generation, 7, shard, &out, &mut |progress| {
+            last = progress;
+            true
+        })
+        .unwrap();
         assert_eq!(last.done, last.total);
         let checkpoint = Checkpoint::open(ModelFiles::directory(&out).unwrap()).unwrap();
         assert_eq!(checkpoint.warnings(), []);
@@ -71,7 +75,7 @@ fn values_follow_from_the_seed_and_are_spread_as_at_initialisation() {
     let (config, generation) = small(Like::Qwen25);
     let embedding = |seed: u64| {
         let out = place(&format!("seed-{seed}"));
-        write(&config, &generation, seed, SHARD, &out, &mut |_| ()).unwrap();
+        write(&config, &generation, seed, SHARD, &out, &mut |_| true).unwrap();
         let checkpoint = Checkpoint::open(ModelFiles::directory(&out).unwrap()).unwrap();
         let values = checkpoint.weights().tensor(Role::Embedding).unwrap().to_f32();
         fs::remove_dir_all(out).unwrap();
@@ -92,17 +96,17 @@ fn what_exists_is_not_overwritten_and_failure_leaves_nothing() {
     let out = place("exists");
     fs::create_dir(&out).unwrap();
     fs::write(out.join("keep"), "me").unwrap();
-    let error = synthesise(&spec, &out, &mut |_| ()).unwrap_err().to_string();
+    let error = synthesise(&spec, &out, &mut |_| true).unwrap_err().to_string();
     let path = out.display();
     assert_eq!(error, format!("{path} exists and is not an empty directory: give a new one, or remove it first"));
     let inside = out.join("keep").join("below");
-    let error = synthesise(&spec, &inside, &mut |_| ()).unwrap_err().to_string();
+    let error = synthesise(&spec, &inside, &mut |_| true).unwrap_err().to_string();
     assert!(error.starts_with("cannot write ") && error.contains("keep") && !error.contains('\n'), "{error}");
     fs::remove_dir_all(&out).unwrap();
     assert!("llama-9b".parse::<Like>().unwrap_err().to_string().contains("expected one of llada-8b"));
     let none = SynthSpec { layers: Some(0), ..spec };
     assert_eq!(
-        synthesise(&none, &out, &mut |_| ()).unwrap_err().to_string(),
+        synthesise(&none, &out, &mut |_| true).unwrap_err().to_string(),
         "0 layers cannot be made, expected 1 to 1024"
     );
     assert!(!out.exists());
@@ -127,7 +131,7 @@ fn a_disk_that_is_full_in_the_middle_ends_the_work() {
     let (config, _) = small(Like::Qwen25);
     let shards = plan(&parse_config(config.to_string().as_bytes(), "").unwrap().spec, SHARD);
     for room in [100, 10_000, 9 << 20, 17 << 20] {
-        let error = write_tensors(&mut Full(room), &shards[0], 0, &Table::new(), &mut |_| ()).unwrap_err();
+        let error = write_tensors(&mut Full(room), &shards[0], 0, &Table::new(), &mut |_| Ok(())).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
     }
     let out = place("full");
@@ -136,4 +140,16 @@ fn a_disk_that_is_full_in_the_middle_ends_the_work() {
     let path = partial.path.clone();
     drop(partial);
     assert!(!path.exists() && !out.exists());
+}
+
+#[test]
+fn an_interrupted_run_leaves_nothing_behind() {
+    let out = place("interrupted");
+    let (config, generation) = small(Like::Qwen25);
+    let error = write(&config, &generation, 7, SHARD, &out, &mut |_| false).unwrap_err();
+    assert_eq!(error.to_string(), "writing was interrupted: nothing is left behind");
+    let name = out.file_name().unwrap().to_str().unwrap().to_owned();
+    let siblings = fs::read_dir(out.parent().unwrap()).unwrap();
+    let left = siblings.filter(|entry| entry.as_ref().unwrap().file_name().to_str().unwrap().starts_with(&name));
+    assert_eq!(left.count(), 0);
 }

@@ -3,7 +3,14 @@
 use demask::checkpoint::{Like, SynthSpec, synthesise};
 use serde_json::json;
 
-use crate::{args::SynthArgs, exit::usage, interrupt, output, progress::Bar, settings::Settings};
+use crate::{
+    args::SynthArgs,
+    exit::usage,
+    interrupt::{self, Watched},
+    output,
+    progress::Bar,
+    settings::Settings,
+};
 
 /// Runs the command.
 pub fn run(settings: &Settings, args: &SynthArgs) -> anyhow::Result<()> {
@@ -13,14 +20,15 @@ pub fn run(settings: &Settings, args: &SynthArgs) -> anyhow::Result<()> {
     let spec = SynthSpec { like: like.parse()?, layers: args.layers, seed: settings.seed };
     let bar = Bar::bytes(settings.screen, "writing");
     let mut total = 0;
-    let result = interrupt::stoppable(|| {
-        synthesise(&spec, out, &mut |progress| {
-            interrupt::stop_here();
-            bar.set(progress.done, progress.total);
-            total = progress.total;
-        })
+    let watched = Watched::new();
+    let result = synthesise(&spec, out, &mut |progress| {
+        bar.set(progress.done, progress.total);
+        total = progress.total;
+        !interrupt::requested()
     });
-    result??;
+    drop(watched);
+    interrupt::check()?;
+    result?;
     drop(bar);
     if settings.screen.json {
         return output::json(&json!({"out": out.display().to_string(), "like": like.to_string(), "bytes": total}));
