@@ -185,8 +185,10 @@ fn parsed<T: FromStr>(text: Option<&str>) -> Result<Option<T>, T::Err> {
 
 /// Numbers separated by commas.
 pub fn numbers<T: FromStr>(flag: &str, text: &str, what: &str) -> anyhow::Result<Vec<T>> {
-    let pieces = text.split(',').map(str::trim).filter(|piece| !piece.is_empty());
-    let numbers = pieces.map(|piece| {
+    let text = text.trim();
+    let pieces = text.split(',').map(str::trim);
+    // No list at all is an empty one; a gap in a list is a slip of the finger.
+    let numbers = pieces.filter(|piece| !text.is_empty() || !piece.is_empty()).map(|piece| {
         piece.parse().map_err(|_| usage(format!("{flag}: \"{piece}\" is not {what}: expected 1,2,3 or the like")))
     });
     numbers.collect()

@@ -192,6 +192,7 @@ impl Prompter {
         let checks = [
             (options.eps.is_some() && even, "--eps", "without --schedule dream, whose time it ends"),
             (!options.stop.is_empty() && tokens.infill, "--stop", "with --infill, where the text's end is given"),
+            (options.stop.iter().any(String::is_empty), "--stop", "without a text"),
             (options.remasking.is_some() && causal, "--remasking", ar),
             (options.schedule.is_some() && causal, "--schedule", ar),
             (options.alg_temp.is_some() && causal, "--alg-temp", ar),

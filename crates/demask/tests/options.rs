@@ -24,6 +24,8 @@ fn options_without_effect_are_refused() {
         refusal(&question, &eps),
         "--eps has no meaning without --schedule dream, whose time it ends: leave it away"
     );
+    let empty = GenerateOptions { stop: vec![String::new()], ..GenerateOptions::default() };
+    assert_eq!(refusal(&question, &empty), "--stop has no meaning without a text: leave it away");
     let stop = GenerateOptions { stop: vec!["x".into()], ..GenerateOptions::default() };
     assert_eq!(
         refusal(&Prompt::Infill("Ada has <mask:1> pears.".into()), &stop),
