@@ -4,13 +4,16 @@ use demask_model::{ArchSpec, Role};
 
 use crate::{
     ChatTemplate, CheckpointError, GenerationConfig, ModelFiles, SpecialTokens, Tokenizer, Warning, Weights,
-    config::parse_config, special::Sources, weights::WeightFiles,
+    config::{ModelConfig, TokenIds, parse_config},
+    gguf::{self, Gguf},
+    special::Sources,
+    weights::WeightFiles,
 };
 
 const CONFIG: &str = "config.json";
 const GENERATION: &str = "generation_config.json";
 
-/// Everything that a model directory holds, checked.
+/// Everything that a model directory or a GGUF file holds, checked.
 pub struct Checkpoint {
     name: String,
     spec: ArchSpec,
@@ -25,41 +28,11 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// Opens a checkpoint. The weights are mapped, not read: this takes the time of the small files.
     pub fn open(files: ModelFiles) -> Result<Self, CheckpointError> {
-        let text = files.text(CONFIG)?.ok_or_else(|| CheckpointError::MissingFile {
-            file: files.label(CONFIG),
-            hint: "expected a model directory in Hugging Face layout, with config.json beside the weights",
-        })?;
-        let label = files.label(CONFIG);
-        let mut config = parse_config(&text, &label)?;
-        let generation = match files.text(GENERATION)? {
-            Some(text) => GenerationConfig::parse(&text, &files.label(GENERATION))?,
-            None => GenerationConfig::default(),
+        let parts = match files.whole() {
+            Some((bytes, label)) => Parts::of_gguf(gguf::open(bytes, label)?, label),
+            None => Parts::of_directory(&files)?,
         };
-        let tokenizer = Tokenizer::open(&files, config.spec.family)?;
-        if let Some(tokenizer) = &tokenizer {
-            check_vocabulary(tokenizer, &config.spec)?;
-        }
-        let mut warnings = std::mem::take(&mut config.warnings);
-        let sources = Sources {
-            spec: &config.spec,
-            config: &config.tokens,
-            generation: &generation.tokens,
-            tokenizer: tokenizer.as_ref(),
-            file: &label,
-        };
-        let special = sources.resolve(&mut warnings)?;
-        let template = ChatTemplate::open(&files, config.spec.family, tokenizer.as_ref())?;
-        warnings.extend(template.broken().map(|message| Warning::BrokenTemplate { message }));
-        let opened = WeightFiles::open(&files)?;
-        if !config.says_tied && !opened.has(&config.spec, Role::Head) {
-            config.spec.tied = true;
-        }
-        let weights = Weights::assemble(opened, &config.spec)?;
-        if !weights.unexpected().is_empty() {
-            warnings.push(Warning::UnexpectedTensors { names: weights.unexpected().to_vec() });
-        }
-        let name = files.into_name();
-        Ok(Self { name, spec: config.spec, special, tokenizer, template, generation, weights, warnings })
+        parts.assemble(files.into_name())
     }
 
     /// Name of the model, for people.
@@ -106,6 +79,69 @@ impl Checkpoint {
     pub fn release_weights(self) -> (Weights, CheckpointText) {
         let Self { name, spec, special, tokenizer, template, generation, weights, warnings } = self;
         (weights, CheckpointText { name, spec, special, tokenizer, template, generation, warnings })
+    }
+}
+
+/// What the files say, each source by itself.
+struct Parts {
+    spec: ArchSpec,
+    ids: TokenIds,
+    /// File that names the architecture and the special tokens.
+    label: String,
+    tokenizer: Option<Tokenizer>,
+    template: ChatTemplate,
+    generation: GenerationConfig,
+    weights: Weights,
+    warnings: Vec<Warning>,
+}
+
+impl Parts {
+    fn of_directory(files: &ModelFiles) -> Result<Self, CheckpointError> {
+        let text = files.text(CONFIG)?.ok_or_else(|| CheckpointError::MissingFile {
+            file: files.label(CONFIG),
+            hint: "expected a model directory in Hugging Face layout, with config.json beside the weights",
+        })?;
+        let label = files.label(CONFIG);
+        let ModelConfig { mut spec, says_tied, tokens: ids, warnings } = parse_config(&text, &label)?;
+        let generation = match files.text(GENERATION)? {
+            Some(text) => GenerationConfig::parse(&text, &files.label(GENERATION))?,
+            None => GenerationConfig::default(),
+        };
+        let tokenizer = Tokenizer::open(files, spec.family)?;
+        let template = ChatTemplate::open(files, spec.family, tokenizer.as_ref())?;
+        let opened = WeightFiles::open(files)?;
+        if !says_tied && !opened.has(&spec, Role::Head) {
+            spec.tied = true;
+        }
+        let weights = Weights::assemble(opened, &spec)?;
+        Ok(Self { spec, ids, label, tokenizer, template, generation, weights, warnings })
+    }
+
+    fn of_gguf(file: Gguf, label: &str) -> Self {
+        let Gguf { spec, ids, tokenizer, template, weights } = file;
+        let (label, generation, warnings) = (label.to_owned(), GenerationConfig::default(), Vec::new());
+        Self { spec, ids, label, tokenizer, template, generation, weights, warnings }
+    }
+
+    /// What only all of them together tell.
+    fn assemble(self, name: String) -> Result<Checkpoint, CheckpointError> {
+        let Self { spec, ids, label, tokenizer, template, generation, weights, mut warnings } = self;
+        if let Some(tokenizer) = &tokenizer {
+            check_vocabulary(tokenizer, &spec)?;
+        }
+        let sources = Sources {
+            spec: &spec,
+            config: &ids,
+            generation: &generation.tokens,
+            tokenizer: tokenizer.as_ref(),
+            file: &label,
+        };
+        let special = sources.resolve(&mut warnings)?;
+        warnings.extend(template.broken().map(|message| Warning::BrokenTemplate { message }));
+        if !weights.unexpected().is_empty() {
+            warnings.push(Warning::UnexpectedTensors { names: weights.unexpected().to_vec() });
+        }
+        Ok(Checkpoint { name, spec, special, tokenizer, template, generation, weights, warnings })
     }
 }
 

@@ -60,6 +60,11 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Values that come from elsewhere than JSON.
+    pub(crate) fn of(map: Map<String, Value>, file: &'a str) -> Self {
+        Self { file, prefix: "", map: std::borrow::Cow::Owned(map) }
+    }
+
     /// Name of the file.
     pub(crate) fn file(&self) -> &'a str {
         self.file

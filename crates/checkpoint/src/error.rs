@@ -8,22 +8,39 @@ use std::fmt;
 #[non_exhaustive]
 pub enum CheckpointError {
     /// Neither a directory nor a hub id.
-    #[error("no model at {argument:?}: expected a directory with config.json and safetensors, or a hub id org/name")]
+    #[error(
+        "no model at {argument:?}: expected a directory with config.json and safetensors, a GGUF file, or a hub id \
+         org/name"
+    )]
     NoSuchModel {
         /// What was given.
         argument: String,
     },
     /// A file where a directory was expected.
-    #[error("{path} is a file: expected the directory that holds it, with config.json beside the weights")]
+    #[error(
+        "{path} is a file: expected a GGUF file, or the directory that holds it, with config.json beside the weights"
+    )]
     NotADirectory {
         /// The path.
         path: String,
     },
-    /// GGUF files cannot be read yet.
-    #[error("{path} is a GGUF file, which cannot be read yet: give a directory with config.json and safetensors")]
+    /// A GGUF file whose own description is wrong, or that has types which are not read.
+    #[error("{file} cannot be read as GGUF: {detail}; fetch it again, or another one of this model")]
     Gguf {
-        /// The path.
-        path: String,
+        /// The file.
+        file: String,
+        /// What was found and expected.
+        detail: String,
+    },
+    /// A tensor that a GGUF file's metadata need is not there or not as they say.
+    #[error("{file}: the tensor {tensor:?} {detail}; fetch the file again, or convert the model again")]
+    GgufTensor {
+        /// The file.
+        file: String,
+        /// Its name.
+        tensor: String,
+        /// What was found and expected.
+        detail: String,
     },
     /// The system refused to read a file.
     #[error("cannot read {file}: {cause}")]

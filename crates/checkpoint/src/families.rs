@@ -28,15 +28,15 @@ const FAMILIES: &[(&str, &str, Family)] = &[
 const MIXTURES: &[&str] = &["LLaDAMoEModelLM", "LLaDAMoEModel", "LLaDA2MoeModelLM", "llada_moe", "llada2_moe"];
 
 /// Block length of SDAR where the file does not say: that of the released checkpoints without a suffix.
-const SDAR_BLOCK: usize = 4;
+pub(crate) const SDAR_BLOCK: usize = 4;
 
 // No released model comes near these; beyond them a file is damaged, and sizes computed from it could overflow.
-const LARGEST_WIDTH: usize = 1 << 20;
-const LARGEST_HEADS: usize = 1 << 12;
-const LARGEST_HEAD: usize = 1 << 10;
-const LARGEST_LAYERS: usize = 1 << 10;
-const LARGEST_VOCABULARY: usize = 1 << 24;
-const LARGEST_CONTEXT: usize = 1 << 30;
+pub(crate) const LARGEST_WIDTH: usize = 1 << 20;
+pub(crate) const LARGEST_HEADS: usize = 1 << 12;
+pub(crate) const LARGEST_HEAD: usize = 1 << 10;
+pub(crate) const LARGEST_LAYERS: usize = 1 << 10;
+pub(crate) const LARGEST_VOCABULARY: usize = 1 << 24;
+pub(crate) const LARGEST_CONTEXT: usize = 1 << 30;
 
 /// Reads the configuration of whatever family it is.
 pub(crate) fn parse(fields: &Fields<'_>) -> Result<ModelConfig, CheckpointError> {

@@ -1,6 +1,7 @@
-//! Where the files of a checkpoint come from: a directory, or the binary itself.
+//! Where the files of a checkpoint come from: a directory, one GGUF file, or the binary itself.
 
 use std::{
+    fmt,
     fs::File,
     io::{self, Read},
     path::{Path, PathBuf},
@@ -24,6 +25,21 @@ pub struct ModelFiles {
 enum Place {
     Directory(PathBuf),
     Memory(&'static [(&'static str, &'static [u8])]),
+    Gguf {
+        /// The file as messages call it.
+        label: String,
+        bytes: GgufBytes,
+    },
+}
+
+/// A whole GGUF file.
+#[derive(Clone)]
+struct GgufBytes(Bytes);
+
+impl fmt::Debug for GgufBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
 }
 
 impl ModelFiles {
@@ -41,6 +57,25 @@ impl ModelFiles {
         let named = whole.as_deref().unwrap_or(path).file_name().map(|name| name.to_string_lossy().into_owned());
         let name = named.unwrap_or_else(|| path.display().to_string());
         Ok(Self { name, place: Place::Directory(path.to_path_buf()) })
+    }
+
+    /// A GGUF file: everything is in it.
+    pub fn gguf(path: impl AsRef<Path>) -> Result<Self, CheckpointError> {
+        let path = path.as_ref();
+        let label = path.display().to_string();
+        // Pipes and devices count as absent: opening them could wait for ever.
+        if !path.is_file() {
+            return Err(CheckpointError::NoSuchModel { argument: label });
+        }
+        let mapped = File::open(path).and_then(|file| Bytes::map(&file));
+        let bytes = mapped.map_err(|cause| CheckpointError::Io { file: label.clone(), cause })?;
+        let name = path.file_stem().map_or_else(|| label.clone(), |stem| stem.to_string_lossy().into_owned());
+        Ok(Self { name, place: Place::Gguf { label, bytes: GgufBytes(bytes) } })
+    }
+
+    /// A GGUF file that is in memory.
+    pub fn gguf_bytes(name: &str, bytes: Bytes) -> Self {
+        Self { name: name.to_owned(), place: Place::Gguf { label: name.to_owned(), bytes: GgufBytes(bytes) } }
     }
 
     /// Files in the binary, by name.
@@ -63,7 +98,7 @@ impl ModelFiles {
     pub fn path(&self) -> Option<&Path> {
         match &self.place {
             Place::Directory(path) => Some(path),
-            Place::Memory(_) => None,
+            Place::Memory(_) | Place::Gguf { .. } => None,
         }
     }
 
@@ -72,6 +107,15 @@ impl ModelFiles {
         match &self.place {
             Place::Directory(path) => path.join(file).display().to_string(),
             Place::Memory(_) => format!("{}/{file}", self.name),
+            Place::Gguf { label, .. } => label.clone(),
+        }
+    }
+
+    /// The one file that everything is in, and what messages call it.
+    pub(crate) fn whole(&self) -> Option<(&Bytes, &str)> {
+        match &self.place {
+            Place::Gguf { label, bytes } => Some((&bytes.0, label)),
+            _ => None,
         }
     }
 
@@ -85,6 +129,7 @@ impl ModelFiles {
         match &self.place {
             Place::Directory(_) => self.read_text(file),
             Place::Memory(_) => Ok(self.memory_file(file).map(<[u8]>::to_vec)),
+            Place::Gguf { .. } => Ok(None),
         }
     }
 
@@ -96,6 +141,7 @@ impl ModelFiles {
                 Bytes::map(&opened).map(Some).map_err(|cause| self.io(file, cause))
             }
             Place::Memory(_) => Ok(self.memory_file(file).map(Bytes::fixed)),
+            Place::Gguf { .. } => Ok(None),
         }
     }
 
@@ -139,6 +185,8 @@ impl ModelFiles {
 pub enum ModelLocation {
     /// A directory of this machine.
     Directory(PathBuf),
+    /// A GGUF file of this machine.
+    Gguf(PathBuf),
     /// A repository of the hub.
     Hub {
         /// `org/name`.
@@ -148,17 +196,22 @@ pub enum ModelLocation {
     },
 }
 
-/// Tells a directory from a hub id (`org/name`, `org/name@revision`). What exists on this machine goes first.
+/// Tells a directory and a GGUF file from a hub id (`org/name`, `org/name@revision`). What exists on this machine goes
+/// first.
 pub fn resolve(argument: &str) -> Result<ModelLocation, CheckpointError> {
     let path = Path::new(argument);
     if path.is_dir() {
         return Ok(ModelLocation::Directory(path.to_path_buf()));
     }
-    if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")) {
-        return Err(CheckpointError::Gguf { path: argument.to_owned() });
-    }
+    let named = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
     if path.is_file() {
+        if named || is_gguf(path) {
+            return Ok(ModelLocation::Gguf(path.to_path_buf()));
+        }
         return Err(CheckpointError::NotADirectory { path: argument.to_owned() });
+    }
+    if named {
+        return Err(CheckpointError::NoSuchModel { argument: argument.to_owned() });
     }
     let (repository, revision) = match argument.split_once('@') {
         Some((repository, revision)) => (repository, Some(revision.to_owned())),
@@ -168,6 +221,12 @@ pub fn resolve(argument: &str) -> Result<ModelLocation, CheckpointError> {
         return Ok(ModelLocation::Hub { repository: repository.to_owned(), revision });
     }
     Err(CheckpointError::NoSuchModel { argument: argument.to_owned() })
+}
+
+/// Whether a file starts as GGUF files do, whatever it is called.
+fn is_gguf(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == *b"GGUF"
 }
 
 /// Whether a text is `org/name` as the hub allows it.

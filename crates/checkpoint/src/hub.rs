@@ -253,6 +253,7 @@ pub fn locate(
 ) -> Result<ModelFiles, HubError> {
     match resolve(argument)? {
         ModelLocation::Directory(path) => Ok(ModelFiles::directory(path)?),
+        ModelLocation::Gguf(path) => Ok(ModelFiles::gguf(path)?),
         ModelLocation::Hub { repository, revision } => {
             let directory = fetch(&repository, revision.as_deref(), options, progress)?;
             Ok(ModelFiles::directory(directory)?.named(&repository))

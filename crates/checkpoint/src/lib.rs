@@ -1,5 +1,5 @@
-//! Reads model directories: configuration, weights, tokenizer, chat template, generation defaults. Fetches them from
-//! a hub, or makes random ones of a released shape.
+//! Reads model directories and GGUF files: configuration, weights, tokenizer, chat template, generation defaults.
+//! Fetches directories from a hub, or makes random ones of a released shape.
 //!
 //! The idea: every file is somebody else's, so nothing in it is believed before it is checked, and every mistake in it
 //! becomes one line that names the file, what was found, what was expected and what to try. What passes is plain data:
@@ -20,6 +20,7 @@ mod fallback;
 mod families;
 mod files;
 mod generation;
+mod gguf;
 mod guard;
 mod header;
 mod hub;
@@ -36,6 +37,7 @@ pub use error::{CheckpointError, Warning};
 pub use families::KNOWN_ARCHITECTURES;
 pub use files::{ModelFiles, ModelLocation, resolve};
 pub use generation::GenerationConfig;
+pub use gguf::check_gguf;
 pub use header::check_safetensors;
 pub use hub::{FetchProgress, HubError, HubOptions, fetch, locate};
 pub use special::SpecialTokens;

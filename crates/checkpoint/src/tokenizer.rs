@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use demask_model::Family;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -19,7 +19,7 @@ const VOCABULARY: &str = "vocab.json";
 const MERGES: &str = "merges.txt";
 
 /// How Qwen2's tokenizer, and those of Dream and SDAR with it, cuts text into pieces.
-const QWEN2_PIECES: &str =
+pub(crate) const QWEN2_PIECES: &str =
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 /// Number of ordinary tokens in Qwen2's vocabulary; its special tokens follow.
@@ -75,7 +75,7 @@ enum Spelling {
 
 /// A token beside the ordinary vocabulary.
 #[derive(Debug, Clone, Deserialize)]
-struct Added {
+pub(crate) struct Added {
     #[serde(default)]
     id: u32,
     content: String,
@@ -92,7 +92,7 @@ struct Added {
 }
 
 impl Added {
-    fn literal(id: u32, content: &str, special: bool) -> Self {
+    pub(crate) fn literal(id: u32, content: &str, special: bool) -> Self {
         let content = content.to_owned();
         Self { id, content, special, lstrip: false, rstrip: false, single_word: false, normalized: false }
     }
@@ -129,7 +129,8 @@ impl Tokenizer {
         Self::parse(&text, &files.label(name), settings).map(Some)
     }
 
-    fn parse(text: &[u8], file: &str, settings: Settings) -> Result<Self, CheckpointError> {
+    /// The tokenizer of a `tokenizer.json`'s text; `file` is its name for messages.
+    pub(crate) fn parse(text: &[u8], file: &str, settings: Settings) -> Result<Self, CheckpointError> {
         let broken = |detail: String| CheckpointError::Tokenizer { file: file.to_owned(), detail };
         let outline: Outline = serde_json::from_slice(text).map_err(|error| broken(one_line(error)))?;
         let mut inner = attempt(|| tokenizers::Tokenizer::from_bytes(text)).map_err(broken)?;
@@ -270,9 +271,10 @@ impl TextStream<'_> {
 
 /// What `tokenizer_config.json` and the small files beside it say.
 #[derive(Default)]
-struct Settings {
+pub(crate) struct Settings {
     added: BTreeMap<u32, Added>,
-    texts: BTreeMap<&'static str, String>,
+    /// Texts of the named tokens, by their part.
+    pub(crate) texts: BTreeMap<&'static str, String>,
 }
 
 impl Settings {
@@ -334,7 +336,7 @@ fn from_vocabulary(
 ) -> Result<Vec<u8>, CheckpointError> {
     let file = files.label(VOCABULARY);
     let broken = |detail: String| CheckpointError::Tokenizer { file: file.clone(), detail };
-    let mut vocabulary: Map<String, Value> = serde_json::from_slice(vocabulary).map_err(|e| broken(one_line(e)))?;
+    let vocabulary: Map<String, Value> = serde_json::from_slice(vocabulary).map_err(|e| broken(one_line(e)))?;
     let merges = files.text(MERGES)?.ok_or_else(|| CheckpointError::MissingFile {
         file: files.label(MERGES),
         hint: "vocab.json needs it; fetch it, or a tokenizer.json",
@@ -345,23 +347,33 @@ fn from_vocabulary(
     if added.is_empty() && vocabulary.len() == QWEN2_TOKENS {
         added = released_specials(family);
     }
+    let whole = byte_pairs(QWEN2_PIECES, vocabulary, &pairs, added.values());
+    serde_json::to_vec(&whole).map_err(|error| broken(one_line(error)))
+}
+
+/// The `tokenizer.json` of byte pairs: text in NFC, cut by `pattern`.
+pub(crate) fn byte_pairs<'a>(
+    pattern: &str,
+    mut vocabulary: Map<String, Value>,
+    merges: &[impl Serialize],
+    added: impl Iterator<Item = &'a Added> + Clone,
+) -> Value {
     // In the vocabulary too, so that each keeps the id that the file gives it, gaps or not.
-    for token in added.values() {
+    for token in added.clone() {
         vocabulary.insert(token.content.clone(), token.id.into());
     }
-    let whole = json!({
+    json!({
         "version": "1.0",
-        "added_tokens": added.values().map(Added::to_json).collect::<Vec<_>>(),
+        "added_tokens": added.map(Added::to_json).collect::<Vec<_>>(),
         "normalizer": {"type": "NFC"},
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
-            {"type": "Split", "pattern": {"Regex": QWEN2_PIECES}, "behavior": "Isolated", "invert": false},
+            {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false},
             {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false},
         ]},
         "post_processor": null,
         "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false},
-        "model": {"type": "BPE", "vocab": vocabulary, "merges": pairs},
-    });
-    serde_json::to_vec(&whole).map_err(|error| broken(one_line(error)))
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": merges},
+    })
 }
 
 /// Special tokens of the released Qwen2.5, and of Dream, for directories that do not list them.

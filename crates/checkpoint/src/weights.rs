@@ -1,9 +1,9 @@
-//! Weights in safetensors files, single or sharded, mapped and read by role.
+//! Weights in mapped files, read by role; opened from safetensors files, single or sharded.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use demask_model::{ArchSpec, ExpectedTensor, Role, WeightError, WeightSource, expected_tensors};
-use demask_tensor::{Bytes, Dtype, TensorView};
+use demask_tensor::{BlockFormat, Bytes, Dtype, TensorView};
 use serde_json::Value;
 
 use crate::{
@@ -49,13 +49,15 @@ impl ShardIndex {
 
 /// A tensor that has been found and checked.
 #[derive(Debug)]
-struct Located {
-    shard: usize,
-    start: usize,
-    end: usize,
-    dtype: Dtype,
-    rows: usize,
-    columns: usize,
+pub(crate) struct Located {
+    pub shard: usize,
+    pub start: usize,
+    pub end: usize,
+    pub dtype: Dtype,
+    pub rows: usize,
+    pub columns: usize,
+    /// Width of heads whose rows the file has in pairs.
+    pub paired: Option<usize>,
 }
 
 /// One weight file.
@@ -176,6 +178,11 @@ impl Weights {
         Ok(Self { shards: files.shards.into_iter().map(|shard| shard.bytes).collect(), located, unexpected })
     }
 
+    /// Tensors that have been found and checked in one file.
+    pub(crate) fn of_file(bytes: Bytes, located: HashMap<Role, Located>, unexpected: Vec<String>) -> Self {
+        Self { shards: vec![bytes], located, unexpected }
+    }
+
     /// Names of tensors that are in the files and not in the architecture, sorted, each once.
     pub fn unexpected(&self) -> &[String] {
         &self.unexpected
@@ -192,8 +199,9 @@ impl Weights {
             let of_type = self.located.values().filter(|tensor| tensor.dtype == dtype);
             of_type.map(|tensor| (tensor.end - tensor.start) as u64).sum::<u64>()
         };
-        let all = [Dtype::Bf16, Dtype::F16, Dtype::F32].map(|dtype| (dtype, bytes_of(dtype)));
-        all.into_iter().filter(|(_, bytes)| *bytes > 0).collect()
+        let blocks = BlockFormat::ALL.map(Dtype::Block);
+        let all = [Dtype::Bf16, Dtype::F16, Dtype::F32].into_iter().chain(blocks);
+        all.map(|dtype| (dtype, bytes_of(dtype))).filter(|(_, bytes)| *bytes > 0).collect()
     }
 }
 
@@ -227,14 +235,16 @@ fn checked(
             expected: shape,
         });
     }
-    Ok(Located { shard, start: info.start, end: info.end, dtype, rows: expected.rows, columns: expected.columns })
+    let ExpectedTensor { rows, columns, .. } = *expected;
+    Ok(Located { shard, start: info.start, end: info.end, dtype, rows, columns, paired: None })
 }
 
 impl WeightSource for Weights {
     fn tensor(&self, role: Role) -> Result<TensorView<'_>, WeightError> {
         let tensor = self.located.get(&role).ok_or(WeightError::Missing(role))?;
         let bytes = &self.shards[tensor.shard][tensor.start..tensor.end];
-        Ok(TensorView::new(tensor.dtype, tensor.rows, tensor.columns, bytes))
+        let view = TensorView::new(tensor.dtype, tensor.rows, tensor.columns, bytes);
+        Ok(tensor.paired.map_or(view, |head_dim| view.unpaired(head_dim)))
     }
 
     fn done_with(&self, role: Role) {

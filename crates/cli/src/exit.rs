@@ -65,10 +65,7 @@ fn is_interruption(error: &(dyn std::error::Error + 'static)) -> bool {
 
 fn is_usage(error: &(dyn std::error::Error + 'static)) -> bool {
     let names_nothing = |error: &CheckpointError| {
-        matches!(
-            error,
-            CheckpointError::NoSuchModel { .. } | CheckpointError::NotADirectory { .. } | CheckpointError::Gguf { .. }
-        )
+        matches!(error, CheckpointError::NoSuchModel { .. } | CheckpointError::NotADirectory { .. })
     };
     let unknown = |error: &DeviceError| matches!(error, DeviceError::Unknown { .. } | DeviceError::Threads { .. });
     error.is::<Usage>()

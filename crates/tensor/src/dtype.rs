@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::BlockFormat;
+
 /// Element type of a stored tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -12,14 +14,37 @@ pub enum Dtype {
     F16,
     /// Brain float: the upper half of an `F32`.
     Bf16,
+    /// Quantised numbers in blocks along each row.
+    Block(BlockFormat),
 }
 
 impl Dtype {
     /// Bytes of one element.
+    ///
+    /// # Panics
+    /// For block formats, whose elements have no bytes of their own: see [`Self::row_bytes`].
     pub const fn size(self) -> usize {
         match self {
             Self::F32 => 4,
             Self::F16 | Self::Bf16 => 2,
+            Self::Block(_) => panic!("an element of a block has no size of its own"),
+        }
+    }
+
+    /// Elements that are stored together: a row has a multiple of it.
+    pub const fn granularity(self) -> usize {
+        match self {
+            Self::Block(format) => format.elements(),
+            _ => 1,
+        }
+    }
+
+    /// Bytes of a row; nothing if it is not a whole number of blocks, or beyond all memory.
+    pub const fn row_bytes(self, columns: usize) -> Option<usize> {
+        match self {
+            Self::Block(format) if !columns.is_multiple_of(format.elements()) => None,
+            Self::Block(format) => (columns / format.elements()).checked_mul(format.bytes()),
+            _ => columns.checked_mul(self.size()),
         }
     }
 }
@@ -30,6 +55,7 @@ impl fmt::Display for Dtype {
             Self::F32 => "f32",
             Self::F16 => "f16",
             Self::Bf16 => "bf16",
+            Self::Block(format) => return format.fmt(f),
         })
     }
 }
@@ -40,6 +66,10 @@ pub struct TensorView<'a> {
     dtype: Dtype,
     shape: [usize; 2],
     bytes: &'a [u8],
+    /// Bytes of a row.
+    stride: usize,
+    /// Width of heads whose rows are stored in pairs; 0 for rows in order.
+    paired: usize,
 }
 
 impl<'a> TensorView<'a> {
@@ -48,8 +78,20 @@ impl<'a> TensorView<'a> {
     /// # Panics
     /// If the number of bytes is not that of the shape: readers check it first and say so in their own words.
     pub fn new(dtype: Dtype, rows: usize, columns: usize, bytes: &'a [u8]) -> Self {
-        assert_eq!(Some(bytes.len()), rows.checked_mul(columns).and_then(|n| n.checked_mul(dtype.size())));
-        Self { dtype, shape: [rows, columns], bytes }
+        let stride = dtype.row_bytes(columns);
+        assert_eq!(Some(bytes.len()), stride.and_then(|stride| stride.checked_mul(rows)));
+        Self { dtype, shape: [rows, columns], bytes, stride: stride.unwrap_or_default(), paired: 0 }
+    }
+
+    /// The same matrix, read as what it was before the rows of each head of `head_dim` were put in pairs: stored row
+    /// `2 * i + half` of a head is its row `half * head_dim / 2 + i`. Rotations of neighbours want that order; the
+    /// engine rotates halves.
+    ///
+    /// # Panics
+    /// If the rows are not whole heads of even width.
+    pub fn unpaired(self, head_dim: usize) -> Self {
+        assert!(head_dim > 0 && head_dim.is_multiple_of(2) && self.rows().is_multiple_of(head_dim));
+        Self { paired: head_dim, ..self }
     }
 
     /// Element type.
@@ -67,15 +109,23 @@ impl<'a> TensorView<'a> {
         self.shape[1]
     }
 
-    /// The elements' bytes.
+    /// The stored bytes, rows in stored order.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Bytes of one row.
+    /// Bytes of one row: whole blocks for block formats.
     pub fn row_bytes(&self, row: usize) -> &'a [u8] {
-        let stride = self.shape[1] * self.dtype.size();
-        &self.bytes[row * stride..(row + 1) * stride]
+        let row = self.stored_row(row);
+        &self.bytes[row * self.stride..(row + 1) * self.stride]
+    }
+
+    fn stored_row(&self, row: usize) -> usize {
+        if self.paired == 0 {
+            return row;
+        }
+        let (head, row, half) = (row / self.paired, row % self.paired, self.paired / 2);
+        head * self.paired + row % half * 2 + row / half
     }
 
     /// Widens one row to f32.
@@ -90,7 +140,9 @@ impl<'a> TensorView<'a> {
     /// Widens the whole tensor to f32.
     pub fn to_f32(&self) -> Vec<f32> {
         let mut out = vec![0.0; self.shape[0] * self.shape[1]];
-        widen(self.dtype, self.bytes, &mut out);
+        for (row, out) in out.chunks_exact_mut(self.shape[1].max(1)).enumerate() {
+            self.read_row(row, out);
+        }
         out
     }
 }
@@ -113,6 +165,7 @@ fn widen(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
                 *value = f32::from_bits(u32::from(u16::from_le_bytes([raw[0], raw[1]])) << 16);
             }
         }
+        Dtype::Block(format) => format.widen(bytes, out),
     }
 }
 
@@ -133,5 +186,21 @@ mod tests {
             view.read_row(1, &mut row);
             assert_eq!(row, values[2..]);
         }
+    }
+
+    #[test]
+    fn paired_rows_are_read_as_halves() {
+        // Two heads of four rows; each number tells where the row belongs.
+        let stored: Vec<u8> = [0, 2, 1, 3, 4, 6, 5, 7].iter().flat_map(|&row| (row as f32).to_le_bytes()).collect();
+        let view = TensorView::new(Dtype::F32, 8, 1, &stored).unpaired(4);
+        assert_eq!(view.to_f32(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
+        assert_eq!(view.row_bytes(1), 1f32.to_le_bytes());
+    }
+
+    #[test]
+    fn rows_of_blocks_are_whole_blocks() {
+        let dtype = Dtype::Block(BlockFormat::Q8_0);
+        assert_eq!((dtype.row_bytes(64), dtype.row_bytes(65)), (Some(68), None));
+        assert_eq!(Dtype::Bf16.row_bytes(usize::MAX), None);
     }
 }

@@ -4,6 +4,7 @@
 //! that is not weights: plain integers, rows only. A backend knows neither model families nor decoding methods.
 
 mod backend;
+mod blocks;
 mod buffer;
 mod dtype;
 mod launch;
@@ -12,6 +13,7 @@ pub use backend::{
     AttentionShape, Backend, HeadOutput, HeadWeights, MlpWeights, OutOfMemory, PackError, PageKind, QkvRows,
     QkvWeights, Stage, WorkspaceShape,
 };
+pub use blocks::BlockFormat;
 pub use buffer::{AlignedBytes, Bytes, Number};
 pub use dtype::{Dtype, TensorView};
 pub use launch::{

@@ -29,19 +29,17 @@ fn generate_refused(arguments: &[&str], message: &str) {
 #[test]
 fn models_that_are_none() {
     let named = |model: &str| demask(&["generate", "hi", "--model", model]);
-    let expected = "expected a directory with config.json and safetensors, or a hub id org/name";
+    let expected = "expected a directory with config.json and safetensors, a GGUF file, or a hub id org/name";
     refused(&named("nowhere"), 2, &format!("no model at \"nowhere\": {expected}"));
     refused(&named("../a/b/c"), 2, &format!("no model at \"../a/b/c\": {expected}"));
-    refused(
-        &named("model.GGUF"),
-        2,
-        "model.GGUF is a GGUF file, which cannot be read yet: give a directory with config.json and safetensors",
-    );
+    refused(&named("model.GGUF"), 2, &format!("no model at \"model.GGUF\": {expected}"));
     let file = project("demo/wordmath-test.jsonl");
     refused(
         &named(&file),
         2,
-        &format!("{file} is a file: expected the directory that holds it, with config.json beside the weights"),
+        &format!(
+            "{file} is a file: expected a GGUF file, or the directory that holds it, with config.json beside the weights"
+        ),
     );
     let empty = tempfile::tempdir().unwrap();
     let path = empty.path().to_str().unwrap();

@@ -1,0 +1,247 @@
+//! From the metadata to an [`ArchSpec`]. What the engine does not compute is refused, as for `config.json`.
+
+use demask_model::{ArchSpec, Attention, Family, Rope, RopeScaling};
+use demask_tensor::TensorView;
+use serde_json::Value as Json;
+
+use super::{
+    File,
+    names::{ROPE_FACTORS, tensor_name},
+};
+use crate::{
+    CheckpointError,
+    config::{Fields, TokenIds},
+    error::shown,
+    families::{
+        LARGEST_CONTEXT, LARGEST_HEAD, LARGEST_HEADS, LARGEST_LAYERS, LARGEST_VOCABULARY, LARGEST_WIDTH, SDAR_BLOCK,
+    },
+};
+
+/// Architectures as `general.architecture` names them.
+const KNOWN: &[(&str, Family)] = &[
+    ("llada", Family::Llada),
+    ("dream", Family::Dream),
+    ("sdar", Family::Sdar),
+    ("qwen2", Family::Qwen2),
+    ("qwen3", Family::Qwen3),
+    ("llama", Family::Llama),
+];
+
+/// Families whose converter puts the rows of q and k in pairs, for a rotation of neighbours.
+pub(super) fn is_paired(family: Family) -> bool {
+    matches!(family, Family::Llada | Family::Llama)
+}
+
+/// The keys of one architecture.
+struct Keys<'a> {
+    fields: &'a Fields<'a>,
+    name: &'a str,
+}
+
+impl Keys<'_> {
+    fn key(&self, key: &str) -> String {
+        format!("{}.{key}", self.name)
+    }
+
+    fn count(&self, key: &str, limit: usize) -> Result<usize, CheckpointError> {
+        self.fields.count(&self.key(key), limit)
+    }
+
+    fn optional_count(&self, key: &str, limit: usize) -> Result<Option<usize>, CheckpointError> {
+        self.fields.optional_count(&self.key(key), limit)
+    }
+
+    fn flag(&self, key: &str) -> Result<Option<bool>, CheckpointError> {
+        self.fields.optional_flag(&self.key(key))
+    }
+
+    fn bad(&self, key: &str, found: usize, expected: String) -> CheckpointError {
+        self.fields.bad(&self.key(key), &Json::from(found), expected)
+    }
+}
+
+/// The architecture of a file.
+pub(super) fn read(file: &File<'_>, fields: &Fields<'_>) -> Result<ArchSpec, CheckpointError> {
+    let name = fields.optional_text("general.architecture")?;
+    let name = name.ok_or_else(|| fields.missing("general.architecture", "the name of an architecture"))?;
+    let keys = Keys { fields, name };
+    let family = family(file, &keys)?;
+    refuse_variants(file, &keys)?;
+    let hidden = keys.count("embedding_length", LARGEST_WIDTH)?;
+    let heads = keys.count("attention.head_count", LARGEST_HEADS)?;
+    let kv_heads = keys.optional_count("attention.head_count_kv", LARGEST_HEADS)?.unwrap_or(heads);
+    if !heads.is_multiple_of(kv_heads) {
+        return Err(keys.bad("attention.head_count_kv", kv_heads, format!("a divisor of the {heads} query heads")));
+    }
+    let head_dim = head_dim(&keys, hidden, heads)?;
+    let bias = tensor_name(demask_model::Role::Layer(0, demask_model::LayerRole::QueryBias));
+    Ok(ArchSpec {
+        family,
+        hidden,
+        layers: keys.count("block_count", LARGEST_LAYERS)?,
+        heads,
+        kv_heads,
+        head_dim,
+        ffn: keys.count("feed_forward_length", LARGEST_WIDTH)?,
+        vocabulary: vocabulary(file, &keys)?,
+        context: keys.count("context_length", LARGEST_CONTEXT)?,
+        rope: rope(file, &keys, family, head_dim)?,
+        norm_epsilon: fields.positive(&keys.key("attention.layer_norm_rms_epsilon"))? as f32,
+        qkv_bias: matches!(family, Family::Dream | Family::Qwen2) || file.tensors.contains_key(bias.as_str()),
+        head_norms: matches!(family, Family::Sdar | Family::Qwen3),
+        tied: !file.tensors.contains_key(tensor_name(demask_model::Role::Head).as_str()),
+        attention: match family {
+            Family::Llada | Family::Dream => Attention::Full,
+            Family::Sdar => Attention::BlockCausal { block: SDAR_BLOCK },
+            _ => Attention::Causal,
+        },
+        shift: shift(fields, family)?,
+    })
+}
+
+/// Special tokens that the metadata name.
+pub(super) fn token_ids(fields: &Fields<'_>) -> Result<TokenIds, CheckpointError> {
+    let token = |part: &str| fields.optional_token(&format!("tokenizer.ggml.{part}_token_id"));
+    Ok(TokenIds {
+        mask: token("mask")?,
+        eos: token("eos")?.into_iter().chain(token("eot")?).collect(),
+        bos: token("bos")?,
+        pad: token("padding")?,
+    })
+}
+
+/// SDAR has no name of its own in the usual converters: it is a Qwen3 that is said not to be causal.
+fn family(file: &File<'_>, keys: &Keys<'_>) -> Result<Family, CheckpointError> {
+    let name = keys.name;
+    let found = KNOWN.iter().find(|(known, _)| *known == name).map(|(_, family)| *family);
+    let experts = keys.optional_count("expert_count", usize::MAX);
+    if experts.is_ok_and(|experts| experts.is_some()) || name.ends_with("moe") || name == "rnd1" {
+        let what = format!("the mixture-of-experts architecture {}", shown(name));
+        return Err(keys.fields.unsupported(what, "use a dense model, such as LLaDA-8B"));
+    }
+    let family = found.ok_or_else(|| CheckpointError::UnknownArchitecture {
+        file: file.label.to_owned(),
+        found: shown(name),
+        known: KNOWN.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", "),
+    })?;
+    let causal = keys.flag("attention.causal")?;
+    let diffusion = matches!(family, Family::Llada | Family::Dream | Family::Sdar);
+    match (family, causal) {
+        (Family::Qwen3, Some(false)) => Ok(Family::Sdar),
+        (_, Some(causal)) if causal == diffusion => {
+            let what = format!("{} {causal} for this architecture", keys.key("attention.causal"));
+            Err(keys.fields.unsupported(what, "use a file that was converted as a model of its own family"))
+        }
+        _ => Ok(family),
+    }
+}
+
+fn refuse_variants(file: &File<'_>, keys: &Keys<'_>) -> Result<(), CheckpointError> {
+    if keys.fields.optional_number("split.count")?.is_some_and(|count| count > 1.0) {
+        return Err(keys.fields.unsupported("a model in several files", "join them with llama-gguf-split --merge"));
+    }
+    // A tensor of a layer that the engine does not know would be left out of the sum.
+    let known = [
+        "attn_norm.weight",
+        "attn_q.weight",
+        "attn_k.weight",
+        "attn_v.weight",
+        "attn_q.bias",
+        "attn_k.bias",
+        "attn_v.bias",
+        "attn_q_norm.weight",
+        "attn_k_norm.weight",
+        "attn_output.weight",
+        "ffn_norm.weight",
+        "ffn_gate.weight",
+        "ffn_up.weight",
+        "ffn_down.weight",
+        "attn_rot_embd.freqs",
+    ];
+    let foreign = file.tensors.keys().filter(|name| {
+        let part = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
+        part.is_some_and(|(_, part)| !known.contains(&part))
+    });
+    match foreign.min() {
+        Some(name) => Err(keys.fields.unsupported(
+            format!("the tensor {} in a layer", shown(name)),
+            "use a dense model of one of the families that are read",
+        )),
+        None => Ok(()),
+    }
+}
+
+fn head_dim(keys: &Keys<'_>, hidden: usize, heads: usize) -> Result<usize, CheckpointError> {
+    let head_dim = match keys.optional_count("attention.key_length", LARGEST_HEAD)? {
+        Some(width) => width,
+        None if hidden.is_multiple_of(heads) => hidden / heads,
+        None => return Err(keys.bad("attention.head_count", heads, format!("a divisor of the hidden width {hidden}"))),
+    };
+    if !head_dim.is_multiple_of(2) || head_dim > LARGEST_HEAD {
+        let expected = format!("an even head width of at most {LARGEST_HEAD}");
+        return Err(keys.bad("attention.key_length", head_dim, expected));
+    }
+    match keys.optional_count("attention.value_length", LARGEST_HEAD)? {
+        Some(value) if value != head_dim => {
+            Err(keys.bad("attention.value_length", value, format!("that of the keys, {head_dim}")))
+        }
+        _ => Ok(head_dim),
+    }
+}
+
+/// Rows of the embedding: as the key says, else as many as there are tokens, else as the tensor has.
+fn vocabulary(file: &File<'_>, keys: &Keys<'_>) -> Result<usize, CheckpointError> {
+    if let Some(rows) = keys.optional_count("vocab_size", LARGEST_VOCABULARY)? {
+        return Ok(rows);
+    }
+    let rows = match file.list("tokenizer.ggml.tokens")? {
+        Some(tokens) => tokens.len() as u64,
+        None => file.tensors.get("token_embd.weight").map_or(0, |tensor| tensor.shape[0]),
+    };
+    let found = usize::try_from(rows).ok().filter(|rows| (1..=LARGEST_VOCABULARY).contains(rows));
+    found.ok_or_else(|| keys.fields.missing(&keys.key("vocab_size"), "the number of tokens"))
+}
+
+fn rope(file: &File<'_>, keys: &Keys<'_>, family: Family, head_dim: usize) -> Result<Rope, CheckpointError> {
+    let rotated = keys.optional_count("rope.dimension_count", LARGEST_HEAD)?.unwrap_or(head_dim);
+    if rotated > head_dim || !rotated.is_multiple_of(2) || (is_paired(family) && rotated != head_dim) {
+        return Err(keys.bad("rope.dimension_count", rotated, format!("the head width {head_dim}")));
+    }
+    let theta = keys.fields.positive(&keys.key("rope.freq_base"))?;
+    let plain = Rope { theta, rotated, full_precision: family == Family::Llada, scaling: RopeScaling::None };
+    let kind = keys.fields.optional_text(&keys.key("rope.scaling.type"))?;
+    let scaling = match kind {
+        None | Some("none") => factors(file, keys, &plain)?,
+        Some("linear") => RopeScaling::Linear { factor: keys.fields.positive(&keys.key("rope.scaling.factor"))? },
+        Some(other) => {
+            return Err(keys
+                .fields
+                .unsupported(format!("rope scaling {}", shown(other)), "expected none or \"linear\""));
+        }
+    };
+    Ok(Rope { scaling, ..plain })
+}
+
+/// Llama 3's scaling is stored as one factor for each frequency: taken only if it is the released one's.
+fn factors(file: &File<'_>, keys: &Keys<'_>, plain: &Rope) -> Result<RopeScaling, CheckpointError> {
+    let Some(tensor) = file.tensors.get(ROPE_FACTORS) else { return Ok(RopeScaling::None) };
+    let refused = || keys.fields.unsupported("a rotation with factors other than Llama 3's", "use its safetensors");
+    if tensor.shape != [plain.rotated as u64 / 2] {
+        return Err(refused());
+    }
+    let found = TensorView::new(tensor.dtype, 1, plain.rotated / 2, &file.bytes[tensor.start..tensor.end]).to_f32();
+    let factor = f64::from(found.iter().copied().fold(1.0, f32::max));
+    let scaling = RopeScaling::Llama3 { factor, low: 1.0, high: 4.0, original_context: 8192.0 };
+    let scaled = Rope { scaling, ..plain.clone() }.inverse_frequencies();
+    let expected = plain.inverse_frequencies().into_iter().zip(scaled).map(|(plain, scaled)| plain / scaled);
+    let equal = found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() <= 1e-3 * expected);
+    if equal { Ok(scaling) } else { Err(refused()) }
+}
+
+/// Whether a row predicts the next position: as the file says, else as the family does.
+fn shift(fields: &Fields<'_>, family: Family) -> Result<usize, CheckpointError> {
+    let usual = !matches!(family, Family::Llada | Family::Sdar);
+    let diffusion = matches!(family, Family::Llada | Family::Sdar | Family::Dream);
+    let said = fields.optional_flag("diffusion.shift_logits")?.filter(|_| diffusion);
+    Ok(usize::from(said.unwrap_or(usual)))
+}

@@ -1,0 +1,156 @@
+//! GGUF files, the format of llama.cpp: metadata, tokenizer and weights in one file.
+//!
+//! The idea: the metadata become what `config.json` and `tokenizer.json` would have said, the tensors are mapped in
+//! the types that they have, and the rows of q and k that some converters permute are handed out in their own order.
+
+mod architecture;
+mod names;
+mod reader;
+mod vocabulary;
+
+use std::collections::{BTreeSet, HashMap};
+
+use demask_model::{ArchSpec, ExpectedTensor, LayerRole, Role, expected_tensors};
+use demask_tensor::Bytes;
+use serde_json::{Map, Value as Json};
+
+use crate::{
+    ChatTemplate, CheckpointError, Tokenizer,
+    config::{Fields, TokenIds},
+    weights::{Located, Weights},
+};
+use names::{ROPE_FACTORS, tensor_name};
+use reader::{Array, Contents, Tensor, Value};
+
+const TEMPLATE: &str = "tokenizer.chat_template";
+
+/// What a file holds.
+pub(crate) struct Gguf {
+    pub spec: ArchSpec,
+    pub ids: TokenIds,
+    pub tokenizer: Option<Tokenizer>,
+    pub template: ChatTemplate,
+    pub weights: Weights,
+}
+
+/// An opened file, before it is known what it is.
+struct File<'a> {
+    label: &'a str,
+    bytes: &'a [u8],
+    values: HashMap<&'a str, Value<'a>>,
+    tensors: HashMap<&'a str, Tensor>,
+}
+
+/// Checks the descriptions of a whole GGUF file and returns the number of its tensors; `file` is its name for
+/// messages.
+pub fn check_gguf(bytes: &[u8], file: &str) -> Result<usize, CheckpointError> {
+    File::read(bytes, file).map(|file| file.tensors.len())
+}
+
+/// Reads a whole file; `label` is its name for messages.
+pub(crate) fn open(bytes: &Bytes, label: &str) -> Result<Gguf, CheckpointError> {
+    let file = File::read(bytes, label)?;
+    let fields = Fields::of(file.plain(), label);
+    let spec = architecture::read(&file, &fields)?;
+    let weights = file.weights(&spec, bytes)?;
+    let ids = architecture::token_ids(&fields)?;
+    let tokenizer = vocabulary::read(&file, &fields, spec.family, &ids)?;
+    let texts: Vec<_> = tokenizer.iter().flat_map(Tokenizer::named_texts).collect();
+    let template = match fields.optional_text(TEMPLATE)? {
+        Some(source) => ChatTemplate::from_source(source, label, spec.family, &texts),
+        None => ChatTemplate::of_family(spec.family),
+    };
+    Ok(Gguf { spec, ids, tokenizer, template, weights })
+}
+
+impl<'a> File<'a> {
+    fn read(bytes: &'a [u8], label: &'a str) -> Result<Self, CheckpointError> {
+        let read = reader::read(bytes);
+        let Contents { values, tensors } =
+            read.map_err(|detail| CheckpointError::Gguf { file: label.to_owned(), detail })?;
+        Ok(Self { label, bytes, values, tensors })
+    }
+
+    /// The values as an object, lists left empty.
+    fn plain(&self) -> Map<String, Json> {
+        let mut map = Map::new();
+        for (key, value) in &self.values {
+            let value = match *value {
+                Value::Unsigned(number) => number.into(),
+                Value::Signed(number) => number.into(),
+                Value::Float(number) => number.into(),
+                Value::Flag(flag) => flag.into(),
+                Value::Text(text) => text.into(),
+                // Empty: its reader takes the list itself, all others refuse one.
+                Value::Array(_) => Json::Array(Vec::new()),
+            };
+            map.insert((*key).to_owned(), value);
+        }
+        map
+    }
+
+    /// A list, or nothing.
+    fn list(&self, key: &str) -> Result<Option<Array<'a>>, CheckpointError> {
+        match self.values.get(key) {
+            None => Ok(None),
+            Some(Value::Array(list)) => Ok(Some(*list)),
+            Some(_) => Err(CheckpointError::BadValue {
+                file: self.label.to_owned(),
+                key: key.to_owned(),
+                found: "a single value".to_owned(),
+                expected: "a list".to_owned(),
+            }),
+        }
+    }
+
+    /// All tensors of the architecture, checked.
+    fn weights(&self, spec: &ArchSpec, bytes: &Bytes) -> Result<Weights, CheckpointError> {
+        let paired = architecture::is_paired(spec.family);
+        if paired && spec.qkv_bias {
+            return Err(CheckpointError::Unsupported {
+                file: self.label.to_owned(),
+                what: "an attention bias in this architecture".to_owned(),
+                hint: "use a checkpoint as released by its authors",
+            });
+        }
+        let (mut located, mut used) = (HashMap::new(), BTreeSet::from([ROPE_FACTORS.to_owned()]));
+        for expected in expected_tensors(spec) {
+            let name = tensor_name(expected.role);
+            let tensor = self.tensors.get(name.as_str());
+            let tensor = tensor.ok_or_else(|| self.wrong(&name, "is missing".to_owned()))?;
+            self.check_shape(&name, tensor, &expected)?;
+            let turned = matches!(expected.role, Role::Layer(_, LayerRole::Query | LayerRole::Key));
+            let paired = if paired && turned { Some(spec.head_dim) } else { None };
+            located.insert(expected.role, located_at(tensor, &expected, paired));
+            used.insert(name);
+        }
+        let unexpected = self.tensors.keys().filter(|name| !used.contains(**name)).map(|name| (*name).to_owned());
+        let unexpected = unexpected.collect::<BTreeSet<_>>().into_iter().collect();
+        Ok(Weights::of_file(bytes.clone(), located, unexpected))
+    }
+
+    fn check_shape(&self, name: &str, tensor: &Tensor, expected: &ExpectedTensor) -> Result<(), CheckpointError> {
+        let columns = expected.columns as u64;
+        let shape = if expected.vector { vec![columns] } else { vec![expected.rows as u64, columns] };
+        if tensor.shape == shape {
+            return Ok(());
+        }
+        Err(self.wrong(name, format!("has shape {:?}, the metadata say {shape:?}", tensor.shape)))
+    }
+
+    fn wrong(&self, tensor: &str, detail: String) -> CheckpointError {
+        CheckpointError::GgufTensor { file: self.label.to_owned(), tensor: tensor.to_owned(), detail }
+    }
+}
+
+fn located_at(tensor: &Tensor, expected: &ExpectedTensor, paired: Option<usize>) -> Located {
+    Located {
+        shard: 0,
+        start: tensor.start,
+        end: tensor.end,
+        dtype: tensor.dtype,
+        rows: expected.rows,
+        columns: expected.columns,
+        paired,
+    }
+}

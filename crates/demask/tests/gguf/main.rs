@@ -1,0 +1,85 @@
+//! Models in GGUF files compute what they compute out of safetensors.
+
+mod writer;
+
+use std::path::{Path, PathBuf};
+
+use demask::{
+    DeviceOptions, DtypeChoice, Model,
+    checkpoint::{Checkpoint, ModelFiles},
+    tensor::Bytes,
+};
+use writer::{Format, convert};
+
+/// Checkpoints, and the architectures that converters give them.
+const MODELS: &[(&str, &str)] = &[
+    ("tiny-llada", "llada"),
+    ("toy-llada", "llada"),
+    ("tiny-dream", "dream"),
+    ("tiny-sdar", "qwen3"),
+    ("tiny-qwen2", "qwen2"),
+    ("tiny-qwen2-untied", "qwen2"),
+    ("tiny-qwen3", "qwen3"),
+];
+
+fn directory(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/ckpt").join(name)
+}
+
+fn load(files: ModelFiles) -> Model {
+    let device = DeviceOptions { dtype: DtypeChoice::F32, threads: Some(2), ..DeviceOptions::default() };
+    Model::load(files, &device, &mut |_, _| true).unwrap()
+}
+
+fn logits(model: &mut Model) -> Vec<f32> {
+    let tokens: Vec<u32> = (0..24).map(|index| index * 37 % 90).collect();
+    let mask = model.facts().mask;
+    model.engine_mut().network_mut().inspect(&tokens, mask, false).unwrap().logits
+}
+
+fn in_memory(name: &str, bytes: Vec<u8>) -> ModelFiles {
+    ModelFiles::gguf_bytes(name, Bytes::owned(bytes))
+}
+
+/// Largest difference, relative to the largest magnitude.
+fn distance(found: &[f32], expected: &[f32]) -> f32 {
+    assert_eq!(found.len(), expected.len());
+    let largest = expected.iter().fold(0.0, |largest: f32, value| largest.max(value.abs()));
+    found.iter().zip(expected).fold(0.0, |most: f32, (found, expected)| most.max((found - expected).abs())) / largest
+}
+
+#[test]
+fn logits_are_those_of_the_safetensors() {
+    for &(name, architecture) in MODELS {
+        let mut original = load(ModelFiles::directory(directory(name)).unwrap());
+        let expected = logits(&mut original);
+        for (format, tolerance) in [(Format::F32, 0.0), (Format::F16, 5e-3), (Format::Bf16, 5e-2), (Format::Q8_0, 5e-2)]
+        {
+            // Rows of tiny-qwen3's heads together are no whole number of blocks.
+            if format == Format::Q8_0 && directory_has_odd_rows(name) {
+                continue;
+            }
+            let mut model = load(in_memory(name, convert(&directory(name), architecture, format)));
+            assert_eq!(model.facts(), original.facts(), "{name}");
+            assert_eq!(model.spec(), original.spec(), "{name}");
+            let found = distance(&logits(&mut model), &expected);
+            assert!(found <= tolerance, "{name} {format:?}: {found}");
+            assert!((found > 0.0) == (format != Format::F32), "{name} {format:?}");
+        }
+    }
+}
+
+fn directory_has_odd_rows(name: &str) -> bool {
+    let spec = Checkpoint::open(ModelFiles::directory(directory(name)).unwrap()).unwrap().spec().clone();
+    [spec.hidden, spec.query_width(), spec.ffn].iter().any(|width| !width.is_multiple_of(32))
+}
+
+#[test]
+fn quantised_files_run_in_bf16_and_tell_their_types() {
+    let bytes = convert(&directory("tiny-llada"), "llada", Format::Q8_0);
+    let checkpoint = Checkpoint::open(in_memory("tiny", bytes)).unwrap();
+    let dtypes: Vec<_> = checkpoint.weights().dtypes().iter().map(|(dtype, _)| dtype.to_string()).collect();
+    assert_eq!(dtypes, ["f32", "q8_0"]);
+    let model = Model::from_checkpoint(checkpoint, &DeviceOptions::default(), &mut |_, _| true).unwrap();
+    assert!(model.engine().network().describe().contains("bf16"), "{}", model.engine().network().describe());
+}
