@@ -3,6 +3,7 @@
 use demask::{
     DeviceOptions, Model, Prompter,
     checkpoint::{Checkpoint, ModelFiles, locate},
+    tensor::Dtype,
 };
 
 use crate::{
@@ -44,6 +45,12 @@ impl Source {
     /// Its checkpoint, opened and checked, weights not read.
     pub fn checkpoint(&self, screen: Screen) -> anyhow::Result<Checkpoint> {
         Ok(Checkpoint::open(self.files(screen)?)?)
+    }
+
+    /// The type that most of its weights are stored in.
+    pub fn stored_dtype(&self, screen: Screen) -> anyhow::Result<Dtype> {
+        let stored = self.checkpoint(screen)?.weights().dtypes();
+        Ok(stored.into_iter().max_by_key(|&(_, bytes)| bytes).map_or(Dtype::Bf16, |(dtype, _)| dtype))
     }
 
     /// The model without its weights.

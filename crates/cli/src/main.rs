@@ -12,7 +12,6 @@ mod exit;
 mod files;
 mod interrupt;
 mod load;
-mod measure;
 mod output;
 mod progress;
 mod settings;

@@ -2,7 +2,7 @@
 
 use demask_model::{ArchSpec, Inspection, Runner};
 use demask_step::{Denoiser, Mask, OpenError, SequenceId, StepError};
-use demask_tensor::{Backend, OutOfMemory};
+use demask_tensor::{Backend, OutOfMemory, PartSeconds};
 
 /// A [`Denoiser`] with what an engine and a report want to know beside it. One object per loaded model: dispatch costs
 /// one indirect call a step.
@@ -19,6 +19,10 @@ pub trait Network: Denoiser {
     fn row_capacity(&self) -> usize;
     /// Makes room for steps of this many rows.
     fn reserve_rows(&mut self, rows: usize) -> Result<(), OpenError>;
+    /// Begins to count the seconds of parts from 0, or ends it.
+    fn time_parts(&mut self, on: bool);
+    /// Seconds counted so far.
+    fn part_seconds(&self) -> PartSeconds;
     /// One forward over `tokens` with all logits and, if asked for, every layer's output.
     fn inspect(&mut self, tokens: &[u32], mask: Mask, layers: bool) -> Result<Inspection, StepError>;
 }
@@ -47,6 +51,14 @@ impl<B: Backend> Network for Runner<B> {
     fn reserve_rows(&mut self, rows: usize) -> Result<(), OpenError> {
         let memory = |OutOfMemory { needed, available }| OpenError::Memory { needed, available };
         self.reserve_rows(rows).map_err(memory)
+    }
+
+    fn time_parts(&mut self, on: bool) {
+        self.time_parts(on);
+    }
+
+    fn part_seconds(&self) -> PartSeconds {
+        self.backend().part_seconds()
     }
 
     fn inspect(&mut self, tokens: &[u32], mask: Mask, layers: bool) -> Result<Inspection, StepError> {

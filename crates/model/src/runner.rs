@@ -82,6 +82,11 @@ impl<B: Backend> Runner<B> {
         &self.backend
     }
 
+    /// Begins to count the seconds of parts from 0, or ends it.
+    pub fn time_parts(&mut self, on: bool) {
+        self.backend.time_parts(on);
+    }
+
     /// Bytes of the packed weights.
     pub fn weight_bytes(&self) -> usize {
         self.weights.bytes()

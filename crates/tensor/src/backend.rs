@@ -16,6 +16,17 @@
 
 use crate::{Dtype, Launch, Rows, TensorView};
 
+/// Seconds by kind of work; what is left of a step is everything else.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct PartSeconds {
+    /// Products with the weights of the layers.
+    pub linear: f64,
+    /// Products with keys and values.
+    pub attention: f64,
+    /// The head.
+    pub head: f64,
+}
+
 /// A device that can run the transformer.
 pub trait Backend {
     /// A weight matrix `[out, in]` in the layout that the device wants.
@@ -31,6 +42,12 @@ pub trait Backend {
 
     /// One line: tier, threads, element type of the products.
     fn describe(&self) -> String;
+
+    /// Begins to count the seconds of parts from 0, or ends it. What does not count them costs nothing.
+    fn time_parts(&mut self, on: bool);
+
+    /// Seconds counted so far.
+    fn part_seconds(&self) -> PartSeconds;
 
     /// The element type that products take their inputs in: `F32` or `Bf16`. K/V are stored in it too.
     fn dtype(&self) -> Dtype;

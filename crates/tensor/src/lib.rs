@@ -10,8 +10,8 @@ mod dtype;
 mod launch;
 
 pub use backend::{
-    AttentionShape, Backend, HeadOutput, HeadWeights, MlpWeights, OutOfMemory, PackError, PageKind, QkvRows,
-    QkvWeights, Stage, WorkspaceShape,
+    AttentionShape, Backend, HeadOutput, HeadWeights, MlpWeights, OutOfMemory, PackError, PageKind, PartSeconds,
+    QkvRows, QkvWeights, Stage, WorkspaceShape,
 };
 pub use blocks::BlockFormat;
 pub use buffer::{AlignedBytes, Bytes, Number};

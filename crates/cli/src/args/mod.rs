@@ -8,7 +8,10 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand};
 
 pub use generate::{ChatArgs, DecodeArgs, GenerateArgs};
-pub use tools::{BenchArgs, BenchCommand, InspectArgs, LogitsArgs, StepArgs, SynthArgs, TraceArgs};
+pub use tools::{
+    AttentionArgs, BenchArgs, BenchCommand, BenchGenerateArgs, InspectArgs, LinearArgs, LogitsArgs, StepArgs,
+    SynthArgs, TraceArgs,
+};
 
 /// The parser. A negative number is a value, to be refused by whoever knows its bounds, and not an unknown flag.
 pub fn command() -> clap::Command {

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::Path;
+use super::{DecodeArgs, Path};
 
 /// `demask logits`.
 #[derive(Debug, Args)]
@@ -71,8 +71,68 @@ pub struct BenchArgs {
 /// What to measure.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Seconds of one forward
+    /// One product of rows with a weight
+    Linear(LinearArgs),
+    /// Attention of rows that all see the same keys
+    Attention(AttentionArgs),
+    /// Seconds of one forward, by part
     Step(StepArgs),
+    /// Whole answers to a prompt of random tokens
+    Generate(Box<BenchGenerateArgs>),
+}
+
+/// `demask bench linear`.
+#[derive(Debug, Args)]
+pub struct LinearArgs {
+    /// Rows, or several numbers of rows [default: 1,32,256]
+    #[arg(long, value_name = "N[,N]")]
+    pub rows: Option<String>,
+    /// Inputs [default: 4096]
+    #[arg(long = "in", value_name = "N")]
+    pub inputs: Option<usize>,
+    /// Outputs [default: 12288]
+    #[arg(long = "out", value_name = "N")]
+    pub outputs: Option<usize>,
+    /// Measured runs [default: 5]
+    #[arg(long, value_name = "N")]
+    pub repeat: Option<usize>,
+}
+
+/// `demask bench attention`.
+#[derive(Debug, Args)]
+pub struct AttentionArgs {
+    /// Rows, or several numbers of rows [default: 256]
+    #[arg(long, value_name = "N[,N]")]
+    pub rows: Option<String>,
+    /// Keys that each row sees [default: 2048]
+    #[arg(long, value_name = "N")]
+    pub keys: Option<usize>,
+    /// Heads [default: 32]
+    #[arg(long, value_name = "N")]
+    pub heads: Option<usize>,
+    /// Heads of K and V [default: as many as heads]
+    #[arg(long, value_name = "N")]
+    pub kv_heads: Option<usize>,
+    /// Width of a head [default: 128]
+    #[arg(long, value_name = "N")]
+    pub head_dim: Option<usize>,
+    /// Measured runs [default: 5]
+    #[arg(long, value_name = "N")]
+    pub repeat: Option<usize>,
+}
+
+/// `demask bench generate`.
+#[derive(Debug, Args)]
+pub struct BenchGenerateArgs {
+    /// Random tokens of the prompt [default: 64]
+    #[arg(long, value_name = "N")]
+    pub prompt_length: Option<usize>,
+    /// Measured answers [default: 5]
+    #[arg(long, value_name = "N")]
+    pub repeat: Option<usize>,
+    /// How to decode.
+    #[command(flatten)]
+    pub decode: DecodeArgs,
 }
 
 /// `demask bench step`.

@@ -4,6 +4,7 @@ use std::fs;
 
 use demask::{
     cpu::{
+        ceiling,
         isa::{Isa, Tier},
         pool::Pool,
     },
@@ -13,7 +14,7 @@ use demask::{
 };
 use serde::Serialize;
 
-use crate::{measure, output, settings::Settings};
+use crate::{output, settings::Settings};
 
 /// Why there is no GPU.
 const NO_GPU: &str = "none: this build runs on the CPU only";
@@ -47,8 +48,8 @@ struct Memory {
 #[derive(Serialize)]
 struct Ceilings {
     read_gbs: Option<f64>,
-    f32_tflops: Option<f64>,
-    bf16_tflops: Option<f64>,
+    f32_tflops: f64,
+    bf16_tflops: f64,
 }
 
 #[derive(Serialize)]
@@ -80,9 +81,9 @@ pub fn run(settings: &Settings) -> anyhow::Result<()> {
 
 fn ceilings(pool: &Pool, isa: Isa) -> Ceilings {
     Ceilings {
-        read_gbs: measure::read_gbs(pool),
-        f32_tflops: measure::product_tflops(pool, isa, Dtype::F32),
-        bf16_tflops: measure::product_tflops(pool, isa, Dtype::Bf16),
+        read_gbs: ceiling::read_gbs(pool),
+        f32_tflops: ceiling::product_tflops(pool, isa, Dtype::F32),
+        bf16_tflops: ceiling::product_tflops(pool, isa, Dtype::Bf16),
     }
 }
 
@@ -112,9 +113,8 @@ fn defaults() -> Vec<Defaults> {
 }
 
 fn told(Report { cpu, gpu, memory, ceilings, defaults }: &Report) -> String {
-    let rate = |value: Option<f64>, unit: &str| {
-        value.map_or_else(|| "not enough memory to measure".to_owned(), |value| format!("{value:.3} {unit}"))
-    };
+    let reading = ceilings.read_gbs.map(|gbs| format!("{gbs:.1} GB/s"));
+    let reading = reading.unwrap_or_else(|| "not enough memory to measure".to_owned());
     let lacking = Tier::ALL.len() - cpu.tiers.len();
     let mut lines = vec![
         format!("cpu       {}", cpu.model),
@@ -122,9 +122,9 @@ fn told(Report { cpu, gpu, memory, ceilings, defaults }: &Report) -> String {
         format!("threads   {}", cpu.threads),
         format!("memory    {}, {} available", output::bytes(memory.total), output::bytes(memory.available)),
         format!("gpu       {gpu}"),
-        format!("reading   {}", rate(ceilings.read_gbs, "GB/s")),
-        format!("f32       {}", rate(ceilings.f32_tflops, "TFLOP/s")),
-        format!("bf16      {}", rate(ceilings.bf16_tflops, "TFLOP/s")),
+        format!("reading   {reading}"),
+        format!("f32       {:.3} TFLOP/s", ceilings.f32_tflops),
+        format!("bf16      {:.3} TFLOP/s", ceilings.bf16_tflops),
         "defaults".to_owned(),
     ];
     lines.extend(defaults.iter().map(|Defaults { families, decoder, cache, exactness }| {

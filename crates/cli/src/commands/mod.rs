@@ -10,7 +10,7 @@ mod synth;
 mod trace;
 
 use crate::{
-    args::{BenchCommand, Cli, Command},
+    args::{Cli, Command},
     settings::Settings,
 };
 
@@ -25,8 +25,6 @@ pub fn run(Cli { shared, command }: Cli) -> anyhow::Result<()> {
         Command::Doctor => doctor::run(&settings),
         Command::Synth(args) => synth::run(&settings, &args),
         Command::Trace(args) => trace::run(&args),
-        Command::Bench(args) => match args.command {
-            BenchCommand::Step(args) => bench::step(&settings, &args),
-        },
+        Command::Bench(args) => bench::run(&settings, &args.command),
     }
 }

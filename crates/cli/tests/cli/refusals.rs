@@ -271,7 +271,7 @@ fn calls_that_are_not_understood() {
     let none = "no command given: --help lists them; demask generate \"PROMPT\" answers a prompt";
     refused(&demask(&[]), 2, none);
     refused(&demask(&["bench"]), 2, none);
-    refused(&demask(&["bench", "linear"]), 2, "unrecognized subcommand 'linear' (--help lists what there is)");
+    refused(&demask(&["bench", "sleep"]), 2, "unrecognized subcommand 'sleep' (--help lists what there is)");
     let unknown = demask(&["generate", "hi", "--stepz", "4"]);
     assert!(unknown.stderr.starts_with("error: unexpected argument '--stepz' found"), "{}", unknown.stderr);
     assert_eq!((unknown.code, unknown.stderr.lines().count()), (Some(2), 1));
@@ -344,4 +344,17 @@ fn shapes_traces_and_rows_that_are_none() {
         "--head-rows is 5, expected 1 to 4, the rows of the forward",
     );
     refused(&demask(&["bench", "step", "--repeat", "0"]), 2, "--repeat is 0, expected at least 1");
+    refused(&demask(&["bench", "linear", "--in", "0"]), 2, "--in is 0, expected 1 to 262144");
+    refused(&demask(&["bench", "linear", "--rows", "0"]), 2, "--rows wants numbers from 1 on: --rows 32,256");
+    refused(
+        &demask(&["bench", "attention", "--heads", "4", "--kv-heads", "3"]),
+        2,
+        "--heads is 4, expected a multiple of --kv-heads, 3",
+    );
+    refused(&demask(&["bench", "generate", "--prompt-length", "0"]), 2, "--prompt-length is 0, expected at least 1");
+    refused(
+        &demask(&["bench", "generate", "--prompt-length", "1000", "--gen-length", "100"]),
+        2,
+        "1000 prompt tokens and 100 positions exceed the model's context of 1024",
+    );
 }

@@ -96,12 +96,51 @@ fn a_step_is_measured_for_each_number_of_rows() {
     let number = |value: &serde_json::Value| value.as_f64().unwrap();
     let seconds = ["min", "median", "max"].map(|key| number(&report["seconds"][key]));
     assert!(0.0 < seconds[0] && seconds[0] <= seconds[1] && seconds[1] <= seconds[2], "{seconds:?}");
-    let parts = number(&report["parts"]["layers"]) + number(&report["parts"]["head"]);
-    assert!((parts - seconds[1]).abs() < 1e-9);
-    for key in ["flops", "tflops", "gbs", "peak_tflops", "peak_gbs", "fraction"] {
-        assert!(number(&report[key]) > 0.0, "{key}");
+    for part in ["linear", "attention", "head"] {
+        assert!(number(&report["parts"][part]) > 0.0, "{part}");
     }
+    assert!(number(&report["parts"]["other"]) >= 0.0);
+    has_rates(report);
     assert_eq!(demask(&arguments).success().lines().count(), 2);
+}
+
+fn has_rates(report: &serde_json::Value) {
+    for key in ["flops", "tflops", "gbs", "peak_tflops", "peak_gbs", "fraction"] {
+        assert!(report[key].as_f64() > Some(0.0), "{key}");
+    }
+    let seconds = ["min", "median", "max"].map(|key| report["seconds"][key].as_f64().unwrap());
+    assert!(0.0 < seconds[0] && seconds[0] <= seconds[1] && seconds[1] <= seconds[2], "{seconds:?}");
+}
+
+#[test]
+fn single_operations_are_measured_for_each_number_of_rows() {
+    for dtype in ["f32", "bf16"] {
+        let small = ["--rows", "1,5", "--repeat", "2", "--dtype", dtype];
+        let linear = [&["bench", "linear", "--in", "96", "--out", "70"], &small[..]].concat();
+        let attention = [
+            &["bench", "attention", "--keys", "70", "--heads", "4", "--kv-heads", "2", "--head-dim", "16"],
+            &small[..],
+        ]
+        .concat();
+        for arguments in [linear, attention] {
+            let reports = demask(&[&arguments[..], &["--json"]].concat()).json();
+            assert_eq!(reports.as_array().unwrap().len(), 2);
+            assert_eq!((&reports[0]["rows"], &reports[1]["rows"]), (&1.into(), &5.into()));
+            assert_eq!(reports[1]["dtype"], dtype);
+            reports.as_array().unwrap().iter().for_each(has_rates);
+            assert_eq!(demask(&arguments).success().lines().count(), 2);
+        }
+    }
+}
+
+#[test]
+fn whole_answers_are_measured() {
+    let lengths = ["bench", "generate", "--prompt-length", "5", "--gen-length", "8", "--repeat", "2"];
+    let arguments = [&lengths[..], &["--decoder", "static:steps=4", "--cache", "none", "--json"]].concat();
+    let report = demask(&arguments).json();
+    has_rates(&report);
+    assert_eq!((&report["receipt"]["forwards"], &report["gen_length"]), (&4.into(), &8.into()));
+    assert_eq!(demask(&lengths).success().lines().count(), 1);
 }
 
 #[test]

@@ -3,12 +3,17 @@
 //! A *query* is one head of one row. Its keys are taken page by page in ascending order with a running maximum and a
 //! running sum; keys at or beyond its limit are never multiplied, so that whatever stands there has no influence. The
 //! queries of some neighbouring rows and of all heads that share a K/V head run together, only to read K and V once:
-//! each query's arithmetic is its own.
+//! each query's arithmetic is its own. Where the processor multiplies pairs of bf16, heads of the usual widths take
+//! [`pairs`]; everything else takes [`kernel`], in f32 sums of widened numbers.
 
 mod kernel;
+#[cfg(target_arch = "x86_64")]
+mod pairs;
 
 use demask_tensor::{AttentionShape, Dtype, PAGE};
 
+#[cfg(target_arch = "x86_64")]
+use crate::isa::Tier;
 use crate::{
     elementwise::{Element, Shared, dispatch},
     isa::Isa,
@@ -18,7 +23,7 @@ use crate::{
 use kernel::Batch;
 
 /// Queries that one task takes through the pages together.
-const BATCH: usize = 32;
+const BATCH: usize = 48;
 
 /// Neighbouring rows with one page table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +68,10 @@ pub(crate) struct Attend<'a> {
 impl Attend<'_> {
     /// Fills `out`, `[query rows, heads, head_dim]`.
     pub(crate) fn run(&self, pool: &Pool, out: &mut [f32]) {
+        #[cfg(target_arch = "x86_64")]
+        if self.kv.is_paired() {
+            return self.run_on_pairs(pool, out);
+        }
         match self.kv.dtype() {
             Dtype::Bf16 => self.run_on::<u16>(pool, out),
             _ => self.run_on::<f32>(pool, out),
@@ -74,6 +83,56 @@ impl Attend<'_> {
         let (out, blocks) = (Shared::new(out), self.blocks.len());
         // Head after head: what one block has read of a head is still near when the next one reads it.
         pool.run(blocks * kv_heads, &|task| self.block::<T>(self.blocks[task % blocks], task / blocks, &out));
+    }
+
+    /// The same on products of pairs.
+    #[cfg(target_arch = "x86_64")]
+    fn run_on_pairs(&self, pool: &Pool, out: &mut [f32]) {
+        assert!(self.isa.has(Tier::Avx512Bf16), "K and V are woven for products that this processor lacks");
+        let kv_heads = self.kv.shape().kv_heads;
+        let (out, blocks) = (Shared::new(out), self.blocks.len());
+        pool.run(blocks * kv_heads, &|task| self.block_of_pairs(self.blocks[task % blocks], task / blocks, &out));
+    }
+
+    /// All queries of one block that share a K/V head, some at a time.
+    #[cfg(target_arch = "x86_64")]
+    fn block_of_pairs(&self, block: RowBlock, kv_head: usize, out: &Shared<'_, f32>) {
+        let shape = self.kv.shape();
+        let (group, head_dim) = (shape.heads / shape.kv_heads, shape.head_dim);
+        let table = (self.table)(block.segment);
+        let mut batch = pairs::Batch::new(head_dim);
+        let queries = block.count as usize * group;
+        let start = |query: usize| {
+            let (index, head) = (block.first as usize + query / group, kv_head * group + query % group);
+            (index * shape.heads + head) * head_dim
+        };
+        for first in (0..queries).step_by(BATCH) {
+            for query in first..queries.min(first + BATCH) {
+                let row = self.rows[block.first as usize + query / group];
+                batch.push(&self.queries[start(query)..][..head_dim], self.limits[row as usize] as usize);
+            }
+            self.through_strides(&mut batch, table, kv_head);
+            // SAFETY: each row and head is a query of exactly one task, and comes once in it.
+            batch.finish(|query| unsafe { out.part(start(first + query)..start(first + query) + head_dim) });
+        }
+    }
+
+    /// Takes a batch through its pages, a stride at a time.
+    #[cfg(target_arch = "x86_64")]
+    fn through_strides(&self, batch: &mut pairs::Batch, table: &[u32], kv_head: usize) {
+        let table = &table[..batch.largest_limit().div_ceil(PAGE)];
+        for (index, numbers) in table.chunks(pairs::STRIDE_PAGES).enumerate() {
+            let mut pages = [(&[][..], &[][..]); pairs::STRIDE_PAGES];
+            for (page, &number) in pages.iter_mut().zip(numbers) {
+                let head = |tensor| self.kv.head::<u16>(number, self.layer, tensor, kv_head);
+                *page = (head(Tensor::Key), head(Tensor::Value));
+            }
+            let behind = table.get((index + 1) * pairs::STRIDE_PAGES);
+            let next = behind.map_or(&[][..], |&page| self.kv.head::<u16>(page, self.layer, Tensor::Key, kv_head));
+            let stride = pairs::Stride { first: index * pairs::STRIDE_PAGES * PAGE, pages, next };
+            // SAFETY: the `Isa` was asked for the tier before the tasks began.
+            unsafe { batch.take(&stride) }
+        }
     }
 
     /// All queries of one block that share a K/V head, some at a time.

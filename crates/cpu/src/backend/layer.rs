@@ -4,6 +4,7 @@ use demask_tensor::{Dtype, MlpWeights, QkvRows, QkvWeights, Rows};
 
 use super::{
     CpuBackend,
+    clock::{Clock, Part},
     workspace::{CHUNK, Workspace, kv_width, query_width},
 };
 use crate::{
@@ -22,6 +23,7 @@ pub(super) struct Tools<'a> {
     pub(super) pool: &'a Pool,
     pub(super) linear: &'a Linear,
     pub(super) rotation: &'a Rotation,
+    pub(super) clock: &'a Clock,
 }
 
 /// A norm's weight and epsilon.
@@ -136,7 +138,9 @@ fn project_queries(
     let queries = &mut work.queries.as_mut_slice::<f32>()[range.start * width..range.end * width];
     let store = Output::Store { out: &mut *queries, stride: width };
     let (input, count) = (&work.hidden_input, range.len());
-    tools.linear.matmul(tools.pool, input, count, projection.weight, projection.bias, store);
+    tools.clock.time(Part::Linear, || {
+        tools.linear.matmul(tools.pool, input, count, projection.weight, projection.bias, store);
+    });
     let list = &work.taken.list(set)[range];
     finish_heads(tools, projection, work.shape.attention.head_dim, list, &work.taken.launch.positions, queries);
 }
@@ -186,7 +190,9 @@ impl Fresh<'_> {
         let (shape, count) = (kv.shape(), list.len());
         let width = kv_width(&shape);
         let store = Output::Store { out: &mut self.values[..count * width], stride: width };
-        tools.linear.matmul(tools.pool, input, count, projection.weight, projection.bias, store);
+        tools.clock.time(Part::Linear, || {
+            tools.linear.matmul(tools.pool, input, count, projection.weight, projection.bias, store);
+        });
         match self.tensor {
             Tensor::Key => finish_heads(tools, projection, shape.head_dim, list, self.positions, self.values),
             Tensor::Value if tools.bf16() => round_row(&mut self.values[..count * width]),
@@ -298,7 +304,7 @@ pub(super) fn attend(tools: Tools<'_>, work: &mut Workspace, layer: usize, rows:
         table: &table,
         queries: queries.as_slice(),
     };
-    attend.run(tools.pool, attended.as_mut_slice());
+    tools.clock.time(Part::Attention, || attend.run(tools.pool, attended.as_mut_slice()));
 }
 
 /// See [`demask_tensor::Backend::project_add`].
@@ -316,7 +322,9 @@ pub(super) fn project_add(tools: Tools<'_>, work: &mut Workspace, weight: &Packe
             }
         });
         let output = Output::Add { residual: stream.as_mut_slice(), stride: shape.hidden, rows: Some(list) };
-        tools.linear.matmul(tools.pool, attended_input, list.len(), weight, None, output);
+        tools
+            .clock
+            .time(Part::Linear, || tools.linear.matmul(tools.pool, attended_input, list.len(), weight, None, output));
     }
 }
 
@@ -326,9 +334,13 @@ pub(super) fn mlp(tools: Tools<'_>, work: &mut Workspace, weights: &MlpWeights<'
     let norm = Norm { weight: weights.norm.as_slice(), epsilon: weights.epsilon };
     for list in taken.list(rows).chunks(CHUNK) {
         tools.normalise(list, norm, stream.as_slice(), scratch.as_mut_slice(), hidden_input);
-        tools.linear.gate_up(tools.pool, hidden_input, list.len(), weights.gate_up, ffn_input);
+        tools.clock.time(Part::Linear, || {
+            tools.linear.gate_up(tools.pool, hidden_input, list.len(), weights.gate_up, ffn_input);
+        });
         let output = Output::Add { residual: stream.as_mut_slice(), stride: shape.hidden, rows: Some(list) };
-        tools.linear.matmul(tools.pool, ffn_input, list.len(), weights.down, None, output);
+        tools
+            .clock
+            .time(Part::Linear, || tools.linear.matmul(tools.pool, ffn_input, list.len(), weights.down, None, output));
     }
 }
 

@@ -1,12 +1,13 @@
 //! The CPU backend: the operations of [`demask_tensor::Backend`] put together.
 
+mod clock;
 mod layer;
 mod weights;
 mod workspace;
 
 use demask_tensor::{
     AttentionShape, Backend, Dtype, HeadOutput, HeadWeights, Launch, MlpWeights, OutOfMemory, PackError, PageKind,
-    QkvRows, QkvWeights, Rows, Stage, TensorView, WorkspaceShape,
+    PartSeconds, QkvRows, QkvWeights, Rows, Stage, TensorView, WorkspaceShape,
 };
 
 use crate::{
@@ -17,6 +18,7 @@ use crate::{
     linear::{Linear, Packed, PackedGateUp},
     pool::Pool,
 };
+use clock::{Clock, Part};
 use layer::{Increments, Tools};
 use weights::{Embedding, Vector};
 use workspace::Workspace;
@@ -46,6 +48,7 @@ pub struct CpuBackend {
     pool: Pool,
     linear: Linear,
     rotation: Rotation,
+    clock: Clock,
     workspace: Option<Workspace>,
 }
 
@@ -60,6 +63,7 @@ impl CpuBackend {
             pool: Pool::new(options.threads.max(1)),
             linear: Linear::new(options.isa, options.dtype),
             rotation: Rotation::default(),
+            clock: Clock::default(),
             workspace: None,
         }
     }
@@ -71,8 +75,8 @@ impl CpuBackend {
 
     /// The workspace, and what the operations on it use.
     fn parts(&mut self) -> (Tools<'_>, &mut Workspace) {
-        let Self { options, pool, linear, rotation, workspace } = self;
-        let tools = Tools { isa: options.isa, pool, linear, rotation };
+        let Self { options, pool, linear, rotation, clock, workspace } = self;
+        let tools = Tools { isa: options.isa, pool, linear, rotation, clock };
         match workspace {
             Some(workspace) => (tools, workspace),
             None => panic!("an operation runs before anything was reserved"),
@@ -96,6 +100,14 @@ impl Backend for CpuBackend {
             if threads == 1 { "" } else { "s" },
             self.linear.dtype()
         )
+    }
+
+    fn time_parts(&mut self, on: bool) {
+        self.clock = Clock::new(on);
+    }
+
+    fn part_seconds(&self) -> PartSeconds {
+        self.clock.seconds()
     }
 
     fn dtype(&self) -> Dtype {
@@ -145,7 +157,7 @@ impl Backend for CpuBackend {
     }
 
     fn new_kv(&self, shape: &AttentionShape, layers: usize, hidden: usize) -> KvStore {
-        KvStore::new(*shape, self.dtype(), layers, hidden)
+        KvStore::new(self.options.isa, *shape, self.dtype(), layers, hidden)
     }
 
     fn allocate_pages(
@@ -233,7 +245,7 @@ impl Backend for CpuBackend {
             epsilon: weights.epsilon,
             weight: weights.head,
         };
-        run.run(kv, head, scratch.as_mut_slice(), out);
+        tools.clock.time(Part::Head, || run.run(kv, head, scratch.as_mut_slice(), out));
     }
 
     fn read(&mut self, stage: Stage<'_, Self>, out: &mut Vec<f32>) {

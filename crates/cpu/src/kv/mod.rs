@@ -3,7 +3,8 @@
 //! A page is one allocation: for each layer K of all heads and V of all heads, then the increments of all layers, then
 //! the residual, the last two only in pages of such a kind. Within a head, K is `[head_dim, PAGE]`, so that a query's
 //! products with all keys of the page are sums over rows of the page; V is `[PAGE, head_dim]`, so that its weighted sum
-//! is one too. Neither needs a sum across a vector.
+//! is one too. Neither needs a sum across a vector. Where products take pairs of bf16, two rows each are woven into one
+//! of twice the length: K is `[head_dim / 2, PAGE, 2]` and V `[PAGE / 2, head_dim, 2]`.
 
 pub(crate) mod memory;
 
@@ -13,6 +14,7 @@ use demask_tensor::{AlignedBytes, AttentionShape, Dtype, Number, OutOfMemory, PA
 
 use crate::{
     elementwise::{Element, for_ranges},
+    isa::{Isa, Tier},
     pool::Pool,
 };
 
@@ -42,9 +44,33 @@ struct Layout {
     dtype: Dtype,
     layers: usize,
     hidden: usize,
+    /// Whether two rows each are woven.
+    paired: bool,
 }
 
+/// Whether K and V are woven for products of pairs: where there are such products, and heads are whole vectors of them
+/// that fit into the products' scratch.
+fn is_paired(isa: Isa, shape: &AttentionShape, dtype: Dtype) -> bool {
+    let fits = shape.head_dim.is_multiple_of(16) && shape.head_dim <= MOST_PAIRED;
+    dtype == Dtype::Bf16 && isa.has(Tier::Avx512Bf16) && fits
+}
+
+/// Widest head whose K and V are woven.
+pub(crate) const MOST_PAIRED: usize = 256;
+
 impl Layout {
+    /// Place of one number in a head of K or V, in elements.
+    #[inline(always)]
+    fn element(&self, tensor: Tensor, at: usize, column: usize) -> usize {
+        let head_dim = self.shape.head_dim;
+        match (tensor, self.paired) {
+            (Tensor::Key, false) => column * PAGE + at,
+            (Tensor::Value, false) => at * head_dim + column,
+            (Tensor::Key, true) => (column / 2 * PAGE + at) * 2 + column % 2,
+            (Tensor::Value, true) => (at / 2 * head_dim + column) * 2 + at % 2,
+        }
+    }
+
     /// One head of K or of V.
     fn head(&self) -> usize {
         self.shape.head_dim * PAGE * self.dtype.size()
@@ -85,8 +111,9 @@ impl Layout {
 }
 
 impl KvStore {
-    pub(crate) fn new(shape: AttentionShape, dtype: Dtype, layers: usize, hidden: usize) -> Self {
-        Self { layout: Layout { shape, dtype, layers, hidden }, pages: Vec::new(), free: Vec::new() }
+    pub(crate) fn new(isa: Isa, shape: AttentionShape, dtype: Dtype, layers: usize, hidden: usize) -> Self {
+        let layout = Layout { shape, dtype, layers, hidden, paired: is_paired(isa, &shape, dtype) };
+        Self { layout, pages: Vec::new(), free: Vec::new() }
     }
 
     pub(crate) fn page_bytes(&self, kind: PageKind) -> usize {
@@ -100,6 +127,11 @@ impl KvStore {
 
     pub(crate) fn shape(&self) -> AttentionShape {
         self.layout.shape
+    }
+
+    /// Whether two rows each of K and V are woven.
+    pub(crate) fn is_paired(&self) -> bool {
+        self.layout.paired
     }
 
     /// Appends `count` zeroed pages; on failure none.
@@ -155,7 +187,7 @@ impl KvStore {
         self.free.extend_from_slice(pages);
     }
 
-    /// One head of one page: K `[head_dim, PAGE]` or V `[PAGE, head_dim]`.
+    /// One head of one page: K `[head_dim, PAGE]` or V `[PAGE, head_dim]`, or woven.
     pub(crate) fn head<T: Number>(&self, page: u32, layer: usize, tensor: Tensor, head: usize) -> &[T] {
         assert_eq!(size_of::<T>(), self.layout.dtype.size(), "element type of the store");
         let start = self.layout.head_at(layer, tensor, head) / size_of::<T>();
@@ -168,11 +200,10 @@ impl KvStore {
         let head_dim = self.layout.shape.head_dim;
         for (head, out) in out.chunks_exact_mut(head_dim).enumerate() {
             let stored = self.head::<T>(page, layer, tensor, head);
-            let stored = match tensor {
-                Tensor::Key => stored[at..].iter().step_by(PAGE),
-                Tensor::Value => stored[at * head_dim..].iter().step_by(1),
+            let read = |(column, out): (usize, &mut f32)| {
+                *out = stored[self.layout.element(tensor, at, column)].widen();
             };
-            out.iter_mut().zip(stored).for_each(|(out, &stored)| *out = stored.widen());
+            out.iter_mut().enumerate().for_each(read);
         }
     }
 
@@ -274,15 +305,8 @@ impl KvWriter<'_> {
         assert_eq!(size_of::<T>(), layout.dtype.size(), "element type of the store");
         // SAFETY: heads are disjoint parts of a page, and this one is the caller's.
         let stored = unsafe { self.part::<T>(page, layout.head_at(layer, tensor, head), layout.head()) };
-        match tensor {
-            Tensor::Key => {
-                let stored = stored[at..].iter_mut().step_by(PAGE);
-                stored.zip(values).for_each(|(stored, &value)| *stored = T::narrow(value));
-            }
-            Tensor::Value => {
-                let stored = stored[at * layout.shape.head_dim..].iter_mut();
-                stored.zip(values).for_each(|(stored, &value)| *stored = T::narrow(value));
-            }
+        for (column, &value) in values.iter().enumerate() {
+            stored[layout.element(tensor, at, column)] = T::narrow(value);
         }
     }
 
@@ -339,14 +363,12 @@ impl KvWriter<'_> {
         let part = |slot: u32| unsafe { self.part::<T>(slot as usize / PAGE, layer * layout.layer(), layout.layer()) };
         let (kv_heads, head_dim) = (layout.shape.kv_heads, layout.shape.head_dim);
         let (from_at, to_at) = (from as usize % PAGE, to as usize % PAGE);
-        for row in 0..kv_heads * head_dim {
-            let value = part(from)[row * PAGE + from_at];
-            part(to)[row * PAGE + to_at] = value;
-        }
-        for head in kv_heads..2 * kv_heads {
+        for head in 0..2 * kv_heads {
+            let tensor = if head < kv_heads { Tensor::Key } else { Tensor::Value };
+            let start = head * PAGE * head_dim;
             for column in 0..head_dim {
-                let value = part(from)[(head * PAGE + from_at) * head_dim + column];
-                part(to)[(head * PAGE + to_at) * head_dim + column] = value;
+                let value = part(from)[start + layout.element(tensor, from_at, column)];
+                part(to)[start + layout.element(tensor, to_at, column)] = value;
             }
         }
     }

@@ -5,7 +5,7 @@ const BOTH: PageKind = PageKind { increments: true, residual: true };
 const NONE: PageKind = PageKind { increments: false, residual: false };
 
 fn store(dtype: Dtype) -> KvStore {
-    KvStore::new(SHAPE, dtype, 3, 10)
+    KvStore::new(Isa::best(), SHAPE, dtype, 3, 10)
 }
 
 fn write<T: Element>(store: &mut KvStore, layer: usize, slot: u32, first: f32) {
@@ -98,4 +98,41 @@ fn slots_are_kept_before_pages_are_copied() {
         assert_eq!(increment, Some(vec![layer as f32; 10]));
     }
     assert_eq!(store.residual(34), [4.0; 10]);
+}
+
+#[test]
+fn woven_rows_are_read_as_written_and_copied_alone() {
+    let shape = AttentionShape { heads: 2, kv_heads: 2, head_dim: 32 };
+    for isa in Isa::available() {
+        let mut store = KvStore::new(isa, shape, Dtype::Bf16, 2, 10);
+        assert_eq!(store.is_paired(), isa.has(Tier::Avx512Bf16));
+        let mut pages = Vec::new();
+        store.allocate(2, NONE, &mut pages).unwrap();
+        let row = |slot: u32, tensor: Tensor| -> Vec<f32> {
+            let first = slot as f32 * if tensor == Tensor::Key { 1.0 } else { -1.0 };
+            (0..64).map(|column| first + (column % 4) as f32).collect()
+        };
+        for slot in 0..64 {
+            for (tensor, head) in [(Tensor::Key, 0), (Tensor::Key, 1), (Tensor::Value, 0), (Tensor::Value, 1)] {
+                let values = &row(slot, tensor)[head * 32..(head + 1) * 32];
+                // SAFETY: there is only this thread.
+                unsafe { store.writer().set_head::<u16>((1, tensor, head), slot, values) }
+            }
+        }
+        store.copy(&Pool::new(1), &[SlotCopy { from: 7, to: 36 }, SlotCopy { from: 6, to: 5 }], &[]);
+        for slot in 0..64 {
+            let from = if slot == 36 {
+                7
+            } else if slot == 5 {
+                6
+            } else {
+                slot
+            };
+            for tensor in [Tensor::Key, Tensor::Value] {
+                let mut stored = vec![0.0; 64];
+                store.read_row::<u16>(slot, 1, tensor, &mut stored);
+                assert_eq!(stored, row(from, tensor), "{isa:?} {tensor:?} {slot}");
+            }
+        }
+    }
 }

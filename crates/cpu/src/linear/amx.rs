@@ -135,6 +135,26 @@ unsafe fn multiply<U: TileUnit, const TALL: bool>(unit: &mut U, block: &Block) {
     }
 }
 
+/// Operations of one round of [`tile_rounds`].
+#[cfg(target_arch = "x86_64")]
+pub(crate) const TILE_ROUND: u64 = (4 * 2 * ROWS * PANEL * DEPTH) as u64;
+
+/// The products of `multiply` on registers alone, for measuring what the instruction can do at most.
+///
+/// # Safety
+/// The processor has the tier AMX; this thread has no other unit.
+#[cfg(target_arch = "x86_64")]
+pub(crate) unsafe fn tile_rounds(rounds: u64) {
+    // SAFETY: as our caller promises. Configuring makes all tiles zero.
+    let mut unit = unsafe { hardware::Tiles::configure() };
+    for _ in 0..rounds {
+        unit.dot::<0, 4, 6>();
+        unit.dot::<1, 4, 7>();
+        unit.dot::<2, 5, 6>();
+        unit.dot::<3, 5, 7>();
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
 mod hardware {
     //! The instructions.

@@ -41,6 +41,8 @@ mod portable;
 
 use demask_tensor::{Dtype, PackError, TensorView};
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) use amx::{TILE_ROUND, tile_rounds};
 pub use input::{InputBuffer, InputWriter};
 pub use output::Output;
 pub use packed::{Packed, PackedGateUp};

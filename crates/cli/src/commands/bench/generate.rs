@@ -1,0 +1,102 @@
+//! `demask bench generate`: whole answers to a prompt of random tokens.
+
+use std::ops::ControlFlow;
+
+use demask::{Generation, Prompt, Receipt, cpu::pool::Pool};
+use serde::Serialize;
+
+use super::{Ceilings, Rates, Spread, Work, random_tokens, repeats};
+use crate::{
+    args::BenchGenerateArgs,
+    exit::{Interrupted, usage},
+    interrupt::{self, Watched},
+    output,
+    settings::{Settings, generate_options},
+};
+
+/// Prompt tokens, unless somebody says otherwise.
+const PROMPT_LENGTH: usize = 64;
+/// Positions to decode, likewise.
+const GEN_LENGTH: usize = 64;
+
+/// All runs.
+#[derive(Serialize)]
+struct Report {
+    model: String,
+    device: String,
+    prompt_length: usize,
+    gen_length: usize,
+    /// Positions computed over all forwards.
+    rows: usize,
+    /// Of a whole answer.
+    seconds: Spread,
+    /// Decoded tokens by seconds.
+    tokens_per_second: f64,
+    #[serde(flatten)]
+    rates: Rates,
+    receipt: Receipt,
+}
+
+/// Runs the command.
+pub fn run(settings: &Settings, args: &BenchGenerateArgs) -> anyhow::Result<()> {
+    let repeat = repeats(args.repeat)?;
+    let prompt_length = args.prompt_length.unwrap_or(PROMPT_LENGTH);
+    if prompt_length == 0 {
+        return Err(usage("--prompt-length is 0, expected at least 1"));
+    }
+    let mut options = generate_options(&args.decode, settings.seed)?;
+    let gen_length = *options.gen_length.get_or_insert(GEN_LENGTH);
+    // Random weights end where they like: only what is decoded in full can be compared.
+    options.ignore_eos = true;
+    let device = settings.device()?;
+    let mut model = settings.source.model(device, settings.screen)?;
+    let context = model.facts().context;
+    if prompt_length.saturating_add(gen_length) > context {
+        return Err(usage(format!(
+            "{prompt_length} prompt tokens and {gen_length} positions exceed the model's context of {context}"
+        )));
+    }
+    let _watched = Watched::new();
+    let dtype = device.resolve_dtype(settings.source.stored_dtype(settings.screen)?);
+    let pool = Pool::new(device.thread_count()?);
+    let ceilings = Ceilings::measure(&pool, device.isa()?, dtype);
+    drop(pool);
+    let (mask, vocabulary) = (model.facts().mask_id, model.facts().vocab);
+    // A mask would be a position to decode.
+    let no_mask = |token: u32| if Some(token) == mask { (token + 1) % vocabulary as u32 } else { token };
+    let tokens = random_tokens(prompt_length, vocabulary, settings.seed).into_iter().map(no_mask).collect();
+    let prompt = Prompt::Tokens(tokens);
+    let mut last: Option<Generation> = None;
+    let seconds = Spread::measure(repeat, || {
+        let go_on = || if interrupt::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        last = Some(model.generate(&prompt, &options, &mut |_| go_on())?);
+        Ok(())
+    })?;
+    interrupt::check()?;
+    let Generation { receipt, .. } = last.ok_or(Interrupted)?;
+    let bytes = super::step::touched_bytes(model.engine().network().spec(), dtype) * receipt.decoding.forwards as f64;
+    let work = Work { flops: receipt.decoding.flops, bytes };
+    let report = Report {
+        model: model.name().to_owned(),
+        device: model.engine().network().describe(),
+        prompt_length,
+        gen_length,
+        rows: receipt.decoding.rows,
+        seconds,
+        tokens_per_second: gen_length as f64 / seconds.median,
+        rates: Rates::new(work, &seconds, &ceilings),
+        receipt,
+    };
+    if settings.screen.json { output::json(&report) } else { Ok(output::line(&told(&report))?) }
+}
+
+fn told(report: &Report) -> String {
+    let Report { seconds, tokens_per_second, rates, receipt, .. } = report;
+    format!(
+        "{} forwards of {} rows together: {}, {tokens_per_second:.1} tokens/s; {}",
+        receipt.decoding.forwards,
+        report.rows,
+        seconds.told(),
+        rates.told()
+    )
+}

@@ -1,0 +1,150 @@
+//! `demask bench step`: seconds of one forward.
+
+use demask::{
+    Model, Network,
+    cpu::pool::Pool,
+    model_parts::{ArchSpec, expected_tensors},
+    step::{HeadAsk, Mask, Predictions, SequenceId, SequenceNeeds, SequenceStep, StepPlan, TokenId},
+    tensor::{Dtype, PartSeconds},
+};
+use serde::Serialize;
+
+use super::{Ceilings, Rates, Reports, Spread, WARM, Work, random_tokens, repeats, row_counts};
+use crate::{args::StepArgs, exit::usage, interrupt::Watched, settings::Settings};
+
+/// One number of rows.
+#[derive(Serialize)]
+struct Report {
+    model: String,
+    device: String,
+    rows: usize,
+    head_rows: usize,
+    seconds: Spread,
+    parts: Parts,
+    #[serde(flatten)]
+    rates: Rates,
+}
+
+/// Seconds of one forward by kind of work: medians of each, the rest of the forward's median.
+#[derive(Serialize)]
+struct Parts {
+    linear: f64,
+    attention: f64,
+    head: f64,
+    other: f64,
+}
+
+/// Runs the command.
+pub fn run(settings: &Settings, args: &StepArgs) -> anyhow::Result<()> {
+    let all_rows = row_counts(args.rows.as_deref(), "256")?;
+    let repeat = repeats(args.repeat)?;
+    let device = settings.device()?;
+    let mut model = settings.source.model(device, settings.screen)?;
+    let context = model.facts().context;
+    if let Some(rows) = all_rows.iter().find(|&&rows| rows > context) {
+        return Err(usage(format!("{rows} rows exceed the model's context of {context}: ask for fewer")));
+    }
+    let _watched = Watched::new();
+    let dtype = device.resolve_dtype(settings.source.stored_dtype(settings.screen)?);
+    let pool = Pool::new(device.thread_count()?);
+    let ceilings = Ceilings::measure(&pool, device.isa()?, dtype);
+    drop(pool);
+    let mut reports = Reports::new(settings.screen);
+    for rows in all_rows {
+        let head_rows = args.head_rows.unwrap_or(rows);
+        if !(1..=rows).contains(&head_rows) {
+            return Err(usage(format!("--head-rows is {head_rows}, expected 1 to {rows}, the rows of the forward")));
+        }
+        let report = measure_rows(&mut model, (rows, head_rows), repeat, settings.seed, dtype, &ceilings)?;
+        reports.push(report, told)?;
+    }
+    reports.finish()
+}
+
+fn measure_rows(
+    model: &mut Model,
+    (rows, head_rows): (usize, usize),
+    repeat: usize,
+    seed: u64,
+    dtype: Dtype,
+    ceilings: &Ceilings,
+) -> anyhow::Result<Report> {
+    let tokens = random_tokens(rows, model.facts().vocab, seed);
+    let needs = SequenceNeeds { positions: rows, rows, predictions: head_rows, ..SequenceNeeds::default() };
+    let network = model.engine_mut().network_mut();
+    let sequence = network.open(&needs)?;
+    network.time_parts(true);
+    let measured = forwards(network, sequence, &tokens, head_rows, repeat);
+    network.time_parts(false);
+    network.close(sequence);
+    let (seconds, parts, flops) = measured?;
+    let network = model.engine().network();
+    let bytes = touched_bytes(network.spec(), dtype);
+    Ok(Report {
+        device: network.describe(),
+        model: model.name().to_owned(),
+        rows,
+        head_rows,
+        seconds,
+        parts,
+        rates: Rates::new(Work { flops, bytes }, &seconds, ceilings),
+    })
+}
+
+/// Times of forwards over all tokens whose first rows the head answers, and the operations of one.
+fn forwards(
+    network: &mut dyn Network,
+    sequence: SequenceId,
+    tokens: &[TokenId],
+    head_rows: usize,
+    repeat: usize,
+) -> anyhow::Result<(Spread, Parts, f64)> {
+    let rows = tokens.len() as u32;
+    let plan = StepPlan {
+        live: (0..rows).into(),
+        visible: rows,
+        mask: Mask::Full,
+        predict: (0..head_rows as u32).into(),
+        ..StepPlan::default()
+    };
+    let ask = HeadAsk::default();
+    let step = SequenceStep { sequence, tokens, plan: &plan, ask: &ask, blend: None };
+    let mut answers = [Predictions::default()];
+    let (mut before, mut taken) = (PartSeconds::default(), Vec::new());
+    let seconds = Spread::measure(repeat, || {
+        network.step(&[step], &mut answers)?;
+        let now = network.part_seconds();
+        taken.push(PartSeconds {
+            linear: now.linear - before.linear,
+            attention: now.attention - before.attention,
+            head: now.head - before.head,
+        });
+        before = now;
+        Ok(())
+    })?;
+    let median = |part: fn(&PartSeconds) -> f64| Spread::of(taken[WARM..].iter().map(part).collect()).median;
+    let (linear, attention, head) =
+        (median(|parts| parts.linear), median(|parts| parts.attention), median(|parts| parts.head));
+    let other = (seconds.median - linear - attention - head).max(0.0);
+    Ok((seconds, Parts { linear, attention, head, other }, answers[0].cost.flops))
+}
+
+/// Bytes that one forward cannot avoid to read: every matrix once, but the table of embeddings, of which it reads rows.
+pub(super) fn touched_bytes(spec: &ArchSpec, dtype: Dtype) -> f64 {
+    let elements: usize = expected_tensors(spec).iter().map(|tensor| tensor.rows * tensor.columns).sum();
+    let table = if spec.tied { 0 } else { spec.vocabulary * spec.hidden };
+    ((elements - table) * dtype.size()) as f64
+}
+
+fn told(report: &Report) -> String {
+    let Report { rows, head_rows, seconds, parts, rates, .. } = report;
+    format!(
+        "{rows} rows, {head_rows} head rows: {}, linear {:.4}, attention {:.4}, head {:.4}, other {:.4}; {}",
+        seconds.told(),
+        parts.linear,
+        parts.attention,
+        parts.head,
+        parts.other,
+        rates.told()
+    )
+}

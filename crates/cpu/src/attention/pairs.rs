@@ -1,0 +1,373 @@
+//! Attention on products of bf16 pairs.
+//!
+//! Both products have the form of a linear layer's: rows of pairs (queries, then weights) times pairs woven by the
+//! dozens (K, then V), twelve rows and 32 columns at a time in 24 registers of sums. Keys are taken in strides of
+//! [`STRIDE`] from position 0 on, so that the softmax's sums across vectors, and loading and storing of what was summed
+//! before, come once in a stride. Scores, their largest and the sums stay f32; weights are rounded to bf16, and it is
+//! the rounded ones that are summed: what they are divided by is what was really added.
+
+use std::arch::x86_64::{
+    __m512, __m512bh, __m512i, _MM_HINT_T0, _mm_prefetch, _mm512_and_si512, _mm512_cvtne2ps_pbh, _mm512_dpbf16_ps,
+    _mm512_fmadd_ps, _mm512_fmsub_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mask_max_ps, _mm512_maskz_mov_ps,
+    _mm512_max_ps, _mm512_mul_ps, _mm512_reduce_add_ps, _mm512_reduce_max_ps, _mm512_roundscale_ps, _mm512_scalef_ps,
+    _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps, _mm512_storeu_si512, _mm512_sub_ps,
+};
+
+use std::mem::MaybeUninit;
+
+use demask_tensor::PAGE;
+
+use super::BATCH;
+use crate::{kv::MOST_PAIRED, linear::activation::round_bf16};
+
+/// Pages of a stride.
+pub(super) const STRIDE_PAGES: usize = 4;
+/// Keys of a stride.
+const STRIDE: usize = STRIDE_PAGES * PAGE;
+/// Queries that are multiplied at a time.
+const TILE: usize = 12;
+/// Numbers in a vector.
+const VECTOR: usize = 16;
+/// Below this, `2^x` is 0 in f32.
+const LOWEST: f32 = -160.0;
+/// bf16 of 1, twice.
+const ONES: i32 = 0x3f80_3f80;
+
+/// Queries on their way through the pages, and everything that is computed for them.
+#[repr(align(64))]
+pub(super) struct Batch {
+    /// `[BATCH, head_dim]`, bf16.
+    queries: [MaybeUninit<u16>; BATCH * MOST_PAIRED],
+    /// `[BATCH, head_dim]`: weighted sums of the values so far, relative to the largest scores.
+    sums: [MaybeUninit<f32>; BATCH * MOST_PAIRED],
+    /// `[TILE, STRIDE]`.
+    scores: [MaybeUninit<f32>; TILE * STRIDE],
+    /// `[TILE, STRIDE]`, bf16.
+    weights: [MaybeUninit<u16>; TILE * STRIDE],
+    states: [State; BATCH],
+    head_dim: usize,
+    /// `head_dim^-0.5 / ln 2`: powers of two are quicker than those of e.
+    scale: f32,
+    count: usize,
+}
+
+/// A query's state.
+#[derive(Clone, Copy)]
+struct State {
+    /// Visible keys.
+    limit: usize,
+    /// Largest score so far.
+    largest: f32,
+    /// Sum of the weights so far, relative to the largest score.
+    weight: f32,
+    /// Factor of what was summed before the stride under way.
+    decay: f32,
+}
+
+/// Some pages of keys and values of one head.
+#[derive(Clone, Copy)]
+pub(super) struct Stride<'a> {
+    /// Position of the first key, a multiple of the stride.
+    pub(super) first: usize,
+    /// Woven K and V of each page; those of pages that nobody sees are empty.
+    pub(super) pages: [(&'a [u16], &'a [u16]); STRIDE_PAGES],
+    /// Woven K of the page behind them, or empty.
+    pub(super) next: &'a [u16],
+}
+
+impl Batch {
+    /// An empty batch for heads of `head_dim`, a multiple of 16.
+    #[expect(
+        clippy::large_stack_arrays,
+        reason = "on a thread's stack, where allocating is ruled out; not written here"
+    )]
+    pub(super) fn new(head_dim: usize) -> Self {
+        assert!(head_dim.is_multiple_of(VECTOR) && head_dim <= MOST_PAIRED, "width of a head");
+        Self {
+            queries: [MaybeUninit::uninit(); BATCH * MOST_PAIRED],
+            sums: [MaybeUninit::uninit(); BATCH * MOST_PAIRED],
+            scores: [MaybeUninit::uninit(); TILE * STRIDE],
+            weights: [MaybeUninit::uninit(); TILE * STRIDE],
+            states: [State { limit: 0, largest: 0.0, weight: 0.0, decay: 0.0 }; BATCH],
+            head_dim,
+            scale: std::f32::consts::LOG2_E / (head_dim as f32).sqrt(),
+            count: 0,
+        }
+    }
+
+    /// Adds a query; there must be room.
+    pub(super) fn push(&mut self, query: &[f32], limit: usize) {
+        let start = self.count * self.head_dim;
+        let row = &mut self.queries[start..start + self.head_dim];
+        assert_eq!(query.len(), self.head_dim, "width of a query");
+        row.iter_mut().zip(query).for_each(|(to, &value)| *to = MaybeUninit::new(round_bf16(value)));
+        self.sums[start..start + self.head_dim].fill(MaybeUninit::new(0.0));
+        self.states[self.count] = State { limit, largest: f32::NEG_INFINITY, weight: 0.0, decay: 0.0 };
+        self.count += 1;
+    }
+
+    pub(super) fn largest_limit(&self) -> usize {
+        self.states[..self.count].iter().map(|state| state.limit).max().unwrap_or(0)
+    }
+
+    /// Writes result after result, and empties the batch.
+    pub(super) fn finish<'o>(&mut self, mut out: impl FnMut(usize) -> &'o mut [f32]) {
+        for (index, state) in self.states[..self.count].iter().enumerate() {
+            let factor = 1.0 / state.weight;
+            let sums = &self.sums[index * self.head_dim..(index + 1) * self.head_dim];
+            // SAFETY: sums were filled when the query was added, and only floats were written to them since.
+            out(index).iter_mut().zip(sums).for_each(|(out, sum)| *out = unsafe { sum.assume_init() } * factor);
+        }
+        self.count = 0;
+    }
+
+    /// Takes all queries through a stride.
+    ///
+    /// # Safety
+    /// The processor has AVX-512 and its products of bf16.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
+    pub(super) unsafe fn take(&mut self, stride: &Stride<'_>) {
+        const TILES: [TileFn; TILE] = [
+            tile::<1>, tile::<2>, tile::<3>, tile::<4>, tile::<5>, tile::<6>, tile::<7>, tile::<8>, tile::<9>,
+            tile::<10>, tile::<11>, tile::<12>,
+        ];
+        let visible = |state: &State| state.limit.saturating_sub(stride.first).min(STRIDE);
+        let mut first = 0;
+        while first < self.count {
+            // Only queries that see the same keys run together: no other number may come near their sums.
+            let seen = visible(&self.states[first]);
+            let same = self.states[first..self.count].iter().take_while(|state| visible(state) == seen).count();
+            let tiles = same.div_ceil(TILE);
+            for index in 0..tiles {
+                let taken = (same * (index + 1)) / tiles - (same * index) / tiles;
+                if seen > 0 {
+                    assert!(stride.pages[..seen.div_ceil(PAGE)].iter().all(|(keys, values)| {
+                        keys.len() == self.head_dim * PAGE && values.len() == self.head_dim * PAGE
+                    }));
+                    // SAFETY: as our caller promises; the queries are the batch's, and the pages were checked.
+                    unsafe { TILES[taken - 1](self, first, stride, seen) }
+                }
+                first += taken;
+            }
+        }
+    }
+}
+
+/// Takes a number of queries, from one on, through the first visible keys of a stride.
+type TileFn = unsafe fn(&mut Batch, usize, &Stride<'_>, usize);
+
+/// # Safety
+/// The processor has what [`Batch::take`] needs; there are `Q` queries from `first` on; `visible` is from 1 to
+/// [`STRIDE`], and its pages are there.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
+unsafe fn tile<const Q: usize>(batch: &mut Batch, first: usize, stride: &Stride<'_>, visible: usize) {
+    let head_dim = batch.head_dim;
+    // SAFETY: as our caller promises: queries and sums have `head_dim` numbers for each of `Q` queries, scores and
+    // weights a stride for each; a page has `head_dim / 2` or `PAGE / 2` rows of pairs; columns go up to `head_dim` in
+    // steps of one or two vectors.
+    unsafe {
+        let queries = batch.queries.as_ptr().cast::<u16>().add(first * head_dim);
+        for page in 0..visible.div_ceil(PAGE) {
+            let mut sums = [[_mm512_setzero_ps(); 2]; Q];
+            let keys = stride.pages[page].0.as_ptr();
+            // While these keys are multiplied, the caches fetch their values and the next keys: as long.
+            let next = stride.pages.get(page + 1).map_or(stride.next, |page| page.0);
+            for pair in 0..head_dim / 2 {
+                fetch(stride.pages[page].1.as_ptr().wrapping_add(pair * 2 * PAGE));
+                fetch(next.as_ptr().wrapping_add(pair * 2 * PAGE));
+                let row = (queries.add(2 * pair), head_dim);
+                multiply::<Q, 2>(&mut sums, row, (keys.add(pair * 2 * PAGE), 0), 1);
+            }
+            let scores = batch.scores.as_mut_ptr().cast::<f32>().add(page * PAGE);
+            for query in 0..Q {
+                _mm512_storeu_ps(scores.add(query * STRIDE), sums[query][0]);
+                _mm512_storeu_ps(scores.add(query * STRIDE + VECTOR), sums[query][1]);
+            }
+        }
+        for query in 0..Q {
+            let scores = batch.scores.as_ptr().cast::<f32>().add(query * STRIDE);
+            let weights = batch.weights.as_mut_ptr().cast::<u16>().add(query * STRIDE);
+            weigh(&mut batch.states[first + query], scores, weights, batch.scale, visible);
+        }
+        let mut column = 0;
+        while column + 2 * VECTOR <= head_dim {
+            add_values::<Q, 2>(batch, first, stride, (column, visible));
+            column += 2 * VECTOR;
+        }
+        if column < head_dim {
+            add_values::<Q, 1>(batch, first, stride, (column, visible));
+        }
+    }
+}
+
+/// Adds the products of `pairs` pairs of `Q` rows and `C` vectors of columns. Rows are `stride` bf16 apart, the woven
+/// rows of the other side too.
+///
+/// # Safety
+/// All of them are readable, and the processor has products of bf16.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bf16")]
+unsafe fn multiply<const Q: usize, const C: usize>(
+    sums: &mut [[__m512; C]; Q],
+    (rows, row_stride): (*const u16, usize),
+    (woven, woven_stride): (*const u16, usize),
+    pairs: usize,
+) {
+    for pair in 0..pairs {
+        // SAFETY: the caller vouches for the memory; pairs of rows need not be aligned.
+        unsafe {
+            let columns: [__m512i; C] =
+                std::array::from_fn(|column| load(woven.add(pair * woven_stride + column * 2 * VECTOR)));
+            for query in 0..Q {
+                let row = _mm512_set1_epi32(rows.add(query * row_stride + 2 * pair).cast::<i32>().read_unaligned());
+                for column in 0..C {
+                    sums[query][column] = _mm512_dpbf16_ps(sums[query][column], bf16(row), bf16(columns[column]));
+                }
+            }
+        }
+    }
+}
+
+/// `sums = sums * decay + sum of weight * value` for `C` vectors of columns from `column` on.
+///
+/// # Safety
+/// As [`tile`], and there are as many columns.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bf16")]
+unsafe fn add_values<const Q: usize, const C: usize>(
+    batch: &mut Batch,
+    first: usize,
+    stride: &Stride<'_>,
+    (column, visible): (usize, usize),
+) {
+    let head_dim = batch.head_dim;
+    // SAFETY: as our caller promises; pairs of keys are all visible but the last one, of which one may not be.
+    unsafe {
+        let totals = batch.sums.as_mut_ptr().cast::<f32>().add(first * head_dim + column);
+        let mut sums = [[_mm512_setzero_ps(); C]; Q];
+        for query in 0..Q {
+            let decay = _mm512_set1_ps(batch.states[first + query].decay);
+            for part in 0..C {
+                let total = _mm512_loadu_ps(totals.add(query * head_dim + part * VECTOR));
+                sums[query][part] = _mm512_mul_ps(total, decay);
+            }
+        }
+        for page in 0..visible.div_ceil(PAGE) {
+            let pairs = (visible - page * PAGE).min(PAGE) / 2;
+            let weights = batch.weights.as_ptr().cast::<u16>().add(page * PAGE);
+            let values = stride.pages[page].1.as_ptr().add(2 * column);
+            multiply::<Q, C>(&mut sums, (weights, STRIDE), (values, 2 * head_dim), pairs);
+        }
+        if visible % 2 == 1 {
+            let at = visible - 1;
+            let values = stride.pages[at / PAGE].1.as_ptr().add(at % PAGE * head_dim + 2 * column);
+            // The other one's values are not looked at: 0 times infinity would not be 0.
+            let lower = _mm512_set1_epi32(0xffff);
+            for part in 0..C {
+                let values = _mm512_and_si512(load(values.add(part * 2 * VECTOR)), lower);
+                for query in 0..Q {
+                    let weight = i32::from(batch.weights[query * STRIDE + at].assume_init());
+                    sums[query][part] =
+                        _mm512_dpbf16_ps(sums[query][part], bf16(_mm512_set1_epi32(weight)), bf16(values));
+                }
+            }
+        }
+        for query in 0..Q {
+            for part in 0..C {
+                _mm512_storeu_ps(totals.add(query * head_dim + part * VECTOR), sums[query][part]);
+            }
+        }
+    }
+}
+
+/// Turns a stride of scores into weights relative to the new largest score; those of masked keys are exactly 0.
+///
+/// # Safety
+/// Scores can be read and weights written up to the end of the page of the last visible key; the processor has AVX-512
+/// and its products of bf16.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bf16")]
+unsafe fn weigh(state: &mut State, scores: *const f32, weights: *mut u16, scale: f32, visible: usize) {
+    // SAFETY: as our caller promises: vectors go up to the end of a page.
+    unsafe {
+        let vectors = visible.div_ceil(PAGE) * PAGE / VECTOR;
+        let mut largest = _mm512_set1_ps(state.largest);
+        for vector in 0..vectors {
+            let score = _mm512_loadu_ps(scores.add(vector * VECTOR));
+            largest = _mm512_mask_max_ps(largest, seen(visible, vector), largest, score);
+        }
+        let largest = _mm512_reduce_max_ps(largest);
+        let (factor, shift) = (_mm512_set1_ps(scale), _mm512_set1_ps(largest * scale));
+        let ones = bf16(_mm512_set1_epi32(ONES));
+        let mut sum = _mm512_setzero_ps();
+        for vector in (0..vectors).step_by(2) {
+            let low = _mm512_loadu_ps(scores.add(vector * VECTOR));
+            let high = _mm512_loadu_ps(scores.add((vector + 1) * VECTOR));
+            let low = _mm512_maskz_mov_ps(seen(visible, vector), exp2(_mm512_fmsub_ps(low, factor, shift)));
+            let high = _mm512_maskz_mov_ps(seen(visible, vector + 1), exp2(_mm512_fmsub_ps(high, factor, shift)));
+            let pairs = _mm512_cvtne2ps_pbh(high, low);
+            _mm512_storeu_si512(weights.add(vector * VECTOR).cast(), std::mem::transmute::<__m512bh, __m512i>(pairs));
+            sum = _mm512_dpbf16_ps(sum, pairs, ones);
+        }
+        let mut decay = [0.0; VECTOR];
+        let old = _mm512_set1_ps(state.largest);
+        _mm512_storeu_ps(decay.as_mut_ptr(), exp2(_mm512_fmsub_ps(old, factor, shift)));
+        state.decay = decay[0];
+        state.weight = state.weight * state.decay + _mm512_reduce_add_ps(sum);
+        state.largest = largest;
+    }
+}
+
+/// Which numbers of a vector are of visible keys.
+#[inline(always)]
+fn seen(visible: usize, vector: usize) -> u16 {
+    let count = visible.saturating_sub(vector * VECTOR).min(VECTOR);
+    ((1u32 << count) - 1) as u16
+}
+
+/// `2^x` to within a few units in the last place, 0 far below 0.
+///
+/// `x = n + r` with the integer `n` nearest to `x`, so that `|r| <= 1/2`, where a polynomial of degree 6 (Taylor's,
+/// whose rest is below 2e-7 there) is enough for weights that are rounded to bf16.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn exp2(x: __m512) -> __m512 {
+    /// `ln(2)^k / k!`, the highest first.
+    const TERMS: [f32; 6] = [1.333_355_8e-3, 9.618_129e-3, 5.550_411e-2, 2.402_265e-1, 6.931_472e-1, 1.0];
+    // The second operand is the result if one is not a number: it stays so.
+    let x = _mm512_max_ps(_mm512_set1_ps(LOWEST), x);
+    // To the nearest integer.
+    let n = _mm512_roundscale_ps::<0>(x);
+    let r = _mm512_sub_ps(x, n);
+    let mut value = _mm512_set1_ps(1.540_353e-4);
+    for term in TERMS {
+        value = _mm512_fmadd_ps(value, r, _mm512_set1_ps(term));
+    }
+    _mm512_scalef_ps(value, n)
+}
+
+/// # Safety
+/// 64 bytes are readable.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn load(from: *const u16) -> __m512i {
+    // SAFETY: as our caller promises.
+    unsafe { _mm512_loadu_si512(from.cast()) }
+}
+
+/// Asks the caches for 128 bytes.
+#[inline(always)]
+fn fetch(from: *const u16) {
+    // SAFETY: a prefetch reads nothing, wherever it points.
+    unsafe {
+        _mm_prefetch::<_MM_HINT_T0>(from.cast());
+        _mm_prefetch::<_MM_HINT_T0>(from.cast::<i8>().wrapping_add(64));
+    }
+}
+
+/// Words as pairs of bf16.
+#[inline(always)]
+fn bf16(words: __m512i) -> __m512bh {
+    // SAFETY: the two register types are the same 64 bytes.
+    unsafe { std::mem::transmute(words) }
+}

@@ -1,0 +1,58 @@
+//! Seconds by kind of work, counted only while somebody wants to know.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Instant,
+};
+
+use demask_tensor::PartSeconds;
+
+/// Counts nanoseconds.
+#[derive(Default)]
+pub(super) struct Clock {
+    on: bool,
+    linear: AtomicU64,
+    attention: AtomicU64,
+    head: AtomicU64,
+}
+
+/// A kind of work.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Part {
+    /// Products with the weights of the layers.
+    Linear,
+    /// Products with keys and values.
+    Attention,
+    /// The head, its norm and statistics included.
+    Head,
+}
+
+impl Clock {
+    /// From 0, or not at all.
+    pub(super) fn new(on: bool) -> Self {
+        Self { on, ..Self::default() }
+    }
+
+    /// Does the work, and counts its time if it is to be counted.
+    #[inline]
+    pub(super) fn time<R>(&self, part: Part, work: impl FnOnce() -> R) -> R {
+        if !self.on {
+            return work();
+        }
+        let started = Instant::now();
+        let result = work();
+        let counter = match part {
+            Part::Linear => &self.linear,
+            Part::Attention => &self.attention,
+            Part::Head => &self.head,
+        };
+        counter.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        result
+    }
+
+    /// What was counted so far.
+    pub(super) fn seconds(&self) -> PartSeconds {
+        let seconds = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64 / 1e9;
+        PartSeconds { linear: seconds(&self.linear), attention: seconds(&self.attention), head: seconds(&self.head) }
+    }
+}

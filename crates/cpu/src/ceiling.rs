@@ -1,0 +1,202 @@
+//! What this machine can do at most, measured: the ceilings that speeds are compared with.
+//!
+//! A product's ceiling is the rate of a tier's own multiply instruction on registers alone, on all threads; reading's
+//! is the rate of a stream through far more memory than the caches hold. Neither can be reached by a kernel that also
+//! loads, stores and waits: a fraction of them says what is left.
+
+use std::{
+    hint::black_box,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Instant,
+};
+
+use demask_tensor::Dtype;
+
+use crate::{
+    isa::{Isa, Tier},
+    linear,
+    pool::Pool,
+};
+
+/// Bytes that are read to measure bandwidth: more than any cache holds.
+const READ: usize = 512 << 20;
+/// Bytes that one task reads.
+const PIECE: usize = 4 << 20;
+/// Operations of one thread in one measured run: about a millisecond of the usual instruction, short enough to fit
+/// between two switches of the system to other work.
+const OPERATIONS: u64 = 1 << 28;
+/// Seconds of trying: the best run is told, because whoever else uses the machine can only slow a run down.
+const PATIENCE: f64 = 0.3;
+/// Runs at least.
+const TRIES: usize = 3;
+
+/// Bandwidth of reading memory in GB/s; nothing if there is no memory to read.
+pub fn read_gbs(pool: &Pool) -> Option<f64> {
+    let words = READ / size_of::<u64>();
+    let mut memory: Vec<u64> = Vec::new();
+    memory.try_reserve_exact(words).ok()?;
+    // Not zero: pages that were never written are one and the same.
+    memory.resize(words, 1);
+    let pieces: Vec<_> = memory.chunks(PIECE / size_of::<u64>()).collect();
+    let sum = AtomicU64::new(0);
+    let seconds = best(|| {
+        pool.run(pieces.len(), &|piece| {
+            let part = pieces[piece].iter().fold(0u64, |sum, word| sum.wrapping_add(*word));
+            sum.fetch_add(part, Ordering::Relaxed);
+        });
+    });
+    black_box(sum.into_inner());
+    Some(READ as f64 / seconds / 1e9)
+}
+
+/// Rate of a tier's products of `dtype` in TFLOP/s. Tiers without products of bf16 multiply its values in f32: then
+/// that is their ceiling.
+pub fn product_tflops(pool: &Pool, isa: Isa, dtype: Dtype) -> f64 {
+    let unit = Unit::of(isa, dtype);
+    let rounds = OPERATIONS / unit.operations;
+    let seconds = best(|| pool.run(pool.threads(), &|_| unit.run(rounds)));
+    (rounds * unit.operations * pool.threads() as u64) as f64 / seconds / 1e12
+}
+
+/// A loop around an instruction.
+struct Unit {
+    /// Operations of one round, an addition counted apart from its multiplication.
+    operations: u64,
+    /// # Safety
+    /// The instruction may be executed.
+    rounds: unsafe fn(u64),
+}
+
+impl Unit {
+    fn of(isa: Isa, dtype: Dtype) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let bf16 = dtype == Dtype::Bf16;
+            if bf16 && isa.has(Tier::Amx) {
+                return Self { operations: linear::TILE_ROUND, rounds: linear::tile_rounds };
+            }
+            if bf16 && isa.has(Tier::Avx512Bf16) {
+                return Self { operations: (x86::SUMS * 64) as u64, rounds: x86::bf16_pairs };
+            }
+            if isa.has(Tier::Avx512) {
+                return Self { operations: (x86::SUMS * 32) as u64, rounds: x86::avx512 };
+            }
+            if isa.has(Tier::Avx2) {
+                return Self { operations: (x86::SUMS_AVX2 * 16) as u64, rounds: x86::avx2 };
+            }
+        }
+        let _ = (isa, dtype);
+        Self { operations: (2 * PORTABLE_SUMS) as u64, rounds: portable }
+    }
+
+    fn run(&self, rounds: u64) {
+        // SAFETY: `of` chose a loop whose instructions the `Isa` has.
+        unsafe { (self.rounds)(rounds) }
+    }
+}
+
+/// Numbers in the portable loop's sums: eight vectors of the oldest kind.
+const PORTABLE_SUMS: usize = 32;
+
+/// Multiplications and additions that the compiler makes the best of.
+fn portable(rounds: u64) {
+    let (mut sums, factor) = (black_box([0.0f32; PORTABLE_SUMS]), black_box([0.5f32; PORTABLE_SUMS]));
+    for _ in 0..rounds {
+        for lane in 0..PORTABLE_SUMS {
+            // The product depends on the sum, or it would be computed once for all rounds.
+            sums[lane] = sums[lane] * factor[lane % 4] + factor[lane % 4];
+        }
+    }
+    black_box(sums);
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    //! As many independent sums as hide the latency of an instruction, and fit into the registers.
+
+    use std::{
+        arch::x86_64::{
+            __m512bh, __m512i, _mm256_fmadd_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps,
+            _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
+        },
+        hint::black_box,
+    };
+
+    /// Of AVX-512's 32 registers.
+    pub(super) const SUMS: usize = 24;
+    /// Of AVX2's 16.
+    pub(super) const SUMS_AVX2: usize = 12;
+    /// bf16 of 0.5, twice.
+    const HALVES: i32 = 0x3f00_3f00;
+
+    /// # Safety
+    /// AVX-512 F and bf16 must be there.
+    #[target_feature(enable = "avx512f,avx512bf16")]
+    pub(super) unsafe fn bf16_pairs(rounds: u64) {
+        // SAFETY: the two register types are the same 64 bytes.
+        let pairs = |word: i32| unsafe { std::mem::transmute::<__m512i, __m512bh>(_mm512_set1_epi32(word)) };
+        let (x, y) = (pairs(black_box(HALVES)), pairs(black_box(HALVES)));
+        let mut sums = [_mm512_setzero_ps(); SUMS];
+        for _ in 0..rounds {
+            for sum in &mut sums {
+                *sum = _mm512_dpbf16_ps(*sum, x, y);
+            }
+        }
+        black_box(sums);
+    }
+
+    /// # Safety
+    /// AVX-512 F must be there.
+    #[target_feature(enable = "avx512f")]
+    pub(super) unsafe fn avx512(rounds: u64) {
+        let (x, y) = (_mm512_set1_ps(black_box(0.5)), _mm512_set1_ps(black_box(0.5)));
+        let mut sums = [_mm512_setzero_ps(); SUMS];
+        for _ in 0..rounds {
+            for sum in &mut sums {
+                *sum = _mm512_fmadd_ps(x, y, *sum);
+            }
+        }
+        black_box(sums);
+    }
+
+    /// # Safety
+    /// AVX2 and FMA must be there.
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) unsafe fn avx2(rounds: u64) {
+        let (x, y) = (_mm256_set1_ps(black_box(0.5)), _mm256_set1_ps(black_box(0.5)));
+        let mut sums = [_mm256_setzero_ps(); SUMS_AVX2];
+        for _ in 0..rounds {
+            for sum in &mut sums {
+                *sum = _mm256_fmadd_ps(x, y, *sum);
+            }
+        }
+        black_box(sums);
+    }
+}
+
+/// Shortest time of a few runs, in seconds.
+fn best(mut work: impl FnMut()) -> f64 {
+    let (begun, mut best, mut tries) = (Instant::now(), f64::INFINITY, 0);
+    while tries < TRIES || begun.elapsed().as_secs_f64() < PATIENCE {
+        let started = Instant::now();
+        work();
+        best = best.min(started.elapsed().as_secs_f64());
+        tries += 1;
+    }
+    best.max(1e-9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_tier_has_a_ceiling() {
+        let pool = Pool::new(1);
+        for isa in Isa::available() {
+            for dtype in [Dtype::F32, Dtype::Bf16] {
+                assert!(product_tflops(&pool, isa, dtype) > 0.0, "{isa:?} {dtype}");
+            }
+        }
+    }
+}
