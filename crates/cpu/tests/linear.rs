@@ -1,8 +1,7 @@
 //! Every kernel against its naive twin, and the promise that a row's result depends on nothing but the row.
 
 use demask_cpu::{
-    isa::Tier,
-    linear::{InputBuffer, Linear, Output, Packed, PackedGateUp, kernel_list},
+    linear::{InputBuffer, Linear, Output, Packed, PackedGateUp, Quantisation, kernel_list},
     pool::Pool,
 };
 use demask_tensor::{Dtype, TensorView};
@@ -98,10 +97,16 @@ const SHAPES: [(usize, usize); 14] = [
     (130, 2100),
 ];
 
+/// The weights that a kernel multiplies with, before they are rounded to bf16.
+fn kept(linear: &Linear, weight: &[f32], columns: usize) -> Vec<f32> {
+    linear.quantisation().map_or_else(|| weight.to_vec(), |to| naive::quantised(weight, columns, to.bits()))
+}
+
 fn expected(linear: &Linear, shape: Shape, input: &[f32], weight: &[f32], bias: Option<&[f32]>) -> Vec<f32> {
+    let weight = kept(linear, weight, shape.columns);
     match linear.dtype() {
-        Dtype::Bf16 => naive::linear_bf16(shape, input, weight, bias),
-        _ => naive::linear(shape, input, weight, bias),
+        Dtype::Bf16 => naive::linear_bf16(shape, input, &weight, bias),
+        _ => naive::linear(shape, input, &weight, bias),
     }
 }
 
@@ -152,6 +157,9 @@ fn gate_up_matches_its_twin() {
             let [mut gate, mut up] = [1, 2]
                 .map(|seed| numbers(seed, out * columns).into_iter().map(|value| value * scale).collect::<Vec<_>>());
             let packed = pack_gate_up(&linear, out, columns, &gate, &up);
+            for values in [&mut gate, &mut up] {
+                *values = kept(&linear, values, columns);
+            }
             for rows in [1, 3, 12, 40] {
                 let mut input = numbers(3, rows * columns);
                 // Outputs are rounded to the input format: half a unit in the last place of bf16.
@@ -301,14 +309,28 @@ fn an_output_that_is_too_small_is_refused() {
 }
 
 #[test]
+fn quantised_weights_take_the_bytes_of_their_blocks() {
+    for linear in kernel_list() {
+        let Some(to) = linear.quantisation() else { continue };
+        let packed = pack(&linear, 64, 96, &[0.5; 64 * 96]);
+        assert_eq!(packed.bytes(), to.bytes(64, 96), "{}", linear.name());
+        let bits = if to == Quantisation::Q8 { 17 } else { 9 };
+        assert_eq!(packed.bytes(), 64 * 96 * bits / 16);
+    }
+}
+
+#[test]
 fn the_list_has_a_kernel_of_each_type_for_every_tier() {
     let names: Vec<_> = kernel_list().iter().map(Linear::name).collect();
-    assert_eq!(names[..2], ["portable_f32xf32_f32", "portable_bf16xbf16_f32"]);
+    assert_eq!(names[..3], ["portable_f32xf32_f32", "portable_f32xq8_f32", "portable_f32xq4_f32"]);
     for isa in demask_cpu::isa::Isa::available() {
-        let prefix = format!("{}_bf16x", isa.tier());
-        assert!(isa.tier() == Tier::Portable || names.iter().any(|name| name.starts_with(&prefix)), "{prefix}");
+        for weights in ["bf16", "q8", "q4"] {
+            let name = format!("{}_bf16x{weights}_f32", isa.tier());
+            assert!(names.contains(&&*name), "{name}");
+        }
     }
-    assert_eq!(names.last(), Some(&"emulatedamx_bf16xbf16_f32"));
+    let emulated = ["emulatedamx_bf16xbf16_f32", "emulatedamx_bf16xq8_f32", "emulatedamx_bf16xq4_f32"];
+    assert_eq!(names[names.len() - 3..], emulated);
 }
 
 proptest! {

@@ -160,7 +160,7 @@ impl Product<'_> {
                     input,
                     input_stride: self.input.stride(),
                     rows,
-                    weight: self.panels.group(first_group).add(start * PANEL * self.kernel.weight.size()),
+                    weight: self.panels.group(first_group).add(self.kernel.weight.offset(start)),
                     panel_stride: self.panels.panel_bytes(),
                     groups,
                     depth,

@@ -8,6 +8,7 @@ use demask_tensor::Dtype;
 use super::{
     input::InputFormat,
     packed::{GROUP, PANEL, WeightFormat},
+    quantised::Quantisation,
 };
 use crate::isa::{Isa, Tier};
 
@@ -54,14 +55,53 @@ static KERNELS: &[Kernel] = &[
     super::amx::EMULATED_BF16,
     #[cfg(target_arch = "x86_64")]
     super::amx::BF16,
+    super::unpacked::PORTABLE_F32_Q8,
+    super::unpacked::PORTABLE_F32_Q4,
+    super::unpacked::PORTABLE_BF16_Q8,
+    super::unpacked::PORTABLE_BF16_Q4,
+    #[cfg(target_arch = "x86_64")]
+    super::unpacked::AVX2_F32_Q8,
+    #[cfg(target_arch = "x86_64")]
+    super::unpacked::AVX2_F32_Q4,
+    #[cfg(target_arch = "x86_64")]
+    super::unpacked::AVX2_BF16_Q8,
+    #[cfg(target_arch = "x86_64")]
+    super::unpacked::AVX2_BF16_Q4,
+    #[cfg(target_arch = "x86_64")]
+    super::unpacked::AVX512_F32_Q8,
+    #[cfg(target_arch = "x86_64")]
+    super::unpacked::AVX512_F32_Q4,
+    #[cfg(target_arch = "x86_64")]
+    super::unpacked::AVX512_BF16_Q8,
+    #[cfg(target_arch = "x86_64")]
+    super::unpacked::AVX512_BF16_Q4,
+    #[cfg(target_arch = "x86_64")]
+    super::avx512_quantised::Q8,
+    #[cfg(target_arch = "x86_64")]
+    super::avx512_quantised::Q4,
+    super::unpacked::EMULATED_AMX_Q8,
+    super::unpacked::EMULATED_AMX_Q4,
+    #[cfg(target_arch = "x86_64")]
+    super::avx512_quantised::AMX_Q8,
+    #[cfg(target_arch = "x86_64")]
+    super::avx512_quantised::AMX_Q4,
 ];
 
 impl Kernel {
-    /// The best kernel of a tier for products of a type.
-    pub(super) fn choose(isa: Isa, dtype: Dtype) -> &'static Self {
+    /// Integers that it reads weights from.
+    pub(super) fn quantisation(&self) -> Option<Quantisation> {
+        match self.weight {
+            WeightFormat::Quantised(quantisation) => Some(quantisation),
+            WeightFormat::F32 | WeightFormat::Bf16Pairs => None,
+        }
+    }
+
+    /// The best kernel of a tier for products of a type with weights of a kind.
+    pub(super) fn choose(isa: Isa, dtype: Dtype, quantisation: Option<Quantisation>) -> &'static Self {
         assert!(matches!(dtype, Dtype::F32 | Dtype::Bf16), "no kernel takes inputs of type {dtype}");
-        let runs = |kernel: &&Self| kernel.dtype == dtype && kernel.tier <= isa.tier() && isa.has(kernel.executes);
-        // Portable kernels run everywhere: there is always a last one.
+        let fits = |kernel: &&Self| kernel.dtype == dtype && kernel.quantisation() == quantisation;
+        let runs = |kernel: &&Self| fits(kernel) && kernel.tier <= isa.tier() && isa.has(kernel.executes);
+        // Portable kernels of every kind run everywhere: there is always a last one.
         KERNELS.iter().rfind(runs).unwrap_or(&KERNELS[0])
     }
 }
@@ -72,6 +112,7 @@ impl Kernel {
 /// - `input` points to `rows` rows, `input_stride` bytes apart, each readable for `depth` elements; memory is readable
 ///   up to the next multiple of 16 rows.
 /// - `weight` points to `groups` pairs of panels; panels are `panel_stride` bytes apart and readable for `depth`.
+///   Pairs of panels in blocks are twice `panel_stride` apart and readable for `depth`.
 /// - `sums` points to 16-row multiples of initialised rows, `sums_stride` floats apart, of `groups * 32` floats each,
 ///   which nobody else accesses.
 /// - `depth` is a multiple of 32 where the weights' format pads it.

@@ -4,6 +4,9 @@
 //! format it reads, and multiplies. The kernels stand in one table, so that a new one inherits blocking, epilogues and
 //! tests.
 //!
+//! Weights stay in memory as they were packed. Kernels for quantised ones turn a few at a time into the numbers that
+//! the other kernels multiply.
+//!
 //! # Row invariance
 //!
 //! An output is one sum of products, begun at 0 and taken in ascending order of the inputs by the same instructions,
@@ -32,12 +35,16 @@ mod amx;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avx512_quantised;
 mod drive;
 mod input;
 mod kernel;
 mod output;
 mod packed;
 mod portable;
+mod quantised;
+mod unpacked;
 
 use demask_tensor::{Dtype, PackError, TensorView};
 
@@ -46,6 +53,7 @@ pub(crate) use amx::{TILE_ROUND, tile_rounds};
 pub use input::{InputBuffer, InputWriter};
 pub use output::Output;
 pub use packed::{Packed, PackedGateUp};
+pub use quantised::Quantisation;
 
 use crate::{
     isa::{self, Isa},
@@ -65,9 +73,11 @@ pub fn kernel_list() -> Vec<Linear> {
     let mut list: Vec<Linear> = Vec::new();
     for isa in Isa::available().into_iter().chain([isa::emulated_amx()]) {
         for dtype in [Dtype::F32, Dtype::Bf16] {
-            let linear = Linear::new(isa, dtype);
-            if list.iter().all(|other| other.name() != linear.name()) {
-                list.push(linear);
+            for quantisation in [None, Some(Quantisation::Q8), Some(Quantisation::Q4)] {
+                let linear = Linear::with_weights(isa, dtype, quantisation);
+                if list.iter().all(|other| other.name() != linear.name()) {
+                    list.push(linear);
+                }
             }
         }
     }
@@ -80,7 +90,15 @@ impl Linear {
     /// # Panics
     /// For another type.
     pub fn new(isa: Isa, dtype: Dtype) -> Self {
-        Self { kernel: Kernel::choose(isa, dtype), isa }
+        Self::with_weights(isa, dtype, None)
+    }
+
+    /// The same for weights that are rounded to integers when they are packed, if a quantisation is given.
+    ///
+    /// # Panics
+    /// For a type that [`Linear::new`] refuses.
+    pub fn with_weights(isa: Isa, dtype: Dtype, quantisation: Option<Quantisation>) -> Self {
+        Self { kernel: Kernel::choose(isa, dtype, quantisation), isa }
     }
 
     /// The kernel's name.
@@ -93,12 +111,17 @@ impl Linear {
         self.kernel.dtype
     }
 
+    /// The integers that weights are rounded to.
+    pub fn quantisation(&self) -> Option<Quantisation> {
+        self.kernel.quantisation()
+    }
+
     /// The instruction set that the kernel was chosen for.
     pub fn isa(&self) -> Isa {
         self.isa
     }
 
-    /// Packs a weight `[out, in]` of any element type: kept as f32, or rounded to bf16.
+    /// Packs a weight `[out, in]` of any element type: kept as f32, or rounded to bf16 or to integers.
     pub fn pack(&self, weight: TensorView<'_>) -> Result<Packed, PackError> {
         Packed::new(self.kernel.weight, weight)
     }

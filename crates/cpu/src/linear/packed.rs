@@ -5,7 +5,11 @@
 
 use demask_tensor::{AlignedBytes, OutOfMemory, PackError, TensorView};
 
-use super::{activation::round_bf16, input::DEPTH_PADDING};
+use super::{
+    activation::round_bf16,
+    input::DEPTH_PADDING,
+    quantised::{self, Quantisation},
+};
 
 /// Outputs of a panel: the floats of a 512-bit register or of a tile row.
 pub(super) const PANEL: usize = 16;
@@ -19,14 +23,26 @@ pub(super) enum WeightFormat {
     F32,
     /// bf16, `[in / 2][16][2]` in each panel, `in` padded to the depth of a tile.
     Bf16Pairs,
+    /// Blocks of 32 inputs of a pair of panels, `in` padded to whole blocks.
+    Quantised(Quantisation),
 }
 
 impl WeightFormat {
-    /// Bytes of one element.
-    pub(super) const fn size(self) -> usize {
+    /// Bytes from the start of a pair of panels to input `depth`, a multiple of the format's padding: of its first
+    /// panel, or of both where they stand in blocks.
+    pub(super) const fn offset(self, depth: usize) -> usize {
         match self {
-            Self::F32 => 4,
-            Self::Bf16Pairs => 2,
+            Self::F32 => depth * PANEL * 4,
+            Self::Bf16Pairs => depth * PANEL * 2,
+            Self::Quantised(quantisation) => depth / quantised::INPUTS * quantisation.block_bytes(),
+        }
+    }
+
+    /// Bytes of a pair of panels.
+    pub(super) const fn group_bytes(self, depth: usize) -> usize {
+        match self {
+            Self::F32 | Self::Bf16Pairs => GROUP * self.offset(depth),
+            Self::Quantised(_) => self.offset(depth),
         }
     }
 
@@ -34,7 +50,7 @@ impl WeightFormat {
     pub(super) fn depth(self, columns: usize) -> usize {
         match self {
             Self::F32 => columns,
-            Self::Bf16Pairs => columns.next_multiple_of(DEPTH_PADDING),
+            Self::Bf16Pairs | Self::Quantised(_) => columns.next_multiple_of(DEPTH_PADDING),
         }
     }
 }
@@ -53,7 +69,7 @@ impl Panels {
     /// Zeroed panels for weights of a shape.
     fn new(format: WeightFormat, rows: usize, columns: usize, groups: usize) -> Result<Self, PackError> {
         let depth = format.depth(columns);
-        let bytes = groups.checked_mul(GROUP * PANEL * format.size()).and_then(|n| n.checked_mul(depth));
+        let bytes = format.group_bytes(depth).checked_mul(groups);
         let data = bytes.and_then(AlignedBytes::try_zeroed).ok_or_else(|| PackError::Memory {
             rows,
             columns,
@@ -62,9 +78,9 @@ impl Panels {
         Ok(Self { data, format, depth, groups })
     }
 
-    /// Bytes of one panel.
+    /// Bytes of half a pair of panels: of one panel, where panels do not share blocks.
     pub(super) fn panel_bytes(&self) -> usize {
-        self.depth * PANEL * self.format.size()
+        self.format.group_bytes(self.depth) / GROUP
     }
 
     /// Start of a pair of panels.
@@ -90,6 +106,16 @@ impl Panels {
                     let panel = &mut self.data.as_mut_slice::<u16>()[panel * elements..][..elements];
                     for (k, &value) in row.iter().enumerate() {
                         panel[(k / 2 * PANEL + lane) * 2 + k % 2] = round_bf16(value);
+                    }
+                }
+                WeightFormat::Quantised(quantisation) => {
+                    let bytes = self.format.group_bytes(self.depth);
+                    let group = &mut self.data.as_mut_slice::<u8>()[panel / GROUP * bytes..][..bytes];
+                    let blocks = group.chunks_exact_mut(quantisation.block_bytes());
+                    for (block, inputs) in blocks.zip(row.chunks(quantised::INPUTS)) {
+                        let mut values = [0.0; quantised::INPUTS];
+                        values[..inputs.len()].copy_from_slice(inputs);
+                        quantised::write_group(quantisation, &values, block, panel % GROUP, lane);
                     }
                 }
             }

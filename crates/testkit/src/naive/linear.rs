@@ -33,6 +33,33 @@ pub fn linear_bf16(shape: Shape, input: &[f32], weight: &[f32], bias: Option<&[f
     linear(shape, &rounded(input), &rounded(weight), bias)
 }
 
+/// Weights as their quantisation keeps them: in each row, groups of 32 are integers of 8 or 4 bits times a half.
+pub fn quantised(weight: &[f32], columns: usize, bits: usize) -> Vec<f32> {
+    weight.chunks(columns).flat_map(|row| row.chunks(32)).flat_map(|group| quantised_group(group, bits)).collect()
+}
+
+/// As GGUF has it: eight bits are symmetric; with four bits the weight of the largest magnitude becomes -8.
+fn quantised_group(group: &[f32], bits: usize) -> Vec<f32> {
+    let magnitude = group.iter().map(|weight| weight.abs()).fold(0.0, f32::max);
+    let (scale, lowest, highest) = match bits {
+        8 => (magnitude / 127.0, -127.0, 127.0),
+        4 => (group.iter().find(|weight| weight.abs() == magnitude).copied().unwrap_or(0.0) / -8.0, -8.0, 7.0),
+        _ => panic!("no quantisation has {bits} bits"),
+    };
+    let scale = round_f16(scale);
+    let integer =
+        |weight: f32| if scale == 0.0 { 0.0 } else { (weight * (1.0 / scale)).round().clamp(lowest, highest) };
+    group.iter().map(|&weight| integer(weight) * scale).collect()
+}
+
+/// The nearest half of a number in the range of halves, as f32.
+fn round_f16(value: f32) -> f32 {
+    // Below 2^-14 halves are multiples of 2^-24; above, they have eleven significant bits.
+    let exponent = f64::from(value.abs()).log2().floor().max(-14.0) as i32;
+    let unit = 2f64.powi(exponent - 10);
+    ((f64::from(value) / unit).round_ties_even() * unit) as f32
+}
+
 /// `silu(gate) * up` of two products of the same shape.
 pub fn gate_up(shape: Shape, input: &[f32], gate: &[f32], up: &[f32]) -> Vec<f32> {
     let (gate, up) = (linear(shape, input, gate, None), linear(shape, input, up, None));
@@ -69,6 +96,22 @@ mod tests {
     fn a_product_by_hand() {
         let shape = Shape { rows: 2, out: 1, columns: 2 };
         assert_eq!(linear(shape, &[1.0, 2.0, 3.0, 4.0], &[10.0, 1.0], Some(&[0.5])), [12.5, 34.5]);
+    }
+
+    #[test]
+    fn quantised_weights_by_hand() {
+        assert_eq!(quantised(&[127.0, -63.4, 0.4, 1.0], 4, 8), [127.0, -63.0, 0.0, 1.0]);
+        assert_eq!(quantised(&[127.0, -63.4, 254.0, 1.0], 2, 8), [127.0, -63.0, 254.0, 2.0]);
+        assert_eq!(quantised(&[16.0, -15.0, 4.9, 0.0], 4, 4), [16.0, -14.0, 4.0, 0.0]);
+        assert_eq!(quantised(&[0.0; 3], 3, 4), [0.0; 3]);
+    }
+
+    #[test]
+    fn halves_have_eleven_bits() {
+        assert_eq!(round_f16(1.0 + 2f32.powi(-11)), 1.0);
+        assert_eq!(round_f16(-1.0 - 3.0 * 2f32.powi(-11)), -1.0 - 2f32.powi(-9));
+        assert_eq!(round_f16(2f32.powi(-24) * 2.6), 2f32.powi(-24) * 3.0);
+        assert_eq!(round_f16(0.0), 0.0);
     }
 
     #[test]

@@ -1,0 +1,273 @@
+//! Quantised weights: small integers in groups of inputs that share a scale.
+//!
+//! A group is [`INPUTS`] inputs of one output; its weights are `scale * q`, the scale an IEEE half and `q` a byte from
+//! -127 to 127 or half a byte from -8 to 7. These are the values that GGUF's types `Q8_0` and `Q4_0` stand for, so that
+//! such tensors need another order of their numbers and no other numbers.
+//!
+//! # Layout
+//!
+//! The groups of a pair of panels at the same inputs stand together in a block of whole cache lines: 16 scales of
+//! either panel, then the integers of the first panel, then those of the second. Bytes stand in the order of a panel of
+//! bf16 pairs. Of halves, eight make a word: the half `n` of word `lane` in line `line` is integer
+//! `(8 * line + n) * 16 + lane` of that order, plus 8, so that one shift yields sixteen neighbours.
+
+use std::fmt;
+
+use half::f16;
+
+use super::{
+    activation::round_bf16,
+    packed::{GROUP, PANEL},
+};
+
+/// Integers that weights are rounded to when they are loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Quantisation {
+    /// Eight bits, and a scale for each 32 inputs: 8.5 bits for a weight.
+    Q8,
+    /// Four bits, and a scale for each 32 inputs: 4.5 bits for a weight.
+    Q4,
+}
+
+impl Quantisation {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Q8, Self::Q4];
+
+    /// Bits that an integer takes.
+    pub const fn bits(self) -> usize {
+        match self {
+            Self::Q8 => 8,
+            Self::Q4 => 4,
+        }
+    }
+
+    /// Bytes that a weight of a shape takes, without the padding of panels.
+    pub const fn bytes(self, rows: usize, columns: usize) -> usize {
+        rows * columns.div_ceil(INPUTS) * (INPUTS * self.bits() / 8 + size_of::<f16>())
+    }
+
+    /// Bytes of a block.
+    pub(super) const fn block_bytes(self) -> usize {
+        SCALES + GROUP * self.panel_bytes()
+    }
+
+    /// Bytes of one panel's integers in a block.
+    pub(super) const fn panel_bytes(self) -> usize {
+        INPUTS * PANEL * self.bits() / 8
+    }
+}
+
+impl fmt::Display for Quantisation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Q8 => "q8",
+            Self::Q4 => "q4",
+        })
+    }
+}
+
+/// Inputs that share a scale.
+pub(super) const INPUTS: usize = 32;
+/// Bytes of a block's scales.
+pub(super) const SCALES: usize = GROUP * PANEL * size_of::<f16>();
+/// Halves of bytes in a word.
+const HALVES: usize = 8;
+
+/// Quantises one output's group, written to its place in a block: `panel` of the pair, `lane` of the panel.
+pub(super) fn write_group(to: Quantisation, values: &[f32; INPUTS], block: &mut [u8], panel: usize, lane: usize) {
+    let (scales, integers) = block.split_at_mut(SCALES);
+    let integers = &mut integers[panel * to.panel_bytes()..][..to.panel_bytes()];
+    let (scale, inverse) = scale(to, values);
+    scales[(panel * PANEL + lane) * 2..][..2].copy_from_slice(&scale.to_le_bytes());
+    for (k, &value) in values.iter().enumerate() {
+        let place = (k / 2 * PANEL + lane) * 2 + k % 2;
+        let nearest = (value * inverse).round();
+        match to {
+            Quantisation::Q8 => integers[place] = (nearest.clamp(-127.0, 127.0) as i8) as u8,
+            Quantisation::Q4 => {
+                let (step, word) = (place / PANEL, place % PANEL);
+                let byte = &mut integers[step / HALVES * PANEL * 4 + word * 4 + step % HALVES / 2];
+                let half = (nearest.clamp(-8.0, 7.0) + 8.0) as u8;
+                *byte |= half << (step % 2 * 4);
+            }
+        }
+    }
+}
+
+/// The scale of a group, and what its weights are multiplied with to become integers. Eight bits spread the group's
+/// largest magnitude over 127; four bits put the largest, with its sign, at -8, the one end that reaches further.
+fn scale(to: Quantisation, values: &[f32; INPUTS]) -> (f16, f32) {
+    let largest = values.iter().fold(0.0f32, |most, value| if value.abs() > most.abs() { *value } else { most });
+    let exact = match to {
+        Quantisation::Q8 => largest.abs() / 127.0,
+        Quantisation::Q4 => largest / -8.0,
+    };
+    let most = f16::MAX.to_f32();
+    let scale = f16::from_f32(exact.clamp(-most, most));
+    // By the scale as it is kept: its own rounding then costs nothing.
+    let inverse = if scale == f16::ZERO { 0.0 } else { scale.to_f32().recip() };
+    (scale, inverse)
+}
+
+/// Integers of a panel as f32, sixteen at a time in the order of bf16 pairs: two steps for each pair of inputs.
+///
+/// # Safety
+/// `integers` points to a panel's part of a block with integers of `BITS` bits; `step` is less than 32.
+#[inline(always)]
+unsafe fn sixteen<const BITS: usize>(integers: *const u8, step: usize) -> [f32; PANEL] {
+    // SAFETY: the caller vouches for a panel's integers, which end with step 31.
+    unsafe {
+        if BITS == 8 {
+            integers.add(step * PANEL).cast::<[i8; PANEL]>().read().map(f32::from)
+        } else {
+            let words = integers.add(step / HALVES * PANEL * 4).cast::<[[u8; 4]; PANEL]>().read();
+            words.map(|word| {
+                let half = u32::from_le_bytes(word) >> (step % HALVES * 4) & 15;
+                (half as i32 - 8) as f32
+            })
+        }
+    }
+}
+
+/// Scales of one panel of a block.
+///
+/// # Safety
+/// `block` points to a block.
+#[inline(always)]
+unsafe fn scales(block: *const u8, panel: usize) -> [f32; PANEL] {
+    // SAFETY: the caller vouches for the block, which begins with its scales.
+    let halves = unsafe { block.add(panel * PANEL * 2).cast::<[[u8; 2]; PANEL]>().read() };
+    halves.map(|half| widen_f16(u16::from_le_bytes(half)))
+}
+
+/// Widens a half without branches. Its magnitude's bits, moved to where an f32 has them, make a number with an exponent
+/// 112 too small; the multiplication is exact and takes denormal halves along.
+#[inline(always)]
+fn widen_f16(half: u16) -> f32 {
+    let magnitude = u32::from(half & 0x7fff) << 13;
+    let finite = f32::from_bits(magnitude) * 2.0f32.powi(112);
+    let infinite = f32::from_bits(magnitude | 0x7f80_0000);
+    let value = if half & 0x7c00 == 0x7c00 { infinite } else { finite };
+    f32::from_bits(value.to_bits() | u32::from(half & 0x8000) << 16)
+}
+
+/// Unpacks `count` blocks to two panels of f32, `stride` bytes apart.
+///
+/// # Safety
+/// `blocks` points to `count` blocks of integers of `BITS` bits, `panels` to two panels of 32 inputs for each.
+#[inline(always)]
+pub(super) unsafe fn to_f32<const BITS: usize>(blocks: *const u8, count: usize, panels: *mut u8, stride: usize) {
+    let format = if BITS == 8 { Quantisation::Q8 } else { Quantisation::Q4 };
+    for block in 0..count {
+        // SAFETY: the caller vouches for blocks and panels.
+        unsafe {
+            let source = blocks.add(block * format.block_bytes());
+            for panel in 0..GROUP {
+                let scales = scales(source, panel);
+                let integers = source.add(SCALES + panel * format.panel_bytes());
+                let out = panels.add(panel * stride + block * INPUTS * PANEL * 4).cast::<[f32; PANEL]>();
+                for pair in 0..INPUTS / 2 {
+                    let low = sixteen::<BITS>(integers, 2 * pair);
+                    let high = sixteen::<BITS>(integers, 2 * pair + 1);
+                    for half in 0..2 {
+                        let of = |lane: usize| {
+                            let place = 2 * lane + half;
+                            if place < PANEL { low[place] } else { high[place - PANEL] }
+                        };
+                        let weights = std::array::from_fn(|lane| scales[lane] * of(lane));
+                        out.add(2 * pair + half).write(weights);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Unpacks `count` blocks to two panels of bf16 pairs, `stride` bytes apart: the weights rounded to bf16.
+///
+/// # Safety
+/// As [`to_f32`].
+#[inline(always)]
+pub(super) unsafe fn to_bf16<const BITS: usize>(blocks: *const u8, count: usize, panels: *mut u8, stride: usize) {
+    let format = if BITS == 8 { Quantisation::Q8 } else { Quantisation::Q4 };
+    for block in 0..count {
+        // SAFETY: the caller vouches for blocks and panels.
+        unsafe {
+            let source = blocks.add(block * format.block_bytes());
+            for panel in 0..GROUP {
+                let scales = scales(source, panel);
+                let integers = source.add(SCALES + panel * format.panel_bytes());
+                let out = panels.add(panel * stride + block * INPUTS * PANEL * 2).cast::<[u16; PANEL]>();
+                for half in 0..2 {
+                    let twice: [f32; PANEL] = std::array::from_fn(|place| scales[(half * PANEL + place) / 2]);
+                    for pair in 0..INPUTS / 2 {
+                        let step = 2 * pair + half;
+                        let integers = sixteen::<BITS>(integers, step);
+                        out.add(step).write(std::array::from_fn(|place| round_bf16(twice[place] * integers[place])));
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_half_widens_exactly() {
+        for bits in 0..=u16::MAX {
+            let (expected, found) = (f16::from_bits(bits).to_f32(), widen_f16(bits));
+            assert!(found == expected || found.is_nan() && expected.is_nan(), "{bits:#x}");
+        }
+    }
+
+    /// A group in the last lane of the second panel, and what it comes back as, unpacked to f32.
+    fn round_trip(to: Quantisation, values: &[f32; INPUTS]) -> Vec<f32> {
+        let mut block = vec![0u8; to.block_bytes()];
+        write_group(to, values, &mut block, 1, 15);
+        let mut panels = vec![0f32; GROUP * PANEL * INPUTS];
+        let stride = PANEL * INPUTS * 4;
+        // SAFETY: one block and its panels.
+        unsafe {
+            match to {
+                Quantisation::Q8 => to_f32::<8>(block.as_ptr(), 1, panels.as_mut_ptr().cast(), stride),
+                Quantisation::Q4 => to_f32::<4>(block.as_ptr(), 1, panels.as_mut_ptr().cast(), stride),
+            }
+        }
+        (0..INPUTS).map(|k| panels[PANEL * INPUTS + k * PANEL + 15]).collect()
+    }
+
+    #[test]
+    fn integers_times_a_half_come_back_as_they_were() {
+        let values: [f32; INPUTS] = std::array::from_fn(|k| (k as f32 * 8.0 - 127.0) * 0.125);
+        assert_eq!(round_trip(Quantisation::Q8, &values), values);
+        let values: [f32; INPUTS] = std::array::from_fn(|k| ((k % 16) as f32 - 8.0) * 0.125);
+        assert_eq!(round_trip(Quantisation::Q4, &values), values);
+        let values = values.map(|value| -value);
+        assert_eq!(round_trip(Quantisation::Q4, &values), values);
+    }
+
+    #[test]
+    fn groups_of_zeros_and_of_huge_numbers_stay_finite() {
+        for to in Quantisation::ALL {
+            assert_eq!(round_trip(to, &[0.0; INPUTS]), [0.0; INPUTS]);
+            assert_eq!(round_trip(to, &[1e-9; INPUTS]), [0.0; INPUTS]);
+            assert!(round_trip(to, &[f32::MAX; INPUTS]).iter().all(|value| value.is_finite() && *value > 1e5));
+        }
+    }
+
+    #[test]
+    fn the_order_of_integers_is_that_of_pairs() {
+        let mut block = vec![0u8; Quantisation::Q4.block_bytes()];
+        let mut values = [0.0; INPUTS];
+        (values[0], values[19]) = (-8.0, 3.0);
+        write_group(Quantisation::Q4, &values, &mut block, 0, 9);
+        // Input 19 of lane 9 is number (9 * 16 + 9) * 2 + 1 = 307 = 19 * 16 + 3 in the order of pairs.
+        let word = &block[SCALES + 2 * 64 + 3 * 4..][..4];
+        assert_eq!(word[1] >> 4, 11);
+        assert_eq!(Quantisation::Q4.block_bytes() % 64 + Quantisation::Q8.block_bytes() % 64, 0);
+        assert_eq!(Quantisation::Q4.bytes(3, 33), 3 * 2 * 18);
+    }
+}
