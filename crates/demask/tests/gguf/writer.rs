@@ -153,8 +153,26 @@ fn paired(values: &[f32], heads: usize, rows: usize) -> Vec<f32> {
     (0..rows).flat_map(|row| values[stored(row) * columns..][..columns].to_vec()).collect()
 }
 
-/// A checkpoint of `golden/ckpt` as a GGUF file of an architecture.
-pub fn convert(directory: &Path, architecture: &str, format: Format) -> Vec<u8> {
+/// Numbers as they come back from a format.
+fn rounded(values: &[f32], format: Format) -> Vec<f32> {
+    let stored = stored(values, format);
+    let pairs = stored.chunks(2).map(|raw| u16::from_le_bytes([raw[0], raw[1]]));
+    match format {
+        Format::F32 => values.to_vec(),
+        Format::F16 => pairs.map(|bits| half::f16::from_bits(bits).to_f32()).collect(),
+        Format::Bf16 => pairs.map(|bits| half::bf16::from_bits(bits).to_f32()).collect(),
+        Format::Q8_0 => stored.chunks(34).flat_map(widened_q8_0).collect(),
+    }
+}
+
+fn widened_q8_0(block: &[u8]) -> Vec<f32> {
+    let scale = half::f16::from_le_bytes([block[0], block[1]]).to_f32();
+    block[2..].iter().map(|&number| f32::from(number as i8) * scale).collect()
+}
+
+/// A checkpoint of `golden/ckpt` as a GGUF file of an architecture; `widen` writes what the format makes of the numbers
+/// in f32.
+pub fn convert(directory: &Path, architecture: &str, format: Format, widen: bool) -> Vec<u8> {
     let config: Value = serde_json::from_slice(&std::fs::read(directory.join("config.json")).unwrap()).unwrap();
     let mut writer = Writer::default();
     metadata(&mut writer, &config, architecture);
@@ -175,7 +193,11 @@ pub fn convert(directory: &Path, architecture: &str, format: Format) -> Vec<u8> 
         }
         // Converters leave vectors in f32.
         let format = if tensor.shape().len() == 1 { Format::F32 } else { format };
-        writer.tensor(&name, tensor.shape(), &values, format);
+        if widen {
+            writer.tensor(&name, tensor.shape(), &rounded(&values, format), Format::F32);
+        } else {
+            writer.tensor(&name, tensor.shape(), &values, format);
+        }
     }
     writer.finish()
 }
