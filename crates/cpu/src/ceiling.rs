@@ -12,11 +12,9 @@ use std::{
 
 use demask_tensor::Dtype;
 
-use crate::{
-    isa::{Isa, Tier},
-    linear,
-    pool::Pool,
-};
+use crate::{isa::Isa, pool::Pool};
+#[cfg(target_arch = "x86_64")]
+use crate::{isa::Tier, linear};
 
 /// Bytes that are read to measure bandwidth: more than any cache holds.
 const READ: usize = 512 << 20;

@@ -271,7 +271,7 @@ fn calls_that_are_not_understood() {
     let none = "no command given: --help lists them; demask generate \"PROMPT\" answers a prompt";
     refused(&demask(&[]), 2, none);
     refused(&demask(&["bench"]), 2, none);
-    refused(&demask(&["bench", "sleep"]), 2, "unrecognized subcommand 'sleep' (--help lists what there is)");
+    refused(&demask(&["bench", "gpu"]), 2, "unrecognized subcommand 'gpu' (--help lists what there is)");
     let unknown = demask(&["generate", "hi", "--stepz", "4"]);
     assert!(unknown.stderr.starts_with("error: unexpected argument '--stepz' found"), "{}", unknown.stderr);
     assert_eq!((unknown.code, unknown.stderr.lines().count()), (Some(2), 1));

@@ -1,7 +1,7 @@
 //! Attention on products of bf16 pairs.
 //!
-//! Both products have the form of a linear layer's: rows of pairs (queries, then weights) times pairs woven by the
-//! dozens (K, then V), twelve rows and 32 columns at a time in 24 registers of sums. Keys are taken in strides of
+//! Both products have the form of a linear layer's: rows of pairs (queries, then weights) times woven rows of pairs
+//! (K, then V), twelve rows and 32 columns at a time in 24 registers of sums. Keys are taken in strides of
 //! [`STRIDE`] from position 0 on, so that the softmax's sums across vectors, and loading and storing of what was summed
 //! before, come once in a stride. Scores, their largest and the sums stay f32; weights are rounded to bf16, and it is
 //! the rounded ones that are summed: what they are divided by is what was really added.
