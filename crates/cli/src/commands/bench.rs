@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use demask::{
     Model,
-    cpu::pool::Pool,
-    model_parts::{ArchSpec, expected_tensors},
+    cpu::{linear::Quantisation, pool::Pool},
+    model_parts::{ArchSpec, Role, expected_tensors},
     step::{HeadAsk, Mask, Predictions, SequenceId, SequenceNeeds, SequenceStep, StepPlan, TokenId},
     tensor::Dtype,
 };
@@ -78,6 +78,7 @@ pub fn step(settings: &Settings, args: &StepArgs) -> anyhow::Result<()> {
     }
     let _watched = Watched::new();
     let dtype = device.resolve_dtype(stored_dtype(settings)?);
+    let kind = (dtype, device.weights.quantisation());
     let pool = Pool::new(device.thread_count()?);
     let ceilings =
         Ceilings { tflops: measure::product_tflops(&pool, device.isa()?, dtype), gbs: measure::read_gbs(&pool) };
@@ -88,7 +89,7 @@ pub fn step(settings: &Settings, args: &StepArgs) -> anyhow::Result<()> {
         if !(1..=rows).contains(&head_rows) {
             return Err(usage(format!("--head-rows is {head_rows}, expected 1 to {rows}, the rows of the forward")));
         }
-        let report = measure_rows(&mut model, (rows, head_rows), repeat, settings.seed, dtype, &ceilings)?;
+        let report = measure_rows(&mut model, (rows, head_rows), repeat, settings.seed, kind, &ceilings)?;
         if !settings.screen.json {
             output::line(&told(&report))?;
         }
@@ -117,7 +118,7 @@ fn measure_rows(
     (rows, head_rows): (usize, usize),
     repeat: usize,
     seed: u64,
-    dtype: Dtype,
+    (dtype, quantisation): (Dtype, Option<Quantisation>),
     ceilings: &Ceilings,
 ) -> anyhow::Result<Report> {
     let tokens = random_tokens(rows, model.facts().vocab, seed);
@@ -128,7 +129,7 @@ fn measure_rows(
     run.model.engine_mut().network_mut().close(sequence);
     let ((seconds, flops), (with_one, _)) = measured?;
     let network = model.engine().network();
-    let bytes = touched_bytes(network.spec(), dtype);
+    let bytes = touched_bytes(network.spec(), dtype, quantisation);
     let bounds = [(ceilings.tflops, flops / 1e12), (ceilings.gbs, bytes / 1e9)];
     let bound = bounds.iter().filter_map(|(peak, work)| peak.map(|peak| work / peak)).reduce(f64::max);
     let head = (seconds.median - with_one.median).max(0.0);
@@ -192,10 +193,17 @@ fn spread(mut seconds: Vec<f64>) -> Spread {
 }
 
 /// Bytes that one forward cannot avoid to read: every matrix once, but the table of embeddings, of which it reads rows.
-fn touched_bytes(spec: &ArchSpec, dtype: Dtype) -> f64 {
-    let elements: usize = expected_tensors(spec).iter().map(|tensor| tensor.rows * tensor.columns).sum();
-    let table = if spec.tied { 0 } else { spec.vocabulary * spec.hidden };
-    ((elements - table) * dtype.size()) as f64
+/// A tied head is packed beside the table, like every matrix.
+fn touched_bytes(spec: &ArchSpec, dtype: Dtype, quantisation: Option<Quantisation>) -> f64 {
+    let matrix =
+        |rows: usize, columns: usize| quantisation.map_or(rows * columns * dtype.size(), |to| to.bytes(rows, columns));
+    let tensors = expected_tensors(spec);
+    let read = tensors.iter().filter(|tensor| spec.tied || tensor.role != Role::Embedding);
+    read.map(|tensor| match tensor.vector {
+        true => tensor.columns * dtype.size(),
+        false => matrix(tensor.rows, tensor.columns),
+    })
+    .sum::<usize>() as f64
 }
 
 /// Tokens that look like nothing in particular, the same for the same seed (splitmix64).
