@@ -199,11 +199,9 @@ fn touched_bytes(spec: &ArchSpec, dtype: Dtype, quantisation: Option<Quantisatio
         |rows: usize, columns: usize| quantisation.map_or(rows * columns * dtype.size(), |to| to.bytes(rows, columns));
     let tensors = expected_tensors(spec);
     let read = tensors.iter().filter(|tensor| spec.tied || tensor.role != Role::Embedding);
-    read.map(|tensor| match tensor.vector {
-        true => tensor.columns * dtype.size(),
-        false => matrix(tensor.rows, tensor.columns),
-    })
-    .sum::<usize>() as f64
+    let bytes = read
+        .map(|tensor| if tensor.vector { tensor.columns * dtype.size() } else { matrix(tensor.rows, tensor.columns) });
+    bytes.sum::<usize>() as f64
 }
 
 /// Tokens that look like nothing in particular, the same for the same seed (splitmix64).
