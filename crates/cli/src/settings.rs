@@ -34,10 +34,11 @@ pub struct Settings {
 impl Settings {
     /// Reads the shared flags and the environment.
     pub fn resolve(shared: &SharedArgs) -> anyhow::Result<Self> {
-        check_formats(shared)?;
+        check_activations(shared)?;
         let device = DeviceOptions {
             device: parsed(shared.device.as_deref())?.unwrap_or_default(),
             dtype: parsed(shared.dtype.as_deref())?.unwrap_or_default(),
+            weights: parsed(shared.quantize.as_deref())?.unwrap_or_default(),
             threads: shared.threads,
             tier: env::tier()?,
             row_budget: None,
@@ -61,20 +62,8 @@ impl Settings {
     }
 }
 
-/// Formats that this version reads and computes in.
-fn check_formats(shared: &SharedArgs) -> anyhow::Result<()> {
-    match shared.quantize.as_deref() {
-        None | Some("none") => {}
-        Some(found @ ("q8" | "q4")) => {
-            return Err(usage(format!(
-                "--quantize {found} cannot be used yet: weights are read as f32 or bf16 in this version"
-            )));
-        }
-        Some(found) => {
-            let known = "none, q8, q4";
-            return Err(DeviceError::Unknown { what: "quantisation", found: found.to_owned(), known }.into());
-        }
-    }
+/// Formats that this version computes in.
+fn check_activations(shared: &SharedArgs) -> anyhow::Result<()> {
     match shared.activations.as_deref() {
         None | Some("auto" | "bf16") => Ok(()),
         Some("int8") => Err(usage(

@@ -312,7 +312,7 @@ fn an_output_that_is_too_small_is_refused() {
 fn quantised_weights_take_the_bytes_of_their_blocks() {
     for linear in kernel_list() {
         let Some(to) = linear.quantisation() else { continue };
-        let packed = pack(&linear, 64, 96, &[0.5; 64 * 96]);
+        let packed = pack(&linear, 64, 96, &numbers(1, 64 * 96));
         assert_eq!(packed.bytes(), to.bytes(64, 96), "{}", linear.name());
         let bits = if to == Quantisation::Q8 { 17 } else { 9 };
         assert_eq!(packed.bytes(), 64 * 96 * bits / 16);

@@ -5,6 +5,7 @@ use std::{fmt, str::FromStr};
 use demask_cpu::{
     CpuBackend, CpuOptions,
     isa::{Isa, IsaError, Tier},
+    linear::Quantisation,
     pool,
 };
 use demask_tensor::Dtype;
@@ -33,6 +34,18 @@ pub enum DtypeChoice {
     Bf16,
 }
 
+/// How weights are kept in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WeightChoice {
+    /// In the element type of the products.
+    #[default]
+    Plain,
+    /// Matrices in eight bits and a scale for each 32 inputs; embeddings and vectors plain.
+    Q8,
+    /// The same in four bits.
+    Q4,
+}
+
 /// Device settings.
 #[derive(Debug, Clone, Default)]
 pub struct DeviceOptions {
@@ -40,6 +53,8 @@ pub struct DeviceOptions {
     pub device: DeviceChoice,
     /// Which numbers.
     pub dtype: DtypeChoice,
+    /// Whether weights are quantised when they are loaded.
+    pub weights: WeightChoice,
     /// Threads; none given: one for each core that this process may use.
     pub threads: Option<usize>,
     /// A CPU tier to use instead of the best.
@@ -116,8 +131,37 @@ impl DeviceOptions {
         if let DeviceChoice::Cuda(number) = self.device {
             return Err(DeviceError::NoCuda(number));
         }
-        let options = CpuOptions { isa: self.isa()?, dtype: self.resolve_dtype(stored), threads: self.thread_count()? };
+        let options = CpuOptions {
+            isa: self.isa()?,
+            dtype: self.resolve_dtype(stored),
+            quantisation: self.weights.quantisation(),
+            threads: self.thread_count()?,
+        };
         Ok(CpuBackend::new(options))
+    }
+}
+
+impl WeightChoice {
+    /// The integers that matrices are rounded to.
+    pub fn quantisation(self) -> Option<Quantisation> {
+        match self {
+            Self::Plain => None,
+            Self::Q8 => Some(Quantisation::Q8),
+            Self::Q4 => Some(Quantisation::Q4),
+        }
+    }
+}
+
+impl FromStr for WeightChoice {
+    type Err = DeviceError;
+
+    fn from_str(text: &str) -> Result<Self, DeviceError> {
+        match text {
+            "none" => Ok(Self::Plain),
+            "q8" => Ok(Self::Q8),
+            "q4" => Ok(Self::Q4),
+            found => Err(DeviceError::Unknown { what: "quantisation", found: found.into(), known: "none, q8, q4" }),
+        }
     }
 }
 

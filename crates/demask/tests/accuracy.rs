@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, io::Write, path::Path, time::Instant};
 
 use demask::{
-    DeviceOptions, DtypeChoice, GenerateOptions, Model, Prompt,
+    DeviceOptions, DtypeChoice, GenerateOptions, Model, Prompt, WeightChoice,
     checkpoint::ModelFiles,
     cpu::isa::{Isa, Tier},
     decode::{Next, Session},
@@ -32,9 +32,12 @@ fn wanted() -> usize {
 }
 
 fn load(name: &str, tier: Tier, dtype: DtypeChoice) -> Model {
-    let device = DeviceOptions { tier: Some(tier), dtype, ..DeviceOptions::default() };
+    load_on(name, &DeviceOptions { tier: Some(tier), dtype, ..DeviceOptions::default() })
+}
+
+fn load_on(name: &str, device: &DeviceOptions) -> Model {
     let files = ModelFiles::directory(root().join("demo").join(name)).unwrap();
-    Model::load(files, &device, &mut |_, _| true).unwrap()
+    Model::load(files, device, &mut |_, _| true).unwrap()
 }
 
 /// The number behind the phrase that every solution ends with.
@@ -120,6 +123,32 @@ fn demo_models_are_as_good_as_stated_on_every_bf16_tier() {
             assert!((accuracy - expected).abs() <= 0.015 + scatter, "{name} {}: {accuracy}", tier.name());
             let f32_accuracy = reference.right as f64 / count as f64;
             assert!((accuracy - f32_accuracy).abs() <= 0.01 + 1.0 / count as f64, "{name} {}", tier.name());
+        }
+    }
+}
+
+/// Eight bits cost at most 1 point, four bits at most 3: rounding of weights is not what a model fails by.
+#[test]
+fn quantised_demo_models_are_nearly_as_good_as_plain_ones() {
+    let problems = problems(wanted());
+    let count = problems.len();
+    for &(name, _) in STATED {
+        let right = [WeightChoice::Plain, WeightChoice::Q8, WeightChoice::Q4].map(|weights| {
+            let device = DeviceOptions { dtype: DtypeChoice::Bf16, weights, ..DeviceOptions::default() };
+            let outcome = solve(&mut load_on(name, &device), &problems);
+            let line = BTreeMap::from([
+                ("model", Value::from(name)),
+                ("weights", format!("{weights:?}").into()),
+                ("problems", count.into()),
+                ("right", outcome.right.into()),
+            ]);
+            record(&serde_json::to_value(line).unwrap());
+            outcome.right as f64 / count as f64
+        });
+        for (found, allowed) in [(right[1], 0.01), (right[2], 0.03)] {
+            // A part of the problems scatters: those that tip are few of few.
+            let scatter = if count == 500 { 0.0 } else { 3.0 * (0.06 / count as f64).sqrt() };
+            assert!(found >= right[0] - allowed - scatter, "{name}: {right:?}");
         }
     }
 }

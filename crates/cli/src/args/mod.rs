@@ -48,7 +48,7 @@ pub struct SharedArgs {
     /// Numbers of weights and products: auto, f32, bf16
     #[arg(long, global = true, value_name = "DTYPE")]
     pub dtype: Option<String>,
-    /// Quantisation of weights at load: none
+    /// Quantisation of weights at load: none, q8, q4
     #[arg(long, global = true, value_name = "FORMAT")]
     pub quantize: Option<String>,
     /// Inputs of products: auto, bf16

@@ -2,7 +2,8 @@
 
 use demask::{
     checkpoint::Checkpoint,
-    model_parts::{ArchSpec, Attention, expected_tensors},
+    cpu::linear::Quantisation,
+    model_parts::{ArchSpec, Attention, Role, expected_tensors},
 };
 use serde::Serialize;
 
@@ -102,7 +103,12 @@ fn report(checkpoint: &Checkpoint) -> Report {
         stop: special.stop.clone(),
         tokenizer: checkpoint.tokenizer().is_some(),
         template: if checkpoint.template().is_fallback() { "family" } else { "checkpoint" },
-        memory: vec![memory(spec, "f32", 4), memory(spec, "bf16", 2)],
+        memory: vec![
+            memory(spec, "f32", 4, None),
+            memory(spec, "bf16", 2, None),
+            memory(spec, "q8", 2, Some(Quantisation::Q8)),
+            memory(spec, "q4", 2, Some(Quantisation::Q4)),
+        ],
         warnings: checkpoint.warnings().iter().map(ToString::to_string).collect(),
     }
 }
@@ -127,13 +133,18 @@ fn architecture(spec: &ArchSpec) -> Architecture {
     }
 }
 
-/// Packed weights (vectors stay f32; a tied head is packed beside the table) and K/V, without the padding of tiles.
-fn memory(spec: &ArchSpec, dtype: &'static str, size: u64) -> Memory {
-    let bytes = expected_tensors(spec).into_iter().map(|tensor| {
-        let count = (tensor.rows * tensor.columns) as u64;
-        count * if tensor.vector { 4 } else { size }
+/// Packed weights (vectors stay f32, the table of embeddings is not quantised; a tied head is packed beside the table)
+/// and K/V, without the padding of tiles.
+fn memory(spec: &ArchSpec, dtype: &'static str, size: u64, quantisation: Option<Quantisation>) -> Memory {
+    let plain = |rows: usize, columns: usize| (rows * columns) as u64 * size;
+    let matrix =
+        |rows: usize, columns: usize| quantisation.map_or(plain(rows, columns), |to| to.bytes(rows, columns) as u64);
+    let bytes = expected_tensors(spec).into_iter().map(|tensor| match tensor.role {
+        _ if tensor.vector => 4 * tensor.columns as u64,
+        Role::Embedding => plain(tensor.rows, tensor.columns),
+        _ => matrix(tensor.rows, tensor.columns),
     });
-    let head = if spec.tied { (spec.vocabulary * spec.hidden) as u64 * size } else { 0 };
+    let head = if spec.tied { matrix(spec.vocabulary, spec.hidden) } else { 0 };
     Memory {
         device: "cpu",
         dtype,

@@ -92,10 +92,6 @@ fn names_that_are_unknown() {
 #[test]
 fn what_this_version_lacks() {
     generate_refused(
-        &["--quantize", "q8"],
-        "--quantize q8 cannot be used yet: weights are read as f32 or bf16 in this version",
-    );
-    generate_refused(
         &["--activations", "int8"],
         "--activations int8 cannot be used yet: products take f32 or bf16 in this version, as --dtype says",
     );

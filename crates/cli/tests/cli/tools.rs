@@ -66,10 +66,14 @@ fn inspect_tells_what_is_in_a_checkpoint() {
 
 #[test]
 fn memory_is_what_a_loaded_model_takes() {
-    let told = demask(&["inspect", "--json"]).json()["memory"][1]["weights"].as_f64().unwrap();
-    let run = demask(&["generate", "--prompt-tokens", "1", "--gen-length", "1", "--dtype", "bf16", "--json"]);
-    let taken = run.json()["receipt"]["memory"]["weights"].as_f64().unwrap();
-    assert!((taken / told - 1.0).abs() < 0.1, "{taken} {told}");
+    let told = demask(&["inspect", "--json"]).json();
+    let arguments = ["generate", "--prompt-tokens", "1", "--gen-length", "1", "--dtype", "bf16", "--json"];
+    for (index, format) in [(1, "none"), (2, "q8"), (3, "q4")] {
+        let told = told["memory"][index]["weights"].as_f64().unwrap();
+        let run = demask(&[&arguments[..], &["--quantize", format]].concat());
+        let taken = run.json()["receipt"]["memory"]["weights"].as_f64().unwrap();
+        assert!((taken / told - 1.0).abs() < 0.1, "{format}: {taken} {told}");
+    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::{
     head::Head,
     isa::Isa,
     kv::{KvStore, memory},
-    linear::{Linear, Packed, PackedGateUp},
+    linear::{Linear, Packed, PackedGateUp, Quantisation},
     pool::Pool,
 };
 use clock::{Clock, Part};
@@ -30,6 +30,9 @@ pub struct CpuOptions {
     pub isa: Isa,
     /// Element type of products and of K/V: [`Dtype::F32`] or [`Dtype::Bf16`].
     pub dtype: Dtype,
+    /// Integers that matrices are rounded to when they are packed; none given: they stay in `dtype`. The embedding
+    /// table and vectors are never quantised.
+    pub quantisation: Option<Quantisation>,
     /// Threads, the caller's included.
     pub threads: usize,
 }
@@ -40,7 +43,8 @@ pub struct CpuOptions {
 /// use demask_cpu::{CpuBackend, CpuOptions, isa::Isa};
 /// use demask_tensor::{Backend, Dtype};
 ///
-/// let backend = CpuBackend::new(CpuOptions { isa: Isa::best(), dtype: Dtype::F32, threads: 2 });
+/// let options = CpuOptions { isa: Isa::best(), dtype: Dtype::F32, quantisation: None, threads: 2 };
+/// let backend = CpuBackend::new(options);
 /// assert_eq!(backend.dtype(), Dtype::F32);
 /// ```
 pub struct CpuBackend {
@@ -61,7 +65,7 @@ impl CpuBackend {
         Self {
             options,
             pool: Pool::new(options.threads.max(1)),
-            linear: Linear::new(options.isa, options.dtype),
+            linear: Linear::with_weights(options.isa, options.dtype, options.quantisation),
             rotation: Rotation::default(),
             clock: Clock::default(),
             workspace: None,
@@ -93,8 +97,9 @@ impl Backend for CpuBackend {
 
     fn describe(&self) -> String {
         let threads = self.pool.threads();
+        let weights = self.linear.quantisation().map_or_else(String::new, |to| format!(", {to} weights"));
         format!(
-            "cpu {}, {} thread{}, {}",
+            "cpu {}, {} thread{}, {}{weights}",
             self.options.isa.tier(),
             threads,
             if threads == 1 { "" } else { "s" },

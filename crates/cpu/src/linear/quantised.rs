@@ -11,6 +11,8 @@
 //! bf16 pairs. Of halves, eight make a word: the half `n` of word `lane` in line `line` is integer
 //! `(8 * line + n) * 16 + lane` of that order, plus 8, so that one shift yields sixteen neighbours.
 
+#![expect(clippy::cast_ptr_alignment, reason = "panels begin on cache lines; elements follow each other")]
+
 use std::fmt;
 
 use half::f16;
@@ -199,7 +201,7 @@ pub(super) unsafe fn to_bf16<const BITS: usize>(blocks: *const u8, count: usize,
                 let integers = source.add(SCALES + panel * format.panel_bytes());
                 let out = panels.add(panel * stride + block * INPUTS * PANEL * 2).cast::<[u16; PANEL]>();
                 for half in 0..2 {
-                    let twice: [f32; PANEL] = std::array::from_fn(|place| scales[(half * PANEL + place) / 2]);
+                    let twice: [f32; PANEL] = std::array::from_fn(|place| scales[half * (PANEL / 2) + place / 2]);
                     for pair in 0..INPUTS / 2 {
                         let step = 2 * pair + half;
                         let integers = sixteen::<BITS>(integers, step);

@@ -93,7 +93,7 @@ fn bytes(values: &[f32]) -> Vec<u8> {
 
 impl Model {
     pub fn new(twin: &Transformer, isa: Isa, dtype: Dtype, threads: usize) -> Self {
-        let mut backend = CpuBackend::new(CpuOptions { isa, dtype, threads });
+        let mut backend = CpuBackend::new(CpuOptions { isa, dtype, quantisation: None, threads });
         let shape = WorkspaceShape {
             rows: 700,
             head_rows: 700,

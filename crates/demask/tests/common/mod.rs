@@ -7,6 +7,7 @@ use demask::{
     cpu::{
         CpuBackend, CpuOptions,
         isa::{Isa, emulated_amx},
+        linear::Quantisation,
     },
     model_parts::{
         ArchSpec, Attention, Family, Role, Rope, RopeScaling, Runner, WeightError, WeightSource, Weights,
@@ -120,7 +121,16 @@ pub fn specs() -> Vec<(&'static str, ArchSpec)> {
 
 /// A runner with random weights.
 pub fn runner(spec: &ArchSpec, isa: Isa, dtype: Dtype, threads: usize) -> Runner<CpuBackend> {
-    let backend = CpuBackend::new(CpuOptions { isa, dtype, threads });
+    quantised_runner(spec, (isa, dtype, None), threads)
+}
+
+/// A runner with random weights that may be quantised.
+pub fn quantised_runner(
+    spec: &ArchSpec,
+    (isa, dtype, quantisation): (Isa, Dtype, Option<Quantisation>),
+    threads: usize,
+) -> Runner<CpuBackend> {
+    let backend = CpuBackend::new(CpuOptions { isa, dtype, quantisation, threads });
     let source = RandomWeights::new(spec, 7);
     let weights = Weights::load(spec, &source, &backend, &mut |_| true).unwrap();
     Runner::new(spec.clone(), weights, backend, 64).unwrap()

@@ -74,7 +74,8 @@ pub fn run(settings: &Settings, args: &BenchGenerateArgs) -> anyhow::Result<()> 
     })?;
     interrupt::check()?;
     let Generation { receipt, .. } = last.ok_or(Interrupted)?;
-    let bytes = super::step::touched_bytes(model.engine().network().spec(), dtype) * receipt.decoding.forwards as f64;
+    let kind = super::step::Kind { dtype, quantisation: device.weights.quantisation() };
+    let bytes = super::step::touched_bytes(model.engine().network().spec(), kind) * receipt.decoding.forwards as f64;
     let work = Work { flops: receipt.decoding.flops, bytes };
     let report = Report {
         model: model.name().to_owned(),
