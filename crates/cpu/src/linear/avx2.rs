@@ -52,7 +52,7 @@ const LANES: usize = 8;
 unsafe fn avx2_f32xf32_f32(block: &Block) {
     const TILES: [TileFn; 6] = tiles!(f32_tile: 1 2 3 4 5 6);
     // SAFETY: the caller vouches for the processor and the block.
-    unsafe { block.for_tiles(&TILES) }
+    unsafe { block.for_tiles(&TILES, 1) }
 }
 
 /// # Safety
@@ -60,7 +60,7 @@ unsafe fn avx2_f32xf32_f32(block: &Block) {
 unsafe fn avx2_bf16xbf16_f32(block: &Block) {
     const TILES: [TileFn; 6] = tiles!(bf16_tile: 1 2 3 4 5 6);
     // SAFETY: the caller vouches for the processor and the block.
-    unsafe { block.for_tiles(&TILES) }
+    unsafe { block.for_tiles(&TILES, 2) }
 }
 
 /// # Safety

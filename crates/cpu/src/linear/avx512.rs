@@ -6,9 +6,8 @@
 )]
 
 use std::arch::x86_64::{
-    __m512, __m512bh, __m512i, _mm512_and_si512, _mm512_castsi512_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps,
-    _mm512_loadu_ps, _mm512_loadu_si512, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_sllv_epi32,
-    _mm512_storeu_ps, _mm512_xor_si512,
+    __m512, __m512bh, __m512i, _MM_HINT_T0, _mm_prefetch, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps,
+    _mm512_loadu_si512, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
 };
 
 use demask_tensor::Dtype;
@@ -29,18 +28,8 @@ pub(super) const F32: Kernel = Kernel {
     input: InputFormat::F32,
     weight: WeightFormat::F32,
     row_tile: 12,
-    depth_block: 256,
+    depth_block: 128,
     accumulate: avx512_f32xf32_f32,
-};
-
-/// bf16 weights, widened.
-pub(super) const BF16: Kernel = Kernel {
-    name: "avx512_bf16xbf16_f32",
-    dtype: Dtype::Bf16,
-    input: InputFormat::RoundedF32,
-    weight: WeightFormat::Bf16Pairs,
-    accumulate: avx512_bf16xbf16_f32,
-    ..F32
 };
 
 /// bf16 weights, multiplied in pairs.
@@ -61,15 +50,7 @@ pub(super) const BF16_PAIRS: Kernel = Kernel {
 unsafe fn avx512_f32xf32_f32(block: &Block) {
     const TILES: [TileFn; 12] = tiles!(f32_tile: 1 2 3 4 5 6 7 8 9 10 11 12);
     // SAFETY: the caller vouches for the processor and the block.
-    unsafe { block.for_tiles(&TILES) }
-}
-
-/// # Safety
-/// As [`Kernel::accumulate`].
-unsafe fn avx512_bf16xbf16_f32(block: &Block) {
-    const TILES: [TileFn; 12] = tiles!(bf16_tile: 1 2 3 4 5 6 7 8 9 10 11 12);
-    // SAFETY: the caller vouches for the processor and the block.
-    unsafe { block.for_tiles(&TILES) }
+    unsafe { block.for_tiles(&TILES, 1) }
 }
 
 /// # Safety
@@ -77,7 +58,7 @@ unsafe fn avx512_bf16xbf16_f32(block: &Block) {
 unsafe fn avx512bf16_bf16xbf16_f32(block: &Block) {
     const TILES: [TileFn; 12] = tiles!(bf16_pairs_tile: 1 2 3 4 5 6 7 8 9 10 11 12);
     // SAFETY: the caller vouches for the processor and the block.
-    unsafe { block.for_tiles(&TILES) }
+    unsafe { block.for_tiles(&TILES, 2) }
 }
 
 /// # Safety
@@ -87,10 +68,12 @@ unsafe fn f32_tile<const ROWS: usize>(block: &Block) {
     // SAFETY: every access is inside what the block promises: `depth` elements of `ROWS` rows and of two panels.
     unsafe {
         let mut sums = load_sums::<ROWS>(block);
+        let mut ahead = block.ahead;
         let mut weight = block.weight.cast::<f32>();
         let mut input = block.input.cast::<f32>();
         for _ in 0..block.depth {
             let weights = [_mm512_loadu_ps(weight), _mm512_loadu_ps(weight.byte_add(block.panel_stride))];
+            fetch(&mut ahead, block.ahead_step);
             add_products(&mut sums, input, block.input_stride, weights);
             weight = weight.add(PANEL);
             input = input.add(1);
@@ -100,45 +83,20 @@ unsafe fn f32_tile<const ROWS: usize>(block: &Block) {
 }
 
 /// # Safety
-/// As [`f32_tile`]; the depth is even.
-#[target_feature(enable = "avx512f")]
-unsafe fn bf16_tile<const ROWS: usize>(block: &Block) {
-    // SAFETY: as in `f32_tile`; a panel holds pairs of bf16.
-    unsafe {
-        let upper = _mm512_set1_epi32(0xffff_0000_u32 as i32);
-        let sixteen = _mm512_set1_epi32(16);
-        // The first of a pair must be shifted up, the second is there: one loop body serves both in turn, because two
-        // bodies need more registers than there are.
-        let mut shift = sixteen;
-        let mut sums = load_sums::<ROWS>(block);
-        let mut input = block.input.cast::<f32>();
-        for k in 0..block.depth {
-            let pairs = block.weight.cast::<__m512i>().add(k / 2);
-            let weights = [pairs, pairs.byte_add(block.panel_stride)].map(|pairs| {
-                let shifted = _mm512_sllv_epi32(_mm512_loadu_si512(pairs), shift);
-                _mm512_castsi512_ps(_mm512_and_si512(shifted, upper))
-            });
-            add_products(&mut sums, input, block.input_stride, weights);
-            shift = _mm512_xor_si512(shift, sixteen);
-            input = input.add(1);
-        }
-        store_sums(block, &sums);
-    }
-}
-
-/// # Safety
-/// As [`bf16_tile`], with bf16 inputs, and the processor has bf16 dot products.
+/// As [`f32_tile`], with bf16 inputs; the depth is even, and the processor has bf16 dot products.
 #[target_feature(enable = "avx512f,avx512bf16")]
 unsafe fn bf16_pairs_tile<const ROWS: usize>(block: &Block) {
-    // SAFETY: as in `bf16_tile`; a pair of inputs is one word, aligned because rows begin on cache lines. The two
+    // SAFETY: as in `f32_tile`; a panel holds pairs of bf16. A pair of inputs is one word, aligned because rows begin on cache lines. The two
     // register types are the same 64 bytes.
     unsafe {
         let bf16 = |words: __m512i| std::mem::transmute::<__m512i, __m512bh>(words);
         let mut sums = load_sums::<ROWS>(block);
+        let mut ahead = block.ahead;
         let mut weight = block.weight.cast::<__m512i>();
         let mut input = block.input.cast::<i32>();
         for _ in 0..block.depth / 2 {
             let weights = [_mm512_loadu_si512(weight), _mm512_loadu_si512(weight.byte_add(block.panel_stride))];
+            fetch(&mut ahead, block.ahead_step);
             for row in 0..ROWS {
                 let pair = _mm512_set1_epi32(*input.byte_add(row * block.input_stride));
                 for panel in 0..GROUP {
@@ -149,6 +107,16 @@ unsafe fn bf16_pairs_tile<const ROWS: usize>(block: &Block) {
             input = input.add(1);
         }
         store_sums(block, &sums);
+    }
+}
+
+/// Fetches a line of either panel to come.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn fetch(ahead: &mut [*const u8; GROUP], step: usize) {
+    for next in ahead {
+        _mm_prefetch::<_MM_HINT_T0>(next.cast());
+        *next = next.wrapping_add(step);
     }
 }
 

@@ -19,19 +19,19 @@ use super::{
     kernel::{Block, Kernel, TileFn, tiles},
     packed::{GROUP, PANEL},
     quantised::{INPUTS, SCALES},
-    unpacked::{self, Unpack, format},
+    unpacked::{self, Pair, Unpack},
 };
 
 /// Eight bits.
 pub(super) const Q8: Kernel =
-    Kernel { accumulate: accumulate::<8>, ..unpacked::quantised::<Pairs, 8>("avx512bf16_bf16xq8_f32") };
+    Kernel { accumulate: accumulate::<8>, ..unpacked::kernel::<Pairs, 8>("avx512bf16_bf16xq8_f32") };
 /// Four bits.
 pub(super) const Q4: Kernel =
-    Kernel { accumulate: accumulate::<4>, ..unpacked::quantised::<Pairs, 4>("avx512bf16_bf16xq4_f32") };
+    Kernel { accumulate: accumulate::<4>, ..unpacked::kernel::<Pairs, 4>("avx512bf16_bf16xq4_f32") };
 /// Eight bits, unpacked for tile products.
-pub(super) const AMX_Q8: Kernel = unpacked::quantised::<Amx, 8>("amx_bf16xq8_f32");
+pub(super) const AMX_Q8: Kernel = unpacked::kernel::<Amx, 8>("amx_bf16xq8_f32");
 /// Four bits, unpacked for tile products.
-pub(super) const AMX_Q4: Kernel = unpacked::quantised::<Amx, 4>("amx_bf16xq4_f32");
+pub(super) const AMX_Q4: Kernel = unpacked::kernel::<Amx, 4>("amx_bf16xq4_f32");
 
 /// Unpacks for dot products of pairs.
 struct Pairs;
@@ -41,18 +41,18 @@ struct Amx;
 impl Unpack for Pairs {
     const KERNEL: Kernel = super::avx512::BF16_PAIRS;
 
-    unsafe fn unpack<const BITS: usize>(blocks: *const u8, count: usize, panels: *mut u8, stride: usize) {
+    unsafe fn unpack<const BITS: usize>(from: Pair<*const u8>, count: usize, to: Pair<*mut u8>) {
         // SAFETY: the caller vouches for processor and memory.
-        unsafe { unpack::<BITS>(blocks, count, panels, stride) }
+        unsafe { unpack::<BITS>(from, count, to) }
     }
 }
 
 impl Unpack for Amx {
     const KERNEL: Kernel = super::amx::BF16;
 
-    unsafe fn unpack<const BITS: usize>(blocks: *const u8, count: usize, panels: *mut u8, stride: usize) {
+    unsafe fn unpack<const BITS: usize>(from: Pair<*const u8>, count: usize, to: Pair<*mut u8>) {
         // SAFETY: the caller vouches for processor and memory.
-        unsafe { unpack::<BITS>(blocks, count, panels, stride) }
+        unsafe { unpack::<BITS>(from, count, to) }
     }
 }
 
@@ -66,9 +66,17 @@ unsafe fn accumulate<const BITS: usize>(block: &Block) {
         if block.rows > DIRECT {
             unpacked::accumulate::<Pairs, BITS>(block);
         } else {
-            block.for_tiles(if BITS == 8 { &EIGHT } else { &FOUR });
+            block.for_tiles(if BITS == 8 { &EIGHT } else { &FOUR }, 1);
         }
     }
+}
+
+const fn block_bytes<const BITS: usize>() -> usize {
+    unpacked::format(BITS).offset(INPUTS)
+}
+
+const fn panel_bytes<const BITS: usize>() -> usize {
+    INPUTS * PANEL * BITS / 8
 }
 
 /// Rows up to which weights are multiplied as they are unpacked: one tile.
@@ -107,7 +115,7 @@ unsafe fn tile<const BITS: usize, const ROWS: usize>(block: &Block) {
         }
         let mut input = block.input.cast::<i32>();
         for index in 0..block.depth / INPUTS {
-            let start = block.weight.add(index * format::<BITS>().block_bytes());
+            let start = block.weight.add(index * block_bytes::<BITS>());
             let mut panels = [Integers::<BITS>::new(start, 0), Integers::<BITS>::new(start, 1)];
             for _ in 0..LINES {
                 panels[0].load();
@@ -136,13 +144,13 @@ unsafe fn tile<const BITS: usize, const ROWS: usize>(block: &Block) {
 /// # Safety
 /// As [`Unpack::unpack`], on a processor that has AVX-512 with bf16 conversions.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-unsafe fn unpack<const BITS: usize>(blocks: *const u8, count: usize, panels: *mut u8, stride: usize) {
+unsafe fn unpack<const BITS: usize>(from: Pair<*const u8>, count: usize, to: Pair<*mut u8>) {
     for index in 0..count {
         // SAFETY: the caller vouches for blocks and panels.
         unsafe {
-            let start = blocks.add(index * format::<BITS>().block_bytes());
+            let start = from.start.add(index * block_bytes::<BITS>());
             for panel in 0..GROUP {
-                let mut out = panels.add(panel * stride + index * INPUTS * PANEL * 2).cast::<__m512i>();
+                let mut out = to.start.add(panel * to.stride + index * INPUTS * PANEL * 2).cast::<__m512i>();
                 let mut integers = Integers::<BITS>::new(start, panel);
                 for _ in 0..LINES {
                     integers.load();
@@ -182,7 +190,7 @@ impl<const BITS: usize> Integers<BITS> {
         // SAFETY: the block begins with its scales; the panel's integers follow.
         let (halves, next) = unsafe {
             let halves = _mm256_loadu_si256(start.add(panel * PANEL * 2).cast::<__m256i>());
-            (halves, start.add(SCALES + panel * format::<BITS>().panel_bytes()))
+            (halves, start.add(SCALES + panel * panel_bytes::<BITS>()))
         };
         let scales = _mm512_cvtph_ps(halves);
         let scales = [_mm512_permutexvar_ps(low, scales), _mm512_permutexvar_ps(high, scales)];

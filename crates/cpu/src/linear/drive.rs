@@ -17,6 +17,8 @@ use crate::pool::Pool;
 const ROW_BLOCK: usize = 192;
 /// Pairs of panels of the largest task: these reuse a block of inputs while it is in the cache.
 const TASK_GROUPS: usize = 2;
+/// How far ahead of its use a weight is fetched where one tile of rows uses each once.
+const AHEAD: usize = 2048;
 /// Floats in a row of sums.
 pub(super) const SUMS_STRIDE: usize = TASK_GROUPS * GROUP * PANEL;
 
@@ -156,18 +158,42 @@ impl Product<'_> {
             // whole tiles of rows and are this thread's own.
             unsafe {
                 let input = self.input.as_ptr().add(first_row * self.input.stride() + start * self.kernel.input.size());
+                let weight = self.panels.group(first_group).add(self.kernel.weight.offset(start));
                 (self.kernel.accumulate)(&Block {
                     input,
                     input_stride: self.input.stride(),
                     rows,
-                    weight: self.panels.group(first_group).add(self.kernel.weight.offset(start)),
+                    weight,
                     panel_stride: self.panels.panel_bytes(),
                     groups,
                     depth,
                     sums,
                     sums_stride: SUMS_STRIDE,
+                    ahead: self.ahead((first_group, groups), rows, (start, start + depth)),
+                    ahead_step: 0,
                 });
             }
+        }
+    }
+
+    /// What a task reads next after a block of the depth, as [`Block::ahead`] wants it.
+    fn ahead(
+        &self,
+        (first_group, groups): (usize, usize),
+        rows: usize,
+        (start, end): (usize, usize),
+    ) -> [*const u8; GROUP] {
+        let from = |group: usize, depth| {
+            let start = self.panels.group(group).wrapping_add(self.kernel.weight.offset(depth));
+            [start, start.wrapping_add(self.panels.panel_bytes())]
+        };
+        if rows <= self.kernel.row_tile {
+            from(first_group, start).map(|weight| weight.wrapping_add(AHEAD))
+        } else if end < self.panels.depth {
+            from(first_group, end)
+        } else {
+            // Most often this thread's next task; if not, it is another's.
+            from((first_group + groups).min(self.panels.groups - 1), 0)
         }
     }
 }

@@ -49,7 +49,7 @@ static KERNELS: &[Kernel] = &[
     #[cfg(target_arch = "x86_64")]
     super::avx512::F32,
     #[cfg(target_arch = "x86_64")]
-    super::avx512::BF16,
+    super::avx512_widened::BF16,
     #[cfg(target_arch = "x86_64")]
     super::avx512::BF16_PAIRS,
     super::amx::EMULATED_BF16,
@@ -68,13 +68,13 @@ static KERNELS: &[Kernel] = &[
     #[cfg(target_arch = "x86_64")]
     super::unpacked::AVX2_BF16_Q4,
     #[cfg(target_arch = "x86_64")]
-    super::unpacked::AVX512_F32_Q8,
+    super::avx512_widened::F32_Q8,
     #[cfg(target_arch = "x86_64")]
-    super::unpacked::AVX512_F32_Q4,
+    super::avx512_widened::F32_Q4,
     #[cfg(target_arch = "x86_64")]
-    super::unpacked::AVX512_BF16_Q8,
+    super::avx512_widened::BF16_Q8,
     #[cfg(target_arch = "x86_64")]
-    super::unpacked::AVX512_BF16_Q4,
+    super::avx512_widened::BF16_Q4,
     #[cfg(target_arch = "x86_64")]
     super::avx512_quantised::Q8,
     #[cfg(target_arch = "x86_64")]
@@ -127,7 +127,15 @@ pub(super) struct Block {
     pub(super) depth: usize,
     pub(super) sums: *mut f32,
     pub(super) sums_stride: usize,
+    /// What will be read next of either panel, for all pairs of the block: with one tile of rows what follows the first
+    /// pair, with more what follows the last. It is fetched, not read, and may point anywhere.
+    pub(super) ahead: [*const u8; GROUP],
+    /// Bytes of it that are fetched in a step, where the kernel multiplies a cache line of each panel.
+    pub(super) ahead_step: usize,
 }
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
 /// A kernel's innermost part for a fixed number of rows: the block holds just these rows and one pair of panels.
 pub(super) type TileFn = unsafe fn(&Block);
@@ -139,23 +147,44 @@ macro_rules! tiles {
 pub(super) use tiles;
 
 impl Block {
-    /// Cuts the block into tiles and runs for each the function for its number of rows: `tiles[n - 1]` for `n`.
+    /// Cuts the block into tiles and runs for each the function for its number of rows: `tiles[n - 1]` for `n`. A cache
+    /// line of a panel holds `line_inputs` inputs.
     ///
     /// # Safety
     /// The block keeps its promises, and the functions may be called on parts of it.
     #[inline(always)]
-    pub(super) unsafe fn for_tiles(&self, tiles: &[TileFn]) {
+    pub(super) unsafe fn for_tiles(&self, tiles: &[TileFn], line_inputs: usize) {
         // As even as can be: a last tile of one row would wait for its weights alone.
         let count = self.rows.div_ceil(tiles.len());
+        let steps = self.depth / line_inputs;
         for group in 0..self.groups {
             let mut row = 0;
             for index in 0..count {
                 let rows = (self.rows - row).div_ceil(count - index);
                 // SAFETY: a part of a block that keeps its promises keeps them too.
-                unsafe { tiles[rows - 1](&self.part(row, rows, group)) };
+                unsafe {
+                    let part = self.part(row, rows, group);
+                    tiles[rows - 1](&self.fetching(part, group, (index, count), steps));
+                }
                 row += rows;
             }
         }
+    }
+
+    /// A tile that fetches its share of what comes next while it multiplies. Prefetchers of the hardware stop at the end
+    /// of a memory page, and know nothing of what is read once in many thousand cycles.
+    #[inline(always)]
+    fn fetching(&self, tile: Self, group: usize, (index, count): (usize, usize), steps: usize) -> Self {
+        let pair = GROUP * self.panel_stride;
+        let next = if count == 1 {
+            self.ahead.map(|ahead| ahead.wrapping_add(group * pair))
+        } else if group + 1 < self.groups {
+            [tile.weight.wrapping_add(pair), tile.weight.wrapping_add(pair + self.panel_stride)]
+        } else {
+            self.ahead
+        };
+        let step = LINE.div_ceil(count);
+        Self { ahead: next.map(|next| next.wrapping_add(index * steps * step)), ahead_step: step, ..tile }
     }
 
     /// Some rows of one pair of panels.

@@ -37,6 +37,8 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512_quantised;
+#[cfg(target_arch = "x86_64")]
+mod avx512_widened;
 mod drive;
 mod input;
 mod kernel;

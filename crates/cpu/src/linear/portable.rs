@@ -43,7 +43,7 @@ pub(super) const BF16: Kernel = Kernel {
 unsafe fn portable_f32xf32_f32(block: &Block) {
     const TILES: [TileFn; 2] = tiles!(f32_tile: 1 2);
     // SAFETY: the caller vouches for the block.
-    unsafe { block.for_tiles(&TILES) }
+    unsafe { block.for_tiles(&TILES, 1) }
 }
 
 /// # Safety
@@ -51,7 +51,7 @@ unsafe fn portable_f32xf32_f32(block: &Block) {
 unsafe fn portable_bf16xbf16_f32(block: &Block) {
     const TILES: [TileFn; 2] = tiles!(bf16_tile: 1 2);
     // SAFETY: the caller vouches for the block.
-    unsafe { block.for_tiles(&TILES) }
+    unsafe { block.for_tiles(&TILES, 2) }
 }
 
 /// # Safety

@@ -1,5 +1,5 @@
-//! Kernels for quantised weights: blocks of a pair of panels are unpacked into panels of another kernel, which multiplies
-//! them with all rows while they are in the first-level cache.
+//! Kernels that unpack weights: part of a pair of panels becomes panels of another kernel, which multiplies them with all
+//! rows while they are in the first-level cache.
 //!
 //! The unpacked numbers are the same for every tier: the f32 product of scale and integer, rounded to bf16 where the
 //! other kernel takes bf16.
@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 
 use super::{
     kernel::{Block, Kernel},
-    packed::WeightFormat,
+    packed::{GROUP, WeightFormat},
     quantised::{self, INPUTS, Quantisation},
 };
 
@@ -24,30 +24,43 @@ pub(super) trait Unpack {
     /// The kernel.
     const KERNEL: Kernel;
 
-    /// Unpacks `count` blocks of integers of `BITS` bits to two panels, `stride` bytes apart.
+    /// Unpacks `count` times 32 inputs of weights of `BITS` bits to two panels.
     ///
     /// # Safety
-    /// The processor has the tier that the kernel executes; `blocks` points to `count` blocks, `panels` to two panels
-    /// of 32 inputs for each, on cache lines.
-    unsafe fn unpack<const BITS: usize>(blocks: *const u8, count: usize, panels: *mut u8, stride: usize);
+    /// The processor has the tier that the kernel executes; `from` points to as many inputs of a pair of panels, `to` to
+    /// room for them, on cache lines.
+    unsafe fn unpack<const BITS: usize>(from: Pair<*const u8>, count: usize, to: Pair<*mut u8>);
 }
 
-/// The kernel for quantised weights of another kernel.
-pub(super) const fn quantised<U: Unpack, const BITS: usize>(name: &'static str) -> Kernel {
-    Kernel { name, weight: WeightFormat::Quantised(format::<BITS>()), accumulate: accumulate::<U, BITS>, ..U::KERNEL }
+/// Two panels.
+#[derive(Clone, Copy)]
+pub(super) struct Pair<P> {
+    /// Start of the first, or of both where they share blocks.
+    pub(super) start: P,
+    /// Bytes from the one to the other.
+    pub(super) stride: usize,
 }
 
-pub(super) const fn format<const BITS: usize>() -> Quantisation {
-    if BITS == 8 { Quantisation::Q8 } else { Quantisation::Q4 }
+/// The kernel for packed weights that another kernel multiplies unpacked.
+pub(super) const fn kernel<U: Unpack, const BITS: usize>(name: &'static str) -> Kernel {
+    Kernel { name, weight: format(BITS), accumulate: accumulate::<U, BITS>, ..U::KERNEL }
+}
+
+/// The format of weights of so many bits.
+pub(super) const fn format(bits: usize) -> WeightFormat {
+    match bits {
+        4 => WeightFormat::Quantised(Quantisation::Q4),
+        8 => WeightFormat::Quantised(Quantisation::Q8),
+        _ => WeightFormat::Bf16Pairs,
+    }
 }
 
 /// # Safety
 /// As [`Kernel::accumulate`].
 pub(super) unsafe fn accumulate<U: Unpack, const BITS: usize>(block: &Block) {
     let mut panels = Panels(MaybeUninit::uninit());
-    let panels = panels.0.as_mut_ptr().cast::<u8>();
     let most = PANEL_BYTES / U::KERNEL.weight.group_bytes(INPUTS) * INPUTS;
-    let stride = U::KERNEL.weight.offset(most);
+    let panels = Pair { start: panels.0.as_mut_ptr().cast::<u8>(), stride: U::KERNEL.weight.offset(most) };
     for group in 0..block.groups {
         for start in (0..block.depth).step_by(most) {
             let depth = most.min(block.depth - start);
@@ -55,17 +68,35 @@ pub(super) unsafe fn accumulate<U: Unpack, const BITS: usize>(block: &Block) {
             // have room for `most` inputs, and hold `depth` when the kernel reads them.
             unsafe {
                 let part = block.part(0, block.rows, group);
-                let blocks = part.weight.add(start / INPUTS * format::<BITS>().block_bytes());
-                U::unpack::<BITS>(blocks, depth / INPUTS, panels, stride);
+                let from = Pair { start: part.weight.add(format(BITS).offset(start)), stride: block.panel_stride };
+                U::unpack::<BITS>(from, depth / INPUTS, panels);
                 (U::KERNEL.accumulate)(&Block {
                     input: block.input.add(start * U::KERNEL.input.size()),
-                    weight: panels,
-                    panel_stride: stride,
+                    weight: panels.start,
+                    panel_stride: panels.stride,
                     depth,
+                    ahead: ahead(
+                        block,
+                        group,
+                        (start + depth < block.depth).then(|| format(BITS).offset(start + depth)),
+                    ),
                     ..part
                 });
             }
         }
+    }
+}
+
+/// What is unpacked next: more of a pair of panels, from an offset on, or what follows it.
+fn ahead(block: &Block, group: usize, offset: Option<usize>) -> [*const u8; GROUP] {
+    let from = |group: usize, offset| {
+        let start = block.weight.wrapping_add(group * GROUP * block.panel_stride + offset);
+        [start, start.wrapping_add(block.panel_stride)]
+    };
+    match offset {
+        Some(offset) => from(group, offset),
+        None if group + 1 < block.groups => from(group + 1, 0),
+        None => block.ahead,
     }
 }
 
@@ -77,16 +108,16 @@ macro_rules! unpack {
         impl Unpack for $name {
             const KERNEL: Kernel = $kernel;
 
-            unsafe fn unpack<const BITS: usize>(blocks: *const u8, count: usize, panels: *mut u8, stride: usize) {
+            unsafe fn unpack<const BITS: usize>(from: Pair<*const u8>, count: usize, to: Pair<*mut u8>) {
                 /// # Safety
                 /// As [`Unpack::unpack`].
                 $(#[$feature])?
-                unsafe fn unpack<const BITS: usize>(blocks: *const u8, count: usize, panels: *mut u8, stride: usize) {
+                unsafe fn unpack<const BITS: usize>(from: Pair<*const u8>, count: usize, to: Pair<*mut u8>) {
                     // SAFETY: the caller's promise.
-                    unsafe { quantised::$from::<BITS>(blocks, count, panels, stride) }
+                    unsafe { quantised::$from::<BITS>(from.start, count, to.start, to.stride) }
                 }
                 // SAFETY: the caller vouches for processor and memory.
-                unsafe { unpack::<BITS>(blocks, count, panels, stride) }
+                unsafe { unpack::<BITS>(from, count, to) }
             }
         }
     };
@@ -99,44 +130,28 @@ unpack!(EmulatedAmx: super::amx::EMULATED_BF16, to_bf16);
 unpack!(Avx2F32: super::avx2::F32, to_f32, #[target_feature(enable = "avx2,fma")]);
 #[cfg(target_arch = "x86_64")]
 unpack!(Avx2Bf16: super::avx2::BF16, to_bf16, #[target_feature(enable = "avx2,fma")]);
-#[cfg(target_arch = "x86_64")]
-unpack!(Avx512F32: super::avx512::F32, to_f32, #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]);
-#[cfg(target_arch = "x86_64")]
-unpack!(Avx512Bf16: super::avx512::BF16, to_bf16, #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]);
 
 /// portable, f32 inputs, integers of 8 bits.
-pub(super) const PORTABLE_F32_Q8: Kernel = quantised::<PortableF32, 8>("portable_f32xq8_f32");
+pub(super) const PORTABLE_F32_Q8: Kernel = kernel::<PortableF32, 8>("portable_f32xq8_f32");
 /// portable, f32 inputs, integers of 4 bits.
-pub(super) const PORTABLE_F32_Q4: Kernel = quantised::<PortableF32, 4>("portable_f32xq4_f32");
+pub(super) const PORTABLE_F32_Q4: Kernel = kernel::<PortableF32, 4>("portable_f32xq4_f32");
 /// portable, bf16 inputs, integers of 8 bits.
-pub(super) const PORTABLE_BF16_Q8: Kernel = quantised::<PortableBf16, 8>("portable_bf16xq8_f32");
+pub(super) const PORTABLE_BF16_Q8: Kernel = kernel::<PortableBf16, 8>("portable_bf16xq8_f32");
 /// portable, bf16 inputs, integers of 4 bits.
-pub(super) const PORTABLE_BF16_Q4: Kernel = quantised::<PortableBf16, 4>("portable_bf16xq4_f32");
+pub(super) const PORTABLE_BF16_Q4: Kernel = kernel::<PortableBf16, 4>("portable_bf16xq4_f32");
 /// emulatedamx, bf16 inputs, integers of 8 bits.
-pub(super) const EMULATED_AMX_Q8: Kernel = quantised::<EmulatedAmx, 8>("emulatedamx_bf16xq8_f32");
+pub(super) const EMULATED_AMX_Q8: Kernel = kernel::<EmulatedAmx, 8>("emulatedamx_bf16xq8_f32");
 /// emulatedamx, bf16 inputs, integers of 4 bits.
-pub(super) const EMULATED_AMX_Q4: Kernel = quantised::<EmulatedAmx, 4>("emulatedamx_bf16xq4_f32");
+pub(super) const EMULATED_AMX_Q4: Kernel = kernel::<EmulatedAmx, 4>("emulatedamx_bf16xq4_f32");
 /// avx2, f32 inputs, integers of 8 bits.
 #[cfg(target_arch = "x86_64")]
-pub(super) const AVX2_F32_Q8: Kernel = quantised::<Avx2F32, 8>("avx2_f32xq8_f32");
+pub(super) const AVX2_F32_Q8: Kernel = kernel::<Avx2F32, 8>("avx2_f32xq8_f32");
 /// avx2, f32 inputs, integers of 4 bits.
 #[cfg(target_arch = "x86_64")]
-pub(super) const AVX2_F32_Q4: Kernel = quantised::<Avx2F32, 4>("avx2_f32xq4_f32");
+pub(super) const AVX2_F32_Q4: Kernel = kernel::<Avx2F32, 4>("avx2_f32xq4_f32");
 /// avx2, bf16 inputs, integers of 8 bits.
 #[cfg(target_arch = "x86_64")]
-pub(super) const AVX2_BF16_Q8: Kernel = quantised::<Avx2Bf16, 8>("avx2_bf16xq8_f32");
+pub(super) const AVX2_BF16_Q8: Kernel = kernel::<Avx2Bf16, 8>("avx2_bf16xq8_f32");
 /// avx2, bf16 inputs, integers of 4 bits.
 #[cfg(target_arch = "x86_64")]
-pub(super) const AVX2_BF16_Q4: Kernel = quantised::<Avx2Bf16, 4>("avx2_bf16xq4_f32");
-/// avx512, f32 inputs, integers of 8 bits.
-#[cfg(target_arch = "x86_64")]
-pub(super) const AVX512_F32_Q8: Kernel = quantised::<Avx512F32, 8>("avx512_f32xq8_f32");
-/// avx512, f32 inputs, integers of 4 bits.
-#[cfg(target_arch = "x86_64")]
-pub(super) const AVX512_F32_Q4: Kernel = quantised::<Avx512F32, 4>("avx512_f32xq4_f32");
-/// avx512, bf16 inputs, integers of 8 bits.
-#[cfg(target_arch = "x86_64")]
-pub(super) const AVX512_BF16_Q8: Kernel = quantised::<Avx512Bf16, 8>("avx512_bf16xq8_f32");
-/// avx512, bf16 inputs, integers of 4 bits.
-#[cfg(target_arch = "x86_64")]
-pub(super) const AVX512_BF16_Q4: Kernel = quantised::<Avx512Bf16, 4>("avx512_bf16xq4_f32");
+pub(super) const AVX2_BF16_Q4: Kernel = kernel::<Avx2Bf16, 4>("avx2_bf16xq4_f32");
