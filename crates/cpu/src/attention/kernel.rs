@@ -1,4 +1,4 @@
-//! One page of keys for a batch of queries.
+//! A stride of keys for a batch of queries.
 
 use std::marker::PhantomData;
 
@@ -10,7 +10,14 @@ use crate::{
     linear::activation::exp_f32,
 };
 
-/// Queries on their way through the pages.
+/// Pages that are taken together: the largest score, the sum and the rescaling come once for all of them.
+pub(super) const STRIDE_PAGES: usize = 4;
+/// Keys of a stride.
+const STRIDE: usize = STRIDE_PAGES * PAGE;
+// A page's keys are one tile.
+const _: () = assert!(PAGE == LANES);
+
+/// Queries on their way through the strides.
 pub(super) struct Batch<'a, T> {
     head_dim: usize,
     /// `head_dim^-0.5`.
@@ -54,10 +61,14 @@ impl<'a, T: Element> Batch<'a, T> {
         self.queries[..self.count].iter().map(|query| query.limit).max().unwrap_or(0)
     }
 
-    /// The page of the keys from `first` on: K `[head_dim, PAGE]`, V `[PAGE, head_dim]`.
-    pub(super) fn page<'p>(&'p mut self, first: usize, keys: &'p [T], values: &'p [T]) -> Page<'p, 'a, T> {
-        assert!(keys.len() == self.head_dim * PAGE && values.len() == self.head_dim * PAGE, "size of a page");
-        Page { batch: self, first, keys, values }
+    /// The keys from `first` on: of each page K `[head_dim, PAGE]` and V `[PAGE, head_dim]`. Pages that no query sees may
+    /// be missing.
+    pub(super) fn stride<'p>(&'p mut self, first: usize, pages: &'p [(&'p [T], &'p [T])]) -> Stride<'p, 'a, T> {
+        let size = self.head_dim * PAGE;
+        assert!(pages.iter().all(|(keys, values)| keys.len() == size && values.len() == size), "size of a page");
+        let seen = self.largest_limit().saturating_sub(first).min(STRIDE);
+        assert!(pages.len() <= STRIDE_PAGES && seen <= pages.len() * PAGE, "pages of a stride");
+        Stride { batch: self, first, pages }
     }
 
     /// Divides by the sums and empties the batch.
@@ -70,37 +81,36 @@ impl<'a, T: Element> Batch<'a, T> {
     }
 }
 
-/// One page for a batch.
-pub(super) struct Page<'p, 'a, T> {
+/// One stride for a batch.
+pub(super) struct Stride<'p, 'a, T> {
     batch: &'p mut Batch<'a, T>,
     first: usize,
-    keys: &'p [T],
-    values: &'p [T],
+    pages: &'p [(&'p [T], &'p [T])],
 }
 
-impl<T: Element> Operation for Page<'_, '_, T> {
+impl<T: Element> Operation for Stride<'_, '_, T> {
     type Output = ();
 
     #[inline(always)]
     fn run<L: Lanes>(self) {
-        let Self { batch, first, keys, values } = self;
-        let tile = Tile { keys, values, head_dim: batch.head_dim, scale: batch.scale, first };
+        let Self { batch, first, pages } = self;
+        let tiles = Tiles { pages, head_dim: batch.head_dim, scale: batch.scale, first };
         let mut rest = &mut batch.queries[..batch.count];
         // As many queries at once as the registers hold, if they see the same keys.
         while let Some(query) = rest.first() {
-            let visible = tile.visible(query);
-            let same = rest.iter().take(L::SUMS).take_while(|query| tile.visible(query) == visible).count();
+            let visible = tiles.visible(query);
+            let same = rest.iter().take(L::SUMS).take_while(|query| tiles.visible(query) == visible).count();
             let taken = if same >= 8 {
-                tile.take::<L, 8>(&mut rest[..8], visible);
+                tiles.take::<L, 8>(&mut rest[..8], visible);
                 8
             } else if same >= 4 {
-                tile.take::<L, 4>(&mut rest[..4], visible);
+                tiles.take::<L, 4>(&mut rest[..4], visible);
                 4
             } else if same >= 2 {
-                tile.take::<L, 2>(&mut rest[..2], visible);
+                tiles.take::<L, 2>(&mut rest[..2], visible);
                 2
             } else {
-                tile.take::<L, 1>(&mut rest[..1], visible);
+                tiles.take::<L, 1>(&mut rest[..1], visible);
                 1
             };
             rest = &mut rest[taken..];
@@ -108,21 +118,20 @@ impl<T: Element> Operation for Page<'_, '_, T> {
     }
 }
 
-/// The keys of a page and their values.
-struct Tile<'p, T> {
-    keys: &'p [T],
-    values: &'p [T],
+/// The keys of a stride and their values.
+struct Tiles<'p, T> {
+    pages: &'p [(&'p [T], &'p [T])],
     head_dim: usize,
     scale: f32,
     /// Position of the first key.
     first: usize,
 }
 
-impl<T: Element> Tile<'_, T> {
-    /// How many keys of this page a query sees.
+impl<T: Element> Tiles<'_, T> {
+    /// How many keys of this stride a query sees.
     #[inline(always)]
     fn visible(&self, query: &Query<'_>) -> usize {
-        query.limit.saturating_sub(self.first).min(PAGE)
+        query.limit.saturating_sub(self.first).min(STRIDE)
     }
 
     /// Takes `Q` queries that see the first `visible` keys.
@@ -131,8 +140,10 @@ impl<T: Element> Tile<'_, T> {
         if visible == 0 {
             return;
         }
-        let mut weights = [[0.0; LANES]; Q];
-        self.scores::<L, Q>(queries, &mut weights);
+        let mut weights = [[0.0; STRIDE]; Q];
+        for (page, (keys, _)) in self.pages[..visible.div_ceil(PAGE)].iter().enumerate() {
+            self.scores::<L, Q>(keys, queries, (&mut weights, page * PAGE));
+        }
         let mut decay = [0.0; Q];
         for query in 0..Q {
             decay[query] = weigh(&mut queries[query], &mut weights[query], self.scale, visible);
@@ -140,22 +151,28 @@ impl<T: Element> Tile<'_, T> {
         self.add_values::<L, Q>(queries, &weights, &decay, visible);
     }
 
-    /// Products of the queries with all keys of the page, summed over the head in ascending order.
+    /// Products of the queries with all keys of a page, summed over the head in ascending order.
     #[inline(always)]
-    fn scores<L: Lanes, const Q: usize>(&self, queries: &[Query<'_>], scores: &mut [[f32; LANES]; Q]) {
+    fn scores<L: Lanes, const Q: usize>(
+        &self,
+        keys: &[T],
+        queries: &[Query<'_>],
+        (scores, first): (&mut [[f32; STRIDE]; Q], usize),
+    ) {
         let mut sums = [L::zero(); Q];
         let rows: [&[f32]; Q] = std::array::from_fn(|query| &queries[query].row[..self.head_dim]);
         for column in 0..self.head_dim {
-            // SAFETY: K has `head_dim` rows of a tile each, checked when the page was made.
-            let keys = unsafe { T::load::<L>(self.keys.as_ptr().add(column * LANES)) };
+            // SAFETY: K has `head_dim` rows of a tile each, checked when the stride was made.
+            let keys = unsafe { T::load::<L>(keys.as_ptr().add(column * LANES)) };
             for query in 0..Q {
                 // SAFETY: the rows were cut to `head_dim`.
                 sums[query] = L::scale_add(sums[query], keys, unsafe { *rows[query].get_unchecked(column) });
             }
         }
         for query in 0..Q {
-            // SAFETY: the array is one tile long.
-            unsafe { L::store(sums[query], scores[query].as_mut_ptr()) }
+            let scores = &mut scores[query][first..first + LANES];
+            // SAFETY: the slice is one tile long.
+            unsafe { L::store(sums[query], scores.as_mut_ptr()) }
         }
     }
 
@@ -164,7 +181,7 @@ impl<T: Element> Tile<'_, T> {
     fn add_values<L: Lanes, const Q: usize>(
         &self,
         queries: &mut [Query<'_>],
-        weights: &[[f32; LANES]; Q],
+        weights: &[[f32; STRIDE]; Q],
         decay: &[f32; Q],
         visible: usize,
     ) {
@@ -179,13 +196,16 @@ impl<T: Element> Tile<'_, T> {
                     sums[query] = L::scale(old, decay[query]);
                 }
             }
-            for key in 0..visible {
-                // SAFETY: V has PAGE rows of `head_dim`, checked when the page was made, and `visible` is at most PAGE.
-                let values = unsafe { T::load::<L>(self.values.as_ptr().add(key * self.head_dim + tile * LANES)) };
-                for query in 0..Q {
-                    // SAFETY: `visible` is at most PAGE, the length of a tile.
-                    let weight = unsafe { *weights[query].get_unchecked(key) };
-                    sums[query] = L::scale_add(sums[query], values, weight);
+            for (page, (_, values)) in self.pages[..visible.div_ceil(PAGE)].iter().enumerate() {
+                for key in page * PAGE..visible.min((page + 1) * PAGE) {
+                    let place = (key - page * PAGE) * self.head_dim + tile * LANES;
+                    // SAFETY: V has PAGE rows of `head_dim`, checked when the stride was made.
+                    let values = unsafe { T::load::<L>(values.as_ptr().add(place)) };
+                    for query in 0..Q {
+                        // SAFETY: `visible` is at most STRIDE.
+                        let weight = unsafe { *weights[query].get_unchecked(key) };
+                        sums[query] = L::scale_add(sums[query], values, weight);
+                    }
                 }
             }
             for query in 0..Q {
@@ -196,9 +216,9 @@ impl<T: Element> Tile<'_, T> {
         for column in tiles * LANES..self.head_dim {
             for query in 0..Q {
                 let mut sum = if begun { queries[query].out[column] * decay[query] } else { 0.0 };
-                for key in 0..visible {
-                    let value = self.values[key * self.head_dim + column].widen();
-                    sum = L::scale_add_one(sum, value, weights[query][key]);
+                for (key, &weight) in weights[query][..visible].iter().enumerate() {
+                    let value = self.pages[key / PAGE].1[key % PAGE * self.head_dim + column].widen();
+                    sum = L::scale_add_one(sum, value, weight);
                 }
                 queries[query].out[column] = sum;
             }
@@ -209,17 +229,27 @@ impl<T: Element> Tile<'_, T> {
 /// Turns scores into weights relative to the new maximum; those of masked keys are exactly 0. Returns the factor of
 /// what was summed before.
 #[inline(always)]
-fn weigh(query: &mut Query<'_>, scores: &mut [f32; LANES], scale: f32, visible: usize) -> f32 {
-    for (lane, score) in scores.iter_mut().enumerate() {
-        *score = if lane < visible { *score * scale } else { f32::NEG_INFINITY };
+fn weigh(query: &mut Query<'_>, scores: &mut [f32; STRIDE], scale: f32, visible: usize) -> f32 {
+    let (tiles, _) = scores[..visible.next_multiple_of(LANES)].as_chunks_mut::<LANES>();
+    let mut largest = [f32::NEG_INFINITY; LANES];
+    for (index, tile) in tiles.iter_mut().enumerate() {
+        for lane in 0..LANES {
+            let score = if index * LANES + lane < visible { tile[lane] * scale } else { f32::NEG_INFINITY };
+            tile[lane] = score;
+            largest[lane] = if score > largest[lane] { score } else { largest[lane] };
+        }
     }
-    let largest = max_lanes(*scores);
+    let largest = max_lanes(largest);
     let maximum = if largest > query.maximum { largest } else { query.maximum };
-    for score in scores.iter_mut() {
-        *score = exp_f32(*score - maximum);
+    let mut sums = [0.0; LANES];
+    for tile in tiles {
+        for lane in 0..LANES {
+            tile[lane] = exp_f32(tile[lane] - maximum);
+            sums[lane] += tile[lane];
+        }
     }
     let decay = exp_f32(query.maximum - maximum);
-    query.sum = query.sum * decay + sum_lanes(*scores);
+    query.sum = query.sum * decay + sum_lanes(sums);
     query.maximum = maximum;
     decay
 }

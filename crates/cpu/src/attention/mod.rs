@@ -1,6 +1,6 @@
 //! Attention of query rows over paged keys.
 //!
-//! A *query* is one head of one row. Its keys are taken page by page in ascending order with a running maximum and a
+//! A *query* is one head of one row. Its keys are taken some pages at a time in ascending order with a running maximum and a
 //! running sum; keys at or beyond its limit are never multiplied, so that whatever stands there has no influence. The
 //! queries of some neighbouring rows and of all heads that share a K/V head run together, only to read K and V once:
 //! each query's arithmetic is its own. Where the processor multiplies pairs of bf16, heads of the usual widths take
@@ -156,12 +156,17 @@ impl Attend<'_> {
         self.through_pages(&mut batch, table, kv_head);
     }
 
-    /// Takes a batch through its pages and empties it.
+    /// Takes a batch through its pages, a stride at a time, and empties it.
     fn through_pages<T: Element>(&self, batch: &mut Batch<'_, T>, table: &[u32], kv_head: usize) {
-        for (index, &page) in table[..batch.largest_limit().div_ceil(PAGE)].iter().enumerate() {
-            let keys = self.kv.head::<T>(page, self.layer, Tensor::Key, kv_head);
-            let values = self.kv.head::<T>(page, self.layer, Tensor::Value, kv_head);
-            dispatch(self.isa, batch.page(index * PAGE, keys, values));
+        let table = &table[..batch.largest_limit().div_ceil(PAGE)];
+        for (index, numbers) in table.chunks(kernel::STRIDE_PAGES).enumerate() {
+            let mut pages = [(&[][..], &[][..]); kernel::STRIDE_PAGES];
+            for (page, &number) in pages.iter_mut().zip(numbers) {
+                let head = |tensor| self.kv.head::<T>(number, self.layer, tensor, kv_head);
+                *page = (head(Tensor::Key), head(Tensor::Value));
+            }
+            let first = index * kernel::STRIDE_PAGES * PAGE;
+            dispatch(self.isa, batch.stride(first, &pages[..numbers.len()]));
         }
         batch.finish();
     }
