@@ -100,7 +100,10 @@ impl<T: Element> Operation for Stride<'_, '_, T> {
         while let Some(query) = rest.first() {
             let visible = tiles.visible(query);
             let same = rest.iter().take(L::SUMS).take_while(|query| tiles.visible(query) == visible).count();
-            let taken = if same >= 8 {
+            let taken = if same >= 12 {
+                tiles.take::<L, 12>(&mut rest[..12], visible);
+                12
+            } else if same >= 8 {
                 tiles.take::<L, 8>(&mut rest[..8], visible);
                 8
             } else if same >= 4 {

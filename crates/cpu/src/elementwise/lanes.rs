@@ -252,7 +252,7 @@ mod x86 {
 
     impl Lanes for Avx512 {
         type Tile = [__m512; 2];
-        const SUMS: usize = 8;
+        const SUMS: usize = 12;
 
         #[inline(always)]
         fn zero() -> Self::Tile {
