@@ -25,6 +25,8 @@ pub enum BlockFormat {
 
 /// Bytes of the scales and minima of the formats that pack eight pairs of 6 bits.
 const SCALES: usize = 12;
+/// Numbers in the largest block.
+const LARGEST: usize = 256;
 
 impl BlockFormat {
     /// All of them.
@@ -66,6 +68,93 @@ impl BlockFormat {
         };
         for (block, out) in blocks.chunks_exact(self.bytes()).zip(out.chunks_exact_mut(self.elements())) {
             widen(block, out);
+        }
+    }
+}
+
+/// A block taken apart: its scales and its integers as they are stored, before anything is multiplied or subtracted. What
+/// a format lacks, and what is behind its [`BlockFormat::elements`], is 0.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockParts {
+    /// Bits of the IEEE halves that everything is multiplied with: scales, then minima.
+    pub halves: [u16; 2],
+    /// Scales of the parts: bytes that are unsigned for 32 numbers each, signed (Q6_K) for 16 numbers each.
+    pub scales: [u8; 16],
+    /// Minima of the parts of 32 numbers.
+    pub minima: [u8; 8],
+    /// The integers; from those of Q4_0, Q5_0 and Q6_K the middle of their range is not yet taken away.
+    pub integers: [u8; LARGEST],
+}
+
+impl BlockParts {
+    /// Nothing but zeros.
+    pub const ZERO: Self = Self { halves: [0; 2], scales: [0; 16], minima: [0; 8], integers: [0; LARGEST] };
+}
+
+impl BlockFormat {
+    /// Takes a block apart.
+    ///
+    /// # Panics
+    /// If it is not one block long.
+    pub fn take_apart(self, block: &[u8], parts: &mut BlockParts) {
+        assert_eq!(block.len(), self.bytes(), "length of a block");
+        let half = |at: usize| u16::from_le_bytes([block[at], block[at + 1]]);
+        *parts = BlockParts::ZERO;
+        match self {
+            Self::Q8_0 => {
+                parts.halves[0] = half(0);
+                parts.integers[..32].copy_from_slice(&block[2..]);
+            }
+            Self::Q4_0 | Self::Q5_0 => {
+                parts.halves[0] = half(0);
+                let bytes = &block[block.len() - 16..];
+                for (index, &byte) in bytes.iter().enumerate() {
+                    parts.integers[index] = byte & 15;
+                    parts.integers[index + 16] = byte >> 4;
+                }
+                if self == Self::Q5_0 {
+                    let high = u32::from_le_bytes([block[2], block[3], block[4], block[5]]);
+                    let integers = parts.integers[..32].iter_mut();
+                    integers.enumerate().for_each(|(index, integer)| *integer |= ((high >> index & 1) << 4) as u8);
+                }
+            }
+            Self::Q4K | Self::Q5K => {
+                parts.halves = [half(0), half(2)];
+                parts.take_six_bits(&block[4..4 + SCALES]);
+                let (high, bytes) = block[4 + SCALES..].split_at(if self == Self::Q5K { 32 } else { 0 });
+                for (pair, bytes) in bytes.chunks_exact(32).enumerate() {
+                    for (index, &byte) in bytes.iter().enumerate() {
+                        parts.integers[pair * 64 + index] = byte & 15;
+                        parts.integers[pair * 64 + 32 + index] = byte >> 4;
+                    }
+                }
+                for (index, &high) in high.iter().enumerate() {
+                    (0..8).for_each(|part| parts.integers[part * 32 + index] |= (high >> part & 1) << 4);
+                }
+            }
+            Self::Q6K => {
+                parts.halves[0] = half(208);
+                parts.scales.copy_from_slice(&block[192..208]);
+                for part in 0..2 {
+                    let (low, high) = (&block[part * 64..][..64], &block[128 + part * 32..][..32]);
+                    let out = &mut parts.integers[part * 128..][..128];
+                    for lane in 0..32 {
+                        out[lane] = low[lane] & 15 | (high[lane] & 3) << 4;
+                        out[lane + 32] = low[lane + 32] & 15 | (high[lane] >> 2 & 3) << 4;
+                        out[lane + 64] = low[lane] >> 4 | (high[lane] >> 4 & 3) << 4;
+                        out[lane + 96] = low[lane + 32] >> 4 | high[lane] >> 6 << 4;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl BlockParts {
+    fn take_six_bits(&mut self, packed: &[u8]) {
+        for part in 0..8 {
+            let (scale, minimum) = scale_and_minimum(packed, part);
+            (self.scales[part], self.minima[part]) = (scale, minimum);
         }
     }
 }
@@ -116,14 +205,13 @@ fn q8_0(block: &[u8], out: &mut [f32]) {
 
 /// Scale and minimum of part `part` of eight. The first four have 6 bits of a byte each; the last four have 4 bits in
 /// the third group of bytes and their upper 2 where the first four leave room.
-fn scale_and_minimum(scales: &[u8], part: usize) -> (f32, f32) {
-    let (scale, minimum) = if part < 4 {
+fn scale_and_minimum(scales: &[u8], part: usize) -> (u8, u8) {
+    if part < 4 {
         (scales[part] & 63, scales[part + 4] & 63)
     } else {
         let low = scales[part + 4];
         (low & 15 | scales[part - 4] >> 6 << 4, low >> 4 | scales[part] >> 6 << 4)
-    };
-    (f32::from(scale), f32::from(minimum))
+    }
 }
 
 /// Scale of the scales, scale of the minima, scales; then 32 bytes for each 64 numbers, low halves first.
@@ -143,7 +231,7 @@ fn fours_of_256(block: &[u8], scales: &[u8], bytes: &[u8], out: &mut [f32], fift
     let (of_scales, of_minima) = (half(block), half(&block[2..]));
     for (part, out) in out.chunks_exact_mut(32).enumerate() {
         let (scale, minimum) = scale_and_minimum(scales, part);
-        let (scale, minimum) = (of_scales * scale, of_minima * minimum);
+        let (scale, minimum) = (of_scales * f32::from(scale), of_minima * f32::from(minimum));
         let bytes = &bytes[part / 2 * 32..][..32];
         for (index, (out, &byte)) in out.iter_mut().zip(bytes).enumerate() {
             let low = if part % 2 == 0 { byte & 15 } else { byte >> 4 };

@@ -13,7 +13,7 @@ pub use backend::{
     AttentionShape, Backend, HeadOutput, HeadWeights, MlpWeights, OutOfMemory, PackError, PageKind, PartSeconds,
     QkvRows, QkvWeights, Stage, WorkspaceShape,
 };
-pub use blocks::BlockFormat;
+pub use blocks::{BlockFormat, BlockParts};
 pub use buffer::{AlignedBytes, Bytes, Number};
 pub use dtype::{Dtype, TensorView};
 pub use launch::{

@@ -32,6 +32,9 @@ pub(super) const F32: Kernel = Kernel {
     accumulate: avx512_f32xf32_f32,
 };
 
+/// f32 weights and inputs that hold values rounded to bf16: what unpacked weights become.
+pub(super) const ROUNDED_F32: Kernel = Kernel { dtype: Dtype::Bf16, input: InputFormat::RoundedF32, ..F32 };
+
 /// bf16 weights, multiplied in pairs.
 pub(super) const BF16_PAIRS: Kernel = Kernel {
     name: "avx512bf16_bf16xbf16_f32",

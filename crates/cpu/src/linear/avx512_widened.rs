@@ -17,11 +17,8 @@ use std::arch::x86_64::{
     _mm512_srai_epi32, _mm512_srli_epi32, _mm512_srlv_epi32, _mm512_storeu_ps, _mm512_test_epi32_mask,
 };
 
-use demask_tensor::Dtype;
-
 use super::{
     avx512,
-    input::InputFormat,
     kernel::{Block, Kernel, TileFn},
     packed::{GROUP, PANEL},
     quantised::{INPUTS, SCALES},
@@ -72,7 +69,7 @@ impl Unpack for Exact {
 }
 
 impl Unpack for Rounded {
-    const KERNEL: Kernel = Kernel { dtype: Dtype::Bf16, input: InputFormat::RoundedF32, ..avx512::F32 };
+    const KERNEL: Kernel = avx512::ROUNDED_F32;
 
     unsafe fn unpack<const BITS: usize>(from: Pair<*const u8>, count: usize, to: Pair<*mut u8>) {
         // SAFETY: the caller vouches for processor and memory.

@@ -6,6 +6,7 @@
 use demask_tensor::Dtype;
 
 use super::{
+    blocks,
     input::InputFormat,
     packed::{GROUP, PANEL, WeightFormat},
     quantised::Quantisation,
@@ -92,15 +93,27 @@ impl Kernel {
     pub(super) fn quantisation(&self) -> Option<Quantisation> {
         match self.weight {
             WeightFormat::Quantised(quantisation) => Some(quantisation),
-            WeightFormat::F32 | WeightFormat::Bf16Pairs => None,
+            WeightFormat::F32 | WeightFormat::Bf16Pairs | WeightFormat::Blocks(_) => None,
         }
+    }
+
+    /// The kernel for weights of another format that takes the same inputs on the same tier, if there is one.
+    pub(super) fn sibling(&self, isa: Isa, weight: WeightFormat) -> Option<&'static Self> {
+        let fits = |kernel: &&Self| {
+            kernel.weight == weight && (kernel.dtype, kernel.input) == (self.dtype, self.input) && kernel.runs_on(isa)
+        };
+        KERNELS.iter().chain(blocks::KERNELS.as_flattened()).rfind(fits)
+    }
+
+    fn runs_on(&self, isa: Isa) -> bool {
+        self.tier <= isa.tier() && isa.has(self.executes)
     }
 
     /// The best kernel of a tier for products of a type with weights of a kind.
     pub(super) fn choose(isa: Isa, dtype: Dtype, quantisation: Option<Quantisation>) -> &'static Self {
         assert!(matches!(dtype, Dtype::F32 | Dtype::Bf16), "no kernel takes inputs of type {dtype}");
         let fits = |kernel: &&Self| kernel.dtype == dtype && kernel.quantisation() == quantisation;
-        let runs = |kernel: &&Self| fits(kernel) && kernel.tier <= isa.tier() && isa.has(kernel.executes);
+        let runs = |kernel: &&Self| fits(kernel) && kernel.runs_on(isa);
         // Portable kernels of every kind run everywhere: there is always a last one.
         KERNELS.iter().rfind(runs).unwrap_or(&KERNELS[0])
     }

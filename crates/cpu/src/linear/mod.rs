@@ -4,8 +4,9 @@
 //! format it reads, and multiplies. The kernels stand in one table, so that a new one inherits blocking, epilogues and
 //! tests.
 //!
-//! Weights stay in memory as they were packed. Kernels for quantised ones turn a few at a time into the numbers that
-//! the other kernels multiply.
+//! Weights stay in memory as they were packed, those in ggml's block formats in their blocks. Kernels for quantised ones
+//! turn a few at a time into the numbers that the other kernels multiply. The format of inputs depends on nothing but
+//! the instruction set and the type of the products: one buffer of inputs serves weights of every format.
 //!
 //! # Row invariance
 //!
@@ -39,6 +40,7 @@ mod avx512;
 mod avx512_quantised;
 #[cfg(target_arch = "x86_64")]
 mod avx512_widened;
+mod blocks;
 mod drive;
 mod input;
 mod kernel;
@@ -62,6 +64,7 @@ use crate::{
     pool::Pool,
 };
 use kernel::Kernel;
+use packed::{Panels, WeightFormat};
 
 /// The kernel for an instruction set and an input type.
 #[derive(Clone, Copy)]
@@ -123,17 +126,37 @@ impl Linear {
         self.isa
     }
 
-    /// Packs a weight `[out, in]` of any element type: kept as f32, or rounded to bf16 or to integers.
+    /// Packs a weight `[out, in]` of any element type: kept as f32, or rounded to bf16 or to integers. One in blocks
+    /// stays in its blocks, unless it is to be rounded to other integers.
     pub fn pack(&self, weight: TensorView<'_>) -> Result<Packed, PackError> {
-        Packed::new(self.kernel.weight, weight)
+        Packed::new(self.format_for(weight.dtype()), weight)
     }
 
-    /// Packs gate and up projections, both `[ffn, hidden]`.
+    /// Packs gate and up projections, both `[ffn, hidden]`. They stay in their blocks if these are of the same format,
+    /// for panels of both stand together; else both are packed as if they were not in blocks.
     ///
     /// # Panics
     /// If their shapes differ.
     pub fn pack_gate_up(&self, gate: TensorView<'_>, up: TensorView<'_>) -> Result<PackedGateUp, PackError> {
-        PackedGateUp::new(self.kernel.weight, gate, up)
+        let formats = [gate, up].map(|weight| self.format_for(weight.dtype()));
+        let format = if formats[0] == formats[1] { formats[0] } else { self.kernel.weight };
+        PackedGateUp::new(format, gate, up)
+    }
+
+    /// The format that a weight of an element type is packed in.
+    fn format_for(&self, dtype: Dtype) -> WeightFormat {
+        let kept = blocks::keeping(dtype).filter(|&format| self.kernel_for(format).is_some());
+        if self.quantisation().is_none() { kept.unwrap_or(self.kernel.weight) } else { self.kernel.weight }
+    }
+
+    /// The kernel for weights of a format, with the inputs of this one.
+    fn kernel_for(&self, format: WeightFormat) -> Option<&'static Kernel> {
+        if format == self.kernel.weight { Some(self.kernel) } else { self.kernel.sibling(self.isa, format) }
+    }
+
+    /// The same for a packed weight; this one where there is none, which refuses the weight.
+    fn kernel_of(&self, panels: &Panels) -> &'static Kernel {
+        self.kernel_for(panels.format).unwrap_or(self.kernel)
     }
 
     /// Zeroed inputs: `rows` rows of `width` numbers.
@@ -167,7 +190,7 @@ impl Linear {
         assert!(bias.is_none_or(|bias| bias.len() == weight.rows()), "length of the bias");
         let target = output.target(rows, weight.rows());
         let all_rows = !target.has_distinct_rows();
-        drive::multiply(self.kernel, pool, (input, rows), &weight.panels, all_rows, &|sums| {
+        drive::multiply(self.kernel_of(&weight.panels), pool, (input, rows), &weight.panels, all_rows, &|sums| {
             // SAFETY: sums come for each block once, and blocks that run at the same time differ in columns or, where
             // the target's rows are distinct, in rows.
             unsafe { target.take(sums, bias) }
@@ -192,7 +215,7 @@ impl Linear {
         assert_eq!(output.format(), self.kernel.input, "the output was made for another kernel than {}", self.name());
         assert!(rows <= output.capacity(), "{rows} rows for an output of {}", output.capacity());
         let writer = output.writer();
-        drive::multiply(self.kernel, pool, (input, rows), &weight.panels, false, &|sums| {
+        drive::multiply(self.kernel_of(&weight.panels), pool, (input, rows), &weight.panels, false, &|sums| {
             // SAFETY: sums come for each block once, so that no two threads write the same columns of a row.
             unsafe { output::take_gate_up(self.isa, &writer, sums) }
         });

@@ -3,10 +3,13 @@
 //! A weight `[out, in]` is cut into panels of [`PANEL`] outputs; the last is padded with zeros, and so is the number of
 //! panels, to pairs: kernels multiply two panels at a time. Inside a panel the inputs ascend.
 
-use demask_tensor::{AlignedBytes, OutOfMemory, PackError, TensorView};
+use std::fmt;
+
+use demask_tensor::{AlignedBytes, Dtype, OutOfMemory, PackError, TensorView};
 
 use super::{
     activation::round_bf16,
+    blocks::{self, Coding},
     input::DEPTH_PADDING,
     quantised::{self, Quantisation},
 };
@@ -25,6 +28,19 @@ pub(super) enum WeightFormat {
     Bf16Pairs,
     /// Blocks of 32 inputs of a pair of panels, `in` padded to whole blocks.
     Quantised(Quantisation),
+    /// Blocks of a pair of panels with the numbers of a file's blocks; `in` is whole blocks.
+    Blocks(Coding),
+}
+
+impl fmt::Display for WeightFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::F32 => f.write_str("f32"),
+            Self::Bf16Pairs => f.write_str("bf16"),
+            Self::Quantised(quantisation) => quantisation.fmt(f),
+            Self::Blocks(coding) => coding.format().fmt(f),
+        }
+    }
 }
 
 impl WeightFormat {
@@ -35,6 +51,7 @@ impl WeightFormat {
             Self::F32 => depth * PANEL * 4,
             Self::Bf16Pairs => depth * PANEL * 2,
             Self::Quantised(quantisation) => depth / quantised::INPUTS * quantisation.block_bytes(),
+            Self::Blocks(coding) => depth / coding.inputs() * coding.block_bytes(),
         }
     }
 
@@ -42,7 +59,7 @@ impl WeightFormat {
     pub(super) const fn group_bytes(self, depth: usize) -> usize {
         match self {
             Self::F32 | Self::Bf16Pairs => GROUP * self.offset(depth),
-            Self::Quantised(_) => self.offset(depth),
+            Self::Quantised(_) | Self::Blocks(_) => self.offset(depth),
         }
     }
 
@@ -51,6 +68,7 @@ impl WeightFormat {
         match self {
             Self::F32 => columns,
             Self::Bf16Pairs | Self::Quantised(_) => columns.next_multiple_of(DEPTH_PADDING),
+            Self::Blocks(coding) => columns.next_multiple_of(coding.inputs()),
         }
     }
 }
@@ -92,6 +110,15 @@ impl Panels {
 
     /// Fills one panel with up to [`PANEL`] rows of `weight`, from `first` on. `row` is scratch, one row long.
     fn fill(&mut self, panel: usize, weight: TensorView<'_>, first: usize, row: &mut [f32]) {
+        if let Dtype::Block(source) = weight.dtype()
+            && blocks::keeping(weight.dtype()) == Some(self.format)
+        {
+            let bytes = self.format.group_bytes(self.depth);
+            let lanes = first..weight.rows().min(first + PANEL);
+            let rows: Vec<_> = lanes.map(|row| weight.row_bytes(row)).collect();
+            let group = &mut self.data.as_mut_slice::<u8>()[panel / GROUP * bytes..][..bytes];
+            return blocks::write_panel(source, self.format, &rows, group, panel % GROUP);
+        }
         let elements = self.depth * PANEL;
         for lane in 0..PANEL.min(weight.rows().saturating_sub(first)) {
             weight.read_row(first + lane, row);
@@ -118,6 +145,7 @@ impl Panels {
                         quantised::write_group(quantisation, &values, block, panel % GROUP, lane);
                     }
                 }
+                WeightFormat::Blocks(coding) => panic!("{} does not pack as {coding:?}", weight.dtype()),
             }
         }
     }
@@ -156,6 +184,11 @@ impl Packed {
     pub fn bytes(&self) -> usize {
         self.panels.data.len()
     }
+
+    /// What its numbers are kept in: `f32`, `bf16`, `q8`, `q4`, or ggml's name of a block format.
+    pub fn kept_in(&self) -> String {
+        self.panels.format.to_string()
+    }
 }
 
 /// Gate and up projections, each `[rows, columns]`: pairs of a panel of gate and the same panel of up.
@@ -192,6 +225,11 @@ impl PackedGateUp {
     /// Bytes in memory, padding included.
     pub fn bytes(&self) -> usize {
         self.panels.data.len()
+    }
+
+    /// What its numbers are kept in: `f32`, `bf16`, `q8`, `q4`, or ggml's name of a block format.
+    pub fn kept_in(&self) -> String {
+        self.panels.format.to_string()
     }
 }
 

@@ -136,7 +136,7 @@ unsafe fn sixteen<const BITS: usize>(integers: *const u8, step: usize) -> [f32; 
 /// # Safety
 /// `block` points to a block.
 #[inline(always)]
-unsafe fn scales(block: *const u8, panel: usize) -> [f32; PANEL] {
+pub(super) unsafe fn scales(block: *const u8, panel: usize) -> [f32; PANEL] {
     // SAFETY: the caller vouches for the block, which begins with its scales.
     let halves = unsafe { block.add(panel * PANEL * 2).cast::<[[u8; 2]; PANEL]>().read() };
     halves.map(|half| widen_f16(u16::from_le_bytes(half)))

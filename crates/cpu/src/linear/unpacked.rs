@@ -13,11 +13,11 @@ use super::{
 };
 
 /// Bytes of two unpacked panels: half of a 32 KiB first-level cache.
-const PANEL_BYTES: usize = 16 << 10;
+pub(super) const PANEL_BYTES: usize = 16 << 10;
 
 /// Two unpacked panels, on the stack of their thread.
 #[repr(align(64))]
-struct Panels(MaybeUninit<[u8; PANEL_BYTES]>);
+pub(super) struct Panels(pub(super) MaybeUninit<[u8; PANEL_BYTES]>);
 
 /// A kernel that multiplies unpacked panels, and how they are unpacked for it.
 pub(super) trait Unpack {

@@ -1,0 +1,138 @@
+//! The kernels: as in [`unpacked`](crate::linear::unpacked), parts of a pair of panels are unpacked into panels of
+//! another kernel, which multiplies them with all rows while they are in the first-level cache.
+
+use std::{mem::MaybeUninit, ops::Range};
+
+use super::{Code, Coding, Q4K, Q5_0, Q5K, Q6K, unpack};
+use crate::linear::{
+    amx,
+    kernel::{Block, Kernel},
+    packed::WeightFormat,
+    portable,
+    quantised::INPUTS,
+    unpacked::{PANEL_BYTES, Panels},
+};
+
+/// A kernel that multiplies unpacked panels, and how they are unpacked for it.
+pub(super) trait Unpack {
+    /// The kernel.
+    const KERNEL: Kernel;
+
+    /// Unpacks parts to two panels, `stride` bytes apart.
+    ///
+    /// # Safety
+    /// The processor has the tier that the kernel executes; `start` points to blocks of a pair of panels that have
+    /// these parts, `panels` to two panels of 32 inputs for each, on cache lines.
+    unsafe fn unpack<C: Code>(start: *const u8, parts: Range<usize>, panels: *mut u8, stride: usize);
+}
+
+/// Inputs of the largest block of a coding.
+const DEPTH: usize = 256;
+
+/// The kernel for a coding, with the panels of another.
+pub(super) const fn of<U: Unpack, C: Code>(name: &'static str) -> Kernel {
+    let weight = WeightFormat::Blocks(C::CODING);
+    // A block of the depth holds whole blocks of the coding.
+    let depth_block = if U::KERNEL.depth_block < DEPTH { DEPTH } else { U::KERNEL.depth_block };
+    Kernel { name, weight, depth_block, accumulate: accumulate::<U, C>, ..U::KERNEL }
+}
+
+/// # Safety
+/// As [`Kernel::accumulate`].
+pub(super) unsafe fn accumulate<U: Unpack, C: Code>(block: &Block) {
+    let mut panels = Panels(MaybeUninit::uninit());
+    let panels = panels.0.as_mut_ptr().cast::<u8>();
+    let most = PANEL_BYTES / U::KERNEL.weight.group_bytes(INPUTS);
+    let stride = U::KERNEL.weight.offset(most * INPUTS);
+    let parts = block.depth / INPUTS;
+    for group in 0..block.groups {
+        for start in (0..parts).step_by(most) {
+            let end = parts.min(start + most);
+            // SAFETY: the caller vouches for the processor and the block, which begins with a whole block of the coding
+            // and whose depth is a multiple of its inputs. The panels have room for `most` parts, and hold those from
+            // `start` to `end` when the kernel reads them.
+            unsafe {
+                let part = block.part(0, block.rows, group);
+                U::unpack::<C>(part.weight, start..end, panels, stride);
+                (U::KERNEL.accumulate)(&Block {
+                    input: block.input.add(start * INPUTS * U::KERNEL.input.size()),
+                    weight: panels,
+                    panel_stride: stride,
+                    depth: (end - start) * INPUTS,
+                    ..part
+                });
+            }
+        }
+    }
+}
+
+/// Names a way to unpack, and what it is for.
+macro_rules! unpack {
+    ($name:ident: $kernel:path, $from:ident $(, #[$feature:meta])?) => {
+        pub(super) struct $name;
+
+        impl Unpack for $name {
+            const KERNEL: Kernel = $kernel;
+
+            unsafe fn unpack<C: Code>(start: *const u8, parts: Range<usize>, panels: *mut u8, stride: usize) {
+                /// # Safety
+                /// As [`Unpack::unpack`].
+                $(#[$feature])?
+                unsafe fn unpack<C: Code>(start: *const u8, parts: Range<usize>, panels: *mut u8, stride: usize) {
+                    // SAFETY: the caller's promise.
+                    unsafe { unpack::$from::<C>(start, parts, panels, stride) }
+                }
+                // SAFETY: the caller vouches for processor and memory.
+                unsafe { unpack::<C>(start, parts, panels, stride) }
+            }
+        }
+    };
+}
+
+unpack!(PortableF32: portable::F32, to_f32);
+unpack!(PortableBf16: portable::BF16, to_bf16);
+unpack!(EmulatedAmx: amx::EMULATED_BF16, to_bf16);
+
+/// The kernels of a way to unpack, one for each coding.
+macro_rules! codings {
+    ($unpack:ty, $prefix:literal) => {
+        [
+            of::<$unpack, Q5_0>(concat!($prefix, "xq5_0_f32")),
+            of::<$unpack, Q4K>(concat!($prefix, "xq4_k_f32")),
+            of::<$unpack, Q5K>(concat!($prefix, "xq5_k_f32")),
+            of::<$unpack, Q6K>(concat!($prefix, "xq6_k_f32")),
+        ]
+    };
+}
+
+/// All of them; of those that an instruction set can run, the last is the best.
+pub(in crate::linear) static KERNELS: &[[Kernel; Coding::ALL.len()]] = &[
+    codings!(PortableF32, "portable_f32"),
+    codings!(PortableBf16, "portable_bf16"),
+    #[cfg(target_arch = "x86_64")]
+    codings!(x86::Avx2F32, "avx2_f32"),
+    #[cfg(target_arch = "x86_64")]
+    codings!(x86::Avx2Bf16, "avx2_bf16"),
+    #[cfg(target_arch = "x86_64")]
+    codings!(x86::Avx512F32, "avx512_f32"),
+    #[cfg(target_arch = "x86_64")]
+    codings!(x86::Avx512Bf16, "avx512_bf16"),
+    #[cfg(target_arch = "x86_64")]
+    super::avx512::DIRECT,
+    codings!(EmulatedAmx, "emulatedamx_bf16"),
+    #[cfg(target_arch = "x86_64")]
+    codings!(super::avx512::Amx, "amx_bf16"),
+];
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    //! The same code in wider vectors.
+
+    use super::{Code, Kernel, Range, Unpack, unpack};
+    use crate::linear::{avx2, avx512};
+
+    unpack!(Avx2F32: avx2::F32, to_f32, #[target_feature(enable = "avx2,fma")]);
+    unpack!(Avx2Bf16: avx2::BF16, to_bf16, #[target_feature(enable = "avx2,fma")]);
+    unpack!(Avx512F32: avx512::F32, to_f32, #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]);
+    unpack!(Avx512Bf16: avx512::ROUNDED_F32, to_rounded, #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]);
+}
