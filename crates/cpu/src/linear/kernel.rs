@@ -6,7 +6,9 @@
 use demask_tensor::Dtype;
 
 use super::{
+    Products,
     input::InputFormat,
+    int8::Activations,
     packed::{GROUP, PANEL, WeightFormat},
     quantised::Quantisation,
 };
@@ -20,7 +22,9 @@ pub(super) struct Kernel {
     pub(super) tier: Tier,
     /// The tier whose instructions it executes.
     pub(super) executes: Tier,
-    /// The type whose products it computes.
+    /// Whether it also executes dot products of bytes, which no tier promises.
+    pub(super) vnni: bool,
+    /// The type whose products it computes; of no meaning where it multiplies integers.
     pub(super) dtype: Dtype,
     /// How it reads inputs.
     pub(super) input: InputFormat,
@@ -85,22 +89,41 @@ static KERNELS: &[Kernel] = &[
     super::avx512_quantised::AMX_Q8,
     #[cfg(target_arch = "x86_64")]
     super::avx512_quantised::AMX_Q4,
+    super::portable_int8::Q8,
+    super::portable_int8::Q4,
+    #[cfg(target_arch = "x86_64")]
+    super::avx2_int8::Q8,
+    #[cfg(target_arch = "x86_64")]
+    super::avx2_int8::Q4,
+    #[cfg(target_arch = "x86_64")]
+    super::avx512_int8::Q8,
+    #[cfg(target_arch = "x86_64")]
+    super::avx512_int8::Q4,
 ];
 
 impl Kernel {
     /// Integers that it reads weights from.
     pub(super) fn quantisation(&self) -> Option<Quantisation> {
         match self.weight {
-            WeightFormat::Quantised(quantisation) => Some(quantisation),
+            WeightFormat::Quantised(quantisation) | WeightFormat::Quads(quantisation) => Some(quantisation),
             WeightFormat::F32 | WeightFormat::Bf16Pairs => None,
         }
     }
 
-    /// The best kernel of a tier for products of a type with weights of a kind.
-    pub(super) fn choose(isa: Isa, dtype: Dtype, quantisation: Option<Quantisation>) -> &'static Self {
+    /// What it makes of inputs.
+    pub(super) fn activations(&self) -> Activations {
+        if self.input == InputFormat::Int8 { Activations::Int8 } else { Activations::Plain }
+    }
+
+    /// The best kernel of a tier for products of a kind.
+    pub(super) fn choose(isa: Isa, products: Products) -> &'static Self {
+        let Products { dtype, quantisation, activations } = products;
         assert!(matches!(dtype, Dtype::F32 | Dtype::Bf16), "no kernel takes inputs of type {dtype}");
-        let fits = |kernel: &&Self| kernel.dtype == dtype && kernel.quantisation() == quantisation;
-        let runs = |kernel: &&Self| fits(kernel) && kernel.tier <= isa.tier() && isa.has(kernel.executes);
+        assert!(activations == Activations::Plain || quantisation.is_some(), "no kernel multiplies {dtype} with int8");
+        let kind = |kernel: &&Self| kernel.activations() == activations && kernel.quantisation() == quantisation;
+        let fits = |kernel: &&Self| kind(kernel) && (kernel.dtype == dtype || activations == Activations::Int8);
+        let has = |kernel: &&Self| isa.has(kernel.executes) && (isa.has_vnni() || !kernel.vnni);
+        let runs = |kernel: &&Self| fits(kernel) && kernel.tier <= isa.tier() && has(kernel);
         // Portable kernels of every kind run everywhere: there is always a last one.
         KERNELS.iter().rfind(runs).unwrap_or(&KERNELS[0])
     }

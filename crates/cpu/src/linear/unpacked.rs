@@ -58,7 +58,7 @@ pub(super) unsafe fn accumulate<U: Unpack, const BITS: usize>(block: &Block) {
                 let blocks = part.weight.add(start / INPUTS * format::<BITS>().block_bytes());
                 U::unpack::<BITS>(blocks, depth / INPUTS, panels, stride);
                 (U::KERNEL.accumulate)(&Block {
-                    input: block.input.add(start * U::KERNEL.input.size()),
+                    input: block.input.add(U::KERNEL.input.offset(start)),
                     weight: panels,
                     panel_stride: stride,
                     depth,
