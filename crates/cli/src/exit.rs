@@ -67,7 +67,9 @@ fn is_usage(error: &(dyn std::error::Error + 'static)) -> bool {
     let names_nothing = |error: &CheckpointError| {
         matches!(error, CheckpointError::NoSuchModel { .. } | CheckpointError::NotADirectory { .. })
     };
-    let unknown = |error: &DeviceError| matches!(error, DeviceError::Unknown { .. } | DeviceError::Threads { .. });
+    let unknown = |error: &DeviceError| {
+        matches!(error, DeviceError::Unknown { .. } | DeviceError::Threads { .. } | DeviceError::Activations)
+    };
     error.is::<Usage>()
         || error.is::<decode::SpecError>()
         || error.is::<decode::names::UnknownName>()

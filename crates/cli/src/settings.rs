@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::Context;
-use demask::{DeviceChoice, DeviceError, DeviceOptions, GenerateOptions, Prompt};
+use demask::{DeviceChoice, DeviceError, DeviceOptions, GenerateOptions, Prompt, tensor::Dtype};
 
 use crate::{
     args::{DecodeArgs, GenerateArgs, SharedArgs},
@@ -34,11 +34,11 @@ pub struct Settings {
 impl Settings {
     /// Reads the shared flags and the environment.
     pub fn resolve(shared: &SharedArgs) -> anyhow::Result<Self> {
-        check_activations(shared)?;
         let device = DeviceOptions {
             device: parsed(shared.device.as_deref())?.unwrap_or_default(),
             dtype: parsed(shared.dtype.as_deref())?.unwrap_or_default(),
             weights: parsed(shared.quantize.as_deref())?.unwrap_or_default(),
+            activations: parsed(shared.activations.as_deref())?.unwrap_or_default(),
             threads: shared.threads,
             tier: env::tier()?,
             row_budget: None,
@@ -57,22 +57,9 @@ impl Settings {
             return Err(DeviceError::NoCuda(number));
         }
         self.device.isa()?;
+        self.device.products(Dtype::F32)?;
         self.device.thread_count()?;
         Ok(&self.device)
-    }
-}
-
-/// Formats that this version computes in.
-fn check_activations(shared: &SharedArgs) -> anyhow::Result<()> {
-    match shared.activations.as_deref() {
-        None | Some("auto" | "bf16") => Ok(()),
-        Some("int8") => Err(usage(
-            "--activations int8 cannot be used yet: products take f32 or bf16 in this version, as --dtype says",
-        )),
-        Some(found) => {
-            let known = "auto, bf16, int8";
-            Err(DeviceError::Unknown { what: "activation format", found: found.to_owned(), known }.into())
-        }
     }
 }
 

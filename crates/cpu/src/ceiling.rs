@@ -12,7 +12,11 @@ use std::{
 
 use demask_tensor::Dtype;
 
-use crate::{isa::Isa, pool::Pool};
+use crate::{
+    isa::Isa,
+    linear::{Activations, Products},
+    pool::Pool,
+};
 #[cfg(target_arch = "x86_64")]
 use crate::{isa::Tier, linear};
 
@@ -47,10 +51,13 @@ pub fn read_gbs(pool: &Pool) -> Option<f64> {
     Some(READ as f64 / seconds / 1e9)
 }
 
-/// Rate of a tier's products of `dtype` in TFLOP/s. Tiers without products of bf16 multiply its values in f32: then
-/// that is their ceiling.
-pub fn product_tflops(pool: &Pool, isa: Isa, dtype: Dtype) -> f64 {
-    let unit = Unit::of(isa, dtype);
+/// Rate of a tier's products of a kind in TFLOP/s. Tiers without products of bf16 multiply its values in f32: then
+/// that is their ceiling. Quantised weights that meet plain inputs are widened, and multiplied like others.
+pub fn product_tflops(pool: &Pool, isa: Isa, products: Products) -> f64 {
+    let unit = match products.activations {
+        Activations::Plain => Unit::of(isa, products.dtype),
+        Activations::Int8 => Unit::of_bytes(isa),
+    };
     let rounds = OPERATIONS / unit.operations;
     let seconds = best(|| pool.run(pool.threads(), &|_| unit.run(rounds)));
     (rounds * unit.operations * pool.threads() as u64) as f64 / seconds / 1e12
@@ -87,6 +94,20 @@ impl Unit {
         Self { operations: (2 * PORTABLE_SUMS) as u64, rounds: portable }
     }
 
+    fn of_bytes(isa: Isa) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        {
+            if isa.has_vnni() {
+                return Self { operations: (x86::SUMS * 128) as u64, rounds: x86::vnni };
+            }
+            if isa.has(Tier::Avx2) {
+                return Self { operations: (x86::SUMS_AVX2 * 64) as u64, rounds: x86::avx2_bytes };
+            }
+        }
+        let _ = isa;
+        Self { operations: (2 * PORTABLE_SUMS) as u64, rounds: portable_integers }
+    }
+
     fn run(&self, rounds: u64) {
         // SAFETY: `of` chose a loop whose instructions the `Isa` has.
         unsafe { (self.rounds)(rounds) }
@@ -108,14 +129,27 @@ fn portable(rounds: u64) {
     black_box(sums);
 }
 
+/// The same of integers.
+fn portable_integers(rounds: u64) {
+    let (mut sums, factor) = (black_box([0i32; PORTABLE_SUMS]), black_box([3i32; PORTABLE_SUMS]));
+    for _ in 0..rounds {
+        for lane in 0..PORTABLE_SUMS {
+            sums[lane] = sums[lane].wrapping_mul(factor[lane % 4]).wrapping_add(factor[lane % 4]);
+        }
+    }
+    black_box(sums);
+}
+
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     //! As many independent sums as hide the latency of an instruction, and fit into the registers.
 
     use std::{
         arch::x86_64::{
-            __m512bh, __m512i, _mm256_fmadd_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps,
-            _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
+            __m512bh, __m512i, _mm256_add_epi32, _mm256_fmadd_ps, _mm256_madd_epi16, _mm256_maddubs_epi16,
+            _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_ps, _mm256_setzero_ps, _mm256_setzero_si256,
+            _mm512_dpbf16_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_set1_epi32, _mm512_set1_ps,
+            _mm512_setzero_ps, _mm512_setzero_si512,
         },
         hint::black_box,
     };
@@ -158,6 +192,37 @@ mod x86 {
     }
 
     /// # Safety
+    /// AVX-512 F and VNNI must be there.
+    #[target_feature(enable = "avx512f,avx512vnni")]
+    pub(super) unsafe fn vnni(rounds: u64) {
+        let (x, y) = (_mm512_set1_epi32(black_box(0x0102_0304)), _mm512_set1_epi32(black_box(0x0403_0201)));
+        let mut sums = [_mm512_setzero_si512(); SUMS];
+        for _ in 0..rounds {
+            for sum in &mut sums {
+                *sum = _mm512_dpbusd_epi32(*sum, x, y);
+            }
+        }
+        black_box(sums);
+    }
+
+    /// Three instructions for a dot product of bytes: AVX2 has none that adds to 32 bits.
+    ///
+    /// # Safety
+    /// AVX2 must be there.
+    #[target_feature(enable = "avx2")]
+    pub(super) unsafe fn avx2_bytes(rounds: u64) {
+        let (x, ones) = (_mm256_set1_epi8(black_box(3)), _mm256_set1_epi16(black_box(1)));
+        let mut sums = [_mm256_setzero_si256(); SUMS_AVX2];
+        for _ in 0..rounds {
+            for sum in &mut sums {
+                // The product depends on the sum, or it would be computed once for all rounds.
+                *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(_mm256_maddubs_epi16(x, *sum), ones));
+            }
+        }
+        black_box(sums);
+    }
+
+    /// # Safety
     /// AVX2 and FMA must be there.
     #[target_feature(enable = "avx2,fma")]
     pub(super) unsafe fn avx2(rounds: u64) {
@@ -192,8 +257,8 @@ mod tests {
     fn every_tier_has_a_ceiling() {
         let pool = Pool::new(1);
         for isa in Isa::available() {
-            for dtype in [Dtype::F32, Dtype::Bf16] {
-                assert!(product_tflops(&pool, isa, dtype) > 0.0, "{isa:?} {dtype}");
+            for products in Products::all() {
+                assert!(product_tflops(&pool, isa, products) > 0.0, "{isa:?} {products:?}");
             }
         }
     }

@@ -96,6 +96,12 @@ impl Isa {
         tier <= self.executable
     }
 
+    /// Whether dot products of bytes of 512-bit registers (AVX-512 VNNI) may be executed. No tier promises them, and
+    /// most processors with AVX-512 have them.
+    pub fn has_vnni(self) -> bool {
+        self.has(Tier::Avx512) && probe::vnni()
+    }
+
     /// Whether tile instructions are replaced by their software twin.
     pub fn is_emulated(self) -> bool {
         self.tier != self.executable
@@ -137,6 +143,10 @@ mod probe {
     pub(super) fn is_intel() -> bool {
         false
     }
+
+    pub(super) fn vnni() -> bool {
+        false
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -176,6 +186,10 @@ mod probe {
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq")
             && is_x86_feature_detected!("avx512vl")
+    }
+
+    pub(super) fn vnni() -> bool {
+        is_x86_feature_detected!("avx512vnni")
     }
 
     fn bf16() -> bool {

@@ -1,7 +1,8 @@
 //! Every kernel against its naive twin, and the promise that a row's result depends on nothing but the row.
 
 use demask_cpu::{
-    linear::{InputBuffer, Linear, Output, Packed, PackedGateUp, Quantisation, kernel_list},
+    isa::Isa,
+    linear::{Activations, InputBuffer, Linear, Output, Packed, PackedGateUp, Products, Quantisation, kernel_list},
     pool::Pool,
 };
 use demask_tensor::{Dtype, TensorView};
@@ -104,6 +105,9 @@ fn kept(linear: &Linear, weight: &[f32], columns: usize) -> Vec<f32> {
 
 fn expected(linear: &Linear, shape: Shape, input: &[f32], weight: &[f32], bias: Option<&[f32]>) -> Vec<f32> {
     let weight = kept(linear, weight, shape.columns);
+    if linear.activations() == Activations::Int8 {
+        return naive::linear(shape, &naive::int8(input, shape.columns), &weight, bias);
+    }
     match linear.dtype() {
         Dtype::Bf16 => naive::linear_bf16(shape, input, &weight, bias),
         _ => naive::linear(shape, input, &weight, bias),
@@ -170,7 +174,14 @@ fn gate_up_matches_its_twin() {
                     }
                     allowed += 1.0 / 256.0;
                 }
+                if linear.activations() == Activations::Int8 {
+                    input = naive::int8(&input, columns);
+                }
                 let twin = naive::gate_up(Shape { rows, out, columns }, &input, &gate, &up);
+                if linear.activations() == Activations::Int8 {
+                    // Half a step of the largest output, and a whole one where another sum tips an integer.
+                    allowed += twin.iter().fold(0.0f32, |most, value| most.max(value.abs())) / 127.0;
+                }
                 let actual = gate_up(&linear, &pool, &rows_of(&input, columns), &packed);
                 assert_close(&actual, &twin, allowed, &format!("{} {out}x{columns}, {rows} rows", linear.name()));
             }
@@ -231,6 +242,67 @@ fn rows_that_repeat_are_added_one_after_the_other() {
         });
         assert_eq!(residual, wanted);
     }
+}
+
+/// Every integer at an end of its range: sums of 32 products of 127 and -127 or -8, which leave 16 bits.
+#[test]
+fn integers_at_their_ends_are_summed_exactly() {
+    let pool = Pool::new(1);
+    let (out, columns) = (33, 96);
+    for linear in kernel_list().into_iter().filter(|linear| linear.activations() == Activations::Int8) {
+        for (weight_sign, input_sign) in [(1.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.0)] {
+            for step in [1, 2, 3, 33] {
+                // Of four bits the largest magnitude becomes -8, so that both signs of the scale occur.
+                let sign = |index: usize| if index.is_multiple_of(step) { 1.0 } else { -1.0 };
+                let weight: Vec<f32> = (0..out * columns).map(|index| weight_sign * 127.0 * sign(index)).collect();
+                let input: Vec<f32> = (0..columns).map(|index| input_sign * 127.0 * sign(index)).collect();
+                let actual = matmul(&linear, &pool, &[&input], &pack(&linear, out, columns, &weight), None);
+                let shape = Shape { rows: 1, out, columns };
+                assert_close(&actual, &expected(&linear, shape, &input, &weight, None), 1e-6, linear.name());
+            }
+        }
+    }
+}
+
+/// Inputs of the down projection are rounded by groups of which gate and up yield a half at a time: the result is that
+/// of the whole row.
+#[test]
+fn gate_up_rounds_whole_groups() {
+    let (out, columns, rows) = (200, 64, 3);
+    let (gate, up, input) = (numbers(1, out * columns), numbers(2, out * columns), numbers(3, rows * columns));
+    for linear in kernel_list().into_iter().filter(|linear| linear.activations() == Activations::Int8) {
+        let [gates, ups] = [&gate, &up].map(|weight| {
+            matmul(&linear, &Pool::new(1), &rows_of(&input, columns), &pack(&linear, out, columns, weight), None)
+        });
+        let whole: Vec<f32> =
+            gates.iter().zip(&ups).map(|(gate, up)| demask_cpu::linear::activation::silu_f32(*gate) * up).collect();
+        let expected = naive::int8(&whole, out);
+        let packed = pack_gate_up(&linear, out, columns, &gate, &up);
+        for threads in [1, 2, 3, 8] {
+            let actual = gate_up(&linear, &Pool::new(threads), &rows_of(&input, columns), &packed);
+            assert_close(&actual, &expected, 1e-6, linear.name());
+        }
+    }
+}
+
+#[test]
+fn every_tier_multiplies_integers() {
+    for isa in Isa::available() {
+        for to in Quantisation::ALL {
+            let products =
+                Products { quantisation: Some(to), activations: Activations::Int8, ..Products::plain(Dtype::Bf16) };
+            let linear = Linear::with_products(isa, products);
+            assert_eq!((linear.dtype(), linear.activations()), (Dtype::Bf16, Activations::Int8));
+            assert_eq!(linear.quantisation(), Some(to));
+            assert!(linear.name().contains("_i8x"), "{}", linear.name());
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "no kernel multiplies bf16 with int8")]
+fn int8_activations_with_plain_weights_are_refused() {
+    Linear::with_products(Isa::best(), Products { activations: Activations::Int8, ..Products::plain(Dtype::Bf16) });
 }
 
 #[test]
@@ -323,7 +395,7 @@ fn quantised_weights_take_the_bytes_of_their_blocks() {
 fn the_list_has_a_kernel_of_each_type_for_every_tier() {
     let names: Vec<_> = kernel_list().iter().map(Linear::name).collect();
     assert_eq!(names[..3], ["portable_f32xf32_f32", "portable_f32xq8_f32", "portable_f32xq4_f32"]);
-    for isa in demask_cpu::isa::Isa::available() {
+    for isa in Isa::available() {
         for weights in ["bf16", "q8", "q4"] {
             let name = format!("{}_bf16x{weights}_f32", isa.tier());
             assert!(names.contains(&&*name), "{name}");

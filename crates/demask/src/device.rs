@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use demask_cpu::{
     CpuBackend, CpuOptions,
     isa::{Isa, IsaError, Tier},
-    linear::Quantisation,
+    linear::{Activations, Products, Quantisation},
     pool,
 };
 use demask_tensor::Dtype;
@@ -46,6 +46,18 @@ pub enum WeightChoice {
     Q4,
 }
 
+/// What inputs of matrix products are rounded to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ActivationChoice {
+    /// What is measured to be faster on the tier and as good.
+    #[default]
+    Auto,
+    /// The element type of the products.
+    Plain,
+    /// Eight bits and a scale for each 32 inputs of a row, for quantised weights.
+    Int8,
+}
+
 /// Device settings.
 #[derive(Debug, Clone, Default)]
 pub struct DeviceOptions {
@@ -55,6 +67,8 @@ pub struct DeviceOptions {
     pub dtype: DtypeChoice,
     /// Whether weights are quantised when they are loaded.
     pub weights: WeightChoice,
+    /// Whether inputs of products are rounded to integers too.
+    pub activations: ActivationChoice,
     /// Threads; none given: one for each core that this process may use.
     pub threads: Option<usize>,
     /// A CPU tier to use instead of the best.
@@ -83,6 +97,9 @@ pub enum DeviceError {
     /// The processor lacks a forced tier.
     #[error(transparent)]
     Isa(#[from] IsaError),
+    /// Integers are to meet numbers that are none.
+    #[error("activations of int8 need quantised weights, found plain ones: add --quantize q8 or q4")]
+    Activations,
     /// A number of threads that cannot be meant.
     #[error("{found} threads were asked for, expected 1 to {most}: leave --threads away to use {available}")]
     Threads {
@@ -126,17 +143,24 @@ impl DeviceOptions {
         }
     }
 
+    /// The kind of matrix products for a checkpoint stored in `stored`.
+    pub fn products(&self, stored: Dtype) -> Result<Products, DeviceError> {
+        let (dtype, quantisation) = (self.resolve_dtype(stored), self.weights.quantisation());
+        let activations = match self.activations {
+            ActivationChoice::Auto | ActivationChoice::Plain => Activations::Plain,
+            ActivationChoice::Int8 if quantisation.is_none() => return Err(DeviceError::Activations),
+            ActivationChoice::Int8 => Activations::Int8,
+        };
+        Ok(Products { dtype, quantisation, activations })
+    }
+
     /// Builds the CPU backend.
     pub fn cpu(&self, stored: Dtype) -> Result<CpuBackend, DeviceError> {
         if let DeviceChoice::Cuda(number) = self.device {
             return Err(DeviceError::NoCuda(number));
         }
-        let options = CpuOptions {
-            isa: self.isa()?,
-            dtype: self.resolve_dtype(stored),
-            quantisation: self.weights.quantisation(),
-            threads: self.thread_count()?,
-        };
+        let Products { dtype, quantisation, activations } = self.products(stored)?;
+        let options = CpuOptions { isa: self.isa()?, dtype, quantisation, activations, threads: self.thread_count()? };
         Ok(CpuBackend::new(options))
     }
 }
@@ -161,6 +185,21 @@ impl FromStr for WeightChoice {
             "q8" => Ok(Self::Q8),
             "q4" => Ok(Self::Q4),
             found => Err(DeviceError::Unknown { what: "quantisation", found: found.into(), known: "none, q8, q4" }),
+        }
+    }
+}
+
+impl FromStr for ActivationChoice {
+    type Err = DeviceError;
+
+    fn from_str(text: &str) -> Result<Self, DeviceError> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "bf16" => Ok(Self::Plain),
+            "int8" => Ok(Self::Int8),
+            found => {
+                Err(DeviceError::Unknown { what: "activation format", found: found.into(), known: "auto, bf16, int8" })
+            }
         }
     }
 }

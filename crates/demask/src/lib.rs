@@ -33,7 +33,7 @@ pub use demask_decode as decode;
 pub use demask_model as model_parts;
 pub use demask_step as step;
 pub use demask_tensor as tensor;
-pub use device::{DeviceChoice, DeviceError, DeviceOptions, DtypeChoice, WeightChoice};
+pub use device::{ActivationChoice, DeviceChoice, DeviceError, DeviceOptions, DtypeChoice, WeightChoice};
 pub use engine::{Engine, JobId, JobState};
 pub use error::GenerateError;
 pub use explain::explain;

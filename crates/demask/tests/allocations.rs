@@ -8,9 +8,10 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use common::{runner, specs, tiers};
+use common::{quantised, runner, runner_of, specs, tiers};
 use demask::{
     Engine,
+    cpu::{isa::Isa, linear::Products},
     decode::{CanvasSpec, ModelFacts, SessionOptions, StopRule},
     model_parts::Attention,
     step::{Denoiser, HeadAsk, Lanes, Mask, Predictions, SequenceNeeds, SequenceStep, StepPlan},
@@ -60,10 +61,19 @@ fn a_warm_step_allocates_nothing() {
     ticks_of_the_engine();
 }
 
+/// Every kind of products on every tier.
+fn kinds() -> Vec<(Isa, Products)> {
+    let kinds = tiers().into_iter().flat_map(|(isa, dtype)| {
+        let kinds = quantised(dtype).into_iter().chain([Products::plain(dtype)]);
+        kinds.map(move |products| (isa, products))
+    });
+    kinds.collect()
+}
+
 fn steps_of_the_network() {
     for (name, spec) in specs() {
-        for (isa, dtype) in tiers() {
-            let mut network = runner(&spec, isa, dtype, 1);
+        for (isa, products) in kinds() {
+            let mut network = runner_of(&spec, isa, products, 1);
             let needs = SequenceNeeds {
                 positions: 40,
                 rows: 120,
@@ -91,7 +101,7 @@ fn steps_of_the_network() {
                 let step = [SequenceStep { sequence: id, tokens, plan: &plan, ask: &ask, blend: None }];
                 network.step(&step, &mut out).unwrap();
                 let allocations = count(|| network.step(&step, &mut out).unwrap());
-                assert_eq!(allocations, 0, "{name} {} {dtype} {lanes:?}", isa.tier().name());
+                assert_eq!(allocations, 0, "{name} {} {products:?} {lanes:?}", isa.tier().name());
             }
         }
     }

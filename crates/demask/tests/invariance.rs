@@ -3,9 +3,9 @@
 
 mod common;
 
-use common::{Dice, quantised_runner, runner, specs, tiers};
+use common::{Dice, quantised, runner, runner_of, specs, tiers};
 use demask::{
-    cpu::{CpuBackend, isa::Isa, linear::Quantisation},
+    cpu::{CpuBackend, isa::Isa, linear::Products},
     model_parts::{ArchSpec, Attention, Runner},
     step::{
         Blend, BlendWith, Denoiser, Drift, HeadAsk, Keep, Lanes, LayerRows, Mask, Positions, Predictions, Probe,
@@ -105,19 +105,18 @@ fn batches_and_threads_change_no_bit() {
     for (name, spec) in specs() {
         for (isa, dtype) in tiers() {
             for seed in 0..3 {
-                random_company(name, &spec, (isa, dtype, None), seed);
+                random_company(name, &spec, isa, Products::plain(dtype), seed);
             }
-            for quantisation in Quantisation::ALL {
-                random_company(name, &spec, (isa, dtype, Some(quantisation)), 3);
+            for products in quantised(dtype) {
+                random_company(name, &spec, isa, products, 3);
             }
         }
     }
 }
 
 /// Sequences of random lengths run random subsets of their rows, alone on one thread, and together on more.
-fn random_company(name: &str, spec: &ArchSpec, kind: (Isa, Dtype, Option<Quantisation>), seed: u64) {
-    let (isa, dtype, quantisation) = kind;
-    let what = format!("{name} {} {dtype} {quantisation:?} seed {seed}", isa.tier().name());
+fn random_company(name: &str, spec: &ArchSpec, isa: Isa, products: Products, seed: u64) {
+    let what = format!("{name} {} {products:?} seed {seed}", isa.tier().name());
     let mut dice = Dice::new(11 + seed);
     let ask = ask();
     let lengths: Vec<usize> = [1, 9, 34, 40, 80].map(|most| 1 + dice.below(most)).to_vec();
@@ -132,13 +131,13 @@ fn random_company(name: &str, spec: &ArchSpec, kind: (Isa, Dtype, Option<Quantis
         .iter()
         .zip(&lengths)
         .map(|(script, &length)| {
-            let mut network = quantised_runner(spec, kind, 1);
+            let mut network = runner_of(spec, isa, products, 1);
             let id = network.open(&needs(length, 0)).unwrap();
             script.iter().map(|step| run(&mut network, &[step.of(id, &ask)]).remove(0)).collect()
         })
         .collect();
     for threads in [1, 3] {
-        let mut network = quantised_runner(spec, kind, threads);
+        let mut network = runner_of(spec, isa, products, threads);
         // Room for all sequences in one step.
         let room = network.open(&needs(lengths.iter().sum(), 0)).unwrap();
         network.close(room);

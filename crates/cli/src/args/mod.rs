@@ -51,7 +51,7 @@ pub struct SharedArgs {
     /// Quantisation of weights at load: none, q8, q4
     #[arg(long, global = true, value_name = "FORMAT")]
     pub quantize: Option<String>,
-    /// Inputs of products: auto, bf16
+    /// Inputs of products: auto, bf16 (as --dtype says), int8 (with --quantize)
     #[arg(long, global = true, value_name = "FORMAT")]
     pub activations: Option<String>,
     /// Threads [default: one for each core]

@@ -6,6 +6,7 @@ use demask::{
     cpu::{
         ceiling,
         isa::{Isa, Tier},
+        linear::{Activations, Products, Quantisation},
         pool::Pool,
     },
     decode::{CanvasSpec, ModelFacts, SessionOptions, legality},
@@ -50,6 +51,7 @@ struct Ceilings {
     read_gbs: Option<f64>,
     f32_tflops: f64,
     bf16_tflops: f64,
+    int8_tflops: f64,
 }
 
 #[derive(Serialize)]
@@ -80,10 +82,16 @@ pub fn run(settings: &Settings) -> anyhow::Result<()> {
 }
 
 fn ceilings(pool: &Pool, isa: Isa) -> Ceilings {
+    let bytes = Products {
+        quantisation: Some(Quantisation::Q8),
+        activations: Activations::Int8,
+        ..Products::plain(Dtype::Bf16)
+    };
     Ceilings {
         read_gbs: ceiling::read_gbs(pool),
-        f32_tflops: ceiling::product_tflops(pool, isa, Dtype::F32),
-        bf16_tflops: ceiling::product_tflops(pool, isa, Dtype::Bf16),
+        f32_tflops: ceiling::product_tflops(pool, isa, Products::plain(Dtype::F32)),
+        bf16_tflops: ceiling::product_tflops(pool, isa, Products::plain(Dtype::Bf16)),
+        int8_tflops: ceiling::product_tflops(pool, isa, bytes),
     }
 }
 
@@ -125,6 +133,7 @@ fn told(Report { cpu, gpu, memory, ceilings, defaults }: &Report) -> String {
         format!("reading   {reading}"),
         format!("f32       {:.3} TFLOP/s", ceilings.f32_tflops),
         format!("bf16      {:.3} TFLOP/s", ceilings.bf16_tflops),
+        format!("int8      {:.3} TFLOP/s", ceilings.int8_tflops),
         "defaults".to_owned(),
     ];
     lines.extend(defaults.iter().map(|Defaults { families, decoder, cache, exactness }| {

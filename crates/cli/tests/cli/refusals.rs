@@ -93,7 +93,7 @@ fn names_that_are_unknown() {
 fn what_this_version_lacks() {
     generate_refused(
         &["--activations", "int8"],
-        "--activations int8 cannot be used yet: products take f32 or bf16 in this version, as --dtype says",
+        "activations of int8 need quantised weights, found plain ones: add --quantize q8 or q4",
     );
     generate_refused(&["--guide", "x"], "--guide goes with --decoder guided: leave it away or name that decoder");
     refused(

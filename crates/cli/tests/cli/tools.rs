@@ -82,7 +82,7 @@ fn doctor_knows_the_machine() {
     assert_eq!(report["cpu"]["tier"], Isa::best().tier().name());
     assert_eq!(report["gpu"], "none: this build runs on the CPU only");
     assert_eq!(report["defaults"].as_array().unwrap().len(), 3);
-    for ceiling in ["read_gbs", "f32_tflops", "bf16_tflops"] {
+    for ceiling in ["read_gbs", "f32_tflops", "bf16_tflops", "int8_tflops"] {
         assert!(report["ceilings"][ceiling].as_f64() > Some(0.0), "{ceiling}");
     }
     let text = demask(&["doctor", "--threads", "1"]).success();

@@ -15,7 +15,7 @@ use crate::{
     head::Head,
     isa::Isa,
     kv::{KvStore, memory},
-    linear::{Linear, Packed, PackedGateUp, Quantisation},
+    linear::{Activations, Linear, Packed, PackedGateUp, Products, Quantisation},
     pool::Pool,
 };
 use clock::{Clock, Part};
@@ -33,6 +33,8 @@ pub struct CpuOptions {
     /// Integers that matrices are rounded to when they are packed; none given: they stay in `dtype`. The embedding
     /// table and vectors are never quantised.
     pub quantisation: Option<Quantisation>,
+    /// Whether inputs of matrix products are rounded to integers too, which needs quantised weights.
+    pub activations: Activations,
     /// Threads, the caller's included.
     pub threads: usize,
 }
@@ -40,10 +42,16 @@ pub struct CpuOptions {
 /// Runs the transformer on the CPU.
 ///
 /// ```
-/// use demask_cpu::{CpuBackend, CpuOptions, isa::Isa};
+/// use demask_cpu::{CpuBackend, CpuOptions, isa::Isa, linear::Activations};
 /// use demask_tensor::{Backend, Dtype};
 ///
-/// let options = CpuOptions { isa: Isa::best(), dtype: Dtype::F32, quantisation: None, threads: 2 };
+/// let options = CpuOptions {
+///     isa: Isa::best(),
+///     dtype: Dtype::F32,
+///     quantisation: None,
+///     activations: Activations::Plain,
+///     threads: 2,
+/// };
 /// let backend = CpuBackend::new(options);
 /// assert_eq!(backend.dtype(), Dtype::F32);
 /// ```
@@ -60,12 +68,13 @@ impl CpuBackend {
     /// Starts the threads and chooses the kernels.
     ///
     /// # Panics
-    /// If products in `options.dtype` are not known.
+    /// If products in `options.dtype` are not known, or activations of int8 are to meet plain weights.
     pub fn new(options: CpuOptions) -> Self {
+        let CpuOptions { dtype, quantisation, activations, .. } = options;
         Self {
             options,
             pool: Pool::new(options.threads.max(1)),
-            linear: Linear::with_weights(options.isa, options.dtype, options.quantisation),
+            linear: Linear::with_products(options.isa, Products { dtype, quantisation, activations }),
             rotation: Rotation::default(),
             clock: Clock::default(),
             workspace: None,
@@ -98,8 +107,12 @@ impl Backend for CpuBackend {
     fn describe(&self) -> String {
         let threads = self.pool.threads();
         let weights = self.linear.quantisation().map_or_else(String::new, |to| format!(", {to} weights"));
+        let activations = match self.linear.activations() {
+            Activations::Plain => "",
+            Activations::Int8 => ", int8 activations",
+        };
         format!(
-            "cpu {}, {} thread{}, {}{weights}",
+            "cpu {}, {} thread{}, {}{weights}{activations}",
             self.options.isa.tier(),
             threads,
             if threads == 1 { "" } else { "s" },

@@ -24,6 +24,7 @@ pub(super) const F32: Kernel = Kernel {
     name: "avx2_f32xf32_f32",
     tier: Tier::Avx2,
     executes: Tier::Avx2,
+    vnni: false,
     dtype: Dtype::F32,
     input: InputFormat::F32,
     weight: WeightFormat::F32,

@@ -154,7 +154,7 @@ unsafe fn tile<W: Widen, const BITS: usize, const ROWS: usize>(block: &Block) {
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn fetch<const BITS: usize>(block: &Block, index: usize) {
-    let bytes = unpacked::format(BITS).offset(INPUTS);
+    let bytes = unpacked::weight_format(BITS).offset(INPUTS);
     for ahead in &block.ahead[..if BITS == 16 { GROUP } else { 1 }] {
         for line in (0..bytes).step_by(64) {
             _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(index * bytes + line).cast());
@@ -205,7 +205,7 @@ impl<const BITS: usize> Weights<BITS> {
         let words = [_mm512_setzero_si512(); 2];
         // SAFETY: the caller vouches for the panels. A block begins with its scales; the panels' integers follow.
         unsafe {
-            let block = from.start.add(index * unpacked::format(BITS).offset(INPUTS));
+            let block = from.start.add(index * unpacked::weight_format(BITS).offset(INPUTS));
             if BITS == 16 {
                 return Self { start: block.add(panel * from.stride), words, scales: _mm512_setzero_ps() };
             }

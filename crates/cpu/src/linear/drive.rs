@@ -16,7 +16,7 @@ use crate::pool::Pool;
 /// Rows of the largest block: with a kernel's depth of a block, its inputs fill a fifth of a 1 MiB second-level cache.
 const ROW_BLOCK: usize = 192;
 /// Pairs of panels of the largest task: these reuse a block of inputs while it is in the cache.
-const TASK_GROUPS: usize = 2;
+pub(super) const TASK_GROUPS: usize = 2;
 /// How far ahead of its use a weight is fetched where one tile of rows uses each once.
 const AHEAD: usize = 2048;
 /// Floats in a row of sums.
@@ -47,6 +47,17 @@ impl Sums<'_> {
     }
 }
 
+/// What must not be dealt out to different tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Together {
+    /// Nothing.
+    Nothing,
+    /// The same columns of different rows.
+    Rows,
+    /// The first pair of panels and the second, the third and the fourth, and so on, of the same rows.
+    Groups,
+}
+
 /// How rows and panels are dealt out to tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Partition {
@@ -59,8 +70,9 @@ pub(super) struct Partition {
 }
 
 impl Partition {
-    /// Enough tasks for all threads, and not more blocks than that takes. With `all_rows` no two tasks share columns.
-    pub(super) fn new(rows: usize, groups: usize, threads: usize, all_rows: bool) -> Self {
+    /// Enough tasks for all threads, and not more blocks than that takes.
+    pub(super) fn new(rows: usize, groups: usize, threads: usize, together: Together) -> Self {
+        let all_rows = together == Together::Rows;
         let mut row_blocks = rows.div_ceil(ROW_BLOCK);
         while !all_rows && row_blocks * groups < 2 * threads && rows > 2 * ROW_PADDING * row_blocks {
             row_blocks *= 2;
@@ -69,7 +81,7 @@ impl Partition {
         let row_blocks = rows.div_ceil(row_block);
         let shared = if all_rows { 1 } else { row_blocks };
         let plenty = groups.div_ceil(TASK_GROUPS) * shared >= 4 * threads;
-        let task_groups = if threads == 1 || plenty { TASK_GROUPS } else { 1 };
+        let task_groups = if threads == 1 || plenty || together == Together::Groups { TASK_GROUPS } else { 1 };
         Self { row_block, row_blocks, task_groups, group_blocks: groups.div_ceil(task_groups), all_rows }
     }
 
@@ -95,7 +107,7 @@ pub(super) fn multiply(
     pool: &Pool,
     (input, rows): (&InputBuffer, usize),
     panels: &Panels,
-    all_rows: bool,
+    together: Together,
     finish: &(impl Fn(&Sums<'_>) + Sync),
 ) {
     assert_eq!(panels.format, kernel.weight, "the weight was packed for another kernel than {}", kernel.name);
@@ -105,7 +117,7 @@ pub(super) fn multiply(
         return;
     }
     let product = Product { kernel, input, rows, panels };
-    let partition = Partition::new(rows, panels.groups, pool.threads(), all_rows);
+    let partition = Partition::new(rows, panels.groups, pool.threads(), together);
     pool.run(partition.tasks(), &|task| {
         let (group_block, first, last) = partition.task(task);
         let first_group = group_block * partition.task_groups;
@@ -157,7 +169,7 @@ impl Product<'_> {
             // that of the weight, and both are padded alike); the panels are the weight's; the sums were filled for
             // whole tiles of rows and are this thread's own.
             unsafe {
-                let input = self.input.as_ptr().add(first_row * self.input.stride() + start * self.kernel.input.size());
+                let input = self.input.as_ptr().add(first_row * self.input.stride() + self.kernel.input.offset(start));
                 let weight = self.panels.group(first_group).add(self.kernel.weight.offset(start));
                 (self.kernel.accumulate)(&Block {
                     input,
@@ -207,8 +219,9 @@ mod tests {
         for rows in [1, 2, 15, 16, 17, 100, 191, 192, 193, 256, 1000] {
             for groups in [1, 2, 3, 7, 64] {
                 for threads in [1, 2, 3, 64] {
-                    for all_rows in [false, true] {
-                        let partition = Partition::new(rows, groups, threads, all_rows);
+                    for together in [Together::Nothing, Together::Rows, Together::Groups] {
+                        let partition = Partition::new(rows, groups, threads, together);
+                        assert!(together != Together::Groups || partition.task_groups == 2);
                         let mut seen = vec![0; partition.row_blocks * partition.group_blocks];
                         for task in 0..partition.tasks() {
                             let (group_block, first, last) = partition.task(task);

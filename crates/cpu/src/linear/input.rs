@@ -4,7 +4,12 @@ use std::marker::PhantomData;
 
 use demask_tensor::AlignedBytes;
 
-use super::activation::{round_bf16, widen_bf16};
+use super::{
+    activation::{round_bf16, widen_bf16},
+    int8::{self, InputGroup},
+    quantised::INPUTS,
+};
+use crate::isa::Isa;
 
 /// How a kernel reads its inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,14 +20,17 @@ pub(super) enum InputFormat {
     RoundedF32,
     /// bf16.
     Bf16,
+    /// Groups of bytes that share a scale.
+    Int8,
 }
 
 impl InputFormat {
-    /// Bytes of one element.
-    pub(super) const fn size(self) -> usize {
+    /// Bytes from the start of a row to input `depth`, a multiple of 32 where inputs stand in groups.
+    pub(super) const fn offset(self, depth: usize) -> usize {
         match self {
-            Self::F32 | Self::RoundedF32 => 4,
-            Self::Bf16 => 2,
+            Self::F32 | Self::RoundedF32 => depth * 4,
+            Self::Bf16 => depth * 2,
+            Self::Int8 => depth / INPUTS * size_of::<InputGroup>(),
         }
     }
 }
@@ -37,6 +45,7 @@ const LINE: usize = 64;
 /// Inputs of matrix products: `capacity` rows of `width` numbers, in the format of the kernel that made the buffer.
 pub struct InputBuffer {
     data: AlignedBytes,
+    isa: Isa,
     format: InputFormat,
     capacity: usize,
     width: usize,
@@ -46,12 +55,14 @@ pub struct InputBuffer {
 
 impl InputBuffer {
     /// Zeroed rows, or `None` if there is no memory.
-    pub(super) fn try_new(format: InputFormat, rows: usize, width: usize) -> Option<Self> {
+    pub(super) fn try_new(isa: Isa, format: InputFormat, rows: usize, width: usize) -> Option<Self> {
         // An odd number of lines: rows of a tile then fall into different sets of the caches.
-        let lines = width.checked_next_multiple_of(DEPTH_PADDING)?.checked_mul(format.size())?.div_ceil(LINE) | 1;
+        let padded = width.checked_next_multiple_of(DEPTH_PADDING)?;
+        // No element takes more than four bytes.
+        let lines = padded.checked_mul(4).map(|_| format.offset(padded))?.div_ceil(LINE) | 1;
         let stride = lines.checked_mul(LINE)?;
         let data = AlignedBytes::try_zeroed(rows.checked_next_multiple_of(ROW_PADDING)?.checked_mul(stride)?)?;
-        Some(Self { data, format, capacity: rows, width, stride })
+        Some(Self { data, isa, format, capacity: rows, width, stride })
     }
 
     /// Rows that fit.
@@ -100,15 +111,16 @@ impl InputBuffer {
     pub fn read_row(&self, row: usize, out: &mut [f32]) {
         assert!(row < self.capacity, "row {row} of {}", self.capacity);
         assert_eq!(out.len(), self.width, "length of a row");
-        let elements = row * self.stride / self.format.size();
+        let start = row * self.stride;
         match self.format {
             InputFormat::F32 | InputFormat::RoundedF32 => {
-                out.copy_from_slice(&self.data.as_slice::<f32>()[elements..elements + self.width]);
+                out.copy_from_slice(&self.data.as_slice::<f32>()[start / 4..][..self.width]);
             }
             InputFormat::Bf16 => {
-                let values = &self.data.as_slice::<u16>()[elements..elements + self.width];
+                let values = &self.data.as_slice::<u16>()[start / 2..][..self.width];
                 out.iter_mut().zip(values).for_each(|(out, &value)| *out = widen_bf16(value));
             }
+            InputFormat::Int8 => int8::read(&self.data.as_slice::<u8>()[start..][..self.stride], out),
         }
     }
 
@@ -116,6 +128,7 @@ impl InputBuffer {
     pub fn writer(&mut self) -> InputWriter<'_> {
         InputWriter {
             data: self.data.as_mut_ptr(),
+            isa: self.isa,
             format: self.format,
             capacity: self.capacity,
             width: self.width,
@@ -128,6 +141,7 @@ impl InputBuffer {
 /// A borrowed [`InputBuffer`] whose rows many threads may write at the same time.
 pub struct InputWriter<'a> {
     data: *mut u8,
+    isa: Isa,
     format: InputFormat,
     capacity: usize,
     width: usize,
@@ -165,7 +179,7 @@ impl InputWriter<'_> {
     /// No other thread writes the same columns of the same row at the same time.
     ///
     /// # Panics
-    /// If the row or the columns are not the buffer's.
+    /// If the row or the columns are not the buffer's, or are part of a group where inputs stand in groups.
     #[expect(clippy::cast_ptr_alignment, reason = "rows begin on cache lines, and elements follow each other")]
     #[inline]
     pub unsafe fn set_columns(&self, row: usize, first: usize, values: &[f32]) {
@@ -174,7 +188,7 @@ impl InputWriter<'_> {
         // SAFETY: row and columns are inside the buffer, whose memory the writer borrows exclusively; rows begin on
         // cache lines, so elements are aligned; the caller keeps other threads away.
         unsafe {
-            let start = self.data.add(row * self.stride + first * self.format.size());
+            let start = self.data.add(row * self.stride + self.format.offset(first));
             match self.format {
                 InputFormat::F32 => {
                     let out = std::slice::from_raw_parts_mut(start.cast::<f32>(), values.len());
@@ -187,6 +201,11 @@ impl InputWriter<'_> {
                 InputFormat::Bf16 => {
                     let out = std::slice::from_raw_parts_mut(start.cast::<u16>(), values.len());
                     out.iter_mut().zip(values).for_each(|(out, &x)| *out = round_bf16(x));
+                }
+                InputFormat::Int8 => {
+                    let whole = values.len().is_multiple_of(INPUTS) || first + values.len() == self.width;
+                    assert!(first.is_multiple_of(INPUTS) && whole, "part of a group of inputs");
+                    int8::write(self.isa, values, start.cast());
                 }
             }
         }
@@ -201,7 +220,7 @@ mod tests {
     fn rows_come_back_as_the_format_rounds_them() {
         let values = [1.0, -2.5, 1.0 + 2.0f32.powi(-12), std::f32::consts::PI, f32::MAX];
         for format in [InputFormat::F32, InputFormat::RoundedF32, InputFormat::Bf16] {
-            let mut buffer = InputBuffer::try_new(format, 3, values.len()).unwrap();
+            let mut buffer = InputBuffer::try_new(Isa::best(), format, 3, values.len()).unwrap();
             buffer.set_row(2, &values);
             let mut row = [0.0; 5];
             buffer.read_row(2, &mut row);
@@ -214,7 +233,7 @@ mod tests {
 
     #[test]
     fn rows_are_whole_lines_and_the_padding_stays_zero() {
-        let mut buffer = InputBuffer::try_new(InputFormat::Bf16, 1, 33).unwrap();
+        let mut buffer = InputBuffer::try_new(Isa::best(), InputFormat::Bf16, 1, 33).unwrap();
         assert_eq!(buffer.stride() / LINE % 2, 1);
         assert_eq!(buffer.bytes(), ROW_PADDING * buffer.stride());
         buffer.set_row(0, &[1.0; 33]);
@@ -224,12 +243,12 @@ mod tests {
     #[test]
     #[should_panic(expected = "length of a row")]
     fn a_row_of_another_width_is_refused() {
-        InputBuffer::try_new(InputFormat::F32, 1, 4).unwrap().set_row(0, &[0.0; 5]);
+        InputBuffer::try_new(Isa::best(), InputFormat::F32, 1, 4).unwrap().set_row(0, &[0.0; 5]);
     }
 
     #[test]
     #[should_panic(expected = "row 1 of 1")]
     fn a_row_beyond_the_capacity_is_refused() {
-        InputBuffer::try_new(InputFormat::F32, 1, 4).unwrap().set_row(1, &[0.0; 4]);
+        InputBuffer::try_new(Isa::best(), InputFormat::F32, 1, 4).unwrap().set_row(1, &[0.0; 4]);
     }
 }

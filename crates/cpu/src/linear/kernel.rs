@@ -6,8 +6,9 @@
 use demask_tensor::Dtype;
 
 use super::{
-    blocks,
+    Products, blocks,
     input::InputFormat,
+    int8::Activations,
     packed::{GROUP, PANEL, WeightFormat},
     quantised::Quantisation,
 };
@@ -21,7 +22,9 @@ pub(super) struct Kernel {
     pub(super) tier: Tier,
     /// The tier whose instructions it executes.
     pub(super) executes: Tier,
-    /// The type whose products it computes.
+    /// Whether it also executes dot products of bytes, which no tier promises.
+    pub(super) vnni: bool,
+    /// The type whose products it computes; of no meaning where it multiplies integers.
     pub(super) dtype: Dtype,
     /// How it reads inputs.
     pub(super) input: InputFormat,
@@ -86,15 +89,30 @@ static KERNELS: &[Kernel] = &[
     super::avx512_quantised::AMX_Q8,
     #[cfg(target_arch = "x86_64")]
     super::avx512_quantised::AMX_Q4,
+    super::portable_int8::Q8,
+    super::portable_int8::Q4,
+    #[cfg(target_arch = "x86_64")]
+    super::avx2_int8::Q8,
+    #[cfg(target_arch = "x86_64")]
+    super::avx2_int8::Q4,
+    #[cfg(target_arch = "x86_64")]
+    super::avx512_int8::Q8,
+    #[cfg(target_arch = "x86_64")]
+    super::avx512_int8::Q4,
 ];
 
 impl Kernel {
     /// Integers that it reads weights from.
     pub(super) fn quantisation(&self) -> Option<Quantisation> {
         match self.weight {
-            WeightFormat::Quantised(quantisation) => Some(quantisation),
+            WeightFormat::Quantised(quantisation) | WeightFormat::Quads(quantisation) => Some(quantisation),
             WeightFormat::F32 | WeightFormat::Bf16Pairs | WeightFormat::Blocks(_) => None,
         }
+    }
+
+    /// What it makes of inputs.
+    pub(super) fn activations(&self) -> Activations {
+        if self.input == InputFormat::Int8 { Activations::Int8 } else { Activations::Plain }
     }
 
     /// The kernel for weights of another format that takes the same inputs on the same tier, if there is one.
@@ -106,13 +124,16 @@ impl Kernel {
     }
 
     fn runs_on(&self, isa: Isa) -> bool {
-        self.tier <= isa.tier() && isa.has(self.executes)
+        self.tier <= isa.tier() && isa.has(self.executes) && (isa.has_vnni() || !self.vnni)
     }
 
-    /// The best kernel of a tier for products of a type with weights of a kind.
-    pub(super) fn choose(isa: Isa, dtype: Dtype, quantisation: Option<Quantisation>) -> &'static Self {
+    /// The best kernel of a tier for products of a kind.
+    pub(super) fn choose(isa: Isa, products: Products) -> &'static Self {
+        let Products { dtype, quantisation, activations } = products;
         assert!(matches!(dtype, Dtype::F32 | Dtype::Bf16), "no kernel takes inputs of type {dtype}");
-        let fits = |kernel: &&Self| kernel.dtype == dtype && kernel.quantisation() == quantisation;
+        assert!(activations == Activations::Plain || quantisation.is_some(), "no kernel multiplies {dtype} with int8");
+        let kind = |kernel: &&Self| kernel.activations() == activations && kernel.quantisation() == quantisation;
+        let fits = |kernel: &&Self| kind(kernel) && (kernel.dtype == dtype || activations == Activations::Int8);
         let runs = |kernel: &&Self| fits(kernel) && kernel.runs_on(isa);
         // Portable kernels of every kind run everywhere: there is always a last one.
         KERNELS.iter().rfind(runs).unwrap_or(&KERNELS[0])

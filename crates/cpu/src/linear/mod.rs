@@ -35,7 +35,11 @@ mod amx;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
+mod avx2_int8;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avx512_int8;
 #[cfg(target_arch = "x86_64")]
 mod avx512_quantised;
 #[cfg(target_arch = "x86_64")]
@@ -43,10 +47,12 @@ mod avx512_widened;
 mod blocks;
 mod drive;
 mod input;
+mod int8;
 mod kernel;
 mod output;
 mod packed;
 mod portable;
+mod portable_int8;
 mod quantised;
 mod unpacked;
 
@@ -55,6 +61,7 @@ use demask_tensor::{Dtype, PackError, TensorView};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use amx::{TILE_ROUND, tile_rounds};
 pub use input::{InputBuffer, InputWriter};
+pub use int8::Activations;
 pub use output::Output;
 pub use packed::{Packed, PackedGateUp};
 pub use quantised::Quantisation;
@@ -63,13 +70,48 @@ use crate::{
     isa::{self, Isa},
     pool::Pool,
 };
+use drive::Together;
+use input::InputFormat;
 use kernel::Kernel;
 use packed::{Panels, WeightFormat};
 
-/// The kernel for an instruction set and an input type.
+/// The kind of products that a kernel is chosen for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Products {
+    /// Element type of inputs and weights: [`Dtype::F32`] or [`Dtype::Bf16`].
+    pub dtype: Dtype,
+    /// Integers that weights are rounded to when they are packed, if any.
+    pub quantisation: Option<Quantisation>,
+    /// Whether inputs are rounded to integers too, which needs quantised weights.
+    pub activations: Activations,
+}
+
+impl Products {
+    /// Products of a type, nothing rounded to integers.
+    pub const fn plain(dtype: Dtype) -> Self {
+        Self { dtype, quantisation: None, activations: Activations::Plain }
+    }
+
+    /// All kinds.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        let plain = [Dtype::F32, Dtype::Bf16].into_iter().flat_map(|dtype| {
+            let weights = [None, Some(Quantisation::Q8), Some(Quantisation::Q4)].into_iter();
+            weights.map(move |quantisation| Self { quantisation, ..Self::plain(dtype) })
+        });
+        let integers = Quantisation::ALL.map(|to| Self {
+            quantisation: Some(to),
+            activations: Activations::Int8,
+            ..Self::plain(Dtype::F32)
+        });
+        plain.chain(integers)
+    }
+}
+
+/// The kernel for an instruction set and a kind of products.
 #[derive(Clone, Copy)]
 pub struct Linear {
     kernel: &'static Kernel,
+    dtype: Dtype,
     isa: Isa,
 }
 
@@ -77,12 +119,10 @@ pub struct Linear {
 pub fn kernel_list() -> Vec<Linear> {
     let mut list: Vec<Linear> = Vec::new();
     for isa in Isa::available().into_iter().chain([isa::emulated_amx()]) {
-        for dtype in [Dtype::F32, Dtype::Bf16] {
-            for quantisation in [None, Some(Quantisation::Q8), Some(Quantisation::Q4)] {
-                let linear = Linear::with_weights(isa, dtype, quantisation);
-                if list.iter().all(|other| other.name() != linear.name()) {
-                    list.push(linear);
-                }
+        for products in Products::all() {
+            let linear = Linear::with_products(isa, products);
+            if list.iter().all(|other| other.name() != linear.name()) {
+                list.push(linear);
             }
         }
     }
@@ -95,15 +135,15 @@ impl Linear {
     /// # Panics
     /// For another type.
     pub fn new(isa: Isa, dtype: Dtype) -> Self {
-        Self::with_weights(isa, dtype, None)
+        Self::with_products(isa, Products::plain(dtype))
     }
 
-    /// The same for weights that are rounded to integers when they are packed, if a quantisation is given.
+    /// The same for products of any kind.
     ///
     /// # Panics
-    /// For a type that [`Linear::new`] refuses.
-    pub fn with_weights(isa: Isa, dtype: Dtype, quantisation: Option<Quantisation>) -> Self {
-        Self { kernel: Kernel::choose(isa, dtype, quantisation), isa }
+    /// For a type that [`Linear::new`] refuses, and for activations of int8 with plain weights.
+    pub fn with_products(isa: Isa, products: Products) -> Self {
+        Self { kernel: Kernel::choose(isa, products), dtype: products.dtype, isa }
     }
 
     /// The kernel's name.
@@ -111,14 +151,24 @@ impl Linear {
         self.kernel.name
     }
 
-    /// The type whose products are computed.
+    /// The type that was asked for: of products, or of what stands around products of integers.
     pub fn dtype(&self) -> Dtype {
-        self.kernel.dtype
+        self.dtype
     }
 
     /// The integers that weights are rounded to.
     pub fn quantisation(&self) -> Option<Quantisation> {
         self.kernel.quantisation()
+    }
+
+    /// What inputs are rounded to.
+    pub fn activations(&self) -> Activations {
+        self.kernel.activations()
+    }
+
+    /// What was asked for.
+    pub fn products(&self) -> Products {
+        Products { dtype: self.dtype, quantisation: self.quantisation(), activations: self.activations() }
     }
 
     /// The instruction set that the kernel was chosen for.
@@ -169,7 +219,7 @@ impl Linear {
 
     /// Zeroed inputs, or `None` if there is no memory for them.
     pub fn try_new_input(&self, rows: usize, width: usize) -> Option<InputBuffer> {
-        InputBuffer::try_new(self.kernel.input, rows, width)
+        InputBuffer::try_new(self.isa, self.kernel.input, rows, width)
     }
 
     /// Multiplies the first `rows` rows of `input` with a weight, adds the bias, and stores or adds the result.
@@ -189,8 +239,8 @@ impl Linear {
         assert_eq!(input.width(), weight.columns(), "width of the input");
         assert!(bias.is_none_or(|bias| bias.len() == weight.rows()), "length of the bias");
         let target = output.target(rows, weight.rows());
-        let all_rows = !target.has_distinct_rows();
-        drive::multiply(self.kernel_of(&weight.panels), pool, (input, rows), &weight.panels, all_rows, &|sums| {
+        let together = if target.has_distinct_rows() { Together::Nothing } else { Together::Rows };
+        drive::multiply(self.kernel_of(&weight.panels), pool, (input, rows), &weight.panels, together, &|sums| {
             // SAFETY: sums come for each block once, and blocks that run at the same time differ in columns or, where
             // the target's rows are distinct, in rows.
             unsafe { target.take(sums, bias) }
@@ -214,8 +264,10 @@ impl Linear {
         assert_eq!(output.width(), weight.rows(), "width of the output");
         assert_eq!(output.format(), self.kernel.input, "the output was made for another kernel than {}", self.name());
         assert!(rows <= output.capacity(), "{rows} rows for an output of {}", output.capacity());
+        // A group of inputs of the down projection is what two pairs of panels yield.
+        let together = if output.format() == InputFormat::Int8 { Together::Groups } else { Together::Nothing };
         let writer = output.writer();
-        drive::multiply(self.kernel_of(&weight.panels), pool, (input, rows), &weight.panels, false, &|sums| {
+        drive::multiply(self.kernel_of(&weight.panels), pool, (input, rows), &weight.panels, together, &|sums| {
             // SAFETY: sums come for each block once, so that no two threads write the same columns of a row.
             unsafe { output::take_gate_up(self.isa, &writer, sums) }
         });

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use super::{
     activation::silu_f32,
-    drive::Sums,
+    drive::{Sums, TASK_GROUPS},
     input::InputWriter,
     packed::{GROUP, PANEL},
 };
@@ -130,17 +130,18 @@ unsafe fn take_gate_up_avx2(writer: &InputWriter<'_>, sums: &Sums<'_>) {
 #[inline(always)]
 unsafe fn take_gate_up_anywhere(writer: &InputWriter<'_>, sums: &Sums<'_>) {
     for row in 0..sums.rows {
-        for (group, pair) in sums.row(row).chunks_exact(GROUP * PANEL).enumerate() {
+        // All of the task's columns at a time: formats that share a scale among inputs need its inputs together.
+        let mut values = [0.0; TASK_GROUPS * PANEL];
+        for (values, pair) in values.chunks_exact_mut(PANEL).zip(sums.row(row).chunks_exact(GROUP * PANEL)) {
             let (gate, up) = pair.split_at(PANEL);
-            let mut values = [0.0; PANEL];
             for lane in 0..PANEL {
                 values[lane] = silu_f32(gate[lane]) * up[lane];
             }
-            let first = (sums.first_group + group) * PANEL;
-            let count = PANEL.min(writer.width() - first);
-            // SAFETY: the caller keeps other threads away from the rows and panels of these sums.
-            unsafe { writer.set_columns(sums.first_row + row, first, &values[..count]) }
         }
+        let first = sums.first_group * PANEL;
+        let count = (sums.groups * PANEL).min(writer.width() - first);
+        // SAFETY: the caller keeps other threads away from the rows and panels of these sums.
+        unsafe { writer.set_columns(sums.first_row + row, first, &values[..count]) }
     }
 }
 
@@ -163,7 +164,7 @@ mod tests {
         let values: Vec<f32> = (0..rows * SUMS_STRIDE).map(sum).collect();
         let sums = Sums { values: &values, first_row: 0, rows, first_group: 0, groups: 2 };
         let results = Isa::available().into_iter().map(|isa| {
-            let mut buffer = InputBuffer::try_new(InputFormat::F32, rows, width).unwrap();
+            let mut buffer = InputBuffer::try_new(isa, InputFormat::F32, rows, width).unwrap();
             // SAFETY: nobody else writes to the buffer.
             unsafe { take_gate_up(isa, &buffer.writer(), &sums) };
             let mut all = vec![0.0; rows * width];

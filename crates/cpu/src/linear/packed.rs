@@ -11,6 +11,7 @@ use super::{
     activation::round_bf16,
     blocks::{self, Coding},
     input::DEPTH_PADDING,
+    int8,
     quantised::{self, Quantisation},
 };
 
@@ -28,6 +29,8 @@ pub(super) enum WeightFormat {
     Bf16Pairs,
     /// Blocks of 32 inputs of a pair of panels, `in` padded to whole blocks.
     Quantised(Quantisation),
+    /// The same with bytes in the order of byte dot products.
+    Quads(Quantisation),
     /// Blocks of a pair of panels with the numbers of a file's blocks; `in` is whole blocks.
     Blocks(Coding),
 }
@@ -37,7 +40,7 @@ impl fmt::Display for WeightFormat {
         match self {
             Self::F32 => f.write_str("f32"),
             Self::Bf16Pairs => f.write_str("bf16"),
-            Self::Quantised(quantisation) => quantisation.fmt(f),
+            Self::Quantised(quantisation) | Self::Quads(quantisation) => quantisation.fmt(f),
             Self::Blocks(coding) => coding.format().fmt(f),
         }
     }
@@ -50,7 +53,9 @@ impl WeightFormat {
         match self {
             Self::F32 => depth * PANEL * 4,
             Self::Bf16Pairs => depth * PANEL * 2,
-            Self::Quantised(quantisation) => depth / quantised::INPUTS * quantisation.block_bytes(),
+            Self::Quantised(quantisation) | Self::Quads(quantisation) => {
+                depth / quantised::INPUTS * quantisation.block_bytes()
+            }
             Self::Blocks(coding) => depth / coding.inputs() * coding.block_bytes(),
         }
     }
@@ -59,7 +64,7 @@ impl WeightFormat {
     pub(super) const fn group_bytes(self, depth: usize) -> usize {
         match self {
             Self::F32 | Self::Bf16Pairs => GROUP * self.offset(depth),
-            Self::Quantised(_) | Self::Blocks(_) => self.offset(depth),
+            Self::Quantised(_) | Self::Quads(_) | Self::Blocks(_) => self.offset(depth),
         }
     }
 
@@ -67,7 +72,7 @@ impl WeightFormat {
     pub(super) fn depth(self, columns: usize) -> usize {
         match self {
             Self::F32 => columns,
-            Self::Bf16Pairs | Self::Quantised(_) => columns.next_multiple_of(DEPTH_PADDING),
+            Self::Bf16Pairs | Self::Quantised(_) | Self::Quads(_) => columns.next_multiple_of(DEPTH_PADDING),
             Self::Blocks(coding) => columns.next_multiple_of(coding.inputs()),
         }
     }
@@ -135,14 +140,16 @@ impl Panels {
                         panel[(k / 2 * PANEL + lane) * 2 + k % 2] = round_bf16(value);
                     }
                 }
-                WeightFormat::Quantised(quantisation) => {
+                WeightFormat::Quantised(quantisation) | WeightFormat::Quads(quantisation) => {
+                    let quads = matches!(self.format, WeightFormat::Quads(_));
+                    let write = if quads { int8::write_group } else { quantised::write_group };
                     let bytes = self.format.group_bytes(self.depth);
                     let group = &mut self.data.as_mut_slice::<u8>()[panel / GROUP * bytes..][..bytes];
                     let blocks = group.chunks_exact_mut(quantisation.block_bytes());
                     for (block, inputs) in blocks.zip(row.chunks(quantised::INPUTS)) {
                         let mut values = [0.0; quantised::INPUTS];
                         values[..inputs.len()].copy_from_slice(inputs);
-                        quantised::write_group(quantisation, &values, block, panel % GROUP, lane);
+                        write(quantisation, &values, block, panel % GROUP, lane);
                     }
                 }
                 WeightFormat::Blocks(coding) => panic!("{} does not pack as {coding:?}", weight.dtype()),

@@ -20,6 +20,7 @@ pub(super) const F32: Kernel = Kernel {
     name: "portable_f32xf32_f32",
     tier: Tier::Portable,
     executes: Tier::Portable,
+    vnni: false,
     dtype: Dtype::F32,
     input: InputFormat::F32,
     weight: WeightFormat::F32,

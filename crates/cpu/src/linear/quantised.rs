@@ -98,7 +98,7 @@ pub(super) fn write_group(to: Quantisation, values: &[f32; INPUTS], block: &mut 
 
 /// The scale of a group, and what its weights are multiplied with to become integers. Eight bits spread the group's
 /// largest magnitude over 127; four bits put the largest, with its sign, at -8, the one end that reaches further.
-fn scale(to: Quantisation, values: &[f32; INPUTS]) -> (f16, f32) {
+pub(super) fn scale(to: Quantisation, values: &[f32; INPUTS]) -> (f16, f32) {
     let largest = values.iter().fold(0.0f32, |most, value| if value.abs() > most.abs() { *value } else { most });
     let exact = match to {
         Quantisation::Q8 => largest.abs() / 127.0,

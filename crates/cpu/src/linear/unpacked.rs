@@ -43,16 +43,20 @@ pub(super) struct Pair<P> {
 
 /// The kernel for packed weights that another kernel multiplies unpacked.
 pub(super) const fn kernel<U: Unpack, const BITS: usize>(name: &'static str) -> Kernel {
-    Kernel { name, weight: format(BITS), accumulate: accumulate::<U, BITS>, ..U::KERNEL }
+    Kernel { name, weight: weight_format(BITS), accumulate: accumulate::<U, BITS>, ..U::KERNEL }
 }
 
 /// The format of weights of so many bits.
-pub(super) const fn format(bits: usize) -> WeightFormat {
+pub(super) const fn weight_format(bits: usize) -> WeightFormat {
     match bits {
         4 => WeightFormat::Quantised(Quantisation::Q4),
         8 => WeightFormat::Quantised(Quantisation::Q8),
         _ => WeightFormat::Bf16Pairs,
     }
+}
+
+pub(super) const fn format<const BITS: usize>() -> Quantisation {
+    if BITS == 8 { Quantisation::Q8 } else { Quantisation::Q4 }
 }
 
 /// # Safety
@@ -68,17 +72,18 @@ pub(super) unsafe fn accumulate<U: Unpack, const BITS: usize>(block: &Block) {
             // have room for `most` inputs, and hold `depth` when the kernel reads them.
             unsafe {
                 let part = block.part(0, block.rows, group);
-                let from = Pair { start: part.weight.add(format(BITS).offset(start)), stride: block.panel_stride };
+                let from =
+                    Pair { start: part.weight.add(weight_format(BITS).offset(start)), stride: block.panel_stride };
                 U::unpack::<BITS>(from, depth / INPUTS, panels);
                 (U::KERNEL.accumulate)(&Block {
-                    input: block.input.add(start * U::KERNEL.input.size()),
+                    input: block.input.add(U::KERNEL.input.offset(start)),
                     weight: panels.start,
                     panel_stride: panels.stride,
                     depth,
                     ahead: ahead(
                         block,
                         group,
-                        (start + depth < block.depth).then(|| format(BITS).offset(start + depth)),
+                        (start + depth < block.depth).then(|| weight_format(BITS).offset(start + depth)),
                     ),
                     ..part
                 });

@@ -1,6 +1,6 @@
 //! A tiny transformer on the backend, its twin, and launches built by hand.
 
-use demask_cpu::{CpuBackend, CpuOptions, isa::Isa};
+use demask_cpu::{CpuBackend, CpuOptions, isa::Isa, linear::Activations};
 use demask_tensor::{
     AttentionShape, Backend, Dtype, HeadOutput, HeadRequest, HeadRow, HeadWeights, Launch, MlpWeights, PAGE, PageKind,
     QkvRows, QkvWeights, Rows, Segment, TensorView, WorkspaceShape,
@@ -93,7 +93,8 @@ fn bytes(values: &[f32]) -> Vec<u8> {
 
 impl Model {
     pub fn new(twin: &Transformer, isa: Isa, dtype: Dtype, threads: usize) -> Self {
-        let mut backend = CpuBackend::new(CpuOptions { isa, dtype, quantisation: None, threads });
+        let mut backend =
+            CpuBackend::new(CpuOptions { isa, dtype, quantisation: None, activations: Activations::Plain, threads });
         let shape = WorkspaceShape {
             rows: 700,
             head_rows: 700,

@@ -7,7 +7,7 @@ use demask::{
     cpu::{
         CpuBackend, CpuOptions,
         isa::{Isa, emulated_amx},
-        linear::Quantisation,
+        linear::{Activations, Products, Quantisation},
     },
     model_parts::{
         ArchSpec, Attention, Family, Role, Rope, RopeScaling, Runner, WeightError, WeightSource, Weights,
@@ -121,16 +121,25 @@ pub fn specs() -> Vec<(&'static str, ArchSpec)> {
 
 /// A runner with random weights.
 pub fn runner(spec: &ArchSpec, isa: Isa, dtype: Dtype, threads: usize) -> Runner<CpuBackend> {
-    quantised_runner(spec, (isa, dtype, None), threads)
+    runner_of(spec, isa, Products::plain(dtype), threads)
 }
 
-/// A runner with random weights that may be quantised.
-pub fn quantised_runner(
-    spec: &ArchSpec,
-    (isa, dtype, quantisation): (Isa, Dtype, Option<Quantisation>),
-    threads: usize,
-) -> Runner<CpuBackend> {
-    let backend = CpuBackend::new(CpuOptions { isa, dtype, quantisation, threads });
+/// Every kind of products with quantised weights.
+pub fn quantised(dtype: Dtype) -> Vec<Products> {
+    let kinds = Quantisation::ALL.into_iter().flat_map(|to| {
+        [Activations::Plain, Activations::Int8].map(|activations| Products {
+            dtype,
+            quantisation: Some(to),
+            activations,
+        })
+    });
+    kinds.collect()
+}
+
+/// A runner with random weights for products of any kind.
+pub fn runner_of(spec: &ArchSpec, isa: Isa, products: Products, threads: usize) -> Runner<CpuBackend> {
+    let Products { dtype, quantisation, activations } = products;
+    let backend = CpuBackend::new(CpuOptions { isa, dtype, quantisation, activations, threads });
     let source = RandomWeights::new(spec, 7);
     let weights = Weights::load(spec, &source, &backend, &mut |_| true).unwrap();
     Runner::new(spec.clone(), weights, backend, 64).unwrap()

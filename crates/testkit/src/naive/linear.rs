@@ -52,6 +52,18 @@ fn quantised_group(group: &[f32], bits: usize) -> Vec<f32> {
     group.iter().map(|&weight| integer(weight) * scale).collect()
 }
 
+/// Inputs as bytes keep them: in each row, groups of 32 are integers times a scale that spreads the largest over 127.
+pub fn int8(input: &[f32], columns: usize) -> Vec<f32> {
+    let groups = input.chunks(columns).flat_map(|row| row.chunks(32));
+    let kept = groups.flat_map(|group| {
+        let largest = group.iter().map(|value| value.abs()).fold(0.0, f32::max);
+        let integer =
+            move |value: f32| if largest == 0.0 { 0.0 } else { (value * (127.0 / largest)).round_ties_even() };
+        group.iter().map(move |&value| integer(value) * (largest / 127.0))
+    });
+    kept.collect()
+}
+
 /// The nearest half of a number in the range of halves, as f32.
 fn round_f16(value: f32) -> f32 {
     // Below 2^-14 halves are multiples of 2^-24; above, they have eleven significant bits.
@@ -104,6 +116,13 @@ mod tests {
         assert_eq!(quantised(&[127.0, -63.4, 254.0, 1.0], 2, 8), [127.0, -63.0, 254.0, 2.0]);
         assert_eq!(quantised(&[16.0, -15.0, 4.9, 0.0], 4, 4), [16.0, -14.0, 4.0, 0.0]);
         assert_eq!(quantised(&[0.0; 3], 3, 4), [0.0; 3]);
+    }
+
+    #[test]
+    fn bytes_by_hand() {
+        assert_eq!(int8(&[254.0, -3.0, -5.0, 0.9], 4), [254.0, -4.0, -4.0, 0.0]);
+        assert_eq!(int8(&[254.0, 127.0, 63.0, 0.0], 2), [254.0, 128.0, 63.0, 0.0]);
+        assert_eq!(int8(&[0.0; 33], 33), [0.0; 33]);
     }
 
     #[test]

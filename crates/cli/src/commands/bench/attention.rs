@@ -1,7 +1,7 @@
 //! `demask bench attention`: rows that all see the same keys.
 
 use demask::{
-    cpu::{pool::Pool, trial::AttentionTrial},
+    cpu::{linear::Products, pool::Pool, trial::AttentionTrial},
     tensor::{AttentionShape, Dtype},
 };
 use serde::Serialize;
@@ -50,7 +50,7 @@ pub fn run(settings: &Settings, args: &AttentionArgs) -> anyhow::Result<()> {
     let (isa, dtype) = (device.isa()?, device.resolve_dtype(Dtype::Bf16));
     let pool = Pool::new(device.thread_count()?);
     let _watched = Watched::new();
-    let ceilings = Ceilings::measure(&pool, isa, dtype);
+    let ceilings = Ceilings::measure(&pool, isa, Products::plain(dtype));
     let mut reports = Reports::new(settings.screen);
     for rows in all_rows {
         let mut trial = AttentionTrial::new(isa, dtype, shape, (rows, keys))?;

@@ -57,9 +57,9 @@ pub fn run(settings: &Settings, args: &BenchGenerateArgs) -> anyhow::Result<()> 
         )));
     }
     let _watched = Watched::new();
-    let dtype = device.resolve_dtype(settings.source.stored_dtype(settings.screen)?);
+    let products = device.products(settings.source.stored_dtype(settings.screen)?)?;
     let pool = Pool::new(device.thread_count()?);
-    let ceilings = Ceilings::measure(&pool, device.isa()?, dtype);
+    let ceilings = Ceilings::measure(&pool, device.isa()?, products);
     drop(pool);
     let (mask, vocabulary) = (model.facts().mask_id, model.facts().vocab);
     // A mask would be a position to decode.
@@ -74,8 +74,8 @@ pub fn run(settings: &Settings, args: &BenchGenerateArgs) -> anyhow::Result<()> 
     })?;
     interrupt::check()?;
     let Generation { receipt, .. } = last.ok_or(Interrupted)?;
-    let kind = super::step::Kind { dtype, quantisation: device.weights.quantisation() };
-    let bytes = super::step::touched_bytes(model.engine().network().spec(), kind) * receipt.decoding.forwards as f64;
+    let bytes =
+        super::step::touched_bytes(model.engine().network().spec(), products) * receipt.decoding.forwards as f64;
     let work = Work { flops: receipt.decoding.flops, bytes };
     let report = Report {
         model: model.name().to_owned(),

@@ -36,11 +36,11 @@ pub fn run(settings: &Settings, args: &LinearArgs) -> anyhow::Result<()> {
     let most_rows = size("--rows", all_rows.iter().copied().max(), 1, MOST_ROWS)?;
     let (inputs, outputs) = (size("--in", args.inputs, 4096, MOST)?, size("--out", args.outputs, 12288, MOST)?);
     let device = settings.device()?;
-    let linear = Linear::new(device.isa()?, device.resolve_dtype(Dtype::Bf16));
+    let linear = Linear::with_products(device.isa()?, device.products(Dtype::Bf16)?);
     let pool = Pool::new(device.thread_count()?);
     let _watched = Watched::new();
     let mut trial = LinearTrial::new(linear, most_rows, inputs, outputs)?;
-    let ceilings = Ceilings::measure(&pool, linear.isa(), linear.dtype());
+    let ceilings = Ceilings::measure(&pool, linear.isa(), linear.products());
     let mut reports = Reports::new(settings.screen);
     for rows in all_rows {
         let seconds = Spread::measure(repeat, || {

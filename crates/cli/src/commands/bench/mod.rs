@@ -7,10 +7,7 @@ mod step;
 
 use std::time::Instant;
 
-use demask::{
-    cpu::{ceiling, isa::Isa, pool::Pool},
-    tensor::Dtype,
-};
+use demask::cpu::{ceiling, isa::Isa, linear::Products, pool::Pool};
 use serde::Serialize;
 
 use crate::{
@@ -80,8 +77,8 @@ struct Ceilings {
 }
 
 impl Ceilings {
-    fn measure(pool: &Pool, isa: Isa, dtype: Dtype) -> Self {
-        Self { tflops: ceiling::product_tflops(pool, isa, dtype), gbs: ceiling::read_gbs(pool) }
+    fn measure(pool: &Pool, isa: Isa, products: Products) -> Self {
+        Self { tflops: ceiling::product_tflops(pool, isa, products), gbs: ceiling::read_gbs(pool) }
     }
 }
 

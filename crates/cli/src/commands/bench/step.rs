@@ -2,22 +2,15 @@
 
 use demask::{
     Model, Network,
-    cpu::{linear::Quantisation, pool::Pool},
+    cpu::{linear::Products, pool::Pool},
     model_parts::{ArchSpec, Role, expected_tensors},
     step::{HeadAsk, Mask, Predictions, SequenceId, SequenceNeeds, SequenceStep, StepPlan, TokenId},
-    tensor::{Dtype, PartSeconds},
+    tensor::PartSeconds,
 };
 use serde::Serialize;
 
 use super::{Ceilings, Rates, Reports, Spread, WARM, Work, random_tokens, repeats, row_counts};
 use crate::{args::StepArgs, exit::usage, interrupt::Watched, settings::Settings};
-
-/// What weights are held in.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Kind {
-    pub(super) dtype: Dtype,
-    pub(super) quantisation: Option<Quantisation>,
-}
 
 /// One number of rows.
 #[derive(Serialize)]
@@ -52,10 +45,9 @@ pub fn run(settings: &Settings, args: &StepArgs) -> anyhow::Result<()> {
         return Err(usage(format!("{rows} rows exceed the model's context of {context}: ask for fewer")));
     }
     let _watched = Watched::new();
-    let dtype = device.resolve_dtype(settings.source.stored_dtype(settings.screen)?);
+    let products = device.products(settings.source.stored_dtype(settings.screen)?)?;
     let pool = Pool::new(device.thread_count()?);
-    let kind = Kind { dtype, quantisation: device.weights.quantisation() };
-    let ceilings = Ceilings::measure(&pool, device.isa()?, dtype);
+    let ceilings = Ceilings::measure(&pool, device.isa()?, products);
     drop(pool);
     let mut reports = Reports::new(settings.screen);
     for rows in all_rows {
@@ -63,7 +55,7 @@ pub fn run(settings: &Settings, args: &StepArgs) -> anyhow::Result<()> {
         if !(1..=rows).contains(&head_rows) {
             return Err(usage(format!("--head-rows is {head_rows}, expected 1 to {rows}, the rows of the forward")));
         }
-        let report = measure_rows(&mut model, (rows, head_rows), repeat, settings.seed, kind, &ceilings)?;
+        let report = measure_rows(&mut model, (rows, head_rows), repeat, settings.seed, products, &ceilings)?;
         reports.push(report, told)?;
     }
     reports.finish()
@@ -74,7 +66,7 @@ fn measure_rows(
     (rows, head_rows): (usize, usize),
     repeat: usize,
     seed: u64,
-    kind: Kind,
+    products: Products,
     ceilings: &Ceilings,
 ) -> anyhow::Result<Report> {
     let tokens = random_tokens(rows, model.facts().vocab, seed);
@@ -87,7 +79,7 @@ fn measure_rows(
     network.close(sequence);
     let (seconds, parts, flops) = measured?;
     let network = model.engine().network();
-    let bytes = touched_bytes(network.spec(), kind);
+    let bytes = touched_bytes(network.spec(), products);
     Ok(Report {
         device: network.describe(),
         model: model.name().to_owned(),
@@ -139,8 +131,8 @@ fn forwards(
 
 /// Bytes that one forward cannot avoid to read: every matrix once, but the table of embeddings, of which it reads rows.
 /// A tied head is packed beside the table, like every matrix.
-pub(super) fn touched_bytes(spec: &ArchSpec, kind: Kind) -> f64 {
-    let Kind { dtype, quantisation } = kind;
+pub(super) fn touched_bytes(spec: &ArchSpec, products: Products) -> f64 {
+    let Products { dtype, quantisation, .. } = products;
     let matrix =
         |rows: usize, columns: usize| quantisation.map_or(rows * columns * dtype.size(), |to| to.bytes(rows, columns));
     let tensors = expected_tensors(spec);

@@ -55,7 +55,7 @@ pub(super) unsafe fn accumulate<U: Unpack, C: Code>(block: &Block) {
                 let part = block.part(0, block.rows, group);
                 U::unpack::<C>(part.weight, start..end, panels, stride);
                 (U::KERNEL.accumulate)(&Block {
-                    input: block.input.add(start * INPUTS * U::KERNEL.input.size()),
+                    input: block.input.add(U::KERNEL.input.offset(start * INPUTS)),
                     weight: panels,
                     panel_stride: stride,
                     depth: (end - start) * INPUTS,

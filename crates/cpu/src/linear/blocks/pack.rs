@@ -31,7 +31,9 @@ pub(in crate::linear) fn write_panel(
         match to {
             WeightFormat::Blocks(coding) => write_block(coding, &parts, out, panel),
             WeightFormat::Quantised(to) => write_quantised(to, &parts, out, panel),
-            WeightFormat::F32 | WeightFormat::Bf16Pairs => unreachable!("these formats keep no blocks"),
+            WeightFormat::F32 | WeightFormat::Bf16Pairs | WeightFormat::Quads(_) => {
+                unreachable!("these formats keep no blocks")
+            }
         }
     }
 }

@@ -1,0 +1,241 @@
+//! Byte dot products of AVX-512 VNNI: six rows times a pair of panels at a time. Integer sums and sums take 24 of the
+//! 32 registers.
+//!
+//! Weights of four bits are multiplied as they leave their registers if the rows are few; for more, blocks are unpacked
+//! once to bytes and read again by all tiles of rows. Integer sums are exact, so that both give the same bits.
+//!
+//! The tier `amx` uses these kernels too: tile products of bytes are not written yet.
+
+#![expect(clippy::cast_ptr_alignment, reason = "blocks and sums begin on cache lines; elements follow each other")]
+
+use std::{
+    arch::x86_64::{
+        __m256i, __m512, __m512i, _MM_HINT_T0, _mm_prefetch, _mm256_loadu_si256, _mm512_and_si512, _mm512_cvtepi32_ps,
+        _mm512_cvtph_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mul_ps,
+        _mm512_set1_epi8, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512,
+        _mm512_slli_epi16, _mm512_storeu_ps, _mm512_storeu_si512,
+    },
+    mem::MaybeUninit,
+};
+
+use super::{
+    input::InputFormat,
+    int8::{InputGroup, QUAD, QUAD_BYTES, QUADS, scale_factor},
+    kernel::{Block, Kernel, TileFn, tiles},
+    packed::{GROUP, PANEL, WeightFormat},
+    quantised::{INPUTS, Quantisation, SCALES},
+    unpacked::format,
+};
+
+/// Eight bits.
+pub(super) const Q8: Kernel = Kernel {
+    name: "avx512vnni_i8xq8_f32",
+    vnni: true,
+    input: InputFormat::Int8,
+    weight: WeightFormat::Quads(Quantisation::Q8),
+    row_tile: ROWS,
+    depth_block: DEPTH,
+    accumulate: avx512vnni_i8xq8_f32,
+    ..super::avx512::F32
+};
+/// Four bits.
+pub(super) const Q4: Kernel = Kernel {
+    name: "avx512vnni_i8xq4_f32",
+    weight: WeightFormat::Quads(Quantisation::Q4),
+    accumulate: avx512vnni_i8xq4_f32,
+    ..Q8
+};
+
+/// Rows of a tile.
+const ROWS: usize = 6;
+/// Inputs of a block: its bytes of a pair of panels fill half of a 32 KiB first-level cache.
+const DEPTH: usize = 512;
+/// Bytes of a block of eight bits.
+const BYTES: usize = Quantisation::Q8.block_bytes();
+/// Rows up to which weights of four bits are multiplied as they are unpacked: two tiles.
+const DIRECT: usize = 2 * ROWS;
+/// Bytes that weights are asked for ahead of their use: what a core reads while memory answers once.
+const AHEAD: usize = 4096;
+
+/// How a block of weights is read.
+const EIGHT: usize = 0;
+const FOUR: usize = 1;
+/// Four bits that were unpacked to the bytes of eight.
+const UNPACKED: usize = 2;
+
+/// # Safety
+/// As [`Kernel::accumulate`].
+unsafe fn avx512vnni_i8xq8_f32(block: &Block) {
+    const TILES: [TileFn; ROWS] = tiles!(eight_tile: 1 2 3 4 5 6);
+    // SAFETY: the caller vouches for the processor and the block.
+    unsafe { block.for_tiles(&TILES, 1) }
+}
+
+/// # Safety
+/// As [`Kernel::accumulate`].
+unsafe fn avx512vnni_i8xq4_f32(block: &Block) {
+    const FOUR: [TileFn; ROWS] = tiles!(four_tile: 1 2 3 4 5 6);
+    const UNPACKED: [TileFn; ROWS] = tiles!(unpacked_tile: 1 2 3 4 5 6);
+    /// Unpacked blocks, on the stack of their thread.
+    #[repr(align(64))]
+    struct Blocks(MaybeUninit<[u8; DEPTH / INPUTS * BYTES]>);
+
+    if block.rows <= DIRECT {
+        // SAFETY: the caller vouches for the processor and the block.
+        unsafe { block.for_tiles(&FOUR, 1) }
+        return;
+    }
+    let mut blocks = Blocks(MaybeUninit::uninit());
+    let blocks = blocks.0.as_mut_ptr().cast::<u8>();
+    for group in 0..block.groups {
+        for start in (0..block.depth).step_by(DEPTH) {
+            let depth = DEPTH.min(block.depth - start);
+            // SAFETY: the caller vouches for the processor and the block; there is room for the blocks of `DEPTH`
+            // inputs, and those of `depth` are there when the tiles read them.
+            unsafe {
+                let part = block.part(0, block.rows, group);
+                let packed = part.weight.add(start / INPUTS * format::<4>().block_bytes());
+                unpack(packed, depth / INPUTS, blocks);
+                let input = part.input.add(InputFormat::Int8.offset(start));
+                Block { input, weight: blocks, depth, ..part }.for_tiles(&UNPACKED, 1);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As [`tile`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+unsafe fn eight_tile<const ROWS: usize>(block: &Block) {
+    // SAFETY: the caller's promise.
+    unsafe { tile::<EIGHT, ROWS>(block) }
+}
+
+/// # Safety
+/// As [`tile`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+unsafe fn four_tile<const ROWS: usize>(block: &Block) {
+    // SAFETY: the caller's promise.
+    unsafe { tile::<FOUR, ROWS>(block) }
+}
+
+/// # Safety
+/// As [`tile`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+unsafe fn unpacked_tile<const ROWS: usize>(block: &Block) {
+    // SAFETY: the caller's promise.
+    unsafe { tile::<UNPACKED, ROWS>(block) }
+}
+
+/// # Safety
+/// The processor has AVX-512 with VNNI; the block keeps its promises and has `ROWS` rows and one pair of panels in
+/// blocks of the kind `KIND`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+unsafe fn tile<const KIND: usize, const ROWS: usize>(block: &Block) {
+    const { assert!(QUADS == 8) };
+    let bytes = if KIND == FOUR { format::<4>().block_bytes() } else { BYTES };
+    // SAFETY: every access is inside what the block promises. Four inputs are one word, aligned because rows begin on
+    // cache lines and groups take ten words. What is asked for ahead may lie anywhere.
+    unsafe {
+        let mut sums = [[_mm512_setzero_ps(); GROUP]; ROWS];
+        for row in 0..ROWS {
+            for panel in 0..GROUP {
+                sums[row][panel] = _mm512_loadu_ps(block.sums.add(row * block.sums_stride + panel * PANEL));
+            }
+        }
+        let mut input = block.input;
+        let mut weight = block.weight;
+        for _ in 0..block.depth / INPUTS {
+            if KIND != UNPACKED {
+                for line in 0..bytes / 64 {
+                    _mm_prefetch::<_MM_HINT_T0>(weight.wrapping_add(AHEAD + line * 64).cast());
+                }
+            }
+            let group = |row: usize| input.add(row * block.input_stride).cast::<InputGroup>();
+            let mut totals = [[_mm512_setzero_si512(); GROUP]; ROWS];
+            for row in 0..ROWS {
+                totals[row] = [_mm512_set1_epi32((*group(row)).start); GROUP];
+            }
+            for quad in 0..QUADS {
+                let weights = [quad_of::<KIND>(weight, 0, quad), quad_of::<KIND>(weight, 1, quad)];
+                for row in 0..ROWS {
+                    let inputs = _mm512_set1_epi32(*input.add(row * block.input_stride + quad * QUAD).cast::<i32>());
+                    for panel in 0..GROUP {
+                        totals[row][panel] = _mm512_dpbusd_epi32(totals[row][panel], weights[panel], inputs);
+                    }
+                }
+            }
+            let scales = [scales::<KIND>(weight, 0), scales::<KIND>(weight, 1)];
+            for row in 0..ROWS {
+                let scale = _mm512_set1_ps((*group(row)).scale);
+                for panel in 0..GROUP {
+                    let total = _mm512_cvtepi32_ps(totals[row][panel]);
+                    sums[row][panel] = _mm512_fmadd_ps(total, _mm512_mul_ps(scale, scales[panel]), sums[row][panel]);
+                }
+            }
+            input = input.add(size_of::<InputGroup>());
+            weight = weight.add(bytes);
+        }
+        for row in 0..ROWS {
+            for panel in 0..GROUP {
+                _mm512_storeu_ps(block.sums.add(row * block.sums_stride + panel * PANEL), sums[row][panel]);
+            }
+        }
+    }
+}
+
+/// Four weights of each output of a panel, as bytes.
+///
+/// # Safety
+/// `start` points to a block of the kind; the processor has AVX-512 F and BW.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn quad_of<const KIND: usize>(start: *const u8, panel: usize, quad: usize) -> __m512i {
+    // SAFETY: the caller vouches for the block.
+    unsafe {
+        if KIND != FOUR {
+            let panel_bytes = format::<8>().panel_bytes();
+            return _mm512_loadu_si512(start.add(SCALES + panel * panel_bytes + quad * QUAD_BYTES).cast());
+        }
+        let line = start.add(SCALES + panel * format::<4>().panel_bytes() + quad / 2 * QUAD_BYTES);
+        let halves = _mm512_loadu_si512(line.cast());
+        let halves = if quad.is_multiple_of(2) { _mm512_slli_epi16::<4>(halves) } else { halves };
+        _mm512_and_si512(halves, _mm512_set1_epi8(0xf0_u8 as i8))
+    }
+}
+
+/// Scales of one panel of a block.
+///
+/// # Safety
+/// `start` points to a block of the kind; the processor has AVX-512 F.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn scales<const KIND: usize>(start: *const u8, panel: usize) -> __m512 {
+    // SAFETY: the block begins with its scales.
+    let halves = unsafe { _mm256_loadu_si256(start.add(panel * PANEL * 2).cast::<__m256i>()) };
+    let scales = _mm512_cvtph_ps(halves);
+    if KIND == EIGHT { scales } else { _mm512_mul_ps(scales, _mm512_set1_ps(scale_factor::<4>())) }
+}
+
+/// Unpacks `count` blocks of four bits to blocks of bytes, whose scales stay those of four bits.
+///
+/// # Safety
+/// The processor has AVX-512 F and BW; `packed` points to `count` blocks, and `blocks` has room for as many.
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn unpack(packed: *const u8, count: usize, blocks: *mut u8) {
+    for index in 0..count {
+        // SAFETY: the caller vouches for the blocks.
+        unsafe {
+            let (from, to) = (packed.add(index * format::<4>().block_bytes()), blocks.add(index * BYTES));
+            _mm512_storeu_si512(to.cast(), _mm512_loadu_si512(from.cast()));
+            for panel in 0..GROUP {
+                for quad in 0..QUADS {
+                    let bytes = quad_of::<FOUR>(from, panel, quad);
+                    let place = SCALES + panel * format::<8>().panel_bytes() + quad * QUAD_BYTES;
+                    _mm512_storeu_si512(to.add(place).cast(), bytes);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Products of integers: inputs rounded to bytes as they are written, weights in the order of byte dot products.
+//!
+//! # Inputs
+//!
+//! A row's inputs are cut into the same groups of [`INPUTS`] as the weights. Of each group the largest magnitude is
+//! spread over 127, and its inputs become the nearest integers, ties to even. A row depends on no other row. A NaN or
+//! an infinity makes the scale of its group one, and so the row's sums; a group of numbers so small that their inverse
+//! is no number is 0.
+//!
+//! # Products
+//!
+//! For each group, in ascending order, the sum of the integers' products, which is exact whatever its order, is
+//! multiplied with `input scale * weight scale` and added to the row's sum.
+//!
+//! # Weights
+//!
+//! Byte dot products multiply bytes without a sign with bytes that have one. Weights are the former: a block is laid out
+//! as in [`quantised`](super::quantised), its bytes in quads, `[in / 4][16][4]` in each panel, and each is the integer
+//! plus 128. Four bits stand for a byte's upper half: 16 times the integer plus 128, of which only the scale must know.
+//! A line of them holds two quads of each output, the first in its lower halves. With each group of inputs stands -128
+//! times their sum: integer sums begin there, and what was added to the weights costs nothing.
+
+use std::fmt;
+
+use super::{
+    packed::PANEL,
+    quantised::{INPUTS, Quantisation, SCALES, scale},
+};
+use crate::isa::Isa;
+#[cfg(target_arch = "x86_64")]
+use crate::isa::Tier;
+
+/// What inputs of matrix products are rounded to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Activations {
+    /// The type of the products.
+    #[default]
+    Plain,
+    /// Eight bits, and a scale for each 32 inputs of a row. The weights they meet are quantised too.
+    Int8,
+}
+
+impl fmt::Display for Activations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Plain => "plain",
+            Self::Int8 => "int8",
+        })
+    }
+}
+
+/// What is added to a weight's integer, so that it has no sign.
+pub(super) const SHIFT: i32 = 128;
+/// Inputs that a byte dot product takes at a time.
+pub(super) const QUAD: usize = 4;
+/// Quads in a group.
+pub(super) const QUADS: usize = INPUTS / QUAD;
+/// Bytes of a quad of sixteen outputs.
+pub(super) const QUAD_BYTES: usize = QUAD * PANEL;
+
+/// A group of inputs.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct InputGroup {
+    /// From -127 to 127.
+    pub(super) integers: [i8; INPUTS],
+    /// What the integers are multiplied with.
+    pub(super) scale: f32,
+    /// Where integer sums begin: minus [`SHIFT`] times the sum of the integers.
+    pub(super) start: i32,
+}
+
+/// Groups whose largest magnitude is less are 0: their inverse might be infinite.
+const TINY: f32 = f32::MIN_POSITIVE * (1 << 10) as f32;
+
+impl InputGroup {
+    /// Rounds a group. Written for vectors of any width, with the same bits for all of them.
+    #[inline(always)]
+    fn new(values: &[f32; INPUTS]) -> Self {
+        /// Added to a number of less than 2^22, it leaves the nearest integer in the low bits.
+        const ROUNDING: f32 = 12_582_912.0;
+        // Bits of magnitudes ascend with them, and end with infinity and NaN.
+        let largest = f32::from_bits(values.iter().fold(0, |most, value| most.max(value.to_bits() & 0x7fff_ffff)));
+        let tiny = largest < TINY;
+        let inverse = if tiny { 0.0 } else { 127.0 / largest };
+        let mut rounded = [0i32; INPUTS];
+        for (rounded, value) in rounded.iter_mut().zip(values) {
+            // The sign of the lowest byte: the bits above are those of `ROUNDING`.
+            *rounded = ((value * inverse + ROUNDING).to_bits() as i32) << 24 >> 24;
+        }
+        let sum: i32 = rounded.iter().sum();
+        let scale = if tiny { 0.0 } else { largest / 127.0 };
+        Self { integers: rounded.map(|integer| integer as i8), scale, start: -SHIFT * sum }
+    }
+}
+
+/// Rounds a row's inputs, or a part of them that begins with a group; the last group is filled with zeros.
+///
+/// # Safety
+/// `out` points to as many groups as the values fill, which nobody else accesses.
+pub(super) unsafe fn write(isa: Isa, values: &[f32], out: *mut InputGroup) {
+    // SAFETY: the processor has the instructions, as the `Isa` proves; the rest is the caller's promise.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        {
+            if isa.has(Tier::Avx512) {
+                return write_avx512(values, out);
+            }
+            if isa.has(Tier::Avx2) {
+                return write_avx2(values, out);
+            }
+        }
+        let _ = isa;
+        write_anywhere(values, out);
+    }
+}
+
+/// # Safety
+/// As [`write`], and the processor has AVX-512 F, BW, DQ and VL.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn write_avx512(values: &[f32], out: *mut InputGroup) {
+    // SAFETY: the caller's promise.
+    unsafe { write_anywhere(values, out) }
+}
+
+/// # Safety
+/// As [`write`], and the processor has AVX2.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn write_avx2(values: &[f32], out: *mut InputGroup) {
+    // SAFETY: the caller's promise.
+    unsafe { write_anywhere(values, out) }
+}
+
+/// # Safety
+/// As [`write`].
+#[inline(always)]
+unsafe fn write_anywhere(values: &[f32], out: *mut InputGroup) {
+    let (groups, rest) = values.as_chunks::<INPUTS>();
+    for (index, values) in groups.iter().enumerate() {
+        // SAFETY: the caller vouches for the groups.
+        unsafe { out.add(index).write(InputGroup::new(values)) }
+    }
+    if !rest.is_empty() {
+        let mut last = [0.0; INPUTS];
+        last[..rest.len()].copy_from_slice(rest);
+        // SAFETY: the caller vouches for the groups.
+        unsafe { out.add(groups.len()).write(InputGroup::new(&last)) }
+    }
+}
+
+/// Reads a row of groups back as f32.
+pub(super) fn read(row: &[u8], out: &mut [f32]) {
+    for (group, out) in row.chunks(size_of::<InputGroup>()).zip(out.chunks_mut(INPUTS)) {
+        let (integers, rest) = group.split_at(INPUTS);
+        let scale = f32::from_le_bytes([rest[0], rest[1], rest[2], rest[3]]);
+        out.iter_mut().zip(integers).for_each(|(out, &integer)| *out = f32::from(integer as i8) * scale);
+    }
+}
+
+/// Quantises one output's group of weights, written to its place in a zeroed block: `panel` of the pair, `lane` of the
+/// panel. Integers and scales are those of [`quantised::write_group`](super::quantised::write_group).
+pub(super) fn write_group(to: Quantisation, values: &[f32; INPUTS], block: &mut [u8], panel: usize, lane: usize) {
+    let (scales, integers) = block.split_at_mut(SCALES);
+    let integers = &mut integers[panel * to.panel_bytes()..][..to.panel_bytes()];
+    let (scale, inverse) = scale(to, values);
+    scales[(panel * PANEL + lane) * 2..][..2].copy_from_slice(&scale.to_le_bytes());
+    for (k, &value) in values.iter().enumerate() {
+        let nearest = (value * inverse).round();
+        let place = lane * QUAD + k % QUAD;
+        match to {
+            Quantisation::Q8 => {
+                integers[k / QUAD * QUAD_BYTES + place] = (nearest.clamp(-127.0, 127.0) as i32 + SHIFT) as u8;
+            }
+            Quantisation::Q4 => {
+                let half = (nearest.clamp(-8.0, 7.0) + 8.0) as u8;
+                integers[k / (2 * QUAD) * QUAD_BYTES + place] |= half << (k / QUAD % 2 * 4);
+            }
+        }
+    }
+}
+
+/// What a weight's scale is multiplied with, because of where its integer stands in the byte.
+pub(super) const fn scale_factor<const BITS: usize>() -> f32 {
+    if BITS == 8 { 1.0 } else { 1.0 / 16.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(isa: Isa, values: &[f32; INPUTS]) -> InputGroup {
+        let mut group = InputGroup { integers: [1; INPUTS], scale: f32::NAN, start: 1 };
+        // SAFETY: one group.
+        unsafe { write(isa, values, &raw mut group) }
+        group
+    }
+
+    #[test]
+    fn a_group_is_spread_over_its_largest_magnitude() {
+        let mut values = [0.0; INPUTS];
+        (values[0], values[1], values[30], values[31]) = (-254.0, 5.0, 7.0, 3.1);
+        for isa in Isa::available() {
+            let group = written(isa, &values);
+            // 2.5 and 3.5 are ties.
+            assert_eq!([0, 1, 30, 31].map(|k| group.integers[k]), [-127, 2, 4, 2], "{isa:?}");
+            assert_eq!((group.scale, group.start), (2.0, 119 * SHIFT));
+        }
+    }
+
+    #[test]
+    fn extremes_stay_in_their_groups() {
+        for isa in Isa::available() {
+            let mut values = [0.5; INPUTS];
+            for extreme in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                values[17] = extreme;
+                assert!(!written(isa, &values).scale.is_finite());
+            }
+            for largest in [f32::MAX, f32::MIN, TINY] {
+                let mut values = [0.5 * largest; INPUTS];
+                values[17] = largest;
+                let group = written(isa, &values);
+                assert!(group.scale.is_finite() && group.scale > 0.0, "{largest}");
+            }
+            for tiny in [0.0, -0.0, 1e-45, TINY * 0.99] {
+                let group = written(isa, &[tiny; INPUTS]);
+                assert_eq!((group.integers, group.scale, group.start), ([0; INPUTS], 0.0, 0));
+            }
+            let group = written(isa, &[f32::MIN; INPUTS]);
+            assert_eq!((group.integers, group.start), ([-127; INPUTS], 127 * 32 * SHIFT));
+        }
+    }
+
+    #[test]
+    fn every_width_of_vectors_rounds_alike() {
+        for seed in 0..200 {
+            let values: [f32; INPUTS] = std::array::from_fn(|k| ((seed * INPUTS + k) as f32 * 0.7).sin() * 3.0);
+            let expected = written(Isa::available()[0], &values);
+            for isa in Isa::available() {
+                let found = written(isa, &values);
+                assert_eq!(found.integers, expected.integers);
+                assert_eq!((found.scale.to_bits(), found.start), (expected.scale.to_bits(), expected.start));
+            }
+        }
+    }
+
+    #[test]
+    fn weights_stand_in_quads_without_a_sign() {
+        let values: [f32; INPUTS] = std::array::from_fn(|k| (k as f32 - 8.0) * if k < 16 { 1.0 } else { 0.0 });
+        let mut block = vec![0u8; Quantisation::Q4.block_bytes()];
+        write_group(Quantisation::Q4, &values, &mut block, 1, 9);
+        let at = |quad: usize, k: usize| {
+            block[SCALES + Quantisation::Q4.panel_bytes() + quad / 2 * QUAD_BYTES + 9 * QUAD + k] >> (quad % 2 * 4) & 15
+        };
+        for (k, value) in values.iter().enumerate() {
+            assert_eq!(f32::from(at(k / QUAD, k % QUAD)) - 8.0, *value);
+        }
+        let mut block = vec![0u8; Quantisation::Q8.block_bytes()];
+        write_group(Quantisation::Q8, &values.map(|value| value * 127.0 / 8.0), &mut block, 0, 3);
+        let bytes = &block[SCALES + QUAD_BYTES + 3 * QUAD..][..QUAD];
+        assert_eq!(
+            bytes,
+            [4, 5, 6, 7].map(|k| ((f64::from(k) - 8.0) * 127.0 / 8.0).round() as i32 + 128).map(|b| b as u8)
+        );
+    }
+}
