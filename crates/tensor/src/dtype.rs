@@ -134,7 +134,17 @@ impl<'a> TensorView<'a> {
     /// If `out` is not one row long.
     pub fn read_row(&self, row: usize, out: &mut [f32]) {
         assert_eq!(out.len(), self.shape[1]);
-        widen(self.dtype, self.row_bytes(row), out);
+        self.read_part(row, 0, out);
+    }
+
+    /// Widens the columns of one row from `start` on to f32, as many as `out` has. Parts of blocks are not read alone.
+    ///
+    /// # Panics
+    /// If the row ends before, or a block does not begin at `start` or end with `out`.
+    #[inline(always)]
+    pub fn read_part(&self, row: usize, start: usize, out: &mut [f32]) {
+        let bytes = |columns| self.dtype.row_bytes(columns).unwrap_or_else(|| panic!("column {columns} is in a block"));
+        widen(self.dtype, &self.row_bytes(row)[bytes(start)..][..bytes(out.len())], out);
     }
 
     /// Widens the whole tensor to f32.
@@ -148,6 +158,7 @@ impl<'a> TensorView<'a> {
 }
 
 /// Widens little-endian elements to f32.
+#[inline(always)]
 fn widen(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
     match dtype {
         Dtype::F32 => {

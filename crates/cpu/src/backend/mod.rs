@@ -120,11 +120,11 @@ impl Backend for CpuBackend {
     }
 
     fn pack(&self, weight: TensorView<'_>) -> Result<Packed, PackError> {
-        self.linear.pack(weight)
+        self.linear.pack(&self.pool, weight)
     }
 
     fn pack_gate_up(&self, gate: TensorView<'_>, up: TensorView<'_>) -> Result<PackedGateUp, PackError> {
-        self.linear.pack_gate_up(gate, up)
+        self.linear.pack_gate_up(&self.pool, gate, up)
     }
 
     fn pack_embedding(&self, table: TensorView<'_>) -> Result<Embedding, PackError> {

@@ -19,11 +19,12 @@
 //!
 //! let linear = Linear::new(Isa::best(), Dtype::F32);
 //! let bytes: Vec<u8> = [1.0f32, 2.0, 3.0, 4.0].into_iter().flat_map(f32::to_le_bytes).collect();
-//! let weight = linear.pack(TensorView::new(Dtype::F32, 2, 2, &bytes))?;
+//! let pool = Pool::new(1);
+//! let weight = linear.pack(&pool, TensorView::new(Dtype::F32, 2, 2, &bytes))?;
 //! let mut input = linear.new_input(1, 2);
 //! input.set_row(0, &[1.0, 10.0]);
 //! let mut out = [0.0; 2];
-//! linear.matmul(&Pool::new(1), &input, 1, &weight, None, Output::Store { out: &mut out, stride: 2 });
+//! linear.matmul(&pool, &input, 1, &weight, None, Output::Store { out: &mut out, stride: 2 });
 //! assert_eq!(out, [21.0, 43.0]);
 //! # Ok::<(), demask_tensor::PackError>(())
 //! ```
@@ -41,6 +42,7 @@ mod drive;
 mod input;
 mod kernel;
 mod output;
+mod pack;
 mod packed;
 mod portable;
 mod quantised;
@@ -122,16 +124,21 @@ impl Linear {
     }
 
     /// Packs a weight `[out, in]` of any element type: kept as f32, or rounded to bf16 or to integers.
-    pub fn pack(&self, weight: TensorView<'_>) -> Result<Packed, PackError> {
-        Packed::new(self.kernel.weight, weight)
+    pub fn pack(&self, pool: &Pool, weight: TensorView<'_>) -> Result<Packed, PackError> {
+        Packed::new(self.isa, self.kernel.weight, pool, weight)
     }
 
     /// Packs gate and up projections, both `[ffn, hidden]`.
     ///
     /// # Panics
     /// If their shapes differ.
-    pub fn pack_gate_up(&self, gate: TensorView<'_>, up: TensorView<'_>) -> Result<PackedGateUp, PackError> {
-        PackedGateUp::new(self.kernel.weight, gate, up)
+    pub fn pack_gate_up(
+        &self,
+        pool: &Pool,
+        gate: TensorView<'_>,
+        up: TensorView<'_>,
+    ) -> Result<PackedGateUp, PackError> {
+        PackedGateUp::new(self.isa, self.kernel.weight, pool, gate, up)
     }
 
     /// Zeroed inputs: `rows` rows of `width` numbers.

@@ -6,10 +6,11 @@
 use demask_tensor::{AlignedBytes, OutOfMemory, PackError, TensorView};
 
 use super::{
-    activation::round_bf16,
     input::DEPTH_PADDING,
+    pack::{PanelRows, write_group},
     quantised::{self, Quantisation},
 };
+use crate::{elementwise::Shared, isa::Isa, kv::memory, pool::Pool};
 
 /// Outputs of a panel: the floats of a 512-bit register or of a tile row.
 pub(super) const PANEL: usize = 16;
@@ -73,7 +74,10 @@ impl Panels {
         let data = bytes.and_then(AlignedBytes::try_zeroed).ok_or_else(|| PackError::Memory {
             rows,
             columns,
-            source: OutOfMemory { needed: bytes.map_or(u64::MAX, |bytes| bytes as u64), available: available_memory() },
+            source: OutOfMemory {
+                needed: bytes.map_or(u64::MAX, |bytes| bytes as u64),
+                available: memory::available(),
+            },
         })?;
         Ok(Self { data, format, depth, groups })
     }
@@ -83,6 +87,12 @@ impl Panels {
         self.format.group_bytes(self.depth) / GROUP
     }
 
+    /// All panels.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.data.as_slice()
+    }
+
     /// Start of a pair of panels.
     pub(super) fn group(&self, group: usize) -> *const u8 {
         assert!(group < self.groups);
@@ -90,36 +100,15 @@ impl Panels {
         unsafe { self.data.as_ptr().add(group * GROUP * self.panel_bytes()) }
     }
 
-    /// Fills one panel with up to [`PANEL`] rows of `weight`, from `first` on. `row` is scratch, one row long.
-    fn fill(&mut self, panel: usize, weight: TensorView<'_>, first: usize, row: &mut [f32]) {
-        let elements = self.depth * PANEL;
-        for lane in 0..PANEL.min(weight.rows().saturating_sub(first)) {
-            weight.read_row(first + lane, row);
-            match self.format {
-                WeightFormat::F32 => {
-                    let panel = &mut self.data.as_mut_slice::<f32>()[panel * elements..][..elements];
-                    for (k, &value) in row.iter().enumerate() {
-                        panel[k * PANEL + lane] = value;
-                    }
-                }
-                WeightFormat::Bf16Pairs => {
-                    let panel = &mut self.data.as_mut_slice::<u16>()[panel * elements..][..elements];
-                    for (k, &value) in row.iter().enumerate() {
-                        panel[(k / 2 * PANEL + lane) * 2 + k % 2] = round_bf16(value);
-                    }
-                }
-                WeightFormat::Quantised(quantisation) => {
-                    let bytes = self.format.group_bytes(self.depth);
-                    let group = &mut self.data.as_mut_slice::<u8>()[panel / GROUP * bytes..][..bytes];
-                    let blocks = group.chunks_exact_mut(quantisation.block_bytes());
-                    for (block, inputs) in blocks.zip(row.chunks(quantised::INPUTS)) {
-                        let mut values = [0.0; quantised::INPUTS];
-                        values[..inputs.len()].copy_from_slice(inputs);
-                        quantised::write_group(quantisation, &values, block, panel % GROUP, lane);
-                    }
-                }
-            }
-        }
+    /// Writes all pairs of panels, dealt out to the threads of a pool: `rows` are those of a pair's panels.
+    fn fill<'a>(&mut self, isa: Isa, pool: &Pool, rows: impl Fn(usize) -> [PanelRows<'a>; GROUP] + Sync) {
+        let (format, bytes) = (self.format, self.format.group_bytes(self.depth));
+        let data = Shared::new(self.data.as_mut_slice::<u8>());
+        pool.run(self.groups, &|group| {
+            // SAFETY: each pair of panels is written by one task.
+            let out = unsafe { data.row(group, bytes) };
+            write_group(isa, format, rows(group), out);
+        });
     }
 }
 
@@ -132,13 +121,12 @@ pub struct Packed {
 
 impl Packed {
     /// Packs a weight.
-    pub(super) fn new(format: WeightFormat, weight: TensorView<'_>) -> Result<Self, PackError> {
+    pub(super) fn new(isa: Isa, format: WeightFormat, pool: &Pool, weight: TensorView<'_>) -> Result<Self, PackError> {
         let (rows, columns) = (weight.rows(), weight.columns());
         let mut panels = Panels::new(format, rows, columns, rows.div_ceil(PANEL * GROUP))?;
-        let mut row = vec![0.0; columns];
-        for panel in 0..rows.div_ceil(PANEL) {
-            panels.fill(panel, weight, panel * PANEL, &mut row);
-        }
+        panels.fill(isa, pool, |group| {
+            std::array::from_fn(|panel| PanelRows { weight, first: (GROUP * group + panel) * PANEL })
+        });
         Ok(Self { panels, rows, columns })
     }
 
@@ -167,15 +155,17 @@ pub struct PackedGateUp {
 
 impl PackedGateUp {
     /// Packs both.
-    pub(super) fn new(format: WeightFormat, gate: TensorView<'_>, up: TensorView<'_>) -> Result<Self, PackError> {
+    pub(super) fn new(
+        isa: Isa,
+        format: WeightFormat,
+        pool: &Pool,
+        gate: TensorView<'_>,
+        up: TensorView<'_>,
+    ) -> Result<Self, PackError> {
         let (rows, columns) = (gate.rows(), gate.columns());
         assert_eq!([rows, columns], [up.rows(), up.columns()], "gate and up differ in shape");
         let mut panels = Panels::new(format, rows, columns, rows.div_ceil(PANEL))?;
-        let mut row = vec![0.0; columns];
-        for group in 0..rows.div_ceil(PANEL) {
-            panels.fill(GROUP * group, gate, group * PANEL, &mut row);
-            panels.fill(GROUP * group + 1, up, group * PANEL, &mut row);
-        }
+        panels.fill(isa, pool, |group| [gate, up].map(|weight| PanelRows { weight, first: group * PANEL }));
         Ok(Self { panels, rows, columns })
     }
 
@@ -192,86 +182,5 @@ impl PackedGateUp {
     /// Bytes in memory, padding included.
     pub fn bytes(&self) -> usize {
         self.panels.data.len()
-    }
-}
-
-/// Bytes that the system could still give, as far as it says; 0 where it says nothing.
-fn available_memory() -> u64 {
-    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kibibytes = line.and_then(|line| line.split_whitespace().next()).and_then(|number| number.parse::<u64>().ok());
-    kibibytes.unwrap_or(0) << 10
-}
-
-#[cfg(test)]
-mod tests {
-    use demask_tensor::Dtype;
-
-    use super::*;
-
-    /// Weight `[rows, columns]` with small integers, exact in every type, and its bytes in a type.
-    fn weight(dtype: Dtype, rows: usize, columns: usize) -> Vec<u8> {
-        let values = (0..rows * columns).map(|index| (index % 127) as f32 - 60.0);
-        match dtype {
-            Dtype::F16 => values.flat_map(|x| half::f16::from_f32(x).to_le_bytes()).collect(),
-            Dtype::Bf16 => values.flat_map(|x| half::bf16::from_f32(x).to_le_bytes()).collect(),
-            _ => values.flat_map(f32::to_le_bytes).collect(),
-        }
-    }
-
-    #[test]
-    fn every_source_type_packs_to_the_same_panels() {
-        let (rows, columns) = (19, 35);
-        for format in [WeightFormat::F32, WeightFormat::Bf16Pairs] {
-            let pack = |dtype| {
-                let bytes = weight(dtype, rows, columns);
-                Packed::new(format, TensorView::new(dtype, rows, columns, &bytes)).unwrap()
-            };
-            let packed = pack(Dtype::F32);
-            for dtype in [Dtype::F16, Dtype::Bf16] {
-                assert_eq!(pack(dtype).panels.data.as_slice::<u8>(), packed.panels.data.as_slice::<u8>());
-            }
-            assert_eq!((packed.rows(), packed.columns()), (rows, columns));
-        }
-    }
-
-    #[test]
-    fn panels_hold_each_weight_once_and_zeros_elsewhere() {
-        let (rows, columns) = (19, 35);
-        let bytes = weight(Dtype::F32, rows, columns);
-        let view = TensorView::new(Dtype::F32, rows, columns, &bytes);
-        let values = view.to_f32();
-        let at = |row: usize, k: usize| if row < rows && k < columns { values[row * columns + k] } else { 0.0 };
-
-        let packed = Packed::new(WeightFormat::F32, view).unwrap();
-        let panels = packed.panels.data.as_slice::<f32>();
-        assert_eq!(panels.len(), 32 * columns);
-        for row in 0..32 {
-            for k in 0..columns {
-                assert_eq!(panels[row / 16 * 16 * columns + k * 16 + row % 16], at(row, k));
-            }
-        }
-
-        let packed = Packed::new(WeightFormat::Bf16Pairs, view).unwrap();
-        let panels = packed.panels.data.as_slice::<u16>();
-        assert_eq!(panels.len(), 32 * 64);
-        for row in 0..32 {
-            for k in 0..64 {
-                let value = panels[row / 16 * 16 * 64 + k / 2 * 32 + row % 16 * 2 + k % 2];
-                assert_eq!(half::bf16::from_bits(value).to_f32(), at(row, k));
-            }
-        }
-    }
-
-    #[test]
-    fn gate_and_up_take_turns() {
-        let (gate, up) = (weight(Dtype::F32, 20, 3), vec![0u8; 20 * 3 * 4]);
-        let views = [&gate, &up].map(|bytes| TensorView::new(Dtype::F32, 20, 3, bytes));
-        let packed = PackedGateUp::new(WeightFormat::F32, views[0], views[1]).unwrap();
-        let panels = packed.panels.data.as_slice::<f32>();
-        assert_eq!(panels.len(), 4 * 16 * 3);
-        assert_eq!(panels[0], -60.0);
-        assert_eq!(panels[48..96], [0.0; 48]);
-        assert_eq!(panels[96], views[0].to_f32()[16 * 3]);
     }
 }

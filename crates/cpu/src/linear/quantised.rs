@@ -75,31 +75,75 @@ pub(super) const SCALES: usize = GROUP * PANEL * size_of::<f16>();
 /// Halves of bytes in a word.
 const HALVES: usize = 8;
 
-/// Quantises one output's group, written to its place in a block: `panel` of the pair, `lane` of the panel.
-pub(super) fn write_group(to: Quantisation, values: &[f32; INPUTS], block: &mut [u8], panel: usize, lane: usize) {
+/// Quantises the groups of a panel, `[in][16]`, written to their places in a block: `panel` of the pair.
+#[inline(always)]
+pub(super) fn write_panel(to: Quantisation, values: &[[f32; PANEL]; INPUTS], block: &mut [u8], panel: usize) {
     let (scales, integers) = block.split_at_mut(SCALES);
     let integers = &mut integers[panel * to.panel_bytes()..][..to.panel_bytes()];
-    let (scale, inverse) = scale(to, values);
-    scales[(panel * PANEL + lane) * 2..][..2].copy_from_slice(&scale.to_le_bytes());
-    for (k, &value) in values.iter().enumerate() {
-        let place = (k / 2 * PANEL + lane) * 2 + k % 2;
-        let nearest = (value * inverse).round();
-        match to {
-            Quantisation::Q8 => integers[place] = (nearest.clamp(-127.0, 127.0) as i8) as u8,
-            Quantisation::Q4 => {
-                let (step, word) = (place / PANEL, place % PANEL);
-                let byte = &mut integers[step / HALVES * PANEL * 4 + word * 4 + step % HALVES / 2];
-                let half = (nearest.clamp(-8.0, 7.0) + 8.0) as u8;
-                *byte |= half << (step % 2 * 4);
+    let mut inverses = [0.0; PANEL];
+    let places = scales[panel * PANEL * 2..][..PANEL * 2].chunks_exact_mut(2);
+    for ((largest, inverse), place) in largest(values).into_iter().zip(&mut inverses).zip(places) {
+        let scale;
+        (scale, *inverse) = self::scale(to, largest);
+        place.copy_from_slice(&scale.to_le_bytes());
+    }
+    let (least, most) = match to {
+        Quantisation::Q8 => (-127.0, 127.0),
+        Quantisation::Q4 => (-8.0, 7.0),
+    };
+    let rounded = values.map(|values| {
+        std::array::from_fn::<_, PANEL, _>(|lane| nearest((values[lane] * inverses[lane]).clamp(least, most)))
+    });
+    // The order of pairs: of two inputs, the integers of lane 0, then those of lane 1.
+    let step = |step: usize| -> [i32; PANEL] {
+        std::array::from_fn(|place| rounded[step / 2 * 2 + place % 2][step % 2 * (PANEL / 2) + place / 2])
+    };
+    match to {
+        Quantisation::Q8 => {
+            for (index, out) in integers.chunks_exact_mut(PANEL).enumerate() {
+                out.iter_mut().zip(step(index)).for_each(|(out, integer)| *out = integer as u8);
+            }
+        }
+        Quantisation::Q4 => {
+            for (line, out) in integers.chunks_exact_mut(PANEL * 4).enumerate() {
+                let mut words = [0u32; PANEL];
+                for half in 0..HALVES {
+                    let integers = step(HALVES * line + half);
+                    words.iter_mut().zip(integers).for_each(|(word, integer)| {
+                        *word |= ((integer + 8) as u32) << (4 * half);
+                    });
+                }
+                for (word, out) in words.iter().zip(out.chunks_exact_mut(4)) {
+                    out.copy_from_slice(&word.to_le_bytes());
+                }
             }
         }
     }
 }
 
-/// The scale of a group, and what its weights are multiplied with to become integers. Eight bits spread the group's
+/// The number of each lane's group that is largest in magnitude, with its sign; the first of several.
+#[inline(always)]
+fn largest(values: &[[f32; PANEL]; INPUTS]) -> [f32; PANEL] {
+    let mut most = [0.0f32; PANEL];
+    for values in values {
+        for (most, &value) in most.iter_mut().zip(values) {
+            *most = if value.abs() > most.abs() { value } else { *most };
+        }
+    }
+    most
+}
+
+/// The nearest integer, of two the one further from zero. What is added is the largest number below a half: a half
+/// itself would lift its own neighbour below to 1.
+#[inline(always)]
+fn nearest(value: f32) -> i32 {
+    (value + 0.499_999_97f32.copysign(value)) as i32
+}
+
+/// The scale of a group, from its largest number, and what its weights are multiplied with to become integers. Eight bits spread the group's
 /// largest magnitude over 127; four bits put the largest, with its sign, at -8, the one end that reaches further.
-fn scale(to: Quantisation, values: &[f32; INPUTS]) -> (f16, f32) {
-    let largest = values.iter().fold(0.0f32, |most, value| if value.abs() > most.abs() { *value } else { most });
+#[inline(always)]
+fn scale(to: Quantisation, largest: f32) -> (f16, f32) {
     let exact = match to {
         Quantisation::Q8 => largest.abs() / 127.0,
         Quantisation::Q4 => largest / -8.0,
@@ -225,10 +269,15 @@ mod tests {
         }
     }
 
+    /// A group in one lane of a panel whose others are zero.
+    fn in_lane(values: &[f32; INPUTS], lane: usize) -> [[f32; PANEL]; INPUTS] {
+        values.map(|value| std::array::from_fn(|other| if other == lane { value } else { 0.0 }))
+    }
+
     /// A group in the last lane of the second panel, and what it comes back as, unpacked to f32.
     fn round_trip(to: Quantisation, values: &[f32; INPUTS]) -> Vec<f32> {
         let mut block = vec![0u8; to.block_bytes()];
-        write_group(to, values, &mut block, 1, 15);
+        write_panel(to, &in_lane(values, 15), &mut block, 1);
         let mut panels = vec![0f32; GROUP * PANEL * INPUTS];
         let stride = PANEL * INPUTS * 4;
         // SAFETY: one block and its panels.
@@ -265,7 +314,7 @@ mod tests {
         let mut block = vec![0u8; Quantisation::Q4.block_bytes()];
         let mut values = [0.0; INPUTS];
         (values[0], values[19]) = (-8.0, 3.0);
-        write_group(Quantisation::Q4, &values, &mut block, 0, 9);
+        write_panel(Quantisation::Q4, &in_lane(&values, 9), &mut block, 0);
         // Input 19 of lane 9 is number (9 * 16 + 9) * 2 + 1 = 307 = 19 * 16 + 3 in the order of pairs.
         let word = &block[SCALES + 2 * 64 + 3 * 4..][..4];
         assert_eq!(word[1] >> 4, 11);
