@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use demask_cpu::{
-    CpuBackend, CpuOptions,
+    CpuOptions,
     isa::{Isa, IsaError, Tier},
     linear::Quantisation,
     pool,
@@ -126,18 +126,17 @@ impl DeviceOptions {
         }
     }
 
-    /// Builds the CPU backend.
-    pub fn cpu(&self, stored: Dtype) -> Result<CpuBackend, DeviceError> {
+    /// How the CPU backend computes for a checkpoint stored in `stored`.
+    pub fn cpu_options(&self, stored: Dtype) -> Result<CpuOptions, DeviceError> {
         if let DeviceChoice::Cuda(number) = self.device {
             return Err(DeviceError::NoCuda(number));
         }
-        let options = CpuOptions {
+        Ok(CpuOptions {
             isa: self.isa()?,
             dtype: self.resolve_dtype(stored),
             quantisation: self.weights.quantisation(),
             threads: self.thread_count()?,
-        };
-        Ok(CpuBackend::new(options))
+        })
     }
 }
 
@@ -149,6 +148,16 @@ impl WeightChoice {
             Self::Q8 => Some(Quantisation::Q8),
             Self::Q4 => Some(Quantisation::Q4),
         }
+    }
+}
+
+impl fmt::Display for WeightChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Plain => "none",
+            Self::Q8 => "q8",
+            Self::Q4 => "q4",
+        })
     }
 }
 

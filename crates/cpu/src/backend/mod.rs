@@ -1,6 +1,7 @@
 //! The CPU backend: the operations of [`demask_tensor::Backend`] put together.
 
 mod clock;
+mod footprint;
 mod layer;
 mod weights;
 mod workspace;
@@ -19,6 +20,7 @@ use crate::{
     pool::Pool,
 };
 use clock::{Clock, Part};
+pub use footprint::available_memory;
 use layer::{Increments, Tools};
 use weights::{Embedding, Vector};
 use workspace::Workspace;
@@ -128,7 +130,7 @@ impl Backend for CpuBackend {
     }
 
     fn pack_embedding(&self, table: TensorView<'_>) -> Result<Embedding, PackError> {
-        Embedding::new(table, self.dtype())
+        Embedding::new(&self.pool, table, self.dtype())
     }
 
     fn vector(&self, values: &[f32]) -> Vector {

@@ -54,6 +54,7 @@ use demask_tensor::{Dtype, PackError, TensorView};
 pub(crate) use amx::{TILE_ROUND, tile_rounds};
 pub use input::{InputBuffer, InputWriter};
 pub use output::Output;
+pub(crate) use packed::PART_BYTES;
 pub use packed::{Packed, PackedGateUp};
 pub use quantised::Quantisation;
 
@@ -126,6 +127,17 @@ impl Linear {
     /// Packs a weight `[out, in]` of any element type: kept as f32, or rounded to bf16 or to integers.
     pub fn pack(&self, pool: &Pool, weight: TensorView<'_>) -> Result<Packed, PackError> {
         Packed::new(self.isa, self.kernel.weight, pool, weight)
+    }
+
+    /// Bytes that a weight `[rows, columns]` takes when it is packed; nothing if they are beyond all memory.
+    pub fn packed_bytes(&self, rows: usize, columns: usize) -> Option<usize> {
+        Packed::bytes_of(self.kernel.weight, rows, columns)
+    }
+
+    /// Bytes that gate and up projections, both `[rows, columns]`, take when they are packed; nothing if they are beyond
+    /// all memory.
+    pub fn packed_gate_up_bytes(&self, rows: usize, columns: usize) -> Option<usize> {
+        PackedGateUp::bytes_of(self.kernel.weight, rows, columns)
     }
 
     /// Packs gate and up projections, both `[ffn, hidden]`.

@@ -5,7 +5,7 @@
 //! words stand in their new order; then the strip is a few whole cache lines of the panel. Rows and inputs that the
 //! weight does not have are zeros.
 
-#![expect(clippy::inline_always, reason = "what runs under `dispatch` is compiled for the caller's instructions")]
+mod vectors;
 
 use demask_tensor::{Dtype, TensorView};
 
@@ -14,10 +14,11 @@ use super::{
     packed::{GROUP, PANEL, WeightFormat},
     quantised::{self, Quantisation},
 };
-use crate::{
-    elementwise::{Lanes, Operation, dispatch},
-    isa::Isa,
-};
+use crate::isa::Isa;
+#[cfg(test)]
+pub(super) use vectors::Portable;
+pub(super) use vectors::Vectors;
+use vectors::{Work, dispatch};
 
 /// Inputs that are read of a row at a time: whole blocks of every stored format, and whole cache lines. Sixteen rows of
 /// them in f32 take half of a 32 KiB first-level cache.
@@ -30,8 +31,8 @@ pub(super) struct PanelRows<'a> {
     pub(super) first: usize,
 }
 
-/// Sixteen words of each of sixteen rows.
-type Words = [[u32; PANEL]; PANEL];
+/// Words of sixteen rows: one input in f32 or, in half as many, two in bf16.
+type Strip<const WORDS: usize> = [[u32; WORDS]; PANEL];
 
 /// Writes a pair of panels, `group`, from the rows of each.
 pub(super) fn write_group(isa: Isa, format: WeightFormat, rows: [PanelRows<'_>; GROUP], group: &mut [u8]) {
@@ -44,119 +45,123 @@ struct WriteGroup<'a> {
     group: &'a mut [u8],
 }
 
-impl Operation for WriteGroup<'_> {
-    type Output = ();
-
+impl Work for WriteGroup<'_> {
     #[inline(always)]
-    fn run<L: Lanes>(self) {
+    fn run<V: Vectors>(self) {
         let half = self.group.len() / GROUP;
         for (panel, rows) in self.rows.iter().enumerate() {
             match self.format {
-                WeightFormat::F32 => write_f32(rows, &mut self.group[panel * half..][..half]),
-                WeightFormat::Bf16Pairs => write_bf16_pairs(rows, &mut self.group[panel * half..][..half]),
-                WeightFormat::Quantised(to) => write_quantised(rows, to, self.group, panel),
+                WeightFormat::F32 => write_f32::<V>(rows, &mut self.group[panel * half..][..half]),
+                WeightFormat::Bf16Pairs => write_bf16_pairs::<V>(rows, &mut self.group[panel * half..][..half]),
+                WeightFormat::Quantised(to) => write_quantised::<V>(rows, to, self.group, panel),
             }
         }
     }
 }
 
 impl PanelRows<'_> {
-    /// Rows that there are.
+    /// Rows that there are, each with its number in the panel.
     #[inline(always)]
-    fn count(&self) -> usize {
-        PANEL.min(self.weight.rows().saturating_sub(self.first))
+    fn lanes(&self) -> impl Iterator<Item = (usize, usize)> {
+        let rows = self.first..self.weight.rows().min(self.first + PANEL);
+        rows.enumerate()
     }
 
-    /// Widens the inputs from `start` on, as far as they go, to f32.
+    /// Inputs of a strip that begins at `start`.
     #[inline(always)]
-    fn read(&self, start: usize, strip: &mut [[f32; STRIP]; PANEL]) {
-        let width = STRIP.min(self.weight.columns() - start);
-        for (lane, row) in strip.iter_mut().enumerate().take(self.count()) {
-            self.weight.read_part(self.first + lane, start, &mut row[..width]);
-            row[width..].fill(0.0);
+    fn width(&self, start: usize) -> usize {
+        STRIP.min(self.weight.columns() - start)
+    }
+
+    /// Inputs from `start` on as f32.
+    #[inline(always)]
+    fn read_f32(&self, start: usize, strip: &mut Strip<STRIP>) {
+        let mut wide = [0.0f32; STRIP];
+        for (lane, row) in self.lanes() {
+            self.weight.read_part(row, start, &mut wide[..self.width(start)]);
+            strip[lane] = wide.map(f32::to_bits);
         }
     }
 
-    /// The same, to bf16.
+    /// Inputs from `start` on as bf16.
     #[inline(always)]
-    fn read_bf16(&self, start: usize, strip: &mut [[u16; STRIP]; PANEL]) {
-        let width = STRIP.min(self.weight.columns() - start);
-        let mut wide = [0.0; STRIP];
-        for (lane, row) in strip.iter_mut().enumerate().take(self.count()) {
+    fn read_bf16(&self, start: usize, strip: &mut Strip<{ STRIP / 2 }>) {
+        let width = self.width(start);
+        let mut narrow = [0u16; STRIP];
+        let mut wide = [0.0f32; STRIP];
+        for (lane, row) in self.lanes() {
             if self.weight.dtype() == Dtype::Bf16 {
-                let raw = &self.weight.row_bytes(self.first + lane)[2 * start..][..2 * width];
-                for (out, raw) in row.iter_mut().zip(raw.chunks_exact(2)) {
-                    *out = u16::from_le_bytes([raw[0], raw[1]]);
+                let raw = &self.weight.row_bytes(row)[2 * start..][..2 * width];
+                for (narrow, raw) in narrow.iter_mut().zip(raw.chunks_exact(2)) {
+                    *narrow = u16::from_le_bytes([raw[0], raw[1]]);
                 }
             } else {
-                self.weight.read_part(self.first + lane, start, &mut wide[..width]);
-                for (out, &value) in row.iter_mut().zip(&wide) {
-                    *out = round_bf16(value);
+                self.weight.read_part(row, start, &mut wide[..width]);
+                for (narrow, &wide) in narrow.iter_mut().zip(&wide) {
+                    *narrow = round_bf16(wide);
                 }
             }
-            row[width..].fill(0);
+            for (word, pair) in strip[lane].iter_mut().zip(narrow.chunks_exact(2)) {
+                *word = u32::from(pair[0]) | u32::from(pair[1]) << 16;
+            }
         }
     }
 }
 
-/// Sixteen words of each row from word `start` on become those of each column.
+/// Sixteen words of each row, from word `start` on, as those of each word.
 #[inline(always)]
-fn transposed(words: impl Fn(usize, usize) -> u32) -> Words {
-    std::array::from_fn(|word| std::array::from_fn(|lane| words(lane, word)))
+fn transposed<V: Vectors, const WORDS: usize>(strip: &Strip<WORDS>, start: usize) -> [[u32; PANEL]; PANEL] {
+    V::transposed(std::array::from_fn(|lane| {
+        strip[lane][start..].first_chunk().unwrap_or_else(|| unreachable!("strips are whole blocks of words"))
+    }))
 }
 
-/// Writes words to memory.
+/// Transposes as much of a strip as `panel` has room for.
 #[inline(always)]
-fn store(words: &[[u32; PANEL]], out: &mut [u8]) {
-    for (words, out) in words.iter().zip(out.chunks_exact_mut(PANEL * 4)) {
-        for (word, out) in words.iter().zip(out.chunks_exact_mut(4)) {
-            out.copy_from_slice(&word.to_le_bytes());
+fn write_words<V: Vectors, const WORDS: usize>(strip: &Strip<WORDS>, panel: &mut [u8]) {
+    for (block, out) in panel.chunks_mut(PANEL * PANEL * 4).enumerate() {
+        let words = transposed::<V, _>(strip, block * PANEL);
+        for (words, out) in words.iter().zip(out.chunks_exact_mut(PANEL * 4)) {
+            for (word, out) in words.iter().zip(out.chunks_exact_mut(4)) {
+                out.copy_from_slice(&word.to_le_bytes());
+            }
         }
     }
 }
 
 /// `[in][16]` in f32.
 #[inline(always)]
-fn write_f32(rows: &PanelRows<'_>, panel: &mut [u8]) {
-    let mut strip = [[0.0; STRIP]; PANEL];
+fn write_f32<V: Vectors>(rows: &PanelRows<'_>, panel: &mut [u8]) {
+    let mut strip = [[0; STRIP]; PANEL];
     for (index, panel) in panel.chunks_mut(STRIP * PANEL * 4).enumerate() {
-        rows.read(index * STRIP, &mut strip);
-        for (block, out) in panel.chunks_mut(PANEL * PANEL * 4).enumerate() {
-            store(&transposed(|lane, word| strip[lane][block * PANEL + word].to_bits()), out);
-        }
+        rows.read_f32(index * STRIP, &mut strip);
+        write_words::<V, _>(&strip, panel);
     }
 }
 
-/// `[in / 2][16][2]` in bf16: words of two inputs.
+/// `[in / 2][16][2]` in bf16.
 #[inline(always)]
-fn write_bf16_pairs(rows: &PanelRows<'_>, panel: &mut [u8]) {
-    let mut strip = [[0; STRIP]; PANEL];
+fn write_bf16_pairs<V: Vectors>(rows: &PanelRows<'_>, panel: &mut [u8]) {
+    let mut strip = [[0; STRIP / 2]; PANEL];
     for (index, panel) in panel.chunks_mut(STRIP * PANEL * 2).enumerate() {
         rows.read_bf16(index * STRIP, &mut strip);
-        for (block, out) in panel.chunks_mut(PANEL * PANEL * 4).enumerate() {
-            let word = |lane: usize, word: usize| {
-                let place = 2 * (block * PANEL + word);
-                u32::from(strip[lane][place]) | u32::from(strip[lane][place + 1]) << 16
-            };
-            store(&transposed(word), out);
-        }
+        write_words::<V, _>(&strip, panel);
     }
 }
 
 /// Blocks of 32 inputs of a pair of panels, of which this is number `panel`.
 #[inline(always)]
-fn write_quantised(rows: &PanelRows<'_>, to: Quantisation, group: &mut [u8], panel: usize) {
-    let mut strip = [[0.0; STRIP]; PANEL];
+fn write_quantised<V: Vectors>(rows: &PanelRows<'_>, to: Quantisation, group: &mut [u8], panel: usize) {
+    let mut strip = [[0; STRIP]; PANEL];
     for (index, blocks) in group.chunks_mut(STRIP / quantised::INPUTS * to.block_bytes()).enumerate() {
-        rows.read(index * STRIP, &mut strip);
+        rows.read_f32(index * STRIP, &mut strip);
         for (block, out) in blocks.chunks_exact_mut(to.block_bytes()).enumerate() {
             let mut values = [[0.0; PANEL]; quantised::INPUTS];
             for (half, values) in values.chunks_exact_mut(PANEL).enumerate() {
-                let start = block * quantised::INPUTS + half * PANEL;
-                let words = transposed(|lane, word| strip[lane][start + word].to_bits());
+                let words = transposed::<V, _>(&strip, block * quantised::INPUTS + half * PANEL);
                 values.iter_mut().zip(words).for_each(|(values, words)| *values = words.map(f32::from_bits));
             }
-            quantised::write_panel(to, &values, out, panel);
+            quantised::write_panel::<V>(to, &values, out, panel);
         }
     }
 }

@@ -10,12 +10,21 @@ use super::{
     pack::{PanelRows, write_group},
     quantised::{self, Quantisation},
 };
-use crate::{elementwise::Shared, isa::Isa, kv::memory, pool::Pool};
+use crate::{
+    elementwise::{Shared, for_ranges},
+    isa::Isa,
+    kv::memory,
+    pool::Pool,
+};
 
 /// Outputs of a panel: the floats of a 512-bit register or of a tile row.
 pub(super) const PANEL: usize = 16;
 /// Panels that are multiplied together.
 pub(super) const GROUP: usize = 2;
+
+/// Bytes that a thread writes at a time where weights are packed: two huge pages. Threads that touch a page for the first
+/// time at the same time stand in each other's way.
+pub(crate) const PART_BYTES: usize = 4 << 20;
 
 /// The order of the numbers in a packed weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +79,7 @@ impl Panels {
     /// Zeroed panels for weights of a shape.
     fn new(format: WeightFormat, rows: usize, columns: usize, groups: usize) -> Result<Self, PackError> {
         let depth = format.depth(columns);
-        let bytes = format.group_bytes(depth).checked_mul(groups);
+        let bytes = bytes(format, columns, groups);
         let data = bytes.and_then(AlignedBytes::try_zeroed).ok_or_else(|| PackError::Memory {
             rows,
             columns,
@@ -102,14 +111,32 @@ impl Panels {
 
     /// Writes all pairs of panels, dealt out to the threads of a pool: `rows` are those of a pair's panels.
     fn fill<'a>(&mut self, isa: Isa, pool: &Pool, rows: impl Fn(usize) -> [PanelRows<'a>; GROUP] + Sync) {
-        let (format, bytes) = (self.format, self.format.group_bytes(self.depth));
+        let (format, bytes, groups) = (self.format, self.format.group_bytes(self.depth), self.groups);
         let data = Shared::new(self.data.as_mut_slice::<u8>());
-        pool.run(self.groups, &|group| {
-            // SAFETY: each pair of panels is written by one task.
-            let out = unsafe { data.row(group, bytes) };
-            write_group(isa, format, rows(group), out);
+        let parts = (groups * bytes / PART_BYTES).max(pool.threads());
+        for_ranges(pool, groups, parts, |_, range| {
+            for group in range {
+                // SAFETY: each pair of panels is in one range.
+                let out = unsafe { data.row(group, bytes) };
+                write_group(isa, format, rows(group), out);
+            }
         });
     }
+}
+
+/// Bytes of pairs of panels; nothing if they are beyond all memory.
+fn bytes(format: WeightFormat, columns: usize, groups: usize) -> Option<usize> {
+    format.group_bytes(format.depth(columns)).checked_mul(groups)
+}
+
+/// Pairs of panels of a weight.
+fn groups(rows: usize) -> usize {
+    rows.div_ceil(PANEL * GROUP)
+}
+
+/// Pairs of panels of gate and up, `rows` each.
+fn gate_up_groups(rows: usize) -> usize {
+    rows.div_ceil(PANEL)
 }
 
 /// A packed weight `[rows, columns]`. It remembers its layout: kernels refuse one that was packed for others.
@@ -120,10 +147,15 @@ pub struct Packed {
 }
 
 impl Packed {
+    /// Bytes that a weight takes when it is packed; nothing if they are beyond all memory.
+    pub(super) fn bytes_of(format: WeightFormat, rows: usize, columns: usize) -> Option<usize> {
+        bytes(format, columns, groups(rows))
+    }
+
     /// Packs a weight.
     pub(super) fn new(isa: Isa, format: WeightFormat, pool: &Pool, weight: TensorView<'_>) -> Result<Self, PackError> {
         let (rows, columns) = (weight.rows(), weight.columns());
-        let mut panels = Panels::new(format, rows, columns, rows.div_ceil(PANEL * GROUP))?;
+        let mut panels = Panels::new(format, rows, columns, groups(rows))?;
         panels.fill(isa, pool, |group| {
             std::array::from_fn(|panel| PanelRows { weight, first: (GROUP * group + panel) * PANEL })
         });
@@ -154,6 +186,11 @@ pub struct PackedGateUp {
 }
 
 impl PackedGateUp {
+    /// Bytes that both take when they are packed, each `[rows, columns]`; nothing if they are beyond all memory.
+    pub(super) fn bytes_of(format: WeightFormat, rows: usize, columns: usize) -> Option<usize> {
+        bytes(format, columns, gate_up_groups(rows))
+    }
+
     /// Packs both.
     pub(super) fn new(
         isa: Isa,
@@ -164,7 +201,7 @@ impl PackedGateUp {
     ) -> Result<Self, PackError> {
         let (rows, columns) = (gate.rows(), gate.columns());
         assert_eq!([rows, columns], [up.rows(), up.columns()], "gate and up differ in shape");
-        let mut panels = Panels::new(format, rows, columns, rows.div_ceil(PANEL))?;
+        let mut panels = Panels::new(format, rows, columns, gate_up_groups(rows))?;
         panels.fill(isa, pool, |group| [gate, up].map(|weight| PanelRows { weight, first: group * PANEL }));
         Ok(Self { panels, rows, columns })
     }
