@@ -193,6 +193,11 @@ impl Weights {
         self.located.values().map(|tensor| (tensor.end - tensor.start) as u64).sum()
     }
 
+    /// The type that most of the bytes are stored in.
+    pub fn main_dtype(&self) -> Dtype {
+        self.dtypes().into_iter().max_by_key(|&(_, bytes)| bytes).map_or(Dtype::Bf16, |(dtype, _)| dtype)
+    }
+
     /// Types of the tensors, each with its number of bytes.
     pub fn dtypes(&self) -> Vec<(Dtype, u64)> {
         let bytes_of = |dtype| {

@@ -1,8 +1,9 @@
 //! From a model argument to a model.
 
 use demask::{
-    DeviceOptions, Model, Prompter,
+    DeviceOptions, Model, Opened, Prompter,
     checkpoint::{Checkpoint, ModelFiles, locate},
+    step::SequenceNeeds,
     tensor::Dtype,
 };
 
@@ -49,39 +50,45 @@ impl Source {
 
     /// The type that most of its weights are stored in.
     pub fn stored_dtype(&self, screen: Screen) -> anyhow::Result<Dtype> {
-        let stored = self.checkpoint(screen)?.weights().dtypes();
-        Ok(stored.into_iter().max_by_key(|&(_, bytes)| bytes).map_or(Dtype::Bf16, |(dtype, _)| dtype))
+        Ok(self.checkpoint(screen)?.weights().main_dtype())
+    }
+
+    /// The model with its weights where they are.
+    pub fn open(&self, screen: Screen) -> anyhow::Result<Opened> {
+        let opened = match self {
+            Self::Demo => Opened::demo()?,
+            Self::Named(_) => Opened::open(self.files(screen)?)?,
+        };
+        warn(opened.prompter(), screen);
+        Ok(opened)
     }
 
     /// The model without its weights.
     pub fn prompter(&self, screen: Screen) -> anyhow::Result<Prompter> {
-        let prompter = match self {
-            Self::Demo => Prompter::demo()?,
-            Self::Named(_) => Prompter::open(self.files(screen)?)?,
-        };
-        warn(&prompter, screen);
-        Ok(prompter)
+        Ok(self.open(screen)?.into_prompter())
     }
 
     /// The model, loaded.
     pub fn model(&self, device: &DeviceOptions, screen: Screen) -> anyhow::Result<Model> {
-        let files = self.files(screen)?;
-        let _watched = Watched::new();
-        let model = match self {
-            Self::Demo => Model::demo(device),
-            Self::Named(_) => {
-                let bar = Bar::bytes(screen, &format!("loading {}", files.name()));
-                Model::load(files, device, &mut |done, total| {
-                    bar.set(done, total);
-                    !interrupt::requested()
-                })
-            }
-        };
-        interrupt::check()?;
-        let model = model?;
-        warn(&model, screen);
-        Ok(model)
+        load(self.open(screen)?, device, &[], screen)
     }
+}
+
+/// Loads a model if there is memory for it and for sequences with these needs.
+pub fn load(
+    opened: Opened,
+    device: &DeviceOptions,
+    sequences: &[SequenceNeeds],
+    screen: Screen,
+) -> anyhow::Result<Model> {
+    let _watched = Watched::new();
+    let bar = Bar::bytes(screen, &format!("loading {}", opened.prompter().name()));
+    let model = opened.load(device, sequences, &mut |done, total| {
+        bar.set(done, total);
+        !interrupt::requested()
+    });
+    interrupt::check()?;
+    Ok(model?)
 }
 
 /// Tells what is odd about a checkpoint.

@@ -1,4 +1,7 @@
-//! The kernels of linear layers and of attention, on every tier of this machine, in the shapes of an 8B model.
+//! The kernels of linear layers and of attention, on every tier of this machine, and packing on the best, in the shapes
+//! of an 8B model.
+
+use std::sync::Mutex;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use demask_cpu::{
@@ -7,7 +10,7 @@ use demask_cpu::{
     pool::{Pool, available_threads},
     trial::{AttentionTrial, LinearTrial},
 };
-use demask_tensor::{AttentionShape, Dtype};
+use demask_tensor::{AlignedBytes, AttentionShape, Dtype, TensorView};
 
 /// Inputs and outputs: a projection of an 8B model.
 const WIDTH: usize = 4096;
@@ -23,12 +26,43 @@ fn linear(criterion: &mut Criterion) {
 }
 
 fn product(group: &mut criterion::BenchmarkGroup<'_, criterion::measurement::WallTime>, pool: &Pool, linear: Linear) {
-    let mut trial = LinearTrial::new(linear, 256, WIDTH, WIDTH).expect("memory for a weight");
+    let mut trial = LinearTrial::new(linear, pool, 256, WIDTH, WIDTH).expect("memory for a weight");
     for rows in [1, 8, 32, 256] {
         group.throughput(Throughput::Elements(2 * (rows * WIDTH * WIDTH) as u64));
         group.bench_function(BenchmarkId::new(linear.name(), rows), |bencher| {
             bencher.iter(|| trial.run(pool, rows));
         });
+    }
+}
+
+/// A copy in fresh memory, each thread's part by itself.
+fn copied(pool: &Pool, bytes: &[u8]) -> Vec<Mutex<AlignedBytes>> {
+    let parts: Vec<_> = bytes.chunks(bytes.len().div_ceil(pool.threads())).collect();
+    let copies: Vec<_> = parts.iter().map(|part| Mutex::new(AlignedBytes::zeroed(part.len()))).collect();
+    pool.run(parts.len(), &|part| {
+        copies[part].lock().expect("one task a part").as_mut_slice::<u8>().copy_from_slice(parts[part]);
+    });
+    copies
+}
+
+/// Packing a projection, in bytes as stored, beside a copy of these bytes into fresh memory.
+fn packing(criterion: &mut Criterion) {
+    let pool = Pool::new(available_threads());
+    let mut group = criterion.benchmark_group("pack");
+    group.sample_size(10);
+    for stored in [Dtype::Bf16, Dtype::F16, Dtype::F32] {
+        // Small numbers in every type: their exponents are below the middle.
+        let bytes: Vec<u8> = (0..3 * WIDTH * WIDTH * stored.size()).map(|index| (index * 89 % 61) as u8).collect();
+        group.throughput(Throughput::Bytes(bytes.len() as u64));
+        group.bench_function(BenchmarkId::new("copy", stored), |bencher| {
+            bencher.iter(|| copied(&pool, &bytes));
+        });
+        let weight = TensorView::new(stored, 3 * WIDTH, WIDTH, &bytes);
+        for linear in kernel_list().into_iter().filter(|linear| linear.isa() == Isa::best()) {
+            group.bench_function(BenchmarkId::new(linear.name(), stored), |bencher| {
+                bencher.iter(|| linear.pack(&pool, weight).expect("memory for a weight"));
+            });
+        }
     }
 }
 
@@ -52,6 +86,7 @@ fn attention(criterion: &mut Criterion) {
 fn main() {
     let mut criterion = Criterion::default().configure_from_args();
     linear(&mut criterion);
+    packing(&mut criterion);
     attention(&mut criterion);
     criterion.final_summary();
 }

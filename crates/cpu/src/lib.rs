@@ -18,4 +18,4 @@ mod head;
 mod kv;
 mod select;
 
-pub use backend::{CpuBackend, CpuOptions};
+pub use backend::{CpuBackend, CpuOptions, available_memory};

@@ -38,11 +38,11 @@ impl LinearTrial {
     ///
     /// # Errors
     /// If there is no memory for it.
-    pub fn new(linear: Linear, rows: usize, inputs: usize, outputs: usize) -> Result<Self, PackError> {
+    pub fn new(linear: Linear, pool: &Pool, rows: usize, inputs: usize, outputs: usize) -> Result<Self, PackError> {
         let mut noise = Noise(1);
         let bytes: Vec<u8> =
             (0..inputs * outputs).flat_map(|_| ((noise.next().to_bits() >> 16) as u16).to_le_bytes()).collect();
-        let weight = linear.pack(TensorView::new(Dtype::Bf16, outputs, inputs, &bytes))?;
+        let weight = linear.pack(pool, TensorView::new(Dtype::Bf16, outputs, inputs, &bytes))?;
         let mut input = linear.new_input(rows, inputs);
         (0..rows).for_each(|row| input.set_row(row, &noise.take(inputs)));
         Ok(Self { linear, weight, input, out: vec![0.0; rows * outputs] })

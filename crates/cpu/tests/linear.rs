@@ -26,13 +26,13 @@ fn bytes(values: &[f32]) -> Vec<u8> {
 }
 
 fn pack(linear: &Linear, out: usize, columns: usize, values: &[f32]) -> Packed {
-    linear.pack(TensorView::new(Dtype::F32, out, columns, &bytes(values))).unwrap()
+    linear.pack(&Pool::new(2), TensorView::new(Dtype::F32, out, columns, &bytes(values))).unwrap()
 }
 
 fn pack_gate_up(linear: &Linear, out: usize, columns: usize, gate: &[f32], up: &[f32]) -> PackedGateUp {
     let (gate, up) = (bytes(gate), bytes(up));
     let [gate, up] = [&gate, &up].map(|bytes| TensorView::new(Dtype::F32, out, columns, bytes));
-    linear.pack_gate_up(gate, up).unwrap()
+    linear.pack_gate_up(&Pool::new(2), gate, up).unwrap()
 }
 
 fn fill(linear: &Linear, rows: &[&[f32]], columns: usize) -> InputBuffer {

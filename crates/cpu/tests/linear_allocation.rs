@@ -59,7 +59,7 @@ fn products_allocate_nothing() {
     let view = TensorView::new(Dtype::F32, out, columns, &bytes);
     let (mut residual, map): (Vec<f32>, Vec<u32>) = (vec![0.0; rows * out], (0..rows as u32).rev().collect());
     for linear in kernel_list() {
-        let (packed, pair) = (linear.pack(view).unwrap(), linear.pack_gate_up(view, view).unwrap());
+        let (packed, pair) = (linear.pack(&pool, view).unwrap(), linear.pack_gate_up(&pool, view, view).unwrap());
         let (input, mut output) = (linear.new_input(rows, columns), linear.new_input(rows, out));
         let mut products = || {
             for rows in [1, 20, rows] {

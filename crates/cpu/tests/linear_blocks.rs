@@ -2,7 +2,7 @@
 
 use demask_cpu::{
     isa::{self, Isa},
-    linear::{InputBuffer, Linear, Output, Packed, PackedGateUp, Quantisation},
+    linear::{InputBuffer, Linear, Output, Packed, PackedGateUp, Products, Quantisation},
     pool::Pool,
 };
 use demask_tensor::{BlockFormat, Dtype, TensorView};
@@ -113,8 +113,8 @@ fn products_are_those_of_the_widened_weight_to_the_bit() {
             for (out, columns) in shapes(format) {
                 let weight = Blocks::new(format, out, columns, 1);
                 let wide = bytes(&weight.wide());
-                let kept = linear.pack(weight.view()).unwrap();
-                let plain = linear.pack(TensorView::new(Dtype::F32, out, columns, &wide)).unwrap();
+                let kept = linear.pack(&Pool::new(2), weight.view()).unwrap();
+                let plain = linear.pack(&Pool::new(2), TensorView::new(Dtype::F32, out, columns, &wide)).unwrap();
                 for rows in [1, 2, 7, 8, 9, 12, 13, 40] {
                     let input = numbers(3, rows * columns);
                     let [found, expected] = [&kept, &plain].map(|weight| bits(&matmul(&linear, &pool, &input, weight)));
@@ -139,7 +139,7 @@ fn products_match_their_twin() {
                 _ => naive::linear(shape, &input, &wide, None),
             };
             let largest = expected.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
-            let found = matmul(&linear, &pool, &input, &linear.pack(weight.view()).unwrap());
+            let found = matmul(&linear, &pool, &input, &linear.pack(&Pool::new(2), weight.view()).unwrap());
             for (found, expected) in found.iter().zip(&expected) {
                 assert!((found - expected).abs() <= 1e-5 * largest, "{} {format}: {found} {expected}", linear.name());
             }
@@ -153,10 +153,10 @@ fn gate_and_up_stay_in_blocks_of_one_format() {
     for linear in linears() {
         for (gate, up) in BlockFormat::ALL.into_iter().flat_map(|gate| BlockFormat::ALL.map(|up| (gate, up))) {
             let weights = [Blocks::new(gate, out, columns, 1), Blocks::new(up, out, columns, 2)];
-            let kept = linear.pack_gate_up(weights[0].view(), weights[1].view()).unwrap();
+            let kept = linear.pack_gate_up(&Pool::new(2), weights[0].view(), weights[1].view()).unwrap();
             let wide = weights.each_ref().map(|weight| bytes(&weight.wide()));
             let [first, second] = wide.each_ref().map(|wide| TensorView::new(Dtype::F32, out, columns, wide));
-            let plain = linear.pack_gate_up(first, second).unwrap();
+            let plain = linear.pack_gate_up(&Pool::new(2), first, second).unwrap();
             assert_eq!(kept.bytes() == plain.bytes(), gate != up, "{} {gate} {up}", linear.name());
             for rows in [1, 11, 33] {
                 let input = numbers(3, rows * columns);
@@ -173,7 +173,7 @@ fn rows_do_not_depend_on_company_or_threads() {
     let input = numbers(5, 40 * columns);
     for linear in linears() {
         for format in BlockFormat::ALL {
-            let weight = linear.pack(Blocks::new(format, out, columns, 4).view()).unwrap();
+            let weight = linear.pack(&Pool::new(2), Blocks::new(format, out, columns, 4).view()).unwrap();
             let all = matmul(&linear, &Pool::new(1), &input, &weight);
             for row in [0, 7, 39] {
                 let alone = matmul(&linear, &Pool::new(3), &input[row * columns..][..columns], &weight);
@@ -189,7 +189,7 @@ fn memory_is_that_of_the_blocks() {
     for linear in linears() {
         for format in BlockFormat::ALL {
             let weight = Blocks::new(format, out, columns, 1);
-            let packed = linear.pack(weight.view()).unwrap();
+            let packed = linear.pack(&Pool::new(2), weight.view()).unwrap();
             // The six bits of scales and minima become bytes: 4 bytes for 256 inputs.
             let more = if matches!(format, BlockFormat::Q4K | BlockFormat::Q5K) { out * columns / 64 } else { 0 };
             assert_eq!(packed.bytes(), weight.bytes.len() + more, "{} {format}", linear.name());
@@ -211,8 +211,8 @@ fn rows_in_pairs_are_packed_in_their_order() {
         let view = weight.view().unpaired(16);
         let wide = bytes(&view.to_f32());
         let (linear, pool, input) = (Linear::new(Isa::best(), Dtype::F32), Pool::new(1), numbers(2, columns));
-        let kept = matmul(&linear, &pool, &input, &linear.pack(view).unwrap());
-        let plain = linear.pack(TensorView::new(Dtype::F32, out, columns, &wide)).unwrap();
+        let kept = matmul(&linear, &pool, &input, &linear.pack(&Pool::new(2), view).unwrap());
+        let plain = linear.pack(&Pool::new(2), TensorView::new(Dtype::F32, out, columns, &wide)).unwrap();
         assert_eq!(bits(&kept), bits(&matmul(&linear, &pool, &input, &plain)), "{format}");
     }
 }
@@ -222,12 +222,13 @@ fn asking_for_other_integers_rounds_the_values_anew() {
     let (out, columns, pool) = (40, 512, Pool::new(1));
     let input = numbers(3, columns);
     for to in Quantisation::ALL {
-        let linear = Linear::with_weights(Isa::best(), Dtype::F32, Some(to));
+        let linear =
+            Linear::with_products(Isa::best(), Products { quantisation: Some(to), ..Products::plain(Dtype::F32) });
         for format in [BlockFormat::Q4K, BlockFormat::Q5_0, BlockFormat::Q6K] {
             let weight = Blocks::new(format, out, columns, 1);
             let wide = bytes(&weight.wide());
             let [found, expected] = [weight.view(), TensorView::new(Dtype::F32, out, columns, &wide)].map(|view| {
-                let packed = linear.pack(view).unwrap();
+                let packed = linear.pack(&Pool::new(2), view).unwrap();
                 assert_eq!((packed.kept_in(), packed.bytes()), (to.to_string(), plain_bytes(to, out, columns)));
                 bits(&matmul(&linear, &pool, &input, &packed))
             });

@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use demask_cpu::{
-    CpuBackend, CpuOptions,
+    CpuOptions,
     isa::{Isa, IsaError, Tier},
     linear::{Activations, Products, Quantisation},
     pool,
@@ -154,14 +154,13 @@ impl DeviceOptions {
         Ok(Products { dtype, quantisation, activations })
     }
 
-    /// Builds the CPU backend.
-    pub fn cpu(&self, stored: Dtype) -> Result<CpuBackend, DeviceError> {
+    /// How the CPU backend computes for a checkpoint stored in `stored`.
+    pub fn cpu_options(&self, stored: Dtype) -> Result<CpuOptions, DeviceError> {
         if let DeviceChoice::Cuda(number) = self.device {
             return Err(DeviceError::NoCuda(number));
         }
         let Products { dtype, quantisation, activations } = self.products(stored)?;
-        let options = CpuOptions { isa: self.isa()?, dtype, quantisation, activations, threads: self.thread_count()? };
-        Ok(CpuBackend::new(options))
+        Ok(CpuOptions { isa: self.isa()?, dtype, quantisation, activations, threads: self.thread_count()? })
     }
 }
 
@@ -173,6 +172,16 @@ impl WeightChoice {
             Self::Q8 => Some(Quantisation::Q8),
             Self::Q4 => Some(Quantisation::Q4),
         }
+    }
+}
+
+impl fmt::Display for WeightChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Plain => "none",
+            Self::Q8 => "q8",
+            Self::Q4 => "q4",
+        })
     }
 }
 

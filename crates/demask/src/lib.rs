@@ -10,8 +10,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`Model`] is a loaded checkpoint, [`Prompter`] all of it but the weights; [`Model::generate`] answers one prompt; [`Engine`] joins the steps of many
-//! sessions into one forward.
+//! [`Opened`] is a checkpoint that can be loaded, [`Model`] a loaded one, [`Prompter`] all of it but the weights;
+//! [`Model::generate`] answers one prompt; [`Engine`] joins the steps of many sessions into one forward.
 #![forbid(unsafe_code)]
 
 pub mod demo;
@@ -19,6 +19,7 @@ mod device;
 mod engine;
 mod error;
 mod explain;
+mod footprint;
 mod generate;
 mod model;
 mod network;
@@ -37,8 +38,9 @@ pub use device::{ActivationChoice, DeviceChoice, DeviceError, DeviceOptions, Dty
 pub use engine::{Engine, JobId, JobState};
 pub use error::GenerateError;
 pub use explain::explain;
+pub use footprint::{Footprint, TooLarge};
 pub use generate::{Generation, Observer, Progress};
-pub use model::{Defaults, Model, ModelError, Prompter};
+pub use model::{Defaults, Model, ModelError, Opened, Prompter};
 pub use network::Network;
 pub use options::{GenerateOptions, Prompt};
 pub use receipt::{Memory, Receipt, Seconds, peak_memory};

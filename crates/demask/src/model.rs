@@ -5,13 +5,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use demask_checkpoint::{ChatTemplate, Checkpoint, CheckpointError, CheckpointText, ModelFiles, Tokenizer, Warning};
+use demask_checkpoint::{
+    ChatTemplate, Checkpoint, CheckpointError, CheckpointText, ModelFiles, Tokenizer, Warning, Weights,
+};
+use demask_cpu::CpuBackend;
 use demask_decode::ModelFacts;
-use demask_model::{ArchSpec, Attention, LoadError, Runner, Weights};
-use demask_step::{Mask, TokenId};
-use demask_tensor::{Dtype, OutOfMemory};
+use demask_model::{ArchSpec, Attention, LoadError, Runner};
+use demask_step::{Mask, SequenceNeeds, TokenId};
+use demask_tensor::OutOfMemory;
 
-use crate::{DeviceError, DeviceOptions, Engine, GenerateError};
+use crate::{DeviceError, DeviceOptions, Engine, Footprint, GenerateError, TooLarge};
 
 /// Rows that a joined step may have unless the caller says otherwise: beyond this, products are bound by operations
 /// and more rows gain nothing.
@@ -35,6 +38,9 @@ pub enum ModelError {
         /// Why.
         error: LoadError,
     },
+    /// There is too little memory for it, as was known before it was loaded.
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
     /// No memory.
     #[error("{name} does not fit: {error}")]
     Memory {
@@ -64,12 +70,12 @@ pub struct Prompter {
 impl Prompter {
     /// Opens a checkpoint and leaves its weights alone.
     pub fn open(files: ModelFiles) -> Result<Self, ModelError> {
-        Ok(Self::of(Checkpoint::open(files)?.release_weights().1))
+        Ok(Opened::open(files)?.into_prompter())
     }
 
     /// That of the model that is part of this library.
     pub fn demo() -> Result<Self, ModelError> {
-        Ok(Self { defaults: crate::demo::DEFAULTS, ..Self::open(crate::demo::files())? })
+        Ok(Opened::demo()?.into_prompter())
     }
 
     fn of(text: CheckpointText) -> Self {
@@ -139,6 +145,84 @@ impl Deref for Model {
     }
 }
 
+/// A model whose files are open and checked, and whose weights are still where they were.
+pub struct Opened {
+    prompter: Prompter,
+    source: Weights,
+}
+
+impl Opened {
+    /// Opens files.
+    pub fn open(files: ModelFiles) -> Result<Self, ModelError> {
+        Ok(Self::of(Checkpoint::open(files)?))
+    }
+
+    /// The model that is part of this library.
+    pub fn demo() -> Result<Self, ModelError> {
+        let mut opened = Self::open(crate::demo::files())?;
+        opened.prompter.defaults = crate::demo::DEFAULTS;
+        Ok(opened)
+    }
+
+    fn of(checkpoint: Checkpoint) -> Self {
+        let (source, text) = checkpoint.release_weights();
+        Self { prompter: Prompter::of(text), source }
+    }
+
+    /// All of it but the weights.
+    pub fn prompter(&self) -> &Prompter {
+        &self.prompter
+    }
+
+    /// Gives up the weights.
+    pub fn into_prompter(self) -> Prompter {
+        self.prompter
+    }
+
+    /// Bytes that it needs on a device while sequences with these needs are open.
+    pub fn footprint(&self, device: &DeviceOptions, sequences: &[SequenceNeeds]) -> Result<Footprint, ModelError> {
+        let spec = self.prompter.spec();
+        let options = device.cpu_options(self.source.main_dtype())?;
+        let row_budget = device.row_budget.unwrap_or(DEFAULT_ROW_BUDGET);
+        Footprint::of(spec, &self.source, &options, row_budget, sequences).map_err(|error| self.failed(error.into()))
+    }
+
+    /// Loads the weights, if there is memory for them and for the sequences that will be open at the same time.
+    /// `progress` is told bytes read and bytes in all, and answers whether to go on.
+    pub fn load(
+        self,
+        device: &DeviceOptions,
+        sequences: &[SequenceNeeds],
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<Model, ModelError> {
+        let started = Instant::now();
+        self.check_memory(device, sequences)?;
+        let backend = CpuBackend::new(device.cpu_options(self.source.main_dtype())?);
+        let (spec, total) = (self.prompter.spec(), self.source.stored_bytes());
+        tracing::debug!(name = %self.prompter.name(), bytes = total, parameters = spec.parameters(), "loading weights");
+        let weights = demask_model::Weights::load(spec, &self.source, &backend, &mut |read| progress(read, total))
+            .map_err(|error| self.failed(error))?;
+        let Self { prompter, source } = self;
+        drop(source);
+        let row_budget = device.row_budget.unwrap_or(DEFAULT_ROW_BUDGET);
+        let runner = Runner::new(prompter.spec().clone(), weights, backend, row_budget)
+            .map_err(|error| ModelError::Memory { name: prompter.name().to_owned(), error })?;
+        Ok(Model { prompter, load_time: started.elapsed(), engine: Engine::new(Box::new(runner)) })
+    }
+
+    fn check_memory(&self, device: &DeviceOptions, sequences: &[SequenceNeeds]) -> Result<(), ModelError> {
+        // What can fail does so here, for the choice that was made; another choice fails no differently.
+        self.footprint(device, sequences)?;
+        let needs =
+            |weights| self.footprint(&DeviceOptions { weights, ..device.clone() }, sequences).unwrap_or_default();
+        Ok(TooLarge::check(self.prompter.name(), device.weights, needs, demask_cpu::available_memory())?)
+    }
+
+    fn failed(&self, error: LoadError) -> ModelError {
+        ModelError::Load { name: self.prompter.name().to_owned(), error }
+    }
+}
+
 impl Model {
     /// Opens and loads a checkpoint. `progress` is told bytes read and bytes in all, and answers whether to go on.
     pub fn load(
@@ -146,14 +230,12 @@ impl Model {
         device: &DeviceOptions,
         progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<Self, ModelError> {
-        Self::from_checkpoint(Checkpoint::open(files)?, device, progress)
+        Opened::open(files)?.load(device, &[], progress)
     }
 
     /// The model that is part of this library: a small LLaDA that solves word problems.
     pub fn demo(device: &DeviceOptions) -> Result<Self, ModelError> {
-        let mut model = Self::load(crate::demo::files(), device, &mut |_, _| true)?;
-        model.prompter.defaults = crate::demo::DEFAULTS;
-        Ok(model)
+        Opened::demo()?.load(device, &[], &mut |_, _| true)
     }
 
     /// Loads an opened checkpoint.
@@ -162,23 +244,7 @@ impl Model {
         device: &DeviceOptions,
         progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<Self, ModelError> {
-        let started = Instant::now();
-        let (source, text) = checkpoint.release_weights();
-        let prompter = Prompter::of(text);
-        let (spec, name) = (prompter.spec(), prompter.name());
-        // The type that most of the weights are stored in.
-        let stored =
-            source.dtypes().into_iter().max_by_key(|&(_, bytes)| bytes).map_or(Dtype::Bf16, |(dtype, _)| dtype);
-        let backend = device.cpu(stored)?;
-        let total = source.stored_bytes();
-        tracing::debug!(%name, bytes = total, parameters = spec.parameters(), "loading weights");
-        let weights = Weights::load(spec, &source, &backend, &mut |read| progress(read, total))
-            .map_err(|error| ModelError::Load { name: name.to_owned(), error })?;
-        drop(source);
-        let runner = Runner::new(spec.clone(), weights, backend, device.row_budget.unwrap_or(DEFAULT_ROW_BUDGET))
-            .map_err(|error| ModelError::Memory { name: name.to_owned(), error })?;
-        let engine = Engine::new(Box::new(runner));
-        Ok(Self { prompter, load_time: started.elapsed(), engine })
+        Opened::of(checkpoint).load(device, &[], progress)
     }
 
     /// How long loading took.

@@ -7,6 +7,7 @@
 mod arch;
 mod forward;
 mod lower;
+mod memory;
 mod roles;
 mod runner;
 mod sequence;
@@ -14,6 +15,7 @@ mod weights;
 
 pub use arch::{ArchSpec, Attention, Family, Rope, RopeScaling};
 pub use forward::Hidden;
+pub use memory::{attention_shape, sequence_pages, workspace_shape};
 pub use roles::{ExpectedTensor, LayerRole, Role, WeightError, WeightSource, expected_tensors};
 pub use runner::{Inspection, Runner};
 pub use weights::{LoadError, Weights};

@@ -3,15 +3,13 @@
 use demask_step::{
     Denoiser, Mask, OpenError, PlanError, Predictions, SequenceId, SequenceNeeds, SequenceStep, StepError,
 };
-use demask_tensor::{
-    AttentionShape, Backend, Dtype, HeadOutput, HeadRequest, HeadRow, Launch, OutOfMemory, PAGE, PageKind,
-    WorkspaceShape,
-};
+use demask_tensor::{Backend, Dtype, HeadOutput, HeadRequest, HeadRow, Launch, OutOfMemory, PAGE, WorkspaceShape};
 
 use crate::{
     ArchSpec, Hidden, Sequence, Weights,
     forward::{Forward, forward},
     lower::Lowered,
+    memory::{attention_shape, page_kind, workspace_shape},
 };
 
 /// Rotation tables start at this many positions and double when a longer sequence is opened.
@@ -44,18 +42,9 @@ impl<B: Backend> Runner<B> {
     /// Puts a model together. Steps of several sequences may have up to `row_budget` rows; a single sequence that needs
     /// more raises it.
     pub fn new(spec: ArchSpec, weights: Weights<B>, mut backend: B, row_budget: usize) -> Result<Self, OutOfMemory> {
-        let attention = AttentionShape { heads: spec.heads, kv_heads: spec.kv_heads, head_dim: spec.head_dim };
-        let reserved = WorkspaceShape {
-            rows: row_budget.max(1),
-            head_rows: row_budget.max(1),
-            hidden: spec.hidden,
-            ffn: spec.ffn,
-            attention,
-            vocabulary: spec.vocabulary,
-            table_entries: row_budget.max(1),
-        };
+        let reserved = workspace_shape(&spec, row_budget, &[]);
         backend.reserve(&reserved)?;
-        let kv = backend.new_kv(&attention, spec.layers, spec.hidden);
+        let kv = backend.new_kv(&attention_shape(&spec), spec.layers, spec.hidden);
         let mut runner = Self {
             spec,
             weights,
@@ -96,7 +85,7 @@ impl<B: Backend> Runner<B> {
     pub fn cache_bytes(&self, sequence: SequenceId) -> usize {
         let Some(Some(sequence)) = self.sequences.get(sequence.0 as usize) else { return 0 };
         let pages = sequence.pages.len() + sequence.draft_pages.len();
-        pages * self.backend.page_bytes(&self.kv, kind(&sequence.needs))
+        pages * self.backend.page_bytes(&self.kv, page_kind(&sequence.needs))
     }
 
     /// Most rows that one step may have, all sequences and lanes together.
@@ -157,7 +146,7 @@ impl<B: Backend> Runner<B> {
 
     fn allocate(&mut self, sequence: &mut Sequence) -> Result<(), OutOfMemory> {
         let (canvas, drafts) = sequence.page_counts();
-        let kind = kind(&sequence.needs);
+        let kind = page_kind(&sequence.needs);
         self.backend.allocate_pages(&mut self.kv, canvas, kind, &mut sequence.pages)?;
         let drafted = self.backend.allocate_pages(&mut self.kv, drafts, kind, &mut sequence.draft_pages);
         if drafted.is_err() {
@@ -274,11 +263,8 @@ impl<B: Backend> Denoiser for Runner<B> {
     }
 }
 
-fn kind(needs: &SequenceNeeds) -> PageKind {
-    PageKind { increments: needs.increments, residual: needs.residual }
-}
-
-fn table_entries(needs: &SequenceNeeds) -> usize {
+/// Entries of the page tables of a sequence.
+pub(crate) fn table_entries(needs: &SequenceNeeds) -> usize {
     needs.positions.div_ceil(PAGE) * needs.drafts.max(1)
 }
 

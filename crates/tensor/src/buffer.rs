@@ -12,10 +12,17 @@ use std::{
 /// Alignment of every [`AlignedBytes`]: one cache line, which is also the widest vector and tile row.
 const ALIGNMENT: usize = 64;
 
+/// From this size on memory is asked of the system itself, which gives it zeroed and not before it is touched, by the
+/// thread that does, and in huge pages where it has them: twice the size of a huge page, so that one fits in whatever
+/// its alignment.
+const MAPPED: usize = 4 << 20;
+
 /// Zeroed memory on a cache-line boundary, of fixed size, viewed as whatever plain numbers it holds.
 pub struct AlignedBytes {
     pointer: NonNull<u8>,
     length: usize,
+    /// What owns the memory; nothing where it is on the heap.
+    map: Option<memmap2::MmapMut>,
 }
 
 // SAFETY: the buffer owns its memory exclusively; access follows the borrow of the buffer.
@@ -26,10 +33,22 @@ unsafe impl Sync for AlignedBytes {}
 impl AlignedBytes {
     /// `length` zero bytes, or `None` if the system will not give them.
     pub fn try_zeroed(length: usize) -> Option<Self> {
+        if length >= MAPPED {
+            return Self::try_mapped(length);
+        }
         let layout = Layout::from_size_align(length.max(1), ALIGNMENT).ok()?;
         // SAFETY: the layout has a non-zero size.
         let pointer = NonNull::new(unsafe { alloc::alloc_zeroed(layout) })?;
-        Some(Self { pointer, length })
+        Some(Self { pointer, length, map: None })
+    }
+
+    fn try_mapped(length: usize) -> Option<Self> {
+        let mut map = memmap2::MmapMut::map_anon(length).ok()?;
+        // Huge pages are a wish: a system without them refuses.
+        #[cfg(target_os = "linux")]
+        let _ = map.advise(memmap2::Advice::HugePage);
+        let pointer = NonNull::new(map.as_mut_ptr())?;
+        Some(Self { pointer, length, map: Some(map) })
     }
 
     /// `length` zero bytes.
@@ -78,8 +97,10 @@ impl AlignedBytes {
 
 impl Drop for AlignedBytes {
     fn drop(&mut self) {
-        if let Ok(layout) = Layout::from_size_align(self.length.max(1), ALIGNMENT) {
-            // SAFETY: allocated in `try_zeroed` with this very layout.
+        if self.map.is_none()
+            && let Ok(layout) = Layout::from_size_align(self.length.max(1), ALIGNMENT)
+        {
+            // SAFETY: allocated on the heap in `try_zeroed` with this very layout.
             unsafe { alloc::dealloc(self.pointer.as_ptr(), layout) }
         }
     }
@@ -178,8 +199,20 @@ mod tests {
     }
 
     #[test]
+    fn memory_of_the_system_is_like_that_of_the_heap() {
+        for length in [MAPPED - 1, MAPPED, MAPPED + 1] {
+            let mut bytes = AlignedBytes::zeroed(length);
+            assert_eq!((bytes.len(), bytes.as_ptr() as usize % ALIGNMENT), (length, 0));
+            assert!(bytes.as_slice::<u8>().iter().all(|&byte| byte == 0));
+            bytes.as_mut_slice::<u8>()[length - 1] = 7;
+            assert_eq!((bytes.as_slice::<u8>()[length - 1], bytes.map.is_some()), (7, length >= MAPPED));
+        }
+    }
+
+    #[test]
     fn an_absurd_size_is_refused_not_aborted() {
         assert!(AlignedBytes::try_zeroed(usize::MAX).is_none());
+        assert!(AlignedBytes::try_zeroed(usize::MAX >> 1).is_none());
     }
 
     #[test]

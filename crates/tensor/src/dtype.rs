@@ -134,7 +134,17 @@ impl<'a> TensorView<'a> {
     /// If `out` is not one row long.
     pub fn read_row(&self, row: usize, out: &mut [f32]) {
         assert_eq!(out.len(), self.shape[1]);
-        widen(self.dtype, self.row_bytes(row), out);
+        self.read_part(row, 0, out);
+    }
+
+    /// Widens the columns of one row from `start` on to f32, as many as `out` has. Parts of blocks are not read alone.
+    ///
+    /// # Panics
+    /// If the row ends before, or a block does not begin at `start` or end with `out`.
+    #[inline(always)]
+    pub fn read_part(&self, row: usize, start: usize, out: &mut [f32]) {
+        let bytes = |columns| self.dtype.row_bytes(columns).unwrap_or_else(|| panic!("column {columns} is in a block"));
+        widen(self.dtype, &self.row_bytes(row)[bytes(start)..][..bytes(out.len())], out);
     }
 
     /// Widens the whole tensor to f32.
@@ -148,6 +158,7 @@ impl<'a> TensorView<'a> {
 }
 
 /// Widens little-endian elements to f32.
+#[inline(always)]
 fn widen(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
     match dtype {
         Dtype::F32 => {
@@ -157,7 +168,7 @@ fn widen(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
         }
         Dtype::F16 => {
             for (value, raw) in out.iter_mut().zip(bytes.chunks_exact(2)) {
-                *value = half::f16::from_le_bytes([raw[0], raw[1]]).to_f32();
+                *value = widen_f16(u16::from_le_bytes([raw[0], raw[1]]));
             }
         }
         Dtype::Bf16 => {
@@ -169,9 +180,28 @@ fn widen(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
     }
 }
 
+/// Widens a half without branches. Its magnitude's bits, moved to where an f32 has them, make a number with an exponent
+/// 112 too small; the multiplication is exact and takes denormal halves along.
+#[inline(always)]
+pub fn widen_f16(half: u16) -> f32 {
+    let magnitude = u32::from(half & 0x7fff) << 13;
+    let finite = f32::from_bits(magnitude) * 2.0f32.powi(112);
+    let infinite = f32::from_bits(magnitude | 0x7f80_0000);
+    let value = if half & 0x7c00 == 0x7c00 { infinite } else { finite };
+    f32::from_bits(value.to_bits() | u32::from(half & 0x8000) << 16)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_half_widens_exactly() {
+        for bits in 0..=u16::MAX {
+            let (expected, found) = (half::f16::from_bits(bits).to_f32(), widen_f16(bits));
+            assert!(found == expected || found.is_nan() && expected.is_nan(), "{bits:#x}");
+        }
+    }
 
     #[test]
     fn every_dtype_widens_exactly() {

@@ -15,7 +15,7 @@ pub use backend::{
 };
 pub use blocks::{BlockFormat, BlockParts};
 pub use buffer::{AlignedBytes, Bytes, Number};
-pub use dtype::{Dtype, TensorView};
+pub use dtype::{Dtype, TensorView, widen_f16};
 pub use launch::{
     BlendRows, Filter, FilterOrder, HeadLaunch, HeadRequest, HeadRow, Launch, NO_ROW, PageCopy, ProbeBy, ProbeLaunch,
     ProbeTensor, Rows, Segment, SlotCopy, gumbel_noise,

@@ -6,6 +6,7 @@ use serde_json::json;
 use crate::{
     args::GenerateArgs,
     files::OutFile,
+    load::load,
     output::{self, Screen},
     settings::{Request, Settings},
     show::{Show, Ways},
@@ -19,7 +20,10 @@ pub fn run(settings: &Settings, args: &GenerateArgs) -> anyhow::Result<()> {
     if args.explain {
         return explain(&settings.source.prompter(settings.screen)?, &request, settings.screen);
     }
-    let mut model = settings.source.model(device, settings.screen)?;
+    let opened = settings.source.open(settings.screen)?;
+    // What cannot be decoded, or does not fit with its canvas, is told before weights are read.
+    let session = opened.prompter().session(&request.prompt, &request.options)?;
+    let mut model = load(opened, device, session.needs(), settings.screen)?;
     let mut show = Show::new(&model, settings.screen, Ways { watch: args.watch, trace, seed: settings.seed });
     let answer = show.answer(&mut model, &request)?;
     show.finish(&answer)

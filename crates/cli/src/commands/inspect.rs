@@ -1,16 +1,17 @@
 //! `demask inspect`: what a model directory holds, weights not loaded.
 
 use demask::{
+    DeviceChoice, DeviceOptions, DtypeChoice, Footprint, WeightChoice,
     checkpoint::Checkpoint,
-    cpu::linear::Quantisation,
-    model_parts::{ArchSpec, Attention, Role, expected_tensors},
+    model_parts::{ArchSpec, Attention, Role, WeightSource, expected_tensors},
+    step::SequenceNeeds,
 };
 use serde::Serialize;
 
 use crate::{args::InspectArgs, exit::usage, load::Source, output, settings::Settings};
 
 /// Positions that K/V memory is told for.
-const POSITIONS: u64 = 1000;
+const POSITIONS: usize = 1000;
 
 /// Everything that is told.
 #[derive(Serialize)]
@@ -61,7 +62,7 @@ struct Special {
     pad: Option<u32>,
 }
 
-/// Bytes that a device needs in one element type.
+/// Bytes that a device needs in one element type, as the loader checks them.
 #[derive(Serialize)]
 struct Memory {
     device: &'static str,
@@ -79,14 +80,21 @@ pub fn run(settings: &Settings, args: InspectArgs) -> anyhow::Result<()> {
         (Some(location), Source::Demo) => Source::Named(location),
         (None, source) => source.clone(),
     };
-    let report = report(&source.checkpoint(settings.screen)?);
+    let report = report(&source.checkpoint(settings.screen)?, settings.device()?)?;
     if settings.screen.json { output::json(&report) } else { Ok(output::text(&told(&report))?) }
 }
 
-fn report(checkpoint: &Checkpoint) -> Report {
+fn report(checkpoint: &Checkpoint, device: &DeviceOptions) -> anyhow::Result<Report> {
     let (spec, special) = (checkpoint.spec(), checkpoint.special());
+    let of = |dtype, weights| DeviceOptions { device: DeviceChoice::Cpu, dtype, weights, ..device.clone() };
+    let formats = [
+        ("f32", of(DtypeChoice::F32, WeightChoice::Plain)),
+        ("bf16", of(DtypeChoice::Bf16, WeightChoice::Plain)),
+        ("q8", of(DtypeChoice::Bf16, WeightChoice::Q8)),
+        ("q4", of(DtypeChoice::Bf16, WeightChoice::Q4)),
+    ];
     let dtypes = checkpoint.weights().dtypes().into_iter();
-    Report {
+    Ok(Report {
         name: checkpoint.name().to_owned(),
         family: spec.family.to_string(),
         architecture: architecture(spec),
@@ -103,14 +111,12 @@ fn report(checkpoint: &Checkpoint) -> Report {
         stop: special.stop.clone(),
         tokenizer: checkpoint.tokenizer().is_some(),
         template: if checkpoint.template().is_fallback() { "family" } else { "checkpoint" },
-        memory: vec![
-            memory(spec, "f32", 4, None),
-            memory(spec, "bf16", 2, None),
-            memory(spec, "q8", 2, Some(Quantisation::Q8)),
-            memory(spec, "q4", 2, Some(Quantisation::Q4)),
-        ],
+        memory: formats
+            .into_iter()
+            .map(|(name, device)| memory(checkpoint, name, &device))
+            .collect::<Result<_, _>>()?,
         warnings: checkpoint.warnings().iter().map(ToString::to_string).collect(),
-    }
+    })
 }
 
 fn architecture(spec: &ArchSpec) -> Architecture {
@@ -133,24 +139,13 @@ fn architecture(spec: &ArchSpec) -> Architecture {
     }
 }
 
-/// Packed weights (vectors stay f32, the table of embeddings is not quantised; a tied head is packed beside the table)
-/// and K/V, without the padding of tiles.
-fn memory(spec: &ArchSpec, dtype: &'static str, size: u64, quantisation: Option<Quantisation>) -> Memory {
-    let plain = |rows: usize, columns: usize| (rows * columns) as u64 * size;
-    let matrix =
-        |rows: usize, columns: usize| quantisation.map_or(plain(rows, columns), |to| to.bytes(rows, columns) as u64);
-    let bytes = expected_tensors(spec).into_iter().map(|tensor| match tensor.role {
-        _ if tensor.vector => 4 * tensor.columns as u64,
-        Role::Embedding => plain(tensor.rows, tensor.columns),
-        _ => matrix(tensor.rows, tensor.columns),
-    });
-    let head = if spec.tied { matrix(spec.vocabulary, spec.hidden) } else { 0 };
-    Memory {
-        device: "cpu",
-        dtype,
-        weights: bytes.sum::<u64>() + head,
-        cache_per_1000_positions: POSITIONS * 2 * (spec.layers * spec.kv_width()) as u64 * size,
-    }
+/// Weights as they are packed, and K/V of full pages.
+fn memory(checkpoint: &Checkpoint, dtype: &'static str, device: &DeviceOptions) -> anyhow::Result<Memory> {
+    let options = device.cpu_options(checkpoint.weights().main_dtype())?;
+    let canvas = SequenceNeeds { positions: POSITIONS, ..SequenceNeeds::default() };
+    let Footprint { weights, cache, .. } =
+        Footprint::of(checkpoint.spec(), checkpoint.weights(), &options, 1, &[canvas])?;
+    Ok(Memory { device: "cpu", dtype, weights, cache_per_1000_positions: cache })
 }
 
 fn told(report: &Report) -> String {

@@ -1,6 +1,6 @@
 //! `logits`, `inspect`, `doctor`, `synth` and `bench`.
 
-use std::fs;
+use std::{fs, process::Command};
 
 use demask::cpu::isa::Isa;
 use safetensors::SafeTensors;
@@ -67,13 +67,49 @@ fn inspect_tells_what_is_in_a_checkpoint() {
 #[test]
 fn memory_is_what_a_loaded_model_takes() {
     let told = demask(&["inspect", "--json"]).json();
-    let arguments = ["generate", "--prompt-tokens", "1", "--gen-length", "1", "--dtype", "bf16", "--json"];
-    for (index, format) in [(1, "none"), (2, "q8"), (3, "q4")] {
-        let told = told["memory"][index]["weights"].as_f64().unwrap();
-        let run = demask(&[&arguments[..], &["--quantize", format]].concat());
-        let taken = run.json()["receipt"]["memory"]["weights"].as_f64().unwrap();
-        assert!((taken / told - 1.0).abs() < 0.1, "{format}: {taken} {told}");
+    for (index, dtype, format) in [(0, "f32", "none"), (1, "bf16", "none"), (2, "bf16", "q8"), (3, "bf16", "q4")] {
+        let run =
+            demask(
+                &[
+                    &[
+                        "generate",
+                        "--prompt-tokens",
+                        "1",
+                        "--gen-length",
+                        "999",
+                        "--steps",
+                        "1",
+                        "--block-length",
+                        "999",
+                    ][..],
+                    &["--dtype", dtype, "--quantize", format, "--json"],
+                ]
+                .concat(),
+            );
+        let taken = &run.json()["receipt"]["memory"];
+        let told = &told["memory"][index];
+        assert_eq!(told["weights"], taken["weights"], "{dtype} {format}");
+        assert_eq!(told["cache_per_1000_positions"], taken["cache"], "{dtype} {format}");
     }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_model_beyond_the_limit_of_memory_is_refused_before_it_is_loaded() {
+    let limited = |kibibytes: u64, arguments: &[&str]| {
+        let mut shell = Command::new("sh");
+        let call = format!("ulimit -d {kibibytes}; exec \"$0\" \"$@\"");
+        shell.args(["-c", &call, env!("CARGO_BIN_EXE_demask")]).args(arguments);
+        let output = shell.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let arguments = ["generate", "--prompt-tokens", "1", "--gen-length", "1", "--threads", "1", "--dtype", "f32"];
+    let (code, told) = limited(20 << 10, &arguments);
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.starts_with("error: demo-llada needs ") && told.lines().count() == 1, "{told}");
+    assert!(told.contains("MiB are available: "), "{told}");
+    let (code, told) = limited(1 << 20, &arguments);
+    assert_eq!(code, Some(0), "{told}");
 }
 
 #[test]

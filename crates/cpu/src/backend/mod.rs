@@ -1,6 +1,7 @@
 //! The CPU backend: the operations of [`demask_tensor::Backend`] put together.
 
 mod clock;
+mod footprint;
 mod layer;
 mod weights;
 mod workspace;
@@ -19,6 +20,7 @@ use crate::{
     pool::Pool,
 };
 use clock::{Clock, Part};
+pub use footprint::available_memory;
 use layer::{Increments, Tools};
 use weights::{Embedding, Vector};
 use workspace::Workspace;
@@ -133,15 +135,15 @@ impl Backend for CpuBackend {
     }
 
     fn pack(&self, weight: TensorView<'_>) -> Result<Packed, PackError> {
-        self.linear.pack(weight)
+        self.linear.pack(&self.pool, weight)
     }
 
     fn pack_gate_up(&self, gate: TensorView<'_>, up: TensorView<'_>) -> Result<PackedGateUp, PackError> {
-        self.linear.pack_gate_up(gate, up)
+        self.linear.pack_gate_up(&self.pool, gate, up)
     }
 
     fn pack_embedding(&self, table: TensorView<'_>) -> Result<Embedding, PackError> {
-        Embedding::new(table, self.dtype())
+        Embedding::new(&self.pool, table, self.dtype())
     }
 
     fn vector(&self, values: &[f32]) -> Vector {

@@ -93,7 +93,7 @@ impl Workspace {
 }
 
 /// Bytes that a workspace takes, roughly from above.
-fn needed(shape: &WorkspaceShape, threads: usize) -> u64 {
+pub(crate) fn needed(shape: &WorkspaceShape, threads: usize) -> u64 {
     let chunk = CHUNK.min(shape.rows);
     let (query, kv) = (query_width(&shape.attention), kv_width(&shape.attention));
     let by_row = shape.rows * (shape.hidden + 2 * query);

@@ -1,4 +1,5 @@
-//! How much memory there is to be had: what the system would give, and what control groups allow.
+//! How much memory there is to be had: what the system would give, what control groups allow, and what the limits of the
+//! process leave.
 
 use std::fs;
 
@@ -14,12 +15,30 @@ pub(crate) fn check(needed: u64) -> Result<(), OutOfMemory> {
 pub(crate) fn available() -> u64 {
     let system = fs::read_to_string("/proc/meminfo").ok().and_then(|text| system_available(&text));
     let groups = fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| group_available(&text));
-    system.unwrap_or(u64::MAX).min(groups.unwrap_or(u64::MAX))
+    let status = fs::read_to_string("/proc/self/status").ok();
+    let limits = fs::read_to_string("/proc/self/limits").ok();
+    let own = limits.zip(status).and_then(|(limits, status)| own_available(&limits, &status));
+    [system, groups, own].into_iter().flatten().min().unwrap_or(u64::MAX)
 }
 
-/// `MemAvailable` of the system's report, which is in KiB.
+/// What the limits of the process on its data and on its address space leave (`ulimit -d` and `-v`).
+fn own_available(limits: &str, status: &str) -> Option<u64> {
+    let limit = |name: &str| {
+        limits.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    let rest = |limit: Option<u64>, used: &str| Some(limit?.saturating_sub(kibibytes(status, used)?));
+    let rests = [rest(limit("Max data size"), "VmData:"), rest(limit("Max address space"), "VmSize:")];
+    rests.into_iter().flatten().min()
+}
+
+/// `MemAvailable` of the system's report.
 fn system_available(report: &str) -> Option<u64> {
-    let line = report.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    kibibytes(report, "MemAvailable:")
+}
+
+/// The bytes of an entry that a report has in KiB.
+fn kibibytes(report: &str, name: &str) -> Option<u64> {
+    let line = report.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
@@ -78,6 +97,21 @@ mod tests {
         assert_eq!(group_directory("0::/a/b"), Some(("/sys/fs/cgroup", "/a/b")));
         assert_eq!(group_directory("4:cpu,memory:/x"), Some(("/sys/fs/cgroup/memory", "/x")));
         assert_eq!(group_directory("4:cpu:/x"), None);
+    }
+
+    #[test]
+    fn the_tightest_limit_of_the_process_counts() {
+        let status = "VmSize:\t     100 kB\nVmData:\t      20 kB\n";
+        let limits = |data: &str, space: &str| {
+            format!(
+                "Limit  Soft Limit  Hard Limit  Units\nMax data size   {data}  unlimited bytes\nMax address space {space} unlimited bytes\n"
+            )
+        };
+        let available = |data, space| own_available(&limits(data, space), status);
+        assert_eq!(available("unlimited", "unlimited"), None);
+        assert_eq!(available("30720", "unlimited"), Some(10 << 10));
+        assert_eq!(available("30720", "104448"), Some(2 << 10));
+        assert_eq!(available("unlimited", "1024"), Some(0));
     }
 
     #[test]

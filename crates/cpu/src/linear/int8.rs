@@ -23,8 +23,9 @@
 use std::fmt;
 
 use super::{
+    pack::Vectors,
     packed::PANEL,
-    quantised::{INPUTS, Quantisation, SCALES, scale},
+    quantised::{INPUTS, Quantisation, SCALES, quantise},
 };
 use crate::isa::Isa;
 #[cfg(target_arch = "x86_64")]
@@ -159,25 +160,35 @@ pub(super) fn read(row: &[u8], out: &mut [f32]) {
     }
 }
 
-/// Quantises one output's group of weights, written to its place in a zeroed block: `panel` of the pair, `lane` of the
-/// panel. Integers and scales are those of [`quantised::write_group`](super::quantised::write_group).
-pub(super) fn write_group(to: Quantisation, values: &[f32; INPUTS], block: &mut [u8], panel: usize, lane: usize) {
+/// Quantises the groups of a panel, `[in][16]`, written to their places in a block: `panel` of the pair. Integers and
+/// scales are those of [`quantised::write_panel`].
+#[inline(always)]
+pub(super) fn write_panel<V: Vectors>(
+    to: Quantisation,
+    values: &[[f32; PANEL]; INPUTS],
+    block: &mut [u8],
+    panel: usize,
+) {
     let (scales, integers) = block.split_at_mut(SCALES);
-    let integers = &mut integers[panel * to.panel_bytes()..][..to.panel_bytes()];
-    let (scale, inverse) = scale(to, values);
-    scales[(panel * PANEL + lane) * 2..][..2].copy_from_slice(&scale.to_le_bytes());
-    for (k, &value) in values.iter().enumerate() {
-        let nearest = (value * inverse).round();
-        let place = lane * QUAD + k % QUAD;
-        match to {
-            Quantisation::Q8 => {
-                integers[k / QUAD * QUAD_BYTES + place] = (nearest.clamp(-127.0, 127.0) as i32 + SHIFT) as u8;
-            }
+    let lines = integers[panel * to.panel_bytes()..][..to.panel_bytes()].chunks_exact_mut(QUAD_BYTES);
+    let zero = match to {
+        Quantisation::Q8 => SHIFT,
+        Quantisation::Q4 => 8,
+    };
+    let pairs = quantise::<V>(to, values, (scales, panel), zero);
+    let quad = |index: usize| -> [u32; PANEL] {
+        let (low, high) = (&pairs[2 * index], &pairs[2 * index + 1]);
+        std::array::from_fn(|lane| u32::from(low[lane]) | u32::from(high[lane]) << 16)
+    };
+    for (index, line) in lines.enumerate() {
+        let words = match to {
+            Quantisation::Q8 => quad(index),
             Quantisation::Q4 => {
-                let half = (nearest.clamp(-8.0, 7.0) + 8.0) as u8;
-                integers[k / (2 * QUAD) * QUAD_BYTES + place] |= half << (k / QUAD % 2 * 4);
+                let (low, high) = (quad(2 * index), quad(2 * index + 1));
+                std::array::from_fn(|lane| low[lane] | high[lane] << 4)
             }
-        }
+        };
+        line.chunks_exact_mut(QUAD).zip(words).for_each(|(out, word)| out.copy_from_slice(&word.to_le_bytes()));
     }
 }
 
@@ -189,6 +200,7 @@ pub(super) const fn scale_factor<const BITS: usize>() -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::linear::pack::Portable;
 
     fn written(isa: Isa, values: &[f32; INPUTS]) -> InputGroup {
         let mut group = InputGroup { integers: [1; INPUTS], scale: f32::NAN, start: 1 };
@@ -248,8 +260,11 @@ mod tests {
     #[test]
     fn weights_stand_in_quads_without_a_sign() {
         let values: [f32; INPUTS] = std::array::from_fn(|k| (k as f32 - 8.0) * if k < 16 { 1.0 } else { 0.0 });
+        let in_lane = |lane: usize, factor: f32| -> [[f32; PANEL]; INPUTS] {
+            std::array::from_fn(|k| std::array::from_fn(|at| if at == lane { values[k] * factor } else { 0.0 }))
+        };
         let mut block = vec![0u8; Quantisation::Q4.block_bytes()];
-        write_group(Quantisation::Q4, &values, &mut block, 1, 9);
+        write_panel::<Portable>(Quantisation::Q4, &in_lane(9, 1.0), &mut block, 1);
         let at = |quad: usize, k: usize| {
             block[SCALES + Quantisation::Q4.panel_bytes() + quad / 2 * QUAD_BYTES + 9 * QUAD + k] >> (quad % 2 * 4) & 15
         };
@@ -257,7 +272,7 @@ mod tests {
             assert_eq!(f32::from(at(k / QUAD, k % QUAD)) - 8.0, *value);
         }
         let mut block = vec![0u8; Quantisation::Q8.block_bytes()];
-        write_group(Quantisation::Q8, &values.map(|value| value * 127.0 / 8.0), &mut block, 0, 3);
+        write_panel::<Portable>(Quantisation::Q8, &in_lane(3, 127.0 / 8.0), &mut block, 0);
         let bytes = &block[SCALES + QUAD_BYTES + 3 * QUAD..][..QUAD];
         assert_eq!(
             bytes,

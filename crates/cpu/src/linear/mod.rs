@@ -20,11 +20,12 @@
 //!
 //! let linear = Linear::new(Isa::best(), Dtype::F32);
 //! let bytes: Vec<u8> = [1.0f32, 2.0, 3.0, 4.0].into_iter().flat_map(f32::to_le_bytes).collect();
-//! let weight = linear.pack(TensorView::new(Dtype::F32, 2, 2, &bytes))?;
+//! let pool = Pool::new(1);
+//! let weight = linear.pack(&pool, TensorView::new(Dtype::F32, 2, 2, &bytes))?;
 //! let mut input = linear.new_input(1, 2);
 //! input.set_row(0, &[1.0, 10.0]);
 //! let mut out = [0.0; 2];
-//! linear.matmul(&Pool::new(1), &input, 1, &weight, None, Output::Store { out: &mut out, stride: 2 });
+//! linear.matmul(&pool, &input, 1, &weight, None, Output::Store { out: &mut out, stride: 2 });
 //! assert_eq!(out, [21.0, 43.0]);
 //! # Ok::<(), demask_tensor::PackError>(())
 //! ```
@@ -50,6 +51,7 @@ mod input;
 mod int8;
 mod kernel;
 mod output;
+mod pack;
 mod packed;
 mod portable;
 mod portable_int8;
@@ -63,6 +65,7 @@ pub(crate) use amx::{TILE_ROUND, tile_rounds};
 pub use input::{InputBuffer, InputWriter};
 pub use int8::Activations;
 pub use output::Output;
+pub(crate) use packed::PART_BYTES;
 pub use packed::{Packed, PackedGateUp};
 pub use quantised::Quantisation;
 
@@ -178,8 +181,20 @@ impl Linear {
 
     /// Packs a weight `[out, in]` of any element type: kept as f32, or rounded to bf16 or to integers. One in blocks
     /// stays in its blocks, unless it is to be rounded to other integers.
-    pub fn pack(&self, weight: TensorView<'_>) -> Result<Packed, PackError> {
-        Packed::new(self.format_for(weight.dtype()), weight)
+    pub fn pack(&self, pool: &Pool, weight: TensorView<'_>) -> Result<Packed, PackError> {
+        Packed::new(self.isa, self.format_for(weight.dtype()), pool, weight)
+    }
+
+    /// Bytes that a weight `[rows, columns]` of an element type takes when it is packed; nothing if they are beyond all
+    /// memory.
+    pub fn packed_bytes(&self, stored: Dtype, rows: usize, columns: usize) -> Option<usize> {
+        Packed::bytes_of(self.format_for(stored), rows, columns)
+    }
+
+    /// Bytes that gate and up projections, both `[rows, columns]`, take when they are packed; nothing if they are beyond
+    /// all memory.
+    pub fn packed_gate_up_bytes(&self, stored: [Dtype; 2], rows: usize, columns: usize) -> Option<usize> {
+        PackedGateUp::bytes_of(self.gate_up_format(stored), rows, columns)
     }
 
     /// Packs gate and up projections, both `[ffn, hidden]`. They stay in their blocks if these are of the same format,
@@ -187,10 +202,18 @@ impl Linear {
     ///
     /// # Panics
     /// If their shapes differ.
-    pub fn pack_gate_up(&self, gate: TensorView<'_>, up: TensorView<'_>) -> Result<PackedGateUp, PackError> {
-        let formats = [gate, up].map(|weight| self.format_for(weight.dtype()));
-        let format = if formats[0] == formats[1] { formats[0] } else { self.kernel.weight };
-        PackedGateUp::new(format, gate, up)
+    pub fn pack_gate_up(
+        &self,
+        pool: &Pool,
+        gate: TensorView<'_>,
+        up: TensorView<'_>,
+    ) -> Result<PackedGateUp, PackError> {
+        PackedGateUp::new(self.isa, self.gate_up_format([gate.dtype(), up.dtype()]), pool, gate, up)
+    }
+
+    fn gate_up_format(&self, stored: [Dtype; 2]) -> WeightFormat {
+        let formats = stored.map(|stored| self.format_for(stored));
+        if formats[0] == formats[1] { formats[0] } else { self.kernel.weight }
     }
 
     /// The format that a weight of an element type is packed in.

@@ -5,20 +5,29 @@
 
 use std::fmt;
 
-use demask_tensor::{AlignedBytes, Dtype, OutOfMemory, PackError, TensorView};
+use demask_tensor::{AlignedBytes, OutOfMemory, PackError, TensorView};
 
 use super::{
-    activation::round_bf16,
-    blocks::{self, Coding},
+    blocks::Coding,
     input::DEPTH_PADDING,
-    int8,
+    pack::{PanelRows, write_group},
     quantised::{self, Quantisation},
+};
+use crate::{
+    elementwise::{Shared, for_ranges},
+    isa::Isa,
+    kv::memory,
+    pool::Pool,
 };
 
 /// Outputs of a panel: the floats of a 512-bit register or of a tile row.
 pub(super) const PANEL: usize = 16;
 /// Panels that are multiplied together.
 pub(super) const GROUP: usize = 2;
+
+/// Bytes that a thread writes at a time where weights are packed: two huge pages. Threads that touch a page for the first
+/// time at the same time stand in each other's way.
+pub(crate) const PART_BYTES: usize = 4 << 20;
 
 /// The order of the numbers in a packed weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,11 +101,14 @@ impl Panels {
     /// Zeroed panels for weights of a shape.
     fn new(format: WeightFormat, rows: usize, columns: usize, groups: usize) -> Result<Self, PackError> {
         let depth = format.depth(columns);
-        let bytes = format.group_bytes(depth).checked_mul(groups);
+        let bytes = bytes(format, columns, groups);
         let data = bytes.and_then(AlignedBytes::try_zeroed).ok_or_else(|| PackError::Memory {
             rows,
             columns,
-            source: OutOfMemory { needed: bytes.map_or(u64::MAX, |bytes| bytes as u64), available: available_memory() },
+            source: OutOfMemory {
+                needed: bytes.map_or(u64::MAX, |bytes| bytes as u64),
+                available: memory::available(),
+            },
         })?;
         Ok(Self { data, format, depth, groups })
     }
@@ -106,6 +118,12 @@ impl Panels {
         self.format.group_bytes(self.depth) / GROUP
     }
 
+    /// All panels.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.data.as_slice()
+    }
+
     /// Start of a pair of panels.
     pub(super) fn group(&self, group: usize) -> *const u8 {
         assert!(group < self.groups);
@@ -113,49 +131,34 @@ impl Panels {
         unsafe { self.data.as_ptr().add(group * GROUP * self.panel_bytes()) }
     }
 
-    /// Fills one panel with up to [`PANEL`] rows of `weight`, from `first` on. `row` is scratch, one row long.
-    fn fill(&mut self, panel: usize, weight: TensorView<'_>, first: usize, row: &mut [f32]) {
-        if let Dtype::Block(source) = weight.dtype()
-            && blocks::keeping(weight.dtype()) == Some(self.format)
-        {
-            let bytes = self.format.group_bytes(self.depth);
-            let lanes = first..weight.rows().min(first + PANEL);
-            let rows: Vec<_> = lanes.map(|row| weight.row_bytes(row)).collect();
-            let group = &mut self.data.as_mut_slice::<u8>()[panel / GROUP * bytes..][..bytes];
-            return blocks::write_panel(source, self.format, &rows, group, panel % GROUP);
-        }
-        let elements = self.depth * PANEL;
-        for lane in 0..PANEL.min(weight.rows().saturating_sub(first)) {
-            weight.read_row(first + lane, row);
-            match self.format {
-                WeightFormat::F32 => {
-                    let panel = &mut self.data.as_mut_slice::<f32>()[panel * elements..][..elements];
-                    for (k, &value) in row.iter().enumerate() {
-                        panel[k * PANEL + lane] = value;
-                    }
-                }
-                WeightFormat::Bf16Pairs => {
-                    let panel = &mut self.data.as_mut_slice::<u16>()[panel * elements..][..elements];
-                    for (k, &value) in row.iter().enumerate() {
-                        panel[(k / 2 * PANEL + lane) * 2 + k % 2] = round_bf16(value);
-                    }
-                }
-                WeightFormat::Quantised(quantisation) | WeightFormat::Quads(quantisation) => {
-                    let quads = matches!(self.format, WeightFormat::Quads(_));
-                    let write = if quads { int8::write_group } else { quantised::write_group };
-                    let bytes = self.format.group_bytes(self.depth);
-                    let group = &mut self.data.as_mut_slice::<u8>()[panel / GROUP * bytes..][..bytes];
-                    let blocks = group.chunks_exact_mut(quantisation.block_bytes());
-                    for (block, inputs) in blocks.zip(row.chunks(quantised::INPUTS)) {
-                        let mut values = [0.0; quantised::INPUTS];
-                        values[..inputs.len()].copy_from_slice(inputs);
-                        write(quantisation, &values, block, panel % GROUP, lane);
-                    }
-                }
-                WeightFormat::Blocks(coding) => panic!("{} does not pack as {coding:?}", weight.dtype()),
+    /// Writes all pairs of panels, dealt out to the threads of a pool: `rows` are those of a pair's panels.
+    fn fill<'a>(&mut self, isa: Isa, pool: &Pool, rows: impl Fn(usize) -> [PanelRows<'a>; GROUP] + Sync) {
+        let (format, bytes, groups) = (self.format, self.format.group_bytes(self.depth), self.groups);
+        let data = Shared::new(self.data.as_mut_slice::<u8>());
+        let parts = (groups * bytes / PART_BYTES).max(pool.threads());
+        for_ranges(pool, groups, parts, |_, range| {
+            for group in range {
+                // SAFETY: each pair of panels is in one range.
+                let out = unsafe { data.row(group, bytes) };
+                write_group(isa, format, rows(group), out);
             }
-        }
+        });
     }
+}
+
+/// Bytes of pairs of panels; nothing if they are beyond all memory.
+fn bytes(format: WeightFormat, columns: usize, groups: usize) -> Option<usize> {
+    format.group_bytes(format.depth(columns)).checked_mul(groups)
+}
+
+/// Pairs of panels of a weight.
+fn groups(rows: usize) -> usize {
+    rows.div_ceil(PANEL * GROUP)
+}
+
+/// Pairs of panels of gate and up, `rows` each.
+fn gate_up_groups(rows: usize) -> usize {
+    rows.div_ceil(PANEL)
 }
 
 /// A packed weight `[rows, columns]`. It remembers its layout: kernels refuse one that was packed for others.
@@ -166,14 +169,18 @@ pub struct Packed {
 }
 
 impl Packed {
+    /// Bytes that a weight takes when it is packed; nothing if they are beyond all memory.
+    pub(super) fn bytes_of(format: WeightFormat, rows: usize, columns: usize) -> Option<usize> {
+        bytes(format, columns, groups(rows))
+    }
+
     /// Packs a weight.
-    pub(super) fn new(format: WeightFormat, weight: TensorView<'_>) -> Result<Self, PackError> {
+    pub(super) fn new(isa: Isa, format: WeightFormat, pool: &Pool, weight: TensorView<'_>) -> Result<Self, PackError> {
         let (rows, columns) = (weight.rows(), weight.columns());
-        let mut panels = Panels::new(format, rows, columns, rows.div_ceil(PANEL * GROUP))?;
-        let mut row = vec![0.0; columns];
-        for panel in 0..rows.div_ceil(PANEL) {
-            panels.fill(panel, weight, panel * PANEL, &mut row);
-        }
+        let mut panels = Panels::new(format, rows, columns, groups(rows))?;
+        panels.fill(isa, pool, |group| {
+            std::array::from_fn(|panel| PanelRows { weight, first: (GROUP * group + panel) * PANEL })
+        });
         Ok(Self { panels, rows, columns })
     }
 
@@ -206,16 +213,23 @@ pub struct PackedGateUp {
 }
 
 impl PackedGateUp {
+    /// Bytes that both take when they are packed, each `[rows, columns]`; nothing if they are beyond all memory.
+    pub(super) fn bytes_of(format: WeightFormat, rows: usize, columns: usize) -> Option<usize> {
+        bytes(format, columns, gate_up_groups(rows))
+    }
+
     /// Packs both.
-    pub(super) fn new(format: WeightFormat, gate: TensorView<'_>, up: TensorView<'_>) -> Result<Self, PackError> {
+    pub(super) fn new(
+        isa: Isa,
+        format: WeightFormat,
+        pool: &Pool,
+        gate: TensorView<'_>,
+        up: TensorView<'_>,
+    ) -> Result<Self, PackError> {
         let (rows, columns) = (gate.rows(), gate.columns());
         assert_eq!([rows, columns], [up.rows(), up.columns()], "gate and up differ in shape");
-        let mut panels = Panels::new(format, rows, columns, rows.div_ceil(PANEL))?;
-        let mut row = vec![0.0; columns];
-        for group in 0..rows.div_ceil(PANEL) {
-            panels.fill(GROUP * group, gate, group * PANEL, &mut row);
-            panels.fill(GROUP * group + 1, up, group * PANEL, &mut row);
-        }
+        let mut panels = Panels::new(format, rows, columns, gate_up_groups(rows))?;
+        panels.fill(isa, pool, |group| [gate, up].map(|weight| PanelRows { weight, first: group * PANEL }));
         Ok(Self { panels, rows, columns })
     }
 
@@ -237,86 +251,5 @@ impl PackedGateUp {
     /// What its numbers are kept in: `f32`, `bf16`, `q8`, `q4`, or ggml's name of a block format.
     pub fn kept_in(&self) -> String {
         self.panels.format.to_string()
-    }
-}
-
-/// Bytes that the system could still give, as far as it says; 0 where it says nothing.
-fn available_memory() -> u64 {
-    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kibibytes = line.and_then(|line| line.split_whitespace().next()).and_then(|number| number.parse::<u64>().ok());
-    kibibytes.unwrap_or(0) << 10
-}
-
-#[cfg(test)]
-mod tests {
-    use demask_tensor::Dtype;
-
-    use super::*;
-
-    /// Weight `[rows, columns]` with small integers, exact in every type, and its bytes in a type.
-    fn weight(dtype: Dtype, rows: usize, columns: usize) -> Vec<u8> {
-        let values = (0..rows * columns).map(|index| (index % 127) as f32 - 60.0);
-        match dtype {
-            Dtype::F16 => values.flat_map(|x| half::f16::from_f32(x).to_le_bytes()).collect(),
-            Dtype::Bf16 => values.flat_map(|x| half::bf16::from_f32(x).to_le_bytes()).collect(),
-            _ => values.flat_map(f32::to_le_bytes).collect(),
-        }
-    }
-
-    #[test]
-    fn every_source_type_packs_to_the_same_panels() {
-        let (rows, columns) = (19, 35);
-        for format in [WeightFormat::F32, WeightFormat::Bf16Pairs] {
-            let pack = |dtype| {
-                let bytes = weight(dtype, rows, columns);
-                Packed::new(format, TensorView::new(dtype, rows, columns, &bytes)).unwrap()
-            };
-            let packed = pack(Dtype::F32);
-            for dtype in [Dtype::F16, Dtype::Bf16] {
-                assert_eq!(pack(dtype).panels.data.as_slice::<u8>(), packed.panels.data.as_slice::<u8>());
-            }
-            assert_eq!((packed.rows(), packed.columns()), (rows, columns));
-        }
-    }
-
-    #[test]
-    fn panels_hold_each_weight_once_and_zeros_elsewhere() {
-        let (rows, columns) = (19, 35);
-        let bytes = weight(Dtype::F32, rows, columns);
-        let view = TensorView::new(Dtype::F32, rows, columns, &bytes);
-        let values = view.to_f32();
-        let at = |row: usize, k: usize| if row < rows && k < columns { values[row * columns + k] } else { 0.0 };
-
-        let packed = Packed::new(WeightFormat::F32, view).unwrap();
-        let panels = packed.panels.data.as_slice::<f32>();
-        assert_eq!(panels.len(), 32 * columns);
-        for row in 0..32 {
-            for k in 0..columns {
-                assert_eq!(panels[row / 16 * 16 * columns + k * 16 + row % 16], at(row, k));
-            }
-        }
-
-        let packed = Packed::new(WeightFormat::Bf16Pairs, view).unwrap();
-        let panels = packed.panels.data.as_slice::<u16>();
-        assert_eq!(panels.len(), 32 * 64);
-        for row in 0..32 {
-            for k in 0..64 {
-                let value = panels[row / 16 * 16 * 64 + k / 2 * 32 + row % 16 * 2 + k % 2];
-                assert_eq!(half::bf16::from_bits(value).to_f32(), at(row, k));
-            }
-        }
-    }
-
-    #[test]
-    fn gate_and_up_take_turns() {
-        let (gate, up) = (weight(Dtype::F32, 20, 3), vec![0u8; 20 * 3 * 4]);
-        let views = [&gate, &up].map(|bytes| TensorView::new(Dtype::F32, 20, 3, bytes));
-        let packed = PackedGateUp::new(WeightFormat::F32, views[0], views[1]).unwrap();
-        let panels = packed.panels.data.as_slice::<f32>();
-        assert_eq!(panels.len(), 4 * 16 * 3);
-        assert_eq!(panels[0], -60.0);
-        assert_eq!(panels[48..96], [0.0; 48]);
-        assert_eq!(panels[96], views[0].to_f32()[16 * 3]);
     }
 }

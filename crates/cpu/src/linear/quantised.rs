@@ -15,10 +15,11 @@
 
 use std::fmt;
 
-use half::f16;
+use demask_tensor::widen_f16;
 
 use super::{
     activation::round_bf16,
+    pack::Vectors,
     packed::{GROUP, PANEL},
 };
 
@@ -45,7 +46,7 @@ impl Quantisation {
 
     /// Bytes that a weight of a shape takes, without the padding of panels.
     pub const fn bytes(self, rows: usize, columns: usize) -> usize {
-        rows * columns.div_ceil(INPUTS) * (INPUTS * self.bits() / 8 + size_of::<f16>())
+        rows * columns.div_ceil(INPUTS) * (INPUTS * self.bits() / 8 + size_of::<u16>())
     }
 
     /// Bytes of a block.
@@ -71,44 +72,113 @@ impl fmt::Display for Quantisation {
 /// Inputs that share a scale.
 pub(super) const INPUTS: usize = 32;
 /// Bytes of a block's scales.
-pub(super) const SCALES: usize = GROUP * PANEL * size_of::<f16>();
+pub(super) const SCALES: usize = GROUP * PANEL * size_of::<u16>();
 /// Halves of bytes in a word.
 const HALVES: usize = 8;
 
-/// Quantises one output's group, written to its place in a block: `panel` of the pair, `lane` of the panel.
-pub(super) fn write_group(to: Quantisation, values: &[f32; INPUTS], block: &mut [u8], panel: usize, lane: usize) {
+/// Integers of two inputs of sixteen lanes each, the first in the lower byte: the order of pairs.
+pub(super) type Pairs = [[u16; PANEL]; INPUTS / 2];
+
+/// Quantises the groups of a panel, `[in][16]`: the scales are written to their place in a block, as `panel` of the
+/// pair; `zero` is added to the integers.
+#[inline(always)]
+pub(super) fn quantise<V: Vectors>(
+    to: Quantisation,
+    values: &[[f32; PANEL]; INPUTS],
+    (scales, panel): (&mut [u8], usize),
+    zero: i32,
+) -> Pairs {
+    let (halves, inverses) = choose_scales(to, largest(values));
+    for (scale, place) in halves.iter().zip(scales[panel * PANEL * 2..].chunks_exact_mut(2)) {
+        place.copy_from_slice(&scale.to_le_bytes());
+    }
+    let limits = match to {
+        Quantisation::Q8 => (-127.0, 127.0),
+        Quantisation::Q4 => (-8.0, 7.0),
+    };
+    let mut pairs = [[0; PANEL]; INPUTS / 2];
+    for (pair, inputs) in pairs.iter_mut().zip(values.chunks_exact(2)) {
+        *pair = V::integers([&inputs[0], &inputs[1]], &inverses, limits, zero);
+    }
+    pairs
+}
+
+/// Quantises the groups of a panel, `[in][16]`, written to their places in a block: `panel` of the pair.
+#[inline(always)]
+pub(super) fn write_panel<V: Vectors>(
+    to: Quantisation,
+    values: &[[f32; PANEL]; INPUTS],
+    block: &mut [u8],
+    panel: usize,
+) {
     let (scales, integers) = block.split_at_mut(SCALES);
     let integers = &mut integers[panel * to.panel_bytes()..][..to.panel_bytes()];
-    let (scale, inverse) = scale(to, values);
-    scales[(panel * PANEL + lane) * 2..][..2].copy_from_slice(&scale.to_le_bytes());
-    for (k, &value) in values.iter().enumerate() {
-        let place = (k / 2 * PANEL + lane) * 2 + k % 2;
-        let nearest = (value * inverse).round();
-        match to {
-            Quantisation::Q8 => integers[place] = (nearest.clamp(-127.0, 127.0) as i8) as u8,
-            Quantisation::Q4 => {
-                let (step, word) = (place / PANEL, place % PANEL);
-                let byte = &mut integers[step / HALVES * PANEL * 4 + word * 4 + step % HALVES / 2];
-                let half = (nearest.clamp(-8.0, 7.0) + 8.0) as u8;
-                *byte |= half << (step % 2 * 4);
+    let zero = match to {
+        Quantisation::Q8 => 0,
+        Quantisation::Q4 => 8,
+    };
+    let pairs = quantise::<V>(to, values, (scales, panel), zero);
+    match to {
+        Quantisation::Q8 => {
+            for (word, out) in pairs.as_flattened().iter().zip(integers.chunks_exact_mut(2)) {
+                out.copy_from_slice(&word.to_le_bytes());
+            }
+        }
+        Quantisation::Q4 => {
+            let lines = pairs.as_chunks::<{ HALVES / 2 }>().0.iter();
+            for (line, out) in lines.zip(integers.chunks_exact_mut(PANEL * 4)) {
+                for (word, out) in V::halves(line).iter().zip(out.chunks_exact_mut(4)) {
+                    out.copy_from_slice(&word.to_le_bytes());
+                }
             }
         }
     }
 }
 
-/// The scale of a group, and what its weights are multiplied with to become integers. Eight bits spread the group's
-/// largest magnitude over 127; four bits put the largest, with its sign, at -8, the one end that reaches further.
-pub(super) fn scale(to: Quantisation, values: &[f32; INPUTS]) -> (f16, f32) {
-    let largest = values.iter().fold(0.0f32, |most, value| if value.abs() > most.abs() { *value } else { most });
-    let exact = match to {
-        Quantisation::Q8 => largest.abs() / 127.0,
-        Quantisation::Q4 => largest / -8.0,
-    };
-    let most = f16::MAX.to_f32();
-    let scale = f16::from_f32(exact.clamp(-most, most));
-    // By the scale as it is kept: its own rounding then costs nothing.
-    let inverse = if scale == f16::ZERO { 0.0 } else { scale.to_f32().recip() };
-    (scale, inverse)
+/// The number of each lane's group that is largest in magnitude, with its sign; the first of several.
+#[inline(always)]
+fn largest(values: &[[f32; PANEL]; INPUTS]) -> [f32; PANEL] {
+    let mut most = [0.0f32; PANEL];
+    for values in values {
+        for (most, &value) in most.iter_mut().zip(values) {
+            *most = if value.abs() > most.abs() { value } else { *most };
+        }
+    }
+    most
+}
+
+/// The scales of groups, halves, from their largest numbers, and what their weights are multiplied with to become
+/// integers. Eight bits spread the group's largest magnitude over 127; four bits put the largest, with its sign, at -8,
+/// the one end that reaches further.
+#[inline(always)]
+fn choose_scales(to: Quantisation, largest: [f32; PANEL]) -> ([u16; PANEL], [f32; PANEL]) {
+    let (mut scales, mut inverses) = ([0; PANEL], [0.0; PANEL]);
+    for ((scale, inverse), largest) in scales.iter_mut().zip(&mut inverses).zip(largest) {
+        let exact = match to {
+            Quantisation::Q8 => largest.abs() / 127.0,
+            Quantisation::Q4 => largest / -8.0,
+        };
+        *scale = narrow_f16(exact.clamp(-MOST, MOST));
+        // By the scale as it is kept: its own rounding then costs nothing.
+        let kept = widen_f16(*scale);
+        *inverse = if kept == 0.0 { 0.0 } else { kept.recip() };
+    }
+    (scales, inverses)
+}
+
+/// The largest half.
+const MOST: f32 = 65504.0;
+
+/// Rounds a number of at most [`MOST`] to a half, ties to even, without branches. Below the smallest normal half, the
+/// addition of a half leaves the bits of a denormal half at the end of the sum.
+#[inline(always)]
+fn narrow_f16(value: f32) -> u16 {
+    const SMALLEST: f32 = 1.0 / 16384.0;
+    let (magnitude, sign) = (value.abs(), value.to_bits() >> 16 & 0x8000);
+    let bits = magnitude.to_bits();
+    let normal = bits.wrapping_add(0xfff + (bits >> 13 & 1)).wrapping_sub(112 << 23) >> 13;
+    let denormal = (magnitude + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
+    ((if magnitude < SMALLEST { denormal } else { normal }) | sign) as u16
 }
 
 /// Integers of a panel as f32, sixteen at a time in the order of bf16 pairs: two steps for each pair of inputs.
@@ -140,17 +210,6 @@ pub(super) unsafe fn scales(block: *const u8, panel: usize) -> [f32; PANEL] {
     // SAFETY: the caller vouches for the block, which begins with its scales.
     let halves = unsafe { block.add(panel * PANEL * 2).cast::<[[u8; 2]; PANEL]>().read() };
     halves.map(|half| widen_f16(u16::from_le_bytes(half)))
-}
-
-/// Widens a half without branches. Its magnitude's bits, moved to where an f32 has them, make a number with an exponent
-/// 112 too small; the multiplication is exact and takes denormal halves along.
-#[inline(always)]
-fn widen_f16(half: u16) -> f32 {
-    let magnitude = u32::from(half & 0x7fff) << 13;
-    let finite = f32::from_bits(magnitude) * 2.0f32.powi(112);
-    let infinite = f32::from_bits(magnitude | 0x7f80_0000);
-    let value = if half & 0x7c00 == 0x7c00 { infinite } else { finite };
-    f32::from_bits(value.to_bits() | u32::from(half & 0x8000) << 16)
 }
 
 /// Unpacks `count` blocks to two panels of f32, `stride` bytes apart.
@@ -215,20 +274,30 @@ pub(super) unsafe fn to_bf16<const BITS: usize>(blocks: *const u8, count: usize,
 
 #[cfg(test)]
 mod tests {
+    use half::f16;
+
     use super::*;
+    use crate::linear::pack::Portable;
 
     #[test]
-    fn every_half_widens_exactly() {
-        for bits in 0..=u16::MAX {
-            let (expected, found) = (f16::from_bits(bits).to_f32(), widen_f16(bits));
-            assert!(found == expected || found.is_nan() && expected.is_nan(), "{bits:#x}");
+    fn numbers_are_rounded_to_halves_as_by_a_second_implementation() {
+        let all = (0..=MOST.to_bits()).step_by(97).chain(0..5000).chain((0..1 << 16).map(|upper| upper << 13));
+        for value in all.map(f32::from_bits).filter(|value| value.abs() <= MOST) {
+            for value in [value, -value] {
+                assert_eq!(narrow_f16(value), f16::from_f32(value).to_bits(), "{value:e}");
+            }
         }
+    }
+
+    /// A group in one lane of a panel whose others are zero.
+    fn in_lane(values: &[f32; INPUTS], lane: usize) -> [[f32; PANEL]; INPUTS] {
+        values.map(|value| std::array::from_fn(|other| if other == lane { value } else { 0.0 }))
     }
 
     /// A group in the last lane of the second panel, and what it comes back as, unpacked to f32.
     fn round_trip(to: Quantisation, values: &[f32; INPUTS]) -> Vec<f32> {
         let mut block = vec![0u8; to.block_bytes()];
-        write_group(to, values, &mut block, 1, 15);
+        write_panel::<Portable>(to, &in_lane(values, 15), &mut block, 1);
         let mut panels = vec![0f32; GROUP * PANEL * INPUTS];
         let stride = PANEL * INPUTS * 4;
         // SAFETY: one block and its panels.
@@ -265,7 +334,7 @@ mod tests {
         let mut block = vec![0u8; Quantisation::Q4.block_bytes()];
         let mut values = [0.0; INPUTS];
         (values[0], values[19]) = (-8.0, 3.0);
-        write_group(Quantisation::Q4, &values, &mut block, 0, 9);
+        write_panel::<Portable>(Quantisation::Q4, &in_lane(&values, 9), &mut block, 0);
         // Input 19 of lane 9 is number (9 * 16 + 9) * 2 + 1 = 307 = 19 * 16 + 3 in the order of pairs.
         let word = &block[SCALES + 2 * 64 + 3 * 4..][..4];
         assert_eq!(word[1] >> 4, 11);

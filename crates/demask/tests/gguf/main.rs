@@ -5,7 +5,7 @@ mod writer;
 use std::path::{Path, PathBuf};
 
 use demask::{
-    DeviceOptions, DtypeChoice, Model,
+    DeviceOptions, DtypeChoice, Model, Opened,
     checkpoint::{Checkpoint, ModelFiles},
     model_parts::ArchSpec,
     tensor::Bytes,
@@ -29,7 +29,11 @@ fn directory(name: &str) -> PathBuf {
 
 fn load(files: ModelFiles) -> Model {
     let device = DeviceOptions { dtype: DtypeChoice::F32, threads: Some(2), ..DeviceOptions::default() };
-    Model::load(files, &device, &mut |_, _| true).unwrap()
+    let opened = Opened::open(files).unwrap();
+    let told = opened.footprint(&device, &[]).unwrap();
+    let model = opened.load(&device, &[], &mut |_, _| true).unwrap();
+    assert_eq!(told.weights, model.engine().network().weight_bytes() as u64);
+    model
 }
 
 fn logits(model: &mut Model) -> Vec<f32> {

@@ -39,7 +39,7 @@ pub fn run(settings: &Settings, args: &LinearArgs) -> anyhow::Result<()> {
     let linear = Linear::with_products(device.isa()?, device.products(Dtype::Bf16)?);
     let pool = Pool::new(device.thread_count()?);
     let _watched = Watched::new();
-    let mut trial = LinearTrial::new(linear, most_rows, inputs, outputs)?;
+    let mut trial = LinearTrial::new(linear, &pool, most_rows, inputs, outputs)?;
     let ceilings = Ceilings::measure(&pool, linear.isa(), linear.products());
     let mut reports = Reports::new(settings.screen);
     for rows in all_rows {

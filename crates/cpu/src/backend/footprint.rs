@@ -1,0 +1,52 @@
+//! What models take in memory, known from shapes alone, before anything is packed.
+
+use demask_tensor::{AttentionShape, Dtype, PageKind, WorkspaceShape};
+
+use super::{CpuOptions, weights, workspace};
+use crate::{
+    kv::{KvStore, memory},
+    linear::{Linear, Products},
+};
+
+/// Bytes that the backend of these options takes; as many as there can be where a number has no room.
+impl CpuOptions {
+    fn linear(&self) -> Linear {
+        let Self { dtype, quantisation, activations, .. } = *self;
+        Linear::with_products(self.isa, Products { dtype, quantisation, activations })
+    }
+
+    /// A packed matrix `[rows, columns]` that is stored in a type, exactly.
+    pub fn matrix_bytes(&self, stored: Dtype, rows: usize, columns: usize) -> u64 {
+        self.linear().packed_bytes(stored, rows, columns).map_or(u64::MAX, |bytes| bytes as u64)
+    }
+
+    /// Packed gate and up projections, both `[rows, columns]`, that are stored in two types, exactly.
+    pub fn gate_up_bytes(&self, stored: [Dtype; 2], rows: usize, columns: usize) -> u64 {
+        self.linear().packed_gate_up_bytes(stored, rows, columns).map_or(u64::MAX, |bytes| bytes as u64)
+    }
+
+    /// An embedding table that is stored in a type, exactly.
+    ///
+    /// # Panics
+    /// If rows are not whole blocks of the type.
+    pub fn embedding_bytes(&self, stored: Dtype, rows: usize, columns: usize) -> u64 {
+        weights::embedding_bytes(stored, self.linear().dtype(), rows, columns) as u64
+    }
+
+    /// A workspace, roughly from above.
+    pub fn workspace_bytes(&self, shape: &WorkspaceShape) -> u64 {
+        workspace::needed(shape, self.threads)
+    }
+
+    /// A page of K/V of all layers, exactly.
+    pub fn page_bytes(&self, shape: &AttentionShape, layers: usize, hidden: usize, kind: PageKind) -> u64 {
+        KvStore::new(self.isa, *shape, self.linear().dtype(), layers, hidden).page_bytes(kind) as u64
+    }
+}
+
+/// Bytes of memory that this process may still take: what the system would give without swapping, what control groups
+/// allow, and what the limits of the process (`ulimit -d`, `ulimit -v`) leave. As many as there can be where nothing is
+/// known.
+pub fn available_memory() -> u64 {
+    memory::available()
+}

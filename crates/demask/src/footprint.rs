@@ -1,0 +1,162 @@
+//! How much memory a model needs, known from shapes before anything is loaded.
+
+use demask_cpu::CpuOptions;
+use demask_model::{
+    ArchSpec, LayerRole, Role, WeightError, WeightSource, attention_shape, expected_tensors, sequence_pages,
+    workspace_shape,
+};
+use demask_step::SequenceNeeds;
+
+use crate::WeightChoice;
+
+/// Bytes that a model takes on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Footprint {
+    /// Packed weights and the embedding table, exactly.
+    pub weights: u64,
+    /// What steps write beside K and V, roughly from above.
+    pub workspace: u64,
+    /// Pages of the sequences that are open at the same time, exactly.
+    pub cache: u64,
+}
+
+impl Footprint {
+    /// That of a model whose weights come from `source`, with joined steps of up to `row_budget` rows and sequences with
+    /// these needs open.
+    ///
+    /// # Errors
+    /// If the source lacks a tensor.
+    pub fn of(
+        spec: &ArchSpec,
+        source: &dyn WeightSource,
+        options: &CpuOptions,
+        row_budget: usize,
+        sequences: &[SequenceNeeds],
+    ) -> Result<Self, WeightError> {
+        let cache = sequences.iter().map(|needs| {
+            let (pages, kind) = sequence_pages(needs);
+            pages as u64 * options.page_bytes(&attention_shape(spec), spec.layers, spec.hidden, kind)
+        });
+        Ok(Self {
+            weights: weight_bytes(spec, source, options)?,
+            workspace: options.workspace_bytes(&workspace_shape(spec, row_budget, sequences)),
+            cache: cache.sum(),
+        })
+    }
+
+    /// All of it.
+    pub fn total(&self) -> u64 {
+        self.weights.saturating_add(self.workspace).saturating_add(self.cache)
+    }
+}
+
+/// Bytes of the weights as they are packed: a tied head is packed beside the table, vectors are f32.
+fn weight_bytes(spec: &ArchSpec, source: &dyn WeightSource, options: &CpuOptions) -> Result<u64, WeightError> {
+    let stored = |role| Ok(source.tensor(role)?.dtype());
+    let mut total = 0u64;
+    for tensor in expected_tensors(spec) {
+        let (role, rows, columns) = (tensor.role, tensor.rows, tensor.columns);
+        let bytes = match role {
+            _ if tensor.vector => (columns * size_of::<f32>()) as u64,
+            Role::Embedding => options.embedding_bytes(stored(role)?, rows, columns),
+            Role::Layer(layer, LayerRole::Gate) => {
+                let up = stored(Role::Layer(layer, LayerRole::Up))?;
+                options.gate_up_bytes([stored(role)?, up], rows, columns)
+            }
+            // Counted with its gate.
+            Role::Layer(_, LayerRole::Up) => 0,
+            _ => options.matrix_bytes(stored(role)?, rows, columns),
+        };
+        total = total.saturating_add(bytes);
+    }
+    if spec.tied {
+        total = total.saturating_add(options.matrix_bytes(stored(Role::Embedding)?, spec.vocabulary, spec.hidden));
+    }
+    Ok(total)
+}
+
+/// A model that does not fit into memory, found out before it is loaded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{name} needs {} MiB of memory ({} of weights, {} of workspace, {} of K/V) and {} MiB are available: {}",
+    mebibytes(needed.total()), mebibytes(needed.weights), mebibytes(needed.workspace), mebibytes(needed.cache),
+    available >> 20, advice(*.fitting)
+)]
+pub struct TooLarge {
+    /// The model.
+    pub name: String,
+    /// What it needs.
+    pub needed: Footprint,
+    /// Bytes that there are.
+    pub available: u64,
+    /// How its weights would have to be kept to fit, and the bytes that it would need then.
+    pub fitting: Option<(WeightChoice, u64)>,
+}
+
+impl TooLarge {
+    /// Refuses a model that needs more than is `available`. `needs` tells the needs for any way to keep weights.
+    pub fn check(
+        name: &str,
+        chosen: WeightChoice,
+        needs: impl Fn(WeightChoice) -> Footprint,
+        available: u64,
+    ) -> Result<(), Self> {
+        let needed = needs(chosen);
+        if needed.total() <= available {
+            return Ok(());
+        }
+        let smaller = [WeightChoice::Q8, WeightChoice::Q4].map(|choice| (choice, needs(choice).total()));
+        let fitting = smaller.into_iter().find(|&(_, total)| total <= available);
+        Err(Self { name: name.to_owned(), needed, available, fitting })
+    }
+}
+
+/// Rounded up: what is told to be enough is enough.
+fn mebibytes(bytes: u64) -> u64 {
+    bytes.div_ceil(1 << 20)
+}
+
+fn advice(fitting: Option<(WeightChoice, u64)>) -> String {
+    match fitting {
+        Some((choice, total)) => format!("--quantize {choice} needs {} MiB", mebibytes(total)),
+        None => "no --quantize makes it fit".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn check(chosen: WeightChoice, available: u64) -> Result<(), String> {
+        let needs = |choice| {
+            let weights = match choice {
+                WeightChoice::Plain => 160 * MIB,
+                WeightChoice::Q8 => 85 * MIB,
+                WeightChoice::Q4 => 45 * MIB,
+            };
+            Footprint { weights, workspace: 3 * MIB, cache: 2 * MIB - 1 }
+        };
+        TooLarge::check("m", chosen, needs, available).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_fits_is_let_through() {
+        assert_eq!(check(WeightChoice::Plain, 165 * MIB), Ok(()));
+        assert_eq!(check(WeightChoice::Q8, 165 * MIB), Ok(()));
+        assert_eq!(check(WeightChoice::Q4, 50 * MIB - 1), Ok(()));
+    }
+
+    #[test]
+    fn a_refusal_says_what_would_fit() {
+        let told = "m needs 165 MiB of memory (160 of weights, 3 of workspace, 2 of K/V) and 90 MiB are available: ";
+        assert_eq!(check(WeightChoice::Plain, 90 * MIB), Err(format!("{told}--quantize q8 needs 90 MiB")));
+        let refused = check(WeightChoice::Plain, 60 * MIB).unwrap_err();
+        assert!(refused.ends_with("60 MiB are available: --quantize q4 needs 50 MiB"), "{refused}");
+        let refused = check(WeightChoice::Q8, 60 * MIB).unwrap_err();
+        assert!(refused.starts_with("m needs 90 MiB") && refused.contains("--quantize q4"), "{refused}");
+        let refused = check(WeightChoice::Q4, 49 * MIB).unwrap_err();
+        assert!(refused.ends_with("49 MiB are available: no --quantize makes it fit"), "{refused}");
+    }
+}

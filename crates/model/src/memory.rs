@@ -1,0 +1,37 @@
+//! What a model needs beside its weights, known before they are loaded.
+
+use demask_step::SequenceNeeds;
+use demask_tensor::{AttentionShape, PageKind, WorkspaceShape};
+
+use crate::{ArchSpec, Sequence, runner::table_entries};
+
+/// Shape of attention in every layer of a model.
+pub fn attention_shape(spec: &ArchSpec) -> AttentionShape {
+    AttentionShape { heads: spec.heads, kv_heads: spec.kv_heads, head_dim: spec.head_dim }
+}
+
+/// The workspace of a model whose joined steps have up to `row_budget` rows, when sequences with these needs are open.
+pub fn workspace_shape(spec: &ArchSpec, row_budget: usize, needs: &[SequenceNeeds]) -> WorkspaceShape {
+    let least = row_budget.max(1);
+    let most = |of: fn(&SequenceNeeds) -> usize| needs.iter().map(of).fold(least, usize::max);
+    WorkspaceShape {
+        rows: most(|needs| needs.rows),
+        head_rows: most(|needs| needs.rows.max(needs.predictions)),
+        hidden: spec.hidden,
+        ffn: spec.ffn,
+        attention: attention_shape(spec),
+        vocabulary: spec.vocabulary,
+        table_entries: least.max(needs.iter().map(table_entries).sum()),
+    }
+}
+
+/// Pages that a sequence takes when it is opened, and what they hold.
+pub fn sequence_pages(needs: &SequenceNeeds) -> (usize, PageKind) {
+    let (canvas, drafts) = Sequence::new(needs.clone()).page_counts();
+    (canvas + drafts, page_kind(needs))
+}
+
+/// What the pages of a sequence hold beside K and V.
+pub(crate) fn page_kind(needs: &SequenceNeeds) -> PageKind {
+    PageKind { increments: needs.increments, residual: needs.residual }
+}
