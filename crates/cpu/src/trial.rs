@@ -6,9 +6,10 @@ use crate::{
     attention::{Attend, RowBlock, cut_blocks},
     elementwise::Element,
     isa::Isa,
-    kv::{KvStore, Tensor},
+    kv::{KvStore, Tensor, memory},
     linear::{InputBuffer, Linear, Output, Packed},
     pool::Pool,
+    reading::streamed_bytes,
 };
 
 /// Numbers between -1 and 1 that look like nothing in particular.
@@ -25,10 +26,13 @@ impl Noise {
     }
 }
 
-/// One product of rows with a weight.
+/// One product of rows with a weight that comes from memory, as the weights of a model do: each run takes the next of
+/// so many copies that no cache holds it still.
 pub struct LinearTrial {
     linear: Linear,
-    weight: Packed,
+    weights: Vec<Packed>,
+    /// The copy that is multiplied next.
+    next: usize,
     input: InputBuffer,
     out: Vec<f32>,
 }
@@ -43,23 +47,43 @@ impl LinearTrial {
         let bytes: Vec<u8> =
             (0..inputs * outputs).flat_map(|_| ((noise.next().to_bits() >> 16) as u16).to_le_bytes()).collect();
         let weight = linear.pack(TensorView::new(Dtype::Bf16, outputs, inputs, &bytes))?;
+        drop(bytes);
         let mut input = linear.new_input(rows, inputs);
         (0..rows).for_each(|row| input.set_row(row, &noise.take(inputs)));
-        Ok(Self { linear, weight, input, out: vec![0.0; rows * outputs] })
+        Ok(Self { linear, weights: copies(weight)?, next: 0, input, out: vec![0.0; rows * outputs] })
     }
 
     /// Multiplies the first `rows` rows.
     pub fn run(&mut self, pool: &Pool, rows: usize) {
-        let stride = self.weight.rows();
-        let output = Output::Store { out: &mut self.out, stride };
-        self.linear.matmul(pool, &self.input, rows, &self.weight, None, output);
+        let weight = &self.weights[self.next];
+        self.next = (self.next + 1) % self.weights.len();
+        let output = Output::Store { out: &mut self.out, stride: weight.rows() };
+        self.linear.matmul(pool, &self.input, rows, weight, None, output);
     }
 
     /// Bytes that multiplying `rows` rows cannot but read and write.
     pub fn bytes(&self, rows: usize) -> usize {
-        let row = self.input.bytes() / self.input.capacity().max(1) + self.weight.rows() * size_of::<f32>();
-        self.weight.bytes() + rows * row
+        let weight = &self.weights[0];
+        let row = self.input.bytes() / self.input.capacity().max(1) + weight.rows() * size_of::<f32>();
+        weight.bytes() + rows * row
     }
+}
+
+/// The weight as often as takes it out of every cache before its next turn.
+fn copies(weight: Packed) -> Result<Vec<Packed>, PackError> {
+    let count = streamed_bytes().div_ceil(weight.bytes().max(1));
+    let needed = (count * weight.bytes()) as u64;
+    let (rows, columns) = (weight.rows(), weight.columns());
+    memory::check(needed).map_err(|source| PackError::Memory { rows, columns, source })?;
+    let failed = || {
+        let source = OutOfMemory { needed, available: memory::available() };
+        PackError::Memory { rows, columns, source }
+    };
+    let mut weights = vec![weight];
+    while weights.len() < count {
+        weights.push(weights[0].try_clone().ok_or_else(failed)?);
+    }
+    Ok(weights)
 }
 
 /// Attention of rows that all see the same keys.
@@ -127,5 +151,29 @@ fn fill<T: Element>(kv: &mut KvStore, table: &[u32], noise: &mut Noise) {
                 unsafe { kv.writer().set_head::<T>((0, tensor, head), slot, &values) }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isa::Isa;
+
+    #[test]
+    fn weights_take_turns_and_fill_more_than_the_caches() {
+        let mut trial = LinearTrial::new(Linear::new(Isa::best(), Dtype::Bf16), 3, 4096, 8192).unwrap();
+        let count = trial.weights.len();
+        assert_eq!(count, streamed_bytes().div_ceil(4096 * 8192 * 2));
+        let pool = Pool::new(1);
+        trial.run(&pool, 3);
+        let first = trial.out.clone();
+        assert!(first.iter().any(|value| *value != 0.0));
+        for turn in 1..=count {
+            assert_eq!(trial.next, turn % count);
+            trial.out.fill(0.0);
+            trial.run(&pool, 3);
+            assert!(trial.out == first, "copy {turn} is another weight");
+        }
+        assert_eq!(trial.bytes(3), 4096 * 8192 * 2 + 3 * (trial.input.bytes() / 3 + 8192 * 4));
     }
 }

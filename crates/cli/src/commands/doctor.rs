@@ -7,6 +7,7 @@ use demask::{
         ceiling,
         isa::{Isa, Tier},
         pool::Pool,
+        reading::Reading,
     },
     decode::{CanvasSpec, ModelFacts, SessionOptions, legality},
     step::Mask,
@@ -81,7 +82,7 @@ pub fn run(settings: &Settings) -> anyhow::Result<()> {
 
 fn ceilings(pool: &Pool, isa: Isa) -> Ceilings {
     Ceilings {
-        read_gbs: ceiling::read_gbs(pool),
+        read_gbs: Reading::new(isa, pool).ok().map(|reading| reading.gbs(pool)),
         f32_tflops: ceiling::product_tflops(pool, isa, Dtype::F32),
         bf16_tflops: ceiling::product_tflops(pool, isa, Dtype::Bf16),
     }

@@ -8,13 +8,13 @@ mod step;
 use std::time::Instant;
 
 use demask::{
-    cpu::{ceiling, isa::Isa, pool::Pool},
+    cpu::{ceiling, isa::Isa, pool::Pool, reading::Reading},
     tensor::Dtype,
 };
 use serde::Serialize;
 
 use crate::{
-    args::BenchCommand,
+    args::{BenchCommand, SharedArgs},
     exit::usage,
     interrupt,
     output::{self, Screen},
@@ -25,6 +25,14 @@ use crate::{
 const REPEAT: usize = 5;
 /// Runs before the first measured one.
 const WARM: usize = 1;
+
+/// What the shared flags mean to what is measured.
+pub fn shared(shared: SharedArgs, command: &BenchCommand) -> anyhow::Result<SharedArgs> {
+    match command {
+        BenchCommand::Linear(_) => linear::shared(shared),
+        _ => Ok(shared),
+    }
+}
 
 /// Runs the command.
 pub fn run(settings: &Settings, command: &BenchCommand) -> anyhow::Result<()> {
@@ -80,8 +88,21 @@ struct Ceilings {
 }
 
 impl Ceilings {
+    /// Of products of `dtype`.
     fn measure(pool: &Pool, isa: Isa, dtype: Dtype) -> Self {
-        Self { tflops: ceiling::product_tflops(pool, isa, dtype), gbs: ceiling::read_gbs(pool) }
+        Self::beside(Reading::new(isa, pool).ok().as_ref(), pool, isa, dtype)
+    }
+
+    /// The same with memory that is there already, if there is enough.
+    fn beside(reading: Option<&Reading>, pool: &Pool, isa: Isa, dtype: Dtype) -> Self {
+        let gbs = reading.map(|reading| reading.gbs(pool));
+        Self { tflops: ceiling::product_tflops(pool, isa, dtype), gbs }
+    }
+
+    /// The higher of two measurements each: others can only lower one.
+    fn or_higher(self, other: &Self) -> Self {
+        let gbs = self.gbs.zip(other.gbs).map(|(one, other)| one.max(other));
+        Self { tflops: self.tflops.max(other.tflops), gbs }
     }
 }
 
@@ -202,6 +223,13 @@ mod tests {
         assert_eq!(tokens, random_tokens(100, 7, 3));
         assert_ne!(tokens, random_tokens(100, 7, 4));
         assert!(tokens.iter().all(|&token| token < 7));
+    }
+
+    #[test]
+    fn ceilings_are_the_best_of_before_and_after() {
+        let one = Ceilings { tflops: 1.0, gbs: Some(10.0) };
+        let both = one.or_higher(&Ceilings { tflops: 2.0, gbs: Some(5.0) });
+        assert_eq!((both.tflops, both.gbs), (2.0, Some(10.0)));
     }
 
     #[test]
