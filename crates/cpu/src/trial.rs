@@ -1,10 +1,14 @@
 //! Single operations on noise, for benchmarks: what they compute is of no use, how long it takes is.
 
-use demask_tensor::{AttentionShape, Dtype, OutOfMemory, PAGE, PackError, PageKind, TensorView};
+use demask_tensor::{
+    AttentionShape, Dtype, HeadLaunch, HeadOutput, HeadRequest, HeadRow, OutOfMemory, PAGE, PackError, PageKind,
+    TensorView, WorkspaceShape,
+};
 
 use crate::{
     attention::{Attend, RowBlock, cut_blocks},
-    elementwise::Element,
+    elementwise::{Element, rms_norm},
+    head::{Head, HeadScratch},
     isa::Isa,
     kv::{KvStore, Tensor, memory},
     linear::{InputBuffer, Linear, Output, Packed},
@@ -154,6 +158,86 @@ fn fill<T: Element>(kv: &mut KvStore, table: &[u32], noise: &mut Noise) {
     }
 }
 
+/// The head over rows that all ask for the same.
+pub struct HeadTrial {
+    linear: Linear,
+    weight: Packed,
+    launch: HeadLaunch,
+    stream: Vec<f32>,
+    norm: Vec<f32>,
+    kv: KvStore,
+    scratch: HeadScratch,
+    rows: Vec<f32>,
+    out: HeadOutput,
+}
+
+impl HeadTrial {
+    /// A head `[vocabulary, hidden]` and `rows` rows that make a request; the pools that it runs on have at most
+    /// `threads` threads.
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    pub fn new(
+        linear: Linear,
+        threads: usize,
+        rows: usize,
+        (vocabulary, hidden): (usize, usize),
+        request: HeadRequest,
+    ) -> Result<Self, PackError> {
+        let mut noise = Noise(3);
+        let bytes: Vec<u8> = noise.take(vocabulary * hidden).iter().flat_map(|value| value.to_le_bytes()).collect();
+        let weight = linear.pack(TensorView::new(Dtype::F32, vocabulary, hidden, &bytes))?;
+        let attention = AttentionShape { heads: 1, kv_heads: 1, head_dim: 1 };
+        let shape = WorkspaceShape { rows, head_rows: rows, hidden, ffn: 0, attention, vocabulary, table_entries: 0 };
+        let failed = |source| PackError::Memory { rows: vocabulary, columns: hidden, source };
+        Ok(Self {
+            weight,
+            launch: HeadLaunch {
+                rows: (0..rows as u32).map(|row| HeadRow { row, request: 0, key: row.into() }).collect(),
+                requests: vec![request],
+                ..HeadLaunch::default()
+            },
+            stream: noise.take(rows * hidden),
+            norm: vec![1.0; hidden],
+            kv: KvStore::new(linear.isa(), attention, linear.dtype(), 1, hidden),
+            scratch: HeadScratch::new(&shape, &linear, threads).map_err(failed)?,
+            rows: vec![0.0; threads * 2 * hidden],
+            out: HeadOutput::default(),
+            linear,
+        })
+    }
+
+    /// Answers all rows.
+    pub fn run(&mut self, pool: &Pool) {
+        let Self { linear, weight, launch, stream, norm, kv, scratch, rows, out } = self;
+        let isa = linear.isa();
+        Head { isa, pool, linear, launch, stream, norm, epsilon: 1e-6, weight }.run(kv, scratch, rows, out);
+    }
+}
+
+/// Norms of rows, on one thread.
+pub struct NormTrial {
+    isa: Isa,
+    rows: Vec<f32>,
+    weight: Vec<f32>,
+    out: Vec<f32>,
+}
+
+impl NormTrial {
+    /// `rows` rows of `width` numbers.
+    pub fn new(isa: Isa, rows: usize, width: usize) -> Self {
+        let mut noise = Noise(4);
+        Self { isa, rows: noise.take(rows * width), weight: noise.take(width), out: vec![0.0; width] }
+    }
+
+    /// Norms all rows.
+    pub fn run(&mut self) {
+        for row in self.rows.chunks_exact(self.weight.len()) {
+            rms_norm(self.isa, row, &self.weight, 1e-6, &mut self.out);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,5 +259,16 @@ mod tests {
             assert!(trial.out == first, "copy {turn} is another weight");
         }
         assert_eq!(trial.bytes(3), 4096 * 8192 * 2 + 3 * (trial.input.bytes() / 3 + 8192 * 4));
+    }
+
+    #[test]
+    fn a_head_answers_every_row() {
+        let request = HeadRequest { entropy: true, ..HeadRequest::default() };
+        for request in [HeadRequest::default(), request] {
+            let entropies = if request.entropy { 5 } else { 0 };
+            let mut trial = HeadTrial::new(Linear::new(Isa::best(), Dtype::F32), 2, 5, (100, 32), request).unwrap();
+            trial.run(&Pool::new(2));
+            assert_eq!((trial.out.tokens.len(), trial.out.entropy.len()), (5, entropies));
+        }
     }
 }

@@ -69,16 +69,19 @@ impl Statistics {
 
     /// A tile's part of the sum of its row, whose largest logit is `best`. Parts are added in f64: there are thousands.
     #[inline(always)]
-    fn part(&self, best: f32, inverse: f32) -> f64 {
+    fn part(&self, best: f32, inverse: f32) -> f32 {
         // The exponential is computed in any case, so that many tiles are looked at together.
         let part = self.sum * exp_f32((self.best - best) * inverse);
-        f64::from(if self.sum > 0.0 { part } else { 0.0 })
+        if self.sum > 0.0 { part } else { 0.0 }
     }
 
     /// Of one tile whose first token is `first`. A logit that is not a number counts as minus infinity.
     #[inline(always)]
-    pub(super) fn of_tile(values: [f32; TILE], first: u32, inverse: f32) -> Self {
-        let values = values.map(|value| if value > f32::NEG_INFINITY { value } else { f32::NEG_INFINITY });
+    pub(super) fn of_tile(logits: &[f32; TILE], first: u32, inverse: f32) -> Self {
+        let mut values = [f32::NEG_INFINITY; TILE];
+        for lane in 0..TILE {
+            values[lane] = if logits[lane] > values[lane] { logits[lane] } else { values[lane] };
+        }
         let best = max_lanes(values);
         if best == f32::NEG_INFINITY {
             return Self { token: first, ..Self::NONE };
@@ -91,7 +94,7 @@ impl Statistics {
         let mut others = [0.0; LANES];
         let mut weights = [0.0; LANES];
         for lane in 0..LANES {
-            others[lane] = if lane as u32 == at { f32::NEG_INFINITY } else { values[lane] };
+            others[lane] = if lanes[lane] == at { f32::NEG_INFINITY } else { values[lane] };
             weights[lane] = exp_f32((values[lane] - best) * inverse);
         }
         Self { best, token: first + at, second: max_lanes(others), sum: sum_lanes(weights) }
@@ -137,14 +140,6 @@ fn min_lanes(mut lanes: [u32; LANES]) -> u32 {
     lanes[0]
 }
 
-/// A tile, filled up with minus infinity.
-#[inline(always)]
-pub(super) fn filled(values: &[f32]) -> [f32; TILE] {
-    let mut tile = [f32::NEG_INFINITY; TILE];
-    tile[..values.len()].copy_from_slice(values);
-    tile
-}
-
 /// Statistics of a row of any length.
 struct Whole<'a> {
     values: &'a [f32],
@@ -165,9 +160,9 @@ impl Operation for Whole<'_> {
         });
         let (best, mut joined, mut sum) = (max_lanes(most), Statistics::NONE, 0.0);
         for_tiles(values, |index, tile| {
-            let tile = Statistics::of_tile(*tile, index * TILE as u32, inverse);
+            let tile = Statistics::of_tile(tile, index * TILE as u32, inverse);
             joined.include(&tile);
-            sum += tile.part(best, inverse);
+            sum += f64::from(tile.part(best, inverse));
         });
         Statistics { sum: sum as f32, ..joined }
     }
@@ -186,10 +181,10 @@ impl Operation for Summaries<'_> {
 
     #[inline(always)]
     fn run<L: Lanes>(self) {
-        let firsts = (self.first..).step_by(TILE);
-        for ((values, first), out) in self.values.chunks(TILE).zip(firsts).zip(self.out) {
-            *out = Statistics::of_tile(filled(values), first, 1.0);
-        }
+        let Self { values, first, out } = self;
+        for_tiles(values, |index, tile| {
+            out[index as usize] = Statistics::of_tile(tile, first + index * TILE as u32, 1.0);
+        });
     }
 }
 
@@ -218,19 +213,28 @@ impl<'f, F: Fn(usize) -> &'f [u32]> Operation for SummedBlock<'_, F> {
             // SAFETY: a product hands out each sum once, and these are the tiles of this block's sums.
             let out = unsafe { tiles.part(start..start + groups.len()) };
             for ((group, out), first) in groups.iter().zip(out).zip((first * TILE..).step_by(TILE)) {
-                let mut values = *group;
-                for lane in (vocabulary - first).min(TILE)..TILE {
-                    values[lane] = f32::NEG_INFINITY;
-                }
-                for token in forbidden.iter().map(|&token| token as usize) {
-                    if (first..first + TILE).contains(&token) {
-                        values[token - first] = f32::NEG_INFINITY;
-                    }
-                }
-                *out = Statistics::of_tile(values, first as u32, 1.0);
+                let inside = first..first + TILE;
+                let whole = inside.end <= vocabulary;
+                // Nearly all tiles are taken as they are, without a way through memory.
+                *out = if whole && forbidden.iter().all(|&token| !inside.contains(&(token as usize))) {
+                    Statistics::of_tile(group, first as u32, 1.0)
+                } else {
+                    Statistics::of_tile(&struck_out(group, first, vocabulary, forbidden), first as u32, 1.0)
+                };
             }
         }
     }
+}
+
+/// A tile without the tokens that a row cannot have.
+#[cold]
+fn struck_out(values: &[f32; TILE], first: usize, vocabulary: usize, forbidden: &[u32]) -> [f32; TILE] {
+    let mut left = *values;
+    left[(vocabulary - first).min(TILE)..].fill(f32::NEG_INFINITY);
+    for lane in forbidden.iter().filter_map(|&token| (token as usize).checked_sub(first)).filter(|&lane| lane < TILE) {
+        left[lane] = f32::NEG_INFINITY;
+    }
+    left
 }
 
 /// Tiles put together.
@@ -247,8 +251,15 @@ impl Operation for Join<'_> {
         let Self { tiles, inverse } = self;
         let mut joined = Statistics::NONE;
         tiles.iter().for_each(|tile| joined.include(tile));
-        let best = joined.best;
-        let sum: f64 = tiles.iter().map(|tile| tile.part(best, inverse)).sum();
+        let mut sum = 0.0;
+        // The exponentials many at a time, then one addition after the other.
+        for tiles in tiles.chunks(LANES) {
+            let mut parts = [0.0; LANES];
+            for (part, tile) in parts.iter_mut().zip(tiles) {
+                *part = tile.part(joined.best, inverse);
+            }
+            parts.iter().for_each(|&part| sum += f64::from(part));
+        }
         Statistics { sum: sum as f32, ..joined }
     }
 }

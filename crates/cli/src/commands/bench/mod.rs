@@ -101,7 +101,7 @@ impl Ceilings {
 
     /// The higher of two measurements each: others can only lower one.
     fn or_higher(self, other: &Self) -> Self {
-        let gbs = self.gbs.zip(other.gbs).map(|(one, other)| one.max(other));
+        let gbs = self.gbs.into_iter().chain(other.gbs).reduce(f64::max);
         Self { tflops: self.tflops.max(other.tflops), gbs }
     }
 }
@@ -230,6 +230,8 @@ mod tests {
         let one = Ceilings { tflops: 1.0, gbs: Some(10.0) };
         let both = one.or_higher(&Ceilings { tflops: 2.0, gbs: Some(5.0) });
         assert_eq!((both.tflops, both.gbs), (2.0, Some(10.0)));
+        let without_memory = Ceilings { tflops: 3.0, gbs: None };
+        assert_eq!(without_memory.or_higher(&both).gbs, Some(10.0));
     }
 
     #[test]
