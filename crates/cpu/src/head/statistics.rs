@@ -250,7 +250,9 @@ impl Operation for Join<'_> {
     fn run<L: Lanes>(self) -> Statistics {
         let Self { tiles, inverse } = self;
         let mut joined = Statistics::NONE;
-        tiles.iter().for_each(|tile| joined.include(tile));
+        for tile in tiles {
+            joined.include(tile);
+        }
         let mut sum = 0.0;
         // The exponentials many at a time, then one addition after the other.
         for tiles in tiles.chunks(LANES) {
@@ -258,7 +260,9 @@ impl Operation for Join<'_> {
             for (part, tile) in parts.iter_mut().zip(tiles) {
                 *part = tile.part(joined.best, inverse);
             }
-            parts.iter().for_each(|&part| sum += f64::from(part));
+            for part in parts {
+                sum += f64::from(part);
+            }
         }
         Statistics { sum: sum as f32, ..joined }
     }

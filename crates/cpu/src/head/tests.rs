@@ -197,37 +197,37 @@ fn answers_of(linear: &Linear, threads: usize, vocabulary: usize, requests: Vec<
 fn tiles_of_a_product_and_stored_logits_give_the_same_bits() {
     for linear in kernel_list() {
         for (vocabulary, rows) in [(5, 3), (70, 1), (1000, 300)] {
-            // Rows forbid nothing, the tokens of a few tiles, and more tokens than the epilogue looks for.
-            let forbid = |row: usize| match row % 5 {
-                4 => (0..(FEW as u32 + 1).min(vocabulary as u32)).collect(),
-                few => (0..few as u32).map(|index| (index * 33 + row as u32) % vocabulary as u32).collect(),
-            };
-            let request = |row: usize, logits: bool| HeadRequest {
-                forbid: forbid(row),
-                margin: true,
-                logits,
-                ..HeadRequest::default()
-            };
-            let few = |row: usize| HeadRequest { forbid: forbid(row % 5 % 4), ..request(row, false) };
-            let plain = |count: usize| (0..count).map(few).collect::<Vec<_>>();
-            assert!(plain(rows).iter().all(|request| !takes_logits(request, vocabulary)));
-            let stored: Vec<_> = plain(rows).into_iter().map(|one| HeadRequest { logits: true, ..one }).collect();
-            let found = answers_of(&linear, 1, vocabulary, plain(rows));
-            let expected = answers_of(&linear, 2, vocabulary, stored);
+            // Up to three tokens in several tiles are forbidden, differently from row to row.
+            let forbid = |row: usize| (0..row % 4).map(|index| ((index * 33 + row) % vocabulary) as u32).collect();
+            let plain = |row: usize| HeadRequest { forbid: forbid(row), margin: true, ..HeadRequest::default() };
+            assert!((0..rows).all(|row| !takes_logits(&plain(row), vocabulary)));
+            let with_logits = |row: usize| HeadRequest { logits: true, ..plain(row) };
+            let found = answers_of(&linear, 1, vocabulary, (0..rows).map(plain).collect());
+            let expected = answers_of(&linear, 2, vocabulary, (0..rows).map(with_logits).collect());
             assert_eq!(expected.logits.len(), rows * vocabulary);
             let case = format!("{}, {rows} rows of {vocabulary}", linear.name());
             assert_eq!((&found.tokens, &found.confidence), (&expected.tokens, &expected.confidence), "{case}");
             assert_eq!(found.margin, expected.margin, "{case}");
             assert!(found.logits.is_empty() && found.confidence.iter().all(|&p| p > 0.0 && p <= 1.0), "{case}");
             // Neither threads nor neighbours matter, nor what these ask for.
-            assert!(answers_of(&linear, 3, vocabulary, plain(rows)) == found, "{case}");
-            let mixed = (0..rows).map(|row| if row % 5 == 4 { request(row, row == 4) } else { few(row) }).collect();
-            let mixed = answers_of(&linear, 2, vocabulary, mixed);
-            for row in (0..rows).filter(|row| row % 5 != 4) {
-                let answer = |out: &HeadOutput| (out.tokens[row], out.confidence[row], out.margin[row]);
-                assert_eq!(answer(&mixed), answer(&found), "row {row}, {case}");
-            }
+            let mixed = |row: usize| if row == 4 { with_logits(row) } else { plain(row) };
+            let mixed = answers_of(&linear, 3, vocabulary, (0..rows).map(mixed).collect());
+            let answers = |out: HeadOutput| (out.tokens, out.confidence, out.margin);
+            assert_eq!(answers(mixed), answers(found), "{case}");
         }
+    }
+}
+
+#[test]
+fn more_forbidden_tokens_than_the_epilogue_looks_for_are_struck_out_of_stored_logits() {
+    let linear = Linear::new(Isa::best(), Dtype::F32);
+    let forbid = |count: u32| HeadRequest { forbid: (0..count).collect(), ..HeadRequest::default() };
+    let (few, many) = (forbid(FEW as u32), forbid(90));
+    assert_eq!([&few, &many].map(|request| takes_logits(request, 100)), [false, true]);
+    for request in [few, many] {
+        let forbidden = request.forbid.len() as u32;
+        let found = answers_of(&linear, 1, 100, vec![request]);
+        assert!(found.tokens[0] >= forbidden && found.confidence[0] > 0.0);
     }
 }
 
