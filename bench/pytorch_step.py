@@ -1,16 +1,19 @@
-"""One denoising step in PyTorch and in demask, in turns on the same machine, and the ratio of their times.
+"""Denoising steps in PyTorch and in demask, in turns on the same machine, and the ratios of their times.
 
     demask synth --like llada-8b --layers 4 --out DIR
-    python bench/pytorch_step.py --model DIR --rows 256 --demask target/release/demask
+    python bench/pytorch_step.py --model DIR --rows 32,256 --demask target/release/demask --quantize q8
 
 Needs torch. The model is written here in plain torch operations, with the weights as users of transformers have them:
-bf16 tensors in torch's own layout, one linear layer each. A step is one forward over all rows with full attention, and
-the head on all rows, followed by the confidence of the most probable token of each, as demask's head computes it.
+bf16 tensors in torch's own layout, one linear layer each, nothing tuned by hand. A step is one forward over all rows
+with full attention, and the head on all of them or on --head-rows, followed by the confidence of the most probable token
+of each, as demask's head computes it. demask computes in bf16 too, and besides with --quantize and --activations if
+they are given. All take turns, so that whatever else the machine does meets them alike.
 """
 
 import argparse
 import json
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -65,11 +68,12 @@ class Llada:
         turned = torch.cat((-high, low), dim=-1)
         return (x.float() * cos + turned * sin).to(x.dtype)
 
-    def step(self, ids):
+    def step(self, ids, head_rows):
         weights, rows = self.weights, ids.shape[0]
         cos, sin = self.rotation(rows)
         x = F.embedding(ids, weights["wte.weight"])
         for layer in range(self.layers):
+            # As in transformers: every row goes through the whole of every layer, and the head's rows are cut out behind.
             of = lambda name: weights[f"blocks.{layer}.{name}.weight"]
             normed = self.norm(x, of("attn_norm"))
             shaped = lambda y, heads: y.view(rows, heads, self.head_dim).transpose(0, 1)
@@ -80,57 +84,118 @@ class Llada:
             x = x + F.linear(attended[0].transpose(0, 1).reshape(rows, -1), of("attn_out"))
             normed = self.norm(x, of("ff_norm"))
             x = x + F.linear(F.silu(F.linear(normed, of("ff_proj"))) * F.linear(normed, of("up_proj")), of("ff_out"))
-        logits = F.linear(self.norm(x, weights["ln_f.weight"]), weights["ff_out.weight"]).float()
+        logits = F.linear(self.norm(x, weights["ln_f.weight"])[:head_rows], weights["ff_out.weight"]).float()
         best, ids = logits.max(dim=-1)
         return ids, torch.exp(best - logits.logsumexp(dim=-1))
 
 
-def torch_seconds(model, ids, repeat):
+def torch_seconds(model, ids, head_rows, repeat):
     taken = []
     with torch.inference_mode():
         for index in range(repeat + 1):
             started = time.perf_counter()
-            model.step(ids)
+            model.step(ids, head_rows)
             if index > 0:
                 taken.append(time.perf_counter() - started)
     return taken
 
 
-def demask_report(arguments):
-    command = [arguments.demask, "bench", "step", "--json", "--model", arguments.model, "--dtype", "bf16"]
-    command += ["--rows", str(arguments.rows), "--repeat", str(arguments.repeat), "--threads", str(arguments.threads)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)[0]
+def demask_report(arguments, variant, rows, head_rows):
+    command = [arguments.demask, "bench", "step", "--json", "--model", arguments.model]
+    command += ["--rows", str(rows), "--head-rows", str(head_rows), "--repeat", str(arguments.repeat)]
+    command += ["--threads", str(arguments.threads)]
+    command += ["--dtype", "bf16", *variant]
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode != 0:
+        sys.exit(f"{shlex.join(command)}: {result.stderr.strip()}")
+    return json.loads(result.stdout)[0]
+
+
+def spread(seconds):
+    return {"median": statistics.median(seconds), "min": min(seconds), "max": max(seconds)}
+
+
+def merged(spreads):
+    """Of the turns of one variant: the median of their medians, and their extremes."""
+    return {
+        "median": statistics.median(spread["median"] for spread in spreads),
+        "min": min(spread["min"] for spread in spreads),
+        "max": max(spread["max"] for spread in spreads),
+    }
+
+
+def variants(arguments):
+    """demask's flags: none, and those that were given."""
+    given = [("--quantize", arguments.quantize), ("--activations", arguments.activations)]
+    flags = tuple(part for flag, value in given if value for part in (flag, value))
+    return [(), flags] if flags else [()]
+
+
+def compare(arguments, model, rows):
+    """All variants and torch in turns, on one number of rows."""
+    head_rows = min(arguments.head_rows or rows, rows)
+    ids = torch.randint(0, model.vocabulary, (rows,), generator=torch.Generator().manual_seed(0))
+    rival, own = [], {variant: [] for variant in variants(arguments)}
+    for turn in range(arguments.turns):
+        rival += torch_seconds(model, ids, head_rows, arguments.repeat)
+        for variant, reports in own.items():
+            reports.append(demask_report(arguments, variant, rows, head_rows))
+        print(f"{rows} rows: turn {turn + 1} of {arguments.turns} done", file=sys.stderr)
+    torch_spread = spread(rival)
+    results = []
+    for variant, reports in own.items():
+        seconds = merged([report["seconds"] for report in reports])
+        ratio = torch_spread["median"] / seconds["median"]
+        results.append({"flags": shlex.join(variant), "device": reports[0]["device"], "seconds": seconds, "ratio": ratio})
+    return {"rows": rows, "head_rows": head_rows, "torch_seconds": torch_spread, "demask": results}
+
+
+def told(result):
+    of = lambda seconds: f"{seconds['median']:.4f} s ({seconds['min']:.4f} to {seconds['max']:.4f})"
+    yield f"{result['rows']} rows, {result['head_rows']} head rows: torch bf16 {of(result['torch_seconds'])}"
+    for own in result["demask"]:
+        yield f"  demask {own['flags'] or '--dtype bf16'} ({own['device']}): {of(own['seconds'])}, ratio {own['ratio']:.2f}"
+
+
+def setting(arguments):
+    """What PyTorch computes with: its threads, instructions and the library behind its products of bf16."""
+    return {
+        "model": arguments.model.rstrip("/").rsplit("/", 1)[-1],
+        "threads": torch.get_num_threads(),
+        "turns": arguments.turns,
+        "repeat": arguments.repeat,
+        "torch": torch.__version__,
+        "torch_cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "torch_onednn": torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled,
+    }
+
+
+def numbers(text):
+    return [int(number) for number in text.split(",")]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", required=True, help="a directory that demask synth --like llada-8b made")
     parser.add_argument("--demask", default="target/release/demask", help="the binary")
-    parser.add_argument("--rows", type=int, default=256)
+    parser.add_argument("--rows", type=numbers, default=[256], help="numbers of rows: 32,256")
+    parser.add_argument("--head-rows", type=int, help="rows that the head answers [default: all]")
+    parser.add_argument("--quantize", help="demask's flag, beside its plain bf16: q8, q4")
+    parser.add_argument("--activations", help="demask's flag, beside its plain bf16: int8")
     parser.add_argument("--repeat", type=int, default=3, help="measured steps of each turn")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--json", action="store_true", help="print JSON, and nothing else, to standard output")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     model = Llada(arguments.model)
-    ids = torch.randint(0, model.vocabulary, (arguments.rows,), generator=torch.Generator().manual_seed(0))
-    rival, own = [], []
-    for turn in range(arguments.turns):
-        rival += torch_seconds(model, ids, arguments.repeat)
-        report = demask_report(arguments)
-        own.append(report["seconds"]["median"])
-        print(f"turn {turn}: torch {statistics.median(rival):.4f} s, demask {own[-1]:.4f} s", file=sys.stderr)
-    result = {
-        "model": arguments.model.rstrip("/").rsplit("/", 1)[-1],
-        "rows": arguments.rows,
-        "threads": arguments.threads,
-        "torch": torch.__version__,
-        "torch_seconds": {"median": statistics.median(rival), "min": min(rival), "max": max(rival)},
-        "demask_seconds": {"median": statistics.median(own), "min": min(own), "max": max(own)},
-        "ratio": statistics.median(rival) / statistics.median(own),
-        "device": report["device"],
-    }
-    print(json.dumps(result))
+    result = setting(arguments) | {"results": []}
+    for rows in arguments.rows:
+        result["results"].append(compare(arguments, model, rows))
+        if not arguments.json:
+            print("\n".join(told(result["results"][-1])), flush=True)
+    if arguments.json:
+        print(json.dumps(result))
 
 
 if __name__ == "__main__":

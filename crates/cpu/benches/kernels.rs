@@ -1,38 +1,28 @@
-//! The kernels of linear layers and of attention, on every tier of this machine, and packing on the best, in the shapes
-//! of an 8B model.
+//! The kernels that this machine would use, and packing, in shapes of an 8B model or a fraction of them: a run takes
+//! about a minute.
+//! Lower tiers are measured by `demask bench`.
 
-use std::sync::Mutex;
+use std::{sync::Mutex, time::Duration};
 
-use criterion::{BenchmarkId, Criterion, Throughput};
+use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, measurement::WallTime};
 use demask_cpu::{
     isa::Isa,
-    linear::{Linear, kernel_list},
+    linear::{Linear, Products, Quantisation, kernel_list},
     pool::{Pool, available_threads},
-    trial::{AttentionTrial, LinearTrial},
+    trial::{AttentionTrial, HeadTrial, LinearTrial, NormTrial},
 };
-use demask_tensor::{AlignedBytes, AttentionShape, Dtype, TensorView};
+use demask_tensor::{AlignedBytes, AttentionShape, Dtype, HeadRequest, TensorView};
 
 /// Inputs and outputs: a projection of an 8B model.
 const WIDTH: usize = 4096;
+/// Tokens and inputs of a small model's head.
+const HEAD: (usize, usize) = (32768, 1024);
 
-fn linear(criterion: &mut Criterion) {
-    let pool = Pool::new(available_threads());
-    let mut group = criterion.benchmark_group("linear");
-    group.sample_size(10);
-    // The emulated kernels are for tests.
-    for linear in kernel_list().into_iter().filter(|linear| !linear.isa().is_emulated()) {
-        product(&mut group, &pool, linear);
-    }
-}
-
-fn product(group: &mut criterion::BenchmarkGroup<'_, criterion::measurement::WallTime>, pool: &Pool, linear: Linear) {
-    let mut trial = LinearTrial::new(linear, pool, 256, WIDTH, WIDTH).expect("memory for a weight");
-    for rows in [1, 8, 32, 256] {
-        group.throughput(Throughput::Elements(2 * (rows * WIDTH * WIDTH) as u64));
-        group.bench_function(BenchmarkId::new(linear.name(), rows), |bencher| {
-            bencher.iter(|| trial.run(pool, rows));
-        });
-    }
+/// A few samples of a second in all.
+fn group<'c>(criterion: &'c mut Criterion, name: &str) -> BenchmarkGroup<'c, WallTime> {
+    let mut group = criterion.benchmark_group(name);
+    group.sample_size(10).measurement_time(Duration::from_secs(1)).warm_up_time(Duration::from_millis(300));
+    group
 }
 
 /// A copy in fresh memory, each thread's part by itself.
@@ -46,47 +36,88 @@ fn copied(pool: &Pool, bytes: &[u8]) -> Vec<Mutex<AlignedBytes>> {
 }
 
 /// Packing a projection, in bytes as stored, beside a copy of these bytes into fresh memory.
-fn packing(criterion: &mut Criterion) {
-    let pool = Pool::new(available_threads());
-    let mut group = criterion.benchmark_group("pack");
-    group.sample_size(10);
+fn packing(criterion: &mut Criterion, pool: &Pool) {
+    let mut group = group(criterion, "pack");
     for stored in [Dtype::Bf16, Dtype::F16, Dtype::F32] {
         // Small numbers in every type: their exponents are below the middle.
         let bytes: Vec<u8> = (0..3 * WIDTH * WIDTH * stored.size()).map(|index| (index * 89 % 61) as u8).collect();
         group.throughput(Throughput::Bytes(bytes.len() as u64));
         group.bench_function(BenchmarkId::new("copy", stored), |bencher| {
-            bencher.iter(|| copied(&pool, &bytes));
+            bencher.iter(|| copied(pool, &bytes));
         });
         let weight = TensorView::new(stored, 3 * WIDTH, WIDTH, &bytes);
         for linear in kernel_list().into_iter().filter(|linear| linear.isa() == Isa::best()) {
             group.bench_function(BenchmarkId::new(linear.name(), stored), |bencher| {
-                bencher.iter(|| linear.pack(&pool, weight).expect("memory for a weight"));
+                bencher.iter(|| linear.pack(pool, weight).expect("memory for a weight"));
             });
         }
     }
 }
 
-fn attention(criterion: &mut Criterion) {
-    let pool = Pool::new(available_threads());
-    let shape = AttentionShape { heads: 32, kv_heads: 8, head_dim: 128 };
-    let mut group = criterion.benchmark_group("attention");
-    group.sample_size(10);
-    for isa in Isa::available() {
-        for dtype in [Dtype::F32, Dtype::Bf16] {
-            for (rows, keys) in [(1, 1024), (32, 1024), (256, 1024)] {
-                let mut trial = AttentionTrial::new(isa, dtype, shape, (rows, keys)).expect("memory for keys");
-                group.throughput(Throughput::Elements(4 * (rows * keys * shape.heads * shape.head_dim) as u64));
-                let name = format!("{}_{dtype}", isa.tier());
-                group.bench_function(BenchmarkId::new(name, rows), |bencher| bencher.iter(|| trial.run(&pool)));
-            }
+fn linear(criterion: &mut Criterion, pool: &Pool) {
+    let mut group = group(criterion, "linear");
+    let kinds = [
+        (Dtype::F32, None),
+        (Dtype::Bf16, None),
+        (Dtype::Bf16, Some(Quantisation::Q8)),
+        (Dtype::Bf16, Some(Quantisation::Q4)),
+    ];
+    for (dtype, quantisation) in kinds {
+        let linear = Linear::with_products(Isa::best(), Products { quantisation, ..Products::plain(dtype) });
+        let mut trial = LinearTrial::new(linear, pool, 256, WIDTH, WIDTH).expect("memory for weights");
+        for rows in [1, 8, 32, 256] {
+            group.throughput(Throughput::Elements(2 * (rows * WIDTH * WIDTH) as u64));
+            group.bench_function(BenchmarkId::new(linear.name(), rows), |bencher| {
+                bencher.iter(|| trial.run(pool, rows));
+            });
         }
     }
 }
 
+fn attention(criterion: &mut Criterion, pool: &Pool) {
+    let shape = AttentionShape { heads: 32, kv_heads: 8, head_dim: 128 };
+    let mut group = group(criterion, "attention");
+    for dtype in [Dtype::F32, Dtype::Bf16] {
+        for (rows, keys) in [(1, 1024), (32, 1024), (256, 1024)] {
+            let mut trial = AttentionTrial::new(Isa::best(), dtype, shape, (rows, keys)).expect("memory for keys");
+            group.throughput(Throughput::Elements(4 * (rows * keys * shape.heads * shape.head_dim) as u64));
+            group.bench_function(BenchmarkId::new(dtype.to_string(), rows), |bencher| {
+                bencher.iter(|| trial.run(pool));
+            });
+        }
+    }
+}
+
+fn head(criterion: &mut Criterion, pool: &Pool) {
+    let mut group = group(criterion, "head");
+    // What is answered from the product's epilogue, and what takes stored logits.
+    let requests =
+        [("plain", HeadRequest::default()), ("entropy", HeadRequest { entropy: true, ..HeadRequest::default() })];
+    for (name, request) in requests {
+        for rows in [32, 256] {
+            let linear = Linear::new(Isa::best(), Dtype::Bf16);
+            let trial = HeadTrial::new(linear, pool.threads(), rows, HEAD, request.clone());
+            let mut trial = trial.expect("memory for a head");
+            group.throughput(Throughput::Elements(2 * (rows * HEAD.0 * HEAD.1) as u64));
+            group.bench_function(BenchmarkId::new(name, rows), |bencher| bencher.iter(|| trial.run(pool)));
+        }
+    }
+}
+
+fn norm(criterion: &mut Criterion) {
+    let mut trial = NormTrial::new(Isa::best(), 256, WIDTH);
+    let mut group = group(criterion, "rms_norm");
+    group.throughput(Throughput::Elements(256 * WIDTH as u64));
+    group.bench_function(BenchmarkId::from_parameter(256), |bencher| bencher.iter(|| trial.run()));
+}
+
 fn main() {
     let mut criterion = Criterion::default().configure_from_args();
-    linear(&mut criterion);
-    packing(&mut criterion);
-    attention(&mut criterion);
+    let pool = Pool::new(available_threads());
+    linear(&mut criterion, &pool);
+    packing(&mut criterion, &pool);
+    attention(&mut criterion, &pool);
+    head(&mut criterion, &pool);
+    norm(&mut criterion);
     criterion.final_summary();
 }

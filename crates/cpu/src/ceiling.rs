@@ -1,14 +1,11 @@
-//! What this machine can do at most, measured: the ceilings that speeds are compared with.
+//! What this machine can multiply at most, measured: one of the ceilings that speeds are compared with; the other is
+//! [`reading`](crate::reading).
 //!
 //! A product's ceiling is the rate of a tier's own multiply instruction on registers alone, on all threads; reading's
 //! is the rate of a stream through far more memory than the caches hold. Neither can be reached by a kernel that also
 //! loads, stores and waits: a fraction of them says what is left.
 
-use std::{
-    hint::black_box,
-    sync::atomic::{AtomicU64, Ordering},
-    time::Instant,
-};
+use std::{hint::black_box, time::Instant};
 
 use demask_tensor::Dtype;
 
@@ -20,10 +17,6 @@ use crate::{
 #[cfg(target_arch = "x86_64")]
 use crate::{isa::Tier, linear};
 
-/// Bytes that are read to measure bandwidth: more than any cache holds.
-const READ: usize = 512 << 20;
-/// Bytes that one task reads.
-const PIECE: usize = 4 << 20;
 /// Operations of one thread in one measured run: about a millisecond of the usual instruction, short enough to fit
 /// between two switches of the system to other work.
 const OPERATIONS: u64 = 1 << 28;
@@ -31,25 +24,6 @@ const OPERATIONS: u64 = 1 << 28;
 const PATIENCE: f64 = 0.3;
 /// Runs at least.
 const TRIES: usize = 3;
-
-/// Bandwidth of reading memory in GB/s; nothing if there is no memory to read.
-pub fn read_gbs(pool: &Pool) -> Option<f64> {
-    let words = READ / size_of::<u64>();
-    let mut memory: Vec<u64> = Vec::new();
-    memory.try_reserve_exact(words).ok()?;
-    // Not zero: pages that were never written are one and the same.
-    memory.resize(words, 1);
-    let pieces: Vec<_> = memory.chunks(PIECE / size_of::<u64>()).collect();
-    let sum = AtomicU64::new(0);
-    let seconds = best(|| {
-        pool.run(pieces.len(), &|piece| {
-            let part = pieces[piece].iter().fold(0u64, |sum, word| sum.wrapping_add(*word));
-            sum.fetch_add(part, Ordering::Relaxed);
-        });
-    });
-    black_box(sum.into_inner());
-    Some(READ as f64 / seconds / 1e9)
-}
 
 /// Rate of a tier's products of a kind in TFLOP/s. Tiers without products of bf16 multiply its values in f32: then
 /// that is their ceiling. Quantised weights that meet plain inputs are widened, and multiplied like others.

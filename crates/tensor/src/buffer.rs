@@ -62,6 +62,13 @@ impl AlignedBytes {
         })
     }
 
+    /// The same bytes in memory of their own, or `None` if the system will not give it.
+    pub fn try_clone(&self) -> Option<Self> {
+        let mut copy = Self::try_zeroed(self.length)?;
+        copy.as_mut_slice::<u8>().copy_from_slice(self.as_slice());
+        Some(copy)
+    }
+
     /// Number of bytes.
     pub fn len(&self) -> usize {
         self.length
@@ -196,6 +203,9 @@ mod tests {
         assert_eq!(bytes.as_slice::<f32>(), &[0.0; 32]);
         bytes.as_mut_slice::<u16>()[3] = 7;
         assert_eq!(bytes.as_slice::<u8>()[6], 7);
+        let copy = bytes.try_clone().unwrap();
+        bytes.as_mut_slice::<u16>()[3] = 8;
+        assert_eq!((copy.len(), copy.as_slice::<u16>()[3]), (130, 7));
     }
 
     #[test]

@@ -71,7 +71,7 @@ pub struct BenchArgs {
 /// What to measure.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// One product of rows with a weight
+    /// One product of rows with a weight (--dtype: q8 and q4 too)
     Linear(LinearArgs),
     /// Attention of rows that all see the same keys
     Attention(AttentionArgs),
@@ -93,7 +93,7 @@ pub struct LinearArgs {
     /// Outputs [default: 12288]
     #[arg(long = "out", value_name = "N")]
     pub outputs: Option<usize>,
-    /// Measured runs [default: 5]
+    /// Measured rounds through all numbers of rows; short products run several times in each [default: 5]
     #[arg(long, value_name = "N")]
     pub repeat: Option<usize>,
 }

@@ -8,6 +8,7 @@ use demask::{
         isa::{Isa, Tier},
         linear::{Activations, Products, Quantisation},
         pool::Pool,
+        reading::Reading,
     },
     decode::{CanvasSpec, ModelFacts, SessionOptions, legality},
     step::Mask,
@@ -88,7 +89,7 @@ fn ceilings(pool: &Pool, isa: Isa) -> Ceilings {
         ..Products::plain(Dtype::Bf16)
     };
     Ceilings {
-        read_gbs: ceiling::read_gbs(pool),
+        read_gbs: Reading::new(isa, pool).ok().map(|reading| reading.gbs(pool)),
         f32_tflops: ceiling::product_tflops(pool, isa, Products::plain(Dtype::F32)),
         bf16_tflops: ceiling::product_tflops(pool, isa, Products::plain(Dtype::Bf16)),
         int8_tflops: ceiling::product_tflops(pool, isa, bytes),

@@ -16,6 +16,10 @@ use crate::{
 
 /// Does what was asked for.
 pub fn run(Cli { shared, command }: Cli) -> anyhow::Result<()> {
+    let shared = match &command {
+        Command::Bench(args) => bench::shared(shared, &args.command)?,
+        _ => shared,
+    };
     let settings = Settings::resolve(&shared)?;
     match command {
         Command::Generate(args) => generate::run(&settings, &args),

@@ -341,6 +341,13 @@ fn shapes_traces_and_rows_that_are_none() {
     );
     refused(&demask(&["bench", "step", "--repeat", "0"]), 2, "--repeat is 0, expected at least 1");
     refused(&demask(&["bench", "linear", "--in", "0"]), 2, "--in is 0, expected 1 to 262144");
+    refused(
+        &demask(&["bench", "linear", "--dtype", "q8", "--quantize", "q4"]),
+        2,
+        "--dtype q8 and --quantize q4 contradict each other: give one of them",
+    );
+    let dtypes = "dtype \"q8\" is unknown: use one of auto, f32, bf16";
+    refused(&demask(&["bench", "step", "--dtype", "q8"]), 2, dtypes);
     refused(&demask(&["bench", "linear", "--rows", "0"]), 2, "--rows wants numbers from 1 on: --rows 32,256");
     refused(
         &demask(&["bench", "attention", "--heads", "4", "--kv-heads", "3"]),

@@ -168,8 +168,22 @@ fn single_operations_are_measured_for_each_number_of_rows() {
             assert_eq!((&reports[0]["rows"], &reports[1]["rows"]), (&1.into(), &5.into()));
             assert_eq!(reports[1]["dtype"], dtype);
             reports.as_array().unwrap().iter().for_each(has_rates);
-            assert_eq!(demask(&arguments).success().lines().count(), 2);
         }
+    }
+    let attention = ["bench", "attention", "--keys", "70", "--head-dim", "16", "--rows", "1,5"];
+    assert_eq!(demask(&attention).success().lines().count(), 2);
+}
+
+#[test]
+fn products_with_quantised_weights_are_measured() {
+    let small = ["bench", "linear", "--rows", "2", "--repeat", "1", "--in", "96", "--out", "70", "--json"];
+    let cases = [(&["--dtype", "q8"][..], "q8", "bf16xq8"), (&["--dtype", "f32", "--quantize", "q4"], "q4", "f32xq4")];
+    for (flags, dtype, kernel) in cases {
+        let reports = demask(&[&small[..], flags].concat()).json();
+        has_rates(&reports[0]);
+        assert_eq!(reports[0]["dtype"], dtype);
+        assert!(reports[0]["kernel"].as_str().unwrap().contains(kernel), "{}", reports[0]["kernel"]);
+        assert!(reports[0]["runs"].as_u64() >= Some(1));
     }
 }
 

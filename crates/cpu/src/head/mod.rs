@@ -1,7 +1,9 @@
 //! From the residual stream to tokens and what is known about them.
 //!
-//! Logits are made for some head rows at a time and never leave the scratch unless asked for. A row's numbers come from
-//! tiles of fixed length, put together in ascending order, so that they depend on no other row.
+//! Most rows want the best token and its probability: of those, the product's epilogue keeps a few numbers for each tile
+//! of the vocabulary, and no logit is stored. Where a row wants more (noise, filters, several tokens, entropy, logits),
+//! those of some rows at a time are stored and never leave the scratch unless asked for. Both ways see the same tiles of
+//! fixed length, put together in ascending order, so that a row's numbers depend on no other row.
 
 mod filter;
 mod row;
@@ -10,28 +12,32 @@ mod statistics;
 use demask_tensor::{AlignedBytes, HeadLaunch, HeadOutput, HeadRequest, NO_ROW, OutOfMemory, WorkspaceShape};
 
 use crate::{
-    elementwise::{Shared, for_ranges, rms_norm},
+    elementwise::{Shared, dispatch, for_ranges, rms_norm},
     isa::Isa,
     kv::{KvStore, memory},
     linear::{InputBuffer, Linear, Output, Packed},
     pool::Pool,
 };
 use row::{Answer, Row};
-use statistics::{Statistics, TILE};
+use statistics::{Statistics, Summaries, SummedBlock, TILE};
 
-/// Head rows whose logits are made together: enough to read the head's weights seldom, few enough that the logits of a
+/// Head rows whose logits are stored together: enough to read the head's weights seldom, few enough that the logits of a
 /// large vocabulary take some tens of megabytes.
-const CHUNK: usize = 64;
+const STORED: usize = 64;
+/// Head rows that are answered together without logits: their tiles take half of that.
+const CHUNK: usize = 256;
+/// Tiles of a task that looks through stored logits.
+const TASK_TILES: usize = 128;
+/// Forbidden tokens of a row that the epilogue looks for in each tile; more are struck out of stored logits.
+const FEW: usize = 16;
 
 /// Scratch of the head.
 #[derive(Default)]
 pub(crate) struct HeadScratch {
     /// Normed and blended rows of a chunk.
     input: Option<InputBuffer>,
-    /// `[CHUNK, vocabulary]`.
-    logits: Option<AlignedBytes>,
-    /// `[CHUNK, tiles of a row]`.
-    tiles: Vec<Statistics>,
+    /// `[CHUNK, tiles of a row]` of statistics; or of [`STORED`] rows, with `[STORED, vocabulary]` logits behind.
+    memory: Option<AlignedBytes>,
     /// `[CHUNK]`.
     answers: Vec<Answer>,
     /// `[head rows]`.
@@ -51,8 +57,15 @@ struct Place {
 
 /// Bytes that the scratch will take.
 pub(crate) fn scratch_bytes(shape: &WorkspaceShape, threads: usize) -> usize {
-    let chunk = CHUNK.min(shape.head_rows);
-    chunk * (shape.vocabulary + shape.hidden) * size_of::<f32>() + threads * shape.vocabulary * size_of::<u32>()
+    let inputs = CHUNK.min(shape.head_rows) * shape.hidden * size_of::<f32>();
+    memory_bytes(shape) + inputs + threads * shape.vocabulary * size_of::<u32>()
+}
+
+/// Bytes of statistics and logits.
+fn memory_bytes(shape: &WorkspaceShape) -> usize {
+    let tiles = shape.vocabulary.div_ceil(TILE) * size_of::<Statistics>();
+    let stored = STORED.min(shape.head_rows) * (tiles + shape.vocabulary * size_of::<f32>());
+    stored.max(CHUNK.min(shape.head_rows) * tiles)
 }
 
 impl HeadScratch {
@@ -60,12 +73,10 @@ impl HeadScratch {
     pub(crate) fn new(shape: &WorkspaceShape, linear: &Linear, threads: usize) -> Result<Self, OutOfMemory> {
         let chunk = CHUNK.min(shape.head_rows);
         let failed = |needed: usize| OutOfMemory { needed: needed as u64, available: memory::available() };
-        let bytes = chunk * shape.vocabulary * size_of::<f32>();
-        let width = shape.hidden;
+        let (bytes, width) = (memory_bytes(shape), shape.hidden);
         Ok(Self {
             input: Some(linear.try_new_input(chunk, width).ok_or_else(|| failed(chunk * width * size_of::<f32>()))?),
-            logits: Some(AlignedBytes::try_zeroed(bytes).ok_or_else(|| failed(bytes))?),
-            tiles: vec![Statistics::NONE; chunk * shape.vocabulary.div_ceil(TILE)],
+            memory: Some(AlignedBytes::try_zeroed(bytes).ok_or_else(|| failed(bytes))?),
             answers: vec![Answer::default(); chunk],
             places: Vec::with_capacity(shape.head_rows),
             orders: (0..threads).map(|_| Vec::with_capacity(shape.vocabulary)).collect(),
@@ -96,33 +107,60 @@ struct Lists<'a> {
 impl Head<'_> {
     /// Answers all head rows. `rows` is scratch: two rows of `hidden` for each thread.
     pub(crate) fn run(&self, kv: &mut KvStore, scratch: &mut HeadScratch, rows: &mut [f32], out: &mut HeadOutput) {
-        let HeadScratch { input: Some(input), logits: Some(logits), tiles, answers, places, orders } = scratch else {
+        let HeadScratch { input: Some(input), memory: Some(memory), answers, places, orders } = scratch else {
             panic!("the head runs before anything was reserved");
         };
         out.clear();
         self.place(places, out);
         let asked = |what: fn(&HeadRequest) -> bool| self.launch.rows.iter().any(|row| what(self.request(row.request)));
         let (margin, entropy) = (asked(|request| request.margin), asked(|request| request.entropy));
-        let vocabulary = self.weight.rows();
         let HeadOutput { tokens, confidence, margin: margins, entropy: entropies, top, judged, logits: copied } = out;
         let lists = Lists { top: Shared::new(top), judged: Shared::new(judged), logits: Shared::new(copied) };
-        for first in (0..self.launch.rows.len()).step_by(input.capacity()) {
-            let count = input.capacity().min(self.launch.rows.len() - first);
-            self.prepare(first, &places[first..first + count], kv, input, rows);
-            let logits = &mut logits.as_mut_slice::<f32>()[..count * vocabulary];
-            let store = Output::Store { out: logits, stride: vocabulary };
-            self.linear.matmul(self.pool, input, count, self.weight, None, store);
+        let mut first = 0;
+        while first < self.launch.rows.len() {
+            let (count, stored) = self.next_chunk(first, input.capacity());
             let chunk = Chunk { first, count, places: &places[first..first + count] };
-            self.forbid(&chunk, logits, &lists);
-            self.scan(count, logits, tiles);
-            self.answer(&chunk, logits, tiles, &lists, orders, answers);
+            self.prepare(&chunk, kv, input, rows);
+            if stored {
+                let (tiles, logits) = self.split(memory, count);
+                let store = Output::Store { out: &mut *logits, stride: self.weight.rows() };
+                self.linear.matmul(self.pool, input, count, self.weight, None, store);
+                self.forbid(&chunk, logits, &lists);
+                self.scan(count, logits, tiles);
+                self.answer(&chunk, logits, tiles, &lists, orders, answers);
+            } else {
+                let tiles = &mut memory.as_mut_slice::<Statistics>()[..count * self.tiles()];
+                self.summarise(&chunk, input, tiles);
+                self.answer_from_tiles(&chunk, tiles, answers);
+            }
             for answer in &answers[..count] {
                 tokens.push(answer.token);
                 confidence.push(answer.confidence);
                 margins.extend(margin.then_some(answer.margin));
                 entropies.extend(entropy.then_some(answer.entropy));
             }
+            first += count;
         }
+    }
+
+    /// How many rows from `first` on are answered together, and whether that takes their logits.
+    fn next_chunk(&self, first: usize, most: usize) -> (usize, bool) {
+        let rest = &self.launch.rows[first..];
+        let count = most.min(rest.len());
+        let stored = rest[..count].iter().any(|row| takes_logits(self.request(row.request), self.weight.rows()));
+        (if stored { count.min(STORED) } else { count }, stored)
+    }
+
+    /// Tiles of a row.
+    fn tiles(&self) -> usize {
+        self.weight.rows().div_ceil(TILE)
+    }
+
+    /// Statistics and logits of some rows.
+    fn split<'m>(&self, memory: &'m mut AlignedBytes, count: usize) -> (&'m mut [Statistics], &'m mut [f32]) {
+        let floats = count * self.tiles() * (size_of::<Statistics>() / size_of::<f32>());
+        let (tiles, logits) = memory.as_mut_slice::<f32>().split_at_mut(floats);
+        (Statistics::view(tiles), &mut logits[..count * self.weight.rows()])
     }
 
     fn request(&self, index: u32) -> &HeadRequest {
@@ -149,7 +187,8 @@ impl Head<'_> {
     }
 
     /// Norms and blends the rows of a chunk.
-    fn prepare(&self, first: usize, places: &[Place], kv: &mut KvStore, input: &mut InputBuffer, rows: &mut [f32]) {
+    fn prepare(&self, chunk: &Chunk<'_>, kv: &mut KvStore, input: &mut InputBuffer, rows: &mut [f32]) {
+        let Chunk { first, places, .. } = *chunk;
         let hidden = self.norm.len();
         let threads = self.pool.threads();
         let writer = input.writer();
@@ -209,17 +248,43 @@ impl Head<'_> {
         });
     }
 
-    /// Statistics of all tiles of a chunk.
+    /// Statistics of all tiles of a chunk, from stored logits.
     fn scan(&self, count: usize, logits: &[f32], tiles: &mut [Statistics]) {
-        let vocabulary = self.weight.rows();
-        let per_row = vocabulary.div_ceil(TILE);
+        let (vocabulary, per_row) = (self.weight.rows(), self.tiles());
+        let tasks = per_row.div_ceil(TASK_TILES);
         let tiles = Shared::new(tiles);
-        self.pool.run(count * per_row, &|task| {
-            let (row, tile) = (task / per_row, task % per_row);
-            let range = tile * TILE..((tile + 1) * TILE).min(vocabulary);
-            let values = &logits[row * vocabulary..(row + 1) * vocabulary][range];
+        self.pool.run(count * tasks, &|task| {
+            let (row, first) = (task / tasks, task % tasks * TASK_TILES);
+            let last = (first + TASK_TILES).min(per_row);
+            let values = &logits[row * vocabulary..(row + 1) * vocabulary][first * TILE..(last * TILE).min(vocabulary)];
             // SAFETY: each tile is one task's.
-            unsafe { tiles.row(task, 1)[0] = Statistics::of_tile(self.isa, values, (tile * TILE) as u32, 1.0) }
+            let out = unsafe { tiles.part(row * per_row + first..row * per_row + last) };
+            dispatch(self.isa, Summaries { values, first: (first * TILE) as u32, out });
+        });
+    }
+
+    /// Statistics of all tiles of a chunk, from the product's sums.
+    fn summarise(&self, chunk: &Chunk<'_>, input: &InputBuffer, tiles: &mut [Statistics]) {
+        let (vocabulary, per_row) = (self.weight.rows(), self.tiles());
+        let tiles = Shared::new(tiles);
+        let forbidden = |row: usize| &self.request(self.launch.rows[chunk.first + row].request).forbid[..];
+        self.linear.sums(self.pool, input, chunk.count, self.weight, &|sums| {
+            dispatch(self.isa, SummedBlock { sums, vocabulary, forbidden: &forbidden, tiles: &tiles, per_row });
+        });
+    }
+
+    /// Answers the rows of a chunk that ask for no more than their tiles tell.
+    fn answer_from_tiles(&self, chunk: &Chunk<'_>, tiles: &[Statistics], answers: &mut [Answer]) {
+        let per_row = self.tiles();
+        let answers = Shared::new(answers);
+        for_ranges(self.pool, chunk.count, self.pool.threads(), |_, range| {
+            for index in range {
+                let request = self.request(self.launch.rows[chunk.first + index].request);
+                let row = &tiles[index * per_row..(index + 1) * per_row];
+                let answer = Answer::plain(&Statistics::join(self.isa, row, 1.0), request);
+                // SAFETY: each row is in one range.
+                unsafe { answers.row(index, 1)[0] = answer }
+            }
         });
     }
 
@@ -233,8 +298,7 @@ impl Head<'_> {
         orders: &mut [Vec<u32>],
         answers: &mut [Answer],
     ) {
-        let vocabulary = self.weight.rows();
-        let per_row = vocabulary.div_ceil(TILE);
+        let (vocabulary, per_row) = (self.weight.rows(), self.tiles());
         let (logits, parts) = (Shared::new(logits), orders.len());
         let (orders, answers) = (Shared::new(orders), Shared::new(answers));
         for_ranges(self.pool, chunk.count, parts, |part, range| {
@@ -250,7 +314,7 @@ impl Head<'_> {
                     Row {
                         isa: self.isa,
                         values: logits.row(index, vocabulary),
-                        statistics: Statistics::join(&tiles[index * per_row..(index + 1) * per_row], 1.0),
+                        statistics: Statistics::join(self.isa, &tiles[index * per_row..(index + 1) * per_row], 1.0),
                         request,
                         key: head_row.key,
                         judge: &self.launch.judge[judged.clone()],
@@ -264,6 +328,14 @@ impl Head<'_> {
             }
         });
     }
+}
+
+/// Whether a request cannot be answered from the statistics of the plain logits.
+fn takes_logits(request: &HeadRequest, vocabulary: usize) -> bool {
+    let HeadRequest { forbid, mute, temperature, filter, drawn, entropy, top, judge_width, logits, .. } = request;
+    let listed = *entropy || *top > 0 || *judge_width > 0 || *logits;
+    let filtered = *drawn && !filter::passes_all(filter, vocabulary);
+    *temperature > 0.0 || filtered || listed || !mute.is_empty() || forbid.len() > FEW
 }
 
 /// Head rows that are answered together.

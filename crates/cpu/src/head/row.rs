@@ -20,6 +20,15 @@ pub(super) struct Answer {
     pub(super) entropy: f32,
 }
 
+impl Answer {
+    /// To a request that asks for nothing but the best tokens of the plain distribution.
+    pub(super) fn plain(statistics: &Statistics, request: &HeadRequest) -> Self {
+        let Statistics { best, token, .. } = *statistics;
+        let margin = if request.margin { statistics.margin(1.0) } else { 0.0 };
+        Self { token, confidence: statistics.probability(best, 1.0), margin, entropy: 0.0 }
+    }
+}
+
 /// A row of logits, its request, and where its lists go.
 pub(super) struct Row<'a> {
     pub(super) isa: Isa,
@@ -70,7 +79,7 @@ impl Row<'_> {
         let answer = Answer {
             token,
             confidence: distribution.statistics.probability(self.values[token as usize], inverse),
-            margin: if request.margin { distribution.margin() } else { 0.0 },
+            margin: if request.margin { distribution.statistics.margin(inverse) } else { 0.0 },
             entropy: if request.entropy { distribution.entropy(self.isa, self.values) } else { 0.0 },
         };
         distribution.top(self.values, top);
@@ -140,11 +149,6 @@ impl<'a> Distribution<'a> {
         let sum = if passing.is_empty() { 0.0 } else { weights.map(f64::from).sum::<f64>() };
         statistics.sum = sum as f32;
         Self { statistics, inverse, passing: Some(passing) }
-    }
-
-    fn margin(&self) -> f32 {
-        let Statistics { best, second, .. } = self.statistics;
-        self.statistics.probability(best, self.inverse) - self.statistics.probability(second, self.inverse)
     }
 
     fn entropy(&self, isa: Isa, values: &[f32]) -> f32 {

@@ -1,7 +1,8 @@
-use demask_tensor::{Filter, FilterOrder, gumbel_noise};
+use demask_tensor::{AttentionShape, Dtype, Filter, FilterOrder, HeadRow, TensorView, gumbel_noise};
 use demask_testkit::naive::network as naive;
 
 use super::*;
+use crate::linear::kernel_list;
 
 /// An answer, the best tokens, the judged ones.
 type Answered = (Answer, Vec<(u32, f32)>, Vec<(u32, f32, f32)>);
@@ -156,5 +157,89 @@ fn rows_of_nothing_but_forbidden_tokens_answer_without_nonsense() {
     for isa in Isa::available() {
         let (found, ..) = answer(isa, &[1.0, 2.0], &HeadRequest { forbid: vec![0, 1], ..request() }, &[]);
         assert_eq!(found, Answer::default());
+    }
+}
+
+/// What the head answers to rows with these requests, over noise whose tokens come in pairs with the same logit.
+fn answers_of(linear: &Linear, threads: usize, vocabulary: usize, requests: Vec<HeadRequest>) -> HeadOutput {
+    const HIDDEN: usize = 40;
+    let rows = requests.len();
+    let pool = Pool::new(threads);
+    let half = naive::noise(vocabulary.div_ceil(2) * HIDDEN, 5);
+    let bytes: Vec<u8> = half.iter().chain(&half).take(vocabulary * HIDDEN).flat_map(|x| x.to_le_bytes()).collect();
+    let weight = linear.pack(&Pool::new(1), TensorView::new(Dtype::F32, vocabulary, HIDDEN, &bytes)).unwrap();
+    let attention = AttentionShape { heads: 1, kv_heads: 1, head_dim: 8 };
+    let shape =
+        WorkspaceShape { rows, head_rows: rows, hidden: HIDDEN, ffn: HIDDEN, attention, vocabulary, table_entries: 1 };
+    let launch = HeadLaunch {
+        rows: (0..rows as u32).map(|row| HeadRow { row, request: row, key: 3 }).collect(),
+        requests,
+        ..HeadLaunch::default()
+    };
+    let head = Head {
+        isa: linear.isa(),
+        pool: &pool,
+        linear,
+        launch: &launch,
+        stream: &naive::noise(rows * HIDDEN, 6),
+        norm: &[3.0; HIDDEN],
+        epsilon: 1e-6,
+        weight: &weight,
+    };
+    let mut kv = KvStore::new(linear.isa(), attention, linear.dtype(), 1, HIDDEN);
+    let mut scratch = HeadScratch::new(&shape, linear, pool.threads()).unwrap();
+    let mut out = HeadOutput::default();
+    head.run(&mut kv, &mut scratch, &mut vec![0.0; threads * 2 * HIDDEN], &mut out);
+    out
+}
+
+#[test]
+fn tiles_of_a_product_and_stored_logits_give_the_same_bits() {
+    for linear in kernel_list() {
+        for (vocabulary, rows) in [(5, 3), (70, 1), (1000, 300)] {
+            // Up to three tokens in several tiles are forbidden, differently from row to row.
+            let forbid = |row: usize| (0..row % 4).map(|index| ((index * 33 + row) % vocabulary) as u32).collect();
+            let plain = |row: usize| HeadRequest { forbid: forbid(row), margin: true, ..HeadRequest::default() };
+            assert!((0..rows).all(|row| !takes_logits(&plain(row), vocabulary)));
+            let with_logits = |row: usize| HeadRequest { logits: true, ..plain(row) };
+            let found = answers_of(&linear, 1, vocabulary, (0..rows).map(plain).collect());
+            let expected = answers_of(&linear, 2, vocabulary, (0..rows).map(with_logits).collect());
+            assert_eq!(expected.logits.len(), rows * vocabulary);
+            let case = format!("{}, {rows} rows of {vocabulary}", linear.name());
+            assert_eq!((&found.tokens, &found.confidence), (&expected.tokens, &expected.confidence), "{case}");
+            assert_eq!(found.margin, expected.margin, "{case}");
+            assert!(found.logits.is_empty() && found.confidence.iter().all(|&p| p > 0.0 && p <= 1.0), "{case}");
+            // Neither threads nor neighbours matter, nor what these ask for.
+            let mixed = |row: usize| if row == 4 { with_logits(row) } else { plain(row) };
+            let mixed = answers_of(&linear, 3, vocabulary, (0..rows).map(mixed).collect());
+            let answers = |out: HeadOutput| (out.tokens, out.confidence, out.margin);
+            assert_eq!(answers(mixed), answers(found), "{case}");
+        }
+    }
+}
+
+#[test]
+fn more_forbidden_tokens_than_the_epilogue_looks_for_are_struck_out_of_stored_logits() {
+    let linear = Linear::new(Isa::best(), Dtype::F32);
+    let forbid = |count: u32| HeadRequest { forbid: (0..count).collect(), ..HeadRequest::default() };
+    let (few, many) = (forbid(FEW as u32), forbid(90));
+    assert_eq!([&few, &many].map(|request| takes_logits(request, 100)), [false, true]);
+    for request in [few, many] {
+        let forbidden = request.forbid.len() as u32;
+        let found = answers_of(&linear, 1, 100, vec![request]);
+        assert!(found.tokens[0] >= forbidden && found.confidence[0] > 0.0);
+    }
+}
+
+#[test]
+fn logits_that_are_no_numbers_never_win() {
+    let mut logits = naive::noise(100, 9);
+    logits[40] = f32::NAN;
+    for isa in Isa::available() {
+        let (found, ..) = answer(isa, &logits, &HeadRequest::default(), &[]);
+        let best = (0..100).filter(|&token| token != 40).max_by(|&a, &b| logits[a].total_cmp(&logits[b]));
+        assert_eq!(Some(found.token as usize), best);
+        let (found, ..) = answer(isa, &[f32::NAN; 33], &HeadRequest::default(), &[]);
+        assert_eq!((found.token, found.confidence), (0, 0.0));
     }
 }

@@ -27,13 +27,13 @@ pub(super) const SUMS_STRIDE: usize = TASK_GROUPS * GROUP * PANEL;
 struct Scratch([MaybeUninit<f32>; ROW_BLOCK * SUMS_STRIDE]);
 
 /// Complete sums of one block of rows and one task's panels.
-pub(super) struct Sums<'a> {
+pub(crate) struct Sums<'a> {
     /// `[rows][SUMS_STRIDE]`, the pairs of panels side by side.
     pub(super) values: &'a [f32],
     /// The block's first input row.
-    pub(super) first_row: usize,
+    pub(crate) first_row: usize,
     /// The block's rows.
-    pub(super) rows: usize,
+    pub(crate) rows: usize,
     /// The first pair of panels.
     pub(super) first_group: usize,
     /// Pairs of panels.
@@ -41,8 +41,16 @@ pub(super) struct Sums<'a> {
 }
 
 impl Sums<'_> {
-    /// The sums of one of the block's rows.
-    pub(super) fn row(&self, row: usize) -> &[f32] {
+    /// Columns of a pair of panels: blocks begin and end at multiples of this.
+    pub(crate) const COLUMNS: usize = GROUP * PANEL;
+
+    /// Column of the first sum of each row.
+    pub(crate) fn first_column(&self) -> usize {
+        self.first_group * Self::COLUMNS
+    }
+
+    /// The sums of one of the block's rows; those beyond the weight's outputs are 0.
+    pub(crate) fn row(&self, row: usize) -> &[f32] {
         &self.values[row * SUMS_STRIDE..][..self.groups * GROUP * PANEL]
     }
 }

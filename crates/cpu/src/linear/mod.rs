@@ -62,6 +62,7 @@ use demask_tensor::{Dtype, PackError, TensorView};
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) use amx::{TILE_ROUND, tile_rounds};
+pub(crate) use drive::Sums;
 pub use input::{InputBuffer, InputWriter};
 pub use int8::Activations;
 pub use output::Output;
@@ -268,6 +269,23 @@ impl Linear {
             // the target's rows are distinct, in rows.
             unsafe { target.take(sums, bias) }
         });
+    }
+
+    /// Multiplies the first `rows` rows of `input` with a weight and hands the sums out instead of storing them: each
+    /// once, by whichever thread made them. Allocates nothing.
+    ///
+    /// # Panics
+    /// If a shape does not fit, or the weight or the input was made for another kernel.
+    pub(crate) fn sums(
+        &self,
+        pool: &Pool,
+        input: &InputBuffer,
+        rows: usize,
+        weight: &Packed,
+        take: &(impl Fn(&Sums<'_>) + Sync),
+    ) {
+        assert_eq!(input.width(), weight.columns(), "width of the input");
+        drive::multiply(self.kernel_of(&weight.panels), pool, (input, rows), &weight.panels, Together::Nothing, take);
     }
 
     /// `silu(gate) * up` of the first `rows` rows of `input`, rounded to the input format: rows of `output`, which is

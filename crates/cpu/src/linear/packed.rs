@@ -113,6 +113,11 @@ impl Panels {
         Ok(Self { data, format, depth, groups })
     }
 
+    /// The same panels in memory of their own, or `None` if there is none.
+    fn try_clone(&self) -> Option<Self> {
+        Some(Self { data: self.data.try_clone()?, ..*self })
+    }
+
     /// Bytes of half a pair of panels: of one panel, where panels do not share blocks.
     pub(super) fn panel_bytes(&self) -> usize {
         self.format.group_bytes(self.depth) / GROUP
@@ -182,6 +187,11 @@ impl Packed {
             std::array::from_fn(|panel| PanelRows { weight, first: (GROUP * group + panel) * PANEL })
         });
         Ok(Self { panels, rows, columns })
+    }
+
+    /// The same weight in memory of its own, or `None` if there is none.
+    pub fn try_clone(&self) -> Option<Self> {
+        Some(Self { panels: self.panels.try_clone()?, ..*self })
     }
 
     /// Outputs.

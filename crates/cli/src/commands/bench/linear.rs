@@ -1,18 +1,34 @@
 //! `demask bench linear`: one product of rows with a weight.
 
+use std::time::Instant;
+
 use demask::{
-    cpu::{linear::Linear, pool::Pool, trial::LinearTrial},
+    cpu::{
+        linear::{Linear, Quantisation},
+        pool::Pool,
+        reading::Reading,
+        trial::LinearTrial,
+    },
     tensor::Dtype,
 };
 use serde::Serialize;
 
-use super::{Ceilings, Rates, Reports, Spread, Work, repeats, row_counts, size};
-use crate::{args::LinearArgs, interrupt::Watched, settings::Settings};
+use super::{Ceilings, Rates, Reports, Spread, WARM, Work, repeats, row_counts, size};
+use crate::{
+    args::{LinearArgs, SharedArgs},
+    exit::usage,
+    interrupt::{self, Watched},
+    settings::Settings,
+};
 
 /// Widest side of a weight.
 const MOST: usize = 1 << 18;
 /// Most rows.
 const MOST_ROWS: usize = 1 << 16;
+/// Seconds that each number of rows runs for in a round, and runs at most: a median of a few products of one row, which
+/// take some milliseconds, would be chance.
+const ROUND_SECONDS: f64 = 0.04;
+const MOST_RUNS: usize = 64;
 
 /// One number of rows.
 #[derive(Serialize)]
@@ -24,9 +40,20 @@ struct Report {
     #[serde(rename = "in")]
     inputs: usize,
     out: usize,
+    runs: usize,
     seconds: Spread,
     #[serde(flatten)]
     rates: Rates,
+}
+
+/// A product's numbers are those of its weight: `--dtype q8` says here what `--quantize q8` does.
+pub fn shared(shared: SharedArgs) -> anyhow::Result<SharedArgs> {
+    let quantised = shared.dtype.as_deref().filter(|dtype| Quantisation::ALL.iter().any(|to| to.to_string() == *dtype));
+    let Some(dtype) = quantised else { return Ok(shared) };
+    if let Some(other) = shared.quantize.as_deref().filter(|other| *other != dtype) {
+        return Err(usage(format!("--dtype {dtype} and --quantize {other} contradict each other: give one of them")));
+    }
+    Ok(SharedArgs { quantize: Some(dtype.to_owned()), dtype: None, ..shared })
 }
 
 /// Runs the command.
@@ -40,18 +67,60 @@ pub fn run(settings: &Settings, args: &LinearArgs) -> anyhow::Result<()> {
     let pool = Pool::new(device.thread_count()?);
     let _watched = Watched::new();
     let mut trial = LinearTrial::new(linear, &pool, most_rows, inputs, outputs)?;
-    let ceilings = Ceilings::measure(&pool, linear.isa(), linear.products());
+    let reading = Reading::new(linear.isa(), &pool).ok();
+    let ceilings = || Ceilings::beside(reading.as_ref(), &pool, linear.isa(), linear.products());
+    let before = ceilings();
+    let measured = rounds(&all_rows, repeat, |rows| {
+        let started = Instant::now();
+        trial.run(&pool, rows);
+        started.elapsed().as_secs_f64()
+    })?;
+    let ceilings = ceilings().or_higher(&before);
     let mut reports = Reports::new(settings.screen);
-    for rows in all_rows {
-        let seconds = Spread::measure(repeat, || {
-            trial.run(&pool, rows);
-            Ok(())
-        })?;
+    for (rows, seconds) in all_rows.into_iter().zip(measured) {
+        let (runs, seconds) = (seconds.len(), Spread::of(seconds));
         let flops = 2.0 * rows as f64 * inputs as f64 * outputs as f64;
         let rates = Rates::new(Work { flops, bytes: trial.bytes(rows) as f64 }, &seconds, &ceilings);
-        let (kernel, dtype, threads) = (linear.name(), linear.dtype().to_string(), pool.threads());
-        let report = Report { kernel, dtype, threads, rows, inputs, out: outputs, seconds, rates };
+        let dtype = linear.quantisation().map_or_else(|| linear.dtype().to_string(), |to| to.to_string());
+        let (kernel, threads) = (linear.name(), pool.threads());
+        let report = Report { kernel, dtype, threads, rows, inputs, out: outputs, runs, seconds, rates };
         reports.push(report, |report| format!("{rows} rows: {}; {}", report.seconds.told(), report.rates.told()))?;
     }
     reports.finish()
+}
+
+/// Seconds of each number of rows, as `time` runs and takes them, in turns: whatever else the machine does meets all of
+/// them alike.
+fn rounds(all_rows: &[usize], repeat: usize, mut time: impl FnMut(usize) -> f64) -> anyhow::Result<Vec<Vec<f64>>> {
+    let mut measured = vec![Vec::new(); all_rows.len()];
+    let mut runs = vec![1; all_rows.len()];
+    for round in 0..repeat.saturating_add(WARM) {
+        for ((&rows, runs), measured) in all_rows.iter().zip(&mut runs).zip(&mut measured) {
+            interrupt::check()?;
+            if round < WARM {
+                *runs = ((ROUND_SECONDS / time(rows)) as usize).clamp(1, MOST_RUNS);
+            } else {
+                measured.extend((0..*runs).map(|_| time(rows)));
+            }
+        }
+    }
+    Ok(measured)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_rows_take_turns_and_short_ones_run_more_often() {
+        let mut order = Vec::new();
+        let measured = rounds(&[1, 2, 3], 3, |rows| {
+            order.push(rows);
+            [1e-9, ROUND_SECONDS / 2.5, 9.0][rows - 1]
+        });
+        let counts: Vec<_> = measured.unwrap().iter().map(Vec::len).collect();
+        assert_eq!(counts, [3 * MOST_RUNS, 3 * 2, 3]);
+        order.dedup();
+        assert_eq!(order, [1, 2, 3].repeat(3 + WARM));
+    }
 }

@@ -7,11 +7,11 @@ mod step;
 
 use std::time::Instant;
 
-use demask::cpu::{ceiling, isa::Isa, linear::Products, pool::Pool};
+use demask::cpu::{ceiling, isa::Isa, linear::Products, pool::Pool, reading::Reading};
 use serde::Serialize;
 
 use crate::{
-    args::BenchCommand,
+    args::{BenchCommand, SharedArgs},
     exit::usage,
     interrupt,
     output::{self, Screen},
@@ -22,6 +22,14 @@ use crate::{
 const REPEAT: usize = 5;
 /// Runs before the first measured one.
 const WARM: usize = 1;
+
+/// What the shared flags mean to what is measured.
+pub fn shared(shared: SharedArgs, command: &BenchCommand) -> anyhow::Result<SharedArgs> {
+    match command {
+        BenchCommand::Linear(_) => linear::shared(shared),
+        _ => Ok(shared),
+    }
+}
 
 /// Runs the command.
 pub fn run(settings: &Settings, command: &BenchCommand) -> anyhow::Result<()> {
@@ -77,8 +85,21 @@ struct Ceilings {
 }
 
 impl Ceilings {
+    /// Of products of a kind.
     fn measure(pool: &Pool, isa: Isa, products: Products) -> Self {
-        Self { tflops: ceiling::product_tflops(pool, isa, products), gbs: ceiling::read_gbs(pool) }
+        Self::beside(Reading::new(isa, pool).ok().as_ref(), pool, isa, products)
+    }
+
+    /// The same with memory that is there already, if there is enough.
+    fn beside(reading: Option<&Reading>, pool: &Pool, isa: Isa, products: Products) -> Self {
+        let gbs = reading.map(|reading| reading.gbs(pool));
+        Self { tflops: ceiling::product_tflops(pool, isa, products), gbs }
+    }
+
+    /// The higher of two measurements each: others can only lower one.
+    fn or_higher(self, other: &Self) -> Self {
+        let gbs = self.gbs.into_iter().chain(other.gbs).reduce(f64::max);
+        Self { tflops: self.tflops.max(other.tflops), gbs }
     }
 }
 
@@ -199,6 +220,15 @@ mod tests {
         assert_eq!(tokens, random_tokens(100, 7, 3));
         assert_ne!(tokens, random_tokens(100, 7, 4));
         assert!(tokens.iter().all(|&token| token < 7));
+    }
+
+    #[test]
+    fn ceilings_are_the_best_of_before_and_after() {
+        let one = Ceilings { tflops: 1.0, gbs: Some(10.0) };
+        let both = one.or_higher(&Ceilings { tflops: 2.0, gbs: Some(5.0) });
+        assert_eq!((both.tflops, both.gbs), (2.0, Some(10.0)));
+        let without_memory = Ceilings { tflops: 3.0, gbs: None };
+        assert_eq!(without_memory.or_higher(&both).gbs, Some(10.0));
     }
 
     #[test]

@@ -46,19 +46,36 @@ pub fn run(settings: &Settings, args: &StepArgs) -> anyhow::Result<()> {
     }
     let _watched = Watched::new();
     let products = device.products(settings.source.stored_dtype(settings.screen)?)?;
-    let pool = Pool::new(device.thread_count()?);
-    let ceilings = Ceilings::measure(&pool, device.isa()?, products);
-    drop(pool);
-    let mut reports = Reports::new(settings.screen);
+    let (threads, isa) = (device.thread_count()?, device.isa()?);
+    // The model has threads of its own: these end before it runs.
+    let ceilings = || Ceilings::measure(&Pool::new(threads), isa, products);
+    let before = ceilings();
+    let mut measured = Vec::new();
     for rows in all_rows {
         let head_rows = args.head_rows.unwrap_or(rows);
         if !(1..=rows).contains(&head_rows) {
             return Err(usage(format!("--head-rows is {head_rows}, expected 1 to {rows}, the rows of the forward")));
         }
-        let report = measure_rows(&mut model, (rows, head_rows), repeat, settings.seed, products, &ceilings)?;
-        reports.push(report, told)?;
+        measured.push(measure_rows(&mut model, (rows, head_rows), repeat, settings.seed)?);
+    }
+    let ceilings = ceilings().or_higher(&before);
+    let bytes = touched_bytes(model.engine().network().spec(), products);
+    let mut reports = Reports::new(settings.screen);
+    for Measured { rows, head_rows, seconds, parts, flops } in measured {
+        let rates = Rates::new(Work { flops, bytes }, &seconds, &ceilings);
+        let (model, device) = (model.name().to_owned(), model.engine().network().describe());
+        reports.push(Report { model, device, rows, head_rows, seconds, parts, rates }, told)?;
     }
     reports.finish()
+}
+
+/// One number of rows, before it is compared with the ceilings.
+struct Measured {
+    rows: usize,
+    head_rows: usize,
+    seconds: Spread,
+    parts: Parts,
+    flops: f64,
 }
 
 fn measure_rows(
@@ -66,9 +83,7 @@ fn measure_rows(
     (rows, head_rows): (usize, usize),
     repeat: usize,
     seed: u64,
-    products: Products,
-    ceilings: &Ceilings,
-) -> anyhow::Result<Report> {
+) -> anyhow::Result<Measured> {
     let tokens = random_tokens(rows, model.facts().vocab, seed);
     let needs = SequenceNeeds { positions: rows, rows, predictions: head_rows, ..SequenceNeeds::default() };
     let network = model.engine_mut().network_mut();
@@ -78,17 +93,7 @@ fn measure_rows(
     network.time_parts(false);
     network.close(sequence);
     let (seconds, parts, flops) = measured?;
-    let network = model.engine().network();
-    let bytes = touched_bytes(network.spec(), products);
-    Ok(Report {
-        device: network.describe(),
-        model: model.name().to_owned(),
-        rows,
-        head_rows,
-        seconds,
-        parts,
-        rates: Rates::new(Work { flops, bytes }, &seconds, ceilings),
-    })
+    Ok(Measured { rows, head_rows, seconds, parts, flops })
 }
 
 /// Times of forwards over all tokens whose first rows the head answers, and the operations of one.

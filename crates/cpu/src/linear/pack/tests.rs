@@ -15,11 +15,13 @@ fn stored_types() -> Vec<Dtype> {
     [Dtype::F32, Dtype::F16, Dtype::Bf16].into_iter().chain(BlockFormat::ALL.map(Dtype::Block)).collect()
 }
 
-const FORMATS: [WeightFormat; 4] = [
+const FORMATS: [WeightFormat; 6] = [
     WeightFormat::F32,
     WeightFormat::Bf16Pairs,
     WeightFormat::Quantised(Quantisation::Q8),
     WeightFormat::Quantised(Quantisation::Q4),
+    WeightFormat::Quads(Quantisation::Q8),
+    WeightFormat::Quads(Quantisation::Q4),
 ];
 
 /// Numbers of both signs and many magnitudes, some of them zero, halves between integers and repetitions of the
@@ -84,12 +86,14 @@ fn naive_group(format: WeightFormat, rows: [PanelRows<'_>; GROUP]) -> Vec<u8> {
                         group[place..][..2].copy_from_slice(&bf16::from_f32(value).to_le_bytes());
                     }
                 }
-                WeightFormat::Quantised(to) => {
+                WeightFormat::Quantised(to) | WeightFormat::Quads(to) => {
+                    let quads = format == WeightFormat::Quads(to);
                     let blocks = group.chunks_exact_mut(to.block_bytes());
                     for (block, values) in blocks.zip(row.chunks_exact(quantised::INPUTS)) {
-                        naive_quantised(to, values, block, panel, lane);
+                        naive_quantised((to, quads), values, block, panel, lane);
                     }
                 }
+                WeightFormat::Blocks(_) => unreachable!("nothing is rounded to blocks"),
             }
         }
     }
@@ -97,7 +101,7 @@ fn naive_group(format: WeightFormat, rows: [PanelRows<'_>; GROUP]) -> Vec<u8> {
 }
 
 /// The group of one lane of a block.
-fn naive_quantised(to: Quantisation, values: &[f32], block: &mut [u8], panel: usize, lane: usize) {
+fn naive_quantised((to, quads): (Quantisation, bool), values: &[f32], block: &mut [u8], panel: usize, lane: usize) {
     let largest = values.iter().fold(0.0f32, |most, value| if value.abs() > most.abs() { *value } else { most });
     let scale = f16::from_f32(if to == Quantisation::Q8 { largest.abs() / 127.0 } else { largest / -8.0 });
     let inverse = if scale == f16::ZERO { 0.0 } else { scale.to_f32().recip() };
@@ -106,7 +110,12 @@ fn naive_quantised(to: Quantisation, values: &[f32], block: &mut [u8], panel: us
         let place = (k / 2 * PANEL + lane) * 2 + k % 2;
         let integers = &mut block[SCALES + panel * to.panel_bytes()..];
         let nearest = (value * inverse).round();
+        let place_of_quad = |width: usize| (k / width * PANEL + lane) * 4 + k % 4;
         match to {
+            Quantisation::Q8 if quads => integers[place_of_quad(4)] = (nearest.clamp(-127.0, 127.0) + 128.0) as u8,
+            Quantisation::Q4 if quads => {
+                integers[place_of_quad(8)] |= ((nearest.clamp(-8.0, 7.0) + 8.0) as u8) << (k / 4 % 2 * 4);
+            }
             Quantisation::Q8 => integers[place] = nearest.clamp(-127.0, 127.0) as i8 as u8,
             Quantisation::Q4 => {
                 let (step, word) = (place / PANEL, place % PANEL);
@@ -125,7 +134,8 @@ fn every_type_packs_to_every_format_like_its_twin_on_any_threads() {
             let columns = columns.next_multiple_of(dtype.granularity());
             let bytes = stored(dtype, rows, columns);
             let weight = TensorView::new(dtype, rows, columns, &bytes);
-            for format in FORMATS {
+            // What a format keeps as it is has tests of its own.
+            for format in FORMATS.into_iter().filter(|&format| blocks::keeping(dtype) != Some(format)) {
                 let groups = (0..rows.div_ceil(PANEL * GROUP))
                     .map(|group| [2 * group, 2 * group + 1].map(|panel| PanelRows { weight, first: panel * PANEL }));
                 let twin: Vec<u8> = groups.flat_map(|rows| naive_group(format, rows)).collect();

@@ -1,0 +1,207 @@
+//! Reading memory: how fast this machine does it, and how much must be read so that no cache answers.
+
+use std::{
+    fs,
+    hint::black_box,
+    sync::atomic::{AtomicU32, Ordering},
+    time::Instant,
+};
+
+use demask_tensor::{AlignedBytes, OutOfMemory};
+
+use crate::{
+    elementwise::{LANES, Lanes, Operation, dispatch},
+    isa::Isa,
+    kv::memory,
+    pool::Pool,
+};
+
+/// Bytes that are streamed at least.
+const LEAST: usize = 1 << 30;
+/// Bytes that one task reads.
+const PIECE: usize = 4 << 20;
+/// Floats that are read of one stream before the next one's turn: four cache lines.
+const STEP: usize = 2 * LANES;
+/// Seconds of trying, and rounds through all patterns at least: the best run is told, because whoever else uses the
+/// machine can only slow a run down.
+const PATIENCE: f64 = 0.4;
+const ROUNDS: usize = 2;
+
+/// Ways to walk through a piece: streams side by side, and bytes that are asked for ahead of each. No single one is the
+/// fastest everywhere: one stream may leave a processor's prefetchers idle at each end of a page, many may overtax them.
+const PATTERNS: [Pattern; 5] = [
+    Pattern { streams: 1, ahead: 0 },
+    Pattern { streams: 4, ahead: 0 },
+    Pattern { streams: 1, ahead: 2048 },
+    Pattern { streams: 4, ahead: 1024 },
+    Pattern { streams: 8, ahead: 1024 },
+];
+
+/// Bytes that stream from memory when they are read again and again: twice what the largest cache holds, and 1 GiB at
+/// least, for caches that nobody tells of.
+pub fn streamed_bytes() -> usize {
+    largest_cache().unwrap_or(0).saturating_mul(2).max(LEAST)
+}
+
+/// Bytes of the largest cache that the system tells of.
+fn largest_cache() -> Option<usize> {
+    let caches = fs::read_dir("/sys/devices/system/cpu/cpu0/cache").ok()?;
+    let sizes = caches.flatten().filter_map(|cache| fs::read_to_string(cache.path().join("size")).ok());
+    sizes.filter_map(|size| cache_size(&size)).max()
+}
+
+/// `32K`, `8M`.
+fn cache_size(text: &str) -> Option<usize> {
+    let text = text.trim();
+    let number = |digits: &str, shift: u32| digits.parse::<usize>().ok()?.checked_mul(1 << shift);
+    match text.as_bytes().last()? {
+        b'K' => number(&text[..text.len() - 1], 10),
+        b'M' => number(&text[..text.len() - 1], 20),
+        b'G' => number(&text[..text.len() - 1], 30),
+        _ => number(text, 0),
+    }
+}
+
+/// Memory that no cache holds, to be read.
+pub struct Reading {
+    isa: Isa,
+    memory: AlignedBytes,
+}
+
+/// How a piece is read.
+#[derive(Debug, Clone, Copy)]
+struct Pattern {
+    streams: usize,
+    ahead: usize,
+}
+
+impl Reading {
+    /// Fills the memory.
+    ///
+    /// # Errors
+    /// If there is too little of it.
+    pub fn new(isa: Isa, pool: &Pool) -> Result<Self, OutOfMemory> {
+        Self::of(isa, pool, streamed_bytes().next_multiple_of(PIECE))
+    }
+
+    fn of(isa: Isa, pool: &Pool, bytes: usize) -> Result<Self, OutOfMemory> {
+        memory::check(bytes as u64)?;
+        let failed = || OutOfMemory { needed: bytes as u64, available: memory::available() };
+        let mut memory = AlignedBytes::try_zeroed(bytes).ok_or_else(failed)?;
+        let floats = crate::elementwise::Shared::new(memory.as_mut_slice::<f32>());
+        // Not zero: pages that were never written are one and the same.
+        pool.run(bytes / PIECE, &|piece| {
+            // SAFETY: each piece is one task's.
+            unsafe { floats.row(piece, PIECE / size_of::<f32>()) }.fill(1.0);
+        });
+        Ok(Self { isa, memory })
+    }
+
+    /// Bandwidth in GB/s: the best of several patterns and runs.
+    pub fn gbs(&self, pool: &Pool) -> f64 {
+        let (begun, mut best, mut rounds) = (Instant::now(), f64::INFINITY, 0);
+        while rounds < ROUNDS || begun.elapsed().as_secs_f64() < PATIENCE {
+            for pattern in PATTERNS {
+                let started = Instant::now();
+                black_box(self.read(pool, pattern));
+                best = best.min(started.elapsed().as_secs_f64());
+            }
+            rounds += 1;
+        }
+        self.memory.len() as f64 / best.max(1e-9) / 1e9
+    }
+
+    /// Reads everything once; answers a number that depends on every one of them.
+    fn read(&self, pool: &Pool, pattern: Pattern) -> u32 {
+        let floats = self.memory.as_slice::<f32>();
+        let sum = AtomicU32::new(0);
+        pool.run(self.memory.len() / PIECE, &|index| {
+            let piece = &floats[index * (PIECE / size_of::<f32>())..][..PIECE / size_of::<f32>()];
+            // Sums of ones are whole numbers: exact in any order.
+            let part = dispatch(self.isa, Walk { piece, pattern }) as u32;
+            sum.fetch_add(part, Ordering::Relaxed);
+        });
+        sum.into_inner()
+    }
+}
+
+/// The sum of a piece.
+struct Walk<'a> {
+    piece: &'a [f32],
+    pattern: Pattern,
+}
+
+impl Operation for Walk<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) -> f32 {
+        let Self { piece, pattern: Pattern { streams, ahead } } = self;
+        let stream = piece.len() / streams;
+        let mut sums = [L::zero(); STEP / LANES];
+        for step in (0..stream).step_by(STEP) {
+            for start in (0..streams).map(|index| index * stream + step) {
+                let step = &piece[start..start + STEP];
+                if ahead > 0 {
+                    prefetch(step.as_ptr().wrapping_byte_add(ahead));
+                }
+                for (sum, tile) in sums.iter_mut().zip(step.chunks_exact(LANES)) {
+                    // SAFETY: the tile is a part of the piece.
+                    *sum = L::scale_add(*sum, unsafe { L::load(tile.as_ptr()) }, 1.0);
+                }
+            }
+        }
+        let mut total = 0.0;
+        for sum in sums {
+            let mut lanes = [0.0f32; LANES];
+            // SAFETY: the array has room for a tile.
+            unsafe { L::store(sum, lanes.as_mut_ptr()) }
+            total += lanes.iter().sum::<f32>();
+        }
+        total
+    }
+}
+
+/// Asks for a step's lines, if the processor can be asked.
+#[inline(always)]
+fn prefetch(from: *const f32) {
+    #[cfg(target_arch = "x86_64")]
+    for line in (0..STEP).step_by(16) {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // SAFETY: a prefetch reads nothing, wherever it points.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(from.wrapping_add(line).cast()) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = from;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_of_caches_are_read() {
+        assert_eq!(cache_size("48K\n"), Some(48 << 10));
+        assert_eq!(cache_size("266240K"), Some(266_240 << 10));
+        assert_eq!(cache_size("8M"), Some(8 << 20));
+        assert_eq!(cache_size("64"), Some(64));
+        assert_eq!([cache_size(""), cache_size("K"), cache_size("many")], [None; 3]);
+        assert!(streamed_bytes() >= LEAST);
+    }
+
+    #[test]
+    fn every_pattern_reads_everything_once_on_every_tier() {
+        let pool = Pool::new(2);
+        for isa in Isa::available() {
+            let reading = Reading::of(isa, &pool, 3 * PIECE).unwrap();
+            for pattern in PATTERNS {
+                assert_eq!(reading.read(&pool, pattern) as usize, 3 * PIECE / size_of::<f32>(), "{isa:?} {pattern:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn more_memory_than_there_is_is_refused() {
+        assert!(Reading::of(Isa::best(), &Pool::new(1), usize::MAX / 2).is_err());
+    }
+}
