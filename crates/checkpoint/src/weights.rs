@@ -193,6 +193,11 @@ impl Weights {
         self.located.values().map(|tensor| (tensor.end - tensor.start) as u64).sum()
     }
 
+    /// The type of each tensor of the architecture.
+    pub fn stored(&self) -> BTreeMap<Role, Dtype> {
+        self.located.iter().map(|(&role, tensor)| (role, tensor.dtype)).collect()
+    }
+
     /// Types of the tensors, each with its number of bytes.
     pub fn dtypes(&self) -> Vec<(Dtype, u64)> {
         let bytes_of = |dtype| {

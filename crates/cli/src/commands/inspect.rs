@@ -1,9 +1,12 @@
 //! `demask inspect`: what a model directory holds, weights not loaded.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use demask::{
     checkpoint::Checkpoint,
-    cpu::linear::Quantisation,
-    model_parts::{ArchSpec, Attention, Role, expected_tensors},
+    cpu::linear::{MatrixFormat, Quantisation},
+    model_parts::{ArchSpec, Attention, LayerRole, Role, expected_tensors},
+    tensor::Dtype,
 };
 use serde::Serialize;
 
@@ -65,7 +68,9 @@ struct Special {
 #[derive(Serialize)]
 struct Memory {
     device: &'static str,
-    dtype: &'static str,
+    dtype: String,
+    /// What matrices are kept in.
+    matrices: Vec<String>,
     weights: u64,
     cache_per_1000_positions: u64,
 }
@@ -104,10 +109,10 @@ fn report(checkpoint: &Checkpoint) -> Report {
         tokenizer: checkpoint.tokenizer().is_some(),
         template: if checkpoint.template().is_fallback() { "family" } else { "checkpoint" },
         memory: vec![
-            memory(spec, "f32", 4, None),
-            memory(spec, "bf16", 2, None),
-            memory(spec, "q8", 2, Some(Quantisation::Q8)),
-            memory(spec, "q4", 2, Some(Quantisation::Q4)),
+            memory(checkpoint, Dtype::F32, None),
+            memory(checkpoint, Dtype::Bf16, None),
+            memory(checkpoint, Dtype::Bf16, Some(Quantisation::Q8)),
+            memory(checkpoint, Dtype::Bf16, Some(Quantisation::Q4)),
         ],
         warnings: checkpoint.warnings().iter().map(ToString::to_string).collect(),
     }
@@ -133,24 +138,47 @@ fn architecture(spec: &ArchSpec) -> Architecture {
     }
 }
 
-/// Packed weights (vectors stay f32, the table of embeddings is not quantised; a tied head is packed beside the table)
-/// and K/V, without the padding of tiles.
-fn memory(spec: &ArchSpec, dtype: &'static str, size: u64, quantisation: Option<Quantisation>) -> Memory {
-    let plain = |rows: usize, columns: usize| (rows * columns) as u64 * size;
-    let matrix =
-        |rows: usize, columns: usize| quantisation.map_or(plain(rows, columns), |to| to.bytes(rows, columns) as u64);
+/// Packed weights and K/V, without the padding of tiles. Vectors stay f32, the table of embeddings as it is stored; a
+/// tied head is packed beside the table.
+fn memory(checkpoint: &Checkpoint, dtype: Dtype, quantisation: Option<Quantisation>) -> Memory {
+    let (spec, stored) = (checkpoint.spec(), checkpoint.weights().stored());
+    let formats = |role| matrix_formats(&stored, role, dtype, quantisation);
     let bytes = expected_tensors(spec).into_iter().map(|tensor| match tensor.role {
-        _ if tensor.vector => 4 * tensor.columns as u64,
-        Role::Embedding => plain(tensor.rows, tensor.columns),
-        _ => matrix(tensor.rows, tensor.columns),
+        _ if tensor.vector => 4 * tensor.columns,
+        Role::Embedding => stored[&tensor.role].row_bytes(tensor.columns).unwrap_or(0) * tensor.rows,
+        role => formats(role).bytes(tensor.rows, tensor.columns),
     });
-    let head = if spec.tied { matrix(spec.vocabulary, spec.hidden) } else { 0 };
+    let head = if spec.tied { formats(Role::Embedding).bytes(spec.vocabulary, spec.hidden) } else { 0 };
+    let kept: BTreeSet<_> = matrices(spec).map(|role| formats(role).to_string()).collect();
     Memory {
         device: "cpu",
-        dtype,
-        weights: bytes.sum::<u64>() + head,
-        cache_per_1000_positions: POSITIONS * 2 * (spec.layers * spec.kv_width()) as u64 * size,
+        dtype: quantisation.map_or_else(|| dtype.to_string(), |to| to.to_string()),
+        matrices: kept.into_iter().collect(),
+        weights: (bytes.sum::<usize>() + head) as u64,
+        cache_per_1000_positions: POSITIONS * 2 * (spec.layers * spec.kv_width() * dtype.size()) as u64,
     }
+}
+
+/// Tensors that are packed as matrices.
+fn matrices(spec: &ArchSpec) -> impl Iterator<Item = Role> {
+    let tensors = expected_tensors(spec).into_iter();
+    let matrices = tensors.filter(|tensor| !tensor.vector && tensor.role != Role::Embedding).map(|tensor| tensor.role);
+    matrices.chain(spec.tied.then_some(Role::Embedding))
+}
+
+/// What a matrix is kept in: gate and up are packed together.
+fn matrix_formats(
+    stored: &BTreeMap<Role, Dtype>,
+    role: Role,
+    dtype: Dtype,
+    quantisation: Option<Quantisation>,
+) -> MatrixFormat {
+    let partner = match role {
+        Role::Layer(layer, LayerRole::Gate) => Role::Layer(layer, LayerRole::Up),
+        Role::Layer(layer, LayerRole::Up) => Role::Layer(layer, LayerRole::Gate),
+        role => role,
+    };
+    MatrixFormat::of([stored[&role], stored[&partner]], dtype, quantisation)
 }
 
 fn told(report: &Report) -> String {
@@ -182,9 +210,10 @@ fn told(report: &Report) -> String {
         format!("tokenizer   {}", if report.tokenizer { "yes" } else { "none: prompts as --prompt-tokens only" }),
         format!("template    {template}"),
     ];
-    lines.extend(report.memory.iter().map(|Memory { device, dtype, weights, cache_per_1000_positions }| {
+    lines.extend(report.memory.iter().map(|Memory { device, dtype, matrices, weights, cache_per_1000_positions }| {
         let (weights, cache) = (output::bytes(*weights), output::bytes(*cache_per_1000_positions));
-        format!("memory      {device} {dtype}: {weights} weights, {cache} of K/V for {POSITIONS} positions")
+        let kept = if matrices == &[dtype.clone()] { String::new() } else { format!(" in {}", matrices.join(" + ")) };
+        format!("memory      {device} {dtype}: {weights} weights{kept}, {cache} of K/V for {POSITIONS} positions")
     }));
     lines.extend(report.warnings.iter().map(|warning| format!("warning     {warning}")));
     lines.join("\n") + "\n"

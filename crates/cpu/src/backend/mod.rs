@@ -30,8 +30,8 @@ pub struct CpuOptions {
     pub isa: Isa,
     /// Element type of products and of K/V: [`Dtype::F32`] or [`Dtype::Bf16`].
     pub dtype: Dtype,
-    /// Integers that matrices are rounded to when they are packed; none given: they stay in `dtype`. The embedding
-    /// table and vectors are never quantised.
+    /// Integers that matrices are rounded to when they are packed; none given: they stay in the blocks that they come in,
+    /// or are kept in `dtype`. The embedding table and vectors are never quantised.
     pub quantisation: Option<Quantisation>,
     /// Threads, the caller's included.
     pub threads: usize,
@@ -97,9 +97,8 @@ impl Backend for CpuBackend {
 
     fn describe(&self) -> String {
         let threads = self.pool.threads();
-        let weights = self.linear.quantisation().map_or_else(String::new, |to| format!(", {to} weights"));
         format!(
-            "cpu {}, {} thread{}, {}{weights}",
+            "cpu {}, {} thread{}, {}",
             self.options.isa.tier(),
             threads,
             if threads == 1 { "" } else { "s" },
@@ -128,7 +127,7 @@ impl Backend for CpuBackend {
     }
 
     fn pack_embedding(&self, table: TensorView<'_>) -> Result<Embedding, PackError> {
-        Embedding::new(table, self.dtype())
+        Embedding::new(table)
     }
 
     fn vector(&self, values: &[f32]) -> Vector {
@@ -141,6 +140,14 @@ impl Backend for CpuBackend {
 
     fn gate_up_bytes(&self, matrix: &PackedGateUp) -> usize {
         matrix.bytes()
+    }
+
+    fn matrix_format(&self, matrix: &Packed) -> String {
+        matrix.kept_in()
+    }
+
+    fn gate_up_format(&self, matrix: &PackedGateUp) -> String {
+        matrix.kept_in()
     }
 
     fn embedding_bytes(&self, table: &Embedding) -> usize {

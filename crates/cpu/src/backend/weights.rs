@@ -2,7 +2,7 @@
 
 use demask_tensor::{AlignedBytes, Dtype, OutOfMemory, PackError, TensorView};
 
-use crate::{kv::memory, linear::activation::widen_bf16};
+use crate::kv::memory;
 
 /// A short f32 vector.
 pub struct Vector(AlignedBytes);
@@ -19,32 +19,27 @@ impl Vector {
     }
 }
 
-/// The embedding table, row-major; kept in bf16 where it came so and products are in bf16, else in f32.
+/// The embedding table, row-major, in the type that it came in: rows are widened as they are read.
 pub struct Embedding {
     bytes: AlignedBytes,
     dtype: Dtype,
     hidden: usize,
+    /// Bytes of a row.
+    stride: usize,
 }
 
 impl Embedding {
-    pub(crate) fn new(table: TensorView<'_>, products: Dtype) -> Result<Self, PackError> {
-        let keep = table.dtype() == Dtype::Bf16 && products == Dtype::Bf16;
-        let dtype = if keep { Dtype::Bf16 } else { Dtype::F32 };
-        let (rows, hidden) = (table.rows(), table.columns());
-        let length = rows * hidden * dtype.size();
+    pub(crate) fn new(table: TensorView<'_>) -> Result<Self, PackError> {
+        let (rows, hidden, length) = (table.rows(), table.columns(), table.bytes().len());
         let failed = |source| PackError::Memory { rows, columns: hidden, source };
         memory::check(length as u64).map_err(failed)?;
         let mut bytes = AlignedBytes::try_zeroed(length)
             .ok_or_else(|| failed(OutOfMemory { needed: length as u64, available: memory::available() }))?;
-        if keep {
-            for (value, raw) in bytes.as_mut_slice::<u16>().iter_mut().zip(table.bytes().chunks_exact(2)) {
-                *value = u16::from_le_bytes([raw[0], raw[1]]);
-            }
-        } else {
-            let values = bytes.as_mut_slice::<f32>();
-            (0..rows).for_each(|row| table.read_row(row, &mut values[row * hidden..(row + 1) * hidden]));
+        let stride = length / rows.max(1);
+        for (row, out) in bytes.as_mut_slice::<u8>().chunks_exact_mut(stride.max(1)).enumerate() {
+            out.copy_from_slice(table.row_bytes(row));
         }
-        Ok(Self { bytes, dtype, hidden })
+        Ok(Self { bytes, dtype: table.dtype(), hidden, stride })
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -53,12 +48,7 @@ impl Embedding {
 
     /// Widens one row.
     pub(crate) fn read(&self, id: u32, out: &mut [f32]) {
-        let range = id as usize * self.hidden..(id as usize + 1) * self.hidden;
-        if self.dtype == Dtype::Bf16 {
-            let row = &self.bytes.as_slice::<u16>()[range];
-            out.iter_mut().zip(row).for_each(|(out, &value)| *out = widen_bf16(value));
-        } else {
-            out.copy_from_slice(&self.bytes.as_slice::<f32>()[range]);
-        }
+        let row = &self.bytes.as_slice::<u8>()[id as usize * self.stride..][..self.stride];
+        TensorView::new(self.dtype, 1, self.hidden, row).read_row(0, out);
     }
 }

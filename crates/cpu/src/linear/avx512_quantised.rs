@@ -1,4 +1,4 @@
-//! Quantised weights with bf16 dot products.
+//! Quantised weights with bf16 dot products, and their unpacking on every tier with AVX-512.
 //!
 //! Few rows are multiplied as the weights leave their registers; for more, panels are unpacked once and read again by
 //! all tiles of rows. Both take the same numbers in the same order: a row has the same bits on either way.
@@ -9,10 +9,11 @@
 )]
 
 use std::arch::x86_64::{
-    __m256i, __m512, __m512bh, __m512i, _mm_loadu_si128, _mm256_loadu_si256, _mm512_cvtepi8_epi32, _mm512_cvtepi32_ps,
-    _mm512_cvtne2ps_pbh, _mm512_cvtph_ps, _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mul_ps,
-    _mm512_permutexvar_ps, _mm512_set1_epi32, _mm512_setr_epi32, _mm512_setr_ps, _mm512_setzero_ps,
-    _mm512_setzero_si512, _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512,
+    __m256i, __m512, __m512bh, __m512i, _mm_loadu_si128, _mm256_loadu_si256, _mm512_add_epi32, _mm512_and_si512,
+    _mm512_castps_si512, _mm512_cvtepi8_epi32, _mm512_cvtepi32_ps, _mm512_cvtne2ps_pbh, _mm512_cvtph_ps,
+    _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mul_ps, _mm512_permutex2var_epi16,
+    _mm512_permutex2var_ps, _mm512_permutexvar_ps, _mm512_set1_epi32, _mm512_setr_epi32, _mm512_setr_ps,
+    _mm512_setzero_ps, _mm512_setzero_si512, _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512,
 };
 
 use super::{
@@ -37,6 +38,10 @@ pub(super) const AMX_Q4: Kernel = unpacked::quantised::<Amx, 4>("amx_bf16xq4_f32
 struct Pairs;
 /// Unpacks for tile products, whose tier includes these instructions.
 struct Amx;
+/// Unpacks to bf16 pairs without an instruction for them.
+pub(super) struct Rounded;
+/// Unpacks to f32.
+pub(super) struct Wide;
 
 impl Unpack for Pairs {
     const KERNEL: Kernel = super::avx512::BF16_PAIRS;
@@ -53,6 +58,24 @@ impl Unpack for Amx {
     unsafe fn unpack<const BITS: usize>(blocks: *const u8, count: usize, panels: *mut u8, stride: usize) {
         // SAFETY: the caller vouches for processor and memory.
         unsafe { unpack::<BITS>(blocks, count, panels, stride) }
+    }
+}
+
+impl Unpack for Rounded {
+    const KERNEL: Kernel = super::avx512::BF16;
+
+    unsafe fn unpack<const BITS: usize>(blocks: *const u8, count: usize, panels: *mut u8, stride: usize) {
+        // SAFETY: the caller vouches for processor and memory.
+        unsafe { unpack_rounded::<BITS>(blocks, count, panels, stride) }
+    }
+}
+
+impl Unpack for Wide {
+    const KERNEL: Kernel = super::avx512::F32;
+
+    unsafe fn unpack<const BITS: usize>(blocks: *const u8, count: usize, panels: *mut u8, stride: usize) {
+        // SAFETY: the caller vouches for processor and memory.
+        unsafe { unpack_wide::<BITS>(blocks, count, panels, stride) }
     }
 }
 
@@ -156,6 +179,58 @@ unsafe fn unpack<const BITS: usize>(blocks: *const u8, count: usize, panels: *mu
     }
 }
 
+/// As [`unpack`], on a processor that has AVX-512 only.
+///
+/// # Safety
+/// As [`Unpack::unpack`].
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn unpack_rounded<const BITS: usize>(blocks: *const u8, count: usize, panels: *mut u8, stride: usize) {
+    for index in 0..count {
+        // SAFETY: the caller vouches for blocks and panels.
+        unsafe {
+            let start = blocks.add(index * format::<BITS>().block_bytes());
+            for panel in 0..GROUP {
+                let mut out = panels.add(panel * stride + index * INPUTS * PANEL * 2).cast::<__m512i>();
+                let mut integers = Integers::<BITS>::new(start, panel);
+                for _ in 0..LINES {
+                    integers.load();
+                    for _ in 0..PAIRS {
+                        _mm512_storeu_si512(out, rounded(integers.weights()));
+                        out = out.add(1);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The same to panels of f32.
+///
+/// # Safety
+/// As [`Unpack::unpack`].
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn unpack_wide<const BITS: usize>(blocks: *const u8, count: usize, panels: *mut u8, stride: usize) {
+    for index in 0..count {
+        // SAFETY: the caller vouches for blocks and panels.
+        unsafe {
+            let start = blocks.add(index * format::<BITS>().block_bytes());
+            for panel in 0..GROUP {
+                let mut out = panels.add(panel * stride + index * INPUTS * PANEL * 4).cast::<f32>();
+                let mut integers = Integers::<BITS>::new(start, panel);
+                for _ in 0..LINES {
+                    integers.load();
+                    for _ in 0..PAIRS {
+                        for weights in parted(integers.weights()) {
+                            _mm512_storeu_ps(out, weights);
+                            out = out.add(PANEL);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Lines of four-bit integers in a panel's part of a block.
 const LINES: usize = 4;
 /// Pairs of inputs in each.
@@ -175,7 +250,7 @@ impl<const BITS: usize> Integers<BITS> {
     /// # Safety
     /// `start` points to a block; the processor has AVX-512.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+    #[target_feature(enable = "avx512f,avx512bw")]
     unsafe fn new(start: *const u8, panel: usize) -> Self {
         let low = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
         let high = _mm512_setr_epi32(8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15);
@@ -194,7 +269,7 @@ impl<const BITS: usize> Integers<BITS> {
     /// # Safety
     /// The panel's part of the block has one more.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+    #[target_feature(enable = "avx512f,avx512bw")]
     unsafe fn load(&mut self) {
         if BITS == 4 {
             // SAFETY: the caller's promise.
@@ -210,7 +285,7 @@ impl<const BITS: usize> Integers<BITS> {
     /// # Safety
     /// The panel's part of the block has sixteen more.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+    #[target_feature(enable = "avx512f,avx512bw")]
     unsafe fn sixteen(&mut self) -> __m512 {
         if BITS == 8 {
             // SAFETY: the caller's promise.
@@ -229,16 +304,53 @@ impl<const BITS: usize> Integers<BITS> {
         }
     }
 
-    /// The weights of a pair of inputs, rounded to bf16.
+    /// The weights of a pair of inputs, in the order of bf16 pairs.
     ///
     /// # Safety
     /// The panel's part of the block has one more pair.
     #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    unsafe fn weights(&mut self) -> [__m512; 2] {
+        // SAFETY: the caller's promise.
+        let [low, high] = unsafe { [self.sixteen(), self.sixteen()] };
+        [_mm512_mul_ps(low, self.scales[0]), _mm512_mul_ps(high, self.scales[1])]
+    }
+
+    /// The same rounded to bf16.
+    ///
+    /// # Safety
+    /// As [`Integers::weights`].
+    #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
     unsafe fn next(&mut self) -> __m512bh {
         // SAFETY: the caller's promise.
-        let [low, high] = unsafe { [self.sixteen(), self.sixteen()] };
-        let (low, high) = (_mm512_mul_ps(low, self.scales[0]), _mm512_mul_ps(high, self.scales[1]));
+        let [low, high] = unsafe { self.weights() };
         _mm512_cvtne2ps_pbh(high, low)
     }
+}
+
+/// Thirty-two numbers rounded to bf16, on processors without an instruction for it. A NaN stays one: those that come
+/// out of halves and of products have no bits that the rounding could carry over.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) fn rounded([low, high]: [__m512; 2]) -> __m512i {
+    let round = |numbers: __m512| {
+        let bits = _mm512_castps_si512(numbers);
+        let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+        _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd)
+    };
+    // The upper halves of words: first those of `low`, then those of `high`.
+    let upper: [u16; 32] = std::array::from_fn(|place| 2 * place as u16 + 1);
+    // SAFETY: 64 bytes, read as a register of 64 bytes.
+    let upper = unsafe { _mm512_loadu_si512(upper.as_ptr().cast()) };
+    _mm512_permutex2var_epi16(round(low), upper, round(high))
+}
+
+/// The weights of a pair of inputs out of the order of bf16 pairs: those of the first input, those of the second.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) fn parted([low, high]: [__m512; 2]) -> [__m512; 2] {
+    let first = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    let second = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    [_mm512_permutex2var_ps(low, first, high), _mm512_permutex2var_ps(low, second, high)]
 }

@@ -54,7 +54,7 @@ use demask_tensor::{Dtype, PackError, TensorView};
 pub(crate) use amx::{TILE_ROUND, tile_rounds};
 pub use input::{InputBuffer, InputWriter};
 pub use output::Output;
-pub use packed::{Packed, PackedGateUp};
+pub use packed::{MatrixFormat, Packed, PackedGateUp};
 pub use quantised::Quantisation;
 
 use crate::{
@@ -127,7 +127,7 @@ impl Linear {
     /// Packs a weight `[out, in]` of any element type: kept as f32, or rounded to bf16 or to integers. One in blocks
     /// stays in its blocks, unless it is to be rounded to other integers.
     pub fn pack(&self, weight: TensorView<'_>) -> Result<Packed, PackError> {
-        Packed::new(self.format_for(weight.dtype()), weight)
+        Packed::new(self.format_of([weight.dtype(); 2]), weight)
     }
 
     /// Packs gate and up projections, both `[ffn, hidden]`. They stay in their blocks if these are of the same format,
@@ -136,15 +136,11 @@ impl Linear {
     /// # Panics
     /// If their shapes differ.
     pub fn pack_gate_up(&self, gate: TensorView<'_>, up: TensorView<'_>) -> Result<PackedGateUp, PackError> {
-        let formats = [gate, up].map(|weight| self.format_for(weight.dtype()));
-        let format = if formats[0] == formats[1] { formats[0] } else { self.kernel.weight };
-        PackedGateUp::new(format, gate, up)
+        PackedGateUp::new(self.format_of([gate.dtype(), up.dtype()]), gate, up)
     }
 
-    /// The format that a weight of an element type is packed in.
-    fn format_for(&self, dtype: Dtype) -> WeightFormat {
-        let kept = blocks::keeping(dtype).filter(|&format| self.kernel_for(format).is_some());
-        if self.quantisation().is_none() { kept.unwrap_or(self.kernel.weight) } else { self.kernel.weight }
+    fn format_of(&self, stored: [Dtype; 2]) -> WeightFormat {
+        MatrixFormat::of(stored, self.dtype(), self.quantisation()).0
     }
 
     /// The kernel for weights of a format, with the inputs of this one.

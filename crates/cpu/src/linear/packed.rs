@@ -73,6 +73,32 @@ impl WeightFormat {
     }
 }
 
+/// What a weight is kept in once it is packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MatrixFormat(pub(super) WeightFormat);
+
+impl MatrixFormat {
+    /// That of tensors stored in these types that are packed together (gate and up; else the same twice), for products
+    /// of `dtype` and with a quantisation, if there is one: the blocks that they share, or else what plain kernels take.
+    pub fn of(stored: [Dtype; 2], dtype: Dtype, quantisation: Option<Quantisation>) -> Self {
+        let plain = if dtype == Dtype::F32 { WeightFormat::F32 } else { WeightFormat::Bf16Pairs };
+        let kept = blocks::keeping(stored[0]).filter(|_| stored[0] == stored[1]);
+        Self(quantisation.map_or(kept.unwrap_or(plain), WeightFormat::Quantised))
+    }
+
+    /// Bytes that a weight of a shape takes, without the padding of panels.
+    pub fn bytes(self, rows: usize, columns: usize) -> usize {
+        let depth = if matches!(self.0, WeightFormat::Bf16Pairs) { columns } else { self.0.depth(columns) };
+        self.0.group_bytes(depth) / (GROUP * PANEL) * rows
+    }
+}
+
+impl fmt::Display for MatrixFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// Panels, pair after pair.
 pub(super) struct Panels {
     data: AlignedBytes,

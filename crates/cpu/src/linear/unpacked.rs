@@ -99,11 +99,6 @@ unpack!(EmulatedAmx: super::amx::EMULATED_BF16, to_bf16);
 unpack!(Avx2F32: super::avx2::F32, to_f32, #[target_feature(enable = "avx2,fma")]);
 #[cfg(target_arch = "x86_64")]
 unpack!(Avx2Bf16: super::avx2::BF16, to_bf16, #[target_feature(enable = "avx2,fma")]);
-#[cfg(target_arch = "x86_64")]
-unpack!(Avx512F32: super::avx512::F32, to_f32, #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]);
-#[cfg(target_arch = "x86_64")]
-unpack!(Avx512Bf16: super::avx512::BF16, to_bf16, #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]);
-
 /// portable, f32 inputs, integers of 8 bits.
 pub(super) const PORTABLE_F32_Q8: Kernel = quantised::<PortableF32, 8>("portable_f32xq8_f32");
 /// portable, f32 inputs, integers of 4 bits.
@@ -130,13 +125,13 @@ pub(super) const AVX2_BF16_Q8: Kernel = quantised::<Avx2Bf16, 8>("avx2_bf16xq8_f
 pub(super) const AVX2_BF16_Q4: Kernel = quantised::<Avx2Bf16, 4>("avx2_bf16xq4_f32");
 /// avx512, f32 inputs, integers of 8 bits.
 #[cfg(target_arch = "x86_64")]
-pub(super) const AVX512_F32_Q8: Kernel = quantised::<Avx512F32, 8>("avx512_f32xq8_f32");
+pub(super) const AVX512_F32_Q8: Kernel = quantised::<super::avx512_quantised::Wide, 8>("avx512_f32xq8_f32");
 /// avx512, f32 inputs, integers of 4 bits.
 #[cfg(target_arch = "x86_64")]
-pub(super) const AVX512_F32_Q4: Kernel = quantised::<Avx512F32, 4>("avx512_f32xq4_f32");
+pub(super) const AVX512_F32_Q4: Kernel = quantised::<super::avx512_quantised::Wide, 4>("avx512_f32xq4_f32");
 /// avx512, bf16 inputs, integers of 8 bits.
 #[cfg(target_arch = "x86_64")]
-pub(super) const AVX512_BF16_Q8: Kernel = quantised::<Avx512Bf16, 8>("avx512_bf16xq8_f32");
+pub(super) const AVX512_BF16_Q8: Kernel = quantised::<super::avx512_quantised::Rounded, 8>("avx512_bf16xq8_f32");
 /// avx512, bf16 inputs, integers of 4 bits.
 #[cfg(target_arch = "x86_64")]
-pub(super) const AVX512_BF16_Q4: Kernel = quantised::<Avx512Bf16, 4>("avx512_bf16xq4_f32");
+pub(super) const AVX512_BF16_Q4: Kernel = quantised::<super::avx512_quantised::Rounded, 4>("avx512_bf16xq4_f32");

@@ -2,22 +2,14 @@
 
 use demask::{
     Model, Network,
-    cpu::{linear::Quantisation, pool::Pool},
-    model_parts::{ArchSpec, Role, expected_tensors},
+    cpu::pool::Pool,
     step::{HeadAsk, Mask, Predictions, SequenceId, SequenceNeeds, SequenceStep, StepPlan, TokenId},
-    tensor::{Dtype, PartSeconds},
+    tensor::PartSeconds,
 };
 use serde::Serialize;
 
 use super::{Ceilings, Rates, Reports, Spread, WARM, Work, random_tokens, repeats, row_counts};
 use crate::{args::StepArgs, exit::usage, interrupt::Watched, settings::Settings};
-
-/// What weights are held in.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Kind {
-    pub(super) dtype: Dtype,
-    pub(super) quantisation: Option<Quantisation>,
-}
 
 /// One number of rows.
 #[derive(Serialize)]
@@ -54,7 +46,6 @@ pub fn run(settings: &Settings, args: &StepArgs) -> anyhow::Result<()> {
     let _watched = Watched::new();
     let dtype = device.resolve_dtype(settings.source.stored_dtype(settings.screen)?);
     let pool = Pool::new(device.thread_count()?);
-    let kind = Kind { dtype, quantisation: device.weights.quantisation() };
     let ceilings = Ceilings::measure(&pool, device.isa()?, dtype);
     drop(pool);
     let mut reports = Reports::new(settings.screen);
@@ -63,7 +54,7 @@ pub fn run(settings: &Settings, args: &StepArgs) -> anyhow::Result<()> {
         if !(1..=rows).contains(&head_rows) {
             return Err(usage(format!("--head-rows is {head_rows}, expected 1 to {rows}, the rows of the forward")));
         }
-        let report = measure_rows(&mut model, (rows, head_rows), repeat, settings.seed, kind, &ceilings)?;
+        let report = measure_rows(&mut model, (rows, head_rows), repeat, settings.seed, &ceilings)?;
         reports.push(report, told)?;
     }
     reports.finish()
@@ -74,7 +65,6 @@ fn measure_rows(
     (rows, head_rows): (usize, usize),
     repeat: usize,
     seed: u64,
-    kind: Kind,
     ceilings: &Ceilings,
 ) -> anyhow::Result<Report> {
     let tokens = random_tokens(rows, model.facts().vocab, seed);
@@ -87,7 +77,7 @@ fn measure_rows(
     network.close(sequence);
     let (seconds, parts, flops) = measured?;
     let network = model.engine().network();
-    let bytes = touched_bytes(network.spec(), kind);
+    let bytes = network.forward_bytes() as f64;
     Ok(Report {
         device: network.describe(),
         model: model.name().to_owned(),
@@ -135,19 +125,6 @@ fn forwards(
         (median(|parts| parts.linear), median(|parts| parts.attention), median(|parts| parts.head));
     let other = (seconds.median - linear - attention - head).max(0.0);
     Ok((seconds, Parts { linear, attention, head, other }, answers[0].cost.flops))
-}
-
-/// Bytes that one forward cannot avoid to read: every matrix once, but the table of embeddings, of which it reads rows.
-/// A tied head is packed beside the table, like every matrix.
-pub(super) fn touched_bytes(spec: &ArchSpec, kind: Kind) -> f64 {
-    let Kind { dtype, quantisation } = kind;
-    let matrix =
-        |rows: usize, columns: usize| quantisation.map_or(rows * columns * dtype.size(), |to| to.bytes(rows, columns));
-    let tensors = expected_tensors(spec);
-    let read = tensors.iter().filter(|tensor| spec.tied || tensor.role != Role::Embedding);
-    let bytes = read
-        .map(|tensor| if tensor.vector { tensor.columns * dtype.size() } else { matrix(tensor.rows, tensor.columns) });
-    bytes.sum::<usize>() as f64
 }
 
 fn told(report: &Report) -> String {
