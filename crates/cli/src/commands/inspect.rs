@@ -212,7 +212,7 @@ fn told(report: &Report) -> String {
     ];
     lines.extend(report.memory.iter().map(|Memory { device, dtype, matrices, weights, cache_per_1000_positions }| {
         let (weights, cache) = (output::bytes(*weights), output::bytes(*cache_per_1000_positions));
-        let kept = if matrices == &[dtype.clone()] { String::new() } else { format!(" in {}", matrices.join(" + ")) };
+        let kept = if *matrices == [dtype.as_str()] { String::new() } else { format!(" in {}", matrices.join(" + ")) };
         format!("memory      {device} {dtype}: {weights} weights{kept}, {cache} of K/V for {POSITIONS} positions")
     }));
     lines.extend(report.warnings.iter().map(|warning| format!("warning     {warning}")));
