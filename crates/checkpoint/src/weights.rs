@@ -198,6 +198,11 @@ impl Weights {
         self.dtypes().into_iter().max_by_key(|&(_, bytes)| bytes).map_or(Dtype::Bf16, |(dtype, _)| dtype)
     }
 
+    /// The type of each tensor of the architecture.
+    pub fn stored(&self) -> BTreeMap<Role, Dtype> {
+        self.located.iter().map(|(&role, tensor)| (role, tensor.dtype)).collect()
+    }
+
     /// Types of the tensors, each with its number of bytes.
     pub fn dtypes(&self) -> Vec<(Dtype, u64)> {
         let bytes_of = |dtype| {

@@ -241,3 +241,35 @@ fn asking_for_other_integers_rounds_the_values_anew() {
 fn plain_bytes(to: Quantisation, out: usize, columns: usize) -> usize {
     to.bytes(out.next_multiple_of(32), columns)
 }
+
+/// Blocks of every format and their numbers by the format's own Python package: `tools/gguf/make_fixture.py`. Of each
+/// format its name in 8 bytes, the number of blocks, the blocks, their numbers.
+const FIXTURE: &[u8] = include_bytes!("../../tensor/tests/data/blocks.bin");
+
+#[test]
+fn products_match_those_of_the_reference_package() {
+    let (pool, mut rest) = (Pool::new(1), FIXTURE);
+    let mut take = |count: usize| -> &[u8] { rest.split_off(..count).unwrap() };
+    for _ in BlockFormat::ALL {
+        let name = String::from_utf8_lossy(take(8)).trim_end().to_owned();
+        let format = BlockFormat::ALL.into_iter().find(|format| format.to_string() == name).unwrap();
+        let count = u32::from_le_bytes(take(4).try_into().unwrap()) as usize;
+        let blocks = take(count * format.bytes());
+        let wide = take(count * format.elements() * 4).chunks(4);
+        let wide: Vec<f32> = wide.map(|raw| f32::from_le_bytes(raw.try_into().unwrap())).collect();
+        let (out, columns, rows) = (2, count / 2 * format.elements(), 11);
+        let (input, shape) = (numbers(7, rows * columns), Shape { rows, out, columns });
+        for linear in linears() {
+            let expected = match linear.dtype() {
+                Dtype::Bf16 => naive::linear_bf16(shape, &input, &wide, None),
+                _ => naive::linear(shape, &input, &wide, None),
+            };
+            let largest = expected.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+            let packed = linear.pack(TensorView::new(Dtype::Block(format), out, columns, blocks)).unwrap();
+            let found = matmul(&linear, &pool, &input, &packed);
+            for (found, expected) in found.iter().zip(&expected) {
+                assert!((found - expected).abs() <= 1e-5 * largest, "{} {format}: {found} {expected}", linear.name());
+            }
+        }
+    }
+}

@@ -9,10 +9,12 @@ use demask_tensor::{Backend, OutOfMemory, PartSeconds};
 pub trait Network: Denoiser {
     /// The architecture.
     fn spec(&self) -> &ArchSpec;
-    /// One line: device, tier, threads, element type.
+    /// One line: device, tier, threads, element type, and what matrices are kept in, where it is another.
     fn describe(&self) -> String;
     /// Bytes of the packed weights.
     fn weight_bytes(&self) -> usize;
+    /// Bytes of weights that every forward reads.
+    fn forward_bytes(&self) -> usize;
     /// Bytes of an open sequence's cache.
     fn cache_bytes(&self, sequence: SequenceId) -> usize;
     /// Most rows that one step may have.
@@ -33,11 +35,17 @@ impl<B: Backend> Network for Runner<B> {
     }
 
     fn describe(&self) -> String {
-        self.backend().describe()
+        let (device, dtype) = (self.backend().describe(), self.backend().dtype().to_string());
+        let formats: Vec<_> = self.weights().formats().keys().map(String::as_str).collect();
+        if formats == [dtype] { device } else { format!("{device}, {} weights", formats.join(" + ")) }
     }
 
     fn weight_bytes(&self) -> usize {
         self.weight_bytes()
+    }
+
+    fn forward_bytes(&self) -> usize {
+        self.weights().bytes_of_a_forward()
     }
 
     fn cache_bytes(&self, sequence: SequenceId) -> usize {

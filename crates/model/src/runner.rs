@@ -76,6 +76,11 @@ impl<B: Backend> Runner<B> {
         self.backend.time_parts(on);
     }
 
+    /// The packed weights.
+    pub fn weights(&self) -> &Weights<B> {
+        &self.weights
+    }
+
     /// Bytes of the packed weights.
     pub fn weight_bytes(&self) -> usize {
         self.weights.bytes()

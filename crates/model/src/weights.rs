@@ -1,5 +1,7 @@
 //! All weights of a model in the layout of one backend.
 
+use std::collections::BTreeMap;
+
 use demask_tensor::{Backend, PackError, QkvWeights};
 
 use crate::{ArchSpec, LayerRole, Role, WeightError, WeightSource};
@@ -15,6 +17,8 @@ pub struct Weights<B: Backend> {
     /// Head; packed from the embedding table in tied models.
     pub(crate) head: B::Matrix,
     bytes: usize,
+    embedding_bytes: usize,
+    formats: BTreeMap<String, usize>,
 }
 
 /// Packed weights of one layer.
@@ -58,6 +62,7 @@ struct Loader<'a, B: Backend> {
     progress: &'a mut dyn FnMut(u64) -> bool,
     read: u64,
     bytes: usize,
+    formats: BTreeMap<String, usize>,
 }
 
 impl<B: Backend> Loader<'_, B> {
@@ -65,6 +70,11 @@ impl<B: Backend> Loader<'_, B> {
         self.read += self.source.tensor(role)?.bytes().len() as u64;
         self.source.done_with(role);
         if (self.progress)(self.read) { Ok(()) } else { Err(LoadError::Interrupted) }
+    }
+
+    fn packed(&mut self, format: String, bytes: usize) {
+        self.bytes += bytes;
+        *self.formats.entry(format).or_default() += bytes;
     }
 
     fn vector(&mut self, role: Role) -> Result<B::Vector, LoadError> {
@@ -77,7 +87,7 @@ impl<B: Backend> Loader<'_, B> {
 
     fn matrix(&mut self, role: Role) -> Result<B::Matrix, LoadError> {
         let matrix = self.backend.pack(self.source.tensor(role)?).map_err(|source| LoadError::Pack { role, source })?;
-        self.bytes += self.backend.matrix_bytes(&matrix);
+        self.packed(self.backend.matrix_format(&matrix), self.backend.matrix_bytes(&matrix));
         self.taken(role)?;
         Ok(matrix)
     }
@@ -113,7 +123,7 @@ impl<B: Backend> Loader<'_, B> {
             .backend
             .pack_gate_up(self.source.tensor(gate)?, self.source.tensor(up)?)
             .map_err(|source| LoadError::Pack { role: gate, source })?;
-        self.bytes += self.backend.gate_up_bytes(&packed);
+        self.packed(self.backend.gate_up_format(&packed), self.backend.gate_up_bytes(&packed));
         self.taken(gate)?;
         self.taken(up)?;
         Ok(packed)
@@ -129,23 +139,35 @@ impl<B: Backend> Weights<B> {
         backend: &B,
         progress: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Self, LoadError> {
-        let mut loader = Loader { backend, source, progress, read: 0, bytes: 0 };
+        let mut loader = Loader { backend, source, progress, read: 0, bytes: 0, formats: BTreeMap::new() };
         let table = source.tensor(Role::Embedding)?;
         let embedding =
             backend.pack_embedding(table).map_err(|source| LoadError::Pack { role: Role::Embedding, source })?;
-        loader.bytes += backend.embedding_bytes(&embedding);
+        let embedding_bytes = backend.embedding_bytes(&embedding);
+        loader.bytes += embedding_bytes;
         if !spec.tied {
             loader.taken(Role::Embedding)?;
         }
         let layers = (0..spec.layers).map(|layer| loader.layer(spec, layer)).collect::<Result<_, _>>()?;
         let final_norm = loader.vector(Role::FinalNorm)?;
         let head = loader.matrix(if spec.tied { Role::Embedding } else { Role::Head })?;
-        Ok(Self { embedding, layers, final_norm, head, bytes: loader.bytes })
+        let Loader { bytes, formats, .. } = loader;
+        Ok(Self { embedding, layers, final_norm, head, bytes, embedding_bytes, formats })
     }
 
     /// Bytes that the packed weights take.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Bytes of them that every forward reads: all but the table of embeddings, of which it reads rows.
+    pub fn bytes_of_a_forward(&self) -> usize {
+        self.bytes - self.embedding_bytes
+    }
+
+    /// Formats that matrices are kept in, each with the bytes that it takes.
+    pub fn formats(&self) -> &BTreeMap<String, usize> {
+        &self.formats
     }
 }
 

@@ -64,6 +64,10 @@ pub trait Backend {
     fn matrix_bytes(&self, matrix: &Self::Matrix) -> usize;
     /// Bytes of packed gate and up.
     fn gate_up_bytes(&self, matrix: &Self::GateUp) -> usize;
+    /// What the numbers of packed weights are kept in, in a word: a type, or a format of blocks.
+    fn matrix_format(&self, matrix: &Self::Matrix) -> String;
+    /// The same of packed gate and up.
+    fn gate_up_format(&self, matrix: &Self::GateUp) -> String;
     /// Bytes of the embedding table.
     fn embedding_bytes(&self, table: &Self::Embedding) -> usize;
 

@@ -1,10 +1,14 @@
 //! `demask inspect`: what a model directory holds, weights not loaded.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use demask::{
     DeviceChoice, DeviceOptions, DtypeChoice, Footprint, WeightChoice,
     checkpoint::Checkpoint,
-    model_parts::{ArchSpec, Attention, Role, WeightSource, expected_tensors},
+    cpu::linear::{MatrixFormat, Products},
+    model_parts::{ArchSpec, Attention, LayerRole, Role, expected_tensors},
     step::SequenceNeeds,
+    tensor::Dtype,
 };
 use serde::Serialize;
 
@@ -66,7 +70,9 @@ struct Special {
 #[derive(Serialize)]
 struct Memory {
     device: &'static str,
-    dtype: &'static str,
+    dtype: String,
+    /// What matrices are kept in.
+    matrices: Vec<String>,
     weights: u64,
     cache_per_1000_positions: u64,
 }
@@ -145,7 +151,29 @@ fn memory(checkpoint: &Checkpoint, dtype: &'static str, device: &DeviceOptions) 
     let canvas = SequenceNeeds { positions: POSITIONS, ..SequenceNeeds::default() };
     let Footprint { weights, cache, .. } =
         Footprint::of(checkpoint.spec(), checkpoint.weights(), &options, 1, &[canvas])?;
-    Ok(Memory { device: "cpu", dtype, weights, cache_per_1000_positions: cache })
+    let stored = checkpoint.weights().stored();
+    let products = device.products(checkpoint.weights().main_dtype())?;
+    let kept: BTreeSet<_> =
+        matrices(checkpoint.spec()).map(|role| matrix_format(&stored, role, products).to_string()).collect();
+    let matrices = kept.into_iter().collect();
+    Ok(Memory { device: "cpu", dtype: dtype.to_owned(), matrices, weights, cache_per_1000_positions: cache })
+}
+
+/// Tensors that are packed as matrices.
+fn matrices(spec: &ArchSpec) -> impl Iterator<Item = Role> {
+    let tensors = expected_tensors(spec).into_iter();
+    let matrices = tensors.filter(|tensor| !tensor.vector && tensor.role != Role::Embedding).map(|tensor| tensor.role);
+    matrices.chain(spec.tied.then_some(Role::Embedding))
+}
+
+/// What a matrix is kept in: gate and up are packed together.
+fn matrix_format(stored: &BTreeMap<Role, Dtype>, role: Role, products: Products) -> MatrixFormat {
+    let partner = match role {
+        Role::Layer(layer, LayerRole::Gate) => Role::Layer(layer, LayerRole::Up),
+        Role::Layer(layer, LayerRole::Up) => Role::Layer(layer, LayerRole::Gate),
+        role => role,
+    };
+    MatrixFormat::of([stored[&role], stored[&partner]], products)
 }
 
 fn told(report: &Report) -> String {
@@ -177,9 +205,10 @@ fn told(report: &Report) -> String {
         format!("tokenizer   {}", if report.tokenizer { "yes" } else { "none: prompts as --prompt-tokens only" }),
         format!("template    {template}"),
     ];
-    lines.extend(report.memory.iter().map(|Memory { device, dtype, weights, cache_per_1000_positions }| {
+    lines.extend(report.memory.iter().map(|Memory { device, dtype, matrices, weights, cache_per_1000_positions }| {
         let (weights, cache) = (output::bytes(*weights), output::bytes(*cache_per_1000_positions));
-        format!("memory      {device} {dtype}: {weights} weights, {cache} of K/V for {POSITIONS} positions")
+        let kept = if *matrices == [dtype.as_str()] { String::new() } else { format!(" in {}", matrices.join(" + ")) };
+        format!("memory      {device} {dtype}: {weights} weights{kept}, {cache} of K/V for {POSITIONS} positions")
     }));
     lines.extend(report.warnings.iter().map(|warning| format!("warning     {warning}")));
     lines.join("\n") + "\n"

@@ -113,6 +113,23 @@ fn a_model_beyond_the_limit_of_memory_is_refused_before_it_is_loaded() {
 }
 
 #[test]
+fn memory_of_blocks_is_that_of_the_blocks() {
+    let model = project("crates/checkpoint/tests/data/tiny.gguf");
+    let told = demask(&["inspect", &model, "--json"]).json();
+    // Gate and up are in different blocks: packed together, they leave them.
+    for (index, dtype, matrices) in [(0, "f32", ["f32", "q8"]), (1, "bf16", ["bf16", "q8"])] {
+        let told = &told["memory"][index];
+        assert_eq!((&told["dtype"], &told["matrices"]), (&dtype.into(), &matrices.to_vec().into()));
+        let arguments = ["generate", "--model", &model, "--prompt-tokens", "1", "--gen-length", "1", "--json"];
+        let run = demask(&[&arguments[..], &["--dtype", dtype]].concat()).json();
+        let (taken, told) = (run["receipt"]["memory"]["weights"].as_f64(), told["weights"].as_f64());
+        assert_eq!(taken, told, "{dtype}");
+        let device = run["receipt"]["device"].as_str().unwrap();
+        assert!(device.ends_with(&format!(", {dtype}, {} weights", matrices.join(" + "))), "{device}");
+    }
+}
+
+#[test]
 fn doctor_knows_the_machine() {
     let report = demask(&["doctor", "--json"]).json();
     assert_eq!(report["cpu"]["tier"], Isa::best().tier().name());

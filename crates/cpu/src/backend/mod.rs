@@ -32,8 +32,8 @@ pub struct CpuOptions {
     pub isa: Isa,
     /// Element type of products and of K/V: [`Dtype::F32`] or [`Dtype::Bf16`].
     pub dtype: Dtype,
-    /// Integers that matrices are rounded to when they are packed; none given: they stay in `dtype`. The embedding
-    /// table and vectors are never quantised.
+    /// Integers that matrices are rounded to when they are packed; none given: they stay in the blocks that they come in,
+    /// or are kept in `dtype`. The embedding table and vectors are never quantised.
     pub quantisation: Option<Quantisation>,
     /// Whether inputs of matrix products are rounded to integers too, which needs quantised weights.
     pub activations: Activations,
@@ -108,13 +108,12 @@ impl Backend for CpuBackend {
 
     fn describe(&self) -> String {
         let threads = self.pool.threads();
-        let weights = self.linear.quantisation().map_or_else(String::new, |to| format!(", {to} weights"));
         let activations = match self.linear.activations() {
             Activations::Plain => "",
             Activations::Int8 => ", int8 activations",
         };
         format!(
-            "cpu {}, {} thread{}, {}{weights}{activations}",
+            "cpu {}, {} thread{}, {}{activations}",
             self.options.isa.tier(),
             threads,
             if threads == 1 { "" } else { "s" },
@@ -156,6 +155,14 @@ impl Backend for CpuBackend {
 
     fn gate_up_bytes(&self, matrix: &PackedGateUp) -> usize {
         matrix.bytes()
+    }
+
+    fn matrix_format(&self, matrix: &Packed) -> String {
+        matrix.kept_in()
+    }
+
+    fn gate_up_format(&self, matrix: &PackedGateUp) -> String {
+        matrix.kept_in()
     }
 
     fn embedding_bytes(&self, table: &Embedding) -> usize {

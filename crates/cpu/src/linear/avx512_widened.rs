@@ -285,7 +285,7 @@ impl<const BITS: usize> Weights<BITS> {
 /// Rounds to bf16, ties to even.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn round_bf16(values: __m512) -> __m512 {
+pub(super) fn round_bf16(values: __m512) -> __m512 {
     let bits = _mm512_castps_si512(values);
     let odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(1 << 16));
     let bits = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));

@@ -67,7 +67,7 @@ pub use input::{InputBuffer, InputWriter};
 pub use int8::Activations;
 pub use output::Output;
 pub(crate) use packed::PART_BYTES;
-pub use packed::{Packed, PackedGateUp};
+pub use packed::{MatrixFormat, Packed, PackedGateUp};
 pub use quantised::Quantisation;
 
 use crate::{
@@ -183,19 +183,19 @@ impl Linear {
     /// Packs a weight `[out, in]` of any element type: kept as f32, or rounded to bf16 or to integers. One in blocks
     /// stays in its blocks, unless it is to be rounded to other integers.
     pub fn pack(&self, pool: &Pool, weight: TensorView<'_>) -> Result<Packed, PackError> {
-        Packed::new(self.isa, self.format_for(weight.dtype()), pool, weight)
+        Packed::new(self.isa, self.format_of([weight.dtype(); 2]), pool, weight)
     }
 
     /// Bytes that a weight `[rows, columns]` of an element type takes when it is packed; nothing if they are beyond all
     /// memory.
     pub fn packed_bytes(&self, stored: Dtype, rows: usize, columns: usize) -> Option<usize> {
-        Packed::bytes_of(self.format_for(stored), rows, columns)
+        Packed::bytes_of(self.format_of([stored; 2]), rows, columns)
     }
 
     /// Bytes that gate and up projections, both `[rows, columns]`, take when they are packed; nothing if they are beyond
     /// all memory.
     pub fn packed_gate_up_bytes(&self, stored: [Dtype; 2], rows: usize, columns: usize) -> Option<usize> {
-        PackedGateUp::bytes_of(self.gate_up_format(stored), rows, columns)
+        PackedGateUp::bytes_of(self.format_of(stored), rows, columns)
     }
 
     /// Packs gate and up projections, both `[ffn, hidden]`. They stay in their blocks if these are of the same format,
@@ -209,18 +209,11 @@ impl Linear {
         gate: TensorView<'_>,
         up: TensorView<'_>,
     ) -> Result<PackedGateUp, PackError> {
-        PackedGateUp::new(self.isa, self.gate_up_format([gate.dtype(), up.dtype()]), pool, gate, up)
+        PackedGateUp::new(self.isa, self.format_of([gate.dtype(), up.dtype()]), pool, gate, up)
     }
 
-    fn gate_up_format(&self, stored: [Dtype; 2]) -> WeightFormat {
-        let formats = stored.map(|stored| self.format_for(stored));
-        if formats[0] == formats[1] { formats[0] } else { self.kernel.weight }
-    }
-
-    /// The format that a weight of an element type is packed in.
-    fn format_for(&self, dtype: Dtype) -> WeightFormat {
-        let kept = blocks::keeping(dtype).filter(|&format| self.kernel_for(format).is_some());
-        if self.quantisation().is_none() { kept.unwrap_or(self.kernel.weight) } else { self.kernel.weight }
+    fn format_of(&self, stored: [Dtype; 2]) -> WeightFormat {
+        MatrixFormat::of(stored, self.products()).0
     }
 
     /// The kernel for weights of a format, with the inputs of this one.

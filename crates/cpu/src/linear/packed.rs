@@ -5,10 +5,11 @@
 
 use std::fmt;
 
-use demask_tensor::{AlignedBytes, OutOfMemory, PackError, TensorView};
+use demask_tensor::{AlignedBytes, Dtype, OutOfMemory, PackError, TensorView};
 
 use super::{
-    blocks::Coding,
+    Activations, Products,
+    blocks::{self, Coding},
     input::DEPTH_PADDING,
     pack::{PanelRows, write_group},
     quantised::{self, Quantisation},
@@ -84,6 +85,37 @@ impl WeightFormat {
             Self::Bf16Pairs | Self::Quantised(_) | Self::Quads(_) => columns.next_multiple_of(DEPTH_PADDING),
             Self::Blocks(coding) => columns.next_multiple_of(coding.inputs()),
         }
+    }
+}
+
+/// What a weight is kept in once it is packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MatrixFormat(pub(super) WeightFormat);
+
+impl MatrixFormat {
+    /// That of tensors stored in these types that are packed together (gate and up; else the same twice), for products
+    /// of a kind: the blocks that they share, if they are not to be rounded anew, or else what plain kernels take.
+    pub fn of(stored: [Dtype; 2], products: Products) -> Self {
+        let Products { dtype, quantisation, activations } = products;
+        let plain = if dtype == Dtype::F32 { WeightFormat::F32 } else { WeightFormat::Bf16Pairs };
+        let kept = blocks::keeping(stored[0]).filter(|_| stored[0] == stored[1]);
+        Self(match (quantisation, activations) {
+            (None, _) => kept.unwrap_or(plain),
+            (Some(to), Activations::Plain) => WeightFormat::Quantised(to),
+            (Some(to), Activations::Int8) => WeightFormat::Quads(to),
+        })
+    }
+
+    /// Bytes that a weight of a shape takes, without the padding of panels.
+    pub fn bytes(self, rows: usize, columns: usize) -> usize {
+        let depth = if matches!(self.0, WeightFormat::Bf16Pairs) { columns } else { self.0.depth(columns) };
+        self.0.group_bytes(depth) / (GROUP * PANEL) * rows
+    }
+}
+
+impl fmt::Display for MatrixFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 

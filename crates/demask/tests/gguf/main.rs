@@ -1,5 +1,6 @@
 //! Models in GGUF files compute what they compute out of safetensors.
 
+mod blocks;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -10,7 +11,8 @@ use demask::{
     model_parts::ArchSpec,
     tensor::Bytes,
 };
-use writer::{Format, convert};
+use safetensors::SafeTensors;
+use writer::{Format, convert, convert_rows};
 
 /// Checkpoints, and the architectures that converters give them.
 const MODELS: &[(&str, &str)] = &[
@@ -81,10 +83,43 @@ fn logits_are_those_of_the_safetensors() {
     }
 }
 
+/// A Llama in a directory of its own: the Qwen2 of another without the biases, which is all that they differ in.
+fn llama() -> PathBuf {
+    let from = directory("tiny-qwen2-untied");
+    let to = std::env::temp_dir().join(format!("demask-gguf-llama-{}", std::process::id()));
+    std::fs::create_dir_all(&to).unwrap();
+    let mut config: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(from.join("config.json")).unwrap()).unwrap();
+    config["architectures"] = vec!["LlamaForCausalLM"].into();
+    config["model_type"] = "llama".into();
+    std::fs::write(to.join("config.json"), config.to_string()).unwrap();
+    let bytes = std::fs::read(from.join("model.safetensors")).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let kept = tensors.tensors().into_iter().filter(|(name, _)| !name.ends_with(".bias"));
+    std::fs::write(to.join("model.safetensors"), safetensors::serialize(kept, None).unwrap()).unwrap();
+    to
+}
+
+#[test]
+fn rows_of_q_and_k_in_pairs_are_put_back_in_order() {
+    let llama = llama();
+    for (directory, architecture) in [(directory("tiny-llada"), "llada"), (llama.clone(), "llama")] {
+        let expected = logits(&mut load(ModelFiles::directory(&directory).unwrap()));
+        let [in_pairs, in_order] = [true, false].map(|in_pairs| {
+            let bytes = convert_rows(&directory, architecture, (Format::F32, false), in_pairs);
+            logits(&mut load(in_memory("rows", bytes)))
+        });
+        assert_eq!(in_pairs, expected, "{architecture}");
+        assert!(distance(&in_order, &expected) > 1e-2, "{architecture}: the order of rows makes no difference");
+    }
+    std::fs::remove_dir_all(llama).unwrap();
+}
+
 /// Whether some rows are no whole number of blocks.
 fn has_odd_rows(spec: &ArchSpec) -> bool {
     [spec.hidden, spec.query_width(), spec.ffn].iter().any(|width| !width.is_multiple_of(32))
 }
+
 #[test]
 fn quantised_files_run_in_bf16_and_tell_their_types() {
     let bytes = convert(&directory("tiny-llada"), "llada", Format::Q8_0, false);
@@ -92,5 +127,6 @@ fn quantised_files_run_in_bf16_and_tell_their_types() {
     let dtypes: Vec<_> = checkpoint.weights().dtypes().iter().map(|(dtype, _)| dtype.to_string()).collect();
     assert_eq!(dtypes, ["f32", "q8_0"]);
     let model = Model::from_checkpoint(checkpoint, &DeviceOptions::default(), &mut |_, _| true).unwrap();
-    assert!(model.engine().network().describe().contains("bf16"), "{}", model.engine().network().describe());
+    let device = model.engine().network().describe();
+    assert!(device.ends_with("bf16, q8 weights"), "{device}");
 }

@@ -97,19 +97,24 @@ impl Writer {
     }
 
     pub fn tensor(&mut self, name: &str, shape: &[usize], values: &[f32], format: Format) {
-        text(&mut self.infos, name);
-        self.infos.extend((shape.len() as u32).to_le_bytes());
-        shape.iter().rev().for_each(|&dimension| self.infos.extend((dimension as u64).to_le_bytes()));
-        let kind: u32 = match format {
+        let kind = match format {
             Format::F32 => 0,
             Format::F16 => 1,
             Format::Q8_0 => 8,
             Format::Bf16 => 30,
         };
+        self.stored(name, shape, kind, &stored(values, format));
+    }
+
+    /// A tensor as it is stored in the type of a number.
+    pub fn stored(&mut self, name: &str, shape: &[usize], kind: u32, bytes: &[u8]) {
+        text(&mut self.infos, name);
+        self.infos.extend((shape.len() as u32).to_le_bytes());
+        shape.iter().rev().for_each(|&dimension| self.infos.extend((dimension as u64).to_le_bytes()));
         self.infos.extend(kind.to_le_bytes());
         self.data.resize(self.data.len().next_multiple_of(32), 0);
         self.infos.extend((self.data.len() as u64).to_le_bytes());
-        self.data.extend(stored(values, format));
+        self.data.extend(bytes);
         self.tensors += 1;
     }
 
@@ -173,6 +178,11 @@ fn widened_q8_0(block: &[u8]) -> Vec<f32> {
 /// A checkpoint of `golden/ckpt` as a GGUF file of an architecture; `widen` writes what the format makes of the numbers
 /// in f32.
 pub fn convert(directory: &Path, architecture: &str, format: Format, widen: bool) -> Vec<u8> {
+    convert_rows(directory, architecture, (format, widen), matches!(architecture, "llada" | "llama"))
+}
+
+/// The same with the rows of q and k in pairs, or as they are.
+pub fn convert_rows(directory: &Path, architecture: &str, (format, widen): (Format, bool), in_pairs: bool) -> Vec<u8> {
     let config: Value = serde_json::from_slice(&std::fs::read(directory.join("config.json")).unwrap()).unwrap();
     let mut writer = Writer::default();
     metadata(&mut writer, &config, architecture);
@@ -185,10 +195,10 @@ pub fn convert(directory: &Path, architecture: &str, format: Format, widen: bool
         let name = name_of(&name);
         let mut values: Vec<f32> =
             tensor.data().chunks(4).map(|raw| f32::from_le_bytes(raw.try_into().unwrap())).collect();
-        if matches!(architecture, "llada" | "llama") && name.ends_with("attn_q.weight") {
+        if in_pairs && name.ends_with("attn_q.weight") {
             values = paired(&values, heads(&["n_heads", "num_attention_heads"]), tensor.shape()[0]);
         }
-        if matches!(architecture, "llada" | "llama") && name.ends_with("attn_k.weight") {
+        if in_pairs && name.ends_with("attn_k.weight") {
             values = paired(&values, heads(&["n_kv_heads", "num_key_value_heads"]), tensor.shape()[0]);
         }
         // Converters leave vectors in f32.

@@ -74,8 +74,7 @@ pub fn run(settings: &Settings, args: &BenchGenerateArgs) -> anyhow::Result<()> 
     })?;
     interrupt::check()?;
     let Generation { receipt, .. } = last.ok_or(Interrupted)?;
-    let bytes =
-        super::step::touched_bytes(model.engine().network().spec(), products) * receipt.decoding.forwards as f64;
+    let bytes = model.engine().network().forward_bytes() as f64 * receipt.decoding.forwards as f64;
     let work = Work { flops: receipt.decoding.flops, bytes };
     let report = Report {
         model: model.name().to_owned(),

@@ -2,8 +2,7 @@
 
 use demask::{
     Model, Network,
-    cpu::{linear::Products, pool::Pool},
-    model_parts::{ArchSpec, Role, expected_tensors},
+    cpu::pool::Pool,
     step::{HeadAsk, Mask, Predictions, SequenceId, SequenceNeeds, SequenceStep, StepPlan, TokenId},
     tensor::PartSeconds,
 };
@@ -59,7 +58,7 @@ pub fn run(settings: &Settings, args: &StepArgs) -> anyhow::Result<()> {
         measured.push(measure_rows(&mut model, (rows, head_rows), repeat, settings.seed)?);
     }
     let ceilings = ceilings().or_higher(&before);
-    let bytes = touched_bytes(model.engine().network().spec(), products);
+    let bytes = model.engine().network().forward_bytes() as f64;
     let mut reports = Reports::new(settings.screen);
     for Measured { rows, head_rows, seconds, parts, flops } in measured {
         let rates = Rates::new(Work { flops, bytes }, &seconds, &ceilings);
@@ -132,19 +131,6 @@ fn forwards(
         (median(|parts| parts.linear), median(|parts| parts.attention), median(|parts| parts.head));
     let other = (seconds.median - linear - attention - head).max(0.0);
     Ok((seconds, Parts { linear, attention, head, other }, answers[0].cost.flops))
-}
-
-/// Bytes that one forward cannot avoid to read: every matrix once, but the table of embeddings, of which it reads rows.
-/// A tied head is packed beside the table, like every matrix.
-pub(super) fn touched_bytes(spec: &ArchSpec, products: Products) -> f64 {
-    let Products { dtype, quantisation, .. } = products;
-    let matrix =
-        |rows: usize, columns: usize| quantisation.map_or(rows * columns * dtype.size(), |to| to.bytes(rows, columns));
-    let tensors = expected_tensors(spec);
-    let read = tensors.iter().filter(|tensor| spec.tied || tensor.role != Role::Embedding);
-    let bytes = read
-        .map(|tensor| if tensor.vector { tensor.columns * dtype.size() } else { matrix(tensor.rows, tensor.columns) });
-    bytes.sum::<usize>() as f64
 }
 
 fn told(report: &Report) -> String {

@@ -1,4 +1,4 @@
-//! Blocks with bf16 dot products.
+//! Blocks with bf16 dot products, and their unpacking on every tier with AVX-512.
 //!
 //! Few rows are multiplied as the weights leave their registers; for more, panels are unpacked once and read again by
 //! all tiles of rows. Both take the same numbers in the same order: a row has the same bits on either way.
@@ -10,9 +10,9 @@
 
 use std::{
     arch::x86_64::{
-        __m128i, __m256i, __m512, __m512bh, __m512i, _mm_loadu_si128, _mm256_loadu_si256, _mm512_castsi512_ps,
-        _mm512_cvtepi8_epi32, _mm512_cvtepi32_ps, _mm512_cvtepu8_epi32, _mm512_cvtne2ps_pbh, _mm512_cvtph_ps,
-        _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mul_ps, _mm512_permutex2var_ps,
+        __m128i, __m256i, __m512, __m512bh, __m512i, _MM_HINT_T0, _mm_loadu_si128, _mm_prefetch, _mm256_loadu_si256,
+        _mm512_castsi512_ps, _mm512_cvtepi8_epi32, _mm512_cvtepi32_ps, _mm512_cvtepu8_epi32, _mm512_cvtne2ps_pbh,
+        _mm512_cvtph_ps, _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mul_ps, _mm512_permutex2var_ps,
         _mm512_permutexvar_ps, _mm512_rol_epi32, _mm512_ror_epi32, _mm512_set1_epi32, _mm512_set1_ps,
         _mm512_setr_epi32, _mm512_setr_ps, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_srli_epi32,
         _mm512_storeu_ps, _mm512_storeu_si512, _mm512_sub_ps, _mm512_ternarylogic_epi32,
@@ -26,6 +26,7 @@ use super::{
 };
 use crate::linear::{
     amx, avx512,
+    avx512_widened::round_bf16,
     kernel::{Block, Kernel, TileFn},
     packed::{GROUP, PANEL},
     quantised::INPUTS,
@@ -47,6 +48,10 @@ const fn direct<C: Code>(name: &'static str) -> Kernel {
 struct Pairs;
 /// Unpacks for tile products, whose tier includes these instructions.
 pub(super) struct Amx;
+/// Unpacks to f32 rounded to bf16.
+pub(super) struct Rounded;
+/// Unpacks to f32.
+pub(super) struct Wide;
 
 impl Unpack for Pairs {
     const KERNEL: Kernel = avx512::BF16_PAIRS;
@@ -63,6 +68,24 @@ impl Unpack for Amx {
     unsafe fn unpack<C: Code>(start: *const u8, parts: Range<usize>, panels: *mut u8, stride: usize) {
         // SAFETY: the caller vouches for processor and memory.
         unsafe { unpack::<C>(start, parts, panels, stride) }
+    }
+}
+
+impl Unpack for Rounded {
+    const KERNEL: Kernel = avx512::ROUNDED_F32;
+
+    unsafe fn unpack<C: Code>(start: *const u8, parts: Range<usize>, panels: *mut u8, stride: usize) {
+        // SAFETY: the caller vouches for processor and memory.
+        unsafe { unpack_wide::<C, true>(start, parts, panels, stride) }
+    }
+}
+
+impl Unpack for Wide {
+    const KERNEL: Kernel = avx512::F32;
+
+    unsafe fn unpack<C: Code>(start: *const u8, parts: Range<usize>, panels: *mut u8, stride: usize) {
+        // SAFETY: the caller vouches for processor and memory.
+        unsafe { unpack_wide::<C, false>(start, parts, panels, stride) }
     }
 }
 
@@ -161,8 +184,41 @@ unsafe fn unpack<C: Code>(start: *const u8, parts: Range<usize>, panels: *mut u8
     }
 }
 
+/// The same to panels of f32, rounded to bf16 if `ROUND`.
+///
+/// # Safety
+/// As [`Unpack::unpack`].
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn unpack_wide<C: Code, const ROUND: bool>(
+    start: *const u8,
+    parts: Range<usize>,
+    panels: *mut u8,
+    stride: usize,
+) {
+    for (index, part) in parts.enumerate() {
+        for panel in 0..GROUP {
+            // SAFETY: the caller vouches for blocks and panels.
+            unsafe {
+                let mut out = panels.add(panel * stride + index * INPUTS * PANEL * 4).cast::<f32>();
+                let mut numbers = Numbers::<C>::new(start, part, panel);
+                for line in 0..LINES {
+                    numbers.load(line);
+                    for _ in 0..PAIRS {
+                        for weights in parted(numbers.weights()) {
+                            _mm512_storeu_ps(out, if ROUND { round_bf16(weights) } else { weights });
+                            out = out.add(PANEL);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Lines of lower bits in a panel's part.
 const LINES: usize = 4;
+/// Bytes ahead of what is read that the caches are told of what comes next: more than the processor looks ahead itself.
+const AHEAD: usize = 4 << 10;
 /// Pairs of inputs in each.
 const PAIRS: usize = INPUTS / 2 / LINES;
 
@@ -187,7 +243,7 @@ struct Numbers<C> {
 
 /// Each lane twice, lanes 0 to 7 and 8 to 15.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+#[target_feature(enable = "avx512f,avx512bw")]
 fn twice(lanes: __m512) -> [__m512; 2] {
     let low = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
     let high = _mm512_setr_epi32(8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15);
@@ -198,7 +254,7 @@ impl<C: Code> Numbers<C> {
     /// # Safety
     /// `start` points to blocks of a pair of panels with part `part`.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+    #[target_feature(enable = "avx512f,avx512bw")]
     unsafe fn new(start: *const u8, part: usize, panel: usize) -> Self {
         let coding = C::CODING;
         // SAFETY: the block begins with its halves, the part with its scales; the panels' integers follow.
@@ -241,11 +297,12 @@ impl<C: Code> Numbers<C> {
     /// # Safety
     /// The panel's part of the block has the line, and those before it were loaded.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+    #[target_feature(enable = "avx512f,avx512bw")]
     unsafe fn load(&mut self, line: usize) {
         let bits = C::CODING.upper_bits();
         // SAFETY: the caller's promise; a line of upper bits goes with `4 / bits` lines of lower ones.
         unsafe {
+            _mm_prefetch::<_MM_HINT_T0>(self.lower.wrapping_add(AHEAD).cast());
             self.words = _mm512_loadu_si512(self.lower.cast());
             self.lower = self.lower.add(64);
             if bits > 0 && (line * bits).is_multiple_of(LINES) {
@@ -260,7 +317,7 @@ impl<C: Code> Numbers<C> {
 
     /// Sixteen integers as f32, their middle taken away.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+    #[target_feature(enable = "avx512f,avx512bw")]
     fn sixteen(&mut self) -> __m512 {
         /// Bits of the first operand choose those of the second or of the third.
         const CHOOSE: i32 = 0xca;
@@ -294,15 +351,33 @@ impl<C: Code> Numbers<C> {
         numbers
     }
 
-    /// The weights of a pair of inputs, rounded to bf16.
+    /// The weights of a pair of inputs, in the order of bf16 pairs.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    fn weights(&mut self) -> [__m512; 2] {
+        let [low, high] = [self.sixteen(), self.sixteen()];
+        let (low, high) = (_mm512_mul_ps(low, self.scales[0]), _mm512_mul_ps(high, self.scales[1]));
+        if C::CODING.minima() {
+            [_mm512_sub_ps(low, self.minima[0]), _mm512_sub_ps(high, self.minima[1])]
+        } else {
+            [low, high]
+        }
+    }
+
+    /// The same rounded to bf16.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
     fn next(&mut self) -> __m512bh {
-        let [low, high] = [self.sixteen(), self.sixteen()];
-        let (mut low, mut high) = (_mm512_mul_ps(low, self.scales[0]), _mm512_mul_ps(high, self.scales[1]));
-        if C::CODING.minima() {
-            (low, high) = (_mm512_sub_ps(low, self.minima[0]), _mm512_sub_ps(high, self.minima[1]));
-        }
+        let [low, high] = self.weights();
         _mm512_cvtne2ps_pbh(high, low)
     }
+}
+
+/// The weights of a pair of inputs out of the order of bf16 pairs: those of the first input, those of the second.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn parted([low, high]: [__m512; 2]) -> [__m512; 2] {
+    let first = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    let second = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    [_mm512_permutex2var_ps(low, first, high), _mm512_permutex2var_ps(low, second, high)]
 }

@@ -114,9 +114,9 @@ pub(in crate::linear) static KERNELS: &[[Kernel; Coding::ALL.len()]] = &[
     #[cfg(target_arch = "x86_64")]
     codings!(x86::Avx2Bf16, "avx2_bf16"),
     #[cfg(target_arch = "x86_64")]
-    codings!(x86::Avx512F32, "avx512_f32"),
+    codings!(super::avx512::Wide, "avx512_f32"),
     #[cfg(target_arch = "x86_64")]
-    codings!(x86::Avx512Bf16, "avx512_bf16"),
+    codings!(super::avx512::Rounded, "avx512_bf16"),
     #[cfg(target_arch = "x86_64")]
     super::avx512::DIRECT,
     codings!(EmulatedAmx, "emulatedamx_bf16"),
@@ -129,10 +129,8 @@ mod x86 {
     //! The same code in wider vectors.
 
     use super::{Code, Kernel, Range, Unpack, unpack};
-    use crate::linear::{avx2, avx512};
+    use crate::linear::avx2;
 
     unpack!(Avx2F32: avx2::F32, to_f32, #[target_feature(enable = "avx2,fma")]);
     unpack!(Avx2Bf16: avx2::BF16, to_bf16, #[target_feature(enable = "avx2,fma")]);
-    unpack!(Avx512F32: avx512::F32, to_f32, #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]);
-    unpack!(Avx512Bf16: avx512::ROUNDED_F32, to_rounded, #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]);
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::Code;
 use crate::linear::{
-    activation::{round_bf16, widen_bf16},
+    activation::round_bf16,
     packed::{GROUP, PANEL},
     quantised::{INPUTS, scales as halves},
 };
@@ -103,30 +103,6 @@ unsafe fn line(start: *const u8, index: usize) -> [u32; PANEL] {
 /// `start` points to blocks of a pair of panels that have these parts, `panels` to two panels of 32 inputs for each.
 #[inline(always)]
 pub(super) unsafe fn to_f32<C: Code>(start: *const u8, parts: Range<usize>, panels: *mut u8, stride: usize) {
-    // SAFETY: the caller's promise.
-    unsafe { widen::<C>(start, parts, panels, stride, |weight| weight) }
-}
-
-/// The same with weights rounded to bf16.
-///
-/// # Safety
-/// As [`to_f32`].
-#[inline(always)]
-pub(super) unsafe fn to_rounded<C: Code>(start: *const u8, parts: Range<usize>, panels: *mut u8, stride: usize) {
-    // SAFETY: the caller's promise.
-    unsafe { widen::<C>(start, parts, panels, stride, |weight| widen_bf16(round_bf16(weight))) }
-}
-
-/// # Safety
-/// As [`to_f32`].
-#[inline(always)]
-unsafe fn widen<C: Code>(
-    start: *const u8,
-    parts: Range<usize>,
-    panels: *mut u8,
-    stride: usize,
-    round: impl Fn(f32) -> f32,
-) {
     for (index, part) in parts.enumerate() {
         for panel in 0..GROUP {
             // SAFETY: the caller vouches for blocks and panels.
@@ -141,7 +117,7 @@ unsafe fn widen<C: Code>(
                                 let place = 2 * lane + input;
                                 if place < PANEL { low[place] } else { high[place - PANEL] }
                             };
-                            let weights = std::array::from_fn(|lane| round(numbers.weight::<C>(half, lane, of(lane))));
+                            let weights = std::array::from_fn(|lane| numbers.weight::<C>(half, lane, of(lane)));
                             out.add(2 * pair + input).write(weights);
                         }
                     }

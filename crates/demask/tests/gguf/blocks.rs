@@ -1,0 +1,206 @@
+//! Files that mix block formats as converters do: weights stay in their blocks and compute what they stand for.
+
+use demask::{
+    DeviceOptions, DtypeChoice, Model, WeightChoice,
+    cpu::isa::Isa,
+    tensor::{BlockFormat, Dtype, TensorView},
+};
+
+use crate::{in_memory, logits, writer::Writer};
+
+const HIDDEN: usize = 256;
+const FFN: usize = 512;
+const LAYERS: usize = 2;
+const HEADS: usize = 4;
+const KV_HEADS: usize = 2;
+const VOCABULARY: usize = 96;
+
+/// Which formats a file has.
+#[derive(Debug, Clone, Copy)]
+struct Mixture {
+    most: BlockFormat,
+    /// Of values, of the down projection and of the head.
+    finer: BlockFormat,
+    up: BlockFormat,
+    table: BlockFormat,
+}
+
+/// `Q4_K_M`, `Q5_K_M`, what rows that are no multiples of 256 fall back to, and one whose gate and up differ.
+const MIXTURES: [Mixture; 4] = [
+    Mixture { most: BlockFormat::Q4K, finer: BlockFormat::Q6K, up: BlockFormat::Q4K, table: BlockFormat::Q4K },
+    Mixture { most: BlockFormat::Q5K, finer: BlockFormat::Q6K, up: BlockFormat::Q5K, table: BlockFormat::Q6K },
+    Mixture { most: BlockFormat::Q5_0, finer: BlockFormat::Q8_0, up: BlockFormat::Q5_0, table: BlockFormat::Q8_0 },
+    Mixture { most: BlockFormat::Q4_0, finer: BlockFormat::Q4_0, up: BlockFormat::Q5K, table: BlockFormat::Q4_0 },
+];
+
+/// Random blocks: any integers and scales, halves so small that the numbers are about those of a network.
+fn blocks(format: BlockFormat, count: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut byte = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as u8
+    };
+    let mut bytes: Vec<u8> = (0..count * format.bytes()).map(|_| byte()).collect();
+    let (halves, scale, minimum): (&[usize], f32, f32) = match format {
+        BlockFormat::Q4K | BlockFormat::Q5K => (&[0, 2], 2e-4, 1e-3),
+        BlockFormat::Q6K => (&[208], 4e-5, 0.0),
+        BlockFormat::Q8_0 => (&[0], 1e-3, 0.0),
+        _ => (&[0], 8e-3, 0.0),
+    };
+    for block in bytes.chunks_mut(format.bytes()) {
+        for (&at, size) in halves.iter().zip([scale, minimum]) {
+            let half = half::f16::from_f32(size * (f32::from(byte()) / 255.0 + 0.5));
+            block[at..at + 2].copy_from_slice(&half.to_le_bytes());
+        }
+    }
+    bytes
+}
+
+/// A file of an architecture; `widen` writes what the blocks stand for in f32. Beside it the bytes of its matrices.
+fn file(architecture: &str, mixture: Mixture, widen: bool) -> (Vec<u8>, usize) {
+    let mut writer = Writer::default();
+    writer.text("general.architecture", architecture);
+    let head_dim = HIDDEN / HEADS;
+    for (key, value) in [
+        ("block_count", LAYERS),
+        ("context_length", 128),
+        ("embedding_length", HIDDEN),
+        ("feed_forward_length", FFN),
+        ("attention.head_count", HEADS),
+        ("attention.head_count_kv", KV_HEADS),
+        ("attention.key_length", head_dim),
+        ("attention.value_length", head_dim),
+        ("vocab_size", VOCABULARY),
+    ] {
+        writer.count(&format!("{architecture}.{key}"), value as u64);
+    }
+    writer.number(&format!("{architecture}.attention.layer_norm_rms_epsilon"), 1e-5);
+    writer.number(&format!("{architecture}.rope.freq_base"), 10_000.0);
+    if architecture == "llada" {
+        writer.flag("llada.attention.causal", false);
+    }
+    writer.count("tokenizer.ggml.mask_token_id", 1);
+    let mut bytes = 0;
+    let mut matrix = |writer: &mut Writer, name: &str, rows: usize, columns: usize, format: BlockFormat| {
+        let stored = blocks(format, rows * columns / format.elements(), name.len() as u64 + 31 * bytes as u64);
+        bytes += stored.len();
+        if widen {
+            let values = TensorView::new(Dtype::Block(format), rows, columns, &stored).to_f32();
+            let stored: Vec<u8> = values.into_iter().flat_map(f32::to_le_bytes).collect();
+            writer.stored(name, &[rows, columns], 0, &stored);
+        } else {
+            writer.stored(name, &[rows, columns], kind(format), &stored);
+        }
+    };
+    let norm = |writer: &mut Writer, name: &str, width: usize| {
+        let ones: Vec<u8> = vec![1f32; width].into_iter().flat_map(f32::to_le_bytes).collect();
+        writer.stored(name, &[width], 0, &ones);
+    };
+    matrix(&mut writer, "token_embd.weight", VOCABULARY, HIDDEN, mixture.table);
+    for layer in 0..LAYERS {
+        let name = |part: &str| format!("blk.{layer}.{part}.weight");
+        norm(&mut writer, &name("attn_norm"), HIDDEN);
+        norm(&mut writer, &name("ffn_norm"), HIDDEN);
+        if architecture == "qwen3" {
+            norm(&mut writer, &name("attn_q_norm"), head_dim);
+            norm(&mut writer, &name("attn_k_norm"), head_dim);
+        }
+        matrix(&mut writer, &name("attn_q"), HIDDEN, HIDDEN, mixture.most);
+        matrix(&mut writer, &name("attn_k"), KV_HEADS * head_dim, HIDDEN, mixture.most);
+        matrix(&mut writer, &name("attn_v"), KV_HEADS * head_dim, HIDDEN, mixture.finer);
+        matrix(&mut writer, &name("attn_output"), HIDDEN, HIDDEN, mixture.most);
+        matrix(&mut writer, &name("ffn_gate"), FFN, HIDDEN, mixture.most);
+        matrix(&mut writer, &name("ffn_up"), FFN, HIDDEN, mixture.up);
+        matrix(&mut writer, &name("ffn_down"), HIDDEN, FFN, mixture.finer);
+    }
+    norm(&mut writer, "output_norm.weight", HIDDEN);
+    matrix(&mut writer, "output.weight", VOCABULARY, HIDDEN, mixture.finer);
+    (writer.finish(), bytes)
+}
+
+/// The number of a format in a file.
+fn kind(format: BlockFormat) -> u32 {
+    match format {
+        BlockFormat::Q4_0 => 2,
+        BlockFormat::Q5_0 => 6,
+        BlockFormat::Q8_0 => 8,
+        BlockFormat::Q4K => 12,
+        BlockFormat::Q5K => 13,
+        BlockFormat::Q6K => 14,
+        other => panic!("{other} has no number"),
+    }
+}
+
+fn load(bytes: Vec<u8>, device: &DeviceOptions) -> Model {
+    Model::load(in_memory("mixed", bytes), device, &mut |_, _| true).unwrap()
+}
+
+fn devices() -> Vec<DeviceOptions> {
+    let tiers: Vec<_> = Isa::available().into_iter().map(Isa::tier).collect();
+    let of = |tier| {
+        [DtypeChoice::F32, DtypeChoice::Bf16].map(|dtype| DeviceOptions {
+            dtype,
+            tier: Some(tier),
+            threads: Some(2),
+            ..DeviceOptions::default()
+        })
+    };
+    tiers.into_iter().flat_map(of).collect()
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    assert!(values.iter().all(|value| value.is_finite()));
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+#[test]
+fn logits_are_those_of_the_widened_file_to_the_bit() {
+    for architecture in ["llada", "qwen3"] {
+        for mixture in MIXTURES {
+            let [kept, wide] = [false, true].map(|widen| file(architecture, mixture, widen).0);
+            for device in devices() {
+                let [mut kept, mut wide] = [&kept, &wide].map(|bytes| load(bytes.clone(), &device));
+                let found = bits(&logits(&mut kept));
+                assert!(found == bits(&logits(&mut wide)), "{architecture} {mixture:?} {device:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn memory_is_that_of_the_file() {
+    for (mixture, formats) in MIXTURES.into_iter().zip(["q4_k + q6_k", "q5_k + q6_k", "q5_0 + q8", "bf16 + q4"]) {
+        let (bytes, matrices) = file("llada", mixture, false);
+        let device = DeviceOptions { dtype: DtypeChoice::Bf16, ..DeviceOptions::default() };
+        let model = load(bytes, &device);
+        let network = model.engine().network();
+        assert!(network.describe().ends_with(&format!(", bf16, {formats} weights")), "{}", network.describe());
+        let vectors = (2 * LAYERS + 1) * HIDDEN * 4;
+        let weights = network.weight_bytes() - vectors;
+        if mixture.up == mixture.most {
+            // Six bits of scale become eight: 4 bytes for 144 at the most.
+            assert!(weights >= matrices && weights <= matrices * 37 / 36, "{mixture:?}: {weights}, file {matrices}");
+        } else {
+            // Gate and up are bf16, 2 bytes instead of 18/32 and 176/256.
+            let (pair, count) = (LAYERS * FFN * HIDDEN, 2);
+            let in_file = pair * 18 / 32 + pair * 176 / 256;
+            assert_eq!(weights, matrices - in_file + pair * count * 2, "{mixture:?}");
+        }
+        let table = VOCABULARY * Dtype::Block(mixture.table).row_bytes(HIDDEN).unwrap();
+        assert_eq!(network.forward_bytes(), network.weight_bytes() - table);
+    }
+}
+
+#[test]
+fn asked_for_other_integers_values_are_rounded_anew() {
+    let [kept, wide] = [false, true].map(|widen| file("llada", MIXTURES[0], widen).0);
+    for weights in [WeightChoice::Q8, WeightChoice::Q4] {
+        let device = DeviceOptions { dtype: DtypeChoice::F32, weights, ..DeviceOptions::default() };
+        let [mut kept, mut wide] = [&kept, &wide].map(|bytes| load(bytes.clone(), &device));
+        assert_eq!(bits(&logits(&mut kept)), bits(&logits(&mut wide)), "{weights:?}");
+        let name = if weights == WeightChoice::Q8 { "f32, q8 weights" } else { "f32, q4 weights" };
+        assert!(kept.engine().network().describe().ends_with(name));
+    }
+}
