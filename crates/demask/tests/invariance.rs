@@ -11,7 +11,6 @@ use demask::{
         Blend, BlendWith, Denoiser, Drift, HeadAsk, Keep, Lanes, LayerRows, Mask, Positions, Predictions, Probe,
         SequenceId, SequenceNeeds, SequenceStep, StepPlan,
     },
-    tensor::Dtype,
 };
 
 type Network = Runner<CpuBackend>;
