@@ -265,7 +265,8 @@ fn products_match_those_of_the_reference_package() {
                 _ => naive::linear(shape, &input, &wide, None),
             };
             let largest = expected.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
-            let packed = linear.pack(TensorView::new(Dtype::Block(format), out, columns, blocks)).unwrap();
+            let packed =
+                linear.pack(&Pool::new(2), TensorView::new(Dtype::Block(format), out, columns, blocks)).unwrap();
             let found = matmul(&linear, &pool, &input, &packed);
             for (found, expected) in found.iter().zip(&expected) {
                 assert!((found - expected).abs() <= 1e-5 * largest, "{} {format}: {found} {expected}", linear.name());

@@ -1,13 +1,14 @@
 //! The demo models solve the word problems that they were trained for, and bf16 solves as many as f32.
 //!
 //! By default a part of the 500 problems; `DEMASK_PROBLEMS=500` runs them all and prints the figures, of the models and
-//! tiers in `DEMASK_MODELS` and `DEMASK_TIERS` (names joined by commas; all of them if unset).
+//! tiers in `DEMASK_MODELS` and `DEMASK_TIERS` (names joined by commas; all of them if unset), and of the quantisations
+//! in `DEMASK_KINDS` (`q8-plain`, `q8-int8`, `q4-plain`, `q4-int8`).
 //! `DEMASK_RECORD=FILE` appends them as JSON lines.
 
 use std::{collections::BTreeMap, io::Write, path::Path, time::Instant};
 
 use demask::{
-    DeviceOptions, DtypeChoice, GenerateOptions, Model, Prompt, WeightChoice,
+    ActivationChoice, DeviceOptions, DtypeChoice, GenerateOptions, Model, Prompt, WeightChoice,
     checkpoint::ModelFiles,
     cpu::isa::{Isa, Tier},
     decode::{Next, Session},
@@ -134,30 +135,132 @@ fn demo_models_are_as_good_as_stated_on_every_bf16_tier() {
     }
 }
 
-/// Eight bits cost at most 1 point, four bits at most 3: rounding of weights is not what a model fails by.
+/// Weights and inputs of products, and the share of right answers that they may cost.
+const QUANTISED: [(WeightChoice, ActivationChoice, f64); 4] = [
+    (WeightChoice::Q8, ActivationChoice::Plain, 0.01),
+    (WeightChoice::Q8, ActivationChoice::Int8, 0.01),
+    (WeightChoice::Q4, ActivationChoice::Plain, 0.03),
+    (WeightChoice::Q4, ActivationChoice::Int8, 0.03),
+];
+
+/// The best tier, or those in `DEMASK_TIERS`.
+fn chosen_tiers() -> Vec<Tier> {
+    let tiers = Isa::available().into_iter().map(Isa::tier);
+    match std::env::var("DEMASK_TIERS") {
+        Ok(_) => tiers.filter(|tier| listed("DEMASK_TIERS", tier.name())).collect(),
+        Err(_) => vec![Isa::best().tier()],
+    }
+}
+
+fn bf16_on(tier: Tier, weights: WeightChoice, activations: ActivationChoice) -> DeviceOptions {
+    DeviceOptions { tier: Some(tier), dtype: DtypeChoice::Bf16, weights, activations, ..DeviceOptions::default() }
+}
+
+/// Eight bits cost at most 1 point, four bits at most 3, whether inputs are integers too or not: rounding is not what a
+/// model fails by.
 #[test]
 fn quantised_demo_models_are_nearly_as_good_as_plain_ones() {
     let problems = problems(wanted());
     let count = problems.len();
-    for &(name, _) in STATED {
-        let right = [WeightChoice::Plain, WeightChoice::Q8, WeightChoice::Q4].map(|weights| {
-            let device = DeviceOptions { dtype: DtypeChoice::Bf16, weights, ..DeviceOptions::default() };
-            let outcome = solve(&mut load_on(name, &device), &problems);
-            let line = BTreeMap::from([
-                ("model", Value::from(name)),
-                ("weights", format!("{weights:?}").into()),
-                ("problems", count.into()),
-                ("right", outcome.right.into()),
-            ]);
-            record(&serde_json::to_value(line).unwrap());
-            outcome.right as f64 / count as f64
-        });
-        for (found, allowed) in [(right[1], 0.01), (right[2], 0.03)] {
-            // A part of the problems scatters: those that tip are few of few.
-            let scatter = if count == 500 { 0.0 } else { 3.0 * (0.06 / count as f64).sqrt() };
-            assert!(found >= right[0] - allowed - scatter, "{name}: {right:?}");
+    for &(name, _) in STATED.iter().filter(|(name, _)| listed("DEMASK_MODELS", name)) {
+        for tier in chosen_tiers() {
+            let right = |weights, activations| {
+                let outcome = solve(&mut load_on(name, &bf16_on(tier, weights, activations)), &problems);
+                let line = BTreeMap::from([
+                    ("model", Value::from(name)),
+                    ("tier", tier.name().into()),
+                    ("weights", format!("{weights:?}").to_lowercase().into()),
+                    ("activations", format!("{activations:?}").to_lowercase().into()),
+                    ("problems", count.into()),
+                    ("right", outcome.right.into()),
+                    ("forwards_per_problem", (outcome.forwards as f64 / count as f64).into()),
+                ]);
+                record(&serde_json::to_value(line).unwrap());
+                outcome.right as f64 / count as f64
+            };
+            let plain = right(WeightChoice::Plain, ActivationChoice::Plain);
+            for (weights, activations, allowed) in QUANTISED {
+                if !listed("DEMASK_KINDS", &format!("{weights:?}-{activations:?}").to_lowercase()) {
+                    continue;
+                }
+                let found = right(weights, activations);
+                // A part of the problems scatters: those that tip are few of few.
+                let scatter = if count == 500 { 0.0 } else { 3.0 * (0.06 / count as f64).sqrt() };
+                let what = format!("{name} {} {weights:?} {activations:?}", tier.name());
+                assert!(found >= plain - allowed - scatter, "{what}: {found}, {plain} with bf16");
+            }
         }
     }
+}
+
+/// What predictions lose where numbers are rounded to integers, on the canvases of bf16: the mean over all predicted
+/// positions of the divergence (Kullback-Leibler, in nats) of the distribution from that of bf16.
+#[test]
+fn quantised_predictions_stay_near_those_of_bf16() {
+    /// Largest accepted means for eight bits and for four.
+    const MOST: [f64; 2] = [1e-3, 1e-2];
+    let problems = problems(wanted().min(100) / 5);
+    let options = GenerateOptions { gen_length: Some(64), ..GenerateOptions::default() };
+    for &(name, _) in STATED.iter().filter(|(name, _)| listed("DEMASK_MODELS", name)) {
+        for tier in chosen_tiers() {
+            let mut plain = load_on(name, &bf16_on(tier, WeightChoice::Plain, ActivationChoice::Plain));
+            let mut rounded =
+                QUANTISED.map(|(weights, activations, _)| load_on(name, &bf16_on(tier, weights, activations)));
+            let vocabulary = plain.facts().vocab;
+            let (mut sums, mut positions) = ([0f64; QUANTISED.len()], 0);
+            for (question, _) in &problems {
+                let mut session = plain.session(&Prompt::user(question.as_str(), None), &options).unwrap();
+                let needs = SequenceNeeds { logits: true, ..session.needs()[0].clone() };
+                let id = plain.engine_mut().network_mut().open(&needs).unwrap();
+                let ids = rounded.each_mut().map(|model| model.engine_mut().network_mut().open(&needs).unwrap());
+                while session.next() == Next::Step {
+                    let mut answer = [Predictions::default()];
+                    step(&mut plain, id, &session, &mut answer[0]);
+                    let rows = answer[0].logits.chunks_exact(vocabulary);
+                    positions += rows.len();
+                    for ((model, id), sum) in rounded.iter_mut().zip(ids).zip(&mut sums) {
+                        let mut found = Predictions::default();
+                        step(model, id, &session, &mut found);
+                        let pairs = rows.clone().zip(found.logits.chunks_exact(vocabulary));
+                        *sum += pairs.map(|(plain, found)| divergence(plain, found)).sum::<f64>();
+                    }
+                    session.feed(&answer);
+                }
+                plain.engine_mut().network_mut().close(id);
+                rounded.iter_mut().zip(ids).for_each(|(model, id)| model.engine_mut().network_mut().close(id));
+            }
+            for ((weights, activations, _), sum) in QUANTISED.into_iter().zip(sums) {
+                let mean = sum / positions as f64;
+                let line = BTreeMap::from([
+                    ("model", Value::from(name)),
+                    ("tier", tier.name().into()),
+                    ("weights", format!("{weights:?}").to_lowercase().into()),
+                    ("activations", format!("{activations:?}").to_lowercase().into()),
+                    ("problems", problems.len().into()),
+                    ("positions", positions.into()),
+                    ("mean_divergence_from_bf16", mean.into()),
+                ]);
+                record(&serde_json::to_value(line).unwrap());
+                let most = MOST[usize::from(weights == WeightChoice::Q4)];
+                assert!(mean <= most, "{name} {} {weights:?} {activations:?}: {mean}", tier.name());
+            }
+        }
+    }
+}
+
+/// Sum of `p * ln(p / q)` of the distributions of two rows of logits. Tokens that cannot be predicted have none.
+fn divergence(p: &[f32], q: &[f32]) -> f64 {
+    let normaliser = |logits: &[f32]| {
+        let most = logits.iter().copied().fold(f32::MIN, f32::max);
+        f64::from(most) + logits.iter().map(|logit| f64::from(logit - most).exp()).sum::<f64>().ln()
+    };
+    let (all_p, all_q) = (normaliser(p), normaliser(q));
+    let both = p.iter().zip(q).filter(|(p, _)| p.is_finite());
+    both.map(|(p, q)| {
+        let (p, q) = (f64::from(*p) - all_p, f64::from(*q) - all_q);
+        p.exp() * (p - q)
+    })
+    .sum()
 }
 
 /// What static decoding takes from predictions: the surest position, ties to the lowest, and its token.

@@ -130,6 +130,21 @@ fn memory_of_blocks_is_that_of_the_blocks() {
 }
 
 #[test]
+fn receipts_tell_what_activations_are_rounded_to() {
+    let arguments = ["generate", "--prompt-tokens", "1", "--gen-length", "1", "--dtype", "bf16", "--json"];
+    for weights in ["q8", "q4"] {
+        for (activations, told) in [("int8", true), ("bf16", false)] {
+            let run = demask(&[&arguments[..], &["--quantize", weights, "--activations", activations]].concat()).json();
+            let device = run["receipt"]["device"].as_str().unwrap();
+            assert_eq!(device.ends_with(&format!("{weights} weights, int8 activations")), told, "{device}");
+        }
+    }
+    let arguments = ["bench", "linear", "--rows", "1", "--in", "64", "--out", "64", "--quantize", "q8", "--json"];
+    let report = demask(&[&arguments[..], &["--activations", "int8"]].concat()).json();
+    assert!(report[0]["kernel"].as_str().unwrap().ends_with("_i8xq8_f32"), "{report}");
+}
+
+#[test]
 fn doctor_knows_the_machine() {
     let report = demask(&["doctor", "--json"]).json();
     assert_eq!(report["cpu"]["tier"], Isa::best().tier().name());

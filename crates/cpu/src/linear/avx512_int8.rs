@@ -21,7 +21,7 @@ use std::{
 use super::{
     input::InputFormat,
     int8::{InputGroup, QUAD, QUAD_BYTES, QUADS, scale_factor},
-    kernel::{Block, Kernel, TileFn, tiles},
+    kernel::{Block, Kernel, tiles},
     packed::{GROUP, PANEL, WeightFormat},
     quantised::{INPUTS, Quantisation, SCALES},
     unpacked::format,
@@ -63,68 +63,117 @@ const FOUR: usize = 1;
 /// Four bits that were unpacked to the bytes of eight.
 const UNPACKED: usize = 2;
 
+/// Weights that are asked for while a tile multiplies: `lines` lines of each block, the first at `start`.
+#[derive(Clone, Copy)]
+struct Ahead {
+    start: *const u8,
+    lines: usize,
+    /// Bytes from block to block.
+    step: usize,
+}
+
+/// A tile of a fixed number of rows, as [`TileFn`](super::kernel::TileFn).
+type Tile = unsafe fn(&Block, Ahead);
+
 /// # Safety
 /// As [`Kernel::accumulate`].
 unsafe fn avx512vnni_i8xq8_f32(block: &Block) {
-    const TILES: [TileFn; ROWS] = tiles!(eight_tile: 1 2 3 4 5 6);
-    // SAFETY: the caller vouches for the processor and the block.
-    unsafe { block.for_tiles(&TILES, 1) }
+    const TILES: [Tile; ROWS] = tiles!(eight_tile: 1 2 3 4 5 6);
+    for group in 0..block.groups {
+        // SAFETY: the caller vouches for the processor and the block.
+        unsafe { run_tiles(&TILES, &block.part(0, block.rows, group), next(block, group, BYTES), BYTES) }
+    }
 }
 
 /// # Safety
 /// As [`Kernel::accumulate`].
 unsafe fn avx512vnni_i8xq4_f32(block: &Block) {
-    const FOUR: [TileFn; ROWS] = tiles!(four_tile: 1 2 3 4 5 6);
-    const UNPACKED: [TileFn; ROWS] = tiles!(unpacked_tile: 1 2 3 4 5 6);
+    const FOUR: [Tile; ROWS] = tiles!(four_tile: 1 2 3 4 5 6);
+    const UNPACKED: [Tile; ROWS] = tiles!(unpacked_tile: 1 2 3 4 5 6);
+    const PACKED: usize = format::<4>().block_bytes();
     /// Unpacked blocks, on the stack of their thread.
     #[repr(align(64))]
     struct Blocks(MaybeUninit<[u8; DEPTH / INPUTS * BYTES]>);
 
-    if block.rows <= DIRECT {
-        // SAFETY: the caller vouches for the processor and the block.
-        unsafe { block.for_tiles(&FOUR, 1) }
-        return;
-    }
     let mut blocks = Blocks(MaybeUninit::uninit());
     let blocks = blocks.0.as_mut_ptr().cast::<u8>();
     for group in 0..block.groups {
-        for start in (0..block.depth).step_by(DEPTH) {
-            let depth = DEPTH.min(block.depth - start);
-            // SAFETY: the caller vouches for the processor and the block; there is room for the blocks of `DEPTH`
-            // inputs, and those of `depth` are there when the tiles read them.
-            unsafe {
-                let part = block.part(0, block.rows, group);
-                let packed = part.weight.add(start / INPUTS * format::<4>().block_bytes());
-                unpack(packed, depth / INPUTS, blocks);
-                let input = part.input.add(InputFormat::Int8.offset(start));
-                Block { input, weight: blocks, depth, ..part }.for_tiles(&UNPACKED, 1);
+        // SAFETY: the caller vouches for the processor and the block. Blocks of four bits are unpacked where the rows
+        // are more than a tile takes, which have blocks of `DEPTH` inputs at most: then there is room for all of
+        // them, and they are there when the tiles read them.
+        unsafe {
+            let part = block.part(0, block.rows, group);
+            let next = next(block, group, PACKED);
+            if block.rows <= DIRECT || block.depth > DEPTH {
+                run_tiles(&FOUR, &part, next, PACKED);
+            } else {
+                unpack(part.weight, block.depth / INPUTS, blocks);
+                run_tiles(&UNPACKED, &Block { weight: blocks, ..part }, next, PACKED);
             }
         }
     }
 }
 
+/// Where the weights that come after a pair of panels stand: the next pair of the block, or the first pair's next
+/// inputs. Blocks have `bytes` bytes.
+fn next(block: &Block, group: usize, bytes: usize) -> *const u8 {
+    if group + 1 < block.groups {
+        block.weight.wrapping_add((group + 1) * GROUP * block.panel_stride)
+    } else {
+        block.weight.wrapping_add(block.depth / INPUTS * bytes)
+    }
+}
+
+/// Cuts rows into tiles as [`Block::for_tiles`] does. One tile asks for its own weights ahead, more of them together for
+/// the `next` ones, so that memory works while they multiply.
+///
 /// # Safety
-/// As [`tile`].
-#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-unsafe fn eight_tile<const ROWS: usize>(block: &Block) {
-    // SAFETY: the caller's promise.
-    unsafe { tile::<EIGHT, ROWS>(block) }
+/// The block keeps its promises, has one pair of panels, and the functions may be called on parts of it.
+unsafe fn run_tiles(tiles: &[Tile; ROWS], block: &Block, next: *const u8, bytes: usize) {
+    let count = block.rows.div_ceil(ROWS);
+    let all_lines = bytes / 64;
+    let lines = all_lines.div_ceil(count);
+    let mut row = 0;
+    for index in 0..count {
+        let ahead = if count == 1 {
+            Ahead { start: block.weight.wrapping_add(AHEAD), lines, step: bytes }
+        } else {
+            let first = index * lines;
+            Ahead {
+                start: next.wrapping_add(first * 64),
+                lines: lines.min(all_lines.saturating_sub(first)),
+                step: bytes,
+            }
+        };
+        let rows = (block.rows - row).div_ceil(count - index);
+        // SAFETY: a part of a block that keeps its promises keeps them too.
+        unsafe { tiles[rows - 1](&block.part(row, rows, 0), ahead) };
+        row += rows;
+    }
 }
 
 /// # Safety
 /// As [`tile`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-unsafe fn four_tile<const ROWS: usize>(block: &Block) {
+unsafe fn eight_tile<const ROWS: usize>(block: &Block, ahead: Ahead) {
     // SAFETY: the caller's promise.
-    unsafe { tile::<FOUR, ROWS>(block) }
+    unsafe { tile::<EIGHT, ROWS>(block, ahead) }
 }
 
 /// # Safety
 /// As [`tile`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-unsafe fn unpacked_tile<const ROWS: usize>(block: &Block) {
+unsafe fn four_tile<const ROWS: usize>(block: &Block, ahead: Ahead) {
     // SAFETY: the caller's promise.
-    unsafe { tile::<UNPACKED, ROWS>(block) }
+    unsafe { tile::<FOUR, ROWS>(block, ahead) }
+}
+
+/// # Safety
+/// As [`tile`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+unsafe fn unpacked_tile<const ROWS: usize>(block: &Block, ahead: Ahead) {
+    // SAFETY: the caller's promise.
+    unsafe { tile::<UNPACKED, ROWS>(block, ahead) }
 }
 
 /// # Safety
@@ -132,7 +181,7 @@ unsafe fn unpacked_tile<const ROWS: usize>(block: &Block) {
 /// blocks of the kind `KIND`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-unsafe fn tile<const KIND: usize, const ROWS: usize>(block: &Block) {
+unsafe fn tile<const KIND: usize, const ROWS: usize>(block: &Block, ahead: Ahead) {
     const { assert!(QUADS == 8) };
     let bytes = if KIND == FOUR { format::<4>().block_bytes() } else { BYTES };
     // SAFETY: every access is inside what the block promises. Four inputs are one word, aligned because rows begin on
@@ -146,11 +195,15 @@ unsafe fn tile<const KIND: usize, const ROWS: usize>(block: &Block) {
         }
         let mut input = block.input;
         let mut weight = block.weight;
+        let mut next = ahead.start;
         for _ in 0..block.depth / INPUTS {
-            if KIND != UNPACKED {
-                for line in 0..bytes / 64 {
-                    _mm_prefetch::<_MM_HINT_T0>(weight.wrapping_add(AHEAD + line * 64).cast());
-                }
+            for line in 0..ahead.lines {
+                _mm_prefetch::<_MM_HINT_T0>(next.wrapping_add(line * 64).cast());
+            }
+            next = next.wrapping_add(ahead.step);
+            // The next tile's inputs of this group: rows lie pages apart, where no processor looks ahead by itself.
+            for row in ROWS..2 * ROWS {
+                _mm_prefetch::<_MM_HINT_T0>(input.wrapping_add(row * block.input_stride).cast());
             }
             let group = |row: usize| input.add(row * block.input_stride).cast::<InputGroup>();
             let mut totals = [[_mm512_setzero_si512(); GROUP]; ROWS];
