@@ -257,6 +257,12 @@ impl WeightSource for Weights {
         Ok(tensor.paired.map_or(view, |head_dim| view.unpaired(head_dim)))
     }
 
+    fn coming(&self, role: Role) {
+        if let Some(tensor) = self.located.get(&role) {
+            self.shards[tensor.shard].prefetch(tensor.start, tensor.end - tensor.start);
+        }
+    }
+
     fn done_with(&self, role: Role) {
         if let Some(tensor) = self.located.get(&role) {
             self.shards[tensor.shard].release(tensor.start, tensor.end - tensor.start);

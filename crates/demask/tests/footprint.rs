@@ -1,10 +1,16 @@
 //! What is told before loading is what loading takes.
 
-use std::path::{Path, PathBuf};
+use std::{
+    cell::RefCell,
+    path::{Path, PathBuf},
+};
 
 use demask::{
-    DeviceOptions, DtypeChoice, GenerateOptions, Opened, Prompt, WeightChoice, checkpoint::ModelFiles,
-    decode::CacheSpec,
+    DeviceOptions, DtypeChoice, GenerateOptions, Opened, Prompt, WeightChoice,
+    checkpoint::{Checkpoint, ModelFiles, Weights},
+    cpu::CpuBackend,
+    model_parts::{Role, WeightError, WeightSource, expected_tensors},
+    tensor::TensorView,
 };
 
 /// All checkpoints of the project.
@@ -39,23 +45,69 @@ fn weights_take_what_was_told() {
 
 #[test]
 fn a_canvas_takes_what_was_told() {
-    let llada = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/ckpt/tiny-llada");
-    for cache in ["none", "dual", "dllm:kp=4,kr=2"] {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/ckpt");
+    for (name, length, guidance) in [("tiny-llada", 64, None), ("tiny-llada", 64, Some(1.5)), ("tiny-sdar", 40, None)] {
         for dtype in [DtypeChoice::F32, DtypeChoice::Bf16] {
             let device = DeviceOptions { dtype, threads: Some(2), ..DeviceOptions::default() };
-            let options = GenerateOptions {
-                gen_length: Some(64),
-                block_length: Some(32),
-                cache: Some(cache.parse::<CacheSpec>().unwrap()),
-                ..GenerateOptions::default()
-            };
-            let opened = open(&llada);
+            let options =
+                GenerateOptions { gen_length: Some(length), cfg_scale: guidance, ..GenerateOptions::default() };
+            let opened = open(&folder.join(name));
             let session = opened.prompter().session(&Prompt::Tokens(vec![1, 2, 3]), &options).unwrap();
             let told = opened.footprint(&device, session.needs()).unwrap();
             let mut model = opened.load(&device, session.needs(), &mut |_, _| true).unwrap();
             let job = model.engine_mut().submit(session).unwrap();
-            assert_eq!(told.cache, model.engine().cache_bytes(job) as u64, "{cache} {dtype}");
+            assert_eq!(told.cache, model.engine().cache_bytes(job) as u64, "{name} {dtype} {guidance:?}");
             assert!(told.workspace > 0 && told.total() > told.weights + told.cache);
+        }
+    }
+}
+
+/// A checkpoint's weights, and what they were asked.
+struct Watched {
+    source: Weights,
+    calls: RefCell<Vec<(&'static str, Role)>>,
+}
+
+impl WeightSource for Watched {
+    fn tensor(&self, role: Role) -> Result<TensorView<'_>, WeightError> {
+        self.calls.borrow_mut().push(("read", role));
+        self.source.tensor(role)
+    }
+
+    fn coming(&self, role: Role) {
+        self.calls.borrow_mut().push(("coming", role));
+        self.source.coming(role);
+    }
+
+    fn done_with(&self, role: Role) {
+        self.calls.borrow_mut().push(("done", role));
+        self.source.done_with(role);
+    }
+}
+
+#[test]
+fn tensors_are_announced_before_they_are_read_and_let_go_of_once() {
+    for path in checkpoints() {
+        let (source, text) = Checkpoint::open(ModelFiles::directory(&path).unwrap()).unwrap().release_weights();
+        let watched = Watched { source, calls: RefCell::default() };
+        let mut told = 0;
+        let backend = CpuBackend::new(DeviceOptions::default().cpu_options(watched.source.main_dtype()).unwrap());
+        let progress = &mut |read| {
+            let more = read > told;
+            told = read;
+            more
+        };
+        demask::model_parts::Weights::load(&text.spec, &watched, &backend, progress).unwrap();
+        assert_eq!(told, watched.source.stored_bytes());
+        let calls = watched.calls.take();
+        let places = |what: &str, role: Role| -> Vec<usize> {
+            (0..calls.len()).filter(|&at| calls[at] == (what, role)).collect()
+        };
+        for tensor in expected_tensors(&text.spec) {
+            let (coming, read, done) =
+                (places("coming", tensor.role), places("read", tensor.role), places("done", tensor.role));
+            assert_eq!((coming.len(), done.len()), (1, 1), "{} {}", path.display(), tensor.role);
+            assert!(coming[0] < read[0] && read[read.len() - 1] < done[0], "{} {}", path.display(), tensor.role);
         }
     }
 }

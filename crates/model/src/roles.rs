@@ -115,6 +115,11 @@ pub trait WeightSource {
     /// The tensor of a role, shape already checked against [`expected_tensors`].
     fn tensor(&self, role: Role) -> Result<TensorView<'_>, WeightError>;
 
+    /// The tensor will be read soon: a mapped source begins to read it from the disk.
+    fn coming(&self, role: Role) {
+        let _ = role;
+    }
+
     /// The tensor has been taken over and will not be read again soon: a mapped source lets go of its pages.
     fn done_with(&self, role: Role) {
         let _ = role;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use demask_tensor::{Backend, PackError, QkvWeights};
 
-use crate::{ArchSpec, LayerRole, Role, WeightError, WeightSource};
+use crate::{ArchSpec, ExpectedTensor, LayerRole, Role, WeightError, WeightSource, expected_tensors};
 
 /// Packed weights.
 pub struct Weights<B: Backend> {
@@ -55,26 +55,46 @@ pub enum LoadError {
     Interrupted,
 }
 
+/// Tensors that the source is told of ahead: the disk reads while the processor packs.
+const AHEAD: usize = 4;
+
 /// Loads tensor by tensor, letting go of each source tensor as soon as it is packed.
 struct Loader<'a, B: Backend> {
     backend: &'a B,
     source: &'a dyn WeightSource,
     progress: &'a mut dyn FnMut(u64) -> bool,
+    /// Tensors that the source has not been told of, in the order in which they are loaded.
+    coming: std::vec::IntoIter<ExpectedTensor>,
     read: u64,
     bytes: usize,
     formats: BTreeMap<String, usize>,
 }
 
 impl<B: Backend> Loader<'_, B> {
+    /// Tells the source of the next tensors.
+    fn announce(&mut self, count: usize) {
+        self.coming.by_ref().take(count).for_each(|tensor| self.source.coming(tensor.role));
+    }
+
     fn taken(&mut self, role: Role) -> Result<(), LoadError> {
         self.read += self.source.tensor(role)?.bytes().len() as u64;
         self.source.done_with(role);
+        self.announce(1);
         if (self.progress)(self.read) { Ok(()) } else { Err(LoadError::Interrupted) }
     }
 
     fn packed(&mut self, format: String, bytes: usize) {
         self.bytes += bytes;
         *self.formats.entry(format).or_default() += bytes;
+    }
+
+    /// The table; its source is not let go of, a tied head may want it too.
+    fn embedding(&mut self) -> Result<B::Embedding, LoadError> {
+        let role = Role::Embedding;
+        let table = self.backend.pack_embedding(self.source.tensor(role)?);
+        let table = table.map_err(|source| LoadError::Pack { role, source })?;
+        self.bytes += self.backend.embedding_bytes(&table);
+        Ok(table)
     }
 
     fn vector(&mut self, role: Role) -> Result<B::Vector, LoadError> {
@@ -130,6 +150,18 @@ impl<B: Backend> Loader<'_, B> {
     }
 }
 
+/// Tensors in the order in which they are loaded: the largest ones first, so that at the end, with everything packed,
+/// only a small one is still mapped.
+fn in_order(spec: &ArchSpec) -> Vec<ExpectedTensor> {
+    let mut tensors = expected_tensors(spec);
+    tensors.sort_by_key(|tensor| match tensor.role {
+        Role::Embedding => 0,
+        Role::Head => 1,
+        _ => 2,
+    });
+    tensors
+}
+
 impl<B: Backend> Weights<B> {
     /// Packs every tensor of `spec` out of `source`. `progress` is told the bytes read so far and answers whether to go
     /// on.
@@ -139,18 +171,19 @@ impl<B: Backend> Weights<B> {
         backend: &B,
         progress: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Self, LoadError> {
-        let mut loader = Loader { backend, source, progress, read: 0, bytes: 0, formats: BTreeMap::new() };
-        let table = source.tensor(Role::Embedding)?;
-        let embedding =
-            backend.pack_embedding(table).map_err(|source| LoadError::Pack { role: Role::Embedding, source })?;
-        let embedding_bytes = backend.embedding_bytes(&embedding);
-        loader.bytes += embedding_bytes;
-        if !spec.tied {
+        let (coming, formats) = (in_order(spec).into_iter(), BTreeMap::new());
+        let mut loader = Loader { backend, source, progress, coming, read: 0, bytes: 0, formats };
+        loader.announce(AHEAD);
+        let embedding = loader.embedding()?;
+        let embedding_bytes = loader.bytes;
+        let head = if spec.tied {
+            loader.matrix(Role::Embedding)?
+        } else {
             loader.taken(Role::Embedding)?;
-        }
+            loader.matrix(Role::Head)?
+        };
         let layers = (0..spec.layers).map(|layer| loader.layer(spec, layer)).collect::<Result<_, _>>()?;
         let final_norm = loader.vector(Role::FinalNorm)?;
-        let head = loader.matrix(if spec.tied { Role::Embedding } else { Role::Head })?;
         let Loader { bytes, formats, .. } = loader;
         Ok(Self { embedding, layers, final_norm, head, bytes, embedding_bytes, formats })
     }

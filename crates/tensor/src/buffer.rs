@@ -168,6 +168,20 @@ impl Bytes {
         Self(Source::Static(bytes))
     }
 
+    /// Tells the system that a part of a mapped file will be read soon, so that it reads ahead while something else is at
+    /// work. Anything else ignores it.
+    pub fn prefetch(&self, start: usize, length: usize) {
+        #[cfg(unix)]
+        if let Source::Mapped(map) = &self.0
+            && start.checked_add(length).is_some_and(|end| end <= map.len())
+        {
+            // A system that does not read ahead reads when it must.
+            let _ = map.advise_range(memmap2::Advice::WillNeed, start, length);
+        }
+        #[cfg(not(unix))]
+        let _ = (start, length);
+    }
+
     /// Tells the system that a part of a mapped file is not needed for now, so that its pages stop counting as
     /// resident. Anything else ignores it.
     pub fn release(&self, start: usize, length: usize) {
@@ -223,6 +237,19 @@ mod tests {
     fn an_absurd_size_is_refused_not_aborted() {
         assert!(AlignedBytes::try_zeroed(usize::MAX).is_none());
         assert!(AlignedBytes::try_zeroed(usize::MAX >> 1).is_none());
+    }
+
+    #[test]
+    fn what_is_prefetched_and_released_stays_readable() {
+        let path = std::env::temp_dir().join(format!("demask-mapped-{}", std::process::id()));
+        std::fs::write(&path, vec![7u8; 100_000]).unwrap();
+        let bytes = Bytes::map(&File::open(&path).unwrap()).unwrap();
+        for (start, length) in [(0, 100_000), (5_000, 10_000), (99_999, 1), (50_000, 60_000), (usize::MAX, 2)] {
+            bytes.prefetch(start, length);
+            bytes.release(start, length);
+            assert!(bytes.len() == 100_000 && bytes.iter().all(|&byte| byte == 7));
+        }
+        std::fs::remove_file(path).unwrap();
     }
 
     #[test]

@@ -180,15 +180,19 @@ fn widen(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
     }
 }
 
-/// Widens a half without branches. Its magnitude's bits, moved to where an f32 has them, make a number with an exponent
-/// 112 too small; the multiplication is exact and takes denormal halves along.
+/// Widens a half without branches. Its bits, moved to where an f32 has them, need 112 more in the exponent. A denormal
+/// half is given the exponent of the smallest normal one, and that number taken away: nothing on the way is a denormal
+/// f32, which would be slow.
 #[inline(always)]
 pub fn widen_f16(half: u16) -> f32 {
+    const SMALLEST: u32 = 113 << 23;
     let magnitude = u32::from(half & 0x7fff) << 13;
-    let finite = f32::from_bits(magnitude) * 2.0f32.powi(112);
-    let infinite = f32::from_bits(magnitude | 0x7f80_0000);
-    let value = if half & 0x7c00 == 0x7c00 { infinite } else { finite };
-    f32::from_bits(value.to_bits() | u32::from(half & 0x8000) << 16)
+    let normal = magnitude + (112 << 23);
+    let denormal = (f32::from_bits(magnitude + SMALLEST) - f32::from_bits(SMALLEST)).to_bits();
+    let infinite = magnitude | 0x7f80_0000;
+    let finite = if half & 0x7c00 == 0 { denormal } else { normal };
+    let bits = if half & 0x7c00 == 0x7c00 { infinite } else { finite };
+    f32::from_bits(bits | u32::from(half & 0x8000) << 16)
 }
 
 #[cfg(test)]

@@ -104,10 +104,12 @@ fn a_model_beyond_the_limit_of_memory_is_refused_before_it_is_loaded() {
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
     let arguments = ["generate", "--prompt-tokens", "1", "--gen-length", "1", "--threads", "1", "--dtype", "f32"];
-    let (code, told) = limited(20 << 10, &arguments);
+    let (code, told) = limited(12 << 10, &arguments);
     assert_eq!(code, Some(1), "{told}");
     assert!(told.starts_with("error: demo-llada needs ") && told.lines().count() == 1, "{told}");
-    assert!(told.contains("MiB are available: "), "{told}");
+    assert!(told.contains("MiB are available: --quantize q8 needs "), "{told}");
+    let (code, told) = limited(12 << 10, &[&arguments[..], &["--quantize", "q8"]].concat());
+    assert_eq!(code, Some(0), "{told}");
     let (code, told) = limited(1 << 20, &arguments);
     assert_eq!(code, Some(0), "{told}");
 }

@@ -112,7 +112,9 @@ mod tests {
                         kept.read(row as u32, &mut found);
                         table.read_row(row, &mut expected);
                         if stored == Dtype::F32 && products == Dtype::Bf16 {
-                            expected.iter_mut().for_each(|value| *value = widen_bf16(round_bf16(*value)));
+                            for value in &mut expected {
+                                *value = widen_bf16(round_bf16(*value));
+                            }
                         }
                         assert_eq!(found, expected, "{stored} for {products}");
                     }

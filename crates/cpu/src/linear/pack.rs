@@ -106,7 +106,7 @@ impl PanelRows<'_> {
         let mut wide = [0.0f32; STRIP];
         for (lane, row) in self.lanes() {
             self.weight.read_part(row, start, &mut wide[..self.width(start)]);
-            strip[lane] = wide.map(f32::to_bits);
+            strip[lane].iter_mut().zip(&wide).for_each(|(word, value)| *word = value.to_bits());
         }
     }
 

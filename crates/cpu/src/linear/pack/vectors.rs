@@ -87,7 +87,7 @@ mod x86 {
     //! an [`Isa`](crate::isa::Isa) in hand.
 
     use std::arch::x86_64::{
-        __m128i, __m512, __m512i, _mm_and_si128, _mm_cvtsi32_si128, _mm_loadu_si128, _mm_or_si128, _mm_set1_epi8,
+        __m512, __m512i, _mm_and_si128, _mm_cvtsi32_si128, _mm_loadu_si128, _mm_or_si128, _mm_set1_epi8,
         _mm_slli_epi16, _mm256_storeu_si256, _mm512_add_epi32, _mm512_add_ps, _mm512_and_si512, _mm512_castps_si512,
         _mm512_castsi512_ps, _mm512_cvtepi32_epi16, _mm512_cvtepu8_epi32, _mm512_cvttps_epi32, _mm512_loadu_ps,
         _mm512_loadu_si512, _mm512_max_ps, _mm512_min_ps, _mm512_mul_ps, _mm512_or_si512, _mm512_set1_epi32,
@@ -181,8 +181,8 @@ mod x86 {
             unsafe {
                 let mut sum = _mm512_set1_epi32(0);
                 for (byte, pair) in steps.iter().enumerate() {
-                    let step = pair.as_ptr().cast::<__m128i>();
-                    let (first, second) = (_mm_loadu_si128(step), _mm_loadu_si128(step.add(1)));
+                    let first = _mm_loadu_si128(pair.as_ptr().cast());
+                    let second = _mm_loadu_si128(pair.as_ptr().add(PANEL / 2).cast());
                     // Bytes of four bits: what a shift takes from one byte to the next is zero.
                     let second = _mm_and_si128(_mm_slli_epi16::<4>(second), _mm_set1_epi8(-16));
                     let bytes = _mm512_cvtepu8_epi32(_mm_or_si128(first, second));
