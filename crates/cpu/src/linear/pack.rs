@@ -83,7 +83,10 @@ impl PanelRows<'_> {
             rows[lane] = self.weight.row_bytes(row);
             count = lane + 1;
         }
-        blocks::write_panel(source, to, &rows[..count], group, panel);
+        // A panel without rows stays zero.
+        if count > 0 {
+            blocks::write_panel(source, to, &rows[..count], group, panel);
+        }
         true
     }
 
