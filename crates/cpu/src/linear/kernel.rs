@@ -149,7 +149,7 @@ impl Kernel {
 ///   Pairs of panels in blocks are twice `panel_stride` apart and readable for `depth`.
 /// - `sums` points to 16-row multiples of initialised rows, `sums_stride` floats apart, of `groups * 32` floats each,
 ///   which nobody else accesses.
-/// - `depth` is a multiple of 32 where the weights' format pads it.
+/// - `depth` is a multiple of 32 where the weights' format pads it, of a block's inputs where weights are in ggml's blocks.
 #[derive(Clone, Copy)]
 pub(super) struct Block {
     pub(super) input: *const u8,

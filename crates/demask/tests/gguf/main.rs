@@ -95,7 +95,7 @@ fn llama() -> PathBuf {
     std::fs::write(to.join("config.json"), config.to_string()).unwrap();
     let bytes = std::fs::read(from.join("model.safetensors")).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
-    let kept = tensors.tensors().into_iter().filter(|(name, _)| !name.ends_with(".bias"));
+    let kept = tensors.tensors().into_iter().filter(|(name, _)| !name.ends_with("_proj.bias"));
     std::fs::write(to.join("model.safetensors"), safetensors::serialize(kept, None).unwrap()).unwrap();
     to
 }
