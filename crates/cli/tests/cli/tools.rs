@@ -138,7 +138,8 @@ fn receipts_tell_what_activations_are_rounded_to() {
         for (activations, told) in [("int8", true), ("bf16", false)] {
             let run = demask(&[&arguments[..], &["--quantize", weights, "--activations", activations]].concat()).json();
             let device = run["receipt"]["device"].as_str().unwrap();
-            assert_eq!(device.ends_with(&format!("{weights} weights, int8 activations")), told, "{device}");
+            assert!(device.ends_with(&format!("{weights} weights")), "{device}");
+            assert_eq!(device.contains(", int8 activations"), told, "{device}");
         }
     }
     let arguments = ["bench", "linear", "--rows", "1", "--in", "64", "--out", "64", "--quantize", "q8", "--json"];
@@ -211,7 +212,11 @@ fn single_operations_are_measured_for_each_number_of_rows() {
 #[test]
 fn products_with_quantised_weights_are_measured() {
     let small = ["bench", "linear", "--rows", "2", "--repeat", "1", "--in", "96", "--out", "70", "--json"];
-    let cases = [(&["--dtype", "q8"][..], "q8", "bf16xq8"), (&["--dtype", "f32", "--quantize", "q4"], "q4", "f32xq4")];
+    let cases = [
+        (&["--dtype", "q8", "--activations", "bf16"][..], "q8", "bf16xq8"),
+        (&["--dtype", "q4", "--activations", "int8"], "q4", "i8xq4"),
+        (&["--dtype", "f32", "--quantize", "q4"], "q4", "f32xq4"),
+    ];
     for (flags, dtype, kernel) in cases {
         let reports = demask(&[&small[..], flags].concat()).json();
         has_rates(&reports[0]);

@@ -58,7 +58,8 @@ fn blocks(format: BlockFormat, count: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// A file of an architecture; `widen` writes what the blocks stand for in f32. Beside it the bytes of its matrices.
+/// A file of an architecture; `widen` writes what the blocks of all matrices but the table of embeddings stand for in f32
+/// (a table of f32 would be rounded to bf16 where products are in bf16). Beside it the bytes of its matrices.
 fn file(architecture: &str, mixture: Mixture, widen: bool) -> (Vec<u8>, usize) {
     let mut writer = Writer::default();
     writer.text("general.architecture", architecture);
@@ -86,7 +87,7 @@ fn file(architecture: &str, mixture: Mixture, widen: bool) -> (Vec<u8>, usize) {
     let mut matrix = |writer: &mut Writer, name: &str, rows: usize, columns: usize, format: BlockFormat| {
         let stored = blocks(format, rows * columns / format.elements(), name.len() as u64 + 31 * bytes as u64);
         bytes += stored.len();
-        if widen {
+        if widen && name != "token_embd.weight" {
             let values = TensorView::new(Dtype::Block(format), rows, columns, &stored).to_f32();
             let stored: Vec<u8> = values.into_iter().flat_map(f32::to_le_bytes).collect();
             writer.stored(name, &[rows, columns], 0, &stored);
