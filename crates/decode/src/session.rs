@@ -236,7 +236,7 @@ impl Session {
 
     /// What the answer may claim.
     pub fn exactness(&self) -> Exactness {
-        legality::exactness(&self.options.decoder, &self.options.cache)
+        legality::exactness_with(&self.options.decoder, &self.options.cache, self.cache.memory())
     }
 
     /// How the answer was made.
