@@ -72,9 +72,14 @@ impl Exactness {
     }
 }
 
-/// What a pair of methods may claim.
+/// What a pair of methods may claim, whatever they decode.
 pub fn exactness(decoder: &DecoderSpec, cache: &CacheSpec) -> Exactness {
-    match (decoder.method().promise, cache.method().memory) {
+    exactness_with(decoder, cache, cache.method().memory)
+}
+
+/// What a pair of methods may claim if the cache's slots depend on this.
+pub fn exactness_with(decoder: &DecoderSpec, cache: &CacheSpec, memory: Memory) -> Exactness {
+    match (decoder.method().promise, memory) {
         (Promise::Reference, _) if cache.method().exact => Exactness::Reference,
         (Promise::Lossless, Memory::OfState) => Exactness::Lossless { against: format!("static, cache {cache}") },
         _ => Exactness::Approximate,
@@ -146,11 +151,11 @@ mod tests {
         };
         assert_eq!(
             refusal(Attention::Full, "ar", "none", Remasking::default()),
-            "decoder ar cannot run a model with full attention: use static, threshold, entropy_bounded"
+            "decoder ar cannot run a model with full attention: use static, threshold, factor, entropy_bounded"
         );
         assert_eq!(
             refusal(Attention::Full, "static", "block", Remasking::default()),
-            "cache block cannot run a model with full attention: use none"
+            "cache block cannot run a model with full attention: use none, prefix, dual, freecache"
         );
         assert_eq!(
             refusal(Attention::Full, "threshold", "none", Remasking::Origin),

@@ -53,6 +53,23 @@ pub enum StopRule {
         /// The token.
         fill: TokenId,
     },
+    /// Never, but as soon as `fill` was decoded anywhere, all masks behind it are filled with it, so that only what
+    /// precedes it is decoded (FlashDLM on LLaDA; specification flashdlm, section 1.6). The reference also overwrites
+    /// tokens behind it that were decoded before; here a commit is never undone, and the answer ends before them. The
+    /// fills are commits of the last forward.
+    FillBehind {
+        /// The token.
+        fill: TokenId,
+    },
+    /// As soon as the response is free of masks up to its last decoded token, and the last `run` of its tokens are
+    /// `fill`: everything behind them is filled with it (FlashDLM on Dream; specification flashdlm, section 1.6). The
+    /// fills are commits of the last forward.
+    EndRun {
+        /// The token.
+        fill: TokenId,
+        /// How many of them, at least 1.
+        run: usize,
+    },
 }
 
 /// Everything that a session is made from. [`SessionOptions::new`] gives the defaults.

@@ -14,17 +14,22 @@ pub enum Schedule {
     /// `int(masks * (1 - t[i + 1] / t[i]))` over `t = linspace(1, eps, steps + 1)`, the last step takes all (Dream
     /// `diffusion_generate`; specification caches, section 1.3, and models, trap 14).
     Dream,
+    /// Dream's rule over all blocks at once: time runs from the first block to the last, and the masks of later blocks
+    /// count; the last step of each block takes all of it (FlashDLM's block sampler; specification flashdlm, section
+    /// 1.3).
+    DreamTotal,
 }
 
 impl Schedule {
     /// All of them, the default first.
-    pub const ALL: [Self; 2] = [Self::Even, Self::Dream];
+    pub const ALL: [Self; 3] = [Self::Even, Self::Dream, Self::DreamTotal];
 
     /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Even => "even",
             Self::Dream => "dream",
+            Self::DreamTotal => "dream_total",
         }
     }
 }
@@ -71,36 +76,73 @@ pub struct Tick {
     pub rate: f32,
 }
 
+/// What lies around a block, for schedules that run over all of them. Only blocks that started with masks count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Around {
+    /// Blocks that were decoded before.
+    pub blocks_before: usize,
+    /// Blocks to decode after this one.
+    pub blocks_after: usize,
+    /// Masks in those.
+    pub masks_after: usize,
+}
+
 impl Clock {
-    /// Step `step` (from 0) of a block that started with `at_start` masks and has `masks` left.
+    /// Step `step` (from 0) of a block that started with `at_start` masks and has `masks` left, if it is the only one.
     pub fn tick(&self, step: usize, at_start: usize, masks: usize) -> Tick {
+        self.tick_within(step, at_start, masks, Around::default())
+    }
+
+    /// The same among other blocks.
+    pub fn tick_within(&self, step: usize, at_start: usize, masks: usize, around: Around) -> Tick {
         let last = step + 1 >= self.steps;
-        let rate = if last { 1.0 } else { 1.0 - self.time(step + 1) / self.time(step) };
+        let (before, steps, counted) = match self.schedule {
+            Schedule::DreamTotal => {
+                let blocks = around.blocks_before + 1 + around.blocks_after;
+                (around.blocks_before * self.steps, blocks.saturating_mul(self.steps), masks + around.masks_after)
+            }
+            Schedule::Even | Schedule::Dream => (0, self.steps, masks),
+        };
+        let index = before + step;
+        let rate = if last { 1.0 } else { 1.0 - self.time(index + 1, steps) / self.time(index, steps) };
         let quota = match self.schedule {
-            Schedule::Even => self.even(step, self.share_of.unwrap_or(at_start)),
-            Schedule::Dream if last => masks,
+            Schedule::Even => self.even(step, at_start, masks),
+            Schedule::Dream | Schedule::DreamTotal if last => masks,
             // Truncation as Python's `int` does it on the f32 product.
-            Schedule::Dream => (masks as f32 * rate) as usize,
+            Schedule::Dream | Schedule::DreamTotal => (counted as f32 * rate) as usize,
         };
         Tick { quota: quota.min(masks), rate }
     }
 
-    fn even(&self, step: usize, share_of: usize) -> usize {
-        if step >= self.steps {
-            // Only if predictions were refused: the reference indexes out of range here (specification models,
-            // section 4.5); going on one by one keeps the loop finite.
-            return 1;
+    /// The even share of all steps up to `step`, less what was taken: what a step may take if the count that earlier
+    /// ones left over is added to its own. `None` for schedules that share what is left anyway.
+    pub fn carried(&self, step: usize, at_start: usize, masks: usize) -> Option<usize> {
+        if self.schedule != Schedule::Even {
+            return None;
         }
+        let (steps, total) = ((step + 1).min(self.steps), self.share_of.unwrap_or(at_start));
+        let due = total / self.steps * steps + (total % self.steps).min(steps);
+        Some(due.saturating_sub(at_start - masks).min(masks))
+    }
+
+    fn even(&self, step: usize, at_start: usize, masks: usize) -> usize {
+        if step + 1 >= self.steps {
+            // More than the share only if an earlier step took less than its own: predictions were refused (the
+            // reference indexes out of range then; specification models, section 4.5), or a forward had to take a
+            // single one (Fast-dLLM on Dream, whose schedule ends the same way).
+            return masks;
+        }
+        let share_of = self.share_of.unwrap_or(at_start);
         share_of / self.steps + usize::from(step < share_of % self.steps)
     }
 
     /// `torch.linspace(1, eps, steps + 1)[index]` in f32: counted from the nearer end, with an f32 increment.
-    fn time(&self, index: usize) -> f32 {
-        let increment = (self.eps - 1.0) / self.steps as f32;
-        if index < self.steps.div_ceil(2) {
+    fn time(&self, index: usize, steps: usize) -> f32 {
+        let increment = (self.eps - 1.0) / steps as f32;
+        if index < steps.div_ceil(2) {
             1.0 + increment * index as f32
         } else {
-            self.eps - increment * (self.steps - index) as f32
+            self.eps - increment * (steps - index) as f32
         }
     }
 }
@@ -167,7 +209,8 @@ mod tests {
         let clock = Clock { schedule: Schedule::Even, steps: 3, eps: 1e-3, share_of: Some(8) };
         assert_eq!(clock.tick(0, 2, 2).quota, 2);
         assert_eq!(clock.tick(1, 8, 5).quota, 3);
-        assert_eq!(clock.tick(7, 8, 5).quota, 1);
+        assert_eq!(clock.tick(2, 8, 5).quota, 5, "the last step leaves nothing");
+        assert_eq!(clock.tick(7, 8, 5).quota, 5);
     }
 
     #[test]
@@ -176,6 +219,6 @@ mod tests {
             assert_eq!(schedule.to_string().parse(), Ok(schedule));
         }
         let message = "dreem".parse::<Schedule>().unwrap_err().to_string();
-        assert_eq!(message, "unknown schedule \"dreem\", did you mean \"dream\"? (known: even, dream)");
+        assert_eq!(message, "unknown schedule \"dreem\", did you mean \"dream\"? (known: even, dream, dream_total)");
     }
 }

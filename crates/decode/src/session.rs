@@ -181,6 +181,7 @@ impl Session {
             self.commit(step, commit);
         }
         self.look_back();
+        self.fill_early();
         self.advance();
         let (nfe, accepted) = (self.counts.nfe, self.progress.accepted);
         self.events.push(Event::Step { step, nfe, rows, drafts, accepted });
@@ -236,7 +237,7 @@ impl Session {
 
     /// What the answer may claim.
     pub fn exactness(&self) -> Exactness {
-        legality::exactness(&self.options.decoder, &self.options.cache)
+        legality::exactness_with(&self.options.decoder, &self.options.cache, self.cache.memory())
     }
 
     /// How the answer was made.
@@ -364,6 +365,25 @@ impl Session {
             }
         }
         false
+    }
+
+    /// Applies the stop rules that fill what lies behind an end token.
+    fn fill_early(&mut self) {
+        let tokens = self.canvas.tokens();
+        let decoded = |place: usize, fill: TokenId| tokens[place] == fill && !self.canvas.is_given(place as Position);
+        let (response, length) = (self.layout.response(), self.canvas.len());
+        let (start, fill) = match self.options.stop {
+            StopRule::FillBehind { fill } => ((response..length).find(|&place| decoded(place, fill)), fill),
+            StopRule::EndRun { fill, run } => {
+                let (end, run) = (self.canvas.first_mask(), run.max(1));
+                let ends = response + run <= end && (end - run..end).all(|place| decoded(place, fill));
+                ((ends && self.canvas.masks() == length - end).then_some(end), fill)
+            }
+            _ => return,
+        };
+        if let Some(start) = start {
+            self.fill_from(start as Position, fill);
+        }
     }
 
     fn fill_from(&mut self, start: Position, token: TokenId) {

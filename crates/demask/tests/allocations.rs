@@ -108,12 +108,29 @@ fn steps_of_the_network() {
 }
 
 fn ticks_of_the_engine() {
-    let (_, spec) = specs().remove(0);
+    for (shift, cache, decoder) in [
+        (0, "none", "static"),
+        (0, "prefix", "static"),
+        (1, "dual", "factor"),
+        (1, "freecache:block=4", "threshold:tau=1,cap"),
+    ] {
+        ticks_with(shift, cache, decoder);
+    }
+}
+
+fn ticks_with(shift: u32, cache: &str, decoder: &str) {
+    let (_, spec) = specs().remove(shift as usize);
     let (isa, dtype) = tiers().pop().unwrap();
     let mut engine = Engine::new(Box::new(runner(&spec, isa, dtype, 1)));
-    let facts = ModelFacts { mask: Mask::Full, shift: 0, mask_id: Some(69), vocab: 70, context: 512 };
+    let facts = ModelFacts { mask: Mask::Full, shift, mask_id: Some(69), vocab: 70, context: 512 };
     let canvas = CanvasSpec::Prompt { tokens: vec![1, 2, 3], gen_length: 32 };
-    let options = SessionOptions { stop: StopRule::Never, block_length: Some(8), ..SessionOptions::new(facts, canvas) };
+    let options = SessionOptions {
+        stop: StopRule::Never,
+        block_length: Some(8),
+        cache: cache.parse().unwrap(),
+        decoder: decoder.parse().unwrap(),
+        ..SessionOptions::new(facts, canvas)
+    };
     let session = demask::decode::Session::new(options).unwrap();
     let job = engine.submit(session).unwrap();
     for _ in 0..10 {
@@ -126,5 +143,5 @@ fn ticks_of_the_engine() {
             engine.session_mut(job).unwrap().events().for_each(drop);
         }
     });
-    assert_eq!(allocations, 0, "five ticks in the middle of a generation");
+    assert_eq!(allocations, 0, "five ticks in the middle of a generation, {decoder} and {cache}");
 }

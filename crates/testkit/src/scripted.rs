@@ -25,6 +25,7 @@ pub struct Scripted {
     vocab: usize,
     shift: u32,
     spread: f64,
+    layers: usize,
     sequences: Vec<Option<Slots>>,
     steps: usize,
 }
@@ -54,13 +55,20 @@ impl Overlay {
 impl Scripted {
     /// A denoiser over `vocab` tokens whose row `p - shift` predicts position `p`.
     pub fn new(seed: u64, vocab: usize, shift: u32) -> Self {
-        Self { seed, vocab, shift, spread: 3.0, sequences: Vec::new(), steps: 0 }
+        Self { seed, vocab, shift, spread: 3.0, layers: LAYERS, sequences: Vec::new(), steps: 0 }
     }
 
     /// Sets the standard width of the logits: large values make predictions sure. The default is 3.
     #[must_use]
     pub fn with_spread(mut self, spread: f64) -> Self {
         self.spread = spread;
+        self
+    }
+
+    /// Leaves one layer of the data flow: what a row writes then depends on its own token and position alone.
+    #[must_use]
+    pub fn with_one_layer(mut self) -> Self {
+        self.layers = 1;
         self
     }
 
@@ -75,7 +83,7 @@ impl Scripted {
 
     /// The rows after the last layer, `[lanes, live]`, writing slots on the way.
     fn forward(&mut self, step: &SequenceStep<'_>) -> Vec<Vec<Content>> {
-        let seed = self.seed;
+        let (seed, layers) = (self.seed, self.layers);
         let Some(slots) = self.sequences[step.sequence.0 as usize].as_mut() else { return Vec::new() };
         let plan = step.plan;
         if let Some(keep) = &plan.keep {
@@ -94,7 +102,7 @@ impl Scripted {
                 random::mix(seed ^ random::mix((u64::from(position) << 32) | u64::from(token)))
             });
             let mut row: Vec<Content> = embedded.collect();
-            for layer in 0..LAYERS {
+            for layer in 0..layers {
                 overlay.content[layer].clone_from(&row);
                 row = plan
                     .live
@@ -105,7 +113,7 @@ impl Scripted {
             }
             if plan.lanes == Lanes::Canvas {
                 for (position, rank) in plan.live.iter().zip(0..) {
-                    for layer in 0..LAYERS {
+                    for layer in 0..layers {
                         slots.stored[layer][position as usize] = Some(overlay.content[layer][rank]);
                     }
                 }

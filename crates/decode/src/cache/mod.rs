@@ -2,7 +2,10 @@
 
 mod block;
 mod causal;
+mod dual;
+mod freecache;
 mod none;
+mod prefix;
 
 use std::fmt;
 
@@ -16,7 +19,8 @@ use crate::{
 };
 
 /// All cache policies, the default first.
-pub static CACHES: &[CacheMethod] = &[none::METHOD, block::METHOD, causal::METHOD];
+pub static CACHES: &[CacheMethod] =
+    &[none::METHOD, prefix::METHOD, dual::METHOD, freecache::METHOD, block::METHOD, causal::METHOD];
 
 /// A cache policy by name, with its parameters.
 pub type CacheSpec = Spec<CacheMethod>;
@@ -30,7 +34,7 @@ pub struct CacheMethod {
     pub attention: &'static [Attention],
     /// Whether predictions are those of a run without any cache.
     pub exact: bool,
-    /// What its slots depend on.
+    /// What its slots depend on, at worst: a policy whose parameters matter says more ([`CachePolicy::memory`]).
     pub memory: Memory,
     /// Makes one for a canvas.
     pub build: fn(&CacheSpec, &Layout) -> Box<dyn CachePolicy>,

@@ -3,10 +3,10 @@
 
 use demask_step::{HeadAsk, Predictions, SequenceNeeds, StepPlan};
 
-use super::{Decoder, Intent, Progress, Query, Setup, View};
+use super::{Decoder, Intent, Progress, Query, Setup, View, take_musts};
 use crate::{
     layout::Layout,
-    schedule::Clock,
+    schedule::{Around, Clock},
     transfer::{Candidate, LaneView, Ranking, State, Transfer},
 };
 
@@ -20,6 +20,9 @@ pub struct Blockwise<T> {
     block: usize,
     at_start: usize,
     step: usize,
+    /// Blocks that started with masks, all of them and those that were begun.
+    blocks: usize,
+    begun: usize,
     candidates: Vec<Candidate>,
 }
 
@@ -33,6 +36,8 @@ impl<T: Transfer> Blockwise<T> {
             block: usize::MAX,
             at_start: 0,
             step: 0,
+            blocks: 0,
+            begun: 0,
             candidates: Vec::with_capacity(setup.layout.block_length()),
         }
     }
@@ -54,6 +59,11 @@ impl<T: Transfer> Decoder for Blockwise<T> {
         }
         view.canvas.masked_positions(view.layout.block(view.block), &mut query.predict);
         if self.block != view.block {
+            if self.begun == 0 {
+                let masked = |&block: &usize| !view.canvas.is_complete(view.layout.block(block));
+                self.blocks = (0..view.layout.blocks()).filter(masked).count();
+            }
+            self.begun += 1;
             (self.block, self.at_start, self.step) = (view.block, query.predict.len(), 0);
         }
         Intent::Predict
@@ -62,10 +72,20 @@ impl<T: Transfer> Decoder for Blockwise<T> {
     fn absorb(&mut self, view: &View<'_>, plan: &StepPlan, predictions: &Predictions, progress: &mut Progress) {
         let canvas = view.canvas;
         let masks = canvas.masks_in(view.layout.block(self.block));
+        take_musts(view, plan, predictions, progress);
         let (among, layout) = (&plan.predict, view.layout);
         let lane = LaneView { predictions, lane: 0, among, canvas, unmasked: canvas.unmasked(), layout };
         self.ranking.rank(&lane, &mut self.candidates);
-        let state = State { tick: self.clock.tick(self.step, self.at_start, masks) };
+        let around = Around {
+            blocks_before: self.begun.saturating_sub(1),
+            blocks_after: self.blocks.saturating_sub(self.begun),
+            masks_after: canvas.masks() - masks,
+        };
+        let mut tick = self.clock.tick_within(self.step, self.at_start, masks, around);
+        if self.transfer.carries() {
+            tick.quota = self.clock.carried(self.step, self.at_start, masks).unwrap_or(tick.quota);
+        }
+        let state = State { tick };
         let taken = self.transfer.choose(&state, &mut self.candidates).min(self.candidates.len());
         progress.commits.extend(self.candidates[..taken].iter().map(|&candidate| crate::Commit::from(candidate)));
         self.step += 1;

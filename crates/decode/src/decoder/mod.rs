@@ -3,12 +3,13 @@
 mod ar;
 mod blockwise;
 mod entropy_bounded;
+mod factor;
 mod static_decoding;
 mod threshold;
 
 use std::fmt;
 
-use demask_step::{HeadAsk, Positions, Predictions, SequenceNeeds, StepPlan};
+use demask_step::{HeadAsk, NO_TOKEN, Positions, Predictions, SequenceNeeds, StepPlan};
 
 use crate::{
     canvas::Canvas,
@@ -24,7 +25,7 @@ pub use blockwise::Blockwise;
 
 /// All decoders, the default first.
 pub static DECODERS: &[DecoderMethod] =
-    &[static_decoding::METHOD, threshold::METHOD, entropy_bounded::METHOD, ar::METHOD];
+    &[static_decoding::METHOD, threshold::METHOD, factor::METHOD, entropy_bounded::METHOD, ar::METHOD];
 
 /// A decoder by name, with its parameters.
 pub type DecoderSpec = Spec<DecoderMethod>;
@@ -96,6 +97,8 @@ pub struct View<'a> {
 pub struct Query {
     /// Positions whose predictions may be committed.
     pub predict: Positions,
+    /// Whether predictions that may not be committed are of use, as seeds of drafts.
+    pub drafts: bool,
 }
 
 /// What a decoder wants next.
@@ -121,6 +124,18 @@ impl Progress {
     pub fn clear(&mut self) {
         self.commits.clear();
         self.accepted = 0;
+    }
+}
+
+/// Takes the predictions that had to be taken: their rows leave the live set.
+pub(crate) fn take_musts(view: &View<'_>, plan: &StepPlan, predictions: &Predictions, progress: &mut Progress) {
+    for position in plan.must.iter().filter(|&position| view.canvas.is_masked(position)) {
+        let Some(index) = predictions.index(0, position) else { continue };
+        let token = predictions.tokens.get(index).copied().unwrap_or(NO_TOKEN);
+        let confidence = predictions.confidence.get(index).copied().unwrap_or(f32::NEG_INFINITY);
+        if token != NO_TOKEN {
+            progress.commits.push(Commit { position, token, confidence });
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use super::{Blockwise, Decoder, DecoderMethod, DecoderSpec, Promise, Setup};
 use crate::{
     legality::Attention,
     spec::{About, Kind, Parameter, Value},
-    transfer::{Remasking, Threshold},
+    transfer::{Capped, Remasking, Threshold},
 };
 
 pub(super) const METHOD: DecoderMethod = DecoderMethod {
@@ -32,6 +32,12 @@ pub(super) const METHOD: DecoderMethod = DecoderMethod {
                 default: Value::Flag(false),
                 doc: "take the schedule's count if fewer than that pass (SDAR's dynamic rule)",
             },
+            Parameter {
+                name: "cap",
+                kind: Kind::Flag,
+                default: Value::Flag(false),
+                doc: "take at most the schedule's count, what fails is added to the next step's (Fast-dLLM on Dream)",
+            },
         ],
     },
     attention: &[Attention::Full, Attention::BlockCausal],
@@ -47,5 +53,8 @@ fn build(spec: &DecoderSpec, setup: &Setup<'_>) -> Box<dyn Decoder> {
         quota: spec.flag("quota"),
         run: setup.ranking.remasking == Remasking::LeftToRight,
     };
+    if spec.flag("cap") {
+        return Box::new(Blockwise::new(Capped(rule), setup));
+    }
     Box::new(Blockwise::new(rule, setup))
 }

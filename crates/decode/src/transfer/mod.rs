@@ -6,6 +6,7 @@
 //! section 0).
 
 mod entropy_bounded;
+mod factor;
 mod quota;
 mod ranking;
 mod threshold;
@@ -18,9 +19,10 @@ use demask_step::{HeadAsk, Position, Positions, Predictions, TokenId};
 use crate::{canvas::Canvas, event::Commit, layout::Layout, schedule::Tick};
 
 pub use entropy_bounded::EntropyBounded;
+pub use factor::Factor;
 pub use quota::Quota;
 pub use ranking::{Ranking, Remasking};
-pub use threshold::Threshold;
+pub use threshold::{Capped, Threshold};
 pub use transferred::Transferred;
 
 /// A prediction that may be taken.
@@ -75,6 +77,11 @@ pub struct LaneView<'a> {
 pub trait Transfer: fmt::Debug + Send {
     /// Adds what the rule wants to know about each position.
     fn ask(&self, _ask: &mut HeadAsk) {}
+
+    /// Whether what a step left of its quota is added to the next step's ([`Clock::carried`](crate::schedule::Clock)).
+    fn carries(&self) -> bool {
+        false
+    }
 
     /// `candidates` come in the total order; the rule may reorder them and answers how many of the first are taken.
     fn choose(&self, state: &State, candidates: &mut [Candidate]) -> usize;

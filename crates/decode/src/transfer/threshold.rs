@@ -47,6 +47,25 @@ impl Transfer for Threshold {
     }
 }
 
+/// A threshold with a ceiling: of the schedule's count, the first of the order, those that pass; how many failed is
+/// added to the next step's count (Fast-dLLM on Dream without blocks; specification caches, section 3.5).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Capped(
+    /// Who passes.
+    pub Threshold,
+);
+
+impl Transfer for Capped {
+    fn carries(&self) -> bool {
+        true
+    }
+
+    fn choose(&self, state: &State, candidates: &mut [Candidate]) -> usize {
+        let most = state.tick.quota.min(candidates.len());
+        self.0.choose(state, &mut candidates[..most])
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,6 +106,28 @@ mod tests {
         assert_eq!(taken(SDAR, 3, &[0.95, 0.91, 0.9, 0.1]), [0, 1, 2]);
         assert_eq!(taken(SDAR, 3, &[0.5, 0.4]), [0, 1], "never more than there are");
         assert_eq!(taken(SDAR, 0, &[0.5, 0.4]), [0], "never none");
+    }
+
+    #[test]
+    fn a_cap_is_the_schedules_count() {
+        let capped = |quota, confidence: &[f32]| {
+            let mut candidates: Vec<Candidate> = confidence
+                .iter()
+                .zip(0..)
+                .map(|(&confidence, position)| Candidate {
+                    block: 0,
+                    position,
+                    token: 1,
+                    confidence,
+                    entropy: 0.0,
+                    score: 0.0,
+                })
+                .collect();
+            Capped(FAST).choose(&State { tick: Tick { quota, rate: 0.0 } }, &mut candidates)
+        };
+        let confidence = [0.99, 0.98, 0.95, 0.9, 0.1];
+        assert_eq!([0, 1, 3, 5].map(|quota| capped(quota, &confidence)), [0, 1, 3, 4]);
+        assert_eq!(capped(2, &[0.5, 0.4, 0.3]), 1, "the best all the same");
     }
 
     #[test]

@@ -28,7 +28,11 @@ struct Said {
     entropy_bounded: bool,
     threshold: Option<f64>,
     entropy_bound: Option<f64>,
-    factor: bool,
+    factor: Option<f64>,
+    factor_rule: Option<String>,
+    test_first: bool,
+    freeze: Option<String>,
+    run: Option<usize>,
     eps: Option<f32>,
     cfg_scale: f32,
     temperature: Option<f32>,
@@ -68,9 +72,9 @@ const TABLE: &[(&str, Apply)] = &[
     ("threshold", |said, value| value.as_f64().map(|tau| said.threshold = Some(tau))),
     ("confidence_threshold", |said, value| value.as_f64().map(|tau| said.threshold = Some(tau))),
     ("eb_threshold", |said, value| value.as_f64().map(|bound| said.entropy_bound = Some(bound))),
-    ("factor", |said, value| value.as_f64().map(|_| said.factor = true)),
-    ("factor_rule", |_, value| value.as_str().map(drop)),
-    ("test_first", |_, value| value.as_bool().map(drop)),
+    ("factor", |said, value| value.as_f64().map(|factor| said.factor = Some(factor))),
+    ("factor_rule", |said, value| value.as_str().map(|rule| said.factor_rule = Some(rule.into()))),
+    ("test_first", |said, value| value.as_bool().map(|on| said.test_first = on)),
     ("eps", |said, value| number(value).map(|eps| said.eps = Some(eps))),
     ("cfg_scale", |said, value| number(value).map(|scale| said.cfg_scale = scale)),
     ("cfg_interval_steps", |_, value| count(value).map(drop)),
@@ -83,7 +87,7 @@ const TABLE: &[(&str, Apply)] = &[
     ("stop", |said, value| value.as_bool().map(|on| said.stop = on)),
     ("early_exit", |said, value| value.as_bool().map(|on| said.early_exit = on)),
     ("early_stop", |said, value| value.as_bool().map(|on| said.stop = on)),
-    ("early_stop_consecutive", |_, value| count(value).map(drop)),
+    ("early_stop_consecutive", |said, value| count(value).map(|run| said.run = Some(run))),
     ("draft_steps", |said, value| value.as_u64().map(|_| said.drafts = true)),
     ("draft_mode", |_, value| value.as_str().map(drop)),
     ("eager_acceptance_mode", |_, value| value.as_bool().map(drop)),
@@ -100,7 +104,7 @@ const TABLE: &[(&str, Apply)] = &[
     ("prompt_interval_steps", |_, value| value.as_i64().map(drop)),
     ("gen_interval_steps", |_, value| value.as_i64().map(drop)),
     ("transfer_ratio", |_, value| value.as_f64().map(drop)),
-    ("freeze", |_, value| value.as_str().map(drop)),
+    ("freeze", |said, value| value.as_str().map(|freeze| said.freeze = Some(freeze.into()))),
     ("sampling_strategy", |_, value| value.as_str().map(drop)),
     ("acceptance_top_k", |_, value| count(value).map(drop)),
     ("tau", |_, value| value.as_f64().map(drop)),
@@ -171,14 +175,14 @@ fn build(method: &str, said: &Said, case: &Case, facts: &ModelFacts) -> Result<M
         },
         "sdar_generate" | "sdar_entropy_bounded" => sdar(said, case, base)?,
         "ar_greedy" => base,
-        "freedave_block" if said.drafts => return Ok(Mapped::NotBuilt("decoder freedave")),
+        "freedave_block" | "freedave_full" if said.drafts => return Ok(Mapped::NotBuilt("decoder freedave")),
         "freedave_block" => freedave_block(said, case, base)?,
-        "fastdllm_llada" if said.cache.as_deref() == Some("none") => fastdllm(said, base)?,
-        "fastdllm_factor" => return Ok(Mapped::NotBuilt("decoder factor")),
-        "freedave_full" | "fastdllm_llada" | "fastdllm_dream" => return Ok(Mapped::NotBuilt("caches prefix and dual")),
+        "freedave_full" => freedave_full(said, case, base)?,
+        "fastdllm_llada" | "fastdllm_factor" => fastdllm(said, base)?,
+        "fastdllm_dream" => fastdllm_dream(said, base)?,
         "dkv_llada" | "dkv_dream" => return Ok(Mapped::NotBuilt("cache dkv")),
         "dllmcache_llada" | "dllmcache_dream" => return Ok(Mapped::NotBuilt("cache dllm")),
-        "freecache_llada" | "freecache_dream" | "freecache_exact" => return Ok(Mapped::NotBuilt("cache freecache")),
+        "freecache_llada" | "freecache_dream" | "freecache_exact" => freecache(said, case, base)?,
         "guided_llada" | "guided_dream" => return Ok(Mapped::NotBuilt("decoder guided")),
         other => return Err(format!("method {other:?} is not known")),
     };
@@ -245,18 +249,83 @@ fn freedave_block(said: &Said, case: &Case, base: SessionOptions) -> Result<Sess
     })
 }
 
-fn fastdllm(said: &Said, base: SessionOptions) -> Result<SessionOptions, String> {
-    let decoder = match said.threshold {
-        Some(tau) => format!("threshold:tau={tau}"),
-        None => "static".into(),
-    };
-    let SessionOptions { facts: ModelFacts { mask: Mask::Full, .. }, .. } = &base else {
+fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error| format!("{error}"))
+}
+
+/// FreeDave's loops without drafts.
+fn freedave_full(said: &Said, case: &Case, base: SessionOptions) -> Result<SessionOptions, String> {
+    let options = freedave_block(said, case, base)?;
+    let cache = said.cache.as_deref().unwrap_or("prefix");
+    Ok(SessionOptions { cache: parsed(&format!("{cache}:idle={}", options.facts.shift == 0))?, ..options })
+}
+
+/// Fast-dLLM's decoder and cache.
+fn fast_methods(said: &Said, base: SessionOptions) -> Result<SessionOptions, String> {
+    let SessionOptions { facts: ModelFacts { mask: Mask::Full, shift, .. }, .. } = base else {
         return Err("Fast-dLLM without full attention".into());
     };
+    let decoder = match (said.factor, said.threshold) {
+        (Some(factor), _) => format!("factor:f={factor},rule={}", said.factor_rule.as_deref().unwrap_or("code")),
+        (None, Some(tau)) => format!("threshold:tau={tau}"),
+        (None, None) => "static".into(),
+    };
+    let cache = match said.cache.as_deref() {
+        None | Some("none") => "none".into(),
+        // On Dream the loop looks first.
+        Some(cache) => format!("{cache}:idle={}", shift == 0 && !said.test_first),
+    };
+    Ok(SessionOptions { decoder: parsed(&decoder)?, cache: parsed(&cache)?, ..base })
+}
+
+fn fastdllm(said: &Said, base: SessionOptions) -> Result<SessionOptions, String> {
     Ok(SessionOptions {
         block_length: Some(said.block_length.unwrap_or(128)),
         steps: Some(said.steps.unwrap_or(128)),
-        decoder: decoder.parse().map_err(|error| format!("{error}"))?,
+        ..fast_methods(said, base)?
+    })
+}
+
+/// With a cache in blocks, without one over the whole response and with a ceiling.
+fn fastdllm_dream(said: &Said, base: SessionOptions) -> Result<SessionOptions, String> {
+    let options = SessionOptions {
+        steps: Some(said.steps.unwrap_or(512)),
+        confidence: ConfidenceOf::Drawn,
+        ..fast_methods(said, base)?
+    };
+    match (&said.cache, said.threshold) {
+        (Some(cache), threshold) if cache != "none" => Ok(SessionOptions {
+            block_length: Some(said.block_length.unwrap_or(32)),
+            schedule: Schedule::Dream,
+            remasking: if threshold.is_some() { Remasking::LowConfidence } else { Remasking::Entropy },
+            ..options
+        }),
+        (_, Some(tau)) => Ok(SessionOptions {
+            block_length: said.gen_length,
+            decoder: parsed(&format!("threshold:tau={tau},cap"))?,
+            ..options
+        }),
+        (_, None) => Err("Fast-dLLM on Dream without blocks and without a threshold".into()),
+    }
+}
+
+/// FlashDLM's samplers: LLaDA's and Dream's own, block after block.
+fn freecache(said: &Said, case: &Case, base: SessionOptions) -> Result<SessionOptions, String> {
+    let block = said.block_length.unwrap_or(256);
+    let freeze = said.freeze.as_deref().unwrap_or("reference");
+    let dream = base.facts.shift == 1;
+    let (fill, run) = (case.eos_id, said.run.unwrap_or(5));
+    Ok(SessionOptions {
+        block_length: Some(block),
+        steps: Some(said.steps.unwrap_or(if dream { 512 } else { 128 })),
+        schedule: if dream { Schedule::DreamTotal } else { Schedule::Even },
+        confidence: if dream { ConfidenceOf::Drawn } else { ConfidenceOf::Raw },
+        cache: parsed(&format!("freecache:block={block},freeze={freeze}"))?,
+        stop: match (said.stop, dream) {
+            (false, _) => StopRule::Never,
+            (true, true) => StopRule::EndRun { fill, run },
+            (true, false) => StopRule::FillBehind { fill },
+        },
         ..base
     })
 }

@@ -1,0 +1,149 @@
+//! Fast-dLLM's prefix cache: what lies before the block is computed once, when the block starts; the block and all that
+//! follows it are computed in each forward (Fast-dLLM, section 3.2 of the paper, llada and dream `generate`;
+//! specification caches, sections 3.3 and 3.5, and freedave, section 1.5).
+
+use std::ops::Range;
+
+use demask_step::{Lanes, Position, SequenceNeeds, StepPlan};
+
+use super::{CacheMethod, CachePolicy, CacheSpec, Memory};
+use crate::{
+    decoder::{Progress, Query, View},
+    layout::Layout,
+    legality::Attention,
+    spec::{About, Kind, Parameter, Value},
+};
+
+pub(super) const METHOD: CacheMethod = CacheMethod {
+    about: About {
+        name: "prefix",
+        summary: "what precedes the block is kept from the block's first forward; the block and what follows are live",
+        source: "Fast-dLLM PrefixCache; specification caches 3.3, freedave 1.5",
+        parameters: &[
+            Parameter {
+                name: "horizon",
+                kind: Kind::Count { least: 0, most: usize::MAX },
+                default: Value::Fit,
+                doc: "rows behind the block that are live, what follows them is not seen; fitted: all",
+            },
+            IDLE,
+        ],
+    },
+    attention: &[Attention::Full],
+    exact: false,
+    memory: Memory::OfState,
+    build,
+};
+
+/// The parameter of both caches for a forward that changes nothing but counts.
+pub(super) const IDLE: Parameter = Parameter {
+    name: "idle",
+    kind: Kind::Flag,
+    default: Value::Flag(false),
+    doc: "one idle forward where the first one completed the block (Fast-dLLM as first released)",
+};
+
+fn build(spec: &CacheSpec, _layout: &Layout) -> Box<dyn CachePolicy> {
+    let behind = Behind::Nothing { horizon: spec.count("horizon").unwrap_or(usize::MAX) };
+    Box::new(BlockStart::new(behind, spec.flag("idle")))
+}
+
+/// What there is behind the live rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Behind {
+    /// Nothing that is seen: `horizon` rows behind the block are live, or as many as there are.
+    Nothing { horizon: usize },
+    /// Slots as they were when the block started; `horizon` rows behind the block are live.
+    Stale { horizon: usize },
+}
+
+/// Both caches of Fast-dLLM: everything is computed when a block starts, then only the block and what lies within the
+/// horizon. A block's first forward depends on the canvas alone and every slot outside the window is its, every slot
+/// inside is the last forward's: a function of the canvas.
+#[derive(Debug)]
+pub(super) struct BlockStart {
+    behind: Behind,
+    idle: bool,
+    /// The block whose first forward filled the slots.
+    filled: Option<usize>,
+    /// That forward completed the block, and the idle forward is to follow.
+    idle_due: bool,
+}
+
+impl BlockStart {
+    pub(super) fn new(behind: Behind, idle: bool) -> Self {
+        Self { behind, idle, filled: None, idle_due: false }
+    }
+
+    /// The live rows of a block's later forwards, and how many keys they see. A query that reaches into later blocks
+    /// takes them into the window.
+    fn window(&self, layout: &Layout, block: usize, last: Option<Position>) -> (Range<Position>, Position) {
+        let length = layout.len() as Position;
+        let end = layout.block(last.map_or(block, |last| layout.block_of(last).max(block))).end;
+        let behind = |horizon: usize| (end as usize).saturating_add(horizon).min(layout.len()) as Position;
+        let (end, visible) = match self.behind {
+            Behind::Nothing { horizon } => (behind(horizon), behind(horizon)),
+            Behind::Stale { horizon } => (behind(horizon), length),
+        };
+        (layout.block(block).start..end, visible)
+    }
+
+    /// The first forward of a block. A prediction whose row leaves the live set has to be taken from it, and then it is
+    /// all that is taken (Dream; specification caches, section 3.5): the others can only seed drafts.
+    fn fill(view: &View<'_>, query: &Query, start: Position, plan: &mut StepPlan) {
+        let length = view.layout.len() as Position;
+        plan.live.set_range(0..length);
+        plan.visible = length;
+        for position in query.predict.iter().take_while(|position| position.saturating_sub(view.shift) < start) {
+            plan.must.push(position);
+        }
+        if plan.must.is_empty() {
+            plan.predict.clone_from(&query.predict);
+        } else if query.drafts {
+            for position in query.predict.iter().skip(plan.must.len()) {
+                plan.hint.push(position);
+            }
+        }
+    }
+}
+
+impl CachePolicy for BlockStart {
+    fn needs(&self, layout: &Layout) -> SequenceNeeds {
+        SequenceNeeds { positions: layout.len(), rows: layout.len(), ..SequenceNeeds::default() }
+    }
+
+    fn upkeep(&mut self, view: &View<'_>, plan: &mut StepPlan) -> bool {
+        let (Some(block), true) = (self.filled, std::mem::take(&mut self.idle_due)) else { return false };
+        let (window, visible) = self.window(view.layout, block, None);
+        plan.live.set_range(window);
+        plan.visible = visible;
+        true
+    }
+
+    fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
+        let (window, visible) = self.window(view.layout, view.block, query.predict.last());
+        let first_row = query.predict.first().map_or(window.start, |first| first.saturating_sub(view.shift));
+        // A prediction that had to be taken and was refused is asked for again: its row must be live.
+        if self.filled != Some(view.block) || first_row < window.start {
+            Self::fill(view, query, window.start, plan);
+            return;
+        }
+        plan.live.set_range(window);
+        plan.visible = visible;
+        plan.predict.clone_from(&query.predict);
+    }
+
+    fn observe(&mut self, view: &View<'_>, plan: &StepPlan, progress: &Progress) {
+        if self.filled == Some(view.block) || plan.lanes != Lanes::Canvas || plan.live.len() < view.layout.len() {
+            return;
+        }
+        self.filled = Some(view.block);
+        let block = view.layout.block(view.block);
+        let taken = progress.commits.iter().filter(|commit| block.contains(&commit.position)).count();
+        self.idle_due = self.idle && taken > 0 && taken == view.canvas.masks_in(block);
+    }
+
+    fn memory(&self) -> Memory {
+        METHOD.memory
+    }
+}

@@ -1,0 +1,123 @@
+//! Fast-dLLM's factor rule: the more predictions are taken together, the surer each must be (Fast-dLLM, section 3.3 and
+//! theorem 1 of the paper; specification caches, section 3.1).
+
+use super::{Candidate, State, Transfer};
+
+/// Takes the most confident predictions of the first block, as many as pass: the best always, the `n`-th if its
+/// confidence is at least `1 - factor / (n + 1)`, which is the theorem's `(n + 1) (1 - c) <= factor`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Factor {
+    /// How much all doubts together may weigh.
+    pub factor: f32,
+    /// As released: where only the last candidate fails, it is taken all the same.
+    pub as_released: bool,
+    /// The order is kept, and what comes first must pass too: for an order that is not by confidence but by position.
+    pub run: bool,
+}
+
+impl Transfer for Factor {
+    fn choose(&self, _state: &State, candidates: &mut [Candidate]) -> usize {
+        let confidence = |candidate: &Candidate| {
+            if candidate.confidence.is_nan() { f32::NEG_INFINITY } else { candidate.confidence + 0.0 }
+        };
+        let Some(first) = candidates.first() else { return 0 };
+        let block = first.block;
+        let within = candidates.iter().take_while(|candidate| candidate.block == block).count();
+        let candidates = &mut candidates[..within];
+        if !self.run {
+            candidates.sort_unstable_by(|left, right| {
+                confidence(right).total_cmp(&confidence(left)).then(left.position.cmp(&right.position))
+            });
+        }
+        let mut lowest = f32::INFINITY;
+        let passing = candidates.iter().zip(1u32..).take_while(|(candidate, count)| {
+            lowest = lowest.min(confidence(candidate));
+            let least = 1.0 - f64::from(self.factor) / f64::from(count + 1);
+            *count == 1 || f64::from(lowest) >= least
+        });
+        let passing = passing.count();
+        if self.as_released && passing + 1 == within { within } else { passing }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::schedule::Tick;
+
+    fn taken(rule: Factor, confidence: &[f32]) -> Vec<u32> {
+        let mut candidates: Vec<Candidate> = confidence
+            .iter()
+            .zip(0..)
+            .map(|(&confidence, position)| Candidate {
+                block: 0,
+                position,
+                token: 1,
+                confidence,
+                entropy: 0.0,
+                score: 0.0,
+            })
+            .collect();
+        let count = rule.choose(&State { tick: Tick { quota: 1, rate: 0.0 } }, &mut candidates);
+        candidates[..count].iter().map(|candidate| candidate.position).collect()
+    }
+
+    fn clean(factor: f32) -> Factor {
+        Factor { factor, as_released: false, run: false }
+    }
+
+    fn released(factor: f32) -> Factor {
+        Factor { as_released: true, ..clean(factor) }
+    }
+
+    // The examples of the specification: thresholds -1, .667, .75, .8.
+    #[test]
+    fn the_n_th_must_pass_its_own_threshold() {
+        assert_eq!(taken(clean(1.0), &[0.8, 0.4, 0.99, 0.7]), [2, 0]);
+        assert_eq!(taken(clean(1.0), &[0.99, 0.80, 0.76, 0.40]), [0, 1, 2]);
+        assert_eq!(taken(released(1.0), &[0.99, 0.80, 0.70, 0.40]), [0, 1]);
+        assert_eq!(taken(released(1.0), &[0.99, 0.80, 0.76, 0.40]), [0, 1, 2, 3], "the failing last one too");
+        assert_eq!(taken(released(1.0), &[0.3, 0.2]), [0, 1], "two masks are always taken together");
+        assert_eq!(taken(clean(1.0), &[0.1]), [0]);
+        assert_eq!(taken(released(1.0), &[0.1]), [0]);
+        assert_eq!(taken(released(1.0), &[]), [] as [u32; 0], "none is no crash");
+        assert_eq!(taken(clean(1.0), &[f32::NAN, 0.2]), [1]);
+    }
+
+    #[test]
+    fn a_run_keeps_its_order() {
+        let run = Factor { run: true, ..clean(1.0) };
+        assert_eq!(taken(run, &[0.7, 0.9, 0.99]), [0, 1]);
+        assert_eq!(taken(run, &[0.1, 0.9, 0.99]), [0]);
+    }
+
+    #[test]
+    fn caches_f3_a_factor_of_zero_takes_one_and_a_large_one_all() {
+        let doubts = [0.9999, 0.999, 0.5, 0.1];
+        assert_eq!(taken(clean(1e-6), &doubts).len(), 1);
+        assert_eq!(taken(clean(0.0), &doubts).len(), 1);
+        assert_eq!(taken(clean(0.0), &[1.0, 1.0, 0.5]).len(), 2, "certainty passes any threshold");
+        assert_eq!(taken(clean(doubts.len() as f32 + 1.0), &[0.0; 4]).len(), 4);
+    }
+
+    proptest! {
+        #[test]
+        fn caches_f4_a_prefix_of_the_sorted_list_that_grows_with_the_factor(
+            confidence in proptest::collection::vec(0.0f32..=1.0, 1..20),
+            low in 0.0f32..8.0,
+            more in 0.0f32..8.0,
+        ) {
+            let mut sorted: Vec<u32> = (0..confidence.len() as u32).collect();
+            sorted.sort_by(|&a, &b| {
+                confidence[b as usize].total_cmp(&confidence[a as usize]).then(a.cmp(&b))
+            });
+            for rule in [clean, released] {
+                let (few, many) = (taken(rule(low), &confidence), taken(rule(low + more), &confidence));
+                prop_assert!(!few.is_empty() && sorted.starts_with(&few) && sorted.starts_with(&many));
+                prop_assert!(few.len() <= many.len());
+            }
+        }
+    }
+}
