@@ -5,10 +5,10 @@ use std::fmt;
 use demask_step::Mask;
 
 use crate::{
-    cache::{CacheSpec, Memory},
+    cache::{self, CacheSpec, Memory},
     decoder::{DecoderSpec, Promise},
     error::OptionsError,
-    transfer::Remasking,
+    transfer::{Ranking, Remasking},
 };
 
 /// The families of models, by who sees whom.
@@ -98,7 +98,7 @@ pub fn check(
         });
     }
     if !cache.method().attention.contains(&attention) {
-        let choices = crate::cache::CACHES.iter().filter(|method| method.attention.contains(&attention));
+        let choices = cache::CACHES.iter().filter(|method| method.attention.contains(&attention));
         return Err(OptionsError::MethodForModel {
             what: "cache",
             name: cache.name(),
@@ -108,6 +108,12 @@ pub fn check(
     }
     if remasking == Remasking::Origin && !decoder.method().takes_origin {
         return Err(OptionsError::Origin { decoder: decoder.name() });
+    }
+    cache::dkv::check(cache)?;
+    let foresees = decoder.name() == "static" && Ranking::foresees(remasking);
+    if cache::dkv::wants_foresight(cache) && !foresees {
+        let (cache, remasking) = (cache.to_string(), remasking.name());
+        return Err(OptionsError::Foresight { cache, decoder: decoder.name(), remasking });
     }
     Ok(())
 }

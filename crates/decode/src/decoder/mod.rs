@@ -8,7 +8,7 @@ mod threshold;
 
 use std::fmt;
 
-use demask_step::{HeadAsk, Positions, Predictions, SequenceNeeds, StepPlan};
+use demask_step::{HeadAsk, Position, Positions, Predictions, SequenceNeeds, StepPlan};
 
 use crate::{
     canvas::Canvas,
@@ -96,6 +96,26 @@ pub struct View<'a> {
 pub struct Query {
     /// Positions whose predictions may be committed.
     pub predict: Positions,
+    /// The positions among them that will be committed whatever is predicted, in the order of the commits; empty if
+    /// the decoder cannot know.
+    pub foreseen: Vec<Position>,
+    /// If given, the forward knows nothing of positions from here on: they are neither live nor visible.
+    pub end: Option<Position>,
+}
+
+impl Query {
+    /// Empties it for the next forward, keeping its allocations.
+    pub fn clear(&mut self) {
+        self.predict.clear();
+        self.foreseen.clear();
+        self.end = None;
+    }
+
+    /// Where the forward ends: behind the canvas, if nothing is said.
+    pub fn end(&self, canvas: &Canvas) -> Position {
+        let whole = canvas.len() as Position;
+        self.end.map_or(whole, |end| end.min(whole))
+    }
 }
 
 /// What a decoder wants next.

@@ -76,6 +76,11 @@ pub trait Transfer: fmt::Debug + Send {
     /// Adds what the rule wants to know about each position.
     fn ask(&self, _ask: &mut HeadAsk) {}
 
+    /// Whether the schedule's count is taken whatever is predicted.
+    fn takes_quota(&self) -> bool {
+        false
+    }
+
     /// `candidates` come in the total order; the rule may reorder them and answers how many of the first are taken.
     fn choose(&self, state: &State, candidates: &mut [Candidate]) -> usize;
 }
