@@ -182,6 +182,9 @@ impl Session {
             self.decoder.absorb(&view, plan, answer, &mut self.progress);
         }
         self.cache.observe(&view, plan, &self.progress);
+        for request in &mut self.requests {
+            self.cache.reclaim(std::mem::take(&mut request.plan.layers));
+        }
         for index in 0..self.progress.commits.len() {
             let commit = self.progress.commits[index];
             self.commit(step, commit);

@@ -96,6 +96,7 @@ fn build(spec: &CacheSpec, _layout: &Layout) -> Box<dyn CachePolicy> {
         forwards: 0,
         unconditional: None,
         passes: 0,
+        spare: Vec::new(),
     })
 }
 
@@ -113,11 +114,13 @@ struct DllmCache {
     /// The same of the unconditional sequence: the pass that is planned, and those that were run.
     unconditional: Option<usize>,
     passes: usize,
+    /// Lists of plans that were run: computed rows and candidates.
+    spare: Vec<(Positions, Positions)>,
 }
 
 impl DllmCache {
     /// The plan of forward number `clock` of a sequence.
-    fn fill(&self, view: &View<'_>, query: &Query, clock: usize, plan: &mut StepPlan) {
+    fn fill(&mut self, view: &View<'_>, query: &Query, clock: usize, plan: &mut StepPlan) {
         let end = query.end(view.canvas);
         let response = view.layout.response() as Position;
         let start = if self.before { response.saturating_sub(view.shift) } else { response };
@@ -137,15 +140,17 @@ impl DllmCache {
             return;
         }
         let rows = start..end;
-        let mut compute = Positions::new();
+        let (mut compute, mut candidates) = self.spare.pop().unwrap_or_default();
+        compute.clear();
         if prompt_due {
             compute.set_range(0..start);
         } else if response_due {
             compute.set_range(rows.clone());
         }
+        candidates.set_range(rows.clone());
         let probe = (!response_due && self.rho > 0.0).then(|| Probe {
             keep: (rows.len() as f64 * self.rho) as usize,
-            rows: rows.into(),
+            rows: candidates,
             by: match self.by {
                 // Another choice in each forward.
                 Drift::Random { seed } => Drift::Random { seed: random::mix(seed ^ clock as u64) },
@@ -202,6 +207,12 @@ impl CachePolicy for DllmCache {
     fn observe(&mut self, _view: &View<'_>, _plan: &StepPlan, _progress: &Progress) {
         self.forwards += 1;
         self.passes += usize::from(self.unconditional.take().is_some());
+    }
+
+    fn reclaim(&mut self, layers: LayerRows) {
+        if let LayerRows::Partial { compute, probe, .. } = layers {
+            self.spare.push((compute, probe.map_or_else(Positions::new, |probe| probe.rows)));
+        }
     }
 
     fn memory(&self) -> Memory {

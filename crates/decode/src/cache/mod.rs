@@ -8,7 +8,7 @@ mod none;
 
 use std::fmt;
 
-use demask_step::{SequenceNeeds, StepPlan};
+use demask_step::{LayerRows, SequenceNeeds, StepPlan};
 
 use crate::{
     decoder::{Progress, Query, View},
@@ -18,8 +18,7 @@ use crate::{
 };
 
 /// All cache policies, the default first.
-pub static CACHES: &[CacheMethod] =
-    &[none::METHOD, dkv::METHOD, dllm::METHOD, block::METHOD, causal::METHOD];
+pub static CACHES: &[CacheMethod] = &[none::METHOD, dkv::METHOD, dllm::METHOD, block::METHOD, causal::METHOD];
 
 /// A cache policy by name, with its parameters.
 pub type CacheSpec = Spec<CacheMethod>;
@@ -87,6 +86,9 @@ pub trait CachePolicy: fmt::Debug + Send {
 
     /// Learns that a plan was run and what came of it. `view` is the canvas that was run, before these commits.
     fn observe(&mut self, view: &View<'_>, plan: &StepPlan, progress: &Progress);
+
+    /// Gets the lists of a plan that was run, to fill them again without an allocation.
+    fn reclaim(&mut self, _layers: LayerRows) {}
 
     /// What its slots depend on.
     fn memory(&self) -> Memory;

@@ -3,6 +3,7 @@
 mod ar;
 mod blockwise;
 mod entropy_bounded;
+pub(crate) mod slowfast;
 mod static_decoding;
 mod threshold;
 
@@ -24,7 +25,7 @@ pub use blockwise::Blockwise;
 
 /// All decoders, the default first.
 pub static DECODERS: &[DecoderMethod] =
-    &[static_decoding::METHOD, threshold::METHOD, entropy_bounded::METHOD, ar::METHOD];
+    &[static_decoding::METHOD, threshold::METHOD, entropy_bounded::METHOD, slowfast::METHOD, ar::METHOD];
 
 /// A decoder by name, with its parameters.
 pub type DecoderSpec = Spec<DecoderMethod>;

@@ -271,7 +271,8 @@ mod tests {
                     layout: &layout,
                 };
                 let mut out = Vec::new();
-                Ranking { remasking: Remasking::LowConfidence, alg_temp: 0.1, seed, order: Vec::new() }.rank(&lane, &mut out);
+                Ranking { remasking: Remasking::LowConfidence, alg_temp: 0.1, seed, order: Vec::new() }
+                    .rank(&lane, &mut out);
                 out[0].position == 2
             })
             .count();
