@@ -44,6 +44,16 @@ impl Forward {
         self.answer.logits[index * 70..(index + 1) * 70].iter().map(|logit| logit.to_bits()).collect()
     }
 
+    /// Whether a position's logits are those of another forward but for the rounding of an increment: a row that lives
+    /// off it adds attention and MLP at once, a computed row one after the other.
+    fn is_near(&self, other: &Self, position: Position) -> bool {
+        let values = |forward: &Self| {
+            let index = forward.answer.index(0, position).unwrap();
+            forward.answer.logits[index * 70..(index + 1) * 70].to_vec()
+        };
+        values(self).iter().zip(values(other)).all(|(left, right)| (left - right).abs() < 1e-4)
+    }
+
     /// The logits of all positions that may be committed.
     fn all(&self) -> Vec<Vec<u32>> {
         self.request.plan.predict.iter().map(|position| self.logits(position)).collect()
@@ -213,8 +223,12 @@ fn caches_t7_without_a_share_stored_rows_stand_still() {
                     |row: Position| row >= PROMPT as Position && forwards[step].request.plan.predict.contains(row);
                 let rows = forwards[step].request.plan.predict.iter();
                 for position in rows.filter(|position| open(position.saturating_sub(shift as Position))) {
-                    let (before, now) = (forwards[step - 1].logits(position), forwards[step].logits(position));
-                    assert_eq!(before == now, still, "{cache} shift {shift} step {step} position {position}");
+                    let what = format!("{cache} shift {shift} step {step} position {position}");
+                    let (before, now) = (&forwards[step - 1], &forwards[step]);
+                    assert_eq!(now.is_near(before, position), still, "{what}");
+                    if still && step % 6 > 1 {
+                        assert_eq!(now.logits(position), before.logits(position), "{what}");
+                    }
                 }
             }
         }
@@ -286,13 +300,14 @@ fn caches_t11_the_first_token_under_shift() {
             .map(|cache| run(1, isa, &options(1, cache)));
         let [reference, stale, before] = &runs;
         for step in 0..8 {
-            let [reference, stale_now, before_now] = [reference, stale, before].map(|run| run[step].logits(first));
+            let [reference, stale_now, before_now] = [reference, stale, before].map(|run| &run[step]);
             if step % 4 == 0 {
-                assert!(stale_now == reference && before_now == reference, "step {step}");
+                assert!(stale_now.logits(first) == reference.logits(first), "step {step}");
+                assert!(before_now.logits(first) == reference.logits(first), "step {step}");
                 continue;
             }
-            assert!(stale_now == stale[step - step % 4].logits(first), "step {step}: it stands still");
-            assert!(before_now != stale_now && before_now != reference, "step {step}");
+            assert!(stale_now.is_near(&stale[step - step % 4], first), "step {step}: it stands still");
+            assert!(!before_now.is_near(stale_now, first) && !before_now.is_near(reference, first), "step {step}");
         }
     }
 }
@@ -329,7 +344,7 @@ fn caches_k5_greedy_is_random_remasking() {
 fn caches_s4_truncated_forwards() {
     for shift in [0, 1] {
         let options = SessionOptions {
-            decoder: "slowfast:explore=2,tau_min=0.85,tau=2".parse().unwrap(),
+            decoder: "slowfast:explore=2,tau_min=0.88,tau=2".parse().unwrap(),
             ..options(shift, "none")
         };
         let mut network = runner(&spec(shift), isas()[0], Dtype::F32, 1);
@@ -356,7 +371,7 @@ fn slowfast_goes_with_every_cache_that_it_may() {
     for shift in [0, 1] {
         for cache in ["dkv:refresh=3", "dllm:prompt=4,response=3", "dllm:response=5,rho=0,first_layer=same"] {
             let options = SessionOptions {
-                decoder: "slowfast:explore=2,tau_min=0.85,tau=2".parse().unwrap(),
+                decoder: "slowfast:explore=2,tau_min=0.88,tau=2".parse().unwrap(),
                 ..options(shift, cache)
             };
             let forwards = run(shift, isas()[0], &options);
