@@ -142,4 +142,40 @@ pub enum OptionsError {
         /// The decoder.
         decoder: &'static str,
     },
+    /// A cache policy that must know what a step commits before it is run, and a decoder that does not.
+    #[error(
+        "cache {cache} computes the rows that a step will decode, and decoder {decoder} with remasking {remasking} \
+         finds them by their predictions: use decoder static with remasking random or left_to_right"
+    )]
+    Foresight {
+        /// The cache policy in canonical text.
+        cache: String,
+        /// The decoder.
+        decoder: &'static str,
+        /// The remasking.
+        remasking: &'static str,
+    },
+    /// A parameter of a cache policy that nothing is made of.
+    #[error("cache {cache}: {parameter} belongs to {of}: leave it out")]
+    UselessParameter {
+        /// The cache policy in canonical text.
+        cache: String,
+        /// The parameter.
+        parameter: &'static str,
+        /// What it belongs to.
+        of: &'static str,
+    },
+    /// A decoder that leaves positions out of a forward, and a cache policy that cannot.
+    #[error(
+        "decoder {decoder} leaves the end of the canvas out of some forwards, which cache {cache} is not made for: \
+         use cache {choices}"
+    )]
+    Truncation {
+        /// The decoder.
+        decoder: &'static str,
+        /// The cache policy.
+        cache: &'static str,
+        /// What can.
+        choices: String,
+    },
 }

@@ -5,10 +5,10 @@ use std::fmt;
 use demask_step::Mask;
 
 use crate::{
-    cache::{CacheSpec, Memory},
+    cache::{self, CacheSpec, Memory},
     decoder::{DecoderSpec, Promise},
     error::OptionsError,
-    transfer::Remasking,
+    transfer::{Ranking, Remasking},
 };
 
 /// The families of models, by who sees whom.
@@ -103,7 +103,7 @@ pub fn check(
         });
     }
     if !cache.method().attention.contains(&attention) {
-        let choices = crate::cache::CACHES.iter().filter(|method| method.attention.contains(&attention));
+        let choices = cache::CACHES.iter().filter(|method| method.attention.contains(&attention));
         return Err(OptionsError::MethodForModel {
             what: "cache",
             name: cache.name(),
@@ -113,6 +113,13 @@ pub fn check(
     }
     if remasking == Remasking::Origin && !decoder.method().takes_origin {
         return Err(OptionsError::Origin { decoder: decoder.name() });
+    }
+    cache::dkv::check(cache)?;
+    crate::decoder::slowfast::check(decoder, cache)?;
+    let foresees = decoder.name() == "static" && Ranking::foresees(remasking);
+    if cache::dkv::wants_foresight(cache) && !foresees {
+        let (cache, remasking) = (cache.to_string(), remasking.name());
+        return Err(OptionsError::Foresight { cache, decoder: decoder.name(), remasking });
     }
     Ok(())
 }
@@ -142,6 +149,12 @@ mod tests {
         assert_eq!(claim("ar", "causal"), Exactness::Reference);
         assert_eq!(claim("threshold", "none"), Exactness::Approximate);
         assert_eq!(claim("entropy_bounded", "block"), Exactness::Approximate);
+        for cache in ["dkv", "dkv:variant=greedy", "dkv:variant=prefill", "dkv:refresh=1", "dllm", "dllm:response=1"] {
+            assert_eq!(claim("static", cache), Exactness::Approximate, "an inexact cache is no reference");
+        }
+        for cache in ["none", "dkv", "dllm"] {
+            assert_eq!(claim("slowfast", cache), Exactness::Approximate);
+        }
     }
 
     #[test]
@@ -151,16 +164,60 @@ mod tests {
         };
         assert_eq!(
             refusal(Attention::Full, "ar", "none", Remasking::default()),
-            "decoder ar cannot run a model with full attention: use static, threshold, factor, entropy_bounded"
+            "decoder ar cannot run a model with full attention: use static, threshold, factor, entropy_bounded, slowfast"
         );
         assert_eq!(
             refusal(Attention::Full, "static", "block", Remasking::default()),
-            "cache block cannot run a model with full attention: use none, prefix, dual, freecache"
+            "cache block cannot run a model with full attention: use none, prefix, dual, freecache, dkv, dllm"
         );
         assert_eq!(
             refusal(Attention::Full, "threshold", "none", Remasking::Origin),
             "remasking origin picks positions by chance and decoder threshold by confidence: \
              use origin with decoder static"
         );
+    }
+
+    /// Every decoder with every variant of the inexact caches, on every family: allowed, or the reason why not.
+    #[test]
+    fn inexact_caches_and_decoders() {
+        let full = |decoder: &str, cache: &str, remasking| {
+            let (decoder, cache) = (decoder.parse().unwrap(), cache.parse().unwrap());
+            check(Attention::Full, &decoder, &cache, remasking).map_err(|error| error.to_string())
+        };
+        let confident = Remasking::LowConfidence;
+        for cache in ["dkv", "dkv:variant=prefill", "dkv:variant=pd,shift=un_right", "dllm", "dllm:probe=k"] {
+            for decoder in ["static", "threshold", "entropy_bounded", "slowfast"] {
+                assert_eq!(full(decoder, cache, confident), Ok(()), "{decoder} {cache}");
+            }
+            assert_eq!(full("static", cache, Remasking::Origin), Ok(()), "{cache}");
+            for attention in [Attention::BlockCausal, Attention::Causal] {
+                let decoder = if attention == Attention::Causal { "ar" } else { "static" };
+                let refused = check(attention, &decoder.parse().unwrap(), &cache.parse().unwrap(), confident);
+                assert!(refused.unwrap_err().to_string().contains("cannot run a model with"), "{cache}");
+            }
+        }
+        for remasking in [Remasking::Random, Remasking::LeftToRight] {
+            assert_eq!(full("static", "dkv:variant=greedy", remasking), Ok(()));
+        }
+        let refused = "cache dkv:variant=greedy computes the rows that a step will decode, and decoder threshold with \
+                       remasking random finds them by their predictions: use decoder static with remasking random or \
+                       left_to_right";
+        assert_eq!(full("threshold", "dkv:variant=greedy", Remasking::Random), Err(refused.into()));
+        for (decoder, remasking) in [("static", confident), ("static", Remasking::Origin), ("slowfast", confident)] {
+            assert!(full(decoder, "dkv:variant=greedy", remasking).is_err(), "{decoder} {remasking}");
+        }
+        for (cache, reason) in [
+            ("dkv:window=2", "cache dkv:window=2: window belongs to variant=greedy: leave it out"),
+            (
+                "dkv:variant=prefill,refresh=4",
+                "cache dkv:variant=prefill,refresh=4: refresh belongs to the variants that refresh: leave it out",
+            ),
+            (
+                "dkv:variant=prefill,shift=un_right",
+                "cache dkv:variant=prefill,shift=un_right: shift belongs to variant=decode and pd: leave it out",
+            ),
+        ] {
+            assert_eq!(full("static", cache, confident), Err(reason.into()));
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! What a session is made from.
 
-use demask_step::{ConfidenceOf, FilterOrder, Mask, TokenId};
+use demask_step::{ConfidenceOf, FilterOrder, Mask, Position, TokenId};
 
 use crate::{cache::CacheSpec, decoder::DecoderSpec, schedule::Schedule, transfer::Remasking};
 
@@ -85,6 +85,9 @@ pub struct SessionOptions {
     pub steps: Option<usize>,
     /// What ranks predictions.
     pub remasking: Remasking,
+    /// Under `random` remasking: the order of positions within their blocks, in place of keyed numbers, to replay what
+    /// another program drew. Empty: keyed numbers.
+    pub order: Vec<Position>,
     /// How steps share the masks.
     pub schedule: Schedule,
     /// Where Dream's time ends, in (0, 1).
@@ -130,6 +133,7 @@ impl SessionOptions {
             block_length: None,
             steps: None,
             remasking: Remasking::default(),
+            order: Vec::new(),
             schedule: Schedule::default(),
             eps: 1e-3,
             temperature: 0.0,

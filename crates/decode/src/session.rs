@@ -90,6 +90,8 @@ pub struct Session {
     cache: Box<dyn CachePolicy>,
     needs: Vec<SequenceNeeds>,
     requests: Vec<Request>,
+    /// How many of the requests the pending forward runs.
+    running: usize,
     query: Query,
     progress: Progress,
     phase: Phase,
@@ -110,7 +112,7 @@ impl Session {
     pub fn new(options: SessionOptions) -> Result<Self, OptionsError> {
         let Resolved { layout, clock, mut canvas, steps, most_forwards } = resolve(&options)?;
         let SessionOptions { remasking, alg_temp, seed, .. } = options;
-        let ranking = Ranking { remasking, alg_temp, seed };
+        let ranking = Ranking { remasking, alg_temp, seed, order: options.order.clone() };
         let setup = Setup { layout: &layout, clock: &clock, ranking: &ranking };
         let decoder = (options.decoder.method().build)(&options.decoder, &setup);
         let cache = (options.cache.method().build)(&options.cache, &layout);
@@ -118,7 +120,9 @@ impl Session {
         decoder.reserve(&layout, &mut needs[CANVAS]);
         if options.cfg_scale > 0.0 {
             canvas = canvas.with_unconditional();
-            needs.push(SequenceNeeds { predictions: 0, ..needs[CANVAS].clone() });
+            needs.push(SequenceNeeds { predictions: 0, residual: false, ..needs[CANVAS].clone() });
+        } else {
+            needs[CANVAS].residual = false;
         }
         let requests = requests(&options, &*decoder, needs.len());
         let mut session = Self {
@@ -131,6 +135,7 @@ impl Session {
             cache,
             needs,
             requests,
+            running: 0,
             query: Query::default(),
             progress: Progress::default(),
             phase: Phase::Over,
@@ -158,9 +163,10 @@ impl Session {
         if self.phase == Phase::Over { Next::Done } else { Next::Step }
     }
 
-    /// The requests of the pending forward, one for each sequence; none if nothing is pending.
+    /// The requests of the pending forward, one for each sequence that runs in it (the canvas always does, the
+    /// unconditional sequence if a pass is due); none if nothing is pending.
     pub fn requests(&self) -> &[Request] {
-        if self.phase == Phase::Over { &[] } else { &self.requests }
+        if self.phase == Phase::Over { &[] } else { &self.requests[..self.running] }
     }
 
     /// Takes the answers, one for each request, commits, and prepares the next forward.
@@ -176,6 +182,9 @@ impl Session {
             self.decoder.absorb(&view, plan, answer, &mut self.progress);
         }
         self.cache.observe(&view, plan, &self.progress);
+        for request in &mut self.requests {
+            self.cache.reclaim(std::mem::take(&mut request.plan.layers));
+        }
         for index in 0..self.progress.commits.len() {
             let commit = self.progress.commits[index];
             self.commit(step, commit);
@@ -269,13 +278,13 @@ impl Session {
     /// Counts the forward that was run: its index, its rows and its drafts.
     fn count(&mut self, predictions: &[Predictions]) -> (usize, usize, usize) {
         let step = self.counts.forwards;
-        let rows = self.requests.iter().map(|request| request.tokens.len()).sum();
+        let rows = self.requests[..self.running].iter().map(|request| request.tokens.len()).sum();
         let drafts = match self.requests[CANVAS].plan.lanes {
             Lanes::Canvas => 0,
             Lanes::Drafts(drafts) => drafts as usize,
         };
         self.counts.forwards += 1;
-        self.counts.nfe += 1;
+        self.counts.nfe += self.cache.nfe(self.running);
         self.counts.rows += rows;
         for prediction in predictions {
             self.counts.cost += prediction.cost;
@@ -334,7 +343,7 @@ impl Session {
             return Phase::Over;
         }
         let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
-        self.query.predict.clear();
+        self.query.clear();
         match self.decoder.intend(&view, &mut self.query) {
             Intent::Done => Phase::Over,
             Intent::Predict => {
@@ -397,21 +406,32 @@ impl Session {
     /// Completes the requests around the canvas's new plan.
     fn fill_requests(&mut self) {
         let predicts = self.phase == Phase::Predict;
+        let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
         let (canvas, unconditional) = self.requests.split_at_mut(UNCONDITIONAL);
         let request = &mut canvas[CANVAS];
+        self.running = UNCONDITIONAL;
+        request.blend = None;
+        if let (Some(twin), Some(tokens)) = (unconditional.first_mut(), self.canvas.unconditional()) {
+            twin.plan.clear();
+            let runs = if predicts {
+                self.cache.guide(&view, &self.query, &mut request.plan, &mut twin.plan)
+            } else {
+                // Prefill and store are the same rows for both.
+                twin.plan.clone_from(&request.plan);
+                true
+            };
+            // Nothing of the head.
+            twin.plan.predict.clear();
+            twin.plan.must.clear();
+            twin.plan.hint.clear();
+            twin.read(tokens);
+            self.running += usize::from(runs);
+            let with = if runs { BlendWith::Step(UNCONDITIONAL) } else { BlendWith::Stored };
+            request.blend = predicts.then_some(Blend { scale: self.options.cfg_scale, with });
+        }
         request.read(self.canvas.tokens());
         request.ask.states.clear();
         request.ask.states.push(self.canvas.unmasked());
-        request.blend = None;
-        let (Some(twin), Some(tokens)) = (unconditional.first_mut(), self.canvas.unconditional()) else { return };
-        // The same rows, nothing of the head.
-        twin.plan.clone_from(&request.plan);
-        twin.plan.predict.clear();
-        twin.plan.must.clear();
-        twin.plan.hint.clear();
-        twin.read(tokens);
-        let blend = Blend { scale: self.options.cfg_scale, with: BlendWith::Step(UNCONDITIONAL) };
-        request.blend = predicts.then_some(blend);
     }
 }
 

@@ -133,7 +133,7 @@ fn numbers() {
 fn methods() {
     assert_eq!(
         refusal(FULL, |options| options.cache = "block".parse().unwrap()),
-        "cache block cannot run a model with full attention: use none, prefix, dual, freecache"
+        "cache block cannot run a model with full attention: use none, prefix, dual, freecache, dkv, dllm"
     );
     assert_eq!(
         refusal(Mask::Causal, |options| options.decoder = "static".parse().unwrap()),

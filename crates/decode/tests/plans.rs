@@ -3,8 +3,8 @@
 mod common;
 
 use common::{MASK_ID, drive, options, predict};
-use demask_decode::{CanvasSpec, Session, SessionOptions};
-use demask_step::{BlendWith, Mask};
+use demask_decode::{CanvasSpec, Next, Session, SessionOptions};
+use demask_step::{BlendWith, Drift, LayerRows, Mask, Probe};
 
 /// The plans of a run in which position `p` is predicted as token 1, the leftmost the surest.
 fn plans(options: SessionOptions) -> Vec<String> {
@@ -136,4 +136,260 @@ fn guidance_runs_the_same_rows_twice_and_asks_once() {
     });
     assert_eq!(blends, [None, Some((1.5, BlendWith::Step(1))), None]);
     assert_eq!(session.counts().nfe, 3);
+}
+
+/// Specification caches, section 4.1: the trace worked out there. A token decoded in step `i` runs once more in step
+/// `i + 1` and is kept from step `i + 2` on (K2, K3).
+#[test]
+fn caches_k3_dkv_keeps_what_was_decoded_two_steps_ago() {
+    let options = with(options(Mask::Full, 0, 3, 4), "static", "dkv:refresh=8", Some(4));
+    assert_eq!(
+        plans(options),
+        [
+            "live 0..7 visible 7 full canvas predict 3..7",
+            "live 0..7 visible 7 full canvas predict 4..7",
+            "live 4..7 visible 7 full canvas predict 5..7",
+            "live 5..7 visible 7 full canvas predict 6",
+        ]
+    );
+}
+
+/// K2: the first two forwards of each block are whole ones, and so is every one that is due.
+#[test]
+fn caches_k2_dkv_starts_anew_in_each_block() {
+    let options = with(options(Mask::Full, 0, 1, 8), "static", "dkv:refresh=3", Some(4));
+    assert_eq!(
+        plans(options),
+        [
+            "live 0..9 visible 9 full canvas predict 1..5",
+            "live 0..9 visible 9 full canvas predict 2..5",
+            "live 2..9 visible 9 full canvas predict 3..5",
+            "live 0..9 visible 9 full canvas predict 4",
+            "live 0..9 visible 9 full canvas predict 5..9",
+            "live 0..9 visible 9 full canvas predict 6..9",
+            "live 6..9 visible 9 full canvas predict 7..9",
+            "live 0..9 visible 9 full canvas predict 8",
+        ]
+    );
+}
+
+/// Under shift a row is kept once what it predicts is decoded: `un` keeps rows that are masks themselves.
+#[test]
+fn dkv_under_shift_goes_by_what_rows_predict() {
+    let mut infill = options(Mask::Full, 1, 0, 1);
+    infill.canvas = CanvasSpec::Infill { tokens: vec![1, 2, MASK_ID, MASK_ID, 3, MASK_ID, MASK_ID] };
+    let decode = |cache| plans(with(infill.clone(), "static", cache, Some(5)));
+    assert_eq!(
+        decode("dkv:refresh=4"),
+        [
+            "live 0..7 visible 7 full canvas predict 2..4,5..7",
+            "live 1..3,4..7 visible 7 full canvas predict 3,5..7",
+            "live 2,4..6 visible 7 full canvas predict 5..7",
+            "live 4..6 visible 7 full canvas predict 6",
+        ]
+    );
+    // Row 3 is a mask until position 3 is decoded, whatever stands behind it.
+    assert_eq!(
+        decode("dkv:refresh=4,shift=un_right"),
+        [
+            "live 0..7 visible 7 full canvas predict 2..4,5..7",
+            "live 1..7 visible 7 full canvas predict 3,5..7",
+            "live 2..7 visible 7 full canvas predict 5..7",
+            "live 4..7 visible 7 full canvas predict 6",
+        ]
+    );
+}
+
+/// K8: the prompt, less the row that predicts the first token, runs once.
+#[test]
+fn caches_k8_dkv_prefill_never_runs_the_prompt_again() {
+    for (shift, prompt) in [(0, 3), (1, 2)] {
+        let options = with(options(Mask::Full, shift, 3, 3), "static", "dkv:variant=prefill", Some(3));
+        assert_eq!(
+            plans(options),
+            [
+                "live 0..6 visible 6 full canvas predict 3..6".into(),
+                format!("live {prompt}..6 visible 6 full canvas predict 4..6"),
+                format!("live {prompt}..6 visible 6 full canvas predict 5"),
+            ]
+        );
+    }
+}
+
+#[test]
+fn dkv_pd_refreshes_all_but_the_prompt() {
+    let options = with(options(Mask::Full, 1, 3, 5), "static", "dkv:variant=pd,refresh=3", Some(5));
+    assert_eq!(
+        plans(options),
+        [
+            "live 0..8 visible 8 full canvas predict 3..8",
+            "live 2..8 visible 8 full canvas predict 4..8",
+            "live 3..7 visible 8 full canvas predict 5..8",
+            "live 2..8 visible 8 full canvas predict 6..8",
+            "live 5..7 visible 8 full canvas predict 7",
+        ]
+    );
+}
+
+/// What is decoded, what was decoded, and the nearest masks around the former, left first; only that is predicted.
+#[test]
+fn dkv_greedy_runs_a_window_around_the_next_tokens() {
+    let mut options =
+        with(options(Mask::Full, 0, 2, 6), "static:steps=3", "dkv:variant=greedy,refresh=3,window=1", Some(6));
+    options.remasking = "random".parse().unwrap();
+    options.order = vec![4, 6, 7, 3, 2, 5];
+    assert_eq!(
+        plans(options.clone()),
+        [
+            "live 0..8 visible 8 full canvas predict 4,6",
+            "live 2..8 visible 8 full canvas predict 3,7",
+            "live 2..4,5,7 visible 8 full canvas predict 2,5",
+        ]
+    );
+    options.cache = "dkv:variant=greedy,refresh=2,window=0".parse().unwrap();
+    assert_eq!(
+        plans(options),
+        [
+            "live 0..8 visible 8 full canvas predict 4,6",
+            "live 3..5,6..8 visible 8 full canvas predict 3,7",
+            "live 0..8 visible 8 full canvas predict 2,5",
+        ]
+    );
+}
+
+/// Specification caches, section 2.2: the trace of flags with intervals 3 and 2.
+#[test]
+fn dllm_follows_its_two_clocks() {
+    let options = with(options(Mask::Full, 0, 4, 7), "static", "dllm:prompt=3,response=2,rho=0.5", Some(7));
+    assert_eq!(
+        plans(options),
+        [
+            "live 0..11 visible 11 full canvas predict 4..11",
+            "live 4..11 visible 11 full canvas compute none and 3 of 4..11 by value (layer 0: all) predict 5..11",
+            "live 4..11 visible 11 full canvas predict 6..11",
+            "live 0..11 visible 11 full canvas compute 0..4 and 3 of 4..11 by value (layer 0: all) predict 7..11",
+            "live 4..11 visible 11 full canvas predict 8..11",
+            "live 4..11 visible 11 full canvas compute none and 3 of 4..11 by value (layer 0: all) predict 9..11",
+            "live 0..11 visible 11 full canvas predict 10",
+        ]
+    );
+}
+
+/// The row before the response predicts its first token and is only refreshed with the prompt: it is live as long as it
+/// is asked, and never computed in between. With `boundary=before` it belongs to the response.
+#[test]
+fn dllm_under_shift_keeps_the_row_before_the_response_alive() {
+    let right_to_left = |cache: &str| {
+        let mut options = with(options(Mask::Full, 1, 3, 3), "static", cache, Some(3));
+        options.remasking = "random".parse().unwrap();
+        options.order = vec![5, 3, 4];
+        plans(options)
+    };
+    assert_eq!(
+        right_to_left("dllm:prompt=9,response=1,first_layer=same"),
+        [
+            "live 0..6 visible 6 full canvas predict 3..6",
+            "live 2..6 visible 6 full canvas compute 3..6 predict 3..5",
+            "live 3..6 visible 6 full canvas predict 4",
+        ]
+    );
+    assert_eq!(
+        right_to_left("dllm:prompt=2,response=9,rho=0"),
+        [
+            "live 0..6 visible 6 full canvas predict 3..6",
+            "live 2..6 visible 6 full canvas compute none (layer 0: all) predict 3..5",
+            "live 0..6 visible 6 full canvas compute 0..3 (layer 0: all) predict 4",
+        ]
+    );
+    assert_eq!(
+        right_to_left("dllm:prompt=9,response=2,rho=0.5,boundary=before,probe=k"),
+        [
+            "live 0..6 visible 6 full canvas predict 3..6",
+            "live 2..6 visible 6 full canvas compute none and 2 of 2..6 by key (layer 0: all) predict 3..5",
+            "live 2..6 visible 6 full canvas predict 4",
+        ]
+    );
+}
+
+/// The count of chosen rows is the truncated product in f64, and 0 compares nothing only where the share is 0.
+#[test]
+fn dllm_counts_as_released() {
+    for (length, rho, count) in [(100, "0.29", 28), (24, "0.34", 8), (3, "0.25", 0), (8, "0.1", 0), (5, "1", 5)] {
+        let cache = format!("dllm:response=9,rho={rho}");
+        let plans = plans(with(options(Mask::Full, 0, 2, length), "static:steps=2", &cache, Some(length)));
+        let end = 2 + length;
+        assert!(plans[1].contains(&format!("compute none and {count} of 2..{end} by value")), "{}", plans[1]);
+    }
+}
+
+/// T5: refreshes of prompt and response over all blocks, `ceil(steps / interval)` each.
+#[test]
+fn caches_t5_dllm_counts_steps_over_all_blocks() {
+    for (prompt, response) in [(1, 1), (3, 2), (5, 4), (7, 100), (100, 3)] {
+        let cache = format!("dllm:prompt={prompt},response={response}");
+        let plans = plans(with(options(Mask::Full, 0, 2, 24), "static", &cache, Some(8)));
+        let count = |of: &dyn Fn(&String) -> bool| plans.iter().filter(|plan| of(plan)).count();
+        assert_eq!(count(&|plan| plan.starts_with("live 0..")), 24usize.div_ceil(prompt), "{cache}");
+        assert_eq!(count(&|plan| !plan.contains(" of 2..26 by ")), 24usize.div_ceil(response), "{cache}");
+    }
+}
+
+/// A random choice is another one in each forward, and the same in each run.
+#[test]
+fn dllm_rolls_anew_in_each_forward() {
+    let seeds = || {
+        let options = with(options(Mask::Full, 0, 2, 6), "static", "dllm:response=9,probe=random", Some(6));
+        let mut seeds = Vec::new();
+        drive(&mut Session::new(options).unwrap(), |_, requests| {
+            if let LayerRows::Partial { probe: Some(Probe { by: Drift::Random { seed }, keep, rows }), .. } =
+                &requests[0].plan.layers
+            {
+                assert_eq!((*keep, rows.to_string().as_str()), (1, "2..8"));
+                seeds.push(*seed);
+            }
+            requests.iter().map(|request| predict(request, |_| (1, 0.5))).collect()
+        });
+        seeds
+    };
+    let mut first = seeds();
+    assert_eq!((first.len(), &first), (5, &seeds()));
+    first.sort_unstable();
+    first.dedup();
+    assert_eq!(first.len(), 5);
+}
+
+/// The unconditional pass runs in the first five forwards and then at its interval, with clocks of its own; the last
+/// pass before a gap reads every mask, so that its difference is there wherever the next forwards decode.
+#[test]
+fn dllm_guides_at_an_interval() {
+    let mut options = with(options(Mask::Full, 0, 2, 8), "static", "dllm:prompt=4,response=2,cfg=3", Some(4));
+    options.cfg_scale = 1.0;
+    let mut session = Session::new(options.clone()).unwrap();
+    assert_eq!((session.needs()[0].residual, session.needs()[1].residual), (true, false));
+    let (mut passes, mut hints, mut twins) = (Vec::new(), Vec::new(), Vec::new());
+    drive_guided(&mut session, |requests| {
+        passes.push(requests.len() == 2);
+        hints.push(requests[0].plan.hint.to_string());
+        let stored = requests[0].blend.unwrap().with == BlendWith::Stored;
+        assert_eq!(stored, requests.len() == 1);
+        twins.extend(requests.get(1).map(|request| request.plan.to_string()));
+    });
+    assert_eq!(passes, [true, true, true, true, true, false, true, false]);
+    assert_eq!(hints, ["none", "none", "none", "none", "6..10", "none", "8..10", "none"]);
+    assert_eq!(session.counts().nfe, 8 + 6);
+    // The sixth pass, in forward 6: its own clock says 5.
+    let partial = "live 2..10 visible 10 full canvas compute none and 2 of 2..10 by value (layer 0: all)";
+    assert_eq!(twins[5], partial);
+    assert_eq!(twins[4], "live 0..10 visible 10 full canvas");
+    options.cfg_scale = 0.0;
+    assert!(!Session::new(options).unwrap().needs()[0].residual, "no guidance, nothing stored");
+}
+
+fn drive_guided(session: &mut Session, mut look: impl FnMut(&[demask_decode::Request])) {
+    while session.next() == Next::Step {
+        look(session.requests());
+        let left = |position: u32| (1, 0.9 - position as f32 / 100.0);
+        let answers: Vec<_> = session.requests().iter().map(|request| predict(request, left)).collect();
+        session.feed(&answers);
+    }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use demask_decode::{Next, Session};
-use demask_step::{OpenError, PlanError, Predictions, SequenceId, SequenceStep, StepError};
+use demask_step::{LayerRows, OpenError, PlanError, Predictions, SequenceId, SequenceStep, StepError};
 
 use crate::network::Network;
 
@@ -137,7 +137,7 @@ impl Engine {
         let Self { network, jobs, turn, answers, batch, joined, model_time } = self;
         let mut steps = recycle(std::mem::take(batch));
         joined.clear();
-        let mut rows = 0;
+        let (mut rows, mut first_layer_all) = (0, None);
         let count = jobs.len();
         for job in jobs.iter_mut().flatten() {
             if job.state == JobState::Running && job.session.next() == Next::Done {
@@ -151,6 +151,12 @@ impl Engine {
             if !steps.is_empty() && rows + needed > network.row_capacity() {
                 continue;
             }
+            // One launch treats the first layer of all its partly computed sequences alike: the others wait their turn.
+            let own = first_layer(job);
+            if own.is_some() && first_layer_all.is_some() && own != first_layer_all {
+                continue;
+            }
+            first_layer_all = first_layer_all.or(own);
             let first = steps.len();
             join(job, &mut steps);
             if let Some(error) = steps[first..].iter().find_map(|step| network.check(step).err()) {
@@ -186,6 +192,14 @@ impl Engine {
         }
         Ok(joined.len())
     }
+}
+
+/// Whether the first layer of a job's partly computed sequences computes every row; `None` if it has no such sequence.
+fn first_layer(job: &Job) -> Option<bool> {
+    job.session.requests().iter().find_map(|request| match request.plan.layers {
+        LayerRows::Partial { first_layer_all, .. } => Some(first_layer_all),
+        LayerRows::All => None,
+    })
 }
 
 /// Appends a job's requests to the batch.

@@ -2,6 +2,8 @@
 
 mod block;
 mod causal;
+pub(crate) mod dkv;
+mod dllm;
 mod dual;
 mod freecache;
 mod none;
@@ -9,7 +11,7 @@ mod prefix;
 
 use std::fmt;
 
-use demask_step::{SequenceNeeds, StepPlan};
+use demask_step::{LayerRows, SequenceNeeds, StepPlan};
 
 use crate::{
     decoder::{Progress, Query, View},
@@ -19,8 +21,16 @@ use crate::{
 };
 
 /// All cache policies, the default first.
-pub static CACHES: &[CacheMethod] =
-    &[none::METHOD, prefix::METHOD, dual::METHOD, freecache::METHOD, block::METHOD, causal::METHOD];
+pub static CACHES: &[CacheMethod] = &[
+    none::METHOD,
+    prefix::METHOD,
+    dual::METHOD,
+    freecache::METHOD,
+    dkv::METHOD,
+    dllm::METHOD,
+    block::METHOD,
+    causal::METHOD,
+];
 
 /// A cache policy by name, with its parameters.
 pub type CacheSpec = Spec<CacheMethod>;
@@ -61,8 +71,8 @@ pub enum Memory {
     OfHistory,
 }
 
-/// Plans the forwards of one canvas. Plans come empty and depend on positions only, so that one plan serves the
-/// conditional and the unconditional sequence of guidance.
+/// Plans the forwards of one canvas. Plans come empty and depend on positions only, so that the same policy plans for
+/// the conditional and the unconditional sequence of guidance.
 pub trait CachePolicy: fmt::Debug + Send {
     /// The most positions and rows that its steps need.
     fn needs(&self, layout: &Layout) -> SequenceNeeds;
@@ -74,8 +84,23 @@ pub trait CachePolicy: fmt::Debug + Send {
     /// Fills the plan of a forward that answers the query.
     fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan);
 
+    /// Fills the plan of guidance's unconditional sequence beside the plan of the canvas, if it runs in this forward;
+    /// `false` if guidance uses the difference stored when it last did. By default it runs the same rows every time.
+    fn guide(&mut self, _view: &View<'_>, _query: &Query, plan: &mut StepPlan, twin: &mut StepPlan) -> bool {
+        twin.clone_from(plan);
+        true
+    }
+
+    /// NFE of a forward that runs this many sequences, as the method's paper counts them: 1 if guidance stacks them.
+    fn nfe(&self, _sequences: usize) -> usize {
+        1
+    }
+
     /// Learns that a plan was run and what came of it. `view` is the canvas that was run, before these commits.
     fn observe(&mut self, view: &View<'_>, plan: &StepPlan, progress: &Progress);
+
+    /// Gets the lists of a plan that was run, to fill them again without an allocation.
+    fn reclaim(&mut self, _layers: LayerRows) {}
 
     /// What its slots depend on.
     fn memory(&self) -> Memory;

@@ -1,7 +1,7 @@
 //! No cache: every position that a prediction can depend on is computed in each forward (specification caches, sections
 //! 1 and 8).
 
-use demask_step::{Mask, Position, SequenceNeeds, StepPlan};
+use demask_step::{Mask, SequenceNeeds, StepPlan};
 
 use super::{CacheMethod, CachePolicy, CacheSpec, Memory};
 use crate::{
@@ -45,7 +45,7 @@ impl CachePolicy for NoCache {
         // What lies beyond is seen by nobody: later blocks of a block-causal model, and what a causal model has not
         // read yet, the predicted position itself included.
         let end = match view.layout.attention() {
-            Mask::Full => view.layout.len() as Position,
+            Mask::Full => query.end(view.canvas),
             Mask::BlockCausal { .. } => view.layout.block(view.layout.block_of(last)).end,
             Mask::Causal => last,
         };

@@ -66,6 +66,10 @@ impl<T: Transfer> Decoder for Blockwise<T> {
             self.begun += 1;
             (self.block, self.at_start, self.step) = (view.block, query.predict.len(), 0);
         }
+        if self.transfer.takes_quota() && self.ranking.foresee(view, &query.predict, &mut self.candidates) {
+            let quota = self.clock.tick(self.step, self.at_start, query.predict.len()).quota;
+            query.foreseen.extend(self.candidates.iter().take(quota).map(|candidate| candidate.position));
+        }
         Intent::Predict
     }
 

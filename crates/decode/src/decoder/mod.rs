@@ -4,12 +4,13 @@ mod ar;
 mod blockwise;
 mod entropy_bounded;
 mod factor;
+pub(crate) mod slowfast;
 mod static_decoding;
 mod threshold;
 
 use std::fmt;
 
-use demask_step::{HeadAsk, NO_TOKEN, Positions, Predictions, SequenceNeeds, StepPlan};
+use demask_step::{HeadAsk, NO_TOKEN, Position, Positions, Predictions, SequenceNeeds, StepPlan};
 
 use crate::{
     canvas::Canvas,
@@ -24,8 +25,14 @@ use crate::{
 pub use blockwise::Blockwise;
 
 /// All decoders, the default first.
-pub static DECODERS: &[DecoderMethod] =
-    &[static_decoding::METHOD, threshold::METHOD, factor::METHOD, entropy_bounded::METHOD, ar::METHOD];
+pub static DECODERS: &[DecoderMethod] = &[
+    static_decoding::METHOD,
+    threshold::METHOD,
+    factor::METHOD,
+    entropy_bounded::METHOD,
+    slowfast::METHOD,
+    ar::METHOD,
+];
 
 /// A decoder by name, with its parameters.
 pub type DecoderSpec = Spec<DecoderMethod>;
@@ -99,6 +106,27 @@ pub struct Query {
     pub predict: Positions,
     /// Whether predictions that may not be committed are of use, as seeds of drafts.
     pub drafts: bool,
+    /// The positions among them that will be committed whatever is predicted, in the order of the commits; empty if
+    /// the decoder cannot know.
+    pub foreseen: Vec<Position>,
+    /// If given, the forward knows nothing of positions from here on: they are neither live nor visible.
+    pub end: Option<Position>,
+}
+
+impl Query {
+    /// Empties it for the next forward, keeping its allocations.
+    pub fn clear(&mut self) {
+        self.predict.clear();
+        self.foreseen.clear();
+        self.end = None;
+        self.drafts = false;
+    }
+
+    /// Where the forward ends: behind the canvas, if nothing is said.
+    pub fn end(&self, canvas: &Canvas) -> Position {
+        let whole = canvas.len() as Position;
+        self.end.map_or(whole, |end| end.min(whole))
+    }
 }
 
 /// What a decoder wants next.

@@ -83,6 +83,11 @@ pub trait Transfer: fmt::Debug + Send {
         false
     }
 
+    /// Whether the schedule's count is taken whatever is predicted.
+    fn takes_quota(&self) -> bool {
+        false
+    }
+
     /// `candidates` come in the total order; the rule may reorder them and answers how many of the first are taken.
     fn choose(&self, state: &State, candidates: &mut [Candidate]) -> usize;
 }

@@ -7,6 +7,10 @@ use super::{Candidate, State, Transfer};
 pub struct Quota;
 
 impl Transfer for Quota {
+    fn takes_quota(&self) -> bool {
+        true
+    }
+
     fn choose(&self, state: &State, candidates: &mut [Candidate]) -> usize {
         state.tick.quota.min(candidates.len())
     }

@@ -4,12 +4,15 @@
 use std::{cmp::Ordering, fmt, str::FromStr};
 
 use demask_step::{
-    HeadAsk, NO_TOKEN, Position,
+    HeadAsk, NO_TOKEN, Position, Positions,
     random::{self, Use},
 };
 
 use super::{Candidate, LaneView};
-use crate::names::{UnknownName, same};
+use crate::{
+    decoder::View,
+    names::{UnknownName, same},
+};
 
 /// What ranks predictions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -92,9 +95,36 @@ pub struct Ranking {
     pub alg_temp: f32,
     /// Key of the randomness.
     pub seed: u64,
+    /// Under `random`: positions in the order in which they rank within their block, in place of keyed numbers;
+    /// positions that are missing rank behind them. Empty: keyed numbers.
+    pub order: Vec<Position>,
 }
 
 impl Ranking {
+    /// Whether predictions have no say in the order.
+    pub fn foresees(remasking: Remasking) -> bool {
+        matches!(remasking, Remasking::Random | Remasking::LeftToRight)
+    }
+
+    /// Replaces `out` by masked positions in the order that their predictions will have, whatever they are; their
+    /// tokens are still unknown. `false` if the order depends on what is predicted.
+    pub fn foresee(&self, view: &View<'_>, masks: &Positions, out: &mut Vec<Candidate>) -> bool {
+        out.clear();
+        if !Self::foresees(self.remasking) {
+            return false;
+        }
+        out.extend(masks.iter().map(|position| Candidate {
+            block: view.layout.block_of(position),
+            position,
+            token: NO_TOKEN,
+            confidence: f32::NEG_INFINITY,
+            entropy: 0.0,
+            score: self.score(position, view.canvas.unmasked(), f32::NEG_INFINITY, None, None),
+        }));
+        out.sort_unstable_by(total_order);
+        true
+    }
+
     /// Adds what the ranking wants to know about each position.
     pub fn ask(&self, ask: &mut HeadAsk) {
         ask.margin |= matches!(self.remasking, Remasking::Margin | Remasking::TopkMargin);
@@ -132,6 +162,10 @@ impl Ranking {
         let key = |purpose| random::key(self.seed, purpose, position, unmasked);
         let score = match self.remasking {
             Remasking::LowConfidence | Remasking::MaskgitPlus => f64::from(confidence),
+            Remasking::Random if !self.order.is_empty() => {
+                let rank = self.order.iter().position(|&other| other == position).unwrap_or(self.order.len());
+                return -(rank as f64);
+            }
             Remasking::Random => random::uniform(key(Use::Confidence)),
             Remasking::Margin | Remasking::TopkMargin => margin.map_or(f64::NEG_INFINITY, f64::from),
             Remasking::Entropy => entropy.map_or(f64::NEG_INFINITY, |entropy| -f64::from(entropy)),
@@ -159,7 +193,7 @@ fn total_order(left: &Candidate, right: &Candidate) -> Ordering {
 
 #[cfg(test)]
 mod tests {
-    use demask_step::{Positions, Predictions};
+    use demask_step::Predictions;
 
     use super::*;
     use crate::{canvas::Canvas, layout::Layout};
@@ -188,7 +222,7 @@ mod tests {
             layout: &layout,
         };
         let mut out = Vec::new();
-        Ranking { remasking, alg_temp, seed: 7 }.rank(&lane, &mut out);
+        Ranking { remasking, alg_temp, seed: 7, order: Vec::new() }.rank(&lane, &mut out);
         out.iter().map(|candidate| candidate.position).collect()
     }
 
@@ -237,7 +271,8 @@ mod tests {
                     layout: &layout,
                 };
                 let mut out = Vec::new();
-                Ranking { remasking: Remasking::LowConfidence, alg_temp: 0.1, seed }.rank(&lane, &mut out);
+                Ranking { remasking: Remasking::LowConfidence, alg_temp: 0.1, seed, order: Vec::new() }
+                    .rank(&lane, &mut out);
                 out[0].position == 2
             })
             .count();

@@ -120,6 +120,9 @@ pub struct Case {
     pub steps: Vec<Vec<(u32, u32)>>,
     /// Rows fed per forward.
     pub rows: Option<Vec<usize>>,
+    /// The order that was drawn for each block, where positions were drawn.
+    #[serde(default)]
+    pub decode_order: Vec<Vec<u32>>,
 }
 
 impl DecodeFile {

@@ -163,16 +163,18 @@ fn run(engine: &mut Engine, session: Session) -> Result<Trace, String> {
         return Err(error.to_string());
     }
     let session = engine.take(job).ok_or("the session is gone")?;
+    // The references count calls, which are NFE: a forward that the method's paper counts twice commits in the second.
+    let mut commits = Vec::new();
     for event in told {
         match event {
-            Event::Step { rows, .. } => trace.rows.push(rows),
-            Event::Commit { step, position, token, .. } => {
-                trace.steps.resize(trace.steps.len().max(step + 1), Vec::new());
-                trace.steps[step].push((position, token));
+            Event::Step { rows, nfe, .. } => {
+                trace.rows.push(rows);
+                trace.steps.resize(nfe, Vec::new());
+                trace.steps[nfe - 1].append(&mut commits);
             }
+            Event::Commit { position, token, .. } => commits.push((position, token)),
         }
     }
-    trace.steps.resize(trace.steps.len().max(trace.rows.len()), Vec::new());
     trace.steps.iter_mut().for_each(|step| step.sort_unstable());
     trace.nfe = session.counts().nfe;
     trace.canvas = session.output().canvas;

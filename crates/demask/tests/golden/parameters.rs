@@ -45,6 +45,14 @@ struct Said {
     early_exit: bool,
     drafts: bool,
     cache: Option<String>,
+    dkv: Option<String>,
+    refresh: Option<usize>,
+    window: Option<usize>,
+    shift: Option<String>,
+    prompt_interval: usize,
+    response_interval: usize,
+    guidance_interval: usize,
+    rho: f64,
 }
 
 type Apply = fn(&mut Said, &Value) -> Option<()>;
@@ -55,6 +63,11 @@ fn count(value: &Value) -> Option<usize> {
 
 fn number(value: &Value) -> Option<f32> {
     value.as_f64().map(|number| number as f32)
+}
+
+/// dLLM-Cache: below 1 means every step.
+fn interval(value: &Value) -> Option<usize> {
+    value.as_i64().map(|steps| steps.max(1) as usize)
 }
 
 /// The name that a reference gives a parameter, and what it says. `None` as an answer: not a value we know.
@@ -77,7 +90,7 @@ const TABLE: &[(&str, Apply)] = &[
     ("test_first", |said, value| value.as_bool().map(|on| said.test_first = on)),
     ("eps", |said, value| number(value).map(|eps| said.eps = Some(eps))),
     ("cfg_scale", |said, value| number(value).map(|scale| said.cfg_scale = scale)),
-    ("cfg_interval_steps", |_, value| count(value).map(drop)),
+    ("cfg_interval_steps", |said, value| interval(value).map(|steps| said.guidance_interval = steps)),
     ("temperature", |said, value| number(value).map(|temperature| said.temperature = Some(temperature))),
     ("top_p", |said, value| number(value).map(|top_p| said.top_p = Some(top_p))),
     ("top_k", |said, value| count(value).map(|top_k| said.top_k = Some(top_k as u32))),
@@ -95,15 +108,15 @@ const TABLE: &[(&str, Apply)] = &[
         value.as_bool().map(|dual| said.cache = Some(if dual { "dual" } else { "prefix" }.into()))
     }),
     ("cache", |said, value| value.as_str().map(|cache| said.cache = Some(cache.into()))),
-    ("cache_type", |said, value| value.as_str().map(|_| said.cache = Some("dkv".into()))),
-    ("cache_steps", |_, value| count(value).map(drop)),
-    ("shift_type", |_, value| value.as_str().map(drop)),
-    ("variant", |_, value| value.as_str().map(drop)),
-    ("cache_reloading_step", |_, value| count(value).map(drop)),
-    ("window_size", |_, value| count(value).map(drop)),
-    ("prompt_interval_steps", |_, value| value.as_i64().map(drop)),
-    ("gen_interval_steps", |_, value| value.as_i64().map(drop)),
-    ("transfer_ratio", |_, value| value.as_f64().map(drop)),
+    ("cache_type", |said, value| value.as_str().map(|variant| said.dkv = Some(variant.into()))),
+    ("cache_steps", |said, value| count(value).map(|steps| said.refresh = Some(steps))),
+    ("shift_type", |said, value| value.as_str().map(|shift| said.shift = Some(shift.into()))),
+    ("variant", |said, value| value.as_str().map(|variant| said.dkv = Some(variant.into()))),
+    ("cache_reloading_step", |said, value| count(value).map(|steps| said.refresh = Some(steps))),
+    ("window_size", |said, value| count(value).map(|window| said.window = Some(window))),
+    ("prompt_interval_steps", |said, value| interval(value).map(|steps| said.prompt_interval = steps)),
+    ("gen_interval_steps", |said, value| interval(value).map(|steps| said.response_interval = steps)),
+    ("transfer_ratio", |said, value| value.as_f64().map(|rho| said.rho = rho)),
     ("freeze", |said, value| value.as_str().map(|freeze| said.freeze = Some(freeze.into()))),
     ("sampling_strategy", |_, value| value.as_str().map(drop)),
     ("acceptance_top_k", |_, value| count(value).map(drop)),
@@ -164,15 +177,7 @@ fn build(method: &str, said: &Said, case: &Case, facts: &ModelFacts) -> Result<M
     };
     let options = match method {
         "llada_generate" => llada(said, case, base),
-        "dream_generate" => SessionOptions {
-            block_length: Some(gen_length),
-            steps: Some(said.steps.unwrap_or(512)),
-            schedule: Schedule::Dream,
-            confidence: ConfidenceOf::Drawn,
-            temperature: said.temperature.unwrap_or(0.0),
-            alg_temp: said.alg_temp.unwrap_or(0.0),
-            ..base
-        },
+        "dream_generate" => dream(said, gen_length, base),
         "sdar_generate" | "sdar_entropy_bounded" => sdar(said, case, base)?,
         "ar_greedy" => base,
         "freedave_block" | "freedave_full" if said.drafts => return Ok(Mapped::NotBuilt("decoder freedave")),
@@ -180,8 +185,10 @@ fn build(method: &str, said: &Said, case: &Case, facts: &ModelFacts) -> Result<M
         "freedave_full" => freedave_full(said, case, base)?,
         "fastdllm_llada" | "fastdllm_factor" => fastdllm(said, base)?,
         "fastdllm_dream" => fastdllm_dream(said, base)?,
-        "dkv_llada" | "dkv_dream" => return Ok(Mapped::NotBuilt("cache dkv")),
-        "dllmcache_llada" | "dllmcache_dream" => return Ok(Mapped::NotBuilt("cache dllm")),
+        "dkv_llada" => dkv(said, case, llada(said, case, base))?,
+        "dkv_dream" => dkv(said, case, dream(said, gen_length, base))?,
+        "dllmcache_llada" => dllm(said, llada(said, case, base))?,
+        "dllmcache_dream" => dllm(said, dream(said, gen_length, base))?,
         "freecache_llada" | "freecache_dream" | "freecache_exact" => freecache(said, case, base)?,
         "guided_llada" | "guided_dream" => return Ok(Mapped::NotBuilt("decoder guided")),
         other => return Err(format!("method {other:?} is not known")),
@@ -199,6 +206,57 @@ fn llada(said: &Said, case: &Case, base: SessionOptions) -> SessionOptions {
         mute: if said.eos_confidence_zero { vec![eos, end_of_turn] } else { Vec::new() },
         ..base
     }
+}
+
+fn dream(said: &Said, gen_length: usize, base: SessionOptions) -> SessionOptions {
+    SessionOptions {
+        block_length: Some(gen_length),
+        steps: Some(said.steps.unwrap_or(512)),
+        schedule: Schedule::Dream,
+        confidence: ConfidenceOf::Drawn,
+        temperature: said.temperature.unwrap_or(0.0),
+        alg_temp: said.alg_temp.unwrap_or(0.0),
+        ..base
+    }
+}
+
+/// dKV-Cache. Its greedy variant drew the order of each block.
+fn dkv(said: &Said, case: &Case, base: SessionOptions) -> Result<SessionOptions, String> {
+    let variant = match said.dkv.as_deref() {
+        Some("decoded") => "decode",
+        Some(variant) => variant,
+        None => return Err("dKV-Cache without a variant".into()),
+    };
+    let mut cache = format!("dkv:variant={variant}");
+    // The released prefill takes the number and never looks at it.
+    if let Some(refresh) = said.refresh.filter(|_| variant != "prefill") {
+        cache += &format!(",refresh={refresh}");
+    }
+    if let Some(window) = said.window {
+        cache += &format!(",window={window}");
+    }
+    if let Some(shift) = &said.shift {
+        cache += &format!(",shift={shift}");
+    }
+    let order: Vec<u32> = case.decode_order.iter().flatten().copied().collect();
+    Ok(SessionOptions {
+        cache: cache.parse().map_err(|error| format!("{error}"))?,
+        remasking: if order.is_empty() { base.remasking } else { Remasking::Random },
+        order,
+        ..base
+    })
+}
+
+/// dLLM-Cache as released: layer 0 is computed in every forward.
+fn dllm(said: &Said, base: SessionOptions) -> Result<SessionOptions, String> {
+    let Said { prompt_interval, response_interval, guidance_interval, rho, .. } = said;
+    // Outside of (0, 1] nothing is compared and nothing computed.
+    let rho = if *rho > 1.0 { 0.0 } else { *rho };
+    let cache = format!(
+        "dllm:prompt={prompt_interval},response={response_interval},rho={rho},cfg={}",
+        (*guidance_interval).max(1)
+    );
+    Ok(SessionOptions { cache: cache.parse().map_err(|error| format!("{error}"))?, ..base })
 }
 
 /// Blocks that a block model decodes: those from the one that holds the first position behind the prompt on.

@@ -1,0 +1,247 @@
+//! dKV-Cache: decoded tokens are kept one step after they were written, so that each is computed once as the token that
+//! it became (dKV-Cache, arXiv 2505.15781; specification caches, section 4).
+//!
+//! The released code gathers kept and fresh keys anew in each step; with slots by position that is the same as leaving
+//! kept rows out of the live set.
+
+use demask_step::{Position, Positions, SequenceNeeds, StepPlan};
+
+use super::{CacheMethod, CachePolicy, CacheSpec, Memory};
+use crate::{
+    canvas::Canvas,
+    decoder::{Progress, Query, View},
+    error::OptionsError,
+    layout::Layout,
+    legality::Attention,
+    spec::{About, Kind, Parameter, Value},
+};
+
+const DECODE: &str = "decode";
+const GREEDY: &str = "greedy";
+const PREFILL: &str = "prefill";
+const PD: &str = "pd";
+const UN: &str = "un";
+const UN_RIGHT: &str = "un_right";
+
+pub(super) const METHOD: CacheMethod = CacheMethod {
+    about: About {
+        name: "dkv",
+        summary: "decoded tokens are kept one step late; now and then everything is computed again",
+        source: "dKV-Cache (dKV-Decode, -Greedy, -Prefill, -PD); specification caches 4",
+        parameters: &[
+            Parameter {
+                name: "variant",
+                kind: Kind::Choice(&[DECODE, GREEDY, PREFILL, PD]),
+                default: Value::Choice(DECODE),
+                doc: "what is kept: decoded tokens; all but a window around the next ones; the prompt; prompt and \
+                      decoded tokens",
+            },
+            Parameter {
+                name: "refresh",
+                kind: Kind::Count { least: 1, most: usize::MAX },
+                default: Value::Fit,
+                doc: "steps of a block from one refresh to the next; fitted: 8, greedy 2",
+            },
+            Parameter {
+                name: "window",
+                kind: Kind::Count { least: 0, most: usize::MAX },
+                default: Value::Fit,
+                doc: "greedy: masks computed beside each token that is decoded; fitted: 4",
+            },
+            Parameter {
+                name: "shift",
+                kind: Kind::Choice(&[UN, UN_RIGHT]),
+                default: Value::Choice(UN),
+                doc: "models whose rows predict the next token: a row is kept once the token that it predicts is \
+                      decoded, or once its own is too",
+            },
+        ],
+    },
+    attention: &[Attention::Full],
+    exact: false,
+    memory: Memory::OfHistory,
+    build,
+};
+
+fn build(spec: &CacheSpec, _layout: &Layout) -> Box<dyn CachePolicy> {
+    let variant = match spec.choice("variant") {
+        GREEDY => Variant::Greedy { window: spec.count("window").unwrap_or(4) },
+        PREFILL => Variant::Prefill,
+        PD => Variant::PrefillAndDecode,
+        _ => Variant::Decode,
+    };
+    let usual = if matches!(variant, Variant::Greedy { .. }) { 2 } else { 8 };
+    Box::new(DkvCache {
+        variant,
+        refresh: spec.count("refresh").unwrap_or(usual),
+        both: spec.choice("shift") == UN_RIGHT,
+        forwards: 0,
+        block: 0,
+        step: 0,
+        masks: Positions::new(),
+        decoded: Positions::new(),
+    })
+}
+
+/// Whether the policy must know each step's commits before the forward: see [`Query::foreseen`].
+pub(crate) fn wants_foresight(spec: &CacheSpec) -> bool {
+    spec.name() == METHOD.about.name && spec.choice("variant") == GREEDY
+}
+
+/// Refuses parameters that the variant has no use for.
+pub(crate) fn check(spec: &CacheSpec) -> Result<(), OptionsError> {
+    if spec.name() != METHOD.about.name {
+        return Ok(());
+    }
+    let variant = spec.choice("variant");
+    let useless = [
+        ("window", spec.count("window").is_some() && variant != GREEDY, "variant=greedy"),
+        ("refresh", spec.count("refresh").is_some() && variant == PREFILL, "the variants that refresh"),
+        ("shift", spec.choice("shift") != UN && [PREFILL, GREEDY].contains(&variant), "variant=decode and pd"),
+    ];
+    match useless.into_iter().find(|&(_, useless, _)| useless) {
+        Some((parameter, _, of)) => Err(OptionsError::UselessParameter { cache: spec.to_string(), parameter, of }),
+        None => Ok(()),
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Variant {
+    Decode,
+    Greedy { window: usize },
+    Prefill,
+    PrefillAndDecode,
+}
+
+#[derive(Debug)]
+struct DkvCache {
+    variant: Variant,
+    refresh: usize,
+    /// `un_right`: a row is kept only once its own token is decoded as well.
+    both: bool,
+    /// Forwards so far, and those of the block that runs.
+    forwards: usize,
+    block: usize,
+    step: usize,
+    /// Masks of the canvas that ran last: what was decoded then is live once more.
+    masks: Positions,
+    /// Committed after the last forward.
+    decoded: Positions,
+}
+
+impl DkvCache {
+    /// Whether a row's K and V stay as they are: what it predicts was decoded before the last forward.
+    fn is_kept(&self, row: Position, last: Position, shift: Position) -> bool {
+        let open = |position| self.masks.contains(position);
+        if shift == 0 {
+            return !open(row);
+        }
+        // Row 0 predicts position 0 too.
+        if row == 0 && open(0) {
+            return false;
+        }
+        if row < last {
+            return !open(row + 1) && !(self.both && open(row));
+        }
+        // The last row predicts nothing. As released it is kept from the second step on, or with its neighbour.
+        if self.both { !open(row) && !(row > 0 && open(row - 1)) } else { self.forwards > 1 }
+    }
+
+    /// All rows but those that are kept, from `first` on.
+    fn fill_open(&self, view: &View<'_>, first: Position, plan: &mut StepPlan) {
+        let last = view.canvas.len().saturating_sub(1) as Position;
+        for row in first..plan.visible {
+            if !self.is_kept(row, last, view.shift) {
+                plan.live.push(row);
+            }
+        }
+    }
+
+    /// What is about to be decoded, what was just decoded, and the nearest masks around the former.
+    fn fill_window(&self, view: &View<'_>, query: &Query, window: usize, plan: &mut StepPlan) {
+        for &position in &query.foreseen {
+            plan.live.insert(position);
+        }
+        for position in self.decoded.iter() {
+            plan.live.insert(position);
+        }
+        for &position in &query.foreseen {
+            insert_nearest_masks(view.canvas, position, window, &mut plan.live);
+        }
+        for &position in &query.foreseen {
+            plan.live.insert(position.saturating_sub(view.shift));
+        }
+        if plan.live.is_empty() {
+            // A step of the schedule that decodes nothing after another one.
+            plan.live.clone_from(&query.predict);
+        }
+    }
+}
+
+/// Adds the `count` masks nearest to `position` that are not in the set yet, of two equally near ones the left first.
+fn insert_nearest_masks(canvas: &Canvas, position: Position, count: usize, set: &mut Positions) {
+    let mut left = count;
+    for distance in 1..canvas.len().max(1) as Position {
+        for neighbour in [position.checked_sub(distance), position.checked_add(distance)].into_iter().flatten() {
+            if left > 0 && canvas.is_masked(neighbour) && !set.contains(neighbour) {
+                set.insert(neighbour);
+                left -= 1;
+            }
+        }
+        if left == 0 {
+            return;
+        }
+    }
+}
+
+impl CachePolicy for DkvCache {
+    fn needs(&self, layout: &Layout) -> SequenceNeeds {
+        SequenceNeeds { positions: layout.len(), rows: layout.len(), ..SequenceNeeds::default() }
+    }
+
+    fn upkeep(&mut self, _view: &View<'_>, _plan: &mut StepPlan) -> bool {
+        false
+    }
+
+    fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
+        if self.block != view.block {
+            (self.block, self.step) = (view.block, 0);
+        }
+        plan.mask = view.layout.attention();
+        plan.visible = query.end(view.canvas);
+        plan.predict.clone_from(&query.predict);
+        let first = self.forwards == 0;
+        let due = self.step % self.refresh == 0;
+        // Rows before it predict nothing that is ever decoded.
+        let prompt = (view.layout.response() as Position).saturating_sub(view.shift);
+        match self.variant {
+            // Released for models without shift: nothing is kept of the first forward of a block.
+            Variant::Decode if due || (self.step == 1 && view.shift == 0) => plan.live.set_range(0..plan.visible),
+            Variant::Decode => self.fill_open(view, 0, plan),
+            Variant::Greedy { window } => {
+                if due {
+                    plan.live.set_range(0..plan.visible);
+                } else {
+                    self.fill_window(view, query, window, plan);
+                }
+                plan.predict.clear();
+                query.foreseen.iter().for_each(|&position| plan.predict.insert(position));
+            }
+            Variant::Prefill | Variant::PrefillAndDecode if first => plan.live.set_range(0..plan.visible),
+            Variant::PrefillAndDecode if !due => self.fill_open(view, prompt, plan),
+            Variant::Prefill | Variant::PrefillAndDecode => plan.live.set_range(prompt..plan.visible),
+        }
+    }
+
+    fn observe(&mut self, view: &View<'_>, _plan: &StepPlan, progress: &Progress) {
+        self.forwards += 1;
+        self.step += 1;
+        view.canvas.masked_positions(0..view.canvas.len() as Position, &mut self.masks);
+        self.decoded.clear();
+        progress.commits.iter().for_each(|commit| self.decoded.insert(commit.position));
+    }
+
+    fn memory(&self) -> Memory {
+        METHOD.memory
+    }
+}

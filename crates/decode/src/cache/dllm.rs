@@ -1,0 +1,221 @@
+//! dLLM-Cache: the prompt is computed again rarely, the response now and then, and in between only those of its rows
+//! whose value projection has drifted most (dLLM-Cache, arXiv 2506.06295; specification caches, section 2).
+//!
+//! The released code carries every row through every layer. Rows of the prompt are live here only when the prompt is
+//! due: between two refreshes their K and V stand in the slots, and nobody reads their output, except that of the row
+//! before the response under shift, which is live and lives off its stored increments. Attention and MLP of a row are
+//! always refreshed together, so one increment for both is stored.
+
+use demask_step::{Drift, LayerRows, Position, Positions, Probe, SequenceNeeds, StepPlan, random};
+
+use super::{CacheMethod, CachePolicy, CacheSpec, Memory};
+use crate::{
+    decoder::{Progress, Query, View},
+    layout::Layout,
+    legality::Attention,
+    spec::{About, Kind, Parameter, Value},
+};
+
+/// The unconditional pass runs in each of the first forwards, whatever its interval.
+const ALWAYS_GUIDED: usize = 5;
+
+pub(super) const METHOD: CacheMethod = CacheMethod {
+    about: About {
+        name: "dllm",
+        summary: "prompt and response are computed again at their own intervals, in between only what has drifted most",
+        source: "dLLM-Cache; specification caches 2",
+        parameters: &[
+            Parameter {
+                name: "prompt",
+                kind: Kind::Count { least: 1, most: usize::MAX },
+                default: Value::Count(50),
+                doc: "forwards from one refresh of the prompt to the next",
+            },
+            Parameter {
+                name: "response",
+                kind: Kind::Count { least: 1, most: usize::MAX },
+                default: Value::Count(7),
+                doc: "forwards from one refresh of the response to the next",
+            },
+            Parameter {
+                name: "rho",
+                kind: Kind::Number { least: 0.0, most: 1.0 },
+                default: Value::Number(0.25),
+                doc: "share of the response computed in the other forwards; 0: none, and nothing is compared",
+            },
+            Parameter {
+                name: "probe",
+                kind: Kind::Choice(&["v", "k", "random"]),
+                default: Value::Choice("v"),
+                doc: "what tells which rows have drifted: their values, their keys, or chance (a control experiment)",
+            },
+            Parameter {
+                name: "first_layer",
+                kind: Kind::Choice(&["full", "same"]),
+                default: Value::Choice("full"),
+                doc: "layer 0 computes every live row (as released), or does as the others (as published)",
+            },
+            Parameter {
+                name: "boundary",
+                kind: Kind::Choice(&["response", "before"]),
+                default: Value::Choice("response"),
+                doc: "models whose rows predict the next token: the row before the response is refreshed with the \
+                      prompt (as released) or with the response",
+            },
+            Parameter {
+                name: "cfg",
+                kind: Kind::Count { least: 1, most: usize::MAX },
+                default: Value::Count(1),
+                doc: "forwards from one unconditional pass of guidance to the next, after the first 5, which all have \
+                      one",
+            },
+        ],
+    },
+    attention: &[Attention::Full],
+    exact: false,
+    memory: Memory::OfHistory,
+    build,
+};
+
+fn build(spec: &CacheSpec, _layout: &Layout) -> Box<dyn CachePolicy> {
+    let interval = |key: &str| spec.count(key).unwrap_or(1);
+    // As a decimal, not as the nearest f32: the share is multiplied in f64 and truncated.
+    let rho = spec.number("rho").to_string().parse().unwrap_or(0.0);
+    Box::new(DllmCache {
+        prompt: interval("prompt"),
+        response: interval("response"),
+        rho,
+        by: match spec.choice("probe") {
+            "k" => Drift::Key,
+            "random" => Drift::Random { seed: 0 },
+            _ => Drift::Value,
+        },
+        first_layer_all: spec.choice("first_layer") != "same",
+        before: spec.choice("boundary") == "before",
+        guided: interval("cfg"),
+        forwards: 0,
+        unconditional: None,
+        passes: 0,
+        spare: Vec::new(),
+    })
+}
+
+#[derive(Debug)]
+struct DllmCache {
+    prompt: usize,
+    response: usize,
+    rho: f64,
+    by: Drift,
+    first_layer_all: bool,
+    before: bool,
+    guided: usize,
+    /// Forwards so far, over all blocks: the clock of both intervals.
+    forwards: usize,
+    /// The same of the unconditional sequence: the pass that is planned, and those that were run.
+    unconditional: Option<usize>,
+    passes: usize,
+    /// Lists of plans that were run: computed rows and candidates.
+    spare: Vec<(Positions, Positions)>,
+}
+
+impl DllmCache {
+    /// The plan of forward number `clock` of a sequence.
+    fn fill(&mut self, view: &View<'_>, query: &Query, clock: usize, plan: &mut StepPlan) {
+        let end = query.end(view.canvas);
+        let response = view.layout.response() as Position;
+        let start = if self.before { response.saturating_sub(view.shift) } else { response };
+        let (prompt_due, response_due) = (clock % self.prompt == 0, clock % self.response == 0);
+        plan.mask = view.layout.attention();
+        plan.visible = end;
+        plan.predict.clone_from(&query.predict);
+        // The row before the response may be wanted while it is not due.
+        let before = query.predict.first().map(|first| first.saturating_sub(view.shift)).filter(|&row| row < start);
+        if prompt_due {
+            plan.live.set_range(0..end);
+        } else {
+            before.into_iter().for_each(|row| plan.live.push(row));
+            plan.live.extend_range(start..end);
+        }
+        if response_due && (prompt_due || before.is_none()) {
+            return;
+        }
+        let rows = start..end;
+        let (mut compute, mut candidates) = self.spare.pop().unwrap_or_default();
+        compute.clear();
+        if prompt_due {
+            compute.set_range(0..start);
+        } else if response_due {
+            compute.set_range(rows.clone());
+        }
+        candidates.set_range(rows.clone());
+        let probe = (!response_due && self.rho > 0.0).then(|| Probe {
+            keep: (rows.len() as f64 * self.rho) as usize,
+            rows: candidates,
+            by: match self.by {
+                // Another choice in each forward.
+                Drift::Random { seed } => Drift::Random { seed: random::mix(seed ^ clock as u64) },
+                by => by,
+            },
+        });
+        plan.layers = LayerRows::Partial { compute, probe, first_layer_all: self.first_layer_all };
+    }
+
+    fn is_guided(&self, forward: usize) -> bool {
+        forward < ALWAYS_GUIDED || forward % self.guided == 0
+    }
+}
+
+impl CachePolicy for DllmCache {
+    fn needs(&self, layout: &Layout) -> SequenceNeeds {
+        let stored = self.guided > 1;
+        SequenceNeeds {
+            positions: layout.len(),
+            rows: layout.len(),
+            // A pass whose difference is stored reads every mask.
+            predictions: if stored { layout.len() - layout.response() } else { 0 },
+            increments: true,
+            residual: stored,
+            ..SequenceNeeds::default()
+        }
+    }
+
+    fn upkeep(&mut self, _view: &View<'_>, _plan: &mut StepPlan) -> bool {
+        false
+    }
+
+    fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
+        self.fill(view, query, self.forwards, plan);
+    }
+
+    /// The unconditional sequence has clocks of its own, which count its passes only.
+    fn guide(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan, twin: &mut StepPlan) -> bool {
+        self.unconditional = self.is_guided(self.forwards).then_some(self.passes);
+        let Some(clock) = self.unconditional else { return false };
+        self.fill(view, query, clock, twin);
+        if !self.is_guided(self.forwards + 1) {
+            // The next forwards live off the difference, wherever they decode.
+            view.canvas.masked_positions(view.layout.response() as Position..plan.visible, &mut plan.hint);
+        }
+        true
+    }
+
+    /// The released code runs the two passes one after the other.
+    fn nfe(&self, sequences: usize) -> usize {
+        sequences
+    }
+
+    fn observe(&mut self, _view: &View<'_>, _plan: &StepPlan, _progress: &Progress) {
+        self.forwards += 1;
+        self.passes += usize::from(self.unconditional.take().is_some());
+    }
+
+    fn reclaim(&mut self, layers: LayerRows) {
+        if let LayerRows::Partial { compute, probe, .. } = layers {
+            self.spare.push((compute, probe.map_or_else(Positions::new, |probe| probe.rows)));
+        }
+    }
+
+    fn memory(&self) -> Memory {
+        METHOD.memory
+    }
+}

@@ -1,0 +1,217 @@
+//! SlowFast Sampling: a few forwards explore how far predictions are sure, then the region up to there is decoded fast
+//! with the rest of the canvas left out (SlowFast, arXiv 2506.10848; specification caches, section 5).
+//!
+//! As released for LLaDA, with one difference: where a block is complete before exploring ends, the released code runs
+//! the rest of its forwards for nothing.
+
+use std::collections::VecDeque;
+
+use demask_step::{HeadAsk, Position, Predictions, SequenceNeeds, StepPlan};
+
+use super::{Decoder, DecoderMethod, DecoderSpec, Intent, Progress, Promise, Query, Setup, View};
+use crate::{
+    cache::CacheSpec,
+    error::OptionsError,
+    layout::Layout,
+    legality::Attention,
+    schedule::Tick,
+    spec::{About, Kind, Parameter, Value},
+    transfer::{Candidate, LaneView, Ranking, State, Threshold, Transfer},
+};
+
+pub(super) const METHOD: DecoderMethod = DecoderMethod {
+    about: About {
+        name: "slowfast",
+        summary: "explores how far predictions are sure, then decodes up to there without what lies behind",
+        source: "SlowFast Sampling; specification caches 5",
+        parameters: &[
+            Parameter {
+                name: "explore",
+                kind: Kind::Count { least: 1, most: usize::MAX },
+                default: Value::Count(6),
+                doc: "forwards that explore",
+            },
+            Parameter {
+                name: "tau_min",
+                kind: Kind::Number { least: 0.0, most: 1.0 },
+                default: Value::Number(0.3),
+                doc: "the farthest token of this confidence ends the region",
+            },
+            Parameter {
+                name: "tau",
+                kind: Kind::Number { least: 0.0, most: f32::MAX },
+                default: Value::Number(0.9),
+                doc: "tokens of this confidence are taken together; above 1: one token a forward",
+            },
+            Parameter {
+                name: "window",
+                kind: Kind::Count { least: 1, most: usize::MAX },
+                default: Value::Count(2),
+                doc: "estimates of the region's end that must agree",
+            },
+            Parameter {
+                name: "sigma",
+                kind: Kind::Number { least: 0.0, most: f32::MAX },
+                default: Value::Number(1.0),
+                doc: "they agree if their standard deviation stays below this",
+            },
+        ],
+    },
+    attention: &[Attention::Full],
+    promise: Promise::Approximate,
+    takes_origin: false,
+    build,
+};
+
+/// The cache policies that can leave the end of the canvas out of a forward.
+const CACHES: &[&str] = &["none", "dkv", "dllm"];
+
+/// Refuses cache policies that run the whole canvas whatever the decoder says.
+pub(crate) fn check(decoder: &DecoderSpec, cache: &CacheSpec) -> Result<(), OptionsError> {
+    if decoder.name() != METHOD.about.name || CACHES.contains(&cache.name()) {
+        return Ok(());
+    }
+    Err(OptionsError::Truncation { decoder: decoder.name(), cache: cache.name(), choices: CACHES.join(", ") })
+}
+
+fn build(spec: &DecoderSpec, setup: &Setup<'_>) -> Box<dyn Decoder> {
+    let window = spec.count("window").unwrap_or(1);
+    Box::new(SlowFast {
+        explore: spec.count("explore").unwrap_or(1),
+        tau_min: spec.number("tau_min"),
+        // More than one that passes, or else the best one: the same as all that pass, or else the best one.
+        transfer: Threshold { tau: spec.number("tau"), strict: false, quota: false, run: false },
+        window,
+        sigma: spec.number("sigma"),
+        ranking: setup.ranking.clone(),
+        block: usize::MAX,
+        region: 0..0,
+        phase: Phase::Explore,
+        forwards: 0,
+        estimates: VecDeque::new(),
+        candidates: Vec::with_capacity(setup.layout.block_length()),
+    })
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The region's end is being estimated.
+    Explore,
+    /// It stands; exploring goes on to its last forward.
+    Determined,
+    /// The region is decoded.
+    Fast,
+}
+
+#[derive(Debug)]
+struct SlowFast {
+    explore: usize,
+    tau_min: f32,
+    transfer: Threshold,
+    window: usize,
+    sigma: f32,
+    ranking: Ranking,
+    block: usize,
+    /// Counted from the block's start: everything before the region is decoded.
+    region: std::ops::Range<usize>,
+    phase: Phase,
+    /// Forwards of the phase; exploring is one phase, determined or not.
+    forwards: usize,
+    /// The last estimates of the region's end.
+    estimates: VecDeque<usize>,
+    candidates: Vec<Candidate>,
+}
+
+impl SlowFast {
+    /// Begins to explore what lies behind the region.
+    fn explore_from(&mut self, start: usize) {
+        self.region = start..start;
+        self.phase = Phase::Explore;
+        self.forwards = 0;
+        self.estimates.clear();
+    }
+
+    /// Ends exploring where it is over, and a region where it is complete.
+    fn turn(&mut self, view: &View<'_>) {
+        if self.phase != Phase::Fast && self.forwards == self.explore {
+            if self.phase == Phase::Explore {
+                let sum: usize = self.estimates.iter().sum();
+                self.region.end = sum / self.estimates.len().max(1);
+            }
+            (self.phase, self.forwards) = (Phase::Fast, 0);
+        }
+        if self.phase == Phase::Fast {
+            let start = view.layout.block(self.block).start;
+            let region = start + self.region.start as Position..start + self.region.end as Position;
+            if view.canvas.is_complete(region) {
+                self.explore_from(self.region.end);
+            }
+        }
+    }
+
+    /// Learns from the ranked predictions of one exploring forward how far they are sure.
+    fn estimate(&mut self, block: std::ops::Range<Position>) {
+        let sure = self.candidates.iter().filter(|candidate| candidate.confidence >= self.tau_min);
+        let farthest = sure.map(|candidate| (candidate.position - block.start) as usize + 1).max();
+        if self.estimates.len() == self.window {
+            self.estimates.pop_front();
+        }
+        self.estimates.push_back(farthest.unwrap_or(self.region.start + 1).min(block.len()));
+        let deviation = deviation(&self.estimates);
+        if let Some(&last) = self.estimates.back().filter(|_| self.estimates.len() == self.window)
+            && deviation < f64::from(self.sigma)
+        {
+            self.region.end = last;
+            self.phase = Phase::Determined;
+        }
+    }
+}
+
+/// Standard deviation of a population.
+fn deviation(values: &VecDeque<usize>) -> f64 {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<usize>() as f64 / count;
+    (values.iter().map(|&value| (value as f64 - mean).powi(2)).sum::<f64>() / count).sqrt()
+}
+
+impl Decoder for SlowFast {
+    fn ask(&self, ask: &mut HeadAsk) {
+        self.ranking.ask(ask);
+    }
+
+    fn reserve(&self, layout: &Layout, needs: &mut SequenceNeeds) {
+        needs.predictions = needs.predictions.max(layout.block_length());
+    }
+
+    fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent {
+        if view.block >= view.layout.blocks() {
+            return Intent::Done;
+        }
+        if self.block != view.block {
+            self.block = view.block;
+            self.explore_from(0);
+        }
+        self.turn(view);
+        let mut wanted = view.layout.block(view.block);
+        if self.phase == Phase::Fast {
+            wanted.end = wanted.start + self.region.end as Position;
+            // The first fast forward is a whole one.
+            query.end = (self.forwards > 0).then_some(wanted.end);
+        }
+        view.canvas.masked_positions(wanted, &mut query.predict);
+        Intent::Predict
+    }
+
+    fn absorb(&mut self, view: &View<'_>, plan: &StepPlan, predictions: &Predictions, progress: &mut Progress) {
+        let (canvas, layout) = (view.canvas, view.layout);
+        let lane = LaneView { predictions, lane: 0, among: &plan.predict, canvas, unmasked: canvas.unmasked(), layout };
+        self.ranking.rank(&lane, &mut self.candidates);
+        if self.phase == Phase::Explore {
+            self.estimate(layout.block(self.block));
+        }
+        let state = State { tick: Tick { quota: 1, rate: 0.0 } };
+        let taken = self.transfer.choose(&state, &mut self.candidates);
+        progress.commits.extend(self.candidates[..taken].iter().map(|&candidate| crate::Commit::from(candidate)));
+        self.forwards += 1;
+    }
+}

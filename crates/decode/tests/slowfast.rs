@@ -1,0 +1,125 @@
+//! SlowFast Sampling (specification caches, section 5): no reference trace exists, so it is worked out by hand.
+
+mod common;
+
+use common::{VOCAB, drive, drive_on, options, predict};
+use demask_decode::{Session, SessionOptions};
+use demask_step::{Denoiser, Mask, Predictions, SequenceNeeds};
+use demask_testkit::scripted::Scripted;
+
+fn slowfast(shift: u32, prompt: usize, gen_length: usize, decoder: &str, cache: &str) -> SessionOptions {
+    let mut options = options(Mask::Full, shift, prompt, gen_length);
+    options.decoder = decoder.parse().unwrap();
+    options.cache = cache.parse().unwrap();
+    options.block_length = Some(gen_length);
+    options
+}
+
+/// Two exploring forwards a cycle. First cycle: both estimates say 4, so the region is `[0, 4)`. Second cycle: nothing
+/// passes (one position behind the region: 5), then the last position does (8); they disagree, and their mean, 6, ends
+/// the region. Its second fast forward leaves out what lies behind.
+#[test]
+fn a_trace_by_hand() {
+    let confidences: [&[(u32, f32)]; 7] = [
+        &[(2, 0.5), (3, 0.95), (4, 0.4), (5, 0.35)],
+        &[(2, 0.6), (4, 0.92), (5, 0.91)],
+        &[(2, 0.2)],
+        &[(6, 0.2), (8, 0.25)],
+        &[(6, 0.2), (9, 0.31)],
+        &[(6, 0.5), (7, 0.6)],
+        &[(6, 0.1)],
+    ];
+    let decoder = "slowfast:explore=2,tau_min=0.3,tau=0.9,window=2,sigma=1";
+    let mut session = Session::new(slowfast(0, 2, 8, decoder, "none")).unwrap();
+    let mut plans = Vec::new();
+    let run = drive(&mut session, |forward, requests| {
+        plans.push(requests[0].plan.to_string());
+        let confidence = |position| confidences[forward].iter().find(|known| known.0 == position).map_or(0.1, |k| k.1);
+        vec![predict(&requests[0], |position| (position, confidence(position)))]
+    });
+    let committed: Vec<Vec<u32>> = run.steps.iter().map(|step| step.iter().map(|commit| commit.0).collect()).collect();
+    assert_eq!(committed, [vec![3], vec![4, 5], vec![2], vec![8], vec![9], vec![7], vec![6]]);
+    assert_eq!(
+        plans,
+        [
+            "live 0..10 visible 10 full canvas predict 2..10",
+            "live 0..10 visible 10 full canvas predict 2,4..10",
+            "live 0..10 visible 10 full canvas predict 2",
+            "live 0..10 visible 10 full canvas predict 6..10",
+            "live 0..10 visible 10 full canvas predict 6..8,9",
+            "live 0..10 visible 10 full canvas predict 6..8",
+            "live 0..8 visible 8 full canvas predict 6",
+        ]
+    );
+}
+
+/// One estimate more than the window forgets the oldest; an end that stands is not moved by later exploring.
+#[test]
+fn the_window_slides_and_an_end_stands() {
+    // The farthest sure positions, counted from 1: 8, 3, 3, and 12, which comes too late.
+    let confidences: [&[(u32, f32)]; 4] =
+        [&[(6, 0.5), (7, 0.4)], &[(1, 0.5), (2, 0.4)], &[(0, 0.5), (2, 0.4)], &[(11, 0.6)]];
+    let mut session = Session::new(slowfast(0, 0, 12, "slowfast:explore=4,tau=2", "none")).unwrap();
+    let mut plans = Vec::new();
+    drive(&mut session, |forward, requests| {
+        plans.push(requests[0].plan.predict.to_string());
+        let known = confidences.get(forward).copied().unwrap_or_default();
+        let confidence = |position| known.iter().find(|known| known.0 == position).map_or(0.1, |known| known.1);
+        vec![predict(&requests[0], |position| (1, confidence(position)))]
+    });
+    assert_eq!(plans[..5], ["0..12", "0..6,7..12", "0,2..6,7..12", "2..6,7..12", "2"]);
+}
+
+/// S1: above 1 nothing passes, one token a forward. S3: every position is decoded once.
+#[test]
+fn caches_s1_s3_one_token_a_forward() {
+    for (shift, cache) in [(0, "none"), (1, "none"), (0, "dkv"), (1, "dkv:refresh=3")] {
+        for decoder in ["slowfast:tau=1.5", "slowfast:explore=3,tau=0.3,tau_min=0.2", "slowfast:explore=1,window=3"] {
+            let mut options = slowfast(shift, 3, 16, decoder, cache);
+            options.block_length = Some(8);
+            let mut session = Session::new(options).unwrap();
+            let run = drive_on(&mut Scripted::new(5, VOCAB, shift).with_spread(2.0), &mut session);
+            let mut positions: Vec<u32> = run.steps.iter().flatten().map(|commit| commit.0).collect();
+            positions.sort_unstable();
+            assert_eq!(positions, (3..19).collect::<Vec<_>>(), "{decoder} {cache}");
+            assert!(run.steps.iter().all(|step| !step.is_empty()), "every forward decodes");
+            if decoder == "slowfast:tau=1.5" {
+                assert_eq!(run.steps.len(), 16);
+            }
+        }
+    }
+}
+
+/// S2: what lies outside of the region is neither asked nor decided while it is decoded. S4: a forward without the end
+/// of the canvas is that of the shorter canvas. S5: every forward decodes, so that
+/// a cycle has at most its exploring forwards and one for each mask of its region.
+#[test]
+fn caches_s2_s4_s5_truncated_forwards() {
+    let mut truncated = 0;
+    for seed in 0..20 {
+        for shift in [0, 1] {
+            let options = slowfast(shift, 4, 24, "slowfast:explore=2,tau_min=0.2,tau=0.6", "none");
+            let mut session = Session::new(options).unwrap();
+            let mut script = Scripted::new(seed, VOCAB, shift).with_spread(2.0);
+            let id = script.open(&session.needs()[0]).unwrap();
+            let run = drive(&mut session, |_, requests| {
+                let request = &requests[0];
+                let mut out = [Predictions::default()];
+                script.step(&[request.step(id, 0)], &mut out).unwrap();
+                if request.plan.visible < 28 {
+                    truncated += 1;
+                    assert!(request.plan.predict.last() < Some(request.plan.visible), "S2");
+                    let positions = request.plan.visible as usize;
+                    let needs = SequenceNeeds { positions, rows: positions, predictions: 24, ..Default::default() };
+                    let alone = script.open(&needs).unwrap();
+                    let mut shorter = [Predictions::default()];
+                    script.step(&[request.step(alone, 0)], &mut shorter).unwrap();
+                    assert_eq!(out, shorter, "S4");
+                }
+                out.to_vec()
+            });
+            assert!(run.steps.iter().all(|step| !step.is_empty()), "S5");
+        }
+    }
+    assert!(truncated > 20, "{truncated} truncated forwards");
+}

@@ -1,0 +1,382 @@
+//! What dKV-Cache, dLLM-Cache and SlowFast promise (specification caches, sections 2.8, 4.5, 5 and 8), in bits, on
+//! small random networks. Predictions are fed by a script, so that all runs go through the same canvases.
+
+mod common;
+
+use common::{runner, specs};
+use demask::{
+    Engine,
+    cpu::{CpuBackend, isa::Isa},
+    decode::{CanvasSpec, ModelFacts, Next, Remasking, Request, Session, SessionOptions, StopRule},
+    model_parts::{ArchSpec, Runner},
+    step::{Denoiser, LayerRows, Mask, Position, Positions, Predictions, SequenceId, SequenceNeeds, SequenceStep},
+    tensor::Dtype,
+};
+
+const MASK_ID: u32 = 69;
+const PROMPT: usize = 9;
+const LENGTH: usize = 12;
+
+fn spec(shift: usize) -> ArchSpec {
+    specs()[shift].1.clone()
+}
+
+fn options(shift: usize, cache: &str) -> SessionOptions {
+    let facts = ModelFacts { mask: Mask::Full, shift: shift as u32, mask_id: Some(MASK_ID), vocab: 70, context: 512 };
+    let canvas = CanvasSpec::Prompt { tokens: (20..20 + PROMPT as u32).collect(), gen_length: LENGTH };
+    SessionOptions {
+        stop: StopRule::Never,
+        block_length: Some(LENGTH),
+        cache: cache.parse().unwrap(),
+        ..SessionOptions::new(facts, canvas)
+    }
+}
+
+/// One forward: what ran, and the network's answer with all logits.
+struct Forward {
+    request: Request,
+    answer: Predictions,
+}
+
+impl Forward {
+    fn logits(&self, position: Position) -> Vec<u32> {
+        let index = self.answer.index(0, position).unwrap();
+        self.answer.logits[index * 70..(index + 1) * 70].iter().map(|logit| logit.to_bits()).collect()
+    }
+
+    /// Whether a position's logits are those of another forward but for the rounding of an increment: a row that lives
+    /// off it adds attention and MLP at once, a computed row one after the other.
+    fn is_near(&self, other: &Self, position: Position) -> bool {
+        let values = |forward: &Self| {
+            let index = forward.answer.index(0, position).unwrap();
+            forward.answer.logits[index * 70..(index + 1) * 70].to_vec()
+        };
+        values(self).iter().zip(values(other)).all(|(left, right)| (left - right).abs() < 1e-4)
+    }
+
+    /// The logits of all positions that may be committed.
+    fn all(&self) -> Vec<Vec<u32>> {
+        self.request.plan.predict.iter().map(|position| self.logits(position)).collect()
+    }
+}
+
+/// The tiers that compute in their own ways; the first and the last of the list are enough for plans.
+fn isas() -> Vec<Isa> {
+    let all = Isa::available();
+    vec![all[0], all[all.len() - 1]]
+}
+
+/// Runs a session on a network: position `p` becomes token `p`, those in the middle first. `change` may replace a plan.
+fn run_on(
+    network: &mut Runner<CpuBackend>,
+    options: &SessionOptions,
+    change: impl Fn(&mut Request),
+) -> (Vec<Forward>, Session) {
+    let mut session = Session::new(options.clone()).unwrap();
+    let open = |needs: &SequenceNeeds| SequenceNeeds { logits: true, ..needs.clone() };
+    network.reserve_rows(2 * (PROMPT + LENGTH)).unwrap();
+    let ids: Vec<SequenceId> = session.needs().iter().map(|needs| network.open(&open(needs)).unwrap()).collect();
+    let mut forwards = Vec::new();
+    while session.next() == Next::Step {
+        let mut requests = session.requests().to_vec();
+        let mut scripted = Vec::new();
+        for request in &mut requests {
+            request.ask.logits = true;
+            let mut positions = Positions::new();
+            positions.set_union(&[&request.plan.predict, &request.plan.hint]);
+            let confidence =
+                positions.iter().map(|position| 0.9 - (f32::from(position as u16) - 15.3).abs() / 100.0).collect();
+            let tokens = positions.iter().collect();
+            scripted.push(Predictions { lanes: 1, positions, tokens, confidence, ..Predictions::default() });
+            change(request);
+        }
+        let batch: Vec<SequenceStep<'_>> =
+            requests.iter().map(|request| request.step(ids[request.sequence], 0)).collect();
+        let mut out = vec![Predictions::default(); batch.len()];
+        network.step(&batch, &mut out).unwrap();
+        session.feed(&scripted);
+        forwards.push(Forward { request: requests.remove(0), answer: out.remove(0) });
+    }
+    ids.into_iter().for_each(|id| network.close(id));
+    (forwards, session)
+}
+
+fn run(shift: usize, isa: Isa, options: &SessionOptions) -> Vec<Forward> {
+    run_on(&mut runner(&spec(shift), isa, Dtype::F32, 2), options, |_| {}).0
+}
+
+fn assert_same(left: &[Forward], right: &[Forward], what: &str) {
+    assert_eq!(left.len(), right.len(), "{what}");
+    for (step, (left, right)) in left.iter().zip(right).enumerate() {
+        assert_eq!(left.request.plan.predict, right.request.plan.predict, "{what}: step {step}");
+        assert!(left.all() == right.all(), "{what}: step {step} differs");
+    }
+}
+
+fn assert_caches_equal(shift: usize, left: &str, right: &str) {
+    for isa in isas() {
+        let (one, other) = (run(shift, isa, &options(shift, left)), run(shift, isa, &options(shift, right)));
+        assert_same(&one, &other, &format!("{left} and {right}, shift {shift}"));
+    }
+}
+
+/// T1: both intervals 1, everything is fresh. K1: so it is with dKV-Cache refreshed in each step. X1: and that is no
+/// cache, to the bit.
+#[test]
+fn caches_t1_k1_x1_refreshed_in_each_step_is_no_cache() {
+    for shift in [0, 1] {
+        for cache in ["dllm:prompt=1,response=1,rho=0.3", "dllm:prompt=1,response=1,rho=0", "dkv:refresh=1"] {
+            assert_caches_equal(shift, cache, "none");
+        }
+        for first_layer in ["full", "same"] {
+            let cache = format!("dllm:prompt=1,response=1,first_layer={first_layer}");
+            assert_caches_equal(shift, &cache, "none");
+        }
+    }
+}
+
+/// X2: the first forward of every policy is that of no cache. K2: with dKV-Cache so is the second, without shift.
+#[test]
+fn caches_x2_k2_first_forwards_are_whole_ones() {
+    for shift in [0, 1] {
+        for isa in isas() {
+            let reference = run(shift, isa, &options(shift, "none"));
+            for cache in ["dllm", "dllm:first_layer=same,probe=k", "dkv", "dkv:variant=prefill", "dkv:variant=pd"] {
+                let cached = run(shift, isa, &options(shift, cache));
+                assert!(cached[0].all() == reference[0].all(), "{cache} shift {shift}");
+                if cache == "dkv" && shift == 0 {
+                    assert!(cached[1].all() == reference[1].all(), "{cache}");
+                }
+                assert!(cached[4].all() != reference[4].all(), "{cache} shift {shift}: stale slots show");
+            }
+        }
+    }
+}
+
+/// T2: all rows chosen is all rows refreshed, whatever chooses them.
+#[test]
+fn caches_t2_all_rows_chosen_is_a_refresh() {
+    for shift in [0, 1] {
+        for probe in ["v", "k", "random"] {
+            for first_layer in ["full", "same"] {
+                let rest = format!("prompt=3,first_layer={first_layer}");
+                let chosen = format!("dllm:response=5,rho=1,probe={probe},{rest}");
+                assert_caches_equal(shift, &chosen, &format!("dllm:response=1,{rest}"));
+            }
+        }
+    }
+}
+
+/// T3: without shift the first layer's rule matters only where the response is partly computed.
+#[test]
+fn caches_t3_the_first_layer_matters_only_to_partial_responses() {
+    for prompt in [1, 4, 100] {
+        let cache = |first_layer: &str| format!("dllm:prompt={prompt},response=1,first_layer={first_layer}");
+        assert_caches_equal(0, &cache("full"), &cache("same"));
+    }
+    let isa = isas()[0];
+    let full = run(0, isa, &options(0, "dllm:response=9"));
+    let same = run(0, isa, &options(0, "dllm:response=9,first_layer=same"));
+    assert!(full[1].all() != same[1].all(), "it does matter there");
+}
+
+/// T4: as coded, every row of the prompt goes through every layer of every forward, and layer 0 computes it each time.
+/// Without shift nobody reads the result.
+#[test]
+fn caches_t4_rows_of_the_prompt_are_dead_between_refreshes() {
+    let as_coded = |request: &mut Request| {
+        let plan = &mut request.plan;
+        let end = plan.visible;
+        if plan.live.first() == Some(0) {
+            return;
+        }
+        if plan.layers == LayerRows::All {
+            let compute = Positions::from(PROMPT as Position..end);
+            plan.layers = LayerRows::Partial { compute, probe: None, first_layer_all: true };
+        }
+        plan.live.set_range(0..end);
+        request.tokens.splice(0..0, 20..20 + PROMPT as u32);
+    };
+    for isa in isas() {
+        for cache in ["dllm:prompt=3,response=2,rho=0.5", "dllm:prompt=5,response=3,rho=0.34", "dllm:response=4,rho=0"]
+        {
+            let options = options(0, cache);
+            let mut network = runner(&spec(0), isa, Dtype::F32, 2);
+            let coded = run_on(&mut network, &options, as_coded).0;
+            assert!(coded.iter().all(|forward| forward.request.plan.live.len() == PROMPT + LENGTH));
+            assert_same(&run(0, isa, &options), &coded, cache);
+        }
+    }
+}
+
+/// T7: with share 0 nothing stored changes between refreshes: what is still a mask is predicted as it was. If layer 0
+/// computes every row, predictions change through it.
+#[test]
+fn caches_t7_without_a_share_stored_rows_stand_still() {
+    for shift in [0, 1] {
+        for (first_layer, still) in [("same", true), ("full", false)] {
+            let cache = format!("dllm:prompt=6,response=6,rho=0,first_layer={first_layer}");
+            let forwards = run(shift, isas()[0], &options(shift, &cache));
+            for step in (1..LENGTH).filter(|step| step % 6 != 0) {
+                // Under shift a row whose own token was just decoded has another embedding.
+                let open =
+                    |row: Position| row >= PROMPT as Position && forwards[step].request.plan.predict.contains(row);
+                let rows = forwards[step].request.plan.predict.iter();
+                for position in rows.filter(|position| open(position.saturating_sub(shift as Position))) {
+                    let what = format!("{cache} shift {shift} step {step} position {position}");
+                    let (before, now) = (&forwards[step - 1], &forwards[step]);
+                    assert_eq!(now.is_near(before, position), still, "{what}");
+                    if still && step % 6 > 1 {
+                        assert_eq!(now.logits(position), before.logits(position), "{what}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// T9: two sequences in one launch are two runs, also where their first layers differ and they have to take turns.
+#[test]
+fn caches_t9_company_changes_nothing() {
+    let caches = ["dllm:response=3", "dllm:response=4,first_layer=same,probe=k", "dkv:refresh=3", "none", "dllm"];
+    let engine = || Engine::new(Box::new(runner(&spec(0), isas()[1], Dtype::F32, 2)));
+    let alone: Vec<Vec<u32>> = caches
+        .iter()
+        .map(|cache| {
+            let mut engine = engine();
+            let job = engine.submit(Session::new(options(0, cache)).unwrap()).unwrap();
+            while engine.tick().unwrap() > 0 {}
+            engine.take(job).unwrap().output().tokens
+        })
+        .collect();
+    let mut engine = engine();
+    let jobs: Vec<_> =
+        caches.iter().map(|cache| engine.submit(Session::new(options(0, cache)).unwrap()).unwrap()).collect();
+    let mut most = 0;
+    loop {
+        match engine.tick().unwrap() {
+            0 => break,
+            ran => most = most.max(ran),
+        }
+    }
+    assert!(most > 1, "they do run together");
+    for ((job, alone), cache) in jobs.into_iter().zip(alone).zip(caches) {
+        assert_eq!(engine.take(job).unwrap().output().tokens, alone, "{cache}");
+    }
+}
+
+/// T10: guidance in each forward and everything refreshed is stacked guidance.
+#[test]
+fn caches_t10_guidance_in_each_forward() {
+    for shift in [0, 1] {
+        for isa in isas() {
+            let guided = |cache: &str| {
+                let options = SessionOptions { cfg_scale: 0.7, ..options(shift, cache) };
+                let mut network = runner(&spec(shift), isa, Dtype::F32, 2);
+                let (forwards, session) = run_on(&mut network, &options, |_| {});
+                (forwards, session.counts().nfe)
+            };
+            let (cached, twice) = guided("dllm:prompt=1,response=1,cfg=1");
+            let (stacked, once) = guided("none");
+            assert_same(&cached, &stacked, "guidance");
+            assert_eq!((twice, once), (2 * LENGTH, LENGTH), "the reference runs two forwards, LLaDA one of two rows");
+            let (stored, nfe) = guided("dllm:prompt=1,response=1,cfg=4");
+            assert_eq!(nfe, LENGTH + 5 + 1, "the first five and forward 8");
+            for step in 0..LENGTH {
+                let fresh = step < 5 || step == 8;
+                assert_eq!(stored[step].all() == stacked[step].all(), fresh, "shift {shift} step {step}");
+            }
+        }
+    }
+}
+
+/// T11: under shift the row before the response stays as the last refresh of the prompt left it; as part of the
+/// response it is refreshed with it. Only where both are due is it that of no cache.
+#[test]
+fn caches_t11_the_first_token_under_shift() {
+    let first = PROMPT as Position;
+    for isa in isas() {
+        let runs = ["none", "dllm:prompt=4,response=1,first_layer=same", "dllm:prompt=4,response=1,boundary=before"]
+            .map(|cache| run(1, isa, &options(1, cache)));
+        let [reference, stale, before] = &runs;
+        for step in 0..8 {
+            let [reference, stale_now, before_now] = [reference, stale, before].map(|run| &run[step]);
+            if step % 4 == 0 {
+                assert!(stale_now.logits(first) == reference.logits(first), "step {step}");
+                assert!(before_now.logits(first) == reference.logits(first), "step {step}");
+                continue;
+            }
+            assert!(stale_now.is_near(&stale[step - step % 4], first), "step {step}: it stands still");
+            assert!(!before_now.is_near(stale_now, first) && !before_now.is_near(reference, first), "step {step}");
+        }
+    }
+}
+
+/// X5: the prompt frozen and everything else fresh is dKV-Prefill and dLLM-Cache alike.
+#[test]
+fn caches_x5_a_frozen_prompt_is_one_thing() {
+    assert_caches_equal(0, "dkv:variant=prefill", "dllm:prompt=1000,response=1");
+    assert_caches_equal(1, "dkv:variant=prefill", "dllm:prompt=1000,response=1,boundary=before");
+}
+
+/// K5: the greedy variant refreshed in each step is random remasking, in the same order.
+#[test]
+fn caches_k5_greedy_is_random_remasking() {
+    for shift in [0, 1] {
+        for isa in isas() {
+            let order = vec![12, 9, 20, 10, 15, 14, 13, 18, 11, 19, 16, 17];
+            let run = |cache: &str| {
+                let options =
+                    SessionOptions { remasking: Remasking::Random, order: order.clone(), ..options(shift, cache) };
+                run(shift, isa, &options)
+            };
+            let (greedy, reference) = (run("dkv:variant=greedy,refresh=1"), run("none"));
+            for (step, &position) in order.iter().enumerate() {
+                assert_eq!(greedy[step].request.plan.predict.as_slice(), [position]);
+                assert!(greedy[step].logits(position) == reference[step].logits(position), "step {step}");
+            }
+        }
+    }
+}
+
+/// S4: a forward of SlowFast without the end of the canvas is one of the shorter canvas.
+#[test]
+fn caches_s4_truncated_forwards() {
+    for shift in [0, 1] {
+        let options = SessionOptions {
+            decoder: "slowfast:explore=2,tau_min=0.88,tau=2".parse().unwrap(),
+            ..options(shift, "none")
+        };
+        let mut network = runner(&spec(shift), isas()[0], Dtype::F32, 1);
+        let (forwards, _) = run_on(&mut network, &options, |_| {});
+        let truncated: Vec<_> =
+            forwards.iter().filter(|forward| (forward.request.plan.visible as usize) < PROMPT + LENGTH).collect();
+        assert!(truncated.len() > 1);
+        for forward in truncated {
+            let rows = forward.request.plan.visible as usize;
+            let needs =
+                SequenceNeeds { positions: rows, rows, predictions: rows, logits: true, ..SequenceNeeds::default() };
+            let id = network.open(&needs).unwrap();
+            let mut out = [Predictions::default()];
+            network.step(&[forward.request.step(id, 0)], &mut out).unwrap();
+            assert_eq!(out[0].logits, forward.answer.logits);
+            network.close(id);
+        }
+    }
+}
+
+/// SlowFast over the inexact caches runs to its end, on truncated forwards too.
+#[test]
+fn slowfast_goes_with_every_cache_that_it_may() {
+    for shift in [0, 1] {
+        for cache in ["dkv:refresh=3", "dllm:prompt=4,response=3", "dllm:response=5,rho=0,first_layer=same"] {
+            let options = SessionOptions {
+                decoder: "slowfast:explore=2,tau_min=0.88,tau=2".parse().unwrap(),
+                ..options(shift, cache)
+            };
+            let forwards = run(shift, isas()[0], &options);
+            assert_eq!(forwards.len(), LENGTH, "{cache}: one token a forward");
+            assert!(forwards.iter().any(|forward| (forward.request.plan.visible as usize) < PROMPT + LENGTH));
+        }
+    }
+}
