@@ -5,8 +5,8 @@ use std::fmt;
 use demask_step::Mask;
 
 use crate::{
-    cache::{CacheSpec, Memory},
-    decoder::{DecoderSpec, Promise},
+    cache::{CachePolicy, CacheSpec, Memory},
+    decoder::{DecoderSpec, Promise, freedave},
     error::OptionsError,
     transfer::Remasking,
 };
@@ -76,7 +76,10 @@ impl Exactness {
 pub fn exactness(decoder: &DecoderSpec, cache: &CacheSpec) -> Exactness {
     match (decoder.method().promise, cache.method().memory) {
         (Promise::Reference, _) if cache.method().exact => Exactness::Reference,
-        (Promise::Lossless, Memory::OfState) => Exactness::Lossless { against: format!("static, cache {cache}") },
+        (Promise::Lossless, Memory::OfState) => match freedave::baseline(decoder) {
+            Some(baseline) => Exactness::Lossless { against: format!("{baseline}, cache {cache}") },
+            None => Exactness::Approximate,
+        },
         _ => Exactness::Approximate,
     }
 }
@@ -108,6 +111,34 @@ pub fn check(
     }
     if remasking == Remasking::Origin && !decoder.method().takes_origin {
         return Err(OptionsError::Origin { decoder: decoder.name() });
+    }
+    Ok(())
+}
+
+/// Whether drafts can run over a cache policy; if not, why in one sentence, and what can. Everything follows from what
+/// the policy says of itself: [`CachePolicy::memory`] whether drafts are lossless over it, and
+/// [`CachePolicy::spans_blocks`] whether they may reach into the next blocks. A new policy needs no line here.
+pub(crate) fn check_drafts(
+    decoder: &DecoderSpec,
+    cache: &CacheSpec,
+    policy: &dyn CachePolicy,
+) -> Result<(), OptionsError> {
+    if !freedave::runs(decoder) {
+        return Ok(());
+    }
+    freedave::check(decoder)?;
+    if policy.memory() == Memory::OfHistory {
+        let choices = crate::cache::CACHES.iter().filter(|method| {
+            method.memory == Memory::OfState && !method.attention.iter().all(|&family| family == Attention::Causal)
+        });
+        return Err(OptionsError::DraftsNeedState {
+            decoder: decoder.name(),
+            cache: cache.to_string(),
+            choices: choices.map(|method| method.about.name).collect::<Vec<_>>().join(", "),
+        });
+    }
+    if decoder.flag("eager") && !policy.spans_blocks() {
+        return Err(OptionsError::EagerNeedsSpan { decoder: decoder.name(), cache: cache.to_string() });
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use demask_step::{
 use crate::{
     cache::CachePolicy,
     canvas::Canvas,
-    decoder::{Decoder, Intent, Progress, Query, Setup, View},
+    decoder::{Decoder, Drafts, Intent, Progress, Query, Setup, View},
     error::OptionsError,
     event::{Commit, Counts, Event, Finish, Output},
     layout::Layout,
@@ -60,10 +60,19 @@ impl Request {
         SequenceStep { sequence, tokens: &self.tokens, plan: &self.plan, ask: &self.ask, blend }
     }
 
-    /// Refills the tokens for the plan's live positions.
-    fn read(&mut self, tokens: &[TokenId]) {
+    /// Refills the tokens for the plan's live positions, lane after lane.
+    fn read(&mut self, tokens: &[TokenId], drafts: &Drafts) {
         self.tokens.clear();
-        self.tokens.extend(self.plan.live.iter().map(|position| tokens[position as usize]));
+        let live = &self.plan.live;
+        for lane in 0..self.plan.lanes.count() {
+            let start = self.tokens.len();
+            self.tokens.extend(live.iter().map(|position| tokens[position as usize]));
+            for commit in drafts.lane(lane) {
+                if let Some(rank) = live.rank(commit.position) {
+                    self.tokens[start + rank] = commit.token;
+                }
+            }
+        }
     }
 }
 
@@ -102,6 +111,8 @@ pub struct Session {
     /// Where a stop text ends the response.
     stopped: Option<usize>,
     counts: Counts,
+    /// Forwards with drafts by the number of draft tokens accepted.
+    acceptance: Vec<usize>,
     events: Vec<Event>,
 }
 
@@ -111,9 +122,13 @@ impl Session {
         let Resolved { layout, clock, mut canvas, steps, most_forwards } = resolve(&options)?;
         let SessionOptions { remasking, alg_temp, seed, .. } = options;
         let ranking = Ranking { remasking, alg_temp, seed };
-        let setup = Setup { layout: &layout, clock: &clock, ranking: &ranking };
+        let mut cache = (options.cache.method().build)(&options.cache, &layout);
+        legality::check_drafts(&options.decoder, &options.cache, &*cache)?;
+        let setup = Setup { layout: &layout, clock: &clock, ranking: &ranking, cache: &*cache };
         let decoder = (options.decoder.method().build)(&options.decoder, &setup);
-        let cache = (options.cache.method().build)(&options.cache, &layout);
+        if decoder.fuses() {
+            cache.fuse();
+        }
         let mut needs = vec![cache.needs(&layout)];
         decoder.reserve(&layout, &mut needs[CANVAS]);
         if options.cfg_scale > 0.0 {
@@ -140,6 +155,7 @@ impl Session {
             ended: None,
             stopped: None,
             counts: Counts::default(),
+            acceptance: Vec::new(),
             events: Vec::new(),
         };
         session.look_back();
@@ -176,6 +192,11 @@ impl Session {
             self.decoder.absorb(&view, plan, answer, &mut self.progress);
         }
         self.cache.observe(&view, plan, &self.progress);
+        if drafts > 0 {
+            let accepted = self.progress.accepted;
+            self.acceptance.resize(self.acceptance.len().max(accepted + 1), 0);
+            self.acceptance[accepted] += 1;
+        }
         for index in 0..self.progress.commits.len() {
             let commit = self.progress.commits[index];
             self.commit(step, commit);
@@ -259,6 +280,7 @@ impl Session {
             generated_tokens,
             tokens_per_nfe: if nfe == 0 { 0.0 } else { generated_tokens as f64 / nfe as f64 },
             rows,
+            acceptance: self.acceptance.clone(),
             computed_rows: cost.computed_rows,
             head_rows: cost.head_rows,
             flops: cost.flops,
@@ -326,6 +348,8 @@ impl Session {
         let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
         let plan = &mut self.requests[CANVAS].plan;
         plan.clear();
+        // Upkeep runs the canvas.
+        self.query.clear();
         if self.cache.upkeep(&view, plan) {
             return Phase::Upkeep;
         }
@@ -333,13 +357,16 @@ impl Session {
             return Phase::Over;
         }
         let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
-        self.query.predict.clear();
+        self.query.clear();
         match self.decoder.intend(&view, &mut self.query) {
             Intent::Done => Phase::Over,
             Intent::Predict => {
                 let plan = &mut self.requests[CANVAS].plan;
                 plan.clear();
                 self.cache.plan(&view, &self.query, plan);
+                if !self.query.branches.is_empty() {
+                    plan.lanes = Lanes::Drafts(self.query.branches.sizes.len() as u32);
+                }
                 Phase::Predict
             }
         }
@@ -379,9 +406,11 @@ impl Session {
         let predicts = self.phase == Phase::Predict;
         let (canvas, unconditional) = self.requests.split_at_mut(UNCONDITIONAL);
         let request = &mut canvas[CANVAS];
-        request.read(self.canvas.tokens());
+        let drafts = &self.query.branches;
+        request.read(self.canvas.tokens(), drafts);
         request.ask.states.clear();
-        request.ask.states.push(self.canvas.unmasked());
+        let lanes = 0..request.plan.lanes.count();
+        request.ask.states.extend(lanes.map(|lane| self.canvas.unmasked() + drafts.lane(lane).len() as u32));
         request.blend = None;
         let (Some(twin), Some(tokens)) = (unconditional.first_mut(), self.canvas.unconditional()) else { return };
         // The same rows, nothing of the head.
@@ -389,7 +418,7 @@ impl Session {
         twin.plan.predict.clear();
         twin.plan.must.clear();
         twin.plan.hint.clear();
-        twin.read(tokens);
+        twin.read(tokens, drafts);
         let blend = Blend { scale: self.options.cfg_scale, with: BlendWith::Step(UNCONDITIONAL) };
         request.blend = predicts.then_some(blend);
     }

@@ -59,6 +59,8 @@ pub enum Kind {
     },
     /// `true` or `false`; the bare key means `true`.
     Flag,
+    /// One of these words.
+    Choice(&'static [&'static str]),
 }
 
 /// The value of a parameter.
@@ -72,6 +74,8 @@ pub enum Value {
     Number(f32),
     /// Of [`Kind::Flag`].
     Flag(bool),
+    /// Of [`Kind::Choice`].
+    Choice(&'static str),
 }
 
 impl fmt::Display for Kind {
@@ -82,6 +86,7 @@ impl fmt::Display for Kind {
             Self::Number { least, most: f32::MAX } => write!(f, "a number from {least} on"),
             Self::Number { least, most } => write!(f, "a number from {least} to {most}"),
             Self::Flag => f.write_str("true or false"),
+            Self::Choice(words) => write!(f, "one of {}", words.join(", ")),
         }
     }
 }
@@ -93,6 +98,7 @@ impl fmt::Display for Value {
             Self::Count(count) => count.fmt(f),
             Self::Number(number) => number.fmt(f),
             Self::Flag(flag) => flag.fmt(f),
+            Self::Choice(word) => f.write_str(word),
         }
     }
 }
@@ -110,6 +116,7 @@ impl Kind {
                 Some(Value::Number(number))
             }
             Self::Flag => text.parse().ok().map(Value::Flag),
+            Self::Choice(words) => words.iter().find(|word| same(word, text)).map(|word| Value::Choice(word)),
         }
     }
 }
@@ -215,6 +222,11 @@ impl<M: Method> Spec<M> {
         self.value(key) == Value::Flag(true)
     }
 
+    /// The value of a [`Kind::Choice`]; empty if there is no such parameter.
+    pub fn choice(&self, key: &str) -> &'static str {
+        if let Value::Choice(word) = self.value(key) { word } else { "" }
+    }
+
     fn set(&mut self, key: &str, text: &str) -> Result<usize, SpecError> {
         let about = self.method.about();
         let index = about.parameters.iter().position(|parameter| same(parameter.name, key));
@@ -250,14 +262,15 @@ impl<M: Method> FromStr for Spec<M> {
     }
 }
 
-/// The canonical text, which parses back to the same spec: numbers always, flags only where they differ from their
-/// default.
+/// The canonical text, which parses back to the same spec: numbers always, flags and words only where they differ from
+/// their default.
 impl<M: Method> fmt::Display for Spec<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
         let mut separator = ':';
         for (parameter, value) in self.method.about().parameters.iter().zip(&self.values) {
-            if *value == Value::Fit || (parameter.kind == Kind::Flag && *value == parameter.default) {
+            let told = matches!(parameter.kind, Kind::Count { .. } | Kind::Number { .. });
+            if *value == Value::Fit || (!told && *value == parameter.default) {
                 continue;
             }
             write!(f, "{separator}{}={value}", parameter.name)?;

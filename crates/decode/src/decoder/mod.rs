@@ -3,14 +3,16 @@
 mod ar;
 mod blockwise;
 mod entropy_bounded;
+pub(crate) mod freedave;
 mod static_decoding;
 mod threshold;
 
 use std::fmt;
 
-use demask_step::{HeadAsk, Positions, Predictions, SequenceNeeds, StepPlan};
+use demask_step::{HeadAsk, NO_TOKEN, Positions, Predictions, SequenceNeeds, StepPlan};
 
 use crate::{
+    cache::CachePolicy,
     canvas::Canvas,
     event::Commit,
     layout::Layout,
@@ -24,7 +26,7 @@ pub use blockwise::Blockwise;
 
 /// All decoders, the default first.
 pub static DECODERS: &[DecoderMethod] =
-    &[static_decoding::METHOD, threshold::METHOD, entropy_bounded::METHOD, ar::METHOD];
+    &[static_decoding::METHOD, threshold::METHOD, entropy_bounded::METHOD, freedave::METHOD, ar::METHOD];
 
 /// A decoder by name, with its parameters.
 pub type DecoderSpec = Spec<DecoderMethod>;
@@ -76,6 +78,8 @@ pub struct Setup<'a> {
     pub clock: &'a Clock,
     /// The order of predictions.
     pub ranking: &'a Ranking,
+    /// The cache policy that will plan the forwards.
+    pub cache: &'a dyn CachePolicy,
 }
 
 /// What decoders and cache policies may look at.
@@ -92,10 +96,57 @@ pub struct View<'a> {
 }
 
 /// What a decoder wants of the next forward.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Query {
     /// Positions whose predictions may be committed.
     pub predict: Positions,
+    /// Whether predictions that may not be committed are of use, as seeds of drafts.
+    pub drafts: bool,
+    /// The drafts to run instead of the canvas; none to run the canvas itself.
+    pub branches: Drafts,
+}
+
+impl Query {
+    /// Empties it for the next forward, keeping its allocations.
+    pub fn clear(&mut self) {
+        self.predict.clear();
+        self.drafts = false;
+        self.branches.clear();
+    }
+}
+
+/// Nested drafts: each is the canvas and the first so many of one list of commits.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Drafts {
+    /// What the largest draft fills in, in the order in which the drafts take it.
+    pub commits: Vec<Commit>,
+    /// How many of the commits each draft holds, ascending; empty if there is no draft.
+    pub sizes: Vec<usize>,
+}
+
+impl Drafts {
+    /// Whether there is no draft.
+    pub fn is_empty(&self) -> bool {
+        self.sizes.is_empty()
+    }
+
+    /// What a draft fills in; nothing if there is no such draft.
+    pub fn lane(&self, lane: usize) -> &[Commit] {
+        &self.commits[..self.sizes.get(lane).map_or(0, |&size| size.min(self.commits.len()))]
+    }
+
+    /// Removes all drafts, keeping the allocations.
+    pub fn clear(&mut self) {
+        self.commits.clear();
+        self.sizes.clear();
+    }
+
+    /// Becomes a copy of others in its own allocations.
+    pub fn copy(&mut self, others: &Self) {
+        self.clear();
+        self.commits.extend_from_slice(&others.commits);
+        self.sizes.extend_from_slice(&others.sizes);
+    }
 }
 
 /// What a decoder wants next.
@@ -114,6 +165,17 @@ pub struct Progress {
     pub commits: Vec<Commit>,
     /// Draft tokens among them that were accepted.
     pub accepted: usize,
+    /// The draft that the canvas becomes, if drafts were run.
+    pub draft: Option<Accepted>,
+}
+
+/// The accepted draft of a forward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Accepted {
+    /// Its lane.
+    pub lane: u32,
+    /// How many of the first commits it held; those behind them follow from what was predicted in it.
+    pub commits: usize,
 }
 
 impl Progress {
@@ -121,6 +183,19 @@ impl Progress {
     pub fn clear(&mut self) {
         self.commits.clear();
         self.accepted = 0;
+        self.draft = None;
+    }
+}
+
+/// Takes the predictions that had to be taken: their rows leave the live set.
+pub(crate) fn take_musts(view: &View<'_>, plan: &StepPlan, predictions: &Predictions, progress: &mut Progress) {
+    for position in plan.must.iter().filter(|&position| view.canvas.is_masked(position)) {
+        let Some(index) = predictions.index(0, position) else { continue };
+        let token = predictions.tokens.get(index).copied().unwrap_or(NO_TOKEN);
+        let confidence = predictions.confidence.get(index).copied().unwrap_or(f32::NEG_INFINITY);
+        if token != NO_TOKEN {
+            progress.commits.push(Commit { position, token, confidence });
+        }
     }
 }
 
@@ -131,6 +206,11 @@ pub trait Decoder: fmt::Debug + Send {
 
     /// Adds what its steps need beyond the cache policy's rows: predictions, drafts.
     fn reserve(&self, layout: &Layout, needs: &mut SequenceNeeds);
+
+    /// Whether stores and prefills are to be part of the forwards that predict, where the cache policy can do that.
+    fn fuses(&self) -> bool {
+        false
+    }
 
     /// Says what it wants next and fills the (empty) query. Asked once for each forward.
     fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent;

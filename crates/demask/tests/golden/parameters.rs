@@ -1,7 +1,7 @@
 //! From the references' own parameter names to session options: one table.
 
 use demask::{
-    decode::{CanvasSpec, ModelFacts, Remasking, Schedule, SessionOptions, StopRule},
+    decode::{CacheSpec, CanvasSpec, ModelFacts, Remasking, Schedule, SessionOptions, StopRule},
     step::{ConfidenceOf, FilterOrder, Mask},
 };
 use serde_json::Value;
@@ -39,7 +39,8 @@ struct Said {
     eos_confidence_zero: bool,
     stop: bool,
     early_exit: bool,
-    drafts: bool,
+    drafts: Option<usize>,
+    eager: bool,
     cache: Option<String>,
 }
 
@@ -84,9 +85,9 @@ const TABLE: &[(&str, Apply)] = &[
     ("early_exit", |said, value| value.as_bool().map(|on| said.early_exit = on)),
     ("early_stop", |said, value| value.as_bool().map(|on| said.stop = on)),
     ("early_stop_consecutive", |_, value| count(value).map(drop)),
-    ("draft_steps", |said, value| value.as_u64().map(|_| said.drafts = true)),
+    ("draft_steps", |said, value| count(value).map(|drafts| said.drafts = Some(drafts))),
     ("draft_mode", |_, value| value.as_str().map(drop)),
-    ("eager_acceptance_mode", |_, value| value.as_bool().map(drop)),
+    ("eager_acceptance_mode", |said, value| value.as_bool().map(|eager| said.eager = eager)),
     ("dual_cache", |said, value| {
         value.as_bool().map(|dual| said.cache = Some(if dual { "dual" } else { "prefix" }.into()))
     }),
@@ -171,10 +172,12 @@ fn build(method: &str, said: &Said, case: &Case, facts: &ModelFacts) -> Result<M
         },
         "sdar_generate" | "sdar_entropy_bounded" => sdar(said, case, base)?,
         "ar_greedy" => base,
-        "freedave_block" if said.drafts => return Ok(Mapped::NotBuilt("decoder freedave")),
-        "freedave_block" => freedave_block(said, case, base)?,
+        "freedave_block" => freedave(said, case, base, "block", "exact")?,
         "fastdllm_llada" if said.cache.as_deref() == Some("none") => fastdllm(said, base)?,
         "fastdllm_factor" => return Ok(Mapped::NotBuilt("decoder factor")),
+        "freedave_full" if said.cache.as_ref().is_some_and(|cache| cache.parse::<CacheSpec>().is_ok()) => {
+            freedave(said, case, base, said.cache.as_deref().unwrap_or_default(), "subset")?
+        }
         "freedave_full" | "fastdllm_llada" | "fastdllm_dream" => return Ok(Mapped::NotBuilt("caches prefix and dual")),
         "dkv_llada" | "dkv_dream" => return Ok(Mapped::NotBuilt("cache dkv")),
         "dllmcache_llada" | "dllmcache_dream" => return Ok(Mapped::NotBuilt("cache dllm")),
@@ -227,14 +230,20 @@ fn sdar(said: &Said, case: &Case, base: SessionOptions) -> Result<SessionOptions
     })
 }
 
-fn freedave_block(said: &Said, case: &Case, base: SessionOptions) -> Result<SessionOptions, String> {
-    let decoder = match said.threshold {
-        Some(tau) => format!("threshold:tau={tau}"),
-        None => "static".into(),
+/// FreeDave's static, parallel and drafting decoders; `rule` is the one that the released program verifies by.
+fn freedave(said: &Said, case: &Case, base: SessionOptions, cache: &str, rule: &str) -> Result<SessionOptions, String> {
+    let decoder = match (said.drafts, said.threshold) {
+        (None, None) => "static".into(),
+        (None, Some(tau)) => format!("threshold:tau={tau}"),
+        (Some(d), tau) => {
+            let tau = tau.map_or(String::new(), |tau| format!(",tau={tau}"));
+            format!("freedave:mode=reference,d={d},eager={},rule={rule}{tau}", said.eager)
+        }
     };
     Ok(SessionOptions {
         block_length: Some(said.block_length.unwrap_or(32)),
         decoder: decoder.parse().map_err(|error| format!("{error}"))?,
+        cache: cache.parse().map_err(|error| format!("{error}"))?,
         remasking: match said.alg_temp {
             None | Some(0.0) => Remasking::LowConfidence,
             Some(-1.0) => Remasking::LeftToRight,
