@@ -177,7 +177,7 @@ mod tests {
         };
         assert_eq!(
             refusal(Attention::Full, "ar", "none", Remasking::default()),
-            "decoder ar cannot run a model with full attention: use static, threshold, entropy_bounded"
+            "decoder ar cannot run a model with full attention: use static, threshold, entropy_bounded, freedave"
         );
         assert_eq!(
             refusal(Attention::Full, "static", "block", Remasking::default()),

@@ -1,7 +1,7 @@
 //! From the references' own parameter names to session options: one table.
 
 use demask::{
-    decode::{CacheSpec, CanvasSpec, ModelFacts, Remasking, Schedule, SessionOptions, StopRule},
+    decode::{CanvasSpec, ModelFacts, Remasking, Schedule, SessionOptions, StopRule},
     step::{ConfidenceOf, FilterOrder, Mask},
 };
 use serde_json::Value;
@@ -172,12 +172,9 @@ fn build(method: &str, said: &Said, case: &Case, facts: &ModelFacts) -> Result<M
         },
         "sdar_generate" | "sdar_entropy_bounded" => sdar(said, case, base)?,
         "ar_greedy" => base,
-        "freedave_block" => freedave(said, case, base, "block", "exact")?,
+        "freedave_block" => freedave_block(said, case, base)?,
         "fastdllm_llada" if said.cache.as_deref() == Some("none") => fastdllm(said, base)?,
         "fastdllm_factor" => return Ok(Mapped::NotBuilt("decoder factor")),
-        "freedave_full" if said.cache.as_ref().is_some_and(|cache| cache.parse::<CacheSpec>().is_ok()) => {
-            freedave(said, case, base, said.cache.as_deref().unwrap_or_default(), "subset")?
-        }
         "freedave_full" | "fastdllm_llada" | "fastdllm_dream" => return Ok(Mapped::NotBuilt("caches prefix and dual")),
         "dkv_llada" | "dkv_dream" => return Ok(Mapped::NotBuilt("cache dkv")),
         "dllmcache_llada" | "dllmcache_dream" => return Ok(Mapped::NotBuilt("cache dllm")),
@@ -230,8 +227,9 @@ fn sdar(said: &Said, case: &Case, base: SessionOptions) -> Result<SessionOptions
     })
 }
 
-/// FreeDave's static, parallel and drafting decoders; `rule` is the one that the released program verifies by.
-fn freedave(said: &Said, case: &Case, base: SessionOptions, cache: &str, rule: &str) -> Result<SessionOptions, String> {
+fn freedave_block(said: &Said, case: &Case, base: SessionOptions) -> Result<SessionOptions, String> {
+    // The rule that the released program verifies drafts by.
+    let rule = if base.facts.mask == Mask::Full { "subset" } else { "exact" };
     let decoder = match (said.drafts, said.threshold) {
         (None, None) => "static".into(),
         (None, Some(tau)) => format!("threshold:tau={tau}"),
@@ -243,7 +241,6 @@ fn freedave(said: &Said, case: &Case, base: SessionOptions, cache: &str, rule: &
     Ok(SessionOptions {
         block_length: Some(said.block_length.unwrap_or(32)),
         decoder: decoder.parse().map_err(|error| format!("{error}"))?,
-        cache: cache.parse().map_err(|error| format!("{error}"))?,
         remasking: match said.alg_temp {
             None | Some(0.0) => Remasking::LowConfidence,
             Some(-1.0) => Remasking::LeftToRight,
