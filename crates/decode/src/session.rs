@@ -199,6 +199,9 @@ impl Session {
         }
         for index in 0..self.progress.commits.len() {
             let commit = self.progress.commits[index];
+            if self.over_before(commit.position) {
+                break;
+            }
             self.commit(step, commit);
         }
         self.look_back();
@@ -375,22 +378,32 @@ impl Session {
     /// Applies the stop rules that look at finished blocks; `true` if decoding is over.
     fn stops_at_block(&mut self) -> bool {
         while self.unchecked < self.block {
-            let block = self.layout.block(self.unchecked);
+            let block = self.unchecked;
             self.unchecked += 1;
-            match self.options.stop {
-                StopRule::Block if (self.layout.response()..block.end as usize).any(|place| self.is_end(place)) => {
-                    return true;
+            if self.stops_behind(block) {
+                if let StopRule::WholeBlock { fill } = self.options.stop {
+                    self.fill_from(self.layout.block(block).end, fill);
                 }
-                StopRule::WholeBlock { fill }
-                    if block.clone().all(|place| self.canvas.tokens()[place as usize] == fill) =>
-                {
-                    self.fill_from(block.end, fill);
-                    return true;
-                }
-                _ => {}
+                return true;
             }
         }
         false
+    }
+
+    /// Whether a finished block is one behind which nothing is decoded.
+    fn stops_behind(&self, block: usize) -> bool {
+        let mut block = self.layout.block(block);
+        match self.options.stop {
+            StopRule::Block => (self.layout.response()..block.end as usize).any(|place| self.is_end(place)),
+            StopRule::WholeBlock { fill } => block.all(|place| self.canvas.tokens()[place as usize] == fill),
+            StopRule::Never | StopRule::Prefix => false,
+        }
+    }
+
+    /// Whether a block finished before this position ends decoding: drafts may have reached beyond it.
+    fn over_before(&self, position: Position) -> bool {
+        let mut finished = self.unchecked..self.layout.block_of(position);
+        finished.any(|block| self.canvas.is_complete(self.layout.block(block)) && self.stops_behind(block))
     }
 
     fn fill_from(&mut self, start: Position, token: TokenId) {

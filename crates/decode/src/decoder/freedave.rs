@@ -14,6 +14,8 @@
 //! * `rolling`: known steps are committed at once and the first draft is the canvas itself, predictions are carried into
 //!   the next block, and the cache policy stores what it can without forwards of its own.
 
+use std::ops::Range;
+
 use demask_step::{HeadAsk, Position, Positions, Predictions, SequenceNeeds, StepPlan};
 
 use super::{
@@ -270,8 +272,9 @@ impl FreeDave {
         self.place.step += 1;
     }
 
-    /// Makes drafts of the candidates from `first` on; the first draft holds `known` of them.
-    fn draft(&mut self, view: &View<'_>, first: usize, known: usize) {
+    /// Makes drafts of the candidates from `first` on, which are left when what came of the forward is committed; the
+    /// first draft holds `known` of them.
+    fn draft(&mut self, view: &View<'_>, first: usize, known: usize, progress: &Progress) {
         self.drafts.clear();
         self.drafts.commits.extend(self.candidates[first..].iter().map(|&candidate| Commit::from(candidate)));
         let (mut size, mut place) = (known, self.place);
@@ -288,11 +291,29 @@ impl FreeDave {
             size += step.min(masks);
             self.drafts.sizes.push(size);
         }
-        if self.drafts.lane(self.drafts.sizes.len() - 1).is_empty() && (self.rolling || first == self.candidates.len())
-        {
+        if self.rolling && size > 0 && size == self.left(view, progress) {
+            // Nothing is left to predict in it: what it holds follows from the draft before.
+            self.drafts.sizes.pop();
+        }
+        let empty = self.drafts.sizes.last().is_none_or(|&size| size == 0);
+        if empty && (self.rolling || self.drafts.commits.is_empty()) {
             // The canvas itself.
             self.drafts.clear();
         }
+    }
+
+    /// Masks that the next forward predicts, once what came of this one is committed.
+    fn left(&self, view: &View<'_>, progress: &Progress) -> usize {
+        let Some(first) = self.drafts.commits.first() else { return 0 };
+        let window = self.window_from(view, view.layout.block_of(first.position));
+        let done = progress.commits.iter().filter(|commit| window.contains(&commit.position)).count();
+        view.canvas.masks_in(window) - done
+    }
+
+    /// The positions that a forward predicts while `block` is the current one.
+    fn window_from(&self, view: &View<'_>, block: usize) -> Range<Position> {
+        let last = (block + self.ahead).min(view.layout.blocks() - 1);
+        view.layout.block(block).start..view.layout.block(last).end
     }
 
     /// As released: the known step is the first draft, unless it ends the block.
@@ -305,8 +326,8 @@ impl FreeDave {
             // The block is complete, and what comes next of the one behind it is known.
             self.eager
         } else {
-            // With a threshold the program looks at a single mask only.
-            (left <= 1 || !self.parallel && taken >= left) && (last || !self.eager)
+            // The program, which knows no other static step than one token, looks at a single mask only.
+            left <= 1 && (last || !self.eager) || left > 1 && !self.parallel && taken >= left
         };
         if known {
             self.take(taken, progress);
@@ -315,7 +336,7 @@ impl FreeDave {
             self.drafts.clear();
         } else {
             self.place.step += 1;
-            self.draft(view, 0, taken);
+            self.draft(view, 0, taken, progress);
         }
     }
 }
@@ -346,13 +367,10 @@ impl Decoder for FreeDave {
     }
 
     fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent {
-        let blocks = view.layout.blocks();
-        if view.block >= blocks {
+        if view.block >= view.layout.blocks() {
             return Intent::Done;
         }
-        let last = (view.block + self.ahead).min(blocks - 1);
-        let range: std::ops::Range<Position> = view.layout.block(view.block).start..view.layout.block(last).end;
-        view.canvas.masked_positions(range, &mut query.predict);
+        view.canvas.masked_positions(self.window_from(view, view.block), &mut query.predict);
         if self.block != view.block && !self.rolling {
             self.drafts.clear();
         }
@@ -369,7 +387,7 @@ impl Decoder for FreeDave {
             take_musts(view, plan, predictions, progress);
             self.target(view, predictions, 0, &plan.hint);
             self.place.step += 1;
-            self.draft(view, 0, 0);
+            self.draft(view, 0, 0, progress);
             return;
         }
         let (lane, taken) = self.verify(view, predictions, &plan.predict, progress);
@@ -379,7 +397,7 @@ impl Decoder for FreeDave {
         }
         if self.rolling {
             self.take(taken, progress);
-            self.draft(view, taken, 0);
+            self.draft(view, taken, 0, progress);
         } else {
             self.follow_reference(view, taken, progress);
         }
