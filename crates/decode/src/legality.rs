@@ -145,8 +145,14 @@ pub(crate) fn check_drafts(
 
 #[cfg(test)]
 mod tests {
+    use demask_step::{SequenceNeeds, StepPlan};
+
     use super::*;
-    use crate::{cache::CACHES, decoder::DECODERS};
+    use crate::{
+        cache::CACHES,
+        decoder::{DECODERS, Progress, Query, View},
+        layout::Layout,
+    };
 
     #[test]
     fn every_model_has_a_decoder_and_a_cache() {
@@ -168,6 +174,39 @@ mod tests {
         assert_eq!(claim("ar", "causal"), Exactness::Reference);
         assert_eq!(claim("threshold", "none"), Exactness::Approximate);
         assert_eq!(claim("entropy_bounded", "block"), Exactness::Approximate);
+    }
+
+    /// A policy that remembers, and one that starts anew where a block starts.
+    #[derive(Debug)]
+    struct Policy(Memory);
+
+    impl CachePolicy for Policy {
+        fn needs(&self, _layout: &Layout) -> SequenceNeeds {
+            SequenceNeeds::default()
+        }
+        fn upkeep(&mut self, _view: &View<'_>, _plan: &mut StepPlan) -> bool {
+            false
+        }
+        fn plan(&mut self, _view: &View<'_>, _query: &Query, _plan: &mut StepPlan) {}
+        fn observe(&mut self, _view: &View<'_>, _plan: &StepPlan, _progress: &Progress) {}
+        fn memory(&self) -> Memory {
+            self.0
+        }
+    }
+
+    #[test]
+    fn drafts_follow_from_what_a_cache_says_of_itself() {
+        let check = |decoder: &str, memory| {
+            let found = check_drafts(&decoder.parse().unwrap(), &"none".parse().unwrap(), &Policy(memory));
+            found.map_err(|error| error.to_string())
+        };
+        assert_eq!(check("static", Memory::OfHistory), Ok(()));
+        assert_eq!(check("freedave", Memory::OfState), Ok(()));
+        assert_eq!(check("freedave:eager=false", Memory::OfState), Ok(()));
+        assert!(check("freedave:eager", Memory::OfState).unwrap_err().contains("leave eager out"));
+        let refusal = check("freedave", Memory::OfHistory).unwrap_err();
+        assert!(refusal.starts_with("decoder freedave runs drafts, and what cache none keeps depends on"), "{refusal}");
+        assert!(refusal.contains("for example none,") && refusal.contains("block"), "{refusal}");
     }
 
     #[test]
