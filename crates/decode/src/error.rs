@@ -134,6 +134,36 @@ pub enum OptionsError {
         /// What can.
         choices: String,
     },
+    /// Drafts over slots that a run with drafts would leave in another state.
+    #[error(
+        "decoder {decoder} runs drafts, and what cache {cache} keeps depends on the steps that were run: \
+         use a cache whose slots are a function of the canvas, for example {choices}"
+    )]
+    DraftsNeedState {
+        /// The decoder.
+        decoder: &'static str,
+        /// The cache with its parameters.
+        cache: String,
+        /// Caches that would do.
+        choices: String,
+    },
+    /// Drafts that reach into the next block over a cache that starts anew there.
+    #[error(
+        "decoder {decoder} with eager drafts reaches into the next block, and cache {cache} computes everything anew \
+         where a block starts: leave eager out, or use cache none or block"
+    )]
+    EagerNeedsSpan {
+        /// The decoder.
+        decoder: &'static str,
+        /// The cache with its parameters.
+        cache: String,
+    },
+    /// Parameters of the threshold rule without a threshold.
+    #[error("decoder freedave has {parameter} without tau, expected it with a threshold only: add tau or leave it out")]
+    ThresholdMissing {
+        /// Which.
+        parameter: &'static str,
+    },
     /// `origin` with a decoder that chooses by itself.
     #[error(
         "remasking origin picks positions by chance and decoder {decoder} by confidence: use origin with decoder static"

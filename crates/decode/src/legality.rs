@@ -5,8 +5,8 @@ use std::fmt;
 use demask_step::Mask;
 
 use crate::{
-    cache::{self, CacheSpec, Memory},
-    decoder::{DecoderSpec, Promise},
+    cache::{self, CachePolicy, CacheSpec, Memory},
+    decoder::{DecoderSpec, Promise, freedave},
     error::OptionsError,
     transfer::{Ranking, Remasking},
 };
@@ -81,7 +81,10 @@ pub fn exactness(decoder: &DecoderSpec, cache: &CacheSpec) -> Exactness {
 pub fn exactness_with(decoder: &DecoderSpec, cache: &CacheSpec, memory: Memory) -> Exactness {
     match (decoder.method().promise, memory) {
         (Promise::Reference, _) if cache.method().exact => Exactness::Reference,
-        (Promise::Lossless, Memory::OfState) => Exactness::Lossless { against: format!("static, cache {cache}") },
+        (Promise::Lossless, Memory::OfState) => match freedave::baseline(decoder) {
+            Some(baseline) => Exactness::Lossless { against: format!("{baseline}, cache {cache}") },
+            None => Exactness::Approximate,
+        },
         _ => Exactness::Approximate,
     }
 }
@@ -124,10 +127,44 @@ pub fn check(
     Ok(())
 }
 
+/// Whether drafts can run over a cache policy; if not, why in one sentence, and what can. Everything follows from what
+/// the policy says of itself: [`CachePolicy::memory`] whether drafts are lossless over it, and
+/// [`CachePolicy::spans_blocks`] whether they may reach into the next blocks. A new policy needs no line here.
+pub(crate) fn check_drafts(
+    decoder: &DecoderSpec,
+    cache: &CacheSpec,
+    policy: &dyn CachePolicy,
+) -> Result<(), OptionsError> {
+    if !freedave::runs(decoder) {
+        return Ok(());
+    }
+    freedave::check(decoder)?;
+    if policy.memory() == Memory::OfHistory {
+        let choices = cache::CACHES.iter().filter(|method| {
+            method.memory == Memory::OfState && !method.attention.iter().all(|&family| family == Attention::Causal)
+        });
+        return Err(OptionsError::DraftsNeedState {
+            decoder: decoder.name(),
+            cache: cache.to_string(),
+            choices: choices.map(|method| method.about.name).collect::<Vec<_>>().join(", "),
+        });
+    }
+    if decoder.flag("eager") && !policy.spans_blocks() {
+        return Err(OptionsError::EagerNeedsSpan { decoder: decoder.name(), cache: cache.to_string() });
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
+    use demask_step::{SequenceNeeds, StepPlan};
+
     use super::*;
-    use crate::{cache::CACHES, decoder::DECODERS};
+    use crate::{
+        cache::CACHES,
+        decoder::{DECODERS, Progress, Query, View},
+        layout::Layout,
+    };
 
     #[test]
     fn every_model_has_a_decoder_and_a_cache() {
@@ -157,6 +194,39 @@ mod tests {
         }
     }
 
+    /// A policy that remembers, and one that starts anew where a block starts.
+    #[derive(Debug)]
+    struct Policy(Memory);
+
+    impl CachePolicy for Policy {
+        fn needs(&self, _layout: &Layout) -> SequenceNeeds {
+            SequenceNeeds::default()
+        }
+        fn upkeep(&mut self, _view: &View<'_>, _plan: &mut StepPlan) -> bool {
+            false
+        }
+        fn plan(&mut self, _view: &View<'_>, _query: &Query, _plan: &mut StepPlan) {}
+        fn observe(&mut self, _view: &View<'_>, _plan: &StepPlan, _progress: &Progress) {}
+        fn memory(&self) -> Memory {
+            self.0
+        }
+    }
+
+    #[test]
+    fn drafts_follow_from_what_a_cache_says_of_itself() {
+        let check = |decoder: &str, memory| {
+            let found = check_drafts(&decoder.parse().unwrap(), &"none".parse().unwrap(), &Policy(memory));
+            found.map_err(|error| error.to_string())
+        };
+        assert_eq!(check("static", Memory::OfHistory), Ok(()));
+        assert_eq!(check("freedave", Memory::OfState), Ok(()));
+        assert_eq!(check("freedave:eager=false", Memory::OfState), Ok(()));
+        assert!(check("freedave:eager", Memory::OfState).unwrap_err().contains("leave eager out"));
+        let refusal = check("freedave", Memory::OfHistory).unwrap_err();
+        assert!(refusal.starts_with("decoder freedave runs drafts, and what cache none keeps depends on"), "{refusal}");
+        assert!(refusal.contains("for example none,") && refusal.contains("block"), "{refusal}");
+    }
+
     #[test]
     fn refusals_name_what_can_be_used() {
         let refusal = |attention, decoder: &str, cache: &str, remasking| {
@@ -164,7 +234,8 @@ mod tests {
         };
         assert_eq!(
             refusal(Attention::Full, "ar", "none", Remasking::default()),
-            "decoder ar cannot run a model with full attention: use static, threshold, factor, entropy_bounded, slowfast"
+            "decoder ar cannot run a model with full attention: use static, threshold, factor, entropy_bounded, slowfast, \
+             freedave"
         );
         assert_eq!(
             refusal(Attention::Full, "static", "block", Remasking::default()),

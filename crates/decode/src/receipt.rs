@@ -31,6 +31,9 @@ pub struct Receipt {
     pub generated_tokens: usize,
     /// Tokens of the answer for each NFE; 0 before the first.
     pub tokens_per_nfe: f64,
+    /// Forwards with drafts by the number of draft tokens that each accepted, from 0; empty without drafts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub acceptance: Vec<usize>,
     /// Live rows of all forwards, lanes and sequences.
     pub rows: usize,
     /// Rows that ran attention and MLP.

@@ -10,7 +10,7 @@ use demask_step::{
 use crate::{
     cache::CachePolicy,
     canvas::Canvas,
-    decoder::{Decoder, Intent, Progress, Query, Setup, View},
+    decoder::{Decoder, Drafts, Intent, Progress, Query, Setup, View},
     error::OptionsError,
     event::{Commit, Counts, Event, Finish, Output},
     layout::Layout,
@@ -60,10 +60,19 @@ impl Request {
         SequenceStep { sequence, tokens: &self.tokens, plan: &self.plan, ask: &self.ask, blend }
     }
 
-    /// Refills the tokens for the plan's live positions.
-    fn read(&mut self, tokens: &[TokenId]) {
+    /// Refills the tokens for the plan's live positions, lane after lane.
+    fn read(&mut self, tokens: &[TokenId], drafts: &Drafts) {
         self.tokens.clear();
-        self.tokens.extend(self.plan.live.iter().map(|position| tokens[position as usize]));
+        let live = &self.plan.live;
+        for lane in 0..self.plan.lanes.count() {
+            let start = self.tokens.len();
+            self.tokens.extend(live.iter().map(|position| tokens[position as usize]));
+            for commit in drafts.lane(lane) {
+                if let Some(rank) = live.rank(commit.position) {
+                    self.tokens[start + rank] = commit.token;
+                }
+            }
+        }
     }
 }
 
@@ -104,6 +113,8 @@ pub struct Session {
     /// Where a stop text ends the response.
     stopped: Option<usize>,
     counts: Counts,
+    /// Forwards with drafts by the number of draft tokens accepted.
+    acceptance: Vec<usize>,
     events: Vec<Event>,
 }
 
@@ -113,9 +124,13 @@ impl Session {
         let Resolved { layout, clock, mut canvas, steps, most_forwards } = resolve(&options)?;
         let SessionOptions { remasking, alg_temp, seed, .. } = options;
         let ranking = Ranking { remasking, alg_temp, seed, order: options.order.clone() };
-        let setup = Setup { layout: &layout, clock: &clock, ranking: &ranking };
+        let mut cache = (options.cache.method().build)(&options.cache, &layout);
+        legality::check_drafts(&options.decoder, &options.cache, &*cache)?;
+        let setup = Setup { layout: &layout, clock: &clock, ranking: &ranking, cache: &*cache };
         let decoder = (options.decoder.method().build)(&options.decoder, &setup);
-        let cache = (options.cache.method().build)(&options.cache, &layout);
+        if decoder.fuses() {
+            cache.fuse();
+        }
         let mut needs = vec![cache.needs(&layout)];
         decoder.reserve(&layout, &mut needs[CANVAS]);
         if options.cfg_scale > 0.0 {
@@ -145,6 +160,7 @@ impl Session {
             ended: None,
             stopped: None,
             counts: Counts::default(),
+            acceptance: Vec::new(),
             events: Vec::new(),
         };
         session.look_back();
@@ -185,8 +201,16 @@ impl Session {
         for request in &mut self.requests {
             self.cache.reclaim(std::mem::take(&mut request.plan.layers));
         }
+        if drafts > 0 {
+            let accepted = self.progress.accepted;
+            self.acceptance.resize(self.acceptance.len().max(accepted + 1), 0);
+            self.acceptance[accepted] += 1;
+        }
         for index in 0..self.progress.commits.len() {
             let commit = self.progress.commits[index];
+            if self.over_before(commit.position) {
+                break;
+            }
             self.commit(step, commit);
         }
         self.look_back();
@@ -269,6 +293,7 @@ impl Session {
             generated_tokens,
             tokens_per_nfe: if nfe == 0 { 0.0 } else { generated_tokens as f64 / nfe as f64 },
             rows,
+            acceptance: self.acceptance.clone(),
             computed_rows: cost.computed_rows,
             head_rows: cost.head_rows,
             flops: cost.flops,
@@ -336,6 +361,8 @@ impl Session {
         let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
         let plan = &mut self.requests[CANVAS].plan;
         plan.clear();
+        // Upkeep runs the canvas.
+        self.query.clear();
         if self.cache.upkeep(&view, plan) {
             return Phase::Upkeep;
         }
@@ -350,6 +377,9 @@ impl Session {
                 let plan = &mut self.requests[CANVAS].plan;
                 plan.clear();
                 self.cache.plan(&view, &self.query, plan);
+                if !self.query.branches.is_empty() {
+                    plan.lanes = Lanes::Drafts(self.query.branches.sizes.len() as u32);
+                }
                 Phase::Predict
             }
         }
@@ -358,19 +388,13 @@ impl Session {
     /// Applies the stop rules that look at finished blocks; `true` if decoding is over.
     fn stops_at_block(&mut self) -> bool {
         while self.unchecked < self.block {
-            let block = self.layout.block(self.unchecked);
+            let block = self.unchecked;
             self.unchecked += 1;
-            match self.options.stop {
-                StopRule::Block if (self.layout.response()..block.end as usize).any(|place| self.is_end(place)) => {
-                    return true;
+            if self.stops_behind(block) {
+                if let StopRule::WholeBlock { fill } = self.options.stop {
+                    self.fill_from(self.layout.block(block).end, fill);
                 }
-                StopRule::WholeBlock { fill }
-                    if block.clone().all(|place| self.canvas.tokens()[place as usize] == fill) =>
-                {
-                    self.fill_from(block.end, fill);
-                    return true;
-                }
-                _ => {}
+                return true;
             }
         }
         false
@@ -395,6 +419,22 @@ impl Session {
         }
     }
 
+    /// Whether a finished block is one behind which nothing is decoded.
+    fn stops_behind(&self, block: usize) -> bool {
+        let mut block = self.layout.block(block);
+        match self.options.stop {
+            StopRule::Block => (self.layout.response()..block.end as usize).any(|place| self.is_end(place)),
+            StopRule::WholeBlock { fill } => block.all(|place| self.canvas.tokens()[place as usize] == fill),
+            _ => false,
+        }
+    }
+
+    /// Whether a block finished before this position ends decoding: drafts may have reached beyond it.
+    fn over_before(&self, position: Position) -> bool {
+        let mut finished = self.unchecked..self.layout.block_of(position);
+        finished.any(|block| self.canvas.is_complete(self.layout.block(block)) && self.stops_behind(block))
+    }
+
     fn fill_from(&mut self, start: Position, token: TokenId) {
         let step = self.counts.forwards.saturating_sub(1);
         for position in start..self.canvas.len() as Position {
@@ -409,6 +449,7 @@ impl Session {
         let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
         let (canvas, unconditional) = self.requests.split_at_mut(UNCONDITIONAL);
         let request = &mut canvas[CANVAS];
+        let drafts = &self.query.branches;
         self.running = UNCONDITIONAL;
         request.blend = None;
         if let (Some(twin), Some(tokens)) = (unconditional.first_mut(), self.canvas.unconditional()) {
@@ -424,14 +465,15 @@ impl Session {
             twin.plan.predict.clear();
             twin.plan.must.clear();
             twin.plan.hint.clear();
-            twin.read(tokens);
+            twin.read(tokens, drafts);
             self.running += usize::from(runs);
             let with = if runs { BlendWith::Step(UNCONDITIONAL) } else { BlendWith::Stored };
             request.blend = predicts.then_some(Blend { scale: self.options.cfg_scale, with });
         }
-        request.read(self.canvas.tokens());
+        request.read(self.canvas.tokens(), drafts);
         request.ask.states.clear();
-        request.ask.states.push(self.canvas.unmasked());
+        let lanes = 0..request.plan.lanes.count();
+        request.ask.states.extend(lanes.map(|lane| self.canvas.unmasked() + drafts.lane(lane).len() as u32));
     }
 }
 

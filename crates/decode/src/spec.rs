@@ -443,7 +443,7 @@ mod tests {
     fn mistakes_get_one_clear_line() {
         assert_eq!(
             refusal("treshold:tau=0.9"),
-            "unknown decoder \"treshold\", did you mean \"threshold\"? (known: static, threshold, factor, entropy_bounded, slowfast, ar)"
+            "unknown decoder \"treshold\", did you mean \"threshold\"? (known: static, threshold, factor, entropy_bounded, slowfast, freedave, ar)"
         );
         assert_eq!(
             refusal("threshold:tua=0.9"),

@@ -239,7 +239,7 @@ fn a_predictor_that_answers_nothing_ends_at_the_cap() {
 /// Runs with what may vary in a request, all of it legal.
 fn legal_options() -> impl Strategy<Value = SessionOptions> {
     let shape = (0usize..3, 0usize..10, 1usize..20, 1usize..9, 0usize..3);
-    let methods = (0usize..4, 0usize..8, any::<bool>(), any::<bool>(), any::<u64>());
+    let methods = (0usize..8, 0usize..8, any::<bool>(), any::<bool>(), any::<u64>());
     let numbers = (
         prop_oneof![Just(0.0f32), Just(1.0)],
         prop_oneof![Just(0.0f32), Just(0.5)],
@@ -267,10 +267,17 @@ fn legal_options() -> impl Strategy<Value = SessionOptions> {
         options.remasking = Remasking::ALL[remasking];
         options.schedule = if dream { Schedule::Dream } else { Schedule::Even };
         let decoder = if options.remasking == Remasking::Origin { 0 } else { decoder };
-        options.decoder = ["static", "threshold:tau=0.5", "threshold:tau=0.3,strict,quota", "entropy_bounded:eb=2"]
-            [decoder]
-            .parse()
-            .unwrap();
+        let decoders = [
+            "static",
+            "threshold:tau=0.5",
+            "threshold:tau=0.3,strict,quota",
+            "entropy_bounded:eb=2",
+            "freedave",
+            "freedave:d=9,tau=0.4,rule=subset",
+            "freedave:d=3,mode=reference",
+            "freedave:d=6,mode=reference,eager",
+        ];
+        options.decoder = decoders[decoder].parse().unwrap();
         if mask == BLOCKS {
             options.cache = if cached { "block" } else { "none" }.parse().unwrap();
             options.block_length = Some(block);

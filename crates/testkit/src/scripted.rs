@@ -26,6 +26,7 @@ pub struct Scripted {
     shift: u32,
     spread: f64,
     layers: usize,
+    easy: f64,
     sequences: Vec<Option<Slots>>,
     steps: usize,
 }
@@ -55,7 +56,7 @@ impl Overlay {
 impl Scripted {
     /// A denoiser over `vocab` tokens whose row `p - shift` predicts position `p`.
     pub fn new(seed: u64, vocab: usize, shift: u32) -> Self {
-        Self { seed, vocab, shift, spread: 3.0, layers: LAYERS, sequences: Vec::new(), steps: 0 }
+        Self { seed, vocab, shift, spread: 3.0, easy: 0.0, layers: LAYERS, sequences: Vec::new(), steps: 0 }
     }
 
     /// Sets the standard width of the logits: large values make predictions sure. The default is 3.
@@ -69,6 +70,14 @@ impl Scripted {
     #[must_use]
     pub fn with_one_layer(mut self) -> Self {
         self.layers = 1;
+        self
+    }
+
+    /// Sets the share of positions whose prediction depends on the position alone: drafts of them come true. The default
+    /// is 0.
+    #[must_use]
+    pub fn with_easy(mut self, easy: f64) -> Self {
+        self.easy = easy;
         self
     }
 
@@ -151,7 +160,10 @@ impl Scripted {
                 }
                 let Some(rank) = plan.live.rank(position.saturating_sub(self.shift)) else { continue };
                 let mut row = rows[lane][rank];
-                if let (Some(other), Some(Blend { scale, .. })) = (other, step.blend) {
+                let alone = random::mix(self.seed ^ random::mix(u64::from(position)));
+                if random::uniform(alone) < self.easy {
+                    row = random::mix(alone);
+                } else if let (Some(other), Some(Blend { scale, .. })) = (other, step.blend) {
                     row = random::mix(row ^ random::mix(other[lane][rank] ^ u64::from(scale.to_bits())));
                 }
                 let state = ask.states.get(lane).copied().unwrap_or(0);
@@ -295,8 +307,16 @@ impl Denoiser for Scripted {
             }
         }
         let lanes = plan.lanes.count();
-        let beyond =
-            [("rows", lanes * plan.live.len(), needs.rows), ("predictions", lanes * asked.len(), needs.predictions)];
+        let (drafts, span) = match (plan.lanes, plan.live.first(), plan.live.last()) {
+            (Lanes::Drafts(drafts), Some(first), Some(last)) => (drafts as usize, (last - first) as usize + 1),
+            _ => (0, 0),
+        };
+        let beyond = [
+            ("rows", lanes * plan.live.len(), needs.rows),
+            ("predictions", lanes * asked.len(), needs.predictions),
+            ("drafts", drafts, needs.drafts),
+            ("positions between drafted rows", span, needs.draft_span),
+        ];
         match beyond.into_iter().find(|(_, needed, reserved)| needed > reserved) {
             Some((what, needed, reserved)) => Err(PlanError::BeyondReserve { what, needed, reserved }),
             None => Ok(()),

@@ -1,11 +1,12 @@
 //! The exact cache of block-causal models: the K/V of finished blocks, stored from their clean tokens (SDAR
 //! `block_diffusion_generate`; specification models, section 4.5, caches, section 6, and freedave, section 1.8).
 
-use demask_step::{Position, SequenceNeeds, StepPlan};
+use demask_step::{Keep, Lanes, Position, SequenceNeeds, StepPlan};
 
 use super::{CacheMethod, CachePolicy, CacheSpec, Memory};
 use crate::{
-    decoder::{Progress, Query, View},
+    decoder::{Accepted, Progress, Query, View},
+    event::Commit,
     layout::Layout,
     legality::Attention,
     spec::About,
@@ -25,13 +26,17 @@ pub(super) const METHOD: CacheMethod = CacheMethod {
 };
 
 fn build(_spec: &CacheSpec, _layout: &Layout) -> Box<dyn CachePolicy> {
-    Box::new(BlockCache { stored: 0 })
+    Box::new(BlockCache { stored: 0, fused: false, keep: None })
 }
 
-/// Slots `[0, stored)` hold the K/V of final tokens; `stored` is where a block starts.
+/// Slots `[0, stored)` hold the K/V of final tokens, or will with the next forward; `stored` is where a block starts.
 #[derive(Debug)]
 struct BlockCache {
     stored: Position,
+    /// Finished blocks and the prompt are stored by the forwards that predict (specification freedave, section 8.1).
+    fused: bool,
+    /// What the next forward has to keep of the last one's drafts.
+    keep: Option<Keep>,
 }
 
 impl BlockCache {
@@ -40,6 +45,23 @@ impl BlockCache {
         plan.mask = view.layout.attention();
         plan.live.set_range(self.stored..end);
         plan.visible = end;
+    }
+
+    /// Where the blocks end, from what is stored on, that a forward computed without a mask; `filled` says what else
+    /// than the canvas's own tokens it saw.
+    fn clean(&self, view: &View<'_>, visible: Position, filled: &[Commit]) -> Position {
+        let holds = |position: Position| {
+            !view.canvas.is_masked(position) || filled.iter().any(|commit| commit.position == position)
+        };
+        let start = view.layout.start() as Position;
+        let mut end = if visible < start { self.stored } else { self.stored.max(start) };
+        loop {
+            let mut block = view.layout.block(view.layout.block_of(end));
+            if block.is_empty() || block.end > visible || !block.all(holds) {
+                return end;
+            }
+            end = view.layout.block(view.layout.block_of(end)).end;
+        }
     }
 }
 
@@ -50,6 +72,9 @@ impl CachePolicy for BlockCache {
     }
 
     fn upkeep(&mut self, view: &View<'_>, plan: &mut StepPlan) -> bool {
+        if self.fused {
+            return false;
+        }
         let start = view.layout.start() as Position;
         let end = if self.stored < start {
             // All whole prompt blocks in one forward.
@@ -69,16 +94,39 @@ impl CachePolicy for BlockCache {
         let last = query.predict.last().unwrap_or(self.stored);
         self.fill(view, view.layout.block(view.layout.block_of(last)).end, plan);
         plan.predict.clone_from(&query.predict);
+        plan.keep = self.keep.take();
     }
 
-    fn observe(&mut self, view: &View<'_>, plan: &StepPlan, _progress: &Progress) {
-        // What was run without a mask in it is final.
-        if view.canvas.first_mask() >= plan.visible as usize {
-            self.stored = plan.visible;
+    fn observe(&mut self, view: &View<'_>, plan: &StepPlan, progress: &Progress) {
+        match (plan.lanes, progress.draft) {
+            // What was run without a mask in it is final.
+            (Lanes::Canvas, _) => self.stored = self.clean(view, plan.visible, &[]),
+            (Lanes::Drafts(_), Some(Accepted { lane, commits })) if self.fused => {
+                let end = self.clean(view, plan.visible, &progress.commits[..commits]);
+                if end > self.stored {
+                    self.keep = Some(Keep { lane, positions: (self.stored..end).into() });
+                    self.stored = end;
+                }
+            }
+            // Without fusing, drafts leave nothing behind: their blocks are stored by a forward of their own.
+            (Lanes::Drafts(_), _) => {}
         }
     }
 
     fn memory(&self) -> Memory {
         METHOD.memory
+    }
+
+    fn spans_blocks(&self) -> bool {
+        true
+    }
+
+    fn draft_span(&self, layout: &Layout, blocks: usize) -> usize {
+        // One finished block may still wait to be stored.
+        ((blocks + 1) * layout.block_length()).min(layout.len())
+    }
+
+    fn fuse(&mut self) {
+        self.fused = true;
     }
 }

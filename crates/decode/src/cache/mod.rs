@@ -104,4 +104,19 @@ pub trait CachePolicy: fmt::Debug + Send {
 
     /// What its slots depend on.
     fn memory(&self) -> Memory;
+
+    /// Whether one forward may predict positions of several blocks: nothing is computed anew because a block starts.
+    /// Drafts that reach into the next blocks need it.
+    fn spans_blocks(&self) -> bool {
+        false
+    }
+
+    /// Positions from the first to the last live row, at most, of a forward with drafts that predicts this many blocks.
+    fn draft_span(&self, layout: &Layout, _blocks: usize) -> usize {
+        layout.len()
+    }
+
+    /// From now on prefills and stores are part of the forwards that predict, and the K/V of accepted drafts are kept.
+    /// Nothing to do for policies without them.
+    fn fuse(&mut self) {}
 }

@@ -60,4 +60,8 @@ impl CachePolicy for NoCache {
     fn memory(&self) -> Memory {
         METHOD.memory
     }
+
+    fn spans_blocks(&self) -> bool {
+        true
+    }
 }

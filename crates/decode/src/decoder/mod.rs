@@ -4,6 +4,7 @@ mod ar;
 mod blockwise;
 mod entropy_bounded;
 mod factor;
+pub(crate) mod freedave;
 pub(crate) mod slowfast;
 mod static_decoding;
 mod threshold;
@@ -13,6 +14,7 @@ use std::fmt;
 use demask_step::{HeadAsk, NO_TOKEN, Position, Positions, Predictions, SequenceNeeds, StepPlan};
 
 use crate::{
+    cache::CachePolicy,
     canvas::Canvas,
     event::Commit,
     layout::Layout,
@@ -31,6 +33,7 @@ pub static DECODERS: &[DecoderMethod] = &[
     factor::METHOD,
     entropy_bounded::METHOD,
     slowfast::METHOD,
+    freedave::METHOD,
     ar::METHOD,
 ];
 
@@ -84,6 +87,8 @@ pub struct Setup<'a> {
     pub clock: &'a Clock,
     /// The order of predictions.
     pub ranking: &'a Ranking,
+    /// The cache policy that will plan the forwards.
+    pub cache: &'a dyn CachePolicy,
 }
 
 /// What decoders and cache policies may look at.
@@ -100,7 +105,7 @@ pub struct View<'a> {
 }
 
 /// What a decoder wants of the next forward.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Query {
     /// Positions whose predictions may be committed.
     pub predict: Positions,
@@ -111,6 +116,8 @@ pub struct Query {
     pub foreseen: Vec<Position>,
     /// If given, the forward knows nothing of positions from here on: they are neither live nor visible.
     pub end: Option<Position>,
+    /// The drafts to run instead of the canvas; none to run the canvas itself.
+    pub branches: Drafts,
 }
 
 impl Query {
@@ -120,12 +127,47 @@ impl Query {
         self.foreseen.clear();
         self.end = None;
         self.drafts = false;
+        self.branches.clear();
     }
 
     /// Where the forward ends: behind the canvas, if nothing is said.
     pub fn end(&self, canvas: &Canvas) -> Position {
         let whole = canvas.len() as Position;
         self.end.map_or(whole, |end| end.min(whole))
+    }
+}
+
+/// Nested drafts: each is the canvas and the first so many of one list of commits.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Drafts {
+    /// What the largest draft fills in, in the order in which the drafts take it.
+    pub commits: Vec<Commit>,
+    /// How many of the commits each draft holds, ascending; empty if there is no draft.
+    pub sizes: Vec<usize>,
+}
+
+impl Drafts {
+    /// Whether there is no draft.
+    pub fn is_empty(&self) -> bool {
+        self.sizes.is_empty()
+    }
+
+    /// What a draft fills in; nothing if there is no such draft.
+    pub fn lane(&self, lane: usize) -> &[Commit] {
+        &self.commits[..self.sizes.get(lane).map_or(0, |&size| size.min(self.commits.len()))]
+    }
+
+    /// Removes all drafts, keeping the allocations.
+    pub fn clear(&mut self) {
+        self.commits.clear();
+        self.sizes.clear();
+    }
+
+    /// Becomes a copy of others in its own allocations.
+    pub fn copy(&mut self, others: &Self) {
+        self.clear();
+        self.commits.extend_from_slice(&others.commits);
+        self.sizes.extend_from_slice(&others.sizes);
     }
 }
 
@@ -145,6 +187,17 @@ pub struct Progress {
     pub commits: Vec<Commit>,
     /// Draft tokens among them that were accepted.
     pub accepted: usize,
+    /// The draft that the canvas becomes, if drafts were run.
+    pub draft: Option<Accepted>,
+}
+
+/// The accepted draft of a forward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Accepted {
+    /// Its lane.
+    pub lane: u32,
+    /// How many of the first commits it held; those behind them follow from what was predicted in it.
+    pub commits: usize,
 }
 
 impl Progress {
@@ -152,6 +205,7 @@ impl Progress {
     pub fn clear(&mut self) {
         self.commits.clear();
         self.accepted = 0;
+        self.draft = None;
     }
 }
 
@@ -174,6 +228,11 @@ pub trait Decoder: fmt::Debug + Send {
 
     /// Adds what its steps need beyond the cache policy's rows: predictions, drafts.
     fn reserve(&self, layout: &Layout, needs: &mut SequenceNeeds);
+
+    /// Whether stores and prefills are to be part of the forwards that predict, where the cache policy can do that.
+    fn fuses(&self) -> bool {
+        false
+    }
 
     /// Says what it wants next and fills the (empty) query. Asked once for each forward.
     fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent;

@@ -43,7 +43,8 @@ struct Said {
     eos_confidence_zero: bool,
     stop: bool,
     early_exit: bool,
-    drafts: bool,
+    drafts: Option<usize>,
+    eager: bool,
     cache: Option<String>,
     dkv: Option<String>,
     refresh: Option<usize>,
@@ -101,9 +102,9 @@ const TABLE: &[(&str, Apply)] = &[
     ("early_exit", |said, value| value.as_bool().map(|on| said.early_exit = on)),
     ("early_stop", |said, value| value.as_bool().map(|on| said.stop = on)),
     ("early_stop_consecutive", |said, value| count(value).map(|run| said.run = Some(run))),
-    ("draft_steps", |said, value| value.as_u64().map(|_| said.drafts = true)),
+    ("draft_steps", |said, value| count(value).map(|drafts| said.drafts = Some(drafts))),
     ("draft_mode", |_, value| value.as_str().map(drop)),
-    ("eager_acceptance_mode", |_, value| value.as_bool().map(drop)),
+    ("eager_acceptance_mode", |said, value| value.as_bool().map(|eager| said.eager = eager)),
     ("dual_cache", |said, value| {
         value.as_bool().map(|dual| said.cache = Some(if dual { "dual" } else { "prefix" }.into()))
     }),
@@ -180,7 +181,6 @@ fn build(method: &str, said: &Said, case: &Case, facts: &ModelFacts) -> Result<M
         "dream_generate" => dream(said, gen_length, base),
         "sdar_generate" | "sdar_entropy_bounded" => sdar(said, case, base)?,
         "ar_greedy" => base,
-        "freedave_block" | "freedave_full" if said.drafts => return Ok(Mapped::NotBuilt("decoder freedave")),
         "freedave_block" => freedave_block(said, case, base)?,
         "freedave_full" => freedave_full(said, case, base)?,
         "fastdllm_llada" | "fastdllm_factor" => fastdllm(said, base)?,
@@ -290,9 +290,15 @@ fn sdar(said: &Said, case: &Case, base: SessionOptions) -> Result<SessionOptions
 }
 
 fn freedave_block(said: &Said, case: &Case, base: SessionOptions) -> Result<SessionOptions, String> {
-    let decoder = match said.threshold {
-        Some(tau) => format!("threshold:tau={tau}"),
-        None => "static".into(),
+    // The rule that the released program verifies drafts by.
+    let rule = if base.facts.mask == Mask::Full { "subset" } else { "exact" };
+    let decoder = match (said.drafts, said.threshold) {
+        (None, None) => "static".into(),
+        (None, Some(tau)) => format!("threshold:tau={tau}"),
+        (Some(d), tau) => {
+            let tau = tau.map_or(String::new(), |tau| format!(",tau={tau}"));
+            format!("freedave:mode=reference,d={d},eager={},rule={rule}{tau}", said.eager)
+        }
     };
     Ok(SessionOptions {
         block_length: Some(said.block_length.unwrap_or(32)),

@@ -1,0 +1,405 @@
+//! FreeDave: several steps of static decoding are drafted from one set of predictions, all drafts are run in one
+//! forward, and those that static decoding would have come to are taken (Free Draft-and-Verification, Algorithm 2 of
+//! the paper; specification freedave, sections 1.7, 1.9 and 8.1).
+//!
+//! The predictions at a state of the canvas say what static decoding commits next, so the first draft is known to be
+//! good. A draft that equals what is predicted in the accepted draft before it is good as well: it is the next state of
+//! static decoding. So the tokens are those of static decoding, whatever is drafted, as long as a forward's predictions
+//! are a function of the canvas.
+//!
+//! Two ways to spend the forwards:
+//!
+//! * `reference`, as released: a forward over each block before the first drafts; the first draft is the first known
+//!   step; finished blocks are stored by forwards of their own.
+//! * `rolling`: known steps are committed at once and the first draft is the canvas itself, predictions are carried into
+//!   the next block, and the cache policy stores what it can without forwards of its own.
+
+use std::ops::Range;
+
+use demask_step::{HeadAsk, Position, Positions, Predictions, SequenceNeeds, StepPlan};
+
+use super::{
+    Accepted, Decoder, DecoderMethod, DecoderSpec, Drafts, Intent, Progress, Promise, Query, Setup, View, take_musts,
+};
+use crate::{
+    error::OptionsError,
+    event::Commit,
+    layout::Layout,
+    legality::Attention,
+    schedule::Clock,
+    spec::{About, Kind, Parameter, Value},
+    transfer::{Candidate, LaneView, Quota, Ranking, Remasking, State, Threshold, Transfer},
+};
+
+pub(super) const METHOD: DecoderMethod = DecoderMethod {
+    about: About {
+        name: "freedave",
+        summary: "several static steps drafted at once and verified in one forward; the tokens of static decoding",
+        source: "FreeDave (Free Draft-and-Verification); specification freedave 1.7, 1.9 and 8.1",
+        parameters: &[
+            Parameter {
+                name: "d",
+                kind: Kind::Count { least: 1, most: 256 },
+                default: Value::Fit,
+                doc: "drafts of one forward; fitted: 4, for block-causal models 8",
+            },
+            Parameter {
+                name: "mode",
+                kind: Kind::Choice(&["rolling", "reference"]),
+                default: Value::Choice("rolling"),
+                doc: "predictions carried from block to block and stores fused, or the forwards of the released program",
+            },
+            Parameter {
+                name: "eager",
+                kind: Kind::Flag,
+                default: Value::Fit,
+                doc: "drafts reach into the next blocks; fitted: rolling ones do where the cache allows it",
+            },
+            Parameter {
+                name: "tau",
+                kind: Kind::Number { least: 0.0, most: 1.0 },
+                default: Value::Fit,
+                doc: "over decoder threshold with this tau instead of static decoding",
+            },
+            Parameter {
+                name: "strict",
+                kind: Kind::Flag,
+                default: Value::Flag(false),
+                doc: "with tau: only confidences above tau pass, not those equal to it",
+            },
+            Parameter {
+                name: "quota",
+                kind: Kind::Flag,
+                default: Value::Flag(false),
+                doc: "with tau: take the schedule's count if fewer than that pass",
+            },
+            Parameter {
+                name: "rule",
+                kind: Kind::Choice(&["exact", "subset"]),
+                default: Value::Choice("exact"),
+                doc: "a draft must equal what is predicted, or may lack some of it (as released; lossy with tau)",
+            },
+        ],
+    },
+    attention: &[Attention::Full, Attention::BlockCausal],
+    promise: Promise::Lossless,
+    takes_origin: false,
+    build,
+};
+
+/// Drafts of one forward if none are asked for: under full attention, and of block-causal models.
+const USUAL_DRAFTS: [usize; 2] = [4, 8];
+
+/// Whether a method is this one.
+pub(crate) fn runs(spec: &DecoderSpec) -> bool {
+    spec.name() == METHOD.about.name
+}
+
+/// The threshold that it runs over, if it does not run over static decoding.
+fn tau(spec: &DecoderSpec) -> Option<f32> {
+    if let Value::Number(tau) = spec.value("tau") { Some(tau) } else { None }
+}
+
+/// Refuses parameters that would have no effect.
+pub(crate) fn check(spec: &DecoderSpec) -> Result<(), OptionsError> {
+    match ["strict", "quota"].into_iter().find(|parameter| spec.flag(parameter)) {
+        Some(parameter) if tau(spec).is_none() => Err(OptionsError::ThresholdMissing { parameter }),
+        _ => Ok(()),
+    }
+}
+
+/// The decoder whose tokens it gives; none if it promises nothing: drafts that lack some of what a threshold takes
+/// lead to canvases that the threshold alone never comes to (specification freedave, section 4.2).
+pub(crate) fn baseline(spec: &DecoderSpec) -> Option<String> {
+    if !runs(spec) {
+        return Some("static".into());
+    }
+    let Some(tau) = tau(spec) else { return Some("static".into()) };
+    if spec.choice("rule") == "subset" {
+        return None;
+    }
+    let flag = |name: &str| if spec.flag(name) { format!(",{name}=true") } else { String::new() };
+    Some(format!("threshold:tau={tau}{}{}", flag("strict"), flag("quota")))
+}
+
+fn build(spec: &DecoderSpec, setup: &Setup<'_>) -> Box<dyn Decoder> {
+    let block_causal = Attention::from(setup.layout.attention()) == Attention::BlockCausal;
+    let most = spec.count("d").unwrap_or(USUAL_DRAFTS[usize::from(block_causal)]);
+    let rolling = spec.choice("mode") == "rolling";
+    let eager = match spec.value("eager") {
+        Value::Flag(eager) => eager,
+        _ => rolling && most > 1,
+    };
+    let eager = eager && setup.cache.spans_blocks();
+    let ahead = if eager { most.div_ceil(setup.layout.block_length()) } else { 0 };
+    let rule: Box<dyn Transfer> = match tau(spec) {
+        None => Box::new(Quota),
+        Some(tau) => Box::new(Threshold {
+            tau,
+            strict: spec.flag("strict"),
+            quota: spec.flag("quota"),
+            run: setup.ranking.remasking == Remasking::LeftToRight,
+        }),
+    };
+    Box::new(FreeDave {
+        rule,
+        ranking: setup.ranking.clone(),
+        clock: setup.clock.clone(),
+        most,
+        rolling,
+        eager,
+        ahead,
+        window: ((ahead + 1) * setup.layout.block_length()).min(setup.layout.len()),
+        span: setup.cache.draft_span(setup.layout, ahead + 1),
+        subset: spec.choice("rule") == "subset",
+        parallel: tau(spec).is_some(),
+        block: 0,
+        place: Place::default(),
+        drafts: Drafts::default(),
+        candidates: Vec::new(),
+    })
+}
+
+/// Where static decoding stands: the block, and its next step.
+#[derive(Debug, Clone, Copy, Default)]
+struct Place {
+    block: usize,
+    step: usize,
+}
+
+#[derive(Debug)]
+struct FreeDave {
+    rule: Box<dyn Transfer>,
+    ranking: Ranking,
+    clock: Clock,
+    /// Most drafts of one forward.
+    most: usize,
+    rolling: bool,
+    eager: bool,
+    /// Blocks behind the current one that a forward predicts, the positions predicted, and the positions from the first
+    /// to the last live row, all at most.
+    ahead: usize,
+    window: usize,
+    span: usize,
+    subset: bool,
+    /// Whether a step takes as many tokens as pass a threshold, so that how many it takes is unknown before.
+    parallel: bool,
+    /// The block that was current in the last forward.
+    block: usize,
+    /// Static decoding at the first draft, or at the canvas if there are no drafts.
+    place: Place,
+    /// The drafts to run next.
+    drafts: Drafts,
+    candidates: Vec<Candidate>,
+}
+
+impl FreeDave {
+    /// Steps that the clock lets pass without a token change nothing that is predicted: they are left out.
+    fn tick(&self, place: &mut Place, at_start: usize, masks: usize) -> crate::schedule::Tick {
+        loop {
+            let tick = self.clock.tick(place.step, at_start, masks);
+            if tick.quota > 0 || self.parallel || place.step + 1 >= self.clock.steps {
+                return tick;
+            }
+            place.step += 1;
+        }
+    }
+
+    /// Ranks the predictions of a lane and answers how many of the first are what static decoding takes there.
+    fn target(&mut self, view: &View<'_>, predictions: &Predictions, lane: usize, among: &Positions) -> usize {
+        let (canvas, layout) = (view.canvas, view.layout);
+        let filled = self.drafts.lane(lane);
+        let unmasked = canvas.unmasked() + filled.len() as u32;
+        let of_lane = LaneView { predictions, lane, among, canvas, unmasked, layout };
+        self.ranking.rank(&of_lane, &mut self.candidates);
+        self.candidates.retain(|candidate| filled.iter().all(|commit| commit.position != candidate.position));
+        let masks_of = |block: usize| {
+            let within = layout.block(block);
+            canvas.masks_in(within.clone()) - filled.iter().filter(|commit| within.contains(&commit.position)).count()
+        };
+        let block = (view.block..layout.blocks()).find(|&block| masks_of(block) > 0);
+        let within = self.candidates.iter().take_while(|candidate| Some(candidate.block) == block).count();
+        let (Some(block), true) = (block, within > 0) else {
+            // Nothing is known of the block that is next, so nothing is known of those behind it.
+            self.candidates.clear();
+            return 0;
+        };
+        let masks = masks_of(block);
+        let mut place = if self.place.block == block { self.place } else { Place { block, step: 0 } };
+        let state = State { tick: self.tick(&mut place, at_start(view, block), masks) };
+        self.place = place;
+        self.rule.choose(&state, &mut self.candidates[..within]).min(within)
+    }
+
+    /// The largest draft behind `lane` that agrees with the first `taken` candidates, which were predicted in it.
+    fn agreeing(&self, lane: usize, taken: usize) -> Option<usize> {
+        let Drafts { commits, sizes } = &self.drafts;
+        let chosen = &self.candidates[..taken];
+        let agrees = |&next: &usize| {
+            let added = &commits[sizes[lane]..sizes[next]];
+            let equal = |commit: &Commit| {
+                chosen.iter().any(|chosen| (chosen.position, chosen.token) == (commit.position, commit.token))
+            };
+            !added.is_empty() && (self.subset || added.len() == taken) && added.iter().all(equal)
+        };
+        (lane + 1..sizes.len()).rev().find(agrees)
+    }
+
+    /// Follows the drafts as long as they agree; answers the last one, and how many of its candidates come next.
+    fn verify(
+        &mut self,
+        view: &View<'_>,
+        predictions: &Predictions,
+        among: &Positions,
+        progress: &mut Progress,
+    ) -> (usize, usize) {
+        let mut lane = 0;
+        progress.commits.extend_from_slice(self.drafts.lane(lane));
+        loop {
+            let taken = self.target(view, predictions, lane, among);
+            let Some(next) = self.agreeing(lane, taken) else { return (lane, taken) };
+            let added = &self.drafts.commits[self.drafts.sizes[lane]..self.drafts.sizes[next]];
+            let drafted = |candidate: &&Candidate| added.iter().any(|commit| commit.position == candidate.position);
+            progress.commits.extend(self.candidates[..taken].iter().filter(drafted).map(|&taken| Commit::from(taken)));
+            self.place.step += 1;
+            lane = next;
+        }
+    }
+
+    /// Takes the first candidates.
+    fn take(&mut self, taken: usize, progress: &mut Progress) {
+        progress.commits.extend(self.candidates[..taken].iter().map(|&candidate| Commit::from(candidate)));
+        self.place.step += 1;
+    }
+
+    /// Makes drafts of the candidates from `first` on, which are left when what came of the forward is committed; the
+    /// first draft holds `known` of them.
+    fn draft(&mut self, view: &View<'_>, first: usize, known: usize, progress: &Progress) {
+        self.drafts.clear();
+        self.drafts.commits.extend(self.candidates[first..].iter().map(|&candidate| Commit::from(candidate)));
+        let (mut size, mut place) = (known, self.place);
+        self.drafts.sizes.push(size);
+        while self.drafts.sizes.len() < self.most && size < self.drafts.commits.len() {
+            let block = view.layout.block_of(self.drafts.commits[size].position);
+            let of_block = |commit: &&Commit| view.layout.block_of(commit.position) == block;
+            let masks = self.drafts.commits[size..].iter().take_while(of_block).count();
+            if place.block != block {
+                place = Place { block, step: 0 };
+            }
+            let step = if self.parallel { 1 } else { self.tick(&mut place, at_start(view, block), masks).quota.max(1) };
+            place.step += 1;
+            size += step.min(masks);
+            self.drafts.sizes.push(size);
+        }
+        if self.rolling && size > 0 && size == self.left(view, progress) {
+            // Nothing is left to predict in it: what it holds follows from the draft before.
+            self.drafts.sizes.pop();
+        }
+        let empty = self.drafts.sizes.last().is_none_or(|&size| size == 0);
+        if empty && (self.rolling || self.drafts.commits.is_empty()) {
+            // The canvas itself.
+            self.drafts.clear();
+        }
+    }
+
+    /// Masks that the next forward predicts, once what came of this one is committed.
+    fn left(&self, view: &View<'_>, progress: &Progress) -> usize {
+        let Some(first) = self.drafts.commits.first() else { return 0 };
+        let window = self.window_from(view, view.layout.block_of(first.position));
+        let done = progress.commits.iter().filter(|commit| window.contains(&commit.position)).count();
+        view.canvas.masks_in(window) - done
+    }
+
+    /// The positions that a forward predicts while `block` is the current one.
+    fn window_from(&self, view: &View<'_>, block: usize) -> Range<Position> {
+        let last = (block + self.ahead).min(view.layout.blocks() - 1);
+        view.layout.block(block).start..view.layout.block(last).end
+    }
+
+    /// As released: the known step is the first draft, unless it ends the block.
+    fn follow_reference(&mut self, view: &View<'_>, taken: usize, progress: &mut Progress) {
+        let block = view.layout.block(view.block);
+        let done = progress.commits.iter().filter(|commit| block.contains(&commit.position)).count();
+        let left = view.canvas.masks_in(block) - done;
+        let last = view.block + 1 >= view.layout.blocks();
+        let known = if left == 0 {
+            // The block is complete, and what comes next of the one behind it is known.
+            self.eager
+        } else {
+            // The program, which knows no other static step than one token, looks at a single mask only.
+            left <= 1 && (last || !self.eager) || left > 1 && !self.parallel && taken >= left
+        };
+        if known {
+            self.take(taken, progress);
+        }
+        if known || left == 0 {
+            self.drafts.clear();
+        } else {
+            self.place.step += 1;
+            self.draft(view, 0, taken, progress);
+        }
+    }
+}
+
+/// Masks that a block started with.
+fn at_start(view: &View<'_>, block: usize) -> usize {
+    view.layout.block(block).filter(|&position| !view.canvas.is_given(position)).count()
+}
+
+impl Decoder for FreeDave {
+    fn ask(&self, ask: &mut HeadAsk) {
+        self.ranking.ask(ask);
+        self.rule.ask(ask);
+    }
+
+    fn reserve(&self, layout: &Layout, needs: &mut SequenceNeeds) {
+        let drafts = self.most.min(self.window + 1);
+        needs.drafts = needs.drafts.max(drafts);
+        needs.draft_span = needs.draft_span.max(self.span);
+        // A prefill that is fused with the first predictions has all rows of both.
+        let fused = (needs.rows + self.window).min(layout.len());
+        needs.rows = needs.rows.max(fused).max(drafts * self.span);
+        needs.predictions = needs.predictions.max(drafts * self.window);
+    }
+
+    fn fuses(&self) -> bool {
+        self.rolling
+    }
+
+    fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent {
+        if view.block >= view.layout.blocks() {
+            return Intent::Done;
+        }
+        view.canvas.masked_positions(self.window_from(view, view.block), &mut query.predict);
+        if self.block != view.block && !self.rolling {
+            self.drafts.clear();
+        }
+        self.block = view.block;
+        query.drafts = self.most > 1;
+        query.branches.copy(&self.drafts);
+        Intent::Predict
+    }
+
+    fn absorb(&mut self, view: &View<'_>, plan: &StepPlan, predictions: &Predictions, progress: &mut Progress) {
+        if !plan.must.is_empty() {
+            // Static decoding takes these alone; whatever else was predicted can only seed drafts of later steps.
+            self.drafts.clear();
+            take_musts(view, plan, predictions, progress);
+            self.target(view, predictions, 0, &plan.hint);
+            self.place.step += 1;
+            self.draft(view, 0, 0, progress);
+            return;
+        }
+        let (lane, taken) = self.verify(view, predictions, &plan.predict, progress);
+        if !self.drafts.is_empty() {
+            progress.accepted = self.drafts.sizes[lane] - self.drafts.sizes[0];
+            progress.draft = Some(Accepted { lane: lane as u32, commits: progress.commits.len() });
+        }
+        if self.rolling {
+            self.take(taken, progress);
+            self.draft(view, taken, 0, progress);
+        } else {
+            self.follow_reference(view, taken, progress);
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! FreeDave on networks: bitwise the tokens and confidences of static decoding, on every tier and at any temperature
+//! (specification freedave, section 6.1: I1, I6, I8, I14).
+
+use std::path::Path;
+
+use demask::{
+    DeviceOptions, DtypeChoice, Model,
+    checkpoint::ModelFiles,
+    cpu::isa::Isa,
+    decode::{CanvasSpec, Event, Session, SessionOptions, StopRule},
+};
+
+/// Position, token and the bits of the confidence in the order of the commits, and the forwards that it took.
+fn run(model: &mut Model, options: &SessionOptions) -> (Vec<(u32, u32, u32)>, usize) {
+    let engine = model.engine_mut();
+    let job = engine.submit(Session::new(options.clone()).unwrap()).unwrap();
+    while engine.tick().unwrap() > 0 {}
+    let mut session = engine.take(job).unwrap();
+    let commit = |event| match event {
+        Event::Commit { position, token, confidence, .. } => Some((position, token, confidence.to_bits())),
+        Event::Step { .. } => None,
+    };
+    let commits: Vec<_> = session.events().filter_map(commit).collect();
+    assert_eq!(session.settled(), session.layout().gen_length(), "everything is decoded");
+    (commits, session.counts().forwards)
+}
+
+#[test]
+fn freedave_i1_i6_i8_i14_networks_give_the_tokens_of_static_decoding() {
+    let checkpoints = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/ckpt");
+    for isa in Isa::available() {
+        for (name, dtype) in [
+            ("toy-llada", DtypeChoice::F32),
+            ("toy-dream", DtypeChoice::F32),
+            ("toy-sdar", DtypeChoice::F32),
+            ("toy-sdar", DtypeChoice::Bf16),
+            ("tiny-sdar", DtypeChoice::Bf16),
+        ] {
+            let device = DeviceOptions { dtype, tier: Some(isa.tier()), threads: Some(2), ..DeviceOptions::default() };
+            let files = ModelFiles::directory(checkpoints.join(name)).unwrap();
+            let mut model = Model::load(files, &device, &mut |_, _| true).unwrap();
+            for temperature in [0.0, 0.4] {
+                let canvas = CanvasSpec::Prompt { tokens: (0..13).collect(), gen_length: 32 };
+                let options = SessionOptions {
+                    block_length: Some(8),
+                    temperature,
+                    seed: 7,
+                    stop: StopRule::Never,
+                    ..SessionOptions::new(model.facts().clone(), canvas)
+                };
+                let (expected, most) = run(&mut model, &options);
+                for decoder in ["freedave:d=8", "freedave:d=3,eager=false", "freedave:d=4,mode=reference,eager=false"] {
+                    let decoder = decoder.parse().unwrap();
+                    let (found, forwards) = run(&mut model, &SessionOptions { decoder, ..options.clone() });
+                    let what = format!("{name} {dtype} {} temperature {temperature}", isa.tier().name());
+                    assert_eq!(found, expected, "{what}");
+                    assert!(forwards <= most, "{what}: {forwards} forwards, static decoding {most}");
+                }
+            }
+        }
+    }
+}
