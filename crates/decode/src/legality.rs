@@ -8,6 +8,7 @@ use crate::{
     cache::{CacheSpec, Memory},
     decoder::{DecoderSpec, Promise},
     error::OptionsError,
+    guide::targets_guide,
     transfer::Remasking,
 };
 
@@ -76,6 +77,10 @@ impl Exactness {
 pub fn exactness(decoder: &DecoderSpec, cache: &CacheSpec) -> Exactness {
     match (decoder.method().promise, cache.method().memory) {
         (Promise::Reference, _) if cache.method().exact => Exactness::Reference,
+        // Whatever is drafted: what the guide disagrees with is replaced by its own.
+        (Promise::OfGuide, _) if targets_guide(decoder) && decoder.word("match") == Some("exact") => {
+            Exactness::Lossless { against: "ar of the guide, cache causal".into() }
+        }
         (Promise::Lossless, Memory::OfState) => Exactness::Lossless { against: format!("static, cache {cache}") },
         _ => Exactness::Approximate,
     }
@@ -137,6 +142,9 @@ mod tests {
         assert_eq!(claim("ar", "causal"), Exactness::Reference);
         assert_eq!(claim("threshold", "none"), Exactness::Approximate);
         assert_eq!(claim("entropy_bounded", "block"), Exactness::Approximate);
+        assert_eq!(claim("guided", "none"), Exactness::Approximate);
+        assert_eq!(claim("guided:target=guide,match=topk", "none"), Exactness::Approximate);
+        assert_eq!(claim("guided:target=guide", "none").against(), Some("ar of the guide, cache causal"));
     }
 
     #[test]
@@ -146,7 +154,7 @@ mod tests {
         };
         assert_eq!(
             refusal(Attention::Full, "ar", "none", Remasking::default()),
-            "decoder ar cannot run a model with full attention: use static, threshold, entropy_bounded"
+            "decoder ar cannot run a model with full attention: use static, threshold, entropy_bounded, guided"
         );
         assert_eq!(
             refusal(Attention::Full, "static", "block", Remasking::default()),

@@ -59,6 +59,8 @@ pub enum Kind {
     },
     /// `true` or `false`; the bare key means `true`.
     Flag,
+    /// One of these words.
+    Word(&'static [&'static str]),
 }
 
 /// The value of a parameter.
@@ -72,6 +74,8 @@ pub enum Value {
     Number(f32),
     /// Of [`Kind::Flag`].
     Flag(bool),
+    /// Of [`Kind::Word`], as the list spells it.
+    Word(&'static str),
 }
 
 impl fmt::Display for Kind {
@@ -82,6 +86,7 @@ impl fmt::Display for Kind {
             Self::Number { least, most: f32::MAX } => write!(f, "a number from {least} on"),
             Self::Number { least, most } => write!(f, "a number from {least} to {most}"),
             Self::Flag => f.write_str("true or false"),
+            Self::Word(words) => write!(f, "one of {}", words.join(", ")),
         }
     }
 }
@@ -93,6 +98,7 @@ impl fmt::Display for Value {
             Self::Count(count) => count.fmt(f),
             Self::Number(number) => number.fmt(f),
             Self::Flag(flag) => flag.fmt(f),
+            Self::Word(word) => f.write_str(word),
         }
     }
 }
@@ -110,6 +116,7 @@ impl Kind {
                 Some(Value::Number(number))
             }
             Self::Flag => text.parse().ok().map(Value::Flag),
+            Self::Word(words) => words.iter().find(|word| same(word, text)).map(|word| Value::Word(word)),
         }
     }
 }
@@ -208,6 +215,11 @@ impl<M: Method> Spec<M> {
     /// The value of a [`Kind::Count`], if it was given or has a default.
     pub fn count(&self, key: &str) -> Option<usize> {
         if let Value::Count(count) = self.value(key) { Some(count) } else { None }
+    }
+
+    /// The value of a [`Kind::Word`], if it was given or has a default.
+    pub fn word(&self, key: &str) -> Option<&'static str> {
+        if let Value::Word(word) = self.value(key) { Some(word) } else { None }
     }
 
     /// The value of a [`Kind::Flag`].
@@ -405,6 +417,7 @@ mod tests {
             (" threshold ", "threshold:tau=0.9"),
             ("threshold: quota , tau = 0.85, strict=true", "threshold:tau=0.85,strict=true,quota=true"),
             ("entropy-bounded:eb=4", "entropy_bounded:eb=4"),
+            ("guided:match=TopK-relative", "guided:match=topk_relative,k=2,tau=0.5,verify=32,fallback=dlm,target=dlm"),
             ("ar", "ar"),
         ] {
             let spec: DecoderSpec = text.parse().unwrap();
@@ -430,7 +443,8 @@ mod tests {
     fn mistakes_get_one_clear_line() {
         assert_eq!(
             refusal("treshold:tau=0.9"),
-            "unknown decoder \"treshold\", did you mean \"threshold\"? (known: static, threshold, entropy_bounded, ar)"
+            "unknown decoder \"treshold\", did you mean \"threshold\"? \
+             (known: static, threshold, entropy_bounded, guided, ar)"
         );
         assert_eq!(
             refusal("threshold:tua=0.9"),
@@ -441,6 +455,10 @@ mod tests {
         assert_eq!(
             refusal("static:steps=0"),
             "static: steps is \"0\", expected a whole number from 1 on (default: chosen to fit)"
+        );
+        assert_eq!(
+            refusal("guided:align=letters"),
+            "guided: align is \"letters\", expected one of ids, table, bytes, pieces (default: chosen to fit)"
         );
         assert_eq!(refusal("ar:x=1"), "ar: unknown parameter \"x\": none exist here");
         for text in ["", ":", "threshold:tau", "threshold:tau=NaN", "threshold:strict=1", "threshold:tau=inf", "=,=:"] {

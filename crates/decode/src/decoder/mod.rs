@@ -3,6 +3,7 @@
 mod ar;
 mod blockwise;
 mod entropy_bounded;
+mod guided;
 mod static_decoding;
 mod threshold;
 
@@ -15,7 +16,9 @@ use crate::{
     event::Commit,
     layout::Layout,
     legality::Attention,
+    options::SessionOptions,
     schedule::Clock,
+    session::Request,
     spec::{About, Method, Spec},
     transfer::Ranking,
 };
@@ -24,7 +27,7 @@ pub use blockwise::Blockwise;
 
 /// All decoders, the default first.
 pub static DECODERS: &[DecoderMethod] =
-    &[static_decoding::METHOD, threshold::METHOD, entropy_bounded::METHOD, ar::METHOD];
+    &[static_decoding::METHOD, threshold::METHOD, entropy_bounded::METHOD, guided::METHOD, ar::METHOD];
 
 /// A decoder by name, with its parameters.
 pub type DecoderSpec = Spec<DecoderMethod>;
@@ -53,6 +56,8 @@ pub enum Promise {
     Lossless,
     /// None.
     Approximate,
+    /// It needs a guide, and promises that guide's own tokens if they are its target.
+    OfGuide,
 }
 
 impl Method for DecoderMethod {
@@ -76,6 +81,8 @@ pub struct Setup<'a> {
     pub clock: &'a Clock,
     /// The order of predictions.
     pub ranking: &'a Ranking,
+    /// Everything that was asked for, the guide included.
+    pub options: &'a SessionOptions,
 }
 
 /// What decoders and cache policies may look at.
@@ -114,6 +121,8 @@ pub struct Progress {
     pub commits: Vec<Commit>,
     /// Draft tokens among them that were accepted.
     pub accepted: usize,
+    /// Draft tokens that a guide rejected: none or one.
+    pub rejected: usize,
 }
 
 impl Progress {
@@ -121,6 +130,7 @@ impl Progress {
     pub fn clear(&mut self) {
         self.commits.clear();
         self.accepted = 0;
+        self.rejected = 0;
     }
 }
 
@@ -138,4 +148,18 @@ pub trait Decoder: fmt::Debug + Send {
     /// Takes the answer to the plan that came of its last query; `view` is the canvas that was run. The session writes
     /// the commits.
     fn absorb(&mut self, view: &View<'_>, plan: &StepPlan, predictions: &Predictions, progress: &mut Progress);
+
+    /// What the sequence of its guide needs; none if it has no guide.
+    fn guide_needs(&self) -> Option<SequenceNeeds> {
+        None
+    }
+
+    /// After [`absorb`](Self::absorb), and after each answer of the guide: fills what the guide is to run and answers
+    /// `true`, or completes the progress and declines.
+    fn consult(&mut self, _request: &mut Request, _progress: &mut Progress) -> bool {
+        false
+    }
+
+    /// Takes the guide's answer.
+    fn heed(&mut self, _request: &Request, _answer: &Predictions) {}
 }
