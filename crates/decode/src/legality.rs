@@ -78,7 +78,7 @@ pub fn exactness(decoder: &DecoderSpec, cache: &CacheSpec) -> Exactness {
     match (decoder.method().promise, cache.method().memory) {
         (Promise::Reference, _) if cache.method().exact => Exactness::Reference,
         // Whatever is drafted: what the guide disagrees with is replaced by its own.
-        (Promise::OfGuide, _) if targets_guide(decoder) && decoder.word("match") == Some("exact") => {
+        (Promise::OfGuide, _) if targets_guide(decoder) && decoder.choice("match") == "exact" => {
             Exactness::Lossless { against: "ar of the guide, cache causal".into() }
         }
         (Promise::Lossless, Memory::OfState) => Exactness::Lossless { against: format!("static, cache {cache}") },

@@ -171,8 +171,7 @@ impl Session {
     }
 
     /// Whether a forward is wanted, and of which network; the same answer until [`feed`](Self::feed).
-    #[expect(clippy::should_implement_trait, reason = "not an iterator: the answer stays until it is fed")]
-    pub fn next(&mut self) -> Next {
+    pub fn next(&self) -> Next {
         match self.phase {
             Phase::Upkeep | Phase::Predict => Next::Step,
             Phase::Guide => Next::Guide,

@@ -60,7 +60,7 @@ pub enum Kind {
     /// `true` or `false`; the bare key means `true`.
     Flag,
     /// One of these words.
-    Word(&'static [&'static str]),
+    Choice(&'static [&'static str]),
 }
 
 /// The value of a parameter.
@@ -74,8 +74,8 @@ pub enum Value {
     Number(f32),
     /// Of [`Kind::Flag`].
     Flag(bool),
-    /// Of [`Kind::Word`], as the list spells it.
-    Word(&'static str),
+    /// Of [`Kind::Choice`].
+    Choice(&'static str),
 }
 
 impl fmt::Display for Kind {
@@ -86,7 +86,7 @@ impl fmt::Display for Kind {
             Self::Number { least, most: f32::MAX } => write!(f, "a number from {least} on"),
             Self::Number { least, most } => write!(f, "a number from {least} to {most}"),
             Self::Flag => f.write_str("true or false"),
-            Self::Word(words) => write!(f, "one of {}", words.join(", ")),
+            Self::Choice(words) => write!(f, "one of {}", words.join(", ")),
         }
     }
 }
@@ -98,7 +98,7 @@ impl fmt::Display for Value {
             Self::Count(count) => count.fmt(f),
             Self::Number(number) => number.fmt(f),
             Self::Flag(flag) => flag.fmt(f),
-            Self::Word(word) => f.write_str(word),
+            Self::Choice(word) => f.write_str(word),
         }
     }
 }
@@ -116,7 +116,7 @@ impl Kind {
                 Some(Value::Number(number))
             }
             Self::Flag => text.parse().ok().map(Value::Flag),
-            Self::Word(words) => words.iter().find(|word| same(word, text)).map(|word| Value::Word(word)),
+            Self::Choice(words) => words.iter().find(|word| same(word, text)).map(|word| Value::Choice(word)),
         }
     }
 }
@@ -217,14 +217,14 @@ impl<M: Method> Spec<M> {
         if let Value::Count(count) = self.value(key) { Some(count) } else { None }
     }
 
-    /// The value of a [`Kind::Word`], if it was given or has a default.
-    pub fn word(&self, key: &str) -> Option<&'static str> {
-        if let Value::Word(word) = self.value(key) { Some(word) } else { None }
-    }
-
     /// The value of a [`Kind::Flag`].
     pub fn flag(&self, key: &str) -> bool {
         self.value(key) == Value::Flag(true)
+    }
+
+    /// The value of a [`Kind::Choice`]; empty if there is no such parameter.
+    pub fn choice(&self, key: &str) -> &'static str {
+        if let Value::Choice(word) = self.value(key) { word } else { "" }
     }
 
     fn set(&mut self, key: &str, text: &str) -> Result<usize, SpecError> {
@@ -262,14 +262,15 @@ impl<M: Method> FromStr for Spec<M> {
     }
 }
 
-/// The canonical text, which parses back to the same spec: numbers always, flags only where they differ from their
-/// default.
+/// The canonical text, which parses back to the same spec: numbers always, flags and words only where they differ from
+/// their default.
 impl<M: Method> fmt::Display for Spec<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
         let mut separator = ':';
         for (parameter, value) in self.method.about().parameters.iter().zip(&self.values) {
-            if *value == Value::Fit || (parameter.kind == Kind::Flag && *value == parameter.default) {
+            let told = matches!(parameter.kind, Kind::Count { .. } | Kind::Number { .. });
+            if *value == Value::Fit || (!told && *value == parameter.default) {
                 continue;
             }
             write!(f, "{separator}{}={value}", parameter.name)?;
@@ -417,7 +418,7 @@ mod tests {
             (" threshold ", "threshold:tau=0.9"),
             ("threshold: quota , tau = 0.85, strict=true", "threshold:tau=0.85,strict=true,quota=true"),
             ("entropy-bounded:eb=4", "entropy_bounded:eb=4"),
-            ("guided:match=TopK-relative", "guided:match=topk_relative,k=2,tau=0.5,verify=32,fallback=dlm,target=dlm"),
+            ("guided:match=TopK-relative,target=dlm", "guided:match=topk_relative,k=2,tau=0.5,verify=32"),
             ("ar", "ar"),
         ] {
             let spec: DecoderSpec = text.parse().unwrap();
@@ -443,8 +444,7 @@ mod tests {
     fn mistakes_get_one_clear_line() {
         assert_eq!(
             refusal("treshold:tau=0.9"),
-            "unknown decoder \"treshold\", did you mean \"threshold\"? \
-             (known: static, threshold, entropy_bounded, guided, ar)"
+            "unknown decoder \"treshold\", did you mean \"threshold\"? (known: static, threshold, entropy_bounded, guided, ar)"
         );
         assert_eq!(
             refusal("threshold:tua=0.9"),

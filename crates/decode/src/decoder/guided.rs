@@ -29,8 +29,8 @@ pub(super) const METHOD: DecoderMethod = DecoderMethod {
         parameters: &[
             Parameter {
                 name: "match",
-                kind: Kind::Word(RULES),
-                default: Value::Word("exact"),
+                kind: Kind::Choice(RULES),
+                default: Value::Choice("exact"),
                 doc: "the guide agrees with its own best token; with its k best; with those of them that have at least \
                       tau of the best one's probability",
             },
@@ -54,19 +54,19 @@ pub(super) const METHOD: DecoderMethod = DecoderMethod {
             },
             Parameter {
                 name: "fallback",
-                kind: Kind::Word(&["dlm", "ar"]),
-                default: Value::Word("dlm"),
+                kind: Kind::Choice(&["dlm", "ar"]),
+                default: Value::Choice("dlm"),
                 doc: "whose token is taken if the guide agrees with no draft: the diffusion model's or the guide's",
             },
             Parameter {
                 name: "target",
-                kind: Kind::Word(&["dlm", "guide"]),
-                default: Value::Word("dlm"),
+                kind: Kind::Choice(&["dlm", "guide"]),
+                default: Value::Choice("dlm"),
                 doc: "whose output is wanted; guide: its own token follows the run that it agrees with",
             },
             Parameter {
                 name: "align",
-                kind: Kind::Word(ALIGNMENTS),
+                kind: Kind::Choice(ALIGNMENTS),
                 default: Value::Fit,
                 doc: "how the guide reads drafts: as ids of a shared vocabulary, by a table of tokens, by their bytes, \
                       or token by token in pieces; fitted: ids if the vocabulary is shared, else bytes",
@@ -95,7 +95,7 @@ fn build(spec: &DecoderSpec, setup: &Setup<'_>) -> Box<dyn Decoder> {
         rule: Rule::of(spec),
         verify: most.predictions,
         to_guide,
-        falls_to_guide: spec.word("fallback") == Some("ar"),
+        falls_to_guide: spec.choice("fallback") == "ar",
         unreadable: match alignment {
             Alignment::Ids => guide.facts.vocab as TokenId..options.facts.vocab as TokenId,
             _ => 0..0,
@@ -224,6 +224,7 @@ impl Decoder for Guided {
             return Intent::Done;
         }
         view.canvas.masked_positions(view.layout.block(view.block), &mut query.predict);
+        query.drafts = true;
         Intent::Predict
     }
 
@@ -231,8 +232,9 @@ impl Decoder for Guided {
         self.drafts.clear();
         let masks = view.layout.block(view.block).filter(|&position| view.canvas.is_masked(position));
         for position in masks {
-            // Drafts are the first masks without a gap: a policy may leave the rows of later ones out.
-            let asked = plan.predict.contains(position) || plan.must.contains(position);
+            // Drafts are the first masks without a gap: a policy may leave the rows of later ones out. The guide makes
+            // a token of a mere hint too.
+            let asked = [&plan.predict, &plan.must, &plan.hint].iter().any(|set| set.contains(position));
             let Some(index) = predictions.index(0, position).filter(|_| asked) else { break };
             let token = predictions.tokens.get(index).copied().unwrap_or(NO_TOKEN);
             let confidence = predictions.confidence.get(index).copied().unwrap_or(f32::NEG_INFINITY);

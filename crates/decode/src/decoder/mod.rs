@@ -103,6 +103,8 @@ pub struct View<'a> {
 pub struct Query {
     /// Positions whose predictions may be committed.
     pub predict: Positions,
+    /// Whether predictions that may not be committed are of use, as seeds of drafts.
+    pub drafts: bool,
 }
 
 /// What a decoder wants next.

@@ -77,11 +77,11 @@ pub(crate) const ALIGNMENTS: &[&str] = &["ids", "table", "bytes", "pieces"];
 impl Alignment {
     /// That of a decoder, chosen to fit if it was not given.
     pub(crate) fn of(spec: &DecoderSpec, guide: &GuideOptions) -> Self {
-        match spec.word("align") {
-            Some("ids") => Self::Ids,
-            Some("table") => Self::Table,
-            Some("bytes") => Self::Bytes,
-            Some("pieces") => Self::Pieces,
+        match spec.choice("align") {
+            "ids" => Self::Ids,
+            "table" => Self::Table,
+            "bytes" => Self::Bytes,
+            "pieces" => Self::Pieces,
             _ if guide.shared_vocabulary => Self::Ids,
             _ => Self::Bytes,
         }
@@ -120,7 +120,7 @@ pub(crate) fn check(options: &SessionOptions, layout: &Layout) -> Result<(), Opt
     if needed > available {
         return Err(OptionsError::GuideContext { needed, available });
     }
-    let own = [("fallback=ar", spec.word("fallback") == Some("ar")), ("target=guide", targets_guide(spec))];
+    let own = [("fallback=ar", spec.choice("fallback") == "ar"), ("target=guide", targets_guide(spec))];
     match own.into_iter().find(|(_, given)| *given && alignment != Alignment::Ids) {
         Some((parameter, _)) => Err(OptionsError::GuideWrites { decoder, parameter }),
         None if targets_guide(spec) && options.temperature > 0.0 => Err(OptionsError::GuideTemperature { decoder }),
@@ -130,7 +130,7 @@ pub(crate) fn check(options: &SessionOptions, layout: &Layout) -> Result<(), Opt
 
 /// Whether the output is to be the guide's own (speculative decoding; specification flashdlm, section 2.7).
 pub(crate) fn targets_guide(spec: &DecoderSpec) -> bool {
-    spec.word("target") == Some("guide")
+    spec.choice("target") == "guide"
 }
 
 fn check_tokens(options: &SessionOptions, guide: &GuideOptions) -> Result<(), OptionsError> {

@@ -20,9 +20,9 @@ impl Rule {
     /// That of a decoder.
     pub(crate) fn of(spec: &DecoderSpec) -> Self {
         let k = spec.count("k").and_then(|k| u32::try_from(k).ok()).unwrap_or(u32::MAX);
-        match spec.word("match") {
-            Some("topk") => Self { among: k, share: 0.0 },
-            Some("topk_relative") => Self { among: k, share: spec.number("tau") },
+        match spec.choice("match") {
+            "topk" => Self { among: k, share: 0.0 },
+            "topk_relative" => Self { among: k, share: spec.number("tau") },
             _ => Self { among: 1, share: 0.0 },
         }
     }

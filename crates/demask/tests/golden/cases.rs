@@ -120,6 +120,12 @@ pub struct Case {
     pub steps: Vec<Vec<(u32, u32)>>,
     /// Rows fed per forward.
     pub rows: Option<Vec<usize>>,
+    /// The guide's checkpoint.
+    pub guider: Option<String>,
+    /// Drafts that the guide agreed with in each step, those behind an end included.
+    pub accept_len: Option<Vec<usize>>,
+    /// Forwards of the guide.
+    pub ar_calls: Option<usize>,
 }
 
 impl DecodeFile {
