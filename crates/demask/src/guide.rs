@@ -49,7 +49,7 @@ impl Bridge {
                 Err(GenerateError::GuideWithoutTokenizer { guide: name(), missing: missing.name().to_owned() })
             };
         };
-        let shared = same_words(own, other);
+        let shared = same_words(own, other, model.facts().mask_id);
         if !shared && !gives_back(other) {
             return Err(GenerateError::GuideTokenizer { guide: name(), file: other.file().to_owned() });
         }
@@ -143,14 +143,18 @@ impl Translator for Words {
     }
 }
 
-/// Whether a token means the same to both: the ordinary tokens are equal, the special ones may differ.
-fn same_words(left: &Tokenizer, right: &Tokenizer) -> bool {
+/// Whether a token means the same to both. What only one of them has beside its vocabulary does no harm, and neither do
+/// the model's own mask and start: they are in no text (specification flashdlm, section 2.6).
+fn same_words(model: &Tokenizer, guide: &Tokenizer, mask: Option<TokenId>) -> bool {
+    let unread = [mask, model.named("mask_token"), model.named("bos_token")];
     let mut compared = false;
-    for id in 0..=left.largest_id().max(right.largest_id()) {
-        let ordinary = |tokenizer: &Tokenizer| tokenizer.token(id).filter(|_| !tokenizer.is_added(id));
-        match (ordinary(left), ordinary(right)) {
+    for id in 0..=model.largest_id().max(guide.largest_id()) {
+        let added = model.is_added(id) || guide.is_added(id);
+        match (model.token(id), guide.token(id)) {
             (None, None) => {}
-            (left, right) if left == right => compared = true,
+            (own, other) if own == other => compared |= !added,
+            (None, Some(_)) | (Some(_), None) if added => {}
+            _ if added && unread.contains(&Some(id)) => {}
             _ => return false,
         }
     }

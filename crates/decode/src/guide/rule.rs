@@ -28,7 +28,7 @@ impl Rule {
     }
 
     /// Whether the guide agrees.
-    pub(crate) fn agrees(&self, judged: &Judged) -> bool {
+    pub(crate) fn agrees(self, judged: &Judged) -> bool {
         judged.rank < self.among && judged.log_probability.exp() >= self.share * judged.best
     }
 }

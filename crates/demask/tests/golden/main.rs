@@ -18,7 +18,7 @@ use demask::{
     DeviceOptions, DtypeChoice, Engine, JobState, Model,
     checkpoint::ModelFiles,
     cpu::isa::{Isa, Tier},
-    decode::{Event, Session},
+    decode::{Event, Session, SessionOptions, StopRule},
 };
 use parameters::Mapped;
 
@@ -284,4 +284,38 @@ fn differences_are_seen() {
     let model = load(&own_folder(), &case.model, Tier::Portable, DtypeChoice::F32);
     let error = parameters::map(&file.method, &case, model.facts(), None).err().unwrap();
     assert!(error.contains("unheard_of"), "{error}");
+}
+
+/// Speculative decoding writes what the guide writes alone, whatever the model drafts (specification flashdlm, G8).
+#[test]
+fn guided_g8() {
+    let folder = own_folder();
+    let files = ["guided_dream.json", "guided_llada.json"];
+    for (file, tier) in files.iter().flat_map(|file| f32_tiers().into_iter().map(move |tier| (file, tier))) {
+        let file = DecodeFile::read(&folder.join("decode").join(file));
+        let uncached = |case: &&Case| case.model.starts_with("toy") && case.params["dlm_cache"] == "none";
+        for case in file.cases.iter().filter(uncached) {
+            let guider = case.guider.as_ref().unwrap();
+            let mut guide = load(&folder, guider, tier, DtypeChoice::F32);
+            let mut model = load(&folder, &case.model, tier, DtypeChoice::F32);
+            let facts = guide.facts().clone();
+            let Ok(Mapped::Ready(mut options)) = parameters::map(&file.method, case, model.facts(), Some(&facts))
+            else {
+                panic!("{}", case.id)
+            };
+            options.decoder = "guided:target=guide,verify=5".parse().unwrap();
+            options.cache = "none".parse().unwrap();
+            (options.stop, options.end_ids) = (StopRule::Never, Vec::new());
+            let own = SessionOptions {
+                suppress: options.facts.mask_id.into_iter().collect(),
+                stop: StopRule::Never,
+                ..SessionOptions::new(facts, options.canvas.clone())
+            };
+            let expected = run(guide.engine_mut(), Session::new(own).unwrap()).unwrap();
+            model.set_guide(guide).unwrap();
+            let found = run(model.engine_mut(), Session::new(*options).unwrap()).unwrap();
+            assert_eq!(found.canvas, expected.canvas, "{} on {}", case.id, tier.name());
+            assert!(found.nfe <= expected.nfe);
+        }
+    }
 }
