@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::Context;
 use demask::{
-    DeviceChoice, DeviceError, DeviceOptions, GenerateOptions, Prompt,
+    DeviceChoice, DeviceError, DeviceOptions, GenerateError, GenerateOptions, Prompt,
     decode::{OptionsError, decoder::Promise},
     tensor::Dtype,
 };
@@ -162,7 +162,9 @@ pub fn guide(args: &DecodeArgs, options: &GenerateOptions) -> anyhow::Result<Opt
     let decoder = options.decoder.as_ref();
     match (&args.guide, decoder.filter(|decoder| decoder.method().promise == Promise::OfGuide)) {
         (Some(_), None) => Err(usage("--guide goes with --decoder guided: leave it away or name that decoder")),
-        (None, Some(decoder)) => Err(OptionsError::GuideMissing { decoder: decoder.name() }.into()),
+        (None, Some(decoder)) => {
+            Err(GenerateError::from(OptionsError::GuideMissing { decoder: decoder.name() }).into())
+        }
         (guide, _) => Ok(guide.clone().map(Source::Named)),
     }
 }

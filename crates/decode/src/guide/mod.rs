@@ -102,11 +102,11 @@ pub(crate) fn check(options: &SessionOptions, layout: &Layout) -> Result<(), Opt
     if guide.facts.mask != Mask::Causal {
         return Err(OptionsError::GuideNotCausal { attention: guide.facts.mask.into() });
     }
-    check_tokens(options, guide)?;
     let alignment = Alignment::of(spec, guide);
     if alignment == Alignment::Ids && !guide.shared_vocabulary {
         return Err(OptionsError::GuideVocabulary { decoder });
     }
+    check_tokens(options, guide)?;
     let prompt = match (alignment, &guide.text, &options.canvas) {
         (Alignment::Ids, ..) => layout.response(),
         (_, None, _) => return Err(OptionsError::GuideWithoutText { decoder }),
