@@ -1,5 +1,7 @@
 //! A whole checkpoint, opened.
 
+use std::sync::Arc;
+
 use demask_model::{ArchSpec, Role};
 
 use crate::{
@@ -78,6 +80,7 @@ impl Checkpoint {
     /// Gives up the weights alone, once they have been packed elsewhere, and keeps the rest.
     pub fn release_weights(self) -> (Weights, CheckpointText) {
         let Self { name, spec, special, tokenizer, template, generation, weights, warnings } = self;
+        let tokenizer = tokenizer.map(Arc::new);
         (weights, CheckpointText { name, spec, special, tokenizer, template, generation, warnings })
     }
 }
@@ -154,8 +157,8 @@ pub struct CheckpointText {
     pub spec: ArchSpec,
     /// Special tokens.
     pub special: SpecialTokens,
-    /// The tokenizer.
-    pub tokenizer: Option<Tokenizer>,
+    /// The tokenizer; shared, because a guide's stays in use beside the model that it guides.
+    pub tokenizer: Option<Arc<Tokenizer>>,
     /// The chat template.
     pub template: ChatTemplate,
     /// How the authors decode the model.

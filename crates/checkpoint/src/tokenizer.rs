@@ -214,7 +214,8 @@ impl Tokenizer {
         self.special.contains(&id)
     }
 
-    fn is_added(&self, id: u32) -> bool {
+    /// Whether a token stands beside the ordinary vocabulary, special or not.
+    pub fn is_added(&self, id: u32) -> bool {
         self.inner.get_added_vocabulary().simple_id_to_token(id).is_some()
     }
 

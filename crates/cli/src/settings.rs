@@ -8,7 +8,11 @@ use std::{
 };
 
 use anyhow::Context;
-use demask::{DeviceChoice, DeviceError, DeviceOptions, GenerateOptions, Prompt, tensor::Dtype};
+use demask::{
+    DeviceChoice, DeviceError, DeviceOptions, GenerateError, GenerateOptions, Prompt,
+    decode::{OptionsError, decoder::Promise},
+    tensor::Dtype,
+};
 
 use crate::{
     args::{DecodeArgs, GenerateArgs, SharedArgs},
@@ -70,12 +74,15 @@ pub struct Request {
     pub prompt: Prompt,
     /// How to decode.
     pub options: GenerateOptions,
+    /// The guide, with a decoder that has one.
+    pub guide: Option<Source>,
 }
 
 impl Request {
     /// Reads the arguments of `generate`, and the prompt's file.
     pub fn resolve(args: &GenerateArgs, seed: u64) -> anyhow::Result<Self> {
-        Ok(Self { options: generate_options(&args.decode, seed)?, prompt: prompt(args)? })
+        let options = generate_options(&args.decode, seed)?;
+        Ok(Self { guide: guide(&args.decode, &options)?, options, prompt: prompt(args)? })
     }
 }
 
@@ -127,10 +134,6 @@ fn prompt(args: &GenerateArgs) -> anyhow::Result<Prompt> {
 
 /// How to decode.
 pub fn generate_options(args: &DecodeArgs, seed: u64) -> anyhow::Result<GenerateOptions> {
-    let decoder = parsed(args.decoder.as_deref())?;
-    if args.guide.is_some() {
-        return Err(usage("--guide goes with --decoder guided: leave it away or name that decoder"));
-    }
     Ok(GenerateOptions {
         gen_length: args.gen_length,
         block_length: args.block_length,
@@ -143,7 +146,7 @@ pub fn generate_options(args: &DecodeArgs, seed: u64) -> anyhow::Result<Generate
         top_p: args.top_p,
         top_k: args.top_k,
         cfg_scale: args.cfg_scale,
-        decoder,
+        decoder: parsed(args.decoder.as_deref())?,
         cache: parsed(args.cache.as_deref())?,
         stop: args.stop.clone(),
         ignore_eos: args.ignore_eos,
@@ -152,6 +155,18 @@ pub fn generate_options(args: &DecodeArgs, seed: u64) -> anyhow::Result<Generate
         eos_confidence_zero: args.eos_confidence_zero,
         seed,
     })
+}
+
+/// The guide, with a decoder that has one.
+pub fn guide(args: &DecodeArgs, options: &GenerateOptions) -> anyhow::Result<Option<Source>> {
+    let decoder = options.decoder.as_ref();
+    match (&args.guide, decoder.filter(|decoder| decoder.method().promise == Promise::OfGuide)) {
+        (Some(_), None) => Err(usage("--guide goes with --decoder guided: leave it away or name that decoder")),
+        (None, Some(decoder)) => {
+            Err(GenerateError::from(OptionsError::GuideMissing { decoder: decoder.name() }).into())
+        }
+        (guide, _) => Ok(guide.clone().map(Source::Named)),
+    }
 }
 
 /// A word, if one is given, as what it names.

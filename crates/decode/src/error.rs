@@ -208,4 +208,69 @@ pub enum OptionsError {
         /// What can.
         choices: String,
     },
+    /// A decoder that needs a guide, without one.
+    #[error("decoder {decoder} needs an autoregressive model that judges its drafts: name one with --guide")]
+    GuideMissing {
+        /// The decoder.
+        decoder: &'static str,
+    },
+    /// A guide for a decoder that has none.
+    #[error("decoder {decoder} has no guide: leave the guide away, or use decoder guided")]
+    GuideUnused {
+        /// The decoder.
+        decoder: &'static str,
+    },
+    /// A guide that does not read from left to right.
+    #[error("the guide has {attention}, expected an autoregressive model: use a Qwen2.5, Qwen3 or Llama model")]
+    GuideNotCausal {
+        /// The guide's.
+        attention: Attention,
+    },
+    /// A guide that cannot hold prompt and response.
+    #[error(
+        "the guide must read {needed} positions and its context holds {available}: \
+         shorten the prompt or the generation length, or use another guide"
+    )]
+    GuideContext {
+        /// Positions of its prompt and the response.
+        needed: usize,
+        /// Positions that it knows.
+        available: usize,
+    },
+    /// Nothing before the first draft.
+    #[error(
+        "nothing stands before the first mask, expected at least one token for the guide to start from: add a prompt"
+    )]
+    GuideEmptyPrompt,
+    /// Ids that mean different things.
+    #[error("{decoder}: align=ids, and the guide has another vocabulary: leave align away, or use align=bytes")]
+    GuideVocabulary {
+        /// The decoder.
+        decoder: &'static str,
+    },
+    /// Two vocabularies and no text to go through.
+    #[error(
+        "{decoder}: the guide has another vocabulary and there are no two tokenizers to go through: \
+         use a guide with the model's vocabulary"
+    )]
+    GuideWithoutText {
+        /// The decoder.
+        decoder: &'static str,
+    },
+    /// Tokens of the guide on a canvas of other tokens.
+    #[error("{decoder}: {parameter} writes tokens of the guide, which has another vocabulary: leave it away")]
+    GuideWrites {
+        /// The decoder.
+        decoder: &'static str,
+        /// The parameter.
+        parameter: &'static str,
+    },
+    /// A temperature for an output that does not depend on it.
+    #[error(
+        "{decoder}: target=guide gives the guide's greedy output, expected temperature 0: leave the temperature away"
+    )]
+    GuideTemperature {
+        /// The decoder.
+        decoder: &'static str,
+    },
 }

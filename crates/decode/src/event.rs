@@ -92,4 +92,21 @@ pub struct Counts {
     pub rows: usize,
     /// What the network reported, summed over sequences and forwards.
     pub cost: Cost,
+    /// What a guide did.
+    pub guide: GuideCounts,
+}
+
+/// What a guide did so far.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct GuideCounts {
+    /// Its forwards.
+    pub nfe: usize,
+    /// Their live rows.
+    pub rows: usize,
+    /// Drafts that it agreed with.
+    pub accepted: usize,
+    /// Drafts that it was the first to disagree with in their step.
+    pub rejected: usize,
+    /// What its network reported.
+    pub cost: Cost,
 }

@@ -8,6 +8,7 @@ use crate::{
     cache::{self, CachePolicy, CacheSpec, Memory},
     decoder::{DecoderSpec, Promise, freedave},
     error::OptionsError,
+    guide::targets_guide,
     transfer::{Ranking, Remasking},
 };
 
@@ -81,6 +82,10 @@ pub fn exactness(decoder: &DecoderSpec, cache: &CacheSpec) -> Exactness {
 pub fn exactness_with(decoder: &DecoderSpec, cache: &CacheSpec, memory: Memory) -> Exactness {
     match (decoder.method().promise, memory) {
         (Promise::Reference, _) if cache.method().exact => Exactness::Reference,
+        // Whatever is drafted: what the guide disagrees with is replaced by its own.
+        (Promise::OfGuide, _) if targets_guide(decoder) && decoder.choice("match") == "exact" => {
+            Exactness::Lossless { against: "ar of the guide, cache causal".into() }
+        }
         (Promise::Lossless, Memory::OfState) => match freedave::baseline(decoder) {
             Some(baseline) => Exactness::Lossless { against: format!("{baseline}, cache {cache}") },
             None => Exactness::Approximate,
@@ -186,6 +191,9 @@ mod tests {
         assert_eq!(claim("ar", "causal"), Exactness::Reference);
         assert_eq!(claim("threshold", "none"), Exactness::Approximate);
         assert_eq!(claim("entropy_bounded", "block"), Exactness::Approximate);
+        assert_eq!(claim("guided", "none"), Exactness::Approximate);
+        assert_eq!(claim("guided:target=guide,match=topk", "none"), Exactness::Approximate);
+        assert_eq!(claim("guided:target=guide", "none").against(), Some("ar of the guide, cache causal"));
         for cache in ["dkv", "dkv:variant=greedy", "dkv:variant=prefill", "dkv:refresh=1", "dllm", "dllm:response=1"] {
             assert_eq!(claim("static", cache), Exactness::Approximate, "an inexact cache is no reference");
         }
@@ -235,7 +243,7 @@ mod tests {
         assert_eq!(
             refusal(Attention::Full, "ar", "none", Remasking::default()),
             "decoder ar cannot run a model with full attention: use static, threshold, factor, entropy_bounded, slowfast, \
-             freedave"
+             freedave, guided"
         );
         assert_eq!(
             refusal(Attention::Full, "static", "block", Remasking::default()),

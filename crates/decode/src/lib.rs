@@ -4,8 +4,9 @@
 //! back what the network predicted:
 //!
 //! ```text
-//! while session.next() == Next::Step {
-//!     let predictions = run(session.requests());   // one answer for each request
+//! while session.next() != Next::Done {
+//!     // One answer for each request; Next::Guide names another network than Next::Step.
+//!     let predictions = run(session.next(), session.requests());
 //!     session.feed(&predictions);
 //!     for event in session.events() { .. }         // commits and steps
 //! }
@@ -29,6 +30,7 @@ pub mod canvas;
 pub mod decoder;
 mod error;
 pub mod event;
+mod guide;
 pub mod layout;
 pub mod legality;
 pub mod names;
@@ -43,7 +45,8 @@ pub mod transfer;
 pub use cache::{CacheSpec, Memory};
 pub use decoder::DecoderSpec;
 pub use error::OptionsError;
-pub use event::{Commit, Counts, Event, Finish, Output};
+pub use event::{Commit, Counts, Event, Finish, GuideCounts, Output};
+pub use guide::{GuideOptions, GuideText, Translator};
 pub use layout::Layout;
 pub use legality::Exactness;
 pub use options::{CanvasSpec, ModelFacts, SessionOptions, StopRule};

@@ -2,7 +2,7 @@
 
 use demask_step::{ConfidenceOf, FilterOrder, Mask, Position, TokenId};
 
-use crate::{cache::CacheSpec, decoder::DecoderSpec, schedule::Schedule, transfer::Remasking};
+use crate::{cache::CacheSpec, decoder::DecoderSpec, guide::GuideOptions, schedule::Schedule, transfer::Remasking};
 
 /// What decoding must know about a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +44,12 @@ pub enum StopRule {
     /// As soon as an end id stands in the response with no mask before it.
     #[default]
     Prefix,
+    /// The same, and what is still masked is filled with `fill` (FlashDLM as released; specification flashdlm, section
+    /// 2.4). The fills are commits of the last forward.
+    PrefixFill {
+        /// The token.
+        fill: TokenId,
+    },
     /// Once a block is finished (and stored, if the cache stores blocks) and any end id stands after the prompt (SDAR
     /// as released; specification models, section 4.5).
     Block,
@@ -120,6 +126,8 @@ pub struct SessionOptions {
     pub suppress: Vec<TokenId>,
     /// Tokens that are predicted with confidence 0.
     pub mute: Vec<TokenId>,
+    /// The guide, for decoders that have one.
+    pub guide: Option<GuideOptions>,
 }
 
 impl SessionOptions {
@@ -150,6 +158,7 @@ impl SessionOptions {
             stop: StopRule::default(),
             suppress: Vec::new(),
             mute: Vec::new(),
+            guide: None,
         }
     }
 }

@@ -5,6 +5,7 @@ use demask_step::{Mask, Position, TokenId};
 use crate::{
     canvas::Canvas,
     error::OptionsError,
+    guide,
     layout::Layout,
     legality::{self, Attention},
     options::{CanvasSpec, ModelFacts, SessionOptions},
@@ -36,6 +37,7 @@ pub(crate) fn resolve(options: &SessionOptions) -> Result<Resolved, OptionsError
 
     let steps = given_steps(options)?;
     let layout = layout(options, attention, steps)?;
+    guide::check(options, &layout)?;
     let needed = layout.len();
     if needed > facts.context {
         return Err(OptionsError::Context { needed, available: facts.context });
@@ -168,7 +170,8 @@ fn full_block(options: &SessionOptions, gen_length: usize, steps: Option<usize>)
             let nearest = divisors(gen_length).min_by_key(|divisor| divisor.abs_diff(block_length)).unwrap_or(1);
             Err(OptionsError::BlockLength { block_length, gen_length, nearest })
         }
-        None if options.schedule == Schedule::Dream => Ok(gen_length),
+        // Drafts reach as far as their block does, and the guide says how far they are good.
+        None if options.schedule == Schedule::Dream || options.guide.is_some() => Ok(gen_length),
         None if infill && steps.is_none() => Ok(USUAL_BLOCK.min(gen_length)),
         None if infill => Ok(gen_length),
         None => Ok(fitted_block(gen_length, steps)),

@@ -1,6 +1,6 @@
 //! The decoding of one canvas as a state machine without I/O.
 
-use std::vec;
+use std::{slice, vec};
 
 use demask_step::{
     Blend, BlendWith, HeadAsk, Lanes, Position, Predictions, Sampling, SequenceId, SequenceNeeds, SequenceStep,
@@ -29,8 +29,11 @@ const UNCONDITIONAL: usize = 1;
 /// What a session wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// One forward that runs all [`requests`](Session::requests), then [`feed`](Session::feed).
+    /// One forward of the diffusion model that runs all [`requests`](Session::requests), then
+    /// [`feed`](Session::feed).
     Step,
+    /// The same of the guide.
+    Guide,
     /// Nothing any more.
     Done,
 }
@@ -38,7 +41,7 @@ pub enum Next {
 /// One sequence's part of the forward that a session wants.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
-    /// Index of the sequence in [`Session::needs`].
+    /// Index of the sequence in [`Session::needs`], or in [`Session::guide_needs`].
     pub sequence: usize,
     /// `[lanes, live]`: the tokens at the live positions.
     pub tokens: Vec<TokenId>,
@@ -83,6 +86,8 @@ enum Phase {
     Upkeep,
     /// Answers the decoder's query.
     Predict,
+    /// The guide judges what was predicted.
+    Guide,
     /// Nothing is pending.
     Over,
 }
@@ -101,9 +106,13 @@ pub struct Session {
     requests: Vec<Request>,
     /// How many of the requests the pending forward runs.
     running: usize,
+    guide_needs: Option<SequenceNeeds>,
+    guide_request: Request,
     query: Query,
     progress: Progress,
     phase: Phase,
+    /// The diffusion model's last forward: its index, its rows and its drafts.
+    ran: (usize, usize, usize),
     /// The first block with a mask, and the first block that the stop rule has not looked at.
     block: usize,
     unchecked: usize,
@@ -126,7 +135,7 @@ impl Session {
         let ranking = Ranking { remasking, alg_temp, seed, order: options.order.clone() };
         let mut cache = (options.cache.method().build)(&options.cache, &layout);
         legality::check_drafts(&options.decoder, &options.cache, &*cache)?;
-        let setup = Setup { layout: &layout, clock: &clock, ranking: &ranking, cache: &*cache };
+        let setup = Setup { layout: &layout, clock: &clock, ranking: &ranking, cache: &*cache, options: &options };
         let decoder = (options.decoder.method().build)(&options.decoder, &setup);
         if decoder.fuses() {
             cache.fuse();
@@ -140,6 +149,7 @@ impl Session {
             needs[CANVAS].residual = false;
         }
         let requests = requests(&options, &*decoder, needs.len());
+        let (guide_needs, guide_request) = (decoder.guide_needs(), guide_request(&options));
         let mut session = Self {
             options,
             layout,
@@ -151,9 +161,12 @@ impl Session {
             needs,
             requests,
             running: 0,
+            guide_needs,
+            guide_request,
             query: Query::default(),
             progress: Progress::default(),
             phase: Phase::Over,
+            ran: (0, 0, 0),
             block: 0,
             unchecked: 0,
             scanned: 0,
@@ -173,31 +186,79 @@ impl Session {
         &self.needs
     }
 
-    /// Whether a forward is wanted; the same answer until [`feed`](Self::feed).
-    #[expect(clippy::should_implement_trait, reason = "not an iterator: the answer stays until it is fed")]
-    pub fn next(&mut self) -> Next {
-        if self.phase == Phase::Over { Next::Done } else { Next::Step }
+    /// What the guide's sequence needs; empty if there is no guide.
+    pub fn guide_needs(&self) -> &[SequenceNeeds] {
+        self.guide_needs.as_slice()
+    }
+
+    /// Whether a forward is wanted, and of which network; the same answer until [`feed`](Self::feed).
+    pub fn next(&self) -> Next {
+        match self.phase {
+            Phase::Upkeep | Phase::Predict => Next::Step,
+            Phase::Guide => Next::Guide,
+            Phase::Over => Next::Done,
+        }
     }
 
     /// The requests of the pending forward, one for each sequence that runs in it (the canvas always does, the
     /// unconditional sequence if a pass is due); none if nothing is pending.
     pub fn requests(&self) -> &[Request] {
-        if self.phase == Phase::Over { &[] } else { &self.requests[..self.running] }
+        match self.phase {
+            Phase::Upkeep | Phase::Predict => &self.requests[..self.running],
+            Phase::Guide => slice::from_ref(&self.guide_request),
+            Phase::Over => &[],
+        }
     }
 
-    /// Takes the answers, one for each request, commits, and prepares the next forward.
+    /// Takes the answers, one for each request, commits, and prepares the next forward. While a guide judges, nothing is
+    /// committed.
     pub fn feed(&mut self, predictions: &[Predictions]) {
-        if self.phase == Phase::Over {
+        match self.phase {
+            Phase::Over => return,
+            Phase::Guide => self.heed(predictions),
+            Phase::Upkeep | Phase::Predict => self.absorb(predictions),
+        }
+        let consults = self.phase == Phase::Guide || (self.phase == Phase::Predict && !predictions.is_empty());
+        if consults && self.decoder.consult(&mut self.guide_request, &mut self.progress) {
+            self.phase = Phase::Guide;
             return;
         }
-        let (step, rows, drafts) = self.count(predictions);
+        self.conclude();
+    }
+
+    /// Takes the diffusion model's answers.
+    fn absorb(&mut self, predictions: &[Predictions]) {
+        self.ran = self.count(predictions);
         let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
-        let plan = &self.requests[CANVAS].plan;
         self.progress.clear();
         if let (Phase::Predict, Some(answer)) = (self.phase, predictions.first()) {
-            self.decoder.absorb(&view, plan, answer, &mut self.progress);
+            self.decoder.absorb(&view, &self.requests[CANVAS].plan, answer, &mut self.progress);
         }
-        self.cache.observe(&view, plan, &self.progress);
+    }
+
+    /// Takes the guide's answer.
+    fn heed(&mut self, predictions: &[Predictions]) {
+        let counts = &mut self.counts.guide;
+        counts.nfe += 1;
+        counts.rows += self.guide_request.tokens.len();
+        for prediction in predictions {
+            counts.cost += prediction.cost;
+        }
+        match predictions.first() {
+            Some(answer) => self.decoder.heed(&self.guide_request, answer),
+            None => self.decoder.heed(&self.guide_request, &Predictions::default()),
+        }
+    }
+
+    /// Commits what came of the diffusion model's last forward, and prepares the next.
+    fn conclude(&mut self) {
+        let (step, rows, drafts) = self.ran;
+        let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
+        self.cache.observe(&view, &self.requests[CANVAS].plan, &self.progress);
+        if self.guide_needs.is_some() {
+            self.counts.guide.accepted += self.progress.accepted;
+            self.counts.guide.rejected += self.progress.rejected;
+        }
         for request in &mut self.requests {
             self.cache.reclaim(std::mem::take(&mut request.plan.layers));
         }
@@ -353,10 +414,14 @@ impl Session {
     }
 
     fn phase_after(&mut self) -> Phase {
-        let capped = self.counts.forwards >= self.most_forwards;
-        let answered = self.options.stop == StopRule::Prefix && self.ended.is_some();
-        if capped || answered {
-            return Phase::Over;
+        match self.options.stop {
+            StopRule::Prefix if self.ended.is_some() => return Phase::Over,
+            StopRule::PrefixFill { fill } if self.ended.is_some() => {
+                self.fill_from(self.canvas.first_mask() as Position, fill);
+                return Phase::Over;
+            }
+            _ if self.counts.forwards >= self.most_forwards => return Phase::Over,
+            _ => {}
         }
         let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
         let plan = &mut self.requests[CANVAS].plan;
@@ -504,4 +569,16 @@ fn requests(options: &SessionOptions, decoder: &dyn Decoder, sequences: usize) -
     };
     decoder.ask(&mut ask);
     (0..sequences).map(|sequence| Request { sequence, ask: ask.clone(), ..Request::default() }).collect()
+}
+
+/// The guide's request, with everything in it that never changes: its best token, greedy, wherever it judges.
+fn guide_request(options: &SessionOptions) -> Request {
+    let Some(guide) = &options.guide else { return Request::default() };
+    // The canvas can hold neither its own mask nor what is suppressed in it; ids are compared where they mean the same.
+    let own = options.facts.mask_id.into_iter().chain(options.suppress.iter().copied());
+    let mut forbid: Vec<TokenId> =
+        own.filter(|&token| guide.shared_vocabulary && (token as usize) < guide.facts.vocab).collect();
+    forbid.sort_unstable();
+    forbid.dedup();
+    Request { ask: HeadAsk { forbid, ..HeadAsk::default() }, ..Request::default() }
 }

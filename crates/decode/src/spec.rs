@@ -418,6 +418,7 @@ mod tests {
             (" threshold ", "threshold:tau=0.9"),
             ("threshold: quota , tau = 0.85, strict=true", "threshold:tau=0.85,strict=true,quota=true"),
             ("entropy-bounded:eb=4", "entropy_bounded:eb=4"),
+            ("guided:match=TopK-relative,target=dlm", "guided:match=topk_relative,k=2,tau=0.5,verify=32"),
             ("ar", "ar"),
         ] {
             let spec: DecoderSpec = text.parse().unwrap();
@@ -443,7 +444,7 @@ mod tests {
     fn mistakes_get_one_clear_line() {
         assert_eq!(
             refusal("treshold:tau=0.9"),
-            "unknown decoder \"treshold\", did you mean \"threshold\"? (known: static, threshold, factor, entropy_bounded, slowfast, freedave, ar)"
+            "unknown decoder \"treshold\", did you mean \"threshold\"? (known: static, threshold, factor, entropy_bounded, slowfast, freedave, guided, ar)"
         );
         assert_eq!(
             refusal("threshold:tua=0.9"),
@@ -454,6 +455,10 @@ mod tests {
         assert_eq!(
             refusal("static:steps=0"),
             "static: steps is \"0\", expected a whole number from 1 on (default: chosen to fit)"
+        );
+        assert_eq!(
+            refusal("guided:align=letters"),
+            "guided: align is \"letters\", expected one of ids, table, bytes, pieces (default: chosen to fit)"
         );
         assert_eq!(refusal("ar:x=1"), "ar: unknown parameter \"x\": none exist here");
         for text in ["", ":", "threshold:tau", "threshold:tau=NaN", "threshold:strict=1", "threshold:tau=inf", "=,=:"] {

@@ -170,7 +170,7 @@ fn a_stop_text_ends_the_response() {
 
 #[test]
 fn next_is_the_same_until_it_is_fed() {
-    let mut session = Session::new(options(BLOCKS, 0, 6, 6)).unwrap();
+    let session = Session::new(options(BLOCKS, 0, 6, 6)).unwrap();
     for _ in 0..3 {
         assert_eq!(session.next(), Next::Step);
         assert_eq!(session.requests()[0].plan.to_string(), "live 0..4 visible 4 block-causal:4 canvas");

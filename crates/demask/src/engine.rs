@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use demask_decode::{Next, Session};
-use demask_step::{LayerRows, OpenError, PlanError, Predictions, SequenceId, SequenceStep, StepError};
+use demask_step::{LayerRows, OpenError, PlanError, Predictions, SequenceId, SequenceNeeds, SequenceStep, StepError};
 
 use crate::network::Network;
 
@@ -11,7 +11,7 @@ use crate::network::Network;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobId(usize);
 
-/// One network and the sessions that run on it.
+/// One network, perhaps a guide, and the sessions that run on them.
 ///
 /// ```text
 /// let job = engine.submit(session)?;
@@ -19,20 +19,30 @@ pub struct JobId(usize);
 /// let finished = engine.take(job);
 /// ```
 pub struct Engine {
-    network: Box<dyn Network>,
+    denoiser: Host,
+    guide: Option<Host>,
     jobs: Vec<Option<Job>>,
+}
+
+/// A network and what its forwards are put together in.
+struct Host {
+    network: Box<dyn Network>,
+    /// What sessions say when it is this network's turn.
+    wanted: Next,
     /// Where the next tick starts to look for ready jobs: everybody gets a turn.
     turn: usize,
     answers: Vec<Predictions>,
     batch: Vec<SequenceStep<'static>>,
     /// Which job a run of answers belongs to, and how many.
     joined: Vec<(usize, usize)>,
-    model_time: Duration,
+    time: Duration,
 }
 
 struct Job {
     session: Session,
+    /// Sequences of the denoiser, and of the guide.
     sequences: Vec<SequenceId>,
+    guided: Vec<SequenceId>,
     state: JobState,
 }
 
@@ -48,51 +58,64 @@ pub enum JobState {
 }
 
 impl Engine {
-    /// An engine without sessions.
+    /// An engine without sessions and without a guide.
     pub fn new(network: Box<dyn Network>) -> Self {
-        Self {
-            network,
-            jobs: Vec::new(),
-            turn: 0,
-            answers: Vec::new(),
-            batch: Vec::new(),
-            joined: Vec::new(),
-            model_time: Duration::ZERO,
-        }
+        Self { denoiser: Host::new(network, Next::Step), guide: None, jobs: Vec::new() }
+    }
+
+    /// Gives it a guide for the sessions submitted from now on; sessions that run on another guide are lost.
+    pub fn set_guide(&mut self, network: Box<dyn Network>) {
+        self.guide = Some(Host::new(network, Next::Guide));
+    }
+
+    /// Gives up everything but the network.
+    pub fn into_network(self) -> Box<dyn Network> {
+        self.denoiser.network
     }
 
     /// The network.
     pub fn network(&self) -> &dyn Network {
-        self.network.as_ref()
+        self.denoiser.network.as_ref()
     }
 
     /// The network, for inspection beside sessions.
     pub fn network_mut(&mut self) -> &mut dyn Network {
-        self.network.as_mut()
+        self.denoiser.network.as_mut()
+    }
+
+    /// The guide's network, if there is a guide.
+    pub fn guide(&self) -> Option<&dyn Network> {
+        self.guide.as_ref().map(|guide| guide.network.as_ref())
     }
 
     /// Time spent in the network so far.
     pub fn model_time(&self) -> Duration {
-        self.model_time
+        self.denoiser.time
+    }
+
+    /// Time spent in the guide's network so far.
+    pub fn guide_time(&self) -> Duration {
+        self.guide.as_ref().map_or(Duration::ZERO, |guide| guide.time)
     }
 
     /// Reserves memory for a session and lets it join the following ticks.
     pub fn submit(&mut self, session: Session) -> Result<JobId, OpenError> {
-        // The sequences of one session always run in one step.
-        self.network.reserve_rows(session.needs().iter().map(|needs| needs.rows).sum())?;
-        let mut sequences = Vec::new();
-        for needs in session.needs() {
-            match self.network.open(needs) {
-                Ok(sequence) => sequences.push(sequence),
+        let sequences = self.denoiser.open(session.needs())?;
+        let (guided, state) = match (&mut self.guide, session.guide_needs()) {
+            (_, []) => (Vec::new(), JobState::Running),
+            (Some(guide), needs) => match guide.open(needs) {
+                Ok(guided) => (guided, JobState::Running),
                 Err(error) => {
-                    for sequence in sequences {
-                        self.network.close(sequence);
-                    }
+                    self.denoiser.close(sequences);
                     return Err(error);
                 }
+            },
+            (None, _) => {
+                let without = PlanError::Contradiction("a session with a guide on an engine that has none");
+                (Vec::new(), JobState::Failed(without))
             }
-        }
-        let job = Some(Job { session, sequences, state: JobState::Running });
+        };
+        let job = Some(Job { session, sequences, guided, state });
         let free = self.jobs.iter().position(Option::is_none).unwrap_or_else(|| {
             self.jobs.push(None);
             self.jobs.len() - 1
@@ -116,37 +139,88 @@ impl Engine {
         Some(&self.jobs.get(job.0)?.as_ref()?.state)
     }
 
-    /// Bytes of a job's caches.
+    /// Bytes of a job's caches, its guide's included.
     pub fn cache_bytes(&self, job: JobId) -> usize {
         let Some(Some(job)) = self.jobs.get(job.0) else { return 0 };
-        job.sequences.iter().map(|&sequence| self.network.cache_bytes(sequence)).sum()
+        let guided = self.guide.as_ref().map_or(0, |guide| guide.cache_bytes(&job.guided));
+        self.denoiser.cache_bytes(&job.sequences) + guided
     }
 
     /// Gives a job's memory back and hands its session over; also how a job is cancelled.
     pub fn take(&mut self, job: JobId) -> Option<Session> {
-        let job = self.jobs.get_mut(job.0)?.take()?;
-        for sequence in job.sequences {
-            self.network.close(sequence);
+        let Job { session, sequences, guided, .. } = self.jobs.get_mut(job.0)?.take()?;
+        self.denoiser.close(sequences);
+        if let Some(guide) = &mut self.guide {
+            guide.close(guided);
         }
-        Some(job.session)
+        Some(session)
     }
 
-    /// Runs one forward for as many ready sessions as the row budget holds; answers how many took part. 0: nobody
-    /// wants a step.
+    /// Runs one forward of each network for as many ready sessions as its row budget holds; answers how many took part.
+    /// 0: nobody wants a step.
     pub fn tick(&mut self) -> Result<usize, StepError> {
-        let Self { network, jobs, turn, answers, batch, joined, model_time } = self;
-        let mut steps = recycle(std::mem::take(batch));
-        joined.clear();
-        let (mut rows, mut first_layer_all) = (0, None);
-        let count = jobs.len();
-        for job in jobs.iter_mut().flatten() {
+        for job in self.jobs.iter_mut().flatten() {
             if job.state == JobState::Running && job.session.next() == Next::Done {
                 job.state = JobState::Done;
             }
         }
+        let mut ran = self.denoiser.tick(&mut self.jobs)?;
+        if let Some(guide) = &mut self.guide {
+            ran += guide.tick(&mut self.jobs)?;
+        }
+        Ok(ran)
+    }
+}
+
+impl Host {
+    fn new(network: Box<dyn Network>, wanted: Next) -> Self {
+        Self {
+            network,
+            wanted,
+            turn: 0,
+            answers: Vec::new(),
+            batch: Vec::new(),
+            joined: Vec::new(),
+            time: Duration::ZERO,
+        }
+    }
+
+    /// Opens the sequences of one session, all or none.
+    fn open(&mut self, needs: &[SequenceNeeds]) -> Result<Vec<SequenceId>, OpenError> {
+        // The sequences of one session always run in one step.
+        self.network.reserve_rows(needs.iter().map(|needs| needs.rows).sum())?;
+        let mut sequences = Vec::new();
+        for needs in needs {
+            match self.network.open(needs) {
+                Ok(sequence) => sequences.push(sequence),
+                Err(error) => {
+                    self.close(sequences);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(sequences)
+    }
+
+    fn close(&mut self, sequences: Vec<SequenceId>) {
+        sequences.into_iter().for_each(|sequence| self.network.close(sequence));
+    }
+
+    fn cache_bytes(&self, sequences: &[SequenceId]) -> usize {
+        sequences.iter().map(|&sequence| self.network.cache_bytes(sequence)).sum()
+    }
+
+    /// One forward for those who want this network; answers how many took part.
+    fn tick(&mut self, jobs: &mut [Option<Job>]) -> Result<usize, StepError> {
+        let Self { network, wanted, turn, answers, batch, joined, time } = self;
+        let mut steps = recycle(std::mem::take(batch));
+        joined.clear();
+        let (mut rows, mut first_layer_all) = (0, None);
+        let count = jobs.len();
         let mut failed = None;
         for at in (0..count).map(|offset| (*turn + offset) % count) {
-            let Some(job) = jobs[at].as_ref().filter(|job| job.state == JobState::Running) else { continue };
+            let ready = |job: &&Job| job.state == JobState::Running && job.session.next() == *wanted;
+            let Some(job) = jobs[at].as_ref().filter(ready) else { continue };
             let needed: usize = job.session.requests().iter().map(|request| request.tokens.len()).sum();
             if !steps.is_empty() && rows + needed > network.row_capacity() {
                 continue;
@@ -158,7 +232,7 @@ impl Engine {
             }
             first_layer_all = first_layer_all.or(own);
             let first = steps.len();
-            join(job, &mut steps);
+            join(job, *wanted, &mut steps);
             if let Some(error) = steps[first..].iter().find_map(|step| network.check(step).err()) {
                 steps.truncate(first);
                 failed = Some((at, error));
@@ -173,14 +247,14 @@ impl Engine {
         }
         let started = Instant::now();
         let result = if failed.is_none() { network.step(&steps, &mut answers[..steps.len()]) } else { Ok(()) };
-        *model_time += started.elapsed();
+        *time += started.elapsed();
         *batch = recycle(steps);
         if let Some((at, error)) = failed {
             // Found before anything ran: the culprit leaves, everybody else starts over.
             if let Some(job) = jobs[at].as_mut() {
                 job.state = JobState::Failed(error);
             }
-            return self.tick();
+            return self.tick(jobs);
         }
         result?;
         let mut next = 0;
@@ -202,10 +276,11 @@ fn first_layer(job: &Job) -> Option<bool> {
     })
 }
 
-/// Appends a job's requests to the batch.
-fn join<'a>(job: &'a Job, steps: &mut Vec<SequenceStep<'a>>) {
+/// Appends a job's requests to the batch of the network that it wants.
+fn join<'a>(job: &'a Job, wanted: Next, steps: &mut Vec<SequenceStep<'a>>) {
     let first = steps.len();
-    steps.extend(job.session.requests().iter().map(|request| request.step(job.sequences[request.sequence], first)));
+    let sequences = if wanted == Next::Guide { &job.guided } else { &job.sequences };
+    steps.extend(job.session.requests().iter().map(|request| request.step(sequences[request.sequence], first)));
 }
 
 /// An empty vector for other lifetimes in the same allocation: collecting in place reuses it.

@@ -77,6 +77,38 @@ pub enum GenerateError {
         /// The model.
         model: String,
     },
+    /// A guide that does not read from left to right.
+    #[error(
+        "the guide {guide} is a {family} model, expected an autoregressive one: use a Qwen2.5, Qwen3 or Llama model"
+    )]
+    GuideNotCausal {
+        /// The guide.
+        guide: String,
+        /// What it is.
+        family: String,
+    },
+    /// Two vocabularies, and no way from one to the other.
+    #[error(
+        "the guide {guide} has another vocabulary and {missing} has no tokenizer to go through: \
+         add tokenizer.json, or use a guide with the model's vocabulary"
+    )]
+    GuideWithoutTokenizer {
+        /// The guide.
+        guide: String,
+        /// Which of both has none.
+        missing: String,
+    },
+    /// A tokenizer that does not say which bytes its tokens are.
+    #[error(
+        "the tokens of {file} do not spell a text's own bytes, so drafts cannot be put into the words of the guide \
+         {guide}: use a guide with byte-level tokens (Qwen2.5, Qwen3)"
+    )]
+    GuideTokenizer {
+        /// The guide.
+        guide: String,
+        /// Its tokenizer.
+        file: String,
+    },
     /// No memory for the sequence.
     #[error(transparent)]
     Open(#[from] OpenError),

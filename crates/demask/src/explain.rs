@@ -7,10 +7,11 @@ use demask_step::{Predictions, TokenId};
 /// confidence falling from left to right. Steps that depend on what is predicted may differ in a real run.
 pub fn explain(mut session: Session, token: TokenId, tell: &mut dyn FnMut(String)) {
     let mut step = 0;
-    while session.next() == Next::Step {
+    while session.next() != Next::Done {
         let mut answers = Vec::new();
         for request in session.requests() {
-            tell(format!("step {step} sequence {}: {}", request.sequence, request.plan));
+            let whose = if session.next() == Next::Guide { "guide" } else { "sequence" };
+            tell(format!("step {step} {whose} {}: {}", request.sequence, request.plan));
             answers.push(answer(&request.plan, &request.ask, &request.tokens, token));
         }
         session.feed(&answers);
@@ -18,7 +19,7 @@ pub fn explain(mut session: Session, token: TokenId, tell: &mut dyn FnMut(String
         step += 1;
     }
     let counts = session.counts();
-    tell(format!("{step} forwards, {} NFE, {} rows", counts.nfe, counts.rows));
+    tell(format!("{} forwards, {} NFE, {} rows", counts.forwards, counts.nfe, counts.rows));
 }
 
 /// Predictions that any decoder understands.

@@ -3,13 +3,13 @@
 use std::{ops::ControlFlow, time::Instant};
 
 use demask_checkpoint::TextStream;
-use demask_decode::{Event, Session, SessionOptions};
+use demask_decode::{Event, GuideCounts, Session, SessionOptions, decoder::Promise};
 use demask_step::TokenId;
 
 use crate::{
-    Engine, GenerateError, GenerateOptions, Model, Prompt,
+    Engine, GenerateError, GenerateOptions, Model, Network, Prompt,
     engine::{JobId, JobState},
-    receipt::{Memory, Receipt, Seconds},
+    receipt::{Guided, Memory, Receipt, Seconds},
     text,
 };
 
@@ -69,9 +69,10 @@ impl Model {
         observer: &mut Observer<'_>,
     ) -> Result<Generation, GenerateError> {
         let started = Instant::now();
-        let tokens = self.tokenize(prompt)?;
-        let session_options = self.session_options(tokens, options)?;
-        let model_time = self.engine.model_time();
+        let guide = self.guide.as_ref().filter(|_| needs_guide(options));
+        let guide = guide.map(|guide| (&guide.prompter, &guide.bridge));
+        let session_options = self.prompter.options(prompt, options, guide)?;
+        let (model_time, guide_time) = (self.engine.model_time(), self.engine.guide_time());
         let prepared = Prepared::new(self, session_options, options, matches!(prompt, Prompt::Infill(_)))?;
         let job = self.engine.submit(prepared.session)?;
         let told = prepared.announcement;
@@ -101,11 +102,26 @@ impl Model {
         let seconds = Seconds {
             load: self.load_time().as_secs_f64(),
             model: self.engine.model_time().saturating_sub(model_time).as_secs_f64(),
-            guide: 0.0,
+            guide: self.engine.guide_time().saturating_sub(guide_time).as_secs_f64(),
             total: started.elapsed().as_secs_f64(),
         };
         let prompt_tokens = prepared.prompt_tokens;
         Ok(self.finish(&session, &told, Measured { prompt_tokens, stopped, cache, seconds }))
+    }
+
+    /// What the guide did for a session that had one.
+    fn guided(&self, session: &Session) -> Option<Guided> {
+        let guide = self.guide.as_ref().filter(|_| !session.guide_needs().is_empty())?;
+        let GuideCounts { rows, accepted, rejected, cost, .. } = session.counts().guide;
+        let decided = accepted + rejected;
+        Some(Guided {
+            model: guide.prompter.name().to_owned(),
+            rows,
+            flops: cost.flops,
+            accepted,
+            rejected,
+            acceptance: if decided == 0 { 0.0 } else { accepted as f64 / decided as f64 },
+        })
     }
 
     fn finish(
@@ -129,11 +145,12 @@ impl Model {
                 model: self.name().to_owned(),
                 device: self.engine.network().describe(),
                 decoding: session.receipt(),
-                guide_nfe: 0,
+                guide_nfe: session.counts().guide.nfe,
+                guide: self.guided(session),
                 seconds,
                 memory: Memory {
                     weights: self.engine.network().weight_bytes(),
-                    guide: 0,
+                    guide: self.engine.guide().map_or(0, Network::weight_bytes),
                     cache,
                     peak: crate::receipt::peak_memory(),
                 },
@@ -142,6 +159,11 @@ impl Model {
             tokens: output.tokens,
         }
     }
+}
+
+/// Whether a decoder wants a guide; a model that has one decodes without it too.
+fn needs_guide(options: &GenerateOptions) -> bool {
+    options.decoder.as_ref().is_some_and(|decoder| decoder.method().promise == Promise::OfGuide)
 }
 
 /// What is told before the first step.

@@ -14,7 +14,7 @@ use demask_model::{ArchSpec, Attention, LoadError, Runner};
 use demask_step::{Mask, SequenceNeeds, TokenId};
 use demask_tensor::OutOfMemory;
 
-use crate::{DeviceError, DeviceOptions, Engine, Footprint, GenerateError, TooLarge};
+use crate::{DeviceError, DeviceOptions, Engine, Footprint, GenerateError, TooLarge, guide::Bridge};
 
 /// Rows that a joined step may have unless the caller says otherwise: beyond this, products are bound by operations
 /// and more rows gain nothing.
@@ -109,7 +109,7 @@ impl Prompter {
 
     /// The tokenizer, or the error that says what to do without.
     pub fn tokenizer(&self) -> Result<&Tokenizer, GenerateError> {
-        self.text.tokenizer.as_ref().ok_or_else(|| GenerateError::NoTokenizer { model: self.name().to_owned() })
+        self.text.tokenizer.as_deref().ok_or_else(|| GenerateError::NoTokenizer { model: self.name().to_owned() })
     }
 
     /// The chat template.
@@ -134,6 +134,13 @@ pub struct Model {
     pub(crate) prompter: Prompter,
     load_time: Duration,
     pub(crate) engine: Engine,
+    pub(crate) guide: Option<Guide>,
+}
+
+/// What is left of a guide once its network runs beside the model's.
+pub(crate) struct Guide {
+    pub(crate) prompter: Prompter,
+    pub(crate) bridge: Bridge,
 }
 
 /// A model can do what its prompter can.
@@ -207,7 +214,7 @@ impl Opened {
         let row_budget = device.row_budget.unwrap_or(DEFAULT_ROW_BUDGET);
         let runner = Runner::new(prompter.spec().clone(), weights, backend, row_budget)
             .map_err(|error| ModelError::Memory { name: prompter.name().to_owned(), error })?;
-        Ok(Model { prompter, load_time: started.elapsed(), engine: Engine::new(Box::new(runner)) })
+        Ok(Model { prompter, load_time: started.elapsed(), engine: Engine::new(Box::new(runner)), guide: None })
     }
 
     fn check_memory(&self, device: &DeviceOptions, sequences: &[SequenceNeeds]) -> Result<(), ModelError> {
@@ -247,7 +254,18 @@ impl Model {
         Opened::of(checkpoint).load(device, &[], progress)
     }
 
-    /// How long loading took.
+    /// Gives it a guide: an autoregressive model that decoder `guided` lets judge drafts. It takes the place of a guide
+    /// that was there before.
+    pub fn set_guide(&mut self, guide: Model) -> Result<(), GenerateError> {
+        let bridge = Bridge::between(&self.prompter, &guide.prompter)?;
+        let Model { prompter, load_time, engine, .. } = guide;
+        self.engine.set_guide(engine.into_network());
+        self.load_time += load_time;
+        self.guide = Some(Guide { prompter, bridge });
+        Ok(())
+    }
+
+    /// How long loading took, its guide's included.
     pub fn load_time(&self) -> Duration {
         self.load_time
     }

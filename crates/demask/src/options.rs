@@ -7,7 +7,7 @@ use demask_decode::{
 use demask_model::Family;
 use demask_step::{ConfidenceOf, FilterOrder, Mask, TokenId};
 
-use crate::{GenerateError, Prompter};
+use crate::{GenerateError, Prompter, guide::Bridge};
 
 /// Positions decoded if nobody says how many (LLaDA's and SDAR's scripts: 128).
 const DEFAULT_GEN_LENGTH: usize = 128;
@@ -88,8 +88,57 @@ pub(crate) struct Tokens {
 impl Prompter {
     /// A session for a prompt.
     pub fn session(&self, prompt: &Prompt, options: &GenerateOptions) -> Result<Session, GenerateError> {
+        Ok(Session::new(self.options(prompt, options, None)?)?)
+    }
+
+    /// A session for a prompt, with a guide.
+    pub fn guided_session(
+        &self,
+        guide: &Prompter,
+        prompt: &Prompt,
+        options: &GenerateOptions,
+    ) -> Result<Session, GenerateError> {
+        let bridge = Bridge::between(self, guide)?;
+        Ok(Session::new(self.options(prompt, options, Some((guide, &bridge)))?)?)
+    }
+
+    /// Session options for a prompt, perhaps with a guide and the way to its words.
+    pub(crate) fn options(
+        &self,
+        prompt: &Prompt,
+        options: &GenerateOptions,
+        guide: Option<(&Prompter, &Bridge)>,
+    ) -> Result<SessionOptions, GenerateError> {
         let tokens = self.tokenize(prompt)?;
-        Ok(Session::new(self.session_options(tokens, options)?)?)
+        let guide = guide.map(|(guide, bridge)| bridge.options(guide, prompt, &tokens.ids, options)).transpose()?;
+        self.check_guided(guide.is_some(), options)?;
+        let own = self.session_options(tokens, options)?;
+        let Some(guide) = guide else { return Ok(own) };
+        // The guide's own output ends where the guide ends it.
+        let to_guide = options.decoder.as_ref().is_some_and(|decoder| decoder.choice("target") == "guide");
+        let end_ids = if to_guide { guide.end_ids.clone() } else { own.end_ids };
+        Ok(SessionOptions {
+            // Drafts reach over the whole response unless somebody says otherwise.
+            block_length: options.block_length,
+            end_ids,
+            guide: Some(guide),
+            ..own
+        })
+    }
+
+    /// Refuses options that a guide makes pointless.
+    fn check_guided(&self, guided: bool, options: &GenerateOptions) -> Result<(), GenerateError> {
+        let why = "with a guide, which takes drafts from left to right";
+        let checks = [
+            (options.steps.is_some(), "--steps"),
+            (options.remasking.is_some(), "--remasking"),
+            (options.schedule.is_some(), "--schedule"),
+            (options.alg_temp.is_some(), "--alg-temp"),
+        ];
+        match checks.into_iter().find(|(given, _)| guided && *given) {
+            Some((_, option)) => Err(GenerateError::Meaningless { option, why }),
+            None => Ok(()),
+        }
     }
 
     /// Turns a prompt into tokens.

@@ -14,10 +14,30 @@ pub struct Receipt {
     pub decoding: demask_decode::Receipt,
     /// Forwards of the guide.
     pub guide_nfe: usize,
+    /// What the guide did, if there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guide: Option<Guided>,
     /// Where the time went.
     pub seconds: Seconds,
     /// Where the memory went.
     pub memory: Memory,
+}
+
+/// What a guide did.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Guided {
+    /// The guide.
+    pub model: String,
+    /// Live rows of its forwards.
+    pub rows: usize,
+    /// Floating point operations by formula.
+    pub flops: f64,
+    /// Drafts that it agreed with.
+    pub accepted: usize,
+    /// Drafts that it disagreed with, the first of a step.
+    pub rejected: usize,
+    /// The share of accepted ones among both.
+    pub acceptance: f64,
 }
 
 /// Seconds by part.

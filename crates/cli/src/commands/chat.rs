@@ -7,17 +7,18 @@ use demask::{Model, Prompt, checkpoint::Message};
 use crate::{
     args::ChatArgs,
     output,
-    settings::{Request, Settings, generate_options},
+    settings::{Request, Settings, generate_options, guide},
     show::{Show, Ways},
 };
 
 /// Runs the command.
 pub fn run(settings: &Settings, args: &ChatArgs) -> anyhow::Result<()> {
     let options = generate_options(&args.decode, settings.seed)?;
+    let guide = guide(&args.decode, &options)?;
     let device = settings.device()?;
-    let mut model = settings.source.model(device, settings.screen)?;
+    let mut model = settings.source.model(guide.as_ref(), device, settings.screen)?;
     let system = args.decode.system.as_ref().map(|text| Message::new("system", text));
-    let mut request = Request { prompt: Prompt::Chat(system.iter().cloned().collect()), options };
+    let mut request = Request { prompt: Prompt::Chat(system.iter().cloned().collect()), options, guide };
     let invite = io::stdin().is_terminal();
     if invite {
         settings.screen.remark(&format!("{}: /reset forgets, /exit ends", model.name()));

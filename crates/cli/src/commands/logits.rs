@@ -26,7 +26,7 @@ pub fn run(settings: &Settings, args: &LogitsArgs) -> anyhow::Result<()> {
     let forced = forced_mask(args)?;
     let device = settings.device()?;
     let mut out = OutFile::create(path)?;
-    let mut model = settings.source.model(device, settings.screen)?;
+    let mut model = settings.source.model(None, device, settings.screen)?;
     lines.iter().try_for_each(|tokens| check(&model, tokens))?;
     let mask = forced.unwrap_or(model.facts().mask);
     let mut tensors = BTreeMap::new();

@@ -186,3 +186,40 @@ fn an_interruption_leaves_nothing_behind() {
     assert_eq!(output.status.code(), Some(130));
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
+
+#[test]
+fn a_guide_judges_drafts() {
+    let (question, answer) = &questions()[0];
+    let guide = project("demo/demo-qwen");
+    let guided = |model: &str, decoder: &str| {
+        let arguments = ["generate", question, "--model", model, "--guide", &guide, "--decoder", decoder];
+        demask(&[&arguments[..], &["--dtype", "f32", "--json"]].concat()).json()
+    };
+    let (dream, llada) = (project("demo/demo-dream"), project("demo/demo-llada"));
+    // One vocabulary, and two: the drafts go by their bytes.
+    for (model, decoder) in [
+        (&dream, "guided"),
+        (&dream, "guided:match=topk_relative"),
+        (&dream, "guided:align=bytes"),
+        (&llada, "guided"),
+        (&llada, "guided:align=pieces"),
+        (&llada, "guided:align=table"),
+    ] {
+        let run = guided(model, decoder);
+        let text = run["text"].as_str().unwrap();
+        assert!(text.ends_with(&format!("The final answer is {answer}")), "{model} {decoder}: {text}");
+        let receipt = &run["receipt"];
+        let (nfe, calls) = (receipt["nfe"].as_u64().unwrap(), receipt["guide_nfe"].as_u64().unwrap());
+        assert!(calls > 0 && nfe < run["generated_tokens"].as_u64().unwrap(), "{model} {decoder}: {receipt}");
+        assert_eq!((&receipt["exactness"], &receipt["guide"]["model"]), (&"approximate".into(), &"demo-qwen".into()));
+        assert!(receipt["memory"]["guide"].as_u64() > Some(0) && receipt["seconds"]["guide"].as_f64() > Some(0.0));
+    }
+    // The guide's own output, whatever the model drafts.
+    let shared = ["generate", question, "--raw", "--gen-length", "40", "--dtype", "f32", "--json"];
+    let target = ["--model", &dream, "--guide", &guide, "--decoder", "guided:target=guide"];
+    let run = demask(&[&shared[..], &target].concat()).json();
+    assert_eq!(run["receipt"]["against"], "ar of the guide, cache causal");
+    let own = demask(&[&shared[..], &["--model", &guide]].concat()).json();
+    assert_eq!(run["tokens"], own["tokens"]);
+    assert!(run["receipt"]["nfe"].as_u64() < own["receipt"]["nfe"].as_u64());
+}

@@ -104,6 +104,39 @@ fn what_this_version_lacks() {
 }
 
 #[test]
+fn guides() {
+    let guided = |guide: &str, more: &[&str], message: &str| {
+        let arguments = ["--decoder", "guided", "--guide", guide];
+        generate_refused(&[&arguments[..], more].concat(), message);
+    };
+    generate_refused(
+        &["--decoder", "guided"],
+        "decoder guided needs an autoregressive model that judges its drafts: name one with --guide",
+    );
+    guided(
+        &project("demo/demo-dream"),
+        &[],
+        "the guide demo-dream is a Dream model, expected an autoregressive one: use a Qwen2.5, Qwen3 or Llama model",
+    );
+    guided(
+        &project("golden/ckpt/toy-qwen2"),
+        &[],
+        "the guide toy-qwen2 has another vocabulary and toy-qwen2 has no tokenizer to go through: \
+         add tokenizer.json, or use a guide with the model's vocabulary",
+    );
+    guided(
+        &project("demo/demo-qwen"),
+        &["--steps", "4"],
+        "--steps has no meaning with a guide, which takes drafts from left to right: leave it away",
+    );
+    guided(
+        &project("demo/demo-qwen"),
+        &["--decoder", "guided:target=guide", "--temperature", "0.5"],
+        "guided: target=guide gives the guide's greedy output, expected temperature 0: leave the temperature away",
+    );
+}
+
+#[test]
 fn prompts_that_are_none_or_two() {
     refused(
         &demask(&["generate"]),

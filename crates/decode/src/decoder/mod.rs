@@ -5,6 +5,7 @@ mod blockwise;
 mod entropy_bounded;
 mod factor;
 pub(crate) mod freedave;
+mod guided;
 pub(crate) mod slowfast;
 mod static_decoding;
 mod threshold;
@@ -19,7 +20,9 @@ use crate::{
     event::Commit,
     layout::Layout,
     legality::Attention,
+    options::SessionOptions,
     schedule::Clock,
+    session::Request,
     spec::{About, Method, Spec},
     transfer::Ranking,
 };
@@ -34,6 +37,7 @@ pub static DECODERS: &[DecoderMethod] = &[
     entropy_bounded::METHOD,
     slowfast::METHOD,
     freedave::METHOD,
+    guided::METHOD,
     ar::METHOD,
 ];
 
@@ -64,6 +68,8 @@ pub enum Promise {
     Lossless,
     /// None.
     Approximate,
+    /// It needs a guide, and promises that guide's own tokens if they are its target.
+    OfGuide,
 }
 
 impl Method for DecoderMethod {
@@ -89,6 +95,8 @@ pub struct Setup<'a> {
     pub ranking: &'a Ranking,
     /// The cache policy that will plan the forwards.
     pub cache: &'a dyn CachePolicy,
+    /// Everything that was asked for, the guide included.
+    pub options: &'a SessionOptions,
 }
 
 /// What decoders and cache policies may look at.
@@ -187,6 +195,8 @@ pub struct Progress {
     pub commits: Vec<Commit>,
     /// Draft tokens among them that were accepted.
     pub accepted: usize,
+    /// Draft tokens that a guide rejected: none or one.
+    pub rejected: usize,
     /// The draft that the canvas becomes, if drafts were run.
     pub draft: Option<Accepted>,
 }
@@ -205,6 +215,7 @@ impl Progress {
     pub fn clear(&mut self) {
         self.commits.clear();
         self.accepted = 0;
+        self.rejected = 0;
         self.draft = None;
     }
 }
@@ -240,4 +251,18 @@ pub trait Decoder: fmt::Debug + Send {
     /// Takes the answer to the plan that came of its last query; `view` is the canvas that was run. The session writes
     /// the commits.
     fn absorb(&mut self, view: &View<'_>, plan: &StepPlan, predictions: &Predictions, progress: &mut Progress);
+
+    /// What the sequence of its guide needs; none if it has no guide.
+    fn guide_needs(&self) -> Option<SequenceNeeds> {
+        None
+    }
+
+    /// After [`absorb`](Self::absorb), and after each answer of the guide: fills what the guide is to run and answers
+    /// `true`, or completes the progress and declines.
+    fn consult(&mut self, _request: &mut Request, _progress: &mut Progress) -> bool {
+        false
+    }
+
+    /// Takes the guide's answer.
+    fn heed(&mut self, _request: &Request, _answer: &Predictions) {}
 }

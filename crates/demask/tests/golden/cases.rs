@@ -123,6 +123,12 @@ pub struct Case {
     /// The order that was drawn for each block, where positions were drawn.
     #[serde(default)]
     pub decode_order: Vec<Vec<u32>>,
+    /// The guide's checkpoint.
+    pub guider: Option<String>,
+    /// Drafts that the guide agreed with in each step, those behind an end included.
+    pub accept_len: Option<Vec<usize>>,
+    /// Forwards of the guide.
+    pub ar_calls: Option<usize>,
 }
 
 impl DecodeFile {

@@ -18,7 +18,7 @@ use demask::{
     DeviceOptions, DtypeChoice, Engine, JobState, Model,
     checkpoint::ModelFiles,
     cpu::isa::{Isa, Tier},
-    decode::{Event, Session},
+    decode::{Event, Session, SessionOptions, StopRule},
 };
 use parameters::Mapped;
 
@@ -141,16 +141,20 @@ fn forward_bf16() {
 }
 
 /// What a session did, in the words of a golden case.
+#[derive(Default)]
 struct Trace {
     steps: Vec<Vec<(u32, u32)>>,
     rows: Vec<usize>,
     nfe: usize,
+    /// Drafts accepted in each step, and forwards of the guide.
+    accepted: Vec<usize>,
+    guide_nfe: usize,
     canvas: Vec<u32>,
 }
 
 fn run(engine: &mut Engine, session: Session) -> Result<Trace, String> {
     let job = engine.submit(session).map_err(|error| error.to_string())?;
-    let mut trace = Trace { steps: Vec::new(), rows: Vec::new(), nfe: 0, canvas: Vec::new() };
+    let mut trace = Trace::default();
     let mut told = Vec::new();
     loop {
         let ran = engine.tick().map_err(|error| error.to_string())?;
@@ -167,8 +171,9 @@ fn run(engine: &mut Engine, session: Session) -> Result<Trace, String> {
     let mut commits = Vec::new();
     for event in told {
         match event {
-            Event::Step { rows, nfe, .. } => {
+            Event::Step { rows, nfe, accepted, .. } => {
                 trace.rows.push(rows);
+                trace.accepted.push(accepted);
                 trace.steps.resize(nfe, Vec::new());
                 trace.steps[nfe - 1].append(&mut commits);
             }
@@ -177,6 +182,7 @@ fn run(engine: &mut Engine, session: Session) -> Result<Trace, String> {
     }
     trace.steps.iter_mut().for_each(|step| step.sort_unstable());
     trace.nfe = session.counts().nfe;
+    trace.guide_nfe = session.counts().guide.nfe;
     trace.canvas = session.output().canvas;
     Ok(trace)
 }
@@ -196,6 +202,22 @@ fn difference(case: &Case, trace: &Trace) -> Option<String> {
     if case.rows.as_ref().is_some_and(|rows| *rows != trace.rows) {
         return Some(format!("rows: expected {:?}, found {:?}", case.rows, trace.rows));
     }
+    if case.ar_calls.is_some_and(|calls| calls != trace.guide_nfe) {
+        return Some(format!("forwards of the guide: expected {:?}, found {}", case.ar_calls, trace.guide_nfe));
+    }
+    if let Some(accepted) = &case.accept_len {
+        // Nothing behind an end is put before the guide: there the reference counts further.
+        let end = case.output.iter().skip(case.prompt.len()).position(|&token| token == case.eos_id);
+        let fits = |step: usize, accepted: usize, found: usize| {
+            let last = end.is_some() && step + 1 == trace.accepted.len();
+            found == accepted || (last && found < accepted && found > 0)
+        };
+        let same = accepted.len() == trace.accepted.len()
+            && (0..).zip(accepted.iter().zip(&trace.accepted)).all(|(step, (&a, &b))| fits(step, a, b));
+        if !same {
+            return Some(format!("accepted: expected {accepted:?}, found {:?}", trace.accepted));
+        }
+    }
     (case.output != trace.canvas).then(|| format!("output: expected {:?}, found {:?}", case.output, trace.canvas))
 }
 
@@ -209,10 +231,15 @@ fn decode() {
             let file = DecodeFile::read(&path);
             let (mut passed, mut failed, mut missing) = (0, 0, BTreeMap::new());
             for case in &file.cases {
-                let model = models
-                    .entry(case.model.clone())
-                    .or_insert_with(|| load(&folder, &case.model, tier, DtypeChoice::F32));
-                let outcome = match parameters::map(&file.method, case, model.facts()) {
+                let key = (case.model.clone(), case.guider.clone());
+                let (model, guide) = models.entry(key).or_insert_with(|| {
+                    let mut model = load(&folder, &case.model, tier, DtypeChoice::F32);
+                    let guide = case.guider.as_ref().map(|guider| load(&folder, guider, tier, DtypeChoice::F32));
+                    let facts = guide.as_ref().map(|guide| guide.facts().clone());
+                    guide.into_iter().for_each(|guide| model.set_guide(guide).unwrap());
+                    (model, facts)
+                });
+                let outcome = match parameters::map(&file.method, case, model.facts(), guide.as_ref()) {
                     Ok(Mapped::Ready(options)) => Session::new(*options)
                         .map_err(|error| error.to_string())
                         .and_then(|session| run(model.engine_mut(), session))
@@ -246,7 +273,7 @@ fn differences_are_seen() {
     let path = files(&own_folder(), "decode").into_iter().find(|path| path.ends_with("llada_generate.json")).unwrap();
     let file = DecodeFile::read(&path);
     let mut case = file.cases[0].clone();
-    let trace = Trace { steps: case.steps.clone(), rows: Vec::new(), nfe: case.nfe, canvas: case.output.clone() };
+    let trace = Trace { steps: case.steps.clone(), nfe: case.nfe, canvas: case.output.clone(), ..Trace::default() };
     assert_eq!(difference(&case, &trace), None);
     case.steps.swap(0, 1);
     assert!(difference(&case, &trace).unwrap().starts_with("step 0"));
@@ -255,6 +282,40 @@ fn differences_are_seen() {
     assert!(difference(&case, &trace).unwrap().starts_with("output"));
     case.params.insert("unheard_of".into(), 1.into());
     let model = load(&own_folder(), &case.model, Tier::Portable, DtypeChoice::F32);
-    let error = parameters::map(&file.method, &case, model.facts()).err().unwrap();
+    let error = parameters::map(&file.method, &case, model.facts(), None).err().unwrap();
     assert!(error.contains("unheard_of"), "{error}");
+}
+
+/// Speculative decoding writes what the guide writes alone, whatever the model drafts (specification flashdlm, G8).
+#[test]
+fn guided_g8() {
+    let folder = own_folder();
+    let files = ["guided_dream.json", "guided_llada.json"];
+    for (file, tier) in files.iter().flat_map(|file| f32_tiers().into_iter().map(move |tier| (file, tier))) {
+        let file = DecodeFile::read(&folder.join("decode").join(file));
+        let uncached = |case: &&Case| case.model.starts_with("toy") && case.params["dlm_cache"] == "none";
+        for case in file.cases.iter().filter(uncached) {
+            let guider = case.guider.as_ref().unwrap();
+            let mut guide = load(&folder, guider, tier, DtypeChoice::F32);
+            let mut model = load(&folder, &case.model, tier, DtypeChoice::F32);
+            let facts = guide.facts().clone();
+            let Ok(Mapped::Ready(mut options)) = parameters::map(&file.method, case, model.facts(), Some(&facts))
+            else {
+                panic!("{}", case.id)
+            };
+            options.decoder = "guided:target=guide,verify=5".parse().unwrap();
+            options.cache = "none".parse().unwrap();
+            (options.stop, options.end_ids) = (StopRule::Never, Vec::new());
+            let own = SessionOptions {
+                suppress: options.facts.mask_id.into_iter().collect(),
+                stop: StopRule::Never,
+                ..SessionOptions::new(facts, options.canvas.clone())
+            };
+            let expected = run(guide.engine_mut(), Session::new(own).unwrap()).unwrap();
+            model.set_guide(guide).unwrap();
+            let found = run(model.engine_mut(), Session::new(*options).unwrap()).unwrap();
+            assert_eq!(found.canvas, expected.canvas, "{} on {}", case.id, tier.name());
+            assert!(found.nfe <= expected.nfe);
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! From the references' own parameter names to session options: one table.
 
 use demask::{
-    decode::{CanvasSpec, ModelFacts, Remasking, Schedule, SessionOptions, StopRule},
+    decode::{CacheSpec, CanvasSpec, GuideOptions, ModelFacts, Remasking, Schedule, SessionOptions, StopRule},
     step::{ConfidenceOf, FilterOrder, Mask},
 };
 use serde_json::Value;
@@ -54,6 +54,10 @@ struct Said {
     response_interval: usize,
     guidance_interval: usize,
     rho: f64,
+    matching: Option<&'static str>,
+    among: Option<usize>,
+    share: Option<f64>,
+    verify: Option<usize>,
 }
 
 type Apply = fn(&mut Said, &Value) -> Option<()>;
@@ -119,11 +123,15 @@ const TABLE: &[(&str, Apply)] = &[
     ("gen_interval_steps", |said, value| interval(value).map(|steps| said.response_interval = steps)),
     ("transfer_ratio", |said, value| value.as_f64().map(|rho| said.rho = rho)),
     ("freeze", |said, value| value.as_str().map(|freeze| said.freeze = Some(freeze.into()))),
-    ("sampling_strategy", |_, value| value.as_str().map(drop)),
-    ("acceptance_top_k", |_, value| count(value).map(drop)),
-    ("tau", |_, value| value.as_f64().map(drop)),
-    ("verify_batch_size", |_, value| count(value).map(drop)),
-    ("dlm_cache", |_, value| value.as_str().map(drop)),
+    ("sampling_strategy", matching),
+    ("acceptance_top_k", |said, value| count(value).map(|among| said.among = Some(among))),
+    ("tau", |said, value| value.as_f64().map(|share| said.share = Some(share))),
+    ("verify_batch_size", |said, value| count(value).map(|verify| said.verify = Some(verify))),
+    // FlashDLM's own prompt cache keeps the prompt's last slot too: Fast-dLLM's prefix cache with one block.
+    ("dlm_cache", |said, value| {
+        said.cache = Some(if value.as_str()? == "prompt" { "prefix" } else { "none" }.into());
+        Some(())
+    }),
 ];
 
 /// Dream's `alg`, and Fast-dLLM's.
@@ -132,6 +140,17 @@ fn algorithm(said: &mut Said, value: &Value) -> Option<()> {
     if name != "confidence_threshold" {
         said.remasking = Some(name.parse().ok()?);
     }
+    Some(())
+}
+
+/// FlashDLM's `sampling_strategy`.
+fn matching(said: &mut Said, value: &Value) -> Option<()> {
+    said.matching = Some(match value.as_str()? {
+        "deterministic" => "exact",
+        "topk" => "topk",
+        "topk_relative" => "topk_relative",
+        _ => return None,
+    });
     Some(())
 }
 
@@ -148,7 +167,7 @@ fn strategy(said: &mut Said, value: &Value) -> Option<()> {
 }
 
 /// Reads a case's parameters; an unknown name or value is an error.
-pub fn map(method: &str, case: &Case, facts: &ModelFacts) -> Result<Mapped, String> {
+pub fn map(method: &str, case: &Case, facts: &ModelFacts, guide: Option<&ModelFacts>) -> Result<Mapped, String> {
     let mut said = Said::default();
     for (name, value) in &case.params {
         let (_, apply) = TABLE
@@ -160,10 +179,16 @@ pub fn map(method: &str, case: &Case, facts: &ModelFacts) -> Result<Mapped, Stri
         }
     }
     let facts = ModelFacts { mask_id: u32::try_from(case.mask_id).ok(), ..facts.clone() };
-    build(method, &said, case, &facts)
+    build(method, &said, case, &facts, guide)
 }
 
-fn build(method: &str, said: &Said, case: &Case, facts: &ModelFacts) -> Result<Mapped, String> {
+fn build(
+    method: &str,
+    said: &Said,
+    case: &Case,
+    facts: &ModelFacts,
+    guide: Option<&ModelFacts>,
+) -> Result<Mapped, String> {
     let gen_length = said.gen_length.unwrap_or(128);
     let canvas = CanvasSpec::Prompt { tokens: case.prompt.clone(), gen_length };
     let base = SessionOptions {
@@ -190,7 +215,7 @@ fn build(method: &str, said: &Said, case: &Case, facts: &ModelFacts) -> Result<M
         "dllmcache_llada" => dllm(said, llada(said, case, base))?,
         "dllmcache_dream" => dllm(said, dream(said, gen_length, base))?,
         "freecache_llada" | "freecache_dream" | "freecache_exact" => freecache(said, case, base)?,
-        "guided_llada" | "guided_dream" => return Ok(Mapped::NotBuilt("decoder guided")),
+        "guided_llada" | "guided_dream" => guided(said, case, guide, base)?,
         other => return Err(format!("method {other:?} is not known")),
     };
     Ok(Mapped::Ready(Box::new(options)))
@@ -309,6 +334,34 @@ fn freedave_block(said: &Said, case: &Case, base: SessionOptions) -> Result<Sess
             Some(other) => return Err(format!("alg_temp {other} is not one of 0 and -1")),
         },
         stop: if said.early_exit { StopRule::WholeBlock { fill: case.eos_id } } else { StopRule::Never },
+        ..base
+    })
+}
+
+fn guided(
+    said: &Said,
+    case: &Case,
+    guide: Option<&ModelFacts>,
+    base: SessionOptions,
+) -> Result<SessionOptions, String> {
+    let decoder = format!(
+        "guided:match={},k={},tau={},verify={}",
+        said.matching.unwrap_or("exact"),
+        said.among.unwrap_or(5),
+        said.share.unwrap_or(0.5),
+        said.verify.unwrap_or(32)
+    );
+    Ok(SessionOptions {
+        decoder: decoder.parse().map_err(|error| format!("{error}"))?,
+        cache: said.cache.as_deref().unwrap_or("none").parse().map_err(|error| format!("{error}"))?,
+        end_ids: vec![case.eos_id],
+        stop: StopRule::PrefixFill { fill: case.eos_id },
+        guide: Some(GuideOptions {
+            facts: guide.ok_or("a case without a guider")?.clone(),
+            end_ids: vec![case.eos_id],
+            shared_vocabulary: true,
+            text: None,
+        }),
         ..base
     })
 }

@@ -11,7 +11,7 @@ use crate::{
     exit::{Interrupted, usage},
     interrupt::{self, Watched},
     output,
-    settings::{Settings, generate_options},
+    settings::{Settings, generate_options, guide},
 };
 
 /// Prompt tokens, unless somebody says otherwise.
@@ -45,11 +45,12 @@ pub fn run(settings: &Settings, args: &BenchGenerateArgs) -> anyhow::Result<()> 
         return Err(usage("--prompt-length is 0, expected at least 1"));
     }
     let mut options = generate_options(&args.decode, settings.seed)?;
+    let guide = guide(&args.decode, &options)?;
     let gen_length = *options.gen_length.get_or_insert(GEN_LENGTH);
     // Random weights end where they like: only what is decoded in full can be compared.
     options.ignore_eos = true;
     let device = settings.device()?;
-    let mut model = settings.source.model(device, settings.screen)?;
+    let mut model = settings.source.model(guide.as_ref(), device, settings.screen)?;
     let context = model.facts().context;
     if prompt_length.saturating_add(gen_length) > context {
         return Err(usage(format!(

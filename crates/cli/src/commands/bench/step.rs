@@ -38,7 +38,7 @@ pub fn run(settings: &Settings, args: &StepArgs) -> anyhow::Result<()> {
     let all_rows = row_counts(args.rows.as_deref(), "256")?;
     let repeat = repeats(args.repeat)?;
     let device = settings.device()?;
-    let mut model = settings.source.model(device, settings.screen)?;
+    let mut model = settings.source.model(None, device, settings.screen)?;
     let context = model.facts().context;
     if let Some(rows) = all_rows.iter().find(|&&rows| rows > context) {
         return Err(usage(format!("{rows} rows exceed the model's context of {context}: ask for fewer")));

@@ -1,0 +1,246 @@
+//! What is put before the guide: its own tokens of the prompt, of what stands and of the drafts, and which of them
+//! decide about which draft.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use demask_step::TokenId;
+
+use super::{Alignment, GuideOptions, Translator};
+use crate::{canvas::Canvas, event::Commit};
+
+/// One of the guide's tokens that may be judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Judge {
+    /// It stands whatever the guide says: it belongs to no draft.
+    Given,
+    /// The guide may agree with this token.
+    Token(TokenId),
+    /// The draft ends the text: the guide may agree with any of its end tokens, or with this one.
+    End(Option<TokenId>),
+    /// A draft for which the guide has no token.
+    Unknown,
+}
+
+/// What is put before the guide in one step.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Trial {
+    /// The guide's tokens.
+    pub ids: Vec<TokenId>,
+    /// Where the first judged one is.
+    pub first: usize,
+    /// What is judged from there on; the last may lie one behind the tokens.
+    pub judged: Vec<Judge>,
+    /// For each draft, from the first on: how many of the judged must stand for it to stand. Drafts beyond are not
+    /// judged.
+    pub needs: Vec<usize>,
+}
+
+impl Trial {
+    fn clear(&mut self) {
+        self.ids.clear();
+        self.judged.clear();
+        self.needs.clear();
+        self.first = 0;
+    }
+}
+
+/// Makes trials.
+#[derive(Debug)]
+pub(crate) struct Trials {
+    alignment: Alignment,
+    vocab: usize,
+    /// Where the response starts.
+    response: usize,
+    /// Tokens of the canvas that end it.
+    ends: Vec<TokenId>,
+    /// The guide's own prompt.
+    prompt: Vec<TokenId>,
+    translator: Option<Arc<dyn Translator>>,
+    /// [`Alignment::Table`] and [`Alignment::Pieces`]: what is known so far.
+    table: BTreeMap<TokenId, Vec<TokenId>>,
+    bytes: Vec<u8>,
+    encoded: Vec<(TokenId, usize)>,
+    /// [`Alignment::Bytes`]: where the drafts' bytes lie.
+    spans: Vec<(usize, usize)>,
+}
+
+impl Trials {
+    /// For a guide and a canvas whose response starts at `response`; `ends` empty if nothing ends it.
+    pub(crate) fn new(alignment: Alignment, guide: &GuideOptions, response: usize, ends: &[TokenId]) -> Self {
+        let text = guide.text.as_ref().filter(|_| alignment != Alignment::Ids);
+        Self {
+            alignment,
+            vocab: guide.facts.vocab,
+            response,
+            ends: ends.to_vec(),
+            prompt: text.map(|text| text.prompt.clone()).unwrap_or_default(),
+            translator: text.map(|text| Arc::clone(&text.translator)),
+            table: BTreeMap::new(),
+            bytes: Vec::new(),
+            encoded: Vec::new(),
+            spans: Vec::new(),
+        }
+    }
+
+    /// The trial of the drafts, which are the first masks of the canvas.
+    pub(crate) fn make(&mut self, canvas: &Canvas, drafts: &[Commit], trial: &mut Trial) {
+        trial.clear();
+        match self.alignment {
+            Alignment::Ids | Alignment::Table => self.in_step(canvas, drafts, trial),
+            Alignment::Pieces => self.in_pieces(canvas, drafts, trial),
+            Alignment::Bytes => self.in_bytes(canvas, drafts, trial),
+        }
+    }
+
+    /// One guide token for each position.
+    fn in_step(&mut self, canvas: &Canvas, drafts: &[Commit], trial: &mut Trial) {
+        let mut drafts = drafts.iter().peekable();
+        trial.first = drafts.peek().map_or(0, |draft| draft.position as usize);
+        for (position, &standing) in (0..).zip(canvas.tokens()) {
+            let Some(&next) = drafts.peek() else { break };
+            let drafted = next.position == position;
+            let token = if drafted { next.token } else { standing };
+            let own = self.in_place(token);
+            let judge = match own {
+                _ if !drafted => Judge::Given,
+                own if self.ends.contains(&token) => Judge::End(own),
+                Some(own) => Judge::Token(own),
+                None => Judge::Unknown,
+            };
+            if position as usize >= trial.first {
+                trial.judged.push(judge);
+            }
+            if drafted {
+                drafts.next();
+                trial.needs.push(trial.judged.len());
+            }
+            match own {
+                Some(own) if !matches!(judge, Judge::End(_)) => trial.ids.push(own),
+                _ => break,
+            }
+        }
+        if trial.ids.len() < trial.first {
+            // What stands cannot be read: nothing is judged.
+            trial.clear();
+        }
+    }
+
+    /// The one guide token that stands for a token.
+    fn in_place(&mut self, token: TokenId) -> Option<TokenId> {
+        let own = if self.alignment == Alignment::Table { self.pieces(token).first().copied() } else { Some(token) };
+        own.filter(|&own| (own as usize) < self.vocab)
+    }
+
+    /// The guide's tokens of one token's text.
+    fn pieces(&mut self, token: TokenId) -> &[TokenId] {
+        let (bytes, encoded, translator) = (&mut self.bytes, &mut self.encoded, &self.translator);
+        self.table.entry(token).or_insert_with(|| {
+            let Some(translator) = translator else { return Vec::new() };
+            bytes.clear();
+            encoded.clear();
+            translator.bytes(token, bytes);
+            translator.encode(bytes, encoded);
+            let whole = encoded.iter().map(|(_, length)| length).sum::<usize>() == bytes.len();
+            if whole { encoded.iter().map(|&(id, _)| id).collect() } else { Vec::new() }
+        })
+    }
+
+    /// The guide's tokens of each token alone.
+    fn in_pieces(&mut self, canvas: &Canvas, drafts: &[Commit], trial: &mut Trial) {
+        trial.ids.extend_from_slice(&self.prompt);
+        let mut drafts = drafts.iter().peekable();
+        let mut drafted_yet = false;
+        for (position, &standing) in (0..).zip(canvas.tokens()).skip(self.response) {
+            let Some(&next) = drafts.peek() else { break };
+            let drafted = next.position == position;
+            let token = if drafted { next.token } else { standing };
+            if drafted && !drafted_yet {
+                trial.first = trial.ids.len();
+                drafted_yet = true;
+            }
+            if drafted && self.ends.contains(&token) {
+                trial.judged.push(Judge::End(None));
+                trial.needs.push(trial.judged.len());
+                break;
+            }
+            let pieces = self.pieces(token);
+            if pieces.is_empty() {
+                break;
+            }
+            trial.ids.extend_from_slice(pieces);
+            if drafted_yet {
+                trial.judged.extend(pieces.iter().map(|&id| if drafted { Judge::Token(id) } else { Judge::Given }));
+            }
+            if drafted {
+                trial.needs.push(trial.judged.len());
+                drafts.next();
+            }
+        }
+    }
+
+    /// The guide's tokens of the whole response's text, up to the first end.
+    fn in_bytes(&mut self, canvas: &Canvas, drafts: &[Commit], trial: &mut Trial) {
+        let Some(translator) = self.translator.clone() else { return };
+        let ended = self.lay_out(&*translator, canvas, drafts);
+        self.encoded.clear();
+        translator.encode(&self.bytes, &mut self.encoded);
+        trial.ids.extend_from_slice(&self.prompt);
+        let (mut start, mut draft) = (0, 0);
+        let mut judging = false;
+        for &(id, length) in &self.encoded {
+            let end = start + length;
+            // Drafts that end before this token begins are complete.
+            while self.spans.get(draft).is_some_and(|span| span.1 <= start) {
+                trial.needs.push(trial.judged.len());
+                draft += 1;
+            }
+            let touches = self.spans.get(draft).is_some_and(|span| span.0 < end);
+            if touches && !judging {
+                trial.first = trial.ids.len();
+                judging = true;
+            }
+            if judging {
+                trial.judged.push(if touches { Judge::Token(id) } else { Judge::Given });
+            }
+            trial.ids.push(id);
+            start = end;
+        }
+        while self.spans.get(draft).is_some_and(|span| span.1 <= start) {
+            trial.needs.push(trial.judged.len());
+            draft += 1;
+        }
+        if ended && draft == self.spans.len() {
+            if !judging {
+                trial.first = trial.ids.len();
+            }
+            trial.judged.push(Judge::End(None));
+            trial.needs.push(trial.judged.len());
+        }
+    }
+
+    /// Lays the response's bytes out up to the last draft or the first that ends the text; `true` if one does.
+    fn lay_out(&mut self, translator: &dyn Translator, canvas: &Canvas, drafts: &[Commit]) -> bool {
+        self.bytes.clear();
+        self.spans.clear();
+        let mut drafts = drafts.iter().peekable();
+        for (position, &standing) in (0..).zip(canvas.tokens()).skip(self.response) {
+            let Some(&next) = drafts.peek() else { break };
+            if next.position != position {
+                translator.bytes(standing, &mut self.bytes);
+                continue;
+            }
+            if self.ends.contains(&next.token) {
+                return true;
+            }
+            let start = self.bytes.len();
+            translator.bytes(next.token, &mut self.bytes);
+            if self.bytes.len() == start {
+                // A token without a text: there is nothing that the guide could agree with.
+                return false;
+            }
+            self.spans.push((start, self.bytes.len()));
+            drafts.next();
+        }
+        false
+    }
+}

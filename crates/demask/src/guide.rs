@@ -1,0 +1,178 @@
+//! A guide beside a model: whether they share a vocabulary, and the way between two.
+
+use std::{fmt, sync::Arc};
+
+use demask_checkpoint::{RenderOptions, Tokenizer};
+use demask_decode::{GuideOptions, GuideText, Translator};
+use demask_step::{Mask, TokenId};
+
+use crate::{GenerateError, GenerateOptions, Prompt, Prompter};
+
+/// What a tokenizer must give back byte for byte, so that bytes can lead to its tokens.
+const PROBE: &str = "The answer is 42.\nSo it is.";
+
+/// The way between the words of a model and those of its guide.
+#[derive(Debug, Clone)]
+pub(crate) struct Bridge {
+    shared: bool,
+    translator: Option<Arc<Words>>,
+}
+
+/// Both tokenizers.
+struct Words {
+    model: Arc<Tokenizer>,
+    guide: Arc<Tokenizer>,
+    /// The guide's token of each single byte, for what is no text or is spelled differently by its tokenizer.
+    single: Vec<Option<TokenId>>,
+}
+
+impl fmt::Debug for Words {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Words({} to {})", self.model.file(), self.guide.file())
+    }
+}
+
+impl Bridge {
+    /// Finds the way from `model` to `guide`, or why there is none.
+    pub(crate) fn between(model: &Prompter, guide: &Prompter) -> Result<Self, GenerateError> {
+        let name = || guide.name().to_owned();
+        if guide.facts().mask != Mask::Causal {
+            return Err(GenerateError::GuideNotCausal { guide: name(), family: guide.spec().family.to_string() });
+        }
+        let (Some(own), Some(other)) = (&model.text.tokenizer, &guide.text.tokenizer) else {
+            // Ids are all there is; they mean the same if there are as many.
+            let shared = model.facts().vocab == guide.facts().vocab;
+            let missing = if model.text.tokenizer.is_none() { model } else { guide };
+            return if shared {
+                Ok(Self { shared, translator: None })
+            } else {
+                Err(GenerateError::GuideWithoutTokenizer { guide: name(), missing: missing.name().to_owned() })
+            };
+        };
+        let shared = same_words(own, other, model.facts().mask_id);
+        if !shared && !gives_back(other) {
+            return Err(GenerateError::GuideTokenizer { guide: name(), file: other.file().to_owned() });
+        }
+        let words = Words { model: Arc::clone(own), guide: Arc::clone(other), single: single_bytes(other) };
+        Ok(Self { shared, translator: Some(Arc::new(words)) })
+    }
+
+    /// What a session must know of the guide for a prompt; `tokens` is the prompt in the model's words.
+    pub(crate) fn options(
+        &self,
+        guide: &Prompter,
+        prompt: &Prompt,
+        tokens: &[TokenId],
+        options: &GenerateOptions,
+    ) -> Result<GuideOptions, GenerateError> {
+        let align = options.decoder.as_ref().map_or("", |decoder| decoder.choice("align"));
+        let by_ids = align == "ids" || (align.is_empty() && self.shared);
+        let text = match self.translator.as_ref().filter(|_| !by_ids) {
+            Some(words) => {
+                let translator: Arc<dyn Translator> = Arc::clone(words) as _;
+                Some(GuideText { prompt: words.prompt(guide, prompt, tokens)?, translator })
+            }
+            None => None,
+        };
+        Ok(GuideOptions {
+            facts: guide.facts().clone(),
+            end_ids: if options.ignore_eos { Vec::new() } else { guide.end_ids().to_vec() },
+            shared_vocabulary: self.shared,
+            text,
+        })
+    }
+}
+
+impl Words {
+    /// The prompt in the guide's own template and tokens.
+    fn prompt(&self, guide: &Prompter, prompt: &Prompt, tokens: &[TokenId]) -> Result<Vec<TokenId>, GenerateError> {
+        Ok(match prompt {
+            Prompt::Chat(messages) => {
+                let text = guide.template().render(messages, &RenderOptions::default())?;
+                self.guide.encode(&text, false)?
+            }
+            Prompt::Raw(text) => self.guide.encode(text, true)?,
+            Prompt::Infill(text) => {
+                let before = text.split_once("<mask:").map_or(text.as_str(), |(before, _)| before);
+                self.guide.encode(before, true)?
+            }
+            Prompt::Tokens(_) => {
+                let (mut bytes, mut encoded) = (Vec::new(), Vec::new());
+                tokens.iter().for_each(|&token| self.bytes(token, &mut bytes));
+                self.encode(&bytes, &mut encoded);
+                encoded.into_iter().map(|(token, _)| token).collect()
+            }
+        })
+    }
+
+    /// Appends the tokens of a text as far as they stand for its own bytes; answers how far that is.
+    fn encode_text(&self, text: &str, out: &mut Vec<(TokenId, usize)>) -> usize {
+        let mut done = 0;
+        for id in self.guide.encode(text, false).unwrap_or_default() {
+            let bytes = self.guide.token_bytes(id).unwrap_or_default();
+            if bytes.is_empty() || !text.as_bytes()[done..].starts_with(&bytes) {
+                break;
+            }
+            out.push((id, bytes.len()));
+            done += bytes.len();
+        }
+        done
+    }
+}
+
+impl Translator for Words {
+    fn bytes(&self, token: TokenId, out: &mut Vec<u8>) {
+        out.extend(self.model.token_bytes(token).unwrap_or_default());
+    }
+
+    fn encode(&self, bytes: &[u8], out: &mut Vec<(TokenId, usize)>) {
+        let mut rest = bytes;
+        while let Some(&next) = rest.first() {
+            let text = rest.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+            let done = self.encode_text(text, out);
+            rest = &rest[done..];
+            if done > 0 && done == text.len() {
+                continue;
+            }
+            // A part of a character, or text that the tokenizer would write differently (normalised, for example).
+            let next = rest.first().copied().unwrap_or(next);
+            let Some(id) = self.single[usize::from(next)] else { return };
+            out.push((id, 1));
+            rest = &rest[1..];
+        }
+    }
+}
+
+/// Whether a token means the same to both. What only one of them has beside its vocabulary does no harm, and neither do
+/// the model's own mask and start: they are in no text (specification flashdlm, section 2.6).
+fn same_words(model: &Tokenizer, guide: &Tokenizer, mask: Option<TokenId>) -> bool {
+    let unread = [mask, model.named("mask_token"), model.named("bos_token")];
+    let mut compared = false;
+    for id in 0..=model.largest_id().max(guide.largest_id()) {
+        let added = model.is_added(id) || guide.is_added(id);
+        match (model.token(id), guide.token(id)) {
+            (None, None) => {}
+            (own, other) if own == other => compared |= !added,
+            (None, Some(_)) | (Some(_), None) if added => {}
+            _ if added && unread.contains(&Some(id)) => {}
+            _ => return false,
+        }
+    }
+    compared
+}
+
+fn gives_back(tokenizer: &Tokenizer) -> bool {
+    let ids = tokenizer.encode(PROBE, false).unwrap_or_default();
+    let bytes: Vec<u8> = ids.iter().flat_map(|&id| tokenizer.token_bytes(id).unwrap_or_default()).collect();
+    bytes == PROBE.as_bytes()
+}
+
+fn single_bytes(tokenizer: &Tokenizer) -> Vec<Option<TokenId>> {
+    let mut single = vec![None; 256];
+    for id in 0..=tokenizer.largest_id() {
+        if let Some([byte]) = tokenizer.token_bytes(id).as_deref() {
+            single[usize::from(*byte)].get_or_insert(id);
+        }
+    }
+    single
+}
