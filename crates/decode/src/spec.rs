@@ -419,6 +419,9 @@ mod tests {
             ("threshold: quota , tau = 0.85, strict=true", "threshold:tau=0.85,strict=true,quota=true"),
             ("entropy-bounded:eb=4", "entropy_bounded:eb=4"),
             ("ar", "ar"),
+            ("factor", "factor:f=1"),
+            ("factor:rule=Code,f=0.5", "factor:f=0.5,rule=code"),
+            ("factor:rule=clean", "factor:f=1"),
         ] {
             let spec: DecoderSpec = text.parse().unwrap();
             assert_eq!(spec.to_string(), canonical);
@@ -454,6 +457,10 @@ mod tests {
         assert_eq!(
             refusal("static:steps=0"),
             "static: steps is \"0\", expected a whole number from 1 on (default: chosen to fit)"
+        );
+        assert_eq!(
+            refusal("factor:rule=cold"),
+            "factor: rule is \"cold\", expected one of clean, code (default: clean)"
         );
         assert_eq!(refusal("ar:x=1"), "ar: unknown parameter \"x\": none exist here");
         for text in ["", ":", "threshold:tau", "threshold:tau=NaN", "threshold:strict=1", "threshold:tau=inf", "=,=:"] {
