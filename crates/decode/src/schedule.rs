@@ -214,6 +214,37 @@ mod tests {
     }
 
     #[test]
+    fn what_was_left_over_is_carried_to_the_next_step() {
+        let clock = Clock { schedule: Schedule::Even, steps: 3, eps: 1e-3, share_of: None };
+        // Seven masks: shares of 3, 2 and 2; nothing was left over, then one, then everything that is left.
+        assert_eq!((clock.carried(0, 7, 7), clock.carried(1, 7, 4)), (Some(3), Some(2)));
+        assert_eq!(
+            (clock.carried(1, 7, 5), clock.carried(2, 7, 5), clock.carried(9, 7, 1)),
+            (Some(3), Some(5), Some(1))
+        );
+        assert_eq!(Clock { schedule: Schedule::Dream, ..clock }.carried(0, 7, 7), None);
+    }
+
+    #[test]
+    fn dream_total_counts_the_masks_of_later_blocks() {
+        let clock = Clock { schedule: Schedule::DreamTotal, steps: 7, eps: 1e-3, share_of: None };
+        let counts = |blocks_before: usize, blocks_after: usize| {
+            let around = Around { blocks_before, blocks_after, masks_after: 12 * blocks_after };
+            let mut left = 12;
+            (0..7)
+                .map(|step| {
+                    let quota = clock.tick_within(step, 12, left, around).quota;
+                    left -= quota;
+                    quota
+                })
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(counts(0, 1), [1, 1, 1, 1, 1, 2, 5]);
+        assert_eq!(counts(1, 0), [1, 1, 1, 2, 2, 2, 3]);
+        assert_eq!(counts(0, 0), [1, 1, 1, 2, 2, 2, 3], "alone it is Dream's");
+    }
+
+    #[test]
     fn names_round_trip() {
         for schedule in Schedule::ALL {
             assert_eq!(schedule.to_string().parse(), Ok(schedule));

@@ -420,6 +420,9 @@ mod tests {
             ("entropy-bounded:eb=4", "entropy_bounded:eb=4"),
             ("guided:match=TopK-relative,target=dlm", "guided:match=topk_relative,k=2,tau=0.5,verify=32"),
             ("ar", "ar"),
+            ("factor", "factor:f=1"),
+            ("factor:rule=Code,f=0.5", "factor:f=0.5,rule=code"),
+            ("factor:rule=clean", "factor:f=1"),
         ] {
             let spec: DecoderSpec = text.parse().unwrap();
             assert_eq!(spec.to_string(), canonical);
@@ -459,6 +462,10 @@ mod tests {
         assert_eq!(
             refusal("guided:align=letters"),
             "guided: align is \"letters\", expected one of ids, table, bytes, pieces (default: chosen to fit)"
+        );
+        assert_eq!(
+            refusal("factor:rule=cold"),
+            "factor: rule is \"cold\", expected one of clean, code (default: clean)"
         );
         assert_eq!(refusal("ar:x=1"), "ar: unknown parameter \"x\": none exist here");
         for text in ["", ":", "threshold:tau", "threshold:tau=NaN", "threshold:strict=1", "threshold:tau=inf", "=,=:"] {

@@ -450,6 +450,7 @@ proptest! {
         (prompt, blocks, block, shift) in (0usize..9, 1usize..4, 1usize..9, 0u32..2),
         (decoder, cache, schedule, remasking) in (0usize..6, 0usize..8, 0usize..3, 0usize..8),
         (per_block, stop, seed, holes) in (0usize..12, 0usize..5, any::<u64>(), any::<bool>()),
+        cfg_scale in prop_oneof![Just(0.0f32), Just(1.5)],
     ) {
         let mut options = options(Mask::Full, shift, prompt, blocks * block);
         options.remasking = Remasking::ALL[remasking];
@@ -465,7 +466,7 @@ proptest! {
         options.stop = [StopRule::Never, StopRule::Prefix, StopRule::FillBehind { fill: EOS },
             StopRule::EndRun { fill: EOS, run: 2 }, StopRule::WholeBlock { fill: EOS }][stop];
         options.end_ids = vec![EOS];
-        options.seed = seed;
+        (options.seed, options.cfg_scale) = (seed, cfg_scale);
         if holes {
             options.steps = None;
             let tokens = (0..prompt + blocks * block).map(|at| if at % 3 == 1 { 4 } else { MASK_ID }).collect();

@@ -1,6 +1,6 @@
-//! Fast-dLLM's dual cache: what lies before and behind the block is computed once, when the block starts; only the block
-//! is computed in each forward, in place (Fast-dLLM, section 3.2 of the paper; specification caches, sections 3.4 and
-//! 3.5, and freedave, section 1.5).
+//! Fast-dLLM's dual cache: what lies before and behind the block is computed once, when the block starts; only the
+//! block is computed in each forward, in place (Fast-dLLM, section 3.2 of the paper; specification caches, sections 3.4
+//! and 3.5, and freedave, section 1.5).
 
 use super::{
     CacheMethod, CachePolicy, CacheSpec, Memory,
