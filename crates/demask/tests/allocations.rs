@@ -12,7 +12,7 @@ use common::{quantised, runner, runner_of, specs, tiers};
 use demask::{
     Engine,
     cpu::{isa::Isa, linear::Products},
-    decode::{CanvasSpec, ModelFacts, SessionOptions, StopRule},
+    decode::{CanvasSpec, ModelFacts, Remasking, SessionOptions, StopRule},
     model_parts::Attention,
     step::{Denoiser, HeadAsk, Lanes, Mask, Predictions, SequenceNeeds, SequenceStep, StepPlan},
 };
@@ -108,12 +108,35 @@ fn steps_of_the_network() {
 }
 
 fn ticks_of_the_engine() {
+    for (decoder, cache) in [
+        ("static", "none"),
+        ("static", "dkv:refresh=4"),
+        ("static", "dkv:variant=greedy"),
+        ("static", "dllm:prompt=3,response=2"),
+        ("slowfast:explore=2", "none"),
+        ("slowfast:explore=2", "dllm:prompt=4,response=3"),
+    ] {
+        for cfg_scale in [0.0, 1.0] {
+            ticks_with(decoder, cache, cfg_scale);
+        }
+    }
+}
+
+fn ticks_with(decoder: &str, cache: &str, cfg_scale: f32) {
     let (_, spec) = specs().remove(0);
     let (isa, dtype) = tiers().pop().unwrap();
     let mut engine = Engine::new(Box::new(runner(&spec, isa, dtype, 1)));
     let facts = ModelFacts { mask: Mask::Full, shift: 0, mask_id: Some(69), vocab: 70, context: 512 };
     let canvas = CanvasSpec::Prompt { tokens: vec![1, 2, 3], gen_length: 32 };
-    let options = SessionOptions { stop: StopRule::Never, block_length: Some(8), ..SessionOptions::new(facts, canvas) };
+    let options = SessionOptions {
+        stop: StopRule::Never,
+        block_length: Some(8),
+        remasking: if cache.contains("greedy") { Remasking::Random } else { Remasking::LowConfidence },
+        decoder: decoder.parse().unwrap(),
+        cache: cache.parse().unwrap(),
+        cfg_scale,
+        ..SessionOptions::new(facts, canvas)
+    };
     let session = demask::decode::Session::new(options).unwrap();
     let job = engine.submit(session).unwrap();
     for _ in 0..10 {
@@ -126,5 +149,5 @@ fn ticks_of_the_engine() {
             engine.session_mut(job).unwrap().events().for_each(drop);
         }
     });
-    assert_eq!(allocations, 0, "five ticks in the middle of a generation");
+    assert_eq!(allocations, 0, "five ticks in the middle of a generation: {decoder} {cache} guidance {cfg_scale}");
 }
