@@ -149,16 +149,19 @@ fn slots_beyond_the_limit_have_no_influence() {
     }
 }
 
-/// A full step, then partial ones with other tokens, against the twin.
+/// T6 of specification caches, section 2.8: a full step, then partial ones with other tokens, against the twin, which
+/// replaces the probed tensor of all candidates and everything else of exactly those that are chosen.
 #[test]
-fn partly_computed_steps_match_their_twin() {
+fn caches_t6_partly_computed_steps_match_their_twin() {
     let partials = [
-        Partial { fixed: vec![3, 20], probed: (40..70).collect(), keep: 7, by_key: false },
-        Partial { fixed: (0..5).collect(), probed: (30..70).collect(), keep: 0, by_key: false },
-        Partial { fixed: vec![], probed: (6..60).collect(), keep: 11, by_key: true },
-        Partial { fixed: vec![69], probed: vec![], keep: 0, by_key: false },
-        Partial { fixed: vec![], probed: (9..40).collect(), keep: 0, by_key: false },
-        Partial { fixed: vec![], probed: vec![], keep: 0, by_key: false },
+        Partial { fixed: vec![3, 20], probed: (40..70).collect(), keep: 7, by_key: false, random: None },
+        Partial { fixed: (0..5).collect(), probed: (30..70).collect(), keep: 0, by_key: false, random: None },
+        Partial { fixed: vec![], probed: (6..60).collect(), keep: 11, by_key: true, random: None },
+        Partial { fixed: vec![69], probed: vec![], keep: 0, by_key: false, random: None },
+        Partial { fixed: vec![], probed: (9..40).collect(), keep: 0, by_key: false, random: None },
+        Partial { fixed: vec![], probed: vec![], keep: 0, by_key: false, random: None },
+        Partial { fixed: vec![2], probed: (10..70).collect(), keep: 13, by_key: false, random: Some(77) },
+        Partial { fixed: vec![], probed: (35..70).collect(), keep: 8, by_key: false, random: None },
     ];
     let twin = twin(Dtype::F32, true);
     for isa in isas() {
@@ -173,16 +176,19 @@ fn partly_computed_steps_match_their_twin() {
             launch.held.extend(0..70);
             let (mut keys, mut values) = (Rows::Computed, Rows::Computed);
             if let Some(partial) = partial {
-                let by = if partial.by_key { ProbeTensor::Key } else { ProbeTensor::Value };
+                let by = ProbeBy::Drift(if partial.by_key { ProbeTensor::Key } else { ProbeTensor::Value });
+                let by = partial.random.map_or(by, ProbeBy::Random);
                 launch.partial = true;
                 launch.fixed.extend(partial.fixed.iter().map(|&row| row as u32));
                 launch.probed.extend(partial.probed.iter().map(|&row| row as u32));
                 if !partial.probed.is_empty() {
                     let (rows, keep) = (partial.probed.len() as u32, partial.keep as u32);
-                    launch.probes.push(ProbeLaunch { rows, keep, by: ProbeBy::Drift(by) });
+                    launch.probes.push(ProbeLaunch { rows, keep, by });
                 }
-                // The probed tensor is there already.
-                *(if partial.by_key { &mut keys } else { &mut values }) = Rows::Fixed;
+                // The probed tensor is there already, but for what chance chooses.
+                if partial.random.is_none() {
+                    *(if partial.by_key { &mut keys } else { &mut values }) = Rows::Fixed;
+                }
             }
             ask_all(&mut launch, 0..70);
             model.forward(&launch, keys, values);

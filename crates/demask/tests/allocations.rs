@@ -12,7 +12,7 @@ use common::{quantised, runner, runner_of, specs, tiers};
 use demask::{
     Engine,
     cpu::{isa::Isa, linear::Products},
-    decode::{CanvasSpec, ModelFacts, SessionOptions, StopRule},
+    decode::{CanvasSpec, ModelFacts, Remasking, SessionOptions, StopRule},
     model_parts::Attention,
     step::{Denoiser, HeadAsk, Lanes, Mask, Predictions, SequenceNeeds, SequenceStep, StepPlan},
 };
@@ -108,17 +108,28 @@ fn steps_of_the_network() {
 }
 
 fn ticks_of_the_engine() {
-    for (shift, cache, decoder) in [
-        (0, "none", "static"),
-        (0, "prefix", "static"),
-        (1, "dual", "factor"),
-        (1, "freecache:block=4", "threshold:tau=1,cap"),
+    for (shift, decoder, cache) in [
+        (0, "static", "none"),
+        (0, "static", "prefix"),
+        (1, "factor", "dual"),
+        (1, "threshold:tau=1,cap", "freecache:block=4"),
     ] {
-        ticks_with(shift, cache, decoder);
+        ticks_with(shift, decoder, cache, 0.0);
+    }
+    for (decoder, cache) in [
+        ("static", "dkv:refresh=4"),
+        ("static", "dkv:variant=greedy"),
+        ("static", "dllm:prompt=3,response=2"),
+        ("slowfast:explore=2", "none"),
+        ("slowfast:explore=2", "dllm:prompt=4,response=3"),
+    ] {
+        for cfg_scale in [0.0, 1.0] {
+            ticks_with(0, decoder, cache, cfg_scale);
+        }
     }
 }
 
-fn ticks_with(shift: u32, cache: &str, decoder: &str) {
+fn ticks_with(shift: u32, decoder: &str, cache: &str, cfg_scale: f32) {
     let (_, spec) = specs().remove(shift as usize);
     let (isa, dtype) = tiers().pop().unwrap();
     let mut engine = Engine::new(Box::new(runner(&spec, isa, dtype, 1)));
@@ -127,8 +138,10 @@ fn ticks_with(shift: u32, cache: &str, decoder: &str) {
     let options = SessionOptions {
         stop: StopRule::Never,
         block_length: Some(8),
-        cache: cache.parse().unwrap(),
+        remasking: if cache.contains("greedy") { Remasking::Random } else { Remasking::LowConfidence },
         decoder: decoder.parse().unwrap(),
+        cache: cache.parse().unwrap(),
+        cfg_scale,
         ..SessionOptions::new(facts, canvas)
     };
     let session = demask::decode::Session::new(options).unwrap();
@@ -143,5 +156,5 @@ fn ticks_with(shift: u32, cache: &str, decoder: &str) {
             engine.session_mut(job).unwrap().events().for_each(drop);
         }
     });
-    assert_eq!(allocations, 0, "five ticks in the middle of a generation, {decoder} and {cache}");
+    assert_eq!(allocations, 0, "five ticks in the middle of a generation: {decoder} {cache} guidance {cfg_scale}");
 }

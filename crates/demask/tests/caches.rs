@@ -97,7 +97,9 @@ fn run_on(
         session.feed(&scripted);
         forwards.push(Forward { request: requests.remove(0), answer: out.remove(0) });
     }
-    ids.into_iter().for_each(|id| network.close(id));
+    for id in ids {
+        network.close(id);
+    }
     (forwards, session)
 }
 

@@ -141,10 +141,10 @@ impl DkvCache {
             return false;
         }
         if row < last {
-            return !open(row + 1) && !(self.both && open(row));
+            return !(open(row + 1) || self.both && open(row));
         }
         // The last row predicts nothing. As released it is kept from the second step on, or with its neighbour.
-        if self.both { !open(row) && !(row > 0 && open(row - 1)) } else { self.forwards > 1 }
+        if self.both { !(open(row) || row > 0 && open(row - 1)) } else { self.forwards > 1 }
     }
 
     /// All rows but those that are kept, from `first` on.
@@ -211,7 +211,7 @@ impl CachePolicy for DkvCache {
         plan.visible = query.end(view.canvas);
         plan.predict.clone_from(&query.predict);
         let first = self.forwards == 0;
-        let due = self.step % self.refresh == 0;
+        let due = self.step.is_multiple_of(self.refresh);
         // Rows before it predict nothing that is ever decoded.
         let prompt = (view.layout.response() as Position).saturating_sub(view.shift);
         match self.variant {
@@ -225,7 +225,9 @@ impl CachePolicy for DkvCache {
                     self.fill_window(view, query, window, plan);
                 }
                 plan.predict.clear();
-                query.foreseen.iter().for_each(|&position| plan.predict.insert(position));
+                for &position in &query.foreseen {
+                    plan.predict.insert(position);
+                }
             }
             Variant::Prefill | Variant::PrefillAndDecode if first => plan.live.set_range(0..plan.visible),
             Variant::PrefillAndDecode if !due => self.fill_open(view, prompt, plan),
@@ -238,7 +240,9 @@ impl CachePolicy for DkvCache {
         self.step += 1;
         view.canvas.masked_positions(0..view.canvas.len() as Position, &mut self.masks);
         self.decoded.clear();
-        progress.commits.iter().for_each(|commit| self.decoded.insert(commit.position));
+        for commit in &progress.commits {
+            self.decoded.insert(commit.position);
+        }
     }
 
     fn memory(&self) -> Memory {

@@ -124,7 +124,7 @@ impl DllmCache {
         let end = query.end(view.canvas);
         let response = view.layout.response() as Position;
         let start = if self.before { response.saturating_sub(view.shift) } else { response };
-        let (prompt_due, response_due) = (clock % self.prompt == 0, clock % self.response == 0);
+        let (prompt_due, response_due) = (clock.is_multiple_of(self.prompt), clock.is_multiple_of(self.response));
         plan.mask = view.layout.attention();
         plan.visible = end;
         plan.predict.clone_from(&query.predict);
@@ -133,7 +133,9 @@ impl DllmCache {
         if prompt_due {
             plan.live.set_range(0..end);
         } else {
-            before.into_iter().for_each(|row| plan.live.push(row));
+            if let Some(row) = before {
+                plan.live.push(row);
+            }
             plan.live.extend_range(start..end);
         }
         if response_due && (prompt_due || before.is_none()) {
@@ -161,7 +163,7 @@ impl DllmCache {
     }
 
     fn is_guided(&self, forward: usize) -> bool {
-        forward < ALWAYS_GUIDED || forward % self.guided == 0
+        forward < ALWAYS_GUIDED || forward.is_multiple_of(self.guided)
     }
 }
 

@@ -252,17 +252,12 @@ fn dkv(said: &Said, case: &Case, base: SessionOptions) -> Result<SessionOptions,
         Some(variant) => variant,
         None => return Err("dKV-Cache without a variant".into()),
     };
-    let mut cache = format!("dkv:variant={variant}");
+    let said_of = |key: &str, value: Option<String>| value.map_or(String::new(), |value| format!(",{key}={value}"));
     // The released prefill takes the number and never looks at it.
-    if let Some(refresh) = said.refresh.filter(|_| variant != "prefill") {
-        cache += &format!(",refresh={refresh}");
-    }
-    if let Some(window) = said.window {
-        cache += &format!(",window={window}");
-    }
-    if let Some(shift) = &said.shift {
-        cache += &format!(",shift={shift}");
-    }
+    let refresh = said_of("refresh", said.refresh.filter(|_| variant != "prefill").map(|steps| steps.to_string()));
+    let window = said_of("window", said.window.map(|window| window.to_string()));
+    let shift = said_of("shift", said.shift.clone());
+    let cache = format!("dkv:variant={variant}{refresh}{window}{shift}");
     let order: Vec<u32> = case.decode_order.iter().flatten().copied().collect();
     Ok(SessionOptions {
         cache: cache.parse().map_err(|error| format!("{error}"))?,

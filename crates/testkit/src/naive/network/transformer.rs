@@ -77,6 +77,8 @@ pub struct Partial {
     pub keep: usize,
     /// Whether drift is seen in K (turned) and not in V; the probed tensor is replaced for all probed positions.
     pub by_key: bool,
+    /// A key: chance chooses, from key, layer and position, and nothing is replaced but for those that are chosen.
+    pub random: Option<u64>,
 }
 
 impl Transformer {
@@ -137,7 +139,8 @@ impl Transformer {
         let before: Vec<Vec<f64>> = stream.to_vec();
         for &position in &computed {
             let [k, v] = self.key_value(layer, &stream[row_of(position)], position);
-            let probed = partial.filter(|partial| partial.probed.contains(&position));
+            let compared = partial.filter(|partial| partial.random.is_none());
+            let probed = compared.filter(|partial| partial.probed.contains(&position));
             if probed.is_none_or(|partial| !partial.by_key) {
                 slots.keys[index][position] = k;
             }
@@ -172,6 +175,14 @@ impl Transformer {
         partial: &Partial,
         row: &dyn Fn(usize) -> Vec<f64>,
     ) -> Vec<usize> {
+        if let Some(key) = partial.random {
+            let mut order = partial.probed.clone();
+            order.sort_by_key(|&position| (chance(key, index as u64, position as u64), position));
+            let mut computed: Vec<usize> = partial.fixed.iter().copied().chain(order).collect();
+            computed.truncate(partial.fixed.len() + partial.keep);
+            computed.sort_unstable();
+            return computed;
+        }
         let mut scores = Vec::new();
         for &position in &partial.probed {
             let [key, value] = self.key_value(&self.layers[index], &row(position), position);
@@ -239,6 +250,12 @@ impl Transformer {
         }
         out
     }
+}
+
+/// The number that chance gives a position in a layer: 53 bits.
+fn chance(key: u64, layer: u64, position: u64) -> u64 {
+    use demask_step::random::mix;
+    mix(mix(key ^ layer.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_add(mix(position))) >> 11
 }
 
 fn widened(values: &[f32]) -> Vec<f64> {
