@@ -396,7 +396,7 @@ impl Session {
         match self.options.stop {
             StopRule::Block => (self.layout.response()..block.end as usize).any(|place| self.is_end(place)),
             StopRule::WholeBlock { fill } => block.all(|place| self.canvas.tokens()[place as usize] == fill),
-            StopRule::Never | StopRule::Prefix => false,
+            _ => false,
         }
     }
 

@@ -385,8 +385,9 @@ impl Decoder for FreeDave {
             // Static decoding takes these alone; whatever else was predicted can only seed drafts of later steps.
             self.drafts.clear();
             take_musts(view, plan, predictions, progress);
+            let step = if self.place.block == view.block { self.place.step } else { 0 };
             self.target(view, predictions, 0, &plan.hint);
-            self.place.step += 1;
+            self.place = Place { block: view.block, step: step + 1 };
             self.draft(view, 0, 0, progress);
             return;
         }
