@@ -418,6 +418,9 @@ mod tests {
             (" threshold ", "threshold:tau=0.9"),
             ("threshold: quota , tau = 0.85, strict=true", "threshold:tau=0.85,strict=true,quota=true"),
             ("entropy-bounded:eb=4", "entropy_bounded:eb=4"),
+            ("freedave", "freedave"),
+            ("freedave:mode=Reference,eager,d=4", "freedave:d=4,mode=reference,eager=true"),
+            ("freedave:rule=subset,tau=0.5,eager=false", "freedave:eager=false,tau=0.5,rule=subset"),
             ("ar", "ar"),
         ] {
             let spec: DecoderSpec = text.parse().unwrap();
@@ -443,7 +446,8 @@ mod tests {
     fn mistakes_get_one_clear_line() {
         assert_eq!(
             refusal("treshold:tau=0.9"),
-            "unknown decoder \"treshold\", did you mean \"threshold\"? (known: static, threshold, entropy_bounded, freedave, ar)"
+            "unknown decoder \"treshold\", did you mean \"threshold\"? \
+             (known: static, threshold, entropy_bounded, freedave, ar)"
         );
         assert_eq!(
             refusal("threshold:tua=0.9"),
@@ -454,6 +458,10 @@ mod tests {
         assert_eq!(
             refusal("static:steps=0"),
             "static: steps is \"0\", expected a whole number from 1 on (default: chosen to fit)"
+        );
+        assert_eq!(
+            refusal("freedave:rule=superset"),
+            "freedave: rule is \"superset\", expected one of exact, subset (default: exact)"
         );
         assert_eq!(refusal("ar:x=1"), "ar: unknown parameter \"x\": none exist here");
         for text in ["", ":", "threshold:tau", "threshold:tau=NaN", "threshold:strict=1", "threshold:tau=inf", "=,=:"] {

@@ -11,8 +11,8 @@
 //!
 //! * `reference`, as released: a forward over each block before the first drafts; the first draft is the first known
 //!   step; finished blocks are stored by forwards of their own.
-//! * `rolling`: known steps are committed at once and the first draft is the canvas itself, predictions are carried into
-//!   the next block, and the cache policy stores what it can without forwards of its own.
+//! * `rolling`: known steps are committed at once and the first draft is the canvas itself, predictions are carried
+//!   into the next block, and the cache policy stores what it can without forwards of its own.
 
 use std::ops::Range;
 
@@ -47,7 +47,7 @@ pub(super) const METHOD: DecoderMethod = DecoderMethod {
                 name: "mode",
                 kind: Kind::Choice(&["rolling", "reference"]),
                 default: Value::Choice("rolling"),
-                doc: "predictions carried from block to block and stores fused, or the forwards of the released program",
+                doc: "predictions carried into the next block and stores fused, or the forwards of the released program",
             },
             Parameter {
                 name: "eager",
