@@ -419,6 +419,9 @@ mod tests {
             ("threshold: quota , tau = 0.85, strict=true", "threshold:tau=0.85,strict=true,quota=true"),
             ("entropy-bounded:eb=4", "entropy_bounded:eb=4"),
             ("guided:match=TopK-relative,target=dlm", "guided:match=topk_relative,k=2,tau=0.5,verify=32"),
+            ("freedave", "freedave"),
+            ("freedave:mode=Reference,eager,d=4", "freedave:d=4,mode=reference,eager=true"),
+            ("freedave:rule=subset,tau=0.5,eager=false", "freedave:eager=false,tau=0.5,rule=subset"),
             ("ar", "ar"),
             ("factor", "factor:f=1"),
             ("factor:rule=Code,f=0.5", "factor:f=0.5,rule=code"),
@@ -466,6 +469,10 @@ mod tests {
         assert_eq!(
             refusal("factor:rule=cold"),
             "factor: rule is \"cold\", expected one of clean, code (default: clean)"
+        );
+        assert_eq!(
+            refusal("freedave:rule=superset"),
+            "freedave: rule is \"superset\", expected one of exact, subset (default: exact)"
         );
         assert_eq!(refusal("ar:x=1"), "ar: unknown parameter \"x\": none exist here");
         for text in ["", ":", "threshold:tau", "threshold:tau=NaN", "threshold:strict=1", "threshold:tau=inf", "=,=:"] {

@@ -6,11 +6,12 @@ mod common;
 
 use common::{EOS, MASK_ID, VOCAB, drive, drive_on, options};
 use demask_decode::{
-    CacheSpec, Event, Exactness, Remasking, Request, Schedule, Session, SessionOptions, StopRule, cache::CACHES,
+    CacheSpec, CanvasSpec, Event, Exactness, Remasking, Request, Schedule, Session, SessionOptions, StopRule,
+    cache::CACHES,
 };
 use demask_step::{Lanes, Mask, NO_TOKEN, Predictions, TokenId};
 use demask_testkit::scripted::Scripted;
-use proptest::prelude::*;
+use proptest::{collection::vec, prelude::*};
 
 const FULL: Mask = Mask::Full;
 const BLOCKS: Mask = Mask::BlockCausal { block: 4 };
@@ -295,6 +296,22 @@ proptest! {
                     prop_assert!(accepted <= found.run.steps[step].len());
                 }
             }
+        }
+    }
+
+    /// I1 and I12 where fixed tokens stand among the masks, whole blocks of them too.
+    #[test]
+    fn freedave_i1_infilling_gives_the_tokens_of_the_baseline(case in cases(), fixed in vec(0usize..3, 1..24)) {
+        let facts = case.options.facts.clone();
+        let tokens: Vec<TokenId> = fixed.iter().map(|&kind| if kind == 0 { 4 } else { MASK_ID }).collect();
+        prop_assume!(facts.mask == FULL && tokens.contains(&MASK_ID) && !(facts.shift == 1 && tokens[0] == MASK_ID));
+        for cache in caches(FULL, facts.shift) {
+            let mut options = case.options.clone();
+            (options.canvas, options.steps) = (CanvasSpec::Infill { tokens: tokens.clone() }, None);
+            options.cache = cache;
+            let reference = run(case.script, options.clone(), &case.baseline).unwrap();
+            let Ok(found) = run(case.script, options, &case.decoder) else { continue };
+            prop_assert_eq!(&found.commits, &reference.commits);
         }
     }
 

@@ -11,8 +11,8 @@
 //!
 //! * `reference`, as released: a forward over each block before the first drafts; the first draft is the first known
 //!   step; finished blocks are stored by forwards of their own.
-//! * `rolling`: known steps are committed at once and the first draft is the canvas itself, predictions are carried into
-//!   the next block, and the cache policy stores what it can without forwards of its own.
+//! * `rolling`: known steps are committed at once and the first draft is the canvas itself, predictions are carried
+//!   into the next block, and the cache policy stores what it can without forwards of its own.
 
 use std::ops::Range;
 
@@ -47,7 +47,7 @@ pub(super) const METHOD: DecoderMethod = DecoderMethod {
                 name: "mode",
                 kind: Kind::Choice(&["rolling", "reference"]),
                 default: Value::Choice("rolling"),
-                doc: "predictions carried from block to block and stores fused, or the forwards of the released program",
+                doc: "predictions carried into the next block and stores fused, or the forwards of the released program",
             },
             Parameter {
                 name: "eager",
@@ -385,8 +385,9 @@ impl Decoder for FreeDave {
             // Static decoding takes these alone; whatever else was predicted can only seed drafts of later steps.
             self.drafts.clear();
             take_musts(view, plan, predictions, progress);
+            let step = if self.place.block == view.block { self.place.step } else { 0 };
             self.target(view, predictions, 0, &plan.hint);
-            self.place.step += 1;
+            self.place = Place { block: view.block, step: step + 1 };
             self.draft(view, 0, 0, progress);
             return;
         }
