@@ -203,7 +203,9 @@ impl Host {
     }
 
     fn close(&mut self, sequences: Vec<SequenceId>) {
-        sequences.into_iter().for_each(|sequence| self.network.close(sequence));
+        for sequence in sequences {
+            self.network.close(sequence);
+        }
     }
 
     fn cache_bytes(&self, sequences: &[SequenceId]) -> usize {

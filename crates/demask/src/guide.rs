@@ -98,7 +98,9 @@ impl Words {
             }
             Prompt::Tokens(_) => {
                 let (mut bytes, mut encoded) = (Vec::new(), Vec::new());
-                tokens.iter().for_each(|&token| self.bytes(token, &mut bytes));
+                for &token in tokens {
+                    self.bytes(token, &mut bytes);
+                }
                 self.encode(&bytes, &mut encoded);
                 encoded.into_iter().map(|(token, _)| token).collect()
             }

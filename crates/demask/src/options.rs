@@ -111,7 +111,7 @@ impl Prompter {
     ) -> Result<SessionOptions, GenerateError> {
         let tokens = self.tokenize(prompt)?;
         let guide = guide.map(|(guide, bridge)| bridge.options(guide, prompt, &tokens.ids, options)).transpose()?;
-        self.check_guided(guide.is_some(), options)?;
+        check_guided(guide.is_some(), options)?;
         let own = self.session_options(tokens, options)?;
         let Some(guide) = guide else { return Ok(own) };
         // The guide's own output ends where the guide ends it.
@@ -124,21 +124,6 @@ impl Prompter {
             guide: Some(guide),
             ..own
         })
-    }
-
-    /// Refuses options that a guide makes pointless.
-    fn check_guided(&self, guided: bool, options: &GenerateOptions) -> Result<(), GenerateError> {
-        let why = "with a guide, which takes drafts from left to right";
-        let checks = [
-            (options.steps.is_some(), "--steps"),
-            (options.remasking.is_some(), "--remasking"),
-            (options.schedule.is_some(), "--schedule"),
-            (options.alg_temp.is_some(), "--alg-temp"),
-        ];
-        match checks.into_iter().find(|(given, _)| guided && *given) {
-            Some((_, option)) => Err(GenerateError::Meaningless { option, why }),
-            None => Ok(()),
-        }
     }
 
     /// Turns a prompt into tokens.
@@ -297,6 +282,21 @@ impl Prompter {
         let CanvasSpec::Prompt { gen_length, .. } = canvas else { return None };
         let free = options.steps.is_none() && options.schedule.is_none();
         self.defaults().block_length.filter(|length| free && gen_length % length == 0)
+    }
+}
+
+/// Refuses options that a guide makes pointless.
+fn check_guided(guided: bool, options: &GenerateOptions) -> Result<(), GenerateError> {
+    let why = "with a guide, which takes drafts from left to right";
+    let checks = [
+        (options.steps.is_some(), "--steps"),
+        (options.remasking.is_some(), "--remasking"),
+        (options.schedule.is_some(), "--schedule"),
+        (options.alg_temp.is_some(), "--alg-temp"),
+    ];
+    match checks.into_iter().find(|(given, _)| guided && *given) {
+        Some((_, option)) => Err(GenerateError::Meaningless { option, why }),
+        None => Ok(()),
     }
 }
 

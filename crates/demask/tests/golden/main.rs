@@ -236,7 +236,9 @@ fn decode() {
                     let mut model = load(&folder, &case.model, tier, DtypeChoice::F32);
                     let guide = case.guider.as_ref().map(|guider| load(&folder, guider, tier, DtypeChoice::F32));
                     let facts = guide.as_ref().map(|guide| guide.facts().clone());
-                    guide.into_iter().for_each(|guide| model.set_guide(guide).unwrap());
+                    if let Some(guide) = guide {
+                        model.set_guide(guide).unwrap();
+                    }
                     (model, facts)
                 });
                 let outcome = match parameters::map(&file.method, case, model.facts(), guide.as_ref()) {
