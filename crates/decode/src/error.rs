@@ -147,6 +147,17 @@ pub enum OptionsError {
         /// Caches that would do.
         choices: String,
     },
+    /// Drafts under a schedule that counts the masks of later blocks.
+    #[error(
+        "decoder {decoder} drafts the steps of a block from that block alone, and schedule {schedule} counts the masks of \
+         later blocks: use schedule even or dream"
+    )]
+    DraftsNeedBlock {
+        /// The decoder.
+        decoder: &'static str,
+        /// The schedule.
+        schedule: &'static str,
+    },
     /// Drafts that reach into the next block over a cache that starts anew there.
     #[error(
         "decoder {decoder} with eager drafts reaches into the next block, and cache {cache} computes everything anew \

@@ -9,6 +9,7 @@ use crate::{
     decoder::{DecoderSpec, Promise, freedave},
     error::OptionsError,
     guide::targets_guide,
+    schedule::Schedule,
     transfer::{Ranking, Remasking},
 };
 
@@ -139,11 +140,15 @@ pub(crate) fn check_drafts(
     decoder: &DecoderSpec,
     cache: &CacheSpec,
     policy: &dyn CachePolicy,
+    schedule: Schedule,
 ) -> Result<(), OptionsError> {
     if !freedave::runs(decoder) {
         return Ok(());
     }
     freedave::check(decoder)?;
+    if schedule == Schedule::DreamTotal {
+        return Err(OptionsError::DraftsNeedBlock { decoder: decoder.name(), schedule: schedule.name() });
+    }
     if policy.memory() == Memory::OfHistory {
         let choices = cache::CACHES.iter().filter(|method| {
             method.memory == Memory::OfState && !method.attention.iter().all(|&family| family == Attention::Causal)
@@ -223,9 +228,16 @@ mod tests {
     #[test]
     fn drafts_follow_from_what_a_cache_says_of_itself() {
         let check = |decoder: &str, memory| {
-            let found = check_drafts(&decoder.parse().unwrap(), &"none".parse().unwrap(), &Policy(memory));
+            let found =
+                check_drafts(&decoder.parse().unwrap(), &"none".parse().unwrap(), &Policy(memory), Schedule::Dream);
             found.map_err(|error| error.to_string())
         };
+        let none = "none".parse().unwrap();
+        let total = |decoder: &str| {
+            check_drafts(&decoder.parse().unwrap(), &none, &Policy(Memory::OfState), Schedule::DreamTotal)
+        };
+        assert_eq!(total("static"), Ok(()));
+        assert!(total("freedave").unwrap_err().to_string().ends_with("use schedule even or dream"));
         assert_eq!(check("static", Memory::OfHistory), Ok(()));
         assert_eq!(check("freedave", Memory::OfState), Ok(()));
         assert_eq!(check("freedave:eager=false", Memory::OfState), Ok(()));

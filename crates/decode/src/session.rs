@@ -134,7 +134,7 @@ impl Session {
         let SessionOptions { remasking, alg_temp, seed, .. } = options;
         let ranking = Ranking { remasking, alg_temp, seed, order: options.order.clone() };
         let mut cache = (options.cache.method().build)(&options.cache, &layout);
-        legality::check_drafts(&options.decoder, &options.cache, &*cache)?;
+        legality::check_drafts(&options.decoder, &options.cache, &*cache, options.schedule)?;
         let setup = Setup { layout: &layout, clock: &clock, ranking: &ranking, cache: &*cache, options: &options };
         let decoder = (options.decoder.method().build)(&options.decoder, &setup);
         if decoder.fuses() {

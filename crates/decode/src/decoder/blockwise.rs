@@ -41,6 +41,15 @@ impl<T: Transfer> Blockwise<T> {
             candidates: Vec::with_capacity(setup.layout.block_length()),
         }
     }
+
+    /// The blocks around the one being decoded, which has `masks` left.
+    fn around(&self, view: &View<'_>, masks: usize) -> Around {
+        Around {
+            blocks_before: self.begun.saturating_sub(1),
+            blocks_after: self.blocks.saturating_sub(self.begun),
+            masks_after: view.canvas.masks() - masks,
+        }
+    }
 }
 
 impl<T: Transfer> Decoder for Blockwise<T> {
@@ -67,7 +76,8 @@ impl<T: Transfer> Decoder for Blockwise<T> {
             (self.block, self.at_start, self.step) = (view.block, query.predict.len(), 0);
         }
         if self.transfer.takes_quota() && self.ranking.foresee(view, &query.predict, &mut self.candidates) {
-            let quota = self.clock.tick(self.step, self.at_start, query.predict.len()).quota;
+            let masks = query.predict.len();
+            let quota = self.clock.tick_within(self.step, self.at_start, masks, self.around(view, masks)).quota;
             query.foreseen.extend(self.candidates.iter().take(quota).map(|candidate| candidate.position));
         }
         Intent::Predict
@@ -80,12 +90,7 @@ impl<T: Transfer> Decoder for Blockwise<T> {
         let (among, layout) = (&plan.predict, view.layout);
         let lane = LaneView { predictions, lane: 0, among, canvas, unmasked: canvas.unmasked(), layout };
         self.ranking.rank(&lane, &mut self.candidates);
-        let around = Around {
-            blocks_before: self.begun.saturating_sub(1),
-            blocks_after: self.blocks.saturating_sub(self.begun),
-            masks_after: canvas.masks() - masks,
-        };
-        let mut tick = self.clock.tick_within(self.step, self.at_start, masks, around);
+        let mut tick = self.clock.tick_within(self.step, self.at_start, masks, self.around(view, masks));
         if self.transfer.carries() {
             tick.quota = self.clock.carried(self.step, self.at_start, masks).unwrap_or(tick.quota);
         }

@@ -20,7 +20,6 @@ use demask::{
     cpu::isa::{Isa, Tier},
     decode::{Event, Session, SessionOptions, StopRule},
 };
-use parameters::Mapped;
 
 /// Largest accepted distance in f32, relative to the largest magnitude of the expected tensor.
 const F32_TOLERANCE: f32 = 1e-4;
@@ -229,7 +228,7 @@ fn decode() {
         let mut models = BTreeMap::new();
         for path in files(&folder, "decode") {
             let file = DecodeFile::read(&path);
-            let (mut passed, mut failed, mut missing) = (0, 0, BTreeMap::new());
+            let (mut passed, mut failed) = (0, 0);
             for case in &file.cases {
                 let key = (case.model.clone(), case.guider.clone());
                 let (model, guide) = models.entry(key).or_insert_with(|| {
@@ -242,14 +241,10 @@ fn decode() {
                     (model, facts)
                 });
                 let outcome = match parameters::map(&file.method, case, model.facts(), guide.as_ref()) {
-                    Ok(Mapped::Ready(options)) => Session::new(*options)
+                    Ok(options) => Session::new(options)
                         .map_err(|error| error.to_string())
                         .and_then(|session| run(model.engine_mut(), session))
                         .map(|trace| difference(case, &trace)),
-                    Ok(Mapped::NotBuilt(what)) => {
-                        *missing.entry(what).or_insert(0) += 1;
-                        continue;
-                    }
                     Err(error) => Err(error),
                 };
                 match outcome {
@@ -260,10 +255,7 @@ fn decode() {
                     }
                 }
             }
-            let missing: Vec<String> = missing.iter().map(|(what, count)| format!("{count} need {what}")).collect();
-            let missing =
-                if missing.is_empty() { "0 not built".into() } else { format!("not built: {}", missing.join(", ")) };
-            say(&format!("decode {} {}: {passed} passed, {failed} failed, {missing}", file.method, tier.name()));
+            say(&format!("decode {} {}: {passed} passed, {failed} failed", file.method, tier.name()));
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
@@ -301,8 +293,7 @@ fn guided_g8() {
             let mut guide = load(&folder, guider, tier, DtypeChoice::F32);
             let mut model = load(&folder, &case.model, tier, DtypeChoice::F32);
             let facts = guide.facts().clone();
-            let Ok(Mapped::Ready(mut options)) = parameters::map(&file.method, case, model.facts(), Some(&facts))
-            else {
+            let Ok(mut options) = parameters::map(&file.method, case, model.facts(), Some(&facts)) else {
                 panic!("{}", case.id)
             };
             options.decoder = "guided:target=guide,verify=5".parse().unwrap();
@@ -315,7 +306,7 @@ fn guided_g8() {
             };
             let expected = run(guide.engine_mut(), Session::new(own).unwrap()).unwrap();
             model.set_guide(guide).unwrap();
-            let found = run(model.engine_mut(), Session::new(*options).unwrap()).unwrap();
+            let found = run(model.engine_mut(), Session::new(options).unwrap()).unwrap();
             assert_eq!(found.canvas, expected.canvas, "{} on {}", case.id, tier.name());
             assert!(found.nfe <= expected.nfe);
         }

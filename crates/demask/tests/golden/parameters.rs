@@ -1,20 +1,12 @@
 //! From the references' own parameter names to session options: one table.
 
 use demask::{
-    decode::{CacheSpec, CanvasSpec, GuideOptions, ModelFacts, Remasking, Schedule, SessionOptions, StopRule},
+    decode::{CanvasSpec, GuideOptions, ModelFacts, Remasking, Schedule, SessionOptions, StopRule},
     step::{ConfidenceOf, FilterOrder, Mask},
 };
 use serde_json::Value;
 
 use crate::cases::Case;
-
-/// A case in our words.
-pub enum Mapped {
-    /// It can run.
-    Ready(Box<SessionOptions>),
-    /// It needs a part that does not exist yet.
-    NotBuilt(&'static str),
-}
 
 /// Everything that the references' parameters say, with the references' defaults.
 #[derive(Default)]
@@ -167,7 +159,12 @@ fn strategy(said: &mut Said, value: &Value) -> Option<()> {
 }
 
 /// Reads a case's parameters; an unknown name or value is an error.
-pub fn map(method: &str, case: &Case, facts: &ModelFacts, guide: Option<&ModelFacts>) -> Result<Mapped, String> {
+pub fn map(
+    method: &str,
+    case: &Case,
+    facts: &ModelFacts,
+    guide: Option<&ModelFacts>,
+) -> Result<SessionOptions, String> {
     let mut said = Said::default();
     for (name, value) in &case.params {
         let (_, apply) = TABLE
@@ -188,7 +185,7 @@ fn build(
     case: &Case,
     facts: &ModelFacts,
     guide: Option<&ModelFacts>,
-) -> Result<Mapped, String> {
+) -> Result<SessionOptions, String> {
     let gen_length = said.gen_length.unwrap_or(128);
     let canvas = CanvasSpec::Prompt { tokens: case.prompt.clone(), gen_length };
     let base = SessionOptions {
@@ -218,7 +215,7 @@ fn build(
         "guided_llada" | "guided_dream" => guided(said, case, guide, base)?,
         other => return Err(format!("method {other:?} is not known")),
     };
-    Ok(Mapped::Ready(Box::new(options)))
+    Ok(options)
 }
 
 fn llada(said: &Said, case: &Case, base: SessionOptions) -> SessionOptions {
