@@ -129,10 +129,25 @@ fn guides() {
         &["--steps", "4"],
         "--steps has no meaning with a guide, which takes drafts from left to right: leave it away",
     );
-    guided(
-        &project("demo/demo-qwen"),
-        &["--decoder", "guided:target=guide", "--temperature", "0.5"],
+    let decoded = |decoder: &str, more: &[&str], message: &str| {
+        let guide = project("demo/demo-qwen");
+        let arguments = ["--decoder", decoder, "--guide", &guide];
+        generate_refused(&[&arguments[..], more].concat(), message);
+    };
+    decoded(
+        "guided:target=guide",
+        &[],
+        "guided: target=guide writes tokens of the guide, which has another vocabulary: leave it away",
+    );
+    decoded(
+        "guided:target=guide",
+        &["--temperature", "0.5", "--model", &project("demo/demo-dream")],
         "guided: target=guide gives the guide's greedy output, expected temperature 0: leave the temperature away",
+    );
+    decoded(
+        "guided:align=ids",
+        &[],
+        "guided: align=ids, and the guide has another vocabulary: leave align away, or use align=bytes",
     );
 }
 
