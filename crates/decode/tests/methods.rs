@@ -1,0 +1,240 @@
+//! `docs/methods.md`: which methods there are, which pairs decode which family, and what a result may claim. Every cell
+//! is the answer of a session that was really made.
+
+mod common;
+
+use std::{
+    fmt::Write,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use common::{facts, options};
+use demask_decode::{
+    CacheSpec, DecoderSpec, Exactness, GuideOptions, OptionsError, Session,
+    cache::CACHES,
+    decoder::{DECODERS, Promise},
+    spec::{About, Value},
+};
+use demask_step::Mask;
+
+/// Written by hand: what the words mean, and what checks them.
+const INTRODUCTION: &str = "\
+# Decoding methods
+
+Written from the registries of `crates/decode` and from sessions made of every pair;
+`DEMASK_BLESS=1 cargo test -p demask-decode --test methods` writes it anew.
+
+A run has a decoder (`--decoder`: what is committed of the predictions) and a cache (`--cache`: which rows are computed
+again). Parameters follow a colon: `--decoder threshold:tau=0.8,strict`. The receipt says what a run may claim of its
+tokens:
+
+* **reference**: static or autoregressive decoding, with cache `none` or an exact one (`block`, `causal`), as the
+  family's official code does it.
+* **lossless**: provably the tokens of another run, which the receipt names.
+* **approximate**: everything else. The method decodes as published or as released, and may write other tokens than the
+  reference.
+* **refused**: the pair cannot decode this model; one line says why and what can.
+
+## What checks them
+
+`crates/demask/tests/golden` decodes the traces under `golden/decode` on the checkpoints that they were made with and
+compares every commit, step by step. Official traces come from the released programs, the others from an independent
+program written from the published description (`golden/README.md`). `slowfast` has no trace: it is held to steps worked
+out by hand (`crates/decode/tests/slowfast.rs`). That `freedave` writes the tokens it is compared with is tested bit by
+bit in `crates/demask/tests/lossless.rs`, and that `guided:target=guide` writes the guide's beside the traces.
+
+| traces | origin | decoders | caches |
+|---|---|---|---|
+| `llada_generate.json`, `dream_generate.json` | official | `static` | `none` |
+| `sdar_generate.json` | official | `static`, `threshold` | `block` |
+| `sdar_entropy_bounded.json` | independent | `entropy_bounded` | `block` |
+| `ar_greedy.json` | official | `ar` | `causal` |
+| `fastdllm_llada.json`, `fastdllm_dream.json` | official | `static`, `threshold` | `none`, `prefix`, `dual` |
+| `fastdllm_factor.json` | independent | `factor` | `none`, `prefix`, `dual` |
+| `freecache_llada.json`, `freecache_dream.json` | official | `static` | `freecache` (`freeze=reference`) |
+| `freecache_exact.json` | independent | `static` | `freecache` (`freeze=exact` and `prompt`) |
+| `dkv_llada.json`, `dkv_dream.json` | official | `static` | `dkv` |
+| `dllmcache_llada.json`, `dllmcache_dream.json` | official | `static` | `dllm` |
+| `freedave_block.json` | official | `static`, `threshold`, `freedave` | `block` |
+| `freedave_full.json` | official | `static`, `threshold`, `freedave` | `prefix`, `dual` |
+| `guided_dream.json` | official | `guided` | `none`, `prefix` |
+| `guided_llada.json` | independent | `guided` | `none`, `prefix` |
+";
+
+/// Pairs under full attention whose parameters change the answer.
+const VARIANTS: &[(&str, &str)] = &[
+    ("freedave:tau=0.9", "none"),
+    ("freedave:tau=0.9,rule=subset", "none"),
+    ("freedave:eager", "none"),
+    ("freedave:eager", "dual"),
+    ("freedave", "freecache:freeze=prompt"),
+    ("freedave", "freecache:freeze=reference"),
+    ("guided:target=guide", "none"),
+    ("guided:target=guide,match=topk", "none"),
+    ("threshold", "dkv:variant=greedy"),
+];
+
+/// Tokens of the prompt and of the response that every pair is asked to decode: longer than what any cache keeps
+/// together, so that no claim holds only because nothing was kept yet.
+const PROMPT: usize = 16;
+const RESPONSE: usize = 1024;
+
+/// Headings, who sees whom, and the shift.
+const FAMILIES: &[(&str, Mask, u32)] = &[
+    ("Full attention (LLaDA)", Mask::Full, 0),
+    ("Full attention, shifted (Dream, DiffuCoder)", Mask::Full, 1),
+    ("Block-causal attention (SDAR, TraDo)", Mask::BlockCausal { block: 4 }, 0),
+    ("Causal attention (Qwen2, Qwen3, Llama 3)", Mask::Causal, 1),
+];
+
+/// What a session with the defaults of both methods claims, or why there is none.
+fn claim(mask: Mask, shift: u32, decoder: DecoderSpec, cache: CacheSpec) -> Result<Exactness, OptionsError> {
+    let mut options = options(mask, shift, PROMPT, RESPONSE);
+    options.guide = (decoder.method().promise == Promise::OfGuide).then(|| GuideOptions {
+        facts: facts(Mask::Causal, 1),
+        end_ids: Vec::new(),
+        shared_vocabulary: true,
+        text: None,
+    });
+    (options.decoder, options.cache) = (decoder, cache);
+    Session::new(options).map(|session| session.exactness())
+}
+
+/// A claim as it stands in a cell.
+fn words(claim: &Exactness) -> String {
+    match claim.against() {
+        Some(against) => format!("{} against `{against}`", claim.name()),
+        None => claim.name().to_owned(),
+    }
+}
+
+/// A table of every pair, and the reasons of refusals below it: one for all the methods that it is true of.
+fn matrix(mask: Mask, shift: u32) -> String {
+    let mut notes: Vec<String> = Vec::new();
+    let mut text = String::from("| |");
+    for cache in CACHES {
+        write!(text, " `{}` |", cache.about.name).unwrap();
+    }
+    writeln!(text, "\n|---|{}", "---|".repeat(CACHES.len())).unwrap();
+    for decoder in DECODERS {
+        write!(text, "| `{}` |", decoder.about.name).unwrap();
+        for cache in CACHES {
+            let (decoder, cache) = (DecoderSpec::of(decoder), CacheSpec::of(cache));
+            let names = [format!("cache {cache}"), format!("cache {}", cache.name())];
+            match claim(mask, shift, decoder.clone(), cache) {
+                Ok(claim) => write!(text, " {} |", words(&claim)).unwrap(),
+                Err(reason) => {
+                    let reason = reason.to_string().replacen(&format!("decoder {}", decoder.name()), "this decoder", 1);
+                    let reason = names.iter().fold(reason, |reason, name| reason.replacen(name, "this cache", 1));
+                    let known = notes.iter().position(|note| *note == reason);
+                    let index = known.unwrap_or_else(|| {
+                        notes.push(reason);
+                        notes.len() - 1
+                    });
+                    write!(text, " refused: {} |", index + 1).unwrap();
+                }
+            }
+        }
+        text.push('\n');
+    }
+    text.push('\n');
+    for (index, note) in notes.iter().enumerate() {
+        writeln!(text, "{}. {note}", index + 1).unwrap();
+    }
+    text
+}
+
+/// A table of the pairs whose parameters change the answer.
+fn variants() -> String {
+    let mut text = String::from("| decoder | cache | claim |\n|---|---|---|\n");
+    for (decoder, cache) in VARIANTS {
+        let answer = match claim(Mask::Full, 0, decoder.parse().unwrap(), cache.parse().unwrap()) {
+            Ok(claim) => words(&claim),
+            Err(reason) => format!("refused: {reason}"),
+        };
+        writeln!(text, "| `{decoder}` | `{cache}` | {answer} |").unwrap();
+    }
+    text
+}
+
+/// A row for each method, and one for each of its parameters.
+fn methods<'a>(text: &mut String, what: &str, all: impl Iterator<Item = &'a About>) {
+    writeln!(text, "| {what} | values | default | what it does | source |\n|---|---|---|---|---|").unwrap();
+    for About { name, summary, source, parameters } in all {
+        writeln!(text, "| **`{name}`** | | | {summary} | {source} |").unwrap();
+        for parameter in *parameters {
+            let default = match parameter.default {
+                Value::Fit => "not given".to_owned(),
+                value => format!("`{value}`"),
+            };
+            let (key, kind, doc) = (parameter.name, parameter.kind, parameter.doc);
+            writeln!(text, "| `{name}:{key}` | {kind} | {default} | {doc} | |").unwrap();
+        }
+    }
+}
+
+fn page() -> String {
+    let mut page = INTRODUCTION.to_owned();
+    page.push_str("\n## Decoders\n\nThe first is the default, but for causal models, whose default is `ar`.\n\n");
+    methods(&mut page, "decoder", DECODERS.iter().map(|method| &method.about));
+    page.push_str("\n## Caches\n\nThe default is the exact cache of the family: `none`, `block` or `causal`.\n\n");
+    methods(&mut page, "cache", CACHES.iter().map(|method| &method.about));
+    write!(
+        page,
+        "\n## Which pairs decode what\n\n\
+         Both methods with their defaults, on a response of {RESPONSE} tokens. The number of a refusal is that of its \
+         reason below the\ntable.\n"
+    )
+    .unwrap();
+    let mut tables: Vec<(&str, String)> = Vec::new();
+    for &(heading, mask, shift) in FAMILIES {
+        let table = matrix(mask, shift);
+        match tables.iter().find(|(_, known)| *known == table) {
+            Some((same, _)) => writeln!(page, "\n### {heading}\n\nThe same as: {same}.").unwrap(),
+            None => write!(page, "\n### {heading}\n\n{table}").unwrap(),
+        }
+        tables.push((heading, table));
+    }
+    write!(page, "\n## Where parameters change the answer\n\nFull attention.\n\n{}", variants()).unwrap();
+    page
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+#[test]
+fn the_page_is_up_to_date() {
+    let path = root().join("docs/methods.md");
+    if std::env::var_os("DEMASK_BLESS").is_some() {
+        fs::write(&path, page()).unwrap();
+    }
+    let found = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(found, page(), "docs/methods.md differs: run again with DEMASK_BLESS=1");
+}
+
+/// The page says of every file of traces what it checks, and names no file that does not exist.
+#[test]
+fn the_introduction_names_all_traces() {
+    let files = fs::read_dir(root().join("golden/decode")).unwrap();
+    let name = |file: fs::DirEntry| file.file_name().to_string_lossy().strip_suffix(".json").map(str::to_owned);
+    let mut files: Vec<String> = files.filter_map(|file| name(file.unwrap())).collect();
+    files.sort_unstable();
+    let mut named: Vec<&str> = INTRODUCTION.split('`').filter_map(|word| word.strip_suffix(".json")).collect();
+    named.sort_unstable();
+    assert_eq!(named, files);
+}
+
+/// What the page says of defaults.
+#[test]
+fn defaults_are_as_the_page_says() {
+    for (mask, decoder, cache) in [
+        (Mask::Full, "static", "none"),
+        (Mask::BlockCausal { block: 4 }, "static", "block"),
+        (Mask::Causal, "ar", "causal"),
+    ] {
+        let options = options(mask, 0, 8, 64);
+        assert_eq!((options.decoder.name(), options.cache.name()), (decoder, cache));
+    }
+}
