@@ -41,8 +41,9 @@ tokens:
 `crates/demask/tests/golden` decodes the traces under `golden/decode` on the checkpoints that they were made with and
 compares every commit, step by step. Official traces come from the released programs, the others from an independent
 program written from the published description (`golden/README.md`). `slowfast` has no trace: it is held to steps worked
-out by hand (`crates/decode/tests/slowfast.rs`). That `freedave` writes the tokens it is compared with is tested bit by
-bit in `crates/demask/tests/lossless.rs`, and that `guided:target=guide` writes the guide's beside the traces.
+out by hand (`crates/decode/tests/slowfast.rs`). That `freedave` writes the tokens it is compared with is tested on
+networks, bit by bit, in `crates/demask/tests/lossless.rs` and, over thresholds too, on random scripts in
+`crates/decode/tests/freedave.rs`; that `guided:target=guide` writes the guide's, in `crates/demask/tests/golden`.
 
 | traces | origin | decoders | caches |
 |---|---|---|---|
