@@ -151,7 +151,8 @@ pub(crate) fn check_drafts(
     }
     if policy.memory() == Memory::OfHistory {
         let choices = cache::CACHES.iter().filter(|method| {
-            method.memory == Memory::OfState && !method.attention.iter().all(|&family| family == Attention::Causal)
+            let shared = method.attention.iter().any(|family| cache.method().attention.contains(family));
+            method.memory == Memory::OfState && shared
         });
         return Err(OptionsError::DraftsNeedState {
             decoder: decoder.name(),

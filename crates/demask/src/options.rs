@@ -220,11 +220,11 @@ impl Prompter {
     /// Refuses options that would be ignored.
     fn check_meaning(&self, tokens: &Tokens, options: &GenerateOptions) -> Result<(), GenerateError> {
         let causal = self.facts().mask == Mask::Causal;
-        let even = options.schedule != Some(Schedule::Dream);
+        let even = !matches!(options.schedule, Some(Schedule::Dream | Schedule::DreamTotal));
         let greedy = options.temperature.unwrap_or(0.0) == 0.0;
         let ar = "for autoregressive decoding, which takes one token after the other";
         let checks = [
-            (options.eps.is_some() && even, "--eps", "without --schedule dream, whose time it ends"),
+            (options.eps.is_some() && even, "--eps", "without --schedule dream or dream_total, whose time it ends"),
             (!options.stop.is_empty() && tokens.infill, "--stop", "with --infill, where the text's end is given"),
             (options.stop.iter().any(String::is_empty), "--stop", "without a text"),
             (options.remasking.is_some() && causal, "--remasking", ar),

@@ -22,7 +22,7 @@ fn options_without_effect_are_refused() {
     let eps = GenerateOptions { eps: Some(0.01), ..GenerateOptions::default() };
     assert_eq!(
         refusal(&question, &eps),
-        "--eps has no meaning without --schedule dream, whose time it ends: leave it away"
+        "--eps has no meaning without --schedule dream or dream_total, whose time it ends: leave it away"
     );
     let empty = GenerateOptions { stop: vec![String::new()], ..GenerateOptions::default() };
     assert_eq!(refusal(&question, &empty), "--stop has no meaning without a text: leave it away");
