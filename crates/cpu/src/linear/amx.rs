@@ -58,9 +58,9 @@ pub(super) const EMULATED_BF16: Kernel = Kernel {
 /// Eight registers of up to 16 rows of 64 bytes, and what can be done with them: four tiles of sums (0 to 3), two of
 /// inputs (4 and 5) and two of weights (6 and 7).
 pub(super) trait TileUnit: Sized {
-    /// Configures the thread's registers, for products that take `STEPS` words of a row of inputs: rows of inputs have so
-    /// many words, tiles of weights so many rows, at most 16; all else is of full size. All tiles are zero. Dropping the
-    /// unit releases them.
+    /// Configures the thread's registers, for products that take `STEPS` words of a row of inputs: rows of inputs have
+    /// so many words, tiles of weights so many rows, at most 16; all else is of full size. All tiles are zero. Dropping
+    /// the unit releases them.
     ///
     /// # Safety
     /// The thread may execute tile instructions, and no other unit of the thread is alive.
@@ -323,6 +323,24 @@ pub(super) mod hardware {
             // SAFETY: a unit exists only where tile instructions may be executed. Releasing lets the system leave the
             // tiles out when it switches threads.
             unsafe { asm!("tilerelease", options(nostack, preserves_flags, nomem)) }
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn shapes_of_tiles_fit_each_other() {
+            for (steps, input_bytes) in [(8, 32), (16, 64)] {
+                let configuration = Configuration::new(steps);
+                assert_eq!(configuration.palette, 1);
+                let [inputs, full] = [input_bytes, 64];
+                assert_eq!(configuration.row_bytes[..8], [full, full, full, full, inputs, inputs, full, full]);
+                let weights = steps as u8;
+                assert_eq!(configuration.rows[..8], [16, 16, 16, 16, 16, 16, weights, weights]);
+                assert_eq!((&configuration.row_bytes[8..], &configuration.rows[8..]), (&[0; 8][..], &[0; 8][..]));
+            }
         }
     }
 }

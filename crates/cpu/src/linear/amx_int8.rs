@@ -94,6 +94,7 @@ unsafe fn accumulate<U: TileUnit, const BITS: usize>(block: &Block) {
     let mut bytes = Panels(MaybeUninit::uninit());
     let bytes = bytes.0.as_mut_ptr().cast::<u8>();
     let mut scales = [[[0.0; PANEL]; GROUP]; DEPTH / INPUTS];
+    let mut totals = Totals([[[0; PANEL]; GROUP]; 2 * ROWS]);
     // SAFETY: the kernel executes on a tier that has the unit; this function is the only one here that configures tiles,
     // and calls nothing that does. Parts lie inside the block, whose depth is a multiple of a group; `bytes` has room for
     // the tiles of `DEPTH` inputs.
@@ -111,9 +112,9 @@ unsafe fn accumulate<U: TileUnit, const BITS: usize>(block: &Block) {
                     let part = block.part(row, rows, group);
                     let part = Block { input: part.input.add(InputFormat::Int8.offset(start)), ..part };
                     if rows > ROWS {
-                        multiply::<U, true>(&mut unit, &part, &weights);
+                        multiply::<U, true>(&mut unit, &part, &weights, &mut totals);
                     } else {
-                        multiply::<U, false>(&mut unit, &part, &weights);
+                        multiply::<U, false>(&mut unit, &part, &weights, &mut totals);
                     }
                 }
             }
@@ -171,8 +172,7 @@ unsafe fn unpack(lines: *const u8, tile: *mut u8) {
 /// The block keeps its promises, and has one pair of panels and at most 16 rows, or 32 if `TALL`; the weights are the
 /// pair's, from the block's inputs on.
 #[inline(always)]
-unsafe fn multiply<U: TileUnit, const TALL: bool>(unit: &mut U, block: &Block, weights: &Weights) {
-    let mut totals = Totals([[[0; PANEL]; GROUP]; 2 * ROWS]);
+unsafe fn multiply<U: TileUnit, const TALL: bool>(unit: &mut U, block: &Block, weights: &Weights, totals: &mut Totals) {
     let place = (&raw mut totals.0).cast::<u8>();
     let stride = GROUP * ROW_BYTES;
     for (index, scales) in weights.scales.iter().enumerate() {
