@@ -71,6 +71,9 @@ impl Unit {
     fn of_bytes(isa: Isa) -> Self {
         #[cfg(target_arch = "x86_64")]
         {
+            if isa.has(Tier::Amx) {
+                return Self { operations: linear::BYTE_TILE_ROUND, rounds: linear::byte_tile_rounds };
+            }
             if isa.has_vnni() {
                 return Self { operations: (x86::SUMS * 128) as u64, rounds: x86::vnni };
             }

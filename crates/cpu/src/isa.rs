@@ -21,7 +21,7 @@ pub enum Tier {
     Avx512,
     /// AVX-512 with bf16 dot products.
     Avx512Bf16,
-    /// Tile products of bf16, beside AVX-512 with bf16.
+    /// Tile products of bf16 and of bytes, beside AVX-512 with bf16.
     Amx,
 }
 

@@ -264,6 +264,29 @@ fn integers_at_their_ends_are_summed_exactly() {
     }
 }
 
+/// Sums of integers are exact, and all of AVX-512's and the tiles' are added to the sums alike.
+#[test]
+fn tiles_of_bytes_give_the_bits_of_dot_products() {
+    let pool = Pool::new(1);
+    let (out, columns) = (70, 1100);
+    let (weight, input) = (numbers(1, out * columns), numbers(2, 37 * columns));
+    let kernels = kernel_list();
+    for to in Quantisation::ALL {
+        let products = |isa: &str, rows: usize| {
+            let linear = kernels.iter().find(|linear| linear.name() == format!("{isa}_i8x{to}_f32"))?;
+            let packed = pack(linear, out, columns, &weight);
+            let sums = matmul(linear, &pool, &rows_of(&input, columns)[..rows], &packed, None);
+            Some(sums.into_iter().map(f32::to_bits).collect::<Vec<_>>())
+        };
+        for rows in [1, 5, 16, 37] {
+            let expected = products("emulatedamx", rows).expect("every machine emulates tiles");
+            for isa in ["avx512vnni", "amx"] {
+                assert!(products(isa, rows).is_none_or(|found| found == expected), "{isa} {to}, {rows} rows");
+            }
+        }
+    }
+}
+
 /// Inputs of the down projection are rounded by groups of which gate and up yield a half at a time: the result is that
 /// of the whole row.
 #[test]
@@ -401,8 +424,8 @@ fn the_list_has_a_kernel_of_each_type_for_every_tier() {
             assert!(names.contains(&&*name), "{name}");
         }
     }
-    let emulated = ["emulatedamx_bf16xbf16_f32", "emulatedamx_bf16xq8_f32", "emulatedamx_bf16xq4_f32"];
-    assert_eq!(names[names.len() - 3..], emulated);
+    let emulated = ["bf16xbf16", "bf16xq8", "bf16xq4", "i8xq8", "i8xq4"].map(|kind| format!("emulatedamx_{kind}_f32"));
+    assert_eq!(names[names.len() - emulated.len()..], emulated);
 }
 
 proptest! {

@@ -3,8 +3,6 @@
 //!
 //! Weights of four bits are multiplied as they leave their registers if the rows are few; for more, blocks are unpacked
 //! once to bytes and read again by all tiles of rows. Integer sums are exact, so that both give the same bits.
-//!
-//! The tier `amx` uses these kernels too: tile products of bytes are not written yet.
 
 #![expect(clippy::cast_ptr_alignment, reason = "blocks and sums begin on cache lines; elements follow each other")]
 

@@ -99,6 +99,12 @@ static KERNELS: &[Kernel] = &[
     super::avx512_int8::Q8,
     #[cfg(target_arch = "x86_64")]
     super::avx512_int8::Q4,
+    super::amx_int8::EMULATED_Q8,
+    super::amx_int8::EMULATED_Q4,
+    #[cfg(target_arch = "x86_64")]
+    super::amx_int8::Q8,
+    #[cfg(target_arch = "x86_64")]
+    super::amx_int8::Q4,
 ];
 
 impl Kernel {

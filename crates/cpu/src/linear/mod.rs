@@ -33,6 +33,7 @@
 pub mod activation;
 
 mod amx;
+mod amx_int8;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
@@ -61,7 +62,7 @@ mod unpacked;
 use demask_tensor::{Dtype, PackError, TensorView};
 
 #[cfg(target_arch = "x86_64")]
-pub(crate) use amx::{TILE_ROUND, tile_rounds};
+pub(crate) use amx::{BYTE_TILE_ROUND, TILE_ROUND, byte_tile_rounds, tile_rounds};
 pub(crate) use drive::Sums;
 pub use input::{InputBuffer, InputWriter};
 pub use int8::Activations;
