@@ -45,21 +45,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::schedule::Tick;
+    use crate::{schedule::Tick, transfer::candidates};
 
     fn taken(rule: Factor, confidence: &[f32]) -> Vec<u32> {
-        let mut candidates: Vec<Candidate> = confidence
-            .iter()
-            .zip(0..)
-            .map(|(&confidence, position)| Candidate {
-                block: 0,
-                position,
-                token: 1,
-                confidence,
-                entropy: 0.0,
-                score: 0.0,
-            })
-            .collect();
+        let mut candidates = candidates(confidence);
         let count = rule.choose(&State { tick: Tick { quota: 1, rate: 0.0 } }, &mut candidates);
         candidates[..count].iter().map(|candidate| candidate.position).collect()
     }

@@ -91,3 +91,11 @@ pub trait Transfer: fmt::Debug + Send {
     /// `candidates` come in the total order; the rule may reorder them and answers how many of the first are taken.
     fn choose(&self, state: &State, candidates: &mut [Candidate]) -> usize;
 }
+
+/// Candidates of one block with these confidences, for the tests of rules.
+#[cfg(test)]
+fn candidates(confidence: &[f32]) -> Vec<Candidate> {
+    let with =
+        |(&confidence, position)| Candidate { block: 0, position, token: 1, confidence, entropy: 0.0, score: 0.0 };
+    confidence.iter().zip(0..).map(with).collect()
+}

@@ -69,21 +69,10 @@ impl Transfer for Capped {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::Tick;
+    use crate::{schedule::Tick, transfer::candidates};
 
     fn taken(rule: Threshold, quota: usize, confidence: &[f32]) -> Vec<u32> {
-        let mut candidates: Vec<Candidate> = confidence
-            .iter()
-            .zip(0..)
-            .map(|(&confidence, position)| Candidate {
-                block: 0,
-                position,
-                token: 1,
-                confidence,
-                entropy: 0.0,
-                score: 0.0,
-            })
-            .collect();
+        let mut candidates = candidates(confidence);
         let count = rule.choose(&State { tick: Tick { quota, rate: 0.0 } }, &mut candidates);
         candidates[..count].iter().map(|candidate| candidate.position).collect()
     }
@@ -111,18 +100,7 @@ mod tests {
     #[test]
     fn a_cap_is_the_schedules_count() {
         let capped = |quota, confidence: &[f32]| {
-            let mut candidates: Vec<Candidate> = confidence
-                .iter()
-                .zip(0..)
-                .map(|(&confidence, position)| Candidate {
-                    block: 0,
-                    position,
-                    token: 1,
-                    confidence,
-                    entropy: 0.0,
-                    score: 0.0,
-                })
-                .collect();
+            let mut candidates = candidates(confidence);
             Capped(FAST).choose(&State { tick: Tick { quota, rate: 0.0 } }, &mut candidates)
         };
         let confidence = [0.99, 0.98, 0.95, 0.9, 0.1];
