@@ -13,7 +13,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("demask-checkpoint", &["demask-model", "demask-tensor"]),
     ("demask-decode", &["demask-step"]),
     ("demask", &["demask-step", "demask-tensor", "demask-cpu", "demask-model", "demask-checkpoint", "demask-decode"]),
-    ("demask-cli", &["demask"]),
+    ("demask-eval", &["demask"]),
+    ("demask-cli", &["demask", "demask-eval"]),
     ("demask-testkit", &["demask-step"]),
 ];
 

@@ -1,0 +1,32 @@
+//! One judged item: a line of `results.jsonl`.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::Verdict;
+
+/// One judged item.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// The combination of a sweep that it belongs to: decoder and cache as the receipt writes them.
+    pub run: String,
+    /// The task.
+    pub task: String,
+    /// Its place in the task's order, from 0.
+    pub index: usize,
+    /// The problem's name.
+    pub id: String,
+    /// The prompt as the model read it.
+    pub prompt: String,
+    /// What the model wrote.
+    pub output: String,
+    /// The extracted answer and whether it is right.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+    /// What would have been right, for people.
+    pub expected: String,
+    /// Decoded tokens.
+    pub tokens: usize,
+    /// The receipt as `generate --json` prints it.
+    pub receipt: Value,
+}
