@@ -141,6 +141,12 @@ pub struct StepArgs {
     /// Rows of the forward, or several numbers of rows: 32,256
     #[arg(long, value_name = "N[,N]")]
     pub rows: Option<String>,
+    /// Keys that the rows see: slots computed before, and the rows themselves [default: the rows]
+    #[arg(long, value_name = "N")]
+    pub keys: Option<usize>,
+    /// Rows that each layer computes behind the first, those whose values have drifted most (cache dllm) [default: all]
+    #[arg(long, value_name = "N")]
+    pub computed: Option<usize>,
     /// Rows that the head answers [default: all]
     #[arg(long, value_name = "N")]
     pub head_rows: Option<usize>,

@@ -380,7 +380,17 @@ fn shapes_traces_and_rows_that_are_none() {
     refused(
         &demask(&["bench", "step", "--rows", "2000"]),
         2,
-        "2000 rows exceed the model's context of 1024: ask for fewer",
+        "2000 keys exceed the model's context of 1024: ask for fewer",
+    );
+    refused(
+        &demask(&["bench", "step", "--rows", "4", "--keys", "3"]),
+        2,
+        "--keys is 3, expected at least 4, the rows of the forward",
+    );
+    refused(
+        &demask(&["bench", "step", "--rows", "4", "--computed", "0"]),
+        2,
+        "--computed is 0, expected 1 to 4, the rows of the forward",
     );
     refused(
         &demask(&["bench", "step", "--rows", "4", "--head-rows", "5"]),

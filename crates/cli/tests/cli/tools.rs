@@ -177,6 +177,10 @@ fn a_step_is_measured_for_each_number_of_rows() {
     assert!(number(&report["parts"]["other"]) >= 0.0);
     has_rates(report);
     assert_eq!(demask(&arguments).success().lines().count(), 2);
+    let cached = demask(&[&arguments[..], &["--keys", "32", "--computed", "3", "--json"]].concat()).json();
+    assert_eq!((&cached[1]["keys"], &cached[1]["computed"]), (&32.into(), &3.into()));
+    // A layer that computes 3 of 16 rows does less, although each of these sees more keys.
+    assert!(number(&cached[1]["flops"]) < number(&report["flops"]));
 }
 
 fn has_rates(report: &serde_json::Value) {

@@ -3,7 +3,10 @@
 use demask::{
     Model, Network,
     cpu::pool::Pool,
-    step::{HeadAsk, Mask, Predictions, SequenceId, SequenceNeeds, SequenceStep, StepPlan, TokenId},
+    step::{
+        Drift, HeadAsk, LayerRows, Mask, Positions, Predictions, Probe, SequenceId, SequenceNeeds, SequenceStep,
+        StepPlan, TokenId,
+    },
     tensor::PartSeconds,
 };
 use serde::Serialize;
@@ -16,12 +19,66 @@ use crate::{args::StepArgs, exit::usage, interrupt::Watched, settings::Settings}
 struct Report {
     model: String,
     device: String,
-    rows: usize,
-    head_rows: usize,
+    #[serde(flatten)]
+    shape: Shape,
     seconds: Spread,
     parts: Parts,
     #[serde(flatten)]
     rates: Rates,
+}
+
+/// What goes into a forward.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Shape {
+    rows: usize,
+    /// Slots that the rows see, their own included.
+    keys: usize,
+    /// Rows that layers behind the first compute, the most drifted; none: all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    computed: Option<usize>,
+    head_rows: usize,
+}
+
+impl Shape {
+    /// The shape of a forward of so many rows.
+    fn new(rows: usize, args: &StepArgs, context: usize) -> anyhow::Result<Self> {
+        let keys = args.keys.unwrap_or(rows);
+        if keys > context {
+            return Err(usage(format!("{keys} keys exceed the model's context of {context}: ask for fewer")));
+        }
+        if keys < rows {
+            return Err(usage(format!("--keys is {keys}, expected at least {rows}, the rows of the forward")));
+        }
+        let part = |flag: &str, given: Option<usize>| match given {
+            Some(part) if !(1..=rows).contains(&part) => {
+                Err(usage(format!("{flag} is {part}, expected 1 to {rows}, the rows of the forward")))
+            }
+            part => Ok(part),
+        };
+        let head_rows = part("--head-rows", args.head_rows)?.unwrap_or(rows);
+        Ok(Self { rows, keys, computed: part("--computed", args.computed)?, head_rows })
+    }
+
+    /// The last positions are live, the first of them are predicted.
+    fn plan(self) -> StepPlan {
+        let (first, keys) = ((self.keys - self.rows) as u32, self.keys as u32);
+        let probe = |keep| Probe { rows: (first..keys).into(), keep, by: Drift::Value };
+        let partial =
+            |keep| LayerRows::Partial { compute: Positions::new(), probe: Some(probe(keep)), first_layer_all: true };
+        StepPlan {
+            live: (first..keys).into(),
+            visible: keys,
+            mask: Mask::Full,
+            layers: self.computed.map_or(LayerRows::All, partial),
+            predict: (first..first + self.head_rows as u32).into(),
+            ..StepPlan::default()
+        }
+    }
+
+    /// The forward that computes every slot.
+    fn first_plan(self) -> StepPlan {
+        Self { rows: self.keys, computed: None, ..self }.plan()
+    }
 }
 
 /// Seconds of one forward by kind of work: medians of each, the rest of the forward's median.
@@ -40,9 +97,8 @@ pub fn run(settings: &Settings, args: &StepArgs) -> anyhow::Result<()> {
     let device = settings.device()?;
     let mut model = settings.source.model(None, device, settings.screen)?;
     let context = model.facts().context;
-    if let Some(rows) = all_rows.iter().find(|&&rows| rows > context) {
-        return Err(usage(format!("{rows} rows exceed the model's context of {context}: ask for fewer")));
-    }
+    let shapes: Vec<Shape> =
+        all_rows.into_iter().map(|rows| Shape::new(rows, args, context)).collect::<anyhow::Result<_>>()?;
     let _watched = Watched::new();
     let products = device.products(settings.source.stored_dtype(settings.screen)?)?;
     let (threads, isa) = (device.thread_count()?, device.isa()?);
@@ -50,71 +106,64 @@ pub fn run(settings: &Settings, args: &StepArgs) -> anyhow::Result<()> {
     let ceilings = || Ceilings::measure(&Pool::new(threads), isa, products);
     let before = ceilings();
     let mut measured = Vec::new();
-    for rows in all_rows {
-        let head_rows = args.head_rows.unwrap_or(rows);
-        if !(1..=rows).contains(&head_rows) {
-            return Err(usage(format!("--head-rows is {head_rows}, expected 1 to {rows}, the rows of the forward")));
-        }
-        measured.push(measure_rows(&mut model, (rows, head_rows), repeat, settings.seed)?);
+    for shape in shapes {
+        measured.push(measure(&mut model, shape, repeat, settings.seed)?);
     }
     let ceilings = ceilings().or_higher(&before);
     let bytes = model.engine().network().forward_bytes() as f64;
     let mut reports = Reports::new(settings.screen);
-    for Measured { rows, head_rows, seconds, parts, flops } in measured {
+    for Measured { shape, seconds, parts, flops } in measured {
         let rates = Rates::new(Work { flops, bytes }, &seconds, &ceilings);
         let (model, device) = (model.name().to_owned(), model.engine().network().describe());
-        reports.push(Report { model, device, rows, head_rows, seconds, parts, rates }, told)?;
+        reports.push(Report { model, device, shape, seconds, parts, rates }, told)?;
     }
     reports.finish()
 }
 
-/// One number of rows, before it is compared with the ceilings.
+/// One shape, before it is compared with the ceilings.
 struct Measured {
-    rows: usize,
-    head_rows: usize,
+    shape: Shape,
     seconds: Spread,
     parts: Parts,
     flops: f64,
 }
 
-fn measure_rows(
-    model: &mut Model,
-    (rows, head_rows): (usize, usize),
-    repeat: usize,
-    seed: u64,
-) -> anyhow::Result<Measured> {
-    let tokens = random_tokens(rows, model.facts().vocab, seed);
-    let needs = SequenceNeeds { positions: rows, rows, predictions: head_rows, ..SequenceNeeds::default() };
+fn measure(model: &mut Model, shape: Shape, repeat: usize, seed: u64) -> anyhow::Result<Measured> {
+    let tokens = random_tokens(shape.keys, model.facts().vocab, seed);
+    let needs = SequenceNeeds {
+        positions: shape.keys,
+        rows: shape.keys,
+        predictions: shape.head_rows,
+        increments: shape.computed.is_some(),
+        ..SequenceNeeds::default()
+    };
     let network = model.engine_mut().network_mut();
+    network.reserve_rows(shape.keys)?;
     let sequence = network.open(&needs)?;
     network.time_parts(true);
-    let measured = forwards(network, sequence, &tokens, head_rows, repeat);
+    let measured = forwards(network, sequence, &tokens, shape, repeat);
     network.time_parts(false);
     network.close(sequence);
     let (seconds, parts, flops) = measured?;
-    Ok(Measured { rows, head_rows, seconds, parts, flops })
+    Ok(Measured { shape, seconds, parts, flops })
 }
 
-/// Times of forwards over all tokens whose first rows the head answers, and the operations of one.
+/// Times of forwards behind one that computed every slot, and the operations of one.
 fn forwards(
     network: &mut dyn Network,
     sequence: SequenceId,
     tokens: &[TokenId],
-    head_rows: usize,
+    shape: Shape,
     repeat: usize,
 ) -> anyhow::Result<(Spread, Parts, f64)> {
-    let rows = tokens.len() as u32;
-    let plan = StepPlan {
-        live: (0..rows).into(),
-        visible: rows,
-        mask: Mask::Full,
-        predict: (0..head_rows as u32).into(),
-        ..StepPlan::default()
-    };
-    let ask = HeadAsk::default();
-    let step = SequenceStep { sequence, tokens, plan: &plan, ask: &ask, blend: None };
+    let (first, plan, ask) = (shape.first_plan(), shape.plan(), HeadAsk::default());
     let mut answers = [Predictions::default()];
-    let (mut before, mut taken) = (PartSeconds::default(), Vec::new());
+    let step = SequenceStep { sequence, tokens, plan: &first, ask: &ask, blend: None };
+    if shape.rows < shape.keys || shape.computed.is_some() {
+        network.step(&[step], &mut answers)?;
+    }
+    let step = SequenceStep { tokens: &tokens[shape.keys - shape.rows..], plan: &plan, ..step };
+    let (mut before, mut taken) = (network.part_seconds(), Vec::new());
     let seconds = Spread::measure(repeat, || {
         network.step(&[step], &mut answers)?;
         let now = network.part_seconds();
@@ -134,9 +183,10 @@ fn forwards(
 }
 
 fn told(report: &Report) -> String {
-    let Report { rows, head_rows, seconds, parts, rates, .. } = report;
+    let Report { shape: Shape { rows, keys, computed, head_rows }, seconds, parts, rates, .. } = report;
+    let computed = computed.map_or_else(String::new, |computed| format!(" ({computed} computed)"));
     format!(
-        "{rows} rows, {head_rows} head rows: {}, linear {:.4}, attention {:.4}, head {:.4}, other {:.4}; {}",
+        "{rows} rows{computed}, {keys} keys, {head_rows} head rows: {}, linear {:.4}, attention {:.4}, head {:.4}, other {:.4}; {}",
         seconds.told(),
         parts.linear,
         parts.attention,
