@@ -83,11 +83,12 @@ class Bench:
         return seconds
 
 
-def ends(shapes):
+def ends(policies):
     """The fewest and the most head rows of each kind of forward."""
     heads = defaultdict(list)
-    for rows, keys, computed, head, _ in shapes:
-        heads[rows, keys, computed].append(head)
+    for entry in policies.values():
+        for rows, keys, computed, head, _ in entry["shapes"]:
+            heads[rows, keys, computed].append(head)
     return {kind: (min(found), max(found)) for kind, found in heads.items()}
 
 
@@ -154,12 +155,12 @@ def main():
             save()
     known = {tuple(entry[:4]): entry[4] for entry in record["steps"]}
     if not arguments.no_steps:
-        limits = {policy: ends(entry["shapes"]) for policy, entry in record["policies"].items()}
-        wanted = {(*kind, head) for kinds in limits.values() for kind, heads in kinds.items() for head in heads}
+        limits = ends(record["policies"])
+        wanted = {(*kind, head) for kind, heads in limits.items() for head in heads}
         known |= bench.steps(sorted(wanted - known.keys(), key=str))
         record["steps"] = [[*key, value] for key, value in sorted(known.items(), key=str)]
-        for policy, entry in record["policies"].items():
-            total = predicted(entry["shapes"], known, limits[policy])
+        for entry in record["policies"].values():
+            total = predicted(entry["shapes"], known, limits)
             entry["over_steps"] = entry["receipt"]["seconds"]["total"] / total
     compare(record, arguments.gen_length)
     save()
