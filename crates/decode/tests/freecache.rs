@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{EOS, MASK_ID, Run, VOCAB, drive, drive_on, options, predict, run};
+use common::{EOS, MASK_ID, Run, VOCAB, drive, drive_on, options, predict, run, run_all_live};
 use demask_decode::{Event, Schedule, Session, SessionOptions, StopRule};
 use demask_step::{Denoiser, Mask, Positions, Predictions, SequenceStep, StepPlan, TokenId};
 use demask_testkit::scripted::Scripted;
@@ -96,6 +96,22 @@ fn flashdlm_i1_the_first_forward_is_that_of_no_cache() {
             }
         }
     }
+}
+
+/// I2: frozen is what the window leaves out. With a window of everything, the frozen boundary pinned to 0, nothing is.
+#[test]
+fn flashdlm_i2_nothing_frozen_is_no_cache() {
+    for seed in 0..20 {
+        for shift in [0, 1] {
+            for decoder in ["static", "threshold:tau=0.4", "factor:f=2"] {
+                let reference = run_all_live(with(shift, decoder, "none", 8), seed);
+                for cache in ["freecache:block=4", "freecache:block=8,freeze=reference", "freecache:freeze=prompt"] {
+                    assert_eq!(run_all_live(with(shift, decoder, cache, 8), seed), reference, "{decoder} {cache}");
+                }
+            }
+        }
+    }
+    assert_eq!(run_all_live(with(0, "static", "none", 8), 5), run(with(0, "static", "none", 8)).steps);
 }
 
 /// Runs on a denoiser of one layer, where K/V depend on nothing but token and position.
