@@ -262,7 +262,8 @@ fn caches_k4_k9_orders_of_storage_and_of_rows_do_not_matter() {
                 }
                 ask_all(&mut launch, 0..live.len() as u32);
                 model.forward(&launch, Rows::Live, Rows::Live);
-                let mut logits: Vec<Vec<f32>> = model.out.logits.chunks_exact(VOCABULARY).map(<[f32]>::to_vec).collect();
+                let mut logits: Vec<Vec<f32>> =
+                    model.out.logits.chunks_exact(VOCABULARY).map(<[f32]>::to_vec).collect();
                 if reversed {
                     logits.reverse();
                 }

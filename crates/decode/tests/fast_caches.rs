@@ -301,8 +301,8 @@ proptest! {
                 let run = shape.run(shift, decoder, cache);
                 for start in shape.starts() {
                     let within = start..start + shape.block as u32;
-                    let of_block = |step: &&Vec<_>| step.iter().any(|commit: &(u32, TokenId)| within.contains(&commit.0));
-                    let forwards = run.steps.iter().filter(of_block).count();
+                    let commits = |step: &&Vec<(u32, TokenId)>| step.iter().any(|commit| within.contains(&commit.0));
+                    let forwards = run.steps.iter().filter(commits).count();
                     prop_assert!((least..=shape.block).contains(&forwards), "{} {}: {}", decoder, cache, forwards);
                 }
             }

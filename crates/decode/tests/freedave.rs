@@ -143,8 +143,8 @@ proptest! {
         }
     }
 
-    /// I16: drafts in one forward and drafts one by one, each on a copy of the network with nothing else in it, give the
-    /// same commits.
+    /// I16: drafts in one forward and drafts one by one, each on a copy of the network with nothing else in it, give
+    /// the same commits.
     #[test]
     fn freedave_i16_drafts_one_by_one_are_drafts_at_once(
         (family, d, rolling) in (0usize..3, 2usize..9, any::<bool>()),
@@ -194,8 +194,8 @@ fn one_by_one(network: &Scripted, id: SequenceId, request: &Request) -> Option<P
     Some(joined)
 }
 
-/// I12, one by one what random cases may or may not meet: every remainder of the prompt, lengths that are no multiple of
-/// the block, one block, blocks of one and of two, one block for all, and more drafts than masks, block or window.
+/// I12, one by one what random cases may or may not meet: every remainder of the prompt, lengths that are no multiple
+/// of the block, one block, blocks of one and of two, one block for all, and more drafts than masks, block or window.
 #[test]
 fn freedave_i12_awkward_shapes() {
     let mut shapes = 0;
@@ -207,13 +207,13 @@ fn freedave_i12_awkward_shapes() {
                     for d in [1, 2, block, block + 1, 4 * block + 3].into_iter().filter(|_| fits) {
                         for cache in caches(mask, shift) {
                             let mut options = options(mask, shift, prompt, gen_length);
-                            (options.block_length, options.cache, options.stop) =
-                                (Some(block), cache, StopRule::Never);
+                            (options.block_length, options.cache, options.stop) = (Some(block), cache, StopRule::Never);
                             let script = Script::endless((prompt * 31 + gen_length) as u64, 0.7, 3.0);
                             let reference = run(script, options.clone(), "static").unwrap();
                             for mode in ["rolling", "reference"] {
                                 let found = run(script, options.clone(), &format!("freedave:d={d},mode={mode}"));
-                                let what = format!("{mask} shift {shift} prompt {prompt} length {gen_length} {mode} {d}");
+                                let what =
+                                    format!("{mask} shift {shift} prompt {prompt} length {gen_length} {mode} {d}");
                                 assert_eq!(found.unwrap().commits, reference.commits, "{what} {}", options.cache);
                                 shapes += 1;
                             }
@@ -241,7 +241,11 @@ fn caches_x8_one_draft_is_the_host_and_more_write_its_tokens() {
                 assert_eq!(one.commits, host.commits, "{cache}");
                 assert_eq!(one.session.counts().nfe, host.session.counts().nfe, "{cache}");
                 for decoder in ["freedave:d=4,mode=reference", "freedave:d=9"] {
-                    assert_eq!(run(script, options.clone(), decoder).unwrap().commits, host.commits, "{decoder} {cache}");
+                    assert_eq!(
+                        run(script, options.clone(), decoder).unwrap().commits,
+                        host.commits,
+                        "{decoder} {cache}"
+                    );
                 }
             }
         }

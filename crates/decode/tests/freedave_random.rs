@@ -1,5 +1,5 @@
-//! FreeDave against its baseline on random cases (specification freedave, section 6.1): 100,000 of them, each over every
-//! cache that promises losslessness, without one difference.
+//! FreeDave against its baseline on random cases (specification freedave, section 6.1): 100,000 of them, each over
+//! every cache that promises losslessness, without one difference.
 
 mod common;
 
@@ -107,8 +107,8 @@ fn compare(case: &Case, caches: &[CacheSpec]) -> Result<usize, TestCaseError> {
         }
         let rolling = case.decoder.contains("rolling");
         if rolling || case.baseline == "static" {
-            // As released, a known step is the first draft of the next forward, with drafts into the next block that of a
-            // last mask too: an end in it shows one forward later.
+            // As released, a known step is the first draft of the next forward, with drafts into the next block that of
+            // a last mask too: an end in it shows one forward later.
             let eager = case.decoder.contains("eager=true");
             let late = usize::from(!rolling && (stop == StopRule::Prefix || eager && stop != StopRule::Never));
             let (nfe, most) = (found.session.counts().nfe, reference.session.counts().nfe + late);

@@ -385,9 +385,9 @@ fn flashdlm_g10_halves_of_characters_and_tokens_without_text() {
     assert_eq!((run.accepted, run.guide_nfe), (vec![1, 0, 2], 2));
 }
 
-/// G6: each model is a table of what follows a token, and its row says what follows that row's own token: the guide's
-/// row before a draft judges it, and so does, under shift, the row of the diffusion model that drafts; without shift the
-/// draft is of its own row. A pairing that is off by one finds another token.
+/// G6: each model is a table, and each of its rows says one token. The guide's row before a draft judges it; the row of
+/// the diffusion model that drafts is that before the draft under shift, and the draft's own without. A pairing that is
+/// off by one finds another token.
 #[test]
 fn flashdlm_g6_rows_and_drafts_are_paired() {
     // Everything but row 3 and row 6 of the model says what the guide says.
@@ -575,8 +575,8 @@ proptest! {
         prop_assert_eq!(run.steps.iter().map(Vec::len).sum::<usize>(), text.len());
     }
 
-    /// G5: chunks change nothing but the number of calls; what the guide remembers is what it would read afresh (its slots
-    /// are looked at in full); more tolerant rules never take less from the same state.
+    /// G5: chunks change nothing but the number of calls; what the guide remembers is what it would read afresh (its
+    /// slots are looked at in full).
     #[test]
     fn flashdlm_g5_chunks_and_slots_change_nothing(seed in any::<u64>(), gen_length in 1usize..70, sides in 1u64..6) {
         let model = |canvas: &[TokenId], position: u32| {
@@ -599,7 +599,9 @@ proptest! {
 
     /// G8: the guide's own greedy output, whatever is drafted.
     #[test]
-    fn flashdlm_g8_the_target_writes_its_own_text(seed in any::<u64>(), gen_length in 1usize..40, sides in 1u64..5, verify in 1usize..9) {
+    fn flashdlm_g8_the_target_writes_its_own_text(
+        (seed, gen_length, sides, verify) in (any::<u64>(), 1usize..40, 1u64..5, 1usize..9),
+    ) {
         let options = guided(&format!("guided:target=guide,verify={verify}"), 1, 3, gen_length);
         let model = |canvas: &[TokenId], position: u32| hashed(seed ^ u64::from(position), sides, &canvas[..3]);
         let guide = |before: &[TokenId]| ranked(seed ^ 1, sides, before);
@@ -614,7 +616,10 @@ proptest! {
 
     /// G10: text of any tokens: offsets never part, every step commits, nothing is committed out of order.
     #[test]
-    fn flashdlm_g10_texts_of_any_tokens_stay_aligned(text in proptest::collection::vec(0u32..10, 1..30), seed in any::<u64>(), align in 0usize..3) {
+    fn flashdlm_g10_texts_of_any_tokens_stay_aligned(
+        text in proptest::collection::vec(0u32..10, 1..30),
+        (seed, align) in (any::<u64>(), 0usize..3),
+    ) {
         let align = ["bytes", "pieces", "table"][align];
         let mut options = foreign_options(&format!("guided:align={align},match=topk,k=4,verify=5"), text.len());
         options.stop = StopRule::Never;

@@ -208,7 +208,8 @@ proptest! {
         let mut asked: Vec<Asked> = Vec::new();
         let run = drive(&mut session, |forward, requests| {
             let plan = &requests[0].plan;
-            asked.push((plan.predict.iter().map(|position| position as usize - 3).collect(), plan.visible as usize - 3));
+            let positions = plan.predict.iter().map(|position| position as usize - 3).collect();
+            asked.push((positions, plan.visible as usize - 3));
             vec![predict(&requests[0], |position| (1, confidence(forward, position as usize - 3)))]
         });
         let twin = Twin { masked: vec![true; length], explore, tau_min, tau };

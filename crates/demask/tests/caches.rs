@@ -1,5 +1,6 @@
 //! What dKV-Cache, dLLM-Cache and SlowFast promise (specification caches, sections 2.8, 4.5, 5 and 8), and FreeCache
-//! (specification flashdlm, section 6), in bits, on small random networks. Predictions are fed by a script, so that all runs go through the same canvases.
+//! (specification flashdlm, section 6), in bits, on small random networks. Predictions are fed by a script, so that all
+//! runs go through the same canvases.
 
 mod common;
 
@@ -370,7 +371,8 @@ fn kept_slots(shift: usize, options: &SessionOptions) -> (usize, usize) {
         request.ask.logits = true;
         if request.plan.live.len() < PROMPT + LENGTH {
             step(ids[0], &request);
-            let rows: Vec<Position> = request.plan.predict.iter().map(|p| p.saturating_sub(shift as Position)).collect();
+            let rows: Vec<Position> =
+                request.plan.predict.iter().map(|p| p.saturating_sub(shift as Position)).collect();
             if let Some(unasked) = request.plan.live.iter().find(|row| !rows.contains(row)) {
                 // One live row less: its slot is what the forward wrote, in the shadow what it was before.
                 let narrow = |at: &(Position, u32)| at.0 != unasked;
@@ -385,13 +387,15 @@ fn kept_slots(shift: usize, options: &SessionOptions) -> (usize, usize) {
             assert_eq!(step(ids[0], &probe), step(ids[1], &probe), "{}", request.plan);
             looked += 1;
         }
-        ids.map(|id| step(id, &request));
+        for id in ids {
+            step(id, &request);
+        }
         session.feed(&[scripted(&request)]);
     }
     (looked, wrote)
 }
 
-/// K6: what greedy dKV-Cache does not run keeps its K and V, bit for bit. K8: so does the prompt of its prefill, for good.
+/// K6: what greedy dKV-Cache does not run keeps its K and V, bit for bit. K8: so does dKV-Prefill's prompt, for good.
 #[test]
 fn caches_k6_k8_rows_that_are_not_live_keep_their_slots() {
     for shift in [0, 1] {

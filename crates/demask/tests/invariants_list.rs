@@ -144,9 +144,12 @@ fn listed_tests_are_the_tests_that_carry_the_label() {
             assert!(listed.insert((row.label.clone(), test.clone())), "{} names {} twice", row.label, test.1);
         }
     }
-    let carried = there.iter().flat_map(|test| labels_of(&test.1, &known).into_iter().map(|label| (label, test.clone())));
-    let missing: Vec<String> =
-        carried.filter(|of| !listed.contains(of)).map(|(label, (file, name))| format!("{label}: `{file}::{name}`")).collect();
+    let carried =
+        there.iter().flat_map(|test| labels_of(&test.1, &known).into_iter().map(|label| (label, test.clone())));
+    let missing: Vec<String> = carried
+        .filter(|of| !listed.contains(of))
+        .map(|(label, (file, name))| format!("{label}: `{file}::{name}`"))
+        .collect();
     assert!(missing.is_empty(), "not listed:\n{}", missing.join("\n"));
 }
 
@@ -156,6 +159,7 @@ fn labels_and_tests_are_recognised() {
     let known = labels();
     assert_eq!(labels_of("caches_t1_k1_x1_refreshed_i1", &known), ["caches_t1", "caches_k1", "caches_x1"]);
     assert!(labels_of("caches_t12_and", &known).is_empty() && labels_of("freedave_block_i1", &known).is_empty());
-    let source = "#[test]\nfn one() {}\nfn two() {}\n#[test]\n// why\n#[ignore]\nfn three(case in cases()) {\n#[test]\nlet x";
+    let source =
+        "#[test]\nfn one() {}\nfn two() {}\n#[test]\n// why\n#[ignore]\nfn three(case in cases()) {\n#[test]\nlet x";
     assert_eq!(tests_in(source), ["one", "three"]);
 }
