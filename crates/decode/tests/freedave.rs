@@ -201,7 +201,7 @@ fn freedave_i12_awkward_shapes() {
     let mut shapes = 0;
     for (mask, shift) in [(FULL, 0), (FULL, 1), (BLOCKS, 0)] {
         for block in [1, 2, 3, 5] {
-            for prompt in shift as usize..shift as usize + 2 * block {
+            for prompt in shift as usize..shift as usize + block {
                 for gen_length in [1, block - 1, block, block + 1, 2 * block, 3 * block] {
                     let fits = gen_length > 0 && (mask == BLOCKS || gen_length % block == 0);
                     for d in [1, 2, block, block + 1, 4 * block + 3].into_iter().filter(|_| fits) {
