@@ -122,7 +122,7 @@ fn every_label_is_listed_once() {
     let mut listed: BTreeMap<String, usize> = BTreeMap::new();
     for row in rows(&page()) {
         *listed.entry(row.label.clone()).or_default() += 1;
-        assert!(row.reason != !row.tests.is_empty(), "{} needs tests, or `cannot apply: ` and a reason", row.label);
+        assert!(row.reason == row.tests.is_empty(), "{} needs tests, or `cannot apply: ` and a reason", row.label);
     }
     for (label, count) in &listed {
         assert!(known.contains(label), "{label} is no label of the specifications");
