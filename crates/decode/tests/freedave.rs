@@ -133,7 +133,7 @@ proptest! {
                     }
                 }
                 session.feed(&out);
-                let told = session.events().last();
+                let told = session.events().next_back();
                 prop_assert!(matches!(told, Some(Event::Step { accepted, .. }) if accepted == reached), "{:?}", told);
                 let lane = &request.tokens[reached * request.plan.live.len()..][..request.plan.live.len()];
                 for (position, &token) in request.plan.live.iter().zip(lane) {

@@ -427,7 +427,9 @@ fn canvases(prompt: &[TokenId], run: &Trace) -> Vec<Vec<TokenId>> {
     canvas.resize(run.output.canvas.len(), MASK_ID);
     let before = |commits: &Vec<(u32, TokenId)>| {
         let before = canvas.clone();
-        commits.iter().for_each(|&(position, token)| canvas[position as usize] = token);
+        for &(position, token) in commits {
+            canvas[position as usize] = token;
+        }
         before
     };
     run.steps.iter().map(before).collect()

@@ -143,7 +143,9 @@ impl Twin {
     fn take(&mut self, asked: &[usize], confidence: &dyn Fn(usize) -> f32) {
         let sure: Vec<usize> = asked.iter().copied().filter(|&position| confidence(position) >= self.tau).collect();
         if sure.len() > 1 {
-            sure.iter().for_each(|&position| self.masked[position] = false);
+            for position in sure {
+                self.masked[position] = false;
+            }
         } else {
             let best = asked.iter().copied().reduce(|best, p| if confidence(p) > confidence(best) { p } else { best });
             self.masked[best.unwrap()] = false;
