@@ -124,8 +124,9 @@ fn a_sequence_depends_neither_on_its_company_nor_on_threads() {
     }
 }
 
+/// X10 of specification caches: slots beyond a row's limit, not numbers at all, change no bit.
 #[test]
-fn slots_beyond_the_limit_have_no_influence() {
+fn caches_x10_slots_beyond_the_limit_have_no_influence() {
     for dtype in DTYPES {
         let twin = twin(dtype, true);
         for isa in isas() {
@@ -195,6 +196,88 @@ fn caches_t6_partly_computed_steps_match_their_twin() {
             let expected = twin.step(&mut slots, &live, &full, partial);
             assert_near(&model.out.logits, &expected, 2e-5);
         }
+    }
+}
+
+/// Steps of a sequence some of whose rows are kept: everything, then a window with new tokens, then a scattered rest.
+fn windows(length: usize) -> Vec<Vec<(usize, u32)>> {
+    let scattered = |row: &(usize, u32)| row.0 % 5 == 2;
+    vec![
+        rows(&tokens(length, 31), 0..length),
+        rows(&tokens(length, 32), 40..length),
+        rows(&tokens(length, 33), 0..length).into_iter().filter(scattered).collect(),
+    ]
+}
+
+/// I6 of specification flashdlm: keys kept turned are keys kept unturned and turned again in each step.
+#[test]
+fn flashdlm_i6_turned_keys_are_keys_turned_in_each_step() {
+    for biased in [false, true] {
+        let twin = twin(Dtype::F32, biased);
+        for isa in isas() {
+            let mut model = Model::new(&twin, isa, Dtype::F32, 2);
+            let pages = model.pages(3, PageKind::default());
+            let (mut late, mut early) = (twin.slots(77).turned_late(), twin.slots(77));
+            for live in windows(77) {
+                let mut launch = Launch::default();
+                push_rows(&mut launch, &pages, &live, &|_| 77);
+                ask_all(&mut launch, 0..live.len() as u32);
+                model.forward(&launch, Rows::Live, Rows::Live);
+                let expected = twin.step(&mut late, &live, &|_| 77, None);
+                assert_near(&twin.step(&mut early, &live, &|_| 77, None), &expected, 1e-6);
+                assert_near(&model.out.logits, &expected, tolerance(Dtype::F32));
+            }
+            assert_ne!(late, early);
+        }
+    }
+}
+
+/// K4 of specification caches: where K/V are stored does not matter. dKV-Cache's released code keeps the live rows
+/// first and the kept rows behind them, turned by their own positions; here they are stored at such places and read
+/// from there. K9: nor does the order of the live rows, to the bit.
+#[test]
+fn caches_k4_k9_orders_of_storage_and_of_rows_do_not_matter() {
+    const LENGTH: usize = 77;
+    let twin = twin(Dtype::F32, false);
+    let kept = |position: usize| position < 40 && position % 5 != 2;
+    let mut order: Vec<usize> = (0..LENGTH).filter(|&position| !kept(position)).collect();
+    order.extend((0..LENGTH).filter(|&position| kept(position)));
+    let place = |position: usize| order.iter().position(|&other| other == position).unwrap();
+    for isa in isas() {
+        let run = |concatenated: bool, reversed: bool| {
+            let mut model = Model::new(&twin, isa, Dtype::F32, 2);
+            let pages = model.pages(3, PageKind::default());
+            let mut answers: Vec<Vec<Vec<f32>>> = Vec::new();
+            for mut live in windows(LENGTH) {
+                if reversed {
+                    live.reverse();
+                }
+                let mut launch = Launch::default();
+                push_rows(&mut launch, &pages, &live, &|_| LENGTH);
+                if concatenated {
+                    for (slot, &(position, _)) in launch.slots.iter_mut().zip(&live) {
+                        let place = place(position);
+                        *slot = pages[place / PAGE] * PAGE as u32 + (place % PAGE) as u32;
+                    }
+                }
+                ask_all(&mut launch, 0..live.len() as u32);
+                model.forward(&launch, Rows::Live, Rows::Live);
+                let mut logits: Vec<Vec<f32>> =
+                    model.out.logits.chunks_exact(VOCABULARY).map(<[f32]>::to_vec).collect();
+                if reversed {
+                    logits.reverse();
+                }
+                answers.push(logits);
+            }
+            answers
+        };
+        let reference = run(false, false);
+        assert!(run(false, true) == reference, "{isa:?}: K9");
+        let concatenated = run(true, false);
+        for (found, expected) in concatenated.iter().flatten().zip(reference.iter().flatten()) {
+            assert_near(found, expected, 1e-4);
+        }
+        assert!(concatenated != reference, "another order of summation shows in the last bits");
     }
 }
 

@@ -3,9 +3,10 @@
 mod common;
 
 use common::{VOCAB, drive, drive_on, options};
-use demask_decode::{Session, SessionOptions};
-use demask_step::{Denoiser, Mask, Predictions};
+use demask_decode::{Next, Session, SessionOptions};
+use demask_step::{Denoiser, Mask, Positions, Predictions};
 use demask_testkit::scripted::Scripted;
+use proptest::prelude::*;
 
 fn with(shift: u32, cache: &str) -> SessionOptions {
     let mut options = options(Mask::Full, shift, 5, 16);
@@ -19,52 +20,70 @@ fn run(options: SessionOptions) -> common::Run {
     drive_on(&mut script, &mut Session::new(options).unwrap())
 }
 
-/// K1: refreshed in every step, nothing is stale. K5: nor in the greedy variant, which knows its steps in advance.
-#[test]
-fn caches_k1_k5_refreshed_in_each_step_is_no_cache() {
-    for shift in [0, 1] {
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// K1: refreshed in every step, nothing is stale. K5: nor in the greedy variant, which knows its steps in advance.
+    #[test]
+    fn caches_k1_k5_refreshed_in_each_step_is_no_cache(
+        (shift, prompt, block, blocks) in (0u32..2, 1usize..7, 1usize..9, 1usize..4),
+        (seed, per_block) in (any::<u64>(), 1usize..9),
+    ) {
         for (cache, remasking) in [
             ("dkv:refresh=1", "low_confidence"),
             ("dkv:refresh=1,shift=un_right", "entropy"),
             ("dkv:variant=greedy,refresh=1", "random"),
             ("dkv:variant=greedy,refresh=1", "left_to_right"),
         ] {
-            for steps in [16, 6] {
-                let mut options = with(shift, cache);
-                (options.remasking, options.steps) = (remasking.parse().unwrap(), Some(steps));
-                let cached = run(options.clone());
-                options.cache = "none".parse().unwrap();
-                assert_eq!(cached.steps, run(options).steps, "{cache} {remasking} shift {shift}");
+            let mut options = options(Mask::Full, shift, prompt, block * blocks);
+            (options.block_length, options.steps, options.seed) = (Some(block), Some(per_block * blocks), seed);
+            (options.remasking, options.cache) = (remasking.parse().unwrap(), cache.parse().unwrap());
+            let run = |options: SessionOptions| {
+                drive_on(&mut Scripted::new(seed, VOCAB, shift), &mut Session::new(options).unwrap())
+            };
+            let cached = run(options.clone());
+            options.cache = "none".parse().unwrap();
+            prop_assert_eq!(cached.steps, run(options).steps, "{} {}", cache, remasking);
+        }
+    }
+
+    /// K7: every mask has a live row that predicts it, in each variant and whatever decodes.
+    #[test]
+    fn caches_k7_masks_are_predicted_by_live_rows(
+        (shift, prompt, block, blocks) in (0u32..2, 1usize..7, 1usize..9, 1usize..4),
+        (seed, refresh, tau) in (any::<u64>(), 1usize..9, 0.02f32..0.9),
+    ) {
+        let variants = [format!("refresh={refresh}"), format!("refresh={refresh},shift=un_right"),
+            "variant=prefill".into(), format!("variant=pd,refresh={refresh}")];
+        let decoders = ["static".into(), format!("threshold:tau={tau}"), format!("slowfast:explore=2,tau={tau}")];
+        for (variant, decoder) in variants.iter().flat_map(|variant| decoders.iter().map(move |of| (variant, of))) {
+            let mut options = options(Mask::Full, shift, prompt, block * blocks);
+            (options.block_length, options.cache) = (Some(block), format!("dkv:{variant}").parse().unwrap());
+            options.decoder = decoder.parse().unwrap();
+            let mut session = Session::new(options).unwrap();
+            let mut script = Scripted::new(seed, VOCAB, shift);
+            let id = script.open(&session.needs()[0]).unwrap();
+            while session.next() == Next::Step {
+                let request = session.requests()[0].clone();
+                let plan = &request.plan;
+                for position in session.layout().response() as u32..plan.visible {
+                    let masked = session.canvas()[position as usize] == common::MASK_ID;
+                    let row = position.saturating_sub(shift);
+                    prop_assert!(!masked || plan.live.contains(row), "{} {} {}", variant, decoder, plan);
+                }
+                let mut out = [Predictions::default()];
+                script.step(&[request.step(id, 0)], &mut out).unwrap();
+                session.feed(&out);
             }
         }
-        let stale = [run(with(shift, "dkv:refresh=4")).steps, run(with(shift, "none")).steps];
-        assert_ne!(stale[0], stale[1], "a stale slot shows");
     }
 }
 
-/// K7: every mask has a live row that predicts it, in each variant and whatever decodes.
+/// The control of K1: a stale slot shows.
 #[test]
-fn caches_k7_masks_are_predicted_by_live_rows() {
+fn refreshed_more_rarely_it_is_another_run() {
     for shift in [0, 1] {
-        for cache in ["dkv:refresh=3", "dkv:refresh=5,shift=un_right", "dkv:variant=prefill", "dkv:variant=pd"] {
-            for decoder in ["static", "threshold:tau=0.3", "slowfast:explore=2,tau=0.4"] {
-                let mut options = with(shift, cache);
-                options.decoder = decoder.parse().unwrap();
-                let mut session = Session::new(options).unwrap();
-                let mut script = Scripted::new(9, VOCAB, shift);
-                let id = script.open(&session.needs()[0]).unwrap();
-                drive(&mut session, |_, requests| {
-                    let plan = &requests[0].plan;
-                    for (position, &token) in plan.live.iter().zip(&requests[0].tokens) {
-                        let row = position.saturating_sub(shift);
-                        assert!(token != common::MASK_ID || plan.live.contains(row), "{cache} {decoder} {plan}");
-                    }
-                    let mut out = [Predictions::default()];
-                    script.step(&[requests[0].step(id, 0)], &mut out).unwrap();
-                    out.to_vec()
-                });
-            }
-        }
+        assert_ne!(run(with(shift, "dkv:refresh=4")).steps, run(with(shift, "none")).steps);
     }
 }
 
@@ -91,4 +110,47 @@ fn caches_k10_the_delay_matters() {
     });
     assert_eq!(at_once.steps[..2], delayed.steps[..2]);
     assert_ne!(at_once.steps, delayed.steps);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// K3: but for refreshes, what is kept at a step is the prompt and what was decoded by the end of the last step but
+    /// one. K2: the first two steps of a block keep nothing.
+    #[test]
+    fn caches_k2_k3_what_was_decoded_two_steps_ago_is_kept(
+        (prompt, block, blocks, refresh) in (0usize..7, 1usize..9, 1usize..4, 1usize..12),
+        (seed, tau, steps) in (any::<u64>(), 0.02f32..0.9, 0usize..5),
+    ) {
+        let mut options = options(Mask::Full, 0, prompt, block * blocks);
+        (options.cache, options.block_length) = (format!("dkv:refresh={refresh}").parse().unwrap(), Some(block));
+        match steps {
+            0 => options.decoder = format!("threshold:tau={tau}").parse().unwrap(),
+            1 => {}
+            steps => options.steps = Some(steps * blocks),
+        }
+        let mut session = Session::new(options).unwrap();
+        let mut script = Scripted::new(seed, VOCAB, 0);
+        let id = script.open(&session.needs()[0]).unwrap();
+        let length = session.layout().len() as u32;
+        let masks = |session: &Session| -> Positions {
+            (0..length).filter(|&position| session.canvas()[position as usize] == common::MASK_ID).collect()
+        };
+        // The canvas before the last step: what was not a mask there was decoded before it.
+        let (mut before, mut of, mut step) = (masks(&session), usize::MAX, 0);
+        while session.next() == Next::Step {
+            let request = session.requests()[0].clone();
+            let current = session.layout().block_of(request.plan.predict.first().unwrap());
+            if std::mem::replace(&mut of, current) != current {
+                step = 0;
+            }
+            let whole = step < 2 || step % refresh == 0;
+            prop_assert_eq!(&request.plan.live, if whole { &Positions::from(0..length) } else { &before });
+            before = masks(&session);
+            let mut out = [Predictions::default()];
+            script.step(&[request.step(id, 0)], &mut out).unwrap();
+            session.feed(&out);
+            step += 1;
+        }
+    }
 }

@@ -2,10 +2,11 @@
 
 mod common;
 
-use common::{EOS, MASK_ID, Run, VOCAB, drive, drive_on, options, predict, run};
+use common::{EOS, MASK_ID, Run, VOCAB, drive, drive_on, options, predict, run, run_all_live};
 use demask_decode::{Event, Schedule, Session, SessionOptions, StopRule};
 use demask_step::{Denoiser, Mask, Positions, Predictions, SequenceStep, StepPlan, TokenId};
 use demask_testkit::scripted::Scripted;
+use proptest::prelude::*;
 
 const PROMPT: usize = 6;
 const LENGTH: usize = 24;
@@ -98,6 +99,22 @@ fn flashdlm_i1_the_first_forward_is_that_of_no_cache() {
     }
 }
 
+/// I2: frozen is what the window leaves out. With a window of everything, the frozen boundary pinned to 0, nothing is.
+#[test]
+fn flashdlm_i2_nothing_frozen_is_no_cache() {
+    for seed in 0..20 {
+        for shift in [0, 1] {
+            for decoder in ["static", "threshold:tau=0.4", "factor:f=2"] {
+                let reference = run_all_live(with(shift, decoder, "none", 8), seed);
+                for cache in ["freecache:block=4", "freecache:block=8,freeze=reference", "freecache:freeze=prompt"] {
+                    assert_eq!(run_all_live(with(shift, decoder, cache, 8), seed), reference, "{decoder} {cache}");
+                }
+            }
+        }
+    }
+    assert_eq!(run_all_live(with(0, "static", "none", 8), 5), run(with(0, "static", "none", 8)).steps);
+}
+
 /// Runs on a denoiser of one layer, where K/V depend on nothing but token and position.
 fn on_one_layer(seed: u64, options: SessionOptions) -> Run {
     let mut script = Scripted::new(seed, VOCAB, options.facts.shift).with_one_layer();
@@ -130,12 +147,68 @@ fn flashdlm_i4_reference_differs_only_through_the_tokens_of_a_blocks_last_step()
     assert_ne!(exact.steps[8..], stale.steps[8..]);
 }
 
-#[test]
-fn flashdlm_i5_one_block_makes_all_freezes_one() {
-    for (shift, decoder) in [(0, "static"), (1, "threshold:tau=0.4")] {
-        let runs = ["exact", "reference", "prompt"]
-            .map(|freeze| run(with(shift, decoder, &format!("freecache:block=24,freeze={freeze}"), 8)));
-        assert!(runs[0].events == runs[1].events && runs[1].events == runs[2].events);
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// I4, the half that speaks of all inputs: on one layer a block that is frozen clean was computed from its own
+    /// tokens.
+    #[test]
+    fn flashdlm_i4_exact_is_full_recomputation_on_any_canvas(
+        (shift, prompt, block, blocks) in (0u32..2, 1usize..7, 1usize..9, 1usize..4),
+        (frozen, lag, decoder, seed) in (1usize..30, 0usize..5, 0usize..3, any::<u64>()),
+    ) {
+        let run = |cache: &str| {
+            let mut options = options(Mask::Full, shift, prompt, block * blocks);
+            options.decoder = ["static", "threshold:tau=0.4", "factor:f=2"][decoder].parse().unwrap();
+            (options.cache, options.block_length) = (cache.parse().unwrap(), Some(block));
+            options.stop = StopRule::Never;
+            on_one_layer(seed, options).steps
+        };
+        prop_assert_eq!(run(&format!("freecache:block={frozen},lag={lag}")), run("none"));
+    }
+
+    /// I5, and I1 of the three: frozen at the end or not at all, all runs are one.
+    #[test]
+    fn flashdlm_i5_one_block_makes_all_freezes_one(
+        (shift, prompt, block, blocks) in (0u32..2, 1usize..7, 1usize..9, 1usize..4),
+        (seed, tau) in (any::<u64>(), 0.02f32..1.0),
+    ) {
+        let run = |freeze: &str| {
+            let length = block * blocks;
+            let mut options = options(Mask::Full, shift, prompt, length);
+            options.decoder = format!("threshold:tau={tau}").parse().unwrap();
+            options.cache = format!("freecache:block={length},freeze={freeze}").parse().unwrap();
+            (options.block_length, options.stop) = (Some(block), StopRule::Never);
+            drive_on(&mut Scripted::new(seed, VOCAB, shift), &mut Session::new(options).unwrap()).events
+        };
+        let exact = run("exact");
+        prop_assert_eq!(&run("reference"), &exact);
+        prop_assert_eq!(&run("prompt"), &exact);
+    }
+
+    /// I8: the live rows are one window from what is frozen on, so that each position is a key once: frozen or fresh.
+    /// I9: a run of `per_block` steps a block has the rows of the formula.
+    #[test]
+    fn flashdlm_i8_i9_every_position_is_a_key_once_and_rows_follow_the_formula(
+        (shift, prompt, block, blocks) in (0usize..2, 1usize..7, 1usize..9, 1usize..4),
+        per_block in 1usize..9,
+    ) {
+        let per_block = per_block.min(block);
+        let length = prompt + block * blocks;
+        let mut options = options(Mask::Full, shift as u32, prompt, block * blocks);
+        options.decoder = format!("static:steps={}", per_block * blocks).parse().unwrap();
+        options.cache = format!("freecache:block={block},freeze=reference").parse().unwrap();
+        (options.block_length, options.stop) = (Some(block), StopRule::Never);
+        let plans = plans(options);
+        let mut rows = 0;
+        for plan in &plans {
+            let (first, last) = (plan.live.first().unwrap(), plan.live.last().unwrap());
+            prop_assert_eq!(&plan.live, &Positions::from(first..last + 1));
+            prop_assert_eq!((plan.visible as usize, last as usize), (length, length - 1));
+            rows += plan.live.len();
+        }
+        let windows: usize = (0..blocks).map(|b| per_block * (length - (prompt + b * block - shift))).sum();
+        prop_assert_eq!(rows, windows + prompt - shift, "{} forwards", plans.len());
     }
 }
 

@@ -1,5 +1,5 @@
-//! Guided decoding on models small enough to work out by hand. Tests named `guided_gN` hold the invariant of that
-//! number (specification flashdlm, section 6).
+//! Guided decoding on models small enough to work out by hand, and on random ones (specification flashdlm, section 6;
+//! the tests carry its numbers).
 
 mod common;
 
@@ -9,7 +9,8 @@ use common::{EOS, MASK_ID, VOCAB, facts, options, predict};
 use demask_decode::{
     Event, Finish, GuideOptions, GuideText, Next, Output, Request, Session, SessionOptions, StopRule, Translator,
 };
-use demask_step::{Judged, Mask, Predictions, TokenId, random};
+use demask_step::{Denoiser, Judged, Mask, Predictions, TokenId, random};
+use demask_testkit::scripted::Scripted;
 use proptest::prelude::*;
 
 /// A guide that remembers what it was fed, slot by slot, and ranks the next token by what stands before it. What it was
@@ -85,9 +86,9 @@ fn trace<F: Fn(&[TokenId]) -> Vec<TokenId>>(
     }
     let counts = session.counts();
     assert_eq!(counts.guide.accepted, accepted.iter().sum::<usize>());
-    assert_eq!(counts.commits, steps.iter().map(Vec::len).sum::<usize>(), "guided_g7");
+    assert_eq!(counts.commits, steps.iter().map(Vec::len).sum::<usize>(), "flashdlm_g7");
     let output = session.output();
-    assert!(output.tokens.iter().all(|&token| token != MASK_ID), "guided_g11");
+    assert!(output.tokens.iter().all(|&token| token != MASK_ID), "flashdlm_g11");
     Trace { steps, accepted, guide_nfe: counts.guide.nfe, output }
 }
 
@@ -124,7 +125,7 @@ fn ranked(seed: u64, sides: u64, tokens: &[TokenId]) -> Vec<TokenId> {
 /// agree with: it is taken all the same. Then 6 is judged after 9 (10 is wanted) and falls, and so on: 7 and 8 follow
 /// 6 and stand.
 #[test]
-fn the_run_that_the_guide_agrees_with_is_taken() {
+fn flashdlm_g6_the_run_that_the_guide_agrees_with_is_taken() {
     let text = [0, 0, 0, 3, 4, 9, 6, 7, 8];
     for shift in [0, 1] {
         let run = trace(guided("guided", shift, 3, 6), |_, position| text[position as usize], counting);
@@ -153,7 +154,7 @@ fn the_target_may_be_the_guide() {
 }
 
 #[test]
-fn guided_g1() {
+fn flashdlm_g1_a_guide_that_agrees_ends_in_one_step() {
     for (verify, calls) in [(32, 1), (6, 1), (5, 2), (4, 2), (1, 6)] {
         let run = trace(guided(&format!("guided:verify={verify}"), 0, 3, 6), |_, position| position % 20, counting);
         assert_eq!((run.steps.len(), run.guide_nfe, run.output.tokens), (1, calls, vec![3, 4, 5, 6, 7, 8]));
@@ -161,7 +162,7 @@ fn guided_g1() {
 }
 
 #[test]
-fn guided_g2() {
+fn flashdlm_g2_a_guide_that_never_agrees_leaves_the_model_alone() {
     // The guide wants what the model never says; the model looks at what stands.
     let model = |canvas: &[TokenId], position: u32| {
         let seen: Vec<TokenId> = canvas.iter().copied().filter(|&token| token != MASK_ID).collect();
@@ -176,7 +177,7 @@ fn guided_g2() {
 }
 
 #[test]
-fn ends_agree_as_a_class_and_end_at_once() {
+fn flashdlm_g7_ends_agree_as_a_class_and_end_at_once() {
     let text = [0, 0, 3, EOS, EOS, 5, EOS];
     // The model ends with 22, the guide with 18 or 19: neither of them is among its best otherwise.
     let ends_with = |token: TokenId| {
@@ -333,7 +334,7 @@ fn follows(text: &'static [TokenId]) -> impl Fn(&[TokenId]) -> Vec<TokenId> {
 
 /// Worked out by hand. The model drafts a b c d and an end; their text `abcd` is `abc` `d` to the guide.
 #[test]
-fn bytes_align_drafts_with_tokens_of_another_vocabulary() {
+fn flashdlm_g10_bytes_align_drafts_with_tokens_of_another_vocabulary() {
     let text = [0, 0, 0, 1, 2, 3, EOS, EOS];
     let model = |_: &[TokenId], position: u32| text[position as usize];
     // The guide writes abc d and ends: all of it, the end as one of its own, in one step.
@@ -357,7 +358,7 @@ fn bytes_align_drafts_with_tokens_of_another_vocabulary() {
 
 /// The table reads the canvas's prompt, here a b, by the first guide token of each token's text: cd becomes c.
 #[test]
-fn the_table_keeps_positions() {
+fn flashdlm_g10_the_table_keeps_positions() {
     let text = [0, 0, 7, 3, EOS];
     let model = |_: &[TokenId], position: u32| text[position as usize];
     let run = trace(foreign_options("guided:align=table", 3), model, follows(&[3, 4, 5, 6]));
@@ -365,7 +366,7 @@ fn the_table_keeps_positions() {
 }
 
 #[test]
-fn halves_of_characters_and_tokens_without_text() {
+fn flashdlm_g10_halves_of_characters_and_tokens_without_text() {
     // é in two halves, then e: one guide token overlaps both drafts.
     let text = [0, 0, 5, 6, 9, EOS];
     let model = |_: &[TokenId], position: u32| text[position as usize];
@@ -384,13 +385,205 @@ fn halves_of_characters_and_tokens_without_text() {
     assert_eq!((run.accepted, run.guide_nfe), (vec![1, 0, 2], 2));
 }
 
+/// G6: each model is a table, and each of its rows says one token. The guide's row before a draft judges it; the row of
+/// the diffusion model that drafts is that before the draft under shift, and the draft's own without. A pairing that is
+/// off by one finds another token.
+#[test]
+fn flashdlm_g6_rows_and_drafts_are_paired() {
+    // Everything but row 3 and row 6 of the model says what the guide says.
+    let text: Vec<TokenId> = (0..9).map(|row| if row == 3 || row == 6 { 15 } else { row % 20 }).collect();
+    for shift in [0, 1] {
+        let mut session = Session::new(guided("guided:verify=2", shift, 3, 6)).unwrap();
+        let mut guide = Guide::new(counting);
+        let mut commits = Vec::new();
+        while session.next() != Next::Done {
+            let request = &session.requests()[0];
+            let answer = match session.next() {
+                Next::Guide => guide.answer(request),
+                _ => predict(request, |position| {
+                    let row = position - shift;
+                    assert!(request.plan.live.contains(row), "the row that drafts is live");
+                    (text[row as usize] + shift, 0.5)
+                }),
+            };
+            session.feed(&[answer]);
+            commits.extend(session.events().filter_map(|event| match event {
+                Event::Commit { position, token, .. } => Some((position, token)),
+                Event::Step { .. } => None,
+            }));
+        }
+        // Where the model errs it is taken alone; what follows is judged after the token that stands.
+        let drafted = |position: u32| (position, text[(position - shift) as usize] + shift);
+        assert_eq!(commits, (3..9).map(drafted).collect::<Vec<_>>());
+        let errs = |row: &u32| commits.iter().any(|&(position, token)| position == row + shift && token == 15 + shift);
+        assert_eq!([3, 6].iter().filter(|row| errs(row)).count(), 2);
+        assert!(session.counts().guide.accepted > 0, "shift {shift}: the others are agreed with");
+    }
+}
+
+/// The canvas on which each step was drafted.
+fn canvases(prompt: &[TokenId], run: &Trace) -> Vec<Vec<TokenId>> {
+    let mut canvas = prompt.to_vec();
+    canvas.resize(run.output.canvas.len(), MASK_ID);
+    let before = |commits: &Vec<(u32, TokenId)>| {
+        let before = canvas.clone();
+        for &(position, token) in commits {
+            canvas[position as usize] = token;
+        }
+        before
+    };
+    run.steps.iter().map(before).collect()
+}
+
+/// G5 at the edges of chunks: after each number of accepted drafts the guide's slots hold what stands and nothing else
+/// (`Guide` reads every slot before a judged token), and the drafts behind are judged.
+#[test]
+fn flashdlm_g5_any_number_of_accepted_drafts_leaves_the_guide_in_step() {
+    for accepted in [0, 1, 31, 32, 33, 63, 64, 65] {
+        let (prompt, length) = (3, 80);
+        let wrong = prompt + accepted as u32;
+        let model = |_: &[TokenId], position: u32| if position == wrong { 19 } else { position % 19 };
+        let guide = |before: &[TokenId]| {
+            let next = before.len() as TokenId % 19;
+            (0..19).map(|offset| (next + offset) % 19).collect::<Vec<_>>()
+        };
+        let run = trace(guided("guided:verify=32", 0, prompt as usize, length), model, guide);
+        let rest = length - accepted - 1;
+        let (stood, taken) = (vec![accepted, 0, rest], vec![accepted, 1, rest]);
+        // The rejected draft is taken alone, at once if it is the first.
+        let from = usize::from(accepted == 0);
+        assert_eq!(run.accepted, stood[from..], "{accepted} accepted");
+        assert_eq!(run.steps.iter().map(Vec::len).collect::<Vec<_>>(), taken[from..], "{accepted} accepted");
+    }
+}
+
+/// G9 on a model whose stale slots show: as the target the guide writes one text whatever the cache, as the judge it
+/// may get other drafts.
+#[test]
+fn flashdlm_g9_caches_change_drafts_only() {
+    let caches = ["none", "prefix", "dual", "freecache:block=4", "freecache:block=2,freeze=reference", "dkv"];
+    let mut differing = 0;
+    for seed in 0..20 {
+        let run = |target: &str, cache: &str| {
+            let mut options = guided(&format!("guided:match=topk,k=3,{target}"), 0, 4, 16);
+            if target == "target=guide" {
+                options.decoder = "guided:target=guide".parse().unwrap();
+            }
+            (options.cache, options.block_length) = (cache.parse().unwrap(), Some(8));
+            let mut session = Session::new(options).unwrap();
+            let mut script = Scripted::new(seed, VOCAB, 0);
+            let id = script.open(&session.needs()[0]).unwrap();
+            let mut guide = Guide::new(|before: &[TokenId]| ranked(seed, 20, &before[before.len() - 1..]));
+            while session.next() != Next::Done {
+                let mut out = [Predictions::default()];
+                match session.next() {
+                    Next::Guide => out[0] = guide.answer(&session.requests()[0]),
+                    _ => script.step(&[session.requests()[0].step(id, 0)], &mut out).unwrap(),
+                }
+                session.feed(&out);
+            }
+            (session.output().canvas, session.counts().forwards)
+        };
+        let (own, _) = run("target=guide", "none");
+        let reference = run("target=dlm", "none");
+        for cache in caches {
+            assert_eq!(run("target=guide", cache).0, own, "{cache}");
+            differing += usize::from(run("target=dlm", cache) != reference);
+        }
+    }
+    assert!(differing > 20, "stale slots change {differing} of 100 guided runs");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Chunks change nothing but the number of calls; what the guide remembers is what it would read afresh (its slots
-    /// are looked at in full); more tolerant rules never take less from the same state.
+    /// G3: replayed on the canvas of its step, the model says every token that was committed, whatever the rule and the
+    /// guide. G7: each step commits, so there are no more than tokens. G11: no mask.
     #[test]
-    fn guided_g5(seed in any::<u64>(), gen_length in 1usize..70, sides in 1u64..6) {
+    fn flashdlm_g3_g7_g11_every_token_is_what_the_model_said(
+        (seed, gen_length, sides, verify) in (any::<u64>(), 1usize..40, 1u64..8, 1usize..9),
+        rule in 0usize..4,
+    ) {
+        let rule = ["exact", "topk,k=2", "topk,k=20", "topk_relative,k=3,tau=0.5"][rule];
+        let model = |canvas: &[TokenId], position: u32| {
+            let seen: Vec<TokenId> = canvas.iter().copied().filter(|&token| token != MASK_ID).collect();
+            hashed(seed ^ u64::from(position), sides, &seen)
+        };
+        let guide = |before: &[TokenId]| ranked(seed ^ 1, sides, &before[before.len() - 1..]);
+        let run = trace(guided(&format!("guided:match={rule},verify={verify}"), 0, 3, gen_length), model, guide);
+        for (commits, canvas) in run.steps.iter().zip(canvases(&[0, 1, 2], &run)) {
+            prop_assert!(!commits.is_empty());
+            for &(position, token) in commits {
+                prop_assert_eq!(token, model(&canvas, position));
+            }
+        }
+        prop_assert!(run.steps.len() <= gen_length);
+        prop_assert_eq!(run.steps.iter().map(Vec::len).sum::<usize>(), gen_length);
+    }
+
+    /// G7 and G11 where texts end: the first end token is the last one of the answer, nothing is decided behind it, and
+    /// the rest of the canvas is filled.
+    #[test]
+    fn flashdlm_g7_g11_nothing_stands_behind_an_end(
+        (seed, gen_length, sides) in (any::<u64>(), 1usize..40, 2u64..9),
+        rule in 0usize..2,
+    ) {
+        let mut options = guided(["guided", "guided:match=topk,k=3"][rule], 0, 3, gen_length);
+        (options.end_ids, options.stop) = (vec![EOS], StopRule::PrefixFill { fill: EOS });
+        options.guide = Some(GuideOptions { end_ids: vec![18, 19], ..shared() });
+        let model = |_: &[TokenId], position: u32| match hashed(seed, sides, &[position]) {
+            0 => EOS,
+            token => token,
+        };
+        let guide = |before: &[TokenId]| ranked(seed ^ 1, 20, &before[before.len() - 1..]);
+        let run = trace(options, model, guide);
+        let text: Vec<TokenId> = (3..3 + gen_length as u32).map(|position| model(&[], position)).collect();
+        let length = text.iter().position(|&token| token == EOS).map_or(gen_length, |end| end + 1);
+        prop_assert_eq!(&run.output.tokens[..], &text[..length]);
+        prop_assert_eq!(run.output.finish == Finish::Eos, text[length - 1] == EOS);
+        prop_assert!(run.output.canvas[3 + length..].iter().all(|&token| token == EOS));
+    }
+
+    /// G4 over whole texts: from one and the same canvas a more tolerant rule never takes less; at their ends the rules
+    /// meet.
+    #[test]
+    fn flashdlm_g4_more_tolerant_rules_take_no_less(
+        (seed, sides, k) in (any::<u64>(), 1u64..8, 1usize..8),
+        tau in 0.0f32..1.0,
+    ) {
+        let model = |_: &[TokenId], position: u32| hashed(seed, sides, &[position]);
+        let guide = |before: &[TokenId]| ranked(seed ^ 1, sides, &before[before.len() - 1..]);
+        let first = |rule: &str| trace(guided(&format!("guided:match={rule}"), 0, 3, 24), model, guide).accepted[0];
+        let (exact, topk) = (first("exact"), first(&format!("topk,k={k}")));
+        let relative = |k: usize, tau: f32| first(&format!("topk_relative,k={k},tau={tau}"));
+        prop_assert!(exact <= relative(k, tau) && relative(k, tau) <= topk);
+        prop_assert_eq!(relative(k, 0.0), topk);
+        prop_assert_eq!((relative(k, 1.0), relative(1, tau)), (exact, exact));
+        prop_assert_eq!(relative(VOCAB, 0.0), 24);
+    }
+
+    /// G10: the table keeps but the first guide token of each text (`cd` becomes c), and of a token without text nothing.
+    /// A guide that would write these is agreed with as far as it can read; behind that drafts are only taken one by one.
+    #[test]
+    fn flashdlm_g10_a_lossy_table_only_takes_less(text in proptest::collection::vec(0u32..10, 1..20)) {
+        let mut options = foreign_options("guided:align=table", text.len());
+        options.stop = StopRule::Never;
+        // The guide's tokens for the model's: a b c d ab, the halves of é, cd, none, e.
+        let table = [3, 4, 5, 6, 1, 8, 9, 5, 0, 10];
+        let model = |_: &[TokenId], position: u32| text[position as usize - 2];
+        let run = trace(options, model, |before| vec![table[text[before.len() - 2] as usize]]);
+        prop_assert_eq!(&run.output.tokens, &text);
+        let readable = text.iter().position(|&token| token == 8).unwrap_or(text.len());
+        let mut steps = vec![1; text.len() - readable];
+        steps.splice(0..0, (readable > 0).then_some(readable));
+        prop_assert_eq!(run.steps.iter().map(Vec::len).collect::<Vec<_>>(), steps);
+        prop_assert_eq!(run.accepted.iter().sum::<usize>(), readable);
+    }
+
+    /// G5: chunks change nothing but the number of calls; what the guide remembers is what it would read afresh (its
+    /// slots are looked at in full).
+    #[test]
+    fn flashdlm_g5_chunks_and_slots_change_nothing(seed in any::<u64>(), gen_length in 1usize..70, sides in 1u64..6) {
         let model = |canvas: &[TokenId], position: u32| {
             hashed(seed ^ u64::from(position), sides, &canvas[..(position as usize).min(4)])
         };
@@ -409,9 +602,11 @@ proptest! {
         }
     }
 
-    /// The guide's own greedy output, whatever is drafted.
+    /// G8: the guide's own greedy output, whatever is drafted.
     #[test]
-    fn guided_g8(seed in any::<u64>(), gen_length in 1usize..40, sides in 1u64..5, verify in 1usize..9) {
+    fn flashdlm_g8_the_target_writes_its_own_text(
+        (seed, gen_length, sides, verify) in (any::<u64>(), 1usize..40, 1u64..5, 1usize..9),
+    ) {
         let options = guided(&format!("guided:target=guide,verify={verify}"), 1, 3, gen_length);
         let model = |canvas: &[TokenId], position: u32| hashed(seed ^ u64::from(position), sides, &canvas[..3]);
         let guide = |before: &[TokenId]| ranked(seed ^ 1, sides, before);
@@ -424,9 +619,12 @@ proptest! {
         prop_assert!(run.steps.len() <= gen_length);
     }
 
-    /// Text of any tokens: offsets never part, every step commits, nothing is committed out of order.
+    /// G10: text of any tokens: offsets never part, every step commits, nothing is committed out of order.
     #[test]
-    fn guided_g10(text in proptest::collection::vec(0u32..10, 1..30), seed in any::<u64>(), align in 0usize..3) {
+    fn flashdlm_g10_texts_of_any_tokens_stay_aligned(
+        text in proptest::collection::vec(0u32..10, 1..30),
+        (seed, align) in (any::<u64>(), 0usize..3),
+    ) {
         let align = ["bytes", "pieces", "table"][align];
         let mut options = foreign_options(&format!("guided:align={align},match=topk,k=4,verify=5"), text.len());
         options.stop = StopRule::Never;
@@ -442,9 +640,9 @@ proptest! {
         prop_assert!(positions.is_sorted());
     }
 
-    /// Where both have the same tokens and each byte is one, bytes and pieces are ids.
+    /// G10: where both have the same tokens and each byte is one, bytes and pieces are ids.
     #[test]
-    fn guided_g10_same_tokens(seed in any::<u64>(), gen_length in 1usize..30) {
+    fn flashdlm_g10_one_vocabulary_makes_all_alignments_one(seed in any::<u64>(), gen_length in 1usize..30) {
         let letters: Vec<&'static [u8]> = b"abcdefgh".chunks(1).collect();
         let model = |canvas: &[TokenId], position: u32| hashed(seed ^ u64::from(position), 8, &canvas[..2]);
         let guide = |before: &[TokenId]| {

@@ -43,7 +43,8 @@ compares every commit, step by step. Official traces come from the released prog
 program written from the published description (`golden/README.md`). `slowfast` has no trace: it is held to steps worked
 out by hand (`crates/decode/tests/slowfast.rs`). That `freedave` writes the tokens it is compared with is tested on
 networks, bit by bit, in `crates/demask/tests/lossless.rs` and, over thresholds too, on random scripts in
-`crates/decode/tests/freedave.rs`; that `guided:target=guide` writes the guide's, in `crates/demask/tests/golden`.
+`crates/decode/tests/freedave_random.rs`; that `guided:target=guide` writes the guide's, in
+`crates/demask/tests/golden`. What each specification demands, and the tests that hold it, is in `docs/invariants.md`.
 
 | traces | origin | decoders | caches |
 |---|---|---|---|

@@ -3,8 +3,9 @@
 mod common;
 
 use common::{MASK_ID, drive, options, predict};
-use demask_decode::{CanvasSpec, Next, Session, SessionOptions};
+use demask_decode::{CanvasSpec, Next, Session, SessionOptions, StopRule};
 use demask_step::{BlendWith, Drift, LayerRows, Mask, Probe};
+use proptest::prelude::*;
 
 /// The plans of a run in which position `p` is predicted as token 1, the leftmost the surest.
 fn plans(options: SessionOptions) -> Vec<String> {
@@ -322,15 +323,32 @@ fn dllm_counts_as_released() {
     }
 }
 
-/// T5: refreshes of prompt and response over all blocks, `ceil(steps / interval)` each.
-#[test]
-fn caches_t5_dllm_counts_steps_over_all_blocks() {
-    for (prompt, response) in [(1, 1), (3, 2), (5, 4), (7, 100), (100, 3)] {
-        let cache = format!("dllm:prompt={prompt},response={response}");
-        let plans = plans(with(options(Mask::Full, 0, 2, 24), "static", &cache, Some(8)));
-        let count = |of: &dyn Fn(&String) -> bool| plans.iter().filter(|plan| of(plan)).count();
-        assert_eq!(count(&|plan| plan.starts_with("live 0..")), 24usize.div_ceil(prompt), "{cache}");
-        assert_eq!(count(&|plan| !plan.contains(" of 2..26 by ")), 24usize.div_ceil(response), "{cache}");
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// T5: refreshes of prompt and response over all blocks, `ceil(steps / interval)` each.
+    #[test]
+    fn caches_t5_dllm_counts_steps_over_all_blocks(
+        (start, block, blocks) in (1usize..5, 1usize..9, 1usize..5),
+        (prompt, response, rho) in (1usize..30, 1usize..30, 0.0f32..1.0),
+    ) {
+        let steps = block * blocks;
+        let cache = format!("dllm:prompt={prompt},response={response},rho={rho},first_layer=same");
+        let mut options = with(options(Mask::Full, 0, start, steps), "static", &cache, Some(block));
+        options.stop = StopRule::Never;
+        let (mut whole_prompts, mut whole_responses) = (0, 0);
+        drive(&mut Session::new(options).unwrap(), |_, requests| {
+            let plan = &requests[0].plan;
+            whole_prompts += usize::from(plan.live.first() == Some(0));
+            let computes = |position| match &plan.layers {
+                LayerRows::All => plan.live.contains(position),
+                LayerRows::Partial { compute, .. } => compute.contains(position),
+            };
+            whole_responses += usize::from((start as u32..(start + steps) as u32).all(computes));
+            requests.iter().map(|request| predict(request, |position| (1, 0.9 - position as f32 / 100.0))).collect()
+        });
+        prop_assert_eq!(whole_prompts, steps.div_ceil(prompt));
+        prop_assert_eq!(whole_responses, steps.div_ceil(response));
     }
 }
 

@@ -1,7 +1,10 @@
-//! What dKV-Cache, dLLM-Cache and SlowFast promise (specification caches, sections 2.8, 4.5, 5 and 8), in bits, on
-//! small random networks. Predictions are fed by a script, so that all runs go through the same canvases.
+//! What dKV-Cache, dLLM-Cache and SlowFast promise (specification caches, sections 2.8, 4.5, 5 and 8), and FreeCache
+//! (specification flashdlm, section 6), in bits, on small random networks. Predictions are fed by a script, so that all
+//! runs go through the same canvases.
 
 mod common;
+
+use std::cell::Cell;
 
 use common::{runner, specs};
 use demask::{
@@ -66,7 +69,16 @@ fn isas() -> Vec<Isa> {
     vec![all[0], all[all.len() - 1]]
 }
 
-/// Runs a session on a network: position `p` becomes token `p`, those in the middle first. `change` may replace a plan.
+/// Position `p` becomes token `p`, those in the middle first.
+fn scripted(request: &Request) -> Predictions {
+    let mut positions = Positions::new();
+    positions.set_union(&[&request.plan.predict, &request.plan.hint]);
+    let confidence = positions.iter().map(|position| 0.9 - (f32::from(position as u16) - 15.3).abs() / 100.0).collect();
+    let tokens = positions.iter().collect();
+    Predictions { lanes: 1, positions, tokens, confidence, ..Predictions::default() }
+}
+
+/// Runs a session on a network, which is fed by the script. `change` may replace a plan.
 fn run_on(
     network: &mut Runner<CpuBackend>,
     options: &SessionOptions,
@@ -79,22 +91,17 @@ fn run_on(
     let mut forwards = Vec::new();
     while session.next() == Next::Step {
         let mut requests = session.requests().to_vec();
-        let mut scripted = Vec::new();
+        let mut answers = Vec::new();
         for request in &mut requests {
             request.ask.logits = true;
-            let mut positions = Positions::new();
-            positions.set_union(&[&request.plan.predict, &request.plan.hint]);
-            let confidence =
-                positions.iter().map(|position| 0.9 - (f32::from(position as u16) - 15.3).abs() / 100.0).collect();
-            let tokens = positions.iter().collect();
-            scripted.push(Predictions { lanes: 1, positions, tokens, confidence, ..Predictions::default() });
+            answers.push(scripted(request));
             change(request);
         }
         let batch: Vec<SequenceStep<'_>> =
             requests.iter().map(|request| request.step(ids[request.sequence], 0)).collect();
         let mut out = vec![Predictions::default(); batch.len()];
         network.step(&batch, &mut out).unwrap();
-        session.feed(&scripted);
+        session.feed(&answers);
         forwards.push(Forward { request: requests.remove(0), answer: out.remove(0) });
     }
     for id in ids {
@@ -310,6 +317,107 @@ fn caches_t11_the_first_token_under_shift() {
             }
             assert!(stale_now.is_near(&stale[step - step % 4], first), "step {step}: it stands still");
             assert!(!before_now.is_near(stale_now, first) && !before_now.is_near(reference, first), "step {step}");
+        }
+    }
+}
+
+/// X4: a response that is refreshed in each step makes dLLM-Cache a prefix cache of the prompt alone with an interval.
+#[test]
+fn caches_x4_a_fresh_response_leaves_a_prompt_with_an_interval() {
+    for isa in isas() {
+        for (interval, rho) in [(1, 0.5), (2, 0.3), (3, 0.0), (5, 1.0)] {
+            let step = Cell::new(0);
+            let freeze_prompt = |request: &mut Request| {
+                if step.replace(step.get() + 1) % interval > 0 {
+                    request.plan.live.set_range(PROMPT as Position..(PROMPT + LENGTH) as Position);
+                    request.tokens.drain(..PROMPT);
+                }
+            };
+            let mut network = runner(&spec(0), isa, Dtype::F32, 2);
+            let frozen = run_on(&mut network, &options(0, "none"), freeze_prompt).0;
+            let cache = format!("dllm:prompt={interval},response=1,rho={rho}");
+            assert_same(&run(0, isa, &options(0, &cache)), &frozen, &cache);
+        }
+        let vanilla = run(0, isa, &options(0, "none"));
+        let frozen = run(0, isa, &options(0, "dllm:prompt=3,response=1"));
+        let same: Vec<bool> = (0..LENGTH).map(|step| vanilla[step].all() == frozen[step].all()).collect();
+        assert!((0..LENGTH).all(|step| same[step] == (step % 3 == 0)), "the interval shows: {same:?}");
+    }
+}
+
+/// X6: one block for the whole response makes the prefix cache freeze the prompt and nothing else.
+#[test]
+fn caches_x6_one_block_makes_the_prefix_cache_a_frozen_prompt() {
+    assert_caches_equal(0, "prefix", "dllm:prompt=1000,response=1");
+    assert_caches_equal(0, "prefix", "freecache:freeze=prompt");
+}
+
+/// Runs a session on a sequence and on its shadow, which leaves out each forward that does not compute every row until
+/// it was looked at: with the same new tokens in the live rows of both, whatever else is read must be the same, for it
+/// was not written. Answers how often that was looked at, and how often the forward did write what is live.
+fn kept_slots(shift: usize, options: &SessionOptions) -> (usize, usize) {
+    let mut network = runner(&spec(shift), isas()[1], Dtype::F32, 2);
+    let mut session = Session::new(options.clone()).unwrap();
+    let needs = SequenceNeeds { logits: true, ..session.needs()[0].clone() };
+    let ids = [network.open(&needs).unwrap(), network.open(&needs).unwrap()];
+    let mut step = |id: SequenceId, request: &Request| {
+        let mut out = [Predictions::default()];
+        network.step(&[request.step(id, 0)], &mut out).unwrap();
+        out[0].logits.iter().map(|logit| logit.to_bits()).collect::<Vec<_>>()
+    };
+    let (mut looked, mut wrote) = (0, 0);
+    while session.next() == Next::Step {
+        let mut request = session.requests()[0].clone();
+        request.ask.logits = true;
+        if request.plan.live.len() < PROMPT + LENGTH {
+            step(ids[0], &request);
+            let rows: Vec<Position> =
+                request.plan.predict.iter().map(|p| p.saturating_sub(shift as Position)).collect();
+            if let Some(unasked) = request.plan.live.iter().find(|row| !rows.contains(row)) {
+                // One live row less: its slot is what the forward wrote, in the shadow what it was before.
+                let narrow = |at: &(Position, u32)| at.0 != unasked;
+                let left = request.plan.live.iter().zip(request.tokens.iter().copied()).filter(narrow);
+                let (live, tokens): (Vec<Position>, Vec<u32>) = left.unzip();
+                let mut narrow = request.clone();
+                (narrow.plan.live, narrow.tokens) = (live.into_iter().collect(), tokens);
+                wrote += usize::from(step(ids[0], &narrow) != step(ids[1], &narrow));
+            }
+            let mut probe = request.clone();
+            probe.tokens = (0..probe.tokens.len() as u32).map(|at| (7 * at + 1) % 60).collect();
+            assert_eq!(step(ids[0], &probe), step(ids[1], &probe), "{}", request.plan);
+            looked += 1;
+        }
+        for id in ids {
+            step(id, &request);
+        }
+        session.feed(&[scripted(&request)]);
+    }
+    (looked, wrote)
+}
+
+/// K6: what greedy dKV-Cache does not run keeps its K and V, bit for bit. K8: so does dKV-Prefill's prompt, for good.
+#[test]
+fn caches_k6_k8_rows_that_are_not_live_keep_their_slots() {
+    for shift in [0, 1] {
+        for (cache, remasking) in [
+            ("dkv:variant=greedy,refresh=4,window=2", Remasking::Random),
+            ("dkv:variant=greedy,refresh=9,window=0", Remasking::Random),
+            ("dkv:variant=prefill", Remasking::LowConfidence),
+            ("dkv:refresh=5", Remasking::LowConfidence),
+        ] {
+            let (looked, wrote) = kept_slots(shift, &SessionOptions { remasking, ..options(shift, cache) });
+            assert!(looked > LENGTH / 2 && wrote > looked / 3, "{cache} shift {shift}: {looked} looks, {wrote} writes");
+        }
+    }
+}
+
+/// I7 of specification flashdlm: frozen slots are the same bits from then on.
+#[test]
+fn flashdlm_i7_frozen_slots_stand_still() {
+    for shift in [0, 1] {
+        for cache in ["freecache:block=4", "freecache:block=3,freeze=reference", "freecache:freeze=prompt"] {
+            let (looked, wrote) = kept_slots(shift, &options(shift, cache));
+            assert!(looked > LENGTH / 2 && wrote > 0, "{cache} shift {shift}: {looked} looks, {wrote} writes");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Counted operations against the formulas of specification caches, section 7, evaluated with what really ran (X9), and
-//! the published table of section 2.6, in its own convention (T8).
+//! Counted operations against the formulas of specification caches, section 7, evaluated with what really ran, and the
+//! averages of its table (X9); and the published table of section 2.6, in its own convention (T8).
 
 mod common;
 
@@ -8,7 +8,7 @@ use demask::{
     cpu::isa::Isa,
     decode::{CanvasSpec, ModelFacts, Next, Remasking, Request, Session, SessionOptions, StopRule},
     model_parts::ArchSpec,
-    step::{Denoiser, Drift, LayerRows, Mask, Predictions, StepPlan},
+    step::{Denoiser, Drift, LayerRows, Mask, Positions, Predictions, StepPlan},
     tensor::Dtype,
 };
 
@@ -68,11 +68,19 @@ impl Formula {
     }
 }
 
-fn options(facts: ModelFacts, prompt: usize, length: usize, cache: &str) -> SessionOptions {
-    let canvas = CanvasSpec::Prompt { tokens: vec![5; prompt], gen_length: length };
+/// A canvas: tokens of the prompt and of the response, and how long a block is.
+#[derive(Clone, Copy)]
+struct Shape {
+    prompt: usize,
+    length: usize,
+    block: usize,
+}
+
+fn options(facts: ModelFacts, shape: Shape, cache: &str) -> SessionOptions {
+    let canvas = CanvasSpec::Prompt { tokens: vec![5; shape.prompt], gen_length: shape.length };
     SessionOptions {
         stop: StopRule::Never,
-        block_length: Some(length),
+        block_length: Some(shape.block),
         cache: cache.parse().unwrap(),
         ..SessionOptions::new(facts, canvas)
     }
@@ -80,7 +88,8 @@ fn options(facts: ModelFacts, prompt: usize, length: usize, cache: &str) -> Sess
 
 /// Every position is predicted, the leftmost the surest.
 fn script(request: &Request) -> Predictions {
-    let positions = request.plan.predict.clone();
+    let mut positions = Positions::new();
+    positions.set_union(&[&request.plan.predict, &request.plan.must, &request.plan.hint]);
     let confidence = positions.iter().map(|position| 0.9 / (1.0 + position as f32)).collect();
     Predictions { lanes: 1, tokens: vec![1; positions.len()], confidence, positions, ..Predictions::default() }
 }
@@ -108,52 +117,102 @@ fn caches_x9_counted_operations_are_the_formulas() {
             vocab: spec.vocabulary,
             context: spec.context,
         };
-        for (decoder, cache, remasking) in [
-            ("static", "none", Remasking::LowConfidence),
-            ("static", "dkv:refresh=4", Remasking::LowConfidence),
-            ("static:steps=5", "dkv:refresh=3,shift=un_right", Remasking::Entropy),
-            ("static", "dkv:variant=prefill", Remasking::LowConfidence),
-            ("static", "dkv:variant=pd,refresh=3", Remasking::LowConfidence),
-            ("static", "dkv:variant=greedy,refresh=3,window=2", Remasking::Random),
-            ("static", "dllm:prompt=5,response=3", Remasking::LowConfidence),
-            ("static", "dllm:prompt=4,response=3,probe=k,first_layer=same", Remasking::LowConfidence),
-            ("static", "dllm:prompt=100,response=4,probe=random", Remasking::LowConfidence),
-            ("static", "dllm:prompt=3,response=4,rho=0,boundary=before", Remasking::LowConfidence),
-            ("threshold:tau=0.04", "dllm:prompt=2,response=2,rho=0.5", Remasking::LowConfidence),
-            ("slowfast:explore=2,tau_min=0.06", "none", Remasking::LowConfidence),
-            ("slowfast:explore=2,tau_min=0.06", "dllm:prompt=4,response=3", Remasking::LowConfidence),
-        ] {
+        for (decoder, cache, remasking, block) in runs() {
+            let shape = Shape { prompt: 7, length: 12, block };
             let options =
-                SessionOptions { decoder: decoder.parse().unwrap(), remasking, ..options(facts.clone(), 7, 12, cache) };
+                SessionOptions { decoder: decoder.parse().unwrap(), remasking, ..options(facts.clone(), shape, cache) };
             let mut session = Session::new(options).unwrap();
             let id = network.open(&session.needs()[0]).unwrap();
             let kept = session.needs()[0].increments;
-            let mut expected = 0.0;
+            let (mut expected, mut head_rows) = (0.0, 0);
             while session.next() == Next::Step {
                 let request = &session.requests()[0];
-                let head = request.plan.predict.len() as f64;
+                let asked = request.plan.predict.len() + request.plan.must.len();
+                let head = asked as f64;
                 let flops = formula.layers(&request.plan, kept, head) + formula.head(head);
                 let mut out = [Predictions::default()];
                 network.step(&[request.step(id, 0)], &mut out).unwrap();
                 assert_eq!(out[0].cost.flops, flops, "{decoder} {cache}: {}", request.plan);
                 expected += flops;
+                head_rows += asked as u64;
                 let mut answer = script(request);
                 answer.cost = out[0].cost;
                 session.feed(&[answer]);
             }
-            assert_eq!(session.receipt().flops, expected, "{decoder} {cache}");
+            let (receipt, cost) = (session.receipt(), session.counts().cost);
+            assert_eq!((receipt.flops, receipt.head_rows), (expected, head_rows), "{decoder} {cache}");
+            assert_eq!(cost.rows, session.counts().rows as u64, "{decoder} {cache}");
             network.close(id);
         }
     }
 }
 
-/// The widths of the published models.
-fn published(dream: bool) -> Formula {
-    if dream {
-        Formula { d: 3584.0, kv: 512.0, f: 18944.0, layers: 28.0, vocabulary: 152_064.0, attention: 0.0 }
-    } else {
-        Formula { d: 4096.0, kv: 4096.0, f: 12288.0, layers: 32.0, vocabulary: 126_464.0, attention: 0.0 }
+/// Decoders, caches, the order of commits, and the length of a block: every cache that runs full attention.
+fn runs() -> Vec<(&'static str, &'static str, Remasking, usize)> {
+    let confident = Remasking::LowConfidence;
+    let mut runs = vec![
+        ("static", "none", confident, 12),
+        ("static", "dkv:refresh=4", confident, 12),
+        ("static:steps=5", "dkv:refresh=3,shift=un_right", Remasking::Entropy, 12),
+        ("static", "dkv:variant=prefill", confident, 12),
+        ("static", "dkv:variant=pd,refresh=3", confident, 12),
+        ("static", "dkv:variant=greedy,refresh=3,window=2", Remasking::Random, 12),
+        ("static", "dllm:prompt=5,response=3", confident, 12),
+        ("static", "dllm:prompt=4,response=3,probe=k,first_layer=same", confident, 12),
+        ("static", "dllm:prompt=100,response=4,probe=random", confident, 12),
+        ("static", "dllm:prompt=3,response=4,rho=0,boundary=before", confident, 12),
+        ("threshold:tau=0.04", "dllm:prompt=2,response=2,rho=0.5", confident, 12),
+        ("slowfast:explore=2,tau_min=0.06", "none", confident, 12),
+        ("slowfast:explore=2,tau_min=0.06", "dllm:prompt=4,response=3", confident, 12),
+    ];
+    for cache in ["none", "prefix", "prefix:idle", "dual", "dual:horizon=3", "freecache:block=4"] {
+        for decoder in ["static", "threshold:tau=0", "factor:f=3"] {
+            runs.push((decoder, cache, confident, 4));
+        }
     }
+    runs
+}
+
+/// The widths of the published models.
+fn published(dream: bool, attention: f64) -> Formula {
+    if dream {
+        Formula { d: 3584.0, kv: 512.0, f: 18944.0, layers: 28.0, vocabulary: 152_064.0, attention }
+    } else {
+        Formula { d: 4096.0, kv: 4096.0, f: 12288.0, layers: 32.0, vocabulary: 126_464.0, attention }
+    }
+}
+
+/// Average operations of a step with one token each, in units of 1e12; `head` says how many rows have logits.
+fn average(formula: Formula, shift: u32, shape: Shape, cache: &str, head: &dyn Fn(&StepPlan) -> usize) -> f64 {
+    let facts = ModelFacts { mask: Mask::Full, shift, mask_id: Some(69), vocab: 70, context: 4096 };
+    let mut session = Session::new(options(facts, shape, cache)).unwrap();
+    let mut sum = 0.0;
+    while session.next() == Next::Step {
+        let request = &session.requests()[0];
+        sum += formula.layers(&request.plan, true, 0.0) + formula.head(head(&request.plan) as f64);
+        let answer = script(request);
+        session.feed(&[answer]);
+    }
+    assert_eq!(session.counts().forwards, shape.length);
+    sum / shape.length as f64 / 1e12
+}
+
+/// The table of section 7: logits of all rows that entered, as the references compute them, or of those predicted.
+#[test]
+fn caches_x9_average_costs_are_those_of_the_table() {
+    let shape = Shape { prompt: 819, length: 256, block: 32 };
+    let all = |plan: &StepPlan| plan.live.len();
+    let asked = |plan: &StepPlan| plan.predict.len();
+    let cost = |cache: &str, head: &dyn Fn(&StepPlan) -> usize| average(published(false, 1.0), 0, shape, cache, head);
+    let near = |found: f64, expected: f64| assert!((found - expected).abs() < 0.006, "{found} is not {expected}");
+    near(cost("none", &all), 16.73);
+    near(cost("prefix", &all), 2.69);
+    near(cost("dual", &all), 1.00);
+    near(cost("freecache:block=32,freeze=reference", &all), 2.29);
+    let close = |found: f64, expected: f64| assert!((found - expected).abs() < 0.03, "{found} is not {expected}");
+    close(cost("none", &asked), 15.64);
+    close(cost("prefix", &asked), 2.55);
+    close(cost("dual", &asked), 0.97);
 }
 
 /// T8: as published, neither attention scores nor a full first layer count, the head runs on all rows, and prompts are
@@ -170,27 +229,15 @@ fn caches_t8_published_operations() {
         (790, 256, (100, 8), true, 14.79, 2.43, 6.10),
     ];
     for (prompt, length, (prompt_steps, response_steps), dream, base, cached, ratio) in table {
-        let formula = published(dream);
-        let rows = (prompt + length) as f64;
-        let head = formula.head(rows);
-        let whole = formula.layers * formula.layer(rows, 0.0, 0.0) + head;
+        let shape = Shape { prompt, length, block: length };
+        let all = |_: &StepPlan| prompt + length;
+        let cost = |cache: &str| average(published(dream, 0.0), u32::from(dream), shape, cache, &all);
         let cache = format!("dllm:prompt={prompt_steps},response={response_steps},rho=0.25,first_layer=same");
-        let facts =
-            ModelFacts { mask: Mask::Full, shift: u32::from(dream), mask_id: Some(69), vocab: 70, context: 4096 };
-        let mut session = Session::new(options(facts, prompt, length, &cache)).unwrap();
-        let (mut sum, mut steps) = (0.0, 0.0);
-        while session.next() == Next::Step {
-            let request = &session.requests()[0];
-            sum += formula.layers(&request.plan, true, 0.0) + head;
-            steps += 1.0;
-            let answer = script(request);
-            session.feed(&[answer]);
-        }
-        let found = sum / steps;
+        let (whole, found) = (cost("none"), cost(&cache));
         // The table has three to five digits.
         let near = |found: f64, expected: f64| (found / expected - 1.0).abs() < 3e-3;
-        assert!(near(whole / 1e12, base), "prompt {prompt}: {whole:e} for {base}");
-        assert!(near(found / 1e12, cached), "prompt {prompt}: {found:e} for {cached}");
+        assert!(near(whole, base), "prompt {prompt}: {whole} for {base}");
+        assert!(near(found, cached), "prompt {prompt}: {found} for {cached}");
         assert!(near(whole / found, ratio), "prompt {prompt}: {} for {ratio}", whole / found);
     }
 }

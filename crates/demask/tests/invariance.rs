@@ -205,6 +205,156 @@ fn freedave_i7_i8_drafts_are_isolated_and_the_accepted_one_stays() {
     }
 }
 
+/// The same drafts in one forward, in a batch of sequences that hold one each, and one after the other (I16).
+#[test]
+fn freedave_i16_packed_batched_and_sequential_drafts_are_the_same() {
+    const LENGTH: usize = 40;
+    const LANES: usize = 4;
+    for (name, spec) in specs() {
+        for (isa, dtype) in tiers() {
+            let mut dice = Dice::new(17);
+            let ask = ask();
+            let prefill = full(&spec, &mut dice, LENGTH);
+            let mut plan = StepPlan { visible: LENGTH as u32, mask: mask(&spec), ..StepPlan::default() };
+            plan.live.set_range(12..28);
+            plan.predict.set_range(13..28);
+            plan.lanes = Lanes::Drafts(1);
+            let drafts: Vec<Step> = (0..LANES)
+                .map(|_| (0..16).map(|_| dice.below(spec.vocabulary) as u32).collect())
+                .map(|tokens| Step { tokens, plan: plan.clone() })
+                .collect();
+            let tokens = drafts.iter().flat_map(|draft| draft.tokens.clone()).collect();
+            let packed = Step { tokens, plan: StepPlan { lanes: Lanes::Drafts(LANES as u32), ..plan } };
+            let mut network = runner(&spec, isa, dtype, 2);
+            let room = network.open(&needs(LENGTH * LANES, LANES)).unwrap();
+            network.close(room);
+            let ids: Vec<_> = (0..LANES).map(|_| network.open(&needs(LENGTH, LANES)).unwrap()).collect();
+            for &id in &ids {
+                run(&mut network, &[prefill.of(id, &ask)]);
+            }
+            let together = run(&mut network, &[packed.of(ids[0], &ask)]).remove(0);
+            let batch: Vec<_> = drafts.iter().zip(&ids).map(|(draft, &id)| draft.of(id, &ask)).collect();
+            let batched = run(&mut network, &batch);
+            let what = format!("{name} {} {dtype}", isa.tier().name());
+            for (lane, (draft, batched)) in drafts.iter().zip(&batched).enumerate() {
+                let alone = run(&mut network, &[draft.of(ids[0], &ask)]).remove(0);
+                assert_same(batched, &alone, &format!("{what} lane {lane}"));
+                let (width, logits) = (together.tokens.len() / LANES, together.logits.len() / LANES);
+                assert_eq!(together.tokens[lane * width..(lane + 1) * width], alone.tokens, "{what} lane {lane}");
+                let of_lane = bits(&together.logits[lane * logits..(lane + 1) * logits]);
+                assert_eq!(of_lane, bits(&alone.logits), "{what} lane {lane}");
+            }
+        }
+    }
+}
+
+/// I9: under block-causal attention nothing that a later block holds changes a bit of an earlier one.
+#[test]
+fn freedave_i9_later_blocks_do_not_reach_earlier_ones() {
+    const LENGTH: usize = 24;
+    let (name, spec) = specs().into_iter().find(|(name, _)| *name == "block").unwrap();
+    for (isa, dtype) in tiers() {
+        let ask = ask();
+        let mut network = runner(&spec, isa, dtype, 2);
+        let mut dice = Dice::new(23);
+        let first = full(&spec, &mut dice, LENGTH);
+        let mut answer = |step: &Step| {
+            let id = network.open(&needs(LENGTH, 0)).unwrap();
+            let answer = run(&mut network, &[step.of(id, &ask)]).remove(0);
+            network.close(id);
+            answer
+        };
+        let reference = answer(&first);
+        for changed in 0..LENGTH {
+            let mut step = first.clone();
+            step.tokens[changed] = (step.tokens[changed] + 1 + dice.below(spec.vocabulary - 1) as u32) % 70;
+            let found = answer(&step);
+            let width = spec.vocabulary;
+            let differs = |position: usize| {
+                let row = position * width..(position + 1) * width;
+                bits(&found.logits[row.clone()]) != bits(&reference.logits[row])
+            };
+            let what = format!("{name} {} {dtype}: token {changed}", isa.tier().name());
+            let block = changed / 4 * 4;
+            assert!(!(0..block).any(differs), "{what} is seen before its block");
+            assert!((block..LENGTH).all(differs), "{what} is seen from its block on");
+        }
+    }
+}
+
+/// I10: position `p` is predicted by row `p - shift` and by no other: that row alone, over the slots of all others,
+/// gives the same bits, and where it is not live there is no prediction.
+#[test]
+fn freedave_i10_one_row_predicts() {
+    const LENGTH: usize = 24;
+    for (name, spec) in specs() {
+        for (isa, dtype) in tiers() {
+            let ask = ask();
+            let whole = full(&spec, &mut Dice::new(6), LENGTH);
+            let mut network = runner(&spec, isa, dtype, 2);
+            let id = network.open(&needs(LENGTH, 1)).unwrap();
+            let reference = run(&mut network, &[whole.of(id, &ask)]).remove(0);
+            for position in 0..LENGTH as u32 {
+                let row = position.saturating_sub(spec.shift as u32);
+                let mut step = Step { tokens: vec![whole.tokens[row as usize]], plan: whole.plan.clone() };
+                step.plan.live.set_range(row..row + 1);
+                step.plan.predict.set_range(position..position + 1);
+                let what = format!("{name} {} {dtype}: position {position}", isa.tier().name());
+                for lanes in [Lanes::Canvas, Lanes::Drafts(1)] {
+                    step.plan.lanes = lanes;
+                    let alone = run(&mut network, &[step.of(id, &ask)]).remove(0);
+                    let at = position as usize * spec.vocabulary;
+                    assert_eq!(bits(&alone.logits), bits(&reference.logits[at..at + spec.vocabulary]), "{what}");
+                }
+                if spec.shift == 1 && position > 0 {
+                    // The first row of a window predicts what lies behind it, never its own position.
+                    step.plan.live.set_range(position..position + 1);
+                    let refusal = network.check(&step.of(id, &ask)).unwrap_err().to_string();
+                    assert!(refusal.ends_with(&format!("needs row {row}, which is not live")), "{what}: {refusal}");
+                }
+            }
+        }
+    }
+}
+
+/// I3 of specification flashdlm: with nothing changed, a window over stored slots is the full forward, whatever the
+/// window and however many heads share their K/V. Over the slots of another text it is not.
+#[test]
+fn flashdlm_i3_a_window_is_the_full_forward_restricted_to_it() {
+    const LENGTH: usize = 45;
+    let full_attention = |(_, spec): &(&str, ArchSpec)| spec.attention == Attention::Full;
+    for (name, spec) in specs().into_iter().filter(full_attention) {
+        for (isa, dtype) in tiers() {
+            let ask = ask();
+            let mut dice = Dice::new(29);
+            let (whole, other) = (full(&spec, &mut dice, LENGTH), full(&spec, &mut dice, LENGTH));
+            let mut network = runner(&spec, isa, dtype, 2);
+            let ids = [network.open(&needs(LENGTH, 0)).unwrap(), network.open(&needs(LENGTH, 0)).unwrap()];
+            let reference = run(&mut network, &[whole.of(ids[0], &ask)]).remove(0);
+            run(&mut network, &[other.of(ids[1], &ask)]);
+            for _ in 0..12 {
+                let start = dice.below(LENGTH - 2) as u32;
+                let end = start + 2 + dice.below(LENGTH - 1 - start as usize) as u32;
+                let mut window = whole.clone();
+                window.plan.live.set_range(start..end);
+                window.plan.predict.set_range(start + spec.shift as u32..end);
+                window.tokens = whole.tokens[start as usize..end as usize].to_vec();
+                let found = run(&mut network, &[window.of(ids[0], &ask)]).remove(0);
+                let from = (start as usize + spec.shift) * spec.vocabulary;
+                let expected = bits(&reference.logits[from..from + found.logits.len()]);
+                let what = format!("{name} {} {dtype}: {start}..{end}", isa.tier().name());
+                assert_eq!(bits(&found.logits), expected, "{what}");
+                if end - start < LENGTH as u32 {
+                    // The control: the other text is run again before each window.
+                    run(&mut network, &[other.of(ids[1], &ask)]);
+                    let control = run(&mut network, &[window.of(ids[1], &ask)]).remove(0);
+                    assert_ne!(bits(&control.logits), expected, "{what}");
+                }
+            }
+        }
+    }
+}
+
 /// Rejected drafts leave the slots untouched.
 #[test]
 fn freedave_i8_rejected_drafts_leave_no_trace() {
@@ -269,7 +419,7 @@ fn increments(length: usize) -> SequenceNeeds {
 /// caches T1, T2: a partly computed step that computes everything equals a full one, bitwise, whether the rows are
 /// named or chosen; and one that computes nothing keeps its increments.
 #[test]
-fn caches_t2_choosing_all_rows_equals_computing_all_rows() {
+fn caches_t1_t2_choosing_all_rows_equals_computing_all_rows() {
     for (name, spec) in specs().into_iter().filter(|(_, spec)| spec.attention == Attention::Full) {
         for (isa, dtype) in tiers() {
             for by in [Drift::Value, Drift::Key, Drift::Random { seed: 3 }] {

@@ -1,10 +1,10 @@
 //! FreeDave on networks: bitwise the tokens and confidences of static decoding, on every tier and at any temperature
 //! (specification freedave, section 6.1: I1, I6, I8, I14).
 
-use std::path::Path;
+use std::{io::Write, path::Path};
 
 use demask::{
-    DeviceOptions, DtypeChoice, Model,
+    DeviceOptions, DtypeChoice, GenerateOptions, Model, Prompt,
     checkpoint::ModelFiles,
     cpu::isa::Isa,
     decode::{CanvasSpec, Event, Session, SessionOptions, StopRule},
@@ -58,5 +58,49 @@ fn freedave_i1_i6_i8_i14_networks_give_the_tokens_of_static_decoding() {
                 }
             }
         }
+    }
+}
+
+/// Forwards that the demo model takes for each problem, and its answers.
+fn solve(model: &mut Model, questions: &[String], decoder: &str) -> Vec<(usize, Vec<u32>)> {
+    let options =
+        GenerateOptions { gen_length: Some(64), decoder: Some(decoder.parse().unwrap()), ..GenerateOptions::default() };
+    let mut answers = Vec::new();
+    for question in questions {
+        let session = model.session(&Prompt::user(question.as_str(), None), &options).unwrap();
+        let engine = model.engine_mut();
+        let job = engine.submit(session).unwrap();
+        while engine.tick().unwrap() > 0 {}
+        let session = engine.take(job).unwrap();
+        answers.push((session.counts().nfe, session.output().tokens));
+    }
+    answers
+}
+
+/// What rolling is for: on a trained model it writes what static decoding writes, in fewer forwards than the released
+/// program's. The figures are printed; `docs/invariants.md` states them.
+#[test]
+fn freedave_i1_i3_rolling_on_the_demo_takes_no_more_forwards_than_reference() {
+    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo");
+    let lines = std::fs::read_to_string(demo.join("wordmath-dev.jsonl")).unwrap();
+    let question =
+        |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["question"].as_str().unwrap().to_owned();
+    let questions: Vec<String> = lines.lines().take(40).map(question).collect();
+    let device = DeviceOptions { dtype: DtypeChoice::F32, ..DeviceOptions::default() };
+    let mut model =
+        Model::load(ModelFiles::directory(demo.join("demo-sdar")).unwrap(), &device, &mut |_, _| true).unwrap();
+    let expected = solve(&mut model, &questions, "static");
+    let total = |answers: &[(usize, Vec<u32>)]| answers.iter().map(|answer| answer.0).sum::<usize>();
+    for d in [4, 8, 16] {
+        let rolling = solve(&mut model, &questions, &format!("freedave:d={d}"));
+        let reference = solve(&mut model, &questions, &format!("freedave:d={d},mode=reference,eager=true"));
+        for (found, expected) in rolling.iter().chain(&reference).zip(expected.iter().cycle()) {
+            assert_eq!(found.1, expected.1, "d {d}");
+        }
+        let [stepwise, reference, rolling] = [&expected, &reference, &rolling].map(|answers| total(answers));
+        let ratio = reference as f64 / rolling as f64;
+        let figures = format!("static {stepwise}, reference {reference}, rolling {rolling}: {ratio:.2} times fewer");
+        let _ = writeln!(std::io::stdout(), "demo-sdar, {} problems, d {d}, forwards: {figures}", questions.len());
+        assert!(rolling <= reference && reference <= stepwise, "d {d}");
     }
 }

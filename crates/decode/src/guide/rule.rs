@@ -65,7 +65,7 @@ mod tests {
 
     /// Policies are nested, and meet at their ends.
     #[test]
-    fn guided_g4() {
+    fn flashdlm_g4_rules_are_nested() {
         let distribution = [0.4, 0.3, 0.2, 0.1];
         for k in 1..=4 {
             let topk = agreed(&format!("guided:match=topk,k={k}"), &distribution);

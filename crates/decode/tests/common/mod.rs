@@ -1,8 +1,10 @@
 //! What the tests of sessions share.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub mod freedave;
+
 use demask_decode::{CanvasSpec, Event, ModelFacts, Next, Output, Request, Session, SessionOptions};
-use demask_step::{Denoiser, Mask, Predictions, SequenceId, TokenId};
+use demask_step::{Denoiser, LayerRows, Mask, Predictions, SequenceId, SequenceNeeds, TokenId};
 use demask_testkit::scripted::Scripted;
 
 pub const VOCAB: usize = 24;
@@ -83,4 +85,29 @@ pub fn predict(request: &Request, mut each: impl FnMut(u32) -> (TokenId, f32)) -
         out.entropy.push(if confidence > 0.5 { 1e-3 } else { 100.0 });
     }
     out
+}
+
+/// Runs a session whose every forward is made to compute all rows of the canvas in all layers.
+pub fn run_all_live(options: SessionOptions, seed: u64) -> Vec<Vec<(u32, TokenId)>> {
+    let mut script = Scripted::new(seed, VOCAB, options.facts.shift);
+    let mut session = Session::new(options).unwrap();
+    let length = session.layout().len();
+    let needs = SequenceNeeds { rows: length, ..session.needs()[0].clone() };
+    let id = script.open(&needs).unwrap();
+    let mut steps = Vec::new();
+    while session.next() == Next::Step {
+        let mut request = session.requests()[0].clone();
+        request.plan.live.set_range(0..length as u32);
+        (request.plan.visible, request.plan.layers) = (length as u32, LayerRows::All);
+        request.tokens = session.canvas().to_vec();
+        let mut out = [Predictions::default()];
+        script.step(&[request.step(id, 0)], &mut out).unwrap();
+        session.feed(&out);
+        let commit = |event| match event {
+            Event::Commit { position, token, .. } => Some((position, token)),
+            Event::Step { .. } => None,
+        };
+        steps.push(session.events().filter_map(commit).collect());
+    }
+    steps
 }

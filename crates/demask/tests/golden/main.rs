@@ -282,7 +282,7 @@ fn differences_are_seen() {
 
 /// Speculative decoding writes what the guide writes alone, whatever the model drafts (specification flashdlm, G8).
 #[test]
-fn guided_g8() {
+fn flashdlm_g8_the_target_writes_its_own_text() {
     let folder = own_folder();
     let files = ["guided_dream.json", "guided_llada.json"];
     for (file, tier) in files.iter().flat_map(|file| f32_tiers().into_iter().map(move |tier| (file, tier))) {

@@ -64,6 +64,17 @@ pub struct Slots {
     values: Vec<Vec<Vec<f64>>>,
     /// Attention and MLP together: what a layer adds to a row.
     increments: Vec<Vec<Vec<f64>>>,
+    /// Whether keys are kept as they are projected, and normed and turned whenever they are read.
+    turned_late: bool,
+}
+
+impl Slots {
+    /// Keeps keys unturned, as programs do that turn all of them again in each step.
+    #[must_use]
+    pub fn turned_late(mut self) -> Self {
+        self.turned_late = true;
+        self
+    }
 }
 
 /// A step that computes only some of its rows in the layers behind the first.
@@ -91,7 +102,7 @@ impl Transformer {
     pub fn slots(&self, positions: usize) -> Slots {
         let rows = |width: usize| vec![vec![vec![0.0; width]; positions]; self.layers.len()];
         let kv = self.kv_heads * self.head_dim;
-        Slots { keys: rows(kv), values: rows(kv), increments: rows(self.hidden()) }
+        Slots { keys: rows(kv), values: rows(kv), increments: rows(self.hidden()), turned_late: false }
     }
 
     /// Logits `[rows, vocabulary]` of tokens at positions 0, 1, ...; position `i` sees the first `mask(i)` positions.
@@ -138,7 +149,7 @@ impl Transformer {
         }
         let before: Vec<Vec<f64>> = stream.to_vec();
         for &position in &computed {
-            let [k, v] = self.key_value(layer, &stream[row_of(position)], position);
+            let [k, v] = self.key_value(layer, &stream[row_of(position)], position, slots.turned_late);
             let compared = partial.filter(|partial| partial.random.is_none());
             let probed = compared.filter(|partial| partial.probed.contains(&position));
             if probed.is_none_or(|partial| !partial.by_key) {
@@ -150,7 +161,16 @@ impl Transformer {
         }
         for &position in &computed {
             let row = &mut stream[row_of(position)];
-            let out = self.attend(layer, row, position, &slots.keys[index], &slots.values[index], mask(position));
+            let (keys, values) = (&slots.keys[index], &slots.values[index]);
+            let turned: Vec<Vec<f64>>;
+            let keys = if slots.turned_late {
+                let weight = layer.head_norms.as_ref().map(|norms| &norms[1][..]);
+                turned = keys.iter().enumerate().map(|(at, key)| self.turned(key, weight, at)).collect();
+                &turned
+            } else {
+                keys
+            };
+            let out = self.attend(layer, row, position, keys, values, mask(position));
             add(row, &product(&layer.output, &out, None));
             let h = norm(row, &layer.mlp_norm, self.epsilon);
             let (gate, up) = (product(&layer.gate, &h, None), product(&layer.up, &h, None));
@@ -185,7 +205,7 @@ impl Transformer {
         }
         let mut scores = Vec::new();
         for &position in &partial.probed {
-            let [key, value] = self.key_value(&self.layers[index], &row(position), position);
+            let [key, value] = self.key_value(&self.layers[index], &row(position), position, slots.turned_late);
             let (fresh, stored) = if partial.by_key {
                 (key, &mut slots.keys[index][position])
             } else {
@@ -201,13 +221,14 @@ impl Transformer {
         computed
     }
 
-    /// K and V of a row.
-    fn key_value(&self, layer: &Layer, row: &[f64], position: usize) -> [Vec<f64>; 2] {
+    /// K and V of a row, K as it is projected if it is turned late.
+    fn key_value(&self, layer: &Layer, row: &[f64], position: usize, late: bool) -> [Vec<f64>; 2] {
         let bias = |index: usize| layer.biases.as_ref().map(|biases| &biases[index][..]);
         let h = norm(row, &layer.attention_norm, self.epsilon);
         let k = product(&layer.key, &h, bias(1));
         let weight = layer.head_norms.as_ref().map(|norms| &norms[1][..]);
-        [self.turned(&k, weight, position), product(&layer.value, &h, bias(2))]
+        let k = if late { k } else { self.turned(&k, weight, position) };
+        [k, product(&layer.value, &h, bias(2))]
     }
 
     /// Attention of one row over the first `visible` keys.

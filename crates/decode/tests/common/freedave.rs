@@ -1,0 +1,108 @@
+//! What the tests of FreeDave share: runs on scripted denoisers, the caches that drafts are lossless over, and a model
+//! that knows its text.
+
+use demask_decode::{CacheSpec, Event, Exactness, Request, Session, SessionOptions, StopRule, cache::CACHES};
+use demask_step::{Denoiser, Mask, NO_TOKEN, Predictions, SequenceId, TokenId};
+use demask_testkit::scripted::Scripted;
+
+use super::{EOS, MASK_ID, Run, VOCAB, drive, options};
+
+pub const FULL: Mask = Mask::Full;
+pub const BLOCKS: Mask = Mask::BlockCausal { block: 4 };
+
+/// The model of a run.
+#[derive(Debug, Clone, Copy)]
+pub struct Script {
+    pub seed: u64,
+    pub easy: f64,
+    pub spread: f64,
+    /// From this position on it predicts nothing but the end token.
+    pub end: u32,
+}
+
+impl Script {
+    /// One that never ends its text.
+    pub fn endless(seed: u64, easy: f64, spread: f64) -> Self {
+        Self { seed, easy, spread, end: u32::MAX }
+    }
+
+    pub fn denoiser(self, shift: u32) -> Scripted {
+        Scripted::new(self.seed, VOCAB, shift).with_spread(self.spread).with_easy(self.easy)
+    }
+
+    /// Puts the end token where it belongs.
+    fn ends(self, answer: &mut Predictions) {
+        let positions = answer.positions.len();
+        for (index, token) in answer.tokens.iter_mut().enumerate() {
+            let behind = answer.positions.as_slice()[index % positions] >= self.end;
+            if behind && *token != NO_TOKEN {
+                *token = EOS;
+            }
+        }
+    }
+}
+
+/// What there is to compare of a run.
+#[derive(Debug)]
+pub struct Found {
+    /// Position, token and confidence in the order of the commits.
+    pub commits: Vec<(u32, TokenId, f32)>,
+    pub run: Run,
+    pub session: Session,
+}
+
+pub fn run(script: Script, mut options: SessionOptions, decoder: &str) -> Result<Found, String> {
+    options.decoder = decoder.parse().unwrap();
+    let mut model = script.denoiser(options.facts.shift);
+    let mut session = Session::new(options).map_err(|error| error.to_string())?;
+    let ids: Vec<SequenceId> = session.needs().iter().map(|needs| model.open(needs).unwrap()).collect();
+    let run = drive(&mut session, |_, requests| {
+        let batch: Vec<_> = requests.iter().map(|request| request.step(ids[request.sequence], 0)).collect();
+        let mut out = vec![Predictions::default(); batch.len()];
+        model.step(&batch, &mut out).unwrap();
+        script.ends(&mut out[0]);
+        out
+    });
+    let commit = |event: &Event| match *event {
+        Event::Commit { position, token, confidence, .. } => Some((position, token, confidence)),
+        Event::Step { .. } => None,
+    };
+    Ok(Found { commits: run.events.iter().filter_map(commit).collect(), run, session })
+}
+
+/// Every cache, with its defaults, over which drafts promise the tokens of static decoding on these models.
+pub fn caches(mask: Mask, shift: u32) -> Vec<CacheSpec> {
+    let lossless = |cache: &CacheSpec| {
+        let mut options = options(mask, shift, 4, 8);
+        (options.decoder, options.cache) = ("freedave".parse().unwrap(), cache.clone());
+        Session::new(options).is_ok_and(|session| matches!(session.exactness(), Exactness::Lossless { .. }))
+    };
+    CACHES.iter().map(CacheSpec::of).filter(lossless).collect()
+}
+
+/// The answers to all lanes of a request for a model that knows the text, the leftmost the surest.
+pub fn recite(request: &Request, text: &[TokenId]) -> Predictions {
+    let plan = &request.plan;
+    let mut out = Predictions { lanes: plan.lanes.count(), ..Predictions::default() };
+    out.positions.set_union(&[&plan.predict, &plan.must, &plan.hint]);
+    for lane in 0..out.lanes {
+        for position in out.positions.clone().iter() {
+            let held = plan.live.rank(position).map(|rank| request.tokens[lane * plan.live.len() + rank]);
+            let masked = held.is_none_or(|token| token == MASK_ID);
+            out.tokens.push(if masked { text[position as usize] } else { NO_TOKEN });
+            out.confidence.push(if masked { 0.9 - position as f32 / 10000.0 } else { f32::NEG_INFINITY });
+        }
+    }
+    out
+}
+
+/// Forwards that a known text takes.
+pub fn forwards(mut options: SessionOptions, decoder: &str, cache: &str) -> usize {
+    (options.decoder, options.cache) = (decoder.parse().unwrap(), cache.parse().unwrap());
+    options.stop = StopRule::Never;
+    let mut session = Session::new(options).unwrap();
+    let text: Vec<TokenId> = (0..session.canvas().len() as TokenId).map(|position| position % 20).collect();
+    let run = drive(&mut session, |_, requests| requests.iter().map(|request| recite(request, &text)).collect());
+    assert_eq!(run.output.canvas, text);
+    session.counts().forwards
+}

@@ -1,0 +1,254 @@
+//! FreeDave against its baseline on random cases (specification freedave, section 6.1): 100,000 of them, each over
+//! every cache that promises losslessness, without one difference.
+
+mod common;
+
+use std::{cell::Cell, ops::RangeInclusive};
+
+use common::{
+    EOS, MASK_ID, drive,
+    freedave::{BLOCKS, FULL, Script, caches, recite, run},
+    options,
+};
+use demask_decode::{CacheSpec, CanvasSpec, Event, Remasking, Schedule, Session, SessionOptions, StopRule};
+use demask_step::{NO_TOKEN, TokenId};
+use proptest::{
+    collection::vec,
+    prelude::*,
+    test_runner::{TestCaseError, TestRunner},
+};
+
+/// Cases of each of the four tests: 100,000 in all, unless they are built without optimisation.
+const CASES: u32 = if cfg!(debug_assertions) { 500 } else { 25_000 };
+
+/// Everything that static decoding can be told, and how to draft it.
+#[derive(Debug, Clone)]
+struct Case {
+    options: SessionOptions,
+    script: Script,
+    baseline: String,
+    decoder: String,
+}
+
+/// Cases of full attention, of full attention with shift, of block-causal models.
+fn cases(families: RangeInclusive<usize>) -> impl Strategy<Value = Case> {
+    let shape = (families, 0usize..10, 1usize..7, 1usize..5, 0usize..6);
+    let tau = prop_oneof![Just(None), (0.05f32..1.0).prop_map(Some)];
+    let method = (1usize..20, any::<bool>(), 0usize..3, tau, 0usize..4);
+    let order = (0usize..8, any::<bool>(), prop_oneof![Just(0.0f32), Just(0.7)], prop_oneof![Just(0.0f32), Just(0.5)]);
+    // Half of the texts end somewhere.
+    let end = prop_oneof![Just(u32::MAX), 0u32..30];
+    let script = (any::<u64>(), prop_oneof![Just(0.0), Just(0.6), Just(0.95)], prop_oneof![Just(3.0), Just(12.0)], end);
+    let rest = (prop_oneof![3 => Just(0.0f32), 1 => Just(1.5)], 0usize..6);
+    (shape, method, order, script, rest).prop_map(|(shape, method, order, (seed, easy, spread, end), rest)| {
+        let (family, prompt, block, blocks, per_block) = shape;
+        let (d, reference, eager, tau, flags) = method;
+        let (remasking, dream, temperature, alg_temp) = order;
+        let (mask, shift) = [(FULL, 0), (FULL, 1), (BLOCKS, 0)][family];
+        // Block models also end within a block.
+        let gen_length =
+            if mask == BLOCKS { (block * blocks + 1).saturating_sub(prompt % 3).max(1) } else { block * blocks };
+        let mut options = options(mask, shift, prompt.max(shift as usize), gen_length);
+        options.block_length = Some(block);
+        let decoded = if mask == BLOCKS { (prompt + gen_length).div_ceil(block) - prompt / block } else { blocks };
+        options.steps = (per_block > 0).then_some(per_block * decoded);
+        options.remasking = Remasking::ALL[remasking];
+        if options.remasking == Remasking::Origin {
+            options.remasking = Remasking::LowConfidence;
+        }
+        options.schedule = if dream { Schedule::Dream } else { Schedule::Even };
+        (options.temperature, options.alg_temp, options.cfg_scale) = (temperature, alg_temp, rest.0);
+        options.seed = seed ^ 1;
+        // Half of the runs go on behind the end.
+        options.end_ids = vec![EOS];
+        options.stop = match rest.1 {
+            0 => StopRule::Prefix,
+            1 => StopRule::Block,
+            2 => StopRule::WholeBlock { fill: EOS },
+            _ => StopRule::Never,
+        };
+        let flags = ["", ",strict=true", ",quota=true", ",strict=true,quota=true"][flags];
+        let threshold = tau.map_or(String::new(), |tau| format!("tau={tau}{flags}"));
+        let mode = if reference { "reference" } else { "rolling" };
+        let eager = ["", ",eager=false", ",eager=true"][eager];
+        Case {
+            options,
+            script: Script { seed, easy, spread, end },
+            baseline: if tau.is_some() { format!("threshold:{threshold}") } else { "static".into() },
+            decoder: format!("freedave:d={d},mode={mode}{eager},{threshold}"),
+        }
+    })
+}
+
+/// Compares a case with its baseline over all caches; answers how many could run it.
+fn compare(case: &Case, caches: &[CacheSpec]) -> Result<usize, TestCaseError> {
+    let mut compared = 0;
+    for cache in caches {
+        let mut options = case.options.clone();
+        options.cache = cache.clone();
+        let (stop, shift) = (options.stop, options.facts.shift);
+        let reference = run(case.script, options.clone(), &case.baseline).unwrap();
+        let found = match run(case.script, options, &case.decoder) {
+            Ok(found) => found,
+            Err(error) => {
+                prop_assert!(case.decoder.contains("eager=true") && error.contains("leave eager out"), "{}", error);
+                continue;
+            }
+        };
+        compared += 1;
+        prop_assert_eq!(&found.run.output.tokens, &reference.run.output.tokens, "cache {}", cache);
+        prop_assert_eq!(found.run.output.finish, reference.run.output.finish, "cache {}", cache);
+        if stop == StopRule::Prefix {
+            // The forward that ends the text may take more than one static step.
+            prop_assert!(found.commits.starts_with(&reference.commits), "cache {}", cache);
+        } else {
+            prop_assert_eq!(&found.commits, &reference.commits, "cache {}", cache);
+            prop_assert_eq!(&found.run.output, &reference.run.output, "cache {}", cache);
+        }
+        let rolling = case.decoder.contains("rolling");
+        if rolling || case.baseline == "static" {
+            // As released, a known step is the first draft of the next forward, with drafts into the next block that of
+            // a last mask too: an end in it shows one forward later.
+            let eager = case.decoder.contains("eager=true");
+            let late = usize::from(!rolling && (stop == StopRule::Prefix || eager && stop != StopRule::Never));
+            let (nfe, most) = (found.session.counts().nfe, reference.session.counts().nfe + late);
+            prop_assert!(nfe <= most, "cache {}: {} forwards, static decoding {}", cache, nfe, most);
+        }
+        // With a row before the block that is not live, a block's first drafts may all be wrong.
+        let seeded = shift == 1 && cache.name() != "none" && !rolling;
+        for event in &found.run.events {
+            if let Event::Step { step, drafts, accepted, .. } = *event {
+                prop_assert!(seeded || drafts == 0 || !found.run.steps[step].is_empty());
+                prop_assert!(stop != StopRule::Never || accepted <= found.run.steps[step].len());
+            }
+        }
+    }
+    Ok(compared)
+}
+
+/// Runs the cases of some families.
+fn compare_all(families: RangeInclusive<usize>) {
+    let caches = [caches(FULL, 0), caches(FULL, 1), caches(BLOCKS, 0)];
+    let compared = Cell::new(0);
+    let config = ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() };
+    let result = TestRunner::new(config).run(&cases(families), |case| {
+        let facts = &case.options.facts;
+        let of_family = &caches[if facts.mask == BLOCKS { 2 } else { facts.shift as usize }];
+        compared.set(compared.get() + compare(&case, of_family)?);
+        Ok(())
+    });
+    result.unwrap_or_else(|error| panic!("{error}"));
+    assert!(compared.get() > CASES as usize, "only {} runs were compared", compared.get());
+}
+
+// I1, I3, I4, I6, I12, I13, I14 and, with a threshold, I15: the same tokens with the same confidences in the same
+// order, in no more forwards, whatever the shape, the drafts, the temperature and the end of the text.
+
+#[test]
+fn freedave_i1_i3_i4_i6_i12_i13_i14_i15_full_attention() {
+    compare_all(0..=0);
+}
+
+#[test]
+fn freedave_i1_i3_i4_i6_i12_i13_i14_i15_full_attention_with_shift() {
+    compare_all(1..=1);
+}
+
+#[test]
+fn freedave_i1_i3_i4_i6_i12_i13_i14_i15_block_models() {
+    compare_all(2..=2);
+}
+
+#[test]
+fn freedave_i1_i3_i4_i6_i12_i13_i14_i15_all_families() {
+    compare_all(0..=2);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// I1 and I12 where fixed tokens stand among the masks, whole blocks of them too.
+    #[test]
+    fn freedave_i1_i12_infilling_gives_the_tokens_of_the_baseline(
+        case in cases(0..=1),
+        fixed in vec(0usize..3, 1..24),
+    ) {
+        let facts = case.options.facts.clone();
+        let tokens: Vec<TokenId> = fixed.iter().map(|&kind| if kind == 0 { 4 } else { MASK_ID }).collect();
+        prop_assume!(tokens.contains(&MASK_ID) && !(facts.shift == 1 && tokens[0] == MASK_ID));
+        for cache in caches(FULL, facts.shift) {
+            let mut options = case.options.clone();
+            (options.canvas, options.steps) = (CanvasSpec::Infill { tokens: tokens.clone() }, None);
+            (options.cache, options.stop) = (cache, StopRule::Never);
+            let reference = run(case.script, options.clone(), &case.baseline).unwrap();
+            let Ok(found) = run(case.script, options, &case.decoder) else { continue };
+            prop_assert_eq!(&found.commits, &reference.commits);
+        }
+    }
+
+    /// I2: one draft is static decoding, commit by commit, in as many forwards.
+    #[test]
+    fn freedave_i2_one_draft_is_static_decoding(case in cases(0..=2)) {
+        for cache in caches(case.options.facts.mask, case.options.facts.shift) {
+            let mut options = case.options.clone();
+            (options.cache, options.stop) = (cache, StopRule::Never);
+            let reference = run(case.script, options.clone(), "static").unwrap();
+            let found = run(case.script, options, "freedave:d=1,mode=reference").unwrap();
+            // Steps that a schedule lets pass without a token are left out.
+            let idle = reference.run.events.iter().any(|event| {
+                matches!(*event, Event::Step { step, .. } if reference.run.steps[step].is_empty())
+            });
+            let (nfe, most) = (found.session.counts().nfe, reference.session.counts().nfe);
+            prop_assert!(if idle { nfe <= most } else { nfe == most }, "{} forwards, static {}", nfe, most);
+            prop_assert_eq!(&found.commits, &reference.commits);
+        }
+    }
+
+    /// I11: no mask in the answer, and an end, for a model whose best token is the mask wherever it may say so.
+    #[test]
+    fn freedave_i11_a_model_that_loves_the_mask_ends(case in cases(0..=2)) {
+        for cache in caches(case.options.facts.mask, case.options.facts.shift) {
+            let mut options = case.options.clone();
+            (options.cache, options.decoder) = (cache, case.decoder.parse().unwrap());
+            options.stop = StopRule::Never;
+            let Ok(mut session) = Session::new(options) else { continue };
+            let (blocks, masks) = (session.layout().blocks(), session.layout().gen_length().max(1));
+            let text = vec![1; session.canvas().len()];
+            let loves = |request: &demask_decode::Request| {
+                let mut answer = recite(request, &text);
+                if !request.ask.forbid.contains(&MASK_ID) {
+                    answer.tokens.iter_mut().filter(|token| **token != NO_TOKEN).for_each(|token| *token = MASK_ID);
+                }
+                answer
+            };
+            let run = drive(&mut session, |_, requests| requests.iter().map(loves).collect());
+            prop_assert!(!run.output.canvas.contains(&MASK_ID));
+            // A ragged tail is decoded too; the prompt of a block model is stored by one forward more.
+            let decoded = run.steps.iter().map(Vec::len).sum::<usize>().max(masks);
+            prop_assert!(run.steps.len() <= decoded + blocks + 1, "{} forwards", run.steps.len());
+        }
+    }
+
+    /// The same for a model that does not keep to what it may say: it is cut off, and nothing of it is written.
+    #[test]
+    fn freedave_i11_a_model_that_says_the_mask_is_cut_off(case in cases(0..=2)) {
+        for cache in caches(case.options.facts.mask, case.options.facts.shift) {
+            let mut options = case.options.clone();
+            (options.cache, options.decoder) = (cache, case.decoder.parse().unwrap());
+            let Ok(mut session) = Session::new(options) else { continue };
+            let blocks = session.layout().blocks();
+            let text = vec![1; session.canvas().len()];
+            let run = drive(&mut session, |_, requests| requests.iter().map(|request| {
+                let mut answer = recite(request, &text);
+                for (index, token) in answer.tokens.iter_mut().enumerate() {
+                    if *token != NO_TOKEN && index % 3 == 0 {
+                        *token = MASK_ID;
+                    }
+                }
+                answer
+            }).collect());
+            prop_assert!(run.steps.iter().flatten().all(|&(_, token)| token != MASK_ID));
+            prop_assert!(run.steps.len() <= 3 * (run.output.canvas.len() + 3 * blocks + 3) + blocks * 40);
+        }
+    }
+}
