@@ -24,16 +24,21 @@ pub struct Verdict {
 pub enum Rule {
     /// The number behind the last of these phrases (in any case), else the last number.
     Number(&'static [&'static str]),
-    /// The letter of an option.
-    Letter,
-    /// An option by one of these words and its number: `answer2`.
-    Named(&'static [&'static str]),
-    /// A mathematical expression in the last `\boxed{}`.
-    Boxed,
-    /// One of the right texts.
-    Exact,
-    /// The words shared with a right text.
-    F1,
+    /// The letter of an option: behind the first of these phrases that has one, else the last letter on its own.
+    Letter(&'static [&'static str]),
+    /// An option by its name and number: `answer3`, `solution 1`.
+    Choice {
+        /// What options are called: `answer`, `solution`, `option`, `ending`.
+        name: &'static str,
+        /// Phrases that stand before the answer; the last one counts.
+        triggers: &'static [&'static str],
+    },
+    /// A mathematical expression: in the last `\boxed{}`, else behind the last of these phrases.
+    Math(&'static [&'static str]),
+    /// A text that is the right one: behind the last of these phrases, else the last line.
+    Exact(&'static [&'static str]),
+    /// A text worth the words that it shares with the right one.
+    Overlap,
     /// A program that passes its tests.
     Program,
 }
@@ -43,11 +48,13 @@ impl Rule {
     pub fn judge(self, problem: &Problem, output: &str) -> Verdict {
         match (self, &problem.gold) {
             (Self::Number(triggers), Gold::Number(gold)) => number::judge(triggers, gold, output),
-            (Self::Letter, Gold::Option(gold)) => plain::letter(*gold, problem.options.len(), output),
-            (Self::Named(words), Gold::Option(gold)) => plain::named(words, *gold, output),
-            (Self::Boxed, Gold::Math(gold)) => plain::boxed(gold, output),
-            (Self::Exact, Gold::Text(gold)) => plain::exact(gold, output),
-            (Self::F1, Gold::Text(gold)) => plain::shared(gold, output),
+            (Self::Letter(triggers), Gold::Option(gold)) => {
+                plain::letter(triggers, *gold, problem.options.len(), output)
+            }
+            (Self::Choice { name, triggers }, Gold::Option(gold)) => plain::choice(name, triggers, *gold, output),
+            (Self::Math(triggers), Gold::Math(gold)) => plain::math(triggers, gold, output),
+            (Self::Exact(triggers), Gold::Text(golds)) => plain::exact(triggers, golds, output),
+            (Self::Overlap, Gold::Text(golds)) => plain::overlap(golds, output),
             _ => Verdict { answer: None, correct: false, failure: Some("rule".to_owned()) },
         }
     }

@@ -65,7 +65,7 @@ const FLASHDLM: Style = Style {
     solve: |problem| INSTRUCTION.solve(problem),
     stop: &[],
     shots: 0,
-    rule: Rule::Named(&["answer"]),
+    rule: Rule::Choice { name: "answer", triggers: &["the final answer is", "the correct answer is"] },
 };
 
 /// The harness itself ranks the options' likelihoods; this is how it words options where it asks for a letter.
@@ -78,7 +78,7 @@ const LM_EVAL: Style = Style {
     solve: answer,
     stop: &["\n"],
     shots: 0,
-    rule: Rule::Letter,
+    rule: Rule::Letter(&["answer is", "answer:"]),
 };
 
 const CHAT: Style = Style {

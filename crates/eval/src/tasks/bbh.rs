@@ -78,7 +78,7 @@ const COT: Style = Style {
     solve: |problem| concluded(problem, "So the answer is ", "."),
     stop: &["Q:", "\n\n"],
     shots: 0,
-    rule: Rule::Exact,
+    rule: Rule::Exact(&["the answer is"]),
 };
 
 const DIRECT: Style = Style {

@@ -44,7 +44,7 @@ const LM_EVAL: Style = Style {
     solve: |problem| format!("({})", style::answer(problem)),
     stop: &["Question:"],
     shots: 5,
-    rule: Rule::Letter,
+    rule: Rule::Letter(&["answer is", "answer:"]),
 };
 
 const ZERO_SHOT: Style = Style {

@@ -43,7 +43,7 @@ const LONGBENCH: Style = Style {
     solve: answer,
     stop: &["\n"],
     shots: 0,
-    rule: Rule::F1,
+    rule: Rule::Overlap,
 };
 
 fn read(entry: &Value, index: usize) -> Result<Problem, FieldError> {

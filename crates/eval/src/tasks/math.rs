@@ -48,8 +48,12 @@ pub const MATH500: Task = Task {
     ..MATH
 };
 
-pub(super) const STYLES: &[Style] =
-    &[MINERVA, Style { rule: Rule::Boxed, ..BOXED }, Style { rule: Rule::Boxed, ..BOXED_FIRST }, MINERVA.as_chat()];
+pub(super) const STYLES: &[Style] = &[
+    MINERVA,
+    Style { rule: Rule::Math(&["final answer is"]), ..BOXED },
+    Style { rule: Rule::Math(&["final answer is"]), ..BOXED_FIRST },
+    MINERVA.as_chat(),
+];
 
 const MINERVA: Style = Style {
     name: "lm-eval",
@@ -62,7 +66,7 @@ const MINERVA: Style = Style {
     },
     stop: &["Problem:"],
     shots: 4,
-    rule: Rule::Boxed,
+    rule: Rule::Math(&["final answer is"]),
 };
 
 /// Without exemplars, for problems that have none.

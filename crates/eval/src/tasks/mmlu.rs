@@ -44,7 +44,7 @@ const LM_EVAL: Style = Style {
     solve: answer,
     stop: &["\n"],
     shots: 5,
-    rule: Rule::Letter,
+    rule: Rule::Letter(&["answer is", "answer:"]),
 };
 
 /// Up to ten options, 14 subjects. Its exemplars reason.
@@ -88,7 +88,7 @@ const REASONED: Style = Style {
     solve: solution,
     stop: &["Question:"],
     shots: 5,
-    rule: Rule::Letter,
+    rule: Rule::Letter(&["answer is", "answer:"]),
 };
 
 /// FreeDave 5.3: the letter in a box. The sentence around it is ours.
@@ -107,7 +107,7 @@ const BOXED: Style = Style {
     solve: |problem| format!("{} \\boxed{{{}}}", solution(problem), answer(problem)).trim_start().to_owned(),
     stop: &[],
     shots: 0,
-    rule: Rule::Letter,
+    rule: Rule::Letter(&["\\boxed{", "answer is"]),
 };
 
 fn read(entry: &Value, index: usize) -> Result<Problem, FieldError> {

@@ -49,7 +49,7 @@ const FLASHDLM: Style = Style {
     solve: |problem| INSTRUCTION.solve(problem),
     stop: &[],
     shots: 0,
-    rule: Rule::Named(&["option"]),
+    rule: Rule::Choice { name: "option", triggers: &["the final answer is", "the correct answer is"] },
 };
 
 const LM_EVAL: Style = Style {
@@ -59,7 +59,7 @@ const LM_EVAL: Style = Style {
     ask: ask_letter,
     solve: answer,
     stop: &["\n"],
-    rule: Rule::Letter,
+    rule: Rule::Letter(&["answer is", "answer:"]),
     ..FLASHDLM
 };
 
