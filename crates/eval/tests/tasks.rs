@@ -183,9 +183,9 @@ fn the_seed_orders_the_options_of_gpqa_and_nothing_else() {
 #[test]
 fn likelihoods_choose_between_as_many_texts_as_there_are_options() {
     for task in tasks() {
-        let Some(candidates) = task.candidates else { continue };
+        let Some(likelihood) = task.likelihood else { continue };
         for item in items(task) {
-            let candidates = candidates(&item.problem);
+            let candidates = likelihood.candidates(&item.problem, &[]);
             assert_eq!(candidates.len(), item.problem.options.len(), "{}", task.name);
             for candidate in &candidates {
                 assert!(candidate.text.starts_with(' ') && !candidate.context.ends_with(' '), "{candidate:?}");
@@ -195,8 +195,12 @@ fn likelihoods_choose_between_as_many_texts_as_there_are_options() {
         }
     }
     let task = find("winogrande").unwrap();
-    let candidates = task.candidates.unwrap()(&items(task)[0].problem);
-    assert_eq!(candidates[1].context, "The suitcase did not fit on the shelf because the shelf");
+    let [first, second, ..] = &items(task)[..] else { panic!("few items") };
+    let candidates = task.likelihood.unwrap().candidates(&first.problem, std::slice::from_ref(&second.problem));
+    assert_eq!(
+        candidates[1].context,
+        "Mara thanked Ines because Ines had carried the boxes.\n\nThe suitcase did not fit on the shelf because the shelf"
+    );
     assert_eq!(candidates[1].text, " was too large.");
 }
 
@@ -232,6 +236,67 @@ It says how the answer is found as well, because it says what the answer has to 
 have itself come from a file in the task's own schema (`--shots-file`).
 
 End-of-text markers that harnesses list among their stop texts (`</s>`, `<|im_end|>`) are the model's end ids here.
+What `lm-eval` words as plain text `lm-eval-chat` words as turns, with the exemplars as turns of their own.
+
+## Published settings
+
+What the papers ran, as far as their text or scripts tell it: `--prompt-style`, `--shots`, `--gen-length`,
+`--block-length`, and for dLLM-Cache `--cache dllm:prompt=P,response=R,rho=0.25` as P/R. Where no block is named, it is
+the whole response. Base models read `lm-eval`; LLaDA Instruct `lm-eval-chat` (but humaneval), Dream Instruct
+`lm-eval-chat` on gpqa, mmlu and mmlu-pro.
+
+| run | task | style | shots | gen length | block | dLLM-Cache |
+|---|---|---|---|---|---|---|
+| dLLM-Cache, LLaDA Base | gsm8k | `lm-eval` | 4 | 256 | | 100/6 or 25/5 |
+| | gpqa | `lm-eval` | 5 | 256 | | 100/8 |
+| | math | `lm-eval` | 4 | 256 | | 50/8 |
+| | mmlu-pro | `lm-eval` | 0 | 256 | | 100/6 |
+| | mmlu | `lm-eval` | 5 | 256 | | 100/6 |
+| | bbh | `lm-eval` | 3 | 256 | | 50/6 |
+| | mbpp | `lm-eval` | 3 | 256 | 32 | 50/4 or 25/4 |
+| | humaneval | `lm-eval` | 0 | 256 | | 50/5 |
+| dLLM-Cache, LLaDA Instruct | gsm8k | `lm-eval-chat` | 4 | 256 | 8 | 50/7 |
+| | gpqa | `lm-eval-chat` | 5 | 128 | 64 | 50/6 |
+| | math | `lm-eval-chat` | 0 | 256 | | 50/1 |
+| | mmlu-pro | `lm-eval-chat` | 0 | 256 | | 51/3 |
+| | mmlu | `lm-eval-chat` | 5 | 3 | | 100/7 |
+| | bbh | `lm-eval-chat` | 3 | 256 | | 50/6 |
+| | mbpp | `lm-eval-chat` | 3 | 512 | 32 | 100/5 |
+| | humaneval | `lm-eval` | 0 | 512 | 32 | 50/8 or 25/5 |
+| | longbench-hotpotqa | `lm-eval-chat` | 0 | 32 | | 100/8 |
+| dLLM-Cache, Dream Base | gsm8k | `lm-eval-cot` | 8 | 256 | | 100/8 |
+| | gpqa | `lm-eval` | 5 | 256 | | 100/8 |
+| | math | `lm-eval` | 4 | 256 | | 100/4 |
+| | mmlu-pro | `lm-eval` | 0 | 256 | | 25/2 |
+| | mmlu | `lm-eval` | 5 | 256 | | 100/2 |
+| | bbh | `lm-eval` | 3 | 256 | | 25/4 |
+| | mbpp | `lm-eval` | 3 | 256 | | 25/8 |
+| | humaneval | `lm-eval` | 0 | 256 | | 5/1 |
+| dLLM-Cache, Dream Instruct | gsm8k | `lm-eval-cot` | 8 | 256 | | 25/2 |
+| | gpqa | `lm-eval-chat` | 5 | 256 | | 10/8 |
+| | math | `lm-eval` | 4 | 256 | | 50/1 |
+| | mmlu-pro | `lm-eval-chat` | 0 | 256 | | 5/1 |
+| | mmlu | `lm-eval-chat` | 5 | 256 | | 100/8 |
+| | bbh | `lm-eval` | 3 | 256 | | 10/2 |
+| | mbpp | `lm-eval` | 3 | 256 | | 10/8 |
+| | humaneval | `lm-eval` | 0 | 256 | | 50/1 |
+| Dream | gsm8k | `lm-eval-cot` | 8 | 256 | | |
+| | math | `lm-eval` | 4 | 512 | | |
+| | mbpp, bbh | `lm-eval` | 3 | 512 | | |
+| | humaneval | `lm-eval` | 0 | 512 | | |
+| Fast-dLLM, LLaDA Instruct and Dream Base | gsm8k | `lm-eval` | 5 | 256 | 32 | |
+| | humaneval | `lm-eval` | 0 | 256 | 32 | |
+| dKV-Cache, LLaDA Instruct | gsm8k | | 0 | 256 | 32 | |
+| | math500 | | 0 | 256 | 64 | |
+| | gpqa | | 0 | 128 | 64 | |
+| | humaneval, mbpp | | 0 | 512 | 32 | |
+| | mmlu | | 0 | 32 | 16 | |
+| FlashDLM | gsm8k | `flashdlm` | 8 | 1024 | | |
+| | mmlu-pro | `lm-eval` | 5 | 1024 | | |
+| | arc-easy, arc-challenge, piqa | `flashdlm` | 0 | 1024 | | |
+| FreeDave, Dream | math500, gsm8k, aime2024 | `freedave-full` | 0 | 1600 | 32 | |
+| FreeDave, TraDo | math500, gsm8k, aime2024 | `freedave` | 0 | 2048 | 4 | |
+| | humaneval, mbpp | `freedave` | 0 | 2048 | 4 | |
 ";
 
 fn rule(rule: Rule) -> String {
@@ -270,7 +335,9 @@ fn example(style: &Style, problem: &Problem) -> String {
 }
 
 fn section(task: &Task) -> String {
-    let mut text = format!("\n## `{}`\n\n{}.\n\n", task.name, task.about);
+    let mut about = task.about.chars();
+    let start: String = about.next().into_iter().flat_map(char::to_uppercase).collect();
+    let mut text = format!("\n## `{}`\n\n{start}{}.\n\n", task.name, about.as_str());
     let (first, origin) = match task.source {
         Source::BuiltIn(lines) => {
             let line = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
@@ -297,8 +364,12 @@ fn section(task: &Task) -> String {
     writeln!(text, "- Fields: {}.", task.fields).unwrap();
     writeln!(text, "- Exemplars: {}.", exemplars(task)).unwrap();
     writeln!(text, "- Positions to decode: {}.", task.gen_length).unwrap();
-    if task.candidates.is_some() {
-        writeln!(text, "- `--score likelihood`: between the options.").unwrap();
+    if let Some(likelihood) = task.likelihood {
+        let candidates = likelihood.candidates(&first, &[]);
+        let shown = |text: &str| format!("`{}`", text.replace('\n', "\\n"));
+        let texts: Vec<String> = candidates.iter().map(|candidate| shown(&candidate.text)).collect();
+        let (context, shots) = (shown(&candidates[0].context), likelihood.shots);
+        writeln!(text, "- `--score likelihood`, {shots} exemplars: {} behind {context}.", texts.join(", ")).unwrap();
     }
     writeln!(text, "- Tested on {origin}.").unwrap();
     for style in task.styles {

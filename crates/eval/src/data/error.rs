@@ -82,7 +82,10 @@ pub enum DataError {
         task: &'static str,
     },
     /// More exemplars than there are.
-    #[error("{wanted} exemplars are asked for, and {from} {available}: use --shots {available} or less")]
+    #[error(
+        "{wanted} exemplars are asked for, and {from} {available}: use --shots {available} or less, or give more with \
+         --shots-file"
+    )]
     TooFewExemplars {
         /// How many were asked for.
         wanted: usize,

@@ -54,7 +54,10 @@ pub(super) fn math(triggers: &[&str], gold: &str, output: &str) -> Verdict {
         end.map(|(end, _)| &inside[..end])
     });
     let said = || behind(output, triggers)?.split(". ").next();
-    verdict(in_box.or_else(said).map(|text| plain(text.trim_end_matches('.'))), |answer| answer == plain(gold))
+    verdict(in_box.or_else(said).map(|text| plain(text.trim_end_matches('.'))), |answer| {
+        let (gold, number) = (plain(gold), |text: &str| text.parse::<f64>().ok());
+        answer == gold || number(answer).is_some_and(|value| number(&gold) == Some(value))
+    })
 }
 
 /// The text behind the last phrase, else the last line.

@@ -20,7 +20,7 @@ pub const TASK: Task = Task {
     fields: "`problem`, `solution`, `answer`, `id` (with capitals in Maxwell-Jia/AIME_2024)",
     read,
     shuffled: false,
-    candidates: None,
+    likelihood: None,
 };
 
 fn read(entry: &Value, index: usize) -> Result<Problem, FieldError> {

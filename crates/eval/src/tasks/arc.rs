@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{
     DataFile, Dataset, Exemplars, FieldError, Form, Source, Style, Task,
-    choice::{Instruction, ask_letter, lettered, options_after},
+    choice::{Instruction, Likelihood, ask_letter, lettered, options_after},
     fields,
     style::{answer, no_head},
 };
@@ -46,7 +46,11 @@ pub const CHALLENGE: Task = Task {
     fields: "`id`, `question`, `choices` (`text`, `label`), `answerKey`; or `instruction`, `answer` as FlashDLM's files",
     read,
     shuffled: false,
-    candidates: Some(|problem| options_after(problem, &format!("Question: {}\nAnswer:", problem.question))),
+    likelihood: Some(Likelihood {
+        head: no_head,
+        options: |problem| options_after(problem, &format!("Question: {}\nAnswer:", problem.question)),
+        shots: 0,
+    }),
 };
 
 const INSTRUCTION: Instruction = Instruction {

@@ -63,7 +63,7 @@ pub const TASK: Task = Task {
     fields: "`input`, `target`; in a file of exemplars `subject` and `solution` too",
     read,
     shuffled: false,
-    candidates: None,
+    likelihood: None,
 };
 
 const COT: Style = Style {

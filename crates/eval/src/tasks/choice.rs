@@ -14,6 +14,35 @@ pub struct Candidate {
     pub text: String,
 }
 
+/// How a harness asks for a likelihood instead of an answer. The wording is its own: prompts that ask for a letter show
+/// the options, these mostly do not.
+#[derive(Debug, Clone, Copy)]
+pub struct Likelihood {
+    /// What stands before everything else.
+    pub head: fn(&Problem) -> String,
+    /// One candidate for each option, without exemplars.
+    pub options: fn(&Problem) -> Vec<Candidate>,
+    /// Exemplars if nobody says how many (LLaDA's and Dream's evaluation).
+    pub shots: usize,
+}
+
+impl Likelihood {
+    /// One candidate for each option, behind exemplars with their right options.
+    pub fn candidates(&self, problem: &Problem, exemplars: &[Problem]) -> Vec<Candidate> {
+        let mut before = (self.head)(problem);
+        for exemplar in exemplars {
+            let right = match exemplar.gold {
+                Gold::Option(right) => (self.options)(exemplar).into_iter().nth(right),
+                _ => None,
+            };
+            before.extend(right.map(|Candidate { context, text }| format!("{context}{text}\n\n")));
+        }
+        let behind =
+            |candidate: Candidate| Candidate { context: format!("{before}{}", candidate.context), ..candidate };
+        (self.options)(problem).into_iter().map(behind).collect()
+    }
+}
+
 /// The letter of an option.
 pub(super) fn letter(option: usize) -> char {
     char::from(b'A' + (option % 26) as u8)

@@ -21,14 +21,7 @@ pub const TASK: Task = Task {
     fields: "`Question`, `Correct Answer`, `Incorrect Answer 1` to `3`, `Record ID`, `High-level domain`",
     read,
     shuffled: true,
-    candidates: Some(|problem| {
-        let context = (LM_EVAL.ask)(problem);
-        let named = |mut candidate: choice::Candidate| {
-            candidate.text = format!(" ({})", candidate.text.trim());
-            candidate
-        };
-        choice::letters_after(problem, &context).into_iter().map(named).collect()
-    }),
+    likelihood: Some(choice::Likelihood { head: LM_EVAL.head, options: parenthesised, shots: 5 }),
 };
 
 const LM_EVAL: Style = Style {
@@ -62,6 +55,14 @@ const ZERO_SHOT: Style = Style {
     shots: 0,
     ..LM_EVAL
 };
+
+fn parenthesised(problem: &Problem) -> Vec<choice::Candidate> {
+    let mut candidates = choice::letters_after(problem, &(LM_EVAL.ask)(problem));
+    for (option, candidate) in candidates.iter_mut().enumerate() {
+        candidate.text = format!(" ({})", choice::letter(option));
+    }
+    candidates
+}
 
 fn choices(problem: &Problem) -> String {
     let options = problem.options.iter().enumerate();

@@ -23,7 +23,7 @@ pub const TASK: Task = Task {
     fields: "`question`, `answer` (the solution, and the number behind `####`)",
     read,
     shuffled: false,
-    candidates: None,
+    likelihood: None,
 };
 
 /// FlashDLM 4.2. The published code's last sentence is garbled; this is the paper's.

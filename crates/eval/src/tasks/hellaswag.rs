@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{
     DataFile, Dataset, Exemplars, FieldError, Form, Source, Style, Task,
-    choice::{Instruction, ask_letter, options_after},
+    choice::{Instruction, Likelihood, ask_letter, options_after},
     fields,
     style::{answer, no_head},
 };
@@ -30,7 +30,11 @@ pub const TASK: Task = Task {
              files",
     read,
     shuffled: false,
-    candidates: Some(|problem| options_after(problem, &problem.question)),
+    likelihood: Some(Likelihood {
+        head: no_head,
+        options: |problem| options_after(problem, &problem.question),
+        shots: 0,
+    }),
 };
 
 const INSTRUCTION: Instruction = Instruction {

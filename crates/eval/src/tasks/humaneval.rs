@@ -23,7 +23,7 @@ pub const TASK: Task = Task {
     fields: "`task_id`, `prompt`, `canonical_solution`, `test`, `entry_point`",
     read,
     shuffled: false,
-    candidates: None,
+    likelihood: None,
 };
 
 const LM_EVAL: Style = Style {

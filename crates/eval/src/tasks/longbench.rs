@@ -23,7 +23,7 @@ pub const TASK: Task = Task {
     fields: "`input`, `context`, `answers`, `_id`",
     read,
     shuffled: false,
-    candidates: None,
+    likelihood: None,
 };
 
 const LONGBENCH: Style = Style {

@@ -32,7 +32,7 @@ pub const MATH: Task = Task {
     fields: "`problem`, `solution` (the answer in its last box), `type`",
     read,
     shuffled: false,
-    candidates: None,
+    likelihood: None,
 };
 
 /// Five hundred of the test problems.

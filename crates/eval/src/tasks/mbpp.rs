@@ -27,7 +27,7 @@ pub const TASK: Task = Task {
     fields: "`task_id`, `text` (`prompt` in the sanitized file), `code`, `test_list`, `test_setup_code` or `test_imports`",
     read,
     shuffled: false,
-    candidates: None,
+    likelihood: None,
 };
 
 const LM_EVAL: Style = Style {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{
     DataFile, Dataset, Exemplars, FieldError, Form, Source, Style, Task,
-    choice::{lettered, letters_after, number},
+    choice::{Likelihood, lettered, letters_after, number},
     fields,
     style::{answer, no_head, solution},
 };
@@ -29,7 +29,11 @@ pub const MMLU: Task = Task {
     fields: "`question`, `subject`, `choices`, `answer` (from 0, or a letter)",
     read,
     shuffled: false,
-    candidates: Some(|problem| letters_after(problem, &(LM_EVAL.ask)(problem))),
+    likelihood: Some(Likelihood {
+        head: LM_EVAL.head,
+        options: |problem| letters_after(problem, &(LM_EVAL.ask)(problem)),
+        shots: 5,
+    }),
 };
 
 const LM_EVAL: Style = Style {
@@ -66,7 +70,7 @@ pub const MMLU_PRO: Task = Task {
     fields: "`question_id`, `question`, `options`, `answer` (a letter), `category`, `cot_content`",
     read: read_pro,
     shuffled: false,
-    candidates: None,
+    likelihood: None,
 };
 
 /// The original's wording, which FlashDLM and the harness share.

@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use crate::Problem;
 
-pub use choice::Candidate;
+pub use choice::{Candidate, Likelihood};
 pub use fields::FieldError;
 pub use style::{Form, Style};
 
@@ -68,8 +68,8 @@ pub struct Task {
     pub read: fn(&Value, usize) -> Result<Problem, FieldError>,
     /// Whether the file lists the right option first, so that the options are put in an order that the seed draws.
     pub shuffled: bool,
-    /// What a model's likelihood chooses between, in a harness that asks for no text; nothing where answers are free.
-    pub candidates: Option<fn(&Problem) -> Vec<Candidate>>,
+    /// What a model's likelihood chooses between, where a harness asks for no text; nothing where answers are free.
+    pub likelihood: Option<Likelihood>,
 }
 
 /// Where problems come from.

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{
     DataFile, Dataset, Exemplars, FieldError, Form, Source, Style, Task,
-    choice::{Candidate, Instruction, ask_letter},
+    choice::{Candidate, Instruction, Likelihood, ask_letter},
     fields,
     style::{answer, no_head},
 };
@@ -30,7 +30,7 @@ pub const TASK: Task = Task {
              files",
     read,
     shuffled: false,
-    candidates: Some(candidates),
+    likelihood: Some(Likelihood { head: no_head, options: candidates, shots: 5 }),
 };
 
 const INSTRUCTION: Instruction = Instruction {

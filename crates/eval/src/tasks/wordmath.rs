@@ -30,7 +30,7 @@ pub const TASK: Task = Task {
     fields: "`question`, `solution`, `answer`",
     read,
     shuffled: false,
-    candidates: None,
+    likelihood: None,
 };
 
 fn read(entry: &Value, index: usize) -> Result<Problem, FieldError> {
