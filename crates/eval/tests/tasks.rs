@@ -9,8 +9,10 @@ use std::{
     process::Command,
 };
 
-use demask::Prompt;
-use demask::checkpoint::HubOptions;
+use demask::{
+    Prompt,
+    checkpoint::{HubOptions, Message},
+};
 use demask_eval::{
     Gold, Problem, Rule, Source, Style, Task,
     data::{DataOptions, load, shots},
@@ -34,12 +36,16 @@ fn lines(task: &Task) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
+/// Entries alone, one a line.
+fn entries(lines: &[Value]) -> String {
+    lines.iter().map(|line| line["entry"].to_string() + "\n").collect()
+}
+
 /// The task's invented items, through the same door as any file.
 fn items(task: &Task) -> Vec<Item> {
     let lines = lines(task);
-    let entries: String = lines.iter().map(|line| format!("{}\n", line["entry"])).collect();
     let path = env::temp_dir().join(format!("demask-tasks-{}-{}.jsonl", task.name, std::process::id()));
-    fs::write(&path, entries).unwrap();
+    fs::write(&path, entries(&lines)).unwrap();
     let problems = read(task, &path);
     fs::remove_file(path).unwrap();
     let texts = |value: &Value| value.as_array().unwrap().iter().map(|it| it.as_str().unwrap().to_owned()).collect();
@@ -112,6 +118,7 @@ fn right_answers_are_right_and_wrong_ones_wrong_under_every_wording() {
 }
 
 #[test]
+#[expect(clippy::print_stderr, reason = "a test that does not run says so")]
 fn the_invented_programs_pass_their_tests_and_wrong_ones_fail() {
     if Command::new("python3").arg("--version").output().is_err() {
         eprintln!("skipped: there is no python3");
@@ -159,9 +166,8 @@ fn names_are_said_once() {
 #[test]
 fn the_seed_orders_the_options_of_gpqa_and_nothing_else() {
     let task = find("gpqa").unwrap();
-    let entries: String = lines(task).iter().map(|line| format!("{}\n", line["entry"])).collect();
     let path = env::temp_dir().join(format!("demask-tasks-seed-{}.jsonl", std::process::id()));
-    fs::write(&path, entries.repeat(20)).unwrap();
+    fs::write(&path, entries(&lines(task)).repeat(20)).unwrap();
     let hub = HubOptions::new("http://127.0.0.1:1", "/nowhere");
     let drawn = |seed| {
         let options = DataOptions { file: Some(&path), subject: None, seed, hub: &hub };
@@ -242,8 +248,8 @@ What `lm-eval` words as plain text `lm-eval-chat` words as turns, with the exemp
 
 What the papers ran, as far as their text or scripts tell it: `--prompt-style`, `--shots`, `--gen-length`,
 `--block-length`, and for dLLM-Cache `--cache dllm:prompt=P,response=R,rho=0.25` as P/R. Where no block is named, it is
-the whole response. Base models read `lm-eval`; LLaDA Instruct `lm-eval-chat` (but humaneval), Dream Instruct
-`lm-eval-chat` on gpqa, mmlu and mmlu-pro.
+the whole response. LLaDA Instruct reads conversations in dLLM-Cache's scripts except on humaneval, Dream Instruct on
+gpqa, mmlu and mmlu-pro.
 
 | run | task | style | shots | gen length | block | dLLM-Cache |
 |---|---|---|---|---|---|---|
@@ -295,8 +301,14 @@ the whole response. Base models read `lm-eval`; LLaDA Instruct `lm-eval-chat` (b
 | | mmlu-pro | `lm-eval` | 5 | 1024 | | |
 | | arc-easy, arc-challenge, piqa | `flashdlm` | 0 | 1024 | | |
 | FreeDave, Dream | math500, gsm8k, aime2024 | `freedave-full` | 0 | 1600 | 32 | |
+| | humaneval, mbpp | `freedave` | 0 | 1600 | 32 | |
 | FreeDave, TraDo | math500, gsm8k, aime2024 | `freedave` | 0 | 2048 | 4 | |
 | | humaneval, mbpp | `freedave` | 0 | 2048 | 4 | |
+| FreeDave, scripts of 2026, Dream and LLaDA | gsm8k | `lm-eval-chat` | 5 | 1024 | 32 | |
+| | math500 | `lm-eval-chat` | 4 | 1024 | 32 | |
+| | humaneval | `lm-eval-chat` | 0 | 1024 | 32 | |
+| | mbpp | `lm-eval-chat` | 3 | 1024 | 32 | |
+| FreeDave, scripts of 2026, TraDo | the same | `lm-eval-chat` | the same | 1024 | 4 | |
 ";
 
 fn rule(rule: Rule) -> String {
@@ -305,7 +317,7 @@ fn rule(rule: Rule) -> String {
             format!("the number behind the last `{}`, else the last number", phrases.join("` or `"))
         }
         Rule::Letter(_) => "the option's letter".to_owned(),
-        Rule::Choice { name, .. } => format!("the option's name: `{name}1`, `{name}2`, ..."),
+        Rule::Choice { name, .. } => format!("the option's name: `{name}1`, `{name}2` and so on"),
         Rule::Math(_) => "the expression in the last `\\boxed{}`".to_owned(),
         Rule::Exact(_) => "the text, exactly".to_owned(),
         Rule::Overlap => "the words that it shares with a right answer (F1)".to_owned(),
@@ -328,7 +340,10 @@ fn exemplars(task: &Task) -> String {
 /// A prompt, with the turns marked.
 fn example(style: &Style, problem: &Problem) -> String {
     match style.prompt(problem, &[]) {
-        Prompt::Chat(turns) => turns.iter().map(|turn| format!("[{}]\n{}\n", turn.role, turn.content)).collect(),
+        Prompt::Chat(turns) => {
+            let turn = |turn: &Message| ["[", &turn.role, "]\n", &turn.content, "\n"].concat();
+            turns.iter().map(turn).collect()
+        }
         Prompt::Raw(text) => text + "\n",
         other => panic!("{other:?}"),
     }

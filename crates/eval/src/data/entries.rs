@@ -1,6 +1,7 @@
 //! Files to entries: which format a file has, and what is read of it.
 
 use std::{
+    fmt::Display,
     fs::File,
     io::{self, BufReader, Read, Seek, SeekFrom},
     path::Path,
@@ -33,9 +34,9 @@ pub(super) fn of_file(path: &Path, member: Option<&str>) -> Result<Vec<Value>, D
         table::csv(&bytes, &name)?
     } else {
         let text = String::from_utf8(bytes).map_err(|error| {
-            let line =
-                error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|byte| **byte == b'\n').count();
-            DataError::Line { path: name.clone(), line: line + 1, detail: "not UTF-8".to_owned() }
+            let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+            let line = good.split(|byte| *byte == b'\n').count();
+            DataError::Line { path: name.clone(), line, detail: "not UTF-8".to_owned() }
         })?;
         return of_text(&text, &name);
     };
@@ -82,7 +83,7 @@ fn limited(reader: impl Read, kind: &'static str, path: &str) -> Result<Vec<u8>,
     let read = reader.take((LIMIT << 20) + 1).read_to_end(&mut bytes);
     read.map_err(|cause| match kind {
         "plain" => DataError::Read { path: path.to_owned(), cause },
-        _ => broken(path, kind, cause),
+        _ => broken(path, kind, &cause),
     })?;
     if bytes.len() as u64 > LIMIT << 20 {
         return Err(DataError::TooLarge { path: path.to_owned(), limit: LIMIT });
@@ -93,15 +94,15 @@ fn limited(reader: impl Read, kind: &'static str, path: &str) -> Result<Vec<u8>,
 /// The bytes of a file inside a zip archive.
 fn member_of(file: File, member: &str, path: &str) -> Result<Vec<u8>, DataError> {
     let opened = guarded(|| {
-        let mut archive = ZipArchive::new(BufReader::new(file)).map_err(|error| broken(path, "zip", error))?;
-        let inside = archive.by_name(member).map_err(|error| broken(path, "zip", format!("{member}: {error}")))?;
+        let mut archive = ZipArchive::new(BufReader::new(file)).map_err(|error| broken(path, "zip", &error))?;
+        let inside = archive.by_name(member).map_err(|error| broken(path, "zip", &format!("{member}: {error}")))?;
         limited(inside, "zip", path)
     });
-    opened.unwrap_or_else(|| Err(broken(path, "zip", "its reader gave up")))
+    opened.unwrap_or_else(|| Err(broken(path, "zip", &"its reader gave up")))
 }
 
 /// What is broken, in one line.
-pub(super) fn broken(path: &str, kind: &'static str, detail: impl ToString) -> DataError {
+pub(super) fn broken(path: &str, kind: &'static str, detail: &dyn Display) -> DataError {
     let detail = detail.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
     DataError::Broken { path: path.to_owned(), kind, detail }
 }

@@ -32,7 +32,7 @@ pub fn shots(
     let (pool, per_subject, from) = match (file, task.exemplars) {
         (Some(file), exemplars) => {
             let name = file.display().to_string();
-            let pool = problems_of(task, entries::of_file(file, None)?, &name, None)?;
+            let pool = problems_of(task, &entries::of_file(file, None)?, &name, None)?;
             let named = matches!(exemplars, Exemplars::Files { per_subject: true, .. });
             // A file that names no subjects is for all of them.
             let per_subject = named && pool.iter().all(|problem| problem.subject.is_some());

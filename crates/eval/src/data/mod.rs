@@ -40,10 +40,10 @@ pub type Watch<'a> = dyn FnMut(FetchProgress<'_>) -> bool + 'a;
 /// A task's problems, in the order of its files.
 pub fn load(task: &Task, options: &DataOptions<'_>, watch: &mut Watch<'_>) -> Result<Vec<Problem>, DataError> {
     let mut problems = match (options.file, task.source) {
-        (Some(file), _) => problems_of(task, entries::of_file(file, None)?, &file.display().to_string(), None)?,
+        (Some(file), _) => problems_of(task, &entries::of_file(file, None)?, &file.display().to_string(), None)?,
         (None, Source::BuiltIn(text)) => {
             let name = format!("the built-in file of {}", task.name);
-            problems_of(task, entries::of_text(text, &name)?, &name, None)?
+            problems_of(task, &entries::of_text(text, &name)?, &name, None)?
         }
         (None, Source::Hub(dataset)) => {
             let wanted = |file: &&DataFile| {
@@ -97,13 +97,13 @@ fn problems_of_hub(
     for file in files {
         let path = directory.join(file.path);
         let entries = entries::of_file(&path, file.member)?;
-        problems.extend(problems_of(task, entries, &path.display().to_string(), file.subject)?);
+        problems.extend(problems_of(task, &entries, &path.display().to_string(), file.subject)?);
     }
     Ok(problems)
 }
 
 /// The problems of a file's entries.
-fn problems_of(task: &Task, entries: Vec<Value>, path: &str, subject: Option<&str>) -> Result<Vec<Problem>, DataError> {
+fn problems_of(task: &Task, entries: &[Value], path: &str, subject: Option<&str>) -> Result<Vec<Problem>, DataError> {
     let read = |(index, entry): (usize, &Value)| {
         let refused = |field| DataError::Entry { path: path.to_owned(), entry: index + 1, task: task.name, field };
         let mut problem = (task.read)(entry, index).map_err(refused)?;

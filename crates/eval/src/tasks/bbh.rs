@@ -76,7 +76,7 @@ const COT: Style = Style {
     },
     ask: |problem| format!("Q: {}\nA: Let's think step by step.", problem.question),
     solve: |problem| concluded(problem, "So the answer is ", "."),
-    stop: &["Q:", "\n\n"],
+    stop: &["Q:"],
     shots: 0,
     rule: Rule::Exact(&["the answer is"]),
 };

@@ -57,8 +57,13 @@ pub(super) fn number(letter: &str) -> Option<usize> {
 
 /// The options below each other: `A. one`.
 pub(super) fn lettered(problem: &Problem) -> String {
-    let lines = problem.options.iter().enumerate().map(|(index, option)| format!("{}. {option}\n", letter(index)));
-    lines.collect()
+    listed(problem, "", ". ")
+}
+
+/// The options below each other, with marks around their letters.
+pub(super) fn listed(problem: &Problem, before: &str, behind: &str) -> String {
+    let line = |(index, option)| [before, letter(index).encode_utf8(&mut [0; 4]), behind, option, "\n"].concat();
+    problem.options.iter().map(String::as_str).enumerate().map(line).collect()
 }
 
 /// One question behind `Question:`, its options, and `Answer:`.

@@ -65,8 +65,7 @@ fn parenthesised(problem: &Problem) -> Vec<choice::Candidate> {
 }
 
 fn choices(problem: &Problem) -> String {
-    let options = problem.options.iter().enumerate();
-    options.map(|(index, option)| format!("({}) {option}\n", choice::letter(index))).collect()
+    choice::listed(problem, "(", ") ")
 }
 
 fn read(entry: &Value, index: usize) -> Result<Problem, FieldError> {

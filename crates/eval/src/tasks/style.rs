@@ -58,7 +58,8 @@ impl Style {
             Form::Text { gap } => {
                 let mut text = head;
                 for exemplar in exemplars {
-                    text += &format!("{}{gap}{}\n\n", (self.ask)(exemplar), (self.solve)(exemplar).trim_end());
+                    let solved = (self.solve)(exemplar);
+                    text.extend([&(self.ask)(exemplar), gap, solved.trim_end(), "\n\n"]);
                 }
                 Prompt::Raw(text + &(self.ask)(problem))
             }
