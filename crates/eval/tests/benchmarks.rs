@@ -10,7 +10,7 @@ use demask_eval::{
 };
 
 /// A task and the problems of its file; nothing if there is no folder.
-#[expect(clippy::print_stderr, reason = "a test that does not run says so")]
+#[expect(clippy::print_stderr, reason = "a skipped test says so")]
 fn read(name: &str, file: &str) -> Option<(&'static Task, Vec<Problem>)> {
     let Some(folder) = env::var_os("DEMASK_BENCHMARKS") else {
         eprintln!("skipped: DEMASK_BENCHMARKS names no folder with {file}");

@@ -126,7 +126,7 @@ fn a_table_in_csv_is_read_by_the_names_of_its_columns() {
 fn what_is_wrong_with_a_file_is_said_in_one_line() {
     let folder = Folder::new("wrong");
     let gsm8k = task("gsm8k");
-    let good = r##"{"question": "?", "answer": "a #### 1"}"##;
+    let good = r#"{"question": "?", "answer": "a #### 1"}"#;
     let told = |name: &str, contents: &[u8]| {
         let path = folder.file(name, contents);
         message(read(gsm8k, &path)).replace(&path.display().to_string(), "FILE")
