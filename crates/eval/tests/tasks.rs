@@ -20,7 +20,7 @@ use demask_eval::{
 };
 use serde_json::Value;
 
-/// Tasks whose own files are read by `tests/benchmarks.rs` where somebody has them.
+/// Tasks whose own files are read by `tests/released.rs` where somebody has them.
 const READ_IN_FULL: &[&str] = &["gsm8k", "humaneval", "arc-challenge", "piqa"];
 
 /// One invented item.
