@@ -1,6 +1,6 @@
 //! Keeps a failure of somebody else's library from becoming one of this process.
 //!
-//! The libraries that read tokenizers and templates assert in places what they should check. On a hostile file that
+//! The libraries that read tokenizers, templates and tables assert in places what they should check. On a hostile file that
 //! is an error like any other: neither the process nor the user's screen may notice the panic.
 
 use std::{
@@ -15,7 +15,7 @@ thread_local! {
 }
 
 /// Runs work on somebody else's data; nothing, if it panics.
-pub(crate) fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
+pub fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {
         let others = panic::take_hook();

@@ -1,4 +1,5 @@
-//! Models from a Hugging Face hub, through the library `hf-hub`, in the cache layout that all of its tools share:
+//! Models and files of datasets from a Hugging Face hub, through the library `hf-hub`, in the cache layout that all of
+//! its tools share:
 //!
 //! ```text
 //! models--org--name/refs/main              the commit that a branch was at
@@ -6,8 +7,9 @@
 //! models--org--name/snapshots/<commit>/..  the files of a commit, links to blobs
 //! ```
 //!
-//! A download that breaks off leaves its part, and the next call goes on from there. The library lists, transfers,
-//! resumes and links; which files a model needs, when the cache answers alone, and what an error says is here.
+//! Those of datasets begin with `datasets--`. A download that breaks off leaves its part, and the next call goes on from
+//! there. The library lists, transfers, resumes and links; which files are needed, when the cache answers alone, and
+//! what an error says is here.
 
 mod client;
 
@@ -39,7 +41,25 @@ const SMALL_FILES: &[&str] = &[
     "chat_template.json",
 ];
 
-/// Where models come from and where they are kept.
+/// What a repository of a hub holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RepositoryKind {
+    /// A model.
+    Model,
+    /// A dataset.
+    Dataset,
+}
+
+impl fmt::Display for RepositoryKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Model => "model",
+            Self::Dataset => "dataset",
+        })
+    }
+}
+
+/// Where models and datasets come from and where they are kept.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct HubOptions {
@@ -49,7 +69,7 @@ pub struct HubOptions {
     pub cache: PathBuf,
     /// Whether only the cache may answer.
     pub offline: bool,
-    /// Token for private and gated models. The library also shows it to the file servers that the hub redirects to.
+    /// Token for what is private or gated. The library also shows it to the file servers that the hub redirects to.
     pub token: Option<String>,
     /// How often a transfer that breaks off is taken up again without any progress in between.
     pub retries: u32,
@@ -112,34 +132,40 @@ pub struct FetchProgress<'a> {
     pub total: Option<u64>,
 }
 
-/// A model cannot be fetched.
+/// A model or a dataset cannot be fetched.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HubError {
     /// Not an id, or not a revision, of the hub's form.
-    #[error("{id:?} is not a model of a hub: expected org/name, or org/name@revision")]
+    #[error("{id:?} is not a {kind} of a hub: expected org/name, or org/name@revision")]
     BadName {
+        /// What it should be.
+        kind: RepositoryKind,
         /// What was given.
         id: String,
     },
     /// The caller's progress function asked to stop.
     #[error("fetching {id} was interrupted: what is there stays, and the next call goes on from it")]
     Interrupted {
-        /// Model.
+        /// Repository.
         id: String,
     },
     /// Only the cache may answer, and it cannot.
-    #[error("{id} is not (completely) in the cache {cache}, and HF_HUB_OFFLINE is set: unset it to fetch the model")]
+    #[error("{id} is not (completely) in the cache {cache}, and HF_HUB_OFFLINE is set: unset it to fetch the {kind}")]
     Offline {
-        /// Model.
+        /// What it is.
+        kind: RepositoryKind,
+        /// Repository.
         id: String,
         /// Directory of the cache.
         cache: String,
     },
-    /// No such model, or no such revision.
-    #[error("{endpoint} has no model {id} at revision {revision}: check the spelling of both")]
+    /// No such repository, or no such revision.
+    #[error("{endpoint} has no {kind} {id} at revision {revision}: check the spelling of both")]
     NotFound {
-        /// Model.
+        /// What it should be.
+        kind: RepositoryKind,
+        /// Repository.
         id: String,
         /// Revision.
         revision: String,
@@ -149,7 +175,7 @@ pub enum HubError {
     /// The hub wants to know who asks.
     #[error("{endpoint} denies access to {id} (status {status}): check the name; if it is right, {hint}")]
     Denied {
-        /// Model.
+        /// Repository.
         id: String,
         /// Hub.
         endpoint: String,
@@ -161,13 +187,23 @@ pub enum HubError {
     /// A repository without what a model consists of.
     #[error("{id} has no {missing}: expected config.json and safetensors; use a repository that has both")]
     NotAModel {
-        /// Model.
+        /// Repository.
         id: String,
         /// What is missing.
         missing: &'static str,
     },
+    /// A dataset without a file that is asked of it.
+    #[error("{id} has no file {file} at revision {revision}: it may have been moved; give a local copy instead")]
+    NoFile {
+        /// Repository.
+        id: String,
+        /// What is missing.
+        file: String,
+        /// Revision.
+        revision: String,
+    },
     /// The hub cannot be reached.
-    #[error("cannot reach {address}: {detail}; check the network and HF_ENDPOINT, or give a local directory")]
+    #[error("cannot reach {address}: {detail}; check the network and HF_ENDPOINT, or give local files")]
     Unreachable {
         /// Address.
         address: String,
@@ -225,23 +261,71 @@ pub fn fetch(
     options: &HubOptions,
     progress: &mut dyn FnMut(FetchProgress<'_>) -> bool,
 ) -> Result<PathBuf, HubError> {
-    let revision = revision.unwrap_or("main");
-    if !is_repository(id) || !is_revision(revision) {
-        return Err(HubError::BadName { id: id.to_owned() });
-    }
-    let client = Client::new(id, options)?;
-    let cached = client.snapshot(revision).filter(|directory| is_complete(directory));
-    let is_commit = revision.len() == 40 && revision.bytes().all(|byte| byte.is_ascii_hexdigit());
-    match cached {
-        // A commit never changes: there is nothing to ask.
-        Some(directory) if options.offline || is_commit => Ok(directory),
-        None if options.offline => {
-            Err(HubError::Offline { id: id.to_owned(), cache: options.cache.display().to_string() })
+    let request = Request { kind: RepositoryKind::Model, id, revision: revision.unwrap_or("main"), options };
+    request.answer(is_complete, |client| Fetch { id, client }.run(request.revision, progress))
+}
+
+/// Brings files of a dataset into the cache, as far as they are not there, and returns the directory of the revision,
+/// below which they have their names.
+///
+/// Where the hub cannot be reached and the cache has all of them, the cache answers.
+pub fn fetch_dataset(
+    id: &str,
+    revision: &str,
+    files: &[&str],
+    options: &HubOptions,
+    progress: &mut dyn FnMut(FetchProgress<'_>) -> bool,
+) -> Result<PathBuf, HubError> {
+    let request = Request { kind: RepositoryKind::Dataset, id, revision, options };
+    let has_all = |directory: &Path| files.iter().all(|file| directory.join(file).is_file());
+    request.answer(has_all, |client| {
+        let listing = client.listing(revision)?;
+        let listed = |file: &str| listing.siblings.iter().any(|sibling| sibling.rfilename == file);
+        for file in files {
+            if !listed(file) {
+                let (id, file, revision) = (id.to_owned(), (*file).to_owned(), revision.to_owned());
+                return Err(HubError::NoFile { id, file, revision });
+            }
+            client.file(&listing.sha, file, progress)?;
         }
-        cached => match (Fetch { id, client }).run(revision, progress) {
-            Err(HubError::Unreachable { .. }) if cached.is_some() => Ok(cached.unwrap_or_default()),
-            result => result,
-        },
+        client.refer(revision, &listing.sha)
+    })
+}
+
+/// What is wanted of a hub.
+#[derive(Clone, Copy)]
+struct Request<'a> {
+    kind: RepositoryKind,
+    id: &'a str,
+    revision: &'a str,
+    options: &'a HubOptions,
+}
+
+impl<'a> Request<'a> {
+    /// The cache's directory if the hub need not or cannot be asked, else what the transfer brings.
+    fn answer(
+        self,
+        is_complete: impl Fn(&Path) -> bool,
+        transfer: impl FnOnce(&Client<'a>) -> Result<PathBuf, HubError>,
+    ) -> Result<PathBuf, HubError> {
+        let Self { kind, id, revision, options } = self;
+        if !is_repository(id) || !is_revision(revision) {
+            return Err(HubError::BadName { kind, id: id.to_owned() });
+        }
+        let client = Client::new(kind, id, options)?;
+        let cached = client.snapshot(revision).filter(|directory| is_complete(directory));
+        let is_commit = revision.len() == 40 && revision.bytes().all(|byte| byte.is_ascii_hexdigit());
+        match cached {
+            // A commit never changes: there is nothing to ask.
+            Some(directory) if options.offline || is_commit => Ok(directory),
+            None if options.offline => {
+                Err(HubError::Offline { kind, id: id.to_owned(), cache: options.cache.display().to_string() })
+            }
+            cached => match transfer(&client) {
+                Err(HubError::Unreachable { .. }) if cached.is_some() => Ok(cached.unwrap_or_default()),
+                result => result,
+            },
+        }
     }
 }
 
@@ -264,7 +348,7 @@ pub fn locate(
 /// One call of [`fetch`].
 struct Fetch<'a> {
     id: &'a str,
-    client: Client<'a>,
+    client: &'a Client<'a>,
 }
 
 impl Fetch<'_> {

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use demask_checkpoint::{Checkpoint, HubError, HubOptions, fetch, locate};
+use demask_checkpoint::{Checkpoint, HubError, HubOptions, fetch, fetch_dataset, locate};
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 const ID: &str = "org/tiny";
@@ -27,6 +27,8 @@ struct Behaviour {
     token: Option<&'static str>,
     /// What is said about files instead of the truth.
     facts: Option<&'static str>,
+    /// The revision as it stands in addresses, if this is a dataset.
+    dataset: Option<&'static str>,
     /// Whether contents are behind a redirection, as large files are.
     redirects: bool,
     /// All requests: path and range.
@@ -94,20 +96,25 @@ fn answer(stream: &TcpStream, files: &[(String, Vec<u8>)], behaviour: &Mutex<Beh
     if path.starts_with("/cdn/") && headers.contains_key("authorization") && path.contains("other-host") {
         return reply(stream, 400, "", b"", None);
     }
-    if path == format!("/api/models/{ID}/revision/main") {
+    let (listing, place) = match behaviour.dataset {
+        None => (format!("/api/models/{ID}/revision/main"), ID.to_owned()),
+        Some(revision) => (format!("/api/datasets/{ID}/revision/{revision}"), format!("datasets/{ID}")),
+    };
+    if path == listing {
         let names: Vec<String> = files.iter().map(|(name, _)| format!(r#"{{"rfilename": "{name}"}}"#)).collect();
         let body = format!(r#"{{"sha": "{COMMIT}", "siblings": [{}]}}"#, names.join(","));
         return reply(stream, 200, "", body.as_bytes(), None);
     }
-    let name = path.strip_prefix(&format!("/{ID}/resolve/{COMMIT}/")).or(path.strip_prefix("/cdn/"));
+    let name = path.strip_prefix(&format!("/{place}/resolve/{COMMIT}/")).or(path.strip_prefix("/cdn/"));
     let Some((name, contents)) = files.iter().find(|(file, _)| Some(file.as_str()) == name) else {
         return reply(stream, 404, "", b"", None);
     };
-    let truth = || format!("etag: \"tag-{name}\"\r\nx-repo-commit: {COMMIT}\r\n");
+    let tag = name.replace('/', "-");
+    let truth = || format!("etag: \"tag-{tag}\"\r\nx-repo-commit: {COMMIT}\r\n");
     let facts = behaviour.facts.map_or_else(truth, str::to_owned);
     if behaviour.redirects && !path.starts_with("/cdn/") {
         let host = headers.get("host")?;
-        let linked = format!("location: http://{host}/cdn/{name}\r\nx-linked-etag: \"tag-{name}\"\r\n");
+        let linked = format!("location: http://{host}/cdn/{name}\r\nx-linked-etag: \"tag-{tag}\"\r\n");
         return reply(stream, 302, &format!("{facts}{linked}"), b"", None);
     }
     let range = headers.get("range").and_then(|range| range.strip_prefix("bytes=")?.split_once('-'));
@@ -425,4 +432,49 @@ fn the_environment_is_that_of_the_hubs_own_tools() {
     );
     let token = table(vec![("HF_HOME", text), ("HF_TOKEN", "direct".to_owned()), ("HF_HUB_CACHE", "/c".to_owned())]);
     assert_eq!((token.cache.as_path(), token.token.as_deref()), (Path::new("/c"), Some("direct")));
+}
+
+#[test]
+fn files_of_a_dataset_lie_beside_the_models_and_below_their_directories() {
+    let revision = "refs/convert/parquet";
+    let files = vec![
+        ("default/test/0000.parquet".to_owned(), b"one".to_vec()),
+        ("default/train/0000.parquet".to_owned(), b"three".to_vec()),
+        ("README.md".to_owned(), b"two".to_vec()),
+    ];
+    let dataset = Some("refs%2Fconvert%2Fparquet");
+    let hub = Hub::start(files, Behaviour { dataset, token: Some("secret"), ..Behaviour::default() });
+    let cache = Cache::new("dataset");
+    let mut options = hub.options(&cache.0);
+    let get = |options: &HubOptions, file: &str| fetch_dataset(ID, revision, &[file], options, &mut |_| true);
+    assert!(message(get(&options, "default/test/0000.parquet")).contains("set HF_TOKEN"));
+    options.token = Some("secret".to_owned());
+    let directory = get(&options, "default/test/0000.parquet").unwrap();
+    assert_eq!(directory, cache.0.join("datasets--org--tiny/snapshots").join(COMMIT));
+    assert_eq!(fs::read(directory.join("default/test/0000.parquet")).unwrap(), b"one");
+    assert!(!directory.join("default/train/0000.parquet").exists(), "only what is asked for is fetched");
+    let reference = fs::read_to_string(cache.0.join("datasets--org--tiny/refs").join(revision)).unwrap();
+    assert_eq!(reference, COMMIT);
+    assert_eq!(
+        message(get(&options, "data.zip")),
+        format!("{ID} has no file data.zip at revision {revision}: it may have been moved; give a local copy instead")
+    );
+    // Contents that are here already are linked from below directories too.
+    fs::remove_file(directory.join("default/test/0000.parquet")).unwrap();
+    get(&options, "default/test/0000.parquet").unwrap();
+    assert_eq!(fs::read(directory.join("default/test/0000.parquet")).unwrap(), b"one");
+
+    options.offline = true;
+    get(&options, "default/test/0000.parquet").unwrap();
+    assert_eq!(
+        message(get(&options, "default/train/0000.parquet")),
+        format!(
+            "{ID} is not (completely) in the cache {}, and HF_HUB_OFFLINE is set: unset it to fetch the dataset",
+            cache.0.display()
+        )
+    );
+    options.offline = false;
+    options.endpoint = format!("http://{}", TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
+    get(&options, "default/test/0000.parquet").unwrap();
+    assert!(message(get(&options, "default/train/0000.parquet")).starts_with("cannot reach http://127.0.0.1"));
 }

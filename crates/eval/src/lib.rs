@@ -1,9 +1,11 @@
 //! Evaluation: the papers' tasks, one scorer per task for all methods, runs that resume, reports.
 //!
-//! A [`Task`] turns lines of a data file into [`Problem`]s and these into prompts; [`score`] judges what a model wrote;
-//! a [`Record`] is one judged item, one line of `results.jsonl`.
+//! A [`Task`] says where problems are and what they look like, [`data`] brings and reads their files, a [`Style`] turns
+//! [`Problem`]s into prompts; [`score`] judges what a model wrote; a [`Record`] is one judged item, one line of
+//! `results.jsonl`.
 #![forbid(unsafe_code)]
 
+pub mod data;
 mod problem;
 mod record;
 pub mod score;

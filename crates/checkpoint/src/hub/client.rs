@@ -19,11 +19,12 @@ use hf_hub::{
     },
 };
 
-use super::{FetchProgress, HubError, HubOptions, io_error};
+use super::{FetchProgress, HubError, HubOptions, RepositoryKind, io_error};
 use crate::{error::one_line, files::is_plain, guard::guarded};
 
-/// One model of a hub, and its part of the cache.
+/// One repository of a hub, and its part of the cache.
 pub(super) struct Client<'a> {
+    kind: RepositoryKind,
     id: &'a str,
     options: &'a HubOptions,
     api: Api,
@@ -43,7 +44,7 @@ enum Failure {
 }
 
 impl<'a> Client<'a> {
-    pub(super) fn new(id: &'a str, options: &'a HubOptions) -> Result<Self, HubError> {
+    pub(super) fn new(kind: RepositoryKind, id: &'a str, options: &'a HubOptions) -> Result<Self, HubError> {
         let cache = Cache::new(options.cache.clone());
         let api = ApiBuilder::from_cache(cache.clone())
             .with_endpoint(options.endpoint.clone())
@@ -54,7 +55,7 @@ impl<'a> Client<'a> {
             .with_progress(false)
             .build();
         match api {
-            Ok(api) => Ok(Self { id, options, api, cache }),
+            Ok(api) => Ok(Self { kind, id, options, api, cache }),
             Err(error) => Err(HubError::Unreachable { address: options.endpoint.clone(), detail: one_line(error) }),
         }
     }
@@ -62,9 +63,10 @@ impl<'a> Client<'a> {
     /// Directory that the cache has for a revision: the one that its reference names, or a commit's own.
     pub(super) fn snapshot(&self, revision: &str) -> Option<PathBuf> {
         let place = self.cache.repo(self.repository(revision));
-        let referred = place.get("config.json");
+        // Its components alone: the library puts an empty file name behind them.
+        let referred = place.get("").map(|directory| directory.components().collect());
         let own = || Some(place.pointer_path(revision)).filter(|directory| directory.is_dir());
-        referred.and_then(|path| path.parent().map(Path::to_path_buf)).or_else(own)
+        referred.or_else(own)
     }
 
     /// Makes a revision mean a commit, and returns the commit's directory.
@@ -108,7 +110,7 @@ impl<'a> Client<'a> {
         let part = blob.with_extension("part");
         let mut failures = 0;
         loop {
-            // Another commit of the model has the same contents, or another process brought them: the library would
+            // Another commit of the repository has the same contents, or another process brought them: the library would
             // fetch them again.
             if blob.is_file() {
                 link_to(&blob, &link)?;
@@ -186,7 +188,11 @@ impl<'a> Client<'a> {
     }
 
     fn repository(&self, revision: &str) -> Repo {
-        Repo::with_revision(self.id.to_owned(), RepoType::Model, revision.to_owned())
+        let kind = match self.kind {
+            RepositoryKind::Model => RepoType::Model,
+            RepositoryKind::Dataset => RepoType::Dataset,
+        };
+        Repo::with_revision(self.id.to_owned(), kind, revision.to_owned())
     }
 
     /// A failure while a file was on its way, at `done` of `size` bytes.
@@ -219,7 +225,9 @@ impl<'a> Client<'a> {
             Failure::Stalled => unreachable(format!("nothing came for {:?}", self.options.patience)),
             Failure::Panicked => odd("something that the library hf-hub takes for impossible".to_owned()),
             Failure::Library(ApiError::RequestError(error)) => match *error {
-                ureq::Error::StatusCode(404) => HubError::NotFound { id, revision: revision.to_owned(), endpoint },
+                ureq::Error::StatusCode(404) => {
+                    HubError::NotFound { kind: self.kind, id, revision: revision.to_owned(), endpoint }
+                }
                 ureq::Error::StatusCode(status @ (401 | 403)) => {
                     let hint = match self.options.token {
                         Some(_) => "ask for access with the account of this token",
@@ -331,8 +339,11 @@ fn link_to(blob: &Path, link: &Path) -> Result<(), HubError> {
 /// A relative link, so that the cache can be moved.
 #[cfg(unix)]
 fn place(blob: &Path, link: &Path) -> io::Result<()> {
-    let inside = link.ancestors().nth(3).and_then(|model| blob.strip_prefix(model).ok());
-    std::os::unix::fs::symlink(Path::new("../..").join(inside.unwrap_or(blob)), link)
+    // Up to the directory that has both; a file of a snapshot may lie in directories of its own.
+    let shared =
+        link.ancestors().skip(1).enumerate().find_map(|(up, above)| Some((up, blob.strip_prefix(above).ok()?)));
+    let (up, inside) = shared.unwrap_or((0, blob));
+    std::os::unix::fs::symlink(Path::new(&"../".repeat(up)).join(inside), link)
 }
 
 /// Where links need privileges, the file itself moves.

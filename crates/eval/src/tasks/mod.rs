@@ -1,15 +1,51 @@
-//! What can be evaluated: one task a file, all of them in [`TASKS`].
+//! What can be evaluated: one task a file, a family where tasks differ by data only, all of them in [`TASKS`].
 
+mod aime;
+mod arc;
+mod bbh;
+mod choice;
+mod fields;
+mod gpqa;
+mod gsm8k;
+mod hellaswag;
+mod humaneval;
+mod longbench;
+mod math;
+mod mbpp;
+mod mmlu;
+mod piqa;
+mod style;
+mod winogrande;
 mod wordmath;
 
-use demask::Prompt;
 use serde_json::Value;
-use thiserror::Error;
 
-use crate::{Problem, Rule};
+use crate::Problem;
+
+pub use choice::{Candidate, Likelihood};
+pub use fields::FieldError;
+pub use style::{Form, Style};
 
 /// Every task.
-pub const TASKS: &[&Task] = &[&wordmath::TASK];
+pub const TASKS: &[&Task] = &[
+    &wordmath::TASK,
+    &gsm8k::TASK,
+    &math::MATH,
+    &math::MATH500,
+    &aime::TASK,
+    &humaneval::TASK,
+    &mbpp::TASK,
+    &mmlu::MMLU,
+    &mmlu::MMLU_PRO,
+    &gpqa::TASK,
+    &arc::EASY,
+    &arc::CHALLENGE,
+    &piqa::TASK,
+    &hellaswag::TASK,
+    &winogrande::TASK,
+    &bbh::TASK,
+    &longbench::TASK,
+];
 
 /// A task.
 #[derive(Debug)]
@@ -20,16 +56,20 @@ pub struct Task {
     pub about: &'static str,
     /// Where its problems come from.
     pub source: Source,
+    /// Where its solved problems come from.
+    pub exemplars: Exemplars,
     /// How its prompts can be worded; the first is the default.
     pub styles: &'static [Style],
-    /// Exemplars in the prompt if nobody says how many.
-    pub shots: usize,
     /// Positions to decode if nobody says how many.
     pub gen_length: usize,
-    /// One problem from one entry of the data file; the number is the entry's, from 0.
+    /// The fields that are read, for people.
+    pub fields: &'static str,
+    /// One problem from one entry of a data file; the number is the entry's, from 0.
     pub read: fn(&Value, usize) -> Result<Problem, FieldError>,
-    /// How the answer is found.
-    pub rule: Rule,
+    /// Whether the file lists the right option first, so that the options are put in an order that the seed draws.
+    pub shuffled: bool,
+    /// What a model's likelihood chooses between, where a harness asks for no text; nothing where answers are free.
+    pub likelihood: Option<Likelihood>,
 }
 
 /// Where problems come from.
@@ -37,29 +77,62 @@ pub struct Task {
 pub enum Source {
     /// Text of the binary, one JSON object a line.
     BuiltIn(&'static str),
+    /// Files of a dataset on the hub.
+    Hub(Dataset),
 }
 
-/// One way to word a task's prompts.
+/// A dataset of the hub.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dataset {
+    /// `org/name`.
+    pub id: &'static str,
+    /// Branch, tag or commit.
+    pub revision: &'static str,
+    /// The files with the problems.
+    pub files: &'static [DataFile],
+}
+
+/// A file of a dataset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DataFile {
+    /// Its path in the repository.
+    pub path: &'static str,
+    /// The file in it, if it is an archive.
+    pub member: Option<&'static str>,
+    /// What all of its problems are about, where entries do not say it.
+    pub subject: Option<&'static str>,
+}
+
+impl DataFile {
+    /// A plain file.
+    pub const fn plain(path: &'static str) -> Self {
+        Self { path, member: None, subject: None }
+    }
+
+    /// A file of one subject.
+    pub const fn about(subject: &'static str, path: &'static str) -> Self {
+        Self { path, member: None, subject: Some(subject) }
+    }
+}
+
+/// Where solved problems come from.
 #[derive(Debug, Clone, Copy)]
-pub struct Style {
-    /// Its name: `--prompt-style`.
-    pub name: &'static str,
-    /// The prompt for a problem behind solved exemplars.
-    pub prompt: fn(&Problem, &[Problem]) -> Prompt,
-    /// Texts that end an answer.
-    pub stop: &'static [&'static str],
-}
-
-/// An entry of a data file that is not what the task expects.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("field {field} is {found}, expected {expected}")]
-pub struct FieldError {
-    /// The field.
-    pub field: &'static str,
-    /// What it should hold.
-    pub expected: &'static str,
-    /// What stands there: `missing`, or a kind of value.
-    pub found: &'static str,
+pub enum Exemplars {
+    /// From nowhere: only a file that the caller names has some.
+    None,
+    /// From the paper that published them; they are part of the binary.
+    Published(fn() -> Vec<Problem>),
+    /// From other files of the task's dataset.
+    Files {
+        /// The files.
+        files: &'static [DataFile],
+        /// Entries before the first that the papers use.
+        skip: usize,
+        /// Whether an exemplar has to have the problem's subject.
+        per_subject: bool,
+    },
+    /// The other problems of the same file, as harnesses do where a dataset is a single file.
+    Others,
 }
 
 /// A task by its name.
@@ -67,26 +140,9 @@ pub fn find(name: &str) -> Option<&'static Task> {
     TASKS.iter().find(|task| task.name == name).copied()
 }
 
-/// A field that holds text.
-pub(crate) fn text(entry: &Value, field: &'static str) -> Result<String, FieldError> {
-    let value = &entry[field];
-    let refused = || FieldError { field, expected: "text", found: kind(value) };
-    value.as_str().map(str::to_owned).ok_or_else(refused)
-}
-
-/// A field that holds a whole number.
-pub(crate) fn whole(entry: &Value, field: &'static str) -> Result<i64, FieldError> {
-    let value = &entry[field];
-    value.as_i64().ok_or_else(|| FieldError { field, expected: "a whole number", found: kind(value) })
-}
-
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "missing",
-        Value::Bool(_) => "true or false",
-        Value::Number(_) => "a number",
-        Value::String(_) => "text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
+impl Task {
+    /// A wording by its name.
+    pub fn style(&self, name: &str) -> Option<&'static Style> {
+        self.styles.iter().find(|style| style.name == name)
     }
 }

@@ -1,0 +1,100 @@
+//! What can be wrong with a data file.
+
+use std::io;
+
+use demask::checkpoint::HubError;
+use thiserror::Error;
+
+use crate::FieldError;
+
+/// Problems cannot be read.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum DataError {
+    /// The file system refuses.
+    #[error("cannot read {path}: {cause}")]
+    Read {
+        /// File.
+        path: String,
+        /// The system's reason.
+        cause: io::Error,
+    },
+    /// A line that is not JSON.
+    #[error("{path}, line {line}: {detail}; expected one JSON object a line, or one JSON list")]
+    Line {
+        /// File.
+        path: String,
+        /// Line, from 1.
+        line: usize,
+        /// What the parser says.
+        detail: String,
+    },
+    /// A file that is not what its name or its first bytes promise.
+    #[error("{path} is no complete {kind} file: {detail}; fetch or copy it again")]
+    Broken {
+        /// File.
+        path: String,
+        /// `gzip`, `zip`, `parquet` or `CSV`.
+        kind: &'static str,
+        /// What its reader says.
+        detail: String,
+    },
+    /// Nothing is in the file.
+    #[error("{path} has no entries: expected at least one problem")]
+    Empty {
+        /// File.
+        path: String,
+    },
+    /// A file too large to be a benchmark's.
+    #[error("{path} has more than {limit} MiB when it is unpacked: this is no file of a task")]
+    TooLarge {
+        /// File.
+        path: String,
+        /// Most that is read.
+        limit: u64,
+    },
+    /// An entry without what the task needs.
+    #[error("{path}, entry {entry}: {field}; this is no file of {task}, or of another release of it")]
+    Entry {
+        /// File.
+        path: String,
+        /// Entry, from 1.
+        entry: usize,
+        /// Task.
+        task: &'static str,
+        /// The field.
+        field: FieldError,
+    },
+    /// No problem is about what is asked for.
+    #[error("{task} has no problems about {subject:?}; it has: {known}")]
+    Subject {
+        /// Task.
+        task: &'static str,
+        /// What was asked for.
+        subject: String,
+        /// What there is.
+        known: String,
+    },
+    /// Exemplars of a task that has none.
+    #[error("{task} has no solved problems to show: use --shots 0, or give some with --shots-file")]
+    NoExemplars {
+        /// Task.
+        task: &'static str,
+    },
+    /// More exemplars than there are.
+    #[error(
+        "{wanted} exemplars are asked for, and {from} {available}: use --shots {available} or less, or give more with \
+         --shots-file"
+    )]
+    TooFewExemplars {
+        /// How many were asked for.
+        wanted: usize,
+        /// How many there are.
+        available: usize,
+        /// Who has so many, with the verb.
+        from: String,
+    },
+    /// The files cannot be fetched.
+    #[error("{0}; --data reads a file that is here")]
+    Hub(#[from] HubError),
+}

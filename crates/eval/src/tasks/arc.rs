@@ -1,0 +1,121 @@
+//! ARC (Clark et al. 2018): grade-school science with options, in an easy and a hard set.
+
+use serde_json::Value;
+
+use super::{
+    DataFile, Dataset, Exemplars, FieldError, Form, Source, Style, Task,
+    choice::{Instruction, Likelihood, ask_letter, lettered, options_after},
+    fields,
+    style::{answer, no_head},
+};
+use crate::{Gold, Problem, Rule};
+
+/// The set that retrieval and co-occurrence answer.
+pub const EASY: Task = Task {
+    name: "arc-easy",
+    about: "grade-school science questions with three to five options: the easy set",
+    source: Source::Hub(Dataset {
+        id: "allenai/ai2_arc",
+        revision: "main",
+        files: &[DataFile::plain("ARC-Easy/test-00000-of-00001.parquet")],
+    }),
+    exemplars: Exemplars::Files {
+        files: &[DataFile::plain("ARC-Easy/train-00000-of-00001.parquet")],
+        skip: 0,
+        per_subject: false,
+    },
+    ..CHALLENGE
+};
+
+/// The set that they do not.
+pub const CHALLENGE: Task = Task {
+    name: "arc-challenge",
+    about: "grade-school science questions with three to five options: the hard set",
+    source: Source::Hub(Dataset {
+        id: "allenai/ai2_arc",
+        revision: "main",
+        files: &[DataFile::plain("ARC-Challenge/test-00000-of-00001.parquet")],
+    }),
+    exemplars: Exemplars::Files {
+        files: &[DataFile::plain("ARC-Challenge/train-00000-of-00001.parquet")],
+        skip: 0,
+        per_subject: false,
+    },
+    styles: &[FLASHDLM, LM_EVAL, CHAT],
+    gen_length: 256,
+    fields: "`id`, `question`, `choices` (`text`, `label`), `answerKey`; or `instruction`, `answer` as FlashDLM's files",
+    read,
+    shuffled: false,
+    likelihood: Some(Likelihood {
+        head: no_head,
+        options: |problem| options_after(problem, &format!("Question: {}\nAnswer:", problem.question)),
+        shots: 0,
+    }),
+};
+
+const INSTRUCTION: Instruction = Instruction {
+    head: "Please choose the correct answer to the question: ",
+    label: "Answer",
+    word: "answer",
+    between: " ",
+};
+
+const FLASHDLM: Style = Style {
+    name: "flashdlm",
+    about: "FlashDLM's code: the instruction of its files",
+    form: Form::Chat,
+    head: no_head,
+    ask: |problem| INSTRUCTION.ask(problem),
+    solve: |problem| INSTRUCTION.solve(problem),
+    stop: &[],
+    shots: 0,
+    rule: Rule::Choice { name: "answer", triggers: &["the final answer is", "the correct answer is"] },
+};
+
+/// The harness itself ranks the options' likelihoods; this is how it words options where it asks for a letter.
+const LM_EVAL: Style = Style {
+    name: "lm-eval",
+    about: "lm-evaluation-harness's wording of questions that ask for a letter",
+    form: Form::Text { gap: " " },
+    head: no_head,
+    ask: ask_letter,
+    solve: answer,
+    stop: &["\n"],
+    shots: 0,
+    rule: Rule::Letter(&["answer is", "answer:"]),
+};
+
+const CHAT: Style = Style {
+    name: "lm-eval-chat",
+    about: "lm-evaluation-harness, `arc_challenge_chat`",
+    form: Form::Chat,
+    ask: |problem| {
+        format!(
+            "Given the following question and four candidate answers (A, B, C and D), choose the best answer.\nQuestion: \
+             {}\n{}Your response should end with \"The best answer is [the_letter_of_the_answer]\" where the \
+             [the_letter_of_the_answer] is one of A, B, C or D.",
+            problem.question.trim(),
+            lettered(problem)
+        )
+    },
+    solve: |problem| format!("The best answer is {}", answer(problem)),
+    stop: &[],
+    ..LM_EVAL
+};
+
+fn read(entry: &Value, index: usize) -> Result<Problem, FieldError> {
+    if let Some(problem) = INSTRUCTION.read(entry, index) {
+        return problem;
+    }
+    let choices = &entry["choices"];
+    let (options, labels) = (fields::texts(choices, "text")?, fields::texts(choices, "label")?);
+    let key = fields::text(entry, "answerKey")?;
+    let gold = labels.iter().position(|label| *label == key).filter(|gold| *gold < options.len());
+    Ok(Problem {
+        id: fields::name(entry, "id", index),
+        question: fields::text(entry, "question")?,
+        options,
+        gold: Gold::Option(gold.ok_or(FieldError::odd("answerKey", "the label of an option"))?),
+        ..Problem::default()
+    })
+}

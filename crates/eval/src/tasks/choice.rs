@@ -1,0 +1,195 @@
+//! What tasks with options share: letters, and the instructions of FlashDLM's files.
+
+use serde_json::Value;
+
+use super::{FieldError, fields::text};
+use crate::{Gold, Problem};
+
+/// One of the texts that a likelihood chooses between.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// What the model reads.
+    pub context: String,
+    /// What its likelihood is asked of, with the space before it.
+    pub text: String,
+}
+
+/// How a harness asks for a likelihood instead of an answer. The wording is its own: prompts that ask for a letter show
+/// the options, these mostly do not.
+#[derive(Debug, Clone, Copy)]
+pub struct Likelihood {
+    /// What stands before everything else.
+    pub head: fn(&Problem) -> String,
+    /// One candidate for each option, without exemplars.
+    pub options: fn(&Problem) -> Vec<Candidate>,
+    /// Exemplars if nobody says how many (LLaDA's and Dream's evaluation).
+    pub shots: usize,
+}
+
+impl Likelihood {
+    /// One candidate for each option, behind exemplars with their right options.
+    pub fn candidates(&self, problem: &Problem, exemplars: &[Problem]) -> Vec<Candidate> {
+        let mut before = (self.head)(problem);
+        for exemplar in exemplars {
+            let right = match exemplar.gold {
+                Gold::Option(right) => (self.options)(exemplar).into_iter().nth(right),
+                _ => None,
+            };
+            before.extend(right.map(|Candidate { context, text }| format!("{context}{text}\n\n")));
+        }
+        let behind =
+            |candidate: Candidate| Candidate { context: format!("{before}{}", candidate.context), ..candidate };
+        (self.options)(problem).into_iter().map(behind).collect()
+    }
+}
+
+/// The letter of an option.
+pub(super) fn letter(option: usize) -> char {
+    char::from(b'A' + (option % 26) as u8)
+}
+
+/// The number of an option's letter.
+pub(super) fn number(letter: &str) -> Option<usize> {
+    let mut bytes = letter.trim().bytes();
+    let byte = bytes.next().filter(u8::is_ascii_uppercase)?;
+    bytes.next().is_none().then_some(usize::from(byte - b'A'))
+}
+
+/// The options below each other: `A. one`.
+pub(super) fn lettered(problem: &Problem) -> String {
+    listed(problem, "", ". ")
+}
+
+/// The options below each other, with marks around their letters.
+pub(super) fn listed(problem: &Problem, before: &str, behind: &str) -> String {
+    let line = |(index, option)| [before, letter(index).encode_utf8(&mut [0; 4]), behind, option, "\n"].concat();
+    problem.options.iter().map(String::as_str).enumerate().map(line).collect()
+}
+
+/// One question behind `Question:`, its options, and `Answer:`.
+pub(super) fn ask_letter(problem: &Problem) -> String {
+    format!("Question: {}\n{}Answer:", problem.question.trim(), lettered(problem))
+}
+
+/// Every option as the answer to the same question.
+pub(super) fn options_after(problem: &Problem, context: &str) -> Vec<Candidate> {
+    let candidate = |option: &String| Candidate { context: context.to_owned(), text: format!(" {option}") };
+    problem.options.iter().map(candidate).collect()
+}
+
+/// Every letter as the answer to the same question.
+pub(super) fn letters_after(problem: &Problem, context: &str) -> Vec<Candidate> {
+    let candidate = |option| Candidate { context: context.to_owned(), text: format!(" {}", letter(option)) };
+    (0..problem.options.len()).map(candidate).collect()
+}
+
+/// How an instruction of FlashDLM's files (made for LLM-Adapters, Hu et al. 2023) words a problem with options.
+pub(super) struct Instruction {
+    /// Before the question.
+    pub head: &'static str,
+    /// Before an option's number, with a capital.
+    pub label: &'static str,
+    /// What an answer begins with, before the number.
+    pub word: &'static str,
+    /// Between two options.
+    pub between: &'static str,
+}
+
+impl Instruction {
+    /// The problem as an instruction.
+    pub fn words(&self, problem: &Problem) -> String {
+        let Self { head, label, word, between } = self;
+        let numbered = |name: &str, before: &str| -> Vec<String> {
+            let options = problem.options.iter().enumerate();
+            options.map(|(index, option)| format!("{name}{}{before}{option}", index + 1)).collect()
+        };
+        let options = numbered(label, ": ").join(between);
+        let names: Vec<String> = (1..=problem.options.len()).map(|number| format!("{word}{number}")).collect();
+        format!("{head}{}\n\n{options}\n\nAnswer format: {}", problem.question, names.join("/"))
+    }
+
+    /// The problem that an entry with an instruction has; nothing if the entry has none.
+    pub fn read(&self, entry: &Value, index: usize) -> Option<Result<Problem, FieldError>> {
+        entry.get("instruction")?;
+        Some(self.problem(entry, index))
+    }
+
+    fn problem(&self, entry: &Value, index: usize) -> Result<Problem, FieldError> {
+        let instruction = text(entry, "instruction")?;
+        let parts = self.parts(&instruction);
+        let (question, options) =
+            parts.ok_or_else(|| FieldError::odd("instruction", "a question, numbered options and an answer format"))?;
+        let gold = text(entry, "answer")?;
+        let number = gold.strip_prefix(self.word).and_then(|number| number.parse::<usize>().ok());
+        let gold = number.and_then(|number| number.checked_sub(1)).filter(|option| *option < options.len());
+        let gold = gold.ok_or_else(|| FieldError::odd("answer", "the name of an option"))?;
+        Ok(Problem { id: index.to_string(), question, options, gold: Gold::Option(gold), ..Problem::default() })
+    }
+
+    fn parts(&self, instruction: &str) -> Option<(String, Vec<String>)> {
+        let rest = instruction.strip_prefix(self.head)?;
+        let (rest, _) = rest.rsplit_once("\n\nAnswer format: ")?;
+        let (question, mut rest) = rest.rsplit_once(&format!("\n\n{}1: ", self.label))?;
+        let mut options = Vec::new();
+        while let Some((option, behind)) =
+            rest.split_once(&format!("{}{}{}: ", self.between, self.label, options.len() + 2))
+        {
+            options.push(option.to_owned());
+            rest = behind;
+        }
+        options.push(rest.to_owned());
+        Some((question.to_owned(), options))
+    }
+
+    /// FlashDLM's prompt. The specification of it has the opening and the form of the answer (flashdlm 4.2); the words
+    /// between are ours.
+    pub fn ask(&self, problem: &Problem) -> String {
+        format!(
+            "You are a careful reasoning assistant. First reason about the question, then choose.\n\n{}\n\n\
+             Your response should end with \"The final answer is [answer]\" where [answer] is the name of the option in \
+             the answer format.",
+            self.words(problem)
+        )
+    }
+
+    /// What an exemplar answers.
+    pub fn solve(&self, problem: &Problem) -> String {
+        match problem.gold {
+            Gold::Option(option) => format!("The final answer is {}{}", self.word, option + 1),
+            _ => String::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: Instruction = Instruction { head: "Choose: ", label: "Answer", word: "answer", between: " " };
+
+    #[test]
+    fn an_instruction_is_read_back_as_it_was_worded() {
+        let problem = Problem {
+            id: "7".to_owned(),
+            question: "Which\n\none?".to_owned(),
+            options: vec!["a b".to_owned(), "c ".to_owned(), "d".to_owned()],
+            gold: Gold::Option(2),
+            ..Problem::default()
+        };
+        let words = PLAIN.words(&problem);
+        assert_eq!(
+            words,
+            "Choose: Which\n\none?\n\nAnswer1: a b Answer2: c  Answer3: d\n\nAnswer format: answer1/answer2/answer3"
+        );
+        let entry = serde_json::json!({"instruction": words, "answer": "answer3"});
+        assert_eq!(PLAIN.read(&entry, 7).unwrap().unwrap(), problem);
+        let refused = |answer: &str| {
+            let entry = serde_json::json!({"instruction": words, "answer": answer});
+            PLAIN.read(&entry, 0).unwrap().unwrap_err().to_string()
+        };
+        for answer in ["answer4", "answer0", "3", "answer"] {
+            assert_eq!(refused(answer), "field answer is something else, expected the name of an option");
+        }
+        assert!(PLAIN.read(&serde_json::json!({"question": "?"}), 0).is_none());
+    }
+}

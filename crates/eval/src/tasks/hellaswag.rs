@@ -1,0 +1,124 @@
+//! HellaSwag (Zellers et al. 2019): how a scene goes on.
+
+use serde_json::Value;
+
+use super::{
+    DataFile, Dataset, Exemplars, FieldError, Form, Source, Style, Task,
+    choice::{Instruction, Likelihood, ask_letter, options_after},
+    fields,
+    style::{answer, no_head},
+};
+use crate::{Gold, Problem, Rule};
+
+/// The task, on the validation set: the test set's labels are not published.
+pub const TASK: Task = Task {
+    name: "hellaswag",
+    about: "the beginning of a scene with four endings, of which one makes sense",
+    source: Source::Hub(Dataset {
+        id: "Rowan/hellaswag",
+        revision: "refs/convert/parquet",
+        files: &[DataFile::plain("default/validation/0000.parquet")],
+    }),
+    exemplars: Exemplars::Files {
+        files: &[DataFile::plain("default/train/0000.parquet")],
+        skip: 0,
+        per_subject: false,
+    },
+    styles: &[FLASHDLM, LM_EVAL],
+    gen_length: 256,
+    fields: "`activity_label`, `ctx_a`, `ctx_b`, `endings`, `label` (from 0); or `instruction`, `answer` as FlashDLM's \
+             files",
+    read,
+    shuffled: false,
+    likelihood: Some(Likelihood {
+        head: no_head,
+        options: |problem| options_after(problem, &problem.question),
+        shots: 0,
+    }),
+};
+
+const INSTRUCTION: Instruction = Instruction {
+    head: "Please choose the correct ending to complete the given sentence: ",
+    label: "Ending",
+    word: "ending",
+    between: " ",
+};
+
+const FLASHDLM: Style = Style {
+    name: "flashdlm",
+    about: "FlashDLM's code: the instruction of its files",
+    form: Form::Chat,
+    head: no_head,
+    ask: |problem| INSTRUCTION.ask(problem),
+    solve: |problem| INSTRUCTION.solve(problem),
+    stop: &[],
+    shots: 0,
+    rule: Rule::Choice { name: "ending", triggers: &["the final answer is", "the correct answer is"] },
+};
+
+const LM_EVAL: Style = Style {
+    name: "lm-eval",
+    about: "lm-evaluation-harness's wording of questions that ask for a letter",
+    form: Form::Text { gap: " " },
+    ask: ask_letter,
+    solve: answer,
+    stop: &["\n"],
+    rule: Rule::Letter(&["answer is", "answer:"]),
+    ..FLASHDLM
+};
+
+fn read(entry: &Value, index: usize) -> Result<Problem, FieldError> {
+    if let Some(problem) = INSTRUCTION.read(entry, index) {
+        return problem;
+    }
+    let activity = fields::text(entry, "activity_label")?;
+    let (first, second) = (fields::text(entry, "ctx_a")?, fields::text(entry, "ctx_b")?);
+    let scene = format!("{activity}: {first} {}", capitalised(&second));
+    let options: Vec<String> = fields::texts(entry, "endings")?.iter().map(|ending| clean(ending)).collect();
+    let gold = fields::option(fields::whole(entry, "label")?, options.len(), "label")?;
+    Ok(Problem {
+        id: fields::name(entry, "ind", index),
+        question: clean(&scene),
+        subject: Some(activity),
+        options,
+        gold: Gold::Option(gold),
+        ..Problem::default()
+    })
+}
+
+/// The first letter large and the others small, as the harness does it.
+fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
+    first + &letters.as_str().to_lowercase()
+}
+
+/// Without the marks of the articles that some scenes were taken from: `[title]` ends a sentence, other brackets vanish.
+fn clean(text: &str) -> String {
+    let text = text.trim().replace(" [title]", ". ");
+    let mut kept = String::new();
+    let mut rest = text.as_str();
+    while let Some((before, (_, behind))) =
+        rest.split_once('[').and_then(|(before, inside)| Some((before, inside.split_once(']')?)))
+    {
+        kept += before;
+        rest = behind;
+    }
+    (kept + rest).replace("  ", " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_marks_of_articles_vanish() {
+        assert_eq!(
+            clean("How to sew [title] Thread it. [step] Knot [substeps] it."),
+            "How to sew. Thread it. Knot it."
+        );
+        assert_eq!(clean(" an [open bracket"), "an [open bracket");
+        assert_eq!(capitalised("the Man"), "The man");
+        assert_eq!(capitalised(""), "");
+    }
+}

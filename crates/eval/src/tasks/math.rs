@@ -1,0 +1,178 @@
+//! MATH (Hendrycks et al. 2021) and its subset of 500 problems (Lightman et al. 2023).
+
+use serde_json::Value;
+
+use super::{
+    DataFile, Dataset, Exemplars, FieldError, Form, Source, Style, Task, fields,
+    gsm8k::{BOXED, BOXED_FIRST},
+    style::{answer, no_head, solution},
+};
+use crate::{Gold, Problem, Rule};
+
+/// All seven subjects.
+pub const MATH: Task = Task {
+    name: "math",
+    about: "competition mathematics in seven subjects; the answer is an expression",
+    source: Source::Hub(Dataset {
+        id: "EleutherAI/hendrycks_math",
+        revision: "main",
+        files: &[
+            DataFile::about("algebra", "algebra/test-00000-of-00001.parquet"),
+            DataFile::about("counting_and_probability", "counting_and_probability/test-00000-of-00001.parquet"),
+            DataFile::about("geometry", "geometry/test-00000-of-00001.parquet"),
+            DataFile::about("intermediate_algebra", "intermediate_algebra/test-00000-of-00001.parquet"),
+            DataFile::about("number_theory", "number_theory/test-00000-of-00001.parquet"),
+            DataFile::about("prealgebra", "prealgebra/test-00000-of-00001.parquet"),
+            DataFile::about("precalculus", "precalculus/test-00000-of-00001.parquet"),
+        ],
+    }),
+    exemplars: Exemplars::Published(published),
+    styles: STYLES,
+    gen_length: 256,
+    fields: "`problem`, `solution` (the answer in its last box), `type`",
+    read,
+    shuffled: false,
+    likelihood: None,
+};
+
+/// Five hundred of the test problems.
+pub const MATH500: Task = Task {
+    name: "math500",
+    about: "five hundred problems of MATH's test set",
+    source: Source::Hub(Dataset {
+        id: "HuggingFaceH4/MATH-500",
+        revision: "main",
+        files: &[DataFile::plain("test.jsonl")],
+    }),
+    fields: "`problem`, `solution`, `answer`, `subject`, `unique_id`",
+    ..MATH
+};
+
+pub(super) const STYLES: &[Style] = &[
+    MINERVA,
+    Style { rule: Rule::Math(&["final answer is"]), ..BOXED },
+    Style { rule: Rule::Math(&["final answer is"]), ..BOXED_FIRST },
+    MINERVA.as_chat(),
+];
+
+const MINERVA: Style = Style {
+    name: "lm-eval",
+    about: "lm-evaluation-harness, `minerva_math`: Dream's, dLLM-Cache's and FreeDave's scripts",
+    form: Form::Text { gap: " " },
+    head: no_head,
+    ask: |problem| format!("Problem:\n{}\n\nSolution:", problem.question),
+    solve: |problem| {
+        format!("{}\nFinal Answer: The final answer is ${}$. I hope it is correct.", solution(problem), answer(problem))
+    },
+    stop: &["Problem:"],
+    shots: 4,
+    rule: Rule::Math(&["final answer is"]),
+};
+
+/// Without exemplars, for problems that have none.
+pub(super) const UNSHOWN: Style = Style {
+    name: "lm-eval",
+    about: "lm-evaluation-harness, `aime24`",
+    ask: |problem| format!("Question: {}\nAnswer:", problem.question),
+    stop: &["Question:"],
+    shots: 0,
+    ..MINERVA
+};
+
+fn read(entry: &Value, index: usize) -> Result<Problem, FieldError> {
+    let solution = fields::text(entry, "solution")?;
+    let answer = match fields::text(entry, "answer") {
+        Ok(answer) => answer,
+        // Releases without the field: the answer is what the solution puts in its last box.
+        Err(_) => last_box(&solution).ok_or(FieldError::odd("solution", "text with \\boxed{...}"))?.to_owned(),
+    };
+    Ok(Problem {
+        id: fields::name(entry, "unique_id", index),
+        question: fields::text(entry, "problem")?,
+        subject: fields::any_text(entry, &["subject", "type"]).ok(),
+        solution: Some(solution),
+        gold: Gold::Math(answer),
+        ..Problem::default()
+    })
+}
+
+/// What stands in the last `\boxed{...}` of a text, or behind a last `\boxed` without braces.
+fn last_box(text: &str) -> Option<&str> {
+    let behind = &text[text.rfind("\\boxed")? + "\\boxed".len()..];
+    let Some(inside) = behind.strip_prefix('{') else {
+        // A few solutions write `\boxed 3`.
+        let word = behind.trim_start().split(['$', ' ', '\n']).next()?.trim_end_matches('.');
+        return Some(word).filter(|word| !word.is_empty());
+    };
+    let mut depth = 1;
+    let end = inside.char_indices().find(|(_, character)| {
+        depth += i32::from(*character == '{') - i32::from(*character == '}');
+        depth == 0
+    })?;
+    Some(&inside[..end.0])
+}
+
+/// The four exemplars of Minerva (Lewkowycz et al. 2022, appendix), which harnesses use for MATH; from MATH's training
+/// set.
+fn published() -> Vec<Problem> {
+    let problem = |(index, (question, solution, answer)): (usize, &(&str, &str, &str))| Problem {
+        id: format!("published/{index}"),
+        question: (*question).to_owned(),
+        solution: Some((*solution).to_owned()),
+        gold: Gold::Math((*answer).to_owned()),
+        ..Problem::default()
+    };
+    PUBLISHED.iter().enumerate().map(problem).collect()
+}
+
+/// Problem, solution, answer.
+const PUBLISHED: &[(&str, &str, &str)] = &[
+    (
+        "Find the domain of the expression  $\\frac{\\sqrt{x-2}}{\\sqrt{5-x}}$.}",
+        "The expressions inside each square root must be non-negative. Therefore, $x-2 \\ge 0$, so $x\\ge2$, and $5 - x \
+         \\ge 0$, so $x \\le 5$. Also, the denominator cannot be equal to zero, so $5-x>0$, which gives $x<5$. \
+         Therefore, the domain of the expression is $\\boxed{[2,5)}$.",
+        "[2,5)",
+    ),
+    (
+        "If $\\det \\mathbf{A} = 2$ and $\\det \\mathbf{B} = 12,$ then find $\\det (\\mathbf{A} \\mathbf{B}).$",
+        "We have that $\\det (\\mathbf{A} \\mathbf{B}) = (\\det \\mathbf{A})(\\det \\mathbf{B}) = (2)(12) = \\boxed{24}.$",
+        "24",
+    ),
+    (
+        "Terrell usually lifts two 20-pound weights 12 times. If he uses two 15-pound weights instead, how many times \
+         must Terrell lift them in order to lift the same total weight?",
+        "If Terrell lifts two 20-pound weights 12 times, he lifts a total of $2\\cdot 12\\cdot20=480$ pounds of weight.  \
+         If he lifts two 15-pound weights instead for $n$ times, he will lift a total of $2\\cdot15\\cdot n=30n$ pounds \
+         of weight.  Equating this to 480 pounds, we can solve for $n$:\n\\begin{align*}\n30n&=480\\\\\n\
+         \\Rightarrow\\qquad n&=480/30=\\boxed{16}\n\\end{align*}",
+        "16",
+    ),
+    (
+        "If the system of equations\n\n\\begin{align*}\n6x-4y&=a,\\\\\n6y-9x &=b.\n\\end{align*}has a solution $(x, y)$ \
+         where $x$ and $y$ are both nonzero,\nfind $\\frac{a}{b},$ assuming $b$ is nonzero.",
+        "If we multiply the first equation by $-\\frac{3}{2}$, we obtain\n\n$$6y-9x=-\\frac{3}{2}a.$$Since we also know \
+         that $6y-9x=b$, we have\n\n$$-\\frac{3}{2}a=b\\Rightarrow\\frac{a}{b}=\\boxed{-\\frac{2}{3}}.$$",
+        "-\\frac{2}{3}",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_box_is_found_with_its_braces() {
+        assert_eq!(last_box("so $\\boxed{1}$ or $\\boxed{\\frac{1}{2}}$."), Some("\\frac{1}{2}"));
+        assert_eq!(last_box("so $\\boxed 3.$"), Some("3"));
+        assert_eq!(last_box("\\boxed{1"), None);
+        assert_eq!(last_box("no box"), None);
+    }
+
+    #[test]
+    fn the_published_answers_stand_in_their_boxes() {
+        for problem in published() {
+            assert_eq!(last_box(problem.solution.as_deref().unwrap()), Some(answer(&problem).as_str()));
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! WinoGrande (Sakaguchi et al. 2020): whom a sentence speaks of.
+
+use serde_json::Value;
+
+use super::{
+    DataFile, Dataset, Exemplars, FieldError, Form, Source, Style, Task,
+    choice::{Candidate, Instruction, Likelihood, ask_letter},
+    fields,
+    style::{answer, no_head},
+};
+use crate::{Gold, Problem, Rule};
+
+/// The task, on the validation set: the test set's labels are not published.
+pub const TASK: Task = Task {
+    name: "winogrande",
+    about: "a sentence with a blank and two names for it",
+    source: Source::Hub(Dataset {
+        id: "allenai/winogrande",
+        revision: "refs/convert/parquet",
+        files: &[DataFile::plain("winogrande_xl/validation/0000.parquet")],
+    }),
+    exemplars: Exemplars::Files {
+        files: &[DataFile::plain("winogrande_xl/train/0000.parquet")],
+        skip: 0,
+        per_subject: false,
+    },
+    styles: &[FLASHDLM, LM_EVAL],
+    gen_length: 256,
+    fields: "`sentence` (with a `_`), `option1`, `option2`, `answer` (1 or 2); or `instruction`, `answer` as FlashDLM's \
+             files",
+    read,
+    shuffled: false,
+    likelihood: Some(Likelihood { head: no_head, options: candidates, shots: 5 }),
+};
+
+const INSTRUCTION: Instruction = Instruction {
+    head: "Please choose the correct answer to fill in the blank to complete the given sentence: ",
+    label: "Option",
+    word: "option",
+    between: " ",
+};
+
+const FLASHDLM: Style = Style {
+    name: "flashdlm",
+    about: "FlashDLM's code: the instruction of its files",
+    form: Form::Chat,
+    head: no_head,
+    ask: |problem| INSTRUCTION.ask(problem),
+    solve: |problem| INSTRUCTION.solve(problem),
+    stop: &[],
+    shots: 0,
+    rule: Rule::Choice { name: "option", triggers: &["the final answer is", "the correct answer is"] },
+};
+
+const LM_EVAL: Style = Style {
+    name: "lm-eval",
+    about: "lm-evaluation-harness's wording of questions that ask for a letter",
+    form: Form::Text { gap: " " },
+    ask: ask_letter,
+    solve: answer,
+    stop: &["\n"],
+    rule: Rule::Letter(&["answer is", "answer:"]),
+    ..FLASHDLM
+};
+
+/// Partial evaluation: the options are part of what the model reads, and the rest of the sentence is judged.
+fn candidates(problem: &Problem) -> Vec<Candidate> {
+    let (before, behind) = problem.question.split_once('_').unwrap_or((&problem.question, ""));
+    let text = format!(" {}", behind.trim());
+    let candidate = |option: &String| Candidate { context: format!("{before}{option}"), text: text.clone() };
+    problem.options.iter().map(candidate).collect()
+}
+
+fn read(entry: &Value, index: usize) -> Result<Problem, FieldError> {
+    if let Some(problem) = INSTRUCTION.read(entry, index) {
+        return problem;
+    }
+    let question = fields::text(entry, "sentence")?;
+    if !question.contains('_') {
+        return Err(FieldError::odd("sentence", "text with a blank (_)"));
+    }
+    let gold = fields::option(fields::whole(entry, "answer")? - 1, 2, "answer")?;
+    Ok(Problem {
+        id: index.to_string(),
+        question,
+        options: vec![fields::text(entry, "option1")?, fields::text(entry, "option2")?],
+        gold: Gold::Option(gold),
+        ..Problem::default()
+    })
+}
