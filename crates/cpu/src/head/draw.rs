@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use demask_tensor::{Number, gumbel_bits, gumbel_noise};
 
-use super::statistics::{Statistics, TILE};
-use crate::linear::activation::exp_f32;
+use super::statistics::{Statistics, TILE, min_lanes};
+use crate::{elementwise::max_lanes, linear::activation::exp_f32};
 
 /// No noise is larger: `-ln(-ln(1 - 2^-53))` is below it.
 const MOST_NOISE: f32 = 37.0;
@@ -106,9 +106,12 @@ impl Draw<'_> {
             return Drawn::plain(&Statistics::of_tile(logits, first, 1.0));
         }
         let mark = self.mark.get();
-        let far = self.far(logits, first, mark);
         let mut winner = Drawn::NONE;
-        if far.iter().all(|&far| far == 1) {
+        if self.is_far(logits, mark) {
+            return winner;
+        }
+        let far = self.far(logits, first, mark);
+        if min_lanes(far) == 1 {
             return winner;
         }
         for lane in (0..TILE).filter(|&lane| far[lane] == 0) {
@@ -116,6 +119,16 @@ impl Draw<'_> {
         }
         self.mark.raise(winner.score);
         winner
+    }
+
+    /// Whether no noise can lift a token of a tile to the mark.
+    #[inline(always)]
+    fn is_far(&self, logits: &[f32; TILE], mark: f32) -> bool {
+        let mut numbers = [f32::NEG_INFINITY; TILE];
+        for lane in 0..TILE {
+            numbers[lane] = if logits[lane] > numbers[lane] { logits[lane] } else { numbers[lane] };
+        }
+        max_lanes(numbers) / self.temperature + MOST_NOISE < mark
     }
 
     /// 1 for each token that is surely below the mark.
@@ -126,9 +139,14 @@ impl Draw<'_> {
     fn far(&self, logits: &[f32; TILE], first: u32, mark: f32) -> [u32; TILE] {
         // More than all that is rounded: scores in f32, the exponential, and `1 - u`, of which the upper bits count.
         let slack = 1e-3 + mark.abs() * 1e-6;
+        // The same in loops of their own, for vectors of 64 bits and of 32.
+        let mut bits = [0; TILE];
+        for lane in 0..TILE {
+            bits[lane] = (!gumbel_bits(self.key, first + lane as u32) >> 40) as u32;
+        }
         let mut far = [0; TILE];
         for lane in 0..TILE {
-            let rest = (!gumbel_bits(self.key, first + lane as u32) >> 40) as i32 as f32 * (1.0 / (1 << 24) as f32);
+            let rest = bits[lane] as i32 as f32 * (1.0 / (1 << 24) as f32);
             let reach = exp_f32(logits[lane] / self.temperature - mark + slack);
             far[lane] = u32::from(rest > reach);
         }

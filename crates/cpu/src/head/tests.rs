@@ -209,7 +209,8 @@ fn tiles_of_a_product_and_stored_logits_give_the_same_bits() {
         for (vocabulary, rows) in [(5, 3), (70, 1), (1000, 300)] {
             // Up to three tokens in several tiles are forbidden, up to two weigh nothing, differently from row to row,
             // as is everything else that is asked.
-            let tokens = |count: usize, from: usize| (0..count).map(|i| ((i * 33 + from) % vocabulary) as u32).collect();
+            let tokens =
+                |count: usize, from: usize| (0..count).map(|i| ((i * 33 + from) % vocabulary) as u32).collect();
             let plain = |row: usize| HeadRequest {
                 forbid: tokens(row % 4, row),
                 mute: tokens(row % 5 / 2, 3 * row + 1),
