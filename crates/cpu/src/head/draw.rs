@@ -1,11 +1,12 @@
 //! The token that a row predicts where that is not simply its most probable one: by keyed noise, or among tokens that
 //! weigh nothing.
 
-use std::sync::atomic::{AtomicI32, Ordering};
-
 use demask_tensor::{Number, gumbel_bits, gumbel_noise};
 
-use super::statistics::{Statistics, TILE, min_lanes};
+use super::{
+    mark::Mark,
+    statistics::{Statistics, TILE, min_lanes},
+};
 use crate::{elementwise::max_lanes, linear::activation::exp_f32};
 
 /// No noise is larger: `-ln(-ln(1 - 2^-53))` is below it.
@@ -51,38 +52,6 @@ impl Drawn {
     }
 }
 
-/// The highest score that a row is known to reach, shared by the threads that look for it. What threads see of it is
-/// chance, and decides nothing but how many tokens are looked at in vain: it is never above the winner's score.
-#[derive(Debug)]
-pub(super) struct Mark(AtomicI32);
-
-impl Default for Mark {
-    fn default() -> Self {
-        Self(AtomicI32::new(ordered(f32::NEG_INFINITY)))
-    }
-}
-
-impl Mark {
-    fn get(&self) -> f32 {
-        let order = self.0.load(Ordering::Relaxed);
-        f32::from_bits(folded(order) as u32)
-    }
-
-    fn raise(&self, score: f32) {
-        self.0.fetch_max(ordered(score), Ordering::Relaxed);
-    }
-}
-
-/// An integer in the order of numbers.
-fn ordered(value: f32) -> i32 {
-    folded(value.to_bits() as i32)
-}
-
-/// Turns the order of negative numbers around, or back.
-fn folded(bits: i32) -> i32 {
-    bits ^ ((bits >> 31) & 0x7fff_ffff)
-}
-
 /// How a row draws its token.
 #[derive(Clone, Copy)]
 pub(super) struct Draw<'a> {
@@ -106,51 +75,55 @@ impl Draw<'_> {
             return Drawn::plain(&Statistics::of_tile(logits, first, 1.0));
         }
         let mark = self.mark.get();
-        let mut winner = Drawn::NONE;
-        if self.is_far(logits, mark) {
-            return winner;
-        }
-        let far = self.far(logits, first, mark);
-        if min_lanes(far) == 1 {
-            return winner;
-        }
-        for lane in (0..TILE).filter(|&lane| far[lane] == 0) {
-            winner.include(&self.scored(first + lane as u32, logits[lane]));
-        }
-        self.mark.raise(winner.score);
-        winner
+        if self.is_far(logits, first, mark) { Drawn::NONE } else { self.of_near_tile(logits, first, mark) }
     }
 
-    /// Whether no noise can lift a token of a tile to the mark.
+    /// Whether no token of a tile reaches the mark, as far as that is quick to see.
+    ///
+    /// Noise `-ln(-ln u)` lifts a token over a distance `t` if `1 - u <= 1 - exp(-exp(-t))`, which is at most `exp(-t)`:
+    /// the smallest `1 - u` beside the largest logit tells it of a whole tile, without a logarithm.
     #[inline(always)]
-    fn is_far(&self, logits: &[f32; TILE], mark: f32) -> bool {
+    fn is_far(&self, logits: &[f32; TILE], first: u32, mark: f32) -> bool {
         let mut numbers = [f32::NEG_INFINITY; TILE];
         for lane in 0..TILE {
             numbers[lane] = if logits[lane] > numbers[lane] { logits[lane] } else { numbers[lane] };
         }
-        max_lanes(numbers) / self.temperature + MOST_NOISE < mark
+        let best = max_lanes(numbers);
+        if best / self.temperature + MOST_NOISE < mark {
+            return true;
+        }
+        let mut rests = [0; TILE];
+        for lane in 0..TILE {
+            rests[lane] = self.rest(first + lane as u32);
+        }
+        self.is_beyond(min_lanes(rests), best, mark)
     }
 
-    /// 1 for each token that is surely below the mark.
-    ///
-    /// Noise `-ln(-ln u)` lifts a token over a distance `t` if `1 - u <= 1 - exp(-exp(-t))`, which is at most `exp(-t)`:
-    /// that is quick to see for many tokens, without a logarithm.
+    /// The upper 24 bits of `1 - u` of a token's noise.
     #[inline(always)]
-    fn far(&self, logits: &[f32; TILE], first: u32, mark: f32) -> [u32; TILE] {
-        // More than all that is rounded: scores in f32, the exponential, and `1 - u`, of which the upper bits count.
+    fn rest(&self, token: u32) -> u32 {
+        (!gumbel_bits(self.key, token) >> 40) as u32
+    }
+
+    /// Whether noise of this rest cannot lift a logit to the mark.
+    #[inline(always)]
+    fn is_beyond(&self, rest: u32, logit: f32, mark: f32) -> bool {
+        // More than all that is rounded: scores in f32, the exponential, and the rest, of which only the upper bits count.
         let slack = 1e-3 + mark.abs() * 1e-6;
-        // The same in loops of their own, for vectors of 64 bits and of 32.
-        let mut bits = [0; TILE];
-        for lane in 0..TILE {
-            bits[lane] = (!gumbel_bits(self.key, first + lane as u32) >> 40) as u32;
+        rest as f32 * (1.0 / (1 << 24) as f32) > exp_f32(logit / self.temperature - mark + slack)
+    }
+
+    /// The winner of a tile of which a token may reach the mark, which then rises.
+    #[cold]
+    fn of_near_tile(&self, logits: &[f32; TILE], first: u32, mark: f32) -> Drawn {
+        let mut winner = Drawn::NONE;
+        for (token, &logit) in (first..).zip(logits) {
+            if !self.is_beyond(self.rest(token), logit, mark) {
+                winner.include(&self.scored(token, logit));
+            }
         }
-        let mut far = [0; TILE];
-        for lane in 0..TILE {
-            let rest = bits[lane] as i32 as f32 * (1.0 / (1 << 24) as f32);
-            let reach = exp_f32(logits[lane] / self.temperature - mark + slack);
-            far[lane] = u32::from(rest > reach);
-        }
-        far
+        self.mark.raise(winner.score);
+        winner
     }
 
     /// The winner among some tokens, best first.
@@ -172,17 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_is_the_highest_score() {
-        let mark = Mark::default();
-        assert_eq!(mark.get(), f32::NEG_INFINITY);
-        for (score, highest) in [(-3.5, -3.5), (-4.0, -3.5), (-0.0, -0.0), (0.0, 0.0), (7.25, 7.25), (-9.0, 7.25)] {
-            mark.raise(score);
-            assert_eq!(mark.get().to_bits(), f32::to_bits(highest));
-        }
-    }
-
-    #[test]
-    fn no_token_that_reaches_the_mark_is_far() {
+    fn no_token_that_reaches_the_mark_is_passed_over() {
         for temperature in [0.1, 1.0, 3.0] {
             let (key, mark) = (5, Mark::default());
             let draw = Draw { temperature, key, mark: &mark };
@@ -190,12 +153,13 @@ mod tests {
             for first in (0..64_000).step_by(TILE) {
                 let logits: [f32; TILE] = std::array::from_fn(|lane| ((first + lane) as f32 * 0.37).sin() * 4.0);
                 for mark in [-20.0, 0.0, 3.0, 9.0, 12.0] {
-                    let seen = draw.far(&logits, first as u32, mark);
-                    for lane in 0..TILE {
-                        let reaches = draw.scored((first + lane) as u32, logits[lane]).score >= mark;
-                        assert!(!reaches || seen[lane] == 0, "token {} at {mark}", first + lane);
+                    let tile_is_far = draw.is_far(&logits, first as u32, mark);
+                    for (token, &logit) in (first as u32..).zip(&logits) {
+                        let reaches = draw.scored(token, logit).score >= mark;
+                        let beyond = draw.is_beyond(draw.rest(token), logit, mark);
+                        assert!(!reaches || !beyond && !tile_is_far, "token {token} at {mark}");
                         reached += u32::from(reaches);
-                        far += seen[lane];
+                        far += u32::from(beyond);
                     }
                 }
             }

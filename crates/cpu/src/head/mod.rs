@@ -9,6 +9,7 @@
 
 mod draw;
 mod filter;
+mod mark;
 mod row;
 mod statistics;
 mod tiles;
@@ -23,7 +24,7 @@ use crate::{
     linear::{InputBuffer, Linear, Output, Packed},
     pool::Pool,
 };
-use draw::Mark;
+use mark::Marks;
 use row::{Answer, Asked, Stored};
 use statistics::TILE;
 use tiles::{Kept, Look, Reduction, Tiles};
@@ -49,7 +50,7 @@ pub(crate) struct HeadScratch {
     /// `[CHUNK]`.
     answers: Vec<Answer>,
     /// `[CHUNK]`.
-    marks: Vec<Mark>,
+    marks: Vec<Marks>,
     /// `[head rows]`.
     places: Vec<Place>,
     /// One per thread, with room for the vocabulary.
@@ -95,7 +96,7 @@ impl HeadScratch {
             input: Some(linear.try_new_input(chunk, width).ok_or_else(|| failed(chunk * width * size_of::<f32>()))?),
             memory: Some(AlignedBytes::try_zeroed(bytes).ok_or_else(|| failed(bytes))?),
             answers: vec![Answer::default(); chunk],
-            marks: (0..chunk).map(|_| Mark::default()).collect(),
+            marks: (0..chunk).map(|_| Marks::default()).collect(),
             places: Vec::with_capacity(shape.head_rows),
             orders: (0..threads).map(|_| Vec::with_capacity(shape.vocabulary)).collect(),
         })
@@ -137,7 +138,7 @@ impl Head<'_> {
         let mut first = 0;
         while first < self.launch.rows.len() {
             let (count, kept, stored) = self.next_chunk(first, (input.capacity(), memory.len()));
-            marks[..count].fill_with(Mark::default);
+            marks[..count].fill_with(Marks::default);
             let chunk = Chunk { first, count, stored, places: &places[first..first + count], marks: &marks[..count] };
             self.prepare(&chunk, kv, input, rows);
             let (mut tiles, logits) = Tiles::split(memory.as_mut_slice(), kept, count, self.tiles());
@@ -343,7 +344,7 @@ struct Chunk<'a> {
     /// Whether their logits are stored.
     stored: bool,
     places: &'a [Place],
-    marks: &'a [Mark],
+    marks: &'a [Marks],
 }
 
 #[cfg(test)]

@@ -4,8 +4,9 @@ use demask_tensor::HeadRequest;
 
 use super::{
     FEW,
-    draw::{Draw, Drawn, Mark},
+    draw::{Draw, Drawn},
     filter::{self, Scaled},
+    mark::{Mark, Marks},
     statistics::Statistics,
     tiles::{Kept, Look, Tiles},
     top,
@@ -57,14 +58,15 @@ impl<'a> Asked<'a> {
     }
 
     /// What is looked for in each tile. Where logits are stored, forbidden tokens are struck out of them.
-    pub(super) fn look(&self, mark: &'a Mark, stored: bool) -> Look<'a> {
+    pub(super) fn look(&self, marks: &'a Marks, stored: bool) -> Look<'a> {
         let HeadRequest { forbid, mute, .. } = self.request;
         Look {
             forbid: if stored { &[] } else { forbid },
             mute,
             inverse: self.inverse(),
-            draw: self.is_drawn_from_tiles().then(|| self.draw(mark)),
+            draw: self.is_drawn_from_tiles().then(|| self.draw(&marks.score)),
             top: self.kept(stored).top,
+            listed: &marks.listed,
         }
     }
 

@@ -25,11 +25,11 @@ fn answer_from(isa: Isa, logits: &[f32], request: &HeadRequest, judge: &[u32], s
     let mut top = vec![(9, 9.0); request.top as usize];
     let mut judged = vec![(9, 9.0, 9.0); judge.len()];
     let asked = Asked { request, key: 77, vocabulary };
-    let (kept, mark) = (asked.kept(stored), Mark::default());
+    let (kept, marks) = (asked.kept(stored), Marks::default());
     let mut memory = vec![f32::NAN; row_bytes(vocabulary, kept, false) / size_of::<f32>()];
     let (mut tiles, rest) = Tiles::split(&mut memory, kept, 1, vocabulary.div_ceil(TILE));
     assert!(rest.is_empty());
-    let (look, writer) = (|_| asked.look(&mark, stored), &tiles.writer());
+    let (look, writer) = (|_| asked.look(&marks, stored), &tiles.writer());
     dispatch(isa, Reduction { rows: 0..1, values: |_| &values[..], look, first: 0, vocabulary, writer });
     let order = &mut Vec::new();
     let stored = stored.then(|| Stored { values: &mut values, judge, judged: &mut judged, order });

@@ -6,6 +6,7 @@ use demask_tensor::Number;
 
 use super::{
     draw::{Draw, Drawn},
+    mark::Mark,
     statistics::{Statistics, TILE, for_tiles},
     top::{self, Best},
 };
@@ -110,6 +111,8 @@ pub(super) struct Look<'a> {
     pub(super) draw: Option<Draw<'a>>,
     /// So many best tokens.
     pub(super) top: usize,
+    /// What the last of them has at least.
+    pub(super) listed: &'a Mark,
 }
 
 /// Some tiles of some rows, on their way from logits to what is kept.
@@ -171,7 +174,8 @@ impl Writer<'_> {
             }
             self.statistics.row(tile, 1)[0] = Statistics::of_tile(logits, first, look.inverse);
             if look.top > 0 {
-                top::list_tile(logits, (first, vocabulary), &mut self.lists.row(tile, self.kept.top)[..look.top]);
+                let list = &mut self.lists.row(tile, self.kept.top)[..look.top];
+                top::list_tile(logits, (first, vocabulary), (look.listed, list));
             }
         }
     }

@@ -2,7 +2,10 @@
 
 use demask_tensor::Number;
 
-use super::statistics::{Statistics, TILE, min_lanes};
+use super::{
+    mark::Mark,
+    statistics::{Statistics, TILE, min_lanes},
+};
 use crate::elementwise::max_lanes;
 
 /// Best tokens that are kept of each tile at most: a row with more takes its stored logits, which are not much larger.
@@ -19,19 +22,29 @@ pub(super) struct Best {
     logit: f32,
 }
 
+impl Best {
+    /// Of no token.
+    const NONE: Self = Self { token: NOBODY, logit: f32::NEG_INFINITY };
+}
+
 // SAFETY: two plain numbers of four bytes each, without padding.
 unsafe impl Number for Best {}
 
 /// Lists the best of a tile whose first token is `first`, ties by id; there are no tokens from `vocabulary` on. A logit
-/// that is not a number counts as minus infinity.
+/// that is not a number counts as minus infinity. What is below the mark is left out: another tile has as many tokens
+/// above it as are listed.
 #[inline(always)]
-pub(super) fn list_tile(logits: &[f32; TILE], (first, vocabulary): (u32, u32), list: &mut [Best]) {
+pub(super) fn list_tile(logits: &[f32; TILE], (first, vocabulary): (u32, u32), (mark, list): (&Mark, &mut [Best])) {
     let mut left = [f32::NEG_INFINITY; TILE];
     for lane in 0..TILE {
         left[lane] = if logits[lane] > left[lane] { logits[lane] } else { left[lane] };
     }
+    let lowest = mark.get();
     for index in 0..list.len() {
         let best = max_lanes(left);
+        if best < lowest {
+            return list[index..].fill(Best::NONE);
+        }
         if best == f32::NEG_INFINITY {
             return list_weightless(logits, (first, vocabulary), &mut list[index..]);
         }
@@ -45,12 +58,13 @@ pub(super) fn list_tile(logits: &[f32; TILE], (first, vocabulary): (u32, u32), l
         }
         list[index] = Best { token: first + at, logit: best };
     }
+    list.last().into_iter().for_each(|last| mark.raise(last.logit));
 }
 
 /// Lists the tokens of a tile that cannot be drawn, as far as there are any.
 #[cold]
 fn list_weightless(logits: &[f32; TILE], (first, vocabulary): (u32, u32), list: &mut [Best]) {
-    list.fill(Best { token: NOBODY, logit: f32::NEG_INFINITY });
+    list.fill(Best::NONE);
     let weightless = (0..TILE).filter(|&lane| logits[lane].is_nan() || logits[lane] == f32::NEG_INFINITY);
     let tokens = weightless.map(|lane| first + lane as u32).filter(|&token| token < vocabulary);
     list.iter_mut().zip(tokens).for_each(|(best, token)| best.token = token);
