@@ -145,19 +145,20 @@ impl Operation for Whole<'_> {
     fn run<L: Lanes>(self) -> Statistics {
         let Self { values, inverse } = self;
         let mut most = [f32::NEG_INFINITY; LANES];
-        for_tiles(values, |_, tile| {
+        let last = &mut [0.0; TILE];
+        for tile in tiles(values, last) {
             for lane in 0..LANES {
                 most[lane] = if tile[lane] > most[lane] { tile[lane] } else { most[lane] };
             }
-        });
+        }
         let (best, mut joined, mut sums) = (max_lanes(most), Statistics::NONE, [0.0; 2]);
-        for_tiles(values, |index, tile| {
-            let tile = Statistics::of_tile(tile, index * TILE as u32, inverse);
+        for (tile, first) in tiles(values, last).zip((0..).step_by(TILE)) {
+            let tile = Statistics::of_tile(tile, first, inverse);
             joined.include(&tile);
             let (sum, moment) = tile.parts(best, inverse);
             sums[0] += f64::from(sum);
             sums[1] += f64::from(moment);
-        });
+        }
         Statistics { sum: sums[0] as f32, moment: sums[1] as f32, ..joined }
     }
 }
@@ -194,17 +195,14 @@ impl Operation for Join<'_> {
     }
 }
 
-/// Calls `take` with the number of each group of [`LANES`] values and the values, the last group filled up with minus
-/// infinity.
+/// The tiles of some values; the last one, if it is not whole, is filled up with minus infinity in `last`.
+///
+/// An iterator, because what is done with a tile must be inlined into code that is compiled for an instruction set: a
+/// closure that is called from two places is not.
 #[inline(always)]
-pub(super) fn for_tiles(values: &[f32], mut take: impl FnMut(u32, &[f32; LANES])) {
-    let (groups, rest) = values.as_chunks::<LANES>();
-    for (index, group) in groups.iter().enumerate() {
-        take(index as u32, group);
-    }
-    if !rest.is_empty() {
-        let mut group = [f32::NEG_INFINITY; LANES];
-        group[..rest.len()].copy_from_slice(rest);
-        take(groups.len() as u32, &group);
-    }
+pub(super) fn tiles<'v>(values: &'v [f32], last: &'v mut [f32; TILE]) -> impl Iterator<Item = &'v [f32; TILE]> {
+    let (whole, rest) = values.as_chunks::<TILE>();
+    last[..rest.len()].copy_from_slice(rest);
+    last[rest.len()..].fill(f32::NEG_INFINITY);
+    whole.iter().chain((!rest.is_empty()).then_some(&*last))
 }

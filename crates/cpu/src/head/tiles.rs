@@ -7,7 +7,7 @@ use demask_tensor::Number;
 use super::{
     draw::{Draw, Drawn},
     mark::Mark,
-    statistics::{Statistics, TILE, for_tiles},
+    statistics::{Statistics, TILE, tiles},
     top::{self, Best},
 };
 use crate::elementwise::{Lanes, Operation, Shared};
@@ -138,12 +138,12 @@ impl<'a, V: Fn(usize) -> &'a [f32], W: Fn(usize) -> Look<'a>> Operation for Redu
         let Self { rows, values, look, first, vocabulary, writer } = self;
         for row in rows {
             let (look, values) = (look(row), values(row));
-            let tiles = row * writer.per_row + first / TILE;
-            // SAFETY: our maker promises that these tiles are ours.
-            for_tiles(values, |index, tile| unsafe {
-                let token = (first + index as usize * TILE) as u32;
-                writer.reduce(tiles + index as usize, tile, (token, vocabulary as u32), &look);
-            });
+            let place = row * writer.per_row + first / TILE;
+            for (index, tile) in tiles(values, &mut [0.0; TILE]).enumerate() {
+                let token = (first + index * TILE) as u32;
+                // SAFETY: our maker promises that these tiles are ours.
+                unsafe { writer.reduce(place + index, tile, (token, vocabulary as u32), &look) }
+            }
         }
     }
 }
