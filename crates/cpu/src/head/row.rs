@@ -100,7 +100,9 @@ impl<'a> Asked<'a> {
             return stored.answer(isa, self, (drawn, whole), top);
         }
         top::join(statistics, lists, tiles.kept.top, top);
-        top.iter_mut().for_each(|(_, logit)| *logit = whole.probability(*logit));
+        for (_, logit) in top.iter_mut() {
+            *logit = whole.probability(*logit);
+        }
         self.told(drawn, &whole)
     }
 
@@ -223,6 +225,8 @@ impl<'a> Distribution<'a> {
             }
         }
         let passes_all = self.passing.is_none();
-        rest.iter_mut().for_each(|(_, logit)| *logit = if passes_all { self.probability(*logit) } else { 0.0 });
+        for (_, logit) in rest {
+            *logit = if passes_all { self.probability(*logit) } else { 0.0 };
+        }
     }
 }

@@ -217,7 +217,7 @@ fn tiles_of_a_product_and_stored_logits_give_the_same_bits() {
                 temperature: [0.0, 0.7, 1.5][row % 3],
                 drawn: row % 7 < 3,
                 margin: true,
-                entropy: row % 2 == 0,
+                entropy: row.is_multiple_of(2),
                 top: [0, 1, top::MOST as u32, 3][row / 2 % 4],
                 ..HeadRequest::default()
             };
