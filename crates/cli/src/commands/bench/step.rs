@@ -9,7 +9,7 @@ use demask::{
 use serde::Serialize;
 
 use super::{Ceilings, Rates, Reports, Spread, WARM, Work, random_tokens, repeats, row_counts};
-use crate::{args::StepArgs, exit::usage, interrupt::Watched, settings::Settings};
+use crate::{args::StepArgs, exit::usage, interrupt::Watched, load::load, settings::Settings};
 
 /// One number of rows.
 #[derive(Serialize)]
@@ -38,11 +38,19 @@ pub fn run(settings: &Settings, args: &StepArgs) -> anyhow::Result<()> {
     let all_rows = row_counts(args.rows.as_deref(), "256")?;
     let repeat = repeats(args.repeat)?;
     let device = settings.device()?;
-    let mut model = settings.source.model(None, device, settings.screen)?;
-    let context = model.facts().context;
+    let opened = settings.source.open(settings.screen)?;
+    let context = opened.prompter().facts().context;
     if let Some(rows) = all_rows.iter().find(|&&rows| rows > context) {
         return Err(usage(format!("{rows} rows exceed the model's context of {context}: ask for fewer")));
     }
+    let answered = |rows: usize| args.head_rows.unwrap_or(rows);
+    if let Some(rows) = all_rows.iter().find(|&&rows| !(1..=rows).contains(&answered(rows))) {
+        let head_rows = answered(*rows);
+        return Err(usage(format!("--head-rows is {head_rows}, expected 1 to {rows}, the rows of the forward")));
+    }
+    // One after the other: the largest has room for all.
+    let largest = all_rows.iter().copied().max().map(|rows| needs(rows, answered(rows)));
+    let mut model = load(opened, device, largest.as_slice(), settings.screen)?;
     let _watched = Watched::new();
     let products = device.products(settings.source.stored_dtype(settings.screen)?)?;
     let (threads, isa) = (device.thread_count()?, device.isa()?);
@@ -51,11 +59,7 @@ pub fn run(settings: &Settings, args: &StepArgs) -> anyhow::Result<()> {
     let before = ceilings();
     let mut measured = Vec::new();
     for rows in all_rows {
-        let head_rows = args.head_rows.unwrap_or(rows);
-        if !(1..=rows).contains(&head_rows) {
-            return Err(usage(format!("--head-rows is {head_rows}, expected 1 to {rows}, the rows of the forward")));
-        }
-        measured.push(measure_rows(&mut model, (rows, head_rows), repeat, settings.seed)?);
+        measured.push(measure_rows(&mut model, (rows, answered(rows)), repeat, settings.seed)?);
     }
     let ceilings = ceilings().or_higher(&before);
     let bytes = model.engine().network().forward_bytes() as f64;
@@ -84,15 +88,19 @@ fn measure_rows(
     seed: u64,
 ) -> anyhow::Result<Measured> {
     let tokens = random_tokens(rows, model.facts().vocab, seed);
-    let needs = SequenceNeeds { positions: rows, rows, predictions: head_rows, ..SequenceNeeds::default() };
     let network = model.engine_mut().network_mut();
-    let sequence = network.open(&needs)?;
+    let sequence = network.open(&needs(rows, head_rows))?;
     network.time_parts(true);
     let measured = forwards(network, sequence, &tokens, head_rows, repeat);
     network.time_parts(false);
     network.close(sequence);
     let (seconds, parts, flops) = measured?;
     Ok(Measured { rows, head_rows, seconds, parts, flops })
+}
+
+/// What a forward takes.
+fn needs(rows: usize, head_rows: usize) -> SequenceNeeds {
+    SequenceNeeds { positions: rows, rows, predictions: head_rows, ..SequenceNeeds::default() }
 }
 
 /// Times of forwards over all tokens whose first rows the head answers, and the operations of one.
