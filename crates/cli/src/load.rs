@@ -67,28 +67,6 @@ impl Source {
     pub fn prompter(&self, screen: Screen) -> anyhow::Result<Prompter> {
         Ok(self.open(screen)?.into_prompter())
     }
-
-    /// The model, loaded, with its guide beside it if there is one.
-    pub fn model(&self, guide: Option<&Self>, device: &DeviceOptions, screen: Screen) -> anyhow::Result<Model> {
-        let guide = guide.map(|guide| guide.open(screen)).transpose()?;
-        let mut model = load(self.open(screen)?, device, &[], screen)?;
-        if let Some(guide) = guide {
-            add_guide(&mut model, guide, device, &[], screen)?;
-        }
-        Ok(model)
-    }
-}
-
-/// Loads a guide and puts it beside the model that it guides.
-pub fn add_guide(
-    model: &mut Model,
-    guide: Opened,
-    device: &DeviceOptions,
-    sequences: &[SequenceNeeds],
-    screen: Screen,
-) -> anyhow::Result<()> {
-    let guide = load(guide, device, sequences, screen)?;
-    Ok(model.set_guide(guide)?)
 }
 
 /// Loads a model if there is memory for it and for sequences with these needs.

@@ -9,8 +9,8 @@ use std::{
 
 use anyhow::Context;
 use demask::{
-    DeviceChoice, DeviceError, DeviceOptions, GenerateError, GenerateOptions, Prompt,
-    decode::{OptionsError, decoder::Promise},
+    DeviceChoice, DeviceError, DeviceOptions, GenerateError, GenerateOptions, Model, Opened, Prompt, Prompter,
+    decode::{OptionsError, Session, decoder::Promise},
     tensor::Dtype,
 };
 
@@ -18,7 +18,7 @@ use crate::{
     args::{DecodeArgs, GenerateArgs, SharedArgs},
     env,
     exit::usage,
-    load::Source,
+    load::{Source, load},
     output::Screen,
 };
 
@@ -83,6 +83,26 @@ impl Request {
     pub fn resolve(args: &GenerateArgs, seed: u64) -> anyhow::Result<Self> {
         let options = generate_options(&args.decode, seed)?;
         Ok(Self { guide: guide(&args.decode, &options)?, options, prompt: prompt(args)? })
+    }
+
+    /// Its session, beside its guide if it has one.
+    pub fn session(&self, model: &Prompter, guide: Option<&Prompter>) -> Result<Session, GenerateError> {
+        match guide {
+            Some(guide) => model.guided_session(guide, &self.prompt, &self.options),
+            None => model.session(&self.prompt, &self.options),
+        }
+    }
+
+    /// Loads the model that answers it, with its guide if it has one. What cannot be decoded, or does not fit with its
+    /// canvas, is told before weights are read.
+    pub fn load(&self, opened: Opened, device: &DeviceOptions, screen: Screen) -> anyhow::Result<Model> {
+        let guide = self.guide.as_ref().map(|guide| guide.open(screen)).transpose()?;
+        let session = self.session(opened.prompter(), guide.as_ref().map(Opened::prompter))?;
+        let mut model = load(opened, device, session.needs(), screen)?;
+        if let Some(guide) = guide {
+            model.set_guide(load(guide, device, session.guide_needs(), screen)?)?;
+        }
+        Ok(model)
     }
 }
 

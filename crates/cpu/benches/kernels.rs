@@ -11,7 +11,7 @@ use demask_cpu::{
     pool::{Pool, available_threads},
     trial::{AttentionTrial, HeadTrial, LinearTrial, NormTrial},
 };
-use demask_tensor::{AlignedBytes, AttentionShape, Dtype, HeadRequest, TensorView};
+use demask_tensor::{AlignedBytes, AttentionShape, Dtype, Filter, HeadRequest, TensorView};
 use half::{bf16, f16};
 
 /// Inputs and outputs: a projection of an 8B model.
@@ -102,8 +102,15 @@ fn attention(criterion: &mut Criterion, pool: &Pool) {
 fn head(criterion: &mut Criterion, pool: &Pool) {
     let mut group = group(criterion, "head");
     // What is answered from the product's epilogue, and what takes stored logits.
-    let requests =
-        [("plain", HeadRequest::default()), ("entropy", HeadRequest { entropy: true, ..HeadRequest::default() })];
+    let plain = HeadRequest::default();
+    let filter = Filter { top_p: 0.9, ..Filter::default() };
+    let requests = [
+        ("plain", plain.clone()),
+        ("entropy", HeadRequest { entropy: true, ..plain.clone() }),
+        ("top 8", HeadRequest { top: 8, ..plain.clone() }),
+        ("noise", HeadRequest { temperature: 1.0, ..plain.clone() }),
+        ("filtered noise", HeadRequest { temperature: 1.0, filter, ..plain }),
+    ];
     for (name, request) in requests {
         for rows in [32, 256] {
             let linear = Linear::new(Isa::best(), Dtype::Bf16);

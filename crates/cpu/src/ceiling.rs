@@ -15,7 +15,7 @@ use crate::{
     pool::Pool,
 };
 #[cfg(target_arch = "x86_64")]
-use crate::{isa::Tier, linear};
+use crate::{isa::Tier, tiles};
 
 /// Operations of one thread in one measured run: about a millisecond of the usual instruction, short enough to fit
 /// between two switches of the system to other work.
@@ -52,7 +52,7 @@ impl Unit {
         {
             let bf16 = dtype == Dtype::Bf16;
             if bf16 && isa.has(Tier::Amx) {
-                return Self { operations: linear::TILE_ROUND, rounds: linear::tile_rounds };
+                return Self { operations: tiles::TILE_ROUND, rounds: tiles::tile_rounds };
             }
             if bf16 && isa.has(Tier::Avx512Bf16) {
                 return Self { operations: (x86::SUMS * 64) as u64, rounds: x86::bf16_pairs };
@@ -72,7 +72,7 @@ impl Unit {
         #[cfg(target_arch = "x86_64")]
         {
             if isa.has(Tier::Amx) {
-                return Self { operations: linear::BYTE_TILE_ROUND, rounds: linear::byte_tile_rounds };
+                return Self { operations: tiles::BYTE_TILE_ROUND, rounds: tiles::byte_tile_rounds };
             }
             if isa.has_vnni() {
                 return Self { operations: (x86::SUMS * 128) as u64, rounds: x86::vnni };

@@ -18,5 +18,6 @@ mod elementwise;
 mod head;
 mod kv;
 mod select;
+mod tiles;
 
 pub use backend::{CpuBackend, CpuOptions, available_memory};

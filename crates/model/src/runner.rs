@@ -38,6 +38,13 @@ pub struct Inspection {
     pub hidden: Hidden,
 }
 
+impl Inspection {
+    /// What a forward over so many tokens takes.
+    pub fn needs(rows: usize) -> SequenceNeeds {
+        SequenceNeeds { positions: rows, rows, predictions: rows, logits: true, ..SequenceNeeds::default() }
+    }
+}
+
 impl<B: Backend> Runner<B> {
     /// Puts a model together. Steps of several sequences may have up to `row_budget` rows; a single sequence that needs
     /// more raises it.
@@ -168,9 +175,7 @@ impl<B: Backend> Runner<B> {
     pub fn inspect(&mut self, tokens: &[u32], mask: Mask, layers: bool) -> Result<Inspection, StepError> {
         let failed = |error: &dyn std::fmt::Display| StepError::Device(error.to_string());
         let rows = tokens.len();
-        let needs =
-            SequenceNeeds { positions: rows, rows, predictions: rows, logits: true, ..SequenceNeeds::default() };
-        let id = self.open(&needs).map_err(|error| failed(&error))?;
+        let id = self.open(&Inspection::needs(rows)).map_err(|error| failed(&error))?;
         let mut plan = demask_step::StepPlan { visible: rows as u32, mask, ..Default::default() };
         plan.live.set_range(0..rows as u32);
         let ask = demask_step::HeadAsk::default();

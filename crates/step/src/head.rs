@@ -20,7 +20,8 @@ pub struct HeadAsk {
     pub states: Vec<u32>,
     /// Wanted: the probability of the best token minus that of the second.
     pub margin: bool,
-    /// Wanted: the entropy of the distribution, `-sum p ln(p + 1e-10)`, in nats.
+    /// Wanted: the entropy of the distribution, `-sum p ln p`, in nats. Released programs add 1e-10 to `p` in the
+    /// logarithm, which lowers it by at most as much for each token of the vocabulary.
     pub entropy: bool,
     /// Wanted: this many best tokens with their probabilities, best first.
     pub top: usize,

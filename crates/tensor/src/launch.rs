@@ -246,14 +246,19 @@ impl Launch {
     }
 }
 
-/// Standard Gumbel noise of one token in the row with this [`HeadRow::key`]: counter-based, so that it depends neither
-/// on the batch nor on how the head's work is divided.
-pub fn gumbel_noise(key: u64, token: u32) -> f32 {
+/// Random bits of one token in the row with this [`HeadRow::key`]: counter-based, so that they depend neither on the
+/// batch nor on how the head's work is divided.
+#[inline]
+pub fn gumbel_bits(key: u64, token: u32) -> u64 {
     // The finaliser of SplitMix64, on a counter that steps by its odd constant.
     let mut z = key.wrapping_add(u64::from(token).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^= z >> 31;
-    let uniform = ((z >> 12) as f64 + 0.5) * (1.0 / (1u64 << 52) as f64);
+    z ^ (z >> 31)
+}
+
+/// Standard Gumbel noise `-ln(-ln u)` of one token, `u` being in (0, 1) what the upper 52 of its [`gumbel_bits`] say.
+pub fn gumbel_noise(key: u64, token: u32) -> f32 {
+    let uniform = ((gumbel_bits(key, token) >> 12) as f64 + 0.5) * (1.0 / (1u64 << 52) as f64);
     -(-uniform.ln()).ln() as f32
 }

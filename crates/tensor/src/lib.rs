@@ -18,7 +18,7 @@ pub use buffer::{AlignedBytes, Bytes, Number};
 pub use dtype::{Dtype, TensorView, widen_f16};
 pub use launch::{
     BlendRows, Filter, FilterOrder, HeadLaunch, HeadRequest, HeadRow, Launch, NO_ROW, PageCopy, ProbeBy, ProbeLaunch,
-    ProbeTensor, Rows, Segment, SlotCopy, gumbel_noise,
+    ProbeTensor, Rows, Segment, SlotCopy, gumbel_bits, gumbel_noise,
 };
 
 /// Positions in one page of the K/V store, which is also one key tile of attention: keys are always summed page by

@@ -220,7 +220,7 @@ impl Scripted {
         out.tokens.push(token as TokenId);
         out.confidence.push(probability(&logits[token]) as f32);
         if ask.entropy {
-            let entropy: f64 = logits.iter().map(probability).map(|p| -p * (p + 1e-10).ln()).sum();
+            let entropy: f64 = logits.iter().map(probability).filter(|&p| p > 0.0).map(|p| -p * p.ln()).sum();
             out.entropy.push(entropy as f32);
         }
         if ask.margin {

@@ -16,9 +16,12 @@ pub fn run(settings: &Settings, args: &ChatArgs) -> anyhow::Result<()> {
     let options = generate_options(&args.decode, settings.seed)?;
     let guide = guide(&args.decode, &options)?;
     let device = settings.device()?;
-    let mut model = settings.source.model(guide.as_ref(), device, settings.screen)?;
     let system = args.decode.system.as_ref().map(|text| Message::new("system", text));
-    let mut request = Request { prompt: Prompt::Chat(system.iter().cloned().collect()), options, guide };
+    // There must be room for an answer to the shortest message; longer canvases are checked as they come.
+    let first = system.iter().cloned().chain([Message::new("user", "")]).collect();
+    let mut request = Request { prompt: Prompt::Chat(first), options, guide };
+    let mut model = request.load(settings.source.open(settings.screen)?, device, settings.screen)?;
+    request.prompt = Prompt::Chat(system.iter().cloned().collect());
     let invite = io::stdin().is_terminal();
     if invite {
         settings.screen.remark(&format!("{}: /reset forgets, /exit ends", model.name()));

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, io::Write};
 
 use anyhow::Context;
 use demask::{
-    GenerateError, Model,
+    GenerateError, Prompter,
     model_parts::Inspection,
     step::{Mask, TokenId},
 };
@@ -15,7 +15,9 @@ use crate::{
     args::LogitsArgs,
     exit::usage,
     files::OutFile,
-    interrupt, output,
+    interrupt,
+    load::load,
+    output,
     settings::{Settings, read_text, token_ids},
 };
 
@@ -26,8 +28,11 @@ pub fn run(settings: &Settings, args: &LogitsArgs) -> anyhow::Result<()> {
     let forced = forced_mask(args)?;
     let device = settings.device()?;
     let mut out = OutFile::create(path)?;
-    let mut model = settings.source.model(None, device, settings.screen)?;
-    lines.iter().try_for_each(|tokens| check(&model, tokens))?;
+    let opened = settings.source.open(settings.screen)?;
+    lines.iter().try_for_each(|tokens| check(opened.prompter(), tokens))?;
+    // One after the other: the longest has room for all.
+    let longest = lines.iter().map(Vec::len).max().map(Inspection::needs);
+    let mut model = load(opened, device, longest.as_slice(), settings.screen)?;
     let mask = forced.unwrap_or(model.facts().mask);
     let mut tensors = BTreeMap::new();
     for (index, tokens) in lines.iter().enumerate() {
@@ -88,7 +93,7 @@ fn forced_mask(args: &LogitsArgs) -> anyhow::Result<Option<Mask>> {
 }
 
 /// Refuses what would not fit.
-fn check(model: &Model, tokens: &[TokenId]) -> anyhow::Result<()> {
+fn check(model: &Prompter, tokens: &[TokenId]) -> anyhow::Result<()> {
     let (vocabulary, context) = (model.facts().vocab, model.facts().context);
     if let Some(&token) = tokens.iter().find(|&&token| token as usize >= vocabulary) {
         return Err(GenerateError::TokenOutOfRange { token, vocabulary }.into());

@@ -108,6 +108,19 @@ fn a_model_beyond_the_limit_of_memory_is_refused_before_it_is_loaded() {
     assert_eq!(code, Some(1), "{told}");
     assert!(told.starts_with("error: demo-llada needs ") && told.lines().count() == 1, "{told}");
     assert!(told.contains("MiB are available: --quantize q8 needs "), "{told}");
+    // Whatever loads a model counts the K/V of its first canvas.
+    let out = std::env::temp_dir().join(format!("demask-refused-{}.safetensors", std::process::id()));
+    for command in [
+        &["chat", "--gen-length", "8"][..],
+        &["logits", "--tokens", "1,2,3", "--out", out.to_str().unwrap()],
+        &["bench", "step", "--rows", "8"],
+        &["bench", "generate", "--gen-length", "8"],
+    ] {
+        let (code, told) = limited(12 << 10, &[command, &["--threads", "1", "--dtype", "f32"]].concat());
+        assert_eq!(code, Some(1), "{command:?}: {told}");
+        assert!(told.contains(" of K/V") && !told.contains(" 0 of K/V") && told.lines().count() == 1, "{told}");
+        assert!(!out.exists());
+    }
     let (code, told) = limited(12 << 10, &[&arguments[..], &["--quantize", "q8"]].concat());
     assert_eq!(code, Some(0), "{told}");
     let (code, told) = limited(1 << 20, &arguments);

@@ -4,11 +4,14 @@
 //! running sum; keys at or beyond its limit are never multiplied, so that whatever stands there has no influence. The
 //! queries of some neighbouring rows and of all heads that share a K/V head run together, only to read K and V once:
 //! each query's arithmetic is its own. Where the processor multiplies pairs of bf16, heads of the usual widths take
-//! [`pairs`]; everything else takes [`kernel`], in f32 sums of widened numbers.
+//! [`amx`] or [`pairs`], over pages whose rows are [`woven`] in pairs; everything else takes [`kernel`], in f32 sums of
+//! widened numbers.
 
+mod amx;
 mod kernel;
 #[cfg(target_arch = "x86_64")]
 mod pairs;
+mod woven;
 
 use demask_tensor::{AttentionShape, Dtype, PAGE};
 
@@ -17,13 +20,20 @@ use crate::isa::Tier;
 use crate::{
     elementwise::{Element, Shared, dispatch},
     isa::Isa,
-    kv::{KvStore, Tensor},
+    kv::{KvStore, Tensor, Weave},
     pool::Pool,
 };
+pub(crate) use amx::fits as fits_tiles;
 use kernel::Batch;
 
 /// Queries that one task takes through the pages together.
 const BATCH: usize = 48;
+
+/// Takes a padded batch through a stride of woven pages.
+///
+/// # Safety
+/// The processor has the kernel's tier; on tier AMX, the thread has no unit of tiles.
+type Take = unsafe fn(&mut woven::Batch, &woven::Stride<'_>);
 
 /// Neighbouring rows with one page table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,13 +78,23 @@ pub(crate) struct Attend<'a> {
 impl Attend<'_> {
     /// Fills `out`, `[query rows, heads, head_dim]`.
     pub(crate) fn run(&self, pool: &Pool, out: &mut [f32]) {
-        #[cfg(target_arch = "x86_64")]
-        if self.kv.is_paired() {
-            return self.run_on_pairs(pool, out);
+        match (self.kv.weave(), self.kv.dtype()) {
+            (Some(weave), _) => self.run_on_woven(pool, self.kernel_of(weave), out),
+            (None, Dtype::Bf16) => self.run_on::<u16>(pool, out),
+            (None, _) => self.run_on::<f32>(pool, out),
         }
-        match self.kv.dtype() {
-            Dtype::Bf16 => self.run_on::<u16>(pool, out),
-            _ => self.run_on::<f32>(pool, out),
+    }
+
+    /// The kernel for woven pages.
+    fn kernel_of(&self, weave: Weave) -> Take {
+        let lacks = || -> ! { panic!("K and V are woven for products that this processor lacks") };
+        match weave {
+            Weave::Tiles if self.isa.is_emulated() => amx::take_on_twin,
+            #[cfg(target_arch = "x86_64")]
+            Weave::Tiles if self.isa.has(Tier::Amx) => amx::take_on_hardware,
+            #[cfg(target_arch = "x86_64")]
+            Weave::Pairs if self.isa.has(Tier::Avx512Bf16) => pairs::take,
+            _ => lacks(),
         }
     }
 
@@ -85,22 +105,19 @@ impl Attend<'_> {
         pool.run(blocks * kv_heads, &|task| self.block::<T>(self.blocks[task % blocks], task / blocks, &out));
     }
 
-    /// The same on products of pairs.
-    #[cfg(target_arch = "x86_64")]
-    fn run_on_pairs(&self, pool: &Pool, out: &mut [f32]) {
-        assert!(self.isa.has(Tier::Avx512Bf16), "K and V are woven for products that this processor lacks");
+    /// The same over woven pages.
+    fn run_on_woven(&self, pool: &Pool, take: Take, out: &mut [f32]) {
         let kv_heads = self.kv.shape().kv_heads;
         let (out, blocks) = (Shared::new(out), self.blocks.len());
-        pool.run(blocks * kv_heads, &|task| self.block_of_pairs(self.blocks[task % blocks], task / blocks, &out));
+        pool.run(blocks * kv_heads, &|task| self.woven_block(self.blocks[task % blocks], task / blocks, take, &out));
     }
 
     /// All queries of one block that share a K/V head, some at a time.
-    #[cfg(target_arch = "x86_64")]
-    fn block_of_pairs(&self, block: RowBlock, kv_head: usize, out: &Shared<'_, f32>) {
+    fn woven_block(&self, block: RowBlock, kv_head: usize, take: Take, out: &Shared<'_, f32>) {
         let shape = self.kv.shape();
         let (group, head_dim) = (shape.heads / shape.kv_heads, shape.head_dim);
         let table = (self.table)(block.segment);
-        let mut batch = pairs::Batch::new(head_dim);
+        let mut batch = woven::Batch::new(head_dim);
         let queries = block.count as usize * group;
         let start = |query: usize| {
             let (index, head) = (block.first as usize + query / group, kv_head * group + query % group);
@@ -111,27 +128,28 @@ impl Attend<'_> {
                 let row = self.rows[block.first as usize + query / group];
                 batch.push(&self.queries[start(query)..][..head_dim], self.limits[row as usize] as usize);
             }
-            self.through_strides(&mut batch, table, kv_head);
+            batch.pad();
+            self.through_strides(&mut batch, table, kv_head, take);
             // SAFETY: each row and head is a query of exactly one task, and comes once in it.
             batch.finish(|query| unsafe { out.part(start(first + query)..start(first + query) + head_dim) });
         }
     }
 
     /// Takes a batch through its pages, a stride at a time.
-    #[cfg(target_arch = "x86_64")]
-    fn through_strides(&self, batch: &mut pairs::Batch, table: &[u32], kv_head: usize) {
+    fn through_strides(&self, batch: &mut woven::Batch, table: &[u32], kv_head: usize, take: Take) {
         let table = &table[..batch.largest_limit().div_ceil(PAGE)];
-        for (index, numbers) in table.chunks(pairs::STRIDE_PAGES).enumerate() {
-            let mut pages = [(&[][..], &[][..]); pairs::STRIDE_PAGES];
+        for (index, numbers) in table.chunks(woven::STRIDE_PAGES).enumerate() {
+            let mut pages = [(&[][..], &[][..]); woven::STRIDE_PAGES];
             for (page, &number) in pages.iter_mut().zip(numbers) {
                 let head = |tensor| self.kv.head::<u16>(number, self.layer, tensor, kv_head);
                 *page = (head(Tensor::Key), head(Tensor::Value));
             }
-            let behind = table.get((index + 1) * pairs::STRIDE_PAGES);
+            let behind = table.get((index + 1) * woven::STRIDE_PAGES);
             let next = behind.map_or(&[][..], |&page| self.kv.head::<u16>(page, self.layer, Tensor::Key, kv_head));
-            let stride = pairs::Stride { first: index * pairs::STRIDE_PAGES * PAGE, pages, next };
-            // SAFETY: the `Isa` was asked for the tier before the tasks began.
-            unsafe { batch.take(&stride) }
+            let stride = woven::Stride { first: index * woven::STRIDE_PAGES * PAGE, pages, next };
+            // SAFETY: the `Isa` was asked for the tier when the kernel was chosen; kernels leave no tiles behind, the
+            // thread has no others, and the batch is padded.
+            unsafe { take(batch, &stride) }
         }
     }
 

@@ -1,10 +1,7 @@
 //! Attention on products of bf16 pairs.
 //!
 //! Both products have the form of a linear layer's: rows of pairs (queries, then weights) times woven rows of pairs
-//! (K, then V), twelve rows and 32 columns at a time in 24 registers of sums. Keys are taken in strides of
-//! [`STRIDE`] from position 0 on, so that the softmax's sums across vectors, and loading and storing of what was summed
-//! before, come once in a stride. Scores, their largest and the sums stay f32; weights are rounded to bf16, and it is
-//! the rounded ones that are summed: what they are divided by is what was really added.
+//! (K, then V), twelve rows and 32 columns at a time in 24 registers of sums.
 
 use std::arch::x86_64::{
     __m512, __m512bh, __m512i, _MM_HINT_T0, _mm_prefetch, _mm512_and_si512, _mm512_cvtne2ps_pbh, _mm512_dpbf16_ps,
@@ -13,17 +10,10 @@ use std::arch::x86_64::{
     _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps, _mm512_storeu_si512, _mm512_sub_ps,
 };
 
-use std::mem::MaybeUninit;
-
 use demask_tensor::PAGE;
 
-use super::BATCH;
-use crate::{kv::MOST_PAIRED, linear::activation::round_bf16};
+use super::woven::{Batch, EXP2, MOST_AT_A_TIME, STRIDE, State, Stride};
 
-/// Pages of a stride.
-pub(super) const STRIDE_PAGES: usize = 4;
-/// Keys of a stride.
-const STRIDE: usize = STRIDE_PAGES * PAGE;
 /// Queries that are multiplied at a time.
 const TILE: usize = 12;
 /// Numbers in a vector.
@@ -33,122 +23,27 @@ const LOWEST: f32 = -160.0;
 /// bf16 of 1, twice.
 const ONES: i32 = 0x3f80_3f80;
 
-/// Queries on their way through the pages, and everything that is computed for them.
-#[repr(align(64))]
-pub(super) struct Batch {
-    /// `[BATCH, head_dim]`, bf16.
-    queries: [MaybeUninit<u16>; BATCH * MOST_PAIRED],
-    /// `[BATCH, head_dim]`: weighted sums of the values so far, relative to the largest scores.
-    sums: [MaybeUninit<f32>; BATCH * MOST_PAIRED],
-    /// `[TILE, STRIDE]`.
-    scores: [MaybeUninit<f32>; TILE * STRIDE],
-    /// `[TILE, STRIDE]`, bf16.
-    weights: [MaybeUninit<u16>; TILE * STRIDE],
-    states: [State; BATCH],
-    head_dim: usize,
-    /// `head_dim^-0.5 / ln 2`: powers of two are quicker than those of e.
-    scale: f32,
-    count: usize,
-}
+const _: () = assert!(TILE <= MOST_AT_A_TIME);
 
-/// A query's state.
-#[derive(Clone, Copy)]
-struct State {
-    /// Visible keys.
-    limit: usize,
-    /// Largest score so far.
-    largest: f32,
-    /// Sum of the weights so far, relative to the largest score.
-    weight: f32,
-    /// Factor of what was summed before the stride under way.
-    decay: f32,
-}
-
-/// Some pages of keys and values of one head.
-#[derive(Clone, Copy)]
-pub(super) struct Stride<'a> {
-    /// Position of the first key, a multiple of the stride.
-    pub(super) first: usize,
-    /// Woven K and V of each page; those of pages that nobody sees are empty.
-    pub(super) pages: [(&'a [u16], &'a [u16]); STRIDE_PAGES],
-    /// Woven K of the page behind them, or empty.
-    pub(super) next: &'a [u16],
-}
-
-impl Batch {
-    /// An empty batch for heads of `head_dim`, a multiple of 16.
-    #[expect(
-        clippy::large_stack_arrays,
-        reason = "on a thread's stack, where allocating is ruled out; not written here"
-    )]
-    pub(super) fn new(head_dim: usize) -> Self {
-        assert!(head_dim.is_multiple_of(VECTOR) && head_dim <= MOST_PAIRED, "width of a head");
-        Self {
-            queries: [MaybeUninit::uninit(); BATCH * MOST_PAIRED],
-            sums: [MaybeUninit::uninit(); BATCH * MOST_PAIRED],
-            scores: [MaybeUninit::uninit(); TILE * STRIDE],
-            weights: [MaybeUninit::uninit(); TILE * STRIDE],
-            states: [State { limit: 0, largest: 0.0, weight: 0.0, decay: 0.0 }; BATCH],
-            head_dim,
-            scale: std::f32::consts::LOG2_E / (head_dim as f32).sqrt(),
-            count: 0,
-        }
-    }
-
-    /// Adds a query; there must be room.
-    pub(super) fn push(&mut self, query: &[f32], limit: usize) {
-        let start = self.count * self.head_dim;
-        let row = &mut self.queries[start..start + self.head_dim];
-        assert_eq!(query.len(), self.head_dim, "width of a query");
-        row.iter_mut().zip(query).for_each(|(to, &value)| *to = MaybeUninit::new(round_bf16(value)));
-        self.sums[start..start + self.head_dim].fill(MaybeUninit::new(0.0));
-        self.states[self.count] = State { limit, largest: f32::NEG_INFINITY, weight: 0.0, decay: 0.0 };
-        self.count += 1;
-    }
-
-    pub(super) fn largest_limit(&self) -> usize {
-        self.states[..self.count].iter().map(|state| state.limit).max().unwrap_or(0)
-    }
-
-    /// Writes result after result, and empties the batch.
-    pub(super) fn finish<'o>(&mut self, mut out: impl FnMut(usize) -> &'o mut [f32]) {
-        for (index, state) in self.states[..self.count].iter().enumerate() {
-            let factor = 1.0 / state.weight;
-            let sums = &self.sums[index * self.head_dim..(index + 1) * self.head_dim];
-            // SAFETY: sums were filled when the query was added, and only floats were written to them since.
-            out(index).iter_mut().zip(sums).for_each(|(out, sum)| *out = unsafe { sum.assume_init() } * factor);
-        }
-        self.count = 0;
-    }
-
-    /// Takes all queries through a stride.
-    ///
-    /// # Safety
-    /// The processor has AVX-512 and its products of bf16.
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
-    pub(super) unsafe fn take(&mut self, stride: &Stride<'_>) {
-        const TILES: [TileFn; TILE] = [
-            tile::<1>, tile::<2>, tile::<3>, tile::<4>, tile::<5>, tile::<6>, tile::<7>, tile::<8>, tile::<9>,
-            tile::<10>, tile::<11>, tile::<12>,
-        ];
-        let visible = |state: &State| state.limit.saturating_sub(stride.first).min(STRIDE);
-        let mut first = 0;
-        while first < self.count {
-            // Only queries that see the same keys run together: no other number may come near their sums.
-            let seen = visible(&self.states[first]);
-            let same = self.states[first..self.count].iter().take_while(|state| visible(state) == seen).count();
-            let tiles = same.div_ceil(TILE);
-            for index in 0..tiles {
-                let taken = (same * (index + 1)) / tiles - (same * index) / tiles;
-                if seen > 0 {
-                    assert!(stride.pages[..seen.div_ceil(PAGE)].iter().all(|(keys, values)| {
-                        keys.len() == self.head_dim * PAGE && values.len() == self.head_dim * PAGE
-                    }));
-                    // SAFETY: as our caller promises; the queries are the batch's, and the pages were checked.
-                    unsafe { TILES[taken - 1](self, first, stride, seen) }
-                }
-                first += taken;
-            }
+/// Takes all queries of a batch through a stride.
+///
+/// # Safety
+/// The processor has AVX-512 and its products of bf16.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
+pub(super) unsafe fn take(batch: &mut Batch, stride: &Stride<'_>) {
+    const TILES: [TileFn; TILE] = [
+        tile::<1>, tile::<2>, tile::<3>, tile::<4>, tile::<5>, tile::<6>, tile::<7>, tile::<8>, tile::<9>, tile::<10>,
+        tile::<11>, tile::<12>,
+    ];
+    let mut next = 0;
+    while let Some(set) = batch.next_set(next, stride) {
+        next = set.first + set.count;
+        let tiles = set.count.div_ceil(TILE);
+        for index in 0..tiles {
+            let first = set.count * index / tiles;
+            let taken = set.count * (index + 1) / tiles - first;
+            // SAFETY: as our caller promises; the queries are the batch's, which has checked the pages.
+            unsafe { TILES[taken - 1](batch, set.first + first, stride, set.visible) }
         }
     }
 }
@@ -157,7 +52,7 @@ impl Batch {
 type TileFn = unsafe fn(&mut Batch, usize, &Stride<'_>, usize);
 
 /// # Safety
-/// The processor has what [`Batch::take`] needs; there are `Q` queries from `first` on; `visible` is from 1 to
+/// The processor has what [`take`] needs; there are `Q` queries from `first` on; `visible` is from 1 to
 /// [`STRIDE`], and its pages are there.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
 unsafe fn tile<const Q: usize>(batch: &mut Batch, first: usize, stride: &Stride<'_>, visible: usize) {
@@ -327,21 +222,18 @@ fn seen(visible: usize, vector: usize) -> u16 {
 
 /// `2^x` to within a few units in the last place, 0 far below 0.
 ///
-/// `x = n + r` with the integer `n` nearest to `x`, so that `|r| <= 1/2`, where a polynomial of degree 6 (Taylor's,
-/// whose rest is below 2e-7 there) is enough for weights that are rounded to bf16.
+/// `x = n + r` with the integer `n` nearest to `x`, as in [`EXP2`].
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn exp2(x: __m512) -> __m512 {
-    /// `ln(2)^k / k!`, the highest first.
-    const TERMS: [f32; 6] = [1.333_355_8e-3, 9.618_129e-3, 5.550_411e-2, 2.402_265e-1, 6.931_472e-1, 1.0];
     // The second operand is the result if one is not a number: it stays so.
     let x = _mm512_max_ps(_mm512_set1_ps(LOWEST), x);
     // To the nearest integer.
     let n = _mm512_roundscale_ps::<0>(x);
     let r = _mm512_sub_ps(x, n);
-    let mut value = _mm512_set1_ps(1.540_353e-4);
-    for term in TERMS {
-        value = _mm512_fmadd_ps(value, r, _mm512_set1_ps(term));
+    let mut value = _mm512_set1_ps(EXP2[0]);
+    for term in &EXP2[1..] {
+        value = _mm512_fmadd_ps(value, r, _mm512_set1_ps(*term));
     }
     _mm512_scalef_ps(value, n)
 }

@@ -1,15 +1,21 @@
 //! From the residual stream to tokens and what is known about them.
 //!
-//! Most rows want the best token and its probability: of those, the product's epilogue keeps a few numbers for each tile
-//! of the vocabulary, and no logit is stored. Where a row wants more (noise, filters, several tokens, entropy, logits),
-//! those of some rows at a time are stored and never leave the scratch unless asked for. Both ways see the same tiles of
-//! fixed length, put together in ascending order, so that a row's numbers depend on no other row.
+//! The product's epilogue keeps a few numbers for each tile of the vocabulary: the largest logits and sums that
+//! probabilities, margin and entropy are made of, the winner of the draw, the best tokens if they are asked for. No logit
+//! is stored. Only what takes all logits of a row at once stores those of some rows at a time, which never leave the
+//! scratch unless asked for: filters (top-k and top-p of the draw), the ranks of given tokens, long lists of best tokens,
+//! and logits themselves ([`Asked::takes_logits`]). Their tiles are then taken from the stored logits by the same code,
+//! and put together in ascending order in either case, so that a row's numbers depend on no other row.
 
+mod draw;
 mod filter;
+mod mark;
 mod row;
 mod statistics;
+mod tiles;
+mod top;
 
-use demask_tensor::{AlignedBytes, HeadLaunch, HeadOutput, HeadRequest, NO_ROW, OutOfMemory, WorkspaceShape};
+use demask_tensor::{AlignedBytes, HeadLaunch, HeadOutput, HeadRequest, HeadRow, NO_ROW, OutOfMemory, WorkspaceShape};
 
 use crate::{
     elementwise::{Shared, dispatch, for_ranges, rms_norm},
@@ -18,13 +24,16 @@ use crate::{
     linear::{InputBuffer, Linear, Output, Packed},
     pool::Pool,
 };
-use row::{Answer, Row};
-use statistics::{Statistics, Summaries, SummedBlock, TILE};
+use mark::Marks;
+use row::{Answer, Asked, Stored};
+use statistics::TILE;
+use tiles::{Kept, Look, Reduction, Tiles};
 
 /// Head rows whose logits are stored together: enough to read the head's weights seldom, few enough that the logits of a
 /// large vocabulary take some tens of megabytes.
 const STORED: usize = 64;
-/// Head rows that are answered together without logits: their tiles take half of that.
+/// Head rows that are answered together without logits, unless so much is kept of their tiles that there is room for
+/// fewer.
 const CHUNK: usize = 256;
 /// Tiles of a task that looks through stored logits.
 const TASK_TILES: usize = 128;
@@ -36,10 +45,12 @@ const FEW: usize = 16;
 pub(crate) struct HeadScratch {
     /// Normed and blended rows of a chunk.
     input: Option<InputBuffer>,
-    /// `[CHUNK, tiles of a row]` of statistics; or of [`STORED`] rows, with `[STORED, vocabulary]` logits behind.
+    /// What is kept of the tiles of a chunk's rows, and their logits behind if they are stored.
     memory: Option<AlignedBytes>,
     /// `[CHUNK]`.
     answers: Vec<Answer>,
+    /// `[CHUNK]`.
+    marks: Vec<Marks>,
     /// `[head rows]`.
     places: Vec<Place>,
     /// One per thread, with room for the vocabulary.
@@ -61,11 +72,18 @@ pub(crate) fn scratch_bytes(shape: &WorkspaceShape, threads: usize) -> usize {
     memory_bytes(shape) + inputs + threads * shape.vocabulary * size_of::<u32>()
 }
 
-/// Bytes of statistics and logits.
+/// Bytes of tiles and logits: room for [`STORED`] rows whose logits are stored, and for [`CHUNK`] of which no more than
+/// statistics are kept. What fits of other rows is less than one and more than the other.
 fn memory_bytes(shape: &WorkspaceShape) -> usize {
-    let tiles = shape.vocabulary.div_ceil(TILE) * size_of::<Statistics>();
-    let stored = STORED.min(shape.head_rows) * (tiles + shape.vocabulary * size_of::<f32>());
-    stored.max(CHUNK.min(shape.head_rows) * tiles)
+    let stored = STORED.min(shape.head_rows) * row_bytes(shape.vocabulary, Kept { draws: true, top: 0 }, true);
+    let listed = row_bytes(shape.vocabulary, Kept { draws: true, top: top::MOST }, false);
+    stored.max(listed).max(CHUNK.min(shape.head_rows) * row_bytes(shape.vocabulary, Kept::default(), false))
+}
+
+/// Bytes of a row's tiles, and of its logits.
+fn row_bytes(vocabulary: usize, kept: Kept, stored: bool) -> usize {
+    let logits = if stored { vocabulary * size_of::<f32>() } else { 0 };
+    vocabulary.div_ceil(TILE) * kept.bytes() + logits
 }
 
 impl HeadScratch {
@@ -78,6 +96,7 @@ impl HeadScratch {
             input: Some(linear.try_new_input(chunk, width).ok_or_else(|| failed(chunk * width * size_of::<f32>()))?),
             memory: Some(AlignedBytes::try_zeroed(bytes).ok_or_else(|| failed(bytes))?),
             answers: vec![Answer::default(); chunk],
+            marks: (0..chunk).map(|_| Marks::default()).collect(),
             places: Vec::with_capacity(shape.head_rows),
             orders: (0..threads).map(|_| Vec::with_capacity(shape.vocabulary)).collect(),
         })
@@ -107,7 +126,7 @@ struct Lists<'a> {
 impl Head<'_> {
     /// Answers all head rows. `rows` is scratch: two rows of `hidden` for each thread.
     pub(crate) fn run(&self, kv: &mut KvStore, scratch: &mut HeadScratch, rows: &mut [f32], out: &mut HeadOutput) {
-        let HeadScratch { input: Some(input), memory: Some(memory), answers, places, orders } = scratch else {
+        let HeadScratch { input: Some(input), memory: Some(memory), answers, marks, places, orders } = scratch else {
             panic!("the head runs before anything was reserved");
         };
         out.clear();
@@ -118,21 +137,21 @@ impl Head<'_> {
         let lists = Lists { top: Shared::new(top), judged: Shared::new(judged), logits: Shared::new(copied) };
         let mut first = 0;
         while first < self.launch.rows.len() {
-            let (count, stored) = self.next_chunk(first, input.capacity());
-            let chunk = Chunk { first, count, places: &places[first..first + count] };
+            let (count, kept, stored) = self.next_chunk(first, (input.capacity(), memory.len()));
+            marks[..count].fill_with(Marks::default);
+            let chunk = Chunk { first, count, stored, places: &places[first..first + count], marks: &marks[..count] };
             self.prepare(&chunk, kv, input, rows);
+            let (mut tiles, logits) = Tiles::split(memory.as_mut_slice(), kept, count, self.tiles());
+            let logits = &mut logits[..if stored { count * self.weight.rows() } else { 0 }];
             if stored {
-                let (tiles, logits) = self.split(memory, count);
                 let store = Output::Store { out: &mut *logits, stride: self.weight.rows() };
                 self.linear.matmul(self.pool, input, count, self.weight, None, store);
                 self.forbid(&chunk, logits, &lists);
-                self.scan(count, logits, tiles);
-                self.answer(&chunk, logits, tiles, &lists, orders, answers);
+                self.scan(&chunk, logits, &mut tiles);
             } else {
-                let tiles = &mut memory.as_mut_slice::<Statistics>()[..count * self.tiles()];
-                self.summarise(&chunk, input, tiles);
-                self.answer_from_tiles(&chunk, tiles, answers);
+                self.reduce(&chunk, input, &mut tiles);
             }
+            self.answer(&chunk, logits, &tiles, &lists, orders, answers);
             for answer in &answers[..count] {
                 tokens.push(answer.token);
                 confidence.push(answer.confidence);
@@ -143,12 +162,14 @@ impl Head<'_> {
         }
     }
 
-    /// How many rows from `first` on are answered together, and whether that takes their logits.
-    fn next_chunk(&self, first: usize, most: usize) -> (usize, bool) {
-        let rest = &self.launch.rows[first..];
-        let count = most.min(rest.len());
-        let stored = rest[..count].iter().any(|row| takes_logits(self.request(row.request), self.weight.rows()));
-        (if stored { count.min(STORED) } else { count }, stored)
+    /// How many rows from `first` on are answered together, of at most `most` rows and bytes; what is kept of their
+    /// tiles; and whether that takes their logits.
+    fn next_chunk(&self, first: usize, (most, bytes): (usize, usize)) -> (usize, Kept, bool) {
+        let rows = first..self.launch.rows.len().min(first + most);
+        let stored = rows.clone().any(|row| self.asked(row).takes_logits());
+        let kept = rows.clone().map(|row| self.asked(row).kept(stored)).fold(Kept::default(), Kept::and);
+        let fit = bytes / row_bytes(self.weight.rows(), kept, stored);
+        (rows.len().min(if stored { fit.min(STORED) } else { fit }), kept, stored)
     }
 
     /// Tiles of a row.
@@ -156,15 +177,14 @@ impl Head<'_> {
         self.weight.rows().div_ceil(TILE)
     }
 
-    /// Statistics and logits of some rows.
-    fn split<'m>(&self, memory: &'m mut AlignedBytes, count: usize) -> (&'m mut [Statistics], &'m mut [f32]) {
-        let floats = count * self.tiles() * (size_of::<Statistics>() / size_of::<f32>());
-        let (tiles, logits) = memory.as_mut_slice::<f32>().split_at_mut(floats);
-        (Statistics::view(tiles), &mut logits[..count * self.weight.rows()])
-    }
-
     fn request(&self, index: u32) -> &HeadRequest {
         &self.launch.requests[index as usize]
+    }
+
+    /// What a head row asks.
+    fn asked(&self, row: usize) -> Asked<'_> {
+        let HeadRow { request, key, .. } = self.launch.rows[row];
+        Asked { request: self.request(request), key, vocabulary: self.weight.rows() }
     }
 
     /// Finds each row's parts of the lists, and makes room for all.
@@ -248,44 +268,38 @@ impl Head<'_> {
         });
     }
 
-    /// Statistics of all tiles of a chunk, from stored logits.
-    fn scan(&self, count: usize, logits: &[f32], tiles: &mut [Statistics]) {
+    /// Tiles of a chunk, from stored logits.
+    fn scan(&self, chunk: &Chunk<'_>, logits: &[f32], tiles: &mut Tiles<'_>) {
         let (vocabulary, per_row) = (self.weight.rows(), self.tiles());
         let tasks = per_row.div_ceil(TASK_TILES);
-        let tiles = Shared::new(tiles);
-        self.pool.run(count * tasks, &|task| {
-            let (row, first) = (task / tasks, task % tasks * TASK_TILES);
-            let last = (first + TASK_TILES).min(per_row);
-            let values = &logits[row * vocabulary..(row + 1) * vocabulary][first * TILE..(last * TILE).min(vocabulary)];
-            // SAFETY: each tile is one task's.
-            let out = unsafe { tiles.part(row * per_row + first..row * per_row + last) };
-            dispatch(self.isa, Summaries { values, first: (first * TILE) as u32, out });
+        let writer = &tiles.writer();
+        self.pool.run(chunk.count * tasks, &|task| {
+            let (row, part) = (task / tasks, task % tasks);
+            let first = part * TASK_TILES * TILE;
+            let last = (first + TASK_TILES * TILE).min(vocabulary);
+            let values = |row: usize| &logits[row * vocabulary + first..row * vocabulary + last];
+            let look = |row| self.look(chunk, row);
+            dispatch(self.isa, Reduction { rows: row..row + 1, values, look, first, vocabulary, writer });
         });
     }
 
-    /// Statistics of all tiles of a chunk, from the product's sums.
-    fn summarise(&self, chunk: &Chunk<'_>, input: &InputBuffer, tiles: &mut [Statistics]) {
-        let (vocabulary, per_row) = (self.weight.rows(), self.tiles());
-        let tiles = Shared::new(tiles);
-        let forbidden = |row: usize| &self.request(self.launch.rows[chunk.first + row].request).forbid[..];
+    /// Tiles of a chunk, from the product's sums.
+    fn reduce(&self, chunk: &Chunk<'_>, input: &InputBuffer, tiles: &mut Tiles<'_>) {
+        let vocabulary = self.weight.rows();
+        let writer = &tiles.writer();
         self.linear.sums(self.pool, input, chunk.count, self.weight, &|sums| {
-            dispatch(self.isa, SummedBlock { sums, vocabulary, forbidden: &forbidden, tiles: &tiles, per_row });
+            let (first, rows) = (sums.first_column(), sums.first_row..sums.first_row + sums.rows);
+            let values = |row: usize| {
+                let values = sums.row(row - sums.first_row);
+                &values[..values.len().min(vocabulary - first)]
+            };
+            let look = |row| self.look(chunk, row);
+            dispatch(self.isa, Reduction { rows, values, look, first, vocabulary, writer });
         });
     }
 
-    /// Answers the rows of a chunk that ask for no more than their tiles tell.
-    fn answer_from_tiles(&self, chunk: &Chunk<'_>, tiles: &[Statistics], answers: &mut [Answer]) {
-        let per_row = self.tiles();
-        let answers = Shared::new(answers);
-        for_ranges(self.pool, chunk.count, self.pool.threads(), |_, range| {
-            for index in range {
-                let request = self.request(self.launch.rows[chunk.first + index].request);
-                let row = &tiles[index * per_row..(index + 1) * per_row];
-                let answer = Answer::plain(&Statistics::join(self.isa, row, 1.0), request);
-                // SAFETY: each row is in one range.
-                unsafe { answers.row(index, 1)[0] = answer }
-            }
-        });
+    fn look<'c>(&'c self, chunk: &'c Chunk<'_>, row: usize) -> Look<'c> {
+        self.asked(chunk.first + row).look(&chunk.marks[row], chunk.stored)
     }
 
     /// Answers the rows of a chunk.
@@ -293,56 +307,44 @@ impl Head<'_> {
         &self,
         chunk: &Chunk<'_>,
         logits: &mut [f32],
-        tiles: &[Statistics],
+        tiles: &Tiles<'_>,
         lists: &Lists<'_>,
         orders: &mut [Vec<u32>],
         answers: &mut [Answer],
     ) {
-        let (vocabulary, per_row) = (self.weight.rows(), self.tiles());
-        let (logits, parts) = (Shared::new(logits), orders.len());
+        let (vocabulary, logits, parts) = (self.weight.rows(), Shared::new(logits), orders.len());
         let (orders, answers) = (Shared::new(orders), Shared::new(answers));
         for_ranges(self.pool, chunk.count, parts, |part, range| {
             // SAFETY: the part is this task's alone.
             let order = unsafe { &mut orders.row(part, 1)[0] };
             for index in range {
-                let head_row = self.launch.rows[chunk.first + index];
-                let request = self.request(head_row.request);
+                let asked = self.asked(chunk.first + index);
                 let Place { top, judged, .. } = chunk.places[index];
-                let judged = judged..judged + request.judge_width as usize;
+                let judged = judged..judged + asked.request.judge_width as usize;
                 // SAFETY: rows have parts of their own, and each row is in one range.
-                let row = unsafe {
-                    Row {
-                        isa: self.isa,
+                unsafe {
+                    let stored = chunk.stored.then(|| Stored {
                         values: logits.row(index, vocabulary),
-                        statistics: Statistics::join(self.isa, &tiles[index * per_row..(index + 1) * per_row], 1.0),
-                        request,
-                        key: head_row.key,
                         judge: &self.launch.judge[judged.clone()],
                         judged: lists.judged.part(judged),
-                        top: lists.top.part(top..top + request.top as usize),
                         order: &mut *order,
-                    }
-                };
-                // SAFETY: as above.
-                unsafe { answers.row(index, 1)[0] = row.answer() }
+                    });
+                    let top = lists.top.part(top..top + asked.request.top as usize);
+                    answers.row(index, 1)[0] = asked.answer(self.isa, (tiles, index), stored, top);
+                }
             }
         });
     }
-}
-
-/// Whether a request cannot be answered from the statistics of the plain logits.
-fn takes_logits(request: &HeadRequest, vocabulary: usize) -> bool {
-    let HeadRequest { forbid, mute, temperature, filter, drawn, entropy, top, judge_width, logits, .. } = request;
-    let listed = *entropy || *top > 0 || *judge_width > 0 || *logits;
-    let filtered = *drawn && !filter::passes_all(filter, vocabulary);
-    *temperature > 0.0 || filtered || listed || !mute.is_empty() || forbid.len() > FEW
 }
 
 /// Head rows that are answered together.
 struct Chunk<'a> {
     first: usize,
     count: usize,
+    /// Whether their logits are stored.
+    stored: bool,
     places: &'a [Place],
+    marks: &'a [Marks],
 }
 
 #[cfg(test)]

@@ -1,15 +1,17 @@
-//! One row of logits: the draw, the distribution, and what else is asked.
+//! One row: the draw, the distribution, and what else is asked.
 
-use demask_tensor::{HeadRequest, gumbel_noise};
+use demask_tensor::HeadRequest;
 
 use super::{
+    FEW,
+    draw::{Draw, Drawn},
     filter::{self, Scaled},
-    statistics::{self, Statistics},
+    mark::{Mark, Marks},
+    statistics::Statistics,
+    tiles::{Kept, Look, Tiles},
+    top,
 };
 use crate::isa::Isa;
-
-/// No noise is larger: `-ln(-ln(1 - 2^-53))` is below it.
-const MOST_NOISE: f32 = 37.0;
 
 /// What every row answers.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -20,31 +22,160 @@ pub(super) struct Answer {
     pub(super) entropy: f32,
 }
 
-impl Answer {
-    /// To a request that asks for nothing but the best tokens of the plain distribution.
-    pub(super) fn plain(statistics: &Statistics, request: &HeadRequest) -> Self {
-        let Statistics { best, token, .. } = *statistics;
-        let margin = if request.margin { statistics.margin(1.0) } else { 0.0 };
-        Self { token, confidence: statistics.probability(best, 1.0), margin, entropy: 0.0 }
+/// What a row asks, and the key of its noise.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) request: &'a HeadRequest,
+    pub(super) key: u64,
+    pub(super) vocabulary: usize,
+}
+
+impl<'a> Asked<'a> {
+    /// Whether the answer takes all logits of the row at once: for a filter, whose tokens are not known before all are
+    /// sorted; for the rank of given tokens; for a long list of best ones; for striking out many tokens; and for the
+    /// logits themselves.
+    pub(super) fn takes_logits(&self) -> bool {
+        let HeadRequest { forbid, top, judge_width, logits, .. } = self.request;
+        self.is_filtered() || *judge_width > 0 || *top as usize > top::MOST || *logits || forbid.len() > FEW
+    }
+
+    /// Whether a filter has a say.
+    fn is_filtered(&self) -> bool {
+        let HeadRequest { temperature, drawn, filter, .. } = self.request;
+        (*temperature > 0.0 || *drawn) && !filter::passes_all(filter, self.vocabulary)
+    }
+
+    /// Whether the row's token is drawn tile by tile: by noise, or where it may be one that weighs nothing.
+    fn is_drawn_from_tiles(&self) -> bool {
+        let HeadRequest { temperature, mute, .. } = self.request;
+        if *temperature > 0.0 { !self.is_filtered() } else { !mute.is_empty() }
+    }
+
+    /// What is kept of each tile, where logits are `stored` or not.
+    pub(super) fn kept(&self, stored: bool) -> Kept {
+        let top = if stored { 0 } else { self.request.top as usize };
+        Kept { draws: self.is_drawn_from_tiles(), top }
+    }
+
+    /// What is looked for in each tile. Where logits are stored, forbidden tokens are struck out of them.
+    pub(super) fn look(&self, marks: &'a Marks, stored: bool) -> Look<'a> {
+        let HeadRequest { forbid, mute, .. } = self.request;
+        Look {
+            forbid: if stored { &[] } else { forbid },
+            mute,
+            inverse: self.inverse(),
+            draw: self.is_drawn_from_tiles().then(|| self.draw(&marks.score)),
+            top: self.kept(stored).top,
+            listed: &marks.listed,
+        }
+    }
+
+    fn draw(&self, mark: &'a Mark) -> Draw<'a> {
+        Draw { temperature: self.request.temperature.max(0.0), key: self.key, mark }
+    }
+
+    /// 1 / temperature of the draw.
+    fn drawn_inverse(&self) -> f32 {
+        if self.request.temperature > 0.0 { 1.0 / self.request.temperature } else { 1.0 }
+    }
+
+    /// 1 / temperature of the distribution that the answer speaks of.
+    fn inverse(&self) -> f32 {
+        if self.request.drawn { self.drawn_inverse() } else { 1.0 }
+    }
+
+    /// Answers from a row's tiles and, if they were stored, its logits. Fills the list of best tokens.
+    pub(super) fn answer(
+        &self,
+        isa: Isa,
+        (tiles, row): (&Tiles<'_>, usize),
+        stored: Option<Stored<'_>>,
+        top: &mut [(u32, f32)],
+    ) -> Answer {
+        let (statistics, draws, lists) = tiles.row(row);
+        let joined = Statistics::join(isa, statistics, self.inverse());
+        let drawn = if self.is_drawn_from_tiles() { Drawn::join(draws) } else { Drawn::plain(&joined) };
+        let whole = Distribution { statistics: joined, inverse: self.inverse(), passing: None };
+        if let Some(stored) = stored {
+            return stored.answer(isa, self, (drawn, whole), top);
+        }
+        top::join(statistics, lists, tiles.kept.top, top);
+        for (_, logit) in top.iter_mut() {
+            *logit = whole.probability(*logit);
+        }
+        self.told(drawn, &whole)
+    }
+
+    /// The answer, of a token and a distribution.
+    fn told(&self, drawn: Drawn, distribution: &Distribution<'_>) -> Answer {
+        let HeadRequest { mute, margin, entropy, .. } = self.request;
+        let Distribution { statistics, inverse, .. } = distribution;
+        Answer {
+            token: drawn.token,
+            confidence: if mute.contains(&drawn.token) { 0.0 } else { distribution.probability(drawn.logit) },
+            margin: if *margin { statistics.margin(*inverse) } else { 0.0 },
+            entropy: if *entropy { statistics.entropy(*inverse) } else { 0.0 },
+        }
     }
 }
 
-/// A row of logits, its request, and where its lists go.
-pub(super) struct Row<'a> {
-    pub(super) isa: Isa,
+/// The logits of a row, and what only they can answer.
+pub(super) struct Stored<'a> {
     /// Logits, the forbidden ones minus infinity already.
     pub(super) values: &'a mut [f32],
-    /// Of `values`, at temperature 1.
-    pub(super) statistics: Statistics,
-    pub(super) request: &'a HeadRequest,
-    /// Key of the noise.
-    pub(super) key: u64,
     /// Tokens to judge.
     pub(super) judge: &'a [u32],
     pub(super) judged: &'a mut [(u32, f32, f32)],
-    pub(super) top: &'a mut [(u32, f32)],
     /// Scratch with room for the vocabulary.
     pub(super) order: &'a mut Vec<u32>,
+}
+
+impl Stored<'_> {
+    /// Answers what `asked` asks beyond what its tiles tell: a token and a distribution.
+    fn answer(
+        mut self,
+        isa: Isa,
+        asked: &Asked<'_>,
+        (mut drawn, whole): (Drawn, Distribution<'_>),
+        top: &mut [(u32, f32)],
+    ) -> Answer {
+        let HeadRequest { temperature, mute, drawn: speaks_of_drawn, filter, .. } = asked.request;
+        if !self.judge.is_empty() {
+            self.judge(&Statistics::of_row(isa, self.values, 1.0));
+        }
+        if asked.is_filtered() {
+            let inverse = asked.drawn_inverse();
+            let statistics = Statistics::of_row(isa, self.values, inverse);
+            filter::passing(Scaled { values: self.values, statistics, inverse }, filter, self.order);
+            if *temperature > 0.0 {
+                drawn = asked.draw(&Mark::default()).among(self.values, self.order);
+            }
+        }
+        for &muted in mute {
+            self.values[muted as usize] = f32::NEG_INFINITY;
+        }
+        let values = &*self.values;
+        let distribution = if asked.is_filtered() && *speaks_of_drawn {
+            self.order.retain(|&token| values[token as usize] > f32::NEG_INFINITY);
+            Distribution::of_passing(values, self.order, whole.inverse)
+        } else {
+            whole
+        };
+        distribution.top(values, top);
+        asked.told(drawn, &distribution)
+    }
+
+    /// Rank, log-probability and the best probability of each judged token, of the plain distribution.
+    fn judge(&mut self, plain: &Statistics) {
+        let Statistics { best, sum, .. } = *plain;
+        for (judged, &token) in self.judged.iter_mut().zip(self.judge) {
+            let value = self.values[token as usize];
+            let (before, behind) = self.values.split_at(token as usize);
+            let higher = before.iter().filter(|&&other| other >= value).count()
+                + behind.iter().filter(|&&other| other > value).count();
+            *judged = (higher as u32, (value - best) - sum.ln(), 1.0 / sum);
+        }
+    }
 }
 
 /// The distribution that confidence, margin and entropy speak of.
@@ -55,136 +186,47 @@ struct Distribution<'a> {
     passing: Option<&'a [u32]>,
 }
 
-impl Row<'_> {
-    pub(super) fn answer(mut self) -> Answer {
-        self.judge();
-        let request = self.request;
-        let inverse = if request.temperature > 0.0 { 1.0 / request.temperature } else { 1.0 };
-        let filtered = !filter::passes_all(&request.filter, self.values.len());
-        if filtered {
-            let statistics = self.tempered(inverse);
-            filter::passing(Scaled { values: self.values, statistics, inverse }, &request.filter, self.order);
-        }
-        let token = if request.temperature > 0.0 { self.draw(filtered) } else { self.statistics.token };
-        for &muted in &request.mute {
-            self.values[muted as usize] = f32::NEG_INFINITY;
-        }
-        let inverse = if request.drawn { inverse } else { 1.0 };
-        if request.drawn && filtered {
-            let values = &*self.values;
-            self.order.retain(|&token| values[token as usize] > f32::NEG_INFINITY);
-        }
-        let top = std::mem::take(&mut self.top);
-        let distribution = self.distribution(inverse, filtered);
-        let answer = Answer {
-            token,
-            confidence: distribution.statistics.probability(self.values[token as usize], inverse),
-            margin: if request.margin { distribution.statistics.margin(inverse) } else { 0.0 },
-            entropy: if request.entropy { distribution.entropy(self.isa, self.values) } else { 0.0 },
-        };
-        distribution.top(self.values, top);
-        answer
-    }
-
-    /// Rank, log-probability and the best probability of each judged token, of the plain distribution.
-    fn judge(&mut self) {
-        let Statistics { best, sum, .. } = self.statistics;
-        for (judged, &token) in self.judged.iter_mut().zip(self.judge) {
-            let value = self.values[token as usize];
-            let (before, behind) = self.values.split_at(token as usize);
-            let higher = before.iter().filter(|&&other| other >= value).count()
-                + behind.iter().filter(|&&other| other > value).count();
-            *judged = (higher as u32, (value - best) - sum.ln(), 1.0 / sum);
-        }
-    }
-
-    fn tempered(&self, inverse: f32) -> Statistics {
-        if inverse == 1.0 { self.statistics } else { Statistics::of_row(self.isa, self.values, inverse) }
-    }
-
-    /// The token with the largest noised logit among those that pass.
-    fn draw(&self, filtered: bool) -> u32 {
-        let Self { values, request, key, .. } = self;
-        // The most probable token first: it sets a mark that most others cannot reach with any noise.
-        let first = self.statistics.token;
-        let noised = |token: u32| values[token as usize] / request.temperature + gumbel_noise(*key, token);
-        let mut winner = (noised(first), first);
-        let mut take = |token: u32| {
-            if values[token as usize] / request.temperature + MOST_NOISE < winner.0 {
-                return;
-            }
-            let score = noised(token);
-            if score > winner.0 || score == winner.0 && token < winner.1 {
-                winner = (score, token);
-            }
-        };
-        if filtered {
-            self.order.iter().copied().for_each(&mut take);
-        } else {
-            (0..values.len() as u32).for_each(&mut take);
-        }
-        winner.1
-    }
-
-    /// Of the values as they are now, the muted ones minus infinity.
-    fn distribution(&self, inverse: f32, filtered: bool) -> Distribution<'_> {
-        if self.request.drawn && filtered {
-            return Distribution::of_passing(self.values, self.order, inverse);
-        }
-        let statistics = if self.request.mute.is_empty() {
-            self.tempered(inverse)
-        } else {
-            Statistics::of_row(self.isa, self.values, inverse)
-        };
-        Distribution { statistics, inverse, passing: None }
-    }
-}
-
 impl<'a> Distribution<'a> {
     fn of_passing(values: &[f32], passing: &'a [u32], inverse: f32) -> Self {
         let value = |rank: usize| passing.get(rank).map_or(f32::NEG_INFINITY, |&token| values[token as usize]);
-        let mut statistics =
-            Statistics { best: value(0), token: passing.first().copied().unwrap_or(0), second: value(1), sum: 1.0 };
-        let weights = passing.iter().map(|&token| statistics.probability(values[token as usize], inverse));
-        let sum = if passing.is_empty() { 0.0 } else { weights.map(f64::from).sum::<f64>() };
-        statistics.sum = sum as f32;
+        let (best, second) = (value(0), value(1));
+        let token = passing.first().copied().unwrap_or(0);
+        let mut sums = [0.0; 2];
+        // Of a sum of 1, the probability is the weight.
+        let unit = Statistics { best, token, second, sum: 1.0, moment: 0.0 };
+        for &token in passing {
+            let value = values[token as usize];
+            let weight = f64::from(unit.probability(value, inverse));
+            sums[0] += weight;
+            sums[1] += weight * f64::from(value - best);
+        }
+        let statistics = Statistics { sum: sums[0] as f32, moment: sums[1] as f32, ..unit };
         Self { statistics, inverse, passing: Some(passing) }
     }
 
-    fn entropy(&self, isa: Isa, values: &[f32]) -> f32 {
-        let Some(passing) = self.passing else {
-            return statistics::entropy(isa, values, &self.statistics, self.inverse);
-        };
-        let part =
-            |&token: &u32| statistics::entropy_part(self.statistics.probability(values[token as usize], self.inverse));
-        passing.iter().map(part).map(f64::from).sum::<f64>() as f32
+    fn probability(&self, logit: f32) -> f32 {
+        self.statistics.probability(logit, self.inverse)
     }
 
     /// The best tokens; those that do not pass come last, with probability 0.
-    fn top(&self, values: &[f32], top: &mut [(u32, f32)]) {
-        let Some(last) = top.len().checked_sub(1) else { return };
+    fn top(&self, values: &[f32], list: &mut [(u32, f32)]) {
         let passing = self.passing.unwrap_or(&[]);
-        let known = passing.len().min(top.len());
-        for (top, &token) in top.iter_mut().zip(passing) {
-            *top = (token, values[token as usize]);
+        let known = passing.len().min(list.len());
+        let (best, rest) = list.split_at_mut(known);
+        for (best, &token) in best.iter_mut().zip(passing) {
+            *best = (token, self.probability(values[token as usize]));
         }
-        let rest = &mut top[known..];
-        rest.fill((u32::MAX, f32::NEG_INFINITY));
+        top::clear(rest);
         if !rest.is_empty() {
-            for (token, &value) in values.iter().enumerate() {
-                let full = rest[last - known].0 != u32::MAX;
-                if full && value <= rest[last - known].1 || passing.contains(&(token as u32)) {
-                    continue;
+            for (token, &value) in (0..).zip(values) {
+                if top::enters(rest, value) && !passing.contains(&token) {
+                    top::insert(rest, token, value);
                 }
-                let better = |entry: &(u32, f32)| entry.0 != u32::MAX && entry.1 >= value;
-                let at = rest.iter().take_while(|entry| better(entry)).count();
-                rest[at..].rotate_right(1);
-                rest[at] = (token as u32, value);
             }
         }
-        let probability = |value: f32| self.statistics.probability(value, self.inverse);
-        top[..known].iter_mut().for_each(|(_, value)| *value = probability(*value));
         let passes_all = self.passing.is_none();
-        top[known..].iter_mut().for_each(|(_, value)| *value = if passes_all { probability(*value) } else { 0.0 });
+        for (_, logit) in rest {
+            *logit = if passes_all { self.probability(*logit) } else { 0.0 };
+        }
     }
 }

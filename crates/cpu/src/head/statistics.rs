@@ -1,4 +1,4 @@
-//! Best token, second best and the sum of exponentials of a row of logits.
+//! Best token, second best, and the sums of a row of logits that its probabilities and its entropy are made of.
 //!
 //! A row is cut into tiles of fixed length, so that several threads can share one row and no logit need be kept: the
 //! tiles' results are then put together in ascending order. A tile is what the epilogue of a product sees of a row at
@@ -7,7 +7,7 @@
 use demask_tensor::Number;
 
 use crate::{
-    elementwise::{LANES, Lanes, Operation, Shared, dispatch, max_lanes, sum_lanes},
+    elementwise::{LANES, Lanes, Operation, dispatch, max_lanes, sum_lanes},
     isa::Isa,
     linear::{Sums, activation::exp_f32},
 };
@@ -15,8 +15,6 @@ use crate::{
 /// Logits of a tile.
 pub(super) const TILE: usize = Sums::COLUMNS;
 const _: () = assert!(TILE == LANES, "a tile is one step of vectors");
-/// Logits whose parts of the entropy are added in f32.
-const ENTROPY_PART: usize = 4096;
 
 /// What is known of a tile or a row: of the distribution `softmax(logit * inverse)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,21 +28,17 @@ pub(super) struct Statistics {
     pub(super) second: f32,
     /// `sum exp((logit - best) * inverse)`; 0 if there is no finite logit.
     pub(super) sum: f32,
+    /// `sum (logit - best) * exp((logit - best) * inverse)`, without tokens that weigh nothing; never above 0.
+    pub(super) moment: f32,
 }
 
-// SAFETY: four plain numbers of four bytes each, without padding, aligned like each of them.
+// SAFETY: five plain numbers of four bytes each, without padding, aligned like each of them.
 unsafe impl Number for Statistics {}
 
 impl Statistics {
     /// Of no tokens.
-    pub(super) const NONE: Self = Self { best: f32::NEG_INFINITY, token: 0, second: f32::NEG_INFINITY, sum: 0.0 };
-
-    /// Memory of floats as statistics.
-    pub(super) fn view(memory: &mut [f32]) -> &mut [Self] {
-        let count = memory.len() / (size_of::<Self>() / size_of::<f32>());
-        // SAFETY: both are plain numbers of the same alignment, and the memory is borrowed exclusively.
-        unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast(), count) }
-    }
+    pub(super) const NONE: Self =
+        Self { best: f32::NEG_INFINITY, token: 0, second: f32::NEG_INFINITY, sum: 0.0, moment: 0.0 };
 
     /// Puts the tiles of a row together, ascending.
     pub(super) fn join(isa: Isa, tiles: &[Self], inverse: f32) -> Self {
@@ -67,12 +61,16 @@ impl Statistics {
         }
     }
 
-    /// A tile's part of the sum of its row, whose largest logit is `best`. Parts are added in f64: there are thousands.
+    /// A tile's parts of the sum and the moment of its row, whose largest logit is `best`. Parts are added in f64: there
+    /// are thousands.
     #[inline(always)]
-    fn part(&self, best: f32, inverse: f32) -> f32 {
-        // The exponential is computed in any case, so that many tiles are looked at together.
-        let part = self.sum * exp_f32((self.best - best) * inverse);
-        if self.sum > 0.0 { part } else { 0.0 }
+    fn parts(&self, best: f32, inverse: f32) -> (f32, f32) {
+        // All is computed in any case, so that many tiles are looked at together.
+        let distance = self.best - best;
+        let weight = exp_f32(distance * inverse);
+        let (sum, moment) = (self.sum * weight, (self.moment + distance * self.sum) * weight);
+        let weighs = self.sum > 0.0 && weight > 0.0;
+        (if weighs { sum } else { 0.0 }, if weighs { moment } else { 0.0 })
     }
 
     /// Of one tile whose first token is `first`. A logit that is not a number counts as minus infinity.
@@ -93,11 +91,15 @@ impl Statistics {
         let at = min_lanes(lanes);
         let mut others = [0.0; LANES];
         let mut weights = [0.0; LANES];
+        let mut moments = [0.0; LANES];
         for lane in 0..LANES {
             others[lane] = if lanes[lane] == at { f32::NEG_INFINITY } else { values[lane] };
-            weights[lane] = exp_f32((values[lane] - best) * inverse);
+            let distance = values[lane] - best;
+            weights[lane] = exp_f32(distance * inverse);
+            moments[lane] = if weights[lane] > 0.0 { distance * weights[lane] } else { 0.0 };
         }
-        Self { best, token: first + at, second: max_lanes(others), sum: sum_lanes(weights) }
+        let (sum, moment) = (sum_lanes(weights), sum_lanes(moments));
+        Self { best, token: first + at, second: max_lanes(others), sum, moment }
     }
 
     /// How much more probable the best token is than the second.
@@ -109,27 +111,17 @@ impl Statistics {
     pub(super) fn probability(&self, logit: f32, inverse: f32) -> f32 {
         if self.sum > 0.0 { exp_f32((logit - self.best) * inverse) / self.sum } else { 0.0 }
     }
-}
 
-/// `-sum p ln(p + 1e-10)` over a row.
-pub(super) fn entropy(isa: Isa, row: &[f32], statistics: &Statistics, inverse: f32) -> f32 {
-    if statistics.sum <= 0.0 {
-        return 0.0;
+    /// `-sum p ln p` with `p = exp((logit - best) * inverse) / sum`, taken apart: `ln sum - inverse * moment / sum`.
+    pub(super) fn entropy(&self, inverse: f32) -> f32 {
+        let Self { sum, moment, .. } = *self;
+        if sum > 0.0 { sum.ln() - inverse * moment / sum } else { 0.0 }
     }
-    let Statistics { best, sum, .. } = *statistics;
-    let parts = row.chunks(ENTROPY_PART).map(|values| dispatch(isa, Entropy { values, best, inverse, sum }));
-    parts.map(f64::from).sum::<f64>() as f32
-}
-
-/// The summand of the entropy.
-#[inline(always)]
-pub(super) fn entropy_part(probability: f32) -> f32 {
-    -probability * (probability + 1e-10).ln()
 }
 
 /// The smallest lane.
 #[inline(always)]
-fn min_lanes(mut lanes: [u32; LANES]) -> u32 {
+pub(super) fn min_lanes(mut lanes: [u32; LANES]) -> u32 {
     let mut width = LANES / 2;
     while width > 0 {
         for lane in 0..width {
@@ -153,88 +145,22 @@ impl Operation for Whole<'_> {
     fn run<L: Lanes>(self) -> Statistics {
         let Self { values, inverse } = self;
         let mut most = [f32::NEG_INFINITY; LANES];
-        for_tiles(values, |_, tile| {
+        let last = &mut [0.0; TILE];
+        for tile in tiles(values, last) {
             for lane in 0..LANES {
                 most[lane] = if tile[lane] > most[lane] { tile[lane] } else { most[lane] };
             }
-        });
-        let (best, mut joined, mut sum) = (max_lanes(most), Statistics::NONE, 0.0);
-        for_tiles(values, |index, tile| {
-            let tile = Statistics::of_tile(tile, index * TILE as u32, inverse);
-            joined.include(&tile);
-            sum += f64::from(tile.part(best, inverse));
-        });
-        Statistics { sum: sum as f32, ..joined }
-    }
-}
-
-/// Statistics of a part of a row, tile by tile.
-pub(super) struct Summaries<'a> {
-    pub(super) values: &'a [f32],
-    /// Token of the first value.
-    pub(super) first: u32,
-    pub(super) out: &'a mut [Statistics],
-}
-
-impl Operation for Summaries<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<L: Lanes>(self) {
-        let Self { values, first, out } = self;
-        for_tiles(values, |index, tile| {
-            out[index as usize] = Statistics::of_tile(tile, first + index * TILE as u32, 1.0);
-        });
-    }
-}
-
-/// Statistics of a block of a product's sums, tile by tile.
-pub(super) struct SummedBlock<'a, F> {
-    pub(super) sums: &'a Sums<'a>,
-    pub(super) vocabulary: usize,
-    /// Tokens that a row cannot have.
-    pub(super) forbidden: &'a F,
-    /// `[rows, per_row]`; the block's are written by nobody else at the same time.
-    pub(super) tiles: &'a Shared<'a, Statistics>,
-    pub(super) per_row: usize,
-}
-
-impl<'f, F: Fn(usize) -> &'f [u32]> Operation for SummedBlock<'_, F> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<L: Lanes>(self) {
-        let Self { sums, vocabulary, forbidden, tiles, per_row } = self;
-        for row in 0..sums.rows {
-            let forbidden = forbidden(sums.first_row + row);
-            let (groups, _) = sums.row(row).as_chunks::<TILE>();
-            let first = sums.first_column() / TILE;
-            let start = (sums.first_row + row) * per_row + first;
-            // SAFETY: a product hands out each sum once, and these are the tiles of this block's sums.
-            let out = unsafe { tiles.part(start..start + groups.len()) };
-            for ((group, out), first) in groups.iter().zip(out).zip((first * TILE..).step_by(TILE)) {
-                let inside = first..first + TILE;
-                let whole = inside.end <= vocabulary;
-                // Nearly all tiles are taken as they are, without a way through memory.
-                *out = if whole && forbidden.iter().all(|&token| !inside.contains(&(token as usize))) {
-                    Statistics::of_tile(group, first as u32, 1.0)
-                } else {
-                    Statistics::of_tile(&struck_out(group, first, vocabulary, forbidden), first as u32, 1.0)
-                };
-            }
         }
+        let (best, mut joined, mut sums) = (max_lanes(most), Statistics::NONE, [0.0; 2]);
+        for (tile, first) in tiles(values, last).zip((0..).step_by(TILE)) {
+            let tile = Statistics::of_tile(tile, first, inverse);
+            joined.include(&tile);
+            let (sum, moment) = tile.parts(best, inverse);
+            sums[0] += f64::from(sum);
+            sums[1] += f64::from(moment);
+        }
+        Statistics { sum: sums[0] as f32, moment: sums[1] as f32, ..joined }
     }
-}
-
-/// A tile without the tokens that a row cannot have.
-#[cold]
-fn struck_out(values: &[f32; TILE], first: usize, vocabulary: usize, forbidden: &[u32]) -> [f32; TILE] {
-    let mut left = *values;
-    left[(vocabulary - first).min(TILE)..].fill(f32::NEG_INFINITY);
-    for lane in forbidden.iter().filter_map(|&token| (token as usize).checked_sub(first)).filter(|&lane| lane < TILE) {
-        left[lane] = f32::NEG_INFINITY;
-    }
-    left
 }
 
 /// Tiles put together.
@@ -253,56 +179,30 @@ impl Operation for Join<'_> {
         for tile in tiles {
             joined.include(tile);
         }
-        let mut sum = 0.0;
+        let mut sums = [0.0; 2];
         // The exponentials many at a time, then one addition after the other.
         for tiles in tiles.chunks(LANES) {
-            let mut parts = [0.0; LANES];
+            let mut parts = [(0.0, 0.0); LANES];
             for (part, tile) in parts.iter_mut().zip(tiles) {
-                *part = tile.part(joined.best, inverse);
+                *part = tile.parts(joined.best, inverse);
             }
-            for part in parts {
-                sum += f64::from(part);
+            for (sum, moment) in parts {
+                sums[0] += f64::from(sum);
+                sums[1] += f64::from(moment);
             }
         }
-        Statistics { sum: sum as f32, ..joined }
+        Statistics { sum: sums[0] as f32, moment: sums[1] as f32, ..joined }
     }
 }
 
-/// The entropy's part of some values.
-struct Entropy<'a> {
-    values: &'a [f32],
-    best: f32,
-    inverse: f32,
-    sum: f32,
-}
-
-impl Operation for Entropy<'_> {
-    type Output = f32;
-
-    #[inline(always)]
-    fn run<L: Lanes>(self) -> f32 {
-        let Self { values, best, inverse, sum } = self;
-        let mut sums = [0.0; LANES];
-        for_tiles(values, |_, tile| {
-            for lane in 0..LANES {
-                sums[lane] += entropy_part(exp_f32((tile[lane] - best) * inverse) / sum);
-            }
-        });
-        sum_lanes(sums)
-    }
-}
-
-/// Calls `take` with the number of each group of [`LANES`] values and the values, the last group filled up with minus
-/// infinity.
+/// The tiles of some values; the last one, if it is not whole, is filled up with minus infinity in `last`.
+///
+/// An iterator, because what is done with a tile must be inlined into code that is compiled for an instruction set: a
+/// closure that is called from two places is not.
 #[inline(always)]
-fn for_tiles(values: &[f32], mut take: impl FnMut(u32, &[f32; LANES])) {
-    let (groups, rest) = values.as_chunks::<LANES>();
-    for (index, group) in groups.iter().enumerate() {
-        take(index as u32, group);
-    }
-    if !rest.is_empty() {
-        let mut group = [f32::NEG_INFINITY; LANES];
-        group[..rest.len()].copy_from_slice(rest);
-        take(groups.len() as u32, &group);
-    }
+pub(super) fn tiles<'v>(values: &'v [f32], last: &'v mut [f32; TILE]) -> impl Iterator<Item = &'v [f32; TILE]> {
+    let (whole, rest) = values.as_chunks::<TILE>();
+    last[..rest.len()].copy_from_slice(rest);
+    last[rest.len()..].fill(f32::NEG_INFINITY);
+    whole.iter().chain((!rest.is_empty()).then_some(&*last))
 }

@@ -1,4 +1,4 @@
-use demask_tensor::{AttentionShape, Dtype, Filter, FilterOrder, HeadRow, TensorView, gumbel_noise};
+use demask_tensor::{AttentionShape, Dtype, Filter, FilterOrder, TensorView, gumbel_noise};
 use demask_testkit::naive::network as naive;
 
 use super::*;
@@ -7,25 +7,34 @@ use crate::linear::kernel_list;
 /// An answer, the best tokens, the judged ones.
 type Answered = (Answer, Vec<(u32, f32)>, Vec<(u32, f32, f32)>);
 
-/// Answers one row of logits, and its lists.
+/// Answers one row of logits, and its lists: from its logits, and if these need not be stored from its tiles alone.
 fn answer(isa: Isa, logits: &[f32], request: &HeadRequest, judge: &[u32]) -> Answered {
+    let stored = answer_from(isa, logits, request, judge, true);
+    if !(Asked { request, key: 77, vocabulary: logits.len() }).takes_logits() {
+        assert_eq!(answer_from(isa, logits, request, judge, false), stored);
+    }
+    stored
+}
+
+fn answer_from(isa: Isa, logits: &[f32], request: &HeadRequest, judge: &[u32], stored: bool) -> Answered {
+    let vocabulary = logits.len();
     let mut values = logits.to_vec();
-    request.forbid.iter().for_each(|&token| values[token as usize] = f32::NEG_INFINITY);
+    if stored {
+        request.forbid.iter().for_each(|&token| values[token as usize] = f32::NEG_INFINITY);
+    }
     let mut top = vec![(9, 9.0); request.top as usize];
     let mut judged = vec![(9, 9.0, 9.0); judge.len()];
-    let statistics = Statistics::of_row(isa, &values, 1.0);
-    let row = Row {
-        isa,
-        values: &mut values,
-        statistics,
-        request,
-        key: 77,
-        judge,
-        judged: &mut judged,
-        top: &mut top,
-        order: &mut Vec::new(),
-    };
-    (row.answer(), top, judged)
+    let asked = Asked { request, key: 77, vocabulary };
+    let (kept, marks) = (asked.kept(stored), Marks::default());
+    let mut memory = vec![f32::NAN; row_bytes(vocabulary, kept, false) / size_of::<f32>()];
+    let (mut tiles, rest) = Tiles::split(&mut memory, kept, 1, vocabulary.div_ceil(TILE));
+    assert!(rest.is_empty());
+    let (look, writer) = (|_| asked.look(&marks, stored), &tiles.writer());
+    dispatch(isa, Reduction { rows: 0..1, values: |_| &values[..], look, first: 0, vocabulary, writer });
+    let order = &mut Vec::new();
+    let stored = stored.then(|| Stored { values: &mut values, judge, judged: &mut judged, order });
+    let answer = asked.answer(isa, (&tiles, 0), stored, &mut top);
+    (answer, top, judged)
 }
 
 fn request() -> HeadRequest {
@@ -39,6 +48,7 @@ fn near(a: f32, b: f64) {
 /// Everything from its definition, in f64.
 fn check(isa: Isa, logits: &[f32], request: &HeadRequest) {
     let (found, top, _) = answer(isa, logits, request, &[]);
+    assert!(top.is_sorted_by(|a, b| a.1 >= b.1));
     let mut raw = logits.to_vec();
     request.forbid.iter().for_each(|&token| raw[token as usize] = f32::NEG_INFINITY);
     let temperature = if request.temperature > 0.0 { f64::from(request.temperature) } else { 1.0 };
@@ -197,22 +207,37 @@ fn answers_of(linear: &Linear, threads: usize, vocabulary: usize, requests: Vec<
 fn tiles_of_a_product_and_stored_logits_give_the_same_bits() {
     for linear in kernel_list() {
         for (vocabulary, rows) in [(5, 3), (70, 1), (1000, 300)] {
-            // Up to three tokens in several tiles are forbidden, differently from row to row.
-            let forbid = |row: usize| (0..row % 4).map(|index| ((index * 33 + row) % vocabulary) as u32).collect();
-            let plain = |row: usize| HeadRequest { forbid: forbid(row), margin: true, ..HeadRequest::default() };
-            assert!((0..rows).all(|row| !takes_logits(&plain(row), vocabulary)));
+            // Up to three tokens in several tiles are forbidden, up to two weigh nothing, differently from row to row,
+            // as is everything else that is asked.
+            let tokens =
+                |count: usize, from: usize| (0..count).map(|i| ((i * 33 + from) % vocabulary) as u32).collect();
+            let plain = |row: usize| HeadRequest {
+                forbid: tokens(row % 4, row),
+                mute: tokens(row % 5 / 2, 3 * row + 1),
+                temperature: [0.0, 0.7, 1.5][row % 3],
+                drawn: row % 7 < 3,
+                margin: true,
+                entropy: row.is_multiple_of(2),
+                top: [0, 1, top::MOST as u32, 3][row / 2 % 4],
+                ..HeadRequest::default()
+            };
+            let asked = |request: &HeadRequest| Asked { request, key: 3, vocabulary }.takes_logits();
+            assert!((0..rows).all(|row| !asked(&plain(row))));
             let with_logits = |row: usize| HeadRequest { logits: true, ..plain(row) };
             let found = answers_of(&linear, 1, vocabulary, (0..rows).map(plain).collect());
             let expected = answers_of(&linear, 2, vocabulary, (0..rows).map(with_logits).collect());
             assert_eq!(expected.logits.len(), rows * vocabulary);
             let case = format!("{}, {rows} rows of {vocabulary}", linear.name());
             assert_eq!((&found.tokens, &found.confidence), (&expected.tokens, &expected.confidence), "{case}");
-            assert_eq!(found.margin, expected.margin, "{case}");
-            assert!(found.logits.is_empty() && found.confidence.iter().all(|&p| p > 0.0 && p <= 1.0), "{case}");
+            assert_eq!((&found.margin, &found.entropy), (&expected.margin, &expected.entropy), "{case}");
+            assert_eq!(found.top, expected.top, "{case}");
+            let muted = |row: usize, p: f32| p == 0.0 && plain(row).mute.contains(&found.tokens[row]);
+            let told = |(row, &p): (usize, &f32)| p > 0.0 && p <= 1.0 || muted(row, p);
+            assert!(found.logits.is_empty() && found.confidence.iter().enumerate().all(told), "{case}");
             // Neither threads nor neighbours matter, nor what these ask for.
             let mixed = |row: usize| if row == 4 { with_logits(row) } else { plain(row) };
             let mixed = answers_of(&linear, 3, vocabulary, (0..rows).map(mixed).collect());
-            let answers = |out: HeadOutput| (out.tokens, out.confidence, out.margin);
+            let answers = |out: HeadOutput| (out.tokens, out.confidence, out.margin, out.entropy, out.top);
             assert_eq!(answers(mixed), answers(found), "{case}");
         }
     }
@@ -223,7 +248,8 @@ fn more_forbidden_tokens_than_the_epilogue_looks_for_are_struck_out_of_stored_lo
     let linear = Linear::new(Isa::best(), Dtype::F32);
     let forbid = |count: u32| HeadRequest { forbid: (0..count).collect(), ..HeadRequest::default() };
     let (few, many) = (forbid(FEW as u32), forbid(90));
-    assert_eq!([&few, &many].map(|request| takes_logits(request, 100)), [false, true]);
+    let takes_logits = |request| Asked { request, key: 3, vocabulary: 100 }.takes_logits();
+    assert_eq!([&few, &many].map(takes_logits), [false, true]);
     for request in [few, many] {
         let forbidden = request.forbid.len() as u32;
         let found = answers_of(&linear, 1, 100, vec![request]);
@@ -236,6 +262,12 @@ fn logits_that_are_no_numbers_never_win() {
     let mut logits = naive::noise(100, 9);
     logits[40] = f32::NAN;
     for isa in Isa::available() {
+        for temperature in [0.0, 1.0] {
+            let request = HeadRequest { temperature, top: 8, ..request() };
+            let (found, top, _) = answer(isa, &logits, &request, &[]);
+            assert!(found.token != 40 && found.confidence > 0.0 && found.entropy > 0.0);
+            assert!(top.iter().all(|&(token, probability)| token != 40 && probability > 0.0));
+        }
         let (found, ..) = answer(isa, &logits, &HeadRequest::default(), &[]);
         let best = (0..100).filter(|&token| token != 40).max_by(|&a, &b| logits[a].total_cmp(&logits[b]));
         assert_eq!(Some(found.token as usize), best);

@@ -13,6 +13,7 @@ use std::marker::PhantomData;
 use demask_tensor::{AlignedBytes, AttentionShape, Dtype, Number, OutOfMemory, PAGE, PageCopy, PageKind, SlotCopy};
 
 use crate::{
+    attention::fits_tiles,
     elementwise::{Element, for_ranges},
     isa::{Isa, Tier},
     pool::Pool,
@@ -44,15 +45,32 @@ struct Layout {
     dtype: Dtype,
     layers: usize,
     hidden: usize,
-    /// Whether two rows each are woven.
-    paired: bool,
+    /// Whether two rows each are woven, and for what.
+    weave: Option<Weave>,
 }
 
-/// Whether K and V are woven for products of pairs: where there are such products, and heads are whole vectors of them
-/// that fit into the products' scratch.
-fn is_paired(isa: Isa, shape: &AttentionShape, dtype: Dtype) -> bool {
-    let fits = shape.head_dim.is_multiple_of(16) && shape.head_dim <= MOST_PAIRED;
-    dtype == Dtype::Bf16 && isa.has(Tier::Avx512Bf16) && fits
+/// Products of pairs that two rows each of K and V are woven for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Weave {
+    /// Of vectors.
+    Pairs,
+    /// Of tiles.
+    Tiles,
+}
+
+impl Weave {
+    /// For heads of whole tiles on a tier that has them, or their twin; for heads of whole vectors where there are
+    /// products of pairs; neither for heads that do not fit into the products' scratch.
+    fn of(isa: Isa, shape: &AttentionShape, dtype: Dtype) -> Option<Self> {
+        let width = shape.head_dim;
+        if dtype != Dtype::Bf16 {
+            None
+        } else if isa.tier() == Tier::Amx && fits_tiles(width) {
+            Some(Self::Tiles)
+        } else {
+            (isa.has(Tier::Avx512Bf16) && width.is_multiple_of(16) && width <= MOST_PAIRED).then_some(Self::Pairs)
+        }
+    }
 }
 
 /// Widest head whose K and V are woven.
@@ -63,7 +81,7 @@ impl Layout {
     #[inline(always)]
     fn element(&self, tensor: Tensor, at: usize, column: usize) -> usize {
         let head_dim = self.shape.head_dim;
-        match (tensor, self.paired) {
+        match (tensor, self.weave.is_some()) {
             (Tensor::Key, false) => column * PAGE + at,
             (Tensor::Value, false) => at * head_dim + column,
             (Tensor::Key, true) => (column / 2 * PAGE + at) * 2 + column % 2,
@@ -112,7 +130,7 @@ impl Layout {
 
 impl KvStore {
     pub(crate) fn new(isa: Isa, shape: AttentionShape, dtype: Dtype, layers: usize, hidden: usize) -> Self {
-        let layout = Layout { shape, dtype, layers, hidden, paired: is_paired(isa, &shape, dtype) };
+        let layout = Layout { shape, dtype, layers, hidden, weave: Weave::of(isa, &shape, dtype) };
         Self { layout, pages: Vec::new(), free: Vec::new() }
     }
 
@@ -129,9 +147,9 @@ impl KvStore {
         self.layout.shape
     }
 
-    /// Whether two rows each of K and V are woven.
-    pub(crate) fn is_paired(&self) -> bool {
-        self.layout.paired
+    /// Whether two rows each of K and V are woven, and for what.
+    pub(crate) fn weave(&self) -> Option<Weave> {
+        self.layout.weave
     }
 
     /// Appends `count` zeroed pages; on failure none.

@@ -12,10 +12,7 @@
 
 use std::mem::MaybeUninit;
 
-#[cfg(target_arch = "x86_64")]
-use super::amx::hardware;
 use super::{
-    amx::{ROW_BYTES, ROWS, TileUnit, twin},
     input::InputFormat,
     int8::{InputGroup, QUAD_BYTES, QUADS, scale_factor},
     kernel::{Block, Kernel},
@@ -23,8 +20,9 @@ use super::{
     quantised::{self, INPUTS, Quantisation, SCALES},
     unpacked::{PANEL_BYTES, Panels, format},
 };
+use crate::tiles::{ROW_BYTES, ROWS, TileUnit, twin};
 #[cfg(target_arch = "x86_64")]
-use crate::isa::Tier;
+use crate::{isa::Tier, tiles::hardware};
 
 /// The software twin of eight bits, for tests.
 pub(super) const EMULATED_Q8: Kernel = Kernel {

@@ -61,8 +61,6 @@ mod unpacked;
 
 use demask_tensor::{Dtype, PackError, TensorView};
 
-#[cfg(target_arch = "x86_64")]
-pub(crate) use amx::{BYTE_TILE_ROUND, TILE_ROUND, byte_tile_rounds, tile_rounds};
 pub(crate) use drive::Sums;
 pub use input::{InputBuffer, InputWriter};
 pub use int8::Activations;

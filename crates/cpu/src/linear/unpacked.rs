@@ -4,7 +4,7 @@
 //! The unpacked numbers are the same for every tier: the f32 product of scale and integer, rounded to bf16 where the
 //! other kernel takes bf16.
 
-use std::mem::MaybeUninit;
+use std::{mem::MaybeUninit, ops::Range};
 
 use super::{
     kernel::{Block, Kernel},
@@ -62,29 +62,54 @@ pub(super) const fn format<const BITS: usize>() -> Quantisation {
 /// # Safety
 /// As [`Kernel::accumulate`].
 pub(super) unsafe fn accumulate<U: Unpack, const BITS: usize>(block: &Block) {
+    let offset = |part: usize| weight_format(BITS).offset(part * INPUTS);
+    // SAFETY: the caller vouches for the processor and the block, whose depth is a multiple of 32; parts are of the pair
+    // of panels.
+    unsafe {
+        multiply_unpacked(
+            &U::KERNEL,
+            block,
+            |group, next| ahead(block, group, next.map(offset)),
+            |pair, parts, to| {
+                let from = Pair { start: pair.wrapping_add(offset(parts.start)), stride: block.panel_stride };
+                U::unpack::<BITS>(from, parts.len(), to);
+            },
+        );
+    }
+}
+
+/// Unpacks parts of 32 inputs of each pair of a block's panels, and multiplies them by a kernel for unpacked ones.
+/// `unpack(pair, parts, to)` does the first for the pair of panels that begins at `pair`; `ahead(group, next)` says what
+/// is read next, from the part `next` of the pair `group` on, or behind this pair.
+///
+/// # Safety
+/// The processor has the tier that the kernel executes, and the block keeps its promises; `unpack` fills the panels that
+/// it is given with all parts.
+#[inline(always)]
+pub(super) unsafe fn multiply_unpacked(
+    kernel: &Kernel,
+    block: &Block,
+    ahead: impl Fn(usize, Option<usize>) -> [*const u8; GROUP],
+    unpack: impl Fn(*const u8, Range<usize>, Pair<*mut u8>),
+) {
     let mut panels = Panels(MaybeUninit::uninit());
-    let most = PANEL_BYTES / U::KERNEL.weight.group_bytes(INPUTS) * INPUTS;
-    let panels = Pair { start: panels.0.as_mut_ptr().cast::<u8>(), stride: U::KERNEL.weight.offset(most) };
+    let most = PANEL_BYTES / kernel.weight.group_bytes(INPUTS);
+    let panels = Pair { start: panels.0.as_mut_ptr().cast::<u8>(), stride: kernel.weight.offset(most * INPUTS) };
+    let parts = block.depth / INPUTS;
     for group in 0..block.groups {
-        for start in (0..block.depth).step_by(most) {
-            let depth = most.min(block.depth - start);
-            // SAFETY: the caller vouches for the processor and the block, whose depth is a multiple of 32. The panels
-            // have room for `most` inputs, and hold `depth` when the kernel reads them.
+        for start in (0..parts).step_by(most) {
+            let end = parts.min(start + most);
+            // SAFETY: as our caller promises. The panels have room for `most` parts, and hold those from `start` to `end`
+            // when the kernel reads them.
             unsafe {
                 let part = block.part(0, block.rows, group);
-                let from =
-                    Pair { start: part.weight.add(weight_format(BITS).offset(start)), stride: block.panel_stride };
-                U::unpack::<BITS>(from, depth / INPUTS, panels);
-                (U::KERNEL.accumulate)(&Block {
-                    input: block.input.add(U::KERNEL.input.offset(start)),
+                unpack(part.weight, start..end, panels);
+                (kernel.accumulate)(&Block {
+                    input: block.input.add(kernel.input.offset(start * INPUTS)),
                     weight: panels.start,
                     panel_stride: panels.stride,
-                    depth,
-                    ahead: ahead(
-                        block,
-                        group,
-                        (start + depth < block.depth).then(|| weight_format(BITS).offset(start + depth)),
-                    ),
+                    depth: (end - start) * INPUTS,
+                    ahead: ahead(group, (end < parts).then_some(end)),
                     ..part
                 });
             }

@@ -118,9 +118,9 @@ pub fn top_p(logits: &mut [f32], p: f64, temperature: f64) {
     }
 }
 
-/// `-sum p ln(p + 1e-10)`.
+/// `-sum p ln p`.
 pub fn entropy(probabilities: &[f64]) -> f64 {
-    -probabilities.iter().map(|p| p * (p + 1e-10).ln()).sum::<f64>()
+    -probabilities.iter().filter(|&&p| p > 0.0).map(|p| p * p.ln()).sum::<f64>()
 }
 
 /// The largest logit's token, the lowest of several.

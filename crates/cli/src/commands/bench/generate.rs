@@ -11,7 +11,7 @@ use crate::{
     exit::{Interrupted, usage},
     interrupt::{self, Watched},
     output,
-    settings::{Settings, generate_options, guide},
+    settings::{Request, Settings, generate_options, guide},
 };
 
 /// Prompt tokens, unless somebody says otherwise.
@@ -50,23 +50,25 @@ pub fn run(settings: &Settings, args: &BenchGenerateArgs) -> anyhow::Result<()> 
     // Random weights end where they like: only what is decoded in full can be compared.
     options.ignore_eos = true;
     let device = settings.device()?;
-    let mut model = settings.source.model(guide.as_ref(), device, settings.screen)?;
-    let context = model.facts().context;
+    let opened = settings.source.open(settings.screen)?;
+    let facts = opened.prompter().facts();
+    let (context, mask, vocabulary) = (facts.context, facts.mask_id, facts.vocab);
     if prompt_length.saturating_add(gen_length) > context {
         return Err(usage(format!(
             "{prompt_length} prompt tokens and {gen_length} positions exceed the model's context of {context}"
         )));
     }
+    // A mask would be a position to decode.
+    let no_mask = |token: u32| if Some(token) == mask { (token + 1) % vocabulary as u32 } else { token };
+    let tokens = random_tokens(prompt_length, vocabulary, settings.seed).into_iter().map(no_mask).collect();
+    let request = Request { prompt: Prompt::Tokens(tokens), options, guide };
+    let mut model = request.load(opened, device, settings.screen)?;
+    let Request { prompt, options, .. } = request;
     let _watched = Watched::new();
     let products = device.products(settings.source.stored_dtype(settings.screen)?)?;
     let pool = Pool::new(device.thread_count()?);
     let ceilings = Ceilings::measure(&pool, device.isa()?, products);
     drop(pool);
-    let (mask, vocabulary) = (model.facts().mask_id, model.facts().vocab);
-    // A mask would be a position to decode.
-    let no_mask = |token: u32| if Some(token) == mask { (token + 1) % vocabulary as u32 } else { token };
-    let tokens = random_tokens(prompt_length, vocabulary, settings.seed).into_iter().map(no_mask).collect();
-    let prompt = Prompt::Tokens(tokens);
     let mut last: Option<Generation> = None;
     let seconds = Spread::measure(repeat, || {
         let go_on = || if interrupt::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };

@@ -12,7 +12,7 @@ use demask::{
 use serde::Serialize;
 
 use super::{Ceilings, Rates, Reports, Spread, WARM, Work, random_tokens, repeats, row_counts};
-use crate::{args::StepArgs, exit::usage, interrupt::Watched, settings::Settings};
+use crate::{args::StepArgs, exit::usage, interrupt::Watched, load::load, settings::Settings};
 
 /// One number of rows.
 #[derive(Serialize)]
@@ -59,6 +59,17 @@ impl Shape {
         Ok(Self { rows, keys, computed: part("--computed", args.computed)?, head_rows })
     }
 
+    /// What its sequence takes, the forward that computes every slot included.
+    fn needs(self) -> SequenceNeeds {
+        SequenceNeeds {
+            positions: self.keys,
+            rows: self.keys,
+            predictions: self.head_rows,
+            increments: self.computed.is_some(),
+            ..SequenceNeeds::default()
+        }
+    }
+
     /// The last positions are live, the first of them are predicted.
     fn plan(self) -> StepPlan {
         let (first, keys) = ((self.keys - self.rows) as u32, self.keys as u32);
@@ -95,10 +106,13 @@ pub fn run(settings: &Settings, args: &StepArgs) -> anyhow::Result<()> {
     let all_rows = row_counts(args.rows.as_deref(), "256")?;
     let repeat = repeats(args.repeat)?;
     let device = settings.device()?;
-    let mut model = settings.source.model(None, device, settings.screen)?;
-    let context = model.facts().context;
+    let opened = settings.source.open(settings.screen)?;
+    let context = opened.prompter().facts().context;
     let shapes: Vec<Shape> =
         all_rows.into_iter().map(|rows| Shape::new(rows, args, context)).collect::<anyhow::Result<_>>()?;
+    // One after the other: the largest has room for all.
+    let largest = shapes.iter().max_by_key(|shape| shape.rows).map(|shape| shape.needs());
+    let mut model = load(opened, device, largest.as_slice(), settings.screen)?;
     let _watched = Watched::new();
     let products = device.products(settings.source.stored_dtype(settings.screen)?)?;
     let (threads, isa) = (device.thread_count()?, device.isa()?);
@@ -130,16 +144,9 @@ struct Measured {
 
 fn measure(model: &mut Model, shape: Shape, repeat: usize, seed: u64) -> anyhow::Result<Measured> {
     let tokens = random_tokens(shape.keys, model.facts().vocab, seed);
-    let needs = SequenceNeeds {
-        positions: shape.keys,
-        rows: shape.keys,
-        predictions: shape.head_rows,
-        increments: shape.computed.is_some(),
-        ..SequenceNeeds::default()
-    };
     let network = model.engine_mut().network_mut();
     network.reserve_rows(shape.keys)?;
-    let sequence = network.open(&needs)?;
+    let sequence = network.open(&shape.needs())?;
     network.time_parts(true);
     let measured = forwards(network, sequence, &tokens, shape, repeat);
     network.time_parts(false);

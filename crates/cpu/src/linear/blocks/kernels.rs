@@ -1,7 +1,7 @@
 //! The kernels: as in [`unpacked`](crate::linear::unpacked), parts of a pair of panels are unpacked into panels of
 //! another kernel, which multiplies them with all rows while they are in the first-level cache.
 
-use std::{mem::MaybeUninit, ops::Range};
+use std::ops::Range;
 
 use super::{Code, Coding, Q4K, Q5_0, Q5K, Q6K, unpack};
 use crate::linear::{
@@ -9,8 +9,7 @@ use crate::linear::{
     kernel::{Block, Kernel},
     packed::WeightFormat,
     portable,
-    quantised::INPUTS,
-    unpacked::{PANEL_BYTES, Panels},
+    unpacked::multiply_unpacked,
 };
 
 /// A kernel that multiplies unpacked panels, and how they are unpacked for it.
@@ -40,29 +39,15 @@ pub(super) const fn of<U: Unpack, C: Code>(name: &'static str) -> Kernel {
 /// # Safety
 /// As [`Kernel::accumulate`].
 pub(super) unsafe fn accumulate<U: Unpack, C: Code>(block: &Block) {
-    let mut panels = Panels(MaybeUninit::uninit());
-    let panels = panels.0.as_mut_ptr().cast::<u8>();
-    let most = PANEL_BYTES / U::KERNEL.weight.group_bytes(INPUTS);
-    let stride = U::KERNEL.weight.offset(most * INPUTS);
-    let parts = block.depth / INPUTS;
-    for group in 0..block.groups {
-        for start in (0..parts).step_by(most) {
-            let end = parts.min(start + most);
-            // SAFETY: the caller vouches for the processor and the block, which begins with a whole block of the coding
-            // and whose depth is a multiple of its inputs. The panels have room for `most` parts, and hold those from
-            // `start` to `end` when the kernel reads them.
-            unsafe {
-                let part = block.part(0, block.rows, group);
-                U::unpack::<C>(part.weight, start..end, panels, stride);
-                (U::KERNEL.accumulate)(&Block {
-                    input: block.input.add(U::KERNEL.input.offset(start * INPUTS)),
-                    weight: panels,
-                    panel_stride: stride,
-                    depth: (end - start) * INPUTS,
-                    ..part
-                });
-            }
-        }
+    // SAFETY: the caller vouches for the processor and the block, which begins with a whole block of the coding and whose
+    // depth is a multiple of its inputs.
+    unsafe {
+        multiply_unpacked(
+            &U::KERNEL,
+            block,
+            |_, _| block.ahead,
+            |pair, parts, to| U::unpack::<C>(pair, parts, to.start, to.stride),
+        );
     }
 }
 

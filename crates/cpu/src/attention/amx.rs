@@ -1,0 +1,258 @@
+//! Attention on tile products of bf16.
+//!
+//! Both products are of 16 queries times 16 columns over a depth of 32. Scores are rows of queries times woven rows of
+//! K: sixteen of these are a tile of sixteen keys. Sums are rows of weights times the sixteen woven rows of V that are a
+//! page. Two tiles of queries meet two tiles of keys, then of columns.
+//!
+//! Tiles are always whole: missing queries are zeros, and what becomes of them is never looked at. Where a page is seen in
+//! part, V is copied, with zeros for the keys that are not: weights of 0 alone would not silence what is not finite.
+//! Everything but the tile instructions is plain Rust, with the same bits wherever it runs.
+
+use std::mem::MaybeUninit;
+
+use demask_tensor::PAGE;
+
+use super::woven::{Batch, EXP2, MOST_AT_A_TIME, STRIDE, STRIDE_PAGES, Set, State, Stride};
+#[cfg(target_arch = "x86_64")]
+use crate::tiles::hardware;
+use crate::{
+    elementwise::{LANES, max_lanes, sum_lanes},
+    kv::MOST_PAIRED,
+    linear::activation::{round_bf16, widen_bf16},
+    tiles::{DEPTH, Places, ROW_BYTES, ROWS, TileUnit, WORDS, multiply, twin},
+};
+
+/// Bytes of a pair of bf16.
+const PAIR: usize = 4;
+/// Bytes of the pairs of all keys of a page.
+const KEYS_BYTES: usize = PAGE * PAIR;
+// A page is two tiles of keys, and the depth of a product; two tiles of queries run together.
+const _: () = assert!(KEYS_BYTES == 2 * ROW_BYTES && PAGE == DEPTH && PAGE == LANES && MOST_AT_A_TIME == 2 * ROWS);
+
+/// What a set of queries needs beside its batch.
+#[repr(align(64))]
+struct Scratch {
+    /// `[MOST_AT_A_TIME, head_dim]`: sums while values are added to them.
+    sums: [MaybeUninit<f32>; MOST_AT_A_TIME * MOST_PAIRED],
+    /// Woven V of a page that is seen in part.
+    values: [MaybeUninit<u16>; PAGE * MOST_PAIRED],
+}
+
+/// Takes all queries of a batch, padded and of a width that [`fits`], through a stride.
+///
+/// # Safety
+/// The processor has the tier AMX; this thread has no other unit.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+pub(super) unsafe fn take_on_hardware(batch: &mut Batch, stride: &Stride<'_>) {
+    // SAFETY: as our caller promises.
+    unsafe { take::<hardware::Tiles>(batch, stride) }
+}
+
+/// The same on the software twin of the instructions.
+///
+/// # Safety
+/// None is needed: this has the type of a function that needs some.
+pub(super) unsafe fn take_on_twin(batch: &mut Batch, stride: &Stride<'_>) {
+    // SAFETY: the twin runs everywhere.
+    unsafe { take::<twin::Tiles>(batch, stride) }
+}
+
+/// Whether heads of a width are whole tiles.
+pub(crate) fn fits(head_dim: usize) -> bool {
+    head_dim.is_multiple_of(DEPTH) && head_dim <= MOST_PAIRED
+}
+
+/// # Safety
+/// The thread may execute the unit's instructions, and has no other unit.
+#[inline(always)]
+unsafe fn take<U: TileUnit>(batch: &mut Batch, stride: &Stride<'_>) {
+    assert!(fits(batch.head_dim), "heads of {} are no whole tiles", batch.head_dim);
+    #[expect(
+        clippy::large_stack_arrays,
+        reason = "on a thread's stack, where allocating is ruled out; not written here"
+    )]
+    let mut scratch = Scratch {
+        sums: [MaybeUninit::uninit(); MOST_AT_A_TIME * MOST_PAIRED],
+        values: [MaybeUninit::uninit(); PAGE * MOST_PAIRED],
+    };
+    // SAFETY: as our caller promises; nothing that is called here configures another.
+    let mut unit = unsafe { U::configure::<WORDS>() };
+    let mut next = 0;
+    while let Some(set) = batch.next_set(next, stride) {
+        next = set.first + set.count;
+        let values = seen_values(stride, (batch.head_dim, set.visible), &mut scratch.values);
+        for first in (0..set.count).step_by(2 * ROWS) {
+            let part = Set { first: set.first + first, count: (set.count - first).min(2 * ROWS), ..set };
+            // SAFETY: parts have at most 32 queries of the batch, and 16 if they are not tall; the batch has checked the
+            // pages, and is padded.
+            unsafe {
+                if part.count > ROWS {
+                    take_set::<U, true>(&mut unit, batch, (stride, &values), part, &mut scratch.sums);
+                } else {
+                    take_set::<U, false>(&mut unit, batch, (stride, &values), part, &mut scratch.sums);
+                }
+            }
+        }
+    }
+}
+
+/// Where V of each page begins, a copy for a page that is seen in part.
+#[inline(always)]
+fn seen_values(
+    stride: &Stride<'_>,
+    (head_dim, visible): (usize, usize),
+    copy: &mut [MaybeUninit<u16>; PAGE * MOST_PAIRED],
+) -> [*const u8; STRIDE_PAGES] {
+    let mut starts = stride.pages.map(|(_, values)| values.as_ptr().cast::<u8>());
+    let (page, seen) = (visible / PAGE, visible % PAGE);
+    if seen > 0 {
+        let copy = &mut copy[..PAGE * head_dim];
+        for (index, (copy, &value)) in copy.iter_mut().zip(stride.pages[page].1).enumerate() {
+            // Rows of pairs of keys, a pair for each column.
+            let key = index / (2 * head_dim) * 2 + index % 2;
+            *copy = MaybeUninit::new(if key < seen { value } else { 0 });
+        }
+        starts[page] = copy.as_ptr().cast();
+    }
+    starts
+}
+
+/// Takes some queries through the keys that they see.
+///
+/// # Safety
+/// The unit is configured for full tiles. There are at most 16 queries, or 32 if `TALL`, all of the batch, which is
+/// padded; the stride has the pages that they see, K at its place and V at `values`.
+#[inline(always)]
+unsafe fn take_set<U: TileUnit, const TALL: bool>(
+    unit: &mut U,
+    batch: &mut Batch,
+    (stride, values): (&Stride<'_>, &[*const u8; STRIDE_PAGES]),
+    set: Set,
+    sums: &mut [MaybeUninit<f32>],
+) {
+    let (head_dim, pages) = (batch.head_dim, set.visible.div_ceil(PAGE));
+    let rows = if TALL { 2 * ROWS } else { ROWS };
+    let queries = batch.queries.as_ptr().wrapping_add(set.first * head_dim).cast::<u8>();
+    // SAFETY: as our caller promises: queries, scores, weights and sums have room for whole tiles of rows, padded with
+    // zeros; K of a page has `head_dim / 2` rows of 128 bytes, V sixteen rows of `head_dim` pairs, and a head is whole
+    // tiles wide. All memory that tiles are loaded from was written before.
+    unsafe {
+        for page in 0..pages {
+            let places = Places {
+                sums: batch.scores.as_mut_ptr().add(page * PAGE).cast(),
+                sums_stride: STRIDE * size_of::<f32>(),
+                input_stride: head_dim * size_of::<u16>(),
+                weight_stride: KEYS_BYTES,
+                weight_right: ROW_BYTES,
+                fresh: true,
+            };
+            let keys = stride.pages[page].0.as_ptr().cast::<u8>();
+            let steps = (0..head_dim / DEPTH)
+                .map(|step| (queries.wrapping_add(step * ROW_BYTES), keys.wrapping_add(step * ROWS * KEYS_BYTES)));
+            multiply::<U, TALL>(unit, &places, steps);
+        }
+        batch.weights[set.count * STRIDE..rows * STRIDE].fill(MaybeUninit::new(0));
+        for row in 0..set.count {
+            let scores = batch.scores.as_ptr().add(row * STRIDE).cast::<[f32; PAGE]>();
+            let weights = batch.weights.as_mut_ptr().add(row * STRIDE).cast::<[u16; PAGE]>();
+            let scores = std::slice::from_raw_parts(scores, pages);
+            let weights = std::slice::from_raw_parts_mut(weights, pages);
+            weigh(&mut batch.states[set.first + row], scores, weights, batch.scale, set.visible);
+        }
+        decay(batch, set, &mut sums[..rows * head_dim]);
+        let weights = batch.weights.as_ptr().cast::<u8>();
+        for column in (0..head_dim).step_by(2 * WORDS) {
+            let places = Places {
+                sums: sums.as_mut_ptr().add(column).cast(),
+                sums_stride: head_dim * size_of::<f32>(),
+                input_stride: STRIDE * size_of::<u16>(),
+                weight_stride: head_dim * PAIR,
+                weight_right: ROW_BYTES,
+                fresh: false,
+            };
+            let steps = (0..pages)
+                .map(|page| (weights.wrapping_add(page * ROW_BYTES), values[page].wrapping_add(column * PAIR)));
+            multiply::<U, TALL>(unit, &places, steps);
+        }
+    }
+    let start = set.first * head_dim;
+    let count = set.count * head_dim;
+    batch.sums[start..start + count].copy_from_slice(&sums[..count]);
+}
+
+/// Copies what was summed before, relative to the new largest scores, with zeros behind.
+#[inline(always)]
+fn decay(batch: &Batch, set: Set, sums: &mut [MaybeUninit<f32>]) {
+    let head_dim = batch.head_dim;
+    sums[set.count * head_dim..].fill(MaybeUninit::new(0.0));
+    for row in 0..set.count {
+        let State { decay, .. } = batch.states[set.first + row];
+        let from = &batch.sums[(set.first + row) * head_dim..][..head_dim];
+        for (sum, from) in sums[row * head_dim..][..head_dim].iter_mut().zip(from) {
+            // SAFETY: sums were filled when the query was added, and only floats were written to them since.
+            *sum = MaybeUninit::new(unsafe { from.assume_init() } * decay);
+        }
+    }
+}
+
+/// Turns a stride of scores into weights relative to the new largest score; those of masked keys are exactly 0.
+#[inline(always)]
+fn weigh(state: &mut State, scores: &[[f32; PAGE]], weights: &mut [[u16; PAGE]], scale: f32, visible: usize) {
+    let mut most = [state.largest; LANES];
+    for (page, scores) in scores.iter().enumerate() {
+        for lane in 0..LANES {
+            let larger = page * PAGE + lane < visible && scores[lane] > most[lane];
+            most[lane] = if larger { scores[lane] } else { most[lane] };
+        }
+    }
+    let largest = max_lanes(most);
+    let shift = largest * scale;
+    let mut sums = [0.0; LANES];
+    for (page, (scores, weights)) in scores.iter().zip(weights).enumerate() {
+        for lane in 0..LANES {
+            let weight = round_bf16(exp2(scores[lane].mul_add(scale, -shift)));
+            weights[lane] = if page * PAGE + lane < visible { weight } else { 0 };
+            sums[lane] += widen_bf16(weights[lane]);
+        }
+    }
+    state.decay = exp2(state.largest.mul_add(scale, -shift));
+    state.weight = state.weight * state.decay + sum_lanes(sums);
+    state.largest = largest;
+}
+
+/// `2^x` of numbers that are hardly above 0, to within a few units in the last place; 0 below the normal range.
+///
+/// `x = n + r` with the integer `n` nearest to `x`, as in [`EXP2`].
+#[inline(always)]
+fn exp2(x: f32) -> f32 {
+    /// Added and taken away again, it rounds to an integer, which meanwhile stands in the low bits.
+    const ROUNDING: f32 = 12_582_912.0;
+    const LOWEST: f32 = -126.0;
+    let clamped = if x < LOWEST { LOWEST } else { x };
+    let shifted = clamped + ROUNDING;
+    let r = clamped - (shifted - ROUNDING);
+    let mut value = EXP2[0];
+    for term in &EXP2[1..] {
+        value = value.mul_add(r, *term);
+    }
+    let exponent = shifted.to_bits().wrapping_sub(ROUNDING.to_bits()).wrapping_add(127);
+    let power = value * f32::from_bits(exponent << 23);
+    if x < LOWEST { 0.0 } else { power }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn powers_of_two_are_exact_enough_and_end_at_zero() {
+        for step in 0..100_000 {
+            let x = -125.9 * step as f32 / 100_000.0 + 0.01;
+            let exact = f64::from(x).exp2();
+            assert!((f64::from(exp2(x)) / exact - 1.0).abs() < 4e-7, "{x}");
+        }
+        assert_eq!([exp2(0.0), exp2(-1.0), exp2(-127.0), exp2(f32::NEG_INFINITY)], [1.0, 0.5, 0.0, 0.0]);
+        assert!(exp2(f32::NAN).is_nan());
+    }
+}

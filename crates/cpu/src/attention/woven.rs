@@ -1,0 +1,145 @@
+//! Queries on their way through woven pages, whichever instruction multiplies pairs of bf16.
+//!
+//! Keys are taken in strides of [`STRIDE`] from position 0 on, so that the softmax's sums across vectors, and loading and
+//! storing of what was summed before, come once in a stride. Scores, their largest and the sums stay f32; weights are
+//! rounded to bf16, and it is the rounded ones that are summed: what they are divided by is what was really added.
+
+use std::mem::MaybeUninit;
+
+use demask_tensor::PAGE;
+
+use super::BATCH;
+use crate::{kv::MOST_PAIRED, linear::activation::round_bf16};
+
+/// Pages of a stride.
+pub(super) const STRIDE_PAGES: usize = 4;
+/// Keys of a stride.
+pub(super) const STRIDE: usize = STRIDE_PAGES * PAGE;
+/// Queries that are multiplied at a time, at most.
+pub(super) const MOST_AT_A_TIME: usize = 32;
+
+/// The polynomial of `2^r` for `|r| <= 1/2`: `ln(2)^k / k!`, the highest first (Taylor's of degree 6, whose rest is below
+/// 2e-7 there). That is enough for weights that are rounded to bf16.
+pub(super) const EXP2: [f32; 7] =
+    [1.540_353e-4, 1.333_355_8e-3, 9.618_129e-3, 5.550_411e-2, 2.402_265e-1, 6.931_472e-1, 1.0];
+
+/// Queries, and everything that is computed for them.
+#[repr(align(64))]
+pub(super) struct Batch {
+    /// `[BATCH, head_dim]`, bf16; behind the last one as many zeros as may be multiplied with it.
+    pub(super) queries: [MaybeUninit<u16>; (BATCH + MOST_AT_A_TIME) * MOST_PAIRED],
+    /// `[BATCH, head_dim]`: weighted sums of the values so far, relative to the largest scores.
+    pub(super) sums: [MaybeUninit<f32>; BATCH * MOST_PAIRED],
+    /// `[MOST_AT_A_TIME, STRIDE]`.
+    pub(super) scores: [MaybeUninit<f32>; MOST_AT_A_TIME * STRIDE],
+    /// `[MOST_AT_A_TIME, STRIDE]`, bf16.
+    pub(super) weights: [MaybeUninit<u16>; MOST_AT_A_TIME * STRIDE],
+    pub(super) states: [State; BATCH],
+    pub(super) head_dim: usize,
+    /// `head_dim^-0.5 / ln 2`: powers of two are quicker than those of e.
+    pub(super) scale: f32,
+    count: usize,
+}
+
+/// A query's state.
+#[derive(Clone, Copy)]
+pub(super) struct State {
+    /// Visible keys.
+    limit: usize,
+    /// Largest score so far.
+    pub(super) largest: f32,
+    /// Sum of the weights so far, relative to the largest score.
+    pub(super) weight: f32,
+    /// Factor of what was summed before the stride under way.
+    pub(super) decay: f32,
+}
+
+/// Some pages of keys and values of one head.
+#[derive(Clone, Copy)]
+pub(super) struct Stride<'a> {
+    /// Position of the first key, a multiple of the stride.
+    pub(super) first: usize,
+    /// Woven K and V of each page; those of pages that nobody sees are empty.
+    pub(super) pages: [(&'a [u16], &'a [u16]); STRIDE_PAGES],
+    /// Woven K of the page behind them, or empty.
+    pub(super) next: &'a [u16],
+}
+
+/// Neighbouring queries that see the same keys of a stride, at least one. Only they run together: no other number may
+/// come near their sums.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Set {
+    pub(super) first: usize,
+    pub(super) count: usize,
+    /// Keys that they see, up to [`STRIDE`].
+    pub(super) visible: usize,
+}
+
+impl Batch {
+    /// An empty batch for heads of `head_dim`, a multiple of 16.
+    #[expect(
+        clippy::large_stack_arrays,
+        reason = "on a thread's stack, where allocating is ruled out; not written here"
+    )]
+    pub(super) fn new(head_dim: usize) -> Self {
+        assert!(head_dim.is_multiple_of(16) && head_dim <= MOST_PAIRED, "width of a head");
+        Self {
+            queries: [MaybeUninit::uninit(); (BATCH + MOST_AT_A_TIME) * MOST_PAIRED],
+            sums: [MaybeUninit::uninit(); BATCH * MOST_PAIRED],
+            scores: [MaybeUninit::uninit(); MOST_AT_A_TIME * STRIDE],
+            weights: [MaybeUninit::uninit(); MOST_AT_A_TIME * STRIDE],
+            states: [State { limit: 0, largest: 0.0, weight: 0.0, decay: 0.0 }; BATCH],
+            head_dim,
+            scale: std::f32::consts::LOG2_E / (head_dim as f32).sqrt(),
+            count: 0,
+        }
+    }
+
+    /// Adds a query; there must be room.
+    pub(super) fn push(&mut self, query: &[f32], limit: usize) {
+        let start = self.count * self.head_dim;
+        let row = &mut self.queries[start..start + self.head_dim];
+        assert_eq!(query.len(), self.head_dim, "width of a query");
+        row.iter_mut().zip(query).for_each(|(to, &value)| *to = MaybeUninit::new(round_bf16(value)));
+        self.sums[start..start + self.head_dim].fill(MaybeUninit::new(0.0));
+        self.states[self.count] = State { limit, largest: f32::NEG_INFINITY, weight: 0.0, decay: 0.0 };
+        self.count += 1;
+    }
+
+    /// Puts zeros behind the last query, for instructions that take a fixed number of them.
+    pub(super) fn pad(&mut self) {
+        let end = self.count * self.head_dim;
+        self.queries[end..end + MOST_AT_A_TIME * self.head_dim].fill(MaybeUninit::new(0));
+    }
+
+    pub(super) fn largest_limit(&self) -> usize {
+        self.states[..self.count].iter().map(|state| state.limit).max().unwrap_or(0)
+    }
+
+    /// The queries from number `first` on that see the same keys of a stride, if any at all: those that see none are
+    /// passed over.
+    pub(super) fn next_set(&self, first: usize, stride: &Stride<'_>) -> Option<Set> {
+        let visible = |state: &State| state.limit.saturating_sub(stride.first).min(STRIDE);
+        let unseeing = self.states[first..self.count].iter().take_while(|state| visible(state) == 0).count();
+        let first = first + unseeing;
+        let seen = visible(self.states[..self.count].get(first)?);
+        let count = self.states[first..self.count].iter().take_while(|state| visible(state) == seen).count();
+        assert!(
+            stride.pages[..seen.div_ceil(PAGE)]
+                .iter()
+                .all(|(keys, values)| { keys.len() == self.head_dim * PAGE && values.len() == self.head_dim * PAGE })
+        );
+        Some(Set { first, count, visible: seen })
+    }
+
+    /// Writes result after result, and empties the batch.
+    pub(super) fn finish<'o>(&mut self, mut out: impl FnMut(usize) -> &'o mut [f32]) {
+        for (index, state) in self.states[..self.count].iter().enumerate() {
+            let factor = 1.0 / state.weight;
+            let sums = &self.sums[index * self.head_dim..(index + 1) * self.head_dim];
+            // SAFETY: sums were filled when the query was added, and only floats were written to them since.
+            out(index).iter_mut().zip(sums).for_each(|(out, sum)| *out = unsafe { sum.assume_init() } * factor);
+        }
+        self.count = 0;
+    }
+}

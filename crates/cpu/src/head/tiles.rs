@@ -1,0 +1,191 @@
+//! What is kept of each tile of the vocabulary, for a chunk of rows.
+//!
+//! Tiles come from a product's sums or from stored logits, by the same code: which of both is all the same to the bits.
+
+use demask_tensor::Number;
+
+use super::{
+    draw::{Draw, Drawn},
+    mark::Mark,
+    statistics::{Statistics, TILE, tiles},
+    top::{self, Best},
+};
+use crate::elementwise::{Lanes, Operation, Shared};
+
+/// What is kept beside statistics: as much as the row of a chunk that asks most.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Kept {
+    /// Winners of the draw.
+    pub(super) draws: bool,
+    /// So many best tokens.
+    pub(super) top: usize,
+}
+
+impl Kept {
+    /// Of rows that may ask for either.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self { draws: self.draws || other.draws, top: self.top.max(other.top) }
+    }
+
+    /// Bytes of a tile.
+    pub(super) fn bytes(self) -> usize {
+        size_of::<Statistics>() + self.winners() * size_of::<Drawn>() + self.top * size_of::<Best>()
+    }
+
+    fn winners(self) -> usize {
+        usize::from(self.draws)
+    }
+}
+
+/// The tiles of some rows, all in ascending order.
+pub(super) struct Tiles<'m> {
+    pub(super) kept: Kept,
+    /// Tiles of a row.
+    per_row: usize,
+    /// `[rows, per_row]`.
+    statistics: &'m mut [Statistics],
+    /// `[rows, per_row]`, or nothing.
+    draws: &'m mut [Drawn],
+    /// `[rows, per_row, top]`.
+    lists: &'m mut [Best],
+}
+
+impl<'m> Tiles<'m> {
+    /// Room for `rows` rows, and the memory behind.
+    pub(super) fn split(memory: &'m mut [f32], kept: Kept, rows: usize, per_row: usize) -> (Self, &'m mut [f32]) {
+        let (statistics, memory) = cut(memory, rows * per_row);
+        let (draws, memory) = cut(memory, rows * per_row * kept.winners());
+        let (lists, memory) = cut(memory, rows * per_row * kept.top);
+        (Self { kept, per_row, statistics, draws, lists }, memory)
+    }
+
+    /// Lets many tasks write.
+    pub(super) fn writer(&mut self) -> Writer<'_> {
+        Writer {
+            kept: self.kept,
+            per_row: self.per_row,
+            statistics: Shared::new(self.statistics),
+            draws: Shared::new(self.draws),
+            lists: Shared::new(self.lists),
+        }
+    }
+
+    /// The tiles of one row: statistics, winners, lists.
+    pub(super) fn row(&self, row: usize) -> (&[Statistics], &[Drawn], &[Best]) {
+        let (start, end) = (row * self.per_row, (row + 1) * self.per_row);
+        let Kept { top, .. } = self.kept;
+        let draws = self.kept.winners();
+        (&self.statistics[start..end], &self.draws[start * draws..end * draws], &self.lists[start * top..end * top])
+    }
+}
+
+/// The first `count` values of some memory, and the rest.
+fn cut<T: Number>(memory: &mut [f32], count: usize) -> (&mut [T], &mut [f32]) {
+    const {
+        assert!(align_of::<T>() == align_of::<f32>() && size_of::<T>().is_multiple_of(size_of::<f32>()));
+    }
+    let (part, rest) = memory.split_at_mut(count * size_of::<T>() / size_of::<f32>());
+    // SAFETY: both are plain numbers of the same alignment; the part is as long as `count` values and borrowed
+    // exclusively.
+    (unsafe { std::slice::from_raw_parts_mut(part.as_mut_ptr().cast(), count) }, rest)
+}
+
+/// Tiles that many tasks write.
+pub(super) struct Writer<'a> {
+    kept: Kept,
+    per_row: usize,
+    statistics: Shared<'a, Statistics>,
+    draws: Shared<'a, Drawn>,
+    lists: Shared<'a, Best>,
+}
+
+/// What is looked for in the tiles of a row.
+pub(super) struct Look<'a> {
+    /// Tokens that the row cannot have, unless they are struck out already.
+    pub(super) forbid: &'a [u32],
+    /// Tokens that may be drawn, but weigh nothing.
+    pub(super) mute: &'a [u32],
+    /// Of the distribution that statistics speak of.
+    pub(super) inverse: f32,
+    /// Unless the most probable token is the row's.
+    pub(super) draw: Option<Draw<'a>>,
+    /// So many best tokens.
+    pub(super) top: usize,
+    /// What the last of them has at least.
+    pub(super) listed: &'a Mark,
+}
+
+/// Some tiles of some rows, on their way from logits to what is kept.
+pub(super) struct Reduction<'a, V, W> {
+    /// Rows of the chunk.
+    pub(super) rows: std::ops::Range<usize>,
+    /// Their logits from the token `first` on.
+    pub(super) values: V,
+    /// What is looked for in them.
+    pub(super) look: W,
+    /// First token, a multiple of a tile.
+    pub(super) first: usize,
+    pub(super) vocabulary: usize,
+    /// These tiles are written by nobody else at the same time.
+    pub(super) writer: &'a Writer<'a>,
+}
+
+impl<'a, V: Fn(usize) -> &'a [f32], W: Fn(usize) -> Look<'a>> Operation for Reduction<'a, V, W> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        let Self { rows, values, look, first, vocabulary, writer } = self;
+        for row in rows {
+            let (look, values) = (look(row), values(row));
+            let place = row * writer.per_row + first / TILE;
+            for (index, tile) in tiles(values, &mut [0.0; TILE]).enumerate() {
+                let token = (first + index * TILE) as u32;
+                // SAFETY: our maker promises that these tiles are ours.
+                unsafe { writer.reduce(place + index, tile, (token, vocabulary as u32), &look) }
+            }
+        }
+    }
+}
+
+impl Writer<'_> {
+    /// Keeps what is looked for in a tile.
+    ///
+    /// # Safety
+    /// Nobody else writes this tile at the same time.
+    #[inline(always)]
+    unsafe fn reduce(&self, tile: usize, logits: &[f32; TILE], (first, vocabulary): (u32, u32), look: &Look<'_>) {
+        let inside = |tokens: &[u32]| tokens.iter().any(|&token| (first..first + TILE as u32).contains(&token));
+        // Nearly all tiles are taken as they are, without a way through memory.
+        let (possible, weighed);
+        let mut logits = logits;
+        if inside(look.forbid) {
+            possible = struck_out(logits, first, look.forbid);
+            logits = &possible;
+        }
+        // SAFETY: as our caller promises; each tile has parts of its own.
+        unsafe {
+            if let Some(draw) = &look.draw {
+                self.draws.row(tile, 1)[0] = draw.of_tile(logits, first);
+            }
+            if inside(look.mute) {
+                weighed = struck_out(logits, first, look.mute);
+                logits = &weighed;
+            }
+            self.statistics.row(tile, 1)[0] = Statistics::of_tile(logits, first, look.inverse);
+            if look.top > 0 {
+                let list = &mut self.lists.row(tile, self.kept.top)[..look.top];
+                top::list_tile(logits, (first, vocabulary), (look.listed, list));
+            }
+        }
+    }
+}
+
+/// A tile without some tokens.
+#[cold]
+fn struck_out(logits: &[f32; TILE], first: u32, tokens: &[u32]) -> [f32; TILE] {
+    let mut left = *logits;
+    let lanes = tokens.iter().filter_map(|&token| token.checked_sub(first)).filter(|&lane| lane < TILE as u32);
+    lanes.for_each(|lane| left[lane as usize] = f32::NEG_INFINITY);
+    left
+}

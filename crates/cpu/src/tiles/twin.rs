@@ -1,0 +1,169 @@
+//! The instructions' arithmetic in software.
+
+use super::{ROWS, TileUnit, WORDS, fit};
+
+/// Bytes of a word.
+const BYTES: usize = 4;
+
+/// Eight tiles of words.
+pub(crate) struct Tiles {
+    tiles: [[[u32; WORDS]; ROWS]; 8],
+    /// Words of a row of inputs that a product takes.
+    steps: usize,
+}
+
+impl TileUnit for Tiles {
+    unsafe fn configure<const STEPS: usize>() -> Self {
+        const { assert!(0 < STEPS && STEPS <= WORDS) }
+        Self { tiles: [[[0; WORDS]; ROWS]; 8], steps: STEPS }
+    }
+
+    unsafe fn load<const TILE: usize>(&mut self, start: *const u8, stride: usize) {
+        let words = if TILE / 2 == 2 { self.steps } else { WORDS };
+        let rows = if TILE / 2 == 3 { self.steps } else { ROWS };
+        for (index, row) in self.tiles[TILE][..rows].iter_mut().enumerate() {
+            for (word, value) in row[..words].iter_mut().enumerate() {
+                // SAFETY: the caller vouches for the memory.
+                *value = unsafe { start.add(index * stride + word * BYTES).cast::<u32>().read_unaligned() };
+            }
+        }
+    }
+
+    fn zero<const TILE: usize>(&mut self) {
+        self.tiles[TILE] = [[0; WORDS]; ROWS];
+    }
+
+    /// As the manual has it: the even and the odd products of a tile's depth are summed apart, each by fused
+    /// multiplications in ascending order from 0; the two sums are added, then their sum to the tile of sums. All
+    /// of it rounds to nearest even, takes denormal numbers for zero and makes zeros of them.
+    fn dot<const SUMS: usize, const INPUTS: usize, const WEIGHTS: usize>(&mut self) {
+        const { assert!(fit(SUMS, INPUTS, WEIGHTS)) }
+        assert_eq!(self.steps, WORDS, "products of bf16 take tiles of full size");
+        for row in 0..ROWS {
+            let mut parts = [[0.0f32; WORDS]; 2];
+            for pair in 0..WORDS {
+                let [even, odd] = halves(self.tiles[INPUTS][row][pair]);
+                for lane in 0..WORDS {
+                    let weights = halves(self.tiles[WEIGHTS][pair][lane]);
+                    parts[0][lane] = fused(even, weights[0], parts[0][lane]);
+                    parts[1][lane] = fused(odd, weights[1], parts[1][lane]);
+                }
+            }
+            for lane in 0..WORDS {
+                let sum = flushed(parts[0][lane] + parts[1][lane]);
+                let total = flushed(f32::from_bits(self.tiles[SUMS][row][lane])) + sum;
+                self.tiles[SUMS][row][lane] = flushed(total).to_bits();
+            }
+        }
+    }
+
+    /// As the manual has it: of each word four products are added to the sum, in 32 bits and without saturation.
+    fn dot_bytes<const SUMS: usize, const INPUTS: usize, const WEIGHTS: usize>(&mut self) {
+        const { assert!(fit(SUMS, INPUTS, WEIGHTS)) }
+        for row in 0..ROWS {
+            for step in 0..self.steps {
+                let inputs = self.tiles[INPUTS][row][step].to_le_bytes().map(|byte| i32::from(byte as i8));
+                for lane in 0..WORDS {
+                    let weights = self.tiles[WEIGHTS][step][lane].to_le_bytes();
+                    let products = inputs.iter().zip(weights).map(|(input, weight)| input * i32::from(weight));
+                    let sum = &mut self.tiles[SUMS][row][lane];
+                    *sum = sum.wrapping_add(products.sum::<i32>() as u32);
+                }
+            }
+        }
+    }
+
+    unsafe fn store<const TILE: usize>(&mut self, start: *mut u8, stride: usize) {
+        for (index, row) in self.tiles[TILE].iter().enumerate() {
+            // SAFETY: the caller vouches for the memory.
+            unsafe { start.add(index * stride).cast::<[u32; WORDS]>().write_unaligned(*row) }
+        }
+    }
+}
+
+/// The two bf16 of a word, widened, denormals flushed.
+#[inline(always)]
+fn halves(word: u32) -> [f32; 2] {
+    [f32::from_bits(word << 16), f32::from_bits(word & 0xffff_0000)].map(flushed)
+}
+
+/// `x`, or a zero of its sign if it is denormal.
+#[inline(always)]
+fn flushed(x: f32) -> f32 {
+    if x.abs() < f32::MIN_POSITIVE { 0.0f32.copysign(x) } else { x }
+}
+
+/// `x * y + sum`, rounded once.
+#[inline(always)]
+fn fused(x: f32, y: f32, sum: f32) -> f32 {
+    let product = x * y;
+    // The product of two bf16 is exact unless it leaves the normal range.
+    let exact = product.is_normal() || x == 0.0 || y == 0.0;
+    flushed(if exact { product + sum } else { x.mul_add(y, sum) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::linear::activation::round_bf16;
+
+    /// One product with the same pairs in every row and lane.
+    fn dot(sum: f32, inputs: &[(f32, f32)], weights: &[(f32, f32)]) -> f32 {
+        let word = |&(even, odd): &(f32, f32)| u32::from(round_bf16(odd)) << 16 | u32::from(round_bf16(even));
+        let mut unit = Tiles { tiles: [[[0; WORDS]; ROWS]; 8], steps: WORDS };
+        unit.tiles[0] = [[sum.to_bits(); WORDS]; ROWS];
+        for (pair, words) in inputs.iter().map(word).enumerate() {
+            (0..ROWS).for_each(|row| unit.tiles[4][row][pair] = words);
+        }
+        for (pair, words) in weights.iter().map(word).enumerate() {
+            unit.tiles[6][pair] = [words; WORDS];
+        }
+        unit.dot::<0, 4, 6>();
+        assert!(unit.tiles[0].as_flattened().iter().all(|&word| word == unit.tiles[0][0][0]));
+        f32::from_bits(unit.tiles[0][0][0])
+    }
+
+    #[test]
+    fn even_and_odd_products_are_summed() {
+        assert_eq!(dot(100.0, &[(1.0, 2.0), (3.0, 4.0)], &[(1.0, 10.0), (100.0, 1000.0)]), 100.0 + 21.0 + 4300.0);
+    }
+
+    #[test]
+    fn even_products_meet_odd_ones_last() {
+        // One after the other, the small products would vanish beside the large ones before these cancel.
+        let large = 2.0f32.powi(60);
+        assert_eq!(dot(0.0, &[(large, -large), (0.0, 0.0)], &[(1.0, 1.0), (1.0, 1.0)]), 0.0);
+        assert_eq!(dot(0.0, &[(large, 1.0), (-large, 1.0)], &[(1.0, 1.0), (1.0, 1.0)]), 2.0);
+    }
+
+    #[test]
+    fn bytes_of_inputs_have_a_sign_and_those_of_weights_none() {
+        let mut unit = Tiles { tiles: [[[0; WORDS]; ROWS]; 8], steps: 8 };
+        // Beyond the eighth step nothing counts.
+        unit.tiles[4] = [[u32::from_le_bytes([0x81, 1, 0, 0]); WORDS]; ROWS];
+        unit.tiles[4][3][7] = u32::from_le_bytes([0x81; 4]);
+        unit.tiles[6] = [[u32::from_le_bytes([255, 2, 7, 7]); WORDS]; ROWS];
+        unit.tiles[0] = [[1000; WORDS]; ROWS];
+        unit.dot_bytes::<0, 4, 6>();
+        let each = -127 * 255 + 2;
+        assert_eq!(unit.tiles[0][2], [(1000 + 8 * each) as u32; WORDS]);
+        assert_eq!(unit.tiles[0][3], [(1000 + 7 * each - 127 * (255 + 2 + 7 + 7)) as u32; WORDS]);
+        unit.zero::<0>();
+        assert_eq!(unit.tiles[0], [[0; WORDS]; ROWS]);
+    }
+
+    #[test]
+    fn denormals_count_as_zero() {
+        let tiny = f32::from_bits(0x0040_0000);
+        assert_eq!(dot(0.0, &[(tiny, 0.0)], &[(1e30, 0.0)]), 0.0);
+        assert_eq!(dot(tiny, &[(0.0, 0.0)], &[(0.0, 0.0)]), 0.0);
+        assert_eq!(dot(0.0, &[(1e-20, 0.0)], &[(1e-20, 0.0)]), 0.0);
+    }
+
+    #[test]
+    fn what_is_not_finite_stays_so() {
+        assert!(dot(0.0, &[(f32::NAN, 0.0)], &[(1.0, 0.0)]).is_nan());
+        assert!(dot(0.0, &[(f32::INFINITY, 0.0)], &[(0.0, 0.0)]).is_nan());
+        assert_eq!(dot(0.0, &[(1e38, 0.0)], &[(1e38, 0.0)]), f32::INFINITY);
+    }
+}
