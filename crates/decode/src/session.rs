@@ -3,14 +3,14 @@
 use std::{slice, vec};
 
 use demask_step::{
-    Blend, BlendWith, HeadAsk, Lanes, Position, Predictions, Sampling, SequenceId, SequenceNeeds, SequenceStep,
-    StepPlan, TokenId,
+    Blend, BlendWith, HeadAsk, Keep, Lanes, Position, Positions, Predictions, Sampling, SequenceId, SequenceNeeds,
+    SequenceStep, StepPlan, TokenId,
 };
 
 use crate::{
-    cache::CachePolicy,
+    cache::{CachePolicy, Memory},
     canvas::Canvas,
-    decoder::{Decoder, Drafts, Intent, Progress, Query, Setup, View},
+    decoder::{Accepted, Decoder, Drafts, Intent, Progress, Query, Setup, View},
     error::OptionsError,
     event::{Commit, Counts, Event, Finish, Output},
     layout::Layout,
@@ -106,6 +106,8 @@ pub struct Session {
     requests: Vec<Request>,
     /// How many of the requests the pending forward runs.
     running: usize,
+    /// By sequence: what its next forward keeps of its last one's drafts, if the cache policy's slots have a history.
+    kept: Vec<Option<Keep>>,
     guide_needs: Option<SequenceNeeds>,
     guide_request: Request,
     query: Query,
@@ -134,7 +136,7 @@ impl Session {
         let SessionOptions { remasking, alg_temp, seed, .. } = options;
         let ranking = Ranking { remasking, alg_temp, seed, order: options.order.clone() };
         let mut cache = (options.cache.method().build)(&options.cache, &layout);
-        legality::check_drafts(&options.decoder, &options.cache, &*cache, options.schedule)?;
+        legality::check_drafts(&options.decoder, &options.cache, &*cache)?;
         let setup = Setup { layout: &layout, clock: &clock, ranking: &ranking, cache: &*cache, options: &options };
         let decoder = (options.decoder.method().build)(&options.decoder, &setup);
         if decoder.fuses() {
@@ -159,6 +161,7 @@ impl Session {
             decoder,
             cache,
             needs,
+            kept: vec![None; requests.len()],
             requests,
             running: 0,
             guide_needs,
@@ -259,6 +262,7 @@ impl Session {
             self.counts.guide.accepted += self.progress.accepted;
             self.counts.guide.rejected += self.progress.rejected;
         }
+        self.keep_accepted();
         for request in &mut self.requests {
             self.cache.reclaim(std::mem::take(&mut request.plan.layers));
         }
@@ -279,6 +283,19 @@ impl Session {
         self.advance();
         let (nfe, accepted) = (self.counts.nfe, self.progress.accepted);
         self.events.push(Event::Step { step, nfe, rows, drafts, accepted });
+    }
+
+    /// Under a cache policy whose slots have a history, what the accepted draft computed is part of it.
+    fn keep_accepted(&mut self) {
+        let Some(Accepted { lane, .. }) = self.progress.draft else { return };
+        if self.cache.memory() == Memory::OfState {
+            return;
+        }
+        for (request, kept) in self.requests[..self.running].iter_mut().zip(&mut self.kept) {
+            let mut positions = request.plan.keep.take().map_or_else(Positions::new, |keep| keep.positions);
+            positions.clone_from(&request.plan.live);
+            *kept = Some(Keep { lane, positions });
+        }
     }
 
     /// What happened since the last call. A forward's commits come before its step.
@@ -517,6 +534,9 @@ impl Session {
         let drafts = &self.query.branches;
         self.running = UNCONDITIONAL;
         request.blend = None;
+        if let Some(keep) = self.kept[CANVAS].take() {
+            request.plan.keep = Some(keep);
+        }
         if let (Some(twin), Some(tokens)) = (unconditional.first_mut(), self.canvas.unconditional()) {
             twin.plan.clear();
             let runs = if predicts {
@@ -526,6 +546,10 @@ impl Session {
                 twin.plan.clone_from(&request.plan);
                 true
             };
+            twin.plan.lanes = request.plan.lanes;
+            if runs && let Some(keep) = self.kept[UNCONDITIONAL].take() {
+                twin.plan.keep = Some(keep);
+            }
             // Nothing of the head.
             twin.plan.predict.clear();
             twin.plan.must.clear();

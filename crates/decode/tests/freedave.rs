@@ -6,10 +6,10 @@ mod common;
 
 use common::{EOS, MASK_ID, VOCAB, drive, drive_on, options};
 use demask_decode::{
-    CacheSpec, CanvasSpec, Event, Exactness, Remasking, Request, Schedule, Session, SessionOptions, StopRule,
+    CacheSpec, CanvasSpec, Event, Exactness, Next, Remasking, Request, Schedule, Session, SessionOptions, StopRule,
     cache::CACHES,
 };
-use demask_step::{Lanes, Mask, NO_TOKEN, Predictions, TokenId};
+use demask_step::{Denoiser, Lanes, Mask, NO_TOKEN, Predictions, TokenId};
 use demask_testkit::scripted::Scripted;
 use proptest::{collection::vec, prelude::*};
 
@@ -39,22 +39,42 @@ fn run(script: Script, mut options: SessionOptions, decoder: &str) -> Result<Fou
     model = model.with_easy(script.easy);
     let mut session = Session::new(options).map_err(|error| error.to_string())?;
     let run = drive_on(&mut model, &mut session);
-    let commit = |event: &Event| match *event {
-        Event::Commit { position, token, confidence, .. } => Some((position, token, confidence)),
-        Event::Step { .. } => None,
-    };
     Ok(Found { commits: run.events.iter().filter_map(commit).collect(), run, session })
 }
 
-/// Every cache, with its defaults, that runs drafts on these models.
+fn commit(event: &Event) -> Option<(u32, TokenId, f32)> {
+    match *event {
+        Event::Commit { position, token, confidence, .. } => Some((position, token, confidence)),
+        Event::Step { .. } => None,
+    }
+}
+
+/// Every cache, with its defaults, over which drafts are lossless on these models.
 fn caches(mask: Mask, shift: u32) -> Vec<CacheSpec> {
-    let legal = |cache: &CacheSpec| {
+    let lossless = |cache: &CacheSpec| {
         let mut options = options(mask, shift, 4, 8);
         (options.decoder, options.cache) = ("freedave".parse().unwrap(), cache.clone());
-        Session::new(options).is_ok()
+        Session::new(options).is_ok_and(|session| matches!(session.exactness(), Exactness::Lossless { .. }))
     };
-    CACHES.iter().map(CacheSpec::of).filter(legal).collect()
+    CACHES.iter().map(CacheSpec::of).filter(lossless).collect()
 }
+
+/// Caches whose slots depend on the steps that were run, with the parameters that matter.
+const OF_HISTORY: &[&str] = &[
+    "dkv:refresh=3",
+    "dkv:refresh=4,shift=un_right",
+    "dkv:variant=prefill",
+    "dkv:variant=pd,refresh=3",
+    "dllm:prompt=5,response=3",
+    "dllm:prompt=4,response=3,rho=0.5,first_layer=same",
+    "dllm:prompt=3,response=2,rho=0,boundary=before",
+    "dllm:response=4,probe=k,rho=0.4",
+    "dllm:prompt=2,response=5,probe=random,rho=0.3,cfg=3",
+    "freecache:block=2,freeze=reference",
+    "freecache:block=3,freeze=reference,lookahead=2,lag=1",
+    "freecache:block=3",
+    "freecache:lookahead=2",
+];
 
 /// The answers to all lanes of a request for a model that knows the text, the leftmost the surest.
 fn recite(request: &Request, text: &[TokenId]) -> Predictions {
@@ -145,7 +165,7 @@ fn freedave_i5_drafts_are_nested_and_grow_by_one() {
         options.decoder = format!("freedave:d=6,mode={mode},eager").parse().unwrap();
         let mut session = Session::new(options).unwrap();
         let mut script = Scripted::new(8, VOCAB, 0).with_easy(0.6);
-        let id = demask_step::Denoiser::open(&mut script, &session.needs()[0]).unwrap();
+        let id = script.open(&session.needs()[0]).unwrap();
         let mut seen = 0;
         drive(&mut session, |_, requests| {
             let request = &requests[0];
@@ -159,7 +179,7 @@ fn freedave_i5_drafts_are_nested_and_grow_by_one() {
                 seen += 1;
             }
             let mut out = [Predictions::default()];
-            demask_step::Denoiser::step(&mut script, &[request.step(id, 0)], &mut out).unwrap();
+            script.step(&[request.step(id, 0)], &mut out).unwrap();
             out.to_vec()
         });
         assert!(seen > 10);
@@ -228,13 +248,13 @@ fn cases() -> impl Strategy<Value = Case> {
     let shape = (0usize..3, 0usize..10, 1usize..7, 1usize..5, 0usize..6);
     let method =
         (1usize..20, any::<bool>(), 0usize..3, prop_oneof![Just(None), (0.05f32..1.0).prop_map(Some)], 0usize..4);
-    let order = (0usize..8, any::<bool>(), prop_oneof![Just(0.0f32), Just(0.7)], prop_oneof![Just(0.0f32), Just(0.5)]);
+    let order = (0usize..8, 0usize..3, prop_oneof![Just(0.0f32), Just(0.7)], prop_oneof![Just(0.0f32), Just(0.5)]);
     let script = (any::<u64>(), prop_oneof![Just(0.0), Just(0.6), Just(0.95)], prop_oneof![Just(3.0), Just(12.0)]);
     let cfg = prop_oneof![3 => Just(0.0f32), 1 => Just(1.5)];
     (shape, method, order, script, cfg).prop_map(|(shape, method, order, (seed, easy, spread), cfg_scale)| {
         let (family, prompt, block, blocks, per_block) = shape;
         let (d, reference, eager, tau, flags) = method;
-        let (remasking, dream, temperature, alg_temp) = order;
+        let (remasking, schedule, temperature, alg_temp) = order;
         let (mask, shift) = [(FULL, 0), (FULL, 1), (BLOCKS, 0)][family];
         // Block models also end within a block.
         let gen_length =
@@ -247,7 +267,7 @@ fn cases() -> impl Strategy<Value = Case> {
         if options.remasking == Remasking::Origin {
             options.remasking = Remasking::LowConfidence;
         }
-        options.schedule = if dream { Schedule::Dream } else { Schedule::Even };
+        options.schedule = Schedule::ALL[schedule];
         (options.temperature, options.alg_temp, options.cfg_scale) = (temperature, alg_temp, cfg_scale);
         (options.seed, options.stop) = (seed ^ 1, StopRule::Never);
         let flags = ["", ",strict=true", ",quota=true", ",strict=true,quota=true"][flags];
@@ -261,6 +281,65 @@ fn cases() -> impl Strategy<Value = Case> {
             decoder: format!("freedave:d={d},mode={mode}{eager},{threshold}"),
         }
     })
+}
+
+/// The plans of a run as text and what it commits; `single` writes single drafts as the canvas that they stand for.
+fn forwards_of(script: Script, mut options: SessionOptions, decoder: &str, single: bool) -> (Vec<String>, Found) {
+    options.decoder = decoder.parse().unwrap();
+    let mut model = Scripted::new(script.seed, VOCAB, options.facts.shift).with_spread(script.spread);
+    model = model.with_easy(script.easy);
+    let mut session = Session::new(options).unwrap();
+    let ids: Vec<_> = session.needs().iter().map(|needs| model.open(needs).unwrap()).collect();
+    let (mut plans, mut events) = (Vec::new(), Vec::new());
+    while session.next() == Next::Step {
+        let requests = session.requests();
+        for request in requests {
+            let mut plan = request.plan.clone();
+            if single {
+                plan.keep = None;
+                assert_eq!(plan.lanes.count(), 1);
+                plan.lanes = Lanes::Canvas;
+            }
+            plans.push(format!("{} {plan} {:?} {:?}", request.sequence, request.tokens, request.ask.states));
+        }
+        let batch: Vec<_> = requests.iter().map(|request| request.step(ids[request.sequence], 0)).collect();
+        let mut out = vec![Predictions::default(); batch.len()];
+        model.step(&batch, &mut out).unwrap();
+        session.feed(&out);
+        events.extend(session.events());
+    }
+    let commits = events.iter().filter_map(commit).collect();
+    let run = common::Run { steps: Vec::new(), output: session.output(), events };
+    (plans, Found { commits, run, session })
+}
+
+/// What nothing can claim over a cache with a history.
+#[test]
+fn drafts_over_a_cache_with_a_history_are_approximate() {
+    let script = Script { seed: 6, easy: 0.7, spread: 5.0 };
+    let (mut accepted, mut others) = (0, 0);
+    for cache in OF_HISTORY {
+        for shift in [0, 1] {
+            let mut options = options(FULL, shift, 6, 24);
+            (options.cache, options.block_length) = (cache.parse().unwrap(), Some(8));
+            let reference = run(script, options.clone(), "static").unwrap();
+            for decoder in ["freedave", "freedave:mode=reference"] {
+                let found = run(script, options.clone(), decoder).unwrap();
+                let receipt = found.session.receipt();
+                assert_eq!((receipt.exactness, receipt.against), ("approximate", None), "{cache}");
+                assert_eq!(found.commits.len(), 24, "everything is decoded");
+                accepted +=
+                    receipt.acceptance.iter().enumerate().map(|(accepted, count)| accepted * count).sum::<usize>();
+                others += usize::from(found.commits != reference.commits);
+            }
+        }
+    }
+    assert!(accepted > 200 && others > 0, "{accepted} drafts were accepted, {others} runs wrote other tokens");
+    for (cache, memory) in [("freecache:block=8", "lossless"), ("freecache:block=3", "approximate")] {
+        let mut options = options(FULL, 0, 6, 24);
+        (options.cache, options.block_length) = (cache.parse().unwrap(), Some(8));
+        assert_eq!(run(script, options, "freedave").unwrap().session.receipt().exactness, memory, "{cache}");
+    }
 }
 
 proptest! {
@@ -296,6 +375,46 @@ proptest! {
                     prop_assert!(accepted <= found.run.steps[step].len());
                 }
             }
+        }
+    }
+
+    /// I2 over caches with a history: one draft is static decoding over the same cache (or the threshold), token by token
+    /// and forward by forward: the same rows, keys, partial layers and tokens.
+    #[test]
+    fn freedave_i2_one_draft_over_a_history_is_the_baseline(case in cases(), cache in 0..OF_HISTORY.len()) {
+        let mut options = case.options;
+        prop_assume!(options.facts.mask == FULL);
+        (options.cache, options.decoder) = (OF_HISTORY[cache].parse().unwrap(), "freedave".parse().unwrap());
+        // On a short response some of them have no history.
+        prop_assume!(Session::new(options.clone()).unwrap().exactness() == Exactness::Approximate);
+        let one = ["rolling", "reference"].map(|mode| {
+            case.baseline.replacen("static", "", 1).replacen("threshold:", "", 1).trim_start_matches(':').split(',')
+                .filter(|part| !part.is_empty()).fold(format!("freedave:d=1,mode={mode}"), |text, part| text + "," + part)
+        });
+        let (plans, reference) = forwards_of(case.script, options.clone(), &case.baseline, true);
+        for decoder in one {
+            let (found_plans, found) = forwards_of(case.script, options.clone(), &decoder, true);
+            prop_assert_eq!(&found.commits, &reference.commits, "{} {}", &decoder, OF_HISTORY[cache]);
+            prop_assert_eq!(&found_plans, &plans, "{} {}", &decoder, OF_HISTORY[cache]);
+        }
+    }
+
+    /// I3, I4, I11 over caches with a history: everything is decoded, in no more forwards than static decoding needs over
+    /// the same cache, and the same answer comes again.
+    #[test]
+    fn freedave_i3_i4_i11_drafts_over_a_history_end(case in cases(), cache in 0..OF_HISTORY.len()) {
+        let mut options = case.options;
+        prop_assume!(options.facts.mask == FULL && !case.decoder.contains("eager=true"));
+        options.cache = OF_HISTORY[cache].parse().unwrap();
+        let reference = forwards_of(case.script, options.clone(), &case.baseline, false).1;
+        let (plans, found) = forwards_of(case.script, options.clone(), &case.decoder, false);
+        let again = forwards_of(case.script, options.clone(), &case.decoder, false);
+        prop_assert_eq!((&plans, &found.commits), (&again.0, &again.1.commits));
+        prop_assert_eq!(found.session.canvas().iter().filter(|&&token| token == MASK_ID).count(), 0);
+        prop_assert_eq!(found.commits.len(), reference.commits.len());
+        if case.baseline == "static" {
+            let (nfe, most) = (found.session.counts().forwards, reference.session.counts().forwards);
+            prop_assert!(nfe <= most, "{} {}: {} forwards instead of {}", case.decoder, OF_HISTORY[cache], nfe, most);
         }
     }
 

@@ -6,7 +6,7 @@ mod entropy_bounded;
 mod factor;
 pub(crate) mod freedave;
 mod guided;
-pub(crate) mod slowfast;
+mod slowfast;
 mod static_decoding;
 mod threshold;
 
@@ -211,6 +211,11 @@ pub struct Accepted {
 }
 
 impl Progress {
+    /// Those of the commits that what was run held already: the accepted draft's; none if no drafts were run.
+    pub fn held(&self) -> &[Commit] {
+        &self.commits[..self.draft.map_or(0, |draft| draft.commits.min(self.commits.len()))]
+    }
+
     /// Empties it for the next forward, keeping its allocation.
     pub fn clear(&mut self) {
         self.commits.clear();
