@@ -281,8 +281,8 @@ impl Session {
         self.look_back();
         self.fill_early();
         self.advance();
-        let (nfe, accepted) = (self.counts.nfe, self.progress.accepted);
-        self.events.push(Event::Step { step, nfe, rows, drafts, accepted });
+        let Progress { accepted, rejected, .. } = self.progress;
+        self.events.push(Event::Step { step, nfe: self.counts.nfe, rows, drafts, accepted, rejected });
     }
 
     /// Under a cache policy whose slots have a history, what the accepted draft computed is part of it.

@@ -232,6 +232,11 @@ fn the_receipt_tells_what_was_accepted() {
         assert_eq!(told.iter().filter(|&&told| told == accepted).count(), count);
     }
     assert_eq!(receipt.against.as_deref(), Some("static, cache block"));
+    // One token is added from draft to draft, beginning with the canvas itself.
+    for event in &found.run.events {
+        let Event::Step { drafts, accepted, rejected, .. } = *event else { continue };
+        assert_eq!(accepted + rejected, drafts.saturating_sub(1));
+    }
     assert!(run(script, options(BLOCKS, 0, 4, 8), "static").unwrap().session.receipt().acceptance.is_empty());
 }
 
@@ -370,7 +375,8 @@ proptest! {
             // With a row before the block that is not live, a block's first drafts may all be wrong.
             let seeded = shift == 1 && cache.name() != "none" && !rolling;
             for event in &found.run.events {
-                if let Event::Step { step, drafts, accepted, .. } = *event {
+                if let Event::Step { step, drafts, accepted, rejected, .. } = *event {
+                    prop_assert!(drafts > 0 || accepted + rejected == 0);
                     prop_assert!(seeded || drafts == 0 || !found.run.steps[step].is_empty());
                     prop_assert!(accepted <= found.run.steps[step].len());
                 }

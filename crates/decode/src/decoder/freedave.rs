@@ -421,7 +421,9 @@ impl Decoder for FreeDave {
         }
         let (lane, taken) = self.verify(view, predictions, &plan.predict, progress);
         if !self.drafts.is_empty() {
-            progress.accepted = self.drafts.sizes[lane] - self.drafts.sizes[0];
+            let sizes = &self.drafts.sizes;
+            progress.accepted = sizes[lane] - sizes[0];
+            progress.rejected = sizes[sizes.len() - 1] - sizes[lane];
             progress.draft = Some(Accepted { lane: lane as u32, commits: progress.commits.len() });
         }
         if self.rolling {

@@ -195,7 +195,8 @@ pub struct Progress {
     pub commits: Vec<Commit>,
     /// Draft tokens among them that were accepted.
     pub accepted: usize,
-    /// Draft tokens that a guide rejected: none or one.
+    /// Draft tokens that were rejected: of drafts that were run, those of the largest beyond the accepted one; by a guide,
+    /// none or one.
     pub rejected: usize,
     /// The draft that the canvas becomes, if drafts were run.
     pub draft: Option<Accepted>,
