@@ -217,7 +217,7 @@ impl FreeDave {
             masks_after: from[1..].iter().sum(),
         };
         loop {
-            let tick = self.clock.tick_within(place.step, from[0], masks, around);
+            let tick = self.clock.tick(place.step, from[0], masks, around);
             if tick.quota > 0 || self.parallel || self.history || place.step + 1 >= self.clock.steps {
                 return tick;
             }
