@@ -236,11 +236,11 @@ fn partly_computed_drafts_match_their_twins() {
         model.forward(&launch, Rows::Computed, Rows::Fixed);
         assert_near(&model.out.logits, &expected, 2e-5);
 
-        let kept = 10..70;
-        slots.keep(&twins[1], kept.clone());
+        let kept: Vec<usize> = (10..70).collect();
+        slots.keep(&twins[1], &kept);
         let slot = |pages: &[u32], position: usize| pages[position / PAGE] * PAGE as u32 + (position % PAGE) as u32;
         let mut launch = Launch { partial: true, ..Launch::default() };
-        launch.keeps.extend(kept.map(|at| SlotCopy { from: slot(&drafts[3..], at), to: slot(&canvas, at) }));
+        launch.keeps.extend(kept.iter().map(|&at| SlotCopy { from: slot(&drafts[3..], at), to: slot(&canvas, at) }));
         let live = rows(&tokens(70, 63), 0..70);
         push_rows(&mut launch, &canvas, &live, &|_| 70);
         push(&mut launch, 0);

@@ -79,6 +79,23 @@ impl Request {
     }
 }
 
+/// What the next forward of a sequence keeps of its last one's drafts, if the cache policy's slots have a history.
+#[derive(Debug, Clone, Default)]
+struct Kept {
+    /// None if the last forward ran no drafts.
+    lane: Option<u32>,
+    positions: Positions,
+}
+
+impl Kept {
+    /// Hands it over to the plan of that forward; its list comes back with the plan.
+    fn fill(&mut self, plan: &mut StepPlan) {
+        if let Some(lane) = self.lane.take() {
+            plan.keep = Some(Keep { lane, positions: std::mem::take(&mut self.positions) });
+        }
+    }
+}
+
 /// What the pending forward is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -106,8 +123,8 @@ pub struct Session {
     requests: Vec<Request>,
     /// How many of the requests the pending forward runs.
     running: usize,
-    /// By sequence: what its next forward keeps of its last one's drafts, if the cache policy's slots have a history.
-    kept: Vec<Option<Keep>>,
+    /// By sequence.
+    kept: Vec<Kept>,
     guide_needs: Option<SequenceNeeds>,
     guide_request: Request,
     query: Query,
@@ -161,7 +178,7 @@ impl Session {
             decoder,
             cache,
             needs,
-            kept: vec![None; requests.len()],
+            kept: vec![Kept::default(); requests.len()],
             requests,
             running: 0,
             guide_needs,
@@ -287,14 +304,17 @@ impl Session {
 
     /// Under a cache policy whose slots have a history, what the accepted draft computed is part of it.
     fn keep_accepted(&mut self) {
-        let Some(Accepted { lane, .. }) = self.progress.draft else { return };
         if self.cache.memory() == Memory::OfState {
             return;
         }
         for (request, kept) in self.requests[..self.running].iter_mut().zip(&mut self.kept) {
-            let mut positions = request.plan.keep.take().map_or_else(Positions::new, |keep| keep.positions);
-            positions.clone_from(&request.plan.live);
-            *kept = Some(Keep { lane, positions });
+            if let Some(Keep { positions, .. }) = request.plan.keep.take() {
+                kept.positions = positions;
+            }
+            if let Some(Accepted { lane, .. }) = self.progress.draft {
+                kept.lane = Some(lane);
+                kept.positions.clone_from(&request.plan.live);
+            }
         }
     }
 
@@ -534,9 +554,6 @@ impl Session {
         let drafts = &self.query.branches;
         self.running = UNCONDITIONAL;
         request.blend = None;
-        if let Some(keep) = self.kept[CANVAS].take() {
-            request.plan.keep = Some(keep);
-        }
         if let (Some(twin), Some(tokens)) = (unconditional.first_mut(), self.canvas.unconditional()) {
             twin.plan.clear();
             let runs = if predicts {
@@ -547,8 +564,8 @@ impl Session {
                 true
             };
             twin.plan.lanes = request.plan.lanes;
-            if runs && let Some(keep) = self.kept[UNCONDITIONAL].take() {
-                twin.plan.keep = Some(keep);
+            if runs {
+                self.kept[UNCONDITIONAL].fill(&mut twin.plan);
             }
             // Nothing of the head.
             twin.plan.predict.clear();
@@ -559,6 +576,7 @@ impl Session {
             let with = if runs { BlendWith::Step(UNCONDITIONAL) } else { BlendWith::Stored };
             request.blend = predicts.then_some(Blend { scale: self.options.cfg_scale, with });
         }
+        self.kept[CANVAS].fill(&mut request.plan);
         request.read(self.canvas.tokens(), drafts);
         request.ask.states.clear();
         let lanes = 0..request.plan.lanes.count();
