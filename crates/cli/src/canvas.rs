@@ -209,11 +209,12 @@ impl Player {
     /// What a step did, in a line.
     fn head(&self, step: usize, nfe: usize, Drafted { accepted, rejected }: Drafted) -> String {
         let (fresh, unmasked, all) = (self.canvas.fresh, self.canvas.unmasked(), self.canvas.cells.len());
-        let mut head = format!("step {step} nfe {nfe} +{fresh} {unmasked}/{all}");
-        if accepted + rejected > 0 {
-            head += &format!(" drafts {accepted} accepted {rejected} rejected");
-        }
-        head
+        let drafts = if accepted + rejected > 0 {
+            format!(" drafts {accepted} accepted {rejected} rejected")
+        } else {
+            String::new()
+        };
+        format!("step {step} nfe {nfe} +{fresh} {unmasked}/{all}{drafts}")
     }
 
     /// What a session tells.
