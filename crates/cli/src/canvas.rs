@@ -151,6 +151,15 @@ impl Stage {
     }
 }
 
+/// What became of the tokens that a step drafted.
+#[derive(Debug, Clone, Copy)]
+pub struct Drafted {
+    /// Those that stand.
+    pub accepted: usize,
+    /// Those that do not.
+    pub rejected: usize,
+}
+
 /// Draws a canvas step by step.
 pub struct Player {
     canvas: Canvas,
@@ -176,9 +185,8 @@ impl Player {
     }
 
     /// The end of a step: draws.
-    pub fn step(&mut self, step: usize, nfe: usize) -> io::Result<()> {
-        let (fresh, unmasked, all) = (self.canvas.fresh, self.canvas.unmasked(), self.canvas.cells.len());
-        let head = format!("step {step} nfe {nfe} +{fresh} {unmasked}/{all}");
+    pub fn step(&mut self, step: usize, nfe: usize, drafted: Drafted) -> io::Result<()> {
+        let head = self.head(step, nfe, drafted);
         match &self.stage {
             Stage::Lines(write) => write(&format!("{head} {}", self.canvas.line()))?,
             Stage::Terminal(term) => {
@@ -198,6 +206,17 @@ impl Player {
         Ok(())
     }
 
+    /// What a step did, in a line.
+    fn head(&self, step: usize, nfe: usize, Drafted { accepted, rejected }: Drafted) -> String {
+        let (fresh, unmasked, all) = (self.canvas.fresh, self.canvas.unmasked(), self.canvas.cells.len());
+        let drafts = if accepted + rejected > 0 {
+            format!(" drafts {accepted} accepted {rejected} rejected")
+        } else {
+            String::new()
+        };
+        format!("step {step} nfe {nfe} +{fresh} {unmasked}/{all}{drafts}")
+    }
+
     /// What a session tells.
     pub fn event(&mut self, event: Event, texts: &TokenTexts) -> io::Result<()> {
         match event {
@@ -205,7 +224,7 @@ impl Player {
                 self.commit(position as usize, texts.shown(token));
                 Ok(())
             }
-            Event::Step { step, nfe, .. } => self.step(step, nfe),
+            Event::Step { step, nfe, accepted, rejected, .. } => self.step(step, nfe, Drafted { accepted, rejected }),
         }
     }
 }
@@ -260,6 +279,17 @@ mod tests {
         assert_eq!((canvas.fresh, canvas.unmasked()), (1, 2));
         canvas.settle();
         assert_eq!(canvas.fresh, 0);
+    }
+
+    #[test]
+    fn steps_say_what_became_of_drafts() {
+        let mut player = Player::new(canvas(), Stage::Lines(|_| Ok(())));
+        let none = Drafted { accepted: 0, rejected: 0 };
+        assert_eq!(player.head(0, 1, none), "step 0 nfe 1 +0 1/4");
+        player.commit(2, "a".into());
+        player.commit(3, "b".into());
+        let some = Drafted { accepted: 1, rejected: 2 };
+        assert_eq!(player.head(1, 2, some), "step 1 nfe 2 +2 3/4 drafts 1 accepted 2 rejected");
     }
 
     #[test]

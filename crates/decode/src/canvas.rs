@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use demask_step::{NO_TOKEN, Position, Positions, TokenId};
 
+use crate::event::Commit;
+
 /// Tokens, and which of them are still to be decoded. A commit is never undone.
 #[derive(Debug, Clone)]
 pub struct Canvas {
@@ -104,6 +106,17 @@ impl Canvas {
         self.settled
     }
 
+    /// Whether a position is still to be decoded once these commits are written.
+    pub fn is_masked_after(&self, position: Position, commits: &[Commit]) -> bool {
+        self.is_masked(position) && commits.iter().all(|commit| commit.position != position)
+    }
+
+    /// The first mask once these commits are written, or the canvas length.
+    pub fn first_mask_after(&self, commits: &[Commit]) -> usize {
+        let open = |&position: &usize| self.is_masked_after(position as Position, commits);
+        (self.settled..self.len()).find(open).unwrap_or(self.len())
+    }
+
     /// Number of masks in a range.
     pub fn masks_in(&self, range: Range<Position>) -> usize {
         range.filter(|&position| self.is_masked(position)).count()
@@ -154,6 +167,19 @@ mod tests {
         let mut canvas = Canvas::new(&[4, 9, 6, 9], 4, Some(9)).with_unconditional();
         canvas.commit(1, 5);
         assert_eq!(canvas.unconditional(), Some(&[9, 5, 9, 9][..]));
+    }
+
+    #[test]
+    fn commits_to_come_open_nothing() {
+        let canvas = Canvas::new(&[4, 9, 6, 9, 9], 5, Some(9));
+        let commit = |position| Commit { position, token: 1, confidence: 1.0 };
+        assert_eq!(
+            [1, 2, 3, 4].map(|position| canvas.is_masked_after(position, &[commit(3)])),
+            [true, false, false, true]
+        );
+        assert_eq!(canvas.first_mask_after(&[]), 1);
+        assert_eq!(canvas.first_mask_after(&[commit(3), commit(1)]), 4);
+        assert_eq!(canvas.first_mask_after(&[commit(3), commit(1), commit(4)]), 5);
     }
 
     #[test]

@@ -134,34 +134,10 @@ pub enum OptionsError {
         /// What can.
         choices: String,
     },
-    /// Drafts over slots that a run with drafts would leave in another state.
+    /// Drafts that reach into the next block over a cache that does not.
     #[error(
-        "decoder {decoder} runs drafts, and what cache {cache} keeps depends on the steps that were run: \
-         use a cache whose slots are a function of the canvas, for example {choices}"
-    )]
-    DraftsNeedState {
-        /// The decoder.
-        decoder: &'static str,
-        /// The cache with its parameters.
-        cache: String,
-        /// Caches that would do.
-        choices: String,
-    },
-    /// Drafts under a schedule that counts the masks of later blocks.
-    #[error(
-        "decoder {decoder} drafts the steps of a block from that block alone, and schedule {schedule} counts the masks of \
-         later blocks: use schedule even or dream"
-    )]
-    DraftsNeedBlock {
-        /// The decoder.
-        decoder: &'static str,
-        /// The schedule.
-        schedule: &'static str,
-    },
-    /// Drafts that reach into the next block over a cache that starts anew there.
-    #[error(
-        "decoder {decoder} with eager drafts reaches into the next block, and cache {cache} computes everything anew \
-         where a block starts: leave eager out, or use cache none or block"
+        "decoder {decoder} with eager drafts reaches into the next block, and cache {cache} has a forward predict one \
+         block only: leave eager out, or use cache none or block"
     )]
     EagerNeedsSpan {
         /// The decoder.
@@ -205,19 +181,6 @@ pub enum OptionsError {
         parameter: &'static str,
         /// What it belongs to.
         of: &'static str,
-    },
-    /// A decoder that leaves positions out of a forward, and a cache policy that cannot.
-    #[error(
-        "decoder {decoder} leaves the end of the canvas out of some forwards, which cache {cache} is not made for: \
-         use cache {choices}"
-    )]
-    Truncation {
-        /// The decoder.
-        decoder: &'static str,
-        /// The cache policy.
-        cache: &'static str,
-        /// What can.
-        choices: String,
     },
     /// A decoder that needs a guide, without one.
     #[error("decoder {decoder} needs an autoregressive model that judges its drafts: name one with --guide")]

@@ -40,6 +40,9 @@ pub enum Event {
         drafts: usize,
         /// Draft tokens that were accepted.
         accepted: usize,
+        /// Draft tokens that were not: those of the largest draft that static decoding did not come to, or the one at
+        /// which a guide stopped.
+        rejected: usize,
     },
 }
 

@@ -9,7 +9,6 @@ use crate::{
     decoder::{DecoderSpec, Promise, freedave},
     error::OptionsError,
     guide::targets_guide,
-    schedule::Schedule,
     transfer::{Ranking, Remasking},
 };
 
@@ -124,7 +123,6 @@ pub fn check(
         return Err(OptionsError::Origin { decoder: decoder.name() });
     }
     cache::dkv::check(cache)?;
-    crate::decoder::slowfast::check(decoder, cache)?;
     let foresees = decoder.name() == "static" && Ranking::foresees(remasking);
     if cache::dkv::wants_foresight(cache) && !foresees {
         let (cache, remasking) = (cache.to_string(), remasking.name());
@@ -134,32 +132,17 @@ pub fn check(
 }
 
 /// Whether drafts can run over a cache policy; if not, why in one sentence, and what can. Everything follows from what
-/// the policy says of itself: [`CachePolicy::memory`] whether drafts are lossless over it, and
-/// [`CachePolicy::spans_blocks`] whether they may reach into the next blocks. A new policy needs no line here.
+/// the policy says of itself: [`CachePolicy::spans_blocks`] whether they may reach into the next blocks, and
+/// [`CachePolicy::memory`] whether they are lossless over it. A new policy needs no line here.
 pub(crate) fn check_drafts(
     decoder: &DecoderSpec,
     cache: &CacheSpec,
     policy: &dyn CachePolicy,
-    schedule: Schedule,
 ) -> Result<(), OptionsError> {
     if !freedave::runs(decoder) {
         return Ok(());
     }
     freedave::check(decoder)?;
-    if schedule == Schedule::DreamTotal {
-        return Err(OptionsError::DraftsNeedBlock { decoder: decoder.name(), schedule: schedule.name() });
-    }
-    if policy.memory() == Memory::OfHistory {
-        let choices = cache::CACHES.iter().filter(|method| {
-            let shared = method.attention.iter().any(|family| cache.method().attention.contains(family));
-            method.memory == Memory::OfState && shared
-        });
-        return Err(OptionsError::DraftsNeedState {
-            decoder: decoder.name(),
-            cache: cache.to_string(),
-            choices: choices.map(|method| method.about.name).collect::<Vec<_>>().join(", "),
-        });
-    }
     if decoder.flag("eager") && !policy.spans_blocks() {
         return Err(OptionsError::EagerNeedsSpan { decoder: decoder.name(), cache: cache.to_string() });
     }
@@ -228,24 +211,18 @@ mod tests {
 
     #[test]
     fn drafts_follow_from_what_a_cache_says_of_itself() {
-        let check = |decoder: &str, memory| {
-            let found =
-                check_drafts(&decoder.parse().unwrap(), &"none".parse().unwrap(), &Policy(memory), Schedule::Dream);
-            found.map_err(|error| error.to_string())
-        };
-        let none = "none".parse().unwrap();
-        let total = |decoder: &str| {
-            check_drafts(&decoder.parse().unwrap(), &none, &Policy(Memory::OfState), Schedule::DreamTotal)
-        };
-        assert_eq!(total("static"), Ok(()));
-        assert!(total("freedave").unwrap_err().to_string().ends_with("use schedule even or dream"));
-        assert_eq!(check("static", Memory::OfHistory), Ok(()));
-        assert_eq!(check("freedave", Memory::OfState), Ok(()));
-        assert_eq!(check("freedave:eager=false", Memory::OfState), Ok(()));
-        assert!(check("freedave:eager", Memory::OfState).unwrap_err().contains("leave eager out"));
-        let refusal = check("freedave", Memory::OfHistory).unwrap_err();
-        assert!(refusal.starts_with("decoder freedave runs drafts, and what cache none keeps depends on"), "{refusal}");
-        assert!(refusal.contains("for example none,") && refusal.contains("block"), "{refusal}");
+        for memory in [Memory::OfState, Memory::OfHistory] {
+            let check = |decoder: &str| {
+                let found = check_drafts(&decoder.parse().unwrap(), &"none".parse().unwrap(), &Policy(memory));
+                found.map_err(|error| error.to_string())
+            };
+            for decoder in ["static", "freedave", "freedave:eager=false"] {
+                assert_eq!(check(decoder), Ok(()), "{decoder}");
+            }
+            assert!(check("freedave:eager").unwrap_err().contains("leave eager out"));
+            let claim = exactness_with(&"freedave".parse().unwrap(), &"none".parse().unwrap(), memory);
+            assert_eq!(claim == Exactness::Approximate, memory == Memory::OfHistory);
+        }
     }
 
     #[test]

@@ -88,13 +88,8 @@ pub struct Around {
 }
 
 impl Clock {
-    /// Step `step` (from 0) of a block that started with `at_start` masks and has `masks` left, if it is the only one.
-    pub fn tick(&self, step: usize, at_start: usize, masks: usize) -> Tick {
-        self.tick_within(step, at_start, masks, Around::default())
-    }
-
-    /// The same among other blocks.
-    pub fn tick_within(&self, step: usize, at_start: usize, masks: usize, around: Around) -> Tick {
+    /// Step `step` (from 0) of a block that started with `at_start` masks and has `masks` left.
+    pub fn tick(&self, step: usize, at_start: usize, masks: usize, around: Around) -> Tick {
         let last = step + 1 >= self.steps;
         let (before, steps, counted) = match self.schedule {
             Schedule::DreamTotal => {
@@ -156,7 +151,7 @@ mod tests {
         let mut left = masks;
         let taken: Vec<usize> = (0..steps)
             .map(|step| {
-                let quota = clock.tick(step, masks, left).quota;
+                let quota = clock.tick(step, masks, left, Around::default()).quota;
                 left -= quota;
                 quota
             })
@@ -207,10 +202,10 @@ mod tests {
     #[test]
     fn a_share_of_the_whole_block_is_clamped_to_the_masks() {
         let clock = Clock { schedule: Schedule::Even, steps: 3, eps: 1e-3, share_of: Some(8) };
-        assert_eq!(clock.tick(0, 2, 2).quota, 2);
-        assert_eq!(clock.tick(1, 8, 5).quota, 3);
-        assert_eq!(clock.tick(2, 8, 5).quota, 5, "the last step leaves nothing");
-        assert_eq!(clock.tick(7, 8, 5).quota, 5);
+        assert_eq!(clock.tick(0, 2, 2, Around::default()).quota, 2);
+        assert_eq!(clock.tick(1, 8, 5, Around::default()).quota, 3);
+        assert_eq!(clock.tick(2, 8, 5, Around::default()).quota, 5, "the last step leaves nothing");
+        assert_eq!(clock.tick(7, 8, 5, Around::default()).quota, 5);
     }
 
     #[test]
@@ -233,7 +228,7 @@ mod tests {
             let mut left = 12;
             (0..7)
                 .map(|step| {
-                    let quota = clock.tick_within(step, 12, left, around).quota;
+                    let quota = clock.tick(step, 12, left, around).quota;
                     left -= quota;
                     quota
                 })

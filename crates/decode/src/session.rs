@@ -1,16 +1,15 @@
 //! The decoding of one canvas as a state machine without I/O.
 
+mod request;
+
 use std::{slice, vec};
 
-use demask_step::{
-    Blend, BlendWith, HeadAsk, Lanes, Position, Predictions, Sampling, SequenceId, SequenceNeeds, SequenceStep,
-    StepPlan, TokenId,
-};
+use demask_step::{Blend, BlendWith, Keep, Lanes, Position, Predictions, SequenceNeeds, TokenId};
 
 use crate::{
-    cache::CachePolicy,
+    cache::{CachePolicy, Memory},
     canvas::Canvas,
-    decoder::{Decoder, Drafts, Intent, Progress, Query, Setup, View},
+    decoder::{Accepted, Decoder, Intent, Progress, Query, Setup, View},
     error::OptionsError,
     event::{Commit, Counts, Event, Finish, Output},
     layout::Layout,
@@ -20,6 +19,9 @@ use crate::{
     resolve::{Resolved, resolve},
     transfer::Ranking,
 };
+
+pub use request::Request;
+use request::{Kept, guide_request, requests};
 
 /// Index of the conditional sequence, the canvas itself, in [`Session::needs`].
 const CANVAS: usize = 0;
@@ -36,47 +38,6 @@ pub enum Next {
     Guide,
     /// Nothing any more.
     Done,
-}
-
-/// One sequence's part of the forward that a session wants.
-#[derive(Debug, Clone, Default)]
-pub struct Request {
-    /// Index of the sequence in [`Session::needs`], or in [`Session::guide_needs`].
-    pub sequence: usize,
-    /// `[lanes, live]`: the tokens at the live positions.
-    pub tokens: Vec<TokenId>,
-    /// What to run.
-    pub plan: StepPlan,
-    /// What to answer.
-    pub ask: HeadAsk,
-    /// Classifier-free guidance; [`BlendWith::Step`] counts within these requests.
-    pub blend: Option<Blend>,
-}
-
-impl Request {
-    /// The request as a step of an open sequence. `first` is where the session's requests start in the batch.
-    pub fn step(&self, sequence: SequenceId, first: usize) -> SequenceStep<'_> {
-        let blend = self.blend.map(|blend| match blend.with {
-            BlendWith::Step(index) => Blend { with: BlendWith::Step(first + index), ..blend },
-            BlendWith::Stored => blend,
-        });
-        SequenceStep { sequence, tokens: &self.tokens, plan: &self.plan, ask: &self.ask, blend }
-    }
-
-    /// Refills the tokens for the plan's live positions, lane after lane.
-    fn read(&mut self, tokens: &[TokenId], drafts: &Drafts) {
-        self.tokens.clear();
-        let live = &self.plan.live;
-        for lane in 0..self.plan.lanes.count() {
-            let start = self.tokens.len();
-            self.tokens.extend(live.iter().map(|position| tokens[position as usize]));
-            for commit in drafts.lane(lane) {
-                if let Some(rank) = live.rank(commit.position) {
-                    self.tokens[start + rank] = commit.token;
-                }
-            }
-        }
-    }
 }
 
 /// What the pending forward is for.
@@ -106,6 +67,8 @@ pub struct Session {
     requests: Vec<Request>,
     /// How many of the requests the pending forward runs.
     running: usize,
+    /// By sequence.
+    kept: Vec<Kept>,
     guide_needs: Option<SequenceNeeds>,
     guide_request: Request,
     query: Query,
@@ -134,7 +97,7 @@ impl Session {
         let SessionOptions { remasking, alg_temp, seed, .. } = options;
         let ranking = Ranking { remasking, alg_temp, seed, order: options.order.clone() };
         let mut cache = (options.cache.method().build)(&options.cache, &layout);
-        legality::check_drafts(&options.decoder, &options.cache, &*cache, options.schedule)?;
+        legality::check_drafts(&options.decoder, &options.cache, &*cache)?;
         let setup = Setup { layout: &layout, clock: &clock, ranking: &ranking, cache: &*cache, options: &options };
         let decoder = (options.decoder.method().build)(&options.decoder, &setup);
         if decoder.fuses() {
@@ -149,6 +112,7 @@ impl Session {
             needs[CANVAS].residual = false;
         }
         let requests = requests(&options, &*decoder, needs.len());
+        let counted = if needs[CANVAS].drafts > 0 { layout.len() + 1 } else { 0 };
         let (guide_needs, guide_request) = (decoder.guide_needs(), guide_request(&options));
         let mut session = Self {
             options,
@@ -159,6 +123,7 @@ impl Session {
             decoder,
             cache,
             needs,
+            kept: vec![Kept::default(); requests.len()],
             requests,
             running: 0,
             guide_needs,
@@ -173,7 +138,7 @@ impl Session {
             ended: None,
             stopped: None,
             counts: Counts::default(),
-            acceptance: Vec::new(),
+            acceptance: Vec::with_capacity(counted),
             events: Vec::new(),
         };
         session.look_back();
@@ -259,6 +224,7 @@ impl Session {
             self.counts.guide.accepted += self.progress.accepted;
             self.counts.guide.rejected += self.progress.rejected;
         }
+        self.keep_accepted();
         for request in &mut self.requests {
             self.cache.reclaim(std::mem::take(&mut request.plan.layers));
         }
@@ -277,8 +243,24 @@ impl Session {
         self.look_back();
         self.fill_early();
         self.advance();
-        let (nfe, accepted) = (self.counts.nfe, self.progress.accepted);
-        self.events.push(Event::Step { step, nfe, rows, drafts, accepted });
+        let Progress { accepted, rejected, .. } = self.progress;
+        self.events.push(Event::Step { step, nfe: self.counts.nfe, rows, drafts, accepted, rejected });
+    }
+
+    /// Under a cache policy whose slots have a history, what the accepted draft computed is part of it.
+    fn keep_accepted(&mut self) {
+        if self.cache.memory() == Memory::OfState {
+            return;
+        }
+        for (request, kept) in self.requests[..self.running].iter_mut().zip(&mut self.kept) {
+            if let Some(Keep { positions, .. }) = request.plan.keep.take() {
+                kept.positions = positions;
+            }
+            if let Some(Accepted { lane, .. }) = self.progress.draft {
+                kept.lane = Some(lane);
+                kept.positions.clone_from(&request.plan.live);
+            }
+        }
     }
 
     /// What happened since the last call. A forward's commits come before its step.
@@ -526,6 +508,10 @@ impl Session {
                 twin.plan.clone_from(&request.plan);
                 true
             };
+            twin.plan.lanes = request.plan.lanes;
+            if runs {
+                self.kept[UNCONDITIONAL].fill(&mut twin.plan);
+            }
             // Nothing of the head.
             twin.plan.predict.clear();
             twin.plan.must.clear();
@@ -535,6 +521,7 @@ impl Session {
             let with = if runs { BlendWith::Step(UNCONDITIONAL) } else { BlendWith::Stored };
             request.blend = predicts.then_some(Blend { scale: self.options.cfg_scale, with });
         }
+        self.kept[CANVAS].fill(&mut request.plan);
         request.read(self.canvas.tokens(), drafts);
         request.ask.states.clear();
         let lanes = 0..request.plan.lanes.count();
@@ -545,40 +532,4 @@ impl Session {
 /// What decoders and policies may look at.
 fn view_of<'a>(canvas: &'a Canvas, layout: &'a Layout, block: usize, options: &SessionOptions) -> View<'a> {
     View { canvas, layout, block, shift: options.facts.shift }
-}
-
-/// One request for each sequence, with everything in it that never changes.
-fn requests(options: &SessionOptions, decoder: &dyn Decoder, sequences: usize) -> Vec<Request> {
-    let mut forbid: Vec<TokenId> = options.facts.mask_id.into_iter().chain(options.suppress.iter().copied()).collect();
-    forbid.sort_unstable();
-    forbid.dedup();
-    let causal = options.facts.mask == demask_step::Mask::Causal;
-    let mut ask = HeadAsk {
-        forbid,
-        mute: options.mute.clone(),
-        only_where: options.facts.mask_id.filter(|_| !causal),
-        sampling: Sampling {
-            temperature: options.temperature,
-            top_k: options.top_k,
-            top_p: options.top_p,
-            order: options.filter_order,
-            confidence: options.confidence,
-            seed: options.seed,
-        },
-        ..HeadAsk::default()
-    };
-    decoder.ask(&mut ask);
-    (0..sequences).map(|sequence| Request { sequence, ask: ask.clone(), ..Request::default() }).collect()
-}
-
-/// The guide's request, with everything in it that never changes: its best token, greedy, wherever it judges.
-fn guide_request(options: &SessionOptions) -> Request {
-    let Some(guide) = &options.guide else { return Request::default() };
-    // The canvas can hold neither its own mask nor what is suppressed in it; ids are compared where they mean the same.
-    let own = options.facts.mask_id.into_iter().chain(options.suppress.iter().copied());
-    let mut forbid: Vec<TokenId> =
-        own.filter(|&token| guide.shared_vocabulary && (token as usize) < guide.facts.vocab).collect();
-    forbid.sort_unstable();
-    forbid.dedup();
-    Request { ask: HeadAsk { forbid, ..HeadAsk::default() }, ..Request::default() }
 }

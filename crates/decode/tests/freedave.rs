@@ -7,7 +7,7 @@ mod common;
 
 use common::{
     MASK_ID, drive,
-    freedave::{BLOCKS, FULL, Script, caches, forwards, recite, run},
+    freedave::{BLOCKS, FULL, OF_HISTORY, Script, caches, forwards, recite, run},
     options,
 };
 use demask_decode::{Event, Exactness, Next, Request, Session, StopRule};
@@ -298,7 +298,41 @@ fn the_receipt_tells_what_was_accepted() {
         assert_eq!(told.iter().filter(|&&told| told == accepted).count(), count);
     }
     assert_eq!(receipt.against.as_deref(), Some("static, cache block"));
+    // One token is added from draft to draft, beginning with the canvas itself.
+    for event in &found.run.events {
+        let Event::Step { drafts, accepted, rejected, .. } = *event else { continue };
+        assert_eq!(accepted + rejected, drafts.saturating_sub(1));
+    }
     assert!(run(script, options(BLOCKS, 0, 4, 8), "static").unwrap().session.receipt().acceptance.is_empty());
+}
+
+/// What nothing can claim over a cache with a history.
+#[test]
+fn drafts_over_a_cache_with_a_history_are_approximate() {
+    let script = Script::endless(6, 0.7, 5.0);
+    let (mut accepted, mut others) = (0, 0);
+    for cache in OF_HISTORY {
+        for shift in [0, 1] {
+            let mut options = options(FULL, shift, 6, 24);
+            (options.cache, options.block_length) = (cache.parse().unwrap(), Some(8));
+            let reference = run(script, options.clone(), "static").unwrap();
+            for decoder in ["freedave", "freedave:mode=reference"] {
+                let found = run(script, options.clone(), decoder).unwrap();
+                let receipt = found.session.receipt();
+                assert_eq!((receipt.exactness, receipt.against), ("approximate", None), "{cache}");
+                assert_eq!(found.commits.len(), 24, "everything is decoded");
+                accepted +=
+                    receipt.acceptance.iter().enumerate().map(|(accepted, count)| accepted * count).sum::<usize>();
+                others += usize::from(found.commits != reference.commits);
+            }
+        }
+    }
+    assert!(accepted > 200 && others > 0, "{accepted} drafts were accepted, {others} runs wrote other tokens");
+    for (cache, memory) in [("freecache:block=8", "lossless"), ("freecache:block=3", "approximate")] {
+        let mut options = options(FULL, 0, 6, 24);
+        (options.cache, options.block_length) = (cache.parse().unwrap(), Some(8));
+        assert_eq!(run(script, options, "freedave").unwrap().session.receipt().exactness, memory, "{cache}");
+    }
 }
 
 #[test]

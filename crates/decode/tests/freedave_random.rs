@@ -1,5 +1,6 @@
 //! FreeDave against its baseline on random cases (specification freedave, section 6.1): 100,000 of them, each over
-//! every cache that promises losslessness, without one difference.
+//! every cache that promises losslessness, without one difference. Over caches whose slots depend on the steps before,
+//! one draft is the baseline.
 
 mod common;
 
@@ -7,11 +8,13 @@ use std::{cell::Cell, ops::RangeInclusive};
 
 use common::{
     EOS, MASK_ID, drive,
-    freedave::{BLOCKS, FULL, Script, caches, recite, run},
+    freedave::{BLOCKS, FULL, Found, OF_HISTORY, Script, caches, commits, recite, run},
     options,
 };
-use demask_decode::{CacheSpec, CanvasSpec, Event, Remasking, Schedule, Session, SessionOptions, StopRule};
-use demask_step::{NO_TOKEN, TokenId};
+use demask_decode::{
+    CacheSpec, CanvasSpec, Event, Exactness, Next, Remasking, Schedule, Session, SessionOptions, StopRule,
+};
+use demask_step::{Denoiser, Lanes, NO_TOKEN, Predictions, SequenceId, TokenId};
 use proptest::{
     collection::vec,
     prelude::*,
@@ -35,7 +38,7 @@ fn cases(families: RangeInclusive<usize>) -> impl Strategy<Value = Case> {
     let shape = (families, 0usize..10, 1usize..7, 1usize..5, 0usize..6);
     let tau = prop_oneof![Just(None), (0.05f32..1.0).prop_map(Some)];
     let method = (1usize..20, any::<bool>(), 0usize..3, tau, 0usize..4);
-    let order = (0usize..8, any::<bool>(), prop_oneof![Just(0.0f32), Just(0.7)], prop_oneof![Just(0.0f32), Just(0.5)]);
+    let order = (0usize..8, 0usize..3, prop_oneof![Just(0.0f32), Just(0.7)], prop_oneof![Just(0.0f32), Just(0.5)]);
     // Half of the texts end somewhere.
     let end = prop_oneof![Just(u32::MAX), 0u32..30];
     let script = (any::<u64>(), prop_oneof![Just(0.0), Just(0.6), Just(0.95)], prop_oneof![Just(3.0), Just(12.0)], end);
@@ -43,7 +46,7 @@ fn cases(families: RangeInclusive<usize>) -> impl Strategy<Value = Case> {
     (shape, method, order, script, rest).prop_map(|(shape, method, order, (seed, easy, spread, end), rest)| {
         let (family, prompt, block, blocks, per_block) = shape;
         let (d, reference, eager, tau, flags) = method;
-        let (remasking, dream, temperature, alg_temp) = order;
+        let (remasking, schedule, temperature, alg_temp) = order;
         let (mask, shift) = [(FULL, 0), (FULL, 1), (BLOCKS, 0)][family];
         // Block models also end within a block.
         let gen_length =
@@ -56,7 +59,7 @@ fn cases(families: RangeInclusive<usize>) -> impl Strategy<Value = Case> {
         if options.remasking == Remasking::Origin {
             options.remasking = Remasking::LowConfidence;
         }
-        options.schedule = if dream { Schedule::Dream } else { Schedule::Even };
+        options.schedule = Schedule::ALL[schedule];
         (options.temperature, options.alg_temp, options.cfg_scale) = (temperature, alg_temp, rest.0);
         options.seed = seed ^ 1;
         // Half of the runs go on behind the end.
@@ -117,7 +120,8 @@ fn compare(case: &Case, caches: &[CacheSpec]) -> Result<usize, TestCaseError> {
         // With a row before the block that is not live, a block's first drafts may all be wrong.
         let seeded = shift == 1 && cache.name() != "none" && !rolling;
         for event in &found.run.events {
-            if let Event::Step { step, drafts, accepted, .. } = *event {
+            if let Event::Step { step, drafts, accepted, rejected, .. } = *event {
+                prop_assert!(drafts > 0 || accepted + rejected == 0);
                 prop_assert!(seeded || drafts == 0 || !found.run.steps[step].is_empty());
                 prop_assert!(stop != StopRule::Never || accepted <= found.run.steps[step].len());
             }
@@ -162,6 +166,35 @@ fn freedave_i1_i3_i4_i6_i12_i13_i14_i15_block_models() {
 #[test]
 fn freedave_i1_i3_i4_i6_i12_i13_i14_i15_all_families() {
     compare_all(0..=2);
+}
+
+/// The plans of a run as text and what it commits; `single` writes single drafts as the canvas that they stand for.
+fn forwards_of(script: Script, mut options: SessionOptions, decoder: &str, single: bool) -> (Vec<String>, Found) {
+    options.decoder = decoder.parse().unwrap();
+    let mut model = script.denoiser(options.facts.shift);
+    let mut session = Session::new(options).unwrap();
+    let ids: Vec<SequenceId> = session.needs().iter().map(|needs| model.open(needs).unwrap()).collect();
+    let (mut plans, mut events) = (Vec::new(), Vec::new());
+    while session.next() == Next::Step {
+        let requests = session.requests();
+        for request in requests {
+            let mut plan = request.plan.clone();
+            if single {
+                plan.keep = None;
+                assert_eq!(plan.lanes.count(), 1);
+                plan.lanes = Lanes::Canvas;
+            }
+            plans.push(format!("{} {plan} {:?} {:?}", request.sequence, request.tokens, request.ask.states));
+        }
+        let batch: Vec<_> = requests.iter().map(|request| request.step(ids[request.sequence], 0)).collect();
+        let mut out = vec![Predictions::default(); batch.len()];
+        model.step(&batch, &mut out).unwrap();
+        script.ends(&mut out[0]);
+        session.feed(&out);
+        events.extend(session.events());
+    }
+    let run = common::Run { steps: Vec::new(), output: session.output(), events };
+    (plans, Found { commits: commits(&run.events), run, session })
 }
 
 proptest! {
@@ -249,6 +282,43 @@ proptest! {
             }).collect());
             prop_assert!(run.steps.iter().flatten().all(|&(_, token)| token != MASK_ID));
             prop_assert!(run.steps.len() <= 3 * (run.output.canvas.len() + 3 * blocks + 3) + blocks * 40);
+        }
+    }
+    /// I2 over caches with a history: one draft is static decoding over the same cache (or the threshold), token by token
+    /// and forward by forward: the same rows, keys, partial layers and tokens.
+    #[test]
+    fn freedave_i2_one_draft_over_a_history_is_the_baseline(case in cases(0..=1), cache in 0..OF_HISTORY.len()) {
+        let mut options = case.options;
+        (options.cache, options.decoder) = (OF_HISTORY[cache].parse().unwrap(), "freedave".parse().unwrap());
+        options.stop = StopRule::Never;
+        // On a short response some of them have no history.
+        prop_assume!(Session::new(options.clone()).unwrap().exactness() == Exactness::Approximate);
+        let threshold = case.baseline.strip_prefix("threshold:").map_or(String::new(), |rest| format!(",{rest}"));
+        let (plans, reference) = forwards_of(case.script, options.clone(), &case.baseline, true);
+        for mode in ["rolling", "reference"] {
+            let decoder = format!("freedave:d=1,mode={mode}{threshold}");
+            let (found_plans, found) = forwards_of(case.script, options.clone(), &decoder, true);
+            prop_assert_eq!(&found.commits, &reference.commits, "{} {}", &decoder, OF_HISTORY[cache]);
+            prop_assert_eq!(&found_plans, &plans, "{} {}", &decoder, OF_HISTORY[cache]);
+        }
+    }
+
+    /// I3, I4, I11 over caches with a history: everything is decoded, in no more forwards than static decoding needs over
+    /// the same cache, and the same answer comes again.
+    #[test]
+    fn freedave_i3_i4_i11_drafts_over_a_history_end(case in cases(0..=1), cache in 0..OF_HISTORY.len()) {
+        prop_assume!(!case.decoder.contains("eager=true"));
+        let mut options = case.options;
+        (options.cache, options.stop) = (OF_HISTORY[cache].parse().unwrap(), StopRule::Never);
+        let reference = forwards_of(case.script, options.clone(), &case.baseline, false).1;
+        let (plans, found) = forwards_of(case.script, options.clone(), &case.decoder, false);
+        let again = forwards_of(case.script, options.clone(), &case.decoder, false);
+        prop_assert_eq!((&plans, &found.commits), (&again.0, &again.1.commits));
+        prop_assert!(!found.session.canvas().contains(&MASK_ID));
+        prop_assert_eq!(found.commits.len(), reference.commits.len());
+        if case.baseline == "static" {
+            let (nfe, most) = (found.session.counts().forwards, reference.session.counts().forwards);
+            prop_assert!(nfe <= most, "{} {}: {} forwards instead of {}", case.decoder, OF_HISTORY[cache], nfe, most);
         }
     }
 }

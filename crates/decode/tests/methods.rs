@@ -43,8 +43,10 @@ compares every commit, step by step. Official traces come from the released prog
 program written from the published description (`golden/README.md`). `slowfast` has no trace: it is held to steps worked
 out by hand (`crates/decode/tests/slowfast.rs`). That `freedave` writes the tokens it is compared with is tested on
 networks, bit by bit, in `crates/demask/tests/lossless.rs` and, over thresholds too, on random scripts in
-`crates/decode/tests/freedave_random.rs`; that `guided:target=guide` writes the guide's, in
-`crates/demask/tests/golden`. What each specification demands, and the tests that hold it, is in `docs/invariants.md`.
+`crates/decode/tests/freedave_random.rs`; there also that over a cache whose slots depend on the steps before (`dkv`,
+`dllm`, `freecache:freeze=reference`), where it is approximate, one draft is static decoding forward by forward. That
+`guided:target=guide` writes the guide's tokens is tested in `crates/demask/tests/golden`. What each specification
+demands, and the tests that hold it, is in `docs/invariants.md`.
 
 | traces | origin | decoders | caches |
 |---|---|---|---|
@@ -72,6 +74,7 @@ const VARIANTS: &[(&str, &str)] = &[
     ("freedave:eager", "dual"),
     ("freedave", "freecache:freeze=prompt"),
     ("freedave", "freecache:freeze=reference"),
+    ("freedave", "freecache:lookahead=64"),
     ("guided:target=guide", "none"),
     ("guided:target=guide,match=topk", "none"),
     ("threshold", "dkv:variant=greedy"),

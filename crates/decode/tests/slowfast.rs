@@ -74,7 +74,12 @@ fn the_window_slides_and_an_end_stands() {
 /// S1: above 1 nothing passes, one token a forward. S3: every position is decoded once.
 #[test]
 fn caches_s1_s3_one_token_a_forward() {
-    for (shift, cache) in [(0, "none"), (1, "none"), (0, "dkv"), (1, "dkv:refresh=3")] {
+    let caches =
+        ["none", "dkv", "dkv:refresh=3", "dllm:prompt=5,response=3", "prefix", "dual:horizon=2", "prefix:horizon=3"];
+    let frozen = ["freecache:block=4", "freecache:block=3,freeze=reference", "freecache:block=4,lookahead=3"];
+    for (shift, cache) in
+        [0, 1].into_iter().flat_map(|shift| caches.iter().chain(&frozen).map(move |cache| (shift, *cache)))
+    {
         for decoder in ["slowfast:tau=1.5", "slowfast:explore=3,tau=0.3,tau_min=0.2", "slowfast:explore=1,window=3"] {
             let mut options = slowfast(shift, 3, 16, decoder, cache);
             options.block_length = Some(8);
@@ -89,6 +94,47 @@ fn caches_s1_s3_one_token_a_forward() {
             }
         }
     }
+}
+
+/// A cache runs a forward without the end of the canvas as far as the region goes, and shows it nothing behind.
+#[test]
+fn caches_leave_out_the_end() {
+    let plans = |shift: u32, cache: &str| {
+        let decoder = "slowfast:explore=1,tau_min=0.3,tau=0.9,window=2";
+        let mut session = Session::new(slowfast(shift, 2, 8, decoder, cache)).unwrap();
+        let mut plans = Vec::new();
+        drive(&mut session, |_, requests| {
+            plans.push(requests[0].plan.to_string());
+            let sure = |position| if position == 5 { 0.5 } else { 0.2 - position as f32 / 100.0 };
+            vec![predict(&requests[0], |position| (1, sure(position)))]
+        });
+        plans
+    };
+    // The region ends behind position 5: explored, a whole forward of it, then two that leave out the rest.
+    assert_eq!(
+        plans(0, "prefix")[..4],
+        [
+            "live 0..10 visible 10 full canvas predict 2..10",
+            "live 2..10 visible 10 full canvas predict 2..5",
+            "live 2..6 visible 6 full canvas predict 3..5",
+            "live 2..6 visible 6 full canvas predict 4",
+        ]
+    );
+    for cache in ["dual", "freecache", "freecache:block=2,lag=9"] {
+        assert_eq!(plans(0, cache), plans(0, "prefix"), "{cache}");
+    }
+    assert_eq!(plans(0, "freecache:block=2,freeze=reference")[3], "live 4..6 visible 6 full canvas predict 4");
+    assert_eq!(plans(0, "prefix:horizon=0")[2..4], plans(0, "prefix")[2..4]);
+    // Under shift the first token has to be taken from the block's first forward, which explores nothing.
+    assert_eq!(
+        plans(1, "dual")[..4],
+        [
+            "live 0..10 visible 10 full canvas must 2",
+            "live 2..10 visible 10 full canvas predict 3..10",
+            "live 2..10 visible 10 full canvas predict 3..5",
+            "live 2..6 visible 6 full canvas predict 4",
+        ]
+    );
 }
 
 /// S4: a forward without the end of the canvas is that of the shorter canvas.

@@ -43,6 +43,9 @@ pub enum TraceLine {
         drafts: usize,
         /// Draft tokens accepted.
         accepted: usize,
+        /// Draft tokens rejected; older traces do not tell.
+        #[serde(default)]
+        rejected: usize,
     },
     /// A commit.
     Commit {
@@ -95,8 +98,8 @@ impl TraceLine {
             Event::Commit { step, position, token, confidence } => {
                 Self::Commit { step, position, token, confidence, text: text(token) }
             }
-            Event::Step { step, nfe, rows, drafts, accepted } => {
-                Self::Step { event: StepTag::Step, step, nfe, rows, drafts, accepted }
+            Event::Step { step, nfe, rows, drafts, accepted, rejected } => {
+                Self::Step { event: StepTag::Step, step, nfe, rows, drafts, accepted, rejected }
             }
         }
     }
@@ -160,7 +163,7 @@ mod tests {
                 seed: 0,
             },
             TraceLine::of(Event::Commit { step: 0, position: 3, token: 9, confidence: 0.5 }, |_| Some("x".into())),
-            TraceLine::of(Event::Step { step: 0, nfe: 1, rows: 6, drafts: 0, accepted: 0 }, |_| None),
+            TraceLine::of(Event::Step { step: 0, nfe: 1, rows: 6, drafts: 3, accepted: 2, rejected: 1 }, |_| None),
         ];
         let mut bytes = Vec::new();
         for line in &lines {
@@ -169,6 +172,12 @@ mod tests {
         let text = String::from_utf8(bytes.clone()).unwrap();
         assert!(text.contains(r#"{"step":0,"position":3,"token":9,"confidence":0.5,"text":"x"}"#), "{text}");
         assert_eq!(read_trace(&bytes[..]).unwrap(), lines);
+        let older = text.replace(r#","rejected":1"#, "");
+        assert_ne!(older, text);
+        let TraceLine::Step { accepted, rejected, .. } = read_trace(older.as_bytes()).unwrap()[2] else {
+            panic!("a step is a step")
+        };
+        assert_eq!((accepted, rejected), (2, 0));
     }
 
     #[test]

@@ -122,6 +122,7 @@ fn ticks_of_the_engine() {
         ("static", "dllm:prompt=3,response=2"),
         ("slowfast:explore=2", "none"),
         ("slowfast:explore=2", "dllm:prompt=4,response=3"),
+        ("slowfast:explore=2", "dual"),
     ] {
         for cfg_scale in [0.0, 1.0] {
             ticks_with(0, decoder, cache, cfg_scale);

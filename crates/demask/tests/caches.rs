@@ -244,23 +244,35 @@ fn caches_t7_without_a_share_stored_rows_stand_still() {
     }
 }
 
-/// T9: two sequences in one launch are two runs, also where their first layers differ and they have to take turns.
+/// T9: sequences in one launch are as many runs, also where their first layers differ and they have to take turns, and
+/// where some of them run drafts whose layers are partly computed.
 #[test]
 fn caches_t9_company_changes_nothing() {
-    let caches = ["dllm:response=3", "dllm:response=4,first_layer=same,probe=k", "dkv:refresh=3", "none", "dllm"];
+    let methods = [
+        ("static", "dllm:response=3"),
+        ("static", "dllm:response=4,first_layer=same,probe=k"),
+        ("freedave:d=3", "dllm:response=4,rho=0.5"),
+        ("freedave", "dkv:refresh=3"),
+        ("static", "none"),
+        ("freedave:d=2,mode=reference", "dllm:prompt=4,response=3,first_layer=same"),
+        ("freedave", "freecache:block=3,freeze=reference"),
+        ("static", "dllm"),
+    ];
     let engine = || Engine::new(Box::new(runner(&spec(0), isas()[1], Dtype::F32, 2)));
-    let alone: Vec<Vec<u32>> = caches
+    let session = |&(decoder, cache): &(&str, &str)| {
+        Session::new(SessionOptions { decoder: decoder.parse().unwrap(), ..options(0, cache) }).unwrap()
+    };
+    let alone: Vec<Vec<u32>> = methods
         .iter()
-        .map(|cache| {
+        .map(|method| {
             let mut engine = engine();
-            let job = engine.submit(Session::new(options(0, cache)).unwrap()).unwrap();
+            let job = engine.submit(session(method)).unwrap();
             while engine.tick().unwrap() > 0 {}
             engine.take(job).unwrap().output().tokens
         })
         .collect();
     let mut engine = engine();
-    let jobs: Vec<_> =
-        caches.iter().map(|cache| engine.submit(Session::new(options(0, cache)).unwrap()).unwrap()).collect();
+    let jobs: Vec<_> = methods.iter().map(|method| engine.submit(session(method)).unwrap()).collect();
     let mut most = 0;
     loop {
         match engine.tick().unwrap() {
@@ -269,8 +281,8 @@ fn caches_t9_company_changes_nothing() {
         }
     }
     assert!(most > 1, "they do run together");
-    for ((job, alone), cache) in jobs.into_iter().zip(alone).zip(caches) {
-        assert_eq!(engine.take(job).unwrap().output().tokens, alone, "{cache}");
+    for ((job, alone), method) in jobs.into_iter().zip(alone).zip(methods) {
+        assert_eq!(engine.take(job).unwrap().output().tokens, alone, "{method:?}");
     }
 }
 

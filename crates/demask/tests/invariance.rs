@@ -205,6 +205,59 @@ fn freedave_i7_i8_drafts_are_isolated_and_the_accepted_one_stays() {
     }
 }
 
+/// freedave I7, I8 where layers are partly computed: each draft chooses rows by itself, as if it ran alone on the canvas,
+/// and the accepted one's K/V and increments are then the canvas's.
+#[test]
+fn freedave_i7_i8_partly_computed_drafts_are_isolated_and_the_accepted_one_stays() {
+    const LENGTH: usize = 45;
+    const LANES: usize = 3;
+    for (name, spec) in specs().into_iter().filter(|(_, spec)| spec.attention == Attention::Full) {
+        for (isa, dtype) in tiers() {
+            for (by, first_layer_all) in [(Drift::Value, true), (Drift::Key, false), (Drift::Random { seed: 5 }, false)]
+            {
+                let what = format!("{name} {} {dtype} {by:?}", isa.tier().name());
+                let (ask, mut dice) = (ask(), Dice::new(15));
+                let prefill = full(&spec, &mut dice, LENGTH);
+                let mut plan = StepPlan { visible: LENGTH as u32, lanes: Lanes::Drafts(3), ..StepPlan::default() };
+                plan.live.set_range(8..LENGTH as u32);
+                plan.predict.set_range(20..38);
+                let probe = Some(Probe { rows: (12..LENGTH as u32).into(), keep: 6, by });
+                plan.layers = LayerRows::Partial { compute: (8..11).into(), probe, first_layer_all };
+                let live = plan.live.len();
+                // Most tokens are those of the prefill, so that what has drifted is a choice.
+                let mut tokens = prefill.tokens[8..].repeat(LANES);
+                for _ in 0..LANES * 9 {
+                    tokens[dice.below(LANES * live)] = dice.below(spec.vocabulary) as u32;
+                }
+                let drafts = Step { tokens, plan };
+                let mut after = full(&spec, &mut dice, LENGTH);
+                after.plan.layers = LayerRows::Partial { compute: (0..2).into(), probe: None, first_layer_all: false };
+                let run_with = |lanes: usize, drafts: &Step, keep: Option<Keep>| {
+                    let mut network = runner(&spec, isa, dtype, lanes.min(2));
+                    let id = network.open(&SequenceNeeds { increments: true, ..needs(LENGTH, lanes) }).unwrap();
+                    run(&mut network, &[prefill.of(id, &ask)]);
+                    let drafted = run(&mut network, &[drafts.of(id, &ask)]).remove(0);
+                    let mut after = after.clone();
+                    after.plan.keep = keep;
+                    (drafted, run(&mut network, &[after.of(id, &ask)]).remove(0))
+                };
+                for lane in 0..LANES {
+                    let keep = Keep { lane: lane as u32, positions: drafts.plan.live.clone() };
+                    let (packed, kept) = run_with(LANES, &drafts, Some(keep));
+                    let tokens = drafts.tokens[lane * live..(lane + 1) * live].to_vec();
+                    let single = StepPlan { lanes: Lanes::Canvas, ..drafts.plan.clone() };
+                    let (alone, expected) = run_with(0, &Step { tokens, plan: single }, None);
+                    let logits = packed.logits.len() / LANES;
+                    let own = &packed.logits[lane * logits..(lane + 1) * logits];
+                    assert_eq!(bits(own), bits(&alone.logits), "{what} lane {lane}");
+                    assert_same(&kept, &expected, &format!("{what}, after keeping lane {lane}"));
+                    assert_eq!(packed.cost.flops, LANES as f64 * alone.cost.flops, "{what}: each draft costs as much");
+                }
+            }
+        }
+    }
+}
+
 /// The same drafts in one forward, in a batch of sequences that hold one each, and one after the other (I16).
 #[test]
 fn freedave_i16_packed_batched_and_sequential_drafts_are_the_same() {

@@ -1,5 +1,5 @@
 //! FreeDave on networks: bitwise the tokens and confidences of static decoding, on every tier and at any temperature
-//! (specification freedave, section 6.1: I1, I6, I8, I14).
+//! (specification freedave, section 6.1: I1, I6, I8, I14); over caches whose slots have a history, with one draft (I2).
 
 use std::{io::Write, path::Path};
 
@@ -103,4 +103,52 @@ fn freedave_i1_i3_rolling_on_the_demo_takes_no_more_forwards_than_reference() {
         let _ = writeln!(std::io::stdout(), "demo-sdar, {} problems, d {d}, forwards: {figures}", questions.len());
         assert!(rolling <= reference && reference <= stepwise, "d {d}");
     }
+}
+
+/// I2 over caches with a history: one draft in each forward, on a copy of the slots and kept, is static decoding over the
+/// same cache to the bit, and computes as many rows.
+#[test]
+fn freedave_i2_networks_give_the_tokens_of_static_decoding_over_the_same_cache() {
+    let checkpoints = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/ckpt");
+    let (mut drafted, mut static_forwards) = (0, 0);
+    for (name, isa) in
+        ["toy-llada", "toy-dream"].into_iter().flat_map(|name| Isa::available().into_iter().map(move |isa| (name, isa)))
+    {
+        let device = DeviceOptions { tier: Some(isa.tier()), threads: Some(2), ..DeviceOptions::default() };
+        let device = DeviceOptions { dtype: DtypeChoice::F32, ..device };
+        let files = ModelFiles::directory(checkpoints.join(name)).unwrap();
+        let mut model = Model::load(files, &device, &mut |_, _| true).unwrap();
+        for (cache, cfg_scale) in [
+            ("dkv:refresh=4", 0.0),
+            ("dkv:variant=pd,refresh=3", 0.0),
+            ("dllm:prompt=7,response=4", 0.0),
+            ("dllm:response=5,rho=0.4,probe=k,first_layer=same", 0.0),
+            ("dllm:prompt=5,response=3,cfg=3", 0.8),
+            ("freecache:block=3,freeze=reference", 0.0),
+        ] {
+            let canvas = CanvasSpec::Prompt { tokens: (0..13).collect(), gen_length: 24 };
+            let options = SessionOptions {
+                block_length: Some(8),
+                cache: cache.parse().unwrap(),
+                cfg_scale,
+                stop: StopRule::Never,
+                ..SessionOptions::new(model.facts().clone(), canvas)
+            };
+            let (expected, forwards) = run(&mut model, &options);
+            let what = format!("{name} {} {cache}", isa.tier().name());
+            for decoder in ["freedave:d=1,mode=reference", "freedave:d=1"] {
+                let decoder = decoder.parse().unwrap();
+                let found = run(&mut model, &SessionOptions { decoder, ..options.clone() });
+                assert_eq!(found, (expected.clone(), forwards), "{what}");
+            }
+            for decoder in ["freedave:d=4", "freedave:d=3,mode=reference"] {
+                let decoder = decoder.parse().unwrap();
+                let (found, most) = run(&mut model, &SessionOptions { decoder, ..options.clone() });
+                assert!(found.len() == expected.len() && most <= forwards, "{what}: {most} forwards");
+                drafted += most;
+                static_forwards += forwards;
+            }
+        }
+    }
+    assert!(drafted < static_forwards, "{drafted} forwards with drafts, {static_forwards} without");
 }

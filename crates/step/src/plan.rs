@@ -103,7 +103,8 @@ pub enum Lanes {
     #[default]
     Canvas,
     /// This many drafts: each reads the shared slots and writes to an overlay of its own. A key is the lane's own
-    /// overlay where that lane is live, else the shared slot.
+    /// overlay where that lane is live, else the shared slot. What an overlay remembers of its positions beside K and V
+    /// (increments, the stored difference of guidance) starts as a copy of the slots'.
     Drafts(u32),
 }
 
@@ -122,7 +123,8 @@ impl Lanes {
 pub struct Keep {
     /// The accepted lane of the last step.
     pub lane: u32,
-    /// The positions (live in that step) whose K/V are copied from the lane's overlay to the slots.
+    /// The positions (live in that step) whose K/V, and whatever else is stored with them, are copied from the lane's
+    /// overlay to the slots.
     pub positions: Positions,
 }
 
@@ -134,10 +136,15 @@ pub enum LayerRows {
     All,
     /// Some of them; every other live row adds the increment (attention plus MLP output) stored when it was last
     /// computed (dLLM-Cache; specification caches, section 2.2).
+    ///
+    /// Each draft is partly computed by itself, as if it ran alone on the canvas's slots: its rows are compared with
+    /// what its own overlay holds, the choice is its own, and so are what is replaced and the increments that are stored
+    /// and added. [`Keep`] turns all of it into the slots', so that a single draft that is kept whole is a step of the
+    /// canvas (specification freedave, section 6.1: I2, I7, I8).
     Partial {
         /// Rows computed in each layer.
         compute: Positions,
-        /// Rows of which the most drifted are computed too, chosen anew in each layer.
+        /// Rows of which the most drifted are computed too, chosen anew in each layer and lane.
         probe: Option<Probe>,
         /// The first layer computes every live row.
         first_layer_all: bool,

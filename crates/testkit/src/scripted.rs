@@ -6,11 +6,15 @@
 //! gives the tokens of no cache, a slot that is stale or was never written shows, and two runs of the same plans are
 //! equal to the bit.
 
+mod slots;
+
 use demask_step::{
-    Blend, BlendWith, ConfidenceOf, Cost, Denoiser, HeadAsk, Lanes, LayerRows, NO_TOKEN, OpenError, PlanError,
-    Position, Positions, Predictions, SequenceId, SequenceNeeds, SequenceStep, StepError, StepPlan, TokenId,
+    Blend, BlendWith, ConfidenceOf, Cost, Denoiser, HeadAsk, Judged, Lanes, LayerRows, NO_TOKEN, OpenError, PlanError,
+    Position, Positions, Predictions, Probe, SequenceId, SequenceNeeds, SequenceStep, StepError, StepPlan, TokenId,
     random::{self, Use},
 };
+
+use slots::Slots;
 
 /// Layers of the data flow: with two, what a row wrote depends on what it saw.
 const LAYERS: usize = 2;
@@ -29,28 +33,6 @@ pub struct Scripted {
     easy: f64,
     sequences: Vec<Option<Slots>>,
     steps: usize,
-}
-
-/// The stored slots of one sequence, and the drafts of its last step.
-#[derive(Debug, Clone)]
-struct Slots {
-    needs: SequenceNeeds,
-    stored: [Vec<Option<Content>>; LAYERS],
-    /// Per lane of the last step's drafts: live positions and their contents.
-    drafts: Vec<Overlay>,
-}
-
-/// What one lane wrote: contents by the rank of the live position.
-#[derive(Debug, Clone, Default)]
-struct Overlay {
-    live: Positions,
-    content: [Vec<Content>; LAYERS],
-}
-
-impl Overlay {
-    fn at(&self, layer: usize, position: Position) -> Option<Content> {
-        self.live.rank(position).and_then(|rank| self.content[layer].get(rank).copied())
-    }
 }
 
 impl Scripted {
@@ -94,81 +76,77 @@ impl Scripted {
     fn forward(&mut self, step: &SequenceStep<'_>) -> Vec<Vec<Content>> {
         let (seed, layers) = (self.seed, self.layers);
         let Some(slots) = self.sequences[step.sequence.0 as usize].as_mut() else { return Vec::new() };
-        let plan = step.plan;
-        if let Some(keep) = &plan.keep {
-            for position in keep.positions.iter() {
-                for layer in 0..LAYERS {
-                    slots.stored[layer][position as usize] = slots.drafts[keep.lane as usize].at(layer, position);
-                }
-            }
-        }
-        slots.drafts.clear();
-        let mut rows = Vec::new();
-        for lane in 0..plan.lanes.count() {
-            let tokens = &step.tokens[lane * plan.live.len()..];
-            let mut overlay = Overlay { live: plan.live.clone(), ..Overlay::default() };
-            let embedded = plan.live.iter().zip(tokens).map(|(position, &token)| {
-                random::mix(seed ^ random::mix((u64::from(position) << 32) | u64::from(token)))
-            });
-            let mut row: Vec<Content> = embedded.collect();
-            for layer in 0..layers {
-                overlay.content[layer].clone_from(&row);
-                row = plan
-                    .live
-                    .iter()
-                    .zip(&row)
-                    .map(|(position, &own)| slots.attend(plan, &overlay, layer, position, own))
-                    .collect();
-            }
-            if plan.lanes == Lanes::Canvas {
-                for (position, rank) in plan.live.iter().zip(0..) {
-                    for layer in 0..layers {
-                        slots.stored[layer][position as usize] = Some(overlay.content[layer][rank]);
-                    }
-                }
-            } else {
-                slots.drafts.push(overlay);
-            }
-            rows.push(row);
-        }
-        rows
+        slots.forward(step, layers, |position, token| {
+            random::mix(seed ^ random::mix((u64::from(position) << 32) | u64::from(token)))
+        })
+    }
+
+    /// The content that a lane's row at `position` hands to the head: with guidance, drawn away from the unconditional
+    /// one, `other`, or from where that one last was.
+    fn content(
+        &mut self,
+        step: &SequenceStep<'_>,
+        lane: usize,
+        row: (Position, Content),
+        other: Option<Content>,
+    ) -> Content {
+        let (position, content) = row;
+        let Some(Blend { scale, .. }) = step.blend else { return content };
+        let fresh = other.map(|other| content.wrapping_sub(other));
+        let Some(slots) = self.sequences[step.sequence.0 as usize].as_mut() else { return content };
+        let difference = if slots.needs.residual { slots.lane(lane).difference(position, fresh) } else { fresh };
+        random::mix(content ^ random::mix(difference.unwrap_or(0) ^ u64::from(scale.to_bits())))
     }
 
     fn answer(
-        &self,
+        &mut self,
         step: &SequenceStep<'_>,
         rows: &[Vec<Content>],
-        other: Option<&[Vec<Content>]>,
+        other: Option<(&StepPlan, &[Vec<Content>])>,
         out: &mut Predictions,
     ) {
         let (plan, ask) = (step.plan, step.ask);
         out.clear();
         out.lanes = plan.lanes.count();
         out.positions.set_union(&[&plan.predict, &plan.must, &plan.hint]);
-        out.cost = Cost {
-            rows: step.tokens.len() as u64,
-            computed_rows: step.tokens.len() as u64,
-            head_rows: (out.lanes * out.positions.len()) as u64,
-            flops: step.tokens.len() as f64,
-        };
+        out.cost = self.cost(plan, out.positions.len());
         for lane in 0..out.lanes {
-            for position in out.positions.clone().iter() {
+            for (at, position) in out.positions.clone().iter().enumerate() {
                 let token = plan.live.rank(position).map(|rank| step.tokens[lane * plan.live.len() + rank]);
                 if ask.only_where.is_some() && token.is_some() && token != ask.only_where {
                     self.refuse(ask, out);
                     continue;
                 }
-                let Some(rank) = plan.live.rank(position.saturating_sub(self.shift)) else { continue };
-                let mut row = rows[lane][rank];
+                let row = position.saturating_sub(self.shift);
+                let Some(rank) = plan.live.rank(row) else { continue };
                 let alone = random::mix(self.seed ^ random::mix(u64::from(position)));
-                if random::uniform(alone) < self.easy {
-                    row = random::mix(alone);
-                } else if let (Some(other), Some(Blend { scale, .. })) = (other, step.blend) {
-                    row = random::mix(row ^ random::mix(other[lane][rank] ^ u64::from(scale.to_bits())));
-                }
+                let unconditional = other.and_then(|(plan, rows)| Some(rows[lane][plan.live.rank(row)?]));
+                let content = self.content(step, lane, (row, rows[lane][rank]), unconditional);
+                let content = if random::uniform(alone) < self.easy { random::mix(alone) } else { content };
                 let state = ask.states.get(lane).copied().unwrap_or(0);
-                self.head(ask, row, random::key(ask.sampling.seed, Use::Token, position, state), out);
+                let judged = (lane * out.positions.len() + at) * ask.judge_width;
+                let judge = &ask.judge[judged..judged + ask.judge_width];
+                self.head(ask, content, random::key(ask.sampling.seed, Use::Token, position, state), judge, out);
             }
+        }
+    }
+
+    /// Every row and layer costs the same.
+    fn cost(&self, plan: &StepPlan, predicted: usize) -> Cost {
+        let (lanes, layers) = (plan.lanes.count(), self.layers);
+        let computed = match &plan.layers {
+            LayerRows::All => layers * plan.live.len(),
+            LayerRows::Partial { compute, probe, first_layer_all } => {
+                let whole = usize::from(*first_layer_all);
+                let chosen = compute.len() + probe.as_ref().map_or(0, |probe| probe.keep);
+                whole * plan.live.len() + (layers - whole) * chosen
+            }
+        };
+        Cost {
+            rows: (lanes * plan.live.len()) as u64,
+            computed_rows: (lanes * computed).div_ceil(layers) as u64,
+            head_rows: (lanes * predicted) as u64,
+            flops: (lanes * computed) as f64 / layers as f64,
         }
     }
 
@@ -176,18 +154,21 @@ impl Scripted {
         out.tokens.push(NO_TOKEN);
         out.confidence.push(f32::NEG_INFINITY);
         if ask.margin {
-            out.margin.push(0.0);
+            out.margin.push(f32::NEG_INFINITY);
         }
         if ask.entropy {
-            out.entropy.push(0.0);
+            out.entropy.push(f32::INFINITY);
         }
         if ask.logits {
-            out.logits.extend(std::iter::repeat_n(0.0, self.vocab));
+            out.logits.extend(std::iter::repeat_n(f32::NEG_INFINITY, self.vocab));
         }
+        out.top.extend(std::iter::repeat_n((NO_TOKEN, 0.0), ask.top));
+        let nothing = Judged { rank: u32::MAX, log_probability: f32::NEG_INFINITY, best: 0.0 };
+        out.judged.extend(std::iter::repeat_n(nothing, ask.judge_width));
     }
 
-    /// Draws a token from a row. Filters, `top` and `judge` are not part of the script.
-    fn head(&self, ask: &HeadAsk, row: Content, key: u64, out: &mut Predictions) {
+    /// Draws a token from a row, and judges given ones.
+    fn head(&self, ask: &HeadAsk, row: Content, key: u64, judge: &[TokenId], out: &mut Predictions) {
         let mut logits: Vec<f64> = (0..self.vocab as u64)
             .map(|token| self.spread * random::gumbel(random::mix(row ^ random::mix(token))))
             .collect();
@@ -206,6 +187,7 @@ impl Scripted {
         if ask.logits {
             out.logits.extend(logits.iter().map(|&logit| logit as f32));
         }
+        out.judged.extend(judge.iter().map(|&token| judged(&logits, token)));
         for &token in &ask.mute {
             logits[token as usize] = f64::NEG_INFINITY;
         }
@@ -228,16 +210,47 @@ impl Scripted {
             sorted.sort_by(|left, right| right.total_cmp(left));
             out.margin.push((sorted[0] - sorted[1]) as f32);
         }
+        let mut best: Vec<(TokenId, f32)> = (0..).zip(logits.iter().map(|logit| probability(logit) as f32)).collect();
+        best.sort_by(|left, right| right.1.total_cmp(&left.1).then(left.0.cmp(&right.0)));
+        out.top.extend(best.into_iter().take(ask.top));
     }
 }
 
-impl Slots {
-    /// One row of one layer: what it sees, in ascending order, folded into what it is.
-    fn attend(&self, plan: &StepPlan, overlay: &Overlay, layer: usize, position: Position, own: Content) -> Content {
-        (0..plan.mask.limit(position, plan.visible)).fold(own, |row, key| {
-            let seen = overlay.at(layer, key).or(self.stored[layer][key as usize]);
-            random::mix(row ^ seen.unwrap_or(0).rotate_left(layer as u32 + 1))
-        })
+/// Rank and probability of a token under `softmax(logits)`.
+fn judged(logits: &[f64], token: TokenId) -> Judged {
+    let (value, best) = (logits[token as usize], logits[argmax(logits.iter().copied())]);
+    let before = |&(other, &logit): &(usize, &f64)| logit > value || logit == value && other < token as usize;
+    let sum: f64 = logits.iter().map(|logit| (logit - best).exp()).sum();
+    Judged {
+        rank: logits.iter().enumerate().filter(before).count() as u32,
+        log_probability: (value - best - sum.ln()) as f32,
+        best: (1.0 / sum) as f32,
+    }
+}
+
+/// What can be wrong with partly computed layers.
+fn check_layers(
+    slots: &Slots,
+    plan: &StepPlan,
+    layers: usize,
+    kept: &impl Fn(Position) -> bool,
+) -> Result<(), PlanError> {
+    let LayerRows::Partial { compute, probe, .. } = &plan.layers else { return Ok(()) };
+    if !slots.needs.increments {
+        return Err(PlanError::Contradiction("partly computed layers without reserved increments"));
+    }
+    let nothing = Positions::new();
+    let (probed, keep) = probe.as_ref().map_or((&nothing, 0), |Probe { rows, keep, .. }| (rows, *keep));
+    if let Some(position) = compute.iter().chain(probed.iter()).find(|&position| !plan.live.contains(position)) {
+        return Err(PlanError::ComputedNotLive(position));
+    }
+    if keep > probed.len() || probed.iter().any(|position| compute.contains(position)) {
+        return Err(PlanError::Contradiction("a probe keeps more rows than it has, or computes one of them anyway"));
+    }
+    let stands = |position| compute.contains(position) || kept(position) || slots.has_increments(position, layers);
+    match plan.live.iter().find(|&position| !stands(position)) {
+        Some(position) => Err(PlanError::SlotNeverWritten(position)),
+        None => Ok(()),
     }
 }
 
@@ -251,9 +264,7 @@ fn argmax(values: impl Iterator<Item = f64>) -> usize {
 
 impl Denoiser for Scripted {
     fn open(&mut self, needs: &SequenceNeeds) -> Result<SequenceId, OpenError> {
-        let empty = || vec![None; needs.positions];
-        let slots = Slots { needs: needs.clone(), stored: [empty(), empty()], drafts: Vec::new() };
-        self.sequences.push(Some(slots));
+        self.sequences.push(Some(Slots::new(needs)));
         Ok(SequenceId(self.sequences.len() as u32 - 1))
     }
 
@@ -273,8 +284,8 @@ impl Denoiser for Scripted {
         if let Some(&token) = step.tokens.iter().find(|&&token| token as usize >= self.vocab) {
             return Err(PlanError::TokenOutOfRange(token));
         }
-        if plan.layers != LayerRows::All {
-            return Err(PlanError::Contradiction("the script computes every row in each layer"));
+        if step.ask.sampling.top_k > 0 || step.ask.sampling.top_p < 1.0 {
+            return Err(PlanError::Contradiction("the script draws without filters"));
         }
         let reserved = needs.positions;
         if let Some(position) =
@@ -293,11 +304,12 @@ impl Denoiser for Scripted {
             }
         }
         let kept = |position| plan.keep.as_ref().is_some_and(|keep| keep.positions.contains(position));
-        let written = |position: Position| slots.stored[0][position as usize].is_some() || kept(position);
+        let written = |position: Position| slots.is_written(position) || kept(position);
         if let Some(position) = (0..plan.visible).find(|&position| !plan.live.contains(position) && !written(position))
         {
             return Err(PlanError::SlotNeverWritten(position));
         }
+        check_layers(slots, plan, self.layers, &kept)?;
         let mut asked = Positions::new();
         asked.set_union(&[&plan.predict, &plan.must, &plan.hint]);
         for position in asked.iter() {
@@ -314,6 +326,8 @@ impl Denoiser for Scripted {
         let beyond = [
             ("rows", lanes * plan.live.len(), needs.rows),
             ("predictions", lanes * asked.len(), needs.predictions),
+            ("best tokens", step.ask.top, needs.top),
+            ("judged tokens", step.ask.judge_width, needs.judge_width),
             ("drafts", drafts, needs.drafts),
             ("positions between drafted rows", span, needs.draft_span),
         ];
@@ -331,7 +345,9 @@ impl Denoiser for Scripted {
         let rows: Vec<_> = batch.iter().map(|step| self.forward(step)).collect();
         for ((step, own), out) in batch.iter().zip(&rows).zip(out) {
             let other = match step.blend {
-                Some(Blend { with: BlendWith::Step(other), .. }) => rows.get(other).map(Vec::as_slice),
+                Some(Blend { with: BlendWith::Step(other), .. }) => {
+                    batch.get(other).map(|step| step.plan).zip(rows.get(other).map(Vec::as_slice))
+                }
                 _ => None,
             };
             self.answer(step, own, other, out);
@@ -342,7 +358,7 @@ impl Denoiser for Scripted {
 
 #[cfg(test)]
 mod tests {
-    use demask_step::Mask;
+    use demask_step::{Drift, Keep, Mask};
 
     use super::*;
 
@@ -403,5 +419,110 @@ mod tests {
         assert_eq!(check(&plan, &[1, 1, 1]), Err(PlanError::RowNotLive { position: 4, row: 3 }));
         let plan = StepPlan { live: (0..9).into(), visible: 9, ..StepPlan::default() };
         assert_eq!(check(&plan, &[1; 9]), Err(PlanError::PositionOutOfRange { position: 8, reserved: 8 }));
+    }
+
+    /// One step of all eight positions, whose last four are predicted.
+    fn whole(layers: LayerRows, lanes: Lanes, keep: Option<Keep>) -> StepPlan {
+        let (live, predict) = ((0..8).into(), (4..8).into());
+        StepPlan { live, visible: 8, layers, lanes, keep, predict, ..StepPlan::default() }
+    }
+
+    fn chosen(keep: usize, by: Drift) -> LayerRows {
+        let probe = Some(Probe { rows: (0..6).into(), keep, by });
+        LayerRows::Partial { compute: (6..8).into(), probe, first_layer_all: true }
+    }
+
+    /// A prefill, then the plan with its tokens, then a step of the canvas that computes nothing anew behind layer 0.
+    fn answers(plan: &StepPlan, tokens: &[TokenId], keep: Option<Keep>) -> [Predictions; 2] {
+        let mut script = Scripted::new(4, 12, 0);
+        let drafts = plan.lanes.count();
+        let needs = SequenceNeeds {
+            positions: 8,
+            rows: 8 * drafts,
+            drafts,
+            draft_span: 8,
+            predictions: 4 * drafts,
+            increments: true,
+            ..SequenceNeeds::default()
+        };
+        let id = script.open(&needs).unwrap();
+        let reuse = LayerRows::Partial { compute: Positions::new(), probe: None, first_layer_all: true };
+        let plans = [whole(LayerRows::All, Lanes::Canvas, None), plan.clone(), whole(reuse, Lanes::Canvas, keep)];
+        let all = [&[1, 2, 3, 4, 9, 9, 9, 9], tokens, &[1, 2, 3, 4, 5, 6, 7, 9]];
+        let ask = HeadAsk { forbid: vec![9], ..HeadAsk::default() };
+        let mut out = Vec::new();
+        for (plan, tokens) in plans.iter().zip(all) {
+            let mut answer = [Predictions::default()];
+            script.step(&[SequenceStep { sequence: id, tokens, plan, ask: &ask, blend: None }], &mut answer).unwrap();
+            out.extend(answer);
+        }
+        [out.remove(1), out.remove(1)]
+    }
+
+    #[test]
+    fn partly_computed_rows_are_those_that_are_named_and_those_that_drift() {
+        let tokens = [1, 2, 3, 4, 5, 9, 9, 9];
+        let answer = |layers| answers(&whole(layers, Lanes::Canvas, None), &tokens, None)[0].confidence.clone();
+        let computed = answer(LayerRows::All);
+        for by in [Drift::Value, Drift::Key, Drift::Random { seed: 3 }] {
+            assert_eq!(answer(chosen(6, by)), computed, "all of them");
+            assert_ne!(answer(chosen(2, by)), computed, "{by:?}");
+        }
+        assert_ne!(answer(chosen(0, Drift::Value)), answer(chosen(0, Drift::Key)), "one of the two is replaced");
+    }
+
+    #[test]
+    fn drafts_are_partly_computed_each_by_itself() {
+        let lanes: [[TokenId; 8]; 2] = [[1, 2, 3, 4, 5, 9, 9, 9], [1, 2, 3, 4, 5, 6, 9, 9]];
+        let keep = |lane| Some(Keep { lane, positions: (0..8).into() });
+        for by in [Drift::Value, Drift::Key, Drift::Random { seed: 3 }] {
+            let both = whole(chosen(2, by), Lanes::Drafts(2), None);
+            for (lane, tokens) in (0..).zip(&lanes) {
+                let [packed, after] = answers(&both, lanes.as_flattened(), keep(lane));
+                let [alone, expected] = answers(&whole(chosen(2, by), Lanes::Canvas, None), tokens, None);
+                let width = 4 * lane as usize;
+                assert_eq!(packed.confidence[width..width + 4], alone.confidence, "lane {lane}");
+                assert_eq!(after, expected, "what is kept of lane {lane}");
+            }
+            let [_, untouched] = answers(&both, lanes.as_flattened(), None);
+            assert_ne!(untouched, answers(&both, lanes.as_flattened(), keep(0))[1]);
+        }
+    }
+
+    #[test]
+    fn given_tokens_are_judged() {
+        let mut script = Scripted::new(2, 12, 1);
+        let needs = SequenceNeeds {
+            positions: 3,
+            rows: 3,
+            predictions: 1,
+            judge_width: 12,
+            top: 3,
+            ..SequenceNeeds::default()
+        };
+        let id = script.open(&needs).unwrap();
+        let (live, predict) = ((0..3).into(), (3..4).into());
+        let plan = StepPlan { live, visible: 3, mask: Mask::Causal, predict, ..StepPlan::default() };
+        let ask = HeadAsk { forbid: vec![5], top: 3, judge_width: 12, judge: (0..12).collect(), ..HeadAsk::default() };
+        let mut out = [Predictions::default()];
+        let step = SequenceStep { sequence: id, tokens: &[1, 2, 3], plan: &plan, ask: &ask, blend: None };
+        script.step(&[step], &mut out).unwrap();
+        let [answer] = out;
+        let mut ranks: Vec<u32> = answer.judged.iter().map(|judged| judged.rank).collect();
+        assert_eq!(ranks[answer.tokens[0] as usize], 0);
+        assert_eq!(
+            (ranks[5], answer.judged[5].log_probability),
+            (11, f32::NEG_INFINITY),
+            "what is forbidden comes last"
+        );
+        for (rank, &(token, probability)) in answer.top.iter().enumerate() {
+            let judged = answer.judged[token as usize];
+            assert!(judged.rank == rank as u32 && (judged.log_probability.exp() - probability).abs() < 1e-6);
+            assert_eq!(judged.best, answer.top[0].1);
+        }
+        ranks.sort_unstable();
+        assert_eq!(ranks, (0..12).collect::<Vec<_>>());
+        let sum: f32 = answer.judged.iter().map(|judged| judged.log_probability.exp()).sum();
+        assert!((sum - 1.0).abs() < 1e-5);
     }
 }

@@ -12,7 +12,7 @@ use demask::{Given, TraceLine, read_trace};
 
 use crate::{
     args::TraceArgs,
-    canvas::{Canvas, Player, Stage, shown},
+    canvas::{Canvas, Drafted, Player, Stage, shown},
     exit::usage,
     output,
 };
@@ -63,8 +63,8 @@ fn replay(lines: &[TraceLine], pause: Duration) -> anyhow::Result<()> {
             (TraceLine::Commit { position, token, text, .. }, Some(player)) => {
                 player.commit(*position as usize, shown(*token, text.as_deref()));
             }
-            (TraceLine::Step { step, nfe, .. }, Some(player)) => {
-                player.step(*step, *nfe)?;
+            (&TraceLine::Step { step, nfe, accepted, rejected, .. }, Some(player)) => {
+                player.step(step, nfe, Drafted { accepted, rejected })?;
                 if player.is_animated() {
                     thread::sleep(pause);
                 }

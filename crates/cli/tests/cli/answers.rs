@@ -144,6 +144,39 @@ fn traces_are_whole_and_replayed() {
     assert!(watched.success().ends_with(&format!("The final answer is {answer}\n")));
 }
 
+/// Drafts of both kinds, watched, traced and replayed: the same lines, which say what became of the drafts.
+#[test]
+fn drafts_are_watched_and_replayed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run.jsonl");
+    let path = path.to_str().unwrap();
+    let (dream, guide) = (project("demo/demo-dream"), project("demo/demo-qwen"));
+    let (question, _) = &questions()[0];
+    let guided = ["--model", &dream, "--guide", &guide, "--decoder", "guided"];
+    for arguments in [&["--decoder", "freedave"][..], &guided] {
+        let arguments = [&["generate", question, "--watch", "-q", "--trace", path], arguments].concat();
+        let watched = demask(&arguments);
+        let drawn: Vec<_> = watched.stderr.lines().collect();
+        let replayed = demask(&["trace", path]).success();
+        assert_eq!(replayed.lines().skip(1).collect::<Vec<_>>(), drawn);
+        let text = fs::read_to_string(path).unwrap();
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let steps: Vec<&Value> = lines.iter().filter(|line| line["event"] == "step").collect();
+        assert_eq!(steps.len(), drawn.len());
+        let [mut accepted, mut rejected] = [0, 0];
+        for (step, drawn) in steps.into_iter().zip(drawn) {
+            let [taken, refused] = ["accepted", "rejected"].map(|key| step[key].as_u64().unwrap());
+            let drafts = format!(" drafts {taken} accepted {refused} rejected ");
+            assert_eq!(drawn.contains(&drafts), taken + refused > 0, "{drawn}");
+            let commits = lines.iter().filter(|line| line["event"].is_null() && line["step"] == step["step"]).count();
+            assert!(drawn.contains(&format!(" +{commits} ")) && commits as u64 >= taken, "{drawn}");
+            (accepted, rejected) = (accepted + taken, rejected + refused);
+        }
+        assert!(accepted > 5 && rejected > 0, "{accepted} accepted, {rejected} rejected");
+        watched.success();
+    }
+}
+
 #[test]
 fn a_conversation_is_one_message_a_line() {
     let (question, answer) = &questions()[0];

@@ -50,9 +50,7 @@ impl BlockCache {
     /// Where the blocks end, from what is stored on, that a forward computed without a mask; `filled` says what else
     /// than the canvas's own tokens it saw.
     fn clean(&self, view: &View<'_>, visible: Position, filled: &[Commit]) -> Position {
-        let holds = |position: Position| {
-            !view.canvas.is_masked(position) || filled.iter().any(|commit| commit.position == position)
-        };
+        let holds = |position: Position| !view.canvas.is_masked_after(position, filled);
         let start = view.layout.start() as Position;
         let mut end = if visible < start { self.stored } else { self.stored.max(start) };
         loop {
@@ -101,8 +99,8 @@ impl CachePolicy for BlockCache {
         match (plan.lanes, progress.draft) {
             // What was run without a mask in it is final.
             (Lanes::Canvas, _) => self.stored = self.clean(view, plan.visible, &[]),
-            (Lanes::Drafts(_), Some(Accepted { lane, commits })) if self.fused => {
-                let end = self.clean(view, plan.visible, &progress.commits[..commits]);
+            (Lanes::Drafts(_), Some(Accepted { lane, .. })) if self.fused => {
+                let end = self.clean(view, plan.visible, progress.held());
                 if end > self.stored {
                     self.keep = Some(Keep { lane, positions: (self.stored..end).into() });
                     self.stored = end;

@@ -238,9 +238,14 @@ impl CachePolicy for DkvCache {
     fn observe(&mut self, view: &View<'_>, _plan: &StepPlan, progress: &Progress) {
         self.forwards += 1;
         self.step += 1;
-        view.canvas.masked_positions(0..view.canvas.len() as Position, &mut self.masks);
+        let held = progress.held();
+        self.masks.clear();
+        let open = |&position: &Position| view.canvas.is_masked_after(position, held);
+        for position in (0..view.canvas.len() as Position).filter(open) {
+            self.masks.push(position);
+        }
         self.decoded.clear();
-        for commit in &progress.commits {
+        for commit in &progress.commits[held.len()..] {
             self.decoded.insert(commit.position);
         }
     }

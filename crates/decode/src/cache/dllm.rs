@@ -196,7 +196,11 @@ impl CachePolicy for DllmCache {
         self.fill(view, query, clock, twin);
         if !self.is_guided(self.forwards + 1) {
             // The next forwards live off the difference, wherever they decode.
-            view.canvas.masked_positions(view.layout.response() as Position..plan.visible, &mut plan.hint);
+            let held = query.branches.lane(0);
+            let open = |&position: &Position| view.canvas.is_masked_after(position, held);
+            for position in (view.layout.response() as Position..plan.visible).filter(open) {
+                plan.hint.push(position);
+            }
         }
         true
     }

@@ -76,6 +76,7 @@ fn build(spec: &CacheSpec, layout: &Layout) -> Box<dyn CachePolicy> {
         lag: spec.count("lag").unwrap_or(0),
         memory: memory(freeze, block, lookahead, layout),
         begun: false,
+        computed: 0,
         finished: layout.response(),
     })
 }
@@ -98,6 +99,8 @@ struct FreeCache {
     memory: Memory,
     /// Whether the first forward, which computes everything, was run.
     begun: bool,
+    /// Where the live rows of the last forward ended: what lies behind has older K/V.
+    computed: usize,
     /// The end of the last block that was frozen, or of the prompt. With a shift the last row before it stays live: it
     /// predicts the first position behind it.
     finished: usize,
@@ -110,16 +113,15 @@ impl FreeCache {
         self.finished.saturating_sub(self.lag).max(response).saturating_sub(view.shift as usize)
     }
 
-    /// The end of the tokens without a mask that the forward leaves behind in the slots to be frozen.
-    fn clean(&self, view: &View<'_>, progress: &Progress) -> usize {
-        let seen = view.canvas.first_mask();
-        let taken = |position: usize| progress.commits.iter().any(|commit| commit.position as usize == position);
-        match self.freeze {
-            Freeze::Exact => seen,
-            Freeze::Prompt => 0,
-            Freeze::Reference => (seen..view.layout.len())
-                .find(|&position| view.canvas.is_masked(position as Position) && !taken(position))
-                .unwrap_or(view.layout.len()),
+    /// Freezes the blocks that end before the first mask, as far as the last forward computed them.
+    fn freeze(&mut self, first_mask: usize, length: usize) {
+        let clean = first_mask.min(self.computed);
+        while self.finished < length {
+            let next = self.finished.saturating_add(self.block).min(length);
+            if next > clean {
+                break;
+            }
+            self.finished = next;
         }
     }
 }
@@ -135,33 +137,34 @@ impl CachePolicy for FreeCache {
 
     fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
         let length = view.layout.len();
-        let (mut start, mut end) = (0, length);
+        let (mut start, mut end, visible) = (0, length, query.end(view.canvas) as usize);
         if self.begun {
+            let first_mask = view.canvas.first_mask_after(query.branches.lane(0));
+            if self.freeze == Freeze::Reference {
+                // What the last forward decided, and drafts may only hold so far, is frozen as it was computed.
+                self.freeze(first_mask, length);
+            }
             let shift = view.shift as usize;
             let asked = |position: Position| position as usize;
             // What is asked for is live, wherever it is: a refused prediction is asked for again.
             start = self.start(view);
             start = query.predict.first().map_or(start, |first| start.min(asked(first).saturating_sub(shift)));
-            end = view.canvas.first_mask().saturating_add(self.lookahead).min(length);
+            end = first_mask.saturating_add(self.lookahead).min(length);
             end = query.predict.last().map_or(end, |last| end.max(asked(last) + 1));
         }
-        plan.live.set_range(start as Position..end as Position);
-        plan.visible = length as Position;
+        plan.live.set_range(start as Position..end.min(visible) as Position);
+        plan.visible = visible as Position;
         plan.predict.clone_from(&query.predict);
     }
 
     fn observe(&mut self, view: &View<'_>, plan: &StepPlan, progress: &Progress) {
-        if plan.lanes != Lanes::Canvas {
+        if plan.lanes != Lanes::Canvas && self.memory == Memory::OfState {
             return;
         }
         self.begun = true;
-        let (clean, length) = (self.clean(view, progress), view.layout.len());
-        while self.finished < length {
-            let next = self.finished.saturating_add(self.block).min(length);
-            if next > clean {
-                break;
-            }
-            self.finished = next;
+        self.computed = plan.live.last().map_or(0, |last| last as usize + 1);
+        if self.freeze == Freeze::Exact {
+            self.freeze(view.canvas.first_mask_after(progress.held()), view.layout.len());
         }
     }
 

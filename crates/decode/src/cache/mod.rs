@@ -65,9 +65,11 @@ impl Method for CacheMethod {
 /// What the slots of a policy depend on. Draft-and-verify is lossless only over policies of state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
-    /// A function of the canvas.
+    /// A function of the canvas. What drafts wrote is dropped, but for what the policy itself keeps of it.
     OfState,
-    /// Also of the steps that led to it.
+    /// Also of the steps that led to it. A forward with drafts is a step of the accepted one: the session keeps all that
+    /// this draft wrote, and the policy's clocks count forwards. A run with single drafts is then, forward by forward,
+    /// that of the canvas; more drafts pass through fewer steps, and may write other tokens.
     OfHistory,
 }
 
@@ -96,7 +98,8 @@ pub trait CachePolicy: fmt::Debug + Send {
         1
     }
 
-    /// Learns that a plan was run and what came of it. `view` is the canvas that was run, before these commits.
+    /// Learns that a plan was run and what came of it. `view` is the canvas that was run, before these commits; if drafts
+    /// were run, the accepted one held some of them already ([`Progress::held`]).
     fn observe(&mut self, view: &View<'_>, plan: &StepPlan, progress: &Progress);
 
     /// Gets the lists of a plan that was run, to fill them again without an allocation.

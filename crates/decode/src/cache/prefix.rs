@@ -128,8 +128,9 @@ impl CachePolicy for BlockStart {
             Self::fill(view, query, window.start, plan);
             return;
         }
-        plan.live.set_range(window);
-        plan.visible = visible;
+        let end = query.end(view.canvas);
+        plan.live.set_range(window.start..window.end.min(end));
+        plan.visible = visible.min(end);
         plan.predict.clone_from(&query.predict);
     }
 

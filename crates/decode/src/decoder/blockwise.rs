@@ -77,7 +77,7 @@ impl<T: Transfer> Decoder for Blockwise<T> {
         }
         if self.transfer.takes_quota() && self.ranking.foresee(view, &query.predict, &mut self.candidates) {
             let masks = query.predict.len();
-            let quota = self.clock.tick_within(self.step, self.at_start, masks, self.around(view, masks)).quota;
+            let quota = self.clock.tick(self.step, self.at_start, masks, self.around(view, masks)).quota;
             query.foreseen.extend(self.candidates.iter().take(quota).map(|candidate| candidate.position));
         }
         Intent::Predict
@@ -90,7 +90,7 @@ impl<T: Transfer> Decoder for Blockwise<T> {
         let (among, layout) = (&plan.predict, view.layout);
         let lane = LaneView { predictions, lane: 0, among, canvas, unmasked: canvas.unmasked(), layout };
         self.ranking.rank(&lane, &mut self.candidates);
-        let mut tick = self.clock.tick_within(self.step, self.at_start, masks, self.around(view, masks));
+        let mut tick = self.clock.tick(self.step, self.at_start, masks, self.around(view, masks));
         if self.transfer.carries() {
             tick.quota = self.clock.carried(self.step, self.at_start, masks).unwrap_or(tick.quota);
         }

@@ -7,6 +7,11 @@
 //! static decoding. So the tokens are those of static decoding, whatever is drafted, as long as a forward's predictions
 //! are a function of the canvas.
 //!
+//! Over a cache whose slots depend on the steps before (dKV-Cache, dLLM-Cache, FreeCache as released) they are not: each
+//! draft runs on the slots of the last step, where static decoding would have come to it by several. Such a run is
+//! approximate. A forward is one step of the cache, that of the accepted draft, whose K/V, increments and drift become
+//! the slots'; so with one draft it is static decoding over that cache, token by token and forward by forward.
+//!
 //! Two ways to spend the forwards:
 //!
 //! * `reference`, as released: a forward over each block before the first drafts; the first draft is the first known
@@ -22,11 +27,12 @@ use super::{
     Accepted, Decoder, DecoderMethod, DecoderSpec, Drafts, Intent, Progress, Promise, Query, Setup, View, take_musts,
 };
 use crate::{
+    cache::Memory,
     error::OptionsError,
     event::Commit,
     layout::Layout,
     legality::Attention,
-    schedule::Clock,
+    schedule::{Around, Clock, Tick},
     spec::{About, Kind, Parameter, Value},
     transfer::{Candidate, LaneView, Quota, Ranking, Remasking, State, Threshold, Transfer},
 };
@@ -153,6 +159,8 @@ fn build(spec: &DecoderSpec, setup: &Setup<'_>) -> Box<dyn Decoder> {
         span: setup.cache.draft_span(setup.layout, ahead + 1),
         subset: spec.choice("rule") == "subset",
         parallel: tau(spec).is_some(),
+        history: setup.cache.memory() == Memory::OfHistory,
+        at_start: Vec::new(),
         block: 0,
         place: Place::default(),
         drafts: Drafts::default(),
@@ -184,6 +192,11 @@ struct FreeDave {
     subset: bool,
     /// Whether a step takes as many tokens as pass a threshold, so that how many it takes is unknown before.
     parallel: bool,
+    /// Whether the cache's slots have a history. Every forward is part of it: steps of static decoding that take nothing
+    /// are run, and a draft that leaves nothing to predict is not.
+    history: bool,
+    /// Masks that each block started with.
+    at_start: Vec<usize>,
     /// The block that was current in the last forward.
     block: usize,
     /// Static decoding at the first draft, or at the canvas if there are no drafts.
@@ -194,11 +207,18 @@ struct FreeDave {
 }
 
 impl FreeDave {
-    /// Steps that the clock lets pass without a token change nothing that is predicted: they are left out.
-    fn tick(&self, place: &mut Place, at_start: usize, masks: usize) -> crate::schedule::Tick {
+    /// What static decoding takes at a place whose block has this many masks left; all blocks behind it are as they were
+    /// at the start. Steps that the clock lets pass without a token change nothing that is predicted: they are left out.
+    fn tick(&self, place: &mut Place, masks: usize) -> Tick {
+        let (before, from) = self.at_start.split_at(place.block);
+        let around = Around {
+            blocks_before: before.iter().filter(|&&masks| masks > 0).count(),
+            blocks_after: from[1..].iter().filter(|&&masks| masks > 0).count(),
+            masks_after: from[1..].iter().sum(),
+        };
         loop {
-            let tick = self.clock.tick(place.step, at_start, masks);
-            if tick.quota > 0 || self.parallel || place.step + 1 >= self.clock.steps {
+            let tick = self.clock.tick(place.step, from[0], masks, around);
+            if tick.quota > 0 || self.parallel || self.history || place.step + 1 >= self.clock.steps {
                 return tick;
             }
             place.step += 1;
@@ -226,7 +246,7 @@ impl FreeDave {
         };
         let masks = masks_of(block);
         let mut place = if self.place.block == block { self.place } else { Place { block, step: 0 } };
-        let state = State { tick: self.tick(&mut place, at_start(view, block), masks) };
+        let state = State { tick: self.tick(&mut place, masks) };
         self.place = place;
         self.rule.choose(&state, &mut self.candidates[..within]).min(within)
     }
@@ -286,7 +306,7 @@ impl FreeDave {
             if place.block != block {
                 place = Place { block, step: 0 };
             }
-            let step = if self.parallel { 1 } else { self.tick(&mut place, at_start(view, block), masks).quota.max(1) };
+            let step = if self.parallel { 1 } else { self.tick(&mut place, masks).quota.max(1) };
             place.step += 1;
             size += step.min(masks);
             self.drafts.sizes.push(size);
@@ -327,7 +347,7 @@ impl FreeDave {
             self.eager
         } else {
             // The program, which knows no other static step than one token, looks at a single mask only.
-            left <= 1 && (last || !self.eager) || left > 1 && !self.parallel && taken >= left
+            left <= 1 && (last || !self.eager) || left > 1 && (self.history || !self.parallel) && taken >= left
         };
         if known {
             self.take(taken, progress);
@@ -339,11 +359,6 @@ impl FreeDave {
             self.draft(view, 0, taken, progress);
         }
     }
-}
-
-/// Masks that a block started with.
-fn at_start(view: &View<'_>, block: usize) -> usize {
-    view.layout.block(block).filter(|&position| !view.canvas.is_given(position)).count()
 }
 
 impl Decoder for FreeDave {
@@ -359,7 +374,7 @@ impl Decoder for FreeDave {
         // A prefill that is fused with the first predictions has all rows of both.
         let fused = (needs.rows + self.window).min(layout.len());
         needs.rows = needs.rows.max(fused).max(drafts * self.span);
-        needs.predictions = needs.predictions.max(drafts * self.window);
+        needs.predictions = drafts * needs.predictions.max(self.window);
     }
 
     fn fuses(&self) -> bool {
@@ -370,11 +385,24 @@ impl Decoder for FreeDave {
         if view.block >= view.layout.blocks() {
             return Intent::Done;
         }
-        view.canvas.masked_positions(self.window_from(view, view.block), &mut query.predict);
+        let View { canvas, layout, .. } = *view;
+        if self.at_start.is_empty() {
+            let at_start = |block| layout.block(block).filter(|&position| !canvas.is_given(position)).count();
+            self.at_start.extend((0..layout.blocks()).map(at_start));
+        }
         if self.block != view.block && !self.rolling {
             self.drafts.clear();
         }
         self.block = view.block;
+        // What every draft holds is predicted in none of them.
+        let (window, held) = (self.window_from(view, view.block), self.drafts.lane(0));
+        for position in window.clone().filter(|&position| canvas.is_masked_after(position, held)) {
+            query.predict.push(position);
+        }
+        if query.predict.is_empty() {
+            // As released, complete drafts are run as well.
+            canvas.masked_positions(window, &mut query.predict);
+        }
         query.drafts = self.most > 1;
         query.branches.copy(&self.drafts);
         Intent::Predict
@@ -393,7 +421,9 @@ impl Decoder for FreeDave {
         }
         let (lane, taken) = self.verify(view, predictions, &plan.predict, progress);
         if !self.drafts.is_empty() {
-            progress.accepted = self.drafts.sizes[lane] - self.drafts.sizes[0];
+            let sizes = &self.drafts.sizes;
+            progress.accepted = sizes[lane] - sizes[0];
+            progress.rejected = sizes[sizes.len() - 1] - sizes[lane];
             progress.draft = Some(Accepted { lane: lane as u32, commits: progress.commits.len() });
         }
         if self.rolling {

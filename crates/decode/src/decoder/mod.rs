@@ -6,7 +6,7 @@ mod entropy_bounded;
 mod factor;
 pub(crate) mod freedave;
 mod guided;
-pub(crate) mod slowfast;
+mod slowfast;
 mod static_decoding;
 mod threshold;
 
@@ -195,7 +195,8 @@ pub struct Progress {
     pub commits: Vec<Commit>,
     /// Draft tokens among them that were accepted.
     pub accepted: usize,
-    /// Draft tokens that a guide rejected: none or one.
+    /// Draft tokens that were rejected: of drafts that were run, those of the largest beyond the accepted one; by a guide,
+    /// none or one.
     pub rejected: usize,
     /// The draft that the canvas becomes, if drafts were run.
     pub draft: Option<Accepted>,
@@ -211,6 +212,11 @@ pub struct Accepted {
 }
 
 impl Progress {
+    /// Those of the commits that what was run held already: the accepted draft's; none if no drafts were run.
+    pub fn held(&self) -> &[Commit] {
+        &self.commits[..self.draft.map_or(0, |draft| draft.commits.min(self.commits.len()))]
+    }
+
     /// Empties it for the next forward, keeping its allocation.
     pub fn clear(&mut self) {
         self.commits.clear();

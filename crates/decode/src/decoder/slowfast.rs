@@ -3,15 +3,17 @@
 //!
 //! As released for LLaDA, with one difference: where a block is complete before exploring ends, the released code runs
 //! the rest of its forwards for nothing.
+//!
+//! Published with no cache and with dLLM-Cache. Every other one runs it by the same rule: a forward that leaves out the
+//! end computes what the cache would compute before it, and sees nothing behind it. Where the cache has a forward of its
+//! own that must take a token (Dream's first of a block), that forward belongs to neither phase.
 
 use std::collections::VecDeque;
 
 use demask_step::{HeadAsk, Position, Predictions, SequenceNeeds, StepPlan};
 
-use super::{Decoder, DecoderMethod, DecoderSpec, Intent, Progress, Promise, Query, Setup, View};
+use super::{Decoder, DecoderMethod, DecoderSpec, Intent, Progress, Promise, Query, Setup, View, take_musts};
 use crate::{
-    cache::CacheSpec,
-    error::OptionsError,
     layout::Layout,
     legality::Attention,
     schedule::Tick,
@@ -62,17 +64,6 @@ pub(super) const METHOD: DecoderMethod = DecoderMethod {
     takes_origin: false,
     build,
 };
-
-/// The cache policies that can leave the end of the canvas out of a forward.
-const CACHES: &[&str] = &["none", "dkv", "dllm"];
-
-/// Refuses cache policies that run the whole canvas whatever the decoder says.
-pub(crate) fn check(decoder: &DecoderSpec, cache: &CacheSpec) -> Result<(), OptionsError> {
-    if decoder.name() != METHOD.about.name || CACHES.contains(&cache.name()) {
-        return Ok(());
-    }
-    Err(OptionsError::Truncation { decoder: decoder.name(), cache: cache.name(), choices: CACHES.join(", ") })
-}
 
 fn build(spec: &DecoderSpec, setup: &Setup<'_>) -> Box<dyn Decoder> {
     let window = spec.count("window").unwrap_or(1);
@@ -203,6 +194,10 @@ impl Decoder for SlowFast {
     }
 
     fn absorb(&mut self, view: &View<'_>, plan: &StepPlan, predictions: &Predictions, progress: &mut Progress) {
+        if !plan.must.is_empty() {
+            take_musts(view, plan, predictions, progress);
+            return;
+        }
         let (canvas, layout) = (view.canvas, view.layout);
         let lane = LaneView { predictions, lane: 0, among: &plan.predict, canvas, unmasked: canvas.unmasked(), layout };
         self.ranking.rank(&lane, &mut self.candidates);

@@ -31,7 +31,7 @@ impl Script {
     }
 
     /// Puts the end token where it belongs.
-    fn ends(self, answer: &mut Predictions) {
+    pub fn ends(self, answer: &mut Predictions) {
         let positions = answer.positions.len();
         for (index, token) in answer.tokens.iter_mut().enumerate() {
             let behind = answer.positions.as_slice()[index % positions] >= self.end;
@@ -63,11 +63,16 @@ pub fn run(script: Script, mut options: SessionOptions, decoder: &str) -> Result
         script.ends(&mut out[0]);
         out
     });
+    Ok(Found { commits: commits(&run.events), run, session })
+}
+
+/// Position, token and confidence of each commit.
+pub fn commits(events: &[Event]) -> Vec<(u32, TokenId, f32)> {
     let commit = |event: &Event| match *event {
         Event::Commit { position, token, confidence, .. } => Some((position, token, confidence)),
         Event::Step { .. } => None,
     };
-    Ok(Found { commits: run.events.iter().filter_map(commit).collect(), run, session })
+    events.iter().filter_map(commit).collect()
 }
 
 /// Every cache, with its defaults, over which drafts promise the tokens of static decoding on these models.
@@ -79,6 +84,23 @@ pub fn caches(mask: Mask, shift: u32) -> Vec<CacheSpec> {
     };
     CACHES.iter().map(CacheSpec::of).filter(lossless).collect()
 }
+
+/// Caches whose slots depend on the steps that were run, with the parameters that matter.
+pub const OF_HISTORY: &[&str] = &[
+    "dkv:refresh=3",
+    "dkv:refresh=4,shift=un_right",
+    "dkv:variant=prefill",
+    "dkv:variant=pd,refresh=3",
+    "dllm:prompt=5,response=3",
+    "dllm:prompt=4,response=3,rho=0.5,first_layer=same",
+    "dllm:prompt=3,response=2,rho=0,boundary=before",
+    "dllm:response=4,probe=k,rho=0.4",
+    "dllm:prompt=2,response=5,probe=random,rho=0.3,cfg=3",
+    "freecache:block=2,freeze=reference",
+    "freecache:block=3,freeze=reference,lookahead=2,lag=1",
+    "freecache:block=3",
+    "freecache:lookahead=2",
+];
 
 /// The answers to all lanes of a request for a model that knows the text, the leftmost the surest.
 pub fn recite(request: &Request, text: &[TokenId]) -> Predictions {

@@ -18,7 +18,7 @@ use demask::{
     DeviceOptions, DtypeChoice, Engine, JobState, Model,
     checkpoint::ModelFiles,
     cpu::isa::{Isa, Tier},
-    decode::{Event, Session, SessionOptions, StopRule},
+    decode::{Event, Exactness, Session, SessionOptions, StopRule},
 };
 
 /// Largest accepted distance in f32, relative to the largest magnitude of the expected tensor.
@@ -293,11 +293,8 @@ fn flashdlm_g8_the_target_writes_its_own_text() {
             let mut guide = load(&folder, guider, tier, DtypeChoice::F32);
             let mut model = load(&folder, &case.model, tier, DtypeChoice::F32);
             let facts = guide.facts().clone();
-            let Ok(mut options) = parameters::map(&file.method, case, model.facts(), Some(&facts)) else {
-                panic!("{}", case.id)
-            };
+            let mut options = parameters::map(&file.method, case, model.facts(), Some(&facts)).unwrap();
             options.decoder = "guided:target=guide,verify=5".parse().unwrap();
-            options.cache = "none".parse().unwrap();
             (options.stop, options.end_ids) = (StopRule::Never, Vec::new());
             let own = SessionOptions {
                 suppress: options.facts.mask_id.into_iter().collect(),
@@ -306,9 +303,47 @@ fn flashdlm_g8_the_target_writes_its_own_text() {
             };
             let expected = run(guide.engine_mut(), Session::new(own).unwrap()).unwrap();
             model.set_guide(guide).unwrap();
-            let found = run(model.engine_mut(), Session::new(options).unwrap()).unwrap();
-            assert_eq!(found.canvas, expected.canvas, "{} on {}", case.id, tier.name());
-            assert!(found.nfe <= expected.nfe);
+            // G9: what the model keeps changes its drafts only.
+            for cache in ["none", "dkv:refresh=3", "dllm:prompt=5,response=3", "freecache:block=4"] {
+                options.cache = cache.parse().unwrap();
+                let found = run(model.engine_mut(), Session::new(options.clone()).unwrap()).unwrap();
+                assert_eq!(found.canvas, expected.canvas, "{} on {}, cache {cache}", case.id, tier.name());
+                assert!(found.nfe <= expected.nfe);
+            }
         }
     }
+}
+
+/// Guided decoding over dKV-Cache and dLLM-Cache: refreshed in each forward they give the reference's trace without a
+/// cache; as they are meant, every forward commits, and everything is decoded.
+#[test]
+fn guided_over_caches_that_are_not_exact() {
+    let folder = own_folder();
+    let files = ["guided_dream.json", "guided_llada.json"];
+    let mut others = 0;
+    for (file, tier) in files.iter().flat_map(|file| f32_tiers().into_iter().map(move |tier| (file, tier))) {
+        let file = DecodeFile::read(&folder.join("decode").join(file));
+        for case in file.cases.iter().filter(|case| case.params["dlm_cache"] == "none") {
+            let guide = load(&folder, case.guider.as_ref().unwrap(), tier, DtypeChoice::F32);
+            let (facts, mut model) = (guide.facts().clone(), load(&folder, &case.model, tier, DtypeChoice::F32));
+            model.set_guide(guide).unwrap();
+            let mut options = parameters::map(&file.method, case, model.facts(), Some(&facts)).unwrap();
+            for cache in ["dkv:refresh=1", "dllm:prompt=1,response=1"] {
+                options.cache = cache.parse().unwrap();
+                let found = run(model.engine_mut(), Session::new(options.clone()).unwrap()).unwrap();
+                assert_eq!(difference(case, &found), None, "{} on {}, cache {cache}", case.id, tier.name());
+            }
+            for cache in ["dkv", "dkv:variant=pd", "dllm", "dllm:prompt=9,response=4,rho=0,first_layer=same"] {
+                options.cache = cache.parse().unwrap();
+                let session = Session::new(options.clone()).unwrap();
+                assert_eq!(session.exactness(), Exactness::Approximate);
+                let found = run(model.engine_mut(), session).unwrap();
+                let what = format!("{} on {}, cache {cache}", case.id, tier.name());
+                assert!(found.steps.iter().all(|step| !step.is_empty()), "{what}: every forward commits");
+                assert!(found.canvas.iter().all(|&token| i64::from(token) != case.mask_id), "{what}");
+                others += usize::from(found.canvas != case.output);
+            }
+        }
+    }
+    assert!(others > 0, "inexact caches show somewhere");
 }

@@ -351,11 +351,14 @@ fn cost(spec: &ArchSpec, step: &SequenceStep<'_>, launch: &Launch, part: &Part) 
             ((layers - 1.0) * full_layer + last + per_key * last_keys, computed)
         }
         LayerRows::Partial { compute, probe, first_layer_all } => {
-            let fixed = compute.len() as f64;
-            let chosen = probe.as_ref().map_or(0.0, |probe| probe.keep as f64);
+            let lanes = plan.lanes.count() as f64;
+            let fixed = lanes * compute.len() as f64;
+            let chosen = lanes * probe.as_ref().map_or(0.0, |probe| probe.keep as f64);
             // A drift probe projects one tensor for all candidates, and the chosen do not project it again.
             let probed = match probe.as_ref() {
-                Some(probe) if !matches!(probe.by, Drift::Random { .. }) => (probe.rows.len() - probe.keep) as f64 * kv,
+                Some(probe) if !matches!(probe.by, Drift::Random { .. }) => {
+                    lanes * (probe.rows.len() - probe.keep) as f64 * kv
+                }
                 _ => 0.0,
             };
             let visible = f64::from(plan.visible);

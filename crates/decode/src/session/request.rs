@@ -1,0 +1,104 @@
+//! What a session asks of a network in one forward, sequence by sequence.
+
+use demask_step::{
+    Blend, BlendWith, HeadAsk, Keep, Mask, Positions, Sampling, SequenceId, SequenceStep, StepPlan, TokenId,
+};
+
+use crate::{
+    decoder::{Decoder, Drafts},
+    options::SessionOptions,
+};
+
+/// One sequence's part of the forward that a session wants.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// Index of the sequence in [`Session::needs`], or in [`Session::guide_needs`].
+    pub sequence: usize,
+    /// `[lanes, live]`: the tokens at the live positions.
+    pub tokens: Vec<TokenId>,
+    /// What to run.
+    pub plan: StepPlan,
+    /// What to answer.
+    pub ask: HeadAsk,
+    /// Classifier-free guidance; [`BlendWith::Step`] counts within these requests.
+    pub blend: Option<Blend>,
+}
+
+impl Request {
+    /// The request as a step of an open sequence. `first` is where the session's requests start in the batch.
+    pub fn step(&self, sequence: SequenceId, first: usize) -> SequenceStep<'_> {
+        let blend = self.blend.map(|blend| match blend.with {
+            BlendWith::Step(index) => Blend { with: BlendWith::Step(first + index), ..blend },
+            BlendWith::Stored => blend,
+        });
+        SequenceStep { sequence, tokens: &self.tokens, plan: &self.plan, ask: &self.ask, blend }
+    }
+
+    /// Refills the tokens for the plan's live positions, lane after lane.
+    pub(super) fn read(&mut self, tokens: &[TokenId], drafts: &Drafts) {
+        self.tokens.clear();
+        let live = &self.plan.live;
+        for lane in 0..self.plan.lanes.count() {
+            let start = self.tokens.len();
+            self.tokens.extend(live.iter().map(|position| tokens[position as usize]));
+            for commit in drafts.lane(lane) {
+                if let Some(rank) = live.rank(commit.position) {
+                    self.tokens[start + rank] = commit.token;
+                }
+            }
+        }
+    }
+}
+
+/// What the next forward of a sequence keeps of its last one's drafts, if the cache policy's slots have a history.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Kept {
+    /// None if the last forward ran no drafts.
+    pub(super) lane: Option<u32>,
+    pub(super) positions: Positions,
+}
+
+impl Kept {
+    /// Hands it over to the plan of that forward; its list comes back with the plan.
+    pub(super) fn fill(&mut self, plan: &mut StepPlan) {
+        if let Some(lane) = self.lane.take() {
+            plan.keep = Some(Keep { lane, positions: std::mem::take(&mut self.positions) });
+        }
+    }
+}
+
+/// One request for each sequence, with everything in it that never changes.
+pub(super) fn requests(options: &SessionOptions, decoder: &dyn Decoder, sequences: usize) -> Vec<Request> {
+    let mut forbid: Vec<TokenId> = options.facts.mask_id.into_iter().chain(options.suppress.iter().copied()).collect();
+    forbid.sort_unstable();
+    forbid.dedup();
+    let causal = options.facts.mask == Mask::Causal;
+    let mut ask = HeadAsk {
+        forbid,
+        mute: options.mute.clone(),
+        only_where: options.facts.mask_id.filter(|_| !causal),
+        sampling: Sampling {
+            temperature: options.temperature,
+            top_k: options.top_k,
+            top_p: options.top_p,
+            order: options.filter_order,
+            confidence: options.confidence,
+            seed: options.seed,
+        },
+        ..HeadAsk::default()
+    };
+    decoder.ask(&mut ask);
+    (0..sequences).map(|sequence| Request { sequence, ask: ask.clone(), ..Request::default() }).collect()
+}
+
+/// The guide's request, with everything in it that never changes: its best token, greedy, wherever it judges.
+pub(super) fn guide_request(options: &SessionOptions) -> Request {
+    let Some(guide) = &options.guide else { return Request::default() };
+    // The canvas can hold neither its own mask nor what is suppressed in it; ids are compared where they mean the same.
+    let own = options.facts.mask_id.into_iter().chain(options.suppress.iter().copied());
+    let mut forbid: Vec<TokenId> =
+        own.filter(|&token| guide.shared_vocabulary && (token as usize) < guide.facts.vocab).collect();
+    forbid.sort_unstable();
+    forbid.dedup();
+    Request { ask: HeadAsk { forbid, ..HeadAsk::default() }, ..Request::default() }
+}

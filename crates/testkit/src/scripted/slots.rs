@@ -1,0 +1,178 @@
+//! What a script remembers of a sequence between steps, and how its rows go through the layers.
+
+use demask_step::{Drift, Keep, Lanes, LayerRows, Position, Positions, Probe, SequenceNeeds, SequenceStep, random};
+
+use super::{Content, LAYERS};
+
+/// The slots of one sequence, and what its last step's drafts made of them.
+#[derive(Debug, Clone)]
+pub(super) struct Slots {
+    pub(super) needs: SequenceNeeds,
+    pub(super) stored: Stored,
+    pub(super) drafts: Vec<Draft>,
+}
+
+/// A draft's own copy of the slots.
+#[derive(Debug, Clone)]
+pub(super) struct Draft {
+    pub(super) live: Positions,
+    pub(super) stored: Stored,
+}
+
+/// Contents by layer and position.
+#[derive(Debug, Clone)]
+pub(super) struct Stored {
+    keys: [Vec<Option<Content>>; LAYERS],
+    values: [Vec<Option<Content>>; LAYERS],
+    /// What a layer added to a row when it last computed it.
+    increments: [Vec<Option<Content>>; LAYERS],
+    /// What guidance told a row's contents from the unconditional ones.
+    residual: Vec<Option<Content>>,
+}
+
+impl Slots {
+    pub(super) fn new(needs: &SequenceNeeds) -> Self {
+        let empty = || std::array::from_fn(|_| vec![None; needs.positions]);
+        let residual = vec![None; needs.positions];
+        let stored = Stored { keys: empty(), values: empty(), increments: empty(), residual };
+        Self { needs: needs.clone(), stored, drafts: Vec::new() }
+    }
+
+    /// The contents of the live rows behind the last layer, `[lanes, live]`.
+    pub(super) fn forward(
+        &mut self,
+        step: &SequenceStep<'_>,
+        layers: usize,
+        embed: impl Fn(Position, u32) -> Content,
+    ) -> Vec<Vec<Content>> {
+        let plan = step.plan;
+        if let Some(Keep { lane, positions }) = &plan.keep {
+            self.stored.keep(&self.drafts[*lane as usize].stored, positions);
+        }
+        self.drafts.clear();
+        let mut rows = Vec::new();
+        for lane in 0..plan.lanes.count() {
+            let tokens = &step.tokens[lane * plan.live.len()..];
+            let mut row: Vec<Content> =
+                plan.live.iter().zip(tokens).map(|(position, &token)| embed(position, token)).collect();
+            let mut draft = self.stored.clone();
+            for layer in 0..layers {
+                draft.layer(step, layer, &mut row);
+            }
+            rows.push(row);
+            if plan.lanes == Lanes::Canvas {
+                self.stored = draft;
+            } else {
+                self.drafts.push(Draft { live: plan.live.clone(), stored: draft });
+            }
+        }
+        rows
+    }
+
+    /// Where guidance stores its differences: the canvas's own, or a draft's of the step that was just run.
+    pub(super) fn lane(&mut self, lane: usize) -> &mut Stored {
+        match self.drafts.get_mut(lane) {
+            Some(draft) => &mut draft.stored,
+            None => &mut self.stored,
+        }
+    }
+
+    /// Whether a slot holds anything.
+    pub(super) fn is_written(&self, position: Position) -> bool {
+        self.stored.keys[0][position as usize].is_some()
+    }
+
+    /// Whether a row was ever computed in so many layers: only then can it live off its increments.
+    pub(super) fn has_increments(&self, position: Position, layers: usize) -> bool {
+        self.stored.increments[..layers].iter().all(|layer| layer[position as usize].is_some())
+    }
+}
+
+impl Stored {
+    fn keep(&mut self, draft: &Self, positions: &Positions) {
+        for position in positions.iter().map(|position| position as usize) {
+            for layer in 0..LAYERS {
+                self.keys[layer][position] = draft.keys[layer][position];
+                self.values[layer][position] = draft.values[layer][position];
+                self.increments[layer][position] = draft.increments[layer][position];
+            }
+            self.residual[position] = draft.residual[position];
+        }
+    }
+
+    /// The difference of a row from the unconditional one, stored; or the one that is stored, if there is none now.
+    pub(super) fn difference(&mut self, position: Position, fresh: Option<Content>) -> Option<Content> {
+        let residual = &mut self.residual[position as usize];
+        *residual = fresh.or(*residual);
+        *residual
+    }
+
+    /// One layer: slots are written, computed rows read what they see, the others add their increments.
+    fn layer(&mut self, step: &SequenceStep<'_>, layer: usize, rows: &mut [Content]) {
+        let plan = step.plan;
+        let computed = match &plan.layers {
+            LayerRows::Partial { first_layer_all: true, .. } if layer == 0 => plan.live.clone(),
+            LayerRows::All => plan.live.clone(),
+            LayerRows::Partial { compute, probe, .. } => {
+                let mut computed = compute.clone();
+                if let Some(probe) = probe {
+                    self.choose(probe, layer, |position| row_of(plan, rows, position), &mut computed);
+                }
+                computed
+            }
+        };
+        for position in computed.iter() {
+            let row = Some(row_of(plan, rows, position));
+            (self.keys[layer][position as usize], self.values[layer][position as usize]) = (row, row);
+        }
+        for (position, row) in plan.live.iter().zip(rows) {
+            let increment = &mut self.increments[layer][position as usize];
+            if computed.contains(position) {
+                let limit = plan.mask.limit(position, plan.visible) as usize;
+                let seen = self.keys[layer][..limit].iter().zip(&self.values[layer]);
+                let after = seen.fold(*row, |row, (key, value)| {
+                    let (key, value) = (key.unwrap_or(0), value.unwrap_or(0));
+                    let both = key ^ random::mix(key ^ value) ^ random::mix(0);
+                    random::mix(row ^ both.rotate_left(layer as u32 + 1))
+                });
+                *increment = Some(after.wrapping_sub(*row));
+                *row = after;
+            } else {
+                *row = row.wrapping_add(increment.unwrap_or(0));
+            }
+        }
+    }
+
+    /// Replaces the probed tensor, and adds the rows that differ most from what is stored of them.
+    fn choose(&mut self, probe: &Probe, layer: usize, row: impl Fn(Position) -> Content, computed: &mut Positions) {
+        let stored = match probe.by {
+            Drift::Value => Some(&mut self.values[layer]),
+            Drift::Key => Some(&mut self.keys[layer]),
+            Drift::Random { .. } => None,
+        };
+        let mut order: Vec<(u64, Position)> = match (stored, probe.by) {
+            (Some(stored), _) => probe
+                .rows
+                .iter()
+                .map(|position| {
+                    let fresh = row(position);
+                    let likeness = !(fresh ^ stored[position as usize].unwrap_or(0));
+                    stored[position as usize] = Some(fresh);
+                    (u64::from(likeness.count_ones()), position)
+                })
+                .collect(),
+            (None, Drift::Random { seed }) => {
+                let chance = |position: Position| random::mix(random::mix(seed ^ layer as u64) ^ u64::from(position));
+                probe.rows.iter().map(|position| (chance(position), position)).collect()
+            }
+            (None, _) => Vec::new(),
+        };
+        order.sort_unstable();
+        order[..probe.keep].iter().for_each(|&(_, position)| computed.insert(position));
+    }
+}
+
+/// The content of a live row.
+fn row_of(plan: &demask_step::StepPlan, rows: &[Content], position: Position) -> Content {
+    plan.live.rank(position).map_or(0, |rank| rows[rank])
+}
