@@ -199,6 +199,58 @@ fn caches_t6_partly_computed_steps_match_their_twin() {
     }
 }
 
+/// The same with two drafts on copies of the canvas's pages, each against a twin of its own; then the canvas goes on from
+/// the second draft.
+#[test]
+fn partly_computed_drafts_match_their_twins() {
+    let twin = twin(Dtype::F32, true);
+    let partial = Partial { fixed: vec![3, 20], probed: (30..70).collect(), keep: 7, ..Partial::default() };
+    let push = |launch: &mut Launch, first: u32| {
+        launch.held.extend(first..first + 70);
+        launch.fixed.extend([first + 3, first + 20]);
+        launch.probed.extend(first + 30..first + 70);
+        launch.probes.push(ProbeLaunch { rows: 40, keep: 7, by: ProbeBy::Drift(ProbeTensor::Value) });
+    };
+    for isa in isas() {
+        let mut model = Model::new(&twin, isa, Dtype::F32, 2);
+        let (canvas, drafts) = (model.pages(3, KEPT), model.pages(6, KEPT));
+        let mut slots = twin.slots(70);
+        let live = rows(&tokens(70, 1), 0..70);
+        let mut launch = Launch::default();
+        push_rows(&mut launch, &canvas, &live, &|_| 70);
+        launch.held.extend(0..70);
+        model.forward(&launch, Rows::Live, Rows::Live);
+        twin.step(&mut slots, &live, &|_| 70, None);
+
+        let mut launch = Launch { partial: true, ..Launch::default() };
+        let (mut twins, mut expected) = (Vec::new(), Vec::new());
+        for (pages, seed) in drafts.chunks(3).zip(60..) {
+            launch.copies.extend(canvas.iter().zip(pages).map(|(&from, &to)| PageCopy { from, to }));
+            let live = rows(&tokens(70, seed), 0..70);
+            let first = push_rows(&mut launch, pages, &live, &|_| 70);
+            push(&mut launch, first);
+            let mut own = slots.clone();
+            expected.extend(twin.step(&mut own, &live, &|_| 70, Some(&partial)));
+            twins.push(own);
+        }
+        ask_all(&mut launch, 0..140);
+        model.forward(&launch, Rows::Computed, Rows::Fixed);
+        assert_near(&model.out.logits, &expected, 2e-5);
+
+        let kept: Vec<usize> = (10..70).collect();
+        slots.keep(&twins[1], &kept);
+        let slot = |pages: &[u32], position: usize| pages[position / PAGE] * PAGE as u32 + (position % PAGE) as u32;
+        let mut launch = Launch { partial: true, ..Launch::default() };
+        launch.keeps.extend(kept.iter().map(|&at| SlotCopy { from: slot(&drafts[3..], at), to: slot(&canvas, at) }));
+        let live = rows(&tokens(70, 63), 0..70);
+        push_rows(&mut launch, &canvas, &live, &|_| 70);
+        push(&mut launch, 0);
+        ask_all(&mut launch, 0..70);
+        model.forward(&launch, Rows::Computed, Rows::Fixed);
+        assert_near(&model.out.logits, &twin.step(&mut slots, &live, &|_| 70, Some(&partial)), 2e-5);
+    }
+}
+
 /// Steps of a sequence some of whose rows are kept: everything, then a window with new tokens, then a scattered rest.
 fn windows(length: usize) -> Vec<Vec<(usize, u32)>> {
     let scattered = |row: &(usize, u32)| row.0 % 5 == 2;

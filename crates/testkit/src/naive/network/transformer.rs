@@ -75,6 +75,20 @@ impl Slots {
         self.turned_late = true;
         self
     }
+
+    /// Takes over what a draft, which ran on a copy of these slots, wrote at some positions.
+    pub fn keep(&mut self, draft: &Self, positions: &[usize]) {
+        let pairs = [
+            (&mut self.keys, &draft.keys),
+            (&mut self.values, &draft.values),
+            (&mut self.increments, &draft.increments),
+        ];
+        for (own, other) in pairs.into_iter().flat_map(|(own, other)| own.iter_mut().zip(other)) {
+            for &position in positions {
+                own[position].clone_from(&other[position]);
+            }
+        }
+    }
 }
 
 /// A step that computes only some of its rows in the layers behind the first.
