@@ -123,6 +123,9 @@ fn ticks_of_the_engine() {
         ("slowfast:explore=2", "none"),
         ("slowfast:explore=2", "dllm:prompt=4,response=3"),
         ("slowfast:explore=2", "dual"),
+        ("freedave", "none"),
+        ("freedave:d=3,mode=reference", "dkv:refresh=4"),
+        ("freedave", "dllm:prompt=3,response=2"),
     ] {
         for cfg_scale in [0.0, 1.0] {
             ticks_with(0, decoder, cache, cfg_scale);
@@ -135,7 +138,7 @@ fn ticks_with(shift: u32, decoder: &str, cache: &str, cfg_scale: f32) {
     let (isa, dtype) = tiers().pop().unwrap();
     let mut engine = Engine::new(Box::new(runner(&spec, isa, dtype, 1)));
     let facts = ModelFacts { mask: Mask::Full, shift, mask_id: Some(69), vocab: 70, context: 512 };
-    let canvas = CanvasSpec::Prompt { tokens: vec![1, 2, 3], gen_length: 32 };
+    let canvas = CanvasSpec::Prompt { tokens: vec![1, 2, 3], gen_length: 64 };
     let options = SessionOptions {
         stop: StopRule::Never,
         block_length: Some(8),
@@ -157,5 +160,6 @@ fn ticks_with(shift: u32, decoder: &str, cache: &str, cfg_scale: f32) {
             engine.session_mut(job).unwrap().events().for_each(drop);
         }
     });
+    assert_eq!(engine.tick().unwrap(), 1, "{decoder} {cache} ended before it was measured");
     assert_eq!(allocations, 0, "five ticks in the middle of a generation: {decoder} {cache} guidance {cfg_scale}");
 }
