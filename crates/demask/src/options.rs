@@ -3,6 +3,7 @@
 use demask_checkpoint::{Message, RenderOptions};
 use demask_decode::{
     CacheSpec, CanvasSpec, DecoderSpec, OptionsError, Remasking, Schedule, Session, SessionOptions, StopRule,
+    recommended,
 };
 use demask_model::Family;
 use demask_step::{ConfidenceOf, FilterOrder, Mask, TokenId};
@@ -34,7 +35,8 @@ impl Prompt {
     }
 }
 
-/// One generation. What is `None` is chosen to fit the model.
+/// One generation. What is `None` is chosen to fit the model: the recommended decoder and cache if neither they nor steps,
+/// schedule or remasking are given, the reference for what is missing otherwise.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct GenerateOptions {
     /// Positions to decode.
@@ -75,6 +77,17 @@ pub struct GenerateOptions {
     pub eos_confidence_zero: bool,
     /// Key of all randomness.
     pub seed: u64,
+}
+
+impl GenerateOptions {
+    /// Whether nothing is said of how to decode: neither a method nor what only static decoding knows. Otherwise the
+    /// reference decodes, with what is given in the place of its own.
+    fn leaves_methods_open(&self) -> bool {
+        let methods = self.decoder.is_none() && self.cache.is_none();
+        let order = self.remasking.is_none() && self.alg_temp.is_none();
+        let time = self.steps.is_none() && self.schedule.is_none() && self.eps.is_none();
+        methods && order && time
+    }
 }
 
 /// A prompt as tokens, and where its holes are filled.
@@ -181,7 +194,10 @@ impl Prompter {
         self.check_meaning(&tokens, options)?;
         let infill = tokens.infill;
         let canvas = self.canvas(tokens, options)?;
-        let defaults = SessionOptions::new(self.facts().clone(), canvas);
+        let mut defaults = SessionOptions::new(self.facts().clone(), canvas);
+        if let Some(methods) = recommended(self.facts().mask).filter(|_| !infill && options.leaves_methods_open()) {
+            (defaults.decoder, defaults.cache) = methods;
+        }
         let family = self.spec().family;
         let temperature = options.temperature.unwrap_or(0.0);
         Ok(SessionOptions {

@@ -12,7 +12,7 @@ use demask::{
     checkpoint::ModelFiles,
     cpu::isa::{Isa, Tier},
     decode::{Next, Session},
-    step::{HeadAsk, Predictions, SequenceId, SequenceNeeds, SequenceStep},
+    step::{HeadAsk, Mask, Predictions, SequenceId, SequenceNeeds, SequenceStep},
 };
 use serde_json::Value;
 
@@ -61,14 +61,17 @@ struct Outcome {
     tokens: Vec<Vec<u32>>,
 }
 
+/// Reference decoding of a whole solution.
+fn reference(model: &Model) -> GenerateOptions {
+    let causal = model.facts().mask == Mask::Causal;
+    let decoder = (!causal).then(|| "static".parse().unwrap());
+    GenerateOptions { gen_length: Some(64), decoder, ..GenerateOptions::default() }
+}
+
 /// Solves problems, many sessions at a time.
 fn solve(model: &mut Model, problems: &[(String, i64)]) -> Outcome {
-    let blocks = !matches!(model.facts().mask, demask::step::Mask::Full);
-    let options = GenerateOptions {
-        gen_length: Some(64),
-        block_length: if blocks { None } else { Some(16) },
-        ..GenerateOptions::default()
-    };
+    let block_length = (model.facts().mask == Mask::Full).then_some(16);
+    let options = GenerateOptions { block_length, ..reference(model) };
     let mut outcome = Outcome { right: 0, forwards: 0, tokens: Vec::new() };
     for group in problems.chunks(8) {
         let sessions: Vec<Session> = group
@@ -200,10 +203,10 @@ fn quantised_predictions_stay_near_those_of_bf16() {
     /// Largest accepted means for eight bits and for four.
     const MOST: [f64; 2] = [1e-3, 1e-2];
     let problems = problems(wanted().min(100) / 5);
-    let options = GenerateOptions { gen_length: Some(64), ..GenerateOptions::default() };
     for &(name, _) in STATED.iter().filter(|(name, _)| listed("DEMASK_MODELS", name)) {
         for tier in chosen_tiers() {
             let mut plain = load_on(name, &bf16_on(tier, WeightChoice::Plain, ActivationChoice::Plain));
+            let options = reference(&plain);
             let mut rounded =
                 QUANTISED.map(|(weights, activations, _)| load_on(name, &bf16_on(tier, weights, activations)));
             let vocabulary = plain.facts().vocab;
@@ -295,7 +298,7 @@ fn bf16_decides_differently_only_at_ties_within_rounding() {
     for &(name, _) in STATED {
         let mut exact = load(name, Isa::best().tier(), DtypeChoice::F32);
         let vocabulary = exact.facts().vocab;
-        let options = GenerateOptions { gen_length: Some(64), ..GenerateOptions::default() };
+        let options = reference(&exact);
         for tier in Isa::available().into_iter().map(Isa::tier) {
             let mut rounded = load(name, tier, DtypeChoice::Bf16);
             let (mut steps, mut ties, mut worst) = (0, 0, 0f32);

@@ -10,7 +10,7 @@ use demask::{
         pool::Pool,
         reading::Reading,
     },
-    decode::{CanvasSpec, ModelFacts, SessionOptions, legality},
+    decode::{CanvasSpec, ModelFacts, SessionOptions, legality, recommended},
     step::Mask,
     tensor::Dtype,
 };
@@ -114,9 +114,10 @@ fn defaults() -> Vec<Defaults> {
         [("LLaDA, Dream", Mask::Full), ("SDAR, TraDo", Mask::BlockCausal { block: 4 }), ("Qwen, Llama", Mask::Causal)];
     let kinds = kinds.map(|(families, mask)| {
         let facts = ModelFacts { mask, shift: 0, mask_id: Some(0), vocab: 2, context: 2 };
-        let options = SessionOptions::new(facts, CanvasSpec::Prompt { tokens: vec![1], gen_length: 1 });
-        let exactness = legality::exactness(&options.decoder, &options.cache).name();
-        Defaults { families, decoder: options.decoder.to_string(), cache: options.cache.to_string(), exactness }
+        let reference = SessionOptions::new(facts, CanvasSpec::Prompt { tokens: vec![1], gen_length: 1 });
+        let (decoder, cache) = recommended(mask).unwrap_or((reference.decoder, reference.cache));
+        let exactness = legality::exactness(&decoder, &cache).name();
+        Defaults { families, decoder: decoder.to_string(), cache: cache.to_string(), exactness }
     });
     kinds.into()
 }

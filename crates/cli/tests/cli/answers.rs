@@ -94,8 +94,18 @@ fn stop_texts_end_the_answer() {
 
 #[test]
 fn plans_are_explained_and_not_run() {
-    let run =
-        demask(&["generate", "--prompt-tokens", "1,2,3", "--gen-length", "4", "--block-length", "2", "--explain"]);
+    let run = demask(&[
+        "generate",
+        "--prompt-tokens",
+        "1,2,3",
+        "--gen-length",
+        "4",
+        "--block-length",
+        "2",
+        "--decoder",
+        "static",
+        "--explain",
+    ]);
     assert_eq!(
         run.success(),
         "decoder static, cache none: reference; 4 steps, blocks of 2\n\

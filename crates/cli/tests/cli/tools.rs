@@ -170,7 +170,11 @@ fn doctor_knows_the_machine() {
         assert!(report["ceilings"][ceiling].as_f64() > Some(0.0), "{ceiling}");
     }
     let text = demask(&["doctor", "--threads", "1"]).success();
-    assert!(text.contains("threads   1\n") && text.contains("SDAR, TraDo: decoder static, cache block"), "{text}");
+    assert!(
+        text.contains("threads   1\n")
+            && text.contains("SDAR, TraDo: decoder threshold:tau=0.9, cache block (approximate)"),
+        "{text}"
+    );
 }
 
 #[test]
