@@ -1,11 +1,12 @@
 //! Evaluation: the papers' tasks, one scorer per task for all methods, runs that resume, reports.
 //!
-//! A [`Task`] turns lines of a data file into [`Problem`]s and these into prompts; [`score`] judges what a model wrote;
-//! a [`Record`] is one judged item, one line of `results.jsonl`.
+//! A [`Task`] turns lines of a data file into [`Problem`]s and these into prompts; [`score`] judges what a model wrote,
+//! in a [`sandbox`] if that is a program; a [`Record`] is one judged item, one line of `results.jsonl`.
 #![forbid(unsafe_code)]
 
 mod problem;
 mod record;
+pub mod sandbox;
 pub mod score;
 pub mod tasks;
 
