@@ -36,7 +36,8 @@ impl Line {
             "exact" => (Rule::Exact(&["the answer is"]), Gold::Text(vec![gold])),
             "overlap" => (Rule::Overlap, Gold::Text(vec![gold])),
             "choice" => {
-                let name = ["answer", "solution", "option", "ending"].into_iter().find(|name| *name == self.name).unwrap();
+                let name =
+                    ["answer", "solution", "option", "ending"].into_iter().find(|name| *name == self.name).unwrap();
                 (Rule::Choice { name, triggers: CHOSEN }, option(gold.strip_prefix(name).unwrap()))
             }
             other => panic!("{other}"),
@@ -64,7 +65,13 @@ fn every_line_of_the_corpus_holds() {
     let judged = lines.iter().map(|line| (line, line.judge()));
     let failing: Vec<_> = judged.filter(|(line, verdict)| !line.holds(verdict)).collect();
     let tell = |(line, verdict): &(&Line, Verdict)| format!("{line:?}\n    judged {verdict:?}\n");
-    assert!(failing.is_empty(), "{} of {}:\n{}", failing.len(), lines.len(), failing.iter().map(tell).collect::<String>());
+    assert!(
+        failing.is_empty(),
+        "{} of {}:\n{}",
+        failing.len(),
+        lines.len(),
+        failing.iter().map(tell).collect::<String>()
+    );
 }
 
 #[test]
@@ -116,7 +123,13 @@ fn written(hundredths: i64, style: usize) -> String {
         10 => format!("{hundredths} \\times 10^{{-2}}"),
         11 => with_commas(&plain).replace(',', "{,}"),
         12 => format!("{}{}", sign.replace('-', "−"), with_commas(unsigned).replace(',', "\u{a0}")),
-        _ => if plain.contains('.') { format!("{plain}0") } else { format!("{plain}.00") },
+        _ => {
+            if plain.contains('.') {
+                format!("{plain}0")
+            } else {
+                format!("{plain}.00")
+            }
+        }
     }
 }
 

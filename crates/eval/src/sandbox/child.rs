@@ -96,7 +96,8 @@ fn hold(protection: Protection, order: &Order) -> Result<(), String> {
 
 /// The working directory may be written, what the interpreter needs may be read, and nothing else.
 fn hold_files(order: &Order) -> Result<(), Box<dyn std::error::Error>> {
-    let no_programs = AccessFs::Execute | AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::MakeSock;
+    let no_programs =
+        AccessFs::Execute | AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::MakeSock | AccessFs::MakeFifo;
     let everything: BitFlags<AccessFs> = AccessFs::from_all(LANDLOCK);
     let folder = PathBeneath::new(PathFd::new(Path::new("."))?, everything & !no_programs);
     let sink = PathBeneath::new(PathFd::new("/dev/null")?, AccessFs::ReadFile | AccessFs::WriteFile);

@@ -35,7 +35,9 @@ pub fn opening(region: &str, count: usize) -> Option<usize> {
     let bare = unwrapped(region);
     let letter = bare.chars().next().filter(char::is_ascii_alphabetic)?;
     let rest = &bare[1..];
-    let ends = !rest.starts_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | '\'' | '’' | '-' | '+' | '#'));
+    // A quotation or print mark may end the letter, an apostrophe inside a word does not.
+    let tail = rest.strip_prefix(['\'', '’', '_', '-']).unwrap_or(rest);
+    let ends = !tail.starts_with(|c: char| c.is_alphanumeric()) && !rest.starts_with(['+', '#']);
     let marked =
         rest.trim_start_matches(' ').is_empty() || rest.starts_with([')', ']', '}', '.', ',', ':', '\n', '*', '$']);
     let article = letter == 'A' && followed_by_word(rest) && !asserts(rest);

@@ -45,7 +45,7 @@ fn code(prompt: &str, entry_point: Option<&str>, output: &str) -> String {
         return format!("{}\n{}\n", prompt.trim_end(), indented(&found));
     }
     let before = entry_point.and_then(|name| definition(prompt, name)).map_or("", |at| &prompt[..at]);
-    format!("{before}{found}\n")
+    format!("{before}{}\n", found.trim_end())
 }
 
 /// Where a function's definition begins: at the start of a line.
@@ -126,7 +126,8 @@ fn is_prose(line: &str) -> bool {
         let called_out = line.ends_with([':', '!', '.']) && first.starts_with(char::is_uppercase);
         return called_out && is_word(first);
     };
-    is_word(first) && is_word(second) && !STATEMENTS.contains(&first) && !OPERATORS.contains(&second)
+    let operation = OPERATORS.contains(&second) && !first.starts_with(char::is_uppercase);
+    is_word(first) && is_word(second) && !STATEMENTS.contains(&first) && !operation
 }
 
 /// A function's body, indented: models leave out the first line's spaces, or all lines'.
@@ -138,10 +139,10 @@ fn indented(body: &str) -> String {
         return body.to_owned();
     }
     let rest: Vec<_> = lines.collect();
-    let margin = |line: &&str| line.len() - line.trim_start().len();
-    let least = rest.iter().filter(|line| !line.trim().is_empty()).map(margin).min();
-    let opens = first.trim_end().ends_with(':');
-    let only_first = least.is_some_and(|least| least >= if opens { 8 } else { 4 });
+    let margin = |line: &&&str| line.len() - line.trim_start().len();
+    let next = rest.iter().find(|line| !line.trim().is_empty()).as_ref().map(margin);
+    let deeper = if first.trim_end().ends_with(':') { 8 } else { 4 };
+    let only_first = next.is_some_and(|next| next >= deeper);
     let indent = |line: &str| if line.trim().is_empty() { String::new() } else { format!("    {line}") };
     let rest = rest.into_iter().map(|line| if only_first { line.to_owned() } else { indent(line) });
     std::iter::once(indent(first)).chain(rest).collect::<Vec<_>>().join("\n")

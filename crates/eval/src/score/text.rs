@@ -55,7 +55,7 @@ fn without_spaces(text: &str) -> String {
 pub fn judge_overlap(golds: &[String], output: &str) -> Verdict {
     let found = words(output);
     let credit = golds.iter().map(|gold| f1(&words(gold), &found)).fold(0.0, f64::max);
-    let correct = golds.iter().any(|gold| words(gold) == found);
+    let correct = !found.is_empty() && golds.iter().any(|gold| words(gold) == found);
     let answer = Some(output.trim().to_owned()).filter(|answer| !answer.is_empty());
     Verdict { answer, correct, credit: Some(credit), failure: None }
 }

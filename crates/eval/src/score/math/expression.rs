@@ -1,5 +1,7 @@
 //! The value of an expression: exact where it is a number, else tried at a few points.
 
+use std::fmt::Write;
+
 use super::{
     parts::{closing, is},
     tokens::Token,
@@ -326,6 +328,7 @@ impl Parser<'_> {
 
     fn function(&mut self, name: &str) -> Option<Value> {
         let base = if self.take('_') { Some(self.argument()?.rounded()) } else { None };
+        self.take(' ');
         let exponent = if self.take('^') { Some(self.argument()?) } else { None };
         let argument = self.power()?.rounded();
         let result = match (name, base) {
@@ -349,8 +352,10 @@ impl Parser<'_> {
         let mut key = name.to_owned();
         if self.take('_') {
             let end = closing(self.tokens).unwrap_or(0);
-            key.push_str(&format!("{:?}", self.tokens.get(..=end)?));
-            self.tokens = &self.tokens[end + 1..];
+            let (index, rest) = (self.tokens.get(..=end)?, &self.tokens[end + 1..]);
+            let bare = if end > 1 && index[0] == Token::Symbol('{') { &index[1..end] } else { index };
+            let _ = write!(key, "{bare:?}");
+            self.tokens = rest;
         }
         Some(Value::Rounded(somewhere(&key, self.point)))
     }
