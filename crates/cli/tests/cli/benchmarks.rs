@@ -41,18 +41,14 @@ impl Item {
 }
 
 fn items() -> Vec<Item> {
-    let text = match std::env::var_os("DEMASK_BENCHMARKS") {
-        Some(folder) => {
-            let mut text = String::new();
-            let file = File::open(Path::new(&folder).join("HumanEval.jsonl.gz")).unwrap();
-            flate2::read::GzDecoder::new(file).read_to_string(&mut text).unwrap();
-            text
-        }
-        None => {
-            let _ = writeln!(std::io::stderr(), "DEMASK_BENCHMARKS is not set: invented problems instead of HumanEval");
-            INVENTED.to_owned()
-        }
-    };
+    let mut text = String::new();
+    if let Some(folder) = std::env::var_os("DEMASK_BENCHMARKS") {
+        let file = File::open(Path::new(&folder).join("HumanEval.jsonl.gz")).unwrap();
+        flate2::read::GzDecoder::new(file).read_to_string(&mut text).unwrap();
+    } else {
+        let _ = writeln!(std::io::stderr(), "DEMASK_BENCHMARKS is not set: invented problems instead of HumanEval");
+        text.push_str(INVENTED);
+    }
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
@@ -85,7 +81,7 @@ fn failing<'a>(items: &'a [Item], verdicts: &'a [Verdict], correct: bool) -> Vec
 #[test]
 fn canonical_solutions_pass_and_empty_ones_fail() {
     let items = items();
-    let limits = Limits { wall: Duration::from_secs(300), ..Limits::default() };
+    let limits = Limits { wall: Duration::from_mins(5), ..Limits::default() };
     let permission = Permission::grant(env!("CARGO_BIN_EXE_demask").into(), limits).unwrap();
     let solution = |item: &Item| item.canonical_solution.clone();
     let fenced = |item: &Item| format!("Sure:\n\n```python\n{}{}```\nDone.", item.prompt, item.canonical_solution);

@@ -210,3 +210,26 @@ pub fn entry() -> Option<ExitCode> {
     #[cfg(not(target_os = "linux"))]
     Some(ExitCode::FAILURE)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_denies_is_told_in_one_line() {
+        let mut permission = Permission {
+            binary: PathBuf::new(),
+            interpreter: Interpreter { executable: PathBuf::new(), readable: Vec::new() },
+            limits: Limits::default(),
+            held: Protection::ALL.to_vec(),
+            denied: Vec::new(),
+        };
+        assert_eq!(permission.warning(), None);
+        permission.denied.push((Protection::Network, "EPERM: Operation not permitted".to_owned()));
+        permission.denied.push((Protection::Files, "the kernel has no Landlock".to_owned()));
+        let warning = permission.warning().unwrap();
+        assert!(warning.starts_with("programs run with less protection: no network namespace"), "{warning}");
+        assert!(warning.contains("EPERM") && warning.contains("no Landlock"), "{warning}");
+        assert!(!warning.contains('\n'), "{warning}");
+    }
+}

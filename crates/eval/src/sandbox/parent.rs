@@ -62,7 +62,7 @@ pub fn run(binary: &Path, order: &Order, program: &str) -> Result<Outcome, Sandb
         (_, Some(word)) if word.starts_with("refused ") => {
             Err(SandboxError::Refused { reason: word["refused ".len()..].to_owned() })
         }
-        (None, _) | (Some(WaitStatus::Signaled(_, Signal::SIGXCPU, _)), _) => Ok(Outcome::Timeout),
+        (None | Some(WaitStatus::Signaled(_, Signal::SIGXCPU, _)), _) => Ok(Outcome::Timeout),
         (Some(WaitStatus::Signaled(_, signal, _)), _) => Ok(Outcome::Signal(signal.to_string())),
         (Some(_), Some("passed")) => Ok(Outcome::Passed),
         (Some(_), Some("memory")) => Ok(Outcome::Memory),

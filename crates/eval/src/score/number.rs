@@ -296,7 +296,7 @@ fn exponent_at(characters: &[char], at: usize) -> Option<(Option<Rational>, usiz
     let start = at + brace + usize::from(sign.is_some());
     let end = start + run(characters.get(start..).unwrap_or_default(), |c| c.is_ascii_digit());
     let closed = brace == 0 || characters.get(end) == Some(&'}');
-    if end == start || !closed || characters.get(end).is_some_and(|c| c.is_ascii_alphabetic()) {
+    if end == start || !closed || characters.get(end).is_some_and(char::is_ascii_alphabetic) {
         return None;
     }
     let value = Rational::decimal(&characters[start..end].iter().collect::<String>());

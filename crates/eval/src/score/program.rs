@@ -171,7 +171,7 @@ mod tests {
             format!("\n{BODY}\n\nThis function returns the area."),
             format!("```python\n{BODY}\n```"),
             format!("{BODY}\n```\nThat is all."),
-            format!("Here is the body:\n```\nreturn math.pi * r * r\n```\nDone."),
+            "Here is the body:\n```\nreturn math.pi * r * r\n```\nDone.".to_owned(),
             format!("Here is the body:\n{BODY}"),
         ] {
             assert_eq!(built(&output).replace("\n\n", "\n"), completed().replace("\n\n", "\n"), "{output}");

@@ -132,18 +132,18 @@ impl Value {
             (Self::Exact(base), Self::Exact(exponent)) if exponent.as_whole().is_some() => {
                 Some(Self::Exact(base.power(exponent)?))
             }
-            _ => self.root_or_power(exponent),
+            _ => Some(self.root_or_power(exponent)),
         }
     }
 
-    fn root_or_power(self, exponent: Self) -> Option<Self> {
+    fn root_or_power(self, exponent: Self) -> Self {
         if let (Self::Exact(base), Self::Exact(half)) = (self, exponent)
             && Some(half) == Rational::new(1, 2)
             && let Some(root) = base.square_root()
         {
-            return Some(Self::Exact(root));
+            return Self::Exact(root);
         }
-        Some(Self::Rounded(self.rounded().powf(exponent.rounded())))
+        Self::Rounded(self.rounded().powf(exponent.rounded()))
     }
 }
 
@@ -380,7 +380,7 @@ fn somewhere(name: &str, point: u64) -> f64 {
         hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     }
     hash ^= hash >> 29;
-    let low = if point % 2 == 0 { 0.6 } else { 1.1 };
+    let low = if point.is_multiple_of(2) { 0.6 } else { 1.1 };
     low + 0.5 * ((hash.wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 11) as f64 / (1_u64 << 53) as f64)
 }
 

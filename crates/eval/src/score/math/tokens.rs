@@ -198,7 +198,7 @@ impl<'a> Reader<'a> {
         match c {
             '\\' => self.command(),
             c if c.is_ascii_digit() || c == '.' && self.rest[1..].starts_with(|c: char| c.is_ascii_digit()) => {
-                self.number()
+                self.number();
             }
             c if c.is_alphabetic() && mark(c) == Some(Token::Symbol(c)) => self.word(spaced),
             c if c.is_whitespace() => self.take(c.len_utf8()),
@@ -228,8 +228,10 @@ impl<'a> Reader<'a> {
         let length = if letters > 0 { letters } else { rest.chars().next().map_or(0, char::len_utf8) };
         let name = &rest[..length];
         self.take(1 + length);
-        if let ("{", depth) | ("}", depth) = (name, self.depth) {
-            self.depth = if name == "{" { depth + 1 } else { depth.saturating_sub(1) };
+        match name {
+            "{" => self.depth += 1,
+            "}" => self.depth = self.depth.saturating_sub(1),
+            _ => {}
         }
         if TEXT.contains(&name)
             && let Some(inner) = self.rest.trim_start().strip_prefix('{')
