@@ -69,7 +69,9 @@ fn first(region: &str) -> Option<Found> {
     let mut result = None;
     loop {
         let between = characters[at..].iter().take_while(|&&c| joins_members(c)).count();
-        let Some(member) = number_at(&characters, at + between) else { break };
+        // A bracket without an operation before it begins a remark: `10 (5 + 5)`.
+        let remark = characters[at..at + between].iter().find(|&&c| c != ' ') == Some(&'(');
+        let Some(member) = number_at(&characters, at + between).filter(|_| !remark) else { break };
         let equal = characters[at..at + between].contains(&'=');
         at = member.end;
         result = equal.then_some(member);

@@ -71,7 +71,15 @@ fn fenced(output: &str, entry_point: Option<&str>) -> Option<String> {
     let mut first = true;
     for line in output.lines() {
         let Some(language) = line.trim_start().strip_prefix("```") else {
-            open.as_mut().map_or(&mut outside, |(_, lines)| lines).push(line);
+            // A fence may close a block behind its last line.
+            let closed = open.as_ref().and_then(|_| line.split_once("```"));
+            let lines = open.as_mut().map_or(&mut outside, |(_, lines)| lines);
+            lines.push(closed.map_or(line, |(code, _)| code));
+            if closed.is_some()
+                && let Some((python, lines)) = open.take()
+            {
+                blocks.extend(python.then(|| lines.join("\n")));
+            }
             continue;
         };
         match open.take() {
@@ -120,7 +128,10 @@ fn unfenced(output: &str, may_be_body: bool) -> String {
 /// Whether a line that stands at the margin is words of a language for people.
 fn is_prose(line: &str) -> bool {
     let is_word = |word: &str| !word.is_empty() && word.chars().all(|c| c.is_alphabetic() || matches!(c, '\'' | '’'));
-    let mut words = line.split(' ').map(|word| word.trim_end_matches([',', '.', ':', '!']));
+    // `x: int = 5` is code, `Note: this is it` is not.
+    let marks: &[char] =
+        if line.starts_with(char::is_uppercase) && !line.contains(" = ") { &[',', '.', ':', '!'] } else { &[','] };
+    let mut words = line.split(' ').map(|word| word.trim_end_matches(marks));
     let first = words.next().unwrap_or_default();
     let Some(second) = words.next() else {
         let called_out = line.ends_with([':', '!', '.']) && first.starts_with(char::is_uppercase);
@@ -187,10 +198,38 @@ mod tests {
             format!("```python\n{function}\n```"),
             format!("Sure!\n\n```py\n{function}\n```\n\nUse it:\n```python\nprint(area(2))\n```"),
             format!("```python\n{function}"),
+            format!("```python\n{function}``` as asked"),
             format!("Here you are:\n\n{function}\n\nI hope this helps"),
             format!("```bash\npip install it\n```\n```python\n{function}\n```"),
         ] {
             assert_eq!(built(&output), expected, "{output}");
+        }
+    }
+
+    #[test]
+    fn prose_is_told_from_code() {
+        for prose in [
+            "This is it.",
+            "Note: this works",
+            "Sure!",
+            "so we return it",
+            "Here is the code:",
+            "The function (f) adds",
+        ] {
+            assert!(is_prose(prose), "{prose}");
+        }
+        for code in [
+            "x: int = 5",
+            "def f(x):",
+            "if x in y:",
+            "x = y",
+            "    words in here",
+            "print x",
+            "",
+            "@cache",
+            "MAX: int = 5",
+        ] {
+            assert!(!is_prose(code), "{code}");
         }
     }
 

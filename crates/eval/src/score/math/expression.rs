@@ -33,23 +33,22 @@ fn without_base<'a>(left: &'a [Token], right: &'a [Token]) -> (&'a [Token], &'a 
     (bare(left, right), bare(right, left))
 }
 
-/// Whether both are words, and the same ones.
+/// Whether both are words, and the same ones. A few letters that nothing declares to be text are a product.
 fn same_text(left: &[Token], right: &[Token]) -> bool {
-    let is_text = |tokens: &[Token]| tokens.iter().any(|token| matches!(token, Token::Text(_))) || tokens.len() > 2;
+    let is_text = |tokens: &[Token]| tokens.len() > 3 || tokens.iter().any(|token| matches!(token, Token::Text(_)));
     match (letters(left), letters(right)) {
         (Some(words), Some(others)) => words == others && (is_text(left) || is_text(right)),
         _ => false,
     }
 }
 
-/// The letters of an answer that is made of words, in small print.
+/// The letters of an answer that is made of words alone, in small print.
 fn letters(tokens: &[Token]) -> Option<String> {
     let mut words = String::new();
     for token in tokens {
         match token {
             Token::Letter(c) => words.extend(c.to_lowercase()),
             Token::Text(text) => words.extend(text.chars().filter(|c| c.is_alphanumeric())),
-            Token::Symbol('-' | '\'' | '(' | ')' | '.' | '!') => {}
             _ => return None,
         }
     }
