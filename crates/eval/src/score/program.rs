@@ -39,8 +39,8 @@ fn with_tests(code: &str, tests: &str, entry_point: Option<&str>) -> String {
 /// The whole code: the problem's prompt with the completion; if this defines the function anew, only what the prompt says
 /// before it.
 fn code(prompt: &str, entry_point: Option<&str>, output: &str) -> String {
-    let found = fenced(output, entry_point).unwrap_or_else(|| unfenced(output, entry_point.is_some()));
-    let whole = entry_point.is_none_or(|name| definition(&found, name).is_some());
+    let found = fenced(output, entry_point).unwrap_or_else(|| unfenced(output, !prompt.is_empty()));
+    let whole = entry_point.map_or(prompt.is_empty(), |name| definition(&found, name).is_some());
     if !whole {
         return format!("{}\n{}\n", prompt.trim_end(), indented(&found));
     }
@@ -252,5 +252,6 @@ mod tests {
             assert_eq!(code("", None, &output).trim(), program, "{output}");
         }
         assert_eq!(code("", None, "I cannot do this.").trim(), "");
+        assert_eq!(code("def f(x):", None, "return x"), "def f(x):\n    return x\n");
     }
 }
