@@ -1,13 +1,14 @@
 //! Evaluation: the papers' tasks, one scorer per task for all methods, runs that resume, reports.
 //!
 //! A [`Task`] says where problems are and what they look like, [`data`] brings and reads their files, a [`Style`] turns
-//! [`Problem`]s into prompts; [`score`] judges what a model wrote; a [`Record`] is one judged item, one line of
-//! `results.jsonl`.
+//! [`Problem`]s into prompts; [`score`] judges what a model wrote, in a [`sandbox`] if that is a program; a [`Record`] is
+//! one judged item, one line of `results.jsonl`.
 #![forbid(unsafe_code)]
 
 pub mod data;
 mod problem;
 mod record;
+pub mod sandbox;
 pub mod score;
 pub mod tasks;
 

@@ -1,6 +1,10 @@
 //! The command as people meet it: the built binary, run on the built-in demo and on the golden checkpoints.
 
 mod answers;
+#[cfg(target_os = "linux")]
+mod benchmarks;
 mod harness;
+#[cfg(target_os = "linux")]
+mod programs;
 mod refusals;
 mod tools;
