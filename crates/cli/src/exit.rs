@@ -72,7 +72,7 @@ fn is_usage(error: &(dyn std::error::Error + 'static)) -> bool {
         matches!(error, DeviceError::Unknown { .. } | DeviceError::Threads { .. } | DeviceError::Activations)
     };
     error.is::<Usage>()
-        || matches!(error.downcast_ref(), Some(RunError::Twice(_)))
+        || matches!(error.downcast_ref(), Some(RunError::Twice(_) | RunError::NoOptions { .. }))
         || matches!(error.downcast_ref(), Some(StoreError::Another { .. } | StoreError::Unknown { .. }))
         || error.is::<decode::SpecError>()
         || error.is::<decode::names::UnknownName>()

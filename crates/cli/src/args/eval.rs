@@ -22,6 +22,12 @@ pub struct EvalArgs {
     /// How prompts are worded [default: the task's first style]
     #[arg(long, value_name = "NAME")]
     pub prompt_style: Option<String>,
+    /// How answers are found: generate (they are written), likelihood (of each option, in multiple choice)
+    #[arg(long, value_name = "NAME")]
+    pub score: Option<String>,
+    /// Masks drawn for the likelihood of an option [default: 128]
+    #[arg(long, value_name = "N")]
+    pub likelihood_draws: Option<usize>,
     /// The task's problems, in the form of its file
     #[arg(long, value_name = "FILE")]
     pub data: Option<Path>,

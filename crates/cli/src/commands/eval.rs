@@ -2,7 +2,9 @@
 
 use std::ops::ControlFlow;
 
-use demask::{DeviceOptions, GenerateOptions, Model, Opened, step::SequenceNeeds};
+use demask::{
+    DeviceOptions, GenerateOptions, LikelihoodOptions, Model, Opened, decode::names::UnknownName, step::SequenceNeeds,
+};
 use demask_eval::{
     Problem, Style, Task, data,
     run::{self, Combination, Happened, Made, Plan, Rehearsed, Row, RunError, Store, Swept},
@@ -115,7 +117,7 @@ fn named(names: &[String]) -> anyhow::Result<Vec<&'static Task>> {
     let mut found: Vec<&'static Task> = Vec::new();
     for name in names {
         let Some(task) = tasks::find(name) else {
-            return Err(demask::decode::names::UnknownName { what: "task", found: name.clone(), known: known() }.into());
+            return Err(UnknownName { what: "task", found: name.clone(), known: known() }.into());
         };
         if found.iter().any(|other| other.name == task.name) {
             return Err(usage(format!("task {name} is named twice: name it once")));
@@ -129,8 +131,7 @@ fn style(task: &'static Task, name: Option<&str>) -> anyhow::Result<&'static Sty
     let found = task.styles.iter().find(|style| name.is_none_or(|name| style.name == name));
     found.ok_or_else(|| {
         let known = task.styles.iter().map(|style| style.name).collect();
-        demask::decode::names::UnknownName { what: "prompt style", found: name.unwrap_or_default().to_owned(), known }
-            .into()
+        UnknownName { what: "prompt style", found: name.unwrap_or_default().to_owned(), known }.into()
     })
 }
 
@@ -156,10 +157,52 @@ fn shots(task: &Task, args: &EvalArgs) -> anyhow::Result<Vec<Problem>> {
 
 /// The combinations as options.
 fn sweep(args: &EvalArgs, seed: u64) -> anyhow::Result<Vec<Swept>> {
+    let by_likelihood = by_likelihood(args)?;
     let combinations = sweep::combinations(args.sweep.as_deref(), &args.decode)?;
-    let swept =
-        |one: sweep::Combination| Ok(Swept { options: generate_options(&one.decode, seed)?, values: one.values });
+    let swept = |one: sweep::Combination| {
+        let options = generate_options(&one.decode, seed)?;
+        let likelihood = by_likelihood.then(|| likelihood(args, &options)).transpose()?;
+        Ok(Swept { values: one.values, options, likelihood })
+    };
     combinations.into_iter().map(swept).collect()
+}
+
+/// Whether options are compared instead of answers written.
+fn by_likelihood(args: &EvalArgs) -> anyhow::Result<bool> {
+    let by_likelihood = match args.score.as_deref() {
+        None | Some("generate") => false,
+        Some("likelihood") => true,
+        Some(found) => {
+            let known = vec!["generate", "likelihood"];
+            return Err(UnknownName { what: "score", found: found.to_owned(), known }.into());
+        }
+    };
+    match (by_likelihood, args.likelihood_draws, args.batch) {
+        (false, Some(_), _) => Err(usage("--likelihood-draws goes with --score likelihood: leave it away")),
+        (true, Some(0), _) => Err(usage("--likelihood-draws is 0, expected at least 1")),
+        (true, _, Some(_)) => {
+            Err(usage("--batch has no meaning with --score likelihood, whose draws share forwards: leave it away"))
+        }
+        _ => Ok(by_likelihood),
+    }
+}
+
+/// How a likelihood is estimated, if nothing else was asked for.
+fn likelihood(args: &EvalArgs, options: &GenerateOptions) -> anyhow::Result<LikelihoodOptions> {
+    let given = serde_json::to_value(options)?;
+    let given = given.as_object().into_iter().flatten().filter(|(_, value)| **value != Value::Bool(false));
+    if let Some((name, _)) = given.into_iter().find(|(name, _)| !["cfg_scale", "seed"].contains(&name.as_str())) {
+        let name = name.replace('_', "-");
+        return Err(usage(format!(
+            "--{name} has no meaning with --score likelihood, which decodes nothing: leave it away"
+        )));
+    }
+    let defaults = LikelihoodOptions::default();
+    Ok(LikelihoodOptions {
+        draws: args.likelihood_draws.unwrap_or(defaults.draws),
+        cfg_scale: options.cfg_scale.unwrap_or(defaults.cfg_scale),
+        seed: options.seed,
+    })
 }
 
 /// The guide, if any of the decoders has one.

@@ -3,6 +3,7 @@
 //! A combination is finished before the next one begins: seconds and peak memory are its own. Within it, requests join
 //! and leave the model's forwards as they come and go; their tokens are those of one request after the other.
 
+mod choose;
 mod plan;
 mod store;
 mod table;
@@ -10,7 +11,7 @@ mod table;
 use std::{collections::VecDeque, ops::ControlFlow, time::Instant};
 
 use demask::{
-    GenerateError, GenerateOptions, Generation, JobId, Model, Prompter,
+    GenerateError, GenerateOptions, Generation, JobId, LikelihoodOptions, Model, Prompt, Prompter,
     decode::Session,
     forget_peak_memory,
     step::{OpenError, SequenceNeeds},
@@ -18,7 +19,7 @@ use demask::{
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-use crate::{Gold, Problem, Record};
+use crate::{Gold, Problem, Record, Verdict};
 
 pub use plan::{Combination, Plan};
 pub use store::{CONFIGURATION, RESULTS, Store, StoreError};
@@ -38,6 +39,14 @@ pub enum RunError {
         /// Why not.
         #[source]
         error: GenerateError,
+    },
+    /// Likelihoods of options that there are not.
+    #[error(
+        "task {task} has no options to choose from: --score likelihood is for multiple choice, use --score generate"
+    )]
+    NoOptions {
+        /// The task.
+        task: &'static str,
     },
     /// Two combinations are the same.
     #[error("the sweep has \"{0}\" twice: leave one away")]
@@ -85,6 +94,8 @@ pub struct Swept {
     pub values: Vec<(String, String)>,
     /// The options that they make.
     pub options: GenerateOptions,
+    /// As in [`Combination`].
+    pub likelihood: Option<LikelihoodOptions>,
 }
 
 impl Swept {
@@ -115,21 +126,10 @@ pub fn rehearse(
 ) -> Result<Vec<Rehearsed>, RunError> {
     let mut all: Vec<Rehearsed> = Vec::new();
     for swept in sweep {
-        let guide = guide.filter(|_| swept.options.wants_guide());
-        let mut rehearsed: Option<Rehearsed> = None;
-        for plan in plans {
-            let refused = |error| RunError::Combination { swept: swept.told(), task: plan.task.name, error };
-            let session = longest(model, guide, plan, swept).map_err(refused)?;
-            let larger = |before: &Rehearsed| positions(session.needs()) > positions(&before.needs);
-            if rehearsed.as_ref().is_none_or(larger) {
-                rehearsed = Some(Rehearsed {
-                    combination: Combination { label: label(swept, &session), options: swept.options.clone() },
-                    needs: session.needs().to_vec(),
-                    guide_needs: session.guide_needs().to_vec(),
-                });
-            }
-        }
-        let Some(rehearsed) = rehearsed else { continue };
+        let rehearsed = match swept.likelihood {
+            Some(_) => rehearse_likelihood(plans, swept)?,
+            None => rehearse_answers(model, guide, plans, swept)?,
+        };
         if all.iter().any(|other| other.combination.label == rehearsed.combination.label) {
             return Err(RunError::Twice(rehearsed.combination.label));
         }
@@ -138,18 +138,54 @@ pub fn rehearse(
     Ok(all)
 }
 
-fn longest(model: &Prompter, guide: Option<&Prompter>, plan: &Plan, swept: &Swept) -> Result<Session, GenerateError> {
-    let combination = Combination { label: String::new(), options: swept.options.clone() };
-    let mut longest = (0, None);
-    for problem in &plan.problems {
-        let prompt = plan.prompt(problem);
-        let length = prompt.length();
-        if length >= longest.0 {
-            longest = (length, Some(prompt));
+impl Rehearsed {
+    fn new(swept: &Swept, methods: &str) -> Self {
+        let Swept { options, likelihood, .. } = swept;
+        let combination =
+            Combination { label: label(swept, methods), options: options.clone(), likelihood: *likelihood };
+        Self { combination, needs: Vec::new(), guide_needs: Vec::new() }
+    }
+}
+
+fn rehearse_answers(
+    model: &Prompter,
+    guide: Option<&Prompter>,
+    plans: &[Plan],
+    swept: &Swept,
+) -> Result<Rehearsed, RunError> {
+    let guide = guide.filter(|_| swept.options.wants_guide());
+    let mut rehearsed = Rehearsed::new(swept, "");
+    for plan in plans {
+        let refused = |error| RunError::Combination { swept: swept.told(), task: plan.task.name, error };
+        let session = longest(model, guide, plan, &rehearsed.combination).map_err(refused)?;
+        let receipt = session.receipt();
+        rehearsed.combination.label = label(swept, &format!("{}, cache {}", receipt.decoder, receipt.cache));
+        if positions(session.needs()) >= positions(&rehearsed.needs) {
+            rehearsed.needs = session.needs().to_vec();
+            rehearsed.guide_needs = session.guide_needs().to_vec();
         }
     }
-    let prompt = longest.1.unwrap_or(demask::Prompt::Tokens(Vec::new()));
-    let options = plan.options(&combination);
+    Ok(rehearsed)
+}
+
+fn rehearse_likelihood(plans: &[Plan], swept: &Swept) -> Result<Rehearsed, RunError> {
+    let chosen = |problem: &Problem| matches!(problem.gold, Gold::Option(right) if right < problem.options.len());
+    match plans.iter().find(|plan| !plan.problems.iter().all(chosen)) {
+        Some(plan) => Err(RunError::NoOptions { task: plan.task.name }),
+        None => Ok(Rehearsed::new(swept, choose::LABEL)),
+    }
+}
+
+/// The session of a plan's longest prompt.
+fn longest(
+    model: &Prompter,
+    guide: Option<&Prompter>,
+    plan: &Plan,
+    combination: &Combination,
+) -> Result<Session, GenerateError> {
+    let prompts = plan.problems.iter().map(|problem| plan.prompt(problem));
+    let prompt = prompts.max_by_key(Prompt::length).unwrap_or(Prompt::Tokens(Vec::new()));
+    let options = plan.options(combination);
     match guide {
         Some(guide) => model.guided_session(guide, &prompt, &options),
         None => model.session(&prompt, &options),
@@ -161,12 +197,9 @@ fn positions(needs: &[SequenceNeeds]) -> usize {
 }
 
 /// Decoder and cache as receipts write them, and what else is swept.
-fn label(swept: &Swept, session: &Session) -> String {
-    let receipt = session.receipt();
+fn label(swept: &Swept, methods: &str) -> String {
     let others = swept.values.iter().filter(|(name, _)| !["decoder", "cache"].contains(&name.as_str()));
-    others.fold(format!("{}, cache {}", receipt.decoder, receipt.cache), |label, (name, value)| {
-        format!("{label}, {name}={value}")
-    })
+    others.fold(methods.to_owned(), |label, (name, value)| format!("{label}, {name}={value}"))
 }
 
 /// What a results directory must agree in to go on: everything that decides what the records say, but not how many of
@@ -195,8 +228,11 @@ pub fn configuration(
     });
     put("tasks", Value::Object(tasks.collect()));
     let options = |combination: &Combination| {
-        let options = serde_json::to_value(&combination.options).unwrap_or_default();
-        (combination.label.clone(), options)
+        let options = match &combination.likelihood {
+            Some(likelihood) => serde_json::to_value(likelihood),
+            None => serde_json::to_value(&combination.options),
+        };
+        (combination.label.clone(), options.unwrap_or_default())
     };
     put("combinations", Value::Object(combinations.iter().map(options).collect()));
     configuration
@@ -234,7 +270,11 @@ pub fn run(
         let pending = pending(plans, combination, store);
         tell(observer, Happened::Began(combination, pending.len()))?;
         forget_peak_memory();
-        Answering { plans, combination, width, store: &mut *store, observer: &mut *observer }.all(model, pending)?;
+        let work = Work { plans, combination, width, store: &mut *store, observer: &mut *observer };
+        match combination.likelihood {
+            Some(likelihood) => work.choose(model, pending, likelihood)?,
+            None => work.answer(model, pending)?,
+        }
     }
     Ok(Made { items: store.records().len() - before, seconds: started.elapsed().as_secs_f64() })
 }
@@ -268,7 +308,7 @@ struct Running {
 }
 
 /// One combination at work.
-struct Answering<'a, 'o> {
+struct Work<'a, 'o> {
     plans: &'a [Plan],
     combination: &'a Combination,
     width: usize,
@@ -276,8 +316,8 @@ struct Answering<'a, 'o> {
     observer: &'a mut RunObserver<'o>,
 }
 
-impl Answering<'_, '_> {
-    fn all(mut self, model: &mut Model, mut pending: VecDeque<Item>) -> Result<(), RunError> {
+impl Work<'_, '_> {
+    fn answer(mut self, model: &mut Model, mut pending: VecDeque<Item>) -> Result<(), RunError> {
         let mut running: Vec<Running> = Vec::new();
         let mut batch = model.batch();
         loop {
@@ -322,26 +362,42 @@ impl Answering<'_, '_> {
     /// Judges an answer and keeps the record.
     fn keep(&mut self, (at, index): Item, prompt: String, answer: Generation) -> Result<(), RunError> {
         let plan = &self.plans[at];
-        let problem = &plan.problems[index];
         let output = answer.text.unwrap_or_default();
-        let record = Record {
+        let verdict = plan.task.rule.judge(&plan.problems[index], &output);
+        let receipt = serde_json::to_value(&answer.receipt).unwrap_or_default();
+        self.record((at, index), Outcome { prompt, output, verdict, tokens: answer.generated_tokens, receipt })
+    }
+
+    fn record(&mut self, (at, index): Item, outcome: Outcome) -> Result<(), RunError> {
+        let Outcome { prompt, output, verdict, tokens, receipt } = outcome;
+        let plan = &self.plans[at];
+        let problem = &plan.problems[index];
+        self.store.add(Record {
             run: self.combination.label.clone(),
             task: plan.task.name.to_owned(),
             index,
             id: problem.id.clone(),
             prompt,
-            verdict: plan.task.rule.judge(problem, &output),
             output,
+            verdict,
             expected: expected(problem),
-            tokens: answer.generated_tokens,
-            receipt: serde_json::to_value(&answer.receipt).unwrap_or_default(),
-        };
-        self.store.add(record)?;
+            tokens,
+            receipt,
+        })?;
         match self.store.records().last() {
             Some(record) => tell(self.observer, Happened::Item(record)),
             None => Ok(()),
         }
     }
+}
+
+/// What came of an item.
+struct Outcome {
+    prompt: String,
+    output: String,
+    verdict: Verdict,
+    tokens: usize,
+    receipt: Value,
 }
 
 /// What would have been right, for people.

@@ -1,6 +1,6 @@
 //! The demo models' own word problems.
 
-use demask::Prompt;
+use demask::{Prompt, checkpoint::Message};
 use serde_json::Value;
 
 use super::{FieldError, Source, Style, Task, text, whole};
@@ -11,12 +11,21 @@ pub const TASK: Task = Task {
     name: "wordmath",
     about: "the demo models' grade-school word problems",
     source: Source::BuiltIn(include_str!("../../../../demo/wordmath-test.jsonl")),
-    styles: &[Style { name: "demo", prompt: |problem, _| Prompt::user(problem.question.as_str(), None), stop: &[] }],
+    styles: &[Style { name: "demo", prompt, stop: &[] }],
     shots: 0,
     gen_length: 64,
     read,
     rule: Rule::Number(&["The final answer is"]),
 };
+
+/// The questions as a user's messages, the exemplars' solutions as the assistant's.
+fn prompt(problem: &Problem, shots: &[Problem]) -> Prompt {
+    let solved = shots.iter().flat_map(|shot| {
+        let solution = shot.solution.clone().unwrap_or_default();
+        [Message::new("user", shot.question.as_str()), Message::new("assistant", solution)]
+    });
+    Prompt::Chat(solved.chain([Message::new("user", problem.question.as_str())]).collect())
+}
 
 fn read(entry: &Value, index: usize) -> Result<Problem, FieldError> {
     Ok(Problem {
