@@ -72,8 +72,8 @@ fn is_usage(error: &(dyn std::error::Error + 'static)) -> bool {
         matches!(error, DeviceError::Unknown { .. } | DeviceError::Threads { .. } | DeviceError::Activations)
     };
     error.is::<Usage>()
-        || matches!(error.downcast_ref(), Some(RunError::Twice(_) | RunError::NoOptions { .. }))
-        || matches!(error.downcast_ref(), Some(StoreError::Another { .. } | StoreError::Unknown { .. }))
+        || error.downcast_ref().is_some_and(RunError::is_usage)
+        || error.downcast_ref().is_some_and(StoreError::is_usage)
         || error.is::<decode::SpecError>()
         || error.is::<decode::names::UnknownName>()
         || error.downcast_ref().is_some_and(GenerateError::is_usage)

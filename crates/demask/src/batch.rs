@@ -144,14 +144,14 @@ impl Batch<'_> {
         // From behind, so that the other indices stay what they are.
         for (index, result) in over.into_iter().rev() {
             let run = self.runs.remove(index);
-            finished.push((run.job, self.finish(run, result)));
+            finished.push((run.job, self.finish(&run, result)));
         }
         finished.reverse();
         Ok(finished)
     }
 
     /// Gives a request's memory back and puts its answer together.
-    fn finish(&mut self, run: Run<'_>, result: Result<(), GenerateError>) -> Result<Generation, GenerateError> {
+    fn finish(&mut self, run: &Run<'_>, result: Result<(), GenerateError>) -> Result<Generation, GenerateError> {
         let (time, cache) = (self.engine.job_time(run.job), self.engine.cache_bytes(run.job));
         let session = self.engine.take(run.job);
         result?;

@@ -60,10 +60,10 @@ pub struct GenerateOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<usize>,
     /// What ranks predictions.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "in_words")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_typed")]
     pub remasking: Option<Remasking>,
     /// How steps share the masks.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "in_words")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_typed")]
     pub schedule: Option<Schedule>,
     /// Where Dream's time ends.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -84,10 +84,10 @@ pub struct GenerateOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cfg_scale: Option<f32>,
     /// Decoder.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "in_words")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_typed")]
     pub decoder: Option<DecoderSpec>,
     /// Cache policy.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "in_words")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_typed")]
     pub cache: Option<CacheSpec>,
     /// Texts that end the answer; they are not part of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -112,7 +112,8 @@ impl GenerateOptions {
 }
 
 /// A method as it is typed.
-fn in_words<T: fmt::Display, S: Serializer>(method: &Option<T>, serializer: S) -> Result<S::Ok, S::Error> {
+#[expect(clippy::ref_option, reason = "serde hands fields over by reference")]
+fn as_typed<T: fmt::Display, S: Serializer>(method: &Option<T>, serializer: S) -> Result<S::Ok, S::Error> {
     match method {
         Some(method) => serializer.collect_str(method),
         None => serializer.serialize_none(),

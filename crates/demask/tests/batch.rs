@@ -85,7 +85,7 @@ fn shares_are_the_time_of_the_clock() {
     let before = model.engine().model_time();
     let started = Instant::now();
     let answers = together(&mut model, &requests, 6);
-    let (wall, network) = (started.elapsed(), model.engine().model_time() - before);
+    let (wall, network) = (started.elapsed(), model.engine().model_time().saturating_sub(before));
     let sum = |of: fn(&Generation) -> f64| answers.iter().map(of).sum::<f64>();
     let (shares, total) = (sum(|one| one.receipt.seconds.model), sum(|one| one.receipt.seconds.total));
     assert!((shares / network.as_secs_f64() - 1.0).abs() < 1e-3, "{shares} of {network:?}");

@@ -28,6 +28,9 @@ pub struct EvalArgs {
     /// Masks drawn for the likelihood of an option [default: 128]
     #[arg(long, value_name = "N")]
     pub likelihood_draws: Option<usize>,
+    /// Let tasks whose answers are programs run them
+    #[arg(long)]
+    pub allow_code_execution: bool,
     /// The task's problems, in the form of its file
     #[arg(long, value_name = "FILE")]
     pub data: Option<Path>,

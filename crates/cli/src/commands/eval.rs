@@ -94,8 +94,14 @@ fn plans(args: &EvalArgs) -> anyhow::Result<(Vec<Plan>, Vec<u64>)> {
         let style = style(task, args.prompt_style.as_deref())?;
         let mut problems = data::load(task, args.data.as_deref())?;
         fingerprints.push(run::fingerprint(&problems));
+        let available = problems.len();
         problems.truncate(args.limit.unwrap_or(usize::MAX));
-        let plan = Plan { task, style, problems, shots: shots(task, args)?, system: args.decode.system.clone() };
+        let system = args.decode.system.clone();
+        let plan = Plan { task, style, problems, available, shots: shots(task, args)?, system };
+        if plan.runs_programs() && !args.allow_code_execution {
+            let name = task.name;
+            return Err(usage(format!("task {name} runs what the model writes: allow it with --allow-code-execution")));
+        }
         if plan.system.is_some() && !plan.has_roles() {
             return Err(usage(format!(
                 "--system is put into words by the chat template, which prompt style {} of {} has no use for: leave it \
@@ -266,7 +272,7 @@ fn answer(
     bar.set(0, missing as u64);
     let made = run::run(model, plans, combinations, width, store, &mut |happened| {
         match happened {
-            Happened::Began(combination, _) => bar.tell(&combination.label),
+            Happened::Began(combination) => bar.tell(&combination.label),
             Happened::Item(_) => bar.advance(),
             Happened::Step => {}
         }

@@ -62,6 +62,18 @@ fn a_table_of_a_sweep() {
 }
 
 #[test]
+fn a_guide_stands_beside_the_decoder_that_wants_one() {
+    let guide = project("demo/demo-qwen");
+    let sweep = "decoder=static|guided;cache=dual";
+    let report = demask(&["eval", "wordmath", "--limit", "2", "--sweep", sweep, "--guide", &guide, "--json"]).json();
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2);
+    assert!(
+        rows[1]["run"].as_str().unwrap().starts_with("guided") && rows[1]["nfe"].as_f64() < rows[0]["nfe"].as_f64()
+    );
+}
+
+#[test]
 fn a_batch_answers_what_one_after_the_other_would() {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let call = ["eval", "wordmath", "--limit", "7", "--sweep", "decoder=static|freedave;cache=none|dual", "-q"];
@@ -104,7 +116,7 @@ fn ten_kills_lose_and_repeat_nothing() {
         child.kill().unwrap();
         child.wait().unwrap();
         let text = fs::read(killed.join("results.jsonl")).unwrap_or_default();
-        let lines = text.iter().filter(|&&byte| byte == b'\n').count();
+        let lines = text.split(|&byte| byte == b'\n').count() - 1;
         assert!(lines >= before, "seed {seed}: {before} results became {lines}");
         before = lines;
     }
@@ -222,7 +234,7 @@ fn sweeps_that_cannot_be_run_are_refused_before_anything_runs() {
     );
     sweep(
         "decoder=static|statc",
-        &demask(&["generate", "hi", "--decoder", "statc"]).stderr["error: ".len()..].trim_end().to_owned(),
+        demask(&["generate", "hi", "--decoder", "statc"]).stderr["error: ".len()..].trim_end(),
     );
     sweep(
         "cache=none|block",

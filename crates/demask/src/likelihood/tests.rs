@@ -32,7 +32,9 @@ fn naive(model: &mut Model, context: &[TokenId], continuation: &[TokenId], maske
         tokens.extend(model.eos_ids().unwrap());
     }
     if let Some(mask) = model.facts().mask_id {
-        masked.iter().for_each(|index| tokens[context.len() + index] = mask);
+        for index in masked {
+            tokens[context.len() + index] = mask;
+        }
     }
     let mut all = logits(model, &tokens);
     if scale != 0.0 {

@@ -36,11 +36,10 @@ impl Work<'_, '_> {
         let started = Instant::now();
         let plan = &self.plans[at];
         let problem = &plan.problems[index];
-        let prompt = plan.prompt(problem);
-        let continuations = plan.continuations(problem, &prompt);
+        let candidates = plan.candidates(problem);
         let mut likelihoods = Vec::new();
-        for continuation in &continuations {
-            let (context, continuation) = model.pair(&prompt, continuation)?;
+        for (prompt, text) in &candidates {
+            let (context, continuation) = model.pair(prompt, text)?;
             likelihoods.push(model.log_likelihood(&context, &continuation, options)?);
         }
         // The first of those that are equally probable.
@@ -48,10 +47,11 @@ impl Work<'_, '_> {
             if likelihoods[index].log_probability > likelihoods[best].log_probability { index } else { best }
         };
         let chosen = (0..likelihoods.len()).reduce(likelier);
-        let output = chosen.map(|chosen| continuations[chosen].trim().to_owned()).unwrap_or_default();
+        let (prompt, output) = chosen.map(|chosen| &candidates[chosen]).ok_or(GenerateError::EmptyLikelihood)?;
+        let output = output.trim().to_owned();
         let correct = matches!(problem.gold, Gold::Option(right) if Some(right) == chosen);
         Ok(Outcome {
-            prompt: model.in_words(&prompt)?,
+            prompt: model.in_words(prompt)?,
             verdict: Verdict { answer: Some(output.clone()), correct, failure: None },
             output,
             tokens: 0,
@@ -116,7 +116,8 @@ mod tests {
             gold: Gold::Option(1),
             ..Problem::default()
         };
-        Plan { task: &TASK, style: &STYLES[0], problems: vec![problem(4), problem(6)], shots: Vec::new(), system: None }
+        let problems = vec![problem(4), problem(6)];
+        Plan { task: &TASK, style: &STYLES[0], problems, available: 2, shots: Vec::new(), system: None }
     }
 
     #[test]

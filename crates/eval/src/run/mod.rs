@@ -37,8 +37,7 @@ pub enum RunError {
         /// The task.
         task: &'static str,
         /// Why not.
-        #[source]
-        error: GenerateError,
+        error: Box<GenerateError>,
     },
     /// Likelihoods of options that there are not.
     #[error(
@@ -59,8 +58,7 @@ pub enum RunError {
         /// The problem.
         id: String,
         /// Why not.
-        #[source]
-        error: GenerateError,
+        error: Box<GenerateError>,
     },
     /// The device failed.
     #[error(transparent)]
@@ -73,11 +71,24 @@ pub enum RunError {
     Interrupted,
 }
 
+impl RunError {
+    /// Whether the call itself was wrong (exit code 2), not its execution (exit code 1).
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Combination { error, .. } | Self::Item { error, .. } => error.is_usage(),
+            Self::Generate(error) => error.is_usage(),
+            Self::Store(error) => error.is_usage(),
+            Self::NoOptions { .. } | Self::Twice(_) => true,
+            Self::Interrupted => false,
+        }
+    }
+}
+
 /// What happens in a run.
 #[derive(Debug)]
 pub enum Happened<'a> {
-    /// A combination begins, with this many items to answer.
-    Began(&'a Combination, usize),
+    /// A combination begins.
+    Began(&'a Combination),
     /// A forward is over.
     Step,
     /// An item is answered and kept.
@@ -102,6 +113,12 @@ impl Swept {
     fn told(&self) -> Option<String> {
         let values: Vec<_> = self.values.iter().map(|(name, value)| format!("{name}={value}")).collect();
         (!values.is_empty()).then(|| values.join(";"))
+    }
+
+    /// What is swept beside decoder and cache.
+    fn others(&self) -> String {
+        let others = self.values.iter().filter(|(name, _)| !["decoder", "cache"].contains(&name.as_str()));
+        others.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -141,8 +158,13 @@ pub fn rehearse(
 impl Rehearsed {
     fn new(swept: &Swept, methods: &str) -> Self {
         let Swept { options, likelihood, .. } = swept;
-        let combination =
-            Combination { label: label(swept, methods), options: options.clone(), likelihood: *likelihood };
+        let mut combination = Combination {
+            label: String::new(),
+            others: swept.others(),
+            options: options.clone(),
+            likelihood: *likelihood,
+        };
+        combination.name(methods);
         Self { combination, needs: Vec::new(), guide_needs: Vec::new() }
     }
 }
@@ -156,10 +178,11 @@ fn rehearse_answers(
     let guide = guide.filter(|_| swept.options.wants_guide());
     let mut rehearsed = Rehearsed::new(swept, "");
     for plan in plans {
-        let refused = |error| RunError::Combination { swept: swept.told(), task: plan.task.name, error };
+        let refused =
+            |error| RunError::Combination { swept: swept.told(), task: plan.task.name, error: Box::new(error) };
         let session = longest(model, guide, plan, &rehearsed.combination).map_err(refused)?;
         let receipt = session.receipt();
-        rehearsed.combination.label = label(swept, &format!("{}, cache {}", receipt.decoder, receipt.cache));
+        rehearsed.combination.name(&format!("{}, cache {}", receipt.decoder, receipt.cache));
         if positions(session.needs()) >= positions(&rehearsed.needs) {
             rehearsed.needs = session.needs().to_vec();
             rehearsed.guide_needs = session.guide_needs().to_vec();
@@ -194,12 +217,6 @@ fn longest(
 
 fn positions(needs: &[SequenceNeeds]) -> usize {
     needs.iter().map(|needs| needs.positions).sum()
-}
-
-/// Decoder and cache as receipts write them, and what else is swept.
-fn label(swept: &Swept, methods: &str) -> String {
-    let others = swept.values.iter().filter(|(name, _)| !["decoder", "cache"].contains(&name.as_str()));
-    others.fold(methods.to_owned(), |label, (name, value)| format!("{label}, {name}={value}"))
 }
 
 /// What a results directory must agree in to go on: everything that decides what the records say, but not how many of
@@ -268,7 +285,7 @@ pub fn run(
     let (started, before) = (Instant::now(), store.records().len());
     for combination in combinations {
         let pending = pending(plans, combination, store);
-        tell(observer, Happened::Began(combination, pending.len()))?;
+        tell(observer, Happened::Began(combination))?;
         forget_peak_memory();
         let work = Work { plans, combination, width, store: &mut *store, observer: &mut *observer };
         match combination.likelihood {
@@ -356,7 +373,7 @@ impl Work<'_, '_> {
 
     fn refused(&self, (at, index): Item, error: GenerateError) -> RunError {
         let plan = &self.plans[at];
-        RunError::Item { task: plan.task.name, id: plan.problems[index].id.clone(), error }
+        RunError::Item { task: plan.task.name, id: plan.problems[index].id.clone(), error: Box::new(error) }
     }
 
     /// Judges an answer and keeps the record.

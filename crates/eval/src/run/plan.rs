@@ -2,7 +2,7 @@
 
 use demask::{GenerateOptions, LikelihoodOptions, Prompt, checkpoint::Message};
 
-use crate::{Problem, Style, Task};
+use crate::{Gold, Problem, Style, Task};
 
 /// One task of a run.
 #[derive(Debug, Clone)]
@@ -13,6 +13,8 @@ pub struct Plan {
     pub style: &'static Style,
     /// What is asked, in order.
     pub problems: Vec<Problem>,
+    /// How many problems there are, those that are not asked included.
+    pub available: usize,
     /// The solved problems in each prompt.
     pub shots: Vec<Problem>,
     /// A system message, in the place of the style's own.
@@ -24,10 +26,19 @@ pub struct Plan {
 pub struct Combination {
     /// Its name in records and tables: decoder and cache as receipts write them, and what else is swept.
     pub label: String,
+    /// The part of the name behind decoder and cache: `steps=32, early-stop=off`.
+    pub others: String,
     /// What it is.
     pub options: GenerateOptions,
     /// Instead of answers, the likelihood of each option, estimated like this.
     pub likelihood: Option<LikelihoodOptions>,
+}
+
+impl Combination {
+    /// Names it: decoder and cache as receipts write them, and what else is swept.
+    pub(super) fn name(&mut self, methods: &str) {
+        self.label = if self.others.is_empty() { methods.to_owned() } else { format!("{methods}, {}", self.others) };
+    }
 }
 
 impl Plan {
@@ -46,10 +57,17 @@ impl Plan {
         self.problems.first().is_some_and(|problem| matches!(self.prompt(problem), Prompt::Chat(_)))
     }
 
-    /// The texts whose likelihoods are compared: the options' letters if the prompt shows all options, else the options
-    /// themselves. Behind a text without a template they begin with a space.
-    pub fn continuations(&self, problem: &Problem, prompt: &Prompt) -> Vec<String> {
-        let (shown, space) = match prompt {
+    /// Whether its answers are programs, which have to run to be judged.
+    pub fn runs_programs(&self) -> bool {
+        self.problems.iter().any(|problem| matches!(problem.gold, Gold::Program { .. }))
+    }
+
+    /// What likelihoods choose between: for each option, what the model reads and the text that is judged. It is the
+    /// option's letter if the prompt shows all options, else the option itself; behind a text without a template it
+    /// begins with a space.
+    pub fn candidates(&self, problem: &Problem) -> Vec<(Prompt, String)> {
+        let prompt = self.prompt(problem);
+        let (shown, space) = match &prompt {
             Prompt::Chat(messages) => (messages.last().map_or("", |message| message.content.as_str()), ""),
             Prompt::Raw(text) | Prompt::Infill(text) => {
                 let question = text.rfind(&problem.question).unwrap_or(0);
@@ -62,7 +80,8 @@ impl Plan {
             Some(letter) if letters => format!("{space}{letter}"),
             _ => format!("{space}{option}"),
         };
-        problem.options.iter().enumerate().map(text).collect()
+        let texts: Vec<_> = problem.options.iter().enumerate().map(text).collect();
+        texts.into_iter().map(|text| (prompt.clone(), text)).collect()
     }
 
     /// A combination's options, with the task's own where nobody says otherwise.
@@ -79,20 +98,36 @@ mod tests {
     use super::*;
     use crate::tasks;
 
+    fn plan(prompt: fn(&Problem, &[Problem]) -> Prompt, problem: Problem) -> Plan {
+        let style: &'static Style = Box::leak(Box::new(Style { name: "plain", prompt, stop: &[] }));
+        let task = tasks::find("wordmath").unwrap();
+        Plan { task, style, problems: vec![problem], available: 1, shots: Vec::new(), system: None }
+    }
+
     #[test]
     fn letters_stand_for_options_that_are_shown() {
-        let task = tasks::find("wordmath").unwrap();
-        let plan = Plan { task, style: &task.styles[0], problems: Vec::new(), shots: Vec::new(), system: None };
         let problem = Problem {
             question: "What is wet?".to_owned(),
             options: vec!["water".to_owned(), "sand".to_owned()],
             ..Problem::default()
         };
-        let of = |prompt: Prompt| plan.continuations(&problem, &prompt);
-        let shown = "What is wet?\nA. water\nB. sand\nAnswer:";
-        assert_eq!(of(Prompt::Raw(shown.to_owned())), [" A", " B"]);
-        assert_eq!(of(Prompt::user(shown, None)), ["A", "B"]);
-        assert_eq!(of(Prompt::Raw("water, sand. What is wet? ".to_owned())), ["water", "sand"]);
-        assert_eq!(of(Prompt::Raw("What is wet?".to_owned())), [" water", " sand"]);
+        let of = |prompt: fn(&Problem, &[Problem]) -> Prompt| {
+            let plan = plan(prompt, problem.clone());
+            let candidates = plan.candidates(&problem);
+            assert!(candidates.iter().all(|(context, _)| *context == plan.prompt(&problem)));
+            candidates.into_iter().map(|(_, text)| text).collect::<Vec<_>>()
+        };
+        assert_eq!(of(|_, _| Prompt::Raw("What is wet?\nA. water\nB. sand\nAnswer:".to_owned())), [" A", " B"]);
+        assert_eq!(of(|_, _| Prompt::user("What is wet?\nA. water\nB. sand\nAnswer:", None)), ["A", "B"]);
+        assert_eq!(of(|_, _| Prompt::Raw("water, sand. What is wet? ".to_owned())), ["water", "sand"]);
+        assert_eq!(of(|_, _| Prompt::Raw("What is wet?".to_owned())), [" water", " sand"]);
+    }
+
+    #[test]
+    fn programs_are_known_before_they_run() {
+        let gold = Gold::Program { prompt: String::new(), tests: "assert f()".to_owned(), entry_point: None };
+        let ask: fn(&Problem, &[Problem]) -> Prompt = |problem, _| Prompt::Raw(problem.question.clone());
+        assert!(plan(ask, Problem { gold, ..Problem::default() }).runs_programs());
+        assert!(!plan(ask, Problem::default()).runs_programs());
     }
 }

@@ -84,6 +84,13 @@ pub enum StoreError {
     },
 }
 
+impl StoreError {
+    /// Whether the call itself was wrong (exit code 2), not its execution (exit code 1).
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Self::Another { .. } | Self::Unknown { .. })
+    }
+}
+
 /// The records of a run.
 #[derive(Debug, Default)]
 pub struct Store {
