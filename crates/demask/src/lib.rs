@@ -46,7 +46,7 @@ pub use explain::explain;
 pub use fingerprint::fingerprint;
 pub use footprint::{Footprint, TooLarge};
 pub use generate::{Generation, Observer, Progress};
-pub use likelihood::{Likelihood, LikelihoodOptions};
+pub use likelihood::{GoOn, Likelihood, LikelihoodOptions};
 pub use model::{Defaults, Model, ModelError, Opened, Prompter};
 pub use network::Network;
 pub use options::{GenerateOptions, Prompt};

@@ -38,6 +38,9 @@ impl Default for LikelihoodOptions {
     }
 }
 
+/// Answers whether to go on.
+pub type GoOn<'a> = dyn FnMut() -> bool + 'a;
+
 /// How probable a continuation is.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Likelihood {
@@ -80,7 +83,7 @@ impl Prompter {
 }
 
 impl Model {
-    /// How probable `continuation` is behind `context`.
+    /// How probable `continuation` is behind `context`. `go_on` is asked after each forward.
     ///
     /// # Errors
     /// If the model has no such estimate (block-causal ones), an option has no meaning for it, or the tokens cannot be
@@ -90,6 +93,7 @@ impl Model {
         context: &[TokenId],
         continuation: &[TokenId],
         options: &LikelihoodOptions,
+        go_on: &mut GoOn<'_>,
     ) -> Result<Likelihood, GenerateError> {
         let family = self.spec().family;
         check(&self.prompter, context, continuation, options)?;
@@ -109,7 +113,7 @@ impl Model {
         let asked = Asked { context: context.len(), tokens, mask, attention: self.facts().mask, options: *options };
         let network = self.engine.network_mut();
         let sequences = Sequences::open(network, &asked)?;
-        let answer = sequences.ask(network, &asked, &draws);
+        let answer = sequences.ask(network, &asked, &draws, go_on);
         sequences.close(network);
         answer.map(|answer| Likelihood { tokens: length, ..answer })
     }
@@ -291,7 +295,13 @@ impl Sequences {
     }
 
     /// Sums up the weighted log-probabilities of all draws.
-    fn ask(&self, network: &mut dyn Network, asked: &Asked, draws: &[Draw]) -> Result<Likelihood, GenerateError> {
+    fn ask(
+        &self,
+        network: &mut dyn Network,
+        asked: &Asked,
+        draws: &[Draw],
+        go_on: &mut GoOn<'_>,
+    ) -> Result<Likelihood, GenerateError> {
         let mut sum = Likelihood::default();
         // A draw that masks nothing says nothing.
         let draws: Vec<_> = draws.iter().filter(|draw| !draw.masked.is_empty()).collect();
@@ -312,6 +322,9 @@ impl Sequences {
             for (draw, answer) in draws.iter().zip(answers.iter().step_by(self.each)) {
                 let all: f64 = answer.judged.iter().map(|judged| f64::from(judged.log_probability)).sum();
                 sum.log_probability += draw.weight * all;
+            }
+            if !go_on() {
+                return Err(GenerateError::Interrupted);
             }
         }
         Ok(sum)

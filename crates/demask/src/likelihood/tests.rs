@@ -57,7 +57,7 @@ const CONTINUATION: [TokenId; 5] = [12, 44, 6, 30, 19];
 fn an_autoregressive_model_reads_it_once() {
     for name in ["tiny-qwen2", "tiny-qwen3"] {
         let mut model = model(name);
-        let found = model.log_likelihood(&CONTEXT, &CONTINUATION, &LikelihoodOptions::default()).unwrap();
+        let found = model.log_likelihood(&CONTEXT, &CONTINUATION, &LikelihoodOptions::default(), &mut || true).unwrap();
         assert_near(found.log_probability, naive(&mut model, &CONTEXT, &CONTINUATION, &[0, 1, 2, 3, 4], 0.0));
         assert_eq!((found.forwards, found.tokens), (1, 5));
         assert!(found.flops > 0.0 && found.seconds > 0.0);
@@ -77,7 +77,7 @@ fn draws_are_summed_as_the_naive_twin_does() {
             let all = naive(&mut model, &CONTEXT, &CONTINUATION, &draw.masked, f64::from(cfg_scale));
             expected += draw.weight * all;
         }
-        let found = model.log_likelihood(&CONTEXT, &CONTINUATION, &options).unwrap();
+        let found = model.log_likelihood(&CONTEXT, &CONTINUATION, &options, &mut || true).unwrap();
         assert_near(found.log_probability, expected);
         let asked = draws.iter().filter(|draw| !draw.masked.is_empty()).count();
         assert_eq!(found.forwards, asked * (1 + usize::from(cfg_scale > 0.0)), "{name}");
@@ -99,14 +99,14 @@ fn the_estimate_tends_to_the_bound() {
         }
     }
     let options = LikelihoodOptions { draws: 4096, ..LikelihoodOptions::default() };
-    let found = model.log_likelihood(&CONTEXT, continuation, &options).unwrap().log_probability;
+    let found = model.log_likelihood(&CONTEXT, continuation, &options, &mut || true).unwrap().log_probability;
     assert!((found - bound).abs() < 0.02 * bound.abs(), "{found} instead of {bound}");
 }
 
 #[test]
 fn one_token_is_asked_for_once() {
     let mut model = model("tiny-llada");
-    let found = model.log_likelihood(&CONTEXT, &[12], &LikelihoodOptions::default()).unwrap();
+    let found = model.log_likelihood(&CONTEXT, &[12], &LikelihoodOptions::default(), &mut || true).unwrap();
     assert_eq!(found.forwards, 1);
     assert_near(found.log_probability, naive(&mut model, &CONTEXT, &[12], &[0], 0.0));
 }
@@ -144,7 +144,7 @@ fn probabilities_of_masks_lie_around_a_circle() {
 #[test]
 fn what_cannot_be_estimated_is_refused() {
     let refused = |name: &str, context: &[TokenId], continuation: &[TokenId], options: LikelihoodOptions| {
-        model(name).log_likelihood(context, continuation, &options).unwrap_err().to_string()
+        model(name).log_likelihood(context, continuation, &options, &mut || true).unwrap_err().to_string()
     };
     let plain = LikelihoodOptions::default();
     assert_eq!(
@@ -168,4 +168,19 @@ fn a_prompt_and_its_continuation_are_one_text() {
     assert_eq!(tokenizer.decode(&context, true), "Ada has 3 pears.");
     assert_eq!(tokenizer.decode(&continuation, true), " Ben gives");
     assert_eq!([context, continuation].concat(), tokenizer.encode("Ada has 3 pears. Ben gives", true).unwrap());
+}
+
+#[test]
+fn it_ends_when_it_is_told_to() {
+    let mut model = model("tiny-llada");
+    let mut asked = 0;
+    let mut once = || {
+        asked += 1;
+        false
+    };
+    let options = LikelihoodOptions { draws: 4096, ..LikelihoodOptions::default() };
+    let error = model.log_likelihood(&CONTEXT, &CONTINUATION, &options, &mut once).unwrap_err();
+    assert!(matches!(error, GenerateError::Interrupted) && asked == 1);
+    // The sequences were given back.
+    assert!(model.log_likelihood(&CONTEXT, &[12], &options, &mut || true).is_ok());
 }

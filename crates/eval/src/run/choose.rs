@@ -5,7 +5,7 @@ use std::{collections::VecDeque, time::Instant};
 use demask::{GenerateError, Likelihood, LikelihoodOptions, Model, peak_memory};
 use serde_json::{Value, json};
 
-use super::{Happened, Item, Outcome, RunError, Work, tell};
+use super::{Happened, Item, Outcome, RunError, Work};
 use crate::{Gold, Verdict};
 
 /// What stands for decoder and cache in the names of such combinations.
@@ -20,27 +20,31 @@ impl Work<'_, '_> {
         options: LikelihoodOptions,
     ) -> Result<(), RunError> {
         for item in pending {
-            let outcome = self.judge(model, item, &options).map_err(|error| self.refused(item, error))?;
+            let outcome = match self.judge(model, item, &options) {
+                Ok(outcome) => outcome,
+                Err(GenerateError::Interrupted) => return Err(RunError::Interrupted),
+                Err(error) => return Err(self.refused(item, error)),
+            };
             self.record(item, outcome)?;
-            tell(self.observer, Happened::Step)?;
         }
         Ok(())
     }
 
     fn judge(
-        &self,
+        &mut self,
         model: &mut Model,
         (at, index): Item,
         options: &LikelihoodOptions,
     ) -> Result<Outcome, GenerateError> {
         let started = Instant::now();
-        let plan = &self.plans[at];
-        let problem = &plan.problems[index];
+        let plans = self.plans;
+        let (plan, problem) = (&plans[at], &plans[at].problems[index]);
         let candidates = plan.candidates(problem);
         let mut likelihoods = Vec::new();
         for (prompt, text) in &candidates {
             let (context, continuation) = model.pair(prompt, text)?;
-            likelihoods.push(model.log_likelihood(&context, &continuation, options)?);
+            let mut go_on = || (self.observer)(Happened::Step).is_continue();
+            likelihoods.push(model.log_likelihood(&context, &continuation, options, &mut go_on)?);
         }
         // The first of those that are equally probable.
         let likelier = |best: usize, index: usize| {
@@ -136,7 +140,7 @@ mod tests {
             let prompt = plans[0].prompt(problem);
             let of = |option: &String| {
                 let (context, continuation) = model.pair(&prompt, option).unwrap();
-                model.log_likelihood(&context, &continuation, &options).unwrap().log_probability
+                model.log_likelihood(&context, &continuation, &options, &mut || true).unwrap().log_probability
             };
             let expected: Vec<f64> = problem.options.iter().map(of).collect();
             assert_eq!(record.receipt["log_likelihoods"], json!(expected));
