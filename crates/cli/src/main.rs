@@ -16,6 +16,7 @@ mod output;
 mod progress;
 mod settings;
 mod show;
+mod sweep;
 
 use std::process::ExitCode;
 

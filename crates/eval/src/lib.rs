@@ -2,12 +2,13 @@
 //!
 //! A [`Task`] says where problems are and what they look like, [`data`] brings and reads their files, a [`Style`] turns
 //! [`Problem`]s into prompts; [`score`] judges what a model wrote, in a [`sandbox`] if that is a program; a [`Record`] is
-//! one judged item, one line of `results.jsonl`.
+//! one judged item, one line of `results.jsonl`; [`run`] makes them and keeps them.
 #![forbid(unsafe_code)]
 
 pub mod data;
 mod problem;
 mod record;
+pub mod run;
 pub mod sandbox;
 pub mod score;
 pub mod tasks;

@@ -3,6 +3,7 @@
 mod bench;
 mod chat;
 mod doctor;
+mod eval;
 mod generate;
 mod inspect;
 mod logits;
@@ -24,6 +25,7 @@ pub fn run(Cli { shared, command }: Cli) -> anyhow::Result<()> {
     match command {
         Command::Generate(args) => generate::run(&settings, &args),
         Command::Chat(args) => chat::run(&settings, &args),
+        Command::Eval(args) => eval::run(&settings, &args),
         Command::Logits(args) => logits::run(&settings, &args),
         Command::Inspect(args) => inspect::run(&settings, args),
         Command::Doctor => doctor::run(&settings),

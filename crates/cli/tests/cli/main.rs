@@ -3,6 +3,7 @@
 mod answers;
 #[cfg(target_os = "linux")]
 mod benchmarks;
+mod eval;
 mod harness;
 #[cfg(target_os = "linux")]
 mod programs;
