@@ -1,5 +1,6 @@
 //! The command line as it is typed: every value optional, nothing decided yet.
 
+mod analyze;
 mod generate;
 mod tools;
 
@@ -7,6 +8,7 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand};
 
+pub use analyze::{AnalyzeArgs, AnalyzeCommand, StabilityArgs};
 pub use generate::{ChatArgs, DecodeArgs, GenerateArgs};
 pub use tools::{
     AttentionArgs, BenchArgs, BenchCommand, BenchGenerateArgs, InspectArgs, LinearArgs, LogitsArgs, StepArgs,
@@ -90,6 +92,8 @@ pub enum Command {
     Trace(TraceArgs),
     /// Measure
     Bench(BenchArgs),
+    /// Look into a network while it decodes
+    Analyze(AnalyzeArgs),
 }
 
 /// A path argument.
