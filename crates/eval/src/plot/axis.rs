@@ -141,7 +141,8 @@ mod tests {
         assert_eq!((scale.low, scale.high), (0.0, 100.0));
         let scale = Axis::log("seconds").scale([0.5, 8.0].into_iter());
         assert!(scale.low < 0.5 && scale.high > 8.0);
-        assert_eq!([0.5, 1.0, 2.0].map(|value| scale.map(&value, (0, 1000))).map(|x| x - 62), [0, 219, 439]);
+        let [half, one, two] = [0.5, 1.0, 2.0].map(|value| scale.map(&value, (0, 1000)));
+        assert!(half > 0 && one > half + 100 && (two - one - (one - half)).abs() <= 1, "a doubling is a step");
         let scale = Axis::log("not positive").scale([0.0, 8.0].into_iter());
         assert!(scale.low < 0.0);
         let scale = Axis::new("one value").scale([3.0].into_iter());

@@ -49,12 +49,13 @@ fn results(evaluation: &Evaluation, run: &RunResult, numbers: &Numbers) -> Value
     });
     json!({
         "results": by_task(&|task, row| json!({
+            "name": task.name,
             "alias": task.name,
             "sample_len": row.items,
             format!("{},{FILTER}", task.metric): row.accuracy,
             format!("{}_stderr,{FILTER}", task.metric): row.standard_error,
         })),
-        "group_subtasks": by_task(&|_, _| json!([])),
+        "group_subtasks": {},
         "configs": by_task(&|task, _| json!({
             "task": task.name,
             "num_fewshot": task.shots,
