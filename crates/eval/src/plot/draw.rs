@@ -39,9 +39,9 @@ const SINGLE: u32 = 380;
 const SHARED: u32 = 290;
 const LEGEND_LINE: u32 = 22;
 /// Room between what is told in one line of the legend.
-const LEGEND_GAP: u32 = 34;
+const LEGEND_GAP: u32 = 32;
 /// Width of a letter of the legend; the browser's own font may be a little narrower.
-const LETTER: u32 = 7;
+const LETTER: u32 = 6;
 
 impl Figure {
     /// The picture as one SVG document, its texts as text, readable in bright and dark schemes.
@@ -83,7 +83,7 @@ fn dressed(svg: &str, title: &str) -> String {
     let title = title.replace('&', "&amp;").replace('<', "&lt;");
     let head = format!("<title>{title}</title>\n<style>{}</style>\n", style::sheet());
     let Some((tag, rest)) = svg.split_once(">\n") else { return svg.to_owned() };
-    format!("{tag} role=\"img\" style=\"max-width:100%;height:auto\">\n{head}{rest}")
+    format!("{tag} role=\"img\">\n{head}{rest}")
 }
 
 /// Text of a size and a colour, held at a corner or in the middle.
@@ -121,8 +121,9 @@ impl Panel {
             .margin_top(top)
             .margin_right(22)
             .margin_left(6)
+            .margin_bottom(10)
             .set_label_area_size(LabelAreaPosition::Left, 62)
-            .set_label_area_size(LabelAreaPosition::Bottom, 48)
+            .set_label_area_size(LabelAreaPosition::Bottom, 42)
             .build_cartesian_2d(x, y)?;
         chart
             .configure_mesh()

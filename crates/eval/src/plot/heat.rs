@@ -58,7 +58,7 @@ fn runs(cells: &[Option<f32>], lowest: f32) -> Vec<(usize, usize, f32)> {
 /// The colours from bottom to top, with the values at the ends and in the middle.
 fn draw_bar(area: &Area<'_>, lowest: f32) -> Drawn {
     let height = area.dim_in_pixel().1 as i32;
-    let (top, bottom) = (30, height - 52);
+    let (top, bottom) = (26, height - 53);
     let steps = LEVELS as i32;
     for step in 0..steps {
         let edge = |step: i32| bottom - (bottom - top) * step / steps;

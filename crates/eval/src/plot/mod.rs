@@ -99,7 +99,7 @@ pub struct Heat {
     pub first_column: i64,
     /// Number of the first row.
     pub first_row: i64,
-    /// The value of the darkest colour; the brightest is 1.
+    /// The darkest colour is this value or less; the brightest is 1.
     pub lowest: f32,
 }
 

@@ -13,7 +13,7 @@ padding:0 1.25rem}h1{font-size:1.5rem;margin:0}h2{font-size:1.15rem;margin:2.25r
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:14px}\
 th,td{padding:.32rem .7rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}\
 th{font-weight:600;color:var(--muted)}th.left,td.left{text-align:left}\
-figure{margin:2rem 0}figcaption{font-size:14px;max-width:860px}a{color:inherit}dt{font-weight:600}dd{margin:0 0 .4rem}";
+figure{margin:2rem 0}svg{max-width:100%;height:auto}figcaption{font-size:14px;max-width:860px}a{color:inherit}dt{font-weight:600}dd{margin:0 0 .4rem}";
 
 /// A page under construction.
 pub struct Page(String);

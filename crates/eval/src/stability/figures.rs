@@ -32,9 +32,7 @@ fn map(name: &str, of: &str, cells: &Map) -> Figure {
         data.rows.push(row);
     }
     // One scale for all four, so that they can be compared.
-    let all = grids.iter().flatten().flatten().flatten();
-    let lowest = all.fold(1f32, |lowest, &value| lowest.min(value));
-    let lowest = ((lowest * 20.0).floor() / 20.0).min(0.95);
+    let lowest = darkest(grids.iter().flatten().flatten().flatten().copied().collect());
     let panels = FEATURES.iter().zip(grids).map(|(feature, cells)| Panel {
         x: Axis::new(POSITION),
         y: Axis::new("step"),
@@ -45,11 +43,19 @@ fn map(name: &str, of: &str, cells: &Map) -> Figure {
         title: format!("Similarity of features between consecutive steps, {of}"),
         caption:
             "Cosine of each position's feature with that of the step before; the prompt stands before position 0. \
-                  Bright: nothing changes, a cache would be right."
+                  Bright: nothing changes, a cache would be right. Dark: that much or less."
                 .to_owned(),
         panels: panels.collect(),
         data,
     }
+}
+
+/// The value that one cell in a hundred falls below, a little rounded: a few that change altogether shall not make all
+/// others look alike.
+fn darkest(mut values: Vec<f32>) -> f32 {
+    values.sort_by(f32::total_cmp);
+    let value = values.get(values.len() / 100).copied().unwrap_or(1.0);
+    ((value * 20.0).floor() / 20.0).min(0.95)
 }
 
 /// Means of each step over the prompt and over the answer.
