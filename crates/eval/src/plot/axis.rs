@@ -13,6 +13,8 @@ pub struct Axis {
     pub log: bool,
     /// Values that the axis shows in any case.
     pub shows: Vec<f64>,
+    /// No number above this stands beside the axis.
+    pub most: Option<f64>,
 }
 
 impl Axis {
@@ -48,8 +50,11 @@ impl Axis {
         };
         // What is shown in any case is no value that needs room around it.
         let kept = |bound: f64, moved: f64| if self.shows.contains(&bound) { bound } else { even.value(moved) };
-        let (low, high) = (kept(low, from - margin), kept(high, to + margin));
-        let ticks = if log { log_ticks(low, high) } else { ticks(low, high) };
+        let bottom = kept(low, from - margin);
+        // What is never negative has no room below 0.
+        let (low, high) = (if low >= 0.0 { bottom.max(0.0) } else { bottom }, kept(high, to + margin));
+        let mut ticks = if log { log_ticks(low, high) } else { ticks(low, high) };
+        ticks.retain(|&tick| self.most.is_none_or(|most| tick <= most));
         Scale { log, low, high, ticks }
     }
 }
@@ -144,7 +149,9 @@ mod tests {
         let [half, one, two] = [0.5, 1.0, 2.0].map(|value| scale.map(&value, (0, 1000)));
         assert!(half > 0 && one > half + 100 && (two - one - (one - half)).abs() <= 1, "a doubling is a step");
         let scale = Axis::log("not positive").scale([0.0, 8.0].into_iter());
-        assert!(scale.low < 0.0);
+        assert!(scale.low == 0.0 && scale.high > 8.0, "an even axis");
+        let scale = Axis { most: Some(100.0), ..Axis::new("%") }.scale([100.0].into_iter());
+        assert!(scale.high > 100.0 && scale.ticks.iter().all(|&tick| tick <= 100.0));
         let scale = Axis::new("one value").scale([3.0].into_iter());
         assert!(scale.low < 3.0 && scale.high > 3.0);
         let scale = Axis::new("none").scale(std::iter::empty());

@@ -10,8 +10,23 @@ use demask::decode::{
 
 use super::Summary;
 
-/// What sets runs apart, as pairs of name and value.
-pub type Traits = Vec<(&'static str, String)>;
+/// What sets runs apart.
+pub type Traits = Vec<Trait>;
+
+/// One setting of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trait {
+    name: &'static str,
+    value: String,
+    /// Whether it is what the method does if nobody says anything.
+    default: bool,
+}
+
+impl Trait {
+    fn new(name: &'static str, value: impl Into<String>) -> Self {
+        Self { name, value: value.into(), default: false }
+    }
+}
 
 /// A parameter that takes several values, and the runs that differ in nothing else.
 #[derive(Debug)]
@@ -98,32 +113,38 @@ pub fn groups(points: Vec<(f64, &Summary, Traits)>) -> Vec<Group<'_>> {
 
 /// Everything that can set a run apart but one parameter of its decoder or cache.
 pub fn traits(row: &Summary, without: Option<(&str, &str)>) -> Traits {
-    let mut traits = vec![("task", row.task.clone())];
+    let mut traits = vec![Trait::new("task", row.task.as_str())];
     traits.extend(of_spec::<DecoderMethod>(&row.decoder, without));
     traits.extend(of_spec::<CacheMethod>(&row.cache, without));
     let steps = if without == Some((DecoderMethod::WHAT, "steps")) { String::new() } else { row.steps.to_string() };
-    traits.push(("remasking", row.remasking.clone()));
-    traits.push(("steps", steps));
-    traits.push(("early stop", if row.early_stop { "on".to_owned() } else { "off".to_owned() }));
-    traits.push(("others", row.others.clone()));
+    traits.push(Trait::new("remasking", row.remasking.as_str()));
+    traits.push(Trait::new("steps", steps));
+    traits.push(Trait::new("early stop", if row.early_stop { "on" } else { "off" }));
+    traits.push(Trait::new("others", row.others.as_str()));
     traits
 }
 
 fn of_spec<M: Method>(text: &str, without: Option<(&str, &str)>) -> Traits {
-    let Ok(spec) = text.parse::<Spec<M>>() else { return vec![(M::WHAT, text.to_owned())] };
-    let parameters = spec.method().about().parameters.iter().map(|parameter| parameter.name);
-    let kept = parameters.filter(|&name| without != Some((M::WHAT, name)));
-    let values = kept.map(|name| (name, spec.value(name).to_string()));
-    std::iter::once((M::WHAT, spec.name().to_owned())).chain(values).collect()
+    let Ok(spec) = text.parse::<Spec<M>>() else { return vec![Trait::new(M::WHAT, text)] };
+    let parameters = spec.method().about().parameters.iter();
+    let kept = parameters.filter(|parameter| without != Some((M::WHAT, parameter.name)));
+    let values = kept.map(|parameter| {
+        let value = spec.value(parameter.name);
+        Trait { name: parameter.name, value: value.to_string(), default: value == parameter.default }
+    });
+    std::iter::once(Trait::new(M::WHAT, spec.name())).chain(values).collect()
 }
 
-/// The pairs in which runs differ, in words.
+/// The settings in which runs differ, in words. A parameter that not all of the methods have is told only if it is not
+/// its default.
 fn difference(of: &Traits, all: &[Traits]) -> String {
     let maps: Vec<BTreeMap<&str, &str>> =
-        all.iter().map(|traits| traits.iter().map(|(name, value)| (*name, value.as_str())).collect()).collect();
+        all.iter().map(|traits| traits.iter().map(|one| (one.name, one.value.as_str())).collect()).collect();
     let differs = |name: &str| maps.iter().any(|map| map.get(name) != maps[0].get(name));
-    let told = of.iter().filter(|(name, value)| differs(name) && !value.is_empty());
-    let words = told.map(|(name, value)| match *name {
+    let everywhere = |name: &str| maps.iter().all(|map| map.contains_key(name));
+    let told = of.iter().filter(|one| differs(one.name) && !one.value.is_empty());
+    let told = told.filter(|one| !one.default || everywhere(one.name));
+    let words = told.map(|Trait { name, value, .. }| match *name {
         "task" | "decoder" | "cache" | "remasking" | "others" => value.clone(),
         "steps" => format!("{value} steps"),
         name => format!("{name}={value}"),

@@ -15,6 +15,13 @@ struct Metric {
     value: fn(&Summary) -> Option<f64>,
 }
 
+impl Metric {
+    /// Its axis; nothing is better than all answers right.
+    fn axis(&self) -> Axis {
+        Axis { most: (self.name == ACCURACY.name).then_some(100.0), ..Axis::new(self.label) }
+    }
+}
+
 const ACCURACY: Metric =
     Metric { name: "accuracy_percent", label: "accuracy (%)", value: |row| Some(100.0 * row.accuracy) };
 const SECONDS: Metric =
@@ -31,6 +38,9 @@ const EFFECTS: [Metric; 4] = [
         value: |row| Some(row.cache_memory as f64 / f64::from(1 << 20)).filter(|&mib| mib > 0.0),
     },
 ];
+
+/// Up to as many runs each have their number in a picture; of more, those on the front.
+const MARKED: usize = 12;
 
 /// All pictures, in the order of the report.
 pub fn figures(numbers: &Numbers) -> Vec<Figure> {
@@ -82,9 +92,11 @@ fn accuracy_latency(task: &TaskInfo, rows: &[&Summary], suffix: &str) -> Option<
     let mut all: Vec<Series> = Vec::new();
     let mut data = Table::new(&["number", "run", SECONDS.name, ACCURACY.name, "standard_error_percent", "on_front"]);
     for (index, row) in rows.iter().enumerate() {
-        let point = accuracy_point(row.seconds_per_item, row, (index + 1).to_string());
+        let number = (index + 1).to_string();
+        let marked = rows.len() <= MARKED || front.contains(&index);
+        let point = accuracy_point(row.seconds_per_item, row, if marked { number.clone() } else { String::new() });
         data.rows.push(vec![
-            point.mark.clone(),
+            number,
             row.run.clone(),
             point.x.to_string(),
             point.y.to_string(),
@@ -105,11 +117,7 @@ fn accuracy_latency(task: &TaskInfo, rows: &[&Summary], suffix: &str) -> Option<
         caption: "Numbers are those of the table; bars are standard errors; the line is the Pareto front: no run left \
                   of it is as accurate."
             .to_owned(),
-        panels: vec![Panel {
-            x: Axis::log(SECONDS.label),
-            y: Axis::new(ACCURACY.label),
-            content: Content::Series(all),
-        }],
+        panels: vec![Panel { x: Axis::log(SECONDS.label), y: ACCURACY.axis(), content: Content::Series(all) }],
         data,
     })
 }
@@ -147,11 +155,7 @@ fn accuracy_steps(rows: &[Summary]) -> Option<Figure> {
         name: "accuracy_steps".to_owned(),
         title: "Accuracy against steps, static decoding".to_owned(),
         caption: "What ranks predictions, and how few steps it bears; bars are standard errors.".to_owned(),
-        panels: vec![Panel {
-            x: Axis::log("denoising steps"),
-            y: Axis::new(ACCURACY.label),
-            content: Content::Series(series),
-        }],
+        panels: vec![Panel { x: Axis::log("denoising steps"), y: ACCURACY.axis(), content: Content::Series(series) }],
         data,
     })
 }
@@ -159,40 +163,36 @@ fn accuracy_steps(rows: &[Summary]) -> Option<Figure> {
 /// Whether a cache beats fewer steps without one (dLLM-Cache's comparison with 32 steps).
 fn fewer_steps(task: &TaskInfo, rows: &[&Summary], suffix: &str) -> Option<Figure> {
     let fixed = || rows.iter().copied().filter(|row| method(&row.decoder) == "static");
-    let mut plain: Vec<&Summary> = fixed().filter(|row| row.cache == "none").collect();
-    let cached: Vec<&Summary> = fixed().filter(|row| row.cache != "none").collect();
+    let first = fixed().find(|row| row.cache != "none")?;
+    let alike = |row: &&Summary| {
+        (&row.remasking, row.early_stop, &row.others) == (&first.remasking, first.early_stop, &first.others)
+    };
+    let (mut plain, cached): (Vec<&Summary>, Vec<&Summary>) =
+        fixed().filter(alike).partition(|row| row.cache == "none");
     plain.sort_by_key(|row| row.steps);
-    if cached.is_empty() || plain.first().map(|row| row.steps) == plain.last().map(|row| row.steps) {
+    if plain.first().map(|row| row.steps) == plain.last().map(|row| row.steps) {
         return None;
     }
-    let steps = |row: &Summary| format!("{} steps", row.steps);
-    let point = |row: &&Summary| accuracy_point(row.seconds_per_item, row, steps(row));
-    let mut all =
-        vec![Series { label: "no cache".to_owned(), join: Join::Line, points: plain.iter().map(point).collect() }];
+    let point = |row: &Summary, mark| accuracy_point(row.seconds_per_item, row, mark);
+    let points = plain.iter().map(|row| point(row, format!("{} steps", row.steps))).collect();
+    let mut all = vec![Series { label: "no cache".to_owned(), join: Join::Line, points }];
     for row in &cached {
-        match all.iter_mut().find(|series| series.label == row.cache) {
-            Some(series) => series.points.push(point(row)),
-            None => all.push(Series { label: row.cache.clone(), join: Join::None, points: vec![point(row)] }),
+        let (label, point) = (method(&row.cache), point(row, String::new()));
+        match all.iter_mut().find(|series| series.label == label) {
+            Some(series) => series.points.push(point),
+            None => all.push(Series { label: label.to_owned(), join: Join::None, points: vec![point] }),
         }
     }
     let mut data = Table::new(&["cache", "steps", SECONDS.name, ACCURACY.name, "standard_error_percent"]);
-    data.rows = plain
-        .iter()
-        .chain(&cached)
-        .map(|row| {
-            let Point { x, y, error, .. } = point(row);
-            vec![row.cache.clone(), row.steps.to_string(), x.to_string(), y.to_string(), error.to_string()]
-        })
-        .collect();
+    data.rows.extend(plain.iter().chain(&cached).map(|row| {
+        let Point { x, y, error, .. } = point(row, String::new());
+        vec![row.cache.clone(), row.steps.to_string(), x.to_string(), y.to_string(), error.to_string()]
+    }));
     Some(Figure {
         name: format!("fewer_steps{suffix}"),
         title: format!("{}: a cache, or fewer steps without one", task.name),
         caption: "Static decoding. A cache is worth its name where its point lies above the line.".to_owned(),
-        panels: vec![Panel {
-            x: Axis::log(SECONDS.label),
-            y: Axis::new(ACCURACY.label),
-            content: Content::Series(all),
-        }],
+        panels: vec![Panel { x: Axis::log(SECONDS.label), y: ACCURACY.axis(), content: Content::Series(all) }],
         data,
     })
 }
@@ -211,8 +211,8 @@ fn effects(ablation: &Ablation<'_>) -> Figure {
             let points = group.points.iter().filter_map(point).collect();
             Series { label: group.label.clone(), join: Join::Line, points }
         });
-        let x = Axis { label: format!("{method} {parameter}"), log: *counts, shows: Vec::new() };
-        Panel { x, y: Axis::new(metric.label), content: Content::Series(series.collect()) }
+        let x = Axis { log: *counts, ..Axis::new(&format!("{method} {parameter}")) };
+        Panel { x, y: metric.axis(), content: Content::Series(series.collect()) }
     });
     let mut header = vec!["series", parameter];
     header.extend(EFFECTS.iter().map(|metric| metric.name));
@@ -228,7 +228,7 @@ fn effects(ablation: &Ablation<'_>) -> Figure {
     }
     Figure {
         name: format!("{side}_{method}_{parameter}"),
-        title: format!("{side} {method}: {parameter}"),
+        title: format!("What {parameter} does ({side} {method})"),
         caption: format!("{parameter}: {doc}. Along a line everything else is equal; bars are standard errors."),
         panels: panels.collect(),
         data,
