@@ -1,5 +1,6 @@
 //! The command line as it is typed: every value optional, nothing decided yet.
 
+mod analyze;
 mod eval;
 mod generate;
 mod tools;
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand};
 
+pub use analyze::{AnalyzeArgs, AnalyzeCommand, StabilityArgs};
 pub use eval::EvalArgs;
 pub use generate::{ChatArgs, DecodeArgs, GenerateArgs};
 pub use tools::{
@@ -96,6 +98,8 @@ pub enum Command {
     Trace(TraceArgs),
     /// Measure
     Bench(BenchArgs),
+    /// Look into a network while it decodes
+    Analyze(AnalyzeArgs),
 }
 
 /// A path argument.

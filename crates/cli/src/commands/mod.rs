@@ -1,5 +1,6 @@
 //! What the command can do, one file each.
 
+mod analyze;
 mod bench;
 mod chat;
 mod doctor;
@@ -32,5 +33,6 @@ pub fn run(Cli { shared, command }: Cli) -> anyhow::Result<()> {
         Command::Synth(args) => synth::run(&settings, &args),
         Command::Trace(args) => trace::run(&args),
         Command::Bench(args) => bench::run(&settings, &args.command),
+        Command::Analyze(args) => analyze::run(&settings, &args.command),
     }
 }

@@ -1,5 +1,6 @@
 //! The command as people meet it: the built binary, run on the built-in demo and on the golden checkpoints.
 
+mod analyze;
 mod answers;
 #[cfg(target_os = "linux")]
 mod benchmarks;
