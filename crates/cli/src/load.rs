@@ -2,7 +2,7 @@
 
 use demask::{
     DeviceOptions, Model, Opened, Prompter,
-    checkpoint::{Checkpoint, ModelFiles, locate},
+    checkpoint::{Checkpoint, FetchProgress, ModelFiles, locate},
     step::SequenceNeeds,
     tensor::Dtype,
 };
@@ -27,18 +27,8 @@ impl Source {
     /// Its files, fetched if they are not on this machine.
     pub fn files(&self, screen: Screen) -> anyhow::Result<ModelFiles> {
         let Self::Named(argument) = self else { return Ok(demask::demo::files()) };
-        let mut current: Option<(String, Bar)> = None;
         let _watched = Watched::new();
-        let files = locate(argument, &env::hub(), &mut |progress| {
-            if current.as_ref().is_none_or(|(file, _)| file != progress.file) {
-                let bar = Bar::bytes(screen, &format!("fetching {}", progress.file));
-                current = Some((progress.file.to_owned(), bar));
-            }
-            if let Some((_, bar)) = &current {
-                bar.set(progress.done, progress.total.unwrap_or(progress.done));
-            }
-            !interrupt::requested()
-        });
+        let files = locate(argument, &env::hub(), &mut fetching(screen));
         interrupt::check()?;
         Ok(files?)
     }
@@ -76,6 +66,21 @@ impl Source {
             add_guide(&mut model, guide, device, &[], screen)?;
         }
         Ok(model)
+    }
+}
+
+/// Shows how far downloads are, a bar for each file, until somebody presses Ctrl-C.
+pub fn fetching(screen: Screen) -> impl FnMut(FetchProgress<'_>) -> bool {
+    let mut current: Option<(String, Bar)> = None;
+    move |progress| {
+        if current.as_ref().is_none_or(|(file, _)| file != progress.file) {
+            let bar = Bar::bytes(screen, &format!("fetching {}", progress.file));
+            current = Some((progress.file.to_owned(), bar));
+        }
+        if let Some((_, bar)) = &current {
+            bar.set(progress.done, progress.total.unwrap_or(progress.done));
+        }
+        !interrupt::requested()
     }
 }
 

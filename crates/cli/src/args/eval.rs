@@ -31,10 +31,13 @@ pub struct EvalArgs {
     /// Let tasks whose answers are programs run them
     #[arg(long)]
     pub allow_code_execution: bool,
-    /// The task's problems, in the form of its file
+    /// The task's problems, in the form of its file [default: built in, or fetched from the hub]
     #[arg(long, value_name = "FILE")]
     pub data: Option<Path>,
-    /// Directory for results; what is there already is not made again
+    /// Only problems about this, of tasks that have subjects [default: all]
+    #[arg(long, value_name = "NAME")]
+    pub subject: Option<String>,
+    /// Directory for results and reports; what is there already is not made again
     #[arg(long, value_name = "DIR")]
     pub out: Option<Path>,
     /// Problems that are answered at the same time [default: 1]

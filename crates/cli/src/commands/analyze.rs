@@ -2,12 +2,14 @@
 
 use demask::{GenerateOptions, Model, Prompt};
 use demask_eval::{
+    data::{self, DataOptions},
     stability::{self, FEATURES, Stability},
-    tasks::{self, Source},
+    tasks,
 };
 
 use crate::{
     args::{AnalyzeCommand, GenerateArgs, StabilityArgs},
+    env,
     exit::usage,
     interrupt::{self, Watched},
     output,
@@ -88,12 +90,9 @@ fn prompts(settings: &Settings, args: &StabilityArgs) -> anyhow::Result<(Vec<Pro
 /// The first problems of the demo's task.
 fn word_problems(count: usize) -> anyhow::Result<Vec<Prompt>> {
     let Some(task) = tasks::find("wordmath") else { anyhow::bail!("the task wordmath is missing") };
-    let Source::BuiltIn(lines) = task.source;
-    let problems = lines.lines().take(count).enumerate().map(|(index, line)| {
-        let problem = (task.read)(&serde_json::from_str(line)?, index)?;
-        Ok((task.styles[0].prompt)(&problem, &[]))
-    });
-    problems.collect()
+    let options = DataOptions { file: None, subject: None, seed: 0, hub: &env::hub() };
+    let problems = data::load(task, &options, &mut |_| true)?;
+    Ok(problems.iter().take(count).map(|problem| task.styles[0].prompt(problem, &[])).collect())
 }
 
 fn measure(

@@ -2,22 +2,27 @@
 
 use std::ops::ControlFlow;
 
+use anyhow::Context;
 use demask::{
     DeviceOptions, GenerateOptions, LikelihoodOptions, Model, Opened, decode::names::UnknownName, step::SequenceNeeds,
 };
 use demask_eval::{
-    Problem, Style, Task, data,
-    run::{self, Combination, Happened, Made, Plan, Rehearsed, Row, RunError, Store, Swept},
-    tasks,
+    Rule, Style, Task,
+    data::{self, DataOptions},
+    report::{self, Numbers, Summary},
+    run::{self, Happened, Made, Plan, Rehearsed, RunError, Runs, Store, Swept},
+    sandbox::{Limits, Permission},
+    tasks::{self, Form},
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::{
     args::{DecodeArgs, EvalArgs},
+    env,
     exit::{Interrupted, usage},
     interrupt::{self, Watched},
-    load::{Source, add_guide, load},
+    load::{Source, add_guide, fetching, load},
     output::{self, Screen},
     progress::Bar,
     settings::{Settings, generate_options},
@@ -28,13 +33,13 @@ use crate::{
 #[derive(Serialize)]
 struct Report<'a> {
     model: &'a str,
-    device: String,
+    device: &'a str,
     /// Problems at the same time.
     batch: usize,
     /// What this call made, and what it took by the clock.
     items: usize,
     seconds: f64,
-    rows: &'a [Row],
+    rows: &'a [Summary],
 }
 
 /// Runs the command.
@@ -43,13 +48,14 @@ pub fn run(settings: &Settings, args: &EvalArgs) -> anyhow::Result<()> {
     if width == 0 {
         return Err(usage("--batch is 0, expected at least 1"));
     }
-    let (plans, data) = plans(args)?;
     let sweep = sweep(args, settings.seed)?;
     let guide = guide(&args.decode, &sweep)?;
+    let (plans, data) = plans(settings, args)?;
     let device = settings.device()?;
     let screen = settings.screen;
     let opened = settings.source.open(screen)?;
     let guide = guide.map(|guide| guide.open(screen)).transpose()?;
+    let permission = if plans.iter().any(Plan::runs_programs) { Some(permission(screen)?) } else { None };
     let rehearsed = run::rehearse(opened.prompter(), guide.as_ref().map(Opened::prompter), &plans, &sweep)?;
     let combinations: Vec<_> = rehearsed.iter().map(|rehearsed| rehearsed.combination.clone()).collect();
     let about = model(&opened, guide.as_ref(), device);
@@ -59,59 +65,84 @@ pub fn run(settings: &Settings, args: &EvalArgs) -> anyhow::Result<()> {
         None => Store::nowhere(),
     };
     let mut model = loaded(opened, guide, device, &rehearsed, width, screen)?;
-    let made = answer(&mut model, &plans, &combinations, width, &mut store, screen)?;
-    let rows = run::rows(&plans, &combinations, &store);
-    if screen.json {
-        let (model, device) = (model.name(), model.engine().network().describe());
-        return output::json(&Report {
-            model,
-            device,
-            batch: width,
-            items: made.items,
-            seconds: made.seconds,
-            rows: &rows,
-        });
+    let runs = Runs { plans: &plans, combinations: &combinations, width, permission: permission.as_ref() };
+    let made = answer(&mut model, runs, &mut store, screen)?;
+    let evaluation = runs.evaluation(&model, &store);
+    if let Some(directory) = &args.out {
+        report::write(directory, &evaluation)?;
     }
-    output::text(&run::text(&rows))?;
+    let numbers = Numbers::of(&evaluation)?;
     let Made { items, seconds } = made;
+    if screen.json {
+        let Numbers { model, device, rows, .. } = &numbers;
+        return output::json(&Report { model, device, batch: width, items, seconds, rows });
+    }
+    output::text(&report::plain(&numbers))?;
     screen.remark(&format!("{items} problems in {seconds:.1} s, {width} at a time"));
+    if let Some(directory) = &args.out {
+        screen.remark(&format!("{} has the tables and pictures", directory.join("report.html").display()));
+    }
     Ok(())
 }
 
+/// Leave to run programs, and what the kernel denies of their limits.
+fn permission(screen: Screen) -> anyhow::Result<Permission> {
+    let binary = std::env::current_exe().context("cannot find the running binary")?;
+    let permission = Permission::grant(binary, Limits::default())?;
+    if let Some(warning) = permission.warning() {
+        screen.remark(&format!("warning: {warning}"));
+    }
+    Ok(permission)
+}
+
 /// The tasks with their prompts, and the fingerprints of their problems.
-fn plans(args: &EvalArgs) -> anyhow::Result<(Vec<Plan>, Vec<u64>)> {
+fn plans(settings: &Settings, args: &EvalArgs) -> anyhow::Result<(Vec<Plan>, Vec<u64>)> {
     let tasks = named(&args.tasks)?;
-    if tasks.len() > 1 && (args.data.is_some() || args.shots_file.is_some()) {
-        let flag = if args.data.is_some() { "--data" } else { "--shots-file" };
+    let of_one = [
+        ("--data", args.data.is_some()),
+        ("--shots-file", args.shots_file.is_some()),
+        ("--subject", args.subject.is_some()),
+    ];
+    if let Some((flag, _)) = of_one.iter().find(|(_, given)| tasks.len() > 1 && *given) {
         return Err(usage(format!("{flag} is of one task, found {}: name one task", tasks.len())));
     }
     if args.limit == Some(0) {
         return Err(usage("--limit is 0, expected at least 1"));
     }
-    let mut plans = Vec::new();
-    let mut fingerprints = Vec::new();
-    for task in tasks {
-        let style = style(task, args.prompt_style.as_deref())?;
-        let mut problems = data::load(task, args.data.as_deref())?;
-        fingerprints.push(run::fingerprint(&problems));
-        let available = problems.len();
-        problems.truncate(args.limit.unwrap_or(usize::MAX));
-        let system = args.decode.system.clone();
-        let plan = Plan { task, style, problems, available, shots: shots(task, args)?, system };
-        if plan.runs_programs() && !args.allow_code_execution {
-            let name = task.name;
-            return Err(usage(format!("task {name} runs what the model writes: allow it with --allow-code-execution")));
-        }
-        if plan.system.is_some() && !plan.has_roles() {
-            return Err(usage(format!(
-                "--system is put into words by the chat template, which prompt style {} of {} has no use for: leave it \
-                 away",
-                style.name, task.name
-            )));
-        }
-        plans.push(plan);
+    let styles = tasks.iter().map(|task| style(task, args)).collect::<anyhow::Result<Vec<_>>>()?;
+    let plans = tasks.into_iter().zip(styles).map(|(task, style)| plan(settings, args, task, style));
+    Ok(plans.collect::<anyhow::Result<Vec<_>>>()?.into_iter().unzip())
+}
+
+/// A task with its problems and exemplars, and the fingerprint of all its problems.
+fn plan(
+    settings: &Settings,
+    args: &EvalArgs,
+    task: &'static Task,
+    style: &'static Style,
+) -> anyhow::Result<(Plan, u64)> {
+    let options = DataOptions {
+        file: args.data.as_deref(),
+        subject: args.subject.as_deref(),
+        seed: settings.seed,
+        hub: &env::hub(),
+    };
+    let own = if by_likelihood(args)? { task.likelihood.map_or(0, |likelihood| likelihood.shots) } else { style.shots };
+    let wanted = args.shots.unwrap_or(own);
+    if wanted == 0 && args.shots_file.is_some() {
+        return Err(usage("--shots-file goes with --shots N: say how many"));
     }
-    Ok((plans, fingerprints))
+    let _watched = Watched::new();
+    let mut fetching = fetching(settings.screen);
+    let loaded = data::load(task, &options, &mut fetching).and_then(|problems| {
+        let shots = data::shots(task, wanted, args.shots_file.as_deref(), &problems, &options, &mut fetching)?;
+        Ok((problems, shots))
+    });
+    interrupt::check()?;
+    let (mut problems, shots) = loaded?;
+    let (available, fingerprint) = (problems.len(), run::fingerprint(&problems));
+    problems.truncate(args.limit.unwrap_or(usize::MAX));
+    Ok((Plan { task, style, problems, available, shots, system: args.decode.system.clone() }, fingerprint))
 }
 
 /// Tasks by their names.
@@ -133,32 +164,34 @@ fn named(names: &[String]) -> anyhow::Result<Vec<&'static Task>> {
     Ok(found)
 }
 
-fn style(task: &'static Task, name: Option<&str>) -> anyhow::Result<&'static Style> {
+/// How a task is worded, if what was asked for goes with it.
+fn style(task: &'static Task, args: &EvalArgs) -> anyhow::Result<&'static Style> {
+    let name = args.prompt_style.as_deref();
     let found = task.styles.iter().find(|style| name.is_none_or(|name| style.name == name));
-    found.ok_or_else(|| {
+    let style = found.ok_or_else(|| {
         let known = task.styles.iter().map(|style| style.name).collect();
-        UnknownName { what: "prompt style", found: name.unwrap_or_default().to_owned(), known }.into()
-    })
-}
-
-/// The solved problems of a task's prompts.
-fn shots(task: &Task, args: &EvalArgs) -> anyhow::Result<Vec<Problem>> {
-    let wanted = args.shots.unwrap_or(task.shots);
-    if wanted == 0 {
-        if args.shots_file.is_some() {
-            return Err(usage("--shots-file goes with --shots N: say how many"));
+        UnknownName { what: "prompt style", found: name.unwrap_or_default().to_owned(), known }
+    })?;
+    if by_likelihood(args)? {
+        let words = [("--prompt-style", name.is_some()), ("--system", args.decode.system.is_some())];
+        if let Some((flag, _)) = words.iter().find(|(_, given)| *given) {
+            return Err(usage(format!(
+                "{flag} has no meaning with --score likelihood, which has the harness's own wording: leave it away"
+            )));
         }
-        return Ok(Vec::new());
+        return Ok(style);
     }
-    let mut shots = data::exemplars(task, args.shots_file.as_deref())?;
-    if shots.len() < wanted {
-        let (found, task) = (shots.len(), task.name);
+    if style.rule == Rule::Program && !args.allow_code_execution {
+        let name = task.name;
+        return Err(usage(format!("task {name} runs what the model writes: allow it with --allow-code-execution")));
+    }
+    if args.decode.system.is_some() && style.form != Form::Chat {
         return Err(usage(format!(
-            "{wanted} shots are wanted and {task} has {found}: lower --shots, or give more with --shots-file"
+            "--system is put into words by the chat template, which prompt style {} of {} has no use for: leave it away",
+            style.name, task.name
         )));
     }
-    shots.truncate(wanted);
-    Ok(shots)
+    Ok(style)
 }
 
 /// The combinations as options.
@@ -255,22 +288,15 @@ fn loaded(
 }
 
 /// Answers what is not answered yet.
-fn answer(
-    model: &mut Model,
-    plans: &[Plan],
-    combinations: &[Combination],
-    width: usize,
-    store: &mut Store,
-    screen: Screen,
-) -> anyhow::Result<Made> {
-    let (kept, missing) = (store.records().len(), run::missing(plans, combinations, store));
+fn answer(model: &mut Model, runs: Runs<'_>, store: &mut Store, screen: Screen) -> anyhow::Result<Made> {
+    let (kept, missing) = (store.records().len(), runs.missing(store));
     if kept > 0 {
         screen.remark(&format!("{kept} results are there already, {missing} are missing"));
     }
     let _watched = Watched::new();
     let mut bar = Bar::positions(screen, "");
     bar.set(0, missing as u64);
-    let made = run::run(model, plans, combinations, width, store, &mut |happened| {
+    let made = run::run(model, runs, store, &mut |happened| {
         match happened {
             Happened::Began(combination) => bar.tell(&combination.label),
             Happened::Item(_) => bar.advance(),

@@ -59,7 +59,7 @@ fn results(evaluation: &Evaluation, run: &RunResult, numbers: &Numbers) -> Value
         "configs": by_task(&|task, _| json!({
             "task": task.name,
             "num_fewshot": task.shots,
-            "output_type": "generate_until",
+            "output_type": if task.metric == "acc" { "multiple_choice" } else { "generate_until" },
             "metric_list": [{"metric": task.metric, "aggregation": "mean", "higher_is_better": true}],
             "metadata": {"prompt_style": task.style, "model": evaluation.model},
         })),
@@ -97,6 +97,6 @@ fn sample(task: &TaskInfo, record: &Record) -> String {
         "filter": FILTER,
         "metrics": [task.metric],
     });
-    sample[&task.metric] = json!(f64::from(u8::from(record.verdict.correct)));
+    sample[&task.metric] = json!(record.verdict.worth());
     format!("{sample}\n")
 }

@@ -23,10 +23,12 @@ const fn column(name: &'static str, about: &'static str, cell: fn(&Summary) -> S
 const COLUMNS: &[Column] = &[
     column("run", "decoder and cache, and what else differs", |row| row.run.clone()),
     column("items", "judged items", |row| row.items.to_string()),
-    column("accuracy %", "share of right answers ± its standard error, sqrt(p (1 - p) / n)", |row| {
-        format!("{:.1} ± {:.1}", 100.0 * row.accuracy, 100.0 * row.standard_error)
-    }),
-    column("s/item", "mean wall-clock seconds of an item, one after the other, prompt included", |row| {
+    column(
+        "accuracy %",
+        "mean worth of answers, 1 where right, ± its standard error, sqrt(p (1 - p) / n) where none is right in part",
+        |row| format!("{:.1} ± {:.1}", 100.0 * row.accuracy, 100.0 * row.standard_error),
+    ),
+    column("s/item", "mean seconds of an item, prompt included; of items that share forwards, their shares", |row| {
         short(row.seconds_per_item)
     }),
     column("tokens/s", "decoded tokens of all items by their seconds", |row| optional(row.tokens_per_second)),
@@ -39,9 +41,11 @@ const COLUMNS: &[Column] = &[
         shown: |rows| rows.iter().any(|row| row.guide_nfe > 0.0),
         ..column("guide NFE", "mean forwards of the guide for an item", |row| short(row.guide_nfe))
     },
-    column("peak memory", "largest resident memory of the process, mapped files included", |row| {
-        bytes(row.peak_memory)
-    }),
+    column(
+        "peak memory",
+        "largest resident memory of the process while the run went on, mapped files included",
+        |row| bytes(row.peak_memory),
+    ),
     column("speed-up", "seconds per item of run 1 by those of this one", |row| format!("{:.2}x", row.speed_up)),
     Column {
         shown: |rows| rows.iter().any(|row| !row.exactness.is_empty()),

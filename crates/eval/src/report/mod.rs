@@ -8,6 +8,7 @@ mod figures;
 mod harness;
 mod html;
 mod markdown;
+mod plain;
 pub mod readme;
 mod summary;
 
@@ -24,6 +25,7 @@ use crate::{
 
 pub use figures::figures;
 pub use markdown::markdown;
+pub use plain::plain;
 pub use summary::{Summary, summarise};
 
 /// What was evaluated, and what came of it.

@@ -29,9 +29,9 @@ pub struct Summary {
     pub items: usize,
     /// Right ones.
     pub correct: usize,
-    /// The share of right ones.
+    /// The mean of what answers are worth: the share of right ones, where none is right in part.
     pub accuracy: f64,
-    /// Its standard error, `sqrt(p (1 - p) / n)`.
+    /// Its standard error, `sqrt(mean of squared deviations / n)`: without partly right answers `sqrt(p (1 - p) / n)`.
     pub standard_error: f64,
     /// Mean wall-clock seconds of an item.
     pub seconds_per_item: f64,
@@ -116,7 +116,7 @@ fn one(task: &str, run: &RunResult) -> Result<Option<Summary>, ReportError> {
     let Some(first) = receipts.first() else { return Ok(None) };
     let items = records.len();
     let correct = records.iter().filter(|record| record.verdict.correct).count();
-    let accuracy = correct as f64 / items as f64;
+    let (accuracy, standard_error) = mean(&records);
     let tokens = records.iter().map(|record| record.tokens as f64).sum::<f64>();
     let sum = |of: fn(&Told) -> f64| receipts.iter().map(of).sum::<f64>();
     let (seconds, nfe) = (sum(|told| told.seconds.total), sum(|told| told.nfe));
@@ -134,7 +134,7 @@ fn one(task: &str, run: &RunResult) -> Result<Option<Summary>, ReportError> {
         items,
         correct,
         accuracy,
-        standard_error: (accuracy * (1.0 - accuracy) / items as f64).sqrt(),
+        standard_error,
         seconds_per_item: seconds / items as f64,
         tokens_per_second: by_token(tokens).and_then(|tokens| ratio(tokens, seconds)),
         nfe: nfe / items as f64,
@@ -147,6 +147,14 @@ fn one(task: &str, run: &RunResult) -> Result<Option<Summary>, ReportError> {
         exactness: all(receipts.iter().map(|told| told.exactness.as_str())),
         against: all(receipts.iter().filter_map(|told| told.against.as_deref())),
     }))
+}
+
+/// Mean worth of answers, and its standard error.
+fn mean(records: &[&Record]) -> (f64, f64) {
+    let count = records.len() as f64;
+    let sum = |of: &dyn Fn(f64) -> f64| records.iter().map(|record| of(record.verdict.worth())).sum::<f64>();
+    let mean = sum(&|worth| worth) / count;
+    (mean, sum(&|worth| (worth - mean).powi(2)).sqrt() / count)
 }
 
 fn receipt(record: &Record) -> Result<Told, ReportError> {

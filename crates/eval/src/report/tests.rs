@@ -28,7 +28,7 @@ fn record(run: &str, decoder: &str, cache: &str, index: usize, item: &Item) -> R
         id: format!("sums/{index}"),
         prompt: "1+1".to_owned(),
         output: "It is 2".to_owned(),
-        verdict: Verdict { answer: Some("2".to_owned()), correct: item.correct, failure: None },
+        verdict: Verdict::of("2", item.correct),
         expected: "2".to_owned(),
         tokens: item.tokens,
         receipt: json!({
@@ -87,6 +87,29 @@ fn a_row_is_the_sum_of_its_items() {
     assert_eq!((row.nfe, row.tokens_per_nfe, row.gflop_per_token), (10.0, Some(3.2), Some(2.0)));
     assert_eq!((row.peak_memory, row.cache_memory, row.speed_up), (50 << 20, 3 << 20, 4.0));
     assert_eq!(rows[0].speed_up, 1.0);
+}
+
+#[test]
+fn answers_that_are_right_in_part_count_in_part() {
+    let mut evaluation = evaluation(vec![run("static", "none", &[RIGHT, RIGHT])]);
+    evaluation.runs[0].records[1].verdict = Verdict { credit: Some(0.5), ..Verdict::of("2", false) };
+    let row = &summarise(&evaluation).unwrap()[0];
+    assert_eq!((row.correct, row.accuracy), (1, 0.75));
+    assert!((row.standard_error - 0.25 / 2f64.sqrt()).abs() < 1e-12);
+}
+
+#[test]
+fn the_terminal_shows_the_columns_of_the_page() {
+    let numbers = Numbers::of(&two()).unwrap();
+    let text = plain(&numbers);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 3);
+    assert!(lines[0].starts_with("task  run                      items   accuracy %  s/item"), "{text}");
+    assert!(lines[2].starts_with("sums  threshold:tau=0.9, dual      4  50.0 ± 25.0"), "{text}");
+    assert!(lines[2].contains("4.00x"), "{text}");
+    let page = markdown(&numbers, &[]);
+    let shown = lines[0].split("  ").map(str::trim).filter(|name| !name.is_empty() && *name != "task");
+    shown.for_each(|name| assert!(page.contains(&format!("| {name} |")), "{name}"));
 }
 
 #[test]

@@ -2,11 +2,11 @@
 
 use std::{collections::VecDeque, time::Instant};
 
-use demask::{GenerateError, Likelihood, LikelihoodOptions, Model, peak_memory};
+use demask::{GenerateError, Likelihood, LikelihoodOptions, Model, Prompt, peak_memory};
 use serde_json::{Value, json};
 
 use super::{Happened, Item, Outcome, RunError, Work};
-use crate::{Gold, Verdict};
+use crate::{Gold, Verdict, tasks::Candidate};
 
 /// What stands for decoder and cache in the names of such combinations.
 pub const LABEL: &str = "likelihood";
@@ -37,12 +37,12 @@ impl Work<'_, '_> {
         options: &LikelihoodOptions,
     ) -> Result<Outcome, GenerateError> {
         let started = Instant::now();
-        let plans = self.plans;
+        let plans = self.runs.plans;
         let (plan, problem) = (&plans[at], &plans[at].problems[index]);
         let candidates = plan.candidates(problem);
         let mut likelihoods = Vec::new();
-        for (prompt, text) in &candidates {
-            let (context, continuation) = model.pair(prompt, text)?;
+        for Candidate { context, text } in &candidates {
+            let (context, continuation) = model.pair(&Prompt::Raw(context.clone()), text)?;
             let mut go_on = || (self.observer)(Happened::Step).is_continue();
             likelihoods.push(model.log_likelihood(&context, &continuation, options, &mut go_on)?);
         }
@@ -51,12 +51,13 @@ impl Work<'_, '_> {
             if likelihoods[index].log_probability > likelihoods[best].log_probability { index } else { best }
         };
         let chosen = (0..likelihoods.len()).reduce(likelier);
-        let (prompt, output) = chosen.map(|chosen| &candidates[chosen]).ok_or(GenerateError::EmptyLikelihood)?;
-        let output = output.trim().to_owned();
+        let Candidate { context, text } =
+            chosen.map(|chosen| &candidates[chosen]).ok_or(GenerateError::EmptyLikelihood)?;
+        let output = text.trim().to_owned();
         let correct = matches!(problem.gold, Gold::Option(right) if Some(right) == chosen);
         Ok(Outcome {
-            prompt: model.in_words(prompt)?,
-            verdict: Verdict { answer: Some(output.clone()), correct, failure: None },
+            prompt: context.clone(),
+            verdict: Verdict::of(output.clone(), correct),
             output,
             tokens: 0,
             receipt: receipt(model, &likelihoods, options.seed, started.elapsed().as_secs_f64()),
@@ -87,28 +88,31 @@ fn receipt(model: &Model, likelihoods: &[Likelihood], seed: u64, total: f64) -> 
 
 #[cfg(test)]
 mod tests {
-    use std::ops::ControlFlow;
+    use std::{ops::ControlFlow, sync::LazyLock};
 
-    use demask::{DeviceOptions, GenerateOptions, Prompt};
+    use demask::{DeviceOptions, GenerateOptions};
 
     use super::*;
     use crate::{
-        Problem, Rule, Source, Style, Task,
-        run::{Combination, Plan, Store, Swept, rehearse, run},
+        Problem, Task,
+        data::Shots,
+        run::{Combination, Plan, Runs, Store, Swept, rehearse, run},
+        tasks,
     };
 
-    static STYLES: [Style; 1] =
-        [Style { name: "plain", prompt: |problem, _| Prompt::user(problem.question.as_str(), None), stop: &[] }];
-    static TASK: Task = Task {
+    /// Solutions as candidates, behind the question in the words that the model was trained with.
+    fn solutions(problem: &Problem) -> Vec<Candidate> {
+        let turn = |role: &str, text: &str| format!("<|start_header_id|>{role}<|end_header_id|>\n\n{text}");
+        let context = format!("<|startoftext|>{}<|eot_id|>{}", turn("user", &problem.question), turn("assistant", ""));
+        let candidate = |option: &String| Candidate { context: context.clone(), text: option.clone() };
+        problem.options.iter().map(candidate).collect()
+    }
+
+    static TASK: LazyLock<Task> = LazyLock::new(|| Task {
         name: "choice",
-        about: "which solution is right",
-        source: Source::BuiltIn(""),
-        styles: &STYLES,
-        shots: 0,
-        gen_length: 8,
-        read: |_, _| Ok(Problem::default()),
-        rule: Rule::Number(&[]),
-    };
+        likelihood: Some(tasks::Likelihood { head: |_| String::new(), options: solutions, shots: 0 }),
+        ..*tasks::find("wordmath").unwrap()
+    });
 
     fn plan() -> Plan {
         let problem = |more: usize| Problem {
@@ -121,7 +125,7 @@ mod tests {
             ..Problem::default()
         };
         let problems = vec![problem(4), problem(6)];
-        Plan { task: &TASK, style: &STYLES[0], problems, available: 2, shots: Vec::new(), system: None }
+        Plan { task: &TASK, style: &TASK.styles[0], problems, available: 2, shots: Shots::default(), system: None }
     }
 
     #[test]
@@ -134,15 +138,15 @@ mod tests {
         let combinations: Vec<Combination> = rehearsed.into_iter().map(|one| one.combination).collect();
         assert_eq!(combinations[0].label, "likelihood");
         let mut store = Store::nowhere();
-        let made = run(&mut model, &plans, &combinations, 1, &mut store, &mut |_| ControlFlow::Continue(()));
+        let runs = Runs { plans: &plans, combinations: &combinations, width: 1, permission: None };
+        let made = run(&mut model, runs, &mut store, &mut |_| ControlFlow::Continue(()));
         assert_eq!(made.unwrap().items, 2);
         for (record, problem) in store.records().iter().zip(&plans[0].problems) {
-            let prompt = plans[0].prompt(problem);
-            let of = |option: &String| {
-                let (context, continuation) = model.pair(&prompt, option).unwrap();
+            let mut of = |Candidate { context, text }: &Candidate| {
+                let (context, continuation) = model.pair(&Prompt::Raw(context.clone()), text).unwrap();
                 model.log_likelihood(&context, &continuation, &options, &mut || true).unwrap().log_probability
             };
-            let expected: Vec<f64> = problem.options.iter().map(of).collect();
+            let expected: Vec<f64> = solutions(problem).iter().map(&mut of).collect();
             assert_eq!(record.receipt["log_likelihoods"], json!(expected));
             assert!(expected[1] > expected[0] && expected[1] > expected[2], "{expected:?}");
             assert!(record.verdict.correct && record.output == problem.options[1]);
@@ -154,9 +158,10 @@ mod tests {
         let model = Model::demo(&DeviceOptions::default()).unwrap();
         let likelihood = Some(LikelihoodOptions::default());
         let swept = Swept { values: Vec::new(), options: GenerateOptions::default(), likelihood };
-        let mut plan = plan();
-        plan.problems[1].options.clear();
-        let refused = rehearse(&model, None, &[plan], &[swept]).unwrap_err().to_string();
-        assert!(refused.starts_with("task choice has no options to choose from: "), "{refused}");
+        let task = tasks::find("wordmath").unwrap();
+        let plans = [plan(), Plan { task, ..plan() }];
+        let refused = rehearse(&model, None, &plans, &[swept]).unwrap_err().to_string();
+        let told = "task wordmath is not asked by likelihood: use --score generate, or one of ";
+        assert!(refused.starts_with(told) && refused.contains("arc-easy, arc-challenge"), "{refused}");
     }
 }

@@ -6,7 +6,6 @@
 mod choose;
 mod plan;
 mod store;
-mod table;
 
 use std::{collections::VecDeque, ops::ControlFlow, time::Instant};
 
@@ -19,11 +18,16 @@ use demask::{
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-use crate::{Gold, Problem, Record, Verdict};
+use crate::{
+    Gold, Problem, Record, Rule, Verdict,
+    report::{Evaluation, RunResult, TaskInfo},
+    sandbox::Permission,
+    score::judge_program,
+    tasks::TASKS,
+};
 
 pub use plan::{Combination, Plan};
 pub use store::{CONFIGURATION, RESULTS, Store, StoreError};
-pub use table::{Row, rows, text};
 
 /// A run that cannot go on.
 #[derive(Debug, Error)]
@@ -39,9 +43,10 @@ pub enum RunError {
         /// Why not.
         error: Box<GenerateError>,
     },
-    /// Likelihoods of options that there are not.
+    /// Likelihoods of options that a task has not.
     #[error(
-        "task {task} has no options to choose from: --score likelihood is for multiple choice, use --score generate"
+        "task {task} is not asked by likelihood: use --score generate, or one of {}",
+        asked_by_likelihood().join(", ")
     )]
     NoOptions {
         /// The task.
@@ -84,6 +89,11 @@ impl RunError {
     }
 }
 
+/// The tasks whose options can be compared by likelihood.
+fn asked_by_likelihood() -> Vec<&'static str> {
+    TASKS.iter().filter(|task| task.likelihood.is_some()).map(|task| task.name).collect()
+}
+
 /// What happens in a run.
 #[derive(Debug)]
 pub enum Happened<'a> {
@@ -113,12 +123,6 @@ impl Swept {
     fn told(&self) -> Option<String> {
         let values: Vec<_> = self.values.iter().map(|(name, value)| format!("{name}={value}")).collect();
         (!values.is_empty()).then(|| values.join(";"))
-    }
-
-    /// What is swept beside decoder and cache.
-    fn others(&self) -> String {
-        let others = self.values.iter().filter(|(name, _)| !["decoder", "cache"].contains(&name.as_str()));
-        others.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -160,7 +164,7 @@ impl Rehearsed {
         let Swept { options, likelihood, .. } = swept;
         let mut combination = Combination {
             label: String::new(),
-            others: swept.others(),
+            values: swept.values.clone(),
             options: options.clone(),
             likelihood: *likelihood,
         };
@@ -192,8 +196,7 @@ fn rehearse_answers(
 }
 
 fn rehearse_likelihood(plans: &[Plan], swept: &Swept) -> Result<Rehearsed, RunError> {
-    let chosen = |problem: &Problem| matches!(problem.gold, Gold::Option(right) if right < problem.options.len());
-    match plans.iter().find(|plan| !plan.problems.iter().all(chosen)) {
+    match plans.iter().find(|plan| plan.task.likelihood.is_none()) {
         Some(plan) => Err(RunError::NoOptions { task: plan.task.name }),
         None => Ok(Rehearsed::new(swept, choose::LABEL)),
     }
@@ -234,9 +237,9 @@ pub fn configuration(
     put("seed", seed.into());
     let tasks = plans.iter().zip(data).map(|(plan, &data)| {
         let value = json!({
-            "style": plan.style.name,
-            "shots": plan.shots.len(),
-            "exemplars": hexadecimal(fingerprint(&plan.shots)),
+            "style": combinations.first().map(|combination| plan.wording(combination)),
+            "shots": plan.shots.count(),
+            "exemplars": hexadecimal(fingerprint(plan.shots.pool())),
             "data": hexadecimal(data),
             "gen_length": plan.task.gen_length,
             "system": plan.system,
@@ -273,21 +276,32 @@ pub struct Made {
     pub seconds: f64,
 }
 
-/// Runs what `store` does not hold yet, `width` items at a time.
+/// What a call runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Runs<'a> {
+    /// The tasks.
+    pub plans: &'a [Plan],
+    /// The combinations of methods.
+    pub combinations: &'a [Combination],
+    /// Items at a time.
+    pub width: usize,
+    /// Leave to run programs that a model writes; without it their verdict is `not run`.
+    pub permission: Option<&'a Permission>,
+}
+
+/// Runs what `store` does not hold yet.
 pub fn run(
     model: &mut Model,
-    plans: &[Plan],
-    combinations: &[Combination],
-    width: usize,
+    runs: Runs<'_>,
     store: &mut Store,
     observer: &mut RunObserver<'_>,
 ) -> Result<Made, RunError> {
     let (started, before) = (Instant::now(), store.records().len());
-    for combination in combinations {
-        let pending = pending(plans, combination, store);
+    for combination in runs.combinations {
+        let pending = runs.pending(combination, store);
         tell(observer, Happened::Began(combination))?;
         forget_peak_memory();
-        let work = Work { plans, combination, width, store: &mut *store, observer: &mut *observer };
+        let work = Work { runs, combination, store: &mut *store, observer: &mut *observer };
         match combination.likelihood {
             Some(likelihood) => work.choose(model, pending, likelihood)?,
             None => work.answer(model, pending)?,
@@ -299,14 +313,57 @@ pub fn run(
 /// An item: indices of its plan and of its problem.
 type Item = (usize, usize);
 
-/// How many items of a run are not there yet.
-pub fn missing(plans: &[Plan], combinations: &[Combination], store: &Store) -> usize {
-    combinations.iter().map(|combination| pending(plans, combination, store).len()).sum()
+impl Runs<'_> {
+    /// How many items are not there yet.
+    pub fn missing(&self, store: &Store) -> usize {
+        self.combinations.iter().map(|combination| self.pending(combination, store).len()).sum()
+    }
+
+    fn pending(&self, combination: &Combination, store: &Store) -> VecDeque<Item> {
+        let plans = self.plans.iter().enumerate();
+        let items = plans.flat_map(|(at, plan)| (0..plan.problems.len()).map(move |index| (at, index)));
+        items.filter(|&(at, index)| !store.has(&combination.label, self.plans[at].task.name, index)).collect()
+    }
+
+    /// What came of it, for a report. A store may hold more items than this call asks for: they are left out.
+    pub fn evaluation(&self, model: &Model, store: &Store) -> Evaluation {
+        let tasks = self.plans.iter().filter_map(|plan| Some(task_info(plan, self.combinations.first()?)));
+        let result = |combination: &Combination| RunResult {
+            label: combination.label.clone(),
+            early_stop: !combination.options.no_early_stop && !combination.options.ignore_eos,
+            others: combination.others(&["decoder", "cache", "steps", "remasking", "early-stop"]),
+            records: self.records(combination, store),
+        };
+        Evaluation {
+            model: model.name().to_owned(),
+            device: model.engine().network().describe(),
+            tasks: tasks.collect(),
+            runs: self.combinations.iter().map(result).collect(),
+        }
+    }
+
+    /// A combination's records in the order of tasks and problems: many at a time end in another one.
+    fn records(&self, combination: &Combination, store: &Store) -> Vec<Record> {
+        let own = |record: &&Record| record.run == combination.label;
+        let place = |record: &Record| {
+            let at = self.plans.iter().position(|plan| plan.task.name == record.task)?;
+            (record.index < self.plans[at].problems.len()).then_some((at, record.index))
+        };
+        let own = store.records().iter().filter(own);
+        let mut placed: Vec<_> = own.filter_map(|record| Some((place(record)?, record))).collect();
+        placed.sort_by_key(|(place, _)| *place);
+        placed.into_iter().map(|(_, record)| record.clone()).collect()
+    }
 }
 
-fn pending(plans: &[Plan], combination: &Combination, store: &Store) -> VecDeque<Item> {
-    let items = plans.iter().enumerate().flat_map(|(at, plan)| (0..plan.problems.len()).map(move |index| (at, index)));
-    items.filter(|&(at, index)| !store.has(&combination.label, plans[at].task.name, index)).collect()
+fn task_info(plan: &Plan, combination: &Combination) -> TaskInfo {
+    TaskInfo {
+        name: plan.task.name.to_owned(),
+        shots: plan.shots.count(),
+        style: plan.wording(combination).to_owned(),
+        metric: plan.metric(combination).to_owned(),
+        available: plan.available,
+    }
 }
 
 fn tell(observer: &mut RunObserver<'_>, happened: Happened<'_>) -> Result<(), RunError> {
@@ -326,9 +383,8 @@ struct Running {
 
 /// One combination at work.
 struct Work<'a, 'o> {
-    plans: &'a [Plan],
+    runs: Runs<'a>,
     combination: &'a Combination,
-    width: usize,
     store: &'a mut Store,
     observer: &'a mut RunObserver<'o>,
 }
@@ -338,10 +394,10 @@ impl Work<'_, '_> {
         let mut running: Vec<Running> = Vec::new();
         let mut batch = model.batch();
         loop {
-            while running.len() < self.width
+            while running.len() < self.runs.width
                 && let Some(&(at, index)) = pending.front()
             {
-                let plan = &self.plans[at];
+                let plan = &self.runs.plans[at];
                 let prompt = plan.prompt(&plan.problems[index]);
                 let submitted = batch.submit(&prompt, &plan.options(self.combination));
                 // There will be room once another one is over.
@@ -372,22 +428,26 @@ impl Work<'_, '_> {
     }
 
     fn refused(&self, (at, index): Item, error: GenerateError) -> RunError {
-        let plan = &self.plans[at];
+        let plan = &self.runs.plans[at];
         RunError::Item { task: plan.task.name, id: plan.problems[index].id.clone(), error: Box::new(error) }
     }
 
     /// Judges an answer and keeps the record.
     fn keep(&mut self, (at, index): Item, prompt: String, answer: Generation) -> Result<(), RunError> {
-        let plan = &self.plans[at];
+        let plan = &self.runs.plans[at];
         let output = answer.text.unwrap_or_default();
-        let verdict = plan.task.rule.judge(&plan.problems[index], &output);
+        let problem = &plan.problems[index];
+        let verdict = match (plan.style.rule, self.runs.permission) {
+            (Rule::Program, Some(permission)) => judge_program(permission, problem, &output),
+            (rule, _) => rule.judge(problem, &output),
+        };
         let receipt = serde_json::to_value(&answer.receipt).unwrap_or_default();
         self.record((at, index), Outcome { prompt, output, verdict, tokens: answer.generated_tokens, receipt })
     }
 
     fn record(&mut self, (at, index): Item, outcome: Outcome) -> Result<(), RunError> {
         let Outcome { prompt, output, verdict, tokens, receipt } = outcome;
-        let plan = &self.plans[at];
+        let plan = &self.runs.plans[at];
         let problem = &plan.problems[index];
         self.store.add(Record {
             run: self.combination.label.clone(),

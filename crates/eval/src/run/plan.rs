@@ -2,7 +2,10 @@
 
 use demask::{GenerateOptions, LikelihoodOptions, Prompt, checkpoint::Message};
 
-use crate::{Gold, Problem, Style, Task};
+use crate::{Problem, Rule, Style, Task, data::Shots, tasks::Candidate};
+
+/// What stands for a style's name where likelihoods are compared, whose wording is the task's own.
+const LIKELIHOOD: &str = "likelihood";
 
 /// One task of a run.
 #[derive(Debug, Clone)]
@@ -15,8 +18,8 @@ pub struct Plan {
     pub problems: Vec<Problem>,
     /// How many problems there are, those that are not asked included.
     pub available: usize,
-    /// The solved problems in each prompt.
-    pub shots: Vec<Problem>,
+    /// The solved problems that prompts show.
+    pub shots: Shots,
     /// A system message, in the place of the style's own.
     pub system: Option<String>,
 }
@@ -26,8 +29,8 @@ pub struct Plan {
 pub struct Combination {
     /// Its name in records and tables: decoder and cache as receipts write them, and what else is swept.
     pub label: String,
-    /// The part of the name behind decoder and cache: `steps=32, early-stop=off`.
-    pub others: String,
+    /// Swept names and values, in their order.
+    pub values: Vec<(String, String)>,
     /// What it is.
     pub options: GenerateOptions,
     /// Instead of answers, the likelihood of each option, estimated like this.
@@ -37,14 +40,21 @@ pub struct Combination {
 impl Combination {
     /// Names it: decoder and cache as receipts write them, and what else is swept.
     pub(super) fn name(&mut self, methods: &str) {
-        self.label = if self.others.is_empty() { methods.to_owned() } else { format!("{methods}, {}", self.others) };
+        let others = self.others(&["decoder", "cache"]);
+        self.label = if others.is_empty() { methods.to_owned() } else { format!("{methods}, {others}") };
+    }
+
+    /// What is swept beside these names: `steps=32, early-stop=off`.
+    pub(super) fn others(&self, beside: &[&str]) -> String {
+        let others = self.values.iter().filter(|(name, _)| !beside.contains(&name.as_str()));
+        others.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(", ")
     }
 }
 
 impl Plan {
     /// The prompt of a problem.
     pub fn prompt(&self, problem: &Problem) -> Prompt {
-        let mut prompt = (self.style.prompt)(problem, &self.shots);
+        let mut prompt = self.style.prompt(problem, &self.shots.of(problem));
         if let (Some(system), Prompt::Chat(messages)) = (&self.system, &mut prompt) {
             messages.retain(|message| message.role != "system");
             messages.insert(0, Message::new("system", system));
@@ -52,36 +62,30 @@ impl Plan {
         prompt
     }
 
-    /// Whether its prompts are conversations.
-    pub fn has_roles(&self) -> bool {
-        self.problems.first().is_some_and(|problem| matches!(self.prompt(problem), Prompt::Chat(_)))
-    }
-
     /// Whether its answers are programs, which have to run to be judged.
     pub fn runs_programs(&self) -> bool {
-        self.problems.iter().any(|problem| matches!(problem.gold, Gold::Program { .. }))
+        self.style.rule == Rule::Program
     }
 
-    /// What likelihoods choose between: for each option, what the model reads and the text that is judged. It is the
-    /// option's letter if the prompt shows all options, else the option itself; behind a text without a template it
-    /// begins with a space.
-    pub fn candidates(&self, problem: &Problem) -> Vec<(Prompt, String)> {
-        let prompt = self.prompt(problem);
-        let (shown, space) = match &prompt {
-            Prompt::Chat(messages) => (messages.last().map_or("", |message| message.content.as_str()), ""),
-            Prompt::Raw(text) | Prompt::Infill(text) => {
-                let question = text.rfind(&problem.question).unwrap_or(0);
-                (&text[question..], if text.ends_with(char::is_whitespace) { "" } else { " " })
-            }
-            Prompt::Tokens(_) => ("", ""),
-        };
-        let letters = problem.options.iter().all(|option| shown.contains(option.as_str()));
-        let text = |(index, option): (usize, &String)| match char::from_u32('A' as u32 + index as u32) {
-            Some(letter) if letters => format!("{space}{letter}"),
-            _ => format!("{space}{option}"),
-        };
-        let texts: Vec<_> = problem.options.iter().enumerate().map(text).collect();
-        texts.into_iter().map(|text| (prompt.clone(), text)).collect()
+    /// What likelihoods choose between, a candidate for each option: none if the task is not asked like that.
+    pub fn candidates(&self, problem: &Problem) -> Vec<Candidate> {
+        let likelihood = self.task.likelihood.as_ref();
+        likelihood.map(|likelihood| likelihood.candidates(problem, &self.shots.of(problem))).unwrap_or_default()
+    }
+
+    /// The name of the wording that a combination reads.
+    pub fn wording(&self, combination: &Combination) -> &'static str {
+        if combination.likelihood.is_some() { LIKELIHOOD } else { self.style.name }
+    }
+
+    /// What harnesses call its accuracy.
+    pub fn metric(&self, combination: &Combination) -> &'static str {
+        match (combination.likelihood, self.style.rule) {
+            (Some(_), _) => "acc",
+            (None, Rule::Program) => "pass@1",
+            (None, Rule::Overlap) => "f1",
+            (None, _) => "exact_match",
+        }
     }
 
     /// A combination's options, with the task's own where nobody says otherwise.
@@ -96,38 +100,38 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tasks;
+    use crate::{Gold, tasks};
 
-    fn plan(prompt: fn(&Problem, &[Problem]) -> Prompt, problem: Problem) -> Plan {
-        let style: &'static Style = Box::leak(Box::new(Style { name: "plain", prompt, stop: &[] }));
-        let task = tasks::find("wordmath").unwrap();
-        Plan { task, style, problems: vec![problem], available: 1, shots: Vec::new(), system: None }
-    }
-
-    #[test]
-    fn letters_stand_for_options_that_are_shown() {
+    fn plan(task: &str) -> Plan {
+        let task = tasks::find(task).unwrap();
         let problem = Problem {
             question: "What is wet?".to_owned(),
             options: vec!["water".to_owned(), "sand".to_owned()],
+            gold: Gold::Option(0),
             ..Problem::default()
         };
-        let of = |prompt: fn(&Problem, &[Problem]) -> Prompt| {
-            let plan = plan(prompt, problem.clone());
-            let candidates = plan.candidates(&problem);
-            assert!(candidates.iter().all(|(context, _)| *context == plan.prompt(&problem)));
-            candidates.into_iter().map(|(_, text)| text).collect::<Vec<_>>()
-        };
-        assert_eq!(of(|_, _| Prompt::Raw("What is wet?\nA. water\nB. sand\nAnswer:".to_owned())), [" A", " B"]);
-        assert_eq!(of(|_, _| Prompt::user("What is wet?\nA. water\nB. sand\nAnswer:", None)), ["A", "B"]);
-        assert_eq!(of(|_, _| Prompt::Raw("water, sand. What is wet? ".to_owned())), ["water", "sand"]);
-        assert_eq!(of(|_, _| Prompt::Raw("What is wet?".to_owned())), [" water", " sand"]);
+        let problems = vec![problem];
+        Plan { task, style: &task.styles[0], problems, available: 1, shots: Shots::default(), system: None }
+    }
+
+    #[test]
+    fn a_system_message_stands_before_the_question() {
+        let plan = Plan { system: Some("Be brief.".to_owned()), ..plan("wordmath") };
+        let turns = vec![Message::new("system", "Be brief."), Message::new("user", "What is wet?")];
+        assert_eq!(plan.prompt(&plan.problems[0]), Prompt::Chat(turns));
+    }
+
+    #[test]
+    fn candidates_are_those_of_the_task() {
+        let plan = plan("arc-easy");
+        let texts = plan.candidates(&plan.problems[0]).into_iter().map(|candidate| candidate.text);
+        assert_eq!(texts.collect::<Vec<_>>(), [" water", " sand"]);
+        assert!(super::tests::plan("wordmath").candidates(&plan.problems[0]).is_empty());
     }
 
     #[test]
     fn programs_are_known_before_they_run() {
-        let gold = Gold::Program { prompt: String::new(), tests: "assert f()".to_owned(), entry_point: None };
-        let ask: fn(&Problem, &[Problem]) -> Prompt = |problem, _| Prompt::Raw(problem.question.clone());
-        assert!(plan(ask, Problem { gold, ..Problem::default() }).runs_programs());
-        assert!(!plan(ask, Problem::default()).runs_programs());
+        assert!(plan("humaneval").runs_programs() && plan("mbpp").runs_programs());
+        assert!(!plan("wordmath").runs_programs());
     }
 }

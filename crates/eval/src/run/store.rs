@@ -11,7 +11,10 @@ use std::{
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use crate::Record;
+use crate::{
+    Record,
+    files::{WriteError, write_whole},
+};
 
 /// Name of the file with the records.
 pub const RESULTS: &str = "results.jsonl";
@@ -221,12 +224,12 @@ fn settle(directory: &Path, configuration: &Map<String, Value>, empty: bool) -> 
         _ => {}
     }
     let text = serde_json::to_string_pretty(configuration).map_err(io::Error::from);
-    // Beside its place and then moved there: half a configuration would lock the directory up.
-    let beside = directory.join(format!(".{CONFIGURATION}.part"));
-    let written = text.and_then(|text| fs::write(&beside, text + "\n")).and_then(|()| fs::rename(&beside, &path));
-    written.map_err(|error| {
-        let _ = fs::remove_file(&beside);
-        failed("write", &path)(error)
+    let written = text.map_err(failed("write", &path))?;
+    // Whole or not at all: half a configuration would lock the directory up.
+    write_whole(&path, (written + "\n").as_bytes()).map_err(|WriteError { path, error }| StoreError::Io {
+        what: "write",
+        path,
+        error,
     })
 }
 
@@ -267,7 +270,7 @@ mod tests {
             id: index.to_string(),
             prompt: "p\n".to_owned(),
             output: "o".to_owned(),
-            verdict: Verdict { answer: None, correct: false, failure: None },
+            verdict: Verdict::none(),
             expected: "7".to_owned(),
             tokens: 3,
             receipt: json!({"nfe": 2}),
