@@ -14,6 +14,10 @@ use demask::{
     checkpoint::{CheckpointError, HubError, SynthError},
     decode,
 };
+use demask_eval::{
+    data::DataError,
+    run::{RunError, StoreError},
+};
 
 use crate::output;
 
@@ -71,6 +75,9 @@ fn is_usage(error: &(dyn std::error::Error + 'static)) -> bool {
         matches!(error, DeviceError::Unknown { .. } | DeviceError::Threads { .. } | DeviceError::Activations)
     };
     error.is::<Usage>()
+        || error.downcast_ref().is_some_and(RunError::is_usage)
+        || error.downcast_ref().is_some_and(StoreError::is_usage)
+        || error.downcast_ref().is_some_and(DataError::is_usage)
         || error.is::<decode::SpecError>()
         || error.is::<decode::names::UnknownName>()
         || error.downcast_ref().is_some_and(GenerateError::is_usage)

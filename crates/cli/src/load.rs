@@ -2,7 +2,7 @@
 
 use demask::{
     DeviceOptions, Model, Opened, Prompter,
-    checkpoint::{Checkpoint, ModelFiles, locate},
+    checkpoint::{Checkpoint, FetchProgress, ModelFiles, locate},
     step::SequenceNeeds,
     tensor::Dtype,
 };
@@ -27,18 +27,8 @@ impl Source {
     /// Its files, fetched if they are not on this machine.
     pub fn files(&self, screen: Screen) -> anyhow::Result<ModelFiles> {
         let Self::Named(argument) = self else { return Ok(demask::demo::files()) };
-        let mut current: Option<(String, Bar)> = None;
         let _watched = Watched::new();
-        let files = locate(argument, &env::hub(), &mut |progress| {
-            if current.as_ref().is_none_or(|(file, _)| file != progress.file) {
-                let bar = Bar::bytes(screen, &format!("fetching {}", progress.file));
-                current = Some((progress.file.to_owned(), bar));
-            }
-            if let Some((_, bar)) = &current {
-                bar.set(progress.done, progress.total.unwrap_or(progress.done));
-            }
-            !interrupt::requested()
-        });
+        let files = locate(argument, &env::hub(), &mut fetching(screen));
         interrupt::check()?;
         Ok(files?)
     }
@@ -67,6 +57,33 @@ impl Source {
     pub fn prompter(&self, screen: Screen) -> anyhow::Result<Prompter> {
         Ok(self.open(screen)?.into_prompter())
     }
+}
+
+/// Shows how far downloads are, a bar for each file, until somebody presses Ctrl-C.
+pub fn fetching(screen: Screen) -> impl FnMut(FetchProgress<'_>) -> bool {
+    let mut current: Option<(String, Bar)> = None;
+    move |progress| {
+        if current.as_ref().is_none_or(|(file, _)| file != progress.file) {
+            let bar = Bar::bytes(screen, &format!("fetching {}", progress.file));
+            current = Some((progress.file.to_owned(), bar));
+        }
+        if let Some((_, bar)) = &current {
+            bar.set(progress.done, progress.total.unwrap_or(progress.done));
+        }
+        !interrupt::requested()
+    }
+}
+
+/// Loads a guide and puts it beside the model that it guides.
+pub fn add_guide(
+    model: &mut Model,
+    guide: Opened,
+    device: &DeviceOptions,
+    sequences: &[SequenceNeeds],
+    screen: Screen,
+) -> anyhow::Result<()> {
+    let guide = load(guide, device, sequences, screen)?;
+    Ok(model.set_guide(guide)?)
 }
 
 /// Loads a model if there is memory for it and for sequences with these needs.

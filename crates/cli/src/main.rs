@@ -16,6 +16,7 @@ mod output;
 mod progress;
 mod settings;
 mod show;
+mod sweep;
 
 use std::process::ExitCode;
 
@@ -25,7 +26,8 @@ use tracing_subscriber::filter::LevelFilter;
 use crate::args::{Cli, SharedArgs};
 
 fn main() -> ExitCode {
-    exit::report(run())
+    // A process that is to become a sandbox must be nothing else before.
+    demask_eval::sandbox::entry().unwrap_or_else(|| exit::report(run()))
 }
 
 fn run() -> anyhow::Result<()> {

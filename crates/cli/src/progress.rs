@@ -35,6 +35,13 @@ impl Bar {
         Self(Some(bar))
     }
 
+    /// What it is about now.
+    pub fn tell(&self, what: &str) {
+        if let Some(bar) = &self.0 {
+            bar.set_message(what.to_owned());
+        }
+    }
+
     /// How far it is.
     pub fn set(&self, done: u64, total: u64) {
         if let Some(bar) = &self.0 {

@@ -18,7 +18,7 @@ use crate::{
     args::{DecodeArgs, GenerateArgs, SharedArgs},
     env,
     exit::usage,
-    load::{Source, load},
+    load::{Source, add_guide, load},
     output::Screen,
 };
 
@@ -100,7 +100,7 @@ impl Request {
         let session = self.session(opened.prompter(), guide.as_ref().map(Opened::prompter))?;
         let mut model = load(opened, device, session.needs(), screen)?;
         if let Some(guide) = guide {
-            model.set_guide(load(guide, device, session.guide_needs(), screen)?)?;
+            add_guide(&mut model, guide, device, session.guide_needs(), screen)?;
         }
         Ok(model)
     }

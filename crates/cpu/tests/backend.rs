@@ -454,3 +454,31 @@ fn intermediates_can_be_read() {
     let square: f32 = read[..HIDDEN].iter().map(|value| value * value).sum();
     assert!((square / HIDDEN as f32 - 1.0).abs() < 1e-5);
 }
+
+#[test]
+fn keys_and_values_can_be_read() {
+    use demask_tensor::{Backend, Stage};
+    for dtype in DTYPES {
+        for biased in [false, true] {
+            let twin = twin(dtype, biased);
+            let ids = rows(&tokens(45, 6), 0..45);
+            let mut slots = twin.slots(45);
+            twin.step(&mut slots, &ids, &|_| 45, None);
+            for isa in isas() {
+                let mut model = Model::new(&twin, isa, dtype, 2);
+                let pages = model.pages(2, PageKind::default());
+                let mut launch = Launch::default();
+                push_rows(&mut launch, &pages, &ids, &|_| 45);
+                model.forward(&launch, Rows::Live, Rows::Live);
+                let mut read = Vec::new();
+                for layer in 0..twin.layers.len() {
+                    let [keys, values, ..] = slots.parts(layer);
+                    model.backend.read(Stage::Key(layer, &model.kv), &mut read);
+                    assert_near(&read, &keys, tolerance(dtype));
+                    model.backend.read(Stage::Value(layer, &model.kv), &mut read);
+                    assert_near(&read, &values, tolerance(dtype));
+                }
+            }
+        }
+    }
+}

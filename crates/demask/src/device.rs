@@ -211,6 +211,16 @@ impl FromStr for WeightChoice {
     }
 }
 
+impl fmt::Display for ActivationChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Plain => "bf16",
+            Self::Int8 => "int8",
+        })
+    }
+}
+
 impl FromStr for ActivationChoice {
     type Err = DeviceError;
 

@@ -33,9 +33,18 @@ struct Host {
     turn: usize,
     answers: Vec<Predictions>,
     batch: Vec<SequenceStep<'static>>,
-    /// Which job a run of answers belongs to, and how many.
-    joined: Vec<(usize, usize)>,
+    joined: Vec<Joined>,
     time: Duration,
+}
+
+/// A job that takes part in a forward.
+struct Joined {
+    /// Its index.
+    job: usize,
+    /// How many of the batch's steps are its.
+    steps: usize,
+    /// Its rows.
+    rows: usize,
 }
 
 struct Job {
@@ -44,6 +53,23 @@ struct Job {
     sequences: Vec<SequenceId>,
     guided: Vec<SequenceId>,
     state: JobState,
+    time: JobTime,
+}
+
+/// A job's share of the time in networks: each forward's time is divided by rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct JobTime {
+    /// In the model's network.
+    pub model: Duration,
+    /// In the guide's.
+    pub guide: Duration,
+}
+
+impl JobTime {
+    /// In both.
+    pub fn all(self) -> Duration {
+        self.model + self.guide
+    }
 }
 
 /// What became of a job.
@@ -115,7 +141,7 @@ impl Engine {
                 (Vec::new(), JobState::Failed(without))
             }
         };
-        let job = Some(Job { session, sequences, guided, state });
+        let job = Some(Job { session, sequences, guided, state, time: JobTime::default() });
         let free = self.jobs.iter().position(Option::is_none).unwrap_or_else(|| {
             self.jobs.push(None);
             self.jobs.len() - 1
@@ -137,6 +163,12 @@ impl Engine {
     /// What became of a job.
     pub fn state(&self, job: JobId) -> Option<&JobState> {
         Some(&self.jobs.get(job.0)?.as_ref()?.state)
+    }
+
+    /// A job's share of the time spent in networks so far.
+    pub fn job_time(&self, job: JobId) -> JobTime {
+        let Some(Some(job)) = self.jobs.get(job.0) else { return JobTime::default() };
+        job.time
     }
 
     /// Bytes of a job's caches, its guide's included.
@@ -241,15 +273,16 @@ impl Host {
                 break;
             }
             rows += needed;
-            joined.push((at, steps.len() - first));
+            joined.push(Joined { job: at, steps: steps.len() - first, rows: needed });
         }
-        *turn = joined.first().map_or(0, |&(first, _)| first + 1);
+        *turn = joined.first().map_or(0, |first| first.job + 1);
         if answers.len() < steps.len() {
             answers.resize_with(steps.len(), Predictions::default);
         }
         let started = Instant::now();
         let result = if failed.is_none() { network.step(&steps, &mut answers[..steps.len()]) } else { Ok(()) };
-        *time += started.elapsed();
+        let elapsed = started.elapsed();
+        *time += elapsed;
         *batch = recycle(steps);
         if let Some((at, error)) = failed {
             // Found before anything ran: the culprit leaves, everybody else starts over.
@@ -260,11 +293,13 @@ impl Host {
         }
         result?;
         let mut next = 0;
-        for &(at, count) in joined.iter() {
-            if let Some(job) = jobs[at].as_mut() {
-                job.session.feed(&answers[next..next + count]);
+        for part in joined.iter() {
+            if let Some(job) = jobs[part.job].as_mut() {
+                let time = if *wanted == Next::Guide { &mut job.time.guide } else { &mut job.time.model };
+                *time += elapsed.mul_f64(part.rows as f64 / rows as f64);
+                job.session.feed(&answers[next..next + part.steps]);
             }
-            next += count;
+            next += part.steps;
         }
         Ok(joined.len())
     }

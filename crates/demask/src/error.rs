@@ -109,6 +109,15 @@ pub enum GenerateError {
         /// Its tokenizer.
         file: String,
     },
+    /// No estimate for this kind of model.
+    #[error("{family} models have no estimate of a text's likelihood: let them answer with --score generate")]
+    NoLikelihood {
+        /// The family.
+        family: String,
+    },
+    /// Nothing to judge, or nothing to judge it by.
+    #[error("a likelihood needs a text and something before it: the prompt or the continuation is empty")]
+    EmptyLikelihood,
     /// No memory for the sequence.
     #[error(transparent)]
     Open(#[from] OpenError),

@@ -11,17 +11,20 @@
 //! ```
 //!
 //! [`Opened`] is a checkpoint that can be loaded, [`Model`] a loaded one, [`Prompter`] all of it but the weights;
-//! [`Model::generate`] answers one prompt; [`Engine`] joins the steps of many sessions into one forward.
+//! [`Model::generate`] answers one prompt, [`Batch`] many at once; [`Engine`] joins the steps of many sessions into one forward.
 #![forbid(unsafe_code)]
 
+mod batch;
 pub mod demo;
 mod device;
 mod engine;
 mod error;
 mod explain;
+mod fingerprint;
 mod footprint;
 mod generate;
 mod guide;
+mod likelihood;
 mod model;
 mod network;
 mod options;
@@ -29,6 +32,7 @@ mod receipt;
 mod text;
 mod trace;
 
+pub use batch::{Batch, BatchObserver, Finished};
 pub use demask_checkpoint as checkpoint;
 pub use demask_cpu as cpu;
 pub use demask_decode as decode;
@@ -36,13 +40,15 @@ pub use demask_model as model_parts;
 pub use demask_step as step;
 pub use demask_tensor as tensor;
 pub use device::{ActivationChoice, DeviceChoice, DeviceError, DeviceOptions, DtypeChoice, WeightChoice};
-pub use engine::{Engine, JobId, JobState};
+pub use engine::{Engine, JobId, JobState, JobTime};
 pub use error::GenerateError;
 pub use explain::explain;
+pub use fingerprint::fingerprint;
 pub use footprint::{Footprint, TooLarge};
 pub use generate::{Generation, Observer, Progress};
+pub use likelihood::{GoOn, Likelihood, LikelihoodOptions};
 pub use model::{Defaults, Model, ModelError, Opened, Prompter};
 pub use network::Network;
 pub use options::{GenerateOptions, Prompt};
-pub use receipt::{Guided, Memory, Receipt, Seconds, peak_memory};
+pub use receipt::{Guided, Memory, Receipt, Seconds, forget_peak_memory, peak_memory};
 pub use trace::{Given, HeaderTag, StepTag, TraceError, TraceLine, read_trace};

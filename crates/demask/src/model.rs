@@ -132,7 +132,7 @@ impl Prompter {
 /// A model, ready to answer: a [`Prompter`] and the engine that runs its sessions.
 pub struct Model {
     pub(crate) prompter: Prompter,
-    load_time: Duration,
+    pub(crate) load_time: Duration,
     pub(crate) engine: Engine,
     pub(crate) guide: Option<Guide>,
 }
@@ -179,6 +179,10 @@ impl Opened {
     /// All of it but the weights.
     pub fn prompter(&self) -> &Prompter {
         &self.prompter
+    }
+
+    pub(crate) fn source(&self) -> &Weights {
+        &self.source
     }
 
     /// Gives up the weights.

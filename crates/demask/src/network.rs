@@ -1,6 +1,6 @@
 //! A loaded model, whatever device it is on.
 
-use demask_model::{ArchSpec, Inspection, Runner};
+use demask_model::{ArchSpec, Inspection, Runner, Watcher};
 use demask_step::{Denoiser, Mask, OpenError, SequenceId, StepError};
 use demask_tensor::{Backend, OutOfMemory, PartSeconds};
 
@@ -27,6 +27,8 @@ pub trait Network: Denoiser {
     fn part_seconds(&self) -> PartSeconds;
     /// One forward over `tokens` with all logits and, if asked for, every layer's output.
     fn inspect(&mut self, tokens: &[u32], mask: Mask, layers: bool) -> Result<Inspection, StepError>;
+    /// One forward over `tokens` of which the watcher sees every intermediate; no logits are computed.
+    fn watch(&mut self, tokens: &[u32], mask: Mask, watcher: &mut Watcher<'_>) -> Result<(), StepError>;
 }
 
 impl<B: Backend> Network for Runner<B> {
@@ -71,5 +73,9 @@ impl<B: Backend> Network for Runner<B> {
 
     fn inspect(&mut self, tokens: &[u32], mask: Mask, layers: bool) -> Result<Inspection, StepError> {
         self.inspect(tokens, mask, layers)
+    }
+
+    fn watch(&mut self, tokens: &[u32], mask: Mask, watcher: &mut Watcher<'_>) -> Result<(), StepError> {
+        self.watch(tokens, mask, watcher)
     }
 }

@@ -1,12 +1,16 @@
 //! What a user may ask of one generation, and how it becomes a session.
 
+use std::fmt;
+
 use demask_checkpoint::{Message, RenderOptions};
 use demask_decode::{
     CacheSpec, CanvasSpec, DecoderSpec, OptionsError, Remasking, Schedule, Session, SessionOptions, StopRule,
+    decoder::Promise,
     recommended,
 };
 use demask_model::Family;
 use demask_step::{ConfidenceOf, FilterOrder, Mask, TokenId};
+use serde::{Serialize, Serializer};
 
 use crate::{GenerateError, Prompter, guide::Bridge};
 
@@ -33,39 +37,63 @@ impl Prompt {
         let user = Message::new("user", text);
         Self::Chat(system.into_iter().chain([user]).collect())
     }
+
+    /// Roughly how long it is: its tokens, or the bytes of its texts. For comparing prompts of one form.
+    pub fn length(&self) -> usize {
+        match self {
+            Self::Chat(messages) => messages.iter().map(|message| message.content.len()).sum(),
+            Self::Raw(text) | Self::Infill(text) => text.len(),
+            Self::Tokens(ids) => ids.len(),
+        }
+    }
 }
 
 /// One generation. What is `None` is chosen to fit the model: the recommended decoder and cache if neither they nor steps,
-/// schedule or remasking are given, the reference for what is missing otherwise.
-#[derive(Debug, Clone, PartialEq, Default)]
+/// schedule or remasking are given, the reference for what is missing otherwise. Written out, it names
+/// only what was chosen.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct GenerateOptions {
     /// Positions to decode.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub gen_length: Option<usize>,
     /// Positions of a block.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub block_length: Option<usize>,
     /// Denoising steps over all blocks.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<usize>,
     /// What ranks predictions.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_typed")]
     pub remasking: Option<Remasking>,
     /// How steps share the masks.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_typed")]
     pub schedule: Option<Schedule>,
     /// Where Dream's time ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub eps: Option<f32>,
     /// 0: greedy.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f32>,
     /// Temperature of the order of commits.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub alg_temp: Option<f32>,
     /// Probability kept by top-p filtering.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub top_p: Option<f32>,
     /// Tokens kept by top-k filtering.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub top_k: Option<u32>,
     /// Scale of classifier-free guidance.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cfg_scale: Option<f32>,
     /// Decoder.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_typed")]
     pub decoder: Option<DecoderSpec>,
     /// Cache policy.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_typed")]
     pub cache: Option<CacheSpec>,
     /// Texts that end the answer; they are not part of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stop: Vec<String>,
     /// Decode all positions, whatever end tokens stand there, and keep them in the answer.
     pub ignore_eos: bool,
@@ -87,6 +115,20 @@ impl GenerateOptions {
         let order = self.remasking.is_none() && self.alg_temp.is_none();
         let time = self.steps.is_none() && self.schedule.is_none() && self.eps.is_none();
         methods && order && time
+    }
+
+    /// Whether the decoder wants a guide; a model that has one decodes without it too.
+    pub fn wants_guide(&self) -> bool {
+        self.decoder.as_ref().is_some_and(|decoder| decoder.method().promise == Promise::OfGuide)
+    }
+}
+
+/// A method as it is typed.
+#[expect(clippy::ref_option, reason = "serde hands fields over by reference")]
+fn as_typed<T: fmt::Display, S: Serializer>(method: &Option<T>, serializer: S) -> Result<S::Ok, S::Error> {
+    match method {
+        Some(method) => serializer.collect_str(method),
+        None => serializer.serialize_none(),
     }
 }
 
@@ -139,14 +181,23 @@ impl Prompter {
         })
     }
 
+    /// A prompt in words, as the model's template puts it; ids, separated by commas, where it has none.
+    pub fn in_words(&self, prompt: &Prompt) -> Result<String, GenerateError> {
+        Ok(match prompt {
+            Prompt::Tokens(ids) => ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
+            Prompt::Raw(text) | Prompt::Infill(text) => text.clone(),
+            Prompt::Chat(messages) => self.template().render(messages, &RenderOptions::default())?,
+        })
+    }
+
     /// Turns a prompt into tokens.
     pub(crate) fn tokenize(&self, prompt: &Prompt) -> Result<Tokens, GenerateError> {
         let infill = matches!(prompt, Prompt::Infill(_));
         let ids = match prompt {
             Prompt::Tokens(ids) => ids.clone(),
             Prompt::Raw(text) => self.tokenizer()?.encode(text, true)?,
-            Prompt::Chat(messages) => {
-                let text = self.template().render(messages, &RenderOptions::default())?;
+            Prompt::Chat(_) => {
+                let text = self.in_words(prompt)?;
                 self.tokenizer()?.encode(&text, false)?
             }
             Prompt::Infill(text) => self.tokenize_holes(text)?,

@@ -40,7 +40,8 @@ pub struct Guided {
     pub acceptance: f64,
 }
 
-/// Seconds by part.
+/// Seconds by part. Where requests share forwards, a request's part of a forward is that of its rows (see
+/// [`Batch`](crate::Batch)), so that the seconds of all requests together are those of the clock.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Seconds {
     /// Loading the model, before the answer.
@@ -51,6 +52,8 @@ pub struct Seconds {
     pub guide: f64,
     /// The whole answer, loading not included.
     pub total: f64,
+    /// By the clock, from the request to its end, others' parts included: `total` if it ran alone.
+    pub wall: f64,
 }
 
 /// Bytes by part.
@@ -72,4 +75,10 @@ pub fn peak_memory() -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib: Option<u64> = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse().ok());
     kib.unwrap_or(0) * 1024
+}
+
+/// Lets [`peak_memory`] begin anew with what is resident now. Where the system does not offer it, nothing changes.
+pub fn forget_peak_memory() {
+    // 5: the peak alone (proc_pid_clear_refs(5)).
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
 }

@@ -1,19 +1,12 @@
 //! The transformer: one forward of one launch, the same for every family and backend.
 
-use demask_tensor::{Backend, HeadOutput, HeadWeights, Launch, MlpWeights, QkvRows, Rows, Stage};
+use demask_tensor::{Backend, HeadOutput, HeadWeights, Launch, MlpWeights, QkvRows, Rows};
 
-use crate::{ArchSpec, Weights, lower::Lowered};
-
-/// Intermediate results of a forward, for inspection.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Hidden {
-    /// `[rows, hidden]`: embeddings.
-    pub embed: Vec<f32>,
-    /// `[layers][rows, hidden]`: the residual stream behind each layer.
-    pub layers: Vec<Vec<f32>>,
-    /// `[rows, hidden]`: behind the final norm.
-    pub last: Vec<f32>,
-}
+use crate::{
+    ArchSpec, Weights,
+    lower::Lowered,
+    watch::{Part, Watch, Watcher},
+};
 
 /// What a forward reads.
 pub(crate) struct Forward<'a, B: Backend> {
@@ -23,28 +16,29 @@ pub(crate) struct Forward<'a, B: Backend> {
     pub(crate) lowered: &'a Lowered,
 }
 
-/// Runs a launch. With `hidden`, every row is finished in every layer and the intermediates are copied out.
+/// Runs a launch. With a watcher, every row is finished in every layer and the intermediates are copied out.
 pub(crate) fn forward<B: Backend>(
     Forward { spec, weights, launch, lowered }: Forward<'_, B>,
     backend: &mut B,
     kv: &mut B::Kv,
     out: &mut HeadOutput,
-    mut hidden: Option<&mut Hidden>,
+    watcher: Option<&mut Watcher<'_>>,
 ) {
     // Rows that keep an increment, or live off one, are finished in each layer; otherwise the last layer finishes
     // nothing but what the head reads.
     let holds = launch.partial || !launch.held.is_empty();
+    let mut watch = watcher.map(Watch::new);
     backend.begin(launch, kv);
     backend.embed(&weights.embedding);
-    if let Some(hidden) = hidden.as_deref_mut() {
-        backend.read(Stage::Residual, &mut hidden.embed);
+    if let Some(watch) = &mut watch {
+        watch.embedded(backend);
     }
     for (index, layer) in weights.layers.iter().enumerate() {
         let qkv = layer.qkv(spec.norm_epsilon);
         let probing = launch.partial && !(index == 0 && lowered.first_layer_all);
         let (rows, keys, values) = match () {
             () if probing => (Rows::Computed, lowered.key_rows, lowered.value_rows),
-            () if index + 1 == spec.layers && !holds && hidden.is_none() => (Rows::Last, Rows::Live, Rows::Live),
+            () if index + 1 == spec.layers && !holds && watch.is_none() => (Rows::Last, Rows::Live, Rows::Live),
             () => (Rows::Live, Rows::Live, Rows::Live),
         };
         if probing {
@@ -54,8 +48,14 @@ pub(crate) fn forward<B: Backend>(
             backend.hold(index, rows, kv);
         }
         backend.qkv(index, &qkv, QkvRows { query: rows, key: keys, value: values }, kv);
+        if let Some(watch) = &mut watch {
+            watch.projected(backend, index, kv);
+        }
         backend.attend(index, rows, kv);
         backend.project_add(&layer.output, rows);
+        if let Some(watch) = &mut watch {
+            watch.added(backend, Part::Attention(index));
+        }
         let mlp = MlpWeights {
             norm: &layer.mlp_norm,
             epsilon: spec.norm_epsilon,
@@ -63,17 +63,18 @@ pub(crate) fn forward<B: Backend>(
             down: &layer.down,
         };
         backend.mlp(&mlp, rows);
+        if let Some(watch) = &mut watch {
+            watch.added(backend, Part::Mlp(index));
+        }
         if holds {
             backend.settle(index, rows, kv);
         }
-        if let Some(hidden) = hidden.as_deref_mut() {
-            let mut rows = Vec::new();
-            backend.read(Stage::Residual, &mut rows);
-            hidden.layers.push(rows);
+        if let Some(watch) = &mut watch {
+            watch.finished(backend, index);
         }
     }
-    if let Some(hidden) = hidden {
-        backend.read(Stage::Normed(&weights.final_norm, spec.norm_epsilon), &mut hidden.last);
+    if let Some(watch) = &mut watch {
+        watch.normed(backend, &weights.final_norm, spec.norm_epsilon);
     }
     out.clear();
     if !launch.head.rows.is_empty() {

@@ -11,13 +11,14 @@ mod memory;
 mod roles;
 mod runner;
 mod sequence;
+mod watch;
 mod weights;
 
 pub use arch::{ArchSpec, Attention, Family, Rope, RopeScaling};
-pub use forward::Hidden;
 pub use memory::{attention_shape, sequence_pages, workspace_shape};
 pub use roles::{ExpectedTensor, LayerRole, Role, WeightError, WeightSource, expected_tensors};
 pub use runner::{Inspection, Runner};
+pub use watch::{Hidden, Part, Watcher};
 pub use weights::{LoadError, Weights};
 
 use sequence::Sequence;

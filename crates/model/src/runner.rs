@@ -6,7 +6,7 @@ use demask_step::{
 use demask_tensor::{Backend, Dtype, HeadOutput, HeadRequest, HeadRow, Launch, OutOfMemory, PAGE, WorkspaceShape};
 
 use crate::{
-    ArchSpec, Hidden, Sequence, Weights,
+    ArchSpec, Hidden, Sequence, Watcher, Weights,
     forward::{Forward, forward},
     lower::Lowered,
     memory::{attention_shape, page_kind, workspace_shape},
@@ -173,25 +173,45 @@ impl<B: Backend> Runner<B> {
 
     /// One forward over `tokens` with every layer's output and all logits.
     pub fn inspect(&mut self, tokens: &[u32], mask: Mask, layers: bool) -> Result<Inspection, StepError> {
+        let mut hidden = Hidden::default();
+        let mut take = |part, values: &[f32]| hidden.take(part, values);
+        self.look(tokens, mask, true, layers.then_some(&mut take))?;
+        Ok(Inspection { logits: std::mem::take(&mut self.output.logits), hidden })
+    }
+
+    /// One forward over `tokens` of which the watcher sees every intermediate; no logits are computed.
+    pub fn watch(&mut self, tokens: &[u32], mask: Mask, watcher: &mut Watcher<'_>) -> Result<(), StepError> {
+        self.look(tokens, mask, false, Some(watcher))
+    }
+
+    /// One forward over `tokens`, on a sequence of its own.
+    fn look(
+        &mut self,
+        tokens: &[u32],
+        mask: Mask,
+        logits: bool,
+        watcher: Option<&mut Watcher<'_>>,
+    ) -> Result<(), StepError> {
         let failed = |error: &dyn std::fmt::Display| StepError::Device(error.to_string());
         let rows = tokens.len();
-        let id = self.open(&Inspection::needs(rows)).map_err(|error| failed(&error))?;
+        let needs = SequenceNeeds { logits, ..Inspection::needs(rows) };
+        let id = self.open(&needs).map_err(|error| failed(&error))?;
         let mut plan = demask_step::StepPlan { visible: rows as u32, mask, ..Default::default() };
         plan.live.set_range(0..rows as u32);
         let ask = demask_step::HeadAsk::default();
         let step = SequenceStep { sequence: id, tokens, plan: &plan, ask: &ask, blend: None };
         let checked = self.check(&step).map_err(|error| StepError::Plan { index: 0, error });
-        let mut hidden = Hidden::default();
         if checked.is_ok() {
             self.lower(&[step])?;
-            self.launch.head.requests[0] = HeadRequest { logits: true, ..HeadRequest::default() };
-            self.launch.head.rows.extend((0..rows as u32).map(|row| HeadRow { row, request: 0, key: 0 }));
-            self.launch.last.extend(0..rows as u32);
-            self.forward(layers.then_some(&mut hidden));
+            if logits {
+                self.launch.head.requests[0] = HeadRequest { logits: true, ..HeadRequest::default() };
+                self.launch.head.rows.extend((0..rows as u32).map(|row| HeadRow { row, request: 0, key: 0 }));
+                self.launch.last.extend(0..rows as u32);
+            }
+            self.forward(watcher);
         }
         self.close(id);
-        checked?;
-        Ok(Inspection { logits: std::mem::take(&mut self.output.logits), hidden })
+        checked
     }
 
     fn lower(&mut self, batch: &[SequenceStep<'_>]) -> Result<(), StepError> {
@@ -205,9 +225,9 @@ impl<B: Backend> Runner<B> {
             .map_err(|(index, error)| StepError::Plan { index, error })
     }
 
-    fn forward(&mut self, hidden: Option<&mut Hidden>) {
+    fn forward(&mut self, watcher: Option<&mut Watcher<'_>>) {
         let Self { spec, weights, launch, lowered, .. } = self;
-        forward(Forward { spec, weights, launch, lowered }, &mut self.backend, &mut self.kv, &mut self.output, hidden);
+        forward(Forward { spec, weights, launch, lowered }, &mut self.backend, &mut self.kv, &mut self.output, watcher);
     }
 
     fn check_capacity(&self, batch: &[SequenceStep<'_>]) -> Result<(), (usize, PlanError)> {

@@ -116,7 +116,7 @@ pub trait Backend {
     /// Final norm, blends, logits and what is asked of them, for the launch's head rows.
     fn head(&mut self, weights: &HeadWeights<'_, Self>, kv: &mut Self::Kv, out: &mut HeadOutput);
 
-    /// Copies an intermediate of all rows, `[rows, hidden]`, for inspection; may allocate.
+    /// Copies an intermediate of all rows, `[rows, width]`, for inspection; may allocate.
     fn read(&mut self, stage: Stage<'_, Self>, out: &mut Vec<f32>);
 }
 
@@ -126,6 +126,10 @@ pub enum Stage<'a, B: Backend + ?Sized> {
     Residual,
     /// The residual stream behind the final norm (weight, epsilon).
     Normed(&'a B::Vector, f32),
+    /// K of a layer as the rows' slots hold it: rotated, in the type of the store, widened.
+    Key(usize, &'a B::Kv),
+    /// V of a layer as the rows' slots hold it.
+    Value(usize, &'a B::Kv),
 }
 
 /// Rows of the parts of [`Backend::qkv`].

@@ -44,7 +44,7 @@ pub struct ChatArgs {
 }
 
 /// How to decode. What is not given is chosen to fit the model.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Decoding")]
 pub struct DecodeArgs {
     /// System message

@@ -1,5 +1,7 @@
 //! The command line as it is typed: every value optional, nothing decided yet.
 
+mod analyze;
+mod eval;
 mod generate;
 mod tools;
 
@@ -7,19 +9,23 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand};
 
+pub use analyze::{AnalyzeArgs, AnalyzeCommand, StabilityArgs};
+pub use eval::EvalArgs;
 pub use generate::{ChatArgs, DecodeArgs, GenerateArgs};
 pub use tools::{
     AttentionArgs, BenchArgs, BenchCommand, BenchGenerateArgs, InspectArgs, LinearArgs, LogitsArgs, StepArgs,
     SynthArgs, TraceArgs,
 };
 
-/// The parser. A negative number is a value, to be refused by whoever knows its bounds, and not an unknown flag.
+/// The parser.
 pub fn command() -> clap::Command {
-    fn negative(command: clap::Command) -> clap::Command {
-        let allow = |arg: Arg| if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg };
-        command.mut_args(allow).mut_subcommands(negative)
-    }
     negative(Cli::command())
+}
+
+/// A parser to which a negative number is a value, to be refused by whoever knows its bounds, and not an unknown flag.
+pub fn negative(command: clap::Command) -> clap::Command {
+    let allow = |arg: Arg| if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg };
+    command.mut_args(allow).mut_subcommands(negative)
 }
 
 /// Runs diffusion language models, and looks into them. Without --model, a small built-in one answers.
@@ -78,6 +84,8 @@ pub enum Command {
     Generate(Box<GenerateArgs>),
     /// Talk: one line, one message; /reset forgets, /exit ends
     Chat(Box<ChatArgs>),
+    /// Answer the problems of tasks and tell how well and how fast
+    Eval(Box<EvalArgs>),
     /// Write raw logits of given tokens, to check against another implementation
     Logits(LogitsArgs),
     /// Show what a model directory holds, without loading it
@@ -90,6 +98,8 @@ pub enum Command {
     Trace(TraceArgs),
     /// Measure
     Bench(BenchArgs),
+    /// Look into a network while it decodes
+    Analyze(AnalyzeArgs),
 }
 
 /// A path argument.

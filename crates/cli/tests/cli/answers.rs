@@ -46,7 +46,7 @@ fn json_is_one_object_with_the_whole_receipt() {
     ] {
         assert!(answer["receipt"].get(key).is_some(), "{key}");
     }
-    assert_eq!(keys(&answer["receipt"]["seconds"]), "guide load model total");
+    assert_eq!(keys(&answer["receipt"]["seconds"]), "guide load model total wall");
     assert_eq!(keys(&answer["receipt"]["memory"]), "cache guide peak weights");
     assert_eq!(answer["finish"], "eos");
     assert_eq!(answer["receipt"]["seed"], 7);

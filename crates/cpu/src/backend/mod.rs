@@ -15,7 +15,7 @@ use crate::{
     elementwise::{Rotation, Shared, for_ranges, rms_norm},
     head::Head,
     isa::Isa,
-    kv::{KvStore, memory},
+    kv::{KvStore, Tensor, memory},
     linear::{Activations, Linear, Packed, PackedGateUp, Products, Quantisation},
     pool::Pool,
 };
@@ -278,14 +278,18 @@ impl Backend for CpuBackend {
     fn read(&mut self, stage: Stage<'_, Self>, out: &mut Vec<f32>) {
         let (tools, work) = self.parts();
         let hidden = work.shape.hidden;
+        let stream = &work.stream.as_slice::<f32>()[..work.taken.launch.len() * hidden];
         out.clear();
-        out.extend_from_slice(&work.stream.as_slice::<f32>()[..work.taken.launch.len() * hidden]);
-        if let Stage::Normed(weight, epsilon) = stage {
-            for (row, out) in out.chunks_exact_mut(hidden).enumerate() {
-                let start = row * hidden;
-                let row = &work.stream.as_slice::<f32>()[start..start + hidden];
-                rms_norm(tools.isa, row, weight.as_slice(), epsilon, out);
+        match stage {
+            Stage::Residual => out.extend_from_slice(stream),
+            Stage::Normed(weight, epsilon) => {
+                out.resize(stream.len(), 0.0);
+                for (row, out) in stream.chunks_exact(hidden).zip(out.chunks_exact_mut(hidden)) {
+                    rms_norm(tools.isa, row, weight.as_slice(), epsilon, out);
+                }
             }
+            Stage::Key(layer, kv) => kv.read_rows(&work.taken.launch.slots, layer, Tensor::Key, out),
+            Stage::Value(layer, kv) => kv.read_rows(&work.taken.launch.slots, layer, Tensor::Value, out),
         }
     }
 }

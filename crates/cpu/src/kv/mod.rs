@@ -225,6 +225,18 @@ impl KvStore {
         }
     }
 
+    /// Appends K or V of some slots, all heads, widened: `[slots, kv width]`.
+    pub(crate) fn read_rows(&self, slots: &[u32], layer: usize, tensor: Tensor, out: &mut Vec<f32>) {
+        let (width, first) = (self.layout.shape.kv_heads * self.layout.shape.head_dim, out.len());
+        out.resize(first + slots.len() * width, 0.0);
+        for (&slot, out) in slots.iter().zip(out[first..].chunks_exact_mut(width)) {
+            match self.dtype() {
+                Dtype::Bf16 => self.read_row::<u16>(slot, layer, tensor, out),
+                _ => self.read_row::<f32>(slot, layer, tensor, out),
+            }
+        }
+    }
+
     /// The residual of one slot.
     ///
     /// # Panics

@@ -10,12 +10,13 @@ use demask::{
         linear::{Activations, Products, Quantisation},
     },
     model_parts::{
-        ArchSpec, Attention, Family, Role, Rope, RopeScaling, Runner, WeightError, WeightSource, Weights,
+        ArchSpec, Attention, Family, LayerRole, Role, Rope, RopeScaling, Runner, WeightError, WeightSource, Weights,
         expected_tensors,
     },
     step::random::mix,
     tensor::{Dtype, TensorView},
 };
+use demask_testkit::naive::network::{Layer, Transformer};
 
 /// Random numbers from a counter.
 pub struct Dice(u64);
@@ -64,6 +65,49 @@ impl RandomWeights {
             })
             .collect();
         Self { tensors }
+    }
+}
+
+impl RandomWeights {
+    /// The same weights as a naive transformer that knows this many positions.
+    pub fn twin(&self, spec: &ArchSpec, positions: usize) -> Transformer {
+        let values = |role: Role| -> Vec<f32> {
+            let bytes = self.tensors[&role].2.chunks_exact(4);
+            bytes.map(|bytes| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])).collect()
+        };
+        let layer = |layer: usize| {
+            let of = |role| values(Role::Layer(layer, role));
+            Layer {
+                attention_norm: of(LayerRole::AttentionNorm),
+                query: of(LayerRole::Query),
+                key: of(LayerRole::Key),
+                value: of(LayerRole::Value),
+                biases: spec.qkv_bias.then(|| [LayerRole::QueryBias, LayerRole::KeyBias, LayerRole::ValueBias].map(of)),
+                head_norms: spec.head_norms.then(|| [LayerRole::QueryNorm, LayerRole::KeyNorm].map(of)),
+                output: of(LayerRole::Output),
+                mlp_norm: of(LayerRole::MlpNorm),
+                gate: of(LayerRole::Gate),
+                up: of(LayerRole::Up),
+                down: of(LayerRole::Down),
+            }
+        };
+        let frequencies = spec.rope.inverse_frequencies();
+        let angles: Vec<f32> = (0..positions)
+            .flat_map(|position| frequencies.iter().map(move |frequency| position as f32 * frequency))
+            .collect();
+        Transformer {
+            heads: spec.heads,
+            kv_heads: spec.kv_heads,
+            head_dim: spec.head_dim,
+            epsilon: spec.norm_epsilon,
+            embedding: values(Role::Embedding),
+            cos: angles.iter().map(|angle| angle.cos()).collect(),
+            sin: angles.iter().map(|angle| angle.sin()).collect(),
+            rotated: spec.rope.rotated,
+            layers: (0..spec.layers).map(layer).collect(),
+            final_norm: values(Role::FinalNorm),
+            head: values(if spec.tied { Role::Embedding } else { Role::Head }),
+        }
     }
 }
 
@@ -134,6 +178,11 @@ pub fn quantised(dtype: Dtype) -> Vec<Products> {
         })
     });
     kinds.collect()
+}
+
+/// The naive twin of [`runner`].
+pub fn twin(spec: &ArchSpec, positions: usize) -> Transformer {
+    RandomWeights::new(spec, 7).twin(spec, positions)
 }
 
 /// A runner with random weights for products of any kind.

@@ -98,3 +98,10 @@ pub enum DataError {
     #[error("{0}; --data reads a file that is here")]
     Hub(#[from] HubError),
 }
+
+impl DataError {
+    /// Whether the call itself was wrong (exit code 2), not what it reads (exit code 1).
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Self::Subject { .. } | Self::NoExemplars { .. } | Self::TooFewExemplars { .. })
+    }
+}

@@ -61,6 +61,16 @@ pub fn shots(
 }
 
 impl Shots {
+    /// How many stand before each problem.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// All that they are taken from.
+    pub fn pool(&self) -> &[Problem] {
+        &self.pool
+    }
+
     /// The exemplars for a problem, in the order of their file.
     pub fn of(&self, problem: &Problem) -> Vec<Problem> {
         self.fitting(problem).take(self.count).cloned().collect()

@@ -1,32 +1,69 @@
 //! One scorer per task for all methods: from what a model wrote to a verdict.
+//!
+//! Every rule sees the output alone, never the prompt: an answer that repeats nothing of its own cannot be right because
+//! the question held the number. Of several answers the last one counts.
 
+mod choice;
+mod extract;
+mod letter;
+mod math;
 mod number;
-mod plain;
+mod program;
+mod rational;
+mod text;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Gold, Problem};
 
+pub(crate) use extract::boxed;
+pub use program::judge as judge_program;
+
 /// The extracted answer and what it is worth.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Verdict {
     /// What was taken for the answer; none if nothing looks like one.
     pub answer: Option<String>,
     /// Whether it is right.
     pub correct: bool,
+    /// What the answer is worth, from 0 to 1, where it can be right in part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credit: Option<f64>,
     /// Why not, where that is not plain: `timeout`, `memory`, ...
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }
 
-/// How the answer is found in what a model wrote.
+impl Verdict {
+    /// Nothing looks like an answer.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// An answer, right or wrong.
+    pub fn of(answer: impl Into<String>, correct: bool) -> Self {
+        Self { answer: Some(answer.into()), correct, ..Self::default() }
+    }
+
+    /// A wrong answer for a reason of its own.
+    pub fn failed(failure: impl Into<String>) -> Self {
+        Self { failure: Some(failure.into()), ..Self::default() }
+    }
+
+    /// What the answer is worth, from 0 to 1: what accuracy is the mean of.
+    pub fn worth(&self) -> f64 {
+        self.credit.unwrap_or(if self.correct { 1.0 } else { 0.0 })
+    }
+}
+
+/// How the answer is found in what a model wrote. Phrases are matched in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
-    /// The number behind the last of these phrases (in any case), else the last number.
+    /// The number behind the last of these phrases, else the last number.
     Number(&'static [&'static str]),
     /// The letter of an option: behind the first of these phrases that has one, else the last letter on its own.
     Letter(&'static [&'static str]),
-    /// An option by its name and number: `answer3`, `solution 1`.
+    /// An option by a name such as `answer3` or `solution 1`, by its letter or its number, or by its own text.
     Choice {
         /// What options are called: `answer`, `solution`, `option`, `ending`.
         name: &'static str,
@@ -35,27 +72,29 @@ pub enum Rule {
     },
     /// A mathematical expression: in the last `\boxed{}`, else behind the last of these phrases.
     Math(&'static [&'static str]),
-    /// A text that is the right one: behind the last of these phrases, else the last line.
+    /// A text that is the right one but for case, spaces and marks around it: behind the last of these phrases, else the
+    /// last line.
     Exact(&'static [&'static str]),
-    /// A text worth the words that it shares with the right one.
+    /// A text worth the F1 of its words and the right one's.
     Overlap,
-    /// A program that passes its tests.
+    /// A program that passes its tests: needs leave to run it, see [`judge_program`].
     Program,
 }
 
 impl Rule {
-    /// Judges what a model wrote.
+    /// Judges what a model wrote. Programs are not run here: their verdict is `not run`.
     pub fn judge(self, problem: &Problem, output: &str) -> Verdict {
         match (self, &problem.gold) {
             (Self::Number(triggers), Gold::Number(gold)) => number::judge(triggers, gold, output),
-            (Self::Letter(triggers), Gold::Option(gold)) => {
-                plain::letter(triggers, *gold, problem.options.len(), output)
+            (Self::Letter(triggers), Gold::Option(gold)) => letter::judge(triggers, &problem.options, *gold, output),
+            (Self::Choice { name, triggers }, Gold::Option(gold)) => {
+                choice::judge(name, triggers, &problem.options, *gold, output)
             }
-            (Self::Choice { name, triggers }, Gold::Option(gold)) => plain::choice(name, triggers, *gold, output),
-            (Self::Math(triggers), Gold::Math(gold)) => plain::math(triggers, gold, output),
-            (Self::Exact(triggers), Gold::Text(golds)) => plain::exact(triggers, golds, output),
-            (Self::Overlap, Gold::Text(golds)) => plain::overlap(golds, output),
-            _ => Verdict { answer: None, correct: false, failure: Some("rule".to_owned()) },
+            (Self::Math(triggers), Gold::Math(gold) | Gold::Number(gold)) => math::judge(triggers, gold, output),
+            (Self::Exact(triggers), Gold::Text(golds)) => text::judge_exact(triggers, golds, output),
+            (Self::Overlap, Gold::Text(golds)) => text::judge_overlap(golds, output),
+            (Self::Program, Gold::Program { .. }) => Verdict::failed("not run"),
+            _ => Verdict::failed("rule"),
         }
     }
 }

@@ -7,7 +7,7 @@ use super::{
     gsm8k::{BOXED, BOXED_FIRST},
     style::{answer, no_head, solution},
 };
-use crate::{Gold, Problem, Rule};
+use crate::{Gold, Problem, Rule, score::boxed};
 
 /// All seven subjects.
 pub const MATH: Task = Task {
@@ -84,7 +84,7 @@ fn read(entry: &Value, index: usize) -> Result<Problem, FieldError> {
     let answer = match fields::text(entry, "answer") {
         Ok(answer) => answer,
         // Releases without the field: the answer is what the solution puts in its last box.
-        Err(_) => last_box(&solution).ok_or(FieldError::odd("solution", "text with \\boxed{...}"))?.to_owned(),
+        Err(_) => in_box(&solution).ok_or(FieldError::odd("solution", "text with \\boxed{...}"))?.to_owned(),
     };
     Ok(Problem {
         id: fields::name(entry, "unique_id", index),
@@ -96,20 +96,9 @@ fn read(entry: &Value, index: usize) -> Result<Problem, FieldError> {
     })
 }
 
-/// What stands in the last `\boxed{...}` of a text, or behind a last `\boxed` without braces.
-fn last_box(text: &str) -> Option<&str> {
-    let behind = &text[text.rfind("\\boxed")? + "\\boxed".len()..];
-    let Some(inside) = behind.strip_prefix('{') else {
-        // A few solutions write `\boxed 3`.
-        let word = behind.trim_start().split(['$', ' ', '\n']).next()?.trim_end_matches('.');
-        return Some(word).filter(|word| !word.is_empty());
-    };
-    let mut depth = 1;
-    let end = inside.char_indices().find(|(_, character)| {
-        depth += i32::from(*character == '{') - i32::from(*character == '}');
-        depth == 0
-    })?;
-    Some(&inside[..end.0])
+/// What a solution puts in its last box; a few write `\boxed 3.`.
+fn in_box(solution: &str) -> Option<&str> {
+    boxed(solution).map(|answer| answer.trim_end_matches('.'))
 }
 
 /// The four exemplars of Minerva (Lewkowycz et al. 2022, appendix), which harnesses use for MATH; from MATH's training
@@ -162,17 +151,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_box_is_found_with_its_braces() {
-        assert_eq!(last_box("so $\\boxed{1}$ or $\\boxed{\\frac{1}{2}}$."), Some("\\frac{1}{2}"));
-        assert_eq!(last_box("so $\\boxed 3.$"), Some("3"));
-        assert_eq!(last_box("\\boxed{1"), None);
-        assert_eq!(last_box("no box"), None);
+    fn solutions_without_an_answer_have_a_box() {
+        let gold = |solution: &str| {
+            let entry = serde_json::json!({"problem": "?", "solution": solution});
+            read(&entry, 0).map(|problem| problem.gold)
+        };
+        let found = |answer: &str| Ok(Gold::Math(answer.to_owned()));
+        assert_eq!(gold("so $\\boxed{1}$ or $\\boxed{\\frac{1}{2}}$."), found("\\frac{1}{2}"));
+        assert_eq!(gold("so $\\boxed 3.$"), found("3"));
+        let refused = "field solution is something else, expected text with \\boxed{...}";
+        for solution in ["\\boxed{1", "no box"] {
+            assert_eq!(gold(solution).unwrap_err().to_string(), refused);
+        }
     }
 
     #[test]
     fn the_published_answers_stand_in_their_boxes() {
         for problem in published() {
-            assert_eq!(last_box(problem.solution.as_deref().unwrap()), Some(answer(&problem).as_str()));
+            assert_eq!(in_box(problem.solution.as_deref().unwrap()), Some(answer(&problem).as_str()));
         }
     }
 }

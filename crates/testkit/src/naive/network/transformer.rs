@@ -66,6 +66,8 @@ pub struct Slots {
     increments: Vec<Vec<Vec<f64>>>,
     /// Whether keys are kept as they are projected, and normed and turned whenever they are read.
     turned_late: bool,
+    /// What attention alone adds to a row.
+    attended: Vec<Vec<Vec<f64>>>,
 }
 
 impl Slots {
@@ -82,12 +84,23 @@ impl Slots {
             (&mut self.keys, &draft.keys),
             (&mut self.values, &draft.values),
             (&mut self.increments, &draft.increments),
+            (&mut self.attended, &draft.attended),
         ];
         for (own, other) in pairs.into_iter().flat_map(|(own, other)| own.iter_mut().zip(other)) {
             for &position in positions {
                 own[position].clone_from(&other[position]);
             }
         }
+    }
+
+    /// K as it is kept, V, and what attention and the MLP add to the residual stream, of all positions of a layer:
+    /// `[positions, width]` each.
+    pub fn parts(&self, layer: usize) -> [Vec<f32>; 4] {
+        let mlp = self.increments[layer].iter().zip(&self.attended[layer]);
+        let mlp: Vec<Vec<f64>> =
+            mlp.map(|(both, attended)| both.iter().zip(attended).map(|(both, one)| both - one).collect()).collect();
+        [&self.keys[layer], &self.values[layer], &self.attended[layer], &mlp]
+            .map(|rows| rows.iter().flatten().map(|&value| value as f32).collect())
     }
 }
 
@@ -116,7 +129,13 @@ impl Transformer {
     pub fn slots(&self, positions: usize) -> Slots {
         let rows = |width: usize| vec![vec![vec![0.0; width]; positions]; self.layers.len()];
         let kv = self.kv_heads * self.head_dim;
-        Slots { keys: rows(kv), values: rows(kv), increments: rows(self.hidden()), turned_late: false }
+        Slots {
+            keys: rows(kv),
+            values: rows(kv),
+            increments: rows(self.hidden()),
+            turned_late: false,
+            attended: rows(self.hidden()),
+        }
     }
 
     /// Logits `[rows, vocabulary]` of tokens at positions 0, 1, ...; position `i` sees the first `mask(i)` positions.
@@ -185,7 +204,8 @@ impl Transformer {
                 keys
             };
             let out = self.attend(layer, row, position, keys, values, mask(position));
-            add(row, &product(&layer.output, &out, None));
+            slots.attended[index][position] = product(&layer.output, &out, None);
+            add(row, &slots.attended[index][position]);
             let h = norm(row, &layer.mlp_norm, self.epsilon);
             let (gate, up) = (product(&layer.gate, &h, None), product(&layer.up, &h, None));
             let inner: Vec<f64> = gate.iter().zip(up).map(|(g, up)| g / (1.0 + (-g).exp()) * up).collect();

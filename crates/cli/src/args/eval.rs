@@ -1,0 +1,52 @@
+//! Arguments of `eval`.
+
+use clap::Args;
+
+use super::{DecodeArgs, Path};
+
+/// `demask eval`.
+#[derive(Debug, Args)]
+pub struct EvalArgs {
+    /// Tasks, by name
+    #[arg(value_name = "TASK")]
+    pub tasks: Vec<String>,
+    /// The first N problems of each task [default: all]
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// Solved problems in each prompt [default: the task's own number]
+    #[arg(long, value_name = "N")]
+    pub shots: Option<usize>,
+    /// Solved problems for --shots, in the form of the task's file
+    #[arg(long, value_name = "FILE")]
+    pub shots_file: Option<Path>,
+    /// How prompts are worded [default: the task's first style]
+    #[arg(long, value_name = "NAME")]
+    pub prompt_style: Option<String>,
+    /// How answers are found: generate (they are written), likelihood (of each option, in multiple choice)
+    #[arg(long, value_name = "NAME")]
+    pub score: Option<String>,
+    /// Masks drawn for the likelihood of an option [default: 128]
+    #[arg(long, value_name = "N")]
+    pub likelihood_draws: Option<usize>,
+    /// Let tasks whose answers are programs run them
+    #[arg(long)]
+    pub allow_code_execution: bool,
+    /// The task's problems, in the form of its file [default: built in, or fetched from the hub]
+    #[arg(long, value_name = "FILE")]
+    pub data: Option<Path>,
+    /// Only problems about this, of tasks that have subjects [default: all]
+    #[arg(long, value_name = "NAME")]
+    pub subject: Option<String>,
+    /// Directory for results and reports; what is there already is not made again
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<Path>,
+    /// Problems that are answered at the same time [default: 1]
+    #[arg(long, value_name = "N")]
+    pub batch: Option<usize>,
+    /// Values of decoding flags whose product is run: "decoder=static|freedave:d=4;cache=none|dual"
+    #[arg(long, value_name = "SPEC")]
+    pub sweep: Option<String>,
+    /// How to decode.
+    #[command(flatten)]
+    pub decode: DecodeArgs,
+}

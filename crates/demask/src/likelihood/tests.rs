@@ -1,0 +1,186 @@
+use std::path::Path;
+
+use demask_checkpoint::ModelFiles;
+
+use super::*;
+use crate::{DeviceOptions, DtypeChoice};
+
+fn model(name: &str) -> Model {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/ckpt").join(name);
+    let device = DeviceOptions { dtype: DtypeChoice::F32, ..DeviceOptions::default() };
+    Model::load(ModelFiles::directory(path).unwrap(), &device, &mut |_, _| true).unwrap()
+}
+
+/// `[rows, vocabulary]`: all logits of one forward, shifted to the positions that they predict.
+fn logits(model: &mut Model, tokens: &[TokenId]) -> Vec<Vec<f64>> {
+    let (attention, shift, vocabulary) = (model.facts().mask, model.facts().shift as usize, model.facts().vocab);
+    let all = model.engine_mut().network_mut().inspect(tokens, attention, false).unwrap().logits;
+    let row = |position: usize| all[position.saturating_sub(shift) * vocabulary..][..vocabulary].iter();
+    (0..tokens.len()).map(|position| row(position).map(|&logit| f64::from(logit)).collect()).collect()
+}
+
+fn log_probability(logits: &[f64], token: TokenId) -> f64 {
+    let best = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = logits.iter().map(|logit| (logit - best).exp()).sum();
+    logits[token as usize] - best - sum.ln()
+}
+
+/// The log-probabilities of the masked tokens, one forward for the draw and one for guidance.
+fn naive(model: &mut Model, context: &[TokenId], continuation: &[TokenId], masked: &[usize], scale: f64) -> f64 {
+    let mut tokens = [context, continuation].concat();
+    if model.spec().family == Family::Dream {
+        tokens.extend(model.eos_ids().unwrap());
+    }
+    if let Some(mask) = model.facts().mask_id {
+        for index in masked {
+            tokens[context.len() + index] = mask;
+        }
+    }
+    let mut all = logits(model, &tokens);
+    if scale != 0.0 {
+        tokens[..context.len()].fill(model.facts().mask_id.unwrap());
+        for (row, without) in all.iter_mut().zip(logits(model, &tokens)) {
+            row.iter_mut().zip(without).for_each(|(with, without)| *with = without + (scale + 1.0) * (*with - without));
+        }
+    }
+    masked.iter().map(|&index| log_probability(&all[context.len() + index], continuation[index])).sum()
+}
+
+fn assert_near(found: f64, expected: f64) {
+    assert!((found - expected).abs() <= 2e-4 * expected.abs().max(1.0), "{found} instead of {expected}");
+}
+
+const CONTEXT: [TokenId; 7] = [5, 17, 3, 40, 22, 9, 31];
+const CONTINUATION: [TokenId; 5] = [12, 44, 6, 30, 19];
+
+#[test]
+fn an_autoregressive_model_reads_it_once() {
+    for name in ["tiny-qwen2", "tiny-qwen3"] {
+        let mut model = model(name);
+        let found = model.log_likelihood(&CONTEXT, &CONTINUATION, &LikelihoodOptions::default(), &mut || true).unwrap();
+        assert_near(found.log_probability, naive(&mut model, &CONTEXT, &CONTINUATION, &[0, 1, 2, 3, 4], 0.0));
+        assert_eq!((found.forwards, found.tokens), (1, 5));
+        assert!(found.flops > 0.0 && found.seconds > 0.0);
+    }
+}
+
+#[test]
+fn draws_are_summed_as_the_naive_twin_does() {
+    for (name, cfg_scale) in [("tiny-llada", 0.0), ("tiny-llada", 0.5), ("tiny-dream", 0.0)] {
+        let mut model = model(name);
+        let options = LikelihoodOptions { draws: 16, cfg_scale, seed: 3 };
+        let mut dice = Dice(mix(options.seed));
+        let dream = model.spec().family == Family::Dream;
+        let draws = if dream { dream_draws(5, 16, &mut dice) } else { llada_draws(5, 16, &mut dice) };
+        let mut expected = 0.0;
+        for draw in &draws {
+            let all = naive(&mut model, &CONTEXT, &CONTINUATION, &draw.masked, f64::from(cfg_scale));
+            expected += draw.weight * all;
+        }
+        let found = model.log_likelihood(&CONTEXT, &CONTINUATION, &options, &mut || true).unwrap();
+        assert_near(found.log_probability, expected);
+        let asked = draws.iter().filter(|draw| !draw.masked.is_empty()).count();
+        assert_eq!(found.forwards, asked * (1 + usize::from(cfg_scale > 0.0)), "{name}");
+    }
+}
+
+#[test]
+fn the_estimate_tends_to_the_bound() {
+    // All masks of three tokens: the mean over how many are masked, of the mean over which ones are.
+    let mut model = model("tiny-llada");
+    let continuation = &CONTINUATION[..3];
+    let mut bound = 0.0;
+    for count in 1..=3usize {
+        let sets: Vec<u32> = (0..8u32).filter(|set| set.count_ones() as usize == count).collect();
+        for set in &sets {
+            let masked: Vec<usize> = (0..3).filter(|index| set >> index & 1 == 1).collect();
+            let all = naive(&mut model, &CONTEXT, continuation, &masked, 0.0);
+            bound += all * 3.0 / count as f64 / sets.len() as f64 / 3.0;
+        }
+    }
+    let options = LikelihoodOptions { draws: 4096, ..LikelihoodOptions::default() };
+    let found = model.log_likelihood(&CONTEXT, continuation, &options, &mut || true).unwrap().log_probability;
+    assert!((found - bound).abs() < 0.02 * bound.abs(), "{found} instead of {bound}");
+}
+
+#[test]
+fn one_token_is_asked_for_once() {
+    let mut model = model("tiny-llada");
+    let found = model.log_likelihood(&CONTEXT, &[12], &LikelihoodOptions::default(), &mut || true).unwrap();
+    assert_eq!(found.forwards, 1);
+    assert_near(found.log_probability, naive(&mut model, &CONTEXT, &[12], &[0], 0.0));
+}
+
+#[test]
+fn numbers_of_masks_are_spread_evenly() {
+    let draws = llada_draws(16, 64, &mut Dice(5));
+    for group in draws.chunks(8) {
+        let counts: Vec<usize> = group.iter().map(|draw| draw.masked.len()).collect();
+        let steps: Vec<usize> = counts.windows(2).map(|pair| (pair[1] + 16 - pair[0]) % 16).collect();
+        assert_eq!(steps, [2; 7], "{counts:?}");
+    }
+    for draw in &draws {
+        assert!(draw.masked.is_sorted() && draw.masked.iter().all(|&index| index < 16));
+        assert_eq!(draw.weight, 16.0 / draw.masked.len() as f64 / 64.0);
+    }
+    let places: Vec<usize> = (0..16).map(|place| draws.iter().filter(|d| d.masked.contains(&place)).count()).collect();
+    assert!(places.iter().all(|&count| (18..=50).contains(&count)), "{places:?}");
+}
+
+#[test]
+fn probabilities_of_masks_lie_around_a_circle() {
+    let draws = dream_draws(400, 64, &mut Dice(5));
+    for group in draws.chunks(32) {
+        let mut shares: Vec<f64> = group.iter().map(|draw| 1.0 / (draw.weight * 64.0)).collect();
+        shares.sort_by(f64::total_cmp);
+        assert!(shares.windows(2).all(|pair| (pair[1] - pair[0] - 0.999 / 32.0).abs() < 1e-9), "{shares:?}");
+        for draw in group {
+            let (share, masked) = (1.0 / (draw.weight * 64.0), draw.masked.len() as f64 / 400.0);
+            assert!((share - masked).abs() < 0.12, "{masked} of {share}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_estimated_is_refused() {
+    let refused = |name: &str, context: &[TokenId], continuation: &[TokenId], options: LikelihoodOptions| {
+        model(name).log_likelihood(context, continuation, &options, &mut || true).unwrap_err().to_string()
+    };
+    let plain = LikelihoodOptions::default();
+    assert_eq!(
+        refused("tiny-sdar", &CONTEXT, &CONTINUATION, plain),
+        "SDAR models have no estimate of a text's likelihood: let them answer with --score generate"
+    );
+    let empty = "a likelihood needs a text and something before it: the prompt or the continuation is empty";
+    assert_eq!(refused("tiny-qwen2", &[], &CONTINUATION, plain), empty);
+    assert_eq!(refused("tiny-llada", &CONTEXT, &[], plain), empty);
+    let guided = LikelihoodOptions { cfg_scale: 1.0, ..plain };
+    assert!(refused("tiny-dream", &CONTEXT, &CONTINUATION, guided).starts_with("--cfg-scale has no meaning"));
+    assert!(refused("tiny-llada", &CONTEXT, &[60_000], plain).starts_with("prompt token 60000 is outside"));
+}
+
+#[test]
+fn a_prompt_and_its_continuation_are_one_text() {
+    let demo = Prompter::demo().unwrap();
+    let prompt = Prompt::Raw("Ada has 3 pears. ".to_owned());
+    let (context, continuation) = demo.pair(&prompt, "Ben gives").unwrap();
+    let tokenizer = demo.tokenizer().unwrap();
+    assert_eq!(tokenizer.decode(&context, true), "Ada has 3 pears.");
+    assert_eq!(tokenizer.decode(&continuation, true), " Ben gives");
+    assert_eq!([context, continuation].concat(), tokenizer.encode("Ada has 3 pears. Ben gives", true).unwrap());
+}
+
+#[test]
+fn it_ends_when_it_is_told_to() {
+    let mut model = model("tiny-llada");
+    let mut asked = 0;
+    let mut once = || {
+        asked += 1;
+        false
+    };
+    let options = LikelihoodOptions { draws: 4096, ..LikelihoodOptions::default() };
+    let error = model.log_likelihood(&CONTEXT, &CONTINUATION, &options, &mut once).unwrap_err();
+    assert!(matches!(error, GenerateError::Interrupted) && asked == 1);
+    // The sequences were given back.
+    assert!(model.log_likelihood(&CONTEXT, &[12], &options, &mut || true).is_ok());
+}

@@ -1,0 +1,73 @@
+//! What a watcher sees of a forward, against the naive transformer.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{runner, specs, twin};
+use demask::{
+    cpu::isa::Isa,
+    model_parts::{Attention, Part},
+    step::Mask,
+    tensor::Dtype,
+};
+use demask_testkit::naive::network::assert_near;
+
+const TOKENS: [u32; 11] = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 69];
+
+/// The mask of an architecture, for the engine and for the twin.
+fn masks(attention: Attention) -> (Mask, Box<dyn Fn(usize) -> usize>) {
+    let all = TOKENS.len();
+    match attention {
+        Attention::Full => (Mask::Full, Box::new(move |_| all)),
+        Attention::BlockCausal { block } => {
+            let sees = move |position: usize| ((position / block + 1) * block).min(all);
+            (Mask::BlockCausal { block: block as u32 }, Box::new(sees))
+        }
+        Attention::Causal => (Mask::Causal, Box::new(|position| position + 1)),
+    }
+}
+
+#[test]
+fn a_watcher_sees_what_the_twin_computes() {
+    for (_, spec) in specs() {
+        let (mask, sees) = masks(spec.attention);
+        let mut runner = runner(&spec, Isa::best(), Dtype::F32, 2);
+        let mut seen = BTreeMap::new();
+        runner.watch(&TOKENS, mask, &mut |part, values| drop(seen.insert(part, values.to_vec()))).unwrap();
+        let twin = twin(&spec, TOKENS.len());
+        let mut slots = twin.slots(TOKENS.len());
+        let rows: Vec<(usize, u32)> = TOKENS.iter().copied().enumerate().collect();
+        twin.step(&mut slots, &rows, &*sees, None);
+        let mut stream = seen[&Part::Embedding].clone();
+        for layer in 0..spec.layers {
+            let parts = [Part::Key(layer), Part::Value(layer), Part::Attention(layer), Part::Mlp(layer)];
+            for (part, expected) in parts.into_iter().zip(slots.parts(layer)) {
+                assert_near(&seen[&part], &expected, 1e-4);
+            }
+            let grown = seen[&Part::Attention(layer)].iter().zip(&seen[&Part::Mlp(layer)]);
+            stream.iter_mut().zip(grown).for_each(|(stream, (attention, mlp))| *stream += attention + mlp);
+            assert_near(&seen[&Part::Layer(layer)], &stream, 1e-5);
+        }
+        assert_eq!(seen.len(), 2 + 5 * spec.layers);
+    }
+}
+
+#[test]
+fn watching_changes_nothing_and_inspection_sees_the_same() {
+    for (_, spec) in specs() {
+        let (mask, _) = masks(spec.attention);
+        let mut runner = runner(&spec, Isa::best(), Dtype::F32, 2);
+        let before = runner.inspect(&TOKENS, mask, true).unwrap();
+        let mut layers = Vec::new();
+        let mut keep = |part, values: &[f32]| {
+            if matches!(part, Part::Layer(_)) {
+                layers.push(values.to_vec());
+            }
+        };
+        runner.watch(&TOKENS, mask, &mut keep).unwrap();
+        assert_eq!(layers, before.hidden.layers);
+        assert_eq!(runner.inspect(&TOKENS, mask, true).unwrap(), before);
+        assert!(runner.watch(&[70], mask, &mut |_, _| {}).is_err(), "a token beyond the vocabulary");
+    }
+}

@@ -1,0 +1,151 @@
+//! Pictures as data, and the data of pictures: what reports draw, as SVG and as CSV.
+//!
+//! A [`Figure`] is a grid of panels with one legend; [`draw`](Figure::svg) knows nothing of evaluation.
+
+mod axis;
+mod draw;
+mod heat;
+pub mod page;
+mod style;
+
+use std::fmt::Write;
+
+pub use axis::Axis;
+pub use draw::DrawError;
+
+/// One picture.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figure {
+    /// The name of its files.
+    pub name: String,
+    /// What it shows.
+    pub title: String,
+    /// How to read it.
+    pub caption: String,
+    /// Its parts.
+    pub panels: Vec<Panel>,
+    /// The numbers behind it.
+    pub data: Table,
+}
+
+/// One pair of axes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Panel {
+    /// Across.
+    pub x: Axis,
+    /// Up.
+    pub y: Axis,
+    /// What is between them.
+    pub content: Content,
+}
+
+/// What is drawn between two axes.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Content {
+    /// Points and lines.
+    Series(Vec<Series>),
+    /// A value for each cell.
+    Heat(Heat),
+}
+
+/// Points that belong together; in all panels of a figure, the same label has the same colour.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Series {
+    /// What they are; not in the legend if empty.
+    pub label: String,
+    /// How they are joined.
+    pub join: Join,
+    /// The points, in the order in which they are joined.
+    pub points: Vec<Point>,
+}
+
+/// How points are joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Join {
+    /// Not at all.
+    #[default]
+    None,
+    /// By straight lines.
+    Line,
+    /// By straight lines, without marks: many points.
+    Path,
+    /// By steps, without marks: the best that can be had up to here.
+    Front,
+    /// Not at all, and small and pale: many of them.
+    Cloud,
+}
+
+/// One point.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Point {
+    /// Across.
+    pub x: f64,
+    /// Up.
+    pub y: f64,
+    /// Standard error of `y`; 0: none is drawn.
+    pub error: f64,
+    /// Text beside it.
+    pub mark: String,
+}
+
+/// A value for each cell of a grid.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Heat {
+    /// What it shows, above the panel.
+    pub title: String,
+    /// `[rows][columns]`; none where there is no value.
+    pub cells: Vec<Vec<Option<f32>>>,
+    /// Number of the first column.
+    pub first_column: i64,
+    /// Number of the first row.
+    pub first_row: i64,
+    /// The darkest colour is this value or less; the brightest is 1.
+    pub lowest: f32,
+}
+
+/// Numbers behind a picture.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Table {
+    /// Names of the columns.
+    pub header: Vec<String>,
+    /// Rows of as many cells.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// An empty table.
+    pub fn new(header: &[&str]) -> Self {
+        Self { header: header.iter().map(|&name| name.to_owned()).collect(), rows: Vec::new() }
+    }
+
+    /// As comma separated values (RFC 4180).
+    pub fn csv(&self) -> String {
+        let mut text = String::new();
+        for row in std::iter::once(&self.header).chain(&self.rows) {
+            let cells: Vec<String> = row.iter().map(|cell| quoted(cell)).collect();
+            let _ = writeln!(text, "{}", cells.join(","));
+        }
+        text
+    }
+}
+
+/// A cell of a CSV file: in quotes where it holds what separates cells.
+fn quoted(cell: &str) -> String {
+    if cell.contains(['"', ',', '\n', '\r']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.to_owned() }
+}
+
+/// A number with as many digits as people read.
+pub fn short(value: f64) -> String {
+    let digits = match value.abs() {
+        0.0 | 1000.0.. => 0,
+        100.0.. => 1,
+        1.0.. => 2,
+        0.1.. => 3,
+        _ => return format!("{value:.2e}"),
+    };
+    let text = format!("{value:.digits$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests;

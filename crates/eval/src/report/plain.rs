@@ -1,0 +1,30 @@
+//! The tables for a terminal.
+
+use std::fmt::Write;
+
+use super::{Numbers, Summary, markdown::table};
+
+/// Columns that hold words.
+const WORDS: [&str; 3] = ["task", "run", "exactness"];
+
+/// The rows of all tasks in one table with aligned columns.
+pub fn plain(numbers: &Numbers) -> String {
+    let rows: Vec<&Summary> = numbers.rows.iter().collect();
+    let mut cells = table(&rows);
+    let names = std::iter::once("task").chain(rows.iter().map(|row| row.task.as_str()));
+    // Runs are told by their names here.
+    cells.iter_mut().zip(names).for_each(|(row, name)| name.clone_into(&mut row[0]));
+    let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<_> = (0..cells[0].len()).map(width).collect();
+    let mut text = String::new();
+    for row in &cells {
+        let mut line = String::new();
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let left = WORDS.contains(&cells[0][column].as_str());
+            let _ = if left { write!(line, "{cell:<width$}  ") } else { write!(line, "{cell:>width$}  ") };
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}

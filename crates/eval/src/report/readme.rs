@@ -1,0 +1,67 @@
+//! The short table of a committed record, between two marks of a text: the README's figures are never typed by hand.
+
+use std::fmt::Write;
+
+use thiserror::Error;
+
+use super::Numbers;
+use crate::plot::short;
+
+/// Where the table begins and ends.
+const MARKS: [&str; 2] = ["<!-- eval table -->", "<!-- end of eval table -->"];
+
+/// A text without the place for a table.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("expected {} and behind it {}, each once", MARKS[0], MARKS[1])]
+pub struct NoPlace;
+
+/// The short table: accuracy, speed and effort.
+pub fn table(numbers: &Numbers) -> String {
+    let mut text = String::from("| task | run | accuracy % | s/item | NFE | tokens/NFE | speed-up |\n");
+    text += "|---|---|---:|---:|---:|---:|---:|\n";
+    for row in &numbers.rows {
+        let per_nfe = row.tokens_per_nfe.map_or_else(|| "–".to_owned(), short);
+        let _ = writeln!(
+            text,
+            "| {} | {} | {:.1} ± {:.1} | {} | {} | {per_nfe} | {:.2}x |",
+            row.task,
+            row.run.replace('|', "\\|"),
+            100.0 * row.accuracy,
+            100.0 * row.standard_error,
+            short(row.seconds_per_item),
+            short(row.nfe),
+            row.speed_up,
+        );
+    }
+    let _ = write!(text, "\n{} on {}.\n", numbers.model, numbers.device);
+    text
+}
+
+/// The text with these tables between the marks.
+pub fn insert(text: &str, tables: &[String]) -> Result<String, NoPlace> {
+    let [begin, end] = MARKS;
+    let once = |mark: &str| if text.matches(mark).count() == 1 { text.find(mark) } else { None };
+    let (from, to) = once(begin).zip(once(end)).filter(|(from, to)| from < to).ok_or(NoPlace)?;
+    Ok(format!("{}\n{}\n{}", &text[..from + begin.len()], tables.join("\n").trim_end(), &text[to..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_between_the_marks_is_replaced() {
+        let text = "a\n<!-- eval table -->\nold\n<!-- end of eval table -->\nb\n";
+        let new = insert(text, &["| x |\n".into(), "| y |\n".into()]).unwrap();
+        assert_eq!(new, "a\n<!-- eval table -->\n| x |\n\n| y |\n<!-- end of eval table -->\nb\n");
+        assert_eq!(insert(&new, &["| x |\n".into(), "| y |\n".into()]).unwrap(), new);
+    }
+
+    #[test]
+    fn a_text_without_a_place_is_refused() {
+        let [begin, end] = MARKS;
+        for text in ["", begin, end, &format!("{end}{begin}"), &format!("{begin}{begin}{end}")] {
+            assert_eq!(insert(text, &[]), Err(NoPlace));
+        }
+    }
+}

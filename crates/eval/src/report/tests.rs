@@ -1,0 +1,350 @@
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    Verdict,
+    plot::{Content, Figure},
+    report::{figures::pareto, readme},
+};
+
+/// A made-up item.
+#[derive(Debug, Clone)]
+struct Item {
+    correct: bool,
+    seconds: f64,
+    nfe: usize,
+    tokens: usize,
+}
+
+const RIGHT: Item = Item { correct: true, seconds: 2.0, nfe: 64, tokens: 32 };
+
+fn record(run: &str, decoder: &str, cache: &str, index: usize, item: &Item) -> Record {
+    let steps = if decoder == "static" { item.nfe } else { 64 };
+    Record {
+        run: run.to_owned(),
+        task: "sums".to_owned(),
+        index,
+        id: format!("sums/{index}"),
+        prompt: "1+1".to_owned(),
+        output: "It is 2".to_owned(),
+        verdict: Verdict::of("2", item.correct),
+        expected: "2".to_owned(),
+        tokens: item.tokens,
+        receipt: json!({
+            "model": "m", "device": "d", "decoder": decoder, "cache": cache, "remasking": "low_confidence",
+            "schedule": "even", "steps": steps, "block_length": 16,
+            "exactness": "reference", "against": null, "seed": 0, "nfe": item.nfe, "forwards": item.nfe,
+            "tokens_per_nfe": 0.5, "rows": 1000, "flops": 64e9, "guide_nfe": 0,
+            "seconds": {"load": 0.1, "model": 1.9, "guide": 0.0, "total": item.seconds},
+            "memory": {"weights": 100, "guide": 0, "cache": 3 << 20, "peak": 50 << 20},
+        }),
+    }
+}
+
+fn run(decoder: &str, cache: &str, items: &[Item]) -> RunResult {
+    let label = format!("{decoder}, {cache}");
+    let records = items.iter().enumerate().map(|(index, item)| record(&label, decoder, cache, index, item));
+    RunResult { records: records.collect(), label, early_stop: true, others: String::new() }
+}
+
+fn task() -> TaskInfo {
+    TaskInfo { name: "sums".into(), shots: 2, style: "plain".into(), metric: "exact_match".into(), available: 500 }
+}
+
+fn evaluation(runs: Vec<RunResult>) -> Evaluation {
+    Evaluation { model: "demo/tiny".into(), device: "cpu, 2 threads".into(), tasks: vec![task()], runs }
+}
+
+/// Two runs of four items each: the second is four times as fast and less accurate.
+fn two() -> Evaluation {
+    let fast = |correct| Item { correct, seconds: 0.5, nfe: 10, tokens: 32 };
+    evaluation(vec![
+        run("static", "none", &[RIGHT, RIGHT, RIGHT, Item { correct: false, ..RIGHT }]),
+        run("threshold:tau=0.9", "dual", &[fast(true), fast(true), fast(false), fast(false)]),
+    ])
+}
+
+/// Runs of eight items, by decoder, cache, right items, and a common number of forwards.
+fn sweep(specs: &[(&str, &str, usize, usize)]) -> Numbers {
+    let runs = specs.iter().map(|&(decoder, cache, right, nfe)| {
+        let item = |index| Item { correct: index < right, seconds: nfe as f64 / 20.0, nfe, tokens: 32 };
+        run(decoder, cache, &(0..8).map(item).collect::<Vec<_>>())
+    });
+    Numbers::of(&evaluation(runs.collect())).unwrap()
+}
+
+fn names(figures: &[Figure]) -> Vec<&str> {
+    figures.iter().map(|figure| figure.name.as_str()).collect()
+}
+
+#[test]
+fn a_row_is_the_sum_of_its_items() {
+    let rows = summarise(&two()).unwrap();
+    let row = &rows[1];
+    assert_eq!((row.items, row.correct, row.accuracy, row.standard_error), (4, 2, 0.5, 0.25));
+    assert_eq!((row.seconds_per_item, row.tokens_per_second), (0.5, Some(64.0)));
+    assert_eq!((row.nfe, row.tokens_per_nfe, row.gflop_per_token), (10.0, Some(3.2), Some(2.0)));
+    assert_eq!((row.peak_memory, row.cache_memory, row.speed_up), (50 << 20, 3 << 20, 4.0));
+    assert_eq!(rows[0].speed_up, 1.0);
+}
+
+#[test]
+fn answers_that_are_right_in_part_count_in_part() {
+    let mut evaluation = evaluation(vec![run("static", "none", &[RIGHT, RIGHT])]);
+    evaluation.runs[0].records[1].verdict = Verdict { credit: Some(0.5), ..Verdict::of("2", false) };
+    let row = &summarise(&evaluation).unwrap()[0];
+    assert_eq!((row.correct, row.accuracy), (1, 0.75));
+    assert!((row.standard_error - 0.25 / 2f64.sqrt()).abs() < 1e-12);
+}
+
+#[test]
+fn the_terminal_shows_the_columns_of_the_page() {
+    let numbers = Numbers::of(&two()).unwrap();
+    let text = plain(&numbers);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 3);
+    assert!(lines[0].starts_with("task  run                      items   accuracy %  s/item"), "{text}");
+    assert!(lines[2].starts_with("sums  threshold:tau=0.9, dual      4  50.0 ± 25.0"), "{text}");
+    assert!(lines[2].contains("4.00x"), "{text}");
+    let page = markdown(&numbers, &[]);
+    let shown = lines[0].split("  ").map(str::trim).filter(|name| !name.is_empty() && *name != "task");
+    shown.for_each(|name| assert!(page.contains(&format!("| {name} |")), "{name}"));
+}
+
+#[test]
+fn a_guide_counts_and_runs_without_tokens_have_no_rates() {
+    let mut guided = two();
+    guided.runs[0].records[0].receipt["guide_nfe"] = json!(8);
+    guided.runs[0].records[0].receipt["guide"] = json!({"flops": 64e9});
+    let row = &summarise(&guided).unwrap()[0];
+    assert_eq!((row.guide_nfe, row.gflop_per_token), (2.0, Some(2.5)));
+    assert!(markdown(&Numbers::of(&guided).unwrap(), &[]).contains("| guide NFE |"));
+    guided.runs[0].records.iter_mut().for_each(|record| record.tokens = 0);
+    let row = &summarise(&guided).unwrap()[0];
+    assert_eq!((row.tokens_per_second, row.tokens_per_nfe, row.gflop_per_token), (None, None, None));
+}
+
+#[test]
+fn a_receipt_that_is_none_is_refused_by_name() {
+    for receipt in [Value::Null, json!({}), json!({"seconds": {"total": "x"}}), json!({"seconds": {"total": -1.0}})] {
+        let mut broken = two();
+        broken.runs[1].records[2].receipt = receipt;
+        let error = summarise(&broken).unwrap_err().to_string();
+        assert!(error.starts_with("item sums/2 of run \"threshold:tau=0.9, dual\" has no usable receipt"), "{error}");
+    }
+}
+
+#[test]
+fn a_run_without_items_has_no_row() {
+    let mut empty = two();
+    empty.runs[0].records.clear();
+    let rows = summarise(&empty).unwrap();
+    assert_eq!((rows.len(), rows[0].speed_up), (1, 1.0));
+    empty.runs.clear();
+    let numbers = Numbers::of(&empty).unwrap();
+    assert!(markdown(&numbers, &figures(&numbers)).contains("No item was judged."));
+}
+
+#[test]
+fn markdown_is_as_agreed() {
+    let numbers = Numbers::of(&two()).unwrap();
+    let expected = "\
+# Evaluation of demo/tiny
+
+On cpu, 2 threads.
+
+## sums
+
+4 of 500 items, 2 exemplars, prompts in the style `plain`.
+
+| # | run | items | accuracy % | s/item | tokens/s | NFE | tokens/NFE | GFLOP/token | peak memory | speed-up | exactness |
+|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|
+| 1 | static, none | 4 | 75.0 ± 21.7 | 2 | 16 | 64 | 0.5 | 2 | 50 MiB | 1.00x | reference |
+| 2 | threshold:tau=0.9, dual | 4 | 50.0 ± 25.0 | 0.5 | 64 | 10 | 3.2 | 2 | 50 MiB | 4.00x | reference |
+
+## Columns
+
+* run: decoder and cache, and what else differs
+* items: judged items
+* accuracy %: share of right answers ± its standard error, sqrt(p (1 - p) / n)
+* s/item: mean wall-clock seconds of an item, one after the other, prompt included
+* tokens/s: decoded tokens of all items by their seconds
+* NFE: mean forwards of an item, as the method's paper counts them
+* tokens/NFE: decoded tokens of all items by their forwards
+* GFLOP/token: operations by formula, a guide's included, by decoded tokens
+* peak memory: largest resident memory of the process, mapped files included
+* speed-up: seconds per item of run 1 by those of this one
+* exactness: what the answers may claim, and against which run
+";
+    assert_eq!(markdown(&numbers, &[]), expected);
+}
+
+#[test]
+fn the_short_table_is_as_agreed() {
+    let expected = "\
+| task | run | accuracy % | s/item | NFE | tokens/NFE | speed-up |
+|---|---|---:|---:|---:|---:|---:|
+| sums | static, none | 75.0 ± 21.7 | 2 | 64 | 0.5 | 1.00x |
+| sums | threshold:tau=0.9, dual | 50.0 ± 25.0 | 0.5 | 10 | 3.2 | 4.00x |
+
+demo/tiny on cpu, 2 threads.
+";
+    assert_eq!(readme::table(&Numbers::of(&two()).unwrap()), expected);
+}
+
+#[test]
+fn numbers_come_back_from_their_file() {
+    let numbers = Numbers::of(&two()).unwrap();
+    assert_eq!(serde_json::from_str::<Numbers>(&numbers.json()).unwrap(), numbers);
+}
+
+#[test]
+fn pictures_appear_where_there_is_data_for_them() {
+    assert!(figures(&sweep(&[("static", "none", 4, 64)])).is_empty());
+    let numbers = sweep(&[("static", "none", 4, 64), ("threshold", "none", 5, 20)]);
+    assert_eq!(names(&figures(&numbers)), ["accuracy_latency"]);
+    let numbers = sweep(&[("static", "none", 4, 64), ("static", "none", 2, 32), ("static", "dllm:rho=0", 4, 63)]);
+    assert_eq!(names(&figures(&numbers)), ["accuracy_latency", "fewer_steps", "accuracy_steps"]);
+    let numbers =
+        sweep(&[("freedave:d=1", "none", 4, 32), ("freedave:d=4", "none", 4, 12), ("freedave:d=8", "none", 4, 9)]);
+    assert_eq!(names(&figures(&numbers)), ["accuracy_latency", "decoder_freedave_d"]);
+    let numbers = sweep(&[
+        ("static", "dllm:rho=0,response=4", 2, 64),
+        ("static", "dllm:rho=0.5,response=4", 4, 64),
+        ("static", "dllm:rho=0,response=8", 1, 64),
+        ("static", "dllm:rho=0.5,response=8", 4, 64),
+        ("static", "dllm:rho=0.5,response=8,prompt=1", 4, 64),
+    ]);
+    let expected = ["accuracy_latency", "cache_dllm_prompt", "cache_dllm_response", "cache_dllm_rho"];
+    assert_eq!(names(&figures(&numbers)), expected);
+}
+
+#[test]
+fn lines_join_runs_that_differ_in_one_number_and_are_named_by_the_rest() {
+    let numbers = sweep(&[
+        ("static", "dllm:rho=0.1,probe=v", 4, 64),
+        ("static", "dllm:rho=0.1,probe=k", 4, 64),
+        ("static", "dllm:rho=0.4,probe=k", 5, 64),
+        ("static", "dllm:rho=0.4,probe=v", 6, 64),
+        ("threshold", "dllm:rho=0.4,probe=v", 6, 64),
+    ]);
+    let figures = figures(&numbers);
+    let figure = figures.iter().find(|figure| figure.name == "cache_dllm_rho").unwrap();
+    assert_eq!(figure.panels.len(), 4);
+    let Content::Series(series) = &figure.panels[0].content else { panic!("lines") };
+    let told: Vec<_> =
+        series.iter().map(|line| (line.label.as_str(), line.points.iter().map(|p| (p.x, p.y)).collect())).collect();
+    let expected: Vec<(&str, Vec<(f64, f64)>)> =
+        vec![("probe=v", vec![(0.1, 50.0), (0.4, 75.0)]), ("probe=k", vec![(0.1, 50.0), (0.4, 62.5)])];
+    assert_eq!(told, expected);
+    assert!(figure.data.csv().starts_with("series,rho,accuracy_percent,tokens_per_nfe,seconds_per_item,cache_mib,"));
+}
+
+#[test]
+fn tasks_have_pictures_of_their_own() {
+    let mut evaluation = two();
+    evaluation.tasks.push(TaskInfo { name: "Word Sums".into(), ..task() });
+    for run in &mut evaluation.runs {
+        let copies: Vec<Record> =
+            run.records.iter().map(|record| Record { task: "Word Sums".into(), ..record.clone() }).collect();
+        run.records.extend(copies);
+    }
+    let numbers = Numbers::of(&evaluation).unwrap();
+    assert_eq!(numbers.rows.len(), 4);
+    assert_eq!(names(&figures(&numbers)), ["accuracy_latency_sums", "accuracy_latency_word-sums"]);
+}
+
+#[test]
+fn all_files_are_written_and_the_page_needs_nothing_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let files = write(&directory.path().join("new"), &two()).unwrap();
+    let names: Vec<String> = files
+        .iter()
+        .map(|path| path.strip_prefix(directory.path().join("new")).unwrap().display().to_string())
+        .collect();
+    let expected = [
+        "summary.json",
+        "plots/accuracy_latency.svg",
+        "plots/accuracy_latency.csv",
+        "lm_eval/1-static-none/results_demask.json",
+        "lm_eval/1-static-none/samples_sums_demask.jsonl",
+        "lm_eval/2-threshold-tau-0.9-dual/results_demask.json",
+        "lm_eval/2-threshold-tau-0.9-dual/samples_sums_demask.jsonl",
+        "report.html",
+        "report.md",
+    ];
+    assert_eq!(names, expected);
+    let read = |name: &str| std::fs::read_to_string(directory.path().join("new").join(name)).unwrap();
+    let page = read("report.html");
+    assert!(page.contains("<td class=\"left\">static, none</td>") && page.contains("<svg "));
+    for fetched in ["<script", "src=", "<link", "@import", "url("] {
+        assert!(!page.contains(fetched), "{fetched}");
+    }
+    let results: Value = serde_json::from_str(&read(expected[5])).unwrap();
+    assert_eq!(results["results"]["sums"]["exact_match,demask"], 0.5);
+    assert_eq!(results["n-samples"]["sums"], json!({"original": 500, "effective": 4}));
+    let samples = read(expected[6]);
+    let sample: Value = serde_json::from_str(samples.lines().last().unwrap()).unwrap();
+    assert_eq!((&sample["doc_id"], &sample["exact_match"], &sample["target"]), (&json!(3), &json!(0.0), &json!("2")));
+    assert_eq!(sample["resps"], json!([["It is 2"]]));
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("file"), "").unwrap();
+    let error = write(&directory.path().join("file"), &two()).unwrap_err().to_string();
+    assert!(error.starts_with("cannot write ") && error.contains("summary.json: "), "{error}");
+}
+
+fn items() -> impl Strategy<Value = Vec<Item>> {
+    let item = (any::<bool>(), 0.01f64..50.0, 1usize..200, 0usize..300);
+    prop::collection::vec(item, 1..30).prop_map(|items| {
+        let item = |(correct, seconds, nfe, tokens)| Item { correct, seconds, nfe, tokens };
+        items.into_iter().map(item).collect()
+    })
+}
+
+proptest! {
+    #[test]
+    fn sums_do_not_depend_on_the_order_and_rates_are_those_of_sums(items in items()) {
+        let mut evaluation = evaluation(vec![run("threshold", "none", &items)]);
+        let row = summarise(&evaluation).unwrap().remove(0);
+        evaluation.runs[0].records.reverse();
+        let reversed = summarise(&evaluation).unwrap().remove(0);
+        let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * (a.abs() + b.abs());
+        prop_assert!(near(row.seconds_per_item, reversed.seconds_per_item) && row.correct == reversed.correct);
+        prop_assert!((0.0..=1.0).contains(&row.accuracy) && row.standard_error <= 0.5 / (items.len() as f64).sqrt() + 1e-12);
+        let (tokens, nfe): (usize, usize) = items.iter().fold((0, 0), |sum, item| (sum.0 + item.tokens, sum.1 + item.nfe));
+        let seconds: f64 = items.iter().map(|item| item.seconds).sum();
+        if tokens > 0 {
+            prop_assert!(near(row.tokens_per_nfe.unwrap(), tokens as f64 / nfe as f64));
+            prop_assert!(near(row.tokens_per_second.unwrap(), tokens as f64 / seconds));
+        }
+        // Twice the same items: the same means, an error smaller by the root of two.
+        let again = evaluation.runs[0].records.clone();
+        evaluation.runs[0].records.extend(again);
+        let twice = summarise(&evaluation).unwrap().remove(0);
+        prop_assert!(near(twice.accuracy, row.accuracy));
+        prop_assert!((twice.standard_error * 2f64.sqrt() - row.standard_error).abs() < 1e-9);
+    }
+
+    #[test]
+    fn nothing_beats_a_run_on_the_front(runs in prop::collection::vec((0.1f64..9.0, 0usize..9), 1..20)) {
+        let rows: Vec<Summary> = runs
+            .iter()
+            .map(|&(seconds_per_item, right)| Summary { seconds_per_item, accuracy: right as f64 / 8.0, ..Summary::default() })
+            .collect();
+        let rows: Vec<&Summary> = rows.iter().collect();
+        let front = pareto(&rows);
+        let beats = |a: &Summary, b: &Summary| a.seconds_per_item <= b.seconds_per_item && a.accuracy > b.accuracy;
+        for (index, row) in rows.iter().enumerate() {
+            let beaten = rows.iter().any(|other| beats(other, row));
+            prop_assert!(!(front.contains(&index) && beaten));
+            let covered = front.iter().any(|&best| rows[best].accuracy >= row.accuracy
+                && rows[best].seconds_per_item <= row.seconds_per_item);
+            prop_assert!(covered);
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! The records of a run, and the directory that keeps them: `results.jsonl` with one record a line, written whole or not
+//! at all, and `run.json`, which tells what they are of. A run that was ended at any moment goes on where it was.
+
+use std::{
+    collections::HashSet,
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+use crate::{
+    Record,
+    files::{WriteError, write_whole},
+};
+
+/// Name of the file with the records.
+pub const RESULTS: &str = "results.jsonl";
+/// Name of the file that tells what they are of.
+pub const CONFIGURATION: &str = "run.json";
+
+/// A results directory that cannot be used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// A file or the directory cannot be read or made.
+    #[error("cannot {what} {}: {error}", path.display())]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// A record cannot be written.
+    #[error(
+        "cannot write {}: {error}: {kept} results are safe there; make room and run the same command again",
+        path.display()
+    )]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+        /// Records in it, all of them whole.
+        kept: usize,
+    },
+    /// The directory belongs to another run.
+    #[error(
+        "{} holds results of another run: {field} was {was} and is {is}: repeat that call, or name another --out",
+        directory.display()
+    )]
+    Another {
+        /// The directory.
+        directory: PathBuf,
+        /// What differs.
+        field: String,
+        /// What it was.
+        was: String,
+        /// What it is now.
+        is: String,
+    },
+    /// Records, but nothing that tells of what.
+    #[error("{} holds {RESULTS} without {CONFIGURATION}: name another --out", directory.display())]
+    Unknown {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// A whole line that is no record.
+    #[error("{}, line {line}, is no result ({error}): remove that line, or name another --out", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Which line, from 1.
+        line: usize,
+        /// What is wrong.
+        error: String,
+    },
+    /// Somebody else writes there.
+    #[error("another run writes to {}: wait for it, or name another --out", directory.display())]
+    Busy {
+        /// The directory.
+        directory: PathBuf,
+    },
+}
+
+impl StoreError {
+    /// Whether the call itself was wrong (exit code 2), not its execution (exit code 1).
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Self::Another { .. } | Self::Unknown { .. })
+    }
+}
+
+/// The records of a run.
+#[derive(Debug, Default)]
+pub struct Store {
+    file: Option<Kept>,
+    records: Vec<Record>,
+    /// Run, task and index of each record.
+    known: HashSet<(String, String, usize)>,
+}
+
+/// The file with the records.
+#[derive(Debug)]
+struct Kept {
+    path: PathBuf,
+    file: File,
+    /// Bytes of the whole lines in it.
+    length: u64,
+}
+
+impl Store {
+    /// Records that are kept nowhere.
+    pub fn nowhere() -> Self {
+        Self::default()
+    }
+
+    /// Opens a results directory, or makes it, for the run that `configuration` describes, and reads what is there. A
+    /// last line without an end is what a kill left of a record: it is dropped.
+    pub fn open(directory: &Path, configuration: &Map<String, Value>) -> Result<Self, StoreError> {
+        fs::create_dir_all(directory).map_err(failed("make", directory))?;
+        let path = directory.join(RESULTS);
+        let mut options = OpenOptions::new();
+        let mut file = options.read(true).append(true).create(true).open(&path).map_err(failed("open", &path))?;
+        file.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => StoreError::Busy { directory: directory.to_owned() },
+            TryLockError::Error(error) => failed("lock", &path)(error),
+        })?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(failed("read", &path))?;
+        let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        settle(directory, configuration, whole == 0)?;
+        if whole < bytes.len() {
+            file.set_len(whole as u64).map_err(failed("write", &path))?;
+        }
+        bytes.truncate(whole);
+        let text = String::from_utf8(bytes)
+            .map_err(|error| failed("read", &path)(io::Error::new(io::ErrorKind::InvalidData, error)))?;
+        let mut store = Self::default();
+        for (index, line) in text.lines().enumerate() {
+            let refused = |error: String| StoreError::Line { path: path.clone(), line: index + 1, error };
+            let record: Record = serde_json::from_str(line).map_err(|error| refused(error.to_string()))?;
+            if !store.remember(record) {
+                return Err(refused("it repeats an earlier one".to_owned()));
+            }
+        }
+        store.file = Some(Kept { path, file, length: whole as u64 });
+        Ok(store)
+    }
+
+    /// Whether an item is there.
+    pub fn has(&self, run: &str, task: &str, index: usize) -> bool {
+        self.known.contains(&(run.to_owned(), task.to_owned(), index))
+    }
+
+    /// All records, in the order in which they were made.
+    pub fn records(&self) -> &[Record] {
+        &self.records
+    }
+
+    /// Adds a record, and writes its line if there is a directory: the whole line, or nothing of it.
+    pub fn add(&mut self, record: Record) -> Result<(), StoreError> {
+        if let Some(kept) = &mut self.file {
+            let line = serde_json::to_vec(&record).map_err(io::Error::from);
+            if let Err(error) = line.and_then(|line| kept.append(line)) {
+                return Err(StoreError::Write { path: kept.path.clone(), error, kept: self.records.len() });
+            }
+        }
+        self.remember(record);
+        Ok(())
+    }
+
+    fn remember(&mut self, record: Record) -> bool {
+        let fresh = self.known.insert((record.run.clone(), record.task.clone(), record.index));
+        if fresh {
+            self.records.push(record);
+        }
+        fresh
+    }
+}
+
+impl Kept {
+    fn append(&mut self, mut line: Vec<u8>) -> io::Result<()> {
+        line.push(b'\n');
+        let written = self.file.write_all(&line).and_then(|()| self.file.flush());
+        if written.is_err() {
+            // What was written of it goes away; if that fails too, the next run drops it.
+            let _ = self.file.set_len(self.length);
+            return written;
+        }
+        self.length += line.len() as u64;
+        Ok(())
+    }
+}
+
+fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
+    let path = path.to_owned();
+    move |error| StoreError::Io { what, path, error }
+}
+
+/// Compares a directory's configuration with this run's, or writes it where nothing is yet.
+fn settle(directory: &Path, configuration: &Map<String, Value>, empty: bool) -> Result<(), StoreError> {
+    let path = directory.join(CONFIGURATION);
+    let unknown = || StoreError::Unknown { directory: directory.to_owned() };
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => Some(text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(failed("read", &path)(error)),
+    };
+    let was = text.as_deref().map(serde_json::from_str::<Map<String, Value>>);
+    match was {
+        Some(Ok(was)) => match difference(&was, &through_text(configuration)) {
+            None => return Ok(()),
+            Some((field, was, is)) if !empty => {
+                return Err(StoreError::Another { directory: directory.to_owned(), field, was, is });
+            }
+            // Nothing was made under it.
+            Some(_) => {}
+        },
+        Some(Err(_)) | None if !empty => return Err(unknown()),
+        _ => {}
+    }
+    let text = serde_json::to_string_pretty(configuration).map_err(io::Error::from);
+    let written = text.map_err(failed("write", &path))?;
+    // Whole or not at all: half a configuration would lock the directory up.
+    write_whole(&path, (written + "\n").as_bytes()).map_err(|WriteError { path, error }| StoreError::Io {
+        what: "write",
+        path,
+        error,
+    })
+}
+
+/// What reading would make of it: numbers may change by a hair when they are written and read.
+fn through_text(configuration: &Map<String, Value>) -> Map<String, Value> {
+    let text = serde_json::to_string(configuration).and_then(|text| serde_json::from_str(&text));
+    text.unwrap_or_else(|_| configuration.clone())
+}
+
+/// The first value that differs: its path, what it was, what it is.
+fn difference(was: &Map<String, Value>, is: &Map<String, Value>) -> Option<(String, String, String)> {
+    let shown = |value: Option<&Value>| value.map_or("not given".to_owned(), ToString::to_string);
+    let keys = was.keys().chain(is.keys().filter(|key| !was.contains_key(*key)));
+    for key in keys {
+        match (was.get(key), is.get(key)) {
+            (was, is) if was == is => {}
+            (Some(Value::Object(was)), Some(Value::Object(is))) => {
+                return difference(was, is).map(|(path, was, is)| (format!("{key}.{path}"), was, is));
+            }
+            (was, is) => return Some((key.clone(), shown(was), shown(is))),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::Verdict;
+
+    fn record(index: usize) -> Record {
+        Record {
+            run: "static, cache none".to_owned(),
+            task: "t".to_owned(),
+            index,
+            id: index.to_string(),
+            prompt: "p\n".to_owned(),
+            output: "o".to_owned(),
+            verdict: Verdict::none(),
+            expected: "7".to_owned(),
+            tokens: 3,
+            receipt: json!({"nfe": 2}),
+        }
+    }
+
+    fn configuration(shots: usize) -> Map<String, Value> {
+        let Value::Object(map) = json!({"model": "m", "tasks": {"t": {"shots": shots}}}) else { unreachable!() };
+        map
+    }
+
+    fn refused(directory: &Path, configuration: &Map<String, Value>) -> String {
+        let text = Store::open(directory, configuration).unwrap_err().to_string();
+        text.replace(directory.to_str().unwrap(), "D")
+    }
+
+    #[test]
+    fn records_are_there_after_the_end_and_a_torn_one_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = Store::open(directory.path(), &configuration(0)).unwrap();
+        store.add(record(0)).unwrap();
+        store.add(record(2)).unwrap();
+        drop(store);
+        let path = directory.path().join(RESULTS);
+        let whole = fs::read(&path).unwrap();
+        for torn in [&b"{\"run\""[..], b"\xc3", b"{}"] {
+            fs::write(&path, [&whole[..], torn].concat()).unwrap();
+            let mut store = Store::open(directory.path(), &configuration(0)).unwrap();
+            assert_eq!(store.records(), [record(0), record(2)]);
+            assert!(store.has("static, cache none", "t", 2) && !store.has("static, cache none", "t", 1));
+            store.add(record(1)).unwrap();
+            drop(store);
+            assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 3);
+            assert_eq!(Store::open(directory.path(), &configuration(0)).unwrap().records().len(), 3);
+        }
+    }
+
+    #[test]
+    fn another_runs_directory_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = Store::open(directory.path(), &configuration(0)).unwrap();
+        let busy = "another run writes to D: wait for it, or name another --out";
+        assert_eq!(refused(directory.path(), &configuration(0)), busy);
+        store.add(record(0)).unwrap();
+        drop(store);
+        assert_eq!(
+            refused(directory.path(), &configuration(4)),
+            "D holds results of another run: tasks.t.shots was 0 and is 4: repeat that call, or name another --out"
+        );
+        fs::remove_file(directory.path().join(CONFIGURATION)).unwrap();
+        let unknown = "D holds results.jsonl without run.json: name another --out";
+        assert_eq!(refused(directory.path(), &configuration(0)), unknown);
+    }
+
+    #[test]
+    fn a_directory_without_results_serves_any_run() {
+        let directory = tempfile::tempdir().unwrap();
+        drop(Store::open(directory.path(), &configuration(0)).unwrap());
+        let mut store = Store::open(directory.path(), &configuration(4)).unwrap();
+        store.add(record(0)).unwrap();
+        drop(store);
+        assert!(refused(directory.path(), &configuration(0)).contains("tasks.t.shots was 4 and is 0"));
+    }
+
+    #[test]
+    fn a_whole_line_that_is_none_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = Store::open(directory.path(), &configuration(0)).unwrap();
+        store.add(record(0)).unwrap();
+        drop(store);
+        let path = directory.path().join(RESULTS);
+        let line = fs::read_to_string(&path).unwrap();
+        fs::write(&path, format!("{line}{line}")).unwrap();
+        assert!(refused(directory.path(), &configuration(0)).contains("line 2, is no result (it repeats"));
+        fs::write(&path, format!("{line}hello\n")).unwrap();
+        assert!(refused(directory.path(), &configuration(0)).contains("line 2, is no result (expected value"));
+    }
+}
