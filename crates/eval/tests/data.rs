@@ -385,7 +385,7 @@ fn a_tasks_files_come_from_the_hub_and_then_from_the_cache() {
     let options = DataOptions { subject: None, ..options };
     let missing = message(load(bbh, &options, &mut |_| true));
     assert!(missing.contains("lukaemon/bbh has no file causal_judgement/test/0000.parquet"), "{missing}");
-    assert!(missing.ends_with("; --data reads a file that is here"), "{missing}");
+    assert!(missing.ends_with("; --data and --shots-file read files that are here"), "{missing}");
 }
 
 #[test]

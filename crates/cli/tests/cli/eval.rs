@@ -343,7 +343,8 @@ fn options_are_compared_in_the_harness_wording() {
     let directory = tempfile::tempdir().unwrap();
     let data = items("winogrande", directory.path());
     let out = directory.path().join("out");
-    let call = ["eval", "winogrande", "--data", &data, "--score", "likelihood", "--likelihood-draws", "2", "--shots", "1"];
+    let call =
+        ["eval", "winogrande", "--data", &data, "--score", "likelihood", "--likelihood-draws", "2", "--shots", "1"];
     demask(&with_out(&[&call[..], &["--shots-file", &data]].concat(), &out)).success();
     let records = records(&out);
     assert_eq!(records.len(), 5);

@@ -95,7 +95,7 @@ pub enum DataError {
         from: String,
     },
     /// The files cannot be fetched.
-    #[error("{0}; --data reads a file that is here")]
+    #[error("{0}; --data and --shots-file read files that are here")]
     Hub(#[from] HubError),
 }
 

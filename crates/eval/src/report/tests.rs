@@ -167,13 +167,13 @@ On cpu, 2 threads.
 
 * run: decoder and cache, and what else differs
 * items: judged items
-* accuracy %: share of right answers ± its standard error, sqrt(p (1 - p) / n)
-* s/item: mean wall-clock seconds of an item, one after the other, prompt included
+* accuracy %: mean worth of answers, 1 where right, ± its standard error, sqrt(p (1 - p) / n) where none is right in part
+* s/item: mean seconds of an item, prompt included; of items that share forwards, their shares
 * tokens/s: decoded tokens of all items by their seconds
 * NFE: mean forwards of an item, as the method's paper counts them
 * tokens/NFE: decoded tokens of all items by their forwards
 * GFLOP/token: operations by formula, a guide's included, by decoded tokens
-* peak memory: largest resident memory of the process, mapped files included
+* peak memory: largest resident memory of the process while the run went on, mapped files included
 * speed-up: seconds per item of run 1 by those of this one
 * exactness: what the answers may claim, and against which run
 ";

@@ -123,10 +123,10 @@ mod tests {
 
     #[test]
     fn candidates_are_those_of_the_task() {
-        let plan = plan("arc-easy");
-        let texts = plan.candidates(&plan.problems[0]).into_iter().map(|candidate| candidate.text);
+        let asked = plan("arc-easy");
+        let texts = asked.candidates(&asked.problems[0]).into_iter().map(|candidate| candidate.text);
         assert_eq!(texts.collect::<Vec<_>>(), [" water", " sand"]);
-        assert!(super::tests::plan("wordmath").candidates(&plan.problems[0]).is_empty());
+        assert!(plan("wordmath").candidates(&asked.problems[0]).is_empty());
     }
 
     #[test]
