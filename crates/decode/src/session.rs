@@ -112,7 +112,13 @@ impl Session {
             needs[CANVAS].residual = false;
         }
         let requests = requests(&options, &*decoder, needs.len());
-        let counted = if needs[CANVAS].drafts > 0 { layout.len() + 1 } else { 0 };
+        let drafted = if needs[CANVAS].drafts > 0 { layout.len() + 1 } else { 0 };
+        // Commits of one forward: the draft that has most of them.
+        let commits = needs[CANVAS].predictions / needs[CANVAS].drafts.max(1);
+        let progress = Progress { commits: Vec::with_capacity(commits), ..Progress::default() };
+        let mut query = Query::default();
+        query.branches.reserve(drafted, needs[CANVAS].drafts);
+        let kept = requests.iter().map(|_| Kept::with_capacity(drafted)).collect();
         let (guide_needs, guide_request) = (decoder.guide_needs(), guide_request(&options));
         let mut session = Self {
             options,
@@ -123,13 +129,13 @@ impl Session {
             decoder,
             cache,
             needs,
-            kept: vec![Kept::default(); requests.len()],
+            kept,
             requests,
             running: 0,
             guide_needs,
             guide_request,
-            query: Query::default(),
-            progress: Progress::default(),
+            query,
+            progress,
             phase: Phase::Over,
             ran: (0, 0, 0),
             block: 0,
@@ -138,8 +144,8 @@ impl Session {
             ended: None,
             stopped: None,
             counts: Counts::default(),
-            acceptance: Vec::with_capacity(counted),
-            events: Vec::new(),
+            acceptance: Vec::with_capacity(drafted),
+            events: Vec::with_capacity(commits + 1),
         };
         session.look_back();
         session.advance();

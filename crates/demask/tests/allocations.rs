@@ -126,6 +126,7 @@ fn ticks_of_the_engine() {
         ("freedave", "none"),
         ("freedave:d=3,mode=reference", "dkv:refresh=4"),
         ("freedave", "dllm:prompt=3,response=2"),
+        ("freedave:d=12", "dual"),
     ] {
         for cfg_scale in [0.0, 1.0] {
             ticks_with(0, decoder, cache, cfg_scale);

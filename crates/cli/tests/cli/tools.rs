@@ -93,16 +93,19 @@ fn memory_is_what_a_loaded_model_takes() {
     }
 }
 
+/// The exit code and what is told by a call that may take so much memory.
+#[cfg(target_os = "linux")]
+fn limited(kibibytes: u64, arguments: &[&str]) -> (Option<i32>, String) {
+    let mut shell = Command::new("sh");
+    let call = format!("ulimit -d {kibibytes}; exec \"$0\" \"$@\"");
+    shell.args(["-c", &call, env!("CARGO_BIN_EXE_demask")]).args(arguments);
+    let output = shell.output().unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_model_beyond_the_limit_of_memory_is_refused_before_it_is_loaded() {
-    let limited = |kibibytes: u64, arguments: &[&str]| {
-        let mut shell = Command::new("sh");
-        let call = format!("ulimit -d {kibibytes}; exec \"$0\" \"$@\"");
-        shell.args(["-c", &call, env!("CARGO_BIN_EXE_demask")]).args(arguments);
-        let output = shell.output().unwrap();
-        (output.status.code(), String::from_utf8(output.stderr).unwrap())
-    };
     let arguments = ["generate", "--prompt-tokens", "1", "--gen-length", "1", "--threads", "1", "--dtype", "f32"];
     let (code, told) = limited(12 << 10, &arguments);
     assert_eq!(code, Some(1), "{told}");
@@ -111,8 +114,7 @@ fn a_model_beyond_the_limit_of_memory_is_refused_before_it_is_loaded() {
     // Whatever loads a model counts the K/V of its first canvas.
     let out = std::env::temp_dir().join(format!("demask-refused-{}.safetensors", std::process::id()));
     for command in [
-        &["chat", "--gen-length", "8"][..],
-        &["logits", "--tokens", "1,2,3", "--out", out.to_str().unwrap()],
+        &["logits", "--tokens", "1,2,3", "--out", out.to_str().unwrap()][..],
         &["bench", "step", "--rows", "8"],
         &["bench", "generate", "--gen-length", "8"],
     ] {
@@ -125,6 +127,28 @@ fn a_model_beyond_the_limit_of_memory_is_refused_before_it_is_loaded() {
     assert_eq!(code, Some(0), "{told}");
     let (code, told) = limited(1 << 20, &arguments);
     assert_eq!(code, Some(0), "{told}");
+}
+
+/// A chat template takes more memory than the demo model: here its context is long.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_conversation_beyond_the_limit_of_memory_is_refused_before_it_is_loaded() {
+    let directory = tempfile::tempdir().unwrap();
+    for file in fs::read_dir(project("demo/demo-llada")).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), directory.path().join(file.file_name())).unwrap();
+    }
+    let config = directory.path().join("config.json");
+    let text = fs::read_to_string(&config).unwrap();
+    let longer = text.replace("\"max_sequence_length\": 1024", "\"max_sequence_length\": 400000");
+    assert_ne!(text, longer);
+    fs::write(&config, longer).unwrap();
+    let model = directory.path().to_str().unwrap();
+    let arguments = ["chat", "--model", model, "--threads", "1", "--dtype", "f32", "--gen-length"];
+    let (code, told) = limited(600 << 10, &[&arguments[..], &["100000"]].concat());
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains(" of K/V") && !told.contains(" 0 of K/V") && told.lines().count() == 1, "{told}");
+    assert_eq!(limited(600 << 10, &[&arguments[..], &["1000"]].concat()), (Some(0), String::new()));
 }
 
 #[test]

@@ -147,6 +147,9 @@ fn build(spec: &DecoderSpec, setup: &Setup<'_>) -> Box<dyn Decoder> {
             run: setup.ranking.remasking == Remasking::LeftToRight,
         }),
     };
+    let window = ((ahead + 1) * setup.layout.block_length()).min(setup.layout.len());
+    let mut drafts = Drafts::default();
+    drafts.reserve(window, most.min(window + 1));
     Box::new(FreeDave {
         rule,
         ranking: setup.ranking.clone(),
@@ -155,7 +158,7 @@ fn build(spec: &DecoderSpec, setup: &Setup<'_>) -> Box<dyn Decoder> {
         rolling,
         eager,
         ahead,
-        window: ((ahead + 1) * setup.layout.block_length()).min(setup.layout.len()),
+        window,
         span: setup.cache.draft_span(setup.layout, ahead + 1),
         subset: spec.choice("rule") == "subset",
         parallel: tau(spec).is_some(),
@@ -163,7 +166,7 @@ fn build(spec: &DecoderSpec, setup: &Setup<'_>) -> Box<dyn Decoder> {
         at_start: Vec::new(),
         block: 0,
         place: Place::default(),
-        drafts: Drafts::default(),
+        drafts,
         candidates: Vec::new(),
     })
 }

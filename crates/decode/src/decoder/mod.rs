@@ -171,6 +171,12 @@ impl Drafts {
         self.sizes.clear();
     }
 
+    /// Makes room for so many commits and drafts.
+    pub fn reserve(&mut self, commits: usize, drafts: usize) {
+        self.commits.reserve(commits);
+        self.sizes.reserve(drafts);
+    }
+
     /// Becomes a copy of others in its own allocations.
     pub fn copy(&mut self, others: &Self) {
         self.clear();

@@ -59,6 +59,11 @@ pub(super) struct Kept {
 }
 
 impl Kept {
+    /// Of a sequence with so many positions.
+    pub(super) fn with_capacity(positions: usize) -> Self {
+        Self { lane: None, positions: Positions::with_capacity(positions) }
+    }
+
     /// Hands it over to the plan of that forward; its list comes back with the plan.
     pub(super) fn fill(&mut self, plan: &mut StepPlan) {
         if let Some(lane) = self.lane.take() {
