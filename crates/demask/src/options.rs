@@ -5,8 +5,7 @@ use std::fmt;
 use demask_checkpoint::{Message, RenderOptions};
 use demask_decode::{
     CacheSpec, CanvasSpec, DecoderSpec, OptionsError, Remasking, Schedule, Session, SessionOptions, StopRule,
-    decoder::Promise,
-    recommended,
+    decoder::Promise, recommended,
 };
 use demask_model::Family;
 use demask_step::{ConfidenceOf, FilterOrder, Mask, TokenId};
