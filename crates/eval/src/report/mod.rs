@@ -1,6 +1,6 @@
 //! Reports: what an evaluation found, as tables, pictures and files for other programs.
 //!
-//! [`write`] takes an [`Evaluation`] and knows nothing of how its runs came about. Everything about a run but its name is
+//! [`write()`] takes an [`Evaluation`] and knows nothing of how its runs came about. Everything about a run but its name is
 //! read from its records' receipts.
 
 mod ablation;

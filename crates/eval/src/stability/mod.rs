@@ -4,7 +4,7 @@
 //! without any cache, and compares K, V, what attention adds to the residual stream and what the MLP adds to it, in each
 //! layer and at each position, with those of the step before: the cosine of the two. K is compared as attention reads
 //! it, rotated: a position's rotation is the same in all steps, so that the cosine is that of K before the rotation.
-//! [`Stability`] joins the measurements of several prompts, and [`write`] draws them.
+//! [`Stability`] joins the measurements of several prompts, and [`write()`] draws them.
 
 mod figures;
 mod joined;
