@@ -12,7 +12,10 @@ use crate::{
 /// One sequence's part of the forward that a session wants.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
-    /// Index of the sequence in [`Session::needs`](super::Session::needs), or in [`Session::guide_needs`](super::Session::guide_needs).
+    /// Index of the sequence in [`Session::needs`], or in [`Session::guide_needs`].
+    ///
+    /// [`Session::needs`]: super::Session::needs
+    /// [`Session::guide_needs`]: super::Session::guide_needs
     pub sequence: usize,
     /// `[lanes, live]`: the tokens at the live positions.
     pub tokens: Vec<TokenId>,
