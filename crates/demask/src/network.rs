@@ -1,7 +1,7 @@
 //! A loaded model, whatever device it is on.
 
 use demask_model::{ArchSpec, Inspection, Runner, Watcher};
-use demask_step::{Denoiser, Mask, OpenError, SequenceId, StepError};
+use demask_step::{Denoiser, Mask, OpenError, Positions, SequenceId, StepError};
 use demask_tensor::{Backend, OutOfMemory, PartSeconds};
 
 /// A [`Denoiser`] with what an engine and a report want to know beside it. One object per loaded model: dispatch costs
@@ -29,6 +29,8 @@ pub trait Network: Denoiser {
     fn inspect(&mut self, tokens: &[u32], mask: Mask, layers: bool) -> Result<Inspection, StepError>;
     /// One forward over `tokens` of which the watcher sees every intermediate; no logits are computed.
     fn watch(&mut self, tokens: &[u32], mask: Mask, watcher: &mut Watcher<'_>) -> Result<(), StepError>;
+    /// K and V of the slots of an open sequence: for each layer both, `[positions, kv width]`.
+    fn stored(&mut self, sequence: SequenceId, positions: &Positions) -> Vec<[Vec<f32>; 2]>;
 }
 
 impl<B: Backend> Network for Runner<B> {
@@ -77,5 +79,9 @@ impl<B: Backend> Network for Runner<B> {
 
     fn watch(&mut self, tokens: &[u32], mask: Mask, watcher: &mut Watcher<'_>) -> Result<(), StepError> {
         self.watch(tokens, mask, watcher)
+    }
+
+    fn stored(&mut self, sequence: SequenceId, positions: &Positions) -> Vec<[Vec<f32>; 2]> {
+        self.stored(sequence, positions)
     }
 }

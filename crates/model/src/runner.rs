@@ -1,9 +1,11 @@
 //! A loaded model on a backend: the [`Denoiser`] that decoding talks to.
 
 use demask_step::{
-    Denoiser, Mask, OpenError, PlanError, Predictions, SequenceId, SequenceNeeds, SequenceStep, StepError,
+    Denoiser, Mask, OpenError, PlanError, Positions, Predictions, SequenceId, SequenceNeeds, SequenceStep, StepError,
 };
-use demask_tensor::{Backend, Dtype, HeadOutput, HeadRequest, HeadRow, Launch, OutOfMemory, PAGE, WorkspaceShape};
+use demask_tensor::{
+    Backend, Dtype, HeadOutput, HeadRequest, HeadRow, Launch, OutOfMemory, PAGE, Segment, Stage, WorkspaceShape,
+};
 
 use crate::{
     ArchSpec, Hidden, Sequence, Watcher, Weights,
@@ -98,6 +100,30 @@ impl<B: Backend> Runner<B> {
         let Some(Some(sequence)) = self.sequences.get(sequence.0 as usize) else { return 0 };
         let pages = sequence.pages.len() + sequence.draft_pages.len();
         pages * self.backend.page_bytes(&self.kv, page_kind(&sequence.needs))
+    }
+
+    /// K and V of the slots of an open sequence, for inspection: for each layer both, `[positions, kv width]`, widened.
+    /// Zeros where no step has written. Positions that the sequence does not have are left out.
+    pub fn stored(&mut self, sequence: SequenceId, positions: &Positions) -> Vec<[Vec<f32>; 2]> {
+        let Some(Some(sequence)) = self.sequences.get(sequence.0 as usize) else { return Vec::new() };
+        let launch = &mut self.launch;
+        launch.clear();
+        for position in positions.iter().filter(|&position| (position as usize) < sequence.needs.positions) {
+            launch.ids.push(0);
+            launch.positions.push(position);
+            launch.slots.push(sequence.slot(position));
+            launch.limits.push(1);
+        }
+        launch.tables.extend_from_slice(&sequence.pages);
+        launch.segments.push(Segment { rows: 0..launch.ids.len() as u32, table: 0..launch.tables.len() as u32 });
+        self.backend.begin(launch, &mut self.kv);
+        let (backend, kv) = (&mut self.backend, &self.kv);
+        let mut read = |stage| {
+            let mut out = Vec::new();
+            backend.read(stage, &mut out);
+            out
+        };
+        (0..self.spec.layers).map(|layer| [read(Stage::Key(layer, kv)), read(Stage::Value(layer, kv))]).collect()
     }
 
     /// Most rows that one step may have, all sequences and lanes together.

@@ -4,11 +4,11 @@ use serde_json::Value;
 
 use super::{
     DataFile, Dataset, Exemplars, FieldError, Form, Source, Style, Task,
-    choice::{Instruction, Likelihood, ask_letter, lettered, options_after},
+    choice::{Instruction, LM_EVAL, Likelihood, flashdlm, lettered, options_after},
     fields,
     style::{answer, no_head},
 };
-use crate::{Gold, Problem, Rule};
+use crate::{Gold, Problem};
 
 /// The set that retrieval and co-occurrence answer.
 pub const EASY: Task = Task {
@@ -60,30 +60,7 @@ const INSTRUCTION: Instruction = Instruction {
     between: " ",
 };
 
-const FLASHDLM: Style = Style {
-    name: "flashdlm",
-    about: "FlashDLM's code: the instruction of its files",
-    form: Form::Chat,
-    head: no_head,
-    ask: |problem| INSTRUCTION.ask(problem),
-    solve: |problem| INSTRUCTION.solve(problem),
-    stop: &[],
-    shots: 0,
-    rule: Rule::Choice { name: "answer", triggers: &["the final answer is", "the correct answer is"] },
-};
-
-/// The harness itself ranks the options' likelihoods; this is how it words options where it asks for a letter.
-const LM_EVAL: Style = Style {
-    name: "lm-eval",
-    about: "lm-evaluation-harness's wording of questions that ask for a letter",
-    form: Form::Text { gap: " " },
-    head: no_head,
-    ask: ask_letter,
-    solve: answer,
-    stop: &["\n"],
-    shots: 0,
-    rule: Rule::Letter(&["answer is", "answer:"]),
-};
+const FLASHDLM: Style = flashdlm(|problem| INSTRUCTION.ask(problem), |problem| INSTRUCTION.solve(problem), "answer");
 
 const CHAT: Style = Style {
     name: "lm-eval-chat",

@@ -2,8 +2,12 @@
 
 use serde_json::Value;
 
-use super::{FieldError, fields::text};
-use crate::{Gold, Problem};
+use super::{
+    FieldError, Form, Style,
+    fields::text,
+    style::{answer, no_head},
+};
+use crate::{Gold, Problem, Rule};
 
 /// One of the texts that a likelihood chooses between.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,6 +85,34 @@ pub(super) fn options_after(problem: &Problem, context: &str) -> Vec<Candidate> 
 pub(super) fn letters_after(problem: &Problem, context: &str) -> Vec<Candidate> {
     let candidate = |option| Candidate { context: context.to_owned(), text: format!(" {}", letter(option)) };
     (0..problem.options.len()).map(candidate).collect()
+}
+
+/// The harness itself ranks the options' likelihoods; this is how it words options where it asks for a letter.
+pub(super) const LM_EVAL: Style = Style {
+    name: "lm-eval",
+    about: "lm-evaluation-harness's wording of questions that ask for a letter",
+    form: Form::Text { gap: " " },
+    head: no_head,
+    ask: ask_letter,
+    solve: answer,
+    stop: &["\n"],
+    shots: 0,
+    rule: Rule::Letter(&["answer is", "answer:"]),
+};
+
+/// The style of FlashDLM's files, of an [`Instruction`] whose options are named `name` and a number.
+pub(super) const fn flashdlm(ask: fn(&Problem) -> String, solve: fn(&Problem) -> String, name: &'static str) -> Style {
+    Style {
+        name: "flashdlm",
+        about: "FlashDLM's code: the instruction of its files",
+        form: Form::Chat,
+        head: no_head,
+        ask,
+        solve,
+        stop: &[],
+        shots: 0,
+        rule: Rule::Choice { name, triggers: &["the final answer is", "the correct answer is"] },
+    }
 }
 
 /// How an instruction of FlashDLM's files (made for LLM-Adapters, Hu et al. 2023) words a problem with options.

@@ -3,12 +3,12 @@
 use serde_json::Value;
 
 use super::{
-    DataFile, Dataset, Exemplars, FieldError, Form, Source, Style, Task,
-    choice::{Instruction, Likelihood, ask_letter, options_after},
+    DataFile, Dataset, Exemplars, FieldError, Source, Style, Task,
+    choice::{Instruction, LM_EVAL, Likelihood, flashdlm, options_after},
     fields,
-    style::{answer, no_head},
+    style::no_head,
 };
-use crate::{Gold, Problem, Rule};
+use crate::{Gold, Problem};
 
 /// The task, on the validation set: the test set's labels are not published.
 pub const TASK: Task = Task {
@@ -44,28 +44,7 @@ const INSTRUCTION: Instruction = Instruction {
     between: " ",
 };
 
-const FLASHDLM: Style = Style {
-    name: "flashdlm",
-    about: "FlashDLM's code: the instruction of its files",
-    form: Form::Chat,
-    head: no_head,
-    ask: |problem| INSTRUCTION.ask(problem),
-    solve: |problem| INSTRUCTION.solve(problem),
-    stop: &[],
-    shots: 0,
-    rule: Rule::Choice { name: "ending", triggers: &["the final answer is", "the correct answer is"] },
-};
-
-const LM_EVAL: Style = Style {
-    name: "lm-eval",
-    about: "lm-evaluation-harness's wording of questions that ask for a letter",
-    form: Form::Text { gap: " " },
-    ask: ask_letter,
-    solve: answer,
-    stop: &["\n"],
-    rule: Rule::Letter(&["answer is", "answer:"]),
-    ..FLASHDLM
-};
+const FLASHDLM: Style = flashdlm(|problem| INSTRUCTION.ask(problem), |problem| INSTRUCTION.solve(problem), "ending");
 
 fn read(entry: &Value, index: usize) -> Result<Problem, FieldError> {
     if let Some(problem) = INSTRUCTION.read(entry, index) {
