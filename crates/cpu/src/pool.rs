@@ -4,12 +4,15 @@
 //! to take, and waits for the threads inside. A thread that wakes too late finds the job closed: nobody waits for it.
 //! Threads spin briefly between jobs, because the next operation of a forward pass follows at once, and then sleep.
 //!
-//! Tasks are taken one by one, so which thread runs a task is chance: results must not depend on it.
+//! Each thread begins with the tasks of its own share, neighbouring numbers that are the same in every job of as many
+//! tasks: what it wrote in one operation it most often reads in the next, from its own cache. Then it takes what is left
+//! of the other shares. Which thread runs a task is thus chance after all: results must not depend on it.
 
 use std::{
     any::Any,
     cell::{Cell, UnsafeCell},
     hint,
+    ops::Range,
     panic::{self, AssertUnwindSafe},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
@@ -61,8 +64,8 @@ struct Shared {
     gate: AtomicU64,
     /// The job; written only while the gate is closed and empty, read only by threads inside.
     job: UnsafeCell<Option<Job>>,
-    /// The next task to take.
-    next: AtomicUsize,
+    /// The next task to take of each thread's share.
+    next: Vec<Next>,
     /// Threads asleep, or about to be.
     sleepers: AtomicUsize,
     /// Threads that have begun to work.
@@ -82,6 +85,10 @@ unsafe impl Sync for Shared {}
 // SAFETY: the job's pointer is dereferenced only while `run` waits, on a task that is Sync.
 unsafe impl Send for Shared {}
 
+/// The next task of a share, on cache lines of its own: prefetchers take them in pairs.
+#[repr(align(128))]
+struct Next(AtomicUsize);
+
 /// A task function, its lifetime erased, and how often to call it.
 #[derive(Clone, Copy)]
 struct Job {
@@ -96,7 +103,7 @@ impl Pool {
         let shared = Arc::new(Shared {
             gate: AtomicU64::new(0),
             job: UnsafeCell::new(None),
-            next: AtomicUsize::new(0),
+            next: (0..threads.max(1)).map(|_| Next(AtomicUsize::new(0))).collect(),
             sleepers: AtomicUsize::new(0),
             started: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
@@ -106,7 +113,7 @@ impl Pool {
         });
         let spawn = |index: usize| {
             let shared = Arc::clone(&shared);
-            thread::Builder::new().name(format!("demask-{index}")).spawn(move || shared.work())
+            thread::Builder::new().name(format!("demask-{index}")).spawn(move || shared.work(index))
         };
         let workers: Vec<_> = (1..threads).map_while(|index| spawn(index).ok()).collect();
         // What the system and the standard library allocate for a new thread is then behind us.
@@ -136,7 +143,7 @@ impl Pool {
         }
         let _turn = locked(&self.turn);
         self.shared.open(task, tasks);
-        self.shared.take_tasks();
+        self.shared.take_tasks(0);
         self.shared.close();
         let thrown = locked(&self.shared.thrown).take();
         if let Some(payload) = thrown {
@@ -165,7 +172,9 @@ impl Shared {
         let task: *const (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(task) };
         // SAFETY: the gate is closed and empty and the caller holds `turn`: nobody reads or writes the job.
         unsafe { *self.job.get() = Some(Job { task, tasks }) };
-        self.next.store(0, Ordering::Relaxed);
+        for (share, next) in self.next.iter().enumerate() {
+            next.0.store(self.share(share, tasks).start, Ordering::Relaxed);
+        }
         let epoch = self.gate.load(Ordering::Relaxed) & !(EPOCH - 1);
         self.gate.store(epoch.wrapping_add(EPOCH) | OPEN, Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) > 0 {
@@ -191,14 +200,20 @@ impl Shared {
         }
     }
 
-    /// Life of a worker.
-    fn work(&self) {
+    /// The tasks that a thread begins with.
+    fn share(&self, thread: usize, tasks: usize) -> Range<usize> {
+        let threads = self.next.len();
+        thread * tasks / threads..(thread + 1) * tasks / threads
+    }
+
+    /// Life of the worker with a number.
+    fn work(&self, thread: usize) {
         self.started.fetch_add(1, Ordering::SeqCst);
         let mut seen = 0;
         while let Some(epoch) = self.wait_for_job(seen) {
             seen = epoch;
             if self.enter(epoch) {
-                self.take_tasks();
+                self.take_tasks(thread);
                 self.leave();
             }
         }
@@ -249,24 +264,28 @@ impl Shared {
         }
     }
 
-    /// Runs tasks until none is left. A panic ends the job and is kept for the caller.
-    fn take_tasks(&self) {
+    /// Runs tasks until none is left, those of the thread's share first. A panic ends the job and is kept for the caller.
+    fn take_tasks(&self, thread: usize) {
         // SAFETY: called by the thread that opened the job before it closes it, or by a thread inside: the job is not
         // written meanwhile.
         let Some(Job { task, tasks }) = (unsafe { *self.job.get() }) else { return };
         let _inside = TaskGuard::enter();
         let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
-            loop {
-                let index = self.next.fetch_add(1, Ordering::Relaxed);
-                if index >= tasks {
-                    break;
+            for share in (thread..self.next.len()).chain(0..thread) {
+                let (next, end) = (&self.next[share].0, self.share(share, tasks).end);
+                // Looking first leaves shares that are done where they are.
+                while next.load(Ordering::Relaxed) < end {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    if index >= end {
+                        break;
+                    }
+                    // SAFETY: `run` holds the borrow of the task until `close` has returned.
+                    unsafe { (*task)(index) };
                 }
-                // SAFETY: `run` holds the borrow of the task until `close` has returned.
-                unsafe { (*task)(index) };
             }
         }));
         if let Err(payload) = outcome {
-            self.next.store(tasks, Ordering::Relaxed);
+            self.next.iter().for_each(|next| next.0.store(tasks, Ordering::Relaxed));
             locked(&self.thrown).get_or_insert(payload);
         }
     }
