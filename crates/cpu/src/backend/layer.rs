@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     attention::{Attend, cut_blocks},
-    elementwise::{Element, HeadFinish, Rotation, Shared, for_ranges, rms_norm, round_row},
+    elementwise::{Element, HeadFinish, Rotation, Shared, for_ranges, rms_norm},
     isa::Isa,
     kv::{KvStore, Tensor},
     linear::{InputBuffer, Linear, Output, Packed},
@@ -24,6 +24,8 @@ pub(super) struct Tools<'a> {
     pub(super) linear: &'a Linear,
     pub(super) rotation: &'a Rotation,
     pub(super) clock: &'a Clock,
+    /// Width of a head.
+    pub(super) head_dim: usize,
 }
 
 /// A norm's weight and epsilon.
@@ -52,6 +54,13 @@ impl Tools<'_> {
                 unsafe { writer.set_row(index, normed) }
             }
         });
+    }
+
+    /// Projects the rows that stand in `input`.
+    fn project(&self, input: &InputBuffer, rows: usize, projection: Projection<'_>, out: &mut [f32]) {
+        let Projection { weight, bias, .. } = projection;
+        let store = Output::Store { out, stride: weight.rows() };
+        self.clock.time(Part::Linear, || self.linear.matmul(self.pool, input, rows, weight, bias, store));
     }
 }
 
@@ -88,6 +97,17 @@ impl<'a> Projections<'a> {
     }
 }
 
+/// Some rows of a layer, and where they stand.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    layer: usize,
+    list: &'a [u32],
+    /// `[launch rows]`.
+    slots: &'a [u32],
+    /// `[launch rows]`.
+    positions: &'a [u32],
+}
+
 /// See [`demask_tensor::Backend::qkv`]: rows are normed once for each distinct set of rows.
 pub(super) fn qkv(
     tools: Tools<'_>,
@@ -99,151 +119,168 @@ pub(super) fn qkv(
 ) {
     let projections = Projections::new(weights);
     let sets = [rows.query, rows.key, rows.value];
+    let width = query_width(&work.shape.attention);
     for (index, &set) in sets.iter().enumerate() {
         if sets[..index].contains(&set) {
             continue;
         }
-        let count = work.taken.list(set).len();
-        for first in (0..count).step_by(CHUNK) {
-            let last = (first + CHUNK).min(count);
-            let list = &work.taken.list(set)[first..last];
-            let stream = work.stream.as_slice::<f32>();
-            let scratch = work.scratch.as_mut_slice::<f32>();
-            tools.normalise(list, projections.norm, stream, scratch, &mut work.hidden_input);
-            if rows.query == set {
-                project_queries(tools, work, projections.parts[0], set, first..last);
-            }
-            for (tensor, wanted) in [(Tensor::Key, rows.key), (Tensor::Value, rows.value)] {
-                if wanted == set {
-                    let list = &work.taken.list(set)[first..last];
-                    let fresh = work.fresh.as_mut_slice::<f32>();
-                    let slots = (&work.taken.launch.slots[..], &work.taken.launch.positions[..]);
-                    let fresh = Fresh { tools, list, slots: slots.0, positions: slots.1, layer, tensor, values: fresh };
-                    fresh.project(projections.of(tensor), &work.hidden_input, kv).store(kv);
-                }
-            }
+        let wanted = sets.map(|wanted| wanted == set);
+        for first in (0..work.taken.list(set).len()).step_by(CHUNK) {
+            let Workspace { taken, stream, scratch, hidden_input, queries, fresh, .. } = &mut *work;
+            let list = taken.list(set);
+            let list = &list[first..list.len().min(first + CHUNK)];
+            let at = At { layer, list, slots: &taken.launch.slots, positions: &taken.launch.positions };
+            tools.normalise(list, projections.norm, stream.as_slice(), scratch.as_mut_slice(), hidden_input);
+            let (keys, values) = halves(fresh.as_mut_slice(), list.len() * kv_width(&kv.shape()));
+            let wide = if wanted[0] { first * width..(first + list.len()) * width } else { 0..0 };
+            let outputs = [&mut queries.as_mut_slice::<f32>()[wide], keys, values];
+            project_rows(tools, at, &projections, hidden_input, (outputs, wanted), kv);
         }
     }
 }
 
-/// Queries of the normed rows, to the part `range` of the workspace's queries.
-fn project_queries(
-    tools: Tools<'_>,
-    work: &mut Workspace,
-    projection: Projection<'_>,
-    set: Rows,
-    range: std::ops::Range<usize>,
-) {
-    let width = query_width(&work.shape.attention);
-    let queries = &mut work.queries.as_mut_slice::<f32>()[range.start * width..range.end * width];
-    let store = Output::Store { out: &mut *queries, stride: width };
-    let (input, count) = (&work.hidden_input, range.len());
-    tools.clock.time(Part::Linear, || {
-        tools.linear.matmul(tools.pool, input, count, projection.weight, projection.bias, store);
-    });
-    let list = &work.taken.list(set)[range];
-    finish_heads(tools, projection, work.shape.attention.head_dim, list, &work.taken.launch.positions, queries);
+/// The first `count` numbers of either half.
+fn halves(both: &mut [f32], count: usize) -> (&mut [f32], &mut [f32]) {
+    let (first, second) = both.split_at_mut(both.len() / 2);
+    (&mut first[..count], &mut second[..count])
 }
 
-/// Per-head norm, rotation and rounding of rows of q or K.
-fn finish_heads(
+/// The wanted ones of q, K and V of rows whose normed inputs are given; K and V go to the rows' slots.
+fn project_rows(
     tools: Tools<'_>,
-    projection: Projection<'_>,
-    head_dim: usize,
-    list: &[u32],
-    positions: &[u32],
-    values: &mut [f32],
+    at: At<'_>,
+    projections: &Projections<'_>,
+    input: &InputBuffer,
+    (outputs, wanted): ([&mut [f32]; 3], [bool; 3]),
+    kv: &mut KvStore,
 ) {
-    let finish = HeadFinish {
-        isa: tools.isa,
-        head_dim,
-        norm: projection.head_norm,
-        rotation: tools.rotation,
-        round: tools.bf16(),
-    };
-    let width = projection.weight.rows();
-    let values = Shared::new(values);
-    for_ranges(tools.pool, list.len(), tools.pool.threads(), |_, range| {
+    for index in (0..3).filter(|&index| wanted[index]) {
+        tools.project(input, at.list.len(), projections.parts[index], outputs[index]);
+    }
+    let [queries, keys, values] = outputs;
+    let unfinished = [
+        projections.parts[0].unfinished(tools, tools.rotation, queries),
+        projections.parts[1].unfinished(tools, tools.rotation, keys),
+    ];
+    // V is rounded by being stored.
+    finish_rows(tools, at, &unfinished[usize::from(!wanted[0])..1 + usize::from(wanted[1])]);
+    let fresh = [Fresh { tensor: Tensor::Key, values: keys }, Fresh { tensor: Tensor::Value, values }];
+    store(tools, at, &fresh[usize::from(!wanted[1])..1 + usize::from(wanted[2])], kv);
+}
+
+/// Rows of q, K or V as they leave their projection.
+struct Unfinished<'a> {
+    finish: HeadFinish<'a>,
+    /// `[rows of the list, width]`.
+    values: Shared<'a, f32>,
+    width: usize,
+}
+
+impl<'a> Projection<'a> {
+    /// What it gave, to be normed, turned and rounded head by head.
+    fn unfinished(&self, tools: Tools<'a>, rotation: &'a Rotation, values: &'a mut [f32]) -> Unfinished<'a> {
+        let Self { weight, head_norm, .. } = *self;
+        let finish =
+            HeadFinish { isa: tools.isa, head_dim: tools.head_dim, norm: head_norm, rotation, round: tools.bf16() };
+        Unfinished { finish, values: Shared::new(values), width: weight.rows() }
+    }
+}
+
+/// Per-head norm, rotation and rounding.
+fn finish_rows(tools: Tools<'_>, at: At<'_>, unfinished: &[Unfinished<'_>]) {
+    if unfinished.is_empty() {
+        return;
+    }
+    for_ranges(tools.pool, at.list.len(), tools.pool.threads(), |_, range| {
         for index in range {
-            // SAFETY: each row is in one range.
-            finish.finish(unsafe { values.row(index, width) }, positions[list[index] as usize]);
+            for Unfinished { finish, values, width } in unfinished {
+                // SAFETY: each row is in one range.
+                finish.finish(unsafe { values.row(index, *width) }, at.positions[at.list[index] as usize]);
+            }
         }
     });
 }
 
-/// Fresh K or V of some rows, as they will be stored.
+/// Fresh K or V of some rows.
 struct Fresh<'a> {
-    tools: Tools<'a>,
-    list: &'a [u32],
-    slots: &'a [u32],
-    positions: &'a [u32],
-    layer: usize,
     tensor: Tensor,
     /// `[rows of the list, kv width]`.
-    values: &'a mut [f32],
+    values: &'a [f32],
 }
 
-impl Fresh<'_> {
-    /// Projects the rows that stand in `input`.
-    fn project(self, projection: Projection<'_>, input: &InputBuffer, kv: &KvStore) -> Self {
-        let Self { tools, list, .. } = self;
-        let (shape, count) = (kv.shape(), list.len());
-        let width = kv_width(&shape);
-        let store = Output::Store { out: &mut self.values[..count * width], stride: width };
-        tools.clock.time(Part::Linear, || {
-            tools.linear.matmul(tools.pool, input, count, projection.weight, projection.bias, store);
-        });
-        match self.tensor {
-            Tensor::Key => finish_heads(tools, projection, shape.head_dim, list, self.positions, self.values),
-            Tensor::Value if tools.bf16() => round_row(&mut self.values[..count * width]),
-            Tensor::Value => {}
+/// Writes fresh rows to their slots.
+fn store(tools: Tools<'_>, at: At<'_>, fresh: &[Fresh<'_>], kv: &mut KvStore) {
+    match kv.dtype() {
+        Dtype::Bf16 => store_as::<u16>(tools, at, fresh, kv),
+        _ => store_as::<f32>(tools, at, fresh, kv),
+    }
+}
+
+/// Each head by one task: rows that share cache lines of a page, or by mistake a slot, never meet.
+fn store_as<T: Element>(tools: Tools<'_>, at: At<'_>, fresh: &[Fresh<'_>], kv: &mut KvStore) {
+    let shape = kv.shape();
+    let width = kv_width(&shape);
+    let writer = kv.writer();
+    tools.pool.run(fresh.len() * shape.kv_heads, &|task| {
+        let (Fresh { tensor, values }, head) = (&fresh[task / shape.kv_heads], task % shape.kv_heads);
+        for (index, &row) in at.list.iter().enumerate() {
+            let values = &values[index * width + head * shape.head_dim..][..shape.head_dim];
+            // SAFETY: the head is this task's alone.
+            unsafe { writer.set_head::<T>((at.layer, *tensor, head), at.slots[row as usize], values) }
         }
-        self
-    }
+    });
+}
 
-    /// Writes them to their rows' slots.
-    fn store(&self, kv: &mut KvStore) {
-        match kv.dtype() {
-            Dtype::Bf16 => self.store_as::<u16>(kv),
-            _ => self.store_as::<f32>(kv),
+/// Cosines of fresh rows with what is stored in their slots.
+fn compare(
+    tools: Tools<'_>,
+    at: At<'_>,
+    fresh: &Fresh<'_>,
+    kv: &KvStore,
+    scratch: &mut [f32],
+    take: &(dyn Fn(usize, f32) + Sync),
+) {
+    match kv.dtype() {
+        Dtype::Bf16 => compare_as::<u16>(tools, at, fresh, kv, scratch, take),
+        _ => compare_as::<f32>(tools, at, fresh, kv, scratch, take),
+    }
+}
+
+fn compare_as<T: Element>(
+    tools: Tools<'_>,
+    at: At<'_>,
+    fresh: &Fresh<'_>,
+    kv: &KvStore,
+    scratch: &mut [f32],
+    take: &(dyn Fn(usize, f32) + Sync),
+) {
+    let width = kv_width(&kv.shape());
+    let scratch = Shared::new(scratch);
+    for_ranges(tools.pool, at.list.len(), tools.pool.threads(), |part, range| {
+        // SAFETY: the part is this task's alone.
+        let stored = unsafe { scratch.row(part, width) };
+        for index in range {
+            kv.read_row::<T>(at.slots[at.list[index] as usize], at.layer, fresh.tensor, stored);
+            let values = &fresh.values[index * width..(index + 1) * width];
+            take(index, crate::elementwise::cosine(tools.isa, values, stored));
         }
-    }
+    });
+}
 
-    /// Each head by one task: rows that share cache lines of a page, or by mistake a slot, never meet.
-    fn store_as<T: Element>(&self, kv: &mut KvStore) {
-        let shape = kv.shape();
-        let width = kv_width(&shape);
-        let writer = kv.writer();
-        self.tools.pool.run(shape.kv_heads, &|head| {
-            for (index, &row) in self.list.iter().enumerate() {
-                let values = &self.values[index * width + head * shape.head_dim..][..shape.head_dim];
-                // SAFETY: the head is this task's alone.
-                unsafe { writer.set_head::<T>((self.layer, self.tensor, head), self.slots[row as usize], values) }
-            }
-        });
-    }
+/// K or V of probed rows as they will be stored.
+fn project_probed(
+    tools: Tools<'_>,
+    at: At<'_>,
+    projection: Projection<'_>,
+    input: &InputBuffer,
+    (tensor, values): (Tensor, &mut [f32]),
+) {
+    /// V is rounded and nothing else.
+    static NONE: Rotation = Rotation { cos: Vec::new(), sin: Vec::new(), half: 0 };
 
-    /// Cosines with what is stored in the rows' slots.
-    fn compare(&self, kv: &KvStore, scratch: &mut [f32], take: &(dyn Fn(usize, f32) + Sync)) {
-        match kv.dtype() {
-            Dtype::Bf16 => self.compare_as::<u16>(kv, scratch, take),
-            _ => self.compare_as::<f32>(kv, scratch, take),
-        }
-    }
-
-    fn compare_as<T: Element>(&self, kv: &KvStore, scratch: &mut [f32], take: &(dyn Fn(usize, f32) + Sync)) {
-        let width = kv_width(&kv.shape());
-        let scratch = Shared::new(scratch);
-        for_ranges(self.tools.pool, self.list.len(), self.tools.pool.threads(), |part, range| {
-            // SAFETY: the part is this task's alone.
-            let stored = unsafe { scratch.row(part, width) };
-            for index in range {
-                kv.read_row::<T>(self.slots[self.list[index] as usize], self.layer, self.tensor, stored);
-                let fresh = &self.values[index * width..(index + 1) * width];
-                take(index, crate::elementwise::cosine(self.tools.isa, fresh, stored));
-            }
-        });
-    }
+    tools.project(input, at.list.len(), projection, values);
+    let rotation = if tensor == Tensor::Key { tools.rotation } else { &NONE };
+    finish_rows(tools, at, &[projection.unfinished(tools, rotation, values)]);
 }
 
 /// See [`demask_tensor::Backend::select`].
@@ -269,15 +306,16 @@ pub(super) fn select(
             let scratch = scratch.as_mut_slice::<f32>();
             tools.normalise(list, projections.norm, stream.as_slice(), scratch, hidden_input);
             let tensor = probed_tensor(probe);
-            let (slots, positions) = (&taken.launch.slots[..], &taken.launch.positions[..]);
-            let fresh = Fresh { tools, list, slots, positions, layer, tensor, values: fresh.as_mut_slice() };
-            let fresh = fresh.project(projections.of(tensor), hidden_input, kv);
+            let at = At { layer, list, slots: &taken.launch.slots, positions: &taken.launch.positions };
+            let (values, _) = halves(fresh.as_mut_slice(), list.len() * kv_width(&kv.shape()));
+            project_probed(tools, at, projections.of(tensor), hidden_input, (tensor, &mut *values));
+            let fresh = Fresh { tensor, values };
             let scores = Shared::new(candidates);
-            fresh.compare(kv, scratch, &|index, cosine| {
+            compare(tools, at, &fresh, kv, scratch, &|index, cosine| {
                 // SAFETY: each row of the list has a place of its own, and is compared once.
                 unsafe { scores.row(places[index] as usize, 1)[0].score = f64::from(cosine) }
             });
-            fresh.store(kv);
+            store(tools, at, &[fresh], kv);
         }
     }
     let Workspace { taken, candidates, .. } = work;

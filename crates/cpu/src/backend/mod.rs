@@ -91,9 +91,11 @@ impl CpuBackend {
     /// The workspace, and what the operations on it use.
     fn parts(&mut self) -> (Tools<'_>, &mut Workspace) {
         let Self { options, pool, linear, rotation, clock, workspace } = self;
-        let tools = Tools { isa: options.isa, pool, linear, rotation, clock };
         match workspace {
-            Some(workspace) => (tools, workspace),
+            Some(workspace) => {
+                let head_dim = workspace.shape.attention.head_dim;
+                (Tools { isa: options.isa, pool, linear, rotation, clock, head_dim }, workspace)
+            }
             None => panic!("an operation runs before anything was reserved"),
         }
     }

@@ -23,7 +23,7 @@ pub(crate) struct Workspace {
     pub(crate) queries: AlignedBytes,
     /// `[rows, heads * head_dim]`: attention's output.
     pub(crate) attended: AlignedBytes,
-    /// `[CHUNK, kv_heads * head_dim]`: fresh K or V.
+    /// `[2, CHUNK, kv_heads * head_dim]`: fresh K and V.
     pub(crate) fresh: AlignedBytes,
     /// `[threads, 2, widest row]`.
     pub(crate) scratch: AlignedBytes,
@@ -76,7 +76,7 @@ impl Workspace {
             stream: floats(shape.rows * shape.hidden)?,
             queries: floats(shape.rows * query)?,
             attended: floats(shape.rows * query)?,
-            fresh: floats(chunk * kv)?,
+            fresh: floats(2 * chunk * kv)?,
             scratch: floats(threads * 2 * scratch_width(shape))?,
             hidden_input: input(shape.hidden)?,
             attended_input: input(query)?,
@@ -97,7 +97,7 @@ pub(crate) fn needed(shape: &WorkspaceShape, threads: usize) -> u64 {
     let chunk = CHUNK.min(shape.rows);
     let (query, kv) = (query_width(&shape.attention), kv_width(&shape.attention));
     let by_row = shape.rows * (shape.hidden + 2 * query);
-    let by_chunk = chunk * (shape.hidden + query + shape.ffn + kv);
+    let by_chunk = chunk * (shape.hidden + query + shape.ffn + 2 * kv);
     let by_thread = threads * 2 * scratch_width(shape);
     let lists = 16 * (shape.rows + shape.table_entries);
     let floats = by_row + by_chunk + by_thread + lists;

@@ -4,15 +4,15 @@
 //! Sums have one fixed order, which depends on the width of the row alone: neither on its neighbours nor on threads.
 
 mod lanes;
+mod round;
 mod share;
 
 pub(crate) use lanes::{Element, LANES, Lanes, Operation, dispatch};
+pub(crate) use round::copy_rounded;
+use round::round_all;
 pub(crate) use share::{Shared, for_ranges};
 
-use crate::{
-    isa::Isa,
-    linear::activation::{round_bf16, widen_bf16},
-};
+use crate::isa::Isa;
 
 /// `out = x * rsqrt(mean(x^2) + epsilon) * weight`.
 ///
@@ -20,20 +20,20 @@ use crate::{
 /// If the lengths differ.
 pub(crate) fn rms_norm(isa: Isa, x: &[f32], weight: &[f32], epsilon: f32, out: &mut [f32]) {
     assert!(x.len() == weight.len() && x.len() == out.len(), "lengths of a norm");
-    out.copy_from_slice(x);
-    dispatch(isa, RmsNorm { x: out, weight, epsilon });
+    dispatch(isa, RmsNorm { x, weight, epsilon, out });
 }
 
 /// The same in place.
 pub(crate) fn rms_norm_in_place(isa: Isa, x: &mut [f32], weight: &[f32], epsilon: f32) {
     assert_eq!(x.len(), weight.len(), "lengths of a norm");
-    dispatch(isa, RmsNorm { x, weight, epsilon });
+    dispatch(isa, RmsNormInPlace { x, weight, epsilon });
 }
 
 struct RmsNorm<'a> {
-    x: &'a mut [f32],
+    x: &'a [f32],
     weight: &'a [f32],
     epsilon: f32,
+    out: &'a mut [f32],
 }
 
 impl Operation for RmsNorm<'_> {
@@ -41,11 +41,34 @@ impl Operation for RmsNorm<'_> {
 
     #[inline(always)]
     fn run<L: Lanes>(self) {
+        let Self { x, weight, epsilon, out } = self;
+        let scale = norm_scale(x, epsilon);
+        out.iter_mut().zip(x).zip(weight).for_each(|((out, x), weight)| *out = x * scale * weight);
+    }
+}
+
+struct RmsNormInPlace<'a> {
+    x: &'a mut [f32],
+    weight: &'a [f32],
+    epsilon: f32,
+}
+
+impl Operation for RmsNormInPlace<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
         let Self { x, weight, epsilon } = self;
-        let mean = products(x, x) / x.len() as f32;
-        let scale = 1.0 / (mean + epsilon).sqrt();
+        let scale = norm_scale(x, epsilon);
         x.iter_mut().zip(weight).for_each(|(x, weight)| *x = *x * scale * weight);
     }
+}
+
+/// `rsqrt(mean(x^2) + epsilon)`.
+#[inline(always)]
+fn norm_scale(x: &[f32], epsilon: f32) -> f32 {
+    let mean = products(x, x) / x.len() as f32;
+    1.0 / (mean + epsilon).sqrt()
 }
 
 /// Sum of products, in [`LANES`] partial sums that are then added pair by pair.
@@ -144,10 +167,7 @@ impl HeadFinish<'_> {
         if let Some((weight, epsilon)) = self.norm {
             row.chunks_exact_mut(self.head_dim).for_each(|head| rms_norm_in_place(self.isa, head, weight, epsilon));
         }
-        dispatch(self.isa, Rotate { row, head_dim: self.head_dim, cos, sin });
-        if self.round {
-            round_row(row);
-        }
+        dispatch(self.isa, Rotate { row, head_dim: self.head_dim, cos, sin, round: self.round });
     }
 }
 
@@ -156,6 +176,8 @@ struct Rotate<'a> {
     head_dim: usize,
     cos: &'a [f32],
     sin: &'a [f32],
+    /// Whether the result is rounded to bf16.
+    round: bool,
 }
 
 impl Operation for Rotate<'_> {
@@ -171,14 +193,10 @@ impl Operation for Rotate<'_> {
                 *low = a * cos - b * sin;
                 *high = b * cos + a * sin;
             }
+            if self.round {
+                round_all(head);
+            }
         }
-    }
-}
-
-/// Rounds all values to bf16.
-pub(crate) fn round_row(row: &mut [f32]) {
-    for value in row {
-        *value = widen_bf16(round_bf16(*value));
     }
 }
 

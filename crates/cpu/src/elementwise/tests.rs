@@ -40,6 +40,26 @@ fn rotation_matches_its_twin_and_leaves_the_rest_of_a_head() {
 }
 
 #[test]
+fn finished_heads_are_rounded_as_single_numbers_are() {
+    let angles = values(32, 7);
+    let rotation = Rotation {
+        cos: angles.iter().map(|angle| angle.cos()).collect(),
+        sin: angles.iter().map(|angle| angle.sin()).collect(),
+        half: 32,
+    };
+    for isa in Isa::available() {
+        let finish = HeadFinish { isa, head_dim: 80, norm: None, rotation: &rotation, round: false };
+        let mut plain = values(3 * 80, 8);
+        (plain[70], plain[79]) = (f32::NAN, f32::INFINITY);
+        let mut rounded = plain.clone();
+        finish.finish(&mut plain, 0);
+        HeadFinish { round: true, ..finish }.finish(&mut rounded, 0);
+        let bits = |x: &f32| half::bf16::from_f32(*x).to_f32().to_bits();
+        assert_eq!(rounded.iter().map(|x| x.to_bits()).collect::<Vec<_>>(), plain.iter().map(bits).collect::<Vec<_>>());
+    }
+}
+
+#[test]
 fn cosines_match_their_twin_and_survive_zero() {
     for isa in Isa::available() {
         let (a, b) = (values(100, 5), values(100, 6));

@@ -14,7 +14,7 @@ use demask_tensor::{AlignedBytes, AttentionShape, Dtype, Number, OutOfMemory, PA
 
 use crate::{
     attention::fits_tiles,
-    elementwise::{Element, for_ranges},
+    elementwise::{Element, LANES, Lanes, Operation, dispatch, for_ranges},
     isa::{Isa, Tier},
     pool::Pool,
 };
@@ -28,6 +28,7 @@ pub(crate) enum Tensor {
 
 /// The pages of one model.
 pub struct KvStore {
+    isa: Isa,
     layout: Layout,
     pages: Vec<Page>,
     free: Vec<u32>,
@@ -131,7 +132,7 @@ impl Layout {
 impl KvStore {
     pub(crate) fn new(isa: Isa, shape: AttentionShape, dtype: Dtype, layers: usize, hidden: usize) -> Self {
         let layout = Layout { shape, dtype, layers, hidden, weave: Weave::of(isa, &shape, dtype) };
-        Self { layout, pages: Vec::new(), free: Vec::new() }
+        Self { isa, layout, pages: Vec::new(), free: Vec::new() }
     }
 
     pub(crate) fn page_bytes(&self, kind: PageKind) -> usize {
@@ -297,6 +298,42 @@ impl KvStore {
     }
 }
 
+/// One head of one row on its way into its page.
+struct SetHead<'a, T> {
+    layout: &'a Layout,
+    tensor: Tensor,
+    /// Place of the row in the page.
+    at: usize,
+    values: &'a [f32],
+    /// The head of the page.
+    stored: &'a mut [T],
+}
+
+impl<T: Element> Operation for SetHead<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        let Self { layout, tensor, at, values, stored } = self;
+        // From the first column to the third, and from an even column to the odd one behind it.
+        let place = |column| layout.element(tensor, at, column);
+        let (first, pair, odd) = (place(0), place(2) - place(0), place(1) - place(0));
+        let mut narrow = [T::narrow(0.0); LANES];
+        for (index, values) in values.chunks(LANES).enumerate() {
+            // A tile is rounded in vectors before its numbers go their ways.
+            narrow.iter_mut().zip(values).for_each(|(narrow, &value)| *narrow = T::narrow(value));
+            let stored = &mut stored[first + index * LANES / 2 * pair..];
+            if pair == 2 * odd && odd == 1 {
+                stored[..values.len()].copy_from_slice(&narrow[..values.len()]);
+                continue;
+            }
+            for (column, &narrow) in narrow[..values.len()].iter().enumerate() {
+                stored[column / 2 * pair + column % 2 * odd] = narrow;
+            }
+        }
+    }
+}
+
 /// A borrowed store that many tasks write at once.
 pub(crate) struct KvWriter<'a> {
     store: &'a KvStore,
@@ -335,9 +372,7 @@ impl KvWriter<'_> {
         assert_eq!(size_of::<T>(), layout.dtype.size(), "element type of the store");
         // SAFETY: heads are disjoint parts of a page, and this one is the caller's.
         let stored = unsafe { self.part::<T>(page, layout.head_at(layer, tensor, head), layout.head()) };
-        for (column, &value) in values.iter().enumerate() {
-            stored[layout.element(tensor, at, column)] = T::narrow(value);
-        }
+        dispatch(self.store.isa, SetHead { layout, tensor, at, values, stored });
     }
 
     /// Columns of the increment of one slot, or `None` if its page has no increments.

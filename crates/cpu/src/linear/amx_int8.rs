@@ -54,9 +54,10 @@ pub(super) const Q4: Kernel =
 /// Bytes of a tile of weights.
 const TILE_BYTES: usize = QUADS * QUAD_BYTES;
 /// Inputs that are prepared for all rows: so many that their bytes fill half of a 32 KiB first-level cache.
-const DEPTH: usize = PANEL_BYTES / (GROUP * PANEL);
+const DEPTH: usize = (16 << 10) / (GROUP * PANEL);
 
 const _: () = assert!(QUAD_BYTES == ROW_BYTES && DEPTH.is_multiple_of(INPUTS));
+const _: () = assert!(DEPTH * GROUP * PANEL <= PANEL_BYTES);
 
 /// Scales of a pair of panels.
 type Scales = [[f32; PANEL]; GROUP];

@@ -19,16 +19,13 @@ const ROW_BLOCK: usize = 192;
 pub(super) const TASK_GROUPS: usize = 2;
 /// How far ahead of its use a weight is fetched where one tile of rows uses each once.
 const AHEAD: usize = 2048;
-/// Floats in a row of sums.
-pub(super) const SUMS_STRIDE: usize = TASK_GROUPS * GROUP * PANEL;
-
 /// Memory of a task's sums, on the stack of its thread.
 #[repr(align(64))]
-struct Scratch([MaybeUninit<f32>; ROW_BLOCK * SUMS_STRIDE]);
+struct Scratch([MaybeUninit<f32>; ROW_BLOCK * TASK_GROUPS * GROUP * PANEL]);
 
 /// Complete sums of one block of rows and one task's panels.
 pub(crate) struct Sums<'a> {
-    /// `[rows][SUMS_STRIDE]`, the pairs of panels side by side.
+    /// `[rows][groups * COLUMNS]`, the pairs of panels side by side.
     pub(super) values: &'a [f32],
     /// The block's first input row.
     pub(crate) first_row: usize,
@@ -51,7 +48,8 @@ impl Sums<'_> {
 
     /// The sums of one of the block's rows; those beyond the weight's outputs are 0.
     pub(crate) fn row(&self, row: usize) -> &[f32] {
-        &self.values[row * SUMS_STRIDE..][..self.groups * GROUP * PANEL]
+        let stride = self.groups * Self::COLUMNS;
+        &self.values[row * stride..][..stride]
     }
 }
 
@@ -66,6 +64,12 @@ pub(super) enum Together {
     Groups,
 }
 
+/// Rows of a thread from which on it takes all panels instead of a part of them: enough that panels, which each thread
+/// then unpacks and reads for itself, cost little.
+const OWN_ROWS: usize = 16;
+/// Bytes of all panels up to which a thread takes all of them: they fit into its second-level cache, beside its rows.
+const OWN_PANELS: usize = 1 << 20;
+
 /// How rows and panels are dealt out to tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Partition {
@@ -75,13 +79,20 @@ pub(super) struct Partition {
     group_blocks: usize,
     /// Whether a task takes all blocks of rows, one after the other, instead of one.
     all_rows: bool,
+    /// Whether neighbouring tasks share rows instead of panels.
+    rows_first: bool,
 }
 
 impl Partition {
     /// Enough tasks for all threads, and not more blocks than that takes.
-    pub(super) fn new(rows: usize, groups: usize, threads: usize, together: Together) -> Self {
+    pub(super) fn new(rows: usize, (groups, bytes): (usize, usize), threads: usize, together: Together) -> Self {
         let all_rows = together == Together::Rows;
         let mut row_blocks = rows.div_ceil(ROW_BLOCK);
+        // A thread that keeps its rows finds them in its own cache, product after product.
+        let rows_first = !all_rows && rows >= OWN_ROWS * threads && bytes <= OWN_PANELS;
+        if rows_first {
+            row_blocks = row_blocks.next_multiple_of(threads);
+        }
         while !all_rows && row_blocks * groups < 2 * threads && rows > 2 * ROW_PADDING * row_blocks {
             row_blocks *= 2;
         }
@@ -90,7 +101,7 @@ impl Partition {
         let shared = if all_rows { 1 } else { row_blocks };
         let plenty = groups.div_ceil(TASK_GROUPS) * shared >= 4 * threads;
         let task_groups = if threads == 1 || plenty || together == Together::Groups { TASK_GROUPS } else { 1 };
-        Self { row_block, row_blocks, task_groups, group_blocks: groups.div_ceil(task_groups), all_rows }
+        Self { row_block, row_blocks, task_groups, group_blocks: groups.div_ceil(task_groups), all_rows, rows_first }
     }
 
     fn tasks(&self) -> usize {
@@ -101,6 +112,9 @@ impl Partition {
     fn task(&self, task: usize) -> (usize, usize, usize) {
         if self.all_rows {
             (task, 0, self.row_blocks)
+        } else if self.rows_first {
+            let row_block = task / self.group_blocks;
+            (task % self.group_blocks, row_block, row_block + 1)
         } else {
             // Neighbours share panels: they run at the same time and find each other's weights in the shared cache.
             let row_block = task % self.row_blocks;
@@ -125,7 +139,8 @@ pub(super) fn multiply(
         return;
     }
     let product = Product { kernel, input, rows, panels };
-    let partition = Partition::new(rows, panels.groups, pool.threads(), together);
+    let bytes = panels.groups * GROUP * panels.panel_bytes();
+    let partition = Partition::new(rows, (panels.groups, bytes), pool.threads(), together);
     pool.run(partition.tasks(), &|task| {
         let (group_block, first, last) = partition.task(task);
         let first_group = group_block * partition.task_groups;
@@ -157,8 +172,8 @@ impl Product<'_> {
         assert!(rows <= ROW_BLOCK && first_row + rows <= self.rows);
         assert!(groups <= TASK_GROUPS && first_group + groups <= self.panels.groups);
         #[expect(clippy::large_stack_arrays, reason = "48 KiB of every thread's stack, where allocating is ruled out")]
-        let mut scratch = Scratch([MaybeUninit::uninit(); ROW_BLOCK * SUMS_STRIDE]);
-        let sums = &mut scratch.0[..rows.next_multiple_of(ROW_PADDING) * SUMS_STRIDE];
+        let mut scratch = Scratch([MaybeUninit::uninit(); ROW_BLOCK * TASK_GROUPS * GROUP * PANEL]);
+        let sums = &mut scratch.0[..rows.next_multiple_of(ROW_PADDING) * groups * Sums::COLUMNS];
         sums.fill(MaybeUninit::new(0.0));
         self.accumulate((first_row, rows), (first_group, groups), sums.as_mut_ptr().cast());
         // SAFETY: all of `sums` was filled with zeros above, and kernels write nothing but floats.
@@ -169,7 +184,9 @@ impl Product<'_> {
     /// Runs the kernel over the depth. `sums` is the filled scratch of a checked block.
     fn accumulate(&self, (first_row, rows): (usize, usize), (first_group, groups): (usize, usize), sums: *mut f32) {
         // A single tile of rows reads each weight once: then nothing is gained by leaving a panel half-way.
-        let step = if rows <= self.kernel.row_tile { self.panels.depth } else { self.kernel.depth_block };
+        // Nor by a block that is half as deep.
+        let whole = rows <= self.kernel.row_tile || 2 * self.panels.depth <= 3 * self.kernel.depth_block;
+        let step = if whole { self.panels.depth } else { self.kernel.depth_block };
         for start in (0..self.panels.depth).step_by(step.max(1)) {
             let depth = step.min(self.panels.depth - start);
             // SAFETY: the kernel was chosen by an `Isa` that has its instructions. The rows are the input's, which is
@@ -188,7 +205,7 @@ impl Product<'_> {
                     groups,
                     depth,
                     sums,
-                    sums_stride: SUMS_STRIDE,
+                    sums_stride: groups * Sums::COLUMNS,
                     ahead: self.ahead((first_group, groups), rows, (start, start + depth)),
                     ahead_step: 0,
                 });
@@ -228,19 +245,23 @@ mod tests {
             for groups in [1, 2, 3, 7, 64] {
                 for threads in [1, 2, 3, 64] {
                     for together in [Together::Nothing, Together::Rows, Together::Groups] {
-                        let partition = Partition::new(rows, groups, threads, together);
-                        assert!(together != Together::Groups || partition.task_groups == 2);
-                        let mut seen = vec![0; partition.row_blocks * partition.group_blocks];
-                        for task in 0..partition.tasks() {
-                            let (group_block, first, last) = partition.task(task);
-                            (first..last).for_each(|block| seen[group_block * partition.row_blocks + block] += 1);
+                        for bytes in [1 << 10, 1 << 30] {
+                            let partition = Partition::new(rows, (groups, bytes), threads, together);
+                            assert!(together != Together::Groups || partition.task_groups == 2);
+                            let mut seen = vec![0; partition.row_blocks * partition.group_blocks];
+                            for task in 0..partition.tasks() {
+                                let (group_block, first, last) = partition.task(task);
+                                (first..last).for_each(|block| seen[group_block * partition.row_blocks + block] += 1);
+                            }
+                            assert!(seen.iter().all(|&count| count == 1));
+                            assert!((partition.row_blocks - 1) * partition.row_block < rows);
+                            assert!(partition.row_blocks * partition.row_block >= rows);
+                            assert!(
+                                partition.row_block <= ROW_BLOCK && partition.row_block.is_multiple_of(ROW_PADDING)
+                            );
+                            assert!((partition.group_blocks - 1) * partition.task_groups < groups);
+                            assert!(partition.group_blocks * partition.task_groups >= groups);
                         }
-                        assert!(seen.iter().all(|&count| count == 1));
-                        assert!((partition.row_blocks - 1) * partition.row_block < rows);
-                        assert!(partition.row_blocks * partition.row_block >= rows);
-                        assert!(partition.row_block <= ROW_BLOCK && partition.row_block.is_multiple_of(ROW_PADDING));
-                        assert!((partition.group_blocks - 1) * partition.task_groups < groups);
-                        assert!(partition.group_blocks * partition.task_groups >= groups);
                     }
                 }
             }

@@ -5,11 +5,14 @@ use std::marker::PhantomData;
 use demask_tensor::AlignedBytes;
 
 use super::{
-    activation::{round_bf16, widen_bf16},
+    activation::widen_bf16,
     int8::{self, InputGroup},
     quantised::INPUTS,
 };
-use crate::isa::Isa;
+use crate::{
+    elementwise::{Lanes, Operation, copy_rounded, dispatch},
+    isa::Isa,
+};
 
 /// How a kernel reads its inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,9 +183,17 @@ impl InputWriter<'_> {
     ///
     /// # Panics
     /// If the row or the columns are not the buffer's, or are part of a group where inputs stand in groups.
-    #[expect(clippy::cast_ptr_alignment, reason = "rows begin on cache lines, and elements follow each other")]
-    #[inline]
     pub unsafe fn set_columns(&self, row: usize, first: usize, values: &[f32]) {
+        dispatch(self.isa, SetColumns { writer: self, row, first, values });
+    }
+
+    /// The same for code that is compiled for an instruction set already.
+    ///
+    /// # Safety
+    /// As for [`InputWriter::set_columns`].
+    #[expect(clippy::cast_ptr_alignment, reason = "rows begin on cache lines, and elements follow each other")]
+    #[inline(always)]
+    pub(super) unsafe fn write_columns(&self, row: usize, first: usize, values: &[f32]) {
         assert!(row < self.capacity, "row {row} of {}", self.capacity);
         assert!(first <= self.width && values.len() <= self.width - first, "columns beyond the row's {}", self.width);
         // SAFETY: row and columns are inside the buffer, whose memory the writer borrows exclusively; rows begin on
@@ -195,12 +206,10 @@ impl InputWriter<'_> {
                     out.copy_from_slice(values);
                 }
                 InputFormat::RoundedF32 => {
-                    let out = std::slice::from_raw_parts_mut(start.cast::<f32>(), values.len());
-                    out.iter_mut().zip(values).for_each(|(out, &x)| *out = widen_bf16(round_bf16(x)));
+                    copy_rounded(values, std::slice::from_raw_parts_mut(start.cast::<f32>(), values.len()));
                 }
                 InputFormat::Bf16 => {
-                    let out = std::slice::from_raw_parts_mut(start.cast::<u16>(), values.len());
-                    out.iter_mut().zip(values).for_each(|(out, &x)| *out = round_bf16(x));
+                    copy_rounded(values, std::slice::from_raw_parts_mut(start.cast::<u16>(), values.len()));
                 }
                 InputFormat::Int8 => {
                     let whole = values.len().is_multiple_of(INPUTS) || first + values.len() == self.width;
@@ -212,9 +221,29 @@ impl InputWriter<'_> {
     }
 }
 
+/// Part of a row on its way into the buffer.
+struct SetColumns<'a, 'b> {
+    /// Nobody else writes these columns of the row at the same time.
+    writer: &'a InputWriter<'b>,
+    row: usize,
+    first: usize,
+    values: &'a [f32],
+}
+
+impl Operation for SetColumns<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        // SAFETY: as our maker promises.
+        unsafe { self.writer.write_columns(self.row, self.first, self.values) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::linear::activation::round_bf16;
 
     #[test]
     fn rows_come_back_as_the_format_rounds_them() {
@@ -228,6 +257,26 @@ mod tests {
             assert_eq!(row, if format == InputFormat::F32 { values } else { rounded });
             buffer.read_row(1, &mut row);
             assert_eq!(row, [0.0; 5]);
+        }
+    }
+
+    #[test]
+    fn rounding_has_the_same_bits_on_every_tier() {
+        let (count, extremes) = (150, [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, f32::MAX, f32::MIN, 1e-40]);
+        let ties = (0..count as u32).map(|index| f32::from_bits(0x3f80_8000 + (index << 15) + index % 3));
+        let values: Vec<f32> = extremes.into_iter().chain(ties).collect();
+        let expected: Vec<u32> = values.iter().map(|&value| u32::from(round_bf16(value)) << 16).collect();
+        for isa in Isa::available() {
+            for format in [InputFormat::RoundedF32, InputFormat::Bf16] {
+                let mut buffer = InputBuffer::try_new(isa, format, 1, values.len()).unwrap();
+                for first in [0, 1, 37] {
+                    // SAFETY: nobody else writes to the buffer.
+                    unsafe { buffer.writer().set_columns(0, first, &values[first..]) }
+                }
+                let mut row = vec![0.0; values.len()];
+                buffer.read_row(0, &mut row);
+                assert_eq!(row.iter().map(|value| value.to_bits()).collect::<Vec<_>>(), expected, "{isa:?} {format:?}");
+            }
         }
     }
 

@@ -259,7 +259,7 @@ impl Linear {
         drive::multiply(self.kernel_of(&weight.panels), pool, (input, rows), &weight.panels, together, &|sums| {
             // SAFETY: sums come for each block once, and blocks that run at the same time differ in columns or, where
             // the target's rows are distinct, in rows.
-            unsafe { target.take(sums, bias) }
+            unsafe { target.take(self.isa, sums, bias) }
         });
     }
 

@@ -8,9 +8,10 @@ use super::{
     input::InputWriter,
     packed::{GROUP, PANEL},
 };
-use crate::isa::Isa;
-#[cfg(target_arch = "x86_64")]
-use crate::isa::Tier;
+use crate::{
+    elementwise::{Lanes, Operation, dispatch},
+    isa::Isa,
+};
 
 /// Where a product goes.
 pub enum Output<'a> {
@@ -74,74 +75,98 @@ impl Target<'_> {
     /// # Safety
     /// The sums are of rows and panels of the checked product, and no other thread takes sums of the same output rows
     /// and columns at the same time.
-    pub(super) unsafe fn take(&self, sums: &Sums<'_>, bias: Option<&[f32]>) {
-        let first = sums.first_group * GROUP * PANEL;
-        let count = (sums.groups * GROUP * PANEL).min(self.columns - first);
+    pub(super) unsafe fn take(&self, isa: Isa, sums: &Sums<'_>, bias: Option<&[f32]>) {
+        dispatch(isa, Take { target: self, sums, bias });
+    }
+}
+
+/// Complete sums on their way to where they go.
+struct Take<'a, 't> {
+    target: &'a Target<'t>,
+    sums: &'a Sums<'a>,
+    bias: Option<&'a [f32]>,
+}
+
+impl Operation for Take<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        let Self { target, sums, bias } = self;
+        let first = sums.first_column();
+        let count = (sums.groups * GROUP * PANEL).min(target.columns - first);
         let bias = bias.map(|bias| &bias[first..first + count]);
         for row in 0..sums.rows {
-            let target = self.map.map_or(sums.first_row + row, |map| map[sums.first_row + row] as usize);
-            // SAFETY: the row was checked to be inside the output, the columns are less than `columns`; the caller
-            // keeps other threads away from them.
-            let out = unsafe { std::slice::from_raw_parts_mut(self.values.add(target * self.stride + first), count) };
-            finish_row(out, &sums.row(row)[..count], bias, self.add);
+            let place = target.map.map_or(sums.first_row + row, |map| map[sums.first_row + row] as usize);
+            // SAFETY: the row was checked to be inside the output, the columns are less than `columns`; our maker keeps
+            // other threads away from them.
+            let out =
+                unsafe { std::slice::from_raw_parts_mut(target.values.add(place * target.stride + first), count) };
+            finish_row(out, &sums.row(row)[..count], bias, target.add);
         }
     }
 }
 
 /// Bias, then residual.
+#[inline(always)]
 fn finish_row(out: &mut [f32], sums: &[f32], bias: Option<&[f32]>, add: bool) {
     match (bias, add) {
-        (None, false) => out.copy_from_slice(sums),
+        (None, false) => copy_row(out, sums),
         (None, true) => out.iter_mut().zip(sums).for_each(|(out, sum)| *out += sum),
         (Some(bias), false) => out.iter_mut().zip(sums).zip(bias).for_each(|((out, sum), bias)| *out = sum + bias),
         (Some(bias), true) => out.iter_mut().zip(sums).zip(bias).for_each(|((out, sum), bias)| *out += sum + bias),
     }
 }
 
-/// `silu(gate) * up` of complete sums, to the columns that their panels stand for.
+/// One or two pairs of panels are copied in registers: they are too short for a call.
+#[inline(always)]
+fn copy_row(out: &mut [f32], sums: &[f32]) {
+    const ONE: usize = Sums::COLUMNS;
+    const TWO: usize = 2 * Sums::COLUMNS;
+    if let (Ok(out), Ok(sums)) = (<&mut [f32; ONE]>::try_from(&mut *out), <&[f32; ONE]>::try_from(sums)) {
+        *out = *sums;
+    } else if let (Ok(out), Ok(sums)) = (<&mut [f32; TWO]>::try_from(&mut *out), <&[f32; TWO]>::try_from(sums)) {
+        *out = *sums;
+    } else {
+        out.copy_from_slice(sums);
+    }
+}
+
+/// `silu(gate) * up` of complete sums, to the columns that their panels stand for: the same bits on every tier, for
+/// nothing in it is fused.
 ///
 /// # Safety
 /// No other thread takes sums of the same rows and panels at the same time.
 pub(super) unsafe fn take_gate_up(isa: Isa, writer: &InputWriter<'_>, sums: &Sums<'_>) {
-    #[cfg(target_arch = "x86_64")]
-    if isa.has(Tier::Avx2) {
-        // SAFETY: the processor has AVX2, as the `Isa` proves; the rest is the caller's promise.
-        unsafe { take_gate_up_avx2(writer, sums) };
-        return;
-    }
-    let _ = isa;
-    // SAFETY: the caller's promise.
-    unsafe { take_gate_up_anywhere(writer, sums) }
+    dispatch(isa, GateUp { writer, sums });
 }
 
-/// The same in wider vectors, with the same bits: nothing in it is fused.
-///
-/// # Safety
-/// As [`take_gate_up`], and the processor has AVX2.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-unsafe fn take_gate_up_avx2(writer: &InputWriter<'_>, sums: &Sums<'_>) {
-    // SAFETY: the caller's promise.
-    unsafe { take_gate_up_anywhere(writer, sums) }
+/// Complete sums of gate and up on their way to the inputs of the down projection.
+struct GateUp<'a, 'w> {
+    writer: &'a InputWriter<'w>,
+    sums: &'a Sums<'a>,
 }
 
-/// # Safety
-/// As [`take_gate_up`].
-#[inline(always)]
-unsafe fn take_gate_up_anywhere(writer: &InputWriter<'_>, sums: &Sums<'_>) {
-    for row in 0..sums.rows {
-        // All of the task's columns at a time: formats that share a scale among inputs need its inputs together.
-        let mut values = [0.0; TASK_GROUPS * PANEL];
-        for (values, pair) in values.chunks_exact_mut(PANEL).zip(sums.row(row).chunks_exact(GROUP * PANEL)) {
-            let (gate, up) = pair.split_at(PANEL);
-            for lane in 0..PANEL {
-                values[lane] = silu_f32(gate[lane]) * up[lane];
+impl Operation for GateUp<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        let Self { writer, sums } = self;
+        for row in 0..sums.rows {
+            // All of the task's columns at a time: formats that share a scale among inputs need its inputs together.
+            let mut values = [0.0; TASK_GROUPS * PANEL];
+            for (values, pair) in values.chunks_exact_mut(PANEL).zip(sums.row(row).chunks_exact(GROUP * PANEL)) {
+                let (gate, up) = pair.split_at(PANEL);
+                for lane in 0..PANEL {
+                    values[lane] = silu_f32(gate[lane]) * up[lane];
+                }
             }
+            let first = sums.first_group * PANEL;
+            let count = (sums.groups * PANEL).min(writer.width() - first);
+            // SAFETY: our maker keeps other threads away from the rows and panels of these sums.
+            unsafe { writer.write_columns(sums.first_row + row, first, &values[..count]) }
         }
-        let first = sums.first_group * PANEL;
-        let count = (sums.groups * PANEL).min(writer.width() - first);
-        // SAFETY: the caller keeps other threads away from the rows and panels of these sums.
-        unsafe { writer.set_columns(sums.first_row + row, first, &values[..count]) }
     }
 }
 
@@ -150,10 +175,7 @@ mod tests {
     use super::*;
     use crate::{
         isa::Isa,
-        linear::{
-            drive::SUMS_STRIDE,
-            input::{InputBuffer, InputFormat},
-        },
+        linear::input::{InputBuffer, InputFormat},
     };
 
     #[test]
@@ -161,7 +183,7 @@ mod tests {
         let (rows, width) = (32, 20);
         let extremes = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, 88.5, -88.5, -103.5, 1e-40];
         let sum = |index: usize| if index < 8 { extremes[index] } else { (index as f32 * 0.7).sin() * 30.0 };
-        let values: Vec<f32> = (0..rows * SUMS_STRIDE).map(sum).collect();
+        let values: Vec<f32> = (0..rows * TASK_GROUPS * GROUP * PANEL).map(sum).collect();
         let sums = Sums { values: &values, first_row: 0, rows, first_group: 0, groups: 2 };
         let results = Isa::available().into_iter().map(|isa| {
             let mut buffer = InputBuffer::try_new(isa, InputFormat::F32, rows, width).unwrap();

@@ -12,8 +12,9 @@ use super::{
     quantised::{self, INPUTS, Quantisation},
 };
 
-/// Bytes of two unpacked panels: half of a 32 KiB first-level cache.
-pub(super) const PANEL_BYTES: usize = 16 << 10;
+/// Bytes of two unpacked panels: three quarters of a 32 KiB first-level cache, so that blocks of the depth that are half
+/// as deep again as usual are unpacked at once.
+pub(super) const PANEL_BYTES: usize = 24 << 10;
 
 /// Two unpacked panels, on the stack of their thread.
 #[repr(align(64))]
