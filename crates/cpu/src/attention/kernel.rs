@@ -6,7 +6,8 @@ use demask_tensor::PAGE;
 
 use super::BATCH;
 use crate::{
-    elementwise::{Element, LANES, Lanes, Operation, max_lanes, sum_lanes},
+    elementwise::{Element, LANES, Lanes, Operation, dispatch},
+    isa::Isa,
     linear::activation::exp_f32,
 };
 
@@ -62,22 +63,39 @@ impl<'a, T: Element> Batch<'a, T> {
     }
 
     /// The keys from `first` on: of each page K `[head_dim, PAGE]` and V `[PAGE, head_dim]`. Pages that no query sees may
-    /// be missing.
-    pub(super) fn stride<'p>(&'p mut self, first: usize, pages: &'p [(&'p [T], &'p [T])]) -> Stride<'p, 'a, T> {
+    /// be missing. `ahead` is K that is read next, page after page.
+    pub(super) fn stride<'p>(
+        &'p mut self,
+        first: usize,
+        pages: &'p [(&'p [T], &'p [T])],
+        ahead: &'p [&'p [T]],
+    ) -> Stride<'p, 'a, T> {
         let size = self.head_dim * PAGE;
         assert!(pages.iter().all(|(keys, values)| keys.len() == size && values.len() == size), "size of a page");
         let seen = self.largest_limit().saturating_sub(first).min(STRIDE);
         assert!(pages.len() <= STRIDE_PAGES && seen <= pages.len() * PAGE, "pages of a stride");
-        Stride { batch: self, first, pages }
+        Stride { batch: self, first, pages, ahead }
     }
 
     /// Divides by the sums and empties the batch.
-    pub(super) fn finish(&mut self) {
-        for query in &mut self.queries[..self.count] {
+    pub(super) fn finish(&mut self, isa: Isa) {
+        dispatch(isa, Finish(&mut self.queries[..self.count]));
+        self.count = 0;
+    }
+}
+
+/// Queries that have seen all their keys.
+struct Finish<'p, 'a>(&'p mut [Query<'a>]);
+
+impl Operation for Finish<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        for query in self.0 {
             let factor = 1.0 / query.sum;
             query.out.iter_mut().for_each(|value| *value *= factor);
         }
-        self.count = 0;
     }
 }
 
@@ -86,6 +104,7 @@ pub(super) struct Stride<'p, 'a, T> {
     batch: &'p mut Batch<'a, T>,
     first: usize,
     pages: &'p [(&'p [T], &'p [T])],
+    ahead: &'p [&'p [T]],
 }
 
 impl<T: Element> Operation for Stride<'_, '_, T> {
@@ -93,8 +112,8 @@ impl<T: Element> Operation for Stride<'_, '_, T> {
 
     #[inline(always)]
     fn run<L: Lanes>(self) {
-        let Self { batch, first, pages } = self;
-        let tiles = Tiles { pages, head_dim: batch.head_dim, scale: batch.scale, first };
+        let Self { batch, first, pages, ahead } = self;
+        let tiles = Tiles { pages, ahead, head_dim: batch.head_dim, scale: batch.scale, first };
         let mut rest = &mut batch.queries[..batch.count];
         // As many queries at once as the registers hold, if they see the same keys.
         while let Some(query) = rest.first() {
@@ -124,6 +143,8 @@ impl<T: Element> Operation for Stride<'_, '_, T> {
 /// The keys of a stride and their values.
 struct Tiles<'p, T> {
     pages: &'p [(&'p [T], &'p [T])],
+    /// K that is read next.
+    ahead: &'p [&'p [T]],
     head_dim: usize,
     scale: f32,
     /// Position of the first key.
@@ -144,27 +165,26 @@ impl<T: Element> Tiles<'_, T> {
             return;
         }
         let mut weights = [[0.0; STRIDE]; Q];
-        for (page, (keys, _)) in self.pages[..visible.div_ceil(PAGE)].iter().enumerate() {
-            self.scores::<L, Q>(keys, queries, (&mut weights, page * PAGE));
+        for (page, &(keys, values)) in self.pages[..visible.div_ceil(PAGE)].iter().enumerate() {
+            self.scores::<L, Q>((keys, values), queries, (&mut weights, page * PAGE));
         }
-        let mut decay = [0.0; Q];
-        for query in 0..Q {
-            decay[query] = weigh(&mut queries[query], &mut weights[query], self.scale, visible);
-        }
+        let decay = weigh::<L, Q>(queries, &mut weights, self.scale, visible);
         self.add_values::<L, Q>(queries, &weights, &decay, visible);
     }
 
-    /// Products of the queries with all keys of a page, summed over the head in ascending order.
+    /// Products of the queries with all keys of a page, summed over the head in ascending order. The page's values come
+    /// near meanwhile: as many of them as of the keys.
     #[inline(always)]
     fn scores<L: Lanes, const Q: usize>(
         &self,
-        keys: &[T],
+        (keys, values): (&[T], &[T]),
         queries: &[Query<'_>],
         (scores, first): (&mut [[f32; STRIDE]; Q], usize),
     ) {
         let mut sums = [L::zero(); Q];
         let rows: [&[f32]; Q] = std::array::from_fn(|query| &queries[query].row[..self.head_dim]);
         for column in 0..self.head_dim {
+            fetch_tile::<L, T>(values, column);
             // SAFETY: K has `head_dim` rows of a tile each, checked when the stride was made.
             let keys = unsafe { T::load::<L>(keys.as_ptr().add(column * LANES)) };
             for query in 0..Q {
@@ -200,7 +220,9 @@ impl<T: Element> Tiles<'_, T> {
                 }
             }
             for (page, (_, values)) in self.pages[..visible.div_ceil(PAGE)].iter().enumerate() {
+                let ahead = self.ahead.get(page).copied().unwrap_or(&[]);
                 for key in page * PAGE..visible.min((page + 1) * PAGE) {
+                    fetch_tile::<L, T>(ahead, tile * PAGE + key % PAGE);
                     let place = (key - page * PAGE) * self.head_dim + tile * LANES;
                     // SAFETY: V has PAGE rows of `head_dim`, checked when the stride was made.
                     let values = unsafe { T::load::<L>(values.as_ptr().add(place)) };
@@ -229,30 +251,57 @@ impl<T: Element> Tiles<'_, T> {
     }
 }
 
-/// Turns scores into weights relative to the new maximum; those of masked keys are exactly 0. Returns the factor of
-/// what was summed before.
+/// Fetches a tile of a page. What is behind the page's end, or of no page, does no harm.
 #[inline(always)]
-fn weigh(query: &mut Query<'_>, scores: &mut [f32; STRIDE], scale: f32, visible: usize) -> f32 {
-    let (tiles, _) = scores[..visible.next_multiple_of(LANES)].as_chunks_mut::<LANES>();
-    let mut largest = [f32::NEG_INFINITY; LANES];
-    for (index, tile) in tiles.iter_mut().enumerate() {
-        for lane in 0..LANES {
-            let score = if index * LANES + lane < visible { tile[lane] * scale } else { f32::NEG_INFINITY };
-            tile[lane] = score;
-            largest[lane] = if score > largest[lane] { score } else { largest[lane] };
-        }
+fn fetch_tile<L: Lanes, T>(page: &[T], tile: usize) {
+    let start = page.as_ptr().wrapping_add(tile * LANES).cast::<u8>();
+    for line in (0..LANES * size_of::<T>()).step_by(64) {
+        L::fetch(start.wrapping_add(line));
     }
-    let largest = max_lanes(largest);
-    let maximum = if largest > query.maximum { largest } else { query.maximum };
-    let mut sums = [0.0; LANES];
-    for tile in tiles {
-        for lane in 0..LANES {
-            tile[lane] = exp_f32(tile[lane] - maximum);
-            sums[lane] += tile[lane];
+}
+
+/// Turns scores into weights relative to the new maxima; those of masked keys are exactly 0. Returns the factors of what
+/// was summed before.
+#[inline(always)]
+fn weigh<L: Lanes, const Q: usize>(
+    queries: &mut [Query<'_>],
+    scores: &mut [[f32; STRIDE]; Q],
+    scale: f32,
+    visible: usize,
+) -> [f32; Q] {
+    let (mut maxima, mut decay, mut sums) = ([0.0; Q], [0.0; Q], [0.0; Q]);
+    for query in 0..Q {
+        let (tiles, _) = scores[query][..visible.next_multiple_of(LANES)].as_chunks_mut::<LANES>();
+        let mut largest = [f32::NEG_INFINITY; LANES];
+        for (index, tile) in tiles.iter_mut().enumerate() {
+            for lane in 0..LANES {
+                let score = if index * LANES + lane < visible { tile[lane] * scale } else { f32::NEG_INFINITY };
+                tile[lane] = score;
+                largest[lane] = if score > largest[lane] { score } else { largest[lane] };
+            }
         }
+        // SAFETY: the array is one tile long.
+        let largest = L::most(unsafe { L::load(largest.as_ptr()) });
+        maxima[query] = if largest > queries[query].maximum { largest } else { queries[query].maximum };
+        decay[query] = queries[query].maximum - maxima[query];
     }
-    let decay = exp_f32(query.maximum - maximum);
-    query.sum = query.sum * decay + sum_lanes(sums);
-    query.maximum = maximum;
+    for query in 0..Q {
+        let (tiles, _) = scores[query][..visible.next_multiple_of(LANES)].as_chunks_mut::<LANES>();
+        let mut lanes = [0.0; LANES];
+        for tile in tiles {
+            for lane in 0..LANES {
+                tile[lane] = exp_f32(tile[lane] - maxima[query]);
+                lanes[lane] += tile[lane];
+            }
+        }
+        // SAFETY: the array is one tile long.
+        sums[query] = L::sum(unsafe { L::load(lanes.as_ptr()) });
+    }
+    // The exponentials of all queries side by side.
+    decay.iter_mut().for_each(|decay| *decay = exp_f32(*decay));
+    for query in 0..Q {
+        queries[query].sum = queries[query].sum * decay[query] + sums[query];
+        queries[query].maximum = maxima[query];
+    }
     decay
 }

@@ -29,6 +29,9 @@ use kernel::Batch;
 /// Queries that one task takes through the pages together.
 const BATCH: usize = 48;
 
+/// Bytes of K and V of all heads that stay in a second-level cache while one block's heads read them.
+const NEAR: usize = 512 << 10;
+
 /// Takes a padded batch through a stride of woven pages.
 ///
 /// # Safety
@@ -99,17 +102,30 @@ impl Attend<'_> {
     }
 
     fn run_on<T: Element>(&self, pool: &Pool, out: &mut [f32]) {
-        let kv_heads = self.kv.shape().kv_heads;
-        let (out, blocks) = (Shared::new(out), self.blocks.len());
-        // Head after head: what one block has read of a head is still near when the next one reads it.
-        pool.run(blocks * kv_heads, &|task| self.block::<T>(self.blocks[task % blocks], task / blocks, &out));
+        let out = Shared::new(out);
+        self.for_tasks(pool, |block, head| self.block::<T>(block, head, &out));
     }
 
     /// The same over woven pages.
     fn run_on_woven(&self, pool: &Pool, take: Take, out: &mut [f32]) {
-        let kv_heads = self.kv.shape().kv_heads;
-        let (out, blocks) = (Shared::new(out), self.blocks.len());
-        pool.run(blocks * kv_heads, &|task| self.woven_block(self.blocks[task % blocks], task / blocks, take, &out));
+        let out = Shared::new(out);
+        self.for_tasks(pool, |block, head| self.woven_block(block, head, take, &out));
+    }
+
+    /// Runs a task for each block and each of its K/V heads.
+    fn for_tasks(&self, pool: &Pool, task: impl Fn(RowBlock, usize) + Sync) {
+        let (shape, blocks) = (self.kv.shape(), self.blocks.len());
+        let keys = self.rows.iter().map(|&row| self.limits[row as usize] as usize).max().unwrap_or(0);
+        let bytes = 2 * keys * shape.kv_heads * shape.head_dim * self.kv.dtype().size();
+        if bytes <= NEAR {
+            // Block after block: a thread keeps the rows that it has in its cache.
+            pool.run(blocks * shape.kv_heads, &|index| {
+                task(self.blocks[index / shape.kv_heads], index % shape.kv_heads)
+            });
+        } else {
+            // Head after head: what one block has read of a head is still near when the next one reads it.
+            pool.run(blocks * shape.kv_heads, &|index| task(self.blocks[index % blocks], index / blocks));
+        }
     }
 
     /// All queries of one block that share a K/V head, some at a time.
@@ -174,6 +190,18 @@ impl Attend<'_> {
         self.through_pages(&mut batch, table, kv_head);
     }
 
+    /// Pages and head of the keys that come behind a stride: those of the next stride, or of the next head, which is most
+    /// often this thread's next task.
+    fn keys_behind<'t>(&self, table: &'t [u32], stride: usize, head: usize) -> impl Iterator<Item = (u32, usize)> + 't {
+        let next = (stride + 1) * kernel::STRIDE_PAGES;
+        let heads = self.kv.shape().kv_heads;
+        let (pages, head) = match next < table.len() {
+            true => (&table[next..], head),
+            false => (&table[..if head + 1 < heads { table.len() } else { 0 }], head + 1),
+        };
+        pages.iter().map(move |&page| (page, head))
+    }
+
     /// Takes a batch through its pages, a stride at a time, and empties it.
     fn through_pages<T: Element>(&self, batch: &mut Batch<'_, T>, table: &[u32], kv_head: usize) {
         let table = &table[..batch.largest_limit().div_ceil(PAGE)];
@@ -184,9 +212,13 @@ impl Attend<'_> {
                 *page = (head(Tensor::Key), head(Tensor::Value));
             }
             let first = index * kernel::STRIDE_PAGES * PAGE;
-            dispatch(self.isa, batch.stride(first, &pages[..numbers.len()]));
+            let mut ahead = [&[][..]; kernel::STRIDE_PAGES];
+            for (ahead, (number, head)) in ahead.iter_mut().zip(self.keys_behind(table, index, kv_head)) {
+                *ahead = self.kv.head::<T>(number, self.layer, Tensor::Key, head);
+            }
+            dispatch(self.isa, batch.stride(first, &pages[..numbers.len()], &ahead));
         }
-        batch.finish();
+        batch.finish(self.isa);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tiles of 32 numbers in the vectors of each instruction set, so that a kernel is written once.
 
+use super::{max_lanes, sum_lanes};
 use crate::{
     isa::{Isa, Tier},
     linear::activation::widen_bf16,
@@ -38,6 +39,12 @@ pub(crate) trait Lanes {
     fn scale_add(sum: Self::Tile, tile: Self::Tile, factor: f32) -> Self::Tile;
     /// The same of single numbers, with the same rounding.
     fn scale_add_one(sum: f32, value: f32, factor: f32) -> f32;
+    /// Adds the lanes pair by pair: each with the one half a tile away, and so on.
+    fn sum(tile: Self::Tile) -> f32;
+    /// The largest lane; a NaN may be passed over.
+    fn most(tile: Self::Tile) -> f32;
+    /// Lets a cache line come that will be read soon. It may be anywhere.
+    fn fetch(line: *const u8);
 }
 
 /// Numbers that K and V are stored in.
@@ -163,6 +170,19 @@ impl Lanes for Portable {
     fn scale_add_one(sum: f32, value: f32, factor: f32) -> f32 {
         sum + value * factor
     }
+
+    #[inline(always)]
+    fn sum(tile: Self::Tile) -> f32 {
+        sum_lanes(tile)
+    }
+
+    #[inline(always)]
+    fn most(tile: Self::Tile) -> f32 {
+        max_lanes(tile)
+    }
+
+    #[inline(always)]
+    fn fetch(_line: *const u8) {}
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -171,10 +191,13 @@ mod x86 {
     //! `run_avx512` are the only ways to them, and are called with an [`Isa`](crate::isa::Isa) in hand.
 
     use std::arch::x86_64::{
-        __m256, __m512, _mm_loadu_si128, _mm256_castsi256_ps, _mm256_cvtepu16_epi32, _mm256_fmadd_ps, _mm256_loadu_ps,
-        _mm256_loadu_si256, _mm256_mul_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm256_slli_epi32, _mm256_storeu_ps,
-        _mm512_castsi512_ps, _mm512_cvtepu16_epi32, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mul_ps, _mm512_set1_ps,
-        _mm512_setzero_ps, _mm512_slli_epi32, _mm512_storeu_ps,
+        __m256, __m512, _MM_HINT_T0, _mm_add_ps, _mm_add_ss, _mm_cvtss_f32, _mm_loadu_si128, _mm_max_ps, _mm_max_ss,
+        _mm_movehdup_ps, _mm_movehl_ps, _mm_prefetch, _mm256_add_ps, _mm256_castps256_ps128, _mm256_castsi256_ps,
+        _mm256_cvtepu16_epi32, _mm256_extractf128_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256,
+        _mm256_max_ps, _mm256_mul_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm256_slli_epi32, _mm256_storeu_ps,
+        _mm512_add_ps, _mm512_castps512_ps256, _mm512_castsi512_ps, _mm512_cvtepu16_epi32, _mm512_extractf32x8_ps,
+        _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_max_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_setzero_ps,
+        _mm512_slli_epi32, _mm512_storeu_ps,
     };
 
     use super::{Lanes, Operation};
@@ -191,6 +214,34 @@ mod x86 {
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
     pub(super) unsafe fn run_avx512<O: Operation>(operation: O) -> O::Output {
         operation.run::<Avx512>()
+    }
+
+    /// Adds eight lanes pair by pair: each with the one half a vector away, and so on.
+    ///
+    /// # Safety
+    /// AVX must be there.
+    #[inline(always)]
+    unsafe fn sum_eight(lanes: __m256) -> f32 {
+        // SAFETY: as our caller promises.
+        unsafe {
+            let four = _mm_add_ps(_mm256_castps256_ps128(lanes), _mm256_extractf128_ps::<1>(lanes));
+            let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+        }
+    }
+
+    /// The largest of eight lanes.
+    ///
+    /// # Safety
+    /// AVX must be there.
+    #[inline(always)]
+    unsafe fn most_of_eight(lanes: __m256) -> f32 {
+        // SAFETY: as our caller promises.
+        unsafe {
+            let four = _mm_max_ps(_mm256_castps256_ps128(lanes), _mm256_extractf128_ps::<1>(lanes));
+            let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
+        }
     }
 
     /// Four vectors of 8.
@@ -245,6 +296,24 @@ mod x86 {
         fn scale_add_one(sum: f32, value: f32, factor: f32) -> f32 {
             value.mul_add(factor, sum)
         }
+
+        #[inline(always)]
+        fn sum([first, second, third, fourth]: Self::Tile) -> f32 {
+            // SAFETY: reached through `run_avx2` alone.
+            unsafe { sum_eight(_mm256_add_ps(_mm256_add_ps(first, third), _mm256_add_ps(second, fourth))) }
+        }
+
+        #[inline(always)]
+        fn most([first, second, third, fourth]: Self::Tile) -> f32 {
+            // SAFETY: reached through `run_avx2` alone.
+            unsafe { most_of_eight(_mm256_max_ps(_mm256_max_ps(first, third), _mm256_max_ps(second, fourth))) }
+        }
+
+        #[inline(always)]
+        fn fetch(line: *const u8) {
+            // SAFETY: fetching reads nothing.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) }
+        }
     }
 
     /// Two vectors of 16.
@@ -298,6 +367,30 @@ mod x86 {
         #[inline(always)]
         fn scale_add_one(sum: f32, value: f32, factor: f32) -> f32 {
             value.mul_add(factor, sum)
+        }
+
+        #[inline(always)]
+        fn sum([first, second]: Self::Tile) -> f32 {
+            // SAFETY: reached through `run_avx512` alone.
+            unsafe {
+                let sums = _mm512_add_ps(first, second);
+                sum_eight(_mm256_add_ps(_mm512_castps512_ps256(sums), _mm512_extractf32x8_ps::<1>(sums)))
+            }
+        }
+
+        #[inline(always)]
+        fn most([first, second]: Self::Tile) -> f32 {
+            // SAFETY: reached through `run_avx512` alone.
+            unsafe {
+                let most = _mm512_max_ps(first, second);
+                most_of_eight(_mm256_max_ps(_mm512_castps512_ps256(most), _mm512_extractf32x8_ps::<1>(most)))
+            }
+        }
+
+        #[inline(always)]
+        fn fetch(line: *const u8) {
+            // SAFETY: fetching reads nothing.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) }
         }
     }
 }
