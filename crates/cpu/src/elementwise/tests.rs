@@ -59,6 +59,31 @@ fn finished_heads_are_rounded_as_single_numbers_are() {
     }
 }
 
+/// Sum and largest of a tile's lanes.
+struct Lane<'a>(&'a [f32; LANES]);
+
+impl Operation for Lane<'_> {
+    type Output = [f32; 2];
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) -> [f32; 2] {
+        // SAFETY: the array is one tile long.
+        let tile = unsafe { L::load(self.0.as_ptr()) };
+        [L::sum(tile), L::most(tile)]
+    }
+}
+
+#[test]
+fn lanes_are_joined_with_the_same_bits_on_every_tier() {
+    for seed in 0..100 {
+        let tile: [f32; LANES] = values(LANES, seed).try_into().unwrap();
+        let expected = [sum_lanes(tile), max_lanes(tile)].map(f32::to_bits);
+        for isa in Isa::available() {
+            assert_eq!(dispatch(isa, Lane(&tile)).map(f32::to_bits), expected, "{isa:?}");
+        }
+    }
+}
+
 #[test]
 fn cosines_match_their_twin_and_survive_zero() {
     for isa in Isa::available() {
