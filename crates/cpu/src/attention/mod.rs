@@ -195,9 +195,10 @@ impl Attend<'_> {
     fn keys_behind<'t>(&self, table: &'t [u32], stride: usize, head: usize) -> impl Iterator<Item = (u32, usize)> + 't {
         let next = (stride + 1) * kernel::STRIDE_PAGES;
         let heads = self.kv.shape().kv_heads;
-        let (pages, head) = match next < table.len() {
-            true => (&table[next..], head),
-            false => (&table[..if head + 1 < heads { table.len() } else { 0 }], head + 1),
+        let (pages, head) = if next < table.len() {
+            (&table[next..], head)
+        } else {
+            (&table[..if head + 1 < heads { table.len() } else { 0 }], head + 1)
         };
         pages.iter().map(move |&page| (page, head))
     }

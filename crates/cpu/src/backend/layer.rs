@@ -163,9 +163,9 @@ fn project_rows(
         projections.parts[1].unfinished(tools, tools.rotation, keys),
     ];
     // V is rounded by being stored.
-    finish_rows(tools, at, &unfinished[usize::from(!wanted[0])..1 + usize::from(wanted[1])]);
+    finish_rows(tools, at, &unfinished[usize::from(!wanted[0])..=usize::from(wanted[1])]);
     let fresh = [Fresh { tensor: Tensor::Key, values: keys }, Fresh { tensor: Tensor::Value, values }];
-    store(tools, at, &fresh[usize::from(!wanted[1])..1 + usize::from(wanted[2])], kv);
+    store(tools, at, &fresh[usize::from(!wanted[1])..=usize::from(wanted[2])], kv);
 }
 
 /// Rows of q, K or V as they leave their projection.

@@ -116,7 +116,7 @@ impl Partition {
             let row_block = task / self.group_blocks;
             (task % self.group_blocks, row_block, row_block + 1)
         } else {
-            // Neighbours share panels: they run at the same time and find each other's weights in the shared cache.
+            // Neighbours share panels: a thread that takes both reads them from memory once.
             let row_block = task % self.row_blocks;
             (task / self.row_blocks, row_block, row_block + 1)
         }
