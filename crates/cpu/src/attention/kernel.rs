@@ -298,7 +298,9 @@ fn weigh<L: Lanes, const Q: usize>(
         sums[query] = L::sum(unsafe { L::load(lanes.as_ptr()) });
     }
     // The exponentials of all queries side by side.
-    decay.iter_mut().for_each(|decay| *decay = exp_f32(*decay));
+    for decay in &mut decay {
+        *decay = exp_f32(*decay);
+    }
     for query in 0..Q {
         queries[query].sum = queries[query].sum * decay[query] + sums[query];
         queries[query].maximum = maxima[query];

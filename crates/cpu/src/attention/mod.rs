@@ -120,7 +120,7 @@ impl Attend<'_> {
         if bytes <= NEAR {
             // Block after block: a thread keeps the rows that it has in its cache.
             pool.run(blocks * shape.kv_heads, &|index| {
-                task(self.blocks[index / shape.kv_heads], index % shape.kv_heads)
+                task(self.blocks[index / shape.kv_heads], index % shape.kv_heads);
             });
         } else {
             // Head after head: what one block has read of a head is still near when the next one reads it.
