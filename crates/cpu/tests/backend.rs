@@ -449,7 +449,7 @@ fn intermediates_can_be_read() {
     model.forward(&launch, Rows::Live, Rows::Live);
     model.backend.read(Stage::Residual, &mut read);
     assert_eq!(read.len(), 2 * HIDDEN);
-    let weight = model.backend.vector(&[1.0; HIDDEN]);
+    let weight = model.backend.vector(&[1.0; HIDDEN]).unwrap();
     model.backend.read(Stage::Normed(&weight, 0.0), &mut read);
     let square: f32 = read[..HIDDEN].iter().map(|value| value * value).sum();
     assert!((square / HIDDEN as f32 - 1.0).abs() < 1e-5);

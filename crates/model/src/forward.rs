@@ -1,6 +1,6 @@
 //! The transformer: one forward of one launch, the same for every family and backend.
 
-use demask_tensor::{Backend, HeadOutput, HeadWeights, Launch, MlpWeights, QkvRows, Rows};
+use demask_tensor::{Backend, DeviceError, HeadOutput, HeadWeights, Launch, MlpWeights, QkvRows, Rows};
 
 use crate::{
     ArchSpec, Weights,
@@ -23,7 +23,7 @@ pub(crate) fn forward<B: Backend>(
     kv: &mut B::Kv,
     out: &mut HeadOutput,
     watcher: Option<&mut Watcher<'_>>,
-) {
+) -> Result<(), DeviceError> {
     // Rows that keep an increment, or live off one, are finished in each layer; otherwise the last layer finishes
     // nothing but what the head reads.
     let holds = launch.partial || !launch.held.is_empty();
@@ -81,4 +81,5 @@ pub(crate) fn forward<B: Backend>(
         let head = HeadWeights { norm: &weights.final_norm, epsilon: spec.norm_epsilon, head: &weights.head };
         backend.head(&head, kv, out);
     }
+    backend.finish()
 }

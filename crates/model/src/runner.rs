@@ -5,6 +5,7 @@ use demask_step::{
 };
 use demask_tensor::{
     Backend, Dtype, HeadOutput, HeadRequest, HeadRow, Launch, OutOfMemory, PAGE, Segment, Stage, WorkspaceShape,
+    round_bf16, widen_bf16,
 };
 
 use crate::{
@@ -145,8 +146,8 @@ impl<B: Backend> Runner<B> {
                 // f32 throughout, as the official code computes its table.
                 let angle = position as f32 * frequency;
                 let (c, s) = (angle.cos(), angle.sin());
-                cos.push(if round { round_to_bf16(c) } else { c });
-                sin.push(if round { round_to_bf16(s) } else { s });
+                cos.push(if round { widen_bf16(round_bf16(c)) } else { c });
+                sin.push(if round { widen_bf16(round_bf16(s)) } else { s });
             }
         }
         self.backend.set_rotation(&cos, &sin, rope.rotated)?;
@@ -227,17 +228,17 @@ impl<B: Backend> Runner<B> {
         let ask = demask_step::HeadAsk::default();
         let step = SequenceStep { sequence: id, tokens, plan: &plan, ask: &ask, blend: None };
         let checked = self.check(&step).map_err(|error| StepError::Plan { index: 0, error });
-        if checked.is_ok() {
+        let looked = checked.and_then(|()| {
             self.lower(&[step])?;
             if logits {
                 self.launch.head.requests[0] = HeadRequest { logits: true, ..HeadRequest::default() };
                 self.launch.head.rows.extend((0..rows as u32).map(|row| HeadRow { row, request: 0, key: 0 }));
                 self.launch.last.extend(0..rows as u32);
             }
-            self.forward(watcher);
-        }
+            self.forward(watcher)
+        });
         self.close(id);
-        checked
+        looked
     }
 
     fn lower(&mut self, batch: &[SequenceStep<'_>]) -> Result<(), StepError> {
@@ -251,9 +252,10 @@ impl<B: Backend> Runner<B> {
             .map_err(|(index, error)| StepError::Plan { index, error })
     }
 
-    fn forward(&mut self, watcher: Option<&mut Watcher<'_>>) {
-        let Self { spec, weights, launch, lowered, .. } = self;
-        forward(Forward { spec, weights, launch, lowered }, &mut self.backend, &mut self.kv, &mut self.output, watcher);
+    fn forward(&mut self, watcher: Option<&mut Watcher<'_>>) -> Result<(), StepError> {
+        let Self { spec, weights, backend, kv, launch, lowered, output, .. } = self;
+        forward(Forward { spec, weights, launch, lowered }, backend, kv, output, watcher)
+            .map_err(|error| StepError::Device(error.to_string()))
     }
 
     fn check_capacity(&self, batch: &[SequenceStep<'_>]) -> Result<(), (usize, PlanError)> {
@@ -308,7 +310,7 @@ impl<B: Backend> Denoiser for Runner<B> {
         }
         self.check_capacity(batch).map_err(|(index, error)| StepError::Plan { index, error })?;
         self.lower(batch)?;
-        self.forward(None);
+        self.forward(None)?;
         for step in batch {
             if let Some(Some(sequence)) = self.sequences.get_mut(step.sequence.0 as usize) {
                 sequence.record(step);
@@ -322,9 +324,4 @@ impl<B: Backend> Denoiser for Runner<B> {
 /// Entries of the page tables of a sequence.
 pub(crate) fn table_entries(needs: &SequenceNeeds) -> usize {
     needs.positions.div_ceil(PAGE) * needs.drafts.max(1)
-}
-
-fn round_to_bf16(value: f32) -> f32 {
-    let bits = value.to_bits();
-    f32::from_bits((bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff_0000)
 }

@@ -100,7 +100,7 @@ impl<B: Backend> Loader<'_, B> {
     fn vector(&mut self, role: Role) -> Result<B::Vector, LoadError> {
         let values = self.source.tensor(role)?.to_f32();
         self.bytes += values.len() * size_of::<f32>();
-        let vector = self.backend.vector(&values);
+        let vector = self.backend.vector(&values).map_err(|source| LoadError::Pack { role, source })?;
         self.taken(role)?;
         Ok(vector)
     }

@@ -10,8 +10,9 @@
 //!
 //! # One forward
 //!
-//! `begin`, `embed`, then per layer `qkv`, `attend`, `project_add`, `mlp`, and at the end `head`. A partial launch adds
-//! `hold` before and `settle` behind each layer, and `select` in front of `qkv` in every layer that chooses rows.
+//! `begin`, `embed`, then per layer `qkv`, `attend`, `project_add`, `mlp`, and at the end `head` and `finish`. A partial
+//! launch adds `hold` before and `settle` behind each layer, and `select` in front of `qkv` in every layer that chooses
+//! rows.
 //! The residual stream, queries and attention outputs live in the backend's workspace.
 
 use crate::{Dtype, Launch, Rows, TensorView};
@@ -59,7 +60,7 @@ pub trait Backend {
     /// Takes over the embedding table `[vocabulary, hidden]`.
     fn pack_embedding(&self, table: TensorView<'_>) -> Result<Self::Embedding, PackError>;
     /// Takes over a vector.
-    fn vector(&self, values: &[f32]) -> Self::Vector;
+    fn vector(&self, values: &[f32]) -> Result<Self::Vector, PackError>;
     /// Bytes that packed weights take: for receipts.
     fn matrix_bytes(&self, matrix: &Self::Matrix) -> usize;
     /// Bytes of packed gate and up.
@@ -115,6 +116,10 @@ pub trait Backend {
 
     /// Final norm, blends, logits and what is asked of them, for the launch's head rows.
     fn head(&mut self, weights: &HeadWeights<'_, Self>, kv: &mut Self::Kv, out: &mut HeadOutput);
+
+    /// Ends the work of a launch: whatever was begun is done. Operations cannot say that the device failed; this does, and
+    /// a device that failed once does so in every launch that follows. Nothing that a failed launch left is of any worth.
+    fn finish(&mut self) -> Result<(), DeviceError>;
 
     /// Copies an intermediate of all rows, `[rows, width]`, for inspection; may allocate.
     fn read(&mut self, stage: Stage<'_, Self>, out: &mut Vec<f32>);
@@ -269,7 +274,22 @@ pub enum PackError {
         /// How much was missing.
         source: OutOfMemory,
     },
+    /// The device fails.
+    #[error("packing a {rows}x{columns} weight: {source}")]
+    Device {
+        /// Outputs.
+        rows: usize,
+        /// Inputs.
+        columns: usize,
+        /// What it says.
+        source: DeviceError,
+    },
 }
+
+/// A device that runs operations fails, for a reason in a line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct DeviceError(pub String);
 
 /// Not enough memory, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -195,9 +195,35 @@ pub fn widen_f16(half: u16) -> f32 {
     f32::from_bits(bits | u32::from(half & 0x8000) << 16)
 }
 
+/// Rounds to bf16: nearest, ties to even; a NaN stays one.
+#[inline(always)]
+pub fn round_bf16(x: f32) -> u16 {
+    let bits = x.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
+    let quiet = (bits >> 16) | 0x40;
+    (if x.is_nan() { quiet } else { rounded }) as u16
+}
+
+/// The f32 of the same value.
+#[inline(always)]
+pub fn widen_bf16(x: u16) -> f32 {
+    f32::from_bits(u32::from(x) << 16)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bf16_rounding_agrees_with_a_second_implementation() {
+        for step in 0..=u16::MAX {
+            for low in [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff] {
+                let x = f32::from_bits(u32::from(step) << 16 | low);
+                let other = half::bf16::from_f32(x);
+                assert!(round_bf16(x) == other.to_bits() || other.is_nan() && widen_bf16(round_bf16(x)).is_nan());
+            }
+        }
+    }
 
     #[test]
     fn every_half_widens_exactly() {

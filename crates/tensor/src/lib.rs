@@ -8,18 +8,20 @@ mod blocks;
 mod buffer;
 mod dtype;
 mod launch;
+mod quantise;
 
 pub use backend::{
-    AttentionShape, Backend, HeadOutput, HeadWeights, MlpWeights, OutOfMemory, PackError, PageKind, PartSeconds,
-    QkvRows, QkvWeights, Stage, WorkspaceShape,
+    AttentionShape, Backend, DeviceError, HeadOutput, HeadWeights, MlpWeights, OutOfMemory, PackError, PageKind,
+    PartSeconds, QkvRows, QkvWeights, Stage, WorkspaceShape,
 };
 pub use blocks::{BlockFormat, BlockParts};
 pub use buffer::{AlignedBytes, Bytes, Number};
-pub use dtype::{Dtype, TensorView, widen_f16};
+pub use dtype::{Dtype, TensorView, round_bf16, widen_bf16, widen_f16};
 pub use launch::{
     BlendRows, Filter, FilterOrder, HeadLaunch, HeadRequest, HeadRow, Launch, NO_ROW, PageCopy, ProbeBy, ProbeLaunch,
     ProbeTensor, Rows, Segment, SlotCopy, gumbel_bits, gumbel_noise,
 };
+pub use quantise::{BELOW_HALF, GROUP_INPUTS, Quantisation, larger, round_within};
 
 /// Positions in one page of the K/V store, which is also one key tile of attention: keys are always summed page by
 /// page in ascending order, so that no result depends on what else is in a step.

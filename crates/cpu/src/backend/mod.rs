@@ -7,8 +7,8 @@ mod weights;
 mod workspace;
 
 use demask_tensor::{
-    AttentionShape, Backend, Dtype, HeadOutput, HeadWeights, Launch, MlpWeights, OutOfMemory, PackError, PageKind,
-    PartSeconds, QkvRows, QkvWeights, Rows, Stage, TensorView, WorkspaceShape,
+    AttentionShape, Backend, DeviceError, Dtype, HeadOutput, HeadWeights, Launch, MlpWeights, OutOfMemory, PackError,
+    PageKind, PartSeconds, QkvRows, QkvWeights, Rows, Stage, TensorView, WorkspaceShape,
 };
 
 use crate::{
@@ -147,8 +147,8 @@ impl Backend for CpuBackend {
         Embedding::new(&self.pool, table, self.dtype())
     }
 
-    fn vector(&self, values: &[f32]) -> Vector {
-        Vector::new(values)
+    fn vector(&self, values: &[f32]) -> Result<Vector, PackError> {
+        Ok(Vector::new(values))
     }
 
     fn matrix_bytes(&self, matrix: &Packed) -> usize {
@@ -275,6 +275,10 @@ impl Backend for CpuBackend {
             weight: weights.head,
         };
         tools.clock.time(Part::Head, || run.run(kv, head, scratch.as_mut_slice(), out));
+    }
+
+    fn finish(&mut self) -> Result<(), DeviceError> {
+        Ok(())
     }
 
     fn read(&mut self, stage: Stage<'_, Self>, out: &mut Vec<f32>) {

@@ -3,6 +3,8 @@
 //! They are written without branches and without fused multiplication, so that the compiler may run them on vectors of
 //! any width without changing a result.
 
+pub use demask_tensor::{round_bf16, widen_bf16};
+
 /// The exponential function, to within about one unit in the last place; 0 and infinity where it leaves the range of
 /// f32, NaN for NaN.
 ///
@@ -50,21 +52,6 @@ fn power_of_two(n: i32) -> f32 {
 #[inline(always)]
 pub fn silu_f32(x: f32) -> f32 {
     x / (1.0 + exp_f32(-x))
-}
-
-/// Rounds to bf16: nearest, ties to even; a NaN stays one.
-#[inline(always)]
-pub fn round_bf16(x: f32) -> u16 {
-    let bits = x.to_bits();
-    let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
-    let quiet = (bits >> 16) | 0x40;
-    (if x.is_nan() { quiet } else { rounded }) as u16
-}
-
-/// The f32 of the same value.
-#[inline(always)]
-pub fn widen_bf16(x: u16) -> f32 {
-    f32::from_bits(u32::from(x) << 16)
 }
 
 #[cfg(test)]
@@ -123,16 +110,5 @@ mod tests {
         assert_eq!(silu_f32(-200.0), 0.0);
         assert_eq!(silu_f32(200.0), 200.0);
         assert!(silu_f32(f32::NAN).is_nan());
-    }
-
-    #[test]
-    fn bf16_rounding_agrees_with_a_second_implementation() {
-        for step in 0..=u16::MAX {
-            for low in [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff] {
-                let x = f32::from_bits(u32::from(step) << 16 | low);
-                let other = half::bf16::from_f32(x);
-                assert!(round_bf16(x) == other.to_bits() || other.is_nan() && widen_bf16(round_bf16(x)).is_nan());
-            }
-        }
     }
 }

@@ -103,7 +103,7 @@ unsafe fn accumulate<U: TileUnit, const BITS: usize>(block: &Block) {
         for group in 0..block.groups {
             for start in (0..block.depth).step_by(DEPTH) {
                 let pair = block.part(0, block.rows, group);
-                let blocks = pair.weight.add(start / INPUTS * format::<BITS>().block_bytes());
+                let blocks = pair.weight.add(start / INPUTS * quantised::block_bytes(format::<BITS>()));
                 let scales = &mut scales[..DEPTH.min(block.depth - start) / INPUTS];
                 let weights = prepare::<BITS>(blocks, scales, bytes);
                 for row in (0..block.rows).step_by(2 * ROWS) {
@@ -127,7 +127,8 @@ unsafe fn accumulate<U: TileUnit, const BITS: usize>(block: &Block) {
 /// `blocks` points to as many blocks of integers of `BITS` bits, `bytes` to room for as many pairs of tiles.
 #[inline(always)]
 unsafe fn prepare<const BITS: usize>(blocks: *const u8, scales: &mut [Scales], bytes: *mut u8) -> Weights<'_> {
-    let (block_bytes, panel_bytes) = (format::<BITS>().block_bytes(), format::<BITS>().panel_bytes());
+    let (block_bytes, panel_bytes) =
+        (quantised::block_bytes(format::<BITS>()), quantised::panel_bytes(format::<BITS>()));
     for (index, scales) in scales.iter_mut().enumerate() {
         for (panel, scales) in scales.iter_mut().enumerate() {
             // SAFETY: the caller vouches for blocks and bytes.

@@ -88,8 +88,8 @@ unsafe fn tile<const BITS: usize, const ROWS: usize>(block: &Block) {
         for panel in 0..GROUP {
             // SAFETY: every access is inside what the block promises; groups of inputs take whole words.
             unsafe {
-                let start = block.weight.add(index * format::<BITS>().block_bytes());
-                let weights = start.add(SCALES + panel * format::<BITS>().panel_bytes());
+                let start = block.weight.add(index * quantised::block_bytes(format::<BITS>()));
+                let weights = start.add(SCALES + panel * quantised::panel_bytes(format::<BITS>()));
                 let inputs = block.input.cast::<InputGroup>().add(index);
                 let totals = if BITS == 8 {
                     eight_totals::<ROWS>(weights, inputs, block.input_stride)

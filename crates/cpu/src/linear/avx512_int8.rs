@@ -21,7 +21,7 @@ use super::{
     int8::{InputGroup, QUAD, QUAD_BYTES, QUADS, scale_factor},
     kernel::{Block, Kernel, tiles},
     packed::{GROUP, PANEL, WeightFormat},
-    quantised::{INPUTS, Quantisation, SCALES},
+    quantised::{self, INPUTS, Quantisation, SCALES},
     unpacked::format,
 };
 
@@ -49,7 +49,7 @@ const ROWS: usize = 6;
 /// Inputs of a block: its bytes of a pair of panels fill half of a 32 KiB first-level cache.
 const DEPTH: usize = 512;
 /// Bytes of a block of eight bits.
-const BYTES: usize = Quantisation::Q8.block_bytes();
+const BYTES: usize = quantised::block_bytes(Quantisation::Q8);
 /// Rows up to which weights of four bits are multiplied as they are unpacked: two tiles.
 const DIRECT: usize = 2 * ROWS;
 /// Bytes that weights are asked for ahead of their use: what a core reads while memory answers once.
@@ -88,7 +88,7 @@ unsafe fn avx512vnni_i8xq8_f32(block: &Block) {
 unsafe fn avx512vnni_i8xq4_f32(block: &Block) {
     const FOUR: [Tile; ROWS] = tiles!(four_tile: 1 2 3 4 5 6);
     const UNPACKED: [Tile; ROWS] = tiles!(unpacked_tile: 1 2 3 4 5 6);
-    const PACKED: usize = format::<4>().block_bytes();
+    const PACKED: usize = quantised::block_bytes(format::<4>());
     /// Unpacked blocks, on the stack of their thread.
     #[repr(align(64))]
     struct Blocks(MaybeUninit<[u8; DEPTH / INPUTS * BYTES]>);
@@ -181,7 +181,7 @@ unsafe fn unpacked_tile<const ROWS: usize>(block: &Block, ahead: Ahead) {
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 unsafe fn tile<const KIND: usize, const ROWS: usize>(block: &Block, ahead: Ahead) {
     const { assert!(QUADS == 8) };
-    let bytes = if KIND == FOUR { format::<4>().block_bytes() } else { BYTES };
+    let bytes = if KIND == FOUR { quantised::block_bytes(format::<4>()) } else { BYTES };
     // SAFETY: every access is inside what the block promises. Four inputs are one word, aligned because rows begin on
     // cache lines and groups take ten words. What is asked for ahead may lie anywhere.
     unsafe {
@@ -246,10 +246,10 @@ unsafe fn quad_of<const KIND: usize>(start: *const u8, panel: usize, quad: usize
     // SAFETY: the caller vouches for the block.
     unsafe {
         if KIND != FOUR {
-            let panel_bytes = format::<8>().panel_bytes();
+            let panel_bytes = quantised::panel_bytes(format::<8>());
             return _mm512_loadu_si512(start.add(SCALES + panel * panel_bytes + quad * QUAD_BYTES).cast());
         }
-        let line = start.add(SCALES + panel * format::<4>().panel_bytes() + quad / 2 * QUAD_BYTES);
+        let line = start.add(SCALES + panel * quantised::panel_bytes(format::<4>()) + quad / 2 * QUAD_BYTES);
         let halves = _mm512_loadu_si512(line.cast());
         let halves = if quad.is_multiple_of(2) { _mm512_slli_epi16::<4>(halves) } else { halves };
         _mm512_and_si512(halves, _mm512_set1_epi8(0xf0_u8 as i8))
@@ -278,12 +278,12 @@ unsafe fn unpack(packed: *const u8, count: usize, blocks: *mut u8) {
     for index in 0..count {
         // SAFETY: the caller vouches for the blocks.
         unsafe {
-            let (from, to) = (packed.add(index * format::<4>().block_bytes()), blocks.add(index * BYTES));
+            let (from, to) = (packed.add(index * quantised::block_bytes(format::<4>())), blocks.add(index * BYTES));
             _mm512_storeu_si512(to.cast(), _mm512_loadu_si512(from.cast()));
             for panel in 0..GROUP {
                 for quad in 0..QUADS {
                     let bytes = quad_of::<FOUR>(from, panel, quad);
-                    let place = SCALES + panel * format::<8>().panel_bytes() + quad * QUAD_BYTES;
+                    let place = SCALES + panel * quantised::panel_bytes(format::<8>()) + quad * QUAD_BYTES;
                     _mm512_storeu_si512(to.add(place).cast(), bytes);
                 }
             }

@@ -18,7 +18,7 @@ use std::arch::x86_64::{
 use super::{
     kernel::{Block, Kernel, TileFn, tiles},
     packed::{GROUP, PANEL},
-    quantised::{INPUTS, SCALES},
+    quantised::{self, INPUTS, SCALES},
     unpacked::{self, Pair, Unpack, format},
 };
 
@@ -107,7 +107,7 @@ unsafe fn tile<const BITS: usize, const ROWS: usize>(block: &Block) {
         }
         let mut input = block.input.cast::<i32>();
         for index in 0..block.depth / INPUTS {
-            let start = block.weight.add(index * format::<BITS>().block_bytes());
+            let start = block.weight.add(index * quantised::block_bytes(format::<BITS>()));
             let mut panels = [Integers::<BITS>::new(start, 0), Integers::<BITS>::new(start, 1)];
             for _ in 0..LINES {
                 panels[0].load();
@@ -140,7 +140,7 @@ unsafe fn unpack<const BITS: usize>(from: Pair<*const u8>, count: usize, to: Pai
     for index in 0..count {
         // SAFETY: the caller vouches for blocks and panels.
         unsafe {
-            let start = from.start.add(index * format::<BITS>().block_bytes());
+            let start = from.start.add(index * quantised::block_bytes(format::<BITS>()));
             for panel in 0..GROUP {
                 let mut out = to.start.add(panel * to.stride + index * INPUTS * PANEL * 2).cast::<__m512i>();
                 let mut integers = Integers::<BITS>::new(start, panel);
@@ -182,7 +182,7 @@ impl<const BITS: usize> Integers<BITS> {
         // SAFETY: the block begins with its scales; the panel's integers follow.
         let (halves, next) = unsafe {
             let halves = _mm256_loadu_si256(start.add(panel * PANEL * 2).cast::<__m256i>());
-            (halves, start.add(SCALES + panel * format::<BITS>().panel_bytes()))
+            (halves, start.add(SCALES + panel * quantised::panel_bytes(format::<BITS>())))
         };
         let scales = _mm512_cvtph_ps(halves);
         let scales = [_mm512_permutexvar_ps(low, scales), _mm512_permutexvar_ps(high, scales)];

@@ -25,7 +25,7 @@ use std::fmt;
 use super::{
     pack::Vectors,
     packed::PANEL,
-    quantised::{INPUTS, Quantisation, SCALES, quantise},
+    quantised::{self, INPUTS, Quantisation, SCALES, quantise},
 };
 use crate::isa::Isa;
 #[cfg(target_arch = "x86_64")]
@@ -170,7 +170,8 @@ pub(super) fn write_panel<V: Vectors>(
     panel: usize,
 ) {
     let (scales, integers) = block.split_at_mut(SCALES);
-    let lines = integers[panel * to.panel_bytes()..][..to.panel_bytes()].chunks_exact_mut(QUAD_BYTES);
+    let lines =
+        integers[panel * quantised::panel_bytes(to)..][..quantised::panel_bytes(to)].chunks_exact_mut(QUAD_BYTES);
     let zero = match to {
         Quantisation::Q8 => SHIFT,
         Quantisation::Q4 => 8,
@@ -263,15 +264,17 @@ mod tests {
         let in_lane = |lane: usize, factor: f32| -> [[f32; PANEL]; INPUTS] {
             std::array::from_fn(|k| std::array::from_fn(|at| if at == lane { values[k] * factor } else { 0.0 }))
         };
-        let mut block = vec![0u8; Quantisation::Q4.block_bytes()];
+        let mut block = vec![0u8; quantised::block_bytes(Quantisation::Q4)];
         write_panel::<Portable>(Quantisation::Q4, &in_lane(9, 1.0), &mut block, 1);
         let at = |quad: usize, k: usize| {
-            block[SCALES + Quantisation::Q4.panel_bytes() + quad / 2 * QUAD_BYTES + 9 * QUAD + k] >> (quad % 2 * 4) & 15
+            block[SCALES + quantised::panel_bytes(Quantisation::Q4) + quad / 2 * QUAD_BYTES + 9 * QUAD + k]
+                >> (quad % 2 * 4)
+                & 15
         };
         for (k, value) in values.iter().enumerate() {
             assert_eq!(f32::from(at(k / QUAD, k % QUAD)) - 8.0, *value);
         }
-        let mut block = vec![0u8; Quantisation::Q8.block_bytes()];
+        let mut block = vec![0u8; quantised::block_bytes(Quantisation::Q8)];
         write_panel::<Portable>(Quantisation::Q8, &in_lane(3, 127.0 / 8.0), &mut block, 0);
         let bytes = &block[SCALES + QUAD_BYTES + 3 * QUAD..][..QUAD];
         assert_eq!(

@@ -59,6 +59,7 @@ mod portable_int8;
 mod quantised;
 mod unpacked;
 
+pub use demask_tensor::Quantisation;
 use demask_tensor::{Dtype, PackError, TensorView};
 
 pub(crate) use drive::Sums;
@@ -67,7 +68,6 @@ pub use int8::Activations;
 pub use output::Output;
 pub(crate) use packed::PART_BYTES;
 pub use packed::{MatrixFormat, Packed, PackedGateUp};
-pub use quantised::Quantisation;
 
 use crate::{
     isa::{self, Isa},

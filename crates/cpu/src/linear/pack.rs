@@ -188,9 +188,9 @@ fn write_quantised<V: Vectors>(
     write: impl Fn(Quantisation, &[[f32; PANEL]; quantised::INPUTS], &mut [u8], usize),
 ) {
     let mut strip = [[0; STRIP]; PANEL];
-    for (index, blocks) in group.chunks_mut(STRIP / quantised::INPUTS * to.block_bytes()).enumerate() {
+    for (index, blocks) in group.chunks_mut(STRIP / quantised::INPUTS * quantised::block_bytes(to)).enumerate() {
         rows.read_f32(index * STRIP, &mut strip);
-        for (block, out) in blocks.chunks_exact_mut(to.block_bytes()).enumerate() {
+        for (block, out) in blocks.chunks_exact_mut(quantised::block_bytes(to)).enumerate() {
             let mut values = [[0.0; PANEL]; quantised::INPUTS];
             for (half, values) in values.chunks_exact_mut(PANEL).enumerate() {
                 let words = transposed::<V, _>(&strip, block * quantised::INPUTS + half * PANEL);

@@ -64,7 +64,7 @@ impl WeightFormat {
             Self::F32 => depth * PANEL * 4,
             Self::Bf16Pairs => depth * PANEL * 2,
             Self::Quantised(quantisation) | Self::Quads(quantisation) => {
-                depth / quantised::INPUTS * quantisation.block_bytes()
+                depth / quantised::INPUTS * quantised::block_bytes(quantisation)
             }
             Self::Blocks(coding) => depth / coding.inputs() * coding.block_bytes(),
         }

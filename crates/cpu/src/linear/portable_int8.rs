@@ -36,7 +36,8 @@ unsafe fn portable_i8xq_f32<const BITS: usize>(block: &Block) {
                 // SAFETY: the block promises these rows, blocks of weights and sums.
                 unsafe {
                     let part = block.part(0, block.rows, group);
-                    let weights = Weights::read::<BITS>(part.weight.add(index * format::<BITS>().block_bytes()), panel);
+                    let weights =
+                        Weights::read::<BITS>(part.weight.add(index * quantised::block_bytes(format::<BITS>())), panel);
                     for row in 0..block.rows {
                         let input = &*part.input.add(row * block.input_stride).cast::<InputGroup>().add(index);
                         let sums = part.sums.add(row * block.sums_stride + panel * PANEL).cast::<[f32; PANEL]>();
@@ -61,7 +62,8 @@ impl Weights {
     unsafe fn read<const BITS: usize>(start: *const u8, panel: usize) -> Self {
         // SAFETY: the caller vouches for the block: scales, then the integers of either panel.
         let (scales, lines) = unsafe {
-            let lines = start.add(SCALES + panel * format::<BITS>().panel_bytes()).cast::<[[u8; QUAD]; PANEL]>();
+            let lines =
+                start.add(SCALES + panel * quantised::panel_bytes(format::<BITS>())).cast::<[[u8; QUAD]; PANEL]>();
             (quantised::scales(start, panel), lines)
         };
         let quads = std::array::from_fn(|quad| {

@@ -1,8 +1,6 @@
 //! Quantised weights: small integers in groups of inputs that share a scale.
 //!
-//! A group is [`INPUTS`] inputs of one output; its weights are `scale * q`, the scale an IEEE half and `q` a byte from
-//! -127 to 127 or half a byte from -8 to 7. These are the values that GGUF's types `Q8_0` and `Q4_0` stand for, so that
-//! such tensors need another order of their numbers and no other numbers.
+//! Groups, their integers and their scales are those of [`Quantisation`], which knows how they are rounded.
 //!
 //! # Layout
 //!
@@ -13,9 +11,8 @@
 
 #![expect(clippy::cast_ptr_alignment, reason = "panels begin on cache lines; elements follow each other")]
 
-use std::fmt;
-
-use demask_tensor::widen_f16;
+pub(super) use demask_tensor::{GROUP_INPUTS as INPUTS, Quantisation};
+use demask_tensor::{larger, widen_f16};
 
 use super::{
     activation::round_bf16,
@@ -23,54 +20,16 @@ use super::{
     packed::{GROUP, PANEL},
 };
 
-/// Integers that weights are rounded to when they are loaded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Quantisation {
-    /// Eight bits, and a scale for each 32 inputs: 8.5 bits for a weight.
-    Q8,
-    /// Four bits, and a scale for each 32 inputs: 4.5 bits for a weight.
-    Q4,
+/// Bytes of a block.
+pub(super) const fn block_bytes(of: Quantisation) -> usize {
+    SCALES + GROUP * panel_bytes(of)
 }
 
-impl Quantisation {
-    /// All of them.
-    pub const ALL: [Self; 2] = [Self::Q8, Self::Q4];
-
-    /// Bits that an integer takes.
-    pub const fn bits(self) -> usize {
-        match self {
-            Self::Q8 => 8,
-            Self::Q4 => 4,
-        }
-    }
-
-    /// Bytes that a weight of a shape takes, without the padding of panels.
-    pub const fn bytes(self, rows: usize, columns: usize) -> usize {
-        rows * columns.div_ceil(INPUTS) * (INPUTS * self.bits() / 8 + size_of::<u16>())
-    }
-
-    /// Bytes of a block.
-    pub(super) const fn block_bytes(self) -> usize {
-        SCALES + GROUP * self.panel_bytes()
-    }
-
-    /// Bytes of one panel's integers in a block.
-    pub(super) const fn panel_bytes(self) -> usize {
-        INPUTS * PANEL * self.bits() / 8
-    }
+/// Bytes of one panel's integers in a block.
+pub(super) const fn panel_bytes(of: Quantisation) -> usize {
+    INPUTS * PANEL * of.bits() / 8
 }
 
-impl fmt::Display for Quantisation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Q8 => "q8",
-            Self::Q4 => "q4",
-        })
-    }
-}
-
-/// Inputs that share a scale.
-pub(super) const INPUTS: usize = 32;
 /// Bytes of a block's scales.
 pub(super) const SCALES: usize = GROUP * PANEL * size_of::<u16>();
 /// Halves of bytes in a word.
@@ -92,13 +51,9 @@ pub(super) fn quantise<V: Vectors>(
     for (scale, place) in halves.iter().zip(scales[panel * PANEL * 2..].chunks_exact_mut(2)) {
         place.copy_from_slice(&scale.to_le_bytes());
     }
-    let limits = match to {
-        Quantisation::Q8 => (-127.0, 127.0),
-        Quantisation::Q4 => (-8.0, 7.0),
-    };
     let mut pairs = [[0; PANEL]; INPUTS / 2];
     for (pair, inputs) in pairs.iter_mut().zip(values.chunks_exact(2)) {
-        *pair = V::integers([&inputs[0], &inputs[1]], &inverses, limits, zero);
+        *pair = V::integers([&inputs[0], &inputs[1]], &inverses, to.limits(), zero);
     }
     pairs
 }
@@ -112,7 +67,7 @@ pub(super) fn write_panel<V: Vectors>(
     panel: usize,
 ) {
     let (scales, integers) = block.split_at_mut(SCALES);
-    let integers = &mut integers[panel * to.panel_bytes()..][..to.panel_bytes()];
+    let integers = &mut integers[panel * panel_bytes(to)..][..panel_bytes(to)];
     let zero = match to {
         Quantisation::Q8 => 0,
         Quantisation::Q4 => 8,
@@ -141,44 +96,21 @@ fn largest(values: &[[f32; PANEL]; INPUTS]) -> [f32; PANEL] {
     let mut most = [0.0f32; PANEL];
     for values in values {
         for (most, &value) in most.iter_mut().zip(values) {
-            *most = if value.abs() > most.abs() { value } else { *most };
+            *most = larger(*most, value);
         }
     }
     most
 }
 
 /// The scales of groups, halves, from their largest numbers, and what their weights are multiplied with to become
-/// integers. Eight bits spread the group's largest magnitude over 127; four bits put the largest, with its sign, at -8,
-/// the one end that reaches further.
+/// integers.
 #[inline(always)]
 fn choose_scales(to: Quantisation, largest: [f32; PANEL]) -> ([u16; PANEL], [f32; PANEL]) {
     let (mut scales, mut inverses) = ([0; PANEL], [0.0; PANEL]);
     for ((scale, inverse), largest) in scales.iter_mut().zip(&mut inverses).zip(largest) {
-        let exact = match to {
-            Quantisation::Q8 => largest.abs() / 127.0,
-            Quantisation::Q4 => largest / -8.0,
-        };
-        *scale = narrow_f16(exact.clamp(-MOST, MOST));
-        // By the scale as it is kept: its own rounding then costs nothing.
-        let kept = widen_f16(*scale);
-        *inverse = if kept == 0.0 { 0.0 } else { kept.recip() };
+        (*scale, *inverse) = to.choose_scale(largest);
     }
     (scales, inverses)
-}
-
-/// The largest half.
-const MOST: f32 = 65504.0;
-
-/// Rounds a number of at most [`MOST`] to a half, ties to even, without branches. Below the smallest normal half, the
-/// addition of a half leaves the bits of a denormal half at the end of the sum.
-#[inline(always)]
-fn narrow_f16(value: f32) -> u16 {
-    const SMALLEST: f32 = 1.0 / 16384.0;
-    let (magnitude, sign) = (value.abs(), value.to_bits() >> 16 & 0x8000);
-    let bits = magnitude.to_bits();
-    let normal = bits.wrapping_add(0xfff + (bits >> 13 & 1)).wrapping_sub(112 << 23) >> 13;
-    let denormal = (magnitude + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
-    ((if magnitude < SMALLEST { denormal } else { normal }) | sign) as u16
 }
 
 /// Integers of a panel as f32, sixteen at a time in the order of bf16 pairs: two steps for each pair of inputs.
@@ -222,10 +154,10 @@ pub(super) unsafe fn to_f32<const BITS: usize>(blocks: *const u8, count: usize, 
     for block in 0..count {
         // SAFETY: the caller vouches for blocks and panels.
         unsafe {
-            let source = blocks.add(block * format.block_bytes());
+            let source = blocks.add(block * block_bytes(format));
             for panel in 0..GROUP {
                 let scales = scales(source, panel);
-                let integers = source.add(SCALES + panel * format.panel_bytes());
+                let integers = source.add(SCALES + panel * panel_bytes(format));
                 let out = panels.add(panel * stride + block * INPUTS * PANEL * 4).cast::<[f32; PANEL]>();
                 for pair in 0..INPUTS / 2 {
                     let low = sixteen::<BITS>(integers, 2 * pair);
@@ -254,10 +186,10 @@ pub(super) unsafe fn to_bf16<const BITS: usize>(blocks: *const u8, count: usize,
     for block in 0..count {
         // SAFETY: the caller vouches for blocks and panels.
         unsafe {
-            let source = blocks.add(block * format.block_bytes());
+            let source = blocks.add(block * block_bytes(format));
             for panel in 0..GROUP {
                 let scales = scales(source, panel);
-                let integers = source.add(SCALES + panel * format.panel_bytes());
+                let integers = source.add(SCALES + panel * panel_bytes(format));
                 let out = panels.add(panel * stride + block * INPUTS * PANEL * 2).cast::<[u16; PANEL]>();
                 for half in 0..2 {
                     let twice: [f32; PANEL] = std::array::from_fn(|place| scales[half * (PANEL / 2) + place / 2]);
@@ -274,20 +206,8 @@ pub(super) unsafe fn to_bf16<const BITS: usize>(blocks: *const u8, count: usize,
 
 #[cfg(test)]
 mod tests {
-    use half::f16;
-
     use super::*;
     use crate::linear::pack::Portable;
-
-    #[test]
-    fn numbers_are_rounded_to_halves_as_by_a_second_implementation() {
-        let all = (0..=MOST.to_bits()).step_by(97).chain(0..5000).chain((0..1 << 16).map(|upper| upper << 13));
-        for value in all.map(f32::from_bits).filter(|value| value.abs() <= MOST) {
-            for value in [value, -value] {
-                assert_eq!(narrow_f16(value), f16::from_f32(value).to_bits(), "{value:e}");
-            }
-        }
-    }
 
     /// A group in one lane of a panel whose others are zero.
     fn in_lane(values: &[f32; INPUTS], lane: usize) -> [[f32; PANEL]; INPUTS] {
@@ -296,7 +216,7 @@ mod tests {
 
     /// A group in the last lane of the second panel, and what it comes back as, unpacked to f32.
     fn round_trip(to: Quantisation, values: &[f32; INPUTS]) -> Vec<f32> {
-        let mut block = vec![0u8; to.block_bytes()];
+        let mut block = vec![0u8; block_bytes(to)];
         write_panel::<Portable>(to, &in_lane(values, 15), &mut block, 1);
         let mut panels = vec![0f32; GROUP * PANEL * INPUTS];
         let stride = PANEL * INPUTS * 4;
@@ -331,14 +251,13 @@ mod tests {
 
     #[test]
     fn the_order_of_integers_is_that_of_pairs() {
-        let mut block = vec![0u8; Quantisation::Q4.block_bytes()];
+        let mut block = vec![0u8; block_bytes(Quantisation::Q4)];
         let mut values = [0.0; INPUTS];
         (values[0], values[19]) = (-8.0, 3.0);
         write_panel::<Portable>(Quantisation::Q4, &in_lane(&values, 9), &mut block, 0);
         // Input 19 of lane 9 is number (9 * 16 + 9) * 2 + 1 = 307 = 19 * 16 + 3 in the order of pairs.
         let word = &block[SCALES + 2 * 64 + 3 * 4..][..4];
         assert_eq!(word[1] >> 4, 11);
-        assert_eq!(Quantisation::Q4.block_bytes() % 64 + Quantisation::Q8.block_bytes() % 64, 0);
-        assert_eq!(Quantisation::Q4.bytes(3, 33), 3 * 2 * 18);
+        assert_eq!(block_bytes(Quantisation::Q4) % 64 + block_bytes(Quantisation::Q8) % 64, 0);
     }
 }

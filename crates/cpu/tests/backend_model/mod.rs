@@ -107,17 +107,18 @@ impl Model {
         backend.reserve(&shape).unwrap();
         backend.set_rotation(&twin.cos, &twin.sin, twin.rotated).unwrap();
         let kv = backend.new_kv(&SHAPE, twin.layers.len(), HIDDEN);
+        let vector = |values: &[f32]| backend.vector(values).unwrap();
         let pack = |values: &[f32], rows: usize| {
             backend.pack(TensorView::new(Dtype::F32, rows, values.len() / rows, &bytes(values))).unwrap()
         };
         let (query, kv_width) = (SHAPE.heads * SHAPE.head_dim, SHAPE.kv_heads * SHAPE.head_dim);
         let pack_layer = |layer: &Layer| PackedLayer {
-            norms: [backend.vector(&layer.attention_norm), backend.vector(&layer.mlp_norm)],
+            norms: [vector(&layer.attention_norm), vector(&layer.mlp_norm)],
             query: pack(&layer.query, query),
             key: pack(&layer.key, kv_width),
             value: pack(&layer.value, kv_width),
-            biases: layer.biases.as_ref().map(|biases| biases.each_ref().map(|bias| backend.vector(bias))),
-            head_norms: layer.head_norms.as_ref().map(|norms| norms.each_ref().map(|norm| backend.vector(norm))),
+            biases: layer.biases.as_ref().map(|biases| biases.each_ref().map(|bias| vector(bias))),
+            head_norms: layer.head_norms.as_ref().map(|norms| norms.each_ref().map(|norm| vector(norm))),
             output: pack(&layer.output, HIDDEN),
             gate_up: {
                 let (gate, up) = (bytes(&layer.gate), bytes(&layer.up));
@@ -129,7 +130,7 @@ impl Model {
         let layers = twin.layers.iter().map(pack_layer).collect();
         let table = bytes(&twin.embedding);
         let embedding = backend.pack_embedding(TensorView::new(Dtype::F32, VOCABULARY, HIDDEN, &table)).unwrap();
-        let (final_norm, head) = (backend.vector(&twin.final_norm), pack(&twin.head, VOCABULARY));
+        let (final_norm, head) = (vector(&twin.final_norm), pack(&twin.head, VOCABULARY));
         Self { embedding, layers, final_norm, head, epsilon: twin.epsilon, kv, backend, out: HeadOutput::default() }
     }
 

@@ -58,7 +58,8 @@ fn write_halves(parts: &[BlockParts; PANEL], which: usize, out: &mut [u8]) {
 fn write_quantised(to: Quantisation, parts: &[BlockParts; PANEL], out: &mut [u8], panel: usize) {
     let (scales, out) = out.split_at_mut(quantised::SCALES);
     write_halves(parts, 0, &mut scales[panel * PANEL * 2..][..PANEL * 2]);
-    let (integers, out) = (integers(parts, 0), &mut out[panel * to.panel_bytes()..][..to.panel_bytes()]);
+    let (integers, out) =
+        (integers(parts, 0), &mut out[panel * quantised::panel_bytes(to)..][..quantised::panel_bytes(to)]);
     match to {
         Quantisation::Q8 => {
             for (step, out) in out.chunks_exact_mut(PANEL).enumerate() {

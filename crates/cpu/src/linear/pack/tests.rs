@@ -88,7 +88,7 @@ fn naive_group(format: WeightFormat, rows: [PanelRows<'_>; GROUP]) -> Vec<u8> {
                 }
                 WeightFormat::Quantised(to) | WeightFormat::Quads(to) => {
                     let quads = format == WeightFormat::Quads(to);
-                    let blocks = group.chunks_exact_mut(to.block_bytes());
+                    let blocks = group.chunks_exact_mut(quantised::block_bytes(to));
                     for (block, values) in blocks.zip(row.chunks_exact(quantised::INPUTS)) {
                         naive_quantised((to, quads), values, block, panel, lane);
                     }
@@ -108,7 +108,7 @@ fn naive_quantised((to, quads): (Quantisation, bool), values: &[f32], block: &mu
     block[(panel * PANEL + lane) * 2..][..2].copy_from_slice(&scale.to_le_bytes());
     for (k, &value) in values.iter().enumerate() {
         let place = (k / 2 * PANEL + lane) * 2 + k % 2;
-        let integers = &mut block[SCALES + panel * to.panel_bytes()..];
+        let integers = &mut block[SCALES + panel * quantised::panel_bytes(to)..];
         let nearest = (value * inverse).round();
         let place_of_quad = |width: usize| (k / width * PANEL + lane) * 4 + k % 4;
         match to {

@@ -1,5 +1,7 @@
 //! What packing does with sixteen numbers at a time, in the vectors of each instruction set.
 
+use demask_tensor::round_within;
+
 use crate::{
     isa::{Isa, Tier},
     linear::packed::PANEL,
@@ -19,17 +21,11 @@ pub(in crate::linear) trait Vectors {
     /// `values * inverses` as integers from `least` to `most`, as bytes: the first of two inputs in the lower byte of
     /// its lane's word, the second in the upper. Halves are rounded away from zero.
     #[inline(always)]
-    fn integers(
-        values: [&[f32; PANEL]; 2],
-        inverses: &[f32; PANEL],
-        (least, most): (f32, f32),
-        zero: i32,
-    ) -> [u16; PANEL] {
+    fn integers(values: [&[f32; PANEL]; 2], inverses: &[f32; PANEL], limits: (f32, f32), zero: i32) -> [u16; PANEL] {
         let mut words = [0u16; PANEL];
         for (input, values) in values.into_iter().enumerate() {
             for ((word, value), inverse) in words.iter_mut().zip(values).zip(inverses) {
-                let value = (value * inverse).clamp(least, most);
-                let integer = (value + BELOW_HALF.copysign(value)) as i32 + zero;
+                let integer = round_within(value * inverse, limits) + zero;
                 *word |= u16::from(integer as u8) << (8 * input);
             }
         }
@@ -49,10 +45,6 @@ pub(in crate::linear) trait Vectors {
         words
     }
 }
-
-/// The largest number below a half: added before the fraction is cut off, it rounds halves away from zero, and does not
-/// lift itself to 1 as a half would.
-const BELOW_HALF: f32 = 0.499_999_97;
 
 /// Arrays, for any processor.
 pub(in crate::linear) struct Portable;
@@ -96,7 +88,9 @@ mod x86 {
         _mm512_unpacklo_epi64,
     };
 
-    use super::{BELOW_HALF, PANEL, Portable, Vectors, Words, Work};
+    use demask_tensor::BELOW_HALF;
+
+    use super::{PANEL, Portable, Vectors, Words, Work};
 
     /// # Safety
     /// AVX2 and FMA must be there.
