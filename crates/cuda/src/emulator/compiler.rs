@@ -1,0 +1,108 @@
+//! The machine's C++ compiler, and the libraries that it has made.
+
+use std::{
+    env, fs,
+    hash::{DefaultHasher, Hash, Hasher},
+    path::{Path, PathBuf},
+    process::{self, Command},
+    sync::{Mutex, PoisonError},
+};
+
+use crate::{gpu::GpuError, kernels::Module};
+
+const EMULATED: &str = include_str!("../../emulator/emulated.h");
+
+/// A C++ compiler.
+pub(super) struct Compiler {
+    program: String,
+    /// First line of what it says about itself.
+    version: String,
+    /// Definitions in front of the primitives.
+    pub(super) definitions: &'static str,
+}
+
+impl Compiler {
+    /// What `CXX` names, else what is usually there.
+    pub(super) fn find() -> Result<Self, GpuError> {
+        Self::find_named(env::var("CXX").ok().filter(|name| !name.is_empty()))
+    }
+
+    /// The named compiler and no other, or the first of the usual ones.
+    pub(super) fn find_named(named: Option<String>) -> Result<Self, GpuError> {
+        let programs = named.map_or_else(|| ["c++", "g++", "clang++"].map(str::to_owned).to_vec(), |name| vec![name]);
+        for program in &programs {
+            if let Some(version) = version(program) {
+                return Ok(Self { program: program.clone(), version, definitions: "" });
+            }
+        }
+        let message = format!("no C++ compiler runs as {}: install one, or name it in CXX", programs.join(", "));
+        Err(GpuError::Call { call: "emulator", message })
+    }
+
+    pub(super) fn describe(&self) -> &str {
+        &self.version
+    }
+
+    /// The library of a module; made once for the same text, options and compiler.
+    pub(super) fn compile(&self, module: &Module) -> Result<PathBuf, GpuError> {
+        /// One compilation after the other: threads that want the same module then find it.
+        static ONE: Mutex<()> = Mutex::new(());
+        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let source = module.source_with(&[self.definitions, EMULATED].join("\n"));
+        let mut hasher = DefaultHasher::new();
+        (&source, options(), &self.program, &self.version).hash(&mut hasher);
+        let folder = folder()?;
+        let library = folder.join(format!("{}-{:016x}.so", module.name, hasher.finish()));
+        if !library.exists() {
+            self.make(&source, &library)?;
+        }
+        Ok(library)
+    }
+
+    /// Compiles under another name, so that the library appears whole or not at all.
+    fn make(&self, source: &str, library: &Path) -> Result<(), GpuError> {
+        let unfinished = library.with_extension(format!("{}.so", process::id()));
+        let text = library.with_extension("cpp");
+        let failed = |message: String| GpuError::Call { call: "emulator", message };
+        fs::write(&text, source).map_err(|error| failed(format!("{}: {error}", text.display())))?;
+        let mut command = Command::new(&self.program);
+        let output = command.args(options()).arg("-o").arg(&unfinished).arg(&text).output();
+        let output = output.map_err(|error| failed(format!("{}: {error}", self.program)))?;
+        if !output.status.success() {
+            let told = String::from_utf8_lossy(&output.stderr);
+            let first = told.lines().find(|line| line.contains("error")).unwrap_or("no word of an error");
+            return Err(failed(format!("{} refuses {}: {first}", self.program, text.display())));
+        }
+        fs::rename(&unfinished, library).map_err(|error| failed(format!("{}: {error}", library.display())))
+    }
+}
+
+/// Options of the compiler. Fused sums are library calls, and slow, unless the processor may be used for them.
+fn options() -> Vec<&'static str> {
+    let mut options = vec!["-std=c++17", "-O2", "-shared", "-fPIC", "-fvisibility=hidden"];
+    options.extend(["-ffp-contract=off", "-fno-strict-aliasing"]);
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("fma") {
+        options.push("-mfma");
+    }
+    options
+}
+
+/// What a compiler says about itself, if it is there.
+fn version(program: &str) -> Option<String> {
+    let output = Command::new(program).arg("--version").output().ok().filter(|output| output.status.success())?;
+    String::from_utf8_lossy(&output.stdout).lines().next().map(str::to_owned)
+}
+
+/// Where libraries are kept: beside the program, which is in the build's own folder when tests run.
+fn folder() -> Result<PathBuf, GpuError> {
+    let beside = env::current_exe().ok().and_then(|program| Some(program.parent()?.join("emulated-kernels")));
+    let candidates = beside.into_iter().chain([env::temp_dir().join(format!("emulated-kernels-{}", process::id()))]);
+    for folder in candidates {
+        if fs::create_dir_all(&folder).is_ok() {
+            return Ok(folder);
+        }
+    }
+    let message = "no folder for compiled kernels can be made beside the program or among temporary files".to_owned();
+    Err(GpuError::Call { call: "emulator", message })
+}
