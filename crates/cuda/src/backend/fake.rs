@@ -1,0 +1,195 @@
+//! A device that keeps what it is given and runs nothing: for tests of what the backend asks of a device.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard},
+};
+
+use crate::{
+    arguments::Argument,
+    gpu::{Address, Geometry, Gpu, GpuError, Limits},
+};
+
+/// A launch as it was asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Launched {
+    pub(super) kernel: &'static str,
+    pub(super) geometry: Geometry,
+    pub(super) argument: &'static str,
+    pub(super) bytes: Vec<u8>,
+}
+
+#[derive(Default)]
+struct State {
+    memory: BTreeMap<u64, Vec<u8>>,
+    next: u64,
+    launched: Vec<Launched>,
+    replays: usize,
+    uploads: usize,
+    recording: bool,
+    failing: Option<String>,
+}
+
+/// The device.
+pub(super) struct Fake {
+    state: Mutex<State>,
+    records: bool,
+    capacity: u64,
+}
+
+impl Fake {
+    /// One that records graphs.
+    pub(super) fn recording() -> Self {
+        Self::with_memory(1 << 32)
+    }
+
+    /// One with so many bytes.
+    pub(super) fn with_memory(capacity: u64) -> Self {
+        Self { state: Mutex::default(), records: true, capacity }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    /// Launches, those of graphs not among them, and replays of graphs.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let state = self.state();
+        (state.launched.len(), state.replays)
+    }
+
+    /// Takes the launches so far.
+    pub(super) fn take_launched(&self) -> Vec<Launched> {
+        std::mem::take(&mut self.state().launched)
+    }
+
+    /// Uploads so far.
+    pub(super) fn uploads(&self) -> usize {
+        self.state().uploads
+    }
+
+    /// Bytes that are allocated.
+    pub(super) fn allocated(&self) -> u64 {
+        self.state().memory.values().map(|memory| memory.len() as u64).sum()
+    }
+
+    /// Every call from here on fails.
+    pub(super) fn fail_from_now_on(&self, message: &str) {
+        self.state().failing = Some(message.to_owned());
+    }
+
+    /// Numbers at an address.
+    pub(super) fn words(&self, at: Address, count: usize) -> Vec<u32> {
+        let mut bytes = vec![0; count * 4];
+        self.state().find(at, count * 4, |memory| bytes.copy_from_slice(memory));
+        bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect()
+    }
+}
+
+impl State {
+    /// The memory at an address, which is part of one allocation.
+    fn find<R>(&mut self, at: Address, bytes: usize, with: impl FnOnce(&mut [u8]) -> R) -> R {
+        let (start, memory) = self.memory.range_mut(..=at.0).next_back().expect("memory that was allocated");
+        with(&mut memory[(at.0 - start) as usize..][..bytes])
+    }
+
+    fn works(&self) -> Result<(), GpuError> {
+        let failing = self.failing.clone();
+        failing.map_or(Ok(()), |message| Err(GpuError::Call { call: "cuFake", message }))
+    }
+}
+
+impl Gpu for Fake {
+    type Graph = ();
+
+    fn describe(&self) -> String {
+        "fake".to_owned()
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { capability: 90, processors: 132, shared: 232_448, memory: self.capacity }
+    }
+
+    fn available(&self) -> u64 {
+        self.capacity - self.allocated()
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Address, GpuError> {
+        let available = self.available();
+        if bytes as u64 > available {
+            return Err(GpuError::Memory { needed: bytes as u64, available });
+        }
+        let mut state = self.state();
+        state.works()?;
+        // Not next to each other: an offset beyond the end is no other memory.
+        let address = state.next + 4096;
+        state.next = (address + bytes as u64).next_multiple_of(256);
+        // Whatever was in it.
+        state.memory.insert(address, vec![0xcd; bytes]);
+        Ok(Address(address))
+    }
+
+    unsafe fn free(&self, address: Address) {
+        assert!(self.state().memory.remove(&address.0).is_some(), "freed twice, or never allocated");
+    }
+
+    unsafe fn upload(&self, to: Address, bytes: &[u8]) -> Result<(), GpuError> {
+        let mut state = self.state();
+        state.works()?;
+        state.uploads += 1;
+        state.find(to, bytes.len(), |memory| memory.copy_from_slice(bytes));
+        Ok(())
+    }
+
+    unsafe fn download(&self, from: Address, bytes: &mut [u8]) -> Result<(), GpuError> {
+        let mut state = self.state();
+        state.works()?;
+        state.find(from, bytes.len(), |memory| bytes.copy_from_slice(memory));
+        Ok(())
+    }
+
+    unsafe fn zero(&self, at: Address, bytes: usize) -> Result<(), GpuError> {
+        let mut state = self.state();
+        state.works()?;
+        state.find(at, bytes, |memory| memory.fill(0));
+        Ok(())
+    }
+
+    unsafe fn launch(&self, kernel: &'static str, geometry: Geometry, argument: &dyn Argument) -> Result<(), GpuError> {
+        assert!(geometry.grid.iter().all(|&blocks| blocks > 0) && geometry.threads.is_multiple_of(32), "{kernel}");
+        let mut state = self.state();
+        state.works()?;
+        if !state.recording {
+            let (argument, bytes) = (argument.name(), argument.bytes().to_vec());
+            state.launched.push(Launched { kernel, geometry, argument, bytes });
+        }
+        Ok(())
+    }
+
+    fn wait(&self) -> Result<(), GpuError> {
+        self.state().works()
+    }
+
+    fn record(&self, work: &mut dyn FnMut() -> Result<(), GpuError>) -> Result<Option<()>, GpuError> {
+        if !self.records {
+            return Ok(None);
+        }
+        self.state().recording = true;
+        let result = work();
+        self.state().recording = false;
+        result.map(Some)
+    }
+
+    unsafe fn replay(&self, (): &()) -> Result<(), GpuError> {
+        let mut state = self.state();
+        state.works()?;
+        state.replays += 1;
+        Ok(())
+    }
+
+    fn seconds(&self) -> Result<f64, GpuError> {
+        let state = self.state();
+        state.works()?;
+        Ok(state.launched.len() as f64)
+    }
+}

@@ -1,0 +1,360 @@
+//! Weights on the device: converted here, a few megabytes at a time, and uploaded.
+//!
+//! A matrix is row-major, its inputs padded with zeros to a multiple of [`DEPTH`]. Gate and up take turns, row by row, so
+//! that neighbours in a product's tile make `silu(gate) * up`. Integers stand as `GemmPart` says, their scales
+//! widened to f32, which is exact.
+
+use std::{fmt, sync::Arc, thread};
+
+use demask_tensor::{
+    BlockFormat, BlockParts, Dtype, GROUP_INPUTS, PackError, Quantisation, TensorView, round_bf16, widen_f16,
+};
+
+use super::memory::{Buffer, Failure, check};
+use crate::{
+    arguments::GemmPart,
+    gpu::{Address, Gpu},
+};
+
+/// What inputs are padded to: the depth that products step by.
+pub(super) const DEPTH: usize = 64;
+
+/// Bytes that are converted before they are uploaded: enough to keep the link busy, few beside the weights.
+const PART_BYTES: usize = 8 << 20;
+
+/// Fewer rows' bytes than this are not worth another thread.
+const THREAD_BYTES: usize = 256 << 10;
+
+/// What the numbers of a matrix are kept in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kept {
+    F32,
+    Bf16,
+    Integers(Quantisation),
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::F32 => f.write_str("f32"),
+            Self::Bf16 => f.write_str("bf16"),
+            Self::Integers(quantisation) => quantisation.fmt(f),
+        }
+    }
+}
+
+impl Kept {
+    /// That of tensors stored in these types that are packed together, for products of a type, rounded to integers if
+    /// that is asked for; else integers in blocks of 32 stay what they are.
+    pub(super) fn of(stored: [Dtype; 2], dtype: Dtype, quantisation: Option<Quantisation>) -> Self {
+        let plain = if dtype == Dtype::F32 { Self::F32 } else { Self::Bf16 };
+        let stays = integers_of(stored[0]).filter(|_| stored[0] == stored[1]);
+        quantisation.or(stays).map_or(plain, Self::Integers)
+    }
+
+    /// Bytes of a row's numbers, its inputs padded.
+    fn row_bytes(self, columns: usize) -> usize {
+        let depth = columns.next_multiple_of(DEPTH);
+        match self {
+            Self::F32 => depth * 4,
+            Self::Bf16 => depth * 2,
+            Self::Integers(to) => depth * to.bits() / 8,
+        }
+    }
+
+    /// Bytes of a row's scales.
+    fn scale_bytes(self, columns: usize) -> usize {
+        match self {
+            Self::F32 | Self::Bf16 => 0,
+            Self::Integers(_) => columns.next_multiple_of(DEPTH) / GROUP_INPUTS * size_of::<f32>(),
+        }
+    }
+
+    /// Bytes of a matrix; nothing if they are beyond all memory.
+    pub(super) fn bytes(self, rows: usize, columns: usize) -> Option<usize> {
+        rows.checked_mul(self.row_bytes(columns).checked_add(self.scale_bytes(columns))?)
+    }
+
+    /// Writes a row and its scales; `wide` is scratch for as many numbers as the padded row has.
+    fn write(self, (weight, row): (&TensorView<'_>, usize), wide: &mut [f32], out: &mut [u8], scales: &mut [u8]) {
+        let columns = weight.columns();
+        match self {
+            Self::Bf16 if weight.dtype() == Dtype::Bf16 => {
+                out[..2 * columns].copy_from_slice(weight.row_bytes(row));
+                out[2 * columns..].fill(0);
+            }
+            Self::Integers(to) if integers_of(weight.dtype()) == Some(to) => {
+                keep_integers(to, weight, row, out, scales);
+            }
+            _ => {
+                weight.read_row(row, &mut wide[..columns]);
+                wide[columns..].fill(0.0);
+                match self {
+                    Self::F32 => write_words(out, wide.iter().map(|value| value.to_le_bytes())),
+                    Self::Bf16 => write_words(out, wide.iter().map(|&value| round_bf16(value).to_le_bytes())),
+                    Self::Integers(to) => round_integers(to, wide, out, scales),
+                }
+            }
+        }
+    }
+}
+
+fn write_words<const N: usize>(out: &mut [u8], words: impl Iterator<Item = [u8; N]>) {
+    out.as_chunks_mut::<N>().0.iter_mut().zip(words).for_each(|(out, word)| *out = word);
+}
+
+/// The integers that a block format holds as they are here: the same groups, a half as their scale, nothing else.
+fn integers_of(dtype: Dtype) -> Option<Quantisation> {
+    match dtype {
+        Dtype::Block(BlockFormat::Q8_0) => Some(Quantisation::Q8),
+        Dtype::Block(BlockFormat::Q4_0) => Some(Quantisation::Q4),
+        _ => None,
+    }
+}
+
+/// One group's integers and scale, at their places in a row.
+fn write_group(to: Quantisation, integers: &[i8; GROUP_INPUTS], scale: u16, out: &mut [u8], place: &mut [u8; 4]) {
+    *place = widen_f16(scale).to_le_bytes();
+    match to {
+        Quantisation::Q8 => out.iter_mut().zip(integers).for_each(|(out, &integer)| *out = integer as u8),
+        Quantisation::Q4 => {
+            let half = |integer: i8| (integer + 8) as u8;
+            let pairs = integers.as_chunks::<2>().0.iter();
+            out.iter_mut().zip(pairs).for_each(|(out, &[low, high])| *out = half(low) | half(high) << 4);
+        }
+    }
+}
+
+/// Rounds a row.
+fn round_integers(to: Quantisation, wide: &[f32], out: &mut [u8], scales: &mut [u8]) {
+    let groups = wide.as_chunks::<GROUP_INPUTS>().0.iter().zip(out.chunks_exact_mut(GROUP_INPUTS * to.bits() / 8));
+    for ((values, out), place) in groups.zip(scales.as_chunks_mut::<4>().0) {
+        let (scale, integers) = to.round(values);
+        write_group(to, &integers, scale, out, place);
+    }
+}
+
+/// Takes a row of blocks over, integer by integer.
+fn keep_integers(to: Quantisation, weight: &TensorView<'_>, row: usize, out: &mut [u8], scales: &mut [u8]) {
+    let Dtype::Block(format) = weight.dtype() else { return };
+    let blocks = weight.row_bytes(row).chunks_exact(format.bytes()).map(Some).chain(std::iter::repeat(None));
+    let groups = out.chunks_exact_mut(GROUP_INPUTS * to.bits() / 8).zip(scales.as_chunks_mut::<4>().0);
+    let mut parts = BlockParts::ZERO;
+    for ((out, place), block) in groups.zip(blocks) {
+        let mut integers = [0; GROUP_INPUTS];
+        match block {
+            Some(block) => {
+                format.take_apart(block, &mut parts);
+                let middle = if to == Quantisation::Q4 { 8 } else { 0 };
+                integers.iter_mut().zip(parts.integers).for_each(|(to, from)| *to = from as i8 - middle);
+            }
+            None => parts.halves = [0; 2],
+        }
+        write_group(to, &integers, parts.halves[0], out, place);
+    }
+}
+
+/// A weight matrix.
+pub struct Matrix<G: Gpu> {
+    kept: Kept,
+    rows: usize,
+    columns: usize,
+    weight: Buffer<G>,
+    scales: Buffer<G>,
+}
+
+impl<G: Gpu> Matrix<G> {
+    /// Uploads a matrix.
+    pub(super) fn new(gpu: &Arc<G>, kept: Kept, weight: TensorView<'_>) -> Result<Self, PackError> {
+        Self::of_rows(gpu, kept, [weight.rows(), weight.columns()], |row| (weight, row))
+    }
+
+    /// Uploads gate and up as one matrix of twice the rows.
+    ///
+    /// # Panics
+    /// If their shapes differ.
+    pub(super) fn gate_up(gpu: &Arc<G>, kept: Kept, parts: [TensorView<'_>; 2]) -> Result<Self, PackError> {
+        let [gate, up] = parts;
+        assert_eq!((gate.rows(), gate.columns()), (up.rows(), up.columns()), "gate and up differ in shape");
+        Self::of_rows(gpu, kept, [2 * gate.rows(), gate.columns()], |row| (parts[row % 2], row / 2))
+    }
+
+    /// Uploads rows from wherever they are.
+    fn of_rows<'a>(
+        gpu: &Arc<G>,
+        kept: Kept,
+        [rows, columns]: [usize; 2],
+        row_of: impl Fn(usize) -> (TensorView<'a>, usize) + Sync,
+    ) -> Result<Self, PackError> {
+        let needed = kept.bytes(rows, columns).unwrap_or(usize::MAX);
+        check(&**gpu, needed as u64).map_err(|error| Failure::Memory(error).packing(rows, columns))?;
+        let (row_bytes, scale_bytes) = (kept.row_bytes(columns), kept.scale_bytes(columns));
+        let upload = || -> Result<Self, Failure> {
+            let (weight, scales) = (Buffer::new(gpu, rows * row_bytes)?, Buffer::new(gpu, rows * scale_bytes)?);
+            let count = (PART_BYTES / (row_bytes + scale_bytes).max(1)).clamp(1, rows.max(1));
+            let (mut numbers, mut factors) = (vec![0; count * row_bytes], vec![0; count * scale_bytes]);
+            for first in (0..rows).step_by(count) {
+                let part = first..rows.min(first + count);
+                let numbers = &mut numbers[..part.len() * row_bytes];
+                let factors = &mut factors[..part.len() * scale_bytes];
+                convert(kept, columns, part, &row_of, (numbers, factors));
+                weight.upload(first * row_bytes, numbers)?;
+                scales.upload(first * scale_bytes, factors)?;
+            }
+            Ok(Self { kept, rows, columns, weight, scales })
+        };
+        upload().map_err(|failure| failure.packing(rows, columns))
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.weight.bytes() + self.scales.bytes()
+    }
+
+    pub(super) fn kept(&self) -> Kept {
+        self.kept
+    }
+
+    /// Outputs; of gate and up both.
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Inputs, padded.
+    pub(super) fn depth(&self) -> usize {
+        self.columns.next_multiple_of(DEPTH)
+    }
+
+    /// As a part of a product that writes to `out`, rows `stride` apart.
+    pub(super) fn part(&self, bias: Option<&Vector<G>>, out: Address, stride: usize) -> GemmPart {
+        GemmPart {
+            weight: self.weight.address(),
+            scales: self.scales.address(),
+            bias: bias.map_or(Address::NULL, Vector::address),
+            out,
+            columns: self.rows as u32,
+            stride: stride as u32,
+        }
+    }
+}
+
+/// Converts rows, dealt out to threads: the numbers of all, and their scales.
+fn convert<'a>(
+    kept: Kept,
+    columns: usize,
+    rows: std::ops::Range<usize>,
+    row_of: &(impl Fn(usize) -> (TensorView<'a>, usize) + Sync),
+    (numbers, factors): (&mut [u8], &mut [u8]),
+) {
+    let (row_bytes, scale_bytes) = (kept.row_bytes(columns), kept.scale_bytes(columns));
+    let work = |first: usize, numbers: &mut [u8], factors: &mut [u8]| {
+        let mut wide = vec![0.0; columns.next_multiple_of(DEPTH)];
+        for (index, out) in numbers.chunks_exact_mut(row_bytes).enumerate() {
+            let (weight, row) = row_of(first + index);
+            kept.write((&weight, row), &mut wide, out, &mut factors[index * scale_bytes..][..scale_bytes]);
+        }
+    };
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let threads = (numbers.len() / THREAD_BYTES).clamp(1, cores);
+    let share = rows.len().div_ceil(threads).max(1);
+    if threads == 1 || row_bytes == 0 {
+        return work(rows.start, numbers, factors);
+    }
+    thread::scope(|scope| {
+        let mut factors = factors;
+        for (index, numbers) in numbers.chunks_mut(share * row_bytes).enumerate() {
+            let own = (share * scale_bytes).min(factors.len());
+            let (own, rest) = std::mem::take(&mut factors).split_at_mut(own);
+            factors = rest;
+            let (work, first) = (&work, rows.start + index * share);
+            scope.spawn(move || work(first, numbers, own));
+        }
+    });
+}
+
+/// A short f32 vector.
+pub struct Vector<G: Gpu>(Buffer<G>);
+
+impl<G: Gpu> Vector<G> {
+    pub(super) fn new(gpu: &Arc<G>, values: &[f32]) -> Result<Self, PackError> {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Buffer::holding(gpu, &bytes).map(Self).map_err(|error| Failure::from(error).packing(1, values.len()))
+    }
+
+    pub(super) fn address(&self) -> Address {
+        self.0.address()
+    }
+
+    /// Numbers in it.
+    pub(super) fn len(&self) -> usize {
+        self.0.bytes() / size_of::<f32>()
+    }
+}
+
+/// The type that a table is kept in, whose rows are read one by one: as it was stored; f32 is rounded to what products
+/// take, and blocks are widened to it.
+pub(super) fn table_dtype(stored: Dtype, dtype: Dtype) -> Dtype {
+    if matches!(stored, Dtype::F16 | Dtype::Bf16) { stored } else { dtype }
+}
+
+/// The embedding table, row-major without padding.
+pub struct Embedding<G: Gpu> {
+    dtype: Dtype,
+    hidden: usize,
+    table: Buffer<G>,
+}
+
+impl<G: Gpu> Embedding<G> {
+    /// Uploads a table for products of a type.
+    pub(super) fn new(gpu: &Arc<G>, dtype: Dtype, table: TensorView<'_>) -> Result<Self, PackError> {
+        let (rows, columns, dtype) = (table.rows(), table.columns(), table_dtype(table.dtype(), dtype));
+        let row_bytes = columns * dtype.size();
+        let needed = rows.checked_mul(row_bytes).map_or(u64::MAX, |bytes| bytes as u64);
+        check(&**gpu, needed).map_err(|error| Failure::Memory(error).packing(rows, columns))?;
+        let upload = || -> Result<Self, Failure> {
+            let buffer = Buffer::new(gpu, rows * row_bytes)?;
+            let count = (PART_BYTES / row_bytes.max(1)).clamp(1, rows.max(1));
+            let (mut part, mut wide) = (Vec::with_capacity(count * row_bytes), vec![0.0; columns]);
+            for first in (0..rows).step_by(count) {
+                part.clear();
+                for row in first..rows.min(first + count) {
+                    append_row(&table, row, dtype, &mut wide, &mut part);
+                }
+                buffer.upload(first * row_bytes, &part)?;
+            }
+            Ok(Self { dtype, hidden: columns, table: buffer })
+        };
+        upload().map_err(|failure| failure.packing(rows, columns))
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.table.bytes()
+    }
+
+    pub(super) fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    /// Width of a row.
+    pub(super) fn hidden(&self) -> usize {
+        self.hidden
+    }
+
+    pub(super) fn address(&self) -> Address {
+        self.table.address()
+    }
+}
+
+/// Appends a row of a table in a type.
+fn append_row(table: &TensorView<'_>, row: usize, dtype: Dtype, wide: &mut [f32], out: &mut Vec<u8>) {
+    if table.dtype() == dtype {
+        return out.extend_from_slice(table.row_bytes(row));
+    }
+    table.read_row(row, wide);
+    match dtype {
+        Dtype::Bf16 => out.extend(wide.iter().flat_map(|&value| round_bf16(value).to_le_bytes())),
+        _ => out.extend(wide.iter().flat_map(|value| value.to_le_bytes())),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,26 @@
+//! The backend for NVIDIA GPUs. Nothing of CUDA is needed to build it: the driver and the compiler are loaded when it runs.
+//!
+//! Rooms: [`gpu`] is what the backend asks of a device, [`arguments`] what kernels are given. The kernels themselves are
+//! text in `kernels/`, which NVIDIA's compiler ([`nvrtc`]) turns into code for the card at hand, once: `cache` keeps it.
+//! [`kernels`] knows their names and geometry. [`Cuda`] is a driver that was found, [`Driver`] a card that runs kernels;
+//! `emulator` (a feature, for tests) runs the same text on the processor.
+
+pub mod arguments;
+pub mod backend;
+mod cache;
+pub mod ceiling;
+mod driver;
+#[cfg(any(test, feature = "emulator"))]
+pub mod emulator;
+pub mod gpu;
+pub mod kernels;
+mod modules;
+pub mod nvrtc;
+mod probe;
+mod version;
+
+pub use backend::{CudaBackend, CudaOptions};
+pub use driver::{Driver, Graph};
+pub use modules::sources;
+pub use probe::{Card, Cuda, NoGpu, Places};
+pub use version::Version;
