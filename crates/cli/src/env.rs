@@ -3,6 +3,8 @@
 
 use std::fmt::Write;
 
+#[cfg(feature = "cuda")]
+use demask::cuda::Places;
 use demask::{DeviceError, checkpoint::HubOptions, cpu::isa::Tier};
 
 /// An environment variable.
@@ -21,7 +23,7 @@ const ISA: &str = "DEMASK_ISA";
 const NO_COLOR: &str = "NO_COLOR";
 const TIERS: &str = "amx, avx512bf16, avx512, avx2, portable";
 
-/// All of them.
+/// All of them. A build without the GPU's backend reads none of its.
 pub const KNOBS: &[Knob] = &[
     Knob {
         name: ISA,
@@ -59,9 +61,35 @@ pub const KNOBS: &[Knob] = &[
         name: "XDG_CACHE_HOME",
         kind: "directory",
         default: "`$HOME/.cache`",
-        doc: "Where caches are kept, if `HF_HOME` does not say it.",
+        doc: "Where caches are kept: fetched models, if `HF_HOME` does not say it, and the GPU's compiled kernels in `demask/kernels`.",
     },
     Knob { name: "HOME", kind: "directory", default: "the current one", doc: "The user's directory." },
+    Knob {
+        name: "DEMASK_CUDA_DRIVER",
+        kind: "file",
+        default: "`libcuda.so.1`, where the system finds it",
+        doc: "The driver of NVIDIA GPUs.",
+    },
+    Knob {
+        name: "DEMASK_NVRTC",
+        kind: "file",
+        default: "the newest that the driver goes with, where the system finds it and in the folders below",
+        doc: "The compiler of the GPU's kernels, `libnvrtc.so`. If it is set, no other is tried.",
+    },
+    Knob {
+        name: "CUDA_HOME",
+        kind: "directory",
+        default: "unset",
+        doc: "A CUDA toolkit, which may have the compiler.",
+    },
+    Knob { name: "CUDA_PATH", kind: "directory", default: "unset", doc: "The same." },
+    Knob {
+        name: "VIRTUAL_ENV",
+        kind: "directory",
+        default: "unset",
+        doc: "A Python environment, which may have the compiler (package `nvidia-cuda-nvrtc-cu12` or `nvidia-cuda-nvrtc`).",
+    },
+    Knob { name: "CONDA_PREFIX", kind: "directory", default: "unset", doc: "The same." },
     Knob { name: NO_COLOR, kind: "anything", default: "unset", doc: "Draw without colours." },
 ];
 
@@ -92,6 +120,12 @@ pub fn tier() -> Result<Option<Tier>, DeviceError> {
 /// Where models come from and are kept.
 pub fn hub() -> HubOptions {
     HubOptions::from_lookup(&value)
+}
+
+/// Where the parts of CUDA are looked for.
+#[cfg(feature = "cuda")]
+pub fn cuda() -> Places {
+    Places::from_lookup(&value)
 }
 
 /// Whether colours are wanted at all.
@@ -132,6 +166,19 @@ mod tests {
     fn the_hub_reads_nothing_that_is_not_declared() {
         let asked = RefCell::new(Vec::new());
         HubOptions::from_lookup(&|name| {
+            asked.borrow_mut().push(name.to_owned());
+            None
+        });
+        for name in asked.into_inner() {
+            assert!(KNOBS.iter().any(|knob| knob.name == name), "{name}");
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "cuda")]
+    fn the_gpus_parts_read_nothing_that_is_not_declared() {
+        let asked = RefCell::new(Vec::new());
+        Places::from_lookup(&|name| {
             asked.borrow_mut().push(name.to_owned());
             None
         });

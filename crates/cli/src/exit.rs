@@ -9,6 +9,8 @@
 
 use std::{io, process::ExitCode};
 
+#[cfg(feature = "cuda")]
+use demask::cuda::NoGpu;
 use demask::{
     DeviceError, GenerateError, ModelError,
     checkpoint::{CheckpointError, HubError, SynthError},
@@ -72,7 +74,12 @@ fn is_usage(error: &(dyn std::error::Error + 'static)) -> bool {
         matches!(error, CheckpointError::NoSuchModel { .. } | CheckpointError::NotADirectory { .. })
     };
     let unknown = |error: &DeviceError| {
-        matches!(error, DeviceError::Unknown { .. } | DeviceError::Threads { .. } | DeviceError::Activations)
+        #[cfg(feature = "cuda")]
+        let number = matches!(error, DeviceError::NoGpu { reason: NoGpu::NoSuchDevice { .. }, .. });
+        #[cfg(not(feature = "cuda"))]
+        let number = false;
+        let words = matches!(error, DeviceError::Unknown { .. } | DeviceError::Threads { .. });
+        number || words || matches!(error, DeviceError::Activations | DeviceError::CpuOnly { .. })
     };
     error.is::<Usage>()
         || error.downcast_ref().is_some_and(RunError::is_usage)

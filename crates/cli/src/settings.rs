@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::Context;
 use demask::{
-    DeviceChoice, DeviceError, DeviceOptions, GenerateError, GenerateOptions, Model, Opened, Prompt, Prompter,
+    DeviceError, DeviceOptions, GenerateError, GenerateOptions, Model, Opened, Prompt, Prompter,
     decode::{OptionsError, Session, decoder::Promise},
     tensor::Dtype,
 };
@@ -46,6 +46,8 @@ impl Settings {
             threads: shared.threads,
             tier: env::tier()?,
             row_budget: None,
+            #[cfg(feature = "cuda")]
+            cuda: env::cuda(),
         };
         Ok(Self {
             source: shared.model.clone().map_or(Source::Demo, Source::Named),
@@ -56,14 +58,17 @@ impl Settings {
     }
 
     /// Where models run, compared with this machine: a device that cannot be used is known before a model is read.
-    pub fn device(&self) -> Result<&DeviceOptions, DeviceError> {
-        if let DeviceChoice::Cuda(number) = self.device.device {
-            return Err(DeviceError::NoCuda(number));
-        }
-        self.device.isa()?;
-        self.device.products(Dtype::F32)?;
-        self.device.thread_count()?;
-        Ok(&self.device)
+    pub fn device(&self) -> Result<DeviceOptions, DeviceError> {
+        let device = self.device.found()?;
+        device.isa()?;
+        device.products(Dtype::F32)?;
+        device.thread_count()?;
+        Ok(device)
+    }
+
+    /// The device as it was asked for, for whoever tells what there is.
+    pub fn asked(&self) -> &DeviceOptions {
+        &self.device
     }
 }
 

@@ -5,15 +5,18 @@ use std::{fmt, str::FromStr};
 use demask_cpu::{
     CpuOptions,
     isa::{Isa, IsaError, Tier},
-    linear::{Activations, Products, Quantisation},
+    linear::{Activations, MatrixFormat, Products, Quantisation},
     pool,
 };
-use demask_tensor::Dtype;
+#[cfg(feature = "cuda")]
+use demask_cuda::{Cuda, CudaOptions, Driver, NoGpu, Places};
+use demask_tensor::{AttentionShape, Dtype, PageKind, WorkspaceShape};
 
 /// What was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeviceChoice {
-    /// The best there is.
+    /// The first GPU if there is one that can be used, unless something is asked for that only the processor has (threads,
+    /// a tier, activations of int8); else the processor.
     #[default]
     Auto,
     /// The processor.
@@ -76,6 +79,9 @@ pub struct DeviceOptions {
     pub tier: Option<Tier>,
     /// Rows that one joined step may have.
     pub row_budget: Option<usize>,
+    /// Where the driver, the compiler of kernels and compiled kernels are looked for.
+    #[cfg(feature = "cuda")]
+    pub cuda: Places,
 }
 
 /// A device that cannot be used as asked.
@@ -95,6 +101,25 @@ pub enum DeviceError {
     /// This build has no GPU backend.
     #[error("device cuda:{0} was asked for, and this build runs on the CPU only: use --device cpu or auto")]
     NoCuda(usize),
+    /// There is no such GPU, or it cannot be used.
+    #[cfg(feature = "cuda")]
+    #[error("device cuda:{number} cannot be used: {reason}; --device cpu runs without it")]
+    NoGpu {
+        /// Which one.
+        number: usize,
+        /// Why not.
+        reason: NoGpu,
+    },
+    /// Something that only the processor has.
+    #[error("{what} with device cuda:{number}, where {why}: leave it away, or use --device cpu")]
+    CpuOnly {
+        /// What was asked for.
+        what: &'static str,
+        /// Of which GPU.
+        number: usize,
+        /// What it has instead.
+        why: &'static str,
+    },
     /// The processor lacks a forced tier.
     #[error(transparent)]
     Isa(#[from] IsaError),
@@ -126,7 +151,101 @@ fn int8_pays(isa: Isa) -> bool {
 /// More threads than this for each core are a mistake, not a wish.
 const MOST_THREADS_PER_CORE: usize = 4;
 
+/// What a backend computes with: what memory it takes follows from it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum BackendOptions {
+    /// The processor's.
+    Cpu(CpuOptions),
+    /// That of NVIDIA GPUs.
+    #[cfg(feature = "cuda")]
+    Cuda(CudaOptions),
+}
+
+/// One rule for all devices: the same question is put to whichever computes.
+macro_rules! asked {
+    ($self:ident, $options:ident => $answer:expr) => {
+        match $self {
+            Self::Cpu($options) => $answer,
+            #[cfg(feature = "cuda")]
+            Self::Cuda($options) => $answer,
+        }
+    };
+}
+
+impl BackendOptions {
+    /// A packed matrix `[rows, columns]` that is stored in a type, exactly.
+    pub fn matrix_bytes(&self, stored: Dtype, rows: usize, columns: usize) -> u64 {
+        asked!(self, options => options.matrix_bytes(stored, rows, columns))
+    }
+
+    /// Packed gate and up projections, both `[rows, columns]`, that are stored in two types, exactly.
+    pub fn gate_up_bytes(&self, stored: [Dtype; 2], rows: usize, columns: usize) -> u64 {
+        asked!(self, options => options.gate_up_bytes(stored, rows, columns))
+    }
+
+    /// An embedding table that is stored in a type, exactly.
+    pub fn embedding_bytes(&self, stored: Dtype, rows: usize, columns: usize) -> u64 {
+        asked!(self, options => options.embedding_bytes(stored, rows, columns))
+    }
+
+    /// A workspace, roughly from above.
+    pub fn workspace_bytes(&self, shape: &WorkspaceShape) -> u64 {
+        asked!(self, options => options.workspace_bytes(shape))
+    }
+
+    /// A page of K/V of all layers, exactly.
+    pub fn page_bytes(&self, shape: &AttentionShape, layers: usize, hidden: usize, kind: PageKind) -> u64 {
+        asked!(self, options => options.page_bytes(shape, layers, hidden, kind))
+    }
+
+    /// What matrices that are stored in these types, and packed together, are kept in, in a word.
+    pub fn matrix_format(&self, stored: [Dtype; 2]) -> String {
+        match self {
+            Self::Cpu(CpuOptions { dtype, quantisation, activations, .. }) => {
+                let products = Products { dtype: *dtype, quantisation: *quantisation, activations: *activations };
+                MatrixFormat::of(stored, products).to_string()
+            }
+            #[cfg(feature = "cuda")]
+            Self::Cuda(options) => options.matrix_format(stored),
+        }
+    }
+}
+
 impl DeviceOptions {
+    /// The same for a device that is there: what `auto` means on this machine, or the device that was asked for. A GPU that
+    /// `auto` cannot use although there is one is told in the log.
+    pub fn found(&self) -> Result<Self, DeviceError> {
+        let device = match (self.device, self.cpu_only()) {
+            (DeviceChoice::Cpu, _) | (DeviceChoice::Auto, Some(_)) => DeviceChoice::Cpu,
+            (DeviceChoice::Cuda(number), Some((what, why))) => {
+                return Err(DeviceError::CpuOnly { what, number, why });
+            }
+            (DeviceChoice::Cuda(number), None) => find_gpu(self, number)?,
+            (DeviceChoice::Auto, None) => find_any(self),
+        };
+        Ok(Self { device, ..self.clone() })
+    }
+
+    /// What is asked for that only the processor has, and what a GPU has instead.
+    fn cpu_only(&self) -> Option<(&'static str, &'static str)> {
+        let int8 = self.activations == ActivationChoice::Int8;
+        let checks = [
+            (int8, "activations of int8", "products take their inputs in bf16"),
+            (self.threads.is_some(), "a number of threads (--threads)", "none of the processor's compute"),
+            (self.tier.is_some(), "a tier of the processor (DEMASK_ISA)", "none of its instructions compute"),
+        ];
+        checks.into_iter().find(|(asked, ..)| *asked).map(|(_, what, why)| (what, why))
+    }
+
+    /// Opens a GPU. What is odd about its kernels is told in the log.
+    #[cfg(feature = "cuda")]
+    pub fn open_gpu(&self, number: usize) -> Result<Driver, DeviceError> {
+        let opened = Cuda::probe(&self.cuda)
+            .and_then(|cuda| cuda.open(number, &demask_cuda::sources(), &mut |remark| tracing::warn!("{remark}")));
+        opened.map_err(|reason| DeviceError::NoGpu { number, reason })
+    }
+
     /// The processor tier that these options mean.
     pub fn isa(&self) -> Result<Isa, DeviceError> {
         Ok(match self.tier {
@@ -157,7 +276,8 @@ impl DeviceOptions {
     /// The kind of matrix products for a checkpoint stored in `stored`.
     pub fn products(&self, stored: Dtype) -> Result<Products, DeviceError> {
         let (dtype, quantisation) = (self.resolve_dtype(stored), self.weights.quantisation());
-        let auto = dtype == Dtype::Bf16 && quantisation.is_some() && int8_pays(self.isa()?);
+        let on_cpu = !matches!(self.device, DeviceChoice::Cuda(_));
+        let auto = on_cpu && dtype == Dtype::Bf16 && quantisation.is_some() && int8_pays(self.isa()?);
         let activations = match self.activations {
             ActivationChoice::Int8 if quantisation.is_none() => return Err(DeviceError::Activations),
             ActivationChoice::Int8 => Activations::Int8,
@@ -167,13 +287,57 @@ impl DeviceOptions {
         Ok(Products { dtype, quantisation, activations })
     }
 
+    /// How the backend of a device that was [found](Self::found) computes for a checkpoint stored in `stored`.
+    pub fn backend_options(&self, stored: Dtype) -> Result<BackendOptions, DeviceError> {
+        match self.device {
+            #[cfg(feature = "cuda")]
+            DeviceChoice::Cuda(_) => {
+                let Products { dtype, quantisation, .. } = self.products(stored)?;
+                Ok(BackendOptions::Cuda(CudaOptions { dtype, quantisation }))
+            }
+            #[cfg(not(feature = "cuda"))]
+            DeviceChoice::Cuda(number) => Err(DeviceError::NoCuda(number)),
+            DeviceChoice::Auto | DeviceChoice::Cpu => self.cpu_options(stored).map(BackendOptions::Cpu),
+        }
+    }
+
     /// How the CPU backend computes for a checkpoint stored in `stored`.
     pub fn cpu_options(&self, stored: Dtype) -> Result<CpuOptions, DeviceError> {
-        if let DeviceChoice::Cuda(number) = self.device {
-            return Err(DeviceError::NoCuda(number));
-        }
         let Products { dtype, quantisation, activations } = self.products(stored)?;
         Ok(CpuOptions { isa: self.isa()?, dtype, quantisation, activations, threads: self.thread_count()? })
+    }
+}
+
+/// A GPU that was asked for, if it can be used.
+#[cfg(not(feature = "cuda"))]
+fn find_gpu(_: &DeviceOptions, number: usize) -> Result<DeviceChoice, DeviceError> {
+    Err(DeviceError::NoCuda(number))
+}
+
+/// The best device that there is.
+#[cfg(not(feature = "cuda"))]
+fn find_any(_: &DeviceOptions) -> DeviceChoice {
+    DeviceChoice::Cpu
+}
+
+/// A GPU that was asked for, if it can be used.
+#[cfg(feature = "cuda")]
+fn find_gpu(options: &DeviceOptions, number: usize) -> Result<DeviceChoice, DeviceError> {
+    let found = Cuda::probe(&options.cuda).and_then(|cuda| cuda.card(number).map(drop));
+    found.map(|()| DeviceChoice::Cuda(number)).map_err(|reason| DeviceError::NoGpu { number, reason })
+}
+
+/// The best device that there is.
+#[cfg(feature = "cuda")]
+fn find_any(options: &DeviceOptions) -> DeviceChoice {
+    match Cuda::probe(&options.cuda).and_then(|cuda| cuda.check_kernels(0, &demask_cuda::sources())) {
+        Ok(()) => DeviceChoice::Cuda(0),
+        Err(reason) => {
+            if !reason.is_absence() {
+                tracing::warn!("the CPU is used, because {reason}");
+            }
+            DeviceChoice::Cpu
+        }
     }
 }
 
@@ -293,6 +457,30 @@ mod tests {
         for weights in [WeightChoice::Q8, WeightChoice::Q4] {
             assert_eq!(activations(&DeviceOptions { weights, ..plain.clone() }), Ok(Activations::Int8));
         }
+    }
+
+    #[test]
+    fn what_only_the_processor_has_decides_for_it() {
+        let quantised = DeviceOptions { weights: WeightChoice::Q8, ..DeviceOptions::default() };
+        for options in [
+            DeviceOptions { threads: Some(1), ..DeviceOptions::default() },
+            DeviceOptions { tier: Some(Tier::Portable), ..DeviceOptions::default() },
+            DeviceOptions { activations: ActivationChoice::Int8, ..quantised },
+        ] {
+            assert_eq!(options.found().unwrap().device, DeviceChoice::Cpu);
+            let refused = DeviceOptions { device: DeviceChoice::Cuda(1), ..options }.found().unwrap_err();
+            assert!(matches!(refused, DeviceError::CpuOnly { number: 1, .. }), "{refused}");
+        }
+    }
+
+    #[cfg(feature = "cuda")]
+    #[test]
+    fn a_gpu_rounds_no_inputs_to_integers_by_itself() {
+        let device = DeviceChoice::Cuda(0);
+        let options = DeviceOptions { device, weights: WeightChoice::Q8, ..DeviceOptions::default() };
+        assert_eq!(activations(&options), Ok(Activations::Plain));
+        let expected = CudaOptions { dtype: Dtype::Bf16, quantisation: Some(Quantisation::Q8) };
+        assert_eq!(options.backend_options(Dtype::Bf16), Ok(BackendOptions::Cuda(expected)));
     }
 
     #[test]

@@ -1,13 +1,12 @@
 //! How much memory a model needs, known from shapes before anything is loaded.
 
-use demask_cpu::CpuOptions;
 use demask_model::{
     ArchSpec, LayerRole, Role, WeightError, WeightSource, attention_shape, expected_tensors, sequence_pages,
     workspace_shape,
 };
 use demask_step::SequenceNeeds;
 
-use crate::WeightChoice;
+use crate::{BackendOptions, WeightChoice};
 
 /// Bytes that a model takes on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,7 +28,7 @@ impl Footprint {
     pub fn of(
         spec: &ArchSpec,
         source: &dyn WeightSource,
-        options: &CpuOptions,
+        options: &BackendOptions,
         row_budget: usize,
         sequences: &[SequenceNeeds],
     ) -> Result<Self, WeightError> {
@@ -51,7 +50,7 @@ impl Footprint {
 }
 
 /// Bytes of the weights as they are packed: a tied head is packed beside the table, vectors are f32.
-fn weight_bytes(spec: &ArchSpec, source: &dyn WeightSource, options: &CpuOptions) -> Result<u64, WeightError> {
+fn weight_bytes(spec: &ArchSpec, source: &dyn WeightSource, options: &BackendOptions) -> Result<u64, WeightError> {
     let stored = |role| Ok(source.tensor(role)?.dtype());
     let mut total = 0u64;
     for tensor in expected_tensors(spec) {
@@ -78,13 +77,15 @@ fn weight_bytes(spec: &ArchSpec, source: &dyn WeightSource, options: &CpuOptions
 /// A model that does not fit into memory, found out before it is loaded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{name} needs {} MiB of memory ({} of weights, {} of workspace, {} of K/V) and {} MiB are available: {}",
+    "{name} needs {} MiB of {memory} ({} of weights, {} of workspace, {} of K/V) and {} MiB are available: {}",
     mebibytes(needed.total()), mebibytes(needed.weights), mebibytes(needed.workspace), mebibytes(needed.cache),
     available >> 20, advice(*.fitting)
 )]
 pub struct TooLarge {
     /// The model.
     pub name: String,
+    /// Whose memory.
+    pub memory: String,
     /// What it needs.
     pub needed: Footprint,
     /// Bytes that there are.
@@ -94,9 +95,10 @@ pub struct TooLarge {
 }
 
 impl TooLarge {
-    /// Refuses a model that needs more than is `available`. `needs` tells the needs for any way to keep weights.
+    /// Refuses a model that needs more than is `available` of some `memory`. `needs` tells the needs for any way to keep weights.
     pub fn check(
         name: &str,
+        memory: &str,
         chosen: WeightChoice,
         needs: impl Fn(WeightChoice) -> Footprint,
         available: u64,
@@ -107,7 +109,7 @@ impl TooLarge {
         }
         let smaller = [WeightChoice::Q8, WeightChoice::Q4].map(|choice| (choice, needs(choice).total()));
         let fitting = smaller.into_iter().find(|&(_, total)| total <= available);
-        Err(Self { name: name.to_owned(), needed, available, fitting })
+        Err(Self { name: name.to_owned(), memory: memory.to_owned(), needed, available, fitting })
     }
 }
 
@@ -138,7 +140,7 @@ mod tests {
             };
             Footprint { weights, workspace: 3 * MIB, cache: 2 * MIB - 1 }
         };
-        TooLarge::check("m", chosen, needs, available).map_err(|error| error.to_string())
+        TooLarge::check("m", "memory", chosen, needs, available).map_err(|error| error.to_string())
     }
 
     #[test]

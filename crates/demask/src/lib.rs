@@ -35,11 +35,15 @@ mod trace;
 pub use batch::{Batch, BatchObserver, Finished};
 pub use demask_checkpoint as checkpoint;
 pub use demask_cpu as cpu;
+#[cfg(feature = "cuda")]
+pub use demask_cuda as cuda;
 pub use demask_decode as decode;
 pub use demask_model as model_parts;
 pub use demask_step as step;
 pub use demask_tensor as tensor;
-pub use device::{ActivationChoice, DeviceChoice, DeviceError, DeviceOptions, DtypeChoice, WeightChoice};
+pub use device::{
+    ActivationChoice, BackendOptions, DeviceChoice, DeviceError, DeviceOptions, DtypeChoice, WeightChoice,
+};
 pub use engine::{Engine, JobId, JobState, JobTime};
 pub use error::GenerateError;
 pub use explain::explain;

@@ -9,11 +9,15 @@ use demask_checkpoint::{
     ChatTemplate, Checkpoint, CheckpointError, CheckpointText, ModelFiles, Tokenizer, Warning, Weights,
 };
 use demask_cpu::CpuBackend;
+#[cfg(feature = "cuda")]
+use demask_cuda::{CudaBackend, gpu::Gpu};
 use demask_decode::ModelFacts;
 use demask_model::{ArchSpec, Attention, LoadError, Runner};
 use demask_step::{Mask, SequenceNeeds, TokenId};
-use demask_tensor::OutOfMemory;
+use demask_tensor::{Backend, OutOfMemory};
 
+#[cfg(feature = "cuda")]
+use crate::{BackendOptions, DeviceChoice};
 use crate::{DeviceError, DeviceOptions, Engine, Footprint, GenerateError, TooLarge, guide::Bridge};
 
 /// Rows that a joined step may have unless the caller says otherwise: beyond this, products are bound by operations
@@ -193,7 +197,7 @@ impl Opened {
     /// Bytes that it needs on a device while sequences with these needs are open.
     pub fn footprint(&self, device: &DeviceOptions, sequences: &[SequenceNeeds]) -> Result<Footprint, ModelError> {
         let spec = self.prompter.spec();
-        let options = device.cpu_options(self.source.main_dtype())?;
+        let options = device.backend_options(self.source.main_dtype())?;
         let row_budget = device.row_budget.unwrap_or(DEFAULT_ROW_BUDGET);
         Footprint::of(spec, &self.source, &options, row_budget, sequences).map_err(|error| self.failed(error.into()))
     }
@@ -206,27 +210,68 @@ impl Opened {
         sequences: &[SequenceNeeds],
         progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<Model, ModelError> {
+        let device = &device.found()?;
+        match device.device {
+            #[cfg(feature = "cuda")]
+            DeviceChoice::Cuda(number) => self.load_on_gpu(device, number, sequences, progress),
+            _ => {
+                self.check_memory(device, sequences, "memory", demask_cpu::available_memory())?;
+                let backend = CpuBackend::new(device.cpu_options(self.source.main_dtype())?);
+                self.load_on(backend, device.row_budget, progress)
+            }
+        }
+    }
+
+    #[cfg(feature = "cuda")]
+    fn load_on_gpu(
+        self,
+        device: &DeviceOptions,
+        number: usize,
+        sequences: &[SequenceNeeds],
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<Model, ModelError> {
+        let stored = self.source.main_dtype();
+        let BackendOptions::Cuda(options) = device.backend_options(stored)? else {
+            return Err(DeviceError::NoCuda(number).into());
+        };
+        let gpu = device.open_gpu(number)?;
+        self.check_memory(device, sequences, &format!("memory on {}", gpu.describe()), gpu.available())?;
+        self.load_on(CudaBackend::new(gpu, options), device.row_budget, progress)
+    }
+
+    /// Loads the weights to a backend, which refuses what it has no memory for. Joined steps may have up to `row_budget`
+    /// rows. `progress` as for [`Opened::load`].
+    pub fn load_on<B: Backend + 'static>(
+        self,
+        backend: B,
+        row_budget: Option<usize>,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<Model, ModelError> {
         let started = Instant::now();
-        self.check_memory(device, sequences)?;
-        let backend = CpuBackend::new(device.cpu_options(self.source.main_dtype())?);
         let (spec, total) = (self.prompter.spec(), self.source.stored_bytes());
         tracing::debug!(name = %self.prompter.name(), bytes = total, parameters = spec.parameters(), "loading weights");
         let weights = demask_model::Weights::load(spec, &self.source, &backend, &mut |read| progress(read, total))
             .map_err(|error| self.failed(error))?;
         let Self { prompter, source } = self;
         drop(source);
-        let row_budget = device.row_budget.unwrap_or(DEFAULT_ROW_BUDGET);
+        let row_budget = row_budget.unwrap_or(DEFAULT_ROW_BUDGET);
         let runner = Runner::new(prompter.spec().clone(), weights, backend, row_budget)
             .map_err(|error| ModelError::Memory { name: prompter.name().to_owned(), error })?;
         Ok(Model { prompter, load_time: started.elapsed(), engine: Engine::new(Box::new(runner)), guide: None })
     }
 
-    fn check_memory(&self, device: &DeviceOptions, sequences: &[SequenceNeeds]) -> Result<(), ModelError> {
+    fn check_memory(
+        &self,
+        device: &DeviceOptions,
+        sequences: &[SequenceNeeds],
+        memory: &str,
+        available: u64,
+    ) -> Result<(), ModelError> {
         // What can fail does so here, for the choice that was made; another choice fails no differently.
         self.footprint(device, sequences)?;
         let needs =
             |weights| self.footprint(&DeviceOptions { weights, ..device.clone() }, sequences).unwrap_or_default();
-        Ok(TooLarge::check(self.prompter.name(), device.weights, needs, demask_cpu::available_memory())?)
+        Ok(TooLarge::check(self.prompter.name(), memory, device.weights, needs, available)?)
     }
 
     fn failed(&self, error: LoadError) -> ModelError {

@@ -5,15 +5,21 @@
 //! in `DEMASK_KINDS` (`q8-plain`, `q8-int8`, `q4-plain`, `q4-int8`).
 //! `DEMASK_RECORD=FILE` appends them as JSON lines.
 
+#[path = "common/device.rs"]
+mod device;
+
 use std::{collections::BTreeMap, io::Write, path::Path, time::Instant};
 
 use demask::{
-    ActivationChoice, DeviceOptions, DtypeChoice, GenerateOptions, Model, Prompt, WeightChoice,
+    ActivationChoice, DeviceOptions, DtypeChoice, GenerateOptions, Model, Opened, Prompt, WeightChoice,
     checkpoint::ModelFiles,
     cpu::isa::{Isa, Tier},
     decode::{Next, Session},
     step::{HeadAsk, Mask, Predictions, SequenceId, SequenceNeeds, SequenceStep},
+    tensor::Dtype,
 };
+use demask_cuda::CudaOptions;
+use device::{Device, emulated};
 use serde_json::Value;
 
 /// Right answers of 500, as `demo/README.md` states them.
@@ -288,58 +294,118 @@ fn step(model: &mut Model, sequence: SequenceId, session: &Session, out: &mut Pr
     model.engine_mut().network_mut().step(&[step], std::slice::from_mut(out)).unwrap();
 }
 
+/// Decisions of two models on the same canvases.
+#[derive(Default)]
+struct Compared {
+    decisions: usize,
+    /// Those that differ, all of them closer than logits have moved.
+    ties: usize,
+    /// Largest distance of logits, relative to the largest expected one of the step.
+    worst: f32,
+}
+
+impl Compared {
+    /// Compares what two models decide in the first `most` steps of each problem; the canvases are the first one's.
+    fn of([expected, found]: [&mut Model; 2], problems: &[(String, i64)], most: usize, what: &str) -> Self {
+        let (options, mut compared) = (reference(expected), Self::default());
+        for (question, _) in problems {
+            let mut session = expected.session(&Prompt::user(question.as_str(), None), &options).unwrap();
+            let needs = SequenceNeeds { logits: true, ..session.needs()[0].clone() };
+            let ids = [&mut *expected, &mut *found].map(|model| model.engine_mut().network_mut().open(&needs).unwrap());
+            for _ in 0..most {
+                if session.next() != Next::Step {
+                    break;
+                }
+                let mut answers = [Predictions::default(), Predictions::default()];
+                step(expected, ids[0], &session, &mut answers[0]);
+                step(found, ids[1], &session, &mut answers[1]);
+                compared.add(&answers, expected.facts().vocab, what);
+                session.feed(&answers[..1]);
+            }
+            expected.engine_mut().network_mut().close(ids[0]);
+            found.engine_mut().network_mut().close(ids[1]);
+        }
+        compared
+    }
+
+    /// Compares one step, if it decides anything.
+    fn add(&mut self, [expected, found]: &[Predictions; 2], vocabulary: usize, what: &str) {
+        let (Some(a), Some(b)) = (choice(expected), choice(found)) else { return };
+        let moved = expected.logits.iter().zip(&found.logits).filter(|(a, _)| a.is_finite());
+        let moved = moved.fold(0f32, |most, (a, b)| most.max((a - b).abs()));
+        let scale = expected.logits.iter().filter(|a| a.is_finite()).fold(0f32, |most, a| most.max(a.abs()));
+        self.worst = self.worst.max(moved / scale);
+        let row = |row: usize| &expected.logits[row * vocabulary..(row + 1) * vocabulary];
+        let gap = log_probability(row(a.0), a.1) - log_probability(row(b.0), b.1);
+        self.decisions += 1;
+        self.ties += usize::from(a != b);
+        // Each log-probability moves by at most twice what a logit moves.
+        assert!(a == b || gap <= 4.0 * moved, "{what}: {gap} beyond rounding");
+    }
+
+    fn record(&self, name: &str, tier: &str, problems: usize) {
+        let line = BTreeMap::from([
+            ("model", Value::from(name)),
+            ("tier", tier.into()),
+            ("problems", problems.into()),
+            ("decisions", self.decisions.into()),
+            ("ties_decided_differently", self.ties.into()),
+            ("largest_logit_distance", f64::from(self.worst).into()),
+        ]);
+        record(&serde_json::to_value(line).unwrap());
+    }
+}
+
+/// Largest accepted distance of bf16 logits, relative to the largest logit of the step.
+const ROUNDING: f32 = 4e-2;
+
 /// On one and the same canvas, bf16 decides as f32 does, except where the two candidates are closer than the rounding
 /// of bf16 moves them. Such ties are counted.
 #[test]
 fn bf16_decides_differently_only_at_ties_within_rounding() {
-    /// Largest accepted distance of bf16 logits, relative to the largest f32 logit of the step.
-    const ROUNDING: f32 = 4e-2;
     let problems = problems(wanted().min(100) / 5);
     for &(name, _) in STATED {
         let mut exact = load(name, Isa::best().tier(), DtypeChoice::F32);
-        let vocabulary = exact.facts().vocab;
-        let options = reference(&exact);
         for tier in Isa::available().into_iter().map(Isa::tier) {
             let mut rounded = load(name, tier, DtypeChoice::Bf16);
-            let (mut steps, mut ties, mut worst) = (0, 0, 0f32);
-            for (question, _) in &problems {
-                let mut session = exact.session(&Prompt::user(question.as_str(), None), &options).unwrap();
-                let needs = SequenceNeeds { logits: true, ..session.needs()[0].clone() };
-                let ids =
-                    [&mut exact, &mut rounded].map(|model| model.engine_mut().network_mut().open(&needs).unwrap());
-                while session.next() == Next::Step {
-                    let mut answers = [Predictions::default(), Predictions::default()];
-                    step(&mut exact, ids[0], &session, &mut answers[0]);
-                    step(&mut rounded, ids[1], &session, &mut answers[1]);
-                    let [expected, found] = &answers;
-                    if let (Some(a), Some(b)) = (choice(expected), choice(found)) {
-                        let moved = expected.logits.iter().zip(&found.logits).filter(|(a, _)| a.is_finite());
-                        let moved = moved.fold(0f32, |most, (a, b)| most.max((a - b).abs()));
-                        let scale =
-                            expected.logits.iter().filter(|a| a.is_finite()).fold(0f32, |most, a| most.max(a.abs()));
-                        worst = worst.max(moved / scale);
-                        let row = |row: usize| &expected.logits[row * vocabulary..(row + 1) * vocabulary];
-                        let gap = log_probability(row(a.0), a.1) - log_probability(row(b.0), b.1);
-                        steps += 1;
-                        ties += usize::from(a != b);
-                        // Each log-probability moves by at most twice what a logit moves.
-                        assert!(a == b || gap <= 4.0 * moved, "{name} {}: {gap} beyond rounding", tier.name());
-                    }
-                    session.feed(&answers[..1]);
-                }
-                exact.engine_mut().network_mut().close(ids[0]);
-                rounded.engine_mut().network_mut().close(ids[1]);
-            }
-            let line = BTreeMap::from([
-                ("model", Value::from(name)),
-                ("tier", tier.name().into()),
-                ("problems", problems.len().into()),
-                ("decisions", steps.into()),
-                ("ties_decided_differently", ties.into()),
-                ("largest_logit_distance", f64::from(worst).into()),
-            ]);
-            record(&serde_json::to_value(line).unwrap());
-            assert!(worst <= ROUNDING, "{name} {}: logits {worst} away", tier.name());
+            let what = format!("{name} {}", tier.name());
+            let compared = Compared::of([&mut exact, &mut rounded], &problems, usize::MAX, &what);
+            compared.record(name, tier.name(), problems.len());
+            assert!(compared.worst <= ROUNDING, "{what}: logits {} away", compared.worst);
         }
+    }
+}
+
+/// The kernels of GPUs decide in bf16 as the processor does in bf16, but for such ties. Played on the processor they are
+/// slow: the first steps of a problem have to do.
+#[test]
+fn emulated_gpu_decides_as_the_processor_does_but_for_ties_within_rounding() {
+    let problems = problems(1);
+    for &(name, _) in STATED {
+        let mut processor = load(name, Isa::best().tier(), DtypeChoice::Bf16);
+        let mut gpu = Device::EmulatedGpu.load(&root().join("demo").join(name), DtypeChoice::Bf16).unwrap();
+        let what = format!("{name} emulated GPU");
+        let compared = Compared::of([&mut processor, &mut gpu], &problems, 6, &what);
+        compared.record(name, "emulated GPU", problems.len());
+        assert!(compared.decisions >= 3 && 4 * compared.ties <= compared.decisions, "{what}: {} ties", compared.ties);
+        assert!(compared.worst <= ROUNDING, "{what}: logits {} away", compared.worst);
+    }
+}
+
+/// Quantised weights are the same numbers on a GPU: in f32 nothing but the order of sums differs.
+#[test]
+fn emulated_gpu_multiplies_the_quantised_weights_of_the_processor() {
+    const TOKENS: [u32; 9] = [3, 1, 4, 1, 5, 9, 2, 6, 5];
+    let logits =
+        |model: &mut Model| model.engine_mut().network_mut().inspect(&TOKENS, Mask::Causal, false).unwrap().logits;
+    for weights in [WeightChoice::Q8, WeightChoice::Q4] {
+        let device = DeviceOptions { weights, dtype: DtypeChoice::F32, ..DeviceOptions::default() };
+        let expected = logits(&mut load_on("demo-qwen", &device));
+        let backend = emulated(CudaOptions { dtype: Dtype::F32, quantisation: weights.quantisation() });
+        let opened = Opened::open(ModelFiles::directory(root().join("demo/demo-qwen")).unwrap()).unwrap();
+        let found = logits(&mut opened.load_on(backend, None, &mut |_, _| true).unwrap());
+        let scale = expected.iter().fold(0f32, |most, value| most.max(value.abs()));
+        let moved = expected.iter().zip(&found).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
+        assert!(expected.len() == found.len() && moved <= 1e-4 * scale, "{weights}: {moved} of {scale}");
     }
 }

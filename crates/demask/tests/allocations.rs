@@ -14,7 +14,7 @@ use demask::{
     cpu::{isa::Isa, linear::Products},
     decode::{CanvasSpec, ModelFacts, Remasking, SessionOptions, StopRule},
     model_parts::Attention,
-    step::{Denoiser, HeadAsk, Lanes, Mask, Predictions, SequenceNeeds, SequenceStep, StepPlan},
+    step::{HeadAsk, Lanes, Mask, Predictions, SequenceNeeds, SequenceStep, StepPlan},
 };
 
 struct Counting;
@@ -137,7 +137,7 @@ fn ticks_of_the_engine() {
 fn ticks_with(shift: u32, decoder: &str, cache: &str, cfg_scale: f32) {
     let (_, spec) = specs().remove(shift as usize);
     let (isa, dtype) = tiers().pop().unwrap();
-    let mut engine = Engine::new(Box::new(runner(&spec, isa, dtype, 1)));
+    let mut engine = Engine::new(runner(&spec, isa, dtype, 1));
     let facts = ModelFacts { mask: Mask::Full, shift, mask_id: Some(69), vocab: 70, context: 512 };
     let canvas = CanvasSpec::Prompt { tokens: vec![1, 2, 3], gen_length: 64 };
     let options = SessionOptions {

@@ -9,17 +9,29 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("demask-step", &[]),
     ("demask-tensor", &[]),
     ("demask-cpu", &["demask-tensor"]),
+    ("demask-cuda", &["demask-tensor"]),
     ("demask-model", &["demask-step", "demask-tensor"]),
     ("demask-checkpoint", &["demask-model", "demask-tensor"]),
     ("demask-decode", &["demask-step"]),
-    ("demask", &["demask-step", "demask-tensor", "demask-cpu", "demask-model", "demask-checkpoint", "demask-decode"]),
+    (
+        "demask",
+        &[
+            "demask-step",
+            "demask-tensor",
+            "demask-cpu",
+            "demask-cuda",
+            "demask-model",
+            "demask-checkpoint",
+            "demask-decode",
+        ],
+    ),
     ("demask-eval", &["demask"]),
     ("demask-cli", &["demask", "demask-eval"]),
     ("demask-testkit", &["demask-step"]),
 ];
 
 /// Crates whose job needs unsafe code: buffers, kernels.
-const MAY_BE_UNSAFE: &[&str] = &["demask-tensor", "demask-cpu"];
+const MAY_BE_UNSAFE: &[&str] = &["demask-tensor", "demask-cpu", "demask-cuda"];
 
 fn metadata() -> Value {
     let output = Command::new(env!("CARGO"))

@@ -6,13 +6,13 @@ mod common;
 
 use std::cell::Cell;
 
-use common::{runner, specs};
+use common::{Device, runner, specs};
 use demask::{
-    Engine,
-    cpu::{CpuBackend, isa::Isa},
+    Engine, Network,
+    cpu::isa::Isa,
     decode::{CanvasSpec, ModelFacts, Next, Remasking, Request, Session, SessionOptions, StopRule},
-    model_parts::{ArchSpec, Runner},
-    step::{Denoiser, LayerRows, Mask, Position, Positions, Predictions, SequenceId, SequenceNeeds, SequenceStep},
+    model_parts::ArchSpec,
+    step::{LayerRows, Mask, Position, Positions, Predictions, SequenceId, SequenceNeeds, SequenceStep},
     tensor::Dtype,
 };
 
@@ -63,10 +63,12 @@ impl Forward {
     }
 }
 
-/// The tiers that compute in their own ways; the first and the last of the list are enough for plans.
-fn isas() -> Vec<Isa> {
+/// The tiers that compute in their own ways, of which the first and the last of the list are enough for plans, and for one
+/// of the architectures the kernels of GPUs: played on the processor they are slow.
+fn devices(shift: usize) -> Vec<Device> {
     let all = Isa::available();
-    vec![all[0], all[all.len() - 1]]
+    let processor = [all[0].into(), all[all.len() - 1].into()];
+    processor.into_iter().chain((shift == 1).then_some(Device::EmulatedGpu)).collect()
 }
 
 /// Position `p` becomes token `p`, those in the middle first.
@@ -80,7 +82,7 @@ fn scripted(request: &Request) -> Predictions {
 
 /// Runs a session on a network, which is fed by the script. `change` may replace a plan.
 fn run_on(
-    network: &mut Runner<CpuBackend>,
+    network: &mut dyn Network,
     options: &SessionOptions,
     change: impl Fn(&mut Request),
 ) -> (Vec<Forward>, Session) {
@@ -110,8 +112,8 @@ fn run_on(
     (forwards, session)
 }
 
-fn run(shift: usize, isa: Isa, options: &SessionOptions) -> Vec<Forward> {
-    run_on(&mut runner(&spec(shift), isa, Dtype::F32, 2), options, |_| {}).0
+fn run(shift: usize, device: Device, options: &SessionOptions) -> Vec<Forward> {
+    run_on(&mut *runner(&spec(shift), device, Dtype::F32, 2), options, |_| {}).0
 }
 
 fn assert_same(left: &[Forward], right: &[Forward], what: &str) {
@@ -123,8 +125,8 @@ fn assert_same(left: &[Forward], right: &[Forward], what: &str) {
 }
 
 fn assert_caches_equal(shift: usize, left: &str, right: &str) {
-    for isa in isas() {
-        let (one, other) = (run(shift, isa, &options(shift, left)), run(shift, isa, &options(shift, right)));
+    for device in devices(shift) {
+        let (one, other) = (run(shift, device, &options(shift, left)), run(shift, device, &options(shift, right)));
         assert_same(&one, &other, &format!("{left} and {right}, shift {shift}"));
     }
 }
@@ -148,10 +150,10 @@ fn caches_t1_k1_x1_refreshed_in_each_step_is_no_cache() {
 #[test]
 fn caches_x2_k2_first_forwards_are_whole_ones() {
     for shift in [0, 1] {
-        for isa in isas() {
-            let reference = run(shift, isa, &options(shift, "none"));
+        for device in devices(shift) {
+            let reference = run(shift, device, &options(shift, "none"));
             for cache in ["dllm", "dllm:first_layer=same,probe=k", "dkv", "dkv:variant=prefill", "dkv:variant=pd"] {
-                let cached = run(shift, isa, &options(shift, cache));
+                let cached = run(shift, device, &options(shift, cache));
                 assert!(cached[0].all() == reference[0].all(), "{cache} shift {shift}");
                 if cache == "dkv" && shift == 0 {
                     assert!(cached[1].all() == reference[1].all(), "{cache}");
@@ -183,9 +185,9 @@ fn caches_t3_the_first_layer_matters_only_to_partial_responses() {
         let cache = |first_layer: &str| format!("dllm:prompt={prompt},response=1,first_layer={first_layer}");
         assert_caches_equal(0, &cache("full"), &cache("same"));
     }
-    let isa = isas()[0];
-    let full = run(0, isa, &options(0, "dllm:response=9"));
-    let same = run(0, isa, &options(0, "dllm:response=9,first_layer=same"));
+    let device = devices(0)[0];
+    let full = run(0, device, &options(0, "dllm:response=9"));
+    let same = run(0, device, &options(0, "dllm:response=9,first_layer=same"));
     assert!(full[1].all() != same[1].all(), "it does matter there");
 }
 
@@ -206,14 +208,14 @@ fn caches_t4_rows_of_the_prompt_are_dead_between_refreshes() {
         plan.live.set_range(0..end);
         request.tokens.splice(0..0, 20..20 + PROMPT as u32);
     };
-    for isa in isas() {
+    for device in devices(0) {
         for cache in ["dllm:prompt=3,response=2,rho=0.5", "dllm:prompt=5,response=3,rho=0.34", "dllm:response=4,rho=0"]
         {
             let options = options(0, cache);
-            let mut network = runner(&spec(0), isa, Dtype::F32, 2);
-            let coded = run_on(&mut network, &options, as_coded).0;
+            let mut network = runner(&spec(0), device, Dtype::F32, 2);
+            let coded = run_on(&mut *network, &options, as_coded).0;
             assert!(coded.iter().all(|forward| forward.request.plan.live.len() == PROMPT + LENGTH));
-            assert_same(&run(0, isa, &options), &coded, cache);
+            assert_same(&run(0, device, &options), &coded, cache);
         }
     }
 }
@@ -225,7 +227,7 @@ fn caches_t7_without_a_share_stored_rows_stand_still() {
     for shift in [0, 1] {
         for (first_layer, still) in [("same", true), ("full", false)] {
             let cache = format!("dllm:prompt=6,response=6,rho=0,first_layer={first_layer}");
-            let forwards = run(shift, isas()[0], &options(shift, &cache));
+            let forwards = run(shift, devices(shift)[0], &options(shift, &cache));
             for step in (1..LENGTH).filter(|step| step % 6 != 0) {
                 // Under shift a row whose own token was just decoded has another embedding.
                 let open =
@@ -258,7 +260,7 @@ fn caches_t9_company_changes_nothing() {
         ("freedave", "freecache:block=3,freeze=reference"),
         ("static", "dllm"),
     ];
-    let engine = || Engine::new(Box::new(runner(&spec(0), isas()[1], Dtype::F32, 2)));
+    let engine = || Engine::new(runner(&spec(0), devices(0)[1], Dtype::F32, 2));
     let session = |&(decoder, cache): &(&str, &str)| {
         Session::new(SessionOptions { decoder: decoder.parse().unwrap(), ..options(0, cache) }).unwrap()
     };
@@ -290,11 +292,11 @@ fn caches_t9_company_changes_nothing() {
 #[test]
 fn caches_t10_guidance_in_each_forward() {
     for shift in [0, 1] {
-        for isa in isas() {
+        for device in devices(shift) {
             let guided = |cache: &str| {
                 let options = SessionOptions { cfg_scale: 0.7, ..options(shift, cache) };
-                let mut network = runner(&spec(shift), isa, Dtype::F32, 2);
-                let (forwards, session) = run_on(&mut network, &options, |_| {});
+                let mut network = runner(&spec(shift), device, Dtype::F32, 2);
+                let (forwards, session) = run_on(&mut *network, &options, |_| {});
                 (forwards, session.counts().nfe)
             };
             let (cached, twice) = guided("dllm:prompt=1,response=1,cfg=1");
@@ -316,9 +318,9 @@ fn caches_t10_guidance_in_each_forward() {
 #[test]
 fn caches_t11_the_first_token_under_shift() {
     let first = PROMPT as Position;
-    for isa in isas() {
+    for device in devices(1) {
         let runs = ["none", "dllm:prompt=4,response=1,first_layer=same", "dllm:prompt=4,response=1,boundary=before"]
-            .map(|cache| run(1, isa, &options(1, cache)));
+            .map(|cache| run(1, device, &options(1, cache)));
         let [reference, stale, before] = &runs;
         for step in 0..8 {
             let [reference, stale_now, before_now] = [reference, stale, before].map(|run| &run[step]);
@@ -336,7 +338,7 @@ fn caches_t11_the_first_token_under_shift() {
 /// X4: a response that is refreshed in each step makes dLLM-Cache a prefix cache of the prompt alone with an interval.
 #[test]
 fn caches_x4_a_fresh_response_leaves_a_prompt_with_an_interval() {
-    for isa in isas() {
+    for device in devices(0) {
         for (interval, rho) in [(1, 0.5), (2, 0.3), (3, 0.0), (5, 1.0)] {
             let step = Cell::new(0);
             let freeze_prompt = |request: &mut Request| {
@@ -345,13 +347,13 @@ fn caches_x4_a_fresh_response_leaves_a_prompt_with_an_interval() {
                     request.tokens.drain(..PROMPT);
                 }
             };
-            let mut network = runner(&spec(0), isa, Dtype::F32, 2);
-            let frozen = run_on(&mut network, &options(0, "none"), freeze_prompt).0;
+            let mut network = runner(&spec(0), device, Dtype::F32, 2);
+            let frozen = run_on(&mut *network, &options(0, "none"), freeze_prompt).0;
             let cache = format!("dllm:prompt={interval},response=1,rho={rho}");
-            assert_same(&run(0, isa, &options(0, &cache)), &frozen, &cache);
+            assert_same(&run(0, device, &options(0, &cache)), &frozen, &cache);
         }
-        let vanilla = run(0, isa, &options(0, "none"));
-        let frozen = run(0, isa, &options(0, "dllm:prompt=3,response=1"));
+        let vanilla = run(0, device, &options(0, "none"));
+        let frozen = run(0, device, &options(0, "dllm:prompt=3,response=1"));
         let same: Vec<bool> = (0..LENGTH).map(|step| vanilla[step].all() == frozen[step].all()).collect();
         assert!((0..LENGTH).all(|step| same[step] == (step % 3 == 0)), "the interval shows: {same:?}");
     }
@@ -368,7 +370,7 @@ fn caches_x6_one_block_makes_the_prefix_cache_a_frozen_prompt() {
 /// it was looked at: with the same new tokens in the live rows of both, whatever else is read must be the same, for it
 /// was not written. Answers how often that was looked at, and how often the forward did write what is live.
 fn kept_slots(shift: usize, options: &SessionOptions) -> (usize, usize) {
-    let mut network = runner(&spec(shift), isas()[1], Dtype::F32, 2);
+    let mut network = runner(&spec(shift), devices(shift)[1], Dtype::F32, 2);
     let mut session = Session::new(options.clone()).unwrap();
     let needs = SequenceNeeds { logits: true, ..session.needs()[0].clone() };
     let ids = [network.open(&needs).unwrap(), network.open(&needs).unwrap()];
@@ -445,12 +447,12 @@ fn caches_x5_a_frozen_prompt_is_one_thing() {
 #[test]
 fn caches_k5_greedy_is_random_remasking() {
     for shift in [0, 1] {
-        for isa in isas() {
+        for device in devices(shift) {
             let order = vec![12, 9, 20, 10, 15, 14, 13, 18, 11, 19, 16, 17];
             let run = |cache: &str| {
                 let options =
                     SessionOptions { remasking: Remasking::Random, order: order.clone(), ..options(shift, cache) };
-                run(shift, isa, &options)
+                run(shift, device, &options)
             };
             let (greedy, reference) = (run("dkv:variant=greedy,refresh=1"), run("none"));
             for (step, &position) in order.iter().enumerate() {
@@ -469,8 +471,8 @@ fn caches_s4_truncated_forwards() {
             decoder: "slowfast:explore=2,tau_min=0.88,tau=2".parse().unwrap(),
             ..options(shift, "none")
         };
-        let mut network = runner(&spec(shift), isas()[0], Dtype::F32, 1);
-        let (forwards, _) = run_on(&mut network, &options, |_| {});
+        let mut network = runner(&spec(shift), devices(shift)[0], Dtype::F32, 1);
+        let (forwards, _) = run_on(&mut *network, &options, |_| {});
         let truncated: Vec<_> =
             forwards.iter().filter(|forward| (forward.request.plan.visible as usize) < PROMPT + LENGTH).collect();
         assert!(truncated.len() > 1);
@@ -496,7 +498,7 @@ fn slowfast_goes_with_every_cache_that_it_may() {
                 decoder: "slowfast:explore=2,tau_min=0.88,tau=2".parse().unwrap(),
                 ..options(shift, cache)
             };
-            let forwards = run(shift, isas()[0], &options);
+            let forwards = run(shift, devices(shift)[0], &options);
             assert_eq!(forwards.len(), LENGTH, "{cache}: one token a forward");
             assert!(forwards.iter().any(|forward| (forward.request.plan.visible as usize) < PROMPT + LENGTH));
         }

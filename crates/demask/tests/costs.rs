@@ -8,7 +8,7 @@ use demask::{
     cpu::isa::Isa,
     decode::{CanvasSpec, ModelFacts, Next, Remasking, Request, Session, SessionOptions, StopRule},
     model_parts::ArchSpec,
-    step::{Denoiser, Drift, LayerRows, Mask, Positions, Predictions, StepPlan},
+    step::{Drift, LayerRows, Mask, Positions, Predictions, StepPlan},
     tensor::Dtype,
 };
 

@@ -3,17 +3,16 @@
 
 mod common;
 
-use common::{Dice, quantised, runner, runner_of, specs, tiers};
+use common::{Device, Dice, devices, processor, quantised_on, runner, runner_of, specs};
 use demask::{
-    cpu::{CpuBackend, isa::Isa, linear::Products},
-    model_parts::{ArchSpec, Attention, Runner},
+    Network,
+    cpu::linear::Products,
+    model_parts::{ArchSpec, Attention},
     step::{
-        Blend, BlendWith, Denoiser, Drift, HeadAsk, Keep, Lanes, LayerRows, Mask, Positions, Predictions, Probe,
-        SequenceId, SequenceNeeds, SequenceStep, StepPlan,
+        Blend, BlendWith, Drift, HeadAsk, Keep, Lanes, LayerRows, Mask, Positions, Predictions, Probe, SequenceId,
+        SequenceNeeds, SequenceStep, StepPlan,
     },
 };
-
-type Network = Runner<CpuBackend>;
 
 fn mask(spec: &ArchSpec) -> Mask {
     match spec.attention {
@@ -53,7 +52,7 @@ impl Step {
     }
 }
 
-fn run(network: &mut Network, steps: &[SequenceStep<'_>]) -> Vec<Predictions> {
+fn run(network: &mut dyn Network, steps: &[SequenceStep<'_>]) -> Vec<Predictions> {
     let mut out = vec![Predictions::default(); steps.len()];
     network.step(steps, &mut out).unwrap();
     out
@@ -102,20 +101,20 @@ fn subset(spec: &ArchSpec, dice: &mut Dice, length: usize) -> Step {
 #[test]
 fn batches_and_threads_change_no_bit() {
     for (name, spec) in specs() {
-        for (isa, dtype) in tiers() {
-            for seed in 0..3 {
-                random_company(name, &spec, isa, Products::plain(dtype), seed);
+        for (device, dtype) in devices(name) {
+            for seed in 0..if device == Device::EmulatedGpu { 1 } else { 3 } {
+                random_company(name, &spec, device, Products::plain(dtype), seed);
             }
-            for products in quantised(dtype) {
-                random_company(name, &spec, isa, products, 3);
+            for products in quantised_on(device, dtype) {
+                random_company(name, &spec, device, products, 3);
             }
         }
     }
 }
 
 /// Sequences of random lengths run random subsets of their rows, alone on one thread, and together on more.
-fn random_company(name: &str, spec: &ArchSpec, isa: Isa, products: Products, seed: u64) {
-    let what = format!("{name} {} {products:?} seed {seed}", isa.tier().name());
+fn random_company(name: &str, spec: &ArchSpec, device: Device, products: Products, seed: u64) {
+    let what = format!("{name} {device} {products:?} seed {seed}");
     let mut dice = Dice::new(11 + seed);
     let ask = ask();
     let lengths: Vec<usize> = [1, 9, 34, 40, 80].map(|most| 1 + dice.below(most)).to_vec();
@@ -130,20 +129,20 @@ fn random_company(name: &str, spec: &ArchSpec, isa: Isa, products: Products, see
         .iter()
         .zip(&lengths)
         .map(|(script, &length)| {
-            let mut network = runner_of(spec, isa, products, 1);
+            let mut network = runner_of(spec, device, products, 1);
             let id = network.open(&needs(length, 0)).unwrap();
-            script.iter().map(|step| run(&mut network, &[step.of(id, &ask)]).remove(0)).collect()
+            script.iter().map(|step| run(&mut *network, &[step.of(id, &ask)]).remove(0)).collect()
         })
         .collect();
     for threads in [1, 3] {
-        let mut network = runner_of(spec, isa, products, threads);
+        let mut network = runner_of(spec, device, products, threads);
         // Room for all sequences in one step.
         let room = network.open(&needs(lengths.iter().sum(), 0)).unwrap();
         network.close(room);
         let ids: Vec<SequenceId> = lengths.iter().map(|&n| network.open(&needs(n, 0)).unwrap()).collect();
         for at in 0..4 {
             let steps: Vec<_> = scripts.iter().zip(&ids).map(|(script, &id)| script[at].of(id, &ask)).collect();
-            for (which, found) in run(&mut network, &steps).iter().enumerate() {
+            for (which, found) in run(&mut *network, &steps).iter().enumerate() {
                 assert_same(found, &alone[which][at], &format!("{what}, {threads} threads, step {at} of {which}"));
             }
         }
@@ -157,8 +156,8 @@ fn freedave_i7_i8_drafts_are_isolated_and_the_accepted_one_stays() {
     const LENGTH: usize = 45;
     const WINDOW: std::ops::Range<u32> = 20..38;
     for (name, spec) in specs() {
-        for (isa, dtype) in tiers() {
-            let what = format!("{name} {} {dtype}", isa.tier().name());
+        for (device, dtype) in devices(name) {
+            let what = format!("{name} {device} {dtype}");
             let mut dice = Dice::new(5);
             let ask = ask();
             let prefill = full(&spec, &mut dice, LENGTH);
@@ -173,21 +172,21 @@ fn freedave_i7_i8_drafts_are_isolated_and_the_accepted_one_stays() {
             let mut after = subset(&spec, &mut dice, LENGTH);
             let accepted = 1;
 
-            let mut network = runner(&spec, isa, dtype, 2);
+            let mut network = runner(&spec, device, dtype, 2);
             let id = network.open(&needs(LENGTH, lanes as usize)).unwrap();
-            run(&mut network, &[prefill.of(id, &ask)]);
-            let packed = run(&mut network, &[drafts.of(id, &ask)]).remove(0);
+            run(&mut *network, &[prefill.of(id, &ask)]);
+            let packed = run(&mut *network, &[drafts.of(id, &ask)]).remove(0);
             after.plan.keep = Some(Keep { lane: accepted, positions: WINDOW.into() });
-            let kept = run(&mut network, &[after.of(id, &ask)]).remove(0);
+            let kept = run(&mut *network, &[after.of(id, &ask)]).remove(0);
             after.plan.keep = None;
 
             for lane in 0..lanes as usize {
-                let mut network = runner(&spec, isa, dtype, 1);
+                let mut network = runner(&spec, device, dtype, 1);
                 let id = network.open(&needs(LENGTH, 0)).unwrap();
-                run(&mut network, &[prefill.of(id, &ask)]);
+                run(&mut *network, &[prefill.of(id, &ask)]);
                 let range = lane * WINDOW.len()..(lane + 1) * WINDOW.len();
                 let step = Step { tokens: drafts.tokens[range].to_vec(), ..single.clone() };
-                let alone = run(&mut network, &[step.of(id, &ask)]).remove(0);
+                let alone = run(&mut *network, &[step.of(id, &ask)]).remove(0);
                 let width = packed.positions.len();
                 assert_eq!(packed.tokens[lane * width..(lane + 1) * width], alone.tokens, "{what} lane {lane}");
                 let logits = packed.logits.len() / lanes as usize;
@@ -197,7 +196,7 @@ fn freedave_i7_i8_drafts_are_isolated_and_the_accepted_one_stays() {
                     "{what} lane {lane}"
                 );
                 if lane == accepted as usize {
-                    let expected = run(&mut network, &[after.of(id, &ask)]).remove(0);
+                    let expected = run(&mut *network, &[after.of(id, &ask)]).remove(0);
                     assert_same(&kept, &expected, &format!("{what}, after keeping lane {lane}"));
                 }
             }
@@ -212,10 +211,10 @@ fn freedave_i7_i8_partly_computed_drafts_are_isolated_and_the_accepted_one_stays
     const LENGTH: usize = 45;
     const LANES: usize = 3;
     for (name, spec) in specs().into_iter().filter(|(_, spec)| spec.attention == Attention::Full) {
-        for (isa, dtype) in tiers() {
+        for (device, dtype) in devices(name) {
             for (by, first_layer_all) in [(Drift::Value, true), (Drift::Key, false), (Drift::Random { seed: 5 }, false)]
             {
-                let what = format!("{name} {} {dtype} {by:?}", isa.tier().name());
+                let what = format!("{name} {device} {dtype} {by:?}");
                 let (ask, mut dice) = (ask(), Dice::new(15));
                 let prefill = full(&spec, &mut dice, LENGTH);
                 let mut plan = StepPlan { visible: LENGTH as u32, lanes: Lanes::Drafts(3), ..StepPlan::default() };
@@ -233,13 +232,13 @@ fn freedave_i7_i8_partly_computed_drafts_are_isolated_and_the_accepted_one_stays
                 let mut after = full(&spec, &mut dice, LENGTH);
                 after.plan.layers = LayerRows::Partial { compute: (0..2).into(), probe: None, first_layer_all: false };
                 let run_with = |lanes: usize, drafts: &Step, keep: Option<Keep>| {
-                    let mut network = runner(&spec, isa, dtype, lanes.min(2));
+                    let mut network = runner(&spec, device, dtype, lanes.min(2));
                     let id = network.open(&SequenceNeeds { increments: true, ..needs(LENGTH, lanes) }).unwrap();
-                    run(&mut network, &[prefill.of(id, &ask)]);
-                    let drafted = run(&mut network, &[drafts.of(id, &ask)]).remove(0);
+                    run(&mut *network, &[prefill.of(id, &ask)]);
+                    let drafted = run(&mut *network, &[drafts.of(id, &ask)]).remove(0);
                     let mut after = after.clone();
                     after.plan.keep = keep;
-                    (drafted, run(&mut network, &[after.of(id, &ask)]).remove(0))
+                    (drafted, run(&mut *network, &[after.of(id, &ask)]).remove(0))
                 };
                 for lane in 0..LANES {
                     let keep = Keep { lane: lane as u32, positions: drafts.plan.live.clone() };
@@ -264,7 +263,7 @@ fn freedave_i16_packed_batched_and_sequential_drafts_are_the_same() {
     const LENGTH: usize = 40;
     const LANES: usize = 4;
     for (name, spec) in specs() {
-        for (isa, dtype) in tiers() {
+        for (device, dtype) in devices(name) {
             let mut dice = Dice::new(17);
             let ask = ask();
             let prefill = full(&spec, &mut dice, LENGTH);
@@ -278,19 +277,19 @@ fn freedave_i16_packed_batched_and_sequential_drafts_are_the_same() {
                 .collect();
             let tokens = drafts.iter().flat_map(|draft| draft.tokens.clone()).collect();
             let packed = Step { tokens, plan: StepPlan { lanes: Lanes::Drafts(LANES as u32), ..plan } };
-            let mut network = runner(&spec, isa, dtype, 2);
+            let mut network = runner(&spec, device, dtype, 2);
             let room = network.open(&needs(LENGTH * LANES, LANES)).unwrap();
             network.close(room);
             let ids: Vec<_> = (0..LANES).map(|_| network.open(&needs(LENGTH, LANES)).unwrap()).collect();
             for &id in &ids {
-                run(&mut network, &[prefill.of(id, &ask)]);
+                run(&mut *network, &[prefill.of(id, &ask)]);
             }
-            let together = run(&mut network, &[packed.of(ids[0], &ask)]).remove(0);
+            let together = run(&mut *network, &[packed.of(ids[0], &ask)]).remove(0);
             let batch: Vec<_> = drafts.iter().zip(&ids).map(|(draft, &id)| draft.of(id, &ask)).collect();
-            let batched = run(&mut network, &batch);
-            let what = format!("{name} {} {dtype}", isa.tier().name());
+            let batched = run(&mut *network, &batch);
+            let what = format!("{name} {device} {dtype}");
             for (lane, (draft, batched)) in drafts.iter().zip(&batched).enumerate() {
-                let alone = run(&mut network, &[draft.of(ids[0], &ask)]).remove(0);
+                let alone = run(&mut *network, &[draft.of(ids[0], &ask)]).remove(0);
                 assert_same(batched, &alone, &format!("{what} lane {lane}"));
                 let (width, logits) = (together.tokens.len() / LANES, together.logits.len() / LANES);
                 assert_eq!(together.tokens[lane * width..(lane + 1) * width], alone.tokens, "{what} lane {lane}");
@@ -306,14 +305,14 @@ fn freedave_i16_packed_batched_and_sequential_drafts_are_the_same() {
 fn freedave_i9_later_blocks_do_not_reach_earlier_ones() {
     const LENGTH: usize = 24;
     let (name, spec) = specs().into_iter().find(|(name, _)| *name == "block").unwrap();
-    for (isa, dtype) in tiers() {
+    for (device, dtype) in processor() {
         let ask = ask();
-        let mut network = runner(&spec, isa, dtype, 2);
+        let mut network = runner(&spec, device, dtype, 2);
         let mut dice = Dice::new(23);
         let first = full(&spec, &mut dice, LENGTH);
         let mut answer = |step: &Step| {
             let id = network.open(&needs(LENGTH, 0)).unwrap();
-            let answer = run(&mut network, &[step.of(id, &ask)]).remove(0);
+            let answer = run(&mut *network, &[step.of(id, &ask)]).remove(0);
             network.close(id);
             answer
         };
@@ -327,7 +326,7 @@ fn freedave_i9_later_blocks_do_not_reach_earlier_ones() {
                 let row = position * width..(position + 1) * width;
                 bits(&found.logits[row.clone()]) != bits(&reference.logits[row])
             };
-            let what = format!("{name} {} {dtype}: token {changed}", isa.tier().name());
+            let what = format!("{name} {device} {dtype}: token {changed}");
             let block = changed / 4 * 4;
             assert!(!(0..block).any(differs), "{what} is seen before its block");
             assert!((block..LENGTH).all(differs), "{what} is seen from its block on");
@@ -341,21 +340,21 @@ fn freedave_i9_later_blocks_do_not_reach_earlier_ones() {
 fn freedave_i10_one_row_predicts() {
     const LENGTH: usize = 24;
     for (name, spec) in specs() {
-        for (isa, dtype) in tiers() {
+        for (device, dtype) in processor() {
             let ask = ask();
             let whole = full(&spec, &mut Dice::new(6), LENGTH);
-            let mut network = runner(&spec, isa, dtype, 2);
+            let mut network = runner(&spec, device, dtype, 2);
             let id = network.open(&needs(LENGTH, 1)).unwrap();
-            let reference = run(&mut network, &[whole.of(id, &ask)]).remove(0);
+            let reference = run(&mut *network, &[whole.of(id, &ask)]).remove(0);
             for position in 0..LENGTH as u32 {
                 let row = position.saturating_sub(spec.shift as u32);
                 let mut step = Step { tokens: vec![whole.tokens[row as usize]], plan: whole.plan.clone() };
                 step.plan.live.set_range(row..row + 1);
                 step.plan.predict.set_range(position..position + 1);
-                let what = format!("{name} {} {dtype}: position {position}", isa.tier().name());
+                let what = format!("{name} {device} {dtype}: position {position}");
                 for lanes in [Lanes::Canvas, Lanes::Drafts(1)] {
                     step.plan.lanes = lanes;
-                    let alone = run(&mut network, &[step.of(id, &ask)]).remove(0);
+                    let alone = run(&mut *network, &[step.of(id, &ask)]).remove(0);
                     let at = position as usize * spec.vocabulary;
                     assert_eq!(bits(&alone.logits), bits(&reference.logits[at..at + spec.vocabulary]), "{what}");
                 }
@@ -377,14 +376,14 @@ fn flashdlm_i3_a_window_is_the_full_forward_restricted_to_it() {
     const LENGTH: usize = 45;
     let full_attention = |(_, spec): &(&str, ArchSpec)| spec.attention == Attention::Full;
     for (name, spec) in specs().into_iter().filter(full_attention) {
-        for (isa, dtype) in tiers() {
+        for (device, dtype) in processor() {
             let ask = ask();
             let mut dice = Dice::new(29);
             let (whole, other) = (full(&spec, &mut dice, LENGTH), full(&spec, &mut dice, LENGTH));
-            let mut network = runner(&spec, isa, dtype, 2);
+            let mut network = runner(&spec, device, dtype, 2);
             let ids = [network.open(&needs(LENGTH, 0)).unwrap(), network.open(&needs(LENGTH, 0)).unwrap()];
-            let reference = run(&mut network, &[whole.of(ids[0], &ask)]).remove(0);
-            run(&mut network, &[other.of(ids[1], &ask)]);
+            let reference = run(&mut *network, &[whole.of(ids[0], &ask)]).remove(0);
+            run(&mut *network, &[other.of(ids[1], &ask)]);
             for _ in 0..12 {
                 let start = dice.below(LENGTH - 2) as u32;
                 let end = start + 2 + dice.below(LENGTH - 1 - start as usize) as u32;
@@ -392,15 +391,15 @@ fn flashdlm_i3_a_window_is_the_full_forward_restricted_to_it() {
                 window.plan.live.set_range(start..end);
                 window.plan.predict.set_range(start + spec.shift as u32..end);
                 window.tokens = whole.tokens[start as usize..end as usize].to_vec();
-                let found = run(&mut network, &[window.of(ids[0], &ask)]).remove(0);
+                let found = run(&mut *network, &[window.of(ids[0], &ask)]).remove(0);
                 let from = (start as usize + spec.shift) * spec.vocabulary;
                 let expected = bits(&reference.logits[from..from + found.logits.len()]);
-                let what = format!("{name} {} {dtype}: {start}..{end}", isa.tier().name());
+                let what = format!("{name} {device} {dtype}: {start}..{end}");
                 assert_eq!(bits(&found.logits), expected, "{what}");
                 if end - start < LENGTH as u32 {
                     // The control: the other text is run again before each window.
-                    run(&mut network, &[other.of(ids[1], &ask)]);
-                    let control = run(&mut network, &[window.of(ids[1], &ask)]).remove(0);
+                    run(&mut *network, &[other.of(ids[1], &ask)]);
+                    let control = run(&mut *network, &[window.of(ids[1], &ask)]).remove(0);
                     assert_ne!(bits(&control.logits), expected, "{what}");
                 }
             }
@@ -412,7 +411,7 @@ fn flashdlm_i3_a_window_is_the_full_forward_restricted_to_it() {
 #[test]
 fn freedave_i8_rejected_drafts_leave_no_trace() {
     for (name, spec) in specs() {
-        let (isa, dtype) = tiers()[0];
+        let (device, dtype) = processor()[0];
         let ask = ask();
         let mut dice = Dice::new(3);
         let (prefill, after) = (full(&spec, &mut dice, 40), subset(&spec, &mut dice, 40));
@@ -422,13 +421,13 @@ fn freedave_i8_rejected_drafts_leave_no_trace() {
         let drafts = Step { tokens: (0..32).map(|_| dice.below(spec.vocabulary) as u32).collect(), plan };
         let mut last = Vec::new();
         for with_drafts in [false, true] {
-            let mut network = runner(&spec, isa, dtype, 1);
+            let mut network = runner(&spec, device, dtype, 1);
             let id = network.open(&needs(40, 2)).unwrap();
-            run(&mut network, &[prefill.of(id, &ask)]);
+            run(&mut *network, &[prefill.of(id, &ask)]);
             if with_drafts {
-                run(&mut network, &[drafts.of(id, &ask)]);
+                run(&mut *network, &[drafts.of(id, &ask)]);
             }
-            last.push(run(&mut network, &[after.of(id, &ask)]).remove(0));
+            last.push(run(&mut *network, &[after.of(id, &ask)]).remove(0));
         }
         assert_same(&last[0], &last[1], name);
     }
@@ -438,12 +437,12 @@ fn freedave_i8_rejected_drafts_leave_no_trace() {
 #[test]
 fn caches_x7_cached_blocks_equal_the_uncached_forward() {
     for (name, spec) in specs().into_iter().filter(|(_, spec)| spec.attention != Attention::Full) {
-        for (isa, dtype) in tiers() {
+        for (device, dtype) in devices(name) {
             let ask = ask();
             let whole = full(&spec, &mut Dice::new(2), 40);
-            let mut network = runner(&spec, isa, dtype, 2);
+            let mut network = runner(&spec, device, dtype, 2);
             let id = network.open(&needs(40, 0)).unwrap();
-            let uncached = run(&mut network, &[whole.of(id, &ask)]).remove(0);
+            let uncached = run(&mut *network, &[whole.of(id, &ask)]).remove(0);
             let cached = network.open(&needs(40, 0)).unwrap();
             let width = spec.vocabulary;
             for start in (0..40u32).step_by(4) {
@@ -452,13 +451,12 @@ fn caches_x7_cached_blocks_equal_the_uncached_forward() {
                 plan.predict.set_range(start + spec.shift as u32..start + 4);
                 let tokens = whole.tokens[start as usize..start as usize + 4].to_vec();
                 let step = Step { tokens, plan };
-                let found = run(&mut network, &[step.of(cached, &ask)]).remove(0);
+                let found = run(&mut *network, &[step.of(cached, &ask)]).remove(0);
                 let from = uncached.index(0, start + spec.shift as u32).unwrap() * width;
                 assert_eq!(
                     bits(&found.logits),
                     bits(&uncached.logits[from..from + found.logits.len()]),
-                    "{name} {} {dtype} block at {start}",
-                    isa.tier().name()
+                    "{name} {device} {dtype} block at {start}"
                 );
             }
         }
@@ -474,9 +472,9 @@ fn increments(length: usize) -> SequenceNeeds {
 #[test]
 fn caches_t1_t2_choosing_all_rows_equals_computing_all_rows() {
     for (name, spec) in specs().into_iter().filter(|(_, spec)| spec.attention == Attention::Full) {
-        for (isa, dtype) in tiers() {
+        for (device, dtype) in devices(name) {
             for by in [Drift::Value, Drift::Key, Drift::Random { seed: 3 }] {
-                let what = format!("{name} {} {dtype} {by:?}", isa.tier().name());
+                let what = format!("{name} {device} {dtype} {by:?}");
                 let ask = ask();
                 let mut dice = Dice::new(9);
                 let (prefill, mut next) = (full(&spec, &mut dice, 40), full(&spec, &mut dice, 40));
@@ -495,11 +493,11 @@ fn caches_t1_t2_choosing_all_rows_equals_computing_all_rows() {
                         first_layer_all: false,
                     },
                 ] {
-                    let mut network = runner(&spec, isa, dtype, 2);
+                    let mut network = runner(&spec, device, dtype, 2);
                     let id = network.open(&increments(40)).unwrap();
-                    run(&mut network, &[prefill.of(id, &ask)]);
+                    run(&mut *network, &[prefill.of(id, &ask)]);
                     next.plan.layers = layers;
-                    answers.push(run(&mut network, &[next.of(id, &ask)]).remove(0));
+                    answers.push(run(&mut *network, &[next.of(id, &ask)]).remove(0));
                 }
                 for answer in &answers[1..] {
                     assert_same(answer, &answers[0], &what);
@@ -514,14 +512,14 @@ fn caches_t1_t2_choosing_all_rows_equals_computing_all_rows() {
 #[test]
 fn reused_rows_reproduce_an_unchanged_canvas() {
     let (_, spec) = specs().remove(0);
-    let (isa, dtype) = tiers()[0];
+    let (device, dtype) = processor()[0];
     let ask = ask();
     let mut step = full(&spec, &mut Dice::new(4), 40);
-    let mut network = runner(&spec, isa, dtype, 1);
+    let mut network = runner(&spec, device, dtype, 1);
     let id = network.open(&increments(40)).unwrap();
-    let first = run(&mut network, &[step.of(id, &ask)]).remove(0);
+    let first = run(&mut *network, &[step.of(id, &ask)]).remove(0);
     step.plan.layers = LayerRows::Partial { compute: Positions::new(), probe: None, first_layer_all: false };
-    let second = run(&mut network, &[step.of(id, &ask)]).remove(0);
+    let second = run(&mut *network, &[step.of(id, &ask)]).remove(0);
     let most = first.logits.iter().zip(&second.logits).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
     assert!(most < 1e-4, "{most}");
 }
@@ -529,8 +527,8 @@ fn reused_rows_reproduce_an_unchanged_canvas() {
 /// A partly computed sequence beside fully computed ones: nobody's bits change.
 #[test]
 fn partly_computed_rows_join_a_batch() {
-    let (_, spec) = specs().remove(0);
-    for (isa, dtype) in tiers() {
+    let (name, spec) = specs().remove(1);
+    for (device, dtype) in devices(name) {
         let ask = ask();
         let mut dice = Dice::new(21);
         let prefills = [full(&spec, &mut dice, 40), full(&spec, &mut dice, 24)];
@@ -543,20 +541,20 @@ fn partly_computed_rows_join_a_batch() {
         let other = subset(&spec, &mut dice, 24);
         let mut answers = Vec::new();
         for together in [false, true] {
-            let mut network = runner(&spec, isa, dtype, 2);
+            let mut network = runner(&spec, device, dtype, 2);
             let ids = [network.open(&increments(40)).unwrap(), network.open(&needs(24, 0)).unwrap()];
             for (prefill, &id) in prefills.iter().zip(&ids) {
-                run(&mut network, &[prefill.of(id, &ask)]);
+                run(&mut *network, &[prefill.of(id, &ask)]);
             }
             let steps = [partial.of(ids[0], &ask), other.of(ids[1], &ask)];
             answers.push(if together {
-                run(&mut network, &steps)
+                run(&mut *network, &steps)
             } else {
-                steps.iter().map(|step| run(&mut network, std::slice::from_ref(step)).remove(0)).collect()
+                steps.iter().map(|step| run(&mut *network, std::slice::from_ref(step)).remove(0)).collect()
             });
         }
         for (left, right) in answers[0].iter().zip(&answers[1]) {
-            assert_same(left, right, &format!("{} {dtype}", isa.tier().name()));
+            assert_same(left, right, &format!("{device} {dtype}"));
         }
     }
 }
@@ -568,13 +566,13 @@ fn guidance_equals_blended_logits_and_its_difference_is_stored() {
     let ask = ask();
     let mut dice = Dice::new(8);
     let (conditional, unconditional) = (full(&spec, &mut dice, 30), full(&spec, &mut dice, 30));
-    let (isa, dtype) = tiers()[0];
-    let mut network = runner(&spec, isa, dtype, 1);
+    let (device, dtype) = processor()[0];
+    let mut network = runner(&spec, device, dtype, 1);
     let reserved = SequenceNeeds { residual: true, ..needs(30, 0) };
     let ids = [network.open(&reserved).unwrap(), network.open(&needs(30, 0)).unwrap()];
     let plain = [
-        run(&mut network, &[conditional.of(ids[0], &ask)]).remove(0),
-        run(&mut network, &[unconditional.of(ids[1], &ask)]).remove(0),
+        run(&mut *network, &[conditional.of(ids[0], &ask)]).remove(0),
+        run(&mut *network, &[unconditional.of(ids[1], &ask)]).remove(0),
     ];
     let scale = 1.5;
     let silent = HeadAsk::default();
@@ -582,13 +580,13 @@ fn guidance_equals_blended_logits_and_its_difference_is_stored() {
     quiet.plan.predict.clear();
     let blend = Some(Blend { scale, with: BlendWith::Step(1) });
     let steps = [SequenceStep { blend, ..conditional.of(ids[0], &ask) }, quiet.of(ids[1], &silent)];
-    let blended = run(&mut network, &steps).remove(0);
+    let blended = run(&mut *network, &steps).remove(0);
     for ((found, c), u) in blended.logits.iter().zip(&plain[0].logits).zip(&plain[1].logits) {
         let expected = u + (scale + 1.0) * (c - u);
         assert!((found - expected).abs() < 1e-3, "{found} instead of {expected}");
     }
     let stored = SequenceStep { blend: Some(Blend { scale, with: BlendWith::Stored }), ..conditional.of(ids[0], &ask) };
-    let again = run(&mut network, &[stored]).remove(0);
+    let again = run(&mut *network, &[stored]).remove(0);
     for (found, expected) in again.logits.iter().zip(&blended.logits) {
         assert!((found - expected).abs() < 1e-4, "{found} instead of {expected}");
     }
@@ -598,10 +596,10 @@ fn guidance_equals_blended_logits_and_its_difference_is_stored() {
 #[test]
 fn bad_plans_are_refused() {
     let (_, spec) = specs().remove(1);
-    let (isa, dtype) = tiers()[0];
+    let (device, dtype) = processor()[0];
     let ask = ask();
     let good = full(&spec, &mut Dice::new(1), 8);
-    let mut network = runner(&spec, isa, dtype, 1);
+    let mut network = runner(&spec, device, dtype, 1);
     let id = network.open(&needs(8, 0)).unwrap();
     let refusal = |change: &dyn Fn(&mut Step)| {
         let mut step = good.clone();

@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{runner, specs, twin};
+use common::{Device, runner, specs, twin};
 use demask::{
     cpu::isa::Isa,
     model_parts::{Attention, Part},
@@ -28,11 +28,15 @@ fn masks(attention: Attention) -> (Mask, Box<dyn Fn(usize) -> usize>) {
     }
 }
 
+fn devices() -> impl Iterator<Item = Device> {
+    [Isa::best().into(), Device::EmulatedGpu].into_iter()
+}
+
 #[test]
 fn a_watcher_sees_what_the_twin_computes() {
-    for (_, spec) in specs() {
+    for (device, (_, spec)) in devices().flat_map(|device| specs().into_iter().map(move |spec| (device, spec))) {
         let (mask, sees) = masks(spec.attention);
-        let mut runner = runner(&spec, Isa::best(), Dtype::F32, 2);
+        let mut runner = runner(&spec, device, Dtype::F32, 2);
         let mut seen = BTreeMap::new();
         runner.watch(&TOKENS, mask, &mut |part, values| drop(seen.insert(part, values.to_vec()))).unwrap();
         let twin = twin(&spec, TOKENS.len());
@@ -55,9 +59,9 @@ fn a_watcher_sees_what_the_twin_computes() {
 
 #[test]
 fn watching_changes_nothing_and_inspection_sees_the_same() {
-    for (_, spec) in specs() {
+    for (device, (_, spec)) in devices().flat_map(|device| specs().into_iter().map(move |spec| (device, spec))) {
         let (mask, _) = masks(spec.attention);
-        let mut runner = runner(&spec, Isa::best(), Dtype::F32, 2);
+        let mut runner = runner(&spec, device, Dtype::F32, 2);
         let before = runner.inspect(&TOKENS, mask, true).unwrap();
         let mut layers = Vec::new();
         let mut keep = |part, values: &[f32]| {

@@ -29,7 +29,7 @@ pub fn run(settings: &Settings, command: &AnalyzeCommand) -> anyhow::Result<()> 
     let (prompts, options) = prompts(settings, args)?;
     let layers: Vec<usize> =
         args.layers.as_deref().map(|text| numbers("--layers", text, "a layer")).transpose()?.unwrap_or_default();
-    let (opened, device) = (settings.source.open(settings.screen)?, settings.device()?);
+    let (opened, device) = (settings.source.open(settings.screen)?, &settings.device()?);
     let last = opened.prompter().spec().layers - 1;
     if let Some(layer) = layers.iter().find(|&&layer| layer > last) {
         return Err(usage(format!("--layers: there is no layer {layer}, expected numbers from 0 to {last}")));

@@ -15,7 +15,7 @@ use crate::{
 pub fn run(settings: &Settings, args: &ChatArgs) -> anyhow::Result<()> {
     let options = generate_options(&args.decode, settings.seed)?;
     let guide = guide(&args.decode, &options)?;
-    let device = settings.device()?;
+    let device = &settings.device()?;
     let system = args.decode.system.as_ref().map(|text| Message::new("system", text));
     // There must be room for an answer to the shortest message; longer canvases are checked as they come.
     let first = system.iter().cloned().chain([Message::new("user", "")]).collect();

@@ -2,7 +2,10 @@
 
 use std::fs;
 
+#[cfg(feature = "cuda")]
+use demask::cuda::{self, Cuda};
 use demask::{
+    DeviceChoice, DeviceOptions,
     cpu::{
         ceiling,
         isa::{Isa, Tier},
@@ -18,14 +21,11 @@ use serde::Serialize;
 
 use crate::{output, settings::Settings};
 
-/// Why there is no GPU.
-const NO_GPU: &str = "none: this build runs on the CPU only";
-
 /// Everything that is told.
 #[derive(Serialize)]
 struct Report {
     cpu: Cpu,
-    gpu: &'static str,
+    gpu: Gpu,
     memory: Memory,
     /// Measured in this run.
     ceilings: Ceilings,
@@ -39,6 +39,41 @@ struct Cpu {
     tier: &'static str,
     tiers: Vec<&'static str>,
     threads: usize,
+}
+
+/// What there is of GPUs, or why there is nothing.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Gpu {
+    None {
+        reason: String,
+    },
+    #[cfg(feature = "cuda")]
+    Found(Found),
+}
+
+#[cfg(feature = "cuda")]
+#[derive(Serialize)]
+struct Found {
+    /// The version of CUDA that the driver is for.
+    driver: String,
+    cards: Vec<Card>,
+    /// The compiler of kernels, or why there is none.
+    nvrtc: String,
+    /// Where compiled kernels are kept, if anywhere.
+    kernels: Option<String>,
+}
+
+#[cfg(feature = "cuda")]
+#[derive(Serialize)]
+struct Card {
+    number: usize,
+    name: String,
+    capability: String,
+    memory: u64,
+    /// Why it cannot be used, if it cannot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -65,7 +100,12 @@ struct Defaults {
 
 /// Runs the command.
 pub fn run(settings: &Settings) -> anyhow::Result<()> {
-    let device = settings.device()?;
+    let asked = settings.asked();
+    if matches!(asked.device, DeviceChoice::Cuda(_)) {
+        settings.device()?;
+    }
+    let device = &DeviceOptions { device: DeviceChoice::Cpu, ..asked.clone() }.found()?;
+    device.products(Dtype::F32)?;
     let (isa, threads) = (device.isa()?, device.thread_count()?);
     let report = Report {
         cpu: Cpu {
@@ -74,12 +114,60 @@ pub fn run(settings: &Settings) -> anyhow::Result<()> {
             tiers: Isa::available().into_iter().map(|isa| isa.tier().name()).collect(),
             threads,
         },
-        gpu: NO_GPU,
+        gpu: gpu(asked),
         memory: Memory { total: memory("MemTotal"), available: memory("MemAvailable") },
         ceilings: ceilings(&Pool::new(threads), isa),
         defaults: defaults(),
     };
     if settings.screen.json { output::json(&report) } else { Ok(output::text(&told(&report))?) }
+}
+
+#[cfg(not(feature = "cuda"))]
+fn gpu(_: &DeviceOptions) -> Gpu {
+    Gpu::None { reason: "this build runs on the CPU only".to_owned() }
+}
+
+#[cfg(feature = "cuda")]
+fn gpu(asked: &DeviceOptions) -> Gpu {
+    let cuda = match Cuda::probe(&asked.cuda) {
+        Ok(cuda) => cuda,
+        Err(reason) => return Gpu::None { reason: reason.to_string() },
+    };
+    let card = |card: &cuda::Card| Card {
+        number: card.number,
+        name: card.name.clone(),
+        capability: format!("{}.{}", card.capability / 10, card.capability % 10),
+        memory: card.memory,
+        refused: cuda.card(card.number).err().map(|reason| reason.to_string()),
+    };
+    Gpu::Found(Found {
+        driver: cuda.version().to_string(),
+        cards: cuda.cards().iter().map(card).collect(),
+        nvrtc: match cuda.nvrtc() {
+            Ok(nvrtc) => format!("{} ({})", nvrtc.version(), nvrtc.file()),
+            Err(reason) => format!("none: {reason}"),
+        },
+        kernels: cuda.kernel_folder().map(|folder| folder.display().to_string()),
+    })
+}
+
+/// Lines about GPUs.
+fn gpu_lines(gpu: &Gpu) -> Vec<String> {
+    match gpu {
+        Gpu::None { reason } => vec![format!("gpu       none: {reason}")],
+        #[cfg(feature = "cuda")]
+        Gpu::Found(Found { driver, cards, nvrtc, kernels }) => {
+            let cards = cards.iter().map(|Card { number, name, capability, memory, refused }| {
+                let refused = refused.as_ref().map_or_else(String::new, |reason| format!("; cannot be used: {reason}"));
+                let memory = output::bytes(*memory);
+                format!("gpu       cuda:{number} {name}, capability {capability}, {memory}{refused}")
+            });
+            let kernels = kernels.as_deref().unwrap_or("are not kept: neither XDG_CACHE_HOME nor HOME is set");
+            let about =
+                [format!("driver    CUDA {driver}"), format!("nvrtc     {nvrtc}"), format!("kernels   {kernels}")];
+            cards.chain(about).collect()
+        }
+    }
 }
 
 fn ceilings(pool: &Pool, isa: Isa) -> Ceilings {
@@ -131,13 +219,15 @@ fn told(Report { cpu, gpu, memory, ceilings, defaults }: &Report) -> String {
         format!("tier      {} (has {}; {lacking} of {} lacking)", cpu.tier, cpu.tiers.join(", "), Tier::ALL.len()),
         format!("threads   {}", cpu.threads),
         format!("memory    {}, {} available", output::bytes(memory.total), output::bytes(memory.available)),
-        format!("gpu       {gpu}"),
+    ];
+    lines.extend(gpu_lines(gpu));
+    lines.extend([
         format!("reading   {reading}"),
         format!("f32       {:.3} TFLOP/s", ceilings.f32_tflops),
         format!("bf16      {:.3} TFLOP/s", ceilings.bf16_tflops),
         format!("int8      {:.3} TFLOP/s", ceilings.int8_tflops),
         "defaults".to_owned(),
-    ];
+    ]);
     lines.extend(defaults.iter().map(|Defaults { families, decoder, cache, exactness }| {
         format!("  {families}: decoder {decoder}, cache {cache} ({exactness})")
     }));

@@ -51,7 +51,7 @@ pub fn run(settings: &Settings, args: &EvalArgs) -> anyhow::Result<()> {
     let sweep = sweep(args, settings.seed)?;
     let guide = guide(&args.decode, &sweep)?;
     let (plans, data) = plans(settings, args)?;
-    let device = settings.device()?;
+    let device = &settings.device()?;
     let screen = settings.screen;
     let opened = settings.source.open(screen)?;
     let guide = guide.map(|guide| guide.open(screen)).transpose()?;

@@ -14,7 +14,7 @@ use crate::{
 /// Runs the command.
 pub fn run(settings: &Settings, args: &GenerateArgs) -> anyhow::Result<()> {
     let request = Request::resolve(args, settings.seed)?;
-    let device = settings.device()?;
+    let device = &settings.device()?;
     let trace = args.trace.as_deref().filter(|_| !args.explain).map(OutFile::create).transpose()?;
     if args.explain {
         return explain(&settings.source.prompter(settings.screen)?, &request, settings.screen);

@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use demask::{
-    DeviceChoice, DeviceOptions, DtypeChoice, Footprint, WeightChoice,
+    BackendOptions, DeviceChoice, DeviceOptions, DtypeChoice, Footprint, WeightChoice,
     checkpoint::Checkpoint,
-    cpu::linear::{MatrixFormat, Products},
     model_parts::{ArchSpec, Attention, LayerRole, Role, expected_tensors},
     step::SequenceNeeds,
     tensor::Dtype,
@@ -86,19 +85,12 @@ pub fn run(settings: &Settings, args: InspectArgs) -> anyhow::Result<()> {
         (Some(location), Source::Demo) => Source::Named(location),
         (None, source) => source.clone(),
     };
-    let report = report(&source.checkpoint(settings.screen)?, settings.device()?)?;
+    let report = report(&source.checkpoint(settings.screen)?, settings.asked())?;
     if settings.screen.json { output::json(&report) } else { Ok(output::text(&told(&report))?) }
 }
 
 fn report(checkpoint: &Checkpoint, device: &DeviceOptions) -> anyhow::Result<Report> {
     let (spec, special) = (checkpoint.spec(), checkpoint.special());
-    let of = |dtype, weights| DeviceOptions { device: DeviceChoice::Cpu, dtype, weights, ..device.clone() };
-    let formats = [
-        ("f32", of(DtypeChoice::F32, WeightChoice::Plain)),
-        ("bf16", of(DtypeChoice::Bf16, WeightChoice::Plain)),
-        ("q8", of(DtypeChoice::Bf16, WeightChoice::Q8)),
-        ("q4", of(DtypeChoice::Bf16, WeightChoice::Q4)),
-    ];
     let dtypes = checkpoint.weights().dtypes().into_iter();
     Ok(Report {
         name: checkpoint.name().to_owned(),
@@ -117,10 +109,7 @@ fn report(checkpoint: &Checkpoint, device: &DeviceOptions) -> anyhow::Result<Rep
         stop: special.stop.clone(),
         tokenizer: checkpoint.tokenizer().is_some(),
         template: if checkpoint.template().is_fallback() { "family" } else { "checkpoint" },
-        memory: formats
-            .into_iter()
-            .map(|(name, device)| memory(checkpoint, name, &device))
-            .collect::<Result<_, _>>()?,
+        memory: memories(checkpoint, device)?,
         warnings: checkpoint.warnings().iter().map(ToString::to_string).collect(),
     })
 }
@@ -145,18 +134,37 @@ fn architecture(spec: &ArchSpec) -> Architecture {
     }
 }
 
+/// What each device needs in each element type, whether the device is there or not.
+fn memories(checkpoint: &Checkpoint, device: &DeviceOptions) -> anyhow::Result<Vec<Memory>> {
+    let formats = [
+        ("f32", DtypeChoice::F32, WeightChoice::Plain),
+        ("bf16", DtypeChoice::Bf16, WeightChoice::Plain),
+        ("q8", DtypeChoice::Bf16, WeightChoice::Q8),
+        ("q4", DtypeChoice::Bf16, WeightChoice::Q4),
+    ];
+    let devices = [
+        ("cpu", DeviceChoice::Cpu),
+        #[cfg(feature = "cuda")]
+        ("cuda", DeviceChoice::Cuda(0)),
+    ];
+    let all = devices.into_iter().flat_map(|device| formats.map(|format| (device, format)));
+    let memories = all.map(|((name, choice), (format, dtype, weights))| {
+        let device = DeviceOptions { device: choice, dtype, weights, ..device.clone() };
+        memory(checkpoint, [name, format], &device)
+    });
+    memories.collect()
+}
+
 /// Weights as they are packed, and K/V of full pages.
-fn memory(checkpoint: &Checkpoint, dtype: &'static str, device: &DeviceOptions) -> anyhow::Result<Memory> {
-    let options = device.cpu_options(checkpoint.weights().main_dtype())?;
+fn memory(checkpoint: &Checkpoint, [name, dtype]: [&'static str; 2], device: &DeviceOptions) -> anyhow::Result<Memory> {
+    let options = device.backend_options(checkpoint.weights().main_dtype())?;
     let canvas = SequenceNeeds { positions: POSITIONS, ..SequenceNeeds::default() };
     let Footprint { weights, cache, .. } =
         Footprint::of(checkpoint.spec(), checkpoint.weights(), &options, 1, &[canvas])?;
     let stored = checkpoint.weights().stored();
-    let products = device.products(checkpoint.weights().main_dtype())?;
-    let kept: BTreeSet<_> =
-        matrices(checkpoint.spec()).map(|role| matrix_format(&stored, role, products).to_string()).collect();
+    let kept: BTreeSet<_> = matrices(checkpoint.spec()).map(|role| matrix_format(&stored, role, &options)).collect();
     let matrices = kept.into_iter().collect();
-    Ok(Memory { device: "cpu", dtype: dtype.to_owned(), matrices, weights, cache_per_1000_positions: cache })
+    Ok(Memory { device: name, dtype: dtype.to_owned(), matrices, weights, cache_per_1000_positions: cache })
 }
 
 /// Tensors that are packed as matrices.
@@ -167,13 +175,13 @@ fn matrices(spec: &ArchSpec) -> impl Iterator<Item = Role> {
 }
 
 /// What a matrix is kept in: gate and up are packed together.
-fn matrix_format(stored: &BTreeMap<Role, Dtype>, role: Role, products: Products) -> MatrixFormat {
+fn matrix_format(stored: &BTreeMap<Role, Dtype>, role: Role, options: &BackendOptions) -> String {
     let partner = match role {
         Role::Layer(layer, LayerRole::Gate) => Role::Layer(layer, LayerRole::Up),
         Role::Layer(layer, LayerRole::Up) => Role::Layer(layer, LayerRole::Gate),
         role => role,
     };
-    MatrixFormat::of([stored[&role], stored[&partner]], products)
+    options.matrix_format([stored[&role], stored[&partner]])
 }
 
 fn told(report: &Report) -> String {

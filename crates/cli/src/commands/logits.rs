@@ -26,7 +26,7 @@ pub fn run(settings: &Settings, args: &LogitsArgs) -> anyhow::Result<()> {
     let lines = lines(args)?;
     let path = args.out.as_deref().ok_or_else(|| usage("nowhere to write: give --out FILE.safetensors"))?;
     let forced = forced_mask(args)?;
-    let device = settings.device()?;
+    let device = &settings.device()?;
     let mut out = OutFile::create(path)?;
     let opened = settings.source.open(settings.screen)?;
     lines.iter().try_for_each(|tokens| check(opened.prompter(), tokens))?;

@@ -46,6 +46,11 @@ pub fn command(arguments: &[&str]) -> Command {
     for name in ["DEMASK_ISA", "HF_ENDPOINT", "HF_HUB_CACHE", "HF_TOKEN", "HF_TOKEN_PATH"] {
         command.env_remove(name);
     }
+    // A machine with a GPU answers as one without: what the GPU's backend computes is tested elsewhere.
+    for name in ["DEMASK_CUDA_DRIVER", "DEMASK_NVRTC", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX"] {
+        command.env_remove(name);
+    }
+    command.env("CUDA_VISIBLE_DEVICES", "").env("XDG_CACHE_HOME", "/nowhere/cache");
     command.env("HF_HUB_OFFLINE", "1").env("HF_HOME", "/nowhere/huggingface");
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command

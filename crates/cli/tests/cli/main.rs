@@ -4,6 +4,8 @@ mod analyze;
 mod answers;
 #[cfg(target_os = "linux")]
 mod benchmarks;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod eval;
 mod harness;
 #[cfg(target_os = "linux")]

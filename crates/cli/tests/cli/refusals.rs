@@ -96,6 +96,7 @@ fn what_this_version_lacks() {
         "activations of int8 need quantised weights, found plain ones: add --quantize q8 or q4",
     );
     generate_refused(&["--guide", "x"], "--guide goes with --decoder guided: leave it away or name that decoder");
+    #[cfg(not(feature = "cuda"))]
     refused(
         &demask(&["generate", "hi", "--device", "cuda:1"]),
         1,
@@ -397,6 +398,7 @@ fn shapes_traces_and_rows_that_are_none() {
         2,
         "--head-rows is 5, expected 1 to 4, the rows of the forward",
     );
+    refused(&demask(&["bench", "step", "--rows", "4", "--drafts", "65"]), 2, "--drafts is 65, expected 1 to 64");
     refused(&demask(&["bench", "step", "--repeat", "0"]), 2, "--repeat is 0, expected at least 1");
     refused(&demask(&["bench", "linear", "--in", "0"]), 2, "--in is 0, expected 1 to 262144");
     refused(

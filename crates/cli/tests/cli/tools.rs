@@ -188,7 +188,9 @@ fn receipts_tell_what_activations_are_rounded_to() {
 fn doctor_knows_the_machine() {
     let report = demask(&["doctor", "--json"]).json();
     assert_eq!(report["cpu"]["tier"], Isa::best().tier().name());
-    assert_eq!(report["gpu"], "none: this build runs on the CPU only");
+    let reason = report["gpu"]["reason"].as_str().unwrap();
+    let reasons = ["there is no NVIDIA driver: ", "this build runs on the CPU only", "the NVIDIA driver (CUDA "];
+    assert!(reasons.iter().any(|known| reason.starts_with(known)), "{reason}");
     assert_eq!(report["defaults"].as_array().unwrap().len(), 3);
     for ceiling in ["read_gbs", "f32_tflops", "bf16_tflops", "int8_tflops"] {
         assert!(report["ceilings"][ceiling].as_f64() > Some(0.0), "{ceiling}");
@@ -222,6 +224,11 @@ fn a_step_is_measured_for_each_number_of_rows() {
     assert_eq!((&cached[1]["keys"], &cached[1]["computed"]), (&32.into(), &3.into()));
     // A layer that computes 3 of 16 rows does less, although each of these sees more keys.
     assert!(number(&cached[1]["flops"]) < number(&report["flops"]));
+    let drafts =
+        |count: &str| demask(&[&arguments[..], &["--keys", "32", "--drafts", count, "--json"]].concat()).json();
+    let (one, three) = (drafts("1"), drafts("3"));
+    assert_eq!((&three[1]["rows"], &three[1]["drafts"]), (&16.into(), &3.into()));
+    assert_eq!(number(&three[1]["flops"]), 3.0 * number(&one[1]["flops"]), "a draft costs what one costs alone");
 }
 
 fn has_rates(report: &serde_json::Value) {

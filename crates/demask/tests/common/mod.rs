@@ -1,9 +1,12 @@
 //! Small random models, for tests of what the engine promises whatever the weights.
 #![allow(dead_code)]
 
+mod device;
+
 use std::collections::HashMap;
 
 use demask::{
+    Network,
     cpu::{
         CpuBackend, CpuOptions,
         isa::{Isa, emulated_amx},
@@ -14,9 +17,12 @@ use demask::{
         expected_tensors,
     },
     step::random::mix,
-    tensor::{Dtype, TensorView},
+    tensor::{Backend, Dtype, TensorView},
 };
+use demask_cuda::CudaOptions;
 use demask_testkit::naive::network::{Layer, Transformer};
+
+pub use device::{Device, emulated};
 
 /// Random numbers from a counter.
 pub struct Dice(u64);
@@ -163,9 +169,16 @@ pub fn specs() -> Vec<(&'static str, ArchSpec)> {
     ]
 }
 
-/// A runner with random weights.
-pub fn runner(spec: &ArchSpec, isa: Isa, dtype: Dtype, threads: usize) -> Runner<CpuBackend> {
-    runner_of(spec, isa, Products::plain(dtype), threads)
+/// A network with random weights.
+pub fn runner(spec: &ArchSpec, device: impl Into<Device>, dtype: Dtype, threads: usize) -> Box<dyn Network> {
+    runner_of(spec, device, Products::plain(dtype), threads)
+}
+
+/// Kinds of products with quantised weights that a device has.
+pub fn quantised_on(device: Device, dtype: Dtype) -> Vec<Products> {
+    let mut kinds = quantised(dtype);
+    kinds.retain(|kind| device != Device::EmulatedGpu || kind.activations == Activations::Plain);
+    kinds
 }
 
 /// Every kind of products with quantised weights.
@@ -185,13 +198,28 @@ pub fn twin(spec: &ArchSpec, positions: usize) -> Transformer {
     RandomWeights::new(spec, 7).twin(spec, positions)
 }
 
-/// A runner with random weights for products of any kind.
-pub fn runner_of(spec: &ArchSpec, isa: Isa, products: Products, threads: usize) -> Runner<CpuBackend> {
+/// A network with random weights for products of any kind.
+pub fn runner_of(spec: &ArchSpec, device: impl Into<Device>, products: Products, threads: usize) -> Box<dyn Network> {
     let Products { dtype, quantisation, activations } = products;
-    let backend = CpuBackend::new(CpuOptions { isa, dtype, quantisation, activations, threads });
-    let source = RandomWeights::new(spec, 7);
-    let weights = Weights::load(spec, &source, &backend, &mut |_| true).unwrap();
-    Runner::new(spec.clone(), weights, backend, 64).unwrap()
+    match device.into() {
+        Device::Cpu(isa) => on(spec, CpuBackend::new(CpuOptions { isa, dtype, quantisation, activations, threads })),
+        Device::EmulatedGpu => {
+            let spec = if dtype == Dtype::F32 { spec.clone() } else { in_eights(spec) };
+            on(&spec, emulated(CudaOptions { dtype, quantisation }))
+        }
+    }
+}
+
+/// The same with heads of a multiple of eight: matrix units take no others.
+fn in_eights(spec: &ArchSpec) -> ArchSpec {
+    let wide = |width: usize| width.next_multiple_of(8);
+    let rope = Rope { rotated: wide(spec.rope.rotated), ..spec.rope.clone() };
+    ArchSpec { head_dim: wide(spec.head_dim), rope, ..spec.clone() }
+}
+
+fn on<B: Backend + 'static>(spec: &ArchSpec, backend: B) -> Box<dyn Network> {
+    let weights = Weights::load(spec, &RandomWeights::new(spec, 7), &backend, &mut |_| true).unwrap();
+    Box::new(Runner::new(spec.clone(), weights, backend, 64).unwrap())
 }
 
 /// Every tier and element type that this machine has, and the tile instructions in software where it lacks them.
@@ -202,4 +230,19 @@ pub fn tiers() -> Vec<(Isa, Dtype)> {
         tiers.push((emulated_amx(), Dtype::Bf16));
     }
     tiers
+}
+
+/// The same as devices.
+pub fn processor() -> Vec<(Device, Dtype)> {
+    tiers().into_iter().map(|(isa, dtype)| (Device::Cpu(isa), dtype)).collect()
+}
+
+/// The same for one of the [`specs`], and the kernels of GPUs for those that differ most: played on the processor they
+/// are slow.
+pub fn devices(spec: &str) -> Vec<(Device, Dtype)> {
+    let mut devices = processor();
+    if ["shifted", "block"].contains(&spec) {
+        devices.extend([Dtype::F32, Dtype::Bf16].map(|dtype| (Device::EmulatedGpu, dtype)));
+    }
+    devices
 }

@@ -6,7 +6,7 @@ use demask::{
 };
 use serde::Serialize;
 
-use super::{Ceilings, Rates, Reports, Spread, Work, repeats, row_counts, size};
+use super::{Ceilings, Rates, Reports, Spread, Work, processor, repeats, row_counts, size};
 use crate::{args::AttentionArgs, exit::usage, interrupt::Watched, settings::Settings};
 
 /// Most rows, and most keys.
@@ -46,7 +46,7 @@ pub fn run(settings: &Settings, args: &AttentionArgs) -> anyhow::Result<()> {
     if !heads.is_multiple_of(shape.kv_heads) {
         return Err(usage(format!("--heads is {heads}, expected a multiple of --kv-heads, {}", shape.kv_heads)));
     }
-    let device = settings.device()?;
+    let device = &processor(settings)?;
     let (isa, dtype) = (device.isa()?, device.resolve_dtype(Dtype::Bf16));
     let pool = Pool::new(device.thread_count()?);
     let _watched = Watched::new();

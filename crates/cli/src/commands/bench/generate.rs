@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use demask::{Generation, Prompt, Receipt, cpu::pool::Pool};
+use demask::{Generation, Prompt, Receipt};
 use serde::Serialize;
 
 use super::{Ceilings, Rates, Spread, Work, random_tokens, repeats};
@@ -49,7 +49,7 @@ pub fn run(settings: &Settings, args: &BenchGenerateArgs) -> anyhow::Result<()> 
     let gen_length = *options.gen_length.get_or_insert(GEN_LENGTH);
     // Random weights end where they like: only what is decoded in full can be compared.
     options.ignore_eos = true;
-    let device = settings.device()?;
+    let device = &settings.device()?;
     let opened = settings.source.open(settings.screen)?;
     let facts = opened.prompter().facts();
     let (context, mask, vocabulary) = (facts.context, facts.mask_id, facts.vocab);
@@ -65,10 +65,7 @@ pub fn run(settings: &Settings, args: &BenchGenerateArgs) -> anyhow::Result<()> 
     let mut model = request.load(opened, device, settings.screen)?;
     let Request { prompt, options, .. } = request;
     let _watched = Watched::new();
-    let products = device.products(settings.source.stored_dtype(settings.screen)?)?;
-    let pool = Pool::new(device.thread_count()?);
-    let ceilings = Ceilings::measure(&pool, device.isa()?, products);
-    drop(pool);
+    let ceilings = Ceilings::of(device, settings.source.stored_dtype(settings.screen)?)?;
     let mut last: Option<Generation> = None;
     let seconds = Spread::measure(repeat, || {
         let go_on = || if interrupt::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };

@@ -13,7 +13,7 @@ use demask::{
 };
 use serde::Serialize;
 
-use super::{Ceilings, Rates, Reports, Spread, WARM, Work, repeats, row_counts, size};
+use super::{Ceilings, Rates, Reports, Spread, WARM, Work, processor, repeats, row_counts, size};
 use crate::{
     args::{LinearArgs, SharedArgs},
     exit::usage,
@@ -62,7 +62,7 @@ pub fn run(settings: &Settings, args: &LinearArgs) -> anyhow::Result<()> {
     let repeat = repeats(args.repeat)?;
     let most_rows = size("--rows", all_rows.iter().copied().max(), 1, MOST_ROWS)?;
     let (inputs, outputs) = (size("--in", args.inputs, 4096, MOST)?, size("--out", args.outputs, 12288, MOST)?);
-    let device = settings.device()?;
+    let device = &processor(settings)?;
     let linear = Linear::with_products(device.isa()?, device.products(Dtype::Bf16)?);
     let pool = Pool::new(device.thread_count()?);
     let _watched = Watched::new();

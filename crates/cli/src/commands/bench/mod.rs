@@ -7,7 +7,13 @@ mod step;
 
 use std::time::Instant;
 
-use demask::cpu::{ceiling, isa::Isa, linear::Products, pool::Pool, reading::Reading};
+#[cfg(feature = "cuda")]
+use demask::cuda;
+use demask::{
+    DeviceChoice, DeviceOptions,
+    cpu::{ceiling, isa::Isa, linear::Products, pool::Pool, reading::Reading},
+    tensor::Dtype,
+};
 use serde::Serialize;
 
 use crate::{
@@ -85,7 +91,19 @@ struct Ceilings {
 }
 
 impl Ceilings {
-    /// Of products of a kind.
+    /// Of a device's products of weights that are stored in a type.
+    fn of(device: &DeviceOptions, stored: Dtype) -> anyhow::Result<Self> {
+        let products = device.products(stored)?;
+        #[cfg(feature = "cuda")]
+        if let DeviceChoice::Cuda(number) = device.device {
+            let gpu = device.open_gpu(number)?;
+            let gbs = cuda::ceiling::reading_gbs(&gpu)?;
+            return Ok(Self { tflops: cuda::ceiling::product_tflops(&gpu, products.dtype)?, gbs });
+        }
+        Ok(Self::measure(&Pool::new(device.thread_count()?), device.isa()?, products))
+    }
+
+    /// Of the processor's products of a kind.
     fn measure(pool: &Pool, isa: Isa, products: Products) -> Self {
         Self::beside(Reading::new(isa, pool).ok().as_ref(), pool, isa, products)
     }
@@ -173,6 +191,15 @@ fn row_counts(rows: Option<&str>, default: &str) -> anyhow::Result<Vec<usize>> {
         return Err(usage("--rows wants numbers from 1 on: --rows 32,256"));
     }
     Ok(rows)
+}
+
+/// Where a single operation is measured: on the processor, whose kernels can be run by themselves.
+fn processor(settings: &Settings) -> anyhow::Result<DeviceOptions> {
+    let asked = settings.asked();
+    if let DeviceChoice::Cuda(_) = asked.device {
+        return Err(usage("single operations are measured on the CPU: leave --device away, or use bench step"));
+    }
+    Ok(DeviceOptions { device: DeviceChoice::Cpu, ..asked.clone() }.found()?)
 }
 
 /// A number of measured runs.

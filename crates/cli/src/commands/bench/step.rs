@@ -1,10 +1,9 @@
 //! `demask bench step`: seconds of one forward.
 
 use demask::{
-    Model, Network,
-    cpu::pool::Pool,
+    DeviceChoice, Model, Network,
     step::{
-        Drift, HeadAsk, LayerRows, Mask, Positions, Predictions, Probe, SequenceId, SequenceNeeds, SequenceStep,
+        Drift, HeadAsk, Lanes, LayerRows, Mask, Positions, Predictions, Probe, SequenceId, SequenceNeeds, SequenceStep,
         StepPlan, TokenId,
     },
     tensor::PartSeconds,
@@ -13,6 +12,9 @@ use serde::Serialize;
 
 use super::{Ceilings, Rates, Reports, Spread, WARM, Work, random_tokens, repeats, row_counts};
 use crate::{args::StepArgs, exit::usage, interrupt::Watched, load::load, settings::Settings};
+
+/// Most drafts side by side.
+const MOST_DRAFTS: usize = 64;
 
 /// One number of rows.
 #[derive(Serialize)]
@@ -37,6 +39,9 @@ struct Shape {
     #[serde(skip_serializing_if = "Option::is_none")]
     computed: Option<usize>,
     head_rows: usize,
+    /// Drafts side by side, each of so many rows; none: the canvas itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    drafts: Option<usize>,
 }
 
 impl Shape {
@@ -56,18 +61,35 @@ impl Shape {
             part => Ok(part),
         };
         let head_rows = part("--head-rows", args.head_rows)?.unwrap_or(rows);
-        Ok(Self { rows, keys, computed: part("--computed", args.computed)?, head_rows })
+        let drafts = match args.drafts {
+            Some(drafts) if !(1..=MOST_DRAFTS).contains(&drafts) => {
+                return Err(usage(format!("--drafts is {drafts}, expected 1 to {MOST_DRAFTS}")));
+            }
+            drafts => drafts,
+        };
+        Ok(Self { rows, keys, computed: part("--computed", args.computed)?, head_rows, drafts })
     }
 
     /// What its sequence takes, the forward that computes every slot included.
     fn needs(self) -> SequenceNeeds {
         SequenceNeeds {
             positions: self.keys,
-            rows: self.keys,
-            predictions: self.head_rows,
+            rows: self.keys.max(self.all_rows()),
+            predictions: self.head_rows * self.lanes(),
+            drafts: self.drafts.unwrap_or(0),
+            draft_span: if self.drafts.is_some() { self.rows } else { 0 },
             increments: self.computed.is_some(),
             ..SequenceNeeds::default()
         }
+    }
+
+    fn lanes(self) -> usize {
+        self.drafts.unwrap_or(1)
+    }
+
+    /// Rows of all drafts together.
+    fn all_rows(self) -> usize {
+        self.rows * self.lanes()
     }
 
     /// The last positions are live, the first of them are predicted.
@@ -81,6 +103,7 @@ impl Shape {
             visible: keys,
             mask: Mask::Full,
             layers: self.computed.map_or(LayerRows::All, partial),
+            lanes: self.drafts.map_or(Lanes::Canvas, |drafts| Lanes::Drafts(drafts as u32)),
             predict: (first..first + self.head_rows as u32).into(),
             ..StepPlan::default()
         }
@@ -88,7 +111,7 @@ impl Shape {
 
     /// The forward that computes every slot.
     fn first_plan(self) -> StepPlan {
-        Self { rows: self.keys, computed: None, ..self }.plan()
+        Self { rows: self.keys, computed: None, drafts: None, ..self }.plan()
     }
 }
 
@@ -105,25 +128,26 @@ struct Parts {
 pub fn run(settings: &Settings, args: &StepArgs) -> anyhow::Result<()> {
     let all_rows = row_counts(args.rows.as_deref(), "256")?;
     let repeat = repeats(args.repeat)?;
-    let device = settings.device()?;
+    let device = &settings.device()?;
     let opened = settings.source.open(settings.screen)?;
     let context = opened.prompter().facts().context;
     let shapes: Vec<Shape> =
         all_rows.into_iter().map(|rows| Shape::new(rows, args, context)).collect::<anyhow::Result<_>>()?;
     // One after the other: the largest has room for all.
-    let largest = shapes.iter().max_by_key(|shape| shape.rows).map(|shape| shape.needs());
+    let largest = shapes.iter().max_by_key(|shape| shape.all_rows()).map(|shape| shape.needs());
     let mut model = load(opened, device, largest.as_slice(), settings.screen)?;
     let _watched = Watched::new();
-    let products = device.products(settings.source.stored_dtype(settings.screen)?)?;
-    let (threads, isa) = (device.thread_count()?, device.isa()?);
+    let stored = settings.source.stored_dtype(settings.screen)?;
     // The model has threads of its own: these end before it runs.
-    let ceilings = || Ceilings::measure(&Pool::new(threads), isa, products);
-    let before = ceilings();
+    let ceilings = || Ceilings::of(device, stored);
+    let before = ceilings()?;
     let mut measured = Vec::new();
+    // A GPU that waits behind each part is slower than one that is let go.
+    let apart = matches!(device.device, DeviceChoice::Cuda(_));
     for shape in shapes {
-        measured.push(measure(&mut model, shape, repeat, settings.seed)?);
+        measured.push(measure(&mut model, shape, (repeat, apart), settings.seed)?);
     }
-    let ceilings = ceilings().or_higher(&before);
+    let ceilings = ceilings()?.or_higher(&before);
     let bytes = model.engine().network().forward_bytes() as f64;
     let mut reports = Reports::new(settings.screen);
     for Measured { shape, seconds, parts, flops } in measured {
@@ -142,16 +166,19 @@ struct Measured {
     flops: f64,
 }
 
-fn measure(model: &mut Model, shape: Shape, repeat: usize, seed: u64) -> anyhow::Result<Measured> {
+/// Measures `repeat` forwards; whole ones and their parts in runs of their own if `apart`.
+fn measure(model: &mut Model, shape: Shape, (repeat, apart): (usize, bool), seed: u64) -> anyhow::Result<Measured> {
     let tokens = random_tokens(shape.keys, model.facts().vocab, seed);
     let network = model.engine_mut().network_mut();
-    network.reserve_rows(shape.keys)?;
+    network.reserve_rows(shape.keys.max(shape.all_rows()))?;
     let sequence = network.open(&shape.needs())?;
     network.time_parts(true);
     let measured = forwards(network, sequence, &tokens, shape, repeat);
     network.time_parts(false);
+    let whole = apart.then(|| forwards(network, sequence, &tokens, shape, repeat));
     network.close(sequence);
-    let (seconds, parts, flops) = measured?;
+    let (timed, parts, flops) = measured?;
+    let seconds = whole.transpose()?.map_or(timed, |(seconds, ..)| seconds);
     Ok(Measured { shape, seconds, parts, flops })
 }
 
@@ -166,10 +193,11 @@ fn forwards(
     let (first, plan, ask) = (shape.first_plan(), shape.plan(), HeadAsk::default());
     let mut answers = [Predictions::default()];
     let step = SequenceStep { sequence, tokens, plan: &first, ask: &ask, blend: None };
-    if shape.rows < shape.keys || shape.computed.is_some() {
+    if shape.rows < shape.keys || shape.computed.is_some() || shape.drafts.is_some() {
         network.step(&[step], &mut answers)?;
     }
-    let step = SequenceStep { tokens: &tokens[shape.keys - shape.rows..], plan: &plan, ..step };
+    let live = tokens[shape.keys - shape.rows..].repeat(shape.lanes());
+    let step = SequenceStep { tokens: &live, plan: &plan, ..step };
     let (mut before, mut taken) = (network.part_seconds(), Vec::new());
     let seconds = Spread::measure(repeat, || {
         network.step(&[step], &mut answers)?;
@@ -190,10 +218,11 @@ fn forwards(
 }
 
 fn told(report: &Report) -> String {
-    let Report { shape: Shape { rows, keys, computed, head_rows }, seconds, parts, rates, .. } = report;
+    let Report { shape: Shape { rows, keys, computed, head_rows, drafts }, seconds, parts, rates, .. } = report;
+    let drafts = drafts.map_or_else(String::new, |drafts| format!("{drafts} drafts of "));
     let computed = computed.map_or_else(String::new, |computed| format!(" ({computed} computed)"));
     format!(
-        "{rows} rows{computed}, {keys} keys, {head_rows} head rows: {}, linear {:.4}, attention {:.4}, head {:.4}, other {:.4}; {}",
+        "{drafts}{rows} rows{computed}, {keys} keys, {head_rows} head rows: {}, linear {:.4}, attention {:.4}, head {:.4}, other {:.4}; {}",
         seconds.told(),
         parts.linear,
         parts.attention,
