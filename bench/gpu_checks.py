@@ -1,0 +1,631 @@
+"""Everything that must hold on a GPU, checked in one run, and written with its figures to a record.
+
+    python bench/gpu_checks.py --demask target/release/demask
+
+Needs the binary, a GPU with its driver, NVRTC, and a Python with torch (for PyTorch's side of the comparison alone).
+What is checked and how is told in docs/gpu-checks.md. --only and --skip choose groups; groups of several runs with the
+same --out join in one record. --dry-run prints the commands and runs none. Every command has a time limit, and all of
+them together have one (--budget): what does not begin in time is told as not run, and counts as failed.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import statistics
+import struct
+import subprocess
+import sys
+import threading
+import time
+from array import array
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SHAPES = ("dream-7b", "llada-8b")
+# Rows of one forward that end in different buckets and kernels.
+PREFIXES = (1, 2, 7, 8, 9, 16, 17, 31, 33, 48, 64)
+GIBIBYTE = 1 << 30
+MEBIBYTE = 1 << 20
+# Relative distance of two bf16 numbers next to each other: two confidences as near as that are a tie.
+TIE = 2.0**-7
+
+
+@dataclass
+class Command:
+    """One program to run: `name` is what judges find its output by."""
+
+    name: str
+    words: list
+    seconds: int = 60
+    environment: dict = field(default_factory=dict)
+    # Whether the memory that the GPU has in use is watched while it runs.
+    watched: bool = False
+
+
+@dataclass
+class Output:
+    code: int
+    text: str
+    errors: str
+    seconds: float
+    memory: int = 0
+
+    def succeeded(self):
+        if self.code != 0:
+            raise ValueError(f"exit code {self.code}: {self.errors.strip()[-500:]}")
+        return self
+
+    def json(self):
+        return json.loads(self.succeeded().text)
+
+    def first(self):
+        """The first of several reports."""
+        return self.json()[0]
+
+
+@dataclass
+class Target:
+    """What was expected, what was found, and whether that will do."""
+
+    name: str
+    passed: bool
+    found: object
+    expected: object
+
+    def told(self):
+        found, expected = (str(value)[:200] for value in (self.found, self.expected))
+        return f"{'pass' if self.passed else 'FAIL'}  {self.name}: found {found}, expected {expected}"
+
+
+def at_most(name, found, most):
+    return Target(name, found <= most, found, f"at most {most}")
+
+
+def at_least(name, found, least):
+    return Target(name, found >= least, found, f"at least {least}")
+
+
+def same(name, found, expected):
+    return Target(name, found == expected, found, expected)
+
+
+def read_tensors(path):
+    """Tensors of f32 and ids of a safetensors file as arrays with their shapes, without any package."""
+    data = Path(path).read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    header.pop("__metadata__", None)
+    codes = {"F32": "f", "I64": "q", "I32": "i"}
+    tensors = {}
+    for name, entry in header.items():
+        values = array(codes[entry["dtype"]])
+        first, last = entry["data_offsets"]
+        values.frombytes(data[8 + length + first : 8 + length + last])
+        tensors[name] = (values, entry["shape"])
+    return tensors
+
+
+def distance(found, expected):
+    """Largest absolute difference, relative to the largest expected magnitude."""
+    if len(found) != len(expected):
+        return float("inf")
+    scale = max(abs(value) for value in expected)
+    worst = max(abs(a - b) for a, b in zip(found, expected))
+    return worst / scale if worst == worst else float("inf")
+
+
+class Group:
+    """A group of checks: its commands, known before any is run, and what their outputs say."""
+
+    name = ""
+
+    def __init__(self, arguments):
+        self.arguments = arguments
+        self.work = arguments.work / self.name
+
+    def demask(self, name, words, device=None, **more):
+        words = [*shlex.split(words)] if isinstance(words, str) else [str(word) for word in words]
+        return Command(name, [self.arguments.demask, *words, "--device", device or self.arguments.device], **more)
+
+    def prepare(self):
+        """Writes what the commands read."""
+        self.work.mkdir(parents=True, exist_ok=True)
+
+    def commands(self):
+        raise NotImplementedError
+
+    def judge(self, outputs):
+        raise NotImplementedError
+
+    def figures(self, outputs):
+        """What is worth keeping beside the targets."""
+        return {}
+
+
+class Doctor(Group):
+    """The card, its driver and its compiler."""
+
+    name = "doctor"
+
+    def commands(self):
+        yield self.demask("doctor", "doctor --json", seconds=120)
+
+    def judge(self, outputs):
+        gpu = outputs["doctor"].json()["gpu"]
+        yield Target("doctor finds a card", bool(gpu.get("cards")), gpu, "cards")
+
+    def figures(self, outputs):
+        return outputs["doctor"].json()
+
+
+class Goldens(Group):
+    """Logits and hidden states of the official implementations, in f32; greedy traces of their samplers."""
+
+    name = "goldens"
+    most = 1e-4
+    # Cases of each sampler: loading takes longer than decoding.
+    cases = 4
+
+    def forwards(self):
+        for path in sorted((ROOT / "golden/forward").glob("*.json")):
+            described = json.loads(path.read_text())
+            by_mask = {}
+            for given in described["inputs"]:
+                by_mask.setdefault(self.mask(given), []).append(given)
+            for mask, inputs in by_mask.items():
+                name = "-".join([path.stem, *mask.replace("--", "").split()])
+                yield name, path, described["model"], mask, inputs
+
+    @staticmethod
+    def mask(given):
+        if given["attention"] == "block causal":
+            return f"--block-causal {given['block']}"
+        if given["attention"] == "causal":
+            return "--causal"
+        return ""
+
+    @staticmethod
+    def ids(tensors, given):
+        ids = list(tensors[f"{given['tag']}.ids"][0])
+        if given.get("rows"):
+            # Padding on the left, which nobody sees, is left away: "7..26 of the ids".
+            first, last = given["rows"].split()[0].split("..")
+            ids = ids[int(first) : int(last)]
+        return ids
+
+    def prepare(self):
+        super().prepare()
+        for name, path, _, _, inputs in self.forwards():
+            tensors = read_tensors(path.with_suffix(".safetensors"))
+            (self.work / f"{name}.tokens").write_text("".join(f"{self.ids(tensors, given)}\n" for given in inputs))
+
+    def commands(self):
+        for name, _, model, mask, _ in self.forwards():
+            # Full attention has no flag: where a model has blocks, one that is longer than the input is the same.
+            if not mask and model.endswith("sdar"):
+                mask = "--block-causal 1000"
+            lines = self.work / f"{name}.tokens"
+            words = ["logits", "--model", ROOT / "golden/ckpt" / model, "--dtype", "f32", "--tokens-file", lines]
+            words += ["--layers", "--out", self.work / f"{name}.safetensors", "-q", *mask.split()]
+            yield self.demask(f"forward {name}", words)
+        for case in self.decoded():
+            words = ["generate", "--json", "--dtype", "f32", "--model", ROOT / "golden/ckpt" / case["model"]]
+            words += ["--prompt-tokens", ",".join(map(str, case["prompt"])), "--ignore-eos", *self.flags(case["params"])]
+            yield self.demask(case["id"], words)
+
+    def decoded(self):
+        for method in ("llada_generate", "dream_generate"):
+            yield from json.loads((ROOT / f"golden/decode/{method}.json").read_text())["cases"][: self.cases]
+
+    @staticmethod
+    def flags(params):
+        names = {"max_new_tokens": "gen-length", "alg": "remasking"}
+        switches = {"logits_eos_inf": "suppress-eos", "confidence_eos_eot_inf": "eos-confidence-zero"}
+        flags = ["--decoder", "static", "--cache", "none"]
+        if "max_new_tokens" in params:
+            flags += ["--schedule", "dream", "--temperature", "0"]
+        for name, value in params.items():
+            if name in switches:
+                flags += [f"--{switches[name]}"] if value else []
+            elif value is not None:
+                flags += [f"--{names.get(name, name).replace('_', '-')}", str(value)]
+        return flags
+
+    def judge(self, outputs):
+        worst = {}
+        for name, path, model, mask, inputs in self.forwards():
+            if outputs[f"forward {name}"].code != 0:
+                yield Target(f"forward {name}", False, outputs[f"forward {name}"].errors.strip(), "logits")
+                continue
+            expected = read_tensors(path.with_suffix(".safetensors"))
+            found = read_tensors(self.work / f"{name}.safetensors")
+            for index, given in enumerate(inputs):
+                prefix = "" if len(inputs) == 1 else f"{index}."
+                for own, theirs in self.pairs(found, prefix):
+                    wanted = expected.get(f"{given['tag']}.{theirs}")
+                    if wanted:
+                        worst[model] = max(worst.get(model, 0), distance(found[own][0], wanted[0]))
+        for model, most in sorted(worst.items()):
+            yield at_most(f"distance of {model}'s logits and hidden states", most, self.most)
+        for case in self.decoded():
+            answer = outputs[case["id"]].json()
+            yield same(f"tokens of {case['id']}", answer["tokens"], case["output"][len(case["prompt"]) :])
+            yield same(f"forwards of {case['id']}", answer["receipt"]["nfe"], case["nfe"])
+
+    @staticmethod
+    def pairs(found, prefix):
+        yield f"{prefix}logits", "logits"
+        for own, theirs in (("embed", "embed"), ("final", "final")):
+            yield f"{prefix}hidden.{own}", theirs
+        layers = [name for name in found if name.startswith(f"{prefix}hidden.") and name.rsplit(".", 1)[1].isdigit()]
+        for name in layers:
+            yield name, f"layer{name.rsplit('.', 1)[1]}"
+
+
+class Invariants(Group):
+    """A row's bits do not depend on what else runs; FreeDave writes what static decoding writes."""
+
+    name = "invariants"
+    formats = {"f32": "--dtype f32", "bf16": "--dtype bf16", "q8": "--quantize q8", "q4": "--quantize q4"}
+    models = {"demo-llada": "dual", "demo-dream": "dual", "demo-sdar": "block"}
+
+    def prepare(self):
+        super().prepare()
+        ids = [(index * 37 + 11) % 400 for index in range(max(PREFIXES))]
+        (self.work / "prefixes.tokens").write_text("".join(f"{ids[:rows]}\n" for rows in PREFIXES))
+
+    def commands(self):
+        lines = self.work / "prefixes.tokens"
+        for name, flags in self.formats.items():
+            words = ["logits", "--model", ROOT / "demo/demo-llada", "--tokens-file", lines, "--causal", "-q"]
+            words += ["--out", self.work / f"{name}.safetensors", *flags.split()]
+            yield self.demask(f"prefixes {name}", words)
+        for model, cache in self.models.items():
+            for drafts in (0, 1, 2, 4, 8):
+                decoder = f"freedave:d={drafts}" if drafts else "static"
+                words = ["generate", "--json", "--model", ROOT / "demo" / model, "--decoder", decoder, "--cache", cache]
+                words += [question(0), "--gen-length", "64", "--ignore-eos"]
+                yield self.demask(f"{model} {drafts}", words)
+        for batch in (1, 3, 8):
+            words = ["eval", "wordmath", "--limit", "8", "--batch", batch, "--json", "--out", self.work / f"batch-{batch}"]
+            yield self.demask(f"batch {batch}", [*words, "--decoder", "freedave:d=4", "--cache", "dual"], seconds=120)
+
+    def judge(self, outputs):
+        for name in self.formats:
+            outputs[f"prefixes {name}"].succeeded()
+            found = read_tensors(self.work / f"{name}.safetensors")
+            (longest, shape) = found[f"{len(PREFIXES) - 1}.logits"]
+            different = [
+                rows
+                for index, rows in enumerate(PREFIXES)
+                if found[f"{index}.logits"][0].tobytes() != longest[: rows * shape[1]].tobytes()
+            ]
+            yield same(f"numbers of rows that change bits in {name}", different, [])
+        for model in self.models:
+            answers = {drafts: outputs[f"{model} {drafts}"].json() for drafts in (0, 1, 2, 4, 8)}
+            others = [drafts for drafts, answer in answers.items() if answer["tokens"] != answers[0]["tokens"]]
+            yield same(f"drafts that change tokens of {model}", others, [])
+            saved = answers[4]["receipt"]["nfe"] < answers[0]["receipt"]["nfe"]
+            yield Target(f"four drafts save forwards of {model}", saved, answers[4]["receipt"]["nfe"], "fewer than static")
+        alone = self.answers(1)
+        for batch in (3, 8):
+            yield Target(f"answers in batches of {batch}", self.answers(batch) == alone, "compared", "those of one by one")
+
+    def answers(self, batch):
+        lines = (self.work / f"batch-{batch}/results.jsonl").read_text().splitlines()
+        return {record["index"]: record["output"] for record in map(json.loads, lines)}
+
+
+class Agreement(Group):
+    """What the GPU commits in bf16 is what the CPU commits, unless two confidences are as good as equal."""
+
+    name = "agreement"
+    models = ("demo-llada", "demo-dream", "demo-sdar")
+    questions = 3
+
+    def runs(self):
+        for model in self.models:
+            for index in range(self.questions):
+                yield model, index
+
+    def commands(self):
+        for model, index in self.runs():
+            for device in ("cpu", self.arguments.device):
+                words = ["generate", "--json", "--model", ROOT / "demo" / model, "--dtype", "bf16", "--decoder", "static"]
+                words += ["--cache", "none", "--trace", self.trace(model, index, device), question(index)]
+                yield self.demask(f"{model} {index} {device}", words, device=device)
+
+    def trace(self, model, index, device):
+        return self.work / f"{model}-{index}-{device.replace(':', '-')}.jsonl"
+
+    def judge(self, outputs):
+        equal = ties = differ = 0
+        for model, index in self.runs():
+            for device in ("cpu", self.arguments.device):
+                outputs[f"{model} {index} {device}"].json()
+            ours, theirs = (self.commits(self.trace(model, index, device)) for device in (self.arguments.device, "cpu"))
+            for own, other in zip(ours, theirs):
+                if own[:3] == other[:3]:
+                    equal += 1
+                    continue
+                # From here on the two canvases are not the same: only the first difference says something.
+                near = abs(own[3] - other[3]) <= TIE * max(own[3], other[3])
+                ties, differ = ties + near, differ + (not near)
+                break
+        yield Target("commits that differ by more than a tie", differ == 0, f"{differ} ({ties} ties, {equal} equal)", 0)
+        yield at_least("commits that are equal", equal, 1)
+
+    @staticmethod
+    def commits(path):
+        records = map(json.loads, path.read_text().splitlines())
+        commits = [record for record in records if "position" in record]
+        return sorted((c["step"], c["position"], c["token"], c["confidence"]) for c in commits)
+
+
+class Speed(Group):
+    """Forwards of real shapes beside what the card can do, and beside PyTorch."""
+
+    name = "speed"
+
+    def model(self, shape):
+        return self.arguments.work / f"{shape}-{self.arguments.layers or 'all'}"
+
+    def commands(self):
+        for shape in self.arguments.shapes:
+            model = self.model(shape)
+            if not (model / "config.json").exists():
+                layers = ["--layers", str(self.arguments.layers)] if self.arguments.layers else []
+                words = [self.arguments.demask, "synth", "--like", shape, *layers, "--out", str(model), "-q"]
+                yield Command(f"synth {shape}", words, seconds=240)
+            step = ["bench", "step", "--json", "--model", model, "--dtype", "bf16"]
+            measured = {"window": "--rows 32 --keys 1024", "small": "--rows 32", "large": "--rows 1024"}
+            measured |= {"drafts": "--rows 32 --keys 1024 --drafts 8"}
+            for name, flags in measured.items():
+                yield self.demask(f"{name} {shape}", [*step, *flags.split()], seconds=120, watched=name == "window")
+            yield self.demask(f"inspect {shape}", ["inspect", "--json", model])
+            rival = [self.arguments.python, str(ROOT / "bench/pytorch_step.py"), "--device", "cuda", "--json", "--model"]
+            rival += [str(model), "--demask", self.arguments.demask, "--rows", "32,1024", "--turns", "2"]
+            yield Command(f"torch {shape}", rival, seconds=240)
+
+    def judge(self, outputs):
+        for shape in self.arguments.shapes:
+            window, large = outputs[f"window {shape}"].first(), outputs[f"large {shape}"].first()
+            torch = outputs[f"torch {shape}"].json()
+            # Seconds over the seconds in which the same bytes are read at the measured bandwidth.
+            yield at_most(f"{shape}: 32 rows, 1024 slots, over reading the weights", window["peak_gbs"] / window["gbs"], 1.35)
+            rate = max(large["peak_tflops"], torch["matrix_tflops"])
+            yield at_least(f"{shape}: 1024 rows, share of the matrix rate", large["tflops"] / rate, 0.55)
+            drafts = outputs[f"drafts {shape}"].first()["seconds"]["median"] / window["seconds"]["median"]
+            yield at_most(f"{shape}: 8 drafts of 32 rows over one", drafts, 2.2)
+            ratios = {result["rows"]: result["demask"][0]["ratio"] for result in torch["results"]}
+            yield at_least(f"{shape}: 32 rows, times as fast as PyTorch", ratios[32], 2.0)
+            yield at_least(f"{shape}: 1024 rows, times as fast as PyTorch", ratios[1024], 1.1)
+            memory = next(m for m in outputs[f"inspect {shape}"].json()["memory"] if (m["device"], m["dtype"]) == ("cuda", "bf16"))
+            needed = memory["weights"] + memory["cache_per_1000_positions"] * 1024 // 1000
+            beside = (outputs[f"window {shape}"].memory - needed) / GIBIBYTE
+            yield at_most(f"{shape}: GiB beside weights and K/V", beside, 1.0)
+
+    def figures(self, outputs):
+        return {name: json.loads(output.text) for name, output in outputs.items() if output.code == 0 and output.text.strip()}
+
+
+class BadInput(Group):
+    """What cannot be done is one line, an exit code, and no panic."""
+
+    name = "bad-input"
+
+    def cases(self):
+        """Name, words, environment, exit code, a part of the line."""
+        cuda = self.arguments.device
+        empty = {"XDG_CACHE_HOME": str(self.work / "empty")}
+        yield "number", "generate hi --device cuda:99", {}, 2, "there is no GPU number 99"
+        yield "driver", f"generate hi --device {cuda}", {"DEMASK_CUDA_DRIVER": "/nowhere/libcuda.so.1"}, 1, "no NVIDIA driver"
+        yield "compiler", f"generate hi --device {cuda}", {"DEMASK_NVRTC": "/nowhere/libnvrtc.so", **empty}, 1, "not compiled"
+        yield "integers", f"generate hi --device {cuda} --quantize q8 --activations int8", {}, 2, "int8"
+        yield "threads", f"generate hi --device {cuda} --threads 2", {}, 2, "--threads"
+
+    def commands(self):
+        for name, words, environment, _, _ in self.cases():
+            yield Command(name, [self.arguments.demask, *words.split()], environment=environment)
+        cache = self.work / "spoiled"
+        kept = {"XDG_CACHE_HOME": str(cache)}
+        yield self.demask("fill", ["generate", question(0), "--gen-length", "16"], seconds=120, environment=kept)
+        yield Command("spoil", [self.arguments.python, "-c", SPOIL, str(cache)])
+        yield self.demask("spoiled", ["generate", question(0), "--gen-length", "16"], seconds=120, environment=kept)
+        shape = self.arguments.shapes[0]
+        words = [self.arguments.demask, "bench", "step", "--rows", "32", "--dtype", "bf16", "--device", self.arguments.device, "--model"]
+        model = str(Speed(self.arguments).model(shape))
+        yield Command("memory", [self.arguments.python, "-c", OCCUPY, *words, model], seconds=120)
+
+    def judge(self, outputs):
+        for name, _, _, code, part in self.cases():
+            yield self.refused(name, outputs[name], code, part)
+        yield same("a spoiled cache is made anew", (outputs["spoiled"].code, "made anew" in outputs["spoiled"].errors), (0, True))
+        yield same("its answer", outputs["spoiled"].text, outputs["fill"].text)
+        yield self.refused("memory", outputs["memory"], 1, "MiB are available")
+
+    @staticmethod
+    def refused(name, output, code, part):
+        lines = output.errors.strip().splitlines()
+        passed = output.code == code and len(lines) == 1 and part in output.errors and "panicked" not in output.errors
+        return Target(f"refusal: {name}", passed, f"exit {output.code}: {output.errors.strip()}", f"exit {code}: {part}")
+
+
+# Changes the last byte of every compiled kernel of a folder.
+SPOIL = """
+import pathlib, sys
+for path in pathlib.Path(sys.argv[1]).rglob("*.kernels"):
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+"""
+
+# Takes all but 2 GiB of the GPU's memory while a command runs.
+OCCUPY = """
+import subprocess, sys, torch
+free, _ = torch.cuda.mem_get_info()
+held = torch.empty(free - (2 << 30), dtype=torch.uint8, device="cuda")
+done = subprocess.run(sys.argv[1:], capture_output=True, text=True)
+sys.stdout.write(done.stdout)
+sys.stderr.write(done.stderr)
+sys.exit(done.returncode)
+"""
+
+GROUPS = {group.name: group for group in (Doctor, Goldens, Invariants, Agreement, Speed, BadInput)}
+
+
+def question(index):
+    lines = (ROOT / "demo/wordmath-test.jsonl").read_text().splitlines()
+    return json.loads(lines[index])["question"]
+
+
+class MemoryWatch(threading.Thread):
+    """The most memory that the GPU has in use, beyond what it had when this began."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.done = threading.Event()
+        self.before = self.used()
+        self.most = 0
+
+    @staticmethod
+    def used():
+        query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+        told = subprocess.run(query, capture_output=True, text=True, check=True).stdout
+        return int(told.splitlines()[0]) * MEBIBYTE
+
+    def run(self):
+        while not self.done.wait(0.1):
+            self.most = max(self.most, self.used() - self.before)
+
+    def stop(self):
+        self.done.set()
+        self.join()
+        return self.most
+
+
+def run(command, left):
+    """Runs a command for as long as it may, and never longer than what is left of the budget."""
+    watch = MemoryWatch() if command.watched else None
+    if watch:
+        watch.start()
+    started = time.monotonic()
+    limit = max(1, min(command.seconds, left))
+    try:
+        environment = {**os.environ, **command.environment}
+        done = subprocess.run(command.words, env=environment, capture_output=True, text=True, timeout=limit)
+        code, text, errors = done.returncode, done.stdout, done.stderr
+    except subprocess.TimeoutExpired:
+        code, text, errors = 124, "", f"took longer than {limit:.0f} s"
+    except OSError as error:
+        code, text, errors = 127, "", str(error)
+    return Output(code, text, errors, time.monotonic() - started, watch.stop() if watch else 0)
+
+
+def told(command):
+    environment = [f"{name}={shlex.quote(value)}" for name, value in command.environment.items()]
+    return " ".join([*environment, shlex.join(map(str, command.words))])
+
+
+def check(group, deadline):
+    """Runs a group's commands and judges them; whatever goes wrong is a target that failed."""
+    outputs, targets, commands = {}, [], []
+    group.prepare()
+    for command in group.commands():
+        left = deadline - time.monotonic()
+        if left <= 0:
+            targets.append(Target(f"{group.name}: {command.name}", False, "no time left", "run"))
+            continue
+        print(f"  {told(command)[:200]}", file=sys.stderr, flush=True)
+        output = outputs[command.name] = run(command, left)
+        ended = {"code": output.code, "seconds": output.seconds, "errors": output.errors.strip()[-500:]}
+        commands.append({"name": command.name, "command": told(command)} | ended)
+    figures = {}
+    try:
+        for target in group.judge(outputs):
+            targets.append(target)
+        figures = group.figures(outputs)
+    except (KeyError, ValueError, OSError, StopIteration, IndexError, TypeError) as error:
+        targets.append(Target(f"{group.name} can be judged", False, f"{type(error).__name__}: {error}", "all outputs"))
+    for target in targets:
+        print(target.told(), flush=True)
+    return {
+        "targets": [vars(target) for target in targets],
+        "commands": commands,
+        "figures": figures,
+        "seconds": statistics.fsum(command["seconds"] for command in commands),
+    }
+
+
+def parse(words=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = lambda known: lambda text: tuple(chosen(text, known))
+    parser.add_argument("--demask", default=str(ROOT / "target/release/demask"), help="the binary")
+    parser.add_argument("--python", default=sys.executable, help="a Python that has torch")
+    parser.add_argument("--device", default="cuda", help="cuda or cuda:N; cpu tries the script itself [default: cuda]")
+    parser.add_argument("--out", type=Path, help="the record [default: bench/record/CARD/DATE.json]")
+    parser.add_argument("--work", type=Path, default=Path("gpu-checks"), help="a folder for checkpoints, 40 GB with both shapes")
+    parser.add_argument("--shapes", type=names(SHAPES), default=SHAPES, help=f"of {','.join(SHAPES)}")
+    parser.add_argument("--layers", type=positive, help="layers of the shapes [default: all]")
+    parser.add_argument("--only", type=names(GROUPS), default=tuple(GROUPS), help=f"groups of {','.join(GROUPS)}")
+    parser.add_argument("--skip", type=names(GROUPS), default=(), help="groups to leave out")
+    parser.add_argument("--budget", type=positive, default=1500, help="seconds for all commands together [default: 1500]")
+    parser.add_argument("--dry-run", action="store_true", help="print the commands, run none")
+    arguments = parser.parse_args(words)
+    arguments.groups = [name for name in GROUPS if name in arguments.only and name not in arguments.skip]
+    if not arguments.groups:
+        parser.error("no group is left: change --only or --skip")
+    return arguments
+
+
+def chosen(text, known):
+    for name in text.split(","):
+        if name not in known:
+            raise argparse.ArgumentTypeError(f"{name!r} is unknown: use some of {','.join(known)}")
+        yield name
+
+
+def positive(text):
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)
+
+
+def card_name(record):
+    cards = record["groups"].get("doctor", {}).get("figures", {}).get("gpu", {}).get("cards") or [{"name": "no-gpu"}]
+    return "-".join(cards[0]["name"].lower().split())
+
+
+def main():
+    arguments = parse()
+    arguments.work = arguments.work.resolve()
+    groups = [GROUPS[name](arguments) for name in arguments.groups]
+    if arguments.dry_run:
+        for command in (command for group in groups for command in group.commands()):
+            print(told(command))
+        return 0
+    if not shutil.which(arguments.demask):
+        sys.exit(f"{arguments.demask} is no program: build it, or name it with --demask")
+    record = {"date": date.today().isoformat(), "layers": arguments.layers or "all", "groups": {}}
+    if arguments.out and arguments.out.exists():
+        record |= json.loads(arguments.out.read_text())
+    deadline = time.monotonic() + arguments.budget
+    for group in groups:
+        print(f"== {group.name}", file=sys.stderr, flush=True)
+        record["groups"][group.name] = check(group, deadline)
+        out = arguments.out or ROOT / "bench/record" / card_name(record) / f"{record['date']}.json"
+        out.parent.mkdir(parents=True, exist_ok=True)
+        part = out.with_suffix(".part")
+        part.write_text(json.dumps(record, indent=1) + "\n")
+        part.replace(out)
+    targets = [target for group in record["groups"].values() for target in group["targets"]]
+    failed = sum(not target["passed"] for target in targets)
+    print(f"{len(targets) - failed} of {len(targets)} targets passed; {out}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

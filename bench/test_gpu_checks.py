@@ -1,0 +1,173 @@
+"""The judges of gpu_checks.py on outputs that are made up: what must pass passes, what must fail fails."""
+
+import contextlib
+import io
+import json
+import tempfile
+import unittest
+from array import array
+from pathlib import Path
+
+import gpu_checks
+from gpu_checks import Command, Output, parse
+
+
+def output(value="", code=0, errors="", memory=0):
+    text = value if isinstance(value, str) else json.dumps(value)
+    return Output(code, text, errors, 0.1, memory)
+
+
+class Arguments(unittest.TestCase):
+    def refused(self, *words):
+        told = io.StringIO()
+        with contextlib.redirect_stderr(told), self.assertRaises(SystemExit) as ended:
+            parse(words)
+        self.assertEqual(ended.exception.code, 2)
+        return told.getvalue().splitlines()[-1]
+
+    def test_groups_are_chosen(self):
+        self.assertEqual(parse([]).groups, list(gpu_checks.GROUPS))
+        self.assertEqual(parse(["--only", "speed,doctor", "--skip", "doctor"]).groups, ["speed"])
+
+    def test_mistakes_are_told(self):
+        self.assertIn("'x' is unknown: use some of doctor,", self.refused("--only", "x"))
+        self.assertIn("no group is left", self.refused("--only", "doctor", "--skip", "doctor"))
+        self.assertIn("'0' is not a number from 1 on", self.refused("--budget", "0"))
+        self.assertIn("'gpt' is unknown", self.refused("--shapes", "gpt"))
+
+
+class Running(unittest.TestCase):
+    def test_a_command_that_hangs_ends(self):
+        done = gpu_checks.run(Command("slow", ["sleep", "60"], seconds=1), left=100)
+        self.assertEqual((done.code, done.errors), (124, "took longer than 1 s"))
+        self.assertLess(done.seconds, 10)
+
+    def test_a_command_that_is_not_there_is_told(self):
+        self.assertEqual(gpu_checks.run(Command("none", ["/nowhere/demask"]), left=1).code, 127)
+
+    def test_what_does_not_begin_in_time_has_failed(self):
+        with tempfile.TemporaryDirectory() as work, contextlib.redirect_stdout(io.StringIO()):
+            group = gpu_checks.Doctor(parse(["--work", work]))
+            checked = gpu_checks.check(group, deadline=0)
+        self.assertTrue(all(not target["passed"] for target in checked["targets"]))
+        self.assertEqual(checked["targets"][0]["found"], "no time left")
+
+
+class Judges(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.arguments = parse(["--work", folder.name, "--shapes", "llada-8b"])
+
+    def failed(self, group, outputs):
+        return [target.name for target in group.judge(outputs) if not target.passed]
+
+    def speed(self, **changed):
+        values = {"gbs": 4000, "tflops": 400, "window": 0.004, "drafts": 0.008, "small": 2.5, "large": 1.2, "memory": 17}
+        values |= changed
+        report = lambda seconds: [
+            {
+                "seconds": {"median": seconds},
+                "gbs": values["gbs"],
+                "peak_gbs": 4500,
+                "tflops": values["tflops"],
+                "peak_tflops": 600,
+            }
+        ]
+        ratio = lambda rows, ratio: {"rows": rows, "demask": [{"ratio": ratio}]}
+        memory = {"device": "cuda", "dtype": "bf16", "weights": 16 << 30, "cache_per_1000_positions": 500 << 20}
+        shape = "llada-8b"
+        return {
+            f"window {shape}": output(report(values["window"]), memory=values["memory"] << 30),
+            f"large {shape}": output(report(0.1)),
+            f"drafts {shape}": output(report(values["drafts"])),
+            f"inspect {shape}": output({"memory": [memory]}),
+            f"torch {shape}": output(
+                {"matrix_tflops": 700, "results": [ratio(32, values["small"]), ratio(1024, values["large"])]}
+            ),
+        }
+
+    def test_speeds(self):
+        group = gpu_checks.Speed(self.arguments)
+        self.assertEqual(self.failed(group, self.speed()), [])
+        for change, name in (
+            ({"gbs": 3000}, "over reading the weights"),
+            ({"tflops": 380}, "share of the matrix rate"),
+            ({"drafts": 0.01}, "8 drafts"),
+            ({"small": 1.9}, "32 rows, times as fast"),
+            ({"large": 1.0}, "1024 rows, times as fast"),
+            ({"memory": 18}, "GiB beside"),
+        ):
+            failed = self.failed(group, self.speed(**change))
+            self.assertEqual(len(failed), 1, failed)
+            self.assertIn(name, failed[0])
+
+    def test_commits(self):
+        group = gpu_checks.Agreement(self.arguments)
+        group.prepare()
+        outputs = {
+            f"{model} {index} {device}": output({}) for model, index in group.runs() for device in ("cpu", "cuda")
+        }
+
+        def write(model, device, commits):
+            names = ("step", "position", "token", "confidence")
+            lines = [json.dumps({"event": "header"}), *(json.dumps(dict(zip(names, commit))) for commit in commits)]
+            group.trace(model, 0, device).write_text("\n".join(lines))
+
+        group.questions = 1
+        for model in group.models:
+            for device in ("cpu", "cuda"):
+                write(model, device, [(0, 5, 7, 0.9), (1, 6, 8, 0.8)])
+        self.assertEqual(self.failed(group, outputs), [])
+        write("demo-sdar", "cuda", [(0, 5, 7, 0.9), (1, 7, 8, 0.797)])
+        self.assertEqual(self.failed(group, outputs), [], "a tie")
+        write("demo-sdar", "cuda", [(0, 5, 7, 0.9), (1, 7, 8, 0.7)])
+        self.assertEqual(len(self.failed(group, outputs)), 1)
+
+    def test_bits(self):
+        group = gpu_checks.Invariants(self.arguments)
+        group.prepare()
+        width = 4
+        logits = array("f", range(max(gpu_checks.PREFIXES) * width))
+
+        def write(name, spoiled=None):
+            header, data = {}, b""
+            for index, rows in enumerate(gpu_checks.PREFIXES):
+                own = logits[: rows * width]
+                if index == spoiled:
+                    own[0] += 1e-3
+                header[f"{index}.logits"] = {
+                    "dtype": "F32",
+                    "shape": [rows, width],
+                    "data_offsets": [len(data), len(data) + 4 * len(own)],
+                }
+                data += own.tobytes()
+            text = json.dumps(header).encode()
+            (group.work / f"{name}.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+        outputs = {f"prefixes {name}": output() for name in group.formats}
+        for model in group.models:
+            for drafts in (0, 1, 2, 4, 8):
+                nfe = 64 // max(1, drafts)
+                outputs[f"{model} {drafts}"] = output({"tokens": [1, 2], "receipt": {"nfe": nfe}})
+        for batch in (1, 3, 8):
+            (group.work / f"batch-{batch}").mkdir()
+            (group.work / f"batch-{batch}/results.jsonl").write_text(json.dumps({"index": 0, "output": "7"}))
+        for name in group.formats:
+            write(name)
+        self.assertEqual(self.failed(group, outputs), [])
+        write("q4", spoiled=3)
+        self.assertEqual(self.failed(group, outputs), ["numbers of rows that change bits in q4"])
+        outputs["demo-sdar 8"] = output({"tokens": [1, 3], "receipt": {"nfe": 8}})
+        self.assertEqual(len(self.failed(group, outputs)), 2)
+
+    def test_refusals(self):
+        refused = gpu_checks.BadInput.refused
+        self.assertTrue(refused("x", output(code=1, errors="error: there is no GPU\n"), 1, "no GPU").passed)
+        self.assertFalse(refused("x", output(code=2, errors="error: there is no GPU\n"), 1, "no GPU").passed)
+        self.assertFalse(refused("x", output(code=1, errors="error: there is\nno GPU\n"), 1, "GPU").passed)
+        self.assertFalse(refused("x", output(code=101, errors="thread panicked: no GPU"), 101, "no GPU").passed)
+
+
+if __name__ == "__main__":
+    unittest.main()
