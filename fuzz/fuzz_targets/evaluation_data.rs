@@ -1,7 +1,7 @@
 //! Any bytes as the data file of every task: problems that can be worded and judged, or an error of one line.
 #![no_main]
 
-use std::{fs, path::PathBuf, sync::LazyLock, time::Duration};
+use std::{fs, path::PathBuf, sync::LazyLock};
 
 use demask_checkpoint::HubOptions;
 use demask_eval::{
@@ -16,19 +16,13 @@ static FILE: LazyLock<PathBuf> =
 
 fuzz_target!(|bytes: &[u8]| {
     fs::write(&*FILE, bytes).expect("a temporary file");
-    let hub = HubOptions {
-        endpoint: String::new(),
-        cache: PathBuf::new(),
-        offline: true,
-        token: None,
-        retries: 0,
-        patience: Duration::from_secs(1),
-    };
+    let hub = HubOptions::new("", "");
     for task in TASKS {
         let options = DataOptions { file: Some(&FILE), subject: None, seed: 0, hub: &hub };
         match data::load(task, &options, &mut |_| true) {
             Ok(problems) => {
-                for (problem, style) in problems.iter().flat_map(|problem| task.styles.iter().map(move |it| (problem, it)))
+                for (problem, style) in
+                    problems.iter().flat_map(|problem| task.styles.iter().map(move |it| (problem, it)))
                 {
                     let (asked, solved) = ((style.ask)(problem), (style.solve)(problem));
                     style.rule.judge(problem, &asked);
