@@ -31,11 +31,16 @@ const BLOCKS: u32 = 4;
 const SUMS: u64 = 8;
 /// Operations of one product of matrices, an addition counted apart from its multiplication.
 const MATRIX: u64 = 2 * 16 * 8 * 16;
-/// Rounds of products in a launch: about a millisecond.
-const ROUNDS: u32 = 1 << 12;
+/// Rounds of products in the first launch, and in the longest.
+const FEWEST_ROUNDS: u32 = 1;
+const MOST_ROUNDS: u32 = 1 << 14;
+/// Seconds that a launch of products takes at least: the start of one is nothing beside it.
+const LAUNCH_SECONDS: f64 = 1e-3;
 /// Measurements, of which the best is told, and launches in each.
 const TRIES: usize = 8;
 const LAUNCHES: usize = 4;
+/// Seconds behind which no other measurement begins: no card needs as long, only what takes a card's place.
+const PATIENCE: f64 = 2.0;
 
 /// Bandwidth of reading in GB/s; nothing if there is no memory to read.
 pub fn reading_gbs<G: Gpu>(gpu: &G) -> Result<Option<f64>, GpuError> {
@@ -55,8 +60,24 @@ pub fn product_tflops<G: Gpu>(gpu: &G, dtype: Dtype) -> Result<f64, GpuError> {
         Dtype::F32 => threads * SUMS * 2,
         _ => threads / 32 * SUMS * MATRIX,
     };
-    let seconds = best(gpu, |out| multiply(gpu, dtype, ROUNDS, geometry, out))?;
-    Ok((operations * u64::from(ROUNDS)) as f64 / seconds / 1e12)
+    let rounds = rounds(gpu, dtype, geometry)?;
+    let seconds = best(gpu, |out| multiply(gpu, dtype, rounds, geometry, out))?;
+    Ok((operations * u64::from(rounds)) as f64 / seconds / 1e12)
+}
+
+/// Rounds of products in a launch that is long enough.
+fn rounds<G: Gpu>(gpu: &G, dtype: Dtype, geometry: Geometry) -> Result<u32, GpuError> {
+    with_memory(gpu, (thread_count(geometry) + 1) * size_of::<f32>(), |out| {
+        let mut rounds = FEWEST_ROUNDS;
+        loop {
+            let begun = gpu.seconds()?;
+            multiply(gpu, dtype, rounds, geometry, out)?;
+            if gpu.seconds()? - begun >= LAUNCH_SECONDS || rounds >= MOST_ROUNDS {
+                return Ok(rounds);
+            }
+            rounds *= 2;
+        }
+    })
 }
 
 fn geometry<G: Gpu>(gpu: &G) -> Geometry {
@@ -86,10 +107,13 @@ fn multiply<G: Gpu>(gpu: &G, dtype: Dtype, rounds: u32, geometry: Geometry, out:
 /// Seconds of the fastest of several launches; each is given memory for a float of every thread, and one more.
 fn best<G: Gpu>(gpu: &G, launch: impl Fn(Address) -> Result<(), GpuError>) -> Result<f64, GpuError> {
     with_memory(gpu, (thread_count(geometry(gpu)) + 1) * size_of::<f32>(), |out| {
-        let mut least = f64::INFINITY;
+        let (mut least, first) = (f64::INFINITY, gpu.seconds()?);
         // The first is for the card's clocks, and for code that is loaded when it is first used.
         for index in 0..=TRIES {
             let begun = gpu.seconds()?;
+            if index > 1 && begun - first > PATIENCE {
+                break;
+            }
             (0..LAUNCHES).try_for_each(|_| launch(out))?;
             let taken = gpu.seconds()? - begun;
             if index > 0 {
@@ -163,6 +187,17 @@ mod tests {
             multiply(&gpu, dtype, 3, geometry, out).unwrap();
             assert_eq!(floats(&gpu, out, 128), [expected; 128], "{dtype}");
         }
+    }
+
+    #[test]
+    fn rates_are_those_of_launches_that_are_long_enough() {
+        let gpu = device();
+        for dtype in [Dtype::Bf16, Dtype::F32] {
+            assert!(product_tflops(&gpu, dtype).unwrap() > 0.0);
+        }
+        let limits = Limits { memory: 1 << 20, ..gpu.limits() };
+        let gpu = Emulator::with_limits(Schedule::Forward, limits).unwrap();
+        assert!(reading_gbs(&gpu).unwrap() > Some(0.0));
     }
 
     #[test]

@@ -75,10 +75,11 @@ fn what_only_the_processor_has_is_refused() {
     refused(&generate(&fake, &["--device", "cuda", "--quantize", "q8", "--activations", "int8"]), 2, begin, end);
     let begin = "a number of threads (--threads) with device cuda:0, where ";
     refused(&generate(&fake, &["--device", "cuda", "--threads", "2"]), 2, begin, end);
+    for single in ["linear", "attention"] {
+        refused(&pretending(&fake, &["bench", single, "--device", "cuda", "--threads", "2"]), 2, begin, end);
+    }
     let run = command(&["generate", "hi", "--device", "cuda"]).env("DEMASK_ISA", "portable").output().unwrap();
     refused(&run.into(), 2, "a tier of the processor (DEMASK_ISA) with device cuda:0, where ", end);
-    let single = pretending(&fake, &["bench", "linear", "--device", "cuda"]);
-    refused(&single, 2, "single operations are measured on the CPU: ", "use bench step");
 }
 
 #[test]
@@ -177,4 +178,42 @@ fn emulated_kernels_answer_as_the_processor_does_until_they_fail() {
         let run = generate(&fake, &["--dtype", "f32", "--gen-length", "32", "--json", "--device", "cuda"]);
         refused(&run, 1, "the device failed: ", end);
     }
+}
+
+/// Single operations on emulated kernels. The driver's clock goes on by a quarter of a second whenever it is looked at,
+/// which a run does before and behind sixteen launches.
+#[test]
+fn single_operations_are_measured_beside_the_ceilings_of_the_card() {
+    let fake = Fake::emulated();
+    fake.emulate_with(&["MEMORY=(4ul<<20)"]);
+    let bench = |arguments: &[&str]| {
+        let run = pretending(&fake, &[arguments, &["--device", "cuda", "--repeat", "1", "--json"]].concat());
+        run.json().as_array().unwrap().clone()
+    };
+    let check = |report: &serde_json::Value, rows: u64| {
+        assert_eq!((&report["rows"], &report["threads"]), (&rows.into(), &serde_json::Value::Null));
+        for field in ["flops", "tflops", "gbs", "peak_tflops", "peak_gbs", "fraction"] {
+            assert!(report[field].as_f64() > Some(0.0), "{field}: {report}");
+        }
+        assert_eq!(report["seconds"]["median"], 0.25 / 16.0, "{report}");
+    };
+    for (dtype, kernel) in [("f32", "gemm_f32_"), ("bf16", "gemm_bf16_"), ("q8", "gemm_q8_"), ("q4", "gemm_q4_")] {
+        let reports = bench(&["bench", "linear", "--rows", "1,9", "--in", "64", "--out", "48", "--dtype", dtype]);
+        assert_eq!(reports.len(), 2);
+        for (report, rows) in reports.iter().zip([1, 9]) {
+            check(report, rows);
+            assert_eq!((&report["dtype"], &report["in"], &report["out"]), (&dtype.into(), &64.into(), &48.into()));
+            assert!(report["kernel"].as_str().unwrap().starts_with(kernel), "{report}");
+        }
+    }
+    for dtype in ["f32", "bf16"] {
+        let shape = ["--rows", "3", "--keys", "40", "--heads", "2", "--head-dim", "16", "--dtype", dtype];
+        let reports = bench(&[&["bench", "attention"], &shape[..]].concat());
+        check(&reports[0], 3);
+        assert_eq!((&reports[0]["keys"], &reports[0]["dtype"]), (&40.into(), &dtype.into()));
+    }
+    let arguments = ["bench", "attention", "--device", "cuda", "--head-dim", "300"];
+    refused(&pretending(&fake, &arguments), 1, "heads have 300 numbers, GPU kernels take ", "use --device cpu");
+    let arguments = ["bench", "linear", "--device", "cuda"];
+    refused(&pretending(&fake, &arguments), 1, "packing a ", "MiB available");
 }

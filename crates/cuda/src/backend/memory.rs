@@ -85,12 +85,14 @@ impl<G: Gpu> Drop for Buffer<G> {
 }
 
 /// Why something was not done: for want of memory, or because the device fails.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Failure {
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
     /// Which can be told before anything is lost.
-    Memory(OutOfMemory),
+    #[error(transparent)]
+    Memory(#[from] OutOfMemory),
     /// For good.
-    Device(DeviceError),
+    #[error(transparent)]
+    Device(#[from] DeviceError),
 }
 
 impl Failure {

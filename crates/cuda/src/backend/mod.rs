@@ -15,6 +15,7 @@ mod layer;
 mod memory;
 mod pages;
 mod products;
+pub mod trial;
 mod weights;
 mod workspace;
 
@@ -28,7 +29,8 @@ use demask_tensor::{
 use crate::gpu::{Gpu, Limits};
 use commands::Queue;
 use layer::Step;
-use memory::{Buffer, Failure};
+use memory::Buffer;
+pub use memory::Failure;
 use pages::Layout;
 pub use pages::Pages;
 use products::check_heads;

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     arguments::Store,
-    gpu::{Address, Gpu},
+    gpu::{Address, Gpu, GpuError},
 };
 
 /// What pages begin at: allocations do too, and no page shares a sector of memory with another.
@@ -145,6 +145,14 @@ impl<G: Gpu> Pages<G> {
         pages.extend(reused);
         pages.extend(fresh);
         Ok(())
+    }
+
+    /// Writes all of a page.
+    pub(super) fn write(&self, page: u32, bytes: &[u8]) -> Result<(), GpuError> {
+        let Page { kind, address, .. } = self.numbers[page as usize];
+        assert_eq!((bytes.len(), address == Address::NULL), (self.layout.page(kind), false), "bytes of page {page}");
+        // SAFETY: a page has as many bytes, which belong to a slab of this store.
+        unsafe { self.gpu.upload(address, bytes) }
     }
 
     /// Numbers of `count` pages that have no memory and that nothing must read: for a device that has failed.

@@ -24,6 +24,18 @@ fn element(dtype: Dtype) -> Element {
     if dtype == Dtype::F32 { Element::F32 } else { Element::Bf16 }
 }
 
+/// The product of inputs of a type with weights that are kept in something.
+pub(super) fn kind(kept: Kept, dtype: Dtype) -> gemm::Product {
+    match (kept, dtype) {
+        (Kept::F32, _) => gemm::Product::F32,
+        (Kept::Bf16, _) => gemm::Product::Bf16,
+        (Kept::Integers(Quantisation::Q8), Dtype::F32) => gemm::Product::Q8F32,
+        (Kept::Integers(Quantisation::Q8), _) => gemm::Product::Q8,
+        (Kept::Integers(Quantisation::Q4), Dtype::F32) => gemm::Product::Q4F32,
+        (Kept::Integers(Quantisation::Q4), _) => gemm::Product::Q4,
+    }
+}
+
 /// Whether there are kernels for heads of a shape.
 pub(super) fn check_heads(shape: &AttentionShape, dtype: Dtype) -> Result<(), DeviceError> {
     if attention::fits(element(dtype), shape.head_dim) {
@@ -80,16 +92,9 @@ impl<G: Gpu> Step<'_, G> {
     /// Adds a product.
     pub(super) fn multiply(&mut self, product: &Product) {
         let Product { end, kept, args } = product;
-        let kind = match (kept, self.dtype) {
-            (Kept::F32, _) => gemm::Product::F32,
-            (Kept::Bf16, _) => gemm::Product::Bf16,
-            (Kept::Integers(Quantisation::Q8), Dtype::F32) => gemm::Product::Q8F32,
-            (Kept::Integers(Quantisation::Q8), _) => gemm::Product::Q8,
-            (Kept::Integers(Quantisation::Q4), Dtype::F32) => gemm::Product::Q4F32,
-            (Kept::Integers(Quantisation::Q4), _) => gemm::Product::Q4,
-        };
         let columns = args.part.map(|part| part.columns);
-        let kernel = gemm::choose(&self.limits, (kind, *end), &columns[..args.parts as usize], args.rows);
+        let kernel =
+            gemm::choose(&self.limits, (kind(*kept, self.dtype), *end), &columns[..args.parts as usize], args.rows);
         self.queue.push(kernel, args);
     }
 

@@ -1,3 +1,8 @@
+use std::{
+    alloc::{GlobalAlloc, System},
+    cell::Cell,
+};
+
 use demask_tensor::{HeadRequest, HeadRow, PAGE, Segment};
 
 use super::*;
@@ -80,10 +85,14 @@ impl Model {
     }
 
     fn forward(&mut self, launch: &Launch, rows: Rows) -> Result<HeadOutput, DeviceError> {
+        let mut out = HeadOutput::default();
+        self.forward_to(launch, rows, &mut out).map(|()| out)
+    }
+
+    fn forward_to(&mut self, launch: &Launch, rows: Rows, out: &mut HeadOutput) -> Result<(), DeviceError> {
         let Self { backend, kv, embedding, norm, matrices, .. } = self;
         let [query, key, value, output, gate_up, down, head] = &*matrices;
         let weights = QkvWeights { norm, epsilon: 1e-5, query, key, value, biases: None, head_norms: None };
-        let mut out = HeadOutput::default();
         backend.begin(launch, kv);
         backend.embed(embedding);
         if rows == Rows::Computed {
@@ -96,9 +105,9 @@ impl Model {
         backend.mlp(&MlpWeights { norm, epsilon: 1e-5, gate_up, down }, rows);
         backend.settle(0, rows, kv);
         if !launch.head.rows.is_empty() {
-            backend.head(&HeadWeights { norm, epsilon: 1e-5, head }, kv, &mut out);
+            backend.head(&HeadWeights { norm, epsilon: 1e-5, head }, kv, out);
         }
-        backend.finish().map(|()| out)
+        backend.finish()
     }
 }
 
@@ -111,6 +120,51 @@ fn argument<T: Copy>(launched: &Launched, name: &str) -> T {
 
 fn kernels(launched: &[Launched]) -> Vec<&'static str> {
     launched.iter().map(|launched| launched.kernel).collect()
+}
+
+thread_local! {
+    /// Allocations of this thread.
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: everything is handed to the system's allocator; counting touches no memory that it manages.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: std::alloc::Layout) -> *mut u8 {
+        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promises are the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: std::alloc::Layout) {
+        // SAFETY: the caller's promises are the system allocator's.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn a_warm_step_allocates_nothing() {
+    let mut model = Model::new();
+    let mut out = HeadOutput::default();
+    for rows in [30, 1100] {
+        let mut launch = model.launch(rows, 5);
+        launch.head.requests = vec![HeadRequest { margin: true, entropy: true, ..HeadRequest::default() }];
+        // The first is recorded, the second a graph already.
+        let cold = ALLOCATIONS.get();
+        for _ in 0..2 {
+            model.forward_to(&launch, Rows::Live, &mut out).unwrap();
+        }
+        assert_ne!(ALLOCATIONS.get(), cold, "nothing is counted");
+        let (launches, replays) = model.backend.gpu().counts();
+        let before = ALLOCATIONS.get();
+        model.forward_to(&launch, Rows::Live, &mut out).unwrap();
+        assert_eq!(ALLOCATIONS.get() - before, 0, "{rows} rows");
+        assert_eq!(model.backend.gpu().counts(), (launches, replays + 1), "{rows} rows");
+    }
 }
 
 #[test]

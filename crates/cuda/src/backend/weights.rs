@@ -180,7 +180,7 @@ impl<G: Gpu> Matrix<G> {
     }
 
     /// Uploads rows from wherever they are.
-    fn of_rows<'a>(
+    pub(super) fn of_rows<'a>(
         gpu: &Arc<G>,
         kept: Kept,
         [rows, columns]: [usize; 2],
@@ -233,6 +233,17 @@ impl<G: Gpu> Matrix<G> {
             out,
             columns: self.rows as u32,
             stride: stride as u32,
+        }
+    }
+
+    /// Some of its rows alone, as a part of a product that stores to `out`.
+    pub(super) fn rows_part(&self, first: usize, count: usize, out: Address) -> GemmPart {
+        let all = self.part(None, out, count);
+        GemmPart {
+            weight: all.weight.offset(first * self.kept.row_bytes(self.columns)),
+            scales: all.scales.offset(first * self.kept.scale_bytes(self.columns)),
+            columns: count as u32,
+            ..all
         }
     }
 }

@@ -38,7 +38,9 @@ impl Fake {
     /// Builds the driver of emulated kernels anew; see the C file for what it may define.
     #[allow(dead_code, reason = "not every test has one")]
     pub fn emulate_with(&self, faults: &[&str]) {
-        build("cuda.c", &self.driver(), &[&["EMULATED", "CAPABILITY=80", "MEMORY=(8ul<<30)"], faults].concat());
+        let memory = faults.iter().find(|fault| fault.starts_with("MEMORY="));
+        let usual: &[_] = if memory.is_some() { &[] } else { &["MEMORY=(8ul<<30)"] };
+        build("cuda.c", &self.driver(), &[&["EMULATED", "CAPABILITY=80"], usual, faults].concat());
     }
 
     /// The driver's library.

@@ -1,12 +1,15 @@
 //! `demask bench attention`: rows that all see the same keys.
 
+#[cfg(feature = "cuda")]
+use demask::cuda;
 use demask::{
+    DeviceOptions,
     cpu::{linear::Products, pool::Pool, trial::AttentionTrial},
     tensor::{AttentionShape, Dtype},
 };
 use serde::Serialize;
 
-use super::{Ceilings, Rates, Reports, Spread, Work, processor, repeats, row_counts, size};
+use super::{Ceilings, Rates, Reports, Spread, Work, repeats, row_counts, single, size};
 use crate::{args::AttentionArgs, exit::usage, interrupt::Watched, settings::Settings};
 
 /// Most rows, and most keys.
@@ -20,7 +23,9 @@ const MOST_HEAD_DIM: usize = 1 << 12;
 #[derive(Serialize)]
 struct Report {
     dtype: String,
-    threads: usize,
+    /// The processor's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    threads: Option<usize>,
     rows: usize,
     keys: usize,
     heads: usize,
@@ -46,25 +51,18 @@ pub fn run(settings: &Settings, args: &AttentionArgs) -> anyhow::Result<()> {
     if !heads.is_multiple_of(shape.kv_heads) {
         return Err(usage(format!("--heads is {heads}, expected a multiple of --kv-heads, {}", shape.kv_heads)));
     }
-    let device = &processor(settings)?;
-    let (isa, dtype) = (device.isa()?, device.resolve_dtype(Dtype::Bf16));
-    let pool = Pool::new(device.thread_count()?);
-    let _watched = Watched::new();
-    let ceilings = Ceilings::measure(&pool, isa, Products::plain(dtype));
+    let device = &single(settings)?;
+    let dtype = device.resolve_dtype(Dtype::Bf16);
+    let asked = Asked { all_rows: &all_rows, repeat, keys, shape, dtype };
+    let Measured { threads, row_element, ceilings, seconds } = asked.measure(device)?;
     let mut reports = Reports::new(settings.screen);
-    for rows in all_rows {
-        let mut trial = AttentionTrial::new(isa, dtype, shape, (rows, keys))?;
-        let seconds = Spread::measure(repeat, || {
-            trial.run(&pool);
-            Ok(())
-        })?;
+    for (rows, seconds) in all_rows.into_iter().zip(seconds) {
         let AttentionShape { kv_heads, head_dim, .. } = shape;
         let width = (heads * head_dim) as f64;
-        // Two products; K and V once, queries and results in f32.
+        // Two products; K and V once, queries and results.
         let flops = 4.0 * rows as f64 * keys as f64 * width;
-        let bytes = (2 * keys * kv_heads * head_dim * dtype.size()) as f64 + 8.0 * rows as f64 * width;
+        let bytes = (2 * keys * kv_heads * head_dim * dtype.size()) as f64 + (2 * row_element * rows) as f64 * width;
         let rates = Rates::new(Work { flops, bytes }, &seconds, &ceilings);
-        let threads = pool.threads();
         let report =
             Report { dtype: dtype.to_string(), threads, rows, keys, heads, kv_heads, head_dim, seconds, rates };
         reports.push(report, |report| {
@@ -72,4 +70,60 @@ pub fn run(settings: &Settings, args: &AttentionArgs) -> anyhow::Result<()> {
         })?;
     }
     reports.finish()
+}
+
+/// What is measured.
+struct Asked<'a> {
+    all_rows: &'a [usize],
+    repeat: usize,
+    keys: usize,
+    shape: AttentionShape,
+    dtype: Dtype,
+}
+
+/// Seconds of each number of rows, before they are compared with the ceilings.
+struct Measured {
+    threads: Option<usize>,
+    /// Bytes of a number of queries and results.
+    row_element: usize,
+    ceilings: Ceilings,
+    seconds: Vec<Spread>,
+}
+
+impl Asked<'_> {
+    fn measure(&self, device: &DeviceOptions) -> anyhow::Result<Measured> {
+        #[cfg(feature = "cuda")]
+        if let Some(backend) = super::gpu(device)? {
+            return self.on_gpu(backend);
+        }
+        self.on_processor(device)
+    }
+
+    fn on_processor(&self, device: &DeviceOptions) -> anyhow::Result<Measured> {
+        let isa = device.isa()?;
+        let pool = Pool::new(device.thread_count()?);
+        let _watched = Watched::new();
+        let ceilings = Ceilings::measure(&pool, isa, Products::plain(self.dtype));
+        let mut seconds = Vec::new();
+        for &rows in self.all_rows {
+            let mut trial = AttentionTrial::new(isa, self.dtype, self.shape, (rows, self.keys))?;
+            seconds.push(Spread::timed(self.repeat, || {
+                trial.run(&pool);
+                Ok(())
+            })?);
+        }
+        Ok(Measured { threads: Some(pool.threads()), row_element: size_of::<f32>(), ceilings, seconds })
+    }
+
+    #[cfg(feature = "cuda")]
+    fn on_gpu(&self, mut backend: cuda::CudaBackend<cuda::Driver>) -> anyhow::Result<Measured> {
+        let _watched = Watched::new();
+        let ceilings = Ceilings::on_gpu(backend.gpu(), self.dtype)?;
+        let mut seconds = Vec::new();
+        for &rows in self.all_rows {
+            let mut trial = cuda::trial::AttentionTrial::new(&mut backend, self.shape, (rows, self.keys))?;
+            seconds.push(Spread::measure(self.repeat, || Ok(trial.run()?))?);
+        }
+        Ok(Measured { threads: None, row_element: self.dtype.size(), ceilings, seconds })
+    }
 }

@@ -67,7 +67,7 @@ pub fn run(settings: &Settings, args: &BenchGenerateArgs) -> anyhow::Result<()> 
     let _watched = Watched::new();
     let ceilings = Ceilings::of(device, settings.source.stored_dtype(settings.screen)?)?;
     let mut last: Option<Generation> = None;
-    let seconds = Spread::measure(repeat, || {
+    let seconds = Spread::timed(repeat, || {
         let go_on = || if interrupt::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
         last = Some(model.generate(&prompt, &options, &mut |_| go_on())?);
         Ok(())

@@ -2,7 +2,10 @@
 
 use std::time::Instant;
 
+#[cfg(feature = "cuda")]
+use demask::cuda;
 use demask::{
+    DeviceOptions,
     cpu::{
         linear::{Linear, Quantisation},
         pool::Pool,
@@ -13,7 +16,7 @@ use demask::{
 };
 use serde::Serialize;
 
-use super::{Ceilings, Rates, Reports, Spread, WARM, Work, processor, repeats, row_counts, size};
+use super::{Ceilings, Rates, Reports, Spread, WARM, Work, repeats, row_counts, single, size};
 use crate::{
     args::{LinearArgs, SharedArgs},
     exit::usage,
@@ -35,7 +38,9 @@ const MOST_RUNS: usize = 64;
 struct Report {
     kernel: &'static str,
     dtype: String,
-    threads: usize,
+    /// The processor's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    threads: Option<usize>,
     rows: usize,
     #[serde(rename = "in")]
     inputs: usize,
@@ -62,45 +67,104 @@ pub fn run(settings: &Settings, args: &LinearArgs) -> anyhow::Result<()> {
     let repeat = repeats(args.repeat)?;
     let most_rows = size("--rows", all_rows.iter().copied().max(), 1, MOST_ROWS)?;
     let (inputs, outputs) = (size("--in", args.inputs, 4096, MOST)?, size("--out", args.outputs, 12288, MOST)?);
-    let device = &processor(settings)?;
-    let linear = Linear::with_products(device.isa()?, device.products(Dtype::Bf16)?);
-    let pool = Pool::new(device.thread_count()?);
-    let _watched = Watched::new();
-    let mut trial = LinearTrial::new(linear, &pool, most_rows, inputs, outputs)?;
-    let reading = Reading::new(linear.isa(), &pool).ok();
-    let ceilings = || Ceilings::beside(reading.as_ref(), &pool, linear.isa(), linear.products());
-    let before = ceilings();
-    let measured = rounds(&all_rows, repeat, |rows| {
-        let started = Instant::now();
-        trial.run(&pool, rows);
-        started.elapsed().as_secs_f64()
-    })?;
-    let ceilings = ceilings().or_higher(&before);
+    let device = &single(settings)?;
+    let asked = Asked { all_rows: &all_rows, most_rows, repeat, inputs, outputs };
+    let Measured { dtype, threads, ceilings, products } = asked.measure(device)?;
     let mut reports = Reports::new(settings.screen);
-    for (rows, seconds) in all_rows.into_iter().zip(measured) {
+    for (rows, Timed { kernel, bytes, seconds }) in all_rows.iter().copied().zip(products) {
         let (runs, seconds) = (seconds.len(), Spread::of(seconds));
         let flops = 2.0 * rows as f64 * inputs as f64 * outputs as f64;
-        let rates = Rates::new(Work { flops, bytes: trial.bytes(rows) as f64 }, &seconds, &ceilings);
-        let dtype = linear.quantisation().map_or_else(|| linear.dtype().to_string(), |to| to.to_string());
-        let (kernel, threads) = (linear.name(), pool.threads());
+        let rates = Rates::new(Work { flops, bytes: bytes as f64 }, &seconds, &ceilings);
+        let dtype = dtype.clone();
         let report = Report { kernel, dtype, threads, rows, inputs, out: outputs, runs, seconds, rates };
         reports.push(report, |report| format!("{rows} rows: {}; {}", report.seconds.told(), report.rates.told()))?;
     }
     reports.finish()
 }
 
+/// What is measured.
+struct Asked<'a> {
+    all_rows: &'a [usize],
+    most_rows: usize,
+    repeat: usize,
+    inputs: usize,
+    outputs: usize,
+}
+
+/// Products of each number of rows, before they are compared with the ceilings.
+struct Measured {
+    dtype: String,
+    threads: Option<usize>,
+    ceilings: Ceilings,
+    products: Vec<Timed>,
+}
+
+/// Products of one number of rows.
+struct Timed {
+    kernel: &'static str,
+    bytes: usize,
+    seconds: Vec<f64>,
+}
+
+impl Asked<'_> {
+    fn measure(&self, device: &DeviceOptions) -> anyhow::Result<Measured> {
+        #[cfg(feature = "cuda")]
+        if let Some(backend) = super::gpu(device)? {
+            return self.on_gpu(&backend);
+        }
+        self.on_processor(device)
+    }
+
+    fn on_processor(&self, device: &DeviceOptions) -> anyhow::Result<Measured> {
+        let linear = Linear::with_products(device.isa()?, device.products(Dtype::Bf16)?);
+        let pool = Pool::new(device.thread_count()?);
+        let _watched = Watched::new();
+        let mut trial = LinearTrial::new(linear, &pool, self.most_rows, self.inputs, self.outputs)?;
+        let reading = Reading::new(linear.isa(), &pool).ok();
+        let ceilings = || Ceilings::beside(reading.as_ref(), &pool, linear.isa(), linear.products());
+        let before = ceilings();
+        let measured = rounds(self.all_rows, self.repeat, |rows| {
+            let started = Instant::now();
+            trial.run(&pool, rows);
+            Ok(started.elapsed().as_secs_f64())
+        })?;
+        let timed = |(&rows, seconds)| Timed { kernel: linear.name(), bytes: trial.bytes(rows), seconds };
+        let products = self.all_rows.iter().zip(measured).map(timed).collect();
+        let dtype = linear.quantisation().map_or_else(|| linear.dtype().to_string(), |to| to.to_string());
+        Ok(Measured { dtype, threads: Some(pool.threads()), ceilings: ceilings().or_higher(&before), products })
+    }
+
+    #[cfg(feature = "cuda")]
+    fn on_gpu(&self, backend: &cuda::CudaBackend<cuda::Driver>) -> anyhow::Result<Measured> {
+        let _watched = Watched::new();
+        let mut trial = cuda::trial::LinearTrial::new(backend, self.most_rows, self.inputs, self.outputs)?;
+        let ceilings = || Ceilings::on_gpu(backend.gpu(), backend.options().dtype);
+        let before = ceilings()?;
+        let measured = rounds(self.all_rows, self.repeat, |rows| Ok(trial.run(rows)?))?;
+        let timed = |(&rows, seconds)| Timed { kernel: trial.kernel(rows), bytes: trial.bytes(rows), seconds };
+        let products = self.all_rows.iter().zip(measured).map(timed).collect();
+        Ok(Measured { dtype: trial.format(), threads: None, ceilings: ceilings()?.or_higher(&before), products })
+    }
+}
+
 /// Seconds of each number of rows, as `time` runs and takes them, in turns: whatever else the machine does meets all of
 /// them alike.
-fn rounds(all_rows: &[usize], repeat: usize, mut time: impl FnMut(usize) -> f64) -> anyhow::Result<Vec<Vec<f64>>> {
+fn rounds(
+    all_rows: &[usize],
+    repeat: usize,
+    mut time: impl FnMut(usize) -> anyhow::Result<f64>,
+) -> anyhow::Result<Vec<Vec<f64>>> {
     let mut measured = vec![Vec::new(); all_rows.len()];
     let mut runs = vec![1; all_rows.len()];
     for round in 0..repeat.saturating_add(WARM) {
         for ((&rows, runs), measured) in all_rows.iter().zip(&mut runs).zip(&mut measured) {
             interrupt::check()?;
             if round < WARM {
-                *runs = ((ROUND_SECONDS / time(rows)) as usize).clamp(1, MOST_RUNS);
+                *runs = ((ROUND_SECONDS / time(rows)?) as usize).clamp(1, MOST_RUNS);
             } else {
-                measured.extend((0..*runs).map(|_| time(rows)));
+                for _ in 0..*runs {
+                    measured.push(time(rows)?);
+                }
             }
         }
     }
@@ -116,7 +180,7 @@ mod tests {
         let mut order = Vec::new();
         let measured = rounds(&[1, 2, 3], 3, |rows| {
             order.push(rows);
-            [1e-9, ROUND_SECONDS / 2.5, 9.0][rows - 1]
+            Ok([1e-9, ROUND_SECONDS / 2.5, 9.0][rows - 1])
         });
         let counts: Vec<_> = measured.unwrap().iter().map(Vec::len).collect();
         assert_eq!(counts, [3 * MOST_RUNS, 3 * 2, 3]);

@@ -64,18 +64,26 @@ impl Spread {
         Self { median: f64::midpoint(low, high), min: at(0), max: at(seconds.len().max(1) - 1) }
     }
 
-    /// Times `repeat` runs behind the warm ones, unless the user stops it.
-    fn measure(repeat: usize, mut work: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<Self> {
+    /// Of `repeat` runs behind the warm ones, each of which tells its seconds, unless the user stops it.
+    fn measure(repeat: usize, mut work: impl FnMut() -> anyhow::Result<f64>) -> anyhow::Result<Self> {
         let mut seconds = Vec::new();
         for index in 0..repeat.saturating_add(WARM) {
             interrupt::check()?;
-            let started = Instant::now();
-            work()?;
+            let taken = work()?;
             if index >= WARM {
-                seconds.push(started.elapsed().as_secs_f64());
+                seconds.push(taken);
             }
         }
         Ok(Self::of(seconds))
+    }
+
+    /// The same by the clock.
+    fn timed(repeat: usize, mut work: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<Self> {
+        Self::measure(repeat, || {
+            let started = Instant::now();
+            work()?;
+            Ok(started.elapsed().as_secs_f64())
+        })
     }
 
     fn told(&self) -> String {
@@ -96,11 +104,16 @@ impl Ceilings {
         let products = device.products(stored)?;
         #[cfg(feature = "cuda")]
         if let DeviceChoice::Cuda(number) = device.device {
-            let gpu = device.open_gpu(number)?;
-            let gbs = cuda::ceiling::reading_gbs(&gpu)?;
-            return Ok(Self { tflops: cuda::ceiling::product_tflops(&gpu, products.dtype)?, gbs });
+            return Self::on_gpu(&device.open_gpu(number)?, products.dtype);
         }
         Ok(Self::measure(&Pool::new(device.thread_count()?), device.isa()?, products))
+    }
+
+    /// Of a card's products of a type.
+    #[cfg(feature = "cuda")]
+    fn on_gpu(gpu: &cuda::Driver, dtype: Dtype) -> anyhow::Result<Self> {
+        let gbs = cuda::ceiling::reading_gbs(gpu)?;
+        Ok(Self { tflops: cuda::ceiling::product_tflops(gpu, dtype)?, gbs })
     }
 
     /// Of the processor's products of a kind.
@@ -193,13 +206,22 @@ fn row_counts(rows: Option<&str>, default: &str) -> anyhow::Result<Vec<usize>> {
     Ok(rows)
 }
 
-/// Where a single operation is measured: on the processor, whose kernels can be run by themselves.
-fn processor(settings: &Settings) -> anyhow::Result<DeviceOptions> {
+/// Where a single operation is measured: on the processor, unless a GPU is asked for.
+fn single(settings: &Settings) -> anyhow::Result<DeviceOptions> {
     let asked = settings.asked();
-    if let DeviceChoice::Cuda(_) = asked.device {
-        return Err(usage("single operations are measured on the CPU: leave --device away, or use bench step"));
-    }
-    Ok(DeviceOptions { device: DeviceChoice::Cpu, ..asked.clone() }.found()?)
+    let device = match asked.device {
+        DeviceChoice::Auto => DeviceChoice::Cpu,
+        device => device,
+    };
+    Ok(DeviceOptions { device, ..asked.clone() }.found()?)
+}
+
+/// The backend of a GPU, if that is what computes.
+#[cfg(feature = "cuda")]
+fn gpu(device: &DeviceOptions) -> anyhow::Result<Option<cuda::CudaBackend<cuda::Driver>>> {
+    let DeviceChoice::Cuda(number) = device.device else { return Ok(None) };
+    let Products { dtype, quantisation, .. } = device.products(Dtype::Bf16)?;
+    Ok(Some(cuda::CudaBackend::new(device.open_gpu(number)?, cuda::CudaOptions { dtype, quantisation })))
 }
 
 /// A number of measured runs.

@@ -199,7 +199,7 @@ fn forwards(
     let live = tokens[shape.keys - shape.rows..].repeat(shape.lanes());
     let step = SequenceStep { tokens: &live, plan: &plan, ..step };
     let (mut before, mut taken) = (network.part_seconds(), Vec::new());
-    let seconds = Spread::measure(repeat, || {
+    let seconds = Spread::timed(repeat, || {
         network.step(&[step], &mut answers)?;
         let now = network.part_seconds();
         taken.push(PartSeconds {
