@@ -30,7 +30,7 @@ pub trait Network: Denoiser {
     /// One forward over `tokens` of which the watcher sees every intermediate; no logits are computed.
     fn watch(&mut self, tokens: &[u32], mask: Mask, watcher: &mut Watcher<'_>) -> Result<(), StepError>;
     /// K and V of the slots of an open sequence: for each layer both, `[positions, kv width]`.
-    fn stored(&mut self, sequence: SequenceId, positions: &Positions) -> Vec<[Vec<f32>; 2]>;
+    fn stored(&mut self, sequence: SequenceId, positions: &Positions) -> Result<Vec<[Vec<f32>; 2]>, StepError>;
 }
 
 impl<B: Backend> Network for Runner<B> {
@@ -81,7 +81,7 @@ impl<B: Backend> Network for Runner<B> {
         self.watch(tokens, mask, watcher)
     }
 
-    fn stored(&mut self, sequence: SequenceId, positions: &Positions) -> Vec<[Vec<f32>; 2]> {
+    fn stored(&mut self, sequence: SequenceId, positions: &Positions) -> Result<Vec<[Vec<f32>; 2]>, StepError> {
         self.stored(sequence, positions)
     }
 }

@@ -59,7 +59,7 @@ fn decode(model: &mut Model, problem: &str, cache: &str) -> (Vec<[Vec<f32>; 2]>,
     let canvas = session.canvas().to_vec();
     let mut all = Positions::new();
     all.set_range(0..canvas.len() as u32);
-    let stored = network.stored(id, &all);
+    let stored = network.stored(id, &all).unwrap();
     network.close(id);
     (stored, canvas, session.layout().response())
 }

@@ -8,7 +8,7 @@ use common::{Device, runner, specs, twin};
 use demask::{
     cpu::isa::Isa,
     model_parts::{Attention, Part},
-    step::Mask,
+    step::{HeadAsk, Mask, Predictions, SequenceNeeds, SequenceStep, StepPlan},
     tensor::Dtype,
 };
 use demask_testkit::naive::network::assert_near;
@@ -73,5 +73,38 @@ fn watching_changes_nothing_and_inspection_sees_the_same() {
         assert_eq!(layers, before.hidden.layers);
         assert_eq!(runner.inspect(&TOKENS, mask, true).unwrap(), before);
         assert!(runner.watch(&[70], mask, &mut |_, _| {}).is_err(), "a token beyond the vocabulary");
+    }
+}
+
+#[test]
+fn stored_keys_and_values_are_those_of_the_forwards_that_wrote_them() {
+    // More positions than the workspace has rows.
+    const POSITIONS: u32 = 100;
+    let (_, spec) = specs().remove(0);
+    for device in [Device::Cpu(Isa::best()), Device::EmulatedGpu] {
+        let mut runner = runner(&spec, device, Dtype::F32, 2);
+        assert!(runner.row_capacity() < POSITIONS as usize);
+        let needs = SequenceNeeds { positions: POSITIONS as usize, rows: 20, ..SequenceNeeds::default() };
+        let id = runner.open(&needs).unwrap();
+        for start in (0..POSITIONS).step_by(20) {
+            let tokens: Vec<u32> = (start..start + 20).map(|position| position % 60).collect();
+            let mut plan = StepPlan { visible: start + 20, mask: Mask::Full, ..StepPlan::default() };
+            plan.live.set_range(start..start + 20);
+            let step =
+                SequenceStep { sequence: id, tokens: &tokens, plan: &plan, ask: &HeadAsk::default(), blend: None };
+            runner.step(&[step], &mut [Predictions::default()]).unwrap();
+        }
+        let all = runner.stored(id, &(0..POSITIONS).into()).unwrap();
+        assert_eq!(all.len(), spec.layers);
+        for position in [0, 31, 63, 64, 99] {
+            let one = runner.stored(id, &(position..position + 1).into()).unwrap();
+            for (all, one) in all.iter().flatten().zip(one.iter().flatten()) {
+                let width = one.len();
+                assert_eq!(all[position as usize * width..][..width], one[..], "position {position}");
+                assert!(one.iter().any(|value| *value != 0.0));
+            }
+        }
+        let beyond = runner.stored(id, &(POSITIONS..POSITIONS + 1).into()).unwrap();
+        assert!(beyond.iter().flatten().all(Vec::is_empty), "there is no such position");
     }
 }

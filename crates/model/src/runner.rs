@@ -105,11 +105,33 @@ impl<B: Backend> Runner<B> {
 
     /// K and V of the slots of an open sequence, for inspection: for each layer both, `[positions, kv width]`, widened.
     /// Zeros where no step has written. Positions that the sequence does not have are left out.
-    pub fn stored(&mut self, sequence: SequenceId, positions: &Positions) -> Vec<[Vec<f32>; 2]> {
-        let Some(Some(sequence)) = self.sequences.get(sequence.0 as usize) else { return Vec::new() };
+    pub fn stored(&mut self, sequence: SequenceId, positions: &Positions) -> Result<Vec<[Vec<f32>; 2]>, StepError> {
+        let mut layers = vec![[Vec::new(), Vec::new()]; self.spec.layers];
+        let positions: Vec<_> = positions.iter().collect();
+        // The workspace has room for so many rows at a time.
+        for positions in positions.chunks(self.reserved.rows.max(1)) {
+            self.lower_look(sequence, positions);
+            self.backend.begin(&self.launch, &mut self.kv);
+            for (layer, tensors) in layers.iter_mut().enumerate() {
+                for (stage, tensor) in
+                    [Stage::Key(layer, &self.kv), Stage::Value(layer, &self.kv)].into_iter().zip(tensors)
+                {
+                    let mut part = Vec::new();
+                    self.backend.read(stage, &mut part);
+                    tensor.append(&mut part);
+                }
+            }
+            self.backend.finish().map_err(|error| StepError::Device(error.to_string()))?;
+        }
+        Ok(layers)
+    }
+
+    /// A launch of positions that computes nothing: their slots can be read.
+    fn lower_look(&mut self, sequence: SequenceId, positions: &[u32]) {
         let launch = &mut self.launch;
         launch.clear();
-        for position in positions.iter().filter(|&position| (position as usize) < sequence.needs.positions) {
+        let Some(Some(sequence)) = self.sequences.get(sequence.0 as usize) else { return };
+        for &position in positions.iter().filter(|&&position| (position as usize) < sequence.needs.positions) {
             launch.ids.push(0);
             launch.positions.push(position);
             launch.slots.push(sequence.slot(position));
@@ -117,14 +139,6 @@ impl<B: Backend> Runner<B> {
         }
         launch.tables.extend_from_slice(&sequence.pages);
         launch.segments.push(Segment { rows: 0..launch.ids.len() as u32, table: 0..launch.tables.len() as u32 });
-        self.backend.begin(launch, &mut self.kv);
-        let (backend, kv) = (&mut self.backend, &self.kv);
-        let mut read = |stage| {
-            let mut out = Vec::new();
-            backend.read(stage, &mut out);
-            out
-        };
-        (0..self.spec.layers).map(|layer| [read(Stage::Key(layer, kv)), read(Stage::Value(layer, kv))]).collect()
     }
 
     /// Most rows that one step may have, all sequences and lanes together.
