@@ -33,6 +33,7 @@ pub(super) const BF16: Kernel = Kernel {
     weight: WeightFormat::Bf16Pairs,
     row_tile: 2 * ROWS,
     depth_block: 2048,
+    deep_block: 2048,
     accumulate: accumulate::<hardware::Tiles>,
 };
 
@@ -47,6 +48,7 @@ pub(super) const EMULATED_BF16: Kernel = Kernel {
     weight: WeightFormat::Bf16Pairs,
     row_tile: 2 * ROWS,
     depth_block: 2048,
+    deep_block: 2048,
     accumulate: accumulate::<twin::Tiles>,
 };
 

@@ -30,6 +30,7 @@ pub(super) const EMULATED_Q8: Kernel = Kernel {
     input: InputFormat::Int8,
     weight: WeightFormat::Quads(Quantisation::Q8),
     depth_block: DEPTH,
+    deep_block: DEPTH,
     accumulate: accumulate::<twin::Tiles, 8>,
     // As with all kernels of bytes, so that any finds its like.
     dtype: super::portable::F32.dtype,

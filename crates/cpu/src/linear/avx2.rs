@@ -30,6 +30,7 @@ pub(super) const F32: Kernel = Kernel {
     weight: WeightFormat::F32,
     row_tile: 6,
     depth_block: 256,
+    deep_block: 256,
     accumulate: avx2_f32xf32_f32,
 };
 

@@ -32,6 +32,7 @@ pub(super) const Q8: Kernel = Kernel {
     weight: WeightFormat::Quads(Quantisation::Q8),
     row_tile: ROWS,
     depth_block: 512,
+    deep_block: 512,
     accumulate: avx2_i8xq8_f32,
     ..super::avx2::F32
 };

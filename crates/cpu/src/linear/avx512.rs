@@ -16,6 +16,7 @@ use super::{
     input::InputFormat,
     kernel::{Block, Kernel, TileFn, tiles},
     packed::{GROUP, PANEL, WeightFormat},
+    unpacked,
 };
 use crate::isa::Tier;
 
@@ -30,11 +31,18 @@ pub(super) const F32: Kernel = Kernel {
     weight: WeightFormat::F32,
     row_tile: 12,
     depth_block: 128,
+    deep_block: 512,
     accumulate: avx512_f32xf32_f32,
 };
 
-/// f32 weights and inputs that hold values rounded to bf16: what unpacked weights become.
-pub(super) const ROUNDED_F32: Kernel = Kernel { dtype: Dtype::Bf16, input: InputFormat::RoundedF32, ..F32 };
+/// f32 weights and inputs that hold values rounded to bf16: what unpacked weights become. Its deep blocks are those that
+/// are unpacked at once.
+pub(super) const ROUNDED_F32: Kernel = Kernel {
+    dtype: Dtype::Bf16,
+    input: InputFormat::RoundedF32,
+    deep_block: unpacked::PANEL_BYTES / (GROUP * PANEL * 4),
+    ..F32
+};
 
 /// bf16 weights, multiplied in pairs.
 pub(super) const BF16_PAIRS: Kernel = Kernel {
@@ -47,6 +55,7 @@ pub(super) const BF16_PAIRS: Kernel = Kernel {
     weight: WeightFormat::Bf16Pairs,
     row_tile: 12,
     depth_block: 512,
+    deep_block: 512,
     accumulate: avx512bf16_bf16xbf16_f32,
 };
 
@@ -66,17 +75,30 @@ unsafe fn avx512bf16_bf16xbf16_f32(block: &Block) {
     unsafe { block.for_tiles(&TILES, 2) }
 }
 
+/// Inputs of a cache line.
+const LINE_INPUTS: usize = 16;
+/// Bytes by which inputs are fetched ahead of their use: each row is a stream of its own, pages away from the next one,
+/// which no processor looks ahead in by itself.
+const INPUTS_AHEAD: usize = 128;
+
 /// # Safety
 /// The processor has AVX-512; the block keeps its promises and has `ROWS` rows and one pair of panels.
 #[target_feature(enable = "avx512f")]
 unsafe fn f32_tile<const ROWS: usize>(block: &Block) {
-    // SAFETY: every access is inside what the block promises: `depth` elements of `ROWS` rows and of two panels.
+    // SAFETY: every access is inside what the block promises: `depth` elements of `ROWS` rows and of two panels. What is
+    // fetched may lie anywhere.
     unsafe {
         let mut sums = load_sums::<ROWS>(block);
         let mut ahead = block.ahead;
         let mut weight = block.weight.cast::<f32>();
         let mut input = block.input.cast::<f32>();
-        for _ in 0..block.depth {
+        for depth in 0..block.depth {
+            // One row's line in a step: rows are fewer than the inputs of a line.
+            let row = depth % LINE_INPUTS;
+            if row < ROWS {
+                let line = input.wrapping_byte_add(row * block.input_stride + INPUTS_AHEAD);
+                _mm_prefetch::<_MM_HINT_T0>(line.cast());
+            }
             let weights = [_mm512_loadu_ps(weight), _mm512_loadu_ps(weight.byte_add(block.panel_stride))];
             fetch(&mut ahead, block.ahead_step);
             add_products(&mut sums, input, block.input_stride, weights);

@@ -33,6 +33,7 @@ pub(super) const Q8: Kernel = Kernel {
     weight: WeightFormat::Quads(Quantisation::Q8),
     row_tile: ROWS,
     depth_block: DEPTH,
+    deep_block: DEPTH,
     accumulate: avx512vnni_i8xq8_f32,
     ..super::avx512::F32
 };

@@ -13,10 +13,13 @@ use super::{
 };
 use crate::pool::Pool;
 
-/// Rows of the largest block: with a kernel's depth of a block, its inputs fill a fifth of a 1 MiB second-level cache.
+/// Rows of the largest block: with a kernel's deepest block, its inputs fill two fifths of a 1 MiB second-level cache at
+/// most.
 const ROW_BLOCK: usize = 192;
 /// Pairs of panels of the largest task: these reuse a block of inputs while it is in the cache.
 pub(super) const TASK_GROUPS: usize = 2;
+/// Rows of a block up to which the kernel's shorter blocks of the depth are taken.
+const FEW_ROWS: usize = 64;
 /// How far ahead of its use a weight is fetched where one tile of rows uses each once.
 const AHEAD: usize = 2048;
 /// Memory of a task's sums, on the stack of its thread.
@@ -185,8 +188,9 @@ impl Product<'_> {
     fn accumulate(&self, (first_row, rows): (usize, usize), (first_group, groups): (usize, usize), sums: *mut f32) {
         // A single tile of rows reads each weight once: then nothing is gained by leaving a panel half-way.
         // Nor by a block that is half as deep.
-        let whole = rows <= self.kernel.row_tile || 2 * self.panels.depth <= 3 * self.kernel.depth_block;
-        let step = if whole { self.panels.depth } else { self.kernel.depth_block };
+        let most = if rows > FEW_ROWS { self.kernel.deep_block } else { self.kernel.depth_block };
+        let whole = rows <= self.kernel.row_tile || 2 * self.panels.depth <= 3 * most;
+        let step = if whole { self.panels.depth } else { most };
         for start in (0..self.panels.depth).step_by(step.max(1)) {
             let depth = step.min(self.panels.depth - start);
             // SAFETY: the kernel was chosen by an `Isa` that has its instructions. The rows are the input's, which is

@@ -35,6 +35,9 @@ pub(super) struct Kernel {
     /// Depth of a block, a multiple of every padding: what is multiplied before the next panels' turn, so that the
     /// inputs of a block stay in the second-level cache, and the panels of a pair in the first if possible.
     pub(super) depth_block: usize,
+    /// The same for many rows: a deeper one means that sums rest in memory less often. With few rows weights come from
+    /// memory at a pace that counts, and short blocks ask for them more evenly.
+    pub(super) deep_block: usize,
     /// Adds a block's products to its sums.
     ///
     /// # Safety

@@ -26,6 +26,7 @@ pub(super) const F32: Kernel = Kernel {
     weight: WeightFormat::F32,
     row_tile: 2,
     depth_block: 256,
+    deep_block: 256,
     accumulate: portable_f32xf32_f32,
 };
 

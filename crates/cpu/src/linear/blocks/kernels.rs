@@ -33,7 +33,7 @@ pub(super) const fn of<U: Unpack, C: Code>(name: &'static str) -> Kernel {
     let weight = WeightFormat::Blocks(C::CODING);
     // A block of the depth holds whole blocks of the coding.
     let depth_block = if U::KERNEL.depth_block < DEPTH { DEPTH } else { U::KERNEL.depth_block };
-    Kernel { name, weight, depth_block, accumulate: accumulate::<U, C>, ..U::KERNEL }
+    Kernel { name, weight, depth_block, deep_block: depth_block, accumulate: accumulate::<U, C>, ..U::KERNEL }
 }
 
 /// # Safety
