@@ -295,7 +295,7 @@ fn places_that_cannot_be_written() {
     #[cfg(target_os = "linux")]
     {
         let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let run = Run::from(command(&["doctor"]).stdout(full).output().unwrap());
+        let run = Run::from(command(&["inspect", &project("demo/demo-llada")]).stdout(full).output().unwrap());
         refused(&run, 1, "cannot write to standard output: No space left on device (os error 28)");
     }
     // A run that fails after its file was opened leaves nothing there.
