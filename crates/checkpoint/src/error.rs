@@ -50,6 +50,17 @@ pub enum CheckpointError {
         /// The system's reason.
         cause: std::io::Error,
     },
+    /// The system gives no thread, or no stack for it.
+    #[error(
+        "no thread for {work}: {cause}; end other programs, or raise the limits of processes and memory (ulimit -u, \
+         ulimit -v)"
+    )]
+    Thread {
+        /// What it was to do.
+        work: &'static str,
+        /// The system's reason.
+        cause: std::io::Error,
+    },
     /// A file that every checkpoint needs is not there.
     #[error("{file} is missing: {hint}")]
     MissingFile {

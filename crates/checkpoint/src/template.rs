@@ -122,7 +122,7 @@ impl ChatTemplate {
         let broken = |detail: &str| CheckpointError::Template { file: file.clone(), detail: detail.to_owned() };
         thread::scope(|scope| {
             let worker = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
-            let worker = worker.map_err(|cause| CheckpointError::Io { file: file.clone(), cause })?;
+            let worker = worker.map_err(|cause| CheckpointError::Thread { work: "the chat template", cause })?;
             let result = worker.join().ok().flatten();
             result.unwrap_or_else(|| Err(broken("makes the template library fail")))
         })

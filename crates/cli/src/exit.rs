@@ -123,11 +123,25 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// What the standard library says of text that is no number, and what was expected. All whole numbers of the command
+/// line start at 0.
+const READING: [(&str, &str); 4] = [
+    ("invalid digit found in string", "a whole number from 0 on"),
+    ("cannot parse integer from empty string", "a whole number from 0 on"),
+    ("number too large to fit in target type", "a smaller number"),
+    ("invalid float literal", "a number"),
+];
+
 /// What the argument parser says in a paragraph with advice below, as one line.
 pub fn one_line_of_clap(text: &str) -> String {
     let text = text.strip_prefix("error: ").unwrap_or(text);
     let end = ["\n\nUsage:", "\n\nFor more information"].iter().filter_map(|stop| text.find(stop)).min();
-    let line = one_line(&text[..end.unwrap_or(text.len())]);
+    let mut line = one_line(&text[..end.unwrap_or(text.len())].replace("\n\n  tip:", ";"));
+    for (reason, expected) in READING {
+        if let Some(found) = line.strip_suffix(reason) {
+            line = format!("{found}expected {expected}");
+        }
+    }
     format!("{line} (--help lists what there is)")
 }
 
@@ -159,7 +173,12 @@ mod tests {
         let text = "error: unexpected argument '--fob' found\n\n  tip: a similar one: '--foo'\n\nUsage: demask\n";
         assert_eq!(
             one_line_of_clap(text),
-            "unexpected argument '--fob' found tip: a similar one: '--foo' (--help lists what there is)"
+            "unexpected argument '--fob' found; a similar one: '--foo' (--help lists what there is)"
+        );
+        let text = "error: invalid value 'x' for '--steps <N>': invalid digit found in string\n\nFor more information";
+        assert_eq!(
+            one_line_of_clap(text),
+            "invalid value 'x' for '--steps <N>': expected a whole number from 0 on (--help lists what there is)"
         );
     }
 }

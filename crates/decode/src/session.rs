@@ -111,15 +111,18 @@ impl Session {
         } else {
             needs[CANVAS].residual = false;
         }
-        let requests = requests(&options, &*decoder, needs.len());
+        let requests = requests(&options, &*decoder, &needs);
         let drafted = if needs[CANVAS].drafts > 0 { layout.len() + 1 } else { 0 };
         // Commits of one forward: the draft that has most of them.
         let commits = needs[CANVAS].predictions / needs[CANVAS].drafts.max(1);
         let progress = Progress { commits: Vec::with_capacity(commits), ..Progress::default() };
         let mut query = Query::default();
+        query.predict.reserve(layout.len());
+        query.foreseen.reserve(layout.len());
         query.branches.reserve(drafted, needs[CANVAS].drafts);
         let kept = requests.iter().map(|_| Kept::with_capacity(drafted)).collect();
-        let (guide_needs, guide_request) = (decoder.guide_needs(), guide_request(&options));
+        let guide_needs = decoder.guide_needs();
+        let guide_request = guide_request(&options, guide_needs.as_ref());
         let mut session = Self {
             options,
             layout,

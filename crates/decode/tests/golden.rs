@@ -154,26 +154,33 @@ fn ar_greedy() {
     }
 }
 
+/// The cases of FreeDave's baselines: those without drafts.
+fn undrafted(file: &str) -> impl Iterator<Item = Value> {
+    cases(file).into_iter().filter(|case| case["params"]["draft_steps"].is_null())
+}
+
+fn freedave_options(case: &Value, mask: Mask) -> SessionOptions {
+    let params = &case["params"];
+    let mut options = options(case, mask, 0, "max_gen_length");
+    if params["alg_temp"] == -1 {
+        options.remasking = "left_to_right".parse().unwrap();
+    }
+    if !params["confidence_threshold"].is_null() {
+        options.decoder = format!("threshold:tau={}", params["confidence_threshold"]).parse().unwrap();
+    }
+    if params["early_exit"] == true {
+        let fill = number(&case["eos_id"]).unwrap() as TokenId;
+        options.end_ids = vec![fill];
+        options.stop = StopRule::WholeBlock { fill };
+    }
+    options
+}
+
 #[test]
 fn freedave_block_static_and_threshold() {
-    for case in cases("freedave_block.json") {
-        let params = &case["params"];
-        if !params["draft_steps"].is_null() {
-            continue;
-        }
-        let mut options = options(&case, Mask::BlockCausal { block: 4 }, 0, "max_gen_length");
+    for case in undrafted("freedave_block.json") {
+        let mut options = freedave_options(&case, Mask::BlockCausal { block: 4 });
         options.cache = "block".parse().unwrap();
-        if params["alg_temp"] == -1 {
-            options.remasking = "left_to_right".parse().unwrap();
-        }
-        if !params["confidence_threshold"].is_null() {
-            options.decoder = format!("threshold:tau={}", params["confidence_threshold"]).parse().unwrap();
-        }
-        if params["early_exit"] == true {
-            let fill = number(&case["eos_id"]).unwrap() as TokenId;
-            options.end_ids = vec![fill];
-            options.stop = StopRule::WholeBlock { fill };
-        }
         replay(&case, options);
     }
 }
@@ -181,28 +188,9 @@ fn freedave_block_static_and_threshold() {
 /// The commits of FreeDave's full-attention baselines do not depend on their caches' forwards.
 #[test]
 fn freedave_full_static_and_threshold() {
-    for case in cases("freedave_full.json") {
-        let params = &case["params"];
-        if !params["draft_steps"].is_null() {
-            continue;
-        }
-        let trace = steps(&case);
-        // A forward that only refreshes the cache, or does what the uncached loop would not, has no twin here.
-        if trace.iter().any(Vec::is_empty) {
-            continue;
-        }
-        let mut options = options(&case, Mask::Full, 0, "max_gen_length");
-        if params["alg_temp"] == -1 {
-            options.remasking = "left_to_right".parse().unwrap();
-        }
-        if !params["confidence_threshold"].is_null() {
-            options.decoder = format!("threshold:tau={}", params["confidence_threshold"]).parse().unwrap();
-        }
-        if params["early_exit"] == true {
-            let fill = number(&case["eos_id"]).unwrap() as TokenId;
-            options.end_ids = vec![fill];
-            options.stop = StopRule::WholeBlock { fill };
-        }
-        replay(&case, options);
+    // A forward that only refreshes the cache, or does what the uncached loop would not, has no twin here.
+    let alike = |case: &Value| !steps(case).iter().any(Vec::is_empty);
+    for case in undrafted("freedave_full.json").filter(alike) {
+        replay(&case, freedave_options(&case, Mask::Full));
     }
 }

@@ -29,6 +29,8 @@ struct Host {
     network: Box<dyn Network>,
     /// What sessions say when it is this network's turn.
     wanted: Next,
+    /// Open sequences.
+    open: usize,
     /// Where the next tick starts to look for ready jobs: everybody gets a turn.
     turn: usize,
     answers: Vec<Predictions>,
@@ -209,6 +211,7 @@ impl Host {
         Self {
             network,
             wanted,
+            open: 0,
             turn: 0,
             answers: Vec::new(),
             batch: Vec::new(),
@@ -230,11 +233,23 @@ impl Host {
                     return Err(error);
                 }
             }
+            self.open += 1;
+            self.reserve_answers(needs);
         }
         Ok(sequences)
     }
 
+    /// Room for the answers of one more open sequence, wherever it stands in a batch.
+    fn reserve_answers(&mut self, needs: &SequenceNeeds) {
+        let most = self.open.max(self.answers.len());
+        self.answers.resize_with(most, Predictions::default);
+        self.answers.iter_mut().for_each(|answer| answer.reserve(needs));
+        self.joined.reserve(most.saturating_sub(self.joined.len()));
+        self.batch.reserve(most.saturating_sub(self.batch.len()));
+    }
+
     fn close(&mut self, sequences: Vec<SequenceId>) {
+        self.open -= sequences.len();
         for sequence in sequences {
             self.network.close(sequence);
         }
@@ -246,7 +261,7 @@ impl Host {
 
     /// One forward for those who want this network; answers how many took part.
     fn tick(&mut self, jobs: &mut [Option<Job>]) -> Result<usize, StepError> {
-        let Self { network, wanted, turn, answers, batch, joined, time } = self;
+        let Self { network, wanted, turn, answers, batch, joined, time, .. } = self;
         let mut steps = recycle(std::mem::take(batch));
         joined.clear();
         let (mut rows, mut first_layer_all) = (0, None);

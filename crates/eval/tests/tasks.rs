@@ -332,7 +332,7 @@ fn exemplars(task: &Task) -> String {
         Exemplars::Others => "other problems of the same file".to_owned(),
         Exemplars::Files { files, per_subject, .. } => {
             let about = if per_subject { ", of the problem's subject" } else { "" };
-            format!("`{}`{about}", files[0].path)
+            format!("`{}`{about}", files[0].path())
         }
     }
 }
@@ -366,7 +366,7 @@ fn section(task: &Task) -> String {
                 0 => String::new(),
                 _ => format!(" and so on, {} files", dataset.files.len()),
             };
-            writeln!(text, "- Problems: `{}` at `{}`: `{}`{member}{more}.", dataset.id, dataset.revision, file.path)
+            writeln!(text, "- Problems: `{}` at `{}`: `{}`{member}{more}.", dataset.id, dataset.revision, file.path())
                 .unwrap();
             let origin = if READ_IN_FULL.contains(&task.name) {
                 "the released file too, where `DEMASK_BENCHMARKS` names a folder that has it"

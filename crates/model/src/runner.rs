@@ -175,6 +175,7 @@ impl<B: Backend> Runner<B> {
             self.sequences.iter().flatten().map(|sequence| table_entries(&sequence.needs)).sum::<usize>()
                 + table_entries(needs);
         let rows = needs.rows.max(needs.predictions);
+        self.lowered.reserve(self.sequences.len() + 1, needs);
         self.reserve(WorkspaceShape {
             rows: self.reserved.rows.max(needs.rows),
             head_rows: self.reserved.head_rows.max(rows),
@@ -186,6 +187,7 @@ impl<B: Backend> Runner<B> {
     fn reserve(&mut self, wanted: WorkspaceShape) -> Result<(), OutOfMemory> {
         if wanted != self.reserved {
             self.backend.reserve(&wanted)?;
+            self.launch.reserve(&wanted);
             self.reserved = wanted;
         }
         Ok(())

@@ -33,6 +33,13 @@ pub(crate) struct Overlay {
 }
 
 impl Overlay {
+    /// Makes room for drafts on a canvas of so many positions.
+    pub(crate) fn reserve(&mut self, positions: usize) {
+        self.live.reserve(positions);
+        let pages = positions.div_ceil(PAGE);
+        self.touched.reserve(pages.saturating_sub(self.touched.len()));
+    }
+
     pub(crate) fn set(&mut self, lanes: usize, live: &Positions) {
         self.lanes = lanes;
         self.live.clone_from(live);
@@ -60,7 +67,9 @@ impl Sequence {
     pub(crate) fn new(needs: SequenceNeeds) -> Self {
         let canvas_pages = needs.positions.div_ceil(PAGE);
         let overlay_pages = pages_of_span(needs.draft_span).min(canvas_pages);
-        Self { overlay_pages, written: vec![false; needs.positions], needs, ..Self::default() }
+        let mut overlay = Overlay::default();
+        overlay.reserve(if needs.drafts > 0 { needs.positions } else { 0 });
+        Self { overlay_pages, written: vec![false; needs.positions], needs, overlay, ..Self::default() }
     }
 
     /// Canvas pages and overlay pages to allocate.

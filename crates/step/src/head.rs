@@ -1,6 +1,9 @@
 //! What is asked of the head and what it answers: never whole logits unless they are asked for.
 
-use crate::{Position, Positions, TokenId, denoiser::Cost};
+use crate::{
+    Position, Positions, TokenId,
+    denoiser::{Cost, SequenceNeeds},
+};
 
 /// What a step wants to know about each predicted position.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -124,6 +127,18 @@ impl Predictions {
         self.positions.rank(position).map(|rank| lane * self.positions.len() + rank)
     }
 
+    /// Makes room for the answers of a sequence with these needs, but for logits.
+    pub fn reserve(&mut self, needs: &SequenceNeeds) {
+        let predictions = needs.predictions;
+        self.positions.reserve(predictions);
+        room(&mut self.tokens, predictions);
+        room(&mut self.confidence, predictions);
+        room(&mut self.margin, predictions);
+        room(&mut self.entropy, predictions);
+        room(&mut self.top, predictions * needs.top);
+        room(&mut self.judged, predictions * needs.judge_width);
+    }
+
     /// Empties all arrays for refilling, keeping their allocations.
     pub fn clear(&mut self) {
         self.lanes = 0;
@@ -137,4 +152,9 @@ impl Predictions {
         self.logits.clear();
         self.cost = Cost::default();
     }
+}
+
+/// Makes room for `count` entries in all.
+fn room<T>(array: &mut Vec<T>, count: usize) {
+    array.reserve(count.saturating_sub(array.len()));
 }

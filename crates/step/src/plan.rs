@@ -51,6 +51,13 @@ impl Clone for StepPlan {
 }
 
 impl StepPlan {
+    /// Makes room for the plans of a sequence with so many positions.
+    pub fn reserve(&mut self, positions: usize) {
+        for set in [&mut self.live, &mut self.predict, &mut self.must, &mut self.hint] {
+            set.reserve(positions);
+        }
+    }
+
     /// Empties the plan for refilling, keeping its allocations.
     pub fn clear(&mut self) {
         self.live.clear();

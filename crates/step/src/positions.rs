@@ -31,6 +31,11 @@ impl Positions {
         Self(Vec::with_capacity(capacity))
     }
 
+    /// Makes room for `positions` positions in all.
+    pub fn reserve(&mut self, positions: usize) {
+        self.0.reserve(positions.saturating_sub(self.0.len()));
+    }
+
     /// Forgets every position, keeps the allocation.
     pub fn clear(&mut self) {
         self.0.clear();

@@ -4,6 +4,8 @@
 
 use std::ops::Range;
 
+use crate::WorkspaceShape;
+
 /// Marks "no row" in row-valued arrays.
 pub const NO_ROW: u32 = u32::MAX;
 
@@ -213,6 +215,25 @@ impl Launch {
         self.ids.is_empty()
     }
 
+    /// Makes room for launches of a shape.
+    pub fn reserve(&mut self, shape: &WorkspaceShape) {
+        let WorkspaceShape { rows, head_rows, table_entries, .. } = *shape;
+        for array in [&mut self.ids, &mut self.positions, &mut self.slots, &mut self.limits] {
+            room(array, rows);
+        }
+        for array in [&mut self.fixed, &mut self.probed, &mut self.held, &mut self.last] {
+            room(array, rows);
+        }
+        room(&mut self.tables, table_entries);
+        // Each has a page at least.
+        room(&mut self.segments, table_entries);
+        room(&mut self.probes, table_entries);
+        room(&mut self.copies, table_entries);
+        room(&mut self.keeps, rows);
+        room(&mut self.head.rows, head_rows);
+        room(&mut self.head.blends, head_rows);
+    }
+
     /// Empties everything for refilling, keeping the allocations.
     pub fn clear(&mut self) {
         self.ids.clear();
@@ -244,6 +265,11 @@ impl Launch {
             Rows::Last => self.last.len(),
         }
     }
+}
+
+/// Makes room for `count` entries in all.
+fn room<T>(array: &mut Vec<T>, count: usize) {
+    array.reserve(count.saturating_sub(array.len()));
 }
 
 /// Random bits of one token in the row with this [`HeadRow::key`]: counter-based, so that they depend neither on the

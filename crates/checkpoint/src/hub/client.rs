@@ -20,7 +20,7 @@ use hf_hub::{
 };
 
 use super::{FetchProgress, HubError, HubOptions, RepositoryKind, io_error};
-use crate::{error::one_line, files::is_plain, guard::guarded};
+use crate::{CheckpointError, error::one_line, files::is_plain, guard::guarded};
 
 /// One repository of a hub, and its part of the cache.
 pub(super) struct Client<'a> {
@@ -35,6 +35,8 @@ pub(super) struct Client<'a> {
 enum Failure {
     /// What the library says.
     Library(ApiError),
+    /// The system gave no thread for the call.
+    Thread(io::Error),
     /// Nothing came for too long.
     Stalled,
     /// The caller asked to stop.
@@ -222,6 +224,7 @@ impl<'a> Client<'a> {
         let odd = |found| bad_reply(address, found, "what a hub answers");
         match failure {
             Failure::Stopped => HubError::Interrupted { id },
+            Failure::Thread(cause) => CheckpointError::Thread { work: "a download", cause }.into(),
             Failure::Stalled => unreachable(format!("nothing came for {:?}", self.options.patience)),
             Failure::Panicked => odd("something that the library hf-hub takes for impossible".to_owned()),
             Failure::Library(ApiError::RequestError(error)) => match *error {
@@ -288,11 +291,12 @@ fn watched<T: Send + 'static>(
     call: impl FnOnce(Reporter<T>) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, Failure> {
     let (events, heard) = mpsc::sync_channel(16);
-    thread::spawn(move || {
+    let watched = thread::Builder::new().spawn(move || {
         let reporter = Reporter { events: events.clone(), done: 0, total: 0 };
         let result = guarded(|| call(reporter));
         let _ = events.send(Event::Over(result));
     });
+    watched.map_err(Failure::Thread)?;
     loop {
         match heard.recv_timeout(patience) {
             Ok(Event::Reached(done, total)) if progress((done, total)) => {}

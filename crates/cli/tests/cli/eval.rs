@@ -250,7 +250,7 @@ fn sweeps_that_cannot_be_run_are_refused_before_anything_runs() {
     sweep("cache=none|none", "the sweep has \"static, cache none\" twice: leave one away");
     sweep(
         "steps=8|x",
-        "--sweep: invalid value 'x' for '--steps <N>': invalid digit found in string (--help lists what there is)",
+        "--sweep: invalid value 'x' for '--steps <N>': expected a whole number from 0 on (--help lists what there is)",
     );
     sweep(
         "decoder=static|statc",
@@ -374,5 +374,9 @@ fn directories_of_other_runs() {
     let file = directory.path().join("file");
     fs::write(&file, "").unwrap();
     let file = file.to_str().unwrap();
-    refused(&["wordmath", "--out", file], 1, &format!("cannot make {file}: File exists (os error 17)"));
+    refused(
+        &["wordmath", "--out", file],
+        1,
+        &format!("{file} is a file: expected a directory, new or of an earlier run; name another --out"),
+    );
 }

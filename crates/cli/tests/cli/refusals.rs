@@ -1,7 +1,7 @@
 //! Every mistake gets one line that says what was found, what was expected and what to try, and an exit code: 2 for a
 //! wrong call, 1 for a failure.
 
-use std::fs;
+use std::{fs, process::Command};
 
 use demask::{
     cpu::{
@@ -222,7 +222,16 @@ fn lengths_that_do_not_fit() {
     generate_refused(&["--top-p", "0"], "top_p is 0, expected a number above 0 up to 1; 1 keeps all");
     generate_refused(
         &["--gen-length", "-1"],
-        "invalid value '-1' for '--gen-length <N>': invalid digit found in string (--help lists what there is)",
+        "invalid value '-1' for '--gen-length <N>': expected a whole number from 0 on (--help lists what there is)",
+    );
+    generate_refused(
+        &["--gen-length", "999999999999999999999"],
+        "invalid value '999999999999999999999' for '--gen-length <N>': expected a smaller number (--help lists what \
+         there is)",
+    );
+    generate_refused(
+        &["--temperature", "warm"],
+        "invalid value 'warm' for '--temperature <T>': expected a number (--help lists what there is)",
     );
 }
 
@@ -282,6 +291,13 @@ fn places_that_cannot_be_written() {
         2,
         &format!("{path} exists and is not an empty directory: give a new one, or remove it first"),
     );
+    // Every write to this device fails.
+    #[cfg(target_os = "linux")]
+    {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let run = Run::from(command(&["inspect", &project("demo/demo-llada")]).stdout(full).output().unwrap());
+        refused(&run, 1, "cannot write to standard output: No space left on device (os error 28)");
+    }
     // A run that fails after its file was opened leaves nothing there.
     let trace = directory.path().join("trace");
     generate_refused(
@@ -309,6 +325,28 @@ fn machines_that_are_not_like_that() {
     }
     let portable = Run::from(command(&["doctor", "--json"]).env("DEMASK_ISA", "portable").output().unwrap());
     assert_eq!(portable.json()["cpu"]["tier"], "portable");
+}
+
+/// Templates are rendered on a large stack, which a process with little room for addresses is not given.
+#[cfg(target_os = "linux")]
+#[test]
+fn threads_that_the_system_does_not_give() {
+    let call = command(&["generate", "hi", "--model", &project("demo/demo-llada"), "--threads", "1"]);
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -v 220000; exec \"$0\" \"$@\""]).arg(call.get_program()).args(call.get_args());
+    for (name, value) in call.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    let run = Run::from(limited.output().unwrap());
+    refused(
+        &run,
+        1,
+        "no thread for the chat template: Resource temporarily unavailable (os error 11); end other programs, or raise \
+         the limits of processes and memory (ulimit -u, ulimit -v)",
+    );
 }
 
 #[test]

@@ -39,10 +39,6 @@ impl CachePolicy for CausalCache {
         SequenceNeeds { positions: layout.len(), rows: layout.response().max(1), ..SequenceNeeds::default() }
     }
 
-    fn upkeep(&mut self, _view: &View<'_>, _plan: &mut StepPlan) -> bool {
-        false
-    }
-
     fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
         let end = query.predict.last().unwrap_or(self.read);
         // A prediction that was refused is asked for again: its row must be live, so it is read again.

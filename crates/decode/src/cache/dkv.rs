@@ -4,7 +4,7 @@
 //! The released code gathers kept and fresh keys anew in each step; with slots by position that is the same as leaving
 //! kept rows out of the live set.
 
-use demask_step::{Position, Positions, SequenceNeeds, StepPlan};
+use demask_step::{Position, Positions, StepPlan};
 
 use super::{CacheMethod, CachePolicy, CacheSpec, Memory};
 use crate::{
@@ -63,7 +63,7 @@ pub(super) const METHOD: CacheMethod = CacheMethod {
     build,
 };
 
-fn build(spec: &CacheSpec, _layout: &Layout) -> Box<dyn CachePolicy> {
+fn build(spec: &CacheSpec, layout: &Layout) -> Box<dyn CachePolicy> {
     let variant = match spec.choice("variant") {
         GREEDY => Variant::Greedy { window: spec.count("window").unwrap_or(4) },
         PREFILL => Variant::Prefill,
@@ -78,8 +78,8 @@ fn build(spec: &CacheSpec, _layout: &Layout) -> Box<dyn CachePolicy> {
         forwards: 0,
         block: 0,
         step: 0,
-        masks: Positions::new(),
-        decoded: Positions::new(),
+        masks: Positions::with_capacity(layout.len()),
+        decoded: Positions::with_capacity(layout.len()),
     })
 }
 
@@ -195,14 +195,6 @@ fn insert_nearest_masks(canvas: &Canvas, position: Position, count: usize, set: 
 }
 
 impl CachePolicy for DkvCache {
-    fn needs(&self, layout: &Layout) -> SequenceNeeds {
-        SequenceNeeds { positions: layout.len(), rows: layout.len(), ..SequenceNeeds::default() }
-    }
-
-    fn upkeep(&mut self, _view: &View<'_>, _plan: &mut StepPlan) -> bool {
-        false
-    }
-
     fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
         if self.block != view.block {
             (self.block, self.step) = (view.block, 0);

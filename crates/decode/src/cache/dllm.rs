@@ -6,6 +6,8 @@
 //! before the response under shift, which is live and lives off its stored increments. Attention and MLP of a row are
 //! always refreshed together, so one increment for both is stored.
 
+use std::ops::Range;
+
 use demask_step::{Drift, LayerRows, Position, Positions, Probe, SequenceNeeds, StepPlan, random};
 
 use super::{CacheMethod, CachePolicy, CacheSpec, Memory};
@@ -77,7 +79,7 @@ pub(super) const METHOD: CacheMethod = CacheMethod {
     build,
 };
 
-fn build(spec: &CacheSpec, _layout: &Layout) -> Box<dyn CachePolicy> {
+fn build(spec: &CacheSpec, layout: &Layout) -> Box<dyn CachePolicy> {
     let interval = |key: &str| spec.count(key).unwrap_or(1);
     // As a decimal, not as the nearest f32: the share is multiplied in f64 and truncated.
     let rho = spec.number("rho").to_string().parse().unwrap_or(0.0);
@@ -96,7 +98,8 @@ fn build(spec: &CacheSpec, _layout: &Layout) -> Box<dyn CachePolicy> {
         forwards: 0,
         unconditional: None,
         passes: 0,
-        spare: Vec::new(),
+        // Computed rows and candidates of the canvas, and of the unconditional sequence.
+        spare: (0..4).map(|_| Positions::with_capacity(layout.len())).collect(),
     })
 }
 
@@ -114,8 +117,8 @@ struct DllmCache {
     /// The same of the unconditional sequence: the pass that is planned, and those that were run.
     unconditional: Option<usize>,
     passes: usize,
-    /// Lists of plans that were run: computed rows and candidates.
-    spare: Vec<(Positions, Positions)>,
+    /// Lists for plans, which come back when these were run.
+    spare: Vec<Positions>,
 }
 
 impl DllmCache {
@@ -142,17 +145,14 @@ impl DllmCache {
             return;
         }
         let rows = start..end;
-        let (mut compute, mut candidates) = self.spare.pop().unwrap_or_default();
-        compute.clear();
-        if prompt_due {
-            compute.set_range(0..start);
-        } else if response_due {
-            compute.set_range(rows.clone());
-        }
-        candidates.set_range(rows.clone());
+        let compute = self.list(match (prompt_due, response_due) {
+            (true, _) => 0..start,
+            (false, true) => rows.clone(),
+            (false, false) => 0..0,
+        });
         let probe = (!response_due && self.rho > 0.0).then(|| Probe {
             keep: (rows.len() as f64 * self.rho) as usize,
-            rows: candidates,
+            rows: self.list(rows),
             by: match self.by {
                 // Another choice in each forward.
                 Drift::Random { seed } => Drift::Random { seed: random::mix(seed ^ clock as u64) },
@@ -160,6 +160,12 @@ impl DllmCache {
             },
         });
         plan.layers = LayerRows::Partial { compute, probe, first_layer_all: self.first_layer_all };
+    }
+
+    fn list(&mut self, range: Range<Position>) -> Positions {
+        let mut list = self.spare.pop().unwrap_or_default();
+        list.set_range(range);
+        list
     }
 
     fn is_guided(&self, forward: usize) -> bool {
@@ -179,10 +185,6 @@ impl CachePolicy for DllmCache {
             residual: stored,
             ..SequenceNeeds::default()
         }
-    }
-
-    fn upkeep(&mut self, _view: &View<'_>, _plan: &mut StepPlan) -> bool {
-        false
     }
 
     fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
@@ -217,7 +219,7 @@ impl CachePolicy for DllmCache {
 
     fn reclaim(&mut self, layers: LayerRows) {
         if let LayerRows::Partial { compute, probe, .. } = layers {
-            self.spare.push((compute, probe.map_or_else(Positions::new, |probe| probe.rows)));
+            self.spare.extend([Some(compute), probe.map(|probe| probe.rows)].into_iter().flatten());
         }
     }
 

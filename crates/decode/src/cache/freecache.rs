@@ -1,7 +1,7 @@
 //! FreeCache: the prompt's K/V are kept from the first forward, those of finished blocks are frozen one after another,
 //! and nothing is ever refreshed (FlashDLM, section 3.2.1 of the paper; specification flashdlm, section 1).
 
-use demask_step::{Lanes, Position, SequenceNeeds, StepPlan};
+use demask_step::{Lanes, Position, StepPlan};
 
 use super::{CacheMethod, CachePolicy, CacheSpec, Memory};
 use crate::{
@@ -127,14 +127,6 @@ impl FreeCache {
 }
 
 impl CachePolicy for FreeCache {
-    fn needs(&self, layout: &Layout) -> SequenceNeeds {
-        SequenceNeeds { positions: layout.len(), rows: layout.len(), ..SequenceNeeds::default() }
-    }
-
-    fn upkeep(&mut self, _view: &View<'_>, _plan: &mut StepPlan) -> bool {
-        false
-    }
-
     fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
         let length = view.layout.len();
         let (mut start, mut end, visible) = (0, length, query.end(view.canvas) as usize);

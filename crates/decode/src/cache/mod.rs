@@ -76,12 +76,16 @@ pub enum Memory {
 /// Plans the forwards of one canvas. Plans come empty and depend on positions only, so that the same policy plans for
 /// the conditional and the unconditional sequence of guidance.
 pub trait CachePolicy: fmt::Debug + Send {
-    /// The most positions and rows that its steps need.
-    fn needs(&self, layout: &Layout) -> SequenceNeeds;
+    /// The most positions and rows that its steps need; by default every row may be live.
+    fn needs(&self, layout: &Layout) -> SequenceNeeds {
+        SequenceNeeds { positions: layout.len(), rows: layout.len(), ..SequenceNeeds::default() }
+    }
 
     /// A forward that predicts nothing (prefill, store), if one is due: fills the plan and answers `true`. Asked before
-    /// each intent until it declines.
-    fn upkeep(&mut self, view: &View<'_>, plan: &mut StepPlan) -> bool;
+    /// each intent until it declines; by default it always does.
+    fn upkeep(&mut self, _view: &View<'_>, _plan: &mut StepPlan) -> bool {
+        false
+    }
 
     /// Fills the plan of a forward that answers the query.
     fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan);

@@ -1,7 +1,7 @@
 //! No cache: every position that a prediction can depend on is computed in each forward (specification caches, sections
 //! 1 and 8).
 
-use demask_step::{Mask, SequenceNeeds, StepPlan};
+use demask_step::{Mask, StepPlan};
 
 use super::{CacheMethod, CachePolicy, CacheSpec, Memory};
 use crate::{
@@ -32,14 +32,6 @@ fn build(_spec: &CacheSpec, _layout: &Layout) -> Box<dyn CachePolicy> {
 struct NoCache;
 
 impl CachePolicy for NoCache {
-    fn needs(&self, layout: &Layout) -> SequenceNeeds {
-        SequenceNeeds { positions: layout.len(), rows: layout.len(), ..SequenceNeeds::default() }
-    }
-
-    fn upkeep(&mut self, _view: &View<'_>, _plan: &mut StepPlan) -> bool {
-        false
-    }
-
     fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
         let last = query.predict.last().unwrap_or(0);
         // What lies beyond is seen by nobody: later blocks of a block-causal model, and what a causal model has not

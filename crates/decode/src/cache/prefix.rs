@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use demask_step::{Lanes, Position, SequenceNeeds, StepPlan};
+use demask_step::{Lanes, Position, StepPlan};
 
 use super::{CacheMethod, CachePolicy, CacheSpec, Memory};
 use crate::{
@@ -108,10 +108,6 @@ impl BlockStart {
 }
 
 impl CachePolicy for BlockStart {
-    fn needs(&self, layout: &Layout) -> SequenceNeeds {
-        SequenceNeeds { positions: layout.len(), rows: layout.len(), ..SequenceNeeds::default() }
-    }
-
     fn upkeep(&mut self, view: &View<'_>, plan: &mut StepPlan) -> bool {
         let (Some(block), true) = (self.filled, std::mem::take(&mut self.idle_due)) else { return false };
         let (window, visible) = self.window(view.layout, block, None);

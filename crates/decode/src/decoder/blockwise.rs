@@ -1,11 +1,10 @@
 //! The loop that most decoders share: block after block, all masks of the block predicted in each forward, a transfer
 //! rule taking some of them (LLaDA, Dream, SDAR, Fast-dLLM; specification caches, sections 1 and 3).
 
-use demask_step::{HeadAsk, Predictions, SequenceNeeds, StepPlan};
+use demask_step::{HeadAsk, Predictions, StepPlan};
 
 use super::{Decoder, Intent, Progress, Query, Setup, View, take_musts};
 use crate::{
-    layout::Layout,
     schedule::{Around, Clock},
     transfer::{Candidate, LaneView, Ranking, State, Transfer},
 };
@@ -56,10 +55,6 @@ impl<T: Transfer> Decoder for Blockwise<T> {
     fn ask(&self, ask: &mut HeadAsk) {
         self.ranking.ask(ask);
         self.transfer.ask(ask);
-    }
-
-    fn reserve(&self, layout: &Layout, needs: &mut SequenceNeeds) {
-        needs.predictions = needs.predictions.max(layout.block_length());
     }
 
     fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent {

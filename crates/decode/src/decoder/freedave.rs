@@ -163,11 +163,11 @@ fn build(spec: &DecoderSpec, setup: &Setup<'_>) -> Box<dyn Decoder> {
         subset: spec.choice("rule") == "subset",
         parallel: tau(spec).is_some(),
         history: setup.cache.memory() == Memory::OfHistory,
-        at_start: Vec::new(),
+        at_start: Vec::with_capacity(setup.layout.blocks()),
         block: 0,
         place: Place::default(),
         drafts,
-        candidates: Vec::new(),
+        candidates: Vec::with_capacity(window),
     })
 }
 

@@ -13,7 +13,6 @@ use super::{Decoder, DecoderMethod, DecoderSpec, Intent, Progress, Promise, Quer
 use crate::{
     event::Commit,
     guide::{ALIGNMENTS, Alignment, GuideOptions, Judge, RULES, Reader, Rule, Trial, Trials, targets_guide},
-    layout::Layout,
     legality::Attention,
     options::CanvasSpec,
     session::Request,
@@ -213,10 +212,6 @@ impl Decoder for Guided {
         ask.forbid.extend(self.unreadable.clone());
         ask.forbid.sort_unstable();
         ask.forbid.dedup();
-    }
-
-    fn reserve(&self, layout: &Layout, needs: &mut SequenceNeeds) {
-        needs.predictions = needs.predictions.max(layout.block_length());
     }
 
     fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent {

@@ -249,8 +249,10 @@ pub trait Decoder: fmt::Debug + Send {
     /// Adds what is wanted of the head in every forward of this decoder.
     fn ask(&self, ask: &mut HeadAsk);
 
-    /// Adds what its steps need beyond the cache policy's rows: predictions, drafts.
-    fn reserve(&self, layout: &Layout, needs: &mut SequenceNeeds);
+    /// Adds what its steps need beyond the cache policy's rows: predictions, drafts. By default it predicts a block.
+    fn reserve(&self, layout: &Layout, needs: &mut SequenceNeeds) {
+        needs.predictions = needs.predictions.max(layout.block_length());
+    }
 
     /// Whether stores and prefills are to be part of the forwards that predict, where the cache policy can do that.
     fn fuses(&self) -> bool {

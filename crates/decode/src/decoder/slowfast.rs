@@ -10,11 +10,10 @@
 
 use std::collections::VecDeque;
 
-use demask_step::{HeadAsk, Position, Predictions, SequenceNeeds, StepPlan};
+use demask_step::{HeadAsk, Position, Predictions, StepPlan};
 
 use super::{Decoder, DecoderMethod, DecoderSpec, Intent, Progress, Promise, Query, Setup, View, take_musts};
 use crate::{
-    layout::Layout,
     legality::Attention,
     schedule::Tick,
     spec::{About, Kind, Parameter, Value},
@@ -168,10 +167,6 @@ fn deviation(values: &VecDeque<usize>) -> f64 {
 impl Decoder for SlowFast {
     fn ask(&self, ask: &mut HeadAsk) {
         self.ranking.ask(ask);
-    }
-
-    fn reserve(&self, layout: &Layout, needs: &mut SequenceNeeds) {
-        needs.predictions = needs.predictions.max(layout.block_length());
     }
 
     fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent {

@@ -1,7 +1,8 @@
 //! What a session asks of a network in one forward, sequence by sequence.
 
 use demask_step::{
-    Blend, BlendWith, HeadAsk, Keep, Mask, Positions, Sampling, SequenceId, SequenceStep, StepPlan, TokenId,
+    Blend, BlendWith, HeadAsk, Keep, Mask, Positions, Sampling, SequenceId, SequenceNeeds, SequenceStep, StepPlan,
+    TokenId,
 };
 
 use crate::{
@@ -35,6 +36,14 @@ impl Request {
             BlendWith::Stored => blend,
         });
         SequenceStep { sequence, tokens: &self.tokens, plan: &self.plan, ask: &self.ask, blend }
+    }
+
+    /// Makes room for every step of a sequence with these needs.
+    fn reserve(&mut self, needs: &SequenceNeeds) {
+        self.tokens.reserve(needs.rows);
+        self.plan.reserve(needs.positions);
+        self.ask.states.reserve(needs.drafts.max(1));
+        self.ask.judge.reserve(needs.predictions * needs.judge_width);
     }
 
     /// Refills the tokens for the plan's live positions, lane after lane.
@@ -75,8 +84,8 @@ impl Kept {
     }
 }
 
-/// One request for each sequence, with everything in it that never changes.
-pub(super) fn requests(options: &SessionOptions, decoder: &dyn Decoder, sequences: usize) -> Vec<Request> {
+/// One request for each sequence, with everything in it that never changes, and room for all that does.
+pub(super) fn requests(options: &SessionOptions, decoder: &dyn Decoder, needs: &[SequenceNeeds]) -> Vec<Request> {
     let mut forbid: Vec<TokenId> = options.facts.mask_id.into_iter().chain(options.suppress.iter().copied()).collect();
     forbid.sort_unstable();
     forbid.dedup();
@@ -96,17 +105,24 @@ pub(super) fn requests(options: &SessionOptions, decoder: &dyn Decoder, sequence
         ..HeadAsk::default()
     };
     decoder.ask(&mut ask);
-    (0..sequences).map(|sequence| Request { sequence, ask: ask.clone(), ..Request::default() }).collect()
+    let request = |(sequence, needs): (usize, &SequenceNeeds)| {
+        let mut request = Request { sequence, ask: ask.clone(), ..Request::default() };
+        request.reserve(needs);
+        request
+    };
+    needs.iter().enumerate().map(request).collect()
 }
 
 /// The guide's request, with everything in it that never changes: its best token, greedy, wherever it judges.
-pub(super) fn guide_request(options: &SessionOptions) -> Request {
-    let Some(guide) = &options.guide else { return Request::default() };
+pub(super) fn guide_request(options: &SessionOptions, needs: Option<&SequenceNeeds>) -> Request {
+    let (Some(guide), Some(needs)) = (&options.guide, needs) else { return Request::default() };
     // The canvas can hold neither its own mask nor what is suppressed in it; ids are compared where they mean the same.
     let own = options.facts.mask_id.into_iter().chain(options.suppress.iter().copied());
     let mut forbid: Vec<TokenId> =
         own.filter(|&token| guide.shared_vocabulary && (token as usize) < guide.facts.vocab).collect();
     forbid.sort_unstable();
     forbid.dedup();
-    Request { ask: HeadAsk { forbid, ..HeadAsk::default() }, ..Request::default() }
+    let mut request = Request { ask: HeadAsk { forbid, ..HeadAsk::default() }, ..Request::default() };
+    request.reserve(needs);
+    request
 }

@@ -91,11 +91,12 @@ fn problems_of_hub(
     options: &DataOptions<'_>,
     watch: &mut Watch<'_>,
 ) -> Result<Vec<Problem>, DataError> {
-    let paths: Vec<&str> = files.iter().map(|file| file.path).collect();
-    let directory = fetch_dataset(dataset.id, dataset.revision, &paths, options.hub, watch)?;
+    let paths: Vec<String> = files.iter().map(DataFile::path).collect();
+    let names: Vec<&str> = paths.iter().map(String::as_str).collect();
+    let directory = fetch_dataset(dataset.id, dataset.revision, &names, options.hub, watch)?;
     let mut problems = Vec::new();
-    for file in files {
-        let path = directory.join(file.path);
+    for (file, path) in files.iter().zip(&paths) {
+        let path = directory.join(path);
         let entries = entries::of_file(&path, file.member)?;
         problems.extend(problems_of(task, &entries, &path.display().to_string(), file.subject)?);
     }

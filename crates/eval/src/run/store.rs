@@ -35,6 +35,12 @@ pub enum StoreError {
         /// Why not.
         error: io::Error,
     },
+    /// A file where the directory should be.
+    #[error("{} is a file: expected a directory, new or of an earlier run; name another --out", path.display())]
+    NotADirectory {
+        /// The path.
+        path: PathBuf,
+    },
     /// A record cannot be written.
     #[error(
         "cannot write {}: {error}: {kept} results are safe there; make room and run the same command again",
@@ -121,6 +127,9 @@ impl Store {
     /// Opens a results directory, or makes it, for the run that `configuration` describes, and reads what is there. A
     /// last line without an end is what a kill left of a record: it is dropped.
     pub fn open(directory: &Path, configuration: &Map<String, Value>) -> Result<Self, StoreError> {
+        if directory.is_file() {
+            return Err(StoreError::NotADirectory { path: directory.to_owned() });
+        }
         fs::create_dir_all(directory).map_err(failed("make", directory))?;
         let path = directory.join(RESULTS);
         let mut options = OpenOptions::new();

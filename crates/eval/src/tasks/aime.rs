@@ -2,18 +2,14 @@
 
 use serde_json::Value;
 
-use super::{DataFile, Dataset, Exemplars, FieldError, Source, Task, fields, math};
+use super::{DataFile, Exemplars, FieldError, Source, Task, fields, math};
 use crate::{Gold, Problem};
 
 /// The task.
 pub const TASK: Task = Task {
     name: "aime2024",
     about: "thirty problems of the American Invitational Mathematics Examination; the answer is a whole number",
-    source: Source::Hub(Dataset {
-        id: "HuggingFaceH4/aime_2024",
-        revision: "main",
-        files: &[DataFile::plain("data/train-00000-of-00001.parquet")],
-    }),
+    source: Source::hub("HuggingFaceH4/aime_2024", "main", &[DataFile::plain("data/train-00000-of-00001.parquet")]),
     exemplars: Exemplars::None,
     styles: &[math::UNSHOWN, math::STYLES[1], math::STYLES[2]],
     gen_length: 1024,

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::{
-    DataFile, Dataset, Exemplars, FieldError, Form, Source, Style, Task,
-    choice::{Instruction, LM_EVAL, Likelihood, flashdlm, lettered, options_after},
+    DataFile, Exemplars, FieldError, Form, Source, Style, Task,
+    choice::{Instructed, Instruction, LM_EVAL, Likelihood, lettered, options_after},
     fields,
     style::{answer, no_head},
 };
@@ -14,16 +14,8 @@ use crate::{Gold, Problem};
 pub const EASY: Task = Task {
     name: "arc-easy",
     about: "grade-school science questions with three to five options: the easy set",
-    source: Source::Hub(Dataset {
-        id: "allenai/ai2_arc",
-        revision: "main",
-        files: &[DataFile::plain("ARC-Easy/test-00000-of-00001.parquet")],
-    }),
-    exemplars: Exemplars::Files {
-        files: &[DataFile::plain("ARC-Easy/train-00000-of-00001.parquet")],
-        skip: 0,
-        per_subject: false,
-    },
+    source: Source::hub("allenai/ai2_arc", "main", &[DataFile::plain("ARC-Easy/test-00000-of-00001.parquet")]),
+    exemplars: Exemplars::files(&[DataFile::plain("ARC-Easy/train-00000-of-00001.parquet")]),
     ..CHALLENGE
 };
 
@@ -31,20 +23,12 @@ pub const EASY: Task = Task {
 pub const CHALLENGE: Task = Task {
     name: "arc-challenge",
     about: "grade-school science questions with three to five options: the hard set",
-    source: Source::Hub(Dataset {
-        id: "allenai/ai2_arc",
-        revision: "main",
-        files: &[DataFile::plain("ARC-Challenge/test-00000-of-00001.parquet")],
-    }),
-    exemplars: Exemplars::Files {
-        files: &[DataFile::plain("ARC-Challenge/train-00000-of-00001.parquet")],
-        skip: 0,
-        per_subject: false,
-    },
-    styles: &[FLASHDLM, LM_EVAL, CHAT],
+    source: Source::hub("allenai/ai2_arc", "main", &[DataFile::plain("ARC-Challenge/test-00000-of-00001.parquet")]),
+    exemplars: Exemplars::files(&[DataFile::plain("ARC-Challenge/train-00000-of-00001.parquet")]),
+    styles: &[Arc::FLASHDLM, LM_EVAL, CHAT],
     gen_length: 256,
     fields: "`id`, `question`, `choices` (`text`, `label`), `answerKey`; or `instruction`, `answer` as FlashDLM's files",
-    read,
+    read: Arc::read,
     shuffled: false,
     likelihood: Some(Likelihood {
         head: no_head,
@@ -52,15 +36,6 @@ pub const CHALLENGE: Task = Task {
         shots: 0,
     }),
 };
-
-const INSTRUCTION: Instruction = Instruction {
-    head: "Please choose the correct answer to the question: ",
-    label: "Answer",
-    word: "answer",
-    between: " ",
-};
-
-const FLASHDLM: Style = flashdlm(|problem| INSTRUCTION.ask(problem), |problem| INSTRUCTION.solve(problem), "answer");
 
 const CHAT: Style = Style {
     name: "lm-eval-chat",
@@ -80,19 +55,27 @@ const CHAT: Style = Style {
     ..LM_EVAL
 };
 
-fn read(entry: &Value, index: usize) -> Result<Problem, FieldError> {
-    if let Some(problem) = INSTRUCTION.read(entry, index) {
-        return problem;
+struct Arc;
+
+impl Instructed for Arc {
+    const INSTRUCTION: Instruction = Instruction {
+        head: "Please choose the correct answer to the question: ",
+        label: "Answer",
+        word: "answer",
+        between: " ",
+    };
+
+    fn own(entry: &Value, index: usize) -> Result<Problem, FieldError> {
+        let choices = &entry["choices"];
+        let (options, labels) = (fields::texts(choices, "text")?, fields::texts(choices, "label")?);
+        let key = fields::text(entry, "answerKey")?;
+        let gold = labels.iter().position(|label| *label == key).filter(|gold| *gold < options.len());
+        Ok(Problem {
+            id: fields::name(entry, "id", index),
+            question: fields::text(entry, "question")?,
+            options,
+            gold: Gold::Option(gold.ok_or(FieldError::odd("answerKey", "the label of an option"))?),
+            ..Problem::default()
+        })
     }
-    let choices = &entry["choices"];
-    let (options, labels) = (fields::texts(choices, "text")?, fields::texts(choices, "label")?);
-    let key = fields::text(entry, "answerKey")?;
-    let gold = labels.iter().position(|label| *label == key).filter(|gold| *gold < options.len());
-    Ok(Problem {
-        id: fields::name(entry, "id", index),
-        question: fields::text(entry, "question")?,
-        options,
-        gold: Gold::Option(gold.ok_or(FieldError::odd("answerKey", "the label of an option"))?),
-        ..Problem::default()
-    })
 }

@@ -100,18 +100,36 @@ pub(super) const LM_EVAL: Style = Style {
     rule: Rule::Letter(&["answer is", "answer:"]),
 };
 
-/// The style of FlashDLM's files, of an [`Instruction`] whose options are named `name` and a number.
-pub(super) const fn flashdlm(ask: fn(&Problem) -> String, solve: fn(&Problem) -> String, name: &'static str) -> Style {
-    Style {
+/// A task whose problems are in FlashDLM's files too, as instructions.
+pub(super) trait Instructed: Sized {
+    /// How an instruction words its problems.
+    const INSTRUCTION: Instruction;
+
+    /// The wording of those files.
+    const FLASHDLM: Style = Style {
         name: "flashdlm",
         about: "FlashDLM's code: the instruction of its files",
         form: Form::Chat,
         head: no_head,
-        ask,
-        solve,
+        ask: |problem| Self::INSTRUCTION.ask(problem),
+        solve: |problem| Self::INSTRUCTION.solve(problem),
         stop: &[],
         shots: 0,
-        rule: Rule::Choice { name, triggers: &["the final answer is", "the correct answer is"] },
+        rule: Rule::Choice {
+            name: Self::INSTRUCTION.word,
+            triggers: &["the final answer is", "the correct answer is"],
+        },
+    };
+
+    /// One problem from an entry of the dataset itself.
+    fn own(entry: &Value, index: usize) -> Result<Problem, FieldError>;
+
+    /// One problem from an entry of either.
+    fn read(entry: &Value, index: usize) -> Result<Problem, FieldError> {
+        match entry.get("instruction") {
+            Some(_) => Self::INSTRUCTION.read(entry, index),
+            None => Self::own(entry, index),
+        }
     }
 }
 
@@ -129,7 +147,7 @@ pub(super) struct Instruction {
 
 impl Instruction {
     /// The problem as an instruction.
-    pub fn words(&self, problem: &Problem) -> String {
+    fn words(&self, problem: &Problem) -> String {
         let Self { head, label, word, between } = self;
         let numbered = |name: &str, before: &str| -> Vec<String> {
             let options = problem.options.iter().enumerate();
@@ -140,13 +158,8 @@ impl Instruction {
         format!("{head}{}\n\n{options}\n\nAnswer format: {}", problem.question, names.join("/"))
     }
 
-    /// The problem that an entry with an instruction has; nothing if the entry has none.
-    pub fn read(&self, entry: &Value, index: usize) -> Option<Result<Problem, FieldError>> {
-        entry.get("instruction")?;
-        Some(self.problem(entry, index))
-    }
-
-    fn problem(&self, entry: &Value, index: usize) -> Result<Problem, FieldError> {
+    /// The problem of an entry with an instruction.
+    fn read(&self, entry: &Value, index: usize) -> Result<Problem, FieldError> {
         let instruction = text(entry, "instruction")?;
         let parts = self.parts(&instruction);
         let (question, options) =
@@ -175,7 +188,7 @@ impl Instruction {
 
     /// FlashDLM's prompt. The specification of it has the opening and the form of the answer (flashdlm 4.2); the words
     /// between are ours.
-    pub fn ask(&self, problem: &Problem) -> String {
+    fn ask(&self, problem: &Problem) -> String {
         format!(
             "You are a careful reasoning assistant. First reason about the question, then choose.\n\n{}\n\n\
              Your response should end with \"The final answer is [answer]\" where [answer] is the name of the option in \
@@ -185,7 +198,7 @@ impl Instruction {
     }
 
     /// What an exemplar answers.
-    pub fn solve(&self, problem: &Problem) -> String {
+    fn solve(&self, problem: &Problem) -> String {
         match problem.gold {
             Gold::Option(option) => format!("The final answer is {}{}", self.word, option + 1),
             _ => String::new(),
@@ -214,14 +227,13 @@ mod tests {
             "Choose: Which\n\none?\n\nAnswer1: a b Answer2: c  Answer3: d\n\nAnswer format: answer1/answer2/answer3"
         );
         let entry = serde_json::json!({"instruction": words, "answer": "answer3"});
-        assert_eq!(PLAIN.read(&entry, 7).unwrap().unwrap(), problem);
+        assert_eq!(PLAIN.read(&entry, 7).unwrap(), problem);
         let refused = |answer: &str| {
             let entry = serde_json::json!({"instruction": words, "answer": answer});
-            PLAIN.read(&entry, 0).unwrap().unwrap_err().to_string()
+            PLAIN.read(&entry, 0).unwrap_err().to_string()
         };
         for answer in ["answer4", "answer0", "3", "answer"] {
             assert_eq!(refused(answer), "field answer is something else, expected the name of an option");
         }
-        assert!(PLAIN.read(&serde_json::json!({"question": "?"}), 0).is_none());
     }
 }

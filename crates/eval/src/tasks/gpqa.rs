@@ -3,18 +3,14 @@
 
 use serde_json::Value;
 
-use super::{DataFile, Dataset, Exemplars, FieldError, Form, Source, Style, Task, choice, fields, style};
+use super::{DataFile, Exemplars, FieldError, Form, Source, Style, Task, choice, fields, style};
 use crate::{Gold, Problem, Rule};
 
 /// The task, on the main set; a reader who wants the diamond set gives its file.
 pub const TASK: Task = Task {
     name: "gpqa",
     about: "graduate-level questions in biology, physics and chemistry, four options in an order that the seed draws",
-    source: Source::Hub(Dataset {
-        id: "Idavidrein/gpqa",
-        revision: "main",
-        files: &[DataFile::plain("gpqa_main.csv")],
-    }),
+    source: Source::hub("Idavidrein/gpqa", "main", &[DataFile::plain("gpqa_main.csv")]),
     exemplars: Exemplars::Others,
     styles: &[LM_EVAL, ZERO_SHOT, LM_EVAL.as_chat()],
     gen_length: 128,

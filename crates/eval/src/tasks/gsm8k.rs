@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{
-    DataFile, Dataset, Exemplars, FieldError, Form, Source, Style, Task, fields,
+    DataFile, Exemplars, FieldError, Form, Source, Style, Task, fields, published,
     style::{concluded, no_head, solution},
 };
 use crate::{Gold, Problem, Rule};
@@ -12,12 +12,8 @@ use crate::{Gold, Problem, Rule};
 pub const TASK: Task = Task {
     name: "gsm8k",
     about: "grade-school word problems; the answer is a number",
-    source: Source::Hub(Dataset {
-        id: "openai/gsm8k",
-        revision: "main",
-        files: &[DataFile::plain("main/test-00000-of-00001.parquet")],
-    }),
-    exemplars: Exemplars::Published(published),
+    source: Source::hub("openai/gsm8k", "main", &[DataFile::plain("main/test-00000-of-00001.parquet")]),
+    exemplars: Exemplars::Published(|| published(PUBLISHED, Gold::Number)),
     styles: &[FLASHDLM, LM_EVAL, COT, BOXED, BOXED_FIRST, LM_EVAL.as_chat()],
     gen_length: 256,
     fields: "`question`, `answer` (the solution, and the number behind `####`)",
@@ -117,17 +113,6 @@ fn read(entry: &Value, index: usize) -> Result<Problem, FieldError> {
 
 /// The eight exemplars of Wei et al., "Chain-of-Thought Prompting Elicits Reasoning in Large Language Models", 2022,
 /// appendix, in their order.
-fn published() -> Vec<Problem> {
-    let problem = |(index, (question, solution, number)): (usize, &(&str, &str, &str))| Problem {
-        id: format!("published/{index}"),
-        question: (*question).to_owned(),
-        solution: Some((*solution).to_owned()),
-        gold: Gold::Number((*number).to_owned()),
-        ..Problem::default()
-    };
-    PUBLISHED.iter().enumerate().map(problem).collect()
-}
-
 /// Question, reasoning, number.
 const PUBLISHED: &[(&str, &str, &str)] = &[
     (

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::{
-    DataFile, Dataset, Exemplars, FieldError, Source, Style, Task,
-    choice::{Instruction, LM_EVAL, Likelihood, flashdlm, options_after},
+    DataFile, Exemplars, FieldError, Source, Task,
+    choice::{Instructed, Instruction, LM_EVAL, Likelihood, options_after},
     fields,
     style::no_head,
 };
@@ -14,21 +14,17 @@ use crate::{Gold, Problem};
 pub const TASK: Task = Task {
     name: "hellaswag",
     about: "the beginning of a scene with four endings, of which one makes sense",
-    source: Source::Hub(Dataset {
-        id: "Rowan/hellaswag",
-        revision: "refs/convert/parquet",
-        files: &[DataFile::plain("default/validation/0000.parquet")],
-    }),
-    exemplars: Exemplars::Files {
-        files: &[DataFile::plain("default/train/0000.parquet")],
-        skip: 0,
-        per_subject: false,
-    },
-    styles: &[FLASHDLM, LM_EVAL],
+    source: Source::hub(
+        "Rowan/hellaswag",
+        "refs/convert/parquet",
+        &[DataFile::plain("default/validation/0000.parquet")],
+    ),
+    exemplars: Exemplars::files(&[DataFile::plain("default/train/0000.parquet")]),
+    styles: &[HellaSwag::FLASHDLM, LM_EVAL],
     gen_length: 256,
     fields: "`activity_label`, `ctx_a`, `ctx_b`, `endings`, `label` (from 0); or `instruction`, `answer` as FlashDLM's \
              files",
-    read,
+    read: HellaSwag::read,
     shuffled: false,
     likelihood: Some(Likelihood {
         head: no_head,
@@ -37,32 +33,31 @@ pub const TASK: Task = Task {
     }),
 };
 
-const INSTRUCTION: Instruction = Instruction {
-    head: "Please choose the correct ending to complete the given sentence: ",
-    label: "Ending",
-    word: "ending",
-    between: " ",
-};
+struct HellaSwag;
 
-const FLASHDLM: Style = flashdlm(|problem| INSTRUCTION.ask(problem), |problem| INSTRUCTION.solve(problem), "ending");
+impl Instructed for HellaSwag {
+    const INSTRUCTION: Instruction = Instruction {
+        head: "Please choose the correct ending to complete the given sentence: ",
+        label: "Ending",
+        word: "ending",
+        between: " ",
+    };
 
-fn read(entry: &Value, index: usize) -> Result<Problem, FieldError> {
-    if let Some(problem) = INSTRUCTION.read(entry, index) {
-        return problem;
+    fn own(entry: &Value, index: usize) -> Result<Problem, FieldError> {
+        let activity = fields::text(entry, "activity_label")?;
+        let (first, second) = (fields::text(entry, "ctx_a")?, fields::text(entry, "ctx_b")?);
+        let scene = format!("{activity}: {first} {}", capitalised(&second));
+        let options: Vec<String> = fields::texts(entry, "endings")?.iter().map(|ending| clean(ending)).collect();
+        let gold = fields::option(fields::whole(entry, "label")?, options.len(), "label")?;
+        Ok(Problem {
+            id: fields::name(entry, "ind", index),
+            question: clean(&scene),
+            subject: Some(activity),
+            options,
+            gold: Gold::Option(gold),
+            ..Problem::default()
+        })
     }
-    let activity = fields::text(entry, "activity_label")?;
-    let (first, second) = (fields::text(entry, "ctx_a")?, fields::text(entry, "ctx_b")?);
-    let scene = format!("{activity}: {first} {}", capitalised(&second));
-    let options: Vec<String> = fields::texts(entry, "endings")?.iter().map(|ending| clean(ending)).collect();
-    let gold = fields::option(fields::whole(entry, "label")?, options.len(), "label")?;
-    Ok(Problem {
-        id: fields::name(entry, "ind", index),
-        question: clean(&scene),
-        subject: Some(activity),
-        options,
-        gold: Gold::Option(gold),
-        ..Problem::default()
-    })
 }
 
 /// The first letter large and the others small, as the harness does it.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{
-    DataFile, Dataset, Exemplars, FieldError, Form, Source, Style, Task, fields,
+    DataFile, Exemplars, FieldError, Form, Source, Style, Task, fields,
     style::{no_head, solution},
 };
 use crate::{Gold, Problem, Rule};
@@ -12,11 +12,11 @@ use crate::{Gold, Problem, Rule};
 pub const TASK: Task = Task {
     name: "humaneval",
     about: "Python functions to complete; the tests of the file decide",
-    source: Source::Hub(Dataset {
-        id: "openai/openai_humaneval",
-        revision: "main",
-        files: &[DataFile::plain("openai_humaneval/test-00000-of-00001.parquet")],
-    }),
+    source: Source::hub(
+        "openai/openai_humaneval",
+        "main",
+        &[DataFile::plain("openai_humaneval/test-00000-of-00001.parquet")],
+    ),
     exemplars: Exemplars::None,
     styles: &[LM_EVAL, INSTRUCT, BLOCK],
     gen_length: 512,

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{
-    DataFile, Dataset, Exemplars, FieldError, Form, Source, Style, Task, fields,
+    DataFile, Exemplars, FieldError, Form, Source, Style, Task, fields,
     style::{answer, no_head},
 };
 use crate::{Gold, Problem, Rule};
@@ -12,11 +12,7 @@ use crate::{Gold, Problem, Rule};
 pub const TASK: Task = Task {
     name: "longbench-hotpotqa",
     about: "questions that need two of many passages; the answer is a few words, judged by the words it shares",
-    source: Source::Hub(Dataset {
-        id: "THUDM/LongBench",
-        revision: "main",
-        files: &[DataFile { path: "data.zip", member: Some("data/hotpotqa.jsonl"), subject: None }],
-    }),
+    source: Source::hub("THUDM/LongBench", "main", &[DataFile::packed("data.zip", "data/hotpotqa.jsonl")]),
     exemplars: Exemplars::None,
     styles: &[LONGBENCH, LONGBENCH.as_chat()],
     gen_length: 32,

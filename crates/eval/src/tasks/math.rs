@@ -3,8 +3,9 @@
 use serde_json::Value;
 
 use super::{
-    DataFile, Dataset, Exemplars, FieldError, Form, Source, Style, Task, fields,
+    DataFile, Exemplars, FieldError, Form, Source, Style, Task, fields,
     gsm8k::{BOXED, BOXED_FIRST},
+    published,
     style::{answer, no_head, solution},
 };
 use crate::{Gold, Problem, Rule, score::boxed};
@@ -13,20 +14,12 @@ use crate::{Gold, Problem, Rule, score::boxed};
 pub const MATH: Task = Task {
     name: "math",
     about: "competition mathematics in seven subjects; the answer is an expression",
-    source: Source::Hub(Dataset {
-        id: "EleutherAI/hendrycks_math",
-        revision: "main",
-        files: &[
-            DataFile::about("algebra", "algebra/test-00000-of-00001.parquet"),
-            DataFile::about("counting_and_probability", "counting_and_probability/test-00000-of-00001.parquet"),
-            DataFile::about("geometry", "geometry/test-00000-of-00001.parquet"),
-            DataFile::about("intermediate_algebra", "intermediate_algebra/test-00000-of-00001.parquet"),
-            DataFile::about("number_theory", "number_theory/test-00000-of-00001.parquet"),
-            DataFile::about("prealgebra", "prealgebra/test-00000-of-00001.parquet"),
-            DataFile::about("precalculus", "precalculus/test-00000-of-00001.parquet"),
-        ],
-    }),
-    exemplars: Exemplars::Published(published),
+    source: Source::hub(
+        "EleutherAI/hendrycks_math",
+        "main",
+        &DataFile::each("{}/test-00000-of-00001.parquet", &SUBJECTS),
+    ),
+    exemplars: Exemplars::Published(|| published(PUBLISHED, Gold::Math)),
     styles: STYLES,
     gen_length: 256,
     fields: "`problem`, `solution` (the answer in its last box), `type`",
@@ -35,15 +28,21 @@ pub const MATH: Task = Task {
     likelihood: None,
 };
 
+const SUBJECTS: [&str; 7] = [
+    "algebra",
+    "counting_and_probability",
+    "geometry",
+    "intermediate_algebra",
+    "number_theory",
+    "prealgebra",
+    "precalculus",
+];
+
 /// Five hundred of the test problems.
 pub const MATH500: Task = Task {
     name: "math500",
     about: "five hundred problems of MATH's test set",
-    source: Source::Hub(Dataset {
-        id: "HuggingFaceH4/MATH-500",
-        revision: "main",
-        files: &[DataFile::plain("test.jsonl")],
-    }),
+    source: Source::hub("HuggingFaceH4/MATH-500", "main", &[DataFile::plain("test.jsonl")]),
     fields: "`problem`, `solution`, `answer`, `subject`, `unique_id`",
     ..MATH
 };
@@ -103,17 +102,6 @@ fn in_box(solution: &str) -> Option<&str> {
 
 /// The four exemplars of Minerva (Lewkowycz et al. 2022, appendix), which harnesses use for MATH; from MATH's training
 /// set.
-fn published() -> Vec<Problem> {
-    let problem = |(index, (question, solution, answer)): (usize, &(&str, &str, &str))| Problem {
-        id: format!("published/{index}"),
-        question: (*question).to_owned(),
-        solution: Some((*solution).to_owned()),
-        gold: Gold::Math((*answer).to_owned()),
-        ..Problem::default()
-    };
-    PUBLISHED.iter().enumerate().map(problem).collect()
-}
-
 /// Problem, solution, answer.
 const PUBLISHED: &[(&str, &str, &str)] = &[
     (
@@ -167,7 +155,7 @@ mod tests {
 
     #[test]
     fn the_published_answers_stand_in_their_boxes() {
-        for problem in published() {
+        for problem in published(PUBLISHED, Gold::Math) {
             assert_eq!(in_box(problem.solution.as_deref().unwrap()), Some(answer(&problem).as_str()));
         }
     }

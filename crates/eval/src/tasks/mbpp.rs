@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{
-    DataFile, Dataset, Exemplars, FieldError, Form, Source, Style, Task, fields,
+    DataFile, Exemplars, FieldError, Form, Source, Style, Task, fields,
     style::{no_head, solution},
 };
 use crate::{Gold, Problem, Rule};
@@ -12,11 +12,11 @@ use crate::{Gold, Problem, Rule};
 pub const TASK: Task = Task {
     name: "mbpp",
     about: "Python functions to write; three tests of the file, which the prompt shows, decide",
-    source: Source::Hub(Dataset {
-        id: "google-research-datasets/mbpp",
-        revision: "main",
-        files: &[DataFile::plain("full/test-00000-of-00001.parquet")],
-    }),
+    source: Source::hub(
+        "google-research-datasets/mbpp",
+        "main",
+        &[DataFile::plain("full/test-00000-of-00001.parquet")],
+    ),
     exemplars: Exemplars::Files {
         files: &[DataFile::plain("full/prompt-00000-of-00001.parquet")],
         skip: 1,

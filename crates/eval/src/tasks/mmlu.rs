@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{
-    DataFile, Dataset, Exemplars, FieldError, Form, Source, Style, Task,
+    DataFile, Exemplars, FieldError, Form, Source, Style, Task,
     choice::{Likelihood, lettered, letters_after, number},
     fields,
     style::{answer, no_head, solution},
@@ -14,16 +14,8 @@ use crate::{Gold, Problem, Rule};
 pub const MMLU: Task = Task {
     name: "mmlu",
     about: "examination questions in 57 subjects, four options each",
-    source: Source::Hub(Dataset {
-        id: "cais/mmlu",
-        revision: "main",
-        files: &[DataFile::plain("all/test-00000-of-00001.parquet")],
-    }),
-    exemplars: Exemplars::Files {
-        files: &[DataFile::plain("all/dev-00000-of-00001.parquet")],
-        skip: 0,
-        per_subject: true,
-    },
+    source: Source::hub("cais/mmlu", "main", &[DataFile::plain("all/test-00000-of-00001.parquet")]),
+    exemplars: Exemplars::of_subject(&[DataFile::plain("all/dev-00000-of-00001.parquet")]),
     styles: &[LM_EVAL, LM_EVAL.as_chat()],
     gen_length: 3,
     fields: "`question`, `subject`, `choices`, `answer` (from 0, or a letter)",
@@ -55,16 +47,8 @@ const LM_EVAL: Style = Style {
 pub const MMLU_PRO: Task = Task {
     name: "mmlu-pro",
     about: "harder examination questions in 14 subjects, up to ten options each",
-    source: Source::Hub(Dataset {
-        id: "TIGER-Lab/MMLU-Pro",
-        revision: "main",
-        files: &[DataFile::plain("data/test-00000-of-00001.parquet")],
-    }),
-    exemplars: Exemplars::Files {
-        files: &[DataFile::plain("data/validation-00000-of-00001.parquet")],
-        skip: 0,
-        per_subject: true,
-    },
+    source: Source::hub("TIGER-Lab/MMLU-Pro", "main", &[DataFile::plain("data/test-00000-of-00001.parquet")]),
+    exemplars: Exemplars::of_subject(&[DataFile::plain("data/validation-00000-of-00001.parquet")]),
     styles: &[REASONED, BOXED, REASONED.as_chat()],
     gen_length: 256,
     fields: "`question_id`, `question`, `options`, `answer` (a letter), `category`, `cot_content`",

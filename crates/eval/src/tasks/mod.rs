@@ -20,7 +20,7 @@ mod wordmath;
 
 use serde_json::Value;
 
-use crate::Problem;
+use crate::{Gold, Problem};
 
 pub use choice::{Candidate, Likelihood};
 pub use fields::FieldError;
@@ -81,6 +81,13 @@ pub enum Source {
     Hub(Dataset),
 }
 
+impl Source {
+    /// Files of a dataset, `org/name`, at a branch, tag or commit.
+    pub const fn hub(id: &'static str, revision: &'static str, files: &'static [DataFile]) -> Self {
+        Self::Hub(Dataset { id, revision, files })
+    }
+}
+
 /// A dataset of the hub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dataset {
@@ -95,8 +102,8 @@ pub struct Dataset {
 /// A file of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DataFile {
-    /// Its path in the repository.
-    pub path: &'static str,
+    /// Its path in the repository, the subject's name left out as `{}`.
+    path: &'static str,
     /// The file in it, if it is an archive.
     pub member: Option<&'static str>,
     /// What all of its problems are about, where entries do not say it.
@@ -109,9 +116,25 @@ impl DataFile {
         Self { path, member: None, subject: None }
     }
 
-    /// A file of one subject.
-    pub const fn about(subject: &'static str, path: &'static str) -> Self {
-        Self { path, member: None, subject: Some(subject) }
+    /// A file in an archive.
+    pub const fn packed(path: &'static str, member: &'static str) -> Self {
+        Self { path, member: Some(member), subject: None }
+    }
+
+    /// A file for each subject; `{}` in the path stands for its name.
+    pub const fn each<const COUNT: usize>(path: &'static str, subjects: &[&'static str; COUNT]) -> [Self; COUNT] {
+        let mut files = [Self::plain(path); COUNT];
+        let mut index = 0;
+        while index < COUNT {
+            files[index].subject = Some(subjects[index]);
+            index += 1;
+        }
+        files
+    }
+
+    /// Its path in the repository.
+    pub fn path(&self) -> String {
+        self.path.replace("{}", self.subject.unwrap_or_default())
     }
 }
 
@@ -133,6 +156,30 @@ pub enum Exemplars {
     },
     /// The other problems of the same file, as harnesses do where a dataset is a single file.
     Others,
+}
+
+impl Exemplars {
+    /// All entries of other files, whatever they are about.
+    pub const fn files(files: &'static [DataFile]) -> Self {
+        Self::Files { files, skip: 0, per_subject: false }
+    }
+
+    /// Those of other files that have the problem's subject.
+    pub const fn of_subject(files: &'static [DataFile]) -> Self {
+        Self::Files { files, skip: 0, per_subject: true }
+    }
+}
+
+/// Exemplars of a paper: question, solution and answer of each.
+fn published(exemplars: &[(&str, &str, &str)], gold: fn(String) -> Gold) -> Vec<Problem> {
+    let problem = |(index, (question, solution, answer)): (usize, &(&str, &str, &str))| Problem {
+        id: format!("published/{index}"),
+        question: (*question).to_owned(),
+        solution: Some((*solution).to_owned()),
+        gold: gold((*answer).to_owned()),
+        ..Problem::default()
+    };
+    exemplars.iter().enumerate().map(problem).collect()
 }
 
 /// A task by its name.

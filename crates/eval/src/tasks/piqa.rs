@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::{
-    DataFile, Dataset, Exemplars, FieldError, Source, Style, Task,
-    choice::{Instruction, LM_EVAL, Likelihood, flashdlm, options_after},
+    DataFile, Exemplars, FieldError, Source, Task,
+    choice::{Instructed, Instruction, LM_EVAL, Likelihood, options_after},
     fields,
     style::no_head,
 };
@@ -14,20 +14,12 @@ use crate::{Gold, Problem};
 pub const TASK: Task = Task {
     name: "piqa",
     about: "everyday goals with two ways to reach them, of which one works",
-    source: Source::Hub(Dataset {
-        id: "ybisk/piqa",
-        revision: "refs/convert/parquet",
-        files: &[DataFile::plain("plain_text/validation/0000.parquet")],
-    }),
-    exemplars: Exemplars::Files {
-        files: &[DataFile::plain("plain_text/train/0000.parquet")],
-        skip: 0,
-        per_subject: false,
-    },
-    styles: &[FLASHDLM, LM_EVAL],
+    source: Source::hub("ybisk/piqa", "refs/convert/parquet", &[DataFile::plain("plain_text/validation/0000.parquet")]),
+    exemplars: Exemplars::files(&[DataFile::plain("plain_text/train/0000.parquet")]),
+    styles: &[Piqa::FLASHDLM, LM_EVAL],
     gen_length: 256,
     fields: "`goal`, `sol1`, `sol2`, `label` (from 0); or `instruction`, `answer` as FlashDLM's files",
-    read,
+    read: Piqa::read,
     shuffled: false,
     likelihood: Some(Likelihood {
         head: no_head,
@@ -36,24 +28,23 @@ pub const TASK: Task = Task {
     }),
 };
 
-const INSTRUCTION: Instruction = Instruction {
-    head: "Please choose the correct solution to the question: ",
-    label: "Solution",
-    word: "solution",
-    between: "\n\n",
-};
+struct Piqa;
 
-const FLASHDLM: Style = flashdlm(|problem| INSTRUCTION.ask(problem), |problem| INSTRUCTION.solve(problem), "solution");
+impl Instructed for Piqa {
+    const INSTRUCTION: Instruction = Instruction {
+        head: "Please choose the correct solution to the question: ",
+        label: "Solution",
+        word: "solution",
+        between: "\n\n",
+    };
 
-fn read(entry: &Value, index: usize) -> Result<Problem, FieldError> {
-    if let Some(problem) = INSTRUCTION.read(entry, index) {
-        return problem;
+    fn own(entry: &Value, index: usize) -> Result<Problem, FieldError> {
+        Ok(Problem {
+            id: index.to_string(),
+            question: fields::text(entry, "goal")?,
+            options: vec![fields::text(entry, "sol1")?, fields::text(entry, "sol2")?],
+            gold: Gold::Option(fields::option(fields::whole(entry, "label")?, 2, "label")?),
+            ..Problem::default()
+        })
     }
-    Ok(Problem {
-        id: index.to_string(),
-        question: fields::text(entry, "goal")?,
-        options: vec![fields::text(entry, "sol1")?, fields::text(entry, "sol2")?],
-        gold: Gold::Option(fields::option(fields::whole(entry, "label")?, 2, "label")?),
-        ..Problem::default()
-    })
 }

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::{
-    DataFile, Dataset, Exemplars, FieldError, Source, Style, Task,
-    choice::{Candidate, Instruction, LM_EVAL, Likelihood, flashdlm},
+    DataFile, Exemplars, FieldError, Source, Task,
+    choice::{Candidate, Instructed, Instruction, LM_EVAL, Likelihood},
     fields,
     style::no_head,
 };
@@ -14,33 +14,20 @@ use crate::{Gold, Problem};
 pub const TASK: Task = Task {
     name: "winogrande",
     about: "a sentence with a blank and two names for it",
-    source: Source::Hub(Dataset {
-        id: "allenai/winogrande",
-        revision: "refs/convert/parquet",
-        files: &[DataFile::plain("winogrande_xl/validation/0000.parquet")],
-    }),
-    exemplars: Exemplars::Files {
-        files: &[DataFile::plain("winogrande_xl/train/0000.parquet")],
-        skip: 0,
-        per_subject: false,
-    },
-    styles: &[FLASHDLM, LM_EVAL],
+    source: Source::hub(
+        "allenai/winogrande",
+        "refs/convert/parquet",
+        &[DataFile::plain("winogrande_xl/validation/0000.parquet")],
+    ),
+    exemplars: Exemplars::files(&[DataFile::plain("winogrande_xl/train/0000.parquet")]),
+    styles: &[WinoGrande::FLASHDLM, LM_EVAL],
     gen_length: 256,
     fields: "`sentence` (with a `_`), `option1`, `option2`, `answer` (1 or 2); or `instruction`, `answer` as FlashDLM's \
              files",
-    read,
+    read: WinoGrande::read,
     shuffled: false,
     likelihood: Some(Likelihood { head: no_head, options: candidates, shots: 5 }),
 };
-
-const INSTRUCTION: Instruction = Instruction {
-    head: "Please choose the correct answer to fill in the blank to complete the given sentence: ",
-    label: "Option",
-    word: "option",
-    between: " ",
-};
-
-const FLASHDLM: Style = flashdlm(|problem| INSTRUCTION.ask(problem), |problem| INSTRUCTION.solve(problem), "option");
 
 /// Partial evaluation: the options are part of what the model reads, and the rest of the sentence is judged.
 fn candidates(problem: &Problem) -> Vec<Candidate> {
@@ -50,20 +37,28 @@ fn candidates(problem: &Problem) -> Vec<Candidate> {
     problem.options.iter().map(candidate).collect()
 }
 
-fn read(entry: &Value, index: usize) -> Result<Problem, FieldError> {
-    if let Some(problem) = INSTRUCTION.read(entry, index) {
-        return problem;
+struct WinoGrande;
+
+impl Instructed for WinoGrande {
+    const INSTRUCTION: Instruction = Instruction {
+        head: "Please choose the correct answer to fill in the blank to complete the given sentence: ",
+        label: "Option",
+        word: "option",
+        between: " ",
+    };
+
+    fn own(entry: &Value, index: usize) -> Result<Problem, FieldError> {
+        let question = fields::text(entry, "sentence")?;
+        if !question.contains('_') {
+            return Err(FieldError::odd("sentence", "text with a blank (_)"));
+        }
+        let gold = fields::option(fields::whole(entry, "answer")? - 1, 2, "answer")?;
+        Ok(Problem {
+            id: index.to_string(),
+            question,
+            options: vec![fields::text(entry, "option1")?, fields::text(entry, "option2")?],
+            gold: Gold::Option(gold),
+            ..Problem::default()
+        })
     }
-    let question = fields::text(entry, "sentence")?;
-    if !question.contains('_') {
-        return Err(FieldError::odd("sentence", "text with a blank (_)"));
-    }
-    let gold = fields::option(fields::whole(entry, "answer")? - 1, 2, "answer")?;
-    Ok(Problem {
-        id: index.to_string(),
-        question,
-        options: vec![fields::text(entry, "option1")?, fields::text(entry, "option2")?],
-        gold: Gold::Option(gold),
-        ..Problem::default()
-    })
 }

@@ -2,7 +2,7 @@
 
 use demask_step::{
     BlendWith, Cost, Drift, FilterOrder, HeadAsk, Lanes, LayerRows, PlanError, Positions, Predictions, Sampling,
-    SequenceStep, random,
+    SequenceNeeds, SequenceStep, random,
 };
 use demask_tensor::{
     BlendRows, Filter, HeadOutput, HeadRequest, HeadRow, Launch, NO_ROW, PAGE, PageCopy, ProbeBy, ProbeLaunch,
@@ -50,6 +50,16 @@ impl Default for Lowered {
 }
 
 impl Lowered {
+    /// Makes room for steps of this many sequences, one of them with these needs.
+    pub(crate) fn reserve(&mut self, sequences: usize, needs: &SequenceNeeds) {
+        self.overlay.reserve(needs.positions);
+        self.parts.resize_with(sequences.max(self.parts.len()), Part::default);
+        for part in &mut self.parts {
+            part.positions.reserve(needs.predictions);
+            part.answers.reserve(needs.predictions.saturating_sub(part.answers.len()));
+        }
+    }
+
     /// Fills `launch` from checked steps; `sequences[i]` is the state of `batch[i]`'s sequence.
     pub(crate) fn lower<'s>(
         &mut self,

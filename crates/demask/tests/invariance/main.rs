@@ -1,7 +1,10 @@
 //! Row invariance, bitwise: what a row computes depends on nothing but its own inputs. Not on other rows, sequences or
 //! drafts of the step, nor on the number of threads, on any tier.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod drafts;
+mod partial;
 
 use common::{Device, Dice, devices, processor, quantised_on, runner, runner_of, specs};
 use demask::{
@@ -9,8 +12,8 @@ use demask::{
     cpu::linear::Products,
     model_parts::{ArchSpec, Attention},
     step::{
-        Blend, BlendWith, Drift, HeadAsk, Keep, Lanes, LayerRows, Mask, Positions, Predictions, Probe, SequenceId,
-        SequenceNeeds, SequenceStep, StepPlan,
+        Blend, BlendWith, HeadAsk, Keep, Lanes, LayerRows, Mask, Positions, Predictions, SequenceId, SequenceNeeds,
+        SequenceStep, StepPlan,
     },
 };
 
@@ -149,157 +152,6 @@ fn random_company(name: &str, spec: &ArchSpec, device: Device, products: Product
     }
 }
 
-/// freedave I7, I8: a draft beside others equals the draft alone; the accepted one's K/V equal those of a step on the
-/// canvas; the others leave no trace.
-#[test]
-fn freedave_i7_i8_drafts_are_isolated_and_the_accepted_one_stays() {
-    const LENGTH: usize = 45;
-    const WINDOW: std::ops::Range<u32> = 20..38;
-    for (name, spec) in specs() {
-        for (device, dtype) in devices(name) {
-            let what = format!("{name} {device} {dtype}");
-            let mut dice = Dice::new(5);
-            let ask = ask();
-            let prefill = full(&spec, &mut dice, LENGTH);
-            let lanes = 3;
-            let mut drafts = StepPlan { visible: LENGTH as u32, mask: mask(&spec), ..StepPlan::default() };
-            drafts.live.set_range(WINDOW);
-            drafts.predict.set_range(WINDOW.start + 1..WINDOW.end);
-            let single = Step { tokens: Vec::new(), plan: drafts.clone() };
-            drafts.lanes = Lanes::Drafts(lanes);
-            let tokens = (0..lanes as usize * WINDOW.len()).map(|_| dice.below(spec.vocabulary) as u32).collect();
-            let drafts = Step { tokens, plan: drafts };
-            let mut after = subset(&spec, &mut dice, LENGTH);
-            let accepted = 1;
-
-            let mut network = runner(&spec, device, dtype, 2);
-            let id = network.open(&needs(LENGTH, lanes as usize)).unwrap();
-            run(&mut *network, &[prefill.of(id, &ask)]);
-            let packed = run(&mut *network, &[drafts.of(id, &ask)]).remove(0);
-            after.plan.keep = Some(Keep { lane: accepted, positions: WINDOW.into() });
-            let kept = run(&mut *network, &[after.of(id, &ask)]).remove(0);
-            after.plan.keep = None;
-
-            for lane in 0..lanes as usize {
-                let mut network = runner(&spec, device, dtype, 1);
-                let id = network.open(&needs(LENGTH, 0)).unwrap();
-                run(&mut *network, &[prefill.of(id, &ask)]);
-                let range = lane * WINDOW.len()..(lane + 1) * WINDOW.len();
-                let step = Step { tokens: drafts.tokens[range].to_vec(), ..single.clone() };
-                let alone = run(&mut *network, &[step.of(id, &ask)]).remove(0);
-                let width = packed.positions.len();
-                assert_eq!(packed.tokens[lane * width..(lane + 1) * width], alone.tokens, "{what} lane {lane}");
-                let logits = packed.logits.len() / lanes as usize;
-                assert_eq!(
-                    bits(&packed.logits[lane * logits..(lane + 1) * logits]),
-                    bits(&alone.logits),
-                    "{what} lane {lane}"
-                );
-                if lane == accepted as usize {
-                    let expected = run(&mut *network, &[after.of(id, &ask)]).remove(0);
-                    assert_same(&kept, &expected, &format!("{what}, after keeping lane {lane}"));
-                }
-            }
-        }
-    }
-}
-
-/// freedave I7, I8 where layers are partly computed: each draft chooses rows by itself, as if it ran alone on the canvas,
-/// and the accepted one's K/V and increments are then the canvas's.
-#[test]
-fn freedave_i7_i8_partly_computed_drafts_are_isolated_and_the_accepted_one_stays() {
-    const LENGTH: usize = 45;
-    const LANES: usize = 3;
-    for (name, spec) in specs().into_iter().filter(|(_, spec)| spec.attention == Attention::Full) {
-        for (device, dtype) in devices(name) {
-            for (by, first_layer_all) in [(Drift::Value, true), (Drift::Key, false), (Drift::Random { seed: 5 }, false)]
-            {
-                let what = format!("{name} {device} {dtype} {by:?}");
-                let (ask, mut dice) = (ask(), Dice::new(15));
-                let prefill = full(&spec, &mut dice, LENGTH);
-                let mut plan = StepPlan { visible: LENGTH as u32, lanes: Lanes::Drafts(3), ..StepPlan::default() };
-                plan.live.set_range(8..LENGTH as u32);
-                plan.predict.set_range(20..38);
-                let probe = Some(Probe { rows: (12..LENGTH as u32).into(), keep: 6, by });
-                plan.layers = LayerRows::Partial { compute: (8..11).into(), probe, first_layer_all };
-                let live = plan.live.len();
-                // Most tokens are those of the prefill, so that what has drifted is a choice.
-                let mut tokens = prefill.tokens[8..].repeat(LANES);
-                for _ in 0..LANES * 9 {
-                    tokens[dice.below(LANES * live)] = dice.below(spec.vocabulary) as u32;
-                }
-                let drafts = Step { tokens, plan };
-                let mut after = full(&spec, &mut dice, LENGTH);
-                after.plan.layers = LayerRows::Partial { compute: (0..2).into(), probe: None, first_layer_all: false };
-                let run_with = |lanes: usize, drafts: &Step, keep: Option<Keep>| {
-                    let mut network = runner(&spec, device, dtype, lanes.min(2));
-                    let id = network.open(&SequenceNeeds { increments: true, ..needs(LENGTH, lanes) }).unwrap();
-                    run(&mut *network, &[prefill.of(id, &ask)]);
-                    let drafted = run(&mut *network, &[drafts.of(id, &ask)]).remove(0);
-                    let mut after = after.clone();
-                    after.plan.keep = keep;
-                    (drafted, run(&mut *network, &[after.of(id, &ask)]).remove(0))
-                };
-                for lane in 0..LANES {
-                    let keep = Keep { lane: lane as u32, positions: drafts.plan.live.clone() };
-                    let (packed, kept) = run_with(LANES, &drafts, Some(keep));
-                    let tokens = drafts.tokens[lane * live..(lane + 1) * live].to_vec();
-                    let single = StepPlan { lanes: Lanes::Canvas, ..drafts.plan.clone() };
-                    let (alone, expected) = run_with(0, &Step { tokens, plan: single }, None);
-                    let logits = packed.logits.len() / LANES;
-                    let own = &packed.logits[lane * logits..(lane + 1) * logits];
-                    assert_eq!(bits(own), bits(&alone.logits), "{what} lane {lane}");
-                    assert_same(&kept, &expected, &format!("{what}, after keeping lane {lane}"));
-                    assert_eq!(packed.cost.flops, LANES as f64 * alone.cost.flops, "{what}: each draft costs as much");
-                }
-            }
-        }
-    }
-}
-
-/// The same drafts in one forward, in a batch of sequences that hold one each, and one after the other (I16).
-#[test]
-fn freedave_i16_packed_batched_and_sequential_drafts_are_the_same() {
-    const LENGTH: usize = 40;
-    const LANES: usize = 4;
-    for (name, spec) in specs() {
-        for (device, dtype) in devices(name) {
-            let mut dice = Dice::new(17);
-            let ask = ask();
-            let prefill = full(&spec, &mut dice, LENGTH);
-            let mut plan = StepPlan { visible: LENGTH as u32, mask: mask(&spec), ..StepPlan::default() };
-            plan.live.set_range(12..28);
-            plan.predict.set_range(13..28);
-            plan.lanes = Lanes::Drafts(1);
-            let drafts: Vec<Step> = (0..LANES)
-                .map(|_| (0..16).map(|_| dice.below(spec.vocabulary) as u32).collect())
-                .map(|tokens| Step { tokens, plan: plan.clone() })
-                .collect();
-            let tokens = drafts.iter().flat_map(|draft| draft.tokens.clone()).collect();
-            let packed = Step { tokens, plan: StepPlan { lanes: Lanes::Drafts(LANES as u32), ..plan } };
-            let mut network = runner(&spec, device, dtype, 2);
-            let room = network.open(&needs(LENGTH * LANES, LANES)).unwrap();
-            network.close(room);
-            let ids: Vec<_> = (0..LANES).map(|_| network.open(&needs(LENGTH, LANES)).unwrap()).collect();
-            for &id in &ids {
-                run(&mut *network, &[prefill.of(id, &ask)]);
-            }
-            let together = run(&mut *network, &[packed.of(ids[0], &ask)]).remove(0);
-            let batch: Vec<_> = drafts.iter().zip(&ids).map(|(draft, &id)| draft.of(id, &ask)).collect();
-            let batched = run(&mut *network, &batch);
-            let what = format!("{name} {device} {dtype}");
-            for (lane, (draft, batched)) in drafts.iter().zip(&batched).enumerate() {
-                let alone = run(&mut *network, &[draft.of(ids[0], &ask)]).remove(0);
-                assert_same(batched, &alone, &format!("{what} lane {lane}"));
-                let (width, logits) = (together.tokens.len() / LANES, together.logits.len() / LANES);
-                assert_eq!(together.tokens[lane * width..(lane + 1) * width], alone.tokens, "{what} lane {lane}");
-                let of_lane = bits(&together.logits[lane * logits..(lane + 1) * logits]);
-                assert_eq!(of_lane, bits(&alone.logits), "{what} lane {lane}");
-            }
-        }
-    }
-}
-
 /// I9: under block-causal attention nothing that a later block holds changes a bit of an earlier one.
 #[test]
 fn freedave_i9_later_blocks_do_not_reach_earlier_ones() {
@@ -407,32 +259,6 @@ fn flashdlm_i3_a_window_is_the_full_forward_restricted_to_it() {
     }
 }
 
-/// Rejected drafts leave the slots untouched.
-#[test]
-fn freedave_i8_rejected_drafts_leave_no_trace() {
-    for (name, spec) in specs() {
-        let (device, dtype) = processor()[0];
-        let ask = ask();
-        let mut dice = Dice::new(3);
-        let (prefill, after) = (full(&spec, &mut dice, 40), subset(&spec, &mut dice, 40));
-        let mut plan = StepPlan { visible: 40, mask: mask(&spec), lanes: Lanes::Drafts(2), ..StepPlan::default() };
-        plan.live.set_range(8..24);
-        plan.predict.set_range(10..12);
-        let drafts = Step { tokens: (0..32).map(|_| dice.below(spec.vocabulary) as u32).collect(), plan };
-        let mut last = Vec::new();
-        for with_drafts in [false, true] {
-            let mut network = runner(&spec, device, dtype, 1);
-            let id = network.open(&needs(40, 2)).unwrap();
-            run(&mut *network, &[prefill.of(id, &ask)]);
-            if with_drafts {
-                run(&mut *network, &[drafts.of(id, &ask)]);
-            }
-            last.push(run(&mut *network, &[after.of(id, &ask)]).remove(0));
-        }
-        assert_same(&last[0], &last[1], name);
-    }
-}
-
 /// caches X7: a block-causal (or causal) model decoded over stored slots equals the uncached forward, bitwise.
 #[test]
 fn caches_x7_cached_blocks_equal_the_uncached_forward() {
@@ -459,102 +285,6 @@ fn caches_x7_cached_blocks_equal_the_uncached_forward() {
                     "{name} {device} {dtype} block at {start}"
                 );
             }
-        }
-    }
-}
-
-fn increments(length: usize) -> SequenceNeeds {
-    SequenceNeeds { increments: true, ..needs(length, 0) }
-}
-
-/// caches T1, T2: a partly computed step that computes everything equals a full one, bitwise, whether the rows are
-/// named or chosen; and one that computes nothing keeps its increments.
-#[test]
-fn caches_t1_t2_choosing_all_rows_equals_computing_all_rows() {
-    for (name, spec) in specs().into_iter().filter(|(_, spec)| spec.attention == Attention::Full) {
-        for (device, dtype) in devices(name) {
-            for by in [Drift::Value, Drift::Key, Drift::Random { seed: 3 }] {
-                let what = format!("{name} {device} {dtype} {by:?}");
-                let ask = ask();
-                let mut dice = Dice::new(9);
-                let (prefill, mut next) = (full(&spec, &mut dice, 40), full(&spec, &mut dice, 40));
-                let mut answers = Vec::new();
-                for layers in [
-                    LayerRows::All,
-                    LayerRows::Partial { compute: (0..40).into(), probe: None, first_layer_all: true },
-                    LayerRows::Partial {
-                        compute: (0..10).into(),
-                        probe: Some(Probe { rows: (10..40).into(), keep: 30, by }),
-                        first_layer_all: true,
-                    },
-                    LayerRows::Partial {
-                        compute: Positions::new(),
-                        probe: Some(Probe { rows: (0..40).into(), keep: 40, by }),
-                        first_layer_all: false,
-                    },
-                ] {
-                    let mut network = runner(&spec, device, dtype, 2);
-                    let id = network.open(&increments(40)).unwrap();
-                    run(&mut *network, &[prefill.of(id, &ask)]);
-                    next.plan.layers = layers;
-                    answers.push(run(&mut *network, &[next.of(id, &ask)]).remove(0));
-                }
-                for answer in &answers[1..] {
-                    assert_same(answer, &answers[0], &what);
-                }
-            }
-        }
-    }
-}
-
-/// A step whose rows are all reused adds the stored increments to the new embeddings: with the same tokens nothing
-/// changes but rounding.
-#[test]
-fn reused_rows_reproduce_an_unchanged_canvas() {
-    let (_, spec) = specs().remove(0);
-    let (device, dtype) = processor()[0];
-    let ask = ask();
-    let mut step = full(&spec, &mut Dice::new(4), 40);
-    let mut network = runner(&spec, device, dtype, 1);
-    let id = network.open(&increments(40)).unwrap();
-    let first = run(&mut *network, &[step.of(id, &ask)]).remove(0);
-    step.plan.layers = LayerRows::Partial { compute: Positions::new(), probe: None, first_layer_all: false };
-    let second = run(&mut *network, &[step.of(id, &ask)]).remove(0);
-    let most = first.logits.iter().zip(&second.logits).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
-    assert!(most < 1e-4, "{most}");
-}
-
-/// A partly computed sequence beside fully computed ones: nobody's bits change.
-#[test]
-fn partly_computed_rows_join_a_batch() {
-    let (name, spec) = specs().remove(1);
-    for (device, dtype) in devices(name) {
-        let ask = ask();
-        let mut dice = Dice::new(21);
-        let prefills = [full(&spec, &mut dice, 40), full(&spec, &mut dice, 24)];
-        let mut partial = full(&spec, &mut dice, 40);
-        partial.plan.layers = LayerRows::Partial {
-            compute: (0..3).into(),
-            probe: Some(Probe { rows: (12..40).into(), keep: 7, by: Drift::Value }),
-            first_layer_all: true,
-        };
-        let other = subset(&spec, &mut dice, 24);
-        let mut answers = Vec::new();
-        for together in [false, true] {
-            let mut network = runner(&spec, device, dtype, 2);
-            let ids = [network.open(&increments(40)).unwrap(), network.open(&needs(24, 0)).unwrap()];
-            for (prefill, &id) in prefills.iter().zip(&ids) {
-                run(&mut *network, &[prefill.of(id, &ask)]);
-            }
-            let steps = [partial.of(ids[0], &ask), other.of(ids[1], &ask)];
-            answers.push(if together {
-                run(&mut *network, &steps)
-            } else {
-                steps.iter().map(|step| run(&mut *network, std::slice::from_ref(step)).remove(0)).collect()
-            });
-        }
-        for (left, right) in answers[0].iter().zip(&answers[1]) {
-            assert_same(left, right, &format!("{device} {dtype}"));
         }
     }
 }
