@@ -265,7 +265,9 @@ fn single_operations_are_measured_beside_the_ceilings_of_the_card() {
         assert_eq!((chosen.len(), chosen[0], chosen.contains(&false)), (kernels, true, true));
         let names: BTreeSet<_> = reports.iter().map(|report| report["kernel"].as_str().unwrap()).collect();
         assert_eq!(names.len(), kernels, "{names:?}");
-        reports.iter().for_each(|report| check(report, report["rows"].as_u64().unwrap()));
+        for report in &reports {
+            check(report, report["rows"].as_u64().unwrap());
+        }
     }
     let arguments = ["bench", "attention", "--device", "cuda", "--head-dim", "300"];
     refused(&pretending(&fake, &arguments), 1, "a head has 300 numbers, GPU kernels take ", "use --device cpu");

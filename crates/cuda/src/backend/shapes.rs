@@ -107,7 +107,9 @@ mod tests {
 
     #[test]
     fn what_is_beyond_a_grid_or_a_sum_is_refused() {
-        let change: [(fn(&mut WorkspaceShape), &str); 5] = [
+        /// What is changed, and how the refusal begins, if there is one.
+        type Case = (fn(&mut WorkspaceShape), &'static str);
+        let cases: [Case; 5] = [
             (|shape| shape.vocabulary = 1 << 20, ""),
             (|shape| shape.vocabulary += 1 << 20, "the vocabulary has 1175040 tokens, GPU kernels take up to 1048576"),
             (|shape| shape.ffn = 1 << 20, "the MLP has 2097152 numbers of gate and up in a row, "),
@@ -117,7 +119,7 @@ mod tests {
                 "the model has 4194304 numbers in a row, GPU kernels take up to 2097024: ",
             ),
         ];
-        for (change, told) in change {
+        for (change, told) in cases {
             let refusal = refused(Dtype::Bf16, change).unwrap_or_default();
             assert!(refusal.starts_with(told) && refusal.is_empty() == told.is_empty(), "{refusal}");
         }
