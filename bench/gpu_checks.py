@@ -4,8 +4,9 @@
 
 Needs the binary, a GPU with its driver, NVRTC, and a Python with torch (for PyTorch's side of the comparison alone).
 What is checked and how is told in docs/gpu-checks.md. --only and --skip choose groups; groups of several runs with the
-same --out join in one record. --dry-run prints the commands and runs none. Every command has a time limit, and all of
-them together have one (--budget): what does not begin in time is told as not run, and counts as failed.
+same --out join in one record, and each shape of a group is a group of its own there. --dry-run prints the commands and
+runs none. Every command has a time limit, and all of them together have one (--budget): what does not begin in time is
+told as not run, and counts as failed.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import statistics
 import struct
 import subprocess
@@ -52,7 +54,8 @@ class Output:
     text: str
     errors: str
     seconds: float
-    memory: int = 0
+    # Bytes of the card's memory at most; nothing where they were not watched, or nobody tells.
+    memory: int | None = None
 
     def succeeded(self):
         if self.code != 0:
@@ -126,6 +129,16 @@ class Group:
     def __init__(self, arguments):
         self.arguments = arguments
         self.work = arguments.work / self.name
+
+    @classmethod
+    def all(cls, arguments):
+        """Those of a run: one, unless the group has shapes."""
+        return [cls(arguments)]
+
+    @property
+    def key(self):
+        """Its name in the record."""
+        return self.name
 
     def demask(self, name, words, device=None, **more):
         words = [*shlex.split(words)] if isinstance(words, str) else [str(word) for word in words]
@@ -366,51 +379,131 @@ class Agreement(Group):
         return sorted((c["step"], c["position"], c["token"], c["confidence"]) for c in commits)
 
 
-class Speed(Group):
-    """Forwards of real shapes beside what the card can do, and beside PyTorch."""
+class Shaped(Group):
+    """A group of each shape."""
+
+    def __init__(self, arguments, shape):
+        super().__init__(arguments)
+        self.shape = shape
+
+    @classmethod
+    def all(cls, arguments):
+        return [cls(arguments, shape) for shape in arguments.shapes]
+
+    @property
+    def key(self):
+        return f"{self.name} {self.shape}"
+
+
+class Speed(Shaped):
+    """Forwards of a real shape beside what the card can do, and beside PyTorch."""
 
     name = "speed"
 
-    def model(self, shape):
-        return self.arguments.work / f"{shape}-{self.arguments.layers or 'all'}"
-
     def commands(self):
-        for shape in self.arguments.shapes:
-            model = self.model(shape)
-            if not (model / "config.json").exists():
-                layers = ["--layers", str(self.arguments.layers)] if self.arguments.layers else []
-                words = [self.arguments.demask, "synth", "--like", shape, *layers, "--out", str(model), "-q"]
-                yield Command(f"synth {shape}", words, seconds=240)
-            step = ["bench", "step", "--json", "--model", model, "--dtype", "bf16"]
-            measured = {"window": "--rows 32 --keys 1024", "small": "--rows 32", "large": "--rows 1024"}
-            measured |= {"drafts": "--rows 32 --keys 1024 --drafts 8"}
-            for name, flags in measured.items():
-                yield self.demask(f"{name} {shape}", [*step, *flags.split()], seconds=120, watched=name == "window")
-            yield self.demask(f"inspect {shape}", ["inspect", "--json", model])
-            rival = [self.arguments.python, str(ROOT / "bench/pytorch_step.py"), "--device", "cuda", "--json", "--model"]
-            rival += [str(model), "--demask", self.arguments.demask, "--rows", "32,1024", "--turns", "2"]
-            yield Command(f"torch {shape}", rival, seconds=240)
+        model, making = checkpoint(self.arguments, self.shape, self.arguments.layers)
+        yield from making
+        step = ["bench", "step", "--json", "--model", model, "--dtype", "bf16"]
+        measured = {"window": "--rows 32 --keys 1024", "small": "--rows 32", "large": "--rows 1024"}
+        measured |= {"drafts": "--rows 32 --keys 1024 --drafts 8"}
+        for name, flags in measured.items():
+            yield self.demask(name, [*step, *flags.split()], seconds=120, watched=name == "window")
+        yield self.demask("inspect", ["inspect", "--json", "--model", model])
+        rival = [self.arguments.python, str(ROOT / "bench/pytorch_step.py"), "--device", self.arguments.device, "--json"]
+        rival += ["--model", str(model), "--demask", self.arguments.demask, "--rows", "32,1024", "--turns", "2"]
+        yield Command("torch", rival, seconds=180)
 
     def judge(self, outputs):
-        for shape in self.arguments.shapes:
-            window, large = outputs[f"window {shape}"].first(), outputs[f"large {shape}"].first()
-            torch = outputs[f"torch {shape}"].json()
-            # Seconds over the seconds in which the same bytes are read at the measured bandwidth.
-            yield at_most(f"{shape}: 32 rows, 1024 slots, over reading the weights", window["peak_gbs"] / window["gbs"], 1.35)
-            rate = max(large["peak_tflops"], torch["matrix_tflops"])
-            yield at_least(f"{shape}: 1024 rows, share of the matrix rate", large["tflops"] / rate, 0.55)
-            drafts = outputs[f"drafts {shape}"].first()["seconds"]["median"] / window["seconds"]["median"]
-            yield at_most(f"{shape}: 8 drafts of 32 rows over one", drafts, 2.2)
-            ratios = {result["rows"]: result["demask"][0]["ratio"] for result in torch["results"]}
-            yield at_least(f"{shape}: 32 rows, times as fast as PyTorch", ratios[32], 2.0)
-            yield at_least(f"{shape}: 1024 rows, times as fast as PyTorch", ratios[1024], 1.1)
-            memory = next(m for m in outputs[f"inspect {shape}"].json()["memory"] if (m["device"], m["dtype"]) == ("cuda", "bf16"))
-            needed = memory["weights"] + memory["cache_per_1000_positions"] * 1024 // 1000
-            beside = (outputs[f"window {shape}"].memory - needed) / GIBIBYTE
-            yield at_most(f"{shape}: GiB beside weights and K/V", beside, 1.0)
+        window, large = outputs["window"].first(), outputs["large"].first()
+        # Seconds over the seconds in which the same bytes are read at the measured bandwidth.
+        yield at_most("32 rows, 1024 slots, over reading the weights", window["peak_gbs"] / window["gbs"], 1.35)
+        drafts = outputs["drafts"].first()["seconds"]["median"] / window["seconds"]["median"]
+        yield at_most("8 drafts of 32 rows over one", drafts, 2.2)
+        if self.arguments.device != "cpu":
+            yield self.memory(outputs)
+        torch = outputs["torch"].json()
+        rate = max(large["peak_tflops"], torch.get("matrix_tflops", 0))
+        yield at_least("1024 rows, share of the matrix rate", large["tflops"] / rate, 0.55)
+        ratios = {result["rows"]: result["demask"][0]["ratio"] for result in torch["results"]}
+        yield at_least("32 rows, times as fast as PyTorch", ratios[32], 2.0)
+        yield at_least("1024 rows, times as fast as PyTorch", ratios[1024], 1.1)
+
+    def memory(self, outputs):
+        """Memory of the process on the card beside weights and K/V."""
+        most, window = 1.0, outputs["window"].succeeded()
+        if window.memory is None:
+            return Target("GiB beside weights and K/V", False, "nvidia-smi tells nothing", f"at most {most}")
+        planned = outputs["inspect"].json()["memory"]
+        memory = next(entry for entry in planned if (entry["device"], entry["dtype"]) == ("cuda", "bf16"))
+        needed = memory["weights"] + memory["cache_per_1000_positions"] * 1024 // 1000
+        return at_most("GiB beside weights and K/V", (window.memory - needed) / GIBIBYTE, most)
 
     def figures(self, outputs):
-        return {name: json.loads(output.text) for name, output in outputs.items() if output.code == 0 and output.text.strip()}
+        return reports(outputs)
+
+
+class Kernels(Group):
+    """Single kernels at full size beside the ceilings: what is to be calibrated on a card, and where a step's time goes."""
+
+    name = "kernels"
+    # Inputs and outputs of the largest and of the smallest product of a layer, and those of a head.
+    products = ((4096, 24576), (3584, 3584), (4096, 126464))
+    rows = (1, 8, 16, 32, 64, 128, 256, 512, 1024)
+    keys = (256, 1024, 4096)
+
+    def commands(self):
+        for dtype in ("bf16", "q8", "q4"):
+            for inputs, outputs in self.scaled(self.products):
+                words = ["bench", "linear", "--json", "--repeat", "2", "--dtype", dtype, "--in", inputs, "--out", outputs]
+                words += ["--rows", ",".join(map(str, self.rows)), *self.every()]
+                yield self.demask(f"linear {dtype} {inputs}x{outputs}", words, seconds=90)
+        for (keys,) in self.scaled([(keys,) for keys in self.keys]):
+            words = ["bench", "attention", "--json", "--repeat", "3", "--dtype", "bf16", "--keys", keys]
+            words += ["--heads", "28", "--kv-heads", "4", "--rows", ",".join(map(str, self.rows)), *self.every()]
+            yield self.demask(f"attention {keys}", words, seconds=60)
+
+    def every(self):
+        """The processor has one kernel for everything."""
+        return [] if self.arguments.device == "cpu" else ["--every-kernel"]
+
+    def scaled(self, sizes):
+        """Sizes as they are, or all of them divided, for a device that is slow."""
+        return [tuple(max(64, size // self.arguments.divide) for size in group) for group in sizes]
+
+    def judge(self, outputs):
+        for name, output in outputs.items():
+            slow = [report["kernel"] for report in output.json() if not report["tflops"] > 0]
+            yield same(f"{name}: kernels without a rate", slow, [])
+            choice = self.choices(output.json())
+            if choice:
+                # What was chosen, over the fastest: above 1 the measure that it is chosen by is off.
+                yield at_most(f"{name}: time of the chosen kernels over the fastest", max(choice.values()), 1.15)
+
+    @staticmethod
+    def choices(found):
+        """For each number of rows the time of the chosen kernel over the fastest one's, where several were measured."""
+        times = {}
+        for report in found:
+            times.setdefault(report["rows"], []).append((report["seconds"]["median"], report.get("chosen", True)))
+        chosen = lambda all_times: min(seconds for seconds, chosen in all_times if chosen)
+        return {rows: chosen(of) / min(of)[0] for rows, of in times.items() if len(of) > 1}
+
+    def figures(self, outputs):
+        return reports(outputs)
+
+
+def reports(outputs):
+    """What commands told as JSON."""
+    return {name: json.loads(output.text) for name, output in outputs.items() if output.code == 0 and output.text.strip()}
+
+
+def checkpoint(arguments, shape, layers):
+    """A random checkpoint of a shape, and the command that makes it where it is not there."""
+    model = arguments.work / f"{shape}-{layers or 'all'}"
+    if (model / "config.json").exists():
+        return model, []
+    words = [arguments.demask, "synth", "--like", shape, *(["--layers", str(layers)] if layers else [])]
+    return model, [Command(f"synth {model.name}", [*words, "--out", str(model), "-q"], seconds=240)]
 
 
 class BadInput(Group):
@@ -436,10 +529,11 @@ class BadInput(Group):
         yield self.demask("fill", ["generate", question(0), "--gen-length", "16"], seconds=120, environment=kept)
         yield Command("spoil", [self.arguments.python, "-c", SPOIL, str(cache)])
         yield self.demask("spoiled", ["generate", question(0), "--gen-length", "16"], seconds=120, environment=kept)
-        shape = self.arguments.shapes[0]
-        words = [self.arguments.demask, "bench", "step", "--rows", "32", "--dtype", "bf16", "--device", self.arguments.device, "--model"]
-        model = str(Speed(self.arguments).model(shape))
-        yield Command("memory", [self.arguments.python, "-c", OCCUPY, *words, model], seconds=120)
+        # More than is left free, and soon made.
+        model, making = checkpoint(self.arguments, "dream-7b", 4)
+        yield from making
+        step = self.demask("memory", ["bench", "step", "--rows", "32", "--dtype", "bf16", "--model", model])
+        yield Command("memory", [self.arguments.python, "-c", OCCUPY, *map(str, step.words)], seconds=120)
 
     def judge(self, outputs):
         for name, _, _, code, part in self.cases():
@@ -465,16 +559,28 @@ for path in pathlib.Path(sys.argv[1]).rglob("*.kernels"):
 
 # Takes all but 2 GiB of the GPU's memory while a command runs.
 OCCUPY = """
-import subprocess, sys, torch
-free, _ = torch.cuda.mem_get_info()
-held = torch.empty(free - (2 << 30), dtype=torch.uint8, device="cuda")
+import ctypes, os, subprocess, sys
+cuda = ctypes.CDLL(os.environ.get("DEMASK_CUDA_DRIVER", "libcuda.so.1"))
+def call(name, *arguments):
+    code = getattr(cuda, name)(*arguments)
+    if code != 0:
+        sys.exit(f"{name}: error {code}")
+device, context, free, total, held = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t(), ctypes.c_uint64()
+number = [word[5:] for word in sys.argv if word.startswith("cuda:")]
+call("cuInit", 0)
+call("cuDeviceGet", ctypes.byref(device), int(number[0]) if number else 0)
+call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+call("cuCtxSetCurrent", context)
+call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+call("cuMemAlloc_v2", ctypes.byref(held), ctypes.c_size_t(max(1, free.value - (2 << 30))))
 done = subprocess.run(sys.argv[1:], capture_output=True, text=True)
 sys.stdout.write(done.stdout)
 sys.stderr.write(done.stderr)
 sys.exit(done.returncode)
 """
 
-GROUPS = {group.name: group for group in (Doctor, Goldens, Invariants, Agreement, Speed, BadInput)}
+# The most valuable first.
+GROUPS = {group.name: group for group in (Doctor, Goldens, Invariants, Agreement, Speed, Kernels, BadInput)}
 
 
 def question(index):
@@ -485,21 +591,27 @@ def question(index):
 class MemoryWatch(threading.Thread):
     """The most memory that the GPU has in use, beyond what it had when this began."""
 
-    def __init__(self):
+    def __init__(self, number):
         super().__init__(daemon=True)
+        self.number = number
         self.done = threading.Event()
         self.before = self.used()
-        self.most = 0
+        self.most = None
 
-    @staticmethod
-    def used():
-        query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
-        told = subprocess.run(query, capture_output=True, text=True, check=True).stdout
-        return int(told.splitlines()[0]) * MEBIBYTE
+    def used(self):
+        """Nothing where nobody tells."""
+        query = ["nvidia-smi", f"--id={self.number}", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+        try:
+            told = subprocess.run(query, capture_output=True, text=True, check=True).stdout
+            return int(told.splitlines()[0]) * MEBIBYTE
+        except (OSError, subprocess.CalledProcessError, ValueError, IndexError):
+            return None
 
     def run(self):
-        while not self.done.wait(0.1):
-            self.most = max(self.most, self.used() - self.before)
+        while self.before is not None and not self.done.wait(0.1):
+            used = self.used()
+            if used is not None:
+                self.most = max(self.most or 0, used - self.before)
 
     def stop(self):
         self.done.set()
@@ -509,20 +621,36 @@ class MemoryWatch(threading.Thread):
 
 def run(command, left):
     """Runs a command for as long as it may, and never longer than what is left of the budget."""
-    watch = MemoryWatch() if command.watched else None
+    watch = MemoryWatch(card_number(command.words)) if command.watched else None
     if watch:
         watch.start()
     started = time.monotonic()
     limit = max(1, min(command.seconds, left))
     try:
-        environment = {**os.environ, **command.environment}
-        done = subprocess.run(command.words, env=environment, capture_output=True, text=True, timeout=limit)
-        code, text, errors = done.returncode, done.stdout, done.stderr
-    except subprocess.TimeoutExpired:
-        code, text, errors = 124, "", f"took longer than {limit:.0f} s"
+        # A Python that has torch has NVRTC too, whether its environment was activated or not.
+        environment = {"VIRTUAL_ENV": sys.prefix, **os.environ, **command.environment}
+        code, text, errors = finish(command.words, environment, limit)
     except OSError as error:
         code, text, errors = 127, "", str(error)
-    return Output(code, text, errors, time.monotonic() - started, watch.stop() if watch else 0)
+    return Output(code, text, errors, time.monotonic() - started, watch.stop() if watch else None)
+
+
+def finish(words, environment, limit):
+    """Runs a program to its end, or ends it and all that it has started."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(list(map(str, words)), env=environment, start_new_session=True, **pipes) as program:
+        try:
+            text, errors = program.communicate(timeout=limit)
+            return program.returncode, text, errors
+        except subprocess.TimeoutExpired:
+            os.killpg(program.pid, signal.SIGKILL)
+            return 124, "", f"took longer than {limit:.0f} s"
+
+
+def card_number(words):
+    """Number of the card that a command computes on."""
+    numbers = [word[5:] for word in words if isinstance(word, str) and word.startswith("cuda:")]
+    return int(numbers[-1]) if numbers else 0
 
 
 def told(command):
@@ -537,27 +665,44 @@ def check(group, deadline):
     for command in group.commands():
         left = deadline - time.monotonic()
         if left <= 0:
-            targets.append(Target(f"{group.name}: {command.name}", False, "no time left", "run"))
+            targets.append(Target(f"{group.key}: {command.name}", False, "no time left", "run"))
             continue
         print(f"  {told(command)[:200]}", file=sys.stderr, flush=True)
         output = outputs[command.name] = run(command, left)
         ended = {"code": output.code, "seconds": output.seconds, "errors": output.errors.strip()[-500:]}
         commands.append({"name": command.name, "command": told(command)} | ended)
-    figures = {}
-    try:
-        for target in group.judge(outputs):
-            targets.append(target)
-        figures = group.figures(outputs)
-    except (KeyError, ValueError, OSError, StopIteration, IndexError, TypeError) as error:
-        targets.append(Target(f"{group.name} can be judged", False, f"{type(error).__name__}: {error}", "all outputs"))
+    targets = judged(group, outputs, targets)
     for target in targets:
         print(target.told(), flush=True)
     return {
         "targets": [vars(target) for target in targets],
         "commands": commands,
-        "figures": figures,
+        "figures": figures(group, outputs),
         "seconds": statistics.fsum(command["seconds"] for command in commands),
     }
+
+
+# What reading outputs that are not there, or not what they should be, ends with.
+UNREADABLE = (KeyError, ValueError, OSError, StopIteration, IndexError, TypeError, ZeroDivisionError)
+
+
+def judged(group, outputs, targets):
+    """Targets, and a group's further ones as far as its outputs can be read."""
+    targets = list(targets)
+    try:
+        for target in group.judge(outputs):
+            targets.append(target)
+    except UNREADABLE as error:
+        targets.append(Target(f"{group.key} can be judged", False, f"{type(error).__name__}: {error}", "all outputs"))
+    return targets
+
+
+def figures(group, outputs):
+    """A group's figures; none where they cannot be read."""
+    try:
+        return group.figures(outputs)
+    except UNREADABLE:
+        return {}
 
 
 def parse(words=None):
@@ -567,9 +712,10 @@ def parse(words=None):
     parser.add_argument("--python", default=sys.executable, help="a Python that has torch")
     parser.add_argument("--device", default="cuda", help="cuda or cuda:N; cpu tries the script itself [default: cuda]")
     parser.add_argument("--out", type=Path, help="the record [default: bench/record/CARD/DATE.json]")
-    parser.add_argument("--work", type=Path, default=Path("gpu-checks"), help="a folder for checkpoints, 40 GB with both shapes")
+    parser.add_argument("--work", type=Path, default=Path("gpu-checks"), help="a folder for checkpoints, 36 GB with both shapes")
     parser.add_argument("--shapes", type=names(SHAPES), default=SHAPES, help=f"of {','.join(SHAPES)}")
     parser.add_argument("--layers", type=positive, help="layers of the shapes [default: all]")
+    parser.add_argument("--divide", type=positive, default=1, help="sizes of single kernels, divided [default: 1]")
     parser.add_argument("--only", type=names(GROUPS), default=tuple(GROUPS), help=f"groups of {','.join(GROUPS)}")
     parser.add_argument("--skip", type=names(GROUPS), default=(), help="groups to leave out")
     parser.add_argument("--budget", type=positive, default=1500, help="seconds for all commands together [default: 1500]")
@@ -599,10 +745,10 @@ def card_name(record):
     return "-".join(cards[0]["name"].lower().split())
 
 
-def main():
-    arguments = parse()
+def main(words=None):
+    arguments = parse(words)
     arguments.work = arguments.work.resolve()
-    groups = [GROUPS[name](arguments) for name in arguments.groups]
+    groups = [group for name in arguments.groups for group in GROUPS[name].all(arguments)]
     if arguments.dry_run:
         for command in (command for group in groups for command in group.commands()):
             print(told(command))
@@ -614,8 +760,8 @@ def main():
         record |= json.loads(arguments.out.read_text())
     deadline = time.monotonic() + arguments.budget
     for group in groups:
-        print(f"== {group.name}", file=sys.stderr, flush=True)
-        record["groups"][group.name] = check(group, deadline)
+        print(f"== {group.key}", file=sys.stderr, flush=True)
+        record["groups"][group.key] = check(group, deadline)
         out = arguments.out or ROOT / "bench/record" / card_name(record) / f"{record['date']}.json"
         out.parent.mkdir(parents=True, exist_ok=True)
         part = out.with_suffix(".part")

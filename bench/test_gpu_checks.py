@@ -4,7 +4,9 @@ import contextlib
 import io
 import json
 import tempfile
+import time
 import unittest
+import unittest.mock
 from array import array
 from pathlib import Path
 
@@ -37,10 +39,44 @@ class Arguments(unittest.TestCase):
 
 
 class Running(unittest.TestCase):
+    def test_groups_of_several_runs_join(self):
+        with tempfile.TemporaryDirectory() as work:
+            demask = Path(work) / "demask"
+            demask.write_text("#!/bin/sh\necho '{\"gpu\": {\"cards\": [{\"name\": \"A Card\"}]}}'\n")
+            demask.chmod(0o755)
+            out = Path(work) / "records/today.json"
+            words = ["--demask", str(demask), "--work", work, "--out", str(out), "--device", "cpu"]
+            told = io.StringIO()
+            with contextlib.redirect_stdout(told), contextlib.redirect_stderr(io.StringIO()):
+                self.assertEqual(gpu_checks.main([*words, "--only", "doctor"]), 0)
+                for shape in gpu_checks.SHAPES:
+                    speed = [*words, "--only", "speed", "--shapes", shape, "--python", str(demask)]
+                    self.assertEqual(gpu_checks.main(speed), 1)
+            record = json.loads(out.read_text())
+        self.assertEqual(list(record["groups"]), ["doctor", *(f"speed {shape}" for shape in gpu_checks.SHAPES)])
+        self.assertTrue(all(group["commands"] for group in record["groups"].values()))
+        self.assertIn("1 of 3 targets passed", told.getvalue())
+
+    def test_memory_that_nobody_tells_is_none(self):
+        command = Command("watched", ["true"], watched=True)
+        environment = {"PATH": "/nowhere"}
+        with unittest.mock.patch.dict(gpu_checks.os.environ, environment):
+            self.assertIsNone(gpu_checks.run(Command("watched", ["/bin/true"], watched=True), left=10).memory)
+        self.assertEqual(gpu_checks.card_number(["demask", "--device", "cuda:3"]), 3)
+        self.assertEqual(gpu_checks.card_number(command.words), 0)
+
     def test_a_command_that_hangs_ends(self):
         done = gpu_checks.run(Command("slow", ["sleep", "60"], seconds=1), left=100)
         self.assertEqual((done.code, done.errors), (124, "took longer than 1 s"))
         self.assertLess(done.seconds, 10)
+
+    def test_what_a_command_has_started_ends_with_it(self):
+        with tempfile.TemporaryDirectory() as work:
+            mark = Path(work) / "mark"
+            words = ["sh", "-c", f"(sleep 3; touch {mark}) & sleep 60"]
+            self.assertEqual(gpu_checks.run(Command("slow", words, seconds=1), left=100).code, 124)
+            time.sleep(3)
+            self.assertFalse(mark.exists())
 
     def test_a_command_that_is_not_there_is_told(self):
         self.assertEqual(gpu_checks.run(Command("none", ["/nowhere/demask"]), left=1).code, 127)
@@ -76,19 +112,20 @@ class Judges(unittest.TestCase):
         ]
         ratio = lambda rows, ratio: {"rows": rows, "demask": [{"ratio": ratio}]}
         memory = {"device": "cuda", "dtype": "bf16", "weights": 16 << 30, "cache_per_1000_positions": 500 << 20}
-        shape = "llada-8b"
+        used = values["memory"]
         return {
-            f"window {shape}": output(report(values["window"]), memory=values["memory"] << 30),
-            f"large {shape}": output(report(0.1)),
-            f"drafts {shape}": output(report(values["drafts"])),
-            f"inspect {shape}": output({"memory": [memory]}),
-            f"torch {shape}": output(
+            "window": output(report(values["window"]), memory=used and used << 30),
+            "large": output(report(0.1)),
+            "drafts": output(report(values["drafts"])),
+            "inspect": output({"memory": [memory]}),
+            "torch": output(
                 {"matrix_tflops": 700, "results": [ratio(32, values["small"]), ratio(1024, values["large"])]}
             ),
         }
 
     def test_speeds(self):
-        group = gpu_checks.Speed(self.arguments)
+        (group,) = gpu_checks.Speed.all(self.arguments)
+        self.assertEqual(group.key, "speed llada-8b")
         self.assertEqual(self.failed(group, self.speed()), [])
         for change, name in (
             ({"gbs": 3000}, "over reading the weights"),
@@ -97,10 +134,34 @@ class Judges(unittest.TestCase):
             ({"small": 1.9}, "32 rows, times as fast"),
             ({"large": 1.0}, "1024 rows, times as fast"),
             ({"memory": 18}, "GiB beside"),
+            ({"memory": None}, "GiB beside"),
         ):
             failed = self.failed(group, self.speed(**change))
             self.assertEqual(len(failed), 1, failed)
             self.assertIn(name, failed[0])
+
+    def test_what_needs_no_pytorch_is_judged_without_it(self):
+        (group,) = gpu_checks.Speed.all(self.arguments)
+        outputs = self.speed() | {"torch": output(code=1, errors="No module named 'torch'")}
+        with contextlib.redirect_stdout(io.StringIO()):
+            checked = gpu_checks.judged(group, outputs, [])
+        passed = [target.passed for target in checked]
+        self.assertEqual(passed, [True, True, True, False])
+        self.assertIn("No module named 'torch'", checked[-1].found)
+
+    def test_kernels(self):
+        group = gpu_checks.Kernels(self.arguments)
+
+        def report(rows, kernel, seconds, **more):
+            return {"rows": rows, "kernel": kernel, "seconds": {"median": seconds}, "tflops": 1.0} | more
+
+        good = [report(1, "a", 2.0, chosen=True), report(1, "b", 1.9, chosen=False), report(8, "a", 1.0, chosen=True)]
+        self.assertEqual(self.failed(group, {"linear": output(good)}), [])
+        self.assertEqual(group.choices(good), {1: 2.0 / 1.9})
+        bad = [*good, report(8, "c", 0.8, chosen=False)]
+        self.assertEqual(self.failed(group, {"linear": output(bad)}), ["linear: time of the chosen kernels over the fastest"])
+        stopped = [report(1, "a", 2.0) | {"tflops": 0.0}]
+        self.assertEqual(self.failed(group, {"linear": output(stopped)}), ["linear: kernels without a rate"])
 
     def test_commits(self):
         group = gpu_checks.Agreement(self.arguments)

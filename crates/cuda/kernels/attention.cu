@@ -509,6 +509,8 @@ DEVICE void attend(const AttendArgs& args) {
         SegmentRows place = at<const SegmentRows>(args.segments)[segment];
         run_segment<H, NARROW>(args, shelf, place, start / H::KEYS, end);
     }
+    // The queries' own copies, where no segment had keys of this span: nobody leaves while they are under way.
+    end_copy_group();
     wait_copies<0>();
 }
 

@@ -173,6 +173,8 @@ DEVICE void list_marked(const u32* flags, u32 live, const List& list, u32* sums)
     if (thread() == 0) *at<u32>(list.count) = listed;
 }
 
+// As many rows are listed as the launch counts: no row is both fixed and probed, or either twice, which is checked when
+// a launch is taken over, and of each probe exactly as many are marked as it keeps.
 DEVICE void choose_rows(const ChooseArgs& args) {
     SHARED(ChooseShared, shared, 1);
     mark_rows({args.fixed, args.live, args.flags});

@@ -85,7 +85,7 @@ pub trait Gpu: Send + Sync {
     fn wait(&self) -> Result<(), GpuError>;
 
     /// Records the launches, uploads from pinned memory and fills of `work` instead of running them. Nothing if the
-    /// device records none: then nothing ran either.
+    /// device records none: then nothing ran either. A device that refuses to record works as before.
     fn record(&self, work: &mut dyn FnMut() -> Result<(), GpuError>) -> Result<Option<Self::Graph>, GpuError>;
 
     /// Runs a recorded sequence, in the stream's order.

@@ -19,7 +19,7 @@ pub mod nvrtc;
 mod probe;
 mod version;
 
-pub use backend::{CudaBackend, CudaOptions, trial};
+pub use backend::{CudaBackend, CudaOptions, Unfit, trial};
 pub use driver::{Driver, Graph};
 pub use modules::sources;
 pub use probe::{Card, Cuda, NoGpu, Places};

@@ -10,8 +10,10 @@ use demask_checkpoint::{
 };
 use demask_cpu::CpuBackend;
 #[cfg(feature = "cuda")]
-use demask_cuda::{CudaBackend, gpu::Gpu};
+use demask_cuda::{CudaBackend, Unfit, gpu::Gpu};
 use demask_decode::ModelFacts;
+#[cfg(feature = "cuda")]
+use demask_model::workspace_shape;
 use demask_model::{ArchSpec, Attention, LoadError, Runner};
 use demask_step::{Mask, SequenceNeeds, TokenId};
 use demask_tensor::{Backend, OutOfMemory};
@@ -45,6 +47,17 @@ pub enum ModelError {
     /// There is too little memory for it, as was known before it was loaded.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
+    /// The kernels of a device cannot take it.
+    #[cfg(feature = "cuda")]
+    #[error("{name} cannot run on cuda:{number}: {unfit}")]
+    Unfit {
+        /// The model.
+        name: String,
+        /// Which GPU.
+        number: usize,
+        /// What about it.
+        unfit: Unfit,
+    },
     /// No memory.
     #[error("{name} does not fit: {error}")]
     Memory {
@@ -234,6 +247,11 @@ impl Opened {
         let BackendOptions::Cuda(options) = device.backend_options(stored)? else {
             return Err(DeviceError::NoCuda(number).into());
         };
+        let spec = self.prompter.spec();
+        let row_budget = device.row_budget.unwrap_or(DEFAULT_ROW_BUDGET);
+        options
+            .check(&workspace_shape(spec, row_budget, sequences), spec.layers)
+            .map_err(|unfit| ModelError::Unfit { name: self.prompter.name().to_owned(), number, unfit })?;
         let gpu = device.open_gpu(number)?;
         self.check_memory(device, sequences, &format!("memory on {}", gpu.describe()), gpu.available())?;
         self.load_on(CudaBackend::new(gpu, options), device.row_budget, progress)

@@ -30,9 +30,9 @@ pub struct Launch {
     pub copies: Vec<PageCopy>,
     /// Whether any row of the launch is computed partly (see [`Rows`]).
     pub partial: bool,
-    /// Rows computed in every probing layer whatever the probes say.
+    /// Rows computed in every probing layer whatever the probes say, ascending.
     pub fixed: Vec<u32>,
-    /// Candidates of all probes, one after the other, ascending within a probe.
+    /// Candidates of all probes, one after the other, ascending within a probe; none of them fixed, none twice.
     pub probed: Vec<u32>,
     /// One per sequence that probes; their parts of `probed` follow each other.
     pub probes: Vec<ProbeLaunch>,

@@ -96,6 +96,9 @@ pub struct LinearArgs {
     /// Measured rounds through all numbers of rows; short products run several times in each [default: 5]
     #[arg(long, value_name = "N")]
     pub repeat: Option<usize>,
+    /// Measures every kernel that could do it, and not the one alone that is chosen (GPUs)
+    #[arg(long)]
+    pub every_kernel: bool,
 }
 
 /// `demask bench attention`.
@@ -119,6 +122,9 @@ pub struct AttentionArgs {
     /// Measured runs [default: 5]
     #[arg(long, value_name = "N")]
     pub repeat: Option<usize>,
+    /// Measures every kernel that could do it, and not the one alone that is chosen (GPUs)
+    #[arg(long)]
+    pub every_kernel: bool,
 }
 
 /// `demask bench generate`.

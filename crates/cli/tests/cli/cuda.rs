@@ -3,6 +3,8 @@
 #[path = "../../../cuda/tests/fake_driver/mod.rs"]
 mod fake_driver;
 
+use std::collections::BTreeSet;
+
 use fake_driver::Fake;
 
 use crate::harness::{Run, command, project};
@@ -76,6 +78,8 @@ fn what_only_the_processor_has_is_refused() {
     let begin = "a number of threads (--threads) with device cuda:0, where ";
     refused(&generate(&fake, &["--device", "cuda", "--threads", "2"]), 2, begin, end);
     for single in ["linear", "attention"] {
+        let run = pretending(&fake, &["bench", single, "--every-kernel"]);
+        refused(&run, 2, "--every-kernel with device cpu, which has one kernel for everything: ", "use --device cuda");
         refused(&pretending(&fake, &["bench", single, "--device", "cuda", "--threads", "2"]), 2, begin, end);
     }
     let run = command(&["generate", "hi", "--device", "cuda"]).env("DEMASK_ISA", "portable").output().unwrap();
@@ -104,6 +108,20 @@ fn a_model_that_does_not_fit_is_refused_with_numbers() {
     let begin = "demo-llada needs ";
     refused(&run, 1, begin, "and 8 MiB are available: no --quantize makes it fit");
     assert!(run.stderr.contains(" MiB of memory on cuda:0 NVIDIA Pretence ("), "{}", run.stderr);
+}
+
+/// Heads of 12 numbers: before the kernels are compiled, let alone weights read.
+#[test]
+fn a_model_whose_heads_no_kernel_takes_is_refused_with_what_would_run() {
+    let fake = Fake::new(&[], &[]);
+    let (model, out) = (project("golden/ckpt/toy-qwen2"), fake.kernels().with_extension("safetensors"));
+    let logits = ["logits", "--causal", "--tokens", "1,2", "--model", &model, "--out", out.to_str().unwrap()];
+    for flags in [&["--dtype", "bf16"][..], &["--dtype", "bf16", "--quantize", "q8"]] {
+        let run = pretending(&fake, &[&logits, flags, &["--device", "cuda"]].concat());
+        let begin = "toy-qwen2 cannot run on cuda:0: a head has 12 numbers, GPU kernels take multiples of 8 up to 256";
+        refused(&run, 1, begin, " in bf16: use --dtype f32 or --device cpu");
+        assert!(!out.exists() && !fake.kernels().exists());
+    }
 }
 
 #[test]
@@ -180,6 +198,31 @@ fn emulated_kernels_answer_as_the_processor_does_until_they_fail() {
     }
 }
 
+#[test]
+fn graphs_that_the_driver_refuses_are_one_warning_and_change_nothing() {
+    let fake = Fake::emulated();
+    // Three forwards of the same bucket: the second is replayed where it can be.
+    let short = ["--dtype", "f32", "--gen-length", "16", "--decoder", "static", "--steps", "3", "--cache", "none"];
+    let arguments = [&short[..], &["--json", "--device", "cuda"]].concat();
+    let usual = generate(&fake, &arguments).json();
+    assert_eq!(usual["receipt"]["nfe"], 3);
+    for (call, refusal, message) in [
+        ("cuStreamBeginCapture_v2", "BEGIN_CAPTURE=801", "CUDA_ERROR_NOT_SUPPORTED (801): operation not supported"),
+        ("cuStreamEndCapture", "END_CAPTURE=801", "CUDA_ERROR_NOT_SUPPORTED (801): operation not supported"),
+        ("cuGraphInstantiateWithFlags", "INSTANTIATE=2", "CUDA_ERROR_OUT_OF_MEMORY (2): out of memory"),
+        ("cuGraphLaunch", "REPLAY=2", "CUDA_ERROR_OUT_OF_MEMORY (2): out of memory"),
+    ] {
+        fake.emulate_with(&[refusal]);
+        let run = generate(&fake, &arguments);
+        let warning = format!("steps run without CUDA graphs, which takes longer: {call}: {message}");
+        assert!(run.stderr.contains(&warning) && run.stderr.lines().count() == 1, "{refusal}: {}", run.stderr);
+        let report = run.json();
+        assert_eq!((&report["tokens"], &report["receipt"]["nfe"]), (&usual["tokens"], &usual["receipt"]["nfe"]));
+    }
+    fake.emulate_with(&["INSTANTIATE=700"]);
+    refused(&generate(&fake, &arguments), 1, "the device failed: ", "an illegal memory access was encountered");
+}
+
 /// Single operations on emulated kernels. The driver's clock goes on by a quarter of a second whenever it is looked at,
 /// which a run does before and behind sixteen launches.
 #[test]
@@ -212,8 +255,22 @@ fn single_operations_are_measured_beside_the_ceilings_of_the_card() {
         check(&reports[0], 3);
         assert_eq!((&reports[0]["keys"], &reports[0]["dtype"]), (&40.into(), &dtype.into()));
     }
+    // Every kernel, the one that steps take first.
+    let every = ["--dtype", "bf16", "--every-kernel"];
+    let products = bench(&[&["bench", "linear", "--rows", "9", "--in", "64", "--out", "48"][..], &every].concat());
+    let attention = ["bench", "attention", "--rows", "3", "--keys", "300", "--heads", "2", "--head-dim", "16"];
+    let attention = bench(&[&attention[..], &every].concat());
+    for (reports, kernels) in [(products, 6), (attention, 2)] {
+        let chosen: Vec<_> = reports.iter().map(|report| report["chosen"].as_bool().unwrap()).collect();
+        assert_eq!((chosen.len(), chosen[0], chosen.contains(&false)), (kernels, true, true));
+        let names: BTreeSet<_> = reports.iter().map(|report| report["kernel"].as_str().unwrap()).collect();
+        assert_eq!(names.len(), kernels, "{names:?}");
+        for report in &reports {
+            check(report, report["rows"].as_u64().unwrap());
+        }
+    }
     let arguments = ["bench", "attention", "--device", "cuda", "--head-dim", "300"];
-    refused(&pretending(&fake, &arguments), 1, "heads have 300 numbers, GPU kernels take ", "use --device cpu");
+    refused(&pretending(&fake, &arguments), 1, "a head has 300 numbers, GPU kernels take ", "use --device cpu");
     let arguments = ["bench", "linear", "--device", "cuda"];
     refused(&pretending(&fake, &arguments), 1, "packing a ", "MiB available");
 }

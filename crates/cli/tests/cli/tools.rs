@@ -231,6 +231,19 @@ fn a_step_is_measured_for_each_number_of_rows() {
     assert_eq!(number(&three[1]["flops"]), 3.0 * number(&one[1]["flops"]), "a draft costs what one costs alone");
 }
 
+/// A model of Dream's kind predicts a position in the row before it: these rows are live then, as many as were asked for.
+#[test]
+fn a_step_of_a_model_that_predicts_the_next_position_sees_slots_before_its_rows() {
+    let model = project("golden/ckpt/tiny-dream");
+    for flags in [&[][..], &["--drafts", "2"], &["--computed", "3"], &["--head-rows", "2"]] {
+        for keys in ["8", "9", "24"] {
+            let step = ["bench", "step", "--model", &model, "--rows", "8", "--keys", keys, "--repeat", "1", "--json"];
+            let reports = demask(&[&step, flags].concat()).json();
+            assert_eq!((&reports[0]["rows"], reports[0]["keys"].as_u64()), (&8.into(), keys.parse().ok()));
+        }
+    }
+}
+
 fn has_rates(report: &serde_json::Value) {
     for key in ["flops", "tflops", "gbs", "peak_tflops", "peak_gbs", "fraction"] {
         assert!(report[key].as_f64() > Some(0.0), "{key}");

@@ -1,4 +1,5 @@
 //! What a step has the device do: a list of launches, run one by one or, once the same list was seen before, as a graph.
+//! A device that refuses graphs goes on without them.
 //!
 //! Counts are read on the device and grids are as large as the bucket, so that steps of one bucket are the same list to
 //! the byte, and one graph serves them all. A list that is equal runs the same kernels on the same memory: whatever was
@@ -232,9 +233,10 @@ impl<G: Gpu> Queue<G> {
         if let Some(known) = self.graphs.iter_mut().find(same) {
             known.used = self.steps;
             // SAFETY: as for single launches: the list is equal, so is what it points to.
-            let ran = unsafe { self.gpu.replay(&known.graph) };
-            self.keep(ran);
-            return self.pending.clear();
+            let Err(error) = (unsafe { self.gpu.replay(&known.graph) }) else { return self.pending.clear() };
+            // A graph that was refused did not run.
+            self.run_pending();
+            return self.do_without_graphs(&error);
         }
         // SAFETY: as in `run_pending`.
         if self.keep(unsafe { self.pending.launch(&*self.gpu) }).is_some() {
@@ -247,8 +249,8 @@ impl<G: Gpu> Queue<G> {
         let (gpu, pending) = (&*self.gpu, &self.pending);
         // SAFETY: as in `run_pending`, for as long as the graph is replayed.
         let recorded = gpu.record(&mut || unsafe { pending.launch(gpu) });
-        match self.keep(recorded) {
-            Some(Some(graph)) => {
+        match recorded {
+            Ok(Some(graph)) => {
                 if self.graphs.len() == MOST_GRAPHS {
                     let oldest = (0..MOST_GRAPHS).min_by_key(|&index| self.graphs[index].used).unwrap_or(0);
                     self.graphs.swap_remove(oldest);
@@ -256,8 +258,19 @@ impl<G: Gpu> Queue<G> {
                 let commands = self.pending.clone();
                 self.graphs.push(Recorded { fingerprint, commands, graph, used: self.steps });
             }
-            Some(None) => self.records = false,
-            None => {}
+            Ok(None) => self.records = false,
+            Err(error) => self.do_without_graphs(&error),
+        }
+    }
+
+    /// Goes on launch by launch, for good, when graphs were refused: they save time and nothing else. A device that does
+    /// not work any more says so to whoever waits for it, and that is an error.
+    fn do_without_graphs(&mut self, refused: &GpuError) {
+        self.records = false;
+        let waited = self.gpu.wait();
+        self.graphs.clear();
+        if self.works() && self.keep(waited).is_some() {
+            tracing::warn!("steps run without CUDA graphs, which takes longer: {refused}");
         }
     }
 
@@ -275,7 +288,7 @@ mod tests {
     use super::*;
     use crate::{
         arguments::{List, MarkArgs},
-        backend::fake::Fake,
+        backend::fake::{Fake, Refusal},
         gpu::Address,
     };
 
@@ -336,6 +349,29 @@ mod tests {
         assert_eq!(gpu.counts(), (launches, 1), "the second is still there");
         step(&mut queue, 8, 0);
         assert_eq!(gpu.counts(), (launches + 1, 1), "the first had to go");
+    }
+
+    #[test]
+    fn graphs_that_are_refused_are_not_tried_again_and_steps_run_on() {
+        for refusal in [Refusal::Record, Refusal::Replay] {
+            let gpu = Arc::new(Fake::refusing(refusal));
+            let mut queue = Queue::new(&gpu);
+            for (steps, flags) in (1..).zip([1, 1, 1, 2, 2]) {
+                step(&mut queue, 8, flags);
+                assert_eq!((gpu.counts(), queue.failure()), ((steps, 0), Ok(())), "{refusal:?}");
+            }
+            let attempts = if refusal == Refusal::Record { (1, 0) } else { (1, 1) };
+            assert_eq!((gpu.attempts(), queue.graphs.len()), (attempts, 0), "{refusal:?}");
+        }
+    }
+
+    #[test]
+    fn a_device_that_broke_while_it_recorded_is_an_error() {
+        let gpu = Arc::new(Fake::refusing(Refusal::Record));
+        let mut queue = Queue::new(&gpu);
+        gpu.fail_after_launches(1, "an illegal address");
+        step(&mut queue, 8, 1);
+        assert!(queue.failure().unwrap_err().to_string().contains("an illegal address"));
     }
 
     #[test]

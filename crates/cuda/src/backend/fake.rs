@@ -19,6 +19,13 @@ pub(super) struct Launched {
     pub(super) bytes: Vec<u8>,
 }
 
+/// What a device does not do with graphs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    Record,
+    Replay,
+}
+
 #[derive(Default)]
 struct State {
     memory: BTreeMap<u64, Vec<u8>>,
@@ -28,12 +35,16 @@ struct State {
     uploads: usize,
     recording: bool,
     failing: Option<String>,
+    /// Launches in all until it fails, and what it says then.
+    fails_after: Option<(usize, String)>,
+    /// Recordings and replays that were asked for.
+    attempts: (usize, usize),
 }
 
 /// The device.
 pub(super) struct Fake {
     state: Mutex<State>,
-    records: bool,
+    refusal: Option<Refusal>,
     capacity: u64,
 }
 
@@ -45,7 +56,19 @@ impl Fake {
 
     /// One with so many bytes.
     pub(super) fn with_memory(capacity: u64) -> Self {
-        Self { state: Mutex::default(), records: true, capacity }
+        Self { state: Mutex::default(), refusal: None, capacity }
+    }
+
+    /// One that works but for graphs.
+    pub(super) fn refusing(refusal: Refusal) -> Self {
+        Self { refusal: Some(refusal), ..Self::recording() }
+    }
+
+    fn graphs(&self, refused: Refusal) -> Result<(), GpuError> {
+        if self.refusal != Some(refused) {
+            return Ok(());
+        }
+        Err(GpuError::Call { call: "cuFakeGraph", message: "not supported".to_owned() })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -76,6 +99,16 @@ impl Fake {
     /// Every call from here on fails.
     pub(super) fn fail_from_now_on(&self, message: &str) {
         self.state().failing = Some(message.to_owned());
+    }
+
+    /// Every call fails that comes after the launch of this number, counted from 1.
+    pub(super) fn fail_after_launches(&self, launches: usize, message: &str) {
+        self.state().fails_after = Some((launches, message.to_owned()));
+    }
+
+    /// Recordings and replays that were asked for, refused ones among them.
+    pub(super) fn attempts(&self) -> (usize, usize) {
+        self.state().attempts
     }
 
     /// Numbers at an address.
@@ -162,6 +195,9 @@ impl Gpu for Fake {
         if !state.recording {
             let (argument, bytes) = (argument.name(), argument.bytes().to_vec());
             state.launched.push(Launched { kernel, geometry, argument, bytes });
+            if state.fails_after.as_ref().is_some_and(|(left, _)| state.launched.len() >= *left) {
+                state.failing = state.fails_after.take().map(|(_, message)| message);
+            }
         }
         Ok(())
     }
@@ -171,9 +207,8 @@ impl Gpu for Fake {
     }
 
     fn record(&self, work: &mut dyn FnMut() -> Result<(), GpuError>) -> Result<Option<()>, GpuError> {
-        if !self.records {
-            return Ok(None);
-        }
+        self.state().attempts.0 += 1;
+        self.graphs(Refusal::Record)?;
         self.state().recording = true;
         let result = work();
         self.state().recording = false;
@@ -181,6 +216,8 @@ impl Gpu for Fake {
     }
 
     unsafe fn replay(&self, (): &()) -> Result<(), GpuError> {
+        self.state().attempts.1 += 1;
+        self.graphs(Refusal::Replay)?;
         let mut state = self.state();
         state.works()?;
         state.replays += 1;

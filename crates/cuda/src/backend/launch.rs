@@ -246,6 +246,7 @@ impl Taken {
     }
 
     fn take_probes(&mut self, launch: &Launch) {
+        self.check_computed(launch);
         self.probed = self.array(launch.probed.iter().copied());
         let mut first = 0;
         self.probes = self.array(launch.probes.iter().map(|probe| {
@@ -270,6 +271,18 @@ impl Taken {
             self.places[index] = self.array(places.iter().copied());
             self.rows = places;
         }
+    }
+
+    /// Whether the computed rows are as many as are counted, whatever the device chooses: no row is listed twice, and no
+    /// probe keeps more rows than it has. The device lists each row once, and what runs on the list believes the count.
+    fn check_computed(&mut self, launch: &Launch) {
+        let listed = &mut self.rows;
+        listed.clear();
+        listed.resize(launch.len(), 0);
+        launch.fixed.iter().chain(&launch.probed).for_each(|&row| listed[row as usize] += 1);
+        assert!(listed.iter().all(|&times| times <= 1), "no row is both fixed and probed, or either twice");
+        let has_room = launch.probes.iter().all(|probe| probe.keep <= probe.rows);
+        assert!(has_room, "a probe keeps as many rows as it has, or fewer");
     }
 
     /// Head rows, what is asked of them, and all tokens that are named: those to judge first, so that a row's are at the

@@ -15,6 +15,7 @@ mod layer;
 mod memory;
 mod pages;
 mod products;
+mod shapes;
 pub mod trial;
 mod weights;
 mod workspace;
@@ -33,7 +34,7 @@ use memory::Buffer;
 pub use memory::Failure;
 use pages::Layout;
 pub use pages::Pages;
-use products::check_heads;
+pub use shapes::Unfit;
 use weights::Kept;
 pub use weights::{Embedding, Matrix, Vector};
 use workspace::Workspace;
@@ -230,8 +231,8 @@ impl<G: Gpu> Backend for CudaBackend<G> {
     fn reserve(&mut self, shape: &WorkspaceShape) -> Result<(), OutOfMemory> {
         // The old one goes first: there may be no room for both.
         self.workspace = None;
-        if let Err(error) = check_heads(&shape.attention, self.options.dtype) {
-            self.queue.fail(error);
+        if let Err(unfit) = self.options.check(shape, 0) {
+            self.queue.fail(DeviceError(unfit.to_string()));
             return Ok(());
         }
         self.workspace = self.memory(Workspace::new(&self.gpu, shape, self.options.dtype))?;

@@ -1,6 +1,6 @@
 //! Products and attention, as launches: what is multiplied here, which variant does it is the kernels' affair.
 
-use demask_tensor::{AttentionShape, DeviceError, Dtype, Quantisation, Rows};
+use demask_tensor::{Dtype, Quantisation, Rows};
 
 use super::{
     commands::Part,
@@ -14,13 +14,13 @@ use crate::{
     arguments::{AttendArgs, GemmArgs, GemmPart},
     gpu::{Address, Gpu},
     kernels::{
-        attention::{self, Element},
+        attention::{self, Attention, Element},
         gemm::{self, End},
     },
 };
 
 /// The type of attention's products.
-fn element(dtype: Dtype) -> Element {
+pub(super) fn element(dtype: Dtype) -> Element {
     if dtype == Dtype::F32 { Element::F32 } else { Element::Bf16 }
 }
 
@@ -34,16 +34,6 @@ pub(super) fn kind(kept: Kept, dtype: Dtype) -> gemm::Product {
         (Kept::Integers(Quantisation::Q4), Dtype::F32) => gemm::Product::Q4F32,
         (Kept::Integers(Quantisation::Q4), _) => gemm::Product::Q4,
     }
-}
-
-/// Whether there are kernels for heads of a shape.
-pub(super) fn check_heads(shape: &AttentionShape, dtype: Dtype) -> Result<(), DeviceError> {
-    if attention::fits(element(dtype), shape.head_dim) {
-        return Ok(());
-    }
-    let found = shape.head_dim;
-    let taken = if dtype == Dtype::F32 { "up to 256" } else { "multiples of 8 up to 256 in bf16" };
-    Err(DeviceError(format!("heads have {found} numbers, GPU kernels take {taken}: use --device cpu")))
 }
 
 /// A product of a chunk with up to three matrices.
@@ -98,15 +88,30 @@ impl<G: Gpu> Step<'_, G> {
         self.queue.push(kernel, args);
     }
 
+    /// The ways in which a set of rows can be attended, the one that steps take first; none for no rows.
+    pub(super) fn ways(&self, rows: Rows) -> impl Iterator<Item = Attention> + use<G> {
+        let count = self.work.taken.count(Count::of(rows));
+        let (shape, room) = (self.work.shape.attention, self.work.partial.bytes() / size_of::<f32>());
+        let size = (bucket(count) as u32, self.spans());
+        attention::ways(&self.limits, element(self.dtype), &shape, size, room).take(if count == 0 { 0 } else { 2 })
+    }
+
+    /// Spans that any row sees.
+    fn spans(&self) -> u32 {
+        attention::spans(self.work.taken.keys).next_power_of_two()
+    }
+
     /// See [`demask_tensor::Backend::attend`].
     pub(super) fn attend(&mut self, layer: usize, rows: Rows, kv: &Pages<G>) {
-        let taken = &self.work.taken;
-        let count = taken.count(Count::of(rows));
-        if count == 0 {
-            return;
+        if let Some(way) = self.ways(rows).next() {
+            self.attend_by(way, layer, rows, kv);
         }
+    }
+
+    /// The same in one of the [ways](Self::ways).
+    pub(super) fn attend_by(&mut self, way: Attention, layer: usize, rows: Rows, kv: &Pages<G>) {
+        let taken = &self.work.taken;
         let shape = self.work.shape.attention;
-        let spans = attention::spans(taken.keys).next_power_of_two();
         let args = AttendArgs {
             list: self.whole(rows),
             segment_of: self.array(taken.segment_of),
@@ -120,15 +125,13 @@ impl<G: Gpu> Step<'_, G> {
             heads: shape.heads as u32,
             layer: layer as u32,
             stride: padded(query_width(&shape)) as u32,
-            spans,
+            spans: self.spans(),
             scale: 1.0 / (shape.head_dim as f32).sqrt(),
             unused: 0,
         };
-        let room = self.work.partial.bytes() / size_of::<f32>();
-        let kernels = attention::choose(&self.limits, element(self.dtype), &shape, (bucket(count) as u32, spans), room);
         self.timed(Part::Attention, |step| {
-            step.queue.push(kernels.attend, &args);
-            kernels.merge.into_iter().for_each(|merge| step.queue.push(merge, &args));
+            step.queue.push(way.attend, &args);
+            way.merge.into_iter().for_each(|merge| step.queue.push(merge, &args));
         });
     }
 }

@@ -146,24 +146,56 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+/// Launches like `launch` whose layers are computed partly: dLLM-Cache's, by drift of V and of K, and by chance.
+fn partial(launch: Launch) -> impl Iterator<Item = Launch> {
+    use demask_tensor::{ProbeBy, ProbeLaunch, ProbeTensor};
+    let all = [ProbeBy::Drift(ProbeTensor::Value), ProbeBy::Drift(ProbeTensor::Key), ProbeBy::Random(3)];
+    all.into_iter().map(move |by| Launch {
+        partial: true,
+        fixed: vec![1, 2],
+        probed: (5..15).chain(16..22).collect(),
+        probes: [(10, 3), (6, 1)].map(|(rows, keep)| ProbeLaunch { rows, keep, by }).into(),
+        held: (0..launch.len() as u32).collect(),
+        ..launch.clone()
+    })
+}
+
+/// Whole and partial layers, the head on few rows and on more than one chunk of them, what it can be asked beside tokens.
 #[test]
 fn a_warm_step_allocates_nothing() {
     let mut model = Model::new();
+    let asked = HeadRequest { margin: true, entropy: true, top: 3, forbid: vec![7], ..HeadRequest::default() };
+    let launch = |rows: u32, heads: u32| {
+        let mut launch = model.launch(rows, heads);
+        launch.head.requests = vec![asked.clone()];
+        // Every other row, from the last one on.
+        launch.head.rows.iter_mut().zip((0..rows).rev().step_by(2)).for_each(|(head, row)| head.row = row);
+        launch.last = (0..rows).rev().step_by(2).take(heads as usize).collect();
+        launch.last.reverse();
+        launch
+    };
+    let mut cases = Vec::new();
+    for (rows, heads) in [(30, 5), (30, 0), (1100, 200)] {
+        cases.extend([Rows::Live, Rows::Last].map(|set| (launch(rows, heads), set)));
+        cases.extend(partial(launch(rows, heads)).map(|launch| (launch, Rows::Computed)));
+    }
+    // A step that takes K/V over from drafts.
+    let keeps = (0..9).map(|slot| demask_tensor::SlotCopy { from: slot + 320, to: slot }).collect();
+    cases.push((Launch { keeps, ..launch(30, 5) }, Rows::Live));
     let mut out = HeadOutput::default();
-    for rows in [30, 1100] {
-        let mut launch = model.launch(rows, 5);
-        launch.head.requests = vec![HeadRequest { margin: true, entropy: true, ..HeadRequest::default() }];
+    for (launch, set) in cases {
+        let what = format!("{} rows, {set:?}, {} for the head, {:?}", launch.len(), launch.last.len(), launch.probes);
         // The first is recorded, the second a graph already.
         let cold = ALLOCATIONS.get();
         for _ in 0..2 {
-            model.forward_to(&launch, Rows::Live, &mut out).unwrap();
+            model.forward_to(&launch, set, &mut out).unwrap();
         }
         assert_ne!(ALLOCATIONS.get(), cold, "nothing is counted");
         let (launches, replays) = model.backend.gpu().counts();
         let before = ALLOCATIONS.get();
-        model.forward_to(&launch, Rows::Live, &mut out).unwrap();
-        assert_eq!(ALLOCATIONS.get() - before, 0, "{rows} rows");
-        assert_eq!(model.backend.gpu().counts(), (launches, replays + 1), "{rows} rows");
+        model.forward_to(&launch, set, &mut out).unwrap();
+        assert_eq!(ALLOCATIONS.get() - before, 0, "{what}");
+        assert_eq!(model.backend.gpu().counts(), (launches, replays + 1), "{what}");
     }
 }
 

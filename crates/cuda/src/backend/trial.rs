@@ -119,9 +119,11 @@ impl<G: Gpu> LinearTrial<G> {
         self.weights.kept().to_string()
     }
 
-    /// The kernel that multiplies `rows` rows, or the first chunk of more.
-    pub fn kernel(&self, rows: usize) -> &'static str {
-        self.choose(bucket(rows).min(CHUNK)).0
+    /// All kernels that can multiply `rows` rows, the one that steps take first; of more than a chunk, the first chunk's.
+    pub fn kernels(&self, rows: usize) -> Vec<&'static str> {
+        let mut kernels = self.variants(bucket(rows).min(CHUNK));
+        kernels.sort_by(|(.., one), (.., other)| one.total_cmp(other));
+        kernels.into_iter().map(|(name, ..)| name).collect()
     }
 
     /// Bytes that multiplying `rows` rows cannot but read and write.
@@ -130,36 +132,38 @@ impl<G: Gpu> LinearTrial<G> {
         weight + rows * (self.weights.depth() * self.dtype.size() + self.outputs * size_of::<f32>())
     }
 
-    /// Multiplies the first `rows` rows a few times; seconds of one time.
+    /// Multiplies the first `rows` rows a few times by one of their [kernels](Self::kernels); seconds of one time.
     ///
     /// # Errors
-    /// If the device fails.
-    pub fn run(&mut self, rows: usize) -> Result<f64, GpuError> {
+    /// If the device fails, or there is no such kernel.
+    pub fn run(&mut self, rows: usize, kernel: &str) -> Result<f64, GpuError> {
         let firsts = (0..bucket(rows)).step_by(CHUNK);
         let counts = firsts.flat_map(|first| (rows.saturating_sub(first).min(CHUNK) as u32).to_le_bytes());
         self.counts.upload(0, &counts.collect::<Vec<_>>())?;
         let began = self.gpu.seconds()?;
         for _ in 0..LAUNCHES {
-            self.multiply_all(rows)?;
+            self.multiply_all(rows, kernel)?;
         }
         Ok((self.gpu.seconds()? - began) / LAUNCHES as f64)
     }
 
     /// Multiplies all chunks of rows with the next copy.
-    fn multiply_all(&mut self, rows: usize) -> Result<(), GpuError> {
+    fn multiply_all(&mut self, rows: usize, kernel: &str) -> Result<(), GpuError> {
         let room = bucket(rows);
         let next = self.next;
         self.next = (next + 1) % self.copies;
-        (0..room).step_by(CHUNK).try_for_each(|first| self.multiply(next, first, CHUNK.min(room - first)))
+        (0..room).step_by(CHUNK).try_for_each(|first| self.multiply(next, first, CHUNK.min(room - first), kernel))
     }
 
-    fn choose(&self, rows: usize) -> (&'static str, Geometry) {
+    fn variants(&self, rows: usize) -> Vec<(&'static str, Geometry, f64)> {
         let product = kind(self.weights.kept(), self.dtype);
-        gemm::choose(&self.limits, (product, End::Store), &[self.outputs as u32], rows as u32)
+        let columns = [self.outputs as u32];
+        let all = gemm::variants(&self.limits, (product, End::Store), &columns, rows as u32);
+        all.collect()
     }
 
     /// Multiplies the chunk that begins with row `first` with a copy.
-    fn multiply(&self, copy: usize, first: usize, rows: usize) -> Result<(), GpuError> {
+    fn multiply(&self, copy: usize, first: usize, rows: usize, kernel: &str) -> Result<(), GpuError> {
         let step = self.outputs.next_multiple_of(STEP);
         let part = self.weights.rows_part(copy * step, self.outputs, self.out.address());
         let nothing = GemmPart { columns: 0, ..part };
@@ -173,7 +177,8 @@ impl<G: Gpu> LinearTrial<G> {
             first: 0,
             rows: rows as u32,
         };
-        let (kernel, geometry) = self.choose(rows);
+        let variant = self.variants(rows).into_iter().find(|(name, ..)| *name == kernel);
+        let (kernel, geometry, _) = variant.ok_or_else(|| GpuError::Kernel(kernel.to_owned()))?;
         // SAFETY: the buffers have room for a chunk, and stay until all work was waited for.
         unsafe { self.gpu.launch(kernel, geometry, &argument) }
     }
@@ -243,12 +248,23 @@ impl<'a, G: Gpu> AttentionTrial<'a, G> {
         Ok(Self { backend, kv })
     }
 
-    /// Attends a few times; seconds of one time.
+    /// The kernels of all ways to do it, the one that steps take first.
+    pub fn kernels(&mut self) -> Vec<&'static str> {
+        let ways = self.backend.step().map(|step| step.ways(Rows::Live));
+        ways.into_iter().flatten().map(|way| way.attend.0).collect()
+    }
+
+    /// Attends a few times by one of the [kernels](Self::kernels); seconds of one time.
     ///
     /// # Errors
-    /// If the device fails.
-    pub fn run(&mut self) -> Result<f64, DeviceError> {
-        (0..LAUNCHES).for_each(|_| self.backend.attend(0, Rows::Live, &self.kv));
+    /// If the device fails, or there is no such kernel.
+    pub fn run(&mut self, kernel: &str) -> Result<f64, DeviceError> {
+        for _ in 0..LAUNCHES {
+            let Some(mut step) = self.backend.step() else { break };
+            let way = step.ways(Rows::Live).find(|way| way.attend.0 == kernel);
+            let way = way.ok_or_else(|| DeviceError(GpuError::Kernel(kernel.to_owned()).to_string()))?;
+            step.attend_by(way, 0, Rows::Live, &self.kv);
+        }
         let CudaBackend { queue, gpu, .. } = &mut *self.backend;
         let began = queue.keep(gpu.seconds());
         queue.flush();

@@ -60,9 +60,15 @@ pub struct Attention {
 const QUERIES_F32: u32 = 4;
 const QUERIES_BF16: u32 = 64;
 
-/// Whether there are kernels for heads of this width: no wider than the fragments, and in bf16 whole copies of 16 bytes.
+/// Numbers of the widest head: what eight registers of a warp, or the widest fragments, hold.
+pub const WIDEST: usize = 256;
+
+/// Spans that run at once at most: blocks along z of a grid.
+const MOST_SPANS: u32 = 65_535;
+
+/// Whether there are kernels for heads of this width: no wider than the widest, and in bf16 whole copies of 16 bytes.
 pub fn fits(element: Element, head_dim: usize) -> bool {
-    (1..=256).contains(&head_dim) && (element == Element::F32 || head_dim.is_multiple_of(8))
+    (1..=WIDEST).contains(&head_dim) && (element == Element::F32 || head_dim.is_multiple_of(8))
 }
 
 /// Spans of launches with up to so many keys.
@@ -75,8 +81,28 @@ pub fn partial_numbers(shape: &AttentionShape, rows: u32, spans: u32) -> usize {
     rows as usize * shape.heads * spans as usize * (shape.head_dim + 2)
 }
 
-/// The kernels for up to so many rows and spans of keys; the width of a head must [fit](fits). Spans run at once if the
-/// queries alone do not keep the processors busy, and there is `room` for so many numbers of their parts.
+/// Blocks for each processor that keep it busy: with fewer, spans run at once.
+const BUSY_BLOCKS: u32 = 2;
+
+/// The kernels for up to so many rows and spans of keys, where there are several the better ones first; the width of a
+/// head must [fit](fits). Spans run at once if the queries alone do not keep the processors busy, and there is `room` for
+/// so many numbers of their parts.
+pub fn ways(
+    limits: &Limits,
+    element: Element,
+    shape: &AttentionShape,
+    (rows, spans): (u32, u32),
+    room: usize,
+) -> impl Iterator<Item = Attention> + use<> {
+    let idle = grid(element, shape, rows, 1).iter().product::<u32>() < BUSY_BLOCKS * limits.processors;
+    let at_once = (2..=MOST_SPANS).contains(&spans) && partial_numbers(shape, rows, spans) <= room;
+    let order = if idle { [true, false] } else { [false, true] };
+    let ways = order.into_iter().filter(move |narrow| at_once || !narrow);
+    let shape = *shape;
+    ways.map(move |narrow| variant(element, &shape, rows, spans, narrow))
+}
+
+/// The best of the [ways].
 pub fn choose(
     limits: &Limits,
     element: Element,
@@ -84,9 +110,7 @@ pub fn choose(
     (rows, spans): (u32, u32),
     room: usize,
 ) -> Attention {
-    let idle = grid(element, shape, rows, 1).iter().product::<u32>() < 2 * limits.processors;
-    let narrow = spans > 1 && idle && partial_numbers(shape, rows, spans) <= room;
-    variant(element, shape, rows, spans, narrow)
+    ways(limits, element, shape, (rows, spans), room).next().expect("one span after the other needs no room")
 }
 
 /// Blocks of a kernel.

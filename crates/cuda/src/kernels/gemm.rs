@@ -70,6 +70,10 @@ const fn tiles(wide_stages: u32) -> [Tile; 6] {
 /// Their shared memory is static.
 const SINGLE_TILES: [Tile; 2] = [tile([32, 16], 128, [0, 0], 0.5), tile([64, 64], 256, [0, 0], 1.0)];
 
+/// Columns of all matrices of a product at most: so many tiles of the narrowest kind stand along y of a grid, which ends
+/// at 65,535 blocks, each of three matrices beginning a tile of its own.
+pub const MOST_COLUMNS: usize = (65_535 - 3) * 32;
+
 /// Deep of a slab.
 const SLAB: u32 = 64;
 
@@ -161,7 +165,7 @@ pub fn choose(limits: &Limits, (product, end): (Product, End), columns: &[u32], 
 }
 
 /// All kernels that can do it, with a measure of the time that they take.
-fn variants(
+pub(crate) fn variants(
     limits: &Limits,
     (product, end): (Product, End),
     columns: &[u32],

@@ -17,6 +17,9 @@ pub(super) const MODULE: Module = Module {
     kernels: &["head_input_f32", "head_input_bf16", "head_answer"],
 };
 
+/// Tokens of the largest vocabulary: the weights of so many, as integers, have room in 64 bits (`WHOLE` in the kernels).
+pub const MOST_TOKENS: usize = 1 << 20;
+
 /// Norms and blends up to `rows` head rows to inputs of this type.
 pub fn head_input(inputs: Dtype, rows: usize) -> (&'static str, Geometry) {
     (if inputs == Dtype::Bf16 { "head_input_bf16" } else { "head_input_f32" }, rows_of(rows, 256))

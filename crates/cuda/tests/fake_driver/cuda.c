@@ -5,6 +5,7 @@
 //   DEVICES      how many there are                   CAPABILITY   theirs, 10 * major + minor
 //   MEMORY       bytes that a device has              FAIL_ALLOCATION, FAIL_HOST, FAIL_LAUNCH, FAIL_WAIT
 //                                                                  number of the call that fails, counted from 1
+//   BEGIN_CAPTURE, END_CAPTURE, INSTANTIATE, REPLAY                what the functions of graphs answer, without doing it
 //
 // A function is left out by giving it another name: -DcuGraphLaunch=left_out.
 //
@@ -42,6 +43,19 @@
 #endif
 #ifndef FAIL_WAIT
 #define FAIL_WAIT 0
+#endif
+
+#ifndef BEGIN_CAPTURE
+#define BEGIN_CAPTURE 0
+#endif
+#ifndef END_CAPTURE
+#define END_CAPTURE 0
+#endif
+#ifndef INSTANTIATE
+#define INSTANTIATE 0
+#endif
+#ifndef REPLAY
+#define REPLAY 0
 #endif
 
 #ifdef EMULATED
@@ -112,6 +126,7 @@ int cuGetErrorName(int code, const char **text) {
     case INVALID_IMAGE: *text = "CUDA_ERROR_INVALID_IMAGE"; return 0;
     case ILLEGAL_ADDRESS: *text = "CUDA_ERROR_ILLEGAL_ADDRESS"; return 0;
     case LAUNCH_FAILED: *text = "CUDA_ERROR_LAUNCH_FAILED"; return 0;
+    case 801: *text = "CUDA_ERROR_NOT_SUPPORTED"; return 0;
     case 803: *text = "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"; return 0;
     default: *text = NULL; return INVALID_VALUE;
     }
@@ -123,6 +138,7 @@ int cuGetErrorString(int code, const char **text) {
     case INVALID_IMAGE: *text = "device kernel image is invalid"; return 0;
     case ILLEGAL_ADDRESS: *text = "an illegal memory access was encountered"; return 0;
     case LAUNCH_FAILED: *text = "unspecified launch failure"; return 0;
+    case 801: *text = "operation not supported"; return 0;
     case 803: *text = "system has unsupported display driver / cuda driver combination"; return 0;
     default: *text = NULL; return INVALID_VALUE;
     }
@@ -253,6 +269,7 @@ int cuStreamBeginCapture_v2(void *stream, int mode) {
     int code = enter();
     if (code) return code;
     if (!stream || mode != 1 || recorded) return INVALID_VALUE;
+    if (BEGIN_CAPTURE) return BEGIN_CAPTURE;
     return make((void **)&recorded, sizeof(struct graph));
 }
 int cuStreamEndCapture(void *stream, void **graph) {
@@ -261,10 +278,15 @@ int cuStreamEndCapture(void *stream, void **graph) {
     if (!stream || !recorded) return INVALID_VALUE;
     *graph = recorded;
     recorded = NULL;
-    return 0;
+    if (!END_CAPTURE) return 0;
+    // A recording that went wrong ends all the same, and nothing is left of it.
+    destroy(*graph);
+    *graph = NULL;
+    return END_CAPTURE;
 }
 int cuGraphInstantiateWithFlags(void **executable, void *graph, u64 flags) {
     if (flags) return INVALID_VALUE;
+    if (INSTANTIATE) return INSTANTIATE;
     int code = make(executable, sizeof(struct graph));
     if (!code) memcpy(*executable, graph, sizeof(struct graph));
     return code;
@@ -287,6 +309,7 @@ int cuGraphLaunch(void *executable, void *stream) {
     int code = enter();
     if (code) return code;
     if (!stream) return INVALID_VALUE;
+    if (REPLAY) return REPLAY;
     struct graph *graph = executable;
     for (int at = 0; at < graph->count && !code; at++) code = run(&graph->launches[at]);
     return code;

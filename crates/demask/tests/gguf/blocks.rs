@@ -1,9 +1,13 @@
 //! Files that mix block formats as converters do: weights stay in their blocks and compute what they stand for.
 
 use demask::{
-    DeviceOptions, DtypeChoice, Model, WeightChoice,
+    DeviceChoice, DeviceOptions, DtypeChoice, Model, Opened, WeightChoice,
     cpu::isa::Isa,
     tensor::{BlockFormat, Dtype, TensorView},
+};
+use demask_cuda::{
+    CudaBackend, CudaOptions,
+    emulator::{Emulator, Schedule},
 };
 
 use crate::{in_memory, logits, writer::Writer};
@@ -191,6 +195,25 @@ fn memory_is_that_of_the_file() {
         }
         let table = VOCABULARY * Dtype::Block(mixture.table).row_bytes(HIDDEN).unwrap();
         assert_eq!(network.forward_bytes(), network.weight_bytes() - table);
+    }
+}
+
+/// A GPU reads rows of a table one by one: blocks become the numbers of products there, and are counted as that.
+#[test]
+fn memory_on_a_gpu_is_what_was_told_and_the_table_is_widened() {
+    for mixture in MIXTURES {
+        for (choice, dtype) in [(DtypeChoice::F32, Dtype::F32), (DtypeChoice::Bf16, Dtype::Bf16)] {
+            let opened = Opened::open(in_memory("mixed", file("llada", mixture, false).0)).unwrap();
+            let device = DeviceOptions { device: DeviceChoice::Cuda(0), dtype: choice, ..DeviceOptions::default() };
+            let told = opened.footprint(&device, &[]).unwrap();
+            let emulator = Emulator::new(Schedule::Forward).unwrap();
+            let backend = CudaBackend::new(emulator, CudaOptions { dtype, quantisation: None });
+            let model = opened.load_on(backend, None, &mut |_, _| true).unwrap();
+            let network = model.engine().network();
+            assert_eq!(network.weight_bytes() as u64, told.weights, "{mixture:?} {dtype}");
+            let table = network.weight_bytes() - network.forward_bytes();
+            assert_eq!(table, VOCABULARY * HIDDEN * dtype.size(), "{mixture:?} {dtype}");
+        }
     }
 }
 

@@ -125,8 +125,8 @@ fn forward_cases(devices: &[Device], dtype: DtypeChoice, tolerance: f32) {
             let mut model = load(&folder, name, device, dtype);
             if device == Device::EmulatedGpu && dtype == DtypeChoice::Bf16 && !model.spec().head_dim.is_multiple_of(8) {
                 let refused = model.engine_mut().network_mut().inspect(&[1], Mask::Full, false).unwrap_err();
-                let told = "heads have 12 numbers, GPU kernels take multiples of 8 up to 256 in bf16: use --device cpu";
-                assert_eq!(refused.to_string(), format!("the device failed: {told}"));
+                let told = "a head has 12 numbers, GPU kernels take multiples of 8 up to 256 in bf16: ";
+                assert!(refused.to_string().starts_with(&format!("the device failed: {told}")), "{refused}");
                 continue;
             }
             let worst = check_forward(&mut model, &forward, tolerance, &mut failures);

@@ -361,6 +361,17 @@ fn bad_plans_are_refused() {
         refusal(&|step| step.plan.layers = partial.clone()),
         "partly computed layers without reserved increments"
     );
+    let cached = network.open(&SequenceNeeds { increments: true, ..needs(8, 0) }).unwrap();
+    let probing = |compute: std::ops::Range<u32>, rows: std::ops::Range<u32>, keep: usize| {
+        let mut step = good.clone();
+        let probe = Some(Probe { rows: rows.into(), keep, by: Drift::Value });
+        step.plan.layers = LayerRows::Partial { compute: compute.into(), probe, first_layer_all: true };
+        network.check(&step.of(cached, &ask)).map_err(|error| error.to_string().split(": ").nth(1).unwrap().to_owned())
+    };
+    assert_eq!(probing(0..2, 2..8, 3), Ok(()));
+    assert_eq!(probing(0..3, 2..8, 3), Err("a probed row is computed anyway".to_owned()));
+    assert_eq!(probing(0..2, 2..8, 7), Err("a probe keeps more rows than it has".to_owned()));
+    network.close(cached);
     network.close(id);
     assert!(network.check(&good.of(id, &ask)).unwrap_err().to_string().ends_with("sequence 0 is not open"));
 }

@@ -9,7 +9,7 @@ use demask::{
 };
 use serde::Serialize;
 
-use super::{Ceilings, Rates, Reports, Spread, Work, repeats, row_counts, single, size};
+use super::{Ceilings, Rates, Reports, Spread, Work, one_kernel, repeats, row_counts, single, size};
 use crate::{args::AttentionArgs, exit::usage, interrupt::Watched, settings::Settings};
 
 /// Most rows, and most keys.
@@ -19,9 +19,15 @@ const MOST_HEADS: usize = 1 << 10;
 /// Widest head.
 const MOST_HEAD_DIM: usize = 1 << 12;
 
-/// One number of rows.
+/// One number of rows, in one way.
 #[derive(Serialize)]
 struct Report {
+    /// A GPU's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kernel: Option<&'static str>,
+    /// Whether steps take this kernel, where all were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    chosen: Option<bool>,
     dtype: String,
     /// The processor's.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,20 +59,21 @@ pub fn run(settings: &Settings, args: &AttentionArgs) -> anyhow::Result<()> {
     }
     let device = &single(settings)?;
     let dtype = device.resolve_dtype(Dtype::Bf16);
-    let asked = Asked { all_rows: &all_rows, repeat, keys, shape, dtype };
-    let Measured { threads, row_element, ceilings, seconds } = asked.measure(device)?;
+    let asked = Asked { all_rows: &all_rows, repeat, keys, shape, dtype, every: args.every_kernel };
+    let Measured { threads, row_element, ceilings, ways } = asked.measure(device)?;
     let mut reports = Reports::new(settings.screen);
-    for (rows, seconds) in all_rows.into_iter().zip(seconds) {
+    for Way { rows, kernel, chosen, seconds } in ways {
         let AttentionShape { kv_heads, head_dim, .. } = shape;
         let width = (heads * head_dim) as f64;
         // Two products; K and V once, queries and results.
         let flops = 4.0 * rows as f64 * keys as f64 * width;
         let bytes = (2 * keys * kv_heads * head_dim * dtype.size()) as f64 + (2 * row_element * rows) as f64 * width;
         let rates = Rates::new(Work { flops, bytes }, &seconds, &ceilings);
-        let report =
-            Report { dtype: dtype.to_string(), threads, rows, keys, heads, kv_heads, head_dim, seconds, rates };
+        let (chosen, dtype) = (args.every_kernel.then_some(chosen), dtype.to_string());
+        let report = Report { kernel, chosen, dtype, threads, rows, keys, heads, kv_heads, head_dim, seconds, rates };
+        let by = kernel.filter(|_| args.every_kernel).map_or_else(String::new, |kernel| format!(" by {kernel}"));
         reports.push(report, |report| {
-            format!("{rows} rows, {keys} keys: {}; {}", report.seconds.told(), report.rates.told())
+            format!("{rows} rows, {keys} keys{by}: {}; {}", report.seconds.told(), report.rates.told())
         })?;
     }
     reports.finish()
@@ -79,6 +86,18 @@ struct Asked<'a> {
     keys: usize,
     shape: AttentionShape,
     dtype: Dtype,
+    /// Whether every kernel is.
+    every: bool,
+}
+
+/// One number of rows in one way.
+struct Way {
+    rows: usize,
+    /// A GPU's.
+    kernel: Option<&'static str>,
+    /// Whether steps take this kernel.
+    chosen: bool,
+    seconds: Spread,
 }
 
 /// Seconds of each number of rows, before they are compared with the ceilings.
@@ -87,7 +106,7 @@ struct Measured {
     /// Bytes of a number of queries and results.
     row_element: usize,
     ceilings: Ceilings,
-    seconds: Vec<Spread>,
+    ways: Vec<Way>,
 }
 
 impl Asked<'_> {
@@ -96,6 +115,7 @@ impl Asked<'_> {
         if let Some(backend) = super::gpu(device)? {
             return self.on_gpu(backend);
         }
+        one_kernel(self.every)?;
         self.on_processor(device)
     }
 
@@ -104,26 +124,31 @@ impl Asked<'_> {
         let pool = Pool::new(device.thread_count()?);
         let _watched = Watched::new();
         let ceilings = Ceilings::measure(&pool, isa, Products::plain(self.dtype));
-        let mut seconds = Vec::new();
+        let mut ways = Vec::new();
         for &rows in self.all_rows {
             let mut trial = AttentionTrial::new(isa, self.dtype, self.shape, (rows, self.keys))?;
-            seconds.push(Spread::timed(self.repeat, || {
+            let seconds = Spread::timed(self.repeat, || {
                 trial.run(&pool);
                 Ok(())
-            })?);
+            })?;
+            ways.push(Way { rows, kernel: None, chosen: true, seconds });
         }
-        Ok(Measured { threads: Some(pool.threads()), row_element: size_of::<f32>(), ceilings, seconds })
+        Ok(Measured { threads: Some(pool.threads()), row_element: size_of::<f32>(), ceilings, ways })
     }
 
     #[cfg(feature = "cuda")]
     fn on_gpu(&self, mut backend: cuda::CudaBackend<cuda::Driver>) -> anyhow::Result<Measured> {
         let _watched = Watched::new();
         let ceilings = Ceilings::on_gpu(backend.gpu(), self.dtype)?;
-        let mut seconds = Vec::new();
+        let mut ways = Vec::new();
         for &rows in self.all_rows {
             let mut trial = cuda::trial::AttentionTrial::new(&mut backend, self.shape, (rows, self.keys))?;
-            seconds.push(Spread::measure(self.repeat, || Ok(trial.run()?))?);
+            let most = if self.every { usize::MAX } else { 1 };
+            for (place, kernel) in trial.kernels().into_iter().enumerate().take(most) {
+                let seconds = Spread::measure(self.repeat, || Ok(trial.run(kernel)?))?;
+                ways.push(Way { rows, kernel: Some(kernel), chosen: place == 0, seconds });
+            }
         }
-        Ok(Measured { threads: None, row_element: self.dtype.size(), ceilings, seconds })
+        Ok(Measured { threads: None, row_element: self.dtype.size(), ceilings, ways })
     }
 }

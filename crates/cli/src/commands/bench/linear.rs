@@ -16,7 +16,7 @@ use demask::{
 };
 use serde::Serialize;
 
-use super::{Ceilings, Rates, Reports, Spread, WARM, Work, repeats, row_counts, single, size};
+use super::{Ceilings, Rates, Reports, Spread, WARM, Work, one_kernel, repeats, row_counts, single, size};
 use crate::{
     args::{LinearArgs, SharedArgs},
     exit::usage,
@@ -33,10 +33,13 @@ const MOST_ROWS: usize = 1 << 16;
 const ROUND_SECONDS: f64 = 0.04;
 const MOST_RUNS: usize = 64;
 
-/// One number of rows.
+/// One number of rows, by one kernel.
 #[derive(Serialize)]
 struct Report {
     kernel: &'static str,
+    /// Whether steps take this kernel, where all were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    chosen: Option<bool>,
     dtype: String,
     /// The processor's.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,16 +71,19 @@ pub fn run(settings: &Settings, args: &LinearArgs) -> anyhow::Result<()> {
     let most_rows = size("--rows", all_rows.iter().copied().max(), 1, MOST_ROWS)?;
     let (inputs, outputs) = (size("--in", args.inputs, 4096, MOST)?, size("--out", args.outputs, 12288, MOST)?);
     let device = &single(settings)?;
-    let asked = Asked { all_rows: &all_rows, most_rows, repeat, inputs, outputs };
+    let asked = Asked { all_rows: &all_rows, most_rows, repeat, inputs, outputs, every: args.every_kernel };
     let Measured { dtype, threads, ceilings, products } = asked.measure(device)?;
     let mut reports = Reports::new(settings.screen);
-    for (rows, Timed { kernel, bytes, seconds }) in all_rows.iter().copied().zip(products) {
+    for Timed { product: Product { rows, kernel, chosen }, bytes, seconds } in products {
         let (runs, seconds) = (seconds.len(), Spread::of(seconds));
         let flops = 2.0 * rows as f64 * inputs as f64 * outputs as f64;
         let rates = Rates::new(Work { flops, bytes: bytes as f64 }, &seconds, &ceilings);
         let dtype = dtype.clone();
-        let report = Report { kernel, dtype, threads, rows, inputs, out: outputs, runs, seconds, rates };
-        reports.push(report, |report| format!("{rows} rows: {}; {}", report.seconds.told(), report.rates.told()))?;
+        let chosen = args.every_kernel.then_some(chosen);
+        let report = Report { kernel, chosen, dtype, threads, rows, inputs, out: outputs, runs, seconds, rates };
+        let by = if args.every_kernel { format!(" by {kernel}") } else { String::new() };
+        reports
+            .push(report, |report| format!("{rows} rows{by}: {}; {}", report.seconds.told(), report.rates.told()))?;
     }
     reports.finish()
 }
@@ -89,6 +95,8 @@ struct Asked<'a> {
     repeat: usize,
     inputs: usize,
     outputs: usize,
+    /// Whether every kernel is.
+    every: bool,
 }
 
 /// Products of each number of rows, before they are compared with the ceilings.
@@ -99,9 +107,18 @@ struct Measured {
     products: Vec<Timed>,
 }
 
-/// Products of one number of rows.
-struct Timed {
+/// A number of rows, and what multiplies them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Product {
+    rows: usize,
     kernel: &'static str,
+    /// Whether steps take this kernel.
+    chosen: bool,
+}
+
+/// Products of one number of rows by one kernel.
+struct Timed {
+    product: Product,
     bytes: usize,
     seconds: Vec<f64>,
 }
@@ -112,6 +129,7 @@ impl Asked<'_> {
         if let Some(backend) = super::gpu(device)? {
             return self.on_gpu(&backend);
         }
+        one_kernel(self.every)?;
         self.on_processor(device)
     }
 
@@ -123,13 +141,15 @@ impl Asked<'_> {
         let reading = Reading::new(linear.isa(), &pool).ok();
         let ceilings = || Ceilings::beside(reading.as_ref(), &pool, linear.isa(), linear.products());
         let before = ceilings();
-        let measured = rounds(self.all_rows, self.repeat, |rows| {
+        let product = |&rows| Product { rows, kernel: linear.name(), chosen: true };
+        let products: Vec<_> = self.all_rows.iter().map(product).collect();
+        let measured = rounds(&products, self.repeat, |product| {
             let started = Instant::now();
-            trial.run(&pool, rows);
+            trial.run(&pool, product.rows);
             Ok(started.elapsed().as_secs_f64())
         })?;
-        let timed = |(&rows, seconds)| Timed { kernel: linear.name(), bytes: trial.bytes(rows), seconds };
-        let products = self.all_rows.iter().zip(measured).map(timed).collect();
+        let timed = |(product, seconds): (Product, _)| Timed { product, bytes: trial.bytes(product.rows), seconds };
+        let products = products.into_iter().zip(measured).map(timed).collect();
         let dtype = linear.quantisation().map_or_else(|| linear.dtype().to_string(), |to| to.to_string());
         Ok(Measured { dtype, threads: Some(pool.threads()), ceilings: ceilings().or_higher(&before), products })
     }
@@ -140,30 +160,36 @@ impl Asked<'_> {
         let mut trial = cuda::trial::LinearTrial::new(backend, self.most_rows, self.inputs, self.outputs)?;
         let ceilings = || Ceilings::on_gpu(backend.gpu(), backend.options().dtype);
         let before = ceilings()?;
-        let measured = rounds(self.all_rows, self.repeat, |rows| Ok(trial.run(rows)?))?;
-        let timed = |(&rows, seconds)| Timed { kernel: trial.kernel(rows), bytes: trial.bytes(rows), seconds };
-        let products = self.all_rows.iter().zip(measured).map(timed).collect();
+        let most = if self.every { usize::MAX } else { 1 };
+        let all = self.all_rows.iter().flat_map(|&rows| {
+            let kernels = trial.kernels(rows).into_iter().enumerate().take(most);
+            kernels.map(move |(place, kernel)| Product { rows, kernel, chosen: place == 0 })
+        });
+        let products: Vec<_> = all.collect();
+        let measured = rounds(&products, self.repeat, |product| Ok(trial.run(product.rows, product.kernel)?))?;
+        let timed = |(product, seconds): (Product, _)| Timed { product, bytes: trial.bytes(product.rows), seconds };
+        let products = products.into_iter().zip(measured).map(timed).collect();
         Ok(Measured { dtype: trial.format(), threads: None, ceilings: ceilings()?.or_higher(&before), products })
     }
 }
 
-/// Seconds of each number of rows, as `time` runs and takes them, in turns: whatever else the machine does meets all of
-/// them alike.
-fn rounds(
-    all_rows: &[usize],
+/// Seconds of each product, as `time` runs and takes them, in turns: whatever else the machine does meets all of them
+/// alike.
+fn rounds<P: Copy>(
+    products: &[P],
     repeat: usize,
-    mut time: impl FnMut(usize) -> anyhow::Result<f64>,
+    mut time: impl FnMut(P) -> anyhow::Result<f64>,
 ) -> anyhow::Result<Vec<Vec<f64>>> {
-    let mut measured = vec![Vec::new(); all_rows.len()];
-    let mut runs = vec![1; all_rows.len()];
+    let mut measured = vec![Vec::new(); products.len()];
+    let mut runs = vec![1; products.len()];
     for round in 0..repeat.saturating_add(WARM) {
-        for ((&rows, runs), measured) in all_rows.iter().zip(&mut runs).zip(&mut measured) {
+        for ((&product, runs), measured) in products.iter().zip(&mut runs).zip(&mut measured) {
             interrupt::check()?;
             if round < WARM {
-                *runs = ((ROUND_SECONDS / time(rows)?) as usize).clamp(1, MOST_RUNS);
+                *runs = ((ROUND_SECONDS / time(product)?) as usize).clamp(1, MOST_RUNS);
             } else {
                 for _ in 0..*runs {
-                    measured.push(time(rows)?);
+                    measured.push(time(product)?);
                 }
             }
         }
@@ -180,7 +206,7 @@ mod tests {
         let mut order = Vec::new();
         let measured = rounds(&[1, 2, 3], 3, |rows| {
             order.push(rows);
-            Ok([1e-9, ROUND_SECONDS / 2.5, 9.0][rows - 1])
+            Ok([1e-9, ROUND_SECONDS / 2.5, 9.0][rows - 1_usize])
         });
         let counts: Vec<_> = measured.unwrap().iter().map(Vec::len).collect();
         assert_eq!(counts, [3 * MOST_RUNS, 3 * 2, 3]);

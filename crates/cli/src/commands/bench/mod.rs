@@ -216,6 +216,13 @@ fn single(settings: &Settings) -> anyhow::Result<DeviceOptions> {
     Ok(DeviceOptions { device, ..asked.clone() }.found()?)
 }
 
+/// Refuses `--every-kernel` where there is but one.
+fn one_kernel(every: bool) -> anyhow::Result<()> {
+    let refusal =
+        "--every-kernel with device cpu, which has one kernel for everything: leave it away, or use --device cuda";
+    if every { Err(usage(refusal)) } else { Ok(()) }
+}
+
 /// The backend of a GPU, if that is what computes.
 #[cfg(feature = "cuda")]
 fn gpu(device: &DeviceOptions) -> anyhow::Result<Option<cuda::CudaBackend<cuda::Driver>>> {

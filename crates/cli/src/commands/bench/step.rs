@@ -1,7 +1,10 @@
 //! `demask bench step`: seconds of one forward.
 
+use std::ops::Range;
+
 use demask::{
     DeviceChoice, Model, Network,
+    decode::ModelFacts,
     step::{
         Drift, HeadAsk, Lanes, LayerRows, Mask, Positions, Predictions, Probe, SequenceId, SequenceNeeds, SequenceStep,
         StepPlan, TokenId,
@@ -42,11 +45,15 @@ struct Shape {
     /// Drafts side by side, each of so many rows; none: the canvas itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     drafts: Option<usize>,
+    /// The model's own: a position is predicted in the row so many before it.
+    #[serde(skip)]
+    shift: usize,
 }
 
 impl Shape {
     /// The shape of a forward of so many rows.
-    fn new(rows: usize, args: &StepArgs, context: usize) -> anyhow::Result<Self> {
+    fn new(rows: usize, args: &StepArgs, facts: &ModelFacts) -> anyhow::Result<Self> {
+        let (context, shift) = (facts.context, facts.shift as usize);
         let keys = args.keys.unwrap_or(rows);
         if keys > context {
             return Err(usage(format!("{keys} keys exceed the model's context of {context}: ask for fewer")));
@@ -67,7 +74,7 @@ impl Shape {
             }
             drafts => drafts,
         };
-        Ok(Self { rows, keys, computed: part("--computed", args.computed)?, head_rows, drafts })
+        Ok(Self { rows, keys, computed: part("--computed", args.computed)?, head_rows, drafts, shift })
     }
 
     /// What its sequence takes, the forward that computes every slot included.
@@ -92,14 +99,23 @@ impl Shape {
         self.rows * self.lanes()
     }
 
-    /// The last positions are live, the first of them are predicted.
+    /// The last positions, or the rows before them that predict them.
+    fn live(self) -> Range<usize> {
+        let first = self.keys - self.rows;
+        let first = first - self.shift.min(first);
+        first..first + self.rows
+    }
+
+    /// The live rows predict as many positions as the head has rows, from the first that they can.
     fn plan(self) -> StepPlan {
-        let (first, keys) = ((self.keys - self.rows) as u32, self.keys as u32);
-        let probe = |keep| Probe { rows: (first..keys).into(), keep, by: Drift::Value };
+        let (live, keys) = (self.live(), self.keys as u32);
+        let live = live.start as u32..live.end as u32;
+        let first = (self.keys - self.rows) as u32;
+        let probe = |keep| Probe { rows: live.clone().into(), keep, by: Drift::Value };
         let partial =
             |keep| LayerRows::Partial { compute: Positions::new(), probe: Some(probe(keep)), first_layer_all: true };
         StepPlan {
-            live: (first..keys).into(),
+            live: live.clone().into(),
             visible: keys,
             mask: Mask::Full,
             layers: self.computed.map_or(LayerRows::All, partial),
@@ -130,9 +146,9 @@ pub fn run(settings: &Settings, args: &StepArgs) -> anyhow::Result<()> {
     let repeat = repeats(args.repeat)?;
     let device = &settings.device()?;
     let opened = settings.source.open(settings.screen)?;
-    let context = opened.prompter().facts().context;
-    let shapes: Vec<Shape> =
-        all_rows.into_iter().map(|rows| Shape::new(rows, args, context)).collect::<anyhow::Result<_>>()?;
+    let facts = opened.prompter().facts();
+    let shapes = all_rows.into_iter().map(|rows| Shape::new(rows, args, facts));
+    let shapes: Vec<Shape> = shapes.collect::<anyhow::Result<_>>()?;
     // One after the other: the largest has room for all.
     let largest = shapes.iter().max_by_key(|shape| shape.all_rows()).map(|shape| shape.needs());
     let mut model = load(opened, device, largest.as_slice(), settings.screen)?;
@@ -196,7 +212,7 @@ fn forwards(
     if shape.rows < shape.keys || shape.computed.is_some() || shape.drafts.is_some() {
         network.step(&[step], &mut answers)?;
     }
-    let live = tokens[shape.keys - shape.rows..].repeat(shape.lanes());
+    let live = tokens[shape.live()].repeat(shape.lanes());
     let step = SequenceStep { tokens: &live, plan: &plan, ..step };
     let (mut before, mut taken) = (network.part_seconds(), Vec::new());
     let seconds = Spread::timed(repeat, || {
@@ -218,7 +234,7 @@ fn forwards(
 }
 
 fn told(report: &Report) -> String {
-    let Report { shape: Shape { rows, keys, computed, head_rows, drafts }, seconds, parts, rates, .. } = report;
+    let Report { shape: Shape { rows, keys, computed, head_rows, drafts, .. }, seconds, parts, rates, .. } = report;
     let drafts = drafts.map_or_else(String::new, |drafts| format!("{drafts} drafts of "));
     let computed = computed.map_or_else(String::new, |computed| format!(" ({computed} computed)"));
     format!(

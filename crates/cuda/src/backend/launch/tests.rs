@@ -157,11 +157,11 @@ fn head_rows_find_their_requests_tokens_and_answers() {
 #[test]
 fn a_shape_has_room_for_its_launches() {
     let mut launch = launch(300);
-    launch.fixed = (0..300).collect();
+    launch.fixed = (0..100).collect();
     launch.last = (0..300).collect();
     launch.held = (0..300).collect();
-    launch.probed = (0..300).collect();
-    launch.probes = vec![ProbeLaunch { rows: 300, keep: 3, by: ProbeBy::Drift(ProbeTensor::Key) }];
+    launch.probed = (100..300).collect();
+    launch.probes = vec![ProbeLaunch { rows: 200, keep: 3, by: ProbeBy::Drift(ProbeTensor::Key) }];
     launch.keeps = (0..300).map(|slot| SlotCopy { from: slot, to: slot + 300 }).collect();
     launch.copies = (0..7).map(|page| PageCopy { from: page, to: page + 7 }).collect();
     launch.head.rows = (0..300).map(|row| HeadRow { row, request: 0, key: 0 }).collect();
@@ -178,4 +178,24 @@ fn answers_lie_behind_each_other() {
     assert_eq!((tokens, answers.top, top, answers.end - answers.judged), (128, 512, 64 * 8, 8 * 12));
     assert_eq!(Answers::of(17, 49, 8), answers);
     assert_eq!(Answers::of(20, 0, 0).end, 512);
+}
+
+/// What runs on the computed rows believes the count that was taken over: a row that is named twice would be computed in
+/// place of another that the device never wrote.
+#[test]
+fn launches_that_count_other_rows_than_the_device_will_list_are_refused() {
+    let by = ProbeBy::Random(1);
+    let refused = |fixed: &[u32], probed: &[u32], probes: &[ProbeLaunch]| {
+        let (fixed, probed, probes) = (fixed.to_vec(), probed.to_vec(), probes.to_vec());
+        let launch = Launch { partial: true, fixed, probed, probes, ..launch(30) };
+        let panic = std::panic::catch_unwind(|| taken(&launch)).err()?;
+        Some(*panic.downcast_ref::<&str>().expect("a text"))
+    };
+    let probe = |rows: u32, keep: u32| ProbeLaunch { rows, keep, by };
+    let twice = Some("no row is both fixed and probed, or either twice");
+    assert_eq!(refused(&[1, 2], &[3, 4, 5, 6], &[probe(2, 2), probe(2, 1)]), None);
+    assert_eq!(refused(&[1, 4], &[3, 4, 5], &[probe(3, 2)]), twice);
+    assert_eq!(refused(&[1], &[3, 4, 4, 5], &[probe(2, 1), probe(2, 1)]), twice);
+    assert_eq!(refused(&[1, 1], &[], &[]), twice);
+    assert_eq!(refused(&[1], &[3, 4], &[probe(2, 3)]), Some("a probe keeps as many rows as it has, or fewer"));
 }

@@ -46,7 +46,11 @@ fn products_that_are_timed_are_those_of_the_naive_twin() {
     ] {
         let backend = backend(dtype, quantisation);
         let mut trial = LinearTrial::new(&backend, ROWS, INPUTS, OUTPUTS).unwrap();
-        assert!(trial.copies > 1 && trial.kernel(ROWS).starts_with(name), "{} copies", trial.copies);
+        let kernels = trial.kernels(ROWS);
+        assert!(trial.copies > 1 && kernels.iter().all(|kernel| kernel.starts_with(name)), "{} copies", trial.copies);
+        let columns = [OUTPUTS as u32];
+        let chosen = gemm::choose(&backend.limits, (kind(trial.weights.kept(), dtype), End::Store), &columns, 16);
+        assert_eq!((kernels[0], kernels.len() > 1), (chosen.0, true));
         assert_eq!(trial.format(), quantisation.map_or_else(|| dtype.to_string(), |to| to.to_string()));
         let mut noise = Noise(1);
         let weight = floats(Dtype::Bf16, &noise.take(Dtype::Bf16, OUTPUTS * INPUTS));
@@ -59,12 +63,13 @@ fn products_that_are_timed_are_those_of_the_naive_twin() {
         let input = floats(dtype, &padded_rows(&mut noise, dtype, 16, [INPUTS, 128]));
         let shape = Shape { rows: ROWS, out: OUTPUTS, columns: 128 };
         let expected = linear::linear(shape, &input[..ROWS * 128], &numbers, None);
-        assert!(trial.run(ROWS).unwrap() > 0.0);
+        assert!(trial.run(ROWS, kernels[0]).unwrap() > 0.0);
         assert_eq!(trial.next, LAUNCHES % trial.copies);
+        assert_eq!(trial.run(ROWS, "gemm").unwrap_err(), GpuError::Kernel("gemm".to_owned()));
         for copy in 0..trial.copies {
             trial.out.zero(0, trial.out.bytes()).unwrap();
             trial.next = copy;
-            trial.multiply_all(ROWS).unwrap();
+            trial.multiply_all(ROWS, kernels[copy % kernels.len()]).unwrap();
             let found = downloaded(&trial.out, Dtype::F32, ROWS * OUTPUTS);
             assert_close(&found, &expected, 2e-5, &format!("{name} copy {copy}"));
         }
@@ -77,13 +82,16 @@ fn products_that_are_timed_are_those_of_the_naive_twin() {
 #[test]
 fn attention_that_is_timed_sees_all_keys() {
     const ROWS: usize = 5;
-    const KEYS: usize = 40;
+    // Two spans, so that there are two ways.
+    const KEYS: usize = 300;
     let shape = AttentionShape { heads: 4, kv_heads: 2, head_dim: 16 };
     let width = shape.heads * shape.head_dim;
     for dtype in [Dtype::F32, Dtype::Bf16] {
         let mut backend = backend(dtype, None);
         let mut trial = AttentionTrial::new(&mut backend, shape, (ROWS, KEYS)).unwrap();
-        assert!(trial.run().unwrap() > 0.0);
+        let kernels = trial.kernels();
+        assert_eq!(kernels.len(), 2);
+        assert_eq!(trial.run("attend").unwrap_err().to_string(), "there is no kernel attend");
         let mut noise = Noise(2);
         let tensor = shape.kv_heads * PAGE * shape.head_dim;
         let pages: Vec<Vec<f32>> =
@@ -103,9 +111,14 @@ fn attention_that_is_timed_sees_all_keys() {
                 weights.iter().enumerate().map(|(key, weight)| weight * of(1, head, key)[column]).sum::<f32>() / sum
             }));
         }
-        let work = trial.backend.workspace.as_ref().unwrap();
-        let found = downloaded(&work.attended, dtype, ROWS * width);
-        assert_close(&found, &expected, if dtype == Dtype::F32 { 1e-5 } else { 1e-2 }, &dtype.to_string());
+        for kernel in kernels {
+            let work = trial.backend.workspace.as_ref().unwrap();
+            work.attended.zero(0, work.attended.bytes()).unwrap();
+            assert!(trial.run(kernel).unwrap() > 0.0);
+            let work = trial.backend.workspace.as_ref().unwrap();
+            let found = downloaded(&work.attended, dtype, ROWS * width);
+            assert_close(&found, &expected, if dtype == Dtype::F32 { 1e-5 } else { 1e-2 }, kernel);
+        }
     }
 }
 
@@ -114,7 +127,7 @@ fn what_no_kernel_takes_and_what_has_no_room_is_an_error() {
     let wide = AttentionShape { heads: 1, kv_heads: 1, head_dim: 300 };
     let mut backend = backend(Dtype::Bf16, None);
     let refused = AttentionTrial::new(&mut backend, wide, (1, 1)).err().unwrap();
-    assert!(refused.to_string().contains("heads have 300 numbers"), "{refused}");
+    assert!(refused.to_string().contains("a head has 300 numbers"), "{refused}");
     let shape = AttentionShape { heads: 1, kv_heads: 1, head_dim: 64 };
     let mut backend = self::backend(Dtype::Bf16, None);
     assert!(matches!(AttentionTrial::new(&mut backend, shape, (1, 1 << 16)), Err(Failure::Memory(_))));

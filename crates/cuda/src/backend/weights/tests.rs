@@ -150,6 +150,23 @@ fn large_matrices_arrive_in_parts_by_many_threads() {
 }
 
 #[test]
+fn tables_in_blocks_are_widened_and_counted_as_what_they_become() {
+    let gpu = Arc::new(Fake::recording());
+    let stored = Dtype::Block(BlockFormat::Q8_0);
+    let bytes: Vec<u8> = (0..6 * 2 * 34).map(|byte: usize| if byte % 34 == 1 { 0x20 } else { byte as u8 }).collect();
+    let view = TensorView::new(stored, 6, 64, &bytes);
+    for dtype in [Dtype::F32, Dtype::Bf16] {
+        let table = Embedding::new(&gpu, dtype, view).unwrap();
+        let options = CudaOptions { dtype, quantisation: None };
+        assert_eq!((table.dtype(), table.bytes()), (dtype, 6 * 64 * dtype.size()));
+        assert_eq!(table.bytes() as u64, options.embedding_bytes(stored, 6, 64));
+        let found = TensorView::new(dtype, 6, 64, &read(&table.table)).to_f32();
+        let round = |value: f32| if dtype == Dtype::F32 { value } else { half::bf16::from_f32(value).to_f32() };
+        assert_eq!(found, view.to_f32().into_iter().map(round).collect::<Vec<_>>());
+    }
+}
+
+#[test]
 fn tables_keep_what_fits_and_are_not_padded() {
     let gpu = Arc::new(Fake::recording());
     let values = numbers(6 * 33);
