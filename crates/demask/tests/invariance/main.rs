@@ -12,8 +12,8 @@ use demask::{
     cpu::linear::Products,
     model_parts::{ArchSpec, Attention},
     step::{
-        Blend, BlendWith, HeadAsk, Keep, Lanes, LayerRows, Mask, Positions, Predictions, SequenceId, SequenceNeeds,
-        SequenceStep, StepPlan,
+        Blend, BlendWith, Drift, HeadAsk, Keep, Lanes, LayerRows, Mask, Positions, Predictions, Probe, SequenceId,
+        SequenceNeeds, SequenceStep, StepPlan,
     },
 };
 
