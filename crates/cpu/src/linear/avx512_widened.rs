@@ -19,7 +19,7 @@ use std::arch::x86_64::{
 
 use super::{
     avx512,
-    kernel::{Block, Kernel, TileFn},
+    kernel::{Block, Kernel, LINE, TileFn},
     packed::{GROUP, PANEL},
     quantised::{INPUTS, SCALES},
     unpacked::{self, Pair, Unpack},
@@ -128,8 +128,8 @@ unsafe fn tile<W: Widen, const BITS: usize, const ROWS: usize>(block: &Block) {
         let pair = Pair { start: block.weight, stride: block.panel_stride };
         for index in 0..block.depth / INPUTS {
             let mut panels = [Weights::<BITS>::new(pair, index, 0), Weights::<BITS>::new(pair, index, 1)];
-            fetch::<BITS>(block, index);
             for step in 0..INPUTS / 2 {
+                fetch::<BITS>(block, index, step);
                 let weights = [panels[0].next::<W>(step), panels[1].next::<W>(step)];
                 for half in 0..2 {
                     for row in 0..ROWS {
@@ -150,14 +150,15 @@ unsafe fn tile<W: Widen, const BITS: usize, const ROWS: usize>(block: &Block) {
     }
 }
 
-/// Fetches as much ahead as 32 inputs take.
+/// Fetches its share of as much ahead as 32 inputs take. A core can wait for no more than a dozen or so lines at once:
+/// asked for one by one they arrive while it multiplies, asked for together they make it wait.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn fetch<const BITS: usize>(block: &Block, index: usize) {
+fn fetch<const BITS: usize>(block: &Block, index: usize, step: usize) {
     let bytes = unpacked::weight_format(BITS).offset(INPUTS);
     for ahead in &block.ahead[..if BITS == 16 { GROUP } else { 1 }] {
-        for line in (0..bytes).step_by(64) {
-            _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(index * bytes + line).cast());
+        for line in (step..bytes.div_ceil(LINE)).step_by(INPUTS / 2) {
+            _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(index * bytes + line * LINE).cast());
         }
     }
 }

@@ -7,6 +7,7 @@ use demask_tensor::AlignedBytes;
 use super::{
     activation::widen_bf16,
     int8::{self, InputGroup},
+    kernel::LINE,
     quantised::INPUTS,
 };
 use crate::{
@@ -42,8 +43,6 @@ impl InputFormat {
 pub(super) const DEPTH_PADDING: usize = 32;
 /// The number of rows is padded to a multiple of this: the height of a tile.
 pub(super) const ROW_PADDING: usize = 16;
-/// Bytes of a cache line.
-const LINE: usize = 64;
 
 /// Inputs of matrix products: `capacity` rows of `width` numbers, in the format of the kernel that made the buffer.
 pub struct InputBuffer {

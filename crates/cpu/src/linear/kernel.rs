@@ -178,7 +178,7 @@ pub(super) struct Block {
 }
 
 /// Bytes of a cache line.
-const LINE: usize = 64;
+pub(super) const LINE: usize = 64;
 
 /// A kernel's innermost part for a fixed number of rows: the block holds just these rows and one pair of panels.
 pub(super) type TileFn = unsafe fn(&Block);
