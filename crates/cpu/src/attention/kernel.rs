@@ -17,6 +17,15 @@ pub(super) const STRIDE_PAGES: usize = 4;
 const STRIDE: usize = STRIDE_PAGES * PAGE;
 // A page's keys are one tile.
 const _: () = assert!(PAGE == LANES);
+/// Width of a head up to which pages are widened for many queries.
+const MOST_WIDENED: usize = 128;
+/// Numbers that are widened at a time: K of a page, or a tile of V of all keys of a stride. With a part of the queries
+/// and their weights they fill a first-level cache of 32 KiB.
+const WIDENED: usize = if MOST_WIDENED > STRIDE { MOST_WIDENED * PAGE } else { STRIDE * LANES };
+
+/// Widened numbers.
+#[repr(align(64))]
+struct Widened([f32; WIDENED]);
 
 /// Queries on their way through the strides.
 pub(super) struct Batch<'a, T> {
@@ -107,6 +116,27 @@ pub(super) struct Stride<'p, 'a, T> {
     ahead: &'p [&'p [T]],
 }
 
+/// As many of `count` queries at once as the registers hold, part after part: `part` is their range, `Q` how many.
+macro_rules! in_parts {
+    ($lanes:ident, $count:expr, |$part:ident, $queries:ident| $body:expr) => {
+        let (count, mut first) = ($count, 0);
+        while first < count {
+            let most = (count - first).min($lanes::SUMS);
+            in_parts!(@ most, first, $part, $queries, $body, 12 8 4 2 1);
+        }
+    };
+    (@ $most:ident, $first:ident, $part:ident, $queries:ident, $body:expr, $size:literal $($smaller:literal)*) => {
+        if $most >= $size {
+            const $queries: usize = $size;
+            let $part = $first..$first + $size;
+            $body;
+            $first += $size;
+        } else {
+            in_parts!(@ $most, $first, $part, $queries, $body, $($smaller)*);
+        }
+    };
+    (@ $most:ident, $first:ident, $part:ident, $queries:ident, $body:expr,) => {};
+}
 impl<T: Element> Operation for Stride<'_, '_, T> {
     type Output = ();
 
@@ -115,27 +145,16 @@ impl<T: Element> Operation for Stride<'_, '_, T> {
         let Self { batch, first, pages, ahead } = self;
         let tiles = Tiles { pages, ahead, head_dim: batch.head_dim, scale: batch.scale, first };
         let mut rest = &mut batch.queries[..batch.count];
-        // As many queries at once as the registers hold, if they see the same keys.
         while let Some(query) = rest.first() {
             let visible = tiles.visible(query);
-            let same = rest.iter().take(L::SUMS).take_while(|query| tiles.visible(query) == visible).count();
-            let taken = if same >= 12 {
-                tiles.take::<L, 12>(&mut rest[..12], visible);
-                12
-            } else if same >= 8 {
-                tiles.take::<L, 8>(&mut rest[..8], visible);
-                8
-            } else if same >= 4 {
-                tiles.take::<L, 4>(&mut rest[..4], visible);
-                4
-            } else if same >= 2 {
-                tiles.take::<L, 2>(&mut rest[..2], visible);
-                2
-            } else {
-                tiles.take::<L, 1>(&mut rest[..1], visible);
-                1
-            };
-            rest = &mut rest[taken..];
+            let same = rest.iter().take_while(|query| tiles.visible(query) == visible).count();
+            let (queries, behind) = rest.split_at_mut(same);
+            if visible > 0 && same > L::SUMS && tiles.can_be_widened() {
+                tiles.take_widened::<L>(queries, visible);
+            } else if visible > 0 {
+                in_parts!(L, same, |part, Q| tiles.take::<L, Q>(&mut queries[part], visible));
+            }
+            rest = behind;
         }
     }
 }
@@ -161,23 +180,94 @@ impl<T: Element> Tiles<'_, T> {
     /// Takes `Q` queries that see the first `visible` keys.
     #[inline(always)]
     fn take<L: Lanes, const Q: usize>(&self, queries: &mut [Query<'_>], visible: usize) {
-        if visible == 0 {
-            return;
-        }
         let mut weights = [[0.0; STRIDE]; Q];
         for (page, &(keys, values)) in self.pages[..visible.div_ceil(PAGE)].iter().enumerate() {
-            self.scores::<L, Q>((keys, values), queries, (&mut weights, page * PAGE));
+            self.scores::<L, Q, T>((keys, values), queries, (&mut weights, page * PAGE));
         }
-        let decay = weigh::<L, Q>(queries, &mut weights, self.scale, visible);
-        self.add_values::<L, Q>(queries, &weights, &decay, visible);
+        let mut decay = [0.0; Q];
+        weigh::<L, Q>(queries, &mut weights, (self.scale, visible), &mut decay);
+        for tile in 0..self.head_dim / LANES {
+            self.add_tile::<L, Q>(queries, (&weights, &decay), (tile, visible), |page, key| {
+                fetch_tile::<L, T>(self.ahead.get(page).copied().unwrap_or(&[]), tile * PAGE + key);
+                let place = key * self.head_dim + tile * LANES;
+                // SAFETY: V has PAGE rows of `head_dim`, checked when the stride was made.
+                unsafe { T::load::<L>(self.pages[page].1.as_ptr().add(place)) }
+            });
+        }
+        self.add_rest::<L, Q>(queries, (&weights, &decay), visible);
+    }
+
+    /// Whether [`Tiles::take_widened`] gains anything, and has room.
+    #[inline(always)]
+    fn can_be_widened(&self) -> bool {
+        size_of::<T>() < size_of::<f32>() && self.head_dim.is_multiple_of(LANES) && self.head_dim <= MOST_WIDENED
+    }
+
+    /// Takes more queries than the registers hold, all of which see the first `visible` keys: each part of K and of V is
+    /// widened once and stays in the first-level cache until all queries have met it. A query meets the same numbers in
+    /// the same order as in [`Tiles::take`].
+    #[inline(always)]
+    fn take_widened<L: Lanes>(&self, queries: &mut [Query<'_>], visible: usize) {
+        let mut wide = Widened([0.0; WIDENED]);
+        let (mut weights, mut decay) = ([[0.0; STRIDE]; BATCH], [0.0; BATCH]);
+        for (page, &(keys, values)) in self.pages[..visible.div_ceil(PAGE)].iter().enumerate() {
+            let wide = &mut wide.0[..self.head_dim * PAGE];
+            for (keys, wide) in keys.as_chunks::<LANES>().0.iter().zip(wide.as_chunks_mut::<LANES>().0) {
+                widen::<L, T>(keys, wide);
+            }
+            in_parts!(L, queries.len(), |part, Q| {
+                // One part of the queries is enough to fetch the values.
+                let values = if part.start == 0 { values } else { &[] };
+                if let Some(weights) = weights[part.start..].first_chunk_mut::<Q>() {
+                    self.scores::<L, Q, f32>((wide, values), &queries[part], (weights, page * PAGE));
+                }
+            });
+        }
+        in_parts!(L, queries.len(), |part, Q| {
+            let parts = (weights[part.start..].first_chunk_mut::<Q>(), decay[part.start..].first_chunk_mut::<Q>());
+            if let (Some(weights), Some(decay)) = parts {
+                weigh::<L, Q>(&mut queries[part], weights, (self.scale, visible), decay);
+            }
+        });
+        for tile in 0..self.head_dim / LANES {
+            for (page, wide) in
+                wide.0.as_chunks_mut::<{ PAGE * LANES }>().0[..visible.div_ceil(PAGE)].iter_mut().enumerate()
+            {
+                self.widen_values::<L>((page, tile), wide);
+            }
+            in_parts!(L, queries.len(), |part, Q| {
+                let parts = (weights[part.start..].first_chunk::<Q>(), decay[part.start..].first_chunk::<Q>());
+                if let (Some(weights), Some(decay)) = parts {
+                    self.add_tile::<L, Q>(&mut queries[part], (weights, decay), (tile, visible), |page, key| {
+                        // SAFETY: there is room for a tile of each key of a stride.
+                        unsafe { L::load(wide.0.as_ptr().add((page * PAGE + key) * LANES)) }
+                    });
+                }
+            });
+        }
+    }
+
+    /// Widens a tile of V of all keys of a page, seen or not. What is read next comes near meanwhile.
+    #[inline(always)]
+    fn widen_values<L: Lanes>(&self, (page, tile): (usize, usize), wide: &mut [f32; PAGE * LANES]) {
+        let (values, ahead) = (self.pages[page].1, self.ahead.get(page).copied().unwrap_or(&[]));
+        assert!(values.len() == PAGE * self.head_dim && (tile + 1) * LANES <= self.head_dim, "size of a page");
+        for key in 0..PAGE {
+            fetch_tile::<L, T>(ahead, tile * PAGE + key);
+            // SAFETY: V has PAGE rows of `head_dim`, `wide` as many tiles.
+            unsafe {
+                let value = T::load::<L>(values.as_ptr().add(key * self.head_dim + tile * LANES));
+                L::store(value, wide.as_mut_ptr().add(key * LANES));
+            }
+        }
     }
 
     /// Products of the queries with all keys of a page, summed over the head in ascending order. The page's values come
     /// near meanwhile: as many of them as of the keys.
     #[inline(always)]
-    fn scores<L: Lanes, const Q: usize>(
+    fn scores<L: Lanes, const Q: usize, K: Element>(
         &self,
-        (keys, values): (&[T], &[T]),
+        (keys, values): (&[K], &[T]),
         queries: &[Query<'_>],
         (scores, first): (&mut [[f32; STRIDE]; Q], usize),
     ) {
@@ -186,7 +276,7 @@ impl<T: Element> Tiles<'_, T> {
         for column in 0..self.head_dim {
             fetch_tile::<L, T>(values, column);
             // SAFETY: K has `head_dim` rows of a tile each, checked when the stride was made.
-            let keys = unsafe { T::load::<L>(keys.as_ptr().add(column * LANES)) };
+            let keys = unsafe { K::load::<L>(keys.as_ptr().add(column * LANES)) };
             for query in 0..Q {
                 // SAFETY: the rows were cut to `head_dim`.
                 sums[query] = L::scale_add(sums[query], keys, unsafe { *rows[query].get_unchecked(column) });
@@ -199,48 +289,51 @@ impl<T: Element> Tiles<'_, T> {
         }
     }
 
-    /// `out = out * decay + sum of weight * value` over the visible keys in ascending order.
+    /// `out = out * decay + sum of weight * value` over the visible keys in ascending order, of one tile of the head's
+    /// columns. `value` gives that of a key of a page.
     #[inline(always)]
-    fn add_values<L: Lanes, const Q: usize>(
+    fn add_tile<L: Lanes, const Q: usize>(
         &self,
         queries: &mut [Query<'_>],
-        weights: &[[f32; STRIDE]; Q],
-        decay: &[f32; Q],
-        visible: usize,
+        (weights, decay): (&[[f32; STRIDE]; Q], &[f32; Q]),
+        (tile, visible): (usize, usize),
+        value: impl Fn(usize, usize) -> L::Tile,
     ) {
-        let begun = self.first > 0;
-        let tiles = self.head_dim / LANES;
-        for tile in 0..tiles {
-            let mut sums = [L::zero(); Q];
-            for query in 0..Q {
-                if begun {
-                    // SAFETY: the output is `head_dim` long, checked when the query was added.
-                    let old = unsafe { L::load(queries[query].out.as_ptr().add(tile * LANES)) };
-                    sums[query] = L::scale(old, decay[query]);
-                }
-            }
-            for (page, (_, values)) in self.pages[..visible.div_ceil(PAGE)].iter().enumerate() {
-                let ahead = self.ahead.get(page).copied().unwrap_or(&[]);
-                for key in page * PAGE..visible.min((page + 1) * PAGE) {
-                    fetch_tile::<L, T>(ahead, tile * PAGE + key % PAGE);
-                    let place = (key - page * PAGE) * self.head_dim + tile * LANES;
-                    // SAFETY: V has PAGE rows of `head_dim`, checked when the stride was made.
-                    let values = unsafe { T::load::<L>(values.as_ptr().add(place)) };
-                    for query in 0..Q {
-                        // SAFETY: `visible` is at most STRIDE.
-                        let weight = unsafe { *weights[query].get_unchecked(key) };
-                        sums[query] = L::scale_add(sums[query], values, weight);
-                    }
-                }
-            }
-            for query in 0..Q {
-                // SAFETY: as for reading it.
-                unsafe { L::store(sums[query], queries[query].out.as_mut_ptr().add(tile * LANES)) }
+        let mut sums = [L::zero(); Q];
+        for query in 0..Q {
+            if self.first > 0 {
+                // SAFETY: the output is `head_dim` long, checked when the query was added.
+                let old = unsafe { L::load(queries[query].out.as_ptr().add(tile * LANES)) };
+                sums[query] = L::scale(old, decay[query]);
             }
         }
-        for column in tiles * LANES..self.head_dim {
+        for page in 0..visible.div_ceil(PAGE) {
+            for key in 0..PAGE.min(visible - page * PAGE) {
+                let value = value(page, key);
+                for query in 0..Q {
+                    // SAFETY: `visible` is at most STRIDE.
+                    let weight = unsafe { *weights[query].get_unchecked(page * PAGE + key) };
+                    sums[query] = L::scale_add(sums[query], value, weight);
+                }
+            }
+        }
+        for query in 0..Q {
+            // SAFETY: as for reading it.
+            unsafe { L::store(sums[query], queries[query].out.as_mut_ptr().add(tile * LANES)) }
+        }
+    }
+
+    /// The same for the columns behind the last tile.
+    #[inline(always)]
+    fn add_rest<L: Lanes, const Q: usize>(
+        &self,
+        queries: &mut [Query<'_>],
+        (weights, decay): (&[[f32; STRIDE]; Q], &[f32; Q]),
+        visible: usize,
+    ) {
+        for column in self.head_dim / LANES * LANES..self.head_dim {
             for query in 0..Q {
-                let mut sum = if begun { queries[query].out[column] * decay[query] } else { 0.0 };
+                let mut sum = if self.first > 0 { queries[query].out[column] * decay[query] } else { 0.0 };
                 for (key, &weight) in weights[query][..visible].iter().enumerate() {
                     let value = self.pages[key / PAGE].1[key % PAGE * self.head_dim + column].widen();
                     sum = L::scale_add_one(sum, value, weight);
@@ -249,6 +342,13 @@ impl<T: Element> Tiles<'_, T> {
             }
         }
     }
+}
+
+/// Widens a tile.
+#[inline(always)]
+fn widen<L: Lanes, T: Element>(from: &[T; LANES], to: &mut [f32; LANES]) {
+    // SAFETY: both are a tile long.
+    unsafe { L::store(T::load::<L>(from.as_ptr()), to.as_mut_ptr()) }
 }
 
 /// Fetches a tile of a page. What is behind the page's end, or of no page, does no harm.
@@ -260,16 +360,16 @@ fn fetch_tile<L: Lanes, T>(page: &[T], tile: usize) {
     }
 }
 
-/// Turns scores into weights relative to the new maxima; those of masked keys are exactly 0. Returns the factors of what
-/// was summed before.
+/// Turns scores into weights relative to the new maxima; those of masked keys are exactly 0. `decay` becomes the factors
+/// of what was summed before.
 #[inline(always)]
 fn weigh<L: Lanes, const Q: usize>(
     queries: &mut [Query<'_>],
     scores: &mut [[f32; STRIDE]; Q],
-    scale: f32,
-    visible: usize,
-) -> [f32; Q] {
-    let (mut maxima, mut decay, mut sums) = ([0.0; Q], [0.0; Q], [0.0; Q]);
+    (scale, visible): (f32, usize),
+    decay: &mut [f32; Q],
+) {
+    let (mut maxima, mut sums) = ([0.0; Q], [0.0; Q]);
     for query in 0..Q {
         let (tiles, _) = scores[query][..visible.next_multiple_of(LANES)].as_chunks_mut::<LANES>();
         let mut largest = [f32::NEG_INFINITY; LANES];
@@ -298,12 +398,11 @@ fn weigh<L: Lanes, const Q: usize>(
         sums[query] = L::sum(unsafe { L::load(lanes.as_ptr()) });
     }
     // The exponentials of all queries side by side.
-    for decay in &mut decay {
+    for decay in &mut *decay {
         *decay = exp_f32(*decay);
     }
     for query in 0..Q {
         queries[query].sum = queries[query].sum * decay[query] + sums[query];
         queries[query].maximum = maxima[query];
     }
-    decay
 }
