@@ -165,7 +165,7 @@ mod probe {
                 (Tier::Avx2, avx2 as fn() -> bool),
                 (Tier::Avx512, avx512),
                 (Tier::Avx512Bf16, bf16),
-                (Tier::Amx, amx),
+                (Tier::Amx, || amx() || trapped()),
             ];
             steps.into_iter().take_while(|(_, has)| has()).last().map_or(Tier::Portable, |(tier, _)| tier)
         })
@@ -206,6 +206,14 @@ mod probe {
             && leaf_7_edx() & AMX_BITS == AMX_BITS
             && saved_state() & TILE_STATE == TILE_STATE
             && tile_permission()
+    }
+
+    /// Whether tile instructions work although the processor has none: only in builds for tests.
+    fn trapped() -> bool {
+        #[cfg(all(feature = "trapped-tiles", target_os = "linux"))]
+        return crate::tiles::trap::install();
+        #[cfg(not(all(feature = "trapped-tiles", target_os = "linux")))]
+        false
     }
 
     fn max_leaf() -> u32 {

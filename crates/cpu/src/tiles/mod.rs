@@ -5,6 +5,8 @@
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod hardware;
+#[cfg(all(feature = "trapped-tiles", target_arch = "x86_64", target_os = "linux"))]
+pub(crate) mod trap;
 pub(crate) mod twin;
 
 /// Rows of a tile.
@@ -159,5 +161,75 @@ pub(crate) unsafe fn byte_tile_rounds(rounds: u64) {
         unit.dot_bytes::<1, 4, 7>();
         unit.dot_bytes::<2, 5, 6>();
         unit.dot_bytes::<3, 5, 7>();
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+    use crate::isa::{Isa, Tier};
+
+    /// Bytes from row to row of what tiles are loaded from.
+    const STRIDE: usize = 96;
+
+    /// Whatever comes out of a unit: sums of both kinds of products, on memory and registers of other places each time.
+    unsafe fn results<U: TileUnit, const STEPS: usize>(words: &[u32]) -> Vec<u32> {
+        let from = words.as_ptr().cast::<u8>();
+        let tile = |index: usize| from.wrapping_add(index * ROWS * STRIDE);
+        let mut out = vec![0u32; 4 * ROWS * WORDS];
+        // SAFETY: the caller vouches for the unit and for six tiles of rows; `out` has room for the four tiles of sums.
+        unsafe {
+            let mut unit = U::configure::<STEPS>();
+            unit.load::<0>(tile(0), STRIDE);
+            unit.load::<1>(tile(1), STRIDE);
+            unit.load::<2>(tile(2), STRIDE);
+            unit.zero::<2>();
+            unit.load::<4>(tile(2), STRIDE);
+            unit.load::<5>(tile(3), STRIDE);
+            unit.load::<6>(tile(4), STRIDE);
+            unit.load::<7>(tile(5), STRIDE);
+            if STEPS == WORDS {
+                unit.dot::<0, 4, 6>();
+                unit.dot::<1, 5, 7>();
+                unit.dot::<2, 5, 6>();
+                unit.dot::<3, 4, 7>();
+            } else {
+                unit.dot_bytes::<0, 4, 6>();
+                unit.dot_bytes::<1, 5, 7>();
+                unit.dot_bytes::<2, 5, 6>();
+                unit.dot_bytes::<3, 4, 7>();
+            }
+            let to = out.as_mut_ptr().cast::<u8>();
+            unit.store::<0>(to, ROW_BYTES);
+            unit.store::<1>(to.add(ROWS * ROW_BYTES), ROW_BYTES);
+            unit.store::<2>(to.add(2 * ROWS * ROW_BYTES), 2 * ROW_BYTES);
+            unit.store::<3>(to.add((2 * ROWS + 1) * ROW_BYTES), 2 * ROW_BYTES);
+        }
+        out
+    }
+
+    /// Numbers of bf16, two in a word, of every sign and many sizes, some of them zero.
+    fn words() -> Vec<u32> {
+        let mut state = 1u32;
+        let mut half = || {
+            state = state.wrapping_mul(0x9e37_79b1).wrapping_add(0x7f4a_7c15);
+            let value = (f64::from(state >> 8) / f64::from(1 << 24) - 0.5) * f64::from(1 << (state & 15));
+            u32::from(crate::linear::activation::round_bf16(if state & 0x70 == 0 { 0.0 } else { value as f32 }))
+        };
+        (0..6 * ROWS * STRIDE / 4).map(|_| half() | half() << 16).collect()
+    }
+
+    #[test]
+    fn the_instructions_do_what_their_twin_does() {
+        // Without tiles there is nothing to compare, but with the feature `trapped-tiles`.
+        if Isa::force(Tier::Amx).is_err() {
+            return;
+        }
+        let words = words();
+        // SAFETY: the tier was just found; there are six tiles of rows.
+        unsafe {
+            assert_eq!(results::<hardware::Tiles, WORDS>(&words), results::<twin::Tiles, WORDS>(&words));
+            assert_eq!(results::<hardware::Tiles, 8>(&words), results::<twin::Tiles, 8>(&words));
+        }
     }
 }

@@ -3,11 +3,14 @@
 use super::{ROWS, TileUnit, WORDS, fit};
 
 /// Bytes of a word.
-const BYTES: usize = 4;
+pub(super) const BYTES: usize = 4;
+
+/// A tile's words.
+pub(super) type Tile = [[u32; WORDS]; ROWS];
 
 /// Eight tiles of words.
 pub(crate) struct Tiles {
-    tiles: [[[u32; WORDS]; ROWS]; 8],
+    tiles: [Tile; 8],
     /// Words of a row of inputs that a product takes.
     steps: usize,
 }
@@ -33,50 +36,59 @@ impl TileUnit for Tiles {
         self.tiles[TILE] = [[0; WORDS]; ROWS];
     }
 
-    /// As the manual has it: the even and the odd products of a tile's depth are summed apart, each by fused
-    /// multiplications in ascending order from 0; the two sums are added, then their sum to the tile of sums. All
-    /// of it rounds to nearest even, takes denormal numbers for zero and makes zeros of them.
     fn dot<const SUMS: usize, const INPUTS: usize, const WEIGHTS: usize>(&mut self) {
         const { assert!(fit(SUMS, INPUTS, WEIGHTS)) }
         assert_eq!(self.steps, WORDS, "products of bf16 take tiles of full size");
-        for row in 0..ROWS {
-            let mut parts = [[0.0f32; WORDS]; 2];
-            for pair in 0..WORDS {
-                let [even, odd] = halves(self.tiles[INPUTS][row][pair]);
-                for lane in 0..WORDS {
-                    let weights = halves(self.tiles[WEIGHTS][pair][lane]);
-                    parts[0][lane] = fused(even, weights[0], parts[0][lane]);
-                    parts[1][lane] = fused(odd, weights[1], parts[1][lane]);
-                }
-            }
-            for lane in 0..WORDS {
-                let sum = flushed(parts[0][lane] + parts[1][lane]);
-                let total = flushed(f32::from_bits(self.tiles[SUMS][row][lane])) + sum;
-                self.tiles[SUMS][row][lane] = flushed(total).to_bits();
-            }
-        }
+        let (inputs, weights) = (self.tiles[INPUTS], self.tiles[WEIGHTS]);
+        add_products(&mut self.tiles[SUMS], &inputs, &weights, (ROWS, self.steps));
     }
 
-    /// As the manual has it: of each word four products are added to the sum, in 32 bits and without saturation.
     fn dot_bytes<const SUMS: usize, const INPUTS: usize, const WEIGHTS: usize>(&mut self) {
         const { assert!(fit(SUMS, INPUTS, WEIGHTS)) }
-        for row in 0..ROWS {
-            for step in 0..self.steps {
-                let inputs = self.tiles[INPUTS][row][step].to_le_bytes().map(|byte| i32::from(byte as i8));
-                for lane in 0..WORDS {
-                    let weights = self.tiles[WEIGHTS][step][lane].to_le_bytes();
-                    let products = inputs.iter().zip(weights).map(|(input, weight)| input * i32::from(weight));
-                    let sum = &mut self.tiles[SUMS][row][lane];
-                    *sum = sum.wrapping_add(products.sum::<i32>() as u32);
-                }
-            }
-        }
+        let (inputs, weights) = (self.tiles[INPUTS], self.tiles[WEIGHTS]);
+        add_products_of_bytes(&mut self.tiles[SUMS], &inputs, &weights, (ROWS, self.steps));
     }
 
     unsafe fn store<const TILE: usize>(&mut self, start: *mut u8, stride: usize) {
         for (index, row) in self.tiles[TILE].iter().enumerate() {
             // SAFETY: the caller vouches for the memory.
             unsafe { start.add(index * stride).cast::<[u32; WORDS]>().write_unaligned(*row) }
+        }
+    }
+}
+
+/// `tdpbf16ps` as the manual has it: the even and the odd products of a tile's depth are summed apart, each by fused
+/// multiplications in ascending order from 0; the two sums are added, then their sum to the tile of sums. All of it
+/// rounds to nearest even, takes denormal numbers for zero and makes zeros of them.
+pub(super) fn add_products(sums: &mut Tile, inputs: &Tile, weights: &Tile, (rows, steps): (usize, usize)) {
+    for (sums, inputs) in sums[..rows].iter_mut().zip(inputs) {
+        let mut parts = [[0.0f32; WORDS]; 2];
+        for (&input, weights) in inputs[..steps].iter().zip(weights) {
+            let [even, odd] = halves(input);
+            for lane in 0..WORDS {
+                let weights = halves(weights[lane]);
+                parts[0][lane] = fused(even, weights[0], parts[0][lane]);
+                parts[1][lane] = fused(odd, weights[1], parts[1][lane]);
+            }
+        }
+        for lane in 0..WORDS {
+            let sum = flushed(parts[0][lane] + parts[1][lane]);
+            let total = flushed(f32::from_bits(sums[lane])) + sum;
+            sums[lane] = flushed(total).to_bits();
+        }
+    }
+}
+
+/// `tdpbsud` as the manual has it: of each word four products are added to the sum, in 32 bits and without saturation.
+pub(super) fn add_products_of_bytes(sums: &mut Tile, inputs: &Tile, weights: &Tile, (rows, steps): (usize, usize)) {
+    for (sums, inputs) in sums[..rows].iter_mut().zip(inputs) {
+        for (&input, weights) in inputs[..steps].iter().zip(weights) {
+            let inputs = input.to_le_bytes().map(|byte| i32::from(byte as i8));
+            for lane in 0..WORDS {
+                let weights = weights[lane].to_le_bytes();
+                let products = inputs.iter().zip(weights).map(|(input, weight)| input * i32::from(weight));
+                sums[lane] = sums[lane].wrapping_add(products.sum::<i32>() as u32);
+            }
         }
     }
 }
