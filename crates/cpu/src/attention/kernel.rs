@@ -209,7 +209,9 @@ impl<T: Element> Tiles<'_, T> {
     #[inline(always)]
     fn take_widened<L: Lanes>(&self, queries: &mut [Query<'_>], visible: usize) {
         let mut wide = Widened([0.0; WIDENED]);
-        let (mut weights, mut decay) = ([[0.0; STRIDE]; BATCH], [0.0; BATCH]);
+        #[expect(clippy::large_stack_arrays, reason = "24 KiB of a thread's stack, where allocating is ruled out")]
+        let mut weights = [[0.0; STRIDE]; BATCH];
+        let mut decay = [0.0; BATCH];
         for (page, &(keys, values)) in self.pages[..visible.div_ceil(PAGE)].iter().enumerate() {
             let wide = &mut wide.0[..self.head_dim * PAGE];
             for (keys, wide) in keys.as_chunks::<LANES>().0.iter().zip(wide.as_chunks_mut::<LANES>().0) {
