@@ -1,7 +1,8 @@
-//! Byte dot products of AVX-512 VNNI: six rows times a pair of panels at a time. Integer sums and sums take 24 of the
-//! 32 registers.
+//! Byte dot products of AVX-512 VNNI: eight rows times a pair of panels at a time, or twelve where there are no more.
+//! Integer sums have the registers to themselves. Sums rest in memory between two groups: that costs less than weights
+//! that are read, and unpacked, more often.
 //!
-//! Weights of four bits are multiplied as they leave their registers if the rows are few; for more, blocks are unpacked
+//! Weights of four bits are multiplied as they leave their registers if one tile has them; for more, blocks are unpacked
 //! once to bytes and read again by all tiles of rows. Integer sums are exact, so that both give the same bits.
 
 #![expect(clippy::cast_ptr_alignment, reason = "blocks and sums begin on cache lines; elements follow each other")]
@@ -31,7 +32,7 @@ pub(super) const Q8: Kernel = Kernel {
     vnni: true,
     input: InputFormat::Int8,
     weight: WeightFormat::Quads(Quantisation::Q8),
-    row_tile: ROWS,
+    row_tile: ALONE,
     depth_block: DEPTH,
     deep_block: DEPTH,
     accumulate: avx512vnni_i8xq8_f32,
@@ -45,14 +46,14 @@ pub(super) const Q4: Kernel = Kernel {
     ..Q8
 };
 
-/// Rows of a tile.
-const ROWS: usize = 6;
+/// Rows of a tile among others.
+const ROWS: usize = 8;
+/// Rows of a tile that has the weights to itself, at most.
+const ALONE: usize = 12;
 /// Inputs of a block: its bytes of a pair of panels fill half of a 32 KiB first-level cache.
 const DEPTH: usize = 512;
 /// Bytes of a block of eight bits.
 const BYTES: usize = quantised::block_bytes(Quantisation::Q8);
-/// Rows up to which weights of four bits are multiplied as they are unpacked: two tiles.
-const DIRECT: usize = 2 * ROWS;
 /// Bytes that weights are asked for ahead of their use: what a core reads while memory answers once.
 const AHEAD: usize = 4096;
 
@@ -77,7 +78,7 @@ type Tile = unsafe fn(&Block, Ahead);
 /// # Safety
 /// As [`Kernel::accumulate`].
 unsafe fn avx512vnni_i8xq8_f32(block: &Block) {
-    const TILES: [Tile; ROWS] = tiles!(eight_tile: 1 2 3 4 5 6);
+    const TILES: [Tile; ALONE] = tiles!(eight_tile: 1 2 3 4 5 6 7 8 9 10 11 12);
     for group in 0..block.groups {
         // SAFETY: the caller vouches for the processor and the block.
         unsafe { run_tiles(&TILES, &block.part(0, block.rows, group), next(block, group, BYTES), BYTES) }
@@ -87,8 +88,8 @@ unsafe fn avx512vnni_i8xq8_f32(block: &Block) {
 /// # Safety
 /// As [`Kernel::accumulate`].
 unsafe fn avx512vnni_i8xq4_f32(block: &Block) {
-    const FOUR: [Tile; ROWS] = tiles!(four_tile: 1 2 3 4 5 6);
-    const UNPACKED: [Tile; ROWS] = tiles!(unpacked_tile: 1 2 3 4 5 6);
+    const FOUR: [Tile; ALONE] = tiles!(four_tile: 1 2 3 4 5 6 7 8 9 10 11 12);
+    const UNPACKED: [Tile; ALONE] = tiles!(unpacked_tile: 1 2 3 4 5 6 7 8 9 10 11 12);
     const PACKED: usize = quantised::block_bytes(format::<4>());
     /// Unpacked blocks, on the stack of their thread.
     #[repr(align(64))]
@@ -103,7 +104,7 @@ unsafe fn avx512vnni_i8xq4_f32(block: &Block) {
         unsafe {
             let part = block.part(0, block.rows, group);
             let next = next(block, group, PACKED);
-            if block.rows <= DIRECT || block.depth > DEPTH {
+            if block.rows <= ALONE || block.depth > DEPTH {
                 run_tiles(&FOUR, &part, next, PACKED);
             } else {
                 unpack(part.weight, block.depth / INPUTS, blocks);
@@ -128,8 +129,8 @@ fn next(block: &Block, group: usize, bytes: usize) -> *const u8 {
 ///
 /// # Safety
 /// The block keeps its promises, has one pair of panels, and the functions may be called on parts of it.
-unsafe fn run_tiles(tiles: &[Tile; ROWS], block: &Block, next: *const u8, bytes: usize) {
-    let count = block.rows.div_ceil(ROWS);
+unsafe fn run_tiles(tiles: &[Tile; ALONE], block: &Block, next: *const u8, bytes: usize) {
+    let count = if block.rows <= ALONE { 1 } else { block.rows.div_ceil(ROWS) };
     let all_lines = bytes / 64;
     let lines = all_lines.div_ceil(count);
     let mut row = 0;
