@@ -13,9 +13,9 @@ use super::{
 };
 use crate::pool::Pool;
 
-/// Rows of the largest block: with a kernel's deepest block, its inputs fill two fifths of a 1 MiB second-level cache at
-/// most.
-const ROW_BLOCK: usize = 192;
+/// Rows of the largest block: with a kernel's deepest block, its inputs fill half of a 1 MiB second-level cache at most.
+/// Weights are unpacked once for all of them.
+const ROW_BLOCK: usize = 256;
 /// Pairs of panels of the largest task: these reuse a block of inputs while it is in the cache.
 pub(super) const TASK_GROUPS: usize = 2;
 /// Rows of a block up to which the kernel's shorter blocks of the depth are taken.
@@ -174,7 +174,7 @@ impl Product<'_> {
     ) {
         assert!(rows <= ROW_BLOCK && first_row + rows <= self.rows);
         assert!(groups <= TASK_GROUPS && first_group + groups <= self.panels.groups);
-        #[expect(clippy::large_stack_arrays, reason = "48 KiB of every thread's stack, where allocating is ruled out")]
+        #[expect(clippy::large_stack_arrays, reason = "64 KiB of every thread's stack, where allocating is ruled out")]
         let mut scratch = Scratch([MaybeUninit::uninit(); ROW_BLOCK * TASK_GROUPS * GROUP * PANEL]);
         let sums = &mut scratch.0[..rows.next_multiple_of(ROW_PADDING) * groups * Sums::COLUMNS];
         sums.fill(MaybeUninit::new(0.0));
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_partition_covers_every_row_and_panel_once() {
-        for rows in [1, 2, 15, 16, 17, 100, 191, 192, 193, 256, 1000] {
+        for rows in [1, 2, 15, 16, 17, 100, 192, 255, 256, 257, 1000] {
             for groups in [1, 2, 3, 7, 64] {
                 for threads in [1, 2, 3, 64] {
                     for together in [Together::Nothing, Together::Rows, Together::Groups] {
