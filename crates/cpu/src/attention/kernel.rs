@@ -116,7 +116,8 @@ pub(super) struct Stride<'p, 'a, T> {
     ahead: &'p [&'p [T]],
 }
 
-/// As many of `count` queries at once as the registers hold, part after part: `part` is their range, `Q` how many.
+/// Does something for as many of `$count` queries at once as the registers hold, part after part: `$part` is their range,
+/// `$queries` the constant how many they are.
 macro_rules! in_parts {
     ($lanes:ident, $count:expr, |$part:ident, $queries:ident| $body:expr) => {
         let (count, mut first) = ($count, 0);
@@ -137,6 +138,7 @@ macro_rules! in_parts {
     };
     (@ $most:ident, $first:ident, $part:ident, $queries:ident, $body:expr,) => {};
 }
+
 impl<T: Element> Operation for Stride<'_, '_, T> {
     type Output = ();
 
