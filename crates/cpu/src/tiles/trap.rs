@@ -1,9 +1,9 @@
 //! Tile instructions on a processor that has none: the signal for an unknown instruction computes them.
 //!
 //! This is for tests. The machine code of the tier AMX runs as it is: its encodings, registers, addresses, strides and
-//! configurations are taken from the instructions and held to what the manual demands of them (volume 2 of Intel's
-//! Software Developer's Manual, chapter 3.2 on tiles, and the pages of the instructions). What the processor would answer
-//! with an exception ends the process with a line. The arithmetic is the [twin](super::twin)'s.
+//! configurations are taken from the instructions and held to what Intel's Software Developer's Manual demands of them
+//! (volume 1 on programming with AMX, and the pages of the instructions in volume 2). What the processor would answer with
+//! an exception ends the process with a line. The arithmetic is the [twin](super::twin)'s.
 
 use std::{cell::UnsafeCell, mem::MaybeUninit, ptr, sync::OnceLock};
 
@@ -51,7 +51,8 @@ struct Tiles {
 }
 
 thread_local! {
-    static STATE: UnsafeCell<Tiles> = const { UnsafeCell::new(Tiles { shapes: None, tiles: [[[0; WORDS]; ROWS]; TILES] }) };
+    static STATE: UnsafeCell<Tiles> =
+        const { UnsafeCell::new(Tiles { shapes: None, tiles: [[[0; WORDS]; ROWS]; TILES] }) };
 }
 
 /// An address as an instruction gives it: register numbers, and what is added.
