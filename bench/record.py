@@ -89,6 +89,7 @@ def main():
             print(line, file=sys.stderr)
         shown = shlex.join(["demask" if word == arguments.demask else word for word in command])
         shown = shown.replace(str(arguments.model), "DIR").replace(str(arguments.torch), "python")
+        shown = shown.replace(f"{Path(__file__).parent}{os.sep}", "bench/")
         record["runs"].append({"environment": environment, "command": shown, "output": output})
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     partial = arguments.out.with_suffix(".part")
