@@ -1,7 +1,8 @@
 //! From the words of each family's `config.json` to an [`ArchSpec`]. What the engine does not compute is refused here,
 //! never ignored: a wrong answer would look like a bad model.
 
-use demask_model::{ArchSpec, Attention, Family, Rope, RopeScaling};
+use demask_model::{ArchSpec, Family, Rope, RopeScaling};
+use demask_step::{Mask, Position};
 use serde_json::Value;
 
 use crate::{
@@ -28,7 +29,7 @@ const FAMILIES: &[(&str, &str, Family)] = &[
 const MIXTURES: &[&str] = &["LLaDAMoEModelLM", "LLaDAMoEModel", "LLaDA2MoeModelLM", "llada_moe", "llada2_moe"];
 
 /// Block length of SDAR where the file does not say: that of the released checkpoints without a suffix.
-pub(crate) const SDAR_BLOCK: usize = 4;
+pub(crate) const SDAR_BLOCK: Position = 4;
 
 // No released model comes near these; beyond them a file is damaged, and sizes computed from it could overflow.
 pub(crate) const LARGEST_WIDTH: usize = 1 << 20;
@@ -127,7 +128,7 @@ fn llada(fields: &Fields<'_>, warnings: &mut Vec<Warning>) -> Result<ArchSpec, C
         qkv_bias: fields.optional_flag("include_qkv_bias")? == Some(true),
         head_norms: false,
         tied: required_flag(fields, "weight_tying")?,
-        attention: Attention::Full,
+        attention: Mask::Full,
         shift: 0,
     })
 }
@@ -200,13 +201,14 @@ fn hugging_face(fields: &Fields<'_>, family: Family) -> Result<(ArchSpec, bool),
     Ok((spec, tied.is_some()))
 }
 
-fn attention(fields: &Fields<'_>, family: Family) -> Result<Attention, CheckpointError> {
+fn attention(fields: &Fields<'_>, family: Family) -> Result<Mask, CheckpointError> {
     Ok(match family {
-        Family::Dream => Attention::Full,
+        Family::Dream => Mask::Full,
         Family::Sdar => {
-            Attention::BlockCausal { block: fields.optional_count("block_size", 1 << 16)?.unwrap_or(SDAR_BLOCK) }
+            let block = fields.optional_count("block_size", 1 << 16)?;
+            Mask::BlockCausal { block: block.map_or(SDAR_BLOCK, |block| block as Position) }
         }
-        _ => Attention::Causal,
+        _ => Mask::Causal,
     })
 }
 

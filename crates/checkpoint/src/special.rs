@@ -3,7 +3,8 @@
 //! The order is `config.json`, `generation_config.json`, the tokenizer, and last what the released models of the
 //! family have; the last only for a vocabulary of the released size, for there an id means what it meant then.
 
-use demask_model::{ArchSpec, Attention, Family};
+use demask_model::{ArchSpec, Family};
+use demask_step::Mask;
 
 use crate::{CheckpointError, Tokenizer, Warning, config::TokenIds};
 
@@ -115,7 +116,7 @@ impl Sources<'_> {
         candidates: [(Option<u32>, &'static str); 4],
         warnings: &mut Vec<Warning>,
     ) -> Result<Option<u32>, CheckpointError> {
-        if self.spec.attention == Attention::Causal {
+        if self.spec.attention == Mask::Causal {
             return Ok(None);
         }
         let found = candidates.iter().find_map(|(id, _)| *id);

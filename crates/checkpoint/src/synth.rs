@@ -16,6 +16,7 @@ use std::{
 };
 
 use demask_model::{ArchSpec, ExpectedTensor, LayerRole, Role, expected_tensors};
+use demask_step::random::mix;
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -379,14 +380,6 @@ fn fill(chunk: &mut Vec<u8>, length: usize, key: u64, first: u64, values: &[u16;
         chunk.extend_from_slice(&packed.to_le_bytes());
     }
     chunk.truncate(length);
-}
-
-/// A bijection of 64 bits whose output looks random (the finaliser of SplitMix64 after its increment).
-fn mix(counter: u64) -> u64 {
-    let mut bits = counter.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ bits >> 31
 }
 
 /// Normal values in bf16, for 16 random bits each.

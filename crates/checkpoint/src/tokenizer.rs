@@ -1,6 +1,9 @@
 //! Text to ids and back, down to bytes: a token may hold a part of a character.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Deref,
+};
 
 use demask_model::Family;
 use serde::{Deserialize, Serialize};
@@ -173,8 +176,8 @@ impl Tokenizer {
     }
 
     /// A decoder for ids that arrive one by one.
-    pub fn stream(&self, skip_special: bool) -> TextStream<'_> {
-        TextStream { tokenizer: self, skip_special, held: Vec::new() }
+    pub fn stream(&self, skip_special: bool) -> TextStream<&Self> {
+        TextStream::new(self, skip_special)
     }
 
     /// Id of a token by its text.
@@ -230,14 +233,20 @@ impl Tokenizer {
     }
 }
 
-/// Turns ids into text as they arrive; a character whose bytes are not complete is held back.
-pub struct TextStream<'a> {
-    tokenizer: &'a Tokenizer,
+/// Turns ids into text as they arrive; a character whose bytes are not complete is held back. It borrows its tokenizer or
+/// shares it.
+pub struct TextStream<T> {
+    tokenizer: T,
     skip_special: bool,
     held: Vec<u8>,
 }
 
-impl TextStream<'_> {
+impl<T: Deref<Target = Tokenizer>> TextStream<T> {
+    /// Starts a text; special tokens are left out if `skip_special` is set.
+    pub fn new(tokenizer: T, skip_special: bool) -> Self {
+        Self { tokenizer, skip_special, held: Vec::new() }
+    }
+
     /// The text that has become certain with one more token; empty in the middle of a character.
     pub fn push(&mut self, id: u32) -> String {
         if !(self.skip_special && self.tokenizer.is_special(id)) {

@@ -1,9 +1,8 @@
 //! Configurations as released, in every spelling that occurs.
 
-#![recursion_limit = "256"]
-
 use demask_checkpoint::{CheckpointError, ModelConfig, parse_config};
-use demask_model::{ArchSpec, Attention, Family, RopeScaling, expected_tensors};
+use demask_model::{ArchSpec, Family, RopeScaling, expected_tensors};
+use demask_step::Mask;
 use serde_json::{Value, json};
 
 fn parse(config: &Value) -> ModelConfig {
@@ -92,7 +91,7 @@ fn llada_is_read_by_its_own_names() {
     let spec = &config.spec;
     assert_eq!((spec.family, spec.head_dim, spec.ffn, spec.context), (Family::Llada, 128, 12288, 4096));
     assert_eq!((spec.rope.theta, spec.rope.rotated, spec.rope.full_precision), (5e5, 128, true));
-    assert_eq!((spec.attention, spec.shift, spec.tied, spec.norm_epsilon), (Attention::Full, 0, false, 1e-5));
+    assert_eq!((spec.attention, spec.shift, spec.tied, spec.norm_epsilon), (Mask::Full, 0, false, 1e-5));
     assert_eq!(
         (config.tokens.mask, config.tokens.eos, config.tokens.pad),
         (Some(126_336), vec![126_081], Some(126_081))
@@ -123,16 +122,16 @@ fn blocks_head_widths_and_shifts_follow_the_family() {
     let spec = parse(&sdar(2560, 9728, 36, 32)).spec;
     assert_eq!(
         (spec.head_dim, spec.query_width(), spec.attention, spec.shift),
-        (128, 4096, Attention::BlockCausal { block: 4 }, 0)
+        (128, 4096, Mask::BlockCausal { block: 4 }, 0)
     );
     assert!(spec.head_norms && !spec.qkv_bias);
     let mut config = sdar(2560, 9728, 36, 32);
     config["block_size"] = json!(16);
-    assert_eq!(parse(&config).spec.attention, Attention::BlockCausal { block: 16 });
+    assert_eq!(parse(&config).spec.attention, Mask::BlockCausal { block: 16 });
     let spec = parse(&dream()).spec;
-    assert_eq!((spec.head_dim, spec.attention, spec.shift, spec.qkv_bias), (128, Attention::Full, 1, true));
+    assert_eq!((spec.head_dim, spec.attention, spec.shift, spec.qkv_bias), (128, Mask::Full, 1, true));
     let spec = parse(&qwen(896, 4864, 24, 14, 2)).spec;
-    assert_eq!((spec.head_dim, spec.attention, spec.shift, spec.tied), (64, Attention::Causal, 1, true));
+    assert_eq!((spec.head_dim, spec.attention, spec.shift, spec.tied), (64, Mask::Causal, 1, true));
 }
 
 #[test]

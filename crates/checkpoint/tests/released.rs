@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use demask_checkpoint::{Checkpoint, Message, ModelFiles, RenderOptions};
-use demask_model::{ArchSpec, Attention, Family, Role, WeightSource, expected_tensors};
+use demask_model::{ArchSpec, Family, Role, WeightSource, expected_tensors};
+use demask_step::Mask;
 use demask_tensor::Dtype;
 
 fn open(folder: &str) -> Checkpoint {
@@ -18,21 +19,21 @@ fn shape(spec: &ArchSpec) -> [usize; 7] {
 
 #[test]
 fn golden_checkpoints_open_with_the_right_architecture() {
-    let block = Attention::BlockCausal { block: 4 };
+    let block = Mask::BlockCausal { block: 4 };
     let cases = [
-        ("tiny-llada", Family::Llada, [64, 3, 4, 4, 16, 160, 320], Attention::Full, 0, false),
-        ("tiny-llada-sharded", Family::Llada, [64, 3, 4, 4, 16, 160, 320], Attention::Full, 0, false),
-        ("tiny-dream", Family::Dream, [64, 3, 4, 2, 16, 160, 320], Attention::Full, 1, false),
-        ("tiny-dream-bf16", Family::Dream, [64, 3, 4, 2, 16, 160, 320], Attention::Full, 1, false),
-        ("tiny-dream-g7", Family::Dream, [56, 3, 7, 1, 8, 144, 320], Attention::Full, 1, false),
+        ("tiny-llada", Family::Llada, [64, 3, 4, 4, 16, 160, 320], Mask::Full, 0, false),
+        ("tiny-llada-sharded", Family::Llada, [64, 3, 4, 4, 16, 160, 320], Mask::Full, 0, false),
+        ("tiny-dream", Family::Dream, [64, 3, 4, 2, 16, 160, 320], Mask::Full, 1, false),
+        ("tiny-dream-bf16", Family::Dream, [64, 3, 4, 2, 16, 160, 320], Mask::Full, 1, false),
+        ("tiny-dream-g7", Family::Dream, [56, 3, 7, 1, 8, 144, 320], Mask::Full, 1, false),
         ("tiny-sdar", Family::Sdar, [64, 3, 4, 2, 24, 160, 320], block, 0, false),
-        ("tiny-qwen2", Family::Qwen2, [64, 3, 4, 2, 16, 160, 320], Attention::Causal, 1, true),
-        ("tiny-qwen2-untied", Family::Qwen2, [64, 2, 4, 1, 16, 96, 320], Attention::Causal, 1, false),
-        ("tiny-qwen3", Family::Qwen3, [64, 3, 4, 2, 24, 160, 320], Attention::Causal, 1, false),
-        ("toy-llada", Family::Llada, [64, 2, 4, 4, 16, 128, 96], Attention::Full, 0, false),
-        ("toy-dream", Family::Dream, [64, 2, 4, 2, 16, 128, 96], Attention::Full, 1, false),
+        ("tiny-qwen2", Family::Qwen2, [64, 3, 4, 2, 16, 160, 320], Mask::Causal, 1, true),
+        ("tiny-qwen2-untied", Family::Qwen2, [64, 2, 4, 1, 16, 96, 320], Mask::Causal, 1, false),
+        ("tiny-qwen3", Family::Qwen3, [64, 3, 4, 2, 24, 160, 320], Mask::Causal, 1, false),
+        ("toy-llada", Family::Llada, [64, 2, 4, 4, 16, 128, 96], Mask::Full, 0, false),
+        ("toy-dream", Family::Dream, [64, 2, 4, 2, 16, 128, 96], Mask::Full, 1, false),
         ("toy-sdar", Family::Sdar, [64, 2, 4, 2, 24, 128, 96], block, 0, false),
-        ("toy-qwen2", Family::Qwen2, [48, 2, 4, 2, 12, 96, 96], Attention::Causal, 1, true),
+        ("toy-qwen2", Family::Qwen2, [48, 2, 4, 2, 12, 96, 96], Mask::Causal, 1, true),
     ];
     for (name, family, dimensions, attention, shift, tied) in cases {
         let checkpoint = open(&format!("golden/ckpt/{name}"));
@@ -47,7 +48,7 @@ fn golden_checkpoints_open_with_the_right_architecture() {
         let special = checkpoint.special();
         let end = spec.vocabulary as u32 - 13;
         assert_eq!(special.eos, Some(end), "{name}");
-        assert_eq!(special.mask, (attention != Attention::Causal).then_some(end + 4), "{name}");
+        assert_eq!(special.mask, (attention != Mask::Causal).then_some(end + 4), "{name}");
         if matches!(family, Family::Sdar | Family::Qwen2 | Family::Qwen3) {
             assert_eq!(special.stop, [end, end + 1], "{name}");
         } else {

@@ -103,9 +103,9 @@ impl Request {
     pub fn load(&self, opened: Opened, device: &DeviceOptions, screen: Screen) -> anyhow::Result<Model> {
         let guide = self.guide.as_ref().map(|guide| guide.open(screen)).transpose()?;
         let session = self.session(opened.prompter(), guide.as_ref().map(Opened::prompter))?;
-        let mut model = load(opened, device, session.needs(), screen)?;
+        let mut model = load(opened, device, &session.needs_of(0), screen)?;
         if let Some(guide) = guide {
-            add_guide(&mut model, guide, device, session.guide_needs(), screen)?;
+            add_guide(&mut model, guide, device, &session.needs_of(1), screen)?;
         }
         Ok(model)
     }

@@ -127,7 +127,7 @@ impl Show {
             }
             Progress::Event(event) => self.event(event)?,
             Progress::Text(text) => self.text(text)?,
-            Progress::Canvas(_) => {}
+            Progress::Canvas(_) | Progress::Draws { .. } => {}
         }
         Ok(())
     }

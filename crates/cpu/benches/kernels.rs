@@ -7,11 +7,12 @@ use std::{sync::Mutex, time::Duration};
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, measurement::WallTime};
 use demask_cpu::{
     isa::Isa,
-    linear::{Linear, Products, Quantisation, kernel_list},
+    linear::{Linear, Products, Quantisation, kernels_of},
     pool::{Pool, available_threads},
     trial::{AttentionTrial, HeadTrial, LinearTrial, NormTrial},
 };
-use demask_tensor::{AlignedBytes, AttentionShape, Dtype, Filter, HeadRequest, TensorView};
+use demask_step::{HeadRequest, Sampling};
+use demask_tensor::{AlignedBytes, AttentionShape, Dtype, TensorView};
 use half::{bf16, f16};
 
 /// Inputs and outputs: a projection of an 8B model.
@@ -57,7 +58,7 @@ fn packing(criterion: &mut Criterion, pool: &Pool) {
             bencher.iter(|| copied(pool, &bytes));
         });
         let weight = TensorView::new(stored, 3 * WIDTH, WIDTH, &bytes);
-        for linear in kernel_list().into_iter().filter(|linear| linear.isa() == Isa::best()) {
+        for linear in kernels_of([Isa::best()]) {
             group.bench_function(BenchmarkId::new(linear.name(), stored), |bencher| {
                 bencher.iter(|| linear.pack(pool, weight).expect("memory for a weight"));
             });
@@ -103,13 +104,13 @@ fn head(criterion: &mut Criterion, pool: &Pool) {
     let mut group = group(criterion, "head");
     // What is answered from the product's epilogue, and what takes stored logits.
     let plain = HeadRequest::default();
-    let filter = Filter { top_p: 0.9, ..Filter::default() };
+    let noise = Sampling { temperature: 1.0, ..Sampling::default() };
     let requests = [
         ("plain", plain.clone()),
         ("entropy", HeadRequest { entropy: true, ..plain.clone() }),
         ("top 8", HeadRequest { top: 8, ..plain.clone() }),
-        ("noise", HeadRequest { temperature: 1.0, ..plain.clone() }),
-        ("filtered noise", HeadRequest { temperature: 1.0, filter, ..plain }),
+        ("noise", HeadRequest { sampling: noise, ..plain.clone() }),
+        ("filtered noise", HeadRequest { sampling: Sampling { top_p: 0.9, ..noise }, ..plain }),
     ];
     for (name, request) in requests {
         for rows in [32, 256] {

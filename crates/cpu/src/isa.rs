@@ -114,6 +114,17 @@ pub fn emulated_amx() -> Isa {
     Isa { tier: Tier::Amx, executable: probe::best().min(Tier::Avx512Bf16) }
 }
 
+/// What tests of kernels go through: all tiers of this machine, then [`Tier::Amx`] with tile instructions that are trapped,
+/// where the processor has all but those, then [`emulated_amx`].
+///
+/// Where tiles are trapped, a signal's handler stays behind in this process, so this is for tests alone: each instruction
+/// takes as long as a signal.
+#[doc(hidden)]
+pub fn testable() -> Vec<Isa> {
+    let trapped = probe::trap_tiles().then_some(Isa { tier: Tier::Amx, executable: Tier::Amx });
+    Isa::available().into_iter().chain(trapped).chain([emulated_amx()]).collect()
+}
+
 /// A tier that this machine lacks was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this machine cannot run the tier {wanted}: it has {}", listed(*.best))]
@@ -147,6 +158,10 @@ mod probe {
     pub(super) fn vnni() -> bool {
         false
     }
+
+    pub(super) fn trap_tiles() -> bool {
+        false
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -165,7 +180,7 @@ mod probe {
                 (Tier::Avx2, avx2 as fn() -> bool),
                 (Tier::Avx512, avx512),
                 (Tier::Avx512Bf16, bf16),
-                (Tier::Amx, || amx() || trapped()),
+                (Tier::Amx, amx),
             ];
             steps.into_iter().take_while(|(_, has)| has()).last().map_or(Tier::Portable, |(tier, _)| tier)
         })
@@ -208,11 +223,12 @@ mod probe {
             && tile_permission()
     }
 
-    /// Whether tile instructions work although the processor has none: only in builds for tests.
-    fn trapped() -> bool {
-        #[cfg(all(feature = "trapped-tiles", target_os = "linux"))]
-        return crate::tiles::trap::install();
-        #[cfg(not(all(feature = "trapped-tiles", target_os = "linux")))]
+    /// Makes tile instructions work on a processor that has none, if it has all else that the tier needs; whether they do
+    /// now. What the processor has stays as probed.
+    pub(super) fn trap_tiles() -> bool {
+        #[cfg(target_os = "linux")]
+        return best() == Tier::Avx512Bf16 && crate::tiles::trap::install();
+        #[cfg(not(target_os = "linux"))]
         false
     }
 

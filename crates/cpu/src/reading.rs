@@ -7,7 +7,8 @@ use std::{
     time::Instant,
 };
 
-use demask_tensor::{AlignedBytes, OutOfMemory};
+use demask_step::OutOfMemory;
+use demask_tensor::AlignedBytes;
 
 use crate::{
     elementwise::{LANES, Lanes, Operation, dispatch},

@@ -1,8 +1,8 @@
 //! Single operations on noise, for benchmarks: what they compute is of no use, how long it takes is.
 
+use demask_step::{HeadRequest, OutOfMemory};
 use demask_tensor::{
-    AttentionShape, Dtype, HeadLaunch, HeadOutput, HeadRequest, HeadRow, OutOfMemory, PAGE, PackError, PageKind,
-    TensorView, WorkspaceShape,
+    AttentionShape, Dtype, HeadLaunch, HeadOutput, HeadRow, PAGE, PackError, PageKind, TensorView, WorkspaceShape,
 };
 
 use crate::{

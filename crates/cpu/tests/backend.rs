@@ -1,12 +1,10 @@
 //! The whole chain of operations: against its twin, and against itself in other company.
 
-mod backend_model;
-
-use backend_model::{HIDDEN, Model, POISON, VOCABULARY, ask_all, push_rows, rows, tokens, twin};
-use demask_cpu::isa::{Isa, emulated_amx};
+use crate::backend_model::{HIDDEN, Model, POISON, VOCABULARY, ask_all, push_rows, rows, tokens, twin};
+use demask_cpu::isa::{Isa, testable};
+use demask_step::Drift;
 use demask_tensor::{
-    BlendRows, Dtype, HeadOutput, Launch, NO_ROW, PAGE, PageCopy, PageKind, ProbeBy, ProbeLaunch, ProbeTensor, Rows,
-    SlotCopy,
+    BlendRows, Dtype, HeadOutput, Launch, NO_ROW, PAGE, PageCopy, PageKind, ProbeLaunch, Rows, SlotCopy,
 };
 use demask_testkit::naive::network::{Partial, assert_near};
 
@@ -15,7 +13,7 @@ const KEPT: PageKind = PageKind { increments: true, residual: true };
 
 /// Every tier of this machine, and tile products in software.
 fn isas() -> Vec<Isa> {
-    Isa::available().into_iter().chain([emulated_amx()]).collect()
+    testable()
 }
 
 /// How far products in this type may be off, relative to the largest logit.
@@ -177,8 +175,8 @@ fn caches_t6_partly_computed_steps_match_their_twin() {
             launch.held.extend(0..70);
             let (mut keys, mut values) = (Rows::Computed, Rows::Computed);
             if let Some(partial) = partial {
-                let by = ProbeBy::Drift(if partial.by_key { ProbeTensor::Key } else { ProbeTensor::Value });
-                let by = partial.random.map_or(by, ProbeBy::Random);
+                let by = if partial.by_key { Drift::Key } else { Drift::Value };
+                let by = partial.random.map_or(by, |seed| Drift::Random { seed });
                 launch.partial = true;
                 launch.fixed.extend(partial.fixed.iter().map(|&row| row as u32));
                 launch.probed.extend(partial.probed.iter().map(|&row| row as u32));
@@ -209,7 +207,7 @@ fn partly_computed_drafts_match_their_twins() {
         launch.held.extend(first..first + 70);
         launch.fixed.extend([first + 3, first + 20]);
         launch.probed.extend(first + 30..first + 70);
-        launch.probes.push(ProbeLaunch { rows: 40, keep: 7, by: ProbeBy::Drift(ProbeTensor::Value) });
+        launch.probes.push(ProbeLaunch { rows: 40, keep: 7, by: Drift::Value });
     };
     for isa in isas() {
         let mut model = Model::new(&twin, isa, Dtype::F32, 2);
@@ -355,9 +353,9 @@ fn partly_computed_sequences_depend_on_nobody() {
                     first
                 };
                 if company {
-                    push(&mut launch, &others, 50, ProbeBy::Drift(ProbeTensor::Key));
+                    push(&mut launch, &others, 50, Drift::Key);
                 }
-                let by = if step == 2 { ProbeBy::Random(9) } else { ProbeBy::Drift(ProbeTensor::Value) };
+                let by = if step == 2 { Drift::Random { seed: 9 } } else { Drift::Value };
                 let first = push(&mut launch, &pages, 80, by);
                 ask_all(&mut launch, first..first + 80);
                 launch.head.judge.fill(5);

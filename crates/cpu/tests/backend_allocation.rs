@@ -9,9 +9,8 @@ use std::{
 
 use backend_model::{Model, ask_all, push_rows, rows, tokens, twin};
 use demask_cpu::isa::Isa;
-use demask_tensor::{
-    Dtype, Filter, FilterOrder, Launch, PAGE, PageCopy, PageKind, ProbeBy, ProbeLaunch, ProbeTensor, Rows, SlotCopy,
-};
+use demask_step::{ConfidenceOf, Drift, Sampling};
+use demask_tensor::{Dtype, Launch, PAGE, PageCopy, PageKind, ProbeLaunch, Rows, SlotCopy};
 
 /// The system's allocator, counting.
 struct Counting;
@@ -45,16 +44,15 @@ fn launch(pages: &[Vec<u32>], length: usize) -> Launch {
         launch.held.extend(first..first + length as u32);
         launch.fixed.extend(first..first + 2);
         launch.probed.extend(first + 2..first + length as u32);
-        let by = ProbeBy::Drift(if sequence == 0 { ProbeTensor::Key } else { ProbeTensor::Value });
+        let by = if sequence == 0 { Drift::Key } else { Drift::Value };
         launch.probes.push(ProbeLaunch { rows: length as u32 - 2, keep: 5, by });
     }
     let all = launch.len() as u32;
     ask_all(&mut launch, 0..all);
     let request = &mut launch.head.requests[0];
-    request.filter = Filter { top_k: 40, top_p: 0.9, order: FilterOrder::TopPFirst };
-    request.drawn = true;
-    request.mute = vec![4];
-    request.forbid = vec![5, 6];
+    request.sampling = Sampling { top_k: 40, top_p: 0.9, confidence: ConfidenceOf::Drawn, ..Sampling::default() };
+    request.mute = vec![4].into();
+    request.forbid = vec![5, 6].into();
     launch
 }
 

@@ -68,8 +68,8 @@ fn bytes(values: &[f32]) -> Vec<u8> {
 
 /// Every pair of a tier and a type of products, the emulated tier at the end.
 fn linears() -> Vec<Linear> {
-    let isas = Isa::available().into_iter().chain([isa::emulated_amx()]);
-    isas.flat_map(|isa| [Dtype::F32, Dtype::Bf16].map(|dtype| Linear::new(isa, dtype))).collect()
+    let isas = isa::testable();
+    isas.into_iter().flat_map(|isa| [Dtype::F32, Dtype::Bf16].map(|dtype| Linear::new(isa, dtype))).collect()
 }
 
 fn fill(linear: &Linear, input: &[f32], columns: usize) -> InputBuffer {

@@ -1,6 +1,6 @@
 // The primitives that kernels are written in: everything that is not plain C++ stands here, for the GPU as PTX and
-// built-ins. The emulator has the same names in plain C++ (`emulator/emulated.h`, which then stands in front of this
-// file). Nothing is included: NVRTC has no headers at hand.
+// built-ins. The emulator has the same names in plain C++ (`cuda-emulator/kernels/emulated.h`, which then stands in front
+// of this file). Nothing is included: NVRTC has no headers at hand.
 //
 // Fragments, by the PTX manual ("Matrix fragments for mma.m16n8k16", "ldmatrix"); lane = 4 * g + t, g in 0..8, t in
 // 0..4; a register holds two bf16, the one of the lower column or depth in the lower half:

@@ -4,6 +4,8 @@
 //! graph serves every launch of its bucket: a grid is as large as the bucket, and blocks beyond the count leave at once.
 //! "T" is the element type of products: f32 or bf16.
 
+use demask_step::{ConfidenceOf, FilterOrder, HeadRequest, Sampling};
+
 use crate::gpu::Address;
 
 /// A structure that a kernel takes by value.
@@ -461,7 +463,7 @@ pub struct HeadRowData {
     pub judged: u32,
 }
 
-/// What is asked of a row: [`HeadRequest`](demask_tensor::HeadRequest) on the device.
+/// What is asked of a row: [`HeadRequest`] on the device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[repr(C)]
 pub struct RequestData {
@@ -493,6 +495,29 @@ pub struct RequestData {
     pub judge_width: u32,
     /// Bits of nothing.
     pub unused: u32,
+}
+
+impl RequestData {
+    /// Of a request whose lists begin at these places.
+    pub fn of(request: &HeadRequest, forbid: u32, mute: u32) -> Self {
+        let Sampling { temperature, top_k, top_p, order, confidence, .. } = request.sampling;
+        Self {
+            forbid,
+            forbidden: request.forbid.len() as u32,
+            mute,
+            muted: request.mute.len() as u32,
+            temperature,
+            top_k,
+            top_p,
+            top_k_first: u32::from(order == FilterOrder::TopKFirst),
+            drawn: u32::from(confidence == ConfidenceOf::Drawn),
+            margin: u32::from(request.margin),
+            entropy: u32::from(request.entropy),
+            top: request.top as u32,
+            judge_width: request.judge_width as u32,
+            unused: 0,
+        }
+    }
 }
 
 /// `head_input_{f32,bf16}`: the final norm of the head rows, blended where asked, as `T[index, stride]`; see

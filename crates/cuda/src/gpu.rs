@@ -6,6 +6,8 @@
 
 use std::fmt::Debug;
 
+use demask_step::OutOfMemory;
+
 use crate::arguments::Argument;
 
 /// An address in the device's memory.
@@ -41,6 +43,11 @@ pub trait Gpu: Send + Sync {
 
     /// One line: name and number of the device.
     fn describe(&self) -> String;
+
+    /// Number of the device, as the driver counts.
+    fn number(&self) -> u32 {
+        0
+    }
 
     /// What the device is able to do.
     fn limits(&self) -> Limits;
@@ -116,13 +123,8 @@ pub struct Limits {
 #[non_exhaustive]
 pub enum GpuError {
     /// No memory left.
-    #[error("the GPU has {} MiB free, {} MiB are needed: try a smaller model, --quantize q8, or --device cpu", available >> 20, needed >> 20)]
-    Memory {
-        /// Bytes asked for.
-        needed: u64,
-        /// Bytes free.
-        available: u64,
-    },
+    #[error("the GPU has {} MiB free, {} MiB are needed: try a smaller model, --quantize q8, or --device cpu", .0.available >> 20, .0.needed >> 20)]
+    Memory(OutOfMemory),
     /// A call of the driver fails.
     #[error("{call}: {message}")]
     Call {

@@ -16,6 +16,7 @@ use demask_cuda::{
     gpu::{Address, Geometry, Gpu, GpuError},
     nvrtc::Source,
 };
+use demask_step::OutOfMemory;
 use fake_driver::Fake;
 
 const GEOMETRY: Geometry = Geometry { grid: [3, 2, 1], threads: 32, shared: 0 };
@@ -237,10 +238,14 @@ fn memory_that_is_not_there_is_told_with_numbers() {
     let fake = Fake::new(&["MEMORY=(100ul<<20)", "FAIL_ALLOCATION=3"], &[]);
     let driver = opened(&fake);
     let error = driver.allocate(200 << 20).unwrap_err();
-    assert_eq!(error, GpuError::Memory { needed: 200 << 20, available: 100 << 20 });
+    assert_eq!(error, GpuError::Memory(OutOfMemory { needed: 200 << 20, available: 100 << 20 }));
     assert!(error.to_string().starts_with("the GPU has 100 MiB free, 200 MiB are needed: try "), "{error}");
     let at = driver.allocate(60 << 20).unwrap();
-    assert_eq!(driver.allocate(1 << 20), Err(GpuError::Memory { needed: 1 << 20, available: 40 << 20 }), "the third");
+    assert_eq!(
+        driver.allocate(1 << 20),
+        Err(GpuError::Memory(OutOfMemory { needed: 1 << 20, available: 40 << 20 })),
+        "the third"
+    );
     let other = driver.allocate(1 << 20).unwrap();
     for at in [at, other] {
         free(&driver, at);

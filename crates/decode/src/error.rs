@@ -1,8 +1,6 @@
 //! Options that cannot be decoded with.
 
-use demask_step::{Position, TokenId};
-
-use crate::legality::Attention;
+use demask_step::{MaskKind, Position, TokenId};
 
 /// A mistake in [`SessionOptions`](crate::SessionOptions): what was found, what was expected, what to try.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -21,7 +19,7 @@ pub enum OptionsError {
     #[error("infilling needs full attention, found a model with {attention}: use a LLaDA or Dream model")]
     InfillNeedsFull {
         /// The model's.
-        attention: Attention,
+        attention: MaskKind,
     },
     /// A prompt that holds the mask token.
     #[error(
@@ -41,7 +39,7 @@ pub enum OptionsError {
     #[error("the model names no mask token and {attention} needs one: give the mask id in the model's configuration")]
     MaskIdMissing {
         /// The model's.
-        attention: Attention,
+        attention: MaskKind,
     },
     /// A token that the model does not have.
     #[error(
@@ -130,7 +128,7 @@ pub enum OptionsError {
         /// The method.
         name: &'static str,
         /// The model's.
-        attention: Attention,
+        attention: MaskKind,
         /// What can.
         choices: String,
     },
@@ -198,7 +196,7 @@ pub enum OptionsError {
     #[error("the guide has {attention}, expected an autoregressive model: use a Qwen2.5, Qwen3 or Llama model")]
     GuideNotCausal {
         /// The guide's.
-        attention: Attention,
+        attention: MaskKind,
     },
     /// A guide that cannot hold prompt and response.
     #[error(

@@ -1,8 +1,6 @@
 //! Which parts go together, and what a run may claim of its tokens. Everything follows from the registry entries.
 
-use std::fmt;
-
-use demask_step::Mask;
+use demask_step::MaskKind;
 
 use crate::{
     cache::{self, CachePolicy, CacheSpec, Memory},
@@ -11,37 +9,6 @@ use crate::{
     guide::targets_guide,
     transfer::{Ranking, Remasking},
 };
-
-/// The families of models, by who sees whom.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Attention {
-    /// Everyone sees everyone: LLaDA, Dream.
-    Full,
-    /// Blocks see the blocks up to their own: SDAR, TraDo.
-    BlockCausal,
-    /// Tokens see those before them: Qwen.
-    Causal,
-}
-
-impl From<Mask> for Attention {
-    fn from(mask: Mask) -> Self {
-        match mask {
-            Mask::Full => Self::Full,
-            Mask::BlockCausal { .. } => Self::BlockCausal,
-            Mask::Causal => Self::Causal,
-        }
-    }
-}
-
-impl fmt::Display for Attention {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Full => "full attention",
-            Self::BlockCausal => "block-causal attention",
-            Self::Causal => "causal attention",
-        })
-    }
-}
 
 /// What a result may claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,7 +63,7 @@ pub fn exactness_with(decoder: &DecoderSpec, cache: &CacheSpec, memory: Memory) 
 
 /// Whether a pair of methods can decode a model; if not, why in one sentence, and what can.
 pub fn check(
-    attention: Attention,
+    attention: MaskKind,
     decoder: &DecoderSpec,
     cache: &CacheSpec,
     remasking: Remasking,
@@ -162,7 +129,7 @@ mod tests {
 
     #[test]
     fn every_model_has_a_decoder_and_a_cache() {
-        for attention in [Attention::Full, Attention::BlockCausal, Attention::Causal] {
+        for attention in [MaskKind::Full, MaskKind::BlockCausal, MaskKind::Causal] {
             let pairs = DECODERS.iter().flat_map(|decoder| CACHES.iter().map(move |cache| (decoder, cache)));
             let legal = pairs.filter(|(decoder, cache)| {
                 let (decoder, cache) = (DecoderSpec::of(decoder), CacheSpec::of(cache));
@@ -231,16 +198,16 @@ mod tests {
             check(attention, &decoder.parse().unwrap(), &cache.parse().unwrap(), remasking).unwrap_err().to_string()
         };
         assert_eq!(
-            refusal(Attention::Full, "ar", "none", Remasking::default()),
+            refusal(MaskKind::Full, "ar", "none", Remasking::default()),
             "decoder ar cannot run a model with full attention: use static, threshold, factor, entropy_bounded, slowfast, \
              freedave, guided"
         );
         assert_eq!(
-            refusal(Attention::Full, "static", "block", Remasking::default()),
+            refusal(MaskKind::Full, "static", "block", Remasking::default()),
             "cache block cannot run a model with full attention: use none, prefix, dual, freecache, dkv, dllm"
         );
         assert_eq!(
-            refusal(Attention::Full, "threshold", "none", Remasking::Origin),
+            refusal(MaskKind::Full, "threshold", "none", Remasking::Origin),
             "remasking origin picks positions by chance and decoder threshold by confidence: \
              use origin with decoder static"
         );
@@ -251,7 +218,7 @@ mod tests {
     fn inexact_caches_and_decoders() {
         let full = |decoder: &str, cache: &str, remasking| {
             let (decoder, cache) = (decoder.parse().unwrap(), cache.parse().unwrap());
-            check(Attention::Full, &decoder, &cache, remasking).map_err(|error| error.to_string())
+            check(MaskKind::Full, &decoder, &cache, remasking).map_err(|error| error.to_string())
         };
         let confident = Remasking::LowConfidence;
         for cache in ["dkv", "dkv:variant=prefill", "dkv:variant=pd,shift=un_right", "dllm", "dllm:probe=k"] {
@@ -259,8 +226,8 @@ mod tests {
                 assert_eq!(full(decoder, cache, confident), Ok(()), "{decoder} {cache}");
             }
             assert_eq!(full("static", cache, Remasking::Origin), Ok(()), "{cache}");
-            for attention in [Attention::BlockCausal, Attention::Causal] {
-                let decoder = if attention == Attention::Causal { "ar" } else { "static" };
+            for attention in [MaskKind::BlockCausal, MaskKind::Causal] {
+                let decoder = if attention == MaskKind::Causal { "ar" } else { "static" };
                 let refused = check(attention, &decoder.parse().unwrap(), &cache.parse().unwrap(), confident);
                 assert!(refused.unwrap_err().to_string().contains("cannot run a model with"), "{cache}");
             }

@@ -1,12 +1,11 @@
 //! Decoding of diffusion language models as pure algorithms: no tensors, no I/O, no clock.
 //!
-//! A [`Session`] is a state machine around one canvas. Whoever owns the network asks it for the steps to run and gives
-//! back what the network predicted:
+//! A [`Session`] is a state machine around one canvas, a [`Work`](demask_step::Work). Whoever owns the networks asks it
+//! for the steps to run and gives back what was predicted:
 //!
 //! ```text
-//! while session.next() != Next::Done {
-//!     // One answer for each request; Next::Guide names another network than Next::Step.
-//!     let predictions = run(session.next(), session.requests());
+//! while let Pending::Run { requests, .. } = session.pending() {
+//!     let predictions = run(requests);             // one for each request
 //!     session.feed(&predictions);
 //!     for event in session.events() { .. }         // commits and steps
 //! }
@@ -54,6 +53,6 @@ pub use options::{CanvasSpec, ModelFacts, SessionOptions, StopRule};
 pub use receipt::Receipt;
 pub use recommended::recommended;
 pub use schedule::Schedule;
-pub use session::{Next, Request, Session};
+pub use session::Session;
 pub use spec::SpecError;
 pub use transfer::Remasking;

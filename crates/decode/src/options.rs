@@ -165,7 +165,7 @@ impl SessionOptions {
 
 /// The first decoder that is listed for a family, and the last exact cache: those behind `none` are cheaper.
 fn default_methods(mask: Mask) -> (DecoderSpec, CacheSpec) {
-    let attention = mask.into();
+    let attention = mask.kind();
     let decoder = crate::decoder::DECODERS.iter().find(|method| method.attention.contains(&attention));
     let exact = crate::cache::CACHES.iter().rfind(|method| method.exact && method.attention.contains(&attention));
     (decoder.map(DecoderSpec::of).unwrap_or_default(), exact.map(CacheSpec::of).unwrap_or_default())

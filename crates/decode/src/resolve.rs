@@ -1,13 +1,13 @@
 //! From options to lengths, steps and the first canvas: every refusal is made here, before anything runs.
 
-use demask_step::{Mask, Position, TokenId};
+use demask_step::{Mask, MaskKind, Position, TokenId};
 
 use crate::{
     canvas::Canvas,
     error::OptionsError,
     guide,
     layout::Layout,
-    legality::{self, Attention},
+    legality,
     options::{CanvasSpec, ModelFacts, SessionOptions},
     schedule::{Clock, Schedule},
 };
@@ -30,7 +30,7 @@ pub(crate) struct Resolved {
 /// Checks everything and chooses what was not given.
 pub(crate) fn resolve(options: &SessionOptions) -> Result<Resolved, OptionsError> {
     let SessionOptions { facts, decoder, cache, remasking, .. } = options;
-    let attention = Attention::from(facts.mask);
+    let attention = facts.mask.kind();
     check_numbers(options)?;
     legality::check(attention, decoder, cache, *remasking)?;
     check_tokens(options, attention)?;
@@ -43,17 +43,17 @@ pub(crate) fn resolve(options: &SessionOptions) -> Result<Resolved, OptionsError
         return Err(OptionsError::Context { needed, available: facts.context });
     }
     let (CanvasSpec::Prompt { tokens, .. } | CanvasSpec::Infill { tokens }) = &options.canvas;
-    let canvas = Canvas::new(tokens, needed, facts.mask_id.filter(|_| attention != Attention::Causal));
+    let canvas = Canvas::new(tokens, needed, facts.mask_id.filter(|_| attention != MaskKind::Causal));
     let (blocks, most_masks) = masked_blocks(&layout, &canvas);
     let per_block = match steps {
         Some(steps) if steps % blocks != 0 => {
             return Err(OptionsError::Steps { steps, blocks, nearest: nearest_multiple(steps, blocks) });
         }
         Some(steps) => steps / blocks,
-        None if attention == Attention::BlockCausal => layout.block_length(),
+        None if attention == MaskKind::BlockCausal => layout.block_length(),
         None => most_masks,
     };
-    let share_of = (attention == Attention::BlockCausal).then_some(layout.block_length());
+    let share_of = (attention == MaskKind::BlockCausal).then_some(layout.block_length());
     let clock = Clock { schedule: options.schedule, steps: per_block, eps: options.eps, share_of };
     // A step past the schedule takes at least one token; upkeep is one forward a block and a prefill.
     let most_forwards = layout.blocks().saturating_mul(per_block.saturating_add(layout.block_length() + 2)) + 2;
@@ -77,7 +77,7 @@ fn check_numbers(options: &SessionOptions) -> Result<(), OptionsError> {
     Ok(())
 }
 
-fn check_tokens(options: &SessionOptions, attention: Attention) -> Result<(), OptionsError> {
+fn check_tokens(options: &SessionOptions, attention: MaskKind) -> Result<(), OptionsError> {
     let ModelFacts { mask_id, vocab, .. } = options.facts;
     let within = |what, tokens: &[TokenId]| match tokens.iter().find(|&&token| token as usize >= vocab) {
         Some(&token) => Err(OptionsError::TokenOutOfRange { what, token, vocab }),
@@ -88,7 +88,7 @@ fn check_tokens(options: &SessionOptions, attention: Attention) -> Result<(), Op
     within("suppressed token", &options.suppress)?;
     within("muted token", &options.mute)?;
     within("mask id", mask_id.as_slice())?;
-    if attention == Attention::Causal {
+    if attention == MaskKind::Causal {
         if options.cfg_scale > 0.0 {
             return Err(OptionsError::GuidanceNeedsMask);
         }
@@ -118,7 +118,7 @@ fn given_steps(options: &SessionOptions) -> Result<Option<usize>, OptionsError> 
     }
 }
 
-fn layout(options: &SessionOptions, attention: Attention, steps: Option<usize>) -> Result<Layout, OptionsError> {
+fn layout(options: &SessionOptions, attention: MaskKind, steps: Option<usize>) -> Result<Layout, OptionsError> {
     if options.block_length == Some(0) {
         return Err(OptionsError::BlockLengthZero);
     }
@@ -139,7 +139,7 @@ fn layout(options: &SessionOptions, attention: Attention, steps: Option<usize>) 
 }
 
 /// Where the response starts, and its length.
-fn lengths(options: &SessionOptions, attention: Attention) -> Result<(usize, usize), OptionsError> {
+fn lengths(options: &SessionOptions, attention: MaskKind) -> Result<(usize, usize), OptionsError> {
     let available = options.facts.context;
     match &options.canvas {
         CanvasSpec::Prompt { gen_length: 0, .. } => Err(OptionsError::NothingToGenerate),
@@ -152,7 +152,7 @@ fn lengths(options: &SessionOptions, attention: Attention) -> Result<(usize, usi
                 Ok((tokens.len(), *gen_length))
             }
         }
-        CanvasSpec::Infill { .. } if attention != Attention::Full => Err(OptionsError::InfillNeedsFull { attention }),
+        CanvasSpec::Infill { .. } if attention != MaskKind::Full => Err(OptionsError::InfillNeedsFull { attention }),
         CanvasSpec::Infill { tokens } => {
             let first = tokens.iter().position(|&token| Some(token) == options.facts.mask_id).unwrap_or(0);
             Ok((first, tokens.len() - first))

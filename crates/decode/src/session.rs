@@ -4,12 +4,14 @@ mod request;
 
 use std::{slice, vec};
 
-use demask_step::{Blend, BlendWith, Keep, Lanes, Position, Predictions, SequenceNeeds, TokenId};
+use demask_step::{
+    Blend, BlendWith, Keep, Lanes, Need, Pending, Position, Predictions, Request, SequenceNeeds, TokenId, Work,
+};
 
 use crate::{
     cache::{CachePolicy, Memory},
     canvas::Canvas,
-    decoder::{Accepted, Decoder, Intent, Progress, Query, Setup, View},
+    decoder::{Accepted, Answer, Decoder, Intent, Progress, Query, Setup, Turn, Turned, View, Whose},
     error::OptionsError,
     event::{Commit, Counts, Event, Finish, Output},
     layout::Layout,
@@ -20,25 +22,12 @@ use crate::{
     transfer::Ranking,
 };
 
-pub use request::Request;
-use request::{Kept, guide_request, requests};
+use request::{Kept, helper_request, read, requests};
 
-/// Index of the conditional sequence, the canvas itself, in [`Session::needs`].
+/// Index of the conditional sequence, the canvas itself, in the needs of a [`Session`].
 const CANVAS: usize = 0;
 /// Index of the unconditional sequence of classifier-free guidance.
 const UNCONDITIONAL: usize = 1;
-
-/// What a session wants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
-    /// One forward of the diffusion model that runs all [`requests`](Session::requests), then
-    /// [`feed`](Session::feed).
-    Step,
-    /// The same of the guide.
-    Guide,
-    /// Nothing any more.
-    Done,
-}
 
 /// What the pending forward is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,13 +36,14 @@ enum Phase {
     Upkeep,
     /// Answers the decoder's query.
     Predict,
-    /// The guide judges what was predicted.
-    Guide,
+    /// A helper is asked about what was predicted.
+    Help,
     /// Nothing is pending.
     Over,
 }
 
-/// One canvas being decoded.
+/// One canvas being decoded: a [`Work`] whose network 0 is the diffusion model and whose network 1 is the guide, if the
+/// decoder has one. Its sequences are the canvas, with guidance the unconditional one behind it, then the guide's.
 #[derive(Debug)]
 pub struct Session {
     options: SessionOptions,
@@ -63,14 +53,14 @@ pub struct Session {
     most_forwards: usize,
     decoder: Box<dyn Decoder>,
     cache: Box<dyn CachePolicy>,
-    needs: Vec<SequenceNeeds>,
+    needs: Vec<Need>,
     requests: Vec<Request>,
     /// How many of the requests the pending forward runs.
     running: usize,
     /// By sequence.
     kept: Vec<Kept>,
-    guide_needs: Option<SequenceNeeds>,
-    guide_request: Request,
+    /// What the decoder asks of a helper.
+    helper: Request,
     query: Query,
     progress: Progress,
     phase: Phase,
@@ -96,33 +86,37 @@ impl Session {
         let Resolved { layout, clock, mut canvas, steps, most_forwards } = resolve(&options)?;
         let SessionOptions { remasking, alg_temp, seed, .. } = options;
         let ranking = Ranking { remasking, alg_temp, seed, order: options.order.clone() };
-        let mut cache = (options.cache.method().build)(&options.cache, &layout);
+        let mut cache = (options.cache.method().build)(&options.cache, &layout, options.seed);
         legality::check_drafts(&options.decoder, &options.cache, &*cache)?;
         let setup = Setup { layout: &layout, clock: &clock, ranking: &ranking, cache: &*cache, options: &options };
         let decoder = (options.decoder.method().build)(&options.decoder, &setup);
         if decoder.fuses() {
             cache.fuse();
         }
-        let mut needs = vec![cache.needs(&layout)];
-        decoder.reserve(&layout, &mut needs[CANVAS]);
+        let mut needs = cache.needs(&layout);
+        decoder.reserve(&layout, &mut needs);
+        needs.residual &= options.cfg_scale > 0.0;
+        let mut all = vec![needs];
         if options.cfg_scale > 0.0 {
             canvas = canvas.with_unconditional();
-            needs.push(SequenceNeeds { predictions: 0, residual: false, ..needs[CANVAS].clone() });
-        } else {
-            needs[CANVAS].residual = false;
+            all.push(SequenceNeeds { predictions: 0, residual: false, ..all[CANVAS].clone() });
         }
-        let requests = requests(&options, &*decoder, &needs);
-        let drafted = if needs[CANVAS].drafts > 0 { layout.len() + 1 } else { 0 };
+        let requests = requests(&options, &*decoder, &all);
+        let own = &all[CANVAS];
+        let drafted = if own.drafts > 0 { layout.len() + 1 } else { 0 };
         // Commits of one forward: the draft that has most of them.
-        let commits = needs[CANVAS].predictions / needs[CANVAS].drafts.max(1);
+        let commits = own.predictions / own.drafts.max(1);
         let progress = Progress { commits: Vec::with_capacity(commits), ..Progress::default() };
         let mut query = Query::default();
         query.predict.reserve(layout.len());
         query.foreseen.reserve(layout.len());
-        query.branches.reserve(drafted, needs[CANVAS].drafts);
+        query.branches.reserve(drafted, own.drafts);
         let kept = requests.iter().map(|_| Kept::with_capacity(drafted)).collect();
-        let guide_needs = decoder.guide_needs();
-        let guide_request = guide_request(&options, guide_needs.as_ref());
+        let helper = helper_request(&options, decoder.helpers());
+        let group_rows = all.iter().map(|needs| needs.rows).sum();
+        let own = all.into_iter().map(|needs| SequenceNeeds { group_rows, ..needs });
+        let needs =
+            own.map(|sequence| Need { network: 0, sequence }).chain(decoder.helpers().iter().cloned()).collect();
         let mut session = Self {
             options,
             layout,
@@ -135,8 +129,7 @@ impl Session {
             kept,
             requests,
             running: 0,
-            guide_needs,
-            guide_request,
+            helper,
             query,
             progress,
             phase: Phase::Over,
@@ -155,81 +148,59 @@ impl Session {
         Ok(session)
     }
 
-    /// What each sequence needs: the canvas, and with guidance the unconditional one behind it.
-    pub fn needs(&self) -> &[SequenceNeeds] {
-        &self.needs
+    /// Returns what its sequences on a network need: 0 is the diffusion model, 1 the guide.
+    pub fn needs_of(&self, network: usize) -> Vec<SequenceNeeds> {
+        let own = self.needs.iter().filter(|need| need.network == network);
+        own.map(|need| need.sequence.clone()).collect()
     }
 
-    /// What the guide's sequence needs; empty if there is no guide.
-    pub fn guide_needs(&self) -> &[SequenceNeeds] {
-        self.guide_needs.as_slice()
+    /// Returns whether nothing is pending any more.
+    pub fn is_over(&self) -> bool {
+        self.phase == Phase::Over
     }
 
-    /// Whether a forward is wanted, and of which network; the same answer until [`feed`](Self::feed).
-    pub fn next(&self) -> Next {
-        match self.phase {
-            Phase::Upkeep | Phase::Predict => Next::Step,
-            Phase::Guide => Next::Guide,
-            Phase::Over => Next::Done,
-        }
+    /// Returns whether a helper, the guide, judges what this session drafts.
+    pub fn has_guide(&self) -> bool {
+        self.needs.len() > self.requests.len()
     }
 
-    /// The requests of the pending forward, one for each sequence that runs in it (the canvas always does, the
-    /// unconditional sequence if a pass is due); none if nothing is pending.
-    pub fn requests(&self) -> &[Request] {
-        match self.phase {
-            Phase::Upkeep | Phase::Predict => &self.requests[..self.running],
-            Phase::Guide => slice::from_ref(&self.guide_request),
-            Phase::Over => &[],
-        }
-    }
-
-    /// Takes the answers, one for each request, commits, and prepares the next forward. While a guide judges, nothing is
-    /// committed.
-    pub fn feed(&mut self, predictions: &[Predictions]) {
-        match self.phase {
-            Phase::Over => return,
-            Phase::Guide => self.heed(predictions),
-            Phase::Upkeep | Phase::Predict => self.absorb(predictions),
-        }
-        let consults = self.phase == Phase::Guide || (self.phase == Phase::Predict && !predictions.is_empty());
-        if consults && self.decoder.consult(&mut self.guide_request, &mut self.progress) {
-            self.phase = Phase::Guide;
-            return;
-        }
-        self.conclude();
-    }
-
-    /// Takes the diffusion model's answers.
-    fn absorb(&mut self, predictions: &[Predictions]) {
+    /// Takes the diffusion model's predictions.
+    fn absorb(&mut self, predictions: &[Predictions]) -> Turned {
         self.ran = self.count(predictions);
-        let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
         self.progress.clear();
-        if let (Phase::Predict, Some(answer)) = (self.phase, predictions.first()) {
-            self.decoder.absorb(&view, &self.requests[CANVAS].plan, answer, &mut self.progress);
-        }
+        let Some(predictions) = predictions.first().filter(|_| self.phase == Phase::Predict) else {
+            return Turned::Settled;
+        };
+        self.turn(Whose::Canvas, predictions)
     }
 
-    /// Takes the guide's answer.
-    fn heed(&mut self, predictions: &[Predictions]) {
+    /// Takes a helper's predictions.
+    fn heed(&mut self, predictions: &[Predictions]) -> Turned {
         let counts = &mut self.counts.guide;
         counts.nfe += 1;
-        counts.rows += self.guide_request.tokens.len();
+        counts.rows += self.helper.tokens.len();
         for prediction in predictions {
             counts.cost += prediction.cost;
         }
-        match predictions.first() {
-            Some(answer) => self.decoder.heed(&self.guide_request, answer),
-            None => self.decoder.heed(&self.guide_request, &Predictions::default()),
-        }
+        self.turn(Whose::Helper, predictions.first().unwrap_or(&Predictions::default()))
     }
 
-    /// Commits what came of the diffusion model's last forward, and prepares the next.
+    /// Lets the decoder look at predictions.
+    fn turn(&mut self, whose: Whose, predictions: &Predictions) -> Turned {
+        let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
+        let answer = Answer { whose, plan: &self.requests[CANVAS].plan, predictions };
+        let turned =
+            self.decoder.absorb(&view, &answer, &mut Turn { progress: &mut self.progress, helper: &mut self.helper });
+        debug_assert!(turned == Turned::Settled || self.has_guide(), "a decoder asks a helper that it did not name");
+        turned
+    }
+
+    /// Ends the diffusion model's last forward: commits what came of it, and prepares the next.
     fn conclude(&mut self) {
         let (step, rows, drafts) = self.ran;
         let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
         self.cache.observe(&view, &self.requests[CANVAS].plan, &self.progress);
-        if self.guide_needs.is_some() {
+        if self.has_guide() {
             self.counts.guide.accepted += self.progress.accepted;
             self.counts.guide.rejected += self.progress.rejected;
         }
@@ -525,16 +496,46 @@ impl Session {
             twin.plan.predict.clear();
             twin.plan.must.clear();
             twin.plan.hint.clear();
-            twin.read(tokens, drafts);
+            read(twin, tokens, drafts);
             self.running += usize::from(runs);
-            let with = if runs { BlendWith::Step(UNCONDITIONAL) } else { BlendWith::Stored };
+            let with = if runs { BlendWith::Behind(UNCONDITIONAL) } else { BlendWith::Stored };
             request.blend = predicts.then_some(Blend { scale: self.options.cfg_scale, with });
         }
         self.kept[CANVAS].fill(&mut request.plan);
-        request.read(self.canvas.tokens(), drafts);
+        read(request, self.canvas.tokens(), drafts);
         request.ask.states.clear();
         let lanes = 0..request.plan.lanes.count();
         request.ask.states.extend(lanes.map(|lane| self.canvas.unmasked() + drafts.lane(lane).len() as u32));
+    }
+}
+
+impl Work for Session {
+    fn needs(&self) -> &[Need] {
+        &self.needs
+    }
+
+    /// One group: a request for each sequence that runs in the next forward (the canvas always does, the unconditional
+    /// sequence if a pass is due), or the one of a helper.
+    fn pending(&self) -> Pending<'_> {
+        let requests = match self.phase {
+            Phase::Upkeep | Phase::Predict => &self.requests[..self.running],
+            Phase::Help => slice::from_ref(&self.helper),
+            Phase::Over => return Pending::Done,
+        };
+        Pending::Run { requests, group: requests.len() }
+    }
+
+    /// Takes the predictions, commits, and prepares the next forward. While a helper is asked, nothing is committed.
+    fn feed(&mut self, predictions: &[Predictions]) {
+        let turned = match self.phase {
+            Phase::Over => return,
+            Phase::Help => self.heed(predictions),
+            Phase::Upkeep | Phase::Predict => self.absorb(predictions),
+        };
+        match turned {
+            Turned::Ask => self.phase = Phase::Help,
+            Turned::Settled => self.conclude(),
+        }
     }
 }
 

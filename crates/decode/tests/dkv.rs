@@ -1,11 +1,9 @@
-//! dKV-Cache (specification caches, section 4.5) on scripted denoisers, whose answers show every stale slot.
+//! dKV-Cache (specification caches, section 4.5) on scripted networks, whose answers show every stale slot.
 
-mod common;
-
-use common::{VOCAB, drive, drive_on, options};
-use demask_decode::{Next, Session, SessionOptions};
-use demask_step::{Denoiser, Mask, Positions, Predictions};
-use demask_testkit::scripted::Scripted;
+use crate::common::{self, VOCAB, drive, drive_on, options};
+use demask_decode::{Session, SessionOptions};
+use demask_step::{Mask, Network, Positions, Predictions, Work};
+use demask_testkit::{by_hand::ByHand, scripted::Scripted};
 use proptest::prelude::*;
 
 fn with(shift: u32, cache: &str) -> SessionOptions {
@@ -62,8 +60,8 @@ proptest! {
             options.decoder = decoder.parse().unwrap();
             let mut session = Session::new(options).unwrap();
             let mut script = Scripted::new(seed, VOCAB, shift);
-            let id = script.open(&session.needs()[0]).unwrap();
-            while session.next() == Next::Step {
+            let id = script.open(&session.needs()[0].sequence).unwrap();
+            while session.wants() == Some(0) {
                 let request = session.requests()[0].clone();
                 let plan = &request.plan;
                 for position in session.layout().response() as u32..plan.visible {
@@ -72,7 +70,7 @@ proptest! {
                     prop_assert!(!masked || plan.live.contains(row), "{} {} {}", variant, decoder, plan);
                 }
                 let mut out = [Predictions::default()];
-                script.step(&[request.step(id, 0)], &mut out).unwrap();
+                script.step(&[request.step(id)], &mut out).unwrap();
                 session.feed(&out);
             }
         }
@@ -93,7 +91,7 @@ fn caches_k10_the_delay_matters() {
     let delayed = run(with(0, "dkv:refresh=8"));
     let mut session = Session::new(with(0, "dkv:refresh=8")).unwrap();
     let mut script = Scripted::new(5, VOCAB, 0);
-    let id = script.open(&session.needs()[0]).unwrap();
+    let id = script.open(&session.needs()[0].sequence).unwrap();
     let at_once = drive(&mut session, |_, requests| {
         let mut request = requests[0].clone();
         if request.plan.live.len() < 21 {
@@ -105,7 +103,7 @@ fn caches_k10_the_delay_matters() {
             request.tokens = rows.iter().map(|row| row.1).collect();
         }
         let mut out = [Predictions::default()];
-        script.step(&[request.step(id, 0)], &mut out).unwrap();
+        script.step(&[request.step(id)], &mut out).unwrap();
         out.to_vec()
     });
     assert_eq!(at_once.steps[..2], delayed.steps[..2]);
@@ -131,14 +129,14 @@ proptest! {
         }
         let mut session = Session::new(options).unwrap();
         let mut script = Scripted::new(seed, VOCAB, 0);
-        let id = script.open(&session.needs()[0]).unwrap();
+        let id = script.open(&session.needs()[0].sequence).unwrap();
         let length = session.layout().len() as u32;
         let masks = |session: &Session| -> Positions {
             (0..length).filter(|&position| session.canvas()[position as usize] == common::MASK_ID).collect()
         };
         // The canvas before the last step: what was not a mask there was decoded before it.
         let (mut before, mut of, mut step) = (masks(&session), usize::MAX, 0);
-        while session.next() == Next::Step {
+        while session.wants() == Some(0) {
             let request = session.requests()[0].clone();
             let current = session.layout().block_of(request.plan.predict.first().unwrap());
             if std::mem::replace(&mut of, current) != current {
@@ -148,7 +146,7 @@ proptest! {
             prop_assert_eq!(&request.plan.live, if whole { &Positions::from(0..length) } else { &before });
             before = masks(&session);
             let mut out = [Predictions::default()];
-            script.step(&[request.step(id, 0)], &mut out).unwrap();
+            script.step(&[request.step(id)], &mut out).unwrap();
             session.feed(&out);
             step += 1;
         }

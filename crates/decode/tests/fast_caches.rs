@@ -1,15 +1,12 @@
 //! Fast-dLLM's prefix and dual caches: the invariants of specification caches, sections 3.7 and 8, on scripted
 //! denoisers in which every stale slot shows.
 
-mod common;
-
-use common::{EOS, MASK_ID, Run, VOCAB, drive, drive_on, options, predict, run, run_all_live};
+use crate::common::{EOS, MASK_ID, Run, VOCAB, drive, drive_on, options, predict, run, run_all_live};
 use demask_decode::{
-    CacheSpec, DecoderSpec, Exactness, Layout, Memory, Remasking, Request, Schedule, Session, SessionOptions, StopRule,
-    legality,
+    CacheSpec, DecoderSpec, Exactness, Layout, Memory, Remasking, Schedule, Session, SessionOptions, StopRule, legality,
 };
-use demask_step::{Denoiser, Lanes, Mask, Predictions, SequenceId, SequenceNeeds, TokenId};
-use demask_testkit::scripted::Scripted;
+use demask_step::{Lanes, Mask, MaskKind, Network, Predictions, Request, SequenceId, SequenceNeeds, TokenId, Work};
+use demask_testkit::{by_hand::ByHand, scripted::Scripted};
 use proptest::prelude::*;
 
 /// Prompt length, generation length and block length of most cases.
@@ -110,7 +107,7 @@ fn the_idle_forward_follows_a_block_that_its_first_forward_completed() {
     assert_eq!(run(small(0, "static", "prefix:idle")).steps.len(), 6, "static never completes a block at once");
 }
 
-/// A canvas and a denoiser.
+/// A canvas and a network.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
     prompt: usize,
@@ -155,7 +152,7 @@ impl Shape {
 fn vanilla(script: &mut Scripted, needs: &SequenceNeeds, request: &Request) -> Predictions {
     let fresh = script.open(needs).unwrap();
     let mut out = [Predictions::default()];
-    script.step(&[request.step(fresh, 0)], &mut out).unwrap();
+    script.step(&[request.step(fresh)], &mut out).unwrap();
     script.close(fresh);
     let [out] = out;
     out
@@ -188,13 +185,13 @@ proptest! {
         for cache in ["prefix", "dual", "dual:horizon=3"] {
             let mut script = shape.script(shift);
             let mut session = Session::new(shape.with(shift, "threshold:tau=0.5", cache)).unwrap();
-            let needs = session.needs()[0].clone();
+            let needs = session.needs()[0].sequence.clone();
             let own = script.open(&needs).unwrap();
             let (mut found, mut block) = (0, usize::MAX);
             drive(&mut session, |_, requests| {
                 let request = &requests[0];
                 let mut out = vec![Predictions::default()];
-                script.step(&[request.step(own, 0)], &mut out).unwrap();
+                script.step(&[request.step(own)], &mut out).unwrap();
                 if let Some(first) = request.plan.predict.first().or(request.plan.must.first()) {
                     let of = (first as usize - shape.prompt) / shape.block;
                     if std::mem::replace(&mut block, of) != of {
@@ -232,7 +229,7 @@ proptest! {
         let in_place = shape.run(shift, "threshold:tau=0.4", "dual");
         let mut script = shape.script(shift);
         let mut session = Session::new(shape.with(shift, "threshold:tau=0.4", "dual")).unwrap();
-        let needs = session.needs()[0].clone();
+        let needs = session.needs()[0].sequence.clone();
         let id = script.open(&SequenceNeeds { drafts: 1, draft_span: needs.positions, ..needs }).unwrap();
         let overlay = drive(&mut session, |_, requests| {
             let mut request = requests[0].clone();
@@ -240,7 +237,7 @@ proptest! {
                 request.plan.lanes = Lanes::Drafts(1);
             }
             let mut out = vec![Predictions::default()];
-            script.step(&[request.step(id, 0)], &mut out).unwrap();
+            script.step(&[request.step(id)], &mut out).unwrap();
             out
         });
         prop_assert_eq!(&overlay.steps, &in_place.steps);
@@ -269,14 +266,14 @@ proptest! {
         for cache in ["prefix", "dual"] {
             let mut script = shape.script(1);
             let mut session = Session::new(shape.with(1, "static", cache)).unwrap();
-            let needs = session.needs()[0].clone();
+            let needs = session.needs()[0].sequence.clone();
             let (own, mut musts) = (script.open(&needs).unwrap(), Vec::new());
             let run = drive(&mut session, |step, requests| {
                 let request = &requests[0];
                 let plan = &request.plan;
                 assert!(plan.predict.iter().all(|position| plan.live.contains(position - 1)));
                 let mut out = vec![Predictions::default()];
-                script.step(&[request.step(own, 0)], &mut out).unwrap();
+                script.step(&[request.step(own)], &mut out).unwrap();
                 if let Some(first) = plan.must.first() {
                     assert_eq!((plan.must.len(), plan.predict.len(), plan.live.len()), (1, 0, shape.length()));
                     // Everything predicted without a history: the greedy token of the first position is the same.
@@ -338,9 +335,9 @@ proptest! {
             "dkv:variant=prefill", "dkv:variant=pd", "dllm"] {
             let mut script = shape.script(shift);
             let session = Session::new(shape.with(shift, "static", cache)).unwrap();
-            let id: SequenceId = script.open(&session.needs()[0]).unwrap();
+            let id: SequenceId = script.open(&session.needs()[0].sequence).unwrap();
             let mut out = vec![Predictions::default()];
-            script.step(&[session.requests()[0].step(id, 0)], &mut out).unwrap();
+            script.step(&[session.requests()[0].step(id)], &mut out).unwrap();
             // A shifted model's block caches ask for their first token alone.
             answers.push((out[0].positions.first(), out[0].tokens[0], out[0].confidence[0]));
         }
@@ -382,7 +379,7 @@ fn slots_are_those_of_the_canvas_or_of_the_steps() {
     let layout = Layout::full(PROMPT, PROMPT + LENGTH, BLOCK);
     let memory = |text: &str| {
         let cache: CacheSpec = text.parse().unwrap();
-        (cache.method().build)(&cache, &layout).memory()
+        (cache.method().build)(&cache, &layout, 0).memory()
     };
     for (cache, expected) in [
         ("prefix", Memory::OfState),
@@ -409,12 +406,12 @@ fn legality_of_pairs() {
     {
         for decoder in ["static", "threshold", "threshold:cap", "factor", "factor:rule=code", "entropy_bounded"] {
             let (decoder, cache) = specs(decoder, cache);
-            let attention = legality::Attention::Full;
+            let attention = MaskKind::Full;
             assert_eq!(legality::check(attention, &decoder, &cache, Remasking::default()), Ok(()));
             assert_eq!(legality::exactness(&decoder, &cache), Exactness::Approximate, "{decoder} {cache}");
         }
         let (decoder, cache) = specs("static", cache);
-        let refused = legality::check(legality::Attention::BlockCausal, &decoder, &cache, Remasking::default());
+        let refused = legality::check(MaskKind::BlockCausal, &decoder, &cache, Remasking::default());
         let name = cache.name();
         assert!(
             refused
@@ -424,16 +421,16 @@ fn legality_of_pairs() {
             "{name}"
         );
         let (decoder, cache) = specs("ar", name);
-        let refused = legality::check(legality::Attention::Full, &decoder, &cache, Remasking::default());
+        let refused = legality::check(MaskKind::Full, &decoder, &cache, Remasking::default());
         assert!(refused.unwrap_err().to_string().starts_with("decoder ar cannot run a model with full attention"));
-        let refused = legality::check(legality::Attention::Causal, &decoder, &cache, Remasking::default());
+        let refused = legality::check(MaskKind::Causal, &decoder, &cache, Remasking::default());
         assert!(refused.unwrap_err().to_string().starts_with(&format!("cache {name} cannot run a model with causal")));
     }
     let (decoder, cache) = specs("factor", "block");
-    let block_causal = legality::Attention::BlockCausal;
+    let block_causal = MaskKind::BlockCausal;
     assert_eq!(legality::check(block_causal, &decoder, &cache, Remasking::default()), Ok(()));
     assert_eq!(legality::exactness(&decoder, &cache), Exactness::Approximate);
-    assert!(legality::check(legality::Attention::Causal, &decoder, &cache, Remasking::default()).is_err());
+    assert!(legality::check(MaskKind::Causal, &decoder, &cache, Remasking::default()).is_err());
     assert!(legality::check(block_causal, &decoder, &cache, Remasking::Origin).is_err());
 }
 
@@ -465,7 +462,7 @@ fn a_step_that_must_take_one_leaves_the_rest_to_the_last() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The scripted denoiser refuses every plan that reads a slot that was never written or needs a row that is not
+    /// The scripted network refuses every plan that reads a slot that was never written or needs a row that is not
     /// live.
     #[test]
     fn every_legal_run_ends_complete(

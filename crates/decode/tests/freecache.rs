@@ -1,11 +1,9 @@
-//! FreeCache: the invariants of specification flashdlm, section 6, on scripted denoisers.
+//! FreeCache: the invariants of specification flashdlm, section 6, on scripted networks.
 
-mod common;
-
-use common::{EOS, MASK_ID, Run, VOCAB, drive, drive_on, options, predict, run, run_all_live};
+use crate::common::{EOS, MASK_ID, Run, VOCAB, drive, drive_on, options, predict, run, run_all_live};
 use demask_decode::{Event, Schedule, Session, SessionOptions, StopRule};
-use demask_step::{Denoiser, Mask, Positions, Predictions, SequenceStep, StepPlan, TokenId};
-use demask_testkit::scripted::Scripted;
+use demask_step::{Mask, Network, Positions, Predictions, SequenceStep, StepPlan, TokenId, Work};
+use demask_testkit::{by_hand::ByHand, scripted::Scripted};
 use proptest::prelude::*;
 
 const PROMPT: usize = 6;
@@ -115,7 +113,7 @@ fn flashdlm_i2_nothing_frozen_is_no_cache() {
     assert_eq!(run_all_live(with(0, "static", "none", 8), 5), run(with(0, "static", "none", 8)).steps);
 }
 
-/// Runs on a denoiser of one layer, where K/V depend on nothing but token and position.
+/// Runs on a network of one layer, where K/V depend on nothing but token and position.
 fn on_one_layer(seed: u64, options: SessionOptions) -> Run {
     let mut script = Scripted::new(seed, VOCAB, options.facts.shift).with_one_layer();
     drive_on(&mut script, &mut Session::new(options).unwrap())
@@ -219,7 +217,7 @@ fn flashdlm_i7_what_is_frozen_only_grows_and_never_holds_a_mask() {
             for (decoder, block) in [("static", 8), ("threshold:tau=0.4", 24), ("factor:f=2", 12)] {
                 let mut script = Scripted::new(5, VOCAB, shift);
                 let mut session = Session::new(with(shift, decoder, cache, block)).unwrap();
-                let id = script.open(&session.needs()[0]).unwrap();
+                let id = script.open(&session.needs()[0].sequence).unwrap();
                 let mut frozen = 0;
                 drive(&mut session, |step, requests| {
                     let request = &requests[0];
@@ -228,7 +226,7 @@ fn flashdlm_i7_what_is_frozen_only_grows_and_never_holds_a_mask() {
                     assert!(start >= frozen && start + shift <= first_mask, "{cache} step {step}");
                     frozen = start;
                     let mut out = vec![Predictions::default()];
-                    script.step(&[request.step(id, 0)], &mut out).unwrap();
+                    script.step(&[request.step(id)], &mut out).unwrap();
                     out
                 });
                 // Decoded as one block, the first position may come last.
@@ -267,7 +265,7 @@ fn flashdlm_i10_a_full_forward_restores_the_slots_at_any_moment() {
     let options = with(0, "static", "freecache:block=4,freeze=reference", 8);
     let mut script = Scripted::new(5, VOCAB, 0);
     let mut session = Session::new(options).unwrap();
-    let needs = session.needs()[0].clone();
+    let needs = session.needs()[0].sequence.clone();
     let id = script.open(&needs).unwrap();
     let length = session.layout().len();
     let mut differed = 0;
@@ -285,10 +283,10 @@ fn flashdlm_i10_a_full_forward_restores_the_slots_at_any_moment() {
         }
         let mut refreshed = [vec![Predictions::default()], vec![Predictions::default()]];
         for (sequence, out) in [id, fresh].into_iter().zip(&mut refreshed) {
-            twin.step(&[window.step(sequence, 0)], out).unwrap();
+            twin.step(&[window.step(sequence)], out).unwrap();
         }
         assert_eq!(refreshed[0], refreshed[1], "step {step}");
-        script.step(&[window.step(id, 0)], &mut out).unwrap();
+        script.step(&[window.step(id)], &mut out).unwrap();
         differed += usize::from(out[0].confidence != refreshed[0][0].confidence);
         session.feed(&out);
     }

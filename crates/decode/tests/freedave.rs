@@ -3,16 +3,16 @@
 //! kept of them (I7, I8), who sees whom (I9) and which row predicts (I10) are tested on networks, in
 //! `crates/demask/tests`.
 
-mod common;
-
-use common::{
+use crate::common::{
     MASK_ID, drive,
     freedave::{BLOCKS, FULL, OF_HISTORY, Script, caches, forwards, recite, run},
     options,
 };
-use demask_decode::{Event, Exactness, Next, Request, Session, StopRule};
-use demask_step::{Denoiser, HeadAsk, Lanes, NO_TOKEN, Predictions, SequenceId, SequenceStep, StepPlan, TokenId};
-use demask_testkit::scripted::Scripted;
+use demask_decode::{Event, Exactness, Session, StopRule};
+use demask_step::{
+    HeadAsk, Lanes, NO_TOKEN, Network, Predictions, Request, SequenceId, SequenceStep, StepPlan, TokenId, Work,
+};
+use demask_testkit::{by_hand::ByHand, scripted::Scripted};
 use proptest::prelude::*;
 
 #[test]
@@ -113,11 +113,11 @@ proptest! {
             (options.block_length, options.cache, options.stop) = (Some(block), cache, StopRule::Never);
             let mut script = Script::endless(seed, easy, 3.0).denoiser(shift);
             let mut session = Session::new(options).unwrap();
-            let id = script.open(&session.needs()[0]).unwrap();
-            while session.next() == Next::Step {
+            let id = script.open(&session.needs()[0].sequence).unwrap();
+            while session.wants() == Some(0) {
                 let request = session.requests()[0].clone();
                 let mut out = [Predictions::default()];
-                script.step(&[request.step(id, 0)], &mut out).unwrap();
+                script.step(&[request.step(id)], &mut out).unwrap();
                 let Lanes::Drafts(lanes) = request.plan.lanes else {
                     session.feed(&out);
                     continue;
@@ -160,12 +160,12 @@ proptest! {
             options.decoder = decoder.parse().unwrap();
             let mut session = Session::new(options).unwrap();
             let mut network = script.denoiser(shift);
-            let id = network.open(&session.needs()[0]).unwrap();
+            let id = network.open(&session.needs()[0].sequence).unwrap();
             let one_by_one = drive(&mut session, |_, requests| {
                 let joined = one_by_one(&network, id, &requests[0]);
                 // The overlays that the next forward may keep.
                 let mut out = vec![Predictions::default()];
-                network.step(&[requests[0].step(id, 0)], &mut out).unwrap();
+                network.step(&[requests[0].step(id)], &mut out).unwrap();
                 joined.map_or(out, |joined| vec![joined])
             });
             prop_assert_eq!(&one_by_one.events, &at_once.run.events);

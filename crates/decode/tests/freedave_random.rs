@@ -2,19 +2,16 @@
 //! every cache that promises losslessness, without one difference. Over caches whose slots depend on the steps before,
 //! one draft is the baseline.
 
-mod common;
-
 use std::{cell::Cell, ops::RangeInclusive};
 
-use common::{
-    EOS, MASK_ID, drive,
+use crate::common::{
+    self, EOS, MASK_ID, drive,
     freedave::{BLOCKS, FULL, Found, OF_HISTORY, Script, caches, commits, recite, run},
     options,
 };
-use demask_decode::{
-    CacheSpec, CanvasSpec, Event, Exactness, Next, Remasking, Schedule, Session, SessionOptions, StopRule,
-};
-use demask_step::{Denoiser, Lanes, NO_TOKEN, Predictions, SequenceId, TokenId};
+use demask_decode::{CacheSpec, CanvasSpec, Event, Exactness, Remasking, Schedule, Session, SessionOptions, StopRule};
+use demask_step::{Lanes, NO_TOKEN, Network, Predictions, SequenceId, TokenId, Work};
+use demask_testkit::by_hand::ByHand;
 use proptest::{
     collection::vec,
     prelude::*,
@@ -173,9 +170,9 @@ fn forwards_of(script: Script, mut options: SessionOptions, decoder: &str, singl
     options.decoder = decoder.parse().unwrap();
     let mut model = script.denoiser(options.facts.shift);
     let mut session = Session::new(options).unwrap();
-    let ids: Vec<SequenceId> = session.needs().iter().map(|needs| model.open(needs).unwrap()).collect();
+    let ids: Vec<SequenceId> = session.needs().iter().map(|needs| model.open(&needs.sequence).unwrap()).collect();
     let (mut plans, mut events) = (Vec::new(), Vec::new());
-    while session.next() == Next::Step {
+    while session.wants() == Some(0) {
         let requests = session.requests();
         for request in requests {
             let mut plan = request.plan.clone();
@@ -186,7 +183,7 @@ fn forwards_of(script: Script, mut options: SessionOptions, decoder: &str, singl
             }
             plans.push(format!("{} {plan} {:?} {:?}", request.sequence, request.tokens, request.ask.states));
         }
-        let batch: Vec<_> = requests.iter().map(|request| request.step(ids[request.sequence], 0)).collect();
+        let batch: Vec<_> = requests.iter().map(|request| request.step(ids[request.sequence])).collect();
         let mut out = vec![Predictions::default(); batch.len()];
         model.step(&batch, &mut out).unwrap();
         script.ends(&mut out[0]);
@@ -247,9 +244,9 @@ proptest! {
             let Ok(mut session) = Session::new(options) else { continue };
             let (blocks, masks) = (session.layout().blocks(), session.layout().gen_length().max(1));
             let text = vec![1; session.canvas().len()];
-            let loves = |request: &demask_decode::Request| {
+            let loves = |request: &demask_step::Request| {
                 let mut answer = recite(request, &text);
-                if !request.ask.forbid.contains(&MASK_ID) {
+                if !request.ask.wanted.forbid.contains(&MASK_ID) {
                     answer.tokens.iter_mut().filter(|token| **token != NO_TOKEN).for_each(|token| *token = MASK_ID);
                 }
                 answer

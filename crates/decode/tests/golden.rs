@@ -2,11 +2,9 @@
 //! must commit them at the same forwards and run as many forwards. What is checked is everything but the network:
 //! quotas, schedules, blocks, upkeep, stop rules.
 
-mod common;
-
 use std::path::PathBuf;
 
-use common::{drive, predict};
+use crate::common::{drive, predict};
 use demask_decode::{CanvasSpec, ModelFacts, Session, SessionOptions, StopRule};
 use demask_step::{Mask, TokenId};
 use serde_json::Value;

@@ -1,15 +1,13 @@
 //! `docs/methods.md`: which methods there are, which pairs decode which family, and what a result may claim. Every cell
 //! is the answer of a session that was really made.
 
-mod common;
-
 use std::{
     fmt::Write,
     fs,
     path::{Path, PathBuf},
 };
 
-use common::{facts, options};
+use crate::common::{facts, options};
 use demask_decode::{
     CacheSpec, DecoderSpec, Exactness, GuideOptions, OptionsError, Session,
     cache::CACHES,
@@ -24,7 +22,7 @@ const INTRODUCTION: &str = "\
 # Decoding methods
 
 Written from the registries of `crates/decode` and from sessions made of every pair;
-`DEMASK_BLESS=1 cargo test -p demask-decode --test methods` writes it anew.
+`DEMASK_BLESS=1 cargo test -p demask-decode --test all methods` writes it anew.
 
 A run has a decoder (`--decoder`: what is committed of the predictions) and a cache (`--cache`: which rows are computed
 again). Parameters follow a colon: `--decoder threshold:tau=0.8,strict`. The receipt says what a run may claim of its

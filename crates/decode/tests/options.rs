@@ -1,8 +1,6 @@
 //! Every mistake in the options gets one clear line, and what is not given always fits.
 
-mod common;
-
-use common::{MASK_ID, VOCAB, facts, options, run};
+use crate::common::{MASK_ID, VOCAB, facts, options, run};
 use demask_decode::{CanvasSpec, Schedule, Session, SessionOptions};
 use demask_step::Mask;
 

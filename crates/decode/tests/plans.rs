@@ -1,10 +1,9 @@
 //! The plans of each cache policy as text, on cases small enough to read.
 
-mod common;
-
-use common::{MASK_ID, drive, options, predict};
-use demask_decode::{CanvasSpec, Next, Session, SessionOptions, StopRule};
-use demask_step::{BlendWith, Drift, LayerRows, Mask, Probe};
+use crate::common::{MASK_ID, drive, options, predict};
+use demask_decode::{CanvasSpec, Session, SessionOptions, StopRule};
+use demask_step::{BlendWith, Drift, LayerRows, Mask, Probe, Work};
+use demask_testkit::by_hand::ByHand;
 use proptest::prelude::*;
 
 /// The plans of a run in which position `p` is predicted as token 1, the leftmost the surest.
@@ -111,6 +110,27 @@ fn causal_without_a_cache_reads_everything_again() {
     );
 }
 
+/// The seed is the key of all randomness, that of the control experiment's rows too.
+#[test]
+fn rows_that_dllm_chooses_by_chance_depend_on_the_seed() {
+    let keys = |seed| {
+        let base = with(options(Mask::Full, 0, 4, 8), "static", "dllm:probe=random,response=4", None);
+        let mut keys = Vec::new();
+        drive(&mut Session::new(SessionOptions { seed, ..base }).unwrap(), |_, requests| {
+            if let LayerRows::Partial { probe: Some(Probe { by: Drift::Random { seed }, .. }), .. } =
+                requests[0].plan.layers
+            {
+                keys.push(seed);
+            }
+            vec![predict(&requests[0], |position| (1, 1.0 / (1.0 + position as f32)))]
+        });
+        keys
+    };
+    assert!(!keys(1).is_empty());
+    assert_eq!(keys(1), keys(1));
+    assert_ne!(keys(1), keys(2));
+}
+
 #[test]
 fn guidance_runs_the_same_rows_twice_and_asks_once() {
     let mut options = with(options(Mask::BlockCausal { block: 2 }, 0, 2, 2), "static:steps=1", "block", None);
@@ -125,7 +145,7 @@ fn guidance_runs_the_same_rows_twice_and_asks_once() {
     );
     let mut session = Session::new(options).unwrap();
     assert_eq!(session.needs().len(), 2);
-    assert_eq!(session.needs()[1].predictions, 0);
+    assert_eq!(session.needs()[1].sequence.predictions, 0);
     let mut blends = Vec::new();
     drive(&mut session, |_, requests| {
         blends.push(requests[0].blend.map(|blend| (blend.scale, blend.with)));
@@ -135,7 +155,7 @@ fn guidance_runs_the_same_rows_twice_and_asks_once() {
         );
         requests.iter().map(|request| predict(request, |_| (1, 0.5))).collect()
     });
-    assert_eq!(blends, [None, Some((1.5, BlendWith::Step(1))), None]);
+    assert_eq!(blends, [None, Some((1.5, BlendWith::Behind(1))), None]);
     assert_eq!(session.counts().nfe, 3);
 }
 
@@ -383,7 +403,7 @@ fn dllm_guides_at_an_interval() {
     let mut options = with(options(Mask::Full, 0, 2, 8), "static", "dllm:prompt=4,response=2,cfg=3", Some(4));
     options.cfg_scale = 1.0;
     let mut session = Session::new(options.clone()).unwrap();
-    assert_eq!((session.needs()[0].residual, session.needs()[1].residual), (true, false));
+    assert_eq!((session.needs()[0].sequence.residual, session.needs()[1].sequence.residual), (true, false));
     let (mut passes, mut hints, mut twins) = (Vec::new(), Vec::new(), Vec::new());
     drive_guided(&mut session, |requests| {
         passes.push(requests.len() == 2);
@@ -400,11 +420,11 @@ fn dllm_guides_at_an_interval() {
     assert_eq!(twins[5], partial);
     assert_eq!(twins[4], "live 0..10 visible 10 full canvas");
     options.cfg_scale = 0.0;
-    assert!(!Session::new(options).unwrap().needs()[0].residual, "no guidance, nothing stored");
+    assert!(!Session::new(options).unwrap().needs()[0].sequence.residual, "no guidance, nothing stored");
 }
 
-fn drive_guided(session: &mut Session, mut look: impl FnMut(&[demask_decode::Request])) {
-    while session.next() == Next::Step {
+fn drive_guided(session: &mut Session, mut look: impl FnMut(&[demask_step::Request])) {
+    while session.wants() == Some(0) {
         look(session.requests());
         let left = |position: u32| (1, 0.9 - position as f32 / 100.0);
         let answers: Vec<_> = session.requests().iter().map(|request| predict(request, left)).collect();

@@ -1,11 +1,9 @@
-//! What a session promises, on scripted denoisers that check every plan.
+//! What a session promises, on scripted networks that check every plan.
 
-mod common;
-
-use common::{EOS, MASK_ID, VOCAB, drive, drive_on, facts, options, predict, run};
-use demask_decode::{CanvasSpec, Event, Finish, Next, Remasking, Schedule, Session, SessionOptions, StopRule};
-use demask_step::{Denoiser, Mask, NO_TOKEN, Predictions, TokenId, random};
-use demask_testkit::scripted::Scripted;
+use crate::common::{self, EOS, MASK_ID, VOCAB, drive, drive_on, facts, options, predict, run};
+use demask_decode::{CanvasSpec, Event, Finish, Remasking, Schedule, Session, SessionOptions, StopRule};
+use demask_step::{Mask, NO_TOKEN, Network, Predictions, TokenId, Work, random};
+use demask_testkit::{by_hand::ByHand, scripted::Scripted};
 use proptest::prelude::*;
 
 const FULL: Mask = Mask::Full;
@@ -88,16 +86,21 @@ fn asks_name_what_the_head_must_know() {
     options.remasking = Remasking::Entropy;
     let session = Session::new(options.clone()).unwrap();
     let ask = &session.requests()[0].ask;
-    assert_eq!((&ask.forbid[..], &ask.mute[..], ask.only_where), (&[3, EOS, MASK_ID][..], &[4][..], Some(MASK_ID)));
-    assert_eq!((ask.entropy, ask.margin, &ask.states[..]), (true, false, &[2][..]));
+    let wanted = &ask.wanted;
     assert_eq!(
-        (ask.sampling.temperature, ask.sampling.top_p, ask.sampling.top_k, ask.sampling.seed),
+        (&wanted.forbid[..], &wanted.mute[..], ask.only_where),
+        (&[3, EOS, MASK_ID][..], &[4][..], Some(MASK_ID))
+    );
+    assert_eq!((wanted.entropy, wanted.margin, &ask.states[..]), (true, false, &[2][..]));
+    assert_eq!(
+        (wanted.sampling.temperature, wanted.sampling.top_p, wanted.sampling.top_k, wanted.sampling.seed),
         (0.5, 0.9, 7, 11)
     );
     options.remasking = Remasking::TopkMargin;
     options.decoder = "entropy_bounded".parse().unwrap();
     let session = Session::new(options).unwrap();
-    assert!(session.requests()[0].ask.margin && session.requests()[0].ask.entropy);
+    let wanted = &session.requests()[0].ask.wanted;
+    assert!(wanted.margin && wanted.entropy);
 }
 
 #[test]
@@ -161,7 +164,7 @@ fn a_stop_text_ends_the_response() {
     }
     assert_eq!(session.settled(), 4);
     session.finish_at(3);
-    assert_eq!((session.next(), session.requests().len(), session.settled()), (Next::Done, 0, 3));
+    assert_eq!((session.wants(), session.requests().len(), session.settled()), (None, 0, 3));
     let output = session.output();
     assert_eq!((output.tokens, output.finish), (vec![2, 3, 4], Finish::Stop));
     session.feed(&[]);
@@ -172,7 +175,7 @@ fn a_stop_text_ends_the_response() {
 fn next_is_the_same_until_it_is_fed() {
     let session = Session::new(options(BLOCKS, 0, 6, 6)).unwrap();
     for _ in 0..3 {
-        assert_eq!(session.next(), Next::Step);
+        assert_eq!(session.wants(), Some(0));
         assert_eq!(session.requests()[0].plan.to_string(), "live 0..4 visible 4 block-causal:4 canvas");
     }
 }
@@ -329,11 +332,11 @@ proptest! {
     fn settled_tokens_never_change(options in legal_options()) {
         let mut script = Scripted::new(options.seed ^ 1, VOCAB, options.facts.shift);
         let mut session = Session::new(options).unwrap();
-        let ids: Vec<_> = session.needs().iter().map(|needs| script.open(needs).unwrap()).collect();
+        let ids: Vec<_> = session.needs().iter().map(|needs| script.open(&needs.sequence).unwrap()).collect();
         let mut settled = session.output().tokens;
-        while session.next() == Next::Step {
+        while session.wants() == Some(0) {
             let requests = session.requests().iter();
-            let batch: Vec<_> = requests.map(|request| request.step(ids[request.sequence], 0)).collect();
+            let batch: Vec<_> = requests.map(|request| request.step(ids[request.sequence])).collect();
             let mut out = vec![Predictions::default(); batch.len()];
             script.step(&batch, &mut out).unwrap();
             session.feed(&out);

@@ -1,10 +1,8 @@
 //! SlowFast Sampling (specification caches, section 5): no reference trace exists, so it is worked out by hand.
 
-mod common;
-
-use common::{VOCAB, drive, drive_on, options, predict};
+use crate::common::{VOCAB, drive, drive_on, options, predict};
 use demask_decode::{Session, SessionOptions};
-use demask_step::{Denoiser, Mask, Predictions, SequenceNeeds};
+use demask_step::{Mask, Network, Predictions, SequenceNeeds, Work};
 use demask_testkit::scripted::Scripted;
 use proptest::prelude::*;
 
@@ -146,18 +144,18 @@ fn caches_s4_truncated_forwards() {
             let options = slowfast(shift, 4, 24, "slowfast:explore=2,tau_min=0.2,tau=0.6", "none");
             let mut session = Session::new(options).unwrap();
             let mut script = Scripted::new(seed, VOCAB, shift).with_spread(2.0);
-            let id = script.open(&session.needs()[0]).unwrap();
+            let id = script.open(&session.needs()[0].sequence).unwrap();
             let run = drive(&mut session, |_, requests| {
                 let request = &requests[0];
                 let mut out = [Predictions::default()];
-                script.step(&[request.step(id, 0)], &mut out).unwrap();
+                script.step(&[request.step(id)], &mut out).unwrap();
                 if request.plan.visible < 28 {
                     truncated += 1;
                     let positions = request.plan.visible as usize;
                     let needs = SequenceNeeds { positions, rows: positions, predictions: 24, ..Default::default() };
                     let alone = script.open(&needs).unwrap();
                     let mut shorter = [Predictions::default()];
-                    script.step(&[request.step(alone, 0)], &mut shorter).unwrap();
+                    script.step(&[request.step(alone)], &mut shorter).unwrap();
                     assert_eq!(out, shorter);
                 }
                 out.to_vec()

@@ -1,342 +1,406 @@
-//! The tick: steps of many sessions, joined into one forward.
+//! A model on a thread of its own, for handles that any thread may hold.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashMap,
+    marker::PhantomData,
+    ops::ControlFlow,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{self, Receiver, Sender, TryRecvError},
+    },
+    task::{Context, Poll},
+    thread::{self, JoinHandle},
+};
 
-use demask_decode::{Next, Session};
-use demask_step::{LayerRows, OpenError, PlanError, Predictions, SequenceId, SequenceNeeds, SequenceStep, StepError};
+use demask_model::Inspect;
+use demask_step::TokenId;
 
-use crate::network::Network;
+use crate::{
+    Answer, Class, GenerateError, GenerateOptions, Generation, Likelihood, LikelihoodOptions, Mail, Model, Outcome,
+    Prompt, Prompter, RequestId, Task,
+    mailbox::{Mailbox, Post},
+    model::Front,
+    scheduler::{NetworkCounters, Totals, WorkError},
+};
 
-/// Names a submitted session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct JobId(usize);
-
-/// One network, perhaps a guide, and the sessions that run on them.
+/// A thread that owns a model's networks and runs the requests of all handles on them. Dropped, it gives up what runs and
+/// ends.
 ///
-/// ```text
-/// let job = engine.submit(session)?;
-/// while engine.tick()? > 0 { /* look at engine.session(job) */ }
-/// let finished = engine.take(job);
+/// ```no_run
+/// # use demask::{Class, DeviceOptions, GenerateOptions, Mail, Model, Prompt};
+/// let engine = Model::demo(&DeviceOptions::default())?.into_engine();
+/// let handle = engine.handle();
+/// let asking = std::thread::spawn(move || {
+///     let prompt = Prompt::user("Ada has 3 pears. Ben gives Ada 4 more. How many in the end?", None);
+///     for mail in handle.generate(&prompt, &GenerateOptions::default(), Class::default())? {
+///         match mail {
+///             Mail::Update(update) => print!("{}", update.text),
+///             Mail::Over(answer) => println!(" ({} NFE)", answer?.receipt.decoding.nfe),
+///         }
+///     }
+///     Ok::<(), demask::GenerateError>(())
+/// });
+/// asking.join().unwrap()?;
+/// engine.drain();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Engine {
-    denoiser: Host,
-    guide: Option<Host>,
-    jobs: Vec<Option<Job>>,
+    handle: Handle,
+    thread: Option<JoinHandle<()>>,
 }
 
-/// A network and what its forwards are put together in.
-struct Host {
-    network: Box<dyn Network>,
-    /// What sessions say when it is this network's turn.
-    wanted: Next,
-    /// Open sequences.
-    open: usize,
-    /// Where the next tick starts to look for ready jobs: everybody gets a turn.
-    turn: usize,
-    answers: Vec<Predictions>,
-    batch: Vec<SequenceStep<'static>>,
-    joined: Vec<Joined>,
-    time: Duration,
+/// Submits requests to an engine, from any thread. Prompts are put into tokens on the thread that calls.
+#[derive(Clone)]
+pub struct Handle {
+    shared: Arc<Shared>,
+    commands: Sender<Command>,
 }
 
-/// A job that takes part in a forward.
-struct Joined {
-    /// Its index.
-    job: usize,
-    /// How many of the batch's steps are its.
-    steps: usize,
-    /// Its rows.
+/// What an engine's thread and its handles share.
+struct Shared {
+    front: Arc<Front>,
+    /// Rows that one forward may have.
     rows: usize,
+    next: AtomicU64,
+    counters: Mutex<EngineCounters>,
 }
 
-struct Job {
-    session: Session,
-    /// Sequences of the denoiser, and of the guide.
-    sequences: Vec<SequenceId>,
-    guided: Vec<SequenceId>,
-    state: JobState,
-    time: JobTime,
+/// Counts of an engine as they were after its last forward.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct EngineCounters {
+    /// Counts over all networks.
+    pub totals: Totals,
+    /// Counts of the model's network, and of its guide's.
+    pub networks: Vec<NetworkCounters>,
+    /// Requests whose end nobody was told yet.
+    pub mailboxes: usize,
 }
 
-/// A job's share of the time in networks: each forward's time is divided by rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct JobTime {
-    /// In the model's network.
-    pub model: Duration,
-    /// In the guide's.
-    pub guide: Duration,
+/// A request of an engine: an iterator over what happens to it. Dropped, it cancels the request before the next forward.
+pub struct Ticket<T> {
+    number: u64,
+    mailbox: Arc<Mailbox>,
+    commands: Sender<Command>,
+    of: PhantomData<fn() -> T>,
 }
 
-impl JobTime {
-    /// In both.
-    pub fn all(self) -> Duration {
-        self.model + self.guide
+/// What a ticket's request may come to.
+pub trait Outcomes: Sized {
+    /// Takes it out of an outcome; none if it is another kind.
+    fn of(outcome: Outcome) -> Option<Self>;
+}
+
+impl Outcomes for Generation {
+    fn of(outcome: Outcome) -> Option<Self> {
+        match outcome {
+            Outcome::Answer(generation) => Some(*generation),
+            _ => None,
+        }
     }
 }
 
-/// What became of a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum JobState {
-    /// It wants another step.
-    Running,
-    /// Its session is done.
-    Done,
-    /// Its plan was refused; the others go on.
-    Failed(PlanError),
+impl Outcomes for Likelihood {
+    fn of(outcome: Outcome) -> Option<Self> {
+        match outcome {
+            Outcome::Likelihood(likelihood) => Some(likelihood),
+            _ => None,
+        }
+    }
+}
+
+impl Outcomes for Outcome {
+    fn of(outcome: Outcome) -> Option<Self> {
+        Some(outcome)
+    }
+}
+
+/// A look into the network between two forwards.
+type Look = Box<dyn FnOnce(&mut dyn Inspect) + Send>;
+
+enum Command {
+    Submit {
+        number: u64,
+        task: Task,
+        class: Class,
+        post: Post,
+    },
+    Cancel(u64),
+    Look(Look),
+    /// Ends the thread: once everything that was submitted is over, or at once.
+    Shut {
+        drain: bool,
+    },
+}
+
+impl Model {
+    /// Gives the model a thread of its own. Requests that run already go on there; what they come to is given up.
+    ///
+    /// # Panics
+    /// If the system has no thread to give.
+    pub fn into_engine(self) -> Engine {
+        let (commands, received) = mpsc::channel();
+        let shared = Arc::new(Shared {
+            front: Arc::clone(&self.front),
+            rows: self.network().rows().capacity,
+            next: AtomicU64::new(0),
+            counters: Mutex::new(EngineCounters::default()),
+        });
+        let handle = Handle { shared: Arc::clone(&shared), commands };
+        let mut work = Loop { shared, model: self, open: HashMap::new(), names: HashMap::new(), draining: false };
+        let thread = thread::Builder::new().name("demask-engine".to_owned()).spawn(move || work.run(&received));
+        let thread = thread.unwrap_or_else(|error| panic!("the engine's thread cannot be started: {error}"));
+        Engine { handle, thread: Some(thread) }
+    }
 }
 
 impl Engine {
-    /// An engine without sessions and without a guide.
-    pub fn new(network: Box<dyn Network>) -> Self {
-        Self { denoiser: Host::new(network, Next::Step), guide: None, jobs: Vec::new() }
+    /// Returns a handle, which may be cloned and sent anywhere.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
     }
 
-    /// Gives it a guide for the sessions submitted from now on; sessions that run on another guide are lost.
-    pub fn set_guide(&mut self, network: Box<dyn Network>) {
-        self.guide = Some(Host::new(network, Next::Guide));
+    /// Takes no requests any more, finishes those that were submitted, and ends.
+    pub fn drain(mut self) {
+        self.shut(true);
     }
 
-    /// Gives up everything but the network.
-    pub fn into_network(self) -> Box<dyn Network> {
-        self.denoiser.network
+    /// Takes no requests any more, gives up those that were submitted, and ends. So does dropping it.
+    pub fn shut_down(mut self) {
+        self.shut(false);
     }
 
-    /// The network.
-    pub fn network(&self) -> &dyn Network {
-        self.denoiser.network.as_ref()
+    fn shut(&mut self, drain: bool) {
+        let Some(thread) = self.thread.take() else { return };
+        // A thread that has ended already takes no command, and one that panicked has closed all mailboxes.
+        let _ = self.handle.commands.send(Command::Shut { drain });
+        let _ = thread.join();
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.shut(false);
+    }
+}
+
+impl Handle {
+    /// Returns everything about the model but its network.
+    pub fn prompter(&self) -> &Prompter {
+        &self.shared.front.prompter
     }
 
-    /// The network, for inspection beside sessions.
-    pub fn network_mut(&mut self) -> &mut dyn Network {
-        self.denoiser.network.as_mut()
+    /// Gets a prompt ready to be answered, with the guide if the decoder wants one.
+    ///
+    /// # Errors
+    /// If the prompt cannot be put into tokens, or the options contradict each other or the model.
+    pub fn prepare(&self, prompt: &Prompt, options: &GenerateOptions) -> Result<Answer, GenerateError> {
+        self.shared.front.prepare(prompt, options)
     }
 
-    /// The guide's network, if there is a guide.
-    pub fn guide(&self) -> Option<&dyn Network> {
-        self.guide.as_ref().map(|guide| guide.network.as_ref())
+    /// Submits a prompt.
+    ///
+    /// # Errors
+    /// If it cannot be prepared. What goes wrong later is the ticket's end.
+    pub fn generate(
+        &self,
+        prompt: &Prompt,
+        options: &GenerateOptions,
+        class: Class,
+    ) -> Result<Ticket<Generation>, GenerateError> {
+        Ok(self.submit(self.prepare(prompt, options)?, class))
     }
 
-    /// Time spent in the network so far.
-    pub fn model_time(&self) -> Duration {
-        self.denoiser.time
+    /// Submits a continuation to be judged behind a context.
+    ///
+    /// # Errors
+    /// If the model has no such estimate. What goes wrong later is the ticket's end.
+    pub fn log_likelihood(
+        &self,
+        context: &[TokenId],
+        continuation: &[TokenId],
+        options: &LikelihoodOptions,
+        class: Class,
+    ) -> Result<Ticket<Likelihood>, GenerateError> {
+        let task = self.prompter().likelihood(context, continuation, options, self.shared.rows)?;
+        Ok(self.submit(task, class))
     }
 
-    /// Time spent in the guide's network so far.
-    pub fn guide_time(&self) -> Duration {
-        self.guide.as_ref().map_or(Duration::ZERO, |guide| guide.time)
+    /// Submits work that is ready to run. It waits for nothing; whatever goes wrong is the ticket's end.
+    pub fn submit<T: Outcomes>(&self, task: impl Into<Task>, class: Class) -> Ticket<T> {
+        let number = self.shared.next.fetch_add(1, Ordering::Relaxed);
+        let mailbox = Arc::new(Mailbox::default());
+        let post = Post(Arc::clone(&mailbox));
+        // An engine that has ended drops the command, and with it the post, which ends the ticket.
+        let _ = self.commands.send(Command::Submit { number, task: task.into(), class, post });
+        Ticket { number, mailbox, commands: self.commands.clone(), of: PhantomData }
     }
 
-    /// Reserves memory for a session and lets it join the following ticks.
-    pub fn submit(&mut self, session: Session) -> Result<JobId, OpenError> {
-        let sequences = self.denoiser.open(session.needs())?;
-        let (guided, state) = match (&mut self.guide, session.guide_needs()) {
-            (_, []) => (Vec::new(), JobState::Running),
-            (Some(guide), needs) => match guide.open(needs) {
-                Ok(guided) => (guided, JobState::Running),
-                Err(error) => {
-                    self.denoiser.close(sequences);
-                    return Err(error);
-                }
-            },
-            (None, _) => {
-                let without = PlanError::Contradiction("a session with a guide on an engine that has none");
-                (Vec::new(), JobState::Failed(without))
-            }
-        };
-        let job = Some(Job { session, sequences, guided, state, time: JobTime::default() });
-        let free = self.jobs.iter().position(Option::is_none).unwrap_or_else(|| {
-            self.jobs.push(None);
-            self.jobs.len() - 1
+    /// Looks into the network between two forwards, and waits for it.
+    ///
+    /// # Errors
+    /// If the engine has ended.
+    pub fn look<R: Send + 'static>(
+        &self,
+        look: impl FnOnce(&mut dyn Inspect) -> R + Send + 'static,
+    ) -> Result<R, GenerateError> {
+        let (sender, found) = mpsc::sync_channel(1);
+        let look: Look = Box::new(move |network| {
+            let _ = sender.send(look(network));
         });
-        self.jobs[free] = job;
-        Ok(JobId(free))
+        self.commands.send(Command::Look(look)).map_err(|_| GenerateError::ShutDown)?;
+        found.recv().map_err(|_| GenerateError::ShutDown)
     }
 
-    /// The session of a job.
-    pub fn session(&self, job: JobId) -> Option<&Session> {
-        Some(&self.jobs.get(job.0)?.as_ref()?.session)
-    }
-
-    /// The session of a job, to take its events or to end it early.
-    pub fn session_mut(&mut self, job: JobId) -> Option<&mut Session> {
-        Some(&mut self.jobs.get_mut(job.0)?.as_mut()?.session)
-    }
-
-    /// What became of a job.
-    pub fn state(&self, job: JobId) -> Option<&JobState> {
-        Some(&self.jobs.get(job.0)?.as_ref()?.state)
-    }
-
-    /// A job's share of the time spent in networks so far.
-    pub fn job_time(&self, job: JobId) -> JobTime {
-        let Some(Some(job)) = self.jobs.get(job.0) else { return JobTime::default() };
-        job.time
-    }
-
-    /// Bytes of a job's caches, its guide's included.
-    pub fn cache_bytes(&self, job: JobId) -> usize {
-        let Some(Some(job)) = self.jobs.get(job.0) else { return 0 };
-        let guided = self.guide.as_ref().map_or(0, |guide| guide.cache_bytes(&job.guided));
-        self.denoiser.cache_bytes(&job.sequences) + guided
-    }
-
-    /// Gives a job's memory back and hands its session over; also how a job is cancelled.
-    pub fn take(&mut self, job: JobId) -> Option<Session> {
-        let Job { session, sequences, guided, .. } = self.jobs.get_mut(job.0)?.take()?;
-        self.denoiser.close(sequences);
-        if let Some(guide) = &mut self.guide {
-            guide.close(guided);
-        }
-        Some(session)
-    }
-
-    /// Runs one forward of each network for as many ready sessions as its row budget holds; answers how many took part.
-    /// 0: nobody wants a step.
-    pub fn tick(&mut self) -> Result<usize, StepError> {
-        for job in self.jobs.iter_mut().flatten() {
-            if job.state == JobState::Running && job.session.next() == Next::Done {
-                job.state = JobState::Done;
-            }
-        }
-        let mut ran = self.denoiser.tick(&mut self.jobs)?;
-        if let Some(guide) = &mut self.guide {
-            ran += guide.tick(&mut self.jobs)?;
-        }
-        Ok(ran)
+    /// Returns the engine's counts as they were after its last forward.
+    pub fn counters(&self) -> EngineCounters {
+        self.shared.counters.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-impl Host {
-    fn new(network: Box<dyn Network>, wanted: Next) -> Self {
-        Self {
-            network,
-            wanted,
-            open: 0,
-            turn: 0,
-            answers: Vec::new(),
-            batch: Vec::new(),
-            joined: Vec::new(),
-            time: Duration::ZERO,
-        }
+impl<T: Outcomes> Ticket<T> {
+    /// Takes the next mail if there is one; `Ready(None)` behind the end.
+    pub fn poll(&mut self) -> Poll<Option<Mail<T>>> {
+        self.mailbox.poll(None).map(|mail| mail.map(typed))
     }
 
-    /// Opens the sequences of one session, all or none.
-    fn open(&mut self, needs: &[SequenceNeeds]) -> Result<Vec<SequenceId>, OpenError> {
-        // The sequences of one session always run in one step.
-        self.network.reserve_rows(needs.iter().map(|needs| needs.rows).sum())?;
-        let mut sequences = Vec::new();
-        for needs in needs {
-            match self.network.open(needs) {
-                Ok(sequence) => sequences.push(sequence),
-                Err(error) => {
-                    self.close(sequences);
-                    return Err(error);
+    /// Takes the next mail, or wakes the task once there is one; `Ready(None)` behind the end.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Mail<T>>> {
+        self.mailbox.poll(Some(context.waker())).map(|mail| mail.map(typed))
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Errors
+    /// If the request failed, or the engine ended before it.
+    pub fn wait(mut self) -> Result<T, GenerateError> {
+        let over = self.find_map(|mail| match mail {
+            Mail::Over(over) => Some(over),
+            Mail::Update(_) => None,
+        });
+        over.unwrap_or(Err(GenerateError::ShutDown))
+    }
+}
+
+impl<T: Outcomes> Iterator for Ticket<T> {
+    type Item = Mail<T>;
+
+    /// Waits for the next mail; none behind the end.
+    fn next(&mut self) -> Option<Mail<T>> {
+        self.mailbox.wait().map(typed)
+    }
+}
+
+impl<T> Drop for Ticket<T> {
+    fn drop(&mut self) {
+        // Of a request that is over, and of an engine that has ended, nothing is left to cancel.
+        let _ = self.commands.send(Command::Cancel(self.number));
+    }
+}
+
+fn typed<T: Outcomes>(mail: Mail<Outcome>) -> Mail<T> {
+    match mail {
+        Mail::Update(update) => Mail::Update(update),
+        Mail::Over(over) => Mail::Over(over.and_then(|outcome| {
+            T::of(outcome).ok_or(GenerateError::Work(WorkError::Broken("a ticket waits for another kind of outcome")))
+        })),
+    }
+}
+
+/// The engine's thread.
+struct Loop {
+    shared: Arc<Shared>,
+    model: Model,
+    /// Posts of the requests that are not over, each with the number of its ticket.
+    open: HashMap<RequestId, (u64, Post)>,
+    /// Names of these requests by the numbers of their tickets.
+    names: HashMap<u64, RequestId>,
+    draining: bool,
+}
+
+impl Loop {
+    /// Takes commands and runs forwards until it is shut down, or nobody is left to send a command.
+    fn run(&mut self, commands: &Receiver<Command>) {
+        loop {
+            if !self.obey_all(commands) {
+                return;
+            }
+            let Self { model, open, .. } = self;
+            let over = model.step(&mut |id, progress| {
+                if let Some((_, post)) = open.get(&id) {
+                    post.0.tell(&progress);
+                }
+                ControlFlow::Continue(())
+            });
+            for (id, outcome) in over {
+                if let Some((number, post)) = self.open.remove(&id) {
+                    self.names.remove(&number);
+                    post.0.close(outcome);
                 }
             }
-            self.open += 1;
-            self.reserve_answers(needs);
-        }
-        Ok(sequences)
-    }
-
-    /// Room for the answers of one more open sequence, wherever it stands in a batch.
-    fn reserve_answers(&mut self, needs: &SequenceNeeds) {
-        let most = self.open.max(self.answers.len());
-        self.answers.resize_with(most, Predictions::default);
-        self.answers.iter_mut().for_each(|answer| answer.reserve(needs));
-        self.joined.reserve(most.saturating_sub(self.joined.len()));
-        self.batch.reserve(most.saturating_sub(self.batch.len()));
-    }
-
-    fn close(&mut self, sequences: Vec<SequenceId>) {
-        self.open -= sequences.len();
-        for sequence in sequences {
-            self.network.close(sequence);
+            if self.model.is_idle() && !self.open.is_empty() {
+                // Dropped, they tell those who wait.
+                tracing::error!(
+                    "{} mailboxes are open although nothing runs (a bug, please report it)",
+                    self.open.len()
+                );
+                self.open.clear();
+                self.names.clear();
+            }
+            self.publish();
         }
     }
 
-    fn cache_bytes(&self, sequences: &[SequenceId]) -> usize {
-        sequences.iter().map(|&sequence| self.network.cache_bytes(sequence)).sum()
+    /// Takes all commands that are there, and waits for one if nothing runs; whether to go on.
+    fn obey_all(&mut self, commands: &Receiver<Command>) -> bool {
+        loop {
+            let idle = self.model.is_idle();
+            if idle && self.draining {
+                return false;
+            }
+            let command =
+                if idle { commands.recv().map_err(|_| TryRecvError::Disconnected) } else { commands.try_recv() };
+            match command {
+                Ok(Command::Submit { number, task, class, post }) => self.submit(number, task, class, post),
+                Ok(Command::Cancel(number)) => self.cancel(number),
+                Ok(Command::Look(look)) => look(self.model.network_mut()),
+                Ok(Command::Shut { drain: true }) => self.draining = true,
+                Ok(Command::Shut { drain: false }) | Err(TryRecvError::Disconnected) => return false,
+                Err(TryRecvError::Empty) => return true,
+            }
+        }
     }
 
-    /// One forward for those who want this network; answers how many took part.
-    fn tick(&mut self, jobs: &mut [Option<Job>]) -> Result<usize, StepError> {
-        let Self { network, wanted, turn, answers, batch, joined, time, .. } = self;
-        let mut steps = recycle(std::mem::take(batch));
-        joined.clear();
-        let (mut rows, mut first_layer_all) = (0, None);
-        let count = jobs.len();
-        let mut failed = None;
-        for at in (0..count).map(|offset| (*turn + offset) % count) {
-            let ready = |job: &&Job| job.state == JobState::Running && job.session.next() == *wanted;
-            let Some(job) = jobs[at].as_ref().filter(ready) else { continue };
-            let needed: usize = job.session.requests().iter().map(|request| request.tokens.len()).sum();
-            if !steps.is_empty() && rows + needed > network.row_capacity() {
-                continue;
-            }
-            // One launch treats the first layer of all its partly computed sequences alike: the others wait their turn.
-            let own = first_layer(job);
-            if own.is_some() && first_layer_all.is_some() && own != first_layer_all {
-                continue;
-            }
-            first_layer_all = first_layer_all.or(own);
-            let first = steps.len();
-            join(job, *wanted, &mut steps);
-            if let Some(error) = steps[first..].iter().find_map(|step| network.check(step).err()) {
-                steps.truncate(first);
-                failed = Some((at, error));
-                break;
-            }
-            rows += needed;
-            joined.push(Joined { job: at, steps: steps.len() - first, rows: needed });
+    fn submit(&mut self, number: u64, task: Task, class: Class, post: Post) {
+        if self.draining {
+            return;
         }
-        *turn = joined.first().map_or(0, |first| first.job + 1);
-        if answers.len() < steps.len() {
-            answers.resize_with(steps.len(), Predictions::default);
-        }
-        let started = Instant::now();
-        let result = if failed.is_none() { network.step(&steps, &mut answers[..steps.len()]) } else { Ok(()) };
-        let elapsed = started.elapsed();
-        *time += elapsed;
-        *batch = recycle(steps);
-        if let Some((at, error)) = failed {
-            // Found before anything ran: the culprit leaves, everybody else starts over.
-            if let Some(job) = jobs[at].as_mut() {
-                job.state = JobState::Failed(error);
+        match self.model.submit(task, class) {
+            Ok(id) => {
+                self.names.insert(number, id);
+                self.open.insert(id, (number, post));
             }
-            return self.tick(jobs);
+            Err(error) => post.0.close(Err(error)),
         }
-        result?;
-        let mut next = 0;
-        for part in joined.iter() {
-            if let Some(job) = jobs[part.job].as_mut() {
-                let time = if *wanted == Next::Guide { &mut job.time.guide } else { &mut job.time.model };
-                *time += elapsed.mul_f64(part.rows as f64 / rows as f64);
-                job.session.feed(&answers[next..next + part.steps]);
-            }
-            next += part.steps;
-        }
-        Ok(joined.len())
+        self.publish();
     }
-}
 
-/// Whether the first layer of a job's partly computed sequences computes every row; `None` if it has no such sequence.
-fn first_layer(job: &Job) -> Option<bool> {
-    job.session.requests().iter().find_map(|request| match request.plan.layers {
-        LayerRows::Partial { first_layer_all, .. } => Some(first_layer_all),
-        LayerRows::All => None,
-    })
-}
+    fn cancel(&mut self, number: u64) {
+        if let Some(id) = self.names.remove(&number) {
+            self.model.cancel(id);
+            if let Some((_, post)) = self.open.remove(&id) {
+                post.0.close(Err(GenerateError::Interrupted));
+            }
+            self.publish();
+        }
+    }
 
-/// Appends a job's requests to the batch of the network that it wants.
-fn join<'a>(job: &'a Job, wanted: Next, steps: &mut Vec<SequenceStep<'a>>) {
-    let first = steps.len();
-    let sequences = if wanted == Next::Guide { &job.guided } else { &job.sequences };
-    steps.extend(job.session.requests().iter().map(|request| request.step(sequences[request.sequence], first)));
-}
-
-/// An empty vector for other lifetimes in the same allocation: collecting in place reuses it.
-fn recycle<'b>(mut steps: Vec<SequenceStep<'_>>) -> Vec<SequenceStep<'b>> {
-    steps.clear();
-    steps.into_iter().map(|_| unreachable!("the vector is empty")).collect()
+    fn publish(&self) {
+        let Model { scheduler, networks, .. } = &self.model;
+        let mut counters = self.shared.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        counters.totals = scheduler.counters();
+        counters.networks.clear();
+        counters.networks.extend(networks.iter().filter_map(|&id| scheduler.network_counters(id)));
+        counters.mailboxes = self.open.len();
+    }
 }

@@ -2,7 +2,10 @@
 
 use demask_checkpoint::CheckpointError;
 use demask_decode::OptionsError;
-use demask_step::{OpenError, PlanError, StepError, TokenId};
+use demask_model::InspectError;
+use demask_step::{DeviceError, OpenError, PlanError, TokenId};
+
+use crate::scheduler::{Busy, SubmitError, WorkError};
 
 /// A generation cannot be run, or broke off.
 #[derive(Debug, thiserror::Error)]
@@ -125,11 +128,56 @@ pub enum GenerateError {
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// The device failed.
+    #[error("the device failed: {0}")]
+    Device(DeviceError),
+    /// Its work broke off for another reason.
     #[error(transparent)]
-    Step(#[from] StepError),
+    Work(WorkError),
+    /// It cannot be submitted for another reason.
+    #[error(transparent)]
+    Submit(SubmitError),
+    /// A network is in use.
+    #[error(transparent)]
+    Busy(#[from] Busy),
     /// The observer said stop.
     #[error("interrupted")]
     Interrupted,
+    /// The engine takes no requests any more, or its thread has ended.
+    #[error("the engine is shut down: start another one")]
+    ShutDown,
+}
+
+impl From<WorkError> for GenerateError {
+    fn from(error: WorkError) -> Self {
+        match error {
+            WorkError::Cancelled => Self::Interrupted,
+            WorkError::Open(error) => Self::Open(error),
+            WorkError::Plan(error) => Self::Plan(error),
+            WorkError::Device(error) => Self::Device(error),
+            WorkError::Broken(_) | WorkError::Panicked(_) => Self::Work(error),
+        }
+    }
+}
+
+impl From<InspectError> for GenerateError {
+    fn from(error: InspectError) -> Self {
+        match error {
+            InspectError::Open(error) => Self::Open(error),
+            InspectError::Plan(error) => Self::Plan(error),
+            InspectError::Device(error) => Self::Device(error),
+            error => Self::Work(WorkError::Device(DeviceError(error.to_string()))),
+        }
+    }
+}
+
+impl From<SubmitError> for GenerateError {
+    fn from(error: SubmitError) -> Self {
+        match error {
+            SubmitError::Open(error) => Self::Open(error),
+            SubmitError::Device(error) => Self::Device(error),
+            SubmitError::NoNetwork(_) | SubmitError::Weight(_) => Self::Submit(error),
+        }
+    }
 }
 
 impl GenerateError {
@@ -140,7 +188,10 @@ impl GenerateError {
             Self::Checkpoint(_)
                 | Self::Open(_)
                 | Self::Plan(_)
-                | Self::Step(_)
+                | Self::Device(_)
+                | Self::Work(_)
+                | Self::Busy(_)
+                | Self::ShutDown
                 | Self::Interrupted
                 | Self::NoTokenizer { .. }
         )

@@ -1,17 +1,22 @@
 //! The plans of a generation without a network: a denoiser that answers at once stands in for it.
 
-use demask_decode::{Next, Session};
-use demask_step::{Predictions, TokenId};
+use demask_decode::Session;
+use demask_step::{Pending, Predictions, TokenId, Work};
 
 /// A line for each step that `session` would run if the network predicted one and the same token everywhere, with
 /// confidence falling from left to right. Steps that depend on what is predicted may differ in a real run.
 pub fn explain(mut session: Session, token: TokenId, tell: &mut dyn FnMut(String)) {
     let mut step = 0;
-    while session.next() != Next::Done {
+    // The guide's sequences follow the model's own.
+    let own = session.needs().iter().filter(|need| need.network == 0).count();
+    while let Pending::Run { requests, .. } = session.pending() {
         let mut answers = Vec::new();
-        for request in session.requests() {
-            let whose = if session.next() == Next::Guide { "guide" } else { "sequence" };
-            tell(format!("step {step} {whose} {}: {}", request.sequence, request.plan));
+        for request in requests {
+            let (whose, index) = match request.sequence.checked_sub(own) {
+                Some(index) => ("guide", index),
+                None => ("sequence", request.sequence),
+            };
+            tell(format!("step {step} {whose} {index}: {}", request.plan));
             answers.push(answer(&request.plan, &request.ask, &request.tokens, token));
         }
         session.feed(&answers);
@@ -35,15 +40,15 @@ fn answer(plan: &demask_step::StepPlan, ask: &demask_step::HeadAsk, tokens: &[To
             let confidence = 0.5 / (1.0 + position as f32);
             predictions.tokens.push(if open { token } else { demask_step::NO_TOKEN });
             predictions.confidence.push(if open { confidence } else { f32::NEG_INFINITY });
-            if ask.margin {
+            if ask.wanted.margin {
                 predictions.margin.push(confidence);
             }
-            if ask.entropy {
+            if ask.wanted.entropy {
                 predictions.entropy.push(1.0 + position as f32);
             }
-            predictions.top.extend(std::iter::repeat_n((token, confidence), ask.top));
+            predictions.top.extend(std::iter::repeat_n((token, confidence), ask.wanted.top));
             let judged = demask_step::Judged { rank: 0, log_probability: confidence.ln(), best: confidence };
-            predictions.judged.extend(std::iter::repeat_n(judged, ask.judge_width));
+            predictions.judged.extend(std::iter::repeat_n(judged, ask.wanted.judge_width));
         }
     }
     predictions

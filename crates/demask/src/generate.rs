@@ -1,14 +1,19 @@
-//! One answer: what is seen of it while it is made, and what it is in the end. It is made by a [`Batch`](crate::Batch)
-//! of one.
+//! One answer: what is seen of it while it is made, and what it is in the end.
 
 use std::ops::ControlFlow;
 
-use demask_decode::Event;
+use demask_decode::{Event, GuideCounts, Session};
 use demask_step::TokenId;
 
-use crate::{GenerateError, GenerateOptions, Model, Prompt, receipt::Receipt};
+use crate::{
+    Answer, Finished, GenerateError, Likelihood, Task,
+    answer::Answered,
+    model::Front,
+    receipt::{Guided, Memory, Receipt, Seconds, peak_memory},
+    scheduler::Spent,
+};
 
-/// What happens while an answer is made.
+/// What happens while work is done.
 #[derive(Debug)]
 pub enum Progress<'a> {
     /// The canvas is laid out; nothing is decoded yet.
@@ -30,6 +35,13 @@ pub enum Progress<'a> {
     Canvas(&'a [TokenId]),
     /// Text that can no longer change and was not told yet.
     Text(&'a str),
+    /// Draws of a likelihood that were made.
+    Draws {
+        /// How many.
+        done: usize,
+        /// Of how many.
+        all: usize,
+    },
 }
 
 /// Sees the progress of a generation and may end it.
@@ -55,21 +67,77 @@ pub struct Generation {
     pub canvas: Vec<TokenId>,
 }
 
-impl Model {
-    /// Answers a prompt.
-    pub fn generate(
-        &mut self,
-        prompt: &Prompt,
-        options: &GenerateOptions,
-        observer: &mut Observer<'_>,
-    ) -> Result<Generation, GenerateError> {
-        let mut batch = self.batch();
-        batch.submit(prompt, options)?;
-        loop {
-            let finished = batch.step(&mut |_, progress| observer(progress))?;
-            if let Some((_, answer)) = finished.into_iter().next() {
-                return answer;
+/// What came of a [`Task`].
+pub enum Outcome {
+    /// An answer.
+    Answer(Box<Generation>),
+    /// A likelihood.
+    Likelihood(Likelihood),
+    /// A session that is over.
+    Session(Box<Session>),
+}
+
+impl Front {
+    /// Puts together what came of a task.
+    pub(crate) fn outcome(&self, finished: Finished<Task>) -> Result<Outcome, GenerateError> {
+        let Finished { work, end, spent, bytes, .. } = finished;
+        end?;
+        Ok(match work {
+            Task::Answer(answer) => Outcome::Answer(Box::new(self.generation(*answer, &spent, bytes))),
+            Task::Likelihood(task) => {
+                let seconds = spent.networks.iter().map(std::time::Duration::as_secs_f64).sum();
+                Outcome::Likelihood(Likelihood { seconds, ..task.likelihood() })
             }
+            Task::Session(session) => Outcome::Session(session),
+        })
+    }
+
+    fn generation(&self, answer: Answer, spent: &Spent, bytes: u64) -> Generation {
+        let Answered { session, text, prepared } = answer.into_answered(self.prompter.text.tokenizer.as_deref());
+        let output = session.output();
+        let seconds = |network: usize| spent.networks.get(network).map_or(0.0, std::time::Duration::as_secs_f64);
+        Generation {
+            text,
+            finish: output.finish.name(),
+            prompt_tokens: session.layout().response(),
+            generated_tokens: output.tokens.len(),
+            receipt: Receipt {
+                model: self.prompter.name().to_owned(),
+                device: self.device.clone(),
+                decoding: session.receipt(),
+                guide_nfe: session.counts().guide.nfe,
+                guide: self.guided(&session),
+                seconds: Seconds {
+                    load: self.load_time.as_secs_f64(),
+                    model: seconds(0),
+                    guide: seconds(1),
+                    total: (prepared + spent.total).as_secs_f64(),
+                    wall: (prepared + spent.wall).as_secs_f64(),
+                },
+                memory: Memory {
+                    weights: self.weights,
+                    guide: self.guide.as_ref().map_or(0, |guide| guide.weights),
+                    cache: bytes as usize,
+                    peak: peak_memory(),
+                },
+            },
+            canvas: output.canvas,
+            tokens: output.tokens,
         }
+    }
+
+    /// Tells what the guide did for a session that had one.
+    fn guided(&self, session: &Session) -> Option<Guided> {
+        let guide = self.guide.as_ref().filter(|_| session.has_guide())?;
+        let GuideCounts { rows, accepted, rejected, cost, .. } = session.counts().guide;
+        let decided = accepted + rejected;
+        Some(Guided {
+            model: guide.prompter.name().to_owned(),
+            rows,
+            flops: cost.flops,
+            accepted,
+            rejected,
+            acceptance: if decided == 0 { 0.0 } else { accepted as f64 / decided as f64 },
+        })
     }
 }

@@ -65,7 +65,9 @@ impl Bridge {
         tokens: &[TokenId],
         options: &GenerateOptions,
     ) -> Result<GuideOptions, GenerateError> {
-        let align = options.decoder.as_ref().map_or("", |decoder| decoder.choice("align"));
+        // Options without a decoder that asks a guide have no alignment; the session refuses them.
+        let decoder = options.decoder.as_ref().filter(|_| options.wants_guide());
+        let align = decoder.map_or("", |decoder| decoder.choice("align"));
         let by_ids = align == "ids" || (align.is_empty() && self.shared);
         let text = match self.translator.as_ref().filter(|_| !by_ids) {
             Some(words) => {

@@ -10,11 +10,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`Opened`] is a checkpoint that can be loaded, [`Model`] a loaded one, [`Prompter`] all of it but the weights;
-//! [`Model::generate`] answers one prompt, [`Batch`] many at once; [`Engine`] joins the steps of many sessions into one forward.
+//! [`Opened`] is a checkpoint that can be loaded, [`Model`] a loaded one, [`Prompter`] all of it but the weights.
+//! [`Model::generate`] answers one prompt; [`Model::submit`] and [`Model::step`] run many at once, joined into forwards by
+//! a [`Scheduler`]; [`Engine`] does so on a thread of its own, for [`Handle`]s that any thread may hold.
 #![forbid(unsafe_code)]
 
-mod batch;
+mod answer;
 pub mod demo;
 mod device;
 mod engine;
@@ -24,15 +25,18 @@ mod fingerprint;
 mod footprint;
 mod generate;
 mod guide;
+mod inline;
 mod likelihood;
+mod mailbox;
 mod model;
-mod network;
 mod options;
 mod receipt;
+pub mod scheduler;
+mod task;
 mod text;
 mod trace;
 
-pub use batch::{Batch, BatchObserver, Finished};
+pub use answer::Answer;
 pub use demask_checkpoint as checkpoint;
 pub use demask_cpu as cpu;
 #[cfg(feature = "cuda")]
@@ -44,15 +48,18 @@ pub use demask_tensor as tensor;
 pub use device::{
     ActivationChoice, BackendOptions, DeviceChoice, DeviceError, DeviceOptions, DtypeChoice, WeightChoice,
 };
-pub use engine::{Engine, JobId, JobState, JobTime};
+pub use engine::{Engine, EngineCounters, Handle, Outcomes, Ticket};
 pub use error::GenerateError;
 pub use explain::explain;
 pub use fingerprint::fingerprint;
 pub use footprint::{Footprint, TooLarge};
-pub use generate::{Generation, Observer, Progress};
-pub use likelihood::{GoOn, Likelihood, LikelihoodOptions};
+pub use generate::{Generation, Observer, Outcome, Progress};
+pub use inline::{Over, RequestObserver};
+pub use likelihood::{Likelihood, LikelihoodOptions, LikelihoodTask};
+pub use mailbox::{Mail, Update};
 pub use model::{Defaults, Model, ModelError, Opened, Prompter};
-pub use network::Network;
 pub use options::{GenerateOptions, Prompt};
 pub use receipt::{Guided, Memory, Receipt, Seconds, forget_peak_memory, peak_memory};
+pub use scheduler::{Class, Finished, NetworkId, Refused, RequestId, Scheduler};
+pub use task::Task;
 pub use trace::{Given, HeaderTag, StepTag, TraceError, TraceLine, read_trace};

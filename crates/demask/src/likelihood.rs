@@ -5,15 +5,13 @@
 //! (specification caches, section 1.2), Dream's how probably each one is (section 1.3). Both spread a group of draws
 //! evenly, which costs nothing and calms the estimate.
 
-use std::time::Instant;
-
 use demask_model::Family;
 use demask_step::{
-    Blend, BlendWith, HeadAsk, Mask, Position, Predictions, SequenceId, SequenceNeeds, SequenceStep, StepPlan, TokenId,
+    Blend, BlendWith, Mask, Need, Pending, Position, Predictions, Request, SequenceNeeds, TokenId, Work,
     random::{mix, uniform},
 };
 
-use crate::{GenerateError, Model, Network, Prompt, Prompter};
+use crate::{GenerateError, Prompt, Prompter};
 
 /// Draws that LLaDA's script spreads evenly, and Dream's.
 const LLADA_GROUP: usize = 8;
@@ -37,9 +35,6 @@ impl Default for LikelihoodOptions {
         Self { draws: 128, cfg_scale: 0.0, seed: 0 }
     }
 }
-
-/// Answers whether to go on.
-pub type GoOn<'a> = dyn FnMut() -> bool + 'a;
 
 /// How probable a continuation is.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -82,40 +77,38 @@ impl Prompter {
     }
 }
 
-impl Model {
-    /// How probable `continuation` is behind `context`. `go_on` is asked after each forward.
+impl Prompter {
+    /// Gets a continuation ready to be judged behind a context. Draws run side by side as far as `rows` rows go.
     ///
     /// # Errors
     /// If the model has no such estimate (block-causal ones), an option has no meaning for it, or the tokens cannot be
     /// run.
-    pub fn log_likelihood(
-        &mut self,
+    pub fn likelihood(
+        &self,
         context: &[TokenId],
         continuation: &[TokenId],
         options: &LikelihoodOptions,
-        go_on: &mut GoOn<'_>,
-    ) -> Result<Likelihood, GenerateError> {
-        let family = self.spec().family;
-        check(&self.prompter, context, continuation, options)?;
+        rows: usize,
+    ) -> Result<LikelihoodTask, GenerateError> {
+        let (family, facts) = (self.spec().family, self.facts());
+        check(self, context, continuation, options)?;
         let length = continuation.len();
         let mut dice = Dice(mix(options.seed));
-        let draws = match family {
+        let mut draws = match family {
             Family::Dream => dream_draws(length, options.draws, &mut dice),
-            _ if self.facts().mask == Mask::Causal => vec![Draw { masked: (0..length).collect(), weight: 1.0 }],
+            _ if facts.mask == Mask::Causal => vec![Draw { masked: (0..length).collect(), weight: 1.0 }],
             _ => llada_draws(length, options.draws, &mut dice),
         };
+        // A draw that masks nothing says nothing.
+        draws.retain(|draw| !draw.masked.is_empty());
         let mut tokens = [context, continuation].concat();
         if family == Family::Dream {
             // An end that is never masked stands behind what Dream judges.
             tokens.extend(self.eos_ids()?);
         }
-        let mask = self.facts().mask_id.filter(|_| self.facts().mask == Mask::Full);
-        let asked = Asked { context: context.len(), tokens, mask, attention: self.facts().mask, options: *options };
-        let network = self.engine.network_mut();
-        let sequences = Sequences::open(network, &asked)?;
-        let answer = sequences.ask(network, &asked, &draws, go_on);
-        sequences.close(network);
-        answer.map(|answer| Likelihood { tokens: length, ..answer })
+        let mask = facts.mask_id.filter(|_| facts.mask == Mask::Full);
+        let asked = Asked { context: context.len(), tokens, mask, attention: facts.mask, options: *options };
+        Ok(LikelihoodTask::new(asked, draws, length, rows))
     }
 }
 
@@ -209,6 +202,7 @@ fn dream_draws(length: usize, draws: usize, dice: &mut Dice) -> Vec<Draw> {
 }
 
 /// What is asked of the network.
+#[derive(Debug, Clone)]
 struct Asked {
     /// Tokens before the continuation.
     context: usize,
@@ -219,125 +213,134 @@ struct Asked {
     options: LikelihoodOptions,
 }
 
-/// One draw as a step.
-#[derive(Default)]
-struct Question {
-    tokens: Vec<TokenId>,
-    plan: StepPlan,
-    ask: HeadAsk,
-}
-
-impl Question {
-    fn of(asked: &Asked, draw: &Draw) -> Self {
-        let position = |index: &usize| (asked.context + index) as Position;
-        let mut question = Self { tokens: asked.tokens.clone(), ..Self::default() };
-        question.plan.live.set_range(0..asked.tokens.len() as Position);
-        question.plan.visible = asked.tokens.len() as Position;
-        question.plan.mask = asked.attention;
-        question.plan.predict = draw.masked.iter().map(position).collect();
-        question.ask.judge_width = 1;
-        question.ask.judge = draw.masked.iter().map(|index| asked.tokens[asked.context + index]).collect();
-        if let Some(mask) = asked.mask {
-            draw.masked.iter().for_each(|index| question.tokens[asked.context + index] = mask);
+impl Asked {
+    /// Fills a draw's request.
+    fn fill(&self, draw: &Draw, request: &mut Request) {
+        let position = |index: &usize| (self.context + index) as Position;
+        request.tokens.clear();
+        request.tokens.extend_from_slice(&self.tokens);
+        let plan = &mut request.plan;
+        plan.clear();
+        plan.live.set_range(0..self.tokens.len() as Position);
+        plan.visible = self.tokens.len() as Position;
+        plan.mask = self.attention;
+        draw.masked.iter().for_each(|index| plan.predict.push(position(index)));
+        request.ask.wanted.judge_width = 1;
+        request.ask.judge.clear();
+        request.ask.judge.extend(draw.masked.iter().map(|index| self.tokens[self.context + index]));
+        if let Some(mask) = self.mask {
+            draw.masked.iter().for_each(|index| request.tokens[self.context + index] = mask);
         }
-        question
     }
 
-    /// The same without the context, which asks for nothing.
-    fn unconditional(&self, asked: &Asked) -> Self {
-        let mut twin = Self { tokens: self.tokens.clone(), plan: self.plan.clone(), ask: HeadAsk::default() };
+    /// Fills the request of guidance's twin: the same without the context, and nothing of the head.
+    fn fill_twin(&self, draw: &Request, twin: &mut Request) {
+        twin.tokens.clone_from(&draw.tokens);
+        twin.plan.clone_from(&draw.plan);
         twin.plan.predict.clear();
-        if let Some(mask) = asked.mask {
-            twin.tokens[..asked.context].fill(mask);
+        if let Some(mask) = self.mask {
+            twin.tokens[..self.context].fill(mask);
         }
-        twin
     }
 }
 
-/// Sequences that draws run in, some at a time.
-struct Sequences {
-    /// One for each draw of a forward, or with guidance two.
-    open: Vec<SequenceId>,
-    /// Sequences of one draw.
+/// A continuation to be judged: its draws run side by side, and are summed in their order.
+pub struct LikelihoodTask {
+    asked: Asked,
+    draws: Vec<Draw>,
+    needs: Vec<Need>,
+    /// Requests of the next draws, group after group.
+    requests: Vec<Request>,
+    /// Sequences of a draw: with guidance two.
     each: usize,
+    sum: Likelihood,
+    /// Draws that were summed.
+    done: usize,
 }
 
-impl Sequences {
-    /// As many as fit into one forward.
-    fn open(network: &mut dyn Network, asked: &Asked) -> Result<Self, GenerateError> {
+impl LikelihoodTask {
+    fn new(asked: Asked, draws: Vec<Draw>, tokens: usize, rows: usize) -> Self {
         let (length, each) = (asked.tokens.len(), 1 + usize::from(asked.options.cfg_scale != 0.0));
-        network.reserve_rows(length * each)?;
-        let needs = SequenceNeeds {
+        let sequence = SequenceNeeds {
             positions: length,
             rows: length,
+            group_rows: length * each,
             predictions: length - asked.context,
             judge_width: 1,
             ..SequenceNeeds::default()
         };
-        let mut sequences = Self { open: Vec::new(), each };
-        let wanted = network.row_capacity() / (length * each);
-        while sequences.open.len() < wanted.clamp(1, asked.options.draws) * each {
-            match network.open(&needs) {
-                Ok(sequence) => sequences.open.push(sequence),
-                // Fewer do as well.
-                Err(_) if sequences.open.len() >= each => break,
-                Err(error) => {
-                    sequences.close(network);
-                    return Err(error.into());
-                }
+        let side_by_side = (rows / (length * each)).clamp(1, draws.len().max(1));
+        let needs = vec![Need { network: 0, sequence }; side_by_side * each];
+        let requests = vec![Request::default(); side_by_side.min(draws.len()) * each];
+        let mut task =
+            Self { asked, draws, needs, requests, each, sum: Likelihood { tokens, ..Likelihood::default() }, done: 0 };
+        for place in 0..task.requests.len() / each {
+            task.fill(place);
+        }
+        task
+    }
+
+    /// Fills the requests of the group at a place with its draw.
+    fn fill(&mut self, place: usize) {
+        let Self { asked, draws, needs, requests, each, done, .. } = self;
+        let draw = *done + place;
+        let side_by_side = needs.len() / *each;
+        let group = &mut requests[place * *each..(place + 1) * *each];
+        for (index, request) in group.iter_mut().enumerate() {
+            request.sequence = draw % side_by_side * *each + index;
+        }
+        if let Some((request, twin)) = group.split_first_mut() {
+            asked.fill(&draws[draw], request);
+            if let Some(twin) = twin.first_mut() {
+                asked.fill_twin(request, twin);
+                request.blend = Some(Blend { scale: asked.options.cfg_scale, with: BlendWith::Behind(1) });
             }
         }
-        Ok(sequences)
     }
 
-    fn close(self, network: &mut dyn Network) {
-        self.open.into_iter().for_each(|sequence| network.close(sequence));
+    /// Returns how many draws were made, and of how many.
+    pub fn done(&self) -> (usize, usize) {
+        (self.done, self.draws.len())
     }
 
-    /// Sums up the weighted log-probabilities of all draws.
-    fn ask(
-        &self,
-        network: &mut dyn Network,
-        asked: &Asked,
-        draws: &[Draw],
-        go_on: &mut GoOn<'_>,
-    ) -> Result<Likelihood, GenerateError> {
-        let mut sum = Likelihood::default();
-        // A draw that masks nothing says nothing.
-        let draws: Vec<_> = draws.iter().filter(|draw| !draw.masked.is_empty()).collect();
-        for draws in draws.chunks(self.open.len() / self.each) {
-            let questions = draws.iter().flat_map(|draw| {
-                let question = Question::of(asked, draw);
-                let twin = (self.each > 1).then(|| question.unconditional(asked));
-                [Some(question), twin].into_iter().flatten()
-            });
-            let questions: Vec<_> = questions.collect();
-            let steps: Vec<_> = questions.iter().enumerate().map(|(index, one)| self.step(asked, index, one)).collect();
-            let mut answers = vec![Predictions::default(); steps.len()];
-            let started = Instant::now();
-            network.step(&steps, &mut answers)?;
-            sum.seconds += started.elapsed().as_secs_f64();
-            sum.forwards += answers.len();
-            sum.flops += answers.iter().map(|answer| answer.cost.flops).sum::<f64>();
-            for (draw, answer) in draws.iter().zip(answers.iter().step_by(self.each)) {
-                let all: f64 = answer.judged.iter().map(|judged| f64::from(judged.log_probability)).sum();
-                sum.log_probability += draw.weight * all;
-            }
-            if !go_on() {
-                return Err(GenerateError::Interrupted);
-            }
+    /// Returns how many draws run side by side.
+    pub fn side_by_side(&self) -> usize {
+        self.needs.len() / self.each
+    }
+
+    /// Returns the sum of the draws so far, without the time that they took.
+    pub fn likelihood(&self) -> Likelihood {
+        self.sum
+    }
+}
+
+impl Work for LikelihoodTask {
+    fn needs(&self) -> &[Need] {
+        &self.needs
+    }
+
+    fn pending(&self) -> Pending<'_> {
+        match self.requests.as_slice() {
+            [] => Pending::Done,
+            requests => Pending::Run { requests, group: self.each },
         }
-        Ok(sum)
     }
 
-    fn step<'a>(&self, asked: &Asked, index: usize, question: &'a Question) -> SequenceStep<'a> {
-        let guided = self.each > 1 && index.is_multiple_of(self.each);
-        SequenceStep {
-            sequence: self.open[index],
-            tokens: &question.tokens,
-            plan: &question.plan,
-            ask: &question.ask,
-            blend: guided.then_some(Blend { scale: asked.options.cfg_scale, with: BlendWith::Step(index + 1) }),
+    fn feed(&mut self, answers: &[Predictions]) {
+        self.sum.forwards += answers.len();
+        self.sum.flops += answers.iter().map(|answer| answer.cost.flops).sum::<f64>();
+        let fed = answers.len() / self.each;
+        for (draw, answer) in self.draws[self.done..].iter().zip(answers.iter().step_by(self.each)) {
+            let all: f64 = answer.judged.iter().map(|judged| f64::from(judged.log_probability)).sum();
+            self.sum.log_probability += draw.weight * all;
+        }
+        self.done += fed;
+        let left = self.draws.len() - self.done;
+        let places = self.requests.len() / self.each;
+        self.requests.rotate_left(fed * self.each);
+        self.requests.truncate(places.min(left) * self.each);
+        for place in places - fed..places.min(left) {
+            self.fill(place);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     ops::Deref,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -14,13 +15,15 @@ use demask_cuda::{CudaBackend, Unfit, gpu::Gpu};
 use demask_decode::ModelFacts;
 #[cfg(feature = "cuda")]
 use demask_model::workspace_shape;
-use demask_model::{ArchSpec, Attention, LoadError, Runner};
-use demask_step::{Mask, SequenceNeeds, TokenId};
-use demask_tensor::{Backend, OutOfMemory};
+use demask_model::{ArchSpec, Inspect, LoadError, Runner};
+use demask_step::{OutOfMemory, SequenceNeeds, TokenId};
+use demask_tensor::Backend;
 
 #[cfg(feature = "cuda")]
 use crate::{BackendOptions, DeviceChoice};
-use crate::{DeviceError, DeviceOptions, Engine, Footprint, GenerateError, TooLarge, guide::Bridge};
+use crate::{
+    DeviceError, DeviceOptions, Footprint, GenerateError, NetworkId, Over, Scheduler, Task, TooLarge, guide::Bridge,
+};
 
 /// Rows that a joined step may have unless the caller says otherwise: beyond this, products are bound by operations
 /// and more rows gain nothing.
@@ -146,11 +149,24 @@ impl Prompter {
     }
 }
 
-/// A model, ready to answer: a [`Prompter`] and the engine that runs its sessions.
+/// A model, ready to answer: a [`Prompter`] and a scheduler that owns its network. It runs on the thread that owns it,
+/// one forward at a time; [`into_engine`](Self::into_engine) gives it a thread of its own.
 pub struct Model {
+    pub(crate) front: Arc<Front>,
+    pub(crate) scheduler: Scheduler<Task, dyn Inspect>,
+    /// Its network, and its guide's.
+    pub(crate) networks: Vec<NetworkId>,
+    /// Requests that ended while another one was waited for.
+    pub(crate) over: Vec<Over>,
+}
+
+/// Everything about a model and its guide but their networks.
+pub(crate) struct Front {
     pub(crate) prompter: Prompter,
     pub(crate) load_time: Duration,
-    pub(crate) engine: Engine,
+    pub(crate) device: String,
+    /// Bytes of its packed weights.
+    pub(crate) weights: usize,
     pub(crate) guide: Option<Guide>,
 }
 
@@ -158,6 +174,8 @@ pub struct Model {
 pub(crate) struct Guide {
     pub(crate) prompter: Prompter,
     pub(crate) bridge: Bridge,
+    /// Bytes of its packed weights.
+    pub(crate) weights: usize,
 }
 
 /// A model can do what its prompter can.
@@ -165,7 +183,7 @@ impl Deref for Model {
     type Target = Prompter;
 
     fn deref(&self) -> &Prompter {
-        &self.prompter
+        &self.front.prompter
     }
 }
 
@@ -275,7 +293,7 @@ impl Opened {
         let row_budget = row_budget.unwrap_or(DEFAULT_ROW_BUDGET);
         let runner = Runner::new(prompter.spec().clone(), weights, backend, row_budget)
             .map_err(|error| ModelError::Memory { name: prompter.name().to_owned(), error })?;
-        Ok(Model { prompter, load_time: started.elapsed(), engine: Engine::new(Box::new(runner)), guide: None })
+        Ok(Model::of(prompter, Box::new(runner), started))
     }
 
     fn check_memory(
@@ -321,41 +339,40 @@ impl Model {
         Opened::of(checkpoint).load(device, &[], progress)
     }
 
-    /// Gives it a guide: an autoregressive model that decoder `guided` lets judge drafts. It takes the place of a guide
-    /// that was there before.
-    pub fn set_guide(&mut self, guide: Model) -> Result<(), GenerateError> {
-        let bridge = Bridge::between(&self.prompter, &guide.prompter)?;
-        let Model { prompter, load_time, engine, .. } = guide;
-        self.engine.set_guide(engine.into_network());
-        self.load_time += load_time;
-        self.guide = Some(Guide { prompter, bridge });
-        Ok(())
+    fn of(prompter: Prompter, network: Box<dyn Inspect>, started: Instant) -> Self {
+        let (device, weights) = (network.describe(), network.weight_bytes());
+        let mut scheduler = Scheduler::new();
+        let networks = vec![scheduler.add(network)];
+        let front = Arc::new(Front { prompter, load_time: started.elapsed(), device, weights, guide: None });
+        let mut model = Self { front, scheduler, networks, over: Vec::new() };
+        model.limit_memory();
+        model
+    }
+
+    /// Lets open sequences take what its devices have left now that all weights are there.
+    pub(crate) fn limit_memory(&mut self) {
+        for &id in &self.networks {
+            if let Some((device, available)) = self.scheduler.network(id).map(Inspect::available) {
+                self.scheduler.limit(device, available);
+            }
+        }
+    }
+
+    /// Returns all of it but the networks.
+    pub fn prompter(&self) -> &Prompter {
+        &self.front.prompter
     }
 
     /// How long loading took, its guide's included.
     pub fn load_time(&self) -> Duration {
-        self.load_time
-    }
-
-    /// The engine that runs it.
-    pub fn engine(&self) -> &Engine {
-        &self.engine
-    }
-
-    /// The engine that runs it, for many sessions at once.
-    pub fn engine_mut(&mut self) -> &mut Engine {
-        &mut self.engine
+        self.front.load_time
     }
 }
 
 fn facts(text: &CheckpointText) -> ModelFacts {
     let spec = &text.spec;
     ModelFacts {
-        mask: match spec.attention {
-            Attention::Full => Mask::Full,
-            Attention::BlockCausal { block } => Mask::BlockCausal { block: block as u32 },
-            Attention::Causal => Mask::Causal,
-        },
+        mask: spec.attention,
         shift: spec.shift as u32,
         mask_id: text.special.mask,
         vocab: spec.vocabulary,

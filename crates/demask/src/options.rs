@@ -164,12 +164,16 @@ impl Prompter {
         guide: Option<(&Prompter, &Bridge)>,
     ) -> Result<SessionOptions, GenerateError> {
         let tokens = self.tokenize(prompt)?;
+        if let (Some(decoder), Some(_), false) = (&options.decoder, guide, options.wants_guide()) {
+            return Err(OptionsError::GuideUnused { decoder: decoder.name() }.into());
+        }
         let guide = guide.map(|(guide, bridge)| bridge.options(guide, prompt, &tokens.ids, options)).transpose()?;
         check_guided(guide.is_some(), options)?;
         let own = self.session_options(tokens, options)?;
         let Some(guide) = guide else { return Ok(own) };
         // The guide's own output ends where the guide ends it.
-        let to_guide = options.decoder.as_ref().is_some_and(|decoder| decoder.choice("target") == "guide");
+        let to_guide = options.wants_guide()
+            && options.decoder.as_ref().is_some_and(|decoder| decoder.choice("target") == "guide");
         let end_ids = if to_guide { guide.end_ids.clone() } else { own.end_ids };
         Ok(SessionOptions {
             // Drafts reach over the whole response unless somebody says otherwise.

@@ -41,7 +41,7 @@ pub struct Guided {
 }
 
 /// Seconds by part. Where requests share forwards, a request's part of a forward is that of its rows (see
-/// [`Batch`](crate::Batch)), so that the seconds of all requests together are those of the clock.
+/// [`Spent`](crate::scheduler::Spent)), so that the seconds of all requests together are those of the clock.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Seconds {
     /// Loading the model, before the answer.

@@ -4,26 +4,74 @@
 //! tiers in `DEMASK_MODELS` and `DEMASK_TIERS` (names joined by commas; all of them if unset), and of the quantisations
 //! in `DEMASK_KINDS` (`q8-plain`, `q8-int8`, `q4-plain`, `q4-int8`).
 //! `DEMASK_RECORD=FILE` appends them as JSON lines.
+//!
+//! Each model has a test of its own, which computes on one thread: tests of other models have the other cores.
 
-#[path = "common/device.rs"]
-mod device;
+use std::{
+    collections::{BTreeMap, HashMap},
+    io::Write,
+    ops::ControlFlow,
+    path::Path,
+    time::Instant,
+};
 
-use std::{collections::BTreeMap, io::Write, path::Path, time::Instant};
-
+use crate::common::{Device, emulated};
 use demask::{
-    ActivationChoice, DeviceOptions, DtypeChoice, GenerateOptions, Model, Opened, Prompt, WeightChoice,
+    ActivationChoice, Class, DeviceOptions, DtypeChoice, GenerateOptions, Model, Opened, Prompt, RequestId,
+    WeightChoice,
     checkpoint::ModelFiles,
     cpu::isa::{Isa, Tier},
-    decode::{Next, Session},
-    step::{HeadAsk, Mask, Predictions, SequenceId, SequenceNeeds, SequenceStep},
+    decode::Session,
+    step::{Mask, Predictions, SequenceId, SequenceNeeds, SequenceStep, Work},
     tensor::Dtype,
 };
 use demask_cuda::CudaOptions;
-use device::{Device, emulated};
+use demask_testkit::by_hand::ByHand;
 use serde_json::Value;
 
 /// Right answers of 500, as `demo/README.md` states them.
-const STATED: &[(&str, usize)] = &[("demo-llada", 474), ("demo-dream", 470), ("demo-sdar", 493), ("demo-qwen", 500)];
+const STATED: [(&str, usize); 4] = [("demo-llada", 474), ("demo-dream", 470), ("demo-sdar", 493), ("demo-qwen", 500)];
+
+/// A test of each demo model, by a function of its name.
+macro_rules! of_each_model {
+    ($($test:ident),* $(,)?) => {$(
+        mod $test {
+            #[test]
+            fn llada() {
+                super::$test("demo-llada");
+            }
+
+            #[test]
+            fn dream() {
+                super::$test("demo-dream");
+            }
+
+            #[test]
+            fn sdar() {
+                super::$test("demo-sdar");
+            }
+
+            #[test]
+            fn qwen() {
+                super::$test("demo-qwen");
+            }
+        }
+    )*};
+}
+
+of_each_model!(
+    demo_models_are_as_good_as_stated_on_every_bf16_tier,
+    quantised_demo_models_are_nearly_as_good_as_plain_ones,
+    quantised_predictions_stay_near_those_of_bf16,
+    bf16_decides_differently_only_at_ties_within_rounding,
+    emulated_gpu_decides_as_the_processor_does_but_for_ties_within_rounding,
+);
+
+#[test]
+fn every_stated_model_has_its_tests() {
+    let names = STATED.map(|(name, _)| name);
+    assert_eq!(names, ["demo-llada", "demo-dream", "demo-sdar", "demo-qwen"]);
+}
 
 fn root() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -45,7 +93,7 @@ fn listed(variable: &str, name: &str) -> bool {
 }
 
 fn load(name: &str, tier: Tier, dtype: DtypeChoice) -> Model {
-    load_on(name, &DeviceOptions { tier: Some(tier), dtype, ..DeviceOptions::default() })
+    load_on(name, &DeviceOptions { tier: Some(tier), dtype, threads: Some(1), ..DeviceOptions::default() })
 }
 
 fn load_on(name: &str, device: &DeviceOptions) -> Model {
@@ -84,11 +132,14 @@ fn solve(model: &mut Model, problems: &[(String, i64)]) -> Outcome {
             .iter()
             .map(|(question, _)| model.session(&Prompt::user(question.as_str(), None), &options).unwrap())
             .collect();
-        let engine = model.engine_mut();
-        let jobs: Vec<_> = sessions.into_iter().map(|session| engine.submit(session).unwrap()).collect();
-        while engine.tick().unwrap() > 0 {}
-        for (job, (_, expected)) in jobs.into_iter().zip(group) {
-            let session = model.engine_mut().take(job).unwrap();
+        let ids = sessions.into_iter().map(|session| model.submit(session, Class::default()).unwrap());
+        let ids: Vec<RequestId> = ids.collect();
+        let mut over = HashMap::new();
+        while !model.is_idle() {
+            over.extend(model.step(&mut |_, _| ControlFlow::Continue(())));
+        }
+        for (id, (_, expected)) in ids.into_iter().zip(group) {
+            let Some(Ok(demask::Outcome::Session(session))) = over.remove(&id) else { panic!("a session ends") };
             let output = session.output();
             let text = model.tokenizer().unwrap().decode(&output.tokens, true);
             outcome.right += usize::from(answer(&text) == Some(*expected));
@@ -107,40 +158,41 @@ fn record(line: &Value) {
     }
 }
 
-#[test]
-fn demo_models_are_as_good_as_stated_on_every_bf16_tier() {
+fn demo_models_are_as_good_as_stated_on_every_bf16_tier(name: &str) {
+    if !listed("DEMASK_MODELS", name) {
+        return;
+    }
     let problems = problems(wanted());
     let count = problems.len();
-    for &(name, stated) in STATED.iter().filter(|(name, _)| listed("DEMASK_MODELS", name)) {
-        let mut runs = vec![(Isa::best().tier(), DtypeChoice::F32)];
-        // Each tier that computes bf16 in a way of its own.
-        let tiers = Isa::available().into_iter().map(Isa::tier);
-        runs.extend(tiers.filter(|tier| listed("DEMASK_TIERS", tier.name())).map(|tier| (tier, DtypeChoice::Bf16)));
-        let mut reference: Option<Outcome> = None;
-        for (tier, dtype) in runs {
-            let started = Instant::now();
-            let outcome = solve(&mut load(name, tier, dtype), &problems);
-            let reference = reference.get_or_insert_with(|| outcome.clone());
-            let differing = reference.tokens.iter().zip(&outcome.tokens).filter(|(a, b)| a != b).count();
-            let line = BTreeMap::from([
-                ("model", Value::from(name)),
-                ("tier", tier.name().into()),
-                ("dtype", dtype.to_string().into()),
-                ("problems", count.into()),
-                ("right", outcome.right.into()),
-                ("answers_unlike_f32", differing.into()),
-                ("forwards_per_problem", (outcome.forwards as f64 / count as f64).into()),
-                ("seconds", started.elapsed().as_secs_f64().into()),
-            ]);
-            record(&serde_json::to_value(line).unwrap());
-            // 1.5 points for the model, 1 point for bf16; a part of the problems may scatter by 3 deviations more.
-            let scatter = if count == 500 { 0.0 } else { 3.0 * (0.06 / count as f64).sqrt() };
-            let accuracy = outcome.right as f64 / count as f64;
-            let expected = stated as f64 / 500.0;
-            assert!((accuracy - expected).abs() <= 0.015 + scatter, "{name} {}: {accuracy}", tier.name());
-            let f32_accuracy = reference.right as f64 / count as f64;
-            assert!((accuracy - f32_accuracy).abs() <= 0.01 + 1.0 / count as f64, "{name} {}", tier.name());
-        }
+    let (_, stated) = STATED.into_iter().find(|(stated, _)| *stated == name).unwrap();
+    let mut runs = vec![(Isa::best().tier(), DtypeChoice::F32)];
+    // Each tier that computes bf16 in a way of its own.
+    let tiers = Isa::available().into_iter().map(Isa::tier);
+    runs.extend(tiers.filter(|tier| listed("DEMASK_TIERS", tier.name())).map(|tier| (tier, DtypeChoice::Bf16)));
+    let mut reference: Option<Outcome> = None;
+    for (tier, dtype) in runs {
+        let started = Instant::now();
+        let outcome = solve(&mut load(name, tier, dtype), &problems);
+        let reference = reference.get_or_insert_with(|| outcome.clone());
+        let differing = reference.tokens.iter().zip(&outcome.tokens).filter(|(a, b)| a != b).count();
+        let line = BTreeMap::from([
+            ("model", Value::from(name)),
+            ("tier", tier.name().into()),
+            ("dtype", dtype.to_string().into()),
+            ("problems", count.into()),
+            ("right", outcome.right.into()),
+            ("answers_unlike_f32", differing.into()),
+            ("forwards_per_problem", (outcome.forwards as f64 / count as f64).into()),
+            ("seconds", started.elapsed().as_secs_f64().into()),
+        ]);
+        record(&serde_json::to_value(line).unwrap());
+        // 1.5 points for the model, 1 point for bf16; a part of the problems may scatter by 3 deviations more.
+        let scatter = if count == 500 { 0.0 } else { 3.0 * (0.06 / count as f64).sqrt() };
+        let accuracy = outcome.right as f64 / count as f64;
+        let expected = stated as f64 / 500.0;
+        assert!((accuracy - expected).abs() <= 0.015 + scatter, "{name} {}: {accuracy}", tier.name());
+        let f32_accuracy = reference.right as f64 / count as f64;
+        assert!((accuracy - f32_accuracy).abs() <= 0.01 + 1.0 / count as f64, "{name} {}", tier.name());
     }
 }
 
@@ -162,97 +214,98 @@ fn chosen_tiers() -> Vec<Tier> {
 }
 
 fn bf16_on(tier: Tier, weights: WeightChoice, activations: ActivationChoice) -> DeviceOptions {
-    DeviceOptions { tier: Some(tier), dtype: DtypeChoice::Bf16, weights, activations, ..DeviceOptions::default() }
+    let (tier, dtype, threads) = (Some(tier), DtypeChoice::Bf16, Some(1));
+    DeviceOptions { tier, dtype, weights, activations, threads, ..DeviceOptions::default() }
 }
 
 /// Eight bits cost at most 1 point, four bits at most 3, whether inputs are integers too or not: rounding is not what a
 /// model fails by.
-#[test]
-fn quantised_demo_models_are_nearly_as_good_as_plain_ones() {
+fn quantised_demo_models_are_nearly_as_good_as_plain_ones(name: &str) {
+    if !listed("DEMASK_MODELS", name) {
+        return;
+    }
     let problems = problems(wanted());
     let count = problems.len();
-    for &(name, _) in STATED.iter().filter(|(name, _)| listed("DEMASK_MODELS", name)) {
-        for tier in chosen_tiers() {
-            let right = |weights, activations| {
-                let outcome = solve(&mut load_on(name, &bf16_on(tier, weights, activations)), &problems);
-                let line = BTreeMap::from([
-                    ("model", Value::from(name)),
-                    ("tier", tier.name().into()),
-                    ("weights", format!("{weights:?}").to_lowercase().into()),
-                    ("activations", format!("{activations:?}").to_lowercase().into()),
-                    ("problems", count.into()),
-                    ("right", outcome.right.into()),
-                    ("forwards_per_problem", (outcome.forwards as f64 / count as f64).into()),
-                ]);
-                record(&serde_json::to_value(line).unwrap());
-                outcome.right as f64 / count as f64
-            };
-            let plain = right(WeightChoice::Plain, ActivationChoice::Plain);
-            for (weights, activations, allowed) in QUANTISED {
-                if !listed("DEMASK_KINDS", &format!("{weights:?}-{activations:?}").to_lowercase()) {
-                    continue;
-                }
-                let found = right(weights, activations);
-                // A part of the problems scatters: those that tip are few of few.
-                let scatter = if count == 500 { 0.0 } else { 3.0 * (0.06 / count as f64).sqrt() };
-                let what = format!("{name} {} {weights:?} {activations:?}", tier.name());
-                assert!(found >= plain - allowed - scatter, "{what}: {found}, {plain} with bf16");
+    for tier in chosen_tiers() {
+        let right = |weights, activations| {
+            let outcome = solve(&mut load_on(name, &bf16_on(tier, weights, activations)), &problems);
+            let line = BTreeMap::from([
+                ("model", Value::from(name)),
+                ("tier", tier.name().into()),
+                ("weights", format!("{weights:?}").to_lowercase().into()),
+                ("activations", format!("{activations:?}").to_lowercase().into()),
+                ("problems", count.into()),
+                ("right", outcome.right.into()),
+                ("forwards_per_problem", (outcome.forwards as f64 / count as f64).into()),
+            ]);
+            record(&serde_json::to_value(line).unwrap());
+            outcome.right as f64 / count as f64
+        };
+        let plain = right(WeightChoice::Plain, ActivationChoice::Plain);
+        for (weights, activations, allowed) in QUANTISED {
+            if !listed("DEMASK_KINDS", &format!("{weights:?}-{activations:?}").to_lowercase()) {
+                continue;
             }
+            let found = right(weights, activations);
+            // A part of the problems scatters: those that tip are few of few.
+            let scatter = if count == 500 { 0.0 } else { 3.0 * (0.06 / count as f64).sqrt() };
+            let what = format!("{name} {} {weights:?} {activations:?}", tier.name());
+            assert!(found >= plain - allowed - scatter, "{what}: {found}, {plain} with bf16");
         }
     }
 }
 
 /// What predictions lose where numbers are rounded to integers, on the canvases of bf16: the mean over all predicted
 /// positions of the divergence (Kullback-Leibler, in nats) of the distribution from that of bf16.
-#[test]
-fn quantised_predictions_stay_near_those_of_bf16() {
+fn quantised_predictions_stay_near_those_of_bf16(name: &str) {
     /// Largest accepted means for eight bits and for four.
     const MOST: [f64; 2] = [1e-3, 1e-2];
+    if !listed("DEMASK_MODELS", name) {
+        return;
+    }
     let problems = problems(wanted().min(100) / 5);
-    for &(name, _) in STATED.iter().filter(|(name, _)| listed("DEMASK_MODELS", name)) {
-        for tier in chosen_tiers() {
-            let mut plain = load_on(name, &bf16_on(tier, WeightChoice::Plain, ActivationChoice::Plain));
-            let options = reference(&plain);
-            let mut rounded =
-                QUANTISED.map(|(weights, activations, _)| load_on(name, &bf16_on(tier, weights, activations)));
-            let vocabulary = plain.facts().vocab;
-            let (mut sums, mut positions) = ([0f64; QUANTISED.len()], 0);
-            for (question, _) in &problems {
-                let mut session = plain.session(&Prompt::user(question.as_str(), None), &options).unwrap();
-                let needs = SequenceNeeds { logits: true, ..session.needs()[0].clone() };
-                let id = plain.engine_mut().network_mut().open(&needs).unwrap();
-                let ids = rounded.each_mut().map(|model| model.engine_mut().network_mut().open(&needs).unwrap());
-                while session.next() == Next::Step {
-                    let mut answer = [Predictions::default()];
-                    step(&mut plain, id, &session, &mut answer[0]);
-                    let rows = answer[0].logits.chunks_exact(vocabulary);
-                    positions += rows.len();
-                    for ((model, id), sum) in rounded.iter_mut().zip(ids).zip(&mut sums) {
-                        let mut found = Predictions::default();
-                        step(model, id, &session, &mut found);
-                        let pairs = rows.clone().zip(found.logits.chunks_exact(vocabulary));
-                        *sum += pairs.map(|(plain, found)| divergence(plain, found)).sum::<f64>();
-                    }
-                    session.feed(&answer);
+    for tier in chosen_tiers() {
+        let mut plain = load_on(name, &bf16_on(tier, WeightChoice::Plain, ActivationChoice::Plain));
+        let options = reference(&plain);
+        let mut rounded =
+            QUANTISED.map(|(weights, activations, _)| load_on(name, &bf16_on(tier, weights, activations)));
+        let vocabulary = plain.facts().vocab;
+        let (mut sums, mut positions) = ([0f64; QUANTISED.len()], 0);
+        for (question, _) in &problems {
+            let mut session = plain.session(&Prompt::user(question.as_str(), None), &options).unwrap();
+            let needs = SequenceNeeds { logits: true, ..session.needs()[0].sequence.clone() };
+            let id = plain.network_mut().open(&needs).unwrap();
+            let ids = rounded.each_mut().map(|model| model.network_mut().open(&needs).unwrap());
+            while session.wants() == Some(0) {
+                let mut answer = [Predictions::default()];
+                step(&mut plain, id, &session, &mut answer[0]);
+                let rows = answer[0].logits.chunks_exact(vocabulary);
+                positions += rows.len();
+                for ((model, id), sum) in rounded.iter_mut().zip(ids).zip(&mut sums) {
+                    let mut found = Predictions::default();
+                    step(model, id, &session, &mut found);
+                    let pairs = rows.clone().zip(found.logits.chunks_exact(vocabulary));
+                    *sum += pairs.map(|(plain, found)| divergence(plain, found)).sum::<f64>();
                 }
-                plain.engine_mut().network_mut().close(id);
-                rounded.iter_mut().zip(ids).for_each(|(model, id)| model.engine_mut().network_mut().close(id));
+                session.feed(&answer);
             }
-            for ((weights, activations, _), sum) in QUANTISED.into_iter().zip(sums) {
-                let mean = sum / positions as f64;
-                let line = BTreeMap::from([
-                    ("model", Value::from(name)),
-                    ("tier", tier.name().into()),
-                    ("weights", format!("{weights:?}").to_lowercase().into()),
-                    ("activations", format!("{activations:?}").to_lowercase().into()),
-                    ("problems", problems.len().into()),
-                    ("positions", positions.into()),
-                    ("mean_divergence_from_bf16", mean.into()),
-                ]);
-                record(&serde_json::to_value(line).unwrap());
-                let most = MOST[usize::from(weights == WeightChoice::Q4)];
-                assert!(mean <= most, "{name} {} {weights:?} {activations:?}: {mean}", tier.name());
-            }
+            plain.network_mut().close(id);
+            rounded.iter_mut().zip(ids).for_each(|(model, id)| model.network_mut().close(id));
+        }
+        for ((weights, activations, _), sum) in QUANTISED.into_iter().zip(sums) {
+            let mean = sum / positions as f64;
+            let line = BTreeMap::from([
+                ("model", Value::from(name)),
+                ("tier", tier.name().into()),
+                ("weights", format!("{weights:?}").to_lowercase().into()),
+                ("activations", format!("{activations:?}").to_lowercase().into()),
+                ("problems", problems.len().into()),
+                ("positions", positions.into()),
+                ("mean_divergence_from_bf16", mean.into()),
+            ]);
+            record(&serde_json::to_value(line).unwrap());
+            let most = MOST[usize::from(weights == WeightChoice::Q4)];
+            assert!(mean <= most, "{name} {} {weights:?} {activations:?}: {mean}", tier.name());
         }
     }
 }
@@ -289,9 +342,10 @@ fn log_probability(logits: &[f32], token: u32) -> f32 {
 /// Runs one step of a session's first sequence and asks for all logits.
 fn step(model: &mut Model, sequence: SequenceId, session: &Session, out: &mut Predictions) {
     let request = &session.requests()[0];
-    let ask = HeadAsk { logits: true, ..request.ask.clone() };
-    let step = SequenceStep { ask: &ask, ..request.step(sequence, 0) };
-    model.engine_mut().network_mut().step(&[step], std::slice::from_mut(out)).unwrap();
+    let mut ask = request.ask.clone();
+    ask.wanted.logits = true;
+    let step = SequenceStep { ask: &ask, ..request.step(sequence) };
+    model.network_mut().step(&[step], std::slice::from_mut(out)).unwrap();
 }
 
 /// Decisions of two models on the same canvases.
@@ -310,10 +364,10 @@ impl Compared {
         let (options, mut compared) = (reference(expected), Self::default());
         for (question, _) in problems {
             let mut session = expected.session(&Prompt::user(question.as_str(), None), &options).unwrap();
-            let needs = SequenceNeeds { logits: true, ..session.needs()[0].clone() };
-            let ids = [&mut *expected, &mut *found].map(|model| model.engine_mut().network_mut().open(&needs).unwrap());
+            let needs = SequenceNeeds { logits: true, ..session.needs()[0].sequence.clone() };
+            let ids = [&mut *expected, &mut *found].map(|model| model.network_mut().open(&needs).unwrap());
             for _ in 0..most {
-                if session.next() != Next::Step {
+                if session.wants() != Some(0) {
                     break;
                 }
                 let mut answers = [Predictions::default(), Predictions::default()];
@@ -322,8 +376,8 @@ impl Compared {
                 compared.add(&answers, expected.facts().vocab, what);
                 session.feed(&answers[..1]);
             }
-            expected.engine_mut().network_mut().close(ids[0]);
-            found.engine_mut().network_mut().close(ids[1]);
+            expected.network_mut().close(ids[0]);
+            found.network_mut().close(ids[1]);
         }
         compared
     }
@@ -361,43 +415,36 @@ const ROUNDING: f32 = 4e-2;
 
 /// On one and the same canvas, bf16 decides as f32 does, except where the two candidates are closer than the rounding
 /// of bf16 moves them. Such ties are counted.
-#[test]
-fn bf16_decides_differently_only_at_ties_within_rounding() {
+fn bf16_decides_differently_only_at_ties_within_rounding(name: &str) {
     let problems = problems(wanted().min(100) / 5);
-    for &(name, _) in STATED {
-        let mut exact = load(name, Isa::best().tier(), DtypeChoice::F32);
-        for tier in Isa::available().into_iter().map(Isa::tier) {
-            let mut rounded = load(name, tier, DtypeChoice::Bf16);
-            let what = format!("{name} {}", tier.name());
-            let compared = Compared::of([&mut exact, &mut rounded], &problems, usize::MAX, &what);
-            compared.record(name, tier.name(), problems.len());
-            assert!(compared.worst <= ROUNDING, "{what}: logits {} away", compared.worst);
-        }
+    let mut exact = load(name, Isa::best().tier(), DtypeChoice::F32);
+    for tier in Isa::available().into_iter().map(Isa::tier) {
+        let mut rounded = load(name, tier, DtypeChoice::Bf16);
+        let what = format!("{name} {}", tier.name());
+        let compared = Compared::of([&mut exact, &mut rounded], &problems, usize::MAX, &what);
+        compared.record(name, tier.name(), problems.len());
+        assert!(compared.worst <= ROUNDING, "{what}: logits {} away", compared.worst);
     }
 }
 
 /// The kernels of GPUs decide in bf16 as the processor does in bf16, but for such ties. Played on the processor they are
 /// slow: the first steps of a problem have to do.
-#[test]
-fn emulated_gpu_decides_as_the_processor_does_but_for_ties_within_rounding() {
+fn emulated_gpu_decides_as_the_processor_does_but_for_ties_within_rounding(name: &str) {
     let problems = problems(1);
-    for &(name, _) in STATED {
-        let mut processor = load(name, Isa::best().tier(), DtypeChoice::Bf16);
-        let mut gpu = Device::EmulatedGpu.load(&root().join("demo").join(name), DtypeChoice::Bf16).unwrap();
-        let what = format!("{name} emulated GPU");
-        let compared = Compared::of([&mut processor, &mut gpu], &problems, 6, &what);
-        compared.record(name, "emulated GPU", problems.len());
-        assert!(compared.decisions >= 3 && 4 * compared.ties <= compared.decisions, "{what}: {} ties", compared.ties);
-        assert!(compared.worst <= ROUNDING, "{what}: logits {} away", compared.worst);
-    }
+    let mut processor = load(name, Isa::best().tier(), DtypeChoice::Bf16);
+    let mut gpu = Device::EmulatedGpu.load(&root().join("demo").join(name), DtypeChoice::Bf16).unwrap();
+    let what = format!("{name} emulated GPU");
+    let compared = Compared::of([&mut processor, &mut gpu], &problems, 6, &what);
+    compared.record(name, "emulated GPU", problems.len());
+    assert!(compared.decisions >= 3 && 4 * compared.ties <= compared.decisions, "{what}: {} ties", compared.ties);
+    assert!(compared.worst <= ROUNDING, "{what}: logits {} away", compared.worst);
 }
 
 /// Quantised weights are the same numbers on a GPU: in f32 nothing but the order of sums differs.
 #[test]
 fn emulated_gpu_multiplies_the_quantised_weights_of_the_processor() {
     const TOKENS: [u32; 9] = [3, 1, 4, 1, 5, 9, 2, 6, 5];
-    let logits =
-        |model: &mut Model| model.engine_mut().network_mut().inspect(&TOKENS, Mask::Causal, false).unwrap().logits;
+    let logits = |model: &mut Model| model.network_mut().inspect(&TOKENS, Mask::Causal, false).unwrap().logits;
     for weights in [WeightChoice::Q8, WeightChoice::Q4] {
         let device = DeviceOptions { weights, dtype: DtypeChoice::F32, ..DeviceOptions::default() };
         let expected = logits(&mut load_on("demo-qwen", &device));

@@ -5,16 +5,16 @@ mod common;
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
+    ops::ControlFlow,
     sync::atomic::{AtomicUsize, Ordering},
 };
 
 use common::{quantised, runner, runner_of, specs, tiers};
 use demask::{
-    Engine,
+    Class, Scheduler,
     cpu::{isa::Isa, linear::Products},
-    decode::{CanvasSpec, ModelFacts, Remasking, SessionOptions, StopRule},
-    model_parts::Attention,
-    step::{HeadAsk, Lanes, Mask, Predictions, SequenceNeeds, SequenceStep, StepPlan},
+    decode::{CanvasSpec, GuideOptions, ModelFacts, Remasking, Session, SessionOptions, StopRule},
+    step::{HeadRequest, Lanes, Mask, Predictions, SequenceNeeds, SequenceStep, StepPlan},
 };
 
 struct Counting;
@@ -58,7 +58,8 @@ fn count(work: impl FnOnce()) -> usize {
 fn a_warm_step_allocates_nothing() {
     // One test function: the counter is the process's.
     steps_of_the_network();
-    ticks_of_the_engine();
+    forwards_of_the_scheduler();
+    forwards_that_many_share();
 }
 
 /// Every kind of products on every tier.
@@ -85,14 +86,11 @@ fn steps_of_the_network() {
             };
             let id = network.open(&needs).unwrap();
             let mut plan = StepPlan { visible: 40, ..StepPlan::default() };
-            plan.mask = match spec.attention {
-                Attention::Full => Mask::Full,
-                Attention::BlockCausal { block } => Mask::BlockCausal { block: block as u32 },
-                Attention::Causal => Mask::Causal,
-            };
+            plan.mask = spec.attention;
             plan.live.set_range(0..40);
             plan.predict.set_range(1..40);
-            let ask = HeadAsk { margin: true, entropy: true, top: 2, forbid: vec![3], ..HeadAsk::default() };
+            let forbid = vec![3].into();
+            let ask = HeadRequest { margin: true, entropy: true, top: 2, forbid, ..HeadRequest::default() }.into();
             let tokens = vec![5; 120];
             let mut out = [Predictions::default()];
             for lanes in [Lanes::Canvas, Lanes::Drafts(3)] {
@@ -107,7 +105,7 @@ fn steps_of_the_network() {
     }
 }
 
-fn ticks_of_the_engine() {
+fn forwards_of_the_scheduler() {
     for (shift, decoder, cache) in [
         (0, "static", "none"),
         (0, "static", "prefix"),
@@ -140,7 +138,8 @@ fn ticks_of_the_engine() {
 fn ticks_with(shift: u32, decoder: &str, cache: &str, cfg_scale: f32) {
     let (_, spec) = specs().remove(shift as usize);
     let (isa, dtype) = tiers().pop().unwrap();
-    let mut engine = Engine::new(runner(&spec, isa, dtype, 1));
+    let mut scheduler = Scheduler::new().with_leak(|leak| panic!("{leak}"));
+    let network = scheduler.add(runner(&spec, isa, dtype, 1));
     let facts = ModelFacts { mask: Mask::Full, shift, mask_id: Some(69), vocab: 70, context: 512 };
     let canvas = CanvasSpec::Prompt { tokens: vec![1, 2, 3], gen_length: 64 };
     let options = SessionOptions {
@@ -152,12 +151,17 @@ fn ticks_with(shift: u32, decoder: &str, cache: &str, cfg_scale: f32) {
         cfg_scale,
         ..SessionOptions::new(facts, canvas)
     };
-    let session = demask::decode::Session::new(options).unwrap();
-    let job = engine.submit(session).unwrap();
+    let session = Session::new(options).unwrap();
+    scheduler.submit(session, &[network], Class::default()).unwrap();
+    let mut over = Vec::with_capacity(1);
     let mut tick = || {
-        let ran = engine.tick().unwrap();
-        engine.session_mut(job).unwrap().events().for_each(drop);
-        ran
+        let mut look = |_, session: &mut Session| {
+            session.events().for_each(drop);
+            ControlFlow::Continue(())
+        };
+        scheduler.step(&mut look, &mut over);
+        // What ends gives back what it held.
+        usize::from(over.is_empty())
     };
     for _ in 0..10 {
         tick();
@@ -171,4 +175,66 @@ fn ticks_with(shift: u32, decoder: &str, cache: &str, cfg_scale: f32) {
     });
     assert!(ticks >= 5, "{decoder} {cache} ended before it was measured");
     assert_eq!(allocations, 0, "in {ticks} ticks behind the first ten: {decoder} {cache} guidance {cfg_scale}");
+}
+
+/// Gathering, running and feeding requests of all kinds at once: guidance, drafts, partly computed layers, a guide.
+fn forwards_that_many_share() {
+    let (isa, dtype) = tiers().pop().unwrap();
+    let mut scheduler = Scheduler::new().with_leak(|leak| panic!("{leak}"));
+    let specs = specs();
+    let on = [0, 3].map(|which| scheduler.add(runner(&specs[which].1, isa, dtype, 1)));
+    let facts = |mask, shift: u32| {
+        let mask_id = (mask == Mask::Full).then_some(69);
+        ModelFacts { mask, shift, mask_id, vocab: 70, context: 512 }
+    };
+    let methods = [
+        ("static", "none", 0.0),
+        ("static", "dllm:prompt=3,response=2", 1.0),
+        ("freedave:d=3", "none", 0.0),
+        ("slowfast:explore=2", "dual", 0.0),
+        ("guided:verify=4", "none", 0.0),
+        ("guided:verify=4", "dual", 0.5),
+        ("static", "dllm:rho=0,first_layer=same", 0.0),
+    ];
+    for (decoder, cache, cfg_scale) in methods {
+        let canvas = CanvasSpec::Prompt { tokens: vec![1, 2, 3], gen_length: 96 };
+        let guide = decoder.starts_with("guided").then(|| GuideOptions {
+            facts: facts(Mask::Causal, 1),
+            end_ids: Vec::new(),
+            shared_vocabulary: true,
+            text: None,
+        });
+        let options = SessionOptions {
+            stop: StopRule::Never,
+            block_length: Some(8),
+            decoder: decoder.parse().unwrap(),
+            cache: cache.parse().unwrap(),
+            cfg_scale,
+            guide,
+            ..SessionOptions::new(facts(Mask::Full, 0), canvas)
+        };
+        scheduler.submit(Session::new(options).unwrap(), &on, Class::default()).unwrap();
+    }
+    let mut over = Vec::with_capacity(methods.len());
+    let mut most = 0;
+    let mut tick = |scheduler: &mut Scheduler<_, _>| {
+        let mut look = |_, session: &mut Session| {
+            session.events().for_each(drop);
+            ControlFlow::Continue(())
+        };
+        let ran = scheduler.step(&mut look, &mut over);
+        most = most.max(ran.works);
+        over.is_empty()
+    };
+    for _ in 0..60 {
+        assert!(tick(&mut scheduler), "nobody is over while things warm up");
+    }
+    let mut forwards = 0;
+    let allocations = count(|| {
+        while tick(&mut scheduler) {
+            forwards += 1;
+        }
+    });
+    assert!(forwards > 30 && most > 3, "{forwards} forwards of up to {most} works");
+    assert_eq!(allocations, 0, "in {forwards} forwards that many share");
 }

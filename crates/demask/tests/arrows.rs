@@ -1,17 +1,24 @@
-//! The arrows between crates are those of `docs/architecture.md`, and unsafe code stays in its three rooms.
+//! The arrows between crates are those of `docs/architecture.md`, unsafe code stays in its rooms, and no file of tests is
+//! left out of the binaries.
 
-use std::{collections::BTreeMap, path::Path, process::Command};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use serde_json::Value;
 
 /// Who may depend on whom.
 const ARROWS: &[(&str, &[&str])] = &[
     ("demask-step", &[]),
-    ("demask-tensor", &[]),
-    ("demask-cpu", &["demask-tensor"]),
-    ("demask-cuda", &["demask-tensor"]),
+    ("demask-tensor", &["demask-step"]),
+    ("demask-cpu", &["demask-step", "demask-tensor"]),
+    ("demask-cuda", &["demask-step", "demask-tensor"]),
+    ("demask-cuda-emulator", &["demask-cuda", "demask-step"]),
     ("demask-model", &["demask-step", "demask-tensor"]),
-    ("demask-checkpoint", &["demask-model", "demask-tensor"]),
+    ("demask-checkpoint", &["demask-step", "demask-model", "demask-tensor"]),
     ("demask-decode", &["demask-step"]),
     (
         "demask",
@@ -30,8 +37,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("demask-testkit", &["demask-step"]),
 ];
 
+/// Crates that only tests depend on.
+const FOR_TESTS: &[&str] = &["demask-testkit", "demask-cuda-emulator"];
+
 /// Crates whose job needs unsafe code: buffers, kernels.
-const MAY_BE_UNSAFE: &[&str] = &["demask-tensor", "demask-cpu", "demask-cuda"];
+const MAY_BE_UNSAFE: &[&str] = &["demask-tensor", "demask-cpu", "demask-cuda", "demask-cuda-emulator"];
 
 fn metadata() -> Value {
     let output = Command::new(env!("CARGO"))
@@ -56,8 +66,8 @@ fn crates_depend_only_as_drawn() {
         for dependency in package["dependencies"].as_array().unwrap() {
             let target = dependency["name"].as_str().unwrap();
             let ours = drawn.contains_key(target);
-            let testkit = target == "demask-testkit" && dependency["kind"] == "dev";
-            assert!(!ours || testkit || allowed.contains(&target), "{name} -> {target} is not drawn");
+            let for_tests = FOR_TESTS.contains(&target) && dependency["kind"] == "dev";
+            assert!(!ours || for_tests || allowed.contains(&target), "{name} -> {target} is not drawn");
         }
     }
 }
@@ -73,7 +83,7 @@ fn unsafe_code_stays_in_its_rooms() {
         for target in package["targets"].as_array().unwrap() {
             let kinds = target["kind"].as_array().unwrap();
             if kinds.iter().any(|kind| kind == "lib" || kind == "bin") {
-                let source = std::fs::read_to_string(target["src_path"].as_str().unwrap()).unwrap();
+                let source = fs::read_to_string(target["src_path"].as_str().unwrap()).unwrap();
                 assert!(source.contains("#![forbid(unsafe_code)]"), "{name} does not forbid unsafe code");
             }
         }
@@ -83,9 +93,58 @@ fn unsafe_code_stays_in_its_rooms() {
 #[test]
 fn every_crate_has_its_line_in_the_architecture() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/architecture.md");
-    let page = std::fs::read_to_string(page).unwrap();
+    let page = fs::read_to_string(page).unwrap();
     for (name, _) in ARROWS {
         let short = name.strip_prefix("demask-").unwrap_or(name);
         assert!(page.contains(&format!("| `{short}` |")), "docs/architecture.md has no line for {short}");
     }
+}
+
+/// A file and all modules below it. A root's modules, and those of a file that is named by its path, stand beside it.
+fn add_modules(file: &Path, beside: bool, found: &mut BTreeSet<PathBuf>) {
+    let file = fs::canonicalize(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let (folder, stem) = (file.parent().unwrap(), file.file_stem().unwrap());
+    let below = if beside || stem == "mod" { folder.to_owned() } else { folder.join(stem) };
+    let mut named = None;
+    for line in fs::read_to_string(&file).unwrap().lines() {
+        let line = line.strip_prefix("pub ").unwrap_or(line);
+        if let Some(path) = line.strip_prefix("#[path = \"").and_then(|rest| rest.strip_suffix("\"]")) {
+            named = Some(folder.join(path));
+        } else if let Some(name) = line.strip_prefix("mod ").and_then(|rest| rest.strip_suffix(';')) {
+            let files = [below.join(format!("{name}.rs")), below.join(name).join("mod.rs")];
+            match named.take() {
+                Some(path) => add_modules(&path, true, found),
+                None => add_modules(files.iter().find(|path| path.exists()).unwrap_or(&files[0]), false, found),
+            }
+        }
+    }
+    found.insert(file);
+}
+
+/// Every file of Rust below a folder.
+fn add_files(folder: &Path, found: &mut BTreeSet<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            add_files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.insert(fs::canonicalize(path).unwrap());
+        }
+    }
+}
+
+/// Manifests list their tests: a file that nobody names would never be compiled, and nothing would tell.
+#[test]
+fn every_file_of_tests_is_compiled() {
+    let metadata = metadata();
+    let (mut compiled, mut there) = (BTreeSet::new(), BTreeSet::new());
+    for package in packages(&metadata) {
+        let manifest = Path::new(package["manifest_path"].as_str().unwrap());
+        add_files(&manifest.with_file_name("tests"), &mut there);
+        for target in package["targets"].as_array().unwrap().iter().filter(|target| target["kind"][0] == "test") {
+            add_modules(Path::new(target["src_path"].as_str().unwrap()), true, &mut compiled);
+        }
+    }
+    let left_out: Vec<_> = there.difference(&compiled).collect();
+    assert!(there.len() > 50 && left_out.is_empty(), "in no test's binary: {left_out:?}");
 }

@@ -3,15 +3,16 @@
 use std::{collections::HashMap, ops::ControlFlow, path::Path, time::Instant};
 
 use demask::{
-    DeviceOptions, GenerateError, GenerateOptions, Generation, JobId, Model, Progress, Prompt, checkpoint::ModelFiles,
+    Class, DeviceOptions, GenerateError, GenerateOptions, Generation, Model, Outcome, Progress, Prompt, RequestId,
+    checkpoint::ModelFiles,
 };
 
-fn load(name: &str) -> Model {
+pub fn load(name: &str) -> Model {
     let files = ModelFiles::directory(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo").join(name)).unwrap();
     Model::load(files, &DeviceOptions::default(), &mut |_, _| true).unwrap()
 }
 
-fn question(index: usize) -> Prompt {
+pub fn question(index: usize) -> Prompt {
     let counted = ["pears", "cards", "boxes of old books"][index % 3];
     Prompt::user(format!("Ada has {} {counted}. Ben gives Ada {index} more. How many in the end?", 3 + index), None)
 }
@@ -27,16 +28,26 @@ fn options(index: usize, cache: &str) -> GenerateOptions {
     }
 }
 
-fn go_on(_: JobId, _: Progress<'_>) -> ControlFlow<()> {
+fn go_on(_: RequestId, _: Progress<'_>) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
 /// Everything but the clock and the process's memory.
-fn same(left: &Generation, right: &Generation) {
+pub fn same(left: &Generation, right: &Generation) {
     assert_eq!((&left.text, &left.tokens, left.finish), (&right.text, &right.tokens, right.finish));
     assert_eq!(left.canvas, right.canvas);
     assert_eq!(left.receipt.decoding, right.receipt.decoding);
     assert_eq!(left.receipt.memory.cache, right.receipt.memory.cache);
+    let guided = |one: &Generation| one.receipt.guide.as_ref().map(|guide| (guide.rows, guide.flops, guide.accepted));
+    assert_eq!((left.receipt.guide_nfe, guided(left)), (right.receipt.guide_nfe, guided(right)));
+}
+
+/// The answer that an outcome is.
+pub fn answer(outcome: Result<Outcome, GenerateError>) -> Result<Generation, GenerateError> {
+    match outcome? {
+        Outcome::Answer(answer) => Ok(*answer),
+        Outcome::Likelihood(_) | Outcome::Session(_) => panic!("a prompt is answered"),
+    }
 }
 
 /// All answers, `width` requests at a time, in the order of the requests.
@@ -44,18 +55,19 @@ fn together(model: &mut Model, requests: &[(Prompt, GenerateOptions)], width: us
     let mut answers: Vec<Option<Generation>> = requests.iter().map(|_| None).collect();
     let mut waiting = requests.iter().enumerate();
     let mut running = HashMap::new();
-    let mut batch = model.batch();
     loop {
-        while batch.len() < width
+        while running.len() < width
             && let Some((index, (prompt, options))) = waiting.next()
         {
-            running.insert(batch.submit(prompt, options).unwrap(), index);
+            let prepared = model.prepare(prompt, options).unwrap();
+            running.insert(model.submit(prepared, Class::default()).unwrap(), index);
         }
-        if batch.is_empty() {
+        if running.is_empty() {
+            assert!(model.is_idle());
             return answers.into_iter().map(Option::unwrap).collect();
         }
-        for (job, answer) in batch.step(&mut go_on).unwrap() {
-            answers[running.remove(&job).unwrap()] = Some(answer.unwrap());
+        for (id, outcome) in model.step(&mut go_on) {
+            answers[running.remove(&id).unwrap()] = Some(answer(outcome).unwrap());
         }
     }
 }
@@ -79,13 +91,24 @@ fn answers_are_those_of_one_request_after_the_other() {
 }
 
 #[test]
+fn receipts_do_not_depend_on_partly_computed_neighbours() {
+    let mut model = load("demo-llada");
+    let caches = ["none", "dllm:prompt=9,response=3", "dual", "dllm:first_layer=same,prompt=4,response=2"];
+    let requests: Vec<_> = caches.iter().enumerate().map(|(i, cache)| (question(i), options(i, cache))).collect();
+    let alone: Vec<_> = requests.iter().map(|request| together(&mut model, std::slice::from_ref(request), 1)).collect();
+    let found = together(&mut model, &requests, 4);
+    alone.iter().zip(&found).for_each(|(alone, found)| same(&alone[0], found));
+}
+
+#[test]
 fn shares_are_the_time_of_the_clock() {
     let mut model = load("demo-llada");
     let requests: Vec<_> = (0..6).map(|index| (question(index), options(index, "none"))).collect();
-    let before = model.engine().model_time();
     let started = Instant::now();
     let answers = together(&mut model, &requests, 6);
-    let (wall, network) = (started.elapsed(), model.engine().model_time().saturating_sub(before));
+    let wall = started.elapsed();
+    let (scheduler, networks) = model.scheduler();
+    let network = scheduler.network_counters(networks[0]).unwrap().time;
     let sum = |of: fn(&Generation) -> f64| answers.iter().map(of).sum::<f64>();
     let (shares, total) = (sum(|one| one.receipt.seconds.model), sum(|one| one.receipt.seconds.total));
     assert!((shares / network.as_secs_f64() - 1.0).abs() < 1e-3, "{shares} of {network:?}");
@@ -100,29 +123,55 @@ fn shares_are_the_time_of_the_clock() {
 fn whoever_leaves_leaves_the_others_alone() {
     let mut model = load("demo-llada");
     let expected = model.generate(&question(0), &options(0, "dual"), &mut |_| ControlFlow::Continue(())).unwrap();
-    let mut batch = model.batch();
-    let stays = batch.submit(&question(0), &options(0, "dual")).unwrap();
-    let leaves = batch.submit(&question(1), &options(1, "dual")).unwrap();
+    let mut submit = |index| {
+        let prepared = model.prepare(&question(index), &options(index, "dual")).unwrap();
+        model.submit(prepared, Class::default()).unwrap()
+    };
+    let (stays, leaves) = (submit(0), submit(1));
     let (mut steps, mut left) = (0, Vec::new());
-    while !batch.is_empty() {
+    while !model.is_idle() {
         steps += 1;
-        let finished = batch.step(&mut |job, _| {
-            if job == leaves && steps > 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
-        left.extend(finished.unwrap());
+        left.extend(model.step(&mut |id, _| {
+            if id == leaves && steps > 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        }));
     }
-    assert!(matches!(&left[0], (job, Err(GenerateError::Interrupted)) if *job == leaves));
+    assert!(matches!(&left[0], (id, Err(GenerateError::Interrupted)) if *id == leaves));
     assert_eq!((left.len(), left[1].0), (2, stays));
-    same(left[1].1.as_ref().unwrap(), &expected);
+    same(&answer(left.remove(1).1).unwrap(), &expected);
+    // Nobody of that name is there any more, nor ever was of another one's.
+    model.cancel(leaves);
+    model.cancel(stays);
 }
 
 #[test]
-fn a_dropped_batch_gives_its_memory_back() {
+fn a_cancelled_request_gives_its_memory_back() {
     let mut model = load("demo-llada");
-    let mut batch = model.batch();
-    let job = batch.submit(&question(0), &options(0, "dual")).unwrap();
-    batch.step(&mut go_on).unwrap();
-    drop(batch);
-    assert!(model.engine().session(job).is_none());
-    assert_eq!(model.engine_mut().tick().unwrap(), 0);
+    let prepared = model.prepare(&question(0), &options(0, "dual")).unwrap();
+    let id = model.submit(prepared, Class::default()).unwrap();
+    model.step(&mut go_on);
+    model.cancel(id);
+    assert!(model.is_idle() && model.step(&mut go_on).is_empty());
+    let (scheduler, networks) = model.scheduler();
+    let counters = scheduler.network_counters(networks[0]).unwrap();
+    assert_eq!((counters.open, counters.pages.used, scheduler.counters().leaks), (0, 0, 0));
+    assert!(counters.pages.free > 0);
+}
+
+#[test]
+fn a_guide_is_not_replaced_while_requests_run_on_it() {
+    let mut model = load("demo-llada");
+    model.set_guide(load("demo-qwen")).unwrap();
+    let guided = GenerateOptions {
+        gen_length: Some(32),
+        decoder: Some("guided".parse().unwrap()),
+        ..GenerateOptions::default()
+    };
+    let prepared = model.prepare(&question(0), &guided).unwrap();
+    let id = model.submit(prepared, Class::default()).unwrap();
+    model.step(&mut go_on);
+    let refused = model.set_guide(load("demo-qwen")).unwrap_err().to_string();
+    assert_eq!(refused, "1 sequences are open on the network: wait until their requests are over, or cancel them");
+    model.cancel(id);
+    model.set_guide(load("demo-qwen")).unwrap();
+    model.generate(&question(0), &guided, &mut |_| ControlFlow::Continue(())).unwrap();
 }

@@ -2,19 +2,17 @@
 //! (specification flashdlm, section 6), in bits, on small random networks. Predictions are fed by a script, so that all
 //! runs go through the same canvases.
 
-mod common;
-
 use std::cell::Cell;
 
-use common::{Device, runner, specs};
+use crate::common::{Device, runner, specs, together};
 use demask::{
-    Engine, Network,
     cpu::isa::Isa,
-    decode::{CanvasSpec, ModelFacts, Next, Remasking, Request, Session, SessionOptions, StopRule},
-    model_parts::ArchSpec,
-    step::{LayerRows, Mask, Position, Positions, Predictions, SequenceId, SequenceNeeds, SequenceStep},
+    decode::{CanvasSpec, ModelFacts, Remasking, Session, SessionOptions, StopRule},
+    model_parts::{ArchSpec, Inspect},
+    step::{LayerRows, Mask, Position, Positions, Predictions, Request, SequenceId, SequenceNeeds, SequenceStep, Work},
     tensor::Dtype,
 };
+use demask_testkit::by_hand::ByHand;
 
 const MASK_ID: u32 = 69;
 const PROMPT: usize = 9;
@@ -82,25 +80,24 @@ fn scripted(request: &Request) -> Predictions {
 
 /// Runs a session on a network, which is fed by the script. `change` may replace a plan.
 fn run_on(
-    network: &mut dyn Network,
+    network: &mut dyn Inspect,
     options: &SessionOptions,
     change: impl Fn(&mut Request),
 ) -> (Vec<Forward>, Session) {
     let mut session = Session::new(options.clone()).unwrap();
     let open = |needs: &SequenceNeeds| SequenceNeeds { logits: true, ..needs.clone() };
-    network.reserve_rows(2 * (PROMPT + LENGTH)).unwrap();
-    let ids: Vec<SequenceId> = session.needs().iter().map(|needs| network.open(&open(needs)).unwrap()).collect();
+    let ids: Vec<SequenceId> =
+        session.needs().iter().map(|needs| network.open(&open(&needs.sequence)).unwrap()).collect();
     let mut forwards = Vec::new();
-    while session.next() == Next::Step {
+    while session.wants() == Some(0) {
         let mut requests = session.requests().to_vec();
         let mut answers = Vec::new();
         for request in &mut requests {
-            request.ask.logits = true;
+            request.ask.wanted.logits = true;
             answers.push(scripted(request));
             change(request);
         }
-        let batch: Vec<SequenceStep<'_>> =
-            requests.iter().map(|request| request.step(ids[request.sequence], 0)).collect();
+        let batch: Vec<SequenceStep<'_>> = requests.iter().map(|request| request.step(ids[request.sequence])).collect();
         let mut out = vec![Predictions::default(); batch.len()];
         network.step(&batch, &mut out).unwrap();
         session.feed(&answers);
@@ -260,31 +257,16 @@ fn caches_t9_company_changes_nothing() {
         ("freedave", "freecache:block=3,freeze=reference"),
         ("static", "dllm"),
     ];
-    let engine = || Engine::new(runner(&spec(0), devices(0)[1], Dtype::F32, 2));
     let session = |&(decoder, cache): &(&str, &str)| {
         Session::new(SessionOptions { decoder: decoder.parse().unwrap(), ..options(0, cache) }).unwrap()
     };
-    let alone: Vec<Vec<u32>> = methods
-        .iter()
-        .map(|method| {
-            let mut engine = engine();
-            let job = engine.submit(session(method)).unwrap();
-            while engine.tick().unwrap() > 0 {}
-            engine.take(job).unwrap().output().tokens
-        })
-        .collect();
-    let mut engine = engine();
-    let jobs: Vec<_> = methods.iter().map(|method| engine.submit(session(method)).unwrap()).collect();
-    let mut most = 0;
-    loop {
-        match engine.tick().unwrap() {
-            0 => break,
-            ran => most = most.max(ran),
-        }
-    }
+    let network = || runner(&spec(0), devices(0)[1], Dtype::F32, 2);
+    let alone: Vec<Vec<u32>> =
+        methods.iter().map(|method| together(network(), vec![session(method)]).0[0].output().tokens).collect();
+    let (sessions, most) = together(network(), methods.iter().map(session).collect());
     assert!(most > 1, "they do run together");
-    for ((job, alone), method) in jobs.into_iter().zip(alone).zip(methods) {
-        assert_eq!(engine.take(job).unwrap().output().tokens, alone, "{method:?}");
+    for ((session, alone), method) in sessions.iter().zip(alone).zip(methods) {
+        assert_eq!(session.output().tokens, alone, "{method:?}");
     }
 }
 
@@ -372,17 +354,17 @@ fn caches_x6_one_block_makes_the_prefix_cache_a_frozen_prompt() {
 fn kept_slots(shift: usize, options: &SessionOptions) -> (usize, usize) {
     let mut network = runner(&spec(shift), devices(shift)[1], Dtype::F32, 2);
     let mut session = Session::new(options.clone()).unwrap();
-    let needs = SequenceNeeds { logits: true, ..session.needs()[0].clone() };
+    let needs = SequenceNeeds { logits: true, ..session.needs()[0].sequence.clone() };
     let ids = [network.open(&needs).unwrap(), network.open(&needs).unwrap()];
     let mut step = |id: SequenceId, request: &Request| {
         let mut out = [Predictions::default()];
-        network.step(&[request.step(id, 0)], &mut out).unwrap();
+        network.step(&[request.step(id)], &mut out).unwrap();
         out[0].logits.iter().map(|logit| logit.to_bits()).collect::<Vec<_>>()
     };
     let (mut looked, mut wrote) = (0, 0);
-    while session.next() == Next::Step {
+    while session.wants() == Some(0) {
         let mut request = session.requests()[0].clone();
-        request.ask.logits = true;
+        request.ask.wanted.logits = true;
         if request.plan.live.len() < PROMPT + LENGTH {
             step(ids[0], &request);
             let rows: Vec<Position> =
@@ -482,7 +464,7 @@ fn caches_s4_truncated_forwards() {
                 SequenceNeeds { positions: rows, rows, predictions: rows, logits: true, ..SequenceNeeds::default() };
             let id = network.open(&needs).unwrap();
             let mut out = [Predictions::default()];
-            network.step(&[forward.request.step(id, 0)], &mut out).unwrap();
+            network.step(&[forward.request.step(id)], &mut out).unwrap();
             assert_eq!(out[0].logits, forward.answer.logits);
             network.close(id);
         }

@@ -1,16 +1,15 @@
 //! Counted operations against the formulas of specification caches, section 7, evaluated with what really ran, and the
 //! averages of its table (X9); and the published table of section 2.6, in its own convention (T8).
 
-mod common;
-
-use common::{runner, specs};
+use crate::common::{runner, specs};
 use demask::{
     cpu::isa::Isa,
-    decode::{CanvasSpec, ModelFacts, Next, Remasking, Request, Session, SessionOptions, StopRule},
+    decode::{CanvasSpec, ModelFacts, Remasking, Session, SessionOptions, StopRule},
     model_parts::ArchSpec,
-    step::{Drift, LayerRows, Mask, Positions, Predictions, StepPlan},
+    step::{Drift, LayerRows, Mask, Positions, Predictions, Request, StepPlan, Work},
     tensor::Dtype,
 };
+use demask_testkit::by_hand::ByHand;
 
 /// Widths that the formulas speak of, and what is counted.
 #[derive(Clone, Copy)]
@@ -122,16 +121,16 @@ fn caches_x9_counted_operations_are_the_formulas() {
             let options =
                 SessionOptions { decoder: decoder.parse().unwrap(), remasking, ..options(facts.clone(), shape, cache) };
             let mut session = Session::new(options).unwrap();
-            let id = network.open(&session.needs()[0]).unwrap();
-            let kept = session.needs()[0].increments;
+            let id = network.open(&session.needs()[0].sequence).unwrap();
+            let kept = session.needs()[0].sequence.increments;
             let (mut expected, mut head_rows) = (0.0, 0);
-            while session.next() == Next::Step {
+            while session.wants() == Some(0) {
                 let request = &session.requests()[0];
                 let asked = request.plan.predict.len() + request.plan.must.len();
                 let head = asked as f64;
                 let flops = formula.layers(&request.plan, kept, head) + formula.head(head);
                 let mut out = [Predictions::default()];
-                network.step(&[request.step(id, 0)], &mut out).unwrap();
+                network.step(&[request.step(id)], &mut out).unwrap();
                 assert_eq!(out[0].cost.flops, flops, "{decoder} {cache}: {}", request.plan);
                 expected += flops;
                 head_rows += asked as u64;
@@ -187,7 +186,7 @@ fn average(formula: Formula, shift: u32, shape: Shape, cache: &str, head: &dyn F
     let facts = ModelFacts { mask: Mask::Full, shift, mask_id: Some(69), vocab: 70, context: 4096 };
     let mut session = Session::new(options(facts, shape, cache)).unwrap();
     let mut sum = 0.0;
-    while session.next() == Next::Step {
+    while session.wants() == Some(0) {
         let request = &session.requests()[0];
         sum += formula.layers(&request.plan, true, 0.0) + formula.head(head(&request.plan) as f64);
         let answer = script(request);

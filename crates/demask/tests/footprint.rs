@@ -2,14 +2,16 @@
 
 use std::{
     cell::RefCell,
+    ops::ControlFlow,
     path::{Path, PathBuf},
 };
 
 use demask::{
-    DeviceOptions, DtypeChoice, GenerateOptions, Opened, Prompt, WeightChoice,
+    Class, DeviceOptions, DtypeChoice, GenerateOptions, Opened, Outcome, Prompt, WeightChoice,
     checkpoint::{Checkpoint, ModelFiles, Weights},
     cpu::CpuBackend,
     model_parts::{Role, WeightError, WeightSource, expected_tensors},
+    step::Work,
     tensor::TensorView,
 };
 
@@ -36,7 +38,7 @@ fn weights_take_what_was_told() {
                 let opened = open(&path);
                 let told = opened.footprint(&device, &[]).unwrap();
                 let model = opened.load(&device, &[], &mut |_, _| true).unwrap();
-                let taken = model.engine().network().weight_bytes() as u64;
+                let taken = model.network().weight_bytes() as u64;
                 assert_eq!((told.weights, told.cache), (taken, 0), "{} {dtype} {weights}", path.display());
             }
         }
@@ -53,10 +55,25 @@ fn a_canvas_takes_what_was_told() {
                 GenerateOptions { gen_length: Some(length), cfg_scale: guidance, ..GenerateOptions::default() };
             let opened = open(&folder.join(name));
             let session = opened.prompter().session(&Prompt::Tokens(vec![1, 2, 3]), &options).unwrap();
-            let told = opened.footprint(&device, session.needs()).unwrap();
-            let mut model = opened.load(&device, session.needs(), &mut |_, _| true).unwrap();
-            let job = model.engine_mut().submit(session).unwrap();
-            assert_eq!(told.cache, model.engine().cache_bytes(job) as u64, "{name} {dtype} {guidance:?}");
+            let told = opened.footprint(&device, &session.needs_of(0)).unwrap();
+            let mut model = opened.load(&device, &session.needs_of(0), &mut |_, _| true).unwrap();
+            // What is told, what the network says that it took, and what the receipt says.
+            let network = model.network_mut();
+            let ids: Vec<_> = session.needs().iter().map(|need| network.open(&need.sequence).unwrap()).collect();
+            let taken: usize = ids.iter().map(|&id| network.cache_bytes(id)).sum();
+            for id in ids {
+                network.close(id);
+            }
+            assert_eq!(told.cache, taken as u64, "{name} {dtype} {guidance:?}");
+            let prepared = model.prepare(&Prompt::Tokens(vec![1, 2, 3]), &options).unwrap();
+            model.submit(prepared, Class::default()).unwrap();
+            let over = loop {
+                if let Some((_, over)) = model.step(&mut |_, _| ControlFlow::Continue(())).pop() {
+                    break over.unwrap();
+                }
+            };
+            let Outcome::Answer(answer) = over else { panic!("a prompt is answered") };
+            assert_eq!(told.cache, answer.receipt.memory.cache as u64, "{name} {dtype} {guidance:?}");
             assert!(told.workspace > 0 && told.total() > told.weights + told.cache);
         }
     }

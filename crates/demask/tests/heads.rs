@@ -5,15 +5,14 @@
 
 use demask::{
     cpu::{CpuBackend, CpuOptions, isa::Isa, linear::Activations},
+    step::{ConfidenceOf, FilterOrder, HeadRequest, Sampling, TokenList},
     tensor::{
-        AttentionShape, Backend, BlendRows, Dtype, Filter, FilterOrder, HeadLaunch, HeadOutput, HeadRequest, HeadRow,
-        HeadWeights, Launch, NO_ROW, PageKind, Segment, TensorView, WorkspaceShape,
+        AttentionShape, Backend, BlendRows, Dtype, HeadLaunch, HeadOutput, HeadRow, HeadWeights, Launch, NO_ROW,
+        PageKind, Segment, TensorView, WorkspaceShape,
     },
 };
-use demask_cuda::{
-    backend::{CudaBackend, CudaOptions},
-    emulator::{Emulator, Schedule},
-};
+use demask_cuda::backend::{CudaBackend, CudaOptions};
+use demask_cuda_emulator::{Emulator, Schedule};
 use proptest::{prelude::*, test_runner::RngSeed};
 
 const HIDDEN: usize = 16;
@@ -22,7 +21,7 @@ const ROWS: usize = 5;
 
 /// Numbers 0 to 2^32, well mixed.
 fn numbers(count: usize, seed: u64) -> impl Iterator<Item = u32> {
-    (0..count as u64).map(move |place| (demask::tensor::gumbel_bits(seed, place as u32) >> 32) as u32)
+    (0..count as u64).map(move |place| (demask::step::random::token_bits(seed, place as u32) >> 32) as u32)
 }
 
 fn bytes(values: impl Iterator<Item = f32>) -> Vec<u8> {
@@ -94,11 +93,13 @@ fn request() -> impl Strategy<Value = HeadRequest> {
     let filter = (prop_oneof![Just(0u32), 1..400u32], prop_oneof![Just(1f32), 0f32..1.0], any::<bool>());
     let temperature = prop_oneof![Just(0f32), 0.1f32..2.0];
     let flags = prop::array::uniform4(any::<bool>());
-    (tokens(30), tokens(4), filter, temperature, flags, prop_oneof![Just(0u32), 1..40u32], 0..12u32).prop_map(
+    (tokens(30), tokens(4), filter, temperature, flags, prop_oneof![Just(0), 1..40usize], 0..12usize).prop_map(
         |(forbid, mute, (top_k, top_p, first), temperature, [drawn, margin, entropy, logits], top, judge_width)| {
             let order = if first { FilterOrder::TopKFirst } else { FilterOrder::TopPFirst };
-            let filter = Filter { top_k, top_p, order };
-            HeadRequest { forbid, mute, temperature, filter, drawn, margin, entropy, top, judge_width, logits }
+            let confidence = if drawn { ConfidenceOf::Drawn } else { ConfidenceOf::Raw };
+            let sampling = Sampling { temperature, top_k, top_p, order, confidence, seed: 0 };
+            let (forbid, mute) = (TokenList::from(forbid), TokenList::from(mute));
+            HeadRequest { forbid, mute, sampling, margin, entropy, top, judge_width, logits }
         },
     )
 }
@@ -108,12 +109,12 @@ fn launches() -> impl Strategy<Value = [HeadLaunch; 2]> {
     let rows = prop::collection::vec((0..ROWS as u32, request(), any::<u64>(), 0..3u32), 1..=ROWS);
     (rows, any::<u64>()).prop_map(|(rows, seed)| {
         let requests: Vec<HeadRequest> = rows.iter().map(|(_, request, ..)| request.clone()).collect();
-        let judged: u32 = requests.iter().map(|request| request.judge_width).sum();
+        let judged: usize = requests.iter().map(|request| request.judge_width).sum();
         let mut head = HeadLaunch {
             rows: (0..).zip(&rows).map(|(request, &(row, _, key, _))| HeadRow { row, request, key }).collect(),
             requests,
             blends: Vec::new(),
-            judge: numbers(judged as usize, seed).map(|number| number % VOCABULARY as u32).collect(),
+            judge: numbers(judged, seed).map(|number| number % VOCABULARY as u32).collect(),
         };
         for (head_row, &(row, .., blend)) in (0..).zip(&rows).filter(|(_, row)| row.3 > 0) {
             let (other, slot) = ((row + 1) % ROWS as u32, if blend == 1 { NO_ROW } else { head_row });
@@ -144,8 +145,8 @@ fn assert_alike(found: &HeadOutput, expected: &HeadOutput) {
     assert_eq!(tokens, expected_tokens);
     assert_near(&probabilities, &expected_probabilities, "probability");
     let parts = |out: &HeadOutput| {
-        let ranks: Vec<u32> = out.judged.iter().map(|judged| judged.0).collect();
-        (ranks, out.judged.iter().flat_map(|judged| [judged.1, judged.2]).collect::<Vec<f32>>())
+        let ranks: Vec<u32> = out.judged.iter().map(|judged| judged.rank).collect();
+        (ranks, out.judged.iter().flat_map(|judged| [judged.log_probability, judged.best]).collect::<Vec<f32>>())
     };
     let ((ranks, judged), (expected_ranks, expected_judged)) = (parts(found), parts(expected));
     assert_eq!(ranks, expected_ranks);

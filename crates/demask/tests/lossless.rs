@@ -1,18 +1,15 @@
 //! FreeDave on networks: bitwise the tokens and confidences of static decoding, on every tier and at any temperature
 //! (specification freedave, section 6.1: I1, I6, I8, I14); over caches whose slots have a history, with one draft (I2).
 
-#[path = "common/device.rs"]
-mod device;
-
 use std::{io::Write, path::Path};
 
+use crate::common::Device;
 use demask::{
     DeviceOptions, DtypeChoice, GenerateOptions, Model, Prompt,
     checkpoint::ModelFiles,
     cpu::isa::Isa,
     decode::{CanvasSpec, Event, Session, SessionOptions, StopRule},
 };
-use device::Device;
 
 /// Every tier that this machine has, and the kernels of GPUs.
 fn devices() -> Vec<Device> {
@@ -21,10 +18,7 @@ fn devices() -> Vec<Device> {
 
 /// Position, token and the bits of the confidence in the order of the commits, and the forwards that it took.
 fn run(model: &mut Model, options: &SessionOptions) -> (Vec<(u32, u32, u32)>, usize) {
-    let engine = model.engine_mut();
-    let job = engine.submit(Session::new(options.clone()).unwrap()).unwrap();
-    while engine.tick().unwrap() > 0 {}
-    let mut session = engine.take(job).unwrap();
+    let mut session = model.decode(Session::new(options.clone()).unwrap()).unwrap();
     let commit = |event| match event {
         Event::Commit { position, token, confidence, .. } => Some((position, token, confidence.to_bits())),
         Event::Step { .. } => None,
@@ -81,10 +75,7 @@ fn solve(model: &mut Model, questions: &[String], decoder: &str) -> Vec<(usize, 
     let mut answers = Vec::new();
     for question in questions {
         let session = model.session(&Prompt::user(question.as_str(), None), &options).unwrap();
-        let engine = model.engine_mut();
-        let job = engine.submit(session).unwrap();
-        while engine.tick().unwrap() > 0 {}
-        let session = engine.take(job).unwrap();
+        let session = model.decode(session).unwrap();
         answers.push((session.counts().nfe, session.output().tokens));
     }
     answers

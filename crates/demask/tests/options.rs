@@ -2,7 +2,9 @@
 
 use std::ops::ControlFlow;
 
-use demask::{DeviceOptions, GenerateOptions, Model, Progress, Prompt, decode::Schedule};
+use demask::{
+    DeviceOptions, GenerateOptions, Model, Progress, Prompt, Prompter, checkpoint::ModelFiles, decode::Schedule,
+};
 
 const QUESTION: &str = "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?";
 
@@ -100,6 +102,19 @@ fn methods_that_nobody_named_are_recommended_ones_or_the_reference() {
     assert_eq!(named(GenerateOptions { schedule: Some(Schedule::Dream), ..open.clone() }), "static, cache none");
     let holes = Prompt::Infill("Ada has <mask:1> pears.".into());
     assert_eq!(methods(holes, open), "static, cache none");
+}
+
+#[test]
+fn a_guide_beside_a_decoder_that_asks_none_is_refused() {
+    let files = concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo/demo-qwen");
+    let guide = Prompter::open(ModelFiles::directory(files).unwrap()).unwrap();
+    let (model, prompt) = (demo(), Prompt::user(QUESTION, None));
+    for decoder in [None, Some("static"), Some("freedave:d=4")] {
+        let decoder = decoder.map(|decoder| decoder.parse().unwrap());
+        let options = GenerateOptions { decoder, ..GenerateOptions::default() };
+        let refused = model.guided_session(&guide, &prompt, &options).unwrap_err().to_string();
+        assert!(refused.contains("guide"), "{refused}");
+    }
 }
 
 #[test]

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use demask::{
     DeviceOptions, GenerateOptions, Model, Prompt,
-    decode::Next,
     model_parts::Part,
-    step::{Positions, Predictions, SequenceId, SequenceStep},
+    step::{Positions, Predictions, SequenceId, SequenceStep, Work},
 };
+use demask_testkit::by_hand::ByHand;
 
 const PROBLEMS: [&str; 3] = [
     "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?",
@@ -48,10 +48,10 @@ fn decode(model: &mut Model, problem: &str, cache: &str) -> (Vec<[Vec<f32>; 2]>,
     };
     let mut session = model.session(&Prompt::user(problem, None), &options).unwrap();
     let needs = session.needs().to_vec();
-    let network = model.engine_mut().network_mut();
-    let id: SequenceId = network.open(&needs[0]).unwrap();
-    while session.next() == Next::Step {
-        let steps: Vec<SequenceStep<'_>> = session.requests().iter().map(|request| request.step(id, 0)).collect();
+    let network = model.network_mut();
+    let id: SequenceId = network.open(&needs[0].sequence).unwrap();
+    while session.wants() == Some(0) {
+        let steps: Vec<SequenceStep<'_>> = session.requests().iter().map(|request| request.step(id)).collect();
         let mut out = vec![Predictions::default(); steps.len()];
         network.step(&steps, &mut out).unwrap();
         session.feed(&out);
@@ -71,7 +71,7 @@ fn distances(model: &mut Model, cache: &str) -> Vec<[[Distance; 2]; 2]> {
     for problem in PROBLEMS {
         let (stored, canvas, response) = decode(model, problem, cache);
         let mut fresh = BTreeMap::new();
-        let network = model.engine_mut().network_mut();
+        let network = model.network_mut();
         network.watch(&canvas, mask, &mut |part, values| drop(fresh.insert(part, values.to_vec()))).unwrap();
         for (layer, tensors) in stored.iter().enumerate() {
             let parts = [Part::Key(layer), Part::Value(layer)];

@@ -1,13 +1,11 @@
 //! What a watcher sees of a forward, against the naive transformer.
 
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::{Device, runner, specs, twin};
+use crate::common::{Device, runner, specs, twin};
 use demask::{
     cpu::isa::Isa,
-    model_parts::{Attention, Part},
+    model_parts::Part,
     step::{HeadAsk, Mask, Predictions, SequenceNeeds, SequenceStep, StepPlan},
     tensor::Dtype,
 };
@@ -15,16 +13,16 @@ use demask_testkit::naive::network::assert_near;
 
 const TOKENS: [u32; 11] = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 69];
 
-/// The mask of an architecture, for the engine and for the twin.
-fn masks(attention: Attention) -> (Mask, Box<dyn Fn(usize) -> usize>) {
+/// How many keys the twin's rows see.
+fn limits(mask: Mask) -> Box<dyn Fn(usize) -> usize> {
     let all = TOKENS.len();
-    match attention {
-        Attention::Full => (Mask::Full, Box::new(move |_| all)),
-        Attention::BlockCausal { block } => {
-            let sees = move |position: usize| ((position / block + 1) * block).min(all);
-            (Mask::BlockCausal { block: block as u32 }, Box::new(sees))
+    match mask {
+        Mask::Full => Box::new(move |_| all),
+        Mask::BlockCausal { block } => {
+            let block = block as usize;
+            Box::new(move |position| ((position / block + 1) * block).min(all))
         }
-        Attention::Causal => (Mask::Causal, Box::new(|position| position + 1)),
+        Mask::Causal => Box::new(|position| position + 1),
     }
 }
 
@@ -35,7 +33,7 @@ fn devices() -> impl Iterator<Item = Device> {
 #[test]
 fn a_watcher_sees_what_the_twin_computes() {
     for (device, (_, spec)) in devices().flat_map(|device| specs().into_iter().map(move |spec| (device, spec))) {
-        let (mask, sees) = masks(spec.attention);
+        let (mask, sees) = (spec.attention, limits(spec.attention));
         let mut runner = runner(&spec, device, Dtype::F32, 2);
         let mut seen = BTreeMap::new();
         runner.watch(&TOKENS, mask, &mut |part, values| drop(seen.insert(part, values.to_vec()))).unwrap();
@@ -60,7 +58,7 @@ fn a_watcher_sees_what_the_twin_computes() {
 #[test]
 fn watching_changes_nothing_and_inspection_sees_the_same() {
     for (device, (_, spec)) in devices().flat_map(|device| specs().into_iter().map(move |spec| (device, spec))) {
-        let (mask, _) = masks(spec.attention);
+        let mask = spec.attention;
         let mut runner = runner(&spec, device, Dtype::F32, 2);
         let before = runner.inspect(&TOKENS, mask, true).unwrap();
         let mut layers = Vec::new();
@@ -83,7 +81,7 @@ fn stored_keys_and_values_are_those_of_the_forwards_that_wrote_them() {
     let (_, spec) = specs().remove(0);
     for device in [Device::Cpu(Isa::best()), Device::EmulatedGpu] {
         let mut runner = runner(&spec, device, Dtype::F32, 2);
-        assert!(runner.row_capacity() < POSITIONS as usize);
+        assert!(runner.rows().capacity < POSITIONS as usize);
         let needs = SequenceNeeds { positions: POSITIONS as usize, rows: 20, ..SequenceNeeds::default() };
         let id = runner.open(&needs).unwrap();
         for start in (0..POSITIONS).step_by(20) {

@@ -28,7 +28,7 @@ fn check(text: &str, records: &str) {
     if env::var_os("DEMASK_BLESS").is_some() {
         fs::write(&path, &wanted).unwrap();
     } else {
-        assert!(there == wanted, "{text} is out of date: DEMASK_BLESS=1 cargo test -p demask-eval --test readme");
+        assert!(there == wanted, "{text} is out of date: DEMASK_BLESS=1 cargo test -p demask-eval --test all readme");
     }
 }
 

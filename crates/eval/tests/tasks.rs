@@ -232,8 +232,8 @@ const INTRODUCTION: &str = "\
 # Tasks
 
 Written from the registry of `crates/eval` (`src/tasks`) and from invented items in the published schemas
-(`crates/eval/tests/items`); `DEMASK_BLESS=1 cargo test -p demask-eval --test tasks` writes it anew. The examples show
-invented items, never a benchmark's.
+(`crates/eval/tests/items`); `DEMASK_BLESS=1 cargo test -p demask-eval --test all tasks` writes it anew. The examples
+show invented items, never a benchmark's.
 
 A task's files come from the hub into the cache that all of its tools share (`HF_HOME`, `HF_ENDPOINT`,
 `HF_HUB_OFFLINE`, `HF_TOKEN`), or from a file: JSON lines, a JSON list, CSV or parquet (not compressed with zstd), each
@@ -408,5 +408,5 @@ fn the_page_of_tasks_is_up_to_date() {
         fs::write(&path, &page).unwrap();
     }
     let there = fs::read_to_string(&path).unwrap_or_default();
-    assert!(there == page, "docs/tasks.md is out of date: DEMASK_BLESS=1 cargo test -p demask-eval --test tasks");
+    assert!(there == page, "docs/tasks.md is out of date: DEMASK_BLESS=1 cargo test -p demask-eval --test all tasks");
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use demask_step::Mask;
+
 /// Model families that the engine knows. Only for messages and for defaults of decoding: the forward pass reads the
 /// other fields of [`ArchSpec`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -32,20 +34,6 @@ impl fmt::Display for Family {
             Self::Llama => "Llama",
         })
     }
-}
-
-/// Attention pattern that a model was trained with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Attention {
-    /// Every position sees every other.
-    Full,
-    /// A position sees the blocks up to its own, counted from position 0.
-    BlockCausal {
-        /// Positions in a block.
-        block: usize,
-    },
-    /// A position sees itself and those before it.
-    Causal,
 }
 
 /// Everything the forward pass needs to know about an architecture.
@@ -79,8 +67,8 @@ pub struct ArchSpec {
     pub head_norms: bool,
     /// Whether the head is the embedding table.
     pub tied: bool,
-    /// Attention pattern.
-    pub attention: Attention,
+    /// Who sees whom, as the model was trained.
+    pub attention: Mask,
     /// Row `p - shift` predicts position `p` (row 0 predicts position 0): 1 for Dream and for causal models, else 0.
     pub shift: usize,
 }
@@ -187,7 +175,7 @@ mod tests {
             qkv_bias: false,
             head_norms: false,
             tied: false,
-            attention: Attention::Full,
+            attention: Mask::Full,
             shift: 0,
         }
     }
@@ -218,7 +206,7 @@ mod tests {
             ffn: 9728,
             vocabulary: 151_936,
             head_norms: true,
-            attention: Attention::BlockCausal { block: 4 },
+            attention: Mask::BlockCausal { block: 4 },
             ..llada.clone()
         };
         assert_eq!(sdar.parameters(), 4_411_424_256);
@@ -233,7 +221,7 @@ mod tests {
             vocabulary: 151_936,
             qkv_bias: true,
             tied: true,
-            attention: Attention::Causal,
+            attention: Mask::Causal,
             ..llada
         };
         assert_eq!(qwen.parameters(), 1_543_714_304);

@@ -1,6 +1,7 @@
 //! The transformer: one forward of one launch, the same for every family and backend.
 
-use demask_tensor::{Backend, DeviceError, HeadOutput, HeadWeights, Launch, MlpWeights, QkvRows, Rows};
+use demask_step::DeviceError;
+use demask_tensor::{Backend, HeadOutput, HeadWeights, Launch, MlpWeights, QkvRows, Rows};
 
 use crate::{
     ArchSpec, Weights,

@@ -14,10 +14,10 @@ mod sequence;
 mod watch;
 mod weights;
 
-pub use arch::{ArchSpec, Attention, Family, Rope, RopeScaling};
+pub use arch::{ArchSpec, Family, Rope, RopeScaling};
 pub use memory::{attention_shape, sequence_pages, workspace_shape};
 pub use roles::{ExpectedTensor, LayerRole, Role, WeightError, WeightSource, expected_tensors};
-pub use runner::{Inspection, Runner};
+pub use runner::{Inspect, InspectError, Inspection, Runner};
 pub use watch::{Hidden, Part, Watcher};
 pub use weights::{LoadError, Weights};
 

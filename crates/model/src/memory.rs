@@ -15,8 +15,8 @@ pub fn workspace_shape(spec: &ArchSpec, row_budget: usize, needs: &[SequenceNeed
     let least = row_budget.max(1);
     let most = |of: fn(&SequenceNeeds) -> usize| needs.iter().map(of).fold(least, usize::max);
     WorkspaceShape {
-        rows: most(|needs| needs.rows),
-        head_rows: most(|needs| needs.rows.max(needs.predictions)),
+        rows: most(|needs| needs.rows.max(needs.group_rows)),
+        head_rows: most(|needs| needs.rows.max(needs.group_rows).max(needs.predictions)),
         hidden: spec.hidden,
         ffn: spec.ffn,
         attention: attention_shape(spec),

@@ -1,10 +1,11 @@
-//! A loaded model on a backend: the [`Denoiser`] that decoding talks to.
+//! A loaded model on a backend: the [`Network`] that work runs on, open to inspection between its forwards.
 
 use demask_step::{
-    Denoiser, Mask, OpenError, PlanError, Positions, Predictions, SequenceId, SequenceNeeds, SequenceStep, StepError,
+    DeviceError, DeviceId, HeadRequest, Mask, Network, OpenError, OutOfMemory, Pages, PlanError, Positions,
+    Predictions, Price, RowBudget, SequenceId, SequenceNeeds, SequenceStep, StepPlan,
 };
 use demask_tensor::{
-    Backend, Dtype, HeadOutput, HeadRequest, HeadRow, Launch, OutOfMemory, PAGE, Segment, Stage, WorkspaceShape,
+    Backend, Dtype, HeadOutput, HeadRow, Launch, PAGE, PageKind, PartSeconds, Segment, Stage, WorkspaceShape,
     round_bf16, widen_bf16,
 };
 
@@ -12,7 +13,7 @@ use crate::{
     ArchSpec, Hidden, Sequence, Watcher, Weights,
     forward::{Forward, forward},
     lower::Lowered,
-    memory::{attention_shape, page_kind, workspace_shape},
+    memory::{attention_shape, page_kind, sequence_pages, workspace_shape},
 };
 
 /// Rotation tables start at this many positions and double when a longer sequence is opened.
@@ -27,9 +28,53 @@ pub struct Runner<B: Backend> {
     sequences: Vec<Option<Sequence>>,
     reserved: WorkspaceShape,
     rotation: usize,
+    /// Pages of each kind that are held by sequences, and the most that ever were: the rest is free.
+    pages: Vec<(PageKind, usize, usize)>,
     launch: Launch,
     lowered: Lowered,
     output: HeadOutput,
+}
+
+/// A network that can be looked into between its forwards.
+pub trait Inspect: Network {
+    /// Returns the architecture.
+    fn spec(&self) -> &ArchSpec;
+    /// Describes it in one line: device, tier, threads, element type, and what matrices are kept in, where it is another.
+    fn describe(&self) -> String;
+    /// Returns the bytes of the packed weights.
+    fn weight_bytes(&self) -> usize;
+    /// Returns the bytes of weights that every forward reads.
+    fn forward_bytes(&self) -> usize;
+    /// Returns the bytes of the pages of an open sequence.
+    fn cache_bytes(&self, sequence: SequenceId) -> usize;
+    /// Returns whose memory it takes, and how many bytes that has left.
+    fn available(&self) -> (DeviceId, u64);
+    /// Begins to count the seconds of parts from 0, or ends it.
+    fn time_parts(&mut self, on: bool);
+    /// Returns the seconds counted so far.
+    fn part_seconds(&self) -> PartSeconds;
+    /// Runs one forward over `tokens` with all logits and, if asked for, every layer's output.
+    fn inspect(&mut self, tokens: &[u32], mask: Mask, layers: bool) -> Result<Inspection, InspectError>;
+    /// Runs one forward over `tokens` of which the watcher sees every intermediate; no logits are computed.
+    fn watch(&mut self, tokens: &[u32], mask: Mask, watcher: &mut Watcher<'_>) -> Result<(), InspectError>;
+    /// Reads K and V of the slots of an open sequence: for each layer both, `[positions, kv width]`, widened. Zeros where
+    /// no step has written. Positions that the sequence does not have are left out.
+    fn stored(&mut self, sequence: SequenceId, positions: &Positions) -> Result<Vec<[Vec<f32>; 2]>, DeviceError>;
+}
+
+/// A forward for inspection cannot be run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InspectError {
+    /// No memory for its sequence.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// Tokens that the model does not know, or none at all.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The device failed.
+    #[error("the device failed: {0}")]
+    Device(#[from] DeviceError),
 }
 
 /// Raw results of one forward, for checking a port against another implementation.
@@ -63,6 +108,7 @@ impl<B: Backend> Runner<B> {
             sequences: Vec::new(),
             reserved,
             rotation: 0,
+            pages: Vec::new(),
             launch: Launch::default(),
             lowered: Lowered::default(),
             output: HeadOutput::default(),
@@ -71,62 +117,12 @@ impl<B: Backend> Runner<B> {
         Ok(runner)
     }
 
-    /// The architecture.
-    pub fn spec(&self) -> &ArchSpec {
-        &self.spec
-    }
-
-    /// The backend.
+    /// Returns the backend.
     pub fn backend(&self) -> &B {
         &self.backend
     }
 
-    /// Begins to count the seconds of parts from 0, or ends it.
-    pub fn time_parts(&mut self, on: bool) {
-        self.backend.time_parts(on);
-    }
-
-    /// The packed weights.
-    pub fn weights(&self) -> &Weights<B> {
-        &self.weights
-    }
-
-    /// Bytes of the packed weights.
-    pub fn weight_bytes(&self) -> usize {
-        self.weights.bytes()
-    }
-
-    /// Bytes of the pages of an open sequence.
-    pub fn cache_bytes(&self, sequence: SequenceId) -> usize {
-        let Some(Some(sequence)) = self.sequences.get(sequence.0 as usize) else { return 0 };
-        let pages = sequence.pages.len() + sequence.draft_pages.len();
-        pages * self.backend.page_bytes(&self.kv, page_kind(&sequence.needs))
-    }
-
-    /// K and V of the slots of an open sequence, for inspection: for each layer both, `[positions, kv width]`, widened.
-    /// Zeros where no step has written. Positions that the sequence does not have are left out.
-    pub fn stored(&mut self, sequence: SequenceId, positions: &Positions) -> Result<Vec<[Vec<f32>; 2]>, StepError> {
-        let mut layers = vec![[Vec::new(), Vec::new()]; self.spec.layers];
-        let positions: Vec<_> = positions.iter().collect();
-        // The workspace has room for so many rows at a time.
-        for positions in positions.chunks(self.reserved.rows.max(1)) {
-            self.lower_look(sequence, positions);
-            self.backend.begin(&self.launch, &mut self.kv);
-            for (layer, tensors) in layers.iter_mut().enumerate() {
-                for (stage, tensor) in
-                    [Stage::Key(layer, &self.kv), Stage::Value(layer, &self.kv)].into_iter().zip(tensors)
-                {
-                    let mut part = Vec::new();
-                    self.backend.read(stage, &mut part);
-                    tensor.append(&mut part);
-                }
-            }
-            self.backend.finish().map_err(|error| StepError::Device(error.to_string()))?;
-        }
-        Ok(layers)
-    }
-
-    /// A launch of positions that computes nothing: their slots can be read.
+    /// Fills a launch of positions that computes nothing: their slots can be read.
     fn lower_look(&mut self, sequence: SequenceId, positions: &[u32]) {
         let launch = &mut self.launch;
         launch.clear();
@@ -139,11 +135,6 @@ impl<B: Backend> Runner<B> {
         }
         launch.tables.extend_from_slice(&sequence.pages);
         launch.segments.push(Segment { rows: 0..launch.ids.len() as u32, table: 0..launch.tables.len() as u32 });
-    }
-
-    /// Most rows that one step may have, all sequences and lanes together.
-    pub fn row_capacity(&self) -> usize {
-        self.reserved.rows
     }
 
     fn reserve_rotation(&mut self, positions: usize) -> Result<(), OutOfMemory> {
@@ -169,19 +160,22 @@ impl<B: Backend> Runner<B> {
         Ok(())
     }
 
+    /// Returns the workspace for one more sequence with these needs.
+    fn grown(&self, needs: &SequenceNeeds) -> WorkspaceShape {
+        let open = self.sequences.iter().flatten().map(|sequence| table_entries(&sequence.needs)).sum::<usize>();
+        let rows = needs.rows.max(needs.group_rows);
+        WorkspaceShape {
+            rows: self.reserved.rows.max(rows),
+            head_rows: self.reserved.head_rows.max(rows).max(needs.predictions),
+            table_entries: self.reserved.table_entries.max(open + table_entries(needs)),
+            ..self.reserved
+        }
+    }
+
     fn reserve_for(&mut self, needs: &SequenceNeeds) -> Result<(), OutOfMemory> {
         self.reserve_rotation(needs.positions)?;
-        let tables: usize =
-            self.sequences.iter().flatten().map(|sequence| table_entries(&sequence.needs)).sum::<usize>()
-                + table_entries(needs);
-        let rows = needs.rows.max(needs.predictions);
         self.lowered.reserve(self.sequences.len() + 1, needs);
-        self.reserve(WorkspaceShape {
-            rows: self.reserved.rows.max(needs.rows),
-            head_rows: self.reserved.head_rows.max(rows),
-            table_entries: self.reserved.table_entries.max(tables),
-            ..self.reserved
-        })
+        self.reserve(self.grown(needs))
     }
 
     fn reserve(&mut self, wanted: WorkspaceShape) -> Result<(), OutOfMemory> {
@@ -193,12 +187,6 @@ impl<B: Backend> Runner<B> {
         Ok(())
     }
 
-    /// Makes room for steps of this many rows, for sequences that must run in one step.
-    pub fn reserve_rows(&mut self, rows: usize) -> Result<(), OutOfMemory> {
-        let (rows, head_rows) = (self.reserved.rows.max(rows), self.reserved.head_rows.max(rows));
-        self.reserve(WorkspaceShape { rows, head_rows, ..self.reserved })
-    }
-
     fn allocate(&mut self, sequence: &mut Sequence) -> Result<(), OutOfMemory> {
         let (canvas, drafts) = sequence.page_counts();
         let kind = page_kind(&sequence.needs);
@@ -206,101 +194,73 @@ impl<B: Backend> Runner<B> {
         let drafted = self.backend.allocate_pages(&mut self.kv, drafts, kind, &mut sequence.draft_pages);
         if drafted.is_err() {
             self.backend.release_pages(&mut self.kv, &sequence.pages);
+            return drafted;
         }
-        drafted
+        let held = canvas + drafts;
+        match self.pages.iter_mut().find(|(of, ..)| *of == kind) {
+            Some((_, used, most)) => {
+                *used += held;
+                *most = (*used).max(*most);
+            }
+            None => self.pages.push((kind, held, held)),
+        }
+        Ok(())
     }
 
     fn sequence(&self, id: SequenceId) -> Option<&Sequence> {
         self.sequences.get(id.0 as usize)?.as_ref()
     }
 
-    /// One forward over `tokens` with every layer's output and all logits.
-    pub fn inspect(&mut self, tokens: &[u32], mask: Mask, layers: bool) -> Result<Inspection, StepError> {
-        let mut hidden = Hidden::default();
-        let mut take = |part, values: &[f32]| hidden.take(part, values);
-        self.look(tokens, mask, true, layers.then_some(&mut take))?;
-        Ok(Inspection { logits: std::mem::take(&mut self.output.logits), hidden })
-    }
-
-    /// One forward over `tokens` of which the watcher sees every intermediate; no logits are computed.
-    pub fn watch(&mut self, tokens: &[u32], mask: Mask, watcher: &mut Watcher<'_>) -> Result<(), StepError> {
-        self.look(tokens, mask, false, Some(watcher))
-    }
-
-    /// One forward over `tokens`, on a sequence of its own.
+    /// Runs one forward over `tokens`, on a sequence of its own.
     fn look(
         &mut self,
         tokens: &[u32],
         mask: Mask,
         logits: bool,
         watcher: Option<&mut Watcher<'_>>,
-    ) -> Result<(), StepError> {
-        let failed = |error: &dyn std::fmt::Display| StepError::Device(error.to_string());
+    ) -> Result<(), InspectError> {
         let rows = tokens.len();
         let needs = SequenceNeeds { logits, ..Inspection::needs(rows) };
-        let id = self.open(&needs).map_err(|error| failed(&error))?;
-        let mut plan = demask_step::StepPlan { visible: rows as u32, mask, ..Default::default() };
+        let id = self.open(&needs)?;
+        let mut plan = StepPlan { visible: rows as u32, mask, ..Default::default() };
         plan.live.set_range(0..rows as u32);
-        let ask = demask_step::HeadAsk::default();
+        let ask = HeadRequest { logits, ..HeadRequest::default() }.into();
         let step = SequenceStep { sequence: id, tokens, plan: &plan, ask: &ask, blend: None };
-        let checked = self.check(&step).map_err(|error| StepError::Plan { index: 0, error });
-        let looked = checked.and_then(|()| {
-            self.lower(&[step])?;
+        let looked = self.check(&[step]).map_err(InspectError::from).and_then(|()| {
+            self.lower(&[step]);
             if logits {
-                self.launch.head.requests[0] = HeadRequest { logits: true, ..HeadRequest::default() };
                 self.launch.head.rows.extend((0..rows as u32).map(|row| HeadRow { row, request: 0, key: 0 }));
                 self.launch.last.extend(0..rows as u32);
             }
-            self.forward(watcher)
+            Ok(self.forward(watcher)?)
         });
         self.close(id);
         looked
     }
 
-    fn lower(&mut self, batch: &[SequenceStep<'_>]) -> Result<(), StepError> {
+    fn lower(&mut self, batch: &[SequenceStep<'_>]) {
         let sequences = &self.sequences;
         let sequence_of = |index: usize| match &sequences[batch[index].sequence.0 as usize] {
             Some(sequence) => sequence,
             None => unreachable!("checked before"),
         };
-        self.lowered
-            .lower(&self.spec, batch, sequence_of, &mut self.launch)
-            .map_err(|(index, error)| StepError::Plan { index, error })
+        self.lowered.lower(&self.spec, batch, sequence_of, &mut self.launch);
     }
 
-    fn forward(&mut self, watcher: Option<&mut Watcher<'_>>) -> Result<(), StepError> {
+    fn forward(&mut self, watcher: Option<&mut Watcher<'_>>) -> Result<(), DeviceError> {
         let Self { spec, weights, backend, kv, launch, lowered, output, .. } = self;
         forward(Forward { spec, weights, launch, lowered }, backend, kv, output, watcher)
-            .map_err(|error| StepError::Device(error.to_string()))
-    }
-
-    fn check_capacity(&self, batch: &[SequenceStep<'_>]) -> Result<(), (usize, PlanError)> {
-        let mut rows = 0;
-        for (index, step) in batch.iter().enumerate() {
-            self.check(step).map_err(|error| (index, error))?;
-            if batch[..index].iter().any(|earlier| earlier.sequence == step.sequence) {
-                return Err((index, PlanError::Contradiction("a sequence runs twice in one step")));
-            }
-            rows += step.tokens.len();
-            if rows > self.reserved.rows {
-                let error =
-                    PlanError::BeyondReserve { what: "rows of a batch", needed: rows, reserved: self.reserved.rows };
-                return Err((index, error));
-            }
-        }
-        Ok(())
     }
 }
 
-impl<B: Backend> Denoiser for Runner<B> {
+impl<B: Backend> Network for Runner<B> {
     fn open(&mut self, needs: &SequenceNeeds) -> Result<SequenceId, OpenError> {
         if needs.positions > self.spec.context {
             return Err(OpenError::Context { needed: needs.positions, available: self.spec.context });
         }
-        let memory = |OutOfMemory { needed, available }| OpenError::Memory { needed, available };
-        self.reserve_for(needs).map_err(memory)?;
+        self.reserve_for(needs)?;
         let mut sequence = Sequence::new(needs.clone());
-        self.allocate(&mut sequence).map_err(memory)?;
+        self.allocate(&mut sequence)?;
         let free = self.sequences.iter().position(Option::is_none).unwrap_or_else(|| {
             self.sequences.push(None);
             self.sequences.len() - 1
@@ -313,19 +273,56 @@ impl<B: Backend> Denoiser for Runner<B> {
         let Some(Some(sequence)) = self.sequences.get_mut(sequence.0 as usize).map(Option::take) else { return };
         self.backend.release_pages(&mut self.kv, &sequence.pages);
         self.backend.release_pages(&mut self.kv, &sequence.draft_pages);
+        let kind = page_kind(&sequence.needs);
+        if let Some((_, used, _)) = self.pages.iter_mut().find(|(of, ..)| *of == kind) {
+            *used -= sequence.pages.len() + sequence.draft_pages.len();
+        }
     }
 
-    fn check(&self, step: &SequenceStep<'_>) -> Result<(), PlanError> {
-        let sequence = self.sequence(step.sequence).ok_or(PlanError::UnknownSequence(step.sequence))?;
-        sequence.check(&self.spec, step)
+    fn price(&self, needs: &SequenceNeeds) -> Result<Price, OpenError> {
+        if needs.positions > self.spec.context {
+            return Err(OpenError::Context { needed: needs.positions, available: self.spec.context });
+        }
+        let (pages, kind) = sequence_pages(needs);
+        let own = pages as u64 * self.backend.page_bytes(&self.kv, kind) as u64;
+        let grown = self.grown(needs);
+        let bytes = |shape: &WorkspaceShape| self.backend.workspace_bytes(shape);
+        let growth = if grown == self.reserved { 0 } else { bytes(&grown).saturating_sub(bytes(&self.reserved)) };
+        Ok(Price { own, growth, device: self.backend.device() })
     }
 
-    fn step(&mut self, batch: &[SequenceStep<'_>], out: &mut [Predictions]) -> Result<(), StepError> {
+    fn check(&self, group: &[SequenceStep<'_>]) -> Result<(), PlanError> {
+        let mut rows = 0;
+        for (index, step) in group.iter().enumerate() {
+            let sequence = self.sequence(step.sequence).ok_or(PlanError::UnknownSequence(step.sequence))?;
+            if group[..index].iter().any(|earlier| earlier.sequence == step.sequence) {
+                return Err(PlanError::Contradiction("a sequence runs twice in one step"));
+            }
+            sequence.check(&self.spec, step)?;
+            sequence.check_blend(&self.spec, group, index)?;
+            if self.kind(step.plan).is_some_and(|kind| self.kind(group[0].plan).is_some_and(|first| first != kind)) {
+                return Err(PlanError::Contradiction("a group treats the first layer of its sequences differently"));
+            }
+            rows += step.tokens.len();
+        }
+        if rows > self.reserved.rows {
+            return Err(PlanError::BeyondReserve {
+                what: "rows of a group",
+                needed: rows,
+                reserved: self.reserved.rows,
+            });
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, batch: &[SequenceStep<'_>], out: &mut [Predictions]) -> Result<(), DeviceError> {
         if batch.is_empty() {
             return Ok(());
         }
-        self.check_capacity(batch).map_err(|(index, error)| StepError::Plan { index, error })?;
-        self.lower(batch)?;
+        let rows: usize = batch.iter().map(|step| step.tokens.len()).sum();
+        // The workspace ends there, and backends trust a launch.
+        assert!(rows <= self.reserved.rows, "{rows} rows in a forward, {} reserved", self.reserved.rows);
+        self.lower(batch);
         self.forward(None)?;
         for step in batch {
             if let Some(Some(sequence)) = self.sequences.get_mut(step.sequence.0 as usize) {
@@ -334,6 +331,85 @@ impl<B: Backend> Denoiser for Runner<B> {
         }
         self.lowered.scatter(batch, &self.output, self.spec.vocabulary, out);
         Ok(())
+    }
+
+    fn rows(&self) -> RowBudget {
+        RowBudget { capacity: self.reserved.rows, free: self.backend.free_rows() }
+    }
+
+    fn pages(&self) -> Pages {
+        let sum = |of: fn(&(PageKind, usize, usize)) -> usize| self.pages.iter().map(of).sum();
+        Pages { used: sum(|(_, used, _)| *used), free: sum(|(_, used, most)| most - used) }
+    }
+}
+
+impl<B: Backend> Inspect for Runner<B> {
+    fn spec(&self) -> &ArchSpec {
+        &self.spec
+    }
+
+    fn describe(&self) -> String {
+        let (device, dtype) = (self.backend.describe(), self.backend.dtype().to_string());
+        let formats: Vec<_> = self.weights.formats().keys().map(String::as_str).collect();
+        if formats == [dtype] { device } else { format!("{device}, {} weights", formats.join(" + ")) }
+    }
+
+    fn weight_bytes(&self) -> usize {
+        self.weights.bytes()
+    }
+
+    fn forward_bytes(&self) -> usize {
+        self.weights.bytes_of_a_forward()
+    }
+
+    fn cache_bytes(&self, sequence: SequenceId) -> usize {
+        let Some(sequence) = self.sequence(sequence) else { return 0 };
+        let pages = sequence.pages.len() + sequence.draft_pages.len();
+        pages * self.backend.page_bytes(&self.kv, page_kind(&sequence.needs))
+    }
+
+    fn available(&self) -> (DeviceId, u64) {
+        (self.backend.device(), self.backend.available())
+    }
+
+    fn time_parts(&mut self, on: bool) {
+        self.backend.time_parts(on);
+    }
+
+    fn part_seconds(&self) -> PartSeconds {
+        self.backend.part_seconds()
+    }
+
+    fn inspect(&mut self, tokens: &[u32], mask: Mask, layers: bool) -> Result<Inspection, InspectError> {
+        let mut hidden = Hidden::default();
+        let mut take = |part, values: &[f32]| hidden.take(part, values);
+        self.look(tokens, mask, true, layers.then_some(&mut take))?;
+        Ok(Inspection { logits: std::mem::take(&mut self.output.logits), hidden })
+    }
+
+    fn watch(&mut self, tokens: &[u32], mask: Mask, watcher: &mut Watcher<'_>) -> Result<(), InspectError> {
+        self.look(tokens, mask, false, Some(watcher))
+    }
+
+    fn stored(&mut self, sequence: SequenceId, positions: &Positions) -> Result<Vec<[Vec<f32>; 2]>, DeviceError> {
+        let mut layers = vec![[Vec::new(), Vec::new()]; self.spec.layers];
+        let positions: Vec<_> = positions.iter().collect();
+        // The workspace has room for so many rows at a time.
+        for positions in positions.chunks(self.reserved.rows.max(1)) {
+            self.lower_look(sequence, positions);
+            self.backend.begin(&self.launch, &mut self.kv);
+            for (layer, tensors) in layers.iter_mut().enumerate() {
+                for (stage, tensor) in
+                    [Stage::Key(layer, &self.kv), Stage::Value(layer, &self.kv)].into_iter().zip(tensors)
+                {
+                    let mut part = Vec::new();
+                    self.backend.read(stage, &mut part);
+                    tensor.append(&mut part);
+                }
+            }
+            self.backend.finish()?;
+        }
+        Ok(layers)
     }
 }
 

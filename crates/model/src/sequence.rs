@@ -1,6 +1,6 @@
 //! One open sequence: its pages, what has been written, and the overlay of its last drafts.
 
-use demask_step::{Lanes, LayerRows, PlanError, Position, Positions, SequenceNeeds, SequenceStep};
+use demask_step::{Blend, BlendWith, Lanes, LayerRows, PlanError, Position, Positions, SequenceNeeds, SequenceStep};
 use demask_tensor::PAGE;
 
 use crate::ArchSpec;
@@ -102,7 +102,7 @@ impl Sequence {
         }
     }
 
-    /// Everything that can be wrong with one sequence's step.
+    /// Finds what is wrong with one sequence's step, but for its guidance.
     pub(crate) fn check(&self, spec: &ArchSpec, step: &SequenceStep<'_>) -> Result<(), PlanError> {
         let plan = step.plan;
         let lanes = plan.lanes.count();
@@ -124,7 +124,68 @@ impl Sequence {
                 }
             }
         }
-        self.check_layers(plan)
+        self.check_layers(plan)?;
+        self.check_ask(spec, step)
+    }
+
+    /// Finds what is wrong with what is asked of the head.
+    fn check_ask(&self, spec: &ArchSpec, step: &SequenceStep<'_>) -> Result<(), PlanError> {
+        let (plan, ask, wanted) = (step.plan, step.ask, &step.ask.wanted);
+        let rows = plan.predictions() * plan.lanes.count();
+        let reserved = [
+            ("predictions", rows, self.needs.predictions),
+            ("best tokens", wanted.top, self.needs.top),
+            ("judged tokens", wanted.judge_width, self.needs.judge_width),
+            ("logits", wanted.logits.into(), self.needs.logits.into()),
+        ];
+        if let Some(&(what, needed, reserved)) = reserved.iter().find(|(_, needed, reserved)| needed > reserved) {
+            return Err(PlanError::BeyondReserve { what, needed, reserved });
+        }
+        if ask.judge.len() != rows * wanted.judge_width {
+            return Err(PlanError::JudgeCount { expected: rows * wanted.judge_width, found: ask.judge.len() });
+        }
+        let mut named = wanted.forbid.iter().chain(wanted.mute.iter()).chain(&ask.judge);
+        if let Some(&token) = named.find(|&&token| token as usize >= spec.vocabulary) {
+            return Err(PlanError::TokenOutOfRange(token));
+        }
+        let sampling = &wanted.sampling;
+        if !(sampling.temperature >= 0.0 && sampling.temperature.is_finite()) {
+            return Err(PlanError::Contradiction("a temperature that is no number from 0 up"));
+        }
+        if !(sampling.top_p > 0.0 && sampling.top_p <= 1.0) {
+            return Err(PlanError::Contradiction("top-p that is no number above 0 and up to 1"));
+        }
+        Ok(())
+    }
+
+    /// Finds what is wrong with the guidance of a group's step, which passed [`check`](Self::check).
+    pub(crate) fn check_blend(
+        &self,
+        spec: &ArchSpec,
+        group: &[SequenceStep<'_>],
+        index: usize,
+    ) -> Result<(), PlanError> {
+        let step = &group[index];
+        let Some(Blend { scale, with }) = step.blend else { return Ok(()) };
+        if !scale.is_finite() {
+            return Err(PlanError::Contradiction("guidance by a scale that is no number"));
+        }
+        let BlendWith::Behind(places) = with else {
+            let stored = self.needs.residual.then_some(());
+            return stored.ok_or(PlanError::Contradiction("stored guidance without a reserved residual"));
+        };
+        let lanes = step.plan.lanes.count();
+        let twin = group.get(index.saturating_add(places)).filter(|twin| twin.plan.lanes.count() == lanes);
+        let Some(twin) = twin else {
+            return Err(PlanError::Contradiction("guidance by a step that is not in the group or has other lanes"));
+        };
+        let sets = [&step.plan.predict, &step.plan.must, &step.plan.hint];
+        let mut rows =
+            sets.iter().flat_map(|set| set.iter()).map(|position| position.saturating_sub(spec.shift as u32));
+        match rows.find(|&row| !twin.plan.live.contains(row)) {
+            Some(_) => Err(PlanError::Contradiction("guidance by a row that is not live")),
+            None => Ok(()),
+        }
     }
 
     fn check_sizes(&self, spec: &ArchSpec, step: &SequenceStep<'_>, lanes: usize) -> Result<(), PlanError> {

@@ -1,26 +1,42 @@
 //! What is asked of the head and what it answers: never whole logits unless they are asked for.
 
 use crate::{
-    Position, Positions, TokenId,
-    denoiser::{Cost, SequenceNeeds},
+    Position, Positions, TokenId, TokenList,
+    network::{Cost, SequenceNeeds},
+    room,
 };
 
-/// What a step wants to know about each predicted position.
+/// What one step asks of the head.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HeadAsk {
-    /// Tokens that can never be predicted: their logit counts as minus infinity everywhere (the mask id always).
-    pub forbid: Vec<TokenId>,
-    /// Tokens that may be predicted but weigh nothing in the distribution: a position predicting one has confidence 0,
-    /// every other distribution is renormalised without them (LLaDA's `confidence_eos_eot_inf`, specification models,
-    /// trap 7).
-    pub mute: Vec<TokenId>,
+    /// What is wanted of each predicted position.
+    pub wanted: HeadRequest,
     /// Only positions that the lane holds as this token (the mask id) are predicted; the others answer
     /// [`NO_TOKEN`](crate::NO_TOKEN).
     pub only_where: Option<TokenId>,
-    /// How the token is drawn and what its confidence is.
-    pub sampling: Sampling,
     /// One per lane: the number of unmasked tokens of the lane, which keys its randomness. Missing entries count as 0.
     pub states: Vec<u32>,
+    /// The tokens to judge, `[lanes, positions, judge_width]`, positions as in [`Predictions::positions`].
+    pub judge: Vec<TokenId>,
+}
+
+impl From<HeadRequest> for HeadAsk {
+    fn from(wanted: HeadRequest) -> Self {
+        Self { wanted, ..Self::default() }
+    }
+}
+
+/// What is wanted of a predicted position. It goes to the head as it is: a clone allocates nothing.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct HeadRequest {
+    /// Tokens that can never be predicted: their logit counts as minus infinity everywhere (the mask id always).
+    pub forbid: TokenList,
+    /// Tokens that may be predicted but weigh nothing in the distribution: a position predicting one has confidence 0,
+    /// every other distribution is renormalised without them (LLaDA's `confidence_eos_eot_inf`, specification models,
+    /// trap 7).
+    pub mute: TokenList,
+    /// How the token is drawn and what its confidence is.
+    pub sampling: Sampling,
     /// Wanted: the probability of the best token minus that of the second.
     pub margin: bool,
     /// Wanted: the entropy of the distribution, `-sum p ln p`, in nats. Released programs add 1e-10 to `p` in the
@@ -28,10 +44,8 @@ pub struct HeadAsk {
     pub entropy: bool,
     /// Wanted: this many best tokens with their probabilities, best first.
     pub top: usize,
-    /// Wanted: rank and probability of given tokens: this many per lane and predicted position.
+    /// Wanted: rank and probability of this many given tokens per lane and predicted position ([`HeadAsk::judge`]).
     pub judge_width: usize,
-    /// The given tokens, `[lanes, positions, judge_width]`, positions as in [`Predictions::positions`].
-    pub judge: Vec<TokenId>,
     /// Wanted: the raw logits, `[lanes, positions, vocabulary]`.
     pub logits: bool,
 }
@@ -46,7 +60,7 @@ pub struct Sampling {
     pub top_k: u32,
     /// Keep tokens until their cumulative probability passes `top_p`, the first always; 1: all.
     pub top_p: f32,
-    /// Which filter comes first.
+    /// Which filter comes first; the second works on the renormalised rest of the first.
     pub order: FilterOrder,
     /// Whose probability is the confidence.
     pub confidence: ConfidenceOf,
@@ -94,6 +108,11 @@ pub struct Judged {
     pub log_probability: f32,
     /// The probability of the best token of the row.
     pub best: f32,
+}
+
+impl Judged {
+    /// Of a token in a row that was not predicted.
+    pub const NONE: Self = Self { rank: u32::MAX, log_probability: f32::NEG_INFINITY, best: 0.0 };
 }
 
 /// The answer to one step of one sequence. All arrays run lane after lane, position after position.
@@ -152,9 +171,4 @@ impl Predictions {
         self.logits.clear();
         self.cost = Cost::default();
     }
-}
-
-/// Makes room for `count` entries in all.
-fn room<T>(array: &mut Vec<T>, count: usize) {
-    array.reserve(count.saturating_sub(array.len()));
 }

@@ -16,18 +16,25 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod denoiser;
+mod device;
 mod head;
+mod network;
 mod plan;
 mod positions;
 pub mod random;
+mod tokens;
+mod work;
 
-pub use denoiser::{
-    Blend, BlendWith, Cost, Denoiser, OpenError, PlanError, SequenceId, SequenceNeeds, SequenceStep, StepError,
+pub use device::{DeviceError, OutOfMemory};
+pub use head::{ConfidenceOf, FilterOrder, HeadAsk, HeadRequest, Judged, Predictions, Sampling};
+pub use network::{
+    Blend, BlendWith, Cost, DeviceId, LaunchKind, Network, OpenError, Pages, PlanError, Price, RowBudget, SequenceId,
+    SequenceNeeds, SequenceStep,
 };
-pub use head::{ConfidenceOf, FilterOrder, HeadAsk, Judged, Predictions, Sampling};
-pub use plan::{Drift, Keep, Lanes, LayerRows, Mask, Probe, StepPlan};
+pub use plan::{Drift, Keep, Lanes, LayerRows, Mask, MaskKind, Probe, StepPlan};
 pub use positions::Positions;
+pub use tokens::TokenList;
+pub use work::{Need, Pending, Request, Work};
 
 /// Index of a token in the model's vocabulary.
 pub type TokenId = u32;
@@ -37,3 +44,8 @@ pub type Position = u32;
 
 /// The token of a prediction that was not made (the lane holds the position unmasked already).
 pub const NO_TOKEN: TokenId = TokenId::MAX;
+
+/// Makes room for `count` entries in all: lists that are refilled in each step are as long as they ever get beforehand.
+pub fn room<T>(array: &mut Vec<T>, count: usize) {
+    array.reserve(count.saturating_sub(array.len()));
+}

@@ -71,6 +71,15 @@ impl StepPlan {
         self.hint.clear();
     }
 
+    /// Counts the positions wanted from the head: the union of `predict`, `must` and `hint`.
+    pub fn predictions(&self) -> usize {
+        let in_one = |set: &Positions, position| set.contains(position);
+        let must = self.must.iter().filter(|&position| !in_one(&self.predict, position)).count();
+        let hint =
+            self.hint.iter().filter(|&position| !in_one(&self.predict, position) && !in_one(&self.must, position));
+        self.predict.len() + must + hint.count()
+    }
+
     /// Whether the step asks nothing of the head: a prefill or a store.
     pub fn predicts_nothing(&self) -> bool {
         self.predict.is_empty() && self.must.is_empty() && self.hint.is_empty()
@@ -92,7 +101,27 @@ pub enum Mask {
     },
 }
 
+/// Who sees whom, without numbers: what methods are made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MaskKind {
+    /// Everyone sees everyone: LLaDA, Dream.
+    Full,
+    /// Blocks see the blocks up to their own: SDAR, TraDo.
+    BlockCausal,
+    /// Tokens see those before them: Qwen.
+    Causal,
+}
+
 impl Mask {
+    /// Which kind it is.
+    pub fn kind(self) -> MaskKind {
+        match self {
+            Self::Full => MaskKind::Full,
+            Self::BlockCausal { .. } => MaskKind::BlockCausal,
+            Self::Causal => MaskKind::Causal,
+        }
+    }
+
     /// The number of keys, counted from slot 0, that a row at `position` sees out of `visible`.
     pub fn limit(self, position: Position, visible: Position) -> Position {
         match self {
@@ -190,6 +219,16 @@ impl fmt::Display for Mask {
             Self::Causal => f.write_str("causal"),
             Self::BlockCausal { block } => write!(f, "block-causal:{block}"),
         }
+    }
+}
+
+impl fmt::Display for MaskKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full => "full attention",
+            Self::BlockCausal => "block-causal attention",
+            Self::Causal => "causal attention",
+        })
     }
 }
 

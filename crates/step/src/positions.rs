@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::Range};
 
-use crate::Position;
+use crate::{Position, room};
 
 /// A strictly ascending list of absolute canvas positions.
 ///
@@ -33,7 +33,7 @@ impl Positions {
 
     /// Makes room for `positions` positions in all.
     pub fn reserve(&mut self, positions: usize) {
-        self.0.reserve(positions.saturating_sub(self.0.len()));
+        room(&mut self.0, positions);
     }
 
     /// Forgets every position, keeps the allocation.

@@ -4,6 +4,8 @@
 //! its verified states exactly what static decoding draws there, whatever the batch and the order of evaluation
 //! (specification freedave, section 8.3).
 
+use crate::TokenId;
+
 /// What a key is for: different uses of the same state must not correlate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
@@ -23,12 +25,39 @@ pub fn key(seed: u64, purpose: Use, position: u32, unmasked: u32) -> u64 {
     mix(mix(seed ^ ((purpose as u64 + 1) << 56)).wrapping_add(mix(place)))
 }
 
-/// The finaliser of SplitMix64 (Steele, Lea, Flood 2014) behind its increment.
-pub fn mix(value: u64) -> u64 {
-    let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+/// What the counter of SplitMix64 (Steele, Lea, Flood 2014) steps by.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The finaliser of SplitMix64: a bijection that spreads every bit over all others.
+#[inline(always)]
+const fn finalise(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
+}
+
+/// One step of SplitMix64: its increment, then its finaliser.
+#[inline]
+pub const fn mix(value: u64) -> u64 {
+    finalise(value.wrapping_add(GOLDEN))
+}
+
+/// Random bits of one token in the row with this [`key`]: they depend neither on the batch nor on how the head's work is
+/// divided.
+#[inline]
+pub fn token_bits(key: u64, token: TokenId) -> u64 {
+    finalise(key.wrapping_add(u64::from(token).wrapping_mul(GOLDEN)))
+}
+
+/// The Gumbel number of one token in the row with this [`key`], of its [`token_bits`].
+pub fn token_gumbel(key: u64, token: TokenId) -> f32 {
+    gumbel(token_bits(key, token)) as f32
+}
+
+/// The lot of a position in a layer, of whose 64 bits any may be taken: [`Drift::Random`](crate::Drift::Random) chooses
+/// rows by it.
+pub fn lot(seed: u64, layer: u64, position: u64) -> u64 {
+    mix(mix(seed ^ layer.wrapping_mul(GOLDEN)).wrapping_add(mix(position)))
 }
 
 /// A uniform number in the open interval (0, 1) from a key: never 0, so its logarithm is finite.
@@ -49,6 +78,13 @@ mod tests {
     fn uniform_stays_inside_the_open_interval() {
         assert!(uniform(0) > 0.0);
         assert!(uniform(u64::MAX) < 1.0);
+    }
+
+    #[test]
+    fn bits_are_those_of_splitmix64() {
+        // The first two numbers of the released program with seed 0.
+        assert_eq!([token_bits(0, 1), token_bits(0, 2)], [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4]);
+        assert_eq!(mix(0), token_bits(0, 1));
     }
 
     #[test]

@@ -16,6 +16,7 @@
 //! The residual stream, queries and attention outputs live in the backend's workspace.
 
 use crate::{Dtype, Launch, Rows, TensorView};
+use demask_step::{DeviceError, DeviceId, Judged, OutOfMemory};
 
 /// Seconds by kind of work; what is left of a step is everything else.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -29,7 +30,7 @@ pub struct PartSeconds {
 }
 
 /// A device that can run the transformer.
-pub trait Backend {
+pub trait Backend: Send {
     /// A weight matrix `[out, in]` in the layout that the device wants.
     type Matrix: Send + Sync;
     /// Gate and up projections, packed so that `silu(gate) * up` falls out of one product.
@@ -72,6 +73,14 @@ pub trait Backend {
     /// Bytes of the embedding table.
     fn embedding_bytes(&self, table: &Self::Embedding) -> usize;
 
+    /// Whose memory it takes.
+    fn device(&self) -> DeviceId;
+    /// Bytes of memory that it may still take.
+    fn available(&self) -> u64;
+    /// First guess of how many more rows hardly lengthen a forward.
+    fn free_rows(&self) -> usize;
+    /// Bytes of a workspace for launches up to this shape, roughly from above.
+    fn workspace_bytes(&self, shape: &WorkspaceShape) -> u64;
     /// Makes room for launches up to this shape; growing keeps nothing of the old contents.
     fn reserve(&mut self, shape: &WorkspaceShape) -> Result<(), OutOfMemory>;
     /// Sets the rotation table, `[positions, rotated / 2]` each, for all positions that sequences may use.
@@ -241,8 +250,8 @@ pub struct HeadOutput {
     pub entropy: Vec<f32>,
     /// `top` entries for each row whose request has one, in row order: token and probability, best first.
     pub top: Vec<(u32, f32)>,
-    /// `judge_width` entries for each row whose request judges: rank, log-probability, best probability.
-    pub judged: Vec<(u32, f32, f32)>,
+    /// `judge_width` entries for each row whose request judges.
+    pub judged: Vec<Judged>,
     /// One vocabulary row for each row whose request wants logits.
     pub logits: Vec<f32>,
 }
@@ -284,19 +293,4 @@ pub enum PackError {
         /// What it says.
         source: DeviceError,
     },
-}
-
-/// A device that runs operations fails, for a reason in a line.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct DeviceError(pub String);
-
-/// Not enough memory, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{} MiB needed, {} MiB available", needed >> 20, available >> 20)]
-pub struct OutOfMemory {
-    /// What was asked for.
-    pub needed: u64,
-    /// What there is.
-    pub available: u64,
 }

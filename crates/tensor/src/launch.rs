@@ -4,6 +4,8 @@
 
 use std::ops::Range;
 
+use demask_step::{Drift, HeadRequest, room};
+
 use crate::WorkspaceShape;
 
 /// Marks "no row" in row-valued arrays.
@@ -92,27 +94,9 @@ pub struct ProbeLaunch {
     pub rows: u32,
     /// How many of them are chosen: lowest cosine similarity first, ties to the lowest row.
     pub keep: u32,
-    /// What is compared.
-    pub by: ProbeBy,
-}
-
-/// What a probe compares.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProbeBy {
-    /// The fresh projection of this tensor with the stored one (before rotation is undone for K: rotation keeps
-    /// cosines), over all K/V heads together; the fresh one then replaces the stored one for **all** probed rows.
-    Drift(ProbeTensor),
-    /// Nothing: a keyed random choice; the layer is mixed into the key.
-    Random(u64),
-}
-
-/// The tensor that a probe compares.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProbeTensor {
-    /// K after rotation.
-    Key,
-    /// V.
-    Value,
+    /// What is compared: the fresh projection of a tensor with the stored one (of K, both rotated: rotation keeps cosines),
+    /// over all K/V heads together. The fresh one then replaces the stored one for **all** probed rows.
+    pub by: Drift,
 }
 
 /// What the head does with which rows.
@@ -153,57 +137,6 @@ pub struct BlendRows {
     pub slot: u32,
 }
 
-/// What is asked of a head row. See the step contract's ask, which this mirrors without knowing it.
-#[derive(Debug, Default, Clone, PartialEq)]
-pub struct HeadRequest {
-    /// Tokens whose logit counts as minus infinity.
-    pub forbid: Vec<u32>,
-    /// Tokens that may win but weigh nothing in the distribution.
-    pub mute: Vec<u32>,
-    /// 0: no noise. Above: `argmax(logit / temperature + gumbel)`, over the tokens that pass the filter.
-    pub temperature: f32,
-    /// Which tokens may be drawn.
-    pub filter: Filter,
-    /// Whether confidence, margin and entropy speak of the tempered and filtered distribution, not the raw one.
-    pub drawn: bool,
-    /// Fill [`HeadOutput::margin`](crate::HeadOutput::margin).
-    pub margin: bool,
-    /// Fill [`HeadOutput::entropy`](crate::HeadOutput::entropy).
-    pub entropy: bool,
-    /// This many best tokens.
-    pub top: u32,
-    /// This many judged tokens per row.
-    pub judge_width: u32,
-    /// Fill [`HeadOutput::logits`](crate::HeadOutput::logits).
-    pub logits: bool,
-}
-
-/// Which tokens may be drawn.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Filter {
-    /// Keep the best `top_k` and all that tie with the last of them; 0: all.
-    pub top_k: u32,
-    /// Keep tokens in falling order until the probability before them exceeds `top_p`; 1: all.
-    pub top_p: f32,
-    /// Which comes first.
-    pub order: FilterOrder,
-}
-
-impl Default for Filter {
-    fn default() -> Self {
-        Self { top_k: 0, top_p: 1.0, order: FilterOrder::TopPFirst }
-    }
-}
-
-/// Order of the filters; the second works on the renormalised rest of the first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FilterOrder {
-    /// top-p, then top-k.
-    TopPFirst,
-    /// top-k, then top-p.
-    TopKFirst,
-}
-
 impl Launch {
     /// Number of rows.
     pub fn len(&self) -> usize {
@@ -229,6 +162,7 @@ impl Launch {
         room(&mut self.segments, table_entries);
         room(&mut self.probes, table_entries);
         room(&mut self.copies, table_entries);
+        room(&mut self.head.requests, table_entries);
         room(&mut self.keeps, rows);
         room(&mut self.head.rows, head_rows);
         room(&mut self.head.blends, head_rows);
@@ -251,9 +185,9 @@ impl Launch {
         self.held.clear();
         self.last.clear();
         self.head.rows.clear();
+        self.head.requests.clear();
         self.head.blends.clear();
         self.head.judge.clear();
-        // Requests are refilled in place by the lowering: their own lists keep their allocations.
     }
 
     /// Number of rows that `rows` names, chosen ones included.
@@ -265,26 +199,4 @@ impl Launch {
             Rows::Last => self.last.len(),
         }
     }
-}
-
-/// Makes room for `count` entries in all.
-fn room<T>(array: &mut Vec<T>, count: usize) {
-    array.reserve(count.saturating_sub(array.len()));
-}
-
-/// Random bits of one token in the row with this [`HeadRow::key`]: counter-based, so that they depend neither on the
-/// batch nor on how the head's work is divided.
-#[inline]
-pub fn gumbel_bits(key: u64, token: u32) -> u64 {
-    // The finaliser of SplitMix64, on a counter that steps by its odd constant.
-    let mut z = key.wrapping_add(u64::from(token).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-/// Standard Gumbel noise `-ln(-ln u)` of one token, `u` being in (0, 1) what the upper 52 of its [`gumbel_bits`] say.
-pub fn gumbel_noise(key: u64, token: u32) -> f32 {
-    let uniform = ((gumbel_bits(key, token) >> 12) as f64 + 0.5) * (1.0 / (1u64 << 52) as f64);
-    -(-uniform.ln()).ln() as f32
 }

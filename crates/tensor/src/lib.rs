@@ -11,16 +11,13 @@ mod launch;
 mod quantise;
 
 pub use backend::{
-    AttentionShape, Backend, DeviceError, HeadOutput, HeadWeights, MlpWeights, OutOfMemory, PackError, PageKind,
-    PartSeconds, QkvRows, QkvWeights, Stage, WorkspaceShape,
+    AttentionShape, Backend, HeadOutput, HeadWeights, MlpWeights, PackError, PageKind, PartSeconds, QkvRows,
+    QkvWeights, Stage, WorkspaceShape,
 };
 pub use blocks::{BlockFormat, BlockParts};
 pub use buffer::{AlignedBytes, Bytes, Number};
 pub use dtype::{Dtype, TensorView, round_bf16, widen_bf16, widen_f16};
-pub use launch::{
-    BlendRows, Filter, FilterOrder, HeadLaunch, HeadRequest, HeadRow, Launch, NO_ROW, PageCopy, ProbeBy, ProbeLaunch,
-    ProbeTensor, Rows, Segment, SlotCopy, gumbel_bits, gumbel_noise,
-};
+pub use launch::{BlendRows, HeadLaunch, HeadRow, Launch, NO_ROW, PageCopy, ProbeLaunch, Rows, Segment, SlotCopy};
 pub use quantise::{BELOW_HALF, GROUP_INPUTS, Quantisation, larger, round_within};
 
 /// Positions in one page of the K/V store, which is also one key tile of attention: keys are always summed page by

@@ -1,5 +1,6 @@
-//! Test helpers that every crate shares: naive reference operations and scripted denoisers.
+//! Test helpers that every crate shares: naive reference operations and scripted networks.
 #![forbid(unsafe_code)]
 
+pub mod by_hand;
 pub mod naive;
 pub mod scripted;

@@ -1,6 +1,6 @@
-//! Denoisers that follow a script instead of a network: deterministic, instant, and strict about plans.
+//! Networks that follow a script instead of weights: deterministic, instant, and strict about plans.
 //!
-//! [`Scripted`] is a [`Denoiser`] made of hashes. It has the data flow of a transformer of two layers: each live row
+//! [`Scripted`] is a [`Network`] made of hashes. It has the data flow of a transformer of two layers: each live row
 //! writes a slot per layer, reads every slot that its mask lets it see, and its row becomes the logits of a small
 //! vocabulary. So its answers change with every token that may matter and with nothing else: a cache that is exact
 //! gives the tokens of no cache, a slot that is stale or was never written shows, and two runs of the same plans are
@@ -9,8 +9,9 @@
 mod slots;
 
 use demask_step::{
-    Blend, BlendWith, ConfidenceOf, Cost, Denoiser, HeadAsk, Judged, Lanes, LayerRows, NO_TOKEN, OpenError, PlanError,
-    Position, Positions, Predictions, Probe, SequenceId, SequenceNeeds, SequenceStep, StepError, StepPlan, TokenId,
+    Blend, BlendWith, ConfidenceOf, Cost, DeviceError, DeviceId, HeadRequest, Judged, Lanes, LayerRows, NO_TOKEN,
+    Network, OpenError, OutOfMemory, Pages, PlanError, Position, Positions, Predictions, Price, Probe, RowBudget,
+    SequenceId, SequenceNeeds, SequenceStep, StepPlan, TokenId,
     random::{self, Use},
 };
 
@@ -22,7 +23,7 @@ const LAYERS: usize = 2;
 /// The content of one slot, or of one row, in one layer.
 type Content = u64;
 
-/// A denoiser made of hashes. See the module's description.
+/// A network made of hashes. See the module's description.
 #[derive(Debug, Clone)]
 pub struct Scripted {
     seed: u64,
@@ -33,12 +34,27 @@ pub struct Scripted {
     easy: f64,
     sequences: Vec<Option<Slots>>,
     steps: usize,
+    budget: RowBudget,
+    memory: u64,
+    fails_after: usize,
 }
 
 impl Scripted {
-    /// A denoiser over `vocab` tokens whose row `p - shift` predicts position `p`.
+    /// Makes a network over `vocab` tokens whose row `p - shift` predicts position `p`.
     pub fn new(seed: u64, vocab: usize, shift: u32) -> Self {
-        Self { seed, vocab, shift, spread: 3.0, easy: 0.0, layers: LAYERS, sequences: Vec::new(), steps: 0 }
+        Self {
+            seed,
+            vocab,
+            shift,
+            spread: 3.0,
+            easy: 0.0,
+            layers: LAYERS,
+            sequences: Vec::new(),
+            steps: 0,
+            budget: RowBudget { capacity: usize::MAX, free: usize::MAX },
+            memory: u64::MAX,
+            fails_after: usize::MAX,
+        }
     }
 
     /// Sets the standard width of the logits: large values make predictions sure. The default is 3.
@@ -63,6 +79,27 @@ impl Scripted {
         self
     }
 
+    /// Sets how many rows a forward may have, and how many are nearly free. The default is no bound.
+    #[must_use]
+    pub fn with_rows(mut self, budget: RowBudget) -> Self {
+        self.budget = budget;
+        self
+    }
+
+    /// Sets how many positions may be open at the same time. The default is no bound.
+    #[must_use]
+    pub fn with_memory(mut self, positions: u64) -> Self {
+        self.memory = positions;
+        self
+    }
+
+    /// Lets the device fail after so many forwards. By default it never does.
+    #[must_use]
+    pub fn failing_after(mut self, forwards: usize) -> Self {
+        self.fails_after = forwards;
+        self
+    }
+
     /// How many batches were run.
     pub fn steps(&self) -> usize {
         self.steps
@@ -70,6 +107,75 @@ impl Scripted {
 
     fn slots(&self, id: SequenceId) -> Result<&Slots, PlanError> {
         self.sequences.get(id.0 as usize).and_then(Option::as_ref).ok_or(PlanError::UnknownSequence(id))
+    }
+
+    /// Finds what is wrong with one step.
+    fn check_one(&self, step: &SequenceStep<'_>) -> Result<(), PlanError> {
+        let slots = self.slots(step.sequence)?;
+        let (plan, needs) = (step.plan, &slots.needs);
+        let expected = plan.lanes.count() * plan.live.len();
+        if step.tokens.len() != expected {
+            return Err(PlanError::TokenCount { expected, found: step.tokens.len() });
+        }
+        if let Some(&token) = step.tokens.iter().find(|&&token| token as usize >= self.vocab) {
+            return Err(PlanError::TokenOutOfRange(token));
+        }
+        let wanted = &step.ask.wanted;
+        if wanted.sampling.top_k > 0 || wanted.sampling.top_p < 1.0 {
+            return Err(PlanError::Contradiction("the script draws without filters"));
+        }
+        let reserved = needs.positions;
+        if let Some(position) =
+            plan.live.last().max(plan.visible.checked_sub(1)).filter(|&last| last as usize >= reserved)
+        {
+            return Err(PlanError::PositionOutOfRange { position, reserved });
+        }
+        if let Some(position) = plan.live.last().filter(|&last| last >= plan.visible) {
+            return Err(PlanError::LiveNotVisible(position));
+        }
+        if let Some(keep) = &plan.keep {
+            let lane = slots.drafts.get(keep.lane as usize);
+            let missing = keep.positions.iter().find(|&position| lane.is_none_or(|lane| !lane.live.contains(position)));
+            if let Some(position) = missing {
+                return Err(PlanError::NothingToKeep(position));
+            }
+        }
+        let kept = |position| plan.keep.as_ref().is_some_and(|keep| keep.positions.contains(position));
+        let written = |position: Position| slots.is_written(position) || kept(position);
+        if let Some(position) = (0..plan.visible).find(|&position| !plan.live.contains(position) && !written(position))
+        {
+            return Err(PlanError::SlotNeverWritten(position));
+        }
+        check_layers(slots, plan, self.layers, &kept)?;
+        let mut asked = Positions::new();
+        asked.set_union(&[&plan.predict, &plan.must, &plan.hint]);
+        for position in asked.iter() {
+            let row = position.saturating_sub(self.shift);
+            if !plan.live.contains(row) {
+                return Err(PlanError::RowNotLive { position, row });
+            }
+        }
+        let lanes = plan.lanes.count();
+        let judged = lanes * asked.len() * wanted.judge_width;
+        if step.ask.judge.len() != judged {
+            return Err(PlanError::JudgeCount { expected: judged, found: step.ask.judge.len() });
+        }
+        let (drafts, span) = match (plan.lanes, plan.live.first(), plan.live.last()) {
+            (Lanes::Drafts(drafts), Some(first), Some(last)) => (drafts as usize, (last - first) as usize + 1),
+            _ => (0, 0),
+        };
+        let beyond = [
+            ("rows", lanes * plan.live.len(), needs.rows),
+            ("predictions", lanes * asked.len(), needs.predictions),
+            ("best tokens", wanted.top, needs.top),
+            ("judged tokens", wanted.judge_width, needs.judge_width),
+            ("drafts", drafts, needs.drafts),
+            ("positions between drafted rows", span, needs.draft_span),
+        ];
+        match beyond.into_iter().find(|(_, needed, reserved)| needed > reserved) {
+            Some((what, needed, reserved)) => Err(PlanError::BeyondReserve { what, needed, reserved }),
+            None => Ok(()),
+        }
     }
 
     /// The rows after the last layer, `[lanes, live]`, writing slots on the way.
@@ -105,7 +211,7 @@ impl Scripted {
         other: Option<(&StepPlan, &[Vec<Content>])>,
         out: &mut Predictions,
     ) {
-        let (plan, ask) = (step.plan, step.ask);
+        let (plan, ask, wanted) = (step.plan, step.ask, &step.ask.wanted);
         out.clear();
         out.lanes = plan.lanes.count();
         out.positions.set_union(&[&plan.predict, &plan.must, &plan.hint]);
@@ -114,7 +220,7 @@ impl Scripted {
             for (at, position) in out.positions.clone().iter().enumerate() {
                 let token = plan.live.rank(position).map(|rank| step.tokens[lane * plan.live.len() + rank]);
                 if ask.only_where.is_some() && token.is_some() && token != ask.only_where {
-                    self.refuse(ask, out);
+                    self.refuse(wanted, out);
                     continue;
                 }
                 let row = position.saturating_sub(self.shift);
@@ -124,9 +230,10 @@ impl Scripted {
                 let content = self.content(step, lane, (row, rows[lane][rank]), unconditional);
                 let content = if random::uniform(alone) < self.easy { random::mix(alone) } else { content };
                 let state = ask.states.get(lane).copied().unwrap_or(0);
-                let judged = (lane * out.positions.len() + at) * ask.judge_width;
-                let judge = &ask.judge[judged..judged + ask.judge_width];
-                self.head(ask, content, random::key(ask.sampling.seed, Use::Token, position, state), judge, out);
+                let judged = (lane * out.positions.len() + at) * wanted.judge_width;
+                let judge = &ask.judge[judged..judged + wanted.judge_width];
+                let key = random::key(wanted.sampling.seed, Use::Token, position, state);
+                self.head(wanted, content, key, judge, out);
             }
         }
     }
@@ -150,32 +257,31 @@ impl Scripted {
         }
     }
 
-    fn refuse(&self, ask: &HeadAsk, out: &mut Predictions) {
+    fn refuse(&self, wanted: &HeadRequest, out: &mut Predictions) {
         out.tokens.push(NO_TOKEN);
         out.confidence.push(f32::NEG_INFINITY);
-        if ask.margin {
+        if wanted.margin {
             out.margin.push(f32::NEG_INFINITY);
         }
-        if ask.entropy {
+        if wanted.entropy {
             out.entropy.push(f32::INFINITY);
         }
-        if ask.logits {
+        if wanted.logits {
             out.logits.extend(std::iter::repeat_n(f32::NEG_INFINITY, self.vocab));
         }
-        out.top.extend(std::iter::repeat_n((NO_TOKEN, 0.0), ask.top));
-        let nothing = Judged { rank: u32::MAX, log_probability: f32::NEG_INFINITY, best: 0.0 };
-        out.judged.extend(std::iter::repeat_n(nothing, ask.judge_width));
+        out.top.extend(std::iter::repeat_n((NO_TOKEN, 0.0), wanted.top));
+        out.judged.extend(std::iter::repeat_n(Judged::NONE, wanted.judge_width));
     }
 
     /// Draws a token from a row, and judges given ones.
-    fn head(&self, ask: &HeadAsk, row: Content, key: u64, judge: &[TokenId], out: &mut Predictions) {
+    fn head(&self, wanted: &HeadRequest, row: Content, key: u64, judge: &[TokenId], out: &mut Predictions) {
         let mut logits: Vec<f64> = (0..self.vocab as u64)
             .map(|token| self.spread * random::gumbel(random::mix(row ^ random::mix(token))))
             .collect();
-        for &token in &ask.forbid {
+        for &token in wanted.forbid.iter() {
             logits[token as usize] = f64::NEG_INFINITY;
         }
-        let temperature = f64::from(ask.sampling.temperature);
+        let temperature = f64::from(wanted.sampling.temperature);
         let noisy = |(token, &logit): (usize, &f64)| {
             if temperature > 0.0 {
                 logit / temperature + random::gumbel(random::mix(key ^ token as u64))
@@ -184,14 +290,14 @@ impl Scripted {
             }
         };
         let token = argmax(logits.iter().enumerate().map(noisy));
-        if ask.logits {
+        if wanted.logits {
             out.logits.extend(logits.iter().map(|&logit| logit as f32));
         }
         out.judged.extend(judge.iter().map(|&token| judged(&logits, token)));
-        for &token in &ask.mute {
+        for &token in wanted.mute.iter() {
             logits[token as usize] = f64::NEG_INFINITY;
         }
-        if ask.sampling.confidence == ConfidenceOf::Drawn && temperature > 0.0 {
+        if wanted.sampling.confidence == ConfidenceOf::Drawn && temperature > 0.0 {
             for logit in &mut logits {
                 *logit /= temperature;
             }
@@ -201,18 +307,18 @@ impl Scripted {
         let probability = |logit: &f64| (logit - best).exp() / sum;
         out.tokens.push(token as TokenId);
         out.confidence.push(probability(&logits[token]) as f32);
-        if ask.entropy {
+        if wanted.entropy {
             let entropy: f64 = logits.iter().map(probability).filter(|&p| p > 0.0).map(|p| -p * p.ln()).sum();
             out.entropy.push(entropy as f32);
         }
-        if ask.margin {
+        if wanted.margin {
             let mut sorted: Vec<f64> = logits.iter().map(probability).collect();
             sorted.sort_by(|left, right| right.total_cmp(left));
             out.margin.push((sorted[0] - sorted[1]) as f32);
         }
         let mut best: Vec<(TokenId, f32)> = (0..).zip(logits.iter().map(|logit| probability(logit) as f32)).collect();
         best.sort_by(|left, right| right.1.total_cmp(&left.1).then(left.0.cmp(&right.0)));
-        out.top.extend(best.into_iter().take(ask.top));
+        out.top.extend(best.into_iter().take(wanted.top));
     }
 }
 
@@ -262,8 +368,13 @@ fn argmax(values: impl Iterator<Item = f64>) -> usize {
     best.0
 }
 
-impl Denoiser for Scripted {
+impl Network for Scripted {
     fn open(&mut self, needs: &SequenceNeeds) -> Result<SequenceId, OpenError> {
+        let needed = needs.positions as u64;
+        let open: u64 = self.sequences.iter().flatten().map(|slots| slots.needs.positions as u64).sum();
+        if open + needed > self.memory {
+            return Err(OutOfMemory { needed, available: self.memory - open }.into());
+        }
         self.sequences.push(Some(Slots::new(needs)));
         Ok(SequenceId(self.sequences.len() as u32 - 1))
     }
@@ -274,78 +385,39 @@ impl Denoiser for Scripted {
         }
     }
 
-    fn check(&self, step: &SequenceStep<'_>) -> Result<(), PlanError> {
-        let slots = self.slots(step.sequence)?;
-        let (plan, needs) = (step.plan, &slots.needs);
-        let expected = plan.lanes.count() * plan.live.len();
-        if step.tokens.len() != expected {
-            return Err(PlanError::TokenCount { expected, found: step.tokens.len() });
-        }
-        if let Some(&token) = step.tokens.iter().find(|&&token| token as usize >= self.vocab) {
-            return Err(PlanError::TokenOutOfRange(token));
-        }
-        if step.ask.sampling.top_k > 0 || step.ask.sampling.top_p < 1.0 {
-            return Err(PlanError::Contradiction("the script draws without filters"));
-        }
-        let reserved = needs.positions;
-        if let Some(position) =
-            plan.live.last().max(plan.visible.checked_sub(1)).filter(|&last| last as usize >= reserved)
-        {
-            return Err(PlanError::PositionOutOfRange { position, reserved });
-        }
-        if let Some(position) = plan.live.last().filter(|&last| last >= plan.visible) {
-            return Err(PlanError::LiveNotVisible(position));
-        }
-        if let Some(keep) = &plan.keep {
-            let lane = slots.drafts.get(keep.lane as usize);
-            let missing = keep.positions.iter().find(|&position| lane.is_none_or(|lane| !lane.live.contains(position)));
-            if let Some(position) = missing {
-                return Err(PlanError::NothingToKeep(position));
-            }
-        }
-        let kept = |position| plan.keep.as_ref().is_some_and(|keep| keep.positions.contains(position));
-        let written = |position: Position| slots.is_written(position) || kept(position);
-        if let Some(position) = (0..plan.visible).find(|&position| !plan.live.contains(position) && !written(position))
-        {
-            return Err(PlanError::SlotNeverWritten(position));
-        }
-        check_layers(slots, plan, self.layers, &kept)?;
-        let mut asked = Positions::new();
-        asked.set_union(&[&plan.predict, &plan.must, &plan.hint]);
-        for position in asked.iter() {
-            let row = position.saturating_sub(self.shift);
-            if !plan.live.contains(row) {
-                return Err(PlanError::RowNotLive { position, row });
-            }
-        }
-        let lanes = plan.lanes.count();
-        let (drafts, span) = match (plan.lanes, plan.live.first(), plan.live.last()) {
-            (Lanes::Drafts(drafts), Some(first), Some(last)) => (drafts as usize, (last - first) as usize + 1),
-            _ => (0, 0),
-        };
-        let beyond = [
-            ("rows", lanes * plan.live.len(), needs.rows),
-            ("predictions", lanes * asked.len(), needs.predictions),
-            ("best tokens", step.ask.top, needs.top),
-            ("judged tokens", step.ask.judge_width, needs.judge_width),
-            ("drafts", drafts, needs.drafts),
-            ("positions between drafted rows", span, needs.draft_span),
-        ];
-        match beyond.into_iter().find(|(_, needed, reserved)| needed > reserved) {
-            Some((what, needed, reserved)) => Err(PlanError::BeyondReserve { what, needed, reserved }),
-            None => Ok(()),
-        }
+    /// A position is a byte.
+    fn price(&self, needs: &SequenceNeeds) -> Result<Price, OpenError> {
+        Ok(Price { own: needs.positions as u64, growth: 0, device: DeviceId(0) })
     }
 
-    fn step(&mut self, batch: &[SequenceStep<'_>], out: &mut [Predictions]) -> Result<(), StepError> {
-        for (index, step) in batch.iter().enumerate() {
-            self.check(step).map_err(|error| StepError::Plan { index, error })?;
+    fn check(&self, group: &[SequenceStep<'_>]) -> Result<(), PlanError> {
+        for (index, step) in group.iter().enumerate() {
+            self.check_one(step)?;
+            let twin = |places: usize| group.get(index + places).map(|twin| twin.plan.lanes.count());
+            match step.blend.map(|blend| blend.with) {
+                Some(BlendWith::Behind(places)) if twin(places) != Some(step.plan.lanes.count()) => {
+                    return Err(PlanError::Contradiction("guidance by a step that is not in the group"));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, batch: &[SequenceStep<'_>], out: &mut [Predictions]) -> Result<(), DeviceError> {
+        if self.steps == self.fails_after {
+            return Err(DeviceError("the script ends here".to_owned()));
+        }
+        for step in batch {
+            // Whoever runs what was not checked is wrong.
+            self.check_one(step).unwrap_or_else(|error| panic!("{error}"));
         }
         self.steps += 1;
         let rows: Vec<_> = batch.iter().map(|step| self.forward(step)).collect();
-        for ((step, own), out) in batch.iter().zip(&rows).zip(out) {
+        for (index, ((step, own), out)) in batch.iter().zip(&rows).zip(out).enumerate() {
             let other = match step.blend {
-                Some(Blend { with: BlendWith::Step(other), .. }) => {
+                Some(Blend { with: BlendWith::Behind(places), .. }) => {
+                    let other = index + places;
                     batch.get(other).map(|step| step.plan).zip(rows.get(other).map(Vec::as_slice))
                 }
                 _ => None,
@@ -354,11 +426,19 @@ impl Denoiser for Scripted {
         }
         Ok(())
     }
+
+    fn rows(&self) -> RowBudget {
+        self.budget
+    }
+
+    fn pages(&self) -> Pages {
+        Pages { used: self.sequences.iter().flatten().count(), free: 0 }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use demask_step::{Drift, Keep, Mask};
+    use demask_step::{Drift, HeadAsk, Keep, Mask};
 
     use super::*;
 
@@ -376,7 +456,7 @@ mod tests {
             predict: (live.end - 2..live.end).into(),
             ..StepPlan::default()
         };
-        let ask = HeadAsk { forbid: vec![9], ..HeadAsk::default() };
+        let ask = HeadRequest { forbid: vec![9].into(), ..HeadRequest::default() }.into();
         let mut out = [Predictions::default()];
         let step = SequenceStep { sequence: id, tokens, plan: &plan, ask: &ask, blend: None };
         script.step(&[step], &mut out).unwrap();
@@ -409,7 +489,7 @@ mod tests {
         let mut script = Scripted::new(1, 12, 1);
         let id = open(&mut script);
         let check = |plan: &StepPlan, tokens: &[TokenId]| {
-            script.check(&SequenceStep { sequence: id, tokens, plan, ask: &HeadAsk::default(), blend: None })
+            script.check(&[SequenceStep { sequence: id, tokens, plan, ask: &HeadAsk::default(), blend: None }])
         };
         let plan = StepPlan { live: (2..4).into(), visible: 4, ..StepPlan::default() };
         assert_eq!(check(&plan, &[1, 1]), Err(PlanError::SlotNeverWritten(0)));
@@ -449,7 +529,7 @@ mod tests {
         let reuse = LayerRows::Partial { compute: Positions::new(), probe: None, first_layer_all: true };
         let plans = [whole(LayerRows::All, Lanes::Canvas, None), plan.clone(), whole(reuse, Lanes::Canvas, keep)];
         let all = [&[1, 2, 3, 4, 9, 9, 9, 9], tokens, &[1, 2, 3, 4, 5, 6, 7, 9]];
-        let ask = HeadAsk { forbid: vec![9], ..HeadAsk::default() };
+        let ask = HeadRequest { forbid: vec![9].into(), ..HeadRequest::default() }.into();
         let mut out = Vec::new();
         for (plan, tokens) in plans.iter().zip(all) {
             let mut answer = [Predictions::default()];
@@ -503,7 +583,8 @@ mod tests {
         let id = script.open(&needs).unwrap();
         let (live, predict) = ((0..3).into(), (3..4).into());
         let plan = StepPlan { live, visible: 3, mask: Mask::Causal, predict, ..StepPlan::default() };
-        let ask = HeadAsk { forbid: vec![5], top: 3, judge_width: 12, judge: (0..12).collect(), ..HeadAsk::default() };
+        let wanted = HeadRequest { forbid: vec![5].into(), top: 3, judge_width: 12, ..HeadRequest::default() };
+        let ask = HeadAsk { wanted, judge: (0..12).collect(), ..HeadAsk::default() };
         let mut out = [Predictions::default()];
         let step = SequenceStep { sequence: id, tokens: &[1, 2, 3], plan: &plan, ask: &ask, blend: None };
         script.step(&[step], &mut out).unwrap();

@@ -1,6 +1,7 @@
 //! From the metadata to an [`ArchSpec`]. What the engine does not compute is refused, as for `config.json`.
 
-use demask_model::{ArchSpec, Attention, Family, Rope, RopeScaling};
+use demask_model::{ArchSpec, Family, Rope, RopeScaling};
+use demask_step::Mask;
 use demask_tensor::TensorView;
 use serde_json::Value as Json;
 
@@ -91,9 +92,9 @@ pub(super) fn read(file: &File<'_>, fields: &Fields<'_>) -> Result<ArchSpec, Che
         head_norms: matches!(family, Family::Sdar | Family::Qwen3),
         tied: !file.tensors.contains_key(tensor_name(demask_model::Role::Head).as_str()),
         attention: match family {
-            Family::Llada | Family::Dream => Attention::Full,
-            Family::Sdar => Attention::BlockCausal { block: SDAR_BLOCK },
-            _ => Attention::Causal,
+            Family::Llada | Family::Dream => Mask::Full,
+            Family::Sdar => Mask::BlockCausal { block: SDAR_BLOCK },
+            _ => Mask::Causal,
         },
         shift: shift(fields, family)?,
     })

@@ -1,6 +1,6 @@
 //! `demask analyze`: a look into a network while it decodes.
 
-use demask::{GenerateOptions, Model, Prompt, decode::Session};
+use demask::{GenerateOptions, Model, Prompt};
 use demask_eval::{
     data::{self, DataOptions},
     stability::{self, FEATURES, Stability},
@@ -35,7 +35,8 @@ pub fn run(settings: &Settings, command: &AnalyzeCommand) -> anyhow::Result<()> 
         return Err(usage(format!("--layers: there is no layer {layer}, expected numbers from 0 to {last}")));
     }
     let canvas = prompts.iter().map(|prompt| opened.prompter().session(prompt, &options)).next().transpose()?;
-    let mut model = load(opened, device, canvas.as_ref().map_or(&[], Session::needs), settings.screen)?;
+    let mut model =
+        load(opened, device, &canvas.as_ref().map(|session| session.needs_of(0)).unwrap_or_default(), settings.screen)?;
     let found = measure(settings, &mut model, &prompts, &options, &layers)?;
     stability::write(out, &found)?;
     if settings.screen.json {
@@ -105,7 +106,7 @@ fn measure(
     options: &GenerateOptions,
     layers: &[usize],
 ) -> anyhow::Result<Stability> {
-    let device = model.engine().network().describe();
+    let device = model.network().describe();
     let mut found = Stability::new(model.name(), &device, model.spec().layers, layers);
     let _watched = Watched::new();
     for (index, prompt) in prompts.iter().enumerate() {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use demask::{
     BackendOptions, DeviceChoice, DeviceOptions, DtypeChoice, Footprint, WeightChoice,
     checkpoint::Checkpoint,
-    model_parts::{ArchSpec, Attention, LayerRole, Role, expected_tensors},
+    model_parts::{ArchSpec, LayerRole, Role, expected_tensors},
     step::SequenceNeeds,
     tensor::Dtype,
 };
@@ -116,11 +116,7 @@ fn report(checkpoint: &Checkpoint, device: &DeviceOptions) -> anyhow::Result<Rep
 
 fn architecture(spec: &ArchSpec) -> Architecture {
     Architecture {
-        attention: match spec.attention {
-            Attention::Full => "full".to_owned(),
-            Attention::BlockCausal { block } => format!("block-causal:{block}"),
-            Attention::Causal => "causal".to_owned(),
-        },
+        attention: spec.attention.to_string(),
         hidden: spec.hidden,
         layers: spec.layers,
         heads: spec.heads,

@@ -37,7 +37,7 @@ pub fn run(settings: &Settings, args: &LogitsArgs) -> anyhow::Result<()> {
     let mut tensors = BTreeMap::new();
     for (index, tokens) in lines.iter().enumerate() {
         interrupt::check()?;
-        let result = model.engine_mut().network_mut().inspect(tokens, mask, args.layers)?;
+        let result = model.network_mut().inspect(tokens, mask, args.layers)?;
         let prefix = if lines.len() == 1 { String::new() } else { format!("{index}.") };
         collect(&prefix, tokens.len(), &result, args.layers, &mut tensors);
     }

@@ -1,4 +1,4 @@
-use crate::isa::emulated_amx;
+use crate::isa::testable;
 use demask_testkit::naive::{linear::rounded, network as naive};
 
 use super::*;
@@ -94,7 +94,7 @@ fn attention_matches_its_twin_on_every_tier_and_ignores_what_is_beyond_the_limit
         for shape in SHAPES {
             let queries: Vec<f32> = naive::noise(limits.len() * shape.heads * shape.head_dim, 7);
             let queries: Vec<f32> = rounded(&queries).iter().map(|query| 4.0 * query).collect();
-            for isa in Isa::available().into_iter().chain([emulated_amx()]) {
+            for isa in testable() {
                 let case = case(isa, shape, dtype, 75);
                 // Weights of pairs are rounded to bf16.
                 let tolerance = if case.kv.weave().is_some() { 3e-3 } else { 1e-5 };
@@ -113,7 +113,7 @@ fn a_query_depends_on_nothing_but_itself() {
         for shape in SHAPES {
             let width = shape.heads * shape.head_dim;
             let queries = naive::noise(limits.len() * width, 9);
-            for isa in Isa::available().into_iter().chain([emulated_amx()]) {
+            for isa in testable() {
                 let case = case(isa, shape, dtype, written);
                 let all = case.run(isa, 1, &queries, &limits);
                 for threads in [2, 3] {

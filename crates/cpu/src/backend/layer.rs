@@ -1,5 +1,6 @@
 //! The operations of a layer, on the workspace.
 
+use demask_step::Drift;
 use demask_tensor::{Dtype, MlpWeights, QkvRows, QkvWeights, Rows};
 
 use super::{
@@ -291,21 +292,19 @@ pub(super) fn select(
     weights: &QkvWeights<'_, CpuBackend>,
     kv: &mut KvStore,
 ) {
-    use crate::select::{Candidate, choose, probed_tensor, roll, rows_that_compare};
-    use demask_tensor::ProbeTensor;
+    use crate::select::{Candidate, choose, roll, rows_that_compare};
 
     let projections = Projections::new(weights);
     let Workspace { taken, candidates, .. } = work;
     candidates.clear();
     candidates.extend(taken.launch.probed.iter().map(|&row| Candidate { row, score: 0.0 }));
     roll(&taken.launch, layer, candidates);
-    for probe in [ProbeTensor::Value, ProbeTensor::Key] {
+    for (drift, tensor) in [(Drift::Value, Tensor::Value), (Drift::Key, Tensor::Key)] {
         let Workspace { taken, candidates, compared, places, stream, scratch, fresh, hidden_input, .. } = &mut *work;
-        rows_that_compare(&taken.launch, probe, compared, places);
+        rows_that_compare(&taken.launch, drift, compared, places);
         for (list, places) in compared.chunks(CHUNK).zip(places.chunks(CHUNK)) {
             let scratch = scratch.as_mut_slice::<f32>();
             tools.normalise(list, projections.norm, stream.as_slice(), scratch, hidden_input);
-            let tensor = probed_tensor(probe);
             let at = At { layer, list, slots: &taken.launch.slots, positions: &taken.launch.positions };
             let (values, _) = halves(fresh.as_mut_slice(), list.len() * kv_width(&kv.shape()));
             project_probed(tools, at, projections.of(tensor), hidden_input, (tensor, &mut *values));

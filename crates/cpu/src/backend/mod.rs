@@ -6,9 +6,10 @@ mod layer;
 mod weights;
 mod workspace;
 
+use demask_step::{DeviceError, DeviceId, OutOfMemory};
 use demask_tensor::{
-    AttentionShape, Backend, DeviceError, Dtype, HeadOutput, HeadWeights, Launch, MlpWeights, OutOfMemory, PackError,
-    PageKind, PartSeconds, QkvRows, QkvWeights, Rows, Stage, TensorView, WorkspaceShape,
+    AttentionShape, Backend, Dtype, HeadOutput, HeadWeights, Launch, MlpWeights, PackError, PageKind, PartSeconds,
+    QkvRows, QkvWeights, Rows, Stage, TensorView, WorkspaceShape,
 };
 
 use crate::{
@@ -24,6 +25,9 @@ pub use footprint::available_memory;
 use layer::{Increments, Tools};
 use weights::{Embedding, Vector};
 use workspace::Workspace;
+
+/// Rows that hardly lengthen a forward, before any forward was timed: products with few rows are bound by reading weights.
+const FREE_ROWS: usize = 16;
 
 /// How the backend computes.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -169,6 +173,22 @@ impl Backend for CpuBackend {
 
     fn embedding_bytes(&self, table: &Embedding) -> usize {
         table.bytes()
+    }
+
+    fn device(&self) -> DeviceId {
+        DeviceId(0)
+    }
+
+    fn available(&self) -> u64 {
+        available_memory()
+    }
+
+    fn free_rows(&self) -> usize {
+        FREE_ROWS
+    }
+
+    fn workspace_bytes(&self, shape: &WorkspaceShape) -> u64 {
+        self.options.workspace_bytes(shape)
     }
 
     fn reserve(&mut self, shape: &WorkspaceShape) -> Result<(), OutOfMemory> {

@@ -1,6 +1,7 @@
 //! Weights that are not matrices of products: the embedding table and short vectors.
 
-use demask_tensor::{AlignedBytes, Dtype, OutOfMemory, PackError, TensorView};
+use demask_step::OutOfMemory;
+use demask_tensor::{AlignedBytes, Dtype, PackError, TensorView};
 
 use crate::{
     elementwise::{Shared, for_ranges},

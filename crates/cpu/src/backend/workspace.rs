@@ -1,6 +1,7 @@
 //! Everything that a step writes beside the K/V store, allocated once.
 
-use demask_tensor::{AlignedBytes, AttentionShape, HeadRequest, Launch, OutOfMemory, Rows, WorkspaceShape};
+use demask_step::OutOfMemory;
+use demask_tensor::{AlignedBytes, AttentionShape, Launch, Rows, WorkspaceShape};
 
 use crate::{
     attention::RowBlock,
@@ -118,24 +119,9 @@ pub(crate) struct Taken {
 impl Taken {
     fn new(shape: &WorkspaceShape) -> Self {
         let list = || Vec::with_capacity(shape.rows);
-        let mut launch = Launch {
-            ids: list(),
-            positions: list(),
-            slots: list(),
-            limits: list(),
-            segments: Vec::with_capacity(shape.rows),
-            tables: Vec::with_capacity(shape.table_entries),
-            fixed: list(),
-            probed: list(),
-            probes: Vec::with_capacity(shape.rows),
-            held: list(),
-            last: list(),
-            ..Launch::default()
-        };
-        launch.head.rows.reserve(shape.head_rows);
-        launch.head.blends.reserve(shape.head_rows);
+        let mut launch = Launch::default();
+        launch.reserve(shape);
         launch.head.judge.reserve(shape.head_rows);
-        launch.head.requests.reserve(shape.head_rows);
         let identity = (0..shape.rows as u32).collect();
         Self { launch, identity, segment_of: list(), computed: list() }
     }
@@ -165,11 +151,7 @@ impl Taken {
         own.head.rows.clone_from(&launch.head.rows);
         own.head.blends.clone_from(&launch.head.blends);
         own.head.judge.clone_from(&launch.head.judge);
-        let requests = &mut own.head.requests;
-        requests.resize_with(launch.head.requests.len().max(requests.len()), HeadRequest::default);
-        for (own, request) in requests.iter_mut().zip(&launch.head.requests) {
-            take_request(own, request);
-        }
+        own.head.requests.clone_from(&launch.head.requests);
         self.computed.clear();
         self.find_segments();
     }
@@ -194,13 +176,4 @@ impl Taken {
             Rows::Last => &self.launch.last,
         }
     }
-}
-
-/// Copies a request, keeping the allocations of its lists.
-fn take_request(own: &mut HeadRequest, request: &HeadRequest) {
-    let (mut forbid, mut mute) = (std::mem::take(&mut own.forbid), std::mem::take(&mut own.mute));
-    forbid.clone_from(&request.forbid);
-    mute.clone_from(&request.mute);
-    let HeadRequest { temperature, filter, drawn, margin, entropy, top, judge_width, logits, .. } = *request;
-    *own = HeadRequest { forbid, mute, temperature, filter, drawn, margin, entropy, top, judge_width, logits };
 }

@@ -1,7 +1,8 @@
 //! The token that a row predicts where that is not simply its most probable one: by keyed noise, or among tokens that
 //! weigh nothing.
 
-use demask_tensor::{Number, gumbel_bits, gumbel_noise};
+use demask_step::random::{token_bits, token_gumbel};
+use demask_tensor::Number;
 
 use super::{
     mark::Mark,
@@ -64,7 +65,7 @@ pub(super) struct Draw<'a> {
 
 impl Draw<'_> {
     fn scored(&self, token: u32, logit: f32) -> Drawn {
-        Drawn { score: logit / self.temperature + gumbel_noise(self.key, token), token, logit }
+        Drawn { score: logit / self.temperature + token_gumbel(self.key, token), token, logit }
     }
 
     /// The winner of a tile whose first token is `first`, or none if it cannot be the row's. A logit that is not a number
@@ -102,7 +103,7 @@ impl Draw<'_> {
     /// The upper 24 bits of `1 - u` of a token's noise.
     #[inline(always)]
     fn rest(&self, token: u32) -> u32 {
-        (!gumbel_bits(self.key, token) >> 40) as u32
+        (!token_bits(self.key, token) >> 40) as u32
     }
 
     /// Whether noise of this rest cannot lift a logit to the mark.

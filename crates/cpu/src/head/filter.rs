@@ -1,6 +1,6 @@
 //! Which tokens may be drawn: top-k and top-p.
 
-use demask_tensor::{Filter, FilterOrder};
+use demask_step::{FilterOrder, Sampling};
 
 use super::statistics::Statistics;
 
@@ -18,13 +18,13 @@ pub(super) struct Scaled<'a> {
 }
 
 /// Whether a filter lets everything pass.
-pub(super) fn passes_all(filter: &Filter, vocabulary: usize) -> bool {
+pub(super) fn passes_all(filter: &Sampling, vocabulary: usize) -> bool {
     (filter.top_k == 0 || filter.top_k as usize >= vocabulary) && filter.top_p >= 1.0
 }
 
 /// Fills `order` with the tokens that pass, best first, ties by id. Allocates nothing if `order` has room for the
 /// vocabulary.
-pub(super) fn passing(row: Scaled<'_>, filter: &Filter, order: &mut Vec<u32>) {
+pub(super) fn passing(row: Scaled<'_>, filter: &Sampling, order: &mut Vec<u32>) {
     let Scaled { values, statistics, inverse } = row;
     for cut in CUTS {
         let whole = cut == f32::INFINITY;
@@ -44,12 +44,12 @@ pub(super) fn passing(row: Scaled<'_>, filter: &Filter, order: &mut Vec<u32>) {
 }
 
 /// Whether top-k alone decides, or decides first.
-fn begins_with_top_k(filter: &Filter) -> bool {
+fn begins_with_top_k(filter: &Sampling) -> bool {
     filter.top_k > 0 && (filter.order == FilterOrder::TopKFirst || filter.top_p >= 1.0)
 }
 
 /// Whether the filter may end within these tokens: a guess that saves sorting too few of them.
-fn may_end_within(row: Scaled<'_>, filter: &Filter, order: &[u32]) -> bool {
+fn may_end_within(row: Scaled<'_>, filter: &Sampling, order: &[u32]) -> bool {
     if begins_with_top_k(filter) {
         return order.len() >= filter.top_k as usize;
     }
@@ -58,7 +58,7 @@ fn may_end_within(row: Scaled<'_>, filter: &Filter, order: &[u32]) -> bool {
 }
 
 /// Best first, ties by id; without the tokens that top-k, if it comes first, leaves out.
-fn sort(values: &[f32], filter: &Filter, order: &mut Vec<u32>) {
+fn sort(values: &[f32], filter: &Sampling, order: &mut Vec<u32>) {
     let better = |a: &u32, b: &u32| values[*b as usize].total_cmp(&values[*a as usize]).then(a.cmp(b));
     let k = filter.top_k as usize;
     if begins_with_top_k(filter) && k < order.len() {
@@ -70,7 +70,7 @@ fn sort(values: &[f32], filter: &Filter, order: &mut Vec<u32>) {
 
 /// How many of the ordered tokens pass, or `None` if that depends on tokens that are not among them; `whole` says that
 /// there are no others.
-fn prefix(row: Scaled<'_>, filter: &Filter, order: &[u32], whole: bool) -> Option<usize> {
+fn prefix(row: Scaled<'_>, filter: &Sampling, order: &[u32], whole: bool) -> Option<usize> {
     match filter.order {
         FilterOrder::TopKFirst if filter.top_k > 0 => {
             if order.len() < filter.top_k as usize && !whole {

@@ -15,7 +15,8 @@ mod statistics;
 mod tiles;
 mod top;
 
-use demask_tensor::{AlignedBytes, HeadLaunch, HeadOutput, HeadRequest, HeadRow, NO_ROW, OutOfMemory, WorkspaceShape};
+use demask_step::{HeadRequest, Judged, OutOfMemory};
+use demask_tensor::{AlignedBytes, HeadLaunch, HeadOutput, HeadRow, NO_ROW, WorkspaceShape};
 
 use crate::{
     elementwise::{Shared, dispatch, for_ranges, rms_norm},
@@ -119,7 +120,7 @@ pub(crate) struct Head<'a> {
 /// The part of the output's lists that grows before the rows are answered.
 struct Lists<'a> {
     top: Shared<'a, (u32, f32)>,
-    judged: Shared<'a, (u32, f32, f32)>,
+    judged: Shared<'a, Judged>,
     logits: Shared<'a, f32>,
 }
 
@@ -194,15 +195,15 @@ impl Head<'_> {
         for row in &self.launch.rows {
             places.push(next);
             let request = self.request(row.request);
-            next.top += request.top as usize;
-            next.judged += request.judge_width as usize;
+            next.top += request.top;
+            next.judged += request.judge_width;
             next.logits += if request.logits { self.weight.rows() } else { 0 };
         }
         for (index, blend) in self.launch.blends.iter().enumerate() {
             places[blend.head_row as usize].blend = index as u32;
         }
         out.top.resize(next.top, (0, 0.0));
-        out.judged.resize(next.judged, (0, 0.0, 0.0));
+        out.judged.resize(next.judged, Judged::NONE);
         out.logits.resize(next.logits, 0.0);
     }
 
@@ -320,7 +321,7 @@ impl Head<'_> {
             for index in range {
                 let asked = self.asked(chunk.first + index);
                 let Place { top, judged, .. } = chunk.places[index];
-                let judged = judged..judged + asked.request.judge_width as usize;
+                let judged = judged..judged + asked.request.judge_width;
                 // SAFETY: rows have parts of their own, and each row is in one range.
                 unsafe {
                     let stored = chunk.stored.then(|| Stored {
@@ -329,7 +330,7 @@ impl Head<'_> {
                         judged: lists.judged.part(judged),
                         order: &mut *order,
                     });
-                    let top = lists.top.part(top..top + asked.request.top as usize);
+                    let top = lists.top.part(top..top + asked.request.top);
                     answers.row(index, 1)[0] = asked.answer(self.isa, (tiles, index), stored, top);
                 }
             }

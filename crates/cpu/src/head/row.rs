@@ -1,6 +1,6 @@
 //! One row: the draw, the distribution, and what else is asked.
 
-use demask_tensor::HeadRequest;
+use demask_step::{ConfidenceOf, HeadRequest, Judged};
 
 use super::{
     FEW,
@@ -36,24 +36,32 @@ impl<'a> Asked<'a> {
     /// logits themselves.
     pub(super) fn takes_logits(&self) -> bool {
         let HeadRequest { forbid, top, judge_width, logits, .. } = self.request;
-        self.is_filtered() || *judge_width > 0 || *top as usize > top::MOST || *logits || forbid.len() > FEW
+        self.is_filtered() || *judge_width > 0 || *top > top::MOST || *logits || forbid.len() > FEW
     }
 
     /// Whether a filter has a say.
     fn is_filtered(&self) -> bool {
-        let HeadRequest { temperature, drawn, filter, .. } = self.request;
-        (*temperature > 0.0 || *drawn) && !filter::passes_all(filter, self.vocabulary)
+        let sampling = &self.request.sampling;
+        (sampling.temperature > 0.0 || self.speaks_of_drawn()) && !filter::passes_all(sampling, self.vocabulary)
+    }
+
+    /// Whether the answer speaks of the distribution that the token is drawn from.
+    fn speaks_of_drawn(&self) -> bool {
+        self.request.sampling.confidence == ConfidenceOf::Drawn
+    }
+
+    fn temperature(&self) -> f32 {
+        self.request.sampling.temperature
     }
 
     /// Whether the row's token is drawn tile by tile: by noise, or where it may be one that weighs nothing.
     fn is_drawn_from_tiles(&self) -> bool {
-        let HeadRequest { temperature, mute, .. } = self.request;
-        if *temperature > 0.0 { !self.is_filtered() } else { !mute.is_empty() }
+        if self.temperature() > 0.0 { !self.is_filtered() } else { !self.request.mute.is_empty() }
     }
 
     /// What is kept of each tile, where logits are `stored` or not.
     pub(super) fn kept(&self, stored: bool) -> Kept {
-        let top = if stored { 0 } else { self.request.top as usize };
+        let top = if stored { 0 } else { self.request.top };
         Kept { draws: self.is_drawn_from_tiles(), top }
     }
 
@@ -71,17 +79,17 @@ impl<'a> Asked<'a> {
     }
 
     fn draw(&self, mark: &'a Mark) -> Draw<'a> {
-        Draw { temperature: self.request.temperature.max(0.0), key: self.key, mark }
+        Draw { temperature: self.temperature().max(0.0), key: self.key, mark }
     }
 
     /// 1 / temperature of the draw.
     fn drawn_inverse(&self) -> f32 {
-        if self.request.temperature > 0.0 { 1.0 / self.request.temperature } else { 1.0 }
+        if self.temperature() > 0.0 { 1.0 / self.temperature() } else { 1.0 }
     }
 
     /// 1 / temperature of the distribution that the answer speaks of.
     fn inverse(&self) -> f32 {
-        if self.request.drawn { self.drawn_inverse() } else { 1.0 }
+        if self.speaks_of_drawn() { self.drawn_inverse() } else { 1.0 }
     }
 
     /// Answers from a row's tiles and, if they were stored, its logits. Fills the list of best tokens.
@@ -125,7 +133,7 @@ pub(super) struct Stored<'a> {
     pub(super) values: &'a mut [f32],
     /// Tokens to judge.
     pub(super) judge: &'a [u32],
-    pub(super) judged: &'a mut [(u32, f32, f32)],
+    pub(super) judged: &'a mut [Judged],
     /// Scratch with room for the vocabulary.
     pub(super) order: &'a mut Vec<u32>,
 }
@@ -139,23 +147,22 @@ impl Stored<'_> {
         (mut drawn, whole): (Drawn, Distribution<'_>),
         top: &mut [(u32, f32)],
     ) -> Answer {
-        let HeadRequest { temperature, mute, drawn: speaks_of_drawn, filter, .. } = asked.request;
         if !self.judge.is_empty() {
             self.judge(&Statistics::of_row(isa, self.values, 1.0));
         }
         if asked.is_filtered() {
             let inverse = asked.drawn_inverse();
             let statistics = Statistics::of_row(isa, self.values, inverse);
-            filter::passing(Scaled { values: self.values, statistics, inverse }, filter, self.order);
-            if *temperature > 0.0 {
+            filter::passing(Scaled { values: self.values, statistics, inverse }, &asked.request.sampling, self.order);
+            if asked.temperature() > 0.0 {
                 drawn = asked.draw(&Mark::default()).among(self.values, self.order);
             }
         }
-        for &muted in mute {
+        for &muted in asked.request.mute.iter() {
             self.values[muted as usize] = f32::NEG_INFINITY;
         }
         let values = &*self.values;
-        let distribution = if asked.is_filtered() && *speaks_of_drawn {
+        let distribution = if asked.is_filtered() && asked.speaks_of_drawn() {
             self.order.retain(|&token| values[token as usize] > f32::NEG_INFINITY);
             Distribution::of_passing(values, self.order, whole.inverse)
         } else {
@@ -165,7 +172,7 @@ impl Stored<'_> {
         asked.told(drawn, &distribution)
     }
 
-    /// Rank, log-probability and the best probability of each judged token, of the plain distribution.
+    /// What is known about each judged token in the plain distribution.
     fn judge(&mut self, plain: &Statistics) {
         let Statistics { best, sum, .. } = *plain;
         for (judged, &token) in self.judged.iter_mut().zip(self.judge) {
@@ -173,7 +180,8 @@ impl Stored<'_> {
             let (before, behind) = self.values.split_at(token as usize);
             let higher = before.iter().filter(|&&other| other >= value).count()
                 + behind.iter().filter(|&&other| other > value).count();
-            *judged = (higher as u32, (value - best) - sum.ln(), 1.0 / sum);
+            let log_probability = (value - best) - sum.ln();
+            *judged = Judged { rank: higher as u32, log_probability, best: 1.0 / sum };
         }
     }
 }

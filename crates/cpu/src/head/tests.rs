@@ -1,11 +1,12 @@
-use demask_tensor::{AttentionShape, Dtype, Filter, FilterOrder, TensorView, gumbel_noise};
+use demask_step::{ConfidenceOf, FilterOrder, Sampling, random::token_gumbel};
+use demask_tensor::{AttentionShape, Dtype, TensorView};
 use demask_testkit::naive::network as naive;
 
 use super::*;
 use crate::linear::kernel_list;
 
 /// An answer, the best tokens, the judged ones.
-type Answered = (Answer, Vec<(u32, f32)>, Vec<(u32, f32, f32)>);
+type Answered = (Answer, Vec<(u32, f32)>, Vec<Judged>);
 
 /// Answers one row of logits, and its lists: from its logits, and if these need not be stored from its tiles alone.
 fn answer(isa: Isa, logits: &[f32], request: &HeadRequest, judge: &[u32]) -> Answered {
@@ -22,8 +23,8 @@ fn answer_from(isa: Isa, logits: &[f32], request: &HeadRequest, judge: &[u32], s
     if stored {
         request.forbid.iter().for_each(|&token| values[token as usize] = f32::NEG_INFINITY);
     }
-    let mut top = vec![(9, 9.0); request.top as usize];
-    let mut judged = vec![(9, 9.0, 9.0); judge.len()];
+    let mut top = vec![(9, 9.0); request.top];
+    let mut judged = vec![Judged::NONE; judge.len()];
     let asked = Asked { request, key: 77, vocabulary };
     let (kept, marks) = (asked.kept(stored), Marks::default());
     let mut memory = vec![f32::NAN; row_bytes(vocabulary, kept, false) / size_of::<f32>()];
@@ -51,9 +52,9 @@ fn check(isa: Isa, logits: &[f32], request: &HeadRequest) {
     assert!(top.is_sorted_by(|a, b| a.1 >= b.1));
     let mut raw = logits.to_vec();
     request.forbid.iter().for_each(|&token| raw[token as usize] = f32::NEG_INFINITY);
-    let temperature = if request.temperature > 0.0 { f64::from(request.temperature) } else { 1.0 };
+    let Sampling { temperature: given, top_k, top_p, order, confidence, .. } = request.sampling;
+    let temperature = if given > 0.0 { f64::from(given) } else { 1.0 };
     let mut filtered = raw.clone();
-    let Filter { top_k, top_p, order } = request.filter;
     match order {
         FilterOrder::TopKFirst => {
             naive::top_k(&mut filtered, top_k as usize);
@@ -64,18 +65,16 @@ fn check(isa: Isa, logits: &[f32], request: &HeadRequest) {
             naive::top_k(&mut filtered, top_k as usize);
         }
     }
-    let token = if request.temperature > 0.0 {
-        let noised: Vec<f32> = filtered
-            .iter()
-            .zip(0..)
-            .map(|(logit, token)| logit / request.temperature + gumbel_noise(77, token))
-            .collect();
+    let token = if given > 0.0 {
+        let noised: Vec<f32> =
+            filtered.iter().zip(0..).map(|(logit, token)| logit / given + token_gumbel(77, token)).collect();
         naive::argmax(&noised)
     } else {
         naive::argmax(&raw)
     };
     assert_eq!(found.token as usize, token);
-    let (mut speaks, temperature) = if request.drawn { (filtered, temperature) } else { (raw, 1.0) };
+    let (mut speaks, temperature) =
+        if confidence == ConfidenceOf::Drawn { (filtered, temperature) } else { (raw, 1.0) };
     request.mute.iter().for_each(|&token| speaks[token as usize] = f32::NEG_INFINITY);
     let probabilities = naive::softmax(&speaks, temperature);
     near(found.confidence, probabilities[token]);
@@ -98,13 +97,13 @@ fn answers_match_their_definitions_on_every_tier() {
                 let logits: Vec<f32> =
                     naive::noise(vocabulary, vocabulary as u64).iter().map(|value| value * sharpness).collect();
                 for temperature in [0.0, 0.2, 1.0, 1.7] {
-                    for drawn in [false, true] {
+                    for confidence in [ConfidenceOf::Raw, ConfidenceOf::Drawn] {
                         for (top_k, top_p) in [(0, 1.0), (3, 1.0), (0, 0.9), (4, 0.5), (60, 0.99), (0, 0.0), (1, 1.0)] {
                             for order in [FilterOrder::TopKFirst, FilterOrder::TopPFirst] {
-                                let filter = Filter { top_k, top_p, order };
-                                let mut request = HeadRequest { temperature, drawn, filter, ..request() };
+                                let sampling = Sampling { temperature, top_k, top_p, order, confidence, seed: 0 };
+                                let mut request = HeadRequest { sampling, ..request() };
                                 check(isa, &logits, &request);
-                                request.forbid = vec![naive::argmax(&logits) as u32];
+                                request.forbid = vec![naive::argmax(&logits) as u32].into();
                                 check(isa, &logits, &request);
                             }
                         }
@@ -119,12 +118,12 @@ fn answers_match_their_definitions_on_every_tier() {
 fn a_muted_winner_has_no_confidence_and_the_others_are_renormalised() {
     let logits = [1.0, 4.0, 2.0, 3.0];
     for isa in Isa::available() {
-        let request = HeadRequest { mute: vec![1], ..request() };
+        let request = HeadRequest { mute: vec![1].into(), ..request() };
         check(isa, &logits, &request);
         let (found, top, _) = answer(isa, &logits, &request, &[]);
         assert_eq!((found.token, found.confidence), (1, 0.0));
         assert_eq!(top[0].0, 3);
-        let request = HeadRequest { mute: vec![0], ..request };
+        let request = HeadRequest { mute: vec![0].into(), ..request };
         check(isa, &logits, &request);
         near(answer(isa, &logits, &request, &[]).0.confidence, 1.0 / (1.0 + (-1f64).exp() + (-2f64).exp()));
     }
@@ -141,8 +140,8 @@ fn ties_go_to_the_lowest_token_and_top_k_keeps_them_all() {
         assert_eq!(found.token, 77);
         assert_eq!(found.margin, 0.0);
         assert_eq!([top[0].0, top[1].0, top[2].0], [77, 4096, 4321]);
-        let filter = Filter { top_k: 1, ..Filter::default() };
-        let (found, ..) = answer(isa, &logits, &HeadRequest { drawn: true, filter, ..request() }, &[]);
+        let sampling = Sampling { top_k: 1, confidence: ConfidenceOf::Drawn, ..Sampling::default() };
+        let (found, ..) = answer(isa, &logits, &HeadRequest { sampling, ..request() }, &[]);
         near(found.confidence, 1.0 / 3.0);
     }
 }
@@ -152,12 +151,13 @@ fn judged_tokens_are_ranked_in_the_plain_distribution() {
     let logits = [0.5, 2.0, 2.0, -1.0, 0.0];
     let probabilities = naive::softmax(&logits, 1.0);
     for isa in Isa::available() {
-        let request = HeadRequest { judge_width: 5, temperature: 2.0, mute: vec![1], drawn: true, ..request() };
+        let sampling = Sampling { temperature: 2.0, confidence: ConfidenceOf::Drawn, ..Sampling::default() };
+        let request = HeadRequest { judge_width: 5, mute: vec![1].into(), sampling, ..request() };
         let (_, _, judged) = answer(isa, &logits, &request, &[0, 1, 2, 3, 4]);
-        assert_eq!(judged.iter().map(|judged| judged.0).collect::<Vec<_>>(), [2, 0, 1, 4, 3]);
+        assert_eq!(judged.iter().map(|judged| judged.rank).collect::<Vec<_>>(), [2, 0, 1, 4, 3]);
         for (judged, probability) in judged.iter().zip(&probabilities) {
-            near(judged.1, probability.ln());
-            near(judged.2, probabilities[1]);
+            near(judged.log_probability, probability.ln());
+            near(judged.best, probabilities[1]);
         }
     }
 }
@@ -165,7 +165,7 @@ fn judged_tokens_are_ranked_in_the_plain_distribution() {
 #[test]
 fn rows_of_nothing_but_forbidden_tokens_answer_without_nonsense() {
     for isa in Isa::available() {
-        let (found, ..) = answer(isa, &[1.0, 2.0], &HeadRequest { forbid: vec![0, 1], ..request() }, &[]);
+        let (found, ..) = answer(isa, &[1.0, 2.0], &HeadRequest { forbid: vec![0, 1].into(), ..request() }, &[]);
         assert_eq!(found, Answer::default());
     }
 }
@@ -214,11 +214,14 @@ fn tiles_of_a_product_and_stored_logits_give_the_same_bits() {
             let plain = |row: usize| HeadRequest {
                 forbid: tokens(row % 4, row),
                 mute: tokens(row % 5 / 2, 3 * row + 1),
-                temperature: [0.0, 0.7, 1.5][row % 3],
-                drawn: row % 7 < 3,
+                sampling: Sampling {
+                    temperature: [0.0, 0.7, 1.5][row % 3],
+                    confidence: if row % 7 < 3 { ConfidenceOf::Drawn } else { ConfidenceOf::Raw },
+                    ..Sampling::default()
+                },
                 margin: true,
                 entropy: row.is_multiple_of(2),
-                top: [0, 1, top::MOST as u32, 3][row / 2 % 4],
+                top: [0, 1, top::MOST, 3][row / 2 % 4],
                 ..HeadRequest::default()
             };
             let asked = |request: &HeadRequest| Asked { request, key: 3, vocabulary }.takes_logits();
@@ -263,7 +266,8 @@ fn logits_that_are_no_numbers_never_win() {
     logits[40] = f32::NAN;
     for isa in Isa::available() {
         for temperature in [0.0, 1.0] {
-            let request = HeadRequest { temperature, top: 8, ..request() };
+            let sampling = Sampling { temperature, ..Sampling::default() };
+            let request = HeadRequest { sampling, top: 8, ..request() };
             let (found, top, _) = answer(isa, &logits, &request, &[]);
             assert!(found.token != 40 && found.confidence > 0.0 && found.entropy > 0.0);
             assert!(top.iter().all(|&(token, probability)| token != 40 && probability > 0.0));

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use demask_tensor::OutOfMemory;
+use demask_step::OutOfMemory;
 
 /// Whether `needed` more bytes may be taken.
 pub(crate) fn check(needed: u64) -> Result<(), OutOfMemory> {

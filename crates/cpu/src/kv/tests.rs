@@ -1,5 +1,5 @@
 use super::*;
-use crate::isa::emulated_amx;
+use crate::isa::testable;
 
 const SHAPE: AttentionShape = AttentionShape { heads: 4, kv_heads: 2, head_dim: 6 };
 const BOTH: PageKind = PageKind { increments: true, residual: true };
@@ -104,7 +104,7 @@ fn slots_are_kept_before_pages_are_copied() {
 #[test]
 fn woven_rows_are_read_as_written_and_copied_alone() {
     let shape = AttentionShape { heads: 2, kv_heads: 2, head_dim: 32 };
-    for isa in Isa::available().into_iter().chain([emulated_amx()]) {
+    for isa in testable() {
         let mut store = KvStore::new(isa, shape, Dtype::Bf16, 2, 10);
         let pairs = isa.has(Tier::Avx512Bf16).then_some(Weave::Pairs);
         assert_eq!(store.weave(), if isa.tier() == Tier::Amx { Some(Weave::Tiles) } else { pairs });

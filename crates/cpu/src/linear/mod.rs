@@ -118,10 +118,17 @@ pub struct Linear {
     isa: Isa,
 }
 
-/// Every kernel that this machine runs, slower ones first, the emulated ones at the end: what tests go through.
+/// Every kernel that can be tested on this machine, slower ones first, the emulated ones at the end: see
+/// [`isa::testable`].
+#[doc(hidden)]
 pub fn kernel_list() -> Vec<Linear> {
+    kernels_of(isa::testable())
+}
+
+/// The kernels that are chosen for some tiers, each once.
+pub fn kernels_of(isas: impl IntoIterator<Item = Isa>) -> Vec<Linear> {
     let mut list: Vec<Linear> = Vec::new();
-    for isa in Isa::available().into_iter().chain([isa::emulated_amx()]) {
+    for isa in isas {
         for products in Products::all() {
             let linear = Linear::with_products(isa, products);
             if list.iter().all(|other| other.name() != linear.name()) {

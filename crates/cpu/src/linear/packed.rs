@@ -5,7 +5,8 @@
 
 use std::fmt;
 
-use demask_tensor::{AlignedBytes, Dtype, OutOfMemory, PackError, TensorView};
+use demask_step::OutOfMemory;
+use demask_tensor::{AlignedBytes, Dtype, PackError, TensorView};
 
 use super::{
     Activations, Products,

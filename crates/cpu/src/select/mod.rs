@@ -1,16 +1,7 @@
 //! Choosing the rows that have drifted most.
 
-use demask_tensor::{Launch, ProbeBy, ProbeTensor};
-
-use crate::kv::Tensor;
-
-/// The stored tensor that a probe compares.
-pub(crate) fn probed_tensor(tensor: ProbeTensor) -> Tensor {
-    match tensor {
-        ProbeTensor::Key => Tensor::Key,
-        ProbeTensor::Value => Tensor::Value,
-    }
-}
+use demask_step::{Drift, random::lot};
+use demask_tensor::Launch;
 
 /// A probed row and how gladly it is left out: the lowest are chosen.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -20,15 +11,15 @@ pub(crate) struct Candidate {
     pub(crate) score: f64,
 }
 
-/// Appends the rows of `launch.probed` whose probe compares `tensor`, and their places among the candidates.
-pub(crate) fn rows_that_compare(launch: &Launch, tensor: ProbeTensor, rows: &mut Vec<u32>, places: &mut Vec<u32>) {
+/// The rows of `launch.probed` that are compared by `drift`, and their places among the candidates.
+pub(crate) fn rows_that_compare(launch: &Launch, drift: Drift, rows: &mut Vec<u32>, places: &mut Vec<u32>) {
     rows.clear();
     places.clear();
     let mut first = 0;
     for probe in &launch.probes {
         let range = first..first + probe.rows as usize;
         first = range.end;
-        if probe.by == ProbeBy::Drift(tensor) {
+        if probe.by == drift {
             rows.extend_from_slice(&launch.probed[range.clone()]);
             places.extend(range.start as u32..range.end as u32);
         }
@@ -41,11 +32,11 @@ pub(crate) fn roll(launch: &Launch, layer: usize, candidates: &mut [Candidate]) 
     for probe in &launch.probes {
         let range = first..first + probe.rows as usize;
         first = range.end;
-        if let ProbeBy::Random(key) = probe.by {
+        if let Drift::Random { seed } = probe.by {
             for candidate in &mut candidates[range] {
                 let position = launch.positions[candidate.row as usize];
                 // 53 bits are exact, and more than enough to tell rows apart.
-                candidate.score = (mixed(key, layer as u64, u64::from(position)) >> 11) as f64;
+                candidate.score = (lot(seed, layer as u64, u64::from(position)) >> 11) as f64;
             }
         }
     }
@@ -65,26 +56,13 @@ pub(crate) fn choose(launch: &Launch, candidates: &mut [Candidate], computed: &m
     computed.sort_unstable();
 }
 
-/// A well-mixed number of a key, a layer and a position.
-fn mixed(key: u64, layer: u64, position: u64) -> u64 {
-    mix(mix(key ^ layer.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_add(mix(position)))
-}
-
-/// A bijection that spreads every bit over all others: two rounds of multiply and fold.
-fn mix(mut z: u64) -> u64 {
-    z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 #[cfg(test)]
 mod tests {
     use demask_tensor::ProbeLaunch;
 
     use super::*;
 
-    fn launch(by: ProbeBy, rows: u32, keep: u32) -> Launch {
+    fn launch(by: Drift, rows: u32, keep: u32) -> Launch {
         Launch {
             positions: (0..8).collect(),
             fixed: vec![0],
@@ -96,7 +74,7 @@ mod tests {
 
     #[test]
     fn the_lowest_are_chosen_and_ties_go_to_the_lowest_row() {
-        let launch = launch(ProbeBy::Drift(ProbeTensor::Value), 4, 2);
+        let launch = launch(Drift::Value, 4, 2);
         let scores = [0.5, 0.25, 0.5, 0.9];
         let mut candidates: Vec<_> = scores.iter().zip(1..).map(|(&score, row)| Candidate { row, score }).collect();
         let mut computed = Vec::new();
@@ -107,7 +85,7 @@ mod tests {
     #[test]
     fn random_choices_depend_on_key_and_layer() {
         let chosen = |key, layer| {
-            let launch = launch(ProbeBy::Random(key), 7, 3);
+            let launch = launch(Drift::Random { seed: key }, 7, 3);
             let mut candidates: Vec<_> = (1..8).map(|row| Candidate { row, score: 0.0 }).collect();
             let mut computed = Vec::new();
             roll(&launch, layer, &mut candidates);

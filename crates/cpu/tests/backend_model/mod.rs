@@ -1,9 +1,10 @@
 //! A tiny transformer on the backend, its twin, and launches built by hand.
 
 use demask_cpu::{CpuBackend, CpuOptions, isa::Isa, linear::Activations};
+use demask_step::{HeadRequest, Sampling};
 use demask_tensor::{
-    AttentionShape, Backend, Dtype, HeadOutput, HeadRequest, HeadRow, HeadWeights, Launch, MlpWeights, PAGE, PageKind,
-    QkvRows, QkvWeights, Rows, Segment, TensorView, WorkspaceShape,
+    AttentionShape, Backend, Dtype, HeadOutput, HeadRow, HeadWeights, Launch, MlpWeights, PAGE, PageKind, QkvRows,
+    QkvWeights, Rows, Segment, TensorView, WorkspaceShape,
 };
 use demask_testkit::naive::{
     linear::rounded,
@@ -205,7 +206,7 @@ pub fn ask_all(launch: &mut Launch, rows: impl IntoIterator<Item = u32>) {
             top: 2,
             judge_width: 1,
             logits: true,
-            temperature: 0.5,
+            sampling: Sampling { temperature: 0.5, ..Sampling::default() },
             ..HeadRequest::default()
         });
     }

@@ -7,7 +7,8 @@
 
 use std::sync::{Arc, OnceLock};
 
-use demask_tensor::{DeviceError, PartSeconds};
+use demask_step::DeviceError;
+use demask_tensor::PartSeconds;
 
 use crate::{
     arguments::Argument,

@@ -5,6 +5,8 @@ use std::{
     sync::{Mutex, MutexGuard},
 };
 
+use demask_step::OutOfMemory;
+
 use crate::{
     arguments::Argument,
     gpu::{Address, Geometry, Gpu, GpuError, Limits},
@@ -150,7 +152,7 @@ impl Gpu for Fake {
     fn allocate(&self, bytes: usize) -> Result<Address, GpuError> {
         let available = self.available();
         if bytes as u64 > available {
-            return Err(GpuError::Memory { needed: bytes as u64, available });
+            return Err(GpuError::Memory(OutOfMemory { needed: bytes as u64, available }));
         }
         let mut state = self.state();
         state.works()?;

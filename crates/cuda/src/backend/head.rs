@@ -2,6 +2,7 @@
 
 use std::{ops::Range, sync::Arc};
 
+use demask_step::Judged;
 use demask_tensor::{HeadOutput, HeadWeights};
 
 use super::{
@@ -133,7 +134,7 @@ impl<G: Gpu> Step<'_, G> {
             out.top.extend((0..row.top).map(|rank| (word(top + 8 * rank), float(top + 8 * rank + 4))));
             out.judged.extend((0..row.judged).map(|place| {
                 let at = judged + 12 * place;
-                (word(at), float(at + 4), float(at + 8))
+                Judged { rank: word(at), log_probability: float(at + 4), best: float(at + 8) }
             }));
             top += 8 * row.top;
             judged += 12 * row.judged;

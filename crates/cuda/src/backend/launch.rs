@@ -4,7 +4,8 @@
 //! bucket have every array at the same place and their commands are equal to the byte. What is read back of a launch
 //! stands in the same manner in a buffer of its own: see [`Answers`].
 
-use demask_tensor::{FilterOrder, HeadLaunch, HeadRequest, Launch, NO_ROW, ProbeBy, ProbeTensor, Rows};
+use demask_step::{Drift, HeadRequest};
+use demask_tensor::{HeadLaunch, Launch, NO_ROW, Rows};
 
 use crate::arguments::{HeadRowData, Probe, RequestData, SegmentRows};
 
@@ -251,18 +252,18 @@ impl Taken {
         let mut first = 0;
         self.probes = self.array(launch.probes.iter().map(|probe| {
             let (random, key) = match probe.by {
-                ProbeBy::Random(key) => (1, key),
-                ProbeBy::Drift(_) => (0, 0),
+                Drift::Random { seed } => (1, seed),
+                Drift::Value | Drift::Key => (0, 0),
             };
             first += probe.rows;
             Probe { first: first - probe.rows, rows: probe.rows, keep: probe.keep, random, key }
         }));
-        self.rolls = launch.probes.iter().any(|probe| matches!(probe.by, ProbeBy::Random(_)));
-        for (index, tensor) in [ProbeTensor::Value, ProbeTensor::Key].into_iter().enumerate() {
+        self.rolls = launch.probes.iter().any(|probe| matches!(probe.by, Drift::Random { .. }));
+        for (index, drift) in [Drift::Value, Drift::Key].into_iter().enumerate() {
             let (mut places, mut first) = (std::mem::take(&mut self.rows), 0);
             places.clear();
             for probe in &launch.probes {
-                if probe.by == ProbeBy::Drift(tensor) {
+                if probe.by == drift {
                     places.extend(first..first + probe.rows);
                 }
                 first += probe.rows;
@@ -297,9 +298,9 @@ impl Taken {
         let rows = head.rows.iter().zip(&*blends).map(|(row, &blend)| {
             let request = &head.requests[row.request as usize];
             let HeadRequest { margin, entropy, logits, top, judge_width, .. } = *request;
-            asked.push(Asked { margin, entropy, logits, top: top as usize, judged: judge_width as usize });
+            asked.push(Asked { margin, entropy, logits, top, judged: judge_width });
             let (own_top, own_judged) = (next_top, next_judged);
-            (next_top, next_judged) = (next_top + top, next_judged + judge_width);
+            (next_top, next_judged) = (next_top + top as u32, next_judged + judge_width as u32);
             let blend = head.blends.get(blend as usize);
             HeadRowData {
                 row: row.row,
@@ -315,16 +316,16 @@ impl Taken {
         });
         self.head_rows = append(bytes, rows);
         assert_eq!(next_judged as usize, head.judge.len(), "as many tokens to judge as are asked for");
-        // Requests that no row has are from other launches.
+        // Requests that no row has are behind those that one has.
         let used = head.rows.iter().map(|row| row.request as usize + 1).max().unwrap_or(0);
         let requests = &head.requests[..used];
         let mut next = head.judge.len() as u32;
         self.requests = self.array(requests.iter().map(|request| {
             let (forbid, mute) = (next, next + request.forbid.len() as u32);
             next = mute + request.mute.len() as u32;
-            request_data(request, forbid, mute)
+            RequestData::of(request, forbid, mute)
         }));
-        let named = requests.iter().flat_map(|request| request.forbid.iter().chain(&request.mute));
+        let named = requests.iter().flat_map(|request| request.forbid.iter().chain(request.mute.iter()));
         self.lists = append(&mut self.bytes, head.judge.iter().chain(named).copied());
     }
 
@@ -358,25 +359,6 @@ impl Taken {
         let of_head = head * (size_of::<HeadRowData>() + size_of::<RequestData>() + 2 * size_of::<u32>());
         // Copies are at most of every page of every table.
         (words + 3 * tables) * size_of::<u32>() + of_head + 32 * ALIGNMENT
-    }
-}
-
-fn request_data(request: &HeadRequest, forbid: u32, mute: u32) -> RequestData {
-    RequestData {
-        forbid,
-        forbidden: request.forbid.len() as u32,
-        mute,
-        muted: request.mute.len() as u32,
-        temperature: request.temperature,
-        top_k: request.filter.top_k,
-        top_p: request.filter.top_p,
-        top_k_first: u32::from(request.filter.order == FilterOrder::TopKFirst),
-        drawn: u32::from(request.drawn),
-        margin: u32::from(request.margin),
-        entropy: u32::from(request.entropy),
-        top: request.top,
-        judge_width: request.judge_width,
-        unused: 0,
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use demask_tensor::{DeviceError, OutOfMemory, PackError};
+use demask_step::{DeviceError, OutOfMemory};
+use demask_tensor::PackError;
 
 use crate::gpu::{Address, Gpu, GpuError};
 
@@ -108,7 +109,7 @@ impl Failure {
 impl From<GpuError> for Failure {
     fn from(error: GpuError) -> Self {
         match error {
-            GpuError::Memory { needed, available } => Self::Memory(OutOfMemory { needed, available }),
+            GpuError::Memory(error) => Self::Memory(error),
             other => Self::Device(DeviceError(other.to_string())),
         }
     }

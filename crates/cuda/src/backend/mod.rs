@@ -22,9 +22,10 @@ mod workspace;
 
 use std::sync::Arc;
 
+use demask_step::{DeviceError, DeviceId, OutOfMemory};
 use demask_tensor::{
-    AttentionShape, Backend, DeviceError, Dtype, HeadOutput, HeadWeights, Launch, MlpWeights, OutOfMemory, PackError,
-    PageKind, PartSeconds, QkvRows, QkvWeights, Quantisation, Rows, Stage, TensorView, WorkspaceShape, widen_bf16,
+    AttentionShape, Backend, Dtype, HeadOutput, HeadWeights, Launch, MlpWeights, PackError, PageKind, PartSeconds,
+    QkvRows, QkvWeights, Quantisation, Rows, Stage, TensorView, WorkspaceShape, widen_bf16,
 };
 
 use crate::gpu::{Gpu, Limits};
@@ -38,6 +39,9 @@ pub use shapes::Unfit;
 use weights::Kept;
 pub use weights::{Embedding, Matrix, Vector};
 use workspace::Workspace;
+
+/// Rows that hardly lengthen a forward, before any forward was timed: a guess, as no GPU has run it yet.
+const FREE_ROWS: usize = 128;
 
 /// How the backend computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -226,6 +230,22 @@ impl<G: Gpu> Backend for CudaBackend<G> {
 
     fn embedding_bytes(&self, table: &Embedding<G>) -> usize {
         table.bytes()
+    }
+
+    fn device(&self) -> DeviceId {
+        DeviceId(1 + self.gpu.number())
+    }
+
+    fn available(&self) -> u64 {
+        self.gpu.available()
+    }
+
+    fn free_rows(&self) -> usize {
+        FREE_ROWS
+    }
+
+    fn workspace_bytes(&self, shape: &WorkspaceShape) -> u64 {
+        self.options.workspace_bytes(shape)
     }
 
     fn reserve(&mut self, shape: &WorkspaceShape) -> Result<(), OutOfMemory> {

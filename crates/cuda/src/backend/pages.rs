@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use demask_tensor::{AttentionShape, Dtype, OutOfMemory, PAGE, PageKind};
+use demask_step::OutOfMemory;
+use demask_tensor::{AttentionShape, Dtype, PAGE, PageKind};
 
 use super::{
     memory::{Buffer, Failure},

@@ -3,7 +3,8 @@ use std::{
     cell::Cell,
 };
 
-use demask_tensor::{HeadRequest, HeadRow, PAGE, Segment};
+use demask_step::HeadRequest;
+use demask_tensor::{HeadRow, PAGE, Segment};
 
 use super::*;
 use crate::{
@@ -148,8 +149,9 @@ static ALLOCATOR: Counting = Counting;
 
 /// Launches like `launch` whose layers are computed partly: dLLM-Cache's, by drift of V and of K, and by chance.
 fn partial(launch: Launch) -> impl Iterator<Item = Launch> {
-    use demask_tensor::{ProbeBy, ProbeLaunch, ProbeTensor};
-    let all = [ProbeBy::Drift(ProbeTensor::Value), ProbeBy::Drift(ProbeTensor::Key), ProbeBy::Random(3)];
+    use demask_step::Drift;
+    use demask_tensor::ProbeLaunch;
+    let all = [Drift::Value, Drift::Key, Drift::Random { seed: 3 }];
     all.into_iter().map(move |by| Launch {
         partial: true,
         fixed: vec![1, 2],
@@ -164,7 +166,7 @@ fn partial(launch: Launch) -> impl Iterator<Item = Launch> {
 #[test]
 fn a_warm_step_allocates_nothing() {
     let mut model = Model::new();
-    let asked = HeadRequest { margin: true, entropy: true, top: 3, forbid: vec![7], ..HeadRequest::default() };
+    let asked = HeadRequest { margin: true, entropy: true, top: 3, forbid: vec![7].into(), ..HeadRequest::default() };
     let launch = |rows: u32, heads: u32| {
         let mut launch = model.launch(rows, heads);
         launch.head.requests = vec![asked.clone()];
@@ -269,7 +271,7 @@ fn increments_are_marked_once_and_held_where_there_are_some() {
     launch.partial = true;
     launch.fixed = vec![1, 2];
     launch.probed = (5..15).collect();
-    let by = demask_tensor::ProbeBy::Drift(demask_tensor::ProbeTensor::Value);
+    let by = demask_step::Drift::Value;
     launch.probes = vec![demask_tensor::ProbeLaunch { rows: 10, keep: 3, by }];
     model.forward(&launch, Rows::Computed).unwrap();
     let launched = kernels(&model.backend.gpu().take_launched());

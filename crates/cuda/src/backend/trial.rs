@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
+use demask_step::DeviceError;
 use demask_tensor::{
-    AttentionShape, Backend, DeviceError, Dtype, Launch, PAGE, PackError, PageKind, Rows, Segment, TensorView,
-    WorkspaceShape, round_bf16,
+    AttentionShape, Backend, Dtype, Launch, PAGE, PackError, PageKind, Rows, Segment, TensorView, WorkspaceShape,
+    round_bf16,
 };
 
 use super::{

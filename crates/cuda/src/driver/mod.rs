@@ -18,6 +18,7 @@ use std::{
 };
 
 use context::{Attempt, Context, Event, Executable, Module, Recorded, Stream};
+use demask_step::OutOfMemory;
 use library::{Handle, code};
 use staging::Staging;
 
@@ -160,6 +161,10 @@ impl Gpu for Driver {
         format!("cuda:{} {}", self.card.number, self.card.name)
     }
 
+    fn number(&self) -> u32 {
+        self.card.number as u32
+    }
+
     fn limits(&self) -> Limits {
         let Card { capability, processors, shared, memory, .. } = self.card;
         Limits { capability, processors, shared, memory }
@@ -177,7 +182,7 @@ impl Gpu for Driver {
         match self.context.attempt(|library| unsafe { library.memory_allocate(&raw mut address, wanted) }) {
             Ok(()) => Ok(Address(address)),
             Err(Attempt::Failed(failure)) if failure.code == code::OUT_OF_MEMORY => {
-                Err(GpuError::Memory { needed: wanted as u64, available: self.available() })
+                Err(GpuError::Memory(OutOfMemory { needed: wanted as u64, available: self.available() }))
             }
             Err(error) => Err(error.into_gpu()),
         }

@@ -36,8 +36,6 @@ pub const MODULES: &[&[Module]] = &[
     &[ceiling::MODULE],
     &[attention::MODULE],
     &[rows::MODULE, partial::MODULE, copies::MODULE, head::MODULE],
-    #[cfg(test)]
-    &[TRIAL],
 ];
 
 /// Options of the device's compiler beside the architecture. Sums are fused where a kernel says so and nowhere else: what
@@ -46,11 +44,6 @@ pub const OPTIONS: &[&str] = &["--std=c++17", "--fmad=false"];
 
 const ARGUMENTS: &str = include_str!("../../kernels/arguments.cuh");
 const PRELUDE: &str = include_str!("../../kernels/prelude.cuh");
-
-/// The module that a kernel is in.
-pub fn module_of(kernel: &str) -> Option<&'static Module> {
-    MODULES.iter().copied().flatten().find(|module| module.kernels.contains(&kernel))
-}
 
 /// A block of so many threads for each row.
 fn rows_of(rows: usize, threads: u32) -> Geometry {
@@ -64,7 +57,7 @@ impl Module {
     }
 
     /// The whole text, with other primitives in front of the prelude.
-    pub(crate) fn source_with(&self, primitives: &str) -> String {
+    pub fn source_with(&self, primitives: &str) -> String {
         let mut source = String::new();
         let mut add = |name: &str, text: &str| source.extend(["#line 1 \"", name, "\"\n", text, "\n"]);
         add("arguments.cuh", ARGUMENTS);
@@ -78,24 +71,3 @@ impl Module {
         source
     }
 }
-
-/// Kernels for the tests of the emulator.
-#[cfg(test)]
-const TRIAL: Module = Module {
-    name: "trial",
-    definitions: "",
-    file: "primitives.cu",
-    text: include_str!("../../emulator/primitives.cu"),
-    kernels: &[
-        "trial_lanes",
-        "trial_product",
-        "trial_product_transposed",
-        "trial_turn",
-        "trial_turn_unsynchronised",
-        "trial_hasty",
-        "trial_diverge",
-        "trial_desert",
-        "trial_overrun",
-        "trial_overrun_shared",
-    ],
-};

@@ -10,7 +10,7 @@
 // A function is left out by giving it another name: -DcuGraphLaunch=left_out.
 //
 // A kernel adds the number of its threads to the u64 at the address that its argument begins with. With EMULATED, an image
-// is the path of a library of the emulator's (`emulator/emulated.h`), and a kernel does what it does.
+// is the path of a library of the emulator's (`cuda-emulator/kernels/emulated.h`), and a kernel does what it does.
 #include <dlfcn.h>
 #include <stddef.h>
 #include <stdio.h>

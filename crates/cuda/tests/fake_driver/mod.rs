@@ -23,7 +23,7 @@ impl Fake {
     #[allow(dead_code, reason = "not every test has one")]
     pub fn emulated() -> Self {
         let fake = Self { folder: tempfile::tempdir().unwrap() };
-        let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cuda/emulator/emulated.h");
+        let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cuda-emulator/kernels/emulated.h");
         let fused = if std::arch::is_x86_feature_detected!("fma") { "-mfma" } else { "" };
         fake.emulate_with(&[]);
         let defines = [

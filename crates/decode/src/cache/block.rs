@@ -1,14 +1,13 @@
 //! The exact cache of block-causal models: the K/V of finished blocks, stored from their clean tokens (SDAR
 //! `block_diffusion_generate`; specification models, section 4.5, caches, section 6, and freedave, section 1.8).
 
-use demask_step::{Keep, Lanes, Position, SequenceNeeds, StepPlan};
+use demask_step::{Keep, Lanes, MaskKind, Position, SequenceNeeds, StepPlan};
 
 use super::{CacheMethod, CachePolicy, CacheSpec, Memory};
 use crate::{
     decoder::{Accepted, Progress, Query, View},
     event::Commit,
     layout::Layout,
-    legality::Attention,
     spec::About,
 };
 
@@ -19,13 +18,13 @@ pub(super) const METHOD: CacheMethod = CacheMethod {
         source: "SDAR block_diffusion_generate; specification caches 6, freedave 1.8",
         parameters: &[],
     },
-    attention: &[Attention::BlockCausal],
+    attention: &[MaskKind::BlockCausal],
     exact: true,
     memory: Memory::OfState,
     build,
 };
 
-fn build(_spec: &CacheSpec, _layout: &Layout) -> Box<dyn CachePolicy> {
+fn build(_spec: &CacheSpec, _layout: &Layout, _seed: u64) -> Box<dyn CachePolicy> {
     Box::new(BlockCache { stored: 0, fused: false, keep: None })
 }
 

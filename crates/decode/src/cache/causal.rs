@@ -1,12 +1,11 @@
 //! The cache of causal models: the K/V of everything read so far; only new tokens are fed.
 
-use demask_step::{Position, SequenceNeeds, StepPlan};
+use demask_step::{MaskKind, Position, SequenceNeeds, StepPlan};
 
 use super::{CacheMethod, CachePolicy, CacheSpec, Memory};
 use crate::{
     decoder::{Progress, Query, View},
     layout::Layout,
-    legality::Attention,
     spec::About,
 };
 
@@ -17,13 +16,13 @@ pub(super) const METHOD: CacheMethod = CacheMethod {
         source: "transformers generate; specification models 5",
         parameters: &[],
     },
-    attention: &[Attention::Causal],
+    attention: &[MaskKind::Causal],
     exact: true,
     memory: Memory::OfState,
     build,
 };
 
-fn build(_spec: &CacheSpec, _layout: &Layout) -> Box<dyn CachePolicy> {
+fn build(_spec: &CacheSpec, _layout: &Layout, _seed: u64) -> Box<dyn CachePolicy> {
     Box::new(CausalCache { read: 0 })
 }
 

@@ -4,7 +4,7 @@
 //! The released code gathers kept and fresh keys anew in each step; with slots by position that is the same as leaving
 //! kept rows out of the live set.
 
-use demask_step::{Position, Positions, StepPlan};
+use demask_step::{MaskKind, Position, Positions, StepPlan};
 
 use super::{CacheMethod, CachePolicy, CacheSpec, Memory};
 use crate::{
@@ -12,7 +12,6 @@ use crate::{
     decoder::{Progress, Query, View},
     error::OptionsError,
     layout::Layout,
-    legality::Attention,
     spec::{About, Kind, Parameter, Value},
 };
 
@@ -57,13 +56,13 @@ pub(super) const METHOD: CacheMethod = CacheMethod {
             },
         ],
     },
-    attention: &[Attention::Full],
+    attention: &[MaskKind::Full],
     exact: false,
     memory: Memory::OfHistory,
     build,
 };
 
-fn build(spec: &CacheSpec, layout: &Layout) -> Box<dyn CachePolicy> {
+fn build(spec: &CacheSpec, layout: &Layout, _seed: u64) -> Box<dyn CachePolicy> {
     let variant = match spec.choice("variant") {
         GREEDY => Variant::Greedy { window: spec.count("window").unwrap_or(4) },
         PREFILL => Variant::Prefill,

@@ -8,13 +8,12 @@
 
 use std::ops::Range;
 
-use demask_step::{Drift, LayerRows, Position, Positions, Probe, SequenceNeeds, StepPlan, random};
+use demask_step::{Drift, LayerRows, MaskKind, Position, Positions, Probe, SequenceNeeds, StepPlan, random};
 
 use super::{CacheMethod, CachePolicy, CacheSpec, Memory};
 use crate::{
     decoder::{Progress, Query, View},
     layout::Layout,
-    legality::Attention,
     spec::{About, Kind, Parameter, Value},
 };
 
@@ -73,13 +72,13 @@ pub(super) const METHOD: CacheMethod = CacheMethod {
             },
         ],
     },
-    attention: &[Attention::Full],
+    attention: &[MaskKind::Full],
     exact: false,
     memory: Memory::OfHistory,
     build,
 };
 
-fn build(spec: &CacheSpec, layout: &Layout) -> Box<dyn CachePolicy> {
+fn build(spec: &CacheSpec, layout: &Layout, seed: u64) -> Box<dyn CachePolicy> {
     let interval = |key: &str| spec.count(key).unwrap_or(1);
     // As a decimal, not as the nearest f32: the share is multiplied in f64 and truncated.
     let rho = spec.number("rho").to_string().parse().unwrap_or(0.0);
@@ -89,7 +88,7 @@ fn build(spec: &CacheSpec, layout: &Layout) -> Box<dyn CachePolicy> {
         rho,
         by: match spec.choice("probe") {
             "k" => Drift::Key,
-            "random" => Drift::Random { seed: 0 },
+            "random" => Drift::Random { seed },
             _ => Drift::Value,
         },
         first_layer_all: spec.choice("first_layer") != "same",

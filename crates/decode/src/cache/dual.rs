@@ -2,13 +2,14 @@
 //! block is computed in each forward, in place (Fast-dLLM, section 3.2 of the paper; specification caches, sections 3.4
 //! and 3.5, and freedave, section 1.5).
 
+use demask_step::MaskKind;
+
 use super::{
     CacheMethod, CachePolicy, CacheSpec, Memory,
     prefix::{Behind, BlockStart, IDLE},
 };
 use crate::{
     layout::Layout,
-    legality::Attention,
     spec::{About, Kind, Parameter, Value},
 };
 
@@ -27,13 +28,13 @@ pub(super) const METHOD: CacheMethod = CacheMethod {
             IDLE,
         ],
     },
-    attention: &[Attention::Full],
+    attention: &[MaskKind::Full],
     exact: false,
     memory: Memory::OfState,
     build,
 };
 
-fn build(spec: &CacheSpec, _layout: &Layout) -> Box<dyn CachePolicy> {
+fn build(spec: &CacheSpec, _layout: &Layout, _seed: u64) -> Box<dyn CachePolicy> {
     let behind = Behind::Stale { horizon: spec.count("horizon").unwrap_or(0) };
     Box::new(BlockStart::new(behind, spec.flag("idle")))
 }

@@ -1,13 +1,12 @@
 //! FreeCache: the prompt's K/V are kept from the first forward, those of finished blocks are frozen one after another,
 //! and nothing is ever refreshed (FlashDLM, section 3.2.1 of the paper; specification flashdlm, section 1).
 
-use demask_step::{Lanes, Position, StepPlan};
+use demask_step::{Lanes, MaskKind, Position, StepPlan};
 
 use super::{CacheMethod, CachePolicy, CacheSpec, Memory};
 use crate::{
     decoder::{Progress, Query, View},
     layout::Layout,
-    legality::Attention,
     spec::{About, Kind, Parameter, Value},
 };
 
@@ -43,7 +42,7 @@ pub(super) const METHOD: CacheMethod = CacheMethod {
             },
         ],
     },
-    attention: &[Attention::Full],
+    attention: &[MaskKind::Full],
     exact: false,
     // What the parameters may make of it: an instance says more.
     memory: Memory::OfHistory,
@@ -61,7 +60,7 @@ enum Freeze {
     Prompt,
 }
 
-fn build(spec: &CacheSpec, layout: &Layout) -> Box<dyn CachePolicy> {
+fn build(spec: &CacheSpec, layout: &Layout, _seed: u64) -> Box<dyn CachePolicy> {
     let freeze = match spec.choice("freeze") {
         "reference" => Freeze::Reference,
         "prompt" => Freeze::Prompt,

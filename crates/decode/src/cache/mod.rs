@@ -11,12 +11,11 @@ mod prefix;
 
 use std::fmt;
 
-use demask_step::{LayerRows, SequenceNeeds, StepPlan};
+use demask_step::{LayerRows, MaskKind, SequenceNeeds, StepPlan};
 
 use crate::{
     decoder::{Progress, Query, View},
     layout::Layout,
-    legality::Attention,
     spec::{About, Method, Spec},
 };
 
@@ -41,13 +40,13 @@ pub struct CacheMethod {
     /// Name, parameters, source.
     pub about: About,
     /// The models it serves.
-    pub attention: &'static [Attention],
+    pub attention: &'static [MaskKind],
     /// Whether predictions are those of a run without any cache.
     pub exact: bool,
     /// What its slots depend on, at worst: a policy whose parameters matter says more ([`CachePolicy::memory`]).
     pub memory: Memory,
-    /// Makes one for a canvas.
-    pub build: fn(&CacheSpec, &Layout) -> Box<dyn CachePolicy>,
+    /// Makes one for a canvas and a key of all randomness.
+    pub build: fn(&CacheSpec, &Layout, u64) -> Box<dyn CachePolicy>,
 }
 
 impl Method for CacheMethod {

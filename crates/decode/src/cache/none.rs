@@ -1,13 +1,12 @@
 //! No cache: every position that a prediction can depend on is computed in each forward (specification caches, sections
 //! 1 and 8).
 
-use demask_step::{Mask, StepPlan};
+use demask_step::{Mask, MaskKind, StepPlan};
 
 use super::{CacheMethod, CachePolicy, CacheSpec, Memory};
 use crate::{
     decoder::{Progress, Query, View},
     layout::Layout,
-    legality::Attention,
     spec::About,
 };
 
@@ -18,13 +17,13 @@ pub(super) const METHOD: CacheMethod = CacheMethod {
         source: "LLaDA generate.py, Dream diffusion_generate; specification caches 1",
         parameters: &[],
     },
-    attention: &[Attention::Full, Attention::BlockCausal, Attention::Causal],
+    attention: &[MaskKind::Full, MaskKind::BlockCausal, MaskKind::Causal],
     exact: true,
     memory: Memory::OfState,
     build,
 };
 
-fn build(_spec: &CacheSpec, _layout: &Layout) -> Box<dyn CachePolicy> {
+fn build(_spec: &CacheSpec, _layout: &Layout, _seed: u64) -> Box<dyn CachePolicy> {
     Box::new(NoCache)
 }
 

@@ -4,13 +4,12 @@
 
 use std::ops::Range;
 
-use demask_step::{Lanes, Position, StepPlan};
+use demask_step::{Lanes, MaskKind, Position, StepPlan};
 
 use super::{CacheMethod, CachePolicy, CacheSpec, Memory};
 use crate::{
     decoder::{Progress, Query, View},
     layout::Layout,
-    legality::Attention,
     spec::{About, Kind, Parameter, Value},
 };
 
@@ -29,7 +28,7 @@ pub(super) const METHOD: CacheMethod = CacheMethod {
             IDLE,
         ],
     },
-    attention: &[Attention::Full],
+    attention: &[MaskKind::Full],
     exact: false,
     memory: Memory::OfState,
     build,
@@ -43,7 +42,7 @@ pub(super) const IDLE: Parameter = Parameter {
     doc: "one idle forward where the first one completed the block (Fast-dLLM as first released)",
 };
 
-fn build(spec: &CacheSpec, _layout: &Layout) -> Box<dyn CachePolicy> {
+fn build(spec: &CacheSpec, _layout: &Layout, _seed: u64) -> Box<dyn CachePolicy> {
     let behind = Behind::Nothing { horizon: spec.count("horizon").unwrap_or(usize::MAX) };
     Box::new(BlockStart::new(behind, spec.flag("idle")))
 }

@@ -1,10 +1,10 @@
 //! Plain autoregressive decoding of a causal model: one token a forward, from left to right (specification models,
 //! section 5).
 
-use demask_step::{HeadAsk, NO_TOKEN, Position, Predictions, SequenceNeeds, StepPlan};
+use demask_step::{HeadAsk, MaskKind, NO_TOKEN, Position, SequenceNeeds};
 
-use super::{Decoder, DecoderMethod, DecoderSpec, Intent, Progress, Promise, Query, Setup, View};
-use crate::{event::Commit, layout::Layout, legality::Attention, spec::About};
+use super::{Answer, Decoder, DecoderMethod, DecoderSpec, Intent, Promise, Query, Setup, Turn, Turned, View};
+use crate::{event::Commit, layout::Layout, spec::About};
 
 pub(super) const METHOD: DecoderMethod = DecoderMethod {
     about: About {
@@ -13,7 +13,7 @@ pub(super) const METHOD: DecoderMethod = DecoderMethod {
         source: "transformers generate; specification models 5",
         parameters: &[],
     },
-    attention: &[Attention::Causal],
+    attention: &[MaskKind::Causal],
     promise: Promise::Reference,
     takes_origin: false,
     build,
@@ -42,13 +42,15 @@ impl Decoder for Autoregressive {
         Intent::Predict
     }
 
-    fn absorb(&mut self, view: &View<'_>, _plan: &StepPlan, predictions: &Predictions, progress: &mut Progress) {
+    fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned {
+        let (&Answer { predictions, .. }, progress) = (answer, &mut *turn.progress);
         let position = view.canvas.first_mask() as Position;
-        let Some(index) = predictions.index(0, position) else { return };
+        let Some(index) = predictions.index(0, position) else { return Turned::Settled };
         let token = predictions.tokens.get(index).copied().unwrap_or(NO_TOKEN);
         let confidence = predictions.confidence.get(index).copied().unwrap_or(f32::NEG_INFINITY);
         if token != NO_TOKEN {
             progress.commits.push(Commit { position, token, confidence });
         }
+        Turned::Settled
     }
 }

@@ -1,9 +1,9 @@
 //! The loop that most decoders share: block after block, all masks of the block predicted in each forward, a transfer
 //! rule taking some of them (LLaDA, Dream, SDAR, Fast-dLLM; specification caches, sections 1 and 3).
 
-use demask_step::{HeadAsk, Predictions, StepPlan};
+use demask_step::HeadAsk;
 
-use super::{Decoder, Intent, Progress, Query, Setup, View, take_musts};
+use super::{Answer, Decoder, Intent, Query, Setup, Turn, Turned, View, take_musts};
 use crate::{
     schedule::{Around, Clock},
     transfer::{Candidate, LaneView, Ranking, State, Transfer},
@@ -78,7 +78,8 @@ impl<T: Transfer> Decoder for Blockwise<T> {
         Intent::Predict
     }
 
-    fn absorb(&mut self, view: &View<'_>, plan: &StepPlan, predictions: &Predictions, progress: &mut Progress) {
+    fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned {
+        let (&Answer { plan, predictions, .. }, progress) = (answer, &mut *turn.progress);
         let canvas = view.canvas;
         let masks = canvas.masks_in(view.layout.block(self.block));
         take_musts(view, plan, predictions, progress);
@@ -93,5 +94,6 @@ impl<T: Transfer> Decoder for Blockwise<T> {
         let taken = self.transfer.choose(&state, &mut self.candidates).min(self.candidates.len());
         progress.commits.extend(self.candidates[..taken].iter().map(|&candidate| crate::Commit::from(candidate)));
         self.step += 1;
+        Turned::Settled
     }
 }

@@ -1,9 +1,10 @@
 //! Entropy-bounded decoding: as many of the surest positions as a bound on their summed entropy allows (SDAR). The rule
 //! itself: [`crate::transfer::EntropyBounded`].
 
+use demask_step::MaskKind;
+
 use super::{Blockwise, Decoder, DecoderMethod, DecoderSpec, Promise, Setup};
 use crate::{
-    legality::Attention,
     spec::{About, Kind, Parameter, Value},
     transfer::EntropyBounded,
 };
@@ -20,7 +21,7 @@ pub(super) const METHOD: DecoderMethod = DecoderMethod {
             doc: "the bound in nats",
         }],
     },
-    attention: &[Attention::Full, Attention::BlockCausal],
+    attention: &[MaskKind::Full, MaskKind::BlockCausal],
     promise: Promise::Approximate,
     takes_origin: false,
     build,

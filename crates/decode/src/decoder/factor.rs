@@ -1,8 +1,9 @@
 //! Factor-based parallel decoding (Fast-dLLM, section 3.3 of the paper). The rule itself: [`crate::transfer::Factor`].
 
+use demask_step::MaskKind;
+
 use super::{Blockwise, Decoder, DecoderMethod, DecoderSpec, Promise, Setup};
 use crate::{
-    legality::Attention,
     spec::{About, Kind, Parameter, Value},
     transfer::{Factor, Remasking},
 };
@@ -27,7 +28,7 @@ pub(super) const METHOD: DecoderMethod = DecoderMethod {
             },
         ],
     },
-    attention: &[Attention::Full, Attention::BlockCausal],
+    attention: &[MaskKind::Full, MaskKind::BlockCausal],
     promise: Promise::Approximate,
     takes_origin: false,
     build,

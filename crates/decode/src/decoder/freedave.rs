@@ -21,17 +21,17 @@
 
 use std::ops::Range;
 
-use demask_step::{HeadAsk, Position, Positions, Predictions, SequenceNeeds, StepPlan};
+use demask_step::{HeadAsk, MaskKind, Position, Positions, Predictions, SequenceNeeds};
 
 use super::{
-    Accepted, Decoder, DecoderMethod, DecoderSpec, Drafts, Intent, Progress, Promise, Query, Setup, View, take_musts,
+    Accepted, Answer, Decoder, DecoderMethod, DecoderSpec, Drafts, Intent, Progress, Promise, Query, Setup, Turn,
+    Turned, View, take_musts,
 };
 use crate::{
     cache::Memory,
     error::OptionsError,
     event::Commit,
     layout::Layout,
-    legality::Attention,
     schedule::{Around, Clock, Tick},
     spec::{About, Kind, Parameter, Value},
     transfer::{Candidate, LaneView, Quota, Ranking, Remasking, State, Threshold, Transfer},
@@ -87,7 +87,7 @@ pub(super) const METHOD: DecoderMethod = DecoderMethod {
             },
         ],
     },
-    attention: &[Attention::Full, Attention::BlockCausal],
+    attention: &[MaskKind::Full, MaskKind::BlockCausal],
     promise: Promise::Lossless,
     takes_origin: false,
     build,
@@ -129,7 +129,7 @@ pub(crate) fn baseline(spec: &DecoderSpec) -> Option<String> {
 }
 
 fn build(spec: &DecoderSpec, setup: &Setup<'_>) -> Box<dyn Decoder> {
-    let block_causal = Attention::from(setup.layout.attention()) == Attention::BlockCausal;
+    let block_causal = setup.layout.attention().kind() == MaskKind::BlockCausal;
     let most = spec.count("d").unwrap_or(USUAL_DRAFTS[usize::from(block_causal)]);
     let rolling = spec.choice("mode") == "rolling";
     let eager = match spec.value("eager") {
@@ -411,7 +411,8 @@ impl Decoder for FreeDave {
         Intent::Predict
     }
 
-    fn absorb(&mut self, view: &View<'_>, plan: &StepPlan, predictions: &Predictions, progress: &mut Progress) {
+    fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned {
+        let (&Answer { plan, predictions, .. }, progress) = (answer, &mut *turn.progress);
         if !plan.must.is_empty() {
             // Static decoding takes these alone; whatever else was predicted can only seed drafts of later steps.
             self.drafts.clear();
@@ -420,7 +421,7 @@ impl Decoder for FreeDave {
             self.target(view, predictions, 0, &plan.hint);
             self.place = Place { block: view.block, step: step + 1 };
             self.draft(view, 0, 0, progress);
-            return;
+            return Turned::Settled;
         }
         let (lane, taken) = self.verify(view, predictions, &plan.predict, progress);
         if !self.drafts.is_empty() {
@@ -435,5 +436,6 @@ impl Decoder for FreeDave {
         } else {
             self.follow_reference(view, taken, progress);
         }
+        Turned::Settled
     }
 }

@@ -7,15 +7,15 @@
 //!
 //! Commits are a prefix of the masks in order, so that the canvas is always clean text before masks.
 
-use demask_step::{HeadAsk, Judged, NO_TOKEN, Predictions, SequenceNeeds, StepPlan, TokenId};
+use demask_step::{HeadAsk, Judged, MaskKind, NO_TOKEN, Need, Predictions, Request, SequenceNeeds, StepPlan, TokenId};
 
-use super::{Decoder, DecoderMethod, DecoderSpec, Intent, Progress, Promise, Query, Setup, View};
+use super::{
+    Answer, Decoder, DecoderMethod, DecoderSpec, Intent, Progress, Promise, Query, Setup, Turn, Turned, View, Whose,
+};
 use crate::{
     event::Commit,
     guide::{ALIGNMENTS, Alignment, GuideOptions, Judge, RULES, Reader, Rule, Trial, Trials, targets_guide},
-    legality::Attention,
     options::CanvasSpec,
-    session::Request,
     spec::{About, Kind, Parameter, Value},
 };
 
@@ -72,7 +72,7 @@ pub(super) const METHOD: DecoderMethod = DecoderMethod {
             },
         ],
     },
-    attention: &[Attention::Full, Attention::BlockCausal],
+    attention: &[MaskKind::Full, MaskKind::BlockCausal],
     promise: Promise::OfGuide,
     takes_origin: false,
     build,
@@ -103,12 +103,12 @@ fn build(spec: &DecoderSpec, setup: &Setup<'_>) -> Box<dyn Decoder> {
         ends: guide.end_ids.clone(),
         end: options.end_ids.first().copied(),
         trials: Trials::new(alignment, guide, setup.layout.response(), ends),
-        reader: Reader::default(),
-        drafts: Vec::new(),
-        trial: Trial::default(),
+        reader: Reader::with_capacity(most.positions),
+        drafts: Vec::with_capacity(setup.layout.len()),
+        trial: Trial::with_capacity(most.positions.max(setup.layout.len())),
         stood: 0,
         verdict: Verdict::Open,
-        guide_needs: SequenceNeeds { judge_width: width, ..most },
+        helpers: [Need { network: 1, sequence: SequenceNeeds { judge_width: width, ..most } }],
     })
 }
 
@@ -161,7 +161,7 @@ struct Guided {
     /// How many of the trial's judged tokens stand.
     stood: usize,
     verdict: Verdict,
-    guide_needs: SequenceNeeds,
+    helpers: [Need; 1],
 }
 
 impl Guided {
@@ -205,25 +205,9 @@ impl Guided {
             Judge::Unknown => false,
         }
     }
-}
 
-impl Decoder for Guided {
-    fn ask(&self, ask: &mut HeadAsk) {
-        ask.forbid.extend(self.unreadable.clone());
-        ask.forbid.sort_unstable();
-        ask.forbid.dedup();
-    }
-
-    fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent {
-        if view.block >= view.layout.blocks() {
-            return Intent::Done;
-        }
-        view.canvas.masked_positions(view.layout.block(view.block), &mut query.predict);
-        query.drafts = true;
-        Intent::Predict
-    }
-
-    fn absorb(&mut self, view: &View<'_>, plan: &StepPlan, predictions: &Predictions, _progress: &mut Progress) {
+    /// Takes the predictions of the first masks as drafts, and puts them before the guide.
+    fn draft(&mut self, view: &View<'_>, plan: &StepPlan, predictions: &Predictions) {
         self.drafts.clear();
         let masks = view.layout.block(view.block).filter(|&position| view.canvas.is_masked(position));
         for position in masks {
@@ -243,37 +227,7 @@ impl Decoder for Guided {
         self.verdict = Verdict::Open;
     }
 
-    fn guide_needs(&self) -> Option<SequenceNeeds> {
-        Some(self.guide_needs.clone())
-    }
-
-    fn consult(&mut self, request: &mut Request, progress: &mut Progress) -> bool {
-        while self.trial.judged.get(self.stood) == Some(&Judge::Given) {
-            self.stood += 1;
-        }
-        let Trial { ids, first, judged, .. } = &self.trial;
-        let start = first + self.stood;
-        let room = (self.guide_needs.positions + 1).saturating_sub(start);
-        let count = (judged.len() - self.stood).min(self.verify).min(room);
-        if self.verdict != Verdict::Open || count == 0 || start == 0 || start + count > ids.len() + 1 {
-            self.conclude(progress);
-            return false;
-        }
-        self.reader.ask(ids, start..start + count, request);
-        let ask = &mut request.ask;
-        ask.judge_width = 1 + self.ends.len();
-        ask.judge.clear();
-        for judge in &judged[self.stood..self.stood + count] {
-            let own = match *judge {
-                Judge::Token(own) | Judge::End(Some(own)) => own,
-                Judge::Given | Judge::End(None) | Judge::Unknown => 0,
-            };
-            ask.judge.push(own);
-            ask.judge.extend_from_slice(&self.ends);
-        }
-        true
-    }
-
+    /// Takes what the guide says of the tokens that it was asked about.
     fn heed(&mut self, request: &Request, answer: &Predictions) {
         self.reader.note(request);
         let width = 1 + self.ends.len();
@@ -285,5 +239,61 @@ impl Decoder for Guided {
             }
             self.stood += 1;
         }
+    }
+
+    /// Fills what the guide is to judge next, or completes the progress.
+    fn consult(&mut self, request: &mut Request, progress: &mut Progress) -> Turned {
+        while self.trial.judged.get(self.stood) == Some(&Judge::Given) {
+            self.stood += 1;
+        }
+        let Trial { ids, first, judged, .. } = &self.trial;
+        let start = first + self.stood;
+        let room = (self.helpers[0].sequence.positions + 1).saturating_sub(start);
+        let count = (judged.len() - self.stood).min(self.verify).min(room);
+        if self.verdict != Verdict::Open || count == 0 || start == 0 || start + count > ids.len() + 1 {
+            self.conclude(progress);
+            return Turned::Settled;
+        }
+        self.reader.ask(ids, start..start + count, request);
+        let ask = &mut request.ask;
+        ask.wanted.judge_width = 1 + self.ends.len();
+        ask.judge.clear();
+        for judge in &judged[self.stood..self.stood + count] {
+            let own = match *judge {
+                Judge::Token(own) | Judge::End(Some(own)) => own,
+                Judge::Given | Judge::End(None) | Judge::Unknown => 0,
+            };
+            ask.judge.push(own);
+            ask.judge.extend_from_slice(&self.ends);
+        }
+        Turned::Ask
+    }
+}
+
+impl Decoder for Guided {
+    fn ask(&self, ask: &mut HeadAsk) {
+        let forbid = &mut ask.wanted.forbid;
+        *forbid = forbid.iter().copied().chain(self.unreadable.clone()).collect();
+    }
+
+    fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent {
+        if view.block >= view.layout.blocks() {
+            return Intent::Done;
+        }
+        view.canvas.masked_positions(view.layout.block(view.block), &mut query.predict);
+        query.drafts = true;
+        Intent::Predict
+    }
+
+    fn helpers(&self) -> &[Need] {
+        &self.helpers
+    }
+
+    fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned {
+        match answer.whose {
+            Whose::Canvas => self.draft(view, answer.plan, answer.predictions),
+            Whose::Helper => self.heed(turn.helper, answer.predictions),
+        }
+        self.consult(turn.helper, turn.progress)
     }
 }

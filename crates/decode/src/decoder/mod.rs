@@ -12,17 +12,17 @@ mod threshold;
 
 use std::fmt;
 
-use demask_step::{HeadAsk, NO_TOKEN, Position, Positions, Predictions, SequenceNeeds, StepPlan};
+use demask_step::{
+    HeadAsk, MaskKind, NO_TOKEN, Need, Position, Positions, Predictions, Request, SequenceNeeds, StepPlan,
+};
 
 use crate::{
     cache::CachePolicy,
     canvas::Canvas,
     event::Commit,
     layout::Layout,
-    legality::Attention,
     options::SessionOptions,
     schedule::Clock,
-    session::Request,
     spec::{About, Method, Spec},
     transfer::Ranking,
 };
@@ -50,7 +50,7 @@ pub struct DecoderMethod {
     /// Name, parameters, source.
     pub about: About,
     /// The models it decodes.
-    pub attention: &'static [Attention],
+    pub attention: &'static [MaskKind],
     /// What it promises of its tokens.
     pub promise: Promise,
     /// Whether Dream's `origin`, which chooses positions by itself, can drive it.
@@ -262,21 +262,51 @@ pub trait Decoder: fmt::Debug + Send {
     /// Says what it wants next and fills the (empty) query. Asked once for each forward.
     fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent;
 
-    /// Takes the answer to the plan that came of its last query; `view` is the canvas that was run. The session writes
-    /// the commits.
-    fn absorb(&mut self, view: &View<'_>, plan: &StepPlan, predictions: &Predictions, progress: &mut Progress);
+    /// Takes what was predicted for the plan of its last query, or by the helper that it asked since; the view is the
+    /// canvas that was run. It completes the progress, or fills what a helper is to run and is called again with its
+    /// predictions. The session writes the commits once the progress is settled.
+    fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned;
 
-    /// What the sequence of its guide needs; none if it has no guide.
-    fn guide_needs(&self) -> Option<SequenceNeeds> {
-        None
+    /// Returns the sequences of the networks that it asks beside the diffusion model.
+    fn helpers(&self) -> &[Need] {
+        &[]
     }
+}
 
-    /// After [`absorb`](Self::absorb), and after each answer of the guide: fills what the guide is to run and answers
-    /// `true`, or completes the progress and declines.
-    fn consult(&mut self, _request: &mut Request, _progress: &mut Progress) -> bool {
-        false
-    }
+/// Predictions that a decoder waited for.
+#[derive(Debug, Clone, Copy)]
+pub struct Answer<'a> {
+    /// Who predicted.
+    pub whose: Whose,
+    /// The plan of the diffusion model's forward.
+    pub plan: &'a StepPlan,
+    /// What was predicted: for that plan, or for the request to the helper.
+    pub predictions: &'a Predictions,
+}
 
-    /// Takes the guide's answer.
-    fn heed(&mut self, _request: &Request, _answer: &Predictions) {}
+/// Who predicted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// The diffusion model, for the canvas or its drafts.
+    Canvas,
+    /// The helper that was asked.
+    Helper,
+}
+
+/// What a decoder fills in its turn.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    /// What comes of the forward.
+    pub progress: &'a mut Progress,
+    /// What a helper is to run. It holds what the helper ran last.
+    pub helper: &'a mut Request,
+}
+
+/// How a decoder's turn ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turned {
+    /// The progress is complete.
+    Settled,
+    /// The helper runs its request first.
+    Ask,
 }

@@ -10,11 +10,12 @@
 
 use std::collections::VecDeque;
 
-use demask_step::{HeadAsk, Position, Predictions, StepPlan};
+use demask_step::{HeadAsk, MaskKind, Position};
 
-use super::{Decoder, DecoderMethod, DecoderSpec, Intent, Progress, Promise, Query, Setup, View, take_musts};
+use super::{
+    Answer, Decoder, DecoderMethod, DecoderSpec, Intent, Promise, Query, Setup, Turn, Turned, View, take_musts,
+};
 use crate::{
-    legality::Attention,
     schedule::Tick,
     spec::{About, Kind, Parameter, Value},
     transfer::{Candidate, LaneView, Ranking, State, Threshold, Transfer},
@@ -58,7 +59,7 @@ pub(super) const METHOD: DecoderMethod = DecoderMethod {
             },
         ],
     },
-    attention: &[Attention::Full],
+    attention: &[MaskKind::Full],
     promise: Promise::Approximate,
     takes_origin: false,
     build,
@@ -188,10 +189,11 @@ impl Decoder for SlowFast {
         Intent::Predict
     }
 
-    fn absorb(&mut self, view: &View<'_>, plan: &StepPlan, predictions: &Predictions, progress: &mut Progress) {
+    fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned {
+        let (&Answer { plan, predictions, .. }, progress) = (answer, &mut *turn.progress);
         if !plan.must.is_empty() {
             take_musts(view, plan, predictions, progress);
-            return;
+            return Turned::Settled;
         }
         let (canvas, layout) = (view.canvas, view.layout);
         let lane = LaneView { predictions, lane: 0, among: &plan.predict, canvas, unmasked: canvas.unmasked(), layout };
@@ -203,5 +205,6 @@ impl Decoder for SlowFast {
         let taken = self.transfer.choose(&state, &mut self.candidates);
         progress.commits.extend(self.candidates[..taken].iter().map(|&candidate| crate::Commit::from(candidate)));
         self.forwards += 1;
+        Turned::Settled
     }
 }

@@ -1,9 +1,10 @@
 //! Static decoding: a fixed number of commits per step, the first in the order. The run that lossless methods must
 //! reproduce (LLaDA `generate`, Dream `diffusion_generate`, SDAR's static strategies).
 
+use demask_step::MaskKind;
+
 use super::{Blockwise, Decoder, DecoderMethod, DecoderSpec, Promise, Setup};
 use crate::{
-    legality::Attention,
     spec::{About, Kind, Parameter, Value},
     transfer::{Quota, Remasking, Transferred},
 };
@@ -21,7 +22,7 @@ pub(super) const METHOD: DecoderMethod = DecoderMethod {
             doc: "steps over all blocks; fitted: one token a step",
         }],
     },
-    attention: &[Attention::Full, Attention::BlockCausal],
+    attention: &[MaskKind::Full, MaskKind::BlockCausal],
     promise: Promise::Reference,
     takes_origin: true,
     build,

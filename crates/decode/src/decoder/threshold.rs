@@ -1,9 +1,10 @@
 //! Confidence-aware parallel decoding: all predictions above a threshold (Fast-dLLM, section 3.3 of the paper; SDAR's
 //! dynamic strategy). The rule itself: [`crate::transfer::Threshold`].
 
+use demask_step::MaskKind;
+
 use super::{Blockwise, Decoder, DecoderMethod, DecoderSpec, Promise, Setup};
 use crate::{
-    legality::Attention,
     spec::{About, Kind, Parameter, Value},
     transfer::{Capped, Remasking, Threshold},
 };
@@ -40,7 +41,7 @@ pub(super) const METHOD: DecoderMethod = DecoderMethod {
             },
         ],
     },
-    attention: &[Attention::Full, Attention::BlockCausal],
+    attention: &[MaskKind::Full, MaskKind::BlockCausal],
     promise: Promise::Approximate,
     takes_origin: false,
     build,

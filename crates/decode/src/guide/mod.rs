@@ -100,7 +100,7 @@ pub(crate) fn check(options: &SessionOptions, layout: &Layout) -> Result<(), Opt
         return Err(OptionsError::GuideUnused { decoder });
     }
     if guide.facts.mask != Mask::Causal {
-        return Err(OptionsError::GuideNotCausal { attention: guide.facts.mask.into() });
+        return Err(OptionsError::GuideNotCausal { attention: guide.facts.mask.kind() });
     }
     let alignment = Alignment::of(spec, guide);
     if alignment == Alignment::Ids && !guide.shared_vocabulary {

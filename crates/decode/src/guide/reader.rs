@@ -4,9 +4,7 @@
 
 use std::ops::Range;
 
-use demask_step::{Mask, Position, TokenId};
-
-use crate::session::Request;
+use demask_step::{Mask, Position, Request, TokenId};
 
 /// The guide's slots.
 #[derive(Debug, Default)]
@@ -16,6 +14,11 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
+    /// Makes room for so many tokens.
+    pub(crate) fn with_capacity(tokens: usize) -> Self {
+        Self { read: Vec::with_capacity(tokens) }
+    }
+
     /// Fills a request that reads `tokens` as far as judging the tokens at `judged` needs: row `p - 1` judges index
     /// `p`. `judged` is not empty, starts behind index 0, and may end one behind the last token.
     pub(crate) fn ask(&self, tokens: &[TokenId], judged: Range<usize>, request: &mut Request) {

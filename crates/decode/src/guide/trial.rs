@@ -36,6 +36,16 @@ pub(crate) struct Trial {
 }
 
 impl Trial {
+    /// Makes room for so many tokens of the guide.
+    pub(crate) fn with_capacity(tokens: usize) -> Self {
+        Self {
+            ids: Vec::with_capacity(tokens),
+            first: 0,
+            judged: Vec::with_capacity(tokens + 1),
+            needs: Vec::with_capacity(tokens + 1),
+        }
+    }
+
     fn clear(&mut self) {
         self.ids.clear();
         self.judged.clear();

@@ -1,8 +1,7 @@
 //! What a session asks of a network in one forward, sequence by sequence.
 
 use demask_step::{
-    Blend, BlendWith, HeadAsk, Keep, Mask, Positions, Sampling, SequenceId, SequenceNeeds, SequenceStep, StepPlan,
-    TokenId,
+    HeadAsk, HeadRequest, Keep, Mask, Need, Positions, Request, Sampling, SequenceNeeds, StepPlan, TokenId,
 };
 
 use crate::{
@@ -10,53 +9,16 @@ use crate::{
     options::SessionOptions,
 };
 
-/// One sequence's part of the forward that a session wants.
-#[derive(Debug, Clone, Default)]
-pub struct Request {
-    /// Index of the sequence in [`Session::needs`], or in [`Session::guide_needs`].
-    ///
-    /// [`Session::needs`]: super::Session::needs
-    /// [`Session::guide_needs`]: super::Session::guide_needs
-    pub sequence: usize,
-    /// `[lanes, live]`: the tokens at the live positions.
-    pub tokens: Vec<TokenId>,
-    /// What to run.
-    pub plan: StepPlan,
-    /// What to answer.
-    pub ask: HeadAsk,
-    /// Classifier-free guidance; [`BlendWith::Step`] counts within these requests.
-    pub blend: Option<Blend>,
-}
-
-impl Request {
-    /// The request as a step of an open sequence. `first` is where the session's requests start in the batch.
-    pub fn step(&self, sequence: SequenceId, first: usize) -> SequenceStep<'_> {
-        let blend = self.blend.map(|blend| match blend.with {
-            BlendWith::Step(index) => Blend { with: BlendWith::Step(first + index), ..blend },
-            BlendWith::Stored => blend,
-        });
-        SequenceStep { sequence, tokens: &self.tokens, plan: &self.plan, ask: &self.ask, blend }
-    }
-
-    /// Makes room for every step of a sequence with these needs.
-    fn reserve(&mut self, needs: &SequenceNeeds) {
-        self.tokens.reserve(needs.rows);
-        self.plan.reserve(needs.positions);
-        self.ask.states.reserve(needs.drafts.max(1));
-        self.ask.judge.reserve(needs.predictions * needs.judge_width);
-    }
-
-    /// Refills the tokens for the plan's live positions, lane after lane.
-    pub(super) fn read(&mut self, tokens: &[TokenId], drafts: &Drafts) {
-        self.tokens.clear();
-        let live = &self.plan.live;
-        for lane in 0..self.plan.lanes.count() {
-            let start = self.tokens.len();
-            self.tokens.extend(live.iter().map(|position| tokens[position as usize]));
-            for commit in drafts.lane(lane) {
-                if let Some(rank) = live.rank(commit.position) {
-                    self.tokens[start + rank] = commit.token;
-                }
+/// Refills a request's tokens for its plan's live positions, lane after lane.
+pub(super) fn read(request: &mut Request, tokens: &[TokenId], drafts: &Drafts) {
+    let Request { tokens: rows, plan, .. } = request;
+    rows.clear();
+    for lane in 0..plan.lanes.count() {
+        let start = rows.len();
+        rows.extend(plan.live.iter().map(|position| tokens[position as usize]));
+        for commit in drafts.lane(lane) {
+            if let Some(rank) = plan.live.rank(commit.position) {
+                rows[start + rank] = commit.token;
             }
         }
     }
@@ -86,14 +48,10 @@ impl Kept {
 
 /// One request for each sequence, with everything in it that never changes, and room for all that does.
 pub(super) fn requests(options: &SessionOptions, decoder: &dyn Decoder, needs: &[SequenceNeeds]) -> Vec<Request> {
-    let mut forbid: Vec<TokenId> = options.facts.mask_id.into_iter().chain(options.suppress.iter().copied()).collect();
-    forbid.sort_unstable();
-    forbid.dedup();
     let causal = options.facts.mask == Mask::Causal;
-    let mut ask = HeadAsk {
-        forbid,
-        mute: options.mute.clone(),
-        only_where: options.facts.mask_id.filter(|_| !causal),
+    let wanted = HeadRequest {
+        forbid: options.facts.mask_id.into_iter().chain(options.suppress.iter().copied()).collect(),
+        mute: options.mute.iter().copied().collect(),
         sampling: Sampling {
             temperature: options.temperature,
             top_k: options.top_k,
@@ -102,8 +60,10 @@ pub(super) fn requests(options: &SessionOptions, decoder: &dyn Decoder, needs: &
             confidence: options.confidence,
             seed: options.seed,
         },
-        ..HeadAsk::default()
+        ..HeadRequest::default()
     };
+    let only_where = options.facts.mask_id.filter(|_| !causal);
+    let mut ask = HeadAsk { wanted, only_where, ..HeadAsk::default() };
     decoder.ask(&mut ask);
     let request = |(sequence, needs): (usize, &SequenceNeeds)| {
         let mut request = Request { sequence, ask: ask.clone(), ..Request::default() };
@@ -113,16 +73,16 @@ pub(super) fn requests(options: &SessionOptions, decoder: &dyn Decoder, needs: &
     needs.iter().enumerate().map(request).collect()
 }
 
-/// The guide's request, with everything in it that never changes: its best token, greedy, wherever it judges.
-pub(super) fn guide_request(options: &SessionOptions, needs: Option<&SequenceNeeds>) -> Request {
-    let (Some(guide), Some(needs)) = (&options.guide, needs) else { return Request::default() };
+/// The request of the decoder's helper, with everything in it that never changes: its best token, greedy, wherever it
+/// judges.
+pub(super) fn helper_request(options: &SessionOptions, helpers: &[Need]) -> Request {
+    let (Some(guide), Some(need)) = (&options.guide, helpers.first()) else { return Request::default() };
     // The canvas can hold neither its own mask nor what is suppressed in it; ids are compared where they mean the same.
     let own = options.facts.mask_id.into_iter().chain(options.suppress.iter().copied());
-    let mut forbid: Vec<TokenId> =
-        own.filter(|&token| guide.shared_vocabulary && (token as usize) < guide.facts.vocab).collect();
-    forbid.sort_unstable();
-    forbid.dedup();
-    let mut request = Request { ask: HeadAsk { forbid, ..HeadAsk::default() }, ..Request::default() };
-    request.reserve(needs);
+    let forbid = own.filter(|&token| guide.shared_vocabulary && (token as usize) < guide.facts.vocab).collect();
+    let ask = HeadRequest { forbid, ..HeadRequest::default() }.into();
+    let sequence = 1 + usize::from(options.cfg_scale > 0.0);
+    let mut request = Request { sequence, ask, ..Request::default() };
+    request.reserve(&need.sequence);
     request
 }

@@ -15,7 +15,7 @@ pub struct EntropyBounded {
 
 impl Transfer for EntropyBounded {
     fn ask(&self, ask: &mut HeadAsk) {
-        ask.entropy = true;
+        ask.wanted.entropy = true;
     }
 
     fn choose(&self, _state: &State, candidates: &mut [Candidate]) -> usize {

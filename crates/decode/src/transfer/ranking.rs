@@ -127,8 +127,8 @@ impl Ranking {
 
     /// Adds what the ranking wants to know about each position.
     pub fn ask(&self, ask: &mut HeadAsk) {
-        ask.margin |= matches!(self.remasking, Remasking::Margin | Remasking::TopkMargin);
-        ask.entropy |= self.remasking == Remasking::Entropy;
+        ask.wanted.margin |= matches!(self.remasking, Remasking::Margin | Remasking::TopkMargin);
+        ask.wanted.entropy |= self.remasking == Remasking::Entropy;
     }
 
     /// Replaces `out` by the lane's predictions at masked positions, in the total order.

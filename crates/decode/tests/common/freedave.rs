@@ -1,8 +1,8 @@
-//! What the tests of FreeDave share: runs on scripted denoisers, the caches that drafts are lossless over, and a model
+//! What the tests of FreeDave share: runs on scripted networks, the caches that drafts are lossless over, and a model
 //! that knows its text.
 
-use demask_decode::{CacheSpec, Event, Exactness, Request, Session, SessionOptions, StopRule, cache::CACHES};
-use demask_step::{Denoiser, Mask, NO_TOKEN, Predictions, SequenceId, TokenId};
+use demask_decode::{CacheSpec, Event, Exactness, Session, SessionOptions, StopRule, cache::CACHES};
+use demask_step::{Mask, NO_TOKEN, Network, Predictions, Request, SequenceId, TokenId, Work};
 use demask_testkit::scripted::Scripted;
 
 use super::{EOS, MASK_ID, Run, VOCAB, drive, options};
@@ -55,9 +55,9 @@ pub fn run(script: Script, mut options: SessionOptions, decoder: &str) -> Result
     options.decoder = decoder.parse().unwrap();
     let mut model = script.denoiser(options.facts.shift);
     let mut session = Session::new(options).map_err(|error| error.to_string())?;
-    let ids: Vec<SequenceId> = session.needs().iter().map(|needs| model.open(needs).unwrap()).collect();
+    let ids: Vec<SequenceId> = session.needs().iter().map(|needs| model.open(&needs.sequence).unwrap()).collect();
     let run = drive(&mut session, |_, requests| {
-        let batch: Vec<_> = requests.iter().map(|request| request.step(ids[request.sequence], 0)).collect();
+        let batch: Vec<_> = requests.iter().map(|request| request.step(ids[request.sequence])).collect();
         let mut out = vec![Predictions::default(); batch.len()];
         model.step(&batch, &mut out).unwrap();
         script.ends(&mut out[0]);

@@ -3,9 +3,9 @@
 
 pub mod freedave;
 
-use demask_decode::{CanvasSpec, Event, ModelFacts, Next, Output, Request, Session, SessionOptions};
-use demask_step::{Denoiser, LayerRows, Mask, Predictions, SequenceId, SequenceNeeds, TokenId};
-use demask_testkit::scripted::Scripted;
+use demask_decode::{CanvasSpec, Event, ModelFacts, Output, Session, SessionOptions};
+use demask_step::{LayerRows, Mask, Network, Predictions, Request, SequenceId, SequenceNeeds, TokenId, Work};
+use demask_testkit::{by_hand::ByHand, scripted::Scripted};
 
 pub const VOCAB: usize = 24;
 pub const MASK_ID: TokenId = 23;
@@ -35,7 +35,7 @@ pub struct Run {
 /// Runs a session to its end; `answer` gets the index of the forward and its requests.
 pub fn drive(session: &mut Session, mut answer: impl FnMut(usize, &[Request]) -> Vec<Predictions>) -> Run {
     let mut run = Run { steps: Vec::new(), output: session.output(), events: Vec::new() };
-    while session.next() == Next::Step {
+    while session.wants() == Some(0) {
         let forward = run.steps.len();
         assert_eq!(session.requests().len(), session.needs().len());
         let predictions = answer(forward, session.requests());
@@ -55,18 +55,18 @@ pub fn drive(session: &mut Session, mut answer: impl FnMut(usize, &[Request]) ->
     run
 }
 
-/// Runs a session on a scripted denoiser, which checks every plan.
+/// Runs a session on a scripted network, which checks every plan.
 pub fn drive_on(script: &mut Scripted, session: &mut Session) -> Run {
-    let ids: Vec<SequenceId> = session.needs().iter().map(|needs| script.open(needs).unwrap()).collect();
+    let ids: Vec<SequenceId> = session.needs().iter().map(|needs| script.open(&needs.sequence).unwrap()).collect();
     drive(session, |_, requests| {
-        let batch: Vec<_> = requests.iter().map(|request| request.step(ids[request.sequence], 0)).collect();
+        let batch: Vec<_> = requests.iter().map(|request| request.step(ids[request.sequence])).collect();
         let mut out = vec![Predictions::default(); batch.len()];
         script.step(&batch, &mut out).unwrap();
         out
     })
 }
 
-/// Makes and runs a session on a fresh scripted denoiser.
+/// Makes and runs a session on a fresh scripted network.
 pub fn run(options: SessionOptions) -> Run {
     let mut script = Scripted::new(5, VOCAB, options.facts.shift);
     let mut session = Session::new(options).unwrap();
@@ -92,16 +92,16 @@ pub fn run_all_live(options: SessionOptions, seed: u64) -> Vec<Vec<(u32, TokenId
     let mut script = Scripted::new(seed, VOCAB, options.facts.shift);
     let mut session = Session::new(options).unwrap();
     let length = session.layout().len();
-    let needs = SequenceNeeds { rows: length, ..session.needs()[0].clone() };
+    let needs = SequenceNeeds { rows: length, ..session.needs()[0].sequence.clone() };
     let id = script.open(&needs).unwrap();
     let mut steps = Vec::new();
-    while session.next() == Next::Step {
+    while session.wants() == Some(0) {
         let mut request = session.requests()[0].clone();
         request.plan.live.set_range(0..length as u32);
         (request.plan.visible, request.plan.layers) = (length as u32, LayerRows::All);
         request.tokens = session.canvas().to_vec();
         let mut out = [Predictions::default()];
-        script.step(&[request.step(id, 0)], &mut out).unwrap();
+        script.step(&[request.step(id)], &mut out).unwrap();
         session.feed(&out);
         let commit = |event| match event {
             Event::Commit { position, token, .. } => Some((position, token)),

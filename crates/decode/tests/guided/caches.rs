@@ -1,15 +1,12 @@
 //! Guided decoding over caches, on scripts whose stale slots show.
 
-use demask_decode::{Event, Next, Session, SessionOptions};
-use demask_step::{Denoiser, Predictions, TokenId};
-use demask_testkit::scripted::Scripted;
+use demask_decode::{Event, Session, SessionOptions};
+use demask_step::{Network, Predictions, TokenId, Work};
+use demask_testkit::{by_hand::ByHand, scripted::Scripted};
 use proptest::prelude::*;
 
-use super::{
-    Guide,
-    common::{MASK_ID, VOCAB},
-    guided, ranked,
-};
+use super::{Guide, guided, ranked};
+use crate::common::{MASK_ID, VOCAB};
 
 /// What happened in a run of two scripts: the tokens drafted and committed in each step.
 #[derive(Debug, PartialEq)]
@@ -26,16 +23,16 @@ fn on_scripts(seed: u64, options: SessionOptions) -> Scripts {
     let mut model = Scripted::new(seed, VOCAB, options.facts.shift).with_easy(0.6);
     let mut guide = Scripted::new(seed, VOCAB, 1).with_easy(0.6);
     let mut session = Session::new(options).unwrap();
-    let ids: Vec<_> = session.needs().iter().map(|needs| model.open(needs).unwrap()).collect();
-    let reader = guide.open(&session.guide_needs()[0]).unwrap();
+    let ids: Vec<_> = session.needs().iter().map(|needs| model.open(&needs.sequence).unwrap()).collect();
+    let reader = guide.open(&session.needs_of(1)[0]).unwrap();
     let (mut drafted, mut committed, mut commits) = (Vec::new(), Vec::new(), Vec::new());
-    while session.next() != Next::Done {
+    while session.wants().is_some() {
         let requests = session.requests();
         let mut out = vec![Predictions::default(); requests.len()];
-        if session.next() == Next::Guide {
-            guide.step(&[requests[0].step(reader, 0)], &mut out).unwrap();
+        if session.wants() == Some(1) {
+            guide.step(&[requests[0].step(reader)], &mut out).unwrap();
         } else {
-            let batch: Vec<_> = requests.iter().map(|request| request.step(ids[request.sequence], 0)).collect();
+            let batch: Vec<_> = requests.iter().map(|request| request.step(ids[request.sequence])).collect();
             model.step(&batch, &mut out).unwrap();
             drafted.push(out[0].positions.iter().zip(out[0].tokens.iter().copied()).collect());
         }
@@ -113,13 +110,13 @@ fn flashdlm_g9_caches_change_drafts_only() {
             (options.cache, options.block_length) = (cache.parse().unwrap(), Some(8));
             let mut session = Session::new(options).unwrap();
             let mut script = Scripted::new(seed, VOCAB, 0);
-            let id = script.open(&session.needs()[0]).unwrap();
+            let id = script.open(&session.needs()[0].sequence).unwrap();
             let mut guide = Guide::new(|before: &[TokenId]| ranked(seed, 20, &before[before.len() - 1..]));
-            while session.next() != Next::Done {
+            while session.wants().is_some() {
                 let mut out = [Predictions::default()];
-                match session.next() {
-                    Next::Guide => out[0] = guide.answer(&session.requests()[0]),
-                    _ => script.step(&[session.requests()[0].step(id, 0)], &mut out).unwrap(),
+                match session.wants() {
+                    Some(1) => out[0] = guide.answer(&session.requests()[0]),
+                    _ => script.step(&[session.requests()[0].step(id)], &mut out).unwrap(),
                 }
                 session.feed(&out);
             }

@@ -2,14 +2,13 @@
 //! the tests carry its numbers).
 
 mod caches;
-#[path = "../common/mod.rs"]
-mod common;
 mod random;
 mod vocabularies;
 
-use common::{EOS, MASK_ID, facts, options, predict};
-use demask_decode::{Event, Finish, GuideOptions, Next, Output, Request, Session, SessionOptions, StopRule};
-use demask_step::{Judged, Mask, Predictions, TokenId, random::mix};
+use crate::common::{EOS, MASK_ID, facts, options, predict};
+use demask_decode::{Event, Finish, GuideOptions, Output, Session, SessionOptions, StopRule};
+use demask_step::{Judged, Mask, Predictions, Request, TokenId, Work, random::mix};
+use demask_testkit::by_hand::ByHand;
 use vocabularies::foreign;
 
 /// A guide that remembers what it was fed, slot by slot, and ranks the next token by what stands before it. What it was
@@ -37,7 +36,8 @@ impl<F: Fn(&[TokenId]) -> Vec<TokenId>> Guide<F> {
             let ranked = (self.rank)(&before.expect("every slot before a judged token is written"));
             out.tokens.push(ranked[0]);
             out.confidence.push(0.5);
-            for token in &request.ask.judge[index * request.ask.judge_width..][..request.ask.judge_width] {
+            let width = request.ask.wanted.judge_width;
+            for token in &request.ask.judge[index * width..][..width] {
                 let rank = ranked.iter().position(|ranked| ranked == token).unwrap_or(ranked.len()) as u32;
                 let log_probability = -(rank as f32) * 2f32.ln() - 0.7;
                 out.judged.push(Judged { rank, log_probability, best: (-0.7f32).exp() });
@@ -65,9 +65,9 @@ fn trace<F: Fn(&[TokenId]) -> Vec<TokenId>>(
     let mut session = Session::new(options).unwrap();
     let mut guide = Guide::new(guide);
     let (mut steps, mut accepted) = (Vec::new(), Vec::new());
-    while session.next() != Next::Done {
-        let answer = match session.next() {
-            Next::Guide => guide.answer(&session.requests()[0]),
+    while session.wants().is_some() {
+        let answer = match session.wants() {
+            Some(1) => guide.answer(&session.requests()[0]),
             _ => predict(&session.requests()[0], |position| (model(session.canvas(), position), 0.5)),
         };
         session.feed(&[answer]);
@@ -81,7 +81,7 @@ fn trace<F: Fn(&[TokenId]) -> Vec<TokenId>>(
                 }
             }
         }
-        assert!(session.next() == Next::Guide || commits.is_empty(), "a guide commits nothing by itself");
+        assert!(session.wants() == Some(1) || commits.is_empty(), "a guide commits nothing by itself");
     }
     let counts = session.counts();
     assert_eq!(counts.guide.accepted, accepted.iter().sum::<usize>());
@@ -293,10 +293,10 @@ fn flashdlm_g6_rows_and_drafts_are_paired() {
         let mut session = Session::new(guided("guided:verify=2", shift, 3, 6)).unwrap();
         let mut guide = Guide::new(counting);
         let mut commits = Vec::new();
-        while session.next() != Next::Done {
+        while session.wants().is_some() {
             let request = &session.requests()[0];
-            let answer = match session.next() {
-                Next::Guide => guide.answer(request),
+            let answer = match session.wants() {
+                Some(1) => guide.answer(request),
                 _ => predict(request, |position| {
                     let row = position - shift;
                     assert!(request.plan.live.contains(row), "the row that drafts is live");

@@ -4,11 +4,8 @@ use demask_decode::{Finish, GuideOptions, Session, StopRule};
 use demask_step::TokenId;
 use proptest::prelude::*;
 
-use super::{
-    Trace,
-    common::{EOS, MASK_ID, VOCAB},
-    guided, hashed, ranked, shared, trace,
-};
+use super::{Trace, guided, hashed, ranked, shared, trace};
+use crate::common::{EOS, MASK_ID, VOCAB};
 
 /// The canvas on which each step was drafted.
 fn canvases(prompt: &[TokenId], run: &Trace) -> Vec<Vec<TokenId>> {

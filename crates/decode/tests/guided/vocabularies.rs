@@ -6,10 +6,8 @@ use demask_decode::{Finish, GuideOptions, GuideText, SessionOptions, StopRule, T
 use demask_step::{Mask, TokenId};
 use proptest::prelude::*;
 
-use super::{
-    common::{EOS, VOCAB, facts},
-    guided, hashed, shared, trace,
-};
+use super::{guided, hashed, shared, trace};
+use crate::common::{EOS, VOCAB, facts};
 
 /// Two toy vocabularies of bytes: the model's tokens are the letters a to r, `ab`, and the two halves of é; the guide's
 /// are `abc`, `ab`, `b` and so on, the longest first, or any single byte.

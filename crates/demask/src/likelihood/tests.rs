@@ -3,7 +3,7 @@ use std::path::Path;
 use demask_checkpoint::ModelFiles;
 
 use super::*;
-use crate::{DeviceOptions, DtypeChoice};
+use crate::{DeviceOptions, DtypeChoice, Model};
 
 fn model(name: &str) -> Model {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/ckpt").join(name);
@@ -14,7 +14,7 @@ fn model(name: &str) -> Model {
 /// `[rows, vocabulary]`: all logits of one forward, shifted to the positions that they predict.
 fn logits(model: &mut Model, tokens: &[TokenId]) -> Vec<Vec<f64>> {
     let (attention, shift, vocabulary) = (model.facts().mask, model.facts().shift as usize, model.facts().vocab);
-    let all = model.engine_mut().network_mut().inspect(tokens, attention, false).unwrap().logits;
+    let all = model.network_mut().inspect(tokens, attention, false).unwrap().logits;
     let row = |position: usize| all[position.saturating_sub(shift) * vocabulary..][..vocabulary].iter();
     (0..tokens.len()).map(|position| row(position).map(|&logit| f64::from(logit)).collect()).collect()
 }

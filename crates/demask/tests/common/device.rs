@@ -8,10 +8,8 @@ use demask::{
     cpu::isa::Isa,
     tensor::{Backend, Dtype},
 };
-use demask_cuda::{
-    backend::{CudaBackend, CudaOptions},
-    emulator::{Emulator, Schedule},
-};
+use demask_cuda::backend::{CudaBackend, CudaOptions};
+use demask_cuda_emulator::{Emulator, Schedule};
 
 /// What runs a network.
 #[derive(Debug, Clone, Copy, PartialEq)]

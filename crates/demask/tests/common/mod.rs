@@ -3,20 +3,21 @@
 
 mod device;
 
-use std::collections::HashMap;
+use std::{collections::HashMap, ops::ControlFlow};
 
 use demask::{
-    Network,
+    Class, RequestId, Scheduler,
     cpu::{
         CpuBackend, CpuOptions,
         isa::{Isa, emulated_amx},
         linear::{Activations, Products, Quantisation},
     },
+    decode::Session,
     model_parts::{
-        ArchSpec, Attention, Family, LayerRole, Role, Rope, RopeScaling, Runner, WeightError, WeightSource, Weights,
+        ArchSpec, Family, Inspect, LayerRole, Role, Rope, RopeScaling, Runner, WeightError, WeightSource, Weights,
         expected_tensors,
     },
-    step::random::mix,
+    step::{Mask, random::mix},
     tensor::{Backend, Dtype, TensorView},
 };
 use demask_cuda::CudaOptions;
@@ -140,7 +141,7 @@ fn base() -> ArchSpec {
         qkv_bias: false,
         head_norms: false,
         tied: false,
-        attention: Attention::Full,
+        attention: Mask::Full,
         shift: 0,
     }
 }
@@ -158,19 +159,16 @@ pub fn specs() -> Vec<(&'static str, ArchSpec)> {
                 head_dim: 24,
                 rope: wide.clone(),
                 head_norms: true,
-                attention: Attention::BlockCausal { block: 4 },
+                attention: Mask::BlockCausal { block: 4 },
                 ..base()
             },
         ),
-        (
-            "causal",
-            ArchSpec { kv_heads: 2, tied: true, qkv_bias: true, shift: 1, attention: Attention::Causal, ..base() },
-        ),
+        ("causal", ArchSpec { kv_heads: 2, tied: true, qkv_bias: true, shift: 1, attention: Mask::Causal, ..base() }),
     ]
 }
 
 /// A network with random weights.
-pub fn runner(spec: &ArchSpec, device: impl Into<Device>, dtype: Dtype, threads: usize) -> Box<dyn Network> {
+pub fn runner(spec: &ArchSpec, device: impl Into<Device>, dtype: Dtype, threads: usize) -> Box<dyn Inspect> {
     runner_of(spec, device, Products::plain(dtype), threads)
 }
 
@@ -193,13 +191,31 @@ pub fn quantised(dtype: Dtype) -> Vec<Products> {
     kinds.collect()
 }
 
+/// Runs sessions on a network, all at the same time; also how many of them shared a forward at most.
+pub fn together(network: Box<dyn Inspect>, sessions: Vec<Session>) -> (Vec<Session>, usize) {
+    let mut scheduler = Scheduler::new().with_leak(|leak| panic!("{leak}"));
+    let network = scheduler.add(network);
+    let ids = sessions.into_iter().map(|session| scheduler.submit(session, &[network], Class::default()).unwrap());
+    let ids: Vec<RequestId> = ids.collect();
+    let (mut over, mut most) = (Vec::new(), 0);
+    while !scheduler.is_idle() {
+        most = most.max(scheduler.step(&mut |_, _| ControlFlow::Continue(()), &mut over).works);
+    }
+    over.sort_by_key(|finished| ids.iter().position(|id| *id == finished.id));
+    let sessions = over.into_iter().map(|finished| {
+        finished.end.unwrap();
+        finished.work
+    });
+    (sessions.collect(), most)
+}
+
 /// The naive twin of [`runner`].
 pub fn twin(spec: &ArchSpec, positions: usize) -> Transformer {
     RandomWeights::new(spec, 7).twin(spec, positions)
 }
 
 /// A network with random weights for products of any kind.
-pub fn runner_of(spec: &ArchSpec, device: impl Into<Device>, products: Products, threads: usize) -> Box<dyn Network> {
+pub fn runner_of(spec: &ArchSpec, device: impl Into<Device>, products: Products, threads: usize) -> Box<dyn Inspect> {
     let Products { dtype, quantisation, activations } = products;
     match device.into() {
         Device::Cpu(isa) => on(spec, CpuBackend::new(CpuOptions { isa, dtype, quantisation, activations, threads })),
@@ -217,7 +233,7 @@ fn in_eights(spec: &ArchSpec) -> ArchSpec {
     ArchSpec { head_dim: wide(spec.head_dim), rope, ..spec.clone() }
 }
 
-fn on<B: Backend + 'static>(spec: &ArchSpec, backend: B) -> Box<dyn Network> {
+fn on<B: Backend + 'static>(spec: &ArchSpec, backend: B) -> Box<dyn Inspect> {
     let weights = Weights::load(spec, &RandomWeights::new(spec, 7), &backend, &mut |_| true).unwrap();
     Box::new(Runner::new(spec.clone(), weights, backend, 64).unwrap())
 }

@@ -5,12 +5,10 @@ use demask::{
     cpu::isa::Isa,
     tensor::{BlockFormat, Dtype, TensorView},
 };
-use demask_cuda::{
-    CudaBackend, CudaOptions,
-    emulator::{Emulator, Schedule},
-};
+use demask_cuda::{CudaBackend, CudaOptions};
+use demask_cuda_emulator::{Emulator, Schedule};
 
-use crate::{in_memory, logits, writer::Writer};
+use super::{in_memory, logits, writer::Writer};
 
 const HIDDEN: usize = 256;
 const FFN: usize = 512;
@@ -180,7 +178,7 @@ fn memory_is_that_of_the_file() {
         let (bytes, matrices) = file("llada", mixture, false);
         let device = DeviceOptions { dtype: DtypeChoice::Bf16, ..DeviceOptions::default() };
         let model = load(bytes, &device);
-        let network = model.engine().network();
+        let network = model.network();
         assert!(network.describe().ends_with(&format!(", bf16, {formats} weights")), "{}", network.describe());
         let vectors = (2 * LAYERS + 1) * HIDDEN * 4;
         let weights = network.weight_bytes() - vectors;
@@ -209,7 +207,7 @@ fn memory_on_a_gpu_is_what_was_told_and_the_table_is_widened() {
             let emulator = Emulator::new(Schedule::Forward).unwrap();
             let backend = CudaBackend::new(emulator, CudaOptions { dtype, quantisation: None });
             let model = opened.load_on(backend, None, &mut |_, _| true).unwrap();
-            let network = model.engine().network();
+            let network = model.network();
             assert_eq!(network.weight_bytes() as u64, told.weights, "{mixture:?} {dtype}");
             let table = network.weight_bytes() - network.forward_bytes();
             assert_eq!(table, VOCABULARY * HIDDEN * dtype.size(), "{mixture:?} {dtype}");
@@ -225,6 +223,6 @@ fn asked_for_other_integers_values_are_rounded_anew() {
         let [mut kept, mut wide] = [&kept, &wide].map(|bytes| load(bytes.clone(), &device));
         assert_eq!(bits(&logits(&mut kept)), bits(&logits(&mut wide)), "{weights:?}");
         let name = if weights == WeightChoice::Q8 { "f32, q8 weights" } else { "f32, q4 weights" };
-        assert!(kept.engine().network().describe().ends_with(name));
+        assert!(kept.network().describe().ends_with(name));
     }
 }

@@ -34,14 +34,14 @@ fn load(files: ModelFiles) -> Model {
     let opened = Opened::open(files).unwrap();
     let told = opened.footprint(&device, &[]).unwrap();
     let model = opened.load(&device, &[], &mut |_, _| true).unwrap();
-    assert_eq!(told.weights, model.engine().network().weight_bytes() as u64);
+    assert_eq!(told.weights, model.network().weight_bytes() as u64);
     model
 }
 
 fn logits(model: &mut Model) -> Vec<f32> {
     let tokens: Vec<u32> = (0..24).map(|index| index * 37 % 90).collect();
     let mask = model.facts().mask;
-    model.engine_mut().network_mut().inspect(&tokens, mask, false).unwrap().logits
+    model.network_mut().inspect(&tokens, mask, false).unwrap().logits
 }
 
 fn in_memory(name: &str, bytes: Vec<u8>) -> ModelFiles {
@@ -127,6 +127,6 @@ fn quantised_files_run_in_bf16_and_tell_their_types() {
     let dtypes: Vec<_> = checkpoint.weights().dtypes().iter().map(|(dtype, _)| dtype.to_string()).collect();
     assert_eq!(dtypes, ["f32", "q8_0"]);
     let model = Model::from_checkpoint(checkpoint, &DeviceOptions::default(), &mut |_, _| true).unwrap();
-    let device = model.engine().network().describe();
+    let device = model.network().describe();
     assert!(device.ends_with("bf16, q8 weights"), "{device}");
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use demask::{model_parts::Attention, step::Mask};
+use demask::step::Mask;
 use safetensors::SafeTensors;
 use serde::Deserialize;
 
@@ -29,11 +29,11 @@ pub struct Input {
 
 impl Input {
     /// The mask of the input; padded inputs run without their padding, which nobody sees.
-    pub fn mask(&self, own: Attention) -> Result<Mask, String> {
+    pub fn mask(&self, own: Mask) -> Result<Mask, String> {
         match (self.attention.as_str(), self.block) {
             ("block causal", Some(block)) => Ok(Mask::BlockCausal { block }),
             ("block causal", None) => match own {
-                Attention::BlockCausal { block } => Ok(Mask::BlockCausal { block: block as u32 }),
+                Mask::BlockCausal { .. } => Ok(own),
                 _ => Err("block causal attention without a block".into()),
             },
             ("causal", _) => Ok(Mask::Causal),

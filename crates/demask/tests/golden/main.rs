@@ -17,7 +17,7 @@ use std::{
 
 use cases::{Case, DecodeFile, Forward};
 use demask::{
-    DtypeChoice, Engine, JobState, Model,
+    DtypeChoice, Model,
     cpu::isa::{Isa, Tier},
     decode::{Event, Exactness, Session, SessionOptions, StopRule},
     step::Mask,
@@ -91,7 +91,7 @@ fn check_forward(model: &mut Model, forward: &Forward, tolerance: f32, failures:
                 continue;
             }
         };
-        let found = model.engine_mut().network_mut().inspect(&ids, mask, true).unwrap();
+        let found = model.network_mut().inspect(&ids, mask, true).unwrap();
         let mut compare = |what: String, found: &[f32], width: usize| {
             let Some(expected) = forward.tensor(&format!("{}.{what}", input.tag)) else { return };
             let found = &found[(found.len() / width - rows) * width..];
@@ -124,7 +124,7 @@ fn forward_cases(devices: &[Device], dtype: DtypeChoice, tolerance: f32) {
         for (device, name) in devices.iter().flat_map(|device| names.iter().map(move |name| (*device, name))) {
             let mut model = load(&folder, name, device, dtype);
             if device == Device::EmulatedGpu && dtype == DtypeChoice::Bf16 && !model.spec().head_dim.is_multiple_of(8) {
-                let refused = model.engine_mut().network_mut().inspect(&[1], Mask::Full, false).unwrap_err();
+                let refused = model.network_mut().inspect(&[1], Mask::Full, false).unwrap_err();
                 let told = "a head has 12 numbers, GPU kernels take multiples of 8 up to 256 in bf16: ";
                 assert!(refused.to_string().starts_with(&format!("the device failed: {told}")), "{refused}");
                 continue;
@@ -160,24 +160,12 @@ struct Trace {
     canvas: Vec<u32>,
 }
 
-fn run(engine: &mut Engine, session: Session) -> Result<Trace, String> {
-    let job = engine.submit(session).map_err(|error| error.to_string())?;
+fn run(model: &mut Model, session: Session) -> Result<Trace, String> {
+    let mut session = model.decode(session).map_err(|error| error.to_string())?;
     let mut trace = Trace::default();
-    let mut told = Vec::new();
-    loop {
-        let ran = engine.tick().map_err(|error| error.to_string())?;
-        told.extend(engine.session_mut(job).into_iter().flat_map(|session| session.events().collect::<Vec<_>>()));
-        if ran == 0 {
-            break;
-        }
-    }
-    if let Some(JobState::Failed(error)) = engine.state(job) {
-        return Err(error.to_string());
-    }
-    let session = engine.take(job).ok_or("the session is gone")?;
     // The references count calls, which are NFE: a forward that the method's paper counts twice commits in the second.
     let mut commits = Vec::new();
-    for event in told {
+    for event in session.events() {
         match event {
             Event::Step { rows, nfe, accepted, .. } => {
                 trace.rows.push(rows);
@@ -261,7 +249,7 @@ fn decode() {
                 let outcome = match parameters::map(&file.method, case, model.facts(), guide.as_ref()) {
                     Ok(options) => Session::new(options)
                         .map_err(|error| error.to_string())
-                        .and_then(|session| run(model.engine_mut(), session))
+                        .and_then(|session| run(model, session))
                         .map(|trace| difference(case, &trace)),
                     Err(error) => Err(error),
                 };
@@ -319,12 +307,12 @@ fn flashdlm_g8_the_target_writes_its_own_text() {
                 stop: StopRule::Never,
                 ..SessionOptions::new(facts, options.canvas.clone())
             };
-            let expected = run(guide.engine_mut(), Session::new(own).unwrap()).unwrap();
+            let expected = run(&mut guide, Session::new(own).unwrap()).unwrap();
             model.set_guide(guide).unwrap();
             // G9: what the model keeps changes its drafts only.
             for cache in ["none", "dkv:refresh=3", "dllm:prompt=5,response=3", "freecache:block=4"] {
                 options.cache = cache.parse().unwrap();
-                let found = run(model.engine_mut(), Session::new(options.clone()).unwrap()).unwrap();
+                let found = run(&mut model, Session::new(options.clone()).unwrap()).unwrap();
                 assert_eq!(found.canvas, expected.canvas, "{} on {tier}, cache {cache}", case.id);
                 assert!(found.nfe <= expected.nfe);
             }
@@ -348,14 +336,14 @@ fn guided_over_caches_that_are_not_exact() {
             let mut options = parameters::map(&file.method, case, model.facts(), Some(&facts)).unwrap();
             for cache in ["dkv:refresh=1", "dllm:prompt=1,response=1"] {
                 options.cache = cache.parse().unwrap();
-                let found = run(model.engine_mut(), Session::new(options.clone()).unwrap()).unwrap();
+                let found = run(&mut model, Session::new(options.clone()).unwrap()).unwrap();
                 assert_eq!(difference(case, &found), None, "{} on {tier}, cache {cache}", case.id);
             }
             for cache in ["dkv", "dkv:variant=pd", "dllm", "dllm:prompt=9,response=4,rho=0,first_layer=same"] {
                 options.cache = cache.parse().unwrap();
                 let session = Session::new(options.clone()).unwrap();
                 assert_eq!(session.exactness(), Exactness::Approximate);
-                let found = run(model.engine_mut(), session).unwrap();
+                let found = run(&mut model, session).unwrap();
                 let what = format!("{} on {tier}, cache {cache}", case.id);
                 assert!(found.steps.iter().all(|step| !step.is_empty()), "{what}: every forward commits");
                 assert!(found.canvas.iter().all(|&token| i64::from(token) != case.mask_id), "{what}");

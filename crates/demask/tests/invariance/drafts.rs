@@ -1,15 +1,9 @@
 //! Drafts: each is computed as if it were alone on the canvas.
 
-use demask::{
-    model_parts::Attention,
-    step::{Drift, Keep, Lanes, LayerRows, Probe, SequenceNeeds, StepPlan},
-};
+use demask::step::{Drift, Keep, Lanes, LayerRows, Mask, Probe, SequenceNeeds, StepPlan};
 
-use super::{
-    Step, ask, assert_same, bits,
-    common::{Dice, devices, processor, runner, specs},
-    full, mask, needs, run, subset,
-};
+use super::{Step, ask, assert_same, bits, full, needs, run, subset};
+use crate::common::{Dice, devices, processor, runner, specs};
 
 /// freedave I7, I8: a draft beside others equals the draft alone; the accepted one's K/V equal those of a step on the
 /// canvas; the others leave no trace.
@@ -24,7 +18,7 @@ fn freedave_i7_i8_drafts_are_isolated_and_the_accepted_one_stays() {
             let ask = ask();
             let prefill = full(&spec, &mut dice, LENGTH);
             let lanes = 3;
-            let mut drafts = StepPlan { visible: LENGTH as u32, mask: mask(&spec), ..StepPlan::default() };
+            let mut drafts = StepPlan { visible: LENGTH as u32, mask: spec.attention, ..StepPlan::default() };
             drafts.live.set_range(WINDOW);
             drafts.predict.set_range(WINDOW.start + 1..WINDOW.end);
             let single = Step { tokens: Vec::new(), plan: drafts.clone() };
@@ -72,7 +66,7 @@ fn freedave_i7_i8_drafts_are_isolated_and_the_accepted_one_stays() {
 fn freedave_i7_i8_partly_computed_drafts_are_isolated_and_the_accepted_one_stays() {
     const LENGTH: usize = 45;
     const LANES: usize = 3;
-    for (name, spec) in specs().into_iter().filter(|(_, spec)| spec.attention == Attention::Full) {
+    for (name, spec) in specs().into_iter().filter(|(_, spec)| spec.attention == Mask::Full) {
         for (device, dtype) in devices(name) {
             for (by, first_layer_all) in [(Drift::Value, true), (Drift::Key, false), (Drift::Random { seed: 5 }, false)]
             {
@@ -129,7 +123,7 @@ fn freedave_i16_packed_batched_and_sequential_drafts_are_the_same() {
             let mut dice = Dice::new(17);
             let ask = ask();
             let prefill = full(&spec, &mut dice, LENGTH);
-            let mut plan = StepPlan { visible: LENGTH as u32, mask: mask(&spec), ..StepPlan::default() };
+            let mut plan = StepPlan { visible: LENGTH as u32, mask: spec.attention, ..StepPlan::default() };
             plan.live.set_range(12..28);
             plan.predict.set_range(13..28);
             plan.lanes = Lanes::Drafts(1);
@@ -170,7 +164,7 @@ fn freedave_i8_rejected_drafts_leave_no_trace() {
         let ask = ask();
         let mut dice = Dice::new(3);
         let (prefill, after) = (full(&spec, &mut dice, 40), subset(&spec, &mut dice, 40));
-        let mut plan = StepPlan { visible: 40, mask: mask(&spec), lanes: Lanes::Drafts(2), ..StepPlan::default() };
+        let mut plan = StepPlan { visible: 40, mask: spec.attention, lanes: Lanes::Drafts(2), ..StepPlan::default() };
         plan.live.set_range(8..24);
         plan.predict.set_range(10..12);
         let drafts = Step { tokens: (0..32).map(|_| dice.below(spec.vocabulary) as u32).collect(), plan };

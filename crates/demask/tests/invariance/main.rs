@@ -1,32 +1,21 @@
 //! Row invariance, bitwise: what a row computes depends on nothing but its own inputs. Not on other rows, sequences or
 //! drafts of the step, nor on the number of threads, on any tier.
 
-#[path = "../common/mod.rs"]
-mod common;
 mod drafts;
 mod partial;
 
-use common::{Device, Dice, devices, processor, quantised_on, runner, runner_of, specs};
+use crate::common::{Device, Dice, devices, processor, quantised_on, runner, runner_of, specs};
 use demask::{
-    Network,
     cpu::linear::Products,
-    model_parts::{ArchSpec, Attention},
+    model_parts::{ArchSpec, Inspect},
     step::{
-        Blend, BlendWith, Drift, HeadAsk, Keep, Lanes, LayerRows, Mask, Positions, Predictions, Probe, SequenceId,
-        SequenceNeeds, SequenceStep, StepPlan,
+        Blend, BlendWith, Drift, HeadAsk, HeadRequest, Keep, Lanes, LayerRows, Mask, Positions, Predictions, Probe,
+        SequenceId, SequenceNeeds, SequenceStep, StepPlan,
     },
 };
 
-fn mask(spec: &ArchSpec) -> Mask {
-    match spec.attention {
-        Attention::Full => Mask::Full,
-        Attention::BlockCausal { block } => Mask::BlockCausal { block: block as u32 },
-        Attention::Causal => Mask::Causal,
-    }
-}
-
 fn ask() -> HeadAsk {
-    HeadAsk { logits: true, margin: true, entropy: true, top: 3, ..HeadAsk::default() }
+    HeadRequest { logits: true, margin: true, entropy: true, top: 3, ..HeadRequest::default() }.into()
 }
 
 fn needs(positions: usize, drafts: usize) -> SequenceNeeds {
@@ -55,7 +44,7 @@ impl Step {
     }
 }
 
-fn run(network: &mut dyn Network, steps: &[SequenceStep<'_>]) -> Vec<Predictions> {
+fn run(network: &mut dyn Inspect, steps: &[SequenceStep<'_>]) -> Vec<Predictions> {
     let mut out = vec![Predictions::default(); steps.len()];
     network.step(steps, &mut out).unwrap();
     out
@@ -82,7 +71,7 @@ fn assert_same(left: &Predictions, right: &Predictions, what: &str) {
 
 /// Everything live, everything predicted.
 fn full(spec: &ArchSpec, dice: &mut Dice, length: usize) -> Step {
-    let mut plan = StepPlan { visible: length as u32, mask: mask(spec), ..StepPlan::default() };
+    let mut plan = StepPlan { visible: length as u32, mask: spec.attention, ..StepPlan::default() };
     plan.live.set_range(0..length as u32);
     plan.predict.set_range(0..length as u32);
     Step { tokens: (0..length).map(|_| dice.below(spec.vocabulary) as u32).collect(), plan }
@@ -98,7 +87,10 @@ fn subset(spec: &ArchSpec, dice: &mut Dice, length: usize) -> Step {
     let shift = spec.shift as u32;
     let predict = (0..length as u32).filter(|&p| live.contains(p.saturating_sub(shift)) && dice.chance(60)).collect();
     let tokens = live.iter().map(|_| dice.below(spec.vocabulary) as u32).collect();
-    Step { tokens, plan: StepPlan { live, visible: length as u32, mask: mask(spec), predict, ..StepPlan::default() } }
+    Step {
+        tokens,
+        plan: StepPlan { live, visible: length as u32, mask: spec.attention, predict, ..StepPlan::default() },
+    }
 }
 
 #[test]
@@ -213,7 +205,7 @@ fn freedave_i10_one_row_predicts() {
                 if spec.shift == 1 && position > 0 {
                     // The first row of a window predicts what lies behind it, never its own position.
                     step.plan.live.set_range(position..position + 1);
-                    let refusal = network.check(&step.of(id, &ask)).unwrap_err().to_string();
+                    let refusal = network.check(&[step.of(id, &ask)]).unwrap_err().to_string();
                     assert!(refusal.ends_with(&format!("needs row {row}, which is not live")), "{what}: {refusal}");
                 }
             }
@@ -226,7 +218,7 @@ fn freedave_i10_one_row_predicts() {
 #[test]
 fn flashdlm_i3_a_window_is_the_full_forward_restricted_to_it() {
     const LENGTH: usize = 45;
-    let full_attention = |(_, spec): &(&str, ArchSpec)| spec.attention == Attention::Full;
+    let full_attention = |(_, spec): &(&str, ArchSpec)| spec.attention == Mask::Full;
     for (name, spec) in specs().into_iter().filter(full_attention) {
         for (device, dtype) in processor() {
             let ask = ask();
@@ -262,7 +254,7 @@ fn flashdlm_i3_a_window_is_the_full_forward_restricted_to_it() {
 /// caches X7: a block-causal (or causal) model decoded over stored slots equals the uncached forward, bitwise.
 #[test]
 fn caches_x7_cached_blocks_equal_the_uncached_forward() {
-    for (name, spec) in specs().into_iter().filter(|(_, spec)| spec.attention != Attention::Full) {
+    for (name, spec) in specs().into_iter().filter(|(_, spec)| spec.attention != Mask::Full) {
         for (device, dtype) in devices(name) {
             let ask = ask();
             let whole = full(&spec, &mut Dice::new(2), 40);
@@ -272,7 +264,7 @@ fn caches_x7_cached_blocks_equal_the_uncached_forward() {
             let cached = network.open(&needs(40, 0)).unwrap();
             let width = spec.vocabulary;
             for start in (0..40u32).step_by(4) {
-                let mut plan = StepPlan { visible: start + 4, mask: mask(&spec), ..StepPlan::default() };
+                let mut plan = StepPlan { visible: start + 4, mask: spec.attention, ..StepPlan::default() };
                 plan.live.set_range(start..start + 4);
                 plan.predict.set_range(start + spec.shift as u32..start + 4);
                 let tokens = whole.tokens[start as usize..start as usize + 4].to_vec();
@@ -308,7 +300,7 @@ fn guidance_equals_blended_logits_and_its_difference_is_stored() {
     let silent = HeadAsk::default();
     let mut quiet = unconditional.clone();
     quiet.plan.predict.clear();
-    let blend = Some(Blend { scale, with: BlendWith::Step(1) });
+    let blend = Some(Blend { scale, with: BlendWith::Behind(1) });
     let steps = [SequenceStep { blend, ..conditional.of(ids[0], &ask) }, quiet.of(ids[1], &silent)];
     let blended = run(&mut *network, &steps).remove(0);
     for ((found, c), u) in blended.logits.iter().zip(&plain[0].logits).zip(&plain[1].logits) {
@@ -334,7 +326,7 @@ fn bad_plans_are_refused() {
     let refusal = |change: &dyn Fn(&mut Step)| {
         let mut step = good.clone();
         change(&mut step);
-        network.check(&step.of(id, &ask)).unwrap_err().to_string().split(": ").nth(1).unwrap().to_owned()
+        network.check(&[step.of(id, &ask)]).unwrap_err().to_string().split(": ").nth(1).unwrap().to_owned()
     };
     assert_eq!(refusal(&|step| _ = step.tokens.pop()), "7 tokens for 8 rows");
     assert_eq!(refusal(&|step| step.tokens[3] = 70), "token 70 is outside the vocabulary");
@@ -366,12 +358,85 @@ fn bad_plans_are_refused() {
         let mut step = good.clone();
         let probe = Some(Probe { rows: rows.into(), keep, by: Drift::Value });
         step.plan.layers = LayerRows::Partial { compute: compute.into(), probe, first_layer_all: true };
-        network.check(&step.of(cached, &ask)).map_err(|error| error.to_string().split(": ").nth(1).unwrap().to_owned())
+        network
+            .check(&[step.of(cached, &ask)])
+            .map_err(|error| error.to_string().split(": ").nth(1).unwrap().to_owned())
     };
     assert_eq!(probing(0..2, 2..8, 3), Ok(()));
     assert_eq!(probing(0..3, 2..8, 3), Err("a probed row is computed anyway".to_owned()));
     assert_eq!(probing(0..2, 2..8, 7), Err("a probe keeps more rows than it has".to_owned()));
     network.close(cached);
     network.close(id);
-    assert!(network.check(&good.of(id, &ask)).unwrap_err().to_string().ends_with("sequence 0 is not open"));
+    assert!(network.check(&[good.of(id, &ask)]).unwrap_err().to_string().ends_with("sequence 0 is not open"));
+}
+
+/// What is asked of the head is part of what is checked: nothing that passes can panic in the forward.
+#[test]
+fn a_bad_ask_is_refused_before_it_joins_a_batch() {
+    let (_, spec) = specs().remove(1);
+    let (device, dtype) = processor()[0];
+    let good = full(&spec, &mut Dice::new(1), 8);
+    let mut network = runner(&spec, device, dtype, 1);
+    let id = network.open(&SequenceNeeds { judge_width: 2, top: 1, ..needs(8, 0) }).unwrap();
+    let narrow = network.open(&SequenceNeeds { predictions: 3, logits: false, ..needs(8, 0) }).unwrap();
+    let refusal = |id, change: &dyn Fn(&mut HeadAsk)| {
+        let mut ask = HeadAsk::default();
+        change(&mut ask);
+        let told = network.check(&[good.of(id, &ask)]).unwrap_err().to_string();
+        told.split(": ").nth(1).unwrap().to_owned()
+    };
+    let rows = good.plan.predictions();
+    assert_eq!(refusal(id, &|ask| ask.judge = vec![1]), "1 tokens to judge, expected 0");
+    assert_eq!(refusal(id, &|ask| ask.wanted.judge_width = 2), format!("0 tokens to judge, expected {}", 2 * rows));
+    assert_eq!(refusal(id, &|ask| ask.wanted.judge_width = 3), "3 judged tokens, 2 reserved");
+    assert_eq!(refusal(id, &|ask| ask.wanted.top = 2), "2 best tokens, 1 reserved");
+    assert_eq!(refusal(id, &|ask| ask.wanted.forbid = vec![70].into()), "token 70 is outside the vocabulary");
+    assert_eq!(refusal(id, &|ask| ask.wanted.mute = vec![71].into()), "token 71 is outside the vocabulary");
+    let judge = |ask: &mut HeadAsk| {
+        ask.wanted.judge_width = 1;
+        ask.judge = vec![72; rows];
+    };
+    assert_eq!(refusal(id, &judge), "token 72 is outside the vocabulary");
+    assert_eq!(
+        refusal(id, &|ask| ask.wanted.sampling.temperature = f32::NAN),
+        "a temperature that is no number from 0 up"
+    );
+    assert_eq!(refusal(id, &|ask| ask.wanted.sampling.top_p = 0.0), "top-p that is no number above 0 and up to 1");
+    assert_eq!(refusal(narrow, &|_| {}), format!("{rows} predictions, 3 reserved"));
+}
+
+/// Guidance is checked with the group that it runs in: a contradiction fails that group, never the batch.
+#[test]
+fn bad_guidance_is_refused_before_it_joins_a_batch() {
+    let (_, spec) = specs().remove(0);
+    let (device, dtype) = processor()[0];
+    let ask = HeadAsk::default();
+    let good = full(&spec, &mut Dice::new(1), 8);
+    let mut network = runner(&spec, device, dtype, 1);
+    let ids = [network.open(&needs(8, 2)).unwrap(), network.open(&needs(8, 2)).unwrap()];
+    let refusal = |blend: Blend, twin: &Step| {
+        let group = [SequenceStep { blend: Some(blend), ..good.of(ids[0], &ask) }, twin.of(ids[1], &ask)];
+        network.check(&group).map_err(|error| error.to_string().split(": ").nth(1).unwrap().to_owned())
+    };
+    let by = |places| Blend { scale: 1.0, with: BlendWith::Behind(places) };
+    assert_eq!(refusal(by(1), &good), Ok(()));
+    let nobody = Err("guidance by a step that is not in the group or has other lanes".to_owned());
+    assert_eq!(refusal(by(2), &good), nobody);
+    assert_eq!(refusal(by(usize::MAX), &good), nobody);
+    let mut drafts = good.clone();
+    drafts.plan.lanes = Lanes::Drafts(2);
+    drafts.tokens = drafts.tokens.repeat(2);
+    assert_eq!(refusal(by(1), &drafts), nobody);
+    let mut first = good.clone();
+    first.plan.live.set_range(0..4);
+    first.plan.predict.set_range(1..4);
+    first.plan.visible = 4;
+    first.tokens.truncate(4);
+    assert_eq!(refusal(by(1), &first), Err("guidance by a row that is not live".to_owned()));
+    let stored = Blend { scale: 1.0, with: BlendWith::Stored };
+    assert_eq!(refusal(stored, &good), Err("stored guidance without a reserved residual".to_owned()));
+    let endless = Blend { scale: f32::INFINITY, ..by(1) };
+    assert_eq!(refusal(endless, &good), Err("guidance by a scale that is no number".to_owned()));
+    let twice = [good.of(ids[0], &ask), good.of(ids[0], &ask)];
+    assert!(network.check(&twice).unwrap_err().to_string().ends_with("a sequence runs twice in one step"));
 }

@@ -1,15 +1,9 @@
 //! Partly computed layers: the other rows add what was stored.
 
-use demask::{
-    model_parts::Attention,
-    step::{Drift, LayerRows, Positions, Probe, SequenceNeeds},
-};
+use demask::step::{Drift, LayerRows, Mask, Positions, Probe, SequenceNeeds};
 
-use super::{
-    ask, assert_same,
-    common::{Dice, devices, processor, runner, specs},
-    full, needs, run, subset,
-};
+use super::{ask, assert_same, full, needs, run, subset};
+use crate::common::{Dice, devices, processor, runner, specs};
 
 fn increments(length: usize) -> SequenceNeeds {
     SequenceNeeds { increments: true, ..needs(length, 0) }
@@ -19,7 +13,7 @@ fn increments(length: usize) -> SequenceNeeds {
 /// named or chosen; and one that computes nothing keeps its increments.
 #[test]
 fn caches_t1_t2_choosing_all_rows_equals_computing_all_rows() {
-    for (name, spec) in specs().into_iter().filter(|(_, spec)| spec.attention == Attention::Full) {
+    for (name, spec) in specs().into_iter().filter(|(_, spec)| spec.attention == Mask::Full) {
         for (device, dtype) in devices(name) {
             for by in [Drift::Value, Drift::Key, Drift::Random { seed: 3 }] {
                 let what = format!("{name} {device} {dtype} {by:?}");

@@ -113,8 +113,10 @@ pub fn summarise(evaluation: &Evaluation) -> Result<Vec<Summary>, ReportError> {
 fn one(task: &str, run: &RunResult) -> Result<Option<Summary>, ReportError> {
     let records: Vec<&Record> = run.records.iter().filter(|record| record.task == task).collect();
     let receipts = records.iter().map(|record| receipt(record)).collect::<Result<Vec<Told>, _>>()?;
-    let Some(first) = receipts.first() else { return Ok(None) };
-    let items = records.len();
+    // What was refused has a record too, and no methods in its receipt.
+    let answered = || receipts.iter().filter(|told| !told.decoder.is_empty());
+    let Some(first) = answered().next().or(receipts.first()) else { return Ok(None) };
+    let (items, runs) = (records.len(), answered().count().max(1) as f64);
     let correct = records.iter().filter(|record| record.verdict.correct).count();
     let (accuracy, standard_error) = mean(&records);
     let tokens = records.iter().map(|record| record.tokens as f64).sum::<f64>();
@@ -135,12 +137,12 @@ fn one(task: &str, run: &RunResult) -> Result<Option<Summary>, ReportError> {
         correct,
         accuracy,
         standard_error,
-        seconds_per_item: seconds / items as f64,
+        seconds_per_item: seconds / runs,
         tokens_per_second: by_token(tokens).and_then(|tokens| ratio(tokens, seconds)),
-        nfe: nfe / items as f64,
+        nfe: nfe / runs,
         tokens_per_nfe: by_token(tokens).and_then(|tokens| ratio(tokens, nfe)),
         gflop_per_token: by_token(flops / tokens / 1e9),
-        guide_nfe: sum(|told| told.guide_nfe) / items as f64,
+        guide_nfe: sum(|told| told.guide_nfe) / runs,
         peak_memory: receipts.iter().map(|told| told.memory.peak).max().unwrap_or(0),
         cache_memory: receipts.iter().map(|told| told.memory.cache).max().unwrap_or(0),
         speed_up: 1.0,

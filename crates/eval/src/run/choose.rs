@@ -23,7 +23,10 @@ impl Work<'_, '_> {
             let outcome = match self.judge(model, item, &options) {
                 Ok(outcome) => outcome,
                 Err(GenerateError::Interrupted) => return Err(RunError::Interrupted),
-                Err(error) => return Err(self.refused(item, error)),
+                Err(error) => {
+                    self.refuse(item, error)?;
+                    continue;
+                }
             };
             self.record(item, outcome)?;
         }
@@ -70,7 +73,7 @@ fn receipt(model: &Model, likelihoods: &[Likelihood], seed: u64, total: f64) -> 
     let forwards: usize = likelihoods.iter().map(|one| one.forwards).sum();
     let flops: f64 = likelihoods.iter().map(|one| one.flops).sum();
     let seconds: f64 = likelihoods.iter().map(|one| one.seconds).sum();
-    let network = model.engine().network();
+    let network = model.network();
     json!({
         "model": model.name(),
         "device": network.describe(),

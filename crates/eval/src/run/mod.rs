@@ -7,13 +7,16 @@ mod choose;
 mod plan;
 mod store;
 
-use std::{collections::VecDeque, ops::ControlFlow, time::Instant};
+use std::{
+    cmp::Reverse,
+    collections::{HashMap, VecDeque},
+    ops::ControlFlow,
+    time::Instant,
+};
 
 use demask::{
-    GenerateError, GenerateOptions, Generation, JobId, LikelihoodOptions, Model, Prompt, Prompter,
-    decode::Session,
-    forget_peak_memory,
-    step::{OpenError, SequenceNeeds},
+    Class, GenerateError, GenerateOptions, Generation, LikelihoodOptions, Model, Outcome as TaskOutcome, Prompt,
+    Prompter, RequestId, decode::Session, forget_peak_memory, step::SequenceNeeds,
 };
 use serde_json::{Map, Value, json};
 use thiserror::Error;
@@ -55,7 +58,7 @@ pub enum RunError {
     /// Two combinations are the same.
     #[error("the sweep has \"{0}\" twice: leave one away")]
     Twice(String),
-    /// An item cannot be answered.
+    /// An item broke off.
     #[error("{task}, problem {id}: {error}")]
     Item {
         /// The task.
@@ -187,9 +190,9 @@ fn rehearse_answers(
         let session = longest(model, guide, plan, &rehearsed.combination).map_err(refused)?;
         let receipt = session.receipt();
         rehearsed.combination.name(&format!("{}, cache {}", receipt.decoder, receipt.cache));
-        if positions(session.needs()) >= positions(&rehearsed.needs) {
-            rehearsed.needs = session.needs().to_vec();
-            rehearsed.guide_needs = session.guide_needs().to_vec();
+        let needs = session.needs_of(0);
+        if positions(&needs) >= positions(&rehearsed.needs) {
+            (rehearsed.needs, rehearsed.guide_needs) = (needs, session.needs_of(1));
         }
     }
     Ok(rehearsed)
@@ -202,20 +205,31 @@ fn rehearse_likelihood(plans: &[Plan], swept: &Swept) -> Result<Rehearsed, RunEr
     }
 }
 
-/// The session of a plan's longest prompt.
+/// The session of a plan's longest prompt. Prompts that are too long are left out, if not all of them are.
 fn longest(
     model: &Prompter,
     guide: Option<&Prompter>,
     plan: &Plan,
     combination: &Combination,
 ) -> Result<Session, GenerateError> {
-    let prompts = plan.problems.iter().map(|problem| plan.prompt(problem));
-    let prompt = prompts.max_by_key(Prompt::length).unwrap_or(Prompt::Tokens(Vec::new()));
     let options = plan.options(combination);
-    match guide {
-        Some(guide) => model.guided_session(guide, &prompt, &options),
-        None => model.session(&prompt, &options),
+    let mut prompts: Vec<Prompt> = plan.problems.iter().map(|problem| plan.prompt(problem)).collect();
+    prompts.sort_by_key(|prompt| Reverse(prompt.length()));
+    if prompts.is_empty() {
+        prompts.push(Prompt::Tokens(Vec::new()));
     }
+    let mut refused = None;
+    for prompt in &prompts {
+        let session = match guide {
+            Some(guide) => model.guided_session(guide, prompt, &options),
+            None => model.session(prompt, &options),
+        };
+        match session {
+            Err(error @ GenerateError::TooLong { .. }) => refused = refused.or(Some(error)),
+            session => return session,
+        }
+    }
+    Err(refused.unwrap_or(GenerateError::NoHole))
 }
 
 fn positions(needs: &[SequenceNeeds]) -> usize {
@@ -336,7 +350,7 @@ impl Runs<'_> {
         };
         Evaluation {
             model: model.name().to_owned(),
-            device: model.engine().network().describe(),
+            device: model.network().describe(),
             tasks: tasks.collect(),
             runs: self.combinations.iter().map(result).collect(),
         }
@@ -373,13 +387,8 @@ fn tell(observer: &mut RunObserver<'_>, happened: Happened<'_>) -> Result<(), Ru
     }
 }
 
-/// An item under way.
-struct Running {
-    job: JobId,
-    item: Item,
-    /// The prompt in words.
-    prompt: String,
-}
+/// An item under way, and its prompt in words.
+type Running = (Item, String);
 
 /// One combination at work.
 struct Work<'a, 'o> {
@@ -390,44 +399,69 @@ struct Work<'a, 'o> {
 }
 
 impl Work<'_, '_> {
-    fn answer(mut self, model: &mut Model, mut pending: VecDeque<Item>) -> Result<(), RunError> {
-        let mut running: Vec<Running> = Vec::new();
-        let mut batch = model.batch();
+    fn answer(mut self, model: &mut Model, pending: VecDeque<Item>) -> Result<(), RunError> {
+        let mut running = HashMap::new();
+        let answered = self.answer_all(model, pending, &mut running);
+        // Those of a run that broke off: nobody waits for them.
+        for id in running.into_keys() {
+            model.cancel(id);
+        }
+        answered
+    }
+
+    fn answer_all(
+        &mut self,
+        model: &mut Model,
+        mut pending: VecDeque<Item>,
+        running: &mut HashMap<RequestId, Running>,
+    ) -> Result<(), RunError> {
         loop {
             while running.len() < self.runs.width
-                && let Some(&(at, index)) = pending.front()
+                && let Some(item) = pending.pop_front()
             {
-                let plan = &self.runs.plans[at];
-                let prompt = plan.prompt(&plan.problems[index]);
-                let submitted = batch.submit(&prompt, &plan.options(self.combination));
-                // There will be room once another one is over.
-                if matches!(submitted, Err(GenerateError::Open(OpenError::Memory { .. }))) && !running.is_empty() {
-                    break;
+                match self.submit(model, item) {
+                    Ok((id, prompt)) => {
+                        running.insert(id, (item, prompt));
+                    }
+                    Err(error) => self.refuse(item, error)?,
                 }
-                let words = submitted.and_then(|job| Ok((job, batch.prompter().in_words(&prompt)?)));
-                let (job, prompt) = words.map_err(|error| self.refused((at, index), error))?;
-                running.push(Running { job, item: (at, index), prompt });
-                pending.pop_front();
             }
             if running.is_empty() {
                 return Ok(());
             }
-            let finished = batch.step(&mut |_, _| ControlFlow::Continue(()))?;
-            let mut failed = Ok(());
-            for (job, answer) in finished {
-                let Some(at) = running.iter().position(|running| running.job == job) else { continue };
-                let Running { item, prompt, .. } = running.swap_remove(at);
-                match answer {
-                    Ok(answer) => self.keep(item, prompt, answer)?,
-                    Err(error) => failed = Err(self.refused(item, error)),
+            for (id, outcome) in model.step(&mut |_, _| ControlFlow::Continue(())) {
+                let Some((item, prompt)) = running.remove(&id) else { continue };
+                match outcome {
+                    Ok(TaskOutcome::Answer(answer)) => self.keep(item, prompt, *answer)?,
+                    Ok(TaskOutcome::Likelihood(_) | TaskOutcome::Session(_)) => {}
+                    Err(error) => return Err(self.broken(item, error)),
                 }
             }
-            failed?;
             tell(self.observer, Happened::Step)?;
         }
     }
 
-    fn refused(&self, (at, index): Item, error: GenerateError) -> RunError {
+    /// Lets an item join the following forwards; also its prompt in words.
+    fn submit(&self, model: &mut Model, (at, index): Item) -> Result<(RequestId, String), GenerateError> {
+        let plan = &self.runs.plans[at];
+        let prompt = plan.prompt(&plan.problems[index]);
+        let words = model.prompter().in_words(&prompt)?;
+        let answer = model.prepare(&prompt, &plan.options(self.combination))?;
+        Ok((model.submit(answer, Class::default())?, words))
+    }
+
+    /// Keeps the record of an item that cannot be answered; the others go on. What would fail for all of them ends the run.
+    fn refuse(&mut self, item: Item, error: GenerateError) -> Result<(), RunError> {
+        if !matches!(error, GenerateError::TooLong { .. } | GenerateError::Open(_)) {
+            return Err(self.broken(item, error));
+        }
+        let verdict = Verdict::failed(format!("refused: {error}"));
+        let receipt = json!({"seconds": {"total": 0.0}});
+        let (prompt, output) = (String::new(), String::new());
+        self.record(item, Outcome { prompt, output, verdict, tokens: 0, receipt })
+    }
+
+    fn broken(&self, (at, index): Item, error: GenerateError) -> RunError {
         let plan = &self.runs.plans[at];
         RunError::Item { task: plan.task.name, id: plan.problems[index].id.clone(), error: Box::new(error) }
     }
@@ -486,3 +520,6 @@ fn expected(problem: &Problem) -> String {
         Gold::Program { tests, .. } => tests.clone(),
     }
 }
+
+#[cfg(test)]
+mod tests;

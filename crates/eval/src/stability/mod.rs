@@ -59,7 +59,7 @@ pub fn measure(
     let answer = model.generate(prompt, &options, &mut |seen| {
         let canvas = match seen {
             Progress::Started { canvas, .. } | Progress::Canvas(canvas) => canvas,
-            Progress::Event(_) | Progress::Text(_) => return ControlFlow::Continue(()),
+            Progress::Event(_) | Progress::Text(_) | Progress::Draws { .. } => return ControlFlow::Continue(()),
         };
         if canvases.last().is_none_or(|last| last != canvas) {
             canvases.push(canvas.to_vec());
@@ -74,7 +74,7 @@ pub fn measure(
         if !progress(done, canvases.len()) {
             return Err(GenerateError::Interrupted);
         }
-        model.engine_mut().network_mut().watch(canvas, mask, &mut |part, values| features.see(part, values))?;
+        model.network_mut().watch(canvas, mask, &mut |part, values| features.see(part, values))?;
         features.next_step();
     }
     Ok((features.similarities, answer))

@@ -1,12 +1,10 @@
 //! From plans to rows: pure integer code, the only place where a position becomes a row.
 
 use demask_step::{
-    BlendWith, Cost, Drift, FilterOrder, HeadAsk, Lanes, LayerRows, PlanError, Positions, Predictions, Sampling,
-    SequenceNeeds, SequenceStep, random,
+    BlendWith, Cost, Drift, Judged, Lanes, LayerRows, Positions, Predictions, SequenceNeeds, SequenceStep, random, room,
 };
 use demask_tensor::{
-    BlendRows, Filter, HeadOutput, HeadRequest, HeadRow, Launch, NO_ROW, PAGE, PageCopy, ProbeBy, ProbeLaunch,
-    ProbeTensor, Rows, Segment, SlotCopy,
+    BlendRows, HeadOutput, HeadRow, Launch, NO_ROW, PAGE, PageCopy, ProbeLaunch, Rows, Segment, SlotCopy,
 };
 
 use crate::{ArchSpec, Sequence, sequence::Overlay};
@@ -56,23 +54,22 @@ impl Lowered {
         self.parts.resize_with(sequences.max(self.parts.len()), Part::default);
         for part in &mut self.parts {
             part.positions.reserve(needs.predictions);
-            part.answers.reserve(needs.predictions.saturating_sub(part.answers.len()));
+            room(&mut part.answers, needs.predictions);
         }
     }
 
-    /// Fills `launch` from checked steps; `sequences[i]` is the state of `batch[i]`'s sequence.
+    /// Fills `launch` from steps whose groups were checked; `sequence_of(i)` is the state of `batch[i]`'s sequence.
     pub(crate) fn lower<'s>(
         &mut self,
         spec: &ArchSpec,
         batch: &[SequenceStep<'_>],
         sequence_of: impl Fn(usize) -> &'s Sequence,
         launch: &mut Launch,
-    ) -> Result<(), (usize, PlanError)> {
+    ) {
         launch.clear();
         self.parts.resize_with(batch.len().max(self.parts.len()), Part::default);
-        launch.head.requests.resize_with(batch.len().max(launch.head.requests.len()), HeadRequest::default);
         launch.partial = batch.iter().any(|step| step.plan.layers != LayerRows::All);
-        self.plan_partial(batch)?;
+        self.plan_partial(batch);
         for (index, step) in batch.iter().enumerate() {
             let sequence = sequence_of(index);
             self.parts[index].first_row = launch.len() as u32;
@@ -81,22 +78,19 @@ impl Lowered {
             lower_head(spec, step, index, &mut self.parts[index], launch);
         }
         for (index, step) in batch.iter().enumerate() {
-            self.lower_blend(spec, batch, index, step, sequence_of(index), launch)?;
-            self.parts[index].cost = cost(spec, step, launch, &self.parts[index]);
+            self.lower_blend(spec, batch, index, sequence_of(index), launch);
+            self.parts[index].cost = cost(spec, step, sequence_of(index), launch, &self.parts[index]);
         }
         finish_last(launch);
-        Ok(())
     }
 
-    fn plan_partial(&mut self, batch: &[SequenceStep<'_>]) -> Result<(), (usize, PlanError)> {
-        let mut first = None;
+    /// How partial layers run: those of all steps alike, which are of one [`LaunchKind`](demask_step::LaunchKind).
+    fn plan_partial(&mut self, batch: &[SequenceStep<'_>]) {
+        self.first_layer_all = true;
         (self.key_rows, self.value_rows) = (Rows::Fixed, Rows::Fixed);
-        for (index, step) in batch.iter().enumerate() {
+        for step in batch {
             let LayerRows::Partial { probe, first_layer_all, .. } = &step.plan.layers else { continue };
-            if *first.get_or_insert(*first_layer_all) != *first_layer_all {
-                let what = "partly computed sequences of one step treat their first layer differently";
-                return Err((index, PlanError::Contradiction(what)));
-            }
+            self.first_layer_all = *first_layer_all;
             // What a probe replaced for all its rows need not be projected again for the chosen ones.
             match probe.as_ref().map(|probe| probe.by) {
                 Some(Drift::Value) => self.key_rows = Rows::Computed,
@@ -106,8 +100,6 @@ impl Lowered {
                 }
             }
         }
-        self.first_layer_all = first.unwrap_or(true);
-        Ok(())
     }
 
     fn lower_blend(
@@ -115,14 +107,11 @@ impl Lowered {
         spec: &ArchSpec,
         batch: &[SequenceStep<'_>],
         index: usize,
-        step: &SequenceStep<'_>,
         sequence: &Sequence,
         launch: &mut Launch,
-    ) -> Result<(), (usize, PlanError)> {
-        let Some(blend) = step.blend else { return Ok(()) };
-        let contradiction = |what| Err((index, PlanError::Contradiction(what)));
-        let part = &self.parts[index];
-        let lanes = step.plan.lanes.count();
+    ) {
+        let (step, part) = (&batch[index], &self.parts[index]);
+        let Some(blend) = step.blend else { return };
         for (answer, &head_row) in part.answers.iter().enumerate() {
             if head_row == NO_ROW {
                 continue;
@@ -131,24 +120,15 @@ impl Lowered {
             let position = part.positions.as_slice()[rank].saturating_sub(spec.shift as u32);
             let other = match blend.with {
                 BlendWith::Stored => NO_ROW,
-                BlendWith::Step(other) => {
-                    let Some(step) = batch.get(other).filter(|step| step.plan.lanes.count() == lanes) else {
-                        return contradiction("guidance by a step that is not in the batch or has other lanes");
-                    };
-                    let Some(row) = step.plan.live.rank(position) else {
-                        return contradiction("guidance by a row that is not live");
-                    };
-                    self.parts[other].first_row + (lane * step.plan.live.len() + row) as u32
+                BlendWith::Behind(places) => {
+                    let (first, live) = (self.parts[index + places].first_row, &batch[index + places].plan.live);
+                    live.rank(position).map_or(NO_ROW, |row| first + (lane * live.len() + row) as u32)
                 }
             };
             let row = launch.head.rows[head_row as usize].row;
             let slot = if sequence.needs.residual { launch.slots[row as usize] } else { NO_ROW };
-            if other == NO_ROW && slot == NO_ROW {
-                return contradiction("stored guidance without a reserved residual");
-            }
             launch.head.blends.push(BlendRows { head_row, other, scale: blend.scale, slot });
         }
-        Ok(())
     }
 
     /// Turns the head's output into the answers of each step.
@@ -165,26 +145,24 @@ impl Lowered {
             predictions.lanes = step.plan.lanes.count();
             predictions.positions.clone_from(&part.positions);
             predictions.cost = part.cost;
-            let ask = step.ask;
+            let wanted = &step.ask.wanted;
             for &answer in &part.answers {
                 let row = (answer != NO_ROW).then_some(answer as usize);
                 predictions.tokens.push(row.map_or(demask_step::NO_TOKEN, |row| output.tokens[row]));
                 predictions.confidence.push(row.map_or(f32::NEG_INFINITY, |row| output.confidence[row]));
-                if ask.margin {
+                if wanted.margin {
                     predictions.margin.push(row.map_or(f32::NEG_INFINITY, |row| output.margin[row]));
                 }
-                if ask.entropy {
+                if wanted.entropy {
                     predictions.entropy.push(row.map_or(f32::INFINITY, |row| output.entropy[row]));
                 }
-                take(row.is_some(), ask.top, &mut top, |at| {
+                take(row.is_some(), wanted.top, &mut top, |at| {
                     predictions.top.push(at.map_or((demask_step::NO_TOKEN, 0.0), |at| output.top[at]));
                 });
-                take(row.is_some(), ask.judge_width, &mut judged, |at| {
-                    let (rank, log_probability, best) =
-                        at.map_or((u32::MAX, f32::NEG_INFINITY, 0.0), |at| output.judged[at]);
-                    predictions.judged.push(demask_step::Judged { rank, log_probability, best });
+                take(row.is_some(), wanted.judge_width, &mut judged, |at| {
+                    predictions.judged.push(at.map_or(Judged::NONE, |at| output.judged[at]));
                 });
-                take(row.is_some(), if ask.logits { vocabulary } else { 0 }, &mut logits, |at| {
+                take(row.is_some(), if wanted.logits { vocabulary } else { 0 }, &mut logits, |at| {
                     predictions.logits.push(at.map_or(f32::NEG_INFINITY, |at| output.logits[at]));
                 });
             }
@@ -258,25 +236,17 @@ fn lower_layers(step: &SequenceStep<'_>, sequence: &Sequence, first_row: u32, la
         launch.fixed.extend(compute.iter().filter_map(row_of));
         if let Some(probe) = probe {
             launch.probed.extend(probe.rows.iter().filter_map(row_of));
-            launch.probes.push(ProbeLaunch {
-                rows: probe.rows.len() as u32,
-                keep: probe.keep as u32,
-                by: match probe.by {
-                    Drift::Value => ProbeBy::Drift(ProbeTensor::Value),
-                    Drift::Key => ProbeBy::Drift(ProbeTensor::Key),
-                    Drift::Random { seed } => ProbeBy::Random(seed),
-                },
-            });
+            launch.probes.push(ProbeLaunch { rows: probe.rows.len() as u32, keep: probe.keep as u32, by: probe.by });
         }
     }
 }
 
 /// Head rows of one step.
 fn lower_head(spec: &ArchSpec, step: &SequenceStep<'_>, index: usize, part: &mut Part, launch: &mut Launch) {
-    let (plan, ask) = (step.plan, step.ask);
+    let (plan, ask, width) = (step.plan, step.ask, step.ask.wanted.judge_width);
     part.positions.set_union(&[&plan.predict, &plan.must, &plan.hint]);
     part.answers.clear();
-    fill_request(&mut launch.head.requests[index], ask);
+    launch.head.requests.push(ask.wanted.clone());
     for lane in 0..plan.lanes.count() {
         let tokens = &step.tokens[lane * plan.live.len()..(lane + 1) * plan.live.len()];
         for (rank, position) in part.positions.iter().enumerate() {
@@ -292,34 +262,12 @@ fn lower_head(spec: &ArchSpec, step: &SequenceStep<'_>, index: usize, part: &mut
             launch.head.rows.push(HeadRow {
                 row: part.first_row + (lane * plan.live.len() + row) as u32,
                 request: index as u32,
-                key: random::key(ask.sampling.seed, random::Use::Token, position, state),
+                key: random::key(ask.wanted.sampling.seed, random::Use::Token, position, state),
             });
-            let judged = (lane * part.positions.len() + rank) * ask.judge_width;
-            launch.head.judge.extend_from_slice(&ask.judge[judged..judged + ask.judge_width]);
+            let judged = (lane * part.positions.len() + rank) * width;
+            launch.head.judge.extend_from_slice(&ask.judge[judged..judged + width]);
         }
     }
-}
-
-/// Translates an ask, in place.
-fn fill_request(request: &mut HeadRequest, ask: &HeadAsk) {
-    let Sampling { temperature, top_k, top_p, order, confidence, .. } = ask.sampling;
-    request.forbid.clone_from(&ask.forbid);
-    request.mute.clone_from(&ask.mute);
-    request.temperature = temperature;
-    request.filter = Filter {
-        top_k,
-        top_p,
-        order: match order {
-            FilterOrder::TopPFirst => demask_tensor::FilterOrder::TopPFirst,
-            FilterOrder::TopKFirst => demask_tensor::FilterOrder::TopKFirst,
-        },
-    };
-    request.drawn = confidence == demask_step::ConfidenceOf::Drawn;
-    request.margin = ask.margin;
-    request.entropy = ask.entropy;
-    request.top = ask.top as u32;
-    request.judge_width = ask.judge_width as u32;
-    request.logits = ask.logits;
 }
 
 /// Rows that the last layer must finish: those that the head reads, its blends included.
@@ -330,8 +278,9 @@ fn finish_last(launch: &mut Launch) {
     launch.last.dedup();
 }
 
-/// Operations by formula (specification caches, section 7), from what is really run.
-fn cost(spec: &ArchSpec, step: &SequenceStep<'_>, launch: &Launch, part: &Part) -> Cost {
+/// Operations by formula (specification caches, section 7), from what the step runs if it has the forward for itself:
+/// beside partly computed steps the last layer may finish more of its rows.
+fn cost(spec: &ArchSpec, step: &SequenceStep<'_>, sequence: &Sequence, launch: &Launch, part: &Part) -> Cost {
     let plan = step.plan;
     let rows = plan.live.len() * plan.lanes.count();
     let hidden = spec.hidden as f64;
@@ -345,7 +294,7 @@ fn cost(spec: &ArchSpec, step: &SequenceStep<'_>, launch: &Launch, part: &Part) 
     let head_rows = part.answers.iter().filter(|&&row| row != NO_ROW).count();
     let layers = spec.layers as f64;
     let (body, computed) = match &plan.layers {
-        LayerRows::All if launch.partial || !launch.held.is_empty() => (layers * full_layer, rows as f64),
+        LayerRows::All if sequence.needs.increments => (layers * full_layer, rows as f64),
         LayerRows::All => {
             // The last layer finishes only the rows that the head reads.
             let last: f64 = rows as f64 * 2.0 * kv + head_rows as f64 * rest;

@@ -1,9 +1,9 @@
 //! Lowering worked out by hand.
 
-use demask_step::{Blend, Keep, Mask, Probe, SequenceId, SequenceNeeds, StepPlan};
+use demask_step::{Blend, HeadAsk, HeadRequest, Keep, Mask, Probe, SequenceId, SequenceNeeds, StepPlan};
 
 use super::*;
-use crate::{Attention, Family, Rope, RopeScaling};
+use crate::{Family, Rope, RopeScaling};
 
 fn spec(shift: usize) -> ArchSpec {
     ArchSpec {
@@ -21,7 +21,7 @@ fn spec(shift: usize) -> ArchSpec {
         qkv_bias: false,
         head_norms: false,
         tied: false,
-        attention: Attention::Full,
+        attention: Mask::Full,
         shift,
     }
 }
@@ -44,7 +44,7 @@ struct Lowering {
 
 fn lower(spec: &ArchSpec, batch: &[SequenceStep<'_>], sequences: &[Sequence]) -> Lowering {
     let (mut launch, mut lowered) = (Launch::default(), Lowered::default());
-    lowered.lower(spec, batch, |index| &sequences[index], &mut launch).unwrap();
+    lowered.lower(spec, batch, |index| &sequences[index], &mut launch);
     Lowering { launch, lowered }
 }
 
@@ -105,18 +105,19 @@ fn drafts_read_shared_pages_and_write_their_own() {
 fn shifted_models_read_the_row_before_and_lanes_skip_what_they_hold() {
     let mut plan = plan(&[9, 10, 11], 20, &[10, 11]);
     plan.must = [12].into_iter().collect();
-    let ask =
-        HeadAsk { only_where: Some(99), states: vec![40], judge_width: 1, judge: vec![7, 8, 9], ..HeadAsk::default() };
+    let wanted = HeadRequest { judge_width: 1, ..HeadRequest::default() };
+    let ask = HeadAsk { wanted, only_where: Some(99), states: vec![40], judge: vec![7, 8, 9] };
     let found = lower(&spec(1), &[step(&[1, 99, 2], &plan, &ask)], &[sequence(&SequenceNeeds::default())]);
     // 10 is masked and read from row 9; 11 holds token 2; 12 is not live, so nothing says that it is held.
     let rows: Vec<u32> = found.launch.head.rows.iter().map(|head| head.row).collect();
     assert_eq!(rows, [0, 2]);
     assert_eq!(found.launch.head.judge, [7, 9]);
     assert_eq!(found.launch.head.rows[0].key, random::key(0, random::Use::Token, 10, 40));
+    let judged = |rank, log_probability, best| Judged { rank, log_probability, best };
     let output = HeadOutput {
         tokens: vec![50, 51],
         confidence: vec![0.5, 0.25],
-        judged: vec![(1, -1.0, 0.5), (2, -2.0, 0.25)],
+        judged: vec![judged(1, -1.0, 0.5), judged(2, -2.0, 0.25)],
         ..HeadOutput::default()
     };
     let mut answers = [Predictions::default()];
@@ -152,7 +153,7 @@ fn partly_computed_steps_name_their_rows() {
     assert!(launch.partial && found.lowered.first_layer_all);
     assert_eq!(launch.fixed, [0, 1, 2]);
     assert_eq!(launch.probed, [3, 4, 5, 6]);
-    assert_eq!(launch.probes, [ProbeLaunch { rows: 4, keep: 2, by: ProbeBy::Drift(ProbeTensor::Value) }]);
+    assert_eq!(launch.probes, [ProbeLaunch { rows: 4, keep: 2, by: Drift::Value }]);
     assert_eq!(launch.held, [2, 3, 4, 5, 6]);
     assert_eq!(launch.count(Rows::Computed), 5);
     assert_eq!((found.lowered.key_rows, found.lowered.value_rows), (Rows::Computed, Rows::Fixed));
@@ -164,7 +165,7 @@ fn guidance_points_at_the_other_sequence_and_its_slot() {
     let conditional = plan(&[3, 4], 5, &[4]);
     let unconditional = plan(&[0, 1, 2, 3, 4], 5, &[]);
     let ask = HeadAsk::default();
-    let blend = Some(Blend { scale: 2.0, with: BlendWith::Step(1) });
+    let blend = Some(Blend { scale: 2.0, with: BlendWith::Behind(1) });
     let batch =
         [SequenceStep { blend, ..step(&[1, 2], &conditional, &ask) }, step(&[1, 2, 3, 4, 5], &unconditional, &ask)];
     let found = lower(&spec(0), &batch, &[sequence(&needs), sequence(&SequenceNeeds::default())]);

@@ -74,11 +74,11 @@ pub fn run(settings: &Settings, args: &BenchGenerateArgs) -> anyhow::Result<()> 
     })?;
     interrupt::check()?;
     let Generation { receipt, .. } = last.ok_or(Interrupted)?;
-    let bytes = model.engine().network().forward_bytes() as f64 * receipt.decoding.forwards as f64;
+    let bytes = model.network().forward_bytes() as f64 * receipt.decoding.forwards as f64;
     let work = Work { flops: receipt.decoding.flops, bytes };
     let report = Report {
         model: model.name().to_owned(),
-        device: model.engine().network().describe(),
+        device: model.network().describe(),
         prompt_length,
         gen_length,
         rows: receipt.decoding.rows,

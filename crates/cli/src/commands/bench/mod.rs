@@ -12,6 +12,7 @@ use demask::cuda;
 use demask::{
     DeviceChoice, DeviceOptions,
     cpu::{ceiling, isa::Isa, linear::Products, pool::Pool, reading::Reading},
+    step::random::token_bits,
     tensor::Dtype,
 };
 use serde::Serialize;
@@ -247,16 +248,9 @@ fn size(flag: &str, given: Option<usize>, default: usize, most: usize) -> anyhow
     }
 }
 
-/// Tokens that look like nothing in particular, the same for the same seed (splitmix64).
+/// Tokens that look like nothing in particular, the same for the same seed.
 fn random_tokens(count: usize, vocabulary: usize, seed: u64) -> Vec<u32> {
-    let mut state = seed;
-    let mut next = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    };
-    (0..count).map(|_| (next() % vocabulary.max(1) as u64) as u32).collect()
+    (1..=count as u32).map(|place| (token_bits(seed, place) % vocabulary.max(1) as u64) as u32).collect()
 }
 
 #[cfg(test)]

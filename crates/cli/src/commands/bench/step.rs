@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 use demask::{
-    DeviceChoice, Model, Network,
+    DeviceChoice, Model,
     decode::ModelFacts,
+    model_parts::Inspect,
     step::{
         Drift, HeadAsk, Lanes, LayerRows, Mask, Positions, Predictions, Probe, SequenceId, SequenceNeeds, SequenceStep,
         StepPlan, TokenId,
@@ -164,11 +165,11 @@ pub fn run(settings: &Settings, args: &StepArgs) -> anyhow::Result<()> {
         measured.push(measure(&mut model, shape, (repeat, apart), settings.seed)?);
     }
     let ceilings = ceilings()?.or_higher(&before);
-    let bytes = model.engine().network().forward_bytes() as f64;
+    let bytes = model.network().forward_bytes() as f64;
     let mut reports = Reports::new(settings.screen);
     for Measured { shape, seconds, parts, flops } in measured {
         let rates = Rates::new(Work { flops, bytes }, &seconds, &ceilings);
-        let (model, device) = (model.name().to_owned(), model.engine().network().describe());
+        let (model, device) = (model.name().to_owned(), model.network().describe());
         reports.push(Report { model, device, shape, seconds, parts, rates }, told)?;
     }
     reports.finish()
@@ -185,8 +186,7 @@ struct Measured {
 /// Measures `repeat` forwards; whole ones and their parts in runs of their own if `apart`.
 fn measure(model: &mut Model, shape: Shape, (repeat, apart): (usize, bool), seed: u64) -> anyhow::Result<Measured> {
     let tokens = random_tokens(shape.keys, model.facts().vocab, seed);
-    let network = model.engine_mut().network_mut();
-    network.reserve_rows(shape.keys.max(shape.all_rows()))?;
+    let network = model.network_mut();
     let sequence = network.open(&shape.needs())?;
     network.time_parts(true);
     let measured = forwards(network, sequence, &tokens, shape, repeat);
@@ -200,7 +200,7 @@ fn measure(model: &mut Model, shape: Shape, (repeat, apart): (usize, bool), seed
 
 /// Times of forwards behind one that computed every slot, and the operations of one.
 fn forwards(
-    network: &mut dyn Network,
+    network: &mut dyn Inspect,
     sequence: SequenceId,
     tokens: &[TokenId],
     shape: Shape,
@@ -210,10 +210,12 @@ fn forwards(
     let mut answers = [Predictions::default()];
     let step = SequenceStep { sequence, tokens, plan: &first, ask: &ask, blend: None };
     if shape.rows < shape.keys || shape.computed.is_some() || shape.drafts.is_some() {
+        network.check(&[step])?;
         network.step(&[step], &mut answers)?;
     }
     let live = tokens[shape.live()].repeat(shape.lanes());
     let step = SequenceStep { tokens: &live, plan: &plan, ..step };
+    network.check(&[step])?;
     let (mut before, mut taken) = (network.part_seconds(), Vec::new());
     let seconds = Spread::timed(repeat, || {
         network.step(&[step], &mut answers)?;

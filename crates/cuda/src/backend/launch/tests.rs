@@ -66,7 +66,7 @@ fn counts_are_totals_and_those_of_chunks() {
     let mut launch = launch(2500);
     launch.fixed = (0..1030).collect();
     launch.probed = (1100..1200).collect();
-    launch.probes = vec![ProbeLaunch { rows: 100, keep: 20, by: ProbeBy::Drift(ProbeTensor::Value) }];
+    launch.probes = vec![ProbeLaunch { rows: 100, keep: 20, by: Drift::Value }];
     launch.held = (0..5).collect();
     let taken = taken(&launch);
     let count = |of: Count| words(&taken, of.at(), 1)[0];
@@ -96,11 +96,8 @@ fn probes_know_their_rows_and_who_compares_what() {
     let mut launch = launch(20);
     let probe = |rows, by| ProbeLaunch { rows, keep: 1, by };
     launch.probed = vec![3, 4, 5, 8, 9, 12];
-    launch.probes = vec![
-        probe(2, ProbeBy::Drift(ProbeTensor::Value)),
-        probe(1, ProbeBy::Random(0x1234_5678_9abc_def0)),
-        probe(3, ProbeBy::Drift(ProbeTensor::Key)),
-    ];
+    launch.probes =
+        vec![probe(2, Drift::Value), probe(1, Drift::Random { seed: 0x1234_5678_9abc_def0 }), probe(3, Drift::Key)];
     let taken = taken(&launch);
     assert!(taken.rolls);
     let probes = words(&taken, taken.probes.at, 18);
@@ -133,9 +130,9 @@ fn head_rows_find_their_requests_tokens_and_answers() {
     let mut launch = launch(9);
     let row = |row, request| HeadRow { row, request, key: u64::from(row) << 40 };
     launch.head.rows = vec![row(3, 0), row(5, 1), row(6, 1)];
-    let judging = HeadRequest { judge_width: 2, top: 3, mute: vec![8], ..HeadRequest::default() };
-    let forbidding = HeadRequest { forbid: vec![1, 2], margin: true, ..HeadRequest::default() };
-    // The third is left from another launch.
+    let judging = HeadRequest { judge_width: 2, top: 3, mute: vec![8].into(), ..HeadRequest::default() };
+    let forbidding = HeadRequest { forbid: vec![1, 2].into(), margin: true, ..HeadRequest::default() };
+    // No row has the third.
     launch.head.requests = vec![forbidding.clone(), judging, HeadRequest { top: 90, ..forbidding }];
     launch.head.judge = vec![40, 41, 50, 51];
     launch.head.blends = vec![BlendRows { head_row: 1, other: NO_ROW, scale: 0.5, slot: 77 }];
@@ -161,11 +158,11 @@ fn a_shape_has_room_for_its_launches() {
     launch.last = (0..300).collect();
     launch.held = (0..300).collect();
     launch.probed = (100..300).collect();
-    launch.probes = vec![ProbeLaunch { rows: 200, keep: 3, by: ProbeBy::Drift(ProbeTensor::Key) }];
+    launch.probes = vec![ProbeLaunch { rows: 200, keep: 3, by: Drift::Key }];
     launch.keeps = (0..300).map(|slot| SlotCopy { from: slot, to: slot + 300 }).collect();
     launch.copies = (0..7).map(|page| PageCopy { from: page, to: page + 7 }).collect();
     launch.head.rows = (0..300).map(|row| HeadRow { row, request: 0, key: 0 }).collect();
-    launch.head.requests = vec![HeadRequest { forbid: vec![1], ..HeadRequest::default() }];
+    launch.head.requests = vec![HeadRequest { forbid: vec![1].into(), ..HeadRequest::default() }];
     let mut taken = Taken::new(300);
     taken.take(&launch);
     assert!(taken.bytes().len() <= Taken::room(300, 300, 7), "{}", taken.bytes().len());
@@ -184,7 +181,7 @@ fn answers_lie_behind_each_other() {
 /// place of another that the device never wrote.
 #[test]
 fn launches_that_count_other_rows_than_the_device_will_list_are_refused() {
-    let by = ProbeBy::Random(1);
+    let by = Drift::Random { seed: 1 };
     let refused = |fixed: &[u32], probed: &[u32], probes: &[ProbeLaunch]| {
         let (fixed, probed, probes) = (fixed.to_vec(), probed.to_vec(), probes.to_vec());
         let launch = Launch { partial: true, fixed, probed, probes, ..launch(30) };

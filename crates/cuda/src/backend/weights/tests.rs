@@ -196,7 +196,7 @@ fn what_has_no_room_is_refused_with_numbers() {
     let stored = bytes(&numbers(16 * 64));
     let view = TensorView::new(Dtype::F32, 16, 64, &stored);
     let refused = Matrix::new(&gpu, Kept::Bf16, view).err().unwrap();
-    let source = demask_tensor::OutOfMemory { needed: 2048, available: 1000 };
+    let source = demask_step::OutOfMemory { needed: 2048, available: 1000 };
     assert_eq!(refused, PackError::Memory { rows: 16, columns: 64, source });
     let refused = Embedding::new(&gpu, Dtype::F32, view).err().unwrap();
     assert!(matches!(refused, PackError::Memory { .. }), "{refused}");

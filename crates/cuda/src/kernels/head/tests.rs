@@ -1,4 +1,5 @@
-use demask_tensor::{Filter, FilterOrder, HeadRequest, PAGE, gumbel_noise};
+use demask_step::{ConfidenceOf, FilterOrder, HeadRequest, Judged, Sampling, TokenList, random::token_gumbel};
+use demask_tensor::PAGE;
 use demask_testkit::naive::network::{self as naive, assert_near, noise};
 use proptest::{prelude::*, test_runner::RngSeed};
 
@@ -39,7 +40,7 @@ struct Answer {
     margin: f32,
     entropy: f32,
     top: Vec<(u32, f32)>,
-    judged: Vec<(u32, f32, f32)>,
+    judged: Vec<Judged>,
 }
 
 /// Lists of tokens, one behind the other.
@@ -47,29 +48,10 @@ struct Answer {
 struct Lists(Vec<u32>);
 
 impl Lists {
-    fn add(&mut self, tokens: &[u32]) -> (u32, u32) {
+    /// Where they begin.
+    fn add(&mut self, tokens: &[u32]) -> u32 {
         self.0.extend_from_slice(tokens);
-        ((self.0.len() - tokens.len()) as u32, tokens.len() as u32)
-    }
-}
-
-fn request_data(request: &HeadRequest, lists: &mut Lists) -> RequestData {
-    let ((forbid, forbidden), (mute, muted)) = (lists.add(&request.forbid), lists.add(&request.mute));
-    RequestData {
-        forbid,
-        forbidden,
-        mute,
-        muted,
-        temperature: request.temperature,
-        top_k: request.filter.top_k,
-        top_p: request.filter.top_p,
-        top_k_first: u32::from(request.filter.order == FilterOrder::TopKFirst),
-        drawn: u32::from(request.drawn),
-        margin: u32::from(request.margin),
-        entropy: u32::from(request.entropy),
-        top: request.top,
-        judge_width: request.judge_width,
-        unused: 0,
+        (self.0.len() - tokens.len()) as u32
     }
 }
 
@@ -79,13 +61,17 @@ fn answers(table: &Trial<'_>, rows: &[Asked], first: usize) -> Vec<Answer> {
     let (mut lists, mut top) = (Lists::default(), 0);
     let mut data = Vec::new();
     for (row, index) in rows.iter().zip(0..) {
-        assert_eq!(row.judge.len(), row.request.judge_width as usize);
-        let judged = lists.add(&row.judge).0;
+        assert_eq!(row.judge.len(), row.request.judge_width);
+        let judged = lists.add(&row.judge);
         data.push(HeadRowData { request: index, key: row.key, top, judged, ..PLAIN });
-        top += row.request.top;
+        top += row.request.top as u32;
     }
     let judged = lists.0.len();
-    let requests: Vec<RequestData> = rows.iter().map(|row| request_data(&row.request, &mut lists)).collect();
+    let request = |Asked { request, .. }: &Asked| {
+        let forbid = lists.add(&request.forbid);
+        RequestData::of(request, forbid, lists.add(&request.mute))
+    };
+    let requests: Vec<RequestData> = rows.iter().map(request).collect();
     let logits: Vec<f32> = rows[first..].iter().flat_map(|row| row.logits.clone()).collect();
     let args = HeadAnswerArgs {
         rows: table.put(&data),
@@ -113,16 +99,17 @@ fn answers(table: &Trial<'_>, rows: &[Asked], first: usize) -> Vec<Answer> {
     assert!(tokens[..first].iter().all(|&token| token == u32::MAX), "rows in front of the first");
     let answer = |index: usize| {
         let (HeadRowData { top, judged, .. }, Asked { request, .. }) = (data[index], &rows[index]);
-        let tops = &tops[top as usize..][..request.top as usize];
-        let judgements = &judgements[judged as usize..][..request.judge_width as usize];
+        let tops = &tops[top as usize..][..request.top];
+        let judgements = &judgements[judged as usize..][..request.judge_width];
         let float = f32::from_bits;
+        let judged = |&[rank, log, best]: &[u32; 3]| Judged { rank, log_probability: float(log), best: float(best) };
         Answer {
             token: tokens[index],
             confidence: confidence[index],
             margin: margin[index],
             entropy: entropy[index],
             top: tops.iter().map(|&[token, p]| (token, float(p))).collect(),
-            judged: judgements.iter().map(|&[rank, log, best]| (rank, float(log), float(best))).collect(),
+            judged: judgements.iter().map(judged).collect(),
         }
     };
     (first..rows.len()).map(answer).collect()
@@ -168,15 +155,15 @@ struct Twin {
 
 impl Twin {
     fn new(asked: &Asked) -> Self {
-        let HeadRequest { forbid, temperature, filter, drawn, .. } = &asked.request;
+        let HeadRequest { forbid, sampling, .. } = &asked.request;
         let numbers: Vec<f32> = asked.logits.iter().map(|&x| if x.is_nan() { f32::NEG_INFINITY } else { x }).collect();
         let raw = struck(&numbers, forbid);
-        let draws = *temperature > 0.0;
-        let temperature = if draws { f64::from(*temperature) } else { 1.0 };
+        let Sampling { temperature, top_k, top_p, order, confidence, .. } = *sampling;
+        let draws = temperature > 0.0;
+        let temperature = if draws { f64::from(temperature) } else { 1.0 };
         let mut twin = Self { filtered: raw.clone(), raw, temperature, close: false };
         let possible = twin.raw.iter().filter(|&&logit| logit > f32::NEG_INFINITY).count();
-        if possible > 0 && (draws || *drawn) {
-            let Filter { top_k, top_p, order } = *filter;
+        if possible > 0 && (draws || confidence == ConfidenceOf::Drawn) {
             match order {
                 FilterOrder::TopKFirst => {
                     naive::top_k(&mut twin.filtered, top_k as usize);
@@ -204,18 +191,19 @@ impl Twin {
 
 /// Everything from its definition, in f64, unless rounding decides it. Whether it was checked.
 fn check(asked: &Asked, found: &Answer) -> bool {
-    let (twin, HeadRequest { mute, temperature, drawn, .. }) = (Twin::new(asked), &asked.request);
+    let (twin, HeadRequest { mute, sampling, .. }) = (Twin::new(asked), &asked.request);
+    let (temperature, drawn) = (sampling.temperature, sampling.confidence == ConfidenceOf::Drawn);
     if twin.close {
         return false;
     }
-    let token = if *temperature > 0.0 {
-        let noised = twin.filtered.iter().zip(0..).map(|(x, token)| x / temperature + gumbel_noise(asked.key, token));
+    let token = if temperature > 0.0 {
+        let noised = twin.filtered.iter().zip(0..).map(|(x, token)| x / temperature + token_gumbel(asked.key, token));
         naive::argmax(&noised.collect::<Vec<_>>())
     } else {
         naive::argmax(&twin.raw)
     };
     assert_eq!(found.token as usize, token, "the token");
-    let (speaks, temperature) = if *drawn { (&twin.filtered, twin.temperature) } else { (&twin.raw, 1.0) };
+    let (speaks, temperature) = if drawn { (&twin.filtered, twin.temperature) } else { (&twin.raw, 1.0) };
     let all = probabilities(&struck(speaks, mute), temperature);
     near(found.confidence, all[token], "confidence");
     let order = naive::falling(&struck(speaks, mute));
@@ -234,7 +222,7 @@ fn check(asked: &Asked, found: &Answer) -> bool {
 
 fn check_judged(asked: &Asked, raw: &[f32], found: &Answer) {
     let plain = probabilities(raw, 1.0);
-    for (&token, &(rank, log_probability, best)) in asked.judge.iter().zip(&found.judged) {
+    for (&token, &Judged { rank, log_probability, best }) in asked.judge.iter().zip(&found.judged) {
         let token = token as usize;
         assert_eq!(Some(rank as usize), naive::falling(raw).iter().position(|&other| other == token));
         if raw[token] == f32::NEG_INFINITY {
@@ -263,15 +251,15 @@ fn answers_match_their_definitions() {
         let logits: Vec<f32> = noise(vocabulary, 3).iter().map(|value| value * sharpness).collect();
         let mut rows = Vec::new();
         for temperature in [0.0, 0.2, 1.7] {
-            for drawn in [false, true] {
+            for confidence in [ConfidenceOf::Raw, ConfidenceOf::Drawn] {
                 for (top_k, top_p) in [(0, 1.0), (3, 1.0), (0, 0.9), (4, 0.5), (60, 0.99), (0, 0.0), (1, 1.0)] {
                     let orders = [FilterOrder::TopKFirst, FilterOrder::TopPFirst];
                     // The order matters where both are asked.
                     for &order in &orders[usize::from(top_k == 0 || top_p == 1.0)..] {
-                        let filter = Filter { top_k, top_p, order };
-                        let mut request = HeadRequest { temperature, drawn, filter, ..everything() };
+                        let sampling = Sampling { temperature, top_k, top_p, order, confidence, seed: 0 };
+                        let mut request = HeadRequest { sampling, ..everything() };
                         if rows.len() % 3 == 0 && vocabulary > 1 {
-                            request.forbid = vec![naive::argmax(&logits) as u32];
+                            request.forbid = vec![naive::argmax(&logits) as u32].into();
                         }
                         rows.push(Asked { key: rows.len() as u64, ..asked(logits.clone(), request) });
                     }
@@ -293,7 +281,7 @@ fn a_muted_winner_has_no_confidence_and_the_others_are_renormalised() {
     let logits = vec![1.0, 4.0, 2.0, 3.0];
     let rows: Vec<Asked> = [vec![1], vec![0], vec![0, 1, 2, 3], vec![1, 3]]
         .into_iter()
-        .map(|mute| asked(logits.clone(), HeadRequest { mute, ..everything() }))
+        .map(|mute| asked(logits.clone(), HeadRequest { mute: mute.into(), ..everything() }))
         .collect();
     let found = answers_of_both(&emulators(), &rows);
     rows.iter().zip(&found).for_each(|(asked, found)| assert!(check(asked, found)));
@@ -310,12 +298,11 @@ fn ties_go_to_the_lowest_token_and_top_k_keeps_them_all() {
     }
     // Zeros of either sign are equal.
     logits[10] = -0.0;
-    let filter = Filter { top_k: 1, ..Filter::default() };
-    let wide = Filter { top_k: 4, ..Filter::default() };
+    let of_best = |top_k| Sampling { top_k, confidence: ConfidenceOf::Drawn, ..Sampling::default() };
     let rows = [
         asked(logits.clone(), HeadRequest { top: 6, ..everything() }),
-        asked(logits.clone(), HeadRequest { drawn: true, filter, ..everything() }),
-        asked(logits.clone(), HeadRequest { drawn: true, filter: wide, ..everything() }),
+        asked(logits.clone(), HeadRequest { sampling: of_best(1), ..everything() }),
+        asked(logits.clone(), HeadRequest { sampling: of_best(4), ..everything() }),
     ];
     let found = answers_of_both(&emulators(), &rows);
     assert_eq!((found[0].token, found[0].margin), (77, 0.0));
@@ -329,11 +316,10 @@ fn judged_tokens_are_ranked_in_the_plain_distribution() {
     let logits = noise(700, 4);
     let judge: Vec<u32> = (0..21).map(|i| i * 33).chain([5, 5]).collect();
     let request = HeadRequest {
-        judge_width: judge.len() as u32,
-        temperature: 2.0,
-        mute: vec![33, 7],
-        forbid: vec![66, 8],
-        drawn: true,
+        judge_width: judge.len(),
+        sampling: Sampling { temperature: 2.0, confidence: ConfidenceOf::Drawn, ..Sampling::default() },
+        mute: vec![33, 7].into(),
+        forbid: vec![66, 8].into(),
         ..everything()
     };
     let row = Asked { judge, ..asked(logits, request) };
@@ -343,19 +329,20 @@ fn judged_tokens_are_ranked_in_the_plain_distribution() {
 #[test]
 fn rows_of_nothing_answer_without_nonsense() {
     let nothing = Answer { token: 0, confidence: 0.0, margin: 0.0, entropy: 0.0, top: vec![(0, 0.0)], judged: vec![] };
-    let filter = Filter { top_k: 1, top_p: 0.5, order: FilterOrder::TopKFirst };
+    let (order, confidence) = (FilterOrder::TopKFirst, ConfidenceOf::Drawn);
     let gpus = emulators();
     for temperature in [0.0, 1.0] {
-        let request = HeadRequest { temperature, drawn: true, filter, top: 1, ..everything() };
+        let sampling = Sampling { temperature, top_k: 1, top_p: 0.5, order, confidence, seed: 0 };
+        let request = HeadRequest { sampling, top: 1, ..everything() };
         let rows = [
-            asked(vec![1.0, 2.0], HeadRequest { forbid: vec![0, 1], ..request.clone() }),
+            asked(vec![1.0, 2.0], HeadRequest { forbid: vec![0, 1].into(), ..request.clone() }),
             asked(vec![f32::NEG_INFINITY; 2], request.clone()),
-            asked(vec![f32::NAN; 2], HeadRequest { mute: vec![1], ..request.clone() }),
+            asked(vec![f32::NAN; 2], HeadRequest { mute: vec![1].into(), ..request.clone() }),
         ];
         assert_eq!(answers_of_both(&gpus, &rows), [nothing.clone(), nothing.clone(), nothing.clone()]);
         let judged = HeadRequest { judge_width: 1, ..request };
         let rows = [Asked { judge: vec![1], ..asked(vec![f32::NEG_INFINITY; 2], judged) }];
-        assert_eq!(answers_of_both(&gpus, &rows)[0].judged, [(1, f32::NEG_INFINITY, 0.0)]);
+        assert_eq!(answers_of_both(&gpus, &rows)[0].judged, [Judged { rank: 1, ..Judged::NONE }]);
     }
 }
 
@@ -363,11 +350,12 @@ fn rows_of_nothing_answer_without_nonsense() {
 fn one_token_that_is_not_forbidden_is_certain() {
     let gpus = emulators();
     for vocabulary in [2u32, 300] {
-        let forbid: Vec<u32> = (0..vocabulary).filter(|&token| token != 1).collect();
+        let forbid: TokenList = (0..vocabulary).filter(|&token| token != 1).collect();
         let rows: Vec<Asked> = [0.0, 0.7]
             .into_iter()
             .map(|temperature| {
-                let request = HeadRequest { forbid: forbid.clone(), temperature, ..everything() };
+                let sampling = Sampling { temperature, ..Sampling::default() };
+                let request = HeadRequest { forbid: forbid.clone(), sampling, ..everything() };
                 asked(noise(vocabulary as usize, 8), request)
             })
             .collect();
@@ -385,7 +373,8 @@ fn logits_that_are_no_numbers_never_win() {
     logits[41] = -f32::NAN;
     let rows: Vec<Asked> = [0.0, 1.0]
         .into_iter()
-        .map(|temperature| asked(logits.clone(), HeadRequest { temperature, top: 100, ..everything() }))
+        .map(|temperature| Sampling { temperature, ..Sampling::default() })
+        .map(|sampling| asked(logits.clone(), HeadRequest { sampling, top: 100, ..everything() }))
         .collect();
     let found = answers_of_both(&emulators(), &rows);
     rows.iter().zip(&found).for_each(|(asked, found)| assert!(check(asked, found)));
@@ -400,16 +389,20 @@ fn the_worst_cases_of_large_vocabularies_are_right() {
         |spread: f32| -> Vec<f32> { noise(VOCABULARY, 12).iter().map(|value| 60.0 + value * spread).collect() };
     let mut lonely = vec![f32::NEG_INFINITY; VOCABULARY];
     lonely[VOCABULARY - 1] = -3e38;
-    let filter = |top_k, top_p| Filter { top_k, top_p, order: FilterOrder::TopPFirst };
-    let drawn = |filter| HeadRequest { temperature: 1.0, drawn: true, filter, ..everything() };
+    let tempered = |temperature, top_k, top_p| {
+        let confidence = ConfidenceOf::Drawn;
+        let sampling = Sampling { temperature, top_k, top_p, confidence, ..Sampling::default() };
+        HeadRequest { sampling, ..everything() }
+    };
+    let drawn = |top_k, top_p| tempered(1.0, top_k, top_p);
     let rows = [
-        asked(vec![1.5; VOCABULARY], drawn(filter(0, 0.37))),
-        asked(vec![-2.5; VOCABULARY], HeadRequest { temperature: 0.0, ..drawn(filter(90_000, 1.0)) }),
-        asked(falling(0.001), drawn(filter(0, 0.9))),
-        asked(falling(9.0), drawn(filter(0, 0.9999))),
-        asked(falling(9.0), drawn(filter(7000, 0.5))),
+        asked(vec![1.5; VOCABULARY], drawn(0, 0.37)),
+        asked(vec![-2.5; VOCABULARY], tempered(0.0, 90_000, 1.0)),
+        asked(falling(0.001), drawn(0, 0.9)),
+        asked(falling(9.0), drawn(0, 0.9999)),
+        asked(falling(9.0), drawn(7000, 0.5)),
         asked(falling(50.0), HeadRequest { top: 6000, ..everything() }),
-        asked(lonely, HeadRequest { top: 3, ..drawn(filter(5, 0.5)) }),
+        asked(lonely, HeadRequest { top: 3, ..drawn(5, 0.5) }),
     ];
     let [gpu, _] = emulators();
     let table = Trial(&gpu);
@@ -429,9 +422,9 @@ fn the_worst_cases_of_large_vocabularies_are_right() {
 /// As exactly as some tokens more or less at the filter's end allow.
 fn check_roughly(asked: &Asked, found: &Answer) {
     let twin = Twin::new(asked);
-    let scores = twin.filtered.iter().zip(0..).map(|(x, token)| x + gumbel_noise(asked.key, token));
+    let scores = twin.filtered.iter().zip(0..).map(|(x, token)| x + token_gumbel(asked.key, token));
     let token = naive::argmax(&scores.collect::<Vec<_>>());
-    assert_eq!((found.token as usize, asked.request.temperature), (token, 1.0));
+    assert_eq!((found.token as usize, asked.request.sampling.temperature), (token, 1.0));
     let all = probabilities(&twin.filtered, 1.0);
     assert!((f64::from(found.confidence) / all[token] - 1.0).abs() < 1e-3);
     assert!((f64::from(found.entropy) - naive::entropy(&all)).abs() < 1e-3);
@@ -439,16 +432,18 @@ fn check_roughly(asked: &Asked, found: &Answer) {
 
 #[test]
 fn what_a_row_answers_depends_neither_on_its_place_nor_on_others() {
-    let filter = Filter { top_k: 40, top_p: 0.8, order: FilterOrder::TopKFirst };
+    let sampling = |temperature| Sampling { temperature, ..Sampling::default() };
+    let (order, confidence) = (FilterOrder::TopKFirst, ConfidenceOf::Drawn);
+    let filtered = Sampling { top_k: 40, top_p: 0.8, order, confidence, ..sampling(1.3) };
     // An odd vocabulary: rows begin anywhere in lines of memory.
     let row = |index: u64| {
         let request = match index % 4 {
             0 => everything(),
-            1 => HeadRequest { temperature: 0.8, mute: vec![4, 9], ..everything() },
-            2 => HeadRequest { temperature: 1.3, filter, drawn: true, top: 40, ..everything() },
-            _ => HeadRequest { forbid: vec![index as u32], judge_width: 2, ..everything() },
+            1 => HeadRequest { sampling: sampling(0.8), mute: vec![4, 9].into(), ..everything() },
+            2 => HeadRequest { sampling: filtered, top: 40, ..everything() },
+            _ => HeadRequest { forbid: vec![index as u32].into(), judge_width: 2, ..everything() },
         };
-        let judge = vec![7; request.judge_width as usize];
+        let judge = vec![7; request.judge_width];
         Asked { judge, key: index, ..asked(noise(3001, index), request) }
     };
     let rows: Vec<Asked> = (0..8).map(row).collect();
@@ -483,27 +478,17 @@ fn any_row(vocabulary: usize) -> impl Strategy<Value = Asked> {
         prop_oneof![Just(1.0f32), Just(0.0), 0.0..1f32],
         any::<bool>(),
     );
-    let top = prop_oneof![Just(0u32), 1..9u32, 1..vocabulary as u32 + 4];
+    let top = prop_oneof![Just(0), 1..9usize, 1..vocabulary + 4];
     let temperature = prop_oneof![Just(0.0f32), 0.05f32..3.0];
     let flags = prop::array::uniform3(any::<bool>());
     let sizes = (prop::collection::vec(logit, vocabulary), tokens(5), tokens(5), tokens(12));
     (sizes, filter, temperature, flags, top, any::<u64>()).prop_map(
         |((logits, forbid, mute, judge), (top_k, top_p, first), temperature, [drawn, margin, entropy], top, key)| {
             let order = if first { FilterOrder::TopKFirst } else { FilterOrder::TopPFirst };
-            let filter = Filter { top_k, top_p, order };
-            let judge_width = judge.len() as u32;
-            let request = HeadRequest {
-                forbid,
-                mute,
-                temperature,
-                filter,
-                drawn,
-                margin,
-                entropy,
-                top,
-                judge_width,
-                logits: false,
-            };
+            let confidence = if drawn { ConfidenceOf::Drawn } else { ConfidenceOf::Raw };
+            let sampling = Sampling { temperature, top_k, top_p, order, confidence, seed: 0 };
+            let (forbid, mute, judge_width) = (forbid.into(), mute.into(), judge.len());
+            let request = HeadRequest { forbid, mute, sampling, margin, entropy, top, judge_width, logits: false };
             Asked { logits, request, key, judge }
         },
     )
@@ -517,7 +502,7 @@ proptest! {
         let found = answers_of_both(&emulators(), &rows);
         for (asked, found) in rows.iter().zip(&found) {
             check(asked, found);
-            let numbers = found.top.iter().map(|top| top.1).chain(found.judged.iter().flat_map(|j| [j.1, j.2]));
+            let numbers = found.top.iter().map(|top| top.1).chain(found.judged.iter().flat_map(|judged| [judged.log_probability, judged.best]));
             let numbers = numbers.chain([found.confidence, found.margin, found.entropy]);
             prop_assert!(numbers.into_iter().all(|number| !number.is_nan()));
         }

@@ -1,3 +1,4 @@
+use demask_step::random::lot;
 use demask_tensor::PAGE;
 use demask_testkit::naive::{
     linear::round_bf16,
@@ -103,17 +104,6 @@ fn increments_are_begun_completed_and_added() {
     }
 }
 
-/// SplitMix64, and its finaliser on two numbers one after the other, as the CPU mixes them.
-fn chance(key: u64, layer: u64, position: u64) -> u64 {
-    let mix = |z: u64| {
-        let z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    };
-    mix(mix(key ^ layer.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_add(mix(position)))
-}
-
 #[test]
 fn random_probes_roll_the_numbers_of_their_key_layer_and_position() {
     let probed: Vec<u32> = (0..700).rev().collect();
@@ -135,7 +125,7 @@ fn random_probes_roll_the_numbers_of_their_key_layer_and_position() {
             table.run(roll(8), &args);
             let number = |place: usize, key: u64| {
                 let position = positions[probed[place] as usize];
-                (chance(key, u64::from(layer), u64::from(position)) >> 11) as f64
+                (lot(key, u64::from(layer), u64::from(position)) >> 11) as f64
             };
             let expected: Vec<f64> = (0..700)
                 .map(|place| match place {

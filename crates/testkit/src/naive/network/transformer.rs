@@ -1,5 +1,7 @@
 //! A whole transformer in f64, one row after the other, with slots that outlive a step.
 
+use demask_step::random::lot;
+
 /// Weights of one layer; matrices are `[out, in]`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Layer {
@@ -231,7 +233,7 @@ impl Transformer {
     ) -> Vec<usize> {
         if let Some(key) = partial.random {
             let mut order = partial.probed.clone();
-            order.sort_by_key(|&position| (chance(key, index as u64, position as u64), position));
+            order.sort_by_key(|&position| (lot(key, index as u64, position as u64) >> 11, position));
             let mut computed: Vec<usize> = partial.fixed.iter().copied().chain(order).collect();
             computed.truncate(partial.fixed.len() + partial.keep);
             computed.sort_unstable();
@@ -305,12 +307,6 @@ impl Transformer {
         }
         out
     }
-}
-
-/// The number that chance gives a position in a layer: 53 bits.
-fn chance(key: u64, layer: u64, position: u64) -> u64 {
-    use demask_step::random::mix;
-    mix(mix(key ^ layer.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_add(mix(position))) >> 11
 }
 
 fn widened(values: &[f32]) -> Vec<f64> {

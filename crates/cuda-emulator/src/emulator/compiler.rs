@@ -8,27 +8,27 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use crate::{gpu::GpuError, kernels::Module};
+use demask_cuda::{gpu::GpuError, kernels::Module};
 
-const EMULATED: &str = include_str!("../../emulator/emulated.h");
+const EMULATED: &str = include_str!("../../kernels/emulated.h");
 
 /// A C++ compiler.
-pub(super) struct Compiler {
+pub(crate) struct Compiler {
     program: String,
     /// First line of what it says about itself.
     version: String,
     /// Definitions in front of the primitives.
-    pub(super) definitions: &'static str,
+    pub(crate) definitions: &'static str,
 }
 
 impl Compiler {
     /// What `CXX` names, else what is usually there.
-    pub(super) fn find() -> Result<Self, GpuError> {
+    pub(crate) fn find() -> Result<Self, GpuError> {
         Self::find_named(env::var("CXX").ok().filter(|name| !name.is_empty()))
     }
 
     /// The named compiler and no other, or the first of the usual ones.
-    pub(super) fn find_named(named: Option<String>) -> Result<Self, GpuError> {
+    pub(crate) fn find_named(named: Option<String>) -> Result<Self, GpuError> {
         let programs = named.map_or_else(|| ["c++", "g++", "clang++"].map(str::to_owned).to_vec(), |name| vec![name]);
         for program in &programs {
             if let Some(version) = version(program) {

@@ -2,22 +2,85 @@
 
 use std::{error, fmt};
 
-use crate::{HeadAsk, Position, Predictions, StepPlan, TokenId};
+use crate::{DeviceError, HeadAsk, LayerRows, OutOfMemory, Position, Predictions, StepPlan, TokenId};
 
-/// A model that runs steps for open sequences. An autoregressive guide is one too.
-pub trait Denoiser {
+/// A model that runs steps for open sequences: a diffusion model, an autoregressive guide, a scripted one in tests.
+///
+/// Whoever owns it opens a sequence, hands over checked steps, and closes the sequence. A *group* is the steps that must
+/// run in one forward: those of one request.
+pub trait Network: Send {
     /// Reserves everything that a sequence will ever need: a step never allocates.
     fn open(&mut self, needs: &SequenceNeeds) -> Result<SequenceId, OpenError>;
 
     /// Gives back what `open` reserved. Closing twice is harmless.
     fn close(&mut self, sequence: SequenceId);
 
-    /// Whether a step would be accepted: a bug in one request's plan must fail that request, never the batch it
-    /// would join.
-    fn check(&self, step: &SequenceStep<'_>) -> Result<(), PlanError>;
+    /// Returns what opening a sequence with these needs would take now, or why it can never be opened. Changes nothing.
+    fn price(&self, needs: &SequenceNeeds) -> Result<Price, OpenError>;
 
-    /// Runs the steps of several sequences as one forward. `out[i]` answers `batch[i]`.
-    fn step(&mut self, batch: &[SequenceStep<'_>], out: &mut [Predictions]) -> Result<(), StepError>;
+    /// Finds whatever is wrong with a group: its plans, what it asks of the head, its guidance. A group that passes
+    /// cannot fail a batch, and a bug in one request's group fails that request alone.
+    fn check(&self, group: &[SequenceStep<'_>]) -> Result<(), PlanError>;
+
+    /// Returns what kind of launch a plan needs. `None` joins all; two plans that name different kinds cannot share a
+    /// forward. By default a forward treats the first layer of all its partly computed sequences alike.
+    fn kind(&self, plan: &StepPlan) -> Option<LaunchKind> {
+        match plan.layers {
+            LayerRows::All => None,
+            LayerRows::Partial { first_layer_all, .. } => Some(LaunchKind(first_layer_all.into())),
+        }
+    }
+
+    /// Runs the steps of several sequences as one forward; `out[i]` is filled with the predictions of `batch[i]`. The
+    /// groups in the batch passed [`check`](Self::check), no sequence is in it twice, and it has at most
+    /// [`RowBudget::capacity`] rows.
+    ///
+    /// # Errors
+    /// If the device failed. Every open sequence's state is lost then.
+    fn step(&mut self, batch: &[SequenceStep<'_>], out: &mut [Predictions]) -> Result<(), DeviceError>;
+
+    /// Returns how many rows a forward may have, and how many are nearly free.
+    fn rows(&self) -> RowBudget;
+
+    /// Returns the pages of K/V that sequences hold, and those that were given back and are kept for the next ones.
+    fn pages(&self) -> Pages;
+}
+
+/// What opening a sequence takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Price {
+    /// Bytes that the sequence holds until it is closed.
+    pub own: u64,
+    /// Bytes by which buffers that all sequences share would grow; they stay that large.
+    pub growth: u64,
+    /// Whose memory.
+    pub device: DeviceId,
+}
+
+/// Names a memory that networks share: the computer's own, or a GPU's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct DeviceId(pub u32);
+
+/// Pages of K/V.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Pages {
+    /// Held by open sequences.
+    pub used: usize,
+    /// Allocated and free.
+    pub free: usize,
+}
+
+/// Names a kind of launch that not all plans can share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LaunchKind(pub u32);
+
+/// Rows of a forward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowBudget {
+    /// Most rows of one forward, all sequences and lanes together.
+    pub capacity: usize,
+    /// First guess of how many more rows hardly lengthen a forward.
+    pub free: usize,
 }
 
 /// Names an open sequence of one denoiser.
@@ -31,6 +94,8 @@ pub struct SequenceNeeds {
     pub positions: usize,
     /// Live positions of one step times its lanes.
     pub rows: usize,
+    /// Rows of all sequences that run in one forward with this one, itself included; less than `rows` counts as `rows`.
+    pub group_rows: usize,
     /// Drafts of one step; 0 if only the canvas ever runs.
     pub drafts: usize,
     /// Distance between the first and the last live position of a step with drafts, plus 1.
@@ -41,9 +106,9 @@ pub struct SequenceNeeds {
     pub increments: bool,
     /// Whether [`BlendWith::Stored`] is ever used.
     pub residual: bool,
-    /// Largest [`HeadAsk::top`].
+    /// Largest [`HeadRequest::top`](crate::HeadRequest::top).
     pub top: usize,
-    /// Largest [`HeadAsk::judge_width`].
+    /// Largest [`HeadRequest::judge_width`](crate::HeadRequest::judge_width).
     pub judge_width: usize,
     /// Whether logits are ever asked for.
     pub logits: bool,
@@ -77,9 +142,9 @@ pub struct Blend {
 /// Where the unconditional rows of a [`Blend`] come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlendWith {
-    /// From the sequence at this index of the same batch, whose live set contains the same rows; the difference is
-    /// stored if the sequence reserved a residual.
-    Step(usize),
+    /// From the step so many places behind this one in the same group, whose live set contains the same rows; the
+    /// difference is stored if the sequence reserved a residual.
+    Behind(usize),
     /// From the difference stored when it was last computed (dLLM-Cache's interval of the unconditional pass).
     Stored,
 }
@@ -111,13 +176,8 @@ impl std::ops::AddAssign for Cost {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Not enough memory; both in bytes.
-    Memory {
-        /// What the sequence needs.
-        needed: u64,
-        /// What there is.
-        available: u64,
-    },
+    /// Not enough memory for what the sequence needs.
+    Memory(OutOfMemory),
     /// More positions than the model knows.
     Context {
         /// What the sequence needs.
@@ -130,7 +190,7 @@ pub enum OpenError {
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Memory { needed, available } => write!(
+            Self::Memory(OutOfMemory { needed, available }) => write!(
                 f,
                 "the sequence needs {} MiB of memory and {} MiB are available: shorten it or free memory",
                 needed >> 20,
@@ -147,6 +207,12 @@ impl fmt::Display for OpenError {
 
 impl error::Error for OpenError {}
 
+impl From<OutOfMemory> for OpenError {
+    fn from(error: OutOfMemory) -> Self {
+        Self::Memory(error)
+    }
+}
+
 /// A bug in one request's plan, found before it joins a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -160,7 +226,14 @@ pub enum PlanError {
         /// Tokens given.
         found: usize,
     },
-    /// A token outside the vocabulary.
+    /// The number of judged tokens is not that of the predictions times their width.
+    JudgeCount {
+        /// Lanes times predicted positions times the width.
+        expected: usize,
+        /// Tokens given.
+        found: usize,
+    },
+    /// A token outside the vocabulary, in the canvas or in what is asked of the head.
     TokenOutOfRange(TokenId),
     /// A live or visible position beyond what was reserved.
     PositionOutOfRange {
@@ -203,6 +276,7 @@ impl fmt::Display for PlanError {
         match self {
             Self::UnknownSequence(id) => write!(f, "sequence {} is not open", id.0),
             Self::TokenCount { expected, found } => write!(f, "{found} tokens for {expected} rows"),
+            Self::JudgeCount { expected, found } => write!(f, "{found} tokens to judge, expected {expected}"),
             Self::TokenOutOfRange(token) => write!(f, "token {token} is outside the vocabulary"),
             Self::PositionOutOfRange { position, reserved } => write!(f, "position {position} of {reserved} reserved"),
             Self::LiveNotVisible(position) => write!(f, "live position {position} is not visible"),
@@ -217,29 +291,3 @@ impl fmt::Display for PlanError {
 }
 
 impl error::Error for PlanError {}
-
-/// A step failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum StepError {
-    /// The plan at this index of the batch is wrong; nothing was run.
-    Plan {
-        /// Index in the batch.
-        index: usize,
-        /// What is wrong.
-        error: PlanError,
-    },
-    /// The device failed; every open sequence's state is lost.
-    Device(String),
-}
-
-impl fmt::Display for StepError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Plan { index, error } => write!(f, "step {index} of the batch: {error}"),
-            Self::Device(what) => write!(f, "the device failed: {what}"),
-        }
-    }
-}
-
-impl error::Error for StepError {}

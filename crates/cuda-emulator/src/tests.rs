@@ -1,6 +1,34 @@
-use super::*;
+use demask_cuda::{
+    arguments::{Argument, List, MarkArgs},
+    gpu::{Address, Geometry, Gpu, GpuError, Limits},
+    kernels::Module,
+};
+use demask_step::OutOfMemory;
 
-/// Twin of the structure in `emulator/primitives.cu`.
+use super::*;
+use crate::emulator::{A100, compiler::Compiler};
+
+/// Kernels that show what the primitives do.
+const TRIAL: Module = Module {
+    name: "trial",
+    definitions: "",
+    file: "primitives.cu",
+    text: include_str!("../kernels/primitives.cu"),
+    kernels: &[
+        "trial_lanes",
+        "trial_product",
+        "trial_product_transposed",
+        "trial_turn",
+        "trial_turn_unsynchronised",
+        "trial_hasty",
+        "trial_diverge",
+        "trial_desert",
+        "trial_overrun",
+        "trial_overrun_shared",
+    ],
+};
+
+/// Twin of the structure in `kernels/primitives.cu`.
 #[repr(C)]
 struct TrialArgs {
     left: Address,
@@ -20,8 +48,15 @@ unsafe impl Argument for TrialArgs {
     }
 }
 
+/// A device that has the trial kernels alone.
+fn emulator(schedule: Schedule, definitions: &'static str) -> Emulator {
+    let mut compiler = Compiler::find().unwrap();
+    compiler.definitions = definitions;
+    Emulator::of_modules(&[&[TRIAL]], compiler, (schedule, A100))
+}
+
 fn emulators() -> [Emulator; 2] {
-    [Schedule::Forward, Schedule::Backward].map(|schedule| Emulator::new(schedule).unwrap())
+    [Schedule::Forward, Schedule::Backward].map(|schedule| emulator(schedule, ""))
 }
 
 fn bytes(words: &[u32]) -> Vec<u8> {
@@ -95,7 +130,7 @@ fn fragments_are_those_of_the_manual() {
 
 #[test]
 fn blocks_have_their_own_shared_memory_and_barriers_order_it() {
-    let values: Vec<u32> = (0..384).map(|place| place * 2_654_435_761).collect();
+    let values: Vec<u32> = (0..384u32).map(|place| place.wrapping_mul(2_654_435_761)).collect();
     let turned: Vec<u32> = (0..384).map(|place| values[place / 128 * 128 + 127 - place % 128]).collect();
     for gpu in emulators() {
         let turn = |kernel| run(&gpu, kernel, geometry(3, 128, 512), [&bytes(&values), &[]], 384).unwrap();
@@ -106,8 +141,7 @@ fn blocks_have_their_own_shared_memory_and_barriers_order_it() {
 
 #[test]
 fn the_system_has_fibers_too() {
-    let [mut gpu, _] = emulators();
-    gpu.compiler.definitions = "#define DEMASK_SYSTEM_FIBERS 1";
+    let gpu = emulator(Schedule::Forward, "#define DEMASK_SYSTEM_FIBERS 1");
     let values: Vec<u32> = (0..128).collect();
     let turned: Vec<u32> = (0..128).rev().collect();
     assert_eq!(run(&gpu, "trial_turn", geometry(1, 128, 512), [&bytes(&values), &[]], 128).unwrap(), turned);
@@ -147,8 +181,8 @@ fn wrong_launches_are_refused() {
     assert!(refused("trial_lanes", geometry(1, 64, 0)).contains("64 threads, takes whole warps up to 32"));
     assert!(refused("trial_lanes", geometry(0, 32, 0)).contains("a grid of [0, 1, 1]"));
     assert!(refused("trial_lanes", geometry(1, 32, 1 << 20)).contains("1048576 bytes of shared memory"));
-    let list = crate::arguments::List { rows: Address::NULL, count: Address::NULL };
-    let other = crate::arguments::MarkArgs { list, live: Address::NULL, flags: Address::NULL };
+    let list = List { rows: Address::NULL, count: Address::NULL };
+    let other = MarkArgs { list, live: Address::NULL, flags: Address::NULL };
     // SAFETY: refused before it runs.
     let found = unsafe { gpu.launch("trial_lanes", geometry(1, 32, 0), &other) }.unwrap_err().to_string();
     assert!(found.contains("given MarkArgs, takes TrialArgs"), "{found}");
@@ -160,7 +194,7 @@ fn memory_is_limited_and_copies_are_checked() {
     let gpu = Emulator::with_limits(Schedule::Forward, limits).unwrap();
     let address = gpu.allocate(900).unwrap();
     assert_eq!((gpu.available(), address.0 % 256), (100, 0));
-    assert_eq!(gpu.allocate(101), Err(GpuError::Memory { needed: 101, available: 100 }));
+    assert_eq!(gpu.allocate(101), Err(GpuError::Memory(OutOfMemory { needed: 101, available: 100 })));
     let mut fresh = [0; 4];
     // SAFETY: copies are checked by the emulator itself.
     unsafe {

@@ -6,7 +6,7 @@ use std::{
     slice,
 };
 
-use crate::gpu::{Address, GpuError};
+use demask_cuda::gpu::{Address, GpuError};
 
 /// What fills memory that nobody has written: no number in any type, and an index that leads nowhere.
 const POISON: u8 = 0xff;

@@ -3,12 +3,10 @@
 //! It is for tests on machines without a GPU, and strict: memory is poisoned until it is written (with bytes that are no
 //! number), writes beyond an allocation are found, copies are checked, threads that wait at different barriers are told.
 //! Each kernel can run in two opposite orders ([`Schedule`]): a result that differs between them lacks a barrier. How
-//! threads are played is described in `emulator/emulated.h`.
+//! threads are played is described in `kernels/emulated.h`.
 
-mod compiler;
+pub(crate) mod compiler;
 mod memory;
-#[cfg(test)]
-mod tests;
 
 use std::{
     collections::HashMap,
@@ -18,14 +16,14 @@ use std::{
     time::Instant,
 };
 
-use libloading::Library;
-
-use crate::{
+use compiler::Compiler;
+use demask_cuda::{
     arguments::Argument,
     gpu::{Address, Geometry, Gpu, GpuError, Limits},
-    kernels::{self, Module},
+    kernels::{MODULES, Module},
 };
-use compiler::Compiler;
+use demask_step::OutOfMemory;
+use libloading::Library;
 use memory::Memory;
 
 /// The order in which threads and blocks run.
@@ -37,10 +35,15 @@ pub enum Schedule {
     Backward,
 }
 
+/// What an A100 has.
+pub(crate) const A100: Limits = Limits { capability: 80, processors: 108, shared: 163 << 10, memory: 64 << 30 };
+
 /// Runs the kernels on the processor.
 pub struct Emulator {
     schedule: Schedule,
     limits: Limits,
+    /// What it has kernels of.
+    modules: &'static [&'static [Module]],
     compiler: Compiler,
     began: Instant,
     state: Mutex<State>,
@@ -76,14 +79,21 @@ struct Launch {
 impl Emulator {
     /// A device like an A100. Fails if there is no C++ compiler.
     pub fn new(schedule: Schedule) -> Result<Self, GpuError> {
-        let limits = Limits { capability: 80, processors: 108, shared: 163 << 10, memory: 64 << 30 };
-        Self::with_limits(schedule, limits)
+        Self::with_limits(schedule, A100)
     }
 
     /// A device with these limits; allocations beyond its memory are refused.
     pub fn with_limits(schedule: Schedule, limits: Limits) -> Result<Self, GpuError> {
-        let (compiler, state) = (Compiler::find()?, Mutex::default());
-        Ok(Self { schedule, limits, compiler, began: Instant::now(), state })
+        Ok(Self::of_modules(MODULES, Compiler::find()?, (schedule, limits)))
+    }
+
+    /// A device that has other kernels, by a compiler that was found.
+    pub(crate) fn of_modules(
+        modules: &'static [&'static [Module]],
+        compiler: Compiler,
+        (schedule, limits): (Schedule, Limits),
+    ) -> Self {
+        Self { schedule, limits, modules, compiler, began: Instant::now(), state: Mutex::default() }
     }
 
     /// Matrices of eight rows that kernels have loaded from shared memory in more than one go, because rows lay in the same
@@ -168,7 +178,8 @@ impl Emulator {
     /// A kernel and its module, which is compiled if this is the first kernel of it.
     fn entry<'a>(&self, state: &'a mut State, kernel: &str) -> Result<(&'a Loaded, &'a EmulatedKernel), GpuError> {
         let missing = || GpuError::Kernel(kernel.to_owned());
-        let module = kernels::module_of(kernel).ok_or_else(missing)?;
+        let mut modules = self.modules.iter().copied().flatten();
+        let module = modules.find(|module| module.kernels.contains(&kernel)).ok_or_else(missing)?;
         if !state.modules.contains_key(module.name) {
             let loaded = Loaded::open(&self.compiler, module)?;
             state.modules.insert(module.name, loaded);
@@ -211,7 +222,7 @@ impl Gpu for Emulator {
     fn allocate(&self, bytes: usize) -> Result<Address, GpuError> {
         let available = self.available();
         if bytes as u64 > available {
-            return Err(GpuError::Memory { needed: bytes as u64, available });
+            return Err(GpuError::Memory(OutOfMemory { needed: bytes as u64, available }));
         }
         Ok(self.state().memory.allocate(bytes))
     }

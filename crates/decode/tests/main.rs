@@ -1,0 +1,16 @@
+//! All integration tests of this crate in one binary: each more is linked anew, and has the cores to itself.
+
+mod common;
+mod dkv;
+mod fast_caches;
+mod freecache;
+mod freedave;
+mod freedave_random;
+mod golden;
+#[path = "guided/main.rs"]
+mod guided;
+mod methods;
+mod options;
+mod plans;
+mod session;
+mod slowfast;

@@ -1,0 +1,135 @@
+//! What a request pays for its neighbours and for an engine: mean time of its forwards alone and beside a stream of large
+//! refreshes, and the time that an answer takes through an engine beside the same answer on one thread.
+//!
+//! `cargo run --release -p demask --example neighbours [MODEL DIRECTORY]`; without a model, the built-in demo.
+#![expect(clippy::print_stdout, reason = "the figures are for whoever runs it")]
+
+use std::{
+    error::Error,
+    ops::ControlFlow,
+    time::{Duration, Instant},
+};
+
+use demask::{
+    Class, DeviceOptions, Model, Prompt, RequestId,
+    checkpoint::ModelFiles,
+    decode::{CanvasSpec, Session, SessionOptions, StopRule},
+};
+
+/// Rounds; medians are printed.
+const ROUNDS: usize = 9;
+/// Positions that the request of 32 rows decodes, one in each of its forwards.
+const SMALL: usize = 256;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let device = DeviceOptions::default();
+    let mut model = match std::env::args().nth(1) {
+        Some(directory) => Model::load(ModelFiles::directory(directory)?, &device, &mut |_, _| true)?,
+        None => Model::demo(&device)?,
+    };
+    neighbours(&mut model)?;
+    overhead(model)
+}
+
+/// A session that decodes a token a forward: under `dual` most forwards have a block of 32 rows, under `none` the canvas.
+fn session(model: &Model, prompt: usize, length: usize, cache: &str) -> Result<Session, Box<dyn Error>> {
+    let tokens = (0..prompt as u32).map(|token| 10 + token % 50).collect();
+    let canvas = CanvasSpec::Prompt { tokens, gen_length: length };
+    let options = SessionOptions {
+        block_length: Some(32),
+        stop: StopRule::Never,
+        cache: cache.parse()?,
+        decoder: "static".parse()?,
+        ..SessionOptions::new(model.facts().clone(), canvas)
+    };
+    Ok(Session::new(options)?)
+}
+
+/// Forwards of a request of 32 rows: how many, and the time from its start to its end.
+fn small(model: &mut Model, beside: Option<usize>) -> Result<(usize, Duration), Box<dyn Error>> {
+    let own = model.submit(session(model, 32, SMALL, "dual")?, Class::default())?;
+    let (mut large, mut forwards): (Option<RequestId>, usize) = (None, 0);
+    let started = Instant::now();
+    loop {
+        if let (Some(rows), None) = (beside, large) {
+            large = Some(model.submit(session(model, rows - 32, 32, "none")?, Class::default())?);
+        }
+        let (mut seen, mut ended) = (false, false);
+        let over = model.step(&mut |_, _| ControlFlow::Continue(()));
+        for (id, outcome) in over {
+            outcome?;
+            seen |= id == own;
+            ended |= large == Some(id);
+        }
+        forwards += 1;
+        if ended {
+            large = None;
+        }
+        if seen {
+            let elapsed = started.elapsed();
+            if let Some(id) = large {
+                model.cancel(id);
+            }
+            return Ok((forwards, elapsed));
+        }
+    }
+}
+
+fn neighbours(model: &mut Model) -> Result<(), Box<dyn Error>> {
+    let rows = model.facts().context.min(1000);
+    let (mut alone, mut beside) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let (forwards, elapsed) = small(model, None)?;
+        alone.push(elapsed.as_secs_f64() / forwards as f64);
+        // Its own forwards are as many as alone.
+        beside.push(small(model, Some(rows))?.1.as_secs_f64() / forwards as f64);
+    }
+    let (alone, beside) = (median(&mut alone), median(&mut beside));
+    println!("32 rows alone: {:.3} ms a forward", alone * 1e3);
+    println!("beside refreshes of {rows} rows: {:.3} ms, {:.2} times as long", beside * 1e3, beside / alone);
+    let (scheduler, networks) = model.scheduler();
+    if let Some(counters) = scheduler.network_counters(networks[0]) {
+        println!("learned: {:?}, {} rows nearly free", counters.cost, counters.free_rows);
+    }
+    Ok(())
+}
+
+/// An answer of one forward's length on this thread and through an engine, in turns.
+fn overhead(mut model: Model) -> Result<(), Box<dyn Error>> {
+    let options = demask::GenerateOptions {
+        gen_length: Some(8),
+        block_length: Some(8),
+        steps: Some(1),
+        ignore_eos: true,
+        ..Default::default()
+    };
+    let prompt = Prompt::Tokens((10..30).collect());
+    let mut inline = Vec::new();
+    for _ in 0..100 * ROUNDS {
+        let started = Instant::now();
+        model.generate(&prompt, &options, &mut |_| ControlFlow::Continue(()))?;
+        inline.push(started.elapsed().as_secs_f64());
+    }
+    let engine = model.into_engine();
+    let handle = engine.handle();
+    let mut through = Vec::new();
+    for _ in 0..100 * ROUNDS {
+        let started = Instant::now();
+        handle.generate(&prompt, &options, Class::default())?.wait()?;
+        through.push(started.elapsed().as_secs_f64());
+    }
+    engine.drain();
+    let (inline, through) = (median(&mut inline), median(&mut through));
+    println!(
+        "one forward on this thread: {:.1} us, through an engine {:.1} us: {:.1} us more",
+        inline * 1e6,
+        through * 1e6,
+        (through - inline) * 1e6
+    );
+    Ok(())
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

@@ -1,0 +1,175 @@
+//! An answer under way: a session, and its text as it settles.
+
+use std::{
+    ops::ControlFlow,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use demask_checkpoint::{TextStream, Tokenizer};
+use demask_decode::{Receipt, Session, SessionOptions};
+use demask_step::{Need, Pending, Predictions, Work};
+
+use crate::{GenerateError, GenerateOptions, Progress, Prompt, Prompter, guide::Bridge, text};
+
+/// Sees progress and says whether to go on.
+pub(crate) type Tell<'a> = dyn FnMut(Progress<'_>) -> ControlFlow<()> + 'a;
+
+/// A prompt that is ready to be answered: in tokens, its canvas laid out, its methods chosen. It belongs to no thread and
+/// to no network.
+pub struct Answer {
+    session: Session,
+    infill: bool,
+    stops: Vec<String>,
+    /// Turns settled tokens into text; none without a tokenizer, and none for infilling, which has no settled end.
+    stream: Option<TextStream<Arc<Tokenizer>>>,
+    /// Settled text.
+    text: String,
+    /// Bytes of it that were told.
+    told: usize,
+    /// Settled tokens that went into it.
+    read: usize,
+    /// Length of the text before the stop text that ended it.
+    stopped: Option<usize>,
+    /// Whether the canvas was told.
+    announced: bool,
+    /// Time that it took to get ready.
+    prepared: Duration,
+}
+
+/// What is known of an answer when its session is over.
+pub(crate) struct Answered {
+    pub(crate) session: Session,
+    /// None without a tokenizer.
+    pub(crate) text: Option<String>,
+    pub(crate) prepared: Duration,
+}
+
+impl Prompter {
+    /// Gets a prompt ready to be answered.
+    ///
+    /// # Errors
+    /// If the prompt cannot be put into tokens, or the options contradict each other or the model.
+    pub fn prepare(&self, prompt: &Prompt, options: &GenerateOptions) -> Result<Answer, GenerateError> {
+        self.prepare_with(prompt, options, None)
+    }
+
+    pub(crate) fn prepare_with(
+        &self,
+        prompt: &Prompt,
+        options: &GenerateOptions,
+        guide: Option<(&Prompter, &Bridge)>,
+    ) -> Result<Answer, GenerateError> {
+        let started = Instant::now();
+        let session_options: SessionOptions = self.options(prompt, options, guide)?;
+        if !options.stop.is_empty() {
+            self.tokenizer()?;
+        }
+        let infill = matches!(prompt, Prompt::Infill(_));
+        let tokenizer = self.text.tokenizer.as_ref().filter(|_| !infill);
+        Ok(Answer {
+            session: Session::new(session_options)?,
+            infill,
+            stops: options.stop.clone(),
+            stream: tokenizer.map(|tokenizer| TextStream::new(Arc::clone(tokenizer), true)),
+            text: String::new(),
+            told: 0,
+            read: 0,
+            stopped: None,
+            announced: false,
+            prepared: started.elapsed(),
+        })
+    }
+}
+
+impl Answer {
+    /// Returns the session that decodes it.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Tells what has changed since it was last asked: the canvas first, then commits, steps and text.
+    pub(crate) fn look(&mut self, tell: &mut Tell<'_>) -> ControlFlow<()> {
+        if !std::mem::replace(&mut self.announced, true) {
+            return self.announce(tell);
+        }
+        for event in self.session.events() {
+            tell(Progress::Event(event))?;
+        }
+        tell(Progress::Canvas(self.session.canvas()))?;
+        self.read_settled();
+        if self.session.is_over() {
+            self.finish_text();
+        }
+        let end = match self.stopped {
+            Some(end) => end,
+            None if self.session.is_over() => self.text.len(),
+            None => text::safe_length(&self.text, &self.stops),
+        };
+        if self.told < end {
+            tell(Progress::Text(&self.text[self.told..end]))?;
+            self.told = end;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn announce(&self, tell: &mut Tell<'_>) -> ControlFlow<()> {
+        let (canvas, prompt_tokens) = (self.session.canvas(), self.session.layout().response());
+        let Receipt { decoder, cache, .. } = self.session.receipt();
+        tell(Progress::Started {
+            canvas,
+            prompt_tokens,
+            positions: canvas.len() - prompt_tokens,
+            decoder: &decoder,
+            cache: &cache,
+        })
+    }
+
+    /// Turns tokens that have settled into text, up to a stop text, which ends the session.
+    fn read_settled(&mut self) {
+        let Some(stream) = self.stream.as_mut().filter(|_| self.stopped.is_none()) else { return };
+        let start = self.session.layout().response();
+        while self.read < self.session.settled() {
+            self.text.push_str(&stream.push(self.session.canvas()[start + self.read]));
+            self.read += 1;
+            if let Some((at, _)) = text::find_stop(&self.text, &self.stops) {
+                self.stopped = Some(at);
+                self.session.finish_at(self.read);
+                return;
+            }
+        }
+    }
+
+    /// Adds half a character at the very end.
+    fn finish_text(&mut self) {
+        if let (None, Some(mut stream)) = (self.stopped, self.stream.take()) {
+            self.text.push_str(&stream.finish());
+        }
+    }
+
+    /// Ends it with what is settled.
+    pub(crate) fn into_answered(mut self, tokenizer: Option<&Tokenizer>) -> Answered {
+        self.read_settled();
+        self.finish_text();
+        let Self { session, infill, mut text, stopped, prepared, .. } = self;
+        if infill {
+            text = tokenizer.map(|tokenizer| tokenizer.decode(session.canvas(), true)).unwrap_or_default();
+        }
+        text.truncate(stopped.unwrap_or(text.len()));
+        Answered { session, text: tokenizer.map(|_| text), prepared }
+    }
+}
+
+impl Work for Answer {
+    fn needs(&self) -> &[Need] {
+        self.session.needs()
+    }
+
+    fn pending(&self) -> Pending<'_> {
+        self.session.pending()
+    }
+
+    fn feed(&mut self, answers: &[Predictions]) {
+        self.session.feed(answers);
+    }
+}

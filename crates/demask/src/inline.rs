@@ -1,0 +1,206 @@
+//! A model that runs on the thread that owns it.
+
+use std::{ops::ControlFlow, sync::Arc};
+
+use demask_decode::Session;
+use demask_model::Inspect;
+use demask_step::{OpenError, TokenId};
+
+use crate::{
+    Answer, Class, GenerateError, GenerateOptions, Generation, Likelihood, LikelihoodOptions, Model, NetworkId,
+    Observer, Outcome, Progress, Prompt, Refused, RequestId, Scheduler, Task,
+    guide::Bridge,
+    model::{Front, Guide},
+};
+
+/// Sees the progress of all requests and may end each of them.
+pub type RequestObserver<'a> = dyn FnMut(RequestId, Progress<'_>) -> ControlFlow<()> + 'a;
+
+/// A request that is over, and what came of it.
+pub type Over = (RequestId, Result<Outcome, GenerateError>);
+
+impl Front {
+    /// Gets a prompt ready to be answered, with the guide if the decoder wants one.
+    pub(crate) fn prepare(&self, prompt: &Prompt, options: &GenerateOptions) -> Result<Answer, GenerateError> {
+        let guide = self.guide.as_ref().filter(|_| options.wants_guide());
+        self.prompter.prepare_with(prompt, options, guide.map(|guide| (&guide.prompter, &guide.bridge)))
+    }
+}
+
+impl Model {
+    /// Gets a prompt ready to be answered, with the guide if the decoder wants one.
+    ///
+    /// # Errors
+    /// If the prompt cannot be put into tokens, or the options contradict each other or the model.
+    pub fn prepare(&self, prompt: &Prompt, options: &GenerateOptions) -> Result<Answer, GenerateError> {
+        self.front.prepare(prompt, options)
+    }
+
+    /// Lets a task join the following forwards as soon as there is memory for it.
+    ///
+    /// ```no_run
+    /// # use std::{ops::ControlFlow, sync::Arc};
+    /// # use demask::{Class, DeviceOptions, GenerateOptions, Model, Outcome, Prompt};
+    /// # let mut model = Model::demo(&DeviceOptions::default())?;
+    /// for prompt in ["Ada has 3 pears.", "Ben has 4 cards."] {
+    ///     let answer = model.prepare(&Prompt::user(prompt, None), &GenerateOptions::default())?;
+    ///     model.submit(answer, Class::default())?;
+    /// }
+    /// while !model.is_idle() {
+    ///     for (_, outcome) in model.step(&mut |_, _| ControlFlow::Continue(())) {
+    ///         if let Outcome::Answer(answer) = outcome? {
+    ///             println!("{}", answer.text.unwrap_or_default());
+    ///         }
+    ///     }
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If it could never run.
+    pub fn submit(&mut self, task: impl Into<Task>, class: Class) -> Result<RequestId, GenerateError> {
+        self.scheduler.submit(task.into(), &self.networks, class).map_err(|Refused { error, .. }| error.into())
+    }
+
+    /// Returns whether every request is over and was handed over.
+    pub fn is_idle(&self) -> bool {
+        self.over.is_empty() && self.scheduler.is_idle()
+    }
+
+    /// Gives a request up. Nothing happens if it is over.
+    pub fn cancel(&mut self, id: RequestId) {
+        self.scheduler.cancel(id);
+    }
+
+    /// Runs one forward of one network for as many requests as share it, reports what it changed, and returns those that are
+    /// over.
+    pub fn step(&mut self, observer: &mut RequestObserver<'_>) -> Vec<Over> {
+        let mut finished = Vec::new();
+        let mut seen = |id, task: &mut Task| task.look(&mut |progress| observer(id, progress));
+        self.scheduler.step(&mut seen, &mut finished);
+        self.over.extend(finished.into_iter().map(|one| (one.id, self.front.outcome(one))));
+        std::mem::take(&mut self.over)
+    }
+
+    /// Runs until one request is over; others that end meanwhile are handed over by the next [`step`](Self::step).
+    fn run_to_end(&mut self, id: RequestId, observer: &mut Observer<'_>) -> Result<Outcome, GenerateError> {
+        let mut watch = |other, progress: Progress<'_>| {
+            if other == id { observer(progress) } else { ControlFlow::Continue(()) }
+        };
+        loop {
+            let mut over = self.step(&mut watch);
+            let own = over.iter().position(|(other, _)| *other == id);
+            let outcome = own.map(|place| over.remove(place).1);
+            self.over = over;
+            if let Some(outcome) = outcome {
+                return outcome;
+            }
+        }
+    }
+
+    /// Answers a prompt.
+    pub fn generate(
+        &mut self,
+        prompt: &Prompt,
+        options: &GenerateOptions,
+        observer: &mut Observer<'_>,
+    ) -> Result<Generation, GenerateError> {
+        let answer = self.prepare(prompt, options)?;
+        let id = self.submit(answer, Class::default())?;
+        match self.run_to_end(id, observer)? {
+            Outcome::Answer(generation) => Ok(*generation),
+            Outcome::Likelihood(_) | Outcome::Session(_) => unreachable!("a prepared prompt is answered"),
+        }
+    }
+
+    /// Runs a session that somebody else made to its end. Its events are all there in the end.
+    ///
+    /// # Errors
+    /// If it cannot be run, or breaks off.
+    pub fn decode(&mut self, session: Session) -> Result<Session, GenerateError> {
+        let id = self.submit(session, Class::default())?;
+        match self.run_to_end(id, &mut |_| ControlFlow::Continue(()))? {
+            Outcome::Session(session) => Ok(*session),
+            Outcome::Answer(_) | Outcome::Likelihood(_) => unreachable!("a session was submitted"),
+        }
+    }
+
+    /// Judges how probable `continuation` is behind `context`. `go_on` is asked after each forward.
+    ///
+    /// # Errors
+    /// If the model has no such estimate (block-causal ones), an option has no meaning for it, or the tokens cannot be
+    /// run.
+    pub fn log_likelihood(
+        &mut self,
+        context: &[TokenId],
+        continuation: &[TokenId],
+        options: &LikelihoodOptions,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Likelihood, GenerateError> {
+        let mut rows = self.network().rows().capacity;
+        loop {
+            let task = self.prompter().likelihood(context, continuation, options, rows)?;
+            let side_by_side = task.side_by_side();
+            let mut draws = 0;
+            let mut watch = |progress: Progress<'_>| match progress {
+                // It is shown once before its first forward.
+                Progress::Draws { done, .. } if std::mem::replace(&mut draws, done) < done && !go_on() => {
+                    ControlFlow::Break(())
+                }
+                _ => ControlFlow::Continue(()),
+            };
+            let over = self.submit(task, Class::default()).and_then(|id| self.run_to_end(id, &mut watch));
+            match over {
+                Ok(Outcome::Likelihood(likelihood)) => return Ok(likelihood),
+                Ok(Outcome::Answer(_) | Outcome::Session(_)) => unreachable!("a likelihood was asked for"),
+                // Fewer draws side by side do as well.
+                Err(GenerateError::Open(OpenError::Memory(_))) if side_by_side > 1 => rows /= 2,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Gives it a guide: an autoregressive model that decoder `guided` lets judge drafts. It takes the place of a guide
+    /// that was there before.
+    ///
+    /// # Errors
+    /// If the two do not go together, or requests are open on the guide that was there before.
+    pub fn set_guide(&mut self, guide: Model) -> Result<(), GenerateError> {
+        let bridge = Bridge::between(self.prompter(), guide.prompter())?;
+        let Model { front, mut scheduler, networks, .. } = guide;
+        let Some(network) = scheduler.remove(networks[0])? else { return Ok(()) };
+        if let [_, former] = self.networks[..] {
+            self.scheduler.remove(former)?;
+            self.networks.truncate(1);
+        }
+        self.networks.push(self.scheduler.add(network));
+        self.limit_memory();
+        // An engine alone shares what is known of its model, and hands no model out.
+        if let (Some(own), Some(front)) = (Arc::get_mut(&mut self.front), Arc::into_inner(front)) {
+            own.load_time += front.load_time;
+            own.guide = Some(Guide { prompter: front.prompter, bridge, weights: front.weights });
+        }
+        Ok(())
+    }
+
+    /// Returns the network, to look at it.
+    ///
+    /// # Panics
+    /// Never: a model has its network until it is taken apart.
+    pub fn network(&self) -> &dyn Inspect {
+        self.scheduler.network(self.networks[0]).unwrap_or_else(|| unreachable!("a model has its network"))
+    }
+
+    /// Returns the network, to look into it between forwards.
+    ///
+    /// # Panics
+    /// Never: a model has its network until it is taken apart.
+    pub fn network_mut(&mut self) -> &mut dyn Inspect {
+        self.scheduler.network_mut(self.networks[0]).unwrap_or_else(|| unreachable!("a model has its network"))
+    }
+
+    /// Returns the scheduler that owns its networks, and their names: its own, then its guide's.
+    pub fn scheduler(&mut self) -> (&mut Scheduler<Task, dyn Inspect>, &[NetworkId]) {
+        (&mut self.scheduler, &self.networks)
+    }
+}

@@ -1,0 +1,62 @@
+//! Why work is refused, or ends before it is done.
+
+use demask_step::{DeviceError, OpenError, PlanError};
+
+/// Why a work ends before it is done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkError {
+    /// Whoever watches it said stop.
+    #[error("interrupted")]
+    Cancelled,
+    /// Its sequences cannot be opened, although nothing else is open.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// What it wants to run is wrong.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// It does not keep to what a work promises, or the network to what it answers.
+    #[error("a contract between work and network is broken (a bug, please report it): {0}")]
+    Broken(&'static str),
+    /// It panicked when it was fed.
+    #[error("the work panicked (a bug, please report it): {0}")]
+    Panicked(String),
+    /// A network that it runs on failed.
+    #[error("the device failed: {0}")]
+    Device(#[from] DeviceError),
+}
+
+/// Work that cannot be taken, handed back.
+#[derive(Debug)]
+pub struct Refused<W> {
+    /// The work.
+    pub work: W,
+    /// Why.
+    pub error: SubmitError,
+}
+
+/// Why work cannot be taken.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubmitError {
+    /// It could never be opened, even with nothing else open.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// A network that it is to run on has failed.
+    #[error("the device failed: {0}")]
+    Device(#[from] DeviceError),
+    /// It needs a network that it was not given, or that is not there any more.
+    #[error("the work needs its network {0}, and was given none or one that was removed")]
+    NoNetwork(usize),
+    /// Its share is not a number above 0.
+    #[error("a weight of {0}: expected a number above 0")]
+    Weight(f64),
+}
+
+/// Networks cannot be removed while sequences are open on them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{open} sequences are open on the network: wait until their requests are over, or cancel them")]
+pub struct Busy {
+    /// How many.
+    pub open: usize,
+}

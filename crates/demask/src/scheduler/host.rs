@@ -1,0 +1,266 @@
+//! A network of a scheduler, and what its forwards are put together in.
+
+use std::{cmp::Reverse, collections::BinaryHeap, mem, time::Duration};
+
+use demask_step::{
+    DeviceError, Network, OpenError, Pages, Predictions, Request, SequenceId, SequenceNeeds, SequenceStep, Work, room,
+};
+
+use super::{
+    WorkError,
+    curve::{Curve, ForwardCost},
+    order::{Group, Ready, Room, choose},
+    running::Running,
+};
+
+/// Names a network of one scheduler. Never given twice by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NetworkId(pub(super) usize);
+
+/// A network, and scratch for its forwards, which never allocate: room is made when sequences are opened.
+pub(super) struct Host<N: Network + ?Sized> {
+    pub(super) network: Box<N>,
+    /// Why it is not used any more.
+    pub(super) failed: Option<DeviceError>,
+    /// Count of the scheduler's forwards when it ran last.
+    pub(super) turn: u64,
+    pub(super) counters: NetworkCounters,
+    pub(super) curve: Curve,
+    /// Largest tag of a group that was served.
+    time: f64,
+    /// Forwards that were put together.
+    round: u64,
+    ready: BinaryHeap<Reverse<Ready>>,
+    chosen: Vec<Ready>,
+    batch: Vec<SequenceStep<'static>>,
+    /// Index of the running work and its sequence, step by step.
+    places: Vec<(usize, usize)>,
+    out: Vec<Predictions>,
+    pub(super) joined: Vec<Joined>,
+}
+
+/// A work's part of a forward.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Joined {
+    /// Its index among the running ones.
+    pub(super) slot: usize,
+    /// Its steps in the batch.
+    first: usize,
+    steps: usize,
+    pub(super) groups: usize,
+    pub(super) rows: usize,
+}
+
+/// Counts of one network since it was added.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct NetworkCounters {
+    /// Forwards.
+    pub forwards: u64,
+    /// Groups that ran in them.
+    pub groups: u64,
+    /// Rows that ran in them.
+    pub rows: u64,
+    /// Time in them.
+    pub time: Duration,
+    /// Sequences that are open.
+    pub open: usize,
+    /// Pages of K/V.
+    pub pages: Pages,
+    /// Rows that are nearly free beside others.
+    pub free_rows: usize,
+    /// What a forward costs, once enough of them have run.
+    pub cost: Option<ForwardCost>,
+}
+
+/// What a work wants of a network.
+pub(super) struct Wanted<'a> {
+    pub(super) network: NetworkId,
+    pub(super) requests: &'a [Request],
+    pub(super) group: usize,
+}
+
+impl Wanted<'_> {
+    /// Rows of a group.
+    fn rows(&self, group: usize) -> usize {
+        self.group(group).iter().map(|request| request.tokens.len()).sum()
+    }
+
+    fn group(&self, group: usize) -> &[Request] {
+        &self.requests[group * self.group..(group + 1) * self.group]
+    }
+}
+
+impl<N: Network + ?Sized> Host<N> {
+    pub(super) fn new(network: Box<N>) -> Self {
+        let curve = Curve::new(network.rows().free);
+        Self {
+            network,
+            failed: None,
+            turn: 0,
+            counters: NetworkCounters::default(),
+            curve,
+            time: 0.0,
+            round: 0,
+            ready: BinaryHeap::new(),
+            chosen: Vec::new(),
+            batch: Vec::new(),
+            places: Vec::new(),
+            out: Vec::new(),
+            joined: Vec::new(),
+        }
+    }
+
+    pub(super) fn open(&mut self, needs: &SequenceNeeds) -> Result<SequenceId, OpenError> {
+        let sequence = self.network.open(needs)?;
+        self.counters.open += 1;
+        let open = self.counters.open;
+        // Each of them may be another work's.
+        self.ready.reserve(open + 1);
+        room(&mut self.chosen, open);
+        room(&mut self.batch, open);
+        room(&mut self.places, open);
+        room(&mut self.out, open);
+        room(&mut self.joined, open);
+        Ok(sequence)
+    }
+
+    pub(super) fn close(&mut self, sequence: SequenceId) {
+        self.counters.open -= 1;
+        self.network.close(sequence);
+    }
+
+    /// Chooses who takes part in the next forward, and by how many groups; brings their tags up to date.
+    pub(super) fn choose<W: Work>(&mut self, id: NetworkId, running: &mut [Running<W>]) {
+        let Self { network, time, round, ready, chosen, curve, .. } = self;
+        let wants = |one: &Running<W>| one.wanted().ok().flatten().is_some_and(|wanted| wanted.network == id);
+        let tags = running.iter().filter(|one| wants(one)).filter_map(|one| one.tag(id, *round));
+        // Whoever comes, or comes back, enters behind nobody.
+        let entry = tags.reduce(f64::min).unwrap_or(*time).max(*time);
+        ready.clear();
+        for (slot, one) in running.iter_mut().enumerate() {
+            if wants(one) {
+                let tag = one.tag(id, *round).unwrap_or_else(|| entry.max(one.last_tag(id)));
+                // Also of those that are not taken now: their turn comes.
+                one.set_tag(id, tag, *round + 1);
+                ready.push(Reverse(Ready { tag, id: one.id, slot, taken: 0, rows: 0, weight: one.weight }));
+            }
+        }
+        *round += 1;
+        let room = Room { capacity: network.rows().capacity, free: curve.free() };
+        let next = |ready: &Ready| {
+            let wanted = running[ready.slot].wanted().ok().flatten()?;
+            let kinds = || wanted.group(ready.taken).iter().find_map(|request| network.kind(&request.plan));
+            let more = ready.taken < wanted.requests.len() / wanted.group;
+            more.then(|| Group { rows: wanted.rows(ready.taken), kind: kinds() })
+        };
+        *time = choose(ready, room, *time, next, chosen);
+        for taken in chosen {
+            running[taken.slot].set_tag(id, taken.tag, *round);
+        }
+    }
+
+    /// Runs the chosen groups as one forward and leaves the predictions with the host. What is found wrong before ends
+    /// with an error, alone. Returns how long the network took.
+    pub(super) fn run<W: Work>(
+        &mut self,
+        running: &mut [Running<W>],
+        answers: &mut [Vec<Predictions>],
+        clock: &mut (dyn FnMut() -> Duration + Send),
+    ) -> Result<Duration, DeviceError> {
+        let Self { network, chosen, batch, places, out, joined, .. } = self;
+        joined.clear();
+        places.clear();
+        let mut wrong: Vec<(usize, WorkError)> = Vec::new();
+        let mut steps = recycle(mem::take(batch));
+        let mut keys = 0;
+        for taken in chosen.iter() {
+            let first = steps.len();
+            match join(&running[taken.slot], taken, &**network, &mut steps) {
+                Ok(requests) => {
+                    places.extend(requests.iter().map(|request| (taken.slot, request.sequence)));
+                    keys += requests.iter().map(read).sum::<u64>();
+                    let (slot, groups, rows) = (taken.slot, taken.taken, taken.rows);
+                    joined.push(Joined { slot, first, steps: steps.len() - first, groups, rows });
+                }
+                Err(error) => {
+                    steps.truncate(first);
+                    wrong.push((taken.slot, error));
+                }
+            }
+        }
+        out.extend(places.iter().map(|&(slot, sequence)| mem::take(&mut answers[slot][sequence])));
+        let started = clock();
+        let result = if steps.is_empty() { Ok(()) } else { network.step(&steps, out) };
+        let elapsed = clock().saturating_sub(started);
+        let ran = !steps.is_empty();
+        *batch = recycle(steps);
+        for (slot, error) in wrong {
+            running[slot].end = Some(Err(error));
+        }
+        if ran && result.is_ok() {
+            let rows = joined.iter().map(|part| part.rows).sum();
+            self.count(rows, keys, elapsed);
+        }
+        result.map(|()| elapsed)
+    }
+
+    fn count(&mut self, rows: usize, keys: u64, elapsed: Duration) {
+        self.curve.learn(rows, keys, elapsed);
+        self.counters.forwards += 1;
+        self.counters.groups += self.joined.iter().map(|part| part.groups as u64).sum::<u64>();
+        self.counters.rows += rows as u64;
+        self.counters.time += elapsed;
+    }
+
+    /// Returns the predictions of a part of the last forward.
+    pub(super) fn predictions(&self, part: &Joined) -> &[Predictions] {
+        &self.out[part.first..part.first + part.steps]
+    }
+
+    /// Puts predictions back beside the works that they were for.
+    pub(super) fn put_back(&mut self, answers: &mut [Vec<Predictions>]) {
+        for (&(slot, sequence), predictions) in self.places.iter().zip(self.out.drain(..)) {
+            answers[slot][sequence] = predictions;
+        }
+    }
+
+    pub(super) fn counters(&self) -> NetworkCounters {
+        let (pages, free_rows, cost) = (self.network.pages(), self.curve.free(), self.curve.cost());
+        NetworkCounters { pages, free_rows, cost, ..self.counters }
+    }
+}
+
+/// Appends the groups that were chosen of a work to a batch, each checked; returns their requests.
+fn join<'a, W: Work, N: Network + ?Sized>(
+    running: &'a Running<W>,
+    taken: &Ready,
+    network: &N,
+    steps: &mut Vec<SequenceStep<'a>>,
+) -> Result<&'a [Request], WorkError> {
+    let wanted = running.wanted().map_err(WorkError::Broken)?;
+    let changed = WorkError::Broken("what is pending changed before it was fed");
+    let Some(wanted) = wanted.filter(|wanted| taken.taken * wanted.group <= wanted.requests.len()) else {
+        return Err(changed);
+    };
+    let requests = &wanted.requests[..taken.taken * wanted.group];
+    if requests.iter().map(|request| request.tokens.len()).sum::<usize>() != taken.rows {
+        return Err(changed);
+    }
+    for group in requests.chunks(wanted.group) {
+        let first = steps.len();
+        steps.extend(group.iter().map(|request| request.step(running.sequences[request.sequence].1)));
+        network.check(&steps[first..])?;
+    }
+    Ok(requests)
+}
+
+/// Keys that a request's rows read, roughly: all that are visible.
+fn read(request: &Request) -> u64 {
+    request.tokens.len() as u64 * u64::from(request.plan.visible)
+}
+
+/// Returns an empty vector for other lifetimes in the same allocation: collecting in place reuses it.
+fn recycle<'b>(mut steps: Vec<SequenceStep<'_>>) -> Vec<SequenceStep<'b>> {
+    steps.clear();
+    steps.into_iter().map(|_| unreachable!("the vector is empty")).collect()
+}

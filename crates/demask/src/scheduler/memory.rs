@@ -1,0 +1,103 @@
+//! Memory of the devices: what sequences take of it, and whether there is enough.
+
+use demask_step::{DeviceId, OpenError, OutOfMemory, Price};
+
+use super::NetworkId;
+
+/// Memory of one device.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ledger {
+    pub(super) device: DeviceId,
+    /// Bytes that sequences may take.
+    pub(super) limit: u64,
+    /// Bytes that open sequences hold.
+    pub(super) held: u64,
+    /// Bytes by which shared buffers have grown; they never shrink.
+    pub(super) grown: u64,
+}
+
+/// What a work's sequences take of one device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bill {
+    pub(super) device: DeviceId,
+    pub(super) own: u64,
+    pub(super) growth: u64,
+}
+
+impl Ledger {
+    /// Refuses a bill that cannot be paid while so many bytes are held.
+    fn covers(&self, bill: &Bill, held: u64) -> Result<(), OpenError> {
+        let needed = bill.own.saturating_add(bill.growth);
+        let available = self.limit.saturating_sub(self.grown).saturating_sub(held);
+        if needed > available { Err(OutOfMemory { needed, available }.into()) } else { Ok(()) }
+    }
+}
+
+/// The ledgers of all devices.
+#[derive(Debug, Default)]
+pub(super) struct Ledgers(Vec<Ledger>);
+
+impl Ledgers {
+    pub(super) fn of(&mut self, device: DeviceId) -> &mut Ledger {
+        let found = self.0.iter().position(|ledger| ledger.device == device);
+        let place = found.unwrap_or_else(|| {
+            self.0.push(Ledger { device, limit: u64::MAX, held: 0, grown: 0 });
+            self.0.len() - 1
+        });
+        &mut self.0[place]
+    }
+
+    /// Returns the bytes that open sequences hold on all devices.
+    pub(super) fn held(&self) -> u64 {
+        self.0.iter().map(|ledger| ledger.held).sum()
+    }
+
+    /// Refuses bills that could not be paid with nothing else open.
+    pub(super) fn check_ever(&mut self, bills: &[Bill]) -> Result<(), OpenError> {
+        bills.iter().try_for_each(|bill| self.of(bill.device).covers(bill, 0))
+    }
+
+    /// Refuses bills that cannot be paid now.
+    pub(super) fn check_now(&mut self, bills: &[Bill]) -> Result<(), OpenError> {
+        bills.iter().try_for_each(|bill| {
+            let ledger = self.of(bill.device);
+            ledger.covers(bill, ledger.held)
+        })
+    }
+
+    pub(super) fn pay(&mut self, bills: &[Bill]) {
+        for bill in bills {
+            let ledger = self.of(bill.device);
+            ledger.held += bill.own;
+            ledger.grown += bill.growth;
+        }
+    }
+
+    pub(super) fn give_back(&mut self, bills: &[Bill]) {
+        for bill in bills {
+            self.of(bill.device).held -= bill.own;
+        }
+    }
+}
+
+/// Adds up the prices of a work's sequences, device by device. Sequences of one network make the same buffers grow: the
+/// largest growth is theirs together.
+pub(super) fn bills(
+    prices: impl Iterator<Item = Result<(NetworkId, Price), OpenError>>,
+) -> Result<Vec<Bill>, OpenError> {
+    let (mut bills, mut grown): (Vec<Bill>, Vec<(NetworkId, u64)>) = (Vec::new(), Vec::new());
+    for priced in prices {
+        let (network, Price { own, growth, device }) = priced?;
+        let before = grown.iter().filter(|(id, _)| *id == network).map(|&(_, most)| most).max().unwrap_or(0);
+        grown.push((network, growth));
+        let growth = growth.saturating_sub(before);
+        match bills.iter_mut().find(|bill| bill.device == device) {
+            Some(bill) => {
+                bill.own = bill.own.saturating_add(own);
+                bill.growth = bill.growth.saturating_add(growth);
+            }
+            None => bills.push(Bill { device, own, growth }),
+        }
+    }
+    Ok(bills)
+}

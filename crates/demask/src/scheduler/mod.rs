@@ -1,0 +1,498 @@
+//! The owner of networks: lets work enter, joins its steps into forwards, feeds it, and hands it over when it ends.
+
+mod curve;
+mod error;
+mod host;
+mod memory;
+mod order;
+mod queue;
+mod running;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    ops::ControlFlow,
+    time::{Duration, Instant},
+};
+
+use demask_step::{DeviceId, Network, OpenError, Pending, Predictions, SequenceId, Work};
+
+pub use curve::ForwardCost;
+pub use error::{Busy, Refused, SubmitError, WorkError};
+use host::Host;
+pub use host::{NetworkCounters, NetworkId};
+use memory::{Bill, Ledgers, bills};
+pub use queue::Class;
+use queue::{Entry, Queue};
+use running::Running;
+pub use running::Spent;
+
+/// Forwards for which work that waits for memory may be overtaken, unless somebody says otherwise.
+const PATIENCE: u64 = 64;
+
+/// Names a submitted work. Never given twice by one scheduler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RequestId(u64);
+
+/// Owns networks and runs work on them, many at a time: each [`step`](Self::step) is one forward of one network.
+///
+/// Which requests share a forward decides when each is served, and never what is predicted for it.
+///
+/// ```text
+/// let network = scheduler.add(network);
+/// let id = scheduler.submit(work, &[network], Class::default())?;
+/// while !scheduler.is_idle() {
+///     scheduler.step(&mut |id, work| ControlFlow::Continue(()), &mut over);
+///     for finished in over.drain(..) { .. }
+/// }
+/// ```
+pub struct Scheduler<W: Work, N: Network + ?Sized> {
+    hosts: Vec<Option<Host<N>>>,
+    running: Vec<Running<W>>,
+    /// Predictions by running work and sequence. They lie beside the works, which a forward borrows while it fills them.
+    answers: Vec<Vec<Predictions>>,
+    waiting: Queue<Waiter<W>>,
+    ledgers: Ledgers,
+    /// Whether anything came or went since waiting work was last looked at.
+    stirred: bool,
+    next: u64,
+    counters: Totals,
+    clock: Box<dyn FnMut() -> Duration + Send>,
+    leak: fn(&str),
+}
+
+/// Open sequences of a work, and what they take.
+type Opened = (Vec<Bill>, Vec<(NetworkId, SequenceId)>);
+
+/// Work that waits, and the networks that it is to run on.
+struct Waiter<W> {
+    work: W,
+    on: Vec<NetworkId>,
+    submitted: Duration,
+}
+
+/// Work that is over.
+#[derive(Debug)]
+pub struct Finished<W> {
+    /// Its name.
+    pub id: RequestId,
+    /// The work.
+    pub work: W,
+    /// How it ended.
+    pub end: Result<(), WorkError>,
+    /// Time that it took.
+    pub spent: Spent,
+    /// Bytes that its sequences held.
+    pub bytes: u64,
+}
+
+/// What a step did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ran {
+    /// The network that ran a forward; none if nothing was ready.
+    pub network: Option<NetworkId>,
+    /// Works that took part.
+    pub works: usize,
+    /// Groups that ran.
+    pub groups: usize,
+    /// Rows that ran.
+    pub rows: usize,
+}
+
+/// Counts over all networks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Forwards of all networks.
+    pub forwards: u64,
+    /// Work that was refused when it was submitted, or because it could not be opened with nothing else open.
+    pub refused: u64,
+    /// Work that was cancelled, waiting or running.
+    pub cancelled: u64,
+    /// Work that ended with any other error.
+    pub failed: u64,
+    /// Work that was done.
+    pub done: u64,
+    /// Work whose sequences are open.
+    pub running: usize,
+    /// Work that waits for memory.
+    pub waiting: usize,
+    /// Longest wait for memory, in forwards.
+    pub oldest: u64,
+    /// Times that something was still open or held although nothing ran or waited: always 0, or there is a bug.
+    pub leaks: u64,
+}
+
+impl<W: Work, N: Network + ?Sized> Default for Scheduler<W, N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
+    /// Makes a scheduler without networks.
+    pub fn new() -> Self {
+        let start = Instant::now();
+        Self {
+            hosts: Vec::new(),
+            running: Vec::new(),
+            answers: Vec::new(),
+            waiting: Queue::new(PATIENCE),
+            ledgers: Ledgers::default(),
+            stirred: false,
+            next: 0,
+            counters: Totals::default(),
+            clock: Box::new(move || start.elapsed()),
+            leak: |what| tracing::error!("{what} although nothing runs (a bug, please report it)"),
+        }
+    }
+
+    /// Tells the time by another clock, for tests. Later calls must not return earlier times.
+    #[must_use]
+    pub fn with_clock(mut self, clock: impl FnMut() -> Duration + Send + 'static) -> Self {
+        self.clock = Box::new(clock);
+        self
+    }
+
+    /// Sets for how many forwards work that waits for memory may be overtaken by work that needs less. The default is 64.
+    #[must_use]
+    pub fn with_patience(mut self, forwards: u64) -> Self {
+        self.waiting.patience = forwards;
+        self
+    }
+
+    /// Sets what is done if something is still open although nothing runs. The default is a line in the log.
+    #[must_use]
+    pub fn with_leak(mut self, leak: fn(&str)) -> Self {
+        self.set_leak(leak);
+        self
+    }
+
+    /// Sets what is done if something is still open although nothing runs.
+    pub fn set_leak(&mut self, leak: fn(&str)) {
+        self.leak = leak;
+    }
+
+    /// Takes a network over.
+    pub fn add(&mut self, network: Box<N>) -> NetworkId {
+        self.hosts.push(Some(Host::new(network)));
+        NetworkId(self.hosts.len() - 1)
+    }
+
+    /// Hands a network back, if it is there.
+    ///
+    /// # Errors
+    /// If sequences are open on it, or work waits for it.
+    pub fn remove(&mut self, network: NetworkId) -> Result<Option<Box<N>>, Busy> {
+        let waiting = self.waiting.count(|waiter| waiter.on.contains(&network));
+        let Some(host) = self.hosts.get_mut(network.0) else { return Ok(None) };
+        let open = host.as_ref().map_or(0, |host| host.counters.open) + waiting;
+        if open > 0 {
+            return Err(Busy { open });
+        }
+        Ok(host.take().map(|host| host.network))
+    }
+
+    /// Returns a network, to look at it.
+    pub fn network(&self, network: NetworkId) -> Option<&N> {
+        Some(&*self.hosts.get(network.0)?.as_ref()?.network)
+    }
+
+    /// Returns a network, to look into it between forwards.
+    pub fn network_mut(&mut self, network: NetworkId) -> Option<&mut N> {
+        Some(&mut *self.hosts.get_mut(network.0)?.as_mut()?.network)
+    }
+
+    /// Sets how many bytes sequences and the growth of shared buffers may take on a device from now on, beside what they
+    /// hold already. Without a limit the device itself says when it is full.
+    pub fn limit(&mut self, device: DeviceId, bytes: u64) {
+        let ledger = self.ledgers.of(device);
+        ledger.limit = bytes.saturating_add(ledger.held).saturating_add(ledger.grown);
+        self.stirred = true;
+    }
+
+    /// Returns counts over all networks.
+    pub fn counters(&self) -> Totals {
+        let (running, waiting) = (self.running.len(), self.waiting.len());
+        Totals { running, waiting, oldest: self.waiting.oldest(self.counters.forwards), ..self.counters }
+    }
+
+    /// Returns the counts of a network.
+    pub fn network_counters(&self, network: NetworkId) -> Option<NetworkCounters> {
+        Some(self.hosts.get(network.0)?.as_ref()?.counters())
+    }
+
+    /// Returns whether nothing runs and nothing waits.
+    pub fn is_idle(&self) -> bool {
+        self.running.is_empty() && self.waiting.len() == 0
+    }
+
+    /// Takes work on: it enters before one of the next forwards, when there is memory for all its sequences. Its network 0
+    /// is `on[0]`, and so on.
+    ///
+    /// # Errors
+    /// If it could never run. The work is handed back.
+    pub fn submit(&mut self, work: W, on: &[NetworkId], class: Class) -> Result<RequestId, Refused<W>> {
+        if let Err(error) = self.refuse(&work, on, class) {
+            self.counters.refused += 1;
+            return Err(Refused { work, error });
+        }
+        let id = self.next;
+        self.next += 1;
+        // What it does not need it is not bound to: that may fail without it.
+        let needed = work.needs().iter().map(|need| need.network + 1).max().unwrap_or(0);
+        let waiter = Waiter { work, on: on[..needed].to_vec(), submitted: (self.clock)() };
+        self.waiting.push(id, class, waiter);
+        self.stirred = true;
+        Ok(RequestId(id))
+    }
+
+    fn refuse(&mut self, work: &W, on: &[NetworkId], class: Class) -> Result<(), SubmitError> {
+        if !(class.weight > 0.0 && class.weight.is_finite()) {
+            return Err(SubmitError::Weight(class.weight));
+        }
+        for need in work.needs() {
+            let host = on.get(need.network).and_then(|id| self.hosts.get(id.0)).and_then(Option::as_ref);
+            let host = host.ok_or(SubmitError::NoNetwork(need.network))?;
+            if let Some(error) = &host.failed {
+                return Err(error.clone().into());
+            }
+        }
+        let bills = self.bills(work, on)?;
+        Ok(self.ledgers.check_ever(&bills)?)
+    }
+
+    /// Returns what a work takes of each device.
+    fn bills(&self, work: &W, on: &[NetworkId]) -> Result<Vec<Bill>, OpenError> {
+        bills(work.needs().iter().filter_map(|need| {
+            let id = *on.get(need.network)?;
+            let price = self.network(id)?.price(&need.sequence);
+            Some(price.map(|price| (id, price)))
+        }))
+    }
+
+    /// Gives up a work that waits or runs, and hands it over; none if it is over or was never there.
+    pub fn cancel(&mut self, id: RequestId) -> Option<W> {
+        let work = if let Some(waiter) = self.waiting.remove(id.0) {
+            // Others may have waited behind it.
+            self.stirred = true;
+            waiter.work
+        } else {
+            let place = self.running.iter().position(|running| running.id == id.0)?;
+            self.close(place).0.work
+        };
+        self.counters.cancelled += 1;
+        self.check_leaks();
+        Some(work)
+    }
+
+    /// Lets work enter and runs one forward of one network: that of all with ready work whose last turn is longest ago.
+    /// `seen` is shown each work when it enters and after each of its forwards, and says whether it goes on. What is over
+    /// goes to `over`.
+    pub fn step(
+        &mut self,
+        seen: &mut dyn FnMut(RequestId, &mut W) -> ControlFlow<()>,
+        over: &mut Vec<Finished<W>>,
+    ) -> Ran {
+        let started = (self.clock)();
+        self.admit(over);
+        self.running.iter_mut().for_each(|running| running.show_first(seen));
+        let ran = match self.turn() {
+            Some(network) => self.forward(network, started, seen),
+            None => Ran::default(),
+        };
+        self.retire(over);
+        self.check_leaks();
+        ran
+    }
+
+    /// Opens sequences for the work that waits, as far as there is memory.
+    fn admit(&mut self, over: &mut Vec<Finished<W>>) {
+        // Until something comes or goes, there is room for nobody that there was no room for before.
+        if !std::mem::take(&mut self.stirred) || self.waiting.len() == 0 {
+            return;
+        }
+        let mut waiting = std::mem::replace(&mut self.waiting, Queue::new(PATIENCE));
+        let forwards = self.counters.forwards;
+        waiting.admit(forwards, |id, class, waiter| match self.enter(id, class, waiter) {
+            Ok(()) => Entry::Left,
+            Err((waiter, WorkError::Open(OpenError::Memory(_)))) if !self.running.is_empty() => Entry::Blocked(waiter),
+            Err((waiter, error)) => {
+                self.counters.refused += 1;
+                let spent = Spent { wall: (self.clock)().saturating_sub(waiter.submitted), ..Spent::default() };
+                over.push(Finished { id: RequestId(id), work: waiter.work, end: Err(error), spent, bytes: 0 });
+                Entry::Left
+            }
+        });
+        self.waiting = waiting;
+    }
+
+    /// Opens all sequences of a work, or none.
+    fn enter(&mut self, id: u64, class: Class, waiter: Waiter<W>) -> Result<(), (Waiter<W>, WorkError)> {
+        let (bills, sequences) = match self.open(&waiter) {
+            Ok(opened) => opened,
+            Err(error) => return Err((waiter, error)),
+        };
+        let Waiter { work, on, submitted } = waiter;
+        let answers = work.needs().iter().map(|need| {
+            let mut answer = Predictions::default();
+            answer.reserve(&need.sequence);
+            answer
+        });
+        self.answers.push(answers.collect());
+        let (weight, tags) = (class.weight, vec![None; on.len()]);
+        let spent = Spent { networks: vec![Duration::ZERO; on.len()], ..Spent::default() };
+        let (end, seen) = (None, false);
+        self.running.push(Running { id, work, weight, on, sequences, tags, bills, submitted, spent, end, seen });
+        Ok(())
+    }
+
+    fn open(&mut self, waiter: &Waiter<W>) -> Result<Opened, WorkError> {
+        for &id in &waiter.on {
+            match self.hosts.get(id.0).and_then(Option::as_ref).map(|host| &host.failed) {
+                Some(None) => {}
+                Some(Some(error)) => return Err(error.clone().into()),
+                None => return Err(WorkError::Broken("a network went away while work waited for it")),
+            }
+        }
+        let bills = self.bills(&waiter.work, &waiter.on)?;
+        self.ledgers.check_now(&bills)?;
+        let mut sequences = Vec::with_capacity(waiter.work.needs().len());
+        for need in waiter.work.needs() {
+            let id = waiter.on[need.network];
+            let Some(host) = &mut self.hosts[id.0] else { continue };
+            match host.open(&need.sequence) {
+                Ok(sequence) => sequences.push((id, sequence)),
+                Err(error) => {
+                    self.close_sequences(&sequences);
+                    return Err(error.into());
+                }
+            }
+        }
+        self.ledgers.pay(&bills);
+        Ok((bills, sequences))
+    }
+
+    fn close_sequences(&mut self, sequences: &[(NetworkId, SequenceId)]) {
+        for &(network, sequence) in sequences {
+            if let Some(host) = &mut self.hosts[network.0] {
+                host.close(sequence);
+            }
+        }
+    }
+
+    /// Takes a running work out and gives back what it held; also the bytes of its sequences.
+    fn close(&mut self, place: usize) -> (Running<W>, u64) {
+        let running = self.running.swap_remove(place);
+        self.stirred = true;
+        self.answers.swap_remove(place);
+        self.close_sequences(&running.sequences);
+        self.ledgers.give_back(&running.bills);
+        let bytes = running.bills.iter().map(|bill| bill.own).sum();
+        (running, bytes)
+    }
+
+    /// Finds the network whose turn it is. Work that breaks its contract ends here.
+    fn turn(&mut self) -> Option<NetworkId> {
+        let mut least: Option<(u64, NetworkId)> = None;
+        for running in &mut self.running {
+            let wanted = match running.wanted() {
+                Ok(wanted) => wanted.map(|wanted| wanted.network),
+                Err(broken) => {
+                    running.end = Some(Err(WorkError::Broken(broken)));
+                    continue;
+                }
+            };
+            let Some(network) = wanted else { continue };
+            let Some(host) = &self.hosts[network.0] else { continue };
+            least = Some(least.map_or((host.turn, network), |least| least.min((host.turn, network))));
+        }
+        least.map(|(_, network)| network)
+    }
+
+    /// Runs one forward of a network and feeds those who took part.
+    fn forward(
+        &mut self,
+        id: NetworkId,
+        started: Duration,
+        seen: &mut dyn FnMut(RequestId, &mut W) -> ControlFlow<()>,
+    ) -> Ran {
+        let Self { hosts, running, answers, clock, counters, .. } = self;
+        let Some(host) = &mut hosts[id.0] else { return Ran::default() };
+        counters.forwards += 1;
+        host.turn = counters.forwards;
+        host.choose(id, running);
+        let result = host.run(running, answers, &mut **clock);
+        let elapsed = match result {
+            Ok(elapsed) => elapsed,
+            Err(error) => {
+                host.put_back(answers);
+                for one in running.iter_mut().filter(|one| one.end.is_none() && one.on.contains(&id)) {
+                    one.end = Some(Err(error.clone().into()));
+                }
+                host.failed = Some(error);
+                return Ran { network: Some(id), ..Ran::default() };
+            }
+        };
+        let mut ran = Ran { network: Some(id), ..Ran::default() };
+        for part in &host.joined {
+            let one = &mut running[part.slot];
+            one.feed(host.predictions(part));
+            one.show(seen);
+            ran.works += 1;
+            ran.groups += part.groups;
+            ran.rows += part.rows;
+        }
+        host.put_back(answers);
+        let all = clock().saturating_sub(started);
+        for part in &host.joined {
+            // A network may take groups without rows: nobody is charged for these.
+            running[part.slot].charge(id, elapsed, all, part.rows as f64 / ran.rows.max(1) as f64);
+        }
+        ran
+    }
+
+    /// Hands over what is over.
+    fn retire(&mut self, over: &mut Vec<Finished<W>>) {
+        let mut place = 0;
+        while place < self.running.len() {
+            let running = &mut self.running[place];
+            if running.end.is_none() && matches!(running.work.pending(), Pending::Done) {
+                running.end = Some(Ok(()));
+            }
+            let Some(end) = running.end.take() else {
+                place += 1;
+                continue;
+            };
+            match &end {
+                Ok(()) => self.counters.done += 1,
+                Err(WorkError::Cancelled) => self.counters.cancelled += 1,
+                Err(_) => self.counters.failed += 1,
+            }
+            let (Running { id, work, mut spent, submitted, .. }, bytes) = self.close(place);
+            spent.wall = (self.clock)().saturating_sub(submitted);
+            over.push(Finished { id: RequestId(id), work, end, spent, bytes });
+        }
+    }
+
+    /// Looks for what is still open or held although nothing runs.
+    fn check_leaks(&mut self) {
+        if !self.is_idle() {
+            return;
+        }
+        let mut leaks = Vec::new();
+        for host in self.hosts.iter().flatten() {
+            let (open, pages) = (host.counters.open, host.network.pages().used);
+            if open > 0 || pages > 0 {
+                leaks.push(format!("{open} sequences and {pages} pages are open"));
+            }
+        }
+        let held = self.ledgers.held();
+        if held > 0 || !self.answers.is_empty() {
+            leaks.push(format!("{held} bytes and {} answers are held", self.answers.len()));
+        }
+        self.counters.leaks += leaks.len() as u64;
+        for leak in leaks {
+            (self.leak)(&leak);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Work that waits for memory: in which order it enters, and how long it may be overtaken.
+
+use std::time::Instant;
+
+/// How a request is treated beside others.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Class {
+    /// Requests of a higher priority enter first. The default is 0.
+    pub priority: i32,
+    /// Among requests of one priority those with the earliest deadline enter first, those without one last.
+    pub deadline: Option<Instant>,
+    /// Share of the rows that a network computes while requests compete for it: one of weight 2 is served twice the rows
+    /// of one of weight 1. Above 0; the default is 1.
+    pub weight: f64,
+}
+
+impl Default for Class {
+    fn default() -> Self {
+        Self { priority: 0, deadline: None, weight: 1.0 }
+    }
+}
+
+/// Work that has not entered.
+#[derive(Debug)]
+pub(super) struct Waiting<T> {
+    pub(super) id: u64,
+    pub(super) class: Class,
+    /// Count of forwards when there was no memory for it for the first time.
+    pub(super) blocked: Option<u64>,
+    pub(super) job: T,
+}
+
+impl<T> Waiting<T> {
+    /// Forwards for which it has waited for memory.
+    pub(super) fn age(&self, forwards: u64) -> u64 {
+        self.blocked.map_or(0, |since| forwards - since)
+    }
+}
+
+/// Waiting work in the order in which it enters: priority, deadline, arrival; but what was overtaken long enough is first.
+#[derive(Debug)]
+pub(super) struct Queue<T> {
+    waiting: Vec<Waiting<T>>,
+    /// Forwards for which work that waits for memory may be overtaken.
+    pub(super) patience: u64,
+}
+
+/// What became of the attempt to let work enter.
+pub(super) enum Entry<T> {
+    /// It entered, or ended: it does not wait any more.
+    Left,
+    /// There is no memory for it now.
+    Blocked(T),
+}
+
+impl<T> Queue<T> {
+    pub(super) fn new(patience: u64) -> Self {
+        Self { waiting: Vec::new(), patience }
+    }
+
+    pub(super) fn push(&mut self, id: u64, class: Class, job: T) {
+        let order = |class: &Class| (-i64::from(class.priority), class.deadline.is_none(), class.deadline);
+        let place = self.waiting.partition_point(|other| order(&other.class) <= order(&class));
+        self.waiting.insert(place, Waiting { id, class, blocked: None, job });
+    }
+
+    pub(super) fn remove(&mut self, id: u64) -> Option<T> {
+        let place = self.waiting.iter().position(|waiting| waiting.id == id)?;
+        Some(self.waiting.remove(place).job)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Counts waiting work of a kind.
+    pub(super) fn count(&self, of: impl Fn(&T) -> bool) -> usize {
+        self.waiting.iter().filter(|waiting| of(&waiting.job)).count()
+    }
+
+    /// Returns the longest wait for memory, in forwards.
+    pub(super) fn oldest(&self, forwards: u64) -> u64 {
+        self.waiting.iter().map(|waiting| waiting.age(forwards)).max().unwrap_or(0)
+    }
+
+    /// Lets work enter in its order. What is blocked is overtaken until its patience ends; then nothing enters before it.
+    pub(super) fn admit(&mut self, forwards: u64, mut enter: impl FnMut(u64, Class, T) -> Entry<T>) {
+        let patience = self.patience;
+        let overdue = |waiting: &Waiting<T>| waiting.blocked.is_some() && waiting.age(forwards) >= patience;
+        let mut place = match self.overdue(&overdue) {
+            Some(first) => {
+                let waiting = self.waiting.remove(first);
+                self.waiting.insert(0, waiting);
+                0
+            }
+            None => 0,
+        };
+        while place < self.waiting.len() {
+            let Waiting { id, class, blocked, job } = self.waiting.remove(place);
+            let Entry::Blocked(job) = enter(id, class, job) else { continue };
+            let waiting = Waiting { id, class, blocked: blocked.or(Some(forwards)), job };
+            let ends = overdue(&waiting);
+            self.waiting.insert(place, waiting);
+            if ends {
+                return;
+            }
+            place += 1;
+        }
+    }
+
+    /// Finds what has waited longest of all that is overdue.
+    fn overdue(&self, overdue: &impl Fn(&Waiting<T>) -> bool) -> Option<usize> {
+        let waiting = self.waiting.iter().enumerate().filter(|(_, waiting)| overdue(waiting));
+        waiting.min_by_key(|(_, waiting)| (waiting.blocked, waiting.id)).map(|(place, _)| place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn order(queue: &Queue<()>) -> Vec<u64> {
+        queue.waiting.iter().map(|waiting| waiting.id).collect()
+    }
+
+    #[test]
+    fn order_is_priority_then_deadline_then_arrival() {
+        let (mut queue, now) = (Queue::new(4), Instant::now());
+        let later = |seconds| Some(now + Duration::from_secs(seconds));
+        queue.push(0, Class::default(), ());
+        queue.push(1, Class { deadline: later(9), ..Class::default() }, ());
+        queue.push(2, Class { deadline: later(3), ..Class::default() }, ());
+        queue.push(3, Class::default(), ());
+        queue.push(4, Class { priority: 1, ..Class::default() }, ());
+        queue.push(5, Class { priority: -1, deadline: later(1), ..Class::default() }, ());
+        assert_eq!(order(&queue), [4, 2, 1, 0, 3, 5]);
+    }
+
+    #[test]
+    fn a_head_without_memory_is_overtaken_until_its_patience_ends() {
+        let mut queue = Queue::new(4);
+        queue.push(0, Class::default(), ());
+        for forwards in 10..20 {
+            queue.push(forwards, Class { priority: 1, ..Class::default() }, ());
+            let mut entered = Vec::new();
+            queue.admit(forwards, |id, _, ()| match id {
+                0 => Entry::Blocked(()),
+                id => {
+                    entered.push(id);
+                    Entry::Left
+                }
+            });
+            // Blocked since 10: from 14 on nobody enters before it, whatever the priority.
+            assert_eq!(entered, if forwards < 14 { vec![forwards] } else { vec![] }, "{forwards}");
+        }
+        assert_eq!((queue.len(), queue.oldest(20)), (7, 10));
+    }
+}

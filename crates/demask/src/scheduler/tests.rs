@@ -1,0 +1,608 @@
+//! What the scheduler promises, whatever work and networks do: a model of both, an injected clock, and random calls.
+
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use demask_step::{
+    DeviceError, LayerRows, Need, OutOfMemory, Pages, PlanError, Positions, Price, Request, RowBudget, SequenceNeeds,
+    SequenceStep, StepPlan, random::mix,
+};
+use proptest::prelude::*;
+
+use super::*;
+
+/// What a machine has done: the first token of each step, and its rows, forward by forward.
+type Log = Arc<Mutex<Vec<Vec<(u32, usize)>>>>;
+
+/// A network that answers with hashes of what it is given, and whose forwards take the time of a line.
+struct Machine {
+    memory: u64,
+    open: BTreeMap<u32, u64>,
+    opened: u32,
+    capacity: usize,
+    fails_after: usize,
+    clock: Arc<AtomicU64>,
+    log: Log,
+}
+
+impl Machine {
+    fn new(memory: u64, capacity: usize, clock: &Arc<AtomicU64>) -> Self {
+        Self {
+            memory,
+            open: BTreeMap::new(),
+            opened: 0,
+            capacity,
+            fails_after: usize::MAX,
+            clock: Arc::clone(clock),
+            log: Log::default(),
+        }
+    }
+}
+
+/// What is predicted at the position behind a first token.
+fn predicted(first: u32, position: u32) -> u32 {
+    mix(u64::from(first) << 32 | u64::from(position)) as u32
+}
+
+impl Network for Machine {
+    fn open(&mut self, needs: &SequenceNeeds) -> Result<SequenceId, OpenError> {
+        let (needed, held) = (needs.positions as u64, self.open.values().sum::<u64>());
+        if held + needed > self.memory {
+            return Err(OutOfMemory { needed, available: self.memory - held }.into());
+        }
+        self.opened += 1;
+        self.open.insert(self.opened, needed);
+        Ok(SequenceId(self.opened))
+    }
+
+    fn close(&mut self, sequence: SequenceId) {
+        assert!(self.open.remove(&sequence.0).is_some(), "closed once");
+    }
+
+    fn price(&self, needs: &SequenceNeeds) -> Result<Price, OpenError> {
+        Ok(Price { own: needs.positions as u64, growth: 0, device: DeviceId(0) })
+    }
+
+    fn check(&self, group: &[SequenceStep<'_>]) -> Result<(), PlanError> {
+        match group.iter().find(|step| !self.open.contains_key(&step.sequence.0) || step.plan.visible == 0) {
+            Some(step) => Err(PlanError::UnknownSequence(step.sequence)),
+            None => Ok(()),
+        }
+    }
+
+    fn step(&mut self, batch: &[SequenceStep<'_>], out: &mut [Predictions]) -> Result<(), DeviceError> {
+        let mut log = self.log.lock().unwrap();
+        if log.len() == self.fails_after {
+            return Err(DeviceError("it is on fire".to_owned()));
+        }
+        let rows: usize = batch.iter().map(|step| step.tokens.len()).sum();
+        let largest = batch.iter().map(|step| step.tokens.len()).max().unwrap_or(0);
+        assert!(rows <= self.capacity.max(largest) && !batch.is_empty(), "{rows} rows");
+        let different: BTreeSet<_> = batch.iter().map(|step| step.sequence).collect();
+        assert_eq!(different.len(), batch.len(), "no sequence is there twice");
+        self.clock.fetch_add(1000 + 50 * rows as u64, Ordering::Relaxed);
+        log.push(batch.iter().map(|step| (step.tokens[0], step.tokens.len())).collect());
+        for (step, out) in batch.iter().zip(out) {
+            out.clear();
+            out.lanes = 1;
+            out.positions.clone_from(&step.plan.predict);
+            out.tokens.extend(step.plan.predict.iter().map(|position| predicted(step.tokens[0], position)));
+        }
+        Ok(())
+    }
+
+    fn rows(&self) -> RowBudget {
+        RowBudget { capacity: self.capacity, free: 8 }
+    }
+
+    fn pages(&self) -> Pages {
+        Pages { used: self.open.len(), free: 0 }
+    }
+}
+
+/// A step of a job: groups of one request each.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    network: usize,
+    groups: usize,
+    rows: usize,
+    kind: Option<bool>,
+}
+
+/// How a job misbehaves in its last step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Manner {
+    Good,
+    Panics,
+    BadPlan,
+    NoGroup,
+    Stranger,
+    TwoNetworks,
+    Changes,
+}
+
+/// Work with a list of steps that knows every answer beforehand.
+#[derive(Debug)]
+struct Job {
+    name: u32,
+    parts: Vec<Part>,
+    manner: Manner,
+    needs: Vec<Need>,
+    requests: Vec<Request>,
+    /// Groups of the step that were fed.
+    fed: usize,
+    at: usize,
+    asked: Cell<usize>,
+}
+
+impl Job {
+    fn new(name: u32, positions: usize, parts: Vec<Part>, manner: Manner) -> Self {
+        let most = |network: usize| {
+            let own = parts.iter().filter(|part| part.network == network);
+            own.map(|part| part.groups).max().unwrap_or(0)
+        };
+        let need = |network| Need { network, sequence: SequenceNeeds { positions, ..SequenceNeeds::default() } };
+        let needs = (0..2).flat_map(|network| vec![need(network); most(network)]).collect();
+        let mut job = Self { name, parts, manner, needs, requests: Vec::new(), fed: 0, at: 0, asked: Cell::new(0) };
+        job.fill();
+        job
+    }
+
+    /// Rows of its largest group.
+    fn largest(&self) -> usize {
+        self.parts.iter().map(|part| part.rows).max().unwrap_or(0)
+    }
+
+    fn fill(&mut self) {
+        self.asked.set(0);
+        let Some(part) = self.parts.get(self.at).copied() else { return self.requests.clear() };
+        let first = self.needs.iter().position(|need| need.network == part.network).unwrap_or(0);
+        let groups = self.fed..part.groups;
+        let token = |group: usize| self.name << 16 | (self.at as u32) << 8 | group as u32;
+        let request = |group: usize| {
+            let layers = part.kind.map_or(LayerRows::All, |first_layer_all| LayerRows::Partial {
+                compute: Positions::new(),
+                probe: None,
+                first_layer_all,
+            });
+            let mut tokens = vec![0; part.rows];
+            tokens[0] = token(group);
+            let plan = StepPlan { visible: 1, layers, predict: (0..3).into(), ..StepPlan::default() };
+            Request { sequence: first + group, tokens, plan, ..Request::default() }
+        };
+        self.requests = groups.map(request).collect();
+        if self.at + 1 < self.parts.len() {
+            return;
+        }
+        match self.manner {
+            Manner::BadPlan => self.requests[0].plan.visible = 0,
+            Manner::Stranger => self.requests[0].sequence = 99,
+            Manner::TwoNetworks => {
+                let mut other = self.requests[0].clone();
+                other.sequence = self.needs.iter().position(|need| need.network != part.network).unwrap_or(99);
+                self.requests.push(other);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Work for Job {
+    fn needs(&self) -> &[Need] {
+        &self.needs
+    }
+
+    fn pending(&self) -> Pending<'_> {
+        if self.requests.is_empty() {
+            return Pending::Done;
+        }
+        let last = self.at + 1 == self.parts.len();
+        // It is asked several times before it is fed.
+        let asked = self.asked.replace(self.asked.get() + 1);
+        let group = usize::from(!last || self.manner != Manner::NoGroup);
+        let changed = last && self.manner == Manner::Changes && asked >= 4;
+        Pending::Run { requests: if changed { &self.requests[..0] } else { &self.requests }, group }
+    }
+
+    fn feed(&mut self, answers: &[Predictions]) {
+        let last = self.at + 1 == self.parts.len();
+        assert!(!(last && self.manner == Manner::Panics), "this job panics");
+        for (request, answer) in self.requests.iter().zip(answers) {
+            let expected: Vec<u32> = (0..3).map(|position| predicted(request.tokens[0], position)).collect();
+            assert_eq!(answer.tokens, expected, "the answers are its own");
+        }
+        self.fed += answers.len();
+        if self.fed == self.parts[self.at].groups {
+            (self.fed, self.at) = (0, self.at + 1);
+        }
+        self.fill();
+    }
+}
+
+/// A scheduler over two machines that share a memory, and what the test knows of it.
+struct Bench {
+    scheduler: Scheduler<Job, Machine>,
+    on: Vec<NetworkId>,
+    log: Log,
+    clock: Arc<AtomicU64>,
+    over: Vec<Finished<Job>>,
+}
+
+impl Bench {
+    fn new(memory: u64, capacity: usize, fails_after: [usize; 2]) -> Self {
+        let clock = Arc::new(AtomicU64::new(0));
+        let own = Arc::clone(&clock);
+        let mut scheduler = Scheduler::new()
+            .with_clock(move || Duration::from_micros(own.fetch_add(1, Ordering::Relaxed)))
+            .with_patience(6)
+            .with_leak(|leak| panic!("{leak}"));
+        let mut log = None;
+        let on = fails_after.map(|fails_after| {
+            let machine = Machine { fails_after, ..Machine::new(memory, capacity, &clock) };
+            log.get_or_insert_with(|| Arc::clone(&machine.log));
+            scheduler.add(Box::new(machine))
+        });
+        scheduler.limit(DeviceId(0), memory);
+        let log = log.unwrap_or_default();
+        Self { scheduler, on: on.to_vec(), log, clock, over: Vec::new() }
+    }
+
+    #[expect(clippy::result_large_err, reason = "the work is handed back")]
+    fn submit(&mut self, job: Job, class: Class) -> Result<RequestId, Refused<Job>> {
+        self.scheduler.submit(job, &self.on, class)
+    }
+
+    fn step(&mut self) -> (Ran, Vec<RequestId>) {
+        let mut seen = Vec::new();
+        let mut look = |id, _: &mut Job| {
+            seen.push(id);
+            ControlFlow::Continue(())
+        };
+        (self.scheduler.step(&mut look, &mut self.over), seen)
+    }
+
+    fn run(&mut self) {
+        while !self.scheduler.is_idle() {
+            self.step();
+        }
+    }
+
+    /// How each request ended, in words; `ok` if it was done.
+    fn ends(&self) -> BTreeMap<u64, String> {
+        let told = |finished: &Finished<Job>| match &finished.end {
+            Ok(()) => "ok".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        self.over.iter().map(|finished| (finished.id.0, told(finished))).collect()
+    }
+}
+
+fn part(network: usize, groups: usize, rows: usize) -> Part {
+    Part { network, groups, rows, kind: None }
+}
+
+fn plain(name: u32, steps: usize, rows: usize) -> Job {
+    Job::new(name, 10, vec![part(0, 1, rows); steps], Manner::Good)
+}
+
+fn parts(networks: usize) -> impl Strategy<Value = Vec<Part>> {
+    let kind = prop_oneof![3 => Just(None), 1 => Just(Some(false)), 1 => Just(Some(true))];
+    let part = (0..networks, 1..4usize, 1..40usize, kind).prop_map(|(network, groups, rows, kind)| Part {
+        network,
+        groups,
+        rows,
+        kind,
+    });
+    prop::collection::vec(part, 1..6)
+}
+
+/// A call of the scheduler's owner.
+#[derive(Debug, Clone)]
+enum Call {
+    Submit { positions: usize, parts: Vec<Part>, manner: Manner, priority: i32, weight: u8 },
+    Cancel(usize),
+    Step,
+}
+
+fn call() -> impl Strategy<Value = Call> {
+    let manner = prop_oneof![
+        12 => Just(Manner::Good),
+        1 => Just(Manner::Panics),
+        1 => Just(Manner::BadPlan),
+        1 => Just(Manner::NoGroup),
+        1 => Just(Manner::Stranger),
+    ];
+    let submit =
+        (1..60usize, parts(2), manner, 0..2i32, 1..4u8).prop_map(|(positions, parts, manner, priority, weight)| {
+            Call::Submit { positions, parts, manner, priority, weight }
+        });
+    prop_oneof![3 => submit, 1 => (0..100usize).prop_map(Call::Cancel), 4 => Just(Call::Step)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Every request ends once: done with every answer its own, cancelled, refused, or failed as it deserves; memory is
+    /// never exceeded, and nothing is left.
+    #[test]
+    fn nothing_is_lost_and_nothing_is_answered_twice(
+        calls in prop::collection::vec(call(), 1..120),
+        memory in 60..400u64,
+        capacity in 40..120usize,
+    ) {
+        let mut bench = Bench::new(memory, capacity, [usize::MAX; 2]);
+        let (mut expected, mut ids, mut name) = (BTreeMap::new(), Vec::new(), 0);
+        for call in calls {
+            match call {
+                Call::Submit { positions, parts, manner, priority, weight } => {
+                    name += 1;
+                    let job = Job::new(name, positions, parts, manner);
+                    let needed = (job.needs.len() * positions) as u64;
+                    let class = Class { priority, weight: f64::from(weight), ..Class::default() };
+                    match bench.submit(job, class) {
+                        Ok(id) => {
+                            prop_assert!(needed <= memory);
+                            ids.push(id);
+                            expected.insert(id.0, manner);
+                        }
+                        Err(Refused { work, error }) => {
+                            prop_assert_eq!(work.name, name);
+                            prop_assert_eq!(error, OpenError::from(OutOfMemory { needed, available: memory }).into());
+                        }
+                    }
+                }
+                Call::Cancel(which) => {
+                    if let Some(&id) = ids.get(which) {
+                        let there = expected.contains_key(&id.0) && !bench.ends().contains_key(&id.0);
+                        prop_assert_eq!(bench.scheduler.cancel(id).is_some(), there, "a late cancel hits nobody");
+                        if there {
+                            expected.remove(&id.0);
+                        }
+                    }
+                }
+                Call::Step => drop(bench.step()),
+            }
+        }
+        bench.run();
+        let ends = bench.ends();
+        prop_assert_eq!(ends.len(), bench.over.len(), "once each");
+        prop_assert_eq!(ends.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+        for (id, end) in ends {
+            let wanted = match expected[&id] {
+                Manner::Good => "ok",
+                Manner::Panics => "the work panicked (a bug, please report it): this job panics",
+                Manner::BadPlan => "step plan refused (a bug, please report it): sequence",
+                Manner::NoGroup => "a contract between work and network is broken (a bug, please report it): what is \
+                                    pending is no whole number of groups",
+                _ => "a contract between work and network is broken (a bug, please report it): what is pending names a \
+                      sequence that was not needed",
+            };
+            prop_assert!(end.starts_with(wanted), "{end}");
+        }
+        let counters = bench.scheduler.counters();
+        prop_assert_eq!((counters.running, counters.waiting, counters.leaks), (0, 0, 0));
+    }
+
+    /// Between two turns of a request, another one is served at most its share of the first turn's rows and one group, and
+    /// two groups more where launch kinds differ.
+    #[test]
+    fn shares_are_fair(
+        jobs in prop::collection::vec((parts(1), 1..4u8, 0..20usize), 2..12),
+        capacity in 40..120usize,
+        kinds in any::<bool>(),
+    ) {
+        let mut bench = Bench::new(u64::MAX, capacity, [usize::MAX; 2]);
+        let mut known: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
+        let mut late: Vec<(usize, Job, Class)> = Vec::new();
+        for (name, (mut parts, weight, after)) in (1..).zip(jobs) {
+            if !kinds {
+                for part in &mut parts {
+                    part.kind = None;
+                }
+            }
+            let job = Job::new(name, 1, parts.repeat(4), Manner::Good);
+            let class = Class { weight: f64::from(weight), ..Class::default() };
+            known.insert(name, (class.weight, job.largest() as f64));
+            late.push((after, job, class));
+        }
+        for turn in 0.. {
+            while let Some(place) = late.iter().position(|(after, ..)| *after <= turn) {
+                let (_, job, class) = late.swap_remove(place);
+                bench.submit(job, class).unwrap();
+            }
+            bench.step();
+            if bench.scheduler.is_idle() && late.is_empty() {
+                break;
+            }
+        }
+        let log = bench.log.lock().unwrap();
+        let served = |forward: &Vec<(u32, usize)>, name: u32| -> f64 {
+            forward.iter().filter(|(token, _)| token >> 16 == name).map(|(_, rows)| *rows as f64).sum()
+        };
+        for (&own, &(own_weight, _)) in &known {
+            let turns: Vec<usize> = (0..log.len()).filter(|&at| served(&log[at], own) > 0.0).collect();
+            for pair in turns.windows(2) {
+                for (&other, &(weight, largest)) in known.iter().filter(|(other, _)| **other != own) {
+                    let between: f64 = log[pair[0] + 1..pair[1]].iter().map(|forward| served(forward, other)).sum();
+                    let groups = if kinds { 3.0 } else { 1.0 };
+                    let most = weight * served(&log[pair[0]], own) / own_weight + groups * largest;
+                    let told: Vec<Vec<_>> = log[pair[0]..=pair[1]]
+                        .iter()
+                        .map(|forward| forward.iter().map(|(token, rows)| (token >> 16, *rows)).collect())
+                        .collect();
+                    prop_assert!(between <= most + 1e-6, "{other}: {between} rows beside {own}, at most {most}: {told:?}");
+                }
+            }
+        }
+    }
+
+    /// What waits for memory is overtaken during less than its patience in forwards.
+    #[test]
+    fn overtaking_is_bounded(sizes in prop::collection::vec((1..30usize, 1..6usize), 2..40), memory in 30..60u64) {
+        let mut bench = Bench::new(memory, 64, [usize::MAX; 2]);
+        let mut entered: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut waiting = sizes.into_iter().enumerate();
+        loop {
+            for (name, (positions, steps)) in waiting.by_ref().take(2) {
+                let job = Job::new(name as u32 + 1, positions, vec![part(0, 1, 4); steps], Manner::Good);
+                bench.submit(job, Class::default()).unwrap();
+            }
+            let before = bench.scheduler.counters().forwards;
+            let (_, seen) = bench.step();
+            for id in seen {
+                entered.entry(id.0).or_insert(before);
+            }
+            if bench.scheduler.is_idle() && waiting.len() == 0 {
+                break;
+            }
+        }
+        for (&id, &at) in &entered {
+            // Arrival is the order of the ids.
+            let overtakers = entered.range(id + 1..).map(|(_, &other)| other).filter(|&other| other < at);
+            let (first, last) = overtakers.fold((u64::MAX, 0), |(first, last), at| (first.min(at), last.max(at)));
+            prop_assert!(first == u64::MAX || last - first < 6, "{id} was overtaken from {first} to {last}");
+        }
+    }
+}
+
+#[test]
+fn a_failing_device_fails_its_own_requests_once() {
+    let mut bench = Bench::new(1000, 64, [usize::MAX, 3]);
+    let guided = |name| Job::new(name, 10, [part(0, 1, 4), part(1, 1, 4)].repeat(4), Manner::Good);
+    bench.submit(guided(1), Class::default()).unwrap();
+    bench.submit(plain(2, 20, 4), Class::default()).unwrap();
+    bench.submit(guided(3), Class::default()).unwrap();
+    bench.run();
+    let ends = bench.ends();
+    assert_eq!(ends[&0], "the device failed: it is on fire");
+    assert_eq!(ends[&1], "ok", "unguided requests outlive a dead guide");
+    assert_eq!(ends[&2], ends[&0]);
+    assert_eq!(bench.over.len(), 3);
+    let refused = bench.submit(guided(4), Class::default()).unwrap_err();
+    assert_eq!((refused.work.name, refused.error.to_string().as_str()), (4, "the device failed: it is on fire"));
+    bench.submit(plain(5, 2, 4), Class::default()).unwrap();
+    bench.run();
+    assert_eq!(bench.ends()[&3], "ok");
+}
+
+#[test]
+fn what_waits_when_its_device_fails_ends_with_that_error() {
+    let mut bench = Bench::new(10, 64, [1, usize::MAX]);
+    bench.submit(plain(1, 3, 4), Class::default()).unwrap();
+    bench.submit(plain(2, 3, 4), Class::default()).unwrap();
+    bench.run();
+    assert_eq!(bench.ends().into_values().collect::<Vec<_>>(), ["the device failed: it is on fire"; 2]);
+}
+
+#[test]
+fn work_that_breaks_its_contract_fails_alone() {
+    for (manner, told) in [
+        (Manner::Changes, "what is pending changed before it was fed"),
+        (Manner::TwoNetworks, "what is pending runs on two networks"),
+        (Manner::NoGroup, "what is pending is no whole number of groups"),
+        (Manner::Stranger, "what is pending names a sequence that was not needed"),
+    ] {
+        let mut bench = Bench::new(1000, 64, [usize::MAX; 2]);
+        let parts = vec![part(1, 1, 4), part(0, 1, 4), part(0, 1, 4)];
+        bench.submit(Job::new(1, 10, parts, manner), Class::default()).unwrap();
+        bench.submit(plain(2, 6, 4), Class::default()).unwrap();
+        bench.run();
+        let ends = bench.ends();
+        let found = ends[&0].rsplit(": ").next().unwrap();
+        assert!(found == told || manner == Manner::Changes && found.starts_with("what is pending"), "{}", ends[&0]);
+        assert_eq!(ends[&1], "ok", "{manner:?}");
+    }
+}
+
+#[test]
+fn an_answer_of_another_length_fails_its_request() {
+    let mut bench = Bench::new(1000, 64, [usize::MAX; 2]);
+    let mut job = plain(1, 2, 4);
+    // The machine answers `predict` alone.
+    job.requests[0].plan.hint = (7..9).into();
+    bench.submit(job, Class::default()).unwrap();
+    bench.submit(plain(2, 2, 4), Class::default()).unwrap();
+    bench.run();
+    assert!(bench.ends()[&0].ends_with("the network's answer has another length than what was asked"));
+    assert_eq!(bench.ends()[&1], "ok");
+}
+
+#[test]
+fn work_that_can_never_fit_is_handed_back_with_both_numbers() {
+    let mut bench = Bench::new(100 << 20, 64, [usize::MAX; 2]);
+    let job = Job::new(1, 200 << 20, vec![part(0, 1, 1)], Manner::Good);
+    let Refused { work, error } = bench.submit(job, Class::default()).unwrap_err();
+    assert_eq!(work.name, 1);
+    assert_eq!(
+        error.to_string(),
+        "the sequence needs 200 MiB of memory and 100 MiB are available: shorten it or free memory"
+    );
+    assert_eq!(bench.scheduler.counters().refused, 1);
+}
+
+#[test]
+fn a_weight_that_is_none_is_refused() {
+    for weight in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        let mut bench = Bench::new(100, 64, [usize::MAX; 2]);
+        let refused = bench.submit(plain(1, 1, 1), Class { weight, ..Class::default() }).unwrap_err();
+        assert_eq!(refused.error.to_string(), format!("a weight of {weight}: expected a number above 0"));
+    }
+}
+
+#[test]
+fn work_without_its_network_is_refused() {
+    let mut bench = Bench::new(100, 64, [usize::MAX; 2]);
+    let job = Job::new(1, 10, vec![part(0, 1, 1), part(1, 1, 1)], Manner::Good);
+    let refused = bench.scheduler.submit(job, &bench.on[..1], Class::default()).unwrap_err();
+    let told = "the work needs its network 1, and was given none or one that was removed";
+    assert_eq!(refused.error.to_string(), told);
+    bench.scheduler.remove(bench.on[1]).unwrap();
+    assert_eq!(bench.submit(refused.work, Class::default()).unwrap_err().error.to_string(), told);
+    bench.submit(plain(2, 1, 1), Class::default()).unwrap();
+    let busy = bench.scheduler.remove(bench.on[0]).err().unwrap();
+    assert_eq!(busy.open, 1, "whoever waits for it counts");
+}
+
+#[test]
+fn a_stream_of_large_requests_leaves_a_small_one_half_of_the_time() {
+    let mut bench = Bench::new(u64::MAX, 1000, [usize::MAX; 2]);
+    bench.submit(plain(1, 400, 32), Class::default()).unwrap();
+    let mut large = None;
+    let started = bench.clock.load(Ordering::Relaxed);
+    for name in 2.. {
+        if large.is_none_or(|id: RequestId| bench.ends().contains_key(&id.0)) {
+            large = Some(bench.submit(plain(name, 3, 1000), Class::default()).unwrap());
+        }
+        bench.step();
+        if bench.ends().contains_key(&0) {
+            break;
+        }
+    }
+    let alone = 400.0 * f64::from(1000 + 50 * 32);
+    let ratio = (bench.clock.load(Ordering::Relaxed) - started) as f64 / alone;
+    assert!((1.4..2.2).contains(&ratio), "{ratio} times as long as alone");
+}
+
+#[test]
+fn shares_of_the_time_are_the_time() {
+    let mut bench = Bench::new(1000, 64, [usize::MAX; 2]);
+    let started = bench.clock.load(Ordering::Relaxed);
+    for name in 1..4 {
+        bench.submit(plain(name, 5, name as usize * 7), Class::default()).unwrap();
+    }
+    bench.run();
+    let all = bench.clock.load(Ordering::Relaxed) - started;
+    let sum: Duration = bench.over.iter().map(|finished| finished.spent.total).sum();
+    // What lies between two calls belongs to nobody.
+    assert!(sum.as_micros() as u64 <= all && sum.as_micros() as f64 >= 0.9 * all as f64, "{sum:?} of {all}");
+    for finished in &bench.over {
+        let Spent { networks, total, wall } = &finished.spent;
+        assert!(networks[0] <= *total && total <= wall);
+    }
+}

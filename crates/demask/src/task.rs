@@ -1,0 +1,76 @@
+//! What a model's scheduler runs: answers, likelihoods, and bare sessions.
+
+use std::ops::ControlFlow;
+
+use demask_decode::Session;
+use demask_step::{Need, Pending, Predictions, Work};
+
+use crate::{Answer, LikelihoodTask, Progress, answer::Tell};
+
+/// Work for a model's networks, ready to run.
+pub enum Task {
+    /// A prompt to be answered.
+    Answer(Box<Answer>),
+    /// A continuation to be judged.
+    Likelihood(Box<LikelihoodTask>),
+    /// A canvas to be decoded by a session that somebody else made.
+    Session(Box<Session>),
+}
+
+impl Task {
+    /// Tells what has changed since it was last asked.
+    pub(crate) fn look(&mut self, tell: &mut Tell<'_>) -> ControlFlow<()> {
+        match self {
+            Self::Answer(answer) => answer.look(tell),
+            Self::Likelihood(task) => {
+                let (done, all) = task.done();
+                tell(Progress::Draws { done, all })
+            }
+            Self::Session(_) => ControlFlow::Continue(()),
+        }
+    }
+
+    fn work(&self) -> &dyn Work {
+        match self {
+            Self::Answer(answer) => &**answer,
+            Self::Likelihood(task) => &**task,
+            Self::Session(session) => &**session,
+        }
+    }
+}
+
+impl Work for Task {
+    fn needs(&self) -> &[Need] {
+        self.work().needs()
+    }
+
+    fn pending(&self) -> Pending<'_> {
+        self.work().pending()
+    }
+
+    fn feed(&mut self, answers: &[Predictions]) {
+        match self {
+            Self::Answer(answer) => answer.feed(answers),
+            Self::Likelihood(task) => task.feed(answers),
+            Self::Session(session) => session.feed(answers),
+        }
+    }
+}
+
+impl From<Answer> for Task {
+    fn from(answer: Answer) -> Self {
+        Self::Answer(Box::new(answer))
+    }
+}
+
+impl From<LikelihoodTask> for Task {
+    fn from(task: LikelihoodTask) -> Self {
+        Self::Likelihood(Box::new(task))
+    }
+}
+
+impl From<Session> for Task {
+    fn from(session: Session) -> Self {
+        Self::Session(Box::new(session))
+    }
+}

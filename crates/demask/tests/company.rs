@@ -1,0 +1,297 @@
+//! Requests that come and go at random times beside each other, over all decoders and caches, with a guide, with guidance,
+//! with drafts and with likelihoods, on one thread and from many: each finished one is, to the bit, what it is alone.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    ops::ControlFlow,
+    task::Poll,
+    thread,
+    time::{Duration, Instant},
+};
+
+use demask::{
+    Class, GenerateError, GenerateOptions, Generation, Handle, LikelihoodOptions, Mail, Model, Outcome, Prompt, Ticket,
+    step::TokenId,
+};
+
+use crate::{
+    batch::{answer, load, question, same},
+    common::Dice,
+};
+
+/// Decoder, cache and scale of guidance.
+const METHODS: [(&str, &str, f32); 21] = [
+    ("static", "none", 0.0),
+    ("static", "dllm:prompt=9,response=3", 0.0),
+    ("guided", "none", 0.0),
+    ("freedave:d=3", "none", 0.0),
+    ("static", "dual", 1.5),
+    ("threshold", "dual", 0.0),
+    ("freedave", "dllm:prompt=5,response=2,cfg=2", 1.0),
+    ("guided:verify=4", "freecache:block=8", 0.0),
+    ("factor", "prefix", 0.0),
+    ("entropy_bounded", "freecache:block=8,freeze=reference", 0.0),
+    ("slowfast", "none", 0.0),
+    ("static", "dkv:refresh=4", 0.5),
+    ("guided:match=topk_relative,tau=0.3", "dkv", 0.0),
+    ("static", "dllm:prompt=3,response=2,first_layer=same", 0.0),
+    ("freedave:d=2,mode=reference", "dual", 0.0),
+    ("slowfast", "dllm:rho=0.5,probe=k", 0.0),
+    ("static", "freecache:block=8,freeze=prompt", 0.0),
+    ("threshold:tau=0.8,quota", "dkv:variant=pd", 0.0),
+    ("guided:match=topk", "dllm", 0.0),
+    ("static", "dllm:probe=random,cfg=3", 1.0),
+    ("static", "dkv:variant=decode", 0.0),
+];
+
+const REQUESTS: usize = 64;
+
+fn options(index: usize) -> GenerateOptions {
+    let (decoder, cache, cfg_scale) = METHODS[index % METHODS.len()];
+    GenerateOptions {
+        decoder: Some(decoder.parse().unwrap()),
+        cache: Some(cache.parse().unwrap()),
+        cfg_scale: (cfg_scale > 0.0).then_some(cfg_scale),
+        gen_length: Some([16, 24, 32][index % 3]),
+        block_length: Some(8),
+        temperature: (index % 4 == 3).then_some(0.5),
+        stop: if index % 5 == 4 { vec!["The final".to_owned()] } else { Vec::new() },
+        seed: index as u64,
+        ..GenerateOptions::default()
+    }
+}
+
+fn model() -> Model {
+    let mut model = load("demo-llada");
+    model.set_guide(load("demo-qwen")).unwrap();
+    model.scheduler().0.set_leak(|leak| panic!("{leak}"));
+    model
+}
+
+fn alone(model: &mut Model) -> Vec<Generation> {
+    let one = |index| model.generate(&question(index), &options(index), &mut |_| ControlFlow::Continue(())).unwrap();
+    (0..REQUESTS).map(one).collect()
+}
+
+/// Context and continuation of a likelihood.
+fn texts(index: usize) -> (Vec<TokenId>, Vec<TokenId>) {
+    let token = |at: usize| (200 + 7 * at + 13 * index) as TokenId;
+    ((0..20).map(token).collect(), (20..29).map(token).collect())
+}
+
+fn draws(index: usize) -> LikelihoodOptions {
+    LikelihoodOptions { draws: 12, cfg_scale: if index % 2 == 1 { 0.5 } else { 0.0 }, seed: index as u64 }
+}
+
+#[test]
+fn answers_are_their_own_whoever_comes_and_goes() {
+    let mut model = model();
+    let expected = alone(&mut model);
+    let judged: Vec<_> = (0..4)
+        .map(|index| {
+            let (context, text) = texts(index);
+            model.log_likelihood(&context, &text, &draws(index), &mut || true).unwrap().log_probability
+        })
+        .collect();
+    let (mut dice, mut next, mut running) = (Dice::new(3), 0, HashMap::new());
+    let (mut finished, mut cancelled, mut company) = (0, 0, BTreeSet::new());
+    while next < REQUESTS || !model.is_idle() {
+        while next < REQUESTS && dice.chance(40) {
+            let class = Class { priority: (next % 3) as i32, weight: 1.0 + (next % 2) as f64, ..Class::default() };
+            let prepared = model.prepare(&question(next), &options(next)).unwrap();
+            running.insert(model.submit(prepared, class).unwrap(), next);
+            if next % 16 == 5 {
+                let (context, text) = texts(next / 16);
+                let rows = model.network().rows().capacity;
+                let task = model.prompter().likelihood(&context, &text, &draws(next / 16), rows).unwrap();
+                running.insert(model.submit(task, Class::default()).unwrap(), REQUESTS + next / 16);
+            }
+            next += 1;
+        }
+        if dice.chance(3)
+            && let Some((&id, &index)) = running.iter().min_by_key(|(_, index)| (**index * 7) % 11)
+            && index < REQUESTS
+        {
+            model.cancel(id);
+            running.remove(&id);
+            cancelled += 1;
+        }
+        let mut together = BTreeSet::new();
+        let over = model.step(&mut |id, _| {
+            together.insert(id);
+            ControlFlow::Continue(())
+        });
+        let methods = together.iter().filter_map(|id| running.get(id)).map(|index| match index {
+            index if *index >= REQUESTS => "likelihood",
+            index => match METHODS[index % METHODS.len()] {
+                (_, _, scale) if scale > 0.0 => "guidance",
+                (decoder, ..) if decoder.starts_with("guided") => "guide",
+                (decoder, ..) if decoder.starts_with("freedave") => "drafts",
+                (_, cache, _) if cache.starts_with("dllm") => "dllm",
+                _ => "other",
+            },
+        });
+        company.insert(methods.collect::<BTreeSet<_>>());
+        for (id, outcome) in over {
+            let index = running.remove(&id).unwrap();
+            if index < REQUESTS {
+                same(&answer(outcome).unwrap(), &expected[index]);
+            } else if let Outcome::Likelihood(found) = outcome.unwrap() {
+                assert_eq!(found.log_probability.to_bits(), judged[index - REQUESTS].to_bits());
+            }
+            finished += 1;
+        }
+    }
+    assert_eq!(finished + cancelled, REQUESTS + 4);
+    assert!(cancelled > 0 && running.is_empty());
+    let wanted = BTreeSet::from(["guidance", "guide", "drafts", "dllm"]);
+    assert!(company.iter().any(|methods| wanted.is_subset(methods)), "{company:?}");
+    assert!(company.iter().any(|methods| methods.contains("likelihood") && methods.len() > 1), "draws share forwards");
+}
+
+/// Reads a ticket to its end: the text of its updates, and the end.
+fn read(ticket: Ticket<Generation>) -> (String, Result<Generation, GenerateError>) {
+    let (mut text, mut commits) = (String::new(), BTreeMap::new());
+    for mail in ticket {
+        match mail {
+            Mail::Update(update) => {
+                text.push_str(&update.text);
+                commits.extend(update.commits.into_iter().map(|commit| (commit.position, commit.token)));
+            }
+            Mail::Over(end) => {
+                if let Ok(answer) = &end {
+                    let told = commits.iter().all(|(&place, &token)| answer.canvas[place as usize] == token);
+                    assert!(told, "commits are those of the canvas");
+                }
+                return (text, end);
+            }
+        }
+    }
+    panic!("a ticket ends with an end")
+}
+
+#[test]
+fn ten_threads_have_the_answers_that_each_has_alone() {
+    let mut model = model();
+    let expected = alone(&mut model);
+    let engine = model.into_engine();
+    thread::scope(|scope| {
+        for thread in 0..10 {
+            let (handle, expected) = (engine.handle(), &expected);
+            scope.spawn(move || {
+                let mut dice = Dice::new(100 + thread as u64);
+                let mut open = Vec::new();
+                for index in (thread..REQUESTS).step_by(10) {
+                    thread::sleep(Duration::from_millis(dice.below(30) as u64));
+                    let ticket = handle.generate(&question(index), &options(index), Class::default()).unwrap();
+                    if dice.chance(20) {
+                        // Nobody waits for this one.
+                        drop(ticket);
+                    } else {
+                        open.push((index, ticket));
+                    }
+                }
+                for (index, ticket) in open {
+                    let (text, end) = read(ticket);
+                    let answer = end.unwrap();
+                    assert_eq!(Some(text), answer.text);
+                    same(&answer, &expected[index]);
+                }
+            });
+        }
+    });
+    idle(&engine.handle());
+    engine.drain();
+}
+
+/// Nothing is open, held or told of any more.
+fn idle(handle: &Handle) {
+    // Behind everything that was sent before.
+    handle.look(|_| ()).unwrap();
+    let counters = handle.counters();
+    let totals = counters.totals;
+    assert_eq!((totals.running, totals.waiting, totals.leaks, counters.mailboxes), (0, 0, 0, 0));
+    for network in counters.networks {
+        assert_eq!((network.open, network.pages.used), (0, 0));
+    }
+}
+
+#[test]
+fn a_dropped_ticket_cancels_its_request() {
+    let engine = load("demo-llada").into_engine();
+    let handle = engine.handle();
+    let mut ticket = handle.generate(&question(0), &options(0), Class::default()).unwrap();
+    assert!(matches!(ticket.next(), Some(Mail::Update(_))));
+    drop(ticket);
+    idle(&handle);
+    assert_eq!(handle.counters().totals.cancelled, 1);
+}
+
+#[test]
+fn a_drained_engine_finishes_what_it_was_given_and_takes_no_more() {
+    let engine = load("demo-llada").into_engine();
+    let handle = engine.handle();
+    let tickets: Vec<_> =
+        (0..4).map(|index| handle.generate(&question(index), &options(0), Class::default()).unwrap()).collect();
+    engine.drain();
+    for ticket in tickets {
+        assert!(ticket.wait().is_ok());
+    }
+    let late = handle.generate(&question(0), &options(0), Class::default()).unwrap().wait().unwrap_err();
+    assert_eq!(late.to_string(), "the engine is shut down: start another one");
+    assert!(handle.look(|_| ()).is_err());
+}
+
+#[test]
+fn an_engine_that_is_shut_down_tells_those_who_wait() {
+    let engine = load("demo-llada").into_engine();
+    let handle = engine.handle();
+    let tickets: Vec<_> =
+        (0..4).map(|index| handle.generate(&question(index), &options(0), Class::default()).unwrap()).collect();
+    engine.shut_down();
+    let ends: Vec<_> = tickets.into_iter().map(Ticket::wait).collect();
+    assert!(ends.iter().any(|end| matches!(end, Err(GenerateError::ShutDown))), "it did not wait for all of them");
+}
+
+#[test]
+fn a_ticket_can_be_polled_and_what_is_wrong_is_its_end() {
+    let engine = load("demo-llada").into_engine();
+    let handle = engine.handle();
+    let too_long = GenerateOptions { gen_length: Some(1 << 20), ..GenerateOptions::default() };
+    assert!(handle.generate(&question(0), &too_long, Class::default()).is_err(), "known before it is submitted");
+    let nothing = Class { weight: f64::NAN, ..Class::default() };
+    let refused = handle.generate(&question(0), &options(0), nothing).unwrap().wait().unwrap_err();
+    assert!(refused.to_string().starts_with("a weight of NaN"), "{refused}");
+    let (context, text) = texts(0);
+    let mut ticket = handle.log_likelihood(&context, &text, &draws(0), Class::default()).unwrap();
+    let started = Instant::now();
+    let likelihood = loop {
+        match ticket.poll() {
+            Poll::Ready(Some(Mail::Over(end))) => break end.unwrap(),
+            Poll::Ready(None) => panic!("the end comes first"),
+            Poll::Ready(Some(Mail::Update(_))) | Poll::Pending => thread::yield_now(),
+        }
+        assert!(started.elapsed() < Duration::from_mins(1), "it ends");
+    };
+    assert!(likelihood.log_probability < 0.0 && ticket.next().is_none());
+}
+
+#[test]
+fn an_infilled_prompt_has_its_answer_in_company() {
+    let mut model = load("demo-llada");
+    let prompt = Prompt::Infill("Ada has <mask:2> pears and <mask:3> cards.".to_owned());
+    let plain = GenerateOptions::default();
+    let expected = model.generate(&prompt, &plain, &mut |_| ControlFlow::Continue(())).unwrap();
+    for index in 0..3 {
+        let prepared = model.prepare(&question(index), &options(0)).unwrap();
+        model.submit(prepared, Class::default()).unwrap();
+    }
+    let found = model.generate(&prompt, &plain, &mut |_| ControlFlow::Continue(())).unwrap();
+    same(&found, &expected);
+    // Those that ended meanwhile are still handed over.
+    let mut others = 0;
+    while !model.is_idle() {
+        others += model.step(&mut |_, _| ControlFlow::Continue(())).len();
+    }
+    assert_eq!(others, 3);
+}

@@ -1,0 +1,82 @@
+//! Work for networks: something that wants forwards, is fed their predictions, and is over one day.
+
+use crate::{Blend, HeadAsk, Predictions, SequenceId, SequenceNeeds, SequenceStep, StepPlan, TokenId};
+
+/// A state machine that runs on networks without owning them: the decoding of a canvas, the draws of a likelihood.
+///
+/// Whoever owns the networks opens a sequence for each of [`needs`](Self::needs), runs leading groups of what is
+/// [`pending`](Self::pending) and feeds the predictions back, until nothing is pending.
+pub trait Work: Send {
+    /// Returns the sequences that it needs, all of them open from its first forward to its end. The same in each call.
+    fn needs(&self) -> &[Need];
+
+    /// Returns what it wants to run next. The same in each call until it is fed.
+    fn pending(&self) -> Pending<'_>;
+
+    /// Takes the predictions of the leading groups that ran, one for each request.
+    fn feed(&mut self, answers: &[Predictions]);
+}
+
+/// A sequence that a [`Work`] needs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Need {
+    /// Which of the work's networks: 0 is the first that it was submitted to.
+    pub network: usize,
+    /// What the sequence will need at most.
+    pub sequence: SequenceNeeds,
+}
+
+/// What a [`Work`] wants to run next.
+#[derive(Debug, Clone, Copy)]
+pub enum Pending<'a> {
+    /// Groups of `group` requests each, all of one network. The requests of a group run in one forward, in their order;
+    /// any number of leading groups may run before the rest.
+    Run {
+        /// The requests, group after group.
+        requests: &'a [Request],
+        /// Requests of a group, at least 1; a divisor of their number.
+        group: usize,
+    },
+    /// Nothing any more.
+    Done,
+}
+
+impl<'a> Pending<'a> {
+    /// Returns the requests, none if nothing is pending.
+    pub fn requests(self) -> &'a [Request] {
+        match self {
+            Self::Run { requests, .. } => requests,
+            Self::Done => &[],
+        }
+    }
+}
+
+/// One sequence's part of a forward that a [`Work`] wants.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// Index of the sequence in [`Work::needs`].
+    pub sequence: usize,
+    /// `[lanes, live]`: the tokens at the live positions.
+    pub tokens: Vec<TokenId>,
+    /// What to run.
+    pub plan: StepPlan,
+    /// What is wanted of the head.
+    pub ask: HeadAsk,
+    /// Classifier-free guidance by another request of the group.
+    pub blend: Option<Blend>,
+}
+
+impl Request {
+    /// Returns the request as a step of an open sequence.
+    pub fn step(&self, sequence: SequenceId) -> SequenceStep<'_> {
+        SequenceStep { sequence, tokens: &self.tokens, plan: &self.plan, ask: &self.ask, blend: self.blend }
+    }
+
+    /// Makes room for every step of a sequence with these needs.
+    pub fn reserve(&mut self, needs: &SequenceNeeds) {
+        self.tokens.reserve(needs.rows);
+        self.plan.reserve(needs.positions);
+        self.ask.states.reserve(needs.drafts.max(1));
+        self.ask.judge.reserve(needs.predictions * needs.judge_width);
+    }
+}
