@@ -225,6 +225,13 @@ pub enum CheckpointError {
     },
 }
 
+impl CheckpointError {
+    /// Returns whether the call itself was wrong: a name that names nothing.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Self::NoSuchModel { .. } | Self::NotADirectory { .. })
+    }
+}
+
 /// Something that is odd but not wrong, for whoever shows it to the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

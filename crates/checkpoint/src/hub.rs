@@ -251,6 +251,17 @@ pub enum HubError {
     Checkpoint(#[from] CheckpointError),
 }
 
+impl HubError {
+    /// Returns whether the call itself was wrong: a name that names nothing.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Checkpoint(error) => error.is_usage(),
+            Self::BadName { .. } => true,
+            _ => false,
+        }
+    }
+}
+
 /// Brings a model into the cache, as far as it is not there, and returns the directory of its files. Without a
 /// revision it is that of the branch `main`.
 ///

@@ -3,7 +3,7 @@
 use std::io;
 
 use console::{Style, Term, measure_text_width};
-use demask::{Model, decode::Event};
+use demask::{TokenTexts, decode::Event};
 
 use crate::{env, output};
 
@@ -221,38 +221,11 @@ impl Player {
     pub fn event(&mut self, event: Event, texts: &TokenTexts) -> io::Result<()> {
         match event {
             Event::Commit { position, token, .. } => {
-                self.commit(position as usize, texts.shown(token));
+                self.commit(position as usize, shown(token, texts.text(token)));
                 Ok(())
             }
             Event::Step { step, nfe, accepted, rejected, .. } => self.step(step, nfe, Drafted { accepted, rejected }),
         }
-    }
-}
-
-/// The texts of a vocabulary, looked up beforehand: the model is busy while it decodes.
-pub struct TokenTexts(Vec<Option<String>>);
-
-impl TokenTexts {
-    /// All texts of a model with a tokenizer; none without.
-    pub fn of(model: &Model) -> Self {
-        let Ok(tokenizer) = model.tokenizer() else { return Self::none() };
-        let text = |id| String::from_utf8(tokenizer.token_bytes(id)?).ok();
-        Self((0..model.facts().vocab as u32).map(text).collect())
-    }
-
-    /// No texts, where nobody looks them up.
-    pub fn none() -> Self {
-        Self(Vec::new())
-    }
-
-    /// The text of a token, where it is known and whole characters.
-    pub fn text(&self, token: u32) -> Option<&str> {
-        self.0.get(token as usize)?.as_deref()
-    }
-
-    /// The text of a token, or its number.
-    pub fn shown(&self, token: u32) -> String {
-        shown(token, self.text(token))
     }
 }
 

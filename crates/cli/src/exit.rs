@@ -9,10 +9,8 @@
 
 use std::{io, process::ExitCode};
 
-#[cfg(feature = "cuda")]
-use demask::cuda::NoGpu;
 use demask::{
-    DeviceError, GenerateError, ModelError,
+    DeviceError, GenerateError, ModelError, OptionError,
     checkpoint::{CheckpointError, HubError, SynthError},
     decode,
 };
@@ -21,7 +19,7 @@ use demask_eval::{
     run::{RunError, StoreError},
 };
 
-use crate::output;
+use crate::{args::in_flags, output};
 
 /// A wrong call, in one line.
 #[derive(Debug, thiserror::Error)]
@@ -70,43 +68,28 @@ fn is_interruption(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 fn is_usage(error: &(dyn std::error::Error + 'static)) -> bool {
-    let names_nothing = |error: &CheckpointError| {
-        matches!(error, CheckpointError::NoSuchModel { .. } | CheckpointError::NotADirectory { .. })
-    };
-    let unknown = |error: &DeviceError| {
-        #[cfg(feature = "cuda")]
-        let number = matches!(error, DeviceError::NoGpu { reason: NoGpu::NoSuchDevice { .. }, .. });
-        #[cfg(not(feature = "cuda"))]
-        let number = false;
-        let words = matches!(error, DeviceError::Unknown { .. } | DeviceError::Threads { .. });
-        number || words || matches!(error, DeviceError::Activations | DeviceError::CpuOnly { .. })
-    };
+    fn of<E: std::error::Error + 'static>(error: &(dyn std::error::Error + 'static), is_usage: fn(&E) -> bool) -> bool {
+        error.downcast_ref().is_some_and(is_usage)
+    }
     error.is::<Usage>()
-        || error.downcast_ref().is_some_and(RunError::is_usage)
-        || error.downcast_ref().is_some_and(StoreError::is_usage)
-        || error.downcast_ref().is_some_and(DataError::is_usage)
         || error.is::<decode::SpecError>()
         || error.is::<decode::names::UnknownName>()
-        || error.downcast_ref().is_some_and(GenerateError::is_usage)
-        || error.downcast_ref().is_some_and(unknown)
-        || error.downcast_ref().is_some_and(names_nothing)
-        || match error.downcast_ref() {
-            Some(ModelError::Checkpoint(error)) => names_nothing(error),
-            Some(ModelError::Device(error)) => unknown(error),
-            _ => false,
-        }
-        || match error.downcast_ref() {
-            Some(HubError::Checkpoint(error)) => names_nothing(error),
-            Some(HubError::BadName { .. }) => true,
-            _ => false,
-        }
+        || error.is::<OptionError>()
+        || of(error, RunError::is_usage)
+        || of(error, StoreError::is_usage)
+        || of(error, DataError::is_usage)
+        || of(error, GenerateError::is_usage)
+        || of(error, DeviceError::is_usage)
+        || of(error, CheckpointError::is_usage)
+        || of(error, ModelError::is_usage)
+        || of(error, HubError::is_usage)
         || matches!(
             error.downcast_ref(),
             Some(SynthError::UnknownShape { .. } | SynthError::BadLayers { .. } | SynthError::Exists { .. })
         )
 }
 
-/// The whole chain of causes on one line; a cause that its effect has told already is not repeated.
+/// The whole chain of causes on one line, options as flags; a cause that its effect has told already is not repeated.
 fn message(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
@@ -116,7 +99,7 @@ fn message(error: &anyhow::Error) -> String {
             text.push_str(&cause);
         }
     }
-    one_line(&text)
+    in_flags(&one_line(&text))
 }
 
 fn one_line(text: &str) -> String {

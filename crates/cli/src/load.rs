@@ -1,9 +1,9 @@
 //! From a model argument to a model.
 
 use demask::{
-    DeviceOptions, Model, Opened, Prompter,
+    DeviceOptions, LoadProgress, Model, Opened, Prompter,
     checkpoint::{Checkpoint, FetchProgress, ModelFiles, locate},
-    step::SequenceNeeds,
+    step::Need,
     tensor::Dtype,
 };
 
@@ -52,11 +52,6 @@ impl Source {
         warn(opened.prompter(), screen);
         Ok(opened)
     }
-
-    /// The model without its weights.
-    pub fn prompter(&self, screen: Screen) -> anyhow::Result<Prompter> {
-        Ok(self.open(screen)?.into_prompter())
-    }
 }
 
 /// Shows how far downloads are, a bar for each file, until somebody presses Ctrl-C.
@@ -74,29 +69,17 @@ pub fn fetching(screen: Screen) -> impl FnMut(FetchProgress<'_>) -> bool {
     }
 }
 
-/// Loads a guide and puts it beside the model that it guides.
-pub fn add_guide(
-    model: &mut Model,
-    guide: Opened,
-    device: &DeviceOptions,
-    sequences: &[SequenceNeeds],
-    screen: Screen,
-) -> anyhow::Result<()> {
-    let guide = load(guide, device, sequences, screen)?;
-    Ok(model.set_guide(guide)?)
-}
-
-/// Loads a model if there is memory for it and for sequences with these needs.
-pub fn load(
-    opened: Opened,
-    device: &DeviceOptions,
-    sequences: &[SequenceNeeds],
-    screen: Screen,
-) -> anyhow::Result<Model> {
+/// Loads a model, and its guide, if there is memory for them and for sequences with these needs.
+pub fn load(opened: Opened, device: &DeviceOptions, needs: &[Need], screen: Screen) -> anyhow::Result<Model> {
     let _watched = Watched::new();
-    let bar = Bar::bytes(screen, &format!("loading {}", opened.prompter().name()));
-    let model = opened.load(device, sequences, &mut |done, total| {
-        bar.set(done, total);
+    let mut current: Option<(String, Bar)> = None;
+    let model = opened.load(device, needs, &mut |LoadProgress { name, done, total }| {
+        if current.as_ref().is_none_or(|(loading, _)| loading != name) {
+            current = Some((name.to_owned(), Bar::bytes(screen, &format!("loading {name}"))));
+        }
+        if let Some((_, bar)) = &current {
+            bar.set(done, total);
+        }
         !interrupt::requested()
     });
     interrupt::check()?;

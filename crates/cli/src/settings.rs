@@ -9,8 +9,9 @@ use std::{
 
 use anyhow::Context;
 use demask::{
-    DeviceError, DeviceOptions, GenerateError, GenerateOptions, Model, Opened, Prompt, Prompter,
-    decode::{OptionsError, Session, decoder::Promise},
+    Answer, DeviceError, DeviceOptions, GenerateError, GenerateOptions, Model, Opened, OptionError, Prompt,
+    decode::{OptionsError, decoder::Promise},
+    step::Work,
     tensor::Dtype,
 };
 
@@ -18,7 +19,7 @@ use crate::{
     args::{DecodeArgs, GenerateArgs, SharedArgs},
     env,
     exit::usage,
-    load::{Source, add_guide, load},
+    load::{Source, load},
     output::Screen,
 };
 
@@ -41,7 +42,7 @@ impl Settings {
         let device = DeviceOptions {
             device: parsed(shared.device.as_deref())?.unwrap_or_default(),
             dtype: parsed(shared.dtype.as_deref())?.unwrap_or_default(),
-            weights: parsed(shared.quantize.as_deref())?.unwrap_or_default(),
+            quantize: parsed(shared.quantize.as_deref())?.unwrap_or_default(),
             activations: parsed(shared.activations.as_deref())?.unwrap_or_default(),
             threads: shared.threads,
             tier: env::tier()?,
@@ -90,24 +91,20 @@ impl Request {
         Ok(Self { guide: guide(&args.decode, &options)?, options, prompt: prompt(args)? })
     }
 
-    /// Its session, beside its guide if it has one.
-    pub fn session(&self, model: &Prompter, guide: Option<&Prompter>) -> Result<Session, GenerateError> {
-        match guide {
-            Some(guide) => model.guided_session(guide, &self.prompt, &self.options),
-            None => model.session(&self.prompt, &self.options),
-        }
+    /// Opens the model that answers it, beside its guide if it has one.
+    pub fn open(&self, source: &Source, screen: Screen) -> anyhow::Result<Opened> {
+        let opened = source.open(screen)?;
+        Ok(match &self.guide {
+            Some(guide) => opened.guided_by(guide.open(screen)?)?,
+            None => opened,
+        })
     }
 
-    /// Loads the model that answers it, with its guide if it has one. What cannot be decoded, or does not fit with its
-    /// canvas, is told before weights are read.
-    pub fn load(&self, opened: Opened, device: &DeviceOptions, screen: Screen) -> anyhow::Result<Model> {
-        let guide = self.guide.as_ref().map(|guide| guide.open(screen)).transpose()?;
-        let session = self.session(opened.prompter(), guide.as_ref().map(Opened::prompter))?;
-        let mut model = load(opened, device, &session.needs_of(0), screen)?;
-        if let Some(guide) = guide {
-            add_guide(&mut model, guide, device, &session.needs_of(1), screen)?;
-        }
-        Ok(model)
+    /// Loads the model, and gets the prompt ready for it. What cannot be decoded, or does not fit with its canvas, is told
+    /// before weights are read.
+    pub fn load(&self, opened: Opened, device: &DeviceOptions, screen: Screen) -> anyhow::Result<(Model, Answer)> {
+        let answer = opened.prepare(&self.prompt, &self.options)?;
+        Ok((load(opened, device, answer.needs(), screen)?, answer))
     }
 }
 
@@ -158,28 +155,12 @@ fn prompt(args: &GenerateArgs) -> anyhow::Result<Prompt> {
 }
 
 /// How to decode.
-pub fn generate_options(args: &DecodeArgs, seed: u64) -> anyhow::Result<GenerateOptions> {
-    Ok(GenerateOptions {
-        gen_length: args.gen_length,
-        block_length: args.block_length,
-        steps: args.steps,
-        remasking: parsed(args.remasking.as_deref())?,
-        schedule: parsed(args.schedule.as_deref())?,
-        eps: args.eps,
-        temperature: args.temperature,
-        alg_temp: args.alg_temp,
-        top_p: args.top_p,
-        top_k: args.top_k,
-        cfg_scale: args.cfg_scale,
-        decoder: parsed(args.decoder.as_deref())?,
-        cache: parsed(args.cache.as_deref())?,
-        stop: args.stop.clone(),
-        ignore_eos: args.ignore_eos,
-        no_early_stop: args.no_early_stop,
-        suppress_eos: args.suppress_eos,
-        eos_confidence_zero: args.eos_confidence_zero,
-        seed,
-    })
+pub fn generate_options(args: &DecodeArgs, seed: u64) -> Result<GenerateOptions, OptionError> {
+    let mut options = GenerateOptions { seed: Some(seed), ..GenerateOptions::default() };
+    for (name, text) in &args.typed {
+        options.set(name, text)?;
+    }
+    Ok(options)
 }
 
 /// The guide, with a decoder that has one.

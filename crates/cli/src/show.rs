@@ -3,18 +3,17 @@
 use std::ops::ControlFlow;
 
 use demask::{
-    Generation, Given, HeaderTag, Model, Progress, Receipt, TraceLine,
+    Answer, GenerateOptions, Generation, Model, Progress, Receipt, TokenTexts, Tracer,
     decode::Event,
     step::{NO_TOKEN, TokenId},
 };
 
 use crate::{
-    canvas::{Canvas, Player, Stage, TokenTexts},
+    canvas::{Canvas, Player, Stage, shown},
     files::OutFile,
     interrupt::{self, Watched},
     output::{self, Screen},
     progress::Bar,
-    settings::Request,
 };
 
 /// In which ways answers are shown beside their text.
@@ -24,15 +23,13 @@ pub struct Ways {
     pub watch: bool,
     /// Commits are written here.
     pub trace: Option<OutFile>,
-    /// Seed, for the trace.
-    pub seed: u64,
 }
 
 /// Shows answers while they are made.
 pub struct Show {
     screen: Screen,
     ways: Ways,
-    model: String,
+    tracer: Tracer,
     mask: Option<TokenId>,
     texts: TokenTexts,
     player: Option<Player>,
@@ -44,13 +41,13 @@ pub struct Show {
 }
 
 impl Show {
-    /// For answers of a model.
-    pub fn new(model: &Model, screen: Screen, ways: Ways) -> Self {
+    /// For answers of a model with these options.
+    pub fn new(model: &Model, options: &GenerateOptions, screen: Screen, ways: Ways) -> Self {
         let needs_texts = ways.watch || ways.trace.is_some();
         Self {
             screen,
-            model: model.name().to_owned(),
-            mask: model.facts().mask_id,
+            tracer: Tracer::new(model, options),
+            mask: model.prompter().facts().mask_id,
             texts: if needs_texts { TokenTexts::of(model) } else { TokenTexts::none() },
             player: None,
             bar: Bar::hidden(),
@@ -61,10 +58,10 @@ impl Show {
     }
 
     /// Makes an answer and shows it on the way.
-    pub fn answer(&mut self, model: &mut Model, request: &Request) -> anyhow::Result<Generation> {
+    pub fn answer(&mut self, model: &mut Model, answer: Answer) -> anyhow::Result<Generation> {
         let _watched = Watched::new();
         self.streamed.clear();
-        let result = model.generate(&request.prompt, &request.options, &mut |progress| self.see(&progress));
+        let result = model.answer(answer, &mut |progress| self.see(&progress));
         self.bar.clear();
         if let Some(failure) = self.failure.take() {
             return Err(failure);
@@ -86,10 +83,8 @@ impl Show {
 
     /// Ends the text of an answer, and says in a line how it was made.
     pub fn close(&self, answer: &Generation) -> anyhow::Result<()> {
-        match &answer.text {
-            Some(text) => output::line(text.strip_prefix(self.streamed.as_str()).unwrap_or_default())?,
-            None => output::line(&ids(&answer.tokens))?,
-        }
+        let text = answer.to_string();
+        output::line(text.strip_prefix(self.streamed.as_str()).unwrap_or_default())?;
         self.screen.remark(&summary(answer));
         Ok(())
     }
@@ -108,23 +103,13 @@ impl Show {
     }
 
     fn show(&mut self, progress: &Progress<'_>) -> anyhow::Result<()> {
+        if let Some(trace) = &mut self.ways.trace
+            && let Some(line) = self.tracer.line(progress, &self.texts)
+        {
+            line.write(trace)?;
+        }
         match *progress {
-            Progress::Started { canvas, prompt_tokens, positions, decoder, cache } => {
-                self.start(canvas, prompt_tokens);
-                if let Some(trace) = &mut self.ways.trace {
-                    let header = TraceLine::Header {
-                        event: HeaderTag::Header,
-                        model: self.model.clone(),
-                        prompt: canvas[..prompt_tokens].to_vec(),
-                        length: positions,
-                        given: given(&canvas[prompt_tokens..], prompt_tokens, self.mask, &self.texts),
-                        decoder: decoder.to_owned(),
-                        cache: cache.to_owned(),
-                        seed: self.ways.seed,
-                    };
-                    header.write(trace)?;
-                }
-            }
+            Progress::Started { canvas, prompt_tokens, .. } => self.start(canvas, prompt_tokens),
             Progress::Event(event) => self.event(event)?,
             Progress::Text(text) => self.text(text)?,
             Progress::Canvas(_) | Progress::Draws { .. } => {}
@@ -136,7 +121,8 @@ impl Show {
     fn start(&mut self, canvas: &[TokenId], prompt_tokens: usize) {
         let (mask, texts) = (self.mask, &self.texts);
         let response = &canvas[prompt_tokens..];
-        let known = |token: TokenId| (token != NO_TOKEN && Some(token) != mask).then(|| texts.shown(token));
+        let known =
+            |token: TokenId| (token != NO_TOKEN && Some(token) != mask).then(|| shown(token, texts.text(token)));
         if self.ways.watch {
             let canvas = Canvas::new(prompt_tokens, response.iter().map(|&token| known(token)));
             self.player = Some(Player::new(canvas, Stage::stderr()));
@@ -150,9 +136,6 @@ impl Show {
     fn event(&mut self, event: Event) -> anyhow::Result<()> {
         if let Event::Commit { .. } = event {
             self.bar.advance();
-        }
-        if let Some(trace) = &mut self.ways.trace {
-            TraceLine::of(event, |token| self.texts.text(token).map(str::to_owned)).write(trace)?;
         }
         if let Some(player) = &mut self.player {
             player.event(event, &self.texts)?;
@@ -173,11 +156,6 @@ impl Show {
     }
 }
 
-/// Ids, for models without a tokenizer.
-fn ids(tokens: &[TokenId]) -> String {
-    tokens.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
-}
-
 /// How an answer was made, in a line.
 fn summary(answer: &Generation) -> String {
     let Receipt { decoding, seconds, .. } = &answer.receipt;
@@ -187,15 +165,4 @@ fn summary(answer: &Generation) -> String {
         "{} tokens, {nfe} NFE, {tokens_per_nfe:.2} tokens/NFE, {:.2} s; {decoder}, cache {cache}: {exactness}{against}",
         answer.generated_tokens, seconds.total
     )
-}
-
-/// Tokens that stand in a response from the start.
-fn given(response: &[TokenId], first: usize, mask: Option<TokenId>, texts: &TokenTexts) -> Vec<Given> {
-    let known = |&(_, &token): &(usize, &TokenId)| token != NO_TOKEN && Some(token) != mask;
-    let give = |(index, &token): (usize, &TokenId)| Given {
-        position: (first + index) as u32,
-        token,
-        text: texts.text(token).map(str::to_owned),
-    };
-    response.iter().enumerate().filter(known).map(give).collect()
 }

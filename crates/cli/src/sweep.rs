@@ -1,20 +1,16 @@
 //! `--sweep`: the product of values of decoding flags.
 
-use clap::{Arg, Args, Command, FromArgMatches};
-use demask::decode::names::nearest;
+use demask::{GenerateOptions, decode::names::nearest};
 
-use crate::{
-    args::{self, DecodeArgs},
-    exit::{self, usage},
-};
+use crate::{args::DecodeArgs, exit::usage};
 
 /// More combinations than this are a slip of the finger.
 const MOST: usize = 1000;
 
-/// Flags that cannot be swept: they belong to the prompts, or to all combinations.
-const FIXED: [&str; 3] = ["system", "guide", "stop"];
-/// The flag that turns early stops off, and what it is called in a sweep.
-const NO_EARLY_STOP: &str = "no-early-stop";
+/// Options that cannot be swept: they belong to the prompts, or to all combinations.
+const FIXED: [&str; 2] = ["stop", "seed"];
+/// The option that turns early stops off, and what it is called in a sweep.
+const NO_EARLY_STOP: &str = "no_early_stop";
 const EARLY_STOP: &str = "early-stop";
 
 /// One combination: what was swept, and the decoding flags with it.
@@ -73,87 +69,77 @@ fn parse(sweep: &str) -> anyhow::Result<Vec<(String, Vec<String>)>> {
 
 /// Whether a name can be swept.
 fn check(name: &str) -> anyhow::Result<()> {
-    let command = command();
-    let flags = command.get_arguments().filter_map(Arg::get_long).filter(|flag| !FIXED.contains(flag));
-    let known: Vec<_> = flags.map(|flag| if flag == NO_EARLY_STOP { EARLY_STOP } else { flag }).collect();
-    if known.contains(&name) {
+    let options = GenerateOptions::FIELDS.iter().map(|field| field.name).filter(|name| !FIXED.contains(name));
+    let known: Vec<String> = options.map(in_sweeps).collect();
+    if known.iter().any(|known| known == name) {
         return Ok(());
     }
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
     let meant = nearest(name, &known).map(|name| format!(", did you mean \"{name}\"?")).unwrap_or_default();
     Err(usage(format!("--sweep: unknown name \"{name}\"{meant} (known: {})", known.join(", "))))
 }
 
-/// A parser of decoding flags and nothing else.
-fn command() -> Command {
-    args::negative(DecodeArgs::augment_args(Command::new("sweep").no_binary_name(true).disable_help_flag(true)))
+/// The name of an option in a sweep.
+fn in_sweeps(option: &str) -> String {
+    if option == NO_EARLY_STOP { EARLY_STOP.to_owned() } else { option.replace('_', "-") }
 }
 
 /// Decoding flags with swept values over them.
 fn with(base: &DecodeArgs, chosen: &[(String, String)]) -> anyhow::Result<DecodeArgs> {
     let mut decode = base.clone();
-    let mut typed = Vec::new();
     for (name, value) in chosen {
-        let (flag, on) = if name == EARLY_STOP { (NO_EARLY_STOP, "off") } else { (name.as_str(), "on") };
-        match switches(&mut decode).into_iter().find(|(switch, _)| *switch == flag) {
-            None => typed.push(format!("--{flag}={value}")),
-            Some((_, switch)) if ["on", "off"].contains(&value.as_str()) => *switch = value == on,
-            Some(_) => return Err(usage(format!("--sweep: {name} is \"{value}\", expected on or off"))),
-        }
+        let field = GenerateOptions::FIELDS.iter().find(|field| in_sweeps(field.name) == *name);
+        let Some(field) = field else { return Err(usage(format!("--sweep: unknown name \"{name}\""))) };
+        let value = match value.as_str() {
+            "on" | "off" if field.switch => ((value == "on") != (name == EARLY_STOP)).to_string(),
+            _ if field.switch => return Err(usage(format!("--sweep: {name} is \"{value}\", expected on or off"))),
+            _ => value.clone(),
+        };
+        decode.typed.retain(|(typed, _)| *typed != field.name);
+        decode.typed.push((field.name, value));
     }
-    let switched = switches(&mut decode).map(|(_, on)| *on);
-    let updated = command().try_get_matches_from(typed).and_then(|typed| decode.update_from_arg_matches(&typed));
-    updated.map_err(|error| usage(format!("--sweep: {}", exit::one_line_of_clap(&error.render().to_string()))))?;
-    // To the parser, a flag that was not typed is one that is off.
-    switches(&mut decode).into_iter().zip(switched).for_each(|((_, switch), on)| *switch = on);
     Ok(decode)
-}
-
-/// The flags without a value.
-fn switches(decode: &mut DecodeArgs) -> [(&'static str, &mut bool); 4] {
-    [
-        ("ignore-eos", &mut decode.ignore_eos),
-        (NO_EARLY_STOP, &mut decode.no_early_stop),
-        ("suppress-eos", &mut decode.suppress_eos),
-        ("eos-confidence-zero", &mut decode.eos_confidence_zero),
-    ]
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::ArgAction;
-
     use super::*;
+    use crate::settings::generate_options;
 
-    fn base(typed: &[&str]) -> DecodeArgs {
-        DecodeArgs::from_arg_matches(&command().get_matches_from(typed)).unwrap()
+    fn base(typed: &[(&'static str, &str)]) -> DecodeArgs {
+        let typed = typed.iter().map(|&(name, text)| (name, text.to_owned())).collect();
+        DecodeArgs { typed, ..DecodeArgs::default() }
     }
 
-    fn made(sweep: &str, typed: &[&str]) -> Vec<Combination> {
-        combinations(Some(sweep), &base(typed)).unwrap()
+    fn made(sweep: &str, typed: &[(&'static str, &str)]) -> Vec<(Combination, GenerateOptions)> {
+        let options = |one: Combination| {
+            let options = generate_options(&one.decode, 0).unwrap();
+            (one, options)
+        };
+        combinations(Some(sweep), &base(typed)).unwrap().into_iter().map(options).collect()
     }
 
     #[test]
     fn the_product_runs_in_order() {
-        let made = made("decoder=static|freedave:d=4; cache=none|dual;steps=8", &["--steps", "4", "--top-p", "0.5"]);
-        let methods: Vec<_> =
-            made.iter().map(|one| (one.decode.decoder.clone().unwrap(), one.decode.cache.clone().unwrap())).collect();
+        let made = made("decoder=static|freedave:d=4; cache=none|dual;steps=8", &[("steps", "4"), ("top_p", "0.5")]);
+        let methods: Vec<_> = made
+            .iter()
+            .map(|(_, one)| (one.decoder.as_ref().unwrap().to_string(), one.cache.as_ref().unwrap().to_string()))
+            .collect();
         let expected = [("static", "none"), ("static", "dual"), ("freedave:d=4", "none"), ("freedave:d=4", "dual")];
         assert_eq!(methods, expected.map(|(decoder, cache)| (decoder.to_owned(), cache.to_owned())));
-        assert!(made.iter().all(|one| one.decode.steps == Some(8) && one.decode.top_p == Some(0.5)));
-        assert_eq!(made[1].values[1], ("cache".to_owned(), "dual".to_owned()));
-        assert_eq!(combinations(None, &base(&["--steps", "4"])).unwrap()[0].decode.steps, Some(4));
+        assert!(made.iter().all(|(_, one)| one.steps == Some(8) && one.top_p == Some(0.5)));
+        assert_eq!(made[1].0.values[1], ("cache".to_owned(), "dual".to_owned()));
+        let one = combinations(None, &base(&[("steps", "4")])).unwrap().remove(0);
+        assert_eq!(generate_options(&one.decode, 0).unwrap().steps, Some(4));
     }
 
     #[test]
     fn switches_are_on_or_off_and_others_stay() {
-        let made = made("early-stop=on|off", &["--ignore-eos", "--no-early-stop"]);
-        let stops: Vec<_> = made.iter().map(|one| (one.decode.no_early_stop, one.decode.ignore_eos)).collect();
-        assert_eq!(stops, [(false, true), (true, true)]);
-        let switches = switches(&mut base(&[])).map(|(name, _)| name.to_owned());
-        let command = command();
-        let flags = command.get_arguments().filter(|flag| matches!(flag.get_action(), ArgAction::SetTrue));
-        assert!(
-            flags.eq(command.get_arguments().filter(|flag| switches.contains(&flag.get_long().unwrap().to_owned())))
-        );
+        let made = made("early-stop=on|off", &[("ignore_eos", "true"), ("no_early_stop", "true")]);
+        let stops: Vec<_> = made.iter().map(|(_, one)| (one.no_early_stop, one.ignore_eos)).collect();
+        assert_eq!(stops, [(Some(false), Some(true)), (Some(true), Some(true))]);
+        let refused = combinations(Some("ignore-eos=maybe"), &base(&[])).unwrap_err().to_string();
+        assert_eq!(refused, "--sweep: ignore-eos is \"maybe\", expected on or off");
     }
 }

@@ -47,7 +47,9 @@ pub enum Event {
 }
 
 /// Why a response ends where it ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Finish {
     /// An end token stands there.
     Eos,

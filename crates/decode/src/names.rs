@@ -29,7 +29,7 @@ impl fmt::Display for UnknownName {
 impl std::error::Error for UnknownName {}
 
 /// The same name whatever its case and whether it is written with hyphens or underscores.
-pub(crate) fn same(left: &str, right: &str) -> bool {
+pub fn same(left: &str, right: &str) -> bool {
     left.len() == right.len() && left.bytes().map(fold).eq(right.bytes().map(fold))
 }
 

@@ -24,8 +24,8 @@ const SMALL: usize = 256;
 fn main() -> Result<(), Box<dyn Error>> {
     let device = DeviceOptions::default();
     let mut model = match std::env::args().nth(1) {
-        Some(directory) => Model::load(ModelFiles::directory(directory)?, &device, &mut |_, _| true)?,
-        None => Model::demo(&device)?,
+        Some(directory) => Model::load(ModelFiles::directory(directory)?, &device, &mut |_| true)?,
+        None => demask::Opened::demo()?.load(&device, &[], &mut |_| true)?,
     };
     neighbours(&mut model)?;
     overhead(model)
@@ -40,7 +40,7 @@ fn session(model: &Model, prompt: usize, length: usize, cache: &str) -> Result<S
         stop: StopRule::Never,
         cache: cache.parse()?,
         decoder: "static".parse()?,
-        ..SessionOptions::new(model.facts().clone(), canvas)
+        ..SessionOptions::new(model.prompter().facts().clone(), canvas)
     };
     Ok(Session::new(options)?)
 }
@@ -76,7 +76,7 @@ fn small(model: &mut Model, beside: Option<usize>) -> Result<(usize, Duration), 
 }
 
 fn neighbours(model: &mut Model) -> Result<(), Box<dyn Error>> {
-    let rows = model.facts().context.min(1000);
+    let rows = model.prompter().facts().context.min(1000);
     let (mut alone, mut beside) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let (forwards, elapsed) = small(model, None)?;
@@ -100,14 +100,14 @@ fn overhead(mut model: Model) -> Result<(), Box<dyn Error>> {
         gen_length: Some(8),
         block_length: Some(8),
         steps: Some(1),
-        ignore_eos: true,
+        ignore_eos: Some(true),
         ..Default::default()
     };
     let prompt = Prompt::Tokens((10..30).collect());
     let mut inline = Vec::new();
     for _ in 0..100 * ROUNDS {
         let started = Instant::now();
-        model.generate(&prompt, &options, &mut |_| ControlFlow::Continue(()))?;
+        model.watch(&prompt, &options, &mut |_| ControlFlow::Continue(()))?;
         inline.push(started.elapsed().as_secs_f64());
     }
     let engine = model.into_engine();

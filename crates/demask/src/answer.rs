@@ -62,7 +62,8 @@ impl Prompter {
     ) -> Result<Answer, GenerateError> {
         let started = Instant::now();
         let session_options: SessionOptions = self.options(prompt, options, guide)?;
-        if !options.stop.is_empty() {
+        let stops = options.stop.clone().unwrap_or_default();
+        if !stops.is_empty() {
             self.tokenizer()?;
         }
         let infill = matches!(prompt, Prompt::Infill(_));
@@ -70,7 +71,7 @@ impl Prompter {
         Ok(Answer {
             session: Session::new(session_options)?,
             infill,
-            stops: options.stop.clone(),
+            stops,
             stream: tokenizer.map(|tokenizer| TextStream::new(Arc::clone(tokenizer), true)),
             text: String::new(),
             told: 0,
@@ -86,6 +87,11 @@ impl Answer {
     /// Returns the session that decodes it.
     pub fn session(&self) -> &Session {
         &self.session
+    }
+
+    /// Returns the session alone, for those who run it themselves.
+    pub fn into_session(self) -> Session {
+        self.session
     }
 
     /// Tells what has changed since it was last asked: the canvas first, then commits, steps and text.

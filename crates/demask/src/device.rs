@@ -70,7 +70,7 @@ pub struct DeviceOptions {
     /// Which numbers.
     pub dtype: DtypeChoice,
     /// Whether weights are quantised when they are loaded.
-    pub weights: WeightChoice,
+    pub quantize: WeightChoice,
     /// Whether inputs of products are rounded to integers too.
     pub activations: ActivationChoice,
     /// Threads; none given: one for each core that this process may use.
@@ -99,11 +99,11 @@ pub enum DeviceError {
         known: &'static str,
     },
     /// This build has no GPU backend.
-    #[error("device cuda:{0} was asked for, and this build runs on the CPU only: use --device cpu or auto")]
+    #[error("device cuda:{0} was asked for, and this build runs on the CPU only: use `device` cpu or auto")]
     NoCuda(usize),
     /// There is no such GPU, or it cannot be used.
     #[cfg(feature = "cuda")]
-    #[error("device cuda:{number} cannot be used: {reason}; --device cpu runs without it")]
+    #[error("device cuda:{number} cannot be used: {reason}; `device` cpu runs without it")]
     NoGpu {
         /// Which one.
         number: usize,
@@ -111,7 +111,7 @@ pub enum DeviceError {
         reason: NoGpu,
     },
     /// Something that only the processor has.
-    #[error("{what} with device cuda:{number}, where {why}: leave it away, or use --device cpu")]
+    #[error("{what} with device cuda:{number}, where {why}: omit it, or use `device` cpu")]
     CpuOnly {
         /// What was asked for.
         what: &'static str,
@@ -124,10 +124,10 @@ pub enum DeviceError {
     #[error(transparent)]
     Isa(#[from] IsaError),
     /// Integers are to meet numbers that are none.
-    #[error("activations of int8 need quantised weights, found plain ones: add --quantize q8 or q4")]
+    #[error("activations of int8 need quantised weights, found plain ones: add `quantize` q8 or q4")]
     Activations,
     /// A number of threads that cannot be meant.
-    #[error("{found} threads were asked for, expected 1 to {most}: leave --threads away to use {available}")]
+    #[error("{found} threads were asked for, expected 1 to {most}: omit `threads` to use {available}")]
     Threads {
         /// What was found.
         found: usize,
@@ -136,6 +136,18 @@ pub enum DeviceError {
         /// What the machine has.
         available: usize,
     },
+}
+
+impl DeviceError {
+    /// Returns whether the call itself was wrong, not the machine.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Unknown { .. } | Self::Threads { .. } | Self::Activations | Self::CpuOnly { .. } => true,
+            #[cfg(feature = "cuda")]
+            Self::NoGpu { reason: NoGpu::NoSuchDevice { .. }, .. } => true,
+            _ => false,
+        }
+    }
 }
 
 /// Whether int8 activations are faster by 0.3 times at least, and nearly as good, as `docs/performance.md` has it: with
@@ -232,7 +244,7 @@ impl DeviceOptions {
         let int8 = self.activations == ActivationChoice::Int8;
         let checks = [
             (int8, "activations of int8", "products take their inputs in bf16"),
-            (self.threads.is_some(), "a number of threads (--threads)", "none of the processor's compute"),
+            (self.threads.is_some(), "a number of threads (`threads`)", "none of the processor's compute"),
             (self.tier.is_some(), "a tier of the processor (DEMASK_ISA)", "none of its instructions compute"),
         ];
         checks.into_iter().find(|(asked, ..)| *asked).map(|(_, what, why)| (what, why))
@@ -275,7 +287,7 @@ impl DeviceOptions {
 
     /// The kind of matrix products for a checkpoint stored in `stored`.
     pub fn products(&self, stored: Dtype) -> Result<Products, DeviceError> {
-        let (dtype, quantisation) = (self.resolve_dtype(stored), self.weights.quantisation());
+        let (dtype, quantisation) = (self.resolve_dtype(stored), self.quantize.quantisation());
         let on_cpu = !matches!(self.device, DeviceChoice::Cuda(_));
         let auto = on_cpu && dtype == Dtype::Bf16 && quantisation.is_some() && int8_pays(self.isa()?);
         let activations = match self.activations {
@@ -455,13 +467,13 @@ mod tests {
         let plain = DeviceOptions { activations: ActivationChoice::Int8, ..DeviceOptions::default() };
         assert_eq!(activations(&plain), Err(DeviceError::Activations));
         for weights in [WeightChoice::Q8, WeightChoice::Q4] {
-            assert_eq!(activations(&DeviceOptions { weights, ..plain.clone() }), Ok(Activations::Int8));
+            assert_eq!(activations(&DeviceOptions { quantize: weights, ..plain.clone() }), Ok(Activations::Int8));
         }
     }
 
     #[test]
     fn what_only_the_processor_has_decides_for_it() {
-        let quantised = DeviceOptions { weights: WeightChoice::Q8, ..DeviceOptions::default() };
+        let quantised = DeviceOptions { quantize: WeightChoice::Q8, ..DeviceOptions::default() };
         for options in [
             DeviceOptions { threads: Some(1), ..DeviceOptions::default() },
             DeviceOptions { tier: Some(Tier::Portable), ..DeviceOptions::default() },
@@ -477,7 +489,7 @@ mod tests {
     #[test]
     fn a_gpu_rounds_no_inputs_to_integers_by_itself() {
         let device = DeviceChoice::Cuda(0);
-        let options = DeviceOptions { device, weights: WeightChoice::Q8, ..DeviceOptions::default() };
+        let options = DeviceOptions { device, quantize: WeightChoice::Q8, ..DeviceOptions::default() };
         assert_eq!(activations(&options), Ok(Activations::Plain));
         let expected = CudaOptions { dtype: Dtype::Bf16, quantisation: Some(Quantisation::Q8) };
         assert_eq!(options.backend_options(Dtype::Bf16), Ok(BackendOptions::Cuda(expected)));
@@ -488,7 +500,7 @@ mod tests {
         assert_eq!(activations(&DeviceOptions::default()), Ok(Activations::Plain));
         for isa in Isa::available() {
             let options =
-                DeviceOptions { weights: WeightChoice::Q8, tier: Some(isa.tier()), ..DeviceOptions::default() };
+                DeviceOptions { quantize: WeightChoice::Q8, tier: Some(isa.tier()), ..DeviceOptions::default() };
             let expected = if int8_pays(isa) { Activations::Int8 } else { Activations::Plain };
             assert_eq!(activations(&options), Ok(expected), "{}", isa.tier());
             let plain = DeviceOptions { activations: ActivationChoice::Plain, ..options.clone() };

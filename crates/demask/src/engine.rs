@@ -28,8 +28,8 @@ use crate::{
 /// ends.
 ///
 /// ```no_run
-/// # use demask::{Class, DeviceOptions, GenerateOptions, Mail, Model, Prompt};
-/// let engine = Model::demo(&DeviceOptions::default())?.into_engine();
+/// # use demask::{Class, GenerateOptions, Mail, Model, Prompt};
+/// let engine = Model::demo()?.into_engine();
 /// let handle = engine.handle();
 /// let asking = std::thread::spawn(move || {
 ///     let prompt = Prompt::user("Ada has 3 pears. Ben gives Ada 4 more. How many in the end?", None);
@@ -298,7 +298,7 @@ impl<T> Drop for Ticket<T> {
     }
 }
 
-fn typed<T: Outcomes>(mail: Mail<Outcome>) -> Mail<T> {
+pub(crate) fn typed<T: Outcomes>(mail: Mail<Outcome>) -> Mail<T> {
     match mail {
         Mail::Update(update) => Mail::Update(update),
         Mail::Over(over) => Mail::Over(over.and_then(|outcome| {

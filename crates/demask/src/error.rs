@@ -1,11 +1,56 @@
 //! Everything that can go wrong between a user's wish and an answer.
 
-use demask_checkpoint::CheckpointError;
+use demask_checkpoint::{CheckpointError, HubError};
 use demask_decode::OptionsError;
 use demask_model::InspectError;
 use demask_step::{DeviceError, OpenError, PlanError, TokenId};
 
-use crate::scheduler::{Busy, SubmitError, WorkError};
+use crate::{
+    ModelError, OptionError,
+    scheduler::{Busy, SubmitError, WorkError},
+};
+
+/// What can go wrong for whoever uses this library: in one line what was found, what was expected, and what to try. Names of
+/// options stand in backticks.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The model is not there, or cannot be fetched.
+    #[error(transparent)]
+    Hub(#[from] HubError),
+    /// The model cannot be loaded.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// A request cannot be run, or broke off.
+    #[error(transparent)]
+    Generate(#[from] GenerateError),
+    /// An option cannot be read.
+    #[error(transparent)]
+    Option(#[from] OptionError),
+}
+
+impl From<CheckpointError> for Error {
+    fn from(error: CheckpointError) -> Self {
+        Self::Hub(error.into())
+    }
+}
+
+impl Error {
+    /// Returns whether the call itself was wrong, not its execution: what a server calls a bad request.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Hub(error) => error.is_usage(),
+            Self::Model(error) => error.is_usage(),
+            Self::Generate(error) => error.is_usage(),
+            Self::Option(_) => true,
+        }
+    }
+
+    /// Returns whether the request was cancelled by whoever asked for it.
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self, Self::Generate(GenerateError::Interrupted))
+    }
+}
 
 /// A generation cannot be run, or broke off.
 #[derive(Debug, thiserror::Error)]
@@ -15,7 +60,7 @@ pub enum GenerateError {
     #[error(transparent)]
     Options(OptionsError),
     /// The checkpoint has no tokenizer.
-    #[error("the model {model} has no tokenizer: give the prompt as ids with --prompt-tokens, or add tokenizer.json")]
+    #[error("the model {model} has no tokenizer: give the prompt as ids with `prompt_tokens`, or add tokenizer.json")]
     NoTokenizer {
         /// The model.
         model: String,
@@ -25,7 +70,7 @@ pub enum GenerateError {
     Checkpoint(#[from] CheckpointError),
     /// Prompt and response do not fit.
     #[error(
-        "{prompt} prompt tokens and {gen_length} to generate exceed the model's context of {context}: shorten the prompt or lower --gen-length"
+        "{prompt} prompt tokens and {gen_length} to generate exceed the model's context of {context}: shorten the prompt or lower `gen_length`"
     )]
     TooLong {
         /// Prompt tokens.
@@ -44,7 +89,7 @@ pub enum GenerateError {
         vocabulary: usize,
     },
     /// The prompt contains the mask token.
-    #[error("the prompt contains the model's mask token: remove it, or write holes as <mask:N> and use --infill")]
+    #[error("the prompt contains the model's mask token: remove it, or write holes as <mask:N> and use `infill`")]
     MaskInPrompt,
     /// Nothing to fill.
     #[error("the text to fill has no hole: write <mask:N> where N tokens are missing")]
@@ -64,10 +109,10 @@ pub enum GenerateError {
         family: String,
     },
     /// The holes say how much is decoded.
-    #[error("--gen-length goes with a prompt, not with --infill: the holes say how many tokens are decoded")]
+    #[error("`gen_length` goes with a prompt, not with `infill`: the holes say how many tokens are decoded")]
     InfillLength,
     /// An option without effect on what is decoded.
-    #[error("{option} has no meaning {why}: leave it away")]
+    #[error("`{option}` has no meaning {why}: omit it")]
     Meaningless {
         /// The option.
         option: &'static str,
@@ -75,7 +120,7 @@ pub enum GenerateError {
         why: &'static str,
     },
     /// The model knows no end token.
-    #[error("the model {model} names no end token: leave --suppress-eos and --eos-confidence-zero away")]
+    #[error("the model {model} names no end token: omit `suppress_eos` and `eos_confidence_zero`")]
     NoEnd {
         /// The model.
         model: String,
@@ -112,8 +157,11 @@ pub enum GenerateError {
         /// Its tokenizer.
         file: String,
     },
+    /// A likelihood that nothing is drawn for.
+    #[error("`draws` is 0, expected at least 1: a likelihood is estimated from them")]
+    NoDraws,
     /// No estimate for this kind of model.
-    #[error("{family} models have no estimate of a text's likelihood: let them answer with --score generate")]
+    #[error("{family} models have no estimate of a text's likelihood: let them answer with `score` generate")]
     NoLikelihood {
         /// The family.
         family: String,

@@ -120,8 +120,8 @@ fn mebibytes(bytes: u64) -> u64 {
 
 fn advice(fitting: Option<(WeightChoice, u64)>) -> String {
     match fitting {
-        Some((choice, total)) => format!("--quantize {choice} needs {} MiB", mebibytes(total)),
-        None => "no --quantize makes it fit".to_owned(),
+        Some((choice, total)) => format!("`quantize` {choice} needs {} MiB", mebibytes(total)),
+        None => "no `quantize` makes it fit".to_owned(),
     }
 }
 
@@ -153,12 +153,12 @@ mod tests {
     #[test]
     fn a_refusal_says_what_would_fit() {
         let told = "m needs 165 MiB of memory (160 of weights, 3 of workspace, 2 of K/V) and 90 MiB are available: ";
-        assert_eq!(check(WeightChoice::Plain, 90 * MIB), Err(format!("{told}--quantize q8 needs 90 MiB")));
+        assert_eq!(check(WeightChoice::Plain, 90 * MIB), Err(format!("{told}`quantize` q8 needs 90 MiB")));
         let refused = check(WeightChoice::Plain, 60 * MIB).unwrap_err();
-        assert!(refused.ends_with("60 MiB are available: --quantize q4 needs 50 MiB"), "{refused}");
+        assert!(refused.ends_with("60 MiB are available: `quantize` q4 needs 50 MiB"), "{refused}");
         let refused = check(WeightChoice::Q8, 60 * MIB).unwrap_err();
-        assert!(refused.starts_with("m needs 90 MiB") && refused.contains("--quantize q4"), "{refused}");
+        assert!(refused.starts_with("m needs 90 MiB") && refused.contains("`quantize` q4"), "{refused}");
         let refused = check(WeightChoice::Q4, 49 * MIB).unwrap_err();
-        assert!(refused.ends_with("49 MiB are available: no --quantize makes it fit"), "{refused}");
+        assert!(refused.ends_with("49 MiB are available: no `quantize` makes it fit"), "{refused}");
     }
 }

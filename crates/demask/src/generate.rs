@@ -1,8 +1,8 @@
 //! One answer: what is seen of it while it is made, and what it is in the end.
 
-use std::ops::ControlFlow;
+use std::{fmt, ops::ControlFlow};
 
-use demask_decode::{Event, GuideCounts, Session};
+use demask_decode::{Event, Finish, GuideCounts, Session};
 use demask_step::TokenId;
 
 use crate::{
@@ -54,8 +54,8 @@ pub struct Generation {
     pub text: Option<String>,
     /// All tokens after the prompt, up to and including the end token.
     pub tokens: Vec<TokenId>,
-    /// `eos`, `stop` or `length`.
-    pub finish: &'static str,
+    /// Why it ends where it ends.
+    pub finish: Finish,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
     /// Tokens of the answer.
@@ -65,6 +65,16 @@ pub struct Generation {
     /// The whole canvas, for infilling and for those who want to see it.
     #[serde(skip)]
     pub canvas: Vec<TokenId>,
+}
+
+/// Writes the text; without a tokenizer, the ids of the tokens.
+impl fmt::Display for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.text {
+            Some(text) => f.write_str(text),
+            None => f.write_str(&self.tokens.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")),
+        }
+    }
 }
 
 /// What came of a [`Task`].
@@ -98,7 +108,7 @@ impl Front {
         let seconds = |network: usize| spent.networks.get(network).map_or(0.0, std::time::Duration::as_secs_f64);
         Generation {
             text,
-            finish: output.finish.name(),
+            finish: output.finish,
             prompt_tokens: session.layout().response(),
             generated_tokens: output.tokens.len(),
             receipt: Receipt {

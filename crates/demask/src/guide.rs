@@ -78,7 +78,7 @@ impl Bridge {
         };
         Ok(GuideOptions {
             facts: guide.facts().clone(),
-            end_ids: if options.ignore_eos { Vec::new() } else { guide.end_ids().to_vec() },
+            end_ids: if options.ignores_eos() { Vec::new() } else { guide.end_ids().to_vec() },
             shared_vocabulary: self.shared,
             text,
         })

@@ -40,8 +40,8 @@ impl Model {
     ///
     /// ```no_run
     /// # use std::{ops::ControlFlow, sync::Arc};
-    /// # use demask::{Class, DeviceOptions, GenerateOptions, Model, Outcome, Prompt};
-    /// # let mut model = Model::demo(&DeviceOptions::default())?;
+    /// # use demask::{Class, GenerateOptions, Model, Outcome, Prompt};
+    /// # let mut model = Model::demo()?;
     /// for prompt in ["Ada has 3 pears.", "Ben has 4 cards."] {
     ///     let answer = model.prepare(&Prompt::user(prompt, None), &GenerateOptions::default())?;
     ///     model.submit(answer, Class::default())?;
@@ -83,7 +83,7 @@ impl Model {
     }
 
     /// Runs until one request is over; others that end meanwhile are handed over by the next [`step`](Self::step).
-    fn run_to_end(&mut self, id: RequestId, observer: &mut Observer<'_>) -> Result<Outcome, GenerateError> {
+    pub(crate) fn run_to_end(&mut self, id: RequestId, observer: &mut Observer<'_>) -> Result<Outcome, GenerateError> {
         let mut watch = |other, progress: Progress<'_>| {
             if other == id { observer(progress) } else { ControlFlow::Continue(()) }
         };
@@ -98,14 +98,25 @@ impl Model {
         }
     }
 
-    /// Answers a prompt.
-    pub fn generate(
+    /// Answers a prompt, and shows it on the way to an observer that may end it.
+    ///
+    /// # Errors
+    /// As [`generate_with`](Self::generate_with), and if the observer ends it.
+    pub fn watch(
         &mut self,
         prompt: &Prompt,
         options: &GenerateOptions,
         observer: &mut Observer<'_>,
     ) -> Result<Generation, GenerateError> {
         let answer = self.prepare(prompt, options)?;
+        self.answer(answer, observer)
+    }
+
+    /// Runs a prompt that was prepared for this model, and shows it on the way to an observer that may end it.
+    ///
+    /// # Errors
+    /// If it cannot be run, or breaks off.
+    pub fn answer(&mut self, answer: Answer, observer: &mut Observer<'_>) -> Result<Generation, GenerateError> {
         let id = self.submit(answer, Class::default())?;
         match self.run_to_end(id, observer)? {
             Outcome::Answer(generation) => Ok(*generation),
@@ -165,14 +176,20 @@ impl Model {
     ///
     /// # Errors
     /// If the two do not go together, or requests are open on the guide that was there before.
-    pub fn set_guide(&mut self, guide: Model) -> Result<(), GenerateError> {
+    pub fn set_guide(&mut self, guide: Self) -> Result<(), GenerateError> {
         let bridge = Bridge::between(self.prompter(), guide.prompter())?;
-        let Model { front, mut scheduler, networks, .. } = guide;
-        let Some(network) = scheduler.remove(networks[0])? else { return Ok(()) };
         if let [_, former] = self.networks[..] {
             self.scheduler.remove(former)?;
             self.networks.truncate(1);
         }
+        self.attach(guide, bridge);
+        Ok(())
+    }
+
+    /// Takes the network of a guide in beside its own. It has none yet.
+    pub(crate) fn attach(&mut self, guide: Self, bridge: Bridge) {
+        let Self { front, mut scheduler, networks, .. } = guide;
+        let Ok(Some(network)) = scheduler.remove(networks[0]) else { return };
         self.networks.push(self.scheduler.add(network));
         self.limit_memory();
         // An engine alone shares what is known of its model, and hands no model out.
@@ -180,7 +197,6 @@ impl Model {
             own.load_time += front.load_time;
             own.guide = Some(Guide { prompter: front.prompter, bridge, weights: front.weights });
         }
-        Ok(())
     }
 
     /// Returns the network, to look at it.

@@ -1,13 +1,10 @@
 //! Fast inference of diffusion language models.
 //!
-//! ```no_run
-//! use std::ops::ControlFlow;
-//! use demask::{DeviceOptions, GenerateOptions, Model, Prompt};
-//! let mut model = Model::demo(&DeviceOptions::default())?;
-//! let prompt = Prompt::user("Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?", None);
-//! let answer = model.generate(&prompt, &GenerateOptions::default(), &mut |_| ControlFlow::Continue(()))?;
-//! println!("{} ({} NFE)", answer.text.unwrap_or_default(), answer.receipt.decoding.nfe);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//! let mut model = demask::Model::demo()?; // or Model::open("org/name"), a directory, a .gguf file
+//! let answer = model.generate("Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?")?;
+//! println!("{answer} ({} NFE)", answer.receipt.decoding.nfe);
+//! # Ok::<(), demask::Error>(())
 //! ```
 //!
 //! [`Opened`] is a checkpoint that can be loaded, [`Model`] a loaded one, [`Prompter`] all of it but the weights.
@@ -16,6 +13,8 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod builder;
+mod chat;
 pub mod demo;
 mod device;
 mod engine;
@@ -30,13 +29,18 @@ mod likelihood;
 mod mailbox;
 mod model;
 mod options;
+mod prepare;
+mod prompt;
 mod receipt;
 pub mod scheduler;
+mod stream;
 mod task;
 mod text;
 mod trace;
 
 pub use answer::Answer;
+pub use builder::Builder;
+pub use chat::Chat;
 pub use demask_checkpoint as checkpoint;
 pub use demask_cpu as cpu;
 #[cfg(feature = "cuda")]
@@ -49,7 +53,7 @@ pub use device::{
     ActivationChoice, BackendOptions, DeviceChoice, DeviceError, DeviceOptions, DtypeChoice, WeightChoice,
 };
 pub use engine::{Engine, EngineCounters, Handle, Outcomes, Ticket};
-pub use error::GenerateError;
+pub use error::{Error, GenerateError};
 pub use explain::explain;
 pub use fingerprint::fingerprint;
 pub use footprint::{Footprint, TooLarge};
@@ -57,9 +61,11 @@ pub use generate::{Generation, Observer, Outcome, Progress};
 pub use inline::{Over, RequestObserver};
 pub use likelihood::{Likelihood, LikelihoodOptions, LikelihoodTask};
 pub use mailbox::{Mail, Update};
-pub use model::{Defaults, Model, ModelError, Opened, Prompter};
-pub use options::{GenerateOptions, Prompt};
+pub use model::{Defaults, LoadObserver, LoadProgress, Model, ModelError, Opened, Prompter};
+pub use options::{GenerateOptions, OptionError, OptionField};
+pub use prompt::Prompt;
 pub use receipt::{Guided, Memory, Receipt, Seconds, forget_peak_memory, peak_memory};
 pub use scheduler::{Class, Finished, NetworkId, Refused, RequestId, Scheduler};
+pub use stream::Stream;
 pub use task::Task;
-pub use trace::{Given, HeaderTag, StepTag, TraceError, TraceLine, read_trace};
+pub use trace::{Given, HeaderTag, StepTag, TokenTexts, TraceError, TraceLine, Tracer, read_trace};

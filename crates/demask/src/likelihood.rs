@@ -127,11 +127,11 @@ fn check(
         return Err(GenerateError::EmptyLikelihood);
     }
     if options.draws == 0 {
-        return Err(GenerateError::Meaningless { option: "a likelihood", why: "without draws" });
+        return Err(GenerateError::NoDraws);
     }
     if options.cfg_scale != 0.0 && family != Family::Llada {
         let why = "for the likelihood of models that are not LLaDA";
-        return Err(GenerateError::Meaningless { option: "--cfg-scale", why });
+        return Err(GenerateError::Meaningless { option: "cfg_scale", why });
     }
     let end = usize::from(family == Family::Dream);
     let (prompt, gen_length, available) = (context.len(), continuation.len() + end, facts.context);

@@ -1,7 +1,6 @@
 //! A model: what turns prompts into sessions, and what runs them.
 
 use std::{
-    ops::Deref,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -16,14 +15,15 @@ use demask_decode::ModelFacts;
 #[cfg(feature = "cuda")]
 use demask_model::workspace_shape;
 use demask_model::{ArchSpec, Inspect, LoadError, Runner};
-use demask_step::{OutOfMemory, SequenceNeeds, TokenId};
+use demask_step::{Need, OutOfMemory, SequenceNeeds, TokenId};
 use demask_tensor::Backend;
 
+use crate::{
+    Answer, DeviceError, DeviceOptions, Footprint, GenerateError, GenerateOptions, NetworkId, Over, Prompt, Scheduler,
+    Task, TooLarge, guide::Bridge,
+};
 #[cfg(feature = "cuda")]
 use crate::{BackendOptions, DeviceChoice};
-use crate::{
-    DeviceError, DeviceOptions, Footprint, GenerateError, NetworkId, Over, Scheduler, Task, TooLarge, guide::Bridge,
-};
 
 /// Rows that a joined step may have unless the caller says otherwise: beyond this, products are bound by operations
 /// and more rows gain nothing.
@@ -69,6 +69,17 @@ pub enum ModelError {
         /// How much is missing.
         error: OutOfMemory,
     },
+}
+
+impl ModelError {
+    /// Returns whether the call itself was wrong, not its execution.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Checkpoint(error) => error.is_usage(),
+            Self::Device(error) => error.is_usage(),
+            _ => false,
+        }
+    }
 }
 
 /// Lengths that a model works best with, where it differs from what the engine would choose.
@@ -178,20 +189,26 @@ pub(crate) struct Guide {
     pub(crate) weights: usize,
 }
 
-/// A model can do what its prompter can.
-impl Deref for Model {
-    type Target = Prompter;
-
-    fn deref(&self) -> &Prompter {
-        &self.front.prompter
-    }
-}
-
-/// A model whose files are open and checked, and whose weights are still where they were.
+/// A model whose files are open and checked, and whose weights are still where they were; perhaps with a guide.
 pub struct Opened {
     prompter: Prompter,
     source: Weights,
+    guide: Option<(Box<Opened>, Bridge)>,
 }
+
+/// How far the loading of a model is.
+#[derive(Debug, Clone, Copy)]
+pub struct LoadProgress<'a> {
+    /// The model, or its guide.
+    pub name: &'a str,
+    /// Bytes read.
+    pub done: u64,
+    /// Bytes to read.
+    pub total: u64,
+}
+
+/// Sees how far loading is, and returns whether to go on.
+pub type LoadObserver<'a> = dyn FnMut(LoadProgress<'_>) -> bool + 'a;
 
 impl Opened {
     /// Opens files.
@@ -208,7 +225,32 @@ impl Opened {
 
     fn of(checkpoint: Checkpoint) -> Self {
         let (source, text) = checkpoint.release_weights();
-        Self { prompter: Prompter::of(text), source }
+        Self { prompter: Prompter::of(text), source, guide: None }
+    }
+
+    /// Puts a guide beside it: an autoregressive model that decoder `guided` lets judge drafts.
+    ///
+    /// # Errors
+    /// If the two do not go together.
+    pub fn guided_by(mut self, guide: Self) -> Result<Self, GenerateError> {
+        let bridge = Bridge::between(&self.prompter, &guide.prompter)?;
+        self.guide = Some((Box::new(guide), bridge));
+        Ok(self)
+    }
+
+    /// Returns its guide.
+    pub fn guide(&self) -> Option<&Self> {
+        self.guide.as_ref().map(|(guide, _)| &**guide)
+    }
+
+    /// Gets a prompt ready to be answered, with the guide if the decoder wants one. What it needs says how much memory the
+    /// model must leave free, and once loaded the model runs it as it is.
+    ///
+    /// # Errors
+    /// If the prompt cannot be put into tokens, or the options contradict each other or the model.
+    pub fn prepare(&self, prompt: &Prompt, options: &GenerateOptions) -> Result<Answer, GenerateError> {
+        let guide = self.guide.as_ref().filter(|_| options.wants_guide());
+        self.prompter.prepare_with(prompt, options, guide.map(|(guide, bridge)| (&guide.prompter, bridge)))
     }
 
     /// All of it but the weights.
@@ -233,13 +275,34 @@ impl Opened {
         Footprint::of(spec, &self.source, &options, row_budget, sequences).map_err(|error| self.failed(error.into()))
     }
 
-    /// Loads the weights, if there is memory for them and for the sequences that will be open at the same time.
-    /// `progress` is told bytes read and bytes in all, and answers whether to go on.
+    /// Loads the weights, its guide's too, if there is memory for them and for the sequences that will be open at the same
+    /// time: those of the model on network 0, those of the guide on network 1.
+    ///
+    /// # Errors
+    /// If the device cannot be used, or has no room for them.
     pub fn load(
+        mut self,
+        device: &DeviceOptions,
+        needs: &[Need],
+        progress: &mut LoadObserver<'_>,
+    ) -> Result<Model, ModelError> {
+        let of = |network: usize| -> Vec<SequenceNeeds> {
+            needs.iter().filter(|need| need.network == network).map(|need| need.sequence.clone()).collect()
+        };
+        let guide = self.guide.take();
+        let mut model = self.load_alone(device, &of(0), progress)?;
+        if let Some((guide, bridge)) = guide {
+            model.attach(guide.load_alone(device, &of(1), progress)?, bridge);
+        }
+        Ok(model)
+    }
+
+    /// Loads the weights without the guide's.
+    fn load_alone(
         self,
         device: &DeviceOptions,
         sequences: &[SequenceNeeds],
-        progress: &mut dyn FnMut(u64, u64) -> bool,
+        progress: &mut LoadObserver<'_>,
     ) -> Result<Model, ModelError> {
         let device = &device.found()?;
         match device.device {
@@ -259,7 +322,7 @@ impl Opened {
         device: &DeviceOptions,
         number: usize,
         sequences: &[SequenceNeeds],
-        progress: &mut dyn FnMut(u64, u64) -> bool,
+        progress: &mut LoadObserver<'_>,
     ) -> Result<Model, ModelError> {
         let stored = self.source.main_dtype();
         let BackendOptions::Cuda(options) = device.backend_options(stored)? else {
@@ -281,14 +344,16 @@ impl Opened {
         self,
         backend: B,
         row_budget: Option<usize>,
-        progress: &mut dyn FnMut(u64, u64) -> bool,
+        progress: &mut LoadObserver<'_>,
     ) -> Result<Model, ModelError> {
         let started = Instant::now();
         let (spec, total) = (self.prompter.spec(), self.source.stored_bytes());
         tracing::debug!(name = %self.prompter.name(), bytes = total, parameters = spec.parameters(), "loading weights");
-        let weights = demask_model::Weights::load(spec, &self.source, &backend, &mut |read| progress(read, total))
-            .map_err(|error| self.failed(error))?;
-        let Self { prompter, source } = self;
+        let name = self.prompter.name();
+        let mut read = |done| progress(LoadProgress { name, done, total });
+        let weights =
+            demask_model::Weights::load(spec, &self.source, &backend, &mut read).map_err(|error| self.failed(error))?;
+        let Self { prompter, source, .. } = self;
         drop(source);
         let row_budget = row_budget.unwrap_or(DEFAULT_ROW_BUDGET);
         let runner = Runner::new(prompter.spec().clone(), weights, backend, row_budget)
@@ -305,9 +370,10 @@ impl Opened {
     ) -> Result<(), ModelError> {
         // What can fail does so here, for the choice that was made; another choice fails no differently.
         self.footprint(device, sequences)?;
-        let needs =
-            |weights| self.footprint(&DeviceOptions { weights, ..device.clone() }, sequences).unwrap_or_default();
-        Ok(TooLarge::check(self.prompter.name(), memory, device.weights, needs, available)?)
+        let needs = |weights| {
+            self.footprint(&DeviceOptions { quantize: weights, ..device.clone() }, sequences).unwrap_or_default()
+        };
+        Ok(TooLarge::check(self.prompter.name(), memory, device.quantize, needs, available)?)
     }
 
     fn failed(&self, error: LoadError) -> ModelError {
@@ -316,25 +382,26 @@ impl Opened {
 }
 
 impl Model {
-    /// Opens and loads a checkpoint. `progress` is told bytes read and bytes in all, and answers whether to go on.
+    /// Opens and loads a checkpoint.
+    ///
+    /// # Errors
+    /// If its files cannot be used, or the device.
     pub fn load(
         files: ModelFiles,
         device: &DeviceOptions,
-        progress: &mut dyn FnMut(u64, u64) -> bool,
+        progress: &mut LoadObserver<'_>,
     ) -> Result<Self, ModelError> {
         Opened::open(files)?.load(device, &[], progress)
     }
 
-    /// The model that is part of this library: a small LLaDA that solves word problems.
-    pub fn demo(device: &DeviceOptions) -> Result<Self, ModelError> {
-        Opened::demo()?.load(device, &[], &mut |_, _| true)
-    }
-
     /// Loads an opened checkpoint.
+    ///
+    /// # Errors
+    /// If its weights or the device cannot be used.
     pub fn from_checkpoint(
         checkpoint: Checkpoint,
         device: &DeviceOptions,
-        progress: &mut dyn FnMut(u64, u64) -> bool,
+        progress: &mut LoadObserver<'_>,
     ) -> Result<Self, ModelError> {
         Opened::of(checkpoint).load(device, &[], progress)
     }
@@ -356,6 +423,11 @@ impl Model {
                 self.scheduler.limit(device, available);
             }
         }
+    }
+
+    /// Returns the model's name, for people.
+    pub fn name(&self) -> &str {
+        self.prompter().name()
     }
 
     /// Returns all of it but the networks.

@@ -1,383 +1,466 @@
-//! What a user may ask of one generation, and how it becomes a session.
+//! What a user may ask of one generation: one type, whether it comes from flags, JSON, a sweep or a program.
 
-use std::fmt;
-
-use demask_checkpoint::{Message, RenderOptions};
 use demask_decode::{
-    CacheSpec, CanvasSpec, DecoderSpec, OptionsError, Remasking, Schedule, Session, SessionOptions, StopRule,
-    decoder::Promise, recommended,
+    CacheSpec, DecoderSpec, Remasking, Schedule,
+    decoder::Promise,
+    names::{UnknownName, same},
 };
-use demask_model::Family;
-use demask_step::{ConfidenceOf, FilterOrder, Mask, TokenId};
-use serde::{Serialize, Serializer};
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{Error, MapAccess, Visitor},
+    ser::SerializeMap,
+};
+use serde_json::Value;
 
-use crate::{GenerateError, Prompter, guide::Bridge};
-
-/// Positions decoded if nobody says how many (LLaDA's and SDAR's scripts: 128).
-const DEFAULT_GEN_LENGTH: usize = 128;
-
-/// The prompt in one of its forms.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Prompt {
-    /// A conversation, put into words by the checkpoint's chat template.
-    Chat(Vec<Message>),
-    /// Text without a template.
-    Raw(String),
-    /// Token ids as they are.
-    Tokens(Vec<TokenId>),
-    /// Text without a template, with `<mask:N>` holes to fill.
-    Infill(String),
+/// A field of [`GenerateOptions`], for those who build a parser from the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OptionField {
+    /// The name, in JSON and in messages.
+    pub name: &'static str,
+    /// Whether the value is `true` or `false`.
+    pub switch: bool,
+    /// Whether it holds several values.
+    pub many: bool,
 }
 
-impl Prompt {
-    /// One user message, after a system message if there is one.
-    pub fn user(text: impl Into<String>, system: Option<&str>) -> Self {
-        let system = system.map(|text| Message::new("system", text));
-        let user = Message::new("user", text);
-        Self::Chat(system.into_iter().chain([user]).collect())
+/// An option that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OptionError {
+    /// There is no such option.
+    #[error(transparent)]
+    Unknown(#[from] UnknownName),
+    /// The value is not of the option's type.
+    #[error("`{option}` is {found}, expected {expected}")]
+    Value {
+        /// The option.
+        option: &'static str,
+        /// What was found, as it was written.
+        found: String,
+        /// What it takes.
+        expected: String,
+    },
+    /// A method that does not exist, or does not take what it is given.
+    #[error("{0}")]
+    Method(String),
+}
+
+/// What an option's value is read from.
+trait OptionValue: Sized {
+    const SWITCH: bool = false;
+    const MANY: bool = false;
+
+    /// Reads what is typed behind a flag; the error says what was expected.
+    fn from_text(text: &str) -> Result<Self, Unread>;
+
+    /// Reads a value of JSON, which has types of its own.
+    fn from_json(value: Value) -> Result<Self, Unread>;
+
+    /// Joins it with what was set before: takes its place, unless there may be several.
+    fn join(self, _before: Option<Self>) -> Self {
+        self
+    }
+}
+
+/// Why a value could not be read.
+enum Unread {
+    /// It is of another type than this.
+    Expected(&'static str),
+    /// It is of the right type, and something about it is wrong.
+    Because(String),
+}
+
+const COUNT: &str = "a whole number from 0 on";
+const NUMBER: &str = "a number";
+const SWITCH: &str = "true or false";
+const TEXT: &str = "a text or a list of texts";
+
+macro_rules! counts {
+    ($($of:ty),+) => {$(
+        impl OptionValue for $of {
+            fn from_text(text: &str) -> Result<Self, Unread> {
+                text.trim().parse().map_err(|_| Unread::Expected(COUNT))
+            }
+
+            fn from_json(value: Value) -> Result<Self, Unread> {
+                value.as_u64().and_then(|count| count.try_into().ok()).ok_or(Unread::Expected(COUNT))
+            }
+        }
+    )+};
+}
+
+counts!(usize, u32, u64);
+
+impl OptionValue for f32 {
+    fn from_text(text: &str) -> Result<Self, Unread> {
+        text.trim().parse().map_err(|_| Unread::Expected(NUMBER))
     }
 
-    /// Roughly how long it is: its tokens, or the bytes of its texts. For comparing prompts of one form.
-    pub fn length(&self) -> usize {
-        match self {
-            Self::Chat(messages) => messages.iter().map(|message| message.content.len()).sum(),
-            Self::Raw(text) | Self::Infill(text) => text.len(),
-            Self::Tokens(ids) => ids.len(),
+    fn from_json(value: Value) -> Result<Self, Unread> {
+        // Through its digits: the nearest f32 of 0.1 is not that of the f64 next to 0.1.
+        if value.is_number() { Self::from_text(&value.to_string()) } else { Err(Unread::Expected(NUMBER)) }
+    }
+}
+
+impl OptionValue for bool {
+    const SWITCH: bool = true;
+
+    fn from_text(text: &str) -> Result<Self, Unread> {
+        match text.trim() {
+            "true" | "on" => Ok(true),
+            "false" | "off" => Ok(false),
+            _ => Err(Unread::Expected(SWITCH)),
         }
     }
+
+    fn from_json(value: Value) -> Result<Self, Unread> {
+        value.as_bool().ok_or(Unread::Expected(SWITCH))
+    }
 }
 
-/// One generation. What is `None` is chosen to fit the model: the recommended decoder and cache if neither they nor steps,
-/// schedule or remasking are given, the reference for what is missing otherwise. Written out, it names
-/// only what was chosen.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
-pub struct GenerateOptions {
-    /// Positions to decode.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub gen_length: Option<usize>,
-    /// Positions of a block.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub block_length: Option<usize>,
-    /// Denoising steps over all blocks.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub steps: Option<usize>,
-    /// What ranks predictions.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_typed")]
-    pub remasking: Option<Remasking>,
-    /// How steps share the masks.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_typed")]
-    pub schedule: Option<Schedule>,
-    /// Where Dream's time ends.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub eps: Option<f32>,
-    /// 0: greedy.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub temperature: Option<f32>,
-    /// Temperature of the order of commits.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub alg_temp: Option<f32>,
-    /// Probability kept by top-p filtering.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub top_p: Option<f32>,
-    /// Tokens kept by top-k filtering.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub top_k: Option<u32>,
-    /// Scale of classifier-free guidance.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cfg_scale: Option<f32>,
-    /// Decoder.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_typed")]
-    pub decoder: Option<DecoderSpec>,
-    /// Cache policy.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_typed")]
-    pub cache: Option<CacheSpec>,
-    /// Texts that end the answer; they are not part of it.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub stop: Vec<String>,
-    /// Decode all positions, whatever end tokens stand there, and keep them in the answer.
-    pub ignore_eos: bool,
-    /// Go on behind an end token; the answer still ends there.
-    pub no_early_stop: bool,
-    /// Never predict the end-of-text token (LLaDA's `logits_eos_inf`).
-    pub suppress_eos: bool,
-    /// Predict end tokens with confidence 0 (LLaDA's `confidence_eos_eot_inf`).
-    pub eos_confidence_zero: bool,
-    /// Key of all randomness.
-    pub seed: u64,
+/// Texts: one is read as a list of one.
+impl OptionValue for Vec<String> {
+    const MANY: bool = true;
+
+    fn from_text(text: &str) -> Result<Self, Unread> {
+        Ok(vec![text.to_owned()])
+    }
+
+    fn from_json(value: Value) -> Result<Self, Unread> {
+        let text = |value: Value| if let Value::String(text) = value { Some(text) } else { None };
+        let texts = match value {
+            Value::Array(list) => list.into_iter().map(text).collect(),
+            one => text(one).map(|text| vec![text]),
+        };
+        texts.ok_or(Unread::Expected(TEXT))
+    }
+
+    fn join(self, before: Option<Self>) -> Self {
+        [before.unwrap_or_default(), self].concat()
+    }
+}
+
+macro_rules! words {
+    ($($of:ty, $expected:literal);+) => {$(
+        impl OptionValue for $of {
+            fn from_text(text: &str) -> Result<Self, Unread> {
+                text.parse().map_err(|error: <$of as std::str::FromStr>::Err| Unread::Because(error.to_string()))
+            }
+
+            fn from_json(value: Value) -> Result<Self, Unread> {
+                match value {
+                    Value::String(text) => Self::from_text(&text),
+                    _ => Err(Unread::Expected($expected)),
+                }
+            }
+        }
+    )+};
+}
+
+words!(Remasking, "a name"; Schedule, "a name");
+
+macro_rules! methods {
+    ($($of:ty),+) => {$(
+        impl OptionValue for $of {
+            fn from_text(text: &str) -> Result<Self, Unread> {
+                text.parse().map_err(|error: demask_decode::SpecError| Unread::Because(error.to_string()))
+            }
+
+            fn from_json(value: Value) -> Result<Self, Unread> {
+                if !value.is_string() && !value.is_object() {
+                    return Err(Unread::Expected("name:key=value,key=value, or an object with a \"name\""));
+                }
+                serde_json::from_value(value).map_err(|error| Unread::Because(error.to_string()))
+            }
+        }
+    )+};
+}
+
+methods!(DecoderSpec, CacheSpec);
+
+/// How an option's value is written out.
+trait Written {
+    fn write<M: SerializeMap>(&self, name: &'static str, map: &mut M) -> Result<(), M::Error>;
+}
+
+macro_rules! written {
+    ($($of:ty),+; $($text:ty),+) => {
+        $(impl Written for $of {
+            fn write<M: SerializeMap>(&self, name: &'static str, map: &mut M) -> Result<(), M::Error> {
+                map.serialize_entry(name, self)
+            }
+        })+
+        $(impl Written for $text {
+            fn write<M: SerializeMap>(&self, name: &'static str, map: &mut M) -> Result<(), M::Error> {
+                map.serialize_entry(name, &self.to_string())
+            }
+        })+
+    };
+}
+
+written!(usize, u32, u64, f32, bool, Vec<String>; Remasking, Schedule, DecoderSpec, CacheSpec);
+
+/// Declares the options once: the fields, their names, and how they are read and written.
+macro_rules! options {
+    ($(#[doc = $about:literal])+ pub struct $options:ident {$($(#[doc = $doc:literal])+ $name:ident: $of:ty,)+}) => {
+        $(#[doc = $about])+
+        #[derive(Debug, Clone, PartialEq, Default)]
+        pub struct $options {
+            $($(#[doc = $doc])+ pub $name: Option<$of>,)+
+        }
+
+        impl $options {
+            /// All options, in the order in which they are written out.
+            pub const FIELDS: &'static [OptionField] = &[$(OptionField {
+                name: stringify!($name),
+                switch: <$of as OptionValue>::SWITCH,
+                many: <$of as OptionValue>::MANY,
+            }),+];
+
+            /// Sets an option by its name from text, as it is typed behind a flag. Of an option with several values it is
+            /// one more.
+            ///
+            /// ```
+            /// # use demask::GenerateOptions;
+            /// let mut options = GenerateOptions::default();
+            /// options.set("decoder", "threshold:tau=0.8")?;
+            /// let refused = options.set("step", "12").unwrap_err().to_string();
+            /// assert!(refused.starts_with("unknown option \"step\", did you mean \"steps\"?"));
+            /// # Ok::<(), demask::OptionError>(())
+            /// ```
+            ///
+            /// # Errors
+            /// If there is no such option, or it does not take this value.
+            pub fn set(&mut self, name: &str, text: &str) -> Result<(), OptionError> {
+                $(if same(name, stringify!($name)) {
+                    let value = <$of>::from_text(text).map_err(|why| refused(stringify!($name), &format!("{text:?}"), why))?;
+                    self.$name = Some(value.join(self.$name.take()));
+                    return Ok(());
+                })+
+                Err(unknown(name))
+            }
+
+            fn set_json(&mut self, name: &str, value: Value) -> Result<(), OptionError> {
+                $(if same(name, stringify!($name)) {
+                    // What is null is left to be chosen, as what is not there.
+                    if !value.is_null() {
+                        let found = value.to_string();
+                        let value = <$of>::from_json(value).map_err(|why| refused(stringify!($name), &found, why))?;
+                        self.$name = Some(value);
+                    }
+                    return Ok(());
+                })+
+                Err(unknown(name))
+            }
+
+            /// Returns the names of the options that are set.
+            pub fn given(&self) -> Vec<&'static str> {
+                let mut given = Vec::new();
+                $(if self.$name.is_some() {
+                    given.push(stringify!($name));
+                })+
+                given
+            }
+        }
+
+        /// Writes the options that are set, and no others.
+        impl Serialize for $options {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let mut map = serializer.serialize_map(None)?;
+                $(if let Some(value) = &self.$name {
+                    value.write(stringify!($name), &mut map)?;
+                })+
+                map.end()
+            }
+        }
+    };
+}
+
+options! {
+    /// How one prompt is answered. What is `None` is chosen to fit the model: the recommended decoder and cache if neither
+    /// they nor steps, schedule or remasking are set, the reference for what is missing otherwise.
+    ///
+    /// ```
+    /// # use demask::GenerateOptions;
+    /// let options: GenerateOptions = serde_json::from_str(r#"{"gen_length": 64, "decoder": "threshold:tau=0.9"}"#)?;
+    /// assert_eq!(options, GenerateOptions {
+    ///     gen_length: Some(64),
+    ///     decoder: Some("threshold:tau=0.9".parse()?),
+    ///     ..GenerateOptions::default()
+    /// });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub struct GenerateOptions {
+        /// Positions to decode.
+        gen_length: usize,
+        /// Positions of a block.
+        block_length: usize,
+        /// Denoising steps over all blocks.
+        steps: usize,
+        /// What ranks predictions.
+        remasking: Remasking,
+        /// How steps share the masks.
+        schedule: Schedule,
+        /// Where Dream's time ends.
+        eps: f32,
+        /// Temperature of tokens; 0: the most probable one.
+        temperature: f32,
+        /// Temperature of the order of commits; 0: the best first.
+        alg_temp: f32,
+        /// Probability kept by top-p filtering.
+        top_p: f32,
+        /// Tokens kept by top-k filtering.
+        top_k: u32,
+        /// Scale of classifier-free guidance; 0: none.
+        cfg_scale: f32,
+        /// Decoder.
+        decoder: DecoderSpec,
+        /// Cache policy.
+        cache: CacheSpec,
+        /// Texts that end the answer; they are not part of it.
+        stop: Vec<String>,
+        /// Decode all positions, whatever end tokens stand there, and keep them in the answer.
+        ignore_eos: bool,
+        /// Go on behind an end token; the answer still ends there.
+        no_early_stop: bool,
+        /// Never predict the end-of-text token (LLaDA's `logits_eos_inf`).
+        suppress_eos: bool,
+        /// Predict end tokens with confidence 0 (LLaDA's `confidence_eos_eot_inf`).
+        eos_confidence_zero: bool,
+        /// Key of all randomness; 0 if it is not set.
+        seed: u64,
+    }
 }
 
 impl GenerateOptions {
     /// Whether nothing is said of how to decode: neither a method nor what only static decoding knows. Otherwise the
-    /// reference decodes, with what is given in the place of its own.
-    fn leaves_methods_open(&self) -> bool {
+    /// reference decodes, with what is set in the place of its own.
+    pub(crate) fn leaves_methods_open(&self) -> bool {
         let methods = self.decoder.is_none() && self.cache.is_none();
         let order = self.remasking.is_none() && self.alg_temp.is_none();
         let time = self.steps.is_none() && self.schedule.is_none() && self.eps.is_none();
         methods && order && time
     }
 
-    /// Whether the decoder wants a guide; a model that has one decodes without it too.
+    /// Returns whether the decoder wants a guide; a model that has one decodes without it too.
     pub fn wants_guide(&self) -> bool {
         self.decoder.as_ref().is_some_and(|decoder| decoder.method().promise == Promise::OfGuide)
     }
-}
 
-/// A method as it is typed.
-#[expect(clippy::ref_option, reason = "serde hands fields over by reference")]
-fn as_typed<T: fmt::Display, S: Serializer>(method: &Option<T>, serializer: S) -> Result<S::Ok, S::Error> {
-    match method {
-        Some(method) => serializer.collect_str(method),
-        None => serializer.serialize_none(),
+    /// Returns whether decoding may end at an end token, before everything is decoded.
+    pub fn stops_early(&self) -> bool {
+        !self.ignores_eos() && self.no_early_stop != Some(true)
+    }
+
+    /// Whether end tokens are tokens like any other.
+    pub(crate) fn ignores_eos(&self) -> bool {
+        self.ignore_eos == Some(true)
     }
 }
 
-/// A prompt as tokens, and where its holes are filled.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Tokens {
-    pub(crate) ids: Vec<TokenId>,
-    /// Whether masks stand inside already.
-    pub(crate) infill: bool,
+impl<'de> Deserialize<'de> for GenerateOptions {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(OptionsVisitor)
+    }
 }
 
-impl Prompter {
-    /// A session for a prompt.
-    pub fn session(&self, prompt: &Prompt, options: &GenerateOptions) -> Result<Session, GenerateError> {
-        Ok(Session::new(self.options(prompt, options, None)?)?)
+struct OptionsVisitor;
+
+impl<'de> Visitor<'de> for OptionsVisitor {
+    type Value = GenerateOptions;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object of options")
     }
 
-    /// A session for a prompt, with a guide.
-    pub fn guided_session(
-        &self,
-        guide: &Prompter,
-        prompt: &Prompt,
-        options: &GenerateOptions,
-    ) -> Result<Session, GenerateError> {
-        let bridge = Bridge::between(self, guide)?;
-        Ok(Session::new(self.options(prompt, options, Some((guide, &bridge)))?)?)
-    }
-
-    /// Session options for a prompt, perhaps with a guide and the way to its words.
-    pub(crate) fn options(
-        &self,
-        prompt: &Prompt,
-        options: &GenerateOptions,
-        guide: Option<(&Prompter, &Bridge)>,
-    ) -> Result<SessionOptions, GenerateError> {
-        let tokens = self.tokenize(prompt)?;
-        if let (Some(decoder), Some(_), false) = (&options.decoder, guide, options.wants_guide()) {
-            return Err(OptionsError::GuideUnused { decoder: decoder.name() }.into());
-        }
-        let guide = guide.map(|(guide, bridge)| bridge.options(guide, prompt, &tokens.ids, options)).transpose()?;
-        check_guided(guide.is_some(), options)?;
-        let own = self.session_options(tokens, options)?;
-        let Some(guide) = guide else { return Ok(own) };
-        // The guide's own output ends where the guide ends it.
-        let to_guide = options.wants_guide()
-            && options.decoder.as_ref().is_some_and(|decoder| decoder.choice("target") == "guide");
-        let end_ids = if to_guide { guide.end_ids.clone() } else { own.end_ids };
-        Ok(SessionOptions {
-            // Drafts reach over the whole response unless somebody says otherwise.
-            block_length: options.block_length,
-            end_ids,
-            guide: Some(guide),
-            ..own
-        })
-    }
-
-    /// A prompt in words, as the model's template puts it; ids, separated by commas, where it has none.
-    pub fn in_words(&self, prompt: &Prompt) -> Result<String, GenerateError> {
-        Ok(match prompt {
-            Prompt::Tokens(ids) => ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
-            Prompt::Raw(text) | Prompt::Infill(text) => text.clone(),
-            Prompt::Chat(messages) => self.template().render(messages, &RenderOptions::default())?,
-        })
-    }
-
-    /// Turns a prompt into tokens.
-    pub(crate) fn tokenize(&self, prompt: &Prompt) -> Result<Tokens, GenerateError> {
-        let infill = matches!(prompt, Prompt::Infill(_));
-        let ids = match prompt {
-            Prompt::Tokens(ids) => ids.clone(),
-            Prompt::Raw(text) => self.tokenizer()?.encode(text, true)?,
-            Prompt::Chat(_) => {
-                let text = self.in_words(prompt)?;
-                self.tokenizer()?.encode(&text, false)?
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<GenerateOptions, A::Error> {
+        let (mut options, mut seen) = (GenerateOptions::default(), Vec::new());
+        while let Some((name, value)) = map.next_entry::<String, Value>()? {
+            options.set_json(&name, value).map_err(A::Error::custom)?;
+            if seen.contains(&name) {
+                return Err(A::Error::custom(format_args!("`{name}` is there twice, give it once")));
             }
-            Prompt::Infill(text) => self.tokenize_holes(text)?,
-        };
-        let vocabulary = self.facts().vocab;
-        if let Some(&token) = ids.iter().find(|&&token| token as usize >= vocabulary) {
-            return Err(GenerateError::TokenOutOfRange { token, vocabulary });
+            seen.push(name);
         }
-        let holds_mask = self.facts().mask_id.is_some_and(|mask| ids.contains(&mask));
-        match (infill, holds_mask) {
-            (false, true) => Err(GenerateError::MaskInPrompt),
-            (true, false) => Err(GenerateError::NoHole),
-            _ => Ok(Tokens { ids, infill }),
+        Ok(options)
+    }
+}
+
+fn unknown(name: &str) -> OptionError {
+    let known = GenerateOptions::FIELDS.iter().map(|field| field.name).collect();
+    OptionError::Unknown(UnknownName { what: "option", found: name.to_owned(), known })
+}
+
+fn refused(option: &'static str, found: &str, why: Unread) -> OptionError {
+    match why {
+        Unread::Expected(expected) => {
+            OptionError::Value { option, found: found.to_owned(), expected: expected.to_owned() }
         }
+        Unread::Because(why) => OptionError::Method(why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> Result<GenerateOptions, String> {
+        serde_json::from_str(json).map_err(|error| error.to_string())
     }
 
-    fn tokenize_holes(&self, text: &str) -> Result<Vec<TokenId>, GenerateError> {
-        let (Mask::Full, Some(mask)) = (self.facts().mask, self.facts().mask_id) else {
-            return Err(GenerateError::InfillUnsupported { family: self.spec().family.to_string() });
-        };
-        let mut ids = Vec::new();
-        let mut rest = text;
-        while let Some((before, hole)) = rest.split_once("<mask:") {
-            let (count, after) = hole.split_once('>').ok_or_else(|| GenerateError::BadHole { found: shorten(hole) })?;
-            let count: usize = count
-                .trim()
-                .parse()
-                .ok()
-                .filter(|count| (1..=self.facts().context).contains(count))
-                .ok_or_else(|| GenerateError::BadHole { found: shorten(count) })?;
-            ids.extend(self.tokenizer()?.encode(before, ids.is_empty())?);
-            ids.extend(std::iter::repeat_n(mask, count));
-            rest = after;
-        }
-        ids.extend(self.tokenizer()?.encode(rest, ids.is_empty())?);
-        Ok(ids)
+    #[test]
+    fn what_is_written_is_read_back_and_names_only_what_is_set() {
+        let json = r#"{"gen_length":64,"remasking":"entropy","schedule":"dream","temperature":0.1,"top_k":5,
+            "decoder":"threshold:tau=0.8","cache":"dual","stop":["a","b"],"ignore_eos":false,"seed":18446744073709551615}"#;
+        let options = read(json).unwrap();
+        assert_eq!(options.temperature, Some(0.1));
+        assert_eq!(serde_json::to_string(&options).unwrap(), json.replace(char::is_whitespace, ""));
+        assert_eq!(serde_json::to_string(&GenerateOptions::default()).unwrap(), "{}");
+        assert_eq!(read(r#"{"decoder":{"name":"threshold","tau":0.8},"stop":"a","top_p":null}"#).unwrap().top_p, None);
     }
 
-    /// Session options for a prompt: explicit values are checked by the session, missing ones are chosen here.
-    pub(crate) fn session_options(
-        &self,
-        tokens: Tokens,
-        options: &GenerateOptions,
-    ) -> Result<SessionOptions, GenerateError> {
-        self.check_meaning(&tokens, options)?;
-        let infill = tokens.infill;
-        let canvas = self.canvas(tokens, options)?;
-        let mut defaults = SessionOptions::new(self.facts().clone(), canvas);
-        if let Some(methods) = recommended(self.facts().mask).filter(|_| !infill && options.leaves_methods_open()) {
-            (defaults.decoder, defaults.cache) = methods;
-        }
-        let family = self.spec().family;
-        let temperature = options.temperature.unwrap_or(0.0);
-        Ok(SessionOptions {
-            block_length: options.block_length.or_else(|| self.default_block_length(&defaults.canvas, options)),
-            steps: options.steps,
-            remasking: options.remasking.unwrap_or_default(),
-            schedule: options.schedule.unwrap_or_default(),
-            eps: options.eps.unwrap_or(defaults.eps),
-            temperature,
-            top_p: options.top_p.unwrap_or(defaults.top_p),
-            top_k: options.top_k.unwrap_or(defaults.top_k),
-            alg_temp: options.alg_temp.unwrap_or(defaults.alg_temp),
-            cfg_scale: options.cfg_scale.unwrap_or(defaults.cfg_scale),
-            // The order of filters and whose probability ranks are the family's own, as in its official code.
-            filter_order: if family == Family::Sdar { FilterOrder::TopKFirst } else { FilterOrder::TopPFirst },
-            confidence: match family {
-                Family::Dream | Family::Sdar => ConfidenceOf::Drawn,
-                _ => ConfidenceOf::Raw,
-            },
-            decoder: options.decoder.clone().unwrap_or_else(|| defaults.decoder.clone()),
-            cache: options.cache.clone().unwrap_or_else(|| defaults.cache.clone()),
-            seed: options.seed,
-            end_ids: if options.ignore_eos { Vec::new() } else { self.end_ids().to_vec() },
-            stop: if options.ignore_eos || options.no_early_stop { StopRule::Never } else { StopRule::Prefix },
-            suppress: match (infill, options.suppress_eos) {
-                // A hole is filled with text: an end in front of what follows it would be none.
-                (true, _) => self.end_ids().to_vec(),
-                (false, true) => self.eos_ids()?,
-                (false, false) => Vec::new(),
-            },
-            mute: self.muted(options, temperature)?,
-            ..defaults
-        })
-    }
-
-    /// Refuses options that would be ignored.
-    fn check_meaning(&self, tokens: &Tokens, options: &GenerateOptions) -> Result<(), GenerateError> {
-        let causal = self.facts().mask == Mask::Causal;
-        let even = !matches!(options.schedule, Some(Schedule::Dream | Schedule::DreamTotal));
-        let greedy = options.temperature.unwrap_or(0.0) == 0.0;
-        let ar = "for autoregressive decoding, which takes one token after the other";
-        let checks = [
-            (options.eps.is_some() && even, "--eps", "without --schedule dream or dream_total, whose time it ends"),
-            (!options.stop.is_empty() && tokens.infill, "--stop", "with --infill, where the text's end is given"),
-            (options.stop.iter().any(String::is_empty), "--stop", "without a text"),
-            (options.remasking.is_some() && causal, "--remasking", ar),
-            (options.schedule.is_some() && causal, "--schedule", ar),
-            (options.alg_temp.is_some() && causal, "--alg-temp", ar),
-            (options.top_k.is_some() && causal && greedy, "--top-k", "at temperature 0, where the best token is taken"),
-            (options.top_p.is_some() && causal && greedy, "--top-p", "at temperature 0, where the best token is taken"),
-        ];
-        match checks.into_iter().find(|(meaningless, ..)| *meaningless) {
-            Some((_, option, why)) => Err(GenerateError::Meaningless { option, why }),
-            None => Ok(()),
-        }
-    }
-
-    /// LLaDA's `confidence_eos_eot_inf` as it acts: both end tokens at temperature 0, only the turn end above
-    /// (specification models, trap 7).
-    fn muted(&self, options: &GenerateOptions, temperature: f32) -> Result<Vec<TokenId>, GenerateError> {
-        if !options.eos_confidence_zero {
-            return Ok(Vec::new());
-        }
-        let eos = self.eos_ids()?;
-        Ok(self.end_ids().iter().copied().filter(|id| temperature == 0.0 || !eos.contains(id)).collect())
-    }
-
-    fn canvas(&self, Tokens { ids, infill }: Tokens, options: &GenerateOptions) -> Result<CanvasSpec, GenerateError> {
-        let context = self.facts().context;
-        if infill {
-            if options.gen_length.is_some() {
-                return Err(GenerateError::InfillLength);
-            }
-            return if ids.len() <= context {
-                Ok(CanvasSpec::Infill { tokens: ids })
-            } else {
-                Err(GenerateError::TooLong { prompt: ids.len(), gen_length: 0, context })
+    #[test]
+    fn each_option_is_set_by_its_name_from_text() {
+        for field in GenerateOptions::FIELDS {
+            let text = match field.name {
+                "remasking" => "margin",
+                "schedule" => "even",
+                "decoder" => "static",
+                "cache" => "none",
+                _ if field.switch => "on",
+                _ => "1",
             };
+            let mut options = GenerateOptions::default();
+            options.set(&field.name.replace('_', "-"), text).unwrap();
+            assert_eq!(options.given(), [field.name]);
+            let json = serde_json::to_string(&options).unwrap();
+            assert_eq!(read(&json).unwrap(), options, "{json}");
         }
-        let wanted = self.defaults().gen_length.unwrap_or(DEFAULT_GEN_LENGTH);
-        // A block-causal canvas is rounded up to whole blocks, which must still fit.
-        let block = match self.facts().mask {
-            Mask::BlockCausal { block } => options.block_length.unwrap_or(block as usize).max(1),
-            _ => 1,
-        };
-        let room = (context / block * block).saturating_sub(ids.len());
-        let gen_length = options.gen_length.unwrap_or_else(|| wanted.min(room));
-        if gen_length > room || room == 0 {
-            let gen_length = gen_length.max(1);
-            return Err(GenerateError::TooLong { prompt: ids.len(), gen_length, context });
+    }
+
+    #[test]
+    fn wrong_options_are_refused_in_one_line_that_names_them() {
+        for (json, told) in [
+            (r#"{"step":1}"#, "unknown option \"step\", did you mean \"steps\"? (known: gen_length, "),
+            (r#"{"steps":"1"}"#, "`steps` is \"1\", expected a whole number from 0 on"),
+            (r#"{"steps":-1}"#, "`steps` is -1, expected a whole number from 0 on"),
+            (r#"{"steps":1.5}"#, "`steps` is 1.5, expected a whole number from 0 on"),
+            (r#"{"top_k":4294967296}"#, "`top_k` is 4294967296, expected a whole number from 0 on"),
+            (r#"{"eps":"x"}"#, "`eps` is \"x\", expected a number"),
+            (r#"{"ignore_eos":1}"#, "`ignore_eos` is 1, expected true or false"),
+            (r#"{"stop":[1]}"#, "`stop` is [1], expected a text or a list of texts"),
+            (r#"{"remasking":1}"#, "`remasking` is 1, expected a name"),
+            (r#"{"decoder":7}"#, "`decoder` is 7, expected name:key=value,key=value, or an object with a \"name\""),
+            (r#"{"decoder":"treshold"}"#, "unknown decoder \"treshold\", did you mean \"threshold\"?"),
+            (r#"{"decoder":{"name":"threshold","tau":9}}"#, "threshold: tau is \"9\", expected a number from 0 to 1"),
+            (r#"{"seed":1,"seed":2}"#, "`seed` is there twice, give it once"),
+            (r"[]", "invalid type: sequence, expected an object of options"),
+        ] {
+            let refused = read(json).unwrap_err();
+            assert!(refused.starts_with(told) && !refused.contains('\n'), "{json}: {refused}");
         }
-        Ok(CanvasSpec::Prompt { tokens: ids, gen_length })
-    }
-
-    /// The block length that the model was made for, where nothing given speaks against it; the session fits one
-    /// otherwise.
-    fn default_block_length(&self, canvas: &CanvasSpec, options: &GenerateOptions) -> Option<usize> {
-        let CanvasSpec::Prompt { gen_length, .. } = canvas else { return None };
-        let free = options.steps.is_none() && options.schedule.is_none();
-        self.defaults().block_length.filter(|length| free && gen_length % length == 0)
-    }
-}
-
-/// Refuses options that a guide makes pointless.
-fn check_guided(guided: bool, options: &GenerateOptions) -> Result<(), GenerateError> {
-    let why = "with a guide, which takes drafts from left to right";
-    let checks = [
-        (options.steps.is_some(), "--steps"),
-        (options.remasking.is_some(), "--remasking"),
-        (options.schedule.is_some(), "--schedule"),
-        (options.alg_temp.is_some(), "--alg-temp"),
-    ];
-    match checks.into_iter().find(|(given, _)| guided && *given) {
-        Some((_, option)) => Err(GenerateError::Meaningless { option, why }),
-        None => Ok(()),
-    }
-}
-
-/// The beginning of a text for a message.
-fn shorten(text: &str) -> String {
-    text.chars().take(20).collect()
-}
-
-/// What a session says of options, as an error of this crate.
-impl From<OptionsError> for GenerateError {
-    fn from(error: OptionsError) -> Self {
-        Self::Options(error)
+        let mut options = GenerateOptions::default();
+        let refused = options.set("temperature", "hot").unwrap_err().to_string();
+        assert_eq!(refused, "`temperature` is \"hot\", expected a number");
     }
 }

@@ -1,9 +1,15 @@
 //! Traces: one JSON line per commit, so that a run can be replayed and compared.
 
-use std::io::{self, BufRead, Write};
+use std::{
+    io::{self, BufRead, Write},
+    ops::ControlFlow,
+};
 
 use demask_decode::Event;
+use demask_step::{NO_TOKEN, TokenId};
 use serde::{Deserialize, Serialize};
+
+use crate::{Error, GenerateOptions, Generation, Model, Progress, Prompt};
 
 /// One line of a trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -91,19 +97,99 @@ pub enum StepTag {
     Step,
 }
 
-impl TraceLine {
-    /// The line of an event; `text` finds a token's text.
-    pub fn of(event: Event, text: impl Fn(u32) -> Option<String>) -> Self {
-        match event {
-            Event::Commit { step, position, token, confidence } => {
-                Self::Commit { step, position, token, confidence, text: text(token) }
-            }
-            Event::Step { step, nfe, rows, drafts, accepted, rejected } => {
-                Self::Step { event: StepTag::Step, step, nfe, rows, drafts, accepted, rejected }
-            }
-        }
+/// The texts of a vocabulary, looked up beforehand: a model is busy while it decodes.
+pub struct TokenTexts(Vec<Option<String>>);
+
+impl TokenTexts {
+    /// Returns all texts of a model with a tokenizer; none without.
+    pub fn of(model: &Model) -> Self {
+        let prompter = model.prompter();
+        let Ok(tokenizer) = prompter.tokenizer() else { return Self::none() };
+        let text = |id| String::from_utf8(tokenizer.token_bytes(id)?).ok();
+        Self((0..prompter.facts().vocab as u32).map(text).collect())
     }
 
+    /// Returns no texts, where nobody looks them up.
+    pub fn none() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Returns the text of a token, where it is known and whole characters.
+    pub fn text(&self, token: TokenId) -> Option<&str> {
+        self.0.get(token as usize)?.as_deref()
+    }
+}
+
+/// Writes what happens to a request down as the lines of a trace.
+pub struct Tracer {
+    model: String,
+    mask: Option<TokenId>,
+    seed: u64,
+}
+
+impl Tracer {
+    /// Makes one for requests to a model with these options.
+    pub fn new(model: &Model, options: &GenerateOptions) -> Self {
+        let prompter = model.prompter();
+        Self { model: model.name().to_owned(), mask: prompter.facts().mask_id, seed: options.seed.unwrap_or(0) }
+    }
+
+    /// Returns the line of what has happened, if it has one.
+    pub fn line(&self, progress: &Progress<'_>, texts: &TokenTexts) -> Option<TraceLine> {
+        let text = |token| texts.text(token).map(str::to_owned);
+        Some(match *progress {
+            Progress::Started { canvas, prompt_tokens, positions, decoder, cache } => TraceLine::Header {
+                event: HeaderTag::Header,
+                model: self.model.clone(),
+                prompt: canvas[..prompt_tokens].to_vec(),
+                length: positions,
+                given: self.given(&canvas[prompt_tokens..], prompt_tokens, texts),
+                decoder: decoder.to_owned(),
+                cache: cache.to_owned(),
+                seed: self.seed,
+            },
+            Progress::Event(Event::Commit { step, position, token, confidence }) => {
+                TraceLine::Commit { step, position, token, confidence, text: text(token) }
+            }
+            Progress::Event(Event::Step { step, nfe, rows, drafts, accepted, rejected }) => {
+                TraceLine::Step { event: StepTag::Step, step, nfe, rows, drafts, accepted, rejected }
+            }
+            Progress::Canvas(_) | Progress::Text(_) | Progress::Draws { .. } => return None,
+        })
+    }
+
+    /// Tokens that stand in a response from the start.
+    fn given(&self, response: &[TokenId], first: usize, texts: &TokenTexts) -> Vec<Given> {
+        let known = |&(_, &token): &(usize, &TokenId)| token != NO_TOKEN && Some(token) != self.mask;
+        let give = |(index, &token): (usize, &TokenId)| Given {
+            position: (first + index) as u32,
+            token,
+            text: texts.text(token).map(str::to_owned),
+        };
+        response.iter().enumerate().filter(known).map(give).collect()
+    }
+}
+
+impl Model {
+    /// Answers a prompt, and returns what happened on the way beside the answer: the canvas, commits and steps.
+    ///
+    /// # Errors
+    /// As [`generate_with`](Self::generate_with).
+    pub fn trace(
+        &mut self,
+        prompt: impl Into<Prompt>,
+        options: &GenerateOptions,
+    ) -> Result<(Generation, Vec<TraceLine>), Error> {
+        let (tracer, texts, mut lines) = (Tracer::new(self, options), TokenTexts::of(self), Vec::new());
+        let answer = self.watch(&prompt.into(), options, &mut |progress| {
+            lines.extend(tracer.line(&progress, &texts));
+            ControlFlow::Continue(())
+        })?;
+        Ok((answer, lines))
+    }
+}
+
+impl TraceLine {
     /// Writes the line.
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         serde_json::to_writer(&mut *out, self)?;
@@ -119,13 +205,13 @@ pub enum TraceError {
     #[error("the trace cannot be read: {0}")]
     Io(#[from] io::Error),
     /// A line is not one of a trace.
-    #[error("line {line} of the trace is not a header, step or commit: expected what --trace writes")]
+    #[error("line {line} of the trace is not a header, step or commit: expected what `trace` writes")]
     Line {
         /// Which, from 1.
         line: usize,
     },
     /// The first line is not a header.
-    #[error("the trace does not start with a header line: expected what --trace writes")]
+    #[error("the trace does not start with a header line: expected what `trace` writes")]
     NoHeader,
 }
 
@@ -162,8 +248,8 @@ mod tests {
                 cache: "none".into(),
                 seed: 0,
             },
-            TraceLine::of(Event::Commit { step: 0, position: 3, token: 9, confidence: 0.5 }, |_| Some("x".into())),
-            TraceLine::of(Event::Step { step: 0, nfe: 1, rows: 6, drafts: 3, accepted: 2, rejected: 1 }, |_| None),
+            TraceLine::Commit { step: 0, position: 3, token: 9, confidence: 0.5, text: Some("x".into()) },
+            TraceLine::Step { event: StepTag::Step, step: 0, nfe: 1, rows: 6, drafts: 3, accepted: 2, rejected: 1 },
         ];
         let mut bytes = Vec::new();
         for line in &lines {
@@ -184,7 +270,7 @@ mod tests {
     fn a_foreign_file_is_refused_with_its_line() {
         assert_eq!(
             read_trace(&b"hello\n"[..]).unwrap_err().to_string(),
-            "line 1 of the trace is not a header, step or commit: expected what --trace writes"
+            "line 1 of the trace is not a header, step or commit: expected what `trace` writes"
         );
         assert!(matches!(read_trace(&b""[..]), Err(TraceError::NoHeader)));
     }

@@ -98,7 +98,7 @@ fn load(name: &str, tier: Tier, dtype: DtypeChoice) -> Model {
 
 fn load_on(name: &str, device: &DeviceOptions) -> Model {
     let files = ModelFiles::directory(root().join("demo").join(name)).unwrap();
-    Model::load(files, device, &mut |_, _| true).unwrap()
+    Model::load(files, device, &mut |_| true).unwrap()
 }
 
 /// The number behind the phrase that every solution ends with.
@@ -117,20 +117,20 @@ struct Outcome {
 
 /// Reference decoding of a whole solution.
 fn reference(model: &Model) -> GenerateOptions {
-    let causal = model.facts().mask == Mask::Causal;
+    let causal = model.prompter().facts().mask == Mask::Causal;
     let decoder = (!causal).then(|| "static".parse().unwrap());
     GenerateOptions { gen_length: Some(64), decoder, ..GenerateOptions::default() }
 }
 
 /// Solves problems, many sessions at a time.
 fn solve(model: &mut Model, problems: &[(String, i64)]) -> Outcome {
-    let block_length = (model.facts().mask == Mask::Full).then_some(16);
+    let block_length = (model.prompter().facts().mask == Mask::Full).then_some(16);
     let options = GenerateOptions { block_length, ..reference(model) };
     let mut outcome = Outcome { right: 0, forwards: 0, tokens: Vec::new() };
     for group in problems.chunks(8) {
         let sessions: Vec<Session> = group
             .iter()
-            .map(|(question, _)| model.session(&Prompt::user(question.as_str(), None), &options).unwrap())
+            .map(|(question, _)| model.prompter().session(&Prompt::user(question.as_str(), None), &options).unwrap())
             .collect();
         let ids = sessions.into_iter().map(|session| model.submit(session, Class::default()).unwrap());
         let ids: Vec<RequestId> = ids.collect();
@@ -141,7 +141,7 @@ fn solve(model: &mut Model, problems: &[(String, i64)]) -> Outcome {
         for (id, (_, expected)) in ids.into_iter().zip(group) {
             let Some(Ok(demask::Outcome::Session(session))) = over.remove(&id) else { panic!("a session ends") };
             let output = session.output();
-            let text = model.tokenizer().unwrap().decode(&output.tokens, true);
+            let text = model.prompter().tokenizer().unwrap().decode(&output.tokens, true);
             outcome.right += usize::from(answer(&text) == Some(*expected));
             outcome.forwards += session.counts().forwards;
             outcome.tokens.push(output.tokens);
@@ -215,7 +215,7 @@ fn chosen_tiers() -> Vec<Tier> {
 
 fn bf16_on(tier: Tier, weights: WeightChoice, activations: ActivationChoice) -> DeviceOptions {
     let (tier, dtype, threads) = (Some(tier), DtypeChoice::Bf16, Some(1));
-    DeviceOptions { tier, dtype, weights, activations, threads, ..DeviceOptions::default() }
+    DeviceOptions { tier, dtype, quantize: weights, activations, threads, ..DeviceOptions::default() }
 }
 
 /// Eight bits cost at most 1 point, four bits at most 3, whether inputs are integers too or not: rounding is not what a
@@ -269,10 +269,10 @@ fn quantised_predictions_stay_near_those_of_bf16(name: &str) {
         let options = reference(&plain);
         let mut rounded =
             QUANTISED.map(|(weights, activations, _)| load_on(name, &bf16_on(tier, weights, activations)));
-        let vocabulary = plain.facts().vocab;
+        let vocabulary = plain.prompter().facts().vocab;
         let (mut sums, mut positions) = ([0f64; QUANTISED.len()], 0);
         for (question, _) in &problems {
-            let mut session = plain.session(&Prompt::user(question.as_str(), None), &options).unwrap();
+            let mut session = plain.prompter().session(&Prompt::user(question.as_str(), None), &options).unwrap();
             let needs = SequenceNeeds { logits: true, ..session.needs()[0].sequence.clone() };
             let id = plain.network_mut().open(&needs).unwrap();
             let ids = rounded.each_mut().map(|model| model.network_mut().open(&needs).unwrap());
@@ -363,7 +363,7 @@ impl Compared {
     fn of([expected, found]: [&mut Model; 2], problems: &[(String, i64)], most: usize, what: &str) -> Self {
         let (options, mut compared) = (reference(expected), Self::default());
         for (question, _) in problems {
-            let mut session = expected.session(&Prompt::user(question.as_str(), None), &options).unwrap();
+            let mut session = expected.prompter().session(&Prompt::user(question.as_str(), None), &options).unwrap();
             let needs = SequenceNeeds { logits: true, ..session.needs()[0].sequence.clone() };
             let ids = [&mut *expected, &mut *found].map(|model| model.network_mut().open(&needs).unwrap());
             for _ in 0..most {
@@ -373,7 +373,7 @@ impl Compared {
                 let mut answers = [Predictions::default(), Predictions::default()];
                 step(expected, ids[0], &session, &mut answers[0]);
                 step(found, ids[1], &session, &mut answers[1]);
-                compared.add(&answers, expected.facts().vocab, what);
+                compared.add(&answers, expected.prompter().facts().vocab, what);
                 session.feed(&answers[..1]);
             }
             expected.network_mut().close(ids[0]);
@@ -446,11 +446,11 @@ fn emulated_gpu_multiplies_the_quantised_weights_of_the_processor() {
     const TOKENS: [u32; 9] = [3, 1, 4, 1, 5, 9, 2, 6, 5];
     let logits = |model: &mut Model| model.network_mut().inspect(&TOKENS, Mask::Causal, false).unwrap().logits;
     for weights in [WeightChoice::Q8, WeightChoice::Q4] {
-        let device = DeviceOptions { weights, dtype: DtypeChoice::F32, ..DeviceOptions::default() };
+        let device = DeviceOptions { quantize: weights, dtype: DtypeChoice::F32, ..DeviceOptions::default() };
         let expected = logits(&mut load_on("demo-qwen", &device));
         let backend = emulated(CudaOptions { dtype: Dtype::F32, quantisation: weights.quantisation() });
         let opened = Opened::open(ModelFiles::directory(root().join("demo/demo-qwen")).unwrap()).unwrap();
-        let found = logits(&mut opened.load_on(backend, None, &mut |_, _| true).unwrap());
+        let found = logits(&mut opened.load_on(backend, None, &mut |_| true).unwrap());
         let scale = expected.iter().fold(0f32, |most, value| most.max(value.abs()));
         let moved = expected.iter().zip(&found).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
         assert!(expected.len() == found.len() && moved <= 1e-4 * scale, "{weights}: {moved} of {scale}");

@@ -9,7 +9,7 @@ use demask::{
 
 pub fn load(name: &str) -> Model {
     let files = ModelFiles::directory(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo").join(name)).unwrap();
-    Model::load(files, &DeviceOptions::default(), &mut |_, _| true).unwrap()
+    Model::load(files, &DeviceOptions::default(), &mut |_| true).unwrap()
 }
 
 pub fn question(index: usize) -> Prompt {
@@ -22,8 +22,8 @@ fn options(index: usize, cache: &str) -> GenerateOptions {
         cache: Some(cache.parse().unwrap()),
         gen_length: Some([32, 48, 64][index % 3]),
         temperature: Some(if index % 4 == 3 { 0.5 } else { 0.0 }),
-        stop: if index % 5 == 4 { vec!["The final".to_owned()] } else { Vec::new() },
-        seed: index as u64,
+        stop: (index % 5 == 4).then(|| vec!["The final".to_owned()]),
+        seed: Some(index as u64),
         ..GenerateOptions::default()
     }
 }
@@ -82,7 +82,7 @@ fn answers_are_those_of_one_request_after_the_other() {
             let requests: Vec<_> = (0..6).map(|index| (question(index), options(index, cache))).collect();
             let alone: Vec<_> = requests
                 .iter()
-                .map(|(prompt, options)| model.generate(prompt, options, &mut |_| ControlFlow::Continue(())).unwrap())
+                .map(|(prompt, options)| model.watch(prompt, options, &mut |_| ControlFlow::Continue(())).unwrap())
                 .collect();
             let found = together(&mut model, &requests, 4);
             alone.iter().zip(&found).for_each(|(alone, found)| same(alone, found));
@@ -122,7 +122,7 @@ fn shares_are_the_time_of_the_clock() {
 #[test]
 fn whoever_leaves_leaves_the_others_alone() {
     let mut model = load("demo-llada");
-    let expected = model.generate(&question(0), &options(0, "dual"), &mut |_| ControlFlow::Continue(())).unwrap();
+    let expected = model.watch(&question(0), &options(0, "dual"), &mut |_| ControlFlow::Continue(())).unwrap();
     let mut submit = |index| {
         let prepared = model.prepare(&question(index), &options(index, "dual")).unwrap();
         model.submit(prepared, Class::default()).unwrap()
@@ -173,5 +173,5 @@ fn a_guide_is_not_replaced_while_requests_run_on_it() {
     assert_eq!(refused, "1 sequences are open on the network: wait until their requests are over, or cancel them");
     model.cancel(id);
     model.set_guide(load("demo-qwen")).unwrap();
-    model.generate(&question(0), &guided, &mut |_| ControlFlow::Continue(())).unwrap();
+    model.watch(&question(0), &guided, &mut |_| ControlFlow::Continue(())).unwrap();
 }

@@ -55,8 +55,8 @@ fn options(index: usize) -> GenerateOptions {
         gen_length: Some([16, 24, 32][index % 3]),
         block_length: Some(8),
         temperature: (index % 4 == 3).then_some(0.5),
-        stop: if index % 5 == 4 { vec!["The final".to_owned()] } else { Vec::new() },
-        seed: index as u64,
+        stop: (index % 5 == 4).then(|| vec!["The final".to_owned()]),
+        seed: Some(index as u64),
         ..GenerateOptions::default()
     }
 }
@@ -69,7 +69,7 @@ fn model() -> Model {
 }
 
 fn alone(model: &mut Model) -> Vec<Generation> {
-    let one = |index| model.generate(&question(index), &options(index), &mut |_| ControlFlow::Continue(())).unwrap();
+    let one = |index| model.watch(&question(index), &options(index), &mut |_| ControlFlow::Continue(())).unwrap();
     (0..REQUESTS).map(one).collect()
 }
 
@@ -281,12 +281,12 @@ fn an_infilled_prompt_has_its_answer_in_company() {
     let mut model = load("demo-llada");
     let prompt = Prompt::Infill("Ada has <mask:2> pears and <mask:3> cards.".to_owned());
     let plain = GenerateOptions::default();
-    let expected = model.generate(&prompt, &plain, &mut |_| ControlFlow::Continue(())).unwrap();
+    let expected = model.watch(&prompt, &plain, &mut |_| ControlFlow::Continue(())).unwrap();
     for index in 0..3 {
         let prepared = model.prepare(&question(index), &options(0)).unwrap();
         model.submit(prepared, Class::default()).unwrap();
     }
-    let found = model.generate(&prompt, &plain, &mut |_| ControlFlow::Continue(())).unwrap();
+    let found = model.watch(&prompt, &plain, &mut |_| ControlFlow::Continue(())).unwrap();
     same(&found, &expected);
     // Those that ended meanwhile are still handed over.
     let mut others = 0;

@@ -34,10 +34,10 @@ fn weights_take_what_was_told() {
     for path in checkpoints {
         for dtype in [DtypeChoice::F32, DtypeChoice::Bf16] {
             for weights in [WeightChoice::Plain, WeightChoice::Q8, WeightChoice::Q4] {
-                let device = DeviceOptions { dtype, weights, threads: Some(2), ..DeviceOptions::default() };
+                let device = DeviceOptions { dtype, quantize: weights, threads: Some(2), ..DeviceOptions::default() };
                 let opened = open(&path);
                 let told = opened.footprint(&device, &[]).unwrap();
-                let model = opened.load(&device, &[], &mut |_, _| true).unwrap();
+                let model = opened.load(&device, &[], &mut |_| true).unwrap();
                 let taken = model.network().weight_bytes() as u64;
                 assert_eq!((told.weights, told.cache), (taken, 0), "{} {dtype} {weights}", path.display());
             }
@@ -56,7 +56,7 @@ fn a_canvas_takes_what_was_told() {
             let opened = open(&folder.join(name));
             let session = opened.prompter().session(&Prompt::Tokens(vec![1, 2, 3]), &options).unwrap();
             let told = opened.footprint(&device, &session.needs_of(0)).unwrap();
-            let mut model = opened.load(&device, &session.needs_of(0), &mut |_, _| true).unwrap();
+            let mut model = opened.load(&device, session.needs(), &mut |_| true).unwrap();
             // What is told, what the network says that it took, and what the receipt says.
             let network = model.network_mut();
             let ids: Vec<_> = session.needs().iter().map(|need| network.open(&need.sequence).unwrap()).collect();

@@ -53,7 +53,7 @@ fn freedave_i1_i6_i8_i14_networks_give_the_tokens_of_static_decoding() {
                     temperature,
                     seed: 7,
                     stop: StopRule::Never,
-                    ..SessionOptions::new(model.facts().clone(), canvas)
+                    ..SessionOptions::new(model.prompter().facts().clone(), canvas)
                 };
                 let (expected, most) = run(&mut model, &options);
                 for decoder in ["freedave:d=8", "freedave:d=3,eager=false", "freedave:d=4,mode=reference,eager=false"] {
@@ -74,7 +74,7 @@ fn solve(model: &mut Model, questions: &[String], decoder: &str) -> Vec<(usize, 
         GenerateOptions { gen_length: Some(64), decoder: Some(decoder.parse().unwrap()), ..GenerateOptions::default() };
     let mut answers = Vec::new();
     for question in questions {
-        let session = model.session(&Prompt::user(question.as_str(), None), &options).unwrap();
+        let session = model.prompter().session(&Prompt::user(question.as_str(), None), &options).unwrap();
         let session = model.decode(session).unwrap();
         answers.push((session.counts().nfe, session.output().tokens));
     }
@@ -92,7 +92,7 @@ fn freedave_i1_i3_rolling_on_the_demo_takes_no_more_forwards_than_reference() {
     let questions: Vec<String> = lines.lines().take(40).map(question).collect();
     let device = DeviceOptions { dtype: DtypeChoice::F32, ..DeviceOptions::default() };
     let mut model =
-        Model::load(ModelFiles::directory(demo.join("demo-sdar")).unwrap(), &device, &mut |_, _| true).unwrap();
+        Model::load(ModelFiles::directory(demo.join("demo-sdar")).unwrap(), &device, &mut |_| true).unwrap();
     let expected = solve(&mut model, &questions, "static");
     let total = |answers: &[(usize, Vec<u32>)]| answers.iter().map(|answer| answer.0).sum::<usize>();
     for d in [4, 8, 16] {
@@ -141,7 +141,7 @@ fn freedave_i2_networks_give_the_tokens_of_static_decoding_over_the_same_cache()
                 cache: cache.parse().unwrap(),
                 cfg_scale,
                 stop: StopRule::Never,
-                ..SessionOptions::new(model.facts().clone(), canvas)
+                ..SessionOptions::new(model.prompter().facts().clone(), canvas)
             };
             let (expected, forwards) = run(&mut model, &options);
             let what = format!("{name} {device} {cache}");

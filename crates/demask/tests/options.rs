@@ -3,17 +3,19 @@
 use std::ops::ControlFlow;
 
 use demask::{
-    DeviceOptions, GenerateOptions, Model, Progress, Prompt, Prompter, checkpoint::ModelFiles, decode::Schedule,
+    GenerateOptions, Model, Opened, Progress, Prompt,
+    checkpoint::ModelFiles,
+    decode::{Finish, Schedule},
 };
 
 const QUESTION: &str = "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?";
 
 fn demo() -> Model {
-    Model::demo(&DeviceOptions::default()).unwrap()
+    Model::demo().unwrap()
 }
 
 fn refusal(prompt: &Prompt, options: &GenerateOptions) -> String {
-    let error = demo().generate(prompt, options, &mut |_| ControlFlow::Continue(())).unwrap_err();
+    let error = demo().watch(prompt, options, &mut |_| ControlFlow::Continue(())).unwrap_err();
     assert!(error.is_usage(), "{error}");
     error.to_string()
 }
@@ -26,9 +28,9 @@ fn options_without_effect_are_refused() {
         refusal(&question, &eps),
         "--eps has no meaning without --schedule dream or dream_total, whose time it ends: leave it away"
     );
-    let empty = GenerateOptions { stop: vec![String::new()], ..GenerateOptions::default() };
+    let empty = GenerateOptions { stop: Some(vec![String::new()]), ..GenerateOptions::default() };
     assert_eq!(refusal(&question, &empty), "--stop has no meaning without a text: leave it away");
-    let stop = GenerateOptions { stop: vec!["x".into()], ..GenerateOptions::default() };
+    let stop = GenerateOptions { stop: Some(vec!["x".into()]), ..GenerateOptions::default() };
     assert_eq!(
         refusal(&Prompt::Infill("Ada has <mask:1> pears.".into()), &stop),
         "--stop has no meaning with --infill, where the text's end is given: leave it away"
@@ -66,7 +68,7 @@ fn text_is_told_as_it_settles_and_adds_up() {
     let mut text = String::new();
     let mut commits = 0;
     let answer = model
-        .generate(&Prompt::user(QUESTION, None), &GenerateOptions::default(), &mut |progress| {
+        .watch(&Prompt::user(QUESTION, None), &GenerateOptions::default(), &mut |progress| {
             match progress {
                 Progress::Text(piece) => text.push_str(piece),
                 Progress::Event(demask::decode::Event::Commit { .. }) => commits += 1,
@@ -77,7 +79,7 @@ fn text_is_told_as_it_settles_and_adds_up() {
         .unwrap();
     assert_eq!(answer.text.as_deref(), Some(text.as_str()));
     assert!(text.ends_with("The final answer is 7"), "{text}");
-    assert_eq!(answer.finish, "eos");
+    assert_eq!(answer.finish, Finish::Eos);
     // The recommended decoder takes several tokens of most forwards.
     assert!(commits > 2 * answer.receipt.decoding.forwards, "{:?}", answer.receipt.decoding);
 }
@@ -85,7 +87,7 @@ fn text_is_told_as_it_settles_and_adds_up() {
 #[test]
 fn methods_that_nobody_named_are_recommended_ones_or_the_reference() {
     let methods = |prompt: Prompt, options: GenerateOptions| {
-        let receipt = demo().session(&prompt, &options).unwrap().receipt();
+        let receipt = demo().prompter().session(&prompt, &options).unwrap().receipt();
         format!("{}, cache {}", receipt.decoder, receipt.cache)
     };
     let named = |options| methods(Prompt::user(QUESTION, None), options);
@@ -105,32 +107,36 @@ fn methods_that_nobody_named_are_recommended_ones_or_the_reference() {
 }
 
 #[test]
-fn a_guide_beside_a_decoder_that_asks_none_is_refused() {
-    let files = concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo/demo-qwen");
-    let guide = Prompter::open(ModelFiles::directory(files).unwrap()).unwrap();
-    let (model, prompt) = (demo(), Prompt::user(QUESTION, None));
-    for decoder in [None, Some("static"), Some("freedave:d=4")] {
+fn a_guide_beside_a_decoder_that_asks_none_changes_nothing() {
+    let guide = || {
+        let files = concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo/demo-qwen");
+        Opened::open(ModelFiles::directory(files).unwrap()).unwrap()
+    };
+    let guided = Opened::demo().unwrap().guided_by(guide()).unwrap();
+    let prompt = Prompt::from(QUESTION);
+    for (decoder, asks) in [(None, 0), (Some("static"), 0), (Some("freedave:d=4"), 0), (Some("guided"), 1)] {
         let decoder = decoder.map(|decoder| decoder.parse().unwrap());
-        let options = GenerateOptions { decoder, ..GenerateOptions::default() };
-        let refused = model.guided_session(&guide, &prompt, &options).unwrap_err().to_string();
-        assert!(refused.contains("guide"), "{refused}");
+        let answer = guided.prepare(&prompt, &GenerateOptions { decoder, ..GenerateOptions::default() }).unwrap();
+        assert_eq!(answer.session().needs_of(1).len(), asks);
     }
+    let two_diffusers = Opened::demo().unwrap().guided_by(Opened::demo().unwrap()).err().unwrap().to_string();
+    assert!(two_diffusers.contains("expected an autoregressive one"), "{two_diffusers}");
 }
 
 #[test]
 fn a_stop_text_ends_the_answer_in_front_of_it() {
     let mut model = demo();
-    let options = GenerateOptions { stop: vec!["final".into()], ..GenerateOptions::default() };
+    let options = GenerateOptions { stop: Some(vec!["final".into()]), ..GenerateOptions::default() };
     let mut told = String::new();
     let answer = model
-        .generate(&Prompt::user(QUESTION, None), &options, &mut |progress| {
+        .watch(&Prompt::user(QUESTION, None), &options, &mut |progress| {
             if let Progress::Text(piece) = progress {
                 told.push_str(piece);
             }
             ControlFlow::Continue(())
         })
         .unwrap();
-    assert_eq!((answer.text.as_deref(), answer.finish), (Some("3+4=7 pears.\nThe "), "stop"));
+    assert_eq!((answer.text.as_deref(), answer.finish), (Some("3+4=7 pears.\nThe "), Finish::Stop));
     assert_eq!(told, "3+4=7 pears.\nThe ");
 }
 
@@ -139,37 +145,40 @@ fn an_observer_can_end_a_generation_and_the_model_goes_on_living() {
     let mut model = demo();
     let question = Prompt::user(QUESTION, None);
     let options = GenerateOptions::default();
-    let broken = model.generate(&question, &options, &mut |progress| match progress {
+    let broken = model.watch(&question, &options, &mut |progress| match progress {
         Progress::Event(_) => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),
     });
     assert_eq!(broken.unwrap_err().to_string(), "interrupted");
-    assert!(model.generate(&question, &options, &mut |_| ControlFlow::Continue(())).is_ok());
+    assert!(model.watch(&question, &options, &mut |_| ControlFlow::Continue(())).is_ok());
 }
 
 #[test]
 fn seeds_repeat_and_differ() {
     let mut model = demo();
     let mut answer = |seed, schedule| {
-        let options =
-            GenerateOptions { temperature: Some(4.0), seed, schedule, ignore_eos: true, ..GenerateOptions::default() };
+        let options = GenerateOptions {
+            temperature: Some(4.0),
+            seed,
+            schedule,
+            ignore_eos: Some(true),
+            ..GenerateOptions::default()
+        };
         let question = Prompt::user(QUESTION, None);
-        model.generate(&question, &options, &mut |_| ControlFlow::Continue(())).unwrap().tokens
+        model.watch(&question, &options, &mut |_| ControlFlow::Continue(())).unwrap().tokens
     };
-    assert_eq!(answer(1, None), answer(1, None));
-    assert_ne!(answer(1, None), answer(2, None));
-    assert_eq!(answer(3, Some(Schedule::Dream)), answer(3, Some(Schedule::Dream)));
+    assert_eq!(answer(Some(1), None), answer(Some(1), None));
+    assert_ne!(answer(Some(1), None), answer(Some(2), None));
+    assert_eq!(answer(Some(3), Some(Schedule::Dream)), answer(Some(3), Some(Schedule::Dream)));
 }
 
 #[test]
 fn infilling_keeps_what_was_given() {
     let mut model = demo();
     let text = "Ada has 3 pears. Ben gives Ada <mask:1> more. How many pears are there <mask:3> the end?";
-    let answer = model
-        .generate(&Prompt::Infill(text.into()), &GenerateOptions::default(), &mut |_| ControlFlow::Continue(()))
-        .unwrap();
+    let answer = model.infill(text, &GenerateOptions::default()).unwrap();
     let filled = answer.text.unwrap();
     assert!(filled.starts_with("Ada has 3 pears. Ben gives Ada") && filled.ends_with(" the end?"), "{filled}");
     assert_eq!(answer.receipt.decoding.nfe, 4);
-    assert!(answer.tokens.iter().all(|token| !model.end_ids().contains(token)), "an end inside the text");
+    assert!(answer.tokens.iter().all(|token| !model.prompter().end_ids().contains(token)), "an end inside the text");
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use demask::{
-    DeviceOptions, GenerateOptions, Model, Prompt,
+    GenerateOptions, Model, Prompt,
     model_parts::Part,
     step::{Positions, Predictions, SequenceId, SequenceStep, Work},
 };
@@ -46,7 +46,7 @@ fn decode(model: &mut Model, problem: &str, cache: &str) -> (Vec<[Vec<f32>; 2]>,
         cache: Some(cache.parse().unwrap()),
         ..GenerateOptions::default()
     };
-    let mut session = model.session(&Prompt::user(problem, None), &options).unwrap();
+    let mut session = model.prompter().session(&Prompt::user(problem, None), &options).unwrap();
     let needs = session.needs().to_vec();
     let network = model.network_mut();
     let id: SequenceId = network.open(&needs[0].sequence).unwrap();
@@ -66,7 +66,7 @@ fn decode(model: &mut Model, problem: &str, cache: &str) -> (Vec<[Vec<f32>; 2]>,
 
 /// Distances of K and V by layer, of the prompt's positions and of the response's.
 fn distances(model: &mut Model, cache: &str) -> Vec<[[Distance; 2]; 2]> {
-    let (layers, mask) = (model.spec().layers, model.facts().mask);
+    let (layers, mask) = (model.prompter().spec().layers, model.prompter().facts().mask);
     let mut found = vec![[[Distance::default(); 2]; 2]; layers];
     for problem in PROBLEMS {
         let (stored, canvas, response) = decode(model, problem, cache);
@@ -89,7 +89,7 @@ fn distances(model: &mut Model, cache: &str) -> Vec<[[Distance; 2]; 2]> {
 
 #[test]
 fn flashdlm_i10_what_a_cache_ends_with_is_near_the_truth() {
-    let mut model = Model::demo(&DeviceOptions::default()).unwrap();
+    let mut model = Model::demo().unwrap();
     // Without a cache, the last forward has seen everything but what it committed itself.
     for (cache, most) in [("none", 0.03), ("freecache:block=16", 0.06), ("freecache:block=16,freeze=reference", 0.06)] {
         let found = distances(&mut model, cache);

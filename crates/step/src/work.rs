@@ -26,6 +26,13 @@ pub struct Need {
     pub sequence: SequenceNeeds,
 }
 
+/// A sequence of the first network: that of work which needs no other.
+impl From<SequenceNeeds> for Need {
+    fn from(sequence: SequenceNeeds) -> Self {
+        Self { network: 0, sequence }
+    }
+}
+
 /// What a [`Work`] wants to run next.
 #[derive(Debug, Clone, Copy)]
 pub enum Pending<'a> {

@@ -1,6 +1,7 @@
 //! The command line as it is typed: every value optional, nothing decided yet.
 
 mod analyze;
+mod decode;
 mod eval;
 mod generate;
 mod tools;
@@ -10,8 +11,9 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand};
 
 pub use analyze::{AnalyzeArgs, AnalyzeCommand, StabilityArgs};
+pub use decode::{DecodeArgs, flag, in_flags};
 pub use eval::EvalArgs;
-pub use generate::{ChatArgs, DecodeArgs, GenerateArgs};
+pub use generate::{ChatArgs, GenerateArgs};
 pub use tools::{
     AttentionArgs, BenchArgs, BenchCommand, BenchGenerateArgs, InspectArgs, LinearArgs, LogitsArgs, StepArgs,
     SynthArgs, TraceArgs,
@@ -45,7 +47,7 @@ pub struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Shared")]
 pub struct SharedArgs {
-    /// Model: a directory, or org/name of a hub [default: the built-in demo]
+    /// Model: a directory, a .gguf file, or org/name of a hub [default: the built-in demo]
     #[arg(long, global = true, value_name = "PATH|ORG/NAME")]
     pub model: Option<String>,
     /// Device: auto, cpu, cuda, cuda:N

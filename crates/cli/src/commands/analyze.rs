@@ -1,6 +1,6 @@
 //! `demask analyze`: a look into a network while it decodes.
 
-use demask::{GenerateOptions, Model, Prompt};
+use demask::{GenerateOptions, Model, Prompt, step::Work};
 use demask_eval::{
     data::{self, DataOptions},
     stability::{self, FEATURES, Stability},
@@ -8,7 +8,7 @@ use demask_eval::{
 };
 
 use crate::{
-    args::{AnalyzeCommand, GenerateArgs, StabilityArgs},
+    args::{AnalyzeCommand, GenerateArgs, StabilityArgs, flag},
     env,
     exit::usage,
     interrupt::{self, Watched},
@@ -34,9 +34,9 @@ pub fn run(settings: &Settings, command: &AnalyzeCommand) -> anyhow::Result<()> 
     if let Some(layer) = layers.iter().find(|&&layer| layer > last) {
         return Err(usage(format!("--layers: there is no layer {layer}, expected numbers from 0 to {last}")));
     }
-    let canvas = prompts.iter().map(|prompt| opened.prompter().session(prompt, &options)).next().transpose()?;
-    let mut model =
-        load(opened, device, &canvas.as_ref().map(|session| session.needs_of(0)).unwrap_or_default(), settings.screen)?;
+    let first = prompts.first().map(|prompt| opened.prepare(prompt, &options)).transpose()?;
+    let needs = first.map(|answer| answer.needs().to_vec()).unwrap_or_default();
+    let mut model = load(opened, device, &needs, settings.screen)?;
     let found = measure(settings, &mut model, &prompts, &options, &layers)?;
     stability::write(out, &found)?;
     if settings.screen.json {
@@ -54,15 +54,11 @@ pub fn run(settings: &Settings, command: &AnalyzeCommand) -> anyhow::Result<()> 
 /// Flags of `generate` that have no meaning here.
 fn refuse(args: &GenerateArgs) -> anyhow::Result<()> {
     let decode = &args.decode;
-    let methods = [
-        ("--decoder", decode.decoder.is_some()),
-        ("--cache", decode.cache.is_some()),
-        ("--guide", decode.guide.is_some()),
-        ("--cfg-scale", decode.cfg_scale.is_some()),
-    ];
-    if let Some((flag, _)) = methods.iter().find(|(_, given)| *given) {
+    let typed = decode.typed.iter().map(|(name, _)| *name).chain(decode.guide.is_some().then_some("guide"));
+    if let Some(name) = typed.into_iter().find(|name| ["decoder", "cache", "guide", "cfg_scale"].contains(name)) {
         return Err(usage(format!(
-            "analyze stability decodes with decoder static, no cache and no guidance: leave {flag} away"
+            "analyze stability decodes with decoder static, no cache and no guidance: omit {}",
+            flag(name)
         )));
     }
     let shows = [("--watch", args.watch), ("--trace", args.trace.is_some()), ("--explain", args.explain)];
@@ -107,7 +103,7 @@ fn measure(
     layers: &[usize],
 ) -> anyhow::Result<Stability> {
     let device = model.network().describe();
-    let mut found = Stability::new(model.name(), &device, model.spec().layers, layers);
+    let mut found = Stability::new(model.name(), &device, model.prompter().spec().layers, layers);
     let _watched = Watched::new();
     for (index, prompt) in prompts.iter().enumerate() {
         let bar = Bar::positions(settings.screen, &format!("prompt {} of {}", index + 1, prompts.len()));

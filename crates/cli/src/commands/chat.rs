@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, IsTerminal};
 
-use demask::{Model, Prompt, checkpoint::Message};
+use demask::Chat;
 
 use crate::{
     args::ChatArgs,
@@ -16,42 +16,32 @@ pub fn run(settings: &Settings, args: &ChatArgs) -> anyhow::Result<()> {
     let options = generate_options(&args.decode, settings.seed)?;
     let guide = guide(&args.decode, &options)?;
     let device = &settings.device()?;
-    let system = args.decode.system.as_ref().map(|text| Message::new("system", text));
+    let mut chat = Chat::new(args.decode.system.as_deref());
     // There must be room for an answer to the shortest message; longer canvases are checked as they come.
-    let first = system.iter().cloned().chain([Message::new("user", "")]).collect();
-    let mut request = Request { prompt: Prompt::Chat(first), options, guide };
-    let mut model = request.load(settings.source.open(settings.screen)?, device, settings.screen)?;
-    request.prompt = Prompt::Chat(system.iter().cloned().collect());
+    let request = Request { prompt: chat.with(""), options, guide };
+    let (mut model, _) = request.load(request.open(&settings.source, settings.screen)?, device, settings.screen)?;
     let invite = io::stdin().is_terminal();
     if invite {
         settings.screen.remark(&format!("{}: /reset forgets, /exit ends", model.name()));
     }
-    let mut show = Show::new(&model, settings.screen, Ways::default());
+    let mut show = Show::new(&model, &request.options, settings.screen, Ways::default());
     let mut input = io::stdin().lock();
     while let Some(line) = read_line(&mut input, invite)? {
         match line.trim() {
             "" => {}
             "/exit" => break,
-            "/reset" => request.prompt = Prompt::Chat(system.iter().cloned().collect()),
-            message => turn(&mut show, &mut model, &mut request, message, settings.screen.json)?,
+            "/reset" => chat.reset(),
+            message => {
+                let prepared = model.prepare(&chat.with(message), &request.options)?;
+                let answer = show.answer(&mut model, prepared)?;
+                if settings.screen.json {
+                    output::json(&answer)?;
+                } else {
+                    show.close(&answer)?;
+                }
+                chat.heard(message, answer.text.unwrap_or_default());
+            }
         }
-    }
-    Ok(())
-}
-
-/// One message and its answer.
-fn turn(show: &mut Show, model: &mut Model, request: &mut Request, message: &str, json: bool) -> anyhow::Result<()> {
-    if let Prompt::Chat(messages) = &mut request.prompt {
-        messages.push(Message::new("user", message));
-    }
-    let answer = show.answer(model, request)?;
-    if json {
-        output::json(&answer)?;
-    } else {
-        show.close(&answer)?;
-    }
-    if let Prompt::Chat(messages) = &mut request.prompt {
-        messages.push(Message::new("assistant", answer.text.unwrap_or_default()));
     }
     Ok(())
 }

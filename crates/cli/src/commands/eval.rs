@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use anyhow::Context;
 use demask::{
-    DeviceOptions, GenerateOptions, LikelihoodOptions, Model, Opened, decode::names::UnknownName, step::SequenceNeeds,
+    DeviceOptions, GenerateOptions, LikelihoodOptions, Model, Opened, decode::names::UnknownName, step::Need,
 };
 use demask_eval::{
     Rule, Style, Task,
@@ -18,11 +18,11 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    args::{DecodeArgs, EvalArgs},
+    args::{DecodeArgs, EvalArgs, flag},
     env,
     exit::{Interrupted, usage},
     interrupt::{self, Watched},
-    load::{Source, add_guide, fetching, load},
+    load::{Source, fetching, load},
     output::{self, Screen},
     progress::Bar,
     settings::{Settings, generate_options},
@@ -53,18 +53,20 @@ pub fn run(settings: &Settings, args: &EvalArgs) -> anyhow::Result<()> {
     let (plans, data) = plans(settings, args)?;
     let device = &settings.device()?;
     let screen = settings.screen;
-    let opened = settings.source.open(screen)?;
-    let guide = guide.map(|guide| guide.open(screen)).transpose()?;
+    let mut opened = settings.source.open(screen)?;
+    if let Some(guide) = guide {
+        opened = opened.guided_by(guide.open(screen)?)?;
+    }
     let permission = if plans.iter().any(Plan::runs_programs) { Some(permission(screen)?) } else { None };
-    let rehearsed = run::rehearse(opened.prompter(), guide.as_ref().map(Opened::prompter), &plans, &sweep)?;
+    let rehearsed = run::rehearse(&|prompt, options| opened.prepare(prompt, options), &plans, &sweep)?;
     let combinations: Vec<_> = rehearsed.iter().map(|rehearsed| rehearsed.combination.clone()).collect();
-    let about = model(&opened, guide.as_ref(), device);
+    let about = model(&opened, device);
     let configuration = run::configuration(&about, &plans, &data, &combinations, settings.seed);
     let mut store = match &args.out {
         Some(directory) => Store::open(directory, &configuration)?,
         None => Store::nowhere(),
     };
-    let mut model = loaded(opened, guide, device, &rehearsed, width, screen)?;
+    let mut model = load(opened, device, &needs(&rehearsed, width), screen)?;
     let runs = Runs { plans: &plans, combinations: &combinations, width, permission: permission.as_ref() };
     let made = answer(&mut model, runs, &mut store, screen)?;
     let evaluation = runs.evaluation(&model, &store);
@@ -228,19 +230,18 @@ fn by_likelihood(args: &EvalArgs) -> anyhow::Result<bool> {
 
 /// How a likelihood is estimated, if nothing else was asked for.
 fn likelihood(args: &EvalArgs, options: &GenerateOptions) -> anyhow::Result<LikelihoodOptions> {
-    let given = serde_json::to_value(options)?;
-    let given = given.as_object().into_iter().flatten().filter(|(_, value)| **value != Value::Bool(false));
-    if let Some((name, _)) = given.into_iter().find(|(name, _)| !["cfg_scale", "seed"].contains(&name.as_str())) {
-        let name = name.replace('_', "-");
+    let meaningless = |name: &&str| !["cfg_scale", "seed"].contains(name);
+    if let Some(name) = options.given().into_iter().find(meaningless) {
+        let flag = flag(name);
         return Err(usage(format!(
-            "--{name} has no meaning with --score likelihood, which decodes nothing: leave it away"
+            "{flag} has no meaning with --score likelihood, which decodes nothing: leave it away"
         )));
     }
     let defaults = LikelihoodOptions::default();
     Ok(LikelihoodOptions {
         draws: args.likelihood_draws.unwrap_or(defaults.draws),
         cfg_scale: options.cfg_scale.unwrap_or(defaults.cfg_scale),
-        seed: options.seed,
+        seed: options.seed.unwrap_or(defaults.seed),
     })
 }
 
@@ -251,40 +252,25 @@ fn guide(args: &DecodeArgs, sweep: &[Swept]) -> anyhow::Result<Option<Source>> {
 }
 
 /// What a results directory remembers of a model.
-fn model(opened: &Opened, guide: Option<&Opened>, device: &DeviceOptions) -> Map<String, Value> {
+fn model(opened: &Opened, device: &DeviceOptions) -> Map<String, Value> {
     let about = |opened: &Opened| json!({"name": opened.prompter().name(), "fingerprint": format!("{:016x}", opened.fingerprint())});
     let mut model = Map::new();
     model.insert("denoiser".to_owned(), about(opened));
-    model.extend(guide.map(|guide| ("guide".to_owned(), about(guide))));
+    model.extend(opened.guide().map(|guide| ("guide".to_owned(), about(guide))));
     let numbers = [
         ("dtype", device.dtype.to_string()),
-        ("quantize", device.weights.to_string()),
+        ("quantize", device.quantize.to_string()),
         ("activations", device.activations.to_string()),
     ];
     model.extend(numbers.map(|(name, value)| (name.to_owned(), value.into())));
     model
 }
 
-/// The model and its guide, if there is memory for them and for as many sequences as run at the same time.
-fn loaded(
-    opened: Opened,
-    guide: Option<Opened>,
-    device: &DeviceOptions,
-    rehearsed: &[Rehearsed],
-    width: usize,
-    screen: Screen,
-) -> anyhow::Result<Model> {
-    let needs = |of: fn(&Rehearsed) -> &[SequenceNeeds]| -> Vec<SequenceNeeds> {
-        let largest =
-            rehearsed.iter().map(of).max_by_key(|needs| needs.iter().map(|needs| needs.positions).sum::<usize>());
-        std::iter::repeat_n(largest.unwrap_or_default(), width).flatten().cloned().collect()
-    };
-    let (own, guided) = (needs(|one| &one.needs), needs(|one| &one.guide_needs));
-    let mut model = load(opened, device, &own, screen)?;
-    if let Some(guide) = guide {
-        add_guide(&mut model, guide, device, &guided, screen)?;
-    }
-    Ok(model)
+/// What as many of the largest prompts need as run at the same time.
+fn needs(rehearsed: &[Rehearsed], width: usize) -> Vec<Need> {
+    let positions = |one: &&Rehearsed| one.needs.iter().map(|need| need.sequence.positions).sum::<usize>();
+    let largest = rehearsed.iter().max_by_key(positions).map(|one| one.needs.as_slice());
+    std::iter::repeat_n(largest.unwrap_or_default(), width).flatten().cloned().collect()
 }
 
 /// Answers what is not answered yet.

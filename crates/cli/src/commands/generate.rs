@@ -1,6 +1,6 @@
 //! `demask generate`: one prompt, one answer.
 
-use demask::{Prompter, decode::Receipt, step::TokenId};
+use demask::{Opened, Prompter, decode::Receipt, step::TokenId};
 use serde_json::json;
 
 use crate::{
@@ -16,23 +16,23 @@ pub fn run(settings: &Settings, args: &GenerateArgs) -> anyhow::Result<()> {
     let request = Request::resolve(args, settings.seed)?;
     let device = &settings.device()?;
     let trace = args.trace.as_deref().filter(|_| !args.explain).map(OutFile::create).transpose()?;
-    if args.explain {
-        return explain(&settings.source.prompter(settings.screen)?, &request, settings.screen);
-    }
     let screen = settings.screen;
-    let mut model = request.load(settings.source.open(screen)?, device, screen)?;
-    let mut show = Show::new(&model, settings.screen, Ways { watch: args.watch, trace, seed: settings.seed });
-    let answer = show.answer(&mut model, &request)?;
+    let opened = request.open(&settings.source, screen)?;
+    if args.explain {
+        return explain(&opened, &request, screen);
+    }
+    let (mut model, answer) = request.load(opened, device, screen)?;
+    let mut show = Show::new(&model, &request.options, screen, Ways { watch: args.watch, trace });
+    let answer = show.answer(&mut model, answer)?;
     show.finish(&answer)
 }
 
 /// The plans of all steps, and nothing run.
-fn explain(model: &Prompter, request: &Request, screen: Screen) -> anyhow::Result<()> {
-    let guide = request.guide.as_ref().map(|guide| guide.prompter(screen)).transpose()?;
-    let session = request.session(model, guide.as_ref())?;
+fn explain(opened: &Opened, request: &Request, screen: Screen) -> anyhow::Result<()> {
+    let session = opened.prepare(&request.prompt, &request.options)?.into_session();
     let Receipt { decoder, cache, exactness, against, steps, block_length, .. } = session.receipt();
     let mut plans = Vec::new();
-    demask::explain(session, ordinary_token(model), &mut |line| plans.push(line));
+    demask::explain(session, ordinary_token(opened.prompter()), &mut |line| plans.push(line));
     if screen.json {
         return output::json(&json!({
             "decoder": decoder, "cache": cache, "exactness": exactness, "against": against,

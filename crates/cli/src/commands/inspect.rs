@@ -144,8 +144,8 @@ fn memories(checkpoint: &Checkpoint, device: &DeviceOptions) -> anyhow::Result<V
         ("cuda", DeviceChoice::Cuda(0)),
     ];
     let all = devices.into_iter().flat_map(|device| formats.map(|format| (device, format)));
-    let memories = all.map(|((name, choice), (format, dtype, weights))| {
-        let device = DeviceOptions { device: choice, dtype, weights, ..device.clone() };
+    let memories = all.map(|((name, choice), (format, dtype, quantize))| {
+        let device = DeviceOptions { device: choice, dtype, quantize, ..device.clone() };
         memory(checkpoint, [name, format], &device)
     });
     memories.collect()

@@ -6,7 +6,7 @@ use anyhow::Context;
 use demask::{
     GenerateError, Prompter,
     model_parts::Inspection,
-    step::{Mask, TokenId},
+    step::{Mask, Need, TokenId},
 };
 use safetensors::{Dtype, View, tensor::TensorView};
 use serde_json::json;
@@ -31,9 +31,9 @@ pub fn run(settings: &Settings, args: &LogitsArgs) -> anyhow::Result<()> {
     let opened = settings.source.open(settings.screen)?;
     lines.iter().try_for_each(|tokens| check(opened.prompter(), tokens))?;
     // One after the other: the longest has room for all.
-    let longest = lines.iter().map(Vec::len).max().map(Inspection::needs);
+    let longest = lines.iter().map(Vec::len).max().map(|length| Need::from(Inspection::needs(length)));
     let mut model = load(opened, device, longest.as_slice(), settings.screen)?;
-    let mask = forced.unwrap_or(model.facts().mask);
+    let mask = forced.unwrap_or(model.prompter().facts().mask);
     let mut tensors = BTreeMap::new();
     for (index, tokens) in lines.iter().enumerate() {
         interrupt::check()?;

@@ -8,12 +8,13 @@ use crate::{DeviceOptions, DtypeChoice, Model};
 fn model(name: &str) -> Model {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/ckpt").join(name);
     let device = DeviceOptions { dtype: DtypeChoice::F32, ..DeviceOptions::default() };
-    Model::load(ModelFiles::directory(path).unwrap(), &device, &mut |_, _| true).unwrap()
+    Model::load(ModelFiles::directory(path).unwrap(), &device, &mut |_| true).unwrap()
 }
 
 /// `[rows, vocabulary]`: all logits of one forward, shifted to the positions that they predict.
 fn logits(model: &mut Model, tokens: &[TokenId]) -> Vec<Vec<f64>> {
-    let (attention, shift, vocabulary) = (model.facts().mask, model.facts().shift as usize, model.facts().vocab);
+    let (attention, shift, vocabulary) =
+        (model.prompter().facts().mask, model.prompter().facts().shift as usize, model.prompter().facts().vocab);
     let all = model.network_mut().inspect(tokens, attention, false).unwrap().logits;
     let row = |position: usize| all[position.saturating_sub(shift) * vocabulary..][..vocabulary].iter();
     (0..tokens.len()).map(|position| row(position).map(|&logit| f64::from(logit)).collect()).collect()
@@ -28,17 +29,17 @@ fn log_probability(logits: &[f64], token: TokenId) -> f64 {
 /// The log-probabilities of the masked tokens, one forward for the draw and one for guidance.
 fn naive(model: &mut Model, context: &[TokenId], continuation: &[TokenId], masked: &[usize], scale: f64) -> f64 {
     let mut tokens = [context, continuation].concat();
-    if model.spec().family == Family::Dream {
-        tokens.extend(model.eos_ids().unwrap());
+    if model.prompter().spec().family == Family::Dream {
+        tokens.extend(model.prompter().eos_ids().unwrap());
     }
-    if let Some(mask) = model.facts().mask_id {
+    if let Some(mask) = model.prompter().facts().mask_id {
         for index in masked {
             tokens[context.len() + index] = mask;
         }
     }
     let mut all = logits(model, &tokens);
     if scale != 0.0 {
-        tokens[..context.len()].fill(model.facts().mask_id.unwrap());
+        tokens[..context.len()].fill(model.prompter().facts().mask_id.unwrap());
         for (row, without) in all.iter_mut().zip(logits(model, &tokens)) {
             row.iter_mut().zip(without).for_each(|(with, without)| *with = without + (scale + 1.0) * (*with - without));
         }
@@ -70,7 +71,7 @@ fn draws_are_summed_as_the_naive_twin_does() {
         let mut model = model(name);
         let options = LikelihoodOptions { draws: 16, cfg_scale, seed: 3 };
         let mut dice = Dice(mix(options.seed));
-        let dream = model.spec().family == Family::Dream;
+        let dream = model.prompter().spec().family == Family::Dream;
         let draws = if dream { dream_draws(5, 16, &mut dice) } else { llada_draws(5, 16, &mut dice) };
         let mut expected = 0.0;
         for draw in &draws {
@@ -149,13 +150,13 @@ fn what_cannot_be_estimated_is_refused() {
     let plain = LikelihoodOptions::default();
     assert_eq!(
         refused("tiny-sdar", &CONTEXT, &CONTINUATION, plain),
-        "SDAR models have no estimate of a text's likelihood: let them answer with --score generate"
+        "SDAR models have no estimate of a text's likelihood: let them answer with `score` generate"
     );
     let empty = "a likelihood needs a text and something before it: the prompt or the continuation is empty";
     assert_eq!(refused("tiny-qwen2", &[], &CONTINUATION, plain), empty);
     assert_eq!(refused("tiny-llada", &CONTEXT, &[], plain), empty);
     let guided = LikelihoodOptions { cfg_scale: 1.0, ..plain };
-    assert!(refused("tiny-dream", &CONTEXT, &CONTINUATION, guided).starts_with("--cfg-scale has no meaning"));
+    assert!(refused("tiny-dream", &CONTEXT, &CONTINUATION, guided).starts_with("`cfg_scale` has no meaning"));
     assert!(refused("tiny-llada", &CONTEXT, &[60_000], plain).starts_with("prompt token 60000 is outside"));
 }
 

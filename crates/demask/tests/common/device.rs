@@ -48,12 +48,12 @@ impl Device {
             Self::Cpu(isa) => {
                 let tier = Some(isa.tier());
                 let device = DeviceOptions { dtype, tier, threads: Some(2), ..DeviceOptions::default() };
-                Model::load(files, &device, &mut |_, _| true)
+                Model::load(files, &device, &mut |_| true)
             }
             Self::EmulatedGpu => {
                 let dtype = if dtype == DtypeChoice::F32 { Dtype::F32 } else { Dtype::Bf16 };
                 let backend = emulated(CudaOptions { dtype, quantisation: None });
-                Opened::open(files)?.load_on(backend, None, &mut |_, _| true)
+                Opened::open(files)?.load_on(backend, None, &mut |_| true)
             }
         }
     }

@@ -137,7 +137,7 @@ fn kind(format: BlockFormat) -> u32 {
 }
 
 fn load(bytes: Vec<u8>, device: &DeviceOptions) -> Model {
-    Model::load(in_memory("mixed", bytes), device, &mut |_, _| true).unwrap()
+    Model::load(in_memory("mixed", bytes), device, &mut |_| true).unwrap()
 }
 
 fn devices() -> Vec<DeviceOptions> {
@@ -206,7 +206,7 @@ fn memory_on_a_gpu_is_what_was_told_and_the_table_is_widened() {
             let told = opened.footprint(&device, &[]).unwrap();
             let emulator = Emulator::new(Schedule::Forward).unwrap();
             let backend = CudaBackend::new(emulator, CudaOptions { dtype, quantisation: None });
-            let model = opened.load_on(backend, None, &mut |_, _| true).unwrap();
+            let model = opened.load_on(backend, None, &mut |_| true).unwrap();
             let network = model.network();
             assert_eq!(network.weight_bytes() as u64, told.weights, "{mixture:?} {dtype}");
             let table = network.weight_bytes() - network.forward_bytes();
@@ -219,7 +219,7 @@ fn memory_on_a_gpu_is_what_was_told_and_the_table_is_widened() {
 fn asked_for_other_integers_values_are_rounded_anew() {
     let [kept, wide] = [false, true].map(|widen| file("llada", MIXTURES[0], widen).0);
     for weights in [WeightChoice::Q8, WeightChoice::Q4] {
-        let device = DeviceOptions { dtype: DtypeChoice::F32, weights, ..DeviceOptions::default() };
+        let device = DeviceOptions { dtype: DtypeChoice::F32, quantize: weights, ..DeviceOptions::default() };
         let [mut kept, mut wide] = [&kept, &wide].map(|bytes| load(bytes.clone(), &device));
         assert_eq!(bits(&logits(&mut kept)), bits(&logits(&mut wide)), "{weights:?}");
         let name = if weights == WeightChoice::Q8 { "f32, q8 weights" } else { "f32, q4 weights" };

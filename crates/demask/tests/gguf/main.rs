@@ -33,14 +33,14 @@ fn load(files: ModelFiles) -> Model {
     let device = DeviceOptions { dtype: DtypeChoice::F32, threads: Some(2), ..DeviceOptions::default() };
     let opened = Opened::open(files).unwrap();
     let told = opened.footprint(&device, &[]).unwrap();
-    let model = opened.load(&device, &[], &mut |_, _| true).unwrap();
+    let model = opened.load(&device, &[], &mut |_| true).unwrap();
     assert_eq!(told.weights, model.network().weight_bytes() as u64);
     model
 }
 
 fn logits(model: &mut Model) -> Vec<f32> {
     let tokens: Vec<u32> = (0..24).map(|index| index * 37 % 90).collect();
-    let mask = model.facts().mask;
+    let mask = model.prompter().facts().mask;
     model.network_mut().inspect(&tokens, mask, false).unwrap().logits
 }
 
@@ -61,13 +61,13 @@ fn logits_are_those_of_the_safetensors() {
         let mut original = load(ModelFiles::directory(directory(name)).unwrap());
         let expected = logits(&mut original);
         for format in [Format::F32, Format::F16, Format::Bf16, Format::Q8_0] {
-            if format == Format::Q8_0 && has_odd_rows(original.spec()) {
+            if format == Format::Q8_0 && has_odd_rows(original.prompter().spec()) {
                 continue;
             }
             let [mut model, mut widened] = [false, true]
                 .map(|widen| load(in_memory(name, convert(&directory(name), architecture, format, widen))));
-            assert_eq!(model.facts(), original.facts(), "{name}");
-            assert_eq!(model.spec(), original.spec(), "{name}");
+            assert_eq!(model.prompter().facts(), original.prompter().facts(), "{name}");
+            assert_eq!(model.prompter().spec(), original.prompter().spec(), "{name}");
             let found = logits(&mut model);
             // To the bit those of the same numbers in f32; those of the original as close as the numbers are.
             assert_eq!(found, logits(&mut widened), "{name} {format:?}");
@@ -126,7 +126,7 @@ fn quantised_files_run_in_bf16_and_tell_their_types() {
     let checkpoint = Checkpoint::open(in_memory("tiny", bytes)).unwrap();
     let dtypes: Vec<_> = checkpoint.weights().dtypes().iter().map(|(dtype, _)| dtype.to_string()).collect();
     assert_eq!(dtypes, ["f32", "q8_0"]);
-    let model = Model::from_checkpoint(checkpoint, &DeviceOptions::default(), &mut |_, _| true).unwrap();
+    let model = Model::from_checkpoint(checkpoint, &DeviceOptions::default(), &mut |_| true).unwrap();
     let device = model.network().describe();
     assert!(device.ends_with("bf16, q8 weights"), "{device}");
 }

@@ -82,9 +82,9 @@ fn distance(found: &[f32], expected: &[f32]) -> f32 {
 fn check_forward(model: &mut Model, forward: &Forward, tolerance: f32, failures: &mut Vec<String>) -> f32 {
     let mut worst = 0f32;
     for input in &forward.inputs {
-        let hidden = model.spec().hidden;
+        let hidden = model.prompter().spec().hidden;
         let (ids, rows) = forward.ids(input);
-        let mask = match input.mask(model.spec().attention) {
+        let mask = match input.mask(model.prompter().spec().attention) {
             Ok(mask) => mask,
             Err(error) => {
                 failures.push(format!("{} {}: {error}", forward.model, input.tag));
@@ -123,7 +123,10 @@ fn forward_cases(devices: &[Device], dtype: DtypeChoice, tolerance: f32) {
         }
         for (device, name) in devices.iter().flat_map(|device| names.iter().map(move |name| (*device, name))) {
             let mut model = load(&folder, name, device, dtype);
-            if device == Device::EmulatedGpu && dtype == DtypeChoice::Bf16 && !model.spec().head_dim.is_multiple_of(8) {
+            if device == Device::EmulatedGpu
+                && dtype == DtypeChoice::Bf16
+                && !model.prompter().spec().head_dim.is_multiple_of(8)
+            {
                 let refused = model.network_mut().inspect(&[1], Mask::Full, false).unwrap_err();
                 let told = "a head has 12 numbers, GPU kernels take multiples of 8 up to 256 in bf16: ";
                 assert!(refused.to_string().starts_with(&format!("the device failed: {told}")), "{refused}");
@@ -240,13 +243,13 @@ fn decode() {
                 let (model, guide) = models.entry(key).or_insert_with(|| {
                     let mut model = load(&folder, &case.model, device, DtypeChoice::F32);
                     let guide = case.guider.as_ref().map(|guider| load(&folder, guider, device, DtypeChoice::F32));
-                    let facts = guide.as_ref().map(|guide| guide.facts().clone());
+                    let facts = guide.as_ref().map(|guide| guide.prompter().facts().clone());
                     if let Some(guide) = guide {
                         model.set_guide(guide).unwrap();
                     }
                     (model, facts)
                 });
-                let outcome = match parameters::map(&file.method, case, model.facts(), guide.as_ref()) {
+                let outcome = match parameters::map(&file.method, case, model.prompter().facts(), guide.as_ref()) {
                     Ok(options) => Session::new(options)
                         .map_err(|error| error.to_string())
                         .and_then(|session| run(model, session))
@@ -282,7 +285,7 @@ fn differences_are_seen() {
     assert!(difference(&case, &trace).unwrap().starts_with("output"));
     case.params.insert("unheard_of".into(), 1.into());
     let model = load(&own_folder(), &case.model, f32_tiers()[0], DtypeChoice::F32);
-    let error = parameters::map(&file.method, &case, model.facts(), None).err().unwrap();
+    let error = parameters::map(&file.method, &case, model.prompter().facts(), None).err().unwrap();
     assert!(error.contains("unheard_of"), "{error}");
 }
 
@@ -298,8 +301,8 @@ fn flashdlm_g8_the_target_writes_its_own_text() {
             let guider = case.guider.as_ref().unwrap();
             let mut guide = load(&folder, guider, tier, DtypeChoice::F32);
             let mut model = load(&folder, &case.model, tier, DtypeChoice::F32);
-            let facts = guide.facts().clone();
-            let mut options = parameters::map(&file.method, case, model.facts(), Some(&facts)).unwrap();
+            let facts = guide.prompter().facts().clone();
+            let mut options = parameters::map(&file.method, case, model.prompter().facts(), Some(&facts)).unwrap();
             options.decoder = "guided:target=guide,verify=5".parse().unwrap();
             (options.stop, options.end_ids) = (StopRule::Never, Vec::new());
             let own = SessionOptions {
@@ -331,9 +334,10 @@ fn guided_over_caches_that_are_not_exact() {
         let file = DecodeFile::read(&folder.join("decode").join(file));
         for case in file.cases.iter().filter(|case| case.params["dlm_cache"] == "none") {
             let guide = load(&folder, case.guider.as_ref().unwrap(), tier, DtypeChoice::F32);
-            let (facts, mut model) = (guide.facts().clone(), load(&folder, &case.model, tier, DtypeChoice::F32));
+            let (facts, mut model) =
+                (guide.prompter().facts().clone(), load(&folder, &case.model, tier, DtypeChoice::F32));
             model.set_guide(guide).unwrap();
-            let mut options = parameters::map(&file.method, case, model.facts(), Some(&facts)).unwrap();
+            let mut options = parameters::map(&file.method, case, model.prompter().facts(), Some(&facts)).unwrap();
             for cache in ["dkv:refresh=1", "dllm:prompt=1,response=1"] {
                 options.cache = cache.parse().unwrap();
                 let found = run(&mut model, Session::new(options.clone()).unwrap()).unwrap();

@@ -45,7 +45,7 @@ impl Work<'_, '_> {
         let candidates = plan.candidates(problem);
         let mut likelihoods = Vec::new();
         for Candidate { context, text } in &candidates {
-            let (context, continuation) = model.pair(&Prompt::Raw(context.clone()), text)?;
+            let (context, continuation) = model.prompter().pair(&Prompt::Raw(context.clone()), text)?;
             let mut go_on = || (self.observer)(Happened::Step).is_continue();
             likelihoods.push(model.log_likelihood(&context, &continuation, options, &mut go_on)?);
         }
@@ -93,7 +93,7 @@ fn receipt(model: &Model, likelihoods: &[Likelihood], seed: u64, total: f64) -> 
 mod tests {
     use std::{ops::ControlFlow, sync::LazyLock};
 
-    use demask::{DeviceOptions, GenerateOptions};
+    use demask::GenerateOptions;
 
     use super::*;
     use crate::{
@@ -133,11 +133,11 @@ mod tests {
 
     #[test]
     fn the_likeliest_option_is_the_answer() {
-        let mut model = Model::demo(&DeviceOptions::default()).unwrap();
+        let mut model = Model::demo().unwrap();
         let options = LikelihoodOptions { draws: 16, ..LikelihoodOptions::default() };
         let swept = Swept { values: Vec::new(), options: GenerateOptions::default(), likelihood: Some(options) };
         let plans = [plan()];
-        let rehearsed = rehearse(&model, None, &plans, &[swept]).unwrap();
+        let rehearsed = rehearse(&|prompt, options| model.prepare(prompt, options), &plans, &[swept]).unwrap();
         let combinations: Vec<Combination> = rehearsed.into_iter().map(|one| one.combination).collect();
         assert_eq!(combinations[0].label, "likelihood");
         let mut store = Store::nowhere();
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(made.unwrap().items, 2);
         for (record, problem) in store.records().iter().zip(&plans[0].problems) {
             let mut of = |Candidate { context, text }: &Candidate| {
-                let (context, continuation) = model.pair(&Prompt::Raw(context.clone()), text).unwrap();
+                let (context, continuation) = model.prompter().pair(&Prompt::Raw(context.clone()), text).unwrap();
                 model.log_likelihood(&context, &continuation, &options, &mut || true).unwrap().log_probability
             };
             let expected: Vec<f64> = solutions(problem).iter().map(&mut of).collect();
@@ -158,12 +158,13 @@ mod tests {
 
     #[test]
     fn a_task_without_options_is_refused() {
-        let model = Model::demo(&DeviceOptions::default()).unwrap();
+        let model = Model::demo().unwrap();
         let likelihood = Some(LikelihoodOptions::default());
         let swept = Swept { values: Vec::new(), options: GenerateOptions::default(), likelihood };
         let task = tasks::find("wordmath").unwrap();
         let plans = [plan(), Plan { task, ..plan() }];
-        let refused = rehearse(&model, None, &plans, &[swept]).unwrap_err().to_string();
+        let refused =
+            rehearse(&|prompt, options| model.prepare(prompt, options), &plans, &[swept]).unwrap_err().to_string();
         let told = "task wordmath is not asked by likelihood: use --score generate, or one of ";
         assert!(refused.starts_with(told) && refused.contains("arc-easy, arc-challenge"), "{refused}");
     }

@@ -15,8 +15,9 @@ use std::{
 };
 
 use demask::{
-    Class, GenerateError, GenerateOptions, Generation, LikelihoodOptions, Model, Outcome as TaskOutcome, Prompt,
-    Prompter, RequestId, decode::Session, forget_peak_memory, step::SequenceNeeds,
+    Answer, Class, GenerateError, GenerateOptions, Generation, LikelihoodOptions, Model, Outcome as TaskOutcome,
+    Prompt, RequestId, forget_peak_memory,
+    step::{Need, Work as _},
 };
 use serde_json::{Map, Value, json};
 use thiserror::Error;
@@ -134,25 +135,22 @@ impl Swept {
 pub struct Rehearsed {
     /// The combination.
     pub combination: Combination,
-    /// The sequences of the longest prompt.
-    pub needs: Vec<SequenceNeeds>,
-    /// Those of the guide.
-    pub guide_needs: Vec<SequenceNeeds>,
+    /// The sequences of the longest prompt, and the guide's for it.
+    pub needs: Vec<Need>,
 }
 
+/// Gets a prompt ready to be answered: [`Opened::prepare`](demask::Opened::prepare) of a model whose weights are not loaded
+/// yet, for example.
+pub type Prepare<'a> = dyn Fn(&Prompt, &GenerateOptions) -> Result<Answer, GenerateError> + 'a;
+
 /// Lays out the canvas of each task's longest prompt under each combination, so that what cannot be run is told before
-/// anything runs. `guide` stands beside the combinations that want one.
-pub fn rehearse(
-    model: &Prompter,
-    guide: Option<&Prompter>,
-    plans: &[Plan],
-    sweep: &[Swept],
-) -> Result<Vec<Rehearsed>, RunError> {
+/// anything runs.
+pub fn rehearse(prepare: &Prepare<'_>, plans: &[Plan], sweep: &[Swept]) -> Result<Vec<Rehearsed>, RunError> {
     let mut all: Vec<Rehearsed> = Vec::new();
     for swept in sweep {
         let rehearsed = match swept.likelihood {
             Some(_) => rehearse_likelihood(plans, swept)?,
-            None => rehearse_answers(model, guide, plans, swept)?,
+            None => rehearse_answers(prepare, plans, swept)?,
         };
         if all.iter().any(|other| other.combination.label == rehearsed.combination.label) {
             return Err(RunError::Twice(rehearsed.combination.label));
@@ -172,27 +170,20 @@ impl Rehearsed {
             likelihood: *likelihood,
         };
         combination.name(methods);
-        Self { combination, needs: Vec::new(), guide_needs: Vec::new() }
+        Self { combination, needs: Vec::new() }
     }
 }
 
-fn rehearse_answers(
-    model: &Prompter,
-    guide: Option<&Prompter>,
-    plans: &[Plan],
-    swept: &Swept,
-) -> Result<Rehearsed, RunError> {
-    let guide = guide.filter(|_| swept.options.wants_guide());
+fn rehearse_answers(prepare: &Prepare<'_>, plans: &[Plan], swept: &Swept) -> Result<Rehearsed, RunError> {
     let mut rehearsed = Rehearsed::new(swept, "");
     for plan in plans {
         let refused =
             |error| RunError::Combination { swept: swept.told(), task: plan.task.name, error: Box::new(error) };
-        let session = longest(model, guide, plan, &rehearsed.combination).map_err(refused)?;
-        let receipt = session.receipt();
+        let answer = longest(prepare, plan, &rehearsed.combination).map_err(refused)?;
+        let receipt = answer.session().receipt();
         rehearsed.combination.name(&format!("{}, cache {}", receipt.decoder, receipt.cache));
-        let needs = session.needs_of(0);
-        if positions(&needs) >= positions(&rehearsed.needs) {
-            (rehearsed.needs, rehearsed.guide_needs) = (needs, session.needs_of(1));
+        if positions(answer.needs()) >= positions(&rehearsed.needs) {
+            rehearsed.needs = answer.needs().to_vec();
         }
     }
     Ok(rehearsed)
@@ -205,13 +196,8 @@ fn rehearse_likelihood(plans: &[Plan], swept: &Swept) -> Result<Rehearsed, RunEr
     }
 }
 
-/// The session of a plan's longest prompt. Prompts that are too long are left out, if not all of them are.
-fn longest(
-    model: &Prompter,
-    guide: Option<&Prompter>,
-    plan: &Plan,
-    combination: &Combination,
-) -> Result<Session, GenerateError> {
+/// The longest prompt of a plan, ready to be answered. Prompts that are too long are left out, if not all of them are.
+fn longest(prepare: &Prepare<'_>, plan: &Plan, combination: &Combination) -> Result<Answer, GenerateError> {
     let options = plan.options(combination);
     let mut prompts: Vec<Prompt> = plan.problems.iter().map(|problem| plan.prompt(problem)).collect();
     prompts.sort_by_key(|prompt| Reverse(prompt.length()));
@@ -220,20 +206,17 @@ fn longest(
     }
     let mut refused = None;
     for prompt in &prompts {
-        let session = match guide {
-            Some(guide) => model.guided_session(guide, prompt, &options),
-            None => model.session(prompt, &options),
-        };
-        match session {
+        match prepare(prompt, &options) {
             Err(error @ GenerateError::TooLong { .. }) => refused = refused.or(Some(error)),
-            session => return session,
+            prepared => return prepared,
         }
     }
     Err(refused.unwrap_or(GenerateError::NoHole))
 }
 
-fn positions(needs: &[SequenceNeeds]) -> usize {
-    needs.iter().map(|needs| needs.positions).sum()
+/// Positions of the model's own sequences.
+fn positions(needs: &[Need]) -> usize {
+    needs.iter().filter(|need| need.network == 0).map(|need| need.sequence.positions).sum()
 }
 
 /// What a results directory must agree in to go on: everything that decides what the records say, but not how many of
@@ -344,7 +327,7 @@ impl Runs<'_> {
         let tasks = self.plans.iter().filter_map(|plan| Some(task_info(plan, self.combinations.first()?)));
         let result = |combination: &Combination| RunResult {
             label: combination.label.clone(),
-            early_stop: !combination.options.no_early_stop && !combination.options.ignore_eos,
+            early_stop: combination.options.stops_early(),
             others: combination.others(&["decoder", "cache", "steps", "remasking", "early-stop"]),
             records: self.records(combination, store),
         };

@@ -92,7 +92,7 @@ impl Plan {
     pub fn options(&self, combination: &Combination) -> GenerateOptions {
         let mut options = combination.options.clone();
         options.gen_length.get_or_insert(self.task.gen_length);
-        options.stop.extend(self.style.stop.iter().map(|&stop| stop.to_owned()));
+        options.stop.get_or_insert_default().extend(self.style.stop.iter().map(|&stop| stop.to_owned()));
         options
     }
 }

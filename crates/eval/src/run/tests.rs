@@ -1,5 +1,3 @@
-use demask::DeviceOptions;
-
 use super::*;
 use crate::{data::Shots, tasks};
 
@@ -23,12 +21,12 @@ fn swept() -> Swept {
 /// Bytes say little of tokens: digits are a token each, words are not.
 #[test]
 fn an_item_that_is_too_long_is_a_record_and_the_others_go_on() {
-    let mut model = Model::demo(&DeviceOptions::default()).unwrap();
-    let context = model.facts().context;
+    let mut model = Model::demo().unwrap();
+    let context = model.prompter().facts().context;
     let short = "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?";
     let questions = [short.to_owned(), "7".repeat(context + 1), "the ".repeat(context / 2), short.to_owned()];
     let plans = [plan(&questions)];
-    let rehearsed = rehearse(&model, None, &plans, &[swept()]).unwrap();
+    let rehearsed = rehearse(&|prompt, options| model.prepare(prompt, options), &plans, &[swept()]).unwrap();
     let combinations: Vec<Combination> = rehearsed.into_iter().map(|one| one.combination).collect();
     let mut store = Store::nowhere();
     let runs = Runs { plans: &plans, combinations: &combinations, width: 2, permission: None };
@@ -48,9 +46,10 @@ fn an_item_that_is_too_long_is_a_record_and_the_others_go_on() {
 
 #[test]
 fn a_task_whose_items_are_all_too_long_is_refused_before_it_runs() {
-    let model = Model::demo(&DeviceOptions::default()).unwrap();
-    let questions = ["7".repeat(model.facts().context + 1)];
-    let refused = rehearse(&model, None, &[plan(&questions)], &[swept()]).unwrap_err();
+    let model = Model::demo().unwrap();
+    let questions = ["7".repeat(model.prompter().facts().context + 1)];
+    let refused =
+        rehearse(&|prompt, options| model.prepare(prompt, options), &[plan(&questions)], &[swept()]).unwrap_err();
     assert!(refused.to_string().contains("exceed the model's context"), "{refused}");
     assert!(refused.is_usage());
 }

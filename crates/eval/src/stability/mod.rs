@@ -56,7 +56,7 @@ pub fn measure(
         ..options.clone()
     };
     let mut canvases: Vec<Vec<TokenId>> = Vec::new();
-    let answer = model.generate(prompt, &options, &mut |seen| {
+    let answer = model.watch(prompt, &options, &mut |seen| {
         let canvas = match seen {
             Progress::Started { canvas, .. } | Progress::Canvas(canvas) => canvas,
             Progress::Event(_) | Progress::Text(_) | Progress::Draws { .. } => return ControlFlow::Continue(()),
@@ -68,8 +68,9 @@ pub fn measure(
     })?;
     // No forward has read what the last one committed.
     canvases.pop();
-    let mut features = Features::new(answer.prompt_tokens, canvases.first().map_or(0, Vec::len), model.spec().layers);
-    let mask = model.facts().mask;
+    let mut features =
+        Features::new(answer.prompt_tokens, canvases.first().map_or(0, Vec::len), model.prompter().spec().layers);
+    let mask = model.prompter().facts().mask;
     for (done, canvas) in canvases.iter().enumerate() {
         if !progress(done, canvases.len()) {
             return Err(GenerateError::Interrupted);

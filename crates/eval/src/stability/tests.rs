@@ -50,12 +50,12 @@ fn features_that_change_together_correlate() {
 #[test]
 fn the_demo_is_measured_and_drawn() {
     let device = DeviceOptions { dtype: DtypeChoice::F32, threads: Some(2), ..DeviceOptions::default() };
-    let mut model = Model::demo(&device).unwrap();
+    let mut model = demask::Opened::demo().unwrap().load(&device, &[], &mut |_| true).unwrap();
     let prompt = Prompt::user("Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?", None);
     let options = GenerateOptions { gen_length: Some(32), ..GenerateOptions::default() };
     let (found, answer) = measure(&mut model, &prompt, &options, &mut |_, _| true).unwrap();
     assert_eq!(found.steps + 1, answer.receipt.decoding.forwards, "each forward but the first has one before it");
-    assert_eq!((found.prompt, found.layers), (answer.prompt_tokens, model.spec().layers));
+    assert_eq!((found.prompt, found.layers), (answer.prompt_tokens, model.prompter().spec().layers));
     let layer0 = |step, position| found.cosine(step, 1, 0, position);
     // V of the first layer is a function of the token alone: it changes where something was committed, and only there.
     for step in 0..found.steps {

@@ -48,9 +48,10 @@ pub fn run(settings: &Settings, args: &BenchGenerateArgs) -> anyhow::Result<()> 
     let guide = guide(&args.decode, &options)?;
     let gen_length = *options.gen_length.get_or_insert(GEN_LENGTH);
     // Random weights end where they like: only what is decoded in full can be compared.
-    options.ignore_eos = true;
+    options.ignore_eos = Some(true);
     let device = &settings.device()?;
-    let opened = settings.source.open(settings.screen)?;
+    let mut request = Request { prompt: Prompt::Tokens(Vec::new()), options, guide };
+    let opened = request.open(&settings.source, settings.screen)?;
     let facts = opened.prompter().facts();
     let (context, mask, vocabulary) = (facts.context, facts.mask_id, facts.vocab);
     if prompt_length.saturating_add(gen_length) > context {
@@ -61,15 +62,15 @@ pub fn run(settings: &Settings, args: &BenchGenerateArgs) -> anyhow::Result<()> 
     // A mask would be a position to decode.
     let no_mask = |token: u32| if Some(token) == mask { (token + 1) % vocabulary as u32 } else { token };
     let tokens = random_tokens(prompt_length, vocabulary, settings.seed).into_iter().map(no_mask).collect();
-    let request = Request { prompt: Prompt::Tokens(tokens), options, guide };
-    let mut model = request.load(opened, device, settings.screen)?;
+    request.prompt = Prompt::Tokens(tokens);
+    let (mut model, _) = request.load(opened, device, settings.screen)?;
     let Request { prompt, options, .. } = request;
     let _watched = Watched::new();
     let ceilings = Ceilings::of(device, settings.source.stored_dtype(settings.screen)?)?;
     let mut last: Option<Generation> = None;
     let seconds = Spread::timed(repeat, || {
         let go_on = || if interrupt::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-        last = Some(model.generate(&prompt, &options, &mut |_| go_on())?);
+        last = Some(model.watch(&prompt, &options, &mut |_| go_on())?);
         Ok(())
     })?;
     interrupt::check()?;

@@ -7,8 +7,8 @@ use demask::{
     decode::ModelFacts,
     model_parts::Inspect,
     step::{
-        Drift, HeadAsk, Lanes, LayerRows, Mask, Positions, Predictions, Probe, SequenceId, SequenceNeeds, SequenceStep,
-        StepPlan, TokenId,
+        Drift, HeadAsk, Lanes, LayerRows, Mask, Need, Positions, Predictions, Probe, SequenceId, SequenceNeeds,
+        SequenceStep, StepPlan, TokenId,
     },
     tensor::PartSeconds,
 };
@@ -151,7 +151,7 @@ pub fn run(settings: &Settings, args: &StepArgs) -> anyhow::Result<()> {
     let shapes = all_rows.into_iter().map(|rows| Shape::new(rows, args, facts));
     let shapes: Vec<Shape> = shapes.collect::<anyhow::Result<_>>()?;
     // One after the other: the largest has room for all.
-    let largest = shapes.iter().max_by_key(|shape| shape.all_rows()).map(|shape| shape.needs());
+    let largest = shapes.iter().max_by_key(|shape| shape.all_rows()).map(|shape| Need::from(shape.needs()));
     let mut model = load(opened, device, largest.as_slice(), settings.screen)?;
     let _watched = Watched::new();
     let stored = settings.source.stored_dtype(settings.screen)?;
@@ -185,7 +185,7 @@ struct Measured {
 
 /// Measures `repeat` forwards; whole ones and their parts in runs of their own if `apart`.
 fn measure(model: &mut Model, shape: Shape, (repeat, apart): (usize, bool), seed: u64) -> anyhow::Result<Measured> {
-    let tokens = random_tokens(shape.keys, model.facts().vocab, seed);
+    let tokens = random_tokens(shape.keys, model.prompter().facts().vocab, seed);
     let network = model.network_mut();
     let sequence = network.open(&shape.needs())?;
     network.time_parts(true);

@@ -1,0 +1,151 @@
+//! From the name of a model to the model, in one call.
+
+use std::path::Path;
+
+use demask_checkpoint::{FetchProgress, HubOptions, ModelFiles, locate};
+use demask_step::Work;
+
+use crate::{
+    ActivationChoice, DeviceChoice, DeviceOptions, DtypeChoice, Error, GenerateOptions, LoadProgress, Model, Opened,
+    Prompt, WeightChoice,
+};
+
+/// How a model is opened: where it runs, in which numbers, with which guide. [`Model::builder`] makes one.
+///
+/// ```no_run
+/// # use demask::Model;
+/// let model = Model::builder().device("cpu".parse()?).quantize("q8".parse()?).threads(2).open("org/name")?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Builder<'a> {
+    device: DeviceOptions,
+    hub: HubOptions,
+    guide: Option<String>,
+    progress: Box<dyn FnMut(LoadProgress<'_>) -> bool + 'a>,
+}
+
+impl Default for Builder<'_> {
+    /// A model runs on the best device that there is, without a guide. The hub is the one that the environment names
+    /// (`HF_HOME`, `HF_ENDPOINT`, `HF_HUB_OFFLINE`, `HF_TOKEN`).
+    fn default() -> Self {
+        Self {
+            device: DeviceOptions::default(),
+            hub: HubOptions::from_lookup(&|name| std::env::var(name).ok()),
+            guide: None,
+            progress: Box::new(|_| true),
+        }
+    }
+}
+
+impl<'a> Builder<'a> {
+    /// Sets the device.
+    pub fn device(mut self, device: DeviceChoice) -> Self {
+        self.device.device = device;
+        self
+    }
+
+    /// Sets the element type of weights and products.
+    pub fn dtype(mut self, dtype: DtypeChoice) -> Self {
+        self.device.dtype = dtype;
+        self
+    }
+
+    /// Sets how weights are quantised when they are loaded.
+    pub fn quantize(mut self, quantize: WeightChoice) -> Self {
+        self.device.quantize = quantize;
+        self
+    }
+
+    /// Sets what inputs of matrix products are rounded to.
+    pub fn activations(mut self, activations: ActivationChoice) -> Self {
+        self.device.activations = activations;
+        self
+    }
+
+    /// Sets the number of threads; one for each core that this process may use if it is not set.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.device.threads = Some(threads);
+        self
+    }
+
+    /// Sets the guide, for decoder `guided`: an autoregressive model, named as in [`open`](Self::open).
+    pub fn guide(mut self, name: impl Into<String>) -> Self {
+        self.guide = Some(name.into());
+        self
+    }
+
+    /// Sets the hub that models are fetched from.
+    pub fn hub(mut self, hub: HubOptions) -> Self {
+        self.hub = hub;
+        self
+    }
+
+    /// Sets what sees how far fetching and loading are; where it returns `false`, opening is given up.
+    pub fn progress(mut self, progress: impl FnMut(LoadProgress<'_>) -> bool + 'a) -> Self {
+        self.progress = Box::new(progress);
+        self
+    }
+
+    /// Opens a model: `org/name` of a hub (`org/name@revision`), a directory, or a `.gguf` file.
+    ///
+    /// # Errors
+    /// If it is not there, cannot be read or run, or does not fit into the memory.
+    pub fn open(mut self, name: impl AsRef<Path>) -> Result<Model, Error> {
+        let opened = self.opened(name.as_ref())?;
+        self.load(opened)
+    }
+
+    /// Opens the model that is part of this library: a small LLaDA that solves word problems.
+    ///
+    /// # Errors
+    /// If the device or the guide cannot be used.
+    pub fn demo(self) -> Result<Model, Error> {
+        self.load(Opened::demo()?)
+    }
+
+    fn opened(&mut self, name: &Path) -> Result<Opened, Error> {
+        let progress = &mut self.progress;
+        let mut fetching = |FetchProgress { file, done, total }: FetchProgress<'_>| {
+            progress(LoadProgress { name: file, done, total: total.unwrap_or(done) })
+        };
+        let files = match name.to_str() {
+            Some(name) => locate(name, &self.hub, &mut fetching)?,
+            None => ModelFiles::directory(name)?,
+        };
+        Ok(Opened::open(files)?)
+    }
+
+    fn load(mut self, mut opened: Opened) -> Result<Model, Error> {
+        if let Some(guide) = self.guide.take() {
+            let guide = self.opened(Path::new(&guide))?;
+            opened = opened.guided_by(guide)?;
+        }
+        // There must be room for an answer of the usual length; a model that answers no message has its own lengths.
+        let usual = opened.prepare(&Prompt::from(""), &GenerateOptions::default());
+        let needs = usual.as_ref().map(|answer| answer.needs().to_vec()).unwrap_or_default();
+        Ok(opened.load(&self.device, &needs, &mut self.progress)?)
+    }
+}
+
+impl Model {
+    /// Opens a model on the best device that there is: `org/name` of a hub, a directory, or a `.gguf` file.
+    ///
+    /// # Errors
+    /// If it is not there, cannot be read or run, or does not fit into the memory.
+    pub fn open(name: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::builder().open(name)
+    }
+
+    /// Opens the model that is part of this library: a small LLaDA that solves word problems.
+    ///
+    /// # Errors
+    /// If there is too little memory.
+    pub fn demo() -> Result<Self, Error> {
+        Self::builder().demo()
+    }
+
+    /// Starts to say how a model is opened.
+    pub fn builder<'a>() -> Builder<'a> {
+        Builder::default()
+    }
+}

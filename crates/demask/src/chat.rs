@@ -1,0 +1,63 @@
+//! A conversation.
+
+use demask_checkpoint::Message;
+
+use crate::{Error, GenerateOptions, Generation, Model, Prompt};
+
+/// A conversation: what was said so far, and how the next message is answered. It belongs to no model.
+///
+/// ```no_run
+/// # use demask::{Chat, Model};
+/// let mut model = Model::demo()?;
+/// let mut chat = Chat::new(None);
+/// println!("{}", chat.say(&mut model, "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?")?);
+/// println!("{}", chat.say(&mut model, "Ada gives 2 away. How many are left?")?);
+/// # Ok::<(), demask::Error>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Chat {
+    /// How messages are answered.
+    pub options: GenerateOptions,
+    messages: Vec<Message>,
+    /// Messages that stay when the others are forgotten.
+    kept: usize,
+}
+
+impl Chat {
+    /// Starts a conversation, behind a system message if there is one.
+    pub fn new(system: Option<&str>) -> Self {
+        let messages: Vec<_> = system.into_iter().map(|text| Message::new("system", text)).collect();
+        Self { options: GenerateOptions::default(), kept: messages.len(), messages }
+    }
+
+    /// Returns what was said so far.
+    pub fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// Returns the conversation with another message of the user, which is not yet said.
+    pub fn with(&self, message: impl Into<String>) -> Prompt {
+        Prompt::Chat(self.messages.iter().cloned().chain([Message::new("user", message)]).collect())
+    }
+
+    /// Notes a message of the user and its answer.
+    pub fn heard(&mut self, message: impl Into<String>, answer: impl Into<String>) {
+        self.messages.extend([Message::new("user", message), Message::new("assistant", answer)]);
+    }
+
+    /// Answers a message. One that cannot be answered is not part of the conversation.
+    ///
+    /// # Errors
+    /// If the conversation does not fit any more, or the device fails.
+    pub fn say(&mut self, model: &mut Model, message: impl Into<String>) -> Result<Generation, Error> {
+        let message = message.into();
+        let answer = model.generate_with(self.with(message.as_str()), &self.options)?;
+        self.heard(message, answer.text.clone().unwrap_or_default());
+        Ok(answer)
+    }
+
+    /// Forgets everything but the system message.
+    pub fn reset(&mut self) {
+        self.messages.truncate(self.kept);
+    }
+}

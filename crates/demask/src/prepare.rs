@@ -1,0 +1,183 @@
+//! From what was asked for to a session: explicit values are checked, missing ones are chosen to fit the model.
+
+use demask_decode::{CanvasSpec, OptionsError, Schedule, Session, SessionOptions, StopRule, recommended};
+use demask_model::Family;
+use demask_step::{ConfidenceOf, FilterOrder, Mask, TokenId};
+
+use crate::{GenerateError, GenerateOptions, Prompt, Prompter, guide::Bridge, prompt::Tokens};
+
+/// Positions decoded if nobody says how many (LLaDA's and SDAR's scripts: 128).
+const DEFAULT_GEN_LENGTH: usize = 128;
+
+impl Prompter {
+    /// A session for a prompt.
+    pub fn session(&self, prompt: &Prompt, options: &GenerateOptions) -> Result<Session, GenerateError> {
+        Ok(Session::new(self.options(prompt, options, None)?)?)
+    }
+
+    /// Session options for a prompt, perhaps with a guide and the way to its words.
+    pub(crate) fn options(
+        &self,
+        prompt: &Prompt,
+        options: &GenerateOptions,
+        guide: Option<(&Prompter, &Bridge)>,
+    ) -> Result<SessionOptions, GenerateError> {
+        let tokens = self.tokenize(prompt)?;
+        let guide = guide.map(|(guide, bridge)| bridge.options(guide, prompt, &tokens.ids, options)).transpose()?;
+        check_guided(guide.is_some(), options)?;
+        let own = self.session_options(tokens, options)?;
+        let Some(guide) = guide else { return Ok(own) };
+        // The guide's own output ends where the guide ends it.
+        let to_guide = options.wants_guide()
+            && options.decoder.as_ref().is_some_and(|decoder| decoder.choice("target") == "guide");
+        let end_ids = if to_guide { guide.end_ids.clone() } else { own.end_ids };
+        Ok(SessionOptions {
+            // Drafts reach over the whole response unless somebody says otherwise.
+            block_length: options.block_length,
+            end_ids,
+            guide: Some(guide),
+            ..own
+        })
+    }
+
+    /// Session options for a prompt: explicit values are checked by the session, missing ones are chosen here.
+    pub(crate) fn session_options(
+        &self,
+        tokens: Tokens,
+        options: &GenerateOptions,
+    ) -> Result<SessionOptions, GenerateError> {
+        self.check_meaning(&tokens, options)?;
+        let infill = tokens.infill;
+        let canvas = self.canvas(tokens, options)?;
+        let mut defaults = SessionOptions::new(self.facts().clone(), canvas);
+        if let Some(methods) = recommended(self.facts().mask).filter(|_| !infill && options.leaves_methods_open()) {
+            (defaults.decoder, defaults.cache) = methods;
+        }
+        let family = self.spec().family;
+        let temperature = options.temperature.unwrap_or(0.0);
+        Ok(SessionOptions {
+            block_length: options.block_length.or_else(|| self.default_block_length(&defaults.canvas, options)),
+            steps: options.steps,
+            remasking: options.remasking.unwrap_or_default(),
+            schedule: options.schedule.unwrap_or_default(),
+            eps: options.eps.unwrap_or(defaults.eps),
+            temperature,
+            top_p: options.top_p.unwrap_or(defaults.top_p),
+            top_k: options.top_k.unwrap_or(defaults.top_k),
+            alg_temp: options.alg_temp.unwrap_or(defaults.alg_temp),
+            cfg_scale: options.cfg_scale.unwrap_or(defaults.cfg_scale),
+            // The order of filters and whose probability ranks are the family's own, as in its official code.
+            filter_order: if family == Family::Sdar { FilterOrder::TopKFirst } else { FilterOrder::TopPFirst },
+            confidence: match family {
+                Family::Dream | Family::Sdar => ConfidenceOf::Drawn,
+                _ => ConfidenceOf::Raw,
+            },
+            decoder: options.decoder.clone().unwrap_or_else(|| defaults.decoder.clone()),
+            cache: options.cache.clone().unwrap_or_else(|| defaults.cache.clone()),
+            seed: options.seed.unwrap_or(0),
+            end_ids: if options.ignores_eos() { Vec::new() } else { self.end_ids().to_vec() },
+            stop: if options.stops_early() { StopRule::Prefix } else { StopRule::Never },
+            suppress: match (infill, options.suppress_eos == Some(true)) {
+                // A hole is filled with text: an end in front of what follows it would be none.
+                (true, _) => self.end_ids().to_vec(),
+                (false, true) => self.eos_ids()?,
+                (false, false) => Vec::new(),
+            },
+            mute: self.muted(options, temperature)?,
+            ..defaults
+        })
+    }
+
+    /// Refuses options that would be ignored.
+    fn check_meaning(&self, tokens: &Tokens, options: &GenerateOptions) -> Result<(), GenerateError> {
+        let causal = self.facts().mask == Mask::Causal;
+        let even = !matches!(options.schedule, Some(Schedule::Dream | Schedule::DreamTotal));
+        let greedy = options.temperature.unwrap_or(0.0) == 0.0;
+        let ar = "for autoregressive decoding, which takes one token after the other";
+        let checks = [
+            (options.eps.is_some() && even, "eps", "without `schedule` dream or dream_total, whose time it ends"),
+            (
+                options.stop.as_ref().is_some_and(|stop| !stop.is_empty()) && tokens.infill,
+                "stop",
+                "with `infill`, where the text's end is given",
+            ),
+            (options.stop.iter().flatten().any(String::is_empty), "stop", "without a text"),
+            (options.remasking.is_some() && causal, "remasking", ar),
+            (options.schedule.is_some() && causal, "schedule", ar),
+            (options.alg_temp.is_some() && causal, "alg_temp", ar),
+            (options.top_k.is_some() && causal && greedy, "top_k", "at temperature 0, where the best token is taken"),
+            (options.top_p.is_some() && causal && greedy, "top_p", "at temperature 0, where the best token is taken"),
+        ];
+        match checks.into_iter().find(|(meaningless, ..)| *meaningless) {
+            Some((_, option, why)) => Err(GenerateError::Meaningless { option, why }),
+            None => Ok(()),
+        }
+    }
+
+    /// LLaDA's `confidence_eos_eot_inf` as it acts: both end tokens at temperature 0, only the turn end above
+    /// (specification models, trap 7).
+    fn muted(&self, options: &GenerateOptions, temperature: f32) -> Result<Vec<TokenId>, GenerateError> {
+        if options.eos_confidence_zero != Some(true) {
+            return Ok(Vec::new());
+        }
+        let eos = self.eos_ids()?;
+        Ok(self.end_ids().iter().copied().filter(|id| temperature == 0.0 || !eos.contains(id)).collect())
+    }
+
+    fn canvas(&self, Tokens { ids, infill }: Tokens, options: &GenerateOptions) -> Result<CanvasSpec, GenerateError> {
+        let context = self.facts().context;
+        if infill {
+            if options.gen_length.is_some() {
+                return Err(GenerateError::InfillLength);
+            }
+            return if ids.len() <= context {
+                Ok(CanvasSpec::Infill { tokens: ids })
+            } else {
+                Err(GenerateError::TooLong { prompt: ids.len(), gen_length: 0, context })
+            };
+        }
+        let wanted = self.defaults().gen_length.unwrap_or(DEFAULT_GEN_LENGTH);
+        // A block-causal canvas is rounded up to whole blocks, which must still fit.
+        let block = match self.facts().mask {
+            Mask::BlockCausal { block } => options.block_length.unwrap_or(block as usize).max(1),
+            _ => 1,
+        };
+        let room = (context / block * block).saturating_sub(ids.len());
+        let gen_length = options.gen_length.unwrap_or_else(|| wanted.min(room));
+        if gen_length > room || room == 0 {
+            let gen_length = gen_length.max(1);
+            return Err(GenerateError::TooLong { prompt: ids.len(), gen_length, context });
+        }
+        Ok(CanvasSpec::Prompt { tokens: ids, gen_length })
+    }
+
+    /// The block length that the model was made for, where nothing given speaks against it; the session fits one
+    /// otherwise.
+    fn default_block_length(&self, canvas: &CanvasSpec, options: &GenerateOptions) -> Option<usize> {
+        let CanvasSpec::Prompt { gen_length, .. } = canvas else { return None };
+        let free = options.steps.is_none() && options.schedule.is_none();
+        self.defaults().block_length.filter(|length| free && gen_length % length == 0)
+    }
+}
+
+/// Refuses options that a guide makes pointless.
+fn check_guided(guided: bool, options: &GenerateOptions) -> Result<(), GenerateError> {
+    let why = "with a guide, which takes drafts from left to right";
+    let checks = [
+        (options.steps.is_some(), "steps"),
+        (options.remasking.is_some(), "remasking"),
+        (options.schedule.is_some(), "schedule"),
+        (options.alg_temp.is_some(), "alg_temp"),
+    ];
+    match checks.into_iter().find(|(given, _)| guided && *given) {
+        Some((_, option)) => Err(GenerateError::Meaningless { option, why }),
+        None => Ok(()),
+    }
+}
+
+/// What a session says of options, as an error of this crate.
+impl From<OptionsError> for GenerateError {
+    fn from(error: OptionsError) -> Self {
+        Self::Options(error)
+    }
+}
