@@ -16,6 +16,7 @@ use demask::{
     checkpoint::{CheckpointError, HubError, SynthError},
     decode,
 };
+#[cfg(feature = "eval")]
 use demask_eval::{
     data::DataError,
     run::{RunError, StoreError},
@@ -82,9 +83,7 @@ fn is_usage(error: &(dyn std::error::Error + 'static)) -> bool {
         number || words || matches!(error, DeviceError::Activations | DeviceError::CpuOnly { .. })
     };
     error.is::<Usage>()
-        || error.downcast_ref().is_some_and(RunError::is_usage)
-        || error.downcast_ref().is_some_and(StoreError::is_usage)
-        || error.downcast_ref().is_some_and(DataError::is_usage)
+        || is_usage_of_eval(error)
         || error.is::<decode::SpecError>()
         || error.is::<decode::names::UnknownName>()
         || error.downcast_ref().is_some_and(GenerateError::is_usage)
@@ -104,6 +103,20 @@ fn is_usage(error: &(dyn std::error::Error + 'static)) -> bool {
             error.downcast_ref(),
             Some(SynthError::UnknownShape { .. } | SynthError::BadLayers { .. } | SynthError::Exists { .. })
         )
+}
+
+/// Returns whether an evaluation was called wrongly.
+#[cfg(feature = "eval")]
+fn is_usage_of_eval(error: &(dyn std::error::Error + 'static)) -> bool {
+    error.downcast_ref().is_some_and(RunError::is_usage)
+        || error.downcast_ref().is_some_and(StoreError::is_usage)
+        || error.downcast_ref().is_some_and(DataError::is_usage)
+}
+
+/// Returns false: a build without `eval` evaluates nothing.
+#[cfg(not(feature = "eval"))]
+fn is_usage_of_eval(_: &(dyn std::error::Error + 'static)) -> bool {
+    false
 }
 
 /// The whole chain of causes on one line; a cause that its effect has told already is not repeated.

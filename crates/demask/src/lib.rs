@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+#[cfg(feature = "demo")]
 pub mod demo;
 mod device;
 mod engine;

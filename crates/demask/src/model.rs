@@ -94,6 +94,7 @@ impl Prompter {
     }
 
     /// That of the model that is part of this library.
+    #[cfg(feature = "demo")]
     pub fn demo() -> Result<Self, ModelError> {
         Ok(Opened::demo()?.into_prompter())
     }
@@ -200,6 +201,7 @@ impl Opened {
     }
 
     /// The model that is part of this library.
+    #[cfg(feature = "demo")]
     pub fn demo() -> Result<Self, ModelError> {
         let mut opened = Self::open(crate::demo::files())?;
         opened.prompter.defaults = crate::demo::DEFAULTS;
@@ -326,6 +328,7 @@ impl Model {
     }
 
     /// The model that is part of this library: a small LLaDA that solves word problems.
+    #[cfg(feature = "demo")]
     pub fn demo(device: &DeviceOptions) -> Result<Self, ModelError> {
         Opened::demo()?.load(device, &[], &mut |_, _| true)
     }

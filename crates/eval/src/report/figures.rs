@@ -4,7 +4,7 @@ use super::{
     Numbers, Summary, TaskInfo,
     ablation::{Ablation, ablations, groups, traits},
 };
-use crate::plot::{Axis, Content, Figure, Join, Panel, Point, Series, Table};
+use demask_figures::{Axis, Content, Figure, Join, Panel, Point, Series, Table};
 
 /// A number of a row that a picture shows.
 struct Metric {

@@ -6,7 +6,7 @@ use super::{
     Numbers, Summary,
     markdown::{legend, table, task_line},
 };
-use crate::plot::{
+use demask_figures::{
     Figure,
     page::{Page, escaped},
 };

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{Numbers, Summary, TaskInfo};
-use crate::plot::{Figure, short};
+use demask_figures::{Figure, short};
 
 /// A column of the table.
 struct Column {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use thiserror::Error;
 
 use super::Numbers;
-use crate::plot::short;
+use demask_figures::short;
 
 /// Where the table begins and ends.
 const MARKS: [&str; 2] = ["<!-- eval table -->", "<!-- end of eval table -->"];

@@ -8,13 +8,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use demask_figures::files::{WriteError, write_whole};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use crate::{
-    Record,
-    files::{WriteError, write_whole},
-};
+use crate::Record;
 
 /// Name of the file with the records.
 pub const RESULTS: &str = "results.jsonl";

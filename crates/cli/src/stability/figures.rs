@@ -1,7 +1,7 @@
 //! The pictures of stability.
 
 use super::joined::{COLUMNS, FEATURES, Map, Stability, VALUE};
-use crate::plot::{Axis, Content, Figure, Heat, Join, Panel, Point, Series, Table, short};
+use demask_figures::{Axis, Content, Figure, Heat, Join, Panel, Point, Series, Table, short};
 
 const POSITION: &str = "position from the answer's start";
 const SIMILARITY: &str = "cosine with the step before";
