@@ -52,7 +52,7 @@ pub use device::{
 pub use engine::{Engine, EngineCounters, Handle, Outcomes, Ticket};
 pub use error::GenerateError;
 pub use explain::explain;
-pub use fingerprint::fingerprint;
+pub use fingerprint::{Fields, fingerprint};
 pub use footprint::{Footprint, TooLarge};
 pub use generate::{Generation, Observer, Outcome, Progress};
 pub use inline::{Over, RequestObserver};

@@ -32,8 +32,9 @@ const ARROWS: &[(&str, &[&str])] = &[
             "demask-decode",
         ],
     ),
-    ("demask-eval", &["demask"]),
-    ("demask-cli", &["demask", "demask-eval"]),
+    ("demask-figures", &[]),
+    ("demask-eval", &["demask", "demask-figures"]),
+    ("demask-cli", &["demask", "demask-eval", "demask-figures"]),
     ("demask-testkit", &["demask-step"]),
 ];
 
@@ -70,6 +71,31 @@ fn crates_depend_only_as_drawn() {
             assert!(!ours || for_tests || allowed.contains(&target), "{name} -> {target} is not drawn");
         }
     }
+}
+
+/// Every package that the binary is built of.
+fn built_of(features: &[&str]) -> BTreeSet<String> {
+    let tree = ["tree", "--package", "demask-cli", "--edges", "normal", "--prefix", "none", "--format", "{lib}"];
+    let output = Command::new(env!("CARGO"))
+        .args([&tree[..], &["--offline", "--locked"], features].concat())
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_binary_that_only_generates_is_built_without_what_evaluates_and_draws() {
+    let (whole, small) = (built_of(&[]), built_of(&["--no-default-features"]));
+    let mut laboratory = vec!["demask_eval", "demask_figures", "parquet", "plotters"];
+    if cfg!(target_os = "linux") {
+        laboratory.extend(["landlock", "seccompiler"]);
+    }
+    for package in laboratory {
+        assert!(whole.contains(package) && !small.contains(package), "{package}");
+    }
+    assert!(small.contains("demask") && small.is_subset(&whole));
 }
 
 #[test]

@@ -120,7 +120,6 @@ pub enum Command {
 #[command(disable_help_flag = true)]
 pub struct LeftOutArgs {
     /// Anything.
-    #[expect(dead_code, reason = "accepted, to be refused by the command in its own words")]
     #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
     pub typed: Vec<String>,
 }

@@ -10,6 +10,8 @@ mod cuda;
 #[cfg(feature = "eval")]
 mod eval;
 mod harness;
+#[cfg(not(any(feature = "analyze", feature = "eval")))]
+mod left_out;
 #[cfg(all(feature = "eval", target_os = "linux"))]
 mod programs;
 mod refusals;
