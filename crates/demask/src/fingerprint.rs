@@ -162,7 +162,7 @@ mod tests {
         });
         assert_eq!(found, [0xa7b7_0a4d_3479_1f7c, 0x41dc_c987_4549_1411, 0x2f45_a565_35a2_9d34], "{found:#x?}");
         let whole = tiny_llada().fingerprint();
-        assert_eq!(whole, 0xfeed, "{whole:#x}");
+        assert_eq!(whole, 0x2f0f_a044_b199_3bbb, "{whole:#x}");
     }
 
     fn tiny_llada() -> Opened {

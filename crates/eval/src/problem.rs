@@ -90,11 +90,11 @@ mod tests {
         };
         let program = Gold::Program { prompt: "def f".to_owned(), tests: "f()".to_owned(), entry_point: None };
         let golds = [
-            (Gold::Number("4".to_owned()), 0xfeed, 0xfeed),
-            (Gold::Math("4".to_owned()), 0xfeed, 0xfeed),
-            (Gold::Option(1), 0xfeed, 0xfeed),
-            (Gold::Text(vec!["4".to_owned(), "four".to_owned()]), 0xfeed, 0xfeed),
-            (program, 0xfeed, 0xfeed),
+            (Gold::Number("4".to_owned()), 0x36b4_34d4_660f_ae77, 0xe3c7_48f7_7a62_9a23),
+            (Gold::Math("4".to_owned()), 0x611c_246d_f182_f294, 0x5be1_9831_f510_ad25),
+            (Gold::Option(1), 0x1e0c_18fe_072e_7fbd, 0xa025_59bd_5021_c0a6),
+            (Gold::Text(vec!["4".to_owned(), "four".to_owned()]), 0xe355_447f_d342_b6aa, 0xf5a6_71fe_cc60_31b6),
+            (program, 0xe25b_63ca_2efb_d706, 0x4956_464d_ace8_b248),
         ];
         for (gold, first, second) in golds {
             let found = [&short, &long].map(|of| Problem { gold: gold.clone(), ..of.clone() }.fields().fingerprint());
