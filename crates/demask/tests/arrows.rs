@@ -11,7 +11,7 @@ use std::{
 use serde_json::Value;
 
 /// Who may depend on whom.
-const ARROWS: &[(&str, &[&str])] = &[
+pub(crate) const ARROWS: &[(&str, &[&str])] = &[
     ("demask-step", &[]),
     ("demask-tensor", &["demask-step"]),
     ("demask-cpu", &["demask-step", "demask-tensor"]),
