@@ -126,6 +126,58 @@ fn every_crate_has_its_line_in_the_architecture() {
     }
 }
 
+/// What a source file includes, as it names it.
+fn included(source: &str) -> Vec<&str> {
+    let calls = ["include_str!(", "include_bytes!("].into_iter().flat_map(|call| source.split(call).skip(1));
+    calls
+        .filter_map(|rest| rest.strip_prefix("concat!(").unwrap_or(rest).strip_prefix('"')?.split('"').next())
+        .collect()
+}
+
+/// A package is built from what lies below its manifest, wherever it was published.
+#[test]
+fn no_package_includes_a_file_of_another_one() {
+    let metadata = metadata();
+    let mut seen = 0;
+    for package in packages(&metadata) {
+        let folder = Path::new(package["manifest_path"].as_str().unwrap()).parent().unwrap();
+        let mut files = BTreeSet::new();
+        add_files(&folder.join("src"), &mut files);
+        for file in files {
+            for name in included(&fs::read_to_string(&file).unwrap()) {
+                let parent = fs::canonicalize(file.with_file_name(name).parent().unwrap()).unwrap();
+                assert!(parent.starts_with(folder), "{} includes {name}", file.display());
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 10, "only {seen} files are included");
+}
+
+/// Whoever publishes one crate must be able to publish what it is built of.
+#[test]
+fn every_package_but_those_for_tests_can_be_published() {
+    let metadata = metadata();
+    for package in packages(&metadata) {
+        let name = package["name"].as_str().unwrap();
+        let for_tests = FOR_TESTS.contains(&name);
+        assert_eq!(package["publish"].as_array().is_some(), for_tests, "{name}: publish = false is for tests");
+        if for_tests {
+            continue;
+        }
+        for field in ["description", "license", "repository", "readme", "rust_version"] {
+            assert!(package[field].is_string(), "{name} has no {field}");
+        }
+        for field in ["keywords", "categories"] {
+            assert!(package[field].as_array().is_some_and(|list| !list.is_empty()), "{name} has no {field}");
+        }
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let unversioned = dependency["path"].is_string() && dependency["req"] == "*";
+            assert!(!unversioned || dependency["kind"] == "dev", "{name} -> {}: no version", dependency["name"]);
+        }
+    }
+}
+
 /// A file and all modules below it. A root's modules, and those of a file that is named by its path, stand beside it.
 fn add_modules(file: &Path, beside: bool, found: &mut BTreeSet<PathBuf>) {
     let file = fs::canonicalize(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
