@@ -1,4 +1,4 @@
-//! A whole checkpoint, opened.
+//! A whole checkpoint, opened: its architecture, weights by role, tokenizer, special ids, template and settings.
 
 use std::sync::Arc;
 

@@ -14,6 +14,7 @@ use demask::{
     checkpoint::{CheckpointError, HubError, SynthError},
     decode,
 };
+#[cfg(feature = "eval")]
 use demask_eval::{
     data::DataError,
     run::{RunError, StoreError},
@@ -72,12 +73,10 @@ fn is_usage(error: &(dyn std::error::Error + 'static)) -> bool {
         error.downcast_ref().is_some_and(is_usage)
     }
     error.is::<Usage>()
+        || is_usage_of_eval(error)
         || error.is::<decode::SpecError>()
         || error.is::<decode::names::UnknownName>()
         || error.is::<OptionError>()
-        || of(error, RunError::is_usage)
-        || of(error, StoreError::is_usage)
-        || of(error, DataError::is_usage)
         || of(error, GenerateError::is_usage)
         || of(error, DeviceError::is_usage)
         || of(error, CheckpointError::is_usage)
@@ -87,6 +86,20 @@ fn is_usage(error: &(dyn std::error::Error + 'static)) -> bool {
             error.downcast_ref(),
             Some(SynthError::UnknownShape { .. } | SynthError::BadLayers { .. } | SynthError::Exists { .. })
         )
+}
+
+/// Returns whether an evaluation was called wrongly.
+#[cfg(feature = "eval")]
+fn is_usage_of_eval(error: &(dyn std::error::Error + 'static)) -> bool {
+    error.downcast_ref().is_some_and(RunError::is_usage)
+        || error.downcast_ref().is_some_and(StoreError::is_usage)
+        || error.downcast_ref().is_some_and(DataError::is_usage)
+}
+
+/// Returns false: a build without `eval` evaluates nothing.
+#[cfg(not(feature = "eval"))]
+fn is_usage_of_eval(_: &(dyn std::error::Error + 'static)) -> bool {
+    false
 }
 
 /// The whole chain of causes on one line, options as flags; a cause that its effect has told already is not repeated.

@@ -16,6 +16,9 @@ mod output;
 mod progress;
 mod settings;
 mod show;
+#[cfg(feature = "analyze")]
+mod stability;
+#[cfg(feature = "eval")]
 mod sweep;
 
 use std::process::ExitCode;
@@ -27,7 +30,11 @@ use crate::args::{Cli, SharedArgs};
 
 fn main() -> ExitCode {
     // A process that is to become a sandbox must be nothing else before.
-    demask_eval::sandbox::entry().unwrap_or_else(|| exit::report(run()))
+    #[cfg(feature = "eval")]
+    if let Some(code) = demask_eval::sandbox::entry() {
+        return code;
+    }
+    exit::report(run())
 }
 
 fn run() -> anyhow::Result<()> {

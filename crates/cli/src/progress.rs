@@ -35,7 +35,8 @@ impl Bar {
         Self(Some(bar))
     }
 
-    /// What it is about now.
+    /// Replaces what it is about.
+    #[cfg(feature = "eval")]
     pub fn tell(&self, what: &str) {
         if let Some(bar) = &self.0 {
             bar.set_message(what.to_owned());

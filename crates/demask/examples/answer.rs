@@ -10,7 +10,8 @@ use demask::{Error, Model};
 
 fn main() -> Result<(), Error> {
     let mut arguments = std::env::args().skip(1);
-    let question = arguments.next().unwrap_or("Ada has 3 pears. Ben gives Ada 4 more. How many pears are there?".into());
+    let question =
+        arguments.next().unwrap_or("Ada has 3 pears. Ben gives Ada 4 more. How many pears are there?".into());
     let mut model = arguments.next().map_or_else(Model::demo, Model::open)?;
     let answer = model.generate(question)?;
     println!("{answer}");

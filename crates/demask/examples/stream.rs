@@ -24,7 +24,8 @@ fn main() -> Result<(), Error> {
         }
     }
     // A stream that is dropped before its end is cancelled, and the model is free for the next request.
-    let steps: usize = model.stream(QUESTION, &options)?.take(2).map(|mail| matches!(mail, Mail::Update(_)) as usize).sum();
+    let steps: usize =
+        model.stream(QUESTION, &options)?.take(2).map(|mail| matches!(mail, Mail::Update(_)) as usize).sum();
     println!("given up after {steps} updates; the next answer: {}", model.generate(QUESTION)?);
     Ok(())
 }

@@ -99,6 +99,7 @@ impl<'a> Builder<'a> {
     ///
     /// # Errors
     /// If the device or the guide cannot be used.
+    #[cfg(feature = "demo")]
     pub fn demo(self) -> Result<Model, Error> {
         self.load(Opened::demo()?)
     }
@@ -140,6 +141,7 @@ impl Model {
     ///
     /// # Errors
     /// If there is too little memory.
+    #[cfg(feature = "demo")]
     pub fn demo() -> Result<Self, Error> {
         Self::builder().demo()
     }

@@ -7,11 +7,11 @@ use crate::model::Defaults;
 /// Lengths that the demo was trained with.
 pub(crate) const DEFAULTS: Defaults = Defaults { gen_length: Some(64), block_length: Some(16) };
 
-/// The files of `demo/demo-llada`, inside the binary.
+/// Returns the files of `demo/demo-llada`, which are part of the binary.
 pub fn files() -> ModelFiles {
     macro_rules! file {
         ($name:literal) => {
-            ($name, include_bytes!(concat!("../../../demo/demo-llada/", $name)).as_slice())
+            ($name, include_bytes!(concat!("../demo/demo-llada/", $name)).as_slice())
         };
     }
     static FILES: &[(&str, &[u8])] = &[

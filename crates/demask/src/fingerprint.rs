@@ -1,11 +1,13 @@
 //! Numbers that differ where data differ: to notice a change, not to withstand an attack.
 
-use demask_model::{WeightSource, expected_tensors};
+use std::fmt::Display;
+
+use demask_model::{ArchSpec, Rope, RopeScaling, WeightSource, expected_tensors};
 use demask_step::random::mix;
 
 use crate::Opened;
 
-/// That of pieces of data, in order.
+/// Returns the fingerprint of pieces of data, in order.
 pub fn fingerprint(pieces: impl IntoIterator<Item = impl AsRef<[u8]>>) -> u64 {
     let mut state = 0;
     for piece in pieces {
@@ -21,14 +23,100 @@ pub fn fingerprint(pieces: impl IntoIterator<Item = impl AsRef<[u8]>>) -> u64 {
     state
 }
 
+/// Named fields of a value, in a fixed order: what identifies it on disk, whatever the program calls its parts.
+///
+/// A field that is added later is [`optional`](Self::optional) and left out where it has its default value, so that
+/// everything that was identified before keeps its fingerprint. Any other change is a new version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fields(Vec<String>);
+
+impl Fields {
+    /// No field yet, of the value that `what` names in this version of its fields.
+    pub fn new(what: &str, version: u32) -> Self {
+        Self(vec![what.to_owned(), version.to_string()])
+    }
+
+    /// Adds a field. One that is added several times is a list.
+    pub fn field(mut self, name: &str, value: impl Display) -> Self {
+        self.0.extend([name.to_owned(), value.to_string()]);
+        self
+    }
+
+    /// Adds a field if it has a value.
+    pub fn optional(self, name: &str, value: Option<impl Display>) -> Self {
+        match value {
+            Some(value) => self.field(name, value),
+            None => self,
+        }
+    }
+
+    /// Returns the fingerprint of all names and values.
+    pub fn fingerprint(&self) -> u64 {
+        fingerprint(&self.0)
+    }
+}
+
+/// Fields of an architecture.
+fn architecture(spec: &ArchSpec) -> Fields {
+    // Whoever adds a field decides here how it is identified.
+    let ArchSpec {
+        family,
+        hidden,
+        layers,
+        heads,
+        kv_heads,
+        head_dim,
+        ffn,
+        vocabulary,
+        context,
+        rope: Rope { theta, rotated, full_precision, scaling },
+        norm_epsilon,
+        qkv_bias,
+        head_norms,
+        tied,
+        attention,
+        shift,
+    } = spec;
+    let fields = Fields::new("architecture", 1)
+        .field("family", family)
+        .field("hidden", hidden)
+        .field("layers", layers)
+        .field("heads", heads)
+        .field("kv_heads", kv_heads)
+        .field("head_dim", head_dim)
+        .field("ffn", ffn)
+        .field("vocabulary", vocabulary)
+        .field("context", context)
+        .field("rope.theta", theta)
+        .field("rope.rotated", rotated)
+        .field("rope.full_precision", full_precision)
+        .field("norm_epsilon", norm_epsilon)
+        .field("qkv_bias", qkv_bias)
+        .field("head_norms", head_norms)
+        .field("tied", tied)
+        .field("attention", attention)
+        .field("shift", shift);
+    match scaling {
+        RopeScaling::None => fields,
+        RopeScaling::Linear { factor } => fields.field("rope.scaling", "linear").field("factor", factor),
+        RopeScaling::Llama3 { factor, low, high, original_context } => fields
+            .field("rope.scaling", "llama3")
+            .field("factor", factor)
+            .field("low", low)
+            .field("high", high)
+            .field("original_context", original_context),
+    }
+}
+
 impl Opened {
-    /// That of its architecture and of the first row of every tensor: training changes them all, and nothing else of the
-    /// weights has to be read.
+    /// Returns the fingerprint of the architecture and of the first row of every tensor: training changes them all, and
+    /// nothing else of the weights has to be read.
     pub fn fingerprint(&self) -> u64 {
         let spec = self.prompter().spec();
         let tensors = expected_tensors(spec).into_iter().filter_map(|tensor| self.source().tensor(tensor.role).ok());
         let rows = tensors.map(|tensor| tensor.row_bytes(0).to_vec());
-        fingerprint([format!("{spec:?}").into_bytes()].into_iter().chain(rows))
+        let architecture = architecture(spec).fingerprint().to_le_bytes().to_vec();
+        fingerprint(std::iter::once(architecture).chain(rows))
     }
 }
 
@@ -47,11 +135,46 @@ mod tests {
     }
 
     #[test]
+    fn fields_and_their_borders_count_and_one_without_a_value_does_not() {
+        let fields = || Fields::new("it", 1).field("a", 1).field("b", "x");
+        let none: Option<u32> = None;
+        assert_eq!(fields().optional("c", none), fields());
+        assert_eq!(fields().fingerprint(), 0xc67b_6096_0835_b44f);
+        for other in [
+            fields().optional("c", Some(0)),
+            fields().field("b", "x"),
+            Fields::new("it", 2).field("a", 1).field("b", "x"),
+            Fields::new("it", 1).field("b", "x").field("a", 1),
+            Fields::new("it", 1).field("a1", "").field("b", "x"),
+        ] {
+            assert_ne!(other.fingerprint(), fields().fingerprint(), "{other:?}");
+        }
+    }
+
+    /// Results directories hold these numbers: where they change, no earlier directory goes on.
+    #[test]
+    fn architectures_are_identified_as_ever() {
+        let mut spec = tiny_llada().prompter().spec().clone();
+        let llama3 = RopeScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original_context: 8192.0 };
+        let found = [RopeScaling::None, RopeScaling::Linear { factor: 2.0 }, llama3].map(|scaling| {
+            spec.rope.scaling = scaling;
+            architecture(&spec).fingerprint()
+        });
+        assert_eq!(found, [0xa7b7_0a4d_3479_1f7c, 0x41dc_c987_4549_1411, 0x2f45_a565_35a2_9d34], "{found:#x?}");
+        let whole = tiny_llada().fingerprint();
+        assert_eq!(whole, 0x2f0f_a044_b199_3bbb, "{whole:#x}");
+    }
+
+    fn tiny_llada() -> Opened {
+        let tiny = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/ckpt/tiny-llada");
+        Opened::open(demask_checkpoint::ModelFiles::directory(tiny).unwrap()).unwrap()
+    }
+
+    #[test]
+    #[cfg(feature = "demo")]
     fn models_differ() {
         let demo = Opened::demo().unwrap();
-        let tiny = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/ckpt/tiny-llada");
-        let tiny = Opened::open(demask_checkpoint::ModelFiles::directory(tiny).unwrap()).unwrap();
-        assert_ne!(demo.fingerprint(), tiny.fingerprint());
+        assert_ne!(demo.fingerprint(), tiny_llada().fingerprint());
         assert_eq!(demo.fingerprint(), Opened::demo().unwrap().fingerprint());
     }
 }

@@ -15,6 +15,7 @@
 mod answer;
 mod builder;
 mod chat;
+#[cfg(feature = "demo")]
 pub mod demo;
 mod device;
 mod engine;
@@ -55,7 +56,7 @@ pub use device::{
 pub use engine::{Engine, EngineCounters, Handle, Outcomes, Ticket};
 pub use error::{Error, GenerateError};
 pub use explain::explain;
-pub use fingerprint::fingerprint;
+pub use fingerprint::{Fields, fingerprint};
 pub use footprint::{Footprint, TooLarge};
 pub use generate::{Generation, Observer, Outcome, Progress};
 pub use inline::{Over, RequestObserver};

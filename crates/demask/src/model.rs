@@ -105,6 +105,7 @@ impl Prompter {
     }
 
     /// That of the model that is part of this library.
+    #[cfg(feature = "demo")]
     pub fn demo() -> Result<Self, ModelError> {
         Ok(Opened::demo()?.into_prompter())
     }
@@ -217,6 +218,7 @@ impl Opened {
     }
 
     /// The model that is part of this library.
+    #[cfg(feature = "demo")]
     pub fn demo() -> Result<Self, ModelError> {
         let mut opened = Self::open(crate::demo::files())?;
         opened.prompter.defaults = crate::demo::DEFAULTS;

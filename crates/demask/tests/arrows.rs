@@ -11,7 +11,7 @@ use std::{
 use serde_json::Value;
 
 /// Who may depend on whom.
-const ARROWS: &[(&str, &[&str])] = &[
+pub(crate) const ARROWS: &[(&str, &[&str])] = &[
     ("demask-step", &[]),
     ("demask-tensor", &["demask-step"]),
     ("demask-cpu", &["demask-step", "demask-tensor"]),
@@ -32,8 +32,9 @@ const ARROWS: &[(&str, &[&str])] = &[
             "demask-decode",
         ],
     ),
-    ("demask-eval", &["demask"]),
-    ("demask-cli", &["demask", "demask-eval"]),
+    ("demask-figures", &[]),
+    ("demask-eval", &["demask", "demask-figures"]),
+    ("demask-cli", &["demask", "demask-eval", "demask-figures"]),
     ("demask-testkit", &["demask-step"]),
 ];
 
@@ -72,6 +73,31 @@ fn crates_depend_only_as_drawn() {
     }
 }
 
+/// Every package that the binary is built of.
+fn built_of(features: &[&str]) -> BTreeSet<String> {
+    let tree = ["tree", "--package", "demask-cli", "--edges", "normal", "--prefix", "none", "--format", "{lib}"];
+    let output = Command::new(env!("CARGO"))
+        .args([&tree[..], &["--offline", "--locked"], features].concat())
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_binary_that_only_generates_is_built_without_what_evaluates_and_draws() {
+    let (whole, small) = (built_of(&[]), built_of(&["--no-default-features"]));
+    let mut laboratory = vec!["demask_eval", "demask_figures", "parquet", "plotters"];
+    if cfg!(target_os = "linux") {
+        laboratory.extend(["landlock", "seccompiler"]);
+    }
+    for package in laboratory {
+        assert!(whole.contains(package) && !small.contains(package), "{package}");
+    }
+    assert!(small.contains("demask") && small.is_subset(&whole));
+}
+
 #[test]
 fn unsafe_code_stays_in_its_rooms() {
     let metadata = metadata();
@@ -97,6 +123,58 @@ fn every_crate_has_its_line_in_the_architecture() {
     for (name, _) in ARROWS {
         let short = name.strip_prefix("demask-").unwrap_or(name);
         assert!(page.contains(&format!("| `{short}` |")), "docs/architecture.md has no line for {short}");
+    }
+}
+
+/// What a source file includes, as it names it.
+fn included(source: &str) -> Vec<&str> {
+    let calls = ["include_str!(", "include_bytes!("].into_iter().flat_map(|call| source.split(call).skip(1));
+    calls
+        .filter_map(|rest| rest.strip_prefix("concat!(").unwrap_or(rest).strip_prefix('"')?.split('"').next())
+        .collect()
+}
+
+/// A package is built from what lies below its manifest, wherever it was published.
+#[test]
+fn no_package_includes_a_file_of_another_one() {
+    let metadata = metadata();
+    let mut seen = 0;
+    for package in packages(&metadata) {
+        let folder = Path::new(package["manifest_path"].as_str().unwrap()).parent().unwrap();
+        let mut files = BTreeSet::new();
+        add_files(&folder.join("src"), &mut files);
+        for file in files {
+            for name in included(&fs::read_to_string(&file).unwrap()) {
+                let parent = fs::canonicalize(file.with_file_name(name).parent().unwrap()).unwrap();
+                assert!(parent.starts_with(folder), "{} includes {name}", file.display());
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 10, "only {seen} files are included");
+}
+
+/// Whoever publishes one crate must be able to publish what it is built of.
+#[test]
+fn every_package_but_those_for_tests_can_be_published() {
+    let metadata = metadata();
+    for package in packages(&metadata) {
+        let name = package["name"].as_str().unwrap();
+        let for_tests = FOR_TESTS.contains(&name);
+        assert_eq!(package["publish"].as_array().is_some(), for_tests, "{name}: publish = false is for tests");
+        if for_tests {
+            continue;
+        }
+        for field in ["description", "license", "repository", "readme", "rust_version"] {
+            assert!(package[field].is_string(), "{name} has no {field}");
+        }
+        for field in ["keywords", "categories"] {
+            assert!(package[field].as_array().is_some_and(|list| !list.is_empty()), "{name} has no {field}");
+        }
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let unversioned = dependency["path"].is_string() && dependency["req"] == "*";
+            assert!(!unversioned || dependency["kind"] == "dev", "{name} -> {}: no version", dependency["name"]);
+        }
     }
 }
 

@@ -16,6 +16,7 @@ mod heads;
 mod invariance;
 mod invariants_list;
 mod lossless;
+mod map;
 mod options;
 mod staleness;
 mod watch;

@@ -3,19 +3,16 @@
 //! A [`Task`] says where problems are and what they look like, [`data`] brings and reads their files, a [`Style`] turns
 //! [`Problem`]s into prompts; [`score`] judges what a model wrote, in a [`sandbox`] if that is a program; a [`Record`] is
 //! one judged item, one line of `results.jsonl`; [`run`] makes them and keeps them. A [`report`] turns records into tables
-//! and pictures; [`stability`] looks at how a network's features change from step to step.
+//! and pictures.
 #![forbid(unsafe_code)]
 
 pub mod data;
-pub mod files;
-pub mod plot;
 mod problem;
 mod record;
 pub mod report;
 pub mod run;
 pub mod sandbox;
 pub mod score;
-pub mod stability;
 pub mod tasks;
 
 pub use problem::{Gold, Problem};

@@ -1,5 +1,7 @@
 //! One problem, in the words that all prompts and scorers share.
 
+use demask::Fields;
+
 /// One problem of a task, as its data file states it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Problem {
@@ -17,6 +19,30 @@ pub struct Problem {
     pub solution: Option<String>,
     /// What is right.
     pub gold: Gold,
+}
+
+impl Problem {
+    /// Returns what identifies it on disk.
+    pub fn fields(&self) -> Fields {
+        // Whoever adds a field decides here how it is identified.
+        let Self { id, question, context, subject, options, solution, gold } = self;
+        let fields = Fields::new("problem", 1)
+            .field("id", id)
+            .field("question", question)
+            .optional("context", context.as_ref())
+            .optional("subject", subject.as_ref());
+        let fields = options.iter().fold(fields, |fields, option| fields.field("option", option));
+        let fields = fields.optional("solution", solution.as_ref());
+        match gold {
+            Gold::Number(text) => fields.field("number", text),
+            Gold::Math(text) => fields.field("math", text),
+            Gold::Option(index) => fields.field("right option", index),
+            Gold::Text(texts) => texts.iter().fold(fields, |fields, text| fields.field("text", text)),
+            Gold::Program { prompt, tests, entry_point } => {
+                fields.field("prompt", prompt).field("tests", tests).optional("entry_point", entry_point.as_ref())
+            }
+        }
+    }
 }
 
 /// What is right.
@@ -44,5 +70,35 @@ pub enum Gold {
 impl Default for Gold {
     fn default() -> Self {
         Self::Text(Vec::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Results directories hold these numbers: where they change, no earlier directory goes on.
+    #[test]
+    fn problems_are_identified_as_ever() {
+        let short = Problem { id: "1".to_owned(), question: "2 + 2?".to_owned(), ..Problem::default() };
+        let long = Problem {
+            context: Some("sums".to_owned()),
+            subject: Some("numbers".to_owned()),
+            options: vec!["3".to_owned(), "4".to_owned()],
+            solution: Some("2 + 2 = 4".to_owned()),
+            ..short.clone()
+        };
+        let program = Gold::Program { prompt: "def f".to_owned(), tests: "f()".to_owned(), entry_point: None };
+        let golds = [
+            (Gold::Number("4".to_owned()), 0x36b4_34d4_660f_ae77, 0xe3c7_48f7_7a62_9a23),
+            (Gold::Math("4".to_owned()), 0x611c_246d_f182_f294, 0x5be1_9831_f510_ad25),
+            (Gold::Option(1), 0x1e0c_18fe_072e_7fbd, 0xa025_59bd_5021_c0a6),
+            (Gold::Text(vec!["4".to_owned(), "four".to_owned()]), 0xe355_447f_d342_b6aa, 0xf5a6_71fe_cc60_31b6),
+            (program, 0xe25b_63ca_2efb_d706, 0x4956_464d_ace8_b248),
+        ];
+        for (gold, first, second) in golds {
+            let found = [&short, &long].map(|of| Problem { gold: gold.clone(), ..of.clone() }.fields().fingerprint());
+            assert_eq!(found, [first, second], "{gold:?}: {found:#x?}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with a device.
+//! What can go wrong with a device: it fails, or it has too little memory.
 
 use std::{error, fmt};
 

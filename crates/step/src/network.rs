@@ -1,4 +1,5 @@
-//! The network as decoding sees it.
+//! The network as decoding sees it: the trait `Network`, groups of steps and their checks, costs, guidance blends and
+//! errors.
 
 use std::{error, fmt};
 

@@ -1,4 +1,5 @@
-//! The plan of one step of one sequence: plain data, positions only.
+//! The plan of one step of one sequence, in positions only: live rows, visible keys, mask, lanes, kept drafts, partly
+//! computed layers, and where the head predicts.
 
 use std::fmt;
 

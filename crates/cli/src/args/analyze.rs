@@ -1,4 +1,4 @@
-//! Arguments of `analyze`.
+//! Arguments of `analyze`, as they are typed.
 
 use clap::{Args, Subcommand};
 

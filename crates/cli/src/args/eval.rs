@@ -1,4 +1,4 @@
-//! Arguments of `eval`.
+//! Arguments of `eval`, as they are typed.
 
 use clap::Args;
 

@@ -1,7 +1,9 @@
 //! The command line as it is typed: every value optional, nothing decided yet.
 
+#[cfg(feature = "analyze")]
 mod analyze;
 mod decode;
+#[cfg(feature = "eval")]
 mod eval;
 mod generate;
 mod tools;
@@ -10,8 +12,10 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand};
 
+#[cfg(feature = "analyze")]
 pub use analyze::{AnalyzeArgs, AnalyzeCommand, StabilityArgs};
 pub use decode::{DecodeArgs, flag, in_flags};
+#[cfg(feature = "eval")]
 pub use eval::EvalArgs;
 pub use generate::{ChatArgs, GenerateArgs};
 pub use tools::{
@@ -87,6 +91,7 @@ pub enum Command {
     /// Talk: one line, one message; /reset forgets, /exit ends
     Chat(Box<ChatArgs>),
     /// Answer the problems of tasks and tell how well and how fast
+    #[cfg(feature = "eval")]
     Eval(Box<EvalArgs>),
     /// Write raw logits of given tokens, to check against another implementation
     Logits(LogitsArgs),
@@ -101,7 +106,24 @@ pub enum Command {
     /// Measure
     Bench(BenchArgs),
     /// Look into a network while it decodes
+    #[cfg(feature = "analyze")]
     Analyze(AnalyzeArgs),
+    /// Not in this build: --features eval adds it
+    #[cfg(not(feature = "eval"))]
+    Eval(LeftOutArgs),
+    /// Not in this build: --features analyze adds it
+    #[cfg(not(feature = "analyze"))]
+    Analyze(LeftOutArgs),
+}
+
+/// Whatever was typed for a command that this build lacks.
+#[cfg(not(all(feature = "analyze", feature = "eval")))]
+#[derive(Debug, Args)]
+#[command(disable_help_flag = true)]
+pub struct LeftOutArgs {
+    /// Anything.
+    #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub typed: Vec<String>,
 }
 
 /// A path argument.

@@ -3,7 +3,6 @@
 use demask::{GenerateOptions, Model, Prompt, step::Work};
 use demask_eval::{
     data::{self, DataOptions},
-    stability::{self, FEATURES, Stability},
     tasks,
 };
 
@@ -16,6 +15,7 @@ use crate::{
     output,
     progress::Bar,
     settings::{Request, Settings, generate_options, numbers},
+    stability::{self, FEATURES, Stability},
 };
 
 /// Word problems that are decoded if nobody says how many.

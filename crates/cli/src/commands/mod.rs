@@ -1,9 +1,11 @@
 //! What the command can do, one file each.
 
+#[cfg(feature = "analyze")]
 mod analyze;
 mod bench;
 mod chat;
 mod doctor;
+#[cfg(feature = "eval")]
 mod eval;
 mod generate;
 mod inspect;
@@ -26,6 +28,7 @@ pub fn run(Cli { shared, command }: Cli) -> anyhow::Result<()> {
     match command {
         Command::Generate(args) => generate::run(&settings, &args),
         Command::Chat(args) => chat::run(&settings, &args),
+        #[cfg(feature = "eval")]
         Command::Eval(args) => eval::run(&settings, &args),
         Command::Logits(args) => logits::run(&settings, &args),
         Command::Inspect(args) => inspect::run(&settings, args),
@@ -33,6 +36,17 @@ pub fn run(Cli { shared, command }: Cli) -> anyhow::Result<()> {
         Command::Synth(args) => synth::run(&settings, &args),
         Command::Trace(args) => trace::run(&args),
         Command::Bench(args) => bench::run(&settings, &args.command),
+        #[cfg(feature = "analyze")]
         Command::Analyze(args) => analyze::run(&settings, &args.command),
+        #[cfg(not(feature = "eval"))]
+        Command::Eval(_) => Err(left_out("eval")),
+        #[cfg(not(feature = "analyze"))]
+        Command::Analyze(_) => Err(left_out("analyze")),
     }
+}
+
+/// Refuses a command that this build lacks.
+#[cfg(not(all(feature = "analyze", feature = "eval")))]
+fn left_out(name: &str) -> anyhow::Error {
+    crate::exit::usage(format!("this build has no {name}: build demask with --features {name}"))
 }

@@ -1,14 +1,18 @@
 //! The command as people meet it: the built binary, run on the built-in demo and on the golden checkpoints.
 
+#[cfg(feature = "analyze")]
 mod analyze;
 mod answers;
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "eval", target_os = "linux"))]
 mod benchmarks;
 #[cfg(feature = "cuda")]
 mod cuda;
+#[cfg(feature = "eval")]
 mod eval;
 mod harness;
-#[cfg(target_os = "linux")]
+#[cfg(not(any(feature = "analyze", feature = "eval")))]
+mod left_out;
+#[cfg(all(feature = "eval", target_os = "linux"))]
 mod programs;
 mod refusals;
 mod tools;

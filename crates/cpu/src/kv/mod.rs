@@ -1,4 +1,4 @@
-//! The paged K/V store.
+//! The paged K/V store: where K, V, increments and the residual of each position lie.
 //!
 //! A page is one allocation: for each layer K of all heads and V of all heads, then the increments of all layers, then
 //! the residual, the last two only in pages of such a kind. Within a head, K is `[head_dim, PAGE]`, so that a query's

@@ -1,4 +1,4 @@
-//! The instructions.
+//! The tile instructions of the processor itself.
 //!
 //! The contents of tiles live from one `asm!` to the next. The compiler neither uses nor saves tile registers in
 //! code that does not enable their target feature, as this crate never does; every block is volatile, so that none

@@ -1,4 +1,4 @@
-//! The instructions' arithmetic in software.
+//! The tile instructions' arithmetic in software.
 
 use super::{ROWS, TileUnit, WORDS, fit};
 

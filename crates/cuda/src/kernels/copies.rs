@@ -1,4 +1,4 @@
-//! Copies within the store.
+//! Copies within the K/V store: the slots of accepted drafts, and pages.
 
 use super::Module;
 use crate::gpu::Geometry;

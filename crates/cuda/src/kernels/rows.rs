@@ -1,4 +1,4 @@
-//! Embedding, norms and heads.
+//! Operations on single rows: embedding, norms, and the heads of q and k with their rotation.
 
 use demask_tensor::Dtype;
 

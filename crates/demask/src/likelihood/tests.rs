@@ -161,6 +161,7 @@ fn what_cannot_be_estimated_is_refused() {
 }
 
 #[test]
+#[cfg(feature = "demo")]
 fn a_prompt_and_its_continuation_are_one_text() {
     let demo = Prompter::demo().unwrap();
     let prompt = Prompt::Raw("Ada has 3 pears. ".to_owned());

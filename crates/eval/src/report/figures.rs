@@ -1,10 +1,11 @@
 //! The pictures of a report: each appears where the sweep has the data for it.
 
+use demask_figures::{Axis, Content, Figure, Join, Panel, Point, Series, Table};
+
 use super::{
     Numbers, Summary, TaskInfo,
     ablation::{Ablation, ablations, groups, traits},
 };
-use crate::plot::{Axis, Content, Figure, Join, Panel, Point, Series, Table};
 
 /// A number of a row that a picture shows.
 struct Metric {

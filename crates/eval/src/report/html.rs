@@ -1,14 +1,15 @@
-//! The page: one file without scripts and without anything to fetch.
+//! `report.html`: one file without scripts and without anything to fetch.
 
 use std::fmt::Write;
+
+use demask_figures::{
+    Figure,
+    page::{Page, escaped},
+};
 
 use super::{
     Numbers, Summary,
     markdown::{legend, table, task_line},
-};
-use crate::plot::{
-    Figure,
-    page::{Page, escaped},
 };
 
 /// `report.html`; each figure with its picture.

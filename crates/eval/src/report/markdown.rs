@@ -1,9 +1,10 @@
-//! Tables and the Markdown page.
+//! `report.md`: tables, what their columns mean, and the pictures.
 
 use std::fmt::Write;
 
+use demask_figures::{Figure, short};
+
 use super::{Numbers, Summary, TaskInfo};
-use crate::plot::{Figure, short};
 
 /// A column of the table.
 struct Column {

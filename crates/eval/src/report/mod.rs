@@ -14,14 +14,14 @@ mod summary;
 
 use std::path::{Path, PathBuf};
 
+use demask_figures::{
+    DrawError, Figure,
+    files::{WriteError, write_whole},
+};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{
-    Record,
-    files::{WriteError, write_whole},
-    plot::{DrawError, Figure},
-};
+use crate::Record;
 
 pub use figures::figures;
 pub use markdown::markdown;

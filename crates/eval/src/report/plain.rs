@@ -1,4 +1,4 @@
-//! The tables for a terminal.
+//! The tables for a terminal, in columns of text.
 
 use std::fmt::Write;
 

@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
+use demask_figures::short;
 use thiserror::Error;
 
 use super::Numbers;
-use crate::plot::short;
 
 /// Where the table begins and ends.
 const MARKS: [&str; 2] = ["<!-- eval table -->", "<!-- end of eval table -->"];

@@ -1,10 +1,10 @@
+use demask_figures::{Content, Figure};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::{
     Verdict,
-    plot::{Content, Figure},
     report::{figures::pareto, readme},
 };
 

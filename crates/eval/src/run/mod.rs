@@ -255,9 +255,9 @@ pub fn configuration(
     configuration
 }
 
-/// A number that differs where problems differ.
+/// Returns a number that differs where problems differ.
 pub fn fingerprint(problems: &[Problem]) -> u64 {
-    demask::fingerprint(problems.iter().map(|problem| format!("{problem:?}").into_bytes()))
+    demask::fingerprint(problems.iter().map(|problem| problem.fields().fingerprint().to_le_bytes()))
 }
 
 fn hexadecimal(number: u64) -> Value {

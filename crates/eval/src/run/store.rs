@@ -8,18 +8,21 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use demask_figures::files::{WriteError, write_whole};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use crate::{
-    Record,
-    files::{WriteError, write_whole},
-};
+use crate::Record;
 
 /// Name of the file with the records.
 pub const RESULTS: &str = "results.jsonl";
 /// Name of the file that tells what they are of.
 pub const CONFIGURATION: &str = "run.json";
+
+/// Version of [`CONFIGURATION`]: of its fields, and of how models and data are identified in it.
+const VERSION: u64 = 2;
+/// Its name there.
+const VERSION_KEY: &str = "version";
 
 /// A results directory that cannot be used.
 #[derive(Debug, Error)]
@@ -69,6 +72,18 @@ pub enum StoreError {
         /// What it is now.
         is: String,
     },
+    /// The directory was written by a version of the program that identified models and data in another way.
+    #[error(
+        "{} holds results of another version of demask ({CONFIGURATION} has version {found}, expected {VERSION}): \
+         name another --out",
+        directory.display()
+    )]
+    Version {
+        /// The directory.
+        directory: PathBuf,
+        /// The version of its configuration.
+        found: Value,
+    },
     /// Records, but nothing that tells of what.
     #[error("{} holds {RESULTS} without {CONFIGURATION}: name another --out", directory.display())]
     Unknown {
@@ -96,7 +111,7 @@ pub enum StoreError {
 impl StoreError {
     /// Whether the call itself was wrong (exit code 2), not its execution (exit code 1).
     pub fn is_usage(&self) -> bool {
-        matches!(self, Self::Another { .. } | Self::Unknown { .. })
+        matches!(self, Self::Another { .. } | Self::Version { .. } | Self::Unknown { .. })
     }
 }
 
@@ -213,6 +228,7 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreErr
 /// Compares a directory's configuration with this run's, or writes it where nothing is yet.
 fn settle(directory: &Path, configuration: &Map<String, Value>, empty: bool) -> Result<(), StoreError> {
     let path = directory.join(CONFIGURATION);
+    let configuration = &versioned(configuration);
     let unknown = || StoreError::Unknown { directory: directory.to_owned() };
     let text = match fs::read_to_string(&path) {
         Ok(text) => Some(text),
@@ -221,6 +237,11 @@ fn settle(directory: &Path, configuration: &Map<String, Value>, empty: bool) -> 
     };
     let was = text.as_deref().map(serde_json::from_str::<Map<String, Value>>);
     match was {
+        Some(Ok(was)) if !empty && was.get(VERSION_KEY) != configuration.get(VERSION_KEY) => {
+            // The first version did not say so.
+            let found = was.get(VERSION_KEY).cloned().unwrap_or(1.into());
+            return Err(StoreError::Version { directory: directory.to_owned(), found });
+        }
         Some(Ok(was)) => match difference(&was, &through_text(configuration)) {
             None => return Ok(()),
             Some((field, was, is)) if !empty => {
@@ -242,21 +263,32 @@ fn settle(directory: &Path, configuration: &Map<String, Value>, empty: bool) -> 
     })
 }
 
+/// Returns a configuration with its version before it.
+fn versioned(configuration: &Map<String, Value>) -> Map<String, Value> {
+    let mut versioned = Map::from_iter([(VERSION_KEY.to_owned(), VERSION.into())]);
+    versioned.extend(configuration.clone());
+    versioned
+}
+
 /// What reading would make of it: numbers may change by a hair when they are written and read.
 fn through_text(configuration: &Map<String, Value>) -> Map<String, Value> {
     let text = serde_json::to_string(configuration).and_then(|text| serde_json::from_str(&text));
     text.unwrap_or_else(|_| configuration.clone())
 }
 
-/// The first value that differs: its path, what it was, what it is.
+/// The first value that differs: its path, what it was, what it is. What is off, empty or null is the same as what is not
+/// there: a version of the program that knows more options goes on where an earlier one ended.
 fn difference(was: &Map<String, Value>, is: &Map<String, Value>) -> Option<(String, String, String)> {
     let shown = |value: Option<&Value>| value.map_or("not given".to_owned(), ToString::to_string);
+    let off = |value: &&Value| ![Value::Null, Value::Bool(false), Value::Array(Vec::new())].contains(value);
     let keys = was.keys().chain(is.keys().filter(|key| !was.contains_key(*key)));
     for key in keys {
         match (was.get(key), is.get(key)) {
-            (was, is) if was == is => {}
+            (was, is) if was.filter(off) == is.filter(off) => {}
             (Some(Value::Object(was)), Some(Value::Object(is))) => {
-                return difference(was, is).map(|(path, was, is)| (format!("{key}.{path}"), was, is));
+                if let Some((path, was, is)) = difference(was, is) {
+                    return Some((format!("{key}.{path}"), was, is));
+                }
             }
             (was, is) => return Some((key.clone(), shown(was), shown(is))),
         }
@@ -332,6 +364,47 @@ mod tests {
         fs::remove_file(directory.path().join(CONFIGURATION)).unwrap();
         let unknown = "D holds results.jsonl without run.json: name another --out";
         assert_eq!(refused(directory.path(), &configuration(0)), unknown);
+    }
+
+    #[test]
+    fn what_is_off_need_not_be_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let with = |options: Value| {
+            let mut configuration = configuration(0);
+            configuration.insert("options".to_owned(), options);
+            configuration
+        };
+        let mut store = Store::open(directory.path(), &with(json!({"steps": 8, "old": false}))).unwrap();
+        store.add(record(0)).unwrap();
+        drop(store);
+        let more = json!({"steps": 8, "switch": false, "number": null, "texts": []});
+        assert_eq!(Store::open(directory.path(), &with(more)).unwrap().records().len(), 1);
+        let on = refused(directory.path(), &with(json!({"steps": 8, "switch": true})));
+        assert!(on.contains("options.switch was not given and is true"), "{on}");
+        // Two objects that say the same in other words hide nothing behind them.
+        let later = with(json!({"steps": 8}));
+        let later: Map<_, _> = later.into_iter().chain([("seed".to_owned(), json!(3))]).collect();
+        assert!(refused(directory.path(), &later).contains("seed was not given and is 3"));
+    }
+
+    #[test]
+    fn a_directory_of_another_version_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = Store::open(directory.path(), &configuration(0)).unwrap();
+        store.add(record(0)).unwrap();
+        drop(store);
+        let path = directory.path().join(CONFIGURATION);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("{\n  \"version\": 2,"), "{text}");
+        for (other, found) in [("", "1"), ("\"version\": 7,", "7")] {
+            fs::write(&path, text.replace("\"version\": 2,", other)).unwrap();
+            let told = "D holds results of another version of demask";
+            let told = format!("{told} (run.json has version {found}, expected 2): name another --out");
+            assert_eq!(refused(directory.path(), &configuration(0)), told);
+        }
+        fs::write(&path, text.replace("\"version\": 2,", "")).unwrap();
+        fs::write(directory.path().join(RESULTS), "").unwrap();
+        assert!(Store::open(directory.path(), &configuration(0)).unwrap().records().is_empty());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::{Gold, Problem, Rule};
 pub const TASK: Task = Task {
     name: "wordmath",
     about: "the demo models' grade-school word problems",
-    source: Source::BuiltIn(include_str!("../../../../demo/wordmath-test.jsonl")),
+    source: Source::BuiltIn(include_str!("../../data/wordmath-test.jsonl")),
     exemplars: Exemplars::None,
     styles: &[Style {
         name: "demo",

@@ -1,4 +1,4 @@
-//! Mathematical expressions in LaTeX.
+//! Mathematical expressions in LaTeX: whether an answer has the value of the right one.
 //!
 //! Two answers are the same if their tokens are, once spellings without meaning are gone; if both are numbers of the same
 //! exact value; if both are expressions that agree wherever they are tried; or if both are sets, tuples, intervals or

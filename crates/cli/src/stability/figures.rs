@@ -1,7 +1,8 @@
-//! The pictures of stability.
+//! The pictures of stability: maps over steps and positions, means of steps, correlations with V.
+
+use demask_figures::{Axis, Content, Figure, Heat, Join, Panel, Point, Series, Table, short};
 
 use super::joined::{COLUMNS, FEATURES, Map, Stability, VALUE};
-use crate::plot::{Axis, Content, Figure, Heat, Join, Panel, Point, Series, Table, short};
 
 const POSITION: &str = "position from the answer's start";
 const SIMILARITY: &str = "cosine with the step before";

@@ -1,9 +1,13 @@
-//! Pictures as data, and the data of pictures: what reports draw, as SVG and as CSV.
+//! Pictures as data: figures drawn as SVG, their numbers as CSV, pages that hold both.
 //!
-//! A [`Figure`] is a grid of panels with one legend; [`draw`](Figure::svg) knows nothing of evaluation.
+//! A [`Figure`] is a grid of panels with one legend: [`Figure::svg`] draws it, [`Table::csv`] lists its numbers. A
+//! [`page::Page`] puts pictures and tables into one HTML document, [`files`] writes documents whole or not at all. Nothing
+//! here knows what the numbers mean.
+#![forbid(unsafe_code)]
 
 mod axis;
 mod draw;
+pub mod files;
 mod heat;
 pub mod page;
 mod style;

@@ -1,4 +1,4 @@
-//! Heat maps.
+//! Heat maps: cells coloured by their value, and the bar that names the colours.
 
 use plotters::{
     element::Rectangle,

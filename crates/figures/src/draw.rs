@@ -1,4 +1,4 @@
-//! From figures to SVG.
+//! From figures to SVG: panels, axes, series and the legend that they share.
 
 use plotters::{
     chart::{ChartBuilder, ChartContext, LabelAreaPosition},

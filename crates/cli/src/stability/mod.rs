@@ -16,7 +16,8 @@ use demask::{
     step::TokenId,
 };
 
-use crate::{files::write_whole, plot::page::Page, report::ReportError};
+use demask_figures::{files::write_whole, page::Page};
+
 pub use joined::{FEATURES, Stability};
 
 /// Cosines of features with those of the step before, of one decoded prompt.
@@ -130,7 +131,7 @@ fn cosine(a: &[f32], b: &[f32]) -> f32 {
 
 /// Writes `stability.html`, `stability.json` and `plots/` into a directory, which is made if it does not exist; every
 /// file appears whole or not at all.
-pub fn write(directory: &Path, stability: &Stability) -> Result<(), ReportError> {
+pub fn write(directory: &Path, stability: &Stability) -> anyhow::Result<()> {
     let figures = figures::figures(stability);
     let mut page = Page::new(
         &format!("Stability of features: {}", stability.model),

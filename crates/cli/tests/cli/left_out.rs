@@ -1,0 +1,21 @@
+//! A build without the commands that evaluate and analyze; the full gate runs it.
+
+use crate::harness::demask;
+
+#[test]
+fn a_command_that_this_build_lacks_is_refused_in_one_line_and_listed() {
+    for (typed, name) in [
+        (&["eval", "wordmath", "--limit", "2", "--decoder=static"][..], "eval"),
+        (&["eval"], "eval"),
+        (&["eval", "--help"], "eval"),
+        (&["analyze", "stability", "--out", "x"], "analyze"),
+    ] {
+        let run = demask(typed);
+        let told = format!("error: this build has no {name}: build demask with --features {name}\n");
+        assert_eq!((run.code, run.stdout, run.stderr), (Some(2), String::new(), told), "{typed:?}");
+    }
+    let help = demask(&["--help"]).success();
+    for name in ["eval", "analyze"] {
+        assert!(help.contains(&format!("Not in this build: --features {name} adds it")), "{help}");
+    }
+}
