@@ -10,7 +10,7 @@
 use std::{io, process::ExitCode};
 
 use demask::{
-    DeviceError, GenerateError, ModelError, OptionError,
+    DeviceError, Error, ModelError, OptionError,
     checkpoint::{CheckpointError, HubError, SynthError},
     decode,
 };
@@ -65,7 +65,7 @@ fn is_broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 fn is_interruption(error: &(dyn std::error::Error + 'static)) -> bool {
-    error.is::<Interrupted>() || matches!(error.downcast_ref(), Some(GenerateError::Interrupted))
+    error.is::<Interrupted>() || matches!(error.downcast_ref(), Some(Error::Interrupted))
 }
 
 fn is_usage(error: &(dyn std::error::Error + 'static)) -> bool {
@@ -77,7 +77,7 @@ fn is_usage(error: &(dyn std::error::Error + 'static)) -> bool {
         || error.is::<decode::SpecError>()
         || error.is::<decode::names::UnknownName>()
         || error.is::<OptionError>()
-        || of(error, GenerateError::is_usage)
+        || of(error, Error::is_usage)
         || of(error, DeviceError::is_usage)
         || of(error, CheckpointError::is_usage)
         || of(error, ModelError::is_usage)

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::Context;
 use demask::{
-    Answer, DeviceError, DeviceOptions, GenerateError, GenerateOptions, Model, Opened, OptionError, Prompt,
+    Answer, DeviceError, DeviceOptions, Error, Model, Opened, OptionError, Options, Prompt,
     decode::{OptionsError, decoder::Promise},
     step::Work,
     tensor::Dtype,
@@ -79,7 +79,7 @@ pub struct Request {
     /// The prompt.
     pub prompt: Prompt,
     /// How to decode.
-    pub options: GenerateOptions,
+    pub options: Options,
     /// The guide, with a decoder that has one.
     pub guide: Option<Source>,
 }
@@ -155,8 +155,8 @@ fn prompt(args: &GenerateArgs) -> anyhow::Result<Prompt> {
 }
 
 /// How to decode.
-pub fn generate_options(args: &DecodeArgs, seed: u64) -> Result<GenerateOptions, OptionError> {
-    let mut options = GenerateOptions { seed: Some(seed), ..GenerateOptions::default() };
+pub fn generate_options(args: &DecodeArgs, seed: u64) -> Result<Options, OptionError> {
+    let mut options = Options { seed: Some(seed), ..Options::default() };
     for (name, text) in &args.typed {
         options.set(name, text)?;
     }
@@ -164,13 +164,11 @@ pub fn generate_options(args: &DecodeArgs, seed: u64) -> Result<GenerateOptions,
 }
 
 /// The guide, with a decoder that has one.
-pub fn guide(args: &DecodeArgs, options: &GenerateOptions) -> anyhow::Result<Option<Source>> {
+pub fn guide(args: &DecodeArgs, options: &Options) -> anyhow::Result<Option<Source>> {
     let decoder = options.decoder.as_ref();
     match (&args.guide, decoder.filter(|decoder| decoder.method().promise == Promise::OfGuide)) {
         (Some(_), None) => Err(usage("--guide goes with --decoder guided: leave it away or name that decoder")),
-        (None, Some(decoder)) => {
-            Err(GenerateError::from(OptionsError::GuideMissing { decoder: decoder.name() }).into())
-        }
+        (None, Some(decoder)) => Err(Error::from(OptionsError::GuideMissing { decoder: decoder.name() }).into()),
         (guide, _) => Ok(guide.clone().map(Source::Named)),
     }
 }

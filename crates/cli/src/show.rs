@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use demask::{
-    Answer, GenerateOptions, Generation, Model, Progress, Receipt, TokenTexts, Tracer,
+    Answer, Generation, Model, Options, Progress, Receipt, TokenTexts, Tracer,
     decode::Event,
     step::{NO_TOKEN, TokenId},
 };
@@ -42,7 +42,7 @@ pub struct Show {
 
 impl Show {
     /// For answers of a model with these options.
-    pub fn new(model: &Model, options: &GenerateOptions, screen: Screen, ways: Ways) -> Self {
+    pub fn new(model: &Model, options: &Options, screen: Screen, ways: Ways) -> Self {
         let needs_texts = ways.watch || ways.trace.is_some();
         Self {
             screen,

@@ -1,6 +1,6 @@
 //! `--sweep`: the product of values of decoding flags.
 
-use demask::{GenerateOptions, decode::names::nearest};
+use demask::{Options, decode::names::nearest};
 
 use crate::{args::DecodeArgs, exit::usage};
 
@@ -69,7 +69,7 @@ fn parse(sweep: &str) -> anyhow::Result<Vec<(String, Vec<String>)>> {
 
 /// Whether a name can be swept.
 fn check(name: &str) -> anyhow::Result<()> {
-    let options = GenerateOptions::FIELDS.iter().map(|field| field.name).filter(|name| !FIXED.contains(name));
+    let options = Options::FIELDS.iter().map(|field| field.name).filter(|name| !FIXED.contains(name));
     let known: Vec<String> = options.map(in_sweeps).collect();
     if known.iter().any(|known| known == name) {
         return Ok(());
@@ -88,7 +88,7 @@ fn in_sweeps(option: &str) -> String {
 fn with(base: &DecodeArgs, chosen: &[(String, String)]) -> anyhow::Result<DecodeArgs> {
     let mut decode = base.clone();
     for (name, value) in chosen {
-        let field = GenerateOptions::FIELDS.iter().find(|field| in_sweeps(field.name) == *name);
+        let field = Options::FIELDS.iter().find(|field| in_sweeps(field.name) == *name);
         let Some(field) = field else { return Err(usage(format!("--sweep: unknown name \"{name}\""))) };
         let value = match value.as_str() {
             "on" | "off" if field.switch => ((value == "on") != (name == EARLY_STOP)).to_string(),
@@ -111,7 +111,7 @@ mod tests {
         DecodeArgs { typed, ..DecodeArgs::default() }
     }
 
-    fn made(sweep: &str, typed: &[(&'static str, &str)]) -> Vec<(Combination, GenerateOptions)> {
+    fn made(sweep: &str, typed: &[(&'static str, &str)]) -> Vec<(Combination, Options)> {
         let options = |one: Combination| {
             let options = generate_options(&one.decode, 0).unwrap();
             (one, options)

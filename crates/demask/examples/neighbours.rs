@@ -96,7 +96,7 @@ fn neighbours(model: &mut Model) -> Result<(), Box<dyn Error>> {
 
 /// An answer of one forward's length on this thread and through an engine, in turns.
 fn overhead(mut model: Model) -> Result<(), Box<dyn Error>> {
-    let options = demask::GenerateOptions {
+    let options = demask::Options {
         gen_length: Some(8),
         block_length: Some(8),
         steps: Some(1),

@@ -10,7 +10,7 @@ use demask_checkpoint::{TextStream, Tokenizer};
 use demask_decode::{Receipt, Session, SessionOptions};
 use demask_step::{Need, Pending, Predictions, Work};
 
-use crate::{GenerateError, GenerateOptions, Progress, Prompt, Prompter, guide::Bridge, text};
+use crate::{Error, Options, Progress, Prompt, Prompter, guide::Bridge, text};
 
 /// Sees progress and says whether to go on.
 pub(crate) type Tell<'a> = dyn FnMut(Progress<'_>) -> ControlFlow<()> + 'a;
@@ -50,16 +50,16 @@ impl Prompter {
     ///
     /// # Errors
     /// If the prompt cannot be put into tokens, or the options contradict each other or the model.
-    pub fn prepare(&self, prompt: &Prompt, options: &GenerateOptions) -> Result<Answer, GenerateError> {
+    pub fn prepare(&self, prompt: &Prompt, options: &Options) -> Result<Answer, Error> {
         self.prepare_with(prompt, options, None)
     }
 
     pub(crate) fn prepare_with(
         &self,
         prompt: &Prompt,
-        options: &GenerateOptions,
+        options: &Options,
         guide: Option<(&Prompter, &Bridge)>,
-    ) -> Result<Answer, GenerateError> {
+    ) -> Result<Answer, Error> {
         let started = Instant::now();
         let session_options: SessionOptions = self.options(prompt, options, guide)?;
         let stops = options.stop.clone().unwrap_or_default();

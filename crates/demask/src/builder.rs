@@ -6,8 +6,8 @@ use demask_checkpoint::{FetchProgress, HubOptions, ModelFiles, locate};
 use demask_step::Work;
 
 use crate::{
-    ActivationChoice, DeviceChoice, DeviceOptions, DtypeChoice, Error, GenerateOptions, LoadProgress, Model, Opened,
-    Prompt, WeightChoice,
+    ActivationChoice, DeviceChoice, DeviceOptions, DtypeChoice, Error, LoadProgress, Model, Opened, Options, Prompt,
+    WeightChoice,
 };
 
 /// How a model is opened: where it runs, in which numbers, with which guide. [`Model::builder`] makes one.
@@ -122,7 +122,7 @@ impl<'a> Builder<'a> {
             opened = opened.guided_by(guide)?;
         }
         // There must be room for an answer of the usual length; a model that answers no message has its own lengths.
-        let usual = opened.prepare(&Prompt::from(""), &GenerateOptions::default());
+        let usual = opened.prepare(&Prompt::from(""), &Options::default());
         let needs = usual.as_ref().map(|answer| answer.needs().to_vec()).unwrap_or_default();
         Ok(opened.load(&self.device, &needs, &mut self.progress)?)
     }

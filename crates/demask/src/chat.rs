@@ -2,7 +2,7 @@
 
 use demask_checkpoint::Message;
 
-use crate::{Error, GenerateOptions, Generation, Model, Prompt};
+use crate::{Error, Generation, Model, Options, Prompt};
 
 /// A conversation: what was said so far, and how the next message is answered. It belongs to no model.
 ///
@@ -17,7 +17,7 @@ use crate::{Error, GenerateOptions, Generation, Model, Prompt};
 #[derive(Debug, Clone, Default)]
 pub struct Chat {
     /// How messages are answered.
-    pub options: GenerateOptions,
+    pub options: Options,
     messages: Vec<Message>,
     /// Messages that stay when the others are forgotten.
     kept: usize,
@@ -27,7 +27,7 @@ impl Chat {
     /// Starts a conversation, behind a system message if there is one.
     pub fn new(system: Option<&str>) -> Self {
         let messages: Vec<_> = system.into_iter().map(|text| Message::new("system", text)).collect();
-        Self { options: GenerateOptions::default(), kept: messages.len(), messages }
+        Self { options: Options::default(), kept: messages.len(), messages }
     }
 
     /// Returns what was said so far.

@@ -17,8 +17,8 @@ use demask_model::Inspect;
 use demask_step::TokenId;
 
 use crate::{
-    Answer, Class, GenerateError, GenerateOptions, Generation, Likelihood, LikelihoodOptions, Mail, Model, Outcome,
-    Prompt, Prompter, RequestId, Task,
+    Answer, Class, Error, Generation, Likelihood, LikelihoodOptions, Mail, Model, Options, Outcome, Prompt, Prompter,
+    RequestId, Task,
     mailbox::{Mailbox, Post},
     model::Front,
     scheduler::{NetworkCounters, Totals, WorkError},
@@ -28,18 +28,18 @@ use crate::{
 /// ends.
 ///
 /// ```no_run
-/// # use demask::{Class, GenerateOptions, Mail, Model, Prompt};
+/// # use demask::{Class, Options, Mail, Model, Prompt};
 /// let engine = Model::demo()?.into_engine();
 /// let handle = engine.handle();
 /// let asking = std::thread::spawn(move || {
 ///     let prompt = Prompt::user("Ada has 3 pears. Ben gives Ada 4 more. How many in the end?", None);
-///     for mail in handle.generate(&prompt, &GenerateOptions::default(), Class::default())? {
+///     for mail in handle.generate(&prompt, &Options::default(), Class::default())? {
 ///         match mail {
 ///             Mail::Update(update) => print!("{}", update.text),
 ///             Mail::Over(answer) => println!(" ({} NFE)", answer?.receipt.decoding.nfe),
 ///         }
 ///     }
-///     Ok::<(), demask::GenerateError>(())
+///     Ok::<(), demask::Error>(())
 /// });
 /// asking.join().unwrap()?;
 /// engine.drain();
@@ -194,7 +194,7 @@ impl Handle {
     ///
     /// # Errors
     /// If the prompt cannot be put into tokens, or the options contradict each other or the model.
-    pub fn prepare(&self, prompt: &Prompt, options: &GenerateOptions) -> Result<Answer, GenerateError> {
+    pub fn prepare(&self, prompt: &Prompt, options: &Options) -> Result<Answer, Error> {
         self.shared.front.prepare(prompt, options)
     }
 
@@ -204,11 +204,11 @@ impl Handle {
     /// If it cannot be prepared. What goes wrong later is the ticket's end.
     pub fn generate(
         &self,
-        prompt: &Prompt,
-        options: &GenerateOptions,
+        prompt: impl Into<Prompt>,
+        options: &Options,
         class: Class,
-    ) -> Result<Ticket<Generation>, GenerateError> {
-        Ok(self.submit(self.prepare(prompt, options)?, class))
+    ) -> Result<Ticket<Generation>, Error> {
+        Ok(self.submit(self.prepare(&prompt.into(), options)?, class))
     }
 
     /// Submits a continuation to be judged behind a context.
@@ -221,7 +221,7 @@ impl Handle {
         continuation: &[TokenId],
         options: &LikelihoodOptions,
         class: Class,
-    ) -> Result<Ticket<Likelihood>, GenerateError> {
+    ) -> Result<Ticket<Likelihood>, Error> {
         let task = self.prompter().likelihood(context, continuation, options, self.shared.rows)?;
         Ok(self.submit(task, class))
     }
@@ -243,13 +243,13 @@ impl Handle {
     pub fn look<R: Send + 'static>(
         &self,
         look: impl FnOnce(&mut dyn Inspect) -> R + Send + 'static,
-    ) -> Result<R, GenerateError> {
+    ) -> Result<R, Error> {
         let (sender, found) = mpsc::sync_channel(1);
         let look: Look = Box::new(move |network| {
             let _ = sender.send(look(network));
         });
-        self.commands.send(Command::Look(look)).map_err(|_| GenerateError::ShutDown)?;
-        found.recv().map_err(|_| GenerateError::ShutDown)
+        self.commands.send(Command::Look(look)).map_err(|_| Error::ShutDown)?;
+        found.recv().map_err(|_| Error::ShutDown)
     }
 
     /// Returns the engine's counts as they were after its last forward.
@@ -273,12 +273,12 @@ impl<T: Outcomes> Ticket<T> {
     ///
     /// # Errors
     /// If the request failed, or the engine ended before it.
-    pub fn wait(mut self) -> Result<T, GenerateError> {
+    pub fn wait(mut self) -> Result<T, Error> {
         let over = self.find_map(|mail| match mail {
             Mail::Over(over) => Some(over),
             Mail::Update(_) => None,
         });
-        over.unwrap_or(Err(GenerateError::ShutDown))
+        over.unwrap_or(Err(Error::ShutDown))
     }
 }
 
@@ -302,7 +302,7 @@ pub(crate) fn typed<T: Outcomes>(mail: Mail<Outcome>) -> Mail<T> {
     match mail {
         Mail::Update(update) => Mail::Update(update),
         Mail::Over(over) => Mail::Over(over.and_then(|outcome| {
-            T::of(outcome).ok_or(GenerateError::Work(WorkError::Broken("a ticket waits for another kind of outcome")))
+            T::of(outcome).ok_or(Error::Work(WorkError::Broken("a ticket waits for another kind of outcome")))
         })),
     }
 }
@@ -389,7 +389,7 @@ impl Loop {
         if let Some(id) = self.names.remove(&number) {
             self.model.cancel(id);
             if let Some((_, post)) = self.open.remove(&id) {
-                post.0.close(Err(GenerateError::Interrupted));
+                post.0.close(Err(Error::Interrupted));
             }
             self.publish();
         }

@@ -1,7 +1,7 @@
 //! Everything that can go wrong between a user's wish and an answer.
 
 use demask_checkpoint::{CheckpointError, HubError};
-use demask_decode::OptionsError;
+use demask_decode::{OptionsError, SpecError};
 use demask_model::InspectError;
 use demask_step::{DeviceError, OpenError, PlanError, TokenId};
 
@@ -21,41 +21,12 @@ pub enum Error {
     /// The model cannot be loaded.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// A request cannot be run, or broke off.
-    #[error(transparent)]
-    Generate(#[from] GenerateError),
     /// An option cannot be read.
     #[error(transparent)]
     Option(#[from] OptionError),
-}
-
-impl From<CheckpointError> for Error {
-    fn from(error: CheckpointError) -> Self {
-        Self::Hub(error.into())
-    }
-}
-
-impl Error {
-    /// Returns whether the call itself was wrong, not its execution: what a server calls a bad request.
-    pub fn is_usage(&self) -> bool {
-        match self {
-            Self::Hub(error) => error.is_usage(),
-            Self::Model(error) => error.is_usage(),
-            Self::Generate(error) => error.is_usage(),
-            Self::Option(_) => true,
-        }
-    }
-
-    /// Returns whether the request was cancelled by whoever asked for it.
-    pub fn is_cancelled(&self) -> bool {
-        matches!(self, Self::Generate(GenerateError::Interrupted))
-    }
-}
-
-/// A generation cannot be run, or broke off.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum GenerateError {
+    /// A method cannot be read.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
     /// The options contradict each other, the model, or arithmetic.
     #[error(transparent)]
     Options(OptionsError),
@@ -195,7 +166,7 @@ pub enum GenerateError {
     ShutDown,
 }
 
-impl From<WorkError> for GenerateError {
+impl From<WorkError> for Error {
     fn from(error: WorkError) -> Self {
         match error {
             WorkError::Cancelled => Self::Interrupted,
@@ -207,7 +178,7 @@ impl From<WorkError> for GenerateError {
     }
 }
 
-impl From<InspectError> for GenerateError {
+impl From<InspectError> for Error {
     fn from(error: InspectError) -> Self {
         match error {
             InspectError::Open(error) => Self::Open(error),
@@ -218,7 +189,7 @@ impl From<InspectError> for GenerateError {
     }
 }
 
-impl From<SubmitError> for GenerateError {
+impl From<SubmitError> for Error {
     fn from(error: SubmitError) -> Self {
         match error {
             SubmitError::Open(error) => Self::Open(error),
@@ -228,20 +199,28 @@ impl From<SubmitError> for GenerateError {
     }
 }
 
-impl GenerateError {
-    /// Whether the call itself was wrong (exit code 2), not its execution (exit code 1).
+impl Error {
+    /// Returns whether the call itself was wrong, not its execution: a command ends with 2 instead of 1, a server calls it a
+    /// bad request.
     pub fn is_usage(&self) -> bool {
-        !matches!(
-            self,
-            Self::Checkpoint(_)
-                | Self::Open(_)
-                | Self::Plan(_)
-                | Self::Device(_)
-                | Self::Work(_)
-                | Self::Busy(_)
-                | Self::ShutDown
-                | Self::Interrupted
-                | Self::NoTokenizer { .. }
-        )
+        match self {
+            Self::Hub(error) => error.is_usage(),
+            Self::Model(error) => error.is_usage(),
+            Self::Checkpoint(error) => error.is_usage(),
+            Self::Open(_)
+            | Self::Plan(_)
+            | Self::Device(_)
+            | Self::Work(_)
+            | Self::Busy(_)
+            | Self::ShutDown
+            | Self::Interrupted
+            | Self::NoTokenizer { .. } => false,
+            _ => true,
+        }
+    }
+
+    /// Returns whether the request was given up by whoever asked for it.
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self, Self::Interrupted)
     }
 }

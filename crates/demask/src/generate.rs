@@ -6,7 +6,7 @@ use demask_decode::{Event, Finish, GuideCounts, Session};
 use demask_step::TokenId;
 
 use crate::{
-    Answer, Finished, GenerateError, Likelihood, Task,
+    Answer, Error, Finished, Likelihood, Task,
     answer::Answered,
     model::Front,
     receipt::{Guided, Memory, Receipt, Seconds, peak_memory},
@@ -89,7 +89,7 @@ pub enum Outcome {
 
 impl Front {
     /// Puts together what came of a task.
-    pub(crate) fn outcome(&self, finished: Finished<Task>) -> Result<Outcome, GenerateError> {
+    pub(crate) fn outcome(&self, finished: Finished<Task>) -> Result<Outcome, Error> {
         let Finished { work, end, spent, bytes, .. } = finished;
         end?;
         Ok(match work {

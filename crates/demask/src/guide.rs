@@ -6,7 +6,7 @@ use demask_checkpoint::{RenderOptions, Tokenizer};
 use demask_decode::{GuideOptions, GuideText, Translator};
 use demask_step::{Mask, TokenId};
 
-use crate::{GenerateError, GenerateOptions, Prompt, Prompter};
+use crate::{Error, Options, Prompt, Prompter};
 
 /// What a tokenizer must give back byte for byte, so that bytes can lead to its tokens.
 const PROBE: &str = "The answer is 42.\nSo it is.";
@@ -34,10 +34,10 @@ impl fmt::Debug for Words {
 
 impl Bridge {
     /// Finds the way from `model` to `guide`, or why there is none.
-    pub(crate) fn between(model: &Prompter, guide: &Prompter) -> Result<Self, GenerateError> {
+    pub(crate) fn between(model: &Prompter, guide: &Prompter) -> Result<Self, Error> {
         let name = || guide.name().to_owned();
         if guide.facts().mask != Mask::Causal {
-            return Err(GenerateError::GuideNotCausal { guide: name(), family: guide.spec().family.to_string() });
+            return Err(Error::GuideNotCausal { guide: name(), family: guide.spec().family.to_string() });
         }
         let (Some(own), Some(other)) = (&model.text.tokenizer, &guide.text.tokenizer) else {
             // Ids are all there is; they mean the same if there are as many.
@@ -46,12 +46,12 @@ impl Bridge {
             return if shared {
                 Ok(Self { shared, translator: None })
             } else {
-                Err(GenerateError::GuideWithoutTokenizer { guide: name(), missing: missing.name().to_owned() })
+                Err(Error::GuideWithoutTokenizer { guide: name(), missing: missing.name().to_owned() })
             };
         };
         let shared = same_words(own, other, model.facts().mask_id);
         if !shared && !gives_back(other) {
-            return Err(GenerateError::GuideTokenizer { guide: name(), file: other.file().to_owned() });
+            return Err(Error::GuideTokenizer { guide: name(), file: other.file().to_owned() });
         }
         let words = Words { model: Arc::clone(own), guide: Arc::clone(other), single: single_bytes(other) };
         Ok(Self { shared, translator: Some(Arc::new(words)) })
@@ -63,8 +63,8 @@ impl Bridge {
         guide: &Prompter,
         prompt: &Prompt,
         tokens: &[TokenId],
-        options: &GenerateOptions,
-    ) -> Result<GuideOptions, GenerateError> {
+        options: &Options,
+    ) -> Result<GuideOptions, Error> {
         // Options without a decoder that asks a guide have no alignment; the session refuses them.
         let decoder = options.decoder.as_ref().filter(|_| options.wants_guide());
         let align = decoder.map_or("", |decoder| decoder.choice("align"));
@@ -87,7 +87,7 @@ impl Bridge {
 
 impl Words {
     /// The prompt in the guide's own template and tokens.
-    fn prompt(&self, guide: &Prompter, prompt: &Prompt, tokens: &[TokenId]) -> Result<Vec<TokenId>, GenerateError> {
+    fn prompt(&self, guide: &Prompter, prompt: &Prompt, tokens: &[TokenId]) -> Result<Vec<TokenId>, Error> {
         Ok(match prompt {
             Prompt::Chat(messages) => {
                 let text = guide.template().render(messages, &RenderOptions::default())?;

@@ -7,8 +7,8 @@ use demask_model::Inspect;
 use demask_step::{OpenError, TokenId};
 
 use crate::{
-    Answer, Class, GenerateError, GenerateOptions, Generation, Likelihood, LikelihoodOptions, Model, NetworkId,
-    Observer, Outcome, Progress, Prompt, Refused, RequestId, Scheduler, Task,
+    Answer, Class, Error, Generation, Likelihood, LikelihoodOptions, Model, NetworkId, Observer, Options, Outcome,
+    Progress, Prompt, Refused, RequestId, Scheduler, Task,
     guide::Bridge,
     model::{Front, Guide},
 };
@@ -17,11 +17,11 @@ use crate::{
 pub type RequestObserver<'a> = dyn FnMut(RequestId, Progress<'_>) -> ControlFlow<()> + 'a;
 
 /// A request that is over, and what came of it.
-pub type Over = (RequestId, Result<Outcome, GenerateError>);
+pub type Over = (RequestId, Result<Outcome, Error>);
 
 impl Front {
     /// Gets a prompt ready to be answered, with the guide if the decoder wants one.
-    pub(crate) fn prepare(&self, prompt: &Prompt, options: &GenerateOptions) -> Result<Answer, GenerateError> {
+    pub(crate) fn prepare(&self, prompt: &Prompt, options: &Options) -> Result<Answer, Error> {
         let guide = self.guide.as_ref().filter(|_| options.wants_guide());
         self.prompter.prepare_with(prompt, options, guide.map(|guide| (&guide.prompter, &guide.bridge)))
     }
@@ -32,7 +32,7 @@ impl Model {
     ///
     /// # Errors
     /// If the prompt cannot be put into tokens, or the options contradict each other or the model.
-    pub fn prepare(&self, prompt: &Prompt, options: &GenerateOptions) -> Result<Answer, GenerateError> {
+    pub fn prepare(&self, prompt: &Prompt, options: &Options) -> Result<Answer, Error> {
         self.front.prepare(prompt, options)
     }
 
@@ -40,10 +40,10 @@ impl Model {
     ///
     /// ```no_run
     /// # use std::{ops::ControlFlow, sync::Arc};
-    /// # use demask::{Class, GenerateOptions, Model, Outcome, Prompt};
+    /// # use demask::{Class, Options, Model, Outcome, Prompt};
     /// # let mut model = Model::demo()?;
     /// for prompt in ["Ada has 3 pears.", "Ben has 4 cards."] {
-    ///     let answer = model.prepare(&Prompt::user(prompt, None), &GenerateOptions::default())?;
+    ///     let answer = model.prepare(&Prompt::user(prompt, None), &Options::default())?;
     ///     model.submit(answer, Class::default())?;
     /// }
     /// while !model.is_idle() {
@@ -58,7 +58,7 @@ impl Model {
     ///
     /// # Errors
     /// If it could never run.
-    pub fn submit(&mut self, task: impl Into<Task>, class: Class) -> Result<RequestId, GenerateError> {
+    pub fn submit(&mut self, task: impl Into<Task>, class: Class) -> Result<RequestId, Error> {
         self.scheduler.submit(task.into(), &self.networks, class).map_err(|Refused { error, .. }| error.into())
     }
 
@@ -83,7 +83,7 @@ impl Model {
     }
 
     /// Runs until one request is over; others that end meanwhile are handed over by the next [`step`](Self::step).
-    pub(crate) fn run_to_end(&mut self, id: RequestId, observer: &mut Observer<'_>) -> Result<Outcome, GenerateError> {
+    pub(crate) fn run_to_end(&mut self, id: RequestId, observer: &mut Observer<'_>) -> Result<Outcome, Error> {
         let mut watch = |other, progress: Progress<'_>| {
             if other == id { observer(progress) } else { ControlFlow::Continue(()) }
         };
@@ -105,9 +105,9 @@ impl Model {
     pub fn watch(
         &mut self,
         prompt: &Prompt,
-        options: &GenerateOptions,
+        options: &Options,
         observer: &mut Observer<'_>,
-    ) -> Result<Generation, GenerateError> {
+    ) -> Result<Generation, Error> {
         let answer = self.prepare(prompt, options)?;
         self.answer(answer, observer)
     }
@@ -116,7 +116,7 @@ impl Model {
     ///
     /// # Errors
     /// If it cannot be run, or breaks off.
-    pub fn answer(&mut self, answer: Answer, observer: &mut Observer<'_>) -> Result<Generation, GenerateError> {
+    pub fn answer(&mut self, answer: Answer, observer: &mut Observer<'_>) -> Result<Generation, Error> {
         let id = self.submit(answer, Class::default())?;
         match self.run_to_end(id, observer)? {
             Outcome::Answer(generation) => Ok(*generation),
@@ -128,7 +128,7 @@ impl Model {
     ///
     /// # Errors
     /// If it cannot be run, or breaks off.
-    pub fn decode(&mut self, session: Session) -> Result<Session, GenerateError> {
+    pub fn decode(&mut self, session: Session) -> Result<Session, Error> {
         let id = self.submit(session, Class::default())?;
         match self.run_to_end(id, &mut |_| ControlFlow::Continue(()))? {
             Outcome::Session(session) => Ok(*session),
@@ -147,7 +147,7 @@ impl Model {
         continuation: &[TokenId],
         options: &LikelihoodOptions,
         go_on: &mut dyn FnMut() -> bool,
-    ) -> Result<Likelihood, GenerateError> {
+    ) -> Result<Likelihood, Error> {
         let mut rows = self.network().rows().capacity;
         loop {
             let task = self.prompter().likelihood(context, continuation, options, rows)?;
@@ -165,7 +165,7 @@ impl Model {
                 Ok(Outcome::Likelihood(likelihood)) => return Ok(likelihood),
                 Ok(Outcome::Answer(_) | Outcome::Session(_)) => unreachable!("a likelihood was asked for"),
                 // Fewer draws side by side do as well.
-                Err(GenerateError::Open(OpenError::Memory(_))) if side_by_side > 1 => rows /= 2,
+                Err(Error::Open(OpenError::Memory(_))) if side_by_side > 1 => rows /= 2,
                 Err(error) => return Err(error),
             }
         }
@@ -176,7 +176,7 @@ impl Model {
     ///
     /// # Errors
     /// If the two do not go together, or requests are open on the guide that was there before.
-    pub fn set_guide(&mut self, guide: Self) -> Result<(), GenerateError> {
+    pub fn set_guide(&mut self, guide: Self) -> Result<(), Error> {
         let bridge = Bridge::between(self.prompter(), guide.prompter())?;
         if let [_, former] = self.networks[..] {
             self.scheduler.remove(former)?;

@@ -54,7 +54,7 @@ pub use device::{
     ActivationChoice, BackendOptions, DeviceChoice, DeviceError, DeviceOptions, DtypeChoice, WeightChoice,
 };
 pub use engine::{Engine, EngineCounters, Handle, Outcomes, Ticket};
-pub use error::{Error, GenerateError};
+pub use error::Error;
 pub use explain::explain;
 pub use fingerprint::{Fields, fingerprint};
 pub use footprint::{Footprint, TooLarge};
@@ -63,7 +63,7 @@ pub use inline::{Over, RequestObserver};
 pub use likelihood::{Likelihood, LikelihoodOptions, LikelihoodTask};
 pub use mailbox::{Mail, Update};
 pub use model::{Defaults, LoadObserver, LoadProgress, Model, ModelError, Opened, Prompter};
-pub use options::{GenerateOptions, OptionError, OptionField};
+pub use options::{OptionError, OptionField, Options};
 pub use prompt::Prompt;
 pub use receipt::{Guided, Memory, Receipt, Seconds, forget_peak_memory, peak_memory};
 pub use scheduler::{Class, Finished, NetworkId, Refused, RequestId, Scheduler};

@@ -11,7 +11,7 @@ use demask_step::{
     random::{mix, uniform},
 };
 
-use crate::{GenerateError, Prompt, Prompter};
+use crate::{Error, Prompt, Prompter};
 
 /// Draws that LLaDA's script spreads evenly, and Dream's.
 const LLADA_GROUP: usize = 8;
@@ -63,14 +63,14 @@ struct Draw {
 impl Prompter {
     /// A prompt and a text behind it as tokens, split where the text begins: spaces at the prompt's end belong to the
     /// text, and the tokens are those of both together.
-    pub fn pair(&self, prompt: &Prompt, continuation: &str) -> Result<(Vec<TokenId>, Vec<TokenId>), GenerateError> {
+    pub fn pair(&self, prompt: &Prompt, continuation: &str) -> Result<(Vec<TokenId>, Vec<TokenId>), Error> {
         if let Prompt::Tokens(ids) = prompt {
             return Ok((ids.clone(), self.tokenizer()?.encode(continuation, false)?));
         }
         let special = !matches!(prompt, Prompt::Chat(_));
         let words = self.in_words(prompt)?;
         let context = words.trim_end_matches(' ');
-        let encode = |text: &str| Ok::<_, GenerateError>(self.tokenizer()?.encode(text, special)?);
+        let encode = |text: &str| Ok::<_, Error>(self.tokenizer()?.encode(text, special)?);
         let (mut all, context) = (encode(&format!("{words}{continuation}"))?, encode(context)?);
         let continuation = all.split_off(context.len().min(all.len()));
         Ok((context, continuation))
@@ -89,7 +89,7 @@ impl Prompter {
         continuation: &[TokenId],
         options: &LikelihoodOptions,
         rows: usize,
-    ) -> Result<LikelihoodTask, GenerateError> {
+    ) -> Result<LikelihoodTask, Error> {
         let (family, facts) = (self.spec().family, self.facts());
         check(self, context, continuation, options)?;
         let length = continuation.len();
@@ -118,29 +118,29 @@ fn check(
     context: &[TokenId],
     continuation: &[TokenId],
     options: &LikelihoodOptions,
-) -> Result<(), GenerateError> {
+) -> Result<(), Error> {
     let (facts, family) = (model.facts(), model.spec().family);
     if matches!(facts.mask, Mask::BlockCausal { .. }) {
-        return Err(GenerateError::NoLikelihood { family: family.to_string() });
+        return Err(Error::NoLikelihood { family: family.to_string() });
     }
     if continuation.is_empty() || context.is_empty() && facts.shift > 0 {
-        return Err(GenerateError::EmptyLikelihood);
+        return Err(Error::EmptyLikelihood);
     }
     if options.draws == 0 {
-        return Err(GenerateError::NoDraws);
+        return Err(Error::NoDraws);
     }
     if options.cfg_scale != 0.0 && family != Family::Llada {
         let why = "for the likelihood of models that are not LLaDA";
-        return Err(GenerateError::Meaningless { option: "cfg_scale", why });
+        return Err(Error::Meaningless { option: "cfg_scale", why });
     }
     let end = usize::from(family == Family::Dream);
     let (prompt, gen_length, available) = (context.len(), continuation.len() + end, facts.context);
     if prompt + gen_length > available {
-        return Err(GenerateError::TooLong { prompt, gen_length, context: available });
+        return Err(Error::TooLong { prompt, gen_length, context: available });
     }
     let mut tokens = context.iter().chain(continuation);
     match tokens.find(|&&token| token as usize >= facts.vocab) {
-        Some(&token) => Err(GenerateError::TokenOutOfRange { token, vocabulary: facts.vocab }),
+        Some(&token) => Err(Error::TokenOutOfRange { token, vocabulary: facts.vocab }),
         None => Ok(()),
     }
 }

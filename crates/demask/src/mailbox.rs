@@ -9,7 +9,7 @@ use std::{
 use demask_decode::{Commit, Event};
 use demask_step::TokenId;
 
-use crate::{GenerateError, Outcome, Progress};
+use crate::{Error, Outcome, Progress};
 
 /// What has happened to a request since it was last read.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -34,7 +34,7 @@ pub enum Mail<T> {
     /// What has happened since the last mail.
     Update(Update),
     /// The end: nothing follows.
-    Over(Result<T, GenerateError>),
+    Over(Result<T, Error>),
 }
 
 /// The place where an engine leaves mail and a ticket finds it.
@@ -47,7 +47,7 @@ pub(crate) struct Mailbox {
 #[derive(Default)]
 struct Inside {
     update: Option<Update>,
-    over: Option<Result<Outcome, GenerateError>>,
+    over: Option<Result<Outcome, Error>>,
     /// Whether the end was put in once: nothing follows it.
     closed: bool,
     /// Whether the end was taken out.
@@ -105,7 +105,7 @@ impl Mailbox {
     }
 
     /// Puts the end in; only the first one counts.
-    pub(crate) fn close(&self, over: Result<Outcome, GenerateError>) {
+    pub(crate) fn close(&self, over: Result<Outcome, Error>) {
         let mut inside = self.lock();
         if !mem::replace(&mut inside.closed, true) {
             inside.over = Some(over);
@@ -150,7 +150,7 @@ pub(crate) struct Post(pub(crate) Arc<Mailbox>);
 
 impl Drop for Post {
     fn drop(&mut self) {
-        self.0.close(Err(GenerateError::ShutDown));
+        self.0.close(Err(Error::ShutDown));
     }
 }
 
@@ -184,10 +184,10 @@ mod tests {
         let mailbox = Arc::new(Mailbox::default());
         let post = Post(Arc::clone(&mailbox));
         mailbox.tell(&Progress::Text("a"));
-        post.0.close(Err(GenerateError::Interrupted));
+        post.0.close(Err(Error::Interrupted));
         drop(post);
         assert!(matches!(mailbox.wait(), Some(Mail::Update(update)) if update.text == "a"));
-        assert!(matches!(mailbox.wait(), Some(Mail::Over(Err(GenerateError::Interrupted)))));
+        assert!(matches!(mailbox.wait(), Some(Mail::Over(Err(Error::Interrupted)))));
         assert!(mailbox.wait().is_none() && matches!(mailbox.poll(None), Poll::Ready(None)));
     }
 
@@ -195,6 +195,6 @@ mod tests {
     fn a_mailbox_that_nobody_fills_any_more_says_so() {
         let mailbox = Arc::new(Mailbox::default());
         drop(Post(Arc::clone(&mailbox)));
-        assert!(matches!(mailbox.wait(), Some(Mail::Over(Err(GenerateError::ShutDown)))));
+        assert!(matches!(mailbox.wait(), Some(Mail::Over(Err(Error::ShutDown)))));
     }
 }

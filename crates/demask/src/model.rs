@@ -19,8 +19,8 @@ use demask_step::{Need, OutOfMemory, SequenceNeeds, TokenId};
 use demask_tensor::Backend;
 
 use crate::{
-    Answer, DeviceError, DeviceOptions, Footprint, GenerateError, GenerateOptions, NetworkId, Over, Prompt, Scheduler,
-    Task, TooLarge, guide::Bridge,
+    Answer, DeviceError, DeviceOptions, Error, Footprint, NetworkId, Options, Over, Prompt, Scheduler, Task, TooLarge,
+    guide::Bridge,
 };
 #[cfg(feature = "cuda")]
 use crate::{BackendOptions, DeviceChoice};
@@ -140,8 +140,8 @@ impl Prompter {
     }
 
     /// The tokenizer, or the error that says what to do without.
-    pub fn tokenizer(&self) -> Result<&Tokenizer, GenerateError> {
-        self.text.tokenizer.as_deref().ok_or_else(|| GenerateError::NoTokenizer { model: self.name().to_owned() })
+    pub fn tokenizer(&self) -> Result<&Tokenizer, Error> {
+        self.text.tokenizer.as_deref().ok_or_else(|| Error::NoTokenizer { model: self.name().to_owned() })
     }
 
     /// The chat template.
@@ -155,9 +155,9 @@ impl Prompter {
     }
 
     /// The end-of-text token alone (LLaDA's `logits_eos_inf` speaks of this one only).
-    pub(crate) fn eos_ids(&self) -> Result<Vec<TokenId>, GenerateError> {
+    pub(crate) fn eos_ids(&self) -> Result<Vec<TokenId>, Error> {
         let eos = self.text.special.eos;
-        eos.map(|eos| vec![eos]).ok_or_else(|| GenerateError::NoEnd { model: self.name().to_owned() })
+        eos.map(|eos| vec![eos]).ok_or_else(|| Error::NoEnd { model: self.name().to_owned() })
     }
 }
 
@@ -234,7 +234,7 @@ impl Opened {
     ///
     /// # Errors
     /// If the two do not go together.
-    pub fn guided_by(mut self, guide: Self) -> Result<Self, GenerateError> {
+    pub fn guided_by(mut self, guide: Self) -> Result<Self, Error> {
         let bridge = Bridge::between(&self.prompter, &guide.prompter)?;
         self.guide = Some((Box::new(guide), bridge));
         Ok(self)
@@ -250,7 +250,7 @@ impl Opened {
     ///
     /// # Errors
     /// If the prompt cannot be put into tokens, or the options contradict each other or the model.
-    pub fn prepare(&self, prompt: &Prompt, options: &GenerateOptions) -> Result<Answer, GenerateError> {
+    pub fn prepare(&self, prompt: &Prompt, options: &Options) -> Result<Answer, Error> {
         let guide = self.guide.as_ref().filter(|_| options.wants_guide());
         self.prompter.prepare_with(prompt, options, guide.map(|(guide, bridge)| (&guide.prompter, bridge)))
     }

@@ -12,7 +12,7 @@ use serde::{
 };
 use serde_json::Value;
 
-/// A field of [`GenerateOptions`], for those who build a parser from the list.
+/// A field of [`Options`], for those who build a parser from the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OptionField {
     /// The name, in JSON and in messages.
@@ -221,8 +221,8 @@ macro_rules! options {
             /// one more.
             ///
             /// ```
-            /// # use demask::GenerateOptions;
-            /// let mut options = GenerateOptions::default();
+            /// # use demask::Options;
+            /// let mut options = Options::default();
             /// options.set("decoder", "threshold:tau=0.8")?;
             /// let refused = options.set("step", "12").unwrap_err().to_string();
             /// assert!(refused.starts_with("unknown option \"step\", did you mean \"steps\"?"));
@@ -281,16 +281,16 @@ options! {
     /// they nor steps, schedule or remasking are set, the reference for what is missing otherwise.
     ///
     /// ```
-    /// # use demask::GenerateOptions;
-    /// let options: GenerateOptions = serde_json::from_str(r#"{"gen_length": 64, "decoder": "threshold:tau=0.9"}"#)?;
-    /// assert_eq!(options, GenerateOptions {
+    /// # use demask::Options;
+    /// let options: Options = serde_json::from_str(r#"{"gen_length": 64, "decoder": "threshold:tau=0.9"}"#)?;
+    /// assert_eq!(options, Options {
     ///     gen_length: Some(64),
     ///     decoder: Some("threshold:tau=0.9".parse()?),
-    ///     ..GenerateOptions::default()
+    ///     ..Options::default()
     /// });
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub struct GenerateOptions {
+    pub struct Options {
         /// Positions to decode.
         gen_length: usize,
         /// Positions of a block.
@@ -332,7 +332,7 @@ options! {
     }
 }
 
-impl GenerateOptions {
+impl Options {
     /// Whether nothing is said of how to decode: neither a method nor what only static decoding knows. Otherwise the
     /// reference decodes, with what is set in the place of its own.
     pub(crate) fn leaves_methods_open(&self) -> bool {
@@ -358,7 +358,7 @@ impl GenerateOptions {
     }
 }
 
-impl<'de> Deserialize<'de> for GenerateOptions {
+impl<'de> Deserialize<'de> for Options {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(OptionsVisitor)
     }
@@ -367,14 +367,14 @@ impl<'de> Deserialize<'de> for GenerateOptions {
 struct OptionsVisitor;
 
 impl<'de> Visitor<'de> for OptionsVisitor {
-    type Value = GenerateOptions;
+    type Value = Options;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("an object of options")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<GenerateOptions, A::Error> {
-        let (mut options, mut seen) = (GenerateOptions::default(), Vec::new());
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Options, A::Error> {
+        let (mut options, mut seen) = (Options::default(), Vec::new());
         while let Some((name, value)) = map.next_entry::<String, Value>()? {
             options.set_json(&name, value).map_err(A::Error::custom)?;
             if seen.contains(&name) {
@@ -387,7 +387,7 @@ impl<'de> Visitor<'de> for OptionsVisitor {
 }
 
 fn unknown(name: &str) -> OptionError {
-    let known = GenerateOptions::FIELDS.iter().map(|field| field.name).collect();
+    let known = Options::FIELDS.iter().map(|field| field.name).collect();
     OptionError::Unknown(UnknownName { what: "option", found: name.to_owned(), known })
 }
 
@@ -404,7 +404,7 @@ fn refused(option: &'static str, found: &str, why: Unread) -> OptionError {
 mod tests {
     use super::*;
 
-    fn read(json: &str) -> Result<GenerateOptions, String> {
+    fn read(json: &str) -> Result<Options, String> {
         serde_json::from_str(json).map_err(|error| error.to_string())
     }
 
@@ -415,13 +415,13 @@ mod tests {
         let options = read(json).unwrap();
         assert_eq!(options.temperature, Some(0.1));
         assert_eq!(serde_json::to_string(&options).unwrap(), json.replace(char::is_whitespace, ""));
-        assert_eq!(serde_json::to_string(&GenerateOptions::default()).unwrap(), "{}");
+        assert_eq!(serde_json::to_string(&Options::default()).unwrap(), "{}");
         assert_eq!(read(r#"{"decoder":{"name":"threshold","tau":0.8},"stop":"a","top_p":null}"#).unwrap().top_p, None);
     }
 
     #[test]
     fn each_option_is_set_by_its_name_from_text() {
-        for field in GenerateOptions::FIELDS {
+        for field in Options::FIELDS {
             let text = match field.name {
                 "remasking" => "margin",
                 "schedule" => "even",
@@ -430,7 +430,7 @@ mod tests {
                 _ if field.switch => "on",
                 _ => "1",
             };
-            let mut options = GenerateOptions::default();
+            let mut options = Options::default();
             options.set(&field.name.replace('_', "-"), text).unwrap();
             assert_eq!(options.given(), [field.name]);
             let json = serde_json::to_string(&options).unwrap();
@@ -459,7 +459,7 @@ mod tests {
             let refused = read(json).unwrap_err();
             assert!(refused.starts_with(told) && !refused.contains('\n'), "{json}: {refused}");
         }
-        let mut options = GenerateOptions::default();
+        let mut options = Options::default();
         let refused = options.set("temperature", "hot").unwrap_err().to_string();
         assert_eq!(refused, "`temperature` is \"hot\", expected a number");
     }

@@ -4,14 +4,14 @@ use demask_decode::{CanvasSpec, OptionsError, Schedule, Session, SessionOptions,
 use demask_model::Family;
 use demask_step::{ConfidenceOf, FilterOrder, Mask, TokenId};
 
-use crate::{GenerateError, GenerateOptions, Prompt, Prompter, guide::Bridge, prompt::Tokens};
+use crate::{Error, Options, Prompt, Prompter, guide::Bridge, prompt::Tokens};
 
 /// Positions decoded if nobody says how many (LLaDA's and SDAR's scripts: 128).
 const DEFAULT_GEN_LENGTH: usize = 128;
 
 impl Prompter {
     /// A session for a prompt.
-    pub fn session(&self, prompt: &Prompt, options: &GenerateOptions) -> Result<Session, GenerateError> {
+    pub fn session(&self, prompt: &Prompt, options: &Options) -> Result<Session, Error> {
         Ok(Session::new(self.options(prompt, options, None)?)?)
     }
 
@@ -19,9 +19,9 @@ impl Prompter {
     pub(crate) fn options(
         &self,
         prompt: &Prompt,
-        options: &GenerateOptions,
+        options: &Options,
         guide: Option<(&Prompter, &Bridge)>,
-    ) -> Result<SessionOptions, GenerateError> {
+    ) -> Result<SessionOptions, Error> {
         let tokens = self.tokenize(prompt)?;
         let guide = guide.map(|(guide, bridge)| bridge.options(guide, prompt, &tokens.ids, options)).transpose()?;
         check_guided(guide.is_some(), options)?;
@@ -41,11 +41,7 @@ impl Prompter {
     }
 
     /// Session options for a prompt: explicit values are checked by the session, missing ones are chosen here.
-    pub(crate) fn session_options(
-        &self,
-        tokens: Tokens,
-        options: &GenerateOptions,
-    ) -> Result<SessionOptions, GenerateError> {
+    pub(crate) fn session_options(&self, tokens: Tokens, options: &Options) -> Result<SessionOptions, Error> {
         self.check_meaning(&tokens, options)?;
         let infill = tokens.infill;
         let canvas = self.canvas(tokens, options)?;
@@ -89,7 +85,7 @@ impl Prompter {
     }
 
     /// Refuses options that would be ignored.
-    fn check_meaning(&self, tokens: &Tokens, options: &GenerateOptions) -> Result<(), GenerateError> {
+    fn check_meaning(&self, tokens: &Tokens, options: &Options) -> Result<(), Error> {
         let causal = self.facts().mask == Mask::Causal;
         let even = !matches!(options.schedule, Some(Schedule::Dream | Schedule::DreamTotal));
         let greedy = options.temperature.unwrap_or(0.0) == 0.0;
@@ -109,14 +105,14 @@ impl Prompter {
             (options.top_p.is_some() && causal && greedy, "top_p", "at temperature 0, where the best token is taken"),
         ];
         match checks.into_iter().find(|(meaningless, ..)| *meaningless) {
-            Some((_, option, why)) => Err(GenerateError::Meaningless { option, why }),
+            Some((_, option, why)) => Err(Error::Meaningless { option, why }),
             None => Ok(()),
         }
     }
 
     /// LLaDA's `confidence_eos_eot_inf` as it acts: both end tokens at temperature 0, only the turn end above
     /// (specification models, trap 7).
-    fn muted(&self, options: &GenerateOptions, temperature: f32) -> Result<Vec<TokenId>, GenerateError> {
+    fn muted(&self, options: &Options, temperature: f32) -> Result<Vec<TokenId>, Error> {
         if options.eos_confidence_zero != Some(true) {
             return Ok(Vec::new());
         }
@@ -124,16 +120,16 @@ impl Prompter {
         Ok(self.end_ids().iter().copied().filter(|id| temperature == 0.0 || !eos.contains(id)).collect())
     }
 
-    fn canvas(&self, Tokens { ids, infill }: Tokens, options: &GenerateOptions) -> Result<CanvasSpec, GenerateError> {
+    fn canvas(&self, Tokens { ids, infill }: Tokens, options: &Options) -> Result<CanvasSpec, Error> {
         let context = self.facts().context;
         if infill {
             if options.gen_length.is_some() {
-                return Err(GenerateError::InfillLength);
+                return Err(Error::InfillLength);
             }
             return if ids.len() <= context {
                 Ok(CanvasSpec::Infill { tokens: ids })
             } else {
-                Err(GenerateError::TooLong { prompt: ids.len(), gen_length: 0, context })
+                Err(Error::TooLong { prompt: ids.len(), gen_length: 0, context })
             };
         }
         let wanted = self.defaults().gen_length.unwrap_or(DEFAULT_GEN_LENGTH);
@@ -146,14 +142,14 @@ impl Prompter {
         let gen_length = options.gen_length.unwrap_or_else(|| wanted.min(room));
         if gen_length > room || room == 0 {
             let gen_length = gen_length.max(1);
-            return Err(GenerateError::TooLong { prompt: ids.len(), gen_length, context });
+            return Err(Error::TooLong { prompt: ids.len(), gen_length, context });
         }
         Ok(CanvasSpec::Prompt { tokens: ids, gen_length })
     }
 
     /// The block length that the model was made for, where nothing given speaks against it; the session fits one
     /// otherwise.
-    fn default_block_length(&self, canvas: &CanvasSpec, options: &GenerateOptions) -> Option<usize> {
+    fn default_block_length(&self, canvas: &CanvasSpec, options: &Options) -> Option<usize> {
         let CanvasSpec::Prompt { gen_length, .. } = canvas else { return None };
         let free = options.steps.is_none() && options.schedule.is_none();
         self.defaults().block_length.filter(|length| free && gen_length % length == 0)
@@ -161,7 +157,7 @@ impl Prompter {
 }
 
 /// Refuses options that a guide makes pointless.
-fn check_guided(guided: bool, options: &GenerateOptions) -> Result<(), GenerateError> {
+fn check_guided(guided: bool, options: &Options) -> Result<(), Error> {
     let why = "with a guide, which takes drafts from left to right";
     let checks = [
         (options.steps.is_some(), "steps"),
@@ -170,13 +166,13 @@ fn check_guided(guided: bool, options: &GenerateOptions) -> Result<(), GenerateE
         (options.alg_temp.is_some(), "alg_temp"),
     ];
     match checks.into_iter().find(|(given, _)| guided && *given) {
-        Some((_, option)) => Err(GenerateError::Meaningless { option, why }),
+        Some((_, option)) => Err(Error::Meaningless { option, why }),
         None => Ok(()),
     }
 }
 
 /// What a session says of options, as an error of this crate.
-impl From<OptionsError> for GenerateError {
+impl From<OptionsError> for Error {
     fn from(error: OptionsError) -> Self {
         Self::Options(error)
     }

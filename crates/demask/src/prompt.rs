@@ -3,7 +3,7 @@
 use demask_checkpoint::{Message, RenderOptions};
 use demask_step::{Mask, TokenId};
 
-use crate::{GenerateError, Prompter};
+use crate::{Error, Prompter};
 
 /// The prompt in one of its forms.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,7 +74,7 @@ pub(crate) struct Tokens {
 
 impl Prompter {
     /// A prompt in words, as the model's template puts it; ids, separated by commas, where it has none.
-    pub fn in_words(&self, prompt: &Prompt) -> Result<String, GenerateError> {
+    pub fn in_words(&self, prompt: &Prompt) -> Result<String, Error> {
         Ok(match prompt {
             Prompt::Tokens(ids) => ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
             Prompt::Raw(text) | Prompt::Infill(text) => text.clone(),
@@ -83,7 +83,7 @@ impl Prompter {
     }
 
     /// Turns a prompt into tokens.
-    pub(crate) fn tokenize(&self, prompt: &Prompt) -> Result<Tokens, GenerateError> {
+    pub(crate) fn tokenize(&self, prompt: &Prompt) -> Result<Tokens, Error> {
         let infill = matches!(prompt, Prompt::Infill(_));
         let ids = match prompt {
             Prompt::Tokens(ids) => ids.clone(),
@@ -96,30 +96,30 @@ impl Prompter {
         };
         let vocabulary = self.facts().vocab;
         if let Some(&token) = ids.iter().find(|&&token| token as usize >= vocabulary) {
-            return Err(GenerateError::TokenOutOfRange { token, vocabulary });
+            return Err(Error::TokenOutOfRange { token, vocabulary });
         }
         let holds_mask = self.facts().mask_id.is_some_and(|mask| ids.contains(&mask));
         match (infill, holds_mask) {
-            (false, true) => Err(GenerateError::MaskInPrompt),
-            (true, false) => Err(GenerateError::NoHole),
+            (false, true) => Err(Error::MaskInPrompt),
+            (true, false) => Err(Error::NoHole),
             _ => Ok(Tokens { ids, infill }),
         }
     }
 
-    fn tokenize_holes(&self, text: &str) -> Result<Vec<TokenId>, GenerateError> {
+    fn tokenize_holes(&self, text: &str) -> Result<Vec<TokenId>, Error> {
         let (Mask::Full, Some(mask)) = (self.facts().mask, self.facts().mask_id) else {
-            return Err(GenerateError::InfillUnsupported { family: self.spec().family.to_string() });
+            return Err(Error::InfillUnsupported { family: self.spec().family.to_string() });
         };
         let mut ids = Vec::new();
         let mut rest = text;
         while let Some((before, hole)) = rest.split_once("<mask:") {
-            let (count, after) = hole.split_once('>').ok_or_else(|| GenerateError::BadHole { found: shorten(hole) })?;
+            let (count, after) = hole.split_once('>').ok_or_else(|| Error::BadHole { found: shorten(hole) })?;
             let count: usize = count
                 .trim()
                 .parse()
                 .ok()
                 .filter(|count| (1..=self.facts().context).contains(count))
-                .ok_or_else(|| GenerateError::BadHole { found: shorten(count) })?;
+                .ok_or_else(|| Error::BadHole { found: shorten(count) })?;
             ids.extend(self.tokenizer()?.encode(before, ids.is_empty())?);
             ids.extend(std::iter::repeat_n(mask, count));
             rest = after;

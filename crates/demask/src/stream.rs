@@ -3,7 +3,8 @@
 use std::{ops::ControlFlow, task::Poll};
 
 use crate::{
-    Class, Error, GenerateOptions, Generation, Mail, Model, Outcome, Prompt, RequestId, engine::typed, mailbox::Mailbox,
+    Class, Error, Generation, Likelihood, LikelihoodOptions, Mail, Model, Options, Outcome, Prompt, RequestId,
+    engine::typed, mailbox::Mailbox,
 };
 
 /// An answer while it is made: an iterator over updates, the last mail the answer itself. Each call runs forwards until there
@@ -18,9 +19,9 @@ impl Model {
     /// Answers a prompt piece by piece.
     ///
     /// ```no_run
-    /// # use demask::{GenerateOptions, Mail, Model};
+    /// # use demask::{Options, Mail, Model};
     /// let mut model = Model::demo()?;
-    /// for mail in model.stream("Ada has 3 pears. Ben gives Ada 4 more. How many?", &GenerateOptions::default())? {
+    /// for mail in model.stream("Ada has 3 pears. Ben gives Ada 4 more. How many?", &Options::default())? {
     ///     match mail {
     ///         Mail::Update(update) => print!("{}", update.text),
     ///         Mail::Over(answer) => println!(" ({} NFE)", answer?.receipt.decoding.nfe),
@@ -32,7 +33,7 @@ impl Model {
     /// # Errors
     /// If the prompt cannot be put into tokens, the options contradict each other or the model, or there can never be
     /// memory for it. What goes wrong later is the last mail.
-    pub fn stream(&mut self, prompt: impl Into<Prompt>, options: &GenerateOptions) -> Result<Stream<'_>, Error> {
+    pub fn stream(&mut self, prompt: impl Into<Prompt>, options: &Options) -> Result<Stream<'_>, Error> {
         let answer = self.prepare(&prompt.into(), options)?;
         let id = self.submit(answer, Class::default())?;
         Ok(Stream { model: self, id, mailbox: Mailbox::default() })
@@ -94,23 +95,38 @@ impl Model {
     /// # Errors
     /// If the prompt cannot be put into tokens or does not fit, or the device fails.
     pub fn generate(&mut self, prompt: impl Into<Prompt>) -> Result<Generation, Error> {
-        self.generate_with(prompt, &GenerateOptions::default())
+        self.generate_with(prompt, &Options::default())
     }
 
     /// Answers a prompt.
     ///
     /// # Errors
     /// If the prompt cannot be put into tokens, the options contradict each other or the model, or the device fails.
-    pub fn generate_with(&mut self, prompt: impl Into<Prompt>, options: &GenerateOptions) -> Result<Generation, Error> {
-        Ok(self.watch(&prompt.into(), options, &mut |_| ControlFlow::Continue(()))?)
+    pub fn generate_with(&mut self, prompt: impl Into<Prompt>, options: &Options) -> Result<Generation, Error> {
+        self.watch(&prompt.into(), options, &mut |_| ControlFlow::Continue(()))
     }
 
     /// Fills the `<mask:N>` holes of a text in place.
     ///
     /// # Errors
     /// If the model cannot look ahead, or the text has no hole.
-    pub fn infill(&mut self, text: impl Into<String>, options: &GenerateOptions) -> Result<Generation, Error> {
+    pub fn infill(&mut self, text: impl Into<String>, options: &Options) -> Result<Generation, Error> {
         self.generate_with(Prompt::Infill(text.into()), options)
+    }
+
+    /// Judges how probable a text is behind a prompt: its natural-log probability, or a lower bound of it. Diffusion models
+    /// estimate it from draws.
+    ///
+    /// # Errors
+    /// If the model has no such estimate (block-causal ones), or one of the texts is empty.
+    pub fn score(
+        &mut self,
+        prompt: impl Into<Prompt>,
+        continuation: &str,
+        options: &LikelihoodOptions,
+    ) -> Result<Likelihood, Error> {
+        let (context, continuation) = self.prompter().pair(&prompt.into(), continuation)?;
+        self.log_likelihood(&context, &continuation, options, &mut || true)
     }
 
     /// Answers many prompts, which share forwards, and returns what came of each in their order.
@@ -120,7 +136,7 @@ impl Model {
     pub fn batch<P: Into<Prompt>>(
         &mut self,
         prompts: impl IntoIterator<Item = P>,
-        options: &GenerateOptions,
+        options: &Options,
     ) -> Vec<Result<Generation, Error>> {
         let submit = |model: &mut Self, prompt: P| {
             let answer = model.prepare(&prompt.into(), options)?;

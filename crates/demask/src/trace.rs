@@ -9,7 +9,7 @@ use demask_decode::Event;
 use demask_step::{NO_TOKEN, TokenId};
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, GenerateOptions, Generation, Model, Progress, Prompt};
+use crate::{Error, Generation, Model, Options, Progress, Prompt};
 
 /// One line of a trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -129,7 +129,7 @@ pub struct Tracer {
 
 impl Tracer {
     /// Makes one for requests to a model with these options.
-    pub fn new(model: &Model, options: &GenerateOptions) -> Self {
+    pub fn new(model: &Model, options: &Options) -> Self {
         let prompter = model.prompter();
         Self { model: model.name().to_owned(), mask: prompter.facts().mask_id, seed: options.seed.unwrap_or(0) }
     }
@@ -178,7 +178,7 @@ impl Model {
     pub fn trace(
         &mut self,
         prompt: impl Into<Prompt>,
-        options: &GenerateOptions,
+        options: &Options,
     ) -> Result<(Generation, Vec<TraceLine>), Error> {
         let (tracer, texts, mut lines) = (Tracer::new(self, options), TokenTexts::of(self), Vec::new());
         let answer = self.watch(&prompt.into(), options, &mut |progress| {

@@ -17,8 +17,7 @@ use std::{
 
 use crate::common::{Device, emulated};
 use demask::{
-    ActivationChoice, Class, DeviceOptions, DtypeChoice, GenerateOptions, Model, Opened, Prompt, RequestId,
-    WeightChoice,
+    ActivationChoice, Class, DeviceOptions, DtypeChoice, Model, Opened, Options, Prompt, RequestId, WeightChoice,
     checkpoint::ModelFiles,
     cpu::isa::{Isa, Tier},
     decode::Session,
@@ -116,16 +115,16 @@ struct Outcome {
 }
 
 /// Reference decoding of a whole solution.
-fn reference(model: &Model) -> GenerateOptions {
+fn reference(model: &Model) -> Options {
     let causal = model.prompter().facts().mask == Mask::Causal;
     let decoder = (!causal).then(|| "static".parse().unwrap());
-    GenerateOptions { gen_length: Some(64), decoder, ..GenerateOptions::default() }
+    Options { gen_length: Some(64), decoder, ..Options::default() }
 }
 
 /// Solves problems, many sessions at a time.
 fn solve(model: &mut Model, problems: &[(String, i64)]) -> Outcome {
     let block_length = (model.prompter().facts().mask == Mask::Full).then_some(16);
-    let options = GenerateOptions { block_length, ..reference(model) };
+    let options = Options { block_length, ..reference(model) };
     let mut outcome = Outcome { right: 0, forwards: 0, tokens: Vec::new() };
     for group in problems.chunks(8) {
         let sessions: Vec<Session> = group

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, ops::ControlFlow, path::Path, time::Instant};
 
 use demask::{
-    Class, DeviceOptions, GenerateError, GenerateOptions, Generation, Model, Outcome, Progress, Prompt, RequestId,
+    Class, DeviceOptions, Error, Generation, Model, Options, Outcome, Progress, Prompt, RequestId,
     checkpoint::ModelFiles,
 };
 
@@ -17,14 +17,14 @@ pub fn question(index: usize) -> Prompt {
     Prompt::user(format!("Ada has {} {counted}. Ben gives Ada {index} more. How many in the end?", 3 + index), None)
 }
 
-fn options(index: usize, cache: &str) -> GenerateOptions {
-    GenerateOptions {
+fn options(index: usize, cache: &str) -> Options {
+    Options {
         cache: Some(cache.parse().unwrap()),
         gen_length: Some([32, 48, 64][index % 3]),
         temperature: Some(if index % 4 == 3 { 0.5 } else { 0.0 }),
         stop: (index % 5 == 4).then(|| vec!["The final".to_owned()]),
         seed: Some(index as u64),
-        ..GenerateOptions::default()
+        ..Options::default()
     }
 }
 
@@ -43,7 +43,7 @@ pub fn same(left: &Generation, right: &Generation) {
 }
 
 /// The answer that an outcome is.
-pub fn answer(outcome: Result<Outcome, GenerateError>) -> Result<Generation, GenerateError> {
+pub fn answer(outcome: Result<Outcome, Error>) -> Result<Generation, Error> {
     match outcome? {
         Outcome::Answer(answer) => Ok(*answer),
         Outcome::Likelihood(_) | Outcome::Session(_) => panic!("a prompt is answered"),
@@ -51,7 +51,7 @@ pub fn answer(outcome: Result<Outcome, GenerateError>) -> Result<Generation, Gen
 }
 
 /// All answers, `width` requests at a time, in the order of the requests.
-fn together(model: &mut Model, requests: &[(Prompt, GenerateOptions)], width: usize) -> Vec<Generation> {
+fn together(model: &mut Model, requests: &[(Prompt, Options)], width: usize) -> Vec<Generation> {
     let mut answers: Vec<Option<Generation>> = requests.iter().map(|_| None).collect();
     let mut waiting = requests.iter().enumerate();
     let mut running = HashMap::new();
@@ -135,7 +135,7 @@ fn whoever_leaves_leaves_the_others_alone() {
             if id == leaves && steps > 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         }));
     }
-    assert!(matches!(&left[0], (id, Err(GenerateError::Interrupted)) if *id == leaves));
+    assert!(matches!(&left[0], (id, Err(Error::Interrupted)) if *id == leaves));
     assert_eq!((left.len(), left[1].0), (2, stays));
     same(&answer(left.remove(1).1).unwrap(), &expected);
     // Nobody of that name is there any more, nor ever was of another one's.
@@ -161,11 +161,7 @@ fn a_cancelled_request_gives_its_memory_back() {
 fn a_guide_is_not_replaced_while_requests_run_on_it() {
     let mut model = load("demo-llada");
     model.set_guide(load("demo-qwen")).unwrap();
-    let guided = GenerateOptions {
-        gen_length: Some(32),
-        decoder: Some("guided".parse().unwrap()),
-        ..GenerateOptions::default()
-    };
+    let guided = Options { gen_length: Some(32), decoder: Some("guided".parse().unwrap()), ..Options::default() };
     let prepared = model.prepare(&question(0), &guided).unwrap();
     let id = model.submit(prepared, Class::default()).unwrap();
     model.step(&mut go_on);

@@ -10,8 +10,7 @@ use std::{
 };
 
 use demask::{
-    Class, GenerateError, GenerateOptions, Generation, Handle, LikelihoodOptions, Mail, Model, Outcome, Prompt, Ticket,
-    step::TokenId,
+    Class, Error, Generation, Handle, LikelihoodOptions, Mail, Model, Options, Outcome, Prompt, Ticket, step::TokenId,
 };
 
 use crate::{
@@ -46,9 +45,9 @@ const METHODS: [(&str, &str, f32); 21] = [
 
 const REQUESTS: usize = 64;
 
-fn options(index: usize) -> GenerateOptions {
+fn options(index: usize) -> Options {
     let (decoder, cache, cfg_scale) = METHODS[index % METHODS.len()];
-    GenerateOptions {
+    Options {
         decoder: Some(decoder.parse().unwrap()),
         cache: Some(cache.parse().unwrap()),
         cfg_scale: (cfg_scale > 0.0).then_some(cfg_scale),
@@ -57,7 +56,7 @@ fn options(index: usize) -> GenerateOptions {
         temperature: (index % 4 == 3).then_some(0.5),
         stop: (index % 5 == 4).then(|| vec!["The final".to_owned()]),
         seed: Some(index as u64),
-        ..GenerateOptions::default()
+        ..Options::default()
     }
 }
 
@@ -150,7 +149,7 @@ fn answers_are_their_own_whoever_comes_and_goes() {
 }
 
 /// Reads a ticket to its end: the text of its updates, and the end.
-fn read(ticket: Ticket<Generation>) -> (String, Result<Generation, GenerateError>) {
+fn read(ticket: Ticket<Generation>) -> (String, Result<Generation, Error>) {
     let (mut text, mut commits) = (String::new(), BTreeMap::new());
     for mail in ticket {
         match mail {
@@ -250,14 +249,14 @@ fn an_engine_that_is_shut_down_tells_those_who_wait() {
         (0..4).map(|index| handle.generate(&question(index), &options(0), Class::default()).unwrap()).collect();
     engine.shut_down();
     let ends: Vec<_> = tickets.into_iter().map(Ticket::wait).collect();
-    assert!(ends.iter().any(|end| matches!(end, Err(GenerateError::ShutDown))), "it did not wait for all of them");
+    assert!(ends.iter().any(|end| matches!(end, Err(Error::ShutDown))), "it did not wait for all of them");
 }
 
 #[test]
 fn a_ticket_can_be_polled_and_what_is_wrong_is_its_end() {
     let engine = load("demo-llada").into_engine();
     let handle = engine.handle();
-    let too_long = GenerateOptions { gen_length: Some(1 << 20), ..GenerateOptions::default() };
+    let too_long = Options { gen_length: Some(1 << 20), ..Options::default() };
     assert!(handle.generate(&question(0), &too_long, Class::default()).is_err(), "known before it is submitted");
     let nothing = Class { weight: f64::NAN, ..Class::default() };
     let refused = handle.generate(&question(0), &options(0), nothing).unwrap().wait().unwrap_err();
@@ -280,7 +279,7 @@ fn a_ticket_can_be_polled_and_what_is_wrong_is_its_end() {
 fn an_infilled_prompt_has_its_answer_in_company() {
     let mut model = load("demo-llada");
     let prompt = Prompt::Infill("Ada has <mask:2> pears and <mask:3> cards.".to_owned());
-    let plain = GenerateOptions::default();
+    let plain = Options::default();
     let expected = model.watch(&prompt, &plain, &mut |_| ControlFlow::Continue(())).unwrap();
     for index in 0..3 {
         let prepared = model.prepare(&question(index), &options(0)).unwrap();

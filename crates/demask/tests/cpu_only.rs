@@ -1,7 +1,7 @@
 //! The build without the backend for GPUs. In a build with it nothing is here; the gate runs this one.
 #![cfg(not(feature = "cuda"))]
 
-use demask::{DeviceChoice, DeviceOptions, DtypeChoice, GenerateOptions, Model, Prompt, checkpoint::ModelFiles};
+use demask::{DeviceChoice, DeviceOptions, DtypeChoice, Model, Options, Prompt, checkpoint::ModelFiles};
 
 #[test]
 fn a_gpu_that_is_asked_for_is_refused_in_one_line() {
@@ -19,7 +19,7 @@ fn whoever_asks_for_nothing_is_answered_by_the_processor() {
     assert_eq!(device.found().unwrap().device, DeviceChoice::Cpu);
     let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo/demo-qwen");
     let mut model = Model::load(ModelFiles::directory(demo).unwrap(), &device, &mut |_| true).unwrap();
-    let options = GenerateOptions { gen_length: Some(64), ..GenerateOptions::default() };
+    let options = Options { gen_length: Some(64), ..Options::default() };
     let question = "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?";
     let session = model.prompter().session(&Prompt::user(question, None), &options).unwrap();
     let tokens = model.decode(session).unwrap().output().tokens;

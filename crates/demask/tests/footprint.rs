@@ -7,7 +7,7 @@ use std::{
 };
 
 use demask::{
-    Class, DeviceOptions, DtypeChoice, GenerateOptions, Opened, Outcome, Prompt, WeightChoice,
+    Class, DeviceOptions, DtypeChoice, Opened, Options, Outcome, Prompt, WeightChoice,
     checkpoint::{Checkpoint, ModelFiles, Weights},
     cpu::CpuBackend,
     model_parts::{Role, WeightError, WeightSource, expected_tensors},
@@ -51,8 +51,7 @@ fn a_canvas_takes_what_was_told() {
     for (name, length, guidance) in [("tiny-llada", 64, None), ("tiny-llada", 64, Some(1.5)), ("tiny-sdar", 40, None)] {
         for dtype in [DtypeChoice::F32, DtypeChoice::Bf16] {
             let device = DeviceOptions { dtype, threads: Some(2), ..DeviceOptions::default() };
-            let options =
-                GenerateOptions { gen_length: Some(length), cfg_scale: guidance, ..GenerateOptions::default() };
+            let options = Options { gen_length: Some(length), cfg_scale: guidance, ..Options::default() };
             let opened = open(&folder.join(name));
             let session = opened.prompter().session(&Prompt::Tokens(vec![1, 2, 3]), &options).unwrap();
             let told = opened.footprint(&device, &session.needs_of(0)).unwrap();

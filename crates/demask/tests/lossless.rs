@@ -5,7 +5,7 @@ use std::{io::Write, path::Path};
 
 use crate::common::Device;
 use demask::{
-    DeviceOptions, DtypeChoice, GenerateOptions, Model, Prompt,
+    DeviceOptions, DtypeChoice, Model, Options, Prompt,
     checkpoint::ModelFiles,
     cpu::isa::Isa,
     decode::{CanvasSpec, Event, Session, SessionOptions, StopRule},
@@ -70,8 +70,7 @@ fn freedave_i1_i6_i8_i14_networks_give_the_tokens_of_static_decoding() {
 
 /// Forwards that the demo model takes for each problem, and its answers.
 fn solve(model: &mut Model, questions: &[String], decoder: &str) -> Vec<(usize, Vec<u32>)> {
-    let options =
-        GenerateOptions { gen_length: Some(64), decoder: Some(decoder.parse().unwrap()), ..GenerateOptions::default() };
+    let options = Options { gen_length: Some(64), decoder: Some(decoder.parse().unwrap()), ..Options::default() };
     let mut answers = Vec::new();
     for question in questions {
         let session = model.prompter().session(&Prompt::user(question.as_str(), None), &options).unwrap();

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use demask::{
-    GenerateOptions, Model, Opened, Progress, Prompt,
+    Model, Opened, Options, Progress, Prompt,
     checkpoint::ModelFiles,
     decode::{Finish, Schedule},
 };
@@ -14,7 +14,7 @@ fn demo() -> Model {
     Model::demo().unwrap()
 }
 
-fn refusal(prompt: &Prompt, options: &GenerateOptions) -> String {
+fn refusal(prompt: &Prompt, options: &Options) -> String {
     let error = demo().watch(prompt, options, &mut |_| ControlFlow::Continue(())).unwrap_err();
     assert!(error.is_usage(), "{error}");
     error.to_string()
@@ -23,14 +23,14 @@ fn refusal(prompt: &Prompt, options: &GenerateOptions) -> String {
 #[test]
 fn options_without_effect_are_refused() {
     let question = Prompt::user(QUESTION, None);
-    let eps = GenerateOptions { eps: Some(0.01), ..GenerateOptions::default() };
+    let eps = Options { eps: Some(0.01), ..Options::default() };
     assert_eq!(
         refusal(&question, &eps),
         "--eps has no meaning without --schedule dream or dream_total, whose time it ends: leave it away"
     );
-    let empty = GenerateOptions { stop: Some(vec![String::new()]), ..GenerateOptions::default() };
+    let empty = Options { stop: Some(vec![String::new()]), ..Options::default() };
     assert_eq!(refusal(&question, &empty), "--stop has no meaning without a text: leave it away");
-    let stop = GenerateOptions { stop: Some(vec!["x".into()]), ..GenerateOptions::default() };
+    let stop = Options { stop: Some(vec!["x".into()]), ..Options::default() };
     assert_eq!(
         refusal(&Prompt::Infill("Ada has <mask:1> pears.".into()), &stop),
         "--stop has no meaning with --infill, where the text's end is given: leave it away"
@@ -39,7 +39,7 @@ fn options_without_effect_are_refused() {
 
 #[test]
 fn prompts_that_cannot_be_decoded_are_refused() {
-    let options = GenerateOptions::default();
+    let options = Options::default();
     assert_eq!(
         refusal(&Prompt::Tokens(vec![1, 489]), &options),
         "prompt token 489 is outside the vocabulary of 489: expected ids from 0 to 488"
@@ -68,7 +68,7 @@ fn text_is_told_as_it_settles_and_adds_up() {
     let mut text = String::new();
     let mut commits = 0;
     let answer = model
-        .watch(&Prompt::user(QUESTION, None), &GenerateOptions::default(), &mut |progress| {
+        .watch(&Prompt::user(QUESTION, None), &Options::default(), &mut |progress| {
             match progress {
                 Progress::Text(piece) => text.push_str(piece),
                 Progress::Event(demask::decode::Event::Commit { .. }) => commits += 1,
@@ -86,22 +86,19 @@ fn text_is_told_as_it_settles_and_adds_up() {
 
 #[test]
 fn methods_that_nobody_named_are_recommended_ones_or_the_reference() {
-    let methods = |prompt: Prompt, options: GenerateOptions| {
+    let methods = |prompt: Prompt, options: Options| {
         let receipt = demo().prompter().session(&prompt, &options).unwrap().receipt();
         format!("{}, cache {}", receipt.decoder, receipt.cache)
     };
     let named = |options| methods(Prompt::user(QUESTION, None), options);
-    let open = GenerateOptions::default();
+    let open = Options::default();
     assert_eq!(named(open.clone()), "threshold:tau=0.9, cache dual");
-    assert_eq!(named(GenerateOptions { temperature: Some(0.5), ..open.clone() }), "threshold:tau=0.9, cache dual");
-    assert_eq!(
-        named(GenerateOptions { cache: Some("prefix".parse().unwrap()), ..open.clone() }),
-        "static, cache prefix"
-    );
+    assert_eq!(named(Options { temperature: Some(0.5), ..open.clone() }), "threshold:tau=0.9, cache dual");
+    assert_eq!(named(Options { cache: Some("prefix".parse().unwrap()), ..open.clone() }), "static, cache prefix");
     let decoder = Some("freedave:d=4".parse().unwrap());
-    assert_eq!(named(GenerateOptions { decoder, ..open.clone() }), "freedave:d=4, cache none");
-    assert_eq!(named(GenerateOptions { steps: Some(32), ..open.clone() }), "static, cache none");
-    assert_eq!(named(GenerateOptions { schedule: Some(Schedule::Dream), ..open.clone() }), "static, cache none");
+    assert_eq!(named(Options { decoder, ..open.clone() }), "freedave:d=4, cache none");
+    assert_eq!(named(Options { steps: Some(32), ..open.clone() }), "static, cache none");
+    assert_eq!(named(Options { schedule: Some(Schedule::Dream), ..open.clone() }), "static, cache none");
     let holes = Prompt::Infill("Ada has <mask:1> pears.".into());
     assert_eq!(methods(holes, open), "static, cache none");
 }
@@ -116,7 +113,7 @@ fn a_guide_beside_a_decoder_that_asks_none_changes_nothing() {
     let prompt = Prompt::from(QUESTION);
     for (decoder, asks) in [(None, 0), (Some("static"), 0), (Some("freedave:d=4"), 0), (Some("guided"), 1)] {
         let decoder = decoder.map(|decoder| decoder.parse().unwrap());
-        let answer = guided.prepare(&prompt, &GenerateOptions { decoder, ..GenerateOptions::default() }).unwrap();
+        let answer = guided.prepare(&prompt, &Options { decoder, ..Options::default() }).unwrap();
         assert_eq!(answer.session().needs_of(1).len(), asks);
     }
     let two_diffusers = Opened::demo().unwrap().guided_by(Opened::demo().unwrap()).err().unwrap().to_string();
@@ -126,7 +123,7 @@ fn a_guide_beside_a_decoder_that_asks_none_changes_nothing() {
 #[test]
 fn a_stop_text_ends_the_answer_in_front_of_it() {
     let mut model = demo();
-    let options = GenerateOptions { stop: Some(vec!["final".into()]), ..GenerateOptions::default() };
+    let options = Options { stop: Some(vec!["final".into()]), ..Options::default() };
     let mut told = String::new();
     let answer = model
         .watch(&Prompt::user(QUESTION, None), &options, &mut |progress| {
@@ -144,7 +141,7 @@ fn a_stop_text_ends_the_answer_in_front_of_it() {
 fn an_observer_can_end_a_generation_and_the_model_goes_on_living() {
     let mut model = demo();
     let question = Prompt::user(QUESTION, None);
-    let options = GenerateOptions::default();
+    let options = Options::default();
     let broken = model.watch(&question, &options, &mut |progress| match progress {
         Progress::Event(_) => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),
@@ -157,13 +154,7 @@ fn an_observer_can_end_a_generation_and_the_model_goes_on_living() {
 fn seeds_repeat_and_differ() {
     let mut model = demo();
     let mut answer = |seed, schedule| {
-        let options = GenerateOptions {
-            temperature: Some(4.0),
-            seed,
-            schedule,
-            ignore_eos: Some(true),
-            ..GenerateOptions::default()
-        };
+        let options = Options { temperature: Some(4.0), seed, schedule, ignore_eos: Some(true), ..Options::default() };
         let question = Prompt::user(QUESTION, None);
         model.watch(&question, &options, &mut |_| ControlFlow::Continue(())).unwrap().tokens
     };
@@ -176,7 +167,7 @@ fn seeds_repeat_and_differ() {
 fn infilling_keeps_what_was_given() {
     let mut model = demo();
     let text = "Ada has 3 pears. Ben gives Ada <mask:1> more. How many pears are there <mask:3> the end?";
-    let answer = model.infill(text, &GenerateOptions::default()).unwrap();
+    let answer = model.infill(text, &Options::default()).unwrap();
     let filled = answer.text.unwrap();
     assert!(filled.starts_with("Ada has 3 pears. Ben gives Ada") && filled.ends_with(" the end?"), "{filled}");
     assert_eq!(answer.receipt.decoding.nfe, 4);

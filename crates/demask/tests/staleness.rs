@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use demask::{
-    GenerateOptions, Model, Prompt,
+    Model, Options, Prompt,
     model_parts::Part,
     step::{Positions, Predictions, SequenceId, SequenceStep, Work},
 };
@@ -41,11 +41,8 @@ impl Distance {
 
 /// The slots that decoding ends with, the canvas, and where the response begins.
 fn decode(model: &mut Model, problem: &str, cache: &str) -> (Vec<[Vec<f32>; 2]>, Vec<u32>, usize) {
-    let options = GenerateOptions {
-        decoder: Some("static".parse().unwrap()),
-        cache: Some(cache.parse().unwrap()),
-        ..GenerateOptions::default()
-    };
+    let options =
+        Options { decoder: Some("static".parse().unwrap()), cache: Some(cache.parse().unwrap()), ..Options::default() };
     let mut session = model.prompter().session(&Prompt::user(problem, None), &options).unwrap();
     let needs = session.needs().to_vec();
     let network = model.network_mut();

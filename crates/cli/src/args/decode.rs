@@ -1,7 +1,7 @@
 //! Options of decoding as flags: the one place that knows which flag is which option.
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
-use demask::GenerateOptions;
+use demask::Options;
 
 /// How to decode. What is not typed is chosen to fit the model.
 #[derive(Debug, Clone, Default)]
@@ -52,7 +52,7 @@ pub fn flag(name: &str) -> String {
 impl Flag {
     fn argument(&self) -> Arg {
         let Self(name, value, help) = *self;
-        let field = GenerateOptions::FIELDS.iter().find(|field| field.name == name);
+        let field = Options::FIELDS.iter().find(|field| field.name == name);
         let action = match field {
             Some(field) if field.switch => ArgAction::SetTrue,
             Some(field) if field.many => ArgAction::Append,
@@ -142,14 +142,14 @@ mod tests {
     #[test]
     fn every_option_has_one_flag_and_every_flag_its_option() {
         // The seed is a flag of every command.
-        let options = GenerateOptions::FIELDS.iter().map(|field| field.name).filter(|&name| name != "seed");
+        let options = Options::FIELDS.iter().map(|field| field.name).filter(|&name| name != "seed");
         let mut names: Vec<_> = options.chain([SYSTEM, GUIDE]).collect();
         let mut flags: Vec<_> = FLAGS.iter().map(|flag| flag.0).collect();
         names.sort_unstable();
         flags.sort_unstable();
         assert_eq!(flags, names);
         for Flag(name, value, _) in FLAGS {
-            let field = GenerateOptions::FIELDS.iter().find(|field| field.name == *name);
+            let field = Options::FIELDS.iter().find(|field| field.name == *name);
             assert_eq!(value.is_empty(), field.is_some_and(|field| field.switch), "{name}");
         }
     }

@@ -1,6 +1,6 @@
 //! `demask analyze`: a look into a network while it decodes.
 
-use demask::{GenerateOptions, Model, Prompt, step::Work};
+use demask::{Model, Options, Prompt, step::Work};
 use demask_eval::{
     data::{self, DataOptions},
     tasks,
@@ -69,7 +69,7 @@ fn refuse(args: &GenerateArgs) -> anyhow::Result<()> {
 }
 
 /// What is decoded, and how: the prompt that was given, or word problems.
-fn prompts(settings: &Settings, args: &StabilityArgs) -> anyhow::Result<(Vec<Prompt>, GenerateOptions)> {
+fn prompts(settings: &Settings, args: &StabilityArgs) -> anyhow::Result<(Vec<Prompt>, Options)> {
     let GenerateArgs { prompt, prompt_file, prompt_tokens, decode, .. } = &args.generate;
     if prompt.is_some() || prompt_file.is_some() || prompt_tokens.is_some() {
         if args.problems.is_some() {
@@ -99,7 +99,7 @@ fn measure(
     settings: &Settings,
     model: &mut Model,
     prompts: &[Prompt],
-    options: &GenerateOptions,
+    options: &Options,
     layers: &[usize],
 ) -> anyhow::Result<Stability> {
     let device = model.network().describe();

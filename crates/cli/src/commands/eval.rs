@@ -3,9 +3,7 @@
 use std::ops::ControlFlow;
 
 use anyhow::Context;
-use demask::{
-    DeviceOptions, GenerateOptions, LikelihoodOptions, Model, Opened, decode::names::UnknownName, step::Need,
-};
+use demask::{DeviceOptions, LikelihoodOptions, Model, Opened, Options, decode::names::UnknownName, step::Need};
 use demask_eval::{
     Rule, Style, Task,
     data::{self, DataOptions},
@@ -229,7 +227,7 @@ fn by_likelihood(args: &EvalArgs) -> anyhow::Result<bool> {
 }
 
 /// How a likelihood is estimated, if nothing else was asked for.
-fn likelihood(args: &EvalArgs, options: &GenerateOptions) -> anyhow::Result<LikelihoodOptions> {
+fn likelihood(args: &EvalArgs, options: &Options) -> anyhow::Result<LikelihoodOptions> {
     let meaningless = |name: &&str| !["cfg_scale", "seed"].contains(name);
     if let Some(name) = options.given().into_iter().find(meaningless) {
         let flag = flag(name);
@@ -248,7 +246,7 @@ fn likelihood(args: &EvalArgs, options: &GenerateOptions) -> anyhow::Result<Like
 /// The guide, if any of the decoders has one.
 fn guide(args: &DecodeArgs, sweep: &[Swept]) -> anyhow::Result<Option<Source>> {
     let guided = sweep.iter().map(|swept| &swept.options).find(|options| options.wants_guide());
-    crate::settings::guide(args, guided.unwrap_or(&GenerateOptions::default()))
+    crate::settings::guide(args, guided.unwrap_or(&Options::default()))
 }
 
 /// What a results directory remembers of a model.

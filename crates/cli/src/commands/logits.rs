@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, io::Write};
 
 use anyhow::Context;
 use demask::{
-    GenerateError, Prompter,
+    Error, Prompter,
     model_parts::Inspection,
     step::{Mask, Need, TokenId},
 };
@@ -96,7 +96,7 @@ fn forced_mask(args: &LogitsArgs) -> anyhow::Result<Option<Mask>> {
 fn check(model: &Prompter, tokens: &[TokenId]) -> anyhow::Result<()> {
     let (vocabulary, context) = (model.facts().vocab, model.facts().context);
     if let Some(&token) = tokens.iter().find(|&&token| token as usize >= vocabulary) {
-        return Err(GenerateError::TokenOutOfRange { token, vocabulary }.into());
+        return Err(Error::TokenOutOfRange { token, vocabulary }.into());
     }
     if tokens.len() > context {
         let rows = tokens.len();

@@ -12,8 +12,7 @@ mod joined;
 use std::{collections::BTreeMap, ops::ControlFlow, path::Path};
 
 use demask::{
-    GenerateError, GenerateOptions, Generation, Model, Progress, Prompt, decode::DecoderSpec, model_parts::Part,
-    step::TokenId,
+    Error, Generation, Model, Options, Progress, Prompt, decode::DecoderSpec, model_parts::Part, step::TokenId,
 };
 
 use demask_figures::{files::write_whole, page::Page};
@@ -48,10 +47,10 @@ impl Similarities {
 pub fn measure(
     model: &mut Model,
     prompt: &Prompt,
-    options: &GenerateOptions,
+    options: &Options,
     progress: &mut dyn FnMut(usize, usize) -> bool,
-) -> Result<(Similarities, Generation), GenerateError> {
-    let options = GenerateOptions {
+) -> Result<(Similarities, Generation), Error> {
+    let options = Options {
         decoder: Some(DecoderSpec::default()),
         cache: Some(demask::decode::CacheSpec::default()),
         ..options.clone()
@@ -74,7 +73,7 @@ pub fn measure(
     let mask = model.prompter().facts().mask;
     for (done, canvas) in canvases.iter().enumerate() {
         if !progress(done, canvases.len()) {
-            return Err(GenerateError::Interrupted);
+            return Err(Error::Interrupted);
         }
         model.network_mut().watch(canvas, mask, &mut |part, values| features.see(part, values))?;
         features.next_step();

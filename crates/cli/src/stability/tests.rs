@@ -52,7 +52,7 @@ fn the_demo_is_measured_and_drawn() {
     let device = DeviceOptions { dtype: DtypeChoice::F32, threads: Some(2), ..DeviceOptions::default() };
     let mut model = demask::Opened::demo().unwrap().load(&device, &[], &mut |_| true).unwrap();
     let prompt = Prompt::user("Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?", None);
-    let options = GenerateOptions { gen_length: Some(32), ..GenerateOptions::default() };
+    let options = Options { gen_length: Some(32), ..Options::default() };
     let (found, answer) = measure(&mut model, &prompt, &options, &mut |_, _| true).unwrap();
     assert_eq!(found.steps + 1, answer.receipt.decoding.forwards, "each forward but the first has one before it");
     assert_eq!((found.prompt, found.layers), (answer.prompt_tokens, model.prompter().spec().layers));
@@ -73,7 +73,7 @@ fn the_demo_is_measured_and_drawn() {
     let csv = std::fs::read_to_string(directory.path().join("plots/stability_layer0.csv")).unwrap();
     assert_eq!(csv.lines().count(), 1 + found.steps * found.positions);
     let refused = measure(&mut model, &prompt, &options, &mut |_, _| false);
-    assert!(matches!(refused, Err(GenerateError::Interrupted)));
+    assert!(matches!(refused, Err(Error::Interrupted)));
 }
 
 proptest! {

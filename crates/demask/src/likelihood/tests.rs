@@ -182,7 +182,7 @@ fn it_ends_when_it_is_told_to() {
     };
     let options = LikelihoodOptions { draws: 4096, ..LikelihoodOptions::default() };
     let error = model.log_likelihood(&CONTEXT, &CONTINUATION, &options, &mut once).unwrap_err();
-    assert!(matches!(error, GenerateError::Interrupted) && asked == 1);
+    assert!(matches!(error, Error::Interrupted) && asked == 1);
     // The sequences were given back.
     assert!(model.log_likelihood(&CONTEXT, &[12], &options, &mut || true).is_ok());
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, time::Instant};
 
-use demask::{GenerateError, Likelihood, LikelihoodOptions, Model, Prompt, peak_memory};
+use demask::{Error, Likelihood, LikelihoodOptions, Model, Prompt, peak_memory};
 use serde_json::{Value, json};
 
 use super::{Happened, Item, Outcome, RunError, Work};
@@ -22,7 +22,7 @@ impl Work<'_, '_> {
         for item in pending {
             let outcome = match self.judge(model, item, &options) {
                 Ok(outcome) => outcome,
-                Err(GenerateError::Interrupted) => return Err(RunError::Interrupted),
+                Err(Error::Interrupted) => return Err(RunError::Interrupted),
                 Err(error) => {
                     self.refuse(item, error)?;
                     continue;
@@ -33,12 +33,7 @@ impl Work<'_, '_> {
         Ok(())
     }
 
-    fn judge(
-        &mut self,
-        model: &mut Model,
-        (at, index): Item,
-        options: &LikelihoodOptions,
-    ) -> Result<Outcome, GenerateError> {
+    fn judge(&mut self, model: &mut Model, (at, index): Item, options: &LikelihoodOptions) -> Result<Outcome, Error> {
         let started = Instant::now();
         let plans = self.runs.plans;
         let (plan, problem) = (&plans[at], &plans[at].problems[index]);
@@ -54,8 +49,7 @@ impl Work<'_, '_> {
             if likelihoods[index].log_probability > likelihoods[best].log_probability { index } else { best }
         };
         let chosen = (0..likelihoods.len()).reduce(likelier);
-        let Candidate { context, text } =
-            chosen.map(|chosen| &candidates[chosen]).ok_or(GenerateError::EmptyLikelihood)?;
+        let Candidate { context, text } = chosen.map(|chosen| &candidates[chosen]).ok_or(Error::EmptyLikelihood)?;
         let output = text.trim().to_owned();
         let correct = matches!(problem.gold, Gold::Option(right) if Some(right) == chosen);
         Ok(Outcome {
@@ -93,7 +87,7 @@ fn receipt(model: &Model, likelihoods: &[Likelihood], seed: u64, total: f64) -> 
 mod tests {
     use std::{ops::ControlFlow, sync::LazyLock};
 
-    use demask::GenerateOptions;
+    use demask::Options;
 
     use super::*;
     use crate::{
@@ -135,7 +129,7 @@ mod tests {
     fn the_likeliest_option_is_the_answer() {
         let mut model = Model::demo().unwrap();
         let options = LikelihoodOptions { draws: 16, ..LikelihoodOptions::default() };
-        let swept = Swept { values: Vec::new(), options: GenerateOptions::default(), likelihood: Some(options) };
+        let swept = Swept { values: Vec::new(), options: Options::default(), likelihood: Some(options) };
         let plans = [plan()];
         let rehearsed = rehearse(&|prompt, options| model.prepare(prompt, options), &plans, &[swept]).unwrap();
         let combinations: Vec<Combination> = rehearsed.into_iter().map(|one| one.combination).collect();
@@ -160,7 +154,7 @@ mod tests {
     fn a_task_without_options_is_refused() {
         let model = Model::demo().unwrap();
         let likelihood = Some(LikelihoodOptions::default());
-        let swept = Swept { values: Vec::new(), options: GenerateOptions::default(), likelihood };
+        let swept = Swept { values: Vec::new(), options: Options::default(), likelihood };
         let task = tasks::find("wordmath").unwrap();
         let plans = [plan(), Plan { task, ..plan() }];
         let refused =

@@ -15,8 +15,8 @@ use std::{
 };
 
 use demask::{
-    Answer, Class, GenerateError, GenerateOptions, Generation, LikelihoodOptions, Model, Outcome as TaskOutcome,
-    Prompt, RequestId, forget_peak_memory,
+    Answer, Class, Error, Generation, LikelihoodOptions, Model, Options, Outcome as TaskOutcome, Prompt, RequestId,
+    forget_peak_memory,
     step::{Need, Work as _},
 };
 use serde_json::{Map, Value, json};
@@ -45,7 +45,7 @@ pub enum RunError {
         /// The task.
         task: &'static str,
         /// Why not.
-        error: Box<GenerateError>,
+        error: Box<Error>,
     },
     /// Likelihoods of options that a task has not.
     #[error(
@@ -67,11 +67,11 @@ pub enum RunError {
         /// The problem.
         id: String,
         /// Why not.
-        error: Box<GenerateError>,
+        error: Box<Error>,
     },
     /// The device failed.
     #[error(transparent)]
-    Generate(#[from] GenerateError),
+    Generate(#[from] Error),
     /// Results cannot be kept.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -118,7 +118,7 @@ pub struct Swept {
     /// Names and values in the order of the sweep; empty for a plain run.
     pub values: Vec<(String, String)>,
     /// The options that they make.
-    pub options: GenerateOptions,
+    pub options: Options,
     /// As in [`Combination`].
     pub likelihood: Option<LikelihoodOptions>,
 }
@@ -141,7 +141,7 @@ pub struct Rehearsed {
 
 /// Gets a prompt ready to be answered: [`Opened::prepare`](demask::Opened::prepare) of a model whose weights are not loaded
 /// yet, for example.
-pub type Prepare<'a> = dyn Fn(&Prompt, &GenerateOptions) -> Result<Answer, GenerateError> + 'a;
+pub type Prepare<'a> = dyn Fn(&Prompt, &Options) -> Result<Answer, Error> + 'a;
 
 /// Lays out the canvas of each task's longest prompt under each combination, so that what cannot be run is told before
 /// anything runs.
@@ -197,7 +197,7 @@ fn rehearse_likelihood(plans: &[Plan], swept: &Swept) -> Result<Rehearsed, RunEr
 }
 
 /// The longest prompt of a plan, ready to be answered. Prompts that are too long are left out, if not all of them are.
-fn longest(prepare: &Prepare<'_>, plan: &Plan, combination: &Combination) -> Result<Answer, GenerateError> {
+fn longest(prepare: &Prepare<'_>, plan: &Plan, combination: &Combination) -> Result<Answer, Error> {
     let options = plan.options(combination);
     let mut prompts: Vec<Prompt> = plan.problems.iter().map(|problem| plan.prompt(problem)).collect();
     prompts.sort_by_key(|prompt| Reverse(prompt.length()));
@@ -207,11 +207,11 @@ fn longest(prepare: &Prepare<'_>, plan: &Plan, combination: &Combination) -> Res
     let mut refused = None;
     for prompt in &prompts {
         match prepare(prompt, &options) {
-            Err(error @ GenerateError::TooLong { .. }) => refused = refused.or(Some(error)),
+            Err(error @ Error::TooLong { .. }) => refused = refused.or(Some(error)),
             prepared => return prepared,
         }
     }
-    Err(refused.unwrap_or(GenerateError::NoHole))
+    Err(refused.unwrap_or(Error::NoHole))
 }
 
 /// Positions of the model's own sequences.
@@ -425,7 +425,7 @@ impl Work<'_, '_> {
     }
 
     /// Lets an item join the following forwards; also its prompt in words.
-    fn submit(&self, model: &mut Model, (at, index): Item) -> Result<(RequestId, String), GenerateError> {
+    fn submit(&self, model: &mut Model, (at, index): Item) -> Result<(RequestId, String), Error> {
         let plan = &self.runs.plans[at];
         let prompt = plan.prompt(&plan.problems[index]);
         let words = model.prompter().in_words(&prompt)?;
@@ -434,8 +434,8 @@ impl Work<'_, '_> {
     }
 
     /// Keeps the record of an item that cannot be answered; the others go on. What would fail for all of them ends the run.
-    fn refuse(&mut self, item: Item, error: GenerateError) -> Result<(), RunError> {
-        if !matches!(error, GenerateError::TooLong { .. } | GenerateError::Open(_)) {
+    fn refuse(&mut self, item: Item, error: Error) -> Result<(), RunError> {
+        if !matches!(error, Error::TooLong { .. } | Error::Open(_)) {
             return Err(self.broken(item, error));
         }
         let verdict = Verdict::failed(format!("refused: {error}"));
@@ -444,7 +444,7 @@ impl Work<'_, '_> {
         self.record(item, Outcome { prompt, output, verdict, tokens: 0, receipt })
     }
 
-    fn broken(&self, (at, index): Item, error: GenerateError) -> RunError {
+    fn broken(&self, (at, index): Item, error: Error) -> RunError {
         let plan = &self.runs.plans[at];
         RunError::Item { task: plan.task.name, id: plan.problems[index].id.clone(), error: Box::new(error) }
     }

@@ -1,6 +1,6 @@
 //! What is asked of a model: the tasks with their prompts, and the combinations of methods that they are asked with.
 
-use demask::{GenerateOptions, LikelihoodOptions, Prompt, checkpoint::Message};
+use demask::{LikelihoodOptions, Options, Prompt, checkpoint::Message};
 
 use crate::{Problem, Rule, Style, Task, data::Shots, tasks::Candidate};
 
@@ -32,7 +32,7 @@ pub struct Combination {
     /// Swept names and values, in their order.
     pub values: Vec<(String, String)>,
     /// What it is.
-    pub options: GenerateOptions,
+    pub options: Options,
     /// Instead of answers, the likelihood of each option, estimated like this.
     pub likelihood: Option<LikelihoodOptions>,
 }
@@ -89,7 +89,7 @@ impl Plan {
     }
 
     /// A combination's options, with the task's own where nobody says otherwise.
-    pub fn options(&self, combination: &Combination) -> GenerateOptions {
+    pub fn options(&self, combination: &Combination) -> Options {
         let mut options = combination.options.clone();
         options.gen_length.get_or_insert(self.task.gen_length);
         options.stop.get_or_insert_default().extend(self.style.stop.iter().map(|&stop| stop.to_owned()));

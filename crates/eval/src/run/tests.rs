@@ -15,7 +15,7 @@ fn plan(questions: &[String]) -> Plan {
 }
 
 fn swept() -> Swept {
-    Swept { values: Vec::new(), options: GenerateOptions::default(), likelihood: None }
+    Swept { values: Vec::new(), options: Options::default(), likelihood: None }
 }
 
 /// Bytes say little of tokens: digits are a token each, words are not.
