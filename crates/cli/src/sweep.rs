@@ -95,6 +95,7 @@ fn with(base: &DecodeArgs, chosen: &[(String, String)]) -> anyhow::Result<Decode
             _ if field.switch => return Err(usage(format!("--sweep: {name} is \"{value}\", expected on or off"))),
             _ => value.clone(),
         };
+        Options::default().set(field.name, &value).map_err(|error| usage(format!("--sweep: {error}")))?;
         decode.typed.retain(|(typed, _)| *typed != field.name);
         decode.typed.push((field.name, value));
     }

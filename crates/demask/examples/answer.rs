@@ -6,14 +6,19 @@
 //!
 //! MODEL is `org/name` of a hub, a directory, or a `.gguf` file; the built-in model answers without one.
 
-use demask::{Error, Model};
+use demask::{Error, Generation, Model};
+
+/// Asks the model of a name, or the built-in one.
+pub fn ask(question: &str, model: Option<String>) -> Result<Generation, Error> {
+    let mut model = model.map_or_else(Model::demo, Model::open)?;
+    model.generate(question)
+}
 
 fn main() -> Result<(), Error> {
     let mut arguments = std::env::args().skip(1);
     let question =
         arguments.next().unwrap_or("Ada has 3 pears. Ben gives Ada 4 more. How many pears are there?".into());
-    let mut model = arguments.next().map_or_else(Model::demo, Model::open)?;
-    let answer = model.generate(question)?;
+    let answer = ask(&question, arguments.next())?;
     println!("{answer}");
     println!("{} tokens, {} NFE", answer.generated_tokens, answer.receipt.decoding.nfe);
     Ok(())

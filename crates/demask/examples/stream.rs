@@ -4,28 +4,38 @@
 //! cargo run --release -p demask --example stream
 //! ```
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use demask::{Error, Mail, Model, Options};
 
 const QUESTION: &str = "Ada has 13 pears. Ben gives Ada 24 more. How many pears are there in the end?";
 
+/// Shows the answer of a model while it is made.
+pub fn show(model: &mut Model, options: &Options, out: &mut impl Write) -> Result<(), Error> {
+    for mail in model.stream(QUESTION, options)? {
+        match mail {
+            Mail::Update(update) => {
+                // Text comes in pieces: each is shown at once. Nobody reads on where it cannot be shown.
+                if write!(out, "{}", update.text).and_then(|()| out.flush()).is_err() {
+                    break;
+                }
+            }
+            Mail::Over(answer) => drop(writeln!(out, " ({} NFE)", answer?.receipt.decoding.nfe)),
+        }
+    }
+    Ok(())
+}
+
+/// Reads this many pieces of an answer and gives it up: a stream that is dropped before its end is cancelled, and the model
+/// is free for the next request.
+pub fn give_up(model: &mut Model, options: &Options, pieces: usize) -> Result<usize, Error> {
+    Ok(model.stream(QUESTION, options)?.take(pieces).count())
+}
+
 fn main() -> Result<(), Error> {
     let mut model = Model::demo()?;
     let options = Options { gen_length: Some(64), decoder: Some("threshold:tau=0.9".parse()?), ..Options::default() };
-    for mail in model.stream(QUESTION, &options)? {
-        match mail {
-            Mail::Update(update) => {
-                print!("{}", update.text);
-                // Text comes in pieces: each is shown at once.
-                let _ = std::io::stdout().flush();
-            }
-            Mail::Over(answer) => println!("\n{} NFE", answer?.receipt.decoding.nfe),
-        }
-    }
-    // A stream that is dropped before its end is cancelled, and the model is free for the next request.
-    let steps: usize =
-        model.stream(QUESTION, &options)?.take(2).map(|mail| matches!(mail, Mail::Update(_)) as usize).sum();
-    println!("given up after {steps} updates; the next answer: {}", model.generate(QUESTION)?);
+    show(&mut model, &options, &mut io::stdout())?;
+    println!("given up after {} pieces", give_up(&mut model, &options, 2)?);
     Ok(())
 }

@@ -47,6 +47,7 @@ pub use demask_cpu as cpu;
 #[cfg(feature = "cuda")]
 pub use demask_cuda as cuda;
 pub use demask_decode as decode;
+pub use demask_decode::Finish;
 pub use demask_model as model_parts;
 pub use demask_step as step;
 pub use demask_tensor as tensor;

@@ -8,6 +8,7 @@ mod caches;
 mod common;
 mod company;
 mod costs;
+mod face;
 mod footprint;
 #[path = "gguf/main.rs"]
 mod gguf;

@@ -1,0 +1,145 @@
+//! What a program meets that knows the face of the library and nothing behind it.
+
+use demask::{Chat, Error, Finish, LikelihoodOptions, Mail, Model, Options, Prompt};
+
+#[allow(dead_code)]
+#[path = "../examples/answer.rs"]
+mod answer;
+#[allow(dead_code)]
+#[path = "../examples/engine.rs"]
+mod engine;
+#[allow(dead_code)]
+#[path = "../examples/stream.rs"]
+mod stream;
+
+const QUESTION: &str = "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?";
+
+fn demo() -> Model {
+    Model::demo().unwrap()
+}
+
+#[test]
+fn the_examples_do_what_they_say() {
+    let answer = answer::ask(QUESTION, None).unwrap();
+    assert_eq!(answer.to_string(), "3+4=7 pears.\nThe final answer is 7");
+    let (mut model, mut shown) = (demo(), Vec::new());
+    stream::show(&mut model, &Options::default(), &mut shown).unwrap();
+    let shown = String::from_utf8(shown).unwrap();
+    assert!(shown.starts_with("13+24=37 pears.\nThe final answer is 37 (") && shown.ends_with(" NFE)\n"), "{shown}");
+    assert_eq!(stream::give_up(&mut model, &Options::default(), 2).unwrap(), 2);
+    let questions = [QUESTION, "Ada has 13 pears. Ben gives Ada 5 more. How many pears are there in the end?"];
+    let engine = model.into_engine();
+    let answers = engine::ask(&engine, &questions).unwrap();
+    assert_eq!(
+        answers.iter().map(|answer| answer.text.clone().unwrap()).collect::<Vec<_>>(),
+        ["3+4=7 pears.\nThe final answer is 7", "13+5=18 pears.\nThe final answer is 18",]
+    );
+    engine.drain();
+}
+
+#[test]
+fn a_stream_that_is_dropped_leaves_nothing_behind() {
+    let mut model = demo();
+    let alone = model.generate(QUESTION).unwrap();
+    for pieces in 0..4 {
+        let taken = model.stream(QUESTION, &Options::default()).unwrap().take(pieces).count();
+        assert_eq!(taken, pieces);
+        assert!(model.is_idle(), "after {pieces} pieces");
+    }
+    assert_eq!(model.generate(QUESTION).unwrap().tokens, alone.tokens);
+}
+
+#[test]
+fn a_stream_is_the_answer_in_pieces() {
+    let mut model = demo();
+    let alone = model.generate(QUESTION).unwrap();
+    let (mut text, mut commits, mut last) = (String::new(), 0, None);
+    for mail in model.stream(QUESTION, &Options::default()).unwrap() {
+        assert!(last.is_none(), "nothing follows the end");
+        match mail {
+            Mail::Update(update) => {
+                text += &update.text;
+                commits += update.commits.len();
+            }
+            Mail::Over(answer) => last = Some(answer.unwrap()),
+        }
+    }
+    let last = last.unwrap();
+    assert_eq!((Some(&text), &last.tokens), (alone.text.as_ref(), &alone.tokens));
+    assert!(commits >= last.generated_tokens && last.finish == Finish::Eos);
+}
+
+#[test]
+fn a_batch_has_the_answers_in_order_and_refusals_in_their_places() {
+    let mut model = demo();
+    let prompts = [Prompt::from(QUESTION), Prompt::Tokens(vec![u32::MAX]), Prompt::user("Ada has 5 pears.", None)];
+    let alone = model.generate(QUESTION).unwrap();
+    let answers = model.batch(prompts, &Options::default());
+    assert_eq!(answers[0].as_ref().unwrap().tokens, alone.tokens);
+    assert!(matches!(answers[1], Err(Error::TokenOutOfRange { .. })) && answers[2].is_ok());
+}
+
+#[test]
+fn a_conversation_grows_by_what_was_said_and_forgets() {
+    let (mut model, mut chat) = (demo(), Chat::new(Some("Answer in one line.")));
+    let first = chat.say(&mut model, QUESTION).unwrap();
+    assert_eq!(chat.messages().len(), 3);
+    assert_eq!(chat.messages()[2].content, first.to_string());
+    // What cannot be said is not part of the conversation.
+    assert!(chat.say(&mut model, "pears ".repeat(10_000)).unwrap_err().is_usage());
+    assert_eq!(chat.messages().len(), 3);
+    chat.reset();
+    assert_eq!(chat.messages().len(), 1);
+    assert_eq!(chat.say(&mut model, QUESTION).unwrap().tokens, first.tokens);
+}
+
+#[test]
+fn texts_are_filled_in_judged_and_traced() {
+    let mut model = demo();
+    let filled = model.infill("3+4=<mask:1> pears.", &Options::default()).unwrap();
+    assert!(filled.to_string().starts_with("3+4="));
+    let options = LikelihoodOptions { draws: 32, ..LikelihoodOptions::default() };
+    let mut score = |text: &str| model.score(QUESTION, text, &options).unwrap().log_probability;
+    assert!(score("3+4=7 pears.") > score("3+4=9 pears."));
+    let (answer, lines) = model.trace(QUESTION, &Options::default()).unwrap();
+    let commits = lines.iter().filter(|line| matches!(line, demask::TraceLine::Commit { .. })).count();
+    assert!(matches!(lines[0], demask::TraceLine::Header { .. }) && commits >= answer.generated_tokens);
+}
+
+#[test]
+fn what_cannot_be_opened_is_refused_in_one_line() {
+    let refused = |model: Result<Model, Error>| {
+        let error = model.err().unwrap();
+        let line = error.to_string();
+        assert!(!line.contains('\n') && !line.contains("--"), "{line}");
+        (line, error.is_usage())
+    };
+    let (line, usage) = refused(Model::open("/nowhere/at/all"));
+    assert!(line.contains("/nowhere/at/all") && usage, "{line}");
+    let (line, usage) = refused(Model::open(""));
+    assert!(usage, "{line}");
+    let (line, usage) = refused(Model::builder().threads(0).demo());
+    assert!(line.starts_with("0 threads were asked for, expected 1 to ") && usage, "{line}");
+    let (line, usage) =
+        refused(Model::builder().guide(concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo/demo-dream")).demo());
+    assert!(line.contains("expected an autoregressive one") && usage, "{line}");
+    let (line, _) = refused(Model::builder().progress(|_| false).demo());
+    assert!(line.contains("demo-llada"), "{line}");
+}
+
+#[test]
+fn a_request_that_cannot_be_run_is_refused_in_words_of_its_fields() {
+    let mut model = demo();
+    for (options, told) in [
+        (r#"{"gen_length": 100000}"#, "lower `gen_length`"),
+        (r#"{"gen_length": 0}"#, "expected at least 1"),
+        (r#"{"eps": 0.1}"#, "`eps` has no meaning without `schedule` dream or dream_total"),
+        (r#"{"decoder": "guided"}"#, "name one with `guide`"),
+        (r#"{"temperature": -1}"#, "`temperature` is -1, expected a number from 0 on"),
+        (r#"{"decoder": "static", "cache": "block"}"#, "cache block cannot run a model with full attention"),
+    ] {
+        let options: Options = serde_json::from_str(options).unwrap();
+        let error = model.generate_with(QUESTION, &options).unwrap_err();
+        assert!(error.to_string().contains(told) && error.is_usage(), "{error}");
+    }
+}
