@@ -5,7 +5,7 @@ use std::sync::Arc;
 use demask_model::{ArchSpec, Role};
 
 use crate::{
-    ChatTemplate, CheckpointError, GenerationConfig, ModelFiles, SpecialTokens, Tokenizer, Warning, Weights,
+    ChatTemplate, CheckpointError, Family, GenerationConfig, ModelFiles, SpecialTokens, Tokenizer, Warning, Weights,
     config::{ModelConfig, TokenIds, parse_config},
     gguf::{self, Gguf},
     special::Sources,
@@ -18,6 +18,7 @@ const GENERATION: &str = "generation_config.json";
 /// Everything that a model directory or a GGUF file holds, checked.
 pub struct Checkpoint {
     name: String,
+    family: &'static Family,
     spec: ArchSpec,
     special: SpecialTokens,
     tokenizer: Option<Tokenizer>,
@@ -40,6 +41,11 @@ impl Checkpoint {
     /// Name of the model, for people.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The family.
+    pub fn family(&self) -> &'static Family {
+        self.family
     }
 
     /// The architecture.
@@ -79,14 +85,15 @@ impl Checkpoint {
 
     /// Gives up the weights alone, once they have been packed elsewhere, and keeps the rest.
     pub fn release_weights(self) -> (Weights, CheckpointText) {
-        let Self { name, spec, special, tokenizer, template, generation, weights, warnings } = self;
+        let Self { name, family, spec, special, tokenizer, template, generation, weights, warnings } = self;
         let tokenizer = tokenizer.map(Arc::new);
-        (weights, CheckpointText { name, spec, special, tokenizer, template, generation, warnings })
+        (weights, CheckpointText { name, family, spec, special, tokenizer, template, generation, warnings })
     }
 }
 
 /// What the files say, each source by itself.
 struct Parts {
+    family: &'static Family,
     spec: ArchSpec,
     ids: TokenIds,
     /// File that names the architecture and the special tokens.
@@ -105,34 +112,35 @@ impl Parts {
             hint: "expected a model directory in Hugging Face layout, with config.json beside the weights",
         })?;
         let label = files.label(CONFIG);
-        let ModelConfig { mut spec, says_tied, tokens: ids, warnings } = parse_config(&text, &label)?;
+        let ModelConfig { family, mut spec, says_tied, tokens: ids, warnings } = parse_config(&text, &label)?;
         let generation = match files.text(GENERATION)? {
             Some(text) => GenerationConfig::parse(&text, &files.label(GENERATION))?,
             None => GenerationConfig::default(),
         };
-        let tokenizer = Tokenizer::open(files, spec.family)?;
-        let template = ChatTemplate::open(files, spec.family, tokenizer.as_ref())?;
+        let tokenizer = Tokenizer::open(files, family)?;
+        let template = ChatTemplate::open(files, family, tokenizer.as_ref())?;
         let opened = WeightFiles::open(files)?;
-        if !says_tied && !opened.has(&spec, Role::Head) {
+        if !says_tied && !opened.has(family, Role::Head) {
             spec.tied = true;
         }
-        let weights = Weights::assemble(opened, &spec)?;
-        Ok(Self { spec, ids, label, tokenizer, template, generation, weights, warnings })
+        let weights = Weights::assemble(opened, family, &spec)?;
+        Ok(Self { family, spec, ids, label, tokenizer, template, generation, weights, warnings })
     }
 
     fn of_gguf(file: Gguf, label: &str) -> Self {
-        let Gguf { spec, ids, tokenizer, template, weights } = file;
+        let Gguf { family, spec, ids, tokenizer, template, weights } = file;
         let (label, generation, warnings) = (label.to_owned(), GenerationConfig::default(), Vec::new());
-        Self { spec, ids, label, tokenizer, template, generation, weights, warnings }
+        Self { family, spec, ids, label, tokenizer, template, generation, weights, warnings }
     }
 
     /// What only all of them together tell.
     fn assemble(self, name: String) -> Result<Checkpoint, CheckpointError> {
-        let Self { spec, ids, label, tokenizer, template, generation, weights, mut warnings } = self;
+        let Self { family, spec, ids, label, tokenizer, template, generation, weights, mut warnings } = self;
         if let Some(tokenizer) = &tokenizer {
             check_vocabulary(tokenizer, &spec)?;
         }
         let sources = Sources {
+            family,
             spec: &spec,
             config: &ids,
             generation: &generation.tokens,
@@ -144,7 +152,7 @@ impl Parts {
         if !weights.unexpected().is_empty() {
             warnings.push(Warning::UnexpectedTensors { names: weights.unexpected().to_vec() });
         }
-        Ok(Checkpoint { name, spec, special, tokenizer, template, generation, weights, warnings })
+        Ok(Checkpoint { name, family, spec, special, tokenizer, template, generation, weights, warnings })
     }
 }
 
@@ -153,6 +161,8 @@ impl Parts {
 pub struct CheckpointText {
     /// Name of the model, for people.
     pub name: String,
+    /// The family.
+    pub family: &'static Family,
     /// The architecture.
     pub spec: ArchSpec,
     /// Special tokens.

@@ -4,15 +4,17 @@ use demask_model::ArchSpec;
 use serde_json::{Map, Value};
 
 use crate::{
-    CheckpointError, Warning,
+    CheckpointError, Family, Warning,
     error::{one_line, shown},
-    families,
+    families::{self, FAMILIES},
 };
 
 /// What a `config.json` says.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ModelConfig {
+    /// Family of the model.
+    pub family: &'static Family,
     /// The architecture.
     pub spec: ArchSpec,
     /// Whether the file says if the head is the embedding table. If it does not, the weights tell.
@@ -39,7 +41,7 @@ pub struct TokenIds {
 /// Reads the text of a `config.json`; `file` is its name for messages.
 pub fn parse_config(text: &[u8], file: &str) -> Result<ModelConfig, CheckpointError> {
     let fields = Fields::parse(text, file)?;
-    families::parse(&fields)
+    families::parse(&fields, FAMILIES)
 }
 
 /// The values of one JSON object, each with the checks that its reader asks for.

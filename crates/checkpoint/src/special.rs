@@ -3,10 +3,10 @@
 //! The order is `config.json`, `generation_config.json`, the tokenizer, and last what the released models of the
 //! family have; the last only for a vocabulary of the released size, for there an id means what it meant then.
 
-use demask_model::{ArchSpec, Family};
+use demask_model::ArchSpec;
 use demask_step::Mask;
 
-use crate::{CheckpointError, Tokenizer, Warning, config::TokenIds};
+use crate::{CheckpointError, Family, Tokenizer, Warning, config::TokenIds, families::Vocabulary};
 
 /// Ids of the special tokens of a model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,49 +26,9 @@ pub struct SpecialTokens {
     pub stop: Vec<u32>,
 }
 
-/// Ids of one released vocabulary.
-struct Released {
-    family: Family,
-    rows: usize,
-    mask: Option<u32>,
-    eos: u32,
-    turn_end: u32,
-    bos: u32,
-}
-
-const RELEASED: &[Released] = &[
-    Released {
-        family: Family::Llada,
-        rows: 126_464,
-        mask: Some(126_336),
-        eos: 126_081,
-        turn_end: 126_348,
-        bos: 126_080,
-    },
-    Released {
-        family: Family::Dream,
-        rows: 152_064,
-        mask: Some(151_666),
-        eos: 151_643,
-        turn_end: 151_645,
-        bos: 151_665,
-    },
-    Released {
-        family: Family::Sdar,
-        rows: 151_936,
-        mask: Some(151_669),
-        eos: 151_643,
-        turn_end: 151_645,
-        bos: 151_643,
-    },
-    Released { family: Family::Qwen2, rows: 151_936, mask: None, eos: 151_643, turn_end: 151_645, bos: 151_643 },
-    Released { family: Family::Qwen2, rows: 152_064, mask: None, eos: 151_643, turn_end: 151_645, bos: 151_643 },
-    Released { family: Family::Qwen3, rows: 151_936, mask: None, eos: 151_643, turn_end: 151_645, bos: 151_643 },
-    Released { family: Family::Llama, rows: 128_256, mask: None, eos: 128_001, turn_end: 128_009, bos: 128_000 },
-];
-
 /// Everything that may name special tokens.
 pub(crate) struct Sources<'a> {
+    pub family: &'a Family,
     pub spec: &'a ArchSpec,
     pub config: &'a TokenIds,
     pub generation: &'a TokenIds,
@@ -80,8 +40,7 @@ pub(crate) struct Sources<'a> {
 impl Sources<'_> {
     /// Settles all special tokens.
     pub(crate) fn resolve(&self, warnings: &mut Vec<Warning>) -> Result<SpecialTokens, CheckpointError> {
-        let released =
-            RELEASED.iter().find(|known| known.family == self.spec.family && known.rows == self.spec.vocabulary);
+        let released = self.family.vocabularies.iter().find(|known| known.rows == self.spec.vocabulary);
         let of = |read: fn(&TokenIds) -> Option<u32>, name: &'static str, default: Option<u32>| {
             [
                 (read(self.config), "config"),
@@ -153,13 +112,9 @@ impl Sources<'_> {
 
     /// The token that ends a turn: by its text where there is a tokenizer, else what the generation config stops at
     /// beside the text's end, else that of the released vocabulary.
-    fn turn_end(&self, released: Option<&Released>) -> Option<u32> {
+    fn turn_end(&self, released: Option<&Vocabulary>) -> Option<u32> {
         if let Some(tokenizer) = self.tokenizer {
-            let text = match self.spec.family {
-                Family::Llada | Family::Llama => "<|eot_id|>",
-                _ => "<|im_end|>",
-            };
-            return tokenizer.id(text).filter(|&id| self.in_range(id));
+            return tokenizer.id(self.family.turn_end).filter(|&id| self.in_range(id));
         }
         let end = self.config.eos.first();
         let other = self.generation.eos.iter().find(|&id| Some(id) != end && self.in_range(*id));

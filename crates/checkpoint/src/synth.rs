@@ -20,7 +20,11 @@ use demask_step::random::mix;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    CheckpointError, config::parse_config, error::one_line, names::tensor_name, weights::INDEX, weights::SINGLE,
+    CheckpointError, Family,
+    config::{ModelConfig, parse_config},
+    error::one_line,
+    families::{FAMILIES, Shape},
+    weights::{INDEX, SINGLE},
 };
 
 /// Largest shard, as in most released models.
@@ -32,32 +36,30 @@ const CHUNK: usize = 8 << 20;
 /// Spread of matrices and embeddings in a network that has just been initialised.
 const DEVIATION: f64 = 0.02;
 
-/// Released shapes that can be imitated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Like {
-    /// LLaDA-8B.
-    Llada8b,
-    /// Dream-7B.
-    Dream7b,
-    /// SDAR-4B, which is also TraDo-4B.
-    Sdar4b,
-    /// Qwen2.5-1.5B.
-    Qwen25,
-}
+/// Released shape that can be imitated.
+#[derive(Clone, Copy)]
+pub struct Like(&'static Shape);
 
 impl Like {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Llada8b, Self::Dream7b, Self::Sdar4b, Self::Qwen25];
+    /// Returns all of them, in the order of their families.
+    pub fn all() -> impl Iterator<Item = Self> {
+        FAMILIES.iter().flat_map(|family| family.shapes).map(Self)
+    }
 
-    /// Name on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Llada8b => "llada-8b",
-            Self::Dream7b => "dream-7b",
-            Self::Sdar4b => "sdar-4b",
-            Self::Qwen25 => "qwen2.5-1.5b",
-        }
+    /// Returns the name on the command line.
+    pub fn name(self) -> &'static str {
+        self.0.name
+    }
+
+    /// Returns all names, for messages.
+    pub fn names() -> String {
+        Self::all().map(Self::name).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl fmt::Debug for Like {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -67,12 +69,19 @@ impl fmt::Display for Like {
     }
 }
 
+impl PartialEq for Like {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for Like {}
+
 impl FromStr for Like {
     type Err = SynthError;
 
     fn from_str(text: &str) -> Result<Self, SynthError> {
-        let found = Self::ALL.into_iter().find(|like| like.name() == text);
-        found.ok_or_else(|| SynthError::UnknownShape { found: text.to_owned() })
+        Self::all().find(|like| like.name() == text).ok_or_else(|| SynthError::UnknownShape { found: text.to_owned() })
     }
 }
 
@@ -101,7 +110,7 @@ pub struct SynthProgress {
 #[non_exhaustive]
 pub enum SynthError {
     /// No such shape.
-    #[error("unknown shape {found:?}, expected one of llada-8b, dream-7b, sdar-4b, qwen2.5-1.5b")]
+    #[error("unknown shape {found:?}, expected one of {}", Like::names())]
     UnknownShape {
         /// What was given.
         found: String,
@@ -141,15 +150,15 @@ pub fn synthesise(
     out: &Path,
     progress: &mut dyn FnMut(SynthProgress) -> bool,
 ) -> Result<(), SynthError> {
-    let (mut config, generation) = released(spec.like);
+    let Shape { config, generation, layers: key, .. } = spec.like.0;
+    let mut config = config();
     if let Some(layers) = spec.layers {
         if !(1..=1024).contains(&layers) {
             return Err(SynthError::BadLayers { found: layers });
         }
-        let key = if spec.like == Like::Llada8b { "n_layers" } else { "num_hidden_layers" };
-        config[key] = layers.into();
+        config[*key] = layers.into();
     }
-    write(&config, &generation, spec.seed, SHARD, out, progress)
+    write(&config, &generation(), spec.seed, SHARD, out, progress)
 }
 
 /// Writes a random checkpoint for any configuration.
@@ -161,7 +170,7 @@ fn write(
     out: &Path,
     progress: &mut dyn FnMut(SynthProgress) -> bool,
 ) -> Result<(), SynthError> {
-    let architecture = parse_config(config.to_string().as_bytes(), "config.json")?.spec;
+    let ModelConfig { family, spec: architecture, .. } = parse_config(config.to_string().as_bytes(), "config.json")?;
     let occupied = match fs::read_dir(out) {
         Ok(mut entries) => entries.next().is_some(),
         Err(_) => out.symlink_metadata().is_ok(),
@@ -170,7 +179,7 @@ fn write(
         return Err(SynthError::Exists { path: out.display().to_string() });
     }
     let partial = Partial::create(out)?;
-    let shards = plan(&architecture, shard);
+    let shards = plan(family, &architecture, shard);
     let total = shards.iter().flatten().map(|tensor| tensor.bytes).sum();
     partial.text("config.json", &pretty(config))?;
     partial.text("generation_config.json", &pretty(generation))?;
@@ -257,7 +266,7 @@ impl Planned {
 }
 
 /// Divides the tensors of an architecture into shards of at most `limit` bytes (or one tensor).
-fn plan(architecture: &ArchSpec, limit: u64) -> Vec<Vec<Planned>> {
+fn plan(family: &Family, architecture: &ArchSpec, limit: u64) -> Vec<Vec<Planned>> {
     let mut shards: Vec<Vec<Planned>> = vec![Vec::new()];
     let mut room = limit;
     for (number, expected) in expected_tensors(architecture).into_iter().enumerate() {
@@ -267,7 +276,7 @@ fn plan(architecture: &ArchSpec, limit: u64) -> Vec<Vec<Planned>> {
             room = limit;
         }
         room = room.saturating_sub(bytes);
-        let name = tensor_name(architecture.family, expected.role);
+        let name = (family.tensor_name)(expected.role);
         if let Some(shard) = shards.last_mut() {
             shard.push(Planned { name, number: number as u64, expected, bytes });
         }
@@ -412,80 +421,6 @@ fn normal(counter: u64) -> f64 {
 
 fn pretty(value: &Value) -> String {
     serde_json::to_string_pretty(value).unwrap_or_else(one_line)
-}
-
-/// `config.json` and `generation_config.json` of a released model, as its authors wrote them.
-fn released(like: Like) -> (Value, Value) {
-    match like {
-        Like::Llada8b => (llada_8b(), json!({"bos_token_id": 126_080, "eos_token_id": 126_081})),
-        Like::Dream7b => (
-            dream_7b(),
-            json!({
-                "alg": "origin", "alg_temp": null, "bos_token_id": 151_643, "eos_token_id": 151_643, "eps": 0.001,
-                "mask_token_id": null, "pad_token_id": 151_643, "steps": 512, "temperature": 0.0,
-            }),
-        ),
-        Like::Sdar4b => (
-            sdar_4b(),
-            json!({
-                "bos_token_id": 151_643, "do_sample": true, "eos_token_id": [151_645, 151_643],
-                "pad_token_id": 151_643, "temperature": 0.6, "top_k": 20, "top_p": 0.95,
-            }),
-        ),
-        Like::Qwen25 => {
-            (qwen25(), json!({"bos_token_id": 151_643, "eos_token_id": [151_645, 151_643], "pad_token_id": 151_643}))
-        }
-    }
-}
-
-fn llada_8b() -> Value {
-    json!({
-        "activation_type": "silu", "alibi": false, "architectures": ["LLaDAModelLM"], "attention_dropout": 0.0,
-        "attention_layer_norm": false, "attention_layer_norm_with_affine": true, "bias_for_layer_norm": false,
-        "block_group_size": 1, "block_type": "llama", "d_model": 4096, "embedding_size": 126_464,
-        "eos_token_id": 126_081, "flash_attention": false, "include_bias": false, "include_qkv_bias": false,
-        "input_emb_norm": false, "layer_norm_type": "rms", "layer_norm_with_affine": true, "mask_token_id": 126_336,
-        "max_sequence_length": 4096, "mlp_hidden_size": 12288, "mlp_ratio": 4, "model_type": "llada",
-        "multi_query_attention": null, "n_heads": 32, "n_kv_heads": 32, "n_layers": 32, "pad_token_id": 126_081,
-        "precision": "amp_bf16", "rms_norm_eps": 1e-5, "rope": true, "rope_full_precision": true,
-        "rope_theta": 500_000.0, "scale_logits": false, "use_cache": false, "vocab_size": 126_464,
-        "weight_tying": false,
-    })
-}
-
-fn dream_7b() -> Value {
-    json!({
-        "architectures": ["DreamModel"], "attention_dropout": 0.0, "bos_token_id": 151_643, "eos_token_id": 151_643,
-        "hidden_act": "silu", "hidden_size": 3584, "initializer_range": 0.02, "intermediate_size": 18944,
-        "mask_token_id": 151_666, "max_position_embeddings": 131_072, "max_window_layers": 28, "model_type": "Dream",
-        "num_attention_heads": 28, "num_hidden_layers": 28, "num_key_value_heads": 4, "pad_token_id": 151_643,
-        "rms_norm_eps": 1e-6, "rope_scaling": null, "rope_theta": 1_000_000.0, "sliding_window": null,
-        "tie_word_embeddings": false, "torch_dtype": "bfloat16", "use_cache": true, "use_mrope": false,
-        "use_sliding_window": false, "vocab_size": 152_064,
-    })
-}
-
-fn sdar_4b() -> Value {
-    json!({
-        "architectures": ["SDARForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "block_size": 4,
-        "bos_token_id": 151_643, "eos_token_id": 151_643, "head_dim": 128, "hidden_act": "silu", "hidden_size": 2560,
-        "initializer_range": 0.02, "intermediate_size": 9728, "mask_token_id": 151_669,
-        "max_position_embeddings": 32768, "max_window_layers": 36, "model_type": "sdar", "num_attention_heads": 32,
-        "num_hidden_layers": 36, "num_key_value_heads": 8, "rms_norm_eps": 1e-6, "rope_scaling": null,
-        "rope_theta": 1_000_000, "sliding_window": null, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
-        "use_cache": false, "use_sliding_window": false, "vocab_size": 151_936,
-    })
-}
-
-fn qwen25() -> Value {
-    json!({
-        "architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151_643,
-        "eos_token_id": 151_645, "hidden_act": "silu", "hidden_size": 1536, "initializer_range": 0.02,
-        "intermediate_size": 8960, "max_position_embeddings": 32768, "max_window_layers": 21, "model_type": "qwen2",
-        "num_attention_heads": 12, "num_hidden_layers": 28, "num_key_value_heads": 2, "rms_norm_eps": 1e-6,
-        "rope_theta": 1_000_000.0, "sliding_window": 32768, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
-        "use_cache": true, "use_sliding_window": false, "vocab_size": 151_936,
-    })
 }
 
 #[cfg(test)]

@@ -6,12 +6,11 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use demask_model::Family;
 use minijinja::{Environment, Error, ErrorKind, Value as Jinja, context, syntax::SyntaxConfig, value::Kwargs};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{CheckpointError, ModelFiles, Tokenizer, config::Fields, error::one_line, fallback, guard::guarded};
+use crate::{CheckpointError, Family, ModelFiles, Tokenizer, config::Fields, error::one_line, guard::guarded};
 
 /// Instructions that any template may take, and those for each message beyond: twenty times what the longest
 /// released templates need. Bounds time, and how deep values can be nested.
@@ -61,7 +60,7 @@ impl Default for RenderOptions {
 #[derive(Clone)]
 pub struct ChatTemplate {
     kind: Kind,
-    family: Family,
+    family: &'static Family,
     /// Texts of the special tokens, by their part.
     tokens: Vec<(&'static str, String)>,
 }
@@ -76,7 +75,11 @@ enum Kind {
 
 impl ChatTemplate {
     /// The template of a checkpoint, or its family's if it has none.
-    pub fn open(files: &ModelFiles, family: Family, tokenizer: Option<&Tokenizer>) -> Result<Self, CheckpointError> {
+    pub fn open(
+        files: &ModelFiles,
+        family: &'static Family,
+        tokenizer: Option<&Tokenizer>,
+    ) -> Result<Self, CheckpointError> {
         let kind = match find(files)? {
             Some((source, file)) => Kind::Own { source: source.into(), file },
             None => Kind::Family,
@@ -86,13 +89,13 @@ impl ChatTemplate {
     }
 
     /// A template from its source; `file` is its name for messages.
-    pub fn from_source(source: &str, file: &str, family: Family, tokens: &[(&'static str, &str)]) -> Self {
+    pub fn from_source(source: &str, file: &str, family: &'static Family, tokens: &[(&'static str, &str)]) -> Self {
         let tokens = tokens.iter().map(|(part, text)| (*part, (*text).to_owned())).collect();
         Self { kind: Kind::Own { source: source.into(), file: file.to_owned() }, family, tokens }
     }
 
     /// The template of a family's released models.
-    pub fn of_family(family: Family) -> Self {
+    pub fn of_family(family: &'static Family) -> Self {
         Self { kind: Kind::Family, family, tokens: Vec::new() }
     }
 
@@ -116,7 +119,7 @@ impl ChatTemplate {
     /// The prompt of a conversation.
     pub fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<String, CheckpointError> {
         let Kind::Own { source, file } = &self.kind else {
-            return Ok(fallback::render(self.family, messages, options));
+            return Ok((self.family.prompt)(messages, options));
         };
         let work = || guarded(|| self.run(source, file, messages, options));
         let broken = |detail: &str| CheckpointError::Template { file: file.clone(), detail: detail.to_owned() };

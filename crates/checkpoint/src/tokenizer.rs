@@ -5,14 +5,14 @@ use std::{
     ops::Deref,
 };
 
-use demask_model::Family;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    CheckpointError, ModelFiles,
+    CheckpointError, Family, ModelFiles,
     config::Fields,
     error::{one_line, shown},
+    families::qwen2,
     guard::guarded,
 };
 
@@ -20,42 +20,6 @@ const WHOLE: &str = "tokenizer.json";
 const SETTINGS: &str = "tokenizer_config.json";
 const VOCABULARY: &str = "vocab.json";
 const MERGES: &str = "merges.txt";
-
-/// How Qwen2's tokenizer, and those of Dream and SDAR with it, cuts text into pieces.
-pub(crate) const QWEN2_PIECES: &str =
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-
-/// Number of ordinary tokens in Qwen2's vocabulary; its special tokens follow.
-const QWEN2_TOKENS: usize = 151_643;
-
-/// Special tokens of Qwen2.5 from [`QWEN2_TOKENS`] on, and whether they are hidden in text.
-const QWEN2_SPECIALS: [(&str, bool); 22] = [
-    ("<|endoftext|>", true),
-    ("<|im_start|>", true),
-    ("<|im_end|>", true),
-    ("<|object_ref_start|>", true),
-    ("<|object_ref_end|>", true),
-    ("<|box_start|>", true),
-    ("<|box_end|>", true),
-    ("<|quad_start|>", true),
-    ("<|quad_end|>", true),
-    ("<|vision_start|>", true),
-    ("<|vision_end|>", true),
-    ("<|vision_pad|>", true),
-    ("<|image_pad|>", true),
-    ("<|video_pad|>", true),
-    ("<tool_call>", false),
-    ("</tool_call>", false),
-    ("<|fim_prefix|>", false),
-    ("<|fim_middle|>", false),
-    ("<|fim_suffix|>", false),
-    ("<|fim_pad|>", false),
-    ("<|repo_name|>", false),
-    ("<|file_sep|>", false),
-];
-
-/// Dream's own, behind Qwen2.5's.
-const DREAM_SPECIALS: [(&str, bool); 2] = [("<|beginoftext|>", true), ("<|mask|>", true)];
 
 /// A checkpoint's tokenizer.
 pub struct Tokenizer {
@@ -120,7 +84,7 @@ struct Outline {
 impl Tokenizer {
     /// The tokenizer of a checkpoint, from `tokenizer.json`, or from `vocab.json` and `merges.txt`; or nothing, if
     /// there is neither.
-    pub fn open(files: &ModelFiles, family: Family) -> Result<Option<Self>, CheckpointError> {
+    pub fn open(files: &ModelFiles, family: &Family) -> Result<Option<Self>, CheckpointError> {
         let settings = Settings::read(files)?;
         let (name, text) = if let Some(text) = files.text(WHOLE)? {
             (WHOLE, text)
@@ -342,7 +306,7 @@ fn from_vocabulary(
     files: &ModelFiles,
     vocabulary: &[u8],
     settings: &Settings,
-    family: Family,
+    family: &Family,
 ) -> Result<Vec<u8>, CheckpointError> {
     let file = files.label(VOCABULARY);
     let broken = |detail: String| CheckpointError::Tokenizer { file: file.clone(), detail };
@@ -354,10 +318,10 @@ fn from_vocabulary(
     let merges = String::from_utf8(merges).map_err(|_| broken("merges.txt is not UTF-8".to_owned()))?;
     let pairs: Vec<&str> = merges.lines().filter(|line| !line.starts_with("#version") && !line.is_empty()).collect();
     let mut added = settings.added.clone();
-    if added.is_empty() && vocabulary.len() == QWEN2_TOKENS {
+    if added.is_empty() && vocabulary.len() == qwen2::TOKENS {
         added = released_specials(family);
     }
-    let whole = byte_pairs(QWEN2_PIECES, vocabulary, &pairs, added.values());
+    let whole = byte_pairs(qwen2::PIECES.pattern, vocabulary, &pairs, added.values());
     serde_json::to_vec(&whole).map_err(|error| broken(one_line(error)))
 }
 
@@ -386,10 +350,9 @@ pub(crate) fn byte_pairs<'a>(
     })
 }
 
-/// Special tokens of the released Qwen2.5, and of Dream, for directories that do not list them.
-fn released_specials(family: Family) -> BTreeMap<u32, Added> {
-    let own: &[(&str, bool)] = if family == Family::Dream { &DREAM_SPECIALS } else { &[] };
-    let numbered = QWEN2_SPECIALS.iter().chain(own).zip(QWEN2_TOKENS as u32..);
+/// Special tokens of the released Qwen2.5 and of the family, for directories that do not list them.
+fn released_specials(family: &Family) -> BTreeMap<u32, Added> {
+    let numbered = qwen2::SPECIALS.iter().chain(family.own_specials).zip(qwen2::TOKENS as u32..);
     numbered.map(|(&(content, special), id)| (id, Added::literal(id, content, special))).collect()
 }
 

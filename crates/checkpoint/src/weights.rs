@@ -7,11 +7,10 @@ use demask_tensor::{BlockFormat, Bytes, Dtype, TensorView};
 use serde_json::Value;
 
 use crate::{
-    CheckpointError, ModelFiles,
+    CheckpointError, Family, ModelFiles,
     config::Fields,
     files::is_plain,
     header::{self, TensorInfo},
-    names::{is_known_buffer, tensor_name, without_prefix},
 };
 
 pub(crate) const SINGLE: &str = "model.safetensors";
@@ -74,6 +73,18 @@ pub struct Weights {
     unexpected: Vec<String>,
 }
 
+/// Name of a tensor in checkpoints that were saved from the inner model, without its prefix.
+pub(crate) fn without_prefix(name: &str) -> &str {
+    name.strip_prefix("model.").unwrap_or(name)
+}
+
+/// Returns whether a tensor is a buffer that older tools saved although it is computed: nothing to say about it.
+pub(crate) fn is_known_buffer(name: &str) -> bool {
+    name.ends_with("rotary_emb.inv_freq")
+        || name.ends_with("rotary_emb.cos_cached")
+        || name.ends_with("rotary_emb.sin_cached")
+}
+
 /// Opened files, before it is known what is in them.
 pub(crate) struct WeightFiles {
     shards: Vec<Shard>,
@@ -122,8 +133,8 @@ impl WeightFiles {
     }
 
     /// Whether a role's tensor is there, under either of its names.
-    pub(crate) fn has(&self, spec: &ArchSpec, role: Role) -> bool {
-        let name = tensor_name(spec.family, role);
+    pub(crate) fn has(&self, family: &Family, role: Role) -> bool {
+        let name = (family.tensor_name)(role);
         self.has_exact(&name) || self.has_exact(without_prefix(&name))
     }
 
@@ -155,17 +166,17 @@ impl Shard {
 
 impl Weights {
     /// Opens the weights of a checkpoint and checks every tensor of the architecture: presence, shape and type.
-    pub fn open(files: &ModelFiles, spec: &ArchSpec) -> Result<Self, CheckpointError> {
-        Self::assemble(WeightFiles::open(files)?, spec)
+    pub fn open(files: &ModelFiles, family: &Family, spec: &ArchSpec) -> Result<Self, CheckpointError> {
+        Self::assemble(WeightFiles::open(files)?, family, spec)
     }
 
-    pub(crate) fn assemble(files: WeightFiles, spec: &ArchSpec) -> Result<Self, CheckpointError> {
+    pub(crate) fn assemble(files: WeightFiles, family: &Family, spec: &ArchSpec) -> Result<Self, CheckpointError> {
         // One scheme of names for the whole checkpoint: with the outer model's prefix, or without.
-        let bare = !files.has_exact(&tensor_name(spec.family, Role::Embedding))
-            && files.has_exact(without_prefix(&tensor_name(spec.family, Role::Embedding)));
+        let embedding = (family.tensor_name)(Role::Embedding);
+        let bare = !files.has_exact(&embedding) && files.has_exact(without_prefix(&embedding));
         let (mut located, mut used) = (HashMap::new(), BTreeSet::new());
         for expected in expected_tensors(spec) {
-            let full = tensor_name(spec.family, expected.role);
+            let full = (family.tensor_name)(expected.role);
             let name = if bare { without_prefix(&full).to_owned() } else { full };
             let Some((shard, info)) = files.find(&name)? else {
                 return Err(CheckpointError::MissingTensor { file: files.label(), tensor: name });

@@ -5,7 +5,7 @@
 //! (specification caches, section 1.2), Dream's how probably each one is (section 1.3). Both spread a group of draws
 //! evenly, which costs nothing and calms the estimate.
 
-use demask_model::Family;
+use demask_checkpoint::MaskDraws;
 use demask_step::{
     Blend, BlendWith, Mask, Need, Pending, Position, Predictions, Request, SequenceNeeds, TokenId, Work,
     random::{mix, uniform},
@@ -90,20 +90,20 @@ impl Prompter {
         options: &LikelihoodOptions,
         rows: usize,
     ) -> Result<LikelihoodTask, Error> {
-        let (family, facts) = (self.spec().family, self.facts());
+        let (conventions, facts) = (self.family().decoding().likelihood, self.facts());
         check(self, context, continuation, options)?;
         let length = continuation.len();
         let mut dice = Dice(mix(options.seed));
-        let mut draws = match family {
-            Family::Dream => dream_draws(length, options.draws, &mut dice),
+        let mut draws = match conventions.draws {
             _ if facts.mask == Mask::Causal => vec![Draw { masked: (0..length).collect(), weight: 1.0 }],
-            _ => llada_draws(length, options.draws, &mut dice),
+            MaskDraws::ByProbability => dream_draws(length, options.draws, &mut dice),
+            MaskDraws::ByCount => llada_draws(length, options.draws, &mut dice),
         };
         // A draw that masks nothing says nothing.
         draws.retain(|draw| !draw.masked.is_empty());
         let mut tokens = [context, continuation].concat();
-        if family == Family::Dream {
-            // An end that is never masked stands behind what Dream judges.
+        if conventions.ends {
+            // An end that is never masked stands behind what is judged.
             tokens.extend(self.eos_ids()?);
         }
         let mask = facts.mask_id.filter(|_| facts.mask == Mask::Full);
@@ -119,9 +119,9 @@ fn check(
     continuation: &[TokenId],
     options: &LikelihoodOptions,
 ) -> Result<(), Error> {
-    let (facts, family) = (model.facts(), model.spec().family);
+    let (facts, conventions) = (model.facts(), model.family().decoding().likelihood);
     if matches!(facts.mask, Mask::BlockCausal { .. }) {
-        return Err(Error::NoLikelihood { family: family.to_string() });
+        return Err(Error::NoLikelihood { family: model.spec().family.to_owned() });
     }
     if continuation.is_empty() || context.is_empty() && facts.shift > 0 {
         return Err(Error::EmptyLikelihood);
@@ -129,11 +129,11 @@ fn check(
     if options.draws == 0 {
         return Err(Error::NoDraws);
     }
-    if options.cfg_scale != 0.0 && family != Family::Llada {
+    if options.cfg_scale != 0.0 && !conventions.guidance {
         let why = "for the likelihood of models that are not LLaDA";
         return Err(Error::Meaningless { option: "cfg_scale", why });
     }
-    let end = usize::from(family == Family::Dream);
+    let end = usize::from(conventions.ends);
     let (prompt, gen_length, available) = (context.len(), continuation.len() + end, facts.context);
     if prompt + gen_length > available {
         return Err(Error::TooLong { prompt, gen_length, context: available });

@@ -6,7 +6,7 @@ use std::{
 };
 
 use demask_checkpoint::{
-    ChatTemplate, Checkpoint, CheckpointError, CheckpointText, ModelFiles, Tokenizer, Warning, Weights,
+    ChatTemplate, Checkpoint, CheckpointError, CheckpointText, Family, ModelFiles, Tokenizer, Warning, Weights,
 };
 use demask_cpu::CpuBackend;
 #[cfg(feature = "cuda")]
@@ -117,6 +117,11 @@ impl Prompter {
     /// The model's name, for people.
     pub fn name(&self) -> &str {
         &self.text.name
+    }
+
+    /// The model's family.
+    pub fn family(&self) -> &'static Family {
+        self.text.family
     }
 
     /// Its architecture.

@@ -1,8 +1,7 @@
 //! From what was asked for to a session: explicit values are checked, missing ones are chosen to fit the model.
 
 use demask_decode::{CanvasSpec, OptionsError, Schedule, Session, SessionOptions, StopRule, recommended};
-use demask_model::Family;
-use demask_step::{ConfidenceOf, FilterOrder, Mask, TokenId};
+use demask_step::{Mask, TokenId};
 
 use crate::{Error, Options, Prompt, Prompter, guide::Bridge, prompt::Tokens};
 
@@ -49,7 +48,7 @@ impl Prompter {
         if let Some(methods) = recommended(self.facts().mask).filter(|_| !infill && options.leaves_methods_open()) {
             (defaults.decoder, defaults.cache) = methods;
         }
-        let family = self.spec().family;
+        let decoding = self.family().decoding();
         let temperature = options.temperature.unwrap_or(0.0);
         Ok(SessionOptions {
             block_length: options.block_length.or_else(|| self.default_block_length(&defaults.canvas, options)),
@@ -63,11 +62,8 @@ impl Prompter {
             alg_temp: options.alg_temp.unwrap_or(defaults.alg_temp),
             cfg_scale: options.cfg_scale.unwrap_or(defaults.cfg_scale),
             // The order of filters and whose probability ranks are the family's own, as in its official code.
-            filter_order: if family == Family::Sdar { FilterOrder::TopKFirst } else { FilterOrder::TopPFirst },
-            confidence: match family {
-                Family::Dream | Family::Sdar => ConfidenceOf::Drawn,
-                _ => ConfidenceOf::Raw,
-            },
+            filter_order: decoding.filter_order,
+            confidence: decoding.confidence,
             decoder: options.decoder.clone().unwrap_or_else(|| defaults.decoder.clone()),
             cache: options.cache.clone().unwrap_or_else(|| defaults.cache.clone()),
             seed: options.seed.unwrap_or(0),

@@ -14,7 +14,7 @@ mod sequence;
 mod watch;
 mod weights;
 
-pub use arch::{ArchSpec, Family, Rope, RopeScaling};
+pub use arch::{ArchSpec, Rope, RopeScaling};
 pub use memory::{attention_shape, sequence_pages, workspace_shape};
 pub use roles::{ExpectedTensor, LayerRole, Role, WeightError, WeightSource, expected_tensors};
 pub use runner::{Inspect, InspectError, Inspection, Runner};

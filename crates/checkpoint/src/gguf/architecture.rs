@@ -1,7 +1,6 @@
 //! From the metadata to an [`ArchSpec`]. What the engine does not compute is refused, as for `config.json`.
 
-use demask_model::{ArchSpec, Family, Rope, RopeScaling};
-use demask_step::Mask;
+use demask_model::{ArchSpec, Rope, RopeScaling};
 use demask_tensor::TensorView;
 use serde_json::Value as Json;
 
@@ -10,28 +9,13 @@ use super::{
     names::{ROPE_FACTORS, tensor_name},
 };
 use crate::{
-    CheckpointError,
+    CheckpointError, Family,
     config::{Fields, TokenIds},
     error::shown,
     families::{
-        LARGEST_CONTEXT, LARGEST_HEAD, LARGEST_HEADS, LARGEST_LAYERS, LARGEST_VOCABULARY, LARGEST_WIDTH, SDAR_BLOCK,
+        FAMILIES, LARGEST_CONTEXT, LARGEST_HEAD, LARGEST_HEADS, LARGEST_LAYERS, LARGEST_VOCABULARY, LARGEST_WIDTH,
     },
 };
-
-/// Architectures as `general.architecture` names them.
-const KNOWN: &[(&str, Family)] = &[
-    ("llada", Family::Llada),
-    ("dream", Family::Dream),
-    ("sdar", Family::Sdar),
-    ("qwen2", Family::Qwen2),
-    ("qwen3", Family::Qwen3),
-    ("llama", Family::Llama),
-];
-
-/// Families whose converter puts the rows of q and k in pairs, for a rotation of neighbours.
-pub(super) fn is_paired(family: Family) -> bool {
-    matches!(family, Family::Llada | Family::Llama)
-}
 
 /// The keys of one architecture.
 struct Keys<'a> {
@@ -61,8 +45,8 @@ impl Keys<'_> {
     }
 }
 
-/// The architecture of a file.
-pub(super) fn read(file: &File<'_>, fields: &Fields<'_>) -> Result<ArchSpec, CheckpointError> {
+/// Reads the family and the architecture of a file.
+pub(super) fn read(file: &File<'_>, fields: &Fields<'_>) -> Result<(&'static Family, ArchSpec), CheckpointError> {
     let name = fields.optional_text("general.architecture")?;
     let name = name.ok_or_else(|| fields.missing("general.architecture", "the name of an architecture"))?;
     let keys = Keys { fields, name };
@@ -76,8 +60,8 @@ pub(super) fn read(file: &File<'_>, fields: &Fields<'_>) -> Result<ArchSpec, Che
     }
     let head_dim = head_dim(&keys, hidden, heads)?;
     let bias = tensor_name(demask_model::Role::Layer(0, demask_model::LayerRole::QueryBias));
-    Ok(ArchSpec {
-        family,
+    let spec = ArchSpec {
+        family: family.name,
         hidden,
         layers: keys.count("block_count", LARGEST_LAYERS)?,
         heads,
@@ -88,16 +72,13 @@ pub(super) fn read(file: &File<'_>, fields: &Fields<'_>) -> Result<ArchSpec, Che
         context: keys.count("context_length", LARGEST_CONTEXT)?,
         rope: rope(file, &keys, family, head_dim)?,
         norm_epsilon: fields.positive(&keys.key("attention.layer_norm_rms_epsilon"))? as f32,
-        qkv_bias: matches!(family, Family::Dream | Family::Qwen2) || file.tensors.contains_key(bias.as_str()),
-        head_norms: matches!(family, Family::Sdar | Family::Qwen3),
+        qkv_bias: family.qkv_bias || file.tensors.contains_key(bias.as_str()),
+        head_norms: family.head_norms,
         tied: !file.tensors.contains_key(tensor_name(demask_model::Role::Head).as_str()),
-        attention: match family {
-            Family::Llada | Family::Dream => Mask::Full,
-            Family::Sdar => Mask::BlockCausal { block: SDAR_BLOCK },
-            _ => Mask::Causal,
-        },
+        attention: family.attention,
         shift: shift(fields, family)?,
-    })
+    };
+    Ok((family, spec))
 }
 
 /// Special tokens that the metadata name.
@@ -111,10 +92,10 @@ pub(super) fn token_ids(fields: &Fields<'_>) -> Result<TokenIds, CheckpointError
     })
 }
 
-/// SDAR has no name of its own in the usual converters: it is a Qwen3 that is said not to be causal.
-fn family(file: &File<'_>, keys: &Keys<'_>) -> Result<Family, CheckpointError> {
+/// Finds the family by the architecture's name, and by whether it is said to be causal.
+fn family(file: &File<'_>, keys: &Keys<'_>) -> Result<&'static Family, CheckpointError> {
     let name = keys.name;
-    let found = KNOWN.iter().find(|(known, _)| *known == name).map(|(_, family)| *family);
+    let found = FAMILIES.iter().copied().find(|family| family.gguf.architecture == name);
     let experts = keys.optional_count("expert_count", usize::MAX);
     if experts.is_ok_and(|experts| experts.is_some()) || name.ends_with("moe") || name == "rnd1" {
         let what = format!("the mixture-of-experts architecture {}", shown(name));
@@ -123,13 +104,12 @@ fn family(file: &File<'_>, keys: &Keys<'_>) -> Result<Family, CheckpointError> {
     let family = found.ok_or_else(|| CheckpointError::UnknownArchitecture {
         file: file.label.to_owned(),
         found: shown(name),
-        known: KNOWN.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", "),
+        known: FAMILIES.iter().map(|family| family.gguf.architecture).collect::<Vec<_>>().join(", "),
     })?;
     let causal = keys.flag("attention.causal")?;
-    let diffusion = matches!(family, Family::Llada | Family::Dream | Family::Sdar);
-    match (family, causal) {
-        (Family::Qwen3, Some(false)) => Ok(Family::Sdar),
-        (_, Some(causal)) if causal == diffusion => {
+    match (causal, family.gguf.not_causal) {
+        (Some(false), Some(other)) => Ok(other),
+        (Some(causal), _) if causal == family.is_diffusion() => {
             let what = format!("{} {causal} for this architecture", keys.key("attention.causal"));
             Err(keys.fields.unsupported(what, "use a file that was converted as a model of its own family"))
         }
@@ -203,13 +183,13 @@ fn vocabulary(file: &File<'_>, keys: &Keys<'_>) -> Result<usize, CheckpointError
     found.ok_or_else(|| keys.fields.missing(&keys.key("vocab_size"), "the number of tokens"))
 }
 
-fn rope(file: &File<'_>, keys: &Keys<'_>, family: Family, head_dim: usize) -> Result<Rope, CheckpointError> {
+fn rope(file: &File<'_>, keys: &Keys<'_>, family: &Family, head_dim: usize) -> Result<Rope, CheckpointError> {
     let rotated = keys.optional_count("rope.dimension_count", LARGEST_HEAD)?.unwrap_or(head_dim);
-    if rotated > head_dim || !rotated.is_multiple_of(2) || (is_paired(family) && rotated != head_dim) {
+    if rotated > head_dim || !rotated.is_multiple_of(2) || (family.gguf.paired && rotated != head_dim) {
         return Err(keys.bad("rope.dimension_count", rotated, format!("the head width {head_dim}")));
     }
     let theta = keys.fields.positive(&keys.key("rope.freq_base"))?;
-    let plain = Rope { theta, rotated, full_precision: family == Family::Llada, scaling: RopeScaling::None };
+    let plain = Rope { theta, rotated, full_precision: family.full_precision_rope, scaling: RopeScaling::None };
     let kind = keys.fields.optional_text(&keys.key("rope.scaling.type"))?;
     let scaling = match kind {
         None | Some("none") => factors(file, keys, &plain)?,
@@ -240,9 +220,7 @@ fn factors(file: &File<'_>, keys: &Keys<'_>, plain: &Rope) -> Result<RopeScaling
 }
 
 /// Whether a row predicts the next position: as the file says, else as the family does.
-fn shift(fields: &Fields<'_>, family: Family) -> Result<usize, CheckpointError> {
-    let usual = !matches!(family, Family::Llada | Family::Sdar);
-    let diffusion = matches!(family, Family::Llada | Family::Sdar | Family::Dream);
-    let said = fields.optional_flag("diffusion.shift_logits")?.filter(|_| diffusion);
-    Ok(usize::from(said.unwrap_or(usual)))
+fn shift(fields: &Fields<'_>, family: &Family) -> Result<usize, CheckpointError> {
+    let said = fields.optional_flag("diffusion.shift_logits")?.filter(|_| family.is_diffusion());
+    Ok(said.map_or(family.shift, usize::from))
 }

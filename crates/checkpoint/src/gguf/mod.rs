@@ -15,7 +15,7 @@ use demask_tensor::Bytes;
 use serde_json::{Map, Value as Json};
 
 use crate::{
-    ChatTemplate, CheckpointError, Tokenizer,
+    ChatTemplate, CheckpointError, Family, Tokenizer,
     config::{Fields, TokenIds},
     weights::{Located, Weights},
 };
@@ -26,6 +26,7 @@ const TEMPLATE: &str = "tokenizer.chat_template";
 
 /// What a file holds.
 pub(crate) struct Gguf {
+    pub family: &'static Family,
     pub spec: ArchSpec,
     pub ids: TokenIds,
     pub tokenizer: Option<Tokenizer>,
@@ -51,16 +52,16 @@ pub fn check_gguf(bytes: &[u8], file: &str) -> Result<usize, CheckpointError> {
 pub(crate) fn open(bytes: &Bytes, label: &str) -> Result<Gguf, CheckpointError> {
     let file = File::read(bytes, label)?;
     let fields = Fields::of(file.plain(), label);
-    let spec = architecture::read(&file, &fields)?;
-    let weights = file.weights(&spec, bytes)?;
+    let (family, spec) = architecture::read(&file, &fields)?;
+    let weights = file.weights(family, &spec, bytes)?;
     let ids = architecture::token_ids(&fields)?;
-    let tokenizer = vocabulary::read(&file, &fields, spec.family, &ids)?;
+    let tokenizer = vocabulary::read(&file, &fields, family, &ids)?;
     let texts: Vec<_> = tokenizer.iter().flat_map(Tokenizer::named_texts).collect();
     let template = match fields.optional_text(TEMPLATE)? {
-        Some(source) => ChatTemplate::from_source(source, label, spec.family, &texts),
-        None => ChatTemplate::of_family(spec.family),
+        Some(source) => ChatTemplate::from_source(source, label, family, &texts),
+        None => ChatTemplate::of_family(family),
     };
-    Ok(Gguf { spec, ids, tokenizer, template, weights })
+    Ok(Gguf { family, spec, ids, tokenizer, template, weights })
 }
 
 impl<'a> File<'a> {
@@ -104,8 +105,8 @@ impl<'a> File<'a> {
     }
 
     /// All tensors of the architecture, checked.
-    fn weights(&self, spec: &ArchSpec, bytes: &Bytes) -> Result<Weights, CheckpointError> {
-        let paired = architecture::is_paired(spec.family);
+    fn weights(&self, family: &Family, spec: &ArchSpec, bytes: &Bytes) -> Result<Weights, CheckpointError> {
+        let paired = family.gguf.paired;
         if paired && spec.qkv_bias {
             return Err(CheckpointError::Unsupported {
                 file: self.label.to_owned(),

@@ -1,8 +1,7 @@
 //! From the metadata's tokens, merges and kinds of tokens to the `tokenizer.json` that they amount to.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, iter};
 
-use demask_model::Family;
 use serde_json::{Map, Value as Json, json};
 
 use super::{
@@ -10,9 +9,10 @@ use super::{
     reader::{Array, Value},
 };
 use crate::{
-    CheckpointError, Tokenizer,
+    CheckpointError, Family, Tokenizer,
     config::{Fields, TokenIds},
     error::shown,
+    families::{FAMILIES, FirstToken, Pieces, qwen2},
     tokenizer::{Added, Settings, byte_pairs},
 };
 
@@ -21,47 +21,11 @@ const CONTROL: u64 = 3;
 const USER_DEFINED: u64 = 4;
 const UNUSED: u64 = 5;
 
-/// How a model's tokenizer cuts text; `tokenizer.ggml.pre` names it.
-struct Pieces {
-    names: &'static [&'static str],
-    pattern: &'static str,
-    /// Whether Hugging Face's tokenizer normalises to NFC first.
-    nfc: bool,
-    /// Whether a piece that is a token is taken as it is.
-    ignore_merges: bool,
-}
-
-const PIECES: &[Pieces] = &[
-    Pieces { names: &["qwen2"], pattern: crate::tokenizer::QWEN2_PIECES, nfc: true, ignore_merges: false },
-    Pieces {
-        names: &["llada-moe", "bailingmoe"],
-        pattern: r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
-        nfc: false,
-        ignore_merges: false,
-    },
-    Pieces {
-        names: &["llama-bpe", "llama3", "llama-v3"],
-        pattern: r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-        nfc: false,
-        ignore_merges: true,
-    },
-];
-
-/// Texts of the mask token where no key names it.
-fn mask_texts(family: Family) -> &'static [&'static str] {
-    match family {
-        Family::Llada => &["<|mdm_mask|>"],
-        Family::Dream => &["<|mask|>"],
-        Family::Sdar => &["<|MASK|>", "<MASK>"],
-        _ => &[],
-    }
-}
-
 /// The tokenizer of a file, or nothing if it has none.
 pub(super) fn read(
     file: &File<'_>,
     fields: &Fields<'_>,
-    family: Family,
+    family: &Family,
     ids: &TokenIds,
 ) -> Result<Option<Tokenizer>, CheckpointError> {
     let Some(model) = fields.optional_text("tokenizer.ggml.model")?.filter(|model| *model != "none") else {
@@ -82,38 +46,44 @@ pub(super) fn read(
     if let Some(text) = ids.pad.and_then(|id| tokens.text(id)) {
         settings.texts.insert("pad_token", text);
     }
-    let mask = mask_texts(family).iter().find(|text| tokens.vocabulary.contains_key(**text));
+    let mask = family.gguf.mask_texts.iter().find(|text| tokens.vocabulary.contains_key(**text));
     if let Some(text) = mask {
         settings.texts.entry("mask_token").or_insert_with(|| (*text).to_owned());
     }
     let merges = texts(file.list("tokenizer.ggml.merges")?, fields, "tokenizer.ggml.merges")?;
-    let start = start(fields, family)?.and_then(|()| Some((ids.bos?, tokens.text(ids.bos?)?)));
+    let first = if starts(fields, family)? { ids.bos.and_then(|id| Some((id, tokens.text(id)?))) } else { None };
     let mut whole = byte_pairs(pieces.pattern, tokens.vocabulary, &merges, tokens.added.values());
     if !pieces.nfc {
         whole["normalizer"] = Json::Null;
     }
     whole["model"]["ignore_merges"] = pieces.ignore_merges.into();
-    if let Some((id, text)) = start {
+    if let Some((id, text)) = first {
         whole["post_processor"] = starting_with(id, &text);
     }
     let text = whole.to_string();
     Tokenizer::parse(text.as_bytes(), file.label, settings).map(Some)
 }
 
+/// Finds how the tokenizer cuts text: Qwen2's way, or one that a family brings.
 fn pieces(fields: &Fields<'_>) -> Result<&'static Pieces, CheckpointError> {
     let name = fields.optional_text("tokenizer.ggml.pre")?;
     let name = name.ok_or_else(|| fields.missing("tokenizer.ggml.pre", "the name of a way to cut text"))?;
-    PIECES.iter().find(|pieces| pieces.names.contains(&name)).ok_or_else(|| {
-        let known: Vec<_> = PIECES.iter().flat_map(|pieces| pieces.names).copied().collect();
-        fields.bad("tokenizer.ggml.pre", &name.into(), format!("one of {}", known.join(", ")))
+    let own = || FAMILIES.iter().filter_map(|family| family.gguf.pieces.as_ref());
+    let known = || iter::once(&qwen2::PIECES).chain(own());
+    known().find(|pieces| pieces.names.contains(&name)).ok_or_else(|| {
+        let names: Vec<_> = known().flat_map(|pieces| pieces.names).copied().collect();
+        fields.bad("tokenizer.ggml.pre", &name.into(), format!("one of {}", names.join(", ")))
     })
 }
 
-/// Whether a raw text starts with the first token. LLaDA's files say so and its own tokenizer does not: with a chat
-/// template, which writes the token, there would be two.
-fn start(fields: &Fields<'_>, family: Family) -> Result<Option<()>, CheckpointError> {
-    let said = fields.optional_flag("tokenizer.ggml.add_bos_token")?.unwrap_or(family == Family::Llama);
-    Ok((said && family != Family::Llada).then_some(()))
+/// Whether a raw text starts with the first token.
+fn starts(fields: &Fields<'_>, family: &Family) -> Result<bool, CheckpointError> {
+    let said = fields.optional_flag("tokenizer.ggml.add_bos_token")?;
+    Ok(match family.gguf.first_token {
+        FirstToken::Never => false,
+        FirstToken::IfSaid => said == Some(true),
+        FirstToken::UnlessDenied => said != Some(false),
+    })
 }
 
 fn starting_with(id: u32, text: &str) -> Json {

@@ -10,17 +10,24 @@ fn place(name: &str) -> PathBuf {
     path
 }
 
+fn qwen() -> Like {
+    "qwen2.5-1.5b".parse().unwrap()
+}
+
 /// A released configuration with small dimensions.
 fn small(like: Like) -> (Value, Value) {
-    let (mut config, generation) = released(like);
-    let widths = match like {
-        Like::Llada8b => vec![("d_model", 64), ("n_layers", 2), ("n_heads", 4), ("n_kv_heads", 4)],
-        _ => vec![("hidden_size", 64), ("num_hidden_layers", 2), ("num_attention_heads", 4)],
+    let Shape { config, generation, .. } = like.0;
+    let (mut config, generation) = (config(), generation());
+    let olmo = config.get("d_model").is_some();
+    let widths = if olmo {
+        vec![("d_model", 64), ("n_layers", 2), ("n_heads", 4), ("n_kv_heads", 4)]
+    } else {
+        vec![("hidden_size", 64), ("num_hidden_layers", 2), ("num_attention_heads", 4)]
     };
     for (key, value) in widths {
         config[key] = value.into();
     }
-    if like == Like::Llada8b {
+    if olmo {
         config["mlp_hidden_size"] = 96.into();
     } else {
         config["num_key_value_heads"] = 2.into();
@@ -32,16 +39,18 @@ fn small(like: Like) -> (Value, Value) {
 #[test]
 fn released_shapes_have_the_released_numbers_of_parameters_and_tensors() {
     let cases = [
-        (Like::Llada8b, 8_015_581_184, 291),
-        (Like::Dream7b, 7_615_616_512, 339),
-        (Like::Sdar4b, 4_411_424_256, 399),
-        (Like::Qwen25, 1_543_714_304, 338),
+        ("llada-8b", 8_015_581_184, 291),
+        ("dream-7b", 7_615_616_512, 339),
+        ("sdar-4b", 4_411_424_256, 399),
+        ("qwen2.5-1.5b", 1_543_714_304, 338),
     ];
+    assert_eq!(Like::names(), cases.map(|(name, ..)| name).join(", "));
     for (like, parameters, tensors) in cases {
-        let spec = parse_config(released(like).0.to_string().as_bytes(), "config.json").unwrap().spec;
+        let config = (like.parse::<Like>().unwrap().0.config)();
+        let ModelConfig { family, spec, .. } = parse_config(config.to_string().as_bytes(), "config.json").unwrap();
         assert_eq!(spec.parameters(), parameters, "{like}");
         assert_eq!(expected_tensors(&spec).len(), tensors, "{like}");
-        let shards = plan(&spec, SHARD);
+        let shards = plan(family, &spec, SHARD);
         let bytes = |shard: &Vec<Planned>| shard.iter().map(|tensor| tensor.bytes).sum::<u64>();
         assert!(shards.iter().all(|shard| bytes(shard) <= SHARD));
         assert_eq!(shards.iter().map(bytes).sum::<u64>(), parameters * 2);
@@ -50,7 +59,7 @@ fn released_shapes_have_the_released_numbers_of_parameters_and_tensors() {
 
 #[test]
 fn every_shape_is_written_and_opens_again_single_and_sharded() {
-    for (like, shard) in Like::ALL.into_iter().flat_map(|like| [(like, SHARD), (like, 9_000_000)]) {
+    for (like, shard) in Like::all().flat_map(|like| [(like, SHARD), (like, 9_000_000)]) {
         let out = place(&format!("{like}-{shard}"));
         let (config, generation) = small(like);
         let mut last = SynthProgress { done: 0, total: 0 };
@@ -72,7 +81,7 @@ fn every_shape_is_written_and_opens_again_single_and_sharded() {
 
 #[test]
 fn values_follow_from_the_seed_and_are_spread_as_at_initialisation() {
-    let (config, generation) = small(Like::Qwen25);
+    let (config, generation) = small(qwen());
     let embedding = |seed: u64| {
         let out = place(&format!("seed-{seed}"));
         write(&config, &generation, seed, SHARD, &out, &mut |_| true).unwrap();
@@ -92,7 +101,7 @@ fn values_follow_from_the_seed_and_are_spread_as_at_initialisation() {
 
 #[test]
 fn what_exists_is_not_overwritten_and_failure_leaves_nothing() {
-    let spec = SynthSpec { like: Like::Qwen25, layers: Some(1), seed: 0 };
+    let spec = SynthSpec { like: qwen(), layers: Some(1), seed: 0 };
     let out = place("exists");
     fs::create_dir(&out).unwrap();
     fs::write(out.join("keep"), "me").unwrap();
@@ -128,8 +137,9 @@ impl Write for Full {
 
 #[test]
 fn a_disk_that_is_full_in_the_middle_ends_the_work() {
-    let (config, _) = small(Like::Qwen25);
-    let shards = plan(&parse_config(config.to_string().as_bytes(), "").unwrap().spec, SHARD);
+    let (config, _) = small(qwen());
+    let ModelConfig { family, spec, .. } = parse_config(config.to_string().as_bytes(), "").unwrap();
+    let shards = plan(family, &spec, SHARD);
     for room in [100, 10_000, 9 << 20, 17 << 20] {
         let error = write_tensors(&mut Full(room), &shards[0], 0, &Table::new(), &mut |_| Ok(())).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
@@ -145,7 +155,7 @@ fn a_disk_that_is_full_in_the_middle_ends_the_work() {
 #[test]
 fn an_interrupted_run_leaves_nothing_behind() {
     let out = place("interrupted");
-    let (config, generation) = small(Like::Qwen25);
+    let (config, generation) = small(qwen());
     let error = write(&config, &generation, 7, SHARD, &out, &mut |_| false).unwrap_err();
     assert_eq!(error.to_string(), "writing was interrupted: nothing is left behind");
     let name = out.file_name().unwrap().to_str().unwrap().to_owned();

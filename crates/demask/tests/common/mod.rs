@@ -14,7 +14,7 @@ use demask::{
     },
     decode::Session,
     model_parts::{
-        ArchSpec, Family, Inspect, LayerRole, Role, Rope, RopeScaling, Runner, WeightError, WeightSource, Weights,
+        ArchSpec, Inspect, LayerRole, Role, Rope, RopeScaling, Runner, WeightError, WeightSource, Weights,
         expected_tensors,
     },
     step::{Mask, random::mix},
@@ -127,7 +127,7 @@ impl WeightSource for RandomWeights {
 
 fn base() -> ArchSpec {
     ArchSpec {
-        family: Family::Llada,
+        family: "LLaDA",
         hidden: 48,
         layers: 3,
         heads: 4,

@@ -3,11 +3,11 @@
 use demask_step::{Blend, HeadAsk, HeadRequest, Keep, Mask, Probe, SequenceId, SequenceNeeds, StepPlan};
 
 use super::*;
-use crate::{Family, Rope, RopeScaling};
+use crate::{Rope, RopeScaling};
 
 fn spec(shift: usize) -> ArchSpec {
     ArchSpec {
-        family: Family::Llada,
+        family: "LLaDA",
         hidden: 8,
         layers: 2,
         heads: 2,

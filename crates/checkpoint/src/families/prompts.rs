@@ -1,27 +1,11 @@
-//! Prompts of the released models, for checkpoints that came without their template.
+//! Forms of the prompts that released models write, for checkpoints that came without their template.
 
 use std::fmt::Write as _;
 
-use demask_model::Family;
-
 use crate::{Message, RenderOptions};
 
-/// The prompt of a conversation as the released models of a family write it.
-pub(crate) fn render(family: Family, messages: &[Message], options: &RenderOptions) -> String {
-    match family {
-        Family::Llada => headers("<|startoftext|>", messages, options),
-        Family::Llama => headers("<|begin_of_text|>", messages, options),
-        Family::Dream => chat_ml(Some("You are a helpful assistant."), messages, options),
-        Family::Qwen2 => {
-            let system = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.";
-            chat_ml(Some(system), messages, options)
-        }
-        _ => thinking_chat_ml(messages, options),
-    }
-}
-
-/// LLaDA's and Llama 3's form: a header before each turn, its end behind.
-fn headers(start: &str, messages: &[Message], options: &RenderOptions) -> String {
+/// Form of LLaDA and Llama 3: a header before each turn, its end behind.
+pub(super) fn headers(start: &str, messages: &[Message], options: &RenderOptions) -> String {
     let mut prompt = start.to_owned();
     for Message { role, content } in messages {
         let _ = write!(prompt, "<|start_header_id|>{role}<|end_header_id|>\n\n{}<|eot_id|>", content.trim());
@@ -33,7 +17,7 @@ fn headers(start: &str, messages: &[Message], options: &RenderOptions) -> String
 }
 
 /// ChatML, with a system message of its own where the conversation has none.
-fn chat_ml(system: Option<&str>, messages: &[Message], options: &RenderOptions) -> String {
+pub(super) fn chat_ml(system: Option<&str>, messages: &[Message], options: &RenderOptions) -> String {
     let mut prompt = String::new();
     let has_system = messages.first().is_some_and(|message| message.role == "system");
     if let (Some(system), false) = (system, has_system) {
@@ -48,9 +32,9 @@ fn chat_ml(system: Option<&str>, messages: &[Message], options: &RenderOptions) 
     prompt
 }
 
-/// Qwen3's ChatML, which is SDAR's too: thoughts before the last question are forgotten, and a model that shall not
+/// ChatML of Qwen3 and SDAR: thoughts before the last question are forgotten, and a model that shall not
 /// think gets an empty thought.
-fn thinking_chat_ml(messages: &[Message], options: &RenderOptions) -> String {
+pub(super) fn thinking_chat_ml(messages: &[Message], options: &RenderOptions) -> String {
     let last_question = messages.iter().rposition(|message| message.role == "user");
     let forget = |(index, message): (usize, &Message)| {
         let old = message.role == "assistant" && last_question.is_some_and(|last| index < last);
@@ -69,6 +53,7 @@ fn thinking_chat_ml(messages: &[Message], options: &RenderOptions) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Family;
 
     #[test]
     fn each_family_writes_its_own_form() {
@@ -76,26 +61,27 @@ mod tests {
         let options = RenderOptions::default();
         let cases = [
             (
-                Family::Llada,
+                "LLaDA",
                 "<|startoftext|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
             ),
             (
-                Family::Llama,
+                "Llama",
                 "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
             ),
             (
-                Family::Dream,
+                "Dream",
                 "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n Hi <|im_end|>\n<|im_start|>assistant\n",
             ),
             (
-                Family::Qwen2,
+                "Qwen2",
                 "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n<|im_start|>user\n Hi <|im_end|>\n<|im_start|>assistant\n",
             ),
-            (Family::Qwen3, "<|im_start|>user\n Hi <|im_end|>\n<|im_start|>assistant\n"),
-            (Family::Sdar, "<|im_start|>user\n Hi <|im_end|>\n<|im_start|>assistant\n"),
+            ("Qwen3", "<|im_start|>user\n Hi <|im_end|>\n<|im_start|>assistant\n"),
+            ("SDAR", "<|im_start|>user\n Hi <|im_end|>\n<|im_start|>assistant\n"),
         ];
         for (family, expected) in cases {
-            assert_eq!(render(family, &messages, &options), expected, "{family}");
+            let family = Family::named(family).unwrap();
+            assert_eq!((family.prompt)(&messages, &options), expected, "{family}");
         }
     }
 
@@ -108,6 +94,6 @@ mod tests {
         ];
         let options = RenderOptions { enable_thinking: Some(false), ..RenderOptions::default() };
         let expected = "<|im_start|>user\n1<|im_end|>\n<|im_start|>assistant\none<|im_end|>\n<|im_start|>user\n2<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
-        assert_eq!(render(Family::Sdar, &messages, &options), expected);
+        assert_eq!(thinking_chat_ml(&messages, &options), expected);
     }
 }

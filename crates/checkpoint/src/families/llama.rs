@@ -1,0 +1,27 @@
+//! Llama 3: autoregressive models that guide LLaDA.
+
+use super::{Family, FirstToken, GgufConventions, Pieces, Vocabulary, prompts, transformers};
+
+pub(super) const FAMILY: Family = Family {
+    name: "Llama",
+    architecture: "LlamaForCausalLM",
+    model_type: "llama",
+    // Old configurations have as many K/V heads as query heads and do not say so.
+    parse: |fields, family, _| transformers::parse_with(fields, family, Ok),
+    vocabularies: &[Vocabulary { rows: 128_256, mask: None, eos: 128_001, turn_end: 128_009, bos: 128_000 }],
+    turn_end: "<|eot_id|>",
+    prompt: |messages, options| prompts::headers("<|begin_of_text|>", messages, options),
+    gguf: GgufConventions {
+        architecture: "llama",
+        paired: true,
+        first_token: FirstToken::UnlessDenied,
+        pieces: Some(Pieces {
+            names: &["llama-bpe", "llama3", "llama-v3"],
+            pattern: r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+            nfc: false,
+            ignore_merges: true,
+        }),
+        ..transformers::GGUF
+    },
+    ..transformers::CAUSAL
+};

@@ -1,0 +1,287 @@
+//! Model families: everything that is known about one is a [`Family`] in a file of its own, and a line in [`FAMILIES`].
+//!
+//! What the engine does not compute is refused by a family's parser, never ignored: a wrong answer would look like a bad
+//! model.
+
+mod dream;
+mod llada;
+mod llama;
+mod prompts;
+pub(crate) mod qwen2;
+mod qwen3;
+mod sdar;
+mod transformers;
+
+use std::fmt;
+
+use demask_model::{ArchSpec, Role};
+use demask_step::{ConfidenceOf, FilterOrder, Mask};
+use serde_json::Value;
+
+use crate::{
+    CheckpointError, Message, RenderOptions, Warning,
+    config::{Fields, ModelConfig},
+    error::shown,
+};
+
+/// Families that are read, in the order in which messages name them.
+pub const FAMILIES: &[&Family] =
+    &[&llada::FAMILY, &dream::FAMILY, &sdar::FAMILY, &qwen2::FAMILY, &qwen3::FAMILY, &llama::FAMILY];
+
+/// Model family: how its files are read, and how its authors decode it.
+pub struct Family {
+    /// Name for people.
+    pub(crate) name: &'static str,
+    /// Name in the `architectures` of `config.json`.
+    pub(crate) architecture: &'static str,
+    /// `model_type` that decides where `architectures` is absent.
+    pub(crate) model_type: &'static str,
+    /// Parser of `config.json`.
+    pub(crate) parse: Parse,
+    /// Name of a role's tensor in checkpoints as released.
+    pub(crate) tensor_name: fn(Role) -> String,
+    /// Attention that the models are trained with, unless their files say more.
+    pub(crate) attention: Mask,
+    /// Distance from a row to the position that it predicts, see [`ArchSpec::shift`].
+    pub(crate) shift: usize,
+    /// Whether q, k and v have biases by construction.
+    pub(crate) qkv_bias: bool,
+    /// Whether the heads of q and k are normed.
+    pub(crate) head_norms: bool,
+    /// Whether the official code rotates in f32 whatever the type of the model.
+    pub(crate) full_precision_rope: bool,
+    /// Vocabularies of released models.
+    pub(crate) vocabularies: &'static [Vocabulary],
+    /// Special tokens behind Qwen2.5's, for directories with a bare vocabulary.
+    pub(crate) own_specials: &'static [(&'static str, bool)],
+    /// Text of the token that ends a turn.
+    pub(crate) turn_end: &'static str,
+    /// Prompt of a conversation as the released models write it, for checkpoints without a template.
+    pub(crate) prompt: fn(&[Message], &RenderOptions) -> String,
+    /// Conventions of the family's GGUF files.
+    pub(crate) gguf: GgufConventions,
+    /// Conventions of the official decoding.
+    pub(crate) decoding: DecodingDefaults,
+    /// Released shapes that random checkpoints imitate.
+    pub(crate) shapes: &'static [Shape],
+}
+
+/// Parser of a family's `config.json`: the architecture, and whether the file says if the head is the embedding table.
+pub(crate) type Parse = fn(&Fields<'_>, &Family, &mut Vec<Warning>) -> Result<(ArchSpec, bool), CheckpointError>;
+
+/// Ids of one released vocabulary; they hold for models with as many rows.
+pub(crate) struct Vocabulary {
+    pub rows: usize,
+    pub mask: Option<u32>,
+    pub eos: u32,
+    pub turn_end: u32,
+    pub bos: u32,
+}
+
+/// Conventions of a family's GGUF files.
+pub(crate) struct GgufConventions {
+    /// `general.architecture`, and the prefix of the keys.
+    pub architecture: &'static str,
+    /// Whether the converter puts the rows of q and k in pairs, for a rotation of neighbours.
+    pub paired: bool,
+    /// Family of a file that has this architecture and says that it is not causal.
+    pub not_causal: Option<&'static Family>,
+    /// Texts of the mask token where no key names it.
+    pub mask_texts: &'static [&'static str],
+    /// Whether a raw text starts with the first token.
+    pub first_token: FirstToken,
+    /// Cut of texts into pieces that the family's tokenizer brings, if it is not Qwen2's.
+    pub pieces: Option<Pieces>,
+}
+
+/// Rule for the token at the start of a raw text.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FirstToken {
+    /// Never there, whatever the file says.
+    Never,
+    /// There if the file says so.
+    IfSaid,
+    /// There unless the file says otherwise.
+    UnlessDenied,
+}
+
+/// Cut of texts into pieces; `tokenizer.ggml.pre` names it.
+pub(crate) struct Pieces {
+    pub names: &'static [&'static str],
+    pub pattern: &'static str,
+    /// Whether Hugging Face's tokenizer normalises to NFC first.
+    pub nfc: bool,
+    /// Whether a piece that is a token is taken as it is.
+    pub ignore_merges: bool,
+}
+
+/// Conventions of a family's official decoding, where options leave them open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DecodingDefaults {
+    /// Order of the filters of a draw.
+    pub filter_order: FilterOrder,
+    /// Distribution whose probability ranks the predictions.
+    pub confidence: ConfidenceOf,
+    /// Estimate of how probable a text is.
+    pub likelihood: LikelihoodConventions,
+}
+
+/// Conventions of the scripts that estimate how probable a text is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LikelihoodConventions {
+    /// How masks are drawn; a causal model needs none.
+    pub draws: MaskDraws,
+    /// Whether an end that is never masked stands behind the text.
+    pub ends: bool,
+    /// Whether classifier-free guidance has a meaning.
+    pub guidance: bool,
+}
+
+/// Way to draw the masks of an estimate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MaskDraws {
+    /// Draws how many tokens are masked, then which ones (LLaDA).
+    ByCount,
+    /// Draws how probably each token is masked (Dream).
+    ByProbability,
+}
+
+/// Released shape: the configuration files as the authors wrote them.
+pub(crate) struct Shape {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// `config.json`.
+    pub config: fn() -> Value,
+    /// `generation_config.json`.
+    pub generation: fn() -> Value,
+    /// Key of the number of layers.
+    pub layers: &'static str,
+}
+
+impl Family {
+    /// Returns the family of a name, as messages spell it.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        FAMILIES.iter().copied().find(|family| family.name == name)
+    }
+
+    /// Returns the name, for people.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Returns the conventions of the official decoding.
+    pub fn decoding(&self) -> &DecodingDefaults {
+        &self.decoding
+    }
+
+    /// Returns whether the models are trained to fill masks.
+    pub(crate) fn is_diffusion(&self) -> bool {
+        self.attention != Mask::Causal
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl fmt::Debug for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// A family is its name: constants have many addresses.
+impl PartialEq for Family {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Family {}
+
+/// Mixture-of-experts relatives that share names with the dense models and must not be taken for them.
+const MIXTURES: &[&str] = &["LLaDAMoEModelLM", "LLaDAMoEModel", "LLaDA2MoeModelLM", "llada_moe", "llada2_moe"];
+
+// No released model comes near these; beyond them a file is damaged, and sizes computed from it could overflow.
+pub(crate) const LARGEST_WIDTH: usize = 1 << 20;
+pub(crate) const LARGEST_HEADS: usize = 1 << 12;
+pub(crate) const LARGEST_HEAD: usize = 1 << 10;
+pub(crate) const LARGEST_LAYERS: usize = 1 << 10;
+pub(crate) const LARGEST_VOCABULARY: usize = 1 << 24;
+pub(crate) const LARGEST_CONTEXT: usize = 1 << 30;
+
+/// Reads a configuration of whichever of the families it is.
+pub(crate) fn parse(fields: &Fields<'_>, families: &[&'static Family]) -> Result<ModelConfig, CheckpointError> {
+    let family = find(fields, families)?;
+    refuse_quantised(fields)?;
+    let mut warnings = Vec::new();
+    let (spec, says_tied) = (family.parse)(fields, family, &mut warnings)?;
+    Ok(ModelConfig { family, spec, says_tied, tokens: fields.token_ids()?, warnings })
+}
+
+/// `architectures[0]` decides; `model_type` only where it is absent, for LLaDA and LLaDA-MoE share theirs.
+fn find(fields: &Fields<'_>, families: &[&'static Family]) -> Result<&'static Family, CheckpointError> {
+    let architecture = match fields.get("architectures") {
+        Some(Value::Array(list)) => list.first(),
+        other => other,
+    };
+    let key = if architecture.is_some() { "architectures" } else { "model_type" };
+    let value = architecture.or_else(|| fields.get("model_type"));
+    let value = value.ok_or_else(|| fields.missing("architectures", "a list with the name of the architecture"))?;
+    let name = value.as_str().ok_or_else(|| fields.bad(key, value, "the name of an architecture"))?;
+    let mixture = MIXTURES.contains(&name) || (name == "llada" && fields.get("num_experts").is_some());
+    if mixture {
+        let what = format!("the mixture-of-experts architecture {}", shown(name));
+        return Err(fields.unsupported(what, "use a dense model, such as LLaDA-8B"));
+    }
+    let matches = |family: &&&'static Family| {
+        if key == "architectures" { family.architecture == name } else { family.model_type.eq_ignore_ascii_case(name) }
+    };
+    families.iter().find(matches).copied().ok_or_else(|| CheckpointError::UnknownArchitecture {
+        file: fields.file().to_owned(),
+        found: shown(name),
+        known: families.iter().map(|family| family.architecture).collect::<Vec<_>>().join(", "),
+    })
+}
+
+fn refuse_quantised(fields: &Fields<'_>) -> Result<(), CheckpointError> {
+    for key in ["quantization_config", "quantization"] {
+        if let Some(inner) = fields.object(key)? {
+            let method = inner.get("quant_method").and_then(Value::as_str).unwrap_or("unknown");
+            let what = format!("a checkpoint quantised by the method {}", shown(method));
+            return Err(fields.unsupported(what, "use the unquantised checkpoint and quantise at load"));
+        }
+    }
+    Ok(())
+}
+
+/// Reads the width of a head that no key names.
+fn divide(fields: &Fields<'_>, key: &str, hidden: usize, heads: usize) -> Result<usize, CheckpointError> {
+    if !hidden.is_multiple_of(heads) {
+        return Err(fields.bad(key, &heads.into(), format!("a divisor of the hidden width {hidden}")));
+    }
+    Ok(hidden / heads)
+}
+
+/// Checks what the forward pass takes for granted; `kv_heads` is the key of the number of K/V heads.
+fn check(fields: &Fields<'_>, spec: &ArchSpec, kv_heads: &str) -> Result<(), CheckpointError> {
+    if !spec.heads.is_multiple_of(spec.kv_heads) {
+        let expected = format!("a divisor of the {} query heads", spec.heads);
+        return Err(fields.bad(kv_heads, &spec.kv_heads.into(), expected));
+    }
+    if !spec.head_dim.is_multiple_of(2) || spec.head_dim > LARGEST_HEAD {
+        let expected = format!("an even head width of at most {LARGEST_HEAD}");
+        return Err(fields.bad("head_dim", &spec.head_dim.into(), expected));
+    }
+    if spec.ffn > LARGEST_WIDTH {
+        return Err(fields.bad("mlp_ratio", &spec.ffn.into(), format!("an MLP of at most {LARGEST_WIDTH} columns")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
