@@ -10,7 +10,7 @@ use std::{
 use anyhow::Context;
 use demask::{
     DeviceError, DeviceOptions, GenerateError, GenerateOptions, Model, Opened, Prompt, Prompter,
-    decode::{OptionsError, Session, decoder::Promise},
+    decode::{OptionsError, Session},
     tensor::Dtype,
 };
 
@@ -185,7 +185,7 @@ pub fn generate_options(args: &DecodeArgs, seed: u64) -> anyhow::Result<Generate
 /// The guide, with a decoder that has one.
 pub fn guide(args: &DecodeArgs, options: &GenerateOptions) -> anyhow::Result<Option<Source>> {
     let decoder = options.decoder.as_ref();
-    match (&args.guide, decoder.filter(|decoder| decoder.method().promise == Promise::OfGuide)) {
+    match (&args.guide, decoder.filter(|_| options.wants_guide())) {
         (Some(_), None) => Err(usage("--guide goes with --decoder guided: leave it away or name that decoder")),
         (None, Some(decoder)) => {
             Err(GenerateError::from(OptionsError::GuideMissing { decoder: decoder.name() }).into())

@@ -11,14 +11,14 @@ use demask_step::{
 use crate::{
     cache::{CachePolicy, Memory},
     canvas::Canvas,
-    decoder::{Accepted, Answer, Decoder, Intent, Progress, Query, Setup, Turn, Turned, View, Whose},
+    decoder::{Accepted, Answer, Decoder, Intent, Progress, Query, Turn, Turned, View, Whose},
     error::OptionsError,
     event::{Commit, Counts, Event, Finish, Output},
     layout::Layout,
     legality::{self, Exactness},
     options::{SessionOptions, StopRule},
     receipt::Receipt,
-    resolve::{Resolved, resolve},
+    resolve::{Resolved, Setup, resolve},
     transfer::Ranking,
 };
 
@@ -86,10 +86,11 @@ impl Session {
         let Resolved { layout, clock, mut canvas, steps, most_forwards } = resolve(&options)?;
         let SessionOptions { remasking, alg_temp, seed, .. } = options;
         let ranking = Ranking { remasking, alg_temp, seed, order: options.order.clone() };
-        let mut cache = (options.cache.method().build)(&options.cache, &layout, options.seed);
-        legality::check_drafts(&options.decoder, &options.cache, &*cache)?;
-        let setup = Setup { layout: &layout, clock: &clock, ranking: &ranking, cache: &*cache, options: &options };
-        let decoder = (options.decoder.method().build)(&options.decoder, &setup);
+        let setup = Setup { layout: &layout, clock: &clock, ranking: &ranking, options: &options };
+        options.cache.check(&setup)?;
+        options.decoder.check(&setup)?;
+        let mut cache = options.cache.build(&setup);
+        let decoder = options.decoder.build(&setup, &*cache);
         if decoder.fuses() {
             cache.fuse();
         }

@@ -4,8 +4,8 @@ use std::fmt;
 
 use demask_checkpoint::{Message, RenderOptions};
 use demask_decode::{
-    CacheSpec, CanvasSpec, DecoderSpec, OptionsError, Remasking, Schedule, Session, SessionOptions, StopRule,
-    decoder::Promise, recommended,
+    CacheSpec, CanvasSpec, DecoderSpec, GuideUse, OptionsError, Remasking, Schedule, Session, SessionOptions, StopRule,
+    recommended,
 };
 use demask_model::Family;
 use demask_step::{ConfidenceOf, FilterOrder, Mask, TokenId};
@@ -118,7 +118,12 @@ impl GenerateOptions {
 
     /// Whether the decoder wants a guide; a model that has one decodes without it too.
     pub fn wants_guide(&self) -> bool {
-        self.decoder.as_ref().is_some_and(|decoder| decoder.method().promise == Promise::OfGuide)
+        self.guide_use().is_some()
+    }
+
+    /// Returns how the decoder uses its guide; none if it has none.
+    pub(crate) fn guide_use(&self) -> Option<GuideUse> {
+        self.decoder.as_ref().and_then(|decoder| decoder.traits().guide)
     }
 }
 
@@ -172,8 +177,7 @@ impl Prompter {
         let own = self.session_options(tokens, options)?;
         let Some(guide) = guide else { return Ok(own) };
         // The guide's own output ends where the guide ends it.
-        let to_guide = options.wants_guide()
-            && options.decoder.as_ref().is_some_and(|decoder| decoder.choice("target") == "guide");
+        let to_guide = options.guide_use().is_some_and(|guide| guide.is_target);
         let end_ids = if to_guide { guide.end_ids.clone() } else { own.end_ids };
         Ok(SessionOptions {
             // Drafts reach over the whole response unless somebody says otherwise.
