@@ -52,7 +52,7 @@ choices! {
 
 choices! {
     /// When a draft agrees with what is predicted.
-    pub enum Agreement {
+    pub enum DraftRule {
         /// It equals what is predicted.
         Exact = "exact",
         /// It may lack some of what is predicted.
@@ -76,7 +76,7 @@ parameters! {
         /// with tau: take the schedule's count if fewer than that pass
         pub quota: bool = false;
         /// a draft must equal what is predicted, or may lack some of it (as released; lossy with tau)
-        pub rule: Agreement = Agreement::Exact;
+        pub rule: DraftRule = DraftRule::Exact;
     }
 }
 
@@ -102,7 +102,7 @@ impl DecoderKind for FreeDave {
     fn traits(&self) -> DecoderTraits {
         let promise = match self.threshold() {
             None => Promise::SameAs(Static::default().into()),
-            Some(threshold) if self.rule == Agreement::Exact => Promise::SameAs(threshold.into()),
+            Some(threshold) if self.rule == DraftRule::Exact => Promise::SameAs(threshold.into()),
             Some(_) => Promise::Approximate,
         };
         DecoderTraits { promise, ..DecoderTraits::default() }
@@ -144,7 +144,7 @@ impl DecoderKind for FreeDave {
             ahead,
             window,
             span: cache.draft_span(setup.layout, ahead + 1),
-            subset: self.rule == Agreement::Subset,
+            subset: self.rule == DraftRule::Subset,
             parallel: self.tau.is_some(),
             history: cache.memory() == Memory::OfHistory,
             at_start: Vec::with_capacity(setup.layout.blocks()),

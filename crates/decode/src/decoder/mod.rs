@@ -31,7 +31,7 @@ pub use ar::Ar;
 pub use blockwise::Blockwise;
 pub use entropy_bounded::EntropyBounded;
 pub use factor::{Factor, FactorRule};
-pub use freedave::{Agreement, FreeDave, Mode};
+pub use freedave::{DraftRule, FreeDave, Mode};
 pub use guided::{Guided, Target, Writer};
 pub use slowfast::SlowFast;
 pub use static_decoding::Static;
