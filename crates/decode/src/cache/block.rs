@@ -25,7 +25,7 @@ impl CacheKind for Block {
     const ATTENTION: &'static [MaskKind] = &[MaskKind::BlockCausal];
 
     fn traits(&self) -> CacheTraits {
-        CacheTraits { exact: true, memory: Memory::OfState, spans_blocks: true }
+        CacheTraits { exact: true, memory: Memory::OfState, spans_blocks: true, ..CacheTraits::default() }
     }
 
     fn build(&self, _setup: &Setup<'_>) -> Box<dyn CachePolicy> {

@@ -81,6 +81,9 @@ pub struct CacheTraits {
     /// Whether one forward may predict positions of several blocks: nothing is computed anew because a block starts.
     /// Drafts that reach into the next blocks need it.
     pub spans_blocks: bool,
+    /// Whether a block's first forward sees keys that its later ones do not, so that the same canvas, run again, may be
+    /// predicted otherwise.
+    pub starts_wide: bool,
 }
 
 /// An entry of a registry: a [`CacheKind`] whose type is erased.

@@ -22,7 +22,7 @@ impl CacheKind for NoCache {
     const ATTENTION: &'static [MaskKind] = &[MaskKind::Full, MaskKind::BlockCausal, MaskKind::Causal];
 
     fn traits(&self) -> CacheTraits {
-        CacheTraits { exact: true, memory: Memory::OfState, spans_blocks: true }
+        CacheTraits { exact: true, memory: Memory::OfState, spans_blocks: true, ..CacheTraits::default() }
     }
 
     fn build(&self, _setup: &Setup<'_>) -> Box<dyn CachePolicy> {

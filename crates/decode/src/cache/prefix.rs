@@ -32,7 +32,8 @@ impl CacheKind for Prefix {
     const ATTENTION: &'static [MaskKind] = &[MaskKind::Full];
 
     fn traits(&self) -> CacheTraits {
-        CacheTraits { memory: Memory::OfState, ..CacheTraits::default() }
+        let starts_wide = self.horizon.is_some();
+        CacheTraits { memory: Memory::OfState, starts_wide, ..CacheTraits::default() }
     }
 
     fn build(&self, _setup: &Setup<'_>) -> Box<dyn CachePolicy> {

@@ -147,6 +147,7 @@ impl DecoderKind for FreeDave {
             subset: self.rule == DraftRule::Subset,
             parallel: self.tau.is_some(),
             history: cache.memory() == Memory::OfHistory,
+            starts_wide: setup.options.cache.traits().starts_wide,
             at_start: Vec::with_capacity(setup.layout.blocks()),
             block: 0,
             place: Place::default(),
@@ -183,6 +184,8 @@ struct Drafting {
     /// Whether the cache's slots have a history. Every forward is part of it: steps of static decoding that take nothing
     /// are run, and a draft that leaves nothing to predict is not.
     history: bool,
+    /// Whether a step that takes nothing is run because the same canvas may be predicted otherwise in the next forward.
+    starts_wide: bool,
     /// Masks that each block started with.
     at_start: Vec<usize>,
     /// The block that was current in the last forward.
@@ -206,7 +209,8 @@ impl Drafting {
         };
         loop {
             let tick = self.clock.tick(place.step, from[0], masks, around);
-            if tick.quota > 0 || self.parallel || self.history || place.step + 1 >= self.clock.steps {
+            let runs = tick.quota > 0 || self.parallel || self.history || self.starts_wide;
+            if runs || place.step + 1 >= self.clock.steps {
                 return tick;
             }
             place.step += 1;
