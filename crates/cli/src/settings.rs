@@ -9,10 +9,8 @@ use std::{
 
 use anyhow::Context;
 use demask::{
-    Answer, DeviceError, DeviceOptions, Error, Model, Opened, OptionError, Options, Prompt,
-    decode::{OptionsError, decoder::Promise},
-    step::Work,
-    tensor::Dtype,
+    Answer, DeviceError, DeviceOptions, Error, Model, Opened, OptionError, Options, Prompt, decode::OptionsError,
+    step::Work, tensor::Dtype,
 };
 
 use crate::{
@@ -166,7 +164,7 @@ pub fn generate_options(args: &DecodeArgs, seed: u64) -> Result<Options, OptionE
 /// The guide, with a decoder that has one.
 pub fn guide(args: &DecodeArgs, options: &Options) -> anyhow::Result<Option<Source>> {
     let decoder = options.decoder.as_ref();
-    match (&args.guide, decoder.filter(|decoder| decoder.method().promise == Promise::OfGuide)) {
+    match (&args.guide, decoder.filter(|_| options.wants_guide())) {
         (Some(_), None) => Err(usage("--guide goes with --decoder guided: leave it away or name that decoder")),
         (None, Some(decoder)) => Err(Error::from(OptionsError::GuideMissing { decoder: decoder.name() }).into()),
         (guide, _) => Ok(guide.clone().map(Source::Named)),

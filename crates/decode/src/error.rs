@@ -2,6 +2,8 @@
 
 use demask_step::{MaskKind, Position, TokenId};
 
+use crate::{SpecError, cache::CacheMethod, decoder::DecoderMethod, registry::alternatives};
+
 /// A mistake in [`SessionOptions`](crate::SessionOptions): what was found, what was expected, what to try.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -120,6 +122,19 @@ pub enum OptionsError {
          set the scale to 0"
     )]
     GuidanceNeedsMask,
+    /// A method with a parameter out of bounds.
+    #[error(transparent)]
+    Parameter(#[from] SpecError),
+    /// What only the method itself can say: its words for what was found, what was expected, what to try.
+    #[error("{what} {name}: {reason}")]
+    Method {
+        /// `decoder` or `cache`.
+        what: &'static str,
+        /// The method.
+        name: &'static str,
+        /// Its words.
+        reason: String,
+    },
     /// A method that cannot run this model.
     #[error("{what} {name} cannot run a model with {attention}: use {choices}")]
     MethodForModel {
@@ -135,7 +150,8 @@ pub enum OptionsError {
     /// Drafts that reach into the next block over a cache that does not.
     #[error(
         "decoder {decoder} with eager drafts reaches into the next block, and cache {cache} has a forward predict one \
-         block only: leave eager out, or use cache none or block"
+         block only: leave eager out, or use cache {}",
+        alternatives::<CacheMethod>(|cache| cache.traits().spans_blocks)
     )]
     EagerNeedsSpan {
         /// The decoder.
@@ -144,14 +160,19 @@ pub enum OptionsError {
         cache: String,
     },
     /// Parameters of the threshold rule without a threshold.
-    #[error("decoder freedave has {parameter} without tau, expected it with a threshold only: add tau or leave it out")]
+    #[error(
+        "decoder {decoder} has {parameter} without tau, expected it with a threshold only: add tau or leave it out"
+    )]
     ThresholdMissing {
+        /// The decoder.
+        decoder: &'static str,
         /// Which.
         parameter: &'static str,
     },
     /// `origin` with a decoder that chooses by itself.
     #[error(
-        "remasking origin picks positions by chance and decoder {decoder} by confidence: use origin with decoder static"
+        "remasking origin picks positions by chance and decoder {decoder} by confidence: use origin with decoder {}",
+        alternatives::<DecoderMethod>(|decoder| decoder.traits().takes_origin)
     )]
     Origin {
         /// The decoder.
@@ -160,7 +181,8 @@ pub enum OptionsError {
     /// A cache policy that must know what a step commits before it is run, and a decoder that does not.
     #[error(
         "cache {cache} computes the rows that a step will decode, and decoder {decoder} with remasking {remasking} \
-         finds them by their predictions: use decoder static with remasking random or left_to_right"
+         finds them by their predictions: use decoder {} with remasking random or left_to_right",
+        alternatives::<DecoderMethod>(|decoder| decoder.traits().foresees)
     )]
     Foresight {
         /// The cache policy in canonical text.
@@ -187,7 +209,10 @@ pub enum OptionsError {
         decoder: &'static str,
     },
     /// A guide for a decoder that has none.
-    #[error("decoder {decoder} has no guide: leave the guide away, or use decoder guided")]
+    #[error(
+        "decoder {decoder} has no guide: leave the guide away, or use decoder {}",
+        alternatives::<DecoderMethod>(|decoder| decoder.traits().guide.is_some())
+    )]
     GuideUnused {
         /// The decoder.
         decoder: &'static str,

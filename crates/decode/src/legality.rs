@@ -1,13 +1,15 @@
-//! Which parts go together, and what a run may claim of its tokens. Everything follows from the registry entries.
+//! Which parts go together, and what a run may claim of its tokens. Everything follows from what the
+//! methods say of themselves.
 
 use demask_step::MaskKind;
 
 use crate::{
-    cache::{self, CachePolicy, CacheSpec, Memory},
-    decoder::{DecoderSpec, Promise, freedave},
+    cache::{CacheSpec, Memory},
+    decoder::{DecoderSpec, Promise},
     error::OptionsError,
-    guide::targets_guide,
-    transfer::{Ranking, Remasking},
+    options::SessionOptions,
+    spec::{Method, Spec},
+    transfer::Remasking,
 };
 
 /// What a result may claim.
@@ -40,103 +42,86 @@ impl Exactness {
     }
 }
 
-/// What a pair of methods may claim, whatever they decode.
+/// Returns what a pair of methods may claim, whatever they decode.
 pub fn exactness(decoder: &DecoderSpec, cache: &CacheSpec) -> Exactness {
-    exactness_with(decoder, cache, cache.method().memory)
+    exactness_with(decoder, cache, cache.traits().memory)
 }
 
-/// What a pair of methods may claim if the cache's slots depend on this.
+/// Returns what a pair of methods may claim if the cache's slots depend on this.
 pub fn exactness_with(decoder: &DecoderSpec, cache: &CacheSpec, memory: Memory) -> Exactness {
-    match (decoder.method().promise, memory) {
-        (Promise::Reference, _) if cache.method().exact => Exactness::Reference,
-        // Whatever is drafted: what the guide disagrees with is replaced by its own.
-        (Promise::OfGuide, _) if targets_guide(decoder) && decoder.choice("match") == "exact" => {
-            Exactness::Lossless { against: "ar of the guide, cache causal".into() }
+    match decoder.traits().promise {
+        Promise::Reference if cache.traits().exact => Exactness::Reference,
+        Promise::OfRun(run) => Exactness::Lossless { against: run.into() },
+        Promise::SameAs(other) if memory == Memory::OfState => {
+            Exactness::Lossless { against: format!("{other}, cache {cache}") }
         }
-        (Promise::Lossless, Memory::OfState) => match freedave::baseline(decoder) {
-            Some(baseline) => Exactness::Lossless { against: format!("{baseline}, cache {cache}") },
-            None => Exactness::Approximate,
-        },
         _ => Exactness::Approximate,
     }
 }
 
-/// Whether a pair of methods can decode a model; if not, why in one sentence, and what can.
-pub fn check(
-    attention: MaskKind,
-    decoder: &DecoderSpec,
-    cache: &CacheSpec,
-    remasking: Remasking,
-) -> Result<(), OptionsError> {
-    if !decoder.method().attention.contains(&attention) {
-        let choices = crate::decoder::DECODERS.iter().filter(|method| method.attention.contains(&attention));
-        return Err(OptionsError::MethodForModel {
-            what: "decoder",
-            name: decoder.name(),
-            attention,
-            choices: choices.map(|method| method.about.name).collect::<Vec<_>>().join(", "),
-        });
-    }
-    if !cache.method().attention.contains(&attention) {
-        let choices = cache::CACHES.iter().filter(|method| method.attention.contains(&attention));
-        return Err(OptionsError::MethodForModel {
-            what: "cache",
-            name: cache.name(),
-            attention,
-            choices: choices.map(|method| method.about.name).collect::<Vec<_>>().join(", "),
-        });
-    }
-    if remasking == Remasking::Origin && !decoder.method().takes_origin {
+/// Refuses methods that cannot decode the model, and what holds of all methods: why in one sentence, and what can. What
+/// one method alone forbids is its own [`check`](crate::decoder::DecoderKind::check).
+pub fn check(options: &SessionOptions) -> Result<(), OptionsError> {
+    let SessionOptions { facts, decoder, cache, remasking, .. } = options;
+    check_model(decoder, facts.mask.kind())?;
+    check_model(cache, facts.mask.kind())?;
+    decoder.check_bounds()?;
+    cache.check_bounds()?;
+    if *remasking == Remasking::Origin && !decoder.traits().takes_origin {
         return Err(OptionsError::Origin { decoder: decoder.name() });
-    }
-    cache::dkv::check(cache)?;
-    let foresees = decoder.name() == "static" && Ranking::foresees(remasking);
-    if cache::dkv::wants_foresight(cache) && !foresees {
-        let (cache, remasking) = (cache.to_string(), remasking.name());
-        return Err(OptionsError::Foresight { cache, decoder: decoder.name(), remasking });
     }
     Ok(())
 }
 
-/// Whether drafts can run over a cache policy; if not, why in one sentence, and what can. Everything follows from what
-/// the policy says of itself: [`CachePolicy::spans_blocks`] whether they may reach into the next blocks, and
-/// [`CachePolicy::memory`] whether they are lossless over it. A new policy needs no line here.
-pub(crate) fn check_drafts(
-    decoder: &DecoderSpec,
-    cache: &CacheSpec,
-    policy: &dyn CachePolicy,
-) -> Result<(), OptionsError> {
-    if !freedave::runs(decoder) {
+fn check_model<M: Method>(spec: &Spec<M>, attention: MaskKind) -> Result<(), OptionsError> {
+    let runs = |method: &M| method.about().attention.contains(&attention);
+    if runs(spec.method()) {
         return Ok(());
     }
-    freedave::check(decoder)?;
-    if decoder.flag("eager") && !policy.spans_blocks() {
-        return Err(OptionsError::EagerNeedsSpan { decoder: decoder.name(), cache: cache.to_string() });
-    }
-    Ok(())
+    let choices = M::built_in().iter().filter(|method| runs(method)).map(|method| method.about().name);
+    let choices = choices.collect::<Vec<_>>().join(", ");
+    Err(OptionsError::MethodForModel { what: M::WHAT, name: spec.name(), attention, choices })
 }
 
 #[cfg(test)]
 mod tests {
-    use demask_step::{SequenceNeeds, StepPlan};
+    use demask_step::Mask;
 
     use super::*;
-    use crate::{
-        cache::CACHES,
-        decoder::{DECODERS, Progress, Query, View},
-        layout::Layout,
-    };
+    use crate::{CanvasSpec, ModelFacts, Session, cache::CACHES, decoder::DECODERS};
+
+    /// Whether a session can be made of these methods.
+    fn refusal(mask: Mask, decoder: &str, cache: &str, remasking: Remasking) -> Result<(), String> {
+        let mask_id = (mask != Mask::Causal).then_some(9);
+        let facts = ModelFacts { mask, shift: 0, mask_id, vocab: 10, context: 64 };
+        let mut options = SessionOptions::new(facts, CanvasSpec::Prompt { tokens: vec![1, 2], gen_length: 8 });
+        (options.decoder, options.cache) = (decoder.parse().unwrap(), cache.parse().unwrap());
+        options.remasking = remasking;
+        Session::new(options).map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    const BLOCKS: Mask = Mask::BlockCausal { block: 4 };
 
     #[test]
     fn every_model_has_a_decoder_and_a_cache() {
-        for attention in [MaskKind::Full, MaskKind::BlockCausal, MaskKind::Causal] {
+        for mask in [Mask::Full, BLOCKS, Mask::Causal] {
             let pairs = DECODERS.iter().flat_map(|decoder| CACHES.iter().map(move |cache| (decoder, cache)));
             let legal = pairs.filter(|(decoder, cache)| {
-                let (decoder, cache) = (DecoderSpec::of(decoder), CacheSpec::of(cache));
-                check(attention, &decoder, &cache, Remasking::default()).is_ok()
+                refusal(mask, decoder.about().name, cache.about().name, Remasking::default()).is_ok()
             });
-            assert!(legal.count() > 0, "{attention}");
+            assert!(legal.count() > 0, "{mask:?}");
         }
+    }
+
+    #[test]
+    fn parameters_out_of_bounds_are_refused() {
+        let facts = ModelFacts { mask: Mask::Full, shift: 0, mask_id: Some(9), vocab: 10, context: 64 };
+        let mut options = SessionOptions::new(facts, CanvasSpec::Prompt { tokens: vec![1], gen_length: 8 });
+        options.decoder = crate::decoder::FreeDave { d: Some(0), ..Default::default() }.into();
+        assert_eq!(
+            Session::new(options).unwrap_err().to_string(),
+            "freedave: d is \"0\", expected a whole number from 1 to 256 (default: chosen to fit)"
+        );
     }
 
     #[test]
@@ -158,35 +143,17 @@ mod tests {
         }
     }
 
-    /// A policy that remembers, and one that starts anew where a block starts.
-    #[derive(Debug)]
-    struct Policy(Memory);
-
-    impl CachePolicy for Policy {
-        fn needs(&self, _layout: &Layout) -> SequenceNeeds {
-            SequenceNeeds::default()
-        }
-        fn upkeep(&mut self, _view: &View<'_>, _plan: &mut StepPlan) -> bool {
-            false
-        }
-        fn plan(&mut self, _view: &View<'_>, _query: &Query, _plan: &mut StepPlan) {}
-        fn observe(&mut self, _view: &View<'_>, _plan: &StepPlan, _progress: &Progress) {}
-        fn memory(&self) -> Memory {
-            self.0
-        }
-    }
-
     #[test]
     fn drafts_follow_from_what_a_cache_says_of_itself() {
+        for decoder in ["static", "freedave", "freedave:eager=false"] {
+            assert_eq!(refusal(Mask::Full, decoder, "dual", Remasking::default()), Ok(()), "{decoder}");
+        }
+        assert_eq!(
+            refusal(Mask::Full, "freedave:eager", "dual", Remasking::default()).unwrap_err(),
+            "decoder freedave with eager drafts reaches into the next block, and cache dual has a forward predict one \
+             block only: leave eager out, or use cache none or block"
+        );
         for memory in [Memory::OfState, Memory::OfHistory] {
-            let check = |decoder: &str| {
-                let found = check_drafts(&decoder.parse().unwrap(), &"none".parse().unwrap(), &Policy(memory));
-                found.map_err(|error| error.to_string())
-            };
-            for decoder in ["static", "freedave", "freedave:eager=false"] {
-                assert_eq!(check(decoder), Ok(()), "{decoder}");
-            }
-            assert!(check("freedave:eager").unwrap_err().contains("leave eager out"));
             let claim = exactness_with(&"freedave".parse().unwrap(), &"none".parse().unwrap(), memory);
             assert_eq!(claim == Exactness::Approximate, memory == Memory::OfHistory);
         }
@@ -194,20 +161,17 @@ mod tests {
 
     #[test]
     fn refusals_name_what_can_be_used() {
-        let refusal = |attention, decoder: &str, cache: &str, remasking| {
-            check(attention, &decoder.parse().unwrap(), &cache.parse().unwrap(), remasking).unwrap_err().to_string()
-        };
         assert_eq!(
-            refusal(MaskKind::Full, "ar", "none", Remasking::default()),
+            refusal(Mask::Full, "ar", "none", Remasking::default()).unwrap_err(),
             "decoder ar cannot run a model with full attention: use static, threshold, factor, entropy_bounded, slowfast, \
              freedave, guided"
         );
         assert_eq!(
-            refusal(MaskKind::Full, "static", "block", Remasking::default()),
+            refusal(Mask::Full, "static", "block", Remasking::default()).unwrap_err(),
             "cache block cannot run a model with full attention: use none, prefix, dual, freecache, dkv, dllm"
         );
         assert_eq!(
-            refusal(MaskKind::Full, "threshold", "none", Remasking::Origin),
+            refusal(Mask::Full, "threshold", "none", Remasking::Origin).unwrap_err(),
             "remasking origin picks positions by chance and decoder threshold by confidence: \
              use origin with decoder static"
         );
@@ -216,20 +180,16 @@ mod tests {
     /// Every decoder with every variant of the inexact caches, on every family: allowed, or the reason why not.
     #[test]
     fn inexact_caches_and_decoders() {
-        let full = |decoder: &str, cache: &str, remasking| {
-            let (decoder, cache) = (decoder.parse().unwrap(), cache.parse().unwrap());
-            check(MaskKind::Full, &decoder, &cache, remasking).map_err(|error| error.to_string())
-        };
+        let full = |decoder, cache, remasking| refusal(Mask::Full, decoder, cache, remasking);
         let confident = Remasking::LowConfidence;
         for cache in ["dkv", "dkv:variant=prefill", "dkv:variant=pd,shift=un_right", "dllm", "dllm:probe=k"] {
             for decoder in ["static", "threshold", "entropy_bounded", "slowfast"] {
                 assert_eq!(full(decoder, cache, confident), Ok(()), "{decoder} {cache}");
             }
             assert_eq!(full("static", cache, Remasking::Origin), Ok(()), "{cache}");
-            for attention in [MaskKind::BlockCausal, MaskKind::Causal] {
-                let decoder = if attention == MaskKind::Causal { "ar" } else { "static" };
-                let refused = check(attention, &decoder.parse().unwrap(), &cache.parse().unwrap(), confident);
-                assert!(refused.unwrap_err().to_string().contains("cannot run a model with"), "{cache}");
+            for (mask, decoder) in [(BLOCKS, "static"), (Mask::Causal, "ar")] {
+                let refused = refusal(mask, decoder, cache, confident).unwrap_err();
+                assert!(refused.contains("cannot run a model with"), "{cache}: {refused}");
             }
         }
         for remasking in [Remasking::Random, Remasking::LeftToRight] {

@@ -21,7 +21,7 @@
 //! * the [`Session`] owns the canvas, writes the commits, applies the stop rule and counts.
 //!
 //! Every method is one file with one line in a registry ([`decoder::DECODERS`], [`cache::CACHES`]) that parsing
-//! ([`spec`]), [`legality`] and documentation read.
+//! ([`spec`]), [`legality`] and documentation read. Methods of other crates join them in a [`Registry`].
 #![forbid(unsafe_code)]
 
 pub mod cache;
@@ -36,6 +36,7 @@ pub mod names;
 mod options;
 pub mod receipt;
 mod recommended;
+pub mod registry;
 mod resolve;
 pub mod schedule;
 mod session;
@@ -46,12 +47,14 @@ pub use cache::{CacheSpec, Memory};
 pub use decoder::DecoderSpec;
 pub use error::OptionsError;
 pub use event::{Commit, Counts, Event, Finish, GuideCounts, Output};
-pub use guide::{GuideOptions, GuideText, Translator};
+pub use guide::{Agreement, Alignment, GuideOptions, GuideText, GuideUse, Translator};
 pub use layout::Layout;
 pub use legality::Exactness;
 pub use options::{CanvasSpec, ModelFacts, SessionOptions, StopRule};
 pub use receipt::Receipt;
 pub use recommended::recommended;
+pub use registry::Registry;
+pub use resolve::Setup;
 pub use schedule::Schedule;
 pub use session::Session;
 pub use spec::SpecError;

@@ -2,7 +2,14 @@
 
 use demask_step::{ConfidenceOf, FilterOrder, Mask, Position, TokenId};
 
-use crate::{cache::CacheSpec, decoder::DecoderSpec, guide::GuideOptions, schedule::Schedule, transfer::Remasking};
+use crate::{
+    cache::{CACHES, CacheSpec},
+    decoder::{DECODERS, DecoderSpec},
+    guide::GuideOptions,
+    schedule::Schedule,
+    spec::Method,
+    transfer::Remasking,
+};
 
 /// What decoding must know about a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -166,7 +173,8 @@ impl SessionOptions {
 /// The first decoder that is listed for a family, and the last exact cache: those behind `none` are cheaper.
 fn default_methods(mask: Mask) -> (DecoderSpec, CacheSpec) {
     let attention = mask.kind();
-    let decoder = crate::decoder::DECODERS.iter().find(|method| method.attention.contains(&attention));
-    let exact = crate::cache::CACHES.iter().rfind(|method| method.exact && method.attention.contains(&attention));
-    (decoder.map(DecoderSpec::of).unwrap_or_default(), exact.map(CacheSpec::of).unwrap_or_default())
+    let decoder = DECODERS.iter().find(|method| method.about().attention.contains(&attention));
+    let caches = CACHES.iter().filter(|method| method.about().attention.contains(&attention));
+    let exact = caches.map(CacheSpec::of).rfind(|cache| cache.traits().exact);
+    (decoder.map(DecoderSpec::of).unwrap_or_default(), exact.unwrap_or_default())
 }

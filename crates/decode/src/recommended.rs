@@ -3,17 +3,22 @@
 
 use demask_step::Mask;
 
-use crate::{CacheSpec, DecoderSpec};
+use crate::{
+    CacheSpec, DecoderSpec,
+    cache::{Block, Dual},
+    decoder::Threshold,
+};
 
 /// A decoder and a cache for those who name neither; none where the reference is the fastest (autoregressive models).
 pub fn recommended(mask: Mask) -> Option<(DecoderSpec, CacheSpec)> {
-    let (decoder, cache) = match mask {
-        // Fast-dLLM's settings (specification caches, section 3.6).
-        Mask::Full => ("threshold:tau=0.9", "dual"),
-        Mask::BlockCausal { .. } => ("threshold:tau=0.9", "block"),
+    // Fast-dLLM's settings (specification caches, section 3.6).
+    let threshold = Threshold { tau: 0.9, ..Threshold::default() };
+    let cache = match mask {
+        Mask::Full => Dual::default().into(),
+        Mask::BlockCausal { .. } => Block::default().into(),
         Mask::Causal => return None,
     };
-    Some((decoder.parse().ok()?, cache.parse().ok()?))
+    Some((threshold.into(), cache))
 }
 
 #[cfg(test)]

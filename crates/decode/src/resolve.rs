@@ -10,10 +10,24 @@ use crate::{
     legality,
     options::{CanvasSpec, ModelFacts, SessionOptions},
     schedule::{Clock, Schedule},
+    transfer::Ranking,
 };
 
 /// What blocks are fitted to if their length is not given: LLaDA's and Fast-dLLM's usual one.
 const USUAL_BLOCK: usize = 32;
+
+/// What a method is checked against and made from.
+#[derive(Debug)]
+pub struct Setup<'a> {
+    /// Where the blocks lie.
+    pub layout: &'a Layout,
+    /// The schedule of each block.
+    pub clock: &'a Clock,
+    /// The order of predictions.
+    pub ranking: &'a Ranking,
+    /// Everything that was asked for: model, canvas, both methods, seed, guide.
+    pub options: &'a SessionOptions,
+}
 
 /// Options that fit together.
 #[derive(Debug)]
@@ -29,15 +43,15 @@ pub(crate) struct Resolved {
 
 /// Checks everything and chooses what was not given.
 pub(crate) fn resolve(options: &SessionOptions) -> Result<Resolved, OptionsError> {
-    let SessionOptions { facts, decoder, cache, remasking, .. } = options;
+    let facts = &options.facts;
     let attention = facts.mask.kind();
     check_numbers(options)?;
-    legality::check(attention, decoder, cache, *remasking)?;
+    legality::check(options)?;
     check_tokens(options, attention)?;
 
     let steps = given_steps(options)?;
     let layout = layout(options, attention, steps)?;
-    guide::check(options, &layout)?;
+    guide::check(options)?;
     let needed = layout.len();
     if needed > facts.context {
         return Err(OptionsError::Context { needed, available: facts.context });
@@ -109,8 +123,7 @@ fn check_tokens(options: &SessionOptions, attention: MaskKind) -> Result<(), Opt
 
 /// The number of steps, if it is given at all: as an option or by the decoder.
 fn given_steps(options: &SessionOptions) -> Result<Option<usize>, OptionsError> {
-    let has_steps = options.decoder.method().about.parameters.iter().any(|parameter| parameter.name == "steps");
-    let by_decoder = if has_steps { options.decoder.count("steps") } else { None };
+    let by_decoder = options.decoder.traits().steps;
     match (options.steps, by_decoder) {
         (Some(0), _) => Err(OptionsError::StepsZero),
         (Some(option), Some(decoder)) if option != decoder => Err(OptionsError::StepsTwice { option, decoder }),

@@ -3,9 +3,10 @@
 
 use crate::common::{EOS, MASK_ID, Run, VOCAB, drive, drive_on, options, predict, run, run_all_live};
 use demask_decode::{
-    CacheSpec, DecoderSpec, Exactness, Layout, Memory, Remasking, Schedule, Session, SessionOptions, StopRule, legality,
+    CacheSpec, Exactness, Layout, Memory, Remasking, Schedule, Session, SessionOptions, Setup, StopRule,
+    schedule::Clock, transfer::Ranking,
 };
-use demask_step::{Lanes, Mask, MaskKind, Network, Predictions, Request, SequenceId, SequenceNeeds, TokenId, Work};
+use demask_step::{Lanes, Mask, Network, Predictions, Request, SequenceId, SequenceNeeds, TokenId, Work};
 use demask_testkit::{by_hand::ByHand, scripted::Scripted};
 use proptest::prelude::*;
 
@@ -376,11 +377,12 @@ fn one_layer_makes_both_caches_exact() {
 
 #[test]
 fn slots_are_those_of_the_canvas_or_of_the_steps() {
+    let options = with(0, "static", "none", BLOCK);
     let layout = Layout::full(PROMPT, PROMPT + LENGTH, BLOCK);
-    let memory = |text: &str| {
-        let cache: CacheSpec = text.parse().unwrap();
-        (cache.method().build)(&cache, &layout, 0).memory()
-    };
+    let clock = Clock { schedule: options.schedule, steps: 1, eps: options.eps, share_of: None };
+    let ranking = Ranking { remasking: options.remasking, alg_temp: 0.0, seed: 0, order: Vec::new() };
+    let setup = Setup { layout: &layout, clock: &clock, ranking: &ranking, options: &options };
+    let memory = |text: &str| text.parse::<CacheSpec>().unwrap().build(&setup).memory();
     for (cache, expected) in [
         ("prefix", Memory::OfState),
         ("prefix:horizon=4,idle", Memory::OfState),
@@ -400,38 +402,32 @@ fn slots_are_those_of_the_canvas_or_of_the_steps() {
 /// What each pair may claim, and why a pair is refused: one row for each decoder and family.
 #[test]
 fn legality_of_pairs() {
-    let specs = |decoder: &str, cache: &str| (decoder.parse::<DecoderSpec>().unwrap(), cache.parse().unwrap());
+    let check = |mask, decoder: &str, cache: &str, remasking| {
+        let mut options = options(mask, 0, PROMPT, LENGTH);
+        (options.decoder, options.cache) = (decoder.parse().unwrap(), cache.parse().unwrap());
+        options.remasking = remasking;
+        Session::new(options).map(|session| session.exactness()).map_err(|error| error.to_string())
+    };
+    let claim = |mask, decoder, cache| check(mask, decoder, cache, Remasking::default());
+    let blocks = Mask::BlockCausal { block: 4 };
     for cache in
         ["prefix", "dual", "dual:horizon=4", "freecache", "freecache:freeze=reference", "freecache:freeze=prompt"]
     {
         for decoder in ["static", "threshold", "threshold:cap", "factor", "factor:rule=code", "entropy_bounded"] {
-            let (decoder, cache) = specs(decoder, cache);
-            let attention = MaskKind::Full;
-            assert_eq!(legality::check(attention, &decoder, &cache, Remasking::default()), Ok(()));
-            assert_eq!(legality::exactness(&decoder, &cache), Exactness::Approximate, "{decoder} {cache}");
+            assert_eq!(claim(Mask::Full, decoder, cache), Ok(Exactness::Approximate), "{decoder} {cache}");
         }
-        let (decoder, cache) = specs("static", cache);
-        let refused = legality::check(MaskKind::BlockCausal, &decoder, &cache, Remasking::default());
-        let name = cache.name();
-        assert!(
-            refused
-                .unwrap_err()
-                .to_string()
-                .starts_with(&format!("cache {name} cannot run a model with block-causal attention: use none")),
-            "{name}"
-        );
-        let (decoder, cache) = specs("ar", name);
-        let refused = legality::check(MaskKind::Full, &decoder, &cache, Remasking::default());
-        assert!(refused.unwrap_err().to_string().starts_with("decoder ar cannot run a model with full attention"));
-        let refused = legality::check(MaskKind::Causal, &decoder, &cache, Remasking::default());
-        assert!(refused.unwrap_err().to_string().starts_with(&format!("cache {name} cannot run a model with causal")));
+        let name = cache.split(':').next().unwrap();
+        let refused = claim(blocks, "static", cache).unwrap_err();
+        let start = format!("cache {name} cannot run a model with block-causal attention: use none");
+        assert!(refused.starts_with(&start), "{refused}");
+        let refused = claim(Mask::Full, "ar", name).unwrap_err();
+        assert!(refused.starts_with("decoder ar cannot run a model with full attention"), "{refused}");
+        let refused = claim(Mask::Causal, "ar", name).unwrap_err();
+        assert!(refused.starts_with(&format!("cache {name} cannot run a model with causal")), "{refused}");
     }
-    let (decoder, cache) = specs("factor", "block");
-    let block_causal = MaskKind::BlockCausal;
-    assert_eq!(legality::check(block_causal, &decoder, &cache, Remasking::default()), Ok(()));
-    assert_eq!(legality::exactness(&decoder, &cache), Exactness::Approximate);
-    assert!(legality::check(MaskKind::Causal, &decoder, &cache, Remasking::default()).is_err());
-    assert!(legality::check(block_causal, &decoder, &cache, Remasking::Origin).is_err());
+    assert_eq!(claim(blocks, "factor", "block"), Ok(Exactness::Approximate));
+    assert!(claim(Mask::Causal, "factor", "block").is_err());
+    assert!(check(blocks, "factor", "block", Remasking::Origin).is_err());
 }
 
 #[test]

@@ -14,3 +14,4 @@ mod options;
 mod plans;
 mod session;
 mod slowfast;
+mod suite;

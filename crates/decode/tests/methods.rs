@@ -11,9 +11,9 @@ use crate::common::{facts, options};
 use demask_decode::{
     CacheSpec, DecoderSpec, Exactness, GuideOptions, OptionsError, Session,
     cache::CACHES,
-    decoder::{DECODERS, Promise},
+    decoder::DECODERS,
     recommended,
-    spec::{About, Value},
+    spec::{About, Method, Value},
 };
 use demask_step::Mask;
 
@@ -140,7 +140,7 @@ const FAMILIES: &[(&str, Mask, u32)] = &[
 /// What a session with the defaults of both methods claims, or why there is none.
 fn claim(mask: Mask, shift: u32, decoder: DecoderSpec, cache: CacheSpec) -> Result<Exactness, OptionsError> {
     let mut options = options(mask, shift, PROMPT, RESPONSE);
-    options.guide = (decoder.method().promise == Promise::OfGuide).then(|| GuideOptions {
+    options.guide = decoder.traits().guide.map(|_| GuideOptions {
         facts: facts(Mask::Causal, 1),
         end_ids: Vec::new(),
         shared_vocabulary: true,
@@ -163,11 +163,11 @@ fn matrix(mask: Mask, shift: u32) -> String {
     let mut notes: Vec<String> = Vec::new();
     let mut text = String::from("| |");
     for cache in CACHES {
-        write!(text, " `{}` |", cache.about.name).unwrap();
+        write!(text, " `{}` |", cache.about().name).unwrap();
     }
     writeln!(text, "\n|---|{}", "---|".repeat(CACHES.len())).unwrap();
     for decoder in DECODERS {
-        write!(text, "| `{}` |", decoder.about.name).unwrap();
+        write!(text, "| `{}` |", decoder.about().name).unwrap();
         for cache in CACHES {
             let (decoder, cache) = (DecoderSpec::of(decoder), CacheSpec::of(cache));
             let names = [format!("cache {cache}"), format!("cache {}", cache.name())];
@@ -210,10 +210,10 @@ fn variants() -> String {
 /// A row for each method, and one for each of its parameters.
 fn methods<'a>(text: &mut String, what: &str, all: impl Iterator<Item = &'a About>) {
     writeln!(text, "| {what} | values | default | what it does | source |\n|---|---|---|---|---|").unwrap();
-    for About { name, summary, source, parameters } in all {
+    for About { name, summary, source, parameters, .. } in all {
         writeln!(text, "| **`{name}`** | | | {summary} | {source} |").unwrap();
         for parameter in *parameters {
-            let default = match parameter.default {
+            let default = match parameter.default() {
                 Value::Fit => "not given".to_owned(),
                 value => format!("`{value}`"),
             };
@@ -238,9 +238,9 @@ fn page() -> String {
     let mut page = INTRODUCTION.to_owned();
     page.push_str(&DEFAULTS.replace("FAMILIES\n", &recommendations()));
     page.push_str("\n## Decoders\n\nThe first is the reference, but for causal models, whose reference is `ar`.\n\n");
-    methods(&mut page, "decoder", DECODERS.iter().map(|method| &method.about));
+    methods(&mut page, "decoder", DECODERS.iter().map(Method::about));
     page.push_str("\n## Caches\n\nThe reference is the exact cache of the family: `none`, `block` or `causal`.\n\n");
-    methods(&mut page, "cache", CACHES.iter().map(|method| &method.about));
+    methods(&mut page, "cache", CACHES.iter().map(Method::about));
     write!(
         page,
         "\n## Which pairs decode what\n\n\

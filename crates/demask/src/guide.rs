@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use demask_checkpoint::{RenderOptions, Tokenizer};
-use demask_decode::{GuideOptions, GuideText, Translator};
+use demask_decode::{Alignment, GuideOptions, GuideText, Translator};
 use demask_step::{Mask, TokenId};
 
 use crate::{Error, Options, Prompt, Prompter};
@@ -66,9 +66,8 @@ impl Bridge {
         options: &Options,
     ) -> Result<GuideOptions, Error> {
         // Options without a decoder that asks a guide have no alignment; the session refuses them.
-        let decoder = options.decoder.as_ref().filter(|_| options.wants_guide());
-        let align = decoder.map_or("", |decoder| decoder.choice("align"));
-        let by_ids = align == "ids" || (align.is_empty() && self.shared);
+        let wanted = options.guide_use().and_then(|guide| guide.alignment);
+        let by_ids = Alignment::fitted(wanted, self.shared) == Alignment::Ids;
         let text = match self.translator.as_ref().filter(|_| !by_ids) {
             Some(words) => {
                 let translator: Arc<dyn Translator> = Arc::clone(words) as _;

@@ -1,8 +1,7 @@
 //! What a user may ask of one generation: one type, whether it comes from flags, JSON, a sweep or a program.
 
 use demask_decode::{
-    CacheSpec, DecoderSpec, Remasking, Schedule,
-    decoder::Promise,
+    CacheSpec, DecoderSpec, GuideUse, Remasking, Schedule,
     names::{UnknownName, same},
 };
 use serde::{
@@ -344,7 +343,12 @@ impl Options {
 
     /// Returns whether the decoder wants a guide; a model that has one decodes without it too.
     pub fn wants_guide(&self) -> bool {
-        self.decoder.as_ref().is_some_and(|decoder| decoder.method().promise == Promise::OfGuide)
+        self.guide_use().is_some()
+    }
+
+    /// Returns how the decoder uses its guide; none if it has none.
+    pub(crate) fn guide_use(&self) -> Option<GuideUse> {
+        self.decoder.as_ref().and_then(|decoder| decoder.traits().guide)
     }
 
     /// Returns whether decoding may end at an end token, before everything is decoded.

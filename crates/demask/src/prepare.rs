@@ -27,8 +27,7 @@ impl Prompter {
         let own = self.session_options(tokens, options)?;
         let Some(guide) = guide else { return Ok(own) };
         // The guide's own output ends where the guide ends it.
-        let to_guide = options.wants_guide()
-            && options.decoder.as_ref().is_some_and(|decoder| decoder.choice("target") == "guide");
+        let to_guide = options.guide_use().is_some_and(|guide| guide.is_target);
         let end_ids = if to_guide { guide.end_ids.clone() } else { own.end_ids };
         Ok(SessionOptions {
             // Drafts reach over the whole response unless somebody says otherwise.

@@ -1,6 +1,8 @@
-//! Test helpers that every crate shares: naive reference operations and scripted networks.
+//! Test helpers that every crate shares: naive reference operations, scripted networks, and what every method of
+//! decoding must hold.
 #![forbid(unsafe_code)]
 
 pub mod by_hand;
 pub mod naive;
 pub mod scripted;
+pub mod suite;

@@ -3,29 +3,34 @@
 
 use demask_step::{Keep, Lanes, MaskKind, Position, SequenceNeeds, StepPlan};
 
-use super::{CacheMethod, CachePolicy, CacheSpec, Memory};
+use super::{CacheKind, CachePolicy, CacheTraits, Memory};
 use crate::{
     decoder::{Accepted, Progress, Query, View},
     event::Commit,
     layout::Layout,
-    spec::About,
+    parameters,
+    resolve::Setup,
 };
 
-pub(super) const METHOD: CacheMethod = CacheMethod {
-    about: About {
-        name: "block",
-        summary: "exact cache of block-diffusion models: finished blocks are stored by one clean forward each",
-        source: "SDAR block_diffusion_generate; specification caches 6, freedave 1.8",
-        parameters: &[],
-    },
-    attention: &[MaskKind::BlockCausal],
-    exact: true,
-    memory: Memory::OfState,
-    build,
-};
+parameters! {
+    /// Finished blocks of a block-diffusion model, stored from their clean tokens.
+    pub struct Block {}
+}
 
-fn build(_spec: &CacheSpec, _layout: &Layout, _seed: u64) -> Box<dyn CachePolicy> {
-    Box::new(BlockCache { stored: 0, fused: false, keep: None })
+impl CacheKind for Block {
+    const NAME: &'static str = "block";
+    const SUMMARY: &'static str =
+        "exact cache of block-diffusion models: finished blocks are stored by one clean forward each";
+    const SOURCE: &'static str = "SDAR block_diffusion_generate; specification caches 6, freedave 1.8";
+    const ATTENTION: &'static [MaskKind] = &[MaskKind::BlockCausal];
+
+    fn traits(&self) -> CacheTraits {
+        CacheTraits { exact: true, memory: Memory::OfState, spans_blocks: true, ..CacheTraits::default() }
+    }
+
+    fn build(&self, _setup: &Setup<'_>) -> Box<dyn CachePolicy> {
+        Box::new(BlockCache { stored: 0, fused: false, keep: None })
+    }
 }
 
 /// Slots `[0, stored)` hold the K/V of final tokens, or will with the next forward; `stored` is where a block starts.
@@ -111,11 +116,7 @@ impl CachePolicy for BlockCache {
     }
 
     fn memory(&self) -> Memory {
-        METHOD.memory
-    }
-
-    fn spans_blocks(&self) -> bool {
-        true
+        Memory::OfState
     }
 
     fn draft_span(&self, layout: &Layout, blocks: usize) -> usize {

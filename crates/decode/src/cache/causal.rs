@@ -2,28 +2,32 @@
 
 use demask_step::{MaskKind, Position, SequenceNeeds, StepPlan};
 
-use super::{CacheMethod, CachePolicy, CacheSpec, Memory};
+use super::{CacheKind, CachePolicy, CacheTraits, Memory};
 use crate::{
     decoder::{Progress, Query, View},
     layout::Layout,
-    spec::About,
+    parameters,
+    resolve::Setup,
 };
 
-pub(super) const METHOD: CacheMethod = CacheMethod {
-    about: About {
-        name: "causal",
-        summary: "exact cache of autoregressive models: every token is read once",
-        source: "transformers generate; specification models 5",
-        parameters: &[],
-    },
-    attention: &[MaskKind::Causal],
-    exact: true,
-    memory: Memory::OfState,
-    build,
-};
+parameters! {
+    /// Everything that a causal model has read.
+    pub struct Causal {}
+}
 
-fn build(_spec: &CacheSpec, _layout: &Layout, _seed: u64) -> Box<dyn CachePolicy> {
-    Box::new(CausalCache { read: 0 })
+impl CacheKind for Causal {
+    const NAME: &'static str = "causal";
+    const SUMMARY: &'static str = "exact cache of autoregressive models: every token is read once";
+    const SOURCE: &'static str = "transformers generate; specification models 5";
+    const ATTENTION: &'static [MaskKind] = &[MaskKind::Causal];
+
+    fn traits(&self) -> CacheTraits {
+        CacheTraits { exact: true, memory: Memory::OfState, ..CacheTraits::default() }
+    }
+
+    fn build(&self, _setup: &Setup<'_>) -> Box<dyn CachePolicy> {
+        Box::new(CausalCache { read: 0 })
+    }
 }
 
 /// Slots `[0, read)` hold the K/V of final tokens.
@@ -53,6 +57,6 @@ impl CachePolicy for CausalCache {
     }
 
     fn memory(&self) -> Memory {
-        METHOD.memory
+        Memory::OfState
     }
 }

@@ -6,115 +6,105 @@
 
 use demask_step::{MaskKind, Position, Positions, StepPlan};
 
-use super::{CacheMethod, CachePolicy, CacheSpec, Memory};
+use super::{CacheKind, CachePolicy, Memory};
 use crate::{
     canvas::Canvas,
+    choices,
     decoder::{Progress, Query, View},
     error::OptionsError,
-    layout::Layout,
-    spec::{About, Kind, Parameter, Value},
+    parameters,
+    resolve::Setup,
+    spec::Kind,
+    transfer::Ranking,
 };
 
-const DECODE: &str = "decode";
-const GREEDY: &str = "greedy";
-const PREFILL: &str = "prefill";
-const PD: &str = "pd";
-const UN: &str = "un";
-const UN_RIGHT: &str = "un_right";
-
-pub(super) const METHOD: CacheMethod = CacheMethod {
-    about: About {
-        name: "dkv",
-        summary: "decoded tokens are kept one step late; now and then everything is computed again",
-        source: "dKV-Cache (dKV-Decode, -Greedy, -Prefill, -PD); specification caches 4",
-        parameters: &[
-            Parameter {
-                name: "variant",
-                kind: Kind::Choice(&[DECODE, GREEDY, PREFILL, PD]),
-                default: Value::Choice(DECODE),
-                doc: "what is kept: decoded tokens; all but a window around the next ones; the prompt; prompt and \
-                      decoded tokens",
-            },
-            Parameter {
-                name: "refresh",
-                kind: Kind::Count { least: 1, most: usize::MAX },
-                default: Value::Fit,
-                doc: "steps of a block from one refresh to the next; fitted: 8, greedy 2",
-            },
-            Parameter {
-                name: "window",
-                kind: Kind::Count { least: 0, most: usize::MAX },
-                default: Value::Fit,
-                doc: "greedy: masks computed beside each token that is decoded; fitted: 4",
-            },
-            Parameter {
-                name: "shift",
-                kind: Kind::Choice(&[UN, UN_RIGHT]),
-                default: Value::Choice(UN),
-                doc: "models whose rows predict the next token: a row is kept once the token that it predicts is \
-                      decoded, or once its own is too",
-            },
-        ],
-    },
-    attention: &[MaskKind::Full],
-    exact: false,
-    memory: Memory::OfHistory,
-    build,
-};
-
-fn build(spec: &CacheSpec, layout: &Layout, _seed: u64) -> Box<dyn CachePolicy> {
-    let variant = match spec.choice("variant") {
-        GREEDY => Variant::Greedy { window: spec.count("window").unwrap_or(4) },
-        PREFILL => Variant::Prefill,
-        PD => Variant::PrefillAndDecode,
-        _ => Variant::Decode,
-    };
-    let usual = if matches!(variant, Variant::Greedy { .. }) { 2 } else { 8 };
-    Box::new(DkvCache {
-        variant,
-        refresh: spec.count("refresh").unwrap_or(usual),
-        both: spec.choice("shift") == UN_RIGHT,
-        forwards: 0,
-        block: 0,
-        step: 0,
-        masks: Positions::with_capacity(layout.len()),
-        decoded: Positions::with_capacity(layout.len()),
-    })
-}
-
-/// Whether the policy must know each step's commits before the forward: see [`Query::foreseen`].
-pub(crate) fn wants_foresight(spec: &CacheSpec) -> bool {
-    spec.name() == METHOD.about.name && spec.choice("variant") == GREEDY
-}
-
-/// Refuses parameters that the variant has no use for.
-pub(crate) fn check(spec: &CacheSpec) -> Result<(), OptionsError> {
-    if spec.name() != METHOD.about.name {
-        return Ok(());
-    }
-    let variant = spec.choice("variant");
-    let useless = [
-        ("window", spec.count("window").is_some() && variant != GREEDY, "variant=greedy"),
-        ("refresh", spec.count("refresh").is_some() && variant == PREFILL, "the variants that refresh"),
-        ("shift", spec.choice("shift") != UN && [PREFILL, GREEDY].contains(&variant), "variant=decode and pd"),
-    ];
-    match useless.into_iter().find(|&(_, useless, _)| useless) {
-        Some((parameter, _, of)) => Err(OptionsError::UselessParameter { cache: spec.to_string(), parameter, of }),
-        None => Ok(()),
+choices! {
+    /// What is kept.
+    pub enum Variant {
+        /// Decoded tokens.
+        Decode = "decode",
+        /// All but a window around the next tokens.
+        Greedy = "greedy",
+        /// The prompt.
+        Prefill = "prefill",
+        /// Prompt and decoded tokens.
+        PrefillAndDecode = "pd",
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Variant {
-    Decode,
-    Greedy { window: usize },
-    Prefill,
-    PrefillAndDecode,
+choices! {
+    /// When a row is kept, where rows predict the next token.
+    pub enum Shift {
+        /// Once the token that it predicts is decoded.
+        Predicted = "un",
+        /// Once its own token is decoded too.
+        Both = "un_right",
+    }
+}
+
+parameters! {
+    /// Decoded tokens, kept one step late.
+    pub struct Dkv {
+        /// what is kept: decoded tokens; all but a window around the next ones; the prompt; prompt and decoded tokens
+        pub variant: Variant = Variant::Decode;
+        /// steps of a block from one refresh to the next; fitted: 8, greedy 2
+        pub refresh: Option<usize> = None, Kind::count(1, usize::MAX);
+        /// greedy: masks computed beside each token that is decoded; fitted: 4
+        pub window: Option<usize> = None;
+        /// models whose rows predict the next token: a row is kept once the token that it predicts is decoded, or once
+        /// its own is too
+        pub shift: Shift = Shift::Predicted;
+    }
+}
+
+impl CacheKind for Dkv {
+    const NAME: &'static str = "dkv";
+    const SUMMARY: &'static str = "decoded tokens are kept one step late; now and then everything is computed again";
+    const SOURCE: &'static str = "dKV-Cache (dKV-Decode, -Greedy, -Prefill, -PD); specification caches 4";
+    const ATTENTION: &'static [MaskKind] = &[MaskKind::Full];
+
+    fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
+        let options = setup.options;
+        let cache = options.cache.to_string();
+        let (greedy, prefill) = (self.variant == Variant::Greedy, self.variant == Variant::Prefill);
+        let useless = [
+            ("window", self.window.is_some() && !greedy, "variant=greedy"),
+            ("refresh", self.refresh.is_some() && prefill, "the variants that refresh"),
+            ("shift", self.shift != Shift::Predicted && (prefill || greedy), "variant=decode and pd"),
+        ];
+        if let Some((parameter, _, of)) = useless.into_iter().find(|&(_, useless, _)| useless) {
+            return Err(OptionsError::UselessParameter { cache, parameter, of });
+        }
+        // It computes the rows that a step will decode, so it must know them before the forward.
+        let foreseen = options.decoder.traits().foresees && Ranking::foresees(options.remasking);
+        if greedy && !foreseen {
+            let (decoder, remasking) = (options.decoder.name(), options.remasking.name());
+            return Err(OptionsError::Foresight { cache, decoder, remasking });
+        }
+        Ok(())
+    }
+
+    fn build(&self, setup: &Setup<'_>) -> Box<dyn CachePolicy> {
+        let usual = if self.variant == Variant::Greedy { 2 } else { 8 };
+        Box::new(DkvCache {
+            variant: self.variant,
+            window: self.window.unwrap_or(4),
+            refresh: self.refresh.unwrap_or(usual),
+            both: self.shift == Shift::Both,
+            forwards: 0,
+            block: 0,
+            step: 0,
+            masks: Positions::with_capacity(setup.layout.len()),
+            decoded: Positions::with_capacity(setup.layout.len()),
+        })
+    }
 }
 
 #[derive(Debug)]
 struct DkvCache {
     variant: Variant,
+    /// Greedy: masks computed beside each token that is decoded.
+    window: usize,
     refresh: usize,
     /// `un_right`: a row is kept only once its own token is decoded as well.
     both: bool,
@@ -157,7 +147,7 @@ impl DkvCache {
     }
 
     /// What is about to be decoded, what was just decoded, and the nearest masks around the former.
-    fn fill_window(&self, view: &View<'_>, query: &Query, window: usize, plan: &mut StepPlan) {
+    fn fill_window(&self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
         for &position in &query.foreseen {
             plan.live.insert(position);
         }
@@ -165,7 +155,7 @@ impl DkvCache {
             plan.live.insert(position);
         }
         for &position in &query.foreseen {
-            insert_nearest_masks(view.canvas, position, window, &mut plan.live);
+            insert_nearest_masks(view.canvas, position, self.window, &mut plan.live);
         }
         for &position in &query.foreseen {
             plan.live.insert(position.saturating_sub(view.shift));
@@ -209,11 +199,11 @@ impl CachePolicy for DkvCache {
             // Released for models without shift: nothing is kept of the first forward of a block.
             Variant::Decode if due || (self.step == 1 && view.shift == 0) => plan.live.set_range(0..plan.visible),
             Variant::Decode => self.fill_open(view, 0, plan),
-            Variant::Greedy { window } => {
+            Variant::Greedy => {
                 if due {
                     plan.live.set_range(0..plan.visible);
                 } else {
-                    self.fill_window(view, query, window, plan);
+                    self.fill_window(view, query, plan);
                 }
                 plan.predict.clear();
                 for &position in &query.foreseen {
@@ -242,6 +232,6 @@ impl CachePolicy for DkvCache {
     }
 
     fn memory(&self) -> Memory {
-        METHOD.memory
+        Memory::OfHistory
     }
 }

@@ -10,96 +10,100 @@ use std::ops::Range;
 
 use demask_step::{Drift, LayerRows, MaskKind, Position, Positions, Probe, SequenceNeeds, StepPlan, random};
 
-use super::{CacheMethod, CachePolicy, CacheSpec, Memory};
+use super::{CacheKind, CachePolicy, Memory};
 use crate::{
+    choices,
     decoder::{Progress, Query, View},
     layout::Layout,
-    spec::{About, Kind, Parameter, Value},
+    parameters,
+    resolve::Setup,
+    spec::Kind,
 };
 
 /// The unconditional pass runs in each of the first forwards, whatever its interval.
 const ALWAYS_GUIDED: usize = 5;
 
-pub(super) const METHOD: CacheMethod = CacheMethod {
-    about: About {
-        name: "dllm",
-        summary: "prompt and response are computed again at their own intervals, in between only what has drifted most",
-        source: "dLLM-Cache; specification caches 2",
-        parameters: &[
-            Parameter {
-                name: "prompt",
-                kind: Kind::Count { least: 1, most: usize::MAX },
-                default: Value::Count(50),
-                doc: "forwards from one refresh of the prompt to the next",
-            },
-            Parameter {
-                name: "response",
-                kind: Kind::Count { least: 1, most: usize::MAX },
-                default: Value::Count(7),
-                doc: "forwards from one refresh of the response to the next",
-            },
-            Parameter {
-                name: "rho",
-                kind: Kind::Number { least: 0.0, most: 1.0 },
-                default: Value::Number(0.25),
-                doc: "share of the response computed in the other forwards; 0: none, and nothing is compared",
-            },
-            Parameter {
-                name: "probe",
-                kind: Kind::Choice(&["v", "k", "random"]),
-                default: Value::Choice("v"),
-                doc: "what tells which rows have drifted: their values, their keys, or chance (a control experiment)",
-            },
-            Parameter {
-                name: "first_layer",
-                kind: Kind::Choice(&["full", "same"]),
-                default: Value::Choice("full"),
-                doc: "layer 0 computes every live row (as released), or does as the others (as published)",
-            },
-            Parameter {
-                name: "boundary",
-                kind: Kind::Choice(&["response", "before"]),
-                default: Value::Choice("response"),
-                doc: "models whose rows predict the next token: the row before the response is refreshed with the \
-                      prompt (as released) or with the response",
-            },
-            Parameter {
-                name: "cfg",
-                kind: Kind::Count { least: 1, most: usize::MAX },
-                default: Value::Count(1),
-                doc: "forwards from one unconditional pass of guidance to the next, after the first 5, which all have \
-                      one",
-            },
-        ],
-    },
-    attention: &[MaskKind::Full],
-    exact: false,
-    memory: Memory::OfHistory,
-    build,
-};
+choices! {
+    /// What says which rows have drifted.
+    pub enum ProbeBy {
+        /// Their values.
+        Values = "v",
+        /// Their keys.
+        Keys = "k",
+        /// Chance: a control experiment.
+        Random = "random",
+    }
+}
 
-fn build(spec: &CacheSpec, layout: &Layout, seed: u64) -> Box<dyn CachePolicy> {
-    let interval = |key: &str| spec.count(key).unwrap_or(1);
-    // As a decimal, not as the nearest f32: the share is multiplied in f64 and truncated.
-    let rho = spec.number("rho").to_string().parse().unwrap_or(0.0);
-    Box::new(DllmCache {
-        prompt: interval("prompt"),
-        response: interval("response"),
-        rho,
-        by: match spec.choice("probe") {
-            "k" => Drift::Key,
-            "random" => Drift::Random { seed },
-            _ => Drift::Value,
-        },
-        first_layer_all: spec.choice("first_layer") != "same",
-        before: spec.choice("boundary") == "before",
-        guided: interval("cfg"),
-        forwards: 0,
-        unconditional: None,
-        passes: 0,
-        // Computed rows and candidates of the canvas, and of the unconditional sequence.
-        spare: (0..4).map(|_| Positions::with_capacity(layout.len())).collect(),
-    })
+choices! {
+    /// What layer 0 computes.
+    pub enum FirstLayer {
+        /// Every live row, as released.
+        Full = "full",
+        /// What the others compute, as published.
+        Same = "same",
+    }
+}
+
+choices! {
+    /// What the row before the response is refreshed with, where rows predict the next token.
+    pub enum Boundary {
+        /// The prompt: what is refreshed with the response starts at the response.
+        Response = "response",
+        /// The response.
+        Before = "before",
+    }
+}
+
+parameters! {
+    /// Prompt and response, computed again at intervals of their own, in between only what has drifted most.
+    pub struct Dllm {
+        /// forwards from one refresh of the prompt to the next
+        pub prompt: usize = 50, Kind::count(1, usize::MAX);
+        /// forwards from one refresh of the response to the next
+        pub response: usize = 7, Kind::count(1, usize::MAX);
+        /// share of the response computed in the other forwards; 0: none, and nothing is compared
+        pub rho: f32 = 0.25, Kind::number(0.0, 1.0);
+        /// what tells which rows have drifted: their values, their keys, or chance (a control experiment)
+        pub probe: ProbeBy = ProbeBy::Values;
+        /// layer 0 computes every live row (as released), or does as the others (as published)
+        pub first_layer: FirstLayer = FirstLayer::Full;
+        /// models whose rows predict the next token: the row before the response is refreshed with the prompt (as
+        /// released) or with the response
+        pub boundary: Boundary = Boundary::Response;
+        /// forwards from one unconditional pass of guidance to the next, after the first 5, which all have one
+        pub cfg: usize = 1, Kind::count(1, usize::MAX);
+    }
+}
+
+impl CacheKind for Dllm {
+    const NAME: &'static str = "dllm";
+    const SUMMARY: &'static str =
+        "prompt and response are computed again at their own intervals, in between only what has drifted most";
+    const SOURCE: &'static str = "dLLM-Cache; specification caches 2";
+    const ATTENTION: &'static [MaskKind] = &[MaskKind::Full];
+
+    fn build(&self, setup: &Setup<'_>) -> Box<dyn CachePolicy> {
+        Box::new(DllmCache {
+            prompt: self.prompt,
+            response: self.response,
+            // As a decimal, not as the nearest f32: the share is multiplied in f64 and truncated.
+            rho: self.rho.to_string().parse().unwrap_or(0.0),
+            by: match self.probe {
+                ProbeBy::Values => Drift::Value,
+                ProbeBy::Keys => Drift::Key,
+                ProbeBy::Random => Drift::Random { seed: setup.options.seed },
+            },
+            first_layer_all: self.first_layer == FirstLayer::Full,
+            before: self.boundary == Boundary::Before,
+            guided: self.cfg,
+            forwards: 0,
+            unconditional: None,
+            passes: 0,
+            // Computed rows and candidates of the canvas, and of the unconditional sequence.
+            spare: (0..4).map(|_| Positions::with_capacity(setup.layout.len())).collect(),
+        })
+    }
 }
 
 #[derive(Debug)]
@@ -223,6 +227,6 @@ impl CachePolicy for DllmCache {
     }
 
     fn memory(&self) -> Memory {
-        METHOD.memory
+        Memory::OfHistory
     }
 }

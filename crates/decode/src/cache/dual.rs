@@ -5,36 +5,33 @@
 use demask_step::MaskKind;
 
 use super::{
-    CacheMethod, CachePolicy, CacheSpec, Memory,
-    prefix::{Behind, BlockStart, IDLE},
+    CacheKind, CachePolicy, CacheTraits, Memory,
+    prefix::{Behind, BlockStart},
 };
-use crate::{
-    layout::Layout,
-    spec::{About, Kind, Parameter, Value},
-};
+use crate::{parameters, resolve::Setup};
 
-pub(super) const METHOD: CacheMethod = CacheMethod {
-    about: About {
-        name: "dual",
-        summary: "what precedes and what follows the block is kept from the block's first forward; the block is live",
-        source: "Fast-dLLM DualCache; specification caches 3.4, freedave 1.5",
-        parameters: &[
-            Parameter {
-                name: "horizon",
-                kind: Kind::Count { least: 0, most: usize::MAX },
-                default: Value::Fit,
-                doc: "rows behind the block that are live too; fitted: none",
-            },
-            IDLE,
-        ],
-    },
-    attention: &[MaskKind::Full],
-    exact: false,
-    memory: Memory::OfState,
-    build,
-};
+parameters! {
+    /// What precedes and what follows the block, kept from the block's first forward.
+    pub struct Dual {
+        /// rows behind the block that are live too; fitted: none
+        pub horizon: Option<usize> = None;
+        /// one idle forward where the first one completed the block (Fast-dLLM as first released)
+        pub idle: bool = false;
+    }
+}
 
-fn build(spec: &CacheSpec, _layout: &Layout, _seed: u64) -> Box<dyn CachePolicy> {
-    let behind = Behind::Stale { horizon: spec.count("horizon").unwrap_or(0) };
-    Box::new(BlockStart::new(behind, spec.flag("idle")))
+impl CacheKind for Dual {
+    const NAME: &'static str = "dual";
+    const SUMMARY: &'static str =
+        "what precedes and what follows the block is kept from the block's first forward; the block is live";
+    const SOURCE: &'static str = "Fast-dLLM DualCache; specification caches 3.4, freedave 1.5";
+    const ATTENTION: &'static [MaskKind] = &[MaskKind::Full];
+
+    fn traits(&self) -> CacheTraits {
+        CacheTraits { memory: Memory::OfState, ..CacheTraits::default() }
+    }
+
+    fn build(&self, _setup: &Setup<'_>) -> Box<dyn CachePolicy> {
+        Box::new(BlockStart::new(Behind::Stale { horizon: self.horizon.unwrap_or(0) }, self.idle))
+    }
 }

@@ -3,81 +3,62 @@
 
 use demask_step::{Lanes, MaskKind, Position, StepPlan};
 
-use super::{CacheMethod, CachePolicy, CacheSpec, Memory};
+use super::{CacheKind, CachePolicy, Memory};
 use crate::{
+    choices,
     decoder::{Progress, Query, View},
     layout::Layout,
-    spec::{About, Kind, Parameter, Value},
+    parameters,
+    resolve::Setup,
+    spec::Kind,
 };
 
-pub(super) const METHOD: CacheMethod = CacheMethod {
-    about: About {
-        name: "freecache",
-        summary: "prompt and finished blocks are frozen and never computed again",
-        source: "FlashDLM FreeCache; specification flashdlm 1, caches 6",
-        parameters: &[
-            Parameter {
-                name: "block",
-                kind: Kind::Count { least: 1, most: usize::MAX },
-                default: Value::Count(256),
-                doc: "positions that are frozen together, counted from the response's start",
-            },
-            Parameter {
-                name: "freeze",
-                kind: Kind::Choice(&["exact", "reference", "prompt"]),
-                default: Value::Choice("exact"),
-                doc: "after a forward that saw the block finished; with the one that finished it, as released; never",
-            },
-            Parameter {
-                name: "lookahead",
-                kind: Kind::Count { least: 1, most: usize::MAX },
-                default: Value::Fit,
-                doc: "live rows from the first mask on, what follows keeps its slots; fitted: all",
-            },
-            Parameter {
-                name: "lag",
-                kind: Kind::Count { least: 0, most: usize::MAX },
-                default: Value::Fit,
-                doc: "finished positions that stay live before what is frozen; fitted: none",
-            },
-        ],
-    },
-    attention: &[MaskKind::Full],
-    exact: false,
-    // What the parameters may make of it: an instance says more.
-    memory: Memory::OfHistory,
-    build,
-};
-
-/// When a finished block is frozen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Freeze {
-    /// Once a forward has computed it without a mask.
-    Exact,
-    /// With the forward that completes it: what was written last keeps the K/V of masks, as in the released program.
-    Reference,
-    /// Never: only the prompt is.
-    Prompt,
+choices! {
+    /// When a finished block is frozen.
+    pub enum Freeze {
+        /// Once a forward has computed it without a mask.
+        Exact = "exact",
+        /// With the forward that completes it: what was written last keeps the K/V of masks, as in the released program.
+        Reference = "reference",
+        /// Never: only the prompt is.
+        Prompt = "prompt",
+    }
 }
 
-fn build(spec: &CacheSpec, layout: &Layout, _seed: u64) -> Box<dyn CachePolicy> {
-    let freeze = match spec.choice("freeze") {
-        "reference" => Freeze::Reference,
-        "prompt" => Freeze::Prompt,
-        _ => Freeze::Exact,
-    };
-    let block = spec.count("block").unwrap_or(usize::MAX);
-    let lookahead = spec.count("lookahead");
-    Box::new(FreeCache {
-        block,
-        freeze,
-        lookahead: lookahead.unwrap_or(usize::MAX),
-        lag: spec.count("lag").unwrap_or(0),
-        memory: memory(freeze, block, lookahead, layout),
-        begun: false,
-        computed: 0,
-        finished: layout.response(),
-    })
+parameters! {
+    /// Prompt and finished blocks, frozen and never computed again.
+    pub struct FreeCache {
+        /// positions that are frozen together, counted from the response's start
+        pub block: usize = 256, Kind::count(1, usize::MAX);
+        /// after a forward that saw the block finished; with the one that finished it, as released; never
+        pub freeze: Freeze = Freeze::Exact;
+        /// live rows from the first mask on, what follows keeps its slots; fitted: all
+        pub lookahead: Option<usize> = None, Kind::count(1, usize::MAX);
+        /// finished positions that stay live before what is frozen; fitted: none
+        pub lag: Option<usize> = None;
+    }
+}
+
+/// What its slots depend on is a matter of the canvas: at worst, which the traits say, of the steps.
+impl CacheKind for FreeCache {
+    const NAME: &'static str = "freecache";
+    const SUMMARY: &'static str = "prompt and finished blocks are frozen and never computed again";
+    const SOURCE: &'static str = "FlashDLM FreeCache; specification flashdlm 1, caches 6";
+    const ATTENTION: &'static [MaskKind] = &[MaskKind::Full];
+
+    fn build(&self, setup: &Setup<'_>) -> Box<dyn CachePolicy> {
+        let Self { block, freeze, lookahead, lag } = *self;
+        Box::new(Freezing {
+            block,
+            freeze,
+            lookahead: lookahead.unwrap_or(usize::MAX),
+            lag: lag.unwrap_or(0),
+            memory: memory(freeze, block, lookahead, setup.layout),
+            begun: false,
+            computed: 0,
+            finished: setup.layout.response(),
+        })
+    }
 }
 
 /// A block that is frozen clean has the K/V of the canvas at the moment it was completed, which is a moment that every
@@ -90,7 +71,7 @@ fn memory(freeze: Freeze, block: usize, lookahead: Option<usize>, layout: &Layou
 }
 
 #[derive(Debug)]
-struct FreeCache {
+struct Freezing {
     block: usize,
     freeze: Freeze,
     lookahead: usize,
@@ -105,7 +86,7 @@ struct FreeCache {
     finished: usize,
 }
 
-impl FreeCache {
+impl Freezing {
     /// The first row that is live after the first forward.
     fn start(&self, view: &View<'_>) -> usize {
         let response = view.layout.response();
@@ -125,7 +106,7 @@ impl FreeCache {
     }
 }
 
-impl CachePolicy for FreeCache {
+impl CachePolicy for Freezing {
     fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
         let length = view.layout.len();
         let (mut start, mut end, visible) = (0, length, query.end(view.canvas) as usize);

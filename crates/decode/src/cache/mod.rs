@@ -2,7 +2,7 @@
 
 mod block;
 mod causal;
-pub(crate) mod dkv;
+mod dkv;
 mod dllm;
 mod dual;
 mod freecache;
@@ -15,44 +15,103 @@ use demask_step::{LayerRows, MaskKind, SequenceNeeds, StepPlan};
 
 use crate::{
     decoder::{Progress, Query, View},
+    error::OptionsError,
     layout::Layout,
-    spec::{About, Method, Spec},
+    resolve::Setup,
+    spec::{About, Method, Parameters, Spec, Value},
 };
 
-/// All cache policies, the default first.
+pub use block::Block;
+pub use causal::Causal;
+pub use dkv::{Dkv, Shift, Variant};
+pub use dllm::{Boundary, Dllm, FirstLayer, ProbeBy};
+pub use dual::Dual;
+pub use freecache::{FreeCache, Freeze};
+pub use none::NoCache;
+pub use prefix::Prefix;
+
+/// All cache policies of this crate, the default first.
 pub static CACHES: &[CacheMethod] = &[
-    none::METHOD,
-    prefix::METHOD,
-    dual::METHOD,
-    freecache::METHOD,
-    dkv::METHOD,
-    dllm::METHOD,
-    block::METHOD,
-    causal::METHOD,
+    CacheMethod::of::<NoCache>(),
+    CacheMethod::of::<Prefix>(),
+    CacheMethod::of::<Dual>(),
+    CacheMethod::of::<FreeCache>(),
+    CacheMethod::of::<Dkv>(),
+    CacheMethod::of::<Dllm>(),
+    CacheMethod::of::<Block>(),
+    CacheMethod::of::<Causal>(),
 ];
 
 /// A cache policy by name, with its parameters.
 pub type CacheSpec = Spec<CacheMethod>;
 
-/// An entry of [`CACHES`].
-#[derive(Debug)]
-pub struct CacheMethod {
-    /// Name, parameters, source.
-    pub about: About,
+/// A caching method: its parameters, which [`parameters!`](crate::parameters) declares, say what it is and make a
+/// [`CachePolicy`].
+pub trait CacheKind: Parameters {
+    /// The name on the command line and in reports.
+    const NAME: &'static str;
+    /// One line: what it does.
+    const SUMMARY: &'static str;
+    /// Paper or program.
+    const SOURCE: &'static str;
     /// The models it serves.
-    pub attention: &'static [MaskKind],
+    const ATTENTION: &'static [MaskKind];
+
+    /// Returns what others must know of it. By default it is not exact, and its slots have a history.
+    fn traits(&self) -> CacheTraits {
+        CacheTraits::default()
+    }
+
+    /// Refuses what does not go together with it: its own parameters, the decoder, the options.
+    fn check(&self, _setup: &Setup<'_>) -> Result<(), OptionsError> {
+        Ok(())
+    }
+
+    /// Makes one for a canvas.
+    fn build(&self, setup: &Setup<'_>) -> Box<dyn CachePolicy>;
+}
+
+/// What others must know of a cache policy with its parameters.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CacheTraits {
     /// Whether predictions are those of a run without any cache.
     pub exact: bool,
-    /// What its slots depend on, at worst: a policy whose parameters matter says more ([`CachePolicy::memory`]).
+    /// What its slots depend on, at worst: on a given canvas a policy may say more ([`CachePolicy::memory`]).
     pub memory: Memory,
-    /// Makes one for a canvas and a key of all randomness.
-    pub build: fn(&CacheSpec, &Layout, u64) -> Box<dyn CachePolicy>,
+    /// Whether one forward may predict positions of several blocks: nothing is computed anew because a block starts.
+    /// Drafts that reach into the next blocks need it.
+    pub spans_blocks: bool,
+    /// Whether a block's first forward sees keys that its later ones do not, so that the same canvas, run again, may be
+    /// predicted otherwise.
+    pub starts_wide: bool,
+}
+
+/// An entry of a registry: a [`CacheKind`] whose type is erased.
+#[derive(Debug)]
+pub struct CacheMethod {
+    /// Name, models, parameters, source.
+    pub about: About,
+    traits: fn(&[Value]) -> CacheTraits,
+    check: fn(&[Value], &Setup<'_>) -> Result<(), OptionsError>,
+    build: fn(&[Value], &Setup<'_>) -> Box<dyn CachePolicy>,
+}
+
+impl CacheMethod {
+    /// Makes the entry of a method.
+    pub const fn of<K: CacheKind>() -> Self {
+        Self {
+            about: About::new::<K>(K::NAME, K::SUMMARY, K::SOURCE, K::ATTENTION),
+            traits: |values| K::of_values(values).traits(),
+            check: |values, setup| K::of_values(values).check(setup),
+            build: |values, setup| K::of_values(values).build(setup),
+        }
+    }
 }
 
 impl Method for CacheMethod {
     const WHAT: &'static str = "cache";
 
-    fn registry() -> &'static [Self] {
+    fn built_in() -> &'static [Self] {
         CACHES
     }
 
@@ -61,14 +120,39 @@ impl Method for CacheMethod {
     }
 }
 
+impl<K: CacheKind> From<K> for CacheSpec {
+    /// Returns the method with these parameters. A session refuses those that are out of bounds.
+    fn from(parameters: K) -> Self {
+        Self::with(const { &CacheMethod::of::<K>() }, &parameters)
+    }
+}
+
+impl CacheSpec {
+    /// Returns what others must know of it.
+    pub fn traits(&self) -> CacheTraits {
+        (self.method().traits)(self.bare())
+    }
+
+    /// Refuses what does not go together with it.
+    pub fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
+        (self.method().check)(self.bare(), setup)
+    }
+
+    /// Makes one for a canvas; what [`check`](Self::check) refuses may not work.
+    pub fn build(&self, setup: &Setup<'_>) -> Box<dyn CachePolicy> {
+        (self.method().build)(self.bare(), setup)
+    }
+}
+
 /// What the slots of a policy depend on. Draft-and-verify is lossless only over policies of state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Memory {
     /// A function of the canvas. What drafts wrote is dropped, but for what the policy itself keeps of it.
     OfState,
     /// Also of the steps that led to it. A forward with drafts is a step of the accepted one: the session keeps all that
     /// this draft wrote, and the policy's clocks count forwards. A run with single drafts is then, forward by forward,
     /// that of the canvas; more drafts pass through fewer steps, and may write other tokens.
+    #[default]
     OfHistory,
 }
 
@@ -110,12 +194,6 @@ pub trait CachePolicy: fmt::Debug + Send {
 
     /// What its slots depend on.
     fn memory(&self) -> Memory;
-
-    /// Whether one forward may predict positions of several blocks: nothing is computed anew because a block starts.
-    /// Drafts that reach into the next blocks need it.
-    fn spans_blocks(&self) -> bool {
-        false
-    }
 
     /// Positions from the first to the last live row, at most, of a forward with drafts that predicts this many blocks.
     fn draft_span(&self, layout: &Layout, _blocks: usize) -> usize {

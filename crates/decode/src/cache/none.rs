@@ -3,32 +3,32 @@
 
 use demask_step::{Mask, MaskKind, StepPlan};
 
-use super::{CacheMethod, CachePolicy, CacheSpec, Memory};
+use super::{CacheKind, CachePolicy, CacheTraits, Memory};
 use crate::{
     decoder::{Progress, Query, View},
-    layout::Layout,
-    spec::About,
+    parameters,
+    resolve::Setup,
 };
 
-pub(super) const METHOD: CacheMethod = CacheMethod {
-    about: About {
-        name: "none",
-        summary: "everything is computed in each forward",
-        source: "LLaDA generate.py, Dream diffusion_generate; specification caches 1",
-        parameters: &[],
-    },
-    attention: &[MaskKind::Full, MaskKind::BlockCausal, MaskKind::Causal],
-    exact: true,
-    memory: Memory::OfState,
-    build,
-};
-
-fn build(_spec: &CacheSpec, _layout: &Layout, _seed: u64) -> Box<dyn CachePolicy> {
-    Box::new(NoCache)
+parameters! {
+    /// No cache: everything is computed in each forward.
+    pub struct NoCache {}
 }
 
-#[derive(Debug)]
-struct NoCache;
+impl CacheKind for NoCache {
+    const NAME: &'static str = "none";
+    const SUMMARY: &'static str = "everything is computed in each forward";
+    const SOURCE: &'static str = "LLaDA generate.py, Dream diffusion_generate; specification caches 1";
+    const ATTENTION: &'static [MaskKind] = &[MaskKind::Full, MaskKind::BlockCausal, MaskKind::Causal];
+
+    fn traits(&self) -> CacheTraits {
+        CacheTraits { exact: true, memory: Memory::OfState, spans_blocks: true, ..CacheTraits::default() }
+    }
+
+    fn build(&self, _setup: &Setup<'_>) -> Box<dyn CachePolicy> {
+        Box::new(*self)
+    }
+}
 
 impl CachePolicy for NoCache {
     fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
@@ -49,10 +49,6 @@ impl CachePolicy for NoCache {
     fn observe(&mut self, _view: &View<'_>, _plan: &StepPlan, _progress: &Progress) {}
 
     fn memory(&self) -> Memory {
-        METHOD.memory
-    }
-
-    fn spans_blocks(&self) -> bool {
-        true
+        Memory::OfState
     }
 }

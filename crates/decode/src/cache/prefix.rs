@@ -6,45 +6,39 @@ use std::ops::Range;
 
 use demask_step::{Lanes, MaskKind, Position, StepPlan};
 
-use super::{CacheMethod, CachePolicy, CacheSpec, Memory};
+use super::{CacheKind, CachePolicy, CacheTraits, Memory};
 use crate::{
     decoder::{Progress, Query, View},
     layout::Layout,
-    spec::{About, Kind, Parameter, Value},
+    parameters,
+    resolve::Setup,
 };
 
-pub(super) const METHOD: CacheMethod = CacheMethod {
-    about: About {
-        name: "prefix",
-        summary: "what precedes the block is kept from the block's first forward; the block and what follows are live",
-        source: "Fast-dLLM PrefixCache; specification caches 3.3, freedave 1.5",
-        parameters: &[
-            Parameter {
-                name: "horizon",
-                kind: Kind::Count { least: 0, most: usize::MAX },
-                default: Value::Fit,
-                doc: "rows behind the block that are live, what follows them is not seen; fitted: all",
-            },
-            IDLE,
-        ],
-    },
-    attention: &[MaskKind::Full],
-    exact: false,
-    memory: Memory::OfState,
-    build,
-};
+parameters! {
+    /// What precedes the block, kept from the block's first forward.
+    pub struct Prefix {
+        /// rows behind the block that are live, what follows them is not seen; fitted: all
+        pub horizon: Option<usize> = None;
+        /// one idle forward where the first one completed the block (Fast-dLLM as first released)
+        pub idle: bool = false;
+    }
+}
 
-/// The parameter of both caches for a forward that changes nothing but counts.
-pub(super) const IDLE: Parameter = Parameter {
-    name: "idle",
-    kind: Kind::Flag,
-    default: Value::Flag(false),
-    doc: "one idle forward where the first one completed the block (Fast-dLLM as first released)",
-};
+impl CacheKind for Prefix {
+    const NAME: &'static str = "prefix";
+    const SUMMARY: &'static str =
+        "what precedes the block is kept from the block's first forward; the block and what follows are live";
+    const SOURCE: &'static str = "Fast-dLLM PrefixCache; specification caches 3.3, freedave 1.5";
+    const ATTENTION: &'static [MaskKind] = &[MaskKind::Full];
 
-fn build(spec: &CacheSpec, _layout: &Layout, _seed: u64) -> Box<dyn CachePolicy> {
-    let behind = Behind::Nothing { horizon: spec.count("horizon").unwrap_or(usize::MAX) };
-    Box::new(BlockStart::new(behind, spec.flag("idle")))
+    fn traits(&self) -> CacheTraits {
+        let starts_wide = self.horizon.is_some();
+        CacheTraits { memory: Memory::OfState, starts_wide, ..CacheTraits::default() }
+    }
+
+    fn build(&self, _setup: &Setup<'_>) -> Box<dyn CachePolicy> {
+        Box::new(BlockStart::new(Behind::Nothing { horizon: self.horizon.unwrap_or(usize::MAX) }, self.idle))
+    }
 }
 
 /// What there is behind the live rows.
@@ -140,6 +134,6 @@ impl CachePolicy for BlockStart {
     }
 
     fn memory(&self) -> Memory {
-        METHOD.memory
+        Memory::OfState
     }
 }

@@ -3,24 +3,27 @@
 
 use demask_step::{HeadAsk, MaskKind, NO_TOKEN, Position, SequenceNeeds};
 
-use super::{Answer, Decoder, DecoderMethod, DecoderSpec, Intent, Promise, Query, Setup, Turn, Turned, View};
-use crate::{event::Commit, layout::Layout, spec::About};
+use super::{Answer, Decoder, DecoderKind, DecoderTraits, Intent, Promise, Query, Turn, Turned, View};
+use crate::{cache::CachePolicy, event::Commit, layout::Layout, parameters, resolve::Setup};
 
-pub(super) const METHOD: DecoderMethod = DecoderMethod {
-    about: About {
-        name: "ar",
-        summary: "plain autoregressive decoding of a causal model, one token a forward",
-        source: "transformers generate; specification models 5",
-        parameters: &[],
-    },
-    attention: &[MaskKind::Causal],
-    promise: Promise::Reference,
-    takes_origin: false,
-    build,
-};
+parameters! {
+    /// One token a forward, from left to right.
+    pub struct Ar {}
+}
 
-fn build(_spec: &DecoderSpec, _setup: &Setup<'_>) -> Box<dyn Decoder> {
-    Box::new(Autoregressive)
+impl DecoderKind for Ar {
+    const NAME: &'static str = "ar";
+    const SUMMARY: &'static str = "plain autoregressive decoding of a causal model, one token a forward";
+    const SOURCE: &'static str = "transformers generate; specification models 5";
+    const ATTENTION: &'static [MaskKind] = &[MaskKind::Causal];
+
+    fn traits(&self) -> DecoderTraits {
+        DecoderTraits { promise: Promise::Reference, ..DecoderTraits::default() }
+    }
+
+    fn build(&self, _setup: &Setup<'_>, _cache: &dyn CachePolicy) -> Box<dyn Decoder> {
+        Box::new(Autoregressive)
+    }
 }
 
 #[derive(Debug)]

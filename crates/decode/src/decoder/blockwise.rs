@@ -3,8 +3,9 @@
 
 use demask_step::HeadAsk;
 
-use super::{Answer, Decoder, Intent, Query, Setup, Turn, Turned, View, take_musts};
+use super::{Answer, Decoder, Intent, Query, Turn, Turned, View, take_musts};
 use crate::{
+    resolve::Setup,
     schedule::{Around, Clock},
     transfer::{Candidate, LaneView, Ranking, State, Transfer},
 };

@@ -3,30 +3,25 @@
 
 use demask_step::MaskKind;
 
-use super::{Blockwise, Decoder, DecoderMethod, DecoderSpec, Promise, Setup};
-use crate::{
-    spec::{About, Kind, Parameter, Value},
-    transfer::EntropyBounded,
-};
+use super::{Blockwise, Decoder, DecoderKind};
+use crate::{cache::CachePolicy, parameters, resolve::Setup, spec::Kind, transfer};
 
-pub(super) const METHOD: DecoderMethod = DecoderMethod {
-    about: About {
-        name: "entropy_bounded",
-        summary: "the tokens of lowest entropy while the sum of their entropies stays below a bound, at least one",
-        source: "SDAR entropy_bounded; specification models 4.5, freedave 2.1",
-        parameters: &[Parameter {
-            name: "eb",
-            kind: Kind::Number { least: 0.0, most: f32::MAX },
-            default: Value::Number(0.35),
-            doc: "the bound in nats",
-        }],
-    },
-    attention: &[MaskKind::Full, MaskKind::BlockCausal],
-    promise: Promise::Approximate,
-    takes_origin: false,
-    build,
-};
+parameters! {
+    /// Tokens of low entropy while the sum of their entropies stays below a bound.
+    pub struct EntropyBounded {
+        /// the bound in nats
+        pub eb: f32 = 0.35, Kind::number(0.0, f32::MAX);
+    }
+}
 
-fn build(spec: &DecoderSpec, setup: &Setup<'_>) -> Box<dyn Decoder> {
-    Box::new(Blockwise::new(EntropyBounded { bound: spec.number("eb") }, setup))
+impl DecoderKind for EntropyBounded {
+    const NAME: &'static str = "entropy_bounded";
+    const SUMMARY: &'static str =
+        "the tokens of lowest entropy while the sum of their entropies stays below a bound, at least one";
+    const SOURCE: &'static str = "SDAR entropy_bounded; specification models 4.5, freedave 2.1";
+    const ATTENTION: &'static [MaskKind] = &[MaskKind::Full, MaskKind::BlockCausal];
+
+    fn build(&self, setup: &Setup<'_>, _cache: &dyn CachePolicy) -> Box<dyn Decoder> {
+        Box::new(Blockwise::new(transfer::EntropyBounded { bound: self.eb }, setup))
+    }
 }

@@ -2,43 +2,48 @@
 
 use demask_step::MaskKind;
 
-use super::{Blockwise, Decoder, DecoderMethod, DecoderSpec, Promise, Setup};
+use super::{Blockwise, Decoder, DecoderKind};
 use crate::{
-    spec::{About, Kind, Parameter, Value},
-    transfer::{Factor, Remasking},
+    cache::CachePolicy,
+    choices, parameters,
+    resolve::Setup,
+    spec::Kind,
+    transfer::{self, Remasking},
 };
 
-pub(super) const METHOD: DecoderMethod = DecoderMethod {
-    about: About {
-        name: "factor",
-        summary: "the most confident tokens as long as (n + 1) (1 - confidence of the n-th) stays within a factor",
-        source: "Fast-dLLM (factor); specification caches 3.1",
-        parameters: &[
-            Parameter {
-                name: "f",
-                kind: Kind::Number { least: 0.0, most: f32::MAX },
-                default: Value::Number(1.0),
-                doc: "the factor: more takes more",
-            },
-            Parameter {
-                name: "rule",
-                kind: Kind::Choice(&["clean", "code"]),
-                default: Value::Choice("clean"),
-                doc: "the theorem's; or as released, where a failing last candidate is taken with all the others",
-            },
-        ],
-    },
-    attention: &[MaskKind::Full, MaskKind::BlockCausal],
-    promise: Promise::Approximate,
-    takes_origin: false,
-    build,
-};
+choices! {
+    /// Which factor rule.
+    pub enum FactorRule {
+        /// The theorem's.
+        Clean = "clean",
+        /// The released one, where a failing last candidate is taken with all the others.
+        Code = "code",
+    }
+}
 
-fn build(spec: &DecoderSpec, setup: &Setup<'_>) -> Box<dyn Decoder> {
-    let rule = Factor {
-        factor: spec.number("f"),
-        as_released: spec.choice("rule") == "code",
-        run: setup.ranking.remasking == Remasking::LeftToRight,
-    };
-    Box::new(Blockwise::new(rule, setup))
+parameters! {
+    /// The most confident tokens as long as their doubts stay within a factor.
+    pub struct Factor {
+        /// the factor: more takes more
+        pub f: f32 = 1.0, Kind::number(0.0, f32::MAX);
+        /// the theorem's; or as released, where a failing last candidate is taken with all the others
+        pub rule: FactorRule = FactorRule::Clean;
+    }
+}
+
+impl DecoderKind for Factor {
+    const NAME: &'static str = "factor";
+    const SUMMARY: &'static str =
+        "the most confident tokens as long as (n + 1) (1 - confidence of the n-th) stays within a factor";
+    const SOURCE: &'static str = "Fast-dLLM (factor); specification caches 3.1";
+    const ATTENTION: &'static [MaskKind] = &[MaskKind::Full, MaskKind::BlockCausal];
+
+    fn build(&self, setup: &Setup<'_>, _cache: &dyn CachePolicy) -> Box<dyn Decoder> {
+        let rule = transfer::Factor {
+            factor: self.f,
+            as_released: self.rule == FactorRule::Code,
+            run: setup.ranking.remasking == Remasking::LeftToRight,
+        };
+        Box::new(Blockwise::new(rule, setup))
+    }
 }

@@ -24,151 +24,137 @@ use std::ops::Range;
 use demask_step::{HeadAsk, MaskKind, Position, Positions, Predictions, SequenceNeeds};
 
 use super::{
-    Accepted, Answer, Decoder, DecoderMethod, DecoderSpec, Drafts, Intent, Progress, Promise, Query, Setup, Turn,
-    Turned, View, take_musts,
+    Accepted, Answer, Decoder, DecoderKind, DecoderTraits, Drafts, Intent, Progress, Promise, Query, Static, Threshold,
+    Turn, Turned, View, take_musts,
 };
 use crate::{
-    cache::Memory,
+    cache::{CachePolicy, Memory},
+    choices,
     error::OptionsError,
     event::Commit,
     layout::Layout,
+    parameters,
+    resolve::Setup,
     schedule::{Around, Clock, Tick},
-    spec::{About, Kind, Parameter, Value},
-    transfer::{Candidate, LaneView, Quota, Ranking, Remasking, State, Threshold, Transfer},
+    spec::Kind,
+    transfer::{Candidate, LaneView, Quota, Ranking, State, Transfer},
 };
 
-pub(super) const METHOD: DecoderMethod = DecoderMethod {
-    about: About {
-        name: "freedave",
-        summary: "several static steps drafted at once and verified in one forward; the tokens of static decoding",
-        source: "FreeDave (Free Draft-and-Verification); specification freedave 1.7, 1.9 and 8.1",
-        parameters: &[
-            Parameter {
-                name: "d",
-                kind: Kind::Count { least: 1, most: 256 },
-                default: Value::Fit,
-                doc: "drafts of one forward; fitted: 4, for block-causal models 8",
-            },
-            Parameter {
-                name: "mode",
-                kind: Kind::Choice(&["rolling", "reference"]),
-                default: Value::Choice("rolling"),
-                doc: "predictions carried into the next block and stores fused, or the forwards of the released program",
-            },
-            Parameter {
-                name: "eager",
-                kind: Kind::Flag,
-                default: Value::Fit,
-                doc: "drafts reach into the next blocks; fitted: rolling ones do where the cache allows it",
-            },
-            Parameter {
-                name: "tau",
-                kind: Kind::Number { least: 0.0, most: 1.0 },
-                default: Value::Fit,
-                doc: "over decoder threshold with this tau instead of static decoding",
-            },
-            Parameter {
-                name: "strict",
-                kind: Kind::Flag,
-                default: Value::Flag(false),
-                doc: "with tau: only confidences above tau pass, not those equal to it",
-            },
-            Parameter {
-                name: "quota",
-                kind: Kind::Flag,
-                default: Value::Flag(false),
-                doc: "with tau: take the schedule's count if fewer than that pass",
-            },
-            Parameter {
-                name: "rule",
-                kind: Kind::Choice(&["exact", "subset"]),
-                default: Value::Choice("exact"),
-                doc: "a draft must equal what is predicted, or may lack some of it (as released; lossy with tau)",
-            },
-        ],
-    },
-    attention: &[MaskKind::Full, MaskKind::BlockCausal],
-    promise: Promise::Lossless,
-    takes_origin: false,
-    build,
-};
+choices! {
+    /// How forwards are spent.
+    pub enum Mode {
+        /// Predictions carried into the next block, stores fused.
+        Rolling = "rolling",
+        /// The forwards of the released program.
+        Reference = "reference",
+    }
+}
+
+choices! {
+    /// When a draft agrees with what is predicted.
+    pub enum DraftRule {
+        /// It equals what is predicted.
+        Exact = "exact",
+        /// It may lack some of what is predicted.
+        Subset = "subset",
+    }
+}
+
+parameters! {
+    /// Several static steps drafted at once and verified in one forward.
+    pub struct FreeDave {
+        /// drafts of one forward; fitted: 4, for block-causal models 8
+        pub d: Option<usize> = None, Kind::count(1, 256);
+        /// predictions carried into the next block and stores fused, or the forwards of the released program
+        pub mode: Mode = Mode::Rolling;
+        /// drafts reach into the next blocks; fitted: rolling ones do where the cache allows it
+        pub eager: Option<bool> = None;
+        /// over decoder threshold with this tau instead of static decoding
+        pub tau: Option<f32> = None, Kind::number(0.0, 1.0);
+        /// with tau: only confidences above tau pass, not those equal to it
+        pub strict: bool = false;
+        /// with tau: take the schedule's count if fewer than that pass
+        pub quota: bool = false;
+        /// a draft must equal what is predicted, or may lack some of it (as released; lossy with tau)
+        pub rule: DraftRule = DraftRule::Exact;
+    }
+}
 
 /// Drafts of one forward if none are asked for: under full attention, and of block-causal models.
 const USUAL_DRAFTS: [usize; 2] = [4, 8];
 
-/// Whether a method is this one.
-pub(crate) fn runs(spec: &DecoderSpec) -> bool {
-    spec.name() == METHOD.about.name
-}
-
-/// The threshold that it runs over, if it does not run over static decoding.
-fn tau(spec: &DecoderSpec) -> Option<f32> {
-    if let Value::Number(tau) = spec.value("tau") { Some(tau) } else { None }
-}
-
-/// Refuses parameters that would have no effect.
-pub(crate) fn check(spec: &DecoderSpec) -> Result<(), OptionsError> {
-    match ["strict", "quota"].into_iter().find(|parameter| spec.flag(parameter)) {
-        Some(parameter) if tau(spec).is_none() => Err(OptionsError::ThresholdMissing { parameter }),
-        _ => Ok(()),
+impl FreeDave {
+    /// The threshold that it runs over, if it does not run over static decoding.
+    fn threshold(&self) -> Option<Threshold> {
+        self.tau.map(|tau| Threshold { tau, strict: self.strict, quota: self.quota, cap: false })
     }
 }
 
-/// The decoder whose tokens it gives; none if it promises nothing: drafts that lack some of what a threshold takes
-/// lead to canvases that the threshold alone never comes to (specification freedave, section 4.2).
-pub(crate) fn baseline(spec: &DecoderSpec) -> Option<String> {
-    if !runs(spec) {
-        return Some("static".into());
-    }
-    let Some(tau) = tau(spec) else { return Some("static".into()) };
-    if spec.choice("rule") == "subset" {
-        return None;
-    }
-    let flag = |name: &str| if spec.flag(name) { format!(",{name}=true") } else { String::new() };
-    Some(format!("threshold:tau={tau}{}{}", flag("strict"), flag("quota")))
-}
+impl DecoderKind for FreeDave {
+    const NAME: &'static str = "freedave";
+    const SUMMARY: &'static str =
+        "several static steps drafted at once and verified in one forward; the tokens of static decoding";
+    const SOURCE: &'static str = "FreeDave (Free Draft-and-Verification); specification freedave 1.7, 1.9 and 8.1";
+    const ATTENTION: &'static [MaskKind] = &[MaskKind::Full, MaskKind::BlockCausal];
 
-fn build(spec: &DecoderSpec, setup: &Setup<'_>) -> Box<dyn Decoder> {
-    let block_causal = setup.layout.attention().kind() == MaskKind::BlockCausal;
-    let most = spec.count("d").unwrap_or(USUAL_DRAFTS[usize::from(block_causal)]);
-    let rolling = spec.choice("mode") == "rolling";
-    let eager = match spec.value("eager") {
-        Value::Flag(eager) => eager,
-        _ => rolling && most > 1,
-    };
-    let eager = eager && setup.cache.spans_blocks();
-    let ahead = if eager { most.div_ceil(setup.layout.block_length()) } else { 0 };
-    let rule: Box<dyn Transfer> = match tau(spec) {
-        None => Box::new(Quota),
-        Some(tau) => Box::new(Threshold {
-            tau,
-            strict: spec.flag("strict"),
-            quota: spec.flag("quota"),
-            run: setup.ranking.remasking == Remasking::LeftToRight,
-        }),
-    };
-    let window = ((ahead + 1) * setup.layout.block_length()).min(setup.layout.len());
-    let mut drafts = Drafts::default();
-    drafts.reserve(window, most.min(window + 1));
-    Box::new(FreeDave {
-        rule,
-        ranking: setup.ranking.clone(),
-        clock: setup.clock.clone(),
-        most,
-        rolling,
-        eager,
-        ahead,
-        window,
-        span: setup.cache.draft_span(setup.layout, ahead + 1),
-        subset: spec.choice("rule") == "subset",
-        parallel: tau(spec).is_some(),
-        history: setup.cache.memory() == Memory::OfHistory,
-        at_start: Vec::with_capacity(setup.layout.blocks()),
-        block: 0,
-        place: Place::default(),
-        drafts,
-        candidates: Vec::with_capacity(window),
-    })
+    /// Drafts that lack some of what a threshold takes lead to canvases that the threshold alone never comes to: then
+    /// it promises nothing (specification freedave, section 4.2).
+    fn traits(&self) -> DecoderTraits {
+        let promise = match self.threshold() {
+            None => Promise::SameAs(Static::default().into()),
+            Some(threshold) if self.rule == DraftRule::Exact => Promise::SameAs(threshold.into()),
+            Some(_) => Promise::Approximate,
+        };
+        DecoderTraits { promise, ..DecoderTraits::default() }
+    }
+
+    fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
+        let options = setup.options;
+        let decoder = Self::NAME;
+        let unused = [("strict", self.strict), ("quota", self.quota)].into_iter().find(|&(_, given)| given);
+        if let (Some((parameter, _)), None) = (unused, self.tau) {
+            return Err(OptionsError::ThresholdMissing { decoder, parameter });
+        }
+        if self.eager == Some(true) && !options.cache.traits().spans_blocks {
+            return Err(OptionsError::EagerNeedsSpan { decoder, cache: options.cache.to_string() });
+        }
+        Ok(())
+    }
+
+    fn build(&self, setup: &Setup<'_>, cache: &dyn CachePolicy) -> Box<dyn Decoder> {
+        let block_causal = setup.layout.attention().kind() == MaskKind::BlockCausal;
+        let most = self.d.unwrap_or(USUAL_DRAFTS[usize::from(block_causal)]);
+        let rolling = self.mode == Mode::Rolling;
+        let eager = self.eager.unwrap_or(rolling && most > 1) && setup.options.cache.traits().spans_blocks;
+        let ahead = if eager { most.div_ceil(setup.layout.block_length()) } else { 0 };
+        let rule: Box<dyn Transfer> = match self.threshold() {
+            None => Box::new(Quota),
+            Some(threshold) => Box::new(threshold.rule(setup.ranking.remasking)),
+        };
+        let window = ((ahead + 1) * setup.layout.block_length()).min(setup.layout.len());
+        let mut drafts = Drafts::default();
+        drafts.reserve(window, most.min(window + 1));
+        Box::new(Drafting {
+            rule,
+            ranking: setup.ranking.clone(),
+            clock: setup.clock.clone(),
+            most,
+            rolling,
+            eager,
+            ahead,
+            window,
+            span: cache.draft_span(setup.layout, ahead + 1),
+            subset: self.rule == DraftRule::Subset,
+            parallel: self.tau.is_some(),
+            history: cache.memory() == Memory::OfHistory,
+            starts_wide: setup.options.cache.traits().starts_wide,
+            at_start: Vec::with_capacity(setup.layout.blocks()),
+            block: 0,
+            place: Place::default(),
+            drafts,
+            candidates: Vec::with_capacity(window),
+        })
+    }
 }
 
 /// Where static decoding stands: the block, and its next step.
@@ -179,7 +165,7 @@ struct Place {
 }
 
 #[derive(Debug)]
-struct FreeDave {
+struct Drafting {
     rule: Box<dyn Transfer>,
     ranking: Ranking,
     clock: Clock,
@@ -198,6 +184,8 @@ struct FreeDave {
     /// Whether the cache's slots have a history. Every forward is part of it: steps of static decoding that take nothing
     /// are run, and a draft that leaves nothing to predict is not.
     history: bool,
+    /// Whether a step that takes nothing is run because the same canvas may be predicted otherwise in the next forward.
+    starts_wide: bool,
     /// Masks that each block started with.
     at_start: Vec<usize>,
     /// The block that was current in the last forward.
@@ -209,7 +197,7 @@ struct FreeDave {
     candidates: Vec<Candidate>,
 }
 
-impl FreeDave {
+impl Drafting {
     /// What static decoding takes at a place whose block has this many masks left; all blocks behind it are as they were
     /// at the start. Steps that the clock lets pass without a token change nothing that is predicted: they are left out.
     fn tick(&self, place: &mut Place, masks: usize) -> Tick {
@@ -221,7 +209,8 @@ impl FreeDave {
         };
         loop {
             let tick = self.clock.tick(place.step, from[0], masks, around);
-            if tick.quota > 0 || self.parallel || self.history || place.step + 1 >= self.clock.steps {
+            let runs = tick.quota > 0 || self.parallel || self.history || self.starts_wide;
+            if runs || place.step + 1 >= self.clock.steps {
                 return tick;
             }
             place.step += 1;
@@ -364,7 +353,7 @@ impl FreeDave {
     }
 }
 
-impl Decoder for FreeDave {
+impl Decoder for Drafting {
     fn ask(&self, ask: &mut HeadAsk) {
         self.ranking.ask(ask);
         self.rule.ask(ask);

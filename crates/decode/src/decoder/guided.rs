@@ -9,127 +9,171 @@
 
 use demask_step::{HeadAsk, Judged, MaskKind, NO_TOKEN, Need, Predictions, Request, SequenceNeeds, StepPlan, TokenId};
 
-use super::{
-    Answer, Decoder, DecoderMethod, DecoderSpec, Intent, Progress, Promise, Query, Setup, Turn, Turned, View, Whose,
-};
+use super::{Answer, Decoder, DecoderKind, DecoderTraits, Intent, Progress, Promise, Query, Turn, Turned, View, Whose};
 use crate::{
+    cache::CachePolicy,
+    choices,
+    error::OptionsError,
     event::Commit,
-    guide::{ALIGNMENTS, Alignment, GuideOptions, Judge, RULES, Reader, Rule, Trial, Trials, targets_guide},
+    guide::{Agreement, Alignment, GuideOptions, GuideUse, Judge, Reader, Rule, Trial, Trials},
     options::CanvasSpec,
-    spec::{About, Kind, Parameter, Value},
+    parameters,
+    resolve::Setup,
+    spec::Kind,
 };
 
-pub(super) const METHOD: DecoderMethod = DecoderMethod {
-    about: About {
-        name: "guided",
-        summary: "the diffusion model drafts all masks, and the run of them that an autoregressive guide agrees with is \
-                  taken",
-        source: "FlashDLM, Guided Diffusion; specification flashdlm 2",
-        parameters: &[
-            Parameter {
-                name: "match",
-                kind: Kind::Choice(RULES),
-                default: Value::Choice("exact"),
-                doc: "the guide agrees with its own best token; with its k best; with those of them that have at least \
-                      tau of the best one's probability",
-            },
-            Parameter {
-                name: "k",
-                kind: Kind::Count { least: 1, most: u32::MAX as usize },
-                default: Value::Count(2),
-                doc: "how many tokens topk and topk_relative agree with",
-            },
-            Parameter {
-                name: "tau",
-                kind: Kind::Number { least: 0.0, most: 1.0 },
-                default: Value::Number(0.5),
-                doc: "the share of topk_relative",
-            },
-            Parameter {
-                name: "verify",
-                kind: Kind::Count { least: 1, most: u32::MAX as usize },
-                default: Value::Count(32),
-                doc: "tokens that the guide judges in one forward; agreement with all of them asks for the next",
-            },
-            Parameter {
-                name: "fallback",
-                kind: Kind::Choice(&["dlm", "ar"]),
-                default: Value::Choice("dlm"),
-                doc: "whose token is taken if the guide agrees with no draft: the diffusion model's or the guide's",
-            },
-            Parameter {
-                name: "target",
-                kind: Kind::Choice(&["dlm", "guide"]),
-                default: Value::Choice("dlm"),
-                doc: "whose output is wanted; guide: its own token follows the run that it agrees with",
-            },
-            Parameter {
-                name: "align",
-                kind: Kind::Choice(ALIGNMENTS),
-                default: Value::Fit,
-                doc: "how the guide reads drafts: as ids of a shared vocabulary, by a table of tokens, by their bytes, \
-                      or token by token in pieces; fitted: ids if the vocabulary is shared, else bytes",
-            },
-        ],
-    },
-    attention: &[MaskKind::Full, MaskKind::BlockCausal],
-    promise: Promise::OfGuide,
-    takes_origin: false,
-    build,
-};
-
-fn build(spec: &DecoderSpec, setup: &Setup<'_>) -> Box<dyn Decoder> {
-    let options = setup.options;
-    let Some(guide) = &options.guide else {
-        // Options without a guide are refused before anything is built.
-        unreachable!("decoder guided without a guide");
-    };
-    let alignment = Alignment::of(spec, guide);
-    let to_guide = targets_guide(spec);
-    // The guide's own output ends with its own end tokens, which are then ordinary tokens to be agreed with.
-    let ends = if to_guide { &[][..] } else { &options.end_ids };
-    let most = needs(spec, guide, alignment, setup);
-    let width = 1 + guide.end_ids.len();
-    Box::new(Guided {
-        rule: Rule::of(spec),
-        verify: most.predictions,
-        to_guide,
-        falls_to_guide: spec.choice("fallback") == "ar",
-        unreadable: match alignment {
-            Alignment::Ids => guide.facts.vocab as TokenId..options.facts.vocab as TokenId,
-            _ => 0..0,
-        },
-        vocab: options.facts.vocab,
-        ends: guide.end_ids.clone(),
-        end: options.end_ids.first().copied(),
-        trials: Trials::new(alignment, guide, setup.layout.response(), ends),
-        reader: Reader::with_capacity(most.positions),
-        drafts: Vec::with_capacity(setup.layout.len()),
-        trial: Trial::with_capacity(most.positions.max(setup.layout.len())),
-        stood: 0,
-        verdict: Verdict::Open,
-        helpers: [Need { network: 1, sequence: SequenceNeeds { judge_width: width, ..most } }],
-    })
+choices! {
+    /// Whose token is taken where the guide agrees with no draft.
+    pub enum Writer {
+        /// The diffusion model's.
+        Dlm = "dlm",
+        /// The guide's.
+        Ar = "ar",
+    }
 }
 
-/// The most that the guide's sequence takes.
-fn needs(spec: &DecoderSpec, guide: &GuideOptions, alignment: Alignment, setup: &Setup<'_>) -> SequenceNeeds {
-    let layout = setup.layout;
-    let verify = spec.count("verify").unwrap_or(1).min(layout.len());
-    let drafted = layout.len() - layout.response();
-    let text = guide.text.as_ref().map_or(0, |text| text.prompt.len());
-    let (positions, rows) = match (alignment, &setup.options.canvas) {
-        (Alignment::Ids | Alignment::Table, CanvasSpec::Prompt { .. }) => (layout.len(), layout.response() + verify),
-        (Alignment::Ids | Alignment::Table, CanvasSpec::Infill { .. }) => (layout.len(), layout.len()),
-        // A text takes about as many tokens in one vocabulary as in the other; drafts beyond twice as many are not
-        // judged.
-        _ => {
-            let positions = text + 2 * drafted + verify;
-            (positions, positions)
+choices! {
+    /// Whose output is wanted.
+    pub enum Target {
+        /// The diffusion model's.
+        Dlm = "dlm",
+        /// The guide's own.
+        Guide = "guide",
+    }
+}
+
+parameters! {
+    /// Drafts of the diffusion model, taken as far as an autoregressive guide agrees.
+    pub struct Guided {
+        /// the guide agrees with its own best token; with its k best; with those of them that have at least tau of the
+        /// best one's probability
+        pub agreement as "match": Agreement = Agreement::Exact;
+        /// how many tokens topk and topk_relative agree with
+        pub k: u32 = 2, Kind::count(1, u32::MAX as usize);
+        /// the share of topk_relative
+        pub tau: f32 = 0.5, Kind::number(0.0, 1.0);
+        /// tokens that the guide judges in one forward; agreement with all of them asks for the next
+        pub verify: usize = 32, Kind::count(1, u32::MAX as usize);
+        /// whose token is taken if the guide agrees with no draft: the diffusion model's or the guide's
+        pub fallback: Writer = Writer::Dlm;
+        /// whose output is wanted; guide: its own token follows the run that it agrees with
+        pub target: Target = Target::Dlm;
+        /// how the guide reads drafts: as ids of a shared vocabulary, by a table of tokens, by their bytes, or token by
+        /// token in pieces; fitted: ids if the vocabulary is shared, else bytes
+        pub align: Option<Alignment> = None;
+    }
+}
+
+impl DecoderKind for Guided {
+    const NAME: &'static str = "guided";
+    const SUMMARY: &'static str = "the diffusion model drafts all masks, and the run of them that an autoregressive \
+                                   guide agrees with is taken";
+    const SOURCE: &'static str = "FlashDLM, Guided Diffusion; specification flashdlm 2";
+    const ATTENTION: &'static [MaskKind] = &[MaskKind::Full, MaskKind::BlockCausal];
+
+    fn traits(&self) -> DecoderTraits {
+        let is_target = self.target == Target::Guide;
+        // Whatever is drafted: what the guide disagrees with is replaced by its own.
+        let its_own = is_target && self.agreement == Agreement::Exact;
+        DecoderTraits {
+            promise: if its_own { Promise::OfRun("ar of the guide, cache causal") } else { Promise::Approximate },
+            guide: Some(GuideUse { alignment: self.align, is_target }),
+            ..DecoderTraits::default()
         }
-    };
-    let positions = positions.min(guide.facts.context);
-    SequenceNeeds { positions, rows: rows.min(positions), predictions: verify, ..SequenceNeeds::default() }
+    }
+
+    fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
+        let (options, layout, decoder) = (setup.options, setup.layout, Self::NAME);
+        let Some(guide) = &options.guide else { return Err(OptionsError::GuideMissing { decoder }) };
+        let alignment = self.alignment(guide);
+        if alignment == Alignment::Ids && !guide.shared_vocabulary {
+            return Err(OptionsError::GuideVocabulary { decoder });
+        }
+        guide.check_tokens(options, alignment)?;
+        let prompt = match (alignment, &guide.text) {
+            (Alignment::Ids, _) => layout.response(),
+            (_, None) => return Err(OptionsError::GuideWithoutText { decoder }),
+            (Alignment::Table, _) => layout.response(),
+            (_, Some(text)) => text.prompt.len(),
+        };
+        if prompt == 0 {
+            return Err(OptionsError::GuideEmptyPrompt);
+        }
+        let (needed, available) = (prompt + layout.len() - layout.response(), guide.facts.context);
+        if needed > available {
+            return Err(OptionsError::GuideContext { needed, available });
+        }
+        let to_guide = self.target == Target::Guide;
+        let own = [("fallback=ar", self.fallback == Writer::Ar), ("target=guide", to_guide)];
+        match own.into_iter().find(|(_, given)| *given && alignment != Alignment::Ids) {
+            Some((parameter, _)) => Err(OptionsError::GuideWrites { decoder, parameter }),
+            None if to_guide && options.temperature > 0.0 => Err(OptionsError::GuideTemperature { decoder }),
+            None => Ok(()),
+        }
+    }
+
+    fn build(&self, setup: &Setup<'_>, _cache: &dyn CachePolicy) -> Box<dyn Decoder> {
+        let options = setup.options;
+        let Some(guide) = &options.guide else {
+            // Options without a guide are refused before anything is built.
+            unreachable!("decoder guided without a guide");
+        };
+        let alignment = self.alignment(guide);
+        let to_guide = self.target == Target::Guide;
+        // The guide's own output ends with its own end tokens, which are then ordinary tokens to be agreed with.
+        let ends = if to_guide { &[][..] } else { &options.end_ids };
+        let most = self.needs(guide, setup);
+        let width = 1 + guide.end_ids.len();
+        Box::new(Judging {
+            rule: Rule { agreement: self.agreement, k: self.k, share: self.tau },
+            verify: most.predictions,
+            to_guide,
+            falls_to_guide: self.fallback == Writer::Ar,
+            unreadable: match alignment {
+                Alignment::Ids => guide.facts.vocab as TokenId..options.facts.vocab as TokenId,
+                _ => 0..0,
+            },
+            vocab: options.facts.vocab,
+            ends: guide.end_ids.clone(),
+            end: options.end_ids.first().copied(),
+            trials: Trials::new(alignment, guide, setup.layout.response(), ends),
+            reader: Reader::with_capacity(most.positions),
+            drafts: Vec::with_capacity(setup.layout.len()),
+            trial: Trial::with_capacity(most.positions.max(setup.layout.len())),
+            stood: 0,
+            verdict: Verdict::Open,
+            helpers: [Need { network: 1, sequence: SequenceNeeds { judge_width: width, ..most } }],
+        })
+    }
+}
+
+impl Guided {
+    /// How this guide's tokens lie beside the canvas's.
+    fn alignment(&self, guide: &GuideOptions) -> Alignment {
+        Alignment::fitted(self.align, guide.shared_vocabulary)
+    }
+
+    /// The most that the guide's sequence takes.
+    fn needs(&self, guide: &GuideOptions, setup: &Setup<'_>) -> SequenceNeeds {
+        let layout = setup.layout;
+        let verify = self.verify.min(layout.len());
+        let drafted = layout.len() - layout.response();
+        let text = guide.text.as_ref().map_or(0, |text| text.prompt.len());
+        let (positions, rows) = match (self.alignment(guide), &setup.options.canvas) {
+            (Alignment::Ids | Alignment::Table, CanvasSpec::Prompt { .. }) => {
+                (layout.len(), layout.response() + verify)
+            }
+            (Alignment::Ids | Alignment::Table, CanvasSpec::Infill { .. }) => (layout.len(), layout.len()),
+            // A text takes about as many tokens in one vocabulary as in the other; drafts beyond twice as many are not
+            // judged.
+            _ => {
+                let positions = text + 2 * drafted + verify;
+                (positions, positions)
+            }
+        };
+        let positions = positions.min(guide.facts.context);
+        SequenceNeeds { positions, rows: rows.min(positions), predictions: verify, ..SequenceNeeds::default() }
+    }
 }
 
 /// What the guide has said of the drafts of this step.
@@ -142,7 +186,7 @@ enum Verdict {
 }
 
 #[derive(Debug)]
-struct Guided {
+struct Judging {
     rule: Rule,
     verify: usize,
     to_guide: bool,
@@ -164,7 +208,7 @@ struct Guided {
     helpers: [Need; 1],
 }
 
-impl Guided {
+impl Judging {
     /// The drafts that stand.
     fn accepted(&self) -> usize {
         self.trial.needs.iter().take_while(|&&needed| needed <= self.stood).count().min(self.drafts.len())
@@ -270,7 +314,7 @@ impl Guided {
     }
 }
 
-impl Decoder for Guided {
+impl Decoder for Judging {
     fn ask(&self, ask: &mut HeadAsk) {
         let forbid = &mut ask.wanted.forbid;
         *forbid = forbid.iter().copied().chain(self.unreadable.clone()).collect();

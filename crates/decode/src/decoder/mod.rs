@@ -4,7 +4,7 @@ mod ar;
 mod blockwise;
 mod entropy_bounded;
 mod factor;
-pub(crate) mod freedave;
+mod freedave;
 mod guided;
 mod slowfast;
 mod static_decoding;
@@ -19,63 +19,121 @@ use demask_step::{
 use crate::{
     cache::CachePolicy,
     canvas::Canvas,
+    error::OptionsError,
     event::Commit,
+    guide::GuideUse,
     layout::Layout,
-    options::SessionOptions,
-    schedule::Clock,
-    spec::{About, Method, Spec},
-    transfer::Ranking,
+    resolve::Setup,
+    spec::{About, Method, Parameters, Spec, Value},
 };
 
+pub use ar::Ar;
 pub use blockwise::Blockwise;
+pub use entropy_bounded::EntropyBounded;
+pub use factor::{Factor, FactorRule};
+pub use freedave::{DraftRule, FreeDave, Mode};
+pub use guided::{Guided, Target, Writer};
+pub use slowfast::SlowFast;
+pub use static_decoding::Static;
+pub use threshold::Threshold;
 
-/// All decoders, the default first.
+/// All decoders of this crate, the default first.
 pub static DECODERS: &[DecoderMethod] = &[
-    static_decoding::METHOD,
-    threshold::METHOD,
-    factor::METHOD,
-    entropy_bounded::METHOD,
-    slowfast::METHOD,
-    freedave::METHOD,
-    guided::METHOD,
-    ar::METHOD,
+    DecoderMethod::of::<Static>(),
+    DecoderMethod::of::<Threshold>(),
+    DecoderMethod::of::<Factor>(),
+    DecoderMethod::of::<EntropyBounded>(),
+    DecoderMethod::of::<SlowFast>(),
+    DecoderMethod::of::<FreeDave>(),
+    DecoderMethod::of::<Guided>(),
+    DecoderMethod::of::<Ar>(),
 ];
 
 /// A decoder by name, with its parameters.
 pub type DecoderSpec = Spec<DecoderMethod>;
 
-/// An entry of [`DECODERS`].
-#[derive(Debug)]
-pub struct DecoderMethod {
-    /// Name, parameters, source.
-    pub about: About,
+/// A decoding method: its parameters, which [`parameters!`](crate::parameters) declares, say what it is and make a
+/// [`Decoder`].
+pub trait DecoderKind: Parameters {
+    /// The name on the command line and in reports.
+    const NAME: &'static str;
+    /// One line: what it does.
+    const SUMMARY: &'static str;
+    /// Paper or program.
+    const SOURCE: &'static str;
     /// The models it decodes.
-    pub attention: &'static [MaskKind],
+    const ATTENTION: &'static [MaskKind];
+
+    /// Returns what others must know of it. By default it promises nothing.
+    fn traits(&self) -> DecoderTraits {
+        DecoderTraits::default()
+    }
+
+    /// Refuses what does not go together with it: its own parameters, the cache policy, the options.
+    fn check(&self, _setup: &Setup<'_>) -> Result<(), OptionsError> {
+        Ok(())
+    }
+
+    /// Makes one for a canvas whose forwards this cache policy plans.
+    fn build(&self, setup: &Setup<'_>, cache: &dyn CachePolicy) -> Box<dyn Decoder>;
+}
+
+/// What others must know of a decoder with its parameters.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct DecoderTraits {
     /// What it promises of its tokens.
     pub promise: Promise,
     /// Whether Dream's `origin`, which chooses positions by itself, can drive it.
     pub takes_origin: bool,
-    /// Makes one for a canvas.
-    pub build: fn(&DecoderSpec, &Setup<'_>) -> Box<dyn Decoder>,
+    /// Whether it names its commits before the forward ([`Query::foreseen`]) wherever the order of commits does not
+    /// depend on what is predicted.
+    pub foresees: bool,
+    /// Steps over all blocks, if its parameters name them.
+    pub steps: Option<usize>,
+    /// How it uses a guide; none if it has none.
+    pub guide: Option<GuideUse>,
 }
 
-/// What a decoder promises of its tokens, on top of a cache that is itself exact.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a decoder promises of its tokens.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub enum Promise {
-    /// They are the reference: static or autoregressive decoding itself.
-    Reference,
-    /// They are those of the reference that it is compared with.
-    Lossless,
-    /// None.
+    /// Nothing.
+    #[default]
     Approximate,
-    /// It needs a guide, and promises that guide's own tokens if they are its target.
-    OfGuide,
+    /// They are the reference, over a cache that is itself exact: static or autoregressive decoding.
+    Reference,
+    /// They are those of this decoder over the same cache, if the cache's slots are a function of the canvas.
+    SameAs(DecoderSpec),
+    /// They are those of this run, over any cache.
+    OfRun(&'static str),
+}
+
+/// An entry of a registry: a [`DecoderKind`] whose type is erased.
+#[derive(Debug)]
+pub struct DecoderMethod {
+    /// Name, models, parameters, source.
+    pub about: About,
+    traits: fn(&[Value]) -> DecoderTraits,
+    check: fn(&[Value], &Setup<'_>) -> Result<(), OptionsError>,
+    build: fn(&[Value], &Setup<'_>, &dyn CachePolicy) -> Box<dyn Decoder>,
+}
+
+impl DecoderMethod {
+    /// Makes the entry of a method.
+    pub const fn of<K: DecoderKind>() -> Self {
+        Self {
+            about: About::new::<K>(K::NAME, K::SUMMARY, K::SOURCE, K::ATTENTION),
+            traits: |values| K::of_values(values).traits(),
+            check: |values, setup| K::of_values(values).check(setup),
+            build: |values, setup, cache| K::of_values(values).build(setup, cache),
+        }
+    }
 }
 
 impl Method for DecoderMethod {
     const WHAT: &'static str = "decoder";
 
-    fn registry() -> &'static [Self] {
+    fn built_in() -> &'static [Self] {
         DECODERS
     }
 
@@ -84,19 +142,28 @@ impl Method for DecoderMethod {
     }
 }
 
-/// What a decoder is made from.
-#[derive(Debug)]
-pub struct Setup<'a> {
-    /// Where the blocks lie.
-    pub layout: &'a Layout,
-    /// The schedule of each block.
-    pub clock: &'a Clock,
-    /// The order of predictions.
-    pub ranking: &'a Ranking,
-    /// The cache policy that will plan the forwards.
-    pub cache: &'a dyn CachePolicy,
-    /// Everything that was asked for, the guide included.
-    pub options: &'a SessionOptions,
+impl<K: DecoderKind> From<K> for DecoderSpec {
+    /// Returns the method with these parameters. A session refuses those that are out of bounds.
+    fn from(parameters: K) -> Self {
+        Self::with(const { &DecoderMethod::of::<K>() }, &parameters)
+    }
+}
+
+impl DecoderSpec {
+    /// Returns what others must know of it.
+    pub fn traits(&self) -> DecoderTraits {
+        (self.method().traits)(self.bare())
+    }
+
+    /// Refuses what does not go together with it.
+    pub fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
+        (self.method().check)(self.bare(), setup)
+    }
+
+    /// Makes one for a canvas whose forwards this cache policy plans; what [`check`](Self::check) refuses may not work.
+    pub fn build(&self, setup: &Setup<'_>, cache: &dyn CachePolicy) -> Box<dyn Decoder> {
+        (self.method().build)(self.bare(), setup, cache)
+    }
 }
 
 /// What decoders and cache policies may look at.

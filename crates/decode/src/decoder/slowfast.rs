@@ -12,76 +12,53 @@ use std::collections::VecDeque;
 
 use demask_step::{HeadAsk, MaskKind, Position};
 
-use super::{
-    Answer, Decoder, DecoderMethod, DecoderSpec, Intent, Promise, Query, Setup, Turn, Turned, View, take_musts,
-};
+use super::{Answer, Decoder, DecoderKind, Intent, Query, Turn, Turned, View, take_musts};
 use crate::{
+    cache::CachePolicy,
+    parameters,
+    resolve::Setup,
     schedule::Tick,
-    spec::{About, Kind, Parameter, Value},
+    spec::Kind,
     transfer::{Candidate, LaneView, Ranking, State, Threshold, Transfer},
 };
 
-pub(super) const METHOD: DecoderMethod = DecoderMethod {
-    about: About {
-        name: "slowfast",
-        summary: "explores how far predictions are sure, then decodes up to there without what lies behind",
-        source: "SlowFast Sampling; specification caches 5",
-        parameters: &[
-            Parameter {
-                name: "explore",
-                kind: Kind::Count { least: 1, most: usize::MAX },
-                default: Value::Count(6),
-                doc: "forwards that explore",
-            },
-            Parameter {
-                name: "tau_min",
-                kind: Kind::Number { least: 0.0, most: 1.0 },
-                default: Value::Number(0.3),
-                doc: "the farthest token of this confidence ends the region",
-            },
-            Parameter {
-                name: "tau",
-                kind: Kind::Number { least: 0.0, most: f32::MAX },
-                default: Value::Number(0.9),
-                doc: "tokens of this confidence are taken together; above 1: one token a forward",
-            },
-            Parameter {
-                name: "window",
-                kind: Kind::Count { least: 1, most: usize::MAX },
-                default: Value::Count(2),
-                doc: "estimates of the region's end that must agree",
-            },
-            Parameter {
-                name: "sigma",
-                kind: Kind::Number { least: 0.0, most: f32::MAX },
-                default: Value::Number(1.0),
-                doc: "they agree if their standard deviation stays below this",
-            },
-        ],
-    },
-    attention: &[MaskKind::Full],
-    promise: Promise::Approximate,
-    takes_origin: false,
-    build,
-};
+parameters! {
+    /// Exploring how far predictions are sure, then decoding up to there.
+    pub struct SlowFast {
+        /// forwards that explore
+        pub explore: usize = 6, Kind::count(1, usize::MAX);
+        /// the farthest token of this confidence ends the region
+        pub tau_min: f32 = 0.3, Kind::number(0.0, 1.0);
+        /// tokens of this confidence are taken together; above 1: one token a forward
+        pub tau: f32 = 0.9, Kind::number(0.0, f32::MAX);
+        /// estimates of the region's end that must agree
+        pub window: usize = 2, Kind::count(1, usize::MAX);
+        /// they agree if their standard deviation stays below this
+        pub sigma: f32 = 1.0, Kind::number(0.0, f32::MAX);
+    }
+}
 
-fn build(spec: &DecoderSpec, setup: &Setup<'_>) -> Box<dyn Decoder> {
-    let window = spec.count("window").unwrap_or(1);
-    Box::new(SlowFast {
-        explore: spec.count("explore").unwrap_or(1),
-        tau_min: spec.number("tau_min"),
-        // More than one that passes, or else the best one: the same as all that pass, or else the best one.
-        transfer: Threshold { tau: spec.number("tau"), strict: false, quota: false, run: false },
-        window,
-        sigma: spec.number("sigma"),
-        ranking: setup.ranking.clone(),
-        block: usize::MAX,
-        region: 0..0,
-        phase: Phase::Explore,
-        forwards: 0,
-        estimates: VecDeque::new(),
-        candidates: Vec::with_capacity(setup.layout.block_length()),
-    })
+impl DecoderKind for SlowFast {
+    const NAME: &'static str = "slowfast";
+    const SUMMARY: &'static str =
+        "explores how far predictions are sure, then decodes up to there without what lies behind";
+    const SOURCE: &'static str = "SlowFast Sampling; specification caches 5";
+    const ATTENTION: &'static [MaskKind] = &[MaskKind::Full];
+
+    fn build(&self, setup: &Setup<'_>, _cache: &dyn CachePolicy) -> Box<dyn Decoder> {
+        Box::new(Regions {
+            parameters: *self,
+            // More than one that passes, or else the best one: the same as all that pass, or else the best one.
+            transfer: Threshold { tau: self.tau, strict: false, quota: false, run: false },
+            ranking: setup.ranking.clone(),
+            block: usize::MAX,
+            region: 0..0,
+            phase: Phase::Explore,
+            forwards: 0,
+            estimates: VecDeque::new(),
+            candidates: Vec::with_capacity(setup.layout.block_length()),
+        })
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,12 +72,9 @@ enum Phase {
 }
 
 #[derive(Debug)]
-struct SlowFast {
-    explore: usize,
-    tau_min: f32,
+struct Regions {
+    parameters: SlowFast,
     transfer: Threshold,
-    window: usize,
-    sigma: f32,
     ranking: Ranking,
     block: usize,
     /// Counted from the block's start: everything before the region is decoded.
@@ -113,7 +87,7 @@ struct SlowFast {
     candidates: Vec<Candidate>,
 }
 
-impl SlowFast {
+impl Regions {
     /// Begins to explore what lies behind the region.
     fn explore_from(&mut self, start: usize) {
         self.region = start..start;
@@ -124,7 +98,7 @@ impl SlowFast {
 
     /// Ends exploring where it is over, and a region where it is complete.
     fn turn(&mut self, view: &View<'_>) {
-        if self.phase != Phase::Fast && self.forwards == self.explore {
+        if self.phase != Phase::Fast && self.forwards == self.parameters.explore {
             if self.phase == Phase::Explore {
                 let sum: usize = self.estimates.iter().sum();
                 self.region.end = sum / self.estimates.len().max(1);
@@ -142,15 +116,15 @@ impl SlowFast {
 
     /// Learns from the ranked predictions of one exploring forward how far they are sure.
     fn estimate(&mut self, block: std::ops::Range<Position>) {
-        let sure = self.candidates.iter().filter(|candidate| candidate.confidence >= self.tau_min);
+        let sure = self.candidates.iter().filter(|candidate| candidate.confidence >= self.parameters.tau_min);
         let farthest = sure.map(|candidate| (candidate.position - block.start) as usize + 1).max();
-        if self.estimates.len() == self.window {
+        if self.estimates.len() == self.parameters.window {
             self.estimates.pop_front();
         }
         self.estimates.push_back(farthest.unwrap_or(self.region.start + 1).min(block.len()));
         let deviation = deviation(&self.estimates);
-        if let Some(&last) = self.estimates.back().filter(|_| self.estimates.len() == self.window)
-            && deviation < f64::from(self.sigma)
+        if let Some(&last) = self.estimates.back().filter(|_| self.estimates.len() == self.parameters.window)
+            && deviation < f64::from(self.parameters.sigma)
         {
             self.region.end = last;
             self.phase = Phase::Determined;
@@ -165,7 +139,7 @@ fn deviation(values: &VecDeque<usize>) -> f64 {
     (values.iter().map(|&value| (value as f64 - mean).powi(2)).sum::<f64>() / count).sqrt()
 }
 
-impl Decoder for SlowFast {
+impl Decoder for Regions {
     fn ask(&self, ask: &mut HeadAsk) {
         self.ranking.ask(ask);
     }

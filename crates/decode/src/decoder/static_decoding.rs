@@ -3,35 +3,45 @@
 
 use demask_step::MaskKind;
 
-use super::{Blockwise, Decoder, DecoderMethod, DecoderSpec, Promise, Setup};
+use super::{Blockwise, Decoder, DecoderKind, DecoderTraits, Promise};
 use crate::{
-    spec::{About, Kind, Parameter, Value},
+    cache::CachePolicy,
+    parameters,
+    resolve::Setup,
+    spec::Kind,
     transfer::{Quota, Remasking, Transferred},
 };
 
-pub(super) const METHOD: DecoderMethod = DecoderMethod {
-    about: About {
-        name: "static",
-        summary: "a fixed number of tokens per step, as the schedule says, the most confident first",
-        source: "LLaDA generate.py, Dream diffusion_generate, SDAR generate.py; \
-                 specification caches 1, models 2.5, 3.5 and 4.5",
-        parameters: &[Parameter {
-            name: "steps",
-            kind: Kind::Count { least: 1, most: usize::MAX },
-            default: Value::Fit,
-            doc: "steps over all blocks; fitted: one token a step",
-        }],
-    },
-    attention: &[MaskKind::Full, MaskKind::BlockCausal],
-    promise: Promise::Reference,
-    takes_origin: true,
-    build,
-};
+parameters! {
+    /// A fixed number of tokens per step.
+    pub struct Static {
+        /// steps over all blocks; fitted: one token a step
+        pub steps: Option<usize> = None, Kind::count(1, usize::MAX);
+    }
+}
 
-fn build(_spec: &DecoderSpec, setup: &Setup<'_>) -> Box<dyn Decoder> {
-    if setup.ranking.remasking == Remasking::Origin {
-        Box::new(Blockwise::new(Transferred, setup))
-    } else {
-        Box::new(Blockwise::new(Quota, setup))
+impl DecoderKind for Static {
+    const NAME: &'static str = "static";
+    const SUMMARY: &'static str = "a fixed number of tokens per step, as the schedule says, the most confident first";
+    const SOURCE: &'static str = "LLaDA generate.py, Dream diffusion_generate, SDAR generate.py; \
+                                  specification caches 1, models 2.5, 3.5 and 4.5";
+    const ATTENTION: &'static [MaskKind] = &[MaskKind::Full, MaskKind::BlockCausal];
+
+    fn traits(&self) -> DecoderTraits {
+        DecoderTraits {
+            promise: Promise::Reference,
+            takes_origin: true,
+            foresees: true,
+            steps: self.steps,
+            ..DecoderTraits::default()
+        }
+    }
+
+    fn build(&self, setup: &Setup<'_>, _cache: &dyn CachePolicy) -> Box<dyn Decoder> {
+        if setup.ranking.remasking == Remasking::Origin {
+            Box::new(Blockwise::new(Transferred, setup))
+        } else {
+            Box::new(Blockwise::new(Quota, setup))
+        }
     }
 }

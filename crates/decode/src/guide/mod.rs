@@ -10,14 +10,14 @@ use std::{fmt, sync::Arc};
 use demask_step::{Mask, TokenId};
 
 use crate::{
-    decoder::{DecoderSpec, Promise},
+    choices,
     error::OptionsError,
-    layout::Layout,
     options::{CanvasSpec, ModelFacts, SessionOptions},
 };
 
 pub(crate) use reader::Reader;
-pub(crate) use rule::{RULES, Rule};
+pub use rule::Agreement;
+pub(crate) use rule::Rule;
 pub(crate) use trial::{Judge, Trial, Trials};
 
 /// What a session must know of its guide.
@@ -58,95 +58,68 @@ pub trait Translator: fmt::Debug + Send + Sync {
     fn encode(&self, bytes: &[u8], out: &mut Vec<(TokenId, usize)>);
 }
 
-/// How the guide's tokens lie beside the canvas's (specification flashdlm, section 2.6).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Alignment {
-    /// M0: one vocabulary; the guide reads the canvas itself.
-    Ids,
-    /// M1: each token becomes the first guide token of its text: positions line up, content is approximate.
-    Table,
-    /// M2: the response's text in the guide's own tokens; a draft stands if all tokens that overlap its bytes do.
-    Bytes,
-    /// M3: each token's text alone in the guide's tokens, all of which must stand.
-    Pieces,
+choices! {
+    /// How the guide's tokens lie beside the canvas's (specification flashdlm, section 2.6).
+    pub enum Alignment {
+        /// M0: one vocabulary; the guide reads the canvas itself.
+        Ids = "ids",
+        /// M1: each token becomes the first guide token of its text: positions line up, content is approximate.
+        Table = "table",
+        /// M2: the response's text in the guide's own tokens; a draft stands if all tokens that overlap its bytes do.
+        Bytes = "bytes",
+        /// M3: each token's text alone in the guide's tokens, all of which must stand.
+        Pieces = "pieces",
+    }
 }
-
-/// Names of the alignments, for the decoder's parameter.
-pub(crate) const ALIGNMENTS: &[&str] = &["ids", "table", "bytes", "pieces"];
 
 impl Alignment {
-    /// That of a decoder, chosen to fit if it was not given.
-    pub(crate) fn of(spec: &DecoderSpec, guide: &GuideOptions) -> Self {
-        match spec.choice("align") {
-            "ids" => Self::Ids,
-            "table" => Self::Table,
-            "bytes" => Self::Bytes,
-            "pieces" => Self::Pieces,
-            _ if guide.shared_vocabulary => Self::Ids,
-            _ => Self::Bytes,
+    /// Returns the wanted one, or what fits if none is wanted.
+    pub fn fitted(wanted: Option<Self>, shared_vocabulary: bool) -> Self {
+        wanted.unwrap_or(if shared_vocabulary { Self::Ids } else { Self::Bytes })
+    }
+}
+
+/// How a decoder uses its guide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GuideUse {
+    /// How the guide reads drafts; none to have it chosen to fit ([`Alignment::fitted`]).
+    pub alignment: Option<Alignment>,
+    /// Whether the output is to be the guide's own (speculative decoding; specification flashdlm, section 2.7): it then
+    /// ends where the guide ends it.
+    pub is_target: bool,
+}
+
+/// Refuses a guide that nobody asks, a decoder without the guide that it needs, and a model that is no guide.
+pub(crate) fn check(options: &SessionOptions) -> Result<(), OptionsError> {
+    let decoder = options.decoder.name();
+    match (options.decoder.traits().guide, &options.guide) {
+        (None, None) => Ok(()),
+        (Some(_), None) => Err(OptionsError::GuideMissing { decoder }),
+        (None, Some(_)) => Err(OptionsError::GuideUnused { decoder }),
+        (Some(_), Some(guide)) if guide.facts.mask != Mask::Causal => {
+            Err(OptionsError::GuideNotCausal { attention: guide.facts.mask.kind() })
         }
+        (Some(_), Some(_)) => Ok(()),
     }
 }
 
-/// Whether the decoder's demand for a guide is met, and by a model that can guide this canvas.
-pub(crate) fn check(options: &SessionOptions, layout: &Layout) -> Result<(), OptionsError> {
-    let spec = &options.decoder;
-    let decoder = spec.name();
-    let guided = spec.method().promise == Promise::OfGuide;
-    let Some(guide) = options.guide.as_ref() else {
-        return if guided { Err(OptionsError::GuideMissing { decoder }) } else { Ok(()) };
-    };
-    if !guided {
-        return Err(OptionsError::GuideUnused { decoder });
+impl GuideOptions {
+    /// Refuses tokens that the guide does not have.
+    pub(crate) fn check_tokens(&self, options: &SessionOptions, alignment: Alignment) -> Result<(), OptionsError> {
+        let vocab = self.facts.vocab;
+        let within = |what, tokens: &[TokenId]| match tokens.iter().find(|&&token| token as usize >= vocab) {
+            Some(&token) => Err(OptionsError::TokenOutOfRange { what, token, vocab }),
+            None => Ok(()),
+        };
+        within("the guide's end token", &self.end_ids)?;
+        if let Some(text) = &self.text {
+            within("the guide's prompt token", &text.prompt)?;
+        }
+        if alignment == Alignment::Ids {
+            let (CanvasSpec::Prompt { tokens, .. } | CanvasSpec::Infill { tokens }) = &options.canvas;
+            let given = tokens.iter().copied().filter(|&token| Some(token) != options.facts.mask_id);
+            within("for the guide, token", &given.collect::<Vec<_>>())?;
+        }
+        Ok(())
     }
-    if guide.facts.mask != Mask::Causal {
-        return Err(OptionsError::GuideNotCausal { attention: guide.facts.mask.kind() });
-    }
-    let alignment = Alignment::of(spec, guide);
-    if alignment == Alignment::Ids && !guide.shared_vocabulary {
-        return Err(OptionsError::GuideVocabulary { decoder });
-    }
-    check_tokens(options, guide)?;
-    let prompt = match (alignment, &guide.text, &options.canvas) {
-        (Alignment::Ids, ..) => layout.response(),
-        (_, None, _) => return Err(OptionsError::GuideWithoutText { decoder }),
-        (Alignment::Table, ..) => layout.response(),
-        (_, Some(text), _) => text.prompt.len(),
-    };
-    if prompt == 0 {
-        return Err(OptionsError::GuideEmptyPrompt);
-    }
-    let (needed, available) = (prompt + layout.len() - layout.response(), guide.facts.context);
-    if needed > available {
-        return Err(OptionsError::GuideContext { needed, available });
-    }
-    let own = [("fallback=ar", spec.choice("fallback") == "ar"), ("target=guide", targets_guide(spec))];
-    match own.into_iter().find(|(_, given)| *given && alignment != Alignment::Ids) {
-        Some((parameter, _)) => Err(OptionsError::GuideWrites { decoder, parameter }),
-        None if targets_guide(spec) && options.temperature > 0.0 => Err(OptionsError::GuideTemperature { decoder }),
-        None => Ok(()),
-    }
-}
-
-/// Whether the output is to be the guide's own (speculative decoding; specification flashdlm, section 2.7).
-pub(crate) fn targets_guide(spec: &DecoderSpec) -> bool {
-    spec.choice("target") == "guide"
-}
-
-fn check_tokens(options: &SessionOptions, guide: &GuideOptions) -> Result<(), OptionsError> {
-    let vocab = guide.facts.vocab;
-    let within = |what, tokens: &[TokenId]| match tokens.iter().find(|&&token| token as usize >= vocab) {
-        Some(&token) => Err(OptionsError::TokenOutOfRange { what, token, vocab }),
-        None => Ok(()),
-    };
-    within("the guide's end token", &guide.end_ids)?;
-    if let Some(text) = &guide.text {
-        within("the guide's prompt token", &text.prompt)?;
-    }
-    if Alignment::of(&options.decoder, guide) == Alignment::Ids {
-        let (CanvasSpec::Prompt { tokens, .. } | CanvasSpec::Infill { tokens }) = &options.canvas;
-        let given = tokens.iter().copied().filter(|&token| Some(token) != options.facts.mask_id);
-        within("for the guide, token", &given.collect::<Vec<_>>())?;
-    }
-    Ok(())
 }

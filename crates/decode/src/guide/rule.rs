@@ -2,43 +2,50 @@
 
 use demask_step::Judged;
 
-use crate::decoder::DecoderSpec;
+use crate::choices;
 
-/// Names of the rules, for the decoder's parameter.
-pub(crate) const RULES: &[&str] = &["exact", "topk", "topk_relative"];
+choices! {
+    /// Which tokens the guide agrees with.
+    pub enum Agreement {
+        /// Its best one.
+        Exact = "exact",
+        /// Its `k` best ones.
+        TopK = "topk",
+        /// Those of its `k` best ones that have at least a share of the best one's probability.
+        TopKRelative = "topk_relative",
+    }
+}
 
-/// A matching policy.
+/// A matching policy with its numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Rule {
-    /// The token is among this many best ones.
-    pub among: u32,
-    /// Its probability is at least this share of the best one's.
+    pub agreement: Agreement,
+    /// How many tokens it agrees with at most.
+    pub k: u32,
+    /// The share of the best token's probability.
     pub share: f32,
 }
 
 impl Rule {
-    /// That of a decoder.
-    pub(crate) fn of(spec: &DecoderSpec) -> Self {
-        let k = spec.count("k").and_then(|k| u32::try_from(k).ok()).unwrap_or(u32::MAX);
-        match spec.choice("match") {
-            "topk" => Self { among: k, share: 0.0 },
-            "topk_relative" => Self { among: k, share: spec.number("tau") },
-            _ => Self { among: 1, share: 0.0 },
-        }
-    }
-
     /// Whether the guide agrees.
     pub(crate) fn agrees(self, judged: &Judged) -> bool {
-        judged.rank < self.among && judged.log_probability.exp() >= self.share * judged.best
+        let (among, share) = match self.agreement {
+            Agreement::Exact => (1, 0.0),
+            Agreement::TopK => (self.k, 0.0),
+            Agreement::TopKRelative => (self.k, self.share),
+        };
+        judged.rank < among && judged.log_probability.exp() >= share * judged.best
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{DecoderSpec, decoder::Guided};
 
     fn rule(spec: &str) -> Rule {
-        Rule::of(&spec.parse().unwrap())
+        let Guided { agreement, k, tau, .. } = spec.parse::<DecoderSpec>().unwrap().parameters().unwrap();
+        Rule { agreement, k, share: tau }
     }
 
     /// Tokens of a distribution, the best first, that a rule agrees with.

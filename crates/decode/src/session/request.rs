@@ -4,8 +4,11 @@ use demask_step::{
     HeadAsk, HeadRequest, Keep, Mask, Need, Positions, Request, Sampling, SequenceNeeds, StepPlan, TokenId,
 };
 
+use super::guidance;
 use crate::{
+    cache::CachePolicy,
     decoder::{Decoder, Drafts},
+    layout::Layout,
     options::SessionOptions,
 };
 
@@ -44,6 +47,21 @@ impl Kept {
             plan.keep = Some(Keep { lane, positions: std::mem::take(&mut self.positions) });
         }
     }
+}
+
+/// What each sequence on the diffusion model needs: the canvas's and, with guidance, the unconditional one's.
+pub(super) fn needs(
+    options: &SessionOptions,
+    decoder: &dyn Decoder,
+    cache: &dyn CachePolicy,
+    layout: &Layout,
+) -> Vec<SequenceNeeds> {
+    let guided = options.cfg_scale > 0.0;
+    let mut needs = cache.needs(layout);
+    decoder.reserve(layout, &mut needs);
+    needs.residual &= guided;
+    let unconditional = guided.then(|| guidance::needs(&needs));
+    [Some(needs), unconditional].into_iter().flatten().collect()
 }
 
 /// One request for each sequence, with everything in it that never changes, and room for all that does.

@@ -63,7 +63,7 @@ pub fn ablations(rows: &[Summary]) -> Vec<Ablation<'_>> {
 
 fn of_registry<M: Method>(rows: &[Summary], text: fn(&Summary) -> &str) -> Vec<Ablation<'_>> {
     let mut found = Vec::new();
-    for about in M::registry().iter().map(Method::about) {
+    for about in M::built_in().iter().map(Method::about) {
         for parameter in about.parameters.iter().filter(|parameter| parameter.name != "steps") {
             let counts = match parameter.kind {
                 Kind::Count { .. } => true,
@@ -72,7 +72,8 @@ fn of_registry<M: Method>(rows: &[Summary], text: fn(&Summary) -> &str) -> Vec<A
             };
             let points = rows.iter().filter_map(|row| {
                 let spec: Spec<M> = text(row).parse().ok()?;
-                let x = number(spec.value(parameter.name)).filter(|_| spec.name() == about.name)?;
+                let value = spec.values().find(|(other, _)| other.name == parameter.name)?.1;
+                let x = number(value).filter(|_| spec.name() == about.name)?;
                 Some((x, row, traits(row, Some((M::WHAT, parameter.name)))))
             });
             let groups = groups(points.collect());
@@ -126,11 +127,11 @@ pub fn traits(row: &Summary, without: Option<(&str, &str)>) -> Traits {
 
 fn of_spec<M: Method>(text: &str, without: Option<(&str, &str)>) -> Traits {
     let Ok(spec) = text.parse::<Spec<M>>() else { return vec![Trait::new(M::WHAT, text)] };
-    let parameters = spec.method().about().parameters.iter();
-    let kept = parameters.filter(|parameter| without != Some((M::WHAT, parameter.name)));
-    let values = kept.map(|parameter| {
-        let value = spec.value(parameter.name);
-        Trait { name: parameter.name, value: value.to_string(), default: value == parameter.default }
+    let kept = spec.values().filter(|(parameter, _)| without != Some((M::WHAT, parameter.name)));
+    let values = kept.map(|(parameter, value)| Trait {
+        name: parameter.name,
+        value: value.to_string(),
+        default: value == parameter.default(),
     });
     std::iter::once(Trait::new(M::WHAT, spec.name())).chain(values).collect()
 }

@@ -1,5 +1,6 @@
 //! The pictures of a report: each appears where the sweep has the data for it.
 
+use demask::decode::decoder::{DecoderKind, Static};
 use demask_figures::{Axis, Content, Figure, Join, Panel, Point, Series, Table};
 
 use super::{
@@ -139,7 +140,7 @@ pub(super) fn pareto(rows: &[&Summary]) -> Vec<usize> {
 
 /// Accuracy against steps for the remasking rules (FlashDLM, figure 1a).
 fn accuracy_steps(rows: &[Summary]) -> Option<Figure> {
-    let fixed = rows.iter().filter(|row| method(&row.decoder) == "static");
+    let fixed = rows.iter().filter(|row| method(&row.decoder) == Static::NAME);
     let points = fixed.map(|row| (row.steps as f64, row, traits(row, Some(("decoder", "steps")))));
     let groups = groups(points.collect());
     let mut data = Table::new(&["series", "steps", ACCURACY.name, "standard_error_percent"]);
@@ -163,7 +164,7 @@ fn accuracy_steps(rows: &[Summary]) -> Option<Figure> {
 
 /// Whether a cache beats fewer steps without one (dLLM-Cache's comparison with 32 steps).
 fn fewer_steps(task: &TaskInfo, rows: &[&Summary], suffix: &str) -> Option<Figure> {
-    let fixed = || rows.iter().copied().filter(|row| method(&row.decoder) == "static");
+    let fixed = || rows.iter().copied().filter(|row| method(&row.decoder) == Static::NAME);
     let first = fixed().find(|row| row.cache != "none")?;
     let alike = |row: &&Summary| {
         (&row.remasking, row.early_stop, &row.others) == (&first.remasking, first.early_stop, &first.others)

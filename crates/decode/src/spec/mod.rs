@@ -1,18 +1,25 @@
 //! Methods as people name them: `name` or `name:key=value,key=value`.
 //!
-//! A method describes itself once, as an [`About`] in its registry entry; parsing, canonical text, JSON and
-//! documentation all read that description.
+//! A method declares its parameters once, as a struct; parsing, canonical text, JSON and documentation all read that
+//! declaration, and a spec gives the struct back.
 //!
 //! ```
-//! use demask_decode::DecoderSpec;
+//! use demask_decode::{DecoderSpec, decoder::Threshold};
 //! let spec: DecoderSpec = "threshold:tau=0.8,strict".parse().unwrap();
 //! assert_eq!(spec.to_string(), "threshold:tau=0.8,strict=true");
-//! assert_eq!(spec.number("tau"), 0.8);
+//! assert_eq!(spec, Threshold { tau: 0.8, strict: true, ..Threshold::default() }.into());
+//! assert_eq!(spec.parameters::<Threshold>().map(|threshold| threshold.tau), Some(0.8));
 //! ```
 
-use std::{fmt, str::FromStr};
+mod parameters;
+
+use std::{any::TypeId, fmt, str::FromStr};
+
+use demask_step::MaskKind;
 
 use crate::names::{UnknownName, same};
+
+pub use parameters::{Field, Kind, Parameter, Parameters, Value};
 
 /// What is known about a method: everything that documentation and parsing need.
 #[derive(Debug, Clone, Copy)]
@@ -23,101 +30,23 @@ pub struct About {
     pub summary: &'static str,
     /// Paper or program, and the section of the specifications.
     pub source: &'static str,
+    /// The models it decodes or serves.
+    pub attention: &'static [MaskKind],
     /// Its parameters, in canonical order.
     pub parameters: &'static [Parameter],
+    /// The struct of the parameters.
+    pub(crate) of: TypeId,
 }
 
-/// One parameter of a method.
-#[derive(Debug, Clone, Copy)]
-pub struct Parameter {
-    /// The key.
-    pub name: &'static str,
-    /// What values it takes.
-    pub kind: Kind,
-    /// What it is if not given.
-    pub default: Value,
-    /// One line: what it means.
-    pub doc: &'static str,
-}
-
-/// What values a parameter takes.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Kind {
-    /// A whole number within these bounds, inclusive.
-    Count {
-        /// Smallest.
-        least: usize,
-        /// Largest.
-        most: usize,
-    },
-    /// A finite number within these bounds, inclusive.
-    Number {
-        /// Smallest.
-        least: f32,
-        /// Largest.
-        most: f32,
-    },
-    /// `true` or `false`; the bare key means `true`.
-    Flag,
-    /// One of these words.
-    Choice(&'static [&'static str]),
-}
-
-/// The value of a parameter.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Value {
-    /// Not given, and chosen to fit.
-    Fit,
-    /// Of [`Kind::Count`].
-    Count(usize),
-    /// Of [`Kind::Number`].
-    Number(f32),
-    /// Of [`Kind::Flag`].
-    Flag(bool),
-    /// Of [`Kind::Choice`].
-    Choice(&'static str),
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Count { least, most: usize::MAX } => write!(f, "a whole number from {least} on"),
-            Self::Count { least, most } => write!(f, "a whole number from {least} to {most}"),
-            Self::Number { least, most: f32::MAX } => write!(f, "a number from {least} on"),
-            Self::Number { least, most } => write!(f, "a number from {least} to {most}"),
-            Self::Flag => f.write_str("true or false"),
-            Self::Choice(words) => write!(f, "one of {}", words.join(", ")),
-        }
-    }
-}
-
-impl fmt::Display for Value {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Fit => f.write_str("chosen to fit"),
-            Self::Count(count) => count.fmt(f),
-            Self::Number(number) => number.fmt(f),
-            Self::Flag(flag) => flag.fmt(f),
-            Self::Choice(word) => f.write_str(word),
-        }
-    }
-}
-
-impl Kind {
-    fn read(self, text: &str) -> Option<Value> {
-        match self {
-            Self::Count { least, most } => {
-                let count = text.parse().ok().filter(|count| (least..=most).contains(count))?;
-                Some(Value::Count(count))
-            }
-            Self::Number { least, most } => {
-                // A range contains no NaN, and its bounds are finite.
-                let number = text.parse().ok().filter(|number| (least..=most).contains(number))?;
-                Some(Value::Number(number))
-            }
-            Self::Flag => text.parse().ok().map(Value::Flag),
-            Self::Choice(words) => words.iter().find(|word| same(word, text)).map(|word| Value::Choice(word)),
-        }
+impl About {
+    /// Describes a method whose parameters are `P`.
+    pub(crate) const fn new<P: Parameters>(
+        name: &'static str,
+        summary: &'static str,
+        source: &'static str,
+        attention: &'static [MaskKind],
+    ) -> Self {
+        Self { name, summary, source, attention, parameters: P::TABLE, of: TypeId::of::<P>() }
     }
 }
 
@@ -126,10 +55,10 @@ pub trait Method: Sized + fmt::Debug + 'static {
     /// What the registry holds, for messages: `decoder`, `cache`.
     const WHAT: &'static str;
 
-    /// The registry, its first entry the default.
-    fn registry() -> &'static [Self];
+    /// Returns the methods of this crate, the default first.
+    fn built_in() -> &'static [Self];
 
-    /// The entry's description.
+    /// Returns the entry's description.
     fn about(&self) -> &About;
 }
 
@@ -161,23 +90,41 @@ impl<M: Method> PartialEq for Spec<M> {
 impl<M: Method> Default for Spec<M> {
     /// The first method of the registry, with its defaults.
     fn default() -> Self {
-        Self::of(&M::registry()[0])
+        Self::of(&M::built_in()[0])
     }
 }
 
 impl<M: Method> Spec<M> {
-    /// A method with its defaults.
+    /// Returns a method with its defaults.
     pub fn of(method: &'static M) -> Self {
-        Self { method, values: method.about().parameters.iter().map(|parameter| parameter.default).collect() }
+        Self { method, values: method.about().parameters.iter().map(Parameter::default).collect() }
     }
 
-    /// A method by name, and its parameters as pairs of key and text (from JSON, for example).
-    pub fn from_pairs<'a>(name: &str, pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, SpecError> {
-        let registry = M::registry();
-        let method = registry.iter().find(|method| same(method.about().name, name)).ok_or_else(|| UnknownName {
+    /// Returns a method with these parameters, which must be its own.
+    pub(crate) fn with<P: Parameters>(method: &'static M, parameters: &P) -> Self {
+        debug_assert_eq!(method.about().of, TypeId::of::<P>(), "parameters of another method");
+        Self { method, values: parameters.values() }
+    }
+
+    /// Reads `name` or `name:key=value,key=value`, where the name is one of these methods.
+    pub(crate) fn read(text: &str, known: &[&'static M]) -> Result<Self, SpecError> {
+        let text = text.trim();
+        let (name, pairs) = text.split_once(':').unwrap_or((text, ""));
+        let pairs = pairs.split(',').map(str::trim).filter(|pair| !pair.is_empty());
+        let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "true")));
+        Self::of_pairs(name.trim(), pairs.map(|(key, value)| (key.trim(), value.trim())), known)
+    }
+
+    /// Returns one of these methods by name, with its parameters as pairs of key and text.
+    fn of_pairs<'a>(
+        name: &str,
+        pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
+        known: &[&'static M],
+    ) -> Result<Self, SpecError> {
+        let method = known.iter().find(|method| same(method.about().name, name)).ok_or_else(|| UnknownName {
             what: M::WHAT,
             found: name.to_owned(),
-            known: registry.iter().map(|method| method.about().name).collect(),
+            known: known.iter().map(|method| method.about().name).collect(),
         })?;
         let mut spec = Self::of(method);
         let mut given = vec![false; spec.values.len()];
@@ -190,41 +137,47 @@ impl<M: Method> Spec<M> {
         Ok(spec)
     }
 
-    /// The registry entry.
+    /// Returns the registry entry.
     pub fn method(&self) -> &'static M {
         self.method
     }
 
-    /// The method's name.
+    /// Returns the method's name.
     pub fn name(&self) -> &'static str {
         self.method.about().name
     }
 
-    /// The value of a parameter.
-    pub fn value(&self, key: &str) -> Value {
-        let position = self.method.about().parameters.iter().position(|parameter| parameter.name == key);
-        debug_assert!(position.is_some(), "{} has no parameter {key}", self.name());
-        position.map_or(Value::Fit, |index| self.values[index])
+    /// Returns the parameters, if the method is the one that has these.
+    pub fn parameters<P: Parameters>(&self) -> Option<P> {
+        (self.method.about().of == TypeId::of::<P>()).then(|| P::of_values(&self.values))
     }
 
-    /// The value of a [`Kind::Number`]; NaN if there is no such parameter.
-    pub fn number(&self, key: &str) -> f32 {
-        if let Value::Number(number) = self.value(key) { number } else { f32::NAN }
+    /// Returns each parameter with its value, in canonical order.
+    pub fn values(&self) -> impl Iterator<Item = (&'static Parameter, Value)> {
+        self.method.about().parameters.iter().zip(self.values.iter().copied())
     }
 
-    /// The value of a [`Kind::Count`], if it was given or has a default.
-    pub fn count(&self, key: &str) -> Option<usize> {
-        if let Value::Count(count) = self.value(key) { Some(count) } else { None }
+    /// Returns the bare values, in canonical order.
+    pub(crate) fn bare(&self) -> &[Value] {
+        &self.values
     }
 
-    /// The value of a [`Kind::Flag`].
-    pub fn flag(&self, key: &str) -> bool {
-        self.value(key) == Value::Flag(true)
+    /// Refuses values out of bounds, which a spec made from a struct may have.
+    pub(crate) fn check_bounds(&self) -> Result<(), SpecError> {
+        match self.values().find(|(parameter, value)| !parameter.kind.holds(*value)) {
+            Some((parameter, value)) => Err(self.bad_value(parameter, value.to_string())),
+            None => Ok(()),
+        }
     }
 
-    /// The value of a [`Kind::Choice`]; empty if there is no such parameter.
-    pub fn choice(&self, key: &str) -> &'static str {
-        if let Value::Choice(word) = self.value(key) { word } else { "" }
+    fn bad_value(&self, parameter: &Parameter, found: String) -> SpecError {
+        SpecError::BadValue {
+            method: self.name(),
+            key: parameter.name,
+            found,
+            expected: parameter.kind.to_string(),
+            default: parameter.default().to_string(),
+        }
     }
 
     fn set(&mut self, key: &str, text: &str) -> Result<usize, SpecError> {
@@ -238,28 +191,23 @@ impl<M: Method> Spec<M> {
                 known: about.parameters.iter().map(|parameter| parameter.name).collect(),
             },
         })?;
-        let Parameter { name, kind, default, .. } = about.parameters[index];
-        self.values[index] = kind.read(text).ok_or_else(|| SpecError::BadValue {
-            method: about.name,
-            key: name,
-            found: text.to_owned(),
-            expected: kind.to_string(),
-            default: default.to_string(),
-        })?;
+        let parameter = &about.parameters[index];
+        self.values[index] = parameter.kind.read(text).ok_or_else(|| self.bad_value(parameter, text.to_owned()))?;
         Ok(index)
     }
 }
 
+/// Reads the methods of this crate; a [`Registry`](crate::Registry) reads others too.
 impl<M: Method> FromStr for Spec<M> {
     type Err = SpecError;
 
     fn from_str(text: &str) -> Result<Self, SpecError> {
-        let text = text.trim();
-        let (name, pairs) = text.split_once(':').unwrap_or((text, ""));
-        let pairs = pairs.split(',').map(str::trim).filter(|pair| !pair.is_empty());
-        let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "true")));
-        Self::from_pairs(name.trim(), pairs.map(|(key, value)| (key.trim(), value.trim())))
+        Self::read(text, &built_in())
     }
+}
+
+fn built_in<M: Method>() -> Vec<&'static M> {
+    M::built_in().iter().collect()
 }
 
 /// The canonical text, which parses back to the same spec: numbers always, flags and words only where they differ from
@@ -268,9 +216,9 @@ impl<M: Method> fmt::Display for Spec<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
         let mut separator = ':';
-        for (parameter, value) in self.method.about().parameters.iter().zip(&self.values) {
+        for (parameter, value) in self.values() {
             let told = matches!(parameter.kind, Kind::Count { .. } | Kind::Number { .. });
-            if *value == Value::Fit || (!told && *value == parameter.default) {
+            if value == Value::Fit || (!told && value == parameter.default()) {
                 continue;
             }
             write!(f, "{separator}{}={value}", parameter.name)?;
@@ -317,8 +265,8 @@ impl<'de, M: Method> serde::de::Visitor<'de> for SpecVisitor<M> {
             }
         }
         let name = name.ok_or_else(|| A::Error::missing_field("name"))?;
-        Spec::from_pairs(&name, pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())))
-            .map_err(A::Error::custom)
+        let pairs = pairs.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        Spec::of_pairs(&name, pairs, &built_in()).map_err(A::Error::custom)
     }
 }
 
@@ -402,7 +350,6 @@ pub enum SpecError {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::{CacheSpec, DecoderSpec};
 
     fn refusal(text: &str) -> String {
@@ -478,25 +425,5 @@ mod tests {
         for text in ["", ":", "threshold:tau", "threshold:tau=NaN", "threshold:strict=1", "threshold:tau=inf", "=,=:"] {
             assert!(text.parse::<DecoderSpec>().is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn every_entry_of_the_registries_is_described() {
-        fn check<M: Method>() {
-            for method in M::registry() {
-                let about = method.about();
-                assert!(!about.summary.is_empty() && !about.source.is_empty(), "{}", about.name);
-                for parameter in about.parameters {
-                    assert!(!parameter.doc.is_empty(), "{} {}", about.name, parameter.name);
-                    let fits = match parameter.default {
-                        Value::Fit => true,
-                        value => parameter.kind.read(&value.to_string()) == Some(value),
-                    };
-                    assert!(fits, "default of {} {}", about.name, parameter.name);
-                }
-            }
-        }
-        check::<crate::decoder::DecoderMethod>();
-        check::<crate::cache::CacheMethod>();
     }
 }

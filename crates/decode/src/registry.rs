@@ -1,0 +1,338 @@
+//! The methods that a program knows: those of this crate, and others that it adds.
+
+use crate::{
+    cache::{CACHES, CacheMethod, CacheSpec},
+    decoder::{DECODERS, DecoderMethod, DecoderSpec},
+    names::same,
+    spec::{About, Kind, Method, Parameter, Spec, SpecError},
+};
+
+/// The decoders and cache policies that specs are read with.
+///
+/// ```
+/// use demask_decode::Registry;
+///
+/// let registry = Registry::default();
+/// assert_eq!(registry.decoder("threshold").unwrap().to_string(), "threshold:tau=0.9");
+/// let twice = registry.with_decoder(&demask_decode::decoder::DECODERS[0]).unwrap_err();
+/// assert_eq!(twice.to_string(), "decoder \"static\" is registered already as \"static\": give it another name");
+/// ```
+#[derive(Debug, Clone)]
+pub struct Registry {
+    decoders: Vec<&'static DecoderMethod>,
+    caches: Vec<&'static CacheMethod>,
+}
+
+impl Default for Registry {
+    /// Returns the registry of this crate's own methods.
+    fn default() -> Self {
+        Self { decoders: DECODERS.iter().collect(), caches: CACHES.iter().collect() }
+    }
+}
+
+impl Registry {
+    /// Adds a decoder.
+    pub fn with_decoder(mut self, method: &'static DecoderMethod) -> Result<Self, RegistryError> {
+        add(&mut self.decoders, method)?;
+        Ok(self)
+    }
+
+    /// Adds a cache policy.
+    pub fn with_cache(mut self, method: &'static CacheMethod) -> Result<Self, RegistryError> {
+        add(&mut self.caches, method)?;
+        Ok(self)
+    }
+
+    /// Reads a decoder as people type it: `name` or `name:key=value,key=value`.
+    pub fn decoder(&self, text: &str) -> Result<DecoderSpec, SpecError> {
+        Spec::read(text, &self.decoders)
+    }
+
+    /// Reads a cache policy as people type it: `name` or `name:key=value,key=value`.
+    pub fn cache(&self, text: &str) -> Result<CacheSpec, SpecError> {
+        Spec::read(text, &self.caches)
+    }
+
+    /// Returns all decoders, the default first.
+    pub fn decoders(&self) -> &[&'static DecoderMethod] {
+        &self.decoders
+    }
+
+    /// Returns all cache policies, the default first.
+    pub fn caches(&self) -> &[&'static CacheMethod] {
+        &self.caches
+    }
+}
+
+/// A method that cannot be registered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegistryError {
+    /// A name that is taken, whatever its case and hyphens.
+    #[error("{what} \"{name}\" is registered already as \"{known}\": give it another name")]
+    Taken {
+        /// `decoder` or `cache`.
+        what: &'static str,
+        /// The method's name.
+        name: &'static str,
+        /// The name that it is registered under.
+        known: &'static str,
+    },
+    /// A name that could not be typed.
+    #[error(
+        "{what} has the name \"{name}\", expected one without spaces and without any of : , = \" in it: \
+         give it another name"
+    )]
+    Name {
+        /// `decoder` or `cache`, or the parameter of which one.
+        what: String,
+        /// The name.
+        name: &'static str,
+    },
+    /// A parameter that could not be read or printed.
+    #[error("{what} {method}: parameter \"{parameter}\" {problem}")]
+    Parameter {
+        /// `decoder` or `cache`.
+        what: &'static str,
+        /// The method's name.
+        method: &'static str,
+        /// The parameter's key.
+        parameter: &'static str,
+        /// What is wrong with it, and what to do.
+        problem: String,
+    },
+}
+
+fn add<M: Method>(known: &mut Vec<&'static M>, method: &'static M) -> Result<(), RegistryError> {
+    let about = method.about();
+    check(M::WHAT, about)?;
+    if let Some(other) = known.iter().find(|other| same(other.about().name, about.name)) {
+        return Err(RegistryError::Taken { what: M::WHAT, name: about.name, known: other.about().name });
+    }
+    known.push(method);
+    Ok(())
+}
+
+/// Refuses a description that cannot be read and printed.
+fn check(what: &'static str, about: &About) -> Result<(), RegistryError> {
+    if !can_be_typed(about.name) {
+        return Err(RegistryError::Name { what: what.to_owned(), name: about.name });
+    }
+    for (index, parameter) in about.parameters.iter().enumerate() {
+        if !can_be_typed(parameter.name) {
+            let what = format!("a parameter of {what} {}", about.name);
+            return Err(RegistryError::Name { what, name: parameter.name });
+        }
+        if let Some(problem) = problem(parameter, &about.parameters[..index]) {
+            return Err(RegistryError::Parameter { what, method: about.name, parameter: parameter.name, problem });
+        }
+    }
+    Ok(())
+}
+
+/// What is wrong with a parameter that stands behind others.
+fn problem(parameter: &Parameter, before: &[Parameter]) -> Option<String> {
+    let Parameter { name, kind, .. } = *parameter;
+    if same(name, "name") {
+        return Some("has the key that names the method in JSON: give it another key".into());
+    }
+    if let Some(other) = before.iter().find(|other| same(other.name, name)) {
+        return Some(format!("is declared already as \"{}\": give it another key", other.name));
+    }
+    let empty = match kind {
+        Kind::Count { least, most } => least > most,
+        Kind::Number { least, most } => !(least <= most && least.is_finite() && most.is_finite()),
+        Kind::Flag => false,
+        Kind::Choice(words) => words.is_empty(),
+    };
+    if empty {
+        return Some(format!("takes {kind}, which nothing is: correct its bounds"));
+    }
+    if let Kind::Choice(words) = kind {
+        let twice = |&(index, word): &(usize, &&str)| words[..index].iter().any(|other| same(other, word));
+        if let Some((_, word)) = words.iter().enumerate().find(twice) {
+            return Some(format!("takes \"{word}\" twice: give each word once"));
+        }
+        if let Some(word) = words.iter().find(|word| !can_be_typed(word)) {
+            return Some(format!("takes \"{word}\", which cannot be typed: leave spaces and : , = \" out of it"));
+        }
+    }
+    let default = parameter.default();
+    (!kind.holds(default)).then(|| format!("has the default {default}, expected {kind}: correct one of them"))
+}
+
+/// Whether a word can stand in a spec.
+fn can_be_typed(word: &str) -> bool {
+    !word.is_empty() && !word.contains(|letter: char| letter.is_whitespace() || ":,=\"".contains(letter))
+}
+
+/// Names of this crate's methods of which something is true, as alternatives in a sentence.
+pub(crate) fn alternatives<M: Method>(holds: impl Fn(&Spec<M>) -> bool) -> String {
+    let names = M::built_in().iter().filter(|method| holds(&Spec::of(method))).map(|method| method.about().name);
+    names.collect::<Vec<_>>().join(" or ")
+}
+
+#[cfg(test)]
+mod tests {
+    use demask_step::{MaskKind, StepPlan};
+
+    use super::*;
+    use crate::{
+        cache::{CacheKind, CachePolicy, Memory},
+        decoder::{Progress, Query, View},
+        legality::{Exactness, exactness},
+        parameters,
+        resolve::Setup,
+        spec::Parameters,
+    };
+
+    #[derive(Debug)]
+    struct Everything;
+
+    impl CachePolicy for Everything {
+        fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
+            plan.live.set_range(0..query.end(view.canvas));
+        }
+        fn observe(&mut self, _view: &View<'_>, _plan: &StepPlan, _progress: &Progress) {}
+        fn memory(&self) -> Memory {
+            Memory::OfState
+        }
+    }
+
+    /// A foreign cache policy with these fields and this name.
+    macro_rules! foreign {
+        ($module:ident, $name:literal, { $($fields:tt)* }) => {
+            mod $module {
+                use super::*;
+
+                parameters! {
+                    /// What the test declares.
+                    pub struct Foreign { $($fields)* }
+                }
+
+                impl CacheKind for Foreign {
+                    const NAME: &'static str = $name;
+                    const SUMMARY: &'static str = "everything";
+                    const SOURCE: &'static str = "this test";
+                    const ATTENTION: &'static [MaskKind] = &[MaskKind::Full];
+
+                    fn build(&self, _setup: &Setup<'_>) -> Box<dyn CachePolicy> {
+                        Box::new(Everything)
+                    }
+                }
+
+                pub(super) static METHOD: CacheMethod = CacheMethod::of::<Foreign>();
+            }
+        };
+    }
+
+    foreign!(sound, "windowed", {
+        /// how often
+        pub every: usize = 4, Kind::count(1, 64);
+        /// how far
+        pub reach as "far": Option<f32> = None;
+    });
+    foreign!(taken, "Free-Cache", {});
+    foreign!(taken_by_case, "DUAL", {});
+    foreign!(unnamed, "", {});
+    foreign!(spaced, "a b", {});
+    foreign!(colon, "a:b", {});
+    foreign!(keyless, "keyless", {
+        /// nothing
+        pub x as "a,b": bool = false;
+    });
+    foreign!(twice, "twice", {
+        /// one
+        pub a_b: bool = false;
+        /// the same
+        pub other as "A-B": bool = false;
+    });
+    foreign!(outside, "outside", {
+        /// too small
+        pub every: usize = 0, Kind::count(1, 64);
+    });
+    foreign!(empty, "empty", {
+        /// nothing fits
+        pub every: Option<f32> = None, Kind::number(2.0, 1.0);
+    });
+    foreign!(json, "json", {
+        /// taken in JSON
+        pub of as "name": bool = false;
+    });
+
+    #[test]
+    fn every_method_of_this_crate_is_sound() {
+        for (what, about) in DECODERS
+            .iter()
+            .map(|method| (DecoderMethod::WHAT, method.about()))
+            .chain(CACHES.iter().map(|method| (CacheMethod::WHAT, method.about())))
+        {
+            assert_eq!(check(what, about), Ok(()), "{}", about.name);
+            assert!(!about.summary.is_empty() && !about.source.is_empty(), "{}", about.name);
+            assert!(about.parameters.iter().all(|parameter| !parameter.doc.is_empty()), "{}", about.name);
+        }
+    }
+
+    #[test]
+    fn foreign_methods_are_read_like_our_own() {
+        let registry = Registry::default().with_cache(&sound::METHOD).unwrap();
+        let spec = registry.cache("Windowed:far=0.5").unwrap();
+        assert_eq!(spec.to_string(), "windowed:every=4,far=0.5");
+        assert_eq!(registry.cache(&spec.to_string()).unwrap(), spec);
+        assert_eq!(spec, CacheSpec::from(sound::Foreign { every: 4, reach: Some(0.5) }));
+        assert_eq!(spec.parameters::<sound::Foreign>().unwrap().reach, Some(0.5));
+        assert_eq!(spec.parameters::<taken::Foreign>(), None);
+        assert_eq!(exactness(&DecoderSpec::default(), &spec), Exactness::Approximate);
+        assert!(registry.cache("windwed").unwrap_err().to_string().contains("did you mean \"windowed\"?"));
+        assert!("windowed".parse::<CacheSpec>().is_err(), "FromStr knows this crate's methods only");
+        assert_eq!(registry.caches().len(), CACHES.len() + 1);
+        assert!(sound::Foreign { every: 0, reach: None }.values() != sound::Foreign::default().values());
+        assert!(CacheSpec::from(sound::Foreign { every: 0, reach: None }).check_bounds().is_err());
+    }
+
+    #[test]
+    fn unsound_methods_are_refused_in_plain_words() {
+        let known = || Registry::default().with_cache(&sound::METHOD).unwrap();
+        for (method, refusal) in [
+            (&sound::METHOD, "cache \"windowed\" is registered already as \"windowed\": give it another name"),
+            (&taken_by_case::METHOD, "cache \"DUAL\" is registered already as \"dual\": give it another name"),
+            (
+                &unnamed::METHOD,
+                "cache has the name \"\", expected one without spaces and without any of : , = \" in it: \
+                 give it another name",
+            ),
+            (
+                &spaced::METHOD,
+                "cache has the name \"a b\", expected one without spaces and without any of : , = \" in it: \
+                 give it another name",
+            ),
+            (
+                &colon::METHOD,
+                "cache has the name \"a:b\", expected one without spaces and without any of : , = \" in it: \
+                 give it another name",
+            ),
+            (
+                &keyless::METHOD,
+                "a parameter of cache keyless has the name \"a,b\", expected one without spaces and without any of \
+                 : , = \" in it: give it another name",
+            ),
+            (&twice::METHOD, "cache twice: parameter \"A-B\" is declared already as \"a_b\": give it another key"),
+            (
+                &outside::METHOD,
+                "cache outside: parameter \"every\" has the default 0, expected a whole number from 1 to 64: \
+                 correct one of them",
+            ),
+            (
+                &empty::METHOD,
+                "cache empty: parameter \"every\" takes a number from 2 to 1, which nothing is: correct its bounds",
+            ),
+            (
+                &json::METHOD,
+                "cache json: parameter \"name\" has the key that names the method in JSON: give it another key",
+            ),
+        ] {
+            assert_eq!(known().with_cache(method).unwrap_err().to_string(), refusal);
+        }
+        assert!(known().with_cache(&taken::METHOD).is_ok(), "free_cache is not freecache");
+    }
+}

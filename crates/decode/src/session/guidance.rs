@@ -1,0 +1,59 @@
+//! The unconditional sequence of classifier-free guidance, beside the canvas.
+
+use demask_step::{Blend, BlendWith, Request, SequenceNeeds, TokenId};
+
+use super::request::{Kept, read};
+use crate::{
+    cache::CachePolicy,
+    decoder::{Drafts, Query, View},
+};
+
+/// What the unconditional sequence needs beside the canvas's: nothing of the head.
+pub(super) fn needs(canvas: &SequenceNeeds) -> SequenceNeeds {
+    SequenceNeeds { predictions: 0, residual: false, ..canvas.clone() }
+}
+
+/// The unconditional sequence of the next forward.
+pub(super) struct Twin<'a> {
+    pub(super) request: &'a mut Request,
+    pub(super) kept: &'a mut Kept,
+    pub(super) tokens: &'a [TokenId],
+}
+
+impl Twin<'_> {
+    /// Completes its request beside the canvas's, whose plan is complete: for the forward that answers the query, or for
+    /// upkeep, which is the same rows for both. Returns whether it runs.
+    pub(super) fn fill(
+        self,
+        cache: &mut dyn CachePolicy,
+        view: &View<'_>,
+        query: Option<&Query>,
+        canvas: &mut Request,
+        drafts: &Drafts,
+    ) -> bool {
+        let plan = &mut self.request.plan;
+        plan.clear();
+        let runs = match query {
+            Some(query) => cache.guide(view, query, &mut canvas.plan, plan),
+            None => {
+                plan.clone_from(&canvas.plan);
+                true
+            }
+        };
+        plan.lanes = canvas.plan.lanes;
+        if runs {
+            self.kept.fill(plan);
+        }
+        plan.predict.clear();
+        plan.must.clear();
+        plan.hint.clear();
+        read(self.request, self.tokens, drafts);
+        runs
+    }
+}
+
+/// How the head blends the canvas with the unconditional sequence that stands at this place of the group, or with the
+/// difference that was stored when it last ran.
+pub(super) fn blend(scale: f32, running: Option<usize>) -> Blend {
+    Blend { scale, with: running.map_or(BlendWith::Stored, BlendWith::Behind) }
+}

@@ -1,0 +1,274 @@
+//! The decoding of one canvas as a state machine without I/O.
+
+mod guidance;
+mod outcome;
+mod request;
+mod start;
+mod stop;
+mod tally;
+
+use std::slice;
+
+use demask_step::{Keep, Lanes, Need, Pending, Position, Predictions, Request, Work};
+
+use crate::{
+    cache::{CachePolicy, Memory},
+    canvas::Canvas,
+    decoder::{Accepted, Answer, Decoder, Intent, Progress, Query, Turn, Turned, View, Whose},
+    event::{Commit, Event},
+    layout::Layout,
+    options::SessionOptions,
+};
+
+use guidance::Twin;
+use request::{Kept, read};
+use stop::{Ending, Fill, Verdict};
+use tally::Tally;
+
+/// Index of the conditional sequence, the canvas itself, in the needs of a [`Session`].
+const CANVAS: usize = 0;
+/// Index of the unconditional sequence of classifier-free guidance.
+const UNCONDITIONAL: usize = 1;
+
+/// What the pending forward is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Prefill or store: predicts nothing.
+    Upkeep,
+    /// Answers the decoder's query.
+    Predict,
+    /// A helper is asked about what was predicted.
+    Help,
+    /// Nothing is pending.
+    Over,
+}
+
+/// One canvas being decoded: a [`Work`] whose network 0 is the diffusion model and whose network 1 is the guide, if the
+/// decoder has one. Its sequences are the canvas, with guidance the unconditional one behind it, then the guide's.
+#[derive(Debug)]
+pub struct Session {
+    options: SessionOptions,
+    layout: Layout,
+    canvas: Canvas,
+    steps: usize,
+    most_forwards: usize,
+    decoder: Box<dyn Decoder>,
+    cache: Box<dyn CachePolicy>,
+    needs: Vec<Need>,
+    requests: Vec<Request>,
+    /// How many of the requests the pending forward runs.
+    running: usize,
+    /// By sequence.
+    kept: Vec<Kept>,
+    /// What the decoder asks of a helper.
+    helper: Request,
+    query: Query,
+    progress: Progress,
+    phase: Phase,
+    /// The first block with a mask.
+    block: usize,
+    ending: Ending,
+    tally: Tally,
+    events: Vec<Event>,
+}
+
+impl Session {
+    /// Takes the diffusion model's predictions.
+    fn absorb(&mut self, predictions: &[Predictions]) -> Turned {
+        let ran = &self.requests[..self.running];
+        self.tally.forward(ran, self.cache.nfe(ran.len()), predictions);
+        self.progress.clear();
+        let Some(predictions) = predictions.first().filter(|_| self.phase == Phase::Predict) else {
+            return Turned::Settled;
+        };
+        self.turn(Whose::Canvas, predictions)
+    }
+
+    /// Takes a helper's predictions.
+    fn heed(&mut self, predictions: &[Predictions]) -> Turned {
+        self.tally.guide(&self.helper, predictions);
+        self.turn(Whose::Helper, predictions.first().unwrap_or(&Predictions::default()))
+    }
+
+    /// Lets the decoder look at predictions.
+    fn turn(&mut self, whose: Whose, predictions: &Predictions) -> Turned {
+        let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
+        let answer = Answer { whose, plan: &self.requests[CANVAS].plan, predictions };
+        let turned =
+            self.decoder.absorb(&view, &answer, &mut Turn { progress: &mut self.progress, helper: &mut self.helper });
+        debug_assert!(turned == Turned::Settled || self.has_guide(), "a decoder asks a helper that it did not name");
+        turned
+    }
+
+    /// Ends the diffusion model's last forward: commits what came of it, and prepares the next.
+    fn conclude(&mut self) {
+        let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
+        self.cache.observe(&view, &self.requests[CANVAS].plan, &self.progress);
+        self.tally.progress(&self.progress, self.has_guide());
+        self.keep_accepted();
+        for request in &mut self.requests {
+            self.cache.reclaim(std::mem::take(&mut request.plan.layers));
+        }
+        for index in 0..self.progress.commits.len() {
+            let commit = self.progress.commits[index];
+            if self.ending.is_over_before(&self.canvas, &self.layout, commit.position) {
+                break;
+            }
+            self.commit(commit);
+        }
+        self.look_back();
+        if let Some(fill) = self.ending.early(&self.canvas, &self.layout) {
+            self.fill(fill);
+        }
+        self.advance();
+        self.events.push(self.tally.event(&self.progress));
+    }
+
+    /// Under a cache policy whose slots have a history, what the accepted draft computed is part of it.
+    fn keep_accepted(&mut self) {
+        if self.cache.memory() == Memory::OfState {
+            return;
+        }
+        for (request, kept) in self.requests[..self.running].iter_mut().zip(&mut self.kept) {
+            if let Some(Keep { positions, .. }) = request.plan.keep.take() {
+                kept.positions = positions;
+            }
+            if let Some(Accepted { lane, .. }) = self.progress.draft {
+                kept.lane = Some(lane);
+                kept.positions.clone_from(&request.plan.live);
+            }
+        }
+    }
+
+    fn commit(&mut self, Commit { position, token, confidence }: Commit) {
+        let step = self.tally.step();
+        if self.canvas.commit(position, token) {
+            self.tally.counts.commits += 1;
+            self.events.push(Event::Commit { step, position, token, confidence });
+        }
+    }
+
+    /// Moves on to the first block with a mask and looks for end ids in what has settled.
+    fn look_back(&mut self) {
+        while self.block < self.layout.blocks() && self.canvas.is_complete(self.layout.block(self.block)) {
+            self.block += 1;
+        }
+        self.ending.look_back(&self.canvas, &self.layout);
+    }
+
+    /// Prepares the next forward, or finds that there is none.
+    fn advance(&mut self) {
+        self.phase = self.phase_after();
+        if self.phase != Phase::Over {
+            self.fill_requests();
+        }
+    }
+
+    fn phase_after(&mut self) -> Phase {
+        if self.stops(self.ending.of_prefix(&self.canvas)) || self.tally.counts.forwards >= self.most_forwards {
+            return Phase::Over;
+        }
+        let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
+        let plan = &mut self.requests[CANVAS].plan;
+        plan.clear();
+        // Upkeep runs the canvas.
+        self.query.clear();
+        if self.cache.upkeep(&view, plan) {
+            return Phase::Upkeep;
+        }
+        let verdict = self.ending.of_blocks(&self.canvas, &self.layout, self.block);
+        if self.stops(verdict) {
+            return Phase::Over;
+        }
+        let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
+        self.query.clear();
+        match self.decoder.intend(&view, &mut self.query) {
+            Intent::Done => Phase::Over,
+            Intent::Predict => {
+                let plan = &mut self.requests[CANVAS].plan;
+                plan.clear();
+                self.cache.plan(&view, &self.query, plan);
+                if !self.query.branches.is_empty() {
+                    plan.lanes = Lanes::Drafts(self.query.branches.sizes.len() as u32);
+                }
+                Phase::Predict
+            }
+        }
+    }
+
+    /// Does what a stop rule says; `true` if decoding is over.
+    fn stops(&mut self, verdict: Verdict) -> bool {
+        if let Verdict::Over(Some(fill)) = verdict {
+            self.fill(fill);
+        }
+        verdict != Verdict::GoOn
+    }
+
+    fn fill(&mut self, Fill { start, token }: Fill) {
+        for position in start..self.canvas.len() as Position {
+            self.commit(Commit { position, token, confidence: 1.0 });
+        }
+        self.look_back();
+    }
+
+    /// Completes the requests around the canvas's new plan.
+    fn fill_requests(&mut self) {
+        let predicts = self.phase == Phase::Predict;
+        let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
+        let (canvas, unconditional) = self.requests.split_at_mut(UNCONDITIONAL);
+        let request = &mut canvas[CANVAS];
+        let drafts = &self.query.branches;
+        self.running = UNCONDITIONAL;
+        request.blend = None;
+        let (own, others) = self.kept.split_at_mut(UNCONDITIONAL);
+        if let (Some(twin), Some(kept), Some(tokens)) =
+            (unconditional.first_mut(), others.first_mut(), self.canvas.unconditional())
+        {
+            let query = predicts.then_some(&self.query);
+            let runs = Twin { request: twin, kept, tokens }.fill(&mut *self.cache, &view, query, request, drafts);
+            self.running += usize::from(runs);
+            let blended = || guidance::blend(self.options.cfg_scale, runs.then_some(UNCONDITIONAL));
+            request.blend = predicts.then(blended);
+        }
+        own[CANVAS].fill(&mut request.plan);
+        read(request, self.canvas.tokens(), drafts);
+        request.ask.states.clear();
+        let lanes = 0..request.plan.lanes.count();
+        request.ask.states.extend(lanes.map(|lane| self.canvas.unmasked() + drafts.lane(lane).len() as u32));
+    }
+}
+
+impl Work for Session {
+    fn needs(&self) -> &[Need] {
+        &self.needs
+    }
+
+    /// One group: a request for each sequence that runs in the next forward (the canvas always does, the unconditional
+    /// sequence if a pass is due), or the one of a helper.
+    fn pending(&self) -> Pending<'_> {
+        let requests = match self.phase {
+            Phase::Upkeep | Phase::Predict => &self.requests[..self.running],
+            Phase::Help => slice::from_ref(&self.helper),
+            Phase::Over => return Pending::Done,
+        };
+        Pending::Run { requests, group: requests.len() }
+    }
+
+    /// Takes the predictions, commits, and prepares the next forward. While a helper is asked, nothing is committed.
+    fn feed(&mut self, predictions: &[Predictions]) {
+        let turned = match self.phase {
+            Phase::Over => return,
+            Phase::Help => self.heed(predictions),
+            Phase::Upkeep | Phase::Predict => self.absorb(predictions),
+        };
+        match turned {
+            Turned::Ask => self.phase = Phase::Help,
+            Turned::Settled => self.conclude(),
+        }
+    }
+}
+
+/// What decoders and policies may look at.
+fn view_of<'a>(canvas: &'a Canvas, layout: &'a Layout, block: usize, options: &SessionOptions) -> View<'a> {
+    View { canvas, layout, block, shift: options.facts.shift }
+}

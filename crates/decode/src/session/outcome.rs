@@ -1,0 +1,82 @@
+//! What a session tells of itself: needs, events, the answer and how it was made.
+
+use std::vec;
+
+use demask_step::{SequenceNeeds, TokenId};
+
+use super::{Phase, Session};
+use crate::{
+    event::{Counts, Event, Output},
+    layout::Layout,
+    legality::{self, Exactness},
+    receipt::Receipt,
+};
+
+impl Session {
+    /// Returns what its sequences on a network need: 0 is the diffusion model, 1 the guide.
+    pub fn needs_of(&self, network: usize) -> Vec<SequenceNeeds> {
+        let own = self.needs.iter().filter(|need| need.network == network);
+        own.map(|need| need.sequence.clone()).collect()
+    }
+
+    /// Returns whether nothing is pending any more.
+    pub fn is_over(&self) -> bool {
+        self.phase == Phase::Over
+    }
+
+    /// Returns whether a helper, the guide, judges what this session drafts.
+    pub fn has_guide(&self) -> bool {
+        self.needs.len() > self.requests.len()
+    }
+
+    /// Returns what happened since the last call. A forward's commits come before its step.
+    pub fn events(&mut self) -> vec::Drain<'_, Event> {
+        self.events.drain(..)
+    }
+
+    /// Ends the response after `length` tokens: a stop text was found there. Nothing is run any more.
+    pub fn finish_at(&mut self, length: usize) {
+        self.ending.stop_at(length);
+        self.phase = Phase::Over;
+    }
+
+    /// Returns all tokens, masks as the mask id.
+    pub fn canvas(&self) -> &[TokenId] {
+        self.canvas.tokens()
+    }
+
+    /// Returns where the blocks lie.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Returns how many tokens of the response, from its start, can no longer change and belong to the answer.
+    pub fn settled(&self) -> usize {
+        self.ending.settled(&self.canvas, &self.layout)
+    }
+
+    /// Returns the answer, or as much of it as is settled.
+    pub fn output(&self) -> Output {
+        let length = self.settled();
+        let response = self.layout.response();
+        let finish = self.ending.finish(length);
+        let tokens = self.canvas.tokens()[response..response + length].to_vec();
+        Output { tokens, finish, canvas: self.canvas.tokens().to_vec() }
+    }
+
+    /// Returns what was done so far.
+    pub fn counts(&self) -> Counts {
+        self.tally.counts
+    }
+
+    /// Returns what the answer may claim.
+    pub fn exactness(&self) -> Exactness {
+        legality::exactness_with(&self.options.decoder, &self.options.cache, self.cache.memory())
+    }
+
+    /// Returns how the answer was made.
+    pub fn receipt(&self) -> Receipt {
+        let resolved = (self.steps, self.layout.block_length());
+        self.tally.receipt(&self.options, &self.exactness(), resolved, self.settled())
+    }
+}

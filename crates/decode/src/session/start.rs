@@ -1,0 +1,79 @@
+//! How a session is made.
+
+use demask_step::{Need, SequenceNeeds};
+
+use super::{
+    CANVAS, Phase, Session, UNCONDITIONAL,
+    request::{Kept, helper_request, needs, requests},
+    stop::Ending,
+    tally::Tally,
+};
+use crate::{
+    decoder::{Progress, Query},
+    error::OptionsError,
+    options::SessionOptions,
+    resolve::{Resolved, Setup, resolve},
+    transfer::Ranking,
+};
+
+impl Session {
+    /// Checks the options, chooses what was not given, and prepares the first step.
+    pub fn new(options: SessionOptions) -> Result<Self, OptionsError> {
+        let Resolved { layout, clock, mut canvas, steps, most_forwards } = resolve(&options)?;
+        let SessionOptions { remasking, alg_temp, seed, .. } = options;
+        let ranking = Ranking { remasking, alg_temp, seed, order: options.order.clone() };
+        let setup = Setup { layout: &layout, clock: &clock, ranking: &ranking, options: &options };
+        options.cache.check(&setup)?;
+        options.decoder.check(&setup)?;
+        let mut cache = options.cache.build(&setup);
+        let decoder = options.decoder.build(&setup, &*cache);
+        if decoder.fuses() {
+            cache.fuse();
+        }
+        let all = needs(&options, &*decoder, &*cache, &layout);
+        if all.len() > UNCONDITIONAL {
+            canvas = canvas.with_unconditional();
+        }
+        let requests = requests(&options, &*decoder, &all);
+        let own = &all[CANVAS];
+        let drafted = if own.drafts > 0 { layout.len() + 1 } else { 0 };
+        // Commits of one forward: the draft that has most of them.
+        let commits = own.predictions / own.drafts.max(1);
+        let progress = Progress { commits: Vec::with_capacity(commits), ..Progress::default() };
+        let mut query = Query::default();
+        query.predict.reserve(layout.len());
+        query.foreseen.reserve(layout.len());
+        query.branches.reserve(drafted, own.drafts);
+        let kept = requests.iter().map(|_| Kept::with_capacity(drafted)).collect();
+        let helper = helper_request(&options, decoder.helpers());
+        let group_rows = all.iter().map(|needs| needs.rows).sum();
+        let own = all.into_iter().map(|needs| SequenceNeeds { group_rows, ..needs });
+        let needs =
+            own.map(|sequence| Need { network: 0, sequence }).chain(decoder.helpers().iter().cloned()).collect();
+        let ending = Ending::new(&options);
+        let mut session = Self {
+            options,
+            layout,
+            canvas,
+            steps,
+            most_forwards,
+            decoder,
+            cache,
+            needs,
+            kept,
+            requests,
+            running: 0,
+            helper,
+            query,
+            progress,
+            phase: Phase::Over,
+            block: 0,
+            ending,
+            tally: Tally::with_capacity(drafted),
+            events: Vec::with_capacity(commits + 1),
+        };
+        session.look_back();
+        session.advance();
+        Ok(session)
+    }
+}

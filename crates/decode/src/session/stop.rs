@@ -1,0 +1,143 @@
+//! Where a response ends, and when its decoding is over.
+
+use demask_step::{Position, TokenId};
+
+use crate::{
+    canvas::Canvas,
+    event::Finish,
+    layout::Layout,
+    options::{SessionOptions, StopRule},
+};
+
+/// Masks that are filled with one token: all from a position on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Fill {
+    pub start: Position,
+    pub token: TokenId,
+}
+
+/// What a stop rule says of the next forward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    GoOn,
+    /// Nothing is decoded any more, but this is filled.
+    Over(Option<Fill>),
+}
+
+/// The stop rule of a session and what it has seen.
+#[derive(Debug)]
+pub(super) struct Ending {
+    rule: StopRule,
+    end_ids: Vec<TokenId>,
+    /// Response tokens looked at for end ids, and the length up to and including the first one.
+    scanned: usize,
+    ended: Option<usize>,
+    /// Where a stop text ends the response.
+    stopped: Option<usize>,
+    /// The first block that the rule has not looked at.
+    unchecked: usize,
+}
+
+impl Ending {
+    pub(super) fn new(options: &SessionOptions) -> Self {
+        let (rule, end_ids) = (options.stop, options.end_ids.clone());
+        Self { rule, end_ids, scanned: 0, ended: None, stopped: None, unchecked: 0 }
+    }
+
+    /// Ends the response after `length` tokens.
+    pub(super) fn stop_at(&mut self, length: usize) {
+        self.stopped = Some(self.stopped.map_or(length, |stopped| stopped.min(length)));
+    }
+
+    /// How many tokens of the response, from its start, can no longer change and belong to the answer.
+    pub(super) fn settled(&self, canvas: &Canvas, layout: &Layout) -> usize {
+        let free_of_masks = canvas.first_mask().saturating_sub(layout.response());
+        let end = self.ended.unwrap_or(usize::MAX).min(self.stopped.unwrap_or(usize::MAX));
+        free_of_masks.min(layout.gen_length()).min(end)
+    }
+
+    /// Why a response of this many tokens ends there.
+    pub(super) fn finish(&self, length: usize) -> Finish {
+        if self.stopped == Some(length) {
+            Finish::Stop
+        } else if self.ended == Some(length) {
+            Finish::Eos
+        } else {
+            Finish::Length
+        }
+    }
+
+    /// Looks for end ids in what has settled.
+    pub(super) fn look_back(&mut self, canvas: &Canvas, layout: &Layout) {
+        if self.ended.is_some() {
+            return;
+        }
+        let response = layout.response();
+        let settled = self.settled(canvas, layout);
+        let mut fresh = response + self.scanned..response + settled;
+        self.ended = fresh.find(|&position| self.is_end(canvas, position)).map(|position| position + 1 - response);
+        self.scanned = settled;
+    }
+
+    /// Applies the rules that look at what has settled.
+    pub(super) fn of_prefix(&self, canvas: &Canvas) -> Verdict {
+        match self.rule {
+            StopRule::Prefix if self.ended.is_some() => Verdict::Over(None),
+            StopRule::PrefixFill { fill } if self.ended.is_some() => {
+                Verdict::Over(Some(Fill { start: canvas.first_mask() as Position, token: fill }))
+            }
+            _ => Verdict::GoOn,
+        }
+    }
+
+    /// Applies the rules that look at finished blocks: those before `block`.
+    pub(super) fn of_blocks(&mut self, canvas: &Canvas, layout: &Layout, block: usize) -> Verdict {
+        while self.unchecked < block {
+            let finished = self.unchecked;
+            self.unchecked += 1;
+            if self.stops_behind(canvas, layout, finished) {
+                let StopRule::WholeBlock { fill } = self.rule else { return Verdict::Over(None) };
+                return Verdict::Over(Some(Fill { start: layout.block(finished).end, token: fill }));
+            }
+        }
+        Verdict::GoOn
+    }
+
+    /// Applies the rules that fill what lies behind an end token and go on.
+    pub(super) fn early(&self, canvas: &Canvas, layout: &Layout) -> Option<Fill> {
+        let tokens = canvas.tokens();
+        let decoded = |place: usize, fill: TokenId| tokens[place] == fill && !canvas.is_given(place as Position);
+        let (response, length) = (layout.response(), canvas.len());
+        let (start, token) = match self.rule {
+            StopRule::FillBehind { fill } => ((response..length).find(|&place| decoded(place, fill)), fill),
+            StopRule::EndRun { fill, run } => {
+                let (end, run) = (canvas.first_mask(), run.max(1));
+                let ends = response + run <= end && (end - run..end).all(|place| decoded(place, fill));
+                ((ends && canvas.masks() == length - end).then_some(end), fill)
+            }
+            _ => return None,
+        };
+        start.map(|start| Fill { start: start as Position, token })
+    }
+
+    /// Whether a block finished before this position ends decoding: drafts may have reached beyond it.
+    pub(super) fn is_over_before(&self, canvas: &Canvas, layout: &Layout, position: Position) -> bool {
+        let mut finished = self.unchecked..layout.block_of(position);
+        finished.any(|block| canvas.is_complete(layout.block(block)) && self.stops_behind(canvas, layout, block))
+    }
+
+    /// Whether a finished block is one behind which nothing is decoded.
+    fn stops_behind(&self, canvas: &Canvas, layout: &Layout, block: usize) -> bool {
+        let mut block = layout.block(block);
+        match self.rule {
+            StopRule::Block => (layout.response()..block.end as usize).any(|place| self.is_end(canvas, place)),
+            StopRule::WholeBlock { fill } => block.all(|place| canvas.tokens()[place as usize] == fill),
+            _ => false,
+        }
+    }
+
+    /// Whether an end id was decoded at a position: given tokens end nothing.
+    fn is_end(&self, canvas: &Canvas, position: usize) -> bool {
+        !canvas.is_given(position as Position) && self.end_ids.contains(&canvas.tokens()[position])
+    }
+}

@@ -1,0 +1,117 @@
+//! What a session counts, and its receipt.
+
+use demask_step::{Lanes, Predictions, Request};
+
+use crate::{
+    decoder::Progress,
+    event::{Counts, Event},
+    legality::Exactness,
+    options::SessionOptions,
+    receipt::Receipt,
+};
+
+/// A forward of the diffusion model.
+#[derive(Debug, Clone, Copy, Default)]
+struct Forward {
+    index: usize,
+    rows: usize,
+    drafts: usize,
+}
+
+/// The counts of a session.
+#[derive(Debug)]
+pub(super) struct Tally {
+    pub(super) counts: Counts,
+    /// Forwards with drafts by the number of draft tokens accepted.
+    acceptance: Vec<usize>,
+    last: Forward,
+}
+
+impl Tally {
+    /// One with room for so many draft tokens.
+    pub(super) fn with_capacity(drafted: usize) -> Self {
+        Self { counts: Counts::default(), acceptance: Vec::with_capacity(drafted), last: Forward::default() }
+    }
+
+    /// Index of the last forward; 0 before the first.
+    pub(super) fn step(&self) -> usize {
+        self.counts.forwards.saturating_sub(1)
+    }
+
+    /// Counts a forward of the diffusion model that ran these requests, the canvas's first.
+    pub(super) fn forward(&mut self, requests: &[Request], nfe: usize, predictions: &[Predictions]) {
+        let drafts = match requests.first().map(|request| request.plan.lanes) {
+            Some(Lanes::Drafts(drafts)) => drafts as usize,
+            Some(Lanes::Canvas) | None => 0,
+        };
+        let rows = requests.iter().map(|request| request.tokens.len()).sum();
+        self.last = Forward { index: self.counts.forwards, rows, drafts };
+        self.counts.forwards += 1;
+        self.counts.nfe += nfe;
+        self.counts.rows += rows;
+        for prediction in predictions {
+            self.counts.cost += prediction.cost;
+        }
+    }
+
+    /// Counts a forward of the guide.
+    pub(super) fn guide(&mut self, request: &Request, predictions: &[Predictions]) {
+        let counts = &mut self.counts.guide;
+        counts.nfe += 1;
+        counts.rows += request.tokens.len();
+        for prediction in predictions {
+            counts.cost += prediction.cost;
+        }
+    }
+
+    /// Counts what came of the last forward.
+    pub(super) fn progress(&mut self, progress: &Progress, has_guide: bool) {
+        if has_guide {
+            self.counts.guide.accepted += progress.accepted;
+            self.counts.guide.rejected += progress.rejected;
+        }
+        if self.last.drafts > 0 {
+            let accepted = progress.accepted;
+            self.acceptance.resize(self.acceptance.len().max(accepted + 1), 0);
+            self.acceptance[accepted] += 1;
+        }
+    }
+
+    /// The event that ends the last forward.
+    pub(super) fn event(&self, progress: &Progress) -> Event {
+        let Forward { index, rows, drafts } = self.last;
+        let Progress { accepted, rejected, .. } = *progress;
+        Event::Step { step: index, nfe: self.counts.nfe, rows, drafts, accepted, rejected }
+    }
+
+    /// The receipt of an answer of so many tokens, decoded in so many steps and blocks of this length.
+    pub(super) fn receipt(
+        &self,
+        options: &SessionOptions,
+        exactness: &Exactness,
+        (steps, block_length): (usize, usize),
+        generated_tokens: usize,
+    ) -> Receipt {
+        let Counts { nfe, forwards, rows, cost, .. } = self.counts;
+        Receipt {
+            decoder: options.decoder.to_string(),
+            cache: options.cache.to_string(),
+            remasking: options.remasking.name(),
+            schedule: options.schedule.name(),
+            steps,
+            block_length,
+            exactness: exactness.name(),
+            against: exactness.against().map(str::to_owned),
+            seed: options.seed,
+            nfe,
+            forwards,
+            generated_tokens,
+            tokens_per_nfe: if nfe == 0 { 0.0 } else { generated_tokens as f64 / nfe as f64 },
+            rows,
+            acceptance: self.acceptance.clone(),
+            computed_rows: cost.computed_rows,
+            head_rows: cost.head_rows,
+            flops: cost.flops,
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! Every method of the registries, held to what every method must hold.
+
+use demask_decode::{cache::CACHES, decoder::DECODERS};
+use demask_testkit::suite;
+
+#[test]
+fn every_decoder_holds_what_decoders_must() {
+    for method in DECODERS {
+        suite::decoder(method).unwrap_or_else(|broken| panic!("{broken}"));
+    }
+}
+
+#[test]
+fn every_cache_holds_what_caches_must() {
+    for method in CACHES {
+        suite::cache(method).unwrap_or_else(|broken| panic!("{broken}"));
+    }
+}

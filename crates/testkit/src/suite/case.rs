@@ -1,0 +1,137 @@
+//! Random cases: a model, a canvas, and everything that options may say.
+
+use std::fmt;
+
+use demask_decode::{
+    CacheSpec, CanvasSpec, DecoderSpec, GuideOptions, ModelFacts, Remasking, Schedule, Session, SessionOptions,
+    StopRule,
+};
+use demask_step::{Mask, MaskKind, TokenId, random};
+
+pub(super) const VOCAB: usize = 24;
+pub(super) const MASK_ID: TokenId = 23;
+const EOS: TokenId = 22;
+
+/// Cases of each family.
+const CASES: u64 = 12;
+
+/// One case, which any pair of methods may decode.
+#[derive(Debug, Clone)]
+pub(super) struct Case {
+    pub seed: u64,
+    pub mask: Mask,
+    pub shift: u32,
+    prompt: usize,
+    gen_length: usize,
+    block_length: Option<usize>,
+    steps: Option<usize>,
+    remasking: Remasking,
+    schedule: Schedule,
+    temperature: f32,
+    alg_temp: f32,
+    cfg_scale: f32,
+    stop: StopRule,
+    /// How sure predictions are, and the share of positions whose prediction never changes.
+    pub spread: f64,
+    pub easy: f64,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { mask, shift, prompt, gen_length, .. } = self;
+        write!(f, "{} with shift {shift}, {gen_length} tokens behind {prompt}", mask.kind())?;
+        if let Some(block_length) = self.block_length {
+            write!(f, " in blocks of {block_length}")?;
+        }
+        if let Some(steps) = self.steps {
+            write!(f, ", {steps} steps")?;
+        }
+        write!(f, ", {} {}, temperature {}", self.remasking, self.schedule.name(), self.temperature)?;
+        write!(f, ", guidance {}, seed {}", self.cfg_scale, self.seed)
+    }
+}
+
+/// The cases of these families; the same ones at each call.
+pub(super) fn cases(attention: &'static [MaskKind]) -> impl Iterator<Item = Case> {
+    attention.iter().flat_map(|&attention| (0..CASES).map(move |index| Case::new(attention, index)))
+}
+
+impl Case {
+    fn new(attention: MaskKind, index: u64) -> Self {
+        let seed = random::mix(index ^ ((attention as u64) << 32));
+        let mut state = seed;
+        let mut roll = |sides: u64| {
+            state = random::mix(state);
+            state % sides
+        };
+        // A case of each family is as plain as can be: what a method refuses is refused for its own sake.
+        let plain = index == 0;
+        let block = 1 + roll(6) as usize;
+        let blocks = 1 + roll(4) as usize;
+        let (mask, shift) = match attention {
+            MaskKind::Full => (Mask::Full, if plain { 0 } else { roll(2) as u32 }),
+            MaskKind::BlockCausal => (Mask::BlockCausal { block: 4 }, 0),
+            MaskKind::Causal => (Mask::Causal, 1),
+        };
+        let prompt = 1 + roll(8) as usize;
+        let causal = mask == Mask::Causal;
+        let pick = |rolled: u64, value: f32| if plain || causal || rolled > 0 { 0.0 } else { value };
+        Self {
+            seed,
+            mask,
+            shift,
+            prompt,
+            gen_length: block * blocks,
+            block_length: (!causal).then_some(block),
+            steps: (!plain && mask == Mask::Full && roll(3) == 0).then(|| blocks * (1 + roll(5) as usize)),
+            remasking: if plain { Remasking::default() } else { Remasking::ALL[roll(8) as usize] },
+            schedule: if plain {
+                Schedule::default()
+            } else {
+                Schedule::ALL[roll(Schedule::ALL.len() as u64) as usize]
+            },
+            temperature: if plain || roll(2) > 0 { 0.0 } else { 0.7 },
+            alg_temp: pick(roll(3), 0.5),
+            cfg_scale: pick(roll(3), 1.5),
+            stop: if plain || roll(3) > 0 { StopRule::Never } else { StopRule::Prefix },
+            spread: [3.0, 12.0][roll(2) as usize],
+            easy: [0.0, 0.6, 0.95][roll(3) as usize],
+        }
+    }
+
+    /// The options of a pair of methods; none where one of them refuses the case.
+    pub(super) fn options(&self, decoder: &DecoderSpec, cache: &CacheSpec) -> Option<SessionOptions> {
+        let facts = |mask, shift| ModelFacts {
+            mask,
+            shift,
+            mask_id: (mask != Mask::Causal).then_some(MASK_ID),
+            vocab: VOCAB,
+            context: 4096,
+        };
+        let tokens = (0..self.prompt as TokenId).map(|position| position % 20).collect();
+        let canvas = CanvasSpec::Prompt { tokens, gen_length: self.gen_length };
+        let guide = decoder.traits().guide.map(|_| GuideOptions {
+            facts: facts(Mask::Causal, 1),
+            end_ids: vec![EOS],
+            shared_vocabulary: true,
+            text: None,
+        });
+        let options = SessionOptions {
+            block_length: self.block_length,
+            steps: self.steps,
+            remasking: self.remasking,
+            schedule: self.schedule,
+            temperature: self.temperature,
+            alg_temp: self.alg_temp,
+            cfg_scale: self.cfg_scale,
+            decoder: decoder.clone(),
+            cache: cache.clone(),
+            seed: self.seed ^ 1,
+            end_ids: vec![EOS],
+            stop: self.stop,
+            guide,
+            ..SessionOptions::new(facts(self.mask, self.shift), canvas)
+        };
+        Session::new(options.clone()).is_ok().then_some(options)
+    }
+}

@@ -1,0 +1,127 @@
+//! One run on scripted networks, watched forward by forward.
+
+use demask_decode::{Event, Exactness, Memory, Session, SessionOptions, StopRule};
+use demask_step::{NO_TOKEN, Network, Pending, Predictions, Request, SequenceId, TokenId, Work, random};
+
+use super::case::{Case, MASK_ID, VOCAB};
+use crate::scripted::Scripted;
+
+/// What came of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Outcome {
+    /// Position, token and the bits of the confidence, in the order of the commits.
+    pub commits: Vec<(u32, TokenId, u32)>,
+    pub exactness: Exactness,
+}
+
+impl Outcome {
+    /// Whether the run of a decoder that promises the tokens of another was over slots of this memory.
+    pub(super) fn memory_is(&self, memory: Memory) -> bool {
+        (self.exactness == Exactness::Approximate) == (memory == Memory::OfHistory)
+    }
+}
+
+/// A rule that was broken, and what was found.
+type Found = (&'static str, String);
+
+/// Decodes a case on the networks that it names.
+pub(super) fn run(case: &Case, options: SessionOptions) -> Result<Outcome, Found> {
+    let mut networks = [
+        Scripted::new(case.seed, VOCAB, case.shift).with_spread(case.spread).with_easy(case.easy),
+        Scripted::new(case.seed ^ 2, VOCAB, 1).with_spread(case.spread),
+    ];
+    let mut session = Session::new(options.clone()).map_err(|error| ("it runs", error.to_string()))?;
+    let mut ids: Vec<SequenceId> = Vec::new();
+    for need in session.needs() {
+        let opened = networks[need.network].open(&need.sequence);
+        ids.push(opened.map_err(|error| ("its sequences can be opened", error.to_string()))?);
+    }
+    let networks_of: Vec<usize> = session.needs().iter().map(|need| need.network).collect();
+    watch(&mut session, &options, |requests| {
+        let network = networks_of[requests[0].sequence];
+        let batch: Vec<_> = requests.iter().map(|request| request.step(ids[request.sequence])).collect();
+        let mut out = vec![Predictions::default(); batch.len()];
+        match networks[network].step(&batch, &mut out) {
+            Ok(()) => Ok(out),
+            Err(error) => Err(("its plans are legal and within what it reserved", format!("that {error}"))),
+        }
+    })
+}
+
+/// Decodes a case with predictions that make no sense.
+pub(super) fn hostile(case: &Case, options: SessionOptions) -> Result<(), String> {
+    let mut state = case.seed ^ 3;
+    let mut roll = move |sides: u64| {
+        state = random::mix(state);
+        state % sides
+    };
+    // Such a run may be cut off before everything is decoded.
+    let options = SessionOptions { stop: StopRule::Prefix, ..options };
+    let mut session = Session::new(options.clone()).map_err(|error| error.to_string())?;
+    let outcome = watch(&mut session, &options, |requests| {
+        let mut answers: Vec<Predictions> = requests.iter().map(|request| nonsense(request, &mut roll)).collect();
+        match roll(6) {
+            0 => answers.clear(),
+            1 => answers[0].tokens.truncate(1),
+            2 => answers[0].confidence.clear(),
+            3 => answers[0].positions = (0..3).into(),
+            _ => {}
+        }
+        Ok(answers)
+    });
+    outcome.map(|_| ()).map_err(|(rule, found)| format!("{found}, where {rule}"))
+}
+
+fn nonsense(request: &Request, roll: &mut impl FnMut(u64) -> u64) -> Predictions {
+    let plan = &request.plan;
+    let mut out = Predictions { lanes: plan.lanes.count(), ..Predictions::default() };
+    out.positions.set_union(&[&plan.predict, &plan.must, &plan.hint]);
+    for _ in 0..out.lanes * out.positions.len() {
+        out.tokens.push([NO_TOKEN, MASK_ID, 22, 1, 2][roll(5) as usize]);
+        let number = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, 0.5, 2.0][roll(6) as usize];
+        out.confidence.push(number);
+        out.margin.push(number);
+        out.entropy.push(number);
+    }
+    out
+}
+
+/// Runs a session to its end and watches what it writes.
+fn watch(
+    session: &mut Session,
+    options: &SessionOptions,
+    mut answer: impl FnMut(&[Request]) -> Result<Vec<Predictions>, Found>,
+) -> Result<Outcome, Found> {
+    let given: Vec<bool> = session.canvas().iter().map(|&token| token != MASK_ID && token != NO_TOKEN).collect();
+    let mut committed = given.clone();
+    let mut outcome = Outcome { commits: Vec::new(), exactness: session.exactness() };
+    let mut settled = session.output().tokens;
+    while let Pending::Run { requests, .. } = session.pending() {
+        let predictions = answer(requests)?;
+        session.feed(&predictions);
+        let events: Vec<Event> = session.events().collect();
+        for event in events {
+            let Event::Commit { position, token, confidence, .. } = event else { continue };
+            if given[position as usize] {
+                return Err(("given tokens stay", format!("token {token} at position {position}, which was given")));
+            }
+            if std::mem::replace(&mut committed[position as usize], true) {
+                return Err(("a position is committed once", format!("two commits at position {position}")));
+            }
+            if token as usize >= VOCAB || Some(token) == options.facts.mask_id {
+                return Err(("commits are tokens", format!("{token} at position {position}")));
+            }
+            outcome.commits.push((position, token, confidence.to_bits()));
+        }
+        let now = session.output().tokens;
+        if !now.starts_with(&settled) {
+            return Err(("tokens that are settled stay", format!("{now:?} behind {settled:?}")));
+        }
+        settled = now;
+    }
+    let left = committed.iter().filter(|&&committed| !committed).count();
+    if options.stop == StopRule::Never && left > 0 {
+        return Err(("a run decodes everything", format!("that it ends with {left} masks")));
+    }
+    Ok(outcome)
+}
