@@ -120,7 +120,7 @@ fn prompt(args: &GenerateArgs) -> anyhow::Result<Prompt> {
     let templateless = args.raw || args.infill || args.prompt_tokens.is_some();
     if templateless && args.decode.system.is_some() {
         return Err(usage(
-            "--system is put into words by the chat template: leave it, or --raw, --infill and --prompt-tokens, away",
+            "--system is put into words by the chat template: omit it, or --raw, --infill and --prompt-tokens",
         ));
     }
     if let Some(text) = &args.prompt_tokens {
@@ -165,7 +165,7 @@ pub fn generate_options(args: &DecodeArgs, seed: u64) -> Result<Options, OptionE
 pub fn guide(args: &DecodeArgs, options: &Options) -> anyhow::Result<Option<Source>> {
     let decoder = options.decoder.as_ref();
     match (&args.guide, decoder.filter(|_| options.wants_guide())) {
-        (Some(_), None) => Err(usage("--guide goes with --decoder guided: leave it away or name that decoder")),
+        (Some(_), None) => Err(usage("--guide goes with --decoder guided: omit it or name that decoder")),
         (None, Some(decoder)) => Err(Error::from(OptionsError::GuideMissing { decoder: decoder.name() }).into()),
         (guide, _) => Ok(guide.clone().map(Source::Named)),
     }

@@ -123,7 +123,7 @@ pub struct Limits {
 #[non_exhaustive]
 pub enum GpuError {
     /// No memory left.
-    #[error("the GPU has {} MiB free, {} MiB are needed: try a smaller model, --quantize q8, or --device cpu", .0.available >> 20, .0.needed >> 20)]
+    #[error("the GPU has {} MiB free, {} MiB are needed: try a smaller model, `quantize` q8, or `device` cpu", .0.available >> 20, .0.needed >> 20)]
     Memory(OutOfMemory),
     /// A call of the driver fails.
     #[error("{call}: {message}")]

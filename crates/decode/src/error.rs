@@ -67,7 +67,7 @@ pub enum OptionsError {
         available: usize,
     },
     /// A block length of 0.
-    #[error("the block length is 0, expected at least 1: leave it out to have it chosen")]
+    #[error("the block length is 0, expected at least 1: omit it to have it chosen")]
     BlockLengthZero,
     /// A block length that does not divide the generation length.
     #[error("block length {block_length} does not divide the generation length {gen_length}: try {nearest}")]
@@ -80,7 +80,7 @@ pub enum OptionsError {
         nearest: usize,
     },
     /// No steps.
-    #[error("the number of steps is 0, expected at least 1: leave it out for one token a step")]
+    #[error("the number of steps is 0, expected at least 1: omit it for one token a step")]
     StepsZero,
     /// Steps that the blocks cannot share.
     #[error("{steps} steps do not divide over {blocks} blocks: try {nearest}, or another block length")]
@@ -101,13 +101,13 @@ pub enum OptionsError {
         decoder: usize,
     },
     /// A number of diffusion decoding, given to a causal model.
-    #[error("{what} has no meaning for autoregressive decoding (one token a forward): leave it out")]
+    #[error("{what} has no meaning for autoregressive decoding (one token a forward): omit it")]
     NotForAutoregressive {
         /// Which.
         what: &'static str,
     },
     /// A number out of bounds.
-    #[error("{name} is {found}, expected {expected}")]
+    #[error("`{name}` is {found}, expected {expected}")]
     Number {
         /// Which.
         name: &'static str,
@@ -150,7 +150,7 @@ pub enum OptionsError {
     /// Drafts that reach into the next block over a cache that does not.
     #[error(
         "decoder {decoder} with eager drafts reaches into the next block, and cache {cache} has a forward predict one \
-         block only: leave eager out, or use cache {}",
+         block only: omit eager, or use cache {}",
         alternatives::<CacheMethod>(|cache| cache.traits().spans_blocks)
     )]
     EagerNeedsSpan {
@@ -160,9 +160,7 @@ pub enum OptionsError {
         cache: String,
     },
     /// Parameters of the threshold rule without a threshold.
-    #[error(
-        "decoder {decoder} has {parameter} without tau, expected it with a threshold only: add tau or leave it out"
-    )]
+    #[error("decoder {decoder} has {parameter} without tau, expected it with a threshold only: add tau or omit it")]
     ThresholdMissing {
         /// The decoder.
         decoder: &'static str,
@@ -193,7 +191,7 @@ pub enum OptionsError {
         remasking: &'static str,
     },
     /// A parameter of a cache policy that nothing is made of.
-    #[error("cache {cache}: {parameter} belongs to {of}: leave it out")]
+    #[error("cache {cache}: {parameter} belongs to {of}: omit it")]
     UselessParameter {
         /// The cache policy in canonical text.
         cache: String,
@@ -203,14 +201,14 @@ pub enum OptionsError {
         of: &'static str,
     },
     /// A decoder that needs a guide, without one.
-    #[error("decoder {decoder} needs an autoregressive model that judges its drafts: name one with --guide")]
+    #[error("decoder {decoder} needs an autoregressive model that judges its drafts: name one with `guide`")]
     GuideMissing {
         /// The decoder.
         decoder: &'static str,
     },
     /// A guide for a decoder that has none.
     #[error(
-        "decoder {decoder} has no guide: leave the guide away, or use decoder {}",
+        "decoder {decoder} has no guide: omit the guide, or use decoder {}",
         alternatives::<DecoderMethod>(|decoder| decoder.traits().guide.is_some())
     )]
     GuideUnused {
@@ -240,7 +238,7 @@ pub enum OptionsError {
     )]
     GuideEmptyPrompt,
     /// Ids that mean different things.
-    #[error("{decoder}: align=ids, and the guide has another vocabulary: leave align away, or use align=bytes")]
+    #[error("{decoder}: align=ids, and the guide has another vocabulary: omit align, or use align=bytes")]
     GuideVocabulary {
         /// The decoder.
         decoder: &'static str,
@@ -255,7 +253,7 @@ pub enum OptionsError {
         decoder: &'static str,
     },
     /// Tokens of the guide on a canvas of other tokens.
-    #[error("{decoder}: {parameter} writes tokens of the guide, which has another vocabulary: leave it away")]
+    #[error("{decoder}: {parameter} writes tokens of the guide, which has another vocabulary: omit it")]
     GuideWrites {
         /// The decoder.
         decoder: &'static str,
@@ -263,9 +261,7 @@ pub enum OptionsError {
         parameter: &'static str,
     },
     /// A temperature for an output that does not depend on it.
-    #[error(
-        "{decoder}: target=guide gives the guide's greedy output, expected temperature 0: leave the temperature away"
-    )]
+    #[error("{decoder}: target=guide gives the guide's greedy output, expected temperature 0: omit the temperature")]
     GuideTemperature {
         /// The decoder.
         decoder: &'static str,

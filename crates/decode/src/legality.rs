@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(
             refusal(Mask::Full, "freedave:eager", "dual", Remasking::default()).unwrap_err(),
             "decoder freedave with eager drafts reaches into the next block, and cache dual has a forward predict one \
-             block only: leave eager out, or use cache none or block"
+             block only: omit eager, or use cache none or block"
         );
         for memory in [Memory::OfState, Memory::OfHistory] {
             let claim = exactness_with(&"freedave".parse().unwrap(), &"none".parse().unwrap(), memory);
@@ -203,14 +203,14 @@ mod tests {
             assert!(full(decoder, "dkv:variant=greedy", remasking).is_err(), "{decoder} {remasking}");
         }
         for (cache, reason) in [
-            ("dkv:window=2", "cache dkv:window=2: window belongs to variant=greedy: leave it out"),
+            ("dkv:window=2", "cache dkv:window=2: window belongs to variant=greedy: omit it"),
             (
                 "dkv:variant=prefill,refresh=4",
-                "cache dkv:variant=prefill,refresh=4: refresh belongs to the variants that refresh: leave it out",
+                "cache dkv:variant=prefill,refresh=4: refresh belongs to the variants that refresh: omit it",
             ),
             (
                 "dkv:variant=prefill,shift=un_right",
-                "cache dkv:variant=prefill,shift=un_right: shift belongs to variant=decode and pd: leave it out",
+                "cache dkv:variant=prefill,shift=un_right: shift belongs to variant=decode and pd: omit it",
             ),
         ] {
             assert_eq!(full("static", cache, confident), Err(reason.into()));

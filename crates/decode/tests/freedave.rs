@@ -277,7 +277,7 @@ fn freedave_i15_drafts_that_lack_tokens_promise_nothing_over_a_threshold() {
     options.decoder = "freedave:quota".parse().unwrap();
     assert_eq!(
         Session::new(options).unwrap_err().to_string(),
-        "decoder freedave has quota without tau, expected it with a threshold only: add tau or leave it out"
+        "decoder freedave has quota without tau, expected it with a threshold only: add tau or omit it"
     );
 }
 

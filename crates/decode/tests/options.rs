@@ -39,7 +39,7 @@ fn lengths() {
     );
     assert_eq!(
         refusal(FULL, |options| options.block_length = Some(0)),
-        "the block length is 0, expected at least 1: leave it out to have it chosen"
+        "the block length is 0, expected at least 1: omit it to have it chosen"
     );
     assert_eq!(
         refusal(FULL, |options| options.block_length = Some(5)),
@@ -55,7 +55,7 @@ fn lengths() {
 fn steps() {
     assert_eq!(
         refusal(FULL, |options| options.steps = Some(0)),
-        "the number of steps is 0, expected at least 1: leave it out for one token a step"
+        "the number of steps is 0, expected at least 1: omit it for one token a step"
     );
     assert_eq!(
         refusal(FULL, |options| (options.steps, options.block_length) = (Some(7), Some(4))),
@@ -114,17 +114,17 @@ fn canvases() {
 fn numbers() {
     assert_eq!(
         refusal(FULL, |options| options.temperature = -1.0),
-        "temperature is -1, expected a number from 0 on; 0 is greedy"
+        "`temperature` is -1, expected a number from 0 on; 0 is greedy"
     );
-    assert!(refusal(FULL, |options| options.temperature = f32::NAN).starts_with("temperature is NaN"));
-    assert!(refusal(FULL, |options| options.alg_temp = f32::INFINITY).starts_with("alg_temp is inf"));
+    assert!(refusal(FULL, |options| options.temperature = f32::NAN).starts_with("`temperature` is NaN"));
+    assert!(refusal(FULL, |options| options.alg_temp = f32::INFINITY).starts_with("`alg_temp` is inf"));
     assert_eq!(
         refusal(FULL, |options| options.top_p = 0.0),
-        "top_p is 0, expected a number above 0 up to 1; 1 keeps all"
+        "`top_p` is 0, expected a number above 0 up to 1; 1 keeps all"
     );
-    assert!(refusal(FULL, |options| options.top_p = 1.5).starts_with("top_p is 1.5"));
-    assert!(refusal(FULL, |options| options.eps = 1.0).starts_with("eps is 1"));
-    assert!(refusal(FULL, |options| options.cfg_scale = -0.5).starts_with("cfg_scale is -0.5"));
+    assert!(refusal(FULL, |options| options.top_p = 1.5).starts_with("`top_p` is 1.5"));
+    assert!(refusal(FULL, |options| options.eps = 1.0).starts_with("`eps` is 1"));
+    assert!(refusal(FULL, |options| options.cfg_scale = -0.5).starts_with("`cfg_scale` is -0.5"));
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn methods() {
     );
     assert_eq!(
         refusal(Mask::Causal, |options| options.steps = Some(3)),
-        "the number of steps has no meaning for autoregressive decoding (one token a forward): leave it out"
+        "the number of steps has no meaning for autoregressive decoding (one token a forward): omit it"
     );
     assert!(
         refusal(Mask::Causal, |options| options.block_length = Some(4)).starts_with("the block length has no meaning")

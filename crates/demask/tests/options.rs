@@ -26,14 +26,14 @@ fn options_without_effect_are_refused() {
     let eps = Options { eps: Some(0.01), ..Options::default() };
     assert_eq!(
         refusal(&question, &eps),
-        "--eps has no meaning without --schedule dream or dream_total, whose time it ends: leave it away"
+        "`eps` has no meaning without `schedule` dream or dream_total, whose time it ends: omit it"
     );
     let empty = Options { stop: Some(vec![String::new()]), ..Options::default() };
-    assert_eq!(refusal(&question, &empty), "--stop has no meaning without a text: leave it away");
+    assert_eq!(refusal(&question, &empty), "`stop` has no meaning without a text: omit it");
     let stop = Options { stop: Some(vec!["x".into()]), ..Options::default() };
     assert_eq!(
         refusal(&Prompt::Infill("Ada has <mask:1> pears.".into()), &stop),
-        "--stop has no meaning with --infill, where the text's end is given: leave it away"
+        "`stop` has no meaning with `infill`, where the text's end is given: omit it"
     );
 }
 

@@ -63,7 +63,7 @@ fn refuse(args: &GenerateArgs) -> anyhow::Result<()> {
     }
     let shows = [("--watch", args.watch), ("--trace", args.trace.is_some()), ("--explain", args.explain)];
     match shows.iter().find(|(_, given)| *given) {
-        Some((flag, _)) => Err(usage(format!("{flag} belongs to generate: leave it away"))),
+        Some((flag, _)) => Err(usage(format!("{flag} belongs to generate: omit it"))),
         None => Ok(()),
     }
 }

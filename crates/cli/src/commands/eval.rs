@@ -176,7 +176,7 @@ fn style(task: &'static Task, args: &EvalArgs) -> anyhow::Result<&'static Style>
         let words = [("--prompt-style", name.is_some()), ("--system", args.decode.system.is_some())];
         if let Some((flag, _)) = words.iter().find(|(_, given)| *given) {
             return Err(usage(format!(
-                "{flag} has no meaning with --score likelihood, which has the harness's own wording: leave it away"
+                "{flag} has no meaning with --score likelihood, which has the harness's own wording: omit it"
             )));
         }
         return Ok(style);
@@ -187,7 +187,7 @@ fn style(task: &'static Task, args: &EvalArgs) -> anyhow::Result<&'static Style>
     }
     if args.decode.system.is_some() && style.form != Form::Chat {
         return Err(usage(format!(
-            "--system is put into words by the chat template, which prompt style {} of {} has no use for: leave it away",
+            "--system is put into words by the chat template, which prompt style {} of {} has no use for: omit it",
             style.name, task.name
         )));
     }
@@ -217,10 +217,10 @@ fn by_likelihood(args: &EvalArgs) -> anyhow::Result<bool> {
         }
     };
     match (by_likelihood, args.likelihood_draws, args.batch) {
-        (false, Some(_), _) => Err(usage("--likelihood-draws goes with --score likelihood: leave it away")),
+        (false, Some(_), _) => Err(usage("--likelihood-draws goes with --score likelihood: omit it")),
         (true, Some(0), _) => Err(usage("--likelihood-draws is 0, expected at least 1")),
         (true, _, Some(_)) => {
-            Err(usage("--batch has no meaning with --score likelihood, whose draws share forwards: leave it away"))
+            Err(usage("--batch has no meaning with --score likelihood, whose draws share forwards: omit it"))
         }
         _ => Ok(by_likelihood),
     }
@@ -231,9 +231,7 @@ fn likelihood(args: &EvalArgs, options: &Options) -> anyhow::Result<LikelihoodOp
     let meaningless = |name: &&str| !["cfg_scale", "seed"].contains(name);
     if let Some(name) = options.given().into_iter().find(meaningless) {
         let flag = flag(name);
-        return Err(usage(format!(
-            "{flag} has no meaning with --score likelihood, which decodes nothing: leave it away"
-        )));
+        return Err(usage(format!("{flag} has no meaning with --score likelihood, which decodes nothing: omit it")));
     }
     let defaults = LikelihoodOptions::default();
     Ok(LikelihoodOptions {

@@ -36,9 +36,9 @@ fn what_stability_cannot_do_is_refused_in_a_line() {
     let base = ["analyze", "stability", "--out", out.to_str().unwrap()];
     for (more, message) in [
         (&["--decoder", "threshold"][..], "analyze stability decodes with decoder static, no cache and no guidance"),
-        (&["--cache", "none"], "leave --cache away"),
-        (&["--cfg-scale", "2"], "leave --cfg-scale away"),
-        (&["--watch"], "--watch belongs to generate: leave it away"),
+        (&["--cache", "none"], "omit --cache"),
+        (&["--cfg-scale", "2"], "omit --cfg-scale"),
+        (&["--watch"], "--watch belongs to generate: omit it"),
         (&["--layers", "0,6"], "--layers: there is no layer 6, expected numbers from 0 to 5"),
         (&["--layers", "x"], "--layers: \"x\" is not a layer"),
         (&["--problems", "0"], "--problems is 0, expected a number from 1 to 500"),

@@ -95,7 +95,7 @@ fn what_this_version_lacks() {
         &["--activations", "int8"],
         "activations of int8 need quantised weights, found plain ones: add --quantize q8 or q4",
     );
-    generate_refused(&["--guide", "x"], "--guide goes with --decoder guided: leave it away or name that decoder");
+    generate_refused(&["--guide", "x"], "--guide goes with --decoder guided: omit it or name that decoder");
     #[cfg(not(feature = "cuda"))]
     refused(
         &demask(&["generate", "hi", "--device", "cuda:1"]),
@@ -128,7 +128,7 @@ fn guides() {
     guided(
         &project("demo/demo-qwen"),
         &["--steps", "4"],
-        "--steps has no meaning with a guide, which takes drafts from left to right: leave it away",
+        "--steps has no meaning with a guide, which takes drafts from left to right: omit it",
     );
     let decoded = |decoder: &str, more: &[&str], message: &str| {
         let guide = project("demo/demo-qwen");
@@ -138,17 +138,17 @@ fn guides() {
     decoded(
         "guided:target=guide",
         &[],
-        "guided: target=guide writes tokens of the guide, which has another vocabulary: leave it away",
+        "guided: target=guide writes tokens of the guide, which has another vocabulary: omit it",
     );
     decoded(
         "guided:target=guide",
         &["--temperature", "0.5", "--model", &project("demo/demo-dream")],
-        "guided: target=guide gives the guide's greedy output, expected temperature 0: leave the temperature away",
+        "guided: target=guide gives the guide's greedy output, expected temperature 0: omit the temperature",
     );
     decoded(
         "guided:align=ids",
         &[],
-        "guided: align=ids, and the guide has another vocabulary: leave align away, or use align=bytes",
+        "guided: align=ids, and the guide has another vocabulary: omit align, or use align=bytes",
     );
 }
 
@@ -176,7 +176,7 @@ fn prompts_that_are_none_or_two() {
     );
     generate_refused(
         &["--raw", "--system", "x"],
-        "--system is put into words by the chat template: leave it, or --raw, --infill and --prompt-tokens, away",
+        "--system is put into words by the chat template: omit it, or --raw, --infill and --prompt-tokens",
     );
 }
 
@@ -206,33 +206,20 @@ fn lengths_that_do_not_fit() {
         &["--gen-length", "60", "--block-length", "32"],
         "block length 32 does not divide the generation length 60: try 30",
     );
-    generate_refused(
-        &["--block-length", "0"],
-        "the block length is 0, expected at least 1: leave it out to have it chosen",
-    );
+    generate_refused(&["--block-length", "0"], "the block length is 0, expected at least 1: omit it to have it chosen");
     generate_refused(
         &["--gen-length", "64", "--block-length", "16", "--steps", "7"],
         "7 steps do not divide over 4 blocks: try 8, or another block length",
     );
-    generate_refused(
-        &["--steps", "0"],
-        "the number of steps is 0, expected at least 1: leave it out for one token a step",
-    );
-    generate_refused(&["--temperature", "-1"], "temperature is -1, expected a number from 0 on; 0 is greedy");
-    generate_refused(&["--top-p", "0"], "top_p is 0, expected a number above 0 up to 1; 1 keeps all");
-    generate_refused(
-        &["--gen-length", "-1"],
-        "invalid value '-1' for '--gen-length <N>': expected a whole number from 0 on (--help lists what there is)",
-    );
+    generate_refused(&["--steps", "0"], "the number of steps is 0, expected at least 1: omit it for one token a step");
+    generate_refused(&["--temperature", "-1"], "--temperature is -1, expected a number from 0 on; 0 is greedy");
+    generate_refused(&["--top-p", "0"], "--top-p is 0, expected a number above 0 up to 1; 1 keeps all");
+    generate_refused(&["--gen-length", "-1"], "--gen-length is \"-1\", expected a whole number from 0 on");
     generate_refused(
         &["--gen-length", "999999999999999999999"],
-        "invalid value '999999999999999999999' for '--gen-length <N>': expected a smaller number (--help lists what \
-         there is)",
+        "--gen-length is \"999999999999999999999\", expected a whole number from 0 on",
     );
-    generate_refused(
-        &["--temperature", "warm"],
-        "invalid value 'warm' for '--temperature <T>': expected a number (--help lists what there is)",
-    );
+    generate_refused(&["--temperature", "warm"], "--temperature is \"warm\", expected a number");
 }
 
 #[test]
@@ -302,7 +289,7 @@ fn places_that_cannot_be_written() {
     let trace = directory.path().join("trace");
     generate_refused(
         &["--top-p", "2", "--trace", trace.to_str().unwrap()],
-        "top_p is 2, expected a number above 0 up to 1; 1 keeps all",
+        "--top-p is 2, expected a number above 0 up to 1; 1 keeps all",
     );
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
 }
@@ -312,7 +299,7 @@ fn machines_that_are_not_like_that() {
     let available = pool::available_threads();
     let threads = |count: usize| {
         let most = 4 * available;
-        format!("{count} threads were asked for, expected 1 to {most}: leave --threads away to use {available}")
+        format!("{count} threads were asked for, expected 1 to {most}: omit --threads to use {available}")
     };
     generate_refused(&["--threads", "0"], &threads(0));
     generate_refused(&["--threads", "100000"], &threads(100_000));

@@ -33,7 +33,7 @@ pub struct Unfit {
 
 /// Refuses more than there may be.
 fn at_most(most: usize, found: usize, whole: &'static str, parts: &'static str) -> Result<(), Unfit> {
-    let unfit = || Unfit { whole, parts, found, taken: format!("up to {most}"), instead: "--device cpu" };
+    let unfit = || Unfit { whole, parts, found, taken: format!("up to {most}"), instead: "`device` cpu" };
     if found <= most { Ok(()) } else { Err(unfit()) }
 }
 
@@ -64,7 +64,7 @@ fn check_heads(shape: &AttentionShape, dtype: Dtype) -> Result<(), Unfit> {
     let exact = dtype == Dtype::F32;
     let taken = if exact { format!("1 to {most}") } else { format!("multiples of 8 up to {most} in bf16") };
     let instead =
-        if attention::fits(attention::Element::F32, found) { "--dtype f32 or --device cpu" } else { "--device cpu" };
+        if attention::fits(attention::Element::F32, found) { "`dtype` f32 or `device` cpu" } else { "`device` cpu" };
     Err(Unfit { whole: "a head", parts: "numbers", found, taken, instead })
 }
 
@@ -97,11 +97,11 @@ mod tests {
         }
         assert_eq!(refused(Dtype::F32, head(20)), None);
         let told =
-            "a head has 20 numbers, GPU kernels take multiples of 8 up to 256 in bf16: use --dtype f32 or --device cpu";
+            "a head has 20 numbers, GPU kernels take multiples of 8 up to 256 in bf16: use `dtype` f32 or `device` cpu";
         assert_eq!(refused(Dtype::Bf16, head(20)).as_deref(), Some(told));
-        let told = "a head has 264 numbers, GPU kernels take multiples of 8 up to 256 in bf16: use --device cpu";
+        let told = "a head has 264 numbers, GPU kernels take multiples of 8 up to 256 in bf16: use `device` cpu";
         assert_eq!(refused(Dtype::Bf16, head(264)).as_deref(), Some(told));
-        let told = "a head has 258 numbers, GPU kernels take 1 to 256: use --device cpu";
+        let told = "a head has 258 numbers, GPU kernels take 1 to 256: use `device` cpu";
         assert_eq!(refused(Dtype::F32, head(258)).as_deref(), Some(told));
     }
 

@@ -76,15 +76,15 @@ pub enum DataError {
         known: String,
     },
     /// Exemplars of a task that has none.
-    #[error("{task} has no solved problems to show: use --shots 0, or give some with --shots-file")]
+    #[error("{task} has no solved problems to show: use `shots` 0, or give some with `shots_file`")]
     NoExemplars {
         /// Task.
         task: &'static str,
     },
     /// More exemplars than there are.
     #[error(
-        "{wanted} exemplars are asked for, and {from} {available}: use --shots {available} or less, or give more with \
-         --shots-file"
+        "{wanted} exemplars are asked for, and {from} {available}: use `shots` {available} or less, or give more with \
+         `shots_file`"
     )]
     TooFewExemplars {
         /// How many were asked for.
@@ -95,7 +95,7 @@ pub enum DataError {
         from: String,
     },
     /// The files cannot be fetched.
-    #[error("{0}; --data and --shots-file read files that are here")]
+    #[error("{0}; `data` and `shots_file` read files that are here")]
     Hub(#[from] HubError),
 }
 

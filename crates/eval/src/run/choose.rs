@@ -159,7 +159,7 @@ mod tests {
         let plans = [plan(), Plan { task, ..plan() }];
         let refused =
             rehearse(&|prompt, options| model.prepare(prompt, options), &plans, &[swept]).unwrap_err().to_string();
-        let told = "task wordmath is not asked by likelihood: use --score generate, or one of ";
+        let told = "task wordmath is not asked by likelihood: use `score` generate, or one of ";
         assert!(refused.starts_with(told) && refused.contains("arc-easy, arc-challenge"), "{refused}");
     }
 }

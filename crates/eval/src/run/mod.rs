@@ -49,7 +49,7 @@ pub enum RunError {
     },
     /// Likelihoods of options that a task has not.
     #[error(
-        "task {task} is not asked by likelihood: use --score generate, or one of {}",
+        "task {task} is not asked by likelihood: use `score` generate, or one of {}",
         asked_by_likelihood().join(", ")
     )]
     NoOptions {
@@ -57,7 +57,7 @@ pub enum RunError {
         task: &'static str,
     },
     /// Two combinations are the same.
-    #[error("the sweep has \"{0}\" twice: leave one away")]
+    #[error("the sweep has \"{0}\" twice: omit one")]
     Twice(String),
     /// An item broke off.
     #[error("{task}, problem {id}: {error}")]

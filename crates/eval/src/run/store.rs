@@ -39,7 +39,7 @@ pub enum StoreError {
         error: io::Error,
     },
     /// A file where the directory should be.
-    #[error("{} is a file: expected a directory, new or of an earlier run; name another --out", path.display())]
+    #[error("{} is a file: expected a directory, new or of an earlier run; name another `out`", path.display())]
     NotADirectory {
         /// The path.
         path: PathBuf,
@@ -59,7 +59,7 @@ pub enum StoreError {
     },
     /// The directory belongs to another run.
     #[error(
-        "{} holds results of another run: {field} was {was} and is {is}: repeat that call, or name another --out",
+        "{} holds results of another run: {field} was {was} and is {is}: repeat that call, or name another `out`",
         directory.display()
     )]
     Another {
@@ -75,7 +75,7 @@ pub enum StoreError {
     /// The directory was written by a version of the program that identified models and data in another way.
     #[error(
         "{} holds results of another version of demask ({CONFIGURATION} has version {found}, expected {VERSION}): \
-         name another --out",
+         name another `out`",
         directory.display()
     )]
     Version {
@@ -85,13 +85,13 @@ pub enum StoreError {
         found: Value,
     },
     /// Records, but nothing that tells of what.
-    #[error("{} holds {RESULTS} without {CONFIGURATION}: name another --out", directory.display())]
+    #[error("{} holds {RESULTS} without {CONFIGURATION}: name another `out`", directory.display())]
     Unknown {
         /// The directory.
         directory: PathBuf,
     },
     /// A whole line that is no record.
-    #[error("{}, line {line}, is no result ({error}): remove that line, or name another --out", path.display())]
+    #[error("{}, line {line}, is no result ({error}): remove that line, or name another `out`", path.display())]
     Line {
         /// The file.
         path: PathBuf,
@@ -101,7 +101,7 @@ pub enum StoreError {
         error: String,
     },
     /// Somebody else writes there.
-    #[error("another run writes to {}: wait for it, or name another --out", directory.display())]
+    #[error("another run writes to {}: wait for it, or name another `out`", directory.display())]
     Busy {
         /// The directory.
         directory: PathBuf,
@@ -353,16 +353,16 @@ mod tests {
     fn another_runs_directory_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let mut store = Store::open(directory.path(), &configuration(0)).unwrap();
-        let busy = "another run writes to D: wait for it, or name another --out";
+        let busy = "another run writes to D: wait for it, or name another `out`";
         assert_eq!(refused(directory.path(), &configuration(0)), busy);
         store.add(record(0)).unwrap();
         drop(store);
         assert_eq!(
             refused(directory.path(), &configuration(4)),
-            "D holds results of another run: tasks.t.shots was 0 and is 4: repeat that call, or name another --out"
+            "D holds results of another run: tasks.t.shots was 0 and is 4: repeat that call, or name another `out`"
         );
         fs::remove_file(directory.path().join(CONFIGURATION)).unwrap();
-        let unknown = "D holds results.jsonl without run.json: name another --out";
+        let unknown = "D holds results.jsonl without run.json: name another `out`";
         assert_eq!(refused(directory.path(), &configuration(0)), unknown);
     }
 
@@ -399,7 +399,7 @@ mod tests {
         for (other, found) in [("", "1"), ("\"version\": 7,", "7")] {
             fs::write(&path, text.replace("\"version\": 2,", other)).unwrap();
             let told = "D holds results of another version of demask";
-            let told = format!("{told} (run.json has version {found}, expected 2): name another --out");
+            let told = format!("{told} (run.json has version {found}, expected 2): name another `out`");
             assert_eq!(refused(directory.path(), &configuration(0)), told);
         }
         fs::write(&path, text.replace("\"version\": 2,", "")).unwrap();

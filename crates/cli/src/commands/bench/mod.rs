@@ -219,8 +219,7 @@ fn single(settings: &Settings) -> anyhow::Result<DeviceOptions> {
 
 /// Refuses `--every-kernel` where there is but one.
 fn one_kernel(every: bool) -> anyhow::Result<()> {
-    let refusal =
-        "--every-kernel with device cpu, which has one kernel for everything: leave it away, or use --device cuda";
+    let refusal = "--every-kernel with device cpu, which has one kernel for everything: omit it, or use --device cuda";
     if every { Err(usage(refusal)) } else { Ok(()) }
 }
 
