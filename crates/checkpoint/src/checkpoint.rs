@@ -5,7 +5,8 @@ use std::sync::Arc;
 use demask_model::{ArchSpec, Role};
 
 use crate::{
-    ChatTemplate, CheckpointError, Family, GenerationConfig, ModelFiles, SpecialTokens, Tokenizer, Warning, Weights,
+    ChatTemplate, CheckpointError, Family, GenerationConfig, ModelFiles, SpecialTokens, StoredWeights, Tokenizer,
+    Warning,
     config::{ModelConfig, TokenIds, parse_config},
     gguf::{self, Gguf},
     special::Sources,
@@ -24,7 +25,7 @@ pub struct Checkpoint {
     tokenizer: Option<Tokenizer>,
     template: ChatTemplate,
     generation: GenerationConfig,
-    weights: Weights,
+    weights: StoredWeights,
     warnings: Vec<Warning>,
 }
 
@@ -74,7 +75,7 @@ impl Checkpoint {
     }
 
     /// The weights.
-    pub fn weights(&self) -> &Weights {
+    pub fn weights(&self) -> &StoredWeights {
         &self.weights
     }
 
@@ -84,7 +85,7 @@ impl Checkpoint {
     }
 
     /// Gives up the weights alone, once they have been packed elsewhere, and keeps the rest.
-    pub fn release_weights(self) -> (Weights, CheckpointText) {
+    pub fn release_weights(self) -> (StoredWeights, CheckpointText) {
         let Self { name, family, spec, special, tokenizer, template, generation, weights, warnings } = self;
         let tokenizer = tokenizer.map(Arc::new);
         (weights, CheckpointText { name, family, spec, special, tokenizer, template, generation, warnings })
@@ -101,7 +102,7 @@ struct Parts {
     tokenizer: Option<Tokenizer>,
     template: ChatTemplate,
     generation: GenerationConfig,
-    weights: Weights,
+    weights: StoredWeights,
     warnings: Vec<Warning>,
 }
 
@@ -123,7 +124,7 @@ impl Parts {
         if !says_tied && !opened.has(family, Role::Head) {
             spec.tied = true;
         }
-        let weights = Weights::assemble(opened, family, &spec)?;
+        let weights = StoredWeights::assemble(opened, family, &spec)?;
         Ok(Self { family, spec, ids, label, tokenizer, template, generation, weights, warnings })
     }
 

@@ -43,4 +43,4 @@ pub use special::SpecialTokens;
 pub use synth::{Like, SynthError, SynthProgress, SynthSpec, synthesise};
 pub use template::{ChatTemplate, Message, RenderOptions};
 pub use tokenizer::{TextStream, Tokenizer};
-pub use weights::{ShardIndex, Weights};
+pub use weights::{ShardIndex, StoredWeights};

@@ -1,4 +1,4 @@
-//! Weights in mapped files, read by role; opened from safetensors files, single or sharded.
+//! StoredWeights in mapped files, read by role; opened from safetensors files, single or sharded.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -67,7 +67,7 @@ struct Shard {
 }
 
 /// All tensors of an architecture, mapped.
-pub struct Weights {
+pub struct StoredWeights {
     shards: Vec<Bytes>,
     located: HashMap<Role, Located>,
     unexpected: Vec<String>,
@@ -164,7 +164,7 @@ impl Shard {
     }
 }
 
-impl Weights {
+impl StoredWeights {
     /// Opens the weights of a checkpoint and checks every tensor of the architecture: presence, shape and type.
     pub fn open(files: &ModelFiles, family: &Family, spec: &ArchSpec) -> Result<Self, CheckpointError> {
         Self::assemble(WeightFiles::open(files)?, family, spec)
@@ -260,7 +260,7 @@ fn checked(
     Ok(Located { shard, start: info.start, end: info.end, dtype, rows, columns, paired: None })
 }
 
-impl WeightSource for Weights {
+impl WeightSource for StoredWeights {
     fn tensor(&self, role: Role) -> Result<TensorView<'_>, WeightError> {
         let tensor = self.located.get(&role).ok_or(WeightError::Missing(role))?;
         let bytes = &self.shards[tensor.shard][tensor.start..tensor.end];

@@ -3,7 +3,7 @@
 use std::io;
 
 use console::{Style, Term, measure_text_width};
-use demask::{TokenTexts, decode::Event};
+use demask::internals::{TokenTexts, decode::Event};
 
 use crate::{env, output};
 

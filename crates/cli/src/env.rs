@@ -4,8 +4,8 @@
 use std::fmt::Write;
 
 #[cfg(feature = "cuda")]
-use demask::cuda::Places;
-use demask::{DeviceError, checkpoint::HubOptions, cpu::isa::Tier};
+use demask::internals::cuda::Places;
+use demask::internals::{UnusableDevice, checkpoint::HubOptions, cpu::isa::Tier};
 
 /// An environment variable.
 pub struct Knob {
@@ -109,11 +109,11 @@ fn value(name: &str) -> Option<String> {
 }
 
 /// The tier that is forced, if one is.
-pub fn tier() -> Result<Option<Tier>, DeviceError> {
+pub fn tier() -> Result<Option<Tier>, UnusableDevice> {
     let Some(found) = value(ISA) else { return Ok(None) };
     match Tier::from_name(&found) {
         Some(tier) => Ok(Some(tier)),
-        None => Err(DeviceError::Unknown { what: ISA, found, known: TIERS }),
+        None => Err(UnusableDevice::Unknown { what: ISA, found, known: TIERS }),
     }
 }
 

@@ -9,8 +9,9 @@
 
 use std::{io, process::ExitCode};
 
-use demask::{
-    DeviceError, Error, ModelError, OptionError,
+use demask::Error;
+use demask::internals::{
+    ModelError, OptionError, UnusableDevice,
     checkpoint::{CheckpointError, HubError, SynthError},
     decode,
 };
@@ -78,7 +79,7 @@ fn is_usage(error: &(dyn std::error::Error + 'static)) -> bool {
         || error.is::<decode::names::UnknownName>()
         || error.is::<OptionError>()
         || of(error, Error::is_usage)
-        || of(error, DeviceError::is_usage)
+        || of(error, UnusableDevice::is_usage)
         || of(error, CheckpointError::is_usage)
         || of(error, ModelError::is_usage)
         || of(error, HubError::is_usage)

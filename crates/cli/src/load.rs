@@ -1,11 +1,12 @@
 //! From a model argument to a model.
 
-use demask::{
-    DeviceOptions, LoadProgress, Model, Opened, Prompter,
+use demask::internals::{
+    DeviceOptions, Opened, Prompter,
     checkpoint::{Checkpoint, FetchProgress, ModelFiles, locate},
     step::Need,
     tensor::Dtype,
 };
+use demask::{LoadProgress, Model};
 
 use crate::{
     env,
@@ -26,7 +27,7 @@ pub enum Source {
 impl Source {
     /// Its files, fetched if they are not on this machine.
     pub fn files(&self, screen: Screen) -> anyhow::Result<ModelFiles> {
-        let Self::Named(argument) = self else { return Ok(demask::demo::files()) };
+        let Self::Named(argument) = self else { return Ok(demask::internals::demo::files()) };
         let _watched = Watched::new();
         let files = locate(argument, &env::hub(), &mut fetching(screen));
         interrupt::check()?;

@@ -8,10 +8,10 @@ use std::{
 };
 
 use anyhow::Context;
-use demask::{
-    Answer, DeviceError, DeviceOptions, Error, Model, Opened, OptionError, Options, Prompt, decode::OptionsError,
-    step::Work, tensor::Dtype,
+use demask::internals::{
+    DeviceOptions, Opened, OptionError, Prepared, UnusableDevice, decode::OptionsError, step::Work, tensor::Dtype,
 };
+use demask::{Error, Model, Options, Prompt};
 
 use crate::{
     args::{DecodeArgs, GenerateArgs, SharedArgs},
@@ -57,7 +57,7 @@ impl Settings {
     }
 
     /// Where models run, compared with this machine: a device that cannot be used is known before a model is read.
-    pub fn device(&self) -> Result<DeviceOptions, DeviceError> {
+    pub fn device(&self) -> Result<DeviceOptions, UnusableDevice> {
         let device = self.device.found()?;
         device.isa()?;
         device.products(Dtype::F32)?;
@@ -100,7 +100,7 @@ impl Request {
 
     /// Loads the model, and gets the prompt ready for it. What cannot be decoded, or does not fit with its canvas, is told
     /// before weights are read.
-    pub fn load(&self, opened: Opened, device: &DeviceOptions, screen: Screen) -> anyhow::Result<(Model, Answer)> {
+    pub fn load(&self, opened: Opened, device: &DeviceOptions, screen: Screen) -> anyhow::Result<(Model, Prepared)> {
         let answer = opened.prepare(&self.prompt, &self.options)?;
         Ok((load(opened, device, answer.needs(), screen)?, answer))
     }

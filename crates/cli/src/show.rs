@@ -2,11 +2,12 @@
 
 use std::ops::ControlFlow;
 
-use demask::{
-    Answer, Generation, Model, Options, Progress, Receipt, TokenTexts, Tracer,
+use demask::internals::{
+    Prepared, RunEvent, TokenTexts, Tracer,
     decode::Event,
     step::{NO_TOKEN, TokenId},
 };
+use demask::{Generation, Model, Options, Receipt};
 
 use crate::{
     canvas::{Canvas, Player, Stage, shown},
@@ -58,7 +59,7 @@ impl Show {
     }
 
     /// Makes an answer and shows it on the way.
-    pub fn answer(&mut self, model: &mut Model, answer: Answer) -> anyhow::Result<Generation> {
+    pub fn answer(&mut self, model: &mut Model, answer: Prepared) -> anyhow::Result<Generation> {
         let _watched = Watched::new();
         self.streamed.clear();
         let result = model.answer(answer, &mut |progress| self.see(&progress));
@@ -89,7 +90,7 @@ impl Show {
         Ok(())
     }
 
-    fn see(&mut self, progress: &Progress<'_>) -> ControlFlow<()> {
+    fn see(&mut self, progress: &RunEvent<'_>) -> ControlFlow<()> {
         if interrupt::requested() {
             return ControlFlow::Break(());
         }
@@ -102,17 +103,17 @@ impl Show {
         }
     }
 
-    fn show(&mut self, progress: &Progress<'_>) -> anyhow::Result<()> {
+    fn show(&mut self, progress: &RunEvent<'_>) -> anyhow::Result<()> {
         if let Some(trace) = &mut self.ways.trace
             && let Some(line) = self.tracer.line(progress, &self.texts)
         {
             line.write(trace)?;
         }
         match *progress {
-            Progress::Started { canvas, prompt_tokens, .. } => self.start(canvas, prompt_tokens),
-            Progress::Event(event) => self.event(event)?,
-            Progress::Text(text) => self.text(text)?,
-            Progress::Canvas(_) | Progress::Draws { .. } => {}
+            RunEvent::Started { canvas, prompt_tokens, .. } => self.start(canvas, prompt_tokens),
+            RunEvent::Event(event) => self.event(event)?,
+            RunEvent::Text(text) => self.text(text)?,
+            RunEvent::Canvas(_) | RunEvent::Draws { .. } => {}
         }
         Ok(())
     }
@@ -159,7 +160,8 @@ impl Show {
 /// How an answer was made, in a line.
 fn summary(answer: &Generation) -> String {
     let Receipt { decoding, seconds, .. } = &answer.receipt;
-    let demask::decode::Receipt { nfe, tokens_per_nfe, exactness, against, decoder, cache, .. } = decoding;
+    let demask::internals::decode::DecodingReceipt { nfe, tokens_per_nfe, exactness, against, decoder, cache, .. } =
+        decoding;
     let against = against.as_ref().map(|run| format!(" against {run}")).unwrap_or_default();
     format!(
         "{} tokens, {nfe} NFE, {tokens_per_nfe:.2} tokens/NFE, {:.2} s; {decoder}, cache {cache}: {exactness}{against}",

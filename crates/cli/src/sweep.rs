@@ -1,6 +1,7 @@
 //! `--sweep`: the product of values of decoding flags.
 
-use demask::{Options, decode::names::nearest};
+use demask::Options;
+use demask::internals::decode::names::nearest;
 
 use crate::{args::DecodeArgs, exit::usage};
 

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// Methods, claims and counts of one session. Whoever runs the model adds seconds and memory.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Receipt {
+pub struct DecodingReceipt {
     /// The decoder in canonical text.
     pub decoder: String,
     /// The cache policy in canonical text.

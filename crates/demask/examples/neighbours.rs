@@ -10,11 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use demask::{
-    Class, DeviceOptions, Model, Prompt, RequestId,
+use demask::internals::{
+    DeviceOptions, RequestId,
     checkpoint::ModelFiles,
     decode::{CanvasSpec, Session, SessionOptions, StopRule},
 };
+use demask::{Class, Model, Prompt};
 
 /// Rounds; medians are printed.
 const ROUNDS: usize = 9;
@@ -25,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let device = DeviceOptions::default();
     let mut model = match std::env::args().nth(1) {
         Some(directory) => Model::load(ModelFiles::directory(directory)?, &device, &mut |_| true)?,
-        None => demask::Opened::demo()?.load(&device, &[], &mut |_| true)?,
+        None => demask::internals::Opened::demo()?.load(&device, &[], &mut |_| true)?,
     };
     neighbours(&mut model)?;
     overhead(model)

@@ -7,17 +7,17 @@ use std::{
 };
 
 use demask_checkpoint::{TextStream, Tokenizer};
-use demask_decode::{Receipt, Session, SessionOptions};
+use demask_decode::{DecodingReceipt, Session, SessionOptions};
 use demask_step::{Need, Pending, Predictions, Work};
 
-use crate::{Error, Options, Progress, Prompt, Prompter, guide::Bridge, text};
+use crate::{Error, Options, Prompt, Prompter, RunEvent, guide::Bridge, text};
 
 /// Sees progress and says whether to go on.
-pub(crate) type Tell<'a> = dyn FnMut(Progress<'_>) -> ControlFlow<()> + 'a;
+pub(crate) type Tell<'a> = dyn FnMut(RunEvent<'_>) -> ControlFlow<()> + 'a;
 
 /// A prompt that is ready to be answered: in tokens, its canvas laid out, its methods chosen. It belongs to no thread and
 /// to no network.
-pub struct Answer {
+pub struct Prepared {
     session: Session,
     infill: bool,
     stops: Vec<String>,
@@ -50,7 +50,7 @@ impl Prompter {
     ///
     /// # Errors
     /// If the prompt cannot be put into tokens, or the options contradict each other or the model.
-    pub fn prepare(&self, prompt: &Prompt, options: &Options) -> Result<Answer, Error> {
+    pub fn prepare(&self, prompt: &Prompt, options: &Options) -> Result<Prepared, Error> {
         self.prepare_with(prompt, options, None)
     }
 
@@ -59,7 +59,7 @@ impl Prompter {
         prompt: &Prompt,
         options: &Options,
         guide: Option<(&Prompter, &Bridge)>,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Prepared, Error> {
         let started = Instant::now();
         let session_options: SessionOptions = self.options(prompt, options, guide)?;
         let stops = options.stop.clone().unwrap_or_default();
@@ -68,7 +68,7 @@ impl Prompter {
         }
         let infill = matches!(prompt, Prompt::Infill(_));
         let tokenizer = self.text.tokenizer.as_ref().filter(|_| !infill);
-        Ok(Answer {
+        Ok(Prepared {
             session: Session::new(session_options)?,
             infill,
             stops,
@@ -83,7 +83,7 @@ impl Prompter {
     }
 }
 
-impl Answer {
+impl Prepared {
     /// Returns the session that decodes it.
     pub fn session(&self) -> &Session {
         &self.session
@@ -100,9 +100,9 @@ impl Answer {
             return self.announce(tell);
         }
         for event in self.session.events() {
-            tell(Progress::Event(event))?;
+            tell(RunEvent::Event(event))?;
         }
-        tell(Progress::Canvas(self.session.canvas()))?;
+        tell(RunEvent::Canvas(self.session.canvas()))?;
         self.read_settled();
         if self.session.is_over() {
             self.finish_text();
@@ -113,7 +113,7 @@ impl Answer {
             None => text::safe_length(&self.text, &self.stops),
         };
         if self.told < end {
-            tell(Progress::Text(&self.text[self.told..end]))?;
+            tell(RunEvent::Text(&self.text[self.told..end]))?;
             self.told = end;
         }
         ControlFlow::Continue(())
@@ -121,8 +121,8 @@ impl Answer {
 
     fn announce(&self, tell: &mut Tell<'_>) -> ControlFlow<()> {
         let (canvas, prompt_tokens) = (self.session.canvas(), self.session.layout().response());
-        let Receipt { decoder, cache, .. } = self.session.receipt();
-        tell(Progress::Started {
+        let DecodingReceipt { decoder, cache, .. } = self.session.receipt();
+        tell(RunEvent::Started {
             canvas,
             prompt_tokens,
             positions: canvas.len() - prompt_tokens,
@@ -166,7 +166,7 @@ impl Answer {
     }
 }
 
-impl Work for Answer {
+impl Work for Prepared {
     fn needs(&self) -> &[Need] {
         self.session.needs()
     }

@@ -87,7 +87,7 @@ pub struct DeviceOptions {
 /// A device that cannot be used as asked.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-pub enum DeviceError {
+pub enum UnusableDevice {
     /// A word that names nothing.
     #[error("{what} \"{found}\" is unknown: use one of {known}")]
     Unknown {
@@ -138,7 +138,7 @@ pub enum DeviceError {
     },
 }
 
-impl DeviceError {
+impl UnusableDevice {
     /// Returns whether the call itself was wrong, not the machine.
     pub fn is_usage(&self) -> bool {
         match self {
@@ -227,11 +227,11 @@ impl BackendOptions {
 impl DeviceOptions {
     /// The same for a device that is there: what `auto` means on this machine, or the device that was asked for. A GPU that
     /// `auto` cannot use although there is one is told in the log.
-    pub fn found(&self) -> Result<Self, DeviceError> {
+    pub fn found(&self) -> Result<Self, UnusableDevice> {
         let device = match (self.device, self.cpu_only()) {
             (DeviceChoice::Cpu, _) | (DeviceChoice::Auto, Some(_)) => DeviceChoice::Cpu,
             (DeviceChoice::Cuda(number), Some((what, why))) => {
-                return Err(DeviceError::CpuOnly { what, number, why });
+                return Err(UnusableDevice::CpuOnly { what, number, why });
             }
             (DeviceChoice::Cuda(number), None) => find_gpu(self, number)?,
             (DeviceChoice::Auto, None) => find_any(self),
@@ -252,14 +252,14 @@ impl DeviceOptions {
 
     /// Opens a GPU. What is odd about its kernels is told in the log.
     #[cfg(feature = "cuda")]
-    pub fn open_gpu(&self, number: usize) -> Result<Driver, DeviceError> {
+    pub fn open_gpu(&self, number: usize) -> Result<Driver, UnusableDevice> {
         let opened = Cuda::probe(&self.cuda)
             .and_then(|cuda| cuda.open(number, &demask_cuda::sources(), &mut |remark| tracing::warn!("{remark}")));
-        opened.map_err(|reason| DeviceError::NoGpu { number, reason })
+        opened.map_err(|reason| UnusableDevice::NoGpu { number, reason })
     }
 
     /// The processor tier that these options mean.
-    pub fn isa(&self) -> Result<Isa, DeviceError> {
+    pub fn isa(&self) -> Result<Isa, UnusableDevice> {
         Ok(match self.tier {
             Some(tier) => Isa::force(tier)?,
             None => Isa::best(),
@@ -267,13 +267,13 @@ impl DeviceOptions {
     }
 
     /// The number of threads that these options mean.
-    pub fn thread_count(&self) -> Result<usize, DeviceError> {
+    pub fn thread_count(&self) -> Result<usize, UnusableDevice> {
         let available = pool::available_threads();
         let most = available * MOST_THREADS_PER_CORE;
         match self.threads {
             None => Ok(available),
             Some(found) if (1..=most).contains(&found) => Ok(found),
-            Some(found) => Err(DeviceError::Threads { found, most, available }),
+            Some(found) => Err(UnusableDevice::Threads { found, most, available }),
         }
     }
 
@@ -286,12 +286,12 @@ impl DeviceOptions {
     }
 
     /// The kind of matrix products for a checkpoint stored in `stored`.
-    pub fn products(&self, stored: Dtype) -> Result<Products, DeviceError> {
+    pub fn products(&self, stored: Dtype) -> Result<Products, UnusableDevice> {
         let (dtype, quantisation) = (self.resolve_dtype(stored), self.quantize.quantisation());
         let on_cpu = !matches!(self.device, DeviceChoice::Cuda(_));
         let auto = on_cpu && dtype == Dtype::Bf16 && quantisation.is_some() && int8_pays(self.isa()?);
         let activations = match self.activations {
-            ActivationChoice::Int8 if quantisation.is_none() => return Err(DeviceError::Activations),
+            ActivationChoice::Int8 if quantisation.is_none() => return Err(UnusableDevice::Activations),
             ActivationChoice::Int8 => Activations::Int8,
             ActivationChoice::Auto if auto => Activations::Int8,
             ActivationChoice::Auto | ActivationChoice::Plain => Activations::Plain,
@@ -300,7 +300,7 @@ impl DeviceOptions {
     }
 
     /// How the backend of a device that was [found](Self::found) computes for a checkpoint stored in `stored`.
-    pub fn backend_options(&self, stored: Dtype) -> Result<BackendOptions, DeviceError> {
+    pub fn backend_options(&self, stored: Dtype) -> Result<BackendOptions, UnusableDevice> {
         match self.device {
             #[cfg(feature = "cuda")]
             DeviceChoice::Cuda(_) => {
@@ -308,13 +308,13 @@ impl DeviceOptions {
                 Ok(BackendOptions::Cuda(CudaOptions { dtype, quantisation }))
             }
             #[cfg(not(feature = "cuda"))]
-            DeviceChoice::Cuda(number) => Err(DeviceError::NoCuda(number)),
+            DeviceChoice::Cuda(number) => Err(UnusableDevice::NoCuda(number)),
             DeviceChoice::Auto | DeviceChoice::Cpu => self.cpu_options(stored).map(BackendOptions::Cpu),
         }
     }
 
     /// How the CPU backend computes for a checkpoint stored in `stored`.
-    pub fn cpu_options(&self, stored: Dtype) -> Result<CpuOptions, DeviceError> {
+    pub fn cpu_options(&self, stored: Dtype) -> Result<CpuOptions, UnusableDevice> {
         let Products { dtype, quantisation, activations } = self.products(stored)?;
         Ok(CpuOptions { isa: self.isa()?, dtype, quantisation, activations, threads: self.thread_count()? })
     }
@@ -322,8 +322,8 @@ impl DeviceOptions {
 
 /// A GPU that was asked for, if it can be used.
 #[cfg(not(feature = "cuda"))]
-fn find_gpu(_: &DeviceOptions, number: usize) -> Result<DeviceChoice, DeviceError> {
-    Err(DeviceError::NoCuda(number))
+fn find_gpu(_: &DeviceOptions, number: usize) -> Result<DeviceChoice, UnusableDevice> {
+    Err(UnusableDevice::NoCuda(number))
 }
 
 /// The best device that there is.
@@ -334,9 +334,9 @@ fn find_any(_: &DeviceOptions) -> DeviceChoice {
 
 /// A GPU that was asked for, if it can be used.
 #[cfg(feature = "cuda")]
-fn find_gpu(options: &DeviceOptions, number: usize) -> Result<DeviceChoice, DeviceError> {
+fn find_gpu(options: &DeviceOptions, number: usize) -> Result<DeviceChoice, UnusableDevice> {
     let found = Cuda::probe(&options.cuda).and_then(|cuda| cuda.card(number).map(drop));
-    found.map(|()| DeviceChoice::Cuda(number)).map_err(|reason| DeviceError::NoGpu { number, reason })
+    found.map(|()| DeviceChoice::Cuda(number)).map_err(|reason| UnusableDevice::NoGpu { number, reason })
 }
 
 /// The best device that there is.
@@ -375,14 +375,14 @@ impl fmt::Display for WeightChoice {
 }
 
 impl FromStr for WeightChoice {
-    type Err = DeviceError;
+    type Err = UnusableDevice;
 
-    fn from_str(text: &str) -> Result<Self, DeviceError> {
+    fn from_str(text: &str) -> Result<Self, UnusableDevice> {
         match text {
             "none" => Ok(Self::Plain),
             "q8" => Ok(Self::Q8),
             "q4" => Ok(Self::Q4),
-            found => Err(DeviceError::Unknown { what: "quantisation", found: found.into(), known: "none, q8, q4" }),
+            found => Err(UnusableDevice::Unknown { what: "quantisation", found: found.into(), known: "none, q8, q4" }),
         }
     }
 }
@@ -398,24 +398,26 @@ impl fmt::Display for ActivationChoice {
 }
 
 impl FromStr for ActivationChoice {
-    type Err = DeviceError;
+    type Err = UnusableDevice;
 
-    fn from_str(text: &str) -> Result<Self, DeviceError> {
+    fn from_str(text: &str) -> Result<Self, UnusableDevice> {
         match text {
             "auto" => Ok(Self::Auto),
             "bf16" => Ok(Self::Plain),
             "int8" => Ok(Self::Int8),
-            found => {
-                Err(DeviceError::Unknown { what: "activation format", found: found.into(), known: "auto, bf16, int8" })
-            }
+            found => Err(UnusableDevice::Unknown {
+                what: "activation format",
+                found: found.into(),
+                known: "auto, bf16, int8",
+            }),
         }
     }
 }
 
 impl FromStr for DeviceChoice {
-    type Err = DeviceError;
+    type Err = UnusableDevice;
 
-    fn from_str(text: &str) -> Result<Self, DeviceError> {
+    fn from_str(text: &str) -> Result<Self, UnusableDevice> {
         let number = |text: &str| text.parse().ok().map(Self::Cuda);
         match text {
             "auto" => Some(Self::Auto),
@@ -423,7 +425,7 @@ impl FromStr for DeviceChoice {
             "cuda" => Some(Self::Cuda(0)),
             other => other.strip_prefix("cuda:").and_then(number),
         }
-        .ok_or_else(|| DeviceError::Unknown {
+        .ok_or_else(|| UnusableDevice::Unknown {
             what: "device",
             found: text.into(),
             known: "auto, cpu, cuda, cuda:N",
@@ -432,14 +434,14 @@ impl FromStr for DeviceChoice {
 }
 
 impl FromStr for DtypeChoice {
-    type Err = DeviceError;
+    type Err = UnusableDevice;
 
-    fn from_str(text: &str) -> Result<Self, DeviceError> {
+    fn from_str(text: &str) -> Result<Self, UnusableDevice> {
         match text {
             "auto" => Ok(Self::Auto),
             "f32" => Ok(Self::F32),
             "bf16" => Ok(Self::Bf16),
-            found => Err(DeviceError::Unknown { what: "dtype", found: found.into(), known: "auto, f32, bf16" }),
+            found => Err(UnusableDevice::Unknown { what: "dtype", found: found.into(), known: "auto, f32, bf16" }),
         }
     }
 }
@@ -458,14 +460,14 @@ impl fmt::Display for DtypeChoice {
 mod tests {
     use super::*;
 
-    fn activations(options: &DeviceOptions) -> Result<Activations, DeviceError> {
+    fn activations(options: &DeviceOptions) -> Result<Activations, UnusableDevice> {
         options.products(Dtype::Bf16).map(|products| products.activations)
     }
 
     #[test]
     fn integers_meet_quantised_weights_alone() {
         let plain = DeviceOptions { activations: ActivationChoice::Int8, ..DeviceOptions::default() };
-        assert_eq!(activations(&plain), Err(DeviceError::Activations));
+        assert_eq!(activations(&plain), Err(UnusableDevice::Activations));
         for weights in [WeightChoice::Q8, WeightChoice::Q4] {
             assert_eq!(activations(&DeviceOptions { quantize: weights, ..plain.clone() }), Ok(Activations::Int8));
         }
@@ -481,7 +483,7 @@ mod tests {
         ] {
             assert_eq!(options.found().unwrap().device, DeviceChoice::Cpu);
             let refused = DeviceOptions { device: DeviceChoice::Cuda(1), ..options }.found().unwrap_err();
-            assert!(matches!(refused, DeviceError::CpuOnly { number: 1, .. }), "{refused}");
+            assert!(matches!(refused, UnusableDevice::CpuOnly { number: 1, .. }), "{refused}");
         }
     }
 

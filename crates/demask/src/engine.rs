@@ -17,7 +17,7 @@ use demask_model::Inspect;
 use demask_step::TokenId;
 
 use crate::{
-    Answer, Class, Error, Generation, Likelihood, LikelihoodOptions, Mail, Model, Options, Outcome, Prompt, Prompter,
+    Class, Error, Generation, Likelihood, LikelihoodOptions, Mail, Model, Options, Outcome, Prepared, Prompt, Prompter,
     RequestId, Task,
     mailbox::{Mailbox, Post},
     model::Front,
@@ -186,6 +186,7 @@ impl Drop for Engine {
 
 impl Handle {
     /// Returns everything about the model but its network.
+    #[doc(hidden)]
     pub fn prompter(&self) -> &Prompter {
         &self.shared.front.prompter
     }
@@ -194,7 +195,8 @@ impl Handle {
     ///
     /// # Errors
     /// If the prompt cannot be put into tokens, or the options contradict each other or the model.
-    pub fn prepare(&self, prompt: &Prompt, options: &Options) -> Result<Answer, Error> {
+    #[doc(hidden)]
+    pub fn prepare(&self, prompt: &Prompt, options: &Options) -> Result<Prepared, Error> {
         self.shared.front.prepare(prompt, options)
     }
 
@@ -215,6 +217,7 @@ impl Handle {
     ///
     /// # Errors
     /// If the model has no such estimate. What goes wrong later is the ticket's end.
+    #[doc(hidden)]
     pub fn log_likelihood(
         &self,
         context: &[TokenId],
@@ -227,6 +230,7 @@ impl Handle {
     }
 
     /// Submits work that is ready to run. It waits for nothing; whatever goes wrong is the ticket's end.
+    #[doc(hidden)]
     pub fn submit<T: Outcomes>(&self, task: impl Into<Task>, class: Class) -> Ticket<T> {
         let number = self.shared.next.fetch_add(1, Ordering::Relaxed);
         let mailbox = Arc::new(Mailbox::default());
@@ -240,6 +244,7 @@ impl Handle {
     ///
     /// # Errors
     /// If the engine has ended.
+    #[doc(hidden)]
     pub fn look<R: Send + 'static>(
         &self,
         look: impl FnOnce(&mut dyn Inspect) -> R + Send + 'static,

@@ -6,16 +6,16 @@ use demask_decode::{Event, Finish, GuideCounts, Session};
 use demask_step::TokenId;
 
 use crate::{
-    Answer, Error, Finished, Likelihood, Task,
+    Error, Finished, Likelihood, Prepared, Task,
     answer::Answered,
     model::Front,
-    receipt::{Guided, Memory, Receipt, Seconds, peak_memory},
+    receipt::{Guided, MemoryUse, Receipt, Seconds, peak_memory},
     scheduler::Spent,
 };
 
 /// What happens while work is done.
 #[derive(Debug)]
-pub enum Progress<'a> {
+pub enum RunEvent<'a> {
     /// The canvas is laid out; nothing is decoded yet.
     Started {
         /// The canvas.
@@ -45,7 +45,7 @@ pub enum Progress<'a> {
 }
 
 /// Sees the progress of a generation and may end it.
-pub type Observer<'a> = dyn FnMut(Progress<'_>) -> ControlFlow<()> + 'a;
+pub type Observer<'a> = dyn FnMut(RunEvent<'_>) -> ControlFlow<()> + 'a;
 
 /// An answer.
 #[derive(Debug, Clone, serde::Serialize)]
@@ -102,7 +102,7 @@ impl Front {
         })
     }
 
-    fn generation(&self, answer: Answer, spent: &Spent, bytes: u64) -> Generation {
+    fn generation(&self, answer: Prepared, spent: &Spent, bytes: u64) -> Generation {
         let Answered { session, text, prepared } = answer.into_answered(self.prompter.text.tokenizer.as_deref());
         let output = session.output();
         let seconds = |network: usize| spent.networks.get(network).map_or(0.0, std::time::Duration::as_secs_f64);
@@ -124,7 +124,7 @@ impl Front {
                     total: (prepared + spent.total).as_secs_f64(),
                     wall: (prepared + spent.wall).as_secs_f64(),
                 },
-                memory: Memory {
+                memory: MemoryUse {
                     weights: self.weights,
                     guide: self.guide.as_ref().map_or(0, |guide| guide.weights),
                     cache: bytes as usize,

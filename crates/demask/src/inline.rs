@@ -7,32 +7,34 @@ use demask_model::Inspect;
 use demask_step::{OpenError, TokenId};
 
 use crate::{
-    Answer, Class, Error, Generation, Likelihood, LikelihoodOptions, Model, NetworkId, Observer, Options, Outcome,
-    Progress, Prompt, Refused, RequestId, Scheduler, Task,
+    Class, Error, Generation, Likelihood, LikelihoodOptions, Model, NetworkId, Observer, Options, Outcome, Prepared,
+    Prompt, Refused, RequestId, RunEvent, Scheduler, Task,
     guide::Bridge,
     model::{Front, Guide},
 };
 
 /// Sees the progress of all requests and may end each of them.
-pub type RequestObserver<'a> = dyn FnMut(RequestId, Progress<'_>) -> ControlFlow<()> + 'a;
+pub type RequestObserver<'a> = dyn FnMut(RequestId, RunEvent<'_>) -> ControlFlow<()> + 'a;
 
 /// A request that is over, and what came of it.
 pub type Over = (RequestId, Result<Outcome, Error>);
 
 impl Front {
     /// Gets a prompt ready to be answered, with the guide if the decoder wants one.
-    pub(crate) fn prepare(&self, prompt: &Prompt, options: &Options) -> Result<Answer, Error> {
+    pub(crate) fn prepare(&self, prompt: &Prompt, options: &Options) -> Result<Prepared, Error> {
         let guide = self.guide.as_ref().filter(|_| options.wants_guide());
         self.prompter.prepare_with(prompt, options, guide.map(|guide| (&guide.prompter, &guide.bridge)))
     }
 }
 
+// Behind the face: what the programs of this project need of a model.
+#[doc(hidden)]
 impl Model {
     /// Gets a prompt ready to be answered, with the guide if the decoder wants one.
     ///
     /// # Errors
     /// If the prompt cannot be put into tokens, or the options contradict each other or the model.
-    pub fn prepare(&self, prompt: &Prompt, options: &Options) -> Result<Answer, Error> {
+    pub fn prepare(&self, prompt: &Prompt, options: &Options) -> Result<Prepared, Error> {
         self.front.prepare(prompt, options)
     }
 
@@ -40,7 +42,7 @@ impl Model {
     ///
     /// ```no_run
     /// # use std::{ops::ControlFlow, sync::Arc};
-    /// # use demask::{Class, Options, Model, Outcome, Prompt};
+    /// # use demask::{Class, Model, Options, Prompt, internals::Outcome};
     /// # let mut model = Model::demo()?;
     /// for prompt in ["Ada has 3 pears.", "Ben has 4 cards."] {
     ///     let answer = model.prepare(&Prompt::user(prompt, None), &Options::default())?;
@@ -84,7 +86,7 @@ impl Model {
 
     /// Runs until one request is over; others that end meanwhile are handed over by the next [`step`](Self::step).
     pub(crate) fn run_to_end(&mut self, id: RequestId, observer: &mut Observer<'_>) -> Result<Outcome, Error> {
-        let mut watch = |other, progress: Progress<'_>| {
+        let mut watch = |other, progress: RunEvent<'_>| {
             if other == id { observer(progress) } else { ControlFlow::Continue(()) }
         };
         loop {
@@ -116,7 +118,7 @@ impl Model {
     ///
     /// # Errors
     /// If it cannot be run, or breaks off.
-    pub fn answer(&mut self, answer: Answer, observer: &mut Observer<'_>) -> Result<Generation, Error> {
+    pub fn answer(&mut self, answer: Prepared, observer: &mut Observer<'_>) -> Result<Generation, Error> {
         let id = self.submit(answer, Class::default())?;
         match self.run_to_end(id, observer)? {
             Outcome::Answer(generation) => Ok(*generation),
@@ -153,9 +155,9 @@ impl Model {
             let task = self.prompter().likelihood(context, continuation, options, rows)?;
             let side_by_side = task.side_by_side();
             let mut draws = 0;
-            let mut watch = |progress: Progress<'_>| match progress {
+            let mut watch = |progress: RunEvent<'_>| match progress {
                 // It is shown once before its first forward.
-                Progress::Draws { done, .. } if std::mem::replace(&mut draws, done) < done && !go_on() => {
+                RunEvent::Draws { done, .. } if std::mem::replace(&mut draws, done) < done && !go_on() => {
                     ControlFlow::Break(())
                 }
                 _ => ControlFlow::Continue(()),

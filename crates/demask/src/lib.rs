@@ -2,20 +2,30 @@
 //!
 //! ```
 //! let mut model = demask::Model::demo()?; // or Model::open("org/name"), a directory, a .gguf file
-//! let answer = model.generate("Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?")?;
-//! println!("{answer} ({} NFE)", answer.receipt.decoding.nfe);
+//! let question = "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?";
+//! println!("{}", model.generate(question)?);
+//!
+//! let options = demask::Options { decoder: Some("freedave:d=4".parse()?), ..demask::Options::default() };
+//! for mail in model.stream(question, &options)? {
+//!     match mail {
+//!         demask::Mail::Update(update) => print!("{}", update.text),
+//!         demask::Mail::Over(answer) => println!(" ({} NFE)", answer?.receipt.decoding.nfe),
+//!     }
+//! }
 //! # Ok::<(), demask::Error>(())
 //! ```
 //!
-//! [`Opened`] is a checkpoint that can be loaded, [`Model`] a loaded one, [`Prompter`] all of it but the weights.
-//! [`Model::generate`] answers one prompt; [`Model::submit`] and [`Model::step`] run many at once, joined into forwards by
-//! a [`Scheduler`]; [`Engine`] does so on a thread of its own, for [`Handle`]s that any thread may hold.
+//! [`Model::builder`] says where a model runs, in which numbers and with which guide. A model runs on the thread that owns
+//! it; [`Model::into_engine`] gives it a thread of its own, and [`Handle`]s that any thread may hold. [`Options`] are how a
+//! prompt is answered, and each answer has a [`Receipt`] of how it was. [`methods`] has what a decoder or a cache policy of
+//! your own is made from.
 #![forbid(unsafe_code)]
 
 mod answer;
 mod builder;
 mod chat;
 #[cfg(feature = "demo")]
+#[doc(hidden)]
 pub mod demo;
 mod device;
 mod engine;
@@ -33,41 +43,82 @@ mod options;
 mod prepare;
 mod prompt;
 mod receipt;
+#[doc(hidden)]
 pub mod scheduler;
 mod stream;
 mod task;
 mod text;
 mod trace;
 
-pub use answer::Answer;
 pub use builder::Builder;
 pub use chat::Chat;
-pub use demask_checkpoint as checkpoint;
-pub use demask_cpu as cpu;
-#[cfg(feature = "cuda")]
-pub use demask_cuda as cuda;
-pub use demask_decode as decode;
-pub use demask_decode::Finish;
-pub use demask_model as model_parts;
-pub use demask_step as step;
-pub use demask_tensor as tensor;
-pub use device::{
-    ActivationChoice, BackendOptions, DeviceChoice, DeviceError, DeviceOptions, DtypeChoice, WeightChoice,
-};
-pub use engine::{Engine, EngineCounters, Handle, Outcomes, Ticket};
+pub use demask_checkpoint::Message;
+pub use demask_decode::{CacheSpec, DecoderSpec, Exactness, Finish, Registry};
+pub use device::{ActivationChoice, DeviceChoice, DtypeChoice, WeightChoice};
+pub use engine::{Engine, Handle, Ticket};
 pub use error::Error;
-pub use explain::explain;
-pub use fingerprint::{Fields, fingerprint};
-pub use footprint::{Footprint, TooLarge};
-pub use generate::{Generation, Observer, Outcome, Progress};
-pub use inline::{Over, RequestObserver};
-pub use likelihood::{Likelihood, LikelihoodOptions, LikelihoodTask};
+pub use generate::Generation;
+pub use likelihood::{Likelihood, LikelihoodOptions};
 pub use mailbox::{Mail, Update};
-pub use model::{Defaults, LoadObserver, LoadProgress, Model, ModelError, Opened, Prompter};
-pub use options::{OptionError, OptionField, Options};
+pub use model::{LoadProgress, Model};
+pub use options::Options;
 pub use prompt::Prompt;
-pub use receipt::{Guided, Memory, Receipt, Seconds, forget_peak_memory, peak_memory};
-pub use scheduler::{Class, Finished, NetworkId, Refused, RequestId, Scheduler};
+pub use receipt::Receipt;
+pub use scheduler::Class;
 pub use stream::Stream;
-pub use task::Task;
-pub use trace::{Given, HeaderTag, StepTag, TokenTexts, TraceError, TraceLine, Tracer, read_trace};
+pub use trace::TraceLine;
+
+// What the rooms of this crate share beside the face.
+use answer::Prepared;
+use device::{BackendOptions, DeviceOptions, UnusableDevice};
+use footprint::{Footprint, TooLarge};
+use generate::{Observer, Outcome, RunEvent};
+use inline::Over;
+use likelihood::LikelihoodTask;
+use model::{ModelError, Opened, Prompter};
+use options::OptionError;
+use scheduler::{Finished, NetworkId, Refused, RequestId, Scheduler};
+use task::Task;
+
+/// What a decoder or a cache policy of your own is made from: one type with parameters, one `static` entry, and a
+/// [`Registry`] that reads its name. The examples `own_decoder` and `own_cache` are complete.
+pub mod methods {
+    pub use demask_decode::{
+        CanvasSpec, Commit, Layout, ModelFacts, OptionsError, SessionOptions, cache, canvas, decoder, schedule, spec,
+        transfer,
+    };
+    pub use demask_step as step;
+}
+
+/// Everything else that the library is made of, for the programs of this project. It changes without notice.
+#[doc(hidden)]
+pub mod internals {
+    pub use demask_checkpoint as checkpoint;
+    pub use demask_cpu as cpu;
+    #[cfg(feature = "cuda")]
+    pub use demask_cuda as cuda;
+    pub use demask_decode as decode;
+    pub use demask_model as model_parts;
+    pub use demask_step as step;
+    pub use demask_tensor as tensor;
+
+    #[cfg(feature = "demo")]
+    pub use crate::demo;
+    pub use crate::{
+        answer::Prepared,
+        device::{BackendOptions, DeviceOptions, UnusableDevice},
+        engine::{EngineCounters, Outcomes},
+        explain::explain,
+        fingerprint::{Fields, fingerprint},
+        footprint::{Footprint, TooLarge},
+        generate::{Observer, Outcome, RunEvent},
+        inline::{Over, RequestObserver},
+        likelihood::LikelihoodTask,
+        model::{Defaults, LoadObserver, ModelError, Opened, Prompter},
+        options::{OptionError, OptionField},
+        receipt::{Guided, MemoryUse, Seconds, forget_peak_memory, peak_memory},
+        scheduler::{self, Finished, NetworkId, Refused, RequestId, Scheduler},
+        task::Task,
+        trace::{Given, HeaderTag, StepTag, TokenTexts, TraceError, Tracer, read_trace},
+    };
+}

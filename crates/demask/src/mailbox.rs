@@ -9,7 +9,7 @@ use std::{
 use demask_decode::{Commit, Event};
 use demask_step::TokenId;
 
-use crate::{Error, Outcome, Progress};
+use crate::{Error, Outcome, RunEvent};
 
 /// What has happened to a request since it was last read.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -57,10 +57,10 @@ struct Inside {
 
 impl Update {
     /// Merges progress. What it grows to is bounded: text by the answer, commits by the canvas.
-    fn merge(&mut self, progress: &Progress<'_>) {
+    fn merge(&mut self, progress: &RunEvent<'_>) {
         match *progress {
-            Progress::Started { canvas, prompt_tokens, .. } => self.started = Some((canvas.to_vec(), prompt_tokens)),
-            Progress::Event(Event::Commit { position, token, confidence, .. }) => {
+            RunEvent::Started { canvas, prompt_tokens, .. } => self.started = Some((canvas.to_vec(), prompt_tokens)),
+            RunEvent::Event(Event::Commit { position, token, confidence, .. }) => {
                 let commit = Commit { position, token, confidence };
                 // A position that is committed again, by a decoder that edits, has one entry.
                 match self.commits.iter_mut().rev().find(|other| other.position == position) {
@@ -68,13 +68,13 @@ impl Update {
                     None => self.commits.push(commit),
                 }
             }
-            Progress::Event(Event::Step { nfe, .. }) => {
+            RunEvent::Event(Event::Step { nfe, .. }) => {
                 self.steps += 1;
                 self.nfe = nfe;
             }
-            Progress::Canvas(_) => {}
-            Progress::Text(text) => self.text.push_str(text),
-            Progress::Draws { done, all } => self.draws = Some((done, all)),
+            RunEvent::Canvas(_) => {}
+            RunEvent::Text(text) => self.text.push_str(text),
+            RunEvent::Draws { done, all } => self.draws = Some((done, all)),
         }
     }
 }
@@ -95,11 +95,11 @@ impl Mailbox {
     }
 
     /// Merges progress into what was not read yet.
-    pub(crate) fn tell(&self, progress: &Progress<'_>) {
+    pub(crate) fn tell(&self, progress: &RunEvent<'_>) {
         let mut inside = self.lock();
         inside.update.get_or_insert_default().merge(progress);
         // The canvas itself is nothing to wake anybody for.
-        if !matches!(progress, Progress::Canvas(_)) {
+        if !matches!(progress, RunEvent::Canvas(_)) {
             self.changed(inside);
         }
     }
@@ -166,12 +166,12 @@ mod tests {
     fn what_is_not_read_is_merged() {
         let mailbox = Mailbox::default();
         for step in 0..1000 {
-            mailbox.tell(&Progress::Event(commit(step % 4, step)));
-            mailbox.tell(&Progress::Text("a"));
+            mailbox.tell(&RunEvent::Event(commit(step % 4, step)));
+            mailbox.tell(&RunEvent::Text("a"));
             let (step, nfe) = (step as usize, step as usize + 1);
             let (rows, drafts, accepted, rejected) = (1, 0, 0, 0);
-            mailbox.tell(&Progress::Event(Event::Step { step, nfe, rows, drafts, accepted, rejected }));
-            mailbox.tell(&Progress::Canvas(&[1, 2]));
+            mailbox.tell(&RunEvent::Event(Event::Step { step, nfe, rows, drafts, accepted, rejected }));
+            mailbox.tell(&RunEvent::Canvas(&[1, 2]));
         }
         let Poll::Ready(Some(Mail::Update(update))) = mailbox.poll(None) else { panic!("there is an update") };
         assert_eq!(update.commits.iter().map(|commit| commit.token).collect::<Vec<_>>(), [996, 997, 998, 999]);
@@ -183,7 +183,7 @@ mod tests {
     fn the_end_comes_once_and_last() {
         let mailbox = Arc::new(Mailbox::default());
         let post = Post(Arc::clone(&mailbox));
-        mailbox.tell(&Progress::Text("a"));
+        mailbox.tell(&RunEvent::Text("a"));
         post.0.close(Err(Error::Interrupted));
         drop(post);
         assert!(matches!(mailbox.wait(), Some(Mail::Update(update)) if update.text == "a"));

@@ -6,7 +6,7 @@ use std::{
 };
 
 use demask_checkpoint::{
-    ChatTemplate, Checkpoint, CheckpointError, CheckpointText, Family, ModelFiles, Tokenizer, Warning, Weights,
+    ChatTemplate, Checkpoint, CheckpointError, CheckpointText, Family, ModelFiles, StoredWeights, Tokenizer, Warning,
 };
 use demask_cpu::CpuBackend;
 #[cfg(feature = "cuda")]
@@ -18,12 +18,12 @@ use demask_model::{ArchSpec, Inspect, LoadError, Runner};
 use demask_step::{Need, OutOfMemory, SequenceNeeds, TokenId};
 use demask_tensor::Backend;
 
-use crate::{
-    Answer, DeviceError, DeviceOptions, Error, Footprint, NetworkId, Options, Over, Prompt, Scheduler, Task, TooLarge,
-    guide::Bridge,
-};
 #[cfg(feature = "cuda")]
 use crate::{BackendOptions, DeviceChoice};
+use crate::{
+    DeviceOptions, Error, Footprint, NetworkId, Options, Over, Prepared, Prompt, Scheduler, Task, TooLarge,
+    UnusableDevice, guide::Bridge,
+};
 
 /// Rows that a joined step may have unless the caller says otherwise: beyond this, products are bound by operations
 /// and more rows gain nothing.
@@ -38,7 +38,7 @@ pub enum ModelError {
     Checkpoint(#[from] CheckpointError),
     /// The device is not usable.
     #[error(transparent)]
-    Device(#[from] DeviceError),
+    Device(#[from] UnusableDevice),
     /// The weights cannot be packed.
     #[error("{name} cannot be loaded: {error}")]
     Load {
@@ -198,7 +198,7 @@ pub(crate) struct Guide {
 /// A model whose files are open and checked, and whose weights are still where they were; perhaps with a guide.
 pub struct Opened {
     prompter: Prompter,
-    source: Weights,
+    source: StoredWeights,
     guide: Option<(Box<Opened>, Bridge)>,
 }
 
@@ -255,7 +255,7 @@ impl Opened {
     ///
     /// # Errors
     /// If the prompt cannot be put into tokens, or the options contradict each other or the model.
-    pub fn prepare(&self, prompt: &Prompt, options: &Options) -> Result<Answer, Error> {
+    pub fn prepare(&self, prompt: &Prompt, options: &Options) -> Result<Prepared, Error> {
         let guide = self.guide.as_ref().filter(|_| options.wants_guide());
         self.prompter.prepare_with(prompt, options, guide.map(|(guide, bridge)| (&guide.prompter, bridge)))
     }
@@ -265,7 +265,7 @@ impl Opened {
         &self.prompter
     }
 
-    pub(crate) fn source(&self) -> &Weights {
+    pub(crate) fn source(&self) -> &StoredWeights {
         &self.source
     }
 
@@ -333,7 +333,7 @@ impl Opened {
     ) -> Result<Model, ModelError> {
         let stored = self.source.main_dtype();
         let BackendOptions::Cuda(options) = device.backend_options(stored)? else {
-            return Err(DeviceError::NoCuda(number).into());
+            return Err(UnusableDevice::NoCuda(number).into());
         };
         let spec = self.prompter.spec();
         let row_budget = device.row_budget.unwrap_or(DEFAULT_ROW_BUDGET);
@@ -389,6 +389,15 @@ impl Opened {
 }
 
 impl Model {
+    /// Returns the model's name, for people.
+    pub fn name(&self) -> &str {
+        self.prompter().name()
+    }
+}
+
+// Behind the face: what the programs of this project need of a model.
+#[doc(hidden)]
+impl Model {
     /// Opens and loads a checkpoint.
     ///
     /// # Errors
@@ -430,11 +439,6 @@ impl Model {
                 self.scheduler.limit(device, available);
             }
         }
-    }
-
-    /// Returns the model's name, for people.
-    pub fn name(&self) -> &str {
-        self.prompter().name()
     }
 
     /// Returns all of it but the networks.

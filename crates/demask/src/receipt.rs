@@ -11,7 +11,7 @@ pub struct Receipt {
     pub device: String,
     /// Methods, claims and counts.
     #[serde(flatten)]
-    pub decoding: demask_decode::Receipt,
+    pub decoding: demask_decode::DecodingReceipt,
     /// Forwards of the guide.
     pub guide_nfe: usize,
     /// What the guide did, if there was one.
@@ -20,7 +20,7 @@ pub struct Receipt {
     /// Where the time went.
     pub seconds: Seconds,
     /// Where the memory went.
-    pub memory: Memory,
+    pub memory: MemoryUse,
 }
 
 /// What a guide did.
@@ -58,7 +58,7 @@ pub struct Seconds {
 
 /// Bytes by part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Memory {
+pub struct MemoryUse {
     /// Packed weights.
     pub weights: usize,
     /// Packed weights of the guide.

@@ -5,12 +5,12 @@ use std::ops::ControlFlow;
 use demask_decode::Session;
 use demask_step::{Need, Pending, Predictions, Work};
 
-use crate::{Answer, LikelihoodTask, Progress, answer::Tell};
+use crate::{LikelihoodTask, Prepared, RunEvent, answer::Tell};
 
 /// Work for a model's networks, ready to run.
 pub enum Task {
     /// A prompt to be answered.
-    Answer(Box<Answer>),
+    Answer(Box<Prepared>),
     /// A continuation to be judged.
     Likelihood(Box<LikelihoodTask>),
     /// A canvas to be decoded by a session that somebody else made.
@@ -24,7 +24,7 @@ impl Task {
             Self::Answer(answer) => answer.look(tell),
             Self::Likelihood(task) => {
                 let (done, all) = task.done();
-                tell(Progress::Draws { done, all })
+                tell(RunEvent::Draws { done, all })
             }
             Self::Session(_) => ControlFlow::Continue(()),
         }
@@ -57,8 +57,8 @@ impl Work for Task {
     }
 }
 
-impl From<Answer> for Task {
-    fn from(answer: Answer) -> Self {
+impl From<Prepared> for Task {
+    fn from(answer: Prepared) -> Self {
         Self::Answer(Box::new(answer))
     }
 }

@@ -9,7 +9,7 @@ use demask_decode::Event;
 use demask_step::{NO_TOKEN, TokenId};
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Generation, Model, Options, Progress, Prompt};
+use crate::{Error, Generation, Model, Options, Prompt, RunEvent};
 
 /// One line of a trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -135,10 +135,10 @@ impl Tracer {
     }
 
     /// Returns the line of what has happened, if it has one.
-    pub fn line(&self, progress: &Progress<'_>, texts: &TokenTexts) -> Option<TraceLine> {
+    pub fn line(&self, progress: &RunEvent<'_>, texts: &TokenTexts) -> Option<TraceLine> {
         let text = |token| texts.text(token).map(str::to_owned);
         Some(match *progress {
-            Progress::Started { canvas, prompt_tokens, positions, decoder, cache } => TraceLine::Header {
+            RunEvent::Started { canvas, prompt_tokens, positions, decoder, cache } => TraceLine::Header {
                 event: HeaderTag::Header,
                 model: self.model.clone(),
                 prompt: canvas[..prompt_tokens].to_vec(),
@@ -148,13 +148,13 @@ impl Tracer {
                 cache: cache.to_owned(),
                 seed: self.seed,
             },
-            Progress::Event(Event::Commit { step, position, token, confidence }) => {
+            RunEvent::Event(Event::Commit { step, position, token, confidence }) => {
                 TraceLine::Commit { step, position, token, confidence, text: text(token) }
             }
-            Progress::Event(Event::Step { step, nfe, rows, drafts, accepted, rejected }) => {
+            RunEvent::Event(Event::Step { step, nfe, rows, drafts, accepted, rejected }) => {
                 TraceLine::Step { event: StepTag::Step, step, nfe, rows, drafts, accepted, rejected }
             }
-            Progress::Canvas(_) | Progress::Text(_) | Progress::Draws { .. } => return None,
+            RunEvent::Canvas(_) | RunEvent::Text(_) | RunEvent::Draws { .. } => return None,
         })
     }
 

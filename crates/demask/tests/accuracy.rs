@@ -16,14 +16,15 @@ use std::{
 };
 
 use crate::common::{Device, emulated};
-use demask::{
-    ActivationChoice, Class, DeviceOptions, DtypeChoice, Model, Opened, Options, Prompt, RequestId, WeightChoice,
+use demask::internals::{
+    DeviceOptions, Opened, RequestId,
     checkpoint::ModelFiles,
     cpu::isa::{Isa, Tier},
     decode::Session,
     step::{Mask, Predictions, SequenceId, SequenceNeeds, SequenceStep, Work},
     tensor::Dtype,
 };
+use demask::{ActivationChoice, Class, DtypeChoice, Model, Options, Prompt, WeightChoice};
 use demask_cuda::CudaOptions;
 use demask_testkit::by_hand::ByHand;
 use serde_json::Value;
@@ -138,7 +139,9 @@ fn solve(model: &mut Model, problems: &[(String, i64)]) -> Outcome {
             over.extend(model.step(&mut |_, _| ControlFlow::Continue(())));
         }
         for (id, (_, expected)) in ids.into_iter().zip(group) {
-            let Some(Ok(demask::Outcome::Session(session))) = over.remove(&id) else { panic!("a session ends") };
+            let Some(Ok(demask::internals::Outcome::Session(session))) = over.remove(&id) else {
+                panic!("a session ends")
+            };
             let output = session.output();
             let text = model.prompter().tokenizer().unwrap().decode(&output.tokens, true);
             outcome.right += usize::from(answer(&text) == Some(*expected));
@@ -327,7 +330,7 @@ fn divergence(p: &[f32], q: &[f32]) -> f64 {
 /// What static decoding takes from predictions: the surest position, ties to the lowest, and its token.
 fn choice(predictions: &Predictions) -> Option<(usize, u32)> {
     let rows = predictions.confidence.iter().enumerate();
-    let open = rows.filter(|&(row, _)| predictions.tokens[row] != demask::step::NO_TOKEN);
+    let open = rows.filter(|&(row, _)| predictions.tokens[row] != demask::internals::step::NO_TOKEN);
     let best = open.reduce(|best, row| if row.1 > best.1 { row } else { best })?;
     Some((best.0, predictions.tokens[best.0]))
 }

@@ -10,8 +10,9 @@ use std::{
 };
 
 use common::{quantised, runner, runner_of, specs, tiers};
-use demask::{
-    Class, Scheduler,
+use demask::Class;
+use demask::internals::{
+    Scheduler,
     cpu::{isa::Isa, linear::Products},
     decode::{CanvasSpec, GuideOptions, ModelFacts, Remasking, Session, SessionOptions, StopRule},
     step::{HeadRequest, Lanes, Mask, Predictions, SequenceNeeds, SequenceStep, StepPlan},

@@ -2,10 +2,8 @@
 
 use std::{collections::HashMap, ops::ControlFlow, path::Path, time::Instant};
 
-use demask::{
-    Class, DeviceOptions, Error, Generation, Model, Options, Outcome, Progress, Prompt, RequestId,
-    checkpoint::ModelFiles,
-};
+use demask::internals::{DeviceOptions, Outcome, RequestId, RunEvent, checkpoint::ModelFiles};
+use demask::{Class, Error, Generation, Model, Options, Prompt};
 
 pub fn load(name: &str) -> Model {
     let files = ModelFiles::directory(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo").join(name)).unwrap();
@@ -28,7 +26,7 @@ fn options(index: usize, cache: &str) -> Options {
     }
 }
 
-fn go_on(_: RequestId, _: Progress<'_>) -> ControlFlow<()> {
+fn go_on(_: RequestId, _: RunEvent<'_>) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 

@@ -5,7 +5,7 @@
 use std::cell::Cell;
 
 use crate::common::{Device, runner, specs, together};
-use demask::{
+use demask::internals::{
     cpu::isa::Isa,
     decode::{CanvasSpec, ModelFacts, Remasking, Session, SessionOptions, StopRule},
     model_parts::{ArchSpec, Inspect},

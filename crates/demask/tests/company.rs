@@ -9,9 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use demask::{
-    Class, Error, Generation, Handle, LikelihoodOptions, Mail, Model, Options, Outcome, Prompt, Ticket, step::TokenId,
-};
+use demask::internals::{Outcome, step::TokenId};
+use demask::{Class, Error, Generation, Handle, LikelihoodOptions, Mail, Model, Options, Prompt, Ticket};
 
 use crate::{
     batch::{answer, load, question, same},

@@ -2,7 +2,7 @@
 //! averages of its table (X9); and the published table of section 2.6, in its own convention (T8).
 
 use crate::common::{runner, specs};
-use demask::{
+use demask::internals::{
     cpu::isa::Isa,
     decode::{CanvasSpec, ModelFacts, Remasking, Session, SessionOptions, StopRule},
     model_parts::ArchSpec,

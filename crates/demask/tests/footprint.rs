@@ -6,14 +6,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use demask::{
-    Class, DeviceOptions, DtypeChoice, Opened, Options, Outcome, Prompt, WeightChoice,
-    checkpoint::{Checkpoint, ModelFiles, Weights},
+use demask::internals::{
+    DeviceOptions, Opened, Outcome,
+    checkpoint::{Checkpoint, ModelFiles, StoredWeights},
     cpu::CpuBackend,
     model_parts::{Role, WeightError, WeightSource, expected_tensors},
     step::Work,
     tensor::TensorView,
 };
+use demask::{Class, DtypeChoice, Options, Prompt, WeightChoice};
 
 /// All checkpoints of the project.
 fn checkpoints() -> Vec<PathBuf> {
@@ -80,7 +81,7 @@ fn a_canvas_takes_what_was_told() {
 
 /// A checkpoint's weights, and what they were asked.
 struct Watched {
-    source: Weights,
+    source: StoredWeights,
     calls: RefCell<Vec<(&'static str, Role)>>,
 }
 
@@ -113,7 +114,7 @@ fn tensors_are_announced_before_they_are_read_and_let_go_of_once() {
             told = read;
             more
         };
-        demask::model_parts::Weights::load(&text.spec, &watched, &backend, progress).unwrap();
+        demask::internals::model_parts::Weights::load(&text.spec, &watched, &backend, progress).unwrap();
         assert_eq!(told, watched.source.stored_bytes());
         let calls = watched.calls.take();
         let places = |what: &str, role: Role| -> Vec<usize> {

@@ -4,12 +4,13 @@
 use std::{io::Write, path::Path};
 
 use crate::common::Device;
-use demask::{
-    DeviceOptions, DtypeChoice, Model, Options, Prompt,
+use demask::internals::{
+    DeviceOptions,
     checkpoint::ModelFiles,
     cpu::isa::Isa,
     decode::{CanvasSpec, Event, Session, SessionOptions, StopRule},
 };
+use demask::{DtypeChoice, Model, Options, Prompt};
 
 /// Every tier that this machine has, and the kernels of GPUs.
 fn devices() -> Vec<Device> {

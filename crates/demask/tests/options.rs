@@ -2,11 +2,12 @@
 
 use std::ops::ControlFlow;
 
-use demask::{
-    Model, Opened, Options, Progress, Prompt,
+use demask::internals::{
+    Opened, RunEvent,
     checkpoint::ModelFiles,
     decode::{Finish, Schedule},
 };
+use demask::{Model, Options, Prompt};
 
 const QUESTION: &str = "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?";
 
@@ -70,8 +71,8 @@ fn text_is_told_as_it_settles_and_adds_up() {
     let answer = model
         .watch(&Prompt::user(QUESTION, None), &Options::default(), &mut |progress| {
             match progress {
-                Progress::Text(piece) => text.push_str(piece),
-                Progress::Event(demask::decode::Event::Commit { .. }) => commits += 1,
+                RunEvent::Text(piece) => text.push_str(piece),
+                RunEvent::Event(demask::internals::decode::Event::Commit { .. }) => commits += 1,
                 _ => {}
             }
             ControlFlow::Continue(())
@@ -127,7 +128,7 @@ fn a_stop_text_ends_the_answer_in_front_of_it() {
     let mut told = String::new();
     let answer = model
         .watch(&Prompt::user(QUESTION, None), &options, &mut |progress| {
-            if let Progress::Text(piece) = progress {
+            if let RunEvent::Text(piece) = progress {
                 told.push_str(piece);
             }
             ControlFlow::Continue(())
@@ -143,7 +144,7 @@ fn an_observer_can_end_a_generation_and_the_model_goes_on_living() {
     let question = Prompt::user(QUESTION, None);
     let options = Options::default();
     let broken = model.watch(&question, &options, &mut |progress| match progress {
-        Progress::Event(_) => ControlFlow::Break(()),
+        RunEvent::Event(_) => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),
     });
     assert_eq!(broken.unwrap_err().to_string(), "interrupted");

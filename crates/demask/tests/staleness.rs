@@ -4,11 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use demask::{
-    Model, Options, Prompt,
+use demask::internals::{
     model_parts::Part,
     step::{Positions, Predictions, SequenceId, SequenceStep, Work},
 };
+use demask::{Model, Options, Prompt};
 use demask_testkit::by_hand::ByHand;
 
 const PROBLEMS: [&str; 3] = [

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::common::{Device, runner, specs, twin};
-use demask::{
+use demask::internals::{
     cpu::isa::Isa,
     model_parts::Part,
     step::{HeadAsk, Mask, Predictions, SequenceNeeds, SequenceStep, StepPlan},

@@ -9,10 +9,8 @@ use std::{
     process::Command,
 };
 
-use demask::{
-    Prompt,
-    checkpoint::{HubOptions, Message},
-};
+use demask::Prompt;
+use demask::internals::checkpoint::{HubOptions, Message};
 use demask_eval::{
     Gold, Problem, Rule, Source, Style, Task,
     data::{DataOptions, load, shots},

@@ -17,7 +17,7 @@ use serde_json::{Map, Value as Json};
 use crate::{
     ChatTemplate, CheckpointError, Family, Tokenizer,
     config::{Fields, TokenIds},
-    weights::{Located, Weights},
+    weights::{Located, StoredWeights},
 };
 use names::{ROPE_FACTORS, tensor_name};
 use reader::{Array, Contents, Tensor, Value};
@@ -31,7 +31,7 @@ pub(crate) struct Gguf {
     pub ids: TokenIds,
     pub tokenizer: Option<Tokenizer>,
     pub template: ChatTemplate,
-    pub weights: Weights,
+    pub weights: StoredWeights,
 }
 
 /// An opened file, before it is known what it is.
@@ -105,7 +105,7 @@ impl<'a> File<'a> {
     }
 
     /// All tensors of the architecture, checked.
-    fn weights(&self, family: &Family, spec: &ArchSpec, bytes: &Bytes) -> Result<Weights, CheckpointError> {
+    fn weights(&self, family: &Family, spec: &ArchSpec, bytes: &Bytes) -> Result<StoredWeights, CheckpointError> {
         let paired = family.gguf.paired;
         if paired && spec.qkv_bias {
             return Err(CheckpointError::Unsupported {
@@ -127,7 +127,7 @@ impl<'a> File<'a> {
         }
         let unexpected = self.tensors.keys().filter(|name| !used.contains(**name)).map(|name| (*name).to_owned());
         let unexpected = unexpected.collect::<BTreeSet<_>>().into_iter().collect();
-        Ok(Weights::of_file(bytes.clone(), located, unexpected))
+        Ok(StoredWeights::of_file(bytes.clone(), located, unexpected))
     }
 
     fn check_shape(&self, name: &str, tensor: &Tensor, expected: &ExpectedTensor) -> Result<(), CheckpointError> {

@@ -1,6 +1,7 @@
 //! `demask analyze`: a look into a network while it decodes.
 
-use demask::{Model, Options, Prompt, step::Work};
+use demask::internals::step::Work;
+use demask::{Model, Options, Prompt};
 use demask_eval::{
     data::{self, DataOptions},
     tasks,

@@ -2,10 +2,11 @@
 
 use std::fs;
 
+use demask::DeviceChoice;
 #[cfg(feature = "cuda")]
-use demask::cuda::{self, Cuda};
-use demask::{
-    DeviceChoice, DeviceOptions,
+use demask::internals::cuda::{self, Cuda};
+use demask::internals::{
+    DeviceOptions,
     cpu::{
         ceiling,
         isa::{Isa, Tier},

@@ -3,7 +3,8 @@
 use std::ops::ControlFlow;
 
 use anyhow::Context;
-use demask::{DeviceOptions, LikelihoodOptions, Model, Opened, Options, decode::names::UnknownName, step::Need};
+use demask::internals::{DeviceOptions, Opened, decode::names::UnknownName, step::Need};
+use demask::{LikelihoodOptions, Model, Options};
 use demask_eval::{
     Rule, Style, Task,
     data::{self, DataOptions},

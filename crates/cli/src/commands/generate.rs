@@ -1,6 +1,6 @@
 //! `demask generate`: one prompt, one answer.
 
-use demask::{Opened, Prompter, decode::Receipt, step::TokenId};
+use demask::internals::{Opened, Prompter, decode::DecodingReceipt, step::TokenId};
 use serde_json::json;
 
 use crate::{
@@ -30,9 +30,9 @@ pub fn run(settings: &Settings, args: &GenerateArgs) -> anyhow::Result<()> {
 /// The plans of all steps, and nothing run.
 fn explain(opened: &Opened, request: &Request, screen: Screen) -> anyhow::Result<()> {
     let session = opened.prepare(&request.prompt, &request.options)?.into_session();
-    let Receipt { decoder, cache, exactness, against, steps, block_length, .. } = session.receipt();
+    let DecodingReceipt { decoder, cache, exactness, against, steps, block_length, .. } = session.receipt();
     let mut plans = Vec::new();
-    demask::explain(session, ordinary_token(opened.prompter()), &mut |line| plans.push(line));
+    demask::internals::explain(session, ordinary_token(opened.prompter()), &mut |line| plans.push(line));
     if screen.json {
         return output::json(&json!({
             "decoder": decoder, "cache": cache, "exactness": exactness, "against": against,

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use demask::{
-    BackendOptions, DeviceChoice, DeviceOptions, DtypeChoice, Footprint, WeightChoice,
+use demask::internals::{
+    BackendOptions, DeviceOptions, Footprint,
     checkpoint::Checkpoint,
     model_parts::{ArchSpec, LayerRole, Role, expected_tensors},
     step::SequenceNeeds,
     tensor::Dtype,
 };
+use demask::{DeviceChoice, DtypeChoice, WeightChoice};
 use serde::Serialize;
 
 use crate::{args::InspectArgs, exit::usage, load::Source, output, settings::Settings};

@@ -3,8 +3,9 @@
 use std::{collections::BTreeMap, io::Write};
 
 use anyhow::Context;
-use demask::{
-    Error, Prompter,
+use demask::Error;
+use demask::internals::{
+    Prompter,
     model_parts::Inspection,
     step::{Mask, Need, TokenId},
 };

@@ -1,6 +1,6 @@
 //! `demask synth`: a random checkpoint of a real shape.
 
-use demask::checkpoint::{Like, SynthSpec, synthesise};
+use demask::internals::checkpoint::{Like, SynthSpec, synthesise};
 use serde_json::json;
 
 use crate::{

@@ -8,7 +8,8 @@ use std::{
 };
 
 use anyhow::Context;
-use demask::{Given, TraceLine, read_trace};
+use demask::TraceLine;
+use demask::internals::{Given, read_trace};
 
 use crate::{
     args::TraceArgs,

@@ -11,9 +11,8 @@ mod joined;
 
 use std::{collections::BTreeMap, ops::ControlFlow, path::Path};
 
-use demask::{
-    Error, Generation, Model, Options, Progress, Prompt, decode::DecoderSpec, model_parts::Part, step::TokenId,
-};
+use demask::internals::{RunEvent, decode::DecoderSpec, model_parts::Part, step::TokenId};
+use demask::{Error, Generation, Model, Options, Prompt};
 
 use demask_figures::{files::write_whole, page::Page};
 
@@ -52,14 +51,14 @@ pub fn measure(
 ) -> Result<(Similarities, Generation), Error> {
     let options = Options {
         decoder: Some(DecoderSpec::default()),
-        cache: Some(demask::decode::CacheSpec::default()),
+        cache: Some(demask::internals::decode::CacheSpec::default()),
         ..options.clone()
     };
     let mut canvases: Vec<Vec<TokenId>> = Vec::new();
     let answer = model.watch(prompt, &options, &mut |seen| {
         let canvas = match seen {
-            Progress::Started { canvas, .. } | Progress::Canvas(canvas) => canvas,
-            Progress::Event(_) | Progress::Text(_) | Progress::Draws { .. } => return ControlFlow::Continue(()),
+            RunEvent::Started { canvas, .. } | RunEvent::Canvas(canvas) => canvas,
+            RunEvent::Event(_) | RunEvent::Text(_) | RunEvent::Draws { .. } => return ControlFlow::Continue(()),
         };
         if canvases.last().is_none_or(|last| last != canvas) {
             canvases.push(canvas.to_vec());

@@ -3,7 +3,7 @@
 
 use std::{fs, process::Command};
 
-use demask::{
+use demask::internals::{
     cpu::{
         isa::{Isa, Tier},
         pool,

@@ -2,7 +2,7 @@
 
 use std::{fs, process::Command};
 
-use demask::cpu::isa::Isa;
+use demask::internals::cpu::isa::Isa;
 use safetensors::SafeTensors;
 
 use crate::harness::{demask, project};

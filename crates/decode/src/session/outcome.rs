@@ -9,7 +9,7 @@ use crate::{
     event::{Counts, Event, Output},
     layout::Layout,
     legality::{self, Exactness},
-    receipt::Receipt,
+    receipt::DecodingReceipt,
 };
 
 impl Session {
@@ -75,7 +75,7 @@ impl Session {
     }
 
     /// Returns how the answer was made.
-    pub fn receipt(&self) -> Receipt {
+    pub fn receipt(&self) -> DecodingReceipt {
         let resolved = (self.steps, self.layout.block_length());
         self.tally.receipt(&self.options, &self.exactness(), resolved, self.settled())
     }

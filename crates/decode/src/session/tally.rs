@@ -7,7 +7,7 @@ use crate::{
     event::{Counts, Event},
     legality::Exactness,
     options::SessionOptions,
-    receipt::Receipt,
+    receipt::DecodingReceipt,
 };
 
 /// A forward of the diffusion model.
@@ -91,9 +91,9 @@ impl Tally {
         exactness: &Exactness,
         (steps, block_length): (usize, usize),
         generated_tokens: usize,
-    ) -> Receipt {
+    ) -> DecodingReceipt {
         let Counts { nfe, forwards, rows, cost, .. } = self.counts;
-        Receipt {
+        DecodingReceipt {
             decoder: options.decoder.to_string(),
             cache: options.cache.to_string(),
             remasking: options.remasking.name(),

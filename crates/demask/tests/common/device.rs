@@ -2,12 +2,13 @@
 
 use std::{fmt, path::Path};
 
-use demask::{
-    DeviceOptions, DtypeChoice, Model, ModelError, Opened,
+use demask::internals::{
+    DeviceOptions, ModelError, Opened,
     checkpoint::ModelFiles,
     cpu::isa::Isa,
     tensor::{Backend, Dtype},
 };
+use demask::{DtypeChoice, Model};
 use demask_cuda::backend::{CudaBackend, CudaOptions};
 use demask_cuda_emulator::{Emulator, Schedule};
 

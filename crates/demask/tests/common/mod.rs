@@ -5,8 +5,9 @@ mod device;
 
 use std::{collections::HashMap, ops::ControlFlow};
 
-use demask::{
-    Class, RequestId, Scheduler,
+use demask::Class;
+use demask::internals::{
+    RequestId, Scheduler,
     cpu::{
         CpuBackend, CpuOptions,
         isa::{Isa, emulated_amx},

@@ -1,10 +1,11 @@
 //! Files that mix block formats as converters do: weights stay in their blocks and compute what they stand for.
 
-use demask::{
-    DeviceChoice, DeviceOptions, DtypeChoice, Model, Opened, WeightChoice,
+use demask::internals::{
+    DeviceOptions, Opened,
     cpu::isa::Isa,
     tensor::{BlockFormat, Dtype, TensorView},
 };
+use demask::{DeviceChoice, DtypeChoice, Model, WeightChoice};
 use demask_cuda::{CudaBackend, CudaOptions};
 use demask_cuda_emulator::{Emulator, Schedule};
 

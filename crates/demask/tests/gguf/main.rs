@@ -5,12 +5,13 @@ mod writer;
 
 use std::path::{Path, PathBuf};
 
-use demask::{
-    DeviceOptions, DtypeChoice, Model, Opened,
+use demask::internals::{
+    DeviceOptions, Opened,
     checkpoint::{Checkpoint, ModelFiles},
     model_parts::ArchSpec,
     tensor::Bytes,
 };
+use demask::{DtypeChoice, Model};
 use safetensors::SafeTensors;
 use writer::{Format, convert, convert_rows};
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use demask::step::Mask;
+use demask::internals::step::Mask;
 use safetensors::SafeTensors;
 use serde::Deserialize;
 

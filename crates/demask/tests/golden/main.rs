@@ -16,12 +16,12 @@ use std::{
 };
 
 use cases::{Case, DecodeFile, Forward};
-use demask::{
-    DtypeChoice, Model,
+use demask::internals::{
     cpu::isa::{Isa, Tier},
     decode::{Event, Exactness, Session, SessionOptions, StopRule},
     step::Mask,
 };
+use demask::{DtypeChoice, Model};
 use device::Device;
 
 /// Largest accepted distance in f32, relative to the largest magnitude of the expected tensor.

@@ -1,6 +1,6 @@
 //! From the references' own parameter names to session options: one table.
 
-use demask::{
+use demask::internals::{
     decode::{CanvasSpec, GuideOptions, ModelFacts, Remasking, Schedule, SessionOptions, StopRule},
     step::{ConfidenceOf, FilterOrder, Mask},
 };

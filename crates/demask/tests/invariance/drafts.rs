@@ -1,6 +1,6 @@
 //! Drafts: each is computed as if it were alone on the canvas.
 
-use demask::step::{Drift, Keep, Lanes, LayerRows, Mask, Probe, SequenceNeeds, StepPlan};
+use demask::internals::step::{Drift, Keep, Lanes, LayerRows, Mask, Probe, SequenceNeeds, StepPlan};
 
 use super::{Step, ask, assert_same, bits, full, needs, run, subset};
 use crate::common::{Dice, devices, processor, runner, specs};

@@ -5,7 +5,7 @@ mod drafts;
 mod partial;
 
 use crate::common::{Device, Dice, devices, processor, quantised_on, runner, runner_of, specs};
-use demask::{
+use demask::internals::{
     cpu::linear::Products,
     model_parts::{ArchSpec, Inspect},
     step::{

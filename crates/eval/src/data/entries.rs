@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use demask::checkpoint::guarded;
+use demask::internals::checkpoint::guarded;
 use flate2::read::MultiGzDecoder;
 use serde_json::Value;
 use zip::ZipArchive;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use demask::checkpoint::HubError;
+use demask::internals::checkpoint::HubError;
 use thiserror::Error;
 
 use crate::FieldError;

@@ -7,7 +7,7 @@ mod table;
 
 use std::path::Path;
 
-use demask::{
+use demask::internals::{
     checkpoint::{FetchProgress, HubOptions, fetch_dataset},
     step::random::mix,
 };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use demask::decode::{
+use demask::internals::decode::{
     cache::CacheMethod,
     decoder::DecoderMethod,
     spec::{Kind, Method, Spec, Value},

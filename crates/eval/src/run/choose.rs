@@ -2,7 +2,8 @@
 
 use std::{collections::VecDeque, time::Instant};
 
-use demask::{Error, Likelihood, LikelihoodOptions, Model, Prompt, peak_memory};
+use demask::internals::peak_memory;
+use demask::{Error, Likelihood, LikelihoodOptions, Model, Prompt};
 use serde_json::{Value, json};
 
 use super::{Happened, Item, Outcome, RunError, Work};

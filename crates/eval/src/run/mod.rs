@@ -14,11 +14,11 @@ use std::{
     time::Instant,
 };
 
-use demask::{
-    Answer, Class, Error, Generation, LikelihoodOptions, Model, Options, Outcome as TaskOutcome, Prompt, RequestId,
-    forget_peak_memory,
+use demask::internals::{
+    Outcome as TaskOutcome, Prepared, RequestId, forget_peak_memory,
     step::{Need, Work as _},
 };
+use demask::{Class, Error, Generation, LikelihoodOptions, Model, Options, Prompt};
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
@@ -139,9 +139,9 @@ pub struct Rehearsed {
     pub needs: Vec<Need>,
 }
 
-/// Gets a prompt ready to be answered: [`Opened::prepare`](demask::Opened::prepare) of a model whose weights are not loaded
+/// Gets a prompt ready to be answered: [`Opened::prepare`](demask::internals::Opened::prepare) of a model whose weights are not loaded
 /// yet, for example.
-pub type Prepare<'a> = dyn Fn(&Prompt, &Options) -> Result<Answer, Error> + 'a;
+pub type Prepare<'a> = dyn Fn(&Prompt, &Options) -> Result<Prepared, Error> + 'a;
 
 /// Lays out the canvas of each task's longest prompt under each combination, so that what cannot be run is told before
 /// anything runs.
@@ -197,7 +197,7 @@ fn rehearse_likelihood(plans: &[Plan], swept: &Swept) -> Result<Rehearsed, RunEr
 }
 
 /// The longest prompt of a plan, ready to be answered. Prompts that are too long are left out, if not all of them are.
-fn longest(prepare: &Prepare<'_>, plan: &Plan, combination: &Combination) -> Result<Answer, Error> {
+fn longest(prepare: &Prepare<'_>, plan: &Plan, combination: &Combination) -> Result<Prepared, Error> {
     let options = plan.options(combination);
     let mut prompts: Vec<Prompt> = plan.problems.iter().map(|problem| plan.prompt(problem)).collect();
     prompts.sort_by_key(|prompt| Reverse(prompt.length()));
@@ -257,7 +257,7 @@ pub fn configuration(
 
 /// Returns a number that differs where problems differ.
 pub fn fingerprint(problems: &[Problem]) -> u64 {
-    demask::fingerprint(problems.iter().map(|problem| problem.fields().fingerprint().to_le_bytes()))
+    demask::internals::fingerprint(problems.iter().map(|problem| problem.fields().fingerprint().to_le_bytes()))
 }
 
 fn hexadecimal(number: u64) -> Value {

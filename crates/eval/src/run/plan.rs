@@ -1,6 +1,7 @@
 //! What is asked of a model: the tasks with their prompts, and the combinations of methods that they are asked with.
 
-use demask::{LikelihoodOptions, Options, Prompt, checkpoint::Message};
+use demask::internals::checkpoint::Message;
+use demask::{LikelihoodOptions, Options, Prompt};
 
 use crate::{Problem, Rule, Style, Task, data::Shots, tasks::Candidate};
 

@@ -1,7 +1,8 @@
 //! Wordings of prompts. A style says how a problem is asked and how an exemplar answers; how turns or paragraphs are put
 //! together is the same for all tasks.
 
-use demask::{Prompt, checkpoint::Message};
+use demask::Prompt;
+use demask::internals::checkpoint::Message;
 
 use crate::{Gold, Problem, Rule};
 

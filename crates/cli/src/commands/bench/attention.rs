@@ -1,8 +1,8 @@
 //! `demask bench attention`: rows that all see the same keys.
 
 #[cfg(feature = "cuda")]
-use demask::cuda;
-use demask::{
+use demask::internals::cuda;
+use demask::internals::{
     DeviceOptions,
     cpu::{linear::Products, pool::Pool, trial::AttentionTrial},
     tensor::{AttentionShape, Dtype},

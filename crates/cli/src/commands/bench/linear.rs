@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 #[cfg(feature = "cuda")]
-use demask::cuda;
-use demask::{
+use demask::internals::cuda;
+use demask::internals::{
     DeviceOptions,
     cpu::{
         linear::{Linear, Quantisation},

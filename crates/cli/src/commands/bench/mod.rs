@@ -7,10 +7,11 @@ mod step;
 
 use std::time::Instant;
 
+use demask::DeviceChoice;
 #[cfg(feature = "cuda")]
-use demask::cuda;
-use demask::{
-    DeviceChoice, DeviceOptions,
+use demask::internals::cuda;
+use demask::internals::{
+    DeviceOptions,
     cpu::{ceiling, isa::Isa, linear::Products, pool::Pool, reading::Reading},
     step::random::token_bits,
     tensor::Dtype,

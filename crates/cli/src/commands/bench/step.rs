@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use demask::{
-    DeviceChoice, Model,
+use demask::internals::{
     decode::ModelFacts,
     model_parts::Inspect,
     step::{
@@ -12,6 +11,7 @@ use demask::{
     },
     tensor::PartSeconds,
 };
+use demask::{DeviceChoice, Model};
 use serde::Serialize;
 
 use super::{Ceilings, Rates, Reports, Spread, WARM, Work, random_tokens, repeats, row_counts};
