@@ -143,3 +143,19 @@ fn a_request_that_cannot_be_run_is_refused_in_words_of_its_fields() {
         assert!(error.to_string().contains(told) && error.is_usage(), "{error}");
     }
 }
+
+#[test]
+fn the_readme_shows_what_the_documentation_compiles() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let readme = std::fs::read_to_string(format!("{root}/README.md")).unwrap();
+    let library = std::fs::read_to_string(format!("{root}/crates/demask/src/lib.rs")).unwrap();
+    let between = |text: &str, begin: &str| {
+        let (_, rest) = text.split_once(begin).unwrap();
+        rest.split_once("```").unwrap().0.trim().to_owned()
+    };
+    let page: Vec<_> = library.lines().filter_map(|line| line.strip_prefix("//!")).collect();
+    let page = page.into_iter().map(|line| line.strip_prefix(' ').unwrap_or(line)).collect::<Vec<_>>().join("\n");
+    let compiled = between(&page, "```\n");
+    let compiled: Vec<_> = compiled.lines().filter(|line| !line.starts_with("# ")).collect();
+    assert_eq!(between(&readme, "```rust\n"), compiled.join("\n"));
+}
