@@ -1,4 +1,5 @@
-//! Numbers that differ where data differ: to notice a change, not to withstand an attack.
+//! What identifies models and data on disk: numbers that differ where these differ, to notice a change, not to withstand
+//! an attack.
 
 use std::fmt::Display;
 

@@ -1,5 +1,6 @@
-//! The house's colours. A picture is drawn for bright paper; where the reader prefers a dark scheme, a style sheet inside
-//! the picture replaces paper, ink, grid and the like. Colours of series are of middle brightness and serve on both.
+//! The house's colours, on bright paper and on dark. A picture is drawn for bright paper; where the reader prefers a
+//! dark scheme, a style sheet inside the picture replaces paper, ink, grid and the like. Colours of series are of
+//! middle brightness and serve on both.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! Attention: `kernels/attention.cu`. When spans run at once, and how many threads take how many queries.
+//! Attention, `kernels/attention.cu`: when spans run at once, and how many threads take how many queries.
 
 use demask_tensor::AttentionShape;
 

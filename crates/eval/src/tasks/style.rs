@@ -1,5 +1,5 @@
-//! Wordings of prompts. A style says how a problem is asked and how an exemplar answers; how turns or paragraphs are put
-//! together is the same for all tasks.
+//! Wordings of prompts: how a problem is asked and how an exemplar answers. How turns or paragraphs are put together is
+//! the same for all tasks.
 
 use demask::Prompt;
 use demask::internals::checkpoint::Message;
