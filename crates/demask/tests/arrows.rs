@@ -34,7 +34,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("demask-eval", &["demask"]),
     ("demask-cli", &["demask", "demask-eval"]),
-    ("demask-testkit", &["demask-step"]),
+    ("demask-testkit", &["demask-decode", "demask-step"]),
 ];
 
 /// Crates that only tests depend on.

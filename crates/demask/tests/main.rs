@@ -17,5 +17,6 @@ mod invariance;
 mod invariants_list;
 mod lossless;
 mod options;
+mod own_methods;
 mod staleness;
 mod watch;

@@ -15,6 +15,8 @@
 
 mod case;
 mod run;
+#[cfg(test)]
+mod tests;
 
 use std::{cell::RefCell, fmt};
 

@@ -41,10 +41,10 @@ pub(super) fn run(case: &Case, options: SessionOptions) -> Result<Outcome, Found
         let network = networks_of[requests[0].sequence];
         let batch: Vec<_> = requests.iter().map(|request| request.step(ids[request.sequence])).collect();
         let mut out = vec![Predictions::default(); batch.len()];
-        match networks[network].step(&batch, &mut out) {
-            Ok(()) => Ok(out),
-            Err(error) => Err(("its plans are legal and within what it reserved", format!("that {error}"))),
-        }
+        let found = |error: String| ("its plans are legal and within what it reserved", error);
+        networks[network].check(&batch).map_err(|error| found(error.to_string()))?;
+        networks[network].step(&batch, &mut out).map_err(|error| found(error.to_string()))?;
+        Ok(out)
     })
 }
 
