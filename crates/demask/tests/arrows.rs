@@ -35,7 +35,7 @@ pub(crate) const ARROWS: &[(&str, &[&str])] = &[
     ("demask-figures", &[]),
     ("demask-eval", &["demask", "demask-figures"]),
     ("demask-cli", &["demask", "demask-eval", "demask-figures"]),
-    ("demask-testkit", &["demask-step"]),
+    ("demask-testkit", &["demask-decode", "demask-step"]),
 ];
 
 /// Crates that only tests depend on.

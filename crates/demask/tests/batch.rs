@@ -49,7 +49,7 @@ pub fn answer(outcome: Result<Outcome, Error>) -> Result<Generation, Error> {
 }
 
 /// All answers, `width` requests at a time, in the order of the requests.
-fn together(model: &mut Model, requests: &[(Prompt, Options)], width: usize) -> Vec<Generation> {
+pub fn together(model: &mut Model, requests: &[(Prompt, Options)], width: usize) -> Vec<Generation> {
     let mut answers: Vec<Option<Generation>> = requests.iter().map(|_| None).collect();
     let mut waiting = requests.iter().enumerate();
     let mut running = HashMap::new();

@@ -19,5 +19,6 @@ mod invariants_list;
 mod lossless;
 mod map;
 mod options;
+mod own_methods;
 mod staleness;
 mod watch;

@@ -93,13 +93,12 @@ pub struct GuideUse {
 pub(crate) fn check(options: &SessionOptions) -> Result<(), OptionsError> {
     let decoder = options.decoder.name();
     match (options.decoder.traits().guide, &options.guide) {
-        (None, None) => Ok(()),
         (Some(_), None) => Err(OptionsError::GuideMissing { decoder }),
         (None, Some(_)) => Err(OptionsError::GuideUnused { decoder }),
         (Some(_), Some(guide)) if guide.facts.mask != Mask::Causal => {
             Err(OptionsError::GuideNotCausal { attention: guide.facts.mask.kind() })
         }
-        (Some(_), Some(_)) => Ok(()),
+        _ => Ok(()),
     }
 }
 

@@ -33,12 +33,11 @@ impl Twin<'_> {
     ) -> bool {
         let plan = &mut self.request.plan;
         plan.clear();
-        let runs = match query {
-            Some(query) => cache.guide(view, query, &mut canvas.plan, plan),
-            None => {
-                plan.clone_from(&canvas.plan);
-                true
-            }
+        let runs = if let Some(query) = query {
+            cache.guide(view, query, &mut canvas.plan, plan)
+        } else {
+            plan.clone_from(&canvas.plan);
+            true
         };
         plan.lanes = canvas.plan.lanes;
         if runs {

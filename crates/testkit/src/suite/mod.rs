@@ -15,6 +15,8 @@
 
 mod case;
 mod run;
+#[cfg(test)]
+mod tests;
 
 use std::{cell::RefCell, fmt};
 
@@ -63,7 +65,7 @@ pub fn decoder(method: &'static DecoderMethod) -> Result<(), Broken> {
     let mut ran = Ran::default();
     for text in variants(method.about()) {
         let spec = registry.decoder(&text).map_err(|error| unreadable(&text, &error))?;
-        read_back(&text, &spec, registry.decoder(&spec.to_string()).ok())?;
+        read_back(&text, &spec, registry.decoder(&spec.to_string()).ok().as_ref())?;
         for case in cases(method.about().attention) {
             for cache in &partners {
                 let Some(options) = case.options(&spec, cache) else { continue };
@@ -92,7 +94,7 @@ pub fn cache(method: &'static CacheMethod) -> Result<(), Broken> {
     let mut ran = Ran::default();
     for text in variants(method.about()) {
         let spec = registry.cache(&text).map_err(|error| unreadable(&text, &error))?;
-        read_back(&text, &spec, registry.cache(&spec.to_string()).ok())?;
+        read_back(&text, &spec, registry.cache(&spec.to_string()).ok().as_ref())?;
         for case in cases(method.about().attention) {
             for decoder in &partners {
                 let Some(options) = case.options(decoder, &spec) else { continue };
@@ -134,7 +136,7 @@ impl Pair<'_> {
     }
 
     fn run(&self, options: &SessionOptions) -> Result<Outcome, Broken> {
-        run(self.case, options.clone()).map_err(|(rule, found)| self.broken(rule, found))
+        run(self.case, options).map_err(|(rule, found)| self.broken(rule, found))
     }
 
     /// Compares with another run of the same case.
@@ -243,9 +245,9 @@ fn unreadable(text: &str, error: &demask_decode::SpecError) -> Broken {
 fn read_back<M: Method>(
     text: &str,
     spec: &demask_decode::spec::Spec<M>,
-    again: Option<demask_decode::spec::Spec<M>>,
+    again: Option<&demask_decode::spec::Spec<M>>,
 ) -> Result<(), Broken> {
-    if again.as_ref() == Some(spec) {
+    if again == Some(spec) {
         return Ok(());
     }
     let rule = "its canonical text is read as what it was";

@@ -25,7 +25,7 @@ impl Outcome {
 type Found = (&'static str, String);
 
 /// Decodes a case on the networks that it names.
-pub(super) fn run(case: &Case, options: SessionOptions) -> Result<Outcome, Found> {
+pub(super) fn run(case: &Case, options: &SessionOptions) -> Result<Outcome, Found> {
     let mut networks = [
         Scripted::new(case.seed, VOCAB, case.shift).with_spread(case.spread).with_easy(case.easy),
         Scripted::new(case.seed ^ 2, VOCAB, 1).with_spread(case.spread),
@@ -37,14 +37,14 @@ pub(super) fn run(case: &Case, options: SessionOptions) -> Result<Outcome, Found
         ids.push(opened.map_err(|error| ("its sequences can be opened", error.to_string()))?);
     }
     let networks_of: Vec<usize> = session.needs().iter().map(|need| need.network).collect();
-    watch(&mut session, &options, |requests| {
+    watch(&mut session, options, |requests| {
         let network = networks_of[requests[0].sequence];
         let batch: Vec<_> = requests.iter().map(|request| request.step(ids[request.sequence])).collect();
         let mut out = vec![Predictions::default(); batch.len()];
-        match networks[network].step(&batch, &mut out) {
-            Ok(()) => Ok(out),
-            Err(error) => Err(("its plans are legal and within what it reserved", format!("that {error}"))),
-        }
+        let found = |error: String| ("its plans are legal and within what it reserved", error);
+        networks[network].check(&batch).map_err(|error| found(error.to_string()))?;
+        networks[network].step(&batch, &mut out).map_err(|error| found(error.to_string()))?;
+        Ok(out)
     })
 }
 

@@ -1,0 +1,292 @@
+//! The suite finds what is broken: one method for each thing that may be.
+
+use demask_decode::{
+    CacheSpec, DecoderSpec, Memory, Setup,
+    cache::{CacheKind, CacheMethod, CachePolicy, CacheTraits, NoCache},
+    decoder::{
+        Answer, Decoder, DecoderKind, DecoderMethod, DecoderTraits, Intent, Progress, Promise, Query, Static,
+        Threshold, Turn, Turned, View,
+    },
+    event::Commit,
+    parameters,
+};
+use demask_step::{HeadAsk, MaskKind, StepPlan};
+
+use super::{Broken, cache, decoder};
+
+/// What is wrong with a broken decoder.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Fault {
+    Promises,
+    Foresees,
+    Refuses,
+    LeavesMasks,
+    Repeats,
+    Invents,
+}
+
+/// Static or threshold decoding with a fault.
+macro_rules! broken_decoder {
+    ($module:ident, $fault:expr) => {
+        mod $module {
+            use super::*;
+
+            parameters! {
+                /// A broken decoder.
+                pub struct BrokenDecoder {}
+            }
+
+            impl DecoderKind for BrokenDecoder {
+                const NAME: &'static str = stringify!($module);
+                const SUMMARY: &'static str = "broken";
+                const SOURCE: &'static str = "this test";
+                const ATTENTION: &'static [MaskKind] = &[MaskKind::Full];
+
+                fn traits(&self) -> DecoderTraits {
+                    let promise = if $fault == Fault::Promises { Promise::Reference } else { Promise::Approximate };
+                    DecoderTraits { promise, foresees: $fault == Fault::Foresees, ..DecoderTraits::default() }
+                }
+
+                fn check(&self, _setup: &Setup<'_>) -> Result<(), demask_decode::OptionsError> {
+                    let reason = "never".to_owned();
+                    match $fault {
+                        Fault::Refuses => {
+                            Err(demask_decode::OptionsError::Method { what: "decoder", name: Self::NAME, reason })
+                        }
+                        _ => Ok(()),
+                    }
+                }
+
+                fn build(&self, setup: &Setup<'_>, cache: &dyn CachePolicy) -> Box<dyn Decoder> {
+                    let spec: DecoderSpec = match $fault {
+                        Fault::Promises | Fault::Foresees | Fault::Repeats => {
+                            Threshold { tau: 0.2, ..Threshold::default() }.into()
+                        }
+                        _ => Static::default().into(),
+                    };
+                    Box::new(Faulty { inner: spec.build(setup, cache), fault: $fault })
+                }
+            }
+
+            pub(super) static METHOD: DecoderMethod = DecoderMethod::of::<BrokenDecoder>();
+        }
+    };
+}
+
+broken_decoder!(promising, Fault::Promises);
+broken_decoder!(foreseeing, Fault::Foresees);
+broken_decoder!(refusing, Fault::Refuses);
+broken_decoder!(leaving, Fault::LeavesMasks);
+broken_decoder!(repeating, Fault::Repeats);
+broken_decoder!(inventing, Fault::Invents);
+
+#[derive(Debug)]
+struct Faulty {
+    inner: Box<dyn Decoder>,
+    fault: Fault,
+}
+
+impl Decoder for Faulty {
+    fn ask(&self, ask: &mut HeadAsk) {
+        self.inner.ask(ask);
+    }
+
+    fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent {
+        if self.fault == Fault::LeavesMasks && view.canvas.masks() == 1 {
+            return Intent::Done;
+        }
+        self.inner.intend(view, query)
+    }
+
+    fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned {
+        let turned = self.inner.absorb(view, answer, turn);
+        if self.fault == Fault::Repeats {
+            // A token stands there already: the session drops it.
+            turn.progress.commits.push(Commit { position: 0, token: 1, confidence: f32::NAN });
+        }
+        if self.fault == Fault::Invents {
+            turn.progress.commits.iter_mut().for_each(|commit| commit.token = 99);
+        }
+        turned
+    }
+}
+
+/// What is wrong with a broken cache policy.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Flaw {
+    /// Rows are computed every third forward only, and it calls itself exact.
+    Exact,
+    /// The same, and it calls its slots a function of the canvas.
+    OfState,
+    /// Slots are seen that nothing was written to.
+    Unwritten,
+    /// More rows than it reserved.
+    Reserves,
+    /// It remembers something beyond its session.
+    Remembers,
+}
+
+macro_rules! broken_cache {
+    ($module:ident, $flaw:expr) => {
+        mod $module {
+            use super::*;
+
+            parameters! {
+                /// A broken cache policy.
+                pub struct BrokenCache {}
+            }
+
+            impl CacheKind for BrokenCache {
+                const NAME: &'static str = stringify!($module);
+                const SUMMARY: &'static str = "broken";
+                const SOURCE: &'static str = "this test";
+                const ATTENTION: &'static [MaskKind] = &[MaskKind::Full];
+
+                fn traits(&self) -> CacheTraits {
+                    CacheTraits { exact: $flaw == Flaw::Exact, memory: memory($flaw), ..CacheTraits::default() }
+                }
+
+                fn build(&self, setup: &Setup<'_>) -> Box<dyn CachePolicy> {
+                    let spec: CacheSpec = NoCache::default().into();
+                    Box::new(Flawed { inner: spec.build(setup), flaw: $flaw, forwards: 0 })
+                }
+            }
+
+            pub(super) static METHOD: CacheMethod = CacheMethod::of::<BrokenCache>();
+        }
+    };
+}
+
+broken_cache!(exact, Flaw::Exact);
+broken_cache!(of_state, Flaw::OfState);
+broken_cache!(unwritten, Flaw::Unwritten);
+broken_cache!(reserving, Flaw::Reserves);
+broken_cache!(remembering, Flaw::Remembers);
+
+fn memory(flaw: Flaw) -> Memory {
+    if flaw == Flaw::OfState { Memory::OfState } else { Memory::OfHistory }
+}
+
+#[derive(Debug)]
+struct Flawed {
+    inner: Box<dyn CachePolicy>,
+    flaw: Flaw,
+    forwards: usize,
+}
+
+thread_local! {
+    static SESSIONS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+impl CachePolicy for Flawed {
+    fn needs(&self, layout: &demask_decode::Layout) -> demask_step::SequenceNeeds {
+        let mut needs = self.inner.needs(layout);
+        if self.flaw == Flaw::Reserves {
+            needs.rows -= 1;
+        }
+        needs
+    }
+
+    fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
+        self.inner.plan(view, query, plan);
+        let first = query.predict.first().unwrap_or(0).saturating_sub(view.shift);
+        let last = query.predict.last().map_or(plan.visible, |last| last + 1);
+        let offset = if self.flaw == Flaw::Remembers { SESSIONS.get() } else { 0 };
+        let narrow = match self.flaw {
+            Flaw::Exact | Flaw::OfState => !self.forwards.is_multiple_of(3),
+            Flaw::Remembers => !(self.forwards + offset).is_multiple_of(3) && self.forwards > 0,
+            Flaw::Unwritten => true,
+            Flaw::Reserves => false,
+        };
+        if narrow {
+            plan.live.set_range(first..last);
+        }
+    }
+
+    fn observe(&mut self, view: &View<'_>, plan: &StepPlan, progress: &Progress) {
+        if self.forwards == 0 {
+            SESSIONS.set(SESSIONS.get() + 1);
+        }
+        self.forwards += 1;
+        self.inner.observe(view, plan, progress);
+    }
+
+    fn memory(&self) -> Memory {
+        memory(self.flaw)
+    }
+}
+
+fn told(found: Result<(), Broken>) -> String {
+    found.expect_err("the suite must find it").to_string()
+}
+
+#[test]
+fn a_false_promise_is_found() {
+    let told = told(decoder(&promising::METHOD));
+    assert!(told.starts_with("decoder promising, cache none (full attention with shift 0, "), "{told}");
+    assert!(told.contains("a decoder that promises the reference commits what it commits, found token "), "{told}");
+}
+
+#[test]
+fn false_foresight_is_found() {
+    let told = told(decoder(&foreseeing::METHOD));
+    assert!(told.contains("it commits what it foresees, and foresees where it says so, found that it fore"), "{told}");
+}
+
+#[test]
+fn a_decoder_that_refuses_its_models_is_found() {
+    assert_eq!(
+        told(decoder(&refusing::METHOD)),
+        "decoder refusing: expected that it decodes the models that it names, found that it refuses every case with \
+         full attention"
+    );
+}
+
+#[test]
+fn masks_that_are_left_are_found() {
+    let told = told(decoder(&leaving::METHOD));
+    assert!(told.ends_with("expected that a run decodes everything, found that it ends with 1 masks"), "{told}");
+}
+
+#[test]
+fn tokens_that_nobody_has_are_found() {
+    let told = told(decoder(&inventing::METHOD));
+    assert!(told.contains("expected that commits are tokens, found 99 at position "), "{told}");
+}
+
+#[test]
+fn a_session_drops_commits_where_tokens_stand() {
+    assert_eq!(decoder(&repeating::METHOD), Ok(()));
+}
+
+#[test]
+fn a_cache_that_is_not_exact_is_found() {
+    let told = told(cache(&exact::METHOD));
+    assert!(told.starts_with("cache exact, decoder static (full attention with shift 0, "), "{told}");
+    assert!(told.contains("an exact cache gives the commits of no cache, found token "), "{told}");
+}
+
+#[test]
+fn slots_that_are_no_function_of_the_canvas_are_found() {
+    let told = told(cache(&of_state::METHOD));
+    assert!(told.contains("drafts are lossless: the commits are those of the decoder that is promised"), "{told}");
+}
+
+#[test]
+fn slots_that_were_never_written_are_found() {
+    let told = told(cache(&unwritten::METHOD));
+    assert!(told.contains("expected that its plans are legal and within what it reserved, found "), "{told}");
+}
+
+#[test]
+fn rows_beyond_the_reserve_are_found() {
+    let told = told(cache(&reserving::METHOD));
+    assert!(told.contains("expected that its plans are legal and within what it reserved, found "), "{told}");
+    assert!(told.contains("rows"), "{told}");
+}
+
+#[test]
+fn what_outlives_a_session_is_found() {
+    let told = told(cache(&remembering::METHOD));
+    assert!(told.contains("expected that two equal runs are equal, found token "), "{told}");
+}
