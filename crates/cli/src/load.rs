@@ -2,7 +2,7 @@
 
 use demask::{
     DeviceOptions, Model, Opened, Prompter,
-    checkpoint::{Checkpoint, FetchProgress, ModelFiles, locate},
+    checkpoint::{Checkpoint, FetchProgress, ModelFiles, ModelLocation, locate, resolve},
     step::SequenceNeeds,
     tensor::Dtype,
 };
@@ -24,6 +24,12 @@ pub enum Source {
 }
 
 impl Source {
+    /// Returns whether it is a GGUF file on this machine.
+    pub fn is_gguf(&self) -> bool {
+        let Self::Named(argument) = self else { return false };
+        matches!(resolve(argument), Ok(ModelLocation::Gguf(_)))
+    }
+
     /// Its files, fetched if they are not on this machine.
     pub fn files(&self, screen: Screen) -> anyhow::Result<ModelFiles> {
         let Self::Named(argument) = self else { return Ok(demask::demo::files()) };

@@ -7,7 +7,7 @@ use demask_decode::{
     CacheSpec, CanvasSpec, DecoderSpec, OptionsError, Remasking, Schedule, Session, SessionOptions, StopRule,
     decoder::Promise, recommended,
 };
-use demask_step::{ConfidenceOf, FilterOrder, Mask, TokenId};
+use demask_step::{Mask, TokenId};
 use serde::{Serialize, Serializer};
 
 use crate::{GenerateError, Prompter, guide::Bridge};

@@ -95,10 +95,8 @@ fn build(spec: &DecoderSpec, setup: &Setup<'_>) -> Box<dyn Decoder> {
         verify: most.predictions,
         to_guide,
         falls_to_guide: spec.choice("fallback") == "ar",
-        unreadable: match alignment {
-            Alignment::Ids => guide.facts.vocab as TokenId..options.facts.vocab as TokenId,
-            _ => 0..0,
-        },
+        limit: (alignment == Alignment::Ids && guide.facts.vocab < options.facts.vocab)
+            .then_some(guide.facts.vocab as TokenId),
         vocab: options.facts.vocab,
         ends: guide.end_ids.clone(),
         end: options.end_ids.first().copied(),
@@ -147,8 +145,8 @@ struct Guided {
     verify: usize,
     to_guide: bool,
     falls_to_guide: bool,
-    /// Tokens that the guide could never read.
-    unreadable: std::ops::Range<TokenId>,
+    /// First of the tokens that the guide could never read.
+    limit: Option<TokenId>,
     vocab: usize,
     /// The guide's end tokens, and the canvas's first one.
     ends: Vec<TokenId>,
@@ -272,8 +270,7 @@ impl Guided {
 
 impl Decoder for Guided {
     fn ask(&self, ask: &mut HeadAsk) {
-        let forbid = &mut ask.wanted.forbid;
-        *forbid = forbid.iter().copied().chain(self.unreadable.clone()).collect();
+        ask.wanted.limit = self.limit;
     }
 
     fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent {
