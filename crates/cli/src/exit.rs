@@ -79,7 +79,9 @@ fn is_usage(error: &(dyn std::error::Error + 'static)) -> bool {
         #[cfg(not(feature = "cuda"))]
         let number = false;
         let words = matches!(error, DeviceError::Unknown { .. } | DeviceError::Threads { .. });
-        number || words || matches!(error, DeviceError::Activations | DeviceError::Blocks(_) | DeviceError::CpuOnly { .. })
+        number
+            || words
+            || matches!(error, DeviceError::Activations | DeviceError::Blocks(_) | DeviceError::CpuOnly { .. })
     };
     error.is::<Usage>()
         || error.downcast_ref().is_some_and(RunError::is_usage)

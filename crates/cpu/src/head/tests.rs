@@ -52,7 +52,9 @@ fn check(isa: Isa, logits: &[f32], request: &HeadRequest) {
     assert!(top.is_sorted_by(|a, b| a.1 >= b.1));
     let mut raw = logits.to_vec();
     request.forbid.iter().for_each(|&token| raw[token as usize] = f32::NEG_INFINITY);
-    request.limit.into_iter().for_each(|limit| raw[limit as usize..].fill(f32::NEG_INFINITY));
+    if let Some(limit) = request.limit {
+        raw[limit as usize..].fill(f32::NEG_INFINITY);
+    }
     let Sampling { temperature: given, top_k, top_p, order, confidence, .. } = request.sampling;
     let temperature = if given > 0.0 { f64::from(given) } else { 1.0 };
     let mut filtered = raw.clone();

@@ -158,7 +158,9 @@ impl Twin {
         let HeadRequest { forbid, limit, sampling, .. } = &asked.request;
         let numbers: Vec<f32> = asked.logits.iter().map(|&x| if x.is_nan() { f32::NEG_INFINITY } else { x }).collect();
         let mut raw = struck(&numbers, forbid);
-        limit.iter().for_each(|&limit| raw[limit as usize..].fill(f32::NEG_INFINITY));
+        if let Some(limit) = *limit {
+            raw[limit as usize..].fill(f32::NEG_INFINITY);
+        }
         let Sampling { temperature, top_k, top_p, order, confidence, .. } = *sampling;
         let draws = temperature > 0.0;
         let temperature = if draws { f64::from(temperature) } else { 1.0 };
