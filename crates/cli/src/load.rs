@@ -2,7 +2,7 @@
 
 use demask::internals::{
     DeviceOptions, Opened, Prompter,
-    checkpoint::{Checkpoint, FetchProgress, ModelFiles, locate},
+    checkpoint::{Checkpoint, FetchProgress, ModelFiles, ModelLocation, locate, resolve},
     step::Need,
     tensor::Dtype,
 };
@@ -25,6 +25,12 @@ pub enum Source {
 }
 
 impl Source {
+    /// Returns whether it is a GGUF file on this machine.
+    pub fn is_gguf(&self) -> bool {
+        let Self::Named(argument) = self else { return false };
+        matches!(resolve(argument), Ok(ModelLocation::Gguf(_)))
+    }
+
     /// Its files, fetched if they are not on this machine.
     pub fn files(&self, screen: Screen) -> anyhow::Result<ModelFiles> {
         let Self::Named(argument) = self else { return Ok(demask::internals::demo::files()) };

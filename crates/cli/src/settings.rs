@@ -60,7 +60,10 @@ impl Settings {
     pub fn device(&self) -> Result<DeviceOptions, UnusableDevice> {
         let device = self.device.found()?;
         device.isa()?;
-        device.products(Dtype::F32)?;
+        // A GGUF file may be quantised already: what that means for products is known when it is open.
+        if !self.source.is_gguf() {
+            device.products(Dtype::F32)?;
+        }
         device.thread_count()?;
         Ok(device)
     }

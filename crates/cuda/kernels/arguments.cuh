@@ -201,7 +201,7 @@ struct RequestData {
     u32 entropy;
     u32 top;
     u32 judge_width;
-    u32 unused;
+    u32 limit;
 };
 
 struct HeadInputArgs {

@@ -210,6 +210,12 @@ DEVICE void draw_token(const Draw& draw, u32 token, float logit, u32* shared_mar
     if (score > mark) atomic_max(shared_mark, ordered(score));
 }
 
+// Makes the tokens from `limit` on minus infinity.
+DEVICE void strike_from(const Row& row, u32 limit) {
+    u32 first = smaller(limit, row.vocabulary);
+    for (u32 i = first + thread(); i < row.vocabulary; i += threads()) row.logits[i] = -INFINITY_F32;
+}
+
 // Makes tokens minus infinity, when all threads have come here.
 DEVICE void strike(const Row& row, const u32* tokens, u32 count) {
     sync_block();
@@ -346,6 +352,7 @@ DEVICE void answer_row(const HeadAnswerArgs& args) {
     u64 start = u64(block_x()) * args.vocabulary;
     Row row = {at<float>(args.logits) + start, args.vocabulary, at<u64>(args.scratch) + start};
     if (thread() == 0) shared->mark = ordered(-INFINITY_F32);
+    strike_from(row, request.limit);
     strike(row, lists + request.forbid, request.forbidden);
     if (request.judge_width > 0) {
         judge(row, lists + data.judged, request.judge_width, at<Judged>(args.judged) + data.judged, *shared);

@@ -493,8 +493,8 @@ pub struct RequestData {
     pub top: u32,
     /// Judged tokens of a row.
     pub judge_width: u32,
-    /// Bits of nothing.
-    pub unused: u32,
+    /// Tokens from here on are forbidden too.
+    pub limit: u32,
 }
 
 impl RequestData {
@@ -515,7 +515,7 @@ impl RequestData {
             entropy: u32::from(request.entropy),
             top: request.top as u32,
             judge_width: request.judge_width as u32,
-            unused: 0,
+            limit: request.limit.unwrap_or(u32::MAX),
         }
     }
 }

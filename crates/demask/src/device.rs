@@ -126,6 +126,12 @@ pub enum UnusableDevice {
     /// Integers are to meet numbers that are none.
     #[error("activations of int8 need quantised weights, found plain ones: add `quantize` q8 or q4")]
     Activations,
+    /// Integers are to meet blocks that stay as their file has them, whose kernels take plain inputs.
+    #[error(
+        "activations of int8 need weights that are rounded at load, found a file quantised to {0}, whose blocks stay as \
+         they are: add `quantize` q8 or q4 to round them anew, or omit `activations`"
+    )]
+    Blocks(Dtype),
     /// A number of threads that cannot be meant.
     #[error("{found} threads were asked for, expected 1 to {most}: omit `threads` to use {available}")]
     Threads {
@@ -142,7 +148,11 @@ impl UnusableDevice {
     /// Returns whether the call itself was wrong, not the machine.
     pub fn is_usage(&self) -> bool {
         match self {
-            Self::Unknown { .. } | Self::Threads { .. } | Self::Activations | Self::CpuOnly { .. } => true,
+            Self::Unknown { .. }
+            | Self::Threads { .. }
+            | Self::Activations
+            | Self::Blocks(_)
+            | Self::CpuOnly { .. } => true,
             #[cfg(feature = "cuda")]
             Self::NoGpu { reason: NoGpu::NoSuchDevice { .. }, .. } => true,
             _ => false,
@@ -291,7 +301,10 @@ impl DeviceOptions {
         let on_cpu = !matches!(self.device, DeviceChoice::Cuda(_));
         let auto = on_cpu && dtype == Dtype::Bf16 && quantisation.is_some() && int8_pays(self.isa()?);
         let activations = match self.activations {
-            ActivationChoice::Int8 if quantisation.is_none() => return Err(UnusableDevice::Activations),
+            ActivationChoice::Int8 if quantisation.is_none() => {
+                let quantised = matches!(stored, Dtype::Block(_));
+                return Err(if quantised { UnusableDevice::Blocks(stored) } else { UnusableDevice::Activations });
+            }
             ActivationChoice::Int8 => Activations::Int8,
             ActivationChoice::Auto if auto => Activations::Int8,
             ActivationChoice::Auto | ActivationChoice::Plain => Activations::Plain,
@@ -458,6 +471,8 @@ impl fmt::Display for DtypeChoice {
 
 #[cfg(test)]
 mod tests {
+    use demask_tensor::BlockFormat;
+
     use super::*;
 
     fn activations(options: &DeviceOptions) -> Result<Activations, UnusableDevice> {
@@ -471,6 +486,17 @@ mod tests {
         for weights in [WeightChoice::Q8, WeightChoice::Q4] {
             assert_eq!(activations(&DeviceOptions { quantize: weights, ..plain.clone() }), Ok(Activations::Int8));
         }
+    }
+
+    #[test]
+    fn a_quantised_file_is_not_called_plain() {
+        let asked = DeviceOptions { activations: ActivationChoice::Int8, ..DeviceOptions::default() };
+        let stored = Dtype::Block(BlockFormat::Q4K);
+        let refusal = asked.products(stored).unwrap_err();
+        assert_eq!(refusal, UnusableDevice::Blocks(stored));
+        assert!(refusal.to_string().contains("found a file quantised to q4_k"), "{refusal}");
+        let anew = DeviceOptions { quantize: WeightChoice::Q8, ..asked };
+        assert_eq!(anew.products(stored).unwrap().activations, Activations::Int8);
     }
 
     #[test]

@@ -93,13 +93,22 @@ fn request() -> impl Strategy<Value = HeadRequest> {
     let filter = (prop_oneof![Just(0u32), 1..400u32], prop_oneof![Just(1f32), 0f32..1.0], any::<bool>());
     let temperature = prop_oneof![Just(0f32), 0.1f32..2.0];
     let flags = prop::array::uniform4(any::<bool>());
-    (tokens(30), tokens(4), filter, temperature, flags, prop_oneof![Just(0), 1..40usize], 0..12usize).prop_map(
-        |(forbid, mute, (top_k, top_p, first), temperature, [drawn, margin, entropy, logits], top, judge_width)| {
+    let limit = prop::option::of(1..=VOCABULARY as u32);
+    ((tokens(30), limit), tokens(4), filter, temperature, flags, prop_oneof![Just(0), 1..40usize], 0..12usize).prop_map(
+        |(
+            (forbid, limit),
+            mute,
+            (top_k, top_p, first),
+            temperature,
+            [drawn, margin, entropy, logits],
+            top,
+            judge_width,
+        )| {
             let order = if first { FilterOrder::TopKFirst } else { FilterOrder::TopPFirst };
             let confidence = if drawn { ConfidenceOf::Drawn } else { ConfidenceOf::Raw };
             let sampling = Sampling { temperature, top_k, top_p, order, confidence, seed: 0 };
             let (forbid, mute) = (TokenList::from(forbid), TokenList::from(mute));
-            HeadRequest { forbid, mute, sampling, margin, entropy, top, judge_width, logits }
+            HeadRequest { forbid, limit, mute, sampling, margin, entropy, top, judge_width, logits }
         },
     )
 }

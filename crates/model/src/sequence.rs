@@ -148,6 +148,11 @@ impl Sequence {
         if let Some(&token) = named.find(|&&token| token as usize >= spec.vocabulary) {
             return Err(PlanError::TokenOutOfRange(token));
         }
+        match wanted.limit {
+            Some(0) => return Err(PlanError::Contradiction("predictions below token 0, of which there are none")),
+            Some(limit) if limit as usize > spec.vocabulary => return Err(PlanError::TokenOutOfRange(limit - 1)),
+            _ => {}
+        }
         let sampling = &wanted.sampling;
         if !(sampling.temperature >= 0.0 && sampling.temperature.is_finite()) {
             return Err(PlanError::Contradiction("a temperature that is no number from 0 up"));

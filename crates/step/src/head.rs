@@ -31,6 +31,9 @@ impl From<HeadRequest> for HeadAsk {
 pub struct HeadRequest {
     /// Tokens that can never be predicted: their logit counts as minus infinity everywhere (the mask id always).
     pub forbid: TokenList,
+    /// Tokens from this id on can never be predicted either, at the cost of none: 1 to the vocabulary's size; without
+    /// it, the whole vocabulary can.
+    pub limit: Option<TokenId>,
     /// Tokens that may be predicted but weigh nothing in the distribution: a position predicting one has confidence 0,
     /// every other distribution is renormalised without them (LLaDA's `confidence_eos_eot_inf`, specification models,
     /// trap 7).
@@ -48,6 +51,13 @@ pub struct HeadRequest {
     pub judge_width: usize,
     /// Wanted: the raw logits, `[lanes, positions, vocabulary]`.
     pub logits: bool,
+}
+
+impl HeadRequest {
+    /// Returns the number of leading tokens of a vocabulary that are below the limit.
+    pub fn bound(&self, vocabulary: usize) -> usize {
+        self.limit.map_or(vocabulary, |limit| vocabulary.min(limit as usize))
+    }
 }
 
 /// How a token is drawn from its logits.

@@ -281,6 +281,7 @@ impl Scripted {
         for &token in wanted.forbid.iter() {
             logits[token as usize] = f64::NEG_INFINITY;
         }
+        logits[wanted.bound(self.vocab)..].fill(f64::NEG_INFINITY);
         let temperature = f64::from(wanted.sampling.temperature);
         let noisy = |(token, &logit): (usize, &f64)| {
             if temperature > 0.0 {

@@ -20,7 +20,7 @@ const TOY: Family = Family {
     shift: 0,
     head_norms: true,
     vocabularies: &[Vocabulary { rows: 96, mask: Some(90), eos: 91, turn_end: 92, bos: 93 }],
-    prompt: |messages, _| messages.iter().map(|message| format!("[{}]", message.content)).collect(),
+    prompt: |messages, _| messages.iter().map(|message| message.content.as_str()).collect::<Vec<_>>().join("|"),
     ..transformers::CAUSAL
 };
 
@@ -48,8 +48,8 @@ fn a_family_is_no_more_than_its_constant() {
     let sources = Sources { family, spec: &spec, config: &said, generation: &said, tokenizer: None, file: "" };
     let special = sources.resolve(&mut Vec::new()).unwrap();
     assert_eq!((special.mask, special.stop), (Some(90), vec![91, 92]));
-    let prompt = (family.prompt)(&[Message::new("user", "Hi")], &RenderOptions::default());
-    assert_eq!(prompt, "[Hi]");
+    let prompt = (family.prompt)(&["Hi", "there"].map(|text| Message::new("user", text)), &RenderOptions::default());
+    assert_eq!(prompt, "Hi|there");
 }
 
 #[test]

@@ -95,6 +95,12 @@ fn what_this_version_lacks() {
         &["--activations", "int8"],
         "activations of int8 need quantised weights, found plain ones: add --quantize q8 or q4",
     );
+    let blocks = "activations of int8 need weights that are rounded at load, found a file quantised to q8_0, whose blocks \
+                  stay as they are: add --quantize q8 or q4 to round them anew, or omit --activations";
+    let file = project("crates/checkpoint/tests/data/tiny.gguf");
+    for command in [&["bench", "step", "--rows", "8"][..], &["generate", "hi"]] {
+        refused(&demask(&[command, &["--model", &file, "--activations", "int8"]].concat()), 2, blocks);
+    }
     generate_refused(&["--guide", "x"], "--guide goes with --decoder guided: omit it or name that decoder");
     #[cfg(not(feature = "cuda"))]
     refused(

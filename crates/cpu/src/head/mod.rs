@@ -265,7 +265,7 @@ impl Head<'_> {
                 // SAFETY: rows have parts of their own.
                 unsafe { lists.logits.part(start..start + vocabulary).copy_from_slice(values) }
             }
-            request.forbid.iter().for_each(|&token| values[token as usize] = f32::NEG_INFINITY);
+            strike(request, values);
         });
     }
 
@@ -336,6 +336,13 @@ impl Head<'_> {
             }
         });
     }
+}
+
+/// Makes the logits of tokens that cannot be predicted minus infinity.
+fn strike(request: &HeadRequest, logits: &mut [f32]) {
+    let bound = request.bound(logits.len());
+    logits[bound..].fill(f32::NEG_INFINITY);
+    request.forbid.iter().for_each(|&token| logits[token as usize] = f32::NEG_INFINITY);
 }
 
 /// Head rows that are answered together.

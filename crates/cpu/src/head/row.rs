@@ -70,6 +70,7 @@ impl<'a> Asked<'a> {
         let HeadRequest { forbid, mute, .. } = self.request;
         Look {
             forbid: if stored { &[] } else { forbid },
+            limit: self.request.bound(self.vocabulary) as u32,
             mute,
             inverse: self.inverse(),
             draw: self.is_drawn_from_tiles().then(|| self.draw(&marks.score)),

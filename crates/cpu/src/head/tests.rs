@@ -21,7 +21,7 @@ fn answer_from(isa: Isa, logits: &[f32], request: &HeadRequest, judge: &[u32], s
     let vocabulary = logits.len();
     let mut values = logits.to_vec();
     if stored {
-        request.forbid.iter().for_each(|&token| values[token as usize] = f32::NEG_INFINITY);
+        strike(request, &mut values);
     }
     let mut top = vec![(9, 9.0); request.top];
     let mut judged = vec![Judged::NONE; judge.len()];
@@ -52,6 +52,9 @@ fn check(isa: Isa, logits: &[f32], request: &HeadRequest) {
     assert!(top.is_sorted_by(|a, b| a.1 >= b.1));
     let mut raw = logits.to_vec();
     request.forbid.iter().for_each(|&token| raw[token as usize] = f32::NEG_INFINITY);
+    if let Some(limit) = request.limit {
+        raw[limit as usize..].fill(f32::NEG_INFINITY);
+    }
     let Sampling { temperature: given, top_k, top_p, order, confidence, .. } = request.sampling;
     let temperature = if given > 0.0 { f64::from(given) } else { 1.0 };
     let mut filtered = raw.clone();
@@ -104,6 +107,8 @@ fn answers_match_their_definitions_on_every_tier() {
                                 let mut request = HeadRequest { sampling, ..request() };
                                 check(isa, &logits, &request);
                                 request.forbid = vec![naive::argmax(&logits) as u32].into();
+                                check(isa, &logits, &request);
+                                request.limit = Some(vocabulary as u32 * 2 / 3);
                                 check(isa, &logits, &request);
                             }
                         }
@@ -213,6 +218,7 @@ fn tiles_of_a_product_and_stored_logits_give_the_same_bits() {
                 |count: usize, from: usize| (0..count).map(|i| ((i * 33 + from) % vocabulary) as u32).collect();
             let plain = |row: usize| HeadRequest {
                 forbid: tokens(row % 4, row),
+                limit: (row % 3 == 1).then_some((vocabulary - row % vocabulary / 2) as u32),
                 mute: tokens(row % 5 / 2, 3 * row + 1),
                 sampling: Sampling {
                     temperature: [0.0, 0.7, 1.5][row % 3],
@@ -257,6 +263,34 @@ fn more_forbidden_tokens_than_the_epilogue_looks_for_are_struck_out_of_stored_lo
         let forbidden = request.forbid.len() as u32;
         let found = answers_of(&linear, 1, 100, vec![request]);
         assert!(found.tokens[0] >= forbidden && found.confidence[0] > 0.0);
+    }
+}
+
+#[test]
+fn a_guide_with_fewer_tokens_does_not_take_dreams_head_off_the_way_that_stores_no_logits() {
+    // Rows of Dream's head and of Qwen2.5's, both divided by 64: the guide lacks tokens in the last tiles.
+    let (vocabulary, limit) = (2376, 2248);
+    let asks = |limited: bool, temperature: f32, row: usize| HeadRequest {
+        forbid: if limited { vec![7] } else { [7].into_iter().chain(limit..vocabulary as u32).collect() }.into(),
+        limit: limited.then_some(limit),
+        sampling: Sampling { temperature, ..Sampling::default() },
+        margin: true,
+        entropy: true,
+        top: row % 4,
+        ..HeadRequest::default()
+    };
+    for linear in kernel_list() {
+        for temperature in [0.0, 1.5] {
+            let [fast, slow] = [true, false].map(|limited| {
+                let requests: Vec<_> = (0..40).map(|row| asks(limited, temperature, row)).collect();
+                let stored = |request| Asked { request, key: 3, vocabulary }.takes_logits();
+                assert!(requests.iter().all(|request| stored(request) != limited));
+                answers_of(&linear, 2, vocabulary, requests)
+            });
+            assert!(fast.tokens.iter().all(|&token| token < limit) && fast.confidence.iter().all(|&p| p > 0.0));
+            assert_eq!((fast.tokens, fast.confidence, fast.top), (slow.tokens, slow.confidence, slow.top));
+            assert_eq!((fast.margin, fast.entropy), (slow.margin, slow.entropy));
+        }
     }
 }
 

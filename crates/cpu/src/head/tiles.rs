@@ -103,6 +103,8 @@ pub(super) struct Writer<'a> {
 pub(super) struct Look<'a> {
     /// Tokens that the row cannot have, unless they are struck out already.
     pub(super) forbid: &'a [u32],
+    /// Tokens from here on cannot be the row's either.
+    pub(super) limit: u32,
     /// Tokens that may be drawn, but weigh nothing.
     pub(super) mute: &'a [u32],
     /// Of the distribution that statistics speak of.
@@ -157,8 +159,12 @@ impl Writer<'_> {
     unsafe fn reduce(&self, tile: usize, logits: &[f32; TILE], (first, vocabulary): (u32, u32), look: &Look<'_>) {
         let inside = |tokens: &[u32]| tokens.iter().any(|&token| (first..first + TILE as u32).contains(&token));
         // Nearly all tiles are taken as they are, without a way through memory.
-        let (possible, weighed);
+        let (below, possible, weighed);
         let mut logits = logits;
+        if first + TILE as u32 > look.limit {
+            below = cut_off(logits, first, look.limit);
+            logits = &below;
+        }
         if inside(look.forbid) {
             possible = struck_out(logits, first, look.forbid);
             logits = &possible;
@@ -179,6 +185,14 @@ impl Writer<'_> {
             }
         }
     }
+}
+
+/// A tile without the tokens from `limit` on.
+#[cold]
+fn cut_off(logits: &[f32; TILE], first: u32, limit: u32) -> [f32; TILE] {
+    let mut left = *logits;
+    left[limit.saturating_sub(first).min(TILE as u32) as usize..].fill(f32::NEG_INFINITY);
+    left
 }
 
 /// A tile without some tokens.

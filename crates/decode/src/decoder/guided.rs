@@ -129,10 +129,8 @@ impl DecoderKind for Guided {
             verify: most.predictions,
             to_guide,
             falls_to_guide: self.fallback == Writer::Ar,
-            unreadable: match alignment {
-                Alignment::Ids => guide.facts.vocab as TokenId..options.facts.vocab as TokenId,
-                _ => 0..0,
-            },
+            limit: (alignment == Alignment::Ids && guide.facts.vocab < options.facts.vocab)
+                .then_some(guide.facts.vocab as TokenId),
             vocab: options.facts.vocab,
             ends: guide.end_ids.clone(),
             end: options.end_ids.first().copied(),
@@ -191,8 +189,8 @@ struct Judging {
     verify: usize,
     to_guide: bool,
     falls_to_guide: bool,
-    /// Tokens that the guide could never read.
-    unreadable: std::ops::Range<TokenId>,
+    /// First of the tokens that the guide could never read.
+    limit: Option<TokenId>,
     vocab: usize,
     /// The guide's end tokens, and the canvas's first one.
     ends: Vec<TokenId>,
@@ -316,8 +314,7 @@ impl Judging {
 
 impl Decoder for Judging {
     fn ask(&self, ask: &mut HeadAsk) {
-        let forbid = &mut ask.wanted.forbid;
-        *forbid = forbid.iter().copied().chain(self.unreadable.clone()).collect();
+        ask.wanted.limit = self.limit;
     }
 
     fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent {

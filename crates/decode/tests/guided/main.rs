@@ -5,7 +5,7 @@ mod caches;
 mod random;
 mod vocabularies;
 
-use crate::common::{EOS, MASK_ID, facts, options, predict};
+use crate::common::{EOS, MASK_ID, VOCAB, facts, options, predict};
 use demask_decode::{Event, Finish, GuideOptions, Output, Session, SessionOptions, StopRule};
 use demask_step::{Judged, Mask, Predictions, Request, TokenId, Work, random::mix};
 use demask_testkit::by_hand::ByHand;
@@ -233,6 +233,21 @@ fn blocks_bound_the_drafts() {
     // The prompt's block is stored, then each decoded block after it is taken.
     assert_eq!(run.steps.iter().map(Vec::len).collect::<Vec<_>>(), [0, 4, 0, 4, 0]);
     assert_eq!(run.output.tokens, [4, 5, 6, 7, 8, 9, 10, 11]);
+}
+
+#[test]
+fn a_guide_of_fewer_tokens_limits_drafts_without_a_list_of_those_that_it_lacks() {
+    let wanted = |vocab: usize| {
+        let mut options = guided("guided", 1, 2, 4);
+        let mut guide = shared();
+        guide.facts.vocab = vocab;
+        options.guide = Some(guide);
+        let session = Session::new(options).unwrap();
+        session.requests()[0].ask.wanted.clone()
+    };
+    let (same, fewer, more) = (wanted(VOCAB), wanted(VOCAB - 2), wanted(VOCAB + 2));
+    assert_eq!((same.limit, fewer.limit, more.limit), (None, Some(VOCAB as u32 - 2), None));
+    assert_eq!(fewer.forbid, same.forbid);
 }
 
 #[test]

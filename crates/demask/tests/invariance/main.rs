@@ -392,6 +392,8 @@ fn a_bad_ask_is_refused_before_it_joins_a_batch() {
     assert_eq!(refusal(id, &|ask| ask.wanted.top = 2), "2 best tokens, 1 reserved");
     assert_eq!(refusal(id, &|ask| ask.wanted.forbid = vec![70].into()), "token 70 is outside the vocabulary");
     assert_eq!(refusal(id, &|ask| ask.wanted.mute = vec![71].into()), "token 71 is outside the vocabulary");
+    assert_eq!(refusal(id, &|ask| ask.wanted.limit = Some(71)), "token 70 is outside the vocabulary");
+    assert!(refusal(id, &|ask| ask.wanted.limit = Some(0)).contains("predictions below token 0"));
     let judge = |ask: &mut HeadAsk| {
         ask.wanted.judge_width = 1;
         ask.judge = vec![72; rows];

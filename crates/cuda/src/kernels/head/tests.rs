@@ -155,9 +155,12 @@ struct Twin {
 
 impl Twin {
     fn new(asked: &Asked) -> Self {
-        let HeadRequest { forbid, sampling, .. } = &asked.request;
+        let HeadRequest { forbid, limit, sampling, .. } = &asked.request;
         let numbers: Vec<f32> = asked.logits.iter().map(|&x| if x.is_nan() { f32::NEG_INFINITY } else { x }).collect();
-        let raw = struck(&numbers, forbid);
+        let mut raw = struck(&numbers, forbid);
+        if let Some(limit) = *limit {
+            raw[limit as usize..].fill(f32::NEG_INFINITY);
+        }
         let Sampling { temperature, top_k, top_p, order, confidence, .. } = *sampling;
         let draws = temperature > 0.0;
         let temperature = if draws { f64::from(temperature) } else { 1.0 };
@@ -481,14 +484,23 @@ fn any_row(vocabulary: usize) -> impl Strategy<Value = Asked> {
     let top = prop_oneof![Just(0), 1..9usize, 1..vocabulary + 4];
     let temperature = prop_oneof![Just(0.0f32), 0.05f32..3.0];
     let flags = prop::array::uniform3(any::<bool>());
-    let sizes = (prop::collection::vec(logit, vocabulary), tokens(5), tokens(5), tokens(12));
+    let forbid = (tokens(5), prop::option::weighted(0.25, 1..=vocabulary as u32));
+    let sizes = (prop::collection::vec(logit, vocabulary), forbid, tokens(5), tokens(12));
     (sizes, filter, temperature, flags, top, any::<u64>()).prop_map(
-        |((logits, forbid, mute, judge), (top_k, top_p, first), temperature, [drawn, margin, entropy], top, key)| {
+        |(
+            (logits, (forbid, limit), mute, judge),
+            (top_k, top_p, first),
+            temperature,
+            [drawn, margin, entropy],
+            top,
+            key,
+        )| {
             let order = if first { FilterOrder::TopKFirst } else { FilterOrder::TopPFirst };
             let confidence = if drawn { ConfidenceOf::Drawn } else { ConfidenceOf::Raw };
             let sampling = Sampling { temperature, top_k, top_p, order, confidence, seed: 0 };
             let (forbid, mute, judge_width) = (forbid.into(), mute.into(), judge.len());
-            let request = HeadRequest { forbid, mute, sampling, margin, entropy, top, judge_width, logits: false };
+            let request =
+                HeadRequest { forbid, limit, mute, sampling, margin, entropy, top, judge_width, logits: false };
             Asked { logits, request, key, judge }
         },
     )
