@@ -160,9 +160,8 @@ impl Show {
 /// How an answer was made, in a line.
 fn summary(answer: &Generation) -> String {
     let Receipt { decoding, seconds, .. } = &answer.receipt;
-    let demask::internals::decode::DecodingReceipt { nfe, tokens_per_nfe, exactness, against, decoder, cache, .. } =
-        decoding;
-    let against = against.as_ref().map(|run| format!(" against {run}")).unwrap_or_default();
+    let demask::internals::decode::DecodingReceipt { nfe, tokens_per_nfe, exactness, decoder, cache, .. } = decoding;
+    let against = exactness.against().map(|run| format!(" against {run}")).unwrap_or_default();
     format!(
         "{} tokens, {nfe} NFE, {tokens_per_nfe:.2} tokens/NFE, {:.2} s; {decoder}, cache {cache}: {exactness}{against}",
         answer.generated_tokens, seconds.total

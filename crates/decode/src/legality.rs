@@ -42,6 +42,23 @@ impl Exactness {
     }
 }
 
+impl std::fmt::Display for Exactness {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Writes the word as `exactness`, and the run that a lossless result equals as `against`.
+impl serde::Serialize for Exactness {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeMap;
+        let mut map = serializer.serialize_map(Some(2))?;
+        map.serialize_entry("exactness", self.name())?;
+        map.serialize_entry("against", &self.against())?;
+        map.end()
+    }
+}
+
 /// Returns what a pair of methods may claim, whatever they decode.
 pub fn exactness(decoder: &DecoderSpec, cache: &CacheSpec) -> Exactness {
     exactness_with(decoder, cache, cache.traits().memory)

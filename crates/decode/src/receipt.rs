@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::Exactness;
+
 /// Methods, claims and counts of one session. Whoever runs the model adds seconds and memory.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DecodingReceipt {
@@ -17,10 +19,9 @@ pub struct DecodingReceipt {
     pub steps: usize,
     /// Positions of a block, as resolved.
     pub block_length: usize,
-    /// `reference`, `lossless` or `approximate`.
-    pub exactness: &'static str,
-    /// The run that a lossless result equals.
-    pub against: Option<String>,
+    /// What the tokens may claim; in JSON `exactness`, and `against` for the run that a lossless result equals.
+    #[serde(flatten)]
+    pub exactness: Exactness,
     /// Key of all randomness.
     pub seed: u64,
     /// Forwards as the method's paper counts them.

@@ -297,7 +297,7 @@ fn the_receipt_tells_what_was_accepted() {
     for (accepted, &count) in receipt.acceptance.iter().enumerate() {
         assert_eq!(told.iter().filter(|&&told| told == accepted).count(), count);
     }
-    assert_eq!(receipt.against.as_deref(), Some("static, cache block"));
+    assert_eq!(receipt.exactness.against(), Some("static, cache block"));
     // One token is added from draft to draft, beginning with the canvas itself.
     for event in &found.run.events {
         let Event::Step { drafts, accepted, rejected, .. } = *event else { continue };
@@ -319,7 +319,7 @@ fn drafts_over_a_cache_with_a_history_are_approximate() {
             for decoder in ["freedave", "freedave:mode=reference"] {
                 let found = run(script, options.clone(), decoder).unwrap();
                 let receipt = found.session.receipt();
-                assert_eq!((receipt.exactness, receipt.against), ("approximate", None), "{cache}");
+                assert_eq!(receipt.exactness, Exactness::Approximate, "{cache}");
                 assert_eq!(found.commits.len(), 24, "everything is decoded");
                 accepted +=
                     receipt.acceptance.iter().enumerate().map(|(accepted, count)| accepted * count).sum::<usize>();
@@ -331,7 +331,7 @@ fn drafts_over_a_cache_with_a_history_are_approximate() {
     for (cache, memory) in [("freecache:block=8", "lossless"), ("freecache:block=3", "approximate")] {
         let mut options = options(FULL, 0, 6, 24);
         (options.cache, options.block_length) = (cache.parse().unwrap(), Some(8));
-        assert_eq!(run(script, options, "freedave").unwrap().session.receipt().exactness, memory, "{cache}");
+        assert_eq!(run(script, options, "freedave").unwrap().session.receipt().exactness.name(), memory, "{cache}");
     }
 }
 

@@ -225,7 +225,7 @@ fn the_receipt_tells_how_it_was_made() {
     let (_, session) = run_on_text(options, &[]);
     let receipt = session.receipt();
     assert_eq!((&receipt.decoder[..], &receipt.cache[..]), ("threshold:tau=0.5", "block"));
-    assert_eq!((receipt.exactness, receipt.against), ("approximate", None));
+    assert_eq!(receipt.exactness, demask_decode::Exactness::Approximate);
     assert_eq!((receipt.nfe, receipt.forwards, receipt.generated_tokens), (5, 5, 8));
     assert_eq!((receipt.tokens_per_nfe, receipt.rows, receipt.block_length), (1.6, 20, 4));
 }

@@ -34,7 +34,7 @@ pub struct Prepared {
     /// Whether the canvas was told.
     announced: bool,
     /// Time that it took to get ready.
-    prepared: Duration,
+    spent: Duration,
 }
 
 /// What is known of an answer when its session is over.
@@ -78,7 +78,7 @@ impl Prompter {
             read: 0,
             stopped: None,
             announced: false,
-            prepared: started.elapsed(),
+            spent: started.elapsed(),
         })
     }
 }
@@ -157,12 +157,12 @@ impl Prepared {
     pub(crate) fn into_answered(mut self, tokenizer: Option<&Tokenizer>) -> Answered {
         self.read_settled();
         self.finish_text();
-        let Self { session, infill, mut text, stopped, prepared, .. } = self;
+        let Self { session, infill, mut text, stopped, spent, .. } = self;
         if infill {
             text = tokenizer.map(|tokenizer| tokenizer.decode(session.canvas(), true)).unwrap_or_default();
         }
         text.truncate(stopped.unwrap_or(text.len()));
-        Answered { session, text: tokenizer.map(|_| text), prepared }
+        Answered { session, text: tokenizer.map(|_| text), prepared: spent }
     }
 }
 

@@ -30,12 +30,12 @@ pub fn run(settings: &Settings, args: &GenerateArgs) -> anyhow::Result<()> {
 /// The plans of all steps, and nothing run.
 fn explain(opened: &Opened, request: &Request, screen: Screen) -> anyhow::Result<()> {
     let session = opened.prepare(&request.prompt, &request.options)?.into_session();
-    let DecodingReceipt { decoder, cache, exactness, against, steps, block_length, .. } = session.receipt();
+    let DecodingReceipt { decoder, cache, exactness, steps, block_length, .. } = session.receipt();
     let mut plans = Vec::new();
     demask::internals::explain(session, ordinary_token(opened.prompter()), &mut |line| plans.push(line));
     if screen.json {
         return output::json(&json!({
-            "decoder": decoder, "cache": cache, "exactness": exactness, "against": against,
+            "decoder": decoder, "cache": cache, "exactness": exactness.name(), "against": exactness.against(),
             "steps": steps, "block_length": block_length, "plans": plans,
         }));
     }

@@ -77,6 +77,6 @@ impl Session {
     /// Returns how the answer was made.
     pub fn receipt(&self) -> DecodingReceipt {
         let resolved = (self.steps, self.layout.block_length());
-        self.tally.receipt(&self.options, &self.exactness(), resolved, self.settled())
+        self.tally.receipt(&self.options, self.exactness(), resolved, self.settled())
     }
 }

@@ -88,7 +88,7 @@ impl Tally {
     pub(super) fn receipt(
         &self,
         options: &SessionOptions,
-        exactness: &Exactness,
+        exactness: Exactness,
         (steps, block_length): (usize, usize),
         generated_tokens: usize,
     ) -> DecodingReceipt {
@@ -100,8 +100,7 @@ impl Tally {
             schedule: options.schedule.name(),
             steps,
             block_length,
-            exactness: exactness.name(),
-            against: exactness.against().map(str::to_owned),
+            exactness,
             seed: options.seed,
             nfe,
             forwards,
