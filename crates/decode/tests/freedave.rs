@@ -8,7 +8,7 @@ use crate::common::{
     freedave::{BLOCKS, FULL, OF_HISTORY, Script, caches, forwards, recite, run},
     options,
 };
-use demask_decode::{Event, Exactness, Session, StopRule};
+use demask_decode::{Event, Exactness, Schedule, Session, StopRule};
 use demask_step::{
     HeadAsk, Lanes, NO_TOKEN, Network, Predictions, Request, SequenceId, SequenceStep, StepPlan, TokenId, Work,
 };
@@ -357,4 +357,24 @@ fn drafts_run_in_lanes_of_their_own() {
             "keep 4..8 of lane 2; live 8..12 visible 12 block-causal:4 canvas predict 11",
         ]
     );
+}
+
+/// A block's first forward over `prefix:horizon` sees more than the next one, so a step that takes nothing must be run:
+/// what the canvas is predicted as before and behind it differs.
+#[test]
+fn idle_steps_are_run_where_the_first_forward_of_a_block_sees_more() {
+    let mut idle = 0;
+    for seed in 0..40 {
+        let mut options = options(FULL, 0, 6, 12);
+        (options.block_length, options.schedule, options.seed) = (Some(3), Schedule::DreamTotal, seed);
+        (options.cache, options.stop) = ("prefix:horizon=0".parse().unwrap(), StopRule::Never);
+        options.steps = Some(32);
+        let script = Script::endless(seed, 0.0, 3.0);
+        let reference = run(script, options.clone(), "static").unwrap();
+        let found = run(script, options, "freedave").unwrap();
+        assert_eq!(found.commits, reference.commits, "seed {seed}");
+        assert!(found.session.counts().nfe <= reference.session.counts().nfe);
+        idle += usize::from(reference.run.steps.iter().any(Vec::is_empty));
+    }
+    assert!(idle > 0, "no case has a step that takes nothing");
 }

@@ -1,4 +1,4 @@
-//! What a session tells of itself: needs, events, the answer and how it was made.
+//! What a session reports: needs, events, the answer and how it was made.
 
 use std::vec;
 
