@@ -5,6 +5,7 @@
 //! ```
 //!
 //! MODEL is `org/name` of a hub, a directory, or a `.gguf` file; the built-in model answers without one.
+#![expect(clippy::print_stdout, reason = "the answer is for whoever runs it")]
 
 use demask::{Error, Generation, Model};
 

@@ -3,6 +3,7 @@
 //! ```text
 //! cargo run --release -p demask --example engine
 //! ```
+#![expect(clippy::print_stdout, reason = "the answer is for whoever runs it")]
 
 use std::thread;
 

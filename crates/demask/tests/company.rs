@@ -181,7 +181,7 @@ fn ten_threads_have_the_answers_that_each_has_alone() {
                 let mut open = Vec::new();
                 for index in (thread..REQUESTS).step_by(10) {
                     thread::sleep(Duration::from_millis(dice.below(30) as u64));
-                    let ticket = handle.generate(&question(index), &options(index), Class::default()).unwrap();
+                    let ticket = handle.generate(question(index), &options(index), Class::default()).unwrap();
                     if dice.chance(20) {
                         // Nobody waits for this one.
                         drop(ticket);
@@ -218,7 +218,7 @@ fn idle(handle: &Handle) {
 fn a_dropped_ticket_cancels_its_request() {
     let engine = load("demo-llada").into_engine();
     let handle = engine.handle();
-    let mut ticket = handle.generate(&question(0), &options(0), Class::default()).unwrap();
+    let mut ticket = handle.generate(question(0), &options(0), Class::default()).unwrap();
     assert!(matches!(ticket.next(), Some(Mail::Update(_))));
     drop(ticket);
     idle(&handle);
@@ -230,12 +230,12 @@ fn a_drained_engine_finishes_what_it_was_given_and_takes_no_more() {
     let engine = load("demo-llada").into_engine();
     let handle = engine.handle();
     let tickets: Vec<_> =
-        (0..4).map(|index| handle.generate(&question(index), &options(0), Class::default()).unwrap()).collect();
+        (0..4).map(|index| handle.generate(question(index), &options(0), Class::default()).unwrap()).collect();
     engine.drain();
     for ticket in tickets {
         assert!(ticket.wait().is_ok());
     }
-    let late = handle.generate(&question(0), &options(0), Class::default()).unwrap().wait().unwrap_err();
+    let late = handle.generate(question(0), &options(0), Class::default()).unwrap().wait().unwrap_err();
     assert_eq!(late.to_string(), "the engine is shut down: start another one");
     assert!(handle.look(|_| ()).is_err());
 }
@@ -245,7 +245,7 @@ fn an_engine_that_is_shut_down_tells_those_who_wait() {
     let engine = load("demo-llada").into_engine();
     let handle = engine.handle();
     let tickets: Vec<_> =
-        (0..4).map(|index| handle.generate(&question(index), &options(0), Class::default()).unwrap()).collect();
+        (0..4).map(|index| handle.generate(question(index), &options(0), Class::default()).unwrap()).collect();
     engine.shut_down();
     let ends: Vec<_> = tickets.into_iter().map(Ticket::wait).collect();
     assert!(ends.iter().any(|end| matches!(end, Err(Error::ShutDown))), "it did not wait for all of them");
@@ -256,9 +256,9 @@ fn a_ticket_can_be_polled_and_what_is_wrong_is_its_end() {
     let engine = load("demo-llada").into_engine();
     let handle = engine.handle();
     let too_long = Options { gen_length: Some(1 << 20), ..Options::default() };
-    assert!(handle.generate(&question(0), &too_long, Class::default()).is_err(), "known before it is submitted");
+    assert!(handle.generate(question(0), &too_long, Class::default()).is_err(), "known before it is submitted");
     let nothing = Class { weight: f64::NAN, ..Class::default() };
-    let refused = handle.generate(&question(0), &options(0), nothing).unwrap().wait().unwrap_err();
+    let refused = handle.generate(question(0), &options(0), nothing).unwrap().wait().unwrap_err();
     assert!(refused.to_string().starts_with("a weight of NaN"), "{refused}");
     let (context, text) = texts(0);
     let mut ticket = handle.log_likelihood(&context, &text, &draws(0), Class::default()).unwrap();
