@@ -1,4 +1,4 @@
-//! A conversation.
+//! A conversation with a model, message by message.
 
 use demask_checkpoint::Message;
 

@@ -1,4 +1,4 @@
-//! Qwen3: autoregressive models.
+//! Qwen3: autoregressive models whose queries and keys are normed.
 
 use super::{Family, GgufConventions, Vocabulary, sdar, transformers};
 
