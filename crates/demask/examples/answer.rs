@@ -9,6 +9,8 @@
 
 use demask::{Error, Generation, Model};
 
+const QUESTION: &str = "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?";
+
 /// Asks the model of a name, or the built-in one.
 pub fn ask(question: &str, model: Option<String>) -> Result<Generation, Error> {
     let mut model = model.map_or_else(Model::demo, Model::open)?;

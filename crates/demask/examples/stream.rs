@@ -9,7 +9,7 @@ use std::io::{self, Write};
 
 use demask::{Error, Mail, Model, Options};
 
-const QUESTION: &str = "Ada has 13 pears. Ben gives Ada 24 more. How many pears are there in the end?";
+const QUESTION: &str = "Ada has 13 pears. Ben gives Ada 5 more. How many pears are there in the end?";
 
 /// Shows the answer of a model while it is made.
 pub fn show(model: &mut Model, options: &Options, out: &mut impl Write) -> Result<(), Error> {
@@ -35,7 +35,7 @@ pub fn give_up(model: &mut Model, options: &Options, pieces: usize) -> Result<us
 
 fn main() -> Result<(), Error> {
     let mut model = Model::demo()?;
-    let options = Options { gen_length: Some(64), decoder: Some("threshold:tau=0.9".parse()?), ..Options::default() };
+    let options = Options { gen_length: Some(64), decoder: Some("static".parse()?), ..Options::default() };
     show(&mut model, &options, &mut io::stdout())?;
     println!("given up after {} pieces", give_up(&mut model, &options, 2)?);
     Ok(())

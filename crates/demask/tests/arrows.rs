@@ -160,9 +160,10 @@ fn every_package_but_those_for_tests_can_be_published() {
     let metadata = metadata();
     for package in packages(&metadata) {
         let name = package["name"].as_str().unwrap();
-        let for_tests = FOR_TESTS.contains(&name);
-        assert_eq!(package["publish"].as_array().is_some(), for_tests, "{name}: publish = false is for tests");
-        if for_tests {
+        // The suites of testkit are for the methods of others, too.
+        let kept = name == "demask-cuda-emulator";
+        assert_eq!(package["publish"].as_array().is_some(), kept, "{name}: publish = false is for our tests alone");
+        if kept {
             continue;
         }
         for field in ["description", "license", "repository", "readme", "rust_version"] {

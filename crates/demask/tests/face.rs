@@ -23,10 +23,11 @@ fn the_examples_do_what_they_say() {
     let answer = answer::ask(QUESTION, None).unwrap();
     assert_eq!(answer.to_string(), "3+4=7 pears.\nThe final answer is 7");
     let (mut model, mut shown) = (demo(), Vec::new());
-    stream::show(&mut model, &Options::default(), &mut shown).unwrap();
+    let slow = Options { decoder: Some("static".parse().unwrap()), ..Options::default() };
+    stream::show(&mut model, &slow, &mut shown).unwrap();
     let shown = String::from_utf8(shown).unwrap();
-    assert!(shown.starts_with("13+24=37 pears.\nThe final answer is 37 (") && shown.ends_with(" NFE)\n"), "{shown}");
-    assert_eq!(stream::give_up(&mut model, &Options::default(), 2).unwrap(), 2);
+    assert!(shown.starts_with("13+5=18 pears.\nThe final answer is 18 (") && shown.ends_with(" NFE)\n"), "{shown}");
+    assert_eq!(stream::give_up(&mut model, &slow, 2).unwrap(), 2);
     let questions = [QUESTION, "Ada has 13 pears. Ben gives Ada 5 more. How many pears are there in the end?"];
     let engine = model.into_engine();
     let answers = engine::ask(&engine, &questions).unwrap();
@@ -41,8 +42,9 @@ fn the_examples_do_what_they_say() {
 fn a_stream_that_is_dropped_leaves_nothing_behind() {
     let mut model = demo();
     let alone = model.generate(QUESTION).unwrap();
+    let slow = Options { decoder: Some("static".parse().unwrap()), ..Options::default() };
     for pieces in 0..4 {
-        let taken = model.stream(QUESTION, &Options::default()).unwrap().take(pieces).count();
+        let taken = model.stream(QUESTION, &slow).unwrap().take(pieces).count();
         assert_eq!(taken, pieces);
         assert!(model.is_idle(), "after {pieces} pieces");
     }

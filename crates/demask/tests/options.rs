@@ -47,11 +47,11 @@ fn prompts_that_cannot_be_decoded_are_refused() {
     );
     assert_eq!(
         refusal(&Prompt::Tokens(vec![1; 1024]), &options),
-        "1024 prompt tokens and 1 to generate exceed the model's context of 1024: shorten the prompt or lower --gen-length"
+        "1024 prompt tokens and 1 to generate exceed the model's context of 1024: shorten the prompt or lower `gen_length`"
     );
     assert_eq!(
         refusal(&Prompt::Raw("a <|mdm_mask|> b".into()), &options),
-        "the prompt contains the model's mask token: remove it, or write holes as <mask:N> and use --infill"
+        "the prompt contains the model's mask token: remove it, or write holes as <mask:N> and use `infill`"
     );
     assert_eq!(
         refusal(&Prompt::Infill("no hole".into()), &options),
