@@ -80,7 +80,7 @@ pub fn fetching(screen: Screen) -> impl FnMut(FetchProgress<'_>) -> bool {
 pub fn load(opened: Opened, device: &DeviceOptions, needs: &[Need], screen: Screen) -> anyhow::Result<Model> {
     let _watched = Watched::new();
     let mut current: Option<(String, Bar)> = None;
-    let model = opened.load(device, needs, &mut |LoadProgress { name, done, total }| {
+    let model = opened.load(device, needs, &mut |LoadProgress { name, done, total, .. }| {
         if current.as_ref().is_none_or(|(loading, _)| loading != name) {
             current = Some((name.to_owned(), Bar::bytes(screen, &format!("loading {name}"))));
         }

@@ -14,6 +14,7 @@ use crate::{
 
 /// What a result may claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Exactness {
     /// Static (or autoregressive) decoding with no cache or an exact one.
     Reference,

@@ -6,6 +6,7 @@ use crate::Exactness;
 
 /// Methods, claims and counts of one session. Whoever runs the model adds seconds and memory.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct DecodingReceipt {
     /// The decoder in canonical text.
     pub decoder: String,

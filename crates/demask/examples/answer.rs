@@ -19,8 +19,7 @@ pub fn ask(question: &str, model: Option<String>) -> Result<Generation, Error> {
 
 fn main() -> Result<(), Error> {
     let mut arguments = std::env::args().skip(1);
-    let question =
-        arguments.next().unwrap_or("Ada has 3 pears. Ben gives Ada 4 more. How many pears are there?".into());
+    let question = arguments.next().unwrap_or(QUESTION.to_owned());
     let answer = ask(&question, arguments.next())?;
     println!("{answer}");
     println!("{} tokens, {} NFE", answer.generated_tokens, answer.receipt.decoding.nfe);

@@ -49,6 +49,7 @@ pub type Observer<'a> = dyn FnMut(RunEvent<'_>) -> ControlFlow<()> + 'a;
 
 /// An answer.
 #[derive(Debug, Clone, serde::Serialize)]
+#[non_exhaustive]
 pub struct Generation {
     /// The text without special tokens; none if the model has no tokenizer.
     pub text: Option<String>,

@@ -38,6 +38,7 @@ impl Default for LikelihoodOptions {
 
 /// How probable a continuation is.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[non_exhaustive]
 pub struct Likelihood {
     /// Its natural-log probability, or a lower bound of it.
     pub log_probability: f64,

@@ -13,6 +13,7 @@ use crate::{Error, Outcome, RunEvent};
 
 /// What has happened to a request since it was last read.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Update {
     /// The canvas as it was laid out and the length of its prompt, in the first update.
     pub started: Option<(Vec<TokenId>, usize)>,

@@ -204,6 +204,7 @@ pub struct Opened {
 
 /// How far the loading of a model is.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct LoadProgress<'a> {
     /// The model, or its guide.
     pub name: &'a str,

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 /// Methods, counts, time and memory of one answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Receipt {
     /// The model.
     pub model: String,

@@ -9,7 +9,7 @@ fn a_gpu_that_is_asked_for_is_refused_in_one_line() {
     for (asked, number) in [("cuda", 0), ("cuda:1", 1)] {
         let device = DeviceOptions { device: asked.parse().unwrap(), ..DeviceOptions::default() };
         let told = device.found().unwrap_err().to_string();
-        let end = "was asked for, and this build runs on the CPU only: use --device cpu or auto";
+        let end = "was asked for, and this build runs on the CPU only: use `device` cpu or auto";
         assert_eq!(told, format!("device cuda:{number} {end}"));
     }
 }

@@ -251,7 +251,7 @@ fn sweeps_that_cannot_be_run_are_refused_before_anything_runs() {
     sweep("steps=8|x", "--sweep: --steps is \"x\", expected a whole number from 0 on");
     sweep(
         "decoder=static|statc",
-        demask(&["generate", "hi", "--decoder", "statc"]).stderr["error: ".len()..].trim_end(),
+        &format!("--sweep: {}", demask(&["generate", "hi", "--decoder", "statc"]).stderr["error: ".len()..].trim_end()),
     );
     sweep(
         "cache=none|block",
