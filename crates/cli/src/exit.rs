@@ -11,7 +11,7 @@ use std::{io, process::ExitCode};
 
 use demask::Error;
 use demask::internals::{
-    ModelError, OptionError, UnusableDevice,
+    ModelError, UnusableDevice,
     checkpoint::{CheckpointError, HubError, SynthError},
     decode,
 };
@@ -77,7 +77,6 @@ fn is_usage(error: &(dyn std::error::Error + 'static)) -> bool {
         || is_usage_of_eval(error)
         || error.is::<decode::SpecError>()
         || error.is::<decode::names::UnknownName>()
-        || error.is::<OptionError>()
         || of(error, Error::is_usage)
         || of(error, UnusableDevice::is_usage)
         || of(error, CheckpointError::is_usage)

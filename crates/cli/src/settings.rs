@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::Context;
 use demask::internals::{
-    DeviceOptions, Opened, OptionError, Prepared, UnusableDevice, decode::OptionsError, step::Work, tensor::Dtype,
+    DeviceOptions, Opened, Prepared, UnusableDevice, decode::OptionsError, step::Work, tensor::Dtype,
 };
 use demask::{Error, Model, Options, Prompt};
 
@@ -156,7 +156,7 @@ fn prompt(args: &GenerateArgs) -> anyhow::Result<Prompt> {
 }
 
 /// How to decode.
-pub fn generate_options(args: &DecodeArgs, seed: u64) -> Result<Options, OptionError> {
+pub fn generate_options(args: &DecodeArgs, seed: u64) -> Result<Options, Error> {
     let mut options = Options { seed: Some(seed), ..Options::default() };
     for (name, text) in &args.typed {
         options.set(name, text)?;

@@ -225,18 +225,18 @@ macro_rules! options {
             /// options.set("decoder", "threshold:tau=0.8")?;
             /// let refused = options.set("step", "12").unwrap_err().to_string();
             /// assert!(refused.starts_with("unknown option \"step\", did you mean \"steps\"?"));
-            /// # Ok::<(), demask::OptionError>(())
+            /// # Ok::<(), demask::Error>(())
             /// ```
             ///
             /// # Errors
             /// If there is no such option, or it does not take this value.
-            pub fn set(&mut self, name: &str, text: &str) -> Result<(), OptionError> {
+            pub fn set(&mut self, name: &str, text: &str) -> Result<(), crate::Error> {
                 $(if same(name, stringify!($name)) {
                     let value = <$of>::from_text(text).map_err(|why| refused(stringify!($name), &format!("{text:?}"), why))?;
                     self.$name = Some(value.join(self.$name.take()));
                     return Ok(());
                 })+
-                Err(unknown(name))
+                Err(unknown(name).into())
             }
 
             fn set_json(&mut self, name: &str, value: Value) -> Result<(), OptionError> {

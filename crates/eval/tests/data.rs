@@ -269,18 +269,18 @@ fn there_are_as_many_exemplars_as_are_asked_for_or_none_is_shown() {
     }
     assert_eq!(
         message(get("gsm8k", 9, None, std::slice::from_ref(&problem))),
-        "9 exemplars are asked for, and gsm8k has 8: use --shots 8 or less, or give more with --shots-file"
+        "9 exemplars are asked for, and gsm8k has 8: use `shots` 8 or less, or give more with `shots_file`"
     );
     assert_eq!(
         message(get("humaneval", 1, None, std::slice::from_ref(&problem))),
-        "humaneval has no solved problems to show: use --shots 0, or give some with --shots-file"
+        "humaneval has no solved problems to show: use `shots` 0, or give some with `shots_file`"
     );
     let file = folder.file("train.jsonl", entries(task("gsm8k")));
     let own = get("gsm8k", 5, Some(&file), std::slice::from_ref(&problem)).unwrap().of(&problem);
     assert!(own[0].question.starts_with("A ferry carries"));
     assert!(
         message(get("gsm8k", 6, Some(&file), std::slice::from_ref(&problem)))
-            .ends_with("has 5: use --shots 5 or less, or give more with --shots-file")
+            .ends_with("has 5: use `shots` 5 or less, or give more with `shots_file`")
     );
     // By subject, where the task has subjects.
     let file = folder.file("dev.jsonl", entries(task("mmlu")));
@@ -289,7 +289,7 @@ fn there_are_as_many_exemplars_as_are_asked_for_or_none_is_shown() {
     assert_eq!(shown.of(&about("economics"))[0].subject.as_deref(), Some("economics"));
     let told = message(get("mmlu", 2, Some(&file), &[about("physics")]));
     assert!(
-        told.ends_with("dev.jsonl has about physics 1: use --shots 1 or less, or give more with --shots-file"),
+        told.ends_with("dev.jsonl has about physics 1: use `shots` 1 or less, or give more with `shots_file`"),
         "{told}"
     );
     // Of the same file: never the problem itself.
@@ -298,7 +298,7 @@ fn there_are_as_many_exemplars_as_are_asked_for_or_none_is_shown() {
     assert!(all.iter().all(|problem| shown.of(problem).len() == 4 && !shown.of(problem).contains(problem)));
     assert!(
         message(get("gpqa", 5, None, &all))
-            .ends_with("gpqa has 4: use --shots 4 or less, or give more with --shots-file")
+            .ends_with("gpqa has 4: use `shots` 4 or less, or give more with `shots_file`")
     );
 }
 
@@ -385,7 +385,7 @@ fn a_tasks_files_come_from_the_hub_and_then_from_the_cache() {
     let options = DataOptions { subject: None, ..options };
     let missing = message(load(bbh, &options, &mut |_| true));
     assert!(missing.contains("lukaemon/bbh has no file causal_judgement/test/0000.parquet"), "{missing}");
-    assert!(missing.ends_with("; --data and --shots-file read files that are here"), "{missing}");
+    assert!(missing.ends_with("; `data` and `shots_file` read files that are here"), "{missing}");
 }
 
 #[test]
@@ -402,7 +402,7 @@ fn problems_and_exemplars_of_mmlu_come_from_two_files_and_are_asked_for_once() {
     let none = message(shots(mmlu, 5, None, &problems, &options, &mut |_| true));
     assert_eq!(
         none,
-        "5 exemplars are asked for, and mmlu has about physics 0: use --shots 0 or less, or give more with --shots-file"
+        "5 exemplars are asked for, and mmlu has about physics 0: use `shots` 0 or less, or give more with `shots_file`"
     );
     assert!(folder.0.join("datasets--cais--mmlu/refs/main").is_file());
     let before = asked.lock().unwrap().len();
