@@ -14,7 +14,9 @@ use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand};
 
 #[cfg(feature = "analyze")]
 pub use analyze::{AnalyzeArgs, AnalyzeCommand, StabilityArgs};
-pub use decode::{DecodeArgs, flag, in_flags};
+#[cfg(feature = "eval")]
+pub use decode::flag;
+pub use decode::{DecodeArgs, in_flags};
 #[cfg(feature = "eval")]
 pub use eval::EvalArgs;
 pub use generate::{ChatArgs, GenerateArgs};
