@@ -23,6 +23,8 @@ pub struct Setup<'a> {
     pub layout: &'a Layout,
     /// The schedule of each block.
     pub clock: &'a Clock,
+    /// Steps over all blocks.
+    pub steps: usize,
     /// The order of predictions.
     pub ranking: &'a Ranking,
     /// Everything that was asked for: model, canvas, both methods, seed, guide.

@@ -381,7 +381,7 @@ fn slots_are_those_of_the_canvas_or_of_the_steps() {
     let layout = Layout::full(PROMPT, PROMPT + LENGTH, BLOCK);
     let clock = Clock { schedule: options.schedule, steps: 1, eps: options.eps, share_of: None };
     let ranking = Ranking { remasking: options.remasking, alg_temp: 0.0, seed: 0, order: Vec::new() };
-    let setup = Setup { layout: &layout, clock: &clock, ranking: &ranking, options: &options };
+    let setup = Setup { layout: &layout, clock: &clock, steps: 0, ranking: &ranking, options: &options };
     let memory = |text: &str| text.parse::<CacheSpec>().unwrap().build(&setup).memory();
     for (cache, expected) in [
         ("prefix", Memory::OfState),

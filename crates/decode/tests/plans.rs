@@ -332,6 +332,93 @@ fn dllm_under_shift_keeps_the_row_before_the_response_alive() {
     );
 }
 
+/// Steps of a response that refresh all of it, of static decoding in two blocks of four.
+fn refreshes(cache: &str) -> Vec<usize> {
+    let options = with(options(Mask::Full, 0, 2, 8), "static", &format!("dllm:prompt=99,rho=0,{cache}"), Some(4));
+    let plans = plans(options);
+    (0..plans.len()).filter(|&step| !plans[step].contains("compute")).collect()
+}
+
+#[test]
+fn dllm_counts_from_the_start_or_from_the_end_or_from_the_end_of_each_block() {
+    assert_eq!(refreshes("response=3"), [0, 3, 6]);
+    // Step 7 is number 1 of those counted down: 3 and 6 are steps 5 and 2.
+    assert_eq!(refreshes("response=3,phase=down"), [0, 2, 5]);
+    // A block's first forward, and those with one mask left, or three more.
+    assert_eq!(refreshes("response=3,phase=block"), [0, 3, 4, 7]);
+    assert_eq!(refreshes("response=2,phase=block"), [0, 1, 3, 4, 5, 7]);
+    // One token a step: the same as forwards.
+    assert_eq!(refreshes("response=3,count=tokens"), [0, 3, 6]);
+}
+
+#[test]
+fn dllm_counts_tokens_where_forwards_commit_several() {
+    let mut options =
+        with(options(Mask::Full, 0, 2, 8), "static:steps=4", "dllm:response=4,count=tokens,rho=0", Some(8));
+    let counted = plans(options.clone());
+    assert_eq!(counted.iter().map(|plan| plan.contains("compute")).collect::<Vec<_>>(), [false, true, false, true]);
+    options.cache = "dllm:response=4,rho=0".parse().unwrap();
+    assert!(plans(options)[1..].iter().all(|plan| plan.contains("compute")));
+}
+
+/// Positions to be predicted, and what was committed since it was computed; their number is taken from the share of the
+/// most drifted. Under shift the row of a position is the one before it.
+#[test]
+fn dllm_computes_what_is_predicted_next() {
+    let options = with(options(Mask::Full, 0, 2, 8), "static", "dllm:response=9,rows=predicted,rho=0.75", Some(4));
+    assert_eq!(
+        plans(options)[..3],
+        [
+            "live 0..10 visible 10 full canvas predict 2..6",
+            "live 2..10 visible 10 full canvas compute 2..6 and 2 of 6..10 by value (layer 0: all) predict 3..6",
+            "live 2..10 visible 10 full canvas compute 3..6 and 3 of 2,6..10 by value (layer 0: all) predict 4..6",
+        ]
+    );
+    let options = with(options_shifted(), "static", "dllm:response=9,rows=predicted,rho=0", Some(4));
+    assert_eq!(
+        plans(options)[..3],
+        [
+            "live 0..10 visible 10 full canvas predict 2..6",
+            "live 2..10 visible 10 full canvas compute 2..5 (layer 0: all) predict 3..6",
+            "live 2..10 visible 10 full canvas compute 3..5 (layer 0: all) predict 4..6",
+        ]
+    );
+}
+
+fn options_shifted() -> SessionOptions {
+    options(Mask::Full, 1, 2, 8)
+}
+
+#[test]
+fn dllm_computes_the_block_that_is_decoded() {
+    let options = with(options(Mask::Full, 0, 2, 8), "static", "dllm:response=9,rows=block,rho=0.25", Some(4));
+    let plans = plans(options);
+    assert!(plans[1].contains("compute 2..6 and 0 of 6..10 by value"), "{}", plans[1]);
+    assert!(plans[5].contains("compute 6..10 and 0 of 2..6 by value"), "{}", plans[5]);
+}
+
+#[test]
+fn dllm_refreshes_after_a_doubtful_commit() {
+    // Confidences fall by 0.01 with each position: 0.9 - position / 100.
+    let plans = |doubt: &str| {
+        plans(with(options(Mask::Full, 0, 2, 4), "static", &format!("dllm:response=9,rho=0,doubt={doubt}"), Some(4)))
+    };
+    let whole = |doubt| plans(doubt).iter().map(|plan| !plan.contains("compute")).collect::<Vec<_>>();
+    assert_eq!(whole("0"), [true, false, false, false]);
+    assert_eq!(whole("1"), [true, true, true, true]);
+}
+
+#[test]
+fn dllm_counts_down_only_where_the_number_of_steps_is_fixed() {
+    let refusal = |decoder: &str, cache: &str| {
+        Session::new(with(options(Mask::Full, 0, 2, 8), decoder, cache, Some(4))).unwrap_err().to_string()
+    };
+    let told = refusal("threshold", "dllm:phase=down");
+    assert!(told.ends_with("phase=down belongs to decoder static, whose number of steps is fixed: omit it"), "{told}");
+    let told = refusal("static", "dllm:phase=down,count=tokens");
+    assert!(told.ends_with("phase=down belongs to count=forwards: omit it"), "{told}");
+}
+
 /// The count of chosen rows is the truncated product in f64, and 0 compares nothing only where the share is 0.
 #[test]
 fn dllm_counts_as_released() {

@@ -119,6 +119,8 @@ fn forwards_of_the_scheduler() {
         ("static", "dkv:refresh=4"),
         ("static", "dkv:variant=greedy"),
         ("static", "dllm:prompt=3,response=2"),
+        ("static", "dllm:response=6,rows=predicted,doubt=0.9,count=tokens"),
+        ("threshold", "dllm:rows=block,phase=block,response=3"),
         ("slowfast:explore=2", "none"),
         ("slowfast:explore=2", "dllm:prompt=4,response=3"),
         ("slowfast:explore=2", "dual"),

@@ -168,8 +168,15 @@ fn caches_t2_all_rows_chosen_is_a_refresh() {
         for probe in ["v", "k", "random"] {
             for first_layer in ["full", "same"] {
                 let rest = format!("prompt=3,first_layer={first_layer}");
-                let chosen = format!("dllm:response=5,rho=1,probe={probe},{rest}");
-                assert_caches_equal(shift, &chosen, &format!("dllm:response=1,{rest}"));
+                let refreshed = format!("dllm:response=1,{rest}");
+                for rows in ["drift", "block"] {
+                    let chosen = format!("dllm:response=5,rho=1,rows={rows},probe={probe},{rest}");
+                    assert_caches_equal(shift, &chosen, &refreshed);
+                }
+                // The row that predicts the response's first token is one of those that predict.
+                let before = format!("boundary=before,{rest}");
+                let chosen = format!("dllm:response=5,rho=1,rows=predicted,probe={probe},{before}");
+                assert_caches_equal(shift, &chosen, &format!("dllm:response=1,{before}"));
             }
         }
     }

@@ -75,6 +75,11 @@ impl Positions {
         }
     }
 
+    /// Keeps the positions that a condition holds for.
+    pub fn retain(&mut self, mut keep: impl FnMut(Position) -> bool) {
+        self.0.retain(|&position| keep(position));
+    }
+
     /// Sets `self` to the union of `sets`, keeping the allocation.
     pub fn set_union(&mut self, sets: &[&Positions]) {
         self.0.clear();

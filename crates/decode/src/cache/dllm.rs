@@ -5,15 +5,23 @@
 //! due: between two refreshes their K and V stand in the slots, and nobody reads their output, except that of the row
 //! before the response under shift, which is live and lives off its stored increments. Attention and MLP of a row are
 //! always refreshed together, so one increment for both is stored.
+//!
+//! What is released counts forwards up, so that a block may end long after its last refresh; static decoding commits
+//! the surest tokens first, so its hardest ones would be read off old rows. `phase`, `count`, `rows` and `doubt` say
+//! otherwise, each by itself.
+
+mod refresh;
 
 use std::ops::Range;
 
 use demask_step::{Drift, LayerRows, MaskKind, Position, Positions, Probe, SequenceNeeds, StepPlan, random};
 
+use self::refresh::{Rule, Track, block};
 use super::{CacheKind, CachePolicy, Memory};
 use crate::{
     choices,
-    decoder::{Progress, Query, View},
+    decoder::{Progress, Promise, Query, View},
+    error::OptionsError,
     layout::Layout,
     parameters,
     resolve::Setup,
@@ -55,6 +63,41 @@ choices! {
     }
 }
 
+choices! {
+    /// From where the forwards to a refresh of the response are counted.
+    pub enum Phase {
+        /// From the first forward, as released.
+        Up = "up",
+        /// From the last step of a fixed number of steps, as published; the first forward always refreshes.
+        Down = "down",
+        /// From the end of each block, by its masks: its first forward and, of those that commit one token, its last one
+        /// refresh.
+        Block = "block",
+    }
+}
+
+choices! {
+    /// What intervals count.
+    pub enum Count {
+        /// Forwards.
+        Forwards = "forwards",
+        /// Committed tokens, so that intervals mean the same under every decoder.
+        Tokens = "tokens",
+    }
+}
+
+choices! {
+    /// What is computed of the response in forwards that do not refresh it.
+    pub enum Rows {
+        /// What has drifted most.
+        Drift = "drift",
+        /// The block that is decoded, then what has drifted most of the rest.
+        Block = "block",
+        /// What may be committed next, what was committed since it was computed, then what has drifted most of the rest.
+        Predicted = "predicted",
+    }
+}
+
 parameters! {
     /// Prompt and response, computed again at intervals of their own, in between only what has drifted most.
     pub struct Dllm {
@@ -71,6 +114,16 @@ parameters! {
         /// models whose rows predict the next token: the row before the response is refreshed with the prompt (as
         /// released) or with the response
         pub boundary: Boundary = Boundary::Response;
+        /// from where forwards to a refresh of the response are counted: the first one (as released), the last step of
+        /// static decoding (as published), or the end of each block
+        pub phase: Phase = Phase::Up;
+        /// what intervals count: forwards, or committed tokens
+        pub count: Count = Count::Forwards;
+        /// what is computed between refreshes: what has drifted most (as released), the block and then that, or what may
+        /// be committed, what was, and then that
+        pub rows: Rows = Rows::Drift;
+        /// the next forward refreshes the response if a token was committed with less than this confidence
+        pub doubt: Option<f32> = None, Kind::number(0.0, 1.0);
         /// forwards from one unconditional pass of guidance to the next, after the first 5, which all have one
         pub cfg: usize = 1, Kind::count(1, usize::MAX);
     }
@@ -83,10 +136,30 @@ impl CacheKind for Dllm {
     const SOURCE: &'static str = "dLLM-Cache; specification caches 2";
     const ATTENTION: &'static [MaskKind] = &[MaskKind::Full];
 
+    fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
+        let options = setup.options;
+        let refuse =
+            |parameter, of| Err(OptionsError::UselessParameter { cache: options.cache.to_string(), parameter, of });
+        match self.phase {
+            Phase::Down if options.decoder.traits().promise != Promise::Reference => {
+                refuse("phase=down", "decoder static, whose number of steps is fixed")
+            }
+            Phase::Down if self.count == Count::Tokens => refuse("phase=down", "count=forwards"),
+            _ => Ok(()),
+        }
+    }
+
     fn build(&self, setup: &Setup<'_>) -> Box<dyn CachePolicy> {
         Box::new(DllmCache {
-            prompt: self.prompt,
-            response: self.response,
+            rule: Rule {
+                phase: self.phase,
+                count: self.count,
+                prompt: self.prompt,
+                response: self.response,
+                steps: setup.steps,
+                doubt: self.doubt.unwrap_or(0.0),
+            },
+            rows: self.rows,
             // As a decimal, not as the nearest f32: the share is multiplied in f64 and truncated.
             rho: self.rho.to_string().parse().unwrap_or(0.0),
             by: match self.probe {
@@ -97,9 +170,10 @@ impl CacheKind for Dllm {
             first_layer_all: self.first_layer == FirstLayer::Full,
             before: self.boundary == Boundary::Before,
             guided: self.cfg,
-            forwards: 0,
-            unconditional: None,
-            passes: 0,
+            canvas: Track::with_capacity(setup.layout.len()),
+            twin: Track::with_capacity(setup.layout.len()),
+            passes: false,
+            held: 0,
             // Computed rows and candidates of the canvas, and of the unconditional sequence.
             spare: (0..4).map(|_| Positions::with_capacity(setup.layout.len())).collect(),
         })
@@ -108,35 +182,48 @@ impl CacheKind for Dllm {
 
 #[derive(Debug)]
 struct DllmCache {
-    prompt: usize,
-    response: usize,
+    rule: Rule,
+    rows: Rows,
     rho: f64,
     by: Drift,
     first_layer_all: bool,
     before: bool,
     guided: usize,
-    /// Forwards so far, over all blocks: the clock of both intervals.
-    forwards: usize,
-    /// The same of the unconditional sequence: the pass that is planned, and those that were run.
-    unconditional: Option<usize>,
-    passes: usize,
+    canvas: Track,
+    /// Of the unconditional sequence, which counts its own passes only; and whether one is planned.
+    twin: Track,
+    passes: bool,
+    /// Commits that the first of the planned drafts holds.
+    held: usize,
     /// Lists for plans, which come back when these were run.
     spare: Vec<Positions>,
 }
 
+/// The sequence of a plan.
+#[derive(Clone, Copy)]
+enum Whose {
+    Canvas,
+    Twin,
+}
+
 impl DllmCache {
-    /// The plan of forward number `clock` of a sequence.
-    fn fill(&mut self, view: &View<'_>, query: &Query, clock: usize, plan: &mut StepPlan) {
+    /// Plans the next forward of a sequence.
+    fn fill(&mut self, view: &View<'_>, query: &Query, whose: Whose, plan: &mut StepPlan) {
         let end = query.end(view.canvas);
         let response = view.layout.response() as Position;
         let start = if self.before { response.saturating_sub(view.shift) } else { response };
-        let (prompt_due, response_due) = (clock.is_multiple_of(self.prompt), clock.is_multiple_of(self.response));
+        let held = query.branches.lane(0);
+        let track = match whose {
+            Whose::Canvas => &self.canvas,
+            Whose::Twin => &self.twin,
+        };
+        let (due, clock) = (track.due(&self.rule, view, held), track.forward());
         plan.mask = view.layout.attention();
         plan.visible = end;
         plan.predict.clone_from(&query.predict);
         // The row before the response may be wanted while it is not due.
         let before = query.predict.first().map(|first| first.saturating_sub(view.shift)).filter(|&row| row < start);
-        if prompt_due {
+        if due.prompt {
             plan.live.set_range(0..end);
         } else {
             if let Some(row) = before {
@@ -144,25 +231,73 @@ impl DllmCache {
             }
             plan.live.extend_range(start..end);
         }
-        if response_due && (prompt_due || before.is_none()) {
-            return;
-        }
         let rows = start..end;
-        let compute = self.list(match (prompt_due, response_due) {
+        let mut compute = self.list(match (due.prompt, due.response) {
             (true, _) => 0..start,
             (false, true) => rows.clone(),
             (false, false) => 0..0,
         });
-        let probe = (!response_due && self.rho > 0.0).then(|| Probe {
-            keep: (rows.len() as f64 * self.rho) as usize,
-            rows: self.list(rows),
-            by: match self.by {
-                // Another choice in each forward.
-                Drift::Random { seed } => Drift::Random { seed: random::mix(seed ^ clock as u64) },
-                by => by,
-            },
+        if !due.response {
+            self.choose(view, query, whose, &rows, &mut compute);
+        }
+        let track = match whose {
+            Whose::Canvas => &mut self.canvas,
+            Whose::Twin => &mut self.twin,
+        };
+        track.plan(due, view, held, &compute);
+        if due.response && (due.prompt || before.is_none()) {
+            self.spare.push(compute);
+            return;
+        }
+        let probe = (!due.response && self.rho > 0.0).then(|| {
+            let chosen = compute.iter().rev().take_while(|&row| row >= start).count();
+            let mut rest = self.list(0..0);
+            for row in rows.clone().filter(|&row| !compute.contains(row)) {
+                rest.push(row);
+            }
+            Probe {
+                // What is chosen by itself counts: a share is a share of the response, whatever it is chosen by.
+                keep: ((rows.len() as f64 * self.rho) as usize).saturating_sub(chosen),
+                rows: rest,
+                by: match self.by {
+                    // Another choice in each forward.
+                    Drift::Random { seed } => Drift::Random { seed: random::mix(seed ^ clock as u64) },
+                    by => by,
+                },
+            }
         });
         plan.layers = LayerRows::Partial { compute, probe, first_layer_all: self.first_layer_all };
+    }
+
+    /// Adds the rows that are computed whatever they have drifted.
+    fn choose(&self, view: &View<'_>, query: &Query, whose: Whose, rows: &Range<Position>, compute: &mut Positions) {
+        match self.rows {
+            Rows::Drift => {}
+            Rows::Block => {
+                let block = view.layout.block(block(view, query.branches.lane(0)).0);
+                for row in (block.start as Position).max(rows.start)..(block.end as Position).min(rows.end) {
+                    compute.insert(row);
+                }
+            }
+            Rows::Predicted => {
+                let held = query.branches.lane(0);
+                for position in query.predict.iter().filter(|&position| view.canvas.is_masked_after(position, held)) {
+                    compute.insert(position.saturating_sub(view.shift));
+                }
+                // What the other drafts hold is theirs to see: the largest holds it all.
+                let largest = query.branches.lane(query.branches.sizes.len().saturating_sub(1));
+                for commit in largest.iter().filter(|commit| rows.contains(&commit.position)) {
+                    compute.insert(commit.position);
+                }
+                let stale = match whose {
+                    Whose::Canvas => &self.canvas.stale,
+                    Whose::Twin => &self.twin.stale,
+                };
+                for row in stale.iter().filter(|row| rows.contains(row)) {
+                    compute.insert(row);
+                }
+            }
+        }
     }
 
     fn list(&mut self, range: Range<Position>) -> Positions {
@@ -191,15 +326,22 @@ impl CachePolicy for DllmCache {
     }
 
     fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
-        self.fill(view, query, self.forwards, plan);
+        // The first draft is good: what it holds counts as committed, as it is where no drafts run.
+        let held = query.branches.lane(0);
+        self.held = held.len();
+        self.canvas.committed(&self.rule, held);
+        self.twin.committed(&self.rule, held);
+        self.fill(view, query, Whose::Canvas, plan);
     }
 
     /// The unconditional sequence has clocks of its own, which count its passes only.
     fn guide(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan, twin: &mut StepPlan) -> bool {
-        self.unconditional = self.is_guided(self.forwards).then_some(self.passes);
-        let Some(clock) = self.unconditional else { return false };
-        self.fill(view, query, clock, twin);
-        if !self.is_guided(self.forwards + 1) {
+        self.passes = self.is_guided(self.canvas.forward());
+        if !self.passes {
+            return false;
+        }
+        self.fill(view, query, Whose::Twin, twin);
+        if !self.is_guided(self.canvas.forward() + 1) {
             // The next forwards live off the difference, wherever they decode.
             let held = query.branches.lane(0);
             let open = |&position: &Position| view.canvas.is_masked_after(position, held);
@@ -215,9 +357,15 @@ impl CachePolicy for DllmCache {
         sequences
     }
 
-    fn observe(&mut self, _view: &View<'_>, _plan: &StepPlan, _progress: &Progress) {
-        self.forwards += 1;
-        self.passes += usize::from(self.unconditional.take().is_some());
+    fn observe(&mut self, _view: &View<'_>, _plan: &StepPlan, progress: &Progress) {
+        self.canvas.ran();
+        if std::mem::take(&mut self.passes) {
+            self.twin.ran();
+        }
+        // What the first draft held was counted when it was planned.
+        let fresh = progress.commits.get(self.held..).unwrap_or_default();
+        self.canvas.committed(&self.rule, fresh);
+        self.twin.committed(&self.rule, fresh);
     }
 
     fn reclaim(&mut self, layers: LayerRows) {

@@ -24,7 +24,7 @@ use crate::{
 pub use block::Block;
 pub use causal::Causal;
 pub use dkv::{Dkv, Shift, Variant};
-pub use dllm::{Boundary, Dllm, FirstLayer, ProbeBy};
+pub use dllm::{Boundary, Count, Dllm, FirstLayer, Phase, ProbeBy, Rows};
 pub use dual::Dual;
 pub use freecache::{FreeCache, Freeze};
 pub use none::NoCache;

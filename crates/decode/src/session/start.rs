@@ -22,7 +22,7 @@ impl Session {
         let Resolved { layout, clock, mut canvas, steps, most_forwards } = resolve(&options)?;
         let SessionOptions { remasking, alg_temp, seed, .. } = options;
         let ranking = Ranking { remasking, alg_temp, seed, order: options.order.clone() };
-        let setup = Setup { layout: &layout, clock: &clock, ranking: &ranking, options: &options };
+        let setup = Setup { layout: &layout, clock: &clock, steps, ranking: &ranking, options: &options };
         options.cache.check(&setup)?;
         options.decoder.check(&setup)?;
         let mut cache = options.cache.build(&setup);

@@ -56,6 +56,8 @@ const INEXACT: &[&str] = &[
     "dllm:prompt=5,response=3",
     "dllm:prompt=3,response=2,rho=0.5,first_layer=same,boundary=before",
     "dllm:response=4,probe=k,rho=0.4",
+    "dllm:response=5,rows=predicted,doubt=0.4,rho=0.3",
+    "dllm:response=4,phase=block,rows=block,count=tokens",
     "dllm:response=4,probe=random,rho=0",
     "freecache:block=3",
     "freecache:block=4,freeze=reference,lookahead=6,lag=1",

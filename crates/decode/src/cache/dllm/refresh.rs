@@ -1,0 +1,119 @@
+//! When a sequence's prompt and response are computed again.
+
+use demask_step::{Position, Positions};
+
+use super::{Count, Phase};
+use crate::{decoder::View, event::Commit};
+
+/// What says when something is due.
+#[derive(Debug)]
+pub(super) struct Rule {
+    pub phase: Phase,
+    pub count: Count,
+    /// Forwards, or tokens, from one refresh to the next.
+    pub prompt: usize,
+    pub response: usize,
+    /// Forwards of the whole decoding, if their number is fixed.
+    pub steps: usize,
+    /// A commit below this confidence has the next forward refresh the response; 0: none.
+    pub doubt: f32,
+}
+
+/// What a forward computes again as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Due {
+    pub prompt: bool,
+    pub response: bool,
+}
+
+/// What has happened to a sequence since its parts were computed.
+#[derive(Debug)]
+pub(super) struct Track {
+    /// Forwards so far, over all blocks.
+    forwards: usize,
+    /// Tokens committed since the prompt was computed, and since the response was.
+    prompt_tokens: usize,
+    response_tokens: usize,
+    /// The block of the last forward.
+    block: Option<usize>,
+    /// Whether the last commits were doubtful.
+    doubted: bool,
+    /// Positions committed since their rows were computed.
+    pub stale: Positions,
+}
+
+impl Track {
+    pub(super) fn with_capacity(positions: usize) -> Self {
+        Self {
+            forwards: 0,
+            prompt_tokens: 0,
+            response_tokens: 0,
+            block: None,
+            doubted: false,
+            stale: Positions::with_capacity(positions),
+        }
+    }
+
+    /// Returns the number of the forward that comes, from 0.
+    pub(super) fn forward(&self) -> usize {
+        self.forwards
+    }
+
+    /// Returns what the forward that comes computes as a whole, if it runs the canvas with these commits on it.
+    pub(super) fn due(&self, rule: &Rule, view: &View<'_>, held: &[Commit]) -> Due {
+        let first = self.forwards == 0;
+        let counted = |every: usize, tokens: usize| match (rule.count, rule.phase) {
+            (Count::Tokens, _) => tokens >= every,
+            // Counted from the last step, which is number 1, to the first.
+            (Count::Forwards, Phase::Down) => rule.steps.saturating_sub(self.forwards).is_multiple_of(every),
+            (Count::Forwards, _) => self.forwards.is_multiple_of(every),
+        };
+        let response = match rule.phase {
+            Phase::Block => {
+                let (block, left) = block(view, held);
+                self.block != Some(block) || left.saturating_sub(1).is_multiple_of(rule.response)
+            }
+            _ => counted(rule.response, self.response_tokens),
+        };
+        Due { prompt: first || counted(rule.prompt, self.prompt_tokens), response: first || response || self.doubted }
+    }
+
+    /// Notes what the planned forward computes: what is due, and these rows besides.
+    pub(super) fn plan(&mut self, due: Due, view: &View<'_>, held: &[Commit], computed: &Positions) {
+        self.block = Some(block(view, held).0);
+        if due.prompt {
+            self.prompt_tokens = 0;
+        }
+        if due.response {
+            self.response_tokens = 0;
+            self.doubted = false;
+            self.stale.clear();
+        } else {
+            self.stale.retain(|position| !computed.contains(position));
+        }
+    }
+
+    /// Notes that the planned forward was run.
+    pub(super) fn ran(&mut self) {
+        self.forwards += 1;
+    }
+
+    /// Notes commits: what came of a forward of the canvas, or what a draft holds before it is run.
+    pub(super) fn committed(&mut self, rule: &Rule, commits: &[Commit]) {
+        self.prompt_tokens += commits.len();
+        self.response_tokens += commits.len();
+        self.doubted |= commits.iter().any(|commit| commit.confidence < rule.doubt);
+        for commit in commits {
+            self.stale.insert(commit.position);
+        }
+    }
+}
+
+/// The first block that still has masks with these commits on the canvas, and how many; the last block with none if there
+/// is no mask.
+pub(super) fn block(view: &View<'_>, held: &[Commit]) -> (usize, usize) {
+    let first = view.canvas.first_mask_after(held).min(view.canvas.len().saturating_sub(1));
+    let block = view.layout.block_of(first as Position);
+    let open = |&position: &Position| view.canvas.is_masked_after(position, held);
+    (block, view.layout.block(block).filter(open).count())
+}
