@@ -20,7 +20,7 @@ pub fn ask(engine: &Engine, questions: &[&'static str]) -> Result<Vec<Generation
 }
 
 fn main() -> Result<(), Error> {
-    let engine = Model::demo()?.into_engine();
+    let engine = Model::demo()?.into_engine()?;
     let questions = [
         "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?",
         "Ada has 13 pears. Ben gives Ada 5 more. How many pears are there in the end?",

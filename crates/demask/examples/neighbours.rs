@@ -111,7 +111,7 @@ fn overhead(mut model: Model) -> Result<(), Box<dyn Error>> {
         model.watch(&prompt, &options, &mut |_| ControlFlow::Continue(()))?;
         inline.push(started.elapsed().as_secs_f64());
     }
-    let engine = model.into_engine();
+    let engine = model.into_engine()?;
     let handle = engine.handle();
     let mut through = Vec::new();
     for _ in 0..100 * ROUNDS {

@@ -29,7 +29,7 @@ use crate::{
 ///
 /// ```no_run
 /// # use demask::{Class, Options, Mail, Model, Prompt};
-/// let engine = Model::demo()?.into_engine();
+/// let engine = Model::demo()?.into_engine()?;
 /// let handle = engine.handle();
 /// let asking = std::thread::spawn(move || {
 ///     let prompt = Prompt::user("Ada has 3 pears. Ben gives Ada 4 more. How many in the end?", None);
@@ -136,9 +136,9 @@ enum Command {
 impl Model {
     /// Gives the model a thread of its own. Requests that run already go on there; what they come to is given up.
     ///
-    /// # Panics
+    /// # Errors
     /// If the system has no thread to give.
-    pub fn into_engine(self) -> Engine {
+    pub fn into_engine(self) -> Result<Engine, Error> {
         let (commands, received) = mpsc::channel();
         let shared = Arc::new(Shared {
             front: Arc::clone(&self.front),
@@ -149,8 +149,7 @@ impl Model {
         let handle = Handle { shared: Arc::clone(&shared), commands };
         let mut work = Loop { shared, model: self, open: HashMap::new(), names: HashMap::new(), draining: false };
         let thread = thread::Builder::new().name("demask-engine".to_owned()).spawn(move || work.run(&received));
-        let thread = thread.unwrap_or_else(|error| panic!("the engine's thread cannot be started: {error}"));
-        Engine { handle, thread: Some(thread) }
+        Ok(Engine { handle, thread: Some(thread.map_err(Error::NoThread)?) })
     }
 }
 

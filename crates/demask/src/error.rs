@@ -161,6 +161,9 @@ pub enum Error {
     /// The observer said stop.
     #[error("interrupted")]
     Interrupted,
+    /// The system has no thread for an engine.
+    #[error("the engine's thread cannot be started ({0}): raise the limit of threads, or run the model on this one")]
+    NoThread(std::io::Error),
     /// The engine takes no requests any more, or its thread has ended.
     #[error("the engine is shut down: start another one")]
     ShutDown,
@@ -212,6 +215,7 @@ impl Error {
             | Self::Device(_)
             | Self::Work(_)
             | Self::Busy(_)
+            | Self::NoThread(_)
             | Self::ShutDown
             | Self::Interrupted
             | Self::NoTokenizer { .. } => false,

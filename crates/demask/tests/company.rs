@@ -172,7 +172,7 @@ fn read(ticket: Ticket<Generation>) -> (String, Result<Generation, Error>) {
 fn ten_threads_have_the_answers_that_each_has_alone() {
     let mut model = model();
     let expected = alone(&mut model);
-    let engine = model.into_engine();
+    let engine = model.into_engine().unwrap();
     thread::scope(|scope| {
         for thread in 0..10 {
             let (handle, expected) = (engine.handle(), &expected);
@@ -216,7 +216,7 @@ fn idle(handle: &Handle) {
 
 #[test]
 fn a_dropped_ticket_cancels_its_request() {
-    let engine = load("demo-llada").into_engine();
+    let engine = load("demo-llada").into_engine().unwrap();
     let handle = engine.handle();
     let mut ticket = handle.generate(question(0), &options(0), Class::default()).unwrap();
     assert!(matches!(ticket.next(), Some(Mail::Update(_))));
@@ -227,7 +227,7 @@ fn a_dropped_ticket_cancels_its_request() {
 
 #[test]
 fn a_drained_engine_finishes_what_it_was_given_and_takes_no_more() {
-    let engine = load("demo-llada").into_engine();
+    let engine = load("demo-llada").into_engine().unwrap();
     let handle = engine.handle();
     let tickets: Vec<_> =
         (0..4).map(|index| handle.generate(question(index), &options(0), Class::default()).unwrap()).collect();
@@ -242,7 +242,7 @@ fn a_drained_engine_finishes_what_it_was_given_and_takes_no_more() {
 
 #[test]
 fn an_engine_that_is_shut_down_tells_those_who_wait() {
-    let engine = load("demo-llada").into_engine();
+    let engine = load("demo-llada").into_engine().unwrap();
     let handle = engine.handle();
     let tickets: Vec<_> =
         (0..4).map(|index| handle.generate(question(index), &options(0), Class::default()).unwrap()).collect();
@@ -253,7 +253,7 @@ fn an_engine_that_is_shut_down_tells_those_who_wait() {
 
 #[test]
 fn a_ticket_can_be_polled_and_what_is_wrong_is_its_end() {
-    let engine = load("demo-llada").into_engine();
+    let engine = load("demo-llada").into_engine().unwrap();
     let handle = engine.handle();
     let too_long = Options { gen_length: Some(1 << 20), ..Options::default() };
     assert!(handle.generate(question(0), &too_long, Class::default()).is_err(), "known before it is submitted");

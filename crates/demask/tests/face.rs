@@ -29,7 +29,7 @@ fn the_examples_do_what_they_say() {
     assert!(shown.starts_with("13+5=18 pears.\nThe final answer is 18 (") && shown.ends_with(" NFE)\n"), "{shown}");
     assert_eq!(stream::give_up(&mut model, &slow, 2).unwrap(), 2);
     let questions = [QUESTION, "Ada has 13 pears. Ben gives Ada 5 more. How many pears are there in the end?"];
-    let engine = model.into_engine();
+    let engine = model.into_engine().unwrap();
     let answers = engine::ask(&engine, &questions).unwrap();
     assert_eq!(
         answers.iter().map(|answer| answer.text.clone().unwrap()).collect::<Vec<_>>(),

@@ -11,7 +11,7 @@ choices! {
         Exact = "exact",
         /// Its `k` best ones.
         TopK = "topk",
-        /// Those of its `k` best ones that have at least a share of the best one's probability.
+        /// Tokens among its `k` best that have at least a share of the best one's probability.
         TopKRelative = "topk_relative",
     }
 }

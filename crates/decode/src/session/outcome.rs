@@ -24,7 +24,7 @@ impl Session {
         self.phase == Phase::Over
     }
 
-    /// Returns whether a helper, the guide, judges what this session drafts.
+    /// Returns whether a guide judges the drafts.
     pub fn has_guide(&self) -> bool {
         self.needs.len() > self.requests.len()
     }
