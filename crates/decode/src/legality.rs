@@ -135,11 +135,10 @@ mod tests {
     fn parameters_out_of_bounds_are_refused() {
         let facts = ModelFacts { mask: Mask::Full, shift: 0, mask_id: Some(9), vocab: 10, context: 64, layers: 3 };
         let mut options = SessionOptions::new(facts, CanvasSpec::Prompt { tokens: vec![1], gen_length: 8 });
-        options.decoder =
-            crate::decoder::FreeDave { d: Some(crate::spec::OrAuto::Given(0)), ..Default::default() }.into();
+        options.decoder = crate::decoder::FreeDave { d: crate::spec::OrAuto::Given(0), ..Default::default() }.into();
         assert_eq!(
             Session::new(options).unwrap_err().to_string(),
-            "freedave: d is \"0\", expected auto or a whole number from 1 to 256 (default: chosen to fit)"
+            "freedave: d is \"0\", expected auto or a whole number from 1 to 256 (default: auto)"
         );
     }
 

@@ -81,6 +81,21 @@ impl Model {
         self.curve.clone().unwrap_or_else(|| CostCurve::shipped().into())
     }
 
+    /// Returns whether it knows its cost curve already.
+    pub fn has_curve(&self) -> bool {
+        self.curve.is_some()
+    }
+
+    /// Takes a cost curve in place of one that it would measure.
+    pub fn use_curve(&mut self, curve: SharedCurve) {
+        self.curve = Some(curve);
+    }
+
+    /// Returns what its cost curve says of the machine and of the model.
+    pub fn curve_names(&self) -> (String, String) {
+        (self.network().describe(), crate::cost_curve::curve_model(self.prompter()))
+    }
+
     /// Returns whether every request is over and was handed over.
     pub fn is_idle(&self) -> bool {
         self.over.is_empty() && self.scheduler.is_idle()

@@ -94,7 +94,7 @@ fn single_drafts_over_the_cache_are_static_decoding_on_a_network() {
         };
         session.events().filter_map(commit).collect::<Vec<_>>()
     };
-    let single = FreeDave { d: Some(OrAuto::Given(1)), ..FreeDave::default() };
+    let single = FreeDave { d: OrAuto::Given(1), ..FreeDave::default() };
     assert_eq!(commits(single.into()), commits(Static::default().into()));
 }
 

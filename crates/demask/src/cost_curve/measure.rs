@@ -25,7 +25,7 @@ impl Model {
     /// # Errors
     /// If there is no memory for the forwards, or the device fails.
     pub fn measure_curve(&mut self) -> Result<CostCurve, Error> {
-        let (machine, model) = (self.network().describe(), curve_model(self.prompter()));
+        let (machine, model) = self.curve_names();
         let started = Instant::now();
         let network = self.network_mut();
         let positions = KEYS[KEYS.len() - 1].min(network.spec().context);

@@ -6,6 +6,7 @@
 
 mod choose;
 mod configuration;
+mod curves;
 mod file;
 mod plan;
 mod rehearse;
@@ -23,6 +24,7 @@ use thiserror::Error;
 use crate::{Record, data::DataError, sandbox::Permission};
 
 pub use configuration::{configuration, fingerprint, outline};
+pub use curves::CURVES;
 pub use plan::{Ask, Means, Plan, Row, TaskPlan};
 pub use rehearse::{Prepare, Rehearsed};
 pub use spec::{Asking, DeviceSpec, FileError, Heading, ModelSpec, RowSpec, Spec, TaskSpec, task};

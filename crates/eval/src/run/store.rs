@@ -100,6 +100,14 @@ pub enum StoreError {
         /// What is wrong.
         error: String,
     },
+    /// What should be its cost curves is something else.
+    #[error("{} holds no cost curves ({error}): remove that file, or name another `out`", path.display())]
+    Curves {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        error: String,
+    },
     /// Somebody else writes there.
     #[error("another run writes to {}: wait for it, or name another `out`", directory.display())]
     Busy {
@@ -175,6 +183,11 @@ impl Store {
     /// Whether an item is there.
     pub fn has(&self, run: &str, task: &str, index: usize) -> bool {
         self.known.contains(&(run.to_owned(), task.to_owned(), index))
+    }
+
+    /// Returns the directory, if the records are kept in one.
+    pub fn directory(&self) -> Option<&Path> {
+        self.file.as_ref().and_then(|kept| kept.path.parent())
     }
 
     /// All records, in the order in which they were made.

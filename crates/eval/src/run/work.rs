@@ -4,11 +4,11 @@ use std::collections::{HashMap, VecDeque};
 
 use std::ops::ControlFlow;
 
-use demask::internals::{Outcome as TaskOutcome, RequestId};
+use demask::internals::{Outcome as TaskOutcome, Prepared, RequestId};
 use demask::{Class, Error, Generation, Model};
 use serde_json::{Value, json};
 
-use super::{Ask, Combination, Happened, Item, RunError, RunObserver, Runs, Store, tell};
+use super::{Ask, Combination, Happened, Item, RunError, RunObserver, Runs, Store, curves, tell};
 use crate::{Gold, Problem, Record, Rule, Verdict, score::judge_program};
 
 /// An item under way, and its prompt in words.
@@ -50,7 +50,14 @@ impl<'a> Work<'a, '_> {
             while running.len() < self.runs.width
                 && let Some(item) = pending.pop_front()
             {
-                match self.submit(model, item) {
+                let prepared = self.prepare(model, item);
+                let chooses = prepared.as_ref().is_ok_and(|(_, answer)| answer.session().wants_curve());
+                if let Some(directory) = self.store.directory().filter(|_| chooses) {
+                    curves::settle(model, directory)?;
+                }
+                let submitted =
+                    prepared.and_then(|(prompt, answer)| Ok((model.submit(answer, Class::default())?, prompt)));
+                match submitted {
                     Ok((id, prompt)) => {
                         running.insert(id, (item, prompt));
                     }
@@ -75,13 +82,12 @@ impl<'a> Work<'a, '_> {
         }
     }
 
-    /// Lets an item join the following forwards; also its prompt in words.
-    fn submit(&self, model: &mut Model, (at, index): Item) -> Result<(RequestId, String), Error> {
+    /// Gets an item ready to be answered: its prompt in words, and the request.
+    fn prepare(&self, model: &Model, (at, index): Item) -> Result<(String, Prepared), Error> {
         let (ask, problem) = self.item((at, index));
         let prompt = ask.prompt(problem);
         let words = model.prompter().in_words(&prompt)?;
-        let answer = model.prepare(&prompt, &self.combination.options(ask))?;
-        Ok((model.submit(answer, Class::default())?, words))
+        Ok((words, model.prepare(&prompt, &self.combination.options(ask))?))
     }
 
     /// Keeps the record of an item that cannot be answered; the others go on. What would fail for all of them ends the run.

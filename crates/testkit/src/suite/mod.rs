@@ -183,7 +183,7 @@ impl Pair<'_> {
 
     /// Whether single drafts over slots with a history are the decoder without drafts.
     fn drafts_singly(&self, outcome: &Outcome) -> Result<(), Broken> {
-        let single = demask_decode::decoder::FreeDave { d: Some(OrAuto::Given(1)), ..Default::default() };
+        let single = demask_decode::decoder::FreeDave { d: OrAuto::Given(1), ..Default::default() };
         if self.options.decoder != single.into() || outcome.memory_is(Memory::OfState) {
             return Ok(());
         }

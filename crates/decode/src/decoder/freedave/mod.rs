@@ -65,12 +65,13 @@ choices! {
 parameters! {
     /// Several static steps drafted at once and verified in one forward.
     pub struct FreeDave {
-        /// drafts of one forward; auto: as many as pay by a cost curve, forward by forward, or the fitted number where it is
-        /// part of what is decoded; fitted: 4, for block-causal models 8
-        pub d: Option<OrAuto<usize>> = None, Kind::OrAuto(&Kind::Count { least: 1, most: 256 });
+        /// drafts of one forward; auto: as many as pay by a cost curve, forward by forward, or 4 (for block-causal models 8)
+        /// where the number is part of what is decoded
+        pub d: OrAuto<usize> = OrAuto::Auto, Kind::OrAuto(&Kind::Count { least: 1, most: 256 });
         /// predictions carried into the next block and stores fused, or the forwards of the released program
         pub mode: Mode = Mode::Rolling;
-        /// drafts reach into the next blocks; fitted: rolling ones do where the cache allows it, and with d=auto where it pays
+        /// drafts reach into the next blocks; fitted: with d=auto where it pays, with a fixed d under full attention where
+        /// the cache allows it
         pub eager: Option<bool> = None;
         /// over decoder threshold with this tau instead of static decoding
         pub tau: Option<f32> = None, Kind::number(0.0, 1.0);
@@ -83,8 +84,7 @@ parameters! {
     }
 }
 
-/// Drafts of one forward where none are set, and with `auto` where they must be a fixed number: under full attention, and of
-/// block-causal models.
+/// Drafts of one forward where `auto` must be a fixed number: under full attention, and of block-causal models.
 const USUAL_DRAFTS: [usize; 2] = [4, 8];
 /// Most drafts that `auto` chooses, and rows that they may take together beyond the usual number of drafts.
 const MOST_CHOSEN: usize = 16;
@@ -130,7 +130,7 @@ impl DecoderKind for FreeDave {
 
     fn build(&self, setup: &Setup<'_>, cache: &dyn CachePolicy) -> Box<dyn Decoder> {
         let usual = USUAL_DRAFTS[usize::from(block_causal(setup))];
-        match self.d.unwrap_or(OrAuto::Given(usual)) {
+        match self.d {
             OrAuto::Given(most) => self.drafting(setup, cache, most, None),
             OrAuto::Auto if !self.chooses(cache) => self.drafting(setup, cache, usual, None),
             OrAuto::Auto => {
@@ -173,7 +173,9 @@ impl FreeDave {
         chooser: Option<Box<dyn Choose>>,
     ) -> Box<dyn Decoder> {
         let rolling = self.mode == Mode::Rolling;
-        let eager = self.eager.unwrap_or(rolling && most > 1) && setup.options.cache.traits().spans_blocks;
+        // Under full attention the rows behind a block run anyway. A block-causal model's are extra ones, of each draft.
+        let free = chooser.is_some() || !block_causal(setup);
+        let eager = self.eager.unwrap_or(rolling && most > 1 && free) && setup.options.cache.traits().spans_blocks;
         let ahead = if eager { most.div_ceil(setup.layout.block_length()) } else { 0 };
         let rule: Box<dyn Transfer> = match self.threshold() {
             None => Box::new(Quota),
