@@ -174,6 +174,14 @@ pub fn generate_options(args: &DecodeArgs, seed: u64) -> Result<Options, Error> 
     Ok(options)
 }
 
+/// Refuses log-probabilities where nothing shows them.
+pub fn refuse_logprobs(options: &Options, shown: bool) -> anyhow::Result<()> {
+    if options.top_logprobs.is_some() && !shown {
+        return Err(usage("--top-logprobs is shown by generate and chat with --json: add --json there, or omit it"));
+    }
+    Ok(())
+}
+
 /// The guide, with a decoder that has one.
 pub fn guide(args: &DecodeArgs, options: &Options) -> anyhow::Result<Option<Source>> {
     let decoder = options.decoder.as_ref();

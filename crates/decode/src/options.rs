@@ -139,6 +139,9 @@ pub struct SessionOptions {
     pub mute: Vec<TokenId>,
     /// The guide, for decoders that have one.
     pub guide: Option<GuideOptions>,
+    /// Keep the log-probability of each committed token, and this many of the most probable tokens beside it
+    /// ([`Session::logprob`](crate::Session::logprob)). Tokens never depend on it.
+    pub top_logprobs: Option<usize>,
     /// What forwards cost, for decoders that choose by it: frozen for the session. The shipped one if none is given.
     /// Tokens never depend on it.
     pub cost_curve: Option<Arc<CostCurve>>,
@@ -173,6 +176,7 @@ impl SessionOptions {
             suppress: Vec::new(),
             mute: Vec::new(),
             guide: None,
+            top_logprobs: None,
             cost_curve: None,
         }
     }

@@ -6,7 +6,7 @@ use demask_checkpoint::{RenderOptions, Tokenizer};
 use demask_decode::{Alignment, GuideOptions, GuideText, Translator};
 use demask_step::{Mask, TokenId};
 
-use crate::{Error, Options, Prompt, Prompter};
+use crate::{Error, Options, Prompt, Prompter, Segment};
 
 /// What a tokenizer must give back byte for byte, so that bytes can lead to its tokens.
 const PROBE: &str = "The answer is 42.\nSo it is.";
@@ -98,9 +98,11 @@ impl Words {
                 self.guide.encode(&text, false)?
             }
             Prompt::Raw(text) => self.guide.encode(text, true)?,
-            Prompt::Infill(text) => {
-                let before = text.split_once("<mask:").map_or(text.as_str(), |(before, _)| before);
-                self.guide.encode(before, true)?
+            Prompt::Infill(_) | Prompt::Segments(_) => {
+                let segments = prompt.segments()?;
+                let before = segments.iter().take_while(|segment| matches!(segment, Segment::Text(_)));
+                let before: String = before.map(ToString::to_string).collect();
+                self.guide.encode(&before, true)?
             }
             Prompt::Tokens(_) => {
                 let (mut bytes, mut encoded) = (Vec::new(), Vec::new());

@@ -336,6 +336,8 @@ options! {
         decoder: DecoderSpec,
         /// Cache policy.
         cache: CacheSpec,
+        /// Keep the log-probability of each committed token, and of so many of the most probable tokens beside it: 0 to 20.
+        top_logprobs: usize,
         /// What forwards cost, for decoders that choose by it: a file that `bench curve` wrote, or `shipped`.
         cost_curve: SharedCurve,
         /// Texts that end the answer; they are not part of it.

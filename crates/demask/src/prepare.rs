@@ -3,7 +3,10 @@
 use demask_decode::{CanvasSpec, OptionsError, Schedule, Session, SessionOptions, StopRule, recommended};
 use demask_step::{Mask, TokenId};
 
-use crate::{Error, Options, Prompt, Prompter, SharedCurve, guide::Bridge, prompt::Tokens, stopping::EarlyStop};
+use crate::{
+    Error, OptionError, Options, Prompt, Prompter, SharedCurve, guide::Bridge, logprob, prompt::Tokens,
+    stopping::EarlyStop,
+};
 
 /// Positions decoded if nobody says how many (LLaDA's and SDAR's scripts: 128).
 const DEFAULT_GEN_LENGTH: usize = 128;
@@ -16,17 +19,17 @@ impl Prompter {
 
     /// A session for a prompt.
     pub fn session(&self, prompt: &Prompt, options: &Options) -> Result<Session, Error> {
-        Ok(Session::new(self.options(prompt, options, None)?)?)
+        Ok(Session::new(self.options(prompt, self.tokenize(prompt)?, options, None)?)?)
     }
 
-    /// Session options for a prompt, perhaps with a guide and the way to its words.
+    /// Session options for a prompt, which is in tokens too, perhaps with a guide and the way to its words.
     pub(crate) fn options(
         &self,
         prompt: &Prompt,
+        tokens: Tokens,
         options: &Options,
         guide: Option<(&Prompter, &Bridge)>,
     ) -> Result<SessionOptions, Error> {
-        let tokens = self.tokenize(prompt)?;
         let guide = guide.map(|(guide, bridge)| bridge.options(guide, prompt, &tokens.ids, options)).transpose()?;
         check_guided(guide.is_some(), options)?;
         let own = self.session_options(tokens, options)?;
@@ -46,7 +49,7 @@ impl Prompter {
     /// Session options for a prompt: explicit values are checked by the session, missing ones are chosen here.
     pub(crate) fn session_options(&self, tokens: Tokens, options: &Options) -> Result<SessionOptions, Error> {
         self.check_meaning(&tokens, options)?;
-        let infill = tokens.infill;
+        let infill = tokens.infill();
         let canvas = self.canvas(tokens, options)?;
         let mut defaults = SessionOptions::new(self.facts().clone(), canvas);
         if let Some(methods) = recommended(self.facts().mask).filter(|_| !infill && options.leaves_methods_open()) {
@@ -71,6 +74,7 @@ impl Prompter {
             decoder: options.decoder.clone().unwrap_or_else(|| defaults.decoder.clone()),
             cache: options.cache.clone().unwrap_or_else(|| defaults.cache.clone()),
             seed: options.seed.unwrap_or(0),
+            top_logprobs: self.top_logprobs(options)?,
             cost_curve: options.cost_curve.as_ref().map(SharedCurve::curve),
             end_ids: if options.ignores_eos() { Vec::new() } else { self.end_ids().to_vec() },
             stop: self.stop_rule(options)?,
@@ -83,6 +87,19 @@ impl Prompter {
             mute: self.muted(options, temperature)?,
             ..defaults
         })
+    }
+
+    /// How many alternatives are kept: no more than there are tokens.
+    fn top_logprobs(&self, options: &Options) -> Result<Option<usize>, Error> {
+        match options.top_logprobs {
+            Some(found) if found > logprob::MOST => Err(OptionError::Value {
+                option: "top_logprobs",
+                found: found.to_string(),
+                expected: format!("a whole number from 0 to {}", logprob::MOST),
+            }
+            .into()),
+            wanted => Ok(wanted.map(|wanted| wanted.min(self.facts().vocab))),
+        }
     }
 
     /// The stop rule, with the token that it fills with.
@@ -103,11 +120,11 @@ impl Prompter {
         let checks = [
             (options.stop_rule.is_some() && options.no_early_stop == Some(true), "no_early_stop", "beside `stop_rule`"),
             (rule.is_some() && options.ignores_eos(), "stop_rule", "with `ignore_eos`, where no token ends anything"),
-            (rule.is_some() && tokens.infill, "stop_rule", "with `infill`, where the text's end is given"),
+            (rule.is_some() && tokens.infill(), "stop_rule", "with `infill`, where the text's end is given"),
             (with_masks && causal, "stop_rule", ar),
             (options.eps.is_some() && even, "eps", "without `schedule` dream or dream_total, whose time it ends"),
             (
-                options.stop.as_ref().is_some_and(|stop| !stop.is_empty()) && tokens.infill,
+                options.stop.as_ref().is_some_and(|stop| !stop.is_empty()) && tokens.infill(),
                 "stop",
                 "with `infill`, where the text's end is given",
             ),
@@ -134,7 +151,8 @@ impl Prompter {
         Ok(self.end_ids().iter().copied().filter(|id| temperature == 0.0 || !eos.contains(id)).collect())
     }
 
-    fn canvas(&self, Tokens { ids, infill }: Tokens, options: &Options) -> Result<CanvasSpec, Error> {
+    fn canvas(&self, tokens: Tokens, options: &Options) -> Result<CanvasSpec, Error> {
+        let (infill, ids) = (tokens.infill(), tokens.ids);
         let context = self.facts().context;
         if infill {
             if options.gen_length.is_some() {

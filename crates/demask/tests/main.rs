@@ -14,12 +14,15 @@ mod footprint;
 #[path = "gguf/main.rs"]
 mod gguf;
 mod heads;
+mod infill;
 #[path = "invariance/main.rs"]
 mod invariance;
 mod invariants_list;
+mod logprobs;
 mod lossless;
 mod map;
 mod options;
 mod own_methods;
 mod staleness;
+mod updates;
 mod watch;

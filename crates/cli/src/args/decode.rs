@@ -37,6 +37,7 @@ const FLAGS: &[Flag] = &[
     Flag("decoder", "SPEC", "Decoder, as name or name:key=value,key=value"),
     Flag("cache", "SPEC", "Cache policy, as name or name:key=value,key=value"),
     Flag("cost_curve", "FILE", "What forwards cost, as bench curve wrote it, or: shipped [default: measured once]"),
+    Flag("top_logprobs", "N", "Log-probability of each token and of the N most probable ones beside it, with --json"),
     Flag(GUIDE, "MODEL", "Model that judges drafts, with --decoder guided"),
     Flag("stop", "TEXT", "Text that ends the answer (may be given several times)"),
     Flag("ignore_eos", "", "Decode all positions, end tokens are tokens like any other"),

@@ -27,10 +27,12 @@ pub struct Setting {
 #[derive(Debug, Clone, Default)]
 pub struct Settings(pub Vec<Setting>);
 
+/// Options that a run does not have: its seed is swept by `seeds`, and nothing is kept of log-probabilities.
+const NOT_OF_RUNS: [&str; 2] = ["seed", "top_logprobs"];
+
 /// The names of what can be said of an answer.
 fn answers() -> impl Iterator<Item = &'static str> {
-    // The seed is the run's: it is swept by `seeds`.
-    let options = Options::FIELDS.iter().map(|field| field.name).filter(|name| *name != "seed");
+    let options = Options::FIELDS.iter().map(|field| field.name).filter(|name| !NOT_OF_RUNS.contains(name));
     ASKING.into_iter().chain(options)
 }
 
