@@ -80,7 +80,10 @@ impl Places {
     pub fn grow(&mut self, count: usize) -> Result<(), Refusal> {
         let admission = &self.admission;
         if count > admission.places {
-            let message = format!("{count} answers are asked for at once, and this server makes {}: ask for fewer", admission.places);
+            let message = format!(
+                "{count} answers are asked for at once, and this server makes {}: ask for fewer",
+                admission.places
+            );
             return Err(Refusal::parameter("n", message));
         }
         let mut inside = admission.lock();
@@ -88,10 +91,7 @@ impl Places {
         if inside.taken + more > admission.places {
             let missing = inside.taken + more - admission.places;
             let wait = Admission::wait(&inside, missing, Instant::now());
-            let message = format!(
-                "all {} places are taken: try again in {wait} s",
-                admission.places
-            );
+            let message = format!("all {} places are taken: try again in {wait} s", admission.places);
             return Err(Refusal::overloaded(message, wait));
         }
         inside.taken += more;

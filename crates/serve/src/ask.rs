@@ -63,11 +63,9 @@ pub struct Ask {
 
 impl Ask {
     /// Asks for log-probabilities of the answer's tokens, and of so many alternatives.
-    ///
-    /// # Errors
-    /// Never yet.
-    pub fn ask_logprobs(&mut self, _top: usize) -> Result<(), Refusal> {
-        Err(Refusal::parameter("logprobs", "`logprobs` is not implemented"))
+    pub fn ask_logprobs(&mut self, top: usize) {
+        self.options.top_logprobs = Some(top);
+        self.wishes.logprobs = true;
     }
 }
 
@@ -211,7 +209,9 @@ fn read_stop(fields: &mut Fields, limits: &Limits) -> Result<Option<Vec<String>>
         Value::Array(list) => {
             // Some clients fill their list up with null.
             let texts = list.iter().filter(|value| !value.is_null()).map(|value| value.as_str().map(str::to_owned));
-            texts.collect::<Option<Vec<_>>>().ok_or_else(|| fields.wrong("stop", &value, "a text or a list of texts"))?
+            texts
+                .collect::<Option<Vec<_>>>()
+                .ok_or_else(|| fields.wrong("stop", &value, "a text or a list of texts"))?
         }
         other => return Err(fields.wrong("stop", other, "a text or a list of texts")),
     };
@@ -242,7 +242,7 @@ fn read_seed(fields: &mut Fields) -> Result<u64, Refusal> {
 /// Reads the options of decoding: nested under `diffusion`, and those of the same names beside it.
 fn read_diffusion(fields: &mut Fields, nested: Option<Fields>, options: &mut Options) -> Result<(), Refusal> {
     // These have their own readers, or names that mean something else here.
-    let own = ["temperature", "top_p", "top_k", "stop", "ignore_eos", "seed"];
+    let own = ["temperature", "top_p", "top_k", "stop", "ignore_eos", "seed", "top_logprobs"];
     let names = || Options::FIELDS.iter().map(|field| field.name).filter(|name| !own.contains(name));
     for name in names() {
         if let Some(value) = fields.take(name) {
@@ -272,7 +272,10 @@ fn read_diffusion(fields: &mut Fields, nested: Option<Fields>, options: &mut Opt
 /// Sets an option of the library, which says itself what is wrong with a value.
 fn set(options: &mut Options, name: &'static str, value: Value, told: &str) -> Result<(), Refusal> {
     let given = options.given();
-    if name == "gen_length" && given.contains(&"gen_length") && Some(&value) != options.gen_length.map(Value::from).as_ref() {
+    if name == "gen_length"
+        && given.contains(&"gen_length")
+        && Some(&value) != options.gen_length.map(Value::from).as_ref()
+    {
         let message = format!("`{told}` and `max_tokens` are both set and differ: omit one");
         return Err(Refusal::parameter(told, message));
     }

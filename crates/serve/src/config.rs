@@ -38,6 +38,9 @@ impl Default for ServiceConfig {
 
 impl fmt::Debug for ServiceConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServiceConfig").field("names", &self.names).field("limits", &self.limits).finish_non_exhaustive()
+        f.debug_struct("ServiceConfig")
+            .field("names", &self.names)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
     }
 }

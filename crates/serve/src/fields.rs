@@ -95,7 +95,8 @@ impl Fields {
     pub fn count(&mut self, name: &'static str, least: u64, most: u64) -> Result<Option<usize>, Refusal> {
         let expected = format!("a whole number from {least} to {most}");
         // A whole number that is written with a point is one, too.
-        let whole = |value: &Value| value.as_u64().or_else(|| value.as_f64().filter(|x| x.fract() == 0.0).map(|x| x as u64));
+        let whole =
+            |value: &Value| value.as_u64().or_else(|| value.as_f64().filter(|x| x.fract() == 0.0).map(|x| x as u64));
         let read = |value: &Value| {
             let negative = value.as_f64().is_some_and(|number| number < 0.0);
             whole(value).filter(|count| !negative && (least..=most).contains(count)).map(|count| count as usize)
@@ -146,20 +147,11 @@ impl Fields {
             return Ok(());
         }
         let allowed: Vec<_> = neutral.iter().map(ToString::to_string).collect();
-        let instead = if allowed.is_empty() { String::new() } else { format!(", or set it to {}", allowed.join(" or ")) };
+        let instead =
+            if allowed.is_empty() { String::new() } else { format!(", or set it to {}", allowed.join(" or ")) };
         let name = format!("{}{name}", self.path);
         let message = format!("`{name}` is {}, which this server does not implement: omit it{instead}", told(&value));
         Err(Refusal::parameter(name, message).coded("unsupported_parameter"))
-    }
-
-    /// Returns the names that are left.
-    pub fn names(&self) -> Vec<String> {
-        self.map.keys().cloned().collect()
-    }
-
-    /// Takes a field whose name is found out while reading.
-    pub fn take_named(&mut self, name: &str) -> Option<Value> {
-        self.map.remove(name).filter(|value| !value.is_null())
     }
 
     /// Ends reading.
@@ -168,7 +160,9 @@ impl Fields {
     /// If a field is left that nobody asked for.
     pub fn finish(self) -> Result<(), Refusal> {
         // A name without a value sets nothing.
-        let Some(name) = self.map.iter().find(|(_, value)| !value.is_null()).map(|(name, _)| name) else { return Ok(()) };
+        let Some(name) = self.map.iter().find(|(_, value)| !value.is_null()).map(|(name, _)| name) else {
+            return Ok(());
+        };
         let near = nearest(name, &self.known).map(|near| format!(", did you mean `{near}`?"));
         let shown = told(&Value::from(name.as_str()));
         let message = format!("unknown parameter {}{shown}{}: omit it", self.path, near.unwrap_or_default());

@@ -62,7 +62,10 @@ impl Keys {
             }
             let key = Key::parse(line).map_err(|what| KeyError::Line { line: index + 1, what })?;
             if keys.keys.iter().any(|other| other.name == key.name || other.hash == key.hash) {
-                return Err(KeyError::Line { line: index + 1, what: "its name or its key was there before".to_owned() });
+                return Err(KeyError::Line {
+                    line: index + 1,
+                    what: "its name or its key was there before".to_owned(),
+                });
             }
             keys.keys.push(key);
         }
@@ -140,7 +143,8 @@ impl Key {
         if left < 1.0 {
             *bucket = (left, now);
             let wait = ((1.0 - left) * 60.0 / per_minute).ceil().max(1.0) as u64;
-            let message = format!("the key {} makes {per_minute} requests a minute at most: try again in {wait} s", self.name);
+            let message =
+                format!("the key {} makes {per_minute} requests a minute at most: try again in {wait} s", self.name);
             return Err(Refusal::rate(message, wait));
         }
         *bucket = (left - 1.0, now);

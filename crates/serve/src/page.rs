@@ -10,9 +10,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
 
 /// The files: name, kind, content.
-const FILES: [(&str, &str, &[u8]); 1] = [
-    ("/", "text/html; charset=utf-8", include_bytes!("page/index.html")),
-];
+const FILES: [(&str, &str, &[u8]); 1] = [("/", "text/html; charset=utf-8", include_bytes!("page/index.html"))];
 
 /// Returns a file of the page.
 ///

@@ -83,16 +83,22 @@ pub fn find(method: &Method, path: &str, page: bool) -> Result<Endpoint, Refusal
     let found = ROUTES.iter().find(|(known, ..)| *known == path).map(|(_, method, endpoint, _)| (method, *endpoint));
     let inside = |prefix: &str| path.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty());
     let found = found.or_else(|| {
-        inside("/v1/models/").then_some((&Method::GET, Endpoint::Model)).or(inside("/page/").then_some((&Method::GET, Endpoint::Page)))
+        inside("/v1/models/")
+            .then_some((&Method::GET, Endpoint::Model))
+            .or(inside("/page/").then_some((&Method::GET, Endpoint::Page)))
     });
     match found {
-        Some((_, Endpoint::Page)) if !page => Err(Refusal::missing("this server has no page: it was started with --no-ui")),
+        Some((_, Endpoint::Page)) if !page => {
+            Err(Refusal::missing("this server has no page: it was started with --no-ui"))
+        }
         // A head is a get whose body is left out, which is the connection's to do.
         Some((known, endpoint)) if known == method || known == Method::GET && method == Method::HEAD => Ok(endpoint),
         Some((known, _)) => Err(Refusal::method(format!("{path} takes {known}, not {method}"))),
         None => {
             let shown: String = path.chars().take(80).collect();
-            Err(Refusal::missing(format!("there is no {shown}: expected /v1/chat/completions, /v1/completions, or another path of /openapi.json")))
+            Err(Refusal::missing(format!(
+                "there is no {shown}: expected /v1/chat/completions, /v1/completions, or another path of /openapi.json"
+            )))
         }
     }
 }

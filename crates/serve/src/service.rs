@@ -146,7 +146,8 @@ impl Service {
     }
 
     fn check_body(&self, head: &Parts) -> Result<(), Refusal> {
-        let length = head.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+        let length =
+            head.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
         match length {
             Some(length) if length > self.inner.config.limits.body_bytes as u64 => Err(self.too_large(length)),
             _ => Ok(()),

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use demask::{Generation, internals::checkpoint::Tokenizer};
 use serde_json::{Map, Value, json};
 
-use crate::{account::finish_reason, ask::Wishes, random, run::Run};
+use crate::{account::finish_reason, ask::Wishes, logprobs, random, run::Run};
 
 /// Which endpoint an answer is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +81,10 @@ impl Shape {
     /// Returns a chunk with one choice.
     pub fn chunk(&self, choice: Value) -> Map<String, Value> {
         let mut chunk = self.head(true);
-        chunk.insert("choices".to_owned(), json!([choice]));
+        match (self.kind, choice) {
+            (Kind::PlainInfill, Value::Object(choice)) => chunk.extend(choice),
+            (_, choice) => drop(chunk.insert("choices".to_owned(), json!([choice]))),
+        }
         if self.wishes.stream.is_some_and(|stream| stream.usage) {
             chunk.insert("usage".to_owned(), Value::Null);
         }
@@ -101,12 +104,16 @@ impl Shape {
                 }
                 json!({"index": index, "delta": delta, "finish_reason": null, "logprobs": logprobs})
             }
+            Kind::PlainInfill => json!({"content": text, "stop": false}),
             _ => json!({"index": index, "text": text, "finish_reason": null, "logprobs": logprobs}),
         }
     }
 
     /// Returns the choice that ends an answer in a stream.
     pub fn last(&self, index: usize, generation: &Generation) -> Value {
+        if self.kind == Kind::PlainInfill {
+            return json!({"content": "", "stop": true});
+        }
         let mut choice = self.part(index, "", false, None);
         choice["finish_reason"] = json!(finish_reason(generation.finish));
         choice["stop_reason"] = stop_reason(generation);
@@ -165,8 +172,8 @@ impl Shape {
 
     /// A choice of a whole body.
     fn choice(&self, index: usize, generation: &Generation, tokenizer: Option<&Tokenizer>) -> Value {
-        let text = text_of(generation);
-        let logprobs = self.wishes.logprobs.then(|| crate::logprobs::whole(self.kind, generation, tokenizer));
+        let text = self.text_of(generation);
+        let logprobs = self.wishes.logprobs.then(|| logprobs::from(self.kind, generation, 0, tokenizer));
         let finish = finish_reason(generation.finish);
         let mut choice = match self.kind {
             Kind::Chat => json!({
@@ -186,13 +193,22 @@ impl Shape {
                     "stop_reason": stop_reason(generation),
                 })
             }
-            Kind::Infill => json!({"text": text, "holes": crate::infill::holes(generation)}),
-            Kind::PlainInfill => json!({"content": crate::infill::holes(generation).concat(), "stop": true}),
+            Kind::Infill => json!({"text": text, "holes": generation.holes}),
+            Kind::PlainInfill => json!({"content": text, "stop": true}),
         };
         if self.wishes.token_ids {
             choice["token_ids"] = json!(generation.tokens);
         }
         choice
+    }
+
+    /// An answer's text; a model without a tokenizer answers in ids. Of a text with holes it is what fills them, but where
+    /// the whole text was asked for.
+    fn text_of(&self, generation: &Generation) -> String {
+        match &generation.holes[..] {
+            [_, ..] if self.kind != Kind::Infill => generation.holes.concat(),
+            _ => generation.to_string(),
+        }
     }
 
     /// Returns the counts of tokens of all answers so far; a prompt counts once, however many answers it gets.
@@ -209,11 +225,6 @@ impl Shape {
             "prompt_tokens_details": {"cached_tokens": 0},
         })
     }
-}
-
-/// Returns an answer's text; a model without a tokenizer answers in ids.
-pub fn text_of(generation: &Generation) -> String {
-    generation.to_string()
 }
 
 /// What ended an answer, if it was not an end token of the model's own.

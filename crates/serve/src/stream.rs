@@ -10,12 +10,13 @@ use std::{
 
 use bytes::Bytes;
 use demask::Update;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::{
     Refusal,
     ask::{Frames, StreamWishes},
     canvas::Picture,
+    logprobs,
     run::{Happened, Run},
     service::Inner,
     shape::{Kind, Shape},
@@ -108,11 +109,13 @@ impl EventStream {
     fn went(&mut self, index: usize, update: &Update) -> Option<Map<String, Value>> {
         let told = &mut self.told[index];
         let tokenizer = self.service.tokenizer();
-        told.picture.went(update);
-        let text = if self.wishes.diffusing {
-            told.picture.text(tokenizer)
-        } else {
-            update.text.clone()
+        told.picture.went(update, self.shape.wishes.logprobs);
+        let text = match (self.wishes.diffusing, update.holes.is_empty()) {
+            (true, _) if update.commits.is_empty() && update.started.is_none() => String::new(),
+            (true, _) => told.picture.text(tokenizer),
+            (false, true) => update.text.clone(),
+            // Of a text with holes, what fills them is the answer.
+            (false, false) => update.holes.iter().map(|(_, text)| text.as_str()).collect(),
         };
         let frame = match self.wishes.frames {
             Frames::None => None,
@@ -122,11 +125,8 @@ impl EventStream {
         if text.is_empty() && frame.is_none() {
             return None;
         }
-        let logprobs = if self.shape.wishes.logprobs && !self.wishes.diffusing {
-            Some(told.picture.logprobs(self.shape.kind, tokenizer))
-        } else {
-            None
-        };
+        let wanted = self.shape.wishes.logprobs && !self.wishes.diffusing && !text.is_empty();
+        let logprobs = if wanted { told.picture.logprobs(self.shape.kind, tokenizer) } else { None };
         let first = !told.text;
         told.text |= !text.is_empty();
         let mut chunk = self.shape.chunk(self.shape.part(index, &text, first, logprobs));
@@ -145,7 +145,12 @@ impl EventStream {
     /// The chunk that ends an answer.
     fn last(&mut self, index: usize) -> Map<String, Value> {
         let Some((generation, seed)) = self.run.answer(index) else { return Map::new() };
-        let mut chunk = self.shape.chunk(self.shape.last(index, generation));
+        let mut choice = self.shape.last(index, generation);
+        if self.shape.wishes.logprobs {
+            let told = self.told[index].picture.told();
+            choice["logprobs"] = json!(logprobs::from(self.shape.kind, generation, told, self.service.tokenizer()));
+        }
+        let mut chunk = self.shape.chunk(choice);
         chunk.insert("diffusion".to_owned(), self.shape.diffusion(generation, seed));
         if self.wishes.continuous_usage {
             chunk.insert("usage".to_owned(), self.shape.usage(&self.run));

@@ -46,7 +46,7 @@ pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served,
     fields.neutral("chat_template_kwargs", &[json!({})])?;
     fields.finish()?;
     if logprobs {
-        ask.ask_logprobs(top.unwrap_or(0))?;
+        ask.ask_logprobs(top.unwrap_or(0));
     }
     super::run(service, entry, Kind::Chat, &[Prompt::Chat(messages)], ask, Vec::new())
 }
@@ -85,7 +85,8 @@ pub fn messages(fields: &mut Fields) -> Result<Vec<Message>, Refusal> {
 fn message(index: usize, value: Value) -> Result<Message, Refusal> {
     let at = |name: &str| format!("messages[{index}].{name}");
     let mut fields = Fields::of(value, "messages[].")?;
-    let role = fields.text("role")?.ok_or_else(|| Refusal::parameter(at("role"), format!("`{}` is missing", at("role"))))?;
+    let role =
+        fields.text("role")?.ok_or_else(|| Refusal::parameter(at("role"), format!("`{}` is missing", at("role"))))?;
     // As OpenAI calls the system's role of its newest models.
     let role = if role == "developer" { "system".to_owned() } else { role };
     if !["system", "user", "assistant"].contains(&role.as_str()) {

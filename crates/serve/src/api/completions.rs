@@ -40,7 +40,7 @@ pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served,
         .coded("unsupported_parameter"));
     }
     if let Some(top) = logprobs {
-        ask.ask_logprobs(top)?;
+        ask.ask_logprobs(top);
     }
     if let Some(suffix) = suffix {
         return crate::infill::with_suffix(service, entry, &prompts, &suffix, ask);
@@ -61,9 +61,13 @@ fn words(service: &Inner, prompt: &Prompt) -> String {
 /// Reads the prompts: a text, texts, ids, or lists of ids.
 fn prompts(fields: &mut Fields, most: usize) -> Result<Vec<Prompt>, Refusal> {
     let Some(value) = fields.take("prompt") else {
-        return Err(Refusal::parameter("prompt", "`prompt` is missing: expected a text, token ids, or a list of either"));
+        return Err(Refusal::parameter(
+            "prompt",
+            "`prompt` is missing: expected a text, token ids, or a list of either",
+        ));
     };
-    let wrong = |value: &Value| fields.wrong("prompt", value, "a text, a list of texts, token ids, or a list of token ids");
+    let wrong =
+        |value: &Value| fields.wrong("prompt", value, "a text, a list of texts, token ids, or a list of token ids");
     let prompts: Vec<Prompt> = match &value {
         Value::String(text) => vec![Prompt::Raw(text.clone())],
         Value::Array(list) if list.iter().all(Value::is_number) && !list.is_empty() => {

@@ -5,7 +5,10 @@ use demask::internals::{decode::recommended, step::Mask};
 use http::Response;
 use serde_json::{Value, json};
 
-use crate::{Refusal, service::{Inner, json_response}};
+use crate::{
+    Refusal,
+    service::{Inner, json_response},
+};
 
 /// Lists what is served.
 pub fn list(service: &Inner) -> Response<Bytes> {
@@ -23,7 +26,8 @@ pub fn one(service: &Inner, path: &str) -> Result<Response<Bytes>, Refusal> {
     let known = || service.names().collect::<Vec<_>>().join(" or ");
     let missing = || {
         let shown: String = name.chars().take(80).collect();
-        Refusal::missing(format!("the model {shown:?} is not served here, expected {}", known())).coded("model_not_found")
+        Refusal::missing(format!("the model {shown:?} is not served here, expected {}", known()))
+            .coded("model_not_found")
     };
     Ok(json_response(&card(service, found.ok_or_else(missing)?)))
 }

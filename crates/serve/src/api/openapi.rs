@@ -15,7 +15,8 @@ pub fn document() -> Response<Bytes> {
             "responses": {"default": {"description": "an error, in the envelope {\"error\": {...}}"}, "200": {"description": "served"}},
         });
         if method == http::Method::POST {
-            operation["requestBody"] = json!({"required": true, "content": {"application/json": {"schema": {"type": "object"}}}});
+            operation["requestBody"] =
+                json!({"required": true, "content": {"application/json": {"schema": {"type": "object"}}}});
         }
         if !endpoint.is_open() {
             operation["security"] = json!([{"key": []}]);

@@ -34,7 +34,11 @@ pub fn serve(service: &Arc<Inner>, mut entry: Entry, body: &Bytes) -> Result<Ser
     let most = service.config.limits.prompts;
     let (contexts, continuations) = (texts(&mut fields, "context", most)?, texts(&mut fields, "continuation", most)?);
     if contexts.len() != continuations.len() {
-        let message = format!("`context` has {} and `continuation` {} entries: expected as many", contexts.len(), continuations.len());
+        let message = format!(
+            "`context` has {} and `continuation` {} entries: expected as many",
+            contexts.len(),
+            continuations.len()
+        );
         return Err(Refusal::parameter("continuation", message));
     }
     let defaults = LikelihoodOptions::default();
@@ -75,7 +79,10 @@ fn pair(service: &Inner, context: &Prompt, continuation: &Prompt) -> Result<(Vec
 /// Reads a text, token ids, or a list of either.
 fn texts(fields: &mut Fields, name: &'static str, most: usize) -> Result<Vec<Prompt>, Refusal> {
     let Some(value) = fields.take(name) else {
-        return Err(Refusal::parameter(name, format!("`{name}` is missing: expected a text, token ids, or a list of either")));
+        return Err(Refusal::parameter(
+            name,
+            format!("`{name}` is missing: expected a text, token ids, or a list of either"),
+        ));
     };
     let wrong = || fields.wrong(name, &value, "a text, token ids, or a list of either");
     let ids = |list: &[Value]| completions::ids(list).map(Prompt::Tokens);
@@ -86,7 +93,9 @@ fn texts(fields: &mut Fields, name: &'static str, most: usize) -> Result<Vec<Pro
     };
     let entries = match &value {
         Value::String(_) => one(&value).map(|entry| vec![entry]),
-        Value::Array(list) if list.iter().all(Value::is_number) && !list.is_empty() => ids(list).map(|entry| vec![entry]),
+        Value::Array(list) if list.iter().all(Value::is_number) && !list.is_empty() => {
+            ids(list).map(|entry| vec![entry])
+        }
         Value::Array(list) => list.iter().map(one).collect(),
         _ => None,
     };

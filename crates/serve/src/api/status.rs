@@ -4,7 +4,10 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, header};
 use serde_json::json;
 
-use crate::{Refusal, service::{Inner, json_response}};
+use crate::{
+    Refusal,
+    service::{Inner, json_response},
+};
 
 /// Says whether requests are served.
 ///

@@ -50,7 +50,8 @@ pub fn detokenize(service: &Inner, body: &Bytes) -> Result<Response<Bytes>, Refu
     let missing = || Refusal::parameter("tokens", "`tokens` is missing: expected a list of token ids");
     let list = fields.list("tokens")?.ok_or_else(missing)?;
     fields.finish()?;
-    let ids = completions::ids(&list).ok_or_else(|| Refusal::parameter("tokens", "`tokens` has what is no token id"))?;
+    let ids =
+        completions::ids(&list).ok_or_else(|| Refusal::parameter("tokens", "`tokens` has what is no token id"))?;
     let prompter = service.handle.prompter();
     let vocabulary = prompter.facts().vocab;
     if let Some(id) = ids.iter().find(|&&id| id as usize >= vocabulary) {

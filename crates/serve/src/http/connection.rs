@@ -127,7 +127,8 @@ async fn answered(shared: &Rc<Shared>, head: &Parts, body: Incoming) -> Response
 
 /// A body that was not read cannot be passed over: the connection ends behind the response.
 fn closing(mut response: Response<ReplyBody>, head: &Parts) -> Response<ReplyBody> {
-    let none = head.headers.get(header::CONTENT_LENGTH).is_none() && head.headers.get(header::TRANSFER_ENCODING).is_none();
+    let none =
+        head.headers.get(header::CONTENT_LENGTH).is_none() && head.headers.get(header::TRANSFER_ENCODING).is_none();
     if !none {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }

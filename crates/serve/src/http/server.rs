@@ -1,11 +1,11 @@
 //! The accept loop, its bounds, and how it ends.
 
 use std::{
+    cell::RefCell,
     collections::HashMap,
     io,
     net::{IpAddr, SocketAddr},
     rc::Rc,
-    cell::RefCell,
     time::Duration,
 };
 
@@ -123,7 +123,8 @@ impl Server {
     /// # Errors
     /// If the system has no means to wait for sockets.
     pub fn run(self, mut stop: impl FnMut() -> Stop) -> io::Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().max_blocking_threads(4).build()?;
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_io().enable_time().max_blocking_threads(4).build()?;
         let local = LocalSet::new();
         let served = local.block_on(&runtime, self.serve(&mut stop));
         // A prompt that is being put into tokens for a client that is gone is not waited for.
