@@ -103,6 +103,8 @@ pub enum Finish {
     Stop,
     /// Everything asked for was decoded.
     Length,
+    /// Its time was over; the answer is what was settled by then.
+    Deadline,
 }
 
 impl Finish {
@@ -112,6 +114,7 @@ impl Finish {
             Self::Eos => "eos",
             Self::Stop => "stop",
             Self::Length => "length",
+            Self::Deadline => "deadline",
         }
     }
 }

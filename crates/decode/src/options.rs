@@ -131,6 +131,8 @@ pub struct SessionOptions {
     pub seed: u64,
     /// Tokens that end a response; none to have all of it.
     pub end_ids: Vec<TokenId>,
+    /// Tokens that end a response as well; nothing else is different about them.
+    pub stop_ids: Vec<TokenId>,
     /// When decoding stops early.
     pub stop: StopRule,
     /// Tokens that can never be predicted.
@@ -172,6 +174,7 @@ impl SessionOptions {
             cache,
             seed: 0,
             end_ids: Vec::new(),
+            stop_ids: Vec::new(),
             stop: StopRule::default(),
             suppress: Vec::new(),
             mute: Vec::new(),

@@ -95,6 +95,12 @@ pub struct Generation {
     pub logprobs: Option<Vec<TokenLogprob>>,
     /// Why it ends where it ends.
     pub finish: Finish,
+    /// The end token that ended it; none if it ended otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end_token: Option<TokenId>,
+    /// The stop text that ended it; none if it ended otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_text: Option<String>,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
     /// Tokens of the answer.
@@ -155,7 +161,8 @@ impl Front {
     }
 
     fn generation(&self, answer: Prepared, spent: &Spent, bytes: u64) -> Generation {
-        let Answered { session, text, holes, logprobs, prepared } =
+        let guide = answer.guide();
+        let Answered { session, text, stop_text, holes, logprobs, prepared } =
             answer.into_answered(self.prompter.text.tokenizer.as_deref());
         let output = session.output();
         let seconds = |network: usize| spent.networks.get(network).map_or(0.0, std::time::Duration::as_secs_f64);
@@ -164,6 +171,8 @@ impl Front {
             holes,
             logprobs,
             finish: output.finish,
+            end_token: (output.finish == Finish::Eos).then(|| output.tokens.last().copied()).flatten(),
+            stop_text,
             prompt_tokens: session.layout().response(),
             generated_tokens: output.tokens.len(),
             receipt: Receipt {
@@ -172,7 +181,7 @@ impl Front {
                 decoding: session.receipt(),
                 cost_curve_note: self.curve_note(&session),
                 guide_nfe: session.counts().guide.nfe,
-                guide: self.guided(&session),
+                guide: self.guided(&session, guide),
                 seconds: Seconds {
                     load: self.load_time.as_secs_f64(),
                     model: seconds(0),
@@ -182,7 +191,7 @@ impl Front {
                 },
                 memory: MemoryUse {
                     weights: self.weights,
-                    guide: self.guide.as_ref().map_or(0, |guide| guide.weights),
+                    guide: self.guides.iter().map(|guide| guide.weights).sum(),
                     cache: bytes as usize,
                     peak: peak_memory(),
                 },
@@ -193,8 +202,8 @@ impl Front {
     }
 
     /// Tells what the guide did for a session that had one.
-    fn guided(&self, session: &Session) -> Option<Guided> {
-        let guide = self.guide.as_ref().filter(|_| session.has_guide())?;
+    fn guided(&self, session: &Session, guide: Option<usize>) -> Option<Guided> {
+        let guide = self.guides.get(guide?)?;
         let GuideCounts { rows, accepted, rejected, cost, .. } = session.counts().guide;
         let decided = accepted + rejected;
         Some(Guided {

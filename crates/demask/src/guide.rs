@@ -18,6 +18,45 @@ pub(crate) struct Bridge {
     translator: Option<Arc<Words>>,
 }
 
+/// The guide of a request.
+#[derive(Clone, Copy)]
+pub(crate) struct Guiding<'a> {
+    /// Which of the model's guides.
+    pub(crate) index: usize,
+    pub(crate) prompter: &'a Prompter,
+    pub(crate) bridge: &'a Bridge,
+}
+
+/// A guide of a model, by the name that requests choose it by: its own, or that which it was given.
+pub(crate) trait Named {
+    fn called(&self) -> &str;
+}
+
+/// Chooses the guide of a request: its index; none if the decoder asks none.
+pub(crate) fn choose<G: Named>(guides: &[G], options: &Options) -> Result<Option<usize>, Error> {
+    let known = || guides.iter().map(|guide| guide.called().to_owned()).collect::<Vec<_>>();
+    match &options.guide {
+        Some(_) if !options.wants_guide() => {
+            Err(Error::Meaningless { option: "guide", why: "without `decoder` guided, which is the one that asks it" })
+        }
+        Some(name) => {
+            let place = guides.iter().position(|guide| guide.called() == name);
+            place.map(Some).ok_or_else(|| Error::UnknownGuide { found: name.clone(), known: known() })
+        }
+        None if options.wants_guide() && guides.len() > 1 => Err(Error::WhichGuide { known: known() }),
+        // A decoder that wants a guide where there is none is refused by the session.
+        None => Ok((options.wants_guide() && !guides.is_empty()).then_some(0)),
+    }
+}
+
+/// Refuses a name that another guide has.
+pub(crate) fn check_name<G: Named>(guides: &[G], name: &str) -> Result<(), Error> {
+    if guides.iter().any(|guide| guide.called() == name) {
+        return Err(Error::GuideTwice { name: name.to_owned() });
+    }
+    Ok(())
+}
+
 /// Both tokenizers.
 struct Words {
     model: Arc<Tokenizer>,

@@ -63,7 +63,7 @@ pub use cost_curve::{CurveFileError, SharedCurve};
 pub use demask_checkpoint::Message;
 pub use demask_decode::{CacheSpec, DecoderSpec, Exactness, Finish, Registry};
 pub use device::{ActivationChoice, DeviceChoice, DtypeChoice, WeightChoice};
-pub use engine::{Engine, Handle, Ticket};
+pub use engine::{Engine, Handle, Pulse, Ticket};
 pub use error::Error;
 pub use generate::Generation;
 pub use likelihood::{Likelihood, LikelihoodOptions};

@@ -4,7 +4,7 @@ use demask_decode::{CanvasSpec, OptionsError, Schedule, Session, SessionOptions,
 use demask_step::{Mask, TokenId};
 
 use crate::{
-    Error, OptionError, Options, Prompt, Prompter, SharedCurve, guide::Bridge, logprob, prompt::Tokens,
+    Error, OptionError, Options, Prompt, Prompter, SharedCurve, guide::Guiding, logprob, prompt::Tokens,
     stopping::EarlyStop,
 };
 
@@ -28,9 +28,10 @@ impl Prompter {
         prompt: &Prompt,
         tokens: Tokens,
         options: &Options,
-        guide: Option<(&Prompter, &Bridge)>,
+        guide: Option<Guiding<'_>>,
     ) -> Result<SessionOptions, Error> {
-        let guide = guide.map(|(guide, bridge)| bridge.options(guide, prompt, &tokens.ids, options)).transpose()?;
+        let guide =
+            guide.map(|guide| guide.bridge.options(guide.prompter, prompt, &tokens.ids, options)).transpose()?;
         check_guided(guide.is_some(), options)?;
         let own = self.session_options(tokens, options)?;
         let Some(guide) = guide else { return Ok(own) };
@@ -77,6 +78,7 @@ impl Prompter {
             top_logprobs: self.top_logprobs(options)?,
             cost_curve: options.cost_curve.as_ref().map(SharedCurve::curve),
             end_ids: if options.ignores_eos() { Vec::new() } else { self.end_ids().to_vec() },
+            stop_ids: self.stop_ids(options)?,
             stop: self.stop_rule(options)?,
             suppress: match (infill, options.suppress_eos == Some(true)) {
                 // A hole is filled with text: an end in front of what follows it would be none.
@@ -99,6 +101,20 @@ impl Prompter {
             }
             .into()),
             wanted => Ok(wanted.map(|wanted| wanted.min(self.facts().vocab))),
+        }
+    }
+
+    /// The tokens that end an answer beside the model's own.
+    fn stop_ids(&self, options: &Options) -> Result<Vec<TokenId>, Error> {
+        let (ids, vocabulary) = (options.stop_token_ids.clone().unwrap_or_default(), self.facts().vocab);
+        match ids.iter().find(|&&id| id as usize >= vocabulary) {
+            Some(id) => Err(OptionError::Value {
+                option: "stop_token_ids",
+                found: id.to_string(),
+                expected: format!("ids from 0 to {}", vocabulary - 1),
+            }
+            .into()),
+            None => Ok(ids),
         }
     }
 
@@ -129,6 +145,17 @@ impl Prompter {
                 "with `infill`, where the text's end is given",
             ),
             (options.stop.iter().flatten().any(String::is_empty), "stop", "without a text"),
+            (
+                options.stop_token_ids.as_ref().is_some_and(|ids| !ids.is_empty()) && tokens.infill(),
+                "stop_token_ids",
+                "with `infill`, where the text's end is given",
+            ),
+            (
+                options.include_stop == Some(true) && options.stop.as_ref().is_none_or(Vec::is_empty),
+                "include_stop",
+                "without `stop`, whose texts it keeps",
+            ),
+            (options.deadline_ms == Some(0), "deadline_ms", "as 0, when nothing can be decoded"),
             (options.remasking.is_some() && causal, "remasking", ar),
             (options.schedule.is_some() && causal, "schedule", ar),
             (options.alg_temp.is_some() && causal, "alg_temp", ar),

@@ -199,7 +199,8 @@ pub struct TokenTexts {
 impl TokenTexts {
     /// Returns all texts of a model with a tokenizer; none without.
     pub fn of(model: &Model) -> Self {
-        let guide = model.front.guide.as_ref().map(|guide| &guide.prompter);
+        // Of several, a trace does not say which one speaks.
+        let guide = if let [guide] = &model.front.guides[..] { Some(&guide.prompter) } else { None };
         Self { own: all_texts(model.prompter()), guide: guide.map(all_texts).unwrap_or_default() }
     }
 

@@ -8,11 +8,13 @@ mod caches;
 mod common;
 mod company;
 mod costs;
+mod endings;
 mod estimates;
 mod face;
 mod footprint;
 #[path = "gguf/main.rs"]
 mod gguf;
+mod guides;
 mod heads;
 mod infill;
 #[path = "invariance/main.rs"]

@@ -55,6 +55,15 @@ impl Session {
         self.phase = Phase::Over;
     }
 
+    /// Ends the response with what is settled: its time is over. Nothing is run any more, and nothing happens to a session that
+    /// is over.
+    pub fn give_up(&mut self) {
+        if !self.is_over() {
+            self.ending.give_up();
+            self.phase = Phase::Over;
+        }
+    }
+
     /// Returns all tokens, masks as the mask id.
     pub fn canvas(&self) -> &[TokenId] {
         self.canvas.tokens()
@@ -105,7 +114,11 @@ impl Session {
         // Where nobody asked for a curve and nothing was chosen by one, there is none to tell of.
         let told = self.decoder.chooses() || self.options.cost_curve.is_some();
         let drafts = (self.decoder.drafted(), told.then_some(&*self.curve));
-        self.tally.receipt(&self.options, self.exactness(), resolved, self.settled(), drafts)
+        let receipt = self.tally.receipt(&self.options, self.exactness(), resolved, self.settled(), drafts);
+        let response = self.layout.response() as Position;
+        let asked = response..response + self.layout.gen_length() as Position;
+        let given_up = self.ending.is_given_up().then(|| self.canvas.masks_in(asked));
+        DecodingReceipt { given_up, ..receipt }
     }
 
     /// Returns whether the decoder chooses by a cost curve, and nobody gave it one.

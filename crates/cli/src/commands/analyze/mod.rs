@@ -22,7 +22,7 @@ use crate::{
     load::{Source, load},
     output,
     progress::Bar,
-    settings::{Request, Settings, generate_options, guide, open_beside, refuse_logprobs},
+    settings::{Request, Settings, generate_options, guide, open_beside, refuse_deadline, refuse_logprobs},
 };
 
 /// Word problems that are decoded if nobody says how many.
@@ -59,6 +59,7 @@ impl<'a> Subject<'a> {
             }
             let Request { prompt, options, guide } = Request::resolve(&args.generate, settings.seed)?;
             refuse_logprobs(&options, false)?;
+            refuse_deadline(&options)?;
             return Ok(Self { out, prompts: vec![prompt], options, guide });
         }
         let count = args.problems.unwrap_or(PROBLEMS);
@@ -69,6 +70,7 @@ impl<'a> Subject<'a> {
         }
         let options = generate_options(decode, settings.seed)?;
         refuse_logprobs(&options, false)?;
+        refuse_deadline(&options)?;
         Ok(Self { out, prompts, guide: guide(decode, &options)?, options })
     }
 
