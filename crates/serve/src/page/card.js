@@ -32,6 +32,7 @@ export class Card {
       choose: (lane, range) => this.#choose(lane, range),
       scrub: (forwards) => this.#scrub(forwards),
       toggle: () => this.toggle(),
+      resized: () => this.changed(),
     };
     this.lanes = runs.map((run, index) => new Lane(run, run.name ?? (index === 0 ? "Answer" : "Second answer"), hooks));
     for (const run of runs) run.changed = () => this.changed();

@@ -8,6 +8,7 @@ const FINISHES = { stop: "ended by itself", length: "ended at its length" };
 
 export class Lane {
   #counters = new Map();
+  #sums = null;
   #message = make("p", { class: "message", hidden: true, role: "alert" });
   #retry = make("p", { class: "waiting", hidden: true });
   #status = make("span", { class: "status" });
@@ -67,11 +68,9 @@ export class Lane {
   #count(playhead) {
     const { recording } = this;
     const here = Math.min(playhead, recording.forwards.length);
-    const seen = recording.forwards.slice(0, here);
+    const { commits, sure } = this.#sumUpTo(here);
     const whole = here === recording.forwards.length;
-    const nfe = whole ? recording.nfe || here : (seen.at(-1)?.nfe ?? here);
-    const commits = seen.reduce((sum, forward) => sum + forward.commits.length, 0);
-    const sure = seen.reduce((sum, forward) => forward.commits.reduce((all, { confidence }) => all + confidence, sum), 0);
+    const nfe = whole ? recording.nfe || here : (recording.forwards[here - 1]?.nfe ?? here);
     const pace = nfe > 0 ? commits / nfe : null;
     const set = (key, text) => setText(this.#counters.get(key), text);
     set("forwards", short(nfe));
@@ -79,6 +78,21 @@ export class Lane {
     set("time", short(recording.forwardMilliseconds));
     set("wait", short(recording.queued ?? recording.waited));
     set("sure", commits > 0 ? percent(sure / commits) : "–");
+  }
+
+  /** Returns how many commits the first forwards have, and the sum of their confidences: going on from the last sums. */
+  #sumUpTo(here) {
+    const { forwards, generation } = this.recording;
+    const known = this.#sums;
+    const usable = known && known.recording === this.recording && known.generation === generation && known.here <= here;
+    const sums = usable ? known : { recording: this.recording, generation, here: 0, commits: 0, sure: 0 };
+    for (; sums.here < here; sums.here += 1) {
+      for (const { confidence } of forwards[sums.here].commits) {
+        sums.commits += 1;
+        sums.sure += confidence;
+      }
+    }
+    return (this.#sums = sums);
   }
 
   #tell() {

@@ -37,6 +37,7 @@ export class Recording {
   queued = null;
   #byStep = new Map();
   #nfe = 0;
+  #committed = 0;
 
   /** NFE so far. */
   get nfe() {
@@ -45,7 +46,7 @@ export class Recording {
 
   /** Positions of the answer that hold a token that was decoded. */
   get committed() {
-    return this.cells.reduce((count, cell) => count + (cell === null ? 0 : 1), 0);
+    return this.#committed;
   }
 
   /** Tokens of the answer: what the server counted, or text tokens on the canvas. */
@@ -126,6 +127,7 @@ export class Recording {
     const forward = this.addForward({ step });
     const previous = this.cells[index];
     const commit = { index, token, text, confidence, step, top, forward: forward.index, previous };
+    if (previous === null) this.#committed += 1;
     if (forward.index < this.forwards.length - 1) this.generation += 1;
     forward.commits.push(commit);
     this.cells[index] = commit;

@@ -12,9 +12,11 @@ export class Timeline {
   #recording;
   #chart = make("canvas", { class: "chart", "aria-hidden": "true" });
   #drawn = "";
+  #width = 0;
 
-  /** Makes a timeline; `scrub(forwards)` is called as the reader moves it, `toggle()` for the space bar. */
-  constructor(recording, { scrub, toggle, name }) {
+  /** Makes a timeline; `scrub(forwards)` is called as the reader moves it, `toggle()` for the space bar,
+   *  `resized()` when it must be drawn anew. */
+  constructor(recording, { scrub, toggle, resized, name }) {
     this.#recording = recording;
     const id = `timeline-${(timelines += 1)}`;
     this.range = make("input", { type: "range", class: "scrubber", id, min: 0, max: 0, step: 1, value: 0 });
@@ -26,6 +28,12 @@ export class Timeline {
     });
     const label = make("label", { class: "unseen", for: id }, `Forwards of ${name}`);
     this.element = make("div", { class: "timeline" }, label, this.#chart, this.range);
+    // Asked for while drawing, the width would make the browser lay the page out twice a frame.
+    new ResizeObserver(([{ contentRect }]) => {
+      this.#width = contentRect.width;
+      this.#drawn = "";
+      resized();
+    }).observe(this.#chart);
   }
 
   /** Draws the state: the forward that is looked at, and the end of the scale that several timelines share. */
@@ -35,7 +43,7 @@ export class Timeline {
     if (Number(this.range.value) !== here) this.range.value = String(here);
     this.#say(here);
     const state = [here, total, this.#recording.forwards.length, this.#recording.generation,
-      this.#chart.clientWidth, colouring, scheme.matches, this.#recording.finished].join(" ");
+      this.#width, colouring, scheme.matches, this.#recording.finished].join(" ");
     if (state === this.#drawn) return;
     this.#drawn = state;
     this.#draw(here, total, colouring);
@@ -51,7 +59,7 @@ export class Timeline {
   }
 
   #draw(here, total, colouring) {
-    const width = this.#chart.clientWidth;
+    const width = this.#width;
     if (width === 0) return;
     const density = devicePixelRatio || 1;
     this.#chart.width = Math.round(width * density);

@@ -7,6 +7,10 @@ import { isSpecial } from "./recording.js";
 export const TONES = 8;
 /** Above this many commits at once nothing flashes: it would only be noise. */
 const FLASH_LIMIT = 64;
+/** Positions of a section, and the longest canvas that is a single one. A browser lays out and paints only the sections
+ *  that can be seen, so that long canvases stay smooth. */
+const SECTION = 256;
+const UNDIVIDED = 512;
 
 const numbers = new WeakMap();
 let canvases = 0;
@@ -24,6 +28,8 @@ export class TokenCanvas {
   #playhead = 0;
   #settled = 0;
   #tail = Infinity;
+  #section = null;
+  #sectionLength = Infinity;
   #generation = -1;
   #paintedScale = "";
   #listeners;
@@ -85,28 +91,36 @@ export class TokenCanvas {
     this.#spans = [];
     this.#classes = [];
     this.picture.replaceChildren();
+    this.#sectionLength = this.#recording.cells.length > UNDIVIDED ? SECTION : Infinity;
+    this.#section = make("div", { class: "section" });
+    this.picture.append(this.#section);
     if (this.#recording.lead !== "") {
-      this.picture.append(make("span", { class: "lead" }, this.#recording.lead));
+      this.#section.append(make("span", { class: "lead" }, this.#recording.lead));
     }
   }
 
-  /** Makes the spans that are missing, in one go. */
+  /** Begins a section where one is over. */
+  #divide(index) {
+    if (index === 0 || index % this.#sectionLength !== 0) return;
+    this.#section = make("div", { class: "section", "data-from": index + 1 });
+    this.picture.append(this.#section);
+  }
+
+  /** Makes the spans that are missing. */
   #extend() {
     const { cells, given, finished } = this.#recording;
-    if (this.#spans.length === cells.length) return;
-    const batch = document.createDocumentFragment();
     for (let index = this.#spans.length; index < cells.length; index += 1) {
       const text = given.get(index) ?? (finished ? cells[index] : null);
       const name = given.has(index) ? classOfGiven(given.get(index)) : "token mask";
       const span = make("span", { class: name }, text === null ? "" : drawn(text));
       if (text !== null && name === "token mask") span.className = "token mask known";
       numbers.set(span, index);
-      batch.append(span);
+      this.#divide(index);
+      this.#section.append(span);
       this.#spans.push(span);
       this.#classes.push(span.className);
       this.#shown.push(null);
     }
-    this.picture.append(batch);
   }
 
   /** Ends the flash of what was new before. */
@@ -147,8 +161,9 @@ export class TokenCanvas {
 
   /** Hides what stands behind the answer's end, once all is done and the last forward is looked at. */
   #cutTail(target, touched) {
-    const { finished, forwards, end } = this.#recording;
-    const tail = finished && target === forwards.length && end > 0 ? end : Infinity;
+    const { finished, forwards } = this.#recording;
+    const end = finished && target === forwards.length ? this.#recording.end : 0;
+    const tail = end > 0 ? end : Infinity;
     if (tail === this.#tail) return;
     const first = Math.min(tail, this.#tail);
     this.#tail = tail;
