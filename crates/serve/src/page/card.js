@@ -22,8 +22,9 @@ export class Card {
   #last = 0;
   #scheduled = false;
   #told = 0;
+  #wasBusy = false;
 
-  /** Makes a card. `page` offers `colouring()`, `inspector`, `say(text)`, `remask(lane, range)`, `canRemask(lane)`,
+  /** Makes a card. `page` offers `colouring()`, `inspector`, `say(text)`, `tell(text)`, `notify(text)`, `remask(lane, range)`, `canRemask(lane)`,
    *  `curl(run)` and `prompt(run)`. */
   constructor(title, runs, page) {
     this.page = page;
@@ -42,9 +43,6 @@ export class Card {
       make("h2", { class: "card-title" }, title), this.#legend(),
       make("div", { class: `lanes of-${this.lanes.length}` }, ...this.lanes.map((lane) => lane.element)),
       this.#controls(), this.receipt);
-    this.element.addEventListener("keydown", (event) => {
-      if (event.key === "Escape" && this.busy) this.cancel();
-    });
   }
 
   /** Says whether one of the runs goes on. */
@@ -95,6 +93,7 @@ export class Card {
     this.playhead = Math.floor(Math.min(this.#position, total));
     const ended = !this.busy && this.playhead >= total;
     if (ended) this.playing = false;
+    this.#tellEnd();
     for (const lane of this.lanes) lane.sync(this.playhead, total, this.page.colouring());
     this.#tell(total);
     const waiting = this.lanes.some((lane) => lane.run.state === "waiting");
@@ -124,6 +123,14 @@ export class Card {
     this.#tellRemask();
     this.#speak();
     if (this.receipt.open) this.#fillReceipt();
+  }
+
+  /** Says once, to those who listen, that the runs are over. */
+  #tellEnd() {
+    if (this.#wasBusy && !this.busy) {
+      this.page.tell(this.lanes.map((lane) => `${lane.name}: ${lane.outcome}`).join(". "));
+    }
+    this.#wasBusy = this.busy;
   }
 
   /** Says the settled text, and only what is new of it, not oftener than a listener can follow. */
@@ -206,7 +213,8 @@ export class Card {
     const receipts = this.lanes.map((lane) => lane.run.recording.receipt);
     if (receipts.every((receipt, index) => receipt === this.receipts?.[index])) return;
     this.receipts = receipts;
-    this.receipt.replaceChildren(this.receipt.firstChild, ...receipts.map(receiptTable));
+    this.receipt.replaceChildren(this.receipt.firstChild, 
+      ...receipts.map((receipt, index) => receiptTable(receipt, `Receipt of ${this.lanes[index].name}`)));
   }
 
   #legend() {

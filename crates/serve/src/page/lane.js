@@ -109,6 +109,11 @@ export class Lane {
     setText(this.#status, this.#words());
   }
 
+  /** How the run ended, with its figures. */
+  get outcome() {
+    return `${this.#words()}, ${this.recording.forwards.length} forwards`;
+  }
+
   #words() {
     const { recording } = this;
     const dropped = recording.dropped > 0 ? ` · ${recording.dropped} forwards not told` : "";

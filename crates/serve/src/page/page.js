@@ -12,7 +12,7 @@ import { FILE_LIMIT, readTrace } from "./page/trace.js";
 const find = (id) => document.getElementById(id);
 const KEY = "demask-api-key";
 const MODES = {
-  chat: { label: "Message", action: "Send", hint: "Enter sends, Shift+Enter begins a line", placeholder: "Ask something" },
+  chat: { label: "Message", action: "Send", hint: "Enter sends, Shift+Enter begins a line, Escape cancels", placeholder: "Ask something" },
   raw: { label: "Text to go on from", action: "Continue", hint: "Ctrl+Enter sends; no chat template is added", placeholder: "Once upon a time" },
   infill: { label: "Text with holes", action: "Fill", hint: "Ctrl+Enter sends; [[12]] is a hole of 12 tokens", placeholder: "def area(radius):\n    return [[8]]\n" },
 };
@@ -26,6 +26,7 @@ const page = {
   inspector: new Inspector(find("voice")),
   colouring: () => document.body.dataset.colouring,
   say: (text) => find("settled").append(make("span", {}, text)),
+  tell: (text) => setText(find("voice"), text),
   notify,
   canRemask: (lane) => settings.facts?.infill === true && lane.run.context !== undefined && !lane.run.busy,
   remask,
@@ -160,12 +161,12 @@ async function remask(lane, [first, last]) {
     const hole = { hole: { tokens: last - first + 1 } };
     const segments = [context + before, hole, after].filter((segment) => segment !== "");
     const [settingsOfFirst] = settings.lanes();
-    const lead = run.context.messages ? before : context + before;
-    const [again] = sendInfill(segments, [settingsOfFirst], "Written again", { ...run.context, context }, lead);
+    const lead = run.context.messages ? recording.lead + before : context + before;
+    const again = sendInfill(segments, [settingsOfFirst], "Written again", { ...run.context, context: context + before }, lead)[0];
     // A later question is about the answer as it reads now.
     const { turn } = run.context;
     const earlier = turn?.answer;
-    if (turn) turn.answer = () => (again.state === "done" ? before + again.recording.text + after : earlier());
+    if (turn) turn.answer = () => (again.state === "done" ? lead + again.recording.text + after : earlier());
   } catch (error) {
     notify(wordsOf(error));
   }
@@ -212,10 +213,17 @@ async function openTraces(files) {
     }
     if (runs.length === 0) return;
     notify("");
-    show(runs.length === 1 ? `Trace ${files[0].name}` : "Two traces", runs);
+    showTraces(runs.length === 1 ? `Trace ${files[0].name}` : "Two traces", runs);
   } catch (error) {
     notify(error.message);
   }
+}
+
+/** Shows runs that are over, below the question that they answer if the trace has it. */
+function showTraces(title, runs) {
+  const { question } = runs[0].recording.facts;
+  if (question !== null) find("answers").append(make("p", { class: "question" }, question));
+  show(title, runs);
 }
 
 function traceRun(text, name) {
@@ -230,7 +238,7 @@ async function playExample() {
   try {
     const response = await fetch("page/example.jsonl");
     if (!response.ok) throw new Error(`status ${response.status}`);
-    show("A recorded run", [traceRun(await response.text(), "example")]);
+    showTraces("A recorded run", [traceRun(await response.text(), "example")]);
   } catch (error) {
     notify(`The example cannot be loaded: ${error.message}`);
   }
@@ -312,6 +320,9 @@ function listenToHeader() {
 }
 
 function listenToWindow() {
+  addEventListener("keydown", ({ key }) => {
+    if (key === "Escape") state.cards.findLast((card) => card.busy)?.cancel();
+  });
   addEventListener("dragover", (event) => event.preventDefault());
   addEventListener("drop", (event) => {
     event.preventDefault();

@@ -12,14 +12,14 @@ const NAMES = {
 const BYTES = new Set(["memory weights", "memory guide", "memory cache", "memory peak"]);
 
 /** Returns a receipt as a table; a sentence if there is none. */
-export function receiptTable(receipt) {
+export function receiptTable(receipt, name) {
   if (!receipt) return make("p", { class: "quiet" }, "No receipt: it comes with the end of an answer.");
   const body = make("tbody");
   for (const [name, value] of flat(receipt)) {
     const title = NAMES[name] ?? name.replaceAll("_", " ");
     body.append(make("tr", {}, make("th", { scope: "row" }, title), make("td", {}, written(name, value))));
   }
-  return make("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Receipt" }, make("table", {}, body));
+  return make("div", { class: "wide", tabindex: "0", role: "group", "aria-label": name }, make("table", {}, body));
 }
 
 /** Yields the entries of an object, those of objects inside of it under both names. */

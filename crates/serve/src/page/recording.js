@@ -13,7 +13,7 @@ export function isSpecial(text) {
 
 export class Recording {
   /** Facts of the run; what is not known is null. */
-  facts = { model: "", decoder: "", cache: "", seed: null, blockLength: null, promptTokens: 0, prompt: null };
+  facts = { model: "", decoder: "", cache: "", seed: null, blockLength: null, promptTokens: 0, prompt: null, question: null };
   /** One entry a forward: `{step, nfe, drafts, accepted, rejected, settled, at, commits}`. */
   forwards = [];
   /** The last commit of each position of the answer; null where there is none. */
@@ -38,6 +38,8 @@ export class Recording {
   #byStep = new Map();
   #nfe = 0;
   #committed = 0;
+  /** Where the forwards of the frame that is taken begin: views may have drawn those before it. */
+  #open = 0;
 
   /** NFE so far. */
   get nfe() {
@@ -87,6 +89,7 @@ export class Recording {
   /** Takes the `diffusion` object of a chunk. */
   addFrame(frame, at = null) {
     if (frame.canvas) this.begin(frame.canvas);
+    this.#open = this.forwards.length;
     if (frame.dropped) this.dropped += frame.dropped;
     const commits = frame.commits ?? [];
     const told = new Map((frame.forwards ?? []).map((forward) => [forward[0], forward]));
@@ -128,7 +131,7 @@ export class Recording {
     const previous = this.cells[index];
     const commit = { index, token, text, confidence, step, top, forward: forward.index, previous };
     if (previous === null) this.#committed += 1;
-    if (forward.index < this.forwards.length - 1) this.generation += 1;
+    if (forward.index < this.#open) this.generation += 1;
     forward.commits.push(commit);
     this.cells[index] = commit;
   }

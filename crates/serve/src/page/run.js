@@ -63,7 +63,8 @@ export class Run {
     this.#set("sent");
     this.recording = new Recording();
     this.recording.lead = this.#lead;
-    Object.assign(this.recording.facts, { seed: this.seed, model: this.model });
+    const question = this.context?.turn?.question ?? null;
+    Object.assign(this.recording.facts, { seed: this.seed, model: this.model, question });
     const began = performance.now();
     const { signal } = this.#abort;
     const response = await send(this.path, this.body, { key: this.key(), signal });

@@ -233,7 +233,9 @@ export class TokenCanvas {
     this.picture.addEventListener("pointerleave", () => inspect(null));
     this.element.addEventListener("keydown", (event) => this.#key(event));
     this.element.addEventListener("blur", () => this.#focus(null));
-    document.addEventListener("selectionchange", () => this.#selected());
+    const gone = new AbortController();
+    const selected = () => (this.element.isConnected ? this.#selected() : gone.abort());
+    document.addEventListener("selectionchange", selected, { signal: gone.signal });
   }
 
   #inspect(index, aloud) {

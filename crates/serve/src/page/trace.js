@@ -23,7 +23,7 @@ export function writeTrace(recording) {
 }
 
 function header(recording) {
-  const { model, decoder, cache, seed, prompt, promptTokens, blockLength } = recording.facts;
+  const { model, decoder, cache, seed, question, prompt, promptTokens, blockLength } = recording.facts;
   const given = [...recording.given].map(([index, { token, text }]) => {
     return { position: index + promptTokens, token, ...present({ text }) };
   });
@@ -37,7 +37,7 @@ function header(recording) {
     decoder,
     cache,
     seed: seed ?? 0,
-    ...present({ block_length: blockLength, lead: recording.lead || null }),
+    ...present({ question, block_length: blockLength, lead: recording.lead || null }),
     ...(prompt === null ? { prompt_tokens: promptTokens } : {}),
   };
 }
@@ -83,16 +83,18 @@ function takeHeader(recording, fact) {
   if (version > VERSION) {
     throw new Error(`The trace is of version ${version}, this page reads up to ${VERSION}: update demask.`);
   }
-  const prompt = fact.prompt ?? [];
+  const prompt = Array.isArray(fact.prompt) ? fact.prompt : [];
   const promptTokens = fact.prompt_tokens ?? prompt.length;
-  const given = (fact.given ?? []).map(({ position, token, text }) => [position, token, text]);
+  const given = (Array.isArray(fact.given) ? fact.given : []).map(({ position, token, text }) => [position, token, text]);
   const length = promptTokens + fact.length;
+  const [model, decoder, cache] = [fact.model, fact.decoder, fact.cache].map((name) => String(name ?? ""));
   try {
-    recording.begin({ ...fact, prompt_tokens: promptTokens, length, given });
+    recording.begin({ ...fact, model, decoder, cache, prompt_tokens: promptTokens, length, given });
   } catch (error) {
     throw new Error(`Line 1 of the trace has ${error.message}.`);
   }
   recording.facts.prompt = fact.prompt_tokens === undefined ? prompt : null;
+  recording.facts.question = typeof fact.question === "string" ? fact.question : null;
   recording.lead = String(fact.lead ?? "");
 }
 
@@ -110,7 +112,8 @@ function takeLine(recording, fact, number) {
 
 function checked(fact) {
   if (!Number.isInteger(fact.step) || fact.step < 0) throw new Error("no step");
-  return { ...fact, text: typeof fact.text === "string" ? fact.text : null };
+  const top = Array.isArray(fact.top) && fact.top.every(Array.isArray) ? fact.top : null;
+  return { ...fact, text: typeof fact.text === "string" ? fact.text : null, top };
 }
 
 /** Where a trace does not tell what is settled, it is the positions before the first mask. */

@@ -106,6 +106,10 @@ def cancel(page, server):
         time.sleep(0.05)
     assert server.mock.cancelled == before + 1, "the server saw no closed connection"
     assert not page.all(".lane.busy")
+    ask(page, "slow")
+    page.until("return Number([...document.querySelectorAll('.scrubber')].at(-1).max) > 3", "it runs")
+    page.one("#text").send_keys(Keys.ESCAPE)
+    page.until("return [...document.querySelectorAll('.status')].at(-1).textContent === 'cancelled'", "escape cancels, too")
 
 
 @scenario()
@@ -218,9 +222,8 @@ def keyboard_only(page, server):
     assert len(page.all(".token.chosen")) >= 2
     tab_to(".scrubber")
     keys(Keys.ARROW_LEFT)
-    moment = page.js("return document.querySelector('.moment').textContent")
-    count = int(moment.split(" of ")[1].split(" ")[0])
-    assert moment.startswith(f"forward {count - 1} of"), moment
+    page.until("const [, at, all] = /forward (\\d+) of (\\d+)/.exec(document.querySelector('.moment').textContent); return at === String(all - 1)",
+               "one forward back")
 
 
 @scenario()
@@ -313,6 +316,28 @@ def remask_a_selection(page, server):
         hole = body["segments"].index({"hole": {"tokens": 3}})
         assert path == "/v1/infill" and hole == 1 and body["segments"][0].startswith("<user>"), body
         assert page.canvas(-1).count(" new words here") == 1, page.canvas(-1)
+        again(page, server, body["segments"])
+
+
+def again(page, server, first):
+    """Remasks what was written again: all texts around the hole are still sent."""
+    page.js("""
+    const tokens = [...document.querySelectorAll('.canvas')].at(-1).querySelectorAll('.token.settled');
+    getSelection().setBaseAndExtent(tokens[1].firstChild, 0, tokens[1].firstChild, tokens[1].textContent.length);
+    """)
+    page.until("return document.querySelectorAll('.token.chosen').length === 1", "a token is chosen")
+    page.click("Remask 1 token", ".card:last-child")
+    page.until("return document.querySelectorAll('.card').length === 3", "a third card")
+    page.pace("live")
+    page.done()
+    segments = server.mock.requests[-1][1]["segments"]
+    assert segments == [first[0] + " new", {"hole": {"tokens": 1}}, " here" + first[2]], (segments, first)
+    page.send("and now?")
+    page.until("return document.querySelectorAll('.card').length === 4", "a fourth card")
+    page.pace("live")
+    page.done()
+    answer = server.mock.requests[-1][1]["messages"][1]["content"]
+    assert answer == first[0].split("<assistant>")[1] + " new" + " new" + " here" + first[2], answer
 
 
 @scenario()
@@ -353,6 +378,7 @@ def trace_is_saved_and_opened_again(page, server):
 @scenario()
 def foreign_files_are_refused_with_their_line(page, server):
     cases = {
+        '{"event":"header","version":2,"prompt":[],"length":4,"given":[{}],"model":7}\n{"step":0,"position":1,"token":3,"top":5}\n{"step":"x","position":1}\n': "Line 3 of the trace is neither a step nor a commit inside the canvas.",
         "hello\n": "Line 1 is not one of a trace: expected a JSON object.",
         "": "The file is empty: expected a trace, as demask generate --trace writes it.",
         '{"event":"step"}\n': "The file does not start with a trace's header line.",
