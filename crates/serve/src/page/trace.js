@@ -85,7 +85,8 @@ function takeHeader(recording, fact) {
   }
   const prompt = Array.isArray(fact.prompt) ? fact.prompt : [];
   const promptTokens = fact.prompt_tokens ?? prompt.length;
-  const given = (Array.isArray(fact.given) ? fact.given : []).map(({ position, token, text }) => [position, token, text]);
+  const told = Array.isArray(fact.given) ? fact.given.filter((each) => Number.isInteger(each?.position)) : [];
+  const given = told.map(({ position, token, text }) => [position, token, text]);
   const length = promptTokens + fact.length;
   const [model, decoder, cache] = [fact.model, fact.decoder, fact.cache].map((name) => String(name ?? ""));
   try {

@@ -41,8 +41,9 @@ def scenario(mock=True):
 
 
 def ask(page, text=QUESTION, pace="live"):
+    cards = len(page.all(".card"))
     page.send(text)
-    page.until("return document.querySelectorAll('.card').length > 0", "a card is there")
+    page.until(f"return document.querySelectorAll('.card').length > {cards}", "a card is there")
     page.pace(pace)
 
 
