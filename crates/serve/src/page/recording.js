@@ -81,7 +81,7 @@ export class Recording {
     }
     this.#grow(answer);
     for (const [position, token, text] of given) {
-      this.given.set(position - promptTokens, { token, text: text ?? null });
+      this.given.set(position - promptTokens, { token, text: wholeText(text) });
     }
     this.generation += 1;
   }
@@ -121,7 +121,8 @@ export class Recording {
   }
 
   /** Takes a commit, by position in the whole canvas. */
-  addCommit({ position, token, text = null, confidence, step, top = null }) {
+  addCommit({ position, token, text: told, confidence, step, top = null }) {
+    const text = wholeText(told);
     const index = position - this.facts.promptTokens;
     if (!Number.isInteger(index) || index < 0 || index >= POSITION_LIMIT) {
       throw new RangeError(`a commit at position ${position}, outside the canvas`);
@@ -161,6 +162,11 @@ export class Recording {
   #grow(length) {
     while (this.cells.length < length) this.cells.push(null);
   }
+}
+
+/** Returns a token's text, or null where it is only a part of a character: such parts make sense together alone. */
+function wholeText(text) {
+  return typeof text === "string" && !text.includes("\uFFFD") ? text : null;
 }
 
 function isText(token) {

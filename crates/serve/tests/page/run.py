@@ -537,7 +537,7 @@ def fetch_axe(file):
 def take_shots(page, server, folder):
     """Takes the pictures of the documentation."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, scheme, width, height, compare in [("light", "light", 1280, 800, False), ("dark", "dark", 1280, 800, True), ("phone", "light", 390, 800, False)]:
+    for name, scheme, width, height, compare in [("light", "light", 1160, 740, False), ("dark", "dark", 1160, 740, True), ("phone", "light", 390, 800, False)]:
         page.emulate(scheme=scheme, width=width, height=height, mobile=width < 500)
         page.open(server.url)
         if compare:
