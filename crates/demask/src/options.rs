@@ -287,7 +287,12 @@ macro_rules! options {
                 Err(unknown(name).into())
             }
 
-            fn set_json(&mut self, name: &str, value: Value) -> Result<(), OptionError> {
+            /// Sets an option by its name from a value of JSON; null leaves it as it is.
+            ///
+            /// # Errors
+            /// If there is no such option, or it does not take this value.
+            #[doc(hidden)]
+            pub fn set_json(&mut self, name: &str, value: Value) -> Result<(), OptionError> {
                 $(if same(name, stringify!($name)) {
                     // What is null is left to be chosen, as what is not there.
                     if !value.is_null() {

@@ -12,6 +12,11 @@ use crate::{
 const DEFAULT_GEN_LENGTH: usize = 128;
 
 impl Prompter {
+    /// Returns how many positions are decoded if nobody says how many, and the prompt leaves room for them.
+    pub fn default_gen_length(&self) -> usize {
+        self.defaults().gen_length.unwrap_or(DEFAULT_GEN_LENGTH)
+    }
+
     /// A session for a prompt.
     pub fn session(&self, prompt: &Prompt, options: &Options) -> Result<Session, Error> {
         Ok(Session::new(self.options(prompt, self.tokenize(prompt)?, options, None)?)?)
@@ -186,7 +191,7 @@ impl Prompter {
                 Err(Error::TooLong { prompt: ids.len(), gen_length: 0, context })
             };
         }
-        let wanted = self.defaults().gen_length.unwrap_or(DEFAULT_GEN_LENGTH);
+        let wanted = self.default_gen_length();
         // A block-causal canvas is rounded up to whole blocks, which must still fit.
         let block = match self.facts().mask {
             Mask::BlockCausal { block } => options.block_length.unwrap_or(block as usize).max(1),

@@ -156,6 +156,14 @@ impl Prompter {
         })
     }
 
+    /// Returns a prompt's tokens.
+    ///
+    /// # Errors
+    /// If there is no tokenizer for its words, or they hold what no prompt may.
+    pub fn ids(&self, prompt: &Prompt) -> Result<Vec<TokenId>, Error> {
+        Ok(self.tokenize(prompt)?.ids)
+    }
+
     /// Turns a prompt into tokens.
     pub(crate) fn tokenize(&self, prompt: &Prompt) -> Result<Tokens, Error> {
         let tokens = if prompt.infills() {
