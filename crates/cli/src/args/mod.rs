@@ -7,6 +7,7 @@ mod decode;
 #[cfg(feature = "eval")]
 mod eval;
 mod generate;
+mod serve;
 mod tools;
 
 use std::path::PathBuf;
@@ -22,6 +23,7 @@ pub use decode::{DecodeArgs, in_flags};
 #[cfg(feature = "eval")]
 pub use eval::{EvalArgs, ReportArgs, TuneArgs};
 pub use generate::{ChatArgs, GenerateArgs};
+pub use serve::BenchServeArgs;
 pub use tools::{
     AttentionArgs, BenchArgs, BenchCommand, BenchGenerateArgs, CurveArgs, InspectArgs, LinearArgs, LogitsArgs,
     StepArgs, SynthArgs, TraceArgs,
