@@ -2,12 +2,12 @@
 
 #[cfg(feature = "analyze")]
 mod analyze;
+mod bench_serve;
 mod cost;
 mod decode;
 #[cfg(feature = "eval")]
 mod eval;
 mod generate;
-mod serve;
 mod tools;
 
 use std::path::PathBuf;
@@ -16,6 +16,7 @@ use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand};
 
 #[cfg(feature = "analyze")]
 pub use analyze::{AcceptanceArgs, AnalyzeArgs, AnalyzeCommand, PathArgs, StabilityArgs, StalenessArgs, SubjectArgs};
+pub use bench_serve::BenchServeArgs;
 pub use cost::CostArgs;
 #[cfg(feature = "eval")]
 pub use decode::flag;
@@ -23,7 +24,6 @@ pub use decode::{DecodeArgs, in_flags};
 #[cfg(feature = "eval")]
 pub use eval::{EvalArgs, ReportArgs, TuneArgs};
 pub use generate::{ChatArgs, GenerateArgs};
-pub use serve::BenchServeArgs;
 pub use tools::{
     AttentionArgs, BenchArgs, BenchCommand, BenchGenerateArgs, CurveArgs, InspectArgs, LinearArgs, LogitsArgs,
     StepArgs, SynthArgs, TraceArgs,

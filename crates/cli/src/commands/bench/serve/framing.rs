@@ -188,7 +188,7 @@ mod tests {
         assert!(refused(&[CHUNKED], b"ffffffffffffffffff\r\n").contains("hexadecimal"));
         assert!(refused(&[CHUNKED], b"3\r\nabcd\r\n").contains("longer than its size"));
         assert!(refused(&[CHUNKED], b"3\nabc\r\n").contains("without CR"));
-        assert!(refused(&[CHUNKED], &[b'1'; LONGEST_LINE + 1]).contains("longer than 16384 bytes"));
+        assert!(refused(&[CHUNKED], "1".repeat(LONGEST_LINE + 1).as_bytes()).contains("longer than 16384 bytes"));
     }
 
     proptest! {

@@ -1,6 +1,6 @@
 //! What a load showed: a column of a table, or an object as vLLM's benchmark writes it.
 
-use std::time::Duration;
+use std::{fmt::Write, time::Duration};
 
 use serde_json::{Map, Value, json};
 
@@ -264,7 +264,7 @@ pub fn table(reports: &[Report]) -> String {
             continue;
         }
         let cells: Vec<_> = values.iter().zip(&widths).map(|(value, &width)| format!("{value:>width$}")).collect();
-        text.push_str(&format!("{name:<name_width$}  {}\n", cells.join("  ")));
+        let _ = writeln!(text, "{name:<name_width$}  {}", cells.join("  "));
     }
     text
 }

@@ -174,8 +174,8 @@ mod tests {
             ends in prop::sample::select(vec!["\n", "\r\n", "\r"]),
             cuts in prop::collection::vec(0usize..200, 0..20),
         ) {
-            let stream: String =
-                texts.iter().map(|text| format!(":{ends}{ends}data: {text}{ends}{ends}")).collect();
+            let messages = texts.iter().map(|text| [":", ends, ends, "data: ", text, ends, ends].concat());
+            let stream = messages.collect::<Vec<_>>().concat();
             let whole = read(&[stream.as_bytes()]).unwrap();
             prop_assert_eq!(whole.iter().map(|message| &message.data).collect::<Vec<_>>(), texts.iter().collect::<Vec<_>>());
             let mut cuts: Vec<_> = cuts.into_iter().map(|cut| cut.min(stream.len())).chain([0, stream.len()]).collect();
