@@ -230,6 +230,16 @@ fn random_arrivals_do_not_wait_for_answers() {
 }
 
 #[test]
+fn warm_up_requests_are_not_measured() {
+    let server = Scripted::start(echo);
+    let found = bench(&server, &["--requests", "3", "--warm", "2", "--json"]).json();
+    assert_eq!((&found["completed"], server.asked().len()), (&json!(3), 5));
+    let cold = Scripted::start(|_| Reply::json("500 Internal Server Error", "", r#"{"error":{"message":"broken"}}"#));
+    refused(&bench(&cold, &["--warm", "1"]), 1, "a warm-up request failed: HTTP 500: broken");
+    assert_eq!(cold.asked().len(), 1);
+}
+
+#[test]
 fn checked_answers_are_those_of_lone_requests() {
     let server = Scripted::start(echo);
     let arguments = ["--requests", "4", "--concurrency", "1,4", "--check"];
@@ -363,6 +373,7 @@ fn wrong_calls_are_told_before_anybody_is_asked() {
         "--rate lets requests come when they come, --concurrency when others end: omit one of the two",
     );
     wrong(&["--requests", "0"], "--requests is 0, expected 1 to 10000000");
+    wrong(&["--warm", "10000001"], "--warm is 10000001, expected 0 to 10000000");
     wrong(&["--timeout", "0"], "--timeout is 0, expected seconds, a number from 0.001 on");
     wrong(&["--slo", "ttft=5"], "--slo: \"ttft=5\" is no bound, expected ttft=500ms, gap=100ms or total=2s");
     wrong(

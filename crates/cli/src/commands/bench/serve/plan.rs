@@ -182,7 +182,7 @@ impl Plan {
             model: settings.source.name().map(str::to_owned),
             loads: loads(args)?,
             requests: at_least_one("--requests", args.requests.unwrap_or(REQUESTS))?,
-            warm: args.warm.unwrap_or(0).min(MOST),
+            warm: warm(args.warm.unwrap_or(0))?,
             bounds: args.slo.as_deref().map(str::parse).transpose()?,
             pid: args.pid,
             check: args.check,
@@ -248,6 +248,10 @@ fn loads(args: &BenchServeArgs) -> anyhow::Result<Vec<Load>> {
 
 fn at_least_one(flag: &str, value: usize) -> anyhow::Result<usize> {
     if (1..=MOST).contains(&value) { Ok(value) } else { Err(usage(format!("{flag} is {value}, expected 1 to {MOST}"))) }
+}
+
+fn warm(count: usize) -> anyhow::Result<usize> {
+    if count <= MOST { Ok(count) } else { Err(usage(format!("--warm is {count}, expected 0 to {MOST}"))) }
 }
 
 /// The key in the environment variable of that name.
