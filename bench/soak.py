@@ -43,6 +43,8 @@ from pathlib import Path
 HOST = "127.0.0.1"
 # Seconds that a server may take to start, to end behind SIGTERM, and to be idle behind the last request.
 START, END, IDLE = 120, 40, 5
+# Requests that a server has room for where it is to be overrun.
+PLACES = 32
 # Seconds of one exchange.
 PATIENCE = 60
 QUESTION = "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?"
@@ -69,7 +71,7 @@ class Server:
         """Starts it and waits until it is ready; the seconds that it took."""
         began = time.monotonic()
         limit = None if self.files is None else lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (self.files,) * 2)
-        command = [self.binary, "serve", "--host", HOST, "--port", str(self.port), *self.words]
+        command = [self.binary, "serve", "--host", HOST, "--port", str(self.port), "--no-log", *self.words]
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log, preexec_fn=limit)
         while self.process.poll() is None and time.monotonic() < began + START:
             if self.is_ready():
@@ -354,33 +356,33 @@ def corpus(model):
         ("nothing", b"", True),
         ("half a head", f"POST {path} HTT".encode(), True),
         ("half a body", body(good.encode())[:-10], True),
-        ("other host", b"GET /v1/models HTTP/1.1\r\nHost: evil.example\r\n\r\n", True),
-        ("bad expectation", f"{head}Expect: nonsense\r\nContent-Length: 2\r\n\r\n{{}}".encode(), True),
-        ("not utf-8", body(b'{"model": "\xff\xfe", "messages": []}'), True),
-        ("lone surrogate", body(f'{{"model": {json.dumps(model)}, "messages": [{{"role": "user", "content": "\\ud800"}}]}}'.encode()), True),
-        ("deep", body(b"[" * 100_000), True),
-        ("deep inside", raw("metadata", "[" * 100_000), True),
-        ("same key twice", raw("messages", '[], "messages": []'), True),
-        ("no number", raw("temperature", "NaN"), True),
-        ("endless number", raw("temperature", "1e999"), True),
-        ("long number", raw("max_tokens", "9" * 100_000), True),
-        ("huge answer", field("max_tokens", 10**18), True),
-        ("negative choices", field("n", -1), True),
-        ("many choices", field("n", 10**9), True),
-        ("half a token", field("max_tokens", 1.5), True),
-        ("stop of numbers", field("stop", [1, 2]), True),
-        ("many stops", field("stop", ["x"] * 100_000), True),
-        ("long stop", field("stop", "x" * big), True),
-        ("messages of text", field("messages", "hello"), True),
-        ("null messages", field("messages", None), True),
-        ("unknown role", field("messages", [{"role": "\0", "content": ""}]), True),
-        ("large body", body(b" " * (8 << 20)), True),
-        ("tail behind json", body(good.encode() + b"}"), True),
+        ("other host", b"GET /v1/models HTTP/1.1\r\nHost: evil.example\r\n\r\n", False),
+        ("bad expectation", f"{head}Expect: nonsense\r\nContent-Length: 2\r\n\r\n{{}}".encode(), False),
+        ("not utf-8", body(b'{"model": "\xff\xfe", "messages": []}'), False),
+        ("lone surrogate", body(f'{{"model": {json.dumps(model)}, "messages": [{{"role": "user", "content": "\\ud800"}}]}}'.encode()), False),
+        ("deep", body(b"[" * 100_000), False),
+        ("deep inside", raw("metadata", "[" * 100_000), False),
+        ("same key twice", raw("messages", '[], "messages": []'), False),
+        ("no number", raw("temperature", "NaN"), False),
+        ("endless number", raw("temperature", "1e999"), False),
+        ("long number", raw("max_tokens", "9" * 100_000), False),
+        ("huge answer", field("max_tokens", 10**18), False),
+        ("negative choices", field("n", -1), False),
+        ("many choices", field("n", 10**9), False),
+        ("half a token", field("max_tokens", 1.5), False),
+        ("stop of numbers", field("stop", [1, 2]), False),
+        ("many stops", field("stop", ["x"] * 100_000), False),
+        ("long stop", field("stop", "x" * big), False),
+        ("messages of text", field("messages", "hello"), False),
+        ("null messages", field("messages", None), False),
+        ("unknown role", field("messages", [{"role": "\0", "content": ""}]), False),
+        ("large body", body(b" " * (8 << 20)), False),
+        ("tail behind json", body(good.encode() + b"}"), False),
     ]
 
 
 # Statuses that these may have beside an error of the client's: what is asked for is odd, but can be carried out.
-HARMLESS = {"folded header", "blank before colon", "bad expectation", "other host", "lone surrogate", "version 3"}
+HARMLESS = {"folded header", "blank before colon", "bad expectation", "lone surrogate", "version 3"}
 
 
 def is_fine(name, status):
@@ -434,7 +436,7 @@ def malformed(arguments, random_):
             data = bytearray(good)
             for _ in range(random_.randint(1, 3)):
                 data[random_.randrange(len(data))] = random_.randrange(256)
-            cases.append((f"changed {at}", bytes(data), True))
+            cases.append((f"changed {at}", bytes(data), False))
         statuses = asyncio.run(all_of(server, cases, arguments.cut))
         healthy = server.is_alive() and server.is_ready()
         left = server.idle() if healthy else "gone"
@@ -596,10 +598,11 @@ def storms(arguments, random_):
 
 
 def overload(arguments, random_):
-    with Server(arguments.demask, arguments.serve) as server:
+    # Fewer places than the client asks for at once: else nobody is ever refused.
+    with Server(arguments.demask, [*arguments.serve, "--max-queue", str(PLACES)]) as server:
         body = ["--body", json.dumps({"ignore_eos": True}), "--max-tokens", "32"]
-        server.bench("--requests", 64, "--concurrency", 16, *body)
-        peak = server.bench("--requests", max(128, arguments.requests // 20), "--concurrency", 64, *body)
+        server.bench("--requests", 2 * PLACES, "--concurrency", PLACES, *body)
+        peak = server.bench("--requests", max(8 * PLACES, arguments.requests // 20), "--concurrency", PLACES, *body)
         rate = peak["request_throughput"]
         count = int(10 * rate * arguments.seconds)
         crowd = server.bench("--requests", count, "--rate", 10 * rate, *body)

@@ -42,7 +42,7 @@ pub enum Outcome {
     Finished(Box<(Answer, Times)>),
     /// The server had no room (503), or the key no requests left (429).
     Refused {
-        /// How long it took to say so.
+        /// How long it took to say so, from the moment that it was asked: how late that was is this client's own.
         after: Duration,
         /// Whether it said when to come again.
         says_when: bool,
@@ -63,7 +63,7 @@ pub struct Run {
 /// Sends one request and waits for its end; its times count from `asked` on.
 pub fn one(plan: &Plan, line: &mut Line, model: &str, number: usize, asked: Instant) -> Outcome {
     let body = plan.body(model, number);
-    let mut reader = Reader::new(asked, plan.replaces());
+    let (mut reader, sent) = (Reader::new(asked, plan.replaces()), Instant::now());
     let request = Request { method: "POST", path: plan.endpoint.path(), body: &body };
     if let Err(failure) = plan.client.ask(line, request, &mut reader) {
         return Outcome::Failed(failure);
@@ -71,7 +71,7 @@ pub fn one(plan: &Plan, line: &mut Line, model: &str, number: usize, asked: Inst
     let says_when = reader.retry_after().is_some();
     match reader.finish() {
         Ok(finished) => Outcome::Finished(Box::new(finished)),
-        Err(Failure::Status { status: 429 | 503, .. }) => Outcome::Refused { after: asked.elapsed(), says_when },
+        Err(Failure::Status { status: 429 | 503, .. }) => Outcome::Refused { after: sent.elapsed(), says_when },
         Err(failure) => Outcome::Failed(failure),
     }
 }
