@@ -66,11 +66,7 @@ fn serve(
         keys: Arc::new(keys),
         page: !args.no_ui,
         weights,
-        log: if args.no_log || screen.quiet {
-            Arc::new(|_| {})
-        } else {
-            Arc::new(|line| output::note(&line.to_string()))
-        },
+        log: if args.no_log || screen.quiet { Arc::new(|_| {}) } else { Arc::new(|line| output::note(&line.to_string())) },
     };
     let engine = model.into_engine()?;
     let service = Service::new(&engine, config);
@@ -143,9 +139,7 @@ fn address(args: &ServeArgs) -> anyhow::Result<SocketAddr> {
     let (host, port) = (args.host.as_deref().unwrap_or("127.0.0.1"), args.port.unwrap_or(8080));
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     let found = (bare, port).to_socket_addrs().ok().and_then(|mut found| found.next());
-    found.ok_or_else(|| {
-        usage(format!("--host is {host:?}, expected an address of this machine, such as 127.0.0.1 or 0.0.0.0"))
-    })
+    found.ok_or_else(|| usage(format!("--host is {host:?}, expected an address of this machine, such as 127.0.0.1 or 0.0.0.0")))
 }
 
 fn limits(args: &ServeArgs) -> Limits {
