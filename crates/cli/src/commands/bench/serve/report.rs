@@ -172,7 +172,7 @@ impl Report {
             ("until refused, ms", spread(self.refusal)),
             ("sent late, ms", spread(self.late)),
             ("forwards of an answer", number(self.forwards.map(|forwards| forwards.mean), 1)),
-            ("rows of a forward", number(self.rows_per_forward, 1)),
+            ("its own rows of a forward", number(self.rows_per_forward, 1)),
             ("server's processor seconds", number(self.processors.map(|(server, _)| server), 2)),
             ("client's processor seconds", number(self.processors.map(|(_, client)| client), 2)),
         ]
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(rows["answer tokens/s"], "5.0");
         assert_eq!(rows["first text, ms: p50 p90 p99"], "15.0 19.0 19.9");
         assert_eq!(rows["until refused, ms"], "2.0 2.0 2.0");
-        assert_eq!((rows["forwards of an answer"].as_str(), rows["rows of a forward"].as_str()), ("4.0", "10.0"));
+        assert_eq!((rows["forwards of an answer"].as_str(), rows["its own rows of a forward"].as_str()), ("4.0", "10.0"));
         assert_eq!((rows["in the queue, ms"].as_str(), rows["sent late, ms"].as_str()), ("-", "-"));
         assert_eq!(rows["server's processor seconds"], "1.50");
     }
