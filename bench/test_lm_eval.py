@@ -144,7 +144,10 @@ class Requests(unittest.TestCase):
         self.assertEqual(asked.loglikelihood(self.requests(*pairs)), [(-float(at + 1), False) for at in range(5)])
         scored = [body["context"] for path, body, _ in self.mock.asked if path == "/v1/score"]
         self.assertEqual(sorted(map(len, scored)), [1, 2, 2])
-        for work in (lambda: model.DemaskServer(asked.asked, chat=True).loglikelihood([]), lambda: asked.loglikelihood_rolling([])):
+        for work in (
+            lambda: model.DemaskServer(asked.asked, chat=True).loglikelihood([]),
+            lambda: asked.loglikelihood_rolling([]),
+        ):
             with self.assertRaises(SystemExit):
                 work()
 
@@ -152,7 +155,10 @@ class Requests(unittest.TestCase):
         """What the command line makes of its words, up to the evaluation."""
         seen = []
         given = ["model.py", "--tasks", "t", *words, *(["--", *behind] if behind else [])]
-        with mock.patch.object(sys, "argv", given), mock.patch.object(model, "evaluate", lambda _, asked: seen.append(asked)):
+        with (
+            mock.patch.object(sys, "argv", given),
+            mock.patch.object(model, "evaluate", lambda _, asked: seen.append(asked)),
+        ):
             model.main()
         return seen[0]
 

@@ -39,7 +39,7 @@ class Mock(BaseHTTPRequestHandler):
 
     def do_GET(self):
         if self.path == "/metrics":
-            return self.reply("".join(f"{name}{{a=\"b\"}} {value}\n" for name, value in self.server.gauges.items()))
+            return self.reply("".join(f'{name}{{a="b"}} {value}\n' for name, value in self.server.gauges.items()))
         if self.path == "/v1/models":
             about = {"decoders": ["static", {"name": "threshold"}], "caches": ["none"]}
             return self.reply(json.dumps({"data": [{"id": "mock", "diffusion": about}]}))
@@ -49,7 +49,10 @@ class Mock(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.asked += 1
         text = str(body["seed"]) if self.server.steady else str(self.server.asked)
-        choices = [{"index": at, "message": {"content": text}, "token_ids": [7], "finish_reason": "stop"} for at in range(body["n"])]
+        choices = [
+            {"index": at, "message": {"content": text}, "token_ids": [7], "finish_reason": "stop"}
+            for at in range(body["n"])
+        ]
         return self.reply(json.dumps({"choices": choices}))
 
     def reply(self, text):
@@ -78,7 +81,9 @@ class Bars(unittest.TestCase):
         self.server.is_alive = lambda: True
 
     def bar(self, bar, **given):
-        arguments = types.SimpleNamespace(**{"demask": "", "serve": [], "requests": 40, "kinds": 6, "mutations": 5, "cut": 0.2, **given})
+        arguments = types.SimpleNamespace(
+            **{"demask": "", "serve": [], "requests": 40, "kinds": 6, "mutations": 5, "cut": 0.2, **given}
+        )
         with mock.patch.object(soak, "Server", lambda *_: self.server), mock.patch.object(soak, "IDLE", 0.2):
             return bar(arguments, random.Random(1))
 
@@ -118,7 +123,9 @@ class Bars(unittest.TestCase):
         self.assertEqual(asyncio.run(soak.ask(self.server, "GET", "/health")).body, b"{}")
 
     def test_texts_of_streams_are_those_of_whole_answers(self):
-        found = soak.texts(soak.Reply(stream(part(1, "x"), part(0, "a", [1]), part(0, "b", [2], "stop"), {"choices": []})))
+        found = soak.texts(
+            soak.Reply(stream(part(1, "x"), part(0, "a", [1]), part(0, "b", [2], "stop"), {"choices": []}))
+        )
         self.assertEqual(found, {1: ["x", [], None], 0: ["ab", [1, 2], "stop"]})
         self.assertIsNone(soak.texts(soak.Reply(stream(part(0, "a"), done=False))))
         self.assertIsNone(soak.texts(soak.Reply(stream({"error": {}}))))

@@ -8,12 +8,12 @@
 With --chat a prompt is a user's message and the checkpoint's chat template is applied, otherwise it is read as it is.
 
 With --url, `demask serve` answers: --at-once requests share its forwards, and tasks that compare likelihoods are scored
-through /v1/score: for diffusion models a bound from --draws masks, for autoregressive ones the likelihood itself. Whether
-a continuation is what greedy decoding would write is not told by a bound: that column is always false.
+through /v1/score: for diffusion models a bound from --draws masks, for autoregressive ones the likelihood itself.
+Whether a continuation is what greedy decoding would write is not told by a bound: that column is always false.
 
 Without it, everything behind `--` goes to `demask generate` as it is: model, device, decoder, cache, lengths. Each call
-loads the model anew: fine for small models and for checking figures of `demask eval`, which loads it once. Only tasks that
-generate text.
+loads the model anew: fine for small models and for checking figures of `demask eval`, which loads it once. Only tasks
+that generate text.
 
 Needs: pip install lm-eval (0.4), and a server, or the demask binary in PATH or named by --binary.
 """
@@ -128,7 +128,7 @@ def options(text):
     """Options of decoding, as JSON."""
     found = json.loads(text)
     if not isinstance(found, dict):
-        raise argparse.ArgumentTypeError("expected an object: '{\"decoder\": \"threshold\"}'")
+        raise argparse.ArgumentTypeError('expected an object: \'{"decoder": "threshold"}\'')
     return found
 
 

@@ -22,8 +22,16 @@ MANAGER = TaskManager(include_path=[str(TASKS), str(HERE)], include_defaults=Fal
 
 
 def evaluated(model, arguments, tasks="wordmath", **given):
-    found = simple_evaluate(model=model, model_args=arguments, tasks=[tasks], limit=4, task_manager=MANAGER,
-                            bootstrap_iters=0, cache_requests=False, **given)
+    found = simple_evaluate(
+        model=model,
+        model_args=arguments,
+        tasks=[tasks],
+        limit=4,
+        task_manager=MANAGER,
+        bootstrap_iters=0,
+        cache_requests=False,
+        **given,
+    )
     return found["results"][tasks]
 
 
@@ -33,14 +41,18 @@ def check_local_completions():
 
 
 def check_local_completions_of_texts():
-    found = evaluated("local-completions",
-                      f"model={MODEL},base_url={URL}/v1/completions,tokenized_requests=False,{REMOTE}")
+    found = evaluated(
+        "local-completions", f"model={MODEL},base_url={URL}/v1/completions,tokenized_requests=False,{REMOTE}"
+    )
     assert 0.0 <= found["exact_match,last-number"] <= 1.0, found
 
 
 def check_local_chat_completions():
-    found = evaluated("local-chat-completions", f"model={MODEL},base_url={URL}/v1/chat/completions,num_concurrent=2",
-                      apply_chat_template=True)
+    found = evaluated(
+        "local-chat-completions",
+        f"model={MODEL},base_url={URL}/v1/chat/completions,num_concurrent=2",
+        apply_chat_template=True,
+    )
     assert found["exact_match,last-number"] >= 0.5, found
 
 

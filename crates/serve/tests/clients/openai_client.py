@@ -15,7 +15,9 @@ MESSAGES = [{"role": "user", "content": QUESTION}]
 
 
 def chat(**given):
-    return client.chat.completions.create(**{"model": MODEL, "messages": MESSAGES, "max_tokens": 32, "seed": 7, **given})
+    return client.chat.completions.create(
+        **{"model": MODEL, "messages": MESSAGES, "max_tokens": 32, "seed": 7, **given}
+    )
 
 
 def complete(**given):
@@ -41,7 +43,16 @@ def check_models():
     equal((about.object, about.id), ("model", MODEL))
     assert about.model_extra["max_model_len"] > 0
     diffusion = about.model_extra["diffusion"]
-    for name in ("family", "attention", "infill", "decoders", "caches", "guides", "default_gen_length", "max_gen_length"):
+    for name in (
+        "family",
+        "attention",
+        "infill",
+        "decoders",
+        "caches",
+        "guides",
+        "default_gen_length",
+        "max_gen_length",
+    ):
         assert name in diffusion, name
     raises(openai.NotFoundError, lambda: client.models.retrieve("no-such-model"))
 
@@ -141,7 +152,11 @@ def check_completion_logprobs():
 def check_choices_and_seeds():
     """Choices take the seed, the seed + 1 and so on; the same seed gives the same answer, another one another."""
     # Behind no clear question, and hot: the demo is sure of its sums.
-    warm = {"temperature": 2.0, "max_tokens": 16, "messages": [{"role": "user", "content": "the red boxes of the old town"}]}
+    warm = {
+        "temperature": 2.0,
+        "max_tokens": 16,
+        "messages": [{"role": "user", "content": "the red boxes of the old town"}],
+    }
     both = chat(n=2, **warm).choices
     equal([choice.index for choice in both], [0, 1])
     alone = [chat(seed=seed, **warm).choices[0].message.content for seed in (7, 8)]
@@ -226,17 +241,24 @@ def check_frames():
             assert prompt <= position < length and 0 <= confidence <= 1, frame
             cells[position] = token
     equal(frames[-1]["masks"] >= 0, True)
-    ids = [token for chunk in chunks for choice in chunk.choices for token in (choice.model_extra.get("token_ids") or [])]
+    ids = [
+        token for chunk in chunks for choice in chunk.choices for token in (choice.model_extra.get("token_ids") or [])
+    ]
     equal([cells.get(prompt + at) for at in range(len(ids))], ids, "committed tokens")
     equal(text_of(chunks), chat().choices[0].message.content, "text beside frames")
-    drawn = [chunk.model_extra["diffusion"].get("text") for chunk in chat(stream=True, extra_body={"diffusion": {"frames": "canvas"}})
-             if "diffusion" in (chunk.model_extra or {})]
+    drawn = [
+        chunk.model_extra["diffusion"].get("text")
+        for chunk in chat(stream=True, extra_body={"diffusion": {"frames": "canvas"}})
+        if "diffusion" in (chunk.model_extra or {})
+    ]
     assert any(text and "▒" in text for text in drawn), "no canvas with masks"
 
 
 def check_replacing_stream():
     """Mercury's clients: each content replaces all before it."""
-    texts = [chunk.choices[0].delta.content for chunk in chat(stream=True, extra_body={"diffusing": True}) if chunk.choices]
+    texts = [
+        chunk.choices[0].delta.content for chunk in chat(stream=True, extra_body={"diffusing": True}) if chunk.choices
+    ]
     texts = [text for text in texts if text]
     equal(texts[-1], chat().choices[0].message.content)
 
@@ -267,10 +289,30 @@ def check_errors_name_what_is_wrong():
 
 
 def check_neutral_values_pass():
-    neutral = {"frequency_penalty": 0, "presence_penalty": 0, "logit_bias": {}, "n": 1, "response_format": {"type": "text"}}
-    hints = {"user": "somebody", "metadata": {"a": "b"}, "store": False, "service_tier": "auto", "tools": [], "stop": []}
-    extra = {"repetition_penalty": 1.0, "top_k": -1, "min_p": 0.0, "min_tokens": 0, "skip_special_tokens": True, "logprobs": None,
-             "stop": None}
+    neutral = {
+        "frequency_penalty": 0,
+        "presence_penalty": 0,
+        "logit_bias": {},
+        "n": 1,
+        "response_format": {"type": "text"},
+    }
+    hints = {
+        "user": "somebody",
+        "metadata": {"a": "b"},
+        "store": False,
+        "service_tier": "auto",
+        "tools": [],
+        "stop": [],
+    }
+    extra = {
+        "repetition_penalty": 1.0,
+        "top_k": -1,
+        "min_p": 0.0,
+        "min_tokens": 0,
+        "skip_special_tokens": True,
+        "logprobs": None,
+        "stop": None,
+    }
     equal(chat(**neutral, **hints, extra_body=extra).choices[0].message.content, chat().choices[0].message.content)
 
 
@@ -298,7 +340,11 @@ def too_large(path):
     there = urlsplit(URL)
     connection = http.client.HTTPConnection(there.hostname, there.port, timeout=30)
     connection.putrequest("POST", path)
-    for name, value in (("Content-Type", "application/json"), ("Content-Length", 1 << 40), ("Authorization", f"Bearer {KEY}")):
+    for name, value in (
+        ("Content-Type", "application/json"),
+        ("Content-Length", 1 << 40),
+        ("Authorization", f"Bearer {KEY}"),
+    ):
         connection.putheader(name, value)
     connection.endheaders(b" " * 1000)
     found = connection.getresponse()

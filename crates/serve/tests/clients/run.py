@@ -3,9 +3,9 @@
     python crates/serve/tests/clients/run.py --demask target/release/demask [--short]
     python crates/serve/tests/clients/run.py --server http://127.0.0.1:8080 [--short]
 
-With --demask, servers are started on free ports of this machine and stopped at the end: the built-in demo model, one with
-very small limits for what a full server says, and in the long form the demo's autoregressive model for likelihoods. With
---server, the one that runs is asked, and what needs another one is left out and said to be.
+With --demask, servers are started on free ports of this machine and stopped at the end: the built-in demo model, one
+with very small limits for what a full server says, and in the long form the demo's autoregressive model for
+likelihoods. With --server, the one that runs is asked, and what needs another one is left out and said to be.
 
 --short: the Python client and the stream readers, at most 90 s on two cores. The long form adds LangChain, the harness
 lm-eval, the JavaScript client and the AI SDK. Packages are installed once, at pinned versions, under target/clients.
@@ -114,7 +114,9 @@ def asked(command, url, folder=HERE, **more):
     errors = KEPT / f"{Path(command[-1]).stem}.log"
     try:
         with errors.open("w") as log:
-            done = subprocess.run(command, env=environment, cwd=folder, stdout=subprocess.PIPE, stderr=log, text=True, timeout=CHECKS)
+            done = subprocess.run(
+                command, env=environment, cwd=folder, stdout=subprocess.PIPE, stderr=log, text=True, timeout=CHECKS
+            )
     except subprocess.TimeoutExpired as error:
         print(f"{(error.stdout or b'').decode()}FAILED: no end within {CHECKS} s")
         return 0, 1

@@ -60,8 +60,13 @@ def vllm(path, body):
 
 VLLM_CHAT = {
     "messages": [{"role": "user", "content": [{"type": "text", "text": QUESTION}]}],
-    "max_completion_tokens": 32, "stream": True, "stream_options": {"include_usage": True}, "temperature": 0.0,
-    "repetition_penalty": 1.0, "logprobs": None, "ignore_eos": True,
+    "max_completion_tokens": 32,
+    "stream": True,
+    "stream_options": {"include_usage": True},
+    "temperature": 0.0,
+    "repetition_penalty": 1.0,
+    "logprobs": None,
+    "ignore_eos": True,
 }
 
 
@@ -72,8 +77,17 @@ def check_vllm_chat():
 
 
 def check_vllm_completions():
-    body = {"model": MODEL, "prompt": QUESTION, "max_tokens": 16, "stream": True, "stream_options": {"include_usage": True},
-            "temperature": 0.0, "repetition_penalty": 1.0, "logprobs": None, "ignore_eos": True}
+    body = {
+        "model": MODEL,
+        "prompt": QUESTION,
+        "max_tokens": 16,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "temperature": 0.0,
+        "repetition_penalty": 1.0,
+        "logprobs": None,
+        "ignore_eos": True,
+    }
     text, _, usage = vllm("/v1/completions", body)
     assert text and usage["completion_tokens"] == 16, usage
 
@@ -114,9 +128,16 @@ def check_guidellm_starts():
 
 
 def check_guidellm_chat():
-    body = {"model": MODEL, "messages": [{"role": "user", "content": [{"type": "text", "text": QUESTION}]}], "stream": True,
-            "stream_options": {"include_usage": True, "continuous_usage_stats": True}, "max_completion_tokens": 16,
-            "max_tokens": 16, "stop": None, "ignore_eos": True}
+    body = {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": [{"type": "text", "text": QUESTION}]}],
+        "stream": True,
+        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+        "max_completion_tokens": 16,
+        "max_tokens": 16,
+        "stop": None,
+        "ignore_eos": True,
+    }
     text, usages = guidellm("/v1/chat/completions", body)
     assert text
     equal(usages[-1]["completion_tokens"], 16)
@@ -126,8 +147,15 @@ def check_guidellm_chat():
 
 
 def check_guidellm_completions():
-    body = {"model": MODEL, "prompt": QUESTION, "stream": True, "max_tokens": 16, "stop": None, "ignore_eos": True,
-            "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+    body = {
+        "model": MODEL,
+        "prompt": QUESTION,
+        "stream": True,
+        "max_tokens": 16,
+        "stop": None,
+        "ignore_eos": True,
+        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+    }
     text, usages = guidellm("/v1/completions", body)
     assert text and usages[-1]["completion_tokens"] == 16
 
