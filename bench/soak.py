@@ -10,7 +10,7 @@ whether it passed, what was measured. The exit status is 1 if one did not.
 
 | bar | what is done | what must hold |
 |---|---|---|
-| answers | requests over all options, up to 64 at once, every fifth cut off | each answer is that of the request alone |
+| answers | requests over all options, to 64 at once, every fifth cut off | each answer is that of the request alone |
 | malformed | bad HTTP, and bodies that are no requests | an error of the client's, or the end; never 5xx |
 | slow | heads, bodies and readers that dribble | others' p99 at most 1.5 times as long; memory flat; slow ones cut |
 | storms | connections that end at a random byte | nothing runs, waits or stays open afterwards |
