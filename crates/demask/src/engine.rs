@@ -202,7 +202,14 @@ impl Model {
             heart: Heart::default(),
         });
         let handle = Handle { shared: Arc::clone(&shared), commands };
-        let mut work = Loop { shared, model: self, open: HashMap::new(), names: HashMap::new(), draining: false };
+        let mut work = Loop {
+            shared,
+            model: self,
+            open: HashMap::new(),
+            told: Vec::new(),
+            names: HashMap::new(),
+            draining: false,
+        };
         let thread = thread::Builder::new().name("demask-engine".to_owned()).spawn(move || work.run(&received));
         Ok(Engine { handle, thread: Some(thread.map_err(Error::NoThread)?) })
     }
@@ -387,6 +394,8 @@ struct Loop {
     model: Model,
     /// Posts of the requests that are not over, each with the number of its ticket.
     open: HashMap<RequestId, (u64, Post)>,
+    /// Requests that the forward under way has told something of.
+    told: Vec<RequestId>,
     /// Names of these requests by the numbers of their tickets.
     names: HashMap<u64, RequestId>,
     draining: bool,
@@ -401,13 +410,22 @@ impl Loop {
                 return;
             }
             self.shared.heart.beat(true);
-            let Self { model, open, .. } = self;
+            let Self { model, open, told, .. } = self;
             let over = model.step(&mut |id, progress| {
                 if let Some((_, post)) = open.get(&id) {
                     post.0.tell(&progress);
+                    if told.last() != Some(&id) {
+                        told.push(id);
+                    }
                 }
                 ControlFlow::Continue(())
             });
+            // A reader is woken once a forward, not by each commit.
+            for id in told.drain(..) {
+                if let Some((_, post)) = open.get(&id) {
+                    post.0.deliver();
+                }
+            }
             for (id, outcome) in over {
                 if let Some((number, post)) = self.open.remove(&id) {
                     self.names.remove(&number);

@@ -119,6 +119,8 @@ pub(crate) struct Mailbox {
 #[derive(Default)]
 struct Inside {
     update: Option<Update>,
+    /// Whether the update may be read: it holds all of a forward.
+    delivered: bool,
     over: Option<Result<Outcome, Error>>,
     /// Whether the end was put in once: nothing follows it.
     closed: bool,
@@ -206,10 +208,15 @@ impl Mailbox {
             RunEvent::Canvas(_) | RunEvent::Predicted(_) => {}
             // It goes with what it is said of.
             RunEvent::Left { .. } => inside.update.iter_mut().for_each(|update| update.merge(progress)),
-            _ => {
-                inside.update.get_or_insert_default().merge(progress);
-                self.changed(inside);
-            }
+            _ => inside.update.get_or_insert_default().merge(progress),
+        }
+    }
+
+    /// Hands over what was told since the last time: all of a forward at once.
+    pub(crate) fn deliver(&self) {
+        let mut inside = self.lock();
+        if inside.update.is_some() && !mem::replace(&mut inside.delivered, true) {
+            self.changed(inside);
         }
     }
 
@@ -218,6 +225,7 @@ impl Mailbox {
         let mut inside = self.lock();
         if !mem::replace(&mut inside.closed, true) {
             inside.over = Some(over);
+            inside.delivered = true;
             self.changed(inside);
         }
     }
@@ -228,7 +236,10 @@ impl Mailbox {
     }
 
     fn take(inside: &mut Inside, waker: Option<&Waker>) -> Poll<Option<Mail<Outcome>>> {
-        if let Some(update) = inside.update.take().filter(|update| *update != Update::default()) {
+        if mem::take(&mut inside.delivered)
+            && let Some(update) = inside.update.take().filter(|update| *update != Update::default())
+        {
+            inside.delivered = inside.over.is_some();
             return Poll::Ready(Some(Mail::Update(update)));
         }
         if let Some(over) = inside.over.take() {
@@ -284,6 +295,8 @@ mod tests {
             mailbox.tell(&RunEvent::Event(Event::Step { step, nfe, rows, drafts, accepted, rejected }));
             mailbox.tell(&RunEvent::Canvas(&[1, 2]));
         }
+        assert!(mailbox.poll(None).is_pending(), "nothing is read before all of a forward was told");
+        mailbox.deliver();
         let Poll::Ready(Some(Mail::Update(update))) = mailbox.poll(None) else { panic!("there is an update") };
         assert_eq!(update.commits.iter().map(|commit| commit.token).collect::<Vec<_>>(), [996, 997, 998, 999]);
         assert_eq!((update.text.len(), update.steps, update.nfe), (1000, 1000, 1000));
@@ -299,6 +312,8 @@ mod tests {
             mailbox.tell(&RunEvent::Left { masks: 1000 - step, settled: step });
         };
         (0..300).for_each(tell);
+        assert!(mailbox.poll(None).is_pending(), "nothing is read before all of a forward was told");
+        mailbox.deliver();
         let Poll::Ready(Some(Mail::Update(update))) = mailbox.poll(None) else { panic!("there is an update") };
         assert_eq!((update.forwards.len(), update.dropped, update.steps), (256, 44, 300));
         assert_eq!((update.masks, update.settled, update.nfe), (701, 299, 300));
@@ -308,6 +323,8 @@ mod tests {
         mailbox.tell(&RunEvent::Left { masks: 3, settled: 4 });
         assert!(mailbox.poll(None).is_pending());
         tell(300);
+        assert!(mailbox.poll(None).is_pending(), "nothing is read before all of a forward was told");
+        mailbox.deliver();
         let Poll::Ready(Some(Mail::Update(update))) = mailbox.poll(None) else { panic!("there is an update") };
         assert_eq!((update.forwards.len(), update.dropped, update.masks), (1, 0, 700));
     }
@@ -322,6 +339,8 @@ mod tests {
         }
         mailbox.tell(&RunEvent::Event(commit(8, 1)));
         mailbox.tell(&RunEvent::Logprob { position: 8, logprob: None });
+        assert!(mailbox.poll(None).is_pending(), "nothing is read before all of a forward was told");
+        mailbox.deliver();
         let Poll::Ready(Some(Mail::Update(update))) = mailbox.poll(None) else { panic!("there is an update") };
         let [first, second] = &update.commits[..] else { panic!("two positions") };
         assert_eq!((first.step, first.logprob, &first.top[..]), (4, Some(0.5_f32.ln()), &[(9, -0.5), (8, -0.75)][..]));

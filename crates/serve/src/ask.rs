@@ -98,6 +98,12 @@ pub fn read(fields: &mut Fields, limits: &Limits, weight: f64) -> Result<Ask, Re
     if fields.switch("ignore_eos")? == Some(true) {
         options.ignore_eos = Some(true);
     }
+    // As vLLM's clients call it.
+    if options.stop.is_some() {
+        options.include_stop = fields.switch("include_stop_str_in_output")?.filter(|include| *include);
+    } else {
+        fields.ignore(&["include_stop_str_in_output"]);
+    }
     let seed = read_seed(fields)?;
     let choices = fields.count("n", 1, limits.choices as u64)?.unwrap_or(1);
     let priority = fields.number("priority", -1e9, 1e9)?.unwrap_or(0.0);
@@ -242,7 +248,7 @@ fn read_seed(fields: &mut Fields) -> Result<u64, Refusal> {
 /// Reads the options of decoding: nested under `diffusion`, and those of the same names beside it.
 fn read_diffusion(fields: &mut Fields, nested: Option<Fields>, options: &mut Options) -> Result<(), Refusal> {
     // These have their own readers, or names that mean something else here.
-    let own = ["temperature", "top_p", "top_k", "stop", "ignore_eos", "seed", "top_logprobs"];
+    let own = ["temperature", "top_p", "top_k", "stop", "ignore_eos", "seed", "top_logprobs", "include_stop"];
     let names = || Options::FIELDS.iter().map(|field| field.name).filter(|name| !own.contains(name));
     for name in names() {
         if let Some(value) = fields.take(name) {

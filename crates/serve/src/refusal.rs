@@ -123,12 +123,18 @@ impl Refusal {
 impl From<demask::Error> for Refusal {
     fn from(error: demask::Error) -> Self {
         let message = one_line(&error.to_string());
+        if error.is_expired() {
+            return Self::too_late(message);
+        }
         match error {
             demask::Error::ShutDown => Self::shutting_down(),
             demask::Error::Interrupted => Self::failed("the request was cancelled"),
             demask::Error::TooLong { .. } => Self::parameter("max_tokens", message).coded("context_length_exceeded"),
             demask::Error::MaskInPrompt => Self::parameter("messages", message).coded("mask_in_prompt"),
             demask::Error::Meaningless { option, .. } => Self::parameter(option, message),
+            demask::Error::UnknownGuide { .. } | demask::Error::WhichGuide { .. } => {
+                Self::parameter("diffusion.guide", message)
+            }
             // Memory that is there for no request of this size, however long it waits.
             demask::Error::Open(_) => Self::bad(message).coded("context_length_exceeded"),
             error if error.is_usage() => Self::bad(message),

@@ -51,7 +51,7 @@ pub enum Endpoint {
 type Line = (&'static str, Method, Endpoint, &'static str);
 
 /// Paths without parameters.
-pub const ROUTES: [Line; 21] = [
+pub const ROUTES: [Line; 23] = [
     ("/v1/chat/completions", Method::POST, Endpoint::Chat, "chat"),
     ("/v1/completions", Method::POST, Endpoint::Completions, "completions"),
     ("/v1/infill", Method::POST, Endpoint::Infill, "infill"),
@@ -73,6 +73,8 @@ pub const ROUTES: [Line; 21] = [
     ("/metrics", Method::GET, Endpoint::Metrics, "metrics"),
     ("/openapi.json", Method::GET, Endpoint::OpenApi, "openapi"),
     ("/", Method::GET, Endpoint::Page, "page"),
+    ("/page.css", Method::GET, Endpoint::Page, "page"),
+    ("/page.js", Method::GET, Endpoint::Page, "page"),
 ];
 
 /// Finds the endpoint of a request; the page's files are there only if the page is.

@@ -299,13 +299,13 @@ impl Inner {
     }
 
     /// Returns the names of the guides that a request may choose.
-    pub(crate) fn guides(&self) -> Vec<String> {
-        Vec::new()
+    pub(crate) fn guides(&self) -> Vec<&str> {
+        self.handle.guides()
     }
 
     /// Returns whether the engine's thread still takes requests.
     pub(crate) fn is_alive(&self) -> bool {
-        true
+        self.handle.is_alive()
     }
 
     /// Returns whether new requests are taken.

@@ -2,7 +2,10 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use demask::{Generation, internals::checkpoint::Tokenizer};
+use demask::{
+    Generation,
+    internals::{checkpoint::Tokenizer, decode::Finish},
+};
 use serde_json::{Map, Value, json};
 
 use crate::{account::finish_reason, ask::Wishes, logprobs, random, run::Run};
@@ -227,7 +230,11 @@ impl Shape {
     }
 }
 
-/// What ended an answer, if it was not an end token of the model's own.
-fn stop_reason(_generation: &Generation) -> Value {
-    Value::Null
+/// What ended an answer: the stop text, or that its time was over; null for the model's own end, and for a length.
+fn stop_reason(generation: &Generation) -> Value {
+    match (&generation.stop_text, generation.finish) {
+        (Some(text), _) => json!(text),
+        (None, Finish::Deadline) => json!("deadline"),
+        _ => Value::Null,
+    }
 }

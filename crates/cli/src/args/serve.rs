@@ -27,6 +27,9 @@ macro_rules! serve_options {
         pub struct ServeArgs {
             $($(#[doc = $doc])+ #[arg(long, value_name = $value)] pub $name: Option<$of>,)+
             $($(#[doc = $switch_doc])+ #[arg(long)] pub $switch: bool,)+
+            /// Autoregressive model that decoder guided lets judge drafts; of several, requests choose one by its name
+            #[arg(long = "guide", value_name = "[NAME=]MODEL")]
+            pub guides: Vec<String>,
             /// TOML file with these flags and those of the model, named as here; flags and DEMASK_* variables override it
             #[arg(long, value_name = "FILE")]
             pub config: Option<PathBuf>,
@@ -37,13 +40,19 @@ macro_rules! serve_options {
 
         impl ServeArgs {
             /// Names of what may stand in a file, but for those of the model.
-            pub const NAMES: &'static [&'static str] = &[$(stringify!($name),)+ $(stringify!($switch)),+];
+            pub const NAMES: &'static [&'static str] = &["guide", $(stringify!($name),)+ $(stringify!($switch)),+];
 
             /// Sets what is not set yet; whether there is such a name.
             ///
             /// # Errors
             /// What was expected instead of the text.
             pub fn fill(&mut self, name: &str, text: &str) -> Result<bool, String> {
+                if name == "guide" {
+                    if self.guides.is_empty() {
+                        self.guides = text.split(',').map(|guide| guide.trim().to_owned()).collect();
+                    }
+                    return Ok(true);
+                }
                 $(if name == stringify!($name) {
                     let value = text.parse::<$of>().map_err(|_| concat!("expected ", $value).to_owned())?;
                     self.$name.get_or_insert(value);
@@ -59,6 +68,9 @@ macro_rules! serve_options {
             /// Returns what is set, as a file would say it.
             pub fn lines(&self) -> Vec<String> {
                 let mut lines = Vec::new();
+                if !self.guides.is_empty() {
+                    lines.push(format!("guide = {}", quoted(&self.guides.join(","))));
+                }
                 $(if let Some(value) = &self.$name {
                     lines.push(format!("{} = {}", stringify!($name), value.written()));
                 })+
@@ -77,8 +89,6 @@ serve_options! {
         host: String, "ADDRESS";
         /// Port to listen on; 0: any that is free [default: 8080]
         port: u16, "PORT";
-        /// Autoregressive model that decoder guided lets judge drafts
-        guide: String, "MODEL";
         /// Names that requests may call the model by, separated by commas [default: the model's own]
         served_model_name: List, "NAMES";
         /// Tokens that an answer may have at most [default: 4096]

@@ -25,7 +25,7 @@ use crate::{
     interrupt,
     load::{Source, load},
     output,
-    settings::{Settings, open_beside},
+    settings::Settings,
 };
 
 /// Serves until it is told to stop.
@@ -55,9 +55,14 @@ fn serve(
 ) -> anyhow::Result<()> {
     let screen = settings.screen;
     let device = settings.device()?;
-    let guide = args.guide.clone().map(Source::Named);
-    let opened = open_beside(&settings.source, guide.as_ref(), screen)?;
+    let mut opened = settings.source.open(screen)?;
     let weights = opened.fingerprint();
+    for guide in &args.guides {
+        opened = match guide.split_once('=') {
+            Some((name, model)) => opened.guided_by_named(name, Source::Named(model.to_owned()).open(screen)?)?,
+            None => opened.guided_by(Source::Named(guide.clone()).open(screen)?)?,
+        };
+    }
     let model = load(opened, &device, &[], screen)?;
     let open = keys.is_empty();
     let config = ServiceConfig {
@@ -66,7 +71,11 @@ fn serve(
         keys: Arc::new(keys),
         page: !args.no_ui,
         weights,
-        log: if args.no_log || screen.quiet { Arc::new(|_| {}) } else { Arc::new(|line| output::note(&line.to_string())) },
+        log: if args.no_log || screen.quiet {
+            Arc::new(|_| {})
+        } else {
+            Arc::new(|line| output::note(&line.to_string()))
+        },
     };
     let engine = model.into_engine()?;
     let service = Service::new(&engine, config);
@@ -114,7 +123,14 @@ fn from_file(path: &Path, shared: &mut SharedArgs, args: &mut ServeArgs) -> anyh
                 let texts = texts.collect::<Option<Vec<_>>>();
                 texts.ok_or_else(|| usage(format!("{shown}: {name} has what is no text")))?.join(",")
             }
-            other => other.to_string(),
+            toml::Value::Integer(number) => number.to_string(),
+            toml::Value::Boolean(switch) => switch.to_string(),
+            other => {
+                return Err(usage(format!(
+                    "{shown}: {name} is a {}, expected a text, a number, true or false",
+                    other.type_str()
+                )));
+            }
         };
         match set(shared, args, name, &text) {
             Ok(true) => {}
@@ -139,7 +155,9 @@ fn address(args: &ServeArgs) -> anyhow::Result<SocketAddr> {
     let (host, port) = (args.host.as_deref().unwrap_or("127.0.0.1"), args.port.unwrap_or(8080));
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     let found = (bare, port).to_socket_addrs().ok().and_then(|mut found| found.next());
-    found.ok_or_else(|| usage(format!("--host is {host:?}, expected an address of this machine, such as 127.0.0.1 or 0.0.0.0")))
+    found.ok_or_else(|| {
+        usage(format!("--host is {host:?}, expected an address of this machine, such as 127.0.0.1 or 0.0.0.0"))
+    })
 }
 
 fn limits(args: &ServeArgs) -> Limits {
