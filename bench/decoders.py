@@ -3,7 +3,8 @@
     python bench/decoders.py --demask target/release/demask --work DIR --out bench/record/MACHINE/DATE-demo-decoders.json
 
 Accuracy and forwards are of batches of 8 (all 500 problems, or --limit where the list below says so); seconds are of
-single answers one after the other, for the first --timed problems. The runs are kept in --work, and an interrupted call
+single answers one after the other, for the first --timed problems. Seconds on the shipped cost curve are of all items, and the
+same on every machine. --count leaves the seconds by the clock to a later call, when nothing else runs. The runs are kept in --work, and an interrupted call
 goes on where it was. --under "chrt -f 50" keeps other work out of the seconds where the system allows it.
 """
 
@@ -18,16 +19,17 @@ from pathlib import Path
 DECODERS = [
     "static",
     "threshold",
+    "freedave",
     *(f"freedave:d={drafts}" for drafts in (2, 4, 8, 16)),
     "guided",
     "guided:match=topk,k=2",
     "guided:match=topk_relative,k=2,tau=0.5",
 ]
-# What only a block model's drafts can do: none that span blocks, and forwards counted as published.
+# What only a block model's drafts can do: they span blocks, and forwards are counted as published.
 AS_PUBLISHED = [f"freedave:d={drafts},mode=reference" for drafts in (2, 4, 8, 16)]
-BLOCK_DECODERS = [*DECODERS, "freedave:d=8,eager=false", *AS_PUBLISHED]
-FULL = ["none", "dual"]
-PART = ["prefix", "freecache:block=16", "dllm"]
+BLOCK_DECODERS = [*DECODERS, "freedave:d=4,eager", "freedave:d=8,eager", *AS_PUBLISHED]
+FULL = ["none", "prefix", "dual", "freecache:block=16"]
+PART = ["dllm"]
 # model: its decoders, its further options, and its caches, each with whether it answers all problems or --limit.
 MODELS = {
     "demo-llada": (DECODERS, "--block-length 16", {**dict.fromkeys(FULL, True), **dict.fromkeys(PART, False)}),
@@ -49,6 +51,7 @@ def evaluate(arguments, model, cache, timed, complete=True):
     sweep = "decoder=" + "|".join(decoders_over(decoders, cache)) + f";cache={cache}"
     words = ["eval", "wordmath", "--model", f"demo/{model}", "--guide", "demo/demo-qwen", *shlex.split(options)]
     words += ["--sweep", sweep, "--batch", "1" if timed else "8", "--out", str(directory), "-q"]
+    words += [] if timed else ["--cost-curve", "shipped"]
     if timed or not complete:
         words += ["--limit", str(arguments.timed if timed else arguments.limit)]
     command = [*(shlex.split(arguments.under) if timed else []), arguments.demask, *words]
@@ -77,6 +80,7 @@ def entry(run, items, static, timed):
         "guide_nfe": total(items, lambda item: item["receipt"]["guide_nfe"]),
         "tokens": total(items, lambda item: item["tokens"]),
         "flops": total(items, lambda item: item["receipt"]["flops"]),
+        "curve_seconds": round(total(items, lambda item: item["receipt"]["cost_curve"]["seconds"]), 6),
         "exactness": receipt["exactness"],
     }
     if run.startswith("freedave"):
@@ -91,6 +95,8 @@ def table(arguments, model):
     entries = []
     for cache, complete in MODELS[model][2].items():
         counted = evaluate(arguments, model, cache, timed=False, complete=complete)
+        if arguments.count:
+            continue
         timed = evaluate(arguments, model, cache, timed=True)
         static = next(items for run, items in counted.items() if run.startswith("static"))
         entries += [entry(run, items, static, timed[run]) for run, items in counted.items()]
@@ -113,6 +119,7 @@ def main():
     parser.add_argument("--out", required=True, help="the record")
     parser.add_argument("--limit", type=int, default=100, help="problems over caches that need not answer all")
     parser.add_argument("--timed", type=int, default=30, help="problems for the seconds")
+    parser.add_argument("--count", action="store_true", help="make no seconds by the clock, and no record")
     parser.add_argument("--under", default="", help="command before demask for what is timed")
     parser.add_argument("--machine", default="", help="what the record says of the machine")
     arguments = parser.parse_args()
@@ -124,6 +131,8 @@ def main():
         "seconds": f"of single answers one after the other, first {arguments.timed} problems; the rest is of all items",
         "models": {model: table(arguments, model) for model in MODELS},
     }
+    if arguments.count:
+        return
     Path(arguments.out).write_text(json.dumps(record, indent=1) + "\n")
     for model, entries in record["models"].items():
         for found in entries:

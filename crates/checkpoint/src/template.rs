@@ -88,6 +88,14 @@ impl ChatTemplate {
         Ok(Self { kind, family, tokens: tokens.map(|(part, text)| (part, text.to_owned())).collect() })
     }
 
+    /// Returns the template's source; none for a family's own, which is no text.
+    pub fn source(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::Own { source, .. } => Some(source),
+            Kind::Family => None,
+        }
+    }
+
     /// A template from its source; `file` is its name for messages.
     pub fn from_source(source: &str, file: &str, family: &'static Family, tokens: &[(&'static str, &str)]) -> Self {
         let tokens = tokens.iter().map(|(part, text)| (*part, (*text).to_owned())).collect();

@@ -20,6 +20,9 @@ pub struct Knob {
 }
 
 const ISA: &str = "DEMASK_ISA";
+/// A key that clients of `serve` must send, beside those of a file.
+#[cfg(feature = "serve")]
+const API_KEY: &str = "DEMASK_API_KEY";
 const NO_COLOR: &str = "NO_COLOR";
 const TIERS: &str = "amx, avx512bf16, avx512, avx2, portable";
 
@@ -90,6 +93,20 @@ pub const KNOBS: &[Knob] = &[
         doc: "A Python environment, which may have the compiler (package `nvidia-cuda-nvrtc-cu12` or `nvidia-cuda-nvrtc`).",
     },
     Knob { name: "CONDA_PREFIX", kind: "directory", default: "unset", doc: "The same." },
+    #[cfg(feature = "serve")]
+    Knob {
+        name: API_KEY,
+        kind: "text",
+        default: "unset",
+        doc: "A key that clients of `serve` must send, beside those of `--api-key-file`.",
+    },
+    #[cfg(feature = "serve")]
+    Knob {
+        name: "DEMASK_HOST",
+        kind: "as the flag",
+        default: "unset",
+        doc: "`--host` of `serve`. Each of its flags has such a variable, those of the model too: `DEMASK_PORT`, `DEMASK_MODEL`, `DEMASK_MAX_GEN_LENGTH`.",
+    },
     Knob { name: NO_COLOR, kind: "anything", default: "unset", doc: "Draw without colours." },
 ];
 
@@ -115,6 +132,20 @@ pub fn tier() -> Result<Option<Tier>, UnusableDevice> {
         Some(tier) => Ok(Some(tier)),
         None => Err(UnusableDevice::Unknown { what: ISA, found, known: TIERS }),
     }
+}
+
+/// The value of the variable that stands for a flag of `serve`, and the variable's name.
+#[cfg(feature = "serve")]
+pub fn of_flag(flag: &str) -> Option<(String, String)> {
+    let name = format!("DEMASK_{}", flag.to_uppercase());
+    let value = std::env::var_os(&name).filter(|value| !value.is_empty())?;
+    Some((name, value.to_string_lossy().into_owned()))
+}
+
+/// The key that clients of `serve` must send, if the environment names one.
+#[cfg(feature = "serve")]
+pub fn api_key() -> Option<String> {
+    value(API_KEY)
 }
 
 /// Where models come from and are kept.

@@ -6,16 +6,34 @@ use crate::exit::{INTERRUPTED, Interrupted};
 
 /// How many pieces of work look at [`REQUESTED`].
 static WATCHED: AtomicUsize = AtomicUsize::new(0);
-static REQUESTED: AtomicBool = AtomicBool::new(false);
+/// How often the user has asked to stop.
+static REQUESTED: AtomicUsize = AtomicUsize::new(0);
+/// Whether a second request ends nothing by itself.
+static TAKEN_OVER: AtomicBool = AtomicBool::new(false);
 
 /// Takes over Ctrl-C.
 pub fn install() -> anyhow::Result<()> {
     Ok(ctrlc::set_handler(|| {
-        let again = REQUESTED.swap(true, Ordering::SeqCst);
+        let again = REQUESTED.fetch_add(1, Ordering::SeqCst) > 0;
+        if TAKEN_OVER.load(Ordering::SeqCst) {
+            return;
+        }
         if again || WATCHED.load(Ordering::SeqCst) == 0 {
             std::process::exit(i32::from(INTERRUPTED));
         }
     })?)
+}
+
+/// Leaves it to whoever looks at [`count`] what a second request to stop means.
+#[cfg(feature = "serve")]
+pub fn take_over() {
+    TAKEN_OVER.store(true, Ordering::SeqCst);
+}
+
+/// How often the user has asked to stop.
+#[cfg(feature = "serve")]
+pub fn count() -> usize {
+    REQUESTED.load(Ordering::SeqCst)
 }
 
 /// Work that looks at [`requested`] now and then. While one of these lives, Ctrl-C does not end the process by itself.
@@ -37,7 +55,7 @@ impl Drop for Watched {
 
 /// Whether the user has asked to stop.
 pub fn requested() -> bool {
-    REQUESTED.load(Ordering::SeqCst)
+    REQUESTED.load(Ordering::SeqCst) > 0
 }
 
 /// An error if the user has asked to stop.

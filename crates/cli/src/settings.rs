@@ -174,6 +174,22 @@ pub fn generate_options(args: &DecodeArgs, seed: u64) -> Result<Options, Error> 
     Ok(options)
 }
 
+/// Refuses log-probabilities where nothing shows them.
+pub fn refuse_logprobs(options: &Options, shown: bool) -> anyhow::Result<()> {
+    if options.top_logprobs.is_some() && !shown {
+        return Err(usage("--top-logprobs is shown by generate and chat with --json: add --json there, or omit it"));
+    }
+    Ok(())
+}
+
+/// Refuses a deadline where what is found must not depend on the clock.
+pub fn refuse_deadline(options: &Options) -> anyhow::Result<()> {
+    if options.deadline_ms.is_some() {
+        return Err(usage("--deadline-ms ends answers by the clock, in generate and chat: omit it"));
+    }
+    Ok(())
+}
+
 /// The guide, with a decoder that has one.
 pub fn guide(args: &DecodeArgs, options: &Options) -> anyhow::Result<Option<Source>> {
     let decoder = options.decoder.as_ref();

@@ -8,8 +8,9 @@ use crate::{args::DecodeArgs, exit::usage};
 /// More combinations than this are a slip of the finger.
 const MOST: usize = 1000;
 
-/// Options that cannot be swept: they belong to the prompts, or to all combinations.
-const FIXED: [&str; 2] = ["stop", "seed"];
+/// Options that cannot be swept: they belong to the prompts, or to all combinations, or change no answer, or
+/// change it by the clock.
+const FIXED: [&str; 7] = ["stop", "include_stop", "stop_token_ids", "seed", "guide", "top_logprobs", "deadline_ms"];
 /// The option that turns early stops off, and what it is called in a sweep.
 const NO_EARLY_STOP: &str = "no_early_stop";
 const EARLY_STOP: &str = "early-stop";

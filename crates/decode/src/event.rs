@@ -13,6 +13,20 @@ pub struct Commit {
     pub confidence: f32,
 }
 
+/// How probable a committed token was, and what else could have stood there: of the prediction that was taken.
+///
+/// Probabilities are those of the distribution that [confidence](demask_step::ConfidenceOf) speaks of: `softmax(logits)` of
+/// the row that the token was taken from, in the forward that predicted it, without what can never be predicted; for families
+/// whose confidence is that of the draw, tempered and filtered as the draw was.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Logprob<'a> {
+    /// Natural logarithm of the token's probability; minus infinity of one that weighs nothing.
+    pub log_probability: f32,
+    /// The most probable tokens with the natural logarithms of their probabilities, best first: as many as were asked for,
+    /// fewer if no more have a probability above 0.
+    pub top: &'a [(TokenId, f32)],
+}
+
 /// Something that happened, in the order in which it did. Steps are counted over forwards, from 0.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Event {
@@ -89,6 +103,8 @@ pub enum Finish {
     Stop,
     /// Everything asked for was decoded.
     Length,
+    /// Its time was over; the answer is what was settled by then.
+    Deadline,
 }
 
 impl Finish {
@@ -98,6 +114,7 @@ impl Finish {
             Self::Eos => "eos",
             Self::Stop => "stop",
             Self::Length => "length",
+            Self::Deadline => "deadline",
         }
     }
 }

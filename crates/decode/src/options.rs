@@ -131,6 +131,8 @@ pub struct SessionOptions {
     pub seed: u64,
     /// Tokens that end a response; none to have all of it.
     pub end_ids: Vec<TokenId>,
+    /// Tokens that end a response as well; nothing else is different about them.
+    pub stop_ids: Vec<TokenId>,
     /// When decoding stops early.
     pub stop: StopRule,
     /// Tokens that can never be predicted.
@@ -139,6 +141,9 @@ pub struct SessionOptions {
     pub mute: Vec<TokenId>,
     /// The guide, for decoders that have one.
     pub guide: Option<GuideOptions>,
+    /// Keep the log-probability of each committed token, and this many of the most probable tokens beside it
+    /// ([`Session::logprob`](crate::Session::logprob)). Tokens never depend on it.
+    pub top_logprobs: Option<usize>,
     /// What forwards cost, for decoders that choose by it: frozen for the session. The shipped one if none is given.
     /// Tokens never depend on it.
     pub cost_curve: Option<Arc<CostCurve>>,
@@ -169,10 +174,12 @@ impl SessionOptions {
             cache,
             seed: 0,
             end_ids: Vec::new(),
+            stop_ids: Vec::new(),
             stop: StopRule::default(),
             suppress: Vec::new(),
             mute: Vec::new(),
             guide: None,
+            top_logprobs: None,
             cost_curve: None,
         }
     }

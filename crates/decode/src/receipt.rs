@@ -32,6 +32,9 @@ pub struct DecodingReceipt {
     pub forwards: usize,
     /// Tokens of the answer.
     pub generated_tokens: usize,
+    /// Masks among the positions to decode that were given up when the time was over; none if it was not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub given_up: Option<usize>,
     /// Tokens of the answer for each NFE; 0 before the first.
     pub tokens_per_nfe: f64,
     /// Forwards with drafts by the number of draft tokens that each accepted, from 0; empty without drafts.

@@ -7,12 +7,13 @@ use std::{
 };
 
 use demask_checkpoint::{TextStream, Tokenizer};
-use demask_decode::{DecodingReceipt, Session, SessionOptions};
-use demask_step::{Need, Pending, Predictions, Request, Work};
+use demask_decode::{DecodingReceipt, Event, Session, SessionOptions};
+use demask_step::{Need, Pending, Position, Predictions, Request, Work};
 
 use crate::{
-    Error, Options, Prompt, Prompter, RunEvent,
-    guide::Bridge,
+    Error, Options, Prompt, Prompter, RunEvent, TokenLogprob,
+    filling::Filling,
+    guide::Guiding,
     replay::{Script, Tape},
     text,
 };
@@ -24,7 +25,9 @@ pub(crate) type Tell<'a> = dyn FnMut(RunEvent<'_>) -> ControlFlow<()> + 'a;
 /// to no network.
 pub struct Prepared {
     session: Session,
-    infill: bool,
+    /// Which of the model's guides judges its drafts.
+    guide: Option<usize>,
+    filling: Filling,
     stops: Vec<String>,
     /// Turns settled tokens into text; none without a tokenizer, and none for infilling, which has no settled end.
     stream: Option<TextStream<Arc<Tokenizer>>>,
@@ -34,14 +37,22 @@ pub struct Prepared {
     told: usize,
     /// Settled tokens that went into it.
     read: usize,
-    /// Length of the text before the stop text that ended it.
-    stopped: Option<usize>,
+    /// Length of the text up to the stop text that ended it, and which one that was.
+    stopped: Option<(usize, usize)>,
+    /// Whether that stop text is part of the text.
+    include_stop: bool,
+    /// When it ends with what is settled.
+    deadline: Option<Instant>,
     /// Whether the canvas was told.
     announced: bool,
     /// Time that it took to get ready.
     spent: Duration,
     /// Predictions that it gets and keeps.
     tape: Tape,
+    /// Whether log-probabilities are told.
+    tells_logprobs: bool,
+    /// What happened in the last forward, while it is told.
+    events: Vec<Event>,
 }
 
 /// What is known of an answer when its session is over.
@@ -49,6 +60,12 @@ pub(crate) struct Answered {
     pub(crate) session: Session,
     /// None without a tokenizer.
     pub(crate) text: Option<String>,
+    /// The stop text that ended it.
+    pub(crate) stop_text: Option<String>,
+    /// The text of each hole.
+    pub(crate) holes: Vec<String>,
+    /// Of the answer's tokens, if they are kept.
+    pub(crate) logprobs: Option<Vec<TokenLogprob>>,
     pub(crate) prepared: Duration,
 }
 
@@ -65,28 +82,36 @@ impl Prompter {
         &self,
         prompt: &Prompt,
         options: &Options,
-        guide: Option<(&Prompter, &Bridge)>,
+        guide: Option<Guiding<'_>>,
     ) -> Result<Prepared, Error> {
         let started = Instant::now();
-        let session_options: SessionOptions = self.options(prompt, options, guide)?;
+        let tokens = self.tokenize(prompt)?;
+        let holes = tokens.holes.clone();
+        let session_options: SessionOptions = self.options(prompt, tokens, options, guide)?;
         let stops = options.stop.clone().unwrap_or_default();
         if !stops.is_empty() {
             self.tokenizer()?;
         }
-        let infill = matches!(prompt, Prompt::Infill(_));
-        let tokenizer = self.text.tokenizer.as_ref().filter(|_| !infill);
+        let tokenizer = self.text.tokenizer.as_ref();
         Ok(Prepared {
             session: Session::new(session_options)?,
-            infill,
+            guide: guide.map(|guide| guide.index),
+            filling: Filling::new(holes, tokenizer),
             stops,
-            stream: tokenizer.map(|tokenizer| TextStream::new(Arc::clone(tokenizer), true)),
+            stream: tokenizer
+                .filter(|_| !prompt.infills())
+                .map(|tokenizer| TextStream::new(Arc::clone(tokenizer), true)),
             text: String::new(),
             told: 0,
             read: 0,
             stopped: None,
+            include_stop: options.include_stop == Some(true),
+            deadline: options.deadline_ms.and_then(|limit| started.checked_add(Duration::from_millis(limit))),
             announced: false,
             spent: started.elapsed(),
             tape: Tape::default(),
+            tells_logprobs: options.top_logprobs.is_some(),
+            events: Vec::new(),
         })
     }
 }
@@ -107,6 +132,11 @@ impl Prepared {
         &mut self.session
     }
 
+    /// Returns which of the model's guides judges its drafts.
+    pub(crate) fn guide(&self) -> Option<usize> {
+        self.guide
+    }
+
     /// Returns the session alone, for those who run it themselves.
     pub fn into_session(self) -> Session {
         self.session
@@ -122,24 +152,38 @@ impl Prepared {
         self.tape.script = Some(script);
     }
 
+    /// Returns when it ends with what is settled.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Lets it end by a time, or earlier if it does so anyway.
+    pub(crate) fn end_by(&mut self, deadline: Option<Instant>) {
+        self.deadline = self.deadline.into_iter().chain(deadline).min();
+    }
+
     /// Tells what has changed since it was last asked: the canvas first, then commits, steps and text.
     pub(crate) fn look(&mut self, tell: &mut Tell<'_>) -> ControlFlow<()> {
         if !std::mem::replace(&mut self.announced, true) {
-            return self.announce(tell);
+            self.announce(tell)?;
+            return tell(self.left());
         }
         for record in self.tape.take() {
             tell(RunEvent::Predicted(&record))?;
         }
-        for event in self.session.events() {
-            tell(RunEvent::Event(event))?;
-        }
+        self.tell_events(tell)?;
         tell(RunEvent::Canvas(self.session.canvas()))?;
+        self.filling.look(&self.session, tell)?;
         self.read_settled();
+        if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            self.session.give_up();
+        }
         if self.session.is_over() {
             self.finish_text();
         }
+        tell(self.left())?;
         let end = match self.stopped {
-            Some(end) => end,
+            Some((end, _)) => end,
             None if self.session.is_over() => self.text.len(),
             None => text::safe_length(&self.text, &self.stops),
         };
@@ -150,6 +194,26 @@ impl Prepared {
         ControlFlow::Continue(())
     }
 
+    /// Tells what has happened in the session, each commit with its log-probability behind it.
+    fn tell_events(&mut self, tell: &mut Tell<'_>) -> ControlFlow<()> {
+        self.events.clear();
+        self.events.extend(self.session.events());
+        for &event in &self.events {
+            tell(RunEvent::Event(event))?;
+            if let Event::Commit { position, .. } = event
+                && self.tells_logprobs
+            {
+                tell(RunEvent::Logprob { position, logprob: self.session.logprob(position) })?;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// What is left to do.
+    fn left(&self) -> RunEvent<'static> {
+        RunEvent::Left { masks: self.session.masks(), settled: self.session.settled() }
+    }
+
     fn announce(&self, tell: &mut Tell<'_>) -> ControlFlow<()> {
         let (canvas, prompt_tokens) = (self.session.canvas(), self.session.layout().response());
         let DecodingReceipt { decoder, cache, .. } = self.session.receipt();
@@ -157,6 +221,8 @@ impl Prepared {
             canvas,
             prompt_tokens,
             positions: canvas.len() - prompt_tokens,
+            block_length: self.session.layout().block_length(),
+            holes: self.filling.holes(),
             decoder: &decoder,
             cache: &cache,
         })
@@ -169,8 +235,9 @@ impl Prepared {
         while self.read < self.session.settled() {
             self.text.push_str(&stream.push(self.session.canvas()[start + self.read]));
             self.read += 1;
-            if let Some((at, _)) = text::find_stop(&self.text, &self.stops) {
-                self.stopped = Some(at);
+            if let Some((at, which)) = text::find_stop(&self.text, &self.stops) {
+                let kept = if self.include_stop { self.stops[which].len() } else { 0 };
+                self.stopped = Some((at + kept, which));
                 self.session.finish_at(self.read);
                 return;
             }
@@ -188,12 +255,18 @@ impl Prepared {
     pub(crate) fn into_answered(mut self, tokenizer: Option<&Tokenizer>) -> Answered {
         self.read_settled();
         self.finish_text();
-        let Self { session, infill, mut text, stopped, spent, .. } = self;
-        if infill {
+        let Self { session, filling, mut stops, mut text, stopped, spent, tells_logprobs, .. } = self;
+        let holes = filling.texts(&session);
+        if filling.is_some() {
             text = tokenizer.map(|tokenizer| tokenizer.decode(session.canvas(), true)).unwrap_or_default();
         }
-        text.truncate(stopped.unwrap_or(text.len()));
-        Answered { session, text: tokenizer.map(|_| text), prepared: spent }
+        text.truncate(stopped.map_or(text.len(), |(end, _)| end));
+        let stop_text = stopped.map(|(_, which)| stops.swap_remove(which));
+        let start = session.layout().response();
+        let answer = start..start + session.settled();
+        let logprobs =
+            tells_logprobs.then(|| answer.map(|position| TokenLogprob::of(&session, position as Position)).collect());
+        Answered { session, text: tokenizer.map(|_| text), stop_text, holes, logprobs, prepared: spent }
     }
 }
 

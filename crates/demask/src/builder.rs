@@ -20,7 +20,8 @@ use crate::{
 pub struct Builder<'a> {
     device: DeviceOptions,
     hub: HubOptions,
-    guide: Option<String>,
+    /// Names of guides, where they have one, and their models.
+    guides: Vec<(Option<String>, String)>,
     progress: Box<dyn FnMut(LoadProgress<'_>) -> bool + 'a>,
 }
 
@@ -31,7 +32,7 @@ impl Default for Builder<'_> {
         Self {
             device: DeviceOptions::default(),
             hub: HubOptions::from_lookup(&|name| std::env::var(name).ok()),
-            guide: None,
+            guides: Vec::new(),
             progress: Box::new(|_| true),
         }
     }
@@ -69,8 +70,15 @@ impl<'a> Builder<'a> {
     }
 
     /// Sets the guide, for decoder `guided`: an autoregressive model, named as in [`open`](Self::open).
-    pub fn guide(mut self, name: impl Into<String>) -> Self {
-        self.guide = Some(name.into());
+    pub fn guide(mut self, model: impl Into<String>) -> Self {
+        self.guides.retain(|(name, _)| name.is_some());
+        self.guides.push((None, model.into()));
+        self
+    }
+
+    /// Adds a guide that requests choose by this name ([`Options::guide`]), out of several.
+    pub fn named_guide(mut self, name: impl Into<String>, model: impl Into<String>) -> Self {
+        self.guides.push((Some(name.into()), model.into()));
         self
     }
 
@@ -117,9 +125,12 @@ impl<'a> Builder<'a> {
     }
 
     fn load(mut self, mut opened: Opened) -> Result<Model, Error> {
-        if let Some(guide) = self.guide.take() {
+        for (name, guide) in std::mem::take(&mut self.guides) {
             let guide = self.opened(Path::new(&guide))?;
-            opened = opened.guided_by(guide)?;
+            opened = match name {
+                Some(name) => opened.guided_by_named(name, guide)?,
+                None => opened.guided_by(guide)?,
+            };
         }
         // There must be room for an answer of the usual length; a model that answers no message has its own lengths.
         let usual = opened.prepare(&Prompt::from(""), &Options::default());

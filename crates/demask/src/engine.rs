@@ -6,11 +6,12 @@ use std::{
     ops::ControlFlow,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc::{self, Receiver, Sender, TryRecvError},
     },
     task::{Context, Poll},
     thread::{self, JoinHandle},
+    time::{Duration, Instant},
 };
 
 use demask_model::Inspect;
@@ -19,6 +20,7 @@ use demask_step::TokenId;
 use crate::{
     Class, Error, Generation, Likelihood, LikelihoodOptions, Mail, Model, Options, Outcome, Prepared, Prompt, Prompter,
     RequestId, Task,
+    guide::Named,
     mailbox::{Mailbox, Post},
     model::Front,
     scheduler::{NetworkCounters, Totals, WorkError},
@@ -64,6 +66,7 @@ struct Shared {
     rows: usize,
     next: AtomicU64,
     counters: Mutex<EngineCounters>,
+    heart: Heart,
 }
 
 /// Counts of an engine as they were after its last forward.
@@ -75,6 +78,57 @@ pub struct EngineCounters {
     pub networks: Vec<NetworkCounters>,
     /// Requests whose end nobody was told yet.
     pub mailboxes: usize,
+}
+
+/// How an engine's thread is, for health checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pulse {
+    /// Whether the thread runs: it was not shut down, and has not panicked.
+    pub alive: bool,
+    /// Whether it has work to do. A thread without any waits, for as long as nobody asks.
+    pub busy: bool,
+    /// Time since it last began a forward or took a command: of a busy thread no longer than a forward takes, unless it is
+    /// stuck.
+    pub since: Duration,
+}
+
+/// What an engine's thread leaves about itself, without a lock.
+struct Heart {
+    start: Instant,
+    /// Milliseconds from the start to the last beat.
+    beat: AtomicU64,
+    busy: AtomicBool,
+    ended: AtomicBool,
+}
+
+impl Default for Heart {
+    fn default() -> Self {
+        let (beat, busy, ended) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
+        Self { start: Instant::now(), beat, busy, ended }
+    }
+}
+
+impl Heart {
+    fn beat(&self, busy: bool) {
+        self.beat.store(self.start.elapsed().as_millis() as u64, Ordering::Release);
+        self.busy.store(busy, Ordering::Release);
+    }
+
+    fn pulse(&self) -> Pulse {
+        let (alive, busy) = (!self.ended.load(Ordering::Acquire), self.busy.load(Ordering::Acquire));
+        let beat = Duration::from_millis(self.beat.load(Ordering::Acquire));
+        Pulse { alive, busy: alive && busy, since: self.start.elapsed().saturating_sub(beat) }
+    }
+}
+
+/// Says that the thread has ended, even if it panicked.
+struct LastBeat(Arc<Shared>);
+
+impl Drop for LastBeat {
+    fn drop(&mut self) {
+        self.0.heart.ended.store(true, Ordering::Release);
+    }
 }
 
 /// A request of an engine: an iterator over what happens to it. Dropped, it cancels the request before the next forward.
@@ -145,9 +199,17 @@ impl Model {
             rows: self.network().rows().capacity,
             next: AtomicU64::new(0),
             counters: Mutex::new(EngineCounters::default()),
+            heart: Heart::default(),
         });
         let handle = Handle { shared: Arc::clone(&shared), commands };
-        let mut work = Loop { shared, model: self, open: HashMap::new(), names: HashMap::new(), draining: false };
+        let mut work = Loop {
+            shared,
+            model: self,
+            open: HashMap::new(),
+            told: Vec::new(),
+            names: HashMap::new(),
+            draining: false,
+        };
         let thread = thread::Builder::new().name("demask-engine".to_owned()).spawn(move || work.run(&received));
         Ok(Engine { handle, thread: Some(thread.map_err(Error::NoThread)?) })
     }
@@ -197,6 +259,11 @@ impl Handle {
     #[doc(hidden)]
     pub fn prepare(&self, prompt: &Prompt, options: &Options) -> Result<Prepared, Error> {
         self.shared.front.prepare(prompt, options)
+    }
+
+    /// Returns the names that requests choose the model's guides by.
+    pub fn guides(&self) -> Vec<&str> {
+        self.shared.front.guides.iter().map(Named::called).collect()
     }
 
     /// Submits a prompt.
@@ -254,6 +321,16 @@ impl Handle {
         });
         self.commands.send(Command::Look(look)).map_err(|_| Error::ShutDown)?;
         found.recv().map_err(|_| Error::ShutDown)
+    }
+
+    /// Returns how the engine's thread is. It never waits for it.
+    pub fn pulse(&self) -> Pulse {
+        self.shared.heart.pulse()
+    }
+
+    /// Returns whether the engine's thread runs; one that has ended answers no request any more.
+    pub fn is_alive(&self) -> bool {
+        self.pulse().alive
     }
 
     /// Returns the engine's counts as they were after its last forward.
@@ -317,6 +394,8 @@ struct Loop {
     model: Model,
     /// Posts of the requests that are not over, each with the number of its ticket.
     open: HashMap<RequestId, (u64, Post)>,
+    /// Requests that the forward under way has told something of.
+    told: Vec<RequestId>,
     /// Names of these requests by the numbers of their tickets.
     names: HashMap<u64, RequestId>,
     draining: bool,
@@ -325,17 +404,28 @@ struct Loop {
 impl Loop {
     /// Takes commands and runs forwards until it is shut down, or nobody is left to send a command.
     fn run(&mut self, commands: &Receiver<Command>) {
+        let _last = LastBeat(Arc::clone(&self.shared));
         loop {
             if !self.obey_all(commands) {
                 return;
             }
-            let Self { model, open, .. } = self;
+            self.shared.heart.beat(true);
+            let Self { model, open, told, .. } = self;
             let over = model.step(&mut |id, progress| {
                 if let Some((_, post)) = open.get(&id) {
                     post.0.tell(&progress);
+                    if told.last() != Some(&id) {
+                        told.push(id);
+                    }
                 }
                 ControlFlow::Continue(())
             });
+            // A reader is woken once a forward, not by each commit.
+            for id in told.drain(..) {
+                if let Some((_, post)) = open.get(&id) {
+                    post.0.deliver();
+                }
+            }
             for (id, outcome) in over {
                 if let Some((number, post)) = self.open.remove(&id) {
                     self.names.remove(&number);
@@ -362,8 +452,14 @@ impl Loop {
             if idle && self.draining {
                 return false;
             }
+            if idle {
+                self.shared.heart.beat(false);
+            }
             let command =
                 if idle { commands.recv().map_err(|_| TryRecvError::Disconnected) } else { commands.try_recv() };
+            if idle {
+                self.shared.heart.beat(true);
+            }
             match command {
                 Ok(Command::Submit { number, task, class, post }) => self.submit(number, task, class, post),
                 Ok(Command::Cancel(number)) => self.cancel(number),
@@ -408,3 +504,6 @@ impl Loop {
         counters.mailboxes = self.open.len();
     }
 }
+
+#[cfg(all(test, feature = "demo"))]
+mod tests;

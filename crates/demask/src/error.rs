@@ -130,6 +130,26 @@ pub enum Error {
         /// Its tokenizer.
         file: String,
     },
+    /// A guide that is not there.
+    #[error("unknown `guide` \"{found}\" ({})", known_guides(.known))]
+    UnknownGuide {
+        /// What was found.
+        found: String,
+        /// Those that there are.
+        known: Vec<String>,
+    },
+    /// Several guides, and none is chosen.
+    #[error("`guide` is not set and the model has several: name one of {}", .known.join(", "))]
+    WhichGuide {
+        /// Those that there are.
+        known: Vec<String>,
+    },
+    /// Two guides of one name.
+    #[error("the model has a guide {name} already: give the other one another name")]
+    GuideTwice {
+        /// The name.
+        name: String,
+    },
     /// A likelihood that nothing is drawn for.
     #[error("`draws` is 0, expected at least 1: a likelihood is estimated from them")]
     NoDraws,
@@ -174,6 +194,13 @@ pub enum Error {
     ShutDown,
 }
 
+fn known_guides(known: &[String]) -> String {
+    match known {
+        [] => "the model was loaded without a guide".to_owned(),
+        known => format!("known: {}", known.join(", ")),
+    }
+}
+
 impl From<WorkError> for Error {
     fn from(error: WorkError) -> Self {
         match error {
@@ -181,7 +208,7 @@ impl From<WorkError> for Error {
             WorkError::Open(error) => Self::Open(error),
             WorkError::Plan(error) => Self::Plan(error),
             WorkError::Device(error) => Self::Device(error),
-            WorkError::Broken(_) | WorkError::Panicked(_) => Self::Work(error),
+            WorkError::Expired | WorkError::Broken(_) | WorkError::Panicked(_) => Self::Work(error),
         }
     }
 }
@@ -226,6 +253,11 @@ impl Error {
             | Self::NoTokenizer { .. } => false,
             _ => true,
         }
+    }
+
+    /// Returns whether the request's deadline passed while it waited for memory: nothing was decoded.
+    pub fn is_expired(&self) -> bool {
+        matches!(self, Self::Work(WorkError::Expired))
     }
 
     /// Returns whether the request was given up by whoever asked for it.

@@ -1,12 +1,15 @@
 //! One answer: what is seen of it while it is made, and what it is in the end.
 
-use std::{fmt, ops::ControlFlow};
+use std::{
+    fmt,
+    ops::{ControlFlow, Range},
+};
 
-use demask_decode::{Event, Finish, GuideCounts, Session};
-use demask_step::TokenId;
+use demask_decode::{Event, Finish, GuideCounts, Logprob, Session};
+use demask_step::{Position, TokenId};
 
 use crate::{
-    Error, Finished, Likelihood, Prepared, Task,
+    Error, Finished, Likelihood, Prepared, Task, TokenLogprob,
     answer::Answered,
     model::Front,
     receipt::{Guided, MemoryUse, Receipt, Seconds, peak_memory},
@@ -25,6 +28,10 @@ pub enum RunEvent<'a> {
         prompt_tokens: usize,
         /// Positions to decode, the last block's overhang included.
         positions: usize,
+        /// Positions of a block.
+        block_length: usize,
+        /// Where the holes are that are filled, in the canvas; none if the answer stands behind the prompt.
+        holes: &'a [Range<usize>],
         /// The decoder, with its parameters.
         decoder: &'a str,
         /// The cache policy, with its parameters.
@@ -32,12 +39,33 @@ pub enum RunEvent<'a> {
     },
     /// A commit, or the end of a step.
     Event(Event),
+    /// How probable the token was whose commit was told right before, if that is kept.
+    Logprob {
+        /// Where it stands.
+        position: Position,
+        /// None if no prediction of the model was committed.
+        logprob: Option<Logprob<'a>>,
+    },
     /// Predictions of one sequence in one forward, if they are recorded.
     Predicted(&'a Record),
     /// The canvas after a step.
     Canvas(&'a [TokenId]),
-    /// Text that can no longer change and was not told yet.
+    /// What is left to do, after whatever has changed it.
+    Left {
+        /// Masks of the canvas.
+        masks: usize,
+        /// Positions behind the prompt, from the first on, that can no longer change and belong to the answer.
+        settled: usize,
+    },
+    /// Text that can no longer change and was not told yet; of a text that is filled it is told hole by hole.
     Text(&'a str),
+    /// A hole is filled: its text can no longer change.
+    Hole {
+        /// Which hole, from 0.
+        index: usize,
+        /// Its text.
+        text: &'a str,
+    },
     /// Draws of a likelihood that were made.
     Draws {
         /// How many.
@@ -56,10 +84,23 @@ pub type Observer<'a> = dyn FnMut(RunEvent<'_>) -> ControlFlow<()> + 'a;
 pub struct Generation {
     /// The text without special tokens; none if the model has no tokenizer.
     pub text: Option<String>,
+    /// The text of each hole that was filled, in their order; empty if the answer stands behind a prompt.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub holes: Vec<String>,
     /// All tokens after the prompt, up to and including the end token.
     pub tokens: Vec<TokenId>,
+    /// How probable each of these tokens was when it was committed, in their order; none if
+    /// [`top_logprobs`](crate::Options::top_logprobs) is not set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub logprobs: Option<Vec<TokenLogprob>>,
     /// Why it ends where it ends.
     pub finish: Finish,
+    /// The end token that ended it; none if it ended otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end_token: Option<TokenId>,
+    /// The stop text that ended it; none if it ended otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_text: Option<String>,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
     /// Tokens of the answer.
@@ -120,12 +161,18 @@ impl Front {
     }
 
     fn generation(&self, answer: Prepared, spent: &Spent, bytes: u64) -> Generation {
-        let Answered { session, text, prepared } = answer.into_answered(self.prompter.text.tokenizer.as_deref());
+        let guide = answer.guide();
+        let Answered { session, text, stop_text, holes, logprobs, prepared } =
+            answer.into_answered(self.prompter.text.tokenizer.as_deref());
         let output = session.output();
         let seconds = |network: usize| spent.networks.get(network).map_or(0.0, std::time::Duration::as_secs_f64);
         Generation {
             text,
+            holes,
+            logprobs,
             finish: output.finish,
+            end_token: (output.finish == Finish::Eos).then(|| output.tokens.last().copied()).flatten(),
+            stop_text,
             prompt_tokens: session.layout().response(),
             generated_tokens: output.tokens.len(),
             receipt: Receipt {
@@ -134,7 +181,7 @@ impl Front {
                 decoding: session.receipt(),
                 cost_curve_note: self.curve_note(&session),
                 guide_nfe: session.counts().guide.nfe,
-                guide: self.guided(&session),
+                guide: self.guided(&session, guide),
                 seconds: Seconds {
                     load: self.load_time.as_secs_f64(),
                     model: seconds(0),
@@ -144,7 +191,7 @@ impl Front {
                 },
                 memory: MemoryUse {
                     weights: self.weights,
-                    guide: self.guide.as_ref().map_or(0, |guide| guide.weights),
+                    guide: self.guides.iter().map(|guide| guide.weights).sum(),
                     cache: bytes as usize,
                     peak: peak_memory(),
                 },
@@ -155,8 +202,8 @@ impl Front {
     }
 
     /// Tells what the guide did for a session that had one.
-    fn guided(&self, session: &Session) -> Option<Guided> {
-        let guide = self.guide.as_ref().filter(|_| session.has_guide())?;
+    fn guided(&self, session: &Session, guide: Option<usize>) -> Option<Guided> {
+        let guide = self.guides.get(guide?)?;
         let GuideCounts { rows, accepted, rejected, cost, .. } = session.counts().guide;
         let decided = accepted + rejected;
         Some(Guided {

@@ -6,7 +6,7 @@ use demask_checkpoint::{RenderOptions, Tokenizer};
 use demask_decode::{Alignment, GuideOptions, GuideText, Translator};
 use demask_step::{Mask, TokenId};
 
-use crate::{Error, Options, Prompt, Prompter};
+use crate::{Error, Options, Prompt, Prompter, Segment};
 
 /// What a tokenizer must give back byte for byte, so that bytes can lead to its tokens.
 const PROBE: &str = "The answer is 42.\nSo it is.";
@@ -16,6 +16,45 @@ const PROBE: &str = "The answer is 42.\nSo it is.";
 pub(crate) struct Bridge {
     shared: bool,
     translator: Option<Arc<Words>>,
+}
+
+/// The guide of a request.
+#[derive(Clone, Copy)]
+pub(crate) struct Guiding<'a> {
+    /// Which of the model's guides.
+    pub(crate) index: usize,
+    pub(crate) prompter: &'a Prompter,
+    pub(crate) bridge: &'a Bridge,
+}
+
+/// A guide of a model, by the name that requests choose it by: its own, or that which it was given.
+pub(crate) trait Named {
+    fn called(&self) -> &str;
+}
+
+/// Chooses the guide of a request: its index; none if the decoder asks none.
+pub(crate) fn choose<G: Named>(guides: &[G], options: &Options) -> Result<Option<usize>, Error> {
+    let known = || guides.iter().map(|guide| guide.called().to_owned()).collect::<Vec<_>>();
+    match &options.guide {
+        Some(_) if !options.wants_guide() => {
+            Err(Error::Meaningless { option: "guide", why: "without `decoder` guided, which is the one that asks it" })
+        }
+        Some(name) => {
+            let place = guides.iter().position(|guide| guide.called() == name);
+            place.map(Some).ok_or_else(|| Error::UnknownGuide { found: name.clone(), known: known() })
+        }
+        None if options.wants_guide() && guides.len() > 1 => Err(Error::WhichGuide { known: known() }),
+        // A decoder that wants a guide where there is none is refused by the session.
+        None => Ok((options.wants_guide() && !guides.is_empty()).then_some(0)),
+    }
+}
+
+/// Refuses a name that another guide has.
+pub(crate) fn check_name<G: Named>(guides: &[G], name: &str) -> Result<(), Error> {
+    if guides.iter().any(|guide| guide.called() == name) {
+        return Err(Error::GuideTwice { name: name.to_owned() });
+    }
+    Ok(())
 }
 
 /// Both tokenizers.
@@ -98,9 +137,11 @@ impl Words {
                 self.guide.encode(&text, false)?
             }
             Prompt::Raw(text) => self.guide.encode(text, true)?,
-            Prompt::Infill(text) => {
-                let before = text.split_once("<mask:").map_or(text.as_str(), |(before, _)| before);
-                self.guide.encode(before, true)?
+            Prompt::Infill(_) | Prompt::Segments(_) => {
+                let segments = prompt.segments()?;
+                let before = segments.iter().take_while(|segment| matches!(segment, Segment::Text(_)));
+                let before: String = before.map(ToString::to_string).collect();
+                self.guide.encode(&before, true)?
             }
             Prompt::Tokens(_) => {
                 let (mut bytes, mut encoded) = (Vec::new(), Vec::new());

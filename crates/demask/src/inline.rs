@@ -1,6 +1,6 @@
 //! A model that runs on the thread that owns it.
 
-use std::{ops::ControlFlow, sync::Arc};
+use std::{ops::ControlFlow, sync::Arc, time::Instant};
 
 use demask_decode::Session;
 use demask_model::Inspect;
@@ -9,7 +9,7 @@ use demask_step::{CostCurve, OpenError, TokenId};
 use crate::{
     Class, Error, Generation, Likelihood, LikelihoodOptions, Model, NetworkId, Observer, Options, Outcome, Prepared,
     Prompt, Refused, RequestId, RunEvent, Scheduler, SharedCurve, Task,
-    guide::Bridge,
+    guide::{self, Bridge, Guiding},
     model::{Front, Guide},
 };
 
@@ -22,8 +22,12 @@ pub type Over = (RequestId, Result<Outcome, Error>);
 impl Front {
     /// Gets a prompt ready to be answered, with the guide if the decoder wants one.
     pub(crate) fn prepare(&self, prompt: &Prompt, options: &Options) -> Result<Prepared, Error> {
-        let guide = self.guide.as_ref().filter(|_| options.wants_guide());
-        self.prompter.prepare_with(prompt, options, guide.map(|guide| (&guide.prompter, &guide.bridge)))
+        let chosen = guide::choose(&self.guides, options)?;
+        let guide = chosen.map(|index| {
+            let Guide { prompter, bridge, .. } = &self.guides[index];
+            Guiding { index, prompter, bridge }
+        });
+        self.prompter.prepare_with(prompt, options, guide)
     }
 }
 
@@ -65,7 +69,10 @@ impl Model {
         if let Some(session) = task.session().filter(|session| session.wants_curve()) {
             session.set_curve(self.curve().curve());
         }
-        self.scheduler.submit(task, &self.networks, class).map_err(|Refused { error, .. }| error.into())
+        let class = task.end_by(class);
+        let guide = self.networks.get(1 + task.guide()).copied();
+        let on: Vec<NetworkId> = self.networks.first().copied().into_iter().chain(guide).collect();
+        self.scheduler.submit(task, &on, class).map_err(|Refused { error, .. }| error.into())
     }
 
     /// Returns what forwards of its network cost: measured when it is first asked for, and never again, or the shipped
@@ -111,6 +118,7 @@ impl Model {
     pub fn step(&mut self, observer: &mut RequestObserver<'_>) -> Vec<Over> {
         let mut finished = Vec::new();
         let mut seen = |id, task: &mut Task| task.look(&mut |progress| observer(id, progress));
+        self.scheduler.expire(Instant::now(), &mut finished);
         self.scheduler.step(&mut seen, &mut finished);
         self.over.extend(finished.into_iter().map(|one| (one.id, self.front.outcome(one))));
         std::mem::take(&mut self.over)
@@ -205,23 +213,38 @@ impl Model {
         }
     }
 
-    /// Gives it a guide: an autoregressive model that decoder `guided` lets judge drafts. It takes the place of a guide
-    /// that was there before.
+    /// Gives it a guide: an autoregressive model that decoder `guided` lets judge drafts. It takes the place of all guides
+    /// that were there before.
     ///
     /// # Errors
-    /// If the two do not go together, or requests are open on the guide that was there before.
+    /// If the two do not go together, or requests are open on a guide that was there before.
     pub fn set_guide(&mut self, guide: Self) -> Result<(), Error> {
         let bridge = Bridge::between(self.prompter(), guide.prompter())?;
-        if let [_, former] = self.networks[..] {
+        while let [_, .., former] = self.networks[..] {
             self.scheduler.remove(former)?;
-            self.networks.truncate(1);
+            self.networks.pop();
+            if let Some(front) = Arc::get_mut(&mut self.front) {
+                front.guides.pop();
+            }
         }
-        self.attach(guide, bridge);
+        self.attach(None, guide, bridge);
         Ok(())
     }
 
-    /// Takes the network of a guide in beside its own. It has none yet.
-    pub(crate) fn attach(&mut self, guide: Self, bridge: Bridge) {
+    /// Gives it another guide, which requests choose by this name.
+    ///
+    /// # Errors
+    /// If the two do not go together, or there is a guide of that name.
+    pub fn add_guide(&mut self, name: impl Into<String>, guide: Self) -> Result<(), Error> {
+        let name = name.into();
+        let bridge = Bridge::between(self.prompter(), guide.prompter())?;
+        guide::check_name(&self.front.guides, &name)?;
+        self.attach(Some(name), guide, bridge);
+        Ok(())
+    }
+
+    /// Takes the network of a guide in beside its own.
+    pub(crate) fn attach(&mut self, name: Option<String>, guide: Self, bridge: Bridge) {
         let Self { front, mut scheduler, networks, .. } = guide;
         let Ok(Some(network)) = scheduler.remove(networks[0]) else { return };
         self.networks.push(self.scheduler.add(network));
@@ -229,7 +252,7 @@ impl Model {
         // An engine alone shares what is known of its model, and hands no model out.
         if let (Some(own), Some(front)) = (Arc::get_mut(&mut self.front), Arc::into_inner(front)) {
             own.load_time += front.load_time;
-            own.guide = Some(Guide { prompter: front.prompter, bridge, weights: front.weights });
+            own.guides.push(Guide { name, prompter: front.prompter, bridge, weights: front.weights });
         }
     }
 
@@ -249,7 +272,7 @@ impl Model {
         self.scheduler.network_mut(self.networks[0]).unwrap_or_else(|| unreachable!("a model has its network"))
     }
 
-    /// Returns the scheduler that owns its networks, and their names: its own, then its guide's.
+    /// Returns the scheduler that owns its networks, and their names: its own, then its guides'.
     pub fn scheduler(&mut self) -> (&mut Scheduler<Task, dyn Inspect>, &[NetworkId]) {
         (&mut self.scheduler, &self.networks)
     }

@@ -2,32 +2,103 @@
 
 use std::{
     mem,
+    ops::Range,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     task::{Poll, Waker},
 };
 
-use demask_decode::{Commit, Event};
-use demask_step::TokenId;
+use demask_decode::Event;
+use demask_step::{Position, TokenId};
 
-use crate::{Error, Outcome, RunEvent};
+use crate::{Error, Outcome, RunEvent, logprob};
 
 /// What has happened to a request since it was last read.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Update {
-    /// The canvas as it was laid out and the length of its prompt, in the first update.
-    pub started: Option<(Vec<TokenId>, usize)>,
+    /// What was laid out, in the first update of an answer.
+    pub started: Option<Started>,
     /// Text that can no longer change.
     pub text: String,
     /// Tokens that were committed, in their order.
-    pub commits: Vec<Commit>,
-    /// Forwards of the request.
+    pub commits: Vec<Committed>,
+    /// Texts of holes that were filled and can no longer change, with the index of each.
+    pub holes: Vec<(usize, String)>,
+    /// Masks that are left in the canvas, those behind the answer in its last block included.
+    pub masks: usize,
+    /// How many positions behind the prompt, from the first on, can no longer change and belong to the answer.
+    pub settled: usize,
+    /// Forwards of the request since the last update, at most 256 of them.
+    pub forwards: Vec<Forward>,
+    /// Forwards behind those that are not listed because nobody read for so long.
+    pub dropped: usize,
+    /// Number of forwards since the last update, listed or not.
     pub steps: usize,
     /// NFE so far; 0 if no forward has ended since the last update.
     pub nfe: usize,
     /// Draws of a likelihood that were made, and of how many.
     pub draws: Option<(usize, usize)>,
 }
+
+/// A canvas as it was laid out.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Started {
+    /// All tokens: the prompt, and masks where something is decoded.
+    pub canvas: Vec<TokenId>,
+    /// Tokens of the prompt: those in front of the first mask.
+    pub prompt_tokens: usize,
+    /// Positions behind the prompt, the last block's overhang included.
+    pub positions: usize,
+    /// Positions of a block.
+    pub block_length: usize,
+    /// The decoder, with its parameters.
+    pub decoder: String,
+    /// The cache policy, with its parameters.
+    pub cache: String,
+    /// Where the holes are that are filled, in the canvas; none if the answer stands behind the prompt. What stands between
+    /// them was given.
+    pub holes: Vec<Range<usize>>,
+}
+
+/// A forward of a request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Forward {
+    /// Which forward, from 0.
+    pub step: usize,
+    /// NFE so far, this forward included.
+    pub nfe: usize,
+    /// Rows of the request that entered it.
+    pub rows: usize,
+    /// Drafts that ran in it.
+    pub drafts: usize,
+    /// Draft tokens that were accepted.
+    pub accepted: usize,
+    /// Draft tokens that were not.
+    pub rejected: usize,
+}
+
+/// A token that was committed.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Committed {
+    /// The forward whose predictions were taken, from 0.
+    pub step: usize,
+    /// Its position in the canvas.
+    pub position: Position,
+    /// The token.
+    pub token: TokenId,
+    /// Its probability; 1 where a rule, not the model, chose it.
+    pub confidence: f32,
+    /// As [`TokenLogprob::logprob`](crate::TokenLogprob::logprob); none if nobody asked for it.
+    pub logprob: Option<f32>,
+    /// As [`TokenLogprob::top`](crate::TokenLogprob::top).
+    pub top: Vec<(TokenId, f32)>,
+}
+
+/// Forwards that one update lists at most.
+const MOST_FORWARDS: usize = 256;
 
 /// Something that a ticket yields.
 #[derive(Debug)]
@@ -48,6 +119,8 @@ pub(crate) struct Mailbox {
 #[derive(Default)]
 struct Inside {
     update: Option<Update>,
+    /// Whether the update may be read: it holds all of a forward.
+    delivered: bool,
     over: Option<Result<Outcome, Error>>,
     /// Whether the end was put in once: nothing follows it.
     closed: bool,
@@ -57,28 +130,58 @@ struct Inside {
 }
 
 impl Update {
-    /// Merges progress. What it grows to is bounded: text by the answer, commits by the canvas.
+    /// Merges progress. What it grows to is bounded: text by the answer, commits by the canvas, forwards by a number.
     fn merge(&mut self, progress: &RunEvent<'_>) {
         match *progress {
-            RunEvent::Started { canvas, prompt_tokens, .. } => self.started = Some((canvas.to_vec(), prompt_tokens)),
-            RunEvent::Event(Event::Commit { position, token, confidence, .. }) => {
-                let commit = Commit { position, token, confidence };
+            RunEvent::Started { canvas, prompt_tokens, positions, block_length, holes, decoder, cache } => {
+                self.started = Some(Started {
+                    canvas: canvas.to_vec(),
+                    prompt_tokens,
+                    positions,
+                    block_length,
+                    decoder: decoder.to_owned(),
+                    cache: cache.to_owned(),
+                    holes: holes.to_vec(),
+                });
+            }
+            RunEvent::Event(Event::Commit { step, position, token, confidence }) => {
+                let commit = Committed { step, position, token, confidence, ..Committed::default() };
                 // A position that is committed again, by a decoder that edits, has one entry.
-                match self.commits.iter_mut().rev().find(|other| other.position == position) {
+                match self.commit(position) {
                     Some(other) => *other = commit,
                     None => self.commits.push(commit),
                 }
             }
-            RunEvent::Event(Event::Step { nfe, .. }) => {
+            RunEvent::Logprob { position, logprob: Some(known) } => {
+                if let Some(commit) = self.commit(position) {
+                    (commit.logprob, commit.top) = (logprob::finite(known), known.top.to_vec());
+                }
+            }
+            RunEvent::Event(Event::Step { step, nfe, rows, drafts, accepted, rejected }) => {
                 self.steps += 1;
                 self.nfe = nfe;
+                if self.forwards.len() < MOST_FORWARDS {
+                    self.forwards.push(Forward { step, nfe, rows, drafts, accepted, rejected });
+                } else {
+                    self.dropped += 1;
+                }
             }
+            RunEvent::Left { masks, settled } => (self.masks, self.settled) = (masks, settled),
+            RunEvent::Hole { index, text } => self.holes.push((index, text.to_owned())),
             RunEvent::Canvas(_)
             | RunEvent::Predicted(_)
+            | RunEvent::Logprob { logprob: None, .. }
             | RunEvent::Event(Event::Draft { .. } | Event::Target { .. }) => {}
             RunEvent::Text(text) => self.text.push_str(text),
             RunEvent::Draws { done, all } => self.draws = Some((done, all)),
         }
+    }
+}
+
+impl Update {
+    /// The commit of a position.
+    fn commit(&mut self, position: Position) -> Option<&mut Committed> {
+        self.commits.iter_mut().rev().find(|commit| commit.position == position)
     }
 }
 
@@ -100,9 +203,19 @@ impl Mailbox {
     /// Merges progress into what was not read yet.
     pub(crate) fn tell(&self, progress: &RunEvent<'_>) {
         let mut inside = self.lock();
-        inside.update.get_or_insert_default().merge(progress);
-        // The canvas itself is nothing to wake anybody for.
-        if !matches!(progress, RunEvent::Canvas(_) | RunEvent::Predicted(_)) {
+        match progress {
+            // Neither is news by itself.
+            RunEvent::Canvas(_) | RunEvent::Predicted(_) => {}
+            // It goes with what it is said of.
+            RunEvent::Left { .. } => inside.update.iter_mut().for_each(|update| update.merge(progress)),
+            _ => inside.update.get_or_insert_default().merge(progress),
+        }
+    }
+
+    /// Hands over what was told since the last time: all of a forward at once.
+    pub(crate) fn deliver(&self) {
+        let mut inside = self.lock();
+        if inside.update.is_some() && !mem::replace(&mut inside.delivered, true) {
             self.changed(inside);
         }
     }
@@ -112,6 +225,7 @@ impl Mailbox {
         let mut inside = self.lock();
         if !mem::replace(&mut inside.closed, true) {
             inside.over = Some(over);
+            inside.delivered = true;
             self.changed(inside);
         }
     }
@@ -122,7 +236,10 @@ impl Mailbox {
     }
 
     fn take(inside: &mut Inside, waker: Option<&Waker>) -> Poll<Option<Mail<Outcome>>> {
-        if let Some(update) = inside.update.take().filter(|update| *update != Update::default()) {
+        if mem::take(&mut inside.delivered)
+            && let Some(update) = inside.update.take().filter(|update| *update != Update::default())
+        {
+            inside.delivered = inside.over.is_some();
             return Poll::Ready(Some(Mail::Update(update)));
         }
         if let Some(over) = inside.over.take() {
@@ -159,6 +276,8 @@ impl Drop for Post {
 
 #[cfg(test)]
 mod tests {
+    use demask_decode::Logprob;
+
     use super::*;
 
     fn commit(position: u32, token: TokenId) -> Event {
@@ -176,10 +295,56 @@ mod tests {
             mailbox.tell(&RunEvent::Event(Event::Step { step, nfe, rows, drafts, accepted, rejected }));
             mailbox.tell(&RunEvent::Canvas(&[1, 2]));
         }
+        assert!(mailbox.poll(None).is_pending(), "nothing is read before all of a forward was told");
+        mailbox.deliver();
         let Poll::Ready(Some(Mail::Update(update))) = mailbox.poll(None) else { panic!("there is an update") };
         assert_eq!(update.commits.iter().map(|commit| commit.token).collect::<Vec<_>>(), [996, 997, 998, 999]);
         assert_eq!((update.text.len(), update.steps, update.nfe), (1000, 1000, 1000));
         assert!(mailbox.poll(None).is_pending());
+    }
+
+    #[test]
+    fn forwards_are_listed_up_to_a_number_and_then_counted() {
+        let mailbox = Mailbox::default();
+        let tell = |step: usize| {
+            let (nfe, rows, drafts, accepted, rejected) = (step + 1, 8, 4, 2, 1);
+            mailbox.tell(&RunEvent::Event(Event::Step { step, nfe, rows, drafts, accepted, rejected }));
+            mailbox.tell(&RunEvent::Left { masks: 1000 - step, settled: step });
+        };
+        (0..300).for_each(tell);
+        assert!(mailbox.poll(None).is_pending(), "nothing is read before all of a forward was told");
+        mailbox.deliver();
+        let Poll::Ready(Some(Mail::Update(update))) = mailbox.poll(None) else { panic!("there is an update") };
+        assert_eq!((update.forwards.len(), update.dropped, update.steps), (256, 44, 300));
+        assert_eq!((update.masks, update.settled, update.nfe), (701, 299, 300));
+        let last = Forward { step: 255, nfe: 256, rows: 8, drafts: 4, accepted: 2, rejected: 1 };
+        assert_eq!(update.forwards[255], last);
+        // What is left is said of something that has happened, and is no news by itself.
+        mailbox.tell(&RunEvent::Left { masks: 3, settled: 4 });
+        assert!(mailbox.poll(None).is_pending());
+        tell(300);
+        assert!(mailbox.poll(None).is_pending(), "nothing is read before all of a forward was told");
+        mailbox.deliver();
+        let Poll::Ready(Some(Mail::Update(update))) = mailbox.poll(None) else { panic!("there is an update") };
+        assert_eq!((update.forwards.len(), update.dropped, update.masks), (1, 0, 700));
+    }
+
+    #[test]
+    fn a_commit_has_its_step_and_its_alternatives() {
+        let mailbox = Mailbox::default();
+        for (step, probability) in [(3, 0.25_f32), (4, 0.5)] {
+            mailbox.tell(&RunEvent::Event(Event::Commit { step, position: 7, token: 9, confidence: probability }));
+            let known = Logprob { log_probability: probability.ln(), top: &[(9, -0.5), (8, -0.75)] };
+            mailbox.tell(&RunEvent::Logprob { position: 7, logprob: Some(known) });
+        }
+        mailbox.tell(&RunEvent::Event(commit(8, 1)));
+        mailbox.tell(&RunEvent::Logprob { position: 8, logprob: None });
+        assert!(mailbox.poll(None).is_pending(), "nothing is read before all of a forward was told");
+        mailbox.deliver();
+        let Poll::Ready(Some(Mail::Update(update))) = mailbox.poll(None) else { panic!("there is an update") };
+        let [first, second] = &update.commits[..] else { panic!("two positions") };
+        assert_eq!((first.step, first.logprob, &first.top[..]), (4, Some(0.5_f32.ln()), &[(9, -0.5), (8, -0.75)][..]));
+        assert_eq!((second.step, second.logprob, second.top.len()), (0, None, 0));
     }
 
     #[test]

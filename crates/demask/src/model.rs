@@ -22,7 +22,8 @@ use demask_tensor::Backend;
 use crate::{BackendOptions, DeviceChoice};
 use crate::{
     DeviceOptions, Error, Footprint, NetworkId, Options, Outline, Over, Prepared, Prompt, Scheduler, SharedCurve, Task,
-    TooLarge, UnusableDevice, guide::Bridge,
+    TooLarge, UnusableDevice,
+    guide::{self, Bridge, Guiding, Named},
 };
 
 /// Rows that a joined step may have unless the caller says otherwise: beyond this, products are bound by operations
@@ -180,7 +181,7 @@ impl Prompter {
 pub struct Model {
     pub(crate) front: Arc<Front>,
     pub(crate) scheduler: Scheduler<Task, dyn Inspect>,
-    /// Its network, and its guide's.
+    /// Its network, and its guides'.
     pub(crate) networks: Vec<NetworkId>,
     /// Requests that ended while another one was waited for.
     pub(crate) over: Vec<Over>,
@@ -195,22 +196,44 @@ pub(crate) struct Front {
     pub(crate) device: String,
     /// Bytes of its packed weights.
     pub(crate) weights: usize,
-    pub(crate) guide: Option<Guide>,
+    /// In the order of their networks.
+    pub(crate) guides: Vec<Guide>,
 }
 
 /// What is left of a guide once its network runs beside the model's.
 pub(crate) struct Guide {
+    /// The name that it was given; without one it is called as its model.
+    pub(crate) name: Option<String>,
     pub(crate) prompter: Prompter,
     pub(crate) bridge: Bridge,
     /// Bytes of its packed weights.
     pub(crate) weights: usize,
 }
 
-/// A model whose files are open and checked, and whose weights are still where they were; perhaps with a guide.
+impl Named for Guide {
+    fn called(&self) -> &str {
+        self.name.as_deref().unwrap_or_else(|| self.prompter.name())
+    }
+}
+
+/// A model whose files are open and checked, and whose weights are still where they were; perhaps with guides.
 pub struct Opened {
     prompter: Prompter,
     source: StoredWeights,
-    guide: Option<(Box<Opened>, Bridge)>,
+    guides: Vec<OpenedGuide>,
+}
+
+/// A guide that is open, and the way to its words.
+struct OpenedGuide {
+    name: Option<String>,
+    opened: Opened,
+    bridge: Bridge,
+}
+
+impl Named for OpenedGuide {
+    fn called(&self) -> &str {
+        self.name.as_deref().unwrap_or_else(|| self.opened.prompter.name())
+    }
 }
 
 /// How far the loading of a model is.
@@ -244,22 +267,36 @@ impl Opened {
 
     fn of(checkpoint: Checkpoint) -> Self {
         let (source, text) = checkpoint.release_weights();
-        Self { prompter: Prompter::of(text), source, guide: None }
+        Self { prompter: Prompter::of(text), source, guides: Vec::new() }
     }
 
-    /// Puts a guide beside it: an autoregressive model that decoder `guided` lets judge drafts.
+    /// Puts a guide beside it: an autoregressive model that decoder `guided` lets judge drafts. It is called as its model.
     ///
     /// # Errors
-    /// If the two do not go together.
-    pub fn guided_by(mut self, guide: Self) -> Result<Self, Error> {
-        let bridge = Bridge::between(&self.prompter, &guide.prompter)?;
-        self.guide = Some((Box::new(guide), bridge));
+    /// If the two do not go together, or there is a guide of that name.
+    pub fn guided_by(self, guide: Self) -> Result<Self, Error> {
+        self.with_guide(None, guide)
+    }
+
+    /// Puts a guide beside it that requests choose by this name.
+    ///
+    /// # Errors
+    /// As [`guided_by`](Self::guided_by).
+    pub fn guided_by_named(self, name: impl Into<String>, guide: Self) -> Result<Self, Error> {
+        self.with_guide(Some(name.into()), guide)
+    }
+
+    fn with_guide(mut self, name: Option<String>, opened: Self) -> Result<Self, Error> {
+        let bridge = Bridge::between(&self.prompter, &opened.prompter)?;
+        let guide = OpenedGuide { name, opened, bridge };
+        guide::check_name(&self.guides, guide.called())?;
+        self.guides.push(guide);
         Ok(self)
     }
 
-    /// Returns its guide.
+    /// Returns its first guide.
     pub fn guide(&self) -> Option<&Self> {
-        self.guide.as_ref().map(|(guide, _)| &**guide)
+        self.guides.first().map(|guide| &guide.opened)
     }
 
     /// Gets a prompt ready to be answered, with the guide if the decoder wants one. What it needs says how much memory the
@@ -268,8 +305,12 @@ impl Opened {
     /// # Errors
     /// If the prompt cannot be put into tokens, or the options contradict each other or the model.
     pub fn prepare(&self, prompt: &Prompt, options: &Options) -> Result<Prepared, Error> {
-        let guide = self.guide.as_ref().filter(|_| options.wants_guide());
-        self.prompter.prepare_with(prompt, options, guide.map(|(guide, bridge)| (&guide.prompter, bridge)))
+        let chosen = guide::choose(&self.guides, options)?;
+        let guide = chosen.map(|index| {
+            let OpenedGuide { opened, bridge, .. } = &self.guides[index];
+            Guiding { index, prompter: &opened.prompter, bridge }
+        });
+        self.prompter.prepare_with(prompt, options, guide)
     }
 
     /// All of it but the weights.
@@ -277,12 +318,12 @@ impl Opened {
         &self.prompter
     }
 
-    /// Leaves the weights behind, its guide's too: what is left says what answers would cost.
+    /// Leaves the weights behind, its first guide's too: what is left says what answers would cost.
     pub fn into_outline(self) -> Outline {
-        let Self { prompter, source, guide } = self;
+        let Self { prompter, source, guides } = self;
         let outline = Outline::new(prompter, source.stored(), source.main_dtype());
-        match guide {
-            Some((guide, bridge)) => outline.with_guide(guide.into_outline(), bridge),
+        match guides.into_iter().next() {
+            Some(OpenedGuide { opened, bridge, .. }) => outline.with_guide(opened.into_outline(), bridge),
             None => outline,
         }
     }
@@ -305,8 +346,8 @@ impl Opened {
             .map_err(|error| self.failed(error.into()))
     }
 
-    /// Loads the weights, its guide's too, if there is memory for them and for the sequences that will be open at the same
-    /// time: those of the model on network 0, those of the guide on network 1.
+    /// Loads the weights, its guides' too, if there is memory for them and for the sequences that will be open at the same
+    /// time: those of the model on network 0, those of a guide, whichever it is, on network 1.
     ///
     /// # Errors
     /// If the device cannot be used, or has no room for them.
@@ -319,10 +360,10 @@ impl Opened {
         let of = |network: usize| -> Vec<SequenceNeeds> {
             needs.iter().filter(|need| need.network == network).map(|need| need.sequence.clone()).collect()
         };
-        let guide = self.guide.take();
+        let guides = std::mem::take(&mut self.guides);
         let mut model = self.load_alone(device, &of(0), progress)?;
-        if let Some((guide, bridge)) = guide {
-            model.attach(guide.load_alone(device, &of(1), progress)?, bridge);
+        for OpenedGuide { name, opened, bridge } in guides {
+            model.attach(name, opened.load_alone(device, &of(1), progress)?, bridge);
         }
         Ok(model)
     }
@@ -416,6 +457,11 @@ impl Model {
     pub fn name(&self) -> &str {
         self.prompter().name()
     }
+
+    /// Returns the names that requests choose its guides by.
+    pub fn guides(&self) -> Vec<&str> {
+        self.front.guides.iter().map(Named::called).collect()
+    }
 }
 
 // Behind the face: what the programs of this project need of a model.
@@ -449,7 +495,7 @@ impl Model {
         let (device, weights) = (network.describe(), network.weight_bytes());
         let mut scheduler = Scheduler::new();
         let networks = vec![scheduler.add(network)];
-        let front = Arc::new(Front { prompter, load_time: started.elapsed(), device, weights, guide: None });
+        let front = Arc::new(Front { prompter, load_time: started.elapsed(), device, weights, guides: Vec::new() });
         let mut model = Self { front, scheduler, networks, over: Vec::new(), curve: None };
         model.limit_memory();
         model

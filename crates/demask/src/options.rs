@@ -74,6 +74,7 @@ enum Unread {
 
 const COUNT: &str = "a whole number from 0 on";
 const NUMBER: &str = "a number";
+const IDS: &str = "a token id or a list of them";
 const SWITCH: &str = "true or false";
 const TEXT: &str = "a text or a list of texts";
 
@@ -117,6 +118,38 @@ impl OptionValue for bool {
 
     fn from_json(value: Value) -> Result<Self, Unread> {
         value.as_bool().ok_or(Unread::Expected(SWITCH))
+    }
+}
+
+impl OptionValue for String {
+    fn from_text(text: &str) -> Result<Self, Unread> {
+        Ok(text.to_owned())
+    }
+
+    fn from_json(value: Value) -> Result<Self, Unread> {
+        if let Value::String(text) = value { Ok(text) } else { Err(Unread::Expected("a text")) }
+    }
+}
+
+/// Token ids: one is read as a list of one.
+impl OptionValue for Vec<u32> {
+    const MANY: bool = true;
+
+    fn from_text(text: &str) -> Result<Self, Unread> {
+        text.split(',').map(|id| id.trim().parse().map_err(|_| Unread::Expected(IDS))).collect()
+    }
+
+    fn from_json(value: Value) -> Result<Self, Unread> {
+        let id = |value: Value| value.as_u64().and_then(|id| id.try_into().ok());
+        let ids = match value {
+            Value::Array(list) => list.into_iter().map(id).collect(),
+            one => id(one).map(|id| vec![id]),
+        };
+        ids.ok_or(Unread::Expected(IDS))
+    }
+
+    fn join(self, before: Option<Self>) -> Self {
+        [before.unwrap_or_default(), self].concat()
     }
 }
 
@@ -212,7 +245,7 @@ macro_rules! written {
     };
 }
 
-written!(usize, u32, u64, f32, bool, Vec<String>, SharedCurve; Remasking, Schedule, DecoderSpec, CacheSpec, EarlyStop);
+written!(usize, u32, u64, f32, bool, String, Vec<String>, Vec<u32>, SharedCurve; Remasking, Schedule, DecoderSpec, CacheSpec, EarlyStop);
 
 /// Declares the options once: the fields, their names, and how they are read and written.
 macro_rules! options {
@@ -254,7 +287,12 @@ macro_rules! options {
                 Err(unknown(name).into())
             }
 
-            fn set_json(&mut self, name: &str, value: Value) -> Result<(), OptionError> {
+            /// Sets an option by its name from a value of JSON; null leaves it as it is.
+            ///
+            /// # Errors
+            /// If there is no such option, or it does not take this value.
+            #[doc(hidden)]
+            pub fn set_json(&mut self, name: &str, value: Value) -> Result<(), OptionError> {
                 $(if same(name, stringify!($name)) {
                     // What is null is left to be chosen, as what is not there.
                     if !value.is_null() {
@@ -331,10 +369,18 @@ options! {
         decoder: DecoderSpec,
         /// Cache policy.
         cache: CacheSpec,
+        /// Keep the log-probability of each committed token, and of so many of the most probable tokens beside it: 0 to 20.
+        top_logprobs: usize,
+        /// The guide, by its name, of a model that has several.
+        guide: String,
         /// What forwards cost, for decoders that choose by it: a file that `bench curve` wrote, or `shipped`.
         cost_curve: SharedCurve,
         /// Texts that end the answer; they are not part of it.
         stop: Vec<String>,
+        /// Keep the stop text that ended the answer at its end.
+        include_stop: bool,
+        /// Tokens that end the answer beside the model's own, even with `ignore_eos`; they are part of its tokens.
+        stop_token_ids: Vec<u32>,
         /// Decode all positions, whatever end tokens stand there, and keep them in the answer.
         ignore_eos: bool,
         /// Go on behind an end token; the answer still ends there.
@@ -345,6 +391,9 @@ options! {
         suppress_eos: bool,
         /// Predict end tokens with confidence 0 (LLaDA's `confidence_eos_eot_inf`).
         eos_confidence_zero: bool,
+        /// Milliseconds from its preparation on after which the answer ends, with what is settled, at the end of a forward;
+        /// never if it is not set.
+        deadline_ms: u64,
         /// Key of all randomness; 0 if it is not set.
         seed: u64,
     }
@@ -372,7 +421,8 @@ impl Options {
 
     /// Returns whether decoding may end at an end token, before everything is decoded.
     pub fn stops_early(&self) -> bool {
-        !self.ignores_eos() && self.early_stop() != EarlyStop::Never
+        let ends = !self.ignores_eos() || self.stop_token_ids.as_ref().is_some_and(|ids| !ids.is_empty());
+        ends && self.early_stop() != EarlyStop::Never
     }
 
     /// The stop rule that is asked for, or the usual one.

@@ -8,7 +8,10 @@ use demask_model::{ArchSpec, Role, expected_tensors};
 use demask_step::{Mask, TokenId};
 use demask_tensor::Dtype;
 
-use crate::{Error, Options, Prepared, Prompt, Prompter, SharedCurve, guide::Bridge};
+use crate::{
+    Error, Options, Prepared, Prompt, Prompter, SharedCurve,
+    guide::{Bridge, Guiding},
+};
 
 /// A model as far as costs depend on it, perhaps with a guide.
 pub struct Outline {
@@ -81,7 +84,8 @@ impl Outline {
     /// If the prompt cannot be put into tokens, or the options contradict each other or the model.
     pub fn prepare(&self, prompt: &Prompt, options: &Options) -> Result<Prepared, Error> {
         let guide = self.guide.as_ref().filter(|_| options.wants_guide());
-        self.prompter.prepare_with(prompt, options, guide.map(|(guide, bridge)| (&guide.prompter, bridge)))
+        let guide = guide.map(|(guide, bridge)| Guiding { index: 0, prompter: &guide.prompter, bridge });
+        self.prompter.prepare_with(prompt, options, guide)
     }
 
     /// Returns the same network trained to take one token after the other, and a session that decodes as many tokens behind

@@ -3,26 +3,35 @@
 use demask_decode::{CanvasSpec, OptionsError, Schedule, Session, SessionOptions, StopRule, recommended};
 use demask_step::{Mask, TokenId};
 
-use crate::{Error, Options, Prompt, Prompter, SharedCurve, guide::Bridge, prompt::Tokens, stopping::EarlyStop};
+use crate::{
+    Error, OptionError, Options, Prompt, Prompter, SharedCurve, guide::Guiding, logprob, prompt::Tokens,
+    stopping::EarlyStop,
+};
 
 /// Positions decoded if nobody says how many (LLaDA's and SDAR's scripts: 128).
 const DEFAULT_GEN_LENGTH: usize = 128;
 
 impl Prompter {
-    /// A session for a prompt.
-    pub fn session(&self, prompt: &Prompt, options: &Options) -> Result<Session, Error> {
-        Ok(Session::new(self.options(prompt, options, None)?)?)
+    /// Returns how many positions are decoded if nobody says how many, and the prompt leaves room for them.
+    pub fn default_gen_length(&self) -> usize {
+        self.defaults().gen_length.unwrap_or(DEFAULT_GEN_LENGTH)
     }
 
-    /// Session options for a prompt, perhaps with a guide and the way to its words.
+    /// A session for a prompt.
+    pub fn session(&self, prompt: &Prompt, options: &Options) -> Result<Session, Error> {
+        Ok(Session::new(self.options(prompt, self.tokenize(prompt)?, options, None)?)?)
+    }
+
+    /// Session options for a prompt, which is in tokens too, perhaps with a guide and the way to its words.
     pub(crate) fn options(
         &self,
         prompt: &Prompt,
+        tokens: Tokens,
         options: &Options,
-        guide: Option<(&Prompter, &Bridge)>,
+        guide: Option<Guiding<'_>>,
     ) -> Result<SessionOptions, Error> {
-        let tokens = self.tokenize(prompt)?;
-        let guide = guide.map(|(guide, bridge)| bridge.options(guide, prompt, &tokens.ids, options)).transpose()?;
+        let guide =
+            guide.map(|guide| guide.bridge.options(guide.prompter, prompt, &tokens.ids, options)).transpose()?;
         check_guided(guide.is_some(), options)?;
         let own = self.session_options(tokens, options)?;
         let Some(guide) = guide else { return Ok(own) };
@@ -41,7 +50,7 @@ impl Prompter {
     /// Session options for a prompt: explicit values are checked by the session, missing ones are chosen here.
     pub(crate) fn session_options(&self, tokens: Tokens, options: &Options) -> Result<SessionOptions, Error> {
         self.check_meaning(&tokens, options)?;
-        let infill = tokens.infill;
+        let infill = tokens.infill();
         let canvas = self.canvas(tokens, options)?;
         let mut defaults = SessionOptions::new(self.facts().clone(), canvas);
         if let Some(methods) = recommended(self.facts().mask).filter(|_| !infill && options.leaves_methods_open()) {
@@ -66,8 +75,10 @@ impl Prompter {
             decoder: options.decoder.clone().unwrap_or_else(|| defaults.decoder.clone()),
             cache: options.cache.clone().unwrap_or_else(|| defaults.cache.clone()),
             seed: options.seed.unwrap_or(0),
+            top_logprobs: self.top_logprobs(options)?,
             cost_curve: options.cost_curve.as_ref().map(SharedCurve::curve),
             end_ids: if options.ignores_eos() { Vec::new() } else { self.end_ids().to_vec() },
+            stop_ids: self.stop_ids(options)?,
             stop: self.stop_rule(options)?,
             suppress: match (infill, options.suppress_eos == Some(true)) {
                 // A hole is filled with text: an end in front of what follows it would be none.
@@ -78,6 +89,33 @@ impl Prompter {
             mute: self.muted(options, temperature)?,
             ..defaults
         })
+    }
+
+    /// How many alternatives are kept: no more than there are tokens.
+    fn top_logprobs(&self, options: &Options) -> Result<Option<usize>, Error> {
+        match options.top_logprobs {
+            Some(found) if found > logprob::MOST => Err(OptionError::Value {
+                option: "top_logprobs",
+                found: found.to_string(),
+                expected: format!("a whole number from 0 to {}", logprob::MOST),
+            }
+            .into()),
+            wanted => Ok(wanted.map(|wanted| wanted.min(self.facts().vocab))),
+        }
+    }
+
+    /// The tokens that end an answer beside the model's own.
+    fn stop_ids(&self, options: &Options) -> Result<Vec<TokenId>, Error> {
+        let (ids, vocabulary) = (options.stop_token_ids.clone().unwrap_or_default(), self.facts().vocab);
+        match ids.iter().find(|&&id| id as usize >= vocabulary) {
+            Some(id) => Err(OptionError::Value {
+                option: "stop_token_ids",
+                found: id.to_string(),
+                expected: format!("ids from 0 to {}", vocabulary - 1),
+            }
+            .into()),
+            None => Ok(ids),
+        }
     }
 
     /// The stop rule, with the token that it fills with.
@@ -98,15 +136,26 @@ impl Prompter {
         let checks = [
             (options.stop_rule.is_some() && options.no_early_stop == Some(true), "no_early_stop", "beside `stop_rule`"),
             (rule.is_some() && options.ignores_eos(), "stop_rule", "with `ignore_eos`, where no token ends anything"),
-            (rule.is_some() && tokens.infill, "stop_rule", "with `infill`, where the text's end is given"),
+            (rule.is_some() && tokens.infill(), "stop_rule", "with `infill`, where the text's end is given"),
             (with_masks && causal, "stop_rule", ar),
             (options.eps.is_some() && even, "eps", "without `schedule` dream or dream_total, whose time it ends"),
             (
-                options.stop.as_ref().is_some_and(|stop| !stop.is_empty()) && tokens.infill,
+                options.stop.as_ref().is_some_and(|stop| !stop.is_empty()) && tokens.infill(),
                 "stop",
                 "with `infill`, where the text's end is given",
             ),
             (options.stop.iter().flatten().any(String::is_empty), "stop", "without a text"),
+            (
+                options.stop_token_ids.as_ref().is_some_and(|ids| !ids.is_empty()) && tokens.infill(),
+                "stop_token_ids",
+                "with `infill`, where the text's end is given",
+            ),
+            (
+                options.include_stop == Some(true) && options.stop.as_ref().is_none_or(Vec::is_empty),
+                "include_stop",
+                "without `stop`, whose texts it keeps",
+            ),
+            (options.deadline_ms == Some(0), "deadline_ms", "as 0, when nothing can be decoded"),
             (options.remasking.is_some() && causal, "remasking", ar),
             (options.schedule.is_some() && causal, "schedule", ar),
             (options.alg_temp.is_some() && causal, "alg_temp", ar),
@@ -129,7 +178,8 @@ impl Prompter {
         Ok(self.end_ids().iter().copied().filter(|id| temperature == 0.0 || !eos.contains(id)).collect())
     }
 
-    fn canvas(&self, Tokens { ids, infill }: Tokens, options: &Options) -> Result<CanvasSpec, Error> {
+    fn canvas(&self, tokens: Tokens, options: &Options) -> Result<CanvasSpec, Error> {
+        let (infill, ids) = (tokens.infill(), tokens.ids);
         let context = self.facts().context;
         if infill {
             if options.gen_length.is_some() {
@@ -141,7 +191,7 @@ impl Prompter {
                 Err(Error::TooLong { prompt: ids.len(), gen_length: 0, context })
             };
         }
-        let wanted = self.defaults().gen_length.unwrap_or(DEFAULT_GEN_LENGTH);
+        let wanted = self.default_gen_length();
         // A block-causal canvas is rounded up to whole blocks, which must still fit.
         let block = match self.facts().mask {
             Mask::BlockCausal { block } => options.block_length.unwrap_or(block as usize).max(1),

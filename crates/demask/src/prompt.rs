@@ -1,5 +1,7 @@
 //! Prompts, and the way from their words to tokens.
 
+use std::{fmt, ops::Range};
+
 use demask_checkpoint::{Message, RenderOptions};
 use demask_step::{Mask, TokenId};
 
@@ -14,8 +16,54 @@ pub enum Prompt {
     Raw(String),
     /// Token ids as they are.
     Tokens(Vec<TokenId>),
-    /// Text without a template, with `<mask:N>` holes to fill.
+    /// Text without a template, with `<mask:N>` holes to fill. Where part of the text is somebody else's, take
+    /// [`Segments`](Self::Segments): nothing that is written there becomes a hole.
     Infill(String),
+    /// Text without a template and holes to fill, in their order.
+    Segments(Vec<Segment>),
+}
+
+/// A piece of a text to fill.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Segment {
+    /// Text as it stands: `<mask:5>` is text here, and the mask token's own text is refused.
+    Text(String),
+    /// So many tokens are missing here.
+    Hole(usize),
+}
+
+/// Writes text as it is, and a hole as `<mask:N>`.
+impl fmt::Display for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::Hole(count) => write!(f, "<mask:{count}>"),
+        }
+    }
+}
+
+impl Segment {
+    /// Reads a text with `<mask:N>` holes.
+    ///
+    /// # Errors
+    /// If a hole is not closed, or its size is no number from 1 on.
+    fn parse(text: &str) -> Result<Vec<Self>, Error> {
+        let mut segments = Vec::new();
+        let mut rest = text;
+        while let Some((before, hole)) = rest.split_once("<mask:") {
+            let (count, after) = hole.split_once('>').ok_or_else(|| bad_hole(hole))?;
+            let size = count.trim().parse().ok().filter(|&size| size > 0).ok_or_else(|| bad_hole(count))?;
+            segments.extend([Self::Text(before.to_owned()), Self::Hole(size)]);
+            rest = after;
+        }
+        segments.push(Self::Text(rest.to_owned()));
+        Ok(segments)
+    }
+}
+
+/// The error about what stands in the place of a hole's size.
+fn bad_hole(found: &str) -> Error {
+    Error::BadHole { found: shorten(found) }
 }
 
 impl Prompt {
@@ -32,6 +80,24 @@ impl Prompt {
             Self::Chat(messages) => messages.iter().map(|message| message.content.len()).sum(),
             Self::Raw(text) | Self::Infill(text) => text.len(),
             Self::Tokens(ids) => ids.len(),
+            Self::Segments(segments) => segments.iter().map(|segment| segment.to_string().len()).sum(),
+        }
+    }
+
+    /// Returns whether it has holes to fill in place of an answer behind it.
+    pub(crate) fn infills(&self) -> bool {
+        matches!(self, Self::Infill(_) | Self::Segments(_))
+    }
+
+    /// Returns the pieces of a text to fill; none of another prompt.
+    ///
+    /// # Errors
+    /// If a hole cannot be read.
+    pub(crate) fn segments(&self) -> Result<Vec<Segment>, Error> {
+        match self {
+            Self::Infill(text) => Segment::parse(text),
+            Self::Segments(segments) => Ok(segments.clone()),
+            Self::Chat(_) | Self::Raw(_) | Self::Tokens(_) => Ok(Vec::new()),
         }
     }
 }
@@ -68,8 +134,15 @@ impl From<&Prompt> for Prompt {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tokens {
     pub(crate) ids: Vec<TokenId>,
-    /// Whether masks stand inside already.
-    pub(crate) infill: bool,
+    /// Where its holes are; none if the answer stands behind it.
+    pub(crate) holes: Vec<Range<usize>>,
+}
+
+impl Tokens {
+    /// Returns whether masks stand inside already.
+    pub(crate) fn infill(&self) -> bool {
+        !self.holes.is_empty()
+    }
 }
 
 impl Prompter {
@@ -78,54 +151,102 @@ impl Prompter {
         Ok(match prompt {
             Prompt::Tokens(ids) => ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
             Prompt::Raw(text) | Prompt::Infill(text) => text.clone(),
+            Prompt::Segments(segments) => segments.iter().map(ToString::to_string).collect(),
             Prompt::Chat(messages) => self.template().render(messages, &RenderOptions::default())?,
         })
     }
 
+    /// Returns a prompt's tokens.
+    ///
+    /// # Errors
+    /// If there is no tokenizer for its words, or they hold what no prompt may.
+    pub fn ids(&self, prompt: &Prompt) -> Result<Vec<TokenId>, Error> {
+        Ok(self.tokenize(prompt)?.ids)
+    }
+
     /// Turns a prompt into tokens.
     pub(crate) fn tokenize(&self, prompt: &Prompt) -> Result<Tokens, Error> {
-        let infill = matches!(prompt, Prompt::Infill(_));
-        let ids = match prompt {
-            Prompt::Tokens(ids) => ids.clone(),
-            Prompt::Raw(text) => self.tokenizer()?.encode(text, true)?,
-            Prompt::Chat(_) => {
-                let text = self.in_words(prompt)?;
-                self.tokenizer()?.encode(&text, false)?
-            }
-            Prompt::Infill(text) => self.tokenize_holes(text)?,
+        let tokens = if prompt.infills() {
+            self.tokenize_segments(&prompt.segments()?)?
+        } else {
+            let ids = self.tokenize_text(prompt)?;
+            self.check_text(&ids)?;
+            Tokens { ids, holes: Vec::new() }
         };
         let vocabulary = self.facts().vocab;
-        if let Some(&token) = ids.iter().find(|&&token| token as usize >= vocabulary) {
-            return Err(Error::TokenOutOfRange { token, vocabulary });
-        }
-        let holds_mask = self.facts().mask_id.is_some_and(|mask| ids.contains(&mask));
-        match (infill, holds_mask) {
-            (false, true) => Err(Error::MaskInPrompt),
-            (true, false) => Err(Error::NoHole),
-            _ => Ok(Tokens { ids, infill }),
+        match tokens.ids.iter().find(|&&token| token as usize >= vocabulary) {
+            Some(&token) => Err(Error::TokenOutOfRange { token, vocabulary }),
+            None => Ok(tokens),
         }
     }
 
-    fn tokenize_holes(&self, text: &str) -> Result<Vec<TokenId>, Error> {
+    /// The tokens of a prompt without holes.
+    fn tokenize_text(&self, prompt: &Prompt) -> Result<Vec<TokenId>, Error> {
+        Ok(match prompt {
+            Prompt::Tokens(ids) => ids.clone(),
+            Prompt::Raw(text) => self.tokenizer()?.encode(text, true)?,
+            Prompt::Chat(_) | Prompt::Infill(_) | Prompt::Segments(_) => {
+                let text = self.in_words(prompt)?;
+                self.tokenizer()?.encode(&text, false)?
+            }
+        })
+    }
+
+    /// Refuses text that contains the mask: whoever wrote it asks for no hole.
+    fn check_text(&self, ids: &[TokenId]) -> Result<(), Error> {
+        match self.facts().mask_id {
+            Some(mask) if ids.contains(&mask) => Err(Error::MaskInPrompt),
+            _ => Ok(()),
+        }
+    }
+
+    fn tokenize_segments(&self, segments: &[Segment]) -> Result<Tokens, Error> {
         let (Mask::Full, Some(mask)) = (self.facts().mask, self.facts().mask_id) else {
             return Err(Error::InfillUnsupported { family: self.spec().family.to_string() });
         };
-        let mut ids = Vec::new();
-        let mut rest = text;
-        while let Some((before, hole)) = rest.split_once("<mask:") {
-            let (count, after) = hole.split_once('>').ok_or_else(|| Error::BadHole { found: shorten(hole) })?;
-            let count: usize = count
-                .trim()
-                .parse()
-                .ok()
-                .filter(|count| (1..=self.facts().context).contains(count))
-                .ok_or_else(|| Error::BadHole { found: shorten(count) })?;
-            ids.extend(self.tokenizer()?.encode(before, ids.is_empty())?);
-            ids.extend(std::iter::repeat_n(mask, count));
-            rest = after;
+        let context = self.facts().context;
+        self.check_holes(segments)?;
+        let mut tokens = Tokens { ids: Vec::new(), holes: Vec::new() };
+        let mut text = String::new();
+        for segment in segments {
+            match segment {
+                // Pieces of text in a row are one text: what its tokens are must not depend on where it was cut.
+                Segment::Text(piece) => text.push_str(piece),
+                Segment::Hole(count) => {
+                    self.add_text(&std::mem::take(&mut text), &mut tokens.ids)?;
+                    let start = tokens.ids.len();
+                    if start + count > context {
+                        return Err(Error::TooLong { prompt: start, gen_length: *count, context });
+                    }
+                    tokens.ids.extend(std::iter::repeat_n(mask, *count));
+                    tokens.holes.push(start..start + count);
+                }
+            }
         }
-        ids.extend(self.tokenizer()?.encode(rest, ids.is_empty())?);
-        Ok(ids)
+        self.add_text(&text, &mut tokens.ids)?;
+        Ok(tokens)
+    }
+
+    /// Refuses a text to fill without a hole, and holes of no size that there is.
+    fn check_holes(&self, segments: &[Segment]) -> Result<(), Error> {
+        let sizes = segments.iter().filter_map(|segment| match segment {
+            Segment::Text(_) => None,
+            Segment::Hole(count) => Some(*count),
+        });
+        let wrong = |count: &usize| !(1..=self.facts().context).contains(count);
+        match (sizes.clone().find(wrong), sizes.count()) {
+            (Some(size), _) => Err(bad_hole(&size.to_string())),
+            (None, 0) => Err(Error::NoHole),
+            (None, _) => Ok(()),
+        }
+    }
+
+    /// Appends the tokens of a text, with what the tokenizer puts in front of the first.
+    fn add_text(&self, text: &str, ids: &mut Vec<TokenId>) -> Result<(), Error> {
+        let own = self.tokenizer()?.encode(text, ids.is_empty())?;
+        self.check_text(&own)?;
+        ids.extend(own);
+        Ok(())
     }
 }
 

@@ -65,7 +65,7 @@ pub struct Seconds {
 pub struct MemoryUse {
     /// Packed weights.
     pub weights: usize,
-    /// Packed weights of the guide.
+    /// Packed weights of all guides.
     pub guide: usize,
     /// K/V pages.
     pub cache: usize,

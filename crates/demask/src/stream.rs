@@ -50,6 +50,7 @@ impl Stream<'_> {
             }
             ControlFlow::Continue(())
         });
+        mailbox.deliver();
         for (one, outcome) in over {
             if one == *id {
                 mailbox.close(outcome);

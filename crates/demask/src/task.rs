@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use demask_decode::Session;
 use demask_step::{Need, Pending, Predictions, Work};
 
-use crate::{LikelihoodTask, Prepared, RunEvent, answer::Tell};
+use crate::{Class, LikelihoodTask, Prepared, RunEvent, answer::Tell};
 
 /// Work for a model's networks, ready to run.
 pub enum Task {
@@ -36,6 +36,25 @@ impl Task {
             Self::Answer(answer) => Some(answer.session_mut()),
             Self::Session(session) => Some(session),
             Self::Likelihood(_) => None,
+        }
+    }
+
+    /// Joins the deadline of its class with its own: it ends by the earlier one, and waits in that order.
+    pub(crate) fn end_by(&mut self, class: Class) -> Class {
+        match self {
+            Self::Answer(answer) => {
+                answer.end_by(class.deadline);
+                Class { deadline: answer.deadline(), ..class }
+            }
+            Self::Likelihood(_) | Self::Session(_) => class,
+        }
+    }
+
+    /// Which of the model's guides it asks; the first, if it does not say.
+    pub(crate) fn guide(&self) -> usize {
+        match self {
+            Self::Answer(answer) => answer.guide().unwrap_or(0),
+            Self::Likelihood(_) | Self::Session(_) => 0,
         }
     }
 

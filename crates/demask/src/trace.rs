@@ -199,7 +199,8 @@ pub struct TokenTexts {
 impl TokenTexts {
     /// Returns all texts of a model with a tokenizer; none without.
     pub fn of(model: &Model) -> Self {
-        let guide = model.front.guide.as_ref().map(|guide| &guide.prompter);
+        // Of several, a trace does not say which one speaks.
+        let guide = if let [guide] = &model.front.guides[..] { Some(&guide.prompter) } else { None };
         Self { own: all_texts(model.prompter()), guide: guide.map(all_texts).unwrap_or_default() }
     }
 
@@ -244,7 +245,7 @@ impl Tracer {
     pub fn line(&self, progress: &RunEvent<'_>, texts: &TokenTexts) -> Option<TraceLine> {
         let text = |token| texts.text(token).map(str::to_owned);
         Some(match *progress {
-            RunEvent::Started { canvas, prompt_tokens, positions, decoder, cache } => TraceLine::Header {
+            RunEvent::Started { canvas, prompt_tokens, positions, decoder, cache, .. } => TraceLine::Header {
                 event: HeaderTag::Header,
                 version: TRACE_VERSION,
                 model: self.model.clone(),
@@ -280,7 +281,12 @@ impl Tracer {
             RunEvent::Event(Event::Step { step, nfe, rows, drafts, accepted, rejected }) => {
                 TraceLine::Step { event: StepTag::Step, step, nfe, rows, drafts, accepted, rejected }
             }
-            RunEvent::Canvas(_) | RunEvent::Text(_) | RunEvent::Draws { .. } => return None,
+            RunEvent::Canvas(_)
+            | RunEvent::Logprob { .. }
+            | RunEvent::Left { .. }
+            | RunEvent::Text(_)
+            | RunEvent::Hole { .. }
+            | RunEvent::Draws { .. } => return None,
         })
     }
 

@@ -183,7 +183,8 @@ fn ticks_with(shift: u32, decoder: &str, cache: &str, cfg_scale: f32) {
     assert_eq!(allocations, 0, "in {ticks} ticks behind the first ten: {decoder} {cache} guidance {cfg_scale}");
 }
 
-/// Gathering, running and feeding requests of all kinds at once: guidance, drafts, partly computed layers, a guide.
+/// Gathering, running and feeding requests of all kinds at once: guidance, drafts, partly computed layers, a guide; every
+/// second one keeps log-probabilities.
 fn forwards_that_many_share() {
     let (isa, dtype) = tiers().pop().unwrap();
     let mut scheduler = Scheduler::new().with_leak(|leak| panic!("{leak}"));
@@ -203,7 +204,7 @@ fn forwards_that_many_share() {
         ("static", "dllm:rho=0,first_layer=same", 0.0),
     ];
     let submit = |scheduler: &mut Scheduler<_, _>| {
-        for (decoder, cache, cfg_scale) in methods {
+        for (index, (decoder, cache, cfg_scale)) in methods.into_iter().enumerate() {
             let canvas = CanvasSpec::Prompt { tokens: vec![1, 2, 3], gen_length: 96 };
             let guide = decoder.starts_with("guided").then(|| GuideOptions {
                 facts: facts(Mask::Causal, 1),
@@ -218,6 +219,7 @@ fn forwards_that_many_share() {
                 cache: cache.parse().unwrap(),
                 cfg_scale,
                 guide,
+                top_logprobs: (index % 2 == 0).then_some(3 * index),
                 ..SessionOptions::new(facts(Mask::Full, 0), canvas)
             };
             scheduler.submit(Session::new(options).unwrap(), &on, Class::default()).unwrap();

@@ -223,7 +223,7 @@ fn acceptance_is_tokens_a_forward() {
     let found = tokens(&outline, "freedave:d=4", "none", 0.7);
     assert!((found / chained - 1.0).abs() < 0.1, "{found} for {chained}");
     assert_eq!(tokens(&sdar, "static", "block", 0.9), tokens(&sdar, "static", "block", 0.0));
-    assert!(tokens(&sdar, "freedave:d=4", "block", 0.9) > 2.0);
+    assert!(tokens(&sdar, "freedave:d=4,eager", "block", 0.9) > 2.0);
 }
 
 /// Where costs of the page are counted: the same on every machine.

@@ -8,18 +8,23 @@ mod caches;
 mod common;
 mod company;
 mod costs;
+mod endings;
 mod estimates;
 mod face;
 mod footprint;
 #[path = "gguf/main.rs"]
 mod gguf;
+mod guides;
 mod heads;
+mod infill;
 #[path = "invariance/main.rs"]
 mod invariance;
 mod invariants_list;
+mod logprobs;
 mod lossless;
 mod map;
 mod options;
 mod own_methods;
 mod staleness;
+mod updates;
 mod watch;

@@ -37,8 +37,11 @@ const FLAGS: &[Flag] = &[
     Flag("decoder", "SPEC", "Decoder, as name or name:key=value,key=value"),
     Flag("cache", "SPEC", "Cache policy, as name or name:key=value,key=value"),
     Flag("cost_curve", "FILE", "What forwards cost, as bench curve wrote it, or: shipped [default: measured once]"),
+    Flag("top_logprobs", "N", "Log-probability of each token and of the N most probable ones beside it, with --json"),
     Flag(GUIDE, "MODEL", "Model that judges drafts, with --decoder guided"),
     Flag("stop", "TEXT", "Text that ends the answer (may be given several times)"),
+    Flag("include_stop", "", "Keep the stop text that ended the answer at its end"),
+    Flag("stop_token_ids", "IDS", "Token ids that end the answer beside the model's own, as 1,2,3"),
     Flag("ignore_eos", "", "Decode all positions, end tokens are tokens like any other"),
     Flag("no_early_stop", "", "Go on behind an end token; the answer still ends there"),
     Flag(
@@ -46,6 +49,7 @@ const FLAGS: &[Flag] = &[
         "RULE",
         "When decoding may end early: prefix, prefix-fill, block, whole-block, fill, end-run:run=N, never",
     ),
+    Flag("deadline_ms", "MS", "Time after which the answer ends with what is settled"),
     Flag("suppress_eos", "", "Never predict the end-of-text token"),
     Flag("eos_confidence_zero", "", "Predict end tokens with confidence 0"),
 ];
@@ -147,8 +151,8 @@ mod tests {
 
     #[test]
     fn every_option_has_one_flag_and_every_flag_its_option() {
-        // The seed is a flag of every command.
-        let options = Options::FIELDS.iter().map(|field| field.name).filter(|&name| name != "seed");
+        // The seed is a flag of every command, and a command has one guide, whose flag names its model.
+        let options = Options::FIELDS.iter().map(|field| field.name).filter(|name| !["seed", GUIDE].contains(name));
         let mut names: Vec<_> = options.chain([SYSTEM, GUIDE]).collect();
         let mut flags: Vec<_> = FLAGS.iter().map(|flag| flag.0).collect();
         names.sort_unstable();

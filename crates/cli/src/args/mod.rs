@@ -7,6 +7,8 @@ mod decode;
 #[cfg(feature = "eval")]
 mod eval;
 mod generate;
+#[cfg(feature = "serve")]
+pub mod serve;
 mod tools;
 
 use std::path::PathBuf;
@@ -113,6 +115,9 @@ pub enum Command {
     Synth(SynthArgs),
     /// Replay a trace that generate --trace wrote
     Trace(TraceArgs),
+    /// Serve an OpenAI-compatible API and a page to watch answers being unmasked
+    #[cfg(feature = "serve")]
+    Serve(Box<serve::ServeArgs>),
     /// Show what an answer costs, without weights: operations, bytes and memory
     Cost(Box<CostArgs>),
     /// Measure
@@ -132,10 +137,13 @@ pub enum Command {
     /// Not in this build: --features analyze adds it
     #[cfg(not(feature = "analyze"))]
     Analyze(LeftOutArgs),
+    /// Not in this build: --features serve adds it
+    #[cfg(not(feature = "serve"))]
+    Serve(LeftOutArgs),
 }
 
 /// Whatever was typed for a command that this build lacks.
-#[cfg(not(all(feature = "analyze", feature = "eval")))]
+#[cfg(not(all(feature = "analyze", feature = "eval", feature = "serve")))]
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 pub struct LeftOutArgs {

@@ -7,13 +7,14 @@ use demask::Chat;
 use crate::{
     args::ChatArgs,
     output,
-    settings::{Request, Settings, generate_options, guide},
+    settings::{Request, Settings, generate_options, guide, refuse_logprobs},
     show::{Show, Ways},
 };
 
 /// Runs the command.
 pub fn run(settings: &Settings, args: &ChatArgs) -> anyhow::Result<()> {
     let options = generate_options(&args.decode, settings.seed)?;
+    refuse_logprobs(&options, settings.screen.json)?;
     let guide = guide(&args.decode, &options)?;
     let device = &settings.device()?;
     let mut chat = Chat::new(args.decode.system.as_deref());

@@ -9,7 +9,7 @@ use crate::{
     cost::{self, Predicted, Subject, convention, outline, recorded, share},
     exit::usage,
     output,
-    settings::{Settings, generate_options, guide},
+    settings::{Settings, generate_options, guide, refuse_deadline},
 };
 
 /// Prompt tokens, unless somebody says otherwise.
@@ -20,6 +20,7 @@ pub fn run(settings: &Settings, args: &CostArgs) -> anyhow::Result<()> {
     let acceptance = args.acceptance.map(share).transpose()?;
     let convention = convention(args.convention.as_deref())?;
     let options: Options = generate_options(&args.decode, settings.seed)?;
+    refuse_deadline(&options)?;
     refuse(args)?;
     let guide = guide(&args.decode, &options)?;
     let outline = outline(args.like.as_deref(), &settings.source, guide.as_ref(), settings.screen)?;

@@ -9,7 +9,7 @@ use crate::{
     exit::usage,
     files::OutFile,
     output,
-    settings::{Request, Settings},
+    settings::{Request, Settings, refuse_logprobs},
     show::{Show, Ways},
 };
 
@@ -19,6 +19,7 @@ pub fn run(settings: &Settings, args: &GenerateArgs) -> anyhow::Result<()> {
         return Err(usage("--drafts writes drafts into a trace: give --trace FILE"));
     }
     let request = Request::resolve(args, settings.seed)?;
+    refuse_logprobs(&request.options, settings.screen.json && !args.explain)?;
     if args.trace_predictions && args.trace.is_none() {
         return Err(usage("--trace-predictions says what --trace writes: give --trace FILE.jsonl, too"));
     }

@@ -13,6 +13,8 @@ mod inspect;
 mod logits;
 #[cfg(feature = "eval")]
 mod report;
+#[cfg(feature = "serve")]
+mod serve;
 mod synth;
 mod trace;
 #[cfg(feature = "eval")]
@@ -29,8 +31,16 @@ pub fn run(Cli { shared, command }: Cli) -> anyhow::Result<()> {
         Command::Bench(args) => bench::shared(shared, &args.command)?,
         _ => shared,
     };
+    #[cfg(feature = "serve")]
+    let command = match command {
+        // Its file and environment may name the model, too.
+        Command::Serve(args) => return serve::run(shared, *args),
+        other => other,
+    };
     let settings = Settings::resolve(&shared)?;
     match command {
+        #[cfg(feature = "serve")]
+        Command::Serve(_) => Ok(()),
         Command::Generate(args) => generate::run(&settings, &args),
         Command::Chat(args) => chat::run(&settings, &args),
         #[cfg(feature = "eval")]
@@ -56,11 +66,13 @@ pub fn run(Cli { shared, command }: Cli) -> anyhow::Result<()> {
         Command::Tune(_) => Err(left_out("tune", "eval")),
         #[cfg(not(feature = "analyze"))]
         Command::Analyze(_) => Err(left_out("analyze", "analyze")),
+        #[cfg(not(feature = "serve"))]
+        Command::Serve(_) => Err(left_out("serve", "serve")),
     }
 }
 
 /// Refuses a command that this build lacks.
-#[cfg(not(all(feature = "analyze", feature = "eval")))]
+#[cfg(not(all(feature = "analyze", feature = "eval", feature = "serve")))]
 fn left_out(name: &str, feature: &str) -> anyhow::Error {
     crate::exit::usage(format!("this build has no {name}: build demask with --features {feature}"))
 }

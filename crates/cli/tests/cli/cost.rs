@@ -28,8 +28,17 @@ fn costs_of_a_shape_are_told_by_module_and_beside_autoregressive_decoding() {
     assert_eq!(sum, json["estimate"]["flops"].as_f64().unwrap());
     assert_eq!(json["autoregressive"]["forwards"], 32);
     // Half the tokens a forward at an acceptance of a half.
-    let args =
-        ["cost", "--like", "sdar-4b", "--prompt-length", "64", "--gen-length", "512", "--decoder", "freedave:d=8"];
+    let args = [
+        "cost",
+        "--like",
+        "sdar-4b",
+        "--prompt-length",
+        "64",
+        "--gen-length",
+        "512",
+        "--decoder",
+        "freedave:d=8,eager",
+    ];
     let json = demask(&with(&args, &["--acceptance", "0.5", "--json"])).json();
     let tokens = json["estimate"]["tokens_per_nfe"].as_f64().unwrap();
     assert!((1.4..2.2).contains(&tokens), "{tokens}");

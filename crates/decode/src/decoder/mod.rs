@@ -298,7 +298,8 @@ pub struct Progress {
     pub draft: Option<Accepted>,
     /// The drafts that were verified, for those who watch.
     pub drafted: Drafts,
-    /// What was predicted in the drafts that were reached, for those who watch.
+    /// What was predicted in the drafts that were reached, for those who watch: with drafts, the log-probabilities of commits
+    /// are read here.
     pub targets: Vec<Judgement>,
 }
 
@@ -353,7 +354,8 @@ pub(crate) fn take_musts(view: &View<'_>, plan: &StepPlan, predictions: &Predict
 
 /// A decoding method: a state machine between what it asks and what it is told.
 pub trait Decoder: fmt::Debug + Send {
-    /// Adds what is wanted of the head in every forward of this decoder.
+    /// Adds what is wanted of the head in every forward of this decoder. Whoever watches may want longer lists of best tokens
+    /// than this: each prediction has `top.len() / tokens.len()` of them.
     fn ask(&self, ask: &mut HeadAsk);
 
     /// Adds what its steps need beyond the cache policy's rows: predictions, drafts. By default it predicts a block.

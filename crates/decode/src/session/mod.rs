@@ -1,6 +1,7 @@
 //! The decoding of one canvas as a state machine without I/O.
 
 mod guidance;
+mod logprobs;
 mod outcome;
 mod request;
 mod start;
@@ -21,6 +22,7 @@ use crate::{
 };
 
 use guidance::Twin;
+use logprobs::Logprobs;
 use request::{Kept, read};
 use stop::{Ending, Fill, Verdict};
 use tally::Tally;
@@ -72,6 +74,8 @@ pub struct Session {
     tally: Tally,
     events: Vec<Event>,
     tells_drafts: bool,
+    /// None if nobody asked for them.
+    logprobs: Option<Logprobs>,
 }
 
 impl Session {
@@ -98,6 +102,9 @@ impl Session {
         let answer = Answer { whose, plan: &self.requests[CANVAS].plan, predictions };
         let turned =
             self.decoder.absorb(&view, &answer, &mut Turn { progress: &mut self.progress, helper: &mut self.helper });
+        if let (Whose::Canvas, Some(logprobs)) = (whose, &mut self.logprobs) {
+            logprobs.note(&self.requests[CANVAS].plan, predictions, &self.progress);
+        }
         debug_assert!(turned == Turned::Settled || self.has_guide(), "a decoder asks a helper that it did not name");
         turned
     }
@@ -149,6 +156,9 @@ impl Session {
         let step = self.tally.step();
         if self.canvas.commit(position, token) {
             self.tally.counts.commits += 1;
+            if let Some(logprobs) = &mut self.logprobs {
+                logprobs.settle(position, token, confidence);
+            }
             self.events.push(Event::Commit { step, position, token, confidence });
         }
     }
@@ -213,6 +223,9 @@ impl Session {
 
     fn fill(&mut self, Fill { start, token }: Fill) {
         for position in start..self.canvas.len() as Position {
+            if let Some(logprobs) = self.logprobs.as_mut().filter(|_| self.canvas.is_masked(position)) {
+                logprobs.forget(position);
+            }
             self.commit(Commit { position, token, confidence: 1.0 });
         }
         self.look_back();

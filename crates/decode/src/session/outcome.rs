@@ -1,12 +1,12 @@
 //! What a session reports: needs, events, the answer and how it was made.
 
-use std::{sync::Arc, vec};
+use std::{ops::Range, sync::Arc, vec};
 
-use demask_step::{CostCurve, SequenceNeeds, TokenId};
+use demask_step::{CostCurve, Position, SequenceNeeds, TokenId};
 
 use super::{Phase, Session};
 use crate::{
-    event::{Counts, Event, Output},
+    event::{Counts, Event, Logprob, Output},
     layout::Layout,
     legality::{self, Exactness},
     receipt::DecodingReceipt,
@@ -29,6 +29,16 @@ impl Session {
         self.needs.len() > self.requests.len()
     }
 
+    /// Returns how probable the token at a position was when it was committed, and what else could have stood there. None if
+    /// [`top_logprobs`](crate::SessionOptions::top_logprobs) is not set, and where no prediction of the diffusion model was
+    /// committed: at given tokens and masks, where a stop rule filled masks, and where a guide's own token stands.
+    pub fn logprob(&self, position: Position) -> Option<Logprob<'_>> {
+        self.logprobs
+            .as_ref()
+            .filter(|_| !self.canvas.is_masked(position) && !self.canvas.is_given(position))?
+            .of(position)
+    }
+
     /// Returns what happened since the last call. A forward's commits come before its step.
     pub fn events(&mut self) -> vec::Drain<'_, Event> {
         self.events.drain(..)
@@ -45,9 +55,28 @@ impl Session {
         self.phase = Phase::Over;
     }
 
+    /// Ends the response with what is settled: its time is over. Nothing is run any more, and nothing happens to a session that
+    /// is over.
+    pub fn give_up(&mut self) {
+        if !self.is_over() {
+            self.ending.give_up();
+            self.phase = Phase::Over;
+        }
+    }
+
     /// Returns all tokens, masks as the mask id.
     pub fn canvas(&self) -> &[TokenId] {
         self.canvas.tokens()
+    }
+
+    /// Returns the number of masks that are left, those behind the response in its last block included.
+    pub fn masks(&self) -> usize {
+        self.canvas.masks()
+    }
+
+    /// Returns whether no mask is left among these positions.
+    pub fn is_complete(&self, positions: Range<usize>) -> bool {
+        self.canvas.is_complete(positions.start as Position..positions.end as Position)
     }
 
     /// Returns where the blocks lie.
@@ -85,7 +114,11 @@ impl Session {
         // Where nobody asked for a curve and nothing was chosen by one, there is none to tell of.
         let told = self.decoder.chooses() || self.options.cost_curve.is_some();
         let drafts = (self.decoder.drafted(), told.then_some(&*self.curve));
-        self.tally.receipt(&self.options, self.exactness(), resolved, self.settled(), drafts)
+        let receipt = self.tally.receipt(&self.options, self.exactness(), resolved, self.settled(), drafts);
+        let response = self.layout.response() as Position;
+        let asked = response..response + self.layout.gen_length() as Position;
+        let given_up = self.ending.is_given_up().then(|| self.canvas.masks_in(asked));
+        DecodingReceipt { given_up, ..receipt }
     }
 
     /// Returns whether the decoder chooses by a cost curve, and nobody gave it one.

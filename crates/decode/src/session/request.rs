@@ -61,6 +61,7 @@ pub(super) fn needs(
     let mut needs = cache.needs(layout);
     decoder.reserve(layout, &mut needs);
     needs.residual &= guided;
+    needs.top = needs.top.max(options.top_logprobs.unwrap_or(0));
     let unconditional = guided.then(|| guidance::needs(&needs));
     [Some(needs), unconditional].into_iter().flatten().collect()
 }
@@ -84,6 +85,7 @@ pub(super) fn requests(options: &SessionOptions, decoder: &dyn Decoder, needs: &
     let only_where = options.facts.mask_id.filter(|_| !causal);
     let mut ask = HeadAsk { wanted, only_where, ..HeadAsk::default() };
     decoder.ask(&mut ask);
+    ask.wanted.top = ask.wanted.top.max(options.top_logprobs.unwrap_or(0));
     let request = |(sequence, needs): (usize, &SequenceNeeds)| {
         let mut request = Request { sequence, ask: ask.clone(), ..Request::default() };
         request.reserve(needs);

@@ -6,6 +6,7 @@ use demask_step::{CostCurve, Need, SequenceNeeds};
 
 use super::{
     CANVAS, Phase, Session, UNCONDITIONAL,
+    logprobs::Logprobs,
     request::{Kept, helper_request, needs, requests},
     stop::Ending,
     tally::Tally,
@@ -64,6 +65,7 @@ impl Session {
         let needs =
             own.map(|sequence| Need { network: 0, sequence }).chain(decoder.helpers().iter().cloned()).collect();
         let ending = Ending::new(&options);
+        let logprobs = options.top_logprobs.map(|width| Logprobs::new(layout.len(), width));
         let curve = options.cost_curve.clone().unwrap_or_else(shipped);
         let mut session = Self {
             options,
@@ -87,6 +89,7 @@ impl Session {
             tally: Tally::with_capacity(drafted),
             events: Vec::with_capacity(commits + 1),
             tells_drafts: false,
+            logprobs,
         };
         session.look_back();
         session.advance();

@@ -34,19 +34,31 @@ pub(super) struct Ending {
     ended: Option<usize>,
     /// Where a stop text ends the response.
     stopped: Option<usize>,
+    /// Whether decoding was given up before the response was complete.
+    given_up: bool,
     /// The first block that the rule has not looked at.
     unchecked: usize,
 }
 
 impl Ending {
     pub(super) fn new(options: &SessionOptions) -> Self {
-        let (rule, end_ids) = (options.stop, options.end_ids.clone());
-        Self { rule, end_ids, scanned: 0, ended: None, stopped: None, unchecked: 0 }
+        let (rule, end_ids) = (options.stop, [&options.end_ids[..], &options.stop_ids].concat());
+        Self { rule, end_ids, scanned: 0, ended: None, stopped: None, given_up: false, unchecked: 0 }
     }
 
     /// Ends the response after `length` tokens.
     pub(super) fn stop_at(&mut self, length: usize) {
         self.stopped = Some(self.stopped.map_or(length, |stopped| stopped.min(length)));
+    }
+
+    /// Ends the response with what is settled.
+    pub(super) fn give_up(&mut self) {
+        self.given_up = true;
+    }
+
+    /// Whether decoding was given up.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.given_up
     }
 
     /// How many tokens of the response, from its start, can no longer change and belong to the answer.
@@ -62,6 +74,8 @@ impl Ending {
             Finish::Stop
         } else if self.ended == Some(length) {
             Finish::Eos
+        } else if self.given_up {
+            Finish::Deadline
         } else {
             Finish::Length
         }

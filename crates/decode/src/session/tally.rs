@@ -132,6 +132,7 @@ impl Tally {
             nfe,
             forwards,
             generated_tokens,
+            given_up: None,
             tokens_per_nfe: if nfe == 0 { 0.0 } else { generated_tokens as f64 / nfe as f64 },
             rows,
             acceptance: self.acceptance.clone(),

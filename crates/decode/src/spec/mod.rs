@@ -367,7 +367,7 @@ mod tests {
             ("entropy-bounded:eb=4", "entropy_bounded:eb=4"),
             ("guided:match=TopK-relative,target=dlm", "guided:match=topk_relative,k=2,tau=0.5,verify=32"),
             ("freedave", "freedave"),
-            ("freedave:d=Auto", "freedave:d=auto"),
+            ("freedave:d=Auto", "freedave"),
             ("freedave:mode=Reference,eager,d=4", "freedave:d=4,mode=reference,eager=true"),
             ("freedave:rule=subset,tau=0.5,eager=false", "freedave:eager=false,tau=0.5,rule=subset"),
             ("ar", "ar"),
@@ -424,7 +424,7 @@ mod tests {
         );
         assert_eq!(
             refusal("freedave:d=most"),
-            "freedave: d is \"most\", expected auto or a whole number from 1 to 256 (default: chosen to fit)"
+            "freedave: d is \"most\", expected auto or a whole number from 1 to 256 (default: auto)"
         );
         assert_eq!(refusal("ar:x=1"), "ar: unknown parameter \"x\": none exist here");
         for text in ["", ":", "threshold:tau", "threshold:tau=NaN", "threshold:strict=1", "threshold:tau=inf", "=,=:"] {

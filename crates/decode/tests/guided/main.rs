@@ -232,6 +232,28 @@ fn infilling_reads_what_stands_between() {
     assert!(refusal.starts_with("nothing stands before the first mask"), "{refusal}");
 }
 
+/// What the guide writes was not predicted by the model, not even where it had the same token.
+#[test]
+fn a_guides_own_token_has_no_log_probability() {
+    let mut options = guided("guided:target=guide", 0, 3, 12);
+    options.top_logprobs = Some(0);
+    let mut session = Session::new(options).unwrap();
+    let mut guide =
+        Guide::new(|before: &[TokenId]| (0..20).map(|offset| (before.len() as u32 + offset) % 20).collect());
+    while session.wants().is_some() {
+        let answer = match session.wants() {
+            Some(1) => guide.answer(&session.requests()[0]),
+            _ => predict(&session.requests()[0], |at| (if at % 5 == 0 { 19 } else { at % 20 }, 0.5)),
+        };
+        session.feed(&[answer]);
+    }
+    for position in 0..15 {
+        let told = session.logprob(position).map(|known| known.log_probability);
+        let predicted = position >= 3 && position % 5 != 0;
+        assert_eq!(told, predicted.then(|| 0.5_f32.ln()), "position {position}");
+    }
+}
+
 /// Appendix C.1 of the paper: under full attention every mask is drafted, whatever the block length.
 #[test]
 fn blocks_bound_no_drafts_under_full_attention() {

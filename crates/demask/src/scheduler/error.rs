@@ -9,6 +9,9 @@ pub enum WorkError {
     /// Whoever watches it said stop.
     #[error("interrupted")]
     Cancelled,
+    /// Its deadline passed while it waited for memory.
+    #[error("the deadline passed while the request waited for memory: allow more time, or try again later")]
+    Expired,
     /// Its sequences cannot be opened, although nothing else is open.
     #[error(transparent)]
     Open(#[from] OpenError),

@@ -106,6 +106,8 @@ pub struct Totals {
     pub forwards: u64,
     /// Work that was refused when it was submitted, or because it could not be opened with nothing else open.
     pub refused: u64,
+    /// Work that still waited for memory when its deadline passed.
+    pub expired: u64,
     /// Work that was cancelled, waiting or running.
     pub cancelled: u64,
     /// Work that ended with any other error.
@@ -283,6 +285,19 @@ impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
         self.counters.cancelled += 1;
         self.check_leaks();
         Some(work)
+    }
+
+    /// Refuses work that waits although its deadline has passed. It is handed over.
+    pub fn expire(&mut self, now: Instant, over: &mut Vec<Finished<W>>) {
+        let mut waiting = std::mem::replace(&mut self.waiting, Queue::new(PATIENCE));
+        waiting.expire(now, |id, waiter| {
+            self.counters.expired += 1;
+            // Others may have waited behind it.
+            self.stirred = true;
+            let spent = Spent { wall: (self.clock)().saturating_sub(waiter.submitted), ..Spent::default() };
+            over.push(Finished { id: RequestId(id), work: waiter.work, end: Err(WorkError::Expired), spent, bytes: 0 });
+        });
+        self.waiting = waiting;
     }
 
     /// Lets work enter and runs one forward of one network: that of all with ready work whose last turn is longest ago.

@@ -7,7 +7,8 @@ use std::time::Instant;
 pub struct Class {
     /// Requests of a higher priority enter first. The default is 0.
     pub priority: i32,
-    /// Among requests of one priority those with the earliest deadline enter first, those without one last.
+    /// Among requests of one priority those with the earliest deadline enter first, those without one last. One that still
+    /// waits for memory by then is refused; an answer under way ends with what is settled.
     pub deadline: Option<Instant>,
     /// Share of the rows that a network computes while requests compete for it: one of weight 2 is served twice the rows
     /// of one of weight 1. Above 0; the default is 1.
@@ -31,6 +32,10 @@ pub(super) struct Waiting<T> {
 }
 
 impl<T> Waiting<T> {
+    fn is_late(&self, now: Instant) -> bool {
+        self.class.deadline.is_some_and(|deadline| deadline <= now)
+    }
+
     /// Forwards for which it has waited for memory.
     pub(super) fn age(&self, forwards: u64) -> u64 {
         self.blocked.map_or(0, |since| forwards - since)
@@ -62,6 +67,14 @@ impl<T> Queue<T> {
         let order = |class: &Class| (-i64::from(class.priority), class.deadline.is_none(), class.deadline);
         let place = self.waiting.partition_point(|other| order(&other.class) <= order(&class));
         self.waiting.insert(place, Waiting { id, class, blocked: None, job });
+    }
+
+    /// Takes out work whose deadline has passed.
+    pub(super) fn expire(&mut self, now: Instant, mut over: impl FnMut(u64, T)) {
+        while let Some(place) = self.waiting.iter().position(|waiting| waiting.is_late(now)) {
+            let Waiting { id, job, .. } = self.waiting.remove(place);
+            over(id, job);
+        }
     }
 
     pub(super) fn remove(&mut self, id: u64) -> Option<T> {
@@ -136,6 +149,18 @@ mod tests {
         queue.push(4, Class { priority: 1, ..Class::default() }, ());
         queue.push(5, Class { priority: -1, deadline: later(1), ..Class::default() }, ());
         assert_eq!(order(&queue), [4, 2, 1, 0, 3, 5]);
+    }
+
+    #[test]
+    fn what_is_late_is_taken_out_and_nothing_else() {
+        let (mut queue, now) = (Queue::new(4), Instant::now());
+        let at = |milliseconds| Class { deadline: Some(now + Duration::from_millis(milliseconds)), ..Class::default() };
+        [at(5), at(9), Class::default(), at(7)].into_iter().enumerate().for_each(|(id, class)| {
+            queue.push(id as u64, class, ());
+        });
+        let mut late = Vec::new();
+        queue.expire(now + Duration::from_millis(7), |id, ()| late.push(id));
+        assert_eq!((late, order(&queue)), (vec![0, 3], vec![1, 2]));
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::{
     load::{Source, load},
     output,
     progress::Bar,
-    settings::{Request, Settings, generate_options, guide, open_beside},
+    settings::{Request, Settings, generate_options, guide, open_beside, refuse_deadline, refuse_logprobs},
 };
 
 /// Word problems that are decoded if nobody says how many.
@@ -58,6 +58,8 @@ impl<'a> Subject<'a> {
                 return Err(usage("--problems takes the place of a prompt: give one of the two"));
             }
             let Request { prompt, options, guide } = Request::resolve(&args.generate, settings.seed)?;
+            refuse_logprobs(&options, false)?;
+            refuse_deadline(&options)?;
             return Ok(Self { out, prompts: vec![prompt], options, guide });
         }
         let count = args.problems.unwrap_or(PROBLEMS);
@@ -67,6 +69,8 @@ impl<'a> Subject<'a> {
             return Err(usage(format!("--problems is {count}, expected a number from 1 to {all}")));
         }
         let options = generate_options(decode, settings.seed)?;
+        refuse_logprobs(&options, false)?;
+        refuse_deadline(&options)?;
         Ok(Self { out, prompts, guide: guide(decode, &options)?, options })
     }
 

@@ -13,7 +13,7 @@ use crate::{
     exit::{Interrupted, usage},
     interrupt::{self, Watched},
     output,
-    settings::{Request, Settings, generate_options, guide},
+    settings::{Request, Settings, generate_options, guide, refuse_deadline},
 };
 
 /// Prompt tokens, unless somebody says otherwise.
@@ -46,6 +46,7 @@ struct Report {
 pub fn run(settings: &Settings, args: &BenchGenerateArgs) -> anyhow::Result<()> {
     let repeat = repeats(args.repeat)?;
     let mut options = generate_options(&args.decode, settings.seed)?;
+    refuse_deadline(&options)?;
     let guide = guide(&args.decode, &options)?;
     let replay = args.replay.as_deref().map(recorded).transpose()?;
     let (recorded_prompt, recorded_length) =

@@ -9,7 +9,7 @@ use crate::{
     args::{EvalArgs, flag},
     exit::usage,
     load::Source,
-    settings::{Settings, generate_options, guide},
+    settings::{Settings, generate_options, guide, refuse_deadline, refuse_logprobs},
     sweep,
 };
 
@@ -41,6 +41,8 @@ pub fn of_flags(settings: &Settings, args: &EvalArgs) -> anyhow::Result<Spec> {
     let mut rows = Vec::new();
     for one in sweep::combinations(args.sweep.as_deref(), &args.decode)? {
         let options = Options { seed: None, ..generate_options(&one.decode, settings.seed)? };
+        refuse_logprobs(&options, false)?;
+        refuse_deadline(&options)?;
         let asking = Asking {
             prompt_style: args.prompt_style.clone(),
             shots: args.shots,

@@ -27,10 +27,13 @@ pub struct Setting {
 #[derive(Debug, Clone, Default)]
 pub struct Settings(pub Vec<Setting>);
 
+/// Options that a run does not have: its seed is swept by `seeds`, its guide is a model, nothing is kept of log-probabilities,
+/// and no answer depends on the clock.
+const NOT_OF_RUNS: [&str; 4] = ["seed", "guide", "top_logprobs", "deadline_ms"];
+
 /// The names of what can be said of an answer.
 fn answers() -> impl Iterator<Item = &'static str> {
-    // The seed is the run's: it is swept by `seeds`.
-    let options = Options::FIELDS.iter().map(|field| field.name).filter(|name| *name != "seed");
+    let options = Options::FIELDS.iter().map(|field| field.name).filter(|name| !NOT_OF_RUNS.contains(name));
     ASKING.into_iter().chain(options)
 }
 

@@ -1,0 +1,205 @@
+//! `demask serve`: what flags, environment and file come to, a model, and the server around it.
+
+use std::{
+    fs,
+    net::{IpAddr, SocketAddr, ToSocketAddrs},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::Context;
+use demask::internals::decode::names::nearest;
+use demask_serve::{
+    Keys, Limits, Service, ServiceConfig,
+    http::{HttpConfig, Server, Stop},
+};
+
+use crate::{
+    args::{
+        SharedArgs,
+        serve::{MODEL_NAMES, ServeArgs, fill_shared, shared_lines},
+    },
+    env,
+    exit::usage,
+    interrupt,
+    load::{Source, load},
+    output,
+    settings::Settings,
+};
+
+/// Serves until it is told to stop.
+pub fn run(mut shared: SharedArgs, args: ServeArgs) -> anyhow::Result<()> {
+    let mut args = args;
+    from_environment(&mut shared, &mut args)?;
+    if let Some(path) = args.config.clone() {
+        from_file(&path, &mut shared, &mut args)?;
+    }
+    if args.print_config {
+        let lines = [shared_lines(&shared), args.lines()].concat();
+        return Ok(output::text(&lines.iter().map(|line| format!("{line}\n")).collect::<String>())?);
+    }
+    let settings = Settings::resolve(&shared)?;
+    let address = address(&args)?;
+    let (limits, http, keys) = (limits(&args), http(&args, address.ip()), keys(&args)?);
+    serve(&settings, &args, address, limits, http, keys)
+}
+
+fn serve(
+    settings: &Settings,
+    args: &ServeArgs,
+    address: SocketAddr,
+    limits: Limits,
+    http: HttpConfig,
+    keys: Keys,
+) -> anyhow::Result<()> {
+    let screen = settings.screen;
+    let device = settings.device()?;
+    let mut opened = settings.source.open(screen)?;
+    let weights = opened.fingerprint();
+    for guide in &args.guides {
+        opened = match guide.split_once('=') {
+            Some((name, model)) => opened.guided_by_named(name, Source::Named(model.to_owned()).open(screen)?)?,
+            None => opened.guided_by(Source::Named(guide.clone()).open(screen)?)?,
+        };
+    }
+    let model = load(opened, &device, &[], screen)?;
+    let open = keys.is_empty();
+    let config = ServiceConfig {
+        names: args.served_model_name.clone().unwrap_or_default().0,
+        limits,
+        keys: Arc::new(keys),
+        page: !args.no_ui,
+        weights,
+        log: if args.no_log || screen.quiet {
+            Arc::new(|_| {})
+        } else {
+            Arc::new(|line| output::note(&line.to_string()))
+        },
+    };
+    let engine = model.into_engine()?;
+    let service = Service::new(&engine, config);
+    let server = Server::bind(address, service, http)
+        .with_context(|| format!("cannot listen on {address}: choose another --host or --port"))?;
+    let bound = server.address()?;
+    if open && !bound.ip().is_loopback() {
+        screen.remark("warning: everybody who reaches this address may ask: give keys with --api-key-file");
+    }
+    // Told whatever else is quiet: with port 0 nobody else knows where it is.
+    output::note(&format!("demask serves {} on http://{bound}", settings.source.name().unwrap_or("the demo")));
+    interrupt::take_over();
+    let served = server.run(|| match interrupt::count() {
+        0 => Stop::No,
+        1 => Stop::Drain,
+        _ => Stop::Now,
+    });
+    engine.shut_down();
+    Ok(served?)
+}
+
+/// Reads what the environment says of flags that are not set.
+fn from_environment(shared: &mut SharedArgs, args: &mut ServeArgs) -> anyhow::Result<()> {
+    for name in MODEL_NAMES.iter().chain(ServeArgs::NAMES) {
+        if let Some((variable, text)) = env::of_flag(name) {
+            set(shared, args, name, &text).map_err(|expected| usage(format!("{variable} is {text:?}, {expected}")))?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads what a file says of flags that are not set.
+fn from_file(path: &Path, shared: &mut SharedArgs, args: &mut ServeArgs) -> anyhow::Result<()> {
+    let shown = path.display();
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+        let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count().max(1));
+        usage(format!("{shown}, line {line}: {}", error.message().trim()))
+    })?;
+    for (name, value) in &table {
+        let text = match value {
+            toml::Value::String(text) => text.clone(),
+            toml::Value::Array(list) => {
+                let texts = list.iter().map(|value| value.as_str().map(str::to_owned));
+                let texts = texts.collect::<Option<Vec<_>>>();
+                texts.ok_or_else(|| usage(format!("{shown}: {name} has what is no text")))?.join(",")
+            }
+            toml::Value::Integer(number) => number.to_string(),
+            toml::Value::Boolean(switch) => switch.to_string(),
+            other => {
+                return Err(usage(format!(
+                    "{shown}: {name} is a {}, expected a text, a number, true or false",
+                    other.type_str()
+                )));
+            }
+        };
+        match set(shared, args, name, &text) {
+            Ok(true) => {}
+            Ok(false) => return Err(unknown(path, name)),
+            Err(expected) => return Err(usage(format!("{shown}: {name} is {text:?}, {expected}"))),
+        }
+    }
+    Ok(())
+}
+
+fn set(shared: &mut SharedArgs, args: &mut ServeArgs, name: &str, text: &str) -> Result<bool, String> {
+    Ok(fill_shared(shared, name, text)? || args.fill(name, text)?)
+}
+
+fn unknown(path: &Path, name: &str) -> anyhow::Error {
+    let known: Vec<&str> = MODEL_NAMES.iter().chain(ServeArgs::NAMES).copied().collect();
+    let near = nearest(name, &known).map(|near| format!(", did you mean {near}?")).unwrap_or_default();
+    usage(format!("{}: unknown key {name:?}{near} (known: {})", path.display(), known.join(", ")))
+}
+
+fn address(args: &ServeArgs) -> anyhow::Result<SocketAddr> {
+    let (host, port) = (args.host.as_deref().unwrap_or("127.0.0.1"), args.port.unwrap_or(8080));
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let found = (bare, port).to_socket_addrs().ok().and_then(|mut found| found.next());
+    found.ok_or_else(|| {
+        usage(format!("--host is {host:?}, expected an address of this machine, such as 127.0.0.1 or 0.0.0.0"))
+    })
+}
+
+fn limits(args: &ServeArgs) -> Limits {
+    let defaults = Limits::default();
+    Limits {
+        body_bytes: args.max_body_bytes.unwrap_or(defaults.body_bytes),
+        gen_length: args.max_gen_length.unwrap_or(defaults.gen_length),
+        choices: args.max_choices.unwrap_or(defaults.choices),
+        prompts: args.max_prompts.unwrap_or(defaults.prompts),
+        places: args.max_queue.unwrap_or(defaults.places),
+        ..defaults
+    }
+}
+
+fn http(args: &ServeArgs, address: IpAddr) -> HttpConfig {
+    let defaults = HttpConfig::default();
+    let seconds = |given: Option<u64>, default: Duration| given.map_or(default, Duration::from_secs);
+    let loopback = || ["localhost", "127.0.0.1", "[::1]"].map(str::to_owned).to_vec();
+    let hosts = args.allowed_host.clone().map(|list| list.0);
+    HttpConfig {
+        connections: args.max_connections.unwrap_or(defaults.connections),
+        per_address: args.max_connections_per_address.unwrap_or(defaults.per_address),
+        head_time: seconds(args.head_timeout, defaults.head_time),
+        body_time: seconds(args.body_timeout, defaults.body_time),
+        write_time: seconds(args.write_timeout, defaults.write_time),
+        heartbeat: seconds(args.heartbeat, defaults.heartbeat),
+        drain_time: seconds(args.drain_timeout, defaults.drain_time),
+        drain_notice: seconds(args.drain_notice, defaults.drain_notice),
+        // A page of another site may point a name of its own at this machine: on loopback the name must be this machine's.
+        hosts: hosts.unwrap_or_else(|| if address.is_loopback() { loopback() } else { Vec::new() }),
+        origins: args.cors_origin.clone().unwrap_or_default().0,
+    }
+}
+
+/// The keys of the file, and the one of the environment.
+fn keys(args: &ServeArgs) -> anyhow::Result<Keys> {
+    let mut text = match &args.api_key_file {
+        Some(path) => fs::read_to_string(path).with_context(|| format!("cannot read the keys {}", path.display()))?,
+        None => String::new(),
+    };
+    if let Some(key) = env::api_key() {
+        text.push_str(&format!("\nenvironment {key}\n"));
+    }
+    Ok(Keys::parse(&text)?)
+}

@@ -1,0 +1,217 @@
+//! Deadlines and the pulse of an engine, over a network that dawdles, stops or panics when a test says so.
+
+use std::sync::mpsc::{Sender, channel};
+
+use demask_decode::Finish;
+use demask_model::{ArchSpec, InspectError, Inspection, Watcher};
+use demask_step::{
+    DeviceError, DeviceId, Mask, Network, OpenError, Pages, PlanError, Positions, Predictions, Price, RowBudget,
+    SequenceId, SequenceNeeds, SequenceStep,
+};
+use demask_tensor::PartSeconds;
+
+use super::*;
+
+/// A network that does something before each of its forwards, which are counted from 0.
+struct Haunted {
+    inner: Box<dyn Inspect>,
+    forwards: usize,
+    before: Box<dyn FnMut(usize) + Send>,
+}
+
+impl Network for Haunted {
+    fn open(&mut self, needs: &SequenceNeeds) -> Result<SequenceId, OpenError> {
+        self.inner.open(needs)
+    }
+
+    fn close(&mut self, sequence: SequenceId) {
+        self.inner.close(sequence);
+    }
+
+    fn price(&self, needs: &SequenceNeeds) -> Result<Price, OpenError> {
+        self.inner.price(needs)
+    }
+
+    fn check(&self, group: &[SequenceStep<'_>]) -> Result<(), PlanError> {
+        self.inner.check(group)
+    }
+
+    fn step(&mut self, batch: &[SequenceStep<'_>], out: &mut [Predictions]) -> Result<(), DeviceError> {
+        (self.before)(self.forwards);
+        self.forwards += 1;
+        self.inner.step(batch, out)
+    }
+
+    fn rows(&self) -> RowBudget {
+        self.inner.rows()
+    }
+
+    fn pages(&self) -> Pages {
+        self.inner.pages()
+    }
+}
+
+impl Inspect for Haunted {
+    fn spec(&self) -> &ArchSpec {
+        self.inner.spec()
+    }
+
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+
+    fn weight_bytes(&self) -> usize {
+        self.inner.weight_bytes()
+    }
+
+    fn forward_bytes(&self) -> usize {
+        self.inner.forward_bytes()
+    }
+
+    fn cache_bytes(&self, sequence: SequenceId) -> usize {
+        self.inner.cache_bytes(sequence)
+    }
+
+    fn available(&self) -> (DeviceId, u64) {
+        self.inner.available()
+    }
+
+    fn time_parts(&mut self, on: bool) {
+        self.inner.time_parts(on);
+    }
+
+    fn run_layers(&mut self, few: Option<usize>) {
+        self.inner.run_layers(few);
+    }
+
+    fn part_seconds(&self) -> PartSeconds {
+        self.inner.part_seconds()
+    }
+
+    fn inspect(&mut self, tokens: &[u32], mask: Mask, layers: bool) -> Result<Inspection, InspectError> {
+        self.inner.inspect(tokens, mask, layers)
+    }
+
+    fn watch(&mut self, tokens: &[u32], mask: Mask, watcher: &mut Watcher<'_>) -> Result<(), InspectError> {
+        self.inner.watch(tokens, mask, watcher)
+    }
+
+    fn stored(&mut self, sequence: SequenceId, positions: &Positions) -> Result<Vec<[Vec<f32>; 2]>, DeviceError> {
+        self.inner.stored(sequence, positions)
+    }
+}
+
+/// The demo model over such a network.
+fn haunted(before: impl FnMut(usize) + Send + 'static) -> Model {
+    let mut model = Model::demo().unwrap();
+    let inner = model.scheduler.remove(model.networks[0]).unwrap().unwrap();
+    model.networks[0] = model.scheduler.add(Box::new(Haunted { inner, forwards: 0, before: Box::new(before) }));
+    model
+}
+
+/// A network that waits before its forward `at` until the test lets it go on; the test hears that it does.
+fn stopped_at(at: usize) -> (Model, Receiver<()>, Sender<()>) {
+    let ((says, hears), (frees, waits)) = (channel(), channel());
+    let model = haunted(move |forward| {
+        if forward == at {
+            says.send(()).unwrap();
+            let _ = waits.recv();
+        }
+    });
+    (model, hears, frees)
+}
+
+fn options(deadline_ms: Option<u64>) -> Options {
+    let decoder = Some("static".parse().unwrap());
+    Options { decoder, gen_length: Some(32), block_length: Some(8), deadline_ms, ..Options::default() }
+}
+
+const QUESTION: &str = "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?";
+
+#[test]
+fn a_deadline_ends_an_answer_with_what_is_settled() {
+    let whole = Model::demo().unwrap().generate_with(QUESTION, &options(None)).unwrap();
+    assert_eq!(whole.receipt.decoding.given_up, None);
+    // The tenth forward ends behind the deadline, and it is the last one.
+    let dawdles = || haunted(|forward| thread::sleep(Duration::from_millis(if forward == 9 { 2500 } else { 0 })));
+    let by_option = dawdles().generate_with(QUESTION, &options(Some(2000))).unwrap();
+    let engine = dawdles().into_engine().unwrap();
+    let class = Class { deadline: Some(Instant::now() + Duration::from_secs(2)), ..Class::default() };
+    let by_class = engine.handle().generate(QUESTION, &options(None), class).unwrap().wait().unwrap();
+    for cut in [by_option, by_class] {
+        let (receipt, count) = (&cut.receipt.decoding, cut.tokens.len());
+        assert_eq!((cut.finish, cut.end_token), (Finish::Deadline, None));
+        assert!(receipt.forwards <= 10 && count < whole.tokens.len(), "{receipt:?}");
+        assert_eq!(cut.tokens, whole.tokens[..count]);
+        assert_eq!(receipt.given_up, Some(32 - receipt.forwards));
+        assert!(whole.text.as_ref().unwrap().starts_with(cut.text.as_ref().unwrap()));
+        assert_eq!(serde_json::to_value(&cut).unwrap()["finish"], "deadline");
+    }
+}
+
+#[test]
+fn a_deadline_that_is_not_reached_changes_nothing() {
+    let answer = |deadline| Model::demo().unwrap().generate_with(QUESTION, &options(deadline)).unwrap();
+    let (without, with) = (answer(None), answer(Some(u64::MAX)));
+    assert_eq!((with.tokens, with.receipt.decoding), (without.tokens, without.receipt.decoding));
+}
+
+#[test]
+fn who_still_waits_for_memory_by_the_deadline_is_refused() {
+    let mut model = Model::demo().unwrap();
+    let submit = |model: &mut Model, deadline| {
+        let answer = model.prepare(&Prompt::from(QUESTION), &options(deadline)).unwrap();
+        model.submit(answer, Class::default()).unwrap()
+    };
+    let first = submit(&mut model, None);
+    model.step(&mut |_, _| ControlFlow::Continue(()));
+    // From now on there is room for one such answer.
+    model.scheduler.limit(DeviceId::default(), 0);
+    let second = submit(&mut model, Some(1));
+    thread::sleep(Duration::from_millis(5));
+    let over = model.step(&mut |_, _| ControlFlow::Continue(()));
+    let [(id, Err(error))] = &over[..] else { panic!("one is over, with an error") };
+    assert_eq!(*id, second);
+    assert!(error.is_expired() && !error.is_usage() && !error.is_cancelled());
+    assert!(error.to_string().starts_with("the deadline passed while the request waited for memory"), "{error}");
+    let counters = model.scheduler.counters();
+    assert_eq!((counters.expired, counters.refused, counters.failed, counters.waiting), (1, 0, 0, 0));
+    assert!(matches!(model.run_to_end(first, &mut |_| ControlFlow::Continue(())), Ok(Outcome::Answer(_))));
+}
+
+#[test]
+fn the_pulse_tells_an_idle_engine_from_one_that_is_stuck() {
+    let (model, hears, frees) = stopped_at(3);
+    let engine = model.into_engine().unwrap();
+    let handle = engine.handle();
+    handle.look(|_| ()).unwrap();
+    thread::sleep(Duration::from_millis(30));
+    let idle = handle.pulse();
+    assert!(idle.alive && handle.is_alive());
+    assert!(!idle.busy, "nobody asks anything: {idle:?}");
+    let ticket = handle.generate(QUESTION, &options(None), Class::default()).unwrap();
+    hears.recv().unwrap();
+    thread::sleep(Duration::from_millis(50));
+    let stuck = handle.pulse();
+    assert!(stuck.alive && stuck.busy && stuck.since >= Duration::from_millis(40), "{stuck:?}");
+    frees.send(()).unwrap();
+    ticket.wait().unwrap();
+    engine.drain();
+    let over = handle.pulse();
+    assert!(!over.alive && !over.busy && !handle.is_alive());
+}
+
+#[test]
+fn an_engine_whose_network_panics_is_not_alive() {
+    let engine = haunted(|forward| assert!(forward < 2, "for a test")).into_engine().unwrap();
+    let handle = engine.handle();
+    let end = handle.generate(QUESTION, &options(None), Class::default()).unwrap().wait();
+    assert!(matches!(end, Err(Error::ShutDown)));
+    // The thread says so while it unwinds, at the latest when it can be joined.
+    drop(engine);
+    assert!(!handle.is_alive());
+    assert!(matches!(
+        handle.generate(QUESTION, &options(None), Class::default()).unwrap().wait(),
+        Err(Error::ShutDown)
+    ));
+}

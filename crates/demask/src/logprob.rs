@@ -1,0 +1,40 @@
+//! How probable the tokens of an answer were when they were committed, and what else could have stood there.
+
+use demask_decode::{Logprob, Session};
+use demask_step::{Position, TokenId};
+
+/// Most alternatives of a token, as in OpenAI's interface.
+pub(crate) const MOST: usize = 20;
+
+/// How probable a token of an answer was when it was committed.
+///
+/// Probabilities are those of the distribution that confidence speaks of: `softmax(logits)` of the row that the token was
+/// taken from, in the forward that predicted it, without tokens that can never stand there. Of families whose confidence is
+/// that of the draw (Dream, SDAR), tempered and filtered as the draw was. A decoder that commits in another order has other
+/// ones: these are not the probability of the text.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[non_exhaustive]
+pub struct TokenLogprob {
+    /// The token.
+    pub token: TokenId,
+    /// Natural logarithm of its probability. None where no prediction of the model was committed: in a place that a stop
+    /// rule filled, or where a guide's own token stands; and for a token that weighs nothing.
+    pub logprob: Option<f32>,
+    /// The most probable tokens of the same row with the natural logarithms of their probabilities, best first: as many as
+    /// were asked for, fewer if no more are possible, and none where there is no `logprob` of a prediction.
+    pub top: Vec<(TokenId, f32)>,
+}
+
+impl TokenLogprob {
+    /// Returns what a session knows of the token at a position.
+    pub(crate) fn of(session: &Session, position: Position) -> Self {
+        let token = session.canvas()[position as usize];
+        let known = session.logprob(position);
+        Self { token, logprob: known.and_then(finite), top: known.map(|known| known.top.to_vec()).unwrap_or_default() }
+    }
+}
+
+/// The log-probability of a token that weighs something.
+pub(crate) fn finite(known: Logprob<'_>) -> Option<f32> {
+    Some(known.log_probability).filter(|log_probability| log_probability.is_finite())
+}

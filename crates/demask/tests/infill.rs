@@ -1,0 +1,113 @@
+//! Texts that are filled: in pieces, so that nothing a user writes becomes a hole, and told hole by hole.
+
+use std::ops::ControlFlow;
+
+use demask::internals::RunEvent;
+use demask::{Error, Mail, Model, Options, Prompt, Segment};
+
+use crate::batch::load;
+
+fn text(text: &str) -> Segment {
+    Segment::Text(text.to_owned())
+}
+
+fn refusal(model: &mut Model, prompt: Prompt) -> String {
+    let error = model.generate_with(prompt, &Options::default()).unwrap_err();
+    assert!(error.is_usage(), "{error}");
+    error.to_string()
+}
+
+#[test]
+fn pieces_are_filled_as_the_text_with_holes_is() {
+    let mut model = Model::demo().unwrap();
+    let segments = vec![
+        text("Ada has "),
+        text("3 pears. Ben gives Ada"),
+        Segment::Hole(1),
+        text(" more. How many are"),
+        Segment::Hole(3),
+    ];
+    let prompt = Prompt::Segments(segments);
+    let written = "Ada has 3 pears. Ben gives Ada<mask:1> more. How many are<mask:3>";
+    assert_eq!(model.prompter().in_words(&prompt).unwrap(), written);
+    assert_eq!(prompt.length(), written.len());
+    let found = model.generate_with(prompt, &Options::default()).unwrap();
+    let expected = model.infill(written, &Options::default()).unwrap();
+    assert_eq!((&found.tokens, &found.text, &found.holes), (&expected.tokens, &expected.text, &expected.holes));
+    let [first, second] = &found.holes[..] else { panic!("two holes: {:?}", found.holes) };
+    assert!(!first.is_empty() && !second.is_empty());
+    let whole = format!("Ada has 3 pears. Ben gives Ada{first} more. How many are{second}");
+    assert_eq!(found.text, Some(whole));
+}
+
+#[test]
+fn what_a_user_writes_becomes_no_hole() {
+    let mut model = Model::demo().unwrap();
+    let options = Options::default();
+    let prompt = Prompt::Segments(vec![text("Ada has <mask:5> pears and"), Segment::Hole(2), text(" cards <mask:x>.")]);
+    let answer = model.generate_with(prompt, &options).unwrap();
+    assert_eq!((answer.holes.len(), answer.receipt.decoding.nfe), (1, 2));
+    let filled = answer.text.unwrap();
+    assert!(filled.starts_with("Ada has <mask:5> pears and") && filled.ends_with(" cards <mask:x>."), "{filled}");
+    let told = "the prompt contains the model's mask token: remove it, or write holes as <mask:N> and use `infill`";
+    let mask = "Ada has <|mdm_mask|> pears and";
+    assert_eq!(refusal(&mut model, Prompt::Segments(vec![text(mask), Segment::Hole(2)])), told);
+    assert_eq!(refusal(&mut model, Prompt::Infill(format!("{mask} <mask:2>"))), told);
+    // Not even in two pieces.
+    let halves = vec![text("Ada has <|mdm_"), text("mask|> pears"), Segment::Hole(2)];
+    assert_eq!(refusal(&mut model, Prompt::Segments(halves)), told);
+}
+
+#[test]
+fn pieces_that_cannot_be_filled_are_refused() {
+    let mut model = Model::demo().unwrap();
+    let context = model.prompter().facts().context;
+    for segments in [vec![], vec![text("no hole")], vec![text("<mask:3>")]] {
+        assert!(refusal(&mut model, Prompt::Segments(segments)).starts_with("the text to fill has no hole"));
+    }
+    for size in [0, context + 1, usize::MAX] {
+        let told = refusal(&mut model, Prompt::Segments(vec![text("a"), Segment::Hole(size)]));
+        assert!(told.starts_with(&format!("\"{size}\" is not the size of a hole")), "{told}");
+    }
+    // Many that fit one by one are refused before they are laid out.
+    let many = vec![Segment::Hole(context); 100_000];
+    assert!(refusal(&mut model, Prompt::Segments(many)).contains("exceed the model's context"));
+    let mut ar = load("demo-qwen");
+    let prompt = Prompt::Segments(vec![text("a"), Segment::Hole(1)]);
+    assert!(matches!(ar.generate_with(prompt, &Options::default()).unwrap_err(), Error::InfillUnsupported { .. }));
+}
+
+#[test]
+fn a_hole_is_told_once_it_can_no_longer_change() {
+    let mut model = Model::demo().unwrap();
+    let prompt =
+        Prompt::Segments(vec![Segment::Hole(2), text(" has 3 pears. Ben gives Ada"), Segment::Hole(3), text(" more.")]);
+    let (mut told, mut holes, mut canvas) = (Vec::new(), Vec::new(), Vec::new());
+    let mask = model.prompter().facts().mask_id.unwrap();
+    let answer = model
+        .watch(&prompt, &Options::default(), &mut |progress| {
+            match progress {
+                RunEvent::Started { holes: found, .. } => holes = found.to_vec(),
+                RunEvent::Canvas(found) => canvas = found.to_vec(),
+                RunEvent::Hole { index, text } => {
+                    assert!(!canvas[holes[index].clone()].contains(&mask), "nothing is missing in it");
+                    told.push((index, text.to_owned()));
+                }
+                _ => {}
+            }
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    told.sort();
+    assert_eq!(told, answer.holes.iter().cloned().enumerate().collect::<Vec<_>>());
+    // The same as mail.
+    let (mut mailed, mut started) = (Vec::new(), None);
+    for mail in model.stream(prompt, &Options::default()).unwrap() {
+        if let Mail::Update(update) = mail {
+            mailed.extend(update.holes);
+            started = started.or(update.started);
+        }
+    }
+    mailed.sort();
+    assert_eq!((mailed, started.unwrap().holes), (told, holes));
+}

@@ -1,0 +1,238 @@
+//! Log-probabilities of committed tokens are those of the raw logits of the forward that predicted them, and nothing
+//! depends on whether they are kept.
+
+use std::ops::ControlFlow;
+
+use demask::internals::{
+    RunEvent,
+    decode::Event,
+    step::{Mask, NO_TOKEN, Position, TokenId},
+};
+use demask::{Generation, Mail, Model, Options, Prompt, TokenLogprob};
+
+use crate::batch::{load, question, same};
+
+/// Alternatives that are asked for.
+const TOP: usize = 10;
+
+fn options(decoder: &str, cache: &str, top: Option<usize>) -> Options {
+    Options {
+        decoder: Some(decoder.parse().unwrap()),
+        cache: Some(cache.parse().unwrap()),
+        gen_length: Some(32),
+        block_length: Some(8),
+        top_logprobs: top,
+        ..Options::default()
+    }
+}
+
+fn ar(top: Option<usize>) -> Options {
+    Options { gen_length: Some(32), top_logprobs: top, ..Options::default() }
+}
+
+/// `log softmax` of a row, without the mask.
+fn logarithms(row: &[f32], mask: Option<TokenId>) -> Vec<f64> {
+    let logits: Vec<f64> = (0..)
+        .zip(row)
+        .map(|(token, &logit)| if Some(token) == mask { f64::NEG_INFINITY } else { f64::from(logit) })
+        .collect();
+    let best = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = logits.iter().map(|logit| (logit - best).exp()).sum();
+    logits.iter().map(|logit| logit - best - sum.ln()).collect()
+}
+
+/// Compares what is told of a token with the row that predicted it.
+fn compare(told: &TokenLogprob, row: &[f32], mask: Option<TokenId>) {
+    let expected = logarithms(row, mask);
+    let near = |found: f32, token: TokenId| {
+        let expected = expected[token as usize];
+        assert!((f64::from(found) - expected).abs() < 2e-4, "token {token}: {found}, expected {expected}");
+    };
+    near(told.logprob.unwrap(), told.token);
+    assert_eq!(told.top.len(), TOP);
+    assert!(told.top.iter().all(|&(token, _)| Some(token) != mask));
+    assert!(told.top.windows(2).all(|pair| pair[0].1 >= pair[1].1), "best first: {:?}", told.top);
+    let mut order: Vec<f64> = expected.clone();
+    order.sort_by(|left, right| right.total_cmp(left));
+    for (&(token, found), best) in told.top.iter().zip(order) {
+        near(found, token);
+        assert!((f64::from(found) - best).abs() < 2e-4, "{token} is none of the best");
+    }
+}
+
+/// An answer, and the canvas before each of its commits. The decoder takes one token a forward.
+fn watched(model: &mut Model, prompt: &Prompt, options: &Options) -> (Generation, Vec<(Position, Vec<TokenId>)>) {
+    let (mut canvas, mut before) = (Vec::new(), Vec::new());
+    let answer = model
+        .watch(prompt, options, &mut |progress| {
+            match progress {
+                RunEvent::Started { canvas: found, .. } => canvas = found.to_vec(),
+                RunEvent::Event(Event::Commit { position, token, .. }) => {
+                    before.push((position, canvas.clone()));
+                    canvas[position as usize] = token;
+                }
+                _ => {}
+            }
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    (answer, before)
+}
+
+#[test]
+fn static_decoding_tells_what_the_raw_logits_say() {
+    // The last predicts a position in the row before it.
+    for name in ["demo-llada", "demo-dream"] {
+        let mut model = load(name);
+        let (mask, shift) = (model.prompter().facts().mask_id, model.prompter().facts().shift as usize);
+        let (answer, before) = watched(&mut model, &question(1), &options("static", "none", Some(TOP)));
+        let told = answer.logprobs.unwrap();
+        assert_eq!(told.iter().map(|one| one.token).collect::<Vec<_>>(), answer.tokens);
+        let mut compared = 0;
+        for (position, canvas) in before {
+            let Some(told) = told.get(position as usize - answer.prompt_tokens) else { continue };
+            let logits = model.network_mut().inspect(&canvas, Mask::Full, false).unwrap().logits;
+            let vocabulary = logits.len() / canvas.len();
+            let row = position as usize - shift;
+            compare(told, &logits[row * vocabulary..(row + 1) * vocabulary], mask);
+            compared += 1;
+        }
+        assert_eq!(compared, told.len(), "{name}");
+    }
+}
+
+#[test]
+fn autoregressive_decoding_tells_what_the_raw_logits_say() {
+    let mut model = load("demo-qwen");
+    let answer = model.generate_with(question(2), &ar(Some(TOP))).unwrap();
+    let told = answer.logprobs.unwrap();
+    let text: Vec<TokenId> = answer.canvas.iter().copied().take_while(|&token| token != NO_TOKEN).collect();
+    let logits = model.network_mut().inspect(&text, Mask::Causal, false).unwrap().logits;
+    let vocabulary = logits.len() / text.len();
+    assert_eq!(told.len(), answer.tokens.len());
+    for (index, told) in told.iter().enumerate() {
+        let row = answer.prompt_tokens + index - 1;
+        compare(told, &logits[row * vocabulary..(row + 1) * vocabulary], None);
+    }
+}
+
+/// Each token is judged in the draft in which static decoding would have predicted it: to the bit the same.
+#[test]
+fn freedave_tells_what_static_decoding_does() {
+    for (name, cache) in
+        [("demo-llada", "none"), ("demo-llada", "dual"), ("demo-dream", "prefix"), ("demo-sdar", "block")]
+    {
+        let mut model = load(name);
+        let block = |options: Options| match name {
+            "demo-sdar" => Options { block_length: None, ..options },
+            _ => options,
+        };
+        let expected = model.generate_with(question(4), &block(options("static", cache, Some(TOP)))).unwrap();
+        assert!(expected.logprobs.iter().flatten().all(|told| told.logprob.is_some()), "{name}");
+        for decoder in ["freedave:d=4", "freedave:d=4,mode=reference", "freedave:d=6,eager", "freedave:d=auto"] {
+            if decoder.ends_with("eager") && cache != "none" {
+                continue;
+            }
+            let found = model.generate_with(question(4), &block(options(decoder, cache, Some(TOP)))).unwrap();
+            assert_eq!(found.logprobs, expected.logprobs, "{name} {decoder} {cache}");
+        }
+    }
+}
+
+/// Decoder, cache, and model.
+const METHODS: [(&str, &str, &str); 9] = [
+    ("static", "dllm:prompt=9,response=3", "demo-llada"),
+    ("threshold", "dual", "demo-llada"),
+    ("factor", "prefix", "demo-dream"),
+    ("entropy_bounded", "none", "demo-llada"),
+    ("slowfast", "dual", "demo-llada"),
+    ("freedave", "dkv:refresh=4", "demo-llada"),
+    ("guided", "none", "demo-llada"),
+    ("guided:match=topk", "dual", "demo-llada"),
+    ("threshold", "block", "demo-sdar"),
+];
+
+#[test]
+fn no_answer_depends_on_what_is_told_of_it() {
+    for (decoder, cache, name) in METHODS {
+        let mut model = load(name);
+        if decoder.starts_with("guided") {
+            model.set_guide(load("demo-qwen")).unwrap();
+        }
+        for (top, temperature) in [(0, None), (3, Some(0.7)), (20, None)] {
+            let wanted =
+                |top_logprobs| Options { temperature, block_length: None, ..options(decoder, cache, top_logprobs) };
+            let plain = model.generate_with(question(3), &wanted(None)).unwrap();
+            let told = model.generate_with(question(3), &wanted(Some(top))).unwrap();
+            assert!(plain.logprobs.is_none());
+            same(&told, &plain);
+            let logprobs = told.logprobs.unwrap();
+            assert_eq!(logprobs.len(), told.tokens.len(), "{decoder} {cache}");
+            let mut known = 0;
+            for one in &logprobs {
+                let Some(own) = one.logprob else {
+                    assert!(decoder.starts_with("guided"), "{decoder} {cache}: {one:?}");
+                    continue;
+                };
+                known += 1;
+                assert!(own <= 0.0 && one.top.len() <= top && one.top.iter().all(|best| best.1 <= 0.0));
+                let listed = one.top.iter().find(|best| best.0 == one.token);
+                assert!(listed.is_none_or(|best| best.1.to_bits() == own.to_bits()), "{decoder} {cache}: {one:?}");
+                // Greedily, the token is the best one.
+                assert!(temperature.is_some() || top == 0 || one.top[0].0 == one.token, "{decoder} {cache}: {one:?}");
+            }
+            assert!(known > 0, "{decoder} {cache}");
+        }
+    }
+}
+
+#[test]
+fn what_was_not_predicted_has_no_log_probability() {
+    let mut model = load("demo-llada");
+    let filled =
+        Options { stop_rule: Some("fill".parse().unwrap()), ignore_eos: None, ..options("static", "none", Some(2)) };
+    let (mut told, mut commits) = (Vec::new(), Vec::new());
+    model
+        .watch(&question(1), &filled, &mut |progress| {
+            match progress {
+                RunEvent::Event(Event::Commit { position, .. }) => commits.push(position),
+                RunEvent::Logprob { position, logprob } => told.push((position, logprob.is_some())),
+                _ => {}
+            }
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert_eq!(told.iter().map(|&(position, _)| position).collect::<Vec<_>>(), commits);
+    let known = told.iter().filter(|(_, known)| *known).count();
+    assert!(known > 0 && known < told.len(), "{known} of {}", told.len());
+    // Given tokens of an infilled text, too.
+    let holes = Options { top_logprobs: Some(2), ..Options::default() };
+    let answer = model.infill("Ada has <mask:1> pears and <mask:2> cards.", &holes).unwrap();
+    let logprobs = answer.logprobs.unwrap();
+    assert_eq!(logprobs.iter().filter(|one| one.logprob.is_some()).count(), 3);
+}
+
+#[test]
+fn updates_tell_what_the_answer_tells() {
+    let mut model = load("demo-llada");
+    let mut told = Vec::new();
+    let mut answer = None;
+    for mail in model.stream(question(5), &options("freedave", "none", Some(4))).unwrap() {
+        match mail {
+            Mail::Update(update) => told.extend(update.commits),
+            Mail::Over(over) => answer = Some(over.unwrap()),
+        }
+    }
+    let answer = answer.unwrap();
+    told.sort_by_key(|commit| commit.position);
+    for (commit, expected) in told.iter().zip(answer.logprobs.unwrap()) {
+        assert_eq!((commit.token, commit.logprob, &commit.top), (expected.token, expected.logprob, &expected.top));
+    }
+}
+
+#[test]
+fn more_alternatives_than_there_may_be_are_refused() {
+    let refused = Model::demo().unwrap().generate_with("Hello", &ar(Some(21))).unwrap_err();
+    assert_eq!(refused.to_string(), "`top_logprobs` is 21, expected a whole number from 0 to 20");
+    assert!(refused.is_usage());
+}

@@ -1,0 +1,153 @@
+//! What is written down of a request: times, counts, and the one line of the log that it gets whatever becomes of it.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use demask::{Update, internals::decode::Finish};
+
+use crate::{Refusal, metrics::Answered, service::Inner};
+
+/// What is known of a request before anything is done for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    /// The request's name, the client's own if it sent one.
+    pub id: String,
+    /// Which endpoint.
+    pub endpoint: &'static str,
+    /// Whose key it came with.
+    pub key: Option<String>,
+    /// The trace that it belongs to, as the client sent it.
+    pub trace: Option<String>,
+}
+
+/// The times and counts of a request that was taken on. Dropped before its end, the client is gone.
+pub struct Account {
+    service: Arc<Inner>,
+    caller: Caller,
+    started: Instant,
+    entered: Option<Duration>,
+    first: Option<Duration>,
+    last: Option<Instant>,
+    sums: Answered,
+    finish: &'static str,
+    over: bool,
+}
+
+impl Account {
+    /// Opens the account of a request that came at this time.
+    pub fn new(service: &Arc<Inner>, caller: Caller, started: Instant) -> Self {
+        Self {
+            service: Arc::clone(service),
+            caller,
+            started,
+            entered: None,
+            first: None,
+            last: None,
+            sums: Answered::default(),
+            finish: "",
+            over: false,
+        }
+    }
+
+    /// Returns when the request came.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Returns the time until it entered the engine.
+    pub fn queued(&self) -> Option<Duration> {
+        self.entered
+    }
+
+    /// Writes down that one of its answers went on.
+    pub fn went(&mut self, update: &Update) {
+        let metrics = &self.service.metrics;
+        if update.started.is_some() && self.entered.is_none() {
+            let queued = self.started.elapsed();
+            self.entered = Some(queued);
+            metrics.entered(queued);
+        }
+        if !update.text.is_empty() {
+            let now = Instant::now();
+            match self.last {
+                Some(last) => metrics.next_text(now - last),
+                None => {
+                    self.first = Some(now - self.started);
+                    metrics.first_text(now - self.started);
+                }
+            }
+            self.last = Some(now);
+        }
+    }
+
+    /// Writes down an answer.
+    pub fn answered(&mut self, answer: &Answered, finish: Finish) {
+        self.finish = finish_reason(finish);
+        self.service.metrics.answered(self.finish, answer);
+        self.sums.prompt_tokens += answer.prompt_tokens;
+        self.sums.generated_tokens += answer.generated_tokens;
+        self.sums.nfe += answer.nfe;
+    }
+
+    /// Writes down that everything was made.
+    pub fn done(&mut self, status: u16) {
+        if !std::mem::replace(&mut self.over, true) {
+            self.service.metrics.total(self.started.elapsed());
+            self.log(status);
+        }
+    }
+
+    /// Writes down that it could not be made.
+    pub fn failed(&mut self, refusal: &Refusal) {
+        if !std::mem::replace(&mut self.over, true) {
+            if refusal.status.is_server_error() {
+                self.service.metrics.failed();
+            }
+            self.service.metrics.refused(refusal.status.as_u16());
+            self.finish = refusal.code.unwrap_or(refusal.kind);
+            self.log(refusal.status.as_u16());
+        }
+    }
+
+    fn log(&self, status: u16) {
+        let Self { caller, sums, .. } = self;
+        let milliseconds = |time: Option<Duration>| time.map(|time| (time.as_secs_f64() * 1e4).round() / 10.0);
+        let line = serde_json::json!({
+            "id": caller.id,
+            "endpoint": caller.endpoint,
+            "key": caller.key,
+            "traceparent": caller.trace,
+            "status": status,
+            "finish": self.finish,
+            "prompt_tokens": sums.prompt_tokens,
+            "completion_tokens": sums.generated_tokens,
+            "nfe": sums.nfe,
+            "queue_ms": milliseconds(self.entered),
+            "first_text_ms": milliseconds(self.first),
+            "total_ms": milliseconds(Some(self.started.elapsed())),
+        });
+        (self.service.config.log)(&line);
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        if !self.over {
+            self.service.metrics.cancelled();
+            self.finish = "cancelled";
+            // As servers write down a client that has left.
+            self.log(499);
+        }
+    }
+}
+
+/// Returns the word of OpenAI's interface for how an answer ended.
+pub fn finish_reason(finish: Finish) -> &'static str {
+    match finish {
+        Finish::Eos | Finish::Stop => "stop",
+        // What was given up at a deadline is cut off, too.
+        _ => "length",
+    }
+}

@@ -1,0 +1,123 @@
+//! `POST /v1/chat/completions`.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use demask::{Message, Prompt};
+use serde_json::{Value, json};
+
+use crate::{
+    Refusal,
+    fields::{Fields, told},
+    service::{Entry, Inner, Served},
+    shape::Kind,
+};
+
+/// Messages of a conversation, at most.
+const MESSAGES: usize = 1024;
+
+/// Answers a conversation.
+///
+/// # Errors
+/// If the body is wrong, or asks for what is not implemented.
+pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served, Refusal> {
+    let mut fields = Fields::parse(body)?;
+    let messages = messages(&mut fields)?;
+    refuse_tools(&mut fields)?;
+    let logprobs = fields.switch("logprobs")?.unwrap_or(false);
+    let top = fields.count("top_logprobs", 0, service.config.limits.top_logprobs as u64)?;
+    if top.is_some_and(|top| top > 0) && !logprobs {
+        return Err(Refusal::parameter("top_logprobs", "`top_logprobs` goes with `logprobs`: set it to true"));
+    }
+    let mut ask = super::read_ask(service, &entry, &mut fields)?;
+    fields.neutral("add_generation_prompt", &[json!(true)])?;
+    fields.neutral("continue_final_message", &[json!(false)])?;
+    fields.neutral("add_special_tokens", &[json!(false)])?;
+    fields.neutral("chat_template", &[])?;
+    fields.neutral("documents", &[json!([])])?;
+    fields.neutral("modalities", &[json!(["text"])])?;
+    fields.neutral("audio", &[])?;
+    fields.neutral("prediction", &[])?;
+    fields.neutral("web_search_options", &[])?;
+    fields.neutral("moderation", &[])?;
+    fields.neutral("reasoning_effort", &[json!("none")])?;
+    fields.neutral("include_reasoning", &[json!(false), json!(true)])?;
+    fields.neutral("echo", &[json!(false)])?;
+    fields.neutral("chat_template_kwargs", &[json!({})])?;
+    fields.finish()?;
+    if logprobs {
+        ask.ask_logprobs(top.unwrap_or(0));
+    }
+    super::run(service, entry, Kind::Chat, &[Prompt::Chat(messages)], ask, Vec::new())
+}
+
+/// Functions that a model may call: none are.
+fn refuse_tools(fields: &mut Fields) -> Result<(), Refusal> {
+    let choice = fields.take("tool_choice");
+    if choice == Some(json!("none")) {
+        fields.ignore(&["tools", "functions", "function_call"]);
+        return Ok(());
+    }
+    match choice {
+        None => {}
+        Some(Value::String(choice)) if choice == "auto" => {}
+        Some(choice) => {
+            let message = format!("`tool_choice` is {}, which this server does not implement: omit it", told(&choice));
+            return Err(Refusal::parameter("tool_choice", message).coded("unsupported_parameter"));
+        }
+    }
+    fields.neutral("tools", &[json!([])])?;
+    fields.neutral("functions", &[json!([])])?;
+    fields.neutral("function_call", &[json!("none")])
+}
+
+/// Reads the messages.
+pub fn messages(fields: &mut Fields) -> Result<Vec<Message>, Refusal> {
+    let missing = || Refusal::parameter("messages", "`messages` is missing: expected a list of messages");
+    let list = fields.list("messages")?.ok_or_else(missing)?;
+    if list.is_empty() || list.len() > MESSAGES {
+        let message = format!("`messages` has {} messages, expected 1 to {MESSAGES}", list.len());
+        return Err(Refusal::parameter("messages", message));
+    }
+    list.into_iter().enumerate().map(|(index, value)| message(index, value)).collect()
+}
+
+fn message(index: usize, value: Value) -> Result<Message, Refusal> {
+    let at = |name: &str| format!("messages[{index}].{name}");
+    let mut fields = Fields::of(value, "messages[].")?;
+    let role =
+        fields.text("role")?.ok_or_else(|| Refusal::parameter(at("role"), format!("`{}` is missing", at("role"))))?;
+    // As OpenAI calls the system's role of its newest models.
+    let role = if role == "developer" { "system".to_owned() } else { role };
+    if !["system", "user", "assistant"].contains(&role.as_str()) {
+        let message = format!("`{}` is {role:?}, expected system, developer, user or assistant", at("role"));
+        return Err(Refusal::parameter(at("role"), message));
+    }
+    let content = match fields.take("content") {
+        Some(Value::String(text)) => text,
+        Some(Value::Array(parts)) => content_of(&parts).map_err(|what| {
+            Refusal::parameter(at("content"), format!("`{}` has {what}, expected parts of type text", at("content")))
+        })?,
+        None if role == "assistant" => String::new(),
+        other => {
+            let found = other.map_or("missing".to_owned(), |value| told(&value));
+            return Err(Refusal::parameter(at("content"), format!("`{}` is {found}, expected a text", at("content"))));
+        }
+    };
+    fields.ignore(&["name", "refusal", "annotations", "reasoning_content", "reasoning"]);
+    fields.neutral("tool_calls", &[json!([])])?;
+    fields.neutral("function_call", &[])?;
+    fields.neutral("audio", &[])?;
+    fields.finish()?;
+    Ok(Message::new(role, content))
+}
+
+/// Puts text parts together.
+fn content_of(parts: &[Value]) -> Result<String, String> {
+    let text = |part: &Value| match (part["type"].as_str(), part["text"].as_str()) {
+        (Some("text" | "input_text"), Some(text)) => Ok(text.to_owned()),
+        (Some(kind), _) => Err(format!("a part of type {}", told(&json!(kind)))),
+        (None, _) => Err(told(part)),
+    };
+    parts.iter().map(text).collect()
+}

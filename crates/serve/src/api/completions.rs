@@ -1,0 +1,96 @@
+//! `POST /v1/completions`: text and tokens without a template, several prompts at a time.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use demask::Prompt;
+use serde_json::{Value, json};
+
+use crate::{
+    Refusal,
+    fields::Fields,
+    service::{Entry, Inner, Served},
+    shape::Kind,
+};
+
+/// Completes prompts.
+///
+/// # Errors
+/// If the body is wrong, or asks for what is not implemented.
+pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served, Refusal> {
+    let mut fields = Fields::parse(body)?;
+    let prompts = prompts(&mut fields, service.config.limits.prompts)?;
+    let suffix = fields.text("suffix")?.filter(|suffix| !suffix.is_empty());
+    let echo = fields.switch("echo")?.unwrap_or(false);
+    let logprobs = fields.count("logprobs", 0, service.config.limits.top_logprobs as u64)?;
+    let mut ask = super::read_ask(service, &entry, &mut fields)?;
+    if let Some(best) = fields.count("best_of", 1, 128)?
+        && best != ask.wishes.choices
+    {
+        let message = format!("`best_of` is {best}, which this server does not implement: omit it, or set it to `n`");
+        return Err(Refusal::parameter("best_of", message).coded("unsupported_parameter"));
+    }
+    fields.neutral("add_special_tokens", &[json!(true)])?;
+    fields.finish()?;
+    if echo && logprobs.is_some() {
+        return Err(Refusal::parameter(
+            "echo",
+            "`echo` with `logprobs` does not say where the judged text begins: send context and continuation to /v1/score",
+        )
+        .coded("unsupported_parameter"));
+    }
+    if let Some(top) = logprobs {
+        ask.ask_logprobs(top);
+    }
+    if let Some(suffix) = suffix {
+        return crate::infill::with_suffix(service, entry, &prompts, &suffix, ask);
+    }
+    let echo = if echo { prompts.iter().map(|prompt| words(service, prompt)).collect() } else { Vec::new() };
+    super::run(service, entry, Kind::Completion, &prompts, ask, echo)
+}
+
+/// A prompt as text, as it is told again.
+fn words(service: &Inner, prompt: &Prompt) -> String {
+    match (prompt, service.tokenizer()) {
+        (Prompt::Tokens(ids), Some(tokenizer)) => tokenizer.decode(ids, true),
+        (Prompt::Raw(text), _) => text.clone(),
+        _ => String::new(),
+    }
+}
+
+/// Reads the prompts: a text, texts, ids, or lists of ids.
+fn prompts(fields: &mut Fields, most: usize) -> Result<Vec<Prompt>, Refusal> {
+    let Some(value) = fields.take("prompt") else {
+        return Err(Refusal::parameter(
+            "prompt",
+            "`prompt` is missing: expected a text, token ids, or a list of either",
+        ));
+    };
+    let wrong =
+        |value: &Value| fields.wrong("prompt", value, "a text, a list of texts, token ids, or a list of token ids");
+    let prompts: Vec<Prompt> = match &value {
+        Value::String(text) => vec![Prompt::Raw(text.clone())],
+        Value::Array(list) if list.iter().all(Value::is_number) && !list.is_empty() => {
+            vec![Prompt::Tokens(ids(list).ok_or_else(|| wrong(&value))?)]
+        }
+        Value::Array(list) => {
+            let one = |value: &Value| match value {
+                Value::String(text) => Some(Prompt::Raw(text.clone())),
+                Value::Array(list) => ids(list).map(Prompt::Tokens),
+                _ => None,
+            };
+            list.iter().map(one).collect::<Option<_>>().ok_or_else(|| wrong(&value))?
+        }
+        other => return Err(wrong(other)),
+    };
+    if prompts.is_empty() || prompts.len() > most {
+        let message = format!("`prompt` has {} prompts, expected 1 to {most}", prompts.len());
+        return Err(Refusal::parameter("prompt", message));
+    }
+    Ok(prompts)
+}
+
+/// Reads token ids.
+pub fn ids(list: &[Value]) -> Option<Vec<u32>> {
+    list.iter().map(|value| value.as_u64().and_then(|id| u32::try_from(id).ok())).collect()
+}

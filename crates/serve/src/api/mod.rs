@@ -1,0 +1,91 @@
+//! The endpoints: each reads a body, and returns a response or answers on their way.
+
+mod chat;
+mod completions;
+mod models;
+mod openapi;
+mod score;
+mod status;
+mod tokens;
+
+pub use score::Judging;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use demask::Prompt;
+
+use crate::{
+    Refusal,
+    ask::{self, Ask},
+    fields::Fields,
+    page,
+    route::Endpoint,
+    run::Run,
+    service::{Entry, Inner, Served},
+    shape::{Kind, Shape},
+};
+
+/// Serves a request.
+///
+/// # Errors
+/// If it is wrong, or cannot be served.
+pub(crate) fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served, Refusal> {
+    let whole = |response| Ok(Served::Whole(response));
+    match entry.endpoint {
+        Endpoint::Chat => chat::serve(service, entry, body),
+        Endpoint::Completions => completions::serve(service, entry, body),
+        Endpoint::Infill | Endpoint::PlainInfill | Endpoint::Fim => crate::infill::serve(service, entry, body),
+        Endpoint::Score => score::serve(service, entry, body),
+        Endpoint::Responses => Err(Refusal::missing(
+            "/v1/responses is not served, which keeps conversations: send the messages to /v1/chat/completions",
+        )),
+        Endpoint::Models => whole(models::list(service)),
+        Endpoint::Model => models::one(service, &entry.path).map(Served::Whole),
+        Endpoint::Tokenize => tokens::tokenize(service, body).map(Served::Whole),
+        Endpoint::Detokenize => tokens::detokenize(service, body).map(Served::Whole),
+        Endpoint::TokenizerInfo => tokens::info(service).map(Served::Whole),
+        Endpoint::Health => status::health(service).map(Served::Whole),
+        Endpoint::Live => whole(status::live()),
+        Endpoint::Version => whole(status::version()),
+        Endpoint::Info => whole(status::info(service)),
+        Endpoint::Metrics => whole(status::metrics(service)),
+        Endpoint::OpenApi => whole(openapi::document()),
+        Endpoint::Page => page::file(&entry.path).map(Served::Whole),
+    }
+}
+
+/// Compares the model that a request names with the one that is served.
+pub(crate) fn check_model(service: &Inner, fields: &mut Fields) -> Result<(), Refusal> {
+    let Some(name) = fields.text("model")? else { return Ok(()) };
+    if service.names().any(|known| known == name) {
+        return Ok(());
+    }
+    let known: Vec<_> = service.names().collect();
+    let shown: String = name.chars().take(80).collect();
+    let message = format!("the model {shown:?} is not served here, expected {}", known.join(" or "));
+    Err(Refusal { param: Some("model".to_owned()), ..Refusal::missing(message).coded("model_not_found") })
+}
+
+/// Submits prompts, and returns their answers on their way.
+pub(crate) fn run(
+    service: &Arc<Inner>,
+    mut entry: Entry,
+    kind: Kind,
+    prompts: &[Prompt],
+    ask: Ask,
+    echo: Vec<String>,
+) -> Result<Served, Refusal> {
+    let places = entry.places()?;
+    let account = service.account(&entry);
+    let run = Run::start(service, prompts, &ask, places, account)?;
+    let mut shape = Shape::new(kind, service.name(), &service.fingerprint, ask.wishes);
+    shape.echo = echo;
+    Ok(Served::Run(Box::new(run), shape))
+}
+
+/// Reads what endpoints that generate have in common.
+pub(crate) fn read_ask(service: &Inner, entry: &Entry, fields: &mut Fields) -> Result<Ask, Refusal> {
+    check_model(service, fields)?;
+    ask::read(fields, &service.config.limits, entry.weight)
+}

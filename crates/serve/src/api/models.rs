@@ -1,0 +1,69 @@
+//! `GET /v1/models` and `/v1/models/{id}`: what is served, and what it can do.
+
+use bytes::Bytes;
+use demask::internals::{decode::recommended, step::Mask};
+use http::Response;
+use serde_json::{Value, json};
+
+use crate::{
+    Refusal,
+    service::{Inner, json_response},
+};
+
+/// Lists what is served.
+pub fn list(service: &Inner) -> Response<Bytes> {
+    let data: Vec<Value> = service.names().map(|name| card(service, name)).collect();
+    json_response(&json!({"object": "list", "data": data}))
+}
+
+/// Returns one of them.
+///
+/// # Errors
+/// If it is not served.
+pub fn one(service: &Inner, path: &str) -> Result<Response<Bytes>, Refusal> {
+    let name = path.strip_prefix("/v1/models/").unwrap_or_default().replace("%2F", "/");
+    let found = service.names().find(|known| *known == name);
+    let known = || service.names().collect::<Vec<_>>().join(" or ");
+    let missing = || {
+        let shown: String = name.chars().take(80).collect();
+        Refusal::missing(format!("the model {shown:?} is not served here, expected {}", known()))
+            .coded("model_not_found")
+    };
+    Ok(json_response(&card(service, found.ok_or_else(missing)?)))
+}
+
+fn card(service: &Inner, name: &str) -> Value {
+    let prompter = service.handle.prompter();
+    let facts = prompter.facts();
+    let (attention, infill) = match facts.mask {
+        Mask::Full => ("full", true),
+        Mask::BlockCausal { .. } => ("block-causal", false),
+        Mask::Causal => ("causal", false),
+    };
+    let cap = service.config.limits.gen_length.min(facts.context);
+    let defaults = recommended(facts.mask)
+        .map_or(("ar".to_owned(), "causal".to_owned()), |(decoder, cache)| (decoder.to_string(), cache.to_string()));
+    json!({
+        "id": name,
+        "object": "model",
+        "created": service.started,
+        "owned_by": "demask",
+        "root": service.name(),
+        "parent": null,
+        "permission": [],
+        "max_model_len": facts.context,
+        "diffusion": {
+            "family": prompter.family().name(),
+            "attention": attention,
+            "infill": infill,
+            "likelihood": !matches!(facts.mask, Mask::BlockCausal { .. }),
+            "default_gen_length": prompter.default_gen_length().min(cap),
+            "max_gen_length": cap,
+            "decoders": service.methods.0,
+            "caches": service.methods.1,
+            "guides": service.guides(),
+            "defaults": {"decoder": defaults.0, "cache": defaults.1},
+            "fingerprint": service.fingerprint,
+        },
+    })
+}

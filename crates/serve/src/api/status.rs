@@ -1,0 +1,62 @@
+//! How the server is: for balancers, dashboards and people.
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, header};
+use serde_json::json;
+
+use crate::{
+    Refusal,
+    service::{Inner, json_response},
+};
+
+/// Says whether requests are served.
+///
+/// # Errors
+/// If they are not: the server is about to end, or its engine has ended.
+pub fn health(service: &Inner) -> Result<Response<Bytes>, Refusal> {
+    if !service.is_serving() {
+        return Err(Refusal::shutting_down());
+    }
+    if !service.is_alive() {
+        return Err(Refusal::overloaded("the engine has ended: start the server again", 1).coded("engine_ended"));
+    }
+    Ok(json_response(&json!({"status": "ok"})))
+}
+
+/// Says that the process runs.
+pub fn live() -> Response<Bytes> {
+    json_response(&json!({"status": "ok"}))
+}
+
+/// Returns the version.
+pub fn version() -> Response<Bytes> {
+    json_response(&json!({"version": env!("CARGO_PKG_VERSION"), "name": "demask"}))
+}
+
+/// Returns what is served, within which bounds.
+pub fn info(service: &Inner) -> Response<Bytes> {
+    let limits = &service.config.limits;
+    let prompter = service.handle.prompter();
+    json_response(&json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "model": service.name(),
+        "family": prompter.family().name(),
+        "fingerprint": service.fingerprint,
+        "max_model_len": prompter.facts().context,
+        "max_gen_length": limits.gen_length,
+        "max_body_bytes": limits.body_bytes,
+        "max_places": limits.places,
+        "max_choices": limits.choices,
+        "max_prompts": limits.prompts,
+    }))
+}
+
+/// Returns counts and times.
+pub fn metrics(service: &Inner) -> Response<Bytes> {
+    let places = (service.admission.taken(), service.config.limits.places);
+    let text = service.metrics.write(service.name(), &service.handle.counters(), places);
+    let mut response = Response::new(Bytes::from(text));
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}

@@ -1,0 +1,161 @@
+//! What a stream knows of an answer's canvas: enough to tell what each forward has changed, and to show it as text.
+
+use demask::{
+    Committed, Update,
+    internals::{checkpoint::Tokenizer, step::TokenId},
+};
+use serde_json::{Value, json};
+
+use crate::{logprobs, shape::Kind};
+
+/// How a mask is shown in text.
+const MASK: char = '▒';
+
+/// An answer's canvas as far as it was told.
+#[derive(Debug, Default)]
+pub struct Picture {
+    /// Tokens of all positions; masks are none.
+    tokens: Vec<Option<TokenId>>,
+    /// Positions before the answer.
+    prompt_tokens: usize,
+    /// What was committed behind the prompt, by position, where log-probabilities are wanted.
+    commits: Vec<Option<Committed>>,
+    /// Positions behind the prompt that can no longer change.
+    settled: usize,
+    /// Those of them whose log-probabilities were told.
+    told: usize,
+    step: usize,
+    nfe: usize,
+}
+
+impl Picture {
+    /// Takes in what has changed; `keeps` says whether log-probabilities are wanted.
+    pub fn went(&mut self, update: &Update, keeps: bool) {
+        if let Some(started) = &update.started {
+            let mask = |position: usize| match &started.holes[..] {
+                [] => position >= started.prompt_tokens,
+                holes => holes.iter().any(|hole| hole.contains(&position)),
+            };
+            let tokens = started.canvas.iter().enumerate();
+            self.tokens = tokens.map(|(position, token)| (!mask(position)).then_some(*token)).collect();
+            self.prompt_tokens = started.prompt_tokens;
+            if keeps {
+                self.commits = vec![None; self.tokens.len().saturating_sub(self.prompt_tokens)];
+            }
+        }
+        for commit in &update.commits {
+            if let Some(token) = self.tokens.get_mut(commit.position as usize) {
+                *token = Some(commit.token);
+            }
+            let place = (commit.position as usize).checked_sub(self.prompt_tokens);
+            if let Some(kept) = place.and_then(|place| self.commits.get_mut(place)) {
+                *kept = Some(commit.clone());
+            }
+        }
+        self.settled = self.settled.max(update.settled);
+        if let Some(forward) = update.forwards.last() {
+            self.step = forward.step;
+        }
+        self.nfe = self.nfe.max(update.nfe);
+    }
+
+    /// Returns the frame of what was committed since the last one; none if nothing was.
+    pub fn frame(&self, update: &Update, tokenizer: Option<&Tokenizer>) -> Option<Value> {
+        if update.commits.is_empty() && update.started.is_none() && update.forwards.is_empty() {
+            return None;
+        }
+        let text = |token: TokenId| logprobs::text(token, tokenizer);
+        let commits = update.commits.iter().map(|commit| {
+            let mut entry = vec![
+                json!(commit.position),
+                json!(commit.token),
+                json!(text(commit.token)),
+                json!(commit.confidence),
+                json!(commit.step),
+            ];
+            if !commit.top.is_empty() {
+                let alternative = |&(token, logprob): &(TokenId, f32)| json!([token, text(token), logprob.exp()]);
+                entry.push(commit.top.iter().map(alternative).collect());
+            }
+            Value::Array(entry)
+        });
+        let forwards = update.forwards.iter();
+        let forwards = forwards.map(|at| json!([at.step, at.nfe, at.drafts, at.accepted, at.rejected]));
+        let mut frame = json!({
+            "v": 1,
+            "step": self.step,
+            "nfe": self.nfe,
+            "masks": update.masks,
+            "settled": self.settled,
+            "commits": commits.collect::<Vec<_>>(),
+            "forwards": forwards.collect::<Vec<_>>(),
+        });
+        if update.dropped > 0 {
+            frame["dropped"] = json!(update.dropped);
+        }
+        if update.started.is_some() {
+            frame["canvas"] = self.laid_out(update, tokenizer);
+        }
+        Some(frame)
+    }
+
+    /// The canvas as it was laid out: its lengths, and the tokens behind the prompt that were given.
+    fn laid_out(&self, update: &Update, tokenizer: Option<&Tokenizer>) -> Value {
+        let Some(started) = &update.started else { return Value::Null };
+        let committed = |position: usize| update.commits.iter().any(|commit| commit.position as usize == position);
+        let behind = self.tokens.iter().enumerate().skip(self.prompt_tokens);
+        let given = behind.filter_map(|(position, token)| Some((position, (*token)?)));
+        let given = given.filter(|(position, _)| !started.holes.is_empty() && !committed(*position));
+        json!({
+            "prompt_tokens": started.prompt_tokens,
+            "length": started.canvas.len(),
+            "block_length": started.block_length,
+            "decoder": started.decoder,
+            "cache": started.cache,
+            "given": given.map(|(at, token)| json!([at, token, logprobs::text(token, tokenizer)])).collect::<Vec<_>>(),
+        })
+    }
+
+    /// Returns the frame of the canvas as text; none if nothing was committed.
+    pub fn shown(&self, update: &Update, tokenizer: Option<&Tokenizer>) -> Option<Value> {
+        if update.commits.is_empty() && update.started.is_none() {
+            return None;
+        }
+        let text = self.text(tokenizer);
+        Some(json!({"v": 1, "step": self.step, "nfe": self.nfe, "masks": update.masks, "text": text}))
+    }
+
+    /// Returns the answer as it stands, masks included.
+    pub fn text(&self, tokenizer: Option<&Tokenizer>) -> String {
+        let mut text = String::new();
+        let answer = self.tokens.get(self.prompt_tokens..).unwrap_or_default();
+        // What stands together is put into text together: a letter may be several tokens.
+        for run in answer.chunk_by(|left, right| left.is_some() == right.is_some()) {
+            let tokens: Option<Vec<TokenId>> = run.iter().copied().collect();
+            match (tokens, tokenizer) {
+                (Some(tokens), Some(tokenizer)) => text.push_str(&tokenizer.decode(&tokens, true)),
+                (Some(tokens), None) => tokens.iter().for_each(|token| text.push_str(&format!("{token},"))),
+                (None, _) => text.extend(run.iter().map(|_| MASK)),
+            }
+        }
+        text
+    }
+
+    /// Returns the log-probabilities of the tokens that were settled since the last time; none if there are none.
+    pub fn logprobs(&mut self, kind: Kind, tokenizer: Option<&Tokenizer>) -> Option<Value> {
+        let settled = self.settled.min(self.commits.len());
+        let new = self.commits.get(self.told..settled).filter(|new| !new.is_empty())?;
+        let entries = new.iter().map(|commit| match commit {
+            Some(commit) => logprobs::Entry { token: commit.token, logprob: commit.logprob, top: &commit.top },
+            None => logprobs::Entry { token: 0, logprob: None, top: &[] },
+        });
+        let value = logprobs::value(kind, &entries.collect::<Vec<_>>(), tokenizer);
+        self.told = settled;
+        Some(value)
+    }
+
+    /// Returns how many tokens' log-probabilities were told.
+    pub fn told(&self) -> usize {
+        self.told
+    }
+}

@@ -1,0 +1,46 @@
+//! What a server is told when it starts, beside its engine.
+
+use std::{fmt, sync::Arc};
+
+use serde_json::Value;
+
+use crate::{Limits, keys::Keys};
+
+/// How requests are served.
+#[derive(Clone)]
+pub struct ServiceConfig {
+    /// Names that requests may call the model by; the first one is told.
+    pub names: Vec<String>,
+    /// Bounds of a request.
+    pub limits: Limits,
+    /// Who may ask.
+    pub keys: Arc<Keys>,
+    /// Whether the page is there.
+    pub page: bool,
+    /// Fingerprint of the weights, for clients that compare answers.
+    pub weights: u64,
+    /// Takes one line for each request. It never holds what was asked or answered.
+    pub log: Arc<dyn Fn(&Value) + Send + Sync>,
+}
+
+impl Default for ServiceConfig {
+    fn default() -> Self {
+        Self {
+            names: Vec::new(),
+            limits: Limits::default(),
+            keys: Arc::default(),
+            page: true,
+            weights: 0,
+            log: Arc::new(|_| {}),
+        }
+    }
+}
+
+impl fmt::Debug for ServiceConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServiceConfig")
+            .field("names", &self.names)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,185 @@
+//! One connection: requests one after the other, each with its bounds.
+
+use std::{convert::Infallible, rc::Rc};
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Method, Request, Response, header, request::Parts};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{net::TcpStream, task::spawn_blocking, time::timeout};
+
+use super::{
+    body::{GivenUp, ReplyBody, Streaming},
+    server::{Ending, Shared},
+    stall::Stall,
+};
+use crate::{Entry, Refusal, Reply};
+
+/// Bytes of a request's head, and its headers.
+const HEAD_BYTES: usize = 64 << 10;
+const HEADERS: usize = 100;
+
+/// Serves a connection until it ends.
+pub(super) async fn serve(stream: TcpStream, shared: Rc<Shared>) {
+    let io = Stall::new(TokioIo::new(stream), shared.config.write_time);
+    let service = {
+        let shared = Rc::clone(&shared);
+        service_fn(move |request| respond(Rc::clone(&shared), request))
+    };
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(shared.config.head_time)
+        .max_buf_size(HEAD_BYTES)
+        .max_headers(HEADERS);
+    let mut connection = std::pin::pin!(builder.serve_connection(io, service));
+    let mut ending = shared.ending.clone();
+    let over = tokio::select! {
+        over = connection.as_mut() => over,
+        _ = ending.wait_for(|ending| *ending != Ending::Serving) => {
+            // The request on its way is served, and none behind it.
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = over {
+        tracing::debug!(%error, "a connection ended");
+    }
+}
+
+async fn respond(shared: Rc<Shared>, request: Request<Incoming>) -> Result<Response<ReplyBody>, Infallible> {
+    let (head, body) = request.into_parts();
+    let origin = allowed_origin(&shared, &head);
+    let mut response = match checked(&shared, &head) {
+        Ok(Some(response)) => response.map(whole),
+        Ok(None) => answered(&shared, &head, body).await,
+        Err(refusal) => shared.service.refuse(&refusal).map(whole),
+    };
+    if head.method == Method::HEAD {
+        *response.body_mut() = ReplyBody::Whole(None);
+    }
+    if let Some(origin) = origin {
+        let headers = response.headers_mut();
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.insert(header::VARY, HeaderValue::from_static("origin"));
+        headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("x-request-id, retry-after"));
+    }
+    Ok(response)
+}
+
+fn whole(bytes: Bytes) -> ReplyBody {
+    ReplyBody::Whole(Some(bytes).filter(|bytes| !bytes.is_empty()))
+}
+
+/// Looks at what only a socket can be asked wrongly: another host, an origin that is not allowed, a browser's question
+/// before the request.
+fn checked(shared: &Shared, head: &Parts) -> Result<Option<Response<Bytes>>, Refusal> {
+    let host = head.headers.get(header::HOST).map(HeaderValue::as_bytes).or_else(|| head.uri.host().map(str::as_bytes));
+    let name = host.map(|host| host_name(host));
+    let known = |name: &[u8]| shared.config.hosts.iter().any(|host| host.as_bytes().eq_ignore_ascii_case(name));
+    if !shared.config.hosts.is_empty() && !name.is_some_and(known) {
+        let expected = shared.config.hosts.join(", ");
+        return Err(Refusal::forbidden(format!("the Host header names another host, expected one of {expected}")));
+    }
+    if head.method != Method::OPTIONS {
+        return Ok(None);
+    }
+    let mut response = Response::new(Bytes::new());
+    *response.status_mut() = http::StatusCode::NO_CONTENT;
+    let preflight: [(HeaderName, &'static str); 3] = [
+        (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST"),
+        (header::ACCESS_CONTROL_ALLOW_HEADERS, "authorization, content-type, x-request-id"),
+        (header::ACCESS_CONTROL_MAX_AGE, "600"),
+    ];
+    for (name, value) in preflight {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    Ok(Some(response))
+}
+
+/// A host without its port.
+fn host_name(host: &[u8]) -> &[u8] {
+    // An address of version 6 stands in brackets.
+    if host.starts_with(b"[") {
+        return host.iter().position(|&byte| byte == b']').map_or(host, |end| &host[..=end]);
+    }
+    host.iter().position(|&byte| byte == b':').map_or(host, |end| &host[..end])
+}
+
+fn allowed_origin(shared: &Shared, head: &Parts) -> Option<HeaderValue> {
+    let origin = head.headers.get(header::ORIGIN)?;
+    let known = shared.config.origins.iter().any(|known| known.as_bytes() == origin.as_bytes());
+    known.then(|| origin.clone())
+}
+
+async fn answered(shared: &Rc<Shared>, head: &Parts, body: Incoming) -> Response<ReplyBody> {
+    let entry = match shared.service.open(head) {
+        Ok(entry) => entry,
+        Err(response) => return closing(response.map(whole), head),
+    };
+    let bytes = match read(shared, body).await {
+        Ok(bytes) => bytes,
+        Err(refusal) => return closing(shared.service.refuse(&refusal).map(whole), head),
+    };
+    reply(shared, entry, bytes).await
+}
+
+/// A body that was not read cannot be passed over: the connection ends behind the response.
+fn closing(mut response: Response<ReplyBody>, head: &Parts) -> Response<ReplyBody> {
+    let none =
+        head.headers.get(header::CONTENT_LENGTH).is_none() && head.headers.get(header::TRANSFER_ENCODING).is_none();
+    if !none {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// Reads a body, as large and as slow as it may be.
+async fn read(shared: &Shared, body: Incoming) -> Result<Bytes, Refusal> {
+    let most = shared.service.limits().body_bytes;
+    let collected = timeout(shared.config.body_time, Limited::new(body, most).collect()).await;
+    match collected {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(shared.service.too_large(most as u64 + 1)),
+        Ok(Err(_)) => Err(Refusal::bad("the body broke off before its end")),
+        Err(_) => {
+            let seconds = shared.config.body_time.as_secs();
+            Err(Refusal::too_late(format!("the body did not come within {seconds} s")))
+        }
+    }
+}
+
+async fn reply(shared: &Rc<Shared>, entry: Entry, bytes: Bytes) -> Response<ReplyBody> {
+    let service = shared.service.clone();
+    let made = spawn_blocking(move || service.handle(entry, &bytes)).await;
+    match made {
+        Ok(Reply::Whole(response)) => response.map(whole),
+        Ok(Reply::Pending(mut pending)) => {
+            let response = tokio::select! {
+                response = pending.response() => response,
+                () = given_up(shared) => pending.end_with(&Refusal::shutting_down()),
+            };
+            response.map(whole)
+        }
+        Ok(Reply::Stream(head, events)) => {
+            let streaming = Streaming::new(*events, shared.config.heartbeat, given_up(shared));
+            head.map(|()| ReplyBody::Stream(Box::new(streaming)))
+        }
+        Err(error) => {
+            tracing::error!(%error, "a request broke off (a bug, please report it)");
+            shared.service.refuse(&Refusal::failed("the request broke off (a bug, please report it)")).map(whole)
+        }
+    }
+}
+
+/// Waits until what is on its way is given up.
+fn given_up(shared: &Shared) -> GivenUp {
+    let mut ending = shared.ending.clone();
+    Box::pin(async move {
+        if ending.wait_for(|ending| *ending == Ending::GivingUp).await.is_err() {
+            // Nobody is left to say so.
+            std::future::pending::<()>().await;
+        }
+    })
+}

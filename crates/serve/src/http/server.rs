@@ -1,0 +1,256 @@
+//! The accept loop, its bounds, and how it ends.
+
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    io,
+    net::{IpAddr, SocketAddr},
+    rc::Rc,
+    time::Duration,
+};
+
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    task::{JoinSet, LocalSet},
+    time::{Instant, sleep, sleep_until, timeout},
+};
+
+use super::connection;
+use crate::Service;
+
+/// Bounds of connections.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HttpConfig {
+    /// Connections at the same time.
+    pub connections: usize,
+    /// Connections of one address at the same time.
+    pub per_address: usize,
+    /// Time in which a request's head must have come; a connection that asks for nothing is closed after it too.
+    pub head_time: Duration,
+    /// Time in which a request's body must have come.
+    pub body_time: Duration,
+    /// Time for which a reader may take nothing of what is written.
+    pub write_time: Duration,
+    /// Silence of a stream after which a heartbeat is sent.
+    pub heartbeat: Duration,
+    /// Time that requests on their way get when the server is to end.
+    pub drain_time: Duration,
+    /// Time before that in which requests are refused but connections are taken, for balancers to notice.
+    pub drain_notice: Duration,
+    /// Names of this host that requests may be sent to; without any, all.
+    pub hosts: Vec<String>,
+    /// Origins that pages of other sites may ask from.
+    pub origins: Vec<String>,
+}
+
+impl Default for HttpConfig {
+    fn default() -> Self {
+        Self {
+            connections: 4096,
+            per_address: 4096,
+            head_time: Duration::from_secs(15),
+            body_time: Duration::from_secs(30),
+            write_time: Duration::from_secs(60),
+            heartbeat: Duration::from_secs(15),
+            drain_time: Duration::from_secs(30),
+            drain_notice: Duration::ZERO,
+            hosts: Vec::new(),
+            origins: Vec::new(),
+        }
+    }
+}
+
+/// How a server is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Stop {
+    /// Not yet.
+    #[default]
+    No,
+    /// Once what is on its way is over, or its time is up.
+    Drain,
+    /// Now.
+    Now,
+}
+
+/// A server with its socket.
+pub struct Server {
+    listener: std::net::TcpListener,
+    service: Service,
+    config: HttpConfig,
+}
+
+/// What all connections share.
+pub(super) struct Shared {
+    pub service: Service,
+    pub config: HttpConfig,
+    /// How far the end is: connections watch it.
+    pub ending: watch::Receiver<Ending>,
+}
+
+/// How far the end of the server is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// Requests are served.
+    Serving,
+    /// Requests are refused, and connections close behind what they serve.
+    Draining,
+    /// What is still on its way is given up.
+    GivingUp,
+}
+
+impl Server {
+    /// Takes a socket.
+    ///
+    /// # Errors
+    /// If the address is in use, or not this machine's.
+    pub fn bind(address: SocketAddr, service: Service, config: HttpConfig) -> io::Result<Self> {
+        let listener = std::net::TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(Self { listener, service, config })
+    }
+
+    /// Returns the address that it listens on.
+    ///
+    /// # Errors
+    /// If the system does not tell.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves connections on this thread until it is told to stop; it asks a few times a second.
+    ///
+    /// # Errors
+    /// If the system has no means to wait for sockets.
+    pub fn run(self, mut stop: impl FnMut() -> Stop) -> io::Result<()> {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_io().enable_time().max_blocking_threads(4).build()?;
+        let local = LocalSet::new();
+        let served = local.block_on(&runtime, self.serve(&mut stop));
+        // A prompt that is being put into tokens for a client that is gone is not waited for.
+        runtime.shutdown_timeout(Duration::from_secs(1));
+        served
+    }
+
+    async fn serve(self, stop: &mut dyn FnMut() -> Stop) -> io::Result<()> {
+        let Self { listener, service, config } = self;
+        let listener = TcpListener::from_std(listener)?;
+        let (tell, ending) = watch::channel(Ending::Serving);
+        let shared = Rc::new(Shared { service, config, ending });
+        let mut connections = JoinSet::new();
+        let accepting = accept(&listener, &shared, &mut connections);
+        let stopped = until_stopped(stop, Stop::Drain);
+        tokio::select! {
+            () = accepting => {}
+            () = stopped => {}
+        }
+        drain(&listener, &shared, &tell, &mut connections, stop).await;
+        Ok(())
+    }
+}
+
+/// Refuses what is new, waits for what is on its way, and gives up what takes too long.
+async fn drain(
+    listener: &TcpListener,
+    shared: &Rc<Shared>,
+    tell: &watch::Sender<Ending>,
+    connections: &mut JoinSet<()>,
+    stop: &mut dyn FnMut() -> Stop,
+) {
+    shared.service.drain();
+    let notice = Instant::now() + shared.config.drain_notice;
+    tokio::select! {
+        () = accept(listener, shared, connections) => {}
+        () = sleep_until(notice) => {}
+        () = until_stopped(stop, Stop::Now) => {}
+    }
+    let _ = tell.send(Ending::Draining);
+    tokio::select! {
+        () = emptied(connections) => {}
+        () = sleep(shared.config.drain_time) => {}
+        () = until_stopped(stop, Stop::Now) => {}
+    }
+    let _ = tell.send(Ending::GivingUp);
+    // Each stream gets its last messages, unless its reader takes none.
+    let _ = timeout(Duration::from_secs(2), emptied(connections)).await;
+    connections.abort_all();
+}
+
+async fn emptied(connections: &mut JoinSet<()>) {
+    while connections.join_next().await.is_some() {}
+}
+
+/// Waits until the server is told to stop as soon as this.
+async fn until_stopped(stop: &mut dyn FnMut() -> Stop, wanted: Stop) {
+    loop {
+        let told = stop();
+        if told == Stop::Now || told != Stop::No && told == wanted {
+            return;
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Takes connections, as many as there may be.
+async fn accept(listener: &TcpListener, shared: &Rc<Shared>, connections: &mut JoinSet<()>) {
+    let addresses: Rc<RefCell<HashMap<IpAddr, usize>>> = Rc::default();
+    loop {
+        while connections.try_join_next().is_some() {}
+        if connections.len() >= shared.config.connections {
+            // The system keeps those that wait.
+            connections.join_next().await;
+            continue;
+        }
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of descriptors, for example: what is open must end first.
+                tracing::warn!(%error, "a connection cannot be taken");
+                sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let Some(place) = Place::take(&addresses, peer.ip(), shared.config.per_address) else { continue };
+        start(stream, shared, connections, place);
+    }
+}
+
+fn start(stream: TcpStream, shared: &Rc<Shared>, connections: &mut JoinSet<()>, place: Place) {
+    // What is written is whole messages: waiting for more would only delay them.
+    let _ = stream.set_nodelay(true);
+    let shared = Rc::clone(shared);
+    connections.spawn_local(async move {
+        connection::serve(stream, shared).await;
+        drop(place);
+    });
+}
+
+/// One of an address's connections.
+struct Place {
+    addresses: Rc<RefCell<HashMap<IpAddr, usize>>>,
+    address: IpAddr,
+}
+
+impl Place {
+    fn take(addresses: &Rc<RefCell<HashMap<IpAddr, usize>>>, address: IpAddr, most: usize) -> Option<Self> {
+        let mut counts = addresses.borrow_mut();
+        let count = counts.entry(address).or_default();
+        if *count >= most {
+            return None;
+        }
+        *count += 1;
+        Some(Self { addresses: Rc::clone(addresses), address })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut counts = self.addresses.borrow_mut();
+        if let Some(count) = counts.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.address);
+            }
+        }
+    }
+}

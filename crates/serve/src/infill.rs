@@ -1,0 +1,143 @@
+//! Holes in a text: four endpoints with one core.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use demask::{Options, Prompt, Segment};
+use serde_json::{Value, json};
+
+use crate::{
+    Refusal, api,
+    ask::Ask,
+    fields::{Fields, told},
+    limits::Limits,
+    route::Endpoint,
+    service::{Entry, Inner, Served},
+    shape::Kind,
+};
+
+/// Tokens of a hole if nobody says how many.
+const HOLE: usize = 32;
+/// Pieces of a text with holes, at most.
+const SEGMENTS: usize = 1024;
+
+/// Fills holes.
+///
+/// # Errors
+/// If the body is wrong, or the model cannot look ahead.
+pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served, Refusal> {
+    let mut fields = Fields::parse(body)?;
+    let limits = &service.config.limits;
+    let (kind, segments) = match entry.endpoint {
+        Endpoint::Infill => (Kind::Infill, Some(segments(&mut fields)?)),
+        Endpoint::PlainInfill => (Kind::PlainInfill, Some(plain(&mut fields)?)),
+        _ => (Kind::Completion, None),
+    };
+    let fim = if segments.is_none() { Some(prompt_and_suffix(&mut fields)?) } else { None };
+    let mut ask = api::read_ask(service, &entry, &mut fields)?;
+    if kind != Kind::Completion && ask.wishes.choices > 1 {
+        return Err(Refusal::parameter("n", format!("`n` is {}, expected 1 for this endpoint", ask.wishes.choices)));
+    }
+    fields.finish()?;
+    let segments = match (segments, fim) {
+        (Some(segments), _) => segments,
+        (None, Some((prompt, suffix))) => around(prompt, length(&mut ask.options), suffix),
+        (None, None) => Vec::new(),
+    };
+    check(&segments, limits)?;
+    api::run(service, entry, kind, &[Prompt::Segments(segments)], ask, Vec::new())
+}
+
+/// Fills what is missing between prompts and a suffix.
+///
+/// # Errors
+/// If a prompt is not text, or the model cannot look ahead.
+pub fn with_suffix(
+    service: &Arc<Inner>,
+    entry: Entry,
+    prompts: &[Prompt],
+    suffix: &str,
+    mut ask: Ask,
+) -> Result<Served, Refusal> {
+    let hole = length(&mut ask.options);
+    let segments = prompts.iter().map(|prompt| match prompt {
+        Prompt::Raw(text) => Ok(around(text.clone(), hole, suffix.to_owned())),
+        _ => Err(Refusal::parameter("suffix", "`suffix` goes with a prompt that is text, not token ids")),
+    });
+    let segments = segments.collect::<Result<Vec<_>, _>>()?;
+    for segments in &segments {
+        check(segments, &service.config.limits)?;
+    }
+    let prompts: Vec<_> = segments.into_iter().map(Prompt::Segments).collect();
+    api::run(service, entry, Kind::Completion, &prompts, ask, Vec::new())
+}
+
+/// Takes the length of the hole out of the options: holes say how much is decoded.
+fn length(options: &mut Options) -> usize {
+    options.gen_length.take().unwrap_or(HOLE)
+}
+
+fn around(prompt: String, hole: usize, suffix: String) -> Vec<Segment> {
+    let text = |text: String| (!text.is_empty()).then_some(Segment::Text(text));
+    [text(prompt), Some(Segment::Hole(hole)), text(suffix)].into_iter().flatten().collect()
+}
+
+/// Compares the holes with the server's cap.
+fn check(segments: &[Segment], limits: &Limits) -> Result<(), Refusal> {
+    let wanted = segments.iter().map(|segment| if let Segment::Hole(tokens) = segment { *tokens } else { 0 });
+    let wanted = wanted.fold(0_usize, usize::saturating_add);
+    if wanted > limits.gen_length {
+        let message = format!(
+            "the holes have {wanted} tokens, and this server decodes at most {}: ask for less",
+            limits.gen_length
+        );
+        return Err(Refusal::parameter("segments", message).coded("context_length_exceeded"));
+    }
+    Ok(())
+}
+
+/// Reads `segments`: texts and holes.
+fn segments(fields: &mut Fields) -> Result<Vec<Segment>, Refusal> {
+    let expected = "expected a list such as [\"def f(\", {\"hole\": {\"tokens\": 12}}, \"):\\n\"]";
+    let missing = || Refusal::parameter("segments", format!("`segments` is missing: {expected}"));
+    let list = fields.list("segments")?.ok_or_else(missing)?;
+    if list.is_empty() || list.len() > SEGMENTS {
+        let message = format!("`segments` has {} pieces, expected 1 to {SEGMENTS}", list.len());
+        return Err(Refusal::parameter("segments", message));
+    }
+    let one = |value: &Value| {
+        let hole = &value["hole"];
+        let tokens = hole["tokens"].as_u64().or_else(|| hole["max_tokens"].as_u64()).filter(|tokens| *tokens > 0);
+        let known =
+            value.as_object().is_some_and(|map| map.len() == 1) && hole.as_object().is_some_and(|map| map.len() == 1);
+        match value {
+            Value::String(text) => Some(Segment::Text(text.clone())),
+            _ if known => Some(Segment::Hole(usize::try_from(tokens?).ok()?)),
+            _ => None,
+        }
+    };
+    let read = |(index, value): (usize, &Value)| {
+        let wrong = || Refusal::parameter("segments", format!("`segments[{index}]` is {}, {expected}", told(value)));
+        one(value).ok_or_else(wrong)
+    };
+    list.iter().enumerate().map(read).collect()
+}
+
+/// Reads llama.cpp's names.
+fn plain(fields: &mut Fields) -> Result<Vec<Segment>, Refusal> {
+    let prefix = fields.text("input_prefix")?.unwrap_or_default();
+    let suffix = fields.text("input_suffix")?.unwrap_or_default();
+    fields.neutral("input_extra", &[json!([])])?;
+    fields.neutral("prompt", &[json!("")])?;
+    // -1 is how its clients leave it open.
+    let open = fields.number("n_predict", -1.0, 1e9)?.filter(|count| *count > 0.0);
+    fields.ignore(&["samplers", "cache_prompt", "t_max_prompt_ms", "t_max_predict_ms"]);
+    Ok(around(prefix, open.map_or(HOLE, |count| count as usize), suffix))
+}
+
+/// Reads Mistral's and Mercury's names.
+fn prompt_and_suffix(fields: &mut Fields) -> Result<(String, String), Refusal> {
+    let missing = || Refusal::parameter("prompt", "`prompt` is missing: expected a text");
+    let prompt = fields.text("prompt")?.ok_or_else(missing)?;
+    Ok((prompt, fields.text("suffix")?.unwrap_or_default()))
+}

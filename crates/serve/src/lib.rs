@@ -1,0 +1,35 @@
+//! An OpenAI-compatible server for diffusion language models.
+//!
+//! [`Service`] has no sockets: the head of a request goes in, then its body, and a [`Reply`] comes out, whose body may be a
+//! stream. [`http`](crate::http) puts it on a socket. Every answer is, to the bit, the one that its request has alone.
+#![forbid(unsafe_code)]
+
+mod account;
+mod admission;
+mod api;
+mod ask;
+mod canvas;
+mod config;
+mod fields;
+#[cfg(feature = "http")]
+pub mod http;
+mod infill;
+mod keys;
+mod limits;
+mod logprobs;
+mod metrics;
+mod page;
+mod random;
+mod refusal;
+mod route;
+mod run;
+mod service;
+mod shape;
+mod stream;
+
+pub use config::ServiceConfig;
+pub use keys::{Key, KeyError, Keys};
+pub use limits::Limits;
+pub use refusal::Refusal;
+pub use service::{Entry, Pending, Reply, Service};
+pub use stream::{EventStream, HEARTBEAT};

@@ -1,0 +1,37 @@
+//! The bounds of what one request may ask.
+
+/// Bounds of what one request may ask, and of how many there may be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limits {
+    /// Bytes of a body.
+    pub body_bytes: usize,
+    /// Positions that are decoded for an answer. For full attention the canvas is the cost: each forward runs all of it.
+    pub gen_length: usize,
+    /// Answers to a prompt.
+    pub choices: usize,
+    /// Prompts of a request.
+    pub prompts: usize,
+    /// Stop texts of a request.
+    pub stops: usize,
+    /// Bytes of a stop text.
+    pub stop_bytes: usize,
+    /// Alternatives that are told of a token.
+    pub top_logprobs: usize,
+    /// Answers that are made or wait at the same time.
+    pub places: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body_bytes: 2 << 20,
+            gen_length: 4096,
+            choices: 16,
+            prompts: 64,
+            stops: 16,
+            stop_bytes: 256,
+            top_logprobs: 20,
+            places: 256,
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Log-probabilities of an answer's tokens at the moment of their commit, in the two shapes that clients know.
+
+use demask::{
+    Generation,
+    internals::{checkpoint::Tokenizer, step::TokenId},
+};
+use serde_json::{Map, Value, json};
+
+use crate::shape::Kind;
+
+/// What stands for the logarithm of a probability that nobody knows, or of 0: clients expect a number.
+const NONE: f32 = -9999.0;
+
+/// A token with its log-probability, and the most probable ones in its place.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry<'a> {
+    /// The token.
+    pub token: TokenId,
+    /// The natural logarithm of its probability.
+    pub logprob: Option<f32>,
+    /// Others with theirs, best first.
+    pub top: &'a [(TokenId, f32)],
+}
+
+/// Returns those of a whole answer from a token on; none if there are none.
+pub fn from(kind: Kind, generation: &Generation, first: usize, tokenizer: Option<&Tokenizer>) -> Option<Value> {
+    let known = generation.logprobs.as_ref()?;
+    let entries = known.iter().skip(first).map(|at| Entry { token: at.token, logprob: at.logprob, top: &at.top });
+    let entries: Vec<_> = entries.collect();
+    (first == 0 || !entries.is_empty()).then(|| value(kind, &entries, tokenizer))
+}
+
+/// Returns a token as text.
+pub fn text(token: TokenId, tokenizer: Option<&Tokenizer>) -> Option<String> {
+    tokenizer.map(|tokenizer| tokenizer.decode(&[token], false))
+}
+
+/// Returns log-probabilities in an endpoint's shape.
+pub fn value(kind: Kind, entries: &[Entry<'_>], tokenizer: Option<&Tokenizer>) -> Value {
+    // A model without a tokenizer is told in ids.
+    let text = |token: TokenId| text(token, tokenizer).unwrap_or_else(|| token.to_string());
+    if kind == Kind::Chat {
+        let bytes = |token: TokenId| tokenizer.and_then(|tokenizer| tokenizer.token_bytes(token));
+        let one = |token: TokenId, logprob: Option<f32>| json!({"token": text(token), "logprob": logprob.unwrap_or(NONE), "bytes": bytes(token)});
+        let content = entries.iter().map(|entry| {
+            let mut shown = one(entry.token, entry.logprob);
+            shown["top_logprobs"] =
+                entry.top.iter().map(|&(token, logprob)| one(token, Some(logprob.max(NONE)))).collect();
+            shown
+        });
+        return json!({"content": content.collect::<Vec<_>>(), "refusal": null});
+    }
+    let tokens: Vec<String> = entries.iter().map(|entry| text(entry.token)).collect();
+    let lengths = tokens.iter().map(|token| token.chars().count());
+    let offsets: Vec<usize> = lengths.scan(0, |end, length| Some(std::mem::replace(end, *end + length))).collect();
+    let top = entries.iter().map(|entry| {
+        let named = entry.top.iter().map(|&(token, logprob)| (text(token), json!(logprob.max(NONE))));
+        Value::Object(named.collect::<Map<_, _>>())
+    });
+    json!({
+        "tokens": tokens,
+        "token_logprobs": entries.iter().map(|entry| entry.logprob).collect::<Vec<_>>(),
+        "top_logprobs": top.collect::<Vec<_>>(),
+        "text_offset": offsets,
+    })
+}

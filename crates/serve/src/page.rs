@@ -1,0 +1,90 @@
+//! The page that shows how an answer is unmasked, and its files.
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, header};
+
+use crate::Refusal;
+
+/// What a browser may do with the page: nothing that is not its own.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
+    base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
+
+macro_rules! files {
+    ($($name:literal),+ $(,)?) => {
+        /// The files by name, and what is in them.
+        const FILES: &[(&str, &[u8])] = &[$(($name, include_bytes!(concat!("page/", $name)))),+];
+    };
+}
+
+files![
+    "card.js",
+    "elements.js",
+    "example.jsonl",
+    "icon.svg",
+    "index.html",
+    "inspector.js",
+    "lane.js",
+    "page.css",
+    "page.js",
+    "receipt.js",
+    "recording.js",
+    "requests.js",
+    "run.js",
+    "settings.js",
+    "stream.js",
+    "timeline.js",
+    "tokens.js",
+    "trace.js",
+];
+
+/// Returns what a file is, by the end of its name.
+fn kind(name: &str) -> &'static str {
+    match name.rsplit_once('.').map(|(_, end)| end) {
+        Some("html") => "text/html; charset=utf-8",
+        Some("css") => "text/css; charset=utf-8",
+        Some("js") => "text/javascript; charset=utf-8",
+        Some("svg") => "image/svg+xml",
+        _ => "application/x-ndjson; charset=utf-8",
+    }
+}
+
+/// Returns a file of the page.
+///
+/// # Errors
+/// If there is none of that name.
+pub fn file(path: &str) -> Result<Response<Bytes>, Refusal> {
+    let wanted = if path == "/" { "index.html" } else { path.trim_start_matches('/').trim_start_matches("page/") };
+    let found = FILES.iter().find(|(name, _)| *name == wanted);
+    let (name, content) = found.ok_or_else(|| Refusal::missing("the page has no such file: open /"))?;
+    let mut response = Response::new(Bytes::from_static(content));
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_TYPE, kind(name)),
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CACHE_CONTROL, "no-cache"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers.insert("cross-origin-opener-policy", HeaderValue::from_static("same-origin"));
+    headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_of_the_folder_is_served() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/page");
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            let response = file(&format!("/page/{name}")).unwrap();
+            assert!(!response.body().is_empty() && response.headers().contains_key(header::CONTENT_SECURITY_POLICY));
+            assert!(name.ends_with(".jsonl") || kind(&name) != kind("x"), "{name}");
+        }
+        assert_eq!(file("/").unwrap().body(), file("/page/index.html").unwrap().body());
+        assert_eq!(file("/page/other.js").unwrap_err().status.as_u16(), 404);
+    }
+}

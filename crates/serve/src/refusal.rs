@@ -1,0 +1,150 @@
+//! Refusals in the envelope that clients of OpenAI's interface read: what was found, what is expected, what to try.
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+use serde_json::{Value, json};
+
+/// A request that is not served, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The status. Clients try again on 408, 409, 429 and from 500 on.
+    pub status: StatusCode,
+    /// The kind of error, of a closed list: `invalid_request_error`, `authentication_error`, `not_found_error`,
+    /// `rate_limit_error`, `overloaded`, `server_error`.
+    pub kind: &'static str,
+    /// One line.
+    pub message: String,
+    /// The parameter that is wrong.
+    pub param: Option<String>,
+    /// A word for programs.
+    pub code: Option<&'static str>,
+    /// Whole seconds after which it is worth another try.
+    pub retry_after: Option<u64>,
+}
+
+impl Refusal {
+    fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
+        Self { status, kind, message: message.into(), param: None, code: None, retry_after: None }
+    }
+
+    /// A request that is wrong, whatever it is about.
+    pub fn bad(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
+    }
+
+    /// A parameter that is wrong.
+    pub fn parameter(name: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { param: Some(name.into()), ..Self::bad(message) }
+    }
+
+    /// A thing that is not here.
+    pub fn missing(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found_error", message)
+    }
+
+    /// A key that is missing or unknown.
+    pub fn unauthorized(message: impl Into<String>) -> Self {
+        let refusal = Self::new(StatusCode::UNAUTHORIZED, "authentication_error", message);
+        Self { code: Some("invalid_api_key"), ..refusal }
+    }
+
+    /// A host or an origin that is not served.
+    pub fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "invalid_request_error", message)
+    }
+
+    /// A method that this path does not have.
+    pub fn method(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", message)
+    }
+
+    /// A body that is too large.
+    pub fn too_large(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", message)
+    }
+
+    /// A deadline that passed, or a body that does not come.
+    pub fn too_late(message: impl Into<String>) -> Self {
+        let refusal = Self::new(StatusCode::REQUEST_TIMEOUT, "server_error", message);
+        Self { code: Some("deadline_exceeded"), ..refusal }
+    }
+
+    /// A key's own rate.
+    pub fn rate(message: impl Into<String>, retry_after: u64) -> Self {
+        let refusal = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message);
+        Self { code: Some("rate_limit_exceeded"), retry_after: Some(retry_after), ..refusal }
+    }
+
+    /// No place is left.
+    pub fn overloaded(message: impl Into<String>, retry_after: u64) -> Self {
+        let refusal = Self::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", message);
+        Self { code: Some("overloaded"), retry_after: Some(retry_after), ..refusal }
+    }
+
+    /// The server is about to end.
+    pub fn shutting_down() -> Self {
+        let message = "the server is shutting down: try again in a moment";
+        let refusal = Self::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", message);
+        Self { code: Some("shutting_down"), retry_after: Some(1), ..refusal }
+    }
+
+    /// The engine failed.
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
+    }
+
+    /// With a word for programs.
+    pub fn coded(self, code: &'static str) -> Self {
+        Self { code: Some(code), ..self }
+    }
+
+    /// Returns the envelope.
+    pub fn body(&self) -> Value {
+        json!({"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}})
+    }
+
+    /// Returns the whole response.
+    pub fn response(&self) -> Response<Bytes> {
+        let mut response = Response::new(Bytes::from(self.body().to_string()));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(seconds) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+/// An error of the library: the request's fault, or the engine's.
+impl From<demask::Error> for Refusal {
+    fn from(error: demask::Error) -> Self {
+        let message = one_line(&error.to_string());
+        if error.is_expired() {
+            return Self::too_late(message);
+        }
+        match error {
+            demask::Error::ShutDown => Self::shutting_down(),
+            demask::Error::Interrupted => Self::failed("the request was cancelled"),
+            demask::Error::TooLong { .. } => Self::parameter("max_tokens", message).coded("context_length_exceeded"),
+            demask::Error::MaskInPrompt => Self::parameter("messages", message).coded("mask_in_prompt"),
+            demask::Error::Meaningless { option, .. } => Self::parameter(option, message),
+            demask::Error::UnknownGuide { .. } | demask::Error::WhichGuide { .. } => {
+                Self::parameter("diffusion.guide", message)
+            }
+            // Memory that is there for no request of this size, however long it waits.
+            demask::Error::Open(_) => Self::bad(message).coded("context_length_exceeded"),
+            error if error.is_usage() => Self::bad(message),
+            demask::Error::NoTokenizer { .. } => Self::bad(message),
+            _ => Self::failed(message),
+        }
+    }
+}
+
+/// Errors are one line, whatever they quote.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,152 @@
+//! Which path leads where, and what each endpoint asks of those who come.
+
+use http::Method;
+
+use crate::Refusal;
+
+/// An endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Endpoint {
+    /// `POST /v1/chat/completions`.
+    Chat,
+    /// `POST /v1/completions`.
+    Completions,
+    /// `POST /v1/infill`.
+    Infill,
+    /// `POST /infill`, as llama.cpp's server has it.
+    PlainInfill,
+    /// `POST /v1/fim/completions`, as Mistral and Mercury have it.
+    Fim,
+    /// `POST /v1/score`.
+    Score,
+    /// `POST /v1/responses`, which is not served, and says what is.
+    Responses,
+    /// `GET /v1/models`.
+    Models,
+    /// `GET /v1/models/{id}`.
+    Model,
+    /// `POST /tokenize`.
+    Tokenize,
+    /// `POST /detokenize`.
+    Detokenize,
+    /// `GET /tokenizer_info`.
+    TokenizerInfo,
+    /// `GET /health` and `/ready`.
+    Health,
+    /// `GET /live`.
+    Live,
+    /// `GET /version`.
+    Version,
+    /// `GET /info`.
+    Info,
+    /// `GET /metrics`.
+    Metrics,
+    /// `GET /openapi.json`.
+    OpenApi,
+    /// `GET /` and its files.
+    Page,
+}
+
+/// A line of the table: path, method, endpoint, its name in logs.
+type Line = (&'static str, Method, Endpoint, &'static str);
+
+/// Paths without parameters.
+pub const ROUTES: [Line; 23] = [
+    ("/v1/chat/completions", Method::POST, Endpoint::Chat, "chat"),
+    ("/v1/completions", Method::POST, Endpoint::Completions, "completions"),
+    ("/v1/infill", Method::POST, Endpoint::Infill, "infill"),
+    ("/infill", Method::POST, Endpoint::PlainInfill, "plain_infill"),
+    ("/v1/fim/completions", Method::POST, Endpoint::Fim, "fim"),
+    ("/v1/score", Method::POST, Endpoint::Score, "score"),
+    ("/v1/responses", Method::POST, Endpoint::Responses, "responses"),
+    ("/v1/models", Method::GET, Endpoint::Models, "models"),
+    ("/tokenize", Method::POST, Endpoint::Tokenize, "tokenize"),
+    ("/detokenize", Method::POST, Endpoint::Detokenize, "detokenize"),
+    ("/tokenizer_info", Method::GET, Endpoint::TokenizerInfo, "tokenizer_info"),
+    ("/health", Method::GET, Endpoint::Health, "health"),
+    ("/v1/health", Method::GET, Endpoint::Health, "health"),
+    ("/ready", Method::GET, Endpoint::Health, "ready"),
+    ("/ping", Method::GET, Endpoint::Health, "ping"),
+    ("/live", Method::GET, Endpoint::Live, "live"),
+    ("/version", Method::GET, Endpoint::Version, "version"),
+    ("/info", Method::GET, Endpoint::Info, "info"),
+    ("/metrics", Method::GET, Endpoint::Metrics, "metrics"),
+    ("/openapi.json", Method::GET, Endpoint::OpenApi, "openapi"),
+    ("/", Method::GET, Endpoint::Page, "page"),
+    ("/page.css", Method::GET, Endpoint::Page, "page"),
+    ("/page.js", Method::GET, Endpoint::Page, "page"),
+];
+
+/// Finds the endpoint of a request; the page's files are there only if the page is.
+///
+/// # Errors
+/// If there is no such path, or it has another method.
+pub fn find(method: &Method, path: &str, page: bool) -> Result<Endpoint, Refusal> {
+    let found = ROUTES.iter().find(|(known, ..)| *known == path).map(|(_, method, endpoint, _)| (method, *endpoint));
+    let inside = |prefix: &str| path.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty());
+    let found = found.or_else(|| {
+        inside("/v1/models/")
+            .then_some((&Method::GET, Endpoint::Model))
+            .or(inside("/page/").then_some((&Method::GET, Endpoint::Page)))
+    });
+    match found {
+        Some((_, Endpoint::Page)) if !page => {
+            Err(Refusal::missing("this server has no page: it was started with --no-ui"))
+        }
+        // A head is a get whose body is left out, which is the connection's to do.
+        Some((known, endpoint)) if known == method || known == Method::GET && method == Method::HEAD => Ok(endpoint),
+        Some((known, _)) => Err(Refusal::method(format!("{path} takes {known}, not {method}"))),
+        None => {
+            let shown: String = path.chars().take(80).collect();
+            Err(Refusal::missing(format!(
+                "there is no {shown}: expected /v1/chat/completions, /v1/completions, or another path of /openapi.json"
+            )))
+        }
+    }
+}
+
+impl Endpoint {
+    /// Returns its name in logs.
+    pub fn name(self) -> &'static str {
+        let named = ROUTES.iter().find(|(_, _, endpoint, _)| *endpoint == self);
+        named.map_or("model", |(.., name)| name)
+    }
+
+    /// Returns whether it is there for everybody, with or without a key: it tells nothing of anybody's requests.
+    pub fn is_open(self) -> bool {
+        matches!(
+            self,
+            Self::Health | Self::Live | Self::Version | Self::Info | Self::Metrics | Self::OpenApi | Self::Page
+        )
+    }
+
+    /// Returns whether it works for a request, and so needs a place.
+    pub fn works(self) -> bool {
+        matches!(self, Self::Chat | Self::Completions | Self::Infill | Self::PlainInfill | Self::Fim | Self::Score)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_lead_to_endpoints() {
+        let get = |path: &str| find(&Method::GET, path, true);
+        assert_eq!(get("/v1/models"), Ok(Endpoint::Models));
+        assert_eq!(get("/v1/models/org/name"), Ok(Endpoint::Model));
+        assert_eq!(get("/page/page.js"), Ok(Endpoint::Page));
+        assert_eq!(find(&Method::HEAD, "/health", true), Ok(Endpoint::Health));
+        assert_eq!(find(&Method::POST, "/v1/score", true), Ok(Endpoint::Score));
+    }
+
+    #[test]
+    fn others_are_refused_in_the_envelope() {
+        let status = |method: &Method, path: &str| find(method, path, false).unwrap_err().status.as_u16();
+        assert_eq!(status(&Method::GET, "/v1/chat/completions"), 405);
+        assert_eq!(status(&Method::DELETE, "/v1/models/x"), 405);
+        assert_eq!(status(&Method::GET, "/v2"), 404);
+        assert_eq!(status(&Method::GET, "/v1/models/"), 404);
+        assert_eq!(status(&Method::GET, "/"), 404);
+    }
+}

@@ -1,0 +1,352 @@
+//! The server without sockets: a request's head and body go in, a response's head and a stream of bytes come out.
+
+use std::{
+    future::poll_fn,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
+    task::{Context, Poll},
+    time::{Instant, SystemTime, UNIX_EPOCH},
+};
+
+use bytes::Bytes;
+use demask::{
+    Engine, Handle,
+    internals::{
+        checkpoint::Tokenizer,
+        decode::{cache::CACHES, decoder::DECODERS},
+    },
+};
+use http::{HeaderValue, Response, header, request::Parts};
+use serde_json::Value;
+
+use crate::{
+    Refusal,
+    account::{Account, Caller},
+    admission::{Admission, Places},
+    api::{self, Judging},
+    config::ServiceConfig,
+    metrics::Metrics,
+    random,
+    route::{self, Endpoint},
+    run::Run,
+    shape::Shape,
+    stream::EventStream,
+};
+
+/// Serves requests on an engine, from any thread. Clones share everything.
+#[derive(Clone)]
+pub struct Service {
+    inner: Arc<Inner>,
+}
+
+/// What all requests share.
+pub struct Inner {
+    pub(crate) handle: Handle,
+    pub(crate) config: ServiceConfig,
+    pub(crate) metrics: Metrics,
+    pub(crate) admission: Arc<Admission>,
+    phase: AtomicU8,
+    /// Model, weights and version, as clients are told them.
+    pub(crate) fingerprint: String,
+    /// Decoders and cache policies that the model can be decoded with.
+    pub(crate) methods: (Vec<&'static str>, Vec<&'static str>),
+    /// Seconds since 1970 when it was started.
+    pub(crate) started: u64,
+}
+
+const SERVING: u8 = 0;
+const DRAINING: u8 = 1;
+
+/// A request that may send its body: it is known who asks for what, and it has a place.
+pub struct Entry {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) caller: Caller,
+    pub(crate) weight: f64,
+    /// The path that it came by.
+    pub(crate) path: String,
+    places: Option<Places>,
+    pub(crate) started: Instant,
+}
+
+/// What becomes of a request. Dropped, its answers are cancelled before the next forward.
+pub enum Reply {
+    /// A response that is there.
+    Whole(Response<Bytes>),
+    /// A response whose body comes when all answers are over.
+    Pending(Pending),
+    /// A response whose body comes as answers are made.
+    Stream(Response<()>, Box<EventStream>),
+}
+
+/// Work that is wanted in one body.
+pub struct Pending {
+    service: Arc<Inner>,
+    work: Work,
+    request_id: String,
+}
+
+/// What a body waits for.
+enum Work {
+    Answers(Box<(Shape, Run)>),
+    Judging(Box<Judging>),
+}
+
+impl Service {
+    /// Serves requests on an engine.
+    pub fn new(engine: &Engine, config: ServiceConfig) -> Self {
+        let handle = engine.handle();
+        let admission = Admission::new(config.limits.places);
+        let name = handle.prompter().name();
+        let fingerprint = format!("{name}-{:016x}-demask-{}", config.weights, env!("CARGO_PKG_VERSION"));
+        let methods = methods(&handle);
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let (metrics, phase) = (Metrics::default(), AtomicU8::new(SERVING));
+        Self { inner: Arc::new(Inner { handle, config, metrics, admission, phase, fingerprint, methods, started }) }
+    }
+
+    /// Looks at a request before its body is read: whether it is allowed, where it goes, how large it is, and whether there is
+    /// a place for it.
+    ///
+    /// # Errors
+    /// The response, if it is not served.
+    pub fn open(&self, head: &Parts) -> Result<Entry, Box<Response<Bytes>>> {
+        let started = Instant::now();
+        let id = request_id(head);
+        self.entry(head, id.clone(), started).map_err(|refusal| {
+            self.inner.metrics.refused(refusal.status.as_u16());
+            Box::new(self.inner.dress(refusal.response(), &id))
+        })
+    }
+
+    fn entry(&self, head: &Parts, id: String, started: Instant) -> Result<Entry, Refusal> {
+        let inner = &self.inner;
+        let endpoint = route::find(&head.method, head.uri.path(), inner.config.page)?;
+        let text = |name| head.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let mut caller = Caller { id, endpoint: endpoint.name(), key: None, trace: text("traceparent") };
+        let mut weight = 1.0;
+        if !endpoint.is_open() {
+            let authorization = head.headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
+            if let Some(key) = inner.config.keys.find(authorization)? {
+                key.count(started)?;
+                caller.key = Some(key.name.clone());
+                weight = key.weight;
+            }
+        }
+        self.check_body(head)?;
+        let mut places = None;
+        if endpoint.works() {
+            if inner.phase.load(Ordering::Relaxed) != SERVING {
+                return Err(Refusal::shutting_down());
+            }
+            places = Some(inner.admission.enter()?);
+        }
+        Ok(Entry { endpoint, caller, weight, path: head.uri.path().to_owned(), places, started })
+    }
+
+    fn check_body(&self, head: &Parts) -> Result<(), Refusal> {
+        let length =
+            head.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+        match length {
+            Some(length) if length > self.inner.config.limits.body_bytes as u64 => Err(self.too_large(length)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the refusal of a body of so many bytes.
+    pub fn too_large(&self, length: u64) -> Refusal {
+        let most = self.inner.config.limits.body_bytes;
+        Refusal::too_large(format!("the body has {length} bytes or more, expected at most {most}"))
+    }
+
+    /// Serves a request whose body is there. Prompts are put into tokens on the thread that calls.
+    pub fn handle(&self, entry: Entry, body: &Bytes) -> Reply {
+        let id = entry.caller.id.clone();
+        match api::serve(&self.inner, entry, body) {
+            Ok(Served::Whole(response)) => Reply::Whole(self.inner.dress(response, &id)),
+            Ok(Served::Run(run, shape)) => self.reply(*run, shape, id),
+            Ok(Served::Judging(judging)) => {
+                let work = Work::Judging(judging);
+                Reply::Pending(Pending { service: Arc::clone(&self.inner), work, request_id: id })
+            }
+            Err(refusal) => Reply::Whole(self.inner.dress(refusal.response(), &id)),
+        }
+    }
+
+    fn reply(&self, run: Run, shape: Shape, request_id: String) -> Reply {
+        let service = Arc::clone(&self.inner);
+        let Some(wishes) = shape.wishes.stream else {
+            let work = Work::Answers(Box::new((shape, run)));
+            return Reply::Pending(Pending { service, work, request_id });
+        };
+        let mut response = self.inner.dress(Response::new(Bytes::new()), &request_id).map(|_| ());
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        // Proxies that collect a response before they pass it on leave this one alone.
+        headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+        Reply::Stream(response, Box::new(EventStream::new(&service, shape, wishes, run)))
+    }
+
+    /// Refuses new requests from now on; what is on its way goes on.
+    pub fn drain(&self) {
+        self.inner.phase.store(DRAINING, Ordering::Relaxed);
+    }
+
+    /// Returns whether a request is on its way.
+    pub fn is_busy(&self) -> bool {
+        self.inner.admission.taken() > 0
+    }
+
+    /// Returns the bounds of a request.
+    pub fn limits(&self) -> &crate::Limits {
+        &self.inner.config.limits
+    }
+
+    /// Returns a response to a request that never became one, with a name of its own.
+    pub fn refuse(&self, refusal: &Refusal) -> Response<Bytes> {
+        self.inner.metrics.refused(refusal.status.as_u16());
+        self.inner.dress(refusal.response(), &random::name("req-"))
+    }
+}
+
+/// What an endpoint comes to.
+pub(crate) enum Served {
+    /// A response that is there.
+    Whole(Response<Bytes>),
+    /// Answers on their way, and the form they are wanted in.
+    Run(Box<Run>, Shape),
+    /// Judgements on their way.
+    Judging(Box<Judging>),
+}
+
+impl Pending {
+    /// Waits until the work is over, and returns the response.
+    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Response<Bytes>> {
+        let over = match &mut self.work {
+            Work::Answers(answers) => poll_answers(&self.service, &mut answers.0, &mut answers.1, context),
+            Work::Judging(judging) => judging.poll(context).map_ok(|body| json_response(&body)),
+        };
+        over.map(|over| {
+            let response = over.unwrap_or_else(|refusal| refusal.response());
+            self.service.dress(response, &self.request_id)
+        })
+    }
+
+    /// Gives the request up.
+    pub fn end_with(&mut self, refusal: &Refusal) -> Response<Bytes> {
+        match &mut self.work {
+            Work::Answers(answers) => drop(answers.1.fail(refusal.clone())),
+            Work::Judging(judging) => judging.fail(refusal),
+        }
+        self.service.dress(refusal.response(), &self.request_id)
+    }
+
+    /// Waits until the work is over.
+    pub async fn response(&mut self) -> Response<Bytes> {
+        poll_fn(|context| self.poll(context)).await
+    }
+}
+
+/// Waits until all answers are over, and returns their body.
+fn poll_answers(
+    service: &Inner,
+    shape: &mut Shape,
+    run: &mut Run,
+    context: &mut Context<'_>,
+) -> Poll<Result<Response<Bytes>, Refusal>> {
+    loop {
+        match run.poll(context) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Ok(Some(_))) => {}
+            Poll::Ready(Ok(None)) => break,
+            Poll::Ready(Err(refusal)) => return Poll::Ready(Err(refusal)),
+        }
+    }
+    let mut response = json_response(&shape.whole(run, service.tokenizer()));
+    let (queue, total) = (run.account().queued().unwrap_or_default(), run.started().elapsed());
+    let milliseconds = |time: std::time::Duration| time.as_secs_f64() * 1e3;
+    let timing = format!("queue;dur={:.1}, total;dur={:.1}", milliseconds(queue), milliseconds(total));
+    if let Ok(timing) = HeaderValue::from_str(&timing) {
+        response.headers_mut().insert("server-timing", timing);
+    }
+    Poll::Ready(Ok(response))
+}
+
+impl Entry {
+    /// Takes the request's place, for whoever does its work.
+    pub(crate) fn places(&mut self) -> Result<Places, Refusal> {
+        self.places.take().ok_or_else(|| Refusal::failed("the request has no place (a bug, please report it)"))
+    }
+}
+
+impl Inner {
+    /// Returns the model's tokenizer, if it has one.
+    pub(crate) fn tokenizer(&self) -> Option<&Tokenizer> {
+        self.handle.prompter().tokenizer().ok()
+    }
+
+    /// Returns the names that the model may be called by; the first one is told.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        let own = self.config.names.is_empty().then(|| self.handle.prompter().name());
+        self.config.names.iter().map(String::as_str).chain(own)
+    }
+
+    /// Returns the name that the model is called by.
+    pub(crate) fn name(&self) -> &str {
+        self.names().next().unwrap_or_default()
+    }
+
+    /// Returns the names of the guides that a request may choose.
+    pub(crate) fn guides(&self) -> Vec<&str> {
+        self.handle.guides()
+    }
+
+    /// Returns whether the engine's thread still takes requests.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.handle.is_alive()
+    }
+
+    /// Returns whether new requests are taken.
+    pub(crate) fn is_serving(&self) -> bool {
+        self.phase.load(Ordering::Relaxed) == SERVING
+    }
+
+    /// Opens the account of a request.
+    pub(crate) fn account(self: &Arc<Self>, entry: &Entry) -> Account {
+        Account::new(self, entry.caller.clone(), entry.started)
+    }
+
+    /// Puts on a response what all have: the request's name, and what browsers must know of it.
+    fn dress(&self, mut response: Response<Bytes>, request_id: &str) -> Response<Bytes> {
+        let headers = response.headers_mut();
+        if let Ok(id) = HeaderValue::from_str(request_id) {
+            headers.insert("x-request-id", id);
+        }
+        headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+        response
+    }
+}
+
+/// Returns the names of the decoders and of the cache policies that a model can be decoded with.
+fn methods(handle: &Handle) -> (Vec<&'static str>, Vec<&'static str>) {
+    let attention = handle.prompter().facts().mask.kind();
+    let decoders = DECODERS.iter().filter(|method| method.about.attention.contains(&attention));
+    let caches = CACHES.iter().filter(|method| method.about.attention.contains(&attention));
+    (decoders.map(|method| method.about.name).collect(), caches.map(|method| method.about.name).collect())
+}
+
+/// Returns a response with a body of JSON.
+pub(crate) fn json_response(body: &Value) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from(body.to_string()));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// Returns the client's own name for its request, or a new one.
+fn request_id(head: &Parts) -> String {
+    let given = head.headers.get("x-request-id").and_then(|value| value.to_str().ok());
+    let fit = given.filter(|id| (1..=128).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic()));
+    fit.map_or_else(|| random::name("req-"), str::to_owned)
+}

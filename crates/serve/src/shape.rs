@@ -1,0 +1,240 @@
+//! The JSON of answers: one shape for each endpoint, written whole or in chunks.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use demask::{
+    Generation,
+    internals::{checkpoint::Tokenizer, decode::Finish},
+};
+use serde_json::{Map, Value, json};
+
+use crate::{account::finish_reason, ask::Wishes, logprobs, random, run::Run};
+
+/// Which endpoint an answer is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `/v1/chat/completions`.
+    Chat,
+    /// `/v1/completions`.
+    Completion,
+    /// `/v1/infill`.
+    Infill,
+    /// `/infill`, as llama.cpp's server has it.
+    PlainInfill,
+}
+
+/// What all chunks and bodies of a request have in common.
+#[derive(Debug)]
+pub struct Shape {
+    /// Which endpoint.
+    pub kind: Kind,
+    /// The answer's name.
+    id: String,
+    /// Seconds since 1970.
+    created: u64,
+    model: String,
+    /// What the answers can be made again with: model, weights, version.
+    fingerprint: String,
+    /// What is wanted beside the text.
+    pub wishes: Wishes,
+    /// Text before an answer that is told with it (`echo`), one for each prompt.
+    pub echo: Vec<String>,
+}
+
+impl Shape {
+    /// Makes the shape of a request's answers.
+    pub fn new(kind: Kind, model: &str, fingerprint: &str, wishes: Wishes) -> Self {
+        let prefix = match kind {
+            Kind::Chat => "chatcmpl-",
+            Kind::Completion => "cmpl-",
+            Kind::Infill | Kind::PlainInfill => "infill-",
+        };
+        let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        Self {
+            kind,
+            id: random::name(prefix),
+            created,
+            model: model.to_owned(),
+            fingerprint: fingerprint.to_owned(),
+            wishes,
+            echo: Vec::new(),
+        }
+    }
+
+    fn head(&self, chunk: bool) -> Map<String, Value> {
+        let object = match (self.kind, chunk) {
+            (Kind::Chat, false) => "chat.completion",
+            (Kind::Chat, true) => "chat.completion.chunk",
+            // A chunk of a completion is called as the whole.
+            (Kind::Completion, _) => "text_completion",
+            (Kind::Infill | Kind::PlainInfill, false) => "infill",
+            (Kind::Infill | Kind::PlainInfill, true) => "infill.chunk",
+        };
+        let mut head = Map::new();
+        head.insert("id".to_owned(), json!(self.id));
+        head.insert("object".to_owned(), json!(object));
+        head.insert("created".to_owned(), json!(self.created));
+        head.insert("model".to_owned(), json!(self.model));
+        if matches!(self.kind, Kind::Chat | Kind::Completion) {
+            head.insert("system_fingerprint".to_owned(), json!(self.fingerprint));
+        }
+        head
+    }
+
+    /// Returns a chunk with one choice.
+    pub fn chunk(&self, choice: Value) -> Map<String, Value> {
+        let mut chunk = self.head(true);
+        match (self.kind, choice) {
+            (Kind::PlainInfill, Value::Object(choice)) => chunk.extend(choice),
+            (_, choice) => drop(chunk.insert("choices".to_owned(), json!([choice]))),
+        }
+        if self.wishes.stream.is_some_and(|stream| stream.usage) {
+            chunk.insert("usage".to_owned(), Value::Null);
+        }
+        chunk
+    }
+
+    /// Returns a choice of a chunk: text that follows, or nothing; `first` if no text of it was told before.
+    pub fn part(&self, index: usize, text: &str, first: bool, logprobs: Option<Value>) -> Value {
+        match self.kind {
+            Kind::Chat => {
+                let mut delta = Map::new();
+                if first && !text.is_empty() {
+                    delta.insert("role".to_owned(), json!("assistant"));
+                }
+                if !text.is_empty() {
+                    delta.insert("content".to_owned(), json!(text));
+                }
+                json!({"index": index, "delta": delta, "finish_reason": null, "logprobs": logprobs})
+            }
+            Kind::PlainInfill => json!({"content": text, "stop": false}),
+            _ => json!({"index": index, "text": text, "finish_reason": null, "logprobs": logprobs}),
+        }
+    }
+
+    /// Returns the choice that ends an answer in a stream.
+    pub fn last(&self, index: usize, generation: &Generation) -> Value {
+        if self.kind == Kind::PlainInfill {
+            return json!({"content": "", "stop": true});
+        }
+        let mut choice = self.part(index, "", false, None);
+        choice["finish_reason"] = json!(finish_reason(generation.finish));
+        choice["stop_reason"] = stop_reason(generation);
+        if self.wishes.token_ids {
+            choice["token_ids"] = json!(generation.tokens);
+        }
+        choice
+    }
+
+    /// Returns the last chunk before the end of a stream: counts of tokens, and no choice.
+    pub fn usage_chunk(&self, usage: &Value) -> Map<String, Value> {
+        let mut chunk = self.head(true);
+        chunk.insert("choices".to_owned(), json!([]));
+        chunk.insert("usage".to_owned(), usage.clone());
+        chunk
+    }
+
+    /// Returns what is said of how an answer was made.
+    pub fn diffusion(&self, generation: &Generation, seed: u64) -> Value {
+        let mut diffusion = json!({"seed": seed, "nfe": generation.receipt.decoding.nfe});
+        if self.wishes.receipt {
+            diffusion["receipt"] = serde_json::to_value(&generation.receipt).unwrap_or_default();
+        }
+        diffusion
+    }
+
+    /// Returns the body of a request whose answers are all over.
+    pub fn whole(&self, run: &Run, tokenizer: Option<&Tokenizer>) -> Value {
+        let mut body = self.head(false);
+        let answers: Vec<_> = (0..run.len()).filter_map(|index| run.answer(index)).collect();
+        let choices = answers.iter().enumerate().map(|(index, (generation, seed))| {
+            let mut choice = self.choice(index, generation, tokenizer);
+            if self.kind != Kind::PlainInfill {
+                choice["diffusion"] = self.diffusion(generation, *seed);
+            }
+            choice
+        });
+        let choices: Vec<Value> = choices.collect();
+        if let Some((generation, seed)) = answers.first() {
+            body.insert("diffusion".to_owned(), self.diffusion(generation, *seed));
+        }
+        match self.kind {
+            Kind::Chat | Kind::Completion => {
+                body.insert("choices".to_owned(), Value::Array(choices));
+            }
+            Kind::Infill | Kind::PlainInfill => {
+                // One answer: its fields stand at the top.
+                if let Some(Value::Object(choice)) = choices.into_iter().next() {
+                    body.extend(choice);
+                }
+            }
+        }
+        body.insert("usage".to_owned(), self.usage(run));
+        Value::Object(body)
+    }
+
+    /// A choice of a whole body.
+    fn choice(&self, index: usize, generation: &Generation, tokenizer: Option<&Tokenizer>) -> Value {
+        let text = self.text_of(generation);
+        let logprobs = self.wishes.logprobs.then(|| logprobs::from(self.kind, generation, 0, tokenizer));
+        let finish = finish_reason(generation.finish);
+        let mut choice = match self.kind {
+            Kind::Chat => json!({
+                "index": index,
+                "message": {"role": "assistant", "content": text, "refusal": null},
+                "logprobs": logprobs,
+                "finish_reason": finish,
+                "stop_reason": stop_reason(generation),
+            }),
+            Kind::Completion => {
+                let echo = self.echo.get(index / self.wishes.choices).map_or("", String::as_str);
+                json!({
+                    "index": index,
+                    "text": format!("{echo}{text}"),
+                    "logprobs": logprobs,
+                    "finish_reason": finish,
+                    "stop_reason": stop_reason(generation),
+                })
+            }
+            Kind::Infill => json!({"text": text, "holes": generation.holes}),
+            Kind::PlainInfill => json!({"content": text, "stop": true}),
+        };
+        if self.wishes.token_ids {
+            choice["token_ids"] = json!(generation.tokens);
+        }
+        choice
+    }
+
+    /// An answer's text; a model without a tokenizer answers in ids. Of a text with holes it is what fills them, but where
+    /// the whole text was asked for.
+    fn text_of(&self, generation: &Generation) -> String {
+        match &generation.holes[..] {
+            [_, ..] if self.kind != Kind::Infill => generation.holes.concat(),
+            _ => generation.to_string(),
+        }
+    }
+
+    /// Returns the counts of tokens of all answers so far; a prompt counts once, however many answers it gets.
+    pub fn usage(&self, run: &Run) -> Value {
+        let answers: Vec<_> = (0..run.len()).filter_map(|index| Some((index, run.answer(index)?.0))).collect();
+        let first = |index: &usize| index % self.wishes.choices == 0;
+        let prompt: usize =
+            answers.iter().filter(|(index, _)| first(index)).map(|(_, answer)| answer.prompt_tokens).sum();
+        let completion: usize = answers.iter().map(|(_, answer)| answer.generated_tokens).sum();
+        json!({
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+            "prompt_tokens_details": {"cached_tokens": 0},
+        })
+    }
+}
+
+/// What ended an answer: the stop text, or that its time was over; null for the model's own end, and for a length.
+fn stop_reason(generation: &Generation) -> Value {
+    match (&generation.stop_text, generation.finish) {
+        (Some(text), _) => json!(text),
+        (None, Finish::Deadline) => json!("deadline"),
+        _ => Value::Null,
+    }
+}

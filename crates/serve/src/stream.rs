@@ -1,0 +1,165 @@
+//! Answers as a stream of server-sent events: each message is one line of JSON behind `data: `, and the end is `[DONE]`.
+//!
+//! Named events, identifiers and comments inside of a message are what clients stumble over, so there are none. A reader
+//! that is slow gets fewer and larger messages: what was not read yet is merged where it is kept, never queued.
+
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use demask::Update;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    Refusal,
+    ask::{Frames, StreamWishes},
+    canvas::Picture,
+    logprobs,
+    run::{Happened, Run},
+    service::Inner,
+    shape::{Kind, Shape},
+};
+
+/// A message between two others that tells nothing, for connections that nothing was written to for long.
+pub const HEARTBEAT: &[u8] = b":\n\n";
+
+/// The body of a streamed response.
+pub struct EventStream {
+    service: Arc<Inner>,
+    shape: Shape,
+    wishes: StreamWishes,
+    run: Run,
+    /// What was told of each answer.
+    told: Vec<Told>,
+    /// How far the stream is.
+    phase: Phase,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Answers,
+    Usage,
+    Done,
+    Over,
+}
+
+/// What was told of an answer.
+struct Told {
+    text: bool,
+    picture: Picture,
+}
+
+impl EventStream {
+    pub(crate) fn new(service: &Arc<Inner>, shape: Shape, wishes: StreamWishes, run: Run) -> Self {
+        let told = (0..run.len()).map(|_| Told { text: false, picture: Picture::default() }).collect();
+        Self { service: Arc::clone(service), shape, wishes, run, told, phase: Phase::Answers }
+    }
+
+    /// Returns the next messages, or none behind the end.
+    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        loop {
+            match self.phase {
+                Phase::Answers => match self.run.poll(context) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Err(refusal)) => return Poll::Ready(Some(self.broken(&refusal))),
+                    Poll::Ready(Ok(None)) => self.phase = Phase::Usage,
+                    Poll::Ready(Ok(Some(Happened::Went(index, update)))) => {
+                        if let Some(chunk) = self.went(index, &update) {
+                            return Poll::Ready(Some(message(chunk)));
+                        }
+                    }
+                    Poll::Ready(Ok(Some(Happened::Over(index)))) => {
+                        let last = self.last(index);
+                        return Poll::Ready(Some(message(last)));
+                    }
+                },
+                Phase::Usage => {
+                    self.phase = Phase::Done;
+                    if self.wishes.usage {
+                        return Poll::Ready(Some(message(self.shape.usage_chunk(&self.shape.usage(&self.run)))));
+                    }
+                }
+                Phase::Done => {
+                    self.phase = Phase::Over;
+                    return Poll::Ready(Some(Bytes::from_static(b"data: [DONE]\n\n")));
+                }
+                Phase::Over => return Poll::Ready(None),
+            }
+        }
+    }
+
+    /// Ends the stream with an error, and returns its last messages; none if it was over.
+    pub fn end_with(&mut self, refusal: &Refusal) -> Option<Bytes> {
+        if self.phase != Phase::Answers {
+            return None;
+        }
+        self.run.fail(refusal.clone());
+        Some(self.broken(refusal))
+    }
+
+    /// The error as clients read it behind the first byte, and the end.
+    fn broken(&mut self, refusal: &Refusal) -> Bytes {
+        self.phase = Phase::Over;
+        Bytes::from(format!("data: {}\n\ndata: [DONE]\n\n", refusal.body()))
+    }
+
+    /// The chunk for what has gone on; none if there is nothing to tell of it.
+    fn went(&mut self, index: usize, update: &Update) -> Option<Map<String, Value>> {
+        let told = &mut self.told[index];
+        let tokenizer = self.service.tokenizer();
+        told.picture.went(update, self.shape.wishes.logprobs);
+        let text = match (self.wishes.diffusing, update.holes.is_empty()) {
+            (true, _) if update.commits.is_empty() && update.started.is_none() => String::new(),
+            (true, _) => told.picture.text(tokenizer),
+            (false, true) => update.text.clone(),
+            // Of a text with holes, what fills them is the answer.
+            (false, false) => update.holes.iter().map(|(_, text)| text.as_str()).collect(),
+        };
+        let frame = match self.wishes.frames {
+            Frames::None => None,
+            Frames::Commits => told.picture.frame(update, tokenizer),
+            Frames::Canvas => told.picture.shown(update, tokenizer),
+        };
+        if text.is_empty() && frame.is_none() {
+            return None;
+        }
+        let wanted = self.shape.wishes.logprobs && !self.wishes.diffusing && !text.is_empty();
+        let logprobs = if wanted { told.picture.logprobs(self.shape.kind, tokenizer) } else { None };
+        let first = !told.text;
+        told.text |= !text.is_empty();
+        let mut chunk = self.shape.chunk(self.shape.part(index, &text, first, logprobs));
+        if let Some(frame) = frame {
+            chunk.insert("diffusion".to_owned(), frame);
+        }
+        if self.wishes.diffusing && self.shape.kind == Kind::Chat {
+            chunk.insert("diffusing".to_owned(), Value::Bool(true));
+        }
+        if self.wishes.continuous_usage {
+            chunk.insert("usage".to_owned(), self.shape.usage(&self.run));
+        }
+        Some(chunk)
+    }
+
+    /// The chunk that ends an answer.
+    fn last(&mut self, index: usize) -> Map<String, Value> {
+        let Some((generation, seed)) = self.run.answer(index) else { return Map::new() };
+        let mut choice = self.shape.last(index, generation);
+        if self.shape.wishes.logprobs {
+            let told = self.told[index].picture.told();
+            choice["logprobs"] = json!(logprobs::from(self.shape.kind, generation, told, self.service.tokenizer()));
+        }
+        let mut chunk = self.shape.chunk(choice);
+        chunk.insert("diffusion".to_owned(), self.shape.diffusion(generation, seed));
+        if self.wishes.continuous_usage {
+            chunk.insert("usage".to_owned(), self.shape.usage(&self.run));
+        }
+        chunk
+    }
+}
+
+/// One message.
+fn message(chunk: Map<String, Value>) -> Bytes {
+    Bytes::from(format!("data: {}\n\n", Value::Object(chunk)))
+}
