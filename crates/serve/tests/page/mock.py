@@ -164,7 +164,7 @@ class Mock:
                 return self.answer(body)
 
             def answer(self, body):
-                words = json.dumps(body.get("messages") or body.get("prompt") or body.get("segments"))
+                words = body["messages"][-1]["content"] if "messages" in body else json.dumps(body.get("prompt") or body["segments"])
                 if "refuse" in words:
                     return self.error(400, "`max_tokens` is 9000, and this server decodes at most 4096 tokens: lower it", None, "max_tokens")
                 if "full" in words and mock.refusals < 2:
