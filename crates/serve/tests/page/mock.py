@@ -167,6 +167,8 @@ class Mock:
                 words = body["messages"][-1]["content"] if "messages" in body else json.dumps(body.get("prompt") or body["segments"])
                 if "refuse" in words:
                     return self.error(400, "`max_tokens` is 9000, and this server decodes at most 4096 tokens: lower it", None, "max_tokens")
+                if "strict" in words and "logprobs" in body:
+                    return self.error(400, 'unknown parameter "logprobs": omit it', "unknown_parameter", "logprobs")
                 if "full" in words and mock.refusals < 2:
                     mock.refusals += 1
                     return self.error(503, "the queue holds 64 requests.", "overloaded", retry=3)
