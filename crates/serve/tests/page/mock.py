@@ -2,7 +2,8 @@
 
 Words: `long` (4,000 positions), `slow`, `kill` (the connection breaks in the middle), `fail` (an error chunk in the
 middle), `full` (503 twice before it answers), `refuse` (a 400), `markup` (markup as the model's text), `dribble` (bytes in
-odd pieces, with heartbeats), `hush` (the connection ends in order, but before the answer).
+odd pieces, with heartbeats), `hush` (the connection ends in order, but before the answer),
+`strict` (refuses to tell alternatives).
 """
 
 import contextlib

@@ -292,6 +292,13 @@ def infill(page, server):
 
 
 @scenario()
+def alternatives_that_are_refused_are_done_without(page, server):
+    ask(page, "strict")
+    page.done()
+    assert page.canvas() == SENTENCES and "logprobs" not in server.mock.requests[-1][1], page.one(".message").text
+
+
+@scenario()
 def a_text_without_hole_is_refused_here(page, server):
     page.mode("infill")
     page.send("no hole")
