@@ -351,6 +351,8 @@ def again(page, server, first):
 @scenario()
 def no_remask_where_holes_cannot_be_filled(page, server):
     page.js("const model = document.querySelector('#model'); model.value = 'mock-sdar'; model.dispatchEvent(new Event('change'))")
+    words = page.one("#settings").text
+    assert "null" not in words and "Guide" not in words, words
     page.mode("infill")
     assert not page.one("#send").is_enabled() and "cannot fill holes" in page.one("#mode-note").text
     page.mode("chat")
