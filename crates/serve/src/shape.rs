@@ -8,7 +8,7 @@ use demask::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::{account::finish_reason, ask::Wishes, logprobs, random, run::Run};
+use crate::{account::finish_reason, ask::Wishes, logprobs, random, run::Run, service::Inner};
 
 /// Which endpoint an answer is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +35,8 @@ pub struct Shape {
     model: String,
     /// What the answers can be made again with: model, weights, version.
     fingerprint: String,
+    /// Tokens that end the model's answers.
+    end_ids: Vec<u32>,
     /// What is wanted beside the text.
     pub wishes: Wishes,
     /// Text before an answer that is told with it (`echo`), one for each prompt.
@@ -43,7 +45,7 @@ pub struct Shape {
 
 impl Shape {
     /// Makes the shape of a request's answers.
-    pub fn new(kind: Kind, model: &str, fingerprint: &str, wishes: Wishes) -> Self {
+    pub fn new(kind: Kind, service: &Inner, wishes: Wishes) -> Self {
         let prefix = match kind {
             Kind::Chat => "chatcmpl-",
             Kind::Completion => "cmpl-",
@@ -54,8 +56,9 @@ impl Shape {
             kind,
             id: random::name(prefix),
             created,
-            model: model.to_owned(),
-            fingerprint: fingerprint.to_owned(),
+            model: service.name().to_owned(),
+            fingerprint: service.fingerprint.clone(),
+            end_ids: service.handle.prompter().end_ids().to_vec(),
             wishes,
             echo: Vec::new(),
         }
@@ -112,14 +115,16 @@ impl Shape {
         }
     }
 
-    /// Returns the choice that ends an answer in a stream.
-    pub fn last(&self, index: usize, generation: &Generation) -> Value {
+    /// Returns the choice that ends an answer in a stream; `replaces` says whether it holds the whole text once more, in place
+    /// of what was told of the canvas.
+    pub fn last(&self, index: usize, generation: &Generation, replaces: bool) -> Value {
         if self.kind == Kind::PlainInfill {
             return json!({"content": "", "stop": true});
         }
-        let mut choice = self.part(index, "", false, None);
+        let text = if replaces { self.text_of(generation) } else { String::new() };
+        let mut choice = self.part(index, &text, false, None);
         choice["finish_reason"] = json!(finish_reason(generation.finish));
-        choice["stop_reason"] = stop_reason(generation);
+        choice["stop_reason"] = self.stop_reason(generation);
         if self.wishes.token_ids {
             choice["token_ids"] = json!(generation.tokens);
         }
@@ -184,7 +189,7 @@ impl Shape {
                 "message": {"role": "assistant", "content": text, "refusal": null},
                 "logprobs": logprobs,
                 "finish_reason": finish,
-                "stop_reason": stop_reason(generation),
+                "stop_reason": self.stop_reason(generation),
             }),
             Kind::Completion => {
                 let echo = self.echo.get(index / self.wishes.choices).map_or("", String::as_str);
@@ -193,7 +198,7 @@ impl Shape {
                     "text": format!("{echo}{text}"),
                     "logprobs": logprobs,
                     "finish_reason": finish,
-                    "stop_reason": stop_reason(generation),
+                    "stop_reason": self.stop_reason(generation),
                 })
             }
             Kind::Infill => json!({"text": text, "holes": generation.holes}),
@@ -211,6 +216,18 @@ impl Shape {
         match &generation.holes[..] {
             [_, ..] if self.kind != Kind::Infill => generation.holes.concat(),
             _ => generation.to_string(),
+        }
+    }
+
+    /// What ended an answer: the stop text, the token that the request stops at, or that its time was over; null for the
+    /// model's own end, and for a length.
+    fn stop_reason(&self, generation: &Generation) -> Value {
+        let token = generation.end_token.filter(|token| !self.end_ids.contains(token));
+        match (&generation.stop_text, token, generation.finish) {
+            (Some(text), ..) => json!(text),
+            (None, Some(token), _) => json!(token),
+            (None, None, Finish::Deadline) => json!("deadline"),
+            _ => Value::Null,
         }
     }
 
@@ -232,14 +249,5 @@ impl Shape {
             "total_tokens": prompt + completion,
             "prompt_tokens_details": {"cached_tokens": 0},
         })
-    }
-}
-
-/// What ended an answer: the stop text, or that its time was over; null for the model's own end, and for a length.
-fn stop_reason(generation: &Generation) -> Value {
-    match (&generation.stop_text, generation.finish) {
-        (Some(text), _) => json!(text),
-        (None, Finish::Deadline) => json!("deadline"),
-        _ => Value::Null,
     }
 }

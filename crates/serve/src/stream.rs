@@ -154,7 +154,7 @@ impl EventStream {
     /// The chunk that ends an answer.
     fn last(&mut self, index: usize) -> Map<String, Value> {
         let Some((generation, seed)) = self.run.answer(index) else { return Map::new() };
-        let mut choice = self.shape.last(index, generation);
+        let mut choice = self.shape.last(index, generation, self.wishes.diffusing);
         if self.shape.wishes.logprobs {
             let told = self.told[index].picture.told();
             choice["logprobs"] = json!(logprobs::from(self.shape.kind, generation, told, self.service.tokenizer()));

@@ -79,7 +79,7 @@ pub(crate) fn run(
     let places = entry.places()?;
     let account = service.account(&entry);
     let run = Run::start(service, prompts, &ask, places, account)?;
-    let mut shape = Shape::new(kind, service.name(), &service.fingerprint, ask.wishes);
+    let mut shape = Shape::new(kind, service, ask.wishes);
     shape.echo = echo;
     Ok(Served::Run(Box::new(run), shape))
 }

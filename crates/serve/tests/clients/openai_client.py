@@ -221,7 +221,7 @@ def check_diffusion_options():
     error = raises(openai.BadRequestError, lambda: chat(extra_body={"diffusion": {"stepps": 4}}))
     assert "stepps" in str(error.param) and "steps" in error.message, (error.param, error.message)
     error = raises(openai.BadRequestError, lambda: chat(extra_body={"diffusion": {"guide": "nobody"}}))
-    assert "nobody" in error.message, error.message
+    assert "nobody" in error.message and error.param == "diffusion.guide", (error.param, error.message)
 
 
 def check_frames():

@@ -317,7 +317,10 @@ mod tests {
         assert_eq!(rows["answer tokens/s"], "5.0");
         assert_eq!(rows["first text, ms: p50 p90 p99"], "15.0 19.0 19.9");
         assert_eq!(rows["until refused, ms"], "2.0 2.0 2.0");
-        assert_eq!((rows["forwards of an answer"].as_str(), rows["its own rows of a forward"].as_str()), ("4.0", "10.0"));
+        assert_eq!(
+            (rows["forwards of an answer"].as_str(), rows["its own rows of a forward"].as_str()),
+            ("4.0", "10.0")
+        );
         assert_eq!((rows["in the queue, ms"].as_str(), rows["sent late, ms"].as_str()), ("-", "-"));
         assert_eq!(rows["server's processor seconds"], "1.50");
     }
