@@ -134,7 +134,7 @@ impl Picture {
             let tokens: Option<Vec<TokenId>> = run.iter().copied().collect();
             match (tokens, tokenizer) {
                 (Some(tokens), Some(tokenizer)) => text.push_str(&tokenizer.decode(&tokens, true)),
-                (Some(tokens), None) => tokens.iter().for_each(|token| text.push_str(&format!("{token},"))),
+                (Some(tokens), None) => text.extend(tokens.iter().map(|token| format!("{token},"))),
                 (None, _) => text.extend(run.iter().map(|_| MASK)),
             }
         }
@@ -152,6 +152,11 @@ impl Picture {
         let value = logprobs::value(kind, &entries.collect::<Vec<_>>(), tokenizer);
         self.told = settled;
         Some(value)
+    }
+
+    /// Returns how many tokens stand before the answer, and how many of it can no longer change.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.prompt_tokens, self.settled)
     }
 
     /// Returns how many tokens' log-probabilities were told.

@@ -95,7 +95,7 @@ impl Shape {
     }
 
     /// Returns a choice of a chunk: text that follows, or nothing; `first` if no text of it was told before.
-    pub fn part(&self, index: usize, text: &str, first: bool, logprobs: Option<Value>) -> Value {
+    pub fn part(&self, index: usize, text: &str, first: bool, logprobs: Option<&Value>) -> Value {
         match self.kind {
             Kind::Chat => {
                 let mut delta = Map::new();
@@ -216,11 +216,16 @@ impl Shape {
 
     /// Returns the counts of tokens of all answers so far; a prompt counts once, however many answers it gets.
     pub fn usage(&self, run: &Run) -> Value {
-        let answers: Vec<_> = (0..run.len()).filter_map(|index| Some((index, run.answer(index)?.0))).collect();
-        let first = |index: &usize| index % self.wishes.choices == 0;
-        let prompt: usize =
-            answers.iter().filter(|(index, _)| first(index)).map(|(_, answer)| answer.prompt_tokens).sum();
-        let completion: usize = answers.iter().map(|(_, answer)| answer.generated_tokens).sum();
+        let counts = |index| run.answer(index).map(|(answer, _)| (answer.prompt_tokens, answer.generated_tokens));
+        self.counted((0..run.len()).map(counts))
+    }
+
+    /// Returns counts of tokens by those of each answer, as far as they are known.
+    pub fn counted(&self, answers: impl Iterator<Item = Option<(usize, usize)>>) -> Value {
+        let answers: Vec<_> = answers.enumerate().filter_map(|(index, counts)| Some((index, counts?))).collect();
+        let first = |index: &usize| index.is_multiple_of(self.wishes.choices);
+        let prompt: usize = answers.iter().filter(|(index, _)| first(index)).map(|(_, counts)| counts.0).sum();
+        let completion: usize = answers.iter().map(|(_, counts)| counts.1).sum();
         json!({
             "prompt_tokens": prompt,
             "completion_tokens": completion,

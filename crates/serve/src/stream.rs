@@ -129,7 +129,7 @@ impl EventStream {
         let logprobs = if wanted { told.picture.logprobs(self.shape.kind, tokenizer) } else { None };
         let first = !told.text;
         told.text |= !text.is_empty();
-        let mut chunk = self.shape.chunk(self.shape.part(index, &text, first, logprobs));
+        let mut chunk = self.shape.chunk(self.shape.part(index, &text, first, logprobs.as_ref()));
         if let Some(frame) = frame {
             chunk.insert("diffusion".to_owned(), frame);
         }
@@ -137,9 +137,18 @@ impl EventStream {
             chunk.insert("diffusing".to_owned(), Value::Bool(true));
         }
         if self.wishes.continuous_usage {
-            chunk.insert("usage".to_owned(), self.shape.usage(&self.run));
+            chunk.insert("usage".to_owned(), self.usage_so_far());
         }
         Some(chunk)
+    }
+
+    /// The counts of tokens so far: of an answer under way those that can no longer change.
+    fn usage_so_far(&self) -> Value {
+        let counts = |(index, told): (usize, &Told)| {
+            let over = self.run.answer(index).map(|(answer, _)| (answer.prompt_tokens, answer.generated_tokens));
+            Some(over.unwrap_or_else(|| told.picture.counts()))
+        };
+        self.shape.counted(self.told.iter().enumerate().map(counts))
     }
 
     /// The chunk that ends an answer.
@@ -153,7 +162,7 @@ impl EventStream {
         let mut chunk = self.shape.chunk(choice);
         chunk.insert("diffusion".to_owned(), self.shape.diffusion(generation, seed));
         if self.wishes.continuous_usage {
-            chunk.insert("usage".to_owned(), self.shape.usage(&self.run));
+            chunk.insert("usage".to_owned(), self.usage_so_far());
         }
         chunk
     }

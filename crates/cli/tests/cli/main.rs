@@ -3,6 +3,7 @@
 #[cfg(feature = "analyze")]
 mod analyze;
 mod answers;
+mod bench_serve;
 #[cfg(all(feature = "eval", target_os = "linux"))]
 mod benchmarks;
 mod cost;
@@ -17,4 +18,5 @@ mod left_out;
 mod programs;
 mod refusals;
 mod runs;
+mod scripted;
 mod tools;
