@@ -30,16 +30,20 @@ pub fn from(kind: Kind, generation: &Generation, first: usize, tokenizer: Option
     (first == 0 || !entries.is_empty()).then(|| value(kind, &entries, tokenizer))
 }
 
-/// Returns a token as text.
+/// Returns a token as text; none without a tokenizer, and where it is only a part of a letter.
 pub fn text(token: TokenId, tokenizer: Option<&Tokenizer>) -> Option<String> {
-    tokenizer.map(|tokenizer| tokenizer.decode(&[token], false))
+    let text = tokenizer?.decode(&[token], false);
+    Some(text).filter(|text| !text.contains(char::REPLACEMENT_CHARACTER))
 }
 
 /// Returns log-probabilities in an endpoint's shape.
 pub fn value(kind: Kind, entries: &[Entry<'_>], tokenizer: Option<&Tokenizer>) -> Value {
     // A model without a tokenizer is told in ids.
-    let text = |token: TokenId| text(token, tokenizer).unwrap_or_else(|| token.to_string());
-    if kind == Kind::Chat {
+    let text = |token: TokenId| match tokenizer {
+        Some(tokenizer) => tokenizer.decode(&[token], false),
+        None => token.to_string(),
+    };
+    if matches!(kind, Kind::Chat | Kind::Infill) {
         let bytes = |token: TokenId| tokenizer.and_then(|tokenizer| tokenizer.token_bytes(token));
         let one = |token: TokenId, logprob: Option<f32>| json!({"token": text(token), "logprob": logprob.unwrap_or(NONE), "bytes": bytes(token)});
         let content = entries.iter().map(|entry| {

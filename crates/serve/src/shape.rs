@@ -201,7 +201,7 @@ impl Shape {
                     "stop_reason": self.stop_reason(generation),
                 })
             }
-            Kind::Infill => json!({"text": text, "holes": generation.holes}),
+            Kind::Infill => json!({"text": text, "holes": generation.holes, "logprobs": logprobs}),
             Kind::PlainInfill => json!({"content": text, "stop": true}),
         };
         if self.wishes.token_ids {

@@ -119,7 +119,7 @@ impl EventStream {
         };
         let frame = match self.wishes.frames {
             Frames::None => None,
-            Frames::Commits => told.picture.frame(update, tokenizer),
+            Frames::Commits => told.picture.frame(update, tokenizer, self.shape.wishes.token_ids),
             Frames::Canvas => told.picture.shown(update, tokenizer),
         };
         if text.is_empty() && frame.is_none() {

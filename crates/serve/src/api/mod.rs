@@ -8,6 +8,7 @@ mod score;
 mod status;
 mod tokens;
 
+pub use chat::logprobs as chat_logprobs;
 pub use score::Judging;
 
 use std::sync::Arc;
