@@ -69,7 +69,8 @@ fn a_load_is_told_as_vllms_benchmark_tells_it() {
     }
     let asked = server.asked();
     let connections: HashSet<_> = asked.iter().map(|asked| asked.connection).collect();
-    assert_eq!((asked.len(), connections.len()), (10, 2), "each thread keeps its connection");
+    // Each thread keeps its connection; one of them may have done all the work before the other began.
+    assert!(asked.len() == 10 && (1..=2).contains(&connections.len()), "{} on {}", asked.len(), connections.len());
     let prompts: HashSet<_> = asked.iter().map(|asked| asked.body["messages"].to_string()).collect();
     let seeds: HashSet<_> = asked.iter().map(|asked| asked.body["seed"].as_u64().unwrap()).collect();
     assert_eq!((prompts.len(), seeds), (10, (0..10).collect()));
