@@ -21,6 +21,7 @@ pub struct Builder<'a> {
     device: DeviceOptions,
     hub: HubOptions,
     guide: Option<String>,
+    prefix_cache: u64,
     progress: Box<dyn FnMut(LoadProgress<'_>) -> bool + 'a>,
 }
 
@@ -32,6 +33,7 @@ impl Default for Builder<'_> {
             device: DeviceOptions::default(),
             hub: HubOptions::from_lookup(&|name| std::env::var(name).ok()),
             guide: None,
+            prefix_cache: 0,
             progress: Box::new(|_| true),
         }
     }
@@ -71,6 +73,13 @@ impl<'a> Builder<'a> {
     /// Sets the guide, for decoder `guided`: an autoregressive model, named as in [`open`](Self::open).
     pub fn guide(mut self, name: impl Into<String>) -> Self {
         self.guide = Some(name.into());
+        self
+    }
+
+    /// Sets how many bytes of K/V are kept of prompts and answers that are over, on each network, so that requests that
+    /// begin with the same tokens do not compute them again: see [`Model::set_prefix_cache`]. The default is 0: none.
+    pub fn prefix_cache(mut self, bytes: u64) -> Self {
+        self.prefix_cache = bytes;
         self
     }
 
@@ -124,7 +133,9 @@ impl<'a> Builder<'a> {
         // There must be room for an answer of the usual length; a model that answers no message has its own lengths.
         let usual = opened.prepare(&Prompt::from(""), &Options::default());
         let needs = usual.as_ref().map(|answer| answer.needs().to_vec()).unwrap_or_default();
-        Ok(opened.load(&self.device, &needs, &mut self.progress)?)
+        let mut model = opened.load(&self.device, &needs, &mut self.progress)?;
+        model.set_prefix_cache(self.prefix_cache);
+        Ok(model)
     }
 }
 

@@ -157,11 +157,12 @@ impl Front {
     /// Tells what the guide did for a session that had one.
     fn guided(&self, session: &Session) -> Option<Guided> {
         let guide = self.guide.as_ref().filter(|_| session.has_guide())?;
-        let GuideCounts { rows, accepted, rejected, cost, .. } = session.counts().guide;
+        let GuideCounts { cached, rows, accepted, rejected, cost, .. } = session.counts().guide;
         let decided = accepted + rejected;
         Some(Guided {
             model: guide.prompter.name().to_owned(),
             rows,
+            cached_tokens: cached,
             flops: cost.flops(),
             accepted,
             rejected,

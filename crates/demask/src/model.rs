@@ -416,6 +416,23 @@ impl Model {
     pub fn name(&self) -> &str {
         self.prompter().name()
     }
+
+    /// Sets how many bytes of K/V are kept of prompts and answers that are over, on its network and on its guide's, so that
+    /// requests that begin with the same tokens do not compute them again. 0, as it begins: none.
+    ///
+    /// It changes no token and no confidence of an answer, only what is computed for it: the receipt's `cached_tokens` says
+    /// how much was not. Block-causal models (SDAR, TraDo) share whole blocks under cache `block`, causal ones (Qwen,
+    /// Llama) tokens under cache `causal`, both in whole pages. Models with full attention (LLaDA, Dream) share nothing:
+    /// the K/V of a prompt depend on the masks behind it, and so on the request.
+    ///
+    /// What is kept goes, the least recently used first, before any request waits for memory.
+    pub fn set_prefix_cache(&mut self, bytes: u64) {
+        for &network in &self.networks {
+            if let Some(network) = self.scheduler.network_mut(network) {
+                network.keep_prefixes(bytes);
+            }
+        }
+    }
 }
 
 // Behind the face: what the programs of this project need of a model.

@@ -437,7 +437,7 @@ impl Network for Scripted {
     }
 
     fn pages(&self) -> Pages {
-        Pages { used: self.sequences.iter().flatten().count(), free: 0 }
+        Pages { used: self.sequences.iter().flatten().count(), ..Pages::default() }
     }
 }
 

@@ -87,6 +87,7 @@ impl Session {
             tally: Tally::with_capacity(drafted),
             events: Vec::with_capacity(commits + 1),
             tells_drafts: false,
+            salt: 0,
         };
         session.look_back();
         session.advance();

@@ -102,7 +102,7 @@ impl Network for Machine {
     }
 
     fn pages(&self) -> Pages {
-        Pages { used: self.open.len(), free: 0 }
+        Pages { used: self.open.len(), ..Pages::default() }
     }
 }
 
