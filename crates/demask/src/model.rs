@@ -186,6 +186,8 @@ pub struct Model {
     pub(crate) over: Vec<Over>,
     /// What forwards of its network cost, once a request needed to know.
     pub(crate) curve: Option<SharedCurve>,
+    /// Bytes that each network may keep of prefixes.
+    pub(crate) prefix_bytes: u64,
 }
 
 /// Everything about a model and its guide but their networks.
@@ -427,6 +429,7 @@ impl Model {
     ///
     /// What is kept goes, the least recently used first, before any request waits for memory.
     pub fn set_prefix_cache(&mut self, bytes: u64) {
+        self.prefix_bytes = bytes;
         for &network in &self.networks {
             if let Some(network) = self.scheduler.network_mut(network) {
                 network.keep_prefixes(bytes);
@@ -467,7 +470,7 @@ impl Model {
         let mut scheduler = Scheduler::new();
         let networks = vec![scheduler.add(network)];
         let front = Arc::new(Front { prompter, load_time: started.elapsed(), device, weights, guide: None });
-        let mut model = Self { front, scheduler, networks, over: Vec::new(), curve: None };
+        let mut model = Self { front, scheduler, networks, over: Vec::new(), curve: None, prefix_bytes: 0 };
         model.limit_memory();
         model
     }

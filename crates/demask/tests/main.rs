@@ -21,5 +21,6 @@ mod lossless;
 mod map;
 mod options;
 mod own_methods;
+mod prefixes;
 mod staleness;
 mod watch;

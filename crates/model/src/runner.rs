@@ -209,7 +209,9 @@ impl<B: Backend> Runner<B> {
         // Those that go first are as many as are missing: of the same kind, they are taken in their place.
         for most in [missing, usize::MAX] {
             match self.try_allocate(sequence) {
-                Err(_) if self.prefixes.idle_pages() > 0 => self.evict_to(self.prefixes.idle_pages().saturating_sub(most)),
+                Err(_) if self.prefixes.idle_pages() > 0 => {
+                    self.evict_to(self.prefixes.idle_pages().saturating_sub(most))
+                }
                 tried => return tried,
             }
         }

@@ -9,9 +9,7 @@ mod tally;
 
 use std::{slice, sync::Arc};
 
-use demask_step::{
-    CostCurve, Keep, Lanes, Mask, Need, Pending, Position, Predictions, Prefix, Request, TokenId, Work,
-};
+use demask_step::{CostCurve, Keep, Lanes, Mask, Need, Pending, Position, Predictions, Prefix, Request, TokenId, Work};
 
 use crate::{
     cache::{CachePolicy, Memory},
