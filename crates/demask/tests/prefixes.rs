@@ -5,6 +5,7 @@ use std::{collections::HashMap, ops::ControlFlow};
 
 use demask::internals::{
     Finished, NetworkId, Outcome, RequestId, Scheduler,
+    cpu::isa::Isa,
     decode::{CanvasSpec, Event, GuideOptions, ModelFacts, Session, SessionOptions, StopRule},
     model_parts::{ArchSpec, Inspect},
     scheduler::NetworkCounters,
@@ -15,7 +16,7 @@ use demask::{Class, Generation, Model, Options, Prompt};
 
 use crate::{
     batch::{answer, load},
-    common::{Device, Dice, devices, runner, specs, tiers},
+    common::{Device, Dice, devices, runner, specs},
 };
 
 /// Positions of a page.
@@ -89,6 +90,11 @@ fn shared(mask: Mask, prompt: usize, unit: usize) -> usize {
     takes / unit * unit
 }
 
+/// The best tier that this machine has.
+fn best() -> Isa {
+    Isa::available().pop().unwrap()
+}
+
 /// One network and its scheduler.
 struct Bench {
     scheduler: Scheduler<Session, dyn Inspect>,
@@ -110,9 +116,8 @@ impl Bench {
 
     /// The synthetic model of a kind on the best tier that there is.
     fn of(kind: &str, bytes: u64) -> Self {
-        let (isa, dtype) = tiers().pop().unwrap();
         let spec = specs().into_iter().find(|(name, _)| *name == kind).unwrap().1;
-        Self::new(&spec, isa, dtype, bytes)
+        Self::new(&spec, best(), Dtype::Bf16, bytes)
     }
 
     fn submit(&mut self, session: Session) -> RequestId {
@@ -185,7 +190,7 @@ fn what_is_not_computed_again_changes_no_bit_on_any_device() {
             let slow = device == Device::EmulatedGpu;
             for &method in methods(spec.attention).iter().take(if slow { 1 } else { 9 }) {
                 let mut plain = Bench::new(&spec, device, dtype, 0);
-                let lengths = if slow { &[PAGE + 3][..] } else { &[PAGE - 1, PAGE, PAGE + 1, 2 * PAGE + 5] };
+                let lengths = if slow { &[PAGE + 3][..] } else { &[PAGE, 2 * PAGE + 5] };
                 for &length in lengths {
                     let mut keeping = Bench::new(&spec, device, dtype, ALL);
                     cold_and_warm([&mut plain, &mut keeping], length, method);
@@ -202,7 +207,7 @@ fn lengths_around_blocks_and_pages_are_right() {
     for kind in ["block", "causal"] {
         let (mut plain, mut keeping) = (Bench::of(kind, 0), Bench::of(kind, ALL));
         let around = |edge: usize| [edge - 1, edge, edge + 1];
-        let lengths = [2, 4, 8, 28, 32, 36, 64, 96].into_iter().flat_map(around);
+        let lengths = [2, 4, 28, 32, 36, 64].into_iter().flat_map(around);
         for length in lengths.collect::<Vec<_>>() {
             for &method in methods(plain.facts.mask) {
                 let prompt = tokens(length);
@@ -349,7 +354,7 @@ fn whoever_is_given_up_leaves_no_page_held() {
             let second = |bench: &Bench| session(&bench.facts, &talk, 8, method);
             let expected = commits(&mut plain.run(second(&plain)));
             let mut most = 0;
-            for steps in [0, 1, 2, 3, 4, 5, 6, 7, 9, 12, 20, 40, 70, 110] {
+            for steps in [0, 1, 2, 3, 5, 8, 13, 40, 110] {
                 let mut bench = Bench::of(kind, ALL);
                 let id = bench.submit(first(&bench));
                 let over = (0..steps).any(|_| !bench.step().is_empty());
@@ -536,13 +541,12 @@ fn a_guide_shares_what_it_has_read() {
 /// A block-causal model and a causal guide of one vocabulary: both share, each its own.
 #[test]
 fn canvas_and_guide_both_share() {
-    let (isa, dtype) = tiers().pop().unwrap();
     let specs: HashMap<_, _> = specs().into_iter().collect();
     let facts = |mask, shift, mask_id| ModelFacts { mask, shift, mask_id, vocab: 70, context: 512, layers: 3 };
     let run = |bytes: u64, rounds: usize| {
         let mut scheduler = Scheduler::new().with_leak(|leak| panic!("{leak}"));
         let on = ["block", "causal"].map(|kind| {
-            let mut network = runner(&specs[kind], isa, dtype, 1);
+            let mut network = runner(&specs[kind], best(), Dtype::Bf16, 1);
             network.keep_prefixes(bytes);
             scheduler.add(network)
         });
@@ -593,7 +597,7 @@ fn random_company_shares_and_stays_right() {
             session.set_salt(u64::from(dice.chance(10)));
             session
         };
-        let expected: Vec<_> = (0..60).map(|index| commits(&mut plain.run(make(&plain.facts, index)))).collect();
+        let expected: Vec<_> = (0..40).map(|index| commits(&mut plain.run(make(&plain.facts, index)))).collect();
         bench.run(make(&bench.facts, 0));
         let device = bench.scheduler.network(bench.network).unwrap().available().0;
         bench.scheduler.limit(device, 60 * page + (4 << 20));
