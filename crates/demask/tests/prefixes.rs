@@ -1,22 +1,33 @@
 //! Prefixes that requests share: what is not computed again changes no bit of an answer, nobody reads what is not theirs,
 //! and every page is accounted for, whoever comes, goes and is given up.
 
-use std::{collections::HashMap, ops::ControlFlow};
+use std::{
+    collections::HashMap,
+    ops::{ControlFlow, Range},
+};
 
 use demask::internals::{
     Finished, NetworkId, Outcome, RequestId, Scheduler,
     cpu::isa::Isa,
     decode::{CanvasSpec, Event, GuideOptions, ModelFacts, Session, SessionOptions, StopRule},
-    model_parts::{ArchSpec, Inspect},
+    model_parts::{ArchSpec, Inspect, Runner, Weights},
     scheduler::NetworkCounters,
-    step::{Mask, SequenceNeeds, TokenId},
+    step::{
+        HeadAsk, Mask, Network, OpenError, Pages, PlanError, Predictions, Prefix, SequenceId, SequenceNeeds,
+        SequenceStep, StepPlan, TokenId,
+    },
     tensor::Dtype,
 };
 use demask::{Class, Generation, Model, Options, Prompt};
+use demask_cuda::{
+    backend::{CudaBackend, CudaOptions},
+    gpu::Limits,
+};
+use demask_cuda_emulator::{Emulator, Schedule};
 
 use crate::{
     batch::{answer, load},
-    common::{Device, Dice, devices, runner, specs},
+    common::{Device, Dice, RandomWeights, devices, runner, specs},
 };
 
 /// Positions of a page.
@@ -625,6 +636,80 @@ fn random_company_shares_and_stays_right() {
     }
 }
 
+/// A network by itself, with as many pages as fill a small device.
+struct Small {
+    network: Runner<CudaBackend<Emulator>>,
+}
+
+impl Small {
+    fn new(memory: u64) -> Self {
+        let spec = specs().into_iter().find(|(name, _)| *name == "block").unwrap().1;
+        let limits = Limits { capability: 80, processors: 108, shared: 163 << 10, memory };
+        let gpu = Emulator::with_limits(Schedule::Forward, limits).unwrap();
+        let backend = CudaBackend::new(gpu, CudaOptions { dtype: Dtype::F32, quantisation: None });
+        let weights = Weights::load(&spec, &RandomWeights::new(&spec, 7), &backend, &mut |_| true).unwrap();
+        let mut network = Runner::new(spec, weights, backend, 3 * PAGE).unwrap();
+        network.keep_prefixes(ALL);
+        Self { network }
+    }
+
+    fn needs(pages: usize) -> SequenceNeeds {
+        SequenceNeeds { positions: pages * PAGE, rows: 3 * PAGE, ..SequenceNeeds::default() }
+    }
+
+    /// Runs these positions of a sequence, whatever they predict.
+    fn step(&mut self, sequence: SequenceId, positions: Range<u32>) -> Result<(), PlanError> {
+        let tokens = tokens(4 * PAGE);
+        let mask = Mask::BlockCausal { block: 4 };
+        let plan = StepPlan { live: positions.clone().into(), visible: positions.end, mask, ..StepPlan::default() };
+        let (tokens, ask) = (&tokens[positions.start as usize..positions.end as usize], HeadAsk::default());
+        let step = SequenceStep { sequence, tokens, plan: &plan, ask: &ask, blend: None };
+        self.network.check(&[step])?;
+        self.network.step(&[step], &mut [Predictions::default()]).unwrap();
+        Ok(())
+    }
+
+    /// Leaves three pages of four that were used.
+    fn leave(&mut self) {
+        let prefix = tokens(3 * PAGE);
+        let prefix = Prefix { tokens: &prefix, mask: Mask::BlockCausal { block: 4 }, salt: 0 };
+        let sequence = self.network.open(&Self::needs(4)).unwrap();
+        self.step(sequence, 0..2 * PAGE as u32).unwrap();
+        // Nobody is to read what was never written.
+        self.network.publish(sequence, prefix);
+        assert_eq!(self.network.spare(prefix), 0, "it is held");
+        self.step(sequence, 2 * PAGE as u32..3 * PAGE as u32).unwrap();
+        // What is shared is neither live nor kept again.
+        for first in [0, PAGE as u32, 2 * PAGE as u32 - 4] {
+            let refused = self.step(sequence, first..first + 8).unwrap_err().to_string();
+            assert!(refused.ends_with("a position is live or kept whose slot is shared"), "{refused}");
+        }
+        self.network.publish(sequence, prefix);
+        self.network.close(sequence);
+        assert_eq!(self.network.pages(), Pages { used: 0, free: 1, idle: 3 });
+    }
+}
+
+/// Without a scheduler too, what is idle goes before a sequence is refused for lack of memory.
+#[test]
+fn a_full_device_gives_idle_pages_up() {
+    let mut roomy = Small::new(1 << 30);
+    roomy.leave();
+    let taken = (1 << 30) - roomy.network.available().1;
+    let page = roomy.network.price(&Small::needs(1)).unwrap().own;
+    let mut small = Small::new(taken + 2 * page + page / 2);
+    small.leave();
+    let all = small.network.open(&Small::needs(6)).unwrap();
+    assert_eq!(small.network.pages(), Pages { used: 6, free: 0, idle: 0 });
+    small.network.close(all);
+    assert_eq!(small.network.pages(), Pages { used: 0, free: 6, idle: 0 });
+    let mut small = Small::new(taken + 2 * page + page / 2);
+    small.leave();
+    assert!(matches!(small.network.open(&Small::needs(7)), Err(OpenError::Memory(_))));
+    assert_eq!(small.network.pages().used, 0);
+    small.network.open(&Small::needs(6)).unwrap();
+}
+
 /// An engine that was asked to keeps prefixes, and tells of it.
 #[test]
 fn an_engine_tells_pages_queries_and_hits() {
@@ -633,7 +718,7 @@ fn an_engine_tells_pages_queries_and_hits() {
     let engine = model.into_engine().unwrap();
     let handle = engine.handle();
     let options = Options { gen_length: Some(32), ..Options::default() };
-    let answers = [0, 1].map(|_| handle.generate(&question(1), &options, Class::default()).unwrap().wait().unwrap());
+    let answers = [0, 1].map(|_| handle.generate(question(1), &options, Class::default()).unwrap().wait().unwrap());
     assert_eq!(answers[0].text, answers[1].text);
     let cached = answers[1].receipt.decoding.cached_tokens;
     assert!(cached > 0);

@@ -208,12 +208,11 @@ impl<B: Backend> Runner<B> {
         let missing = canvas - sequence.pages.len() + drafts;
         // Those that go first are as many as are missing: of the same kind, they are taken in their place.
         for most in [missing, usize::MAX] {
-            match self.try_allocate(sequence) {
-                Err(_) if self.prefixes.idle_pages() > 0 => {
-                    self.evict_to(self.prefixes.idle_pages().saturating_sub(most))
-                }
-                tried => return tried,
+            let (tried, idle) = (self.try_allocate(sequence), self.prefixes.idle_pages());
+            if tried.is_ok() || idle == 0 {
+                return tried;
             }
+            self.evict_to(idle.saturating_sub(most));
         }
         self.try_allocate(sequence)
     }
