@@ -1,14 +1,15 @@
 //! An answer under way: a session, and its text as it settles.
 
 use std::{
+    hash::{BuildHasher, RandomState},
     ops::ControlFlow,
-    sync::Arc,
+    sync::{Arc, LazyLock},
     time::{Duration, Instant},
 };
 
 use demask_checkpoint::{TextStream, Tokenizer};
 use demask_decode::{DecodingReceipt, Event, Session, SessionOptions};
-use demask_step::{Need, Pending, Position, Predictions, Request, Work};
+use demask_step::{Need, Pending, Position, Predictions, Prefix, Request, Work};
 
 use crate::{
     Error, Options, Prompt, Prompter, RunEvent, TokenLogprob,
@@ -142,6 +143,14 @@ impl Prepared {
         self.session
     }
 
+    /// Lets it take the K/V of its prompt only from requests of the same salt, and leave its own only to them: so that
+    /// nobody learns from how fast an answer comes what others have asked. Requests without a salt are among themselves.
+    #[must_use]
+    pub fn with_cache_salt(mut self, salt: &str) -> Self {
+        self.session.set_salt(keyed(salt));
+        self
+    }
+
     /// Lets it tell what networks predict, in [`RunEvent::Predicted`].
     pub fn record(&mut self) {
         self.tape.records = true;
@@ -270,6 +279,13 @@ impl Prepared {
     }
 }
 
+/// A number for a salt, the same as long as this process runs; nobody outside can choose two texts with the same one. 0 is
+/// that of no salt.
+fn keyed(salt: &str) -> u64 {
+    static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    KEY.hash_one(salt).max(1)
+}
+
 impl Work for Prepared {
     fn needs(&self) -> &[Need] {
         self.session.needs()
@@ -293,5 +309,17 @@ impl Work for Prepared {
                 self.session.feed(&answers);
             }
         }
+    }
+
+    fn begins(&self, sequence: usize) -> Prefix<'_> {
+        self.session.begins(sequence)
+    }
+
+    fn opened(&mut self, filled: &[Position]) {
+        self.session.opened(filled);
+    }
+
+    fn reusable(&self, sequence: usize) -> Prefix<'_> {
+        self.session.reusable(sequence)
     }
 }

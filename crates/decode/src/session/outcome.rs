@@ -121,6 +121,12 @@ impl Session {
         DecodingReceipt { given_up, ..receipt }
     }
 
+    /// Sets its salt, before its first forward: only sessions of the same salt take slots from each other. 0 at the
+    /// beginning.
+    pub fn set_salt(&mut self, salt: u64) {
+        self.salt = salt;
+    }
+
     /// Returns whether the decoder chooses by a cost curve, and nobody gave it one.
     pub fn wants_curve(&self) -> bool {
         self.decoder.chooses() && self.options.cost_curve.is_none()
