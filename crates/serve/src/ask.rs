@@ -57,6 +57,8 @@ pub struct Ask {
     pub seed: u64,
     /// How the requests are treated beside others.
     pub class: Class,
+    /// Only requests of the same salt share what was computed for equal prompts.
+    pub cache_salt: Option<String>,
     /// What is wanted beside the text.
     pub wishes: Wishes,
 }
@@ -115,6 +117,7 @@ pub fn read(fields: &mut Fields, limits: &Limits, weight: f64) -> Result<Ask, Re
     read_diffusion(fields, nested, &mut options)?;
     limit_length(&mut options, limits)?;
     let token_ids = fields.switch("return_token_ids")?.unwrap_or(false);
+    let cache_salt = fields.text("cache_salt")?;
     refuse_unimplemented(fields)?;
     fields.ignore(&HINTS);
     let class = Class {
@@ -124,7 +127,7 @@ pub fn read(fields: &mut Fields, limits: &Limits, weight: f64) -> Result<Ask, Re
         weight,
     };
     let wishes = Wishes { choices, stream, logprobs: false, receipt: receipt.unwrap_or(false), token_ids };
-    Ok(Ask { options, seed, class, wishes })
+    Ok(Ask { options, seed, class, cache_salt, wishes })
 }
 
 fn read_stream(fields: &mut Fields, mut nested: Option<&mut Fields>) -> Result<Option<StreamWishes>, Refusal> {

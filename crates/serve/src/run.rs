@@ -53,7 +53,12 @@ impl Run {
             for choice in 0..ask.wishes.choices {
                 let seed = ask.seed.wrapping_add(choice as u64);
                 let options = Options { seed: Some(seed), ..ask.options.clone() };
-                prepared.push((seed, service.handle.prepare(prompt, &options)?));
+                let one = service.handle.prepare(prompt, &options)?;
+                let one = match &ask.cache_salt {
+                    Some(salt) => one.with_cache_salt(salt),
+                    None => one,
+                };
+                prepared.push((seed, one));
             }
         }
         let submit = |(seed, prepared)| Choice { ticket: service.handle.submit(prepared, ask.class), seed, over: None };

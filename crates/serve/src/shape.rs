@@ -23,6 +23,25 @@ pub enum Kind {
     PlainInfill,
 }
 
+/// Tokens of an answer.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Counts {
+    /// Of the prompt.
+    pub prompt: usize,
+    /// Of the prompt, those that an earlier request had computed.
+    pub cached: usize,
+    /// Of the answer.
+    pub generated: usize,
+}
+
+impl Counts {
+    /// Returns those of an answer that is over.
+    pub fn of(answer: &Generation) -> Self {
+        let cached = answer.receipt.decoding.cached_tokens.min(answer.prompt_tokens);
+        Self { prompt: answer.prompt_tokens, cached, generated: answer.generated_tokens }
+    }
+}
+
 /// What all chunks and bodies of a request have in common.
 #[derive(Debug)]
 pub struct Shape {
@@ -233,21 +252,23 @@ impl Shape {
 
     /// Returns the counts of tokens of all answers so far; a prompt counts once, however many answers it gets.
     pub fn usage(&self, run: &Run) -> Value {
-        let counts = |index| run.answer(index).map(|(answer, _)| (answer.prompt_tokens, answer.generated_tokens));
+        let counts = |index| run.answer(index).map(|(answer, _)| Counts::of(answer));
         self.counted((0..run.len()).map(counts))
     }
 
     /// Returns counts of tokens by those of each answer, as far as they are known.
-    pub fn counted(&self, answers: impl Iterator<Item = Option<(usize, usize)>>) -> Value {
+    pub fn counted(&self, answers: impl Iterator<Item = Option<Counts>>) -> Value {
         let answers: Vec<_> = answers.enumerate().filter_map(|(index, counts)| Some((index, counts?))).collect();
         let first = |index: &usize| index.is_multiple_of(self.wishes.choices);
-        let prompt: usize = answers.iter().filter(|(index, _)| first(index)).map(|(_, counts)| counts.0).sum();
-        let completion: usize = answers.iter().map(|(_, counts)| counts.1).sum();
+        let firsts = || answers.iter().filter(|(index, _)| first(index));
+        let prompt: usize = firsts().map(|(_, counts)| counts.prompt).sum();
+        let cached: usize = firsts().map(|(_, counts)| counts.cached).sum();
+        let completion: usize = answers.iter().map(|(_, counts)| counts.generated).sum();
         json!({
             "prompt_tokens": prompt,
             "completion_tokens": completion,
             "total_tokens": prompt + completion,
-            "prompt_tokens_details": {"cached_tokens": 0},
+            "prompt_tokens_details": {"cached_tokens": cached},
         })
     }
 }

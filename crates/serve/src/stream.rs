@@ -19,7 +19,7 @@ use crate::{
     logprobs,
     run::{Happened, Run},
     service::Inner,
-    shape::{Kind, Shape},
+    shape::{Counts, Kind, Shape},
 };
 
 /// A message between two others that tells nothing, for connections that nothing was written to for long.
@@ -145,8 +145,9 @@ impl EventStream {
     /// The counts of tokens so far: of an answer under way those that can no longer change.
     fn usage_so_far(&self) -> Value {
         let counts = |(index, told): (usize, &Told)| {
-            let over = self.run.answer(index).map(|(answer, _)| (answer.prompt_tokens, answer.generated_tokens));
-            Some(over.unwrap_or_else(|| told.picture.counts()))
+            let over = self.run.answer(index).map(|(answer, _)| Counts::of(answer));
+            let (prompt, generated) = told.picture.counts();
+            Some(over.unwrap_or(Counts { prompt, cached: 0, generated }))
         };
         self.shape.counted(self.told.iter().enumerate().map(counts))
     }

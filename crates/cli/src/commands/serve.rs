@@ -63,7 +63,8 @@ fn serve(
             None => opened.guided_by(Source::Named(guide.clone()).open(screen)?)?,
         };
     }
-    let model = load(opened, &device, &[], screen)?;
+    let mut model = load(opened, &device, &[], screen)?;
+    model.set_prefix_cache(args.prefix_cache.unwrap_or(256) << 20);
     let open = keys.is_empty();
     let config = ServiceConfig {
         names: args.served_model_name.clone().unwrap_or_default().0,
