@@ -120,6 +120,10 @@ impl Shape {
         let mut choice = self.part(index, "", false, None);
         choice["finish_reason"] = json!(finish_reason(generation.finish));
         choice["stop_reason"] = stop_reason(generation);
+        if self.kind == Kind::Infill {
+            // The stream's text is that of all holes: here is where one ends and the next begins.
+            choice["holes"] = json!(generation.holes);
+        }
         if self.wishes.token_ids {
             choice["token_ids"] = json!(generation.tokens);
         }
@@ -169,7 +173,8 @@ impl Shape {
                 }
             }
         }
-        body.insert("usage".to_owned(), self.usage(run));
+        let counts = answers.iter().map(|(answer, _)| (answer.prompt_tokens, answer.generated_tokens));
+        body.insert("usage".to_owned(), self.usage(counts));
         Value::Object(body)
     }
 
@@ -187,10 +192,9 @@ impl Shape {
                 "stop_reason": stop_reason(generation),
             }),
             Kind::Completion => {
-                let echo = self.echo.get(index / self.wishes.choices).map_or("", String::as_str);
                 json!({
                     "index": index,
-                    "text": format!("{echo}{text}"),
+                    "text": format!("{}{text}", self.echo_of(index)),
                     "logprobs": logprobs,
                     "finish_reason": finish,
                     "stop_reason": stop_reason(generation),
@@ -205,22 +209,28 @@ impl Shape {
         choice
     }
 
+    /// Returns the text before an answer that is told with it.
+    pub fn echo_of(&self, index: usize) -> &str {
+        self.echo.get(index / self.wishes.choices).map_or("", String::as_str)
+    }
+
     /// An answer's text; a model without a tokenizer answers in ids. Of a text with holes it is what fills them, but where
     /// the whole text was asked for.
-    fn text_of(&self, generation: &Generation) -> String {
+    pub fn text_of(&self, generation: &Generation) -> String {
         match &generation.holes[..] {
             [_, ..] if self.kind != Kind::Infill => generation.holes.concat(),
             _ => generation.to_string(),
         }
     }
 
-    /// Returns the counts of tokens of all answers so far; a prompt counts once, however many answers it gets.
-    pub fn usage(&self, run: &Run) -> Value {
-        let answers: Vec<_> = (0..run.len()).filter_map(|index| Some((index, run.answer(index)?.0))).collect();
-        let first = |index: &usize| index % self.wishes.choices == 0;
-        let prompt: usize =
-            answers.iter().filter(|(index, _)| first(index)).map(|(_, answer)| answer.prompt_tokens).sum();
-        let completion: usize = answers.iter().map(|(_, answer)| answer.generated_tokens).sum();
+    /// Returns the sums of the tokens of prompts and answers, given for all answers in their order; a prompt counts once,
+    /// however many answers it gets.
+    pub fn usage(&self, counts: impl Iterator<Item = (usize, usize)>) -> Value {
+        let (mut prompt, mut completion) = (0, 0);
+        for (index, (asked, answered)) in counts.enumerate() {
+            prompt += if index % self.wishes.choices == 0 { asked } else { 0 };
+            completion += answered;
+        }
         json!({
             "prompt_tokens": prompt,
             "completion_tokens": completion,
