@@ -22,8 +22,9 @@ pub struct Picture {
     commits: Vec<Option<Committed>>,
     /// Positions behind the prompt that can no longer change.
     settled: usize,
-    /// Those of them whose log-probabilities were told.
+    /// Those of them whose log-probabilities were told, and how many characters they are.
     told: usize,
+    characters: usize,
     step: usize,
     nfe: usize,
 }
@@ -149,12 +150,18 @@ impl Picture {
     pub fn logprobs(&mut self, kind: Kind, tokenizer: Option<&Tokenizer>) -> Option<Value> {
         let settled = self.settled.min(self.commits.len());
         let new = self.commits.get(self.told..settled).filter(|new| !new.is_empty())?;
-        let entries = new.iter().map(|commit| match commit {
+        let entries = new.iter().enumerate().map(|(index, commit)| match commit {
             Some(commit) => logprobs::Entry { token: commit.token, logprob: commit.logprob, top: &commit.top },
-            None => logprobs::Entry { token: 0, logprob: None, top: &[] },
+            // A token that was given, between two holes.
+            None => {
+                let given = self.tokens.get(self.prompt_tokens + self.told + index).copied().flatten();
+                logprobs::Entry { token: given.unwrap_or(0), logprob: None, top: &[] }
+            }
         });
-        let value = logprobs::value(kind, &entries.collect::<Vec<_>>(), tokenizer);
-        self.told = settled;
+        let entries: Vec<_> = entries.collect();
+        let value = logprobs::value(kind, &entries, tokenizer, self.characters);
+        let characters: usize = entries.iter().map(|entry| logprobs::length(entry.token, tokenizer)).sum();
+        (self.told, self.characters) = (settled, self.characters + characters);
         Some(value)
     }
 

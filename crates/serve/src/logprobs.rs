@@ -27,7 +27,13 @@ pub fn from(kind: Kind, generation: &Generation, first: usize, tokenizer: Option
     let known = generation.logprobs.as_ref()?;
     let entries = known.iter().skip(first).map(|at| Entry { token: at.token, logprob: at.logprob, top: &at.top });
     let entries: Vec<_> = entries.collect();
-    (first == 0 || !entries.is_empty()).then(|| value(kind, &entries, tokenizer))
+    let before = known.iter().take(first).map(|at| length(at.token, tokenizer)).sum();
+    (first == 0 || !entries.is_empty()).then(|| value(kind, &entries, tokenizer, before))
+}
+
+/// Returns how many characters a token is in the shape of completions.
+pub fn length(token: TokenId, tokenizer: Option<&Tokenizer>) -> usize {
+    text(token, tokenizer).unwrap_or_else(|| token.to_string()).chars().count()
 }
 
 /// Returns a token as text; none without a tokenizer, and where it is only a part of a letter.
@@ -36,8 +42,8 @@ pub fn text(token: TokenId, tokenizer: Option<&Tokenizer>) -> Option<String> {
     Some(text).filter(|text| !text.contains(char::REPLACEMENT_CHARACTER))
 }
 
-/// Returns log-probabilities in an endpoint's shape.
-pub fn value(kind: Kind, entries: &[Entry<'_>], tokenizer: Option<&Tokenizer>) -> Value {
+/// Returns log-probabilities in an endpoint's shape, behind tokens of so many characters.
+pub fn value(kind: Kind, entries: &[Entry<'_>], tokenizer: Option<&Tokenizer>, before: usize) -> Value {
     // A model without a tokenizer is told in ids.
     let text = |token: TokenId| match tokenizer {
         Some(tokenizer) => tokenizer.decode(&[token], false),
@@ -56,7 +62,7 @@ pub fn value(kind: Kind, entries: &[Entry<'_>], tokenizer: Option<&Tokenizer>) -
     }
     let tokens: Vec<String> = entries.iter().map(|entry| text(entry.token)).collect();
     let lengths = tokens.iter().map(|token| token.chars().count());
-    let offsets: Vec<usize> = lengths.scan(0, |end, length| Some(std::mem::replace(end, *end + length))).collect();
+    let offsets: Vec<usize> = lengths.scan(before, |end, length| Some(std::mem::replace(end, *end + length))).collect();
     let top = entries.iter().map(|entry| {
         let named = entry.top.iter().map(|&(token, logprob)| (text(token), json!(logprob.max(NONE))));
         Value::Object(named.collect::<Map<_, _>>())

@@ -8,7 +8,7 @@ use std::{
 
 use demask::{Generation, Mail, Options, Ticket, Update};
 
-use crate::{Refusal, account::Account, admission::Places, ask::Ask, metrics::Answered, service::Inner};
+use crate::{Entry, Refusal, account::Account, admission::Places, ask::Ask, metrics::Answered, service::Inner};
 
 /// Answers on their way. Dropped, those that are not over are cancelled before the next forward.
 pub struct Run {
@@ -45,7 +45,7 @@ impl Run {
         prompts: &[demask::Prompt],
         ask: &Ask,
         mut places: Places,
-        account: Account,
+        entry: &Entry,
     ) -> Result<Self, Refusal> {
         places.grow(prompts.len() * ask.wishes.choices)?;
         let mut prepared = Vec::new();
@@ -53,17 +53,21 @@ impl Run {
             for choice in 0..ask.wishes.choices {
                 let seed = ask.seed.wrapping_add(choice as u64);
                 let options = Options { seed: Some(seed), ..ask.options.clone() };
-                let one = service.handle.prepare(prompt, &options)?;
-                let one = match &ask.cache_salt {
-                    Some(salt) => one.with_cache_salt(salt),
-                    None => one,
-                };
-                prepared.push((seed, one));
+                let mut answer = service.handle.prepare(prompt, &options)?;
+                if let Some(keep) = ask.keep {
+                    answer.keep(keep);
+                }
+                if let Some(salt) = &ask.cache_salt {
+                    answer = answer.with_cache_salt(salt);
+                }
+                prepared.push((seed, answer));
             }
         }
         let submit = |(seed, prepared)| Choice { ticket: service.handle.submit(prepared, ask.class), seed, over: None };
         let choices = prepared.into_iter().map(submit).collect();
         service.metrics.admitted();
+        // Not before: what is refused was never taken on.
+        let account = service.account(entry);
         Ok(Self { choices, turn: 0, account, _places: places })
     }
 
@@ -79,7 +83,7 @@ impl Run {
 
     /// Returns an answer that is over, and its seed.
     pub fn answer(&self, index: usize) -> Option<(&Generation, u64)> {
-        let choice = &self.choices[index];
+        let choice = self.choices.get(index)?;
         Some((choice.over.as_deref()?, choice.seed))
     }
 
@@ -125,9 +129,10 @@ impl Run {
         if self.is_over() { Poll::Ready(Ok(None)) } else { Poll::Pending }
     }
 
-    /// Gives the request up.
+    /// Gives the request up: its answers are cancelled, even if a slow reader takes the news late.
     pub fn fail(&mut self, refusal: Refusal) -> Refusal {
         self.account.failed(&refusal);
+        self.choices.clear();
         refusal
     }
 

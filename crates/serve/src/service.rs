@@ -23,7 +23,7 @@ use serde_json::Value;
 
 use crate::{
     Refusal,
-    account::{Account, Caller},
+    account::{self, Account, Caller},
     admission::{Admission, Places},
     api::{self, Judging},
     config::ServiceConfig,
@@ -115,8 +115,9 @@ impl Service {
         let started = Instant::now();
         let id = request_id(head);
         self.entry(head, id.clone(), started).map_err(|refusal| {
-            self.inner.metrics.refused(refusal.status.as_u16());
-            Box::new(dress(refusal.response(), &id))
+            let caller = Caller { id, endpoint: "none", key: None, trace: None };
+            account::refused(&self.inner, &caller, started, &refusal);
+            Box::new(dress(refusal.response(), &caller.id))
         })
     }
 
@@ -162,15 +163,18 @@ impl Service {
 
     /// Serves a request whose body is there. Prompts are put into tokens on the thread that calls.
     pub fn handle(&self, entry: Entry, body: &Bytes) -> Reply {
-        let id = entry.caller.id.clone();
+        let (caller, started) = (entry.caller.clone(), entry.started);
         match api::serve(&self.inner, entry, body) {
-            Ok(Served::Whole(response)) => Reply::Whole(dress(response, &id)),
-            Ok(Served::Run(run, shape)) => self.reply(*run, shape, id),
+            Ok(Served::Whole(response)) => Reply::Whole(dress(response, &caller.id)),
+            Ok(Served::Run(run, shape)) => self.reply(*run, shape, caller.id),
             Ok(Served::Judging(judging)) => {
                 let work = Work::Judging(judging);
-                Reply::Pending(Pending { service: Arc::clone(&self.inner), work, request_id: id })
+                Reply::Pending(Pending { service: Arc::clone(&self.inner), work, request_id: caller.id })
             }
-            Err(refusal) => Reply::Whole(dress(refusal.response(), &id)),
+            Err(refusal) => {
+                account::refused(&self.inner, &caller, started, &refusal);
+                Reply::Whole(dress(refusal.response(), &caller.id))
+            }
         }
     }
 

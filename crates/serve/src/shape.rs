@@ -134,16 +134,18 @@ impl Shape {
         }
     }
 
-    /// Returns the choice that ends an answer in a stream; `replaces` says whether it holds the whole text once more, in place
-    /// of what was told of the canvas.
-    pub fn last(&self, index: usize, generation: &Generation, replaces: bool) -> Value {
+    /// Returns the choice that ends an answer in a stream.
+    pub fn last(&self, index: usize, generation: &Generation) -> Value {
         if self.kind == Kind::PlainInfill {
             return json!({"content": "", "stop": true});
         }
-        let text = if replaces { self.text_of(generation) } else { String::new() };
-        let mut choice = self.part(index, &text, false, None);
+        let mut choice = self.part(index, "", false, None);
         choice["finish_reason"] = json!(finish_reason(generation.finish));
         choice["stop_reason"] = self.stop_reason(generation);
+        if self.kind == Kind::Infill {
+            // The stream's text is that of all holes: here is where one ends and the next begins.
+            choice["holes"] = json!(generation.holes);
+        }
         if self.wishes.token_ids {
             choice["token_ids"] = json!(generation.tokens);
         }
@@ -193,7 +195,8 @@ impl Shape {
                 }
             }
         }
-        body.insert("usage".to_owned(), self.usage(run));
+        let counts = answers.iter().map(|(answer, _)| Counts::of(answer));
+        body.insert("usage".to_owned(), self.usage(counts));
         Value::Object(body)
     }
 
@@ -211,10 +214,9 @@ impl Shape {
                 "stop_reason": self.stop_reason(generation),
             }),
             Kind::Completion => {
-                let echo = self.echo.get(index / self.wishes.choices).map_or("", String::as_str);
                 json!({
                     "index": index,
-                    "text": format!("{echo}{text}"),
+                    "text": format!("{}{text}", self.echo_of(index)),
                     "logprobs": logprobs,
                     "finish_reason": finish,
                     "stop_reason": self.stop_reason(generation),
@@ -229,9 +231,14 @@ impl Shape {
         choice
     }
 
+    /// Returns the text before an answer that is told with it.
+    pub fn echo_of(&self, index: usize) -> &str {
+        self.echo.get(index / self.wishes.choices).map_or("", String::as_str)
+    }
+
     /// An answer's text; a model without a tokenizer answers in ids. Of a text with holes it is what fills them, but where
     /// the whole text was asked for.
-    fn text_of(&self, generation: &Generation) -> String {
+    pub fn text_of(&self, generation: &Generation) -> String {
         match &generation.holes[..] {
             [_, ..] if self.kind != Kind::Infill => generation.holes.concat(),
             _ => generation.to_string(),
@@ -250,20 +257,18 @@ impl Shape {
         }
     }
 
-    /// Returns the counts of tokens of all answers so far; a prompt counts once, however many answers it gets.
-    pub fn usage(&self, run: &Run) -> Value {
-        let counts = |index| run.answer(index).map(|(answer, _)| Counts::of(answer));
-        self.counted((0..run.len()).map(counts))
-    }
-
-    /// Returns counts of tokens by those of each answer, as far as they are known.
-    pub fn counted(&self, answers: impl Iterator<Item = Option<Counts>>) -> Value {
-        let answers: Vec<_> = answers.enumerate().filter_map(|(index, counts)| Some((index, counts?))).collect();
-        let first = |index: &usize| index.is_multiple_of(self.wishes.choices);
-        let firsts = || answers.iter().filter(|(index, _)| first(index));
-        let prompt: usize = firsts().map(|(_, counts)| counts.prompt).sum();
-        let cached: usize = firsts().map(|(_, counts)| counts.cached).sum();
-        let completion: usize = answers.iter().map(|(_, counts)| counts.generated).sum();
+    /// Returns the sums of the tokens of prompts and answers, given for all answers in their order; a prompt counts once,
+    /// however many answers it gets.
+    pub fn usage(&self, counts: impl Iterator<Item = Counts>) -> Value {
+        let mut sums = Counts::default();
+        for (index, counts) in counts.enumerate() {
+            if index.is_multiple_of(self.wishes.choices) {
+                sums.prompt += counts.prompt;
+                sums.cached += counts.cached;
+            }
+            sums.generated += counts.generated;
+        }
+        let Counts { prompt, cached, generated: completion } = sums;
         json!({
             "prompt_tokens": prompt,
             "completion_tokens": completion,

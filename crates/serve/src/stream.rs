@@ -4,12 +4,13 @@
 //! that is slow gets fewer and larger messages: what was not read yet is merged where it is kept, never queued.
 
 use std::{
+    collections::BTreeMap,
     sync::Arc,
     task::{Context, Poll},
 };
 
 use bytes::Bytes;
-use demask::Update;
+use demask::{Generation, Update};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -46,14 +47,34 @@ enum Phase {
 }
 
 /// What was told of an answer.
+#[derive(Default)]
 struct Told {
     text: bool,
     picture: Picture,
+    /// Texts of holes that wait for those before them.
+    holes: BTreeMap<usize, String>,
+    /// Holes that were told.
+    filled: usize,
+    /// The last text of a stream whose texts replace each other.
+    shown: String,
+}
+
+impl Told {
+    /// The text that follows: holes are told in their order, whichever is filled first.
+    fn text(&mut self, update: &Update) -> String {
+        let mut text = update.text.clone();
+        self.holes.extend(update.holes.iter().cloned());
+        while let Some(hole) = self.holes.remove(&self.filled) {
+            text.push_str(&hole);
+            self.filled += 1;
+        }
+        text
+    }
 }
 
 impl EventStream {
     pub(crate) fn new(service: &Arc<Inner>, shape: Shape, wishes: StreamWishes, run: Run) -> Self {
-        let told = (0..run.len()).map(|_| Told { text: false, picture: Picture::default() }).collect();
+        let told = (0..run.len()).map(|_| Told::default()).collect();
         Self { service: Arc::clone(service), shape, wishes, run, told, phase: Phase::Answers }
     }
 
@@ -78,7 +99,7 @@ impl EventStream {
                 Phase::Usage => {
                     self.phase = Phase::Done;
                     if self.wishes.usage {
-                        return Poll::Ready(Some(message(self.shape.usage_chunk(&self.shape.usage(&self.run)))));
+                        return Poll::Ready(Some(message(self.shape.usage_chunk(&self.usage()))));
                     }
                 }
                 Phase::Done => {
@@ -110,13 +131,19 @@ impl EventStream {
         let told = &mut self.told[index];
         let tokenizer = self.service.tokenizer();
         told.picture.went(update, self.shape.wishes.logprobs);
-        let text = match (self.wishes.diffusing, update.holes.is_empty()) {
-            (true, _) if update.commits.is_empty() && update.started.is_none() => String::new(),
-            (true, _) => told.picture.text(tokenizer),
-            (false, true) => update.text.clone(),
-            // Of a text with holes, what fills them is the answer.
-            (false, false) => update.holes.iter().map(|(_, text)| text.as_str()).collect(),
+        let changed = !update.commits.is_empty() || update.started.is_some();
+        // Of a text with holes, what fills them is the answer.
+        let mut text = match (self.wishes.diffusing, changed) {
+            (true, true) => told.picture.text(tokenizer),
+            (true, false) => String::new(),
+            (false, _) => told.text(update),
         };
+        if !text.is_empty() && (self.wishes.diffusing || !told.text) {
+            text.insert_str(0, self.shape.echo_of(index));
+        }
+        if self.wishes.diffusing && changed {
+            told.shown.clone_from(&text);
+        }
         let frame = match self.wishes.frames {
             Frames::None => None,
             Frames::Commits => told.picture.frame(update, tokenizer, self.shape.wishes.token_ids),
@@ -137,35 +164,61 @@ impl EventStream {
             chunk.insert("diffusing".to_owned(), Value::Bool(true));
         }
         if self.wishes.continuous_usage {
-            chunk.insert("usage".to_owned(), self.usage_so_far());
+            chunk.insert("usage".to_owned(), self.usage());
         }
         Some(chunk)
-    }
-
-    /// The counts of tokens so far: of an answer under way those that can no longer change.
-    fn usage_so_far(&self) -> Value {
-        let counts = |(index, told): (usize, &Told)| {
-            let over = self.run.answer(index).map(|(answer, _)| Counts::of(answer));
-            let (prompt, generated) = told.picture.counts();
-            Some(over.unwrap_or(Counts { prompt, cached: 0, generated }))
-        };
-        self.shape.counted(self.told.iter().enumerate().map(counts))
     }
 
     /// The chunk that ends an answer.
     fn last(&mut self, index: usize) -> Map<String, Value> {
         let Some((generation, seed)) = self.run.answer(index) else { return Map::new() };
-        let mut choice = self.shape.last(index, generation, self.wishes.diffusing);
+        let mut choice = self.shape.last(index, generation);
         if self.shape.wishes.logprobs {
             let told = self.told[index].picture.told();
             choice["logprobs"] = json!(logprobs::from(self.shape.kind, generation, told, self.service.tokenizer()));
         }
+        if let Some(text) = self.rest(index, generation) {
+            let place = match self.shape.kind {
+                Kind::Chat => {
+                    if !self.told[index].text {
+                        choice["delta"]["role"] = Value::from("assistant");
+                    }
+                    &mut choice["delta"]["content"]
+                }
+                Kind::PlainInfill => &mut choice["content"],
+                Kind::Completion | Kind::Infill => &mut choice["text"],
+            };
+            *place = Value::from(text);
+        }
         let mut chunk = self.shape.chunk(choice);
         chunk.insert("diffusion".to_owned(), self.shape.diffusion(generation, seed));
         if self.wishes.continuous_usage {
-            chunk.insert("usage".to_owned(), self.usage_so_far());
+            chunk.insert("usage".to_owned(), self.usage());
         }
         chunk
+    }
+
+    /// The text that is told with the end: an echo that no text has followed, ids of a model without a tokenizer, or the
+    /// answer itself where texts replace each other and the last one showed more of the canvas.
+    fn rest(&self, index: usize, generation: &Generation) -> Option<String> {
+        let (told, echo) = (&self.told[index], self.shape.echo_of(index));
+        if self.wishes.diffusing {
+            let text = format!("{echo}{}", self.shape.text_of(generation));
+            return (text != told.shown).then_some(text);
+        }
+        let ids = if self.service.tokenizer().is_none() { self.shape.text_of(generation) } else { String::new() };
+        Some(format!("{echo}{ids}")).filter(|text| !told.text && !text.is_empty())
+    }
+
+    /// The counts of tokens so far.
+    fn usage(&self) -> Value {
+        self.shape.usage(self.told.iter().enumerate().map(|(index, told)| match self.run.answer(index) {
+            Some((answer, _)) => Counts::of(answer),
+            None => {
+                let (prompt, generated) = told.picture.counts();
+                Counts { prompt, cached: 0, generated }
+            }
+        }))
     }
 }
 

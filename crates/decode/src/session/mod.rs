@@ -185,6 +185,9 @@ impl Session {
         if self.stops(self.ending.of_prefix(&self.canvas)) || self.tally.counts.forwards >= self.most_forwards {
             return Phase::Over;
         }
+        if self.layout.has_spare() && self.settled() == self.layout.gen_length() {
+            return Phase::Over;
+        }
         let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
         let plan = &mut self.requests[CANVAS].plan;
         plan.clear();

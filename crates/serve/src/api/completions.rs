@@ -46,6 +46,11 @@ pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served,
         ask.ask_logprobs(top);
     }
     if let Some(suffix) = suffix {
+        if echo {
+            let message =
+                "`echo` tells what stands before an answer, and with `suffix` it stands in between: omit `echo`";
+            return Err(Refusal::parameter("echo", message).coded("unsupported_parameter"));
+        }
         return crate::infill::with_suffix(service, entry, &prompts, &suffix, ask);
     }
     let echo = if echo { prompts.iter().map(|prompt| words(service, prompt)).collect() } else { Vec::new() };
