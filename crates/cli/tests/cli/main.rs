@@ -11,6 +11,8 @@ mod cuda;
 #[cfg(feature = "eval")]
 mod eval;
 mod harness;
+#[cfg(all(feature = "serve", target_os = "linux"))]
+mod operations;
 #[cfg(not(any(feature = "analyze", feature = "eval")))]
 mod left_out;
 #[cfg(all(feature = "eval", target_os = "linux"))]

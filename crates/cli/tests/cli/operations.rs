@@ -1,0 +1,106 @@
+//! A server as those who run it meet it: what the service manager is told, what `health` says, and how it ends.
+
+use std::{
+    io::{BufRead, BufReader},
+    net::TcpListener,
+    os::unix::net::UnixDatagram,
+    process::{Child, Command},
+    time::{Duration, Instant},
+};
+
+use crate::harness::{Run, command, demask};
+
+/// A server of the demo, and where it is. Dropped, it is ended.
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    fn start(variables: &[(&str, &str)]) -> Self {
+        let mut command = command(&["serve", "--port", "0", "--threads", "1", "--no-log"]);
+        let mut child = command.envs(variables.iter().copied()).spawn().unwrap();
+        let mut told = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        while !line.contains(" on http://") {
+            line.clear();
+            assert!(told.read_line(&mut line).unwrap() > 0, "the server ended before it served");
+        }
+        // What else it says is read, so that it never waits for a reader.
+        std::thread::spawn(move || told.lines().map_while(Result::ok).count());
+        let address = line.split_whitespace().last().unwrap().to_owned();
+        Self { child, address }
+    }
+
+    /// Sends a signal, and returns the exit code.
+    fn end(mut self, signal: &str) -> Option<i32> {
+        let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+        let until = Instant::now() + Duration::from_secs(30);
+        while Instant::now() < until {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("the server does not end");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn health(address: &str) -> Run {
+    demask(&["health", "--timeout", "20", "--url", address])
+}
+
+#[test]
+fn the_service_manager_and_health_follow_a_servers_life() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let next = || {
+        let mut buffer = [0; 256];
+        let length = socket.recv(&mut buffer).unwrap();
+        String::from_utf8(buffer[..length].to_vec()).unwrap()
+    };
+    let server = Server::start(&[("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "300000")]);
+    assert_eq!(next(), format!("READY=1\nSTATUS=Serving on {}", server.address));
+    assert_eq!([next(), next()], ["WATCHDOG=1", "WATCHDOG=1"]);
+    assert_eq!(health(&server.address).success(), "{\"status\":\"ok\"}\n");
+    let address = server.address.clone();
+    assert_eq!(server.end("-TERM"), Some(0));
+    let told = std::iter::repeat_with(next).find(|message| message != "WATCHDOG=1").unwrap();
+    assert!(told.starts_with("STOPPING=1\n"), "{told}");
+    let gone = health(&address);
+    assert_eq!((gone.code, gone.stderr.lines().count()), (Some(1), 1), "{}", gone.stderr);
+    assert!(gone.stderr.starts_with(&format!("error: {address} does not answer: ")), "{}", gone.stderr);
+}
+
+#[test]
+fn a_manager_that_cannot_be_told_keeps_no_server_from_serving() {
+    let server = Server::start(&[("NOTIFY_SOCKET", "vsock:2:1234")]);
+    assert_eq!(health(&server.address).code, Some(0));
+}
+
+#[test]
+fn health_says_what_is_wrong() {
+    let server = Server::start(&[]);
+    let missing = health(&format!("{}/nothing", server.address));
+    assert_eq!(missing.code, Some(1));
+    assert!(missing.stderr.contains("answers with status 404: {\"error\":"), "{}", missing.stderr);
+    let wrong = health("https://127.0.0.1");
+    assert_eq!(wrong.code, Some(2));
+    assert!(wrong.stderr.contains("expected http://HOST:PORT, without TLS"), "{}", wrong.stderr);
+    // What takes a connection and says nothing is waited for as long as it was asked to be.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", silent.local_addr().unwrap());
+    let late = demask(&["health", "--timeout", "1", "--url", &address]);
+    assert_eq!(late.code, Some(1));
+    assert!(late.stderr.contains("its time is up (--timeout)"), "{}", late.stderr);
+}
