@@ -8,7 +8,14 @@ use std::{
 
 use demask::{Generation, Mail, Options, Ticket, Update};
 
-use crate::{Refusal, account::Account, admission::Places, ask::Ask, metrics::Answered, service::Inner};
+use crate::{
+    Refusal,
+    account::Account,
+    admission::Places,
+    ask::Ask,
+    metrics::Answered,
+    service::{Entry, Inner},
+};
 
 /// Answers on their way. Dropped, those that are not over are cancelled before the next forward.
 pub struct Run {
@@ -45,7 +52,7 @@ impl Run {
         prompts: &[demask::Prompt],
         ask: &Ask,
         mut places: Places,
-        account: Account,
+        entry: &Entry,
     ) -> Result<Self, Refusal> {
         places.grow(prompts.len() * ask.wishes.choices)?;
         let mut prepared = Vec::new();
@@ -56,6 +63,8 @@ impl Run {
                 prepared.push((seed, service.handle.prepare(prompt, &options)?));
             }
         }
+        // Opened now, when nothing can be refused any more: dropped, an account says that the client has left.
+        let account = service.account(entry);
         let submit = |(seed, prepared)| Choice { ticket: service.handle.submit(prepared, ask.class), seed, over: None };
         let choices = prepared.into_iter().map(submit).collect();
         service.metrics.admitted();

@@ -162,7 +162,8 @@ impl Service {
 
     /// Serves a request whose body is there. Prompts are put into tokens on the thread that calls.
     pub fn handle(&self, entry: Entry, body: &Bytes) -> Reply {
-        let id = entry.caller.id.clone();
+        let (caller, started) = (entry.caller.clone(), entry.started);
+        let id = caller.id.clone();
         match api::serve(&self.inner, entry, body) {
             Ok(Served::Whole(response)) => Reply::Whole(self.inner.dress(response, &id)),
             Ok(Served::Run(run, shape)) => self.reply(*run, shape, id),
@@ -170,7 +171,10 @@ impl Service {
                 let work = Work::Judging(judging);
                 Reply::Pending(Pending { service: Arc::clone(&self.inner), work, request_id: id })
             }
-            Err(refusal) => Reply::Whole(self.inner.dress(refusal.response(), &id)),
+            Err(refusal) => {
+                Account::new(&self.inner, caller, started).failed(&refusal);
+                Reply::Whole(self.inner.dress(refusal.response(), &id))
+            }
         }
     }
 

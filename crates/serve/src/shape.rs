@@ -207,7 +207,7 @@ impl Shape {
 
     /// An answer's text; a model without a tokenizer answers in ids. Of a text with holes it is what fills them, but where
     /// the whole text was asked for.
-    fn text_of(&self, generation: &Generation) -> String {
+    pub fn text_of(&self, generation: &Generation) -> String {
         match &generation.holes[..] {
             [_, ..] if self.kind != Kind::Infill => generation.holes.concat(),
             _ => generation.to_string(),

@@ -146,6 +146,15 @@ impl EventStream {
     fn last(&mut self, index: usize) -> Map<String, Value> {
         let Some((generation, seed)) = self.run.answer(index) else { return Map::new() };
         let mut choice = self.shape.last(index, generation);
+        if self.wishes.diffusing {
+            // What replaces all before it must be the answer in the end, without masks that were never decoded.
+            let text = self.shape.text_of(generation);
+            match self.shape.kind {
+                Kind::Chat => choice["delta"]["content"] = json!(text),
+                Kind::PlainInfill => choice["content"] = json!(text),
+                _ => choice["text"] = json!(text),
+            }
+        }
         if self.shape.wishes.logprobs {
             let told = self.told[index].picture.told();
             choice["logprobs"] = json!(logprobs::from(self.shape.kind, generation, told, self.service.tokenizer()));

@@ -1,8 +1,8 @@
 //! A server as those who run it meet it: what the service manager is told, what `health` says, and how it ends.
 
 use std::{
-    io::{BufRead, BufReader},
-    net::TcpListener,
+    io::{BufRead, BufReader, Read, Write},
+    net::{TcpListener, TcpStream},
     os::unix::net::UnixDatagram,
     process::{Child, Command},
     time::{Duration, Instant},
@@ -18,8 +18,12 @@ struct Server {
 
 impl Server {
     fn start(variables: &[(&str, &str)]) -> Self {
+        Self::with(&[], variables)
+    }
+
+    fn with(flags: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut command = command(&["serve", "--port", "0", "--threads", "1", "--no-log"]);
-        let mut child = command.envs(variables.iter().copied()).spawn().unwrap();
+        let mut child = command.args(flags).envs(variables.iter().copied()).spawn().unwrap();
         let mut told = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         while !line.contains(" on http://") {
@@ -86,6 +90,38 @@ fn the_service_manager_and_health_follow_a_servers_life() {
 fn a_manager_that_cannot_be_told_keeps_no_server_from_serving() {
     let server = Server::start(&[("NOTIFY_SOCKET", "vsock:2:1234")]);
     assert_eq!(health(&server.address).code, Some(0));
+}
+
+/// Asks for what takes much longer than anybody waits, and returns the connection once the answer has begun.
+fn asked(address: &str, stream: bool) -> TcpStream {
+    let host = address.strip_prefix("http://").unwrap();
+    let mut connection = TcpStream::connect(host).unwrap();
+    let body = format!(
+        "{{\"prompt\":\"a\",\"max_tokens\":1000,\"ignore_eos\":true,\"stream\":{stream},\
+         \"diffusion\":{{\"decoder\":\"static\",\"cache\":\"none\",\"frames\":\"{}\"}}}}",
+        if stream { "commits" } else { "none" },
+    );
+    let length = body.len();
+    write!(connection, "POST /v1/completions HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+    connection
+}
+
+#[test]
+fn requests_that_outlast_the_drain_are_ended_by_rule_and_the_server_with_them() {
+    let server = Server::with(&["--drain-timeout", "1"], &[]);
+    let (mut whole, mut stream) = (asked(&server.address, false), asked(&server.address, true));
+    let mut begun = [0; 16];
+    stream.read_exact(&mut begun).unwrap();
+    assert_eq!(server.end("-TERM"), Some(0));
+    let rest = |connection: &mut TcpStream| {
+        let mut text = String::new();
+        connection.read_to_string(&mut text).unwrap();
+        text
+    };
+    let (whole, stream) = (rest(&mut whole), rest(&mut stream));
+    assert!(whole.starts_with("HTTP/1.1 503 ") && whole.contains("\"code\":\"shutting_down\""), "{whole}");
+    let end = stream.find("\"code\":\"shutting_down\"").unwrap();
+    assert!(stream[end..].contains("data: [DONE]\n\n"), "{}", &stream[end..]);
 }
 
 #[test]

@@ -77,8 +77,7 @@ pub(crate) fn run(
     echo: Vec<String>,
 ) -> Result<Served, Refusal> {
     let places = entry.places()?;
-    let account = service.account(&entry);
-    let run = Run::start(service, prompts, &ask, places, account)?;
+    let run = Run::start(service, prompts, &ask, places, &entry)?;
     let mut shape = Shape::new(kind, service.name(), &service.fingerprint, ask.wishes);
     shape.echo = echo;
     Ok(Served::Run(Box::new(run), shape))
