@@ -107,7 +107,7 @@ mod socket {
 
     #[cfg(target_os = "linux")]
     fn of_abstract(name: &[u8]) -> io::Result<SocketAddr> {
-        std::os::linux::net::SocketAddrExt::from_abstract_name(name)
+        <SocketAddr as std::os::linux::net::SocketAddrExt>::from_abstract_name(name)
     }
 
     #[cfg(not(target_os = "linux"))]

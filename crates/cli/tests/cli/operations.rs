@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::harness::{Run, command, demask};
+use crate::harness::{Run, command, demask, project};
 
 /// A server of the demo, and where it is. Dropped, it is ended.
 struct Server {
@@ -102,7 +102,8 @@ fn asked(address: &str, stream: bool) -> TcpStream {
         if stream { "commits" } else { "none" },
     );
     let length = body.len();
-    write!(connection, "POST /v1/completions HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+    write!(connection, "POST /v1/completions HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n\r\n{body}")
+        .unwrap();
     connection
 }
 
@@ -122,6 +123,56 @@ fn requests_that_outlast_the_drain_are_ended_by_rule_and_the_server_with_them() 
     assert!(whole.starts_with("HTTP/1.1 503 ") && whole.contains("\"code\":\"shutting_down\""), "{whole}");
     let end = stream.find("\"code\":\"shutting_down\"").unwrap();
     assert!(stream[end..].contains("data: [DONE]\n\n"), "{}", &stream[end..]);
+}
+
+/// Sends a request, and returns the whole response.
+fn send(address: &str, method: &str, path: &str, body: &str) -> String {
+    let host = address.strip_prefix("http://").unwrap();
+    let mut connection = TcpStream::connect(host).unwrap();
+    let length = body.len();
+    let head =
+        format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
+    connection.write_all((head + body).as_bytes()).unwrap();
+    let mut text = String::new();
+    connection.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn a_refused_prompt_is_counted_as_refused_and_not_as_a_client_that_left() {
+    let server = Server::start(&[]);
+    let post = |body: &str| send(&server.address, "POST", "/v1/completions", body);
+    assert!(post("{\"prompt\":\"a <|mdm_mask|>\"}").contains("\"code\":\"mask_in_prompt\""));
+    assert!(post("{\"prompt\":1}").starts_with("HTTP/1.1 400 "));
+    let metrics = send(&server.address, "GET", "/metrics", "");
+    for line in [
+        "demask_refused_total{status=\"400\"} 2\n",
+        "demask_requests_cancelled_total 0\n",
+        "demask_requests_failed_total 0\n",
+        "demask_places_taken 0\n",
+    ] {
+        assert!(metrics.contains(line), "no {line} in {metrics}");
+    }
+}
+
+#[test]
+fn what_replaces_the_answer_is_the_answer_in_the_end() {
+    let server = Server::start(&[]);
+    let question = "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?";
+    let body = format!(
+        "{{\"messages\":[{{\"role\":\"user\",\"content\":\"{question}\"}}],\"max_tokens\":48,\"stream\":true,\"diffusing\":true}}"
+    );
+    let text = send(&server.address, "POST", "/v1/chat/completions", &body);
+    let contents = text.split("\"content\":\"").skip(1).map(|rest| rest.split_once('"').unwrap().0);
+    // The answer is over long before the canvas is: what was never decoded is no part of it.
+    assert_eq!(contents.last(), Some("3+4=7 pears.\\nThe final answer is 7"), "{text}");
+}
+
+#[test]
+fn the_packaged_configuration_is_understood() {
+    let printed = demask(&["serve", "--config", &project("packaging/serve.toml"), "--print-config"]).success();
+    let has = |line: &str| printed.lines().any(|printed| printed == line);
+    assert!(has("model = \"GSAI-ML/LLaDA-8B-Instruct\"") && has("max_gen_length = 1024"), "{printed}");
 }
 
 #[test]
