@@ -148,8 +148,11 @@ mod tests {
     fn taken(socket: &UnixDatagram) -> Vec<String> {
         socket.set_nonblocking(true).unwrap();
         let mut buffer = [0; 256];
-        std::iter::from_fn(|| Some(String::from_utf8(buffer[..socket.recv(&mut buffer).ok()?].to_vec()).unwrap()))
-            .collect()
+        let next = || {
+            let length = socket.recv(&mut buffer).ok()?;
+            Some(String::from_utf8(buffer[..length].to_vec()).unwrap())
+        };
+        std::iter::from_fn(next).collect()
     }
 
     #[test]
