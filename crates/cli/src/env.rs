@@ -23,6 +23,12 @@ const ISA: &str = "DEMASK_ISA";
 /// A key that clients of `serve` must send, beside those of a file.
 #[cfg(feature = "serve")]
 const API_KEY: &str = "DEMASK_API_KEY";
+#[cfg(feature = "serve")]
+const NOTIFY_SOCKET: &str = "NOTIFY_SOCKET";
+#[cfg(feature = "serve")]
+const WATCHDOG_USEC: &str = "WATCHDOG_USEC";
+#[cfg(feature = "serve")]
+const WATCHDOG_PID: &str = "WATCHDOG_PID";
 const NO_COLOR: &str = "NO_COLOR";
 const TIERS: &str = "amx, avx512bf16, avx512, avx2, portable";
 
@@ -107,6 +113,27 @@ pub const KNOBS: &[Knob] = &[
         default: "unset",
         doc: "`--host` of `serve`. Each of its flags has such a variable, those of the model too: `DEMASK_PORT`, `DEMASK_MODEL`, `DEMASK_MAX_GEN_LENGTH`.",
     },
+    #[cfg(feature = "serve")]
+    Knob {
+        name: NOTIFY_SOCKET,
+        kind: "path, or `@` and a name",
+        default: "unset",
+        doc: "Socket of the service manager, which `serve` tells when it is ready and about to end. systemd sets it.",
+    },
+    #[cfg(feature = "serve")]
+    Knob {
+        name: WATCHDOG_USEC,
+        kind: "microseconds",
+        default: "unset",
+        doc: "Time within which `serve` sends the service manager signs of life. systemd sets it with `WatchdogSec`.",
+    },
+    #[cfg(feature = "serve")]
+    Knob {
+        name: WATCHDOG_PID,
+        kind: "process",
+        default: "unset",
+        doc: "Process that `WATCHDOG_USEC` is for; of another one it is not read.",
+    },
     Knob { name: NO_COLOR, kind: "anything", default: "unset", doc: "Draw without colours." },
 ];
 
@@ -154,6 +181,21 @@ pub fn of_flag(flag: &str) -> Option<(String, String)> {
 #[cfg(feature = "serve")]
 pub fn api_key() -> Option<String> {
     value(API_KEY)
+}
+
+/// The socket of the service manager, if it has started the command.
+#[cfg(feature = "serve")]
+pub fn notify_socket() -> Option<std::ffi::OsString> {
+    std::env::var_os(NOTIFY_SOCKET).filter(|name| !name.is_empty())
+}
+
+/// The time within which the service manager wants signs of life, if it wants them of this process.
+#[cfg(feature = "serve")]
+pub fn watchdog() -> Option<std::time::Duration> {
+    let own = std::process::id().to_string();
+    let meant = value(WATCHDOG_PID).is_none_or(|process| process == own);
+    let limit = value(WATCHDOG_USEC)?.parse().ok().filter(|&limit| limit > 0 && meant)?;
+    Some(std::time::Duration::from_micros(limit))
 }
 
 /// Where models come from and are kept.

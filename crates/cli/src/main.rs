@@ -16,6 +16,8 @@ mod exit;
 mod files;
 mod interrupt;
 mod load;
+#[cfg(feature = "serve")]
+mod notify;
 mod output;
 mod progress;
 mod settings;

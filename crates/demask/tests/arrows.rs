@@ -34,7 +34,8 @@ pub(crate) const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("demask-figures", &[]),
     ("demask-eval", &["demask", "demask-figures"]),
-    ("demask-cli", &["demask", "demask-eval", "demask-figures"]),
+    ("demask-serve", &["demask"]),
+    ("demask-cli", &["demask", "demask-eval", "demask-figures", "demask-serve"]),
     ("demask-testkit", &["demask-decode", "demask-step"]),
 ];
 

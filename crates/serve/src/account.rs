@@ -6,6 +6,7 @@ use std::{
 };
 
 use demask::{Update, internals::decode::Finish};
+use http::StatusCode;
 
 use crate::{Refusal, metrics::Answered, service::Inner};
 
@@ -101,7 +102,8 @@ impl Account {
     /// Writes down that it could not be made.
     pub fn failed(&mut self, refusal: &Refusal) {
         if !std::mem::replace(&mut self.over, true) {
-            if refusal.status.is_server_error() {
+            // A full server, or one that is about to end, has not failed.
+            if refusal.status == StatusCode::INTERNAL_SERVER_ERROR {
                 self.service.metrics.failed();
             }
             self.service.metrics.refused(refusal.status.as_u16());

@@ -10,6 +10,8 @@ mod api;
 mod ask;
 mod canvas;
 mod config;
+#[cfg(test)]
+mod documented;
 mod fields;
 #[cfg(feature = "http")]
 pub mod http;

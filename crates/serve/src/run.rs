@@ -63,11 +63,11 @@ impl Run {
                 prepared.push((seed, answer));
             }
         }
+        // Opened now, when nothing can be refused any more: dropped, an account says that the client has left.
+        let account = service.account(entry);
         let submit = |(seed, prepared)| Choice { ticket: service.handle.submit(prepared, ask.class), seed, over: None };
         let choices = prepared.into_iter().map(submit).collect();
         service.metrics.admitted();
-        // Not before: what is refused was never taken on.
-        let account = service.account(entry);
         Ok(Self { choices, turn: 0, account, _places: places })
     }
 

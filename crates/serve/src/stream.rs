@@ -173,6 +173,15 @@ impl EventStream {
     fn last(&mut self, index: usize) -> Map<String, Value> {
         let Some((generation, seed)) = self.run.answer(index) else { return Map::new() };
         let mut choice = self.shape.last(index, generation);
+        if self.wishes.diffusing {
+            // What replaces all before it must be the answer in the end, without masks that were never decoded.
+            let text = self.shape.text_of(generation);
+            match self.shape.kind {
+                Kind::Chat => choice["delta"]["content"] = json!(text),
+                Kind::PlainInfill => choice["content"] = json!(text),
+                _ => choice["text"] = json!(text),
+            }
+        }
         if self.shape.wishes.logprobs {
             let told = self.told[index].picture.told();
             choice["logprobs"] = json!(logprobs::from(self.shape.kind, generation, told, self.service.tokenizer()));
@@ -212,13 +221,12 @@ impl EventStream {
 
     /// The counts of tokens so far.
     fn usage(&self) -> Value {
-        self.shape.usage(self.told.iter().enumerate().map(|(index, told)| match self.run.answer(index) {
-            Some((answer, _)) => Counts::of(answer),
-            None => {
-                let (prompt, generated) = told.picture.counts();
-                Counts { prompt, cached: 0, generated }
-            }
-        }))
+        let counts = |(index, told): (usize, &Told)| {
+            let (prompt, generated) = told.picture.counts();
+            let over = self.run.answer(index).map(|(answer, _)| Counts::of(answer));
+            over.unwrap_or(Counts { prompt, cached: 0, generated })
+        };
+        self.shape.usage(self.told.iter().enumerate().map(counts))
     }
 }
 

@@ -120,6 +120,9 @@ pub enum Command {
     /// Serve an OpenAI-compatible API and a page to watch answers being unmasked
     #[cfg(feature = "serve")]
     Serve(Box<serve::ServeArgs>),
+    /// Ask a server how it is: exit code 0 if it serves, 1 if not
+    #[cfg(feature = "serve")]
+    Health(serve::HealthArgs),
     /// Show what an answer costs, without weights: operations, bytes and memory
     Cost(Box<CostArgs>),
     /// Measure
@@ -142,6 +145,9 @@ pub enum Command {
     /// Not in this build: --features serve adds it
     #[cfg(not(feature = "serve"))]
     Serve(LeftOutArgs),
+    /// Not in this build: --features serve adds it
+    #[cfg(not(feature = "serve"))]
+    Health(LeftOutArgs),
 }
 
 /// Whatever was typed for a command that this build lacks.

@@ -135,6 +135,17 @@ serve_options! {
     }
 }
 
+/// Ask a server how it is
+#[derive(Debug, Clone, Args)]
+pub struct HealthArgs {
+    /// Server, and the path if it is not /health [default: http://127.0.0.1 with DEMASK_PORT, or port 8080]
+    #[arg(long, value_name = "URL")]
+    pub url: Option<String>,
+    /// Seconds that the answer may take [default: 5]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub timeout: Option<u64>,
+}
+
 /// How a value is written in a file.
 trait Written {
     fn written(&self) -> String;
@@ -209,4 +220,45 @@ pub fn shared_lines(shared: &SharedArgs) -> Vec<String> {
     ];
     let texts = texts.iter().filter_map(|(name, value)| Some(format!("{name} = {}", quoted(value.as_deref()?))));
     texts.chain(shared.threads.map(|threads| format!("threads = {threads}"))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fmt::Write, fs, path::Path};
+
+    use super::*;
+
+    const BEGIN: &str = "<!-- flags -->\n";
+    const END: &str = "<!-- end of flags -->";
+
+    /// The flags of `serve` as a table: what the help says, with the default in a column of its own.
+    fn table() -> String {
+        let command = ServeArgs::augment_args(clap::Command::new("serve"));
+        let mut table = String::from("\n| flag | default | meaning |\n|---|---|---|\n");
+        for flag in command.get_arguments() {
+            let name = flag.get_long().unwrap();
+            let help = flag.get_help().unwrap().to_string();
+            let value = flag.get_value_names().filter(|_| flag.get_action().takes_values());
+            let value = value.map(|names| format!(" {}", names[0])).unwrap_or_default();
+            let (help, default) = match help.split_once(" [default: ") {
+                Some((help, default)) => (help.to_owned(), default.strip_suffix(']').unwrap().to_owned()),
+                None => (help, String::new()),
+            };
+            writeln!(table, "| `--{name}{value}` | {default} | {help} |").unwrap();
+        }
+        table + "\n"
+    }
+
+    #[test]
+    fn the_page_has_each_flag() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/serving.md");
+        let page = fs::read_to_string(&path).unwrap();
+        let (before, rest) = page.split_once(BEGIN).unwrap();
+        let (found, after) = rest.split_once(END).unwrap();
+        if std::env::var_os("DEMASK_BLESS").is_some() {
+            fs::write(&path, [before, BEGIN, &table(), END, after].concat()).unwrap();
+            return;
+        }
+        assert_eq!(found, table(), "docs/serving.md differs: run again with DEMASK_BLESS=1");
+    }
 }

@@ -9,6 +9,8 @@ mod doctor;
 #[cfg(feature = "eval")]
 mod eval;
 mod generate;
+#[cfg(feature = "serve")]
+mod health;
 mod inspect;
 mod logits;
 #[cfg(feature = "eval")]
@@ -35,12 +37,14 @@ pub fn run(Cli { shared, command }: Cli) -> anyhow::Result<()> {
     let command = match command {
         // Its file and environment may name the model, too.
         Command::Serve(args) => return serve::run(shared, *args),
+        // Neither a model nor a device is needed.
+        Command::Health(args) => return health::run(&args),
         other => other,
     };
     let settings = Settings::resolve(&shared)?;
     match command {
         #[cfg(feature = "serve")]
-        Command::Serve(_) => Ok(()),
+        Command::Serve(_) | Command::Health(_) => Ok(()),
         Command::Generate(args) => generate::run(&settings, &args),
         Command::Chat(args) => chat::run(&settings, &args),
         #[cfg(feature = "eval")]
@@ -68,6 +72,8 @@ pub fn run(Cli { shared, command }: Cli) -> anyhow::Result<()> {
         Command::Analyze(_) => Err(left_out("analyze", "analyze")),
         #[cfg(not(feature = "serve"))]
         Command::Serve(_) => Err(left_out("serve", "serve")),
+        #[cfg(not(feature = "serve"))]
+        Command::Health(_) => Err(left_out("health", "serve")),
     }
 }
 

@@ -24,6 +24,7 @@ use crate::{
     exit::usage,
     interrupt,
     load::{Source, load},
+    notify::Manager,
     output,
     settings::Settings,
 };
@@ -89,10 +90,19 @@ fn serve(
     // Told whatever else is quiet: with port 0 nobody else knows where it is.
     output::note(&format!("demask serves {} on http://{bound}", settings.source.name().unwrap_or("the demo")));
     interrupt::take_over();
-    let served = server.run(|| match interrupt::count() {
-        0 => Stop::No,
-        1 => Stop::Drain,
-        _ => Stop::Now,
+    let mut manager = Manager::find(screen);
+    manager.ready(&format!("http://{bound}"));
+    let handle = engine.handle();
+    let served = server.run(|| {
+        let asked = interrupt::count();
+        let pulse = handle.pulse();
+        // A forward that takes longer than the manager waits is one that will never end.
+        manager.look(asked > 0, |limit| pulse.alive && (!pulse.busy || pulse.since < limit));
+        match asked {
+            0 => Stop::No,
+            1 => Stop::Drain,
+            _ => Stop::Now,
+        }
     });
     engine.shut_down();
     Ok(served?)

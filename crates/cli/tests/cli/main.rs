@@ -14,6 +14,8 @@ mod eval;
 mod harness;
 #[cfg(not(any(feature = "analyze", feature = "eval", feature = "serve")))]
 mod left_out;
+#[cfg(all(feature = "serve", target_os = "linux"))]
+mod operations;
 #[cfg(all(feature = "eval", target_os = "linux"))]
 mod programs;
 mod refusals;

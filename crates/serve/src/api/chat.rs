@@ -1,4 +1,4 @@
-//! `POST /v1/chat/completions`.
+//! `POST /v1/chat/completions`: answers a conversation, through the template of the model.
 
 use std::sync::Arc;
 

@@ -43,7 +43,7 @@ pub fn info(service: &Inner) -> Response<Bytes> {
         "family": prompter.family().name(),
         "fingerprint": service.fingerprint,
         "max_model_len": prompter.facts().context,
-        "max_gen_length": limits.gen_length,
+        "max_gen_length": limits.gen_length.min(prompter.facts().context),
         "max_body_bytes": limits.body_bytes,
         "max_places": limits.places,
         "max_choices": limits.choices,

@@ -34,10 +34,9 @@ pub(super) async fn serve(stream: TcpStream, shared: Rc<Shared>) {
         .max_buf_size(HEAD_BYTES)
         .max_headers(HEADERS);
     let mut connection = std::pin::pin!(builder.serve_connection(io, service));
-    let mut ending = shared.ending.clone();
     let over = tokio::select! {
         over = connection.as_mut() => over,
-        _ = ending.wait_for(|ending| *ending != Ending::Serving) => {
+        () = draining(&shared) => {
             // The request on its way is served, and none behind it.
             connection.as_mut().graceful_shutdown();
             connection.await
@@ -46,6 +45,13 @@ pub(super) async fn serve(stream: TcpStream, shared: Rc<Shared>) {
     if let Err(error) = over {
         tracing::debug!(%error, "a connection ended");
     }
+}
+
+/// Waits until the server is about to end. What the wait returns is a lock on how far that is, which nobody may keep: the
+/// next step of the end could never be told.
+async fn draining(shared: &Shared) {
+    let mut ending = shared.ending.clone();
+    drop(ending.wait_for(|ending| *ending != Ending::Serving).await);
 }
 
 async fn respond(shared: Rc<Shared>, request: Request<Incoming>) -> Result<Response<ReplyBody>, Infallible> {
