@@ -71,12 +71,11 @@ impl Account {
         }
         if !update.text.is_empty() {
             let now = Instant::now();
-            match self.last {
-                Some(last) => metrics.next_text(now - last),
-                None => {
-                    self.first = Some(now - self.started);
-                    metrics.first_text(now - self.started);
-                }
+            if let Some(last) = self.last {
+                metrics.next_text(now - last);
+            } else {
+                self.first = Some(now - self.started);
+                metrics.first_text(now - self.started);
             }
             self.last = Some(now);
         }

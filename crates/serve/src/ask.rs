@@ -289,6 +289,10 @@ fn read_diffusion(fields: &mut Fields, nested: Option<Fields>, options: &mut Opt
         threshold = nested.number("threshold", 0.0, 1.0)?.or(threshold);
         nested.finish()?;
     }
+    if options.guide.is_some() && options.decoder.is_none() {
+        // Only one decoder asks a guide.
+        set(options, "decoder", json!("guided"), "diffusion.guide")?;
+    }
     if let Some(tau) = threshold {
         if options.decoder.is_some() {
             let message = "`threshold` goes without `decoder`: write decoder threshold:tau=... instead of both";

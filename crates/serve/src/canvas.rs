@@ -61,7 +61,9 @@ impl Picture {
     }
 
     /// Returns the frame of what was committed since the last one; none if nothing was.
-    pub fn frame(&self, update: &Update, tokenizer: Option<&Tokenizer>) -> Option<Value> {
+    ///
+    /// With `ids` the first one has the prompt's tokens, too.
+    pub fn frame(&self, update: &Update, tokenizer: Option<&Tokenizer>, ids: bool) -> Option<Value> {
         if update.commits.is_empty() && update.started.is_none() && update.forwards.is_empty() {
             return None;
         }
@@ -95,19 +97,21 @@ impl Picture {
             frame["dropped"] = json!(update.dropped);
         }
         if update.started.is_some() {
-            frame["canvas"] = self.laid_out(update, tokenizer);
+            frame["canvas"] = self.laid_out(update, tokenizer, ids);
         }
         Some(frame)
     }
 
     /// The canvas as it was laid out: its lengths, and the tokens behind the prompt that were given.
-    fn laid_out(&self, update: &Update, tokenizer: Option<&Tokenizer>) -> Value {
+    fn laid_out(&self, update: &Update, tokenizer: Option<&Tokenizer>, ids: bool) -> Value {
         let Some(started) = &update.started else { return Value::Null };
         let committed = |position: usize| update.commits.iter().any(|commit| commit.position as usize == position);
         let behind = self.tokens.iter().enumerate().skip(self.prompt_tokens);
         let given = behind.filter_map(|(position, token)| Some((position, (*token)?)));
         let given = given.filter(|(position, _)| !started.holes.is_empty() && !committed(*position));
+        let prompt = ids.then(|| started.canvas.get(..started.prompt_tokens).unwrap_or_default());
         json!({
+            "prompt": prompt,
             "prompt_tokens": started.prompt_tokens,
             "length": started.canvas.len(),
             "block_length": started.block_length,
@@ -135,7 +139,7 @@ impl Picture {
             let tokens: Option<Vec<TokenId>> = run.iter().copied().collect();
             match (tokens, tokenizer) {
                 (Some(tokens), Some(tokenizer)) => text.push_str(&tokenizer.decode(&tokens, true)),
-                (Some(tokens), None) => tokens.iter().for_each(|token| text.push_str(&format!("{token},"))),
+                (Some(tokens), None) => text.extend(tokens.iter().map(|token| format!("{token},"))),
                 (None, _) => text.extend(run.iter().map(|_| MASK)),
             }
         }
@@ -161,7 +165,7 @@ impl Picture {
         Some(value)
     }
 
-    /// Returns the tokens of the prompt and those of the answer that can no longer change.
+    /// Returns how many tokens stand before the answer, and how many of it can no longer change.
     pub fn counts(&self) -> (usize, usize) {
         (self.prompt_tokens, self.settled)
     }

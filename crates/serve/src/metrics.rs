@@ -331,7 +331,7 @@ mod tests {
     fn every_line_is_of_the_format() {
         let metrics = Metrics::default();
         metrics.refused(418);
-        metrics.answered("stop", &Answered { prompt_tokens: 3, generated_tokens: 2, nfe: 1, ..Answered::default() });
+        metrics.answered("stop", &Answered { prompt_tokens: 3, generated_tokens: 2, nfe: 1 });
         let text = metrics.write("a\"b\\c\nd", &EngineCounters::default(), (0, 4));
         assert!(text.contains("model=\"a\\\"b\\\\c\\nd\""));
         assert!(text.contains("demask_refused_total{status=\"other\"} 1\n"));

@@ -32,7 +32,7 @@ struct Choice {
 /// Something that happened to an answer.
 pub enum Happened {
     /// It went on.
-    Went(usize, Update),
+    Went(usize, Box<Update>),
     /// It is over.
     Over(usize),
 }
@@ -111,7 +111,7 @@ impl Run {
             return Poll::Ready(match mail {
                 Some(Mail::Update(update)) => {
                     self.account.went(&update);
-                    Ok(Some(Happened::Went(index, update)))
+                    Ok(Some(Happened::Went(index, Box::new(update))))
                 }
                 Some(Mail::Over(Ok(generation))) => {
                     self.account.answered(&answered(&generation), generation.finish);

@@ -8,7 +8,7 @@ use demask::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::{account::finish_reason, ask::Wishes, logprobs, random, run::Run};
+use crate::{account::finish_reason, ask::Wishes, logprobs, random, run::Run, service::Inner};
 
 /// Which endpoint an answer is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +35,8 @@ pub struct Shape {
     model: String,
     /// What the answers can be made again with: model, weights, version.
     fingerprint: String,
+    /// Tokens that end the model's answers.
+    end_ids: Vec<u32>,
     /// What is wanted beside the text.
     pub wishes: Wishes,
     /// Text before an answer that is told with it (`echo`), one for each prompt.
@@ -43,7 +45,7 @@ pub struct Shape {
 
 impl Shape {
     /// Makes the shape of a request's answers.
-    pub fn new(kind: Kind, model: &str, fingerprint: &str, wishes: Wishes) -> Self {
+    pub fn new(kind: Kind, service: &Inner, wishes: Wishes) -> Self {
         let prefix = match kind {
             Kind::Chat => "chatcmpl-",
             Kind::Completion => "cmpl-",
@@ -54,8 +56,9 @@ impl Shape {
             kind,
             id: random::name(prefix),
             created,
-            model: model.to_owned(),
-            fingerprint: fingerprint.to_owned(),
+            model: service.name().to_owned(),
+            fingerprint: service.fingerprint.clone(),
+            end_ids: service.handle.prompter().end_ids().to_vec(),
             wishes,
             echo: Vec::new(),
         }
@@ -95,7 +98,7 @@ impl Shape {
     }
 
     /// Returns a choice of a chunk: text that follows, or nothing; `first` if no text of it was told before.
-    pub fn part(&self, index: usize, text: &str, first: bool, logprobs: Option<Value>) -> Value {
+    pub fn part(&self, index: usize, text: &str, first: bool, logprobs: Option<&Value>) -> Value {
         match self.kind {
             Kind::Chat => {
                 let mut delta = Map::new();
@@ -112,14 +115,14 @@ impl Shape {
         }
     }
 
-    /// Returns the choice that ends an answer in a stream.
+    /// Returns the choice that ends an answer in a stream, without text.
     pub fn last(&self, index: usize, generation: &Generation) -> Value {
         if self.kind == Kind::PlainInfill {
             return json!({"content": "", "stop": true});
         }
         let mut choice = self.part(index, "", false, None);
         choice["finish_reason"] = json!(finish_reason(generation.finish));
-        choice["stop_reason"] = stop_reason(generation);
+        choice["stop_reason"] = self.stop_reason(generation);
         if self.kind == Kind::Infill {
             // The stream's text is that of all holes: here is where one ends and the next begins.
             choice["holes"] = json!(generation.holes);
@@ -189,7 +192,7 @@ impl Shape {
                 "message": {"role": "assistant", "content": text, "refusal": null},
                 "logprobs": logprobs,
                 "finish_reason": finish,
-                "stop_reason": stop_reason(generation),
+                "stop_reason": self.stop_reason(generation),
             }),
             Kind::Completion => {
                 json!({
@@ -197,10 +200,10 @@ impl Shape {
                     "text": format!("{}{text}", self.echo_of(index)),
                     "logprobs": logprobs,
                     "finish_reason": finish,
-                    "stop_reason": stop_reason(generation),
+                    "stop_reason": self.stop_reason(generation),
                 })
             }
-            Kind::Infill => json!({"text": text, "holes": generation.holes}),
+            Kind::Infill => json!({"text": text, "holes": generation.holes, "logprobs": logprobs}),
             Kind::PlainInfill => json!({"content": text, "stop": true}),
         };
         if self.wishes.token_ids {
@@ -223,12 +226,24 @@ impl Shape {
         }
     }
 
+    /// What ended an answer: the stop text, the token that the request stops at, or that its time was over; null for the
+    /// model's own end, and for a length.
+    fn stop_reason(&self, generation: &Generation) -> Value {
+        let token = generation.end_token.filter(|token| !self.end_ids.contains(token));
+        match (&generation.stop_text, token, generation.finish) {
+            (Some(text), ..) => json!(text),
+            (None, Some(token), _) => json!(token),
+            (None, None, Finish::Deadline) => json!("deadline"),
+            _ => Value::Null,
+        }
+    }
+
     /// Returns the sums of the tokens of prompts and answers, given for all answers in their order; a prompt counts once,
     /// however many answers it gets.
     pub fn usage(&self, counts: impl Iterator<Item = (usize, usize)>) -> Value {
         let (mut prompt, mut completion) = (0, 0);
         for (index, (asked, answered)) in counts.enumerate() {
-            prompt += if index % self.wishes.choices == 0 { asked } else { 0 };
+            prompt += if index.is_multiple_of(self.wishes.choices) { asked } else { 0 };
             completion += answered;
         }
         json!({
@@ -237,14 +252,5 @@ impl Shape {
             "total_tokens": prompt + completion,
             "prompt_tokens_details": {"cached_tokens": 0},
         })
-    }
-}
-
-/// What ended an answer: the stop text, or that its time was over; null for the model's own end, and for a length.
-fn stop_reason(generation: &Generation) -> Value {
-    match (&generation.stop_text, generation.finish) {
-        (Some(text), _) => json!(text),
-        (None, Finish::Deadline) => json!("deadline"),
-        _ => Value::Null,
     }
 }

@@ -55,8 +55,6 @@ struct Told {
     holes: BTreeMap<usize, String>,
     /// Holes that were told.
     filled: usize,
-    /// The last text of a stream whose texts replace each other.
-    shown: String,
 }
 
 impl Told {
@@ -141,12 +139,9 @@ impl EventStream {
         if !text.is_empty() && (self.wishes.diffusing || !told.text) {
             text.insert_str(0, self.shape.echo_of(index));
         }
-        if self.wishes.diffusing && changed {
-            told.shown.clone_from(&text);
-        }
         let frame = match self.wishes.frames {
             Frames::None => None,
-            Frames::Commits => told.picture.frame(update, tokenizer),
+            Frames::Commits => told.picture.frame(update, tokenizer, self.shape.wishes.token_ids),
             Frames::Canvas => told.picture.shown(update, tokenizer),
         };
         if text.is_empty() && frame.is_none() {
@@ -156,7 +151,7 @@ impl EventStream {
         let logprobs = if wanted { told.picture.logprobs(self.shape.kind, tokenizer) } else { None };
         let first = !told.text;
         told.text |= !text.is_empty();
-        let mut chunk = self.shape.chunk(self.shape.part(index, &text, first, logprobs));
+        let mut chunk = self.shape.chunk(self.shape.part(index, &text, first, logprobs.as_ref()));
         if let Some(frame) = frame {
             chunk.insert("diffusion".to_owned(), frame);
         }
@@ -199,18 +194,17 @@ impl EventStream {
     }
 
     /// The text that is told with the end: an echo that no text has followed, ids of a model without a tokenizer, or the
-    /// answer itself where texts replace each other and the last one showed more of the canvas.
+    /// answer itself where texts replace each other: the last one may have shown more of the canvas.
     fn rest(&self, index: usize, generation: &Generation) -> Option<String> {
         let (told, echo) = (&self.told[index], self.shape.echo_of(index));
         if self.wishes.diffusing {
-            let text = format!("{echo}{}", self.shape.text_of(generation));
-            return (text != told.shown).then_some(text);
+            return Some(format!("{echo}{}", self.shape.text_of(generation)));
         }
         let ids = if self.service.tokenizer().is_none() { self.shape.text_of(generation) } else { String::new() };
         Some(format!("{echo}{ids}")).filter(|text| !told.text && !text.is_empty())
     }
 
-    /// The counts of tokens so far.
+    /// The counts of tokens so far: of an answer under way those that can no longer change.
     fn usage(&self) -> Value {
         self.shape.usage(self.told.iter().enumerate().map(|(index, told)| match self.run.answer(index) {
             Some((answer, _)) => (answer.prompt_tokens, answer.generated_tokens),

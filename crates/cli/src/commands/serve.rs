@@ -37,7 +37,7 @@ pub fn run(mut shared: SharedArgs, args: ServeArgs) -> anyhow::Result<()> {
     }
     if args.print_config {
         let lines = [shared_lines(&shared), args.lines()].concat();
-        return Ok(output::text(&lines.iter().map(|line| format!("{line}\n")).collect::<String>())?);
+        return Ok(output::text(&(lines.join("\n") + "\n"))?);
     }
     let settings = Settings::resolve(&shared)?;
     let address = address(&args)?;
@@ -199,7 +199,7 @@ fn keys(args: &ServeArgs) -> anyhow::Result<Keys> {
         None => String::new(),
     };
     if let Some(key) = env::api_key() {
-        text.push_str(&format!("\nenvironment {key}\n"));
+        text = format!("{text}\nenvironment {key}\n");
     }
     Ok(Keys::parse(&text)?)
 }

@@ -13,6 +13,9 @@ use crate::{
     shape::Kind,
 };
 
+/// Alternatives of a token that this endpoint tells, as OpenAI's does.
+const LOGPROBS: u64 = 5;
+
 /// Completes prompts.
 ///
 /// # Errors
@@ -22,7 +25,7 @@ pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served,
     let prompts = prompts(&mut fields, service.config.limits.prompts)?;
     let suffix = fields.text("suffix")?.filter(|suffix| !suffix.is_empty());
     let echo = fields.switch("echo")?.unwrap_or(false);
-    let logprobs = fields.count("logprobs", 0, service.config.limits.top_logprobs as u64)?;
+    let logprobs = fields.count("logprobs", 0, LOGPROBS)?;
     let mut ask = super::read_ask(service, &entry, &mut fields)?;
     if let Some(best) = fields.count("best_of", 1, 128)?
         && best != ask.wishes.choices

@@ -8,6 +8,7 @@ mod score;
 mod status;
 mod tokens;
 
+pub use chat::logprobs as chat_logprobs;
 pub use score::Judging;
 
 use std::sync::Arc;
@@ -102,7 +103,7 @@ pub(crate) fn run(
     }
     let places = entry.places()?;
     let run = Run::start(service, prompts, &ask, places, &entry)?;
-    let mut shape = Shape::new(kind, service.name(), &service.fingerprint, ask.wishes);
+    let mut shape = Shape::new(kind, service, ask.wishes);
     shape.echo = echo;
     Ok(Served::Run(Box::new(run), shape))
 }

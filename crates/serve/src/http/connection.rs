@@ -77,7 +77,7 @@ fn checked(shared: &Shared, head: &Parts) -> Result<Option<Response<Bytes>>, Ref
         return Err(Refusal::bad("a request of HTTP/1.1 has exactly one Host header"));
     }
     let host = head.headers.get(header::HOST).map(HeaderValue::as_bytes).or_else(|| head.uri.host().map(str::as_bytes));
-    let name = host.map(|host| host_name(host));
+    let name = host.map(host_name);
     let known = |name: &[u8]| shared.config.hosts.iter().any(|host| host.as_bytes().eq_ignore_ascii_case(name));
     if !shared.config.hosts.is_empty() && !name.is_some_and(known) {
         let expected = shared.config.hosts.join(", ");

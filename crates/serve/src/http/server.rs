@@ -51,7 +51,7 @@ impl Default for HttpConfig {
             per_address: 4096,
             head_time: Duration::from_secs(15),
             body_time: Duration::from_secs(30),
-            write_time: Duration::from_secs(60),
+            write_time: Duration::from_mins(1),
             heartbeat: Duration::from_secs(15),
             drain_time: Duration::from_secs(30),
             drain_notice: Duration::ZERO,
