@@ -33,7 +33,7 @@ pub fn from(kind: Kind, generation: &Generation, first: usize, tokenizer: Option
 
 /// Returns how many characters a token is in the shape of completions.
 pub fn length(token: TokenId, tokenizer: Option<&Tokenizer>) -> usize {
-    text(token, tokenizer).unwrap_or_else(|| token.to_string()).chars().count()
+    words(token, tokenizer).chars().count()
 }
 
 /// Returns a token as text; none without a tokenizer, and where it is only a part of a letter.
@@ -42,13 +42,14 @@ pub fn text(token: TokenId, tokenizer: Option<&Tokenizer>) -> Option<String> {
     Some(text).filter(|text| !text.contains(char::REPLACEMENT_CHARACTER))
 }
 
+/// A token as text, whatever it is; a model without a tokenizer is told in ids.
+fn words(token: TokenId, tokenizer: Option<&Tokenizer>) -> String {
+    tokenizer.map_or_else(|| token.to_string(), |tokenizer| tokenizer.decode(&[token], false))
+}
+
 /// Returns log-probabilities in an endpoint's shape, behind tokens of so many characters.
 pub fn value(kind: Kind, entries: &[Entry<'_>], tokenizer: Option<&Tokenizer>, before: usize) -> Value {
-    // A model without a tokenizer is told in ids.
-    let text = |token: TokenId| match tokenizer {
-        Some(tokenizer) => tokenizer.decode(&[token], false),
-        None => token.to_string(),
-    };
+    let text = |token: TokenId| words(token, tokenizer);
     if matches!(kind, Kind::Chat | Kind::Infill) {
         let bytes = |token: TokenId| tokenizer.and_then(|tokenizer| tokenizer.token_bytes(token));
         let one = |token: TokenId, logprob: Option<f32>| json!({"token": text(token), "logprob": logprob.unwrap_or(NONE), "bytes": bytes(token)});

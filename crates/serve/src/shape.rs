@@ -134,7 +134,7 @@ impl Shape {
         }
     }
 
-    /// Returns the choice that ends an answer in a stream.
+    /// Returns the choice that ends an answer in a stream, without text.
     pub fn last(&self, index: usize, generation: &Generation) -> Value {
         if self.kind == Kind::PlainInfill {
             return json!({"content": "", "stop": true});

@@ -55,8 +55,6 @@ struct Told {
     holes: BTreeMap<usize, String>,
     /// Holes that were told.
     filled: usize,
-    /// The last text of a stream whose texts replace each other.
-    shown: String,
 }
 
 impl Told {
@@ -141,9 +139,6 @@ impl EventStream {
         if !text.is_empty() && (self.wishes.diffusing || !told.text) {
             text.insert_str(0, self.shape.echo_of(index));
         }
-        if self.wishes.diffusing && changed {
-            told.shown.clone_from(&text);
-        }
         let frame = match self.wishes.frames {
             Frames::None => None,
             Frames::Commits => told.picture.frame(update, tokenizer, self.shape.wishes.token_ids),
@@ -173,15 +168,6 @@ impl EventStream {
     fn last(&mut self, index: usize) -> Map<String, Value> {
         let Some((generation, seed)) = self.run.answer(index) else { return Map::new() };
         let mut choice = self.shape.last(index, generation);
-        if self.wishes.diffusing {
-            // What replaces all before it must be the answer in the end, without masks that were never decoded.
-            let text = self.shape.text_of(generation);
-            match self.shape.kind {
-                Kind::Chat => choice["delta"]["content"] = json!(text),
-                Kind::PlainInfill => choice["content"] = json!(text),
-                _ => choice["text"] = json!(text),
-            }
-        }
         if self.shape.wishes.logprobs {
             let told = self.told[index].picture.told();
             choice["logprobs"] = json!(logprobs::from(self.shape.kind, generation, told, self.service.tokenizer()));
@@ -208,18 +194,17 @@ impl EventStream {
     }
 
     /// The text that is told with the end: an echo that no text has followed, ids of a model without a tokenizer, or the
-    /// answer itself where texts replace each other and the last one showed more of the canvas.
+    /// answer itself where texts replace each other: the last one may have shown more of the canvas.
     fn rest(&self, index: usize, generation: &Generation) -> Option<String> {
         let (told, echo) = (&self.told[index], self.shape.echo_of(index));
         if self.wishes.diffusing {
-            let text = format!("{echo}{}", self.shape.text_of(generation));
-            return (text != told.shown).then_some(text);
+            return Some(format!("{echo}{}", self.shape.text_of(generation)));
         }
         let ids = if self.service.tokenizer().is_none() { self.shape.text_of(generation) } else { String::new() };
         Some(format!("{echo}{ids}")).filter(|text| !told.text && !text.is_empty())
     }
 
-    /// The counts of tokens so far.
+    /// The counts of tokens so far: of an answer under way those that can no longer change.
     fn usage(&self) -> Value {
         let counts = |(index, told): (usize, &Told)| {
             let (prompt, generated) = told.picture.counts();

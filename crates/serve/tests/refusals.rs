@@ -228,7 +228,10 @@ fn parameters() {
             json!({"diffusion": {"decoder": "guided", "guide": "big"}}),
             (400, Some("diffusion.guide"), None, "(known: small)"),
         ),
-        (json!({"diffusion": {"guide": "small"}}), (400, Some("guide"), None, "without `decoder` guided")),
+        (
+            json!({"diffusion": {"guide": "small", "decoder": "static"}}),
+            (400, Some("guide"), None, "without `decoder`"),
+        ),
         (json!({"priority": "high"}), (400, Some("priority"), None, "number")),
         (json!({"stop_token_ids": [489]}), (400, Some("stop_token_ids"), None, "from 0 to 488")),
         (json!({"model": "gpt"}), (404, Some("model"), Some("model_not_found"), "\"gpt\" is not served")),
@@ -276,7 +279,7 @@ fn parameters_of_one_endpoint() {
         refused(post(service, CHAT, &chat(&more)), told, &more.to_string());
     }
     for (more, told) in [
-        (json!({"logprobs": 21}), (400, Some("logprobs"), None, "from 0 to 20")),
+        (json!({"logprobs": 6}), (400, Some("logprobs"), None, "from 0 to 5")),
         (json!({"logprobs": true}), (400, Some("logprobs"), None, "whole number")),
         (json!({"echo": true, "logprobs": 1}), (400, Some("echo"), UNSUPPORTED, "/v1/score")),
         (json!({"echo": true, "suffix": "."}), (400, Some("echo"), UNSUPPORTED, "suffix")),
@@ -306,7 +309,7 @@ fn holes_and_scores() {
         (json!({"segments": ["a", hole], "n": 2}), (400, Some("n"), None, "expected 1")),
         (json!({"segments": ["a", hole], "max_tokens": 4}), (400, Some("max_tokens"), None, "holes")),
         (json!({"segments": ["a", hole], "stop": "x"}), (400, Some("stop"), None, "")),
-        (json!({"segments": ["a", hole], "logprobs": true}), (400, Some("logprobs"), UNKNOWN, "")),
+        (json!({"segments": ["a", hole], "top_logprobs": 2}), (400, Some("top_logprobs"), None, "`logprobs`")),
     ] {
         refused(post(service, "/v1/infill", &body), told, &crate::common::brief(&body));
     }

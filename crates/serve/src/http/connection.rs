@@ -82,15 +82,8 @@ fn checked(shared: &Shared, head: &Parts) -> Result<Option<Response<Bytes>>, Ref
     if head.version == Version::HTTP_11 && head.headers.get_all(header::HOST).iter().count() != 1 {
         return Err(Refusal::bad("a request of HTTP/1.1 has exactly one Host header"));
     }
-    if head.headers.contains_key(header::CONTENT_LENGTH) && head.headers.contains_key(header::TRANSFER_ENCODING) {
-        // Whoever stands between client and server may read the other one of both.
-        return Err(Refusal::bad("a request has Content-Length or Transfer-Encoding, not both"));
-    }
     let host = head.headers.get(header::HOST).map(HeaderValue::as_bytes).or_else(|| head.uri.host().map(str::as_bytes));
     let name = host.map(host_name);
-    if host.is_none() && head.version == Version::HTTP_11 {
-        return Err(Refusal::bad("the request has no Host header, which HTTP/1.1 demands"));
-    }
     let known = |name: &[u8]| shared.config.hosts.iter().any(|host| host.as_bytes().eq_ignore_ascii_case(name));
     if !shared.config.hosts.is_empty() && !name.is_some_and(known) {
         let expected = shared.config.hosts.join(", ");
