@@ -267,10 +267,10 @@ fn texts_that_replace_each_other_end_with_the_answer() {
         let service = &shared(Kind::Llada).service;
         let body = with(chat(&more), &json!({"diffusing": true, "diffusion": null}));
         let messages = messages(&crate::common::read(&mut stream(post(service, "/v1/chat/completions", &body))));
-        let texts = messages.iter().filter_map(|message| message["choices"][0]["delta"]["content"].as_str());
+        let mut texts = messages.iter().filter_map(|message| message["choices"][0]["delta"]["content"].as_str());
         let body = with(body.clone(), &json!({"stream": false, "diffusing": false}));
         let whole = made(post(service, "/v1/chat/completions", &body));
-        assert_eq!(texts.last(), whole["choices"][0]["message"]["content"].as_str(), "{more}");
+        assert_eq!(texts.next_back(), whole["choices"][0]["message"]["content"].as_str(), "{more}");
     }
 }
 

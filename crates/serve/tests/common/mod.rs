@@ -138,7 +138,7 @@ impl Wake for Unpark {
 pub fn wait<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> T {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut context = Context::from_waker(&waker);
-    let end = Instant::now() + Duration::from_secs(120);
+    let end = Instant::now() + Duration::from_mins(2);
     loop {
         if let Poll::Ready(ready) = poll(&mut context) {
             return ready;
@@ -155,7 +155,7 @@ pub fn poll_once<T>(poll: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
 
 /// Waits until something holds.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + Duration::from_mins(1);
     while !holds() {
         assert!(Instant::now() < end, "{what}");
         thread::sleep(Duration::from_millis(5));
@@ -229,7 +229,7 @@ pub fn read_in_step(served: &Served, send: impl FnOnce(&Service) -> Reply) -> St
     let mut context = Context::from_waker(&waker);
     let mut held = Some(held);
     let mut bytes = Vec::new();
-    let end = Instant::now() + Duration::from_secs(120);
+    let end = Instant::now() + Duration::from_mins(2);
     loop {
         match stream.poll(&mut context) {
             Poll::Ready(Some(chunk)) => bytes.extend_from_slice(&chunk),
