@@ -152,6 +152,14 @@ fn value(name: &str) -> Option<String> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(|value| value.to_string_lossy().into_owned())
 }
 
+/// The value of a variable that the user has named on the command line; empty counts as unset.
+pub fn named(name: &str) -> Option<String> {
+    // The system knows no such names, and the standard library panics at some of them.
+    let possible = !name.is_empty() && !name.contains(['=', '\0']);
+    let value = if possible { std::env::var_os(name) } else { None };
+    value.filter(|value| !value.is_empty()).map(|value| value.to_string_lossy().into_owned())
+}
+
 /// The tier that is forced, if one is.
 pub fn tier() -> Result<Option<Tier>, UnusableDevice> {
     let Some(found) = value(ISA) else { return Ok(None) };

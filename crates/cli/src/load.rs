@@ -26,7 +26,6 @@ pub enum Source {
 
 impl Source {
     /// Returns what it is named; none: the built-in model.
-    #[cfg(any(feature = "eval", feature = "serve"))]
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::Demo => None,

@@ -140,6 +140,8 @@ pub struct Counts {
     pub nfe: usize,
     /// Forwards that were really run.
     pub forwards: usize,
+    /// Leading tokens of the canvas that were not computed: their slots were filled when its sequence was opened.
+    pub cached: usize,
     /// Tokens committed.
     pub commits: usize,
     /// Live rows of all lanes and sequences, summed over forwards.
@@ -155,6 +157,8 @@ pub struct Counts {
 pub struct GuideCounts {
     /// Its forwards.
     pub nfe: usize,
+    /// Leading tokens that it did not have to read: their slots were filled when its sequence was opened.
+    pub cached: usize,
     /// Their live rows.
     pub rows: usize,
     /// Drafts that it agreed with.

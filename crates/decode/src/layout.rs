@@ -61,6 +61,16 @@ impl Layout {
         self.gen_length
     }
 
+    /// Asks for no more than so many positions of the response; those behind them are decoded with it and left out.
+    pub(crate) fn ask_for(&mut self, positions: usize) {
+        self.gen_length = self.gen_length.min(positions);
+    }
+
+    /// Whether full attention decodes more positions than are asked for.
+    pub(crate) fn has_spare(&self) -> bool {
+        self.attention == Mask::Full && self.response + self.gen_length < self.length
+    }
+
     /// Canvas length, what lies beyond `gen_length` included.
     pub fn len(&self) -> usize {
         self.length
@@ -108,6 +118,17 @@ mod tests {
         let layout = Layout::full(5, 17, 8);
         assert_eq!((layout.blocks(), layout.block(0), layout.block(1), layout.block(2)), (2, 5..13, 13..17, 17..17));
         assert_eq!((layout.block_of(5), layout.block_of(12), layout.block_of(13)), (0, 0, 1));
+    }
+
+    #[test]
+    fn what_is_not_asked_for_stays_in_the_canvas() {
+        let mut layout = Layout::full(5, 21, 8);
+        assert!(!layout.has_spare());
+        layout.ask_for(11);
+        assert_eq!((layout.gen_length(), layout.len(), layout.blocks()), (11, 21, 2));
+        assert!(layout.has_spare());
+        layout.ask_for(40);
+        assert_eq!(layout.gen_length(), 11, "never more than before");
     }
 
     #[test]

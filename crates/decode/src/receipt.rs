@@ -37,6 +37,9 @@ pub struct DecodingReceipt {
     pub given_up: Option<usize>,
     /// Tokens of the answer for each NFE; 0 before the first.
     pub tokens_per_nfe: f64,
+    /// Tokens of the prompt that were not computed, because another request had left their K/V; not told if there are none.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub cached_tokens: usize,
     /// Forwards with drafts by the number of draft tokens that each accepted, from 0; empty without drafts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub acceptance: Vec<usize>,
@@ -54,6 +57,11 @@ pub struct DecodingReceipt {
     /// The cost curve that choices went by, or that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_curve: Option<CurveReceipt>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// A cost curve, and what it says of the session's forwards.

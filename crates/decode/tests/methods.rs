@@ -114,7 +114,7 @@ record, of nine decoders over every cache, is `bench/record/intel-emerald-rapids
 | demo-dream | `guided` by demo-qwen | `dual` | 97.6 % | 2.8 | 10.94 | – | approximate |
 | demo-sdar | `static` | `block` | 98.6 % | 39.7 | 0.76 | 0.013 | reference |
 | demo-sdar | `threshold:tau=0.9` | `block` | 97.6 % | 17.1 | 1.76 | 0.007 | approximate |
-| demo-sdar | `freedave:d=4` | `block` | 98.6 % | 11.8 | 2.56 | 0.016 | lossless against `static, cache block` |
+| demo-sdar | `freedave:d=4,eager` | `block` | 98.6 % | 11.8 | 2.56 | 0.016 | lossless against `static, cache block` |
 | demo-sdar | `guided` by demo-qwen | `block` | 99.0 % | 16.7 | 1.81 | 0.008 | approximate |
 
 Static decoding with cache `none`, the reference of full attention, has 94.8 % on demo-llada and 94.0 % on demo-dream in
@@ -127,9 +127,9 @@ default. Under full attention the guided rows are of a later run on a busy machi
 drafts reach over the whole response, where those of the record, which ended with a block of 16, took 3.2 and 3.5 NFE for
 97.0 and 97.8 %.
 
-FreeDave needs the fewest forwards of what is lossless, and on a processor the drafts cost what they compute: it pays
-where a forward of few rows costs what reading the weights costs, which these small models do not show. On demo-sdar
-drafts that span blocks need 5902 forwards for all 500 answers with d = 4 and 5319 with d = 8; rolling without spanning
+FreeDave needs the fewest forwards of what is lossless, and on a processor the drafts cost what they compute: many pay
+where a forward of few rows costs what reading the weights costs, which these small models do not show. Without a number it
+drafts what pays, by a cost curve (`docs/ablations.md` has its seconds). On demo-sdar drafts that span blocks (`eager`) need 5902 forwards for all 500 answers with d = 4 and 5319 with d = 8; rolling without spanning
 blocks 9624 with d = 8; counted as published (`mode=reference`) 13,748; static decoding 19,863.
 ";
 

@@ -1,14 +1,15 @@
 //! An answer under way: a session, and its text as it settles.
 
 use std::{
+    hash::{BuildHasher, RandomState},
     ops::ControlFlow,
-    sync::Arc,
+    sync::{Arc, LazyLock},
     time::{Duration, Instant},
 };
 
 use demask_checkpoint::{TextStream, Tokenizer};
 use demask_decode::{DecodingReceipt, Event, Session, SessionOptions};
-use demask_step::{Need, Pending, Position, Predictions, Request, Work};
+use demask_step::{Need, Pending, Position, Predictions, Prefix, Request, Work};
 
 use crate::{
     Error, Options, Prompt, Prompter, RunEvent, TokenLogprob,
@@ -127,6 +128,14 @@ impl Prepared {
         self.session.tell_drafts();
     }
 
+    /// Bounds the answer to so many tokens, at least one; the canvas keeps its length, which whole blocks may need. It has no
+    /// meaning for a text with holes.
+    pub fn keep(&mut self, tokens: usize) {
+        if !self.filling.is_some() {
+            self.session.keep(tokens);
+        }
+    }
+
     /// Returns the session, to give it what only a loaded model knows.
     pub(crate) fn session_mut(&mut self) -> &mut Session {
         &mut self.session
@@ -140,6 +149,14 @@ impl Prepared {
     /// Returns the session alone, for those who run it themselves.
     pub fn into_session(self) -> Session {
         self.session
+    }
+
+    /// Lets it take the K/V of its prompt only from requests of the same salt, and leave its own only to them: so that
+    /// nobody learns from how fast an answer comes what others have asked. Requests without a salt are among themselves.
+    #[must_use]
+    pub fn with_cache_salt(mut self, salt: &str) -> Self {
+        self.session.set_salt(keyed(salt));
+        self
     }
 
     /// Lets it tell what networks predict, in [`RunEvent::Predicted`].
@@ -270,6 +287,13 @@ impl Prepared {
     }
 }
 
+/// A number for a salt, the same as long as this process runs; nobody outside can choose two texts with the same one. 0 is
+/// that of no salt.
+fn keyed(salt: &str) -> u64 {
+    static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    KEY.hash_one(salt).max(1)
+}
+
 impl Work for Prepared {
     fn needs(&self) -> &[Need] {
         self.session.needs()
@@ -293,5 +317,17 @@ impl Work for Prepared {
                 self.session.feed(&answers);
             }
         }
+    }
+
+    fn begins(&self, sequence: usize) -> Prefix<'_> {
+        self.session.begins(sequence)
+    }
+
+    fn opened(&mut self, filled: &[Position]) {
+        self.session.opened(filled);
+    }
+
+    fn reusable(&self, sequence: usize) -> Prefix<'_> {
+        self.session.reusable(sequence)
     }
 }

@@ -20,6 +20,7 @@ use crate::{
 pub struct Builder<'a> {
     device: DeviceOptions,
     hub: HubOptions,
+    prefix_cache: u64,
     /// Names of guides, where they have one, and their models.
     guides: Vec<(Option<String>, String)>,
     progress: Box<dyn FnMut(LoadProgress<'_>) -> bool + 'a>,
@@ -32,6 +33,7 @@ impl Default for Builder<'_> {
         Self {
             device: DeviceOptions::default(),
             hub: HubOptions::from_lookup(&|name| std::env::var(name).ok()),
+            prefix_cache: 0,
             guides: Vec::new(),
             progress: Box::new(|_| true),
         }
@@ -79,6 +81,13 @@ impl<'a> Builder<'a> {
     /// Adds a guide that requests choose by this name ([`Options::guide`]), out of several.
     pub fn named_guide(mut self, name: impl Into<String>, model: impl Into<String>) -> Self {
         self.guides.push((Some(name.into()), model.into()));
+        self
+    }
+
+    /// Sets how many bytes of K/V are kept of prompts and answers that are over, on each network, so that requests that
+    /// begin with the same tokens do not compute them again: see [`Model::set_prefix_cache`]. The default is 0: none.
+    pub fn prefix_cache(mut self, bytes: u64) -> Self {
+        self.prefix_cache = bytes;
         self
     }
 
@@ -135,7 +144,9 @@ impl<'a> Builder<'a> {
         // There must be room for an answer of the usual length; a model that answers no message has its own lengths.
         let usual = opened.prepare(&Prompt::from(""), &Options::default());
         let needs = usual.as_ref().map(|answer| answer.needs().to_vec()).unwrap_or_default();
-        Ok(opened.load(&self.device, &needs, &mut self.progress)?)
+        let mut model = opened.load(&self.device, &needs, &mut self.progress)?;
+        model.set_prefix_cache(self.prefix_cache);
+        Ok(model)
     }
 }
 

@@ -204,11 +204,12 @@ impl Front {
     /// Tells what the guide did for a session that had one.
     fn guided(&self, session: &Session, guide: Option<usize>) -> Option<Guided> {
         let guide = self.guides.get(guide?)?;
-        let GuideCounts { rows, accepted, rejected, cost, .. } = session.counts().guide;
+        let GuideCounts { cached, rows, accepted, rejected, cost, .. } = session.counts().guide;
         let decided = accepted + rejected;
         Some(Guided {
             model: guide.prompter.name().to_owned(),
             rows,
+            cached_tokens: cached,
             flops: cost.flops(),
             accepted,
             rejected,

@@ -249,6 +249,7 @@ impl Model {
         let Ok(Some(network)) = scheduler.remove(networks[0]) else { return };
         self.networks.push(self.scheduler.add(network));
         self.limit_memory();
+        self.set_prefix_cache(self.prefix_bytes);
         // An engine alone shares what is known of its model, and hands no model out.
         if let (Some(own), Some(front)) = (Arc::get_mut(&mut self.front), Arc::into_inner(front)) {
             own.load_time += front.load_time;

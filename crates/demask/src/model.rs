@@ -187,6 +187,8 @@ pub struct Model {
     pub(crate) over: Vec<Over>,
     /// What forwards of its network cost, once a request needed to know.
     pub(crate) curve: Option<SharedCurve>,
+    /// Bytes that each network may keep of prefixes.
+    pub(crate) prefix_bytes: u64,
 }
 
 /// Everything about a model and its guide but their networks.
@@ -458,6 +460,24 @@ impl Model {
         self.prompter().name()
     }
 
+    /// Sets how many bytes of K/V are kept of prompts and answers that are over, on its network and on its guide's, so that
+    /// requests that begin with the same tokens do not compute them again. 0, as it begins: none.
+    ///
+    /// It changes no token and no confidence of an answer, only what is computed for it: the receipt's `cached_tokens` says
+    /// how much was not. Block-causal models (SDAR, TraDo) share whole blocks under cache `block`, causal ones (Qwen,
+    /// Llama) tokens under cache `causal`, both in whole pages. Models with full attention (LLaDA, Dream) share nothing:
+    /// the K/V of a prompt depend on the masks behind it, and so on the request.
+    ///
+    /// What is kept goes, the least recently used first, before any request waits for memory.
+    pub fn set_prefix_cache(&mut self, bytes: u64) {
+        self.prefix_bytes = bytes;
+        for &network in &self.networks {
+            if let Some(network) = self.scheduler.network_mut(network) {
+                network.keep_prefixes(bytes);
+            }
+        }
+    }
+
     /// Returns the names that requests choose its guides by.
     pub fn guides(&self) -> Vec<&str> {
         self.front.guides.iter().map(Named::called).collect()
@@ -496,7 +516,7 @@ impl Model {
         let mut scheduler = Scheduler::new();
         let networks = vec![scheduler.add(network)];
         let front = Arc::new(Front { prompter, load_time: started.elapsed(), device, weights, guides: Vec::new() });
-        let mut model = Self { front, scheduler, networks, over: Vec::new(), curve: None };
+        let mut model = Self { front, scheduler, networks, over: Vec::new(), curve: None, prefix_bytes: 0 };
         model.limit_memory();
         model
     }

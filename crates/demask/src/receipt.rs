@@ -34,6 +34,9 @@ pub struct Guided {
     pub model: String,
     /// Live rows of its forwards.
     pub rows: usize,
+    /// Tokens of its prompt that were not computed, because another request had left their K/V; not told if there are none.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub cached_tokens: usize,
     /// Floating point operations by formula.
     pub flops: f64,
     /// Drafts that it agreed with.
@@ -42,6 +45,11 @@ pub struct Guided {
     pub rejected: usize,
     /// The share of accepted ones among both.
     pub acceptance: f64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// Seconds by part. Where requests share forwards, a request's part of a forward is that of its rows (see

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use demask_decode::Session;
-use demask_step::{Need, Pending, Predictions, Work};
+use demask_step::{Need, Pending, Position, Predictions, Prefix, Work};
 
 use crate::{Class, LikelihoodTask, Prepared, RunEvent, answer::Tell};
 
@@ -82,6 +82,22 @@ impl Work for Task {
             Self::Likelihood(task) => task.feed(answers),
             Self::Session(session) => session.feed(answers),
         }
+    }
+
+    fn begins(&self, sequence: usize) -> Prefix<'_> {
+        self.work().begins(sequence)
+    }
+
+    fn opened(&mut self, filled: &[Position]) {
+        match self {
+            Self::Answer(answer) => answer.opened(filled),
+            Self::Likelihood(task) => task.opened(filled),
+            Self::Session(session) => session.opened(filled),
+        }
+    }
+
+    fn reusable(&self, sequence: usize) -> Prefix<'_> {
+        self.work().reusable(sequence)
     }
 }
 

@@ -61,6 +61,7 @@ fn a_warm_step_allocates_nothing() {
     steps_of_the_network();
     forwards_of_the_scheduler();
     forwards_that_many_share();
+    forwards_behind_a_prefix();
 }
 
 /// Every kind of products on every tier.
@@ -255,4 +256,49 @@ fn forwards_that_many_share() {
     // Guided works draft every mask: their forwards are wide, and what is shared with them is bounded by cost.
     assert!(forwards > 30 && most > 2, "{forwards} forwards of up to {most} works");
     assert_eq!(allocations, 0, "in {forwards} forwards that many share");
+}
+
+/// Where prefixes are kept, what was published before costs a forward nothing. Publishing does, once the prompt is in and at
+/// the end.
+fn forwards_behind_a_prefix() {
+    let (isa, dtype) = tiers().pop().unwrap();
+    let (_, spec) = specs().remove(2);
+    for decoder in ["static", "freedave:d=3"] {
+        let mut scheduler = Scheduler::new().with_leak(|leak| panic!("{leak}"));
+        let mut network = runner(&spec, isa, dtype, 1);
+        network.keep_prefixes(1 << 30);
+        let network = scheduler.add(network);
+        let mut over = Vec::with_capacity(1);
+        let mut look = |_, session: &mut Session| {
+            session.events().for_each(drop);
+            ControlFlow::Continue(())
+        };
+        for warm in [false, true] {
+            let facts =
+                ModelFacts { mask: spec.attention, shift: 0, mask_id: Some(69), vocab: 70, context: 512, layers: 3 };
+            let canvas = CanvasSpec::Prompt { tokens: (0..64).collect(), gen_length: 64 };
+            let options = SessionOptions {
+                stop: StopRule::Never,
+                decoder: decoder.parse().unwrap(),
+                cache: "block".parse().unwrap(),
+                ..SessionOptions::new(facts, canvas)
+            };
+            scheduler.submit(Session::new(options).unwrap(), &[network], Class::default()).unwrap();
+            for _ in 0..6 {
+                scheduler.step(&mut look, &mut over);
+            }
+            let allocations = count(|| {
+                for _ in 0..6 {
+                    scheduler.step(&mut look, &mut over);
+                }
+            });
+            assert!(over.is_empty(), "{decoder} ended before it was measured");
+            assert_eq!(allocations, 0, "in 6 forwards behind the first 6: {decoder}, warm {warm}");
+            while over.is_empty() {
+                scheduler.step(&mut look, &mut over);
+            }
+            let finished = over.remove(0);
+            assert_eq!(finished.work.counts().cached, if warm { 64 } else { 0 });
+        }
+    }
 }

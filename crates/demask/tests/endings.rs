@@ -1,6 +1,10 @@
 //! Why an answer ends: end tokens and stop texts, and which one it was.
 
-use demask::{Finish, Generation, Model, Options, Prompt};
+use std::ops::ControlFlow;
+
+use demask::{Class, Finish, Generation, Model, Options, Prompt};
+
+use crate::batch;
 
 const QUESTION: &str = "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?";
 
@@ -81,4 +85,45 @@ fn endings_without_meaning_are_refused() {
     );
     let none = Options { deadline_ms: Some(0), ..Options::default() };
     assert_eq!(refusal(question(), &none), "`deadline_ms` has no meaning as 0, when nothing can be decoded: omit it");
+}
+
+#[test]
+fn an_answer_may_be_shorter_than_its_canvas() {
+    let mut model = Model::demo().unwrap();
+    let prompt = Prompt::user(QUESTION, None);
+    for (cache, steps) in [("none", None), ("dual", None), ("none", Some(8))] {
+        let cache = Some(cache.parse().unwrap());
+        let options = Options { gen_length: Some(32), block_length: Some(8), steps, cache, ..Options::default() };
+        let options = Options { ignore_eos: Some(true), top_logprobs: Some(0), ..options };
+        let whole = model.generate_with(prompt.clone(), &options).unwrap();
+        for length in [1, 7, 8, 9, 31, 32, 40] {
+            let mut prepared = model.prepare(&prompt, &options).unwrap();
+            prepared.keep(length);
+            model.submit(prepared, Class::default()).unwrap();
+            let mut told = String::new();
+            let (_, outcome) = loop {
+                let mut over = model.step(&mut |_, event| {
+                    if let demask::internals::RunEvent::Text(text) = event {
+                        told.push_str(text);
+                    }
+                    ControlFlow::Continue(())
+                });
+                if let Some(over) = over.pop() {
+                    break over;
+                }
+            };
+            let found = batch::answer(outcome).unwrap();
+            let kept = length.min(32);
+            assert_eq!(found.tokens, whole.tokens[..kept], "{length}");
+            assert_eq!((found.generated_tokens, found.finish), (kept, Finish::Length));
+            assert_eq!(found.logprobs.as_deref(), Some(&whole.logprobs.as_ref().unwrap()[..kept]));
+            assert_eq!(found.canvas.len(), whole.canvas.len(), "the canvas keeps its length");
+            let text = model.prompter().tokenizer().unwrap().decode(&whole.tokens[..kept], true);
+            assert_eq!((found.text.as_deref(), &told), (Some(text.as_str()), &text));
+            // Blocks behind the bound are not decoded for nothing.
+            let blocks = kept.div_ceil(8);
+            assert!(found.receipt.decoding.nfe <= whole.receipt.decoding.nfe * blocks / 4 + 1, "{length}");
+        }
+    }
+    assert!(model.is_idle());
 }

@@ -25,6 +25,7 @@ mod lossless;
 mod map;
 mod options;
 mod own_methods;
+mod prefixes;
 mod staleness;
 mod updates;
 mod watch;

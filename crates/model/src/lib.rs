@@ -9,6 +9,7 @@ mod cost;
 mod forward;
 mod lower;
 mod memory;
+mod prefixes;
 mod roles;
 mod runner;
 mod sequence;

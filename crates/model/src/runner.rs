@@ -1,8 +1,8 @@
 //! A loaded model on a backend: the [`Network`] that work runs on, open to inspection between its forwards.
 
 use demask_step::{
-    DeviceError, DeviceId, HeadRequest, Mask, Network, OpenError, OutOfMemory, Pages, PlanError, Positions,
-    Predictions, Price, RowBudget, SequenceId, SequenceNeeds, SequenceStep, StepPlan,
+    DeviceError, DeviceId, HeadRequest, Mask, Network, OpenError, Opened, OutOfMemory, Pages, PlanError, Positions,
+    Predictions, Prefix, PrefixCounters, Price, RowBudget, SequenceId, SequenceNeeds, SequenceStep, StepPlan,
 };
 use demask_tensor::{
     Backend, Dtype, HeadOutput, HeadRow, Launch, PAGE, PageKind, PartSeconds, Segment, Stage, WorkspaceShape,
@@ -14,6 +14,7 @@ use crate::{
     forward::{Forward, forward},
     lower::Lowered,
     memory::{attention_shape, page_kind, sequence_pages, workspace_shape},
+    prefixes::PrefixIndex,
 };
 
 /// Rotation tables start at this many positions and double when a longer sequence is opened.
@@ -28,8 +29,11 @@ pub struct Runner<B: Backend> {
     sequences: Vec<Option<Sequence>>,
     reserved: WorkspaceShape,
     rotation: usize,
-    /// Pages of each kind that are held by sequences, and the most that ever were: the rest is free.
+    /// Pages of each kind that are held by sequences or by the index, and the most that ever were: the rest is free.
     pages: Vec<(PageKind, usize, usize)>,
+    /// Prefixes that sequences share, and how many bytes of them may be idle; 0 if none are kept.
+    prefixes: PrefixIndex,
+    idle_bytes: u64,
     launch: Launch,
     lowered: Lowered,
     output: HeadOutput,
@@ -62,6 +66,9 @@ pub trait Inspect: Network {
     fn inspect(&mut self, tokens: &[u32], mask: Mask, layers: bool) -> Result<Inspection, InspectError>;
     /// Runs one forward over `tokens` of which the watcher sees every intermediate; no logits are computed.
     fn watch(&mut self, tokens: &[u32], mask: Mask, watcher: &mut Watcher<'_>) -> Result<(), InspectError>;
+    /// Keeps published prefixes from now on, so that sequences with the same leading tokens share them, and up to so many
+    /// bytes of them while nobody holds them. 0 keeps none, which is how it begins. By default it never keeps any.
+    fn keep_prefixes(&mut self, _bytes: u64) {}
     /// Reads K and V of the slots of an open sequence: for each layer both, `[positions, kv width]`, widened. Zeros where
     /// no step has written. Positions that the sequence does not have are left out.
     fn stored(&mut self, sequence: SequenceId, positions: &Positions) -> Result<Vec<[Vec<f32>; 2]>, DeviceError>;
@@ -114,6 +121,8 @@ impl<B: Backend> Runner<B> {
             reserved,
             rotation: 0,
             pages: Vec::new(),
+            prefixes: PrefixIndex::new(PAGE),
+            idle_bytes: 0,
             launch: Launch::default(),
             lowered: Lowered::default(),
             output: HeadOutput::default(),
@@ -193,13 +202,30 @@ impl<B: Backend> Runner<B> {
         Ok(())
     }
 
+    /// Gives a sequence its pages; idle ones are given up where there is no memory otherwise.
     fn allocate(&mut self, sequence: &mut Sequence) -> Result<(), OutOfMemory> {
         let (canvas, drafts) = sequence.page_counts();
+        let missing = canvas - sequence.pages.len() + drafts;
+        // Those that go first are as many as are missing: of the same kind, they are taken in their place.
+        for most in [missing, usize::MAX] {
+            let (tried, idle) = (self.try_allocate(sequence), self.prefixes.idle_pages());
+            if tried.is_ok() || idle == 0 {
+                return tried;
+            }
+            self.evict_to(idle.saturating_sub(most));
+        }
+        self.try_allocate(sequence)
+    }
+
+    fn try_allocate(&mut self, sequence: &mut Sequence) -> Result<(), OutOfMemory> {
+        let (canvas, drafts) = sequence.page_counts();
         let kind = page_kind(&sequence.needs);
+        let canvas = canvas - sequence.pages.len();
         self.backend.allocate_pages(&mut self.kv, canvas, kind, &mut sequence.pages)?;
         let drafted = self.backend.allocate_pages(&mut self.kv, drafts, kind, &mut sequence.draft_pages);
         if drafted.is_err() {
-            self.backend.release_pages(&mut self.kv, &sequence.pages);
+            self.backend.release_pages(&mut self.kv, sequence.own_pages());
+            sequence.pages.truncate(sequence.shared_pages);
             return drafted;
         }
         let held = canvas + drafts;
@@ -211,6 +237,33 @@ impl<B: Backend> Runner<B> {
             None => self.pages.push((kind, held, held)),
         }
         Ok(())
+    }
+
+    /// Gives pages of a kind back.
+    fn release(&mut self, pages: &[u32], kind: PageKind) {
+        self.backend.release_pages(&mut self.kv, pages);
+        if let Some((_, used, _)) = self.pages.iter_mut().find(|(of, ..)| *of == kind) {
+            *used -= pages.len();
+        }
+    }
+
+    /// Bytes of a page that sequences may share.
+    fn shared_page_bytes(&self) -> u64 {
+        self.backend.page_bytes(&self.kv, PageKind::default()) as u64
+    }
+
+    /// Gives idle pages up until no more than so many are left.
+    fn evict_to(&mut self, most: usize) {
+        while self.prefixes.idle_pages() > most
+            && let Some(pages) = self.prefixes.evict()
+        {
+            self.release(&pages, PageKind::default());
+        }
+    }
+
+    /// Whether a sequence may share pages: those that hold nothing but K and V.
+    fn shares(&self, needs: &SequenceNeeds) -> bool {
+        self.idle_bytes > 0 && page_kind(needs) == PageKind::default()
     }
 
     fn sequence(&self, id: SequenceId) -> Option<&Sequence> {
@@ -262,28 +315,67 @@ impl<B: Backend> Runner<B> {
 
 impl<B: Backend> Network for Runner<B> {
     fn open(&mut self, needs: &SequenceNeeds) -> Result<SequenceId, OpenError> {
+        Ok(self.open_behind(needs, Prefix::default())?.sequence)
+    }
+
+    fn open_behind(&mut self, needs: &SequenceNeeds, prefix: Prefix<'_>) -> Result<Opened, OpenError> {
         if needs.positions > self.spec.context {
             return Err(OpenError::Context { needed: needs.positions, available: self.spec.context });
         }
         self.reserve_for(needs)?;
         let mut sequence = Sequence::new(needs.clone());
-        self.allocate(&mut sequence)?;
+        let mut filled = 0;
+        if self.shares(needs) {
+            let mut pages = Vec::new();
+            let held = self.prefixes.hold(prefix, needs.positions, &mut pages);
+            filled = sequence.begin(held, pages);
+        }
+        if let Err(error) = self.allocate(&mut sequence) {
+            self.prefixes.release(&sequence.shared);
+            return Err(error.into());
+        }
         let free = self.sequences.iter().position(Option::is_none).unwrap_or_else(|| {
             self.sequences.push(None);
             self.sequences.len() - 1
         });
         self.sequences[free] = Some(sequence);
-        Ok(SequenceId(free as u32))
+        Ok(Opened { sequence: SequenceId(free as u32), filled })
+    }
+
+    fn publish(&mut self, sequence: SequenceId, prefix: Prefix<'_>) {
+        let Some(Some(sequence)) = self.sequences.get_mut(sequence.0 as usize) else { return };
+        if self.idle_bytes == 0 || page_kind(&sequence.needs) != PageKind::default() {
+            return;
+        }
+        // Nobody is to read what was never written, whatever is claimed of it.
+        let tokens = &prefix.tokens[..prefix.tokens.len().min(sequence.written())];
+        let Sequence { shared, pages, .. } = sequence;
+        let published = self.prefixes.publish(Prefix { tokens, ..prefix }, shared, pages);
+        sequence.shared_pages += published.taken + published.replaced.len();
+        self.release(&published.replaced, PageKind::default());
+    }
+
+    fn spare(&mut self, prefix: Prefix<'_>) -> u64 {
+        self.prefixes.spare(prefix, usize::MAX) as u64 * self.shared_page_bytes()
+    }
+
+    fn evict(&mut self, bytes: u64) -> u64 {
+        let page = self.shared_page_bytes().max(1);
+        self.evict_to((bytes / page) as usize);
+        self.prefixes.idle_pages() as u64 * page
+    }
+
+    fn prefixes(&self) -> Option<PrefixCounters> {
+        (self.idle_bytes > 0).then(|| self.prefixes.counters())
     }
 
     fn close(&mut self, sequence: SequenceId) {
         let Some(Some(sequence)) = self.sequences.get_mut(sequence.0 as usize).map(Option::take) else { return };
-        self.backend.release_pages(&mut self.kv, &sequence.pages);
-        self.backend.release_pages(&mut self.kv, &sequence.draft_pages);
         let kind = page_kind(&sequence.needs);
-        if let Some((_, used, _)) = self.pages.iter_mut().find(|(of, ..)| *of == kind) {
-            *used -= sequence.pages.len() + sequence.draft_pages.len();
-        }
+        self.release(sequence.own_pages(), kind);
+        self.release(&sequence.draft_pages, kind);
+        self.prefixes.release(&sequence.shared);
+        self.evict(self.idle_bytes);
     }
 
     fn price(&self, needs: &SequenceNeeds) -> Result<Price, OpenError> {
@@ -346,7 +438,8 @@ impl<B: Backend> Network for Runner<B> {
 
     fn pages(&self) -> Pages {
         let sum = |of: fn(&(PageKind, usize, usize)) -> usize| self.pages.iter().map(of).sum();
-        Pages { used: sum(|(_, used, _)| *used), free: sum(|(_, used, most)| most - used) }
+        let idle = self.prefixes.idle_pages();
+        Pages { used: sum(|(_, used, _)| *used) - idle, free: sum(|(_, used, most)| most - used), idle }
     }
 }
 
@@ -400,6 +493,11 @@ impl<B: Backend> Inspect for Runner<B> {
 
     fn watch(&mut self, tokens: &[u32], mask: Mask, watcher: &mut Watcher<'_>) -> Result<(), InspectError> {
         self.look(tokens, mask, false, Some(watcher))
+    }
+
+    fn keep_prefixes(&mut self, bytes: u64) {
+        self.idle_bytes = bytes;
+        self.evict(bytes);
     }
 
     fn stored(&mut self, sequence: SequenceId, positions: &Positions) -> Result<Vec<[Vec<f32>; 2]>, DeviceError> {

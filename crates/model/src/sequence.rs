@@ -1,11 +1,11 @@
-//! One open sequence: its pages, what has been written, and the overlay of its last drafts.
+//! One open sequence: its pages, which of them are shared, what has been written, and the overlay of its last drafts.
 
 use demask_step::{
     Blend, BlendWith, Lanes, LayerRows, PlanError, Position, Positions, SequenceNeeds, SequenceStep, StepPlan, room,
 };
 use demask_tensor::PAGE;
 
-use crate::ArchSpec;
+use crate::{ArchSpec, prefixes::NodeId};
 
 /// State of an open sequence between steps.
 #[derive(Debug, Default)]
@@ -13,6 +13,9 @@ pub(crate) struct Sequence {
     pub(crate) needs: SequenceNeeds,
     /// Page of positions `[i * PAGE, (i + 1) * PAGE)` of the canvas.
     pub(crate) pages: Vec<u32>,
+    /// Leading ones of them that belong to the index of prefixes, and its nodes that have them.
+    pub(crate) shared_pages: usize,
+    pub(crate) shared: Vec<NodeId>,
     /// Pages of the overlays: `overlay_pages` for each draft.
     pub(crate) draft_pages: Vec<u32>,
     /// Pages that one draft's overlay may take.
@@ -77,6 +80,29 @@ impl Sequence {
         Self { overlay_pages, written: vec![false; needs.positions], needs, overlay, ..Self::default() }
     }
 
+    /// Begins with pages that others filled; returns how many positions that are.
+    pub(crate) fn begin(&mut self, shared: Vec<NodeId>, pages: Vec<u32>) -> Position {
+        (self.shared, self.shared_pages, self.pages) = (shared, pages.len(), pages);
+        let filled = self.filled();
+        self.written[..filled as usize].fill(true);
+        filled
+    }
+
+    /// Leading positions whose slots are shared: no step may write them.
+    pub(crate) fn filled(&self) -> Position {
+        (self.shared_pages * PAGE) as Position
+    }
+
+    /// Leading positions that have been written without a gap.
+    pub(crate) fn written(&self) -> usize {
+        self.written.iter().take_while(|&&written| written).count()
+    }
+
+    /// Pages that are its own: those that no index has.
+    pub(crate) fn own_pages(&self) -> &[u32] {
+        &self.pages[self.shared_pages..]
+    }
+
     /// Canvas pages and overlay pages to allocate.
     pub(crate) fn page_counts(&self) -> (usize, usize) {
         (self.needs.positions.div_ceil(PAGE), self.needs.drafts * self.overlay_pages)
@@ -111,6 +137,7 @@ impl Sequence {
     pub(crate) fn check(&self, spec: &ArchSpec, step: &SequenceStep<'_>) -> Result<(), PlanError> {
         let plan = step.plan;
         self.check_sizes(spec, step)?;
+        self.check_shared(plan)?;
         if let Some(keep) = &plan.keep {
             let end = self.overlay.ends.get(keep.lane as usize).copied().unwrap_or(Position::MAX);
             let held = |position| position < end && self.overlay.live.contains(position);
@@ -237,6 +264,17 @@ impl Sequence {
             }
         }
         Ok(())
+    }
+
+    /// Refuses to write what others read.
+    fn check_shared(&self, plan: &StepPlan) -> Result<(), PlanError> {
+        let kept = plan.keep.as_ref().and_then(|keep| keep.positions.first());
+        match [plan.live.first(), kept].into_iter().flatten().min() {
+            Some(first) if first < self.filled() => {
+                Err(PlanError::Contradiction("a position is live or kept whose slot is shared"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn check_keys(&self, plan: &StepPlan) -> Result<(), PlanError> {

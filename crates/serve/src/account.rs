@@ -72,12 +72,11 @@ impl Account {
         }
         if !update.text.is_empty() {
             let now = Instant::now();
-            match self.last {
-                Some(last) => metrics.next_text(now - last),
-                None => {
-                    self.first = Some(now - self.started);
-                    metrics.first_text(now - self.started);
-                }
+            if let Some(last) = self.last {
+                metrics.next_text(now - last);
+            } else {
+                self.first = Some(now - self.started);
+                metrics.first_text(now - self.started);
             }
             self.last = Some(now);
         }
@@ -115,7 +114,6 @@ impl Account {
 
     fn log(&self, status: u16) {
         let Self { caller, sums, .. } = self;
-        let milliseconds = |time: Option<Duration>| time.map(|time| (time.as_secs_f64() * 1e4).round() / 10.0);
         let line = serde_json::json!({
             "id": caller.id,
             "endpoint": caller.endpoint,
@@ -126,12 +124,32 @@ impl Account {
             "prompt_tokens": sums.prompt_tokens,
             "completion_tokens": sums.generated_tokens,
             "nfe": sums.nfe,
-            "queue_ms": milliseconds(self.entered),
-            "first_text_ms": milliseconds(self.first),
-            "total_ms": milliseconds(Some(self.started.elapsed())),
+            "queue_ms": self.entered.map(milliseconds),
+            "first_text_ms": self.first.map(milliseconds),
+            "total_ms": milliseconds(self.started.elapsed()),
         });
         (self.service.config.log)(&line);
     }
+}
+
+/// Writes down a request that was never taken on.
+pub(crate) fn refused(service: &Inner, caller: &Caller, started: Instant, refusal: &Refusal) {
+    service.metrics.refused(refusal.status.as_u16());
+    let line = serde_json::json!({
+        "id": caller.id,
+        "endpoint": caller.endpoint,
+        "key": caller.key,
+        "traceparent": caller.trace,
+        "status": refusal.status.as_u16(),
+        "finish": refusal.code.unwrap_or(refusal.kind),
+        "total_ms": milliseconds(started.elapsed()),
+    });
+    (service.config.log)(&line);
+}
+
+/// Milliseconds with one digit behind the point.
+fn milliseconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e4).round() / 10.0
 }
 
 impl Drop for Account {

@@ -11,7 +11,7 @@ use crate::Refusal;
 
 /// Ends that the rate of freed places is learned from, and how old they may be.
 const REMEMBERED: usize = 64;
-const RECENT: Duration = Duration::from_secs(60);
+const RECENT: Duration = Duration::from_mins(1);
 /// Seconds that a client is asked to wait, at most.
 const LONGEST_WAIT: u64 = 60;
 
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn the_wait_follows_the_rate_of_ends() {
         let now = Instant::now();
-        let start = now - Duration::from_secs(20);
+        let start = now.checked_sub(Duration::from_secs(20)).unwrap();
         let mut inside = Inside { taken: 4, freed: (0..10).map(|end| start + Duration::from_secs(2 * end)).collect() };
         assert_eq!(Admission::wait(&inside, 1, now), 2);
         assert_eq!(Admission::wait(&inside, 3, now), 6);

@@ -53,10 +53,14 @@ pub enum Frames {
 pub struct Ask {
     /// How to decode, without the seed.
     pub options: Options,
+    /// Tokens that an answer may have at most, as `max_tokens` promises; the canvas may need more.
+    pub keep: Option<usize>,
     /// The seed of the first answer; the others have those behind it.
     pub seed: u64,
     /// How the requests are treated beside others.
     pub class: Class,
+    /// Only requests of the same salt share what was computed for equal prompts.
+    pub cache_salt: Option<String>,
     /// What is wanted beside the text.
     pub wishes: Wishes,
 }
@@ -66,6 +70,27 @@ impl Ask {
     pub fn ask_logprobs(&mut self, top: usize) {
         self.options.top_logprobs = Some(top);
         self.wishes.logprobs = true;
+    }
+
+    /// Rounds the canvas up to whole blocks where a block length was asked for that does not divide `max_tokens`.
+    ///
+    /// # Errors
+    /// If the server decodes no canvas of that length.
+    pub fn round_up(&mut self, limits: &Limits) -> Result<(), Refusal> {
+        let (Some(keep), Some(block)) = (self.keep, self.options.block_length.filter(|block| *block > 0)) else {
+            return Ok(());
+        };
+        let canvas = keep.div_ceil(block).saturating_mul(block);
+        if canvas > limits.gen_length {
+            let most = limits.gen_length;
+            let message = format!(
+                "`max_tokens` is {keep}, which whole blocks of {block} make {canvas} positions, and this server decodes at \
+                 most {most}: lower `block_length`"
+            );
+            return Err(Refusal::parameter("diffusion.block_length", message).coded("context_length_exceeded"));
+        }
+        self.options.gen_length = Some(canvas);
+        Ok(())
     }
 }
 
@@ -94,6 +119,7 @@ pub fn read(fields: &mut Fields, limits: &Limits, weight: f64) -> Result<Ask, Re
     let stream = read_stream(fields, nested.as_mut())?;
     read_sampling(fields, &mut options)?;
     read_length(fields, &mut options)?;
+    let keep = options.gen_length;
     options.stop = read_stop(fields, limits)?;
     if fields.switch("ignore_eos")? == Some(true) {
         options.ignore_eos = Some(true);
@@ -115,6 +141,7 @@ pub fn read(fields: &mut Fields, limits: &Limits, weight: f64) -> Result<Ask, Re
     read_diffusion(fields, nested, &mut options)?;
     limit_length(&mut options, limits)?;
     let token_ids = fields.switch("return_token_ids")?.unwrap_or(false);
+    let cache_salt = fields.text("cache_salt")?;
     refuse_unimplemented(fields)?;
     fields.ignore(&HINTS);
     let class = Class {
@@ -124,7 +151,7 @@ pub fn read(fields: &mut Fields, limits: &Limits, weight: f64) -> Result<Ask, Re
         weight,
     };
     let wishes = Wishes { choices, stream, logprobs: false, receipt: receipt.unwrap_or(false), token_ids };
-    Ok(Ask { options, seed, class, wishes })
+    Ok(Ask { options, keep, seed, class, cache_salt, wishes })
 }
 
 fn read_stream(fields: &mut Fields, mut nested: Option<&mut Fields>) -> Result<Option<StreamWishes>, Refusal> {
@@ -264,6 +291,10 @@ fn read_diffusion(fields: &mut Fields, nested: Option<Fields>, options: &mut Opt
         }
         threshold = nested.number("threshold", 0.0, 1.0)?.or(threshold);
         nested.finish()?;
+    }
+    if options.guide.is_some() && options.decoder.is_none() {
+        // Only one decoder asks a guide.
+        set(options, "decoder", json!("guided"), "diffusion.guide")?;
     }
     if let Some(tau) = threshold {
         if options.decoder.is_some() {

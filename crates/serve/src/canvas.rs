@@ -22,8 +22,9 @@ pub struct Picture {
     commits: Vec<Option<Committed>>,
     /// Positions behind the prompt that can no longer change.
     settled: usize,
-    /// Those of them whose log-probabilities were told.
+    /// Those of them whose log-probabilities were told, and how many characters they are.
     told: usize,
+    characters: usize,
     step: usize,
     nfe: usize,
 }
@@ -60,7 +61,9 @@ impl Picture {
     }
 
     /// Returns the frame of what was committed since the last one; none if nothing was.
-    pub fn frame(&self, update: &Update, tokenizer: Option<&Tokenizer>) -> Option<Value> {
+    ///
+    /// With `ids` the first one has the prompt's tokens, too.
+    pub fn frame(&self, update: &Update, tokenizer: Option<&Tokenizer>, ids: bool) -> Option<Value> {
         if update.commits.is_empty() && update.started.is_none() && update.forwards.is_empty() {
             return None;
         }
@@ -94,19 +97,21 @@ impl Picture {
             frame["dropped"] = json!(update.dropped);
         }
         if update.started.is_some() {
-            frame["canvas"] = self.laid_out(update, tokenizer);
+            frame["canvas"] = self.laid_out(update, tokenizer, ids);
         }
         Some(frame)
     }
 
     /// The canvas as it was laid out: its lengths, and the tokens behind the prompt that were given.
-    fn laid_out(&self, update: &Update, tokenizer: Option<&Tokenizer>) -> Value {
+    fn laid_out(&self, update: &Update, tokenizer: Option<&Tokenizer>, ids: bool) -> Value {
         let Some(started) = &update.started else { return Value::Null };
         let committed = |position: usize| update.commits.iter().any(|commit| commit.position as usize == position);
         let behind = self.tokens.iter().enumerate().skip(self.prompt_tokens);
         let given = behind.filter_map(|(position, token)| Some((position, (*token)?)));
         let given = given.filter(|(position, _)| !started.holes.is_empty() && !committed(*position));
+        let prompt = ids.then(|| started.canvas.get(..started.prompt_tokens).unwrap_or_default());
         json!({
+            "prompt": prompt,
             "prompt_tokens": started.prompt_tokens,
             "length": started.canvas.len(),
             "block_length": started.block_length,
@@ -134,7 +139,7 @@ impl Picture {
             let tokens: Option<Vec<TokenId>> = run.iter().copied().collect();
             match (tokens, tokenizer) {
                 (Some(tokens), Some(tokenizer)) => text.push_str(&tokenizer.decode(&tokens, true)),
-                (Some(tokens), None) => tokens.iter().for_each(|token| text.push_str(&format!("{token},"))),
+                (Some(tokens), None) => text.extend(tokens.iter().map(|token| format!("{token},"))),
                 (None, _) => text.extend(run.iter().map(|_| MASK)),
             }
         }
@@ -145,13 +150,24 @@ impl Picture {
     pub fn logprobs(&mut self, kind: Kind, tokenizer: Option<&Tokenizer>) -> Option<Value> {
         let settled = self.settled.min(self.commits.len());
         let new = self.commits.get(self.told..settled).filter(|new| !new.is_empty())?;
-        let entries = new.iter().map(|commit| match commit {
-            Some(commit) => logprobs::Entry { token: commit.token, logprob: commit.logprob, top: &commit.top },
-            None => logprobs::Entry { token: 0, logprob: None, top: &[] },
+        // A token without a commit was given, between two holes.
+        let given = |index: usize| self.tokens.get(self.prompt_tokens + self.told + index).copied().flatten();
+        let entries = new.iter().enumerate().map(|(index, commit)| {
+            let known = commit.as_ref();
+            let token = known.map_or_else(|| given(index).unwrap_or(0), |commit| commit.token);
+            let top = known.map_or(&[][..], |commit| &commit.top[..]);
+            logprobs::Entry { token, logprob: known.and_then(|commit| commit.logprob), top }
         });
-        let value = logprobs::value(kind, &entries.collect::<Vec<_>>(), tokenizer);
-        self.told = settled;
+        let entries: Vec<_> = entries.collect();
+        let value = logprobs::value(kind, &entries, tokenizer, self.characters);
+        let characters: usize = entries.iter().map(|entry| logprobs::length(entry.token, tokenizer)).sum();
+        (self.told, self.characters) = (settled, self.characters + characters);
         Some(value)
+    }
+
+    /// Returns how many tokens stand before the answer, and how many of it can no longer change.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.prompt_tokens, self.settled)
     }
 
     /// Returns how many tokens' log-probabilities were told.

@@ -34,7 +34,11 @@ pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served,
         _ => (Kind::Completion, None),
     };
     let fim = if segments.is_none() { Some(prompt_and_suffix(&mut fields)?) } else { None };
+    let top = if kind == Kind::Infill { api::chat_logprobs(&mut fields, limits)? } else { None };
     let mut ask = api::read_ask(service, &entry, &mut fields)?;
+    if let Some(top) = top {
+        ask.ask_logprobs(top);
+    }
     if kind != Kind::Completion && ask.wishes.choices > 1 {
         return Err(Refusal::parameter("n", format!("`n` is {}, expected 1 for this endpoint", ask.wishes.choices)));
     }

@@ -27,19 +27,30 @@ pub fn from(kind: Kind, generation: &Generation, first: usize, tokenizer: Option
     let known = generation.logprobs.as_ref()?;
     let entries = known.iter().skip(first).map(|at| Entry { token: at.token, logprob: at.logprob, top: &at.top });
     let entries: Vec<_> = entries.collect();
-    (first == 0 || !entries.is_empty()).then(|| value(kind, &entries, tokenizer))
+    let before = known.iter().take(first).map(|at| length(at.token, tokenizer)).sum();
+    (first == 0 || !entries.is_empty()).then(|| value(kind, &entries, tokenizer, before))
 }
 
-/// Returns a token as text.
+/// Returns how many characters a token is in the shape of completions.
+pub fn length(token: TokenId, tokenizer: Option<&Tokenizer>) -> usize {
+    words(token, tokenizer).chars().count()
+}
+
+/// Returns a token as text; none without a tokenizer, and where it is only a part of a letter.
 pub fn text(token: TokenId, tokenizer: Option<&Tokenizer>) -> Option<String> {
-    tokenizer.map(|tokenizer| tokenizer.decode(&[token], false))
+    let text = tokenizer?.decode(&[token], false);
+    Some(text).filter(|text| !text.contains(char::REPLACEMENT_CHARACTER))
 }
 
-/// Returns log-probabilities in an endpoint's shape.
-pub fn value(kind: Kind, entries: &[Entry<'_>], tokenizer: Option<&Tokenizer>) -> Value {
-    // A model without a tokenizer is told in ids.
-    let text = |token: TokenId| text(token, tokenizer).unwrap_or_else(|| token.to_string());
-    if kind == Kind::Chat {
+/// A token as text, whatever it is; a model without a tokenizer is told in ids.
+fn words(token: TokenId, tokenizer: Option<&Tokenizer>) -> String {
+    tokenizer.map_or_else(|| token.to_string(), |tokenizer| tokenizer.decode(&[token], false))
+}
+
+/// Returns log-probabilities in an endpoint's shape, behind tokens of so many characters.
+pub fn value(kind: Kind, entries: &[Entry<'_>], tokenizer: Option<&Tokenizer>, before: usize) -> Value {
+    let text = |token: TokenId| words(token, tokenizer);
+    if matches!(kind, Kind::Chat | Kind::Infill) {
         let bytes = |token: TokenId| tokenizer.and_then(|tokenizer| tokenizer.token_bytes(token));
         let one = |token: TokenId, logprob: Option<f32>| json!({"token": text(token), "logprob": logprob.unwrap_or(NONE), "bytes": bytes(token)});
         let content = entries.iter().map(|entry| {
@@ -52,7 +63,7 @@ pub fn value(kind: Kind, entries: &[Entry<'_>], tokenizer: Option<&Tokenizer>) -
     }
     let tokens: Vec<String> = entries.iter().map(|entry| text(entry.token)).collect();
     let lengths = tokens.iter().map(|token| token.chars().count());
-    let offsets: Vec<usize> = lengths.scan(0, |end, length| Some(std::mem::replace(end, *end + length))).collect();
+    let offsets: Vec<usize> = lengths.scan(before, |end, length| Some(std::mem::replace(end, *end + length))).collect();
     let top = entries.iter().map(|entry| {
         let named = entry.top.iter().map(|&(token, logprob)| (text(token), json!(logprob.max(NONE))));
         Value::Object(named.collect::<Map<_, _>>())

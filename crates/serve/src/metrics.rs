@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use demask::internals::EngineCounters;
+use demask::internals::{EngineCounters, scheduler::NetworkCounters};
 
 /// Upper bounds of times, in seconds: from a step of the demo model to minutes on a processor.
 const SECONDS: [f64; 14] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0];
@@ -247,12 +247,20 @@ impl Metrics {
         let labels = format!("model_name=\"{model}\",engine=\"0\"");
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed) as f64;
         let totals = &engine.totals;
+        // The model's own: its guides have pages of theirs.
+        let own = engine.networks.first();
+        let prefixes = own.and_then(|own| own.prefixes).map_or((0, 0), |prefixes| (prefixes.queries, prefixes.hits));
+        let share = |own: &NetworkCounters| Some(own.pages.used as f64 / own.page_capacity? as f64);
+        let usage = own.and_then(share).unwrap_or(0.0);
         for (kind, name, value) in [
             ("gauge", "vllm:num_requests_running", totals.running as f64),
             ("gauge", "vllm:num_requests_waiting", totals.waiting as f64),
             ("counter", "vllm:prompt_tokens_total", load(&self.prompt_tokens)),
             ("counter", "vllm:generation_tokens_total", load(&self.generation_tokens)),
             ("counter", "vllm:num_preemptions_total", 0.0),
+            ("gauge", "vllm:kv_cache_usage_perc", usage),
+            ("counter", "vllm:prefix_cache_queries", prefixes.0 as f64),
+            ("counter", "vllm:prefix_cache_hits", prefixes.1 as f64),
         ] {
             line(text, kind, name, &labels, value);
         }
@@ -275,8 +283,11 @@ impl Metrics {
 
 /// What each network did: forwards, rows, and what is open on it.
 fn networks(text: &mut String, engine: &EngineCounters) {
-    let names = ["model", "guide"];
-    let of = |index: usize| format!("network=\"{}\"", names.get(index).copied().unwrap_or("guide"));
+    let of = |index: usize| match index {
+        0 => "network=\"model\"".to_owned(),
+        1 => "network=\"guide\"".to_owned(),
+        more => format!("network=\"guide-{more}\""),
+    };
     let _ = writeln!(text, "# TYPE demask_network_forwards_total counter");
     for (index, network) in engine.networks.iter().enumerate() {
         let _ = writeln!(text, "demask_network_forwards_total{{{}}} {}", of(index), network.forwards);
@@ -285,9 +296,29 @@ fn networks(text: &mut String, engine: &EngineCounters) {
     for (index, network) in engine.networks.iter().enumerate() {
         let _ = writeln!(text, "demask_network_rows_total{{{}}} {}", of(index), network.rows);
     }
+    pages(text, engine);
     let _ = writeln!(text, "# TYPE demask_network_open_sequences gauge");
     for (index, network) in engine.networks.iter().enumerate() {
         let _ = writeln!(text, "demask_network_open_sequences{{{}}} {}", of(index), network.open);
+    }
+}
+
+/// Pages of K/V of all networks, and what was asked of published prefixes.
+fn pages(text: &mut String, engine: &EngineCounters) {
+    let sum = |of: fn(&NetworkCounters) -> u64| engine.networks.iter().map(of).sum::<u64>() as f64;
+    for (kind, name, value) in [
+        ("gauge", "demask_pages_used", sum(|network| network.pages.used as u64)),
+        ("gauge", "demask_pages_free", sum(|network| network.pages.free as u64)),
+        ("gauge", "demask_pages_idle", sum(|network| network.pages.idle as u64)),
+        ("gauge", "demask_pages_capacity", sum(|network| network.page_capacity.unwrap_or(0))),
+        (
+            "counter",
+            "demask_prefix_queries_total",
+            sum(|network| network.prefixes.map_or(0, |prefixes| prefixes.queries)),
+        ),
+        ("counter", "demask_prefix_hits_total", sum(|network| network.prefixes.map_or(0, |prefixes| prefixes.hits))),
+    ] {
+        line(text, kind, name, "", value);
     }
 }
 
@@ -331,7 +362,7 @@ mod tests {
     fn every_line_is_of_the_format() {
         let metrics = Metrics::default();
         metrics.refused(418);
-        metrics.answered("stop", &Answered { prompt_tokens: 3, generated_tokens: 2, nfe: 1, ..Answered::default() });
+        metrics.answered("stop", &Answered { prompt_tokens: 3, generated_tokens: 2, nfe: 1 });
         let text = metrics.write("a\"b\\c\nd", &EngineCounters::default(), (0, 4));
         assert!(text.contains("model=\"a\\\"b\\\\c\\nd\""));
         assert!(text.contains("demask_refused_total{status=\"other\"} 1\n"));

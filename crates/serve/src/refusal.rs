@@ -4,6 +4,9 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
 
+/// The parameter of a refusal that is about the prompt, until it is known what the endpoint calls it.
+pub(crate) const PROMPT: &str = "(prompt)";
+
 /// A request that is not served, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
@@ -20,11 +23,13 @@ pub struct Refusal {
     pub code: Option<&'static str>,
     /// Whole seconds after which it is worth another try.
     pub retry_after: Option<u64>,
+    /// The method that the path takes, where it was asked by another one.
+    pub allow: Option<&'static str>,
 }
 
 impl Refusal {
     fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
-        Self { status, kind, message: message.into(), param: None, code: None, retry_after: None }
+        Self { status, kind, message: short(message.into()), param: None, code: None, retry_after: None, allow: None }
     }
 
     /// A request that is wrong, whatever it is about.
@@ -34,7 +39,7 @@ impl Refusal {
 
     /// A parameter that is wrong.
     pub fn parameter(name: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { param: Some(name.into()), ..Self::bad(message) }
+        Self { param: Some(short(name.into())), ..Self::bad(message) }
     }
 
     /// A thing that is not here.
@@ -54,8 +59,9 @@ impl Refusal {
     }
 
     /// A method that this path does not have.
-    pub fn method(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", message)
+    pub fn method(allow: &'static str, message: impl Into<String>) -> Self {
+        let refusal = Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", message);
+        Self { allow: Some(allow), ..refusal }
     }
 
     /// A body that is too large.
@@ -112,6 +118,9 @@ impl Refusal {
         if let Some(seconds) = self.retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
+        if let Some(method) = self.allow {
+            headers.insert(header::ALLOW, HeaderValue::from_static(method));
+        }
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
@@ -129,8 +138,16 @@ impl From<demask::Error> for Refusal {
         match error {
             demask::Error::ShutDown => Self::shutting_down(),
             demask::Error::Interrupted => Self::failed("the request was cancelled"),
-            demask::Error::TooLong { .. } => Self::parameter("max_tokens", message).coded("context_length_exceeded"),
-            demask::Error::MaskInPrompt => Self::parameter("messages", message).coded("mask_in_prompt"),
+            // A prompt that fills the context by itself is not helped by a shorter answer.
+            demask::Error::TooLong { prompt, context, .. } => {
+                let param = if prompt >= context { PROMPT } else { "max_tokens" };
+                Self::parameter(param, message).coded("context_length_exceeded")
+            }
+            demask::Error::MaskInPrompt => Self::parameter(PROMPT, message).coded("mask_in_prompt"),
+            demask::Error::TokenOutOfRange { .. }
+            | demask::Error::InfillUnsupported { .. }
+            | demask::Error::NoHole
+            | demask::Error::BadHole { .. } => Self::parameter(PROMPT, message),
             demask::Error::Meaningless { option, .. } => Self::parameter(option, message),
             demask::Error::UnknownGuide { .. } | demask::Error::WhichGuide { .. } => {
                 Self::parameter("diffusion.guide", message)
@@ -142,6 +159,19 @@ impl From<demask::Error> for Refusal {
             _ => Self::failed(message),
         }
     }
+}
+
+/// Longest message: what is quoted from a request may be as long as its body.
+const LONGEST: usize = 800;
+
+/// The beginning of a text that is too long.
+fn short(mut text: String) -> String {
+    if text.len() > LONGEST {
+        let end = (0..=LONGEST).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+        text.truncate(end);
+        text.push_str("...");
+    }
+    text
 }
 
 /// Errors are one line, whatever they quote.

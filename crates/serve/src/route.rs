@@ -95,7 +95,11 @@ pub fn find(method: &Method, path: &str, page: bool) -> Result<Endpoint, Refusal
         }
         // A head is a get whose body is left out, which is the connection's to do.
         Some((known, endpoint)) if known == method || known == Method::GET && method == Method::HEAD => Ok(endpoint),
-        Some((known, _)) => Err(Refusal::method(format!("{path} takes {known}, not {method}"))),
+        Some((known, _)) => {
+            let allow = if known == Method::GET { "GET, HEAD" } else { "POST" };
+            let shown: String = path.chars().take(80).collect();
+            Err(Refusal::method(allow, format!("{shown} takes {known}, not {}", told_method(method))))
+        }
         None => {
             let shown: String = path.chars().take(80).collect();
             Err(Refusal::missing(format!(
@@ -103,6 +107,11 @@ pub fn find(method: &Method, path: &str, page: bool) -> Result<Endpoint, Refusal
             )))
         }
     }
+}
+
+/// A method's name, which may be any word.
+fn told_method(method: &Method) -> &str {
+    method.as_str().get(..20).unwrap_or(method.as_str())
 }
 
 impl Endpoint {

@@ -8,14 +8,7 @@ use std::{
 
 use demask::{Generation, Mail, Options, Ticket, Update};
 
-use crate::{
-    Refusal,
-    account::Account,
-    admission::Places,
-    ask::Ask,
-    metrics::Answered,
-    service::{Entry, Inner},
-};
+use crate::{Entry, Refusal, account::Account, admission::Places, ask::Ask, metrics::Answered, service::Inner};
 
 /// Answers on their way. Dropped, those that are not over are cancelled before the next forward.
 pub struct Run {
@@ -37,7 +30,7 @@ struct Choice {
 /// Something that happened to an answer.
 pub enum Happened {
     /// It went on.
-    Went(usize, Update),
+    Went(usize, Box<Update>),
     /// It is over.
     Over(usize),
 }
@@ -60,7 +53,14 @@ impl Run {
             for choice in 0..ask.wishes.choices {
                 let seed = ask.seed.wrapping_add(choice as u64);
                 let options = Options { seed: Some(seed), ..ask.options.clone() };
-                prepared.push((seed, service.handle.prepare(prompt, &options)?));
+                let mut answer = service.handle.prepare(prompt, &options)?;
+                if let Some(keep) = ask.keep {
+                    answer.keep(keep);
+                }
+                if let Some(salt) = &ask.cache_salt {
+                    answer = answer.with_cache_salt(salt);
+                }
+                prepared.push((seed, answer));
             }
         }
         // Opened now, when nothing can be refused any more: dropped, an account says that the client has left.
@@ -83,7 +83,7 @@ impl Run {
 
     /// Returns an answer that is over, and its seed.
     pub fn answer(&self, index: usize) -> Option<(&Generation, u64)> {
-        let choice = &self.choices[index];
+        let choice = self.choices.get(index)?;
         Some((choice.over.as_deref()?, choice.seed))
     }
 
@@ -112,7 +112,7 @@ impl Run {
             return Poll::Ready(match mail {
                 Some(Mail::Update(update)) => {
                     self.account.went(&update);
-                    Ok(Some(Happened::Went(index, update)))
+                    Ok(Some(Happened::Went(index, Box::new(update))))
                 }
                 Some(Mail::Over(Ok(generation))) => {
                     self.account.answered(&answered(&generation), generation.finish);
@@ -129,9 +129,10 @@ impl Run {
         if self.is_over() { Poll::Ready(Ok(None)) } else { Poll::Pending }
     }
 
-    /// Gives the request up.
+    /// Gives the request up: its answers are cancelled, even if a slow reader takes the news late.
     pub fn fail(&mut self, refusal: Refusal) -> Refusal {
         self.account.failed(&refusal);
+        self.choices.clear();
         refusal
     }
 

@@ -23,7 +23,7 @@ use serde_json::Value;
 
 use crate::{
     Refusal,
-    account::{Account, Caller},
+    account::{self, Account, Caller},
     admission::{Admission, Places},
     api::{self, Judging},
     config::ServiceConfig,
@@ -115,8 +115,9 @@ impl Service {
         let started = Instant::now();
         let id = request_id(head);
         self.entry(head, id.clone(), started).map_err(|refusal| {
-            self.inner.metrics.refused(refusal.status.as_u16());
-            Box::new(self.inner.dress(refusal.response(), &id))
+            let caller = Caller { id, endpoint: "none", key: None, trace: None };
+            account::refused(&self.inner, &caller, started, &refusal);
+            Box::new(dress(refusal.response(), &caller.id))
         })
     }
 
@@ -163,17 +164,16 @@ impl Service {
     /// Serves a request whose body is there. Prompts are put into tokens on the thread that calls.
     pub fn handle(&self, entry: Entry, body: &Bytes) -> Reply {
         let (caller, started) = (entry.caller.clone(), entry.started);
-        let id = caller.id.clone();
         match api::serve(&self.inner, entry, body) {
-            Ok(Served::Whole(response)) => Reply::Whole(self.inner.dress(response, &id)),
-            Ok(Served::Run(run, shape)) => self.reply(*run, shape, id),
+            Ok(Served::Whole(response)) => Reply::Whole(dress(response, &caller.id)),
+            Ok(Served::Run(run, shape)) => self.reply(*run, shape, caller.id),
             Ok(Served::Judging(judging)) => {
                 let work = Work::Judging(judging);
-                Reply::Pending(Pending { service: Arc::clone(&self.inner), work, request_id: id })
+                Reply::Pending(Pending { service: Arc::clone(&self.inner), work, request_id: caller.id })
             }
             Err(refusal) => {
-                Account::new(&self.inner, caller, started).failed(&refusal);
-                Reply::Whole(self.inner.dress(refusal.response(), &id))
+                account::refused(&self.inner, &caller, started, &refusal);
+                Reply::Whole(dress(refusal.response(), &caller.id))
             }
         }
     }
@@ -184,7 +184,7 @@ impl Service {
             let work = Work::Answers(Box::new((shape, run)));
             return Reply::Pending(Pending { service, work, request_id });
         };
-        let mut response = self.inner.dress(Response::new(Bytes::new()), &request_id).map(|_| ());
+        let mut response = dress(Response::new(Bytes::new()), &request_id).map(|_| ());
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
@@ -211,7 +211,7 @@ impl Service {
     /// Returns a response to a request that never became one, with a name of its own.
     pub fn refuse(&self, refusal: &Refusal) -> Response<Bytes> {
         self.inner.metrics.refused(refusal.status.as_u16());
-        self.inner.dress(refusal.response(), &random::name("req-"))
+        dress(refusal.response(), &random::name("req-"))
     }
 }
 
@@ -234,7 +234,7 @@ impl Pending {
         };
         over.map(|over| {
             let response = over.unwrap_or_else(|refusal| refusal.response());
-            self.service.dress(response, &self.request_id)
+            dress(response, &self.request_id)
         })
     }
 
@@ -244,7 +244,7 @@ impl Pending {
             Work::Answers(answers) => drop(answers.1.fail(refusal.clone())),
             Work::Judging(judging) => judging.fail(refusal),
         }
-        self.service.dress(refusal.response(), &self.request_id)
+        dress(refusal.response(), &self.request_id)
     }
 
     /// Waits until the work is over.
@@ -321,16 +321,6 @@ impl Inner {
     pub(crate) fn account(self: &Arc<Self>, entry: &Entry) -> Account {
         Account::new(self, entry.caller.clone(), entry.started)
     }
-
-    /// Puts on a response what all have: the request's name, and what browsers must know of it.
-    fn dress(&self, mut response: Response<Bytes>, request_id: &str) -> Response<Bytes> {
-        let headers = response.headers_mut();
-        if let Ok(id) = HeaderValue::from_str(request_id) {
-            headers.insert("x-request-id", id);
-        }
-        headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
-        response
-    }
 }
 
 /// Returns the names of the decoders and of the cache policies that a model can be decoded with.
@@ -339,6 +329,16 @@ fn methods(handle: &Handle) -> (Vec<&'static str>, Vec<&'static str>) {
     let decoders = DECODERS.iter().filter(|method| method.about.attention.contains(&attention));
     let caches = CACHES.iter().filter(|method| method.about.attention.contains(&attention));
     (decoders.map(|method| method.about.name).collect(), caches.map(|method| method.about.name).collect())
+}
+
+/// Puts on a response what all have: the request's name, and what browsers must know of it.
+fn dress(mut response: Response<Bytes>, request_id: &str) -> Response<Bytes> {
+    let headers = response.headers_mut();
+    if let Ok(id) = HeaderValue::from_str(request_id) {
+        headers.insert("x-request-id", id);
+    }
+    headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    response
 }
 
 /// Returns a response with a body of JSON.

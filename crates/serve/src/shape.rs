@@ -8,7 +8,7 @@ use demask::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::{account::finish_reason, ask::Wishes, logprobs, random, run::Run};
+use crate::{account::finish_reason, ask::Wishes, logprobs, random, run::Run, service::Inner};
 
 /// Which endpoint an answer is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +23,25 @@ pub enum Kind {
     PlainInfill,
 }
 
+/// Tokens of an answer.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Counts {
+    /// Of the prompt.
+    pub prompt: usize,
+    /// Of the prompt, those that an earlier request had computed.
+    pub cached: usize,
+    /// Of the answer.
+    pub generated: usize,
+}
+
+impl Counts {
+    /// Returns those of an answer that is over.
+    pub fn of(answer: &Generation) -> Self {
+        let cached = answer.receipt.decoding.cached_tokens.min(answer.prompt_tokens);
+        Self { prompt: answer.prompt_tokens, cached, generated: answer.generated_tokens }
+    }
+}
+
 /// What all chunks and bodies of a request have in common.
 #[derive(Debug)]
 pub struct Shape {
@@ -35,6 +54,8 @@ pub struct Shape {
     model: String,
     /// What the answers can be made again with: model, weights, version.
     fingerprint: String,
+    /// Tokens that end the model's answers.
+    end_ids: Vec<u32>,
     /// What is wanted beside the text.
     pub wishes: Wishes,
     /// Text before an answer that is told with it (`echo`), one for each prompt.
@@ -43,7 +64,7 @@ pub struct Shape {
 
 impl Shape {
     /// Makes the shape of a request's answers.
-    pub fn new(kind: Kind, model: &str, fingerprint: &str, wishes: Wishes) -> Self {
+    pub fn new(kind: Kind, service: &Inner, wishes: Wishes) -> Self {
         let prefix = match kind {
             Kind::Chat => "chatcmpl-",
             Kind::Completion => "cmpl-",
@@ -54,8 +75,9 @@ impl Shape {
             kind,
             id: random::name(prefix),
             created,
-            model: model.to_owned(),
-            fingerprint: fingerprint.to_owned(),
+            model: service.name().to_owned(),
+            fingerprint: service.fingerprint.clone(),
+            end_ids: service.handle.prompter().end_ids().to_vec(),
             wishes,
             echo: Vec::new(),
         }
@@ -95,7 +117,7 @@ impl Shape {
     }
 
     /// Returns a choice of a chunk: text that follows, or nothing; `first` if no text of it was told before.
-    pub fn part(&self, index: usize, text: &str, first: bool, logprobs: Option<Value>) -> Value {
+    pub fn part(&self, index: usize, text: &str, first: bool, logprobs: Option<&Value>) -> Value {
         match self.kind {
             Kind::Chat => {
                 let mut delta = Map::new();
@@ -112,14 +134,18 @@ impl Shape {
         }
     }
 
-    /// Returns the choice that ends an answer in a stream.
+    /// Returns the choice that ends an answer in a stream, without text.
     pub fn last(&self, index: usize, generation: &Generation) -> Value {
         if self.kind == Kind::PlainInfill {
             return json!({"content": "", "stop": true});
         }
         let mut choice = self.part(index, "", false, None);
         choice["finish_reason"] = json!(finish_reason(generation.finish));
-        choice["stop_reason"] = stop_reason(generation);
+        choice["stop_reason"] = self.stop_reason(generation);
+        if self.kind == Kind::Infill {
+            // The stream's text is that of all holes: here is where one ends and the next begins.
+            choice["holes"] = json!(generation.holes);
+        }
         if self.wishes.token_ids {
             choice["token_ids"] = json!(generation.tokens);
         }
@@ -169,7 +195,8 @@ impl Shape {
                 }
             }
         }
-        body.insert("usage".to_owned(), self.usage(run));
+        let counts = answers.iter().map(|(answer, _)| Counts::of(answer));
+        body.insert("usage".to_owned(), self.usage(counts));
         Value::Object(body)
     }
 
@@ -184,25 +211,29 @@ impl Shape {
                 "message": {"role": "assistant", "content": text, "refusal": null},
                 "logprobs": logprobs,
                 "finish_reason": finish,
-                "stop_reason": stop_reason(generation),
+                "stop_reason": self.stop_reason(generation),
             }),
             Kind::Completion => {
-                let echo = self.echo.get(index / self.wishes.choices).map_or("", String::as_str);
                 json!({
                     "index": index,
-                    "text": format!("{echo}{text}"),
+                    "text": format!("{}{text}", self.echo_of(index)),
                     "logprobs": logprobs,
                     "finish_reason": finish,
-                    "stop_reason": stop_reason(generation),
+                    "stop_reason": self.stop_reason(generation),
                 })
             }
-            Kind::Infill => json!({"text": text, "holes": generation.holes}),
+            Kind::Infill => json!({"text": text, "holes": generation.holes, "logprobs": logprobs}),
             Kind::PlainInfill => json!({"content": text, "stop": true}),
         };
         if self.wishes.token_ids {
             choice["token_ids"] = json!(generation.tokens);
         }
         choice
+    }
+
+    /// Returns the text before an answer that is told with it.
+    pub fn echo_of(&self, index: usize) -> &str {
+        self.echo.get(index / self.wishes.choices).map_or("", String::as_str)
     }
 
     /// An answer's text; a model without a tokenizer answers in ids. Of a text with holes it is what fills them, but where
@@ -214,27 +245,35 @@ impl Shape {
         }
     }
 
-    /// Returns the counts of tokens of all answers so far; a prompt counts once, however many answers it gets.
-    pub fn usage(&self, run: &Run) -> Value {
-        let answers: Vec<_> = (0..run.len()).filter_map(|index| Some((index, run.answer(index)?.0))).collect();
-        let first = |index: &usize| index % self.wishes.choices == 0;
-        let prompt: usize =
-            answers.iter().filter(|(index, _)| first(index)).map(|(_, answer)| answer.prompt_tokens).sum();
-        let completion: usize = answers.iter().map(|(_, answer)| answer.generated_tokens).sum();
+    /// What ended an answer: the stop text, the token that the request stops at, or that its time was over; null for the
+    /// model's own end, and for a length.
+    fn stop_reason(&self, generation: &Generation) -> Value {
+        let token = generation.end_token.filter(|token| !self.end_ids.contains(token));
+        match (&generation.stop_text, token, generation.finish) {
+            (Some(text), ..) => json!(text),
+            (None, Some(token), _) => json!(token),
+            (None, None, Finish::Deadline) => json!("deadline"),
+            _ => Value::Null,
+        }
+    }
+
+    /// Returns the sums of the tokens of prompts and answers, given for all answers in their order; a prompt counts once,
+    /// however many answers it gets.
+    pub fn usage(&self, counts: impl Iterator<Item = Counts>) -> Value {
+        let mut sums = Counts::default();
+        for (index, counts) in counts.enumerate() {
+            if index.is_multiple_of(self.wishes.choices) {
+                sums.prompt += counts.prompt;
+                sums.cached += counts.cached;
+            }
+            sums.generated += counts.generated;
+        }
+        let Counts { prompt, cached, generated: completion } = sums;
         json!({
             "prompt_tokens": prompt,
             "completion_tokens": completion,
             "total_tokens": prompt + completion,
-            "prompt_tokens_details": {"cached_tokens": 0},
+            "prompt_tokens_details": {"cached_tokens": cached},
         })
-    }
-}
-
-/// What ended an answer: the stop text, or that its time was over; null for the model's own end, and for a length.
-fn stop_reason(generation: &Generation) -> Value {
-    match (&generation.stop_text, generation.finish) {
-        (Some(text), _) => json!(text),
-        (None, Finish::Deadline) => json!("deadline"),
-        _ => Value::Null,
     }
 }

@@ -4,12 +4,13 @@
 //! that is slow gets fewer and larger messages: what was not read yet is merged where it is kept, never queued.
 
 use std::{
+    collections::BTreeMap,
     sync::Arc,
     task::{Context, Poll},
 };
 
 use bytes::Bytes;
-use demask::Update;
+use demask::{Generation, Update};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -19,7 +20,7 @@ use crate::{
     logprobs,
     run::{Happened, Run},
     service::Inner,
-    shape::{Kind, Shape},
+    shape::{Counts, Kind, Shape},
 };
 
 /// A message between two others that tells nothing, for connections that nothing was written to for long.
@@ -46,14 +47,32 @@ enum Phase {
 }
 
 /// What was told of an answer.
+#[derive(Default)]
 struct Told {
     text: bool,
     picture: Picture,
+    /// Texts of holes that wait for those before them.
+    holes: BTreeMap<usize, String>,
+    /// Holes that were told.
+    filled: usize,
+}
+
+impl Told {
+    /// The text that follows: holes are told in their order, whichever is filled first.
+    fn text(&mut self, update: &Update) -> String {
+        let mut text = update.text.clone();
+        self.holes.extend(update.holes.iter().cloned());
+        while let Some(hole) = self.holes.remove(&self.filled) {
+            text.push_str(&hole);
+            self.filled += 1;
+        }
+        text
+    }
 }
 
 impl EventStream {
     pub(crate) fn new(service: &Arc<Inner>, shape: Shape, wishes: StreamWishes, run: Run) -> Self {
-        let told = (0..run.len()).map(|_| Told { text: false, picture: Picture::default() }).collect();
+        let told = (0..run.len()).map(|_| Told::default()).collect();
         Self { service: Arc::clone(service), shape, wishes, run, told, phase: Phase::Answers }
     }
 
@@ -78,7 +97,7 @@ impl EventStream {
                 Phase::Usage => {
                     self.phase = Phase::Done;
                     if self.wishes.usage {
-                        return Poll::Ready(Some(message(self.shape.usage_chunk(&self.shape.usage(&self.run)))));
+                        return Poll::Ready(Some(message(self.shape.usage_chunk(&self.usage()))));
                     }
                 }
                 Phase::Done => {
@@ -110,16 +129,19 @@ impl EventStream {
         let told = &mut self.told[index];
         let tokenizer = self.service.tokenizer();
         told.picture.went(update, self.shape.wishes.logprobs);
-        let text = match (self.wishes.diffusing, update.holes.is_empty()) {
-            (true, _) if update.commits.is_empty() && update.started.is_none() => String::new(),
-            (true, _) => told.picture.text(tokenizer),
-            (false, true) => update.text.clone(),
-            // Of a text with holes, what fills them is the answer.
-            (false, false) => update.holes.iter().map(|(_, text)| text.as_str()).collect(),
+        let changed = !update.commits.is_empty() || update.started.is_some();
+        // Of a text with holes, what fills them is the answer.
+        let mut text = match (self.wishes.diffusing, changed) {
+            (true, true) => told.picture.text(tokenizer),
+            (true, false) => String::new(),
+            (false, _) => told.text(update),
         };
+        if !text.is_empty() && (self.wishes.diffusing || !told.text) {
+            text.insert_str(0, self.shape.echo_of(index));
+        }
         let frame = match self.wishes.frames {
             Frames::None => None,
-            Frames::Commits => told.picture.frame(update, tokenizer),
+            Frames::Commits => told.picture.frame(update, tokenizer, self.shape.wishes.token_ids),
             Frames::Canvas => told.picture.shown(update, tokenizer),
         };
         if text.is_empty() && frame.is_none() {
@@ -129,7 +151,7 @@ impl EventStream {
         let logprobs = if wanted { told.picture.logprobs(self.shape.kind, tokenizer) } else { None };
         let first = !told.text;
         told.text |= !text.is_empty();
-        let mut chunk = self.shape.chunk(self.shape.part(index, &text, first, logprobs));
+        let mut chunk = self.shape.chunk(self.shape.part(index, &text, first, logprobs.as_ref()));
         if let Some(frame) = frame {
             chunk.insert("diffusion".to_owned(), frame);
         }
@@ -137,7 +159,7 @@ impl EventStream {
             chunk.insert("diffusing".to_owned(), Value::Bool(true));
         }
         if self.wishes.continuous_usage {
-            chunk.insert("usage".to_owned(), self.shape.usage(&self.run));
+            chunk.insert("usage".to_owned(), self.usage());
         }
         Some(chunk)
     }
@@ -146,25 +168,50 @@ impl EventStream {
     fn last(&mut self, index: usize) -> Map<String, Value> {
         let Some((generation, seed)) = self.run.answer(index) else { return Map::new() };
         let mut choice = self.shape.last(index, generation);
-        if self.wishes.diffusing {
-            // What replaces all before it must be the answer in the end, without masks that were never decoded.
-            let text = self.shape.text_of(generation);
-            match self.shape.kind {
-                Kind::Chat => choice["delta"]["content"] = json!(text),
-                Kind::PlainInfill => choice["content"] = json!(text),
-                _ => choice["text"] = json!(text),
-            }
-        }
         if self.shape.wishes.logprobs {
             let told = self.told[index].picture.told();
             choice["logprobs"] = json!(logprobs::from(self.shape.kind, generation, told, self.service.tokenizer()));
         }
+        if let Some(text) = self.rest(index, generation) {
+            let place = match self.shape.kind {
+                Kind::Chat => {
+                    if !self.told[index].text {
+                        choice["delta"]["role"] = Value::from("assistant");
+                    }
+                    &mut choice["delta"]["content"]
+                }
+                Kind::PlainInfill => &mut choice["content"],
+                Kind::Completion | Kind::Infill => &mut choice["text"],
+            };
+            *place = Value::from(text);
+        }
         let mut chunk = self.shape.chunk(choice);
         chunk.insert("diffusion".to_owned(), self.shape.diffusion(generation, seed));
         if self.wishes.continuous_usage {
-            chunk.insert("usage".to_owned(), self.shape.usage(&self.run));
+            chunk.insert("usage".to_owned(), self.usage());
         }
         chunk
+    }
+
+    /// The text that is told with the end: an echo that no text has followed, ids of a model without a tokenizer, or the
+    /// answer itself where texts replace each other: the last one may have shown more of the canvas.
+    fn rest(&self, index: usize, generation: &Generation) -> Option<String> {
+        let (told, echo) = (&self.told[index], self.shape.echo_of(index));
+        if self.wishes.diffusing {
+            return Some(format!("{echo}{}", self.shape.text_of(generation)));
+        }
+        let ids = if self.service.tokenizer().is_none() { self.shape.text_of(generation) } else { String::new() };
+        Some(format!("{echo}{ids}")).filter(|text| !told.text && !text.is_empty())
+    }
+
+    /// The counts of tokens so far: of an answer under way those that can no longer change.
+    fn usage(&self) -> Value {
+        let counts = |(index, told): (usize, &Told)| {
+            let (prompt, generated) = told.picture.counts();
+            let over = self.run.answer(index).map(|(answer, _)| Counts::of(answer));
+            over.unwrap_or(Counts { prompt, cached: 0, generated })
+        };
+        self.shape.usage(self.told.iter().enumerate().map(counts))
     }
 }
 

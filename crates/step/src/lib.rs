@@ -30,8 +30,8 @@ pub use cost_curve::{CostCurve, CurveError, HeadPoint, LayersPoint};
 pub use device::{DeviceError, OutOfMemory};
 pub use head::{ConfidenceOf, FilterOrder, HeadAsk, HeadRequest, Judged, Predictions, Sampling};
 pub use network::{
-    Blend, BlendWith, Cost, DeviceId, LaunchKind, Network, OpenError, Operations, Pages, PlanError, Price, RowBudget,
-    SequenceId, SequenceNeeds, SequenceStep,
+    Blend, BlendWith, Cost, DeviceId, LaunchKind, Network, OpenError, Opened, Operations, Pages, PlanError, Prefix,
+    PrefixCounters, Price, RowBudget, SequenceId, SequenceNeeds, SequenceStep,
 };
 pub use plan::{Depth, Drift, Keep, Lanes, LayerRows, Mask, MaskKind, Probe, StepPlan};
 pub use positions::Positions;

@@ -1,9 +1,9 @@
-//! The network as decoding sees it: the trait `Network`, groups of steps and their checks, costs, guidance blends and
-//! errors.
+//! The network as decoding sees it: the trait `Network`, groups of steps and their checks, prefixes that sequences share,
+//! costs, guidance blends and errors.
 
 use std::{error, fmt};
 
-use crate::{DeviceError, HeadAsk, LayerRows, OutOfMemory, Position, Predictions, StepPlan, TokenId};
+use crate::{DeviceError, HeadAsk, LayerRows, Mask, OutOfMemory, Position, Predictions, StepPlan, TokenId};
 
 /// A model that runs steps for open sequences: a diffusion model, an autoregressive guide, a scripted one in tests.
 ///
@@ -13,7 +13,39 @@ pub trait Network: Send {
     /// Reserves everything that a sequence will ever need: a step never allocates.
     fn open(&mut self, needs: &SequenceNeeds) -> Result<SequenceId, OpenError>;
 
-    /// Gives back what `open` reserved. Closing twice is harmless.
+    /// Opens a sequence that begins with a prefix: as many of its leading slots as other sequences [published] for the
+    /// same prefix are filled, and belong to all of them. No step may have such a position live or keep it. By default, and
+    /// under full attention, where what stands behind a token changes its K/V, none is filled.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    ///
+    /// [published]: Self::publish
+    fn open_behind(&mut self, needs: &SequenceNeeds, _prefix: Prefix<'_>) -> Result<Opened, OpenError> {
+        Ok(Opened { sequence: self.open(needs)?, filled: 0 })
+    }
+
+    /// Lets later sequences begin with what the leading slots of this one hold, whole units of them: those slots were
+    /// written, depend on these tokens alone, and no step will have them live or keep them from now on.
+    fn publish(&mut self, _sequence: SequenceId, _prefix: Prefix<'_>) {}
+
+    /// Marks the slots that a sequence would find filled behind a prefix as those to be evicted last, and returns the bytes
+    /// of those of them that are idle.
+    fn spare(&mut self, _prefix: Prefix<'_>) -> u64 {
+        0
+    }
+
+    /// Gives up idle pages, the least recently used first, until no more than so many bytes are idle; returns how many are.
+    fn evict(&mut self, _bytes: u64) -> u64 {
+        0
+    }
+
+    /// Returns what was asked of published prefixes so far; none if it keeps none.
+    fn prefixes(&self) -> Option<PrefixCounters> {
+        None
+    }
+
+    /// Gives back what `open` reserved; what was published stays, as far as there is room. Closing twice is harmless.
     fn close(&mut self, sequence: SequenceId);
 
     /// Returns what opening a sequence with these needs would take now, or why it can never be opened. Changes nothing.
@@ -65,10 +97,41 @@ pub struct DeviceId(pub u32);
 /// Pages of K/V.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pages {
-    /// Held by open sequences.
+    /// Held by open sequences; those that several of them share count once.
     pub used: usize,
     /// Allocated and free.
     pub free: usize,
+    /// Held by nobody, and kept because they hold a published prefix: they are as good as free.
+    pub idle: usize,
+}
+
+/// Leading tokens of a sequence, and all else that their K/V depend on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Prefix<'a> {
+    /// The tokens from position 0 on.
+    pub tokens: &'a [TokenId],
+    /// Who sees whom, with the block length.
+    pub mask: Mask,
+    /// Prefixes of different salts are never shared.
+    pub salt: u64,
+}
+
+/// A sequence that was opened behind a prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Opened {
+    /// Its name.
+    pub sequence: SequenceId,
+    /// Its leading positions whose slots are filled.
+    pub filled: Position,
+}
+
+/// What was asked of published prefixes, and what was found. Both only grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PrefixCounters {
+    /// Tokens of the prefixes that sequences were opened behind.
+    pub queries: u64,
+    /// Those of them whose slots were filled.
+    pub hits: u64,
 }
 
 /// Names a kind of launch that not all plans can share.

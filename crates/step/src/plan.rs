@@ -114,7 +114,7 @@ impl StepPlan {
 }
 
 /// Which visible keys a row at position `p` sees. Positions count from 0 at the prompt's start, inside drafts too.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mask {
     /// All of them.
     #[default]

@@ -1,11 +1,16 @@
 //! Work for networks: something that wants forwards, is fed their predictions, and is over one day.
 
-use crate::{Blend, HeadAsk, Predictions, SequenceId, SequenceNeeds, SequenceStep, StepPlan, TokenId, room};
+use crate::{
+    Blend, HeadAsk, Position, Predictions, Prefix, SequenceId, SequenceNeeds, SequenceStep, StepPlan, TokenId, room,
+};
 
 /// A state machine that runs on networks without owning them: the decoding of a canvas, the draws of a likelihood.
 ///
 /// Whoever owns the networks opens a sequence for each of [`needs`](Self::needs), runs leading groups of what is
 /// [`pending`](Self::pending) and feeds the predictions back, until nothing is pending.
+///
+/// Where networks keep prefixes, sequences are opened behind what they [begin](Self::begins) with, and what is
+/// [reusable](Self::reusable) of them is published once their first forwards are in, and when they are closed.
 pub trait Work: Send {
     /// Returns the sequences that it needs, all of them open from its first forward to its end. The same in each call.
     fn needs(&self) -> &[Need];
@@ -15,6 +20,22 @@ pub trait Work: Send {
 
     /// Takes the predictions of the leading groups that ran, one for each request.
     fn feed(&mut self, answers: &[Predictions]);
+
+    /// Returns the tokens with which one of [`needs`](Self::needs) begins, as far as it takes their slots filled, so that
+    /// no request ever has them live. The same in each call before it is opened. By default none.
+    fn begins(&self, _sequence: usize) -> Prefix<'_> {
+        Prefix::default()
+    }
+
+    /// Learns how many leading slots of each of [`needs`](Self::needs) are filled, at most those that it begins with. Called
+    /// once, before its first forward; what is pending may be another after it.
+    fn opened(&mut self, _filled: &[Position]) {}
+
+    /// Returns the tokens behind the leading slots of one of [`needs`](Self::needs) that are written, depend on these
+    /// tokens alone and will never be live or kept again. By default none.
+    fn reusable(&self, _sequence: usize) -> Prefix<'_> {
+        Prefix::default()
+    }
 }
 
 /// A sequence that a [`Work`] needs.

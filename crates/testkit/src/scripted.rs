@@ -6,15 +6,17 @@
 //! gives the tokens of no cache, a slot that is stale or was never written shows, and two runs of the same plans are
 //! equal to the bit.
 
+mod prefixes;
 mod slots;
 
 use demask_step::{
     Blend, BlendWith, ConfidenceOf, Cost, DeviceError, DeviceId, HeadRequest, Judged, Lanes, LayerRows, NO_TOKEN,
-    Network, OpenError, Operations, OutOfMemory, Pages, PlanError, Position, Positions, Predictions, Price, Probe,
-    RowBudget, SequenceId, SequenceNeeds, SequenceStep, StepPlan, TokenId,
+    Network, OpenError, Opened, Operations, OutOfMemory, Pages, PlanError, Position, Positions, Predictions, Prefix,
+    PrefixCounters, Price, Probe, RowBudget, SequenceId, SequenceNeeds, SequenceStep, StepPlan, TokenId,
     random::{self, Use},
 };
 
+use prefixes::Prefixes;
 use slots::Slots;
 
 /// Layers of the data flow: with two, what a row wrote depends on what it saw.
@@ -37,6 +39,7 @@ pub struct Scripted {
     budget: RowBudget,
     memory: u64,
     fails_after: usize,
+    prefixes: Prefixes,
 }
 
 impl Scripted {
@@ -54,6 +57,7 @@ impl Scripted {
             budget: RowBudget { capacity: usize::MAX, free: usize::MAX },
             memory: u64::MAX,
             fails_after: usize::MAX,
+            prefixes: Prefixes::default(),
         }
     }
 
@@ -100,6 +104,18 @@ impl Scripted {
         self
     }
 
+    /// Keeps published prefixes, in pages of so many positions. By default it keeps none.
+    #[must_use]
+    pub fn with_pages(mut self, page: usize) -> Self {
+        self.prefixes.page = page;
+        self
+    }
+
+    /// Returns what was wrong with a prefix that was published, if anything was.
+    pub fn complaint(&self) -> Option<&'static str> {
+        self.prefixes.wrong
+    }
+
     /// How many batches were run.
     pub fn steps(&self) -> usize {
         self.steps
@@ -139,6 +155,10 @@ impl Scripted {
             if let Some(position) = missing {
                 return Err(PlanError::NothingToKeep(position));
             }
+        }
+        let first_kept = plan.keep.as_ref().and_then(|keep| keep.positions.first());
+        if [plan.live.first(), first_kept].into_iter().flatten().any(|first| first < slots.filled) {
+            return Err(PlanError::Contradiction("a position is live or kept whose slot is shared"));
         }
         let kept = |position| plan.keep.as_ref().is_some_and(|keep| keep.positions.contains(position));
         let written = |position: Position| slots.is_written(position) || kept(position);
@@ -384,6 +404,35 @@ impl Network for Scripted {
         Ok(SequenceId(self.sequences.len() as u32 - 1))
     }
 
+    fn open_behind(&mut self, needs: &SequenceNeeds, prefix: Prefix<'_>) -> Result<Opened, OpenError> {
+        let sequence = self.open(needs)?;
+        let Some(Some(slots)) = self.sequences.get_mut(sequence.0 as usize) else {
+            return Ok(Opened { sequence, filled: 0 });
+        };
+        // Nobody leaves increments or differences.
+        if !needs.increments
+            && !needs.residual
+            && let (filled, Some(left)) = self.prefixes.find(prefix, needs.positions)
+        {
+            slots.stored.begin(left, filled as usize);
+            slots.filled = filled;
+        }
+        Ok(Opened { sequence, filled: slots.filled })
+    }
+
+    fn publish(&mut self, sequence: SequenceId, prefix: Prefix<'_>) {
+        if let Some(Some(slots)) = self.sequences.get_mut(sequence.0 as usize)
+            && !slots.needs.increments
+            && !slots.needs.residual
+        {
+            slots.filled = slots.filled.max(self.prefixes.publish(prefix, &slots.stored));
+        }
+    }
+
+    fn prefixes(&self) -> Option<PrefixCounters> {
+        (self.prefixes.page > 0).then_some(self.prefixes.counters)
+    }
+
     fn close(&mut self, sequence: SequenceId) {
         if let Some(slots) = self.sequences.get_mut(sequence.0 as usize) {
             *slots = None;
@@ -437,7 +486,7 @@ impl Network for Scripted {
     }
 
     fn pages(&self) -> Pages {
-        Pages { used: self.sequences.iter().flatten().count(), free: 0 }
+        Pages { used: self.sequences.iter().flatten().count(), ..Pages::default() }
     }
 }
 

@@ -95,6 +95,9 @@ serve_options! {
         max_gen_length: usize, "N";
         /// Answers that are made or wait at the same time; beyond that requests are refused with 503 [default: 256]
         max_queue: usize, "N";
+        /// MiB of K/V of earlier prompts that are kept for requests that begin with the same tokens; 0: none. Only models
+        /// with causal or block-causal attention have any [default: 256]
+        prefix_cache: u64, "MIB";
         /// Bytes of a request's body [default: 2097152]
         max_body_bytes: usize, "N";
         /// Answers to a prompt (n) [default: 16]

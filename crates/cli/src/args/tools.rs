@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::{DecodeArgs, Path};
+use super::{BenchServeArgs, DecodeArgs, Path};
 
 /// `demask logits`.
 #[derive(Debug, Args)]
@@ -88,6 +88,8 @@ pub enum BenchCommand {
     Curve(CurveArgs),
     /// Whole answers to a prompt of random tokens
     Generate(Box<BenchGenerateArgs>),
+    /// How fast a server of the OpenAI kind answers; --model names the model as the server does
+    Serve(Box<BenchServeArgs>),
 }
 
 /// `demask bench linear`.

@@ -38,7 +38,7 @@ pub fn run(mut shared: SharedArgs, args: ServeArgs) -> anyhow::Result<()> {
     }
     if args.print_config {
         let lines = [shared_lines(&shared), args.lines()].concat();
-        return Ok(output::text(&lines.iter().map(|line| format!("{line}\n")).collect::<String>())?);
+        return Ok(output::text(&(lines.join("\n") + "\n"))?);
     }
     let settings = Settings::resolve(&shared)?;
     let address = address(&args)?;
@@ -64,7 +64,8 @@ fn serve(
             None => opened.guided_by(Source::Named(guide.clone()).open(screen)?)?,
         };
     }
-    let model = load(opened, &device, &[], screen)?;
+    let mut model = load(opened, &device, &[], screen)?;
+    model.set_prefix_cache(args.prefix_cache.unwrap_or(256) << 20);
     let open = keys.is_empty();
     let config = ServiceConfig {
         names: args.served_model_name.clone().unwrap_or_default().0,
@@ -209,7 +210,7 @@ fn keys(args: &ServeArgs) -> anyhow::Result<Keys> {
         None => String::new(),
     };
     if let Some(key) = env::api_key() {
-        text.push_str(&format!("\nenvironment {key}\n"));
+        text = format!("{text}\nenvironment {key}\n");
     }
     Ok(Keys::parse(&text)?)
 }

@@ -27,7 +27,7 @@ fn json_is_one_object_with_the_whole_receipt() {
         keys.sort();
         keys.join(" ")
     };
-    assert_eq!(keys(&answer), "finish generated_tokens prompt_tokens receipt text tokens");
+    assert_eq!(keys(&answer), "end_token finish generated_tokens prompt_tokens receipt text tokens");
     for key in [
         "model",
         "decoder",
@@ -90,6 +90,28 @@ fn stop_texts_end_the_answer() {
     let answer = demask(&["generate", question, "--stop", "cups", "--json"]).json();
     assert_eq!((&answer["finish"], &answer["text"]), (&"stop".into(), &"19+6=25 ".into()));
     assert_eq!(demask(&["generate", question, "--stop", "cups", "-q"]).success(), "19+6=25 \n");
+    assert_eq!((&answer["stop_text"], &answer["end_token"]), (&"cups".into(), &Value::Null));
+    let kept = demask(&["generate", question, "--stop", "cups", "--include-stop", "-q"]).success();
+    assert_eq!(kept, "19+6=25 cups\n");
+    let (stopped, first) = (&answer["tokens"], answer["tokens"][1].to_string());
+    let ended = demask(&["generate", question, "--stop-token-ids", &first, "--json"]).json();
+    assert_eq!((&ended["end_token"], &ended["finish"]), (&stopped[1], &"eos".into()));
+}
+
+#[test]
+fn each_token_has_its_log_probability_in_json() {
+    let (question, _) = &questions()[0];
+    let answer = demask(&["generate", question, "--top-logprobs", "3", "--json"]).json();
+    let (tokens, told) = (answer["tokens"].as_array().unwrap(), answer["logprobs"].as_array().unwrap());
+    assert_eq!(tokens.len(), told.len());
+    for (token, told) in tokens.iter().zip(told) {
+        assert_eq!(&told["token"], token);
+        // Greedily, the token is the best of the list.
+        assert_eq!((&told["top"][0][0], &told["top"][0][1]), (token, &told["logprob"]));
+        assert!(told["logprob"].as_f64().unwrap() <= 0.0 && told["top"].as_array().unwrap().len() == 3);
+    }
+    let plain = demask(&["generate", question, "--json"]).json();
+    assert_eq!((&plain["tokens"], plain.get("logprobs")), (&answer["tokens"], None));
 }
 
 #[test]
@@ -130,6 +152,12 @@ fn holes_are_filled_in_place() {
     let text = run.success();
     assert!(text.starts_with("19+6=") && text.contains(" cups.\nThe final answer is 2"), "{text}");
     assert!(!text.contains("mask"), "{text}");
+    let answer =
+        demask(&["generate", "--infill", "19+6=<mask:2> cups.\nThe final answer is 2<mask:1>", "--json"]).json();
+    let holes: Vec<_> = answer["holes"].as_array().unwrap().iter().map(|hole| hole.as_str().unwrap()).collect();
+    let [first, second] = holes[..] else { panic!("two holes: {holes:?}") };
+    let whole = format!("19+6={first} cups.\nThe final answer is 2{second}");
+    assert_eq!(answer["text"].as_str(), Some(whole.as_str()));
 }
 
 #[test]

@@ -11,14 +11,15 @@ fn a_command_that_this_build_lacks_is_refused_in_one_line_and_listed() {
         (&["report", "a", "--out", "b"], "report"),
         (&["tune", "wordmath"], "tune"),
         (&["analyze", "stability", "--out", "x"], "analyze"),
+        (&["serve", "--port", "0"], "serve"),
     ] {
         let run = demask(typed);
-        let feature = if name == "analyze" { name } else { "eval" };
+        let feature = if ["analyze", "serve"].contains(&name) { name } else { "eval" };
         let told = format!("error: this build has no {name}: build demask with --features {feature}\n");
         assert_eq!((run.code, run.stdout, run.stderr), (Some(2), String::new(), told), "{typed:?}");
     }
     let help = demask(&["--help"]).success();
-    for name in ["eval", "analyze"] {
+    for name in ["eval", "analyze", "serve"] {
         assert!(help.contains(&format!("Not in this build: --features {name} adds it")), "{help}");
     }
 }

@@ -3,6 +3,7 @@
 #[cfg(feature = "analyze")]
 mod analyze;
 mod answers;
+mod bench_serve;
 #[cfg(all(feature = "eval", target_os = "linux"))]
 mod benchmarks;
 mod cost;
@@ -11,12 +12,15 @@ mod cuda;
 #[cfg(feature = "eval")]
 mod eval;
 mod harness;
+#[cfg(not(any(feature = "analyze", feature = "eval", feature = "serve")))]
+mod left_out;
 #[cfg(all(feature = "serve", target_os = "linux"))]
 mod operations;
-#[cfg(not(any(feature = "analyze", feature = "eval")))]
-mod left_out;
 #[cfg(all(feature = "eval", target_os = "linux"))]
 mod programs;
 mod refusals;
 mod runs;
+mod scripted;
+#[cfg(all(feature = "serve", unix))]
+mod serve;
 mod tools;

@@ -27,6 +27,22 @@ fn generate_refused(arguments: &[&str], message: &str) {
 }
 
 #[test]
+fn what_shows_nothing_of_an_answer_refuses_what_is_told_of_it() {
+    let told = "--top-logprobs is shown by generate and chat with --json: add --json there, or omit it";
+    generate_refused(&["--top-logprobs", "3"], told);
+    refused(&demask(&["eval", "wordmath", "--top-logprobs", "3"]), 2, told);
+    let told = "--top-logprobs is 21, expected a whole number from 0 to 20";
+    generate_refused(&["--top-logprobs", "21", "--json"], told);
+    let told = "--deadline-ms ends answers by the clock, in generate and chat: omit it";
+    refused(&demask(&["eval", "wordmath", "--deadline-ms", "3"]), 2, told);
+    refused(&demask(&["bench", "generate", "--deadline-ms", "3"]), 2, told);
+    generate_refused(
+        &["--stop-token-ids", "1,x"],
+        "--stop-token-ids is \"1,x\", expected a token id or a list of them",
+    );
+}
+
+#[test]
 fn models_that_are_none() {
     let named = |model: &str| demask(&["generate", "hi", "--model", model]);
     let expected = "expected a directory with config.json and safetensors, a GGUF file, or a hub id org/name";

@@ -29,7 +29,7 @@ impl CacheKind for Block {
     }
 
     fn build(&self, _setup: &Setup<'_>) -> Box<dyn CachePolicy> {
-        Box::new(BlockCache { stored: 0, fused: false, keep: None })
+        Box::new(BlockCache { stored: 0, written: 0, fused: false, keep: None })
     }
 }
 
@@ -37,6 +37,8 @@ impl CacheKind for Block {
 #[derive(Debug)]
 struct BlockCache {
     stored: Position,
+    /// Slots `[0, written)` hold them already.
+    written: Position,
     /// Finished blocks and the prompt are stored by the forwards that predict (specification freedave, section 8.1).
     fused: bool,
     /// What the next forward has to keep of the last one's drafts.
@@ -100,9 +102,14 @@ impl CachePolicy for BlockCache {
     }
 
     fn observe(&mut self, view: &View<'_>, plan: &StepPlan, progress: &Progress) {
+        // The plan kept what its last one's drafts had of it.
+        self.written = self.stored;
         match (plan.lanes, progress.draft) {
             // What was run without a mask in it is final.
-            (Lanes::Canvas, _) => self.stored = self.clean(view, plan.visible, &[]),
+            (Lanes::Canvas, _) => {
+                self.stored = self.clean(view, plan.visible, &[]);
+                self.written = self.stored;
+            }
             (Lanes::Drafts(_), Some(Accepted { lane, .. })) if self.fused => {
                 let end = self.clean(view, plan.visible, progress.held());
                 if end > self.stored {
@@ -126,6 +133,19 @@ impl CachePolicy for BlockCache {
     fn draft_span(&self, layout: &Layout, blocks: usize) -> usize {
         // One finished block may still wait to be stored.
         ((blocks + 1) * layout.block_length()).min(layout.len())
+    }
+
+    /// Whole blocks of the prompt.
+    fn takes(&self, layout: &Layout) -> Position {
+        layout.start() as Position
+    }
+
+    fn resume(&mut self, filled: Position) {
+        (self.stored, self.written) = (filled, filled);
+    }
+
+    fn reusable(&self) -> Position {
+        self.written
     }
 
     fn fuse(&mut self) {

@@ -26,7 +26,7 @@ impl CacheKind for Causal {
     }
 
     fn build(&self, _setup: &Setup<'_>) -> Box<dyn CachePolicy> {
-        Box::new(CausalCache { read: 0 })
+        Box::new(CausalCache { read: 0, shift: 0 })
     }
 }
 
@@ -34,6 +34,8 @@ impl CacheKind for Causal {
 #[derive(Debug)]
 struct CausalCache {
     read: Position,
+    /// How far before a prediction its row is: that row may have to be read again.
+    shift: Position,
 }
 
 impl CachePolicy for CausalCache {
@@ -52,8 +54,21 @@ impl CachePolicy for CausalCache {
         plan.predict.clone_from(&query.predict);
     }
 
-    fn observe(&mut self, _view: &View<'_>, plan: &StepPlan, _progress: &Progress) {
-        self.read = plan.visible;
+    fn observe(&mut self, view: &View<'_>, plan: &StepPlan, _progress: &Progress) {
+        (self.read, self.shift) = (plan.visible, view.shift);
+    }
+
+    /// The prompt but for its last token, whose row makes the first prediction.
+    fn takes(&self, layout: &Layout) -> Position {
+        (layout.response() as Position).saturating_sub(1)
+    }
+
+    fn resume(&mut self, filled: Position) {
+        self.read = filled;
+    }
+
+    fn reusable(&self) -> Position {
+        self.read.saturating_sub(self.shift)
     }
 
     fn memory(&self) -> Memory {

@@ -215,6 +215,23 @@ pub trait CachePolicy: fmt::Debug + Send {
         Extent { rows: view.layout.len(), keys: view.layout.len() }
     }
 
+    /// Returns how many leading positions of a canvas it would take as they are from another request that read the same
+    /// tokens: it never has them live then. By default none, and none can be where what stands behind a token changes its
+    /// K/V, as under full attention.
+    fn takes(&self, _layout: &Layout) -> Position {
+        0
+    }
+
+    /// Learns, before the first plan or right behind it, that the slots of so many leading positions are filled, no more
+    /// than it [takes](Self::takes).
+    fn resume(&mut self, _filled: Position) {}
+
+    /// Returns how many leading slots are written from final tokens, depend on nothing else, and will never be live or kept
+    /// again: other requests may take them as they are. By default none.
+    fn reusable(&self) -> Position {
+        0
+    }
+
     /// From now on prefills and stores are part of the forwards that predict, and the K/V of accepted drafts are kept.
     /// Nothing to do for policies without them.
     fn fuse(&mut self) {}

@@ -136,6 +136,10 @@ impl DecoderKind for Guided {
         let ends = if to_guide { &[][..] } else { &options.end_ids };
         let most = self.needs(guide, setup);
         let width = 1 + guide.end_ids.len();
+        let (CanvasSpec::Prompt { tokens, .. } | CanvasSpec::Infill { tokens }) = &options.canvas;
+        let response = setup.layout.response();
+        let mut trials = Trials::new(alignment, guide, response, ends);
+        let begins = trials.begins(&tokens[..response.min(tokens.len())]);
         Box::new(Judging {
             rule: Rule { agreement: self.agreement, k: self.k, share: self.tau },
             verify: most.predictions,
@@ -146,7 +150,9 @@ impl DecoderKind for Guided {
             vocab: options.facts.vocab,
             ends: guide.end_ids.clone(),
             end: options.end_ids.first().copied(),
-            trials: Trials::new(alignment, guide, setup.layout.response(), ends),
+            trials,
+            begins,
+            settled: 0,
             reader: Reader::with_capacity(most.positions),
             drafts: Vec::with_capacity(setup.layout.len()),
             trial: Trial::with_capacity(most.positions.max(setup.layout.len())),
@@ -209,6 +215,10 @@ struct Judging {
     ends: Vec<TokenId>,
     end: Option<TokenId>,
     trials: Trials,
+    /// What the guide reads first in every trial.
+    begins: Vec<TokenId>,
+    /// How many of the guide's tokens stand before all that it will judge.
+    settled: usize,
     reader: Reader,
     /// Predictions of the first masks, in order.
     drafts: Vec<Commit>,
@@ -327,6 +337,9 @@ impl Judging {
             self.conclude(progress);
             return Turned::Settled;
         }
+        // The row before the first draft is read anew by each trial that goes no further.
+        let settled = if self.trials.stays() { first.saturating_sub(1) } else { self.begins.len() };
+        self.settled = self.settled.max(settled);
         self.reader.ask(ids, start..start + count, request);
         let ask = &mut request.ask;
         ask.wanted.judge_width = 1 + self.ends.len();
@@ -374,6 +387,18 @@ impl Decoder for Judging {
 
     fn helpers(&self) -> &[Need] {
         &self.helpers
+    }
+
+    fn begins(&self) -> &[TokenId] {
+        &self.begins
+    }
+
+    fn opened(&mut self, filled: Position) {
+        self.reader.begin(&self.begins[..self.begins.len().min(filled as usize)]);
+    }
+
+    fn reusable(&self) -> &[TokenId] {
+        self.reader.first(self.settled)
     }
 
     fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned {

@@ -14,6 +14,7 @@ use std::fmt;
 
 use demask_step::{
     CostCurve, HeadAsk, MaskKind, NO_TOKEN, Need, Position, Positions, Predictions, Request, SequenceNeeds, StepPlan,
+    TokenId,
 };
 
 use crate::{
@@ -391,6 +392,20 @@ pub trait Decoder: fmt::Debug + Send {
 
     /// Returns the sequences of the networks that it asks beside the diffusion model.
     fn helpers(&self) -> &[Need] {
+        &[]
+    }
+
+    /// Returns the tokens that its helper reads first, whatever is decoded, as far as it takes them from another request that
+    /// read them: it never asks the helper to read them then. The helper is causal. By default none.
+    fn begins(&self) -> &[TokenId] {
+        &[]
+    }
+
+    /// Learns, before its first turn, that its helper has so many of [these](Self::begins) tokens already.
+    fn opened(&mut self, _filled: Position) {}
+
+    /// Returns the tokens that its helper has read and will never be asked to read again. By default none.
+    fn reusable(&self) -> &[TokenId] {
         &[]
     }
 }

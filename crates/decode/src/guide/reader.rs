@@ -37,6 +37,17 @@ impl Reader {
         request.ask.states.push(end as u32);
     }
 
+    /// Begins with tokens that are behind its slots already.
+    pub(crate) fn begin(&mut self, tokens: &[TokenId]) {
+        self.read.clear();
+        self.read.extend_from_slice(tokens);
+    }
+
+    /// Returns the tokens behind its first slots, up to so many.
+    pub(crate) fn first(&self, most: usize) -> &[TokenId] {
+        &self.read[..most.min(self.read.len())]
+    }
+
     /// Learns that a request was run.
     pub(crate) fn note(&mut self, request: &Request) {
         self.read.truncate(request.plan.live.first().unwrap_or(0) as usize);

@@ -92,6 +92,22 @@ impl Trials {
         }
     }
 
+    /// What every trial begins with if the canvas begins with these tokens, but for the last one, whose row judges the first
+    /// draft.
+    pub(crate) fn begins(&mut self, given: &[TokenId]) -> Vec<TokenId> {
+        let mut own = match self.alignment {
+            Alignment::Ids | Alignment::Table => given.iter().map_while(|&token| self.in_place(token)).collect(),
+            Alignment::Pieces | Alignment::Bytes => self.prompt.clone(),
+        };
+        own.pop();
+        own
+    }
+
+    /// Whether what stands before the drafts stays as it is read, whatever follows it.
+    pub(crate) fn stays(&self) -> bool {
+        matches!(self.alignment, Alignment::Ids | Alignment::Table)
+    }
+
     /// The trial of the drafts, which are the first masks of the canvas.
     pub(crate) fn make(&mut self, canvas: &Canvas, drafts: &[Commit], trial: &mut Trial) {
         trial.clear();

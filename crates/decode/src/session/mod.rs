@@ -10,7 +10,7 @@ mod tally;
 
 use std::{slice, sync::Arc};
 
-use demask_step::{CostCurve, Keep, Lanes, Need, Pending, Position, Predictions, Request, Work};
+use demask_step::{CostCurve, Keep, Lanes, Mask, Need, Pending, Position, Predictions, Prefix, Request, TokenId, Work};
 
 use crate::{
     cache::{CachePolicy, Memory},
@@ -74,6 +74,8 @@ pub struct Session {
     tally: Tally,
     events: Vec<Event>,
     tells_drafts: bool,
+    /// Only sessions of the same salt take slots from each other.
+    salt: u64,
     /// None if nobody asked for them.
     logprobs: Option<Logprobs>,
 }
@@ -183,6 +185,9 @@ impl Session {
         if self.stops(self.ending.of_prefix(&self.canvas)) || self.tally.counts.forwards >= self.most_forwards {
             return Phase::Over;
         }
+        if self.layout.has_spare() && self.settled() == self.layout.gen_length() {
+            return Phase::Over;
+        }
         let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
         let plan = &mut self.requests[CANVAS].plan;
         plan.clear();
@@ -201,16 +206,47 @@ impl Session {
         match self.decoder.intend(&view, &mut self.query) {
             Intent::Done => Phase::Over,
             Intent::Predict => {
-                let plan = &mut self.requests[CANVAS].plan;
-                plan.clear();
-                self.cache.plan(&view, &self.query, plan);
-                if !self.query.branches.is_empty() {
-                    plan.lanes = Lanes::Drafts(self.query.branches.sizes.len() as u32);
-                    plan.ends.clone_from(&self.query.branches.ends);
-                }
+                self.plan_prediction();
                 Phase::Predict
             }
         }
+    }
+
+    /// Lets the cache policy plan the forward that answers the query.
+    fn plan_prediction(&mut self) {
+        let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
+        let plan = &mut self.requests[CANVAS].plan;
+        plan.clear();
+        self.cache.plan(&view, &self.query, plan);
+        if !self.query.branches.is_empty() {
+            plan.lanes = Lanes::Drafts(self.query.branches.sizes.len() as u32);
+            plan.ends.clone_from(&self.query.branches.ends);
+        }
+    }
+
+    /// Plans the first forward anew, for a canvas whose first slots are filled. What is asked stays: a decoder is asked
+    /// once.
+    fn begin_behind(&mut self, filled: Position) {
+        self.cache.resume(filled);
+        match self.phase {
+            Phase::Upkeep => self.advance(),
+            Phase::Predict => {
+                self.plan_prediction();
+                self.fill_requests();
+            }
+            Phase::Help | Phase::Over => {}
+        }
+    }
+
+    /// The canvas's tokens up to a position, as others may share them.
+    fn prefix(&self, end: Position) -> Prefix<'_> {
+        let tokens = &self.canvas.tokens()[..self.canvas.len().min(end as usize)];
+        Prefix { tokens, mask: self.layout.attention(), salt: self.salt }
+    }
+
+    /// A helper's tokens, as others may share them.
+    fn prefix_of_helper<'a>(&'a self, tokens: &'a [TokenId]) -> Prefix<'a> {
+        Prefix { tokens, mask: Mask::Causal, salt: self.salt }
     }
 
     /// Does what a stop rule says; `true` if decoding is over.
@@ -284,6 +320,37 @@ impl Work for Session {
         match turned {
             Turned::Ask => self.phase = Phase::Help,
             Turned::Settled => self.conclude(),
+        }
+    }
+
+    /// With guidance the canvas begins with nothing: its plans are those of the unconditional sequence too, which has other
+    /// tokens.
+    fn begins(&self, sequence: usize) -> Prefix<'_> {
+        match sequence {
+            CANVAS if self.requests.len() == UNCONDITIONAL => self.prefix(self.cache.takes(&self.layout)),
+            _ if sequence < self.requests.len() => Prefix::default(),
+            _ => self.prefix_of_helper(self.decoder.begins()),
+        }
+    }
+
+    fn opened(&mut self, filled: &[Position]) {
+        let of = |sequence: usize| filled.get(sequence).copied().unwrap_or(0);
+        let (canvas, helper) = (of(CANVAS), of(self.requests.len()));
+        (self.tally.counts.cached, self.tally.counts.guide.cached) = (canvas as usize, helper as usize);
+        if helper > 0 {
+            self.decoder.opened(helper);
+        }
+        if canvas > 0 {
+            self.begin_behind(canvas);
+        }
+    }
+
+    /// The unconditional sequence of guidance has masks for the prompt, and shares nothing.
+    fn reusable(&self, sequence: usize) -> Prefix<'_> {
+        match sequence {
+            CANVAS => self.prefix(self.cache.reusable()),
+            _ if sequence < self.requests.len() => Prefix::default(),
+            _ => self.prefix_of_helper(self.decoder.reusable()),
         }
     }
 }

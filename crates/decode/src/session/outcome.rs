@@ -55,6 +55,14 @@ impl Session {
         self.phase = Phase::Over;
     }
 
+    /// Bounds the answer to `length` tokens; the canvas keeps its length, whose blocks may not end there. Decoding is over once
+    /// these tokens are settled. To be called before the first forward.
+    pub fn keep(&mut self, length: usize) {
+        if self.tally.counts.forwards == 0 {
+            self.layout.ask_for(length.max(1));
+        }
+    }
+
     /// Ends the response with what is settled: its time is over. Nothing is run any more, and nothing happens to a session that
     /// is over.
     pub fn give_up(&mut self) {
@@ -119,6 +127,12 @@ impl Session {
         let asked = response..response + self.layout.gen_length() as Position;
         let given_up = self.ending.is_given_up().then(|| self.canvas.masks_in(asked));
         DecodingReceipt { given_up, ..receipt }
+    }
+
+    /// Sets its salt, before its first forward: only sessions of the same salt take slots from each other. 0 at the
+    /// beginning.
+    pub fn set_salt(&mut self, salt: u64) {
+        self.salt = salt;
     }
 
     /// Returns whether the decoder chooses by a cost curve, and nobody gave it one.

@@ -89,6 +89,7 @@ impl Session {
             tally: Tally::with_capacity(drafted),
             events: Vec::with_capacity(commits + 1),
             tells_drafts: false,
+            salt: 0,
             logprobs,
         };
         session.look_back();

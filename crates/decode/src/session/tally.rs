@@ -119,7 +119,7 @@ impl Tally {
         generated_tokens: usize,
         (drafted, curve): (Option<Drafted>, Option<&CostCurve>),
     ) -> DecodingReceipt {
-        let Counts { nfe, forwards, rows, cost, .. } = self.counts;
+        let Counts { nfe, forwards, cached, rows, cost, .. } = self.counts;
         DecodingReceipt {
             decoder: options.decoder.to_string(),
             cache: options.cache.to_string(),
@@ -135,6 +135,7 @@ impl Tally {
             given_up: None,
             tokens_per_nfe: if nfe == 0 { 0.0 } else { generated_tokens as f64 / nfe as f64 },
             rows,
+            cached_tokens: cached,
             acceptance: self.acceptance.clone(),
             computed_rows: cost.computed_rows,
             head_rows: cost.head_rows,

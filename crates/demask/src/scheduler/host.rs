@@ -3,7 +3,8 @@
 use std::{cmp::Reverse, collections::BinaryHeap, mem, time::Duration};
 
 use demask_step::{
-    DeviceError, Network, OpenError, Pages, Predictions, Request, SequenceId, SequenceNeeds, SequenceStep, Work, room,
+    DeviceError, DeviceId, Network, OpenError, Opened, Pages, Predictions, Prefix, PrefixCounters, Request, SequenceId,
+    SequenceNeeds, SequenceStep, Work, room,
 };
 
 use super::{
@@ -20,6 +21,8 @@ pub struct NetworkId(pub(super) usize);
 /// A network, and scratch for its forwards, which never allocate: room is made when sequences are opened.
 pub(super) struct Host<N: Network + ?Sized> {
     pub(super) network: Box<N>,
+    /// Whose memory it takes.
+    pub(super) device: DeviceId,
     /// Why it is not used any more.
     pub(super) failed: Option<DeviceError>,
     /// Count of the scheduler's forwards when it ran last.
@@ -66,6 +69,11 @@ pub struct NetworkCounters {
     pub open: usize,
     /// Pages of K/V.
     pub pages: Pages,
+    /// Pages without anything beside K and V that would fit into what sequences may take of its device, if nothing else
+    /// took any of it; none where nobody set a limit.
+    pub page_capacity: Option<u64>,
+    /// What was asked of published prefixes; none if it keeps none.
+    pub prefixes: Option<PrefixCounters>,
     /// Rows that are nearly free beside others.
     pub free_rows: usize,
     /// What a forward costs, once enough of them have run.
@@ -93,8 +101,11 @@ impl Wanted<'_> {
 impl<N: Network + ?Sized> Host<N> {
     pub(super) fn new(network: Box<N>) -> Self {
         let curve = Curve::new(network.rows().free);
+        // Nothing at all has a price, which says of which device.
+        let device = network.price(&SequenceNeeds::default()).unwrap_or_default().device;
         Self {
             network,
+            device,
             failed: None,
             turn: 0,
             counters: NetworkCounters::default(),
@@ -110,8 +121,8 @@ impl<N: Network + ?Sized> Host<N> {
         }
     }
 
-    pub(super) fn open(&mut self, needs: &SequenceNeeds) -> Result<SequenceId, OpenError> {
-        let sequence = self.network.open(needs)?;
+    pub(super) fn open(&mut self, needs: &SequenceNeeds, prefix: Prefix<'_>) -> Result<Opened, OpenError> {
+        let opened = self.network.open_behind(needs, prefix)?;
         self.counters.open += 1;
         let open = self.counters.open;
         // Each of them may be another work's.
@@ -121,7 +132,12 @@ impl<N: Network + ?Sized> Host<N> {
         room(&mut self.places, open);
         room(&mut self.out, open);
         room(&mut self.joined, open);
-        Ok(sequence)
+        Ok(opened)
+    }
+
+    /// Whether sequences may share prefixes on it.
+    pub(super) fn keeps_prefixes(&self) -> bool {
+        self.failed.is_none() && self.network.prefixes().is_some()
     }
 
     pub(super) fn close(&mut self, sequence: SequenceId) {
@@ -225,8 +241,9 @@ impl<N: Network + ?Sized> Host<N> {
     }
 
     pub(super) fn counters(&self) -> NetworkCounters {
-        let (pages, free_rows, cost) = (self.network.pages(), self.curve.free(), self.curve.cost());
-        NetworkCounters { pages, free_rows, cost, ..self.counters }
+        let (pages, prefixes) = (self.network.pages(), self.network.prefixes());
+        let (free_rows, cost) = (self.curve.free(), self.curve.cost());
+        NetworkCounters { pages, prefixes, free_rows, cost, ..self.counters }
     }
 }
 

@@ -52,6 +52,18 @@ impl Ledgers {
         self.0.iter().map(|ledger| ledger.held).sum()
     }
 
+    /// Returns the bytes that would be left of a device behind a bill, if everything is paid.
+    pub(super) fn left(&mut self, bill: &Bill) -> u64 {
+        let Ledger { limit, held, grown, .. } = *self.of(bill.device);
+        [held, grown, bill.own, bill.growth].into_iter().fold(limit, u64::saturating_sub)
+    }
+
+    /// Returns the bytes of a device that sequences may hold in all; none where nobody set a limit.
+    pub(super) fn capacity(&self, device: DeviceId) -> Option<u64> {
+        let ledger = self.0.iter().find(|ledger| ledger.device == device)?;
+        (ledger.limit < u64::MAX).then(|| ledger.limit.saturating_sub(ledger.grown))
+    }
+
     /// Refuses bills that could not be paid with nothing else open.
     pub(super) fn check_ever(&mut self, bills: &[Bill]) -> Result<(), OpenError> {
         bills.iter().try_for_each(|bill| self.of(bill.device).covers(bill, 0))

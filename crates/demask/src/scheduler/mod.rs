@@ -15,7 +15,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use demask_step::{DeviceId, Network, OpenError, Pending, Predictions, SequenceId, Work};
+use demask_step::{
+    DeviceId, Network, OpenError, Pending, Position, Predictions, Prefix, SequenceId, SequenceNeeds, Work,
+};
 
 pub use curve::ForwardCost;
 pub use error::{Busy, Refused, SubmitError, WorkError};
@@ -61,8 +63,14 @@ pub struct Scheduler<W: Work, N: Network + ?Sized> {
     leak: fn(&str),
 }
 
-/// Open sequences of a work, and what they take.
-type Opened = (Vec<Bill>, Vec<(NetworkId, SequenceId)>);
+/// Open sequences of a work.
+struct Opened {
+    /// What they take.
+    bills: Vec<Bill>,
+    sequences: Vec<(NetworkId, SequenceId)>,
+    /// Leading positions of each whose slots are filled.
+    filled: Vec<Position>,
+}
 
 /// Work that waits, and the networks that it is to run on.
 struct Waiter<W> {
@@ -220,7 +228,11 @@ impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
 
     /// Returns the counts of a network.
     pub fn network_counters(&self, network: NetworkId) -> Option<NetworkCounters> {
-        Some(self.hosts.get(network.0)?.as_ref()?.counters())
+        let host = self.hosts.get(network.0)?.as_ref()?;
+        let one = SequenceNeeds { positions: 1, ..SequenceNeeds::default() };
+        let page = host.network.price(&one).map_or(0, |price| price.own);
+        let capacity = self.ledgers.capacity(host.device);
+        Some(NetworkCounters { page_capacity: capacity.and_then(|bytes| bytes.checked_div(page)), ..host.counters() })
     }
 
     /// Returns whether nothing runs and nothing waits.
@@ -280,7 +292,7 @@ impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
             waiter.work
         } else {
             let place = self.running.iter().position(|running| running.id == id.0)?;
-            self.close(place).0.work
+            self.close(place, true).0.work
         };
         self.counters.cancelled += 1;
         self.check_leaks();
@@ -343,7 +355,7 @@ impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
 
     /// Opens all sequences of a work, or none.
     fn enter(&mut self, id: u64, class: Class, waiter: Waiter<W>) -> Result<(), (Waiter<W>, WorkError)> {
-        let (bills, sequences) = match self.open(&waiter) {
+        let Opened { bills, sequences, filled } = match self.open(&waiter) {
             Ok(opened) => opened,
             Err(error) => return Err((waiter, error)),
         };
@@ -357,7 +369,11 @@ impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
         let (weight, tags) = (class.weight, vec![None; on.len()]);
         let spent = Spent { networks: vec![Duration::ZERO; on.len()], ..Spent::default() };
         let (end, seen) = (None, false);
-        self.running.push(Running { id, work, weight, on, sequences, tags, bills, submitted, spent, end, seen });
+        let published = vec![false; sequences.len()];
+        let mut running =
+            Running { id, work, weight, on, sequences, published, tags, bills, submitted, spent, end, seen };
+        running.opened(&filled);
+        self.running.push(running);
         Ok(())
     }
 
@@ -371,12 +387,17 @@ impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
         }
         let bills = self.bills(&waiter.work, &waiter.on)?;
         self.ledgers.check_now(&bills)?;
-        let mut sequences = Vec::with_capacity(waiter.work.needs().len());
-        for need in waiter.work.needs() {
+        self.evict(waiter, &bills);
+        let (mut sequences, mut filled) = (Vec::with_capacity(waiter.work.needs().len()), Vec::new());
+        for (index, need) in waiter.work.needs().iter().enumerate() {
             let id = waiter.on[need.network];
             let Some(host) = &mut self.hosts[id.0] else { continue };
-            match host.open(&need.sequence) {
-                Ok(sequence) => sequences.push((id, sequence)),
+            let begins = if host.keeps_prefixes() { waiter.work.begins(index) } else { Prefix::default() };
+            match host.open(&need.sequence, begins) {
+                Ok(opened) => {
+                    sequences.push((id, opened.sequence));
+                    filled.push(opened.filled);
+                }
                 Err(error) => {
                     self.close_sequences(&sequences);
                     return Err(error.into());
@@ -384,7 +405,26 @@ impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
             }
         }
         self.ledgers.pay(&bills);
-        Ok((bills, sequences))
+        Ok(Opened { bills, sequences, filled })
+    }
+
+    /// Makes room for work that is about to enter: idle pages are as good as free, and go where they would not fit beside
+    /// it. What it begins with itself goes last, and is part of its bill.
+    fn evict(&mut self, waiter: &Waiter<W>, bills: &[Bill]) {
+        for bill in bills {
+            let mut left = self.ledgers.left(bill);
+            for (index, need) in waiter.work.needs().iter().enumerate() {
+                if let Some(host) = &mut self.hosts[waiter.on[need.network].0]
+                    && host.device == bill.device
+                    && host.keeps_prefixes()
+                {
+                    left = left.saturating_add(host.network.spare(waiter.work.begins(index)));
+                }
+            }
+            for host in self.hosts.iter_mut().flatten().filter(|host| host.device == bill.device) {
+                left = left.saturating_sub(host.network.evict(left));
+            }
+        }
     }
 
     fn close_sequences(&mut self, sequences: &[(NetworkId, SequenceId)]) {
@@ -395,9 +435,18 @@ impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
         }
     }
 
-    /// Takes a running work out and gives back what it held; also the bytes of its sequences.
-    fn close(&mut self, place: usize) -> (Running<W>, u64) {
-        let running = self.running.swap_remove(place);
+    /// Takes a running work out and gives back what it held; also the bytes of its sequences. What is reusable of a sound
+    /// work is published.
+    fn close(&mut self, place: usize, sound: bool) -> (Running<W>, u64) {
+        let mut running = self.running.swap_remove(place);
+        if sound {
+            running.published.fill(false);
+            for (id, host) in self.hosts.iter_mut().enumerate() {
+                if let Some(host) = host.as_mut().filter(|host| host.keeps_prefixes()) {
+                    running.publish(NetworkId(id), &mut *host.network);
+                }
+            }
+        }
         self.stirred = true;
         self.answers.swap_remove(place);
         self.close_sequences(&running.sequences);
@@ -449,9 +498,13 @@ impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
             }
         };
         let mut ran = Ran { network: Some(id), ..Ran::default() };
+        let keeps = host.keeps_prefixes();
         for part in &host.joined {
             let one = &mut running[part.slot];
             one.feed(host.predictions(part));
+            if keeps && one.end.is_none() {
+                one.publish(id, &mut *host.network);
+            }
             one.show(seen);
             ran.works += 1;
             ran.groups += part.groups;
@@ -483,7 +536,8 @@ impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
                 Err(WorkError::Cancelled) => self.counters.cancelled += 1,
                 Err(_) => self.counters.failed += 1,
             }
-            let (Running { id, work, mut spent, submitted, .. }, bytes) = self.close(place);
+            let sound = matches!(end, Ok(()) | Err(WorkError::Cancelled));
+            let (Running { id, work, mut spent, submitted, .. }, bytes) = self.close(place, sound);
             spent.wall = (self.clock)().saturating_sub(submitted);
             over.push(Finished { id: RequestId(id), work, end, spent, bytes });
         }

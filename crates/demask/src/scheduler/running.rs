@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use demask_step::{Pending, Predictions, Request, SequenceId, Work};
+use demask_step::{Network, Pending, Position, Predictions, Request, SequenceId, Work};
 
 use super::{NetworkId, RequestId, WorkError, host::Wanted, memory::Bill};
 
@@ -19,6 +19,8 @@ pub(super) struct Running<W> {
     pub(super) on: Vec<NetworkId>,
     /// The sequence behind each of the work's needs, and its network.
     pub(super) sequences: Vec<(NetworkId, SequenceId)>,
+    /// Which of them published what is reusable of them, so that others may begin with it.
+    pub(super) published: Vec<bool>,
     /// Tag on each of `on`, and the round in which it was ready there; none before.
     pub(super) tags: Vec<Option<(f64, u64)>>,
     pub(super) bills: Vec<Bill>,
@@ -92,6 +94,26 @@ impl<W: Work> Running<W> {
         let work = &mut self.work;
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work.feed(predictions))) {
             self.end = Some(Err(WorkError::Panicked(message(&*panic))));
+        }
+    }
+
+    /// Tells it which of its leading slots are filled.
+    pub(super) fn opened(&mut self, filled: &[Position]) {
+        let work = &mut self.work;
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work.opened(filled))) {
+            self.end = Some(Err(WorkError::Panicked(message(&*panic))));
+        }
+    }
+
+    /// Publishes what is reusable of its sequences on a network, of each the first time that there is something.
+    pub(super) fn publish<N: Network + ?Sized>(&mut self, on: NetworkId, network: &mut N) {
+        let sequences = self.sequences.iter().zip(&mut self.published).enumerate();
+        for (index, (&(_, sequence), published)) in sequences.filter(|(_, ((id, _), done))| *id == on && !**done) {
+            let prefix = self.work.reusable(index);
+            if !prefix.tokens.is_empty() {
+                network.publish(sequence, prefix);
+                *published = true;
+            }
         }
     }
 

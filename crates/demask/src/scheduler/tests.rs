@@ -10,7 +10,7 @@ use std::{
 };
 
 use demask_step::{
-    Depth, DeviceError, LayerRows, Need, OutOfMemory, Pages, PlanError, Positions, Price, Request, RowBudget,
+    Depth, DeviceError, LayerRows, Need, OutOfMemory, Pages, PlanError, Position, Positions, Price, Request, RowBudget,
     SequenceNeeds, SequenceStep, StepPlan, random::mix,
 };
 use proptest::prelude::*;
@@ -102,7 +102,7 @@ impl Network for Machine {
     }
 
     fn pages(&self) -> Pages {
-        Pages { used: self.open.len(), free: 0 }
+        Pages { used: self.open.len(), ..Pages::default() }
     }
 }
 
@@ -115,10 +115,12 @@ struct Part {
     kind: Option<bool>,
 }
 
-/// How a job misbehaves in its last step.
+/// How a job misbehaves, in its last step if nothing else is said.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Manner {
     Good,
+    /// When it is told that it is open.
+    Trips,
     Panics,
     BadPlan,
     NoGroup,
@@ -208,6 +210,11 @@ impl Work for Job {
         let group = usize::from(!last || self.manner != Manner::NoGroup);
         let changed = last && self.manner == Manner::Changes && asked >= 4;
         Pending::Run { requests: if changed { &self.requests[..0] } else { &self.requests }, group }
+    }
+
+    fn opened(&mut self, filled: &[Position]) {
+        assert_eq!(filled, vec![0; self.needs.len()], "these machines keep nothing");
+        assert!(self.manner != Manner::Trips, "this job trips");
     }
 
     fn feed(&mut self, answers: &[Predictions]) {
@@ -313,6 +320,7 @@ enum Call {
 fn call() -> impl Strategy<Value = Call> {
     let manner = prop_oneof![
         12 => Just(Manner::Good),
+        1 => Just(Manner::Trips),
         1 => Just(Manner::Panics),
         1 => Just(Manner::BadPlan),
         1 => Just(Manner::NoGroup),
@@ -376,6 +384,7 @@ proptest! {
         for (id, end) in ends {
             let wanted = match expected[&id] {
                 Manner::Good => "ok",
+                Manner::Trips => "the work panicked (a bug, please report it): this job trips",
                 Manner::Panics => "the work panicked (a bug, please report it): this job panics",
                 Manner::BadPlan => "step plan refused (a bug, please report it): sequence",
                 Manner::NoGroup => "a contract between work and network is broken (a bug, please report it): what is \

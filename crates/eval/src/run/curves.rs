@@ -30,7 +30,7 @@ pub fn settle(model: &mut Model, directory: &Path) -> Result<(), StoreError> {
     }
     kept.push(model.curve());
     let curves: Vec<Value> = kept.iter().map(SharedCurve::to_value).collect();
-    let text = serde_json::to_string(&curves).map_err(|error| wrong(&path, error))?;
+    let text = serde_json::to_string(&curves).map_err(|error| wrong(&path, &error))?;
     write_whole(&path, (text + "\n").as_bytes()).map_err(|WriteError { path, error }| StoreError::Io {
         what: "write",
         path,
@@ -44,11 +44,11 @@ fn read(path: &Path) -> Result<Vec<SharedCurve>, StoreError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(StoreError::Io { what: "read", path: path.to_owned(), error }),
     };
-    let values: Vec<Value> = serde_json::from_str(&text).map_err(|error| wrong(path, error))?;
-    values.iter().map(|value| SharedCurve::from_value(value).map_err(|error| wrong(path, error))).collect()
+    let values: Vec<Value> = serde_json::from_str(&text).map_err(|error| wrong(path, &error))?;
+    values.iter().map(|value| SharedCurve::from_value(value).map_err(|error| wrong(path, &error))).collect()
 }
 
-fn wrong(path: &Path, error: impl ToString) -> StoreError {
+fn wrong(path: &Path, error: &dyn std::fmt::Display) -> StoreError {
     StoreError::Curves { path: path.to_owned(), error: error.to_string() }
 }
 

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::{
     Refusal,
     fields::{Fields, told},
+    limits::Limits,
     service::{Entry, Inner, Served},
     shape::Kind,
 };
@@ -24,11 +25,7 @@ pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served,
     let mut fields = Fields::parse(body)?;
     let messages = messages(&mut fields)?;
     refuse_tools(&mut fields)?;
-    let logprobs = fields.switch("logprobs")?.unwrap_or(false);
-    let top = fields.count("top_logprobs", 0, service.config.limits.top_logprobs as u64)?;
-    if top.is_some_and(|top| top > 0) && !logprobs {
-        return Err(Refusal::parameter("top_logprobs", "`top_logprobs` goes with `logprobs`: set it to true"));
-    }
+    let top = logprobs(&mut fields, &service.config.limits)?;
     let mut ask = super::read_ask(service, &entry, &mut fields)?;
     fields.neutral("add_generation_prompt", &[json!(true)])?;
     fields.neutral("continue_final_message", &[json!(false)])?;
@@ -45,10 +42,20 @@ pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served,
     fields.neutral("echo", &[json!(false)])?;
     fields.neutral("chat_template_kwargs", &[json!({})])?;
     fields.finish()?;
-    if logprobs {
-        ask.ask_logprobs(top.unwrap_or(0));
+    if let Some(top) = top {
+        ask.ask_logprobs(top);
     }
     super::run(service, entry, Kind::Chat, &[Prompt::Chat(messages)], ask, Vec::new())
+}
+
+/// Reads whether log-probabilities are wanted, and of how many alternatives.
+pub fn logprobs(fields: &mut Fields, limits: &Limits) -> Result<Option<usize>, Refusal> {
+    let wanted = fields.switch("logprobs")?.unwrap_or(false);
+    let top = fields.count("top_logprobs", 0, limits.top_logprobs as u64)?;
+    if top.is_some_and(|top| top > 0) && !wanted {
+        return Err(Refusal::parameter("top_logprobs", "`top_logprobs` goes with `logprobs`: set it to true"));
+    }
+    Ok(wanted.then_some(top.unwrap_or(0)))
 }
 
 /// Functions that a model may call: none are.

@@ -13,6 +13,9 @@ use crate::{
     shape::Kind,
 };
 
+/// Alternatives of a token that this endpoint tells, as OpenAI's does.
+const LOGPROBS: u64 = 5;
+
 /// Completes prompts.
 ///
 /// # Errors
@@ -22,7 +25,7 @@ pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served,
     let prompts = prompts(&mut fields, service.config.limits.prompts)?;
     let suffix = fields.text("suffix")?.filter(|suffix| !suffix.is_empty());
     let echo = fields.switch("echo")?.unwrap_or(false);
-    let logprobs = fields.count("logprobs", 0, service.config.limits.top_logprobs as u64)?;
+    let logprobs = fields.count("logprobs", 0, LOGPROBS)?;
     let mut ask = super::read_ask(service, &entry, &mut fields)?;
     if let Some(best) = fields.count("best_of", 1, 128)?
         && best != ask.wishes.choices
@@ -43,6 +46,11 @@ pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served,
         ask.ask_logprobs(top);
     }
     if let Some(suffix) = suffix {
+        if echo {
+            let message =
+                "`echo` tells what stands before an answer, and with `suffix` it stands in between: omit `echo`";
+            return Err(Refusal::parameter("echo", message).coded("unsupported_parameter"));
+        }
         return crate::infill::with_suffix(service, entry, &prompts, &suffix, ask);
     }
     let echo = if echo { prompts.iter().map(|prompt| words(service, prompt)).collect() } else { Vec::new() };

@@ -8,18 +8,20 @@ mod score;
 mod status;
 mod tokens;
 
+pub use chat::logprobs as chat_logprobs;
 pub use score::Judging;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use demask::Prompt;
+use demask::{Prompt, internals::step::Mask};
 
 use crate::{
     Refusal,
     ask::{self, Ask},
     fields::Fields,
     page,
+    refusal::PROMPT,
     route::Endpoint,
     run::Run,
     service::{Entry, Inner, Served},
@@ -31,6 +33,25 @@ use crate::{
 /// # Errors
 /// If it is wrong, or cannot be served.
 pub(crate) fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served, Refusal> {
+    let endpoint = entry.endpoint;
+    lead(service, entry, body).map_err(|refusal| named(refusal, endpoint))
+}
+
+/// Names what is wrong as the endpoint calls it: the library does not know where a prompt came from.
+fn named(refusal: Refusal, endpoint: Endpoint) -> Refusal {
+    let name = match (refusal.param.as_deref(), endpoint) {
+        (Some(PROMPT), Endpoint::Chat | Endpoint::Tokenize) => "messages",
+        (Some(PROMPT), Endpoint::Infill) => "segments",
+        (Some(PROMPT), Endpoint::PlainInfill) => "input_prefix",
+        (Some(PROMPT), Endpoint::Score) => "context",
+        (Some(PROMPT), _) => "prompt",
+        (Some("max_tokens"), Endpoint::Score) => "continuation",
+        _ => return refusal,
+    };
+    Refusal { param: Some(name.to_owned()), ..refusal }
+}
+
+fn lead(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served, Refusal> {
     let whole = |response| Ok(Served::Whole(response));
     match entry.endpoint {
         Endpoint::Chat => chat::serve(service, entry, body),
@@ -73,12 +94,16 @@ pub(crate) fn run(
     mut entry: Entry,
     kind: Kind,
     prompts: &[Prompt],
-    ask: Ask,
+    mut ask: Ask,
     echo: Vec<String>,
 ) -> Result<Served, Refusal> {
+    let infills = prompts.iter().any(|prompt| matches!(prompt, Prompt::Segments(_)));
+    if service.handle.prompter().facts().mask == Mask::Full && !infills {
+        ask.round_up(&service.config.limits)?;
+    }
     let places = entry.places()?;
     let run = Run::start(service, prompts, &ask, places, &entry)?;
-    let mut shape = Shape::new(kind, service.name(), &service.fingerprint, ask.wishes);
+    let mut shape = Shape::new(kind, service, ask.wishes);
     shape.echo = echo;
     Ok(Served::Run(Box::new(run), shape))
 }

@@ -3,7 +3,7 @@
 use std::{convert::Infallible, rc::Rc};
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method, Request, Response, header, request::Parts};
+use http::{HeaderName, HeaderValue, Method, Request, Response, Version, header, request::Parts};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -57,14 +57,12 @@ async fn draining(shared: &Shared) {
 async fn respond(shared: Rc<Shared>, request: Request<Incoming>) -> Result<Response<ReplyBody>, Infallible> {
     let (head, body) = request.into_parts();
     let origin = allowed_origin(&shared, &head);
+    // hyper leaves out the body of a response to HEAD, and tells its length.
     let mut response = match checked(&shared, &head) {
         Ok(Some(response)) => response.map(whole),
         Ok(None) => answered(&shared, &head, body).await,
-        Err(refusal) => shared.service.refuse(&refusal).map(whole),
+        Err(refusal) => closing(shared.service.refuse(&refusal).map(whole), &head),
     };
-    if head.method == Method::HEAD {
-        *response.body_mut() = ReplyBody::Whole(None);
-    }
     if let Some(origin) = origin {
         let headers = response.headers_mut();
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
@@ -81,8 +79,11 @@ fn whole(bytes: Bytes) -> ReplyBody {
 /// Looks at what only a socket can be asked wrongly: another host, an origin that is not allowed, a browser's question
 /// before the request.
 fn checked(shared: &Shared, head: &Parts) -> Result<Option<Response<Bytes>>, Refusal> {
+    if head.version == Version::HTTP_11 && head.headers.get_all(header::HOST).iter().count() != 1 {
+        return Err(Refusal::bad("a request of HTTP/1.1 has exactly one Host header"));
+    }
     let host = head.headers.get(header::HOST).map(HeaderValue::as_bytes).or_else(|| head.uri.host().map(str::as_bytes));
-    let name = host.map(|host| host_name(host));
+    let name = host.map(host_name);
     let known = |name: &[u8]| shared.config.hosts.iter().any(|host| host.as_bytes().eq_ignore_ascii_case(name));
     if !shared.config.hosts.is_empty() && !name.is_some_and(known) {
         let expected = shared.config.hosts.join(", ");

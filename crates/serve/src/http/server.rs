@@ -51,7 +51,7 @@ impl Default for HttpConfig {
             per_address: 4096,
             head_time: Duration::from_secs(15),
             body_time: Duration::from_secs(30),
-            write_time: Duration::from_secs(60),
+            write_time: Duration::from_mins(1),
             heartbeat: Duration::from_secs(15),
             drain_time: Duration::from_secs(30),
             drain_notice: Duration::ZERO,
@@ -144,14 +144,14 @@ impl Server {
             () = accepting => {}
             () = stopped => {}
         }
-        drain(&listener, &shared, &tell, &mut connections, stop).await;
+        drain(listener, &shared, &tell, &mut connections, stop).await;
         Ok(())
     }
 }
 
 /// Refuses what is new, waits for what is on its way, and gives up what takes too long.
 async fn drain(
-    listener: &TcpListener,
+    listener: TcpListener,
     shared: &Rc<Shared>,
     tell: &watch::Sender<Ending>,
     connections: &mut JoinSet<()>,
@@ -160,10 +160,12 @@ async fn drain(
     shared.service.drain();
     let notice = Instant::now() + shared.config.drain_notice;
     tokio::select! {
-        () = accept(listener, shared, connections) => {}
+        () = accept(&listener, shared, connections) => {}
         () = sleep_until(notice) => {}
         () = until_stopped(stop, Stop::Now) => {}
     }
+    // Who comes now is told at once that nobody is here, instead of waiting for the end in the system's queue.
+    drop(listener);
     let _ = tell.send(Ending::Draining);
     tokio::select! {
         () = emptied(connections) => {}

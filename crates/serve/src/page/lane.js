@@ -35,6 +35,9 @@ export class Lane {
     this.timeline.sync(playhead, total, colouring);
     this.#count(playhead);
     this.#tell();
+    // What decodes is known best by the server: infilling has other defaults than chat.
+    const { decoder, cache } = this.recording.facts;
+    if (decoder !== "") setText(this.title, [decoder, cache].filter(Boolean).join(" · "));
   }
 
   /** Takes the run's recording, which a retry makes anew. */

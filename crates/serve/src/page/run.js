@@ -40,6 +40,7 @@ export class Run {
         return this.#end("done", null);
       } catch (error) {
         if (this.#abort.signal.aborted) return this.#end("cancelled", null);
+        if (this.#doesWithout(error)) continue;
         const full = error instanceof ServerError && [429, 503].includes(error.status);
         if (!full || tries === TRIES) return this.#end("failed", wordsOf(error));
         await this.#wait(error);
@@ -91,6 +92,15 @@ export class Run {
     if (frame.canvas?.prompt) recording.facts.prompt = frame.canvas.prompt;
     if (frame.seed !== undefined) recording.facts.seed = frame.seed;
     if (frame.receipt) recording.receipt = frame.receipt;
+  }
+
+  /** Takes out of the request what is asked beside the answer and the endpoint does not know; says whether it did. */
+  #doesWithout(error) {
+    const wishes = { logprobs: ["logprobs", "top_logprobs"], top_logprobs: ["top_logprobs"], return_token_ids: ["return_token_ids"] };
+    const names = error instanceof ServerError && error.status === 400 ? (wishes[error.param] ?? []) : [];
+    const present = names.filter((name) => name in this.body);
+    for (const name of present) delete this.body[name];
+    return present.length > 0;
   }
 
   async #wait(error) {

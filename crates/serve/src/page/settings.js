@@ -46,7 +46,7 @@ export class Settings {
     this.root.replaceChildren(
       this.#length(facts),
       make("div", { class: "method" }, ...this.first.rows),
-      this.#guide(facts),
+      ...this.#guide(facts),
       make("label", { class: "check" }, this.compare, "Compare with a second decoder, on the same seed"),
       second,
       make("label", { class: "check" }, this.alternatives, "Tell what else was weighed for each token"),
@@ -89,9 +89,9 @@ export class Settings {
   #guide({ guides }) {
     this.guide = null;
     const names = namesOf(guides);
-    if (names.length === 0) return null;
+    if (names.length === 0) return [];
     this.guide = make("select", {}, make("option", { value: "" }, "none"), ...names.map(optionOf));
-    return row("Guide", this.guide, "for guided decoders");
+    return [row("Guide", this.guide, "for guided decoders")];
   }
 
   #number({ name, label, min, max, step, hint, of }) {

@@ -101,21 +101,26 @@ export function queuedOf(response) {
  *  @throws {ServerError} for an error chunk, {ConnectionError} if the stream breaks off. */
 export async function* chunksOf(response, signal) {
   const reader = response.body.getReader();
+  try {
+    yield* bunches(reader, signal);
+  } finally {
+    // Whoever stops reading closes the connection too, or the server would decode for nobody.
+    reader.cancel().catch(() => {});
+  }
+}
+
+async function* bunches(reader, signal) {
   const decoder = new TextDecoder();
   const events = new EventReader();
   for (;;) {
     const { done, value } = await nextPiece(reader, signal);
-    const chunks = [];
-    let over = done;
-    for (const data of events.push(done ? decoder.decode() : decoder.decode(value, { stream: true }))) {
-      if (data === "[DONE]") {
-        if (chunks.length > 0) yield chunks;
-        return;
-      }
-      chunks.push(parsed(data));
-    }
+    const said = events.push(done ? decoder.decode() : decoder.decode(value, { stream: true }));
+    const end = said.indexOf("[DONE]");
+    const { chunks, error } = parsedUpToError(end < 0 ? said : said.slice(0, end));
     if (chunks.length > 0) yield chunks;
-    if (over) throw new ConnectionError("The connection ended before the answer was whole.");
+    if (error !== null) throw error;
+    if (end >= 0) return;
+    if (done) throw new ConnectionError("The connection ended before the answer was whole.");
   }
 }
 
@@ -126,6 +131,19 @@ async function nextPiece(reader, signal) {
     if (signal?.aborted) throw error;
     throw new ConnectionError("The connection broke before the answer was whole.");
   }
+}
+
+/** Parses messages up to the first that is an error: what stands before it still counts. */
+function parsedUpToError(messages) {
+  const chunks = [];
+  for (const data of messages) {
+    try {
+      chunks.push(parsed(data));
+    } catch (error) {
+      return { chunks, error };
+    }
+  }
+  return { chunks, error: null };
 }
 
 function parsed(data) {

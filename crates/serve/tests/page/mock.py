@@ -2,7 +2,8 @@
 
 Words: `long` (4,000 positions), `slow`, `kill` (the connection breaks in the middle), `fail` (an error chunk in the
 middle), `full` (503 twice before it answers), `refuse` (a 400), `markup` (markup as the model's text), `dribble` (bytes in
-odd pieces, with heartbeats), `hush` (the connection ends in order, but before the answer).
+odd pieces, with heartbeats), `hush` (the connection ends in order, but before the answer),
+`strict` (refuses to tell alternatives).
 """
 
 import contextlib
@@ -164,9 +165,11 @@ class Mock:
                 return self.answer(body)
 
             def answer(self, body):
-                words = json.dumps(body.get("messages") or body.get("prompt") or body.get("segments"))
+                words = body["messages"][-1]["content"] if "messages" in body else json.dumps(body.get("prompt") or body["segments"])
                 if "refuse" in words:
                     return self.error(400, "`max_tokens` is 9000, and this server decodes at most 4096 tokens: lower it", None, "max_tokens")
+                if "strict" in words and "logprobs" in body:
+                    return self.error(400, 'unknown parameter "logprobs": omit it', "unknown_parameter", "logprobs")
                 if "full" in words and mock.refusals < 2:
                     mock.refusals += 1
                     return self.error(503, "the queue holds 64 requests.", "overloaded", retry=3)

@@ -23,6 +23,9 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+# The checkout stays as it was.
+sys.dont_write_bytecode = True
+
 from browser import browser
 from mock import MARKUP, SENTENCES, Mock
 
@@ -292,6 +295,13 @@ def infill(page, server):
 
 
 @scenario()
+def alternatives_that_are_refused_are_done_without(page, server):
+    ask(page, "strict")
+    page.done()
+    assert page.canvas() == SENTENCES and "logprobs" not in server.mock.requests[-1][1], page.one(".message").text
+
+
+@scenario()
 def a_text_without_hole_is_refused_here(page, server):
     page.mode("infill")
     page.send("no hole")
@@ -344,6 +354,8 @@ def again(page, server, first):
 @scenario()
 def no_remask_where_holes_cannot_be_filled(page, server):
     page.js("const model = document.querySelector('#model'); model.value = 'mock-sdar'; model.dispatchEvent(new Event('change'))")
+    words = page.one("#settings").text
+    assert "null" not in words and "Guide" not in words, words
     page.mode("infill")
     assert not page.one("#send").is_enabled() and "cannot fill holes" in page.one("#mode-note").text
     page.mode("chat")

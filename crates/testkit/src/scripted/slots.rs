@@ -10,6 +10,8 @@ pub(super) struct Slots {
     pub(super) needs: SequenceNeeds,
     pub(super) stored: Stored,
     pub(super) drafts: Vec<Draft>,
+    /// Leading positions that others share: no step may write them.
+    pub(super) filled: Position,
 }
 
 /// A draft's own copy of the slots.
@@ -35,7 +37,7 @@ impl Slots {
         let empty = || std::array::from_fn(|_| vec![None; needs.positions]);
         let residual = vec![None; needs.positions];
         let stored = Stored { keys: empty(), values: empty(), increments: empty(), residual };
-        Self { needs: needs.clone(), stored, drafts: Vec::new() }
+        Self { needs: needs.clone(), stored, drafts: Vec::new(), filled: 0 }
     }
 
     /// The contents of the live rows behind the last layer, `[lanes, live]`.
@@ -91,6 +93,28 @@ impl Slots {
 }
 
 impl Stored {
+    /// Whether so many leading slots were all written.
+    pub(super) fn is_written(&self, positions: usize) -> bool {
+        self.keys.iter().chain(&self.values).all(|layer| layer[..positions].iter().all(Option::is_some))
+    }
+
+    /// Whether so many leading slots hold the same K and V.
+    pub(super) fn same(&self, other: &Self, positions: usize) -> bool {
+        let of = |stored: &Self| {
+            let layers = stored.keys.iter().chain(&stored.values);
+            layers.map(|layer| layer[..positions].to_vec()).collect::<Vec<_>>()
+        };
+        of(self) == of(other)
+    }
+
+    /// Takes the K and V of so many leading slots from another.
+    pub(super) fn begin(&mut self, other: &Self, positions: usize) {
+        for layer in 0..LAYERS {
+            self.keys[layer][..positions].copy_from_slice(&other.keys[layer][..positions]);
+            self.values[layer][..positions].copy_from_slice(&other.values[layer][..positions]);
+        }
+    }
+
     fn keep(&mut self, draft: &Self, positions: &Positions) {
         for position in positions.iter().map(|position| position as usize) {
             for layer in 0..LAYERS {

@@ -10,6 +10,7 @@
 //! * tokens that are called settled stay;
 //! * its plans are legal, and take no more than it reserved;
 //! * two equal runs are equal;
+//! * what it leaves of its slots for later requests is right, and a run that begins with it commits the same;
 //! * predictions that make no sense end no run with a panic, and nothing of them is written;
 //! * what it claims of itself is true: see [`decoder`] and [`cache`].
 
@@ -28,10 +29,10 @@ use demask_decode::{
     spec::{About, Kind, Method, OrAuto, Value},
     transfer::Ranking,
 };
-use demask_step::{MaskKind, Position, StepPlan};
+use demask_step::{Mask, MaskKind, Position, StepPlan};
 
 use case::{Case, cases};
-use run::{Outcome, hostile, run};
+use run::{Outcome, hostile, run, run_twice};
 
 /// What a method broke.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,9 +130,26 @@ impl Pair<'_> {
         if outcome != again {
             return Err(self.broken("two equal runs are equal", difference(&outcome, &again)));
         }
+        self.shares(&outcome)?;
         match hostile(self.case, self.options.clone()) {
             Ok(()) => Ok(outcome),
             Err(found) => Err(self.broken("predictions that make no sense leave no trace", found)),
+        }
+    }
+
+    /// Whether runs that leave slots for others, and begin with those of others, are what they are alone.
+    fn shares(&self, outcome: &Outcome) -> Result<(), Broken> {
+        if self.case.mask == Mask::Full && self.options.guide.is_none() {
+            // Where everybody sees everybody, nothing depends on the first tokens alone.
+            return Ok(());
+        }
+        let (runs, _) = run_twice(self.case, &self.options).map_err(|(rule, found)| self.broken(rule, found))?;
+        match runs.iter().find(|run| *run != outcome) {
+            Some(run) => {
+                let rule = "a run that shares slots with others commits what it commits alone";
+                Err(self.broken(rule, difference(run, outcome)))
+            }
+            None => Ok(()),
         }
     }
 

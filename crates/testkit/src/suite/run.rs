@@ -30,20 +30,54 @@ pub(super) fn run(case: &Case, options: &SessionOptions) -> Result<Outcome, Foun
         Scripted::new(case.seed, VOCAB, case.shift).with_spread(case.spread).with_easy(case.easy),
         Scripted::new(case.seed ^ 2, VOCAB, 1).with_spread(case.spread),
     ];
-    let mut session = Session::new(options.clone()).map_err(|error| ("it runs", error.to_string()))?;
-    let mut ids: Vec<SequenceId> = Vec::new();
-    for need in session.needs() {
-        let opened = networks[need.network].open(&need.sequence);
-        ids.push(opened.map_err(|error| ("its sequences can be opened", error.to_string()))?);
+    let session = Session::new(options.clone()).map_err(|error| ("it runs", error.to_string()))?;
+    run_on(&mut networks, session, options)
+}
+
+/// Decodes a case twice on networks with tiny pages: the second run begins with what the first one left. Returns both, and
+/// how many slots the second one found filled.
+pub(super) fn run_twice(case: &Case, options: &SessionOptions) -> Result<([Outcome; 2], u64), Found> {
+    let page = 1 + (case.seed % 3) as usize;
+    let mut networks = [
+        Scripted::new(case.seed, VOCAB, case.shift).with_spread(case.spread).with_easy(case.easy).with_pages(page),
+        Scripted::new(case.seed ^ 2, VOCAB, 1).with_spread(case.spread).with_pages(page),
+    ];
+    let mut run = || {
+        let session = Session::new(options.clone()).map_err(|error| ("it runs", error.to_string()))?;
+        run_on(&mut networks, session, options)
+    };
+    let outcomes = [run()?, run()?];
+    let hits = networks.iter().filter_map(Network::prefixes).map(|counters| counters.hits).sum();
+    Ok((outcomes, hits))
+}
+
+/// Decodes on networks, and leaves all that it can after each forward.
+fn run_on(networks: &mut [Scripted; 2], mut session: Session, options: &SessionOptions) -> Result<Outcome, Found> {
+    let (mut ids, mut filled): (Vec<SequenceId>, Vec<_>) = (Vec::new(), Vec::new());
+    for (index, need) in session.needs().iter().enumerate() {
+        let opened = networks[need.network].open_behind(&need.sequence, session.begins(index));
+        let opened = opened.map_err(|error| ("its sequences can be opened", error.to_string()))?;
+        ids.push(opened.sequence);
+        filled.push(opened.filled);
     }
-    let networks_of: Vec<usize> = session.needs().iter().map(|need| need.network).collect();
-    watch(&mut session, options, |requests| {
-        let network = networks_of[requests[0].sequence];
+    session.opened(&filled);
+    watch(&mut session, options, |session| {
+        let of = |sequence: usize| session.needs()[sequence].network;
+        for (index, &id) in ids.iter().enumerate() {
+            let network = &mut networks[of(index)];
+            network.publish(id, session.reusable(index));
+            if let Some(wrong) = network.complaint() {
+                return Err(("what it leaves of its slots is right", wrong.to_owned()));
+            }
+        }
+        let requests = session.pending().requests();
+        let Some(first) = requests.first() else { return Ok(Vec::new()) };
+        let network = &mut networks[of(first.sequence)];
         let batch: Vec<_> = requests.iter().map(|request| request.step(ids[request.sequence])).collect();
         let mut out = vec![Predictions::default(); batch.len()];
         let found = |error: String| ("its plans are legal and within what it reserved", error);
-        networks[network].check(&batch).map_err(|error| found(error.to_string()))?;
-        networks[network].step(&batch, &mut out).map_err(|error| found(error.to_string()))?;
+        network.check(&batch).map_err(|error| found(error.to_string()))?;
+        network.step(&batch, &mut out).map_err(|error| found(error.to_string()))?;
         Ok(out)
     })
 }
@@ -58,7 +92,11 @@ pub(super) fn hostile(case: &Case, options: SessionOptions) -> Result<(), String
     // Such a run may be cut off before everything is decoded.
     let options = SessionOptions { stop: StopRule::Prefix, ..options };
     let mut session = Session::new(options.clone()).map_err(|error| error.to_string())?;
-    let outcome = watch(&mut session, &options, |requests| {
+    let outcome = watch(&mut session, &options, |session| {
+        let requests = session.pending().requests();
+        if requests.is_empty() {
+            return Ok(Vec::new());
+        }
         let mut answers: Vec<Predictions> = requests.iter().map(|request| nonsense(request, &mut roll)).collect();
         match roll(6) {
             0 => answers.clear(),
@@ -86,18 +124,21 @@ fn nonsense(request: &Request, roll: &mut impl FnMut(u64) -> u64) -> Predictions
     out
 }
 
-/// Runs a session to its end and watches what it writes.
+/// Runs a session to its end and watches what it writes. It is shown before each forward, and once when it is over.
 fn watch(
     session: &mut Session,
     options: &SessionOptions,
-    mut answer: impl FnMut(&[Request]) -> Result<Vec<Predictions>, Found>,
+    mut answer: impl FnMut(&Session) -> Result<Vec<Predictions>, Found>,
 ) -> Result<Outcome, Found> {
     let given: Vec<bool> = session.canvas().iter().map(|&token| token != MASK_ID && token != NO_TOKEN).collect();
     let mut committed = given.clone();
     let mut outcome = Outcome { commits: Vec::new(), exactness: session.exactness() };
     let mut settled = session.output().tokens;
-    while let Pending::Run { requests, .. } = session.pending() {
-        let predictions = answer(requests)?;
+    loop {
+        let predictions = answer(session)?;
+        if matches!(session.pending(), Pending::Done) {
+            break;
+        }
         session.feed(&predictions);
         let events: Vec<Event> = session.events().collect();
         for event in events {

@@ -216,6 +216,50 @@ impl CachePolicy for Flawed {
     }
 }
 
+parameters! {
+    /// A cache that says that it has stored more than it has.
+    pub struct Generous {}
+}
+
+impl CacheKind for Generous {
+    const NAME: &'static str = "generous";
+    const SUMMARY: &'static str = "broken";
+    const SOURCE: &'static str = "this test";
+    const ATTENTION: &'static [MaskKind] = &[MaskKind::BlockCausal];
+
+    fn build(&self, setup: &Setup<'_>) -> Box<dyn CachePolicy> {
+        Box::new(Leaving(CacheSpec::from(demask_decode::cache::Block::default()).build(setup)))
+    }
+}
+
+static GENEROUS: CacheMethod = CacheMethod::of::<Generous>();
+
+/// Blocks are stored as they should be, and one more is said to be.
+#[derive(Debug)]
+struct Leaving(Box<dyn CachePolicy>);
+
+impl CachePolicy for Leaving {
+    fn upkeep(&mut self, view: &View<'_>, plan: &mut StepPlan) -> bool {
+        self.0.upkeep(view, plan)
+    }
+
+    fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
+        self.0.plan(view, query, plan);
+    }
+
+    fn observe(&mut self, view: &View<'_>, plan: &StepPlan, progress: &Progress) {
+        self.0.observe(view, plan, progress);
+    }
+
+    fn memory(&self) -> Memory {
+        Memory::OfHistory
+    }
+
+    fn reusable(&self) -> demask_step::Position {
+        self.0.reusable() + 12
+    }
+}
+
 fn told(found: Result<(), Broken>) -> String {
     found.expect_err("the suite must find it").to_string()
 }
@@ -289,4 +333,13 @@ fn rows_beyond_the_reserve_are_found() {
 fn what_outlives_a_session_is_found() {
     let told = told(cache(&remembering::METHOD));
     assert!(told.contains("expected that two equal runs are equal, found token "), "{told}");
+}
+
+#[test]
+fn slots_that_are_left_too_early_are_found() {
+    let told = told(cache(&GENEROUS));
+    assert!(
+        told.contains("expected that what it leaves of its slots is right, found a slot is published that "),
+        "{told}"
+    );
 }

@@ -1,0 +1,142 @@
+//! The server as people start and stop it.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::{TcpListener, TcpStream},
+    process::{Child, Command, Stdio},
+};
+
+use serde_json::Value;
+
+use crate::harness::{command, demask, project};
+
+/// A server of the demo model on a port that was free. Dropped, it is killed.
+struct Serving {
+    child: Child,
+    address: String,
+}
+
+impl Serving {
+    fn start(arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        let arguments: Vec<&str> = [&["serve", "--port", "0"], arguments].concat();
+        let mut command = command(&arguments);
+        command.stderr(Stdio::piped()).stdout(Stdio::null()).envs(variables.iter().copied());
+        let mut child = command.spawn().unwrap();
+        let mut told = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        while !line.contains(" on http://") {
+            line.clear();
+            assert!(told.read_line(&mut line).unwrap() > 0, "the server ended before it said where it is");
+        }
+        // Nobody reads its log any more, and it must not wait for that.
+        std::thread::spawn(move || std::io::copy(&mut told, &mut std::io::sink()));
+        let address = line.trim().rsplit_once("http://").unwrap().1.to_owned();
+        Self { child, address }
+    }
+
+    /// Sends a request, and returns the status and the body.
+    fn ask(&self, head: &str, body: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let length = body.len();
+        write!(
+            stream,
+            "{head} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
+        .unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        let (head, body) = response.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const QUESTION: &str = "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?";
+
+fn body(more: &str) -> String {
+    format!("{{\"messages\": [{{\"role\": \"user\", \"content\": \"{QUESTION}\"}}]{more}}}")
+}
+
+#[test]
+fn a_server_answers_as_generate_does_and_ends_when_it_is_told_to() {
+    let mut serving = Serving::start(&[], &[]);
+    assert_eq!(serving.ask("GET /health", "").0, 200);
+    let (status, answer) = serving.ask("POST /v1/chat/completions", &body(", \"seed\": 0"));
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    let alone = demask(&["generate", "-q", QUESTION]).success();
+    assert_eq!(status, 200);
+    assert_eq!(answer["choices"][0]["message"]["content"].as_str(), Some(alone.trim_end()));
+    assert!(serving.ask("GET /", "").1.contains("<!DOCTYPE html>"));
+    serving.signal("-TERM");
+    assert_eq!(serving.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn flags_come_before_the_environment_and_that_before_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("serve.toml");
+    fs::write(&path, "port = 1\nmax_queue = 2\nno_ui = true\nguide = \"a=b\"\nmax_choices = 3\n").unwrap();
+    let arguments = ["serve", "--config", path.to_str().unwrap(), "--port", "3", "--print-config"];
+    let run = command(&arguments).envs([("DEMASK_PORT", "2"), ("DEMASK_MAX_QUEUE", "5")]).output().unwrap();
+    let told = String::from_utf8(run.stdout).unwrap();
+    assert_eq!(told, "guide = \"a=b\"\nport = 3\nmax_queue = 5\nmax_choices = 3\nno_ui = true\n");
+    // What is printed is a file.
+    fs::write(&path, &told).unwrap();
+    assert_eq!(demask(&["serve", "--config", path.to_str().unwrap(), "--print-config"]).success(), told);
+}
+
+#[test]
+fn a_page_and_keys_are_served_as_configured() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("keys");
+    fs::write(&path, "ann s3cret\n").unwrap();
+    let serving = Serving::start(&["--no-ui", "--api-key-file", path.to_str().unwrap()], &[]);
+    let (status, told) = serving.ask("GET /", "");
+    assert_eq!(status, 404, "{told}");
+    assert_eq!(serving.ask("POST /v1/chat/completions", &body("")).0, 401);
+    let with_key = "POST /v1/chat/completions HTTP/1.1\r\nAuthorization: Bearer s3cret\r\nX-Rest:";
+    assert_eq!(serving.ask(with_key, &body("")).0, 200);
+    assert_eq!(serving.ask("GET /health", "").0, 200);
+}
+
+#[test]
+fn what_cannot_be_served_is_told_in_one_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let [file, keys] = ["serve.toml", "keys"].map(|name| directory.path().join(name));
+    fs::write(&file, "prot = 1\n").unwrap();
+    fs::write(&keys, "ann\n").unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let [file, keys] = [&file, &keys].map(|path| path.to_str().unwrap());
+    let llada = project("demo/demo-llada");
+    for (arguments, code, told) in [
+        (&["--config", file][..], 2, "unknown key \"prot\", did you mean port?"),
+        (&["--config", "no/such"], 1, "cannot read no/such"),
+        (&["--port", &port], 1, "choose another --host or --port"),
+        (&["--host", "no.such.host.invalid"], 2, "expected an address of this machine"),
+        (&["--api-key-file", keys], 1, "line 1 of the keys: it has no key behind its name"),
+        (&["--api-key-file", "no/such"], 1, "cannot read the keys no/such"),
+        (&["--model", "no/such/model"], 2, "no/such/model"),
+        (&["--guide", &llada], 2, "expected an autoregressive one"),
+    ] {
+        let run = demask(&[&["serve"], arguments].concat());
+        assert_eq!((run.code, run.stdout.as_str()), (Some(code), ""), "{arguments:?}: {}", run.stderr);
+        assert!(
+            run.stderr.contains(told) && run.stderr.trim_end().lines().count() == 1,
+            "{arguments:?}: {}",
+            run.stderr
+        );
+    }
+}

@@ -1,0 +1,248 @@
+//! The index of published prefixes: which pages hold the K/V of which leading tokens, who holds them, and which go first.
+//!
+//! A node is a *unit* of positions: the least number that is whole blocks and whole pages, so that what its pages hold
+//! depends on its own tokens and those of the nodes above it alone. Pages stay the backend's; here it is only known whose
+//! they are. Whoever holds a node holds all nodes above it, so that what is idle can go from the leaves on.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use demask_step::{Mask, Prefix, PrefixCounters, TokenId};
+
+/// Names a node. Numbers of nodes that are gone are used again.
+pub(crate) type NodeId = u32;
+
+/// Pages by the tokens that they hold.
+#[derive(Debug, Default)]
+pub(crate) struct PrefixIndex {
+    /// Positions of a page.
+    page: usize,
+    nodes: Vec<Option<Node>>,
+    vacant: Vec<NodeId>,
+    by_edge: HashMap<Edge, NodeId>,
+    /// Nodes that nobody holds and that have none below them, by last use.
+    leaves: BTreeSet<(u64, NodeId)>,
+    /// Counts uses.
+    clock: u64,
+    idle_pages: usize,
+    counters: PrefixCounters,
+}
+
+/// What tells a node from all others.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Edge {
+    above: Above,
+    tokens: Arc<[TokenId]>,
+}
+
+/// What is above a node: another one, or nothing but what all K/V depend on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Above {
+    Nothing { mask: Mask, salt: u64 },
+    Node(NodeId),
+}
+
+#[derive(Debug)]
+struct Node {
+    edge: Edge,
+    pages: Box<[u32]>,
+    /// Sequences that hold it.
+    held: usize,
+    /// Nodes right below it.
+    below: usize,
+    used: u64,
+}
+
+/// What became of the pages of a sequence that published them.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Published {
+    /// How many belong to the index now.
+    pub(crate) taken: usize,
+    /// Those in whose place the sequence has pages that another one published before.
+    pub(crate) replaced: Vec<u32>,
+}
+
+impl PrefixIndex {
+    /// Makes an empty one, for pages of so many positions.
+    pub(crate) fn new(page: usize) -> Self {
+        Self { page, ..Self::default() }
+    }
+
+    /// Returns the positions of a node; none where what stands behind a token changes its K/V.
+    pub(crate) fn unit(&self, mask: Mask) -> Option<usize> {
+        let block = match mask {
+            Mask::Full => return None,
+            Mask::Causal => 1,
+            Mask::BlockCausal { block } => block.max(1) as usize,
+        };
+        let (mut divisor, mut rest) = (self.page, block);
+        while rest > 0 {
+            (divisor, rest) = (rest, divisor % rest);
+        }
+        (self.page / divisor).checked_mul(block)
+    }
+
+    /// Pages that nobody holds.
+    pub(crate) fn idle_pages(&self) -> usize {
+        self.idle_pages
+    }
+
+    pub(crate) fn counters(&self) -> PrefixCounters {
+        self.counters
+    }
+
+    /// Returns the nodes of the longest published part of a prefix that ends within `most` positions.
+    fn find(&self, prefix: Prefix<'_>, most: usize) -> Vec<NodeId> {
+        let Some(unit) = self.unit(prefix.mask) else { return Vec::new() };
+        let mut above = Above::Nothing { mask: prefix.mask, salt: prefix.salt };
+        let mut found = Vec::new();
+        for tokens in prefix.tokens[..prefix.tokens.len().min(most)].chunks_exact(unit) {
+            let Some(&node) = self.by_edge.get(&Edge { above, tokens: tokens.into() }) else { break };
+            found.push(node);
+            above = Above::Node(node);
+        }
+        found
+    }
+
+    /// Marks what is published of a prefix as used last; returns the pages of it that nobody holds.
+    pub(crate) fn spare(&mut self, prefix: Prefix<'_>, most: usize) -> usize {
+        let found = self.find(prefix, most);
+        self.touch(&found);
+        let idle = found.iter().filter_map(|&node| self.node(node)).filter(|node| node.held == 0);
+        idle.map(|node| node.pages.len()).sum()
+    }
+
+    /// Holds what is published of a prefix, and appends its pages.
+    pub(crate) fn hold(&mut self, prefix: Prefix<'_>, most: usize, pages: &mut Vec<u32>) -> Vec<NodeId> {
+        let found = self.find(prefix, most);
+        for &node in &found {
+            self.hold_node(node);
+            pages.extend(self.node(node).into_iter().flat_map(|node| node.pages.iter().copied()));
+        }
+        self.touch(&found);
+        self.counters.queries += prefix.tokens.len() as u64;
+        self.counters.hits += (found.len() * self.unit(prefix.mask).unwrap_or(0)) as u64;
+        found
+    }
+
+    /// Takes the leading pages of a sequence over that hold the prefix, and holds them for it: `held` are the nodes that it
+    /// holds already. Where another sequence published the same before, the sequence gets those pages instead.
+    pub(crate) fn publish(&mut self, prefix: Prefix<'_>, held: &mut Vec<NodeId>, pages: &mut [u32]) -> Published {
+        let mut published = Published::default();
+        let Some(unit) = self.unit(prefix.mask) else { return published };
+        let mut above = Above::Nothing { mask: prefix.mask, salt: prefix.salt };
+        let units = prefix.tokens.chunks_exact(unit).zip(pages.chunks_exact_mut(unit / self.page));
+        for (index, (tokens, pages)) in units.enumerate() {
+            let edge = Edge { above, tokens: tokens.into() };
+            let found = self.by_edge.get(&edge).copied();
+            let node = match (held.get(index), found) {
+                (Some(&own), Some(node)) if own == node => node,
+                // It began with something else: nothing of it can be told apart any more.
+                (Some(_), _) => break,
+                (None, Some(node)) => {
+                    let kept = self.node(node).map(|node| node.pages.clone()).unwrap_or_default();
+                    published.replaced.extend_from_slice(pages);
+                    pages.copy_from_slice(&kept);
+                    self.hold_node(node);
+                    held.push(node);
+                    node
+                }
+                (None, None) => {
+                    published.taken += pages.len();
+                    let node = self.insert(edge, pages);
+                    held.push(node);
+                    node
+                }
+            };
+            above = Above::Node(node);
+        }
+        self.touch(held);
+        published
+    }
+
+    /// Lets go of nodes that a sequence held.
+    pub(crate) fn release(&mut self, held: &[NodeId]) {
+        self.touch(held);
+        for &id in held {
+            let Some(node) = self.node_mut(id) else { continue };
+            node.held -= 1;
+            let (idle, leaf, used, pages) = (node.held == 0, node.below == 0, node.used, node.pages.len());
+            if idle {
+                self.idle_pages += pages;
+                if leaf {
+                    self.leaves.insert((used, id));
+                }
+            }
+        }
+    }
+
+    /// Forgets the leaf that was used longest ago of those that nobody holds, and hands its pages over.
+    pub(crate) fn evict(&mut self) -> Option<Box<[u32]>> {
+        let (_, id) = self.leaves.pop_first()?;
+        let node = self.nodes[id as usize].take()?;
+        self.vacant.push(id);
+        self.by_edge.remove(&node.edge);
+        self.idle_pages -= node.pages.len();
+        if let Above::Node(above) = node.edge.above
+            && let Some(parent) = self.node_mut(above)
+        {
+            parent.below -= 1;
+            let (leaf, used) = (parent.held == 0 && parent.below == 0, parent.used);
+            if leaf {
+                self.leaves.insert((used, above));
+            }
+        }
+        Some(node.pages)
+    }
+
+    fn insert(&mut self, edge: Edge, pages: &[u32]) -> NodeId {
+        if let Above::Node(above) = edge.above
+            && let Some(parent) = self.node_mut(above)
+        {
+            parent.below += 1;
+        }
+        let id = self.vacant.pop().unwrap_or_else(|| {
+            self.nodes.push(None);
+            self.nodes.len() as NodeId - 1
+        });
+        self.by_edge.insert(edge.clone(), id);
+        self.nodes[id as usize] = Some(Node { edge, pages: pages.into(), held: 1, below: 0, used: 0 });
+        id
+    }
+
+    fn hold_node(&mut self, id: NodeId) {
+        let Some(node) = self.node_mut(id) else { return };
+        node.held += 1;
+        let (first, used, pages) = (node.held == 1, node.used, node.pages.len());
+        if first {
+            self.idle_pages -= pages;
+            self.leaves.remove(&(used, id));
+        }
+    }
+
+    /// Marks nodes as used last.
+    fn touch(&mut self, nodes: &[NodeId]) {
+        self.clock += 1;
+        let now = self.clock;
+        for &id in nodes {
+            let Some(node) = self.node_mut(id) else { continue };
+            let before = std::mem::replace(&mut node.used, now);
+            if self.leaves.remove(&(before, id)) {
+                self.leaves.insert((now, id));
+            }
+        }
+    }
+
+    fn node(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.get(id as usize)?.as_ref()
+    }
+
+    fn node_mut(&mut self, id: NodeId) -> Option<&mut Node> {
+        self.nodes.get_mut(id as usize)?.as_mut()
+    }
+}
+
+#[cfg(test)]
+mod tests;

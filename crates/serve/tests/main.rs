@@ -1,0 +1,10 @@
+//! All integration tests of the server in one binary.
+
+mod common;
+mod contract;
+mod promises;
+mod random;
+mod refusals;
+#[cfg(feature = "http")]
+mod sockets;
+mod solo;

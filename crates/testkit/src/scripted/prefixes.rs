@@ -1,0 +1,80 @@
+//! What scripted sequences leave for later ones: a plain list, searched from end to end.
+
+use demask_step::{Mask, Position, Prefix, PrefixCounters, TokenId};
+
+use super::slots::Stored;
+
+/// Published prefixes, in pages of any size.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Prefixes {
+    /// Positions of a page; 0 keeps nothing.
+    pub(super) page: usize,
+    kept: Vec<Left>,
+    pub(super) counters: PrefixCounters,
+    /// What was wrong with something that was published.
+    pub(super) wrong: Option<&'static str>,
+}
+
+/// What one sequence left.
+#[derive(Debug, Clone)]
+struct Left {
+    mask: Mask,
+    salt: u64,
+    tokens: Vec<TokenId>,
+    stored: Stored,
+}
+
+impl Prefixes {
+    /// How many of so many positions are whole blocks and whole pages.
+    fn whole(&self, mask: Mask, positions: usize) -> usize {
+        let block = match mask {
+            Mask::Full => return 0,
+            Mask::Causal => 1,
+            Mask::BlockCausal { block } => block as usize,
+        };
+        let fits = |end: &usize| end.is_multiple_of(block) && end.is_multiple_of(self.page.max(1));
+        if self.page == 0 { 0 } else { (0..=positions).rev().find(fits).unwrap_or(0) }
+    }
+
+    /// Returns how many leading positions somebody left, up to so many, and what they hold.
+    pub(super) fn find(&mut self, prefix: Prefix<'_>, most: usize) -> (Position, Option<&Stored>) {
+        self.counters.queries += if self.page == 0 { 0 } else { prefix.tokens.len() as u64 };
+        let shared = |left: &Left| {
+            let same = left.mask == prefix.mask && left.salt == prefix.salt;
+            let tokens = left.tokens.iter().zip(prefix.tokens);
+            let common = tokens.take_while(|(left, own)| left == own).count();
+            if same { self.whole(prefix.mask, common.min(most)) } else { 0 }
+        };
+        let longest = self.kept.iter().map(|left| (shared(left), left)).max_by_key(|(length, _)| *length);
+        let (filled, left) = longest.filter(|(length, _)| *length > 0).unzip();
+        let filled = filled.unwrap_or(0);
+        self.counters.hits += filled as u64;
+        (filled as Position, left.map(|left: &Left| &left.stored))
+    }
+
+    /// Takes what a sequence leaves, and notes what is wrong with it: a slot that was never written, or that holds something
+    /// else than somebody left for the same tokens. Returns how many of its leading positions are shared from now on.
+    pub(super) fn publish(&mut self, prefix: Prefix<'_>, stored: &Stored) -> Position {
+        let length = self.whole(prefix.mask, prefix.tokens.len());
+        let tokens = &prefix.tokens[..length];
+        if !stored.is_written(length) {
+            self.wrong = Some("a slot is published that was never written");
+            return 0;
+        }
+        for left in self.kept.iter().filter(|left| left.mask == prefix.mask) {
+            let common = left.tokens.iter().zip(tokens).take_while(|(left, own)| left == own).count();
+            // Within a block everything depends on all of it.
+            if !left.stored.same(stored, self.whole(prefix.mask, common)) {
+                self.wrong = Some("a slot is published that depends on more than the tokens up to its block");
+                return 0;
+            }
+        }
+        let known =
+            |left: &Left| left.mask == prefix.mask && left.salt == prefix.salt && left.tokens.starts_with(tokens);
+        if !self.kept.iter().any(known) {
+            let tokens = tokens.to_vec();
+            self.kept.push(Left { mask: prefix.mask, salt: prefix.salt, tokens, stored: stored.clone() });
+        }
+        length as Position
+    }
+}
