@@ -10,6 +10,7 @@ mod api;
 mod ask;
 mod canvas;
 mod config;
+mod echo;
 mod fields;
 #[cfg(feature = "http")]
 pub mod http;
