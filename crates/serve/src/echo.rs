@@ -29,7 +29,12 @@ impl Echo {
     /// # Errors
     /// If it cannot be put into tokens, has none, or is longer than the model's context.
     pub fn start(service: &Arc<Inner>, prompt: &Prompt, top: usize, class: Class) -> Result<Self, Refusal> {
-        let ids = service.handle.prompter().ids(prompt)?;
+        let prompter = service.handle.prompter();
+        let (ids, context) = (prompter.ids(prompt)?, prompter.facts().context);
+        if ids.len() > context {
+            let message = format!("`prompt` has {} tokens, expected at most {context} for this model", ids.len());
+            return Err(Refusal::parameter("prompt", message).coded("context_length_exceeded"));
+        }
         let judging = match ids.split_at_checked(1) {
             None => {
                 let message = "`prompt` is empty, expected at least one token to tell again: start with its bos token";
