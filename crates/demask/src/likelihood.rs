@@ -11,7 +11,7 @@ use demask_step::{
     random::{mix, uniform},
 };
 
-use crate::{Error, Prompt, Prompter};
+use crate::{Error, Prompt, Prompter, TokenLogprob};
 
 /// Draws that LLaDA's script spreads evenly, and Dream's.
 const LLADA_GROUP: usize = 8;
@@ -28,22 +28,29 @@ pub struct LikelihoodOptions {
     pub cfg_scale: f32,
     /// Key of the draws.
     pub seed: u64,
+    /// For autoregressive models: the log-probability of each token is kept, and this many of the most probable tokens in
+    /// its place, 20 at most. None: only their sum.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub top: Option<usize>,
 }
 
 impl Default for LikelihoodOptions {
     fn default() -> Self {
-        Self { draws: 128, cfg_scale: 0.0, seed: 0 }
+        Self { draws: 128, cfg_scale: 0.0, seed: 0, top: None }
     }
 }
 
 /// How probable a continuation is.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub struct Likelihood {
     /// Its natural-log probability, or a lower bound of it.
     pub log_probability: f64,
     /// Tokens of the continuation.
     pub tokens: usize,
+    /// The log-probability of each token of the continuation behind those before it, in their order; empty unless
+    /// [`LikelihoodOptions::top`] is set.
+    pub logprobs: Vec<TokenLogprob>,
     /// Times that the model was asked, guidance included.
     pub forwards: usize,
     /// Floating point operations by formula.
@@ -82,8 +89,8 @@ impl Prompter {
     /// Gets a continuation ready to be judged behind a context. Draws run side by side as far as `rows` rows go.
     ///
     /// # Errors
-    /// If the model has no such estimate (block-causal ones), an option has no meaning for it, or the tokens cannot be
-    /// run.
+    /// If the model has no such estimate (block-causal ones), an option has no meaning for it or is out of range, or the
+    /// tokens cannot be run.
     pub fn likelihood(
         &self,
         context: &[TokenId],
@@ -108,7 +115,8 @@ impl Prompter {
             tokens.extend(self.eos_ids()?);
         }
         let mask = facts.mask_id.filter(|_| facts.mask == Mask::Full);
-        let asked = Asked { context: context.len(), tokens, mask, attention: facts.mask, options: *options };
+        let options = LikelihoodOptions { top: self.alternatives("top", options.top)?, ..*options };
+        let asked = Asked { context: context.len(), tokens, mask, attention: facts.mask, options };
         Ok(LikelihoodTask::new(asked, draws, length, rows))
     }
 }
@@ -140,9 +148,16 @@ fn check(
         return Err(Error::TooLong { prompt, gen_length, context: available });
     }
     let mut tokens = context.iter().chain(continuation);
-    match tokens.find(|&&token| token as usize >= facts.vocab) {
-        Some(&token) => Err(Error::TokenOutOfRange { token, vocabulary: facts.vocab }),
-        None => Ok(()),
+    if let Some(&token) = tokens.find(|&&token| token as usize >= facts.vocab) {
+        return Err(Error::TokenOutOfRange { token, vocabulary: facts.vocab });
+    }
+    match options.top {
+        // The draws of a bound mask several tokens at a time: no token has a probability of its own.
+        Some(_) if facts.mask != Mask::Causal => {
+            let why = "for the likelihood of models that are not autoregressive";
+            Err(Error::Meaningless { option: "top", why })
+        }
+        top => model.alternatives("top", top).map(drop),
     }
 }
 
@@ -215,6 +230,21 @@ struct Asked {
 }
 
 impl Asked {
+    /// Alternatives of each token.
+    fn top(&self) -> usize {
+        self.options.top.unwrap_or(0)
+    }
+
+    /// Returns what one forward says of each token of the continuation.
+    fn told(&self, answer: &Predictions) -> Vec<TokenLogprob> {
+        let continuation = self.tokens[self.context..].iter().zip(&answer.judged).enumerate();
+        let told = continuation.map(|(index, (&token, judged))| {
+            let top = answer.top.get(index * self.top()..(index + 1) * self.top()).unwrap_or(&[]);
+            TokenLogprob::judged(token, judged.log_probability, top)
+        });
+        told.collect()
+    }
+
     /// Fills a draw's request.
     fn fill(&self, draw: &Draw, request: &mut Request) {
         let position = |index: &usize| (self.context + index) as Position;
@@ -227,6 +257,7 @@ impl Asked {
         plan.mask = self.attention;
         draw.masked.iter().for_each(|index| plan.predict.push(position(index)));
         request.ask.wanted.judge_width = 1;
+        request.ask.wanted.top = self.top();
         request.ask.judge.clear();
         request.ask.judge.extend(draw.masked.iter().map(|index| self.tokens[self.context + index]));
         if let Some(mask) = self.mask {
@@ -268,6 +299,7 @@ impl LikelihoodTask {
             group_rows: length * each,
             predictions: length - asked.context,
             judge_width: 1,
+            top: asked.top(),
             ..SequenceNeeds::default()
         };
         let side_by_side = (rows / (length * each)).clamp(1, draws.len().max(1));
@@ -311,7 +343,7 @@ impl LikelihoodTask {
 
     /// Returns the sum of the draws so far, without the time that they took.
     pub fn likelihood(&self) -> Likelihood {
-        self.sum
+        self.sum.clone()
     }
 }
 
@@ -334,6 +366,10 @@ impl Work for LikelihoodTask {
         for (draw, answer) in self.draws[self.done..].iter().zip(answers.iter().step_by(self.each)) {
             let all: f64 = answer.judged.iter().map(|judged| f64::from(judged.log_probability)).sum();
             self.sum.log_probability += draw.weight * all;
+            if self.asked.options.top.is_some() {
+                // An autoregressive model has one draw, of all tokens.
+                self.sum.logprobs = self.asked.told(answer);
+            }
         }
         self.done += fed;
         let left = self.draws.len() - self.done;

@@ -1,4 +1,6 @@
-//! How probable the tokens of an answer were when they were committed, and what else could have stood there.
+//! How probable tokens are, of an answer at their commit or of a text that is judged, and what else could stand there.
+
+use std::cmp::Ordering;
 
 use demask_decode::{Logprob, Session};
 use demask_step::{Position, TokenId};
@@ -6,7 +8,10 @@ use demask_step::{Position, TokenId};
 /// Most alternatives of a token, as in OpenAI's interface.
 pub(crate) const MOST: usize = 20;
 
-/// How probable a token of an answer was when it was committed.
+/// How probable a token of an answer was when it was committed, or a token of a text behind those before it.
+///
+/// Of a text that an autoregressive model judges ([`Likelihood::logprobs`](crate::Likelihood::logprobs)), probabilities are
+/// those of `softmax(logits)`, and their product is the probability of the text. Of an answer:
 ///
 /// Probabilities are those of the distribution that confidence speaks of: `softmax(logits)` of the row that the token was
 /// taken from, in the forward that predicted it, without tokens that can never stand there. Of families whose confidence is
@@ -31,6 +36,24 @@ impl TokenLogprob {
         let token = session.canvas()[position as usize];
         let known = session.logprob(position);
         Self { token, logprob: known.and_then(finite), top: known.map(|known| known.top.to_vec()).unwrap_or_default() }
+    }
+
+    /// Returns what is known of a token that was judged, with the best tokens of its row and their probabilities.
+    pub(crate) fn judged(token: TokenId, own: f32, best: &[(TokenId, f32)]) -> Self {
+        let place = best.iter().position(|&(other, _)| other == token).unwrap_or(best.len());
+        let possible = best.iter().enumerate().filter(|(_, (_, probability))| *probability > 0.0);
+        // The head rounds the two apart: a token that is among the best has one log-probability, and who compares it with
+        // theirs finds the same order.
+        let top = possible.map(|(index, &(other, probability))| {
+            let logarithm = probability.ln();
+            let ordered = match index.cmp(&place) {
+                Ordering::Less => logarithm.max(own),
+                Ordering::Equal => own,
+                Ordering::Greater => logarithm.min(own),
+            };
+            (other, ordered)
+        });
+        Self { token, logprob: Some(own).filter(|own| own.is_finite()), top: top.collect() }
     }
 }
 

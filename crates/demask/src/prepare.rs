@@ -75,7 +75,7 @@ impl Prompter {
             decoder: options.decoder.clone().unwrap_or_else(|| defaults.decoder.clone()),
             cache: options.cache.clone().unwrap_or_else(|| defaults.cache.clone()),
             seed: options.seed.unwrap_or(0),
-            top_logprobs: self.top_logprobs(options)?,
+            top_logprobs: self.alternatives("top_logprobs", options.top_logprobs)?,
             cost_curve: options.cost_curve.as_ref().map(SharedCurve::curve),
             end_ids: if options.ignores_eos() { Vec::new() } else { self.end_ids().to_vec() },
             stop_ids: self.stop_ids(options)?,
@@ -91,11 +91,11 @@ impl Prompter {
         })
     }
 
-    /// How many alternatives are kept: no more than there are tokens.
-    fn top_logprobs(&self, options: &Options) -> Result<Option<usize>, Error> {
-        match options.top_logprobs {
+    /// How many alternatives of a token an option asks for: no more than there are tokens.
+    pub(crate) fn alternatives(&self, option: &'static str, wanted: Option<usize>) -> Result<Option<usize>, Error> {
+        match wanted {
             Some(found) if found > logprob::MOST => Err(OptionError::Value {
-                option: "top_logprobs",
+                option,
                 found: found.to_string(),
                 expected: format!("a whole number from 0 to {}", logprob::MOST),
             }

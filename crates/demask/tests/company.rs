@@ -78,7 +78,8 @@ fn texts(index: usize) -> (Vec<TokenId>, Vec<TokenId>) {
 }
 
 fn draws(index: usize) -> LikelihoodOptions {
-    LikelihoodOptions { draws: 12, cfg_scale: if index % 2 == 1 { 0.5 } else { 0.0 }, seed: index as u64 }
+    let cfg_scale = if index % 2 == 1 { 0.5 } else { 0.0 };
+    LikelihoodOptions { draws: 12, cfg_scale, seed: index as u64, top: None }
 }
 
 #[test]

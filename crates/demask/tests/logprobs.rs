@@ -8,7 +8,7 @@ use demask::internals::{
     decode::Event,
     step::{Mask, NO_TOKEN, Position, TokenId},
 };
-use demask::{Generation, Mail, Model, Options, Prompt, TokenLogprob};
+use demask::{Error, Generation, LikelihoodOptions, Mail, Model, Options, Prompt, TokenLogprob};
 
 use crate::batch::{load, question, same};
 
@@ -235,4 +235,68 @@ fn more_alternatives_than_there_may_be_are_refused() {
     let refused = Model::demo().unwrap().generate_with("Hello", &ar(Some(21))).unwrap_err();
     assert_eq!(refused.to_string(), "`top_logprobs` is 21, expected a whole number from 0 to 20");
     assert!(refused.is_usage());
+}
+
+/// Tokens of a text, and what each is likely to be behind those before it by the raw logits of one forward.
+fn judged(model: &mut Model, text: &[TokenId]) -> Vec<Vec<f32>> {
+    let logits = model.network_mut().inspect(text, Mask::Causal, false).unwrap().logits;
+    logits.chunks(logits.len() / text.len()).map(<[f32]>::to_vec).collect()
+}
+
+#[test]
+fn a_judged_text_tells_what_the_raw_logits_say() {
+    let mut model = load("demo-qwen");
+    let text = model.prompter().ids(&question(2)).unwrap();
+    let rows = judged(&mut model, &text);
+    let plain = LikelihoodOptions::default();
+    let asked = LikelihoodOptions { top: Some(TOP), ..plain };
+    for context in [1, 2, text.len() - 1] {
+        let (before, behind) = text.split_at(context);
+        let found = model.log_likelihood(before, behind, &asked, &mut || true).unwrap();
+        assert_eq!((found.forwards, found.tokens, found.logprobs.len()), (1, behind.len(), behind.len()));
+        for (index, (told, &token)) in found.logprobs.iter().zip(behind).enumerate() {
+            assert_eq!(told.token, token);
+            compare(told, &rows[context + index - 1], None);
+            // Who compares a token with the best finds one number for both.
+            let listed = told.top.iter().find(|best| best.0 == token);
+            assert!(listed.is_none_or(|best| Some(best.1) == told.logprob), "{told:?}");
+        }
+        let sum: f64 = found.logprobs.iter().map(|told| f64::from(told.logprob.unwrap())).sum();
+        assert_eq!(sum, found.log_probability);
+        let without = model.log_likelihood(before, behind, &plain, &mut || true).unwrap();
+        assert_eq!((without.log_probability, without.logprobs.len()), (found.log_probability, 0));
+    }
+}
+
+#[test]
+fn a_judged_text_may_fill_the_context() {
+    let mut model = load("demo-qwen");
+    let context = model.prompter().facts().context;
+    let part = model.prompter().ids(&question(3)).unwrap();
+    let text: Vec<TokenId> = part.iter().copied().cycle().take(context + 1).collect();
+    let asked = LikelihoodOptions { top: Some(TOP), ..LikelihoodOptions::default() };
+    let found = model.log_likelihood(&text[..1], &text[1..context], &asked, &mut || true).unwrap();
+    let rows = judged(&mut model, &text[..context]);
+    for (told, row) in found.logprobs.iter().zip(&rows) {
+        compare(told, row, None);
+    }
+    assert_eq!(found.logprobs.len(), context - 1);
+    let refused = model.log_likelihood(&text[..1], &text[1..], &asked, &mut || true).unwrap_err();
+    assert!(matches!(refused, Error::TooLong { .. }), "{refused}");
+}
+
+#[test]
+fn tokens_without_a_probability_of_their_own_are_refused() {
+    let refused = |name: &str, top: usize| {
+        let asked = LikelihoodOptions { top: Some(top), ..LikelihoodOptions::default() };
+        load(name).log_likelihood(&[5, 6], &[7], &asked, &mut || true).unwrap_err()
+    };
+    for (name, top, told) in [
+        ("demo-qwen", 21, "`top` is 21, expected a whole number from 0 to 20"),
+        ("demo-llada", 1, "`top` has no meaning for the likelihood of models that are not autoregressive: omit it"),
+    ] {
+        let refused = refused(name, top);
+        assert_eq!(refused.to_string(), told);
+        assert!(refused.is_usage());
+    }
 }

@@ -17,10 +17,24 @@ pub struct Wishes {
     pub stream: Option<StreamWishes>,
     /// Log-probabilities of the answer's tokens.
     pub logprobs: bool,
+    /// Log-probabilities of the prompt's tokens.
+    pub judged: Judged,
     /// How an answer was made.
     pub receipt: bool,
     /// The ids of the answer's tokens.
     pub token_ids: bool,
+}
+
+/// Whether the prompts are told again with the log-probabilities of their tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Judged {
+    /// They are not.
+    #[default]
+    No,
+    /// They are, and then comes the answer.
+    BesideAnswers,
+    /// They are, and nothing is generated.
+    Alone,
 }
 
 /// The form of a stream.
@@ -150,7 +164,8 @@ pub fn read(fields: &mut Fields, limits: &Limits, weight: f64) -> Result<Ask, Re
         deadline: deadline.map(|milliseconds| Instant::now() + Duration::from_millis(milliseconds as u64)),
         weight,
     };
-    let wishes = Wishes { choices, stream, logprobs: false, receipt: receipt.unwrap_or(false), token_ids };
+    let (logprobs, judged) = (false, Judged::No);
+    let wishes = Wishes { choices, stream, logprobs, judged, receipt: receipt.unwrap_or(false), token_ids };
     Ok(Ask { options, keep, seed, class, cache_salt, wishes })
 }
 

@@ -177,6 +177,15 @@ impl Fields {
         self.typed(name, &expected, read)
     }
 
+    /// Takes a field that is 0, and leaves any other one; whether it was.
+    pub fn zero(&mut self, name: &'static str) -> bool {
+        let zero = self.map.get(name).is_some_and(|value| value.as_f64() == Some(0.0));
+        if zero {
+            self.take(name);
+        }
+        zero
+    }
+
     /// Takes a number within bounds, both included.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ mod canvas;
 mod config;
 #[cfg(test)]
 mod documented;
+mod echo;
 mod fields;
 #[cfg(feature = "http")]
 pub mod http;

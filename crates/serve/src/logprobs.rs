@@ -6,7 +6,7 @@ use demask::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::shape::Kind;
+use crate::{echo::Echo, shape::Kind};
 
 /// What stands for the logarithm of a probability that nobody knows, or of 0: clients expect a number.
 const NONE: f32 = -9999.0;
@@ -36,6 +36,14 @@ pub fn length(token: TokenId, tokenizer: Option<&Tokenizer>) -> usize {
     words(token, tokenizer).chars().count()
 }
 
+/// Returns those of a prompt, and of the answer behind it if there is one.
+pub fn behind(echo: &Echo, generation: Option<&Generation>, tokenizer: Option<&Tokenizer>) -> Value {
+    let mut entries = echo.entries();
+    let answered = generation.and_then(|generation| generation.logprobs.as_ref()).into_iter().flatten();
+    entries.extend(answered.map(|at| Entry { token: at.token, logprob: at.logprob, top: &at.top }));
+    value(Kind::Completion, &entries, tokenizer, 0)
+}
+
 /// Returns a token as text; none without a tokenizer, and where it is only a part of a letter.
 pub fn text(token: TokenId, tokenizer: Option<&Tokenizer>) -> Option<String> {
     let text = tokenizer?.decode(&[token], false);
@@ -62,16 +70,35 @@ pub fn value(kind: Kind, entries: &[Entry<'_>], tokenizer: Option<&Tokenizer>, b
         return json!({"content": content.collect::<Vec<_>>(), "refusal": null});
     }
     let tokens: Vec<String> = entries.iter().map(|entry| text(entry.token)).collect();
-    let lengths = tokens.iter().map(|token| token.chars().count());
-    let offsets: Vec<usize> = lengths.scan(before, |end, length| Some(std::mem::replace(end, *end + length))).collect();
+    let bytes = |entry: &Entry<'_>| tokenizer.and_then(|tokenizer| tokenizer.token_bytes(entry.token));
+    let spelled = entries.iter().zip(&tokens);
+    let spelled = spelled.map(|(entry, text)| bytes(entry).unwrap_or_else(|| text.clone().into_bytes()));
     let top = entries.iter().map(|entry| {
-        let named = entry.top.iter().map(|&(token, logprob)| (text(token), json!(logprob.max(NONE))));
-        Value::Object(named.collect::<Map<_, _>>())
+        let mut named = Map::new();
+        for &(token, logprob) in entry.top {
+            // Of tokens that look the same, as parts of letters do, the best one is told.
+            named.entry(text(token)).or_insert_with(|| json!(logprob.max(NONE)));
+        }
+        Value::Object(named)
     });
     json!({
         "tokens": tokens,
         "token_logprobs": entries.iter().map(|entry| entry.logprob).collect::<Vec<_>>(),
         "top_logprobs": top.collect::<Vec<_>>(),
-        "text_offset": offsets,
+        "text_offset": offsets(before, spelled),
     })
+}
+
+/// Returns the character that each token begins in, by the tokens' bytes and the characters before them: several tokens may be
+/// parts of one letter.
+fn offsets(before: usize, tokens: impl Iterator<Item = Vec<u8>>) -> Vec<usize> {
+    let begins = |byte: &u8| byte & 0b1100_0000 != 0b1000_0000;
+    let mut characters = before;
+    let offset = |token: Vec<u8>| {
+        let inside = token.first().is_some_and(|byte| !begins(byte));
+        let offset = characters.saturating_sub(usize::from(inside));
+        characters += token.iter().filter(|byte| begins(byte)).count();
+        offset
+    };
+    tokens.map(offset).collect()
 }

@@ -6,13 +6,23 @@ use std::{
     time::Instant,
 };
 
-use demask::{Generation, Mail, Options, Ticket, Update};
+use demask::{Finish, Generation, Mail, Options, Ticket, Update};
 
-use crate::{Entry, Refusal, account::Account, admission::Places, ask::Ask, metrics::Answered, service::Inner};
+use crate::{
+    Entry, Refusal,
+    account::Account,
+    admission::Places,
+    ask::{Ask, Judged},
+    echo::Echo,
+    metrics::Answered,
+    service::Inner,
+};
 
 /// Answers on their way. Dropped, those that are not over are cancelled before the next forward.
 pub struct Run {
     choices: Vec<Choice>,
+    /// The prompts, if they are told again with their log-probabilities.
+    echoes: Vec<Echo>,
     /// Which one is asked first, so that each has its turn.
     turn: usize,
     account: Account,
@@ -47,9 +57,14 @@ impl Run {
         mut places: Places,
         entry: &Entry,
     ) -> Result<Self, Refusal> {
-        places.grow(prompts.len() * ask.wishes.choices)?;
+        let (answers, echoes) = match ask.wishes.judged {
+            Judged::No => (prompts, &[][..]),
+            Judged::BesideAnswers => (prompts, prompts),
+            Judged::Alone => (&[][..], prompts),
+        };
+        places.grow(answers.len() * ask.wishes.choices + echoes.len())?;
         let mut prepared = Vec::new();
-        for prompt in prompts {
+        for prompt in answers {
             for choice in 0..ask.wishes.choices {
                 let seed = ask.seed.wrapping_add(choice as u64);
                 let options = Options { seed: Some(seed), ..ask.options.clone() };
@@ -63,12 +78,20 @@ impl Run {
                 prepared.push((seed, answer));
             }
         }
+        let top = ask.options.top_logprobs.unwrap_or(0);
+        let echo = |prompt| Echo::start(service, prompt, top, ask.class);
+        let echoes = echoes.iter().map(echo).collect::<Result<_, _>>()?;
         // Opened now, when nothing can be refused any more: dropped, an account says that the client has left.
         let account = service.account(entry);
         let submit = |(seed, prepared)| Choice { ticket: service.handle.submit(prepared, ask.class), seed, over: None };
         let choices = prepared.into_iter().map(submit).collect();
         service.metrics.admitted();
-        Ok(Self { choices, turn: 0, account, _places: places })
+        Ok(Self { choices, echoes, turn: 0, account, _places: places })
+    }
+
+    /// Returns the prompts that are told again with their log-probabilities.
+    pub fn echoes(&self) -> &[Echo] {
+        &self.echoes
     }
 
     /// Returns how many answers there are.
@@ -76,9 +99,9 @@ impl Run {
         self.choices.len()
     }
 
-    /// Returns whether every answer is over.
+    /// Returns whether every answer is over, and every prompt judged.
     pub fn is_over(&self) -> bool {
-        self.choices.iter().all(|choice| choice.over.is_some())
+        self.choices.iter().all(|choice| choice.over.is_some()) && self.echoes.iter().all(Echo::is_over)
     }
 
     /// Returns an answer that is over, and its seed.
@@ -97,6 +120,9 @@ impl Run {
     /// # Errors
     /// If an answer cannot be made: then none of the others is wanted any more.
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Happened>, Refusal>> {
+        if let Poll::Ready(Err(refusal)) = self.poll_echoes(context) {
+            return Poll::Ready(Err(self.fail(refusal)));
+        }
         let count = self.choices.len();
         for step in 0..count {
             let index = (self.turn + step) % count;
@@ -126,7 +152,29 @@ impl Run {
                 None => Err(self.fail(Refusal::shutting_down())),
             });
         }
-        if self.is_over() { Poll::Ready(Ok(None)) } else { Poll::Pending }
+        if !self.is_over() {
+            return Poll::Pending;
+        }
+        self.account.done(200);
+        Poll::Ready(Ok(None))
+    }
+
+    /// Waits for the prompts that are judged.
+    fn poll_echoes(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
+        let mut over = Poll::Ready(Ok(()));
+        for echo in self.echoes.iter_mut().filter(|echo| !echo.is_over()) {
+            match echo.poll(context) {
+                Poll::Pending => over = Poll::Pending,
+                Poll::Ready(Err(refusal)) => return Poll::Ready(Err(refusal)),
+                // Where something is generated, the answer has the prompt's tokens on its account.
+                Poll::Ready(Ok(())) if self.choices.is_empty() => {
+                    let (prompt_tokens, nfe) = (echo.tokens(), echo.forwards());
+                    self.account.answered(&Answered { prompt_tokens, generated_tokens: 0, nfe }, Finish::Length);
+                }
+                Poll::Ready(Ok(())) => {}
+            }
+        }
+        over
     }
 
     /// Gives the request up: its answers are cancelled, even if a slow reader takes the news late.

@@ -8,7 +8,14 @@ use demask::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::{account::finish_reason, ask::Wishes, logprobs, random, run::Run, service::Inner};
+use crate::{
+    account::finish_reason,
+    ask::{Judged, Wishes},
+    echo::Echo,
+    logprobs, random,
+    run::Run,
+    service::Inner,
+};
 
 /// Which endpoint an answer is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -175,12 +182,18 @@ impl Shape {
         let answers: Vec<_> = (0..run.len()).filter_map(|index| run.answer(index)).collect();
         let choices = answers.iter().enumerate().map(|(index, (generation, seed))| {
             let mut choice = self.choice(index, generation, tokenizer);
+            if let Some(echo) = run.echoes().get(index / self.wishes.choices) {
+                choice["logprobs"] = json!(logprobs::behind(echo, Some(generation), tokenizer));
+            }
             if self.kind != Kind::PlainInfill {
                 choice["diffusion"] = self.diffusion(generation, *seed);
             }
             choice
         });
-        let choices: Vec<Value> = choices.collect();
+        let mut choices: Vec<Value> = choices.collect();
+        if self.wishes.judged == Judged::Alone {
+            choices.extend(self.judged(run, tokenizer));
+        }
         if let Some((generation, seed)) = answers.first() {
             body.insert("diffusion".to_owned(), self.diffusion(generation, *seed));
         }
@@ -195,9 +208,38 @@ impl Shape {
                 }
             }
         }
-        let counts = answers.iter().map(|(answer, _)| Counts::of(answer));
-        body.insert("usage".to_owned(), self.usage(counts));
+        let usage = match self.wishes.judged {
+            Judged::Alone => {
+                let of = |echo: &Echo| Counts { prompt: echo.tokens(), ..Counts::default() };
+                self.usage(self.repeated(run).map(of))
+            }
+            Judged::No | Judged::BesideAnswers => self.usage(answers.iter().map(|(answer, _)| Counts::of(answer))),
+        };
+        body.insert("usage".to_owned(), usage);
         Value::Object(body)
+    }
+
+    /// The judged prompts, each as often as answers to it are asked for.
+    fn repeated<'a>(&self, run: &'a Run) -> impl Iterator<Item = &'a Echo> + use<'a> {
+        let choices = self.wishes.choices;
+        run.echoes().iter().flat_map(move |echo| std::iter::repeat_n(echo, choices))
+    }
+
+    /// The choices of a request that generates nothing.
+    fn judged(&self, run: &Run, tokenizer: Option<&Tokenizer>) -> impl Iterator<Item = Value> {
+        self.repeated(run).enumerate().map(move |(index, echo)| {
+            let mut choice = json!({
+                "index": index,
+                "text": self.echo.get(index / self.wishes.choices),
+                "logprobs": logprobs::behind(echo, None, tokenizer),
+                "finish_reason": finish_reason(Finish::Length),
+                "stop_reason": null,
+            });
+            if self.wishes.token_ids {
+                choice["token_ids"] = json!([]);
+            }
+            choice
+        })
     }
 
     /// A choice of a whole body.

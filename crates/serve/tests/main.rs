@@ -2,6 +2,7 @@
 
 mod common;
 mod contract;
+mod echo;
 mod promises;
 mod random;
 mod refusals;

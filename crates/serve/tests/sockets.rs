@@ -509,7 +509,7 @@ fn a_silent_stream_has_heartbeats() {
     assert!(beats >= 2, "{answer:?}");
     assert!(answer.body.starts_with(":\n\n"), "a message of its own");
     // Without them, it is a stream as any other.
-    messages(&answer.body.replace("\n\n:\n\n", "\n\n").replace("\n\n:\n\n", "\n\n").trim_start_matches(":\n\n"));
+    messages(answer.body.replace("\n\n:\n\n", "\n\n").replace("\n\n:\n\n", "\n\n").trim_start_matches(":\n\n"));
     running.end();
 }
 
@@ -549,8 +549,7 @@ fn a_server_ends_in_good_order() {
 
 #[test]
 fn what_is_on_its_way_is_finished() {
-    let http =
-        HttpConfig { drain_time: Duration::from_mins(1), drain_notice: Duration::ZERO, ..HttpConfig::default() };
+    let http = HttpConfig { drain_time: Duration::from_mins(1), drain_notice: Duration::ZERO, ..HttpConfig::default() };
     let mut running = run(ServiceConfig::default(), http);
     let held = hold(&running.served.handle);
     let mut streamed = running.connect();

@@ -201,7 +201,7 @@ fn scores_in_company_are_those_of_the_library() {
         .iter()
         .map(|(context, continuation)| {
             let (context, continuation) = model.prompter().pair(&Prompt::Raw(context.clone()), continuation).unwrap();
-            f64::from(model.log_likelihood(&context, &continuation, &options, &mut || true).unwrap().log_probability)
+            model.log_likelihood(&context, &continuation, &options, &mut || true).unwrap().log_probability
         })
         .collect();
     let (contexts, continuations): (Vec<_>, Vec<_>) = pairs.iter().map(|(left, right)| (left.as_str(), *right)).unzip();

@@ -69,7 +69,7 @@ fn an_autoregressive_model_reads_it_once() {
 fn draws_are_summed_as_the_naive_twin_does() {
     for (name, cfg_scale) in [("tiny-llada", 0.0), ("tiny-llada", 0.5), ("tiny-dream", 0.0)] {
         let mut model = model(name);
-        let options = LikelihoodOptions { draws: 16, cfg_scale, seed: 3 };
+        let options = LikelihoodOptions { draws: 16, cfg_scale, seed: 3, top: None };
         let mut dice = Dice(mix(options.seed));
         let dream = name == "tiny-dream";
         let draws = if dream { dream_draws(5, 16, &mut dice) } else { llada_draws(5, 16, &mut dice) };

@@ -347,7 +347,7 @@ fn likelihood(asking: &Asking) -> Result<LikelihoodOptions, RunError> {
     Ok(LikelihoodOptions {
         draws: asking.likelihood_draws.unwrap_or(defaults.draws),
         cfg_scale: asking.options.cfg_scale.unwrap_or(defaults.cfg_scale),
-        seed: defaults.seed,
+        ..defaults
     })
 }
 

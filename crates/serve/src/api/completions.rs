@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use demask::Prompt;
+use demask::{Prompt, internals::step::Mask};
 use serde_json::{Value, json};
 
 use crate::{
     Refusal,
+    ask::{Ask, Judged},
     fields::Fields,
     service::{Entry, Inner, Served},
     shape::Kind,
@@ -26,6 +27,8 @@ pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served,
     let suffix = fields.text("suffix")?.filter(|suffix| !suffix.is_empty());
     let echo = fields.switch("echo")?.unwrap_or(false);
     let logprobs = fields.count("logprobs", 0, LOGPROBS)?;
+    let judged = echo && logprobs.is_some();
+    let alone = judged && fields.zero("max_tokens");
     let mut ask = super::read_ask(service, &entry, &mut fields)?;
     if let Some(best) = fields.count("best_of", 1, 128)?
         && best != ask.wishes.choices
@@ -35,12 +38,8 @@ pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served,
     }
     fields.neutral("add_special_tokens", &[json!(true)])?;
     fields.finish()?;
-    if echo && logprobs.is_some() {
-        return Err(Refusal::parameter(
-            "echo",
-            "`echo` with `logprobs` does not say where the judged text begins: send context and continuation to /v1/score",
-        )
-        .coded("unsupported_parameter"));
+    if judged {
+        ask.wishes.judged = judging(service, &ask, alone)?;
     }
     if let Some(top) = logprobs {
         ask.ask_logprobs(top);
@@ -57,10 +56,30 @@ pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served,
     super::run(service, entry, Kind::Completion, &prompts, ask, echo)
 }
 
-/// A prompt as text, as it is told again.
+/// How the prompts of a request with `echo` and `logprobs` are judged.
+fn judging(service: &Inner, ask: &Ask, alone: bool) -> Result<Judged, Refusal> {
+    let unsupported = |name: &str, message: &str| Err(Refusal::parameter(name, message).coded("unsupported_parameter"));
+    if service.handle.prompter().facts().mask != Mask::Causal {
+        let message = "`echo` with `logprobs` is for autoregressive models: it does not say where the judged text begins, \
+                       send context and continuation to /v1/score";
+        return unsupported("echo", message);
+    }
+    if ask.wishes.stream.is_some() {
+        let message = "`stream` with `echo` and `logprobs` is not implemented, which tell the prompt in one forward: set it \
+                       to false";
+        return unsupported("stream", message);
+    }
+    if alone && ask.options.gen_length.is_some() {
+        let message = "`max_tokens` is 0, which generates nothing, and another length is set beside it: omit one";
+        return Err(Refusal::parameter("max_tokens", message));
+    }
+    Ok(if alone { Judged::Alone } else { Judged::BesideAnswers })
+}
+
+/// A prompt as text, as it is told again: with its special tokens, as a text spells them.
 fn words(service: &Inner, prompt: &Prompt) -> String {
     match (prompt, service.tokenizer()) {
-        (Prompt::Tokens(ids), Some(tokenizer)) => tokenizer.decode(ids, true),
+        (Prompt::Tokens(ids), Some(tokenizer)) => tokenizer.decode(ids, false),
         (Prompt::Raw(text), _) => text.clone(),
         _ => String::new(),
     }

@@ -9,7 +9,7 @@ mod status;
 mod tokens;
 
 pub use chat::logprobs as chat_logprobs;
-pub use score::Judging;
+pub use score::{Judging, judgement};
 
 use std::sync::Arc;
 

@@ -46,6 +46,7 @@ pub fn serve(service: &Arc<Inner>, mut entry: Entry, body: &Bytes) -> Result<Ser
         draws: fields.count("draws", 1, DRAWS)?.unwrap_or(defaults.draws),
         cfg_scale: fields.number("cfg_scale", 0.0, 100.0)?.map_or(defaults.cfg_scale, |scale| scale as f32),
         seed: fields.count("seed", 0, u64::MAX >> 12)?.unwrap_or(0) as u64,
+        ..defaults
     };
     fields.ignore(&["user"]);
     fields.finish()?;
@@ -134,7 +135,7 @@ impl Judging {
                 }
             }
         }
-        let found: Option<Vec<Likelihood>> = self.found.iter().copied().collect();
+        let found: Option<Vec<Likelihood>> = self.found.iter().cloned().collect();
         let Some(found) = found else { return Poll::Pending };
         self.account.done(200);
         Poll::Ready(Ok(self.body(&found)))
@@ -168,7 +169,10 @@ impl Judging {
 }
 
 /// Takes what a ticket has, up to its end.
-fn judgement(ticket: &mut Ticket<Likelihood>, context: &mut Context<'_>) -> Poll<Result<Likelihood, Refusal>> {
+///
+/// # Errors
+/// If the likelihood cannot be made.
+pub fn judgement(ticket: &mut Ticket<Likelihood>, context: &mut Context<'_>) -> Poll<Result<Likelihood, Refusal>> {
     loop {
         match ticket.poll_next(context) {
             Poll::Pending => return Poll::Pending,

@@ -1,0 +1,93 @@
+//! A prompt that is told again with the log-probabilities of its tokens: what `echo` with `logprobs` asks for.
+//!
+//! Only an autoregressive model has them: each token behind those before it, and none for the first.
+
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use demask::{Class, Likelihood, LikelihoodOptions, Prompt, Ticket, internals::step::TokenId};
+
+use crate::{Refusal, api, logprobs::Entry, service::Inner};
+
+/// A prompt that is judged in one forward.
+pub struct Echo {
+    ids: Vec<TokenId>,
+    judging: Judging,
+}
+
+/// How far the judging of a prompt is.
+enum Judging {
+    Waits(Ticket<Likelihood>),
+    Over(Likelihood),
+}
+
+impl Echo {
+    /// Submits a prompt to be judged, with so many alternatives of each token.
+    ///
+    /// # Errors
+    /// If it cannot be put into tokens, has none, or is longer than the model's context.
+    pub fn start(service: &Arc<Inner>, prompt: &Prompt, top: usize, class: Class) -> Result<Self, Refusal> {
+        let prompter = service.handle.prompter();
+        let (ids, context) = (prompter.ids(prompt)?, prompter.facts().context);
+        if ids.len() > context {
+            let message = format!("`prompt` has {} tokens, expected at most {context} for this model", ids.len());
+            return Err(Refusal::parameter("prompt", message).coded("context_length_exceeded"));
+        }
+        let judging = match ids.split_at_checked(1) {
+            None => {
+                let message = "`prompt` is empty, expected at least one token to tell again: start with its bos token";
+                return Err(Refusal::parameter("prompt", message));
+            }
+            // Nothing stands before its only token.
+            Some((_, [])) => Judging::Over(Likelihood::default()),
+            Some((first, others)) => {
+                let options = LikelihoodOptions { top: Some(top), ..LikelihoodOptions::default() };
+                Judging::Waits(service.handle.log_likelihood(first, others, &options, class)?)
+            }
+        };
+        Ok(Self { ids, judging })
+    }
+
+    /// Waits until it is judged.
+    ///
+    /// # Errors
+    /// If it cannot be.
+    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
+        if let Judging::Waits(ticket) = &mut self.judging {
+            match api::judgement(ticket, context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(judged) => self.judging = Judging::Over(judged?),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Returns whether it is judged.
+    pub fn is_over(&self) -> bool {
+        matches!(self.judging, Judging::Over(_))
+    }
+
+    /// Returns how many tokens the prompt has.
+    pub fn tokens(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Returns the forwards that the judging took.
+    pub fn forwards(&self) -> usize {
+        match &self.judging {
+            Judging::Waits(_) => 0,
+            Judging::Over(likelihood) => likelihood.forwards,
+        }
+    }
+
+    /// Returns the prompt's tokens with their log-probabilities; none before it is judged.
+    pub fn entries(&self) -> Vec<Entry<'_>> {
+        let Judging::Over(likelihood) = &self.judging else { return Vec::new() };
+        let first = self.ids.first().map(|&token| Entry { token, logprob: None, top: &[] });
+        let others = likelihood.logprobs.iter();
+        let others = others.map(|judged| Entry { token: judged.token, logprob: judged.logprob, top: &judged.top });
+        first.into_iter().chain(others).collect()
+    }
+}
