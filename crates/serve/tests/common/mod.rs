@@ -96,7 +96,7 @@ impl Wake for Unpark {
 pub fn wait<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> T {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut context = Context::from_waker(&waker);
-    let end = Instant::now() + Duration::from_secs(120);
+    let end = Instant::now() + Duration::from_mins(2);
     loop {
         if let Poll::Ready(ready) = poll(&mut context) {
             return ready;
