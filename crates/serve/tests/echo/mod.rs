@@ -87,7 +87,8 @@ fn compare(choice: &Value, prompt: &[TokenId], generated: usize, top: usize) {
             assert!((most - order[0]).abs() < 2e-4, "{most}, expected {}", order[0]);
         }
         // What a harness finds out so must be exact: whether the token is the one that greedy decoding takes.
-        if let Some(listed) = best.get(token) {
+        // Parts of letters all look the same.
+        if let Some(listed) = best.get(token).filter(|_| !token.contains(char::REPLACEMENT_CHARACTER)) {
             assert_eq!(listed, &values[index], "{token:?}");
         }
     }
