@@ -150,13 +150,12 @@ impl Picture {
     pub fn logprobs(&mut self, kind: Kind, tokenizer: Option<&Tokenizer>) -> Option<Value> {
         let settled = self.settled.min(self.commits.len());
         let new = self.commits.get(self.told..settled).filter(|new| !new.is_empty())?;
-        let entries = new.iter().enumerate().map(|(index, commit)| match commit {
-            Some(commit) => logprobs::Entry { token: commit.token, logprob: commit.logprob, top: &commit.top },
-            // A token that was given, between two holes.
-            None => {
-                let given = self.tokens.get(self.prompt_tokens + self.told + index).copied().flatten();
-                logprobs::Entry { token: given.unwrap_or(0), logprob: None, top: &[] }
-            }
+        // What was given, between and behind holes, was never committed.
+        let entries = new.iter().flatten();
+        let entries = entries.map(|commit| logprobs::Entry {
+            token: commit.token,
+            logprob: commit.logprob,
+            top: &commit.top,
         });
         let entries: Vec<_> = entries.collect();
         let value = logprobs::value(kind, &entries, tokenizer, self.characters);

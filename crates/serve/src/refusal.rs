@@ -143,6 +143,7 @@ impl From<demask::Error> for Refusal {
                 let param = if prompt >= context { PROMPT } else { "max_tokens" };
                 Self::parameter(param, message).coded("context_length_exceeded")
             }
+            demask::Error::InfillLength => Self::parameter("max_tokens", message),
             demask::Error::MaskInPrompt => Self::parameter(PROMPT, message).coded("mask_in_prompt"),
             demask::Error::TokenOutOfRange { .. }
             | demask::Error::InfillUnsupported { .. }

@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, Version, header, 
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::{net::TcpStream, task::spawn_blocking, time::timeout};
+use tokio::{net::TcpStream, sync::watch, task::spawn_blocking, time::timeout};
 
 use super::{
     body::{GivenUp, ReplyBody, Streaming},
@@ -37,7 +37,7 @@ pub(super) async fn serve(stream: TcpStream, shared: Rc<Shared>) {
     let mut ending = shared.ending.clone();
     let over = tokio::select! {
         over = connection.as_mut() => over,
-        _ = ending.wait_for(|ending| *ending != Ending::Serving) => {
+        () = told(&mut ending, |ending| *ending != Ending::Serving) => {
             // The request on its way is served, and none behind it.
             connection.as_mut().graceful_shutdown();
             connection.await
@@ -45,6 +45,15 @@ pub(super) async fn serve(stream: TcpStream, shared: Rc<Shared>) {
     };
     if let Err(error) = over {
         tracing::debug!(%error, "a connection ended");
+    }
+}
+
+/// Waits until the server is so far. What is waited for is not handed on: it holds the lock that the server needs to go
+/// further.
+async fn told(ending: &mut watch::Receiver<Ending>, far: impl FnMut(&Ending) -> bool) {
+    if ending.wait_for(far).await.is_err() {
+        // Nobody is left to say so.
+        std::future::pending::<()>().await;
     }
 }
 
@@ -177,10 +186,5 @@ async fn reply(shared: &Rc<Shared>, entry: Entry, bytes: Bytes) -> Response<Repl
 /// Waits until what is on its way is given up.
 fn given_up(shared: &Shared) -> GivenUp {
     let mut ending = shared.ending.clone();
-    Box::pin(async move {
-        if ending.wait_for(|ending| *ending == Ending::GivingUp).await.is_err() {
-            // Nobody is left to say so.
-            std::future::pending::<()>().await;
-        }
-    })
+    Box::pin(async move { told(&mut ending, |ending| *ending == Ending::GivingUp).await })
 }
