@@ -1,6 +1,7 @@
 //! Refusals in the envelope that clients of OpenAI's interface read: what was found, what is expected, what to try.
 
 use bytes::Bytes;
+use demask::internals::{OptionError, decode::OptionsError};
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
 
@@ -149,7 +150,9 @@ impl From<demask::Error> for Refusal {
             | demask::Error::InfillUnsupported { .. }
             | demask::Error::NoHole
             | demask::Error::BadHole { .. } => Self::parameter(PROMPT, message),
-            demask::Error::Meaningless { option, .. } => Self::parameter(option, message),
+            demask::Error::Option(OptionError::Value { option, .. })
+            | demask::Error::Options(OptionsError::Number { name: option, .. })
+            | demask::Error::Meaningless { option, .. } => Self::parameter(option, message),
             demask::Error::UnknownGuide { .. } | demask::Error::WhichGuide { .. } => {
                 Self::parameter("diffusion.guide", message)
             }

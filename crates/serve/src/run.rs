@@ -8,9 +8,7 @@ use std::{
 
 use demask::{Generation, Mail, Options, Ticket, Update};
 
-use crate::{
-    Entry, Refusal, account::Account, admission::Places, ask::Ask, metrics::Answered, service::Inner,
-};
+use crate::{Entry, Refusal, account::Account, admission::Places, ask::Ask, metrics::Answered, service::Inner};
 
 /// Answers on their way. Dropped, those that are not over are cancelled before the next forward.
 pub struct Run {

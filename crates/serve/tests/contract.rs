@@ -127,12 +127,17 @@ fn chat_streams() {
 fn other_streams() {
     let length = json!({"max_tokens": 8, "seed": 7, "stream": true, "diffusion": {"steps": 8, "block_length": 8}});
     let holes = json!({"seed": 7, "stream": true});
-    let prompts = json!({"prompt": ["Ada has 3 pears.", "Ben has 5 cards."], "stream_options": {"include_usage": true}});
+    let prompts =
+        json!({"prompt": ["Ada has 3 pears.", "Ben has 5 cards."], "stream_options": {"include_usage": true}});
     let segments = json!(["Ada has ", {"hole": {"tokens": 2}}, ". Ben gives Ada 4 more", {"hole": {"tokens": 1}}, "."]);
     for (name, path, body) in [
         ("completions", "/v1/completions", with(length.clone(), &prompts)),
         ("completions-echo", "/v1/completions", with(length.clone(), &json!({"prompt": "Ada has 3", "echo": true}))),
-        ("completions-logprobs", "/v1/completions", with(length.clone(), &json!({"prompt": "Ada has 3", "logprobs": 1}))),
+        (
+            "completions-logprobs",
+            "/v1/completions",
+            with(length.clone(), &json!({"prompt": "Ada has 3", "logprobs": 1})),
+        ),
         ("completions-diffusing", "/v1/completions", with(length, &json!({"prompt": "Ada has 3", "diffusing": true}))),
         ("infill", "/v1/infill", with(holes.clone(), &json!({"segments": segments.clone()}))),
         (
@@ -182,12 +187,12 @@ fn whole_bodies() {
             json!({"prompt": ["Ada has 3", "Ben has 5"], "max_tokens": 8, "seed": 7, "echo": true}),
         ),
         ("body-infill", "/v1/infill", json!({"segments": segments, "seed": 7, "return_token_ids": true})),
-        ("body-plain-infill", "/infill", json!({"input_prefix": "Ada has ", "input_suffix": " p", "n_predict": 2, "seed": 7})),
         (
-            "body-score",
-            "/v1/score",
-            json!({"context": "Ada has 3", "continuation": " pears.", "draws": 4, "seed": 1}),
+            "body-plain-infill",
+            "/infill",
+            json!({"input_prefix": "Ada has ", "input_suffix": " p", "n_predict": 2, "seed": 7}),
         ),
+        ("body-score", "/v1/score", json!({"context": "Ada has 3", "continuation": " pears.", "draws": 4, "seed": 1})),
         ("body-tokenize", "/tokenize", json!({"prompt": "Ada has 3 pears."})),
         ("body-detokenize", "/detokenize", json!({"tokens": [5, 6, 7]})),
     ] {

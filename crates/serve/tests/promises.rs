@@ -20,12 +20,8 @@ fn a_canvas_of_whole_blocks_is_trimmed() {
         let whole = made(post(service, "/v1/chat/completions", &body));
         let choice = &whole["choices"][0];
         // What the library decodes on the canvas that was rounded up, cut off.
-        let options = Options {
-            gen_length: Some(canvas),
-            block_length: Some(block),
-            seed: Some(3),
-            ..Options::default()
-        };
+        let options =
+            Options { gen_length: Some(canvas), block_length: Some(block), seed: Some(3), ..Options::default() };
         let alone = model.generate_with(Prompt::user(QUESTION, None), &options).unwrap();
         let tokens: Vec<u64> =
             choice["token_ids"].as_array().unwrap().iter().map(|token| token.as_u64().unwrap()).collect();

@@ -113,21 +113,36 @@ fn messages_and_prompts() {
         (CHAT, json!({}), (400, Some("messages"), None, "`messages` is missing")),
         (CHAT, json!({"messages": "hi"}), (400, Some("messages"), None, "expected a list")),
         (CHAT, json!({"messages": []}), (400, Some("messages"), None, "0 messages")),
-        (CHAT, json!({"messages": vec![json!({"role": "user", "content": ""}); 2000]}),
-            (400, Some("messages"), None, "2000 messages")),
+        (
+            CHAT,
+            json!({"messages": vec![json!({"role": "user", "content": ""}); 2000]}),
+            (400, Some("messages"), None, "2000 messages"),
+        ),
         (CHAT, message(json!("hi")), (400, Some("messages[]"), None, "expected an object")),
         (CHAT, message(json!({"content": "hi"})), (400, Some("messages[0].role"), None, "is missing")),
         (CHAT, message(json!({"role": "tool", "content": "hi"})), (400, Some("messages[0].role"), None, "\"tool\"")),
-        (CHAT, message(json!({"role": "r".repeat(100_000), "content": "hi"})),
-            (400, Some("messages[0].role"), None, "rrr")),
+        (
+            CHAT,
+            message(json!({"role": "r".repeat(100_000), "content": "hi"})),
+            (400, Some("messages[0].role"), None, "rrr"),
+        ),
         (CHAT, message(json!({"role": "user"})), (400, Some("messages[0].content"), None, "is missing")),
         (CHAT, message(json!({"role": "user", "content": 5})), (400, Some("messages[0].content"), None, "is 5")),
-        (CHAT, message(json!({"role": "user", "content": [{"type": "image_url", "image_url": {}}]})),
-            (400, Some("messages[0].content"), None, "image_url")),
-        (CHAT, message(json!({"role": "user", "content": "hi", "tool_calls": [{}]})),
-            (400, Some("messages[].tool_calls"), UNSUPPORTED, "does not implement")),
-        (CHAT, message(json!({"role": "user", "content": "hi", "contnet": "x"})),
-            (400, Some("messages[].contnet"), UNKNOWN, "did you mean `content`?")),
+        (
+            CHAT,
+            message(json!({"role": "user", "content": [{"type": "image_url", "image_url": {}}]})),
+            (400, Some("messages[0].content"), None, "image_url"),
+        ),
+        (
+            CHAT,
+            message(json!({"role": "user", "content": "hi", "tool_calls": [{}]})),
+            (400, Some("messages[].tool_calls"), UNSUPPORTED, "does not implement"),
+        ),
+        (
+            CHAT,
+            message(json!({"role": "user", "content": "hi", "contnet": "x"})),
+            (400, Some("messages[].contnet"), UNKNOWN, "did you mean `content`?"),
+        ),
         (CHAT, message(json!({"role": "user", "content": mask})), (400, Some("messages"), MASK, "mask token")),
         (COMPLETIONS, json!({}), (400, Some("prompt"), None, "`prompt` is missing")),
         (COMPLETIONS, json!({"prompt": []}), (400, Some("prompt"), None, "0 prompts")),
@@ -150,7 +165,11 @@ fn messages_and_prompts() {
         refused(post(service, path, &body), told, &crate::common::brief(&body));
     }
     let mask = "Ada has <|mask|> pears";
-    refused(post(&shared(Kind::Sdar).service, COMPLETIONS, &json!({"prompt": mask})), (400, Some("prompt"), MASK, ""), mask);
+    refused(
+        post(&shared(Kind::Sdar).service, COMPLETIONS, &json!({"prompt": mask})),
+        (400, Some("prompt"), MASK, ""),
+        mask,
+    );
 }
 
 #[test]
@@ -160,9 +179,18 @@ fn parameters() {
     for (more, told) in [
         (json!({"max_tokens": 0}), (400, Some("max_tokens"), None, "from 1")),
         (json!({"max_tokens": -1}), (400, Some("max_tokens"), None, "is -1")),
-        (json!({"max_tokens": 1_000_000_000_000_000_000_u64}), (400, Some("max_tokens"), None, "is 1000000000000000000")),
-        (json!({"max_tokens": 5000}), (400, Some("max_tokens"), TOO_LONG, "5000, and this server decodes at most 4096")),
-        (json!({"max_tokens": 2000}), (400, Some("max_tokens"), TOO_LONG, "2000 to generate exceed the model's context of 1024")),
+        (
+            json!({"max_tokens": 1_000_000_000_000_000_000_u64}),
+            (400, Some("max_tokens"), None, "is 1000000000000000000"),
+        ),
+        (
+            json!({"max_tokens": 5000}),
+            (400, Some("max_tokens"), TOO_LONG, "5000, and this server decodes at most 4096"),
+        ),
+        (
+            json!({"max_tokens": 2000}),
+            (400, Some("max_tokens"), TOO_LONG, "2000 to generate exceed the model's context of 1024"),
+        ),
         (json!({"max_tokens": 4, "max_completion_tokens": 5}), (400, Some("max_tokens"), None, "omit one")),
         (json!({"max_tokens": "4"}), (400, Some("max_tokens"), None, "whole number")),
         (json!({"max_tokens": 1.5}), (400, Some("max_tokens"), None, "is 1.5")),
@@ -188,7 +216,10 @@ fn parameters() {
         (json!({"diffusion": {"frames": "all"}}), (400, Some("diffusion.frames"), None, "commits or canvas")),
         (json!({"diffusion": {"frames": "f".repeat(100_000)}}), (400, Some("diffusion.frames"), None, "fff")),
         (json!({"diffusion": []}), (400, Some("diffusion"), None, "expected an object")),
-        (json!({"diffusion": {"decodr": "static"}}), (400, Some("diffusion.decodr"), UNKNOWN, "did you mean `decoder`?")),
+        (
+            json!({"diffusion": {"decodr": "static"}}),
+            (400, Some("diffusion.decodr"), UNKNOWN, "did you mean `decoder`?"),
+        ),
         (json!({"diffusion": {"decoder": "sttic"}}), (400, Some("diffusion.decoder"), None, "static")),
         (json!({"diffusion": {"steps": -1}}), (400, Some("diffusion.steps"), None, "steps")),
         (json!({"diffusion": {"deadline_ms": 0}}), (400, Some("diffusion.deadline_ms"), None, "is 0")),
@@ -196,9 +227,14 @@ fn parameters() {
         (json!({"diffusion": {"cache": "block"}}), (400, None, None, "cache block")),
         (json!({"threshold": 0.9, "decoder": "static"}), (400, Some("threshold"), None, "without `decoder`")),
         (json!({"threshold": 2}), (400, Some("threshold"), None, "from 0 to 1")),
-        (json!({"diffusion": {"decoder": "guided", "guide": "big"}}),
-            (400, Some("diffusion.guide"), None, "(known: small)")),
-        (json!({"diffusion": {"guide": "small", "decoder": "static"}}), (400, Some("guide"), None, "without `decoder`")),
+        (
+            json!({"diffusion": {"decoder": "guided", "guide": "big"}}),
+            (400, Some("diffusion.guide"), None, "(known: small)"),
+        ),
+        (
+            json!({"diffusion": {"guide": "small", "decoder": "static"}}),
+            (400, Some("guide"), None, "without `decoder`"),
+        ),
         (json!({"priority": "high"}), (400, Some("priority"), None, "number")),
         (json!({"stop_token_ids": [489]}), (400, Some("stop_token_ids"), None, "from 0 to 488")),
         (json!({"model": "gpt"}), (404, Some("model"), Some("model_not_found"), "\"gpt\" is not served")),
@@ -213,7 +249,10 @@ fn parameters() {
         (json!({"min_tokens": 1}), (400, Some("min_tokens"), UNSUPPORTED, "")),
         (json!({"logit_bias": {"5": 100}}), (400, Some("logit_bias"), UNSUPPORTED, "")),
         (json!({"store": true}), (400, Some("store"), UNSUPPORTED, "")),
-        (json!({"response_format": {"type": "json_object"}}), (400, Some("response_format"), UNSUPPORTED, "json_object")),
+        (
+            json!({"response_format": {"type": "json_object"}}),
+            (400, Some("response_format"), UNSUPPORTED, "json_object"),
+        ),
         (json!({"structured_outputs": {"regex": "a"}}), (400, Some("structured_outputs"), UNSUPPORTED, "")),
         (json!({"skip_special_tokens": false}), (400, Some("skip_special_tokens"), UNSUPPORTED, "")),
         (json!({"truncate_prompt_tokens": 5}), (400, Some("truncate_prompt_tokens"), UNSUPPORTED, "")),
@@ -286,7 +325,10 @@ fn holes_and_scores() {
         (json!({"context": "a", "continuation": "b", "draws": 5000}), (400, Some("draws"), None, "4096")),
         (json!({"context": "a", "continuation": "b", "seed": -1}), (400, Some("seed"), None, "is -1")),
         (json!({"context": [1], "continuation": [489]}), (400, Some("context"), None, "outside the vocabulary")),
-        (json!({"context": "Ada ".repeat(600), "continuation": "b"}), (400, Some("context"), TOO_LONG, "context of 1024")),
+        (
+            json!({"context": "Ada ".repeat(1200), "continuation": "b"}),
+            (400, Some("context"), TOO_LONG, "context of 1024"),
+        ),
     ] {
         refused(post(service, "/v1/score", &body), told, &crate::common::brief(&body));
     }
@@ -297,8 +339,11 @@ fn holes_and_scores() {
     refused(post(sdar, "/v1/infill", &segments), (400, Some("segments"), None, "cannot fill holes"), "infill on sdar");
     let suffix = completion(&json!({"suffix": "b"}));
     refused(post(sdar, COMPLETIONS, &suffix), (400, Some("prompt"), None, "cannot fill holes"), "suffix on sdar");
-    refused(post(&shared(Kind::Qwen).service, "/infill", &json!({"input_prefix": "a"})),
-        (400, Some("input_prefix"), None, "cannot fill holes"), "infill on qwen");
+    refused(
+        post(&shared(Kind::Qwen).service, "/infill", &json!({"input_prefix": "a"})),
+        (400, Some("input_prefix"), None, "cannot fill holes"),
+        "infill on qwen",
+    );
 }
 
 #[test]
@@ -331,8 +376,18 @@ fn neutral_values_and_nulls_pass() {
     made(post(service, COMPLETIONS, &completion(&neutral)));
     let mut nulls = serde_json::Map::new();
     for name in neutral.as_object().unwrap().keys().map(String::as_str).chain([
-        "model", "temperature", "stream", "stream_options", "logprobs", "tools", "tool_choice", "echo", "suffix", "best_of",
-        "diffusing", "something_unknown",
+        "model",
+        "temperature",
+        "stream",
+        "stream_options",
+        "logprobs",
+        "tools",
+        "tool_choice",
+        "echo",
+        "suffix",
+        "best_of",
+        "diffusing",
+        "something_unknown",
     ]) {
         nulls.insert(name.to_owned(), Value::Null);
     }

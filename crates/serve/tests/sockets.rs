@@ -72,7 +72,9 @@ impl Running {
     }
 
     fn get(&self, path: &str) -> Answer {
-        Answer::of(&self.talk(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes()))
+        Answer::of(
+            &self.talk(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes()),
+        )
     }
 
     fn healthy(&self) {
@@ -237,7 +239,10 @@ fn malformed() -> Vec<(&'static str, Vec<u8>)> {
         ("a greeting of TLS", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".repeat(20)),
         ("nothing but ends", b"\r\n\r\n\r\n\r\nGET\r\n\r\n".to_vec()),
         ("bytes", (0..=255).collect::<Vec<u8>>().repeat(8)),
-        ("a long line", [b"GET /".to_vec(), vec![b'a'; 1 << 20], b" HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec()].concat()),
+        (
+            "a long line",
+            [b"GET /".to_vec(), vec![b'a'; 1 << 20], b" HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec()].concat(),
+        ),
         ("a body that is no text", head("Content-Length: 3\r\nConnection: close\r\n\r\n\u{1}\u{2}\u{3}")),
         ("a method of its own", b"BREW / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".to_vec()),
     ]
@@ -271,7 +276,8 @@ fn bodies_have_a_size() {
     assert!(answer.error("message").contains("1001") && answer.error("message").contains("1000"));
     // And by what comes, where the head does not say.
     let chunk = format!("64\r\n{}\r\n", "x".repeat(100));
-    let chunks = format!("POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n{}", chunk.repeat(11));
+    let chunks =
+        format!("POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n{}", chunk.repeat(11));
     let answer = Answer::of(&running.talk(chunks.as_bytes()));
     assert_eq!(answer.status, 413, "{answer:?}");
     running.healthy();
@@ -314,19 +320,21 @@ fn slow_clients_are_cut_off() {
 
 #[test]
 fn a_reader_that_takes_nothing_is_cut_off() {
-    let running = run(ServiceConfig::default(), quick());
-    // As much as the system's buffers do not hold: frames of many answers.
-    let asked = json!({"max_tokens": 400, "n": 8, "stream": true, "ignore_eos": true, "logprobs": true, "top_logprobs": 20,
-        "temperature": 1.0, "diffusion": {"frames": "commits", "cache": "none"}});
-    let mut stream = running.connect();
-    stream.write_all(request(&asked, "").as_bytes()).unwrap();
-    until("the request is taken on", || running.served.service.is_busy());
-    running.healthy();
+    // There is one place for a connection, and whoever has it reads nothing.
+    let running =
+        run(ServiceConfig::default(), HttpConfig { connections: 1, head_time: Duration::from_secs(60), ..quick() });
+    let mut greedy = running.connect();
+    let get = "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let length = 8000;
+    greedy.write_all(get.repeat(length).as_bytes()).unwrap();
     let since = Instant::now();
-    until("the reader is cut off", || !running.served.service.is_busy());
-    // Either its answers ended first, which it must still be cut off for, or they were given up.
-    assert!(since.elapsed() < Duration::from_secs(60));
-    drop(stream);
+    let answer = running.get("/live");
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let waited = since.elapsed();
+    assert!(waited > Duration::from_millis(900) && waited < Duration::from_secs(15), "{waited:?}");
+    let told = rest(&mut greedy);
+    assert!(told.matches("HTTP/1.1 200 OK").count() < length, "it was cut off");
+    drop(greedy);
     running.healthy();
     running.end();
 }
@@ -544,7 +552,8 @@ fn a_server_ends_in_good_order() {
 
 #[test]
 fn what_is_on_its_way_is_finished() {
-    let http = HttpConfig { drain_time: Duration::from_secs(60), drain_notice: Duration::ZERO, ..HttpConfig::default() };
+    let http =
+        HttpConfig { drain_time: Duration::from_secs(60), drain_notice: Duration::ZERO, ..HttpConfig::default() };
     let mut running = run(ServiceConfig::default(), http);
     let held = hold(&running.served.handle);
     let mut streamed = running.connect();

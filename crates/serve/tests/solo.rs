@@ -34,12 +34,8 @@ fn case(kind: Kind, index: usize) -> Case {
     let length = [16, 24, 32][index % 3];
     let seed = 100 + index as u64;
     let temperature = if index.is_multiple_of(2) { 0.0 } else { 0.7 };
-    let mut options = Options {
-        seed: Some(seed),
-        gen_length: Some(length),
-        temperature: Some(temperature),
-        ..Options::default()
-    };
+    let mut options =
+        Options { seed: Some(seed), gen_length: Some(length), temperature: Some(temperature), ..Options::default() };
     let mut nested = Map::new();
     match (kind, index % 6) {
         (Kind::Llada, 1) => set(&mut nested, &mut options, &json!({"decoder": "threshold:tau=0.9", "cache": "dual"})),
@@ -69,7 +65,13 @@ fn case(kind: Kind, index: usize) -> Case {
     if index % 4 == 3 {
         let texts = [text.clone(), "Ada has".to_owned()];
         let prompts = texts.iter().cloned().map(Prompt::Raw).collect();
-        return Case { path: "/v1/completions", body: with(body, &json!({"prompt": texts})), prompts, options, choices };
+        return Case {
+            path: "/v1/completions",
+            body: with(body, &json!({"prompt": texts})),
+            prompts,
+            options,
+            choices,
+        };
     }
     let body = with(body, &json!({"messages": [{"role": "user", "content": text}]}));
     Case { path: "/v1/chat/completions", body, prompts: vec![Prompt::user(text, None)], options, choices }

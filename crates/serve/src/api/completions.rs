@@ -47,7 +47,8 @@ pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served,
     }
     if let Some(suffix) = suffix {
         if echo {
-            let message = "`echo` tells what stands before an answer, and with `suffix` it stands in between: omit `echo`";
+            let message =
+                "`echo` tells what stands before an answer, and with `suffix` it stands in between: omit `echo`";
             return Err(Refusal::parameter("echo", message).coded("unsupported_parameter"));
         }
         return crate::infill::with_suffix(service, entry, &prompts, &suffix, ask);
