@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, Version, header, 
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::{net::TcpStream, task::spawn_blocking, time::timeout};
+use tokio::{net::TcpStream, sync::watch, task::spawn_blocking, time::timeout};
 
 use super::{
     body::{GivenUp, ReplyBody, Streaming},
@@ -36,7 +36,7 @@ pub(super) async fn serve(stream: TcpStream, shared: Rc<Shared>) {
     let mut connection = std::pin::pin!(builder.serve_connection(io, service));
     let over = tokio::select! {
         over = connection.as_mut() => over,
-        () = draining(&shared) => {
+        () = told(&mut ending, |ending| *ending != Ending::Serving) => {
             // The request on its way is served, and none behind it.
             connection.as_mut().graceful_shutdown();
             connection.await
@@ -47,11 +47,13 @@ pub(super) async fn serve(stream: TcpStream, shared: Rc<Shared>) {
     }
 }
 
-/// Waits until the server is about to end. What the wait returns is a lock on how far that is, which nobody may keep: the
-/// next step of the end could never be told.
-async fn draining(shared: &Shared) {
-    let mut ending = shared.ending.clone();
-    drop(ending.wait_for(|ending| *ending != Ending::Serving).await);
+/// Waits until the server is so far. What is waited for is not handed on: it holds the lock that the server needs to go
+/// further.
+async fn told(ending: &mut watch::Receiver<Ending>, far: impl FnMut(&Ending) -> bool) {
+    if ending.wait_for(far).await.is_err() {
+        // Nobody is left to say so.
+        std::future::pending::<()>().await;
+    }
 }
 
 async fn respond(shared: Rc<Shared>, request: Request<Incoming>) -> Result<Response<ReplyBody>, Infallible> {
@@ -183,10 +185,5 @@ async fn reply(shared: &Rc<Shared>, entry: Entry, bytes: Bytes) -> Response<Repl
 /// Waits until what is on its way is given up.
 fn given_up(shared: &Shared) -> GivenUp {
     let mut ending = shared.ending.clone();
-    Box::pin(async move {
-        if ending.wait_for(|ending| *ending == Ending::GivingUp).await.is_err() {
-            // Nobody is left to say so.
-            std::future::pending::<()>().await;
-        }
-    })
+    Box::pin(async move { told(&mut ending, |ending| *ending == Ending::GivingUp).await })
 }

@@ -1,7 +1,5 @@
 //! `echo` with `logprobs`: an autoregressive model tells each prompt token's log-probability, as harnesses want it.
 
-mod common;
-
 use demask::{
     Model,
     internals::step::{Mask, TokenId},
@@ -9,7 +7,7 @@ use demask::{
 use demask_serve::{Limits, ServiceConfig};
 use serde_json::{Value, json};
 
-use self::common::{Kind, json, load, made, post, serve, shared};
+use crate::common::{Kind, json, load, made, post, serve, shared};
 
 const PATH: &str = "/v1/completions";
 const TEXT: &str = "Ada has 3 pears. Ben gives Ada 4 more.";
