@@ -34,6 +34,7 @@ pub(super) async fn serve(stream: TcpStream, shared: Rc<Shared>) {
         .max_buf_size(HEAD_BYTES)
         .max_headers(HEADERS);
     let mut connection = std::pin::pin!(builder.serve_connection(io, service));
+    let mut ending = shared.ending.clone();
     let over = tokio::select! {
         over = connection.as_mut() => over,
         () = told(&mut ending, |ending| *ending != Ending::Serving) => {
