@@ -150,14 +150,10 @@ impl Picture {
     pub fn logprobs(&mut self, kind: Kind, tokenizer: Option<&Tokenizer>) -> Option<Value> {
         let settled = self.settled.min(self.commits.len());
         let new = self.commits.get(self.told..settled).filter(|new| !new.is_empty())?;
-        // A token without a commit was given, between two holes.
-        let given = |index: usize| self.tokens.get(self.prompt_tokens + self.told + index).copied().flatten();
-        let entries = new.iter().enumerate().map(|(index, commit)| {
-            let known = commit.as_ref();
-            let token = known.map_or_else(|| given(index).unwrap_or(0), |commit| commit.token);
-            let top = known.map_or(&[][..], |commit| &commit.top[..]);
-            logprobs::Entry { token, logprob: known.and_then(|commit| commit.logprob), top }
-        });
+        // What was given, between and behind holes, was never committed.
+        let entries = new.iter().flatten();
+        let entries =
+            entries.map(|commit| logprobs::Entry { token: commit.token, logprob: commit.logprob, top: &commit.top });
         let entries: Vec<_> = entries.collect();
         let value = logprobs::value(kind, &entries, tokenizer, self.characters);
         let characters: usize = entries.iter().map(|entry| logprobs::length(entry.token, tokenizer)).sum();

@@ -1,7 +1,7 @@
 //! Log-probabilities of an answer's tokens at the moment of their commit, in the two shapes that clients know.
 
 use demask::{
-    Generation,
+    Generation, TokenLogprob,
     internals::{checkpoint::Tokenizer, step::TokenId},
 };
 use serde_json::{Map, Value, json};
@@ -25,9 +25,12 @@ pub struct Entry<'a> {
 /// Returns those of a whole answer from a token on; none if there are none.
 pub fn from(kind: Kind, generation: &Generation, first: usize, tokenizer: Option<&Tokenizer>) -> Option<Value> {
     let known = generation.logprobs.as_ref()?;
-    let entries = known.iter().skip(first).map(|at| Entry { token: at.token, logprob: at.logprob, top: &at.top });
+    // Between and behind holes stand tokens that were given, which are no part of the answer.
+    let filled = |at: &&TokenLogprob| generation.holes.is_empty() || at.logprob.is_some();
+    let entries = known.iter().skip(first).filter(filled);
+    let entries = entries.map(|at| Entry { token: at.token, logprob: at.logprob, top: &at.top });
     let entries: Vec<_> = entries.collect();
-    let before = known.iter().take(first).map(|at| length(at.token, tokenizer)).sum();
+    let before = known.iter().take(first).filter(filled).map(|at| length(at.token, tokenizer)).sum();
     (first == 0 || !entries.is_empty()).then(|| value(kind, &entries, tokenizer, before))
 }
 
