@@ -1,6 +1,7 @@
 //! Refusals in the envelope that clients of OpenAI's interface read: what was found, what is expected, what to try.
 
 use bytes::Bytes;
+use demask::internals::{OptionError, decode::OptionsError};
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
 
@@ -143,12 +144,15 @@ impl From<demask::Error> for Refusal {
                 let param = if prompt >= context { PROMPT } else { "max_tokens" };
                 Self::parameter(param, message).coded("context_length_exceeded")
             }
+            demask::Error::InfillLength => Self::parameter("max_tokens", message),
             demask::Error::MaskInPrompt => Self::parameter(PROMPT, message).coded("mask_in_prompt"),
             demask::Error::TokenOutOfRange { .. }
             | demask::Error::InfillUnsupported { .. }
             | demask::Error::NoHole
             | demask::Error::BadHole { .. } => Self::parameter(PROMPT, message),
-            demask::Error::Meaningless { option, .. } => Self::parameter(option, message),
+            demask::Error::Option(OptionError::Value { option, .. })
+            | demask::Error::Options(OptionsError::Number { name: option, .. })
+            | demask::Error::Meaningless { option, .. } => Self::parameter(option, message),
             demask::Error::UnknownGuide { .. } | demask::Error::WhichGuide { .. } => {
                 Self::parameter("diffusion.guide", message)
             }
