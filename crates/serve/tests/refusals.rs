@@ -164,7 +164,7 @@ fn messages_and_prompts() {
     ] {
         refused(post(service, path, &body), told, &crate::common::brief(&body));
     }
-    let mask = "Ada has <|MASK|> pears";
+    let mask = "Ada has <|mask|> pears";
     refused(
         post(&shared(Kind::Sdar).service, COMPLETIONS, &json!({"prompt": mask})),
         (400, Some("prompt"), MASK, ""),
@@ -187,7 +187,10 @@ fn parameters() {
             json!({"max_tokens": 5000}),
             (400, Some("max_tokens"), TOO_LONG, "5000, and this server decodes at most 4096"),
         ),
-        (json!({"max_tokens": 600}), (400, Some("max_tokens"), TOO_LONG, "600")),
+        (
+            json!({"max_tokens": 2000}),
+            (400, Some("max_tokens"), TOO_LONG, "2000 to generate exceed the model's context of 1024"),
+        ),
         (json!({"max_tokens": 4, "max_completion_tokens": 5}), (400, Some("max_tokens"), None, "omit one")),
         (json!({"max_tokens": "4"}), (400, Some("max_tokens"), None, "whole number")),
         (json!({"max_tokens": 1.5}), (400, Some("max_tokens"), None, "is 1.5")),
@@ -323,8 +326,8 @@ fn holes_and_scores() {
         (json!({"context": "a", "continuation": "b", "seed": -1}), (400, Some("seed"), None, "is -1")),
         (json!({"context": [1], "continuation": [489]}), (400, Some("context"), None, "outside the vocabulary")),
         (
-            json!({"context": "Ada ".repeat(600), "continuation": "b"}),
-            (400, Some("context"), TOO_LONG, "context of 512"),
+            json!({"context": "Ada ".repeat(1200), "continuation": "b"}),
+            (400, Some("context"), TOO_LONG, "context of 1024"),
         ),
     ] {
         refused(post(service, "/v1/score", &body), told, &crate::common::brief(&body));
@@ -348,12 +351,14 @@ fn prompts_that_are_too_long_say_both_numbers() {
     for kind in [Kind::Llada, Kind::Sdar, Kind::Qwen] {
         let service = &shared(kind).service;
         let long = "Ada has 3 pears. ".repeat(400);
+        let (_, models) = json(send(service, "GET", "/v1/models", &[], b""));
+        let context = format!("context of {}", models["data"][0]["max_model_len"]);
         let reply = post(service, COMPLETIONS, &json!({"prompt": long, "max_tokens": 8}));
         let (status, body) = json(reply);
         let message = body["error"]["message"].as_str().unwrap();
         assert_eq!((status, &body["error"]["code"]), (400, &json!("context_length_exceeded")), "{message}");
         assert_eq!(body["error"]["param"], "prompt");
-        assert!(message.contains("prompt tokens") && message.contains("context of 512"), "{message}");
+        assert!(message.contains("prompt tokens") && message.contains(&context), "{message}");
     }
 }
 
