@@ -34,9 +34,9 @@ pub fn from(kind: Kind, generation: &Generation, first: usize, tokenizer: Option
     (first == 0 || !entries.is_empty()).then(|| value(kind, &entries, tokenizer, before))
 }
 
-/// Returns how many characters a token is in the shape of completions.
+/// Returns how many characters begin in a token, as offsets count them.
 pub fn length(token: TokenId, tokenizer: Option<&Tokenizer>) -> usize {
-    words(token, tokenizer).chars().count()
+    spelled(token, tokenizer).iter().filter(|byte| begins(**byte)).count()
 }
 
 /// Returns those of a prompt, and of the answer behind it if there is one.
@@ -73,9 +73,7 @@ pub fn value(kind: Kind, entries: &[Entry<'_>], tokenizer: Option<&Tokenizer>, b
         return json!({"content": content.collect::<Vec<_>>(), "refusal": null});
     }
     let tokens: Vec<String> = entries.iter().map(|entry| text(entry.token)).collect();
-    let bytes = |entry: &Entry<'_>| tokenizer.and_then(|tokenizer| tokenizer.token_bytes(entry.token));
-    let spelled = entries.iter().zip(&tokens);
-    let spelled = spelled.map(|(entry, text)| bytes(entry).unwrap_or_else(|| text.clone().into_bytes()));
+    let spelled = entries.iter().map(|entry| spelled(entry.token, tokenizer));
     let top = entries.iter().map(|entry| {
         let mut named = Map::new();
         for &(token, logprob) in entry.top {
@@ -95,13 +93,23 @@ pub fn value(kind: Kind, entries: &[Entry<'_>], tokenizer: Option<&Tokenizer>, b
 /// Returns the character that each token begins in, by the tokens' bytes and the characters before them: several tokens may be
 /// parts of one letter.
 fn offsets(before: usize, tokens: impl Iterator<Item = Vec<u8>>) -> Vec<usize> {
-    let begins = |byte: &u8| byte & 0b1100_0000 != 0b1000_0000;
     let mut characters = before;
     let offset = |token: Vec<u8>| {
-        let inside = token.first().is_some_and(|byte| !begins(byte));
+        let inside = token.first().is_some_and(|byte| !begins(*byte));
         let offset = characters.saturating_sub(usize::from(inside));
-        characters += token.iter().filter(|byte| begins(byte)).count();
+        characters += token.iter().filter(|byte| begins(**byte)).count();
         offset
     };
     tokens.map(offset).collect()
+}
+
+/// A token's bytes; those of its text, where the tokenizer does not tell them.
+fn spelled(token: TokenId, tokenizer: Option<&Tokenizer>) -> Vec<u8> {
+    let bytes = tokenizer.and_then(|tokenizer| tokenizer.token_bytes(token));
+    bytes.unwrap_or_else(|| words(token, tokenizer).into_bytes())
+}
+
+/// Whether a character begins in a byte of UTF-8.
+fn begins(byte: u8) -> bool {
+    byte & 0b1100_0000 != 0b1000_0000
 }

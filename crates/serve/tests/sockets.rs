@@ -210,7 +210,7 @@ fn requests_are_served() {
 fn malformed() -> Vec<(&'static str, Vec<u8>)> {
     let head = |lines: &str| format!("POST {CHAT} HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n").into_bytes();
     let chunked = |body: &str| head(&format!("Transfer-Encoding: chunked\r\n\r\n{body}"));
-    let many: String = (0..100_000).map(|index| ["X-", &index.to_string(), ": 1\r\n"].concat()).collect();
+    let many: String = "X-Same: 1\r\n".repeat(100_000);
     vec![
         ("no host", b"GET /health HTTP/1.1\r\n\r\n".to_vec()),
         ("two hosts", b"GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n".to_vec()),
