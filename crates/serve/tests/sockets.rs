@@ -455,7 +455,9 @@ fn hosts_and_origins() {
     for origin in ["https://evil.example", "null", "https://page.example.evil.example"] {
         let answer = ask(&format!("Host: localhost\r\nOrigin: {origin}\r\n"));
         assert_eq!(answer.header("access-control-allow-origin"), None, "{origin}");
+        assert_eq!(answer.status, 403, "{origin}: no page of another site spends this machine's time");
     }
+    assert_eq!(ask("Host: localhost\r\nOrigin: http://localhost\r\n").status, 200, "the page asks its own server");
     let preflight = |origin: &str| {
         let lines = format!("OPTIONS {CHAT} HTTP/1.1\r\nHost: localhost\r\nOrigin: {origin}\r\n");
         let lines = format!("{lines}Access-Control-Request-Method: POST\r\nConnection: close\r\n\r\n");

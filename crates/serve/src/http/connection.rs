@@ -92,6 +92,9 @@ fn checked(shared: &Shared, head: &Parts) -> Result<Option<Response<Bytes>>, Ref
         let expected = shared.config.hosts.join(", ");
         return Err(Refusal::forbidden(format!("the Host header names another host, expected one of {expected}")));
     }
+    if !is_own_origin(head, host) && allowed_origin(shared, head).is_none() {
+        return Err(Refusal::forbidden("pages of another origin may not ask this server: start it with --cors-origin"));
+    }
     if head.method != Method::OPTIONS {
         return Ok(None);
     }
@@ -106,6 +109,14 @@ fn checked(shared: &Shared, head: &Parts) -> Result<Option<Response<Bytes>>, Ref
         response.headers_mut().insert(name, HeaderValue::from_static(value));
     }
     Ok(Some(response))
+}
+
+/// Whether a request comes from no page, or from one of this server's own. A browser sends some requests to other sites without
+/// asking first, and a page that nobody allowed must not spend this machine's time.
+fn is_own_origin(head: &Parts, host: Option<&[u8]>) -> bool {
+    let Some(origin) = head.headers.get(header::ORIGIN).map(HeaderValue::as_bytes) else { return true };
+    let named = origin.strip_prefix(b"http://").or_else(|| origin.strip_prefix(b"https://"));
+    named.is_some_and(|named| host.is_some_and(|host| named.eq_ignore_ascii_case(host)))
 }
 
 /// A host without its port.
