@@ -174,7 +174,7 @@ fn what_cannot_be_judged_is_refused() {
         (json!({"max_tokens": 0, "logprobs": null}), "max_tokens", "from 1 to"),
         (json!({"max_tokens": 0, "prompt": ""}), "prompt", "is empty"),
         (json!({"max_tokens": 0, "prompt": vec![5; 1025]}), "prompt", "has 1025 tokens, expected at most 1024"),
-        (json!({"prompt": vec![5; 1024]}), "max_tokens", "1024"),
+        (json!({"prompt": vec![5; 1024]}), "prompt", "1024"),
     ] {
         let mut more = more;
         if more.get("prompt").is_none() {
