@@ -1,7 +1,7 @@
 //! An OpenAI-compatible server for diffusion language models.
 //!
 //! [`Service`] has no sockets: the head of a request goes in, then its body, and a [`Reply`] comes out, whose body may be a
-//! stream. [`http`](crate::http) puts it on a socket. Every answer is, to the bit, the one that its request has alone.
+//! stream. The module `http` (a feature) puts it on a socket. Every answer is, to the bit, the one that its request has alone.
 #![forbid(unsafe_code)]
 
 mod account;
