@@ -62,8 +62,8 @@ IDLE_GAUGES = (
 class Server:
     """A server on a free port of this machine."""
 
-    def __init__(self, binary, words=(), files=None):
-        self.binary, self.words, self.files = binary, list(words), files
+    def __init__(self, binary, words=(), files=None, cores=None):
+        self.binary, self.words, self.files, self.cores = binary, list(words), files, cores
         with socket.socket() as free:
             free.bind((HOST, 0))
             self.port = free.getsockname()[1]
@@ -74,7 +74,13 @@ class Server:
     def start(self):
         """Starts it and waits until it is ready; the seconds that it took."""
         began = time.monotonic()
-        limit = None if self.files is None else lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (self.files,) * 2)
+
+        def limit():
+            if self.files is not None:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (self.files,) * 2)
+            if self.cores is not None:
+                os.sched_setaffinity(0, self.cores)
+
         command = [self.binary, "serve", "--host", HOST, "--port", str(self.port), "--no-log", *self.words]
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log, preexec_fn=limit)
         while self.process.poll() is None and time.monotonic() < began + START:
@@ -148,7 +154,11 @@ class Server:
     def bench(self, *words):
         """What `demask bench serve` finds."""
         command = [self.binary, "bench", "serve", "--url", self.url, "--json", "--quiet", *map(str, words)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+        # A client is not part of what is measured: where the server has cores of its own, it keeps off them.
+        apart = None if self.cores is None else lambda: os.sched_setaffinity(0, os.sched_getaffinity(0) - self.cores)
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, preexec_fn=apart
+        )
         if done.returncode:
             raise Broken(f"{shlex.join(command[1:])}: {done.stderr.strip()}")
         return json.loads(done.stdout)
@@ -640,8 +650,14 @@ def storms(arguments, random_):
 
 
 def overload(arguments, random_):
+    # The client that makes the crowd has one core, the server the others: what it loses is by its own work alone.
+    cores = os.sched_getaffinity(0)
+    own, words = None, [*arguments.serve, "--max-queue", str(PLACES)]
+    if len(cores) > 1:
+        own = cores - {max(cores)}
+        words += ["--threads", str(len(own))]
     # Fewer places than the client asks for at once: else nobody is ever refused.
-    with Server(arguments.demask, [*arguments.serve, "--max-queue", str(PLACES)]) as server:
+    with Server(arguments.demask, words, cores=own) as server:
         body = ["--body", json.dumps({"ignore_eos": True}), "--max-tokens", "32"]
         server.bench("--requests", 2 * PLACES, "--concurrency", PLACES, *body)
         peak = server.bench("--requests", max(8 * PLACES, arguments.requests // 20), "--concurrency", PLACES, *body)
@@ -657,6 +673,7 @@ def overload(arguments, random_):
         left = server.idle()
     kept = crowd["request_throughput"] / rate
     found = {
+        "server_cores": None if own is None else len(own),
         "peak_per_second": rate,
         "offered_per_second": 10 * rate,
         "sent": count,

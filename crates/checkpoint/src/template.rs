@@ -16,8 +16,11 @@ use crate::{CheckpointError, Family, ModelFiles, Tokenizer, config::Fields, erro
 /// released templates need. Bounds time, and how deep values can be nested.
 const FUEL: u64 = 200_000;
 const FUEL_PER_MESSAGE: u64 = 4_000;
+/// Instructions that a rendering may take on the caller's own thread: as many as most conversations need, and too few for
+/// values that are nested too deeply for any stack.
+const SHORT_FUEL: u64 = 500;
 
-/// Stack of the thread that renders: room to drop the deepest value that the fuel can build.
+/// Stack of the thread that renders what takes longer: room to drop the deepest value that the fuel can build.
 const STACK: usize = 256 << 20;
 
 /// Longest prompt that a template may make, in bytes.
@@ -116,7 +119,7 @@ impl ChatTemplate {
     pub fn broken(&self) -> Option<String> {
         let Kind::Own { source, file } = &self.kind else { return None };
         let parse = || {
-            let mut environment = environment(0, UNIX_EPOCH);
+            let mut environment = environment(FUEL, UNIX_EPOCH);
             environment.add_template("chat", source).map_err(|error| failed(file, &error).to_string())
         };
         guarded(parse)
@@ -129,26 +132,29 @@ impl ChatTemplate {
         let Kind::Own { source, file } = &self.kind else {
             return Ok((self.family.prompt)(messages, options));
         };
-        let work = || guarded(|| self.run(source, file, messages, options));
         let broken = |detail: &str| CheckpointError::Template { file: file.clone(), detail: detail.to_owned() };
+        let run = |fuel| {
+            let rendered = guarded(|| self.run(source, messages, options, fuel));
+            rendered.ok_or_else(|| broken("makes the template library fail"))
+        };
+        let told =
+            |rendered: Result<String, Error>| rendered.map_err(|error| failed(file, &error)).and_then(checked(file));
+        match run(SHORT_FUEL)? {
+            Err(error) if error.kind() == ErrorKind::OutOfFuel => {}
+            rendered => return told(rendered),
+        }
+        let fuel = FUEL.saturating_add((messages.len() as u64).saturating_mul(FUEL_PER_MESSAGE));
         thread::scope(|scope| {
-            let worker = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
+            let worker = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, || run(fuel).and_then(told));
             let worker = worker.map_err(|cause| CheckpointError::Thread { work: "the chat template", cause })?;
-            let result = worker.join().ok().flatten();
-            result.unwrap_or_else(|| Err(broken("makes the template library fail")))
+            worker.join().unwrap_or_else(|_| Err(broken("makes the template library fail")))
         })
     }
 
-    fn run(
-        &self,
-        source: &str,
-        file: &str,
-        messages: &[Message],
-        options: &RenderOptions,
-    ) -> Result<String, CheckpointError> {
-        let failed = |error: Error| failed(file, &error);
-        let mut environment = environment(messages.len() as u64, options.now);
-        environment.add_template("chat", source).map_err(failed)?;
+    /// Renders with so many instructions.
+    fn run(&self, source: &str, messages: &[Message], options: &RenderOptions, fuel: u64) -> Result<String, Error> {
+        let mut environment = environment(fuel, options.now);
+        environment.add_template("chat", source)?;
         for (part, text) in &self.tokens {
             environment.add_global(*part, text.as_str());
         }
@@ -163,24 +169,29 @@ impl ChatTemplate {
             tools => Jinja::from(()),
             documents => Jinja::from(()),
         };
-        let template = environment.get_template("chat").map_err(failed)?;
-        let prompt = template.render(context).map_err(failed)?;
-        if prompt.len() > LONGEST {
-            let detail = format!("makes a prompt of {} bytes, expected at most {LONGEST}", prompt.len());
-            return Err(CheckpointError::Template { file: file.to_owned(), detail });
+        environment.get_template("chat")?.render(context)
+    }
+}
+
+/// Refuses prompts that are longer than any model's.
+fn checked(file: &str) -> impl Fn(String) -> Result<String, CheckpointError> {
+    move |prompt| {
+        if prompt.len() <= LONGEST {
+            return Ok(prompt);
         }
-        Ok(prompt)
+        let detail = format!("makes a prompt of {} bytes, expected at most {LONGEST}", prompt.len());
+        Err(CheckpointError::Template { file: file.to_owned(), detail })
     }
 }
 
 /// What transformers gives its templates: the whitespace rules, Python's methods, and four functions.
-fn environment(messages: u64, now: SystemTime) -> Environment<'static> {
+fn environment(fuel: u64, now: SystemTime) -> Environment<'static> {
     let mut environment = Environment::new();
     if let Ok(syntax) = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build() {
         environment.set_syntax(syntax);
     }
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-    environment.set_fuel(Some(FUEL.saturating_add(messages.saturating_mul(FUEL_PER_MESSAGE))));
+    environment.set_fuel(Some(fuel));
     environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
     environment.add_function("raise_exception", |message: String| -> Result<String, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, message))

@@ -350,11 +350,19 @@ impl<T: Outcomes> Ticket<T> {
         self.mailbox.poll(Some(context.waker())).map(|mail| mail.map(typed))
     }
 
+    /// Wakes the task once the end is there, and for nothing before it: updates are merged until
+    /// [`poll_next`](Self::poll_next) takes them. For readers that want the whole answer, or that pass pieces on at their own
+    /// pace: nobody is woken by each forward.
+    pub fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.mailbox.poll_over(context.waker())
+    }
+
     /// Waits for the end.
     ///
     /// # Errors
     /// If the request failed, or the engine ended before it.
     pub fn wait(mut self) -> Result<T, Error> {
+        self.mailbox.wait_over();
         let over = self.find_map(|mail| match mail {
             Mail::Over(over) => Some(over),
             Mail::Update(_) => None,

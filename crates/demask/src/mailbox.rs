@@ -127,6 +127,10 @@ struct Inside {
     /// Whether the end was taken out.
     read: bool,
     waker: Option<Waker>,
+    /// Whether the waker is for the end alone.
+    patient: bool,
+    /// Threads that wait.
+    waiting: usize,
 }
 
 impl Update {
@@ -193,8 +197,12 @@ impl Mailbox {
 
     fn changed(&self, mut inside: MutexGuard<'_, Inside>) {
         let waker = inside.waker.take();
+        let waiting = inside.waiting > 0;
         drop(inside);
-        self.arrived.notify_all();
+        // A call to the system each time, whether or not anybody waits.
+        if waiting {
+            self.arrived.notify_all();
+        }
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -215,7 +223,7 @@ impl Mailbox {
     /// Hands over what was told since the last time: all of a forward at once.
     pub(crate) fn deliver(&self) {
         let mut inside = self.lock();
-        if inside.update.is_some() && !mem::replace(&mut inside.delivered, true) {
+        if inside.update.is_some() && !mem::replace(&mut inside.delivered, true) && !inside.patient {
             self.changed(inside);
         }
     }
@@ -235,6 +243,16 @@ impl Mailbox {
         Self::take(&mut self.lock(), waker)
     }
 
+    /// Waits for the end alone: what comes before it stays here and wakes nobody.
+    pub(crate) fn poll_over(&self, waker: &Waker) -> Poll<()> {
+        let mut inside = self.lock();
+        if inside.closed {
+            return Poll::Ready(());
+        }
+        (inside.waker, inside.patient) = (Some(waker.clone()), true);
+        Poll::Pending
+    }
+
     fn take(inside: &mut Inside, waker: Option<&Waker>) -> Poll<Option<Mail<Outcome>>> {
         if mem::take(&mut inside.delivered)
             && let Some(update) = inside.update.take().filter(|update| *update != Update::default())
@@ -249,8 +267,24 @@ impl Mailbox {
         if inside.read {
             return Poll::Ready(None);
         }
-        inside.waker = waker.cloned();
+        (inside.waker, inside.patient) = (waker.cloned(), false);
         Poll::Pending
+    }
+
+    /// Waits until the end is there, and takes nothing.
+    pub(crate) fn wait_over(&self) {
+        let mut inside = self.lock();
+        while !inside.closed {
+            inside.patient = true;
+            inside = self.sleep(inside);
+        }
+    }
+
+    fn sleep<'a>(&self, mut inside: MutexGuard<'a, Inside>) -> MutexGuard<'a, Inside> {
+        inside.waiting += 1;
+        inside = self.arrived.wait(inside).unwrap_or_else(PoisonError::into_inner);
+        inside.waiting -= 1;
+        inside
     }
 
     /// Waits for the next mail; none behind the end.
@@ -260,7 +294,7 @@ impl Mailbox {
             if let Poll::Ready(mail) = Self::take(&mut inside, None) {
                 return mail;
             }
-            inside = self.arrived.wait(inside).unwrap_or_else(PoisonError::into_inner);
+            inside = self.sleep(inside);
         }
     }
 }
@@ -276,6 +310,11 @@ impl Drop for Post {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering},
+        task::Wake,
+    };
+
     use demask_decode::Logprob;
 
     use super::*;
@@ -357,6 +396,43 @@ mod tests {
         assert!(matches!(mailbox.wait(), Some(Mail::Update(update)) if update.text == "a"));
         assert!(matches!(mailbox.wait(), Some(Mail::Over(Err(Error::Interrupted)))));
         assert!(mailbox.wait().is_none() && matches!(mailbox.poll(None), Poll::Ready(None)));
+    }
+
+    /// Counts how often it was woken.
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn who_waits_for_the_end_is_woken_by_nothing_else_and_loses_nothing() {
+        let (mailbox, woken) = (Mailbox::default(), Arc::new(Woken::default()));
+        let waker = Waker::from(Arc::clone(&woken));
+        let tell = |text| {
+            mailbox.tell(&RunEvent::Text(text));
+            mailbox.deliver();
+        };
+        assert!(mailbox.poll_over(&waker).is_pending());
+        tell("a");
+        tell("b");
+        assert_eq!(woken.0.load(Ordering::Relaxed), 0);
+        let Poll::Ready(Some(Mail::Update(update))) = mailbox.poll(Some(&waker)) else { panic!("there is an update") };
+        assert_eq!(update.text, "ab");
+        // Who waits for anything is woken by the next update again.
+        assert!(mailbox.poll(Some(&waker)).is_pending());
+        tell("c");
+        assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+        assert!(mailbox.poll_over(&waker).is_pending());
+        mailbox.close(Err(Error::Interrupted));
+        assert_eq!(woken.0.load(Ordering::Relaxed), 2);
+        assert!(mailbox.poll_over(&waker).is_ready());
+        assert!(matches!(mailbox.wait(), Some(Mail::Update(update)) if update.text == "c"));
+        assert!(matches!(mailbox.wait(), Some(Mail::Over(Err(Error::Interrupted)))));
+        assert!(mailbox.poll_over(&waker).is_ready());
     }
 
     #[test]

@@ -57,6 +57,11 @@ impl Account {
         self.started
     }
 
+    /// Returns whether some text was there.
+    pub fn has_text(&self) -> bool {
+        self.first.is_some()
+    }
+
     /// Returns the time until it entered the engine.
     pub fn queued(&self) -> Option<Duration> {
         self.entered

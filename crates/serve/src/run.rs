@@ -159,6 +159,18 @@ impl Run {
         Poll::Ready(Ok(None))
     }
 
+    /// Waits for the end of an answer alone: what comes before it wakes nobody.
+    pub fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let mut waiting = self.choices.iter_mut().filter(|choice| choice.over.is_none()).peekable();
+        // Prompts that are judged have nothing to tell before their end.
+        if waiting.peek().is_none() || self.echoes.iter().any(|echo| !echo.is_over()) {
+            return Poll::Ready(());
+        }
+        // All are asked: each keeps the waker of its own.
+        let over = waiting.filter_map(|choice| choice.ticket.poll_over(context).is_ready().then_some(())).count() > 0;
+        if over { Poll::Ready(()) } else { Poll::Pending }
+    }
+
     /// Waits for the prompts that are judged.
     fn poll_echoes(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
         let mut over = Poll::Ready(Ok(()));

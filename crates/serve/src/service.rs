@@ -261,6 +261,10 @@ fn poll_answers(
     context: &mut Context<'_>,
 ) -> Poll<Result<Response<Bytes>, Refusal>> {
     loop {
+        // Once it is known when the first text was there, nothing is of interest before the end.
+        if run.account().has_text() && run.poll_over(context).is_pending() {
+            return Poll::Pending;
+        }
         match run.poll(context) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Ok(Some(_))) => {}

@@ -109,6 +109,14 @@ impl EventStream {
         }
     }
 
+    /// Waits for the end of an answer alone: text before it wakes nobody, and is merged until [`poll`](Self::poll) takes it.
+    pub fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        match self.phase {
+            Phase::Answers => self.run.poll_over(context),
+            Phase::Usage | Phase::Done | Phase::Over => Poll::Ready(()),
+        }
+    }
+
     /// Ends the stream with an error, and returns its last messages; none if it was over.
     pub fn end_with(&mut self, refusal: &Refusal) -> Option<Bytes> {
         if self.phase != Phase::Answers {

@@ -114,6 +114,9 @@ serve_options! {
         body_timeout: u64, "SECONDS";
         /// Seconds for which a reader may take nothing of its answer [default: 60]
         write_timeout: u64, "SECONDS";
+        /// Milliseconds between two chunks of a stream: text that comes sooner goes with the next one, and the end waits for
+        /// nothing; 0: a chunk for each forward [default: 10]
+        stream_interval: u64, "MS";
         /// Seconds of silence after which a stream gets a heartbeat [default: 15]
         heartbeat: u64, "SECONDS";
         /// Seconds that requests get to end after SIGTERM [default: 30]

@@ -194,6 +194,7 @@ fn http(args: &ServeArgs, address: IpAddr) -> HttpConfig {
         head_time: seconds(args.head_timeout, defaults.head_time),
         body_time: seconds(args.body_timeout, defaults.body_time),
         write_time: seconds(args.write_timeout, defaults.write_time),
+        stream_interval: args.stream_interval.map_or(defaults.stream_interval, Duration::from_millis),
         heartbeat: seconds(args.heartbeat, defaults.heartbeat),
         drain_time: seconds(args.drain_timeout, defaults.drain_time),
         drain_notice: seconds(args.drain_notice, defaults.drain_notice),

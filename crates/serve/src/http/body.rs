@@ -12,6 +12,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::server::HttpConfig;
 use crate::{EventStream, HEARTBEAT, Refusal};
 
 /// A future that is ready once the server gives up what is on its way.
@@ -29,14 +30,30 @@ pub enum ReplyBody {
 pub struct Streaming {
     events: EventStream,
     silence: Duration,
+    /// Time between two chunks of an answer under way.
+    gap: Duration,
+    /// Runs behind a chunk: what comes meanwhile goes with the next one.
+    pause: Option<Pin<Box<Sleep>>>,
     heartbeat: Pin<Box<Sleep>>,
     given_up: Option<GivenUp>,
 }
 
 impl Streaming {
-    /// Puts heartbeats into a stream whenever it was silent for so long.
-    pub fn new(events: EventStream, silence: Duration, given_up: GivenUp) -> Self {
-        Self { events, silence, heartbeat: Box::pin(sleep(silence)), given_up: Some(given_up) }
+    /// Puts heartbeats into a stream whenever it was silent for the configured time, and keeps chunks apart.
+    pub fn new(events: EventStream, config: &HttpConfig, given_up: GivenUp) -> Self {
+        let (silence, gap) = (config.heartbeat, config.stream_interval);
+        let heartbeat = Box::pin(sleep(silence));
+        Self { events, silence, gap, pause: None, heartbeat, given_up: Some(given_up) }
+    }
+
+    /// Whether the pause behind the last chunk is not over, nor any answer.
+    fn is_pausing(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(pause) = &mut self.pause else { return false };
+        if pause.as_mut().poll(context).is_pending() && self.events.poll_over(context).is_pending() {
+            return true;
+        }
+        self.pause = None;
+        false
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
@@ -48,7 +65,11 @@ impl Streaming {
                 return Poll::Ready(Some(last));
             }
         }
+        if self.is_pausing(context) {
+            return Poll::Pending;
+        }
         if let Poll::Ready(chunk) = self.events.poll(context) {
+            self.pause = (!self.gap.is_zero()).then(|| Box::pin(sleep(self.gap)));
             self.heartbeat.as_mut().reset(Instant::now() + self.silence);
             return Poll::Ready(chunk);
         }

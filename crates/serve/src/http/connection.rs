@@ -1,11 +1,20 @@
 //! One connection: requests one after the other, each with its bounds.
 
-use std::{convert::Infallible, rc::Rc};
+use std::{
+    convert::Infallible,
+    panic::{AssertUnwindSafe, catch_unwind},
+    rc::Rc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, Response, Version, header, request::Parts};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{
+    body::{Body, Incoming},
+    server::conn::http1,
+    service::service_fn,
+};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{net::TcpStream, sync::watch, task::spawn_blocking, time::timeout};
 
@@ -19,6 +28,11 @@ use crate::{Entry, Refusal, Reply};
 /// Bytes of a request's head, and its headers.
 const HEAD_BYTES: usize = 64 << 10;
 const HEADERS: usize = 100;
+/// Bytes of a body that is put into tokens within a few milliseconds.
+const SHORT_BODY: usize = 4 << 10;
+/// Bytes of a refused request's body that are read so that its connection can be kept, and for how long.
+const REFUSED_BODY: usize = 64 << 10;
+const REFUSED_TIME: Duration = Duration::from_millis(20);
 
 /// Serves a connection until it ends.
 pub(super) async fn serve(stream: TcpStream, shared: Rc<Shared>) {
@@ -137,13 +151,28 @@ fn allowed_origin(shared: &Shared, head: &Parts) -> Option<HeaderValue> {
 async fn answered(shared: &Rc<Shared>, head: &Parts, body: Incoming) -> Response<ReplyBody> {
     let entry = match shared.service.open(head) {
         Ok(entry) => entry,
-        Err(response) => return closing(response.map(whole), head),
+        Err(response) => {
+            let response = response.map(whole);
+            return if passed_over(head, body).await { response } else { closing(response, head) };
+        }
     };
     let bytes = match read(shared, body).await {
         Ok(bytes) => bytes,
         Err(refusal) => return closing(shared.service.refuse(&refusal).map(whole), head),
     };
     reply(shared, entry, bytes).await
+}
+
+/// Reads the body of a refused request to its end, if that is near: a client that is asked to come again keeps its
+/// connection, and a crowd of them costs no new ones.
+async fn passed_over(head: &Parts, body: Incoming) -> bool {
+    // A client that waits to be asked for its body shall not send it.
+    if head.headers.contains_key(header::EXPECT)
+        || !body.size_hint().upper().is_some_and(|most| most <= REFUSED_BODY as u64)
+    {
+        return false;
+    }
+    timeout(REFUSED_TIME, body.collect()).await.is_ok_and(|read| read.is_ok())
 }
 
 /// A body that was not read cannot be passed over: the connection ends behind the response.
@@ -171,10 +200,22 @@ async fn read(shared: &Shared, body: Incoming) -> Result<Bytes, Refusal> {
     }
 }
 
-async fn reply(shared: &Rc<Shared>, entry: Entry, bytes: Bytes) -> Response<ReplyBody> {
+/// Serves a request: a short one here, a long one, whose prompt takes a while to put into tokens, on a thread of its own.
+///
+/// # Errors
+/// What it panicked with.
+async fn handled(shared: &Shared, entry: Entry, bytes: Bytes) -> Result<Reply, String> {
     let service = shared.service.clone();
-    let made = spawn_blocking(move || service.handle(entry, &bytes)).await;
-    match made {
+    if bytes.len() > SHORT_BODY {
+        return spawn_blocking(move || service.handle(entry, &bytes)).await.map_err(|error| error.to_string());
+    }
+    // Nothing that the request has touched is looked at again.
+    let made = catch_unwind(AssertUnwindSafe(|| service.handle(entry, &bytes)));
+    made.map_err(|panic| panic.downcast_ref::<&str>().map_or_else(|| "a panic".to_owned(), ToString::to_string))
+}
+
+async fn reply(shared: &Rc<Shared>, entry: Entry, bytes: Bytes) -> Response<ReplyBody> {
+    match handled(shared, entry, bytes).await {
         Ok(Reply::Whole(response)) => response.map(whole),
         Ok(Reply::Pending(mut pending)) => {
             let response = tokio::select! {
@@ -184,7 +225,7 @@ async fn reply(shared: &Rc<Shared>, entry: Entry, bytes: Bytes) -> Response<Repl
             response.map(whole)
         }
         Ok(Reply::Stream(head, events)) => {
-            let streaming = Streaming::new(*events, shared.config.heartbeat, given_up(shared));
+            let streaming = Streaming::new(*events, &shared.config, given_up(shared));
             head.map(|()| ReplyBody::Stream(Box::new(streaming)))
         }
         Err(error) => {

@@ -32,6 +32,8 @@ pub struct HttpConfig {
     pub body_time: Duration,
     /// Time for which a reader may take nothing of what is written.
     pub write_time: Duration,
+    /// Time between two chunks of a stream; text that comes sooner goes with the next one. The end waits for nothing.
+    pub stream_interval: Duration,
     /// Silence of a stream after which a heartbeat is sent.
     pub heartbeat: Duration,
     /// Time that requests on their way get when the server is to end.
@@ -52,6 +54,8 @@ impl Default for HttpConfig {
             head_time: Duration::from_secs(15),
             body_time: Duration::from_secs(30),
             write_time: Duration::from_mins(1),
+            // Nobody reads faster, and a small model's forwards take a fraction of it.
+            stream_interval: Duration::from_millis(10),
             heartbeat: Duration::from_secs(15),
             drain_time: Duration::from_secs(30),
             drain_notice: Duration::ZERO,

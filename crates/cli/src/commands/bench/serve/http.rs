@@ -168,6 +168,13 @@ pub struct Request<'a> {
 #[derive(Debug, Default)]
 pub struct Line(Option<TcpStream>);
 
+impl Line {
+    /// Returns whether a connection is kept.
+    pub fn is_open(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
 /// Asks one server.
 #[derive(Debug)]
 pub struct Client {

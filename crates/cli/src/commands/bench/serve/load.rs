@@ -117,6 +117,8 @@ fn closed(plan: &Plan, model: &str, count: usize, bar: &Bar) -> anyhow::Result<V
 /// behind shall not be asked less.
 fn open(plan: &Plan, model: &str, rate: f64, bar: &Bar) -> anyhow::Result<Vec<Sample>> {
     let (under_way, samples) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(plan.requests)));
+    // Connections that wait for the next request: clients keep theirs, and opening one costs a server more than refusing.
+    let kept = Mutex::new(Vec::new());
     let began = Instant::now();
     let mut arrival = 0.0;
     thread::scope(|scope| {
@@ -129,10 +131,14 @@ fn open(plan: &Plan, model: &str, rate: f64, bar: &Bar) -> anyhow::Result<Vec<Sa
                 break;
             }
             under_way.fetch_add(1, Ordering::AcqRel);
-            let (under_way, samples) = (&under_way, &samples);
+            let (under_way, samples, kept) = (&under_way, &samples, &kept);
             let work = move || {
                 let late = due.elapsed();
-                let outcome = one(plan, &mut Line::default(), model, number, due);
+                let mut line = locked(kept).pop().unwrap_or_default();
+                let outcome = one(plan, &mut line, model, number, due);
+                if line.is_open() {
+                    locked(kept).push(line);
+                }
                 bar.advance();
                 locked(samples).push(Sample { number, late, outcome });
                 under_way.fetch_sub(1, Ordering::AcqRel);
