@@ -32,6 +32,7 @@ mod device;
 mod engine;
 mod error;
 mod estimate;
+mod faults;
 mod filling;
 mod fingerprint;
 mod footprint;
@@ -120,6 +121,7 @@ pub mod internals {
         device::{BackendOptions, DeviceOptions, UnusableDevice},
         engine::{EngineCounters, Outcomes},
         estimate::{Counting, Estimate, EstimateError, Module, Modules, NetworkEstimate, Run, StepKind},
+        faults::Faults,
         fingerprint::{Fields, fingerprint},
         footprint::{Footprint, TooLarge, WeightBytes},
         generate::{Observer, Outcome, RunEvent},

@@ -5,6 +5,7 @@ use std::{
     ops::Range,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     task::{Poll, Waker},
+    time::Instant,
 };
 
 use demask_decode::Event;
@@ -18,6 +19,8 @@ use crate::{Error, Outcome, RunEvent, logprob};
 pub struct Update {
     /// What was laid out, in the first update of an answer.
     pub started: Option<Started>,
+    /// When the request's first forward began, in the update behind it: until then it waited.
+    pub began: Option<Instant>,
     /// Text that can no longer change.
     pub text: String,
     /// Tokens that were committed, in their order.
@@ -144,6 +147,7 @@ impl Update {
                     holes: holes.to_vec(),
                 });
             }
+            RunEvent::Began { at } => self.began = Some(at),
             RunEvent::Event(Event::Commit { step, position, token, confidence }) => {
                 let commit = Committed { step, position, token, confidence, ..Committed::default() };
                 // A position that is committed again, by a decoder that edits, has one entry.
