@@ -10,6 +10,7 @@ mod api;
 mod ask;
 mod canvas;
 mod config;
+mod date;
 #[cfg(test)]
 mod documented;
 mod echo;

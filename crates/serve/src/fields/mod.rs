@@ -1,91 +1,28 @@
 //! A reader of JSON objects that forgets no field: what was not read in the end is refused by name.
+//!
+//! Which fields there are, of which types and within which bounds, says a [table](table), from which `/openapi.json` is
+//! written, too.
 
-use std::fmt;
+mod strict;
+pub mod table;
 
 use demask::internals::decode::names::nearest;
-use serde::{
-    Deserialize, Deserializer,
-    de::{Error, MapAccess, SeqAccess, Visitor},
-};
 use serde_json::{Map, Value};
 
-use crate::Refusal;
+use crate::{Refusal, limits::Limits};
+use strict::Strict;
+use table::{Field, Of, Table};
 
 /// The fields of an object, taken one by one.
 #[derive(Debug)]
-pub struct Fields {
+pub struct Fields<'l> {
     map: Map<String, Value>,
-    /// Names that were asked for, for the message of the one that nobody knows.
-    known: Vec<&'static str>,
+    table: Table,
+    limits: &'l Limits,
     /// What stands before the names, for objects inside of others.
     path: &'static str,
-}
-
-/// A JSON value none of whose objects has a name twice: of two values, a client may mean the other one.
-struct Strict(Value);
-
-impl<'de> Deserialize<'de> for Strict {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(StrictVisitor).map(Self)
-    }
-}
-
-/// Builds the value of a [`Strict`].
-struct StrictVisitor;
-
-impl<'de> Visitor<'de> for StrictVisitor {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON value")
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_string<E: Error>(self, value: String) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
-        let mut values = Vec::new();
-        while let Some(Strict(value)) = list.next_element()? {
-            values.push(value);
-        }
-        Ok(Value::Array(values))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
-        let mut map = Map::new();
-        while let Some((name, Strict(value))) = entries.next_entry::<String, Strict>()? {
-            if map.contains_key(&name) {
-                return Err(A::Error::custom(format!("{} stands there twice", told(&name.into()))));
-            }
-            map.insert(name, value);
-        }
-        Ok(Value::Object(map))
-    }
+    /// Fields that stood in an object inside of this one, and what stands before their names.
+    adopted: Vec<(&'static str, &'static str)>,
 }
 
 /// How a JSON value is called in messages: short, whatever it holds.
@@ -97,24 +34,27 @@ pub fn told(value: &Value) -> String {
     }
 }
 
-impl Fields {
+/// A field that the table does not have. A reader that asks for one finds none, and what a client sends is refused.
+static NOWHERE: Field = Field { name: "", of: Of::Hint, default: "", about: "" };
+
+impl<'l> Fields<'l> {
     /// Reads a body.
     ///
     /// # Errors
     /// If it is no JSON object.
-    pub fn parse(body: &[u8]) -> Result<Self, Refusal> {
+    pub fn parse(body: &[u8], table: Table, limits: &'l Limits) -> Result<Self, Refusal> {
         let Strict(value) = serde_json::from_slice(body)
             .map_err(|error| Refusal::bad(format!("the body is no JSON ({error}): expected an object")))?;
-        Self::of(value, "")
+        Self::of(value, table, limits, "")
     }
 
     /// Reads an object inside of another; `path` stands before its names in messages.
     ///
     /// # Errors
     /// If it is no object.
-    pub fn of(value: Value, path: &'static str) -> Result<Self, Refusal> {
+    pub fn of(value: Value, table: Table, limits: &'l Limits, path: &'static str) -> Result<Self, Refusal> {
         match value {
-            Value::Object(map) => Ok(Self { map, known: Vec::new(), path }),
+            Value::Object(map) => Ok(Self { map, table, limits, path, adopted: Vec::new() }),
             other => {
                 let what = if path.is_empty() { "the body" } else { path.trim_end_matches('.') };
                 let message = format!("{what} is {}, expected an object", told(&other));
@@ -123,25 +63,52 @@ impl Fields {
         }
     }
 
+    /// All fields of the table.
+    fn fields(&self) -> impl Iterator<Item = &'static Field> + use<> {
+        self.table.iter().copied().flatten()
+    }
+
+    /// A field of the table.
+    fn field(&self, name: &str) -> &'static Field {
+        self.fields().find(|field| field.name == name).unwrap_or(&NOWHERE)
+    }
+
+    /// Whether the table has a field: only what is described is taken.
+    fn is_known(&self, name: &str) -> bool {
+        self.fields().any(|field| table::names(field).contains(&name))
+    }
+
+    /// A name with what stands before it.
+    fn full(&self, name: &str) -> String {
+        let inside = self.adopted.iter().find(|(adopted, _)| *adopted == name).map_or("", |(_, path)| path);
+        format!("{}{inside}{name}", self.path)
+    }
+
     /// Takes a field; what is null is the same as what is not there.
-    pub fn take(&mut self, name: &'static str) -> Option<Value> {
-        self.known.push(name);
+    pub fn take(&mut self, name: &str) -> Option<Value> {
+        if !self.map.contains_key(name) || !self.is_known(name) {
+            return None;
+        }
         self.map.remove(name).filter(|value| !value.is_null())
     }
 
     /// Returns a refusal of a field's value.
     pub fn wrong(&self, name: &str, found: &Value, expected: &str) -> Refusal {
-        let name = format!("{}{name}", self.path);
+        let name = self.full(name);
         Refusal::parameter(&name, format!("`{name}` is {}, expected {expected}", told(found)))
     }
 
+    /// Takes a field, or its default if it is not there.
     fn typed<T>(
         &mut self,
         name: &'static str,
         expected: &str,
         read: impl Fn(&Value) -> Option<T>,
     ) -> Result<Option<T>, Refusal> {
-        let Some(value) = self.take(name) else { return Ok(None) };
+        let default = self.field(name).default;
+        let Some(value) = self.take(name) else {
+            return Ok(serde_json::from_str(default).ok().and_then(|value| read(&value)));
+        };
         read(&value).map(Some).ok_or_else(|| self.wrong(name, &value, expected))
     }
 
@@ -161,11 +128,24 @@ impl Fields {
         self.typed(name, "true or false", Value::as_bool)
     }
 
-    /// Takes a whole number within bounds, both included.
+    /// Takes a switch; one without a default that is not there is off.
+    ///
+    /// # Errors
+    /// If it is something else.
+    pub fn is_on(&mut self, name: &'static str) -> Result<bool, Refusal> {
+        Ok(self.switch(name)?.unwrap_or(false))
+    }
+
+    /// Takes a whole number within the field's bounds, both included.
     ///
     /// # Errors
     /// If it is something else, or outside.
-    pub fn count(&mut self, name: &'static str, least: u64, most: u64) -> Result<Option<usize>, Refusal> {
+    pub fn count(&mut self, name: &'static str) -> Result<Option<usize>, Refusal> {
+        let (least, most) = match self.field(name).of {
+            Of::Count(least, most) => (least, most(self.limits)),
+            // What is too long for the server has a message of its own.
+            _ => (1, 1 << 40),
+        };
         let expected = format!("a whole number from {least} to {most}");
         // A whole number that is written with a point is one, too.
         let whole =
@@ -186,11 +166,15 @@ impl Fields {
         zero
     }
 
-    /// Takes a number within bounds, both included.
+    /// Takes a number within the field's bounds, both included.
     ///
     /// # Errors
     /// If it is something else, or outside.
-    pub fn number(&mut self, name: &'static str, least: f64, most: f64) -> Result<Option<f64>, Refusal> {
+    pub fn number(&mut self, name: &'static str) -> Result<Option<f64>, Refusal> {
+        let (least, most) = match self.field(name).of {
+            Of::Number(least, most) => (least, most),
+            _ => (f64::MIN, f64::MAX),
+        };
         let expected = format!("a number from {least} to {most}");
         self.typed(name, &expected, |value| value.as_f64().filter(|number| (least..=most).contains(number)))
     }
@@ -203,35 +187,69 @@ impl Fields {
         self.typed(name, "a list", |value| value.as_array().cloned())
     }
 
-    /// Takes an object.
+    /// Takes an object, whose fields stand in the table, too.
     ///
     /// # Errors
     /// If it is something else.
     pub fn object(&mut self, name: &'static str, path: &'static str) -> Result<Option<Self>, Refusal> {
-        self.take(name).map(|value| Self::of(value, path)).transpose()
+        let Of::Object(table) = self.field(name).of else { return Ok(None) };
+        self.take(name).map(|value| Self::of(value, table, self.limits, path)).transpose()
+    }
+
+    /// Takes fields over that stand in an object inside of this one, as if they stood here.
+    ///
+    /// # Errors
+    /// If one of them stands here as well.
+    pub fn adopt(&mut self, inner: &mut Fields<'_>, names: &'static [Field]) -> Result<(), Refusal> {
+        for Field { name, .. } in names {
+            let Some(value) = inner.take(name) else { continue };
+            if self.map.get(*name).is_some_and(|own| !own.is_null()) {
+                let (own, inner) = (self.full(name), inner.full(name));
+                return Err(Refusal::parameter(&inner, format!("`{inner}` and `{own}` are both set: omit one")));
+            }
+            self.map.insert((*name).to_owned(), value);
+            self.adopted.push((name, inner.path));
+        }
+        Ok(())
     }
 
     /// Passes over fields that change no answer.
-    pub fn ignore(&mut self, names: &[&'static str]) {
+    pub fn ignore(&mut self, names: &[&str]) {
         for name in names {
             self.take(name);
         }
+    }
+
+    /// Passes over the hints of the table, and over fields that are not implemented and whose values change nothing.
+    ///
+    /// # Errors
+    /// If the value of one would change the answer.
+    pub fn pass(&mut self) -> Result<(), Refusal> {
+        for field in self.fields() {
+            match field.of {
+                Of::Hint => drop(self.take(field.name)),
+                Of::Only(values) => self.only(field.name, values)?,
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Passes over a field whose value changes nothing, and refuses any other one, which would.
     ///
     /// # Errors
     /// If the value is another one.
-    pub fn neutral(&mut self, name: &'static str, neutral: &[Value]) -> Result<(), Refusal> {
+    pub fn only(&mut self, name: &str, values: &[&str]) -> Result<(), Refusal> {
         let Some(value) = self.take(name) else { return Ok(()) };
+        let allowed = values.iter().filter_map(|text| serde_json::from_str::<Value>(text).ok());
         let same = |other: &Value| *other == value || other.as_f64().is_some_and(|left| value.as_f64() == Some(left));
-        if neutral.iter().any(same) {
+        if allowed.clone().any(|other| same(&other)) {
             return Ok(());
         }
-        let allowed: Vec<_> = neutral.iter().map(ToString::to_string).collect();
+        let allowed: Vec<_> = allowed.map(|value| value.to_string()).collect();
         let instead =
             if allowed.is_empty() { String::new() } else { format!(", or set it to {}", allowed.join(" or ")) };
-        let name = format!("{}{name}", self.path);
+        let name = self.full(name);
         let message = format!("`{name}` is {}, which this server does not implement: omit it{instead}", told(&value));
         Err(Refusal::parameter(name, message).coded("unsupported_parameter"))
     }
@@ -245,9 +263,16 @@ impl Fields {
         let Some(name) = self.map.iter().find(|(_, value)| !value.is_null()).map(|(name, _)| name) else {
             return Ok(());
         };
-        let near = nearest(name, &self.known).map(|near| format!(", did you mean `{near}`?"));
+        let full = self.full(name);
+        if let Some(Field { of: Of::Elsewhere(place), .. }) = self.fields().find(|field| field.name == name) {
+            return Err(
+                Refusal::parameter(&full, format!("`{full}` is no option here: {place}")).coded("unknown_parameter")
+            );
+        }
+        let known: Vec<&str> = self.fields().flat_map(table::names).collect();
+        let near = nearest(name, &known).map(|near| format!(", did you mean `{near}`?"));
         let shown = told(&Value::from(name.as_str()));
         let message = format!("unknown parameter {}{shown}{}: omit it", self.path, near.unwrap_or_default());
-        Err(Refusal::parameter(format!("{}{name}", self.path), message).coded("unknown_parameter"))
+        Err(Refusal::parameter(full, message).coded("unknown_parameter"))
     }
 }
