@@ -54,6 +54,10 @@ mod replay;
 pub mod scheduler;
 mod stopping;
 mod stream;
+/// Locks of what threads share.
+mod sync {
+    pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+}
 mod task;
 mod text;
 mod trace;

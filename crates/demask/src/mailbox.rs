@@ -3,7 +3,6 @@
 use std::{
     mem,
     ops::Range,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     task::{Poll, Waker},
     time::Instant,
 };
@@ -11,7 +10,11 @@ use std::{
 use demask_decode::Event;
 use demask_step::{Position, TokenId};
 
-use crate::{Error, Outcome, RunEvent, logprob};
+// By way of the module above, so that a test can put other locks in their place.
+use super::{
+    Error, Outcome, RunEvent, logprob,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+};
 
 /// What has happened to a request since it was last read.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -211,8 +214,12 @@ impl Mailbox {
             // Neither is news by itself.
             RunEvent::Canvas(_) | RunEvent::Predicted(_) => {}
             // It goes with what it is said of.
-            RunEvent::Left { .. } => inside.update.iter_mut().for_each(|update| update.merge(progress)),
-            _ => inside.update.get_or_insert_default().merge(progress),
+            RunEvent::Left { .. } if inside.update.is_none() => {}
+            _ => {
+                // What a slow reader has left waits for the rest of this forward.
+                inside.delivered = false;
+                inside.update.get_or_insert_default().merge(progress);
+            }
         }
     }
 
@@ -305,6 +312,19 @@ mod tests {
         assert_eq!(update.commits.iter().map(|commit| commit.token).collect::<Vec<_>>(), [996, 997, 998, 999]);
         assert_eq!((update.text.len(), update.steps, update.nfe), (1000, 1000, 1000));
         assert!(mailbox.poll(None).is_pending());
+    }
+
+    #[test]
+    fn a_slow_reader_gets_no_half_of_a_forward() {
+        let mailbox = Mailbox::default();
+        mailbox.tell(&RunEvent::Text("a"));
+        mailbox.deliver();
+        mailbox.tell(&RunEvent::Text("b"));
+        assert!(mailbox.poll(None).is_pending(), "the second forward is not told to its end");
+        mailbox.tell(&RunEvent::Text("c"));
+        mailbox.deliver();
+        let Poll::Ready(Some(Mail::Update(update))) = mailbox.poll(None) else { panic!("there is an update") };
+        assert_eq!(update.text, "abc");
     }
 
     #[test]

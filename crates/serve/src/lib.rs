@@ -30,6 +30,10 @@ mod run;
 mod service;
 mod shape;
 mod stream;
+/// Locks of what threads share.
+mod sync {
+    pub(crate) use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+}
 
 pub use config::ServiceConfig;
 pub use keys::{Key, KeyError, Keys};
