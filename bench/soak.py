@@ -18,8 +18,11 @@ whether it passed, what was measured. The exit status is 1 if one did not.
 | signals | SIGTERM and SIGKILL at random times | streams end by their rule, and so does the process |
 | descriptors | more connections than the process may open | it waits without spinning, and serves again |
 | memory | many small requests | memory does not grow behind the first tenth; counters add up |
+| disk | a log on a full disk | requests are served, and SIGTERM ends it with status 0 |
+| clock | the date jumps by days, both ways, before and during requests | no deadline, rate or time-out follows it |
 
-Needs Linux: descriptors, memory and processor seconds are read from /proc. Crowds come from `demask bench serve`.
+Needs Linux: descriptors, memory and processor seconds are read from /proc. Crowds come from `demask bench serve`. The bar
+of the clock needs libfaketime (Debian's package of that name), and passes without being measured where it is not.
 """
 
 import argparse
@@ -62,13 +65,16 @@ IDLE_GAUGES = (
 class Server:
     """A server on a free port of this machine."""
 
-    def __init__(self, binary, words=(), files=None, cores=None):
+    def __init__(self, binary, words=(), files=None, variables=None, log=None, cores=None):
         self.binary, self.words, self.files, self.cores = binary, list(words), files, cores
+        self.variables = variables or {}
         with socket.socket() as free:
             free.bind((HOST, 0))
             self.port = free.getsockname()[1]
         self.url = f"http://{HOST}:{self.port}"
-        self.log = tempfile.TemporaryFile("w+")
+        # Requests are written down only where somebody asks for it.
+        self.words += [] if log else ["--no-log"]
+        self.log = log or tempfile.TemporaryFile("w+")
         self.process = None
 
     def start(self):
@@ -81,15 +87,22 @@ class Server:
             if self.cores is not None:
                 os.sched_setaffinity(0, self.cores)
 
-        command = [self.binary, "serve", "--host", HOST, "--port", str(self.port), "--no-log", *self.words]
-        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log, preexec_fn=limit)
+        command = [self.binary, "serve", "--host", HOST, "--port", str(self.port), *self.words]
+        variables = {**os.environ, **self.variables}
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log, preexec_fn=limit, env=variables)
         while self.process.poll() is None and time.monotonic() < began + START:
             if self.is_ready():
                 return time.monotonic() - began
             time.sleep(0.02)
         self.stop()
+        raise Broken(f"the server did not start: {self.told()[-500:]}")
+
+    def told(self):
+        """What it has written so far."""
+        if not self.log.readable():
+            return ""
         self.log.seek(0)
-        raise Broken(f"the server did not start: {self.log.read()[-500:]}")
+        return self.log.read()
 
     def is_ready(self):
         try:
@@ -830,7 +843,104 @@ def memory(arguments, random_):
     return grown <= max(4 << 20, 0.01 * tenths[0]) and adds_up and not left, found
 
 
-BARS = {bar.__name__: bar for bar in (answers, malformed, slow, storms, overload, signals, descriptors, memory)}
+# --- disk
+
+
+def disk(arguments, random_):
+    with open("/dev/full", "w") as full, Server(arguments.demask, [*arguments.serve, "-v"], log=full) as server:
+
+        async def crowd():
+            bodies = [chat(max_tokens=8, seed=at, stream=at % 2 == 0, n=at % 3) for at in range(60)]
+            return await asyncio.gather(*(ask(server, "POST", "/v1/chat/completions", body) for body in bodies))
+
+        statuses = collections.Counter(reply.status for reply in asyncio.run(crowd()))
+        ready, left = server.is_ready(), server.idle()
+        server.process.terminate()
+        code = server.process.wait(END)
+    # Every third request asks for no answer at all, which is refused.
+    return statuses == {200: 40, 400: 20} and ready and not left and code == 0, {
+        "statuses": {str(status): count for status, count in statuses.items()},
+        "exit_status": code,
+        "left": left,
+    }
+
+
+# --- clock
+
+
+def clock(arguments, random_):
+    library = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
+    if library is None:
+        return True, {"measured": False, "why": "libfaketime is not installed"}
+    wrong, dates = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        date, keys = Path(folder) / "date", Path(folder) / "keys"
+        date.write_text("+0")
+        keys.write_text("ann first\nben second rate=2\n")
+        variables = {
+            "LD_PRELOAD": str(library),
+            "FAKETIME_TIMESTAMP_FILE": str(date),
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
+        words = [*arguments.serve, "--api-key-file", str(keys), "--heartbeat", "1"]
+
+        def asked(key, **given):
+            headers = f"Authorization: Bearer {key}\r\n"
+            return request("POST", "/v1/chat/completions", chat(**given), headers)
+
+        async def jump(server, step):
+            """Requests on their way while the date jumps, and what came of them."""
+            long_ = {"max_tokens": 64, "ignore_eos": True, "diffusion": {"decoder": "static", "deadline_ms": 50_000}}
+            data = [asked("first", stream=at % 2 == 0, seed=at, **long_) for at in range(8)]
+            # One whose body comes late, and not too late.
+            late = asked("first", max_tokens=4)
+            reader, writer = await asyncio.open_connection(HOST, server.port)
+            writer.write(late[:-10])
+            running = [asyncio.create_task(sent(server, one)) for one in data]
+            await asyncio.sleep(random_.uniform(0, 0.2))
+            date.write_text(step)
+            replies = [Reply(one) for one in await asyncio.gather(*running)]
+            await asyncio.sleep(0.5)
+            writer.write(late[-10:])
+            replies.append(Reply(await asyncio.wait_for(reader.read(), PATIENCE)))
+            writer.close()
+            return replies
+
+        with Server(arguments.demask, words, variables=variables) as server:
+            for _ in range(2):
+                asyncio.run(sent(server, asked("second", max_tokens=4)))
+            for step in ("+3d", "-9d", "+400d", "+0"):
+                began = time.monotonic()
+                for reply in asyncio.run(jump(server, step)):
+                    found = texts(reply) if reply.status == 200 else None
+                    if not found or any(end not in ("stop", "length") for _, _, end in found.values()):
+                        wrong.append({"step": step, "status": reply.status, "body": reply.body[-200:].decode()})
+                took = time.monotonic() - began
+                if took > PATIENCE / 2:
+                    wrong.append({"step": step, "took_seconds": took})
+                # A day is many minutes: by the date, the key would have its rate again.
+                rate = Reply(asyncio.run(sent(server, asked("second", max_tokens=4))))
+                if rate.status != 429 or not 0 < int(rate.headers["retry-after"]) <= 60:
+                    wrong.append({"step": step, "status": rate.status, "headers": rate.headers})
+                one = Reply(asyncio.run(sent(server, asked("first", max_tokens=4))))
+                dates.append(json.loads(one.body)["created"] - time.time())
+            left = server.idle()
+            alive = server.is_alive()
+    days = [round(seconds / 86_400) for seconds in dates]
+    # Otherwise nothing was tried.
+    return not wrong and not left and alive and days == [3, -9, 400, 0], {
+        "measured": True,
+        "days_of_created": days,
+        "left": left,
+        "wrong": wrong[:5],
+    }
+
+
+BARS = {
+    bar.__name__: bar
+    for bar in (answers, malformed, slow, storms, overload, signals, descriptors, memory, disk, clock)
+}
 
 
 def number(text):

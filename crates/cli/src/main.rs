@@ -20,6 +20,8 @@ mod load;
 mod notify;
 mod output;
 mod progress;
+#[cfg(feature = "serve")]
+mod serve_file;
 mod settings;
 mod show;
 #[cfg(feature = "eval")]
@@ -76,6 +78,8 @@ fn log_to_stderr(shared: &SharedArgs) {
         .with_max_level(level)
         .with_writer(std::io::stderr)
         .with_ansi(output::stderr_has_colour())
+        // A log that cannot be written, on a full disk for example, is nothing to panic about.
+        .log_internal_errors(false)
         .without_time()
         .init();
 }

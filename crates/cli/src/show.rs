@@ -113,7 +113,8 @@ impl Show {
             RunEvent::Started { canvas, prompt_tokens, .. } => self.start(canvas, prompt_tokens),
             RunEvent::Event(event) => self.event(event)?,
             RunEvent::Text(text) => self.text(text)?,
-            RunEvent::Canvas(_)
+            RunEvent::Began { .. }
+            | RunEvent::Canvas(_)
             | RunEvent::Logprob { .. }
             | RunEvent::Left { .. }
             | RunEvent::Hole { .. }

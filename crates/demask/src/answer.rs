@@ -2,7 +2,7 @@
 
 use std::{
     hash::{BuildHasher, RandomState},
-    ops::ControlFlow,
+    ops::{ControlFlow, Range},
     sync::{Arc, LazyLock},
     time::{Duration, Instant},
 };
@@ -34,7 +34,7 @@ pub struct Prepared {
     stream: Option<TextStream<Arc<Tokenizer>>>,
     /// Settled text.
     text: String,
-    /// Bytes of it that were told.
+    /// Bytes of it that were reported.
     told: usize,
     /// Settled tokens that went into it.
     read: usize,
@@ -44,15 +44,17 @@ pub struct Prepared {
     include_stop: bool,
     /// When it ends with what is settled.
     deadline: Option<Instant>,
-    /// Whether the canvas was told.
+    /// Whether the canvas was reported.
     announced: bool,
+    /// When its first forward began, until it is reported.
+    began: Option<Instant>,
     /// Time that it took to get ready.
     spent: Duration,
     /// Predictions that it gets and keeps.
     tape: Tape,
-    /// Whether log-probabilities are told.
+    /// Whether log-probabilities are reported.
     tells_logprobs: bool,
-    /// What happened in the last forward, while it is told.
+    /// What happened in the last forward, while it is reported.
     events: Vec<Event>,
 }
 
@@ -65,6 +67,8 @@ pub(crate) struct Answered {
     pub(crate) stop_text: Option<String>,
     /// The text of each hole.
     pub(crate) holes: Vec<String>,
+    /// Where the holes were in the canvas.
+    pub(crate) hole_positions: Vec<Range<usize>>,
     /// Of the answer's tokens, if they are kept.
     pub(crate) logprobs: Option<Vec<TokenLogprob>>,
     pub(crate) prepared: Duration,
@@ -109,6 +113,7 @@ impl Prompter {
             include_stop: options.include_stop == Some(true),
             deadline: options.deadline_ms.and_then(|limit| started.checked_add(Duration::from_millis(limit))),
             announced: false,
+            began: None,
             spent: started.elapsed(),
             tape: Tape::default(),
             tells_logprobs: options.top_logprobs.is_some(),
@@ -184,6 +189,9 @@ impl Prepared {
         if !std::mem::replace(&mut self.announced, true) {
             self.announce(tell)?;
             return tell(self.left());
+        }
+        if let Some(at) = self.began.take() {
+            tell(RunEvent::Began { at })?;
         }
         for record in self.tape.take() {
             tell(RunEvent::Predicted(&record))?;
@@ -273,7 +281,7 @@ impl Prepared {
         self.read_settled();
         self.finish_text();
         let Self { session, filling, mut stops, mut text, stopped, spent, tells_logprobs, .. } = self;
-        let holes = filling.texts(&session);
+        let (holes, hole_positions) = (filling.texts(&session), filling.holes().to_vec());
         if filling.is_some() {
             text = tokenizer.map(|tokenizer| tokenizer.decode(session.canvas(), true)).unwrap_or_default();
         }
@@ -283,7 +291,8 @@ impl Prepared {
         let answer = start..start + session.settled();
         let logprobs =
             tells_logprobs.then(|| answer.map(|position| TokenLogprob::of(&session, position as Position)).collect());
-        Answered { session, text: tokenizer.map(|_| text), stop_text, holes, logprobs, prepared: spent }
+        let text = tokenizer.map(|_| text);
+        Answered { session, text, stop_text, holes, hole_positions, logprobs, prepared: spent }
     }
 }
 
@@ -325,6 +334,10 @@ impl Work for Prepared {
 
     fn opened(&mut self, filled: &[Position]) {
         self.session.opened(filled);
+    }
+
+    fn began(&mut self) {
+        self.began = Some(Instant::now());
     }
 
     fn reusable(&self, sequence: usize) -> Prefix<'_> {

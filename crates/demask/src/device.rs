@@ -236,7 +236,7 @@ impl BackendOptions {
 
 impl DeviceOptions {
     /// The same for a device that is there: what `auto` means on this machine, or the device that was asked for. A GPU that
-    /// `auto` cannot use although there is one is told in the log.
+    /// `auto` cannot use although there is one is written to the log.
     pub fn found(&self) -> Result<Self, UnusableDevice> {
         let device = match (self.device, self.cpu_only()) {
             (DeviceChoice::Cpu, _) | (DeviceChoice::Auto, Some(_)) => DeviceChoice::Cpu,
@@ -260,7 +260,7 @@ impl DeviceOptions {
         checks.into_iter().find(|(asked, ..)| *asked).map(|(_, what, why)| (what, why))
     }
 
-    /// Opens a GPU. What is odd about its kernels is told in the log.
+    /// Opens a GPU. What is odd about its kernels is written to the log.
     #[cfg(feature = "cuda")]
     pub fn open_gpu(&self, number: usize) -> Result<Driver, UnusableDevice> {
         let opened = Cuda::probe(&self.cuda)

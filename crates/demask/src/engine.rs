@@ -4,8 +4,9 @@ use std::{
     collections::HashMap,
     marker::PhantomData,
     ops::ControlFlow,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc::{self, Receiver, Sender, TryRecvError},
     },
@@ -23,7 +24,7 @@ use crate::{
     guide::Named,
     mailbox::{Mailbox, Post},
     model::Front,
-    scheduler::{NetworkCounters, Totals, WorkError},
+    scheduler::{NetworkCounters, Totals, WorkError, message},
 };
 
 /// A thread that owns a model's networks and runs the requests of all handles on them. Dropped, it gives up what runs and
@@ -76,7 +77,7 @@ pub struct EngineCounters {
     pub totals: Totals,
     /// Counts of the model's network, and of its guide's.
     pub networks: Vec<NetworkCounters>,
-    /// Requests whose end nobody was told yet.
+    /// Requests that are not over.
     pub mailboxes: usize,
 }
 
@@ -86,6 +87,9 @@ pub struct EngineCounters {
 pub struct Pulse {
     /// Whether the thread runs: it was not shut down, and has not panicked.
     pub alive: bool,
+    /// Whether a network or the thread itself has failed: what needs it ends with an error from now on, until a new engine is
+    /// made. [`Handle::failure`] says why.
+    pub failed: bool,
     /// Whether it has work to do. A thread without any waits, for as long as nobody asks.
     pub busy: bool,
     /// Time since it last began a forward or took a command: of a busy thread no longer than a forward takes, unless it is
@@ -100,12 +104,14 @@ struct Heart {
     beat: AtomicU64,
     busy: AtomicBool,
     ended: AtomicBool,
+    /// Why it failed, once it has.
+    failure: OnceLock<String>,
 }
 
 impl Default for Heart {
     fn default() -> Self {
         let (beat, busy, ended) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
-        Self { start: Instant::now(), beat, busy, ended }
+        Self { start: Instant::now(), beat, busy, ended, failure: OnceLock::new() }
     }
 }
 
@@ -118,16 +124,18 @@ impl Heart {
     fn pulse(&self) -> Pulse {
         let (alive, busy) = (!self.ended.load(Ordering::Acquire), self.busy.load(Ordering::Acquire));
         let beat = Duration::from_millis(self.beat.load(Ordering::Acquire));
-        Pulse { alive, busy: alive && busy, since: self.start.elapsed().saturating_sub(beat) }
+        let failed = self.failure.get().is_some();
+        Pulse { alive, failed, busy: alive && busy, since: self.start.elapsed().saturating_sub(beat) }
     }
-}
 
-/// Says that the thread has ended, even if it panicked.
-struct LastBeat(Arc<Shared>);
+    /// Writes down why it failed; the first reason counts.
+    fn fail(&self, why: String) {
+        let _ = self.failure.set(why);
+    }
 
-impl Drop for LastBeat {
-    fn drop(&mut self) {
-        self.0.heart.ended.store(true, Ordering::Release);
+    /// Returns the end of a request that nobody runs any more.
+    fn end(&self) -> Error {
+        self.failure.get().map_or(Error::ShutDown, |why| Error::EngineFailed { why: why.clone() })
     }
 }
 
@@ -135,7 +143,7 @@ impl Drop for LastBeat {
 pub struct Ticket<T> {
     number: u64,
     mailbox: Arc<Mailbox>,
-    commands: Sender<Command>,
+    handle: Handle,
     of: PhantomData<fn() -> T>,
 }
 
@@ -210,7 +218,7 @@ impl Model {
             names: HashMap::new(),
             draining: false,
         };
-        let thread = thread::Builder::new().name("demask-engine".to_owned()).spawn(move || work.run(&received));
+        let thread = thread::Builder::new().name("demask-engine".to_owned()).spawn(move || work.live(&received));
         Ok(Engine { handle, thread: Some(thread.map_err(Error::NoThread)?) })
     }
 }
@@ -233,7 +241,7 @@ impl Engine {
 
     fn shut(&mut self, drain: bool) {
         let Some(thread) = self.thread.take() else { return };
-        // A thread that has ended already takes no command, and one that panicked has closed all mailboxes.
+        // A thread that has ended already takes no command, and has closed all mailboxes.
         let _ = self.handle.commands.send(Command::Shut { drain });
         let _ = thread.join();
     }
@@ -303,7 +311,7 @@ impl Handle {
         let post = Post(Arc::clone(&mailbox));
         // An engine that has ended drops the command, and with it the post, which ends the ticket.
         let _ = self.commands.send(Command::Submit { number, task: task.into(), class, post });
-        Ticket { number, mailbox, commands: self.commands.clone(), of: PhantomData }
+        Ticket { number, mailbox, handle: self.clone(), of: PhantomData }
     }
 
     /// Looks into the network between two forwards, and waits for it.
@@ -328,7 +336,12 @@ impl Handle {
         self.shared.heart.pulse()
     }
 
-    /// Returns whether the engine's thread runs; one that has ended answers no request any more.
+    /// Returns why the engine failed; none if it has not. Another one has to be made from the model's files.
+    pub fn failure(&self) -> Option<&str> {
+        self.shared.heart.failure.get().map(String::as_str)
+    }
+
+    /// Returns whether the engine's thread runs; one that has ended serves no request any more.
     pub fn is_alive(&self) -> bool {
         self.pulse().alive
     }
@@ -342,12 +355,20 @@ impl Handle {
 impl<T: Outcomes> Ticket<T> {
     /// Takes the next mail if there is one; `Ready(None)` behind the end.
     pub fn poll(&mut self) -> Poll<Option<Mail<T>>> {
-        self.mailbox.poll(None).map(|mail| mail.map(typed))
+        self.mailbox.poll(None).map(|mail| mail.map(|mail| self.opened(mail)))
     }
 
     /// Takes the next mail, or wakes the task once there is one; `Ready(None)` behind the end.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Mail<T>>> {
-        self.mailbox.poll(Some(context.waker())).map(|mail| mail.map(typed))
+        self.mailbox.poll(Some(context.waker())).map(|mail| mail.map(|mail| self.opened(mail)))
+    }
+
+    /// Returns a mail as this ticket's kind; whoever was dropped by an engine that failed learns why.
+    fn opened(&self, mail: Mail<Outcome>) -> Mail<T> {
+        match typed(mail) {
+            Mail::Over(Err(Error::ShutDown)) => Mail::Over(Err(self.handle.shared.heart.end())),
+            mail => mail,
+        }
     }
 
     /// Wakes the task once the end is there, and for nothing before it: updates are merged until
@@ -376,14 +397,14 @@ impl<T: Outcomes> Iterator for Ticket<T> {
 
     /// Waits for the next mail; none behind the end.
     fn next(&mut self) -> Option<Mail<T>> {
-        self.mailbox.wait().map(typed)
+        self.mailbox.wait().map(|mail| self.opened(mail))
     }
 }
 
 impl<T> Drop for Ticket<T> {
     fn drop(&mut self) {
         // Of a request that is over, and of an engine that has ended, nothing is left to cancel.
-        let _ = self.commands.send(Command::Cancel(self.number));
+        let _ = self.handle.commands.send(Command::Cancel(self.number));
     }
 }
 
@@ -402,7 +423,7 @@ struct Loop {
     model: Model,
     /// Posts of the requests that are not over, each with the number of its ticket.
     open: HashMap<RequestId, (u64, Post)>,
-    /// Requests that the forward under way has told something of.
+    /// Requests that the forward under way has changed.
     told: Vec<RequestId>,
     /// Names of these requests by the numbers of their tickets.
     names: HashMap<u64, RequestId>,
@@ -410,9 +431,17 @@ struct Loop {
 }
 
 impl Loop {
+    /// Runs to the end, and leaves in the pulse how it ended before those who wait learn that it did.
+    fn live(&mut self, commands: &Receiver<Command>) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.run(commands))) {
+            let said = message(&*panic);
+            self.shared.heart.fail(format!("its thread panicked (a bug, please report it): {said}"));
+        }
+        self.shared.heart.ended.store(true, Ordering::Release);
+    }
+
     /// Takes commands and runs forwards until it is shut down, or nobody is left to send a command.
     fn run(&mut self, commands: &Receiver<Command>) {
-        let _last = LastBeat(Arc::clone(&self.shared));
         loop {
             if !self.obey_all(commands) {
                 return;
@@ -433,6 +462,9 @@ impl Loop {
                 if let Some((_, post)) = open.get(&id) {
                     post.0.deliver();
                 }
+            }
+            if let Some(error) = self.model.scheduler.failure() {
+                self.shared.heart.fail(format!("the device failed: {error}"));
             }
             for (id, outcome) in over {
                 if let Some((number, post)) = self.open.remove(&id) {

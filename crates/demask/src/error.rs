@@ -192,6 +192,12 @@ pub enum Error {
     /// The engine takes no requests any more, or its thread has ended.
     #[error("the engine is shut down: start another one")]
     ShutDown,
+    /// The engine failed, and serves no request any more.
+    #[error("the engine has failed ({why}): start another one")]
+    EngineFailed {
+        /// What happened.
+        why: String,
+    },
 }
 
 fn known_guides(known: &[String]) -> String {
@@ -249,6 +255,7 @@ impl Error {
             | Self::Busy(_)
             | Self::NoThread(_)
             | Self::ShutDown
+            | Self::EngineFailed { .. }
             | Self::Interrupted
             | Self::NoTokenizer { .. } => false,
             _ => true,

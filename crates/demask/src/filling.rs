@@ -10,12 +10,12 @@ use demask_decode::Session;
 
 use crate::{RunEvent, answer::Tell};
 
-/// The holes of a text, and how far they are told. There is none in a prompt that is answered behind its end.
+/// The holes of a text, and which of them were reported. A prompt that is answered behind its end has none.
 pub(crate) struct Filling {
     /// Positions of the canvas.
     holes: Vec<Range<usize>>,
     tokenizer: Option<Arc<Tokenizer>>,
-    /// Whether the text of each hole was told.
+    /// Whether the text of each hole was reported.
     told: Vec<bool>,
 }
 

@@ -133,7 +133,7 @@ pub struct TooLarge {
 }
 
 impl TooLarge {
-    /// Refuses a model that needs more than is `available` of some `memory`. `needs` tells the needs for any way to keep weights.
+    /// Refuses a model that needs more than is `available` of some `memory`. `needs` returns the needs for any way to keep weights.
     pub fn check(
         name: &str,
         memory: &str,
@@ -151,7 +151,7 @@ impl TooLarge {
     }
 }
 
-/// Rounded up: what is told to be enough is enough.
+/// Rounded up: so much is enough.
 fn mebibytes(bytes: u64) -> u64 {
     bytes.div_ceil(1 << 20)
 }

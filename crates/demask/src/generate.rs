@@ -3,6 +3,7 @@
 use std::{
     fmt,
     ops::{ControlFlow, Range},
+    time::Instant,
 };
 
 use demask_decode::{Event, Finish, GuideCounts, Logprob, Session};
@@ -37,9 +38,14 @@ pub enum RunEvent<'a> {
         /// The cache policy, with its parameters.
         cache: &'a str,
     },
+    /// The first forward has begun, and ended.
+    Began {
+        /// When it began: until then the request waited.
+        at: Instant,
+    },
     /// A commit, or the end of a step.
     Event(Event),
-    /// How probable the token was whose commit was told right before, if that is kept.
+    /// How probable the token of the commit right before was, if that is kept.
     Logprob {
         /// Where it stands.
         position: Position,
@@ -57,7 +63,7 @@ pub enum RunEvent<'a> {
         /// Positions behind the prompt, from the first on, that can no longer change and belong to the answer.
         settled: usize,
     },
-    /// Text that can no longer change and was not told yet; of a text that is filled it is told hole by hole.
+    /// Text that can no longer change and was not reported yet; of a text with holes see `Hole`.
     Text(&'a str),
     /// A hole is filled: its text can no longer change.
     Hole {
@@ -87,7 +93,11 @@ pub struct Generation {
     /// The text of each hole that was filled, in their order; empty if the answer stands behind a prompt.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holes: Vec<String>,
-    /// All tokens after the prompt, up to and including the end token.
+    /// Where these holes were in the canvas. Everything else in it was given.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hole_positions: Vec<Range<usize>>,
+    /// All tokens after the prompt, up to and including the end token; of a text with holes all from the first hole on, those
+    /// between and behind the holes included.
     pub tokens: Vec<TokenId>,
     /// How probable each of these tokens was when it was committed, in their order; none if
     /// [`top_logprobs`](crate::Options::top_logprobs) is not set.
@@ -101,9 +111,9 @@ pub struct Generation {
     /// The stop text that ended it; none if it ended otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_text: Option<String>,
-    /// Tokens of the prompt.
+    /// Tokens of the prompt; of a text with holes those before the first hole.
     pub prompt_tokens: usize,
-    /// Tokens of the answer.
+    /// Tokens that were decoded: those of the answer, or those in the holes.
     pub generated_tokens: usize,
     /// How it was made.
     pub receipt: Receipt,
@@ -162,19 +172,20 @@ impl Front {
 
     fn generation(&self, answer: Prepared, spent: &Spent, bytes: u64) -> Generation {
         let guide = answer.guide();
-        let Answered { session, text, stop_text, holes, logprobs, prepared } =
+        let Answered { session, text, stop_text, holes, hole_positions, logprobs, prepared } =
             answer.into_answered(self.prompter.text.tokenizer.as_deref());
         let output = session.output();
         let seconds = |network: usize| spent.networks.get(network).map_or(0.0, std::time::Duration::as_secs_f64);
         Generation {
             text,
             holes,
+            hole_positions,
             logprobs,
             finish: output.finish,
             end_token: (output.finish == Finish::Eos).then(|| output.tokens.last().copied()).flatten(),
             stop_text,
             prompt_tokens: session.layout().response(),
-            generated_tokens: output.tokens.len(),
+            generated_tokens: session.generated(),
             receipt: Receipt {
                 model: self.prompter.name().to_owned(),
                 device: self.device.clone(),

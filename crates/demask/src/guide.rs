@@ -154,7 +154,7 @@ impl Words {
         })
     }
 
-    /// Appends the tokens of a text as far as they stand for its own bytes; answers how far that is.
+    /// Appends the tokens of a text as far as they stand for its own bytes; returns how far that is.
     fn encode_text(&self, text: &str, out: &mut Vec<(TokenId, usize)>) -> usize {
         let mut done = 0;
         for id in self.guide.encode(text, false).unwrap_or_default() {

@@ -32,6 +32,7 @@ mod device;
 mod engine;
 mod error;
 mod estimate;
+mod faults;
 mod filling;
 mod fingerprint;
 mod footprint;
@@ -53,6 +54,10 @@ mod replay;
 pub mod scheduler;
 mod stopping;
 mod stream;
+/// Locks of what threads share.
+mod sync {
+    pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+}
 mod task;
 mod text;
 mod trace;
@@ -120,6 +125,7 @@ pub mod internals {
         device::{BackendOptions, DeviceOptions, UnusableDevice},
         engine::{EngineCounters, Outcomes},
         estimate::{Counting, Estimate, EstimateError, Module, Modules, NetworkEstimate, Run, StepKind},
+        faults::Faults,
         fingerprint::{Fields, fingerprint},
         footprint::{Footprint, TooLarge, WeightBytes},
         generate::{Observer, Outcome, RunEvent},

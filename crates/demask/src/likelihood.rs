@@ -1,9 +1,11 @@
 //! How probable a continuation of a text is, for multiple choice.
 //!
-//! An autoregressive model tells it in one forward. A diffusion model tells a lower bound, estimated by masking some of
+//! An autoregressive model computes it in one forward. A diffusion model has a lower bound, estimated by masking some of
 //! the continuation again and again and asking for the masked tokens: LLaDA's estimator draws how many are masked
 //! (specification caches, section 1.2), Dream's how probably each one is (section 1.3). Both spread a group of draws
 //! evenly, which costs nothing and calms the estimate.
+
+use std::time::Instant;
 
 use demask_checkpoint::MaskDraws;
 use demask_step::{
@@ -288,6 +290,8 @@ pub struct LikelihoodTask {
     sum: Likelihood,
     /// Draws that were summed.
     done: usize,
+    /// When its first forward began, until it is reported.
+    pub(crate) began: Option<Instant>,
 }
 
 impl LikelihoodTask {
@@ -305,8 +309,8 @@ impl LikelihoodTask {
         let side_by_side = (rows / (length * each)).clamp(1, draws.len().max(1));
         let needs = vec![Need { network: 0, sequence }; side_by_side * each];
         let requests = vec![Request::default(); side_by_side.min(draws.len()) * each];
-        let mut task =
-            Self { asked, draws, needs, requests, each, sum: Likelihood { tokens, ..Likelihood::default() }, done: 0 };
+        let sum = Likelihood { tokens, ..Likelihood::default() };
+        let mut task = Self { asked, draws, needs, requests, each, sum, done: 0, began: None };
         for place in 0..task.requests.len() / each {
             task.fill(place);
         }
@@ -379,6 +383,10 @@ impl Work for LikelihoodTask {
         for place in places - fed..places.min(left) {
             self.fill(place);
         }
+    }
+
+    fn began(&mut self) {
+        self.began = Some(Instant::now());
     }
 }
 

@@ -3,14 +3,18 @@
 use std::{
     mem,
     ops::Range,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     task::{Poll, Waker},
+    time::Instant,
 };
 
 use demask_decode::Event;
 use demask_step::{Position, TokenId};
 
-use crate::{Error, Outcome, RunEvent, logprob};
+// By way of the module above, so that a test can put other locks in their place.
+use super::{
+    Error, Outcome, RunEvent, logprob,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+};
 
 /// What has happened to a request since it was last read.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -18,6 +22,8 @@ use crate::{Error, Outcome, RunEvent, logprob};
 pub struct Update {
     /// What was laid out, in the first update of an answer.
     pub started: Option<Started>,
+    /// When the request's first forward began, in the update behind it: until then it waited.
+    pub began: Option<Instant>,
     /// Text that can no longer change.
     pub text: String,
     /// Tokens that were committed, in their order.
@@ -148,6 +154,7 @@ impl Update {
                     holes: holes.to_vec(),
                 });
             }
+            RunEvent::Began { at } => self.began = Some(at),
             RunEvent::Event(Event::Commit { step, position, token, confidence }) => {
                 let commit = Committed { step, position, token, confidence, ..Committed::default() };
                 // A position that is committed again, by a decoder that edits, has one entry.
@@ -215,8 +222,12 @@ impl Mailbox {
             // Neither is news by itself.
             RunEvent::Canvas(_) | RunEvent::Predicted(_) => {}
             // It goes with what it is said of.
-            RunEvent::Left { .. } => inside.update.iter_mut().for_each(|update| update.merge(progress)),
-            _ => inside.update.get_or_insert_default().merge(progress),
+            RunEvent::Left { .. } if inside.update.is_none() => {}
+            _ => {
+                // What a slow reader has left waits for the rest of this forward.
+                inside.delivered = false;
+                inside.update.get_or_insert_default().merge(progress);
+            }
         }
     }
 
@@ -340,6 +351,19 @@ mod tests {
         assert_eq!(update.commits.iter().map(|commit| commit.token).collect::<Vec<_>>(), [996, 997, 998, 999]);
         assert_eq!((update.text.len(), update.steps, update.nfe), (1000, 1000, 1000));
         assert!(mailbox.poll(None).is_pending());
+    }
+
+    #[test]
+    fn a_slow_reader_gets_no_half_of_a_forward() {
+        let mailbox = Mailbox::default();
+        mailbox.tell(&RunEvent::Text("a"));
+        mailbox.deliver();
+        mailbox.tell(&RunEvent::Text("b"));
+        assert!(mailbox.poll(None).is_pending(), "the second forward is not told to its end");
+        mailbox.tell(&RunEvent::Text("c"));
+        mailbox.deliver();
+        let Poll::Ready(Some(Mail::Update(update))) = mailbox.poll(None) else { panic!("there is an update") };
+        assert_eq!(update.text, "abc");
     }
 
     #[test]

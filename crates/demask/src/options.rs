@@ -23,6 +23,10 @@ pub struct OptionField {
     pub switch: bool,
     /// Whether it holds several values.
     pub many: bool,
+    /// Types of JSON that its value may have, as JSON Schema calls them.
+    pub json: &'static [&'static str],
+    /// What it does, in a sentence.
+    pub about: &'static str,
 }
 
 /// An option that cannot be read.
@@ -42,7 +46,7 @@ pub enum OptionError {
         /// What it takes.
         expected: String,
     },
-    /// A method that does not exist, or does not take what it is given.
+    /// A method that does not exist, or does not take these parameters.
     #[error("{0}")]
     Method(String),
 }
@@ -51,6 +55,7 @@ pub enum OptionError {
 trait OptionValue: Sized {
     const SWITCH: bool = false;
     const MANY: bool = false;
+    const JSON: &'static [&'static str] = &["string"];
 
     /// Reads what is typed behind a flag; the error says what was expected.
     fn from_text(text: &str) -> Result<Self, Unread>;
@@ -81,6 +86,8 @@ const TEXT: &str = "a text or a list of texts";
 macro_rules! counts {
     ($($of:ty),+) => {$(
         impl OptionValue for $of {
+            const JSON: &'static [&'static str] = &["integer"];
+
             fn from_text(text: &str) -> Result<Self, Unread> {
                 text.trim().parse().map_err(|_| Unread::Expected(COUNT))
             }
@@ -95,6 +102,8 @@ macro_rules! counts {
 counts!(usize, u32, u64);
 
 impl OptionValue for f32 {
+    const JSON: &'static [&'static str] = &["number"];
+
     fn from_text(text: &str) -> Result<Self, Unread> {
         text.trim().parse().map_err(|_| Unread::Expected(NUMBER))
     }
@@ -107,6 +116,7 @@ impl OptionValue for f32 {
 
 impl OptionValue for bool {
     const SWITCH: bool = true;
+    const JSON: &'static [&'static str] = &["boolean"];
 
     fn from_text(text: &str) -> Result<Self, Unread> {
         match text.trim() {
@@ -134,6 +144,7 @@ impl OptionValue for String {
 /// Token ids: one is read as a list of one.
 impl OptionValue for Vec<u32> {
     const MANY: bool = true;
+    const JSON: &'static [&'static str] = &["array", "integer"];
 
     fn from_text(text: &str) -> Result<Self, Unread> {
         text.split(',').map(|id| id.trim().parse().map_err(|_| Unread::Expected(IDS))).collect()
@@ -156,6 +167,7 @@ impl OptionValue for Vec<u32> {
 /// Texts: one is read as a list of one.
 impl OptionValue for Vec<String> {
     const MANY: bool = true;
+    const JSON: &'static [&'static str] = &["array", "string"];
 
     fn from_text(text: &str) -> Result<Self, Unread> {
         Ok(vec![text.to_owned()])
@@ -195,6 +207,8 @@ macro_rules! words {
 /// A curve from a file, or the shipped one by that name. JSON has the curve itself, or that name: JSON
 /// may come from anywhere and must not name files to read.
 impl OptionValue for SharedCurve {
+    const JSON: &'static [&'static str] = &["string", "object"];
+
     fn from_text(text: &str) -> Result<Self, Unread> {
         Self::named(text).map_err(|error| Unread::Because(error.to_string()))
     }
@@ -209,6 +223,8 @@ words!(Remasking, "a name"; Schedule, "a name"; EarlyStop, "the name of a stop r
 macro_rules! methods {
     ($($of:ty),+) => {$(
         impl OptionValue for $of {
+            const JSON: &'static [&'static str] = &["string", "object"];
+
             fn from_text(text: &str) -> Result<Self, Unread> {
                 text.parse().map_err(|error: demask_decode::SpecError| Unread::Because(error.to_string()))
             }
@@ -262,6 +278,8 @@ macro_rules! options {
                 name: stringify!($name),
                 switch: <$of as OptionValue>::SWITCH,
                 many: <$of as OptionValue>::MANY,
+                json: <$of as OptionValue>::JSON,
+                about: concat!($($doc),+).trim_ascii(),
             }),+];
 
             /// Sets an option by its name from text, as it is typed behind a flag. Of an option with several values it is

@@ -34,7 +34,7 @@ pub struct Guided {
     pub model: String,
     /// Live rows of its forwards.
     pub rows: usize,
-    /// Tokens of its prompt that were not computed, because another request had left their K/V; not told if there are none.
+    /// Tokens of its prompt that were not computed, because another request had left their K/V; left out if there are none.
     #[serde(skip_serializing_if = "is_zero")]
     pub cached_tokens: usize,
     /// Floating point operations by formula.

@@ -1,4 +1,4 @@
-//! Sessions that run without a network: something stands in for it and answers at once.
+//! Sessions that run without a network: something stands in for it and predicts at once.
 //!
 //! The plans are those of the session itself, so that what they cost is known without weights: [`Assumed`] predicts what
 //! one assumes about a model, [`Recorded`](crate::replay::Recorded) what another run recorded.
@@ -30,7 +30,7 @@ pub struct Rehearsed<'a> {
     pub increments: &'a [bool],
 }
 
-/// Runs a session to its end. `see` sees each group with the answers to it, and may add what they cost.
+/// Runs a session to its end. `see` sees each group with its predictions, and may add what they cost.
 ///
 /// # Errors
 /// If the stand-in has no answer.

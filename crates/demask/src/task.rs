@@ -23,6 +23,9 @@ impl Task {
         match self {
             Self::Answer(answer) => answer.look(tell),
             Self::Likelihood(task) => {
+                if let Some(at) = task.began.take() {
+                    tell(RunEvent::Began { at })?;
+                }
                 let (done, all) = task.done();
                 tell(RunEvent::Draws { done, all })
             }
@@ -93,6 +96,14 @@ impl Work for Task {
             Self::Answer(answer) => answer.opened(filled),
             Self::Likelihood(task) => task.opened(filled),
             Self::Session(session) => session.opened(filled),
+        }
+    }
+
+    fn began(&mut self) {
+        match self {
+            Self::Answer(answer) => answer.began(),
+            Self::Likelihood(task) => task.began(),
+            Self::Session(session) => session.began(),
         }
     }
 

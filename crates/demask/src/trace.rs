@@ -281,7 +281,8 @@ impl Tracer {
             RunEvent::Event(Event::Step { step, nfe, rows, drafts, accepted, rejected }) => {
                 TraceLine::Step { event: StepTag::Step, step, nfe, rows, drafts, accepted, rejected }
             }
-            RunEvent::Canvas(_)
+            RunEvent::Began { .. }
+            | RunEvent::Canvas(_)
             | RunEvent::Logprob { .. }
             | RunEvent::Left { .. }
             | RunEvent::Text(_)

@@ -38,6 +38,13 @@ fn pieces_are_filled_as_the_text_with_holes_is() {
     assert!(!first.is_empty() && !second.is_empty());
     let whole = format!("Ada has 3 pears. Ben gives Ada{first} more. How many are{second}");
     assert_eq!(found.text, Some(whole));
+    // What was decoded is told from what was there: between the holes, and in front of them.
+    assert_eq!((found.generated_tokens, found.receipt.decoding.generated_tokens), (4, 4));
+    let [one, three] = &found.hole_positions[..] else { panic!("two holes: {:?}", found.hole_positions) };
+    assert_eq!((one.len(), three.len(), one.start), (1, 3, found.prompt_tokens));
+    assert_eq!(found.tokens.len(), three.end - one.start, "the last hole ends the text");
+    let tokenizer = model.prompter().tokenizer().unwrap();
+    assert_eq!(&tokenizer.decode(&found.canvas[three.clone()], true), second);
 }
 
 #[test]

@@ -62,7 +62,7 @@ impl Account {
         self.first.is_some()
     }
 
-    /// Returns the time until it entered the engine.
+    /// Returns the time that it waited, until the first forward of the first of its answers began.
     pub fn queued(&self) -> Option<Duration> {
         self.entered
     }
@@ -70,8 +70,8 @@ impl Account {
     /// Writes down that one of its answers went on.
     pub fn went(&mut self, update: &Update) {
         let metrics = &self.service.metrics;
-        if update.started.is_some() && self.entered.is_none() {
-            let queued = self.started.elapsed();
+        if let (Some(began), None) = (update.began, self.entered) {
+            let queued = began.saturating_duration_since(self.started);
             self.entered = Some(queued);
             metrics.entered(queued);
         }

@@ -3,11 +3,14 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use crate::Refusal;
+// By way of the module above, so that a test can put other locks in their place.
+use super::{
+    Refusal,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 /// Ends that the rate of freed places is learned from, and how old they may be.
 const REMEMBERED: usize = 64;
@@ -57,7 +60,7 @@ impl Admission {
         self.lock().taken
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Inside> {
+    fn lock(&self) -> MutexGuard<'_, Inside> {
         // A holder that panicked has left nothing half done: each change is one assignment.
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }

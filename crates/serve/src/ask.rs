@@ -3,10 +3,17 @@
 
 use std::time::{Duration, Instant};
 
-use demask::{Class, Options};
+use demask::{Class, Options, internals::OptionField};
 use serde_json::{Value, json};
 
-use crate::{Refusal, fields::Fields, limits::Limits};
+use crate::{
+    Refusal,
+    fields::{
+        Fields,
+        table::{SAMPLING, decoding},
+    },
+    limits::Limits,
+};
 
 /// What is wanted beside the text.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,7 +32,7 @@ pub struct Wishes {
     pub token_ids: bool,
 }
 
-/// Whether the prompts are told again with the log-probabilities of their tokens.
+/// Whether the prompts are returned with the log-probabilities of their tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Judged {
     /// They are not.
@@ -108,56 +115,37 @@ impl Ask {
     }
 }
 
-/// Parameters that change no answer: hints, and names of things that this server does not keep.
-const HINTS: [&str; 11] = [
-    "user",
-    "metadata",
-    "service_tier",
-    "safety_identifier",
-    "prompt_cache_key",
-    "prompt_cache_options",
-    "verbosity",
-    "parallel_tool_calls",
-    "stream_interval",
-    "request_id",
-    "spaces_between_special_tokens",
-];
-
 /// Reads what all endpoints that generate have in common, and leaves the rest.
 ///
 /// # Errors
 /// If a parameter is wrong, too large, or would change the answer in a way that is not implemented.
-pub fn read(fields: &mut Fields, limits: &Limits, weight: f64) -> Result<Ask, Refusal> {
+pub fn read(fields: &mut Fields<'_>, limits: &Limits, weight: f64) -> Result<Ask, Refusal> {
     let mut options = Options::default();
     let mut nested = fields.object("diffusion", "diffusion.")?;
+    if let Some(nested) = &mut nested {
+        fields.adopt(nested, SAMPLING)?;
+    }
     let stream = read_stream(fields, nested.as_mut())?;
     read_sampling(fields, &mut options)?;
     read_length(fields, &mut options)?;
     let keep = options.gen_length;
     options.stop = read_stop(fields, limits)?;
-    if fields.switch("ignore_eos")? == Some(true) {
-        options.ignore_eos = Some(true);
-    }
-    // As vLLM's clients call it.
-    if options.stop.is_some() {
-        options.include_stop = fields.switch("include_stop_str_in_output")?.filter(|include| *include);
-    } else {
-        fields.ignore(&["include_stop_str_in_output"]);
-    }
+    options.ignore_eos = fields.switch("ignore_eos")?.filter(|ignore| *ignore);
+    // As vLLM's clients call it, who send it with and without stop texts.
+    let include = fields.switch("include_stop_str_in_output")?;
+    options.include_stop = include.filter(|include| *include && options.stop.is_some());
     let seed = read_seed(fields)?;
-    let choices = fields.count("n", 1, limits.choices as u64)?.unwrap_or(1);
-    let priority = fields.number("priority", -1e9, 1e9)?.unwrap_or(0.0);
-    let receipt = nested.as_mut().map(|nested| nested.switch("receipt")).transpose()?.flatten();
-    let deadline = match &mut nested {
-        Some(nested) => nested.count("deadline_ms", 1, 86_400_000)?,
-        None => None,
+    let choices = fields.count("n")?.unwrap_or_default();
+    let priority = fields.number("priority")?.unwrap_or_default();
+    let (receipt, deadline) = match &mut nested {
+        Some(nested) => (nested.is_on("receipt")?, nested.count("deadline_ms")?),
+        None => (false, None),
     };
     read_diffusion(fields, nested, &mut options)?;
     limit_length(&mut options, limits)?;
-    let token_ids = fields.switch("return_token_ids")?.unwrap_or(false);
+    let token_ids = fields.is_on("return_token_ids")?;
     let cache_salt = fields.text("cache_salt")?;
-    refuse_unimplemented(fields)?;
-    fields.ignore(&HINTS);
+    fields.pass()?;
     let class = Class {
         // The smaller the earlier, as clients of vLLM expect.
         priority: -(priority as i32),
@@ -165,18 +153,18 @@ pub fn read(fields: &mut Fields, limits: &Limits, weight: f64) -> Result<Ask, Re
         weight,
     };
     let (logprobs, judged) = (false, Judged::No);
-    let wishes = Wishes { choices, stream, logprobs, judged, receipt: receipt.unwrap_or(false), token_ids };
+    let wishes = Wishes { choices, stream, logprobs, judged, receipt, token_ids };
     Ok(Ask { options, keep, seed, class, cache_salt, wishes })
 }
 
-fn read_stream(fields: &mut Fields, mut nested: Option<&mut Fields>) -> Result<Option<StreamWishes>, Refusal> {
-    let streams = fields.switch("stream")?.unwrap_or(false);
+fn read_stream(fields: &mut Fields<'_>, mut nested: Option<&mut Fields<'_>>) -> Result<Option<StreamWishes>, Refusal> {
+    let streams = fields.is_on("stream")?;
     let stream_options = fields.object("stream_options", "stream_options.")?;
     let frames = match nested.as_mut() {
         Some(nested) => nested.text("frames")?,
         None => None,
     };
-    let diffusing = fields.switch("diffusing")?.unwrap_or(false);
+    let diffusing = fields.is_on("diffusing")?;
     let mut wishes = StreamWishes { diffusing, ..StreamWishes::default() };
     wishes.frames = match frames.as_deref() {
         None | Some("none") => Frames::None,
@@ -202,17 +190,17 @@ fn read_stream(fields: &mut Fields, mut nested: Option<&mut Fields>) -> Result<O
     }
     if let Some(mut stream_options) = stream_options {
         // Clients send keys of their own here: they ask for nothing else than counts.
-        wishes.usage = stream_options.switch("include_usage")?.unwrap_or(false);
-        wishes.continuous_usage = stream_options.switch("continuous_usage_stats")?.unwrap_or(false);
+        wishes.usage = stream_options.is_on("include_usage")?;
+        wishes.continuous_usage = stream_options.is_on("continuous_usage_stats")?;
     }
     Ok(Some(wishes))
 }
 
-fn read_sampling(fields: &mut Fields, options: &mut Options) -> Result<(), Refusal> {
-    options.temperature = fields.number("temperature", 0.0, 2.0)?.map(|value| value as f32);
-    options.top_p = fields.number("top_p", 0.0, 1.0)?.map(|value| value as f32).filter(|&value| value < 1.0);
+fn read_sampling(fields: &mut Fields<'_>, options: &mut Options) -> Result<(), Refusal> {
+    options.temperature = fields.number("temperature")?.map(|value| value as f32);
+    options.top_p = fields.number("top_p")?.map(|value| value as f32).filter(|&value| value < 1.0);
     // -1 and 0 are how vLLM's clients say: all of them.
-    let top_k = fields.number("top_k", -1.0, f64::from(u32::MAX))?.filter(|value| *value > 0.0);
+    let top_k = fields.number("top_k")?.filter(|value| *value > 0.0);
     options.top_k = top_k.map(|value| value as u32);
     let greedy = options.temperature.unwrap_or(0.0) == 0.0;
     if greedy {
@@ -223,9 +211,9 @@ fn read_sampling(fields: &mut Fields, options: &mut Options) -> Result<(), Refus
 }
 
 /// Reads how long an answer may be.
-fn read_length(fields: &mut Fields, options: &mut Options) -> Result<(), Refusal> {
-    let old = fields.count("max_tokens", 1, 1 << 40)?;
-    let new = fields.count("max_completion_tokens", 1, 1 << 40)?;
+fn read_length(fields: &mut Fields<'_>, options: &mut Options) -> Result<(), Refusal> {
+    let old = fields.count("max_tokens")?;
+    let new = fields.count("max_completion_tokens")?;
     if let (Some(old), Some(new)) = (old, new)
         && old != new
     {
@@ -250,7 +238,7 @@ fn limit_length(options: &mut Options, limits: &Limits) -> Result<(), Refusal> {
     }
 }
 
-fn read_stop(fields: &mut Fields, limits: &Limits) -> Result<Option<Vec<String>>, Refusal> {
+fn read_stop(fields: &mut Fields<'_>, limits: &Limits) -> Result<Option<Vec<String>>, Refusal> {
     let Some(value) = fields.take("stop") else { return Ok(None) };
     let texts = match &value {
         Value::String(text) => vec![text.clone()],
@@ -280,7 +268,7 @@ fn read_stop(fields: &mut Fields, limits: &Limits) -> Result<Option<Vec<String>>
 }
 
 /// Reads the seed; without one, it is drawn.
-fn read_seed(fields: &mut Fields) -> Result<u64, Refusal> {
+fn read_seed(fields: &mut Fields<'_>) -> Result<u64, Refusal> {
     let Some(value) = fields.take("seed") else { return Ok(crate::random::number() >> 12) };
     // Negative ones are as good as others.
     let seed = value.as_u64().or_else(|| value.as_i64().map(|seed| seed as u64));
@@ -288,23 +276,20 @@ fn read_seed(fields: &mut Fields) -> Result<u64, Refusal> {
 }
 
 /// Reads the options of decoding: nested under `diffusion`, and those of the same names beside it.
-fn read_diffusion(fields: &mut Fields, nested: Option<Fields>, options: &mut Options) -> Result<(), Refusal> {
-    // These have their own readers, or names that mean something else here.
-    let own = ["temperature", "top_p", "top_k", "stop", "ignore_eos", "seed", "top_logprobs", "include_stop"];
-    let names = || Options::FIELDS.iter().map(|field| field.name).filter(|name| !own.contains(name));
-    for name in names() {
+fn read_diffusion(fields: &mut Fields<'_>, nested: Option<Fields<'_>>, options: &mut Options) -> Result<(), Refusal> {
+    for OptionField { name, .. } in decoding() {
         if let Some(value) = fields.take(name) {
             set(options, name, value, name)?;
         }
     }
-    let mut threshold = fields.number("threshold", 0.0, 1.0)?;
+    let mut threshold = fields.number("threshold")?;
     if let Some(mut nested) = nested {
-        for name in names() {
+        for OptionField { name, .. } in decoding() {
             if let Some(value) = nested.take(name) {
                 set(options, name, value, &format!("diffusion.{name}"))?;
             }
         }
-        threshold = nested.number("threshold", 0.0, 1.0)?.or(threshold);
+        threshold = nested.number("threshold")?.or(threshold);
         nested.finish()?;
     }
     if options.guide.is_some() && options.decoder.is_none() {
@@ -332,35 +317,4 @@ fn set(options: &mut Options, name: &'static str, value: Value, told: &str) -> R
         return Err(Refusal::parameter(told, message));
     }
     options.set_json(name, value).map_err(|error| Refusal::parameter(told, error.to_string()))
-}
-
-/// Parameters that would change the answer and are not implemented: their neutral values pass.
-fn refuse_unimplemented(fields: &mut Fields) -> Result<(), Refusal> {
-    for (name, neutral) in [
-        ("frequency_penalty", json!([0])),
-        ("presence_penalty", json!([0])),
-        ("repetition_penalty", json!([1])),
-        ("length_penalty", json!([1])),
-        ("min_p", json!([0])),
-        ("min_tokens", json!([0])),
-        ("logit_bias", json!([{}])),
-        ("use_beam_search", json!([false])),
-        ("store", json!([false])),
-        ("response_format", json!([{"type": "text"}])),
-        ("structured_outputs", json!([])),
-        ("guided_json", json!([])),
-        ("guided_regex", json!([])),
-        ("guided_choice", json!([])),
-        ("guided_grammar", json!([])),
-        ("allowed_token_ids", json!([])),
-        ("bad_words", json!([[]])),
-        ("skip_special_tokens", json!([true])),
-        ("truncate_prompt_tokens", json!([])),
-        ("prompt_logprobs", json!([0])),
-        ("vllm_xargs", json!([{}])),
-        ("logits_processors", json!([[]])),
-    ] {
-        fields.neutral(name, neutral.as_array().map_or(&[][..], Vec::as_slice))?;
-    }
-    Ok(())
 }

@@ -8,21 +8,24 @@ use serde_json::{Value, json};
 
 use crate::{logprobs, shape::Kind};
 
-/// How a mask is shown in text.
+/// How a mask is shown in text, and a token that ends answers.
 const MASK: char = '▒';
+const END: char = '␃';
 
-/// An answer's canvas as far as it was told.
+/// An answer's canvas as far as it was sent.
 #[derive(Debug, Default)]
 pub struct Picture {
     /// Tokens of all positions; masks are none.
     tokens: Vec<Option<TokenId>>,
     /// Positions before the answer.
     prompt_tokens: usize,
+    /// Positions of holes: what stands between and behind them was given. 0 if the answer stands behind a prompt.
+    holes: usize,
     /// What was committed behind the prompt, by position, where log-probabilities are wanted.
     commits: Vec<Option<Committed>>,
     /// Positions behind the prompt that can no longer change.
     settled: usize,
-    /// Those of them whose log-probabilities were told, and how many characters they are.
+    /// Those of them whose log-probabilities were sent, and how many characters they are.
     told: usize,
     characters: usize,
     step: usize,
@@ -40,6 +43,7 @@ impl Picture {
             let tokens = started.canvas.iter().enumerate();
             self.tokens = tokens.map(|(position, token)| (!mask(position)).then_some(*token)).collect();
             self.prompt_tokens = started.prompt_tokens;
+            self.holes = started.holes.iter().map(ExactSizeIterator::len).sum();
             if keeps {
                 self.commits = vec![None; self.tokens.len().saturating_sub(self.prompt_tokens)];
             }
@@ -122,25 +126,33 @@ impl Picture {
     }
 
     /// Returns the frame of the canvas as text; none if nothing was committed.
-    pub fn shown(&self, update: &Update, tokenizer: Option<&Tokenizer>) -> Option<Value> {
+    /// `ends` are the tokens that end answers, which have no text of their own.
+    pub fn shown(&self, update: &Update, tokenizer: Option<&Tokenizer>, ends: &[TokenId]) -> Option<Value> {
         if update.commits.is_empty() && update.started.is_none() {
             return None;
         }
-        let text = self.text(tokenizer);
+        let text = self.text(tokenizer, ends);
         Some(json!({"v": 1, "step": self.step, "nfe": self.nfe, "masks": update.masks, "text": text}))
     }
 
-    /// Returns the answer as it stands, masks included.
-    pub fn text(&self, tokenizer: Option<&Tokenizer>) -> String {
+    /// Returns the answer as it stands, masks included, and with a sign for each of the tokens `shown`.
+    pub fn text(&self, tokenizer: Option<&Tokenizer>, shown: &[TokenId]) -> String {
         let mut text = String::new();
         let answer = self.tokens.get(self.prompt_tokens..).unwrap_or_default();
+        let sign = |token: &Option<TokenId>| match token {
+            None => Some(MASK),
+            Some(token) => shown.contains(token).then_some(END),
+        };
         // What stands together is put into text together: a letter may be several tokens.
-        for run in answer.chunk_by(|left, right| left.is_some() == right.is_some()) {
-            let tokens: Option<Vec<TokenId>> = run.iter().copied().collect();
-            match (tokens, tokenizer) {
-                (Some(tokens), Some(tokenizer)) => text.push_str(&tokenizer.decode(&tokens, true)),
-                (Some(tokens), None) => text.extend(tokens.iter().map(|token| format!("{token},"))),
-                (None, _) => text.extend(run.iter().map(|_| MASK)),
+        for run in answer.chunk_by(|left, right| sign(left) == sign(right)) {
+            if let Some(sign) = run.first().and_then(sign) {
+                text.extend(run.iter().map(|_| sign));
+                continue;
+            }
+            let tokens: Vec<TokenId> = run.iter().copied().flatten().collect();
+            match tokenizer {
+                Some(tokenizer) => text.push_str(&tokenizer.decode(&tokens, true)),
+                None => text.extend(tokens.iter().map(|token| format!("{token},"))),
             }
         }
         text
@@ -161,12 +173,16 @@ impl Picture {
         Some(value)
     }
 
-    /// Returns how many tokens stand before the answer, and how many of it can no longer change.
+    /// Returns how many tokens were given, and how many of the answer can no longer change; of holes those that are filled.
     pub fn counts(&self) -> (usize, usize) {
-        (self.prompt_tokens, self.settled)
+        if self.holes == 0 {
+            return (self.prompt_tokens, self.settled);
+        }
+        let masks = self.tokens.iter().filter(|token| token.is_none()).count();
+        (self.tokens.len() - self.holes, self.holes - masks)
     }
 
-    /// Returns how many tokens' log-probabilities were told.
+    /// Returns how many tokens' log-probabilities were sent.
     pub fn told(&self) -> usize {
         self.told
     }

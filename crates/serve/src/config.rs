@@ -1,4 +1,4 @@
-//! What a server is told when it starts, beside its engine.
+//! What a server is made with, beside its engine.
 
 use std::{fmt, sync::Arc};
 
@@ -9,7 +9,7 @@ use crate::{Limits, keys::Keys};
 /// How requests are served.
 #[derive(Clone)]
 pub struct ServiceConfig {
-    /// Names that requests may call the model by; the first one is told.
+    /// Names that requests may call the model by; responses have the first one.
     pub names: Vec<String>,
     /// Bounds of a request.
     pub limits: Limits,

@@ -1,4 +1,4 @@
-//! What is told of the server outside of its code is true: dashboards and rules name metrics that there are, and the
+//! What documents say of the server is true: dashboards and rules name metrics that there are, and the
 //! manual has every path.
 
 use std::{collections::BTreeSet, fs, path::PathBuf};

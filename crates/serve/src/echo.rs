@@ -1,4 +1,4 @@
-//! A prompt that is told again with the log-probabilities of its tokens: what `echo` with `logprobs` asks for.
+//! A prompt that is returned with the log-probabilities of its tokens: what `echo` with `logprobs` asks for.
 //!
 //! Only an autoregressive model has them: each token behind those before it, and none for the first.
 
@@ -9,7 +9,7 @@ use std::{
 
 use demask::{Class, Likelihood, LikelihoodOptions, Prompt, Ticket, internals::step::TokenId};
 
-use crate::{Refusal, api, logprobs::Entry, service::Inner};
+use crate::{Refusal, account::Account, api, logprobs::Entry, service::Inner};
 
 /// A prompt that is judged in one forward.
 pub struct Echo {
@@ -54,9 +54,9 @@ impl Echo {
     ///
     /// # Errors
     /// If it cannot be.
-    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
+    pub fn poll(&mut self, account: &mut Account, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
         if let Judging::Waits(ticket) = &mut self.judging {
-            match api::judgement(ticket, context) {
+            match api::judgement(ticket, account, context) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(judged) => self.judging = Judging::Over(judged?),
             }

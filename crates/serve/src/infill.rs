@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use demask::{Options, Prompt, Segment};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{
     Refusal, api,
     ask::Ask,
-    fields::{Fields, told},
+    fields::{Fields, table, told},
     limits::Limits,
     route::Endpoint,
     service::{Entry, Inner, Served},
@@ -26,15 +26,20 @@ const SEGMENTS: usize = 1024;
 /// # Errors
 /// If the body is wrong, or the model cannot look ahead.
 pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served, Refusal> {
-    let mut fields = Fields::parse(body)?;
     let limits = &service.config.limits;
+    let table = match entry.endpoint {
+        Endpoint::Infill => table::INFILL,
+        Endpoint::PlainInfill => table::PLAIN_INFILL,
+        _ => table::FIM,
+    };
+    let mut fields = Fields::parse(body, table, limits)?;
     let (kind, segments) = match entry.endpoint {
         Endpoint::Infill => (Kind::Infill, Some(segments(&mut fields)?)),
         Endpoint::PlainInfill => (Kind::PlainInfill, Some(plain(&mut fields)?)),
         _ => (Kind::Completion, None),
     };
     let fim = if segments.is_none() { Some(prompt_and_suffix(&mut fields)?) } else { None };
-    let top = if kind == Kind::Infill { api::chat_logprobs(&mut fields, limits)? } else { None };
+    let top = if kind == Kind::Infill { api::chat_logprobs(&mut fields)? } else { None };
     let mut ask = api::read_ask(service, &entry, &mut fields)?;
     if let Some(top) = top {
         ask.ask_logprobs(top);
@@ -101,7 +106,7 @@ fn check(segments: &[Segment], limits: &Limits) -> Result<(), Refusal> {
 }
 
 /// Reads `segments`: texts and holes.
-fn segments(fields: &mut Fields) -> Result<Vec<Segment>, Refusal> {
+fn segments(fields: &mut Fields<'_>) -> Result<Vec<Segment>, Refusal> {
     let expected = "expected a list such as [\"def f(\", {\"hole\": {\"tokens\": 12}}, \"):\\n\"]";
     let missing = || Refusal::parameter("segments", format!("`segments` is missing: {expected}"));
     let list = fields.list("segments")?.ok_or_else(missing)?;
@@ -128,19 +133,16 @@ fn segments(fields: &mut Fields) -> Result<Vec<Segment>, Refusal> {
 }
 
 /// Reads llama.cpp's names.
-fn plain(fields: &mut Fields) -> Result<Vec<Segment>, Refusal> {
+fn plain(fields: &mut Fields<'_>) -> Result<Vec<Segment>, Refusal> {
     let prefix = fields.text("input_prefix")?.unwrap_or_default();
     let suffix = fields.text("input_suffix")?.unwrap_or_default();
-    fields.neutral("input_extra", &[json!([])])?;
-    fields.neutral("prompt", &[json!("")])?;
     // -1 is how its clients leave it open.
-    let open = fields.number("n_predict", -1.0, 1e9)?.filter(|count| *count > 0.0);
-    fields.ignore(&["samplers", "cache_prompt", "t_max_prompt_ms", "t_max_predict_ms"]);
+    let open = fields.number("n_predict")?.filter(|count| *count > 0.0);
     Ok(around(prefix, open.map_or(HOLE, |count| count as usize), suffix))
 }
 
 /// Reads Mistral's and Mercury's names.
-fn prompt_and_suffix(fields: &mut Fields) -> Result<(String, String), Refusal> {
+fn prompt_and_suffix(fields: &mut Fields<'_>) -> Result<(String, String), Refusal> {
     let missing = || Refusal::parameter("prompt", "`prompt` is missing: expected a text");
     let prompt = fields.text("prompt")?.ok_or_else(missing)?;
     Ok((prompt, fields.text("suffix")?.unwrap_or_default()))

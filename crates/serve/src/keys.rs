@@ -42,7 +42,7 @@ pub enum KeyError {
     Line {
         /// Which line, from 1.
         line: usize,
-        /// What is wrong. The key itself is never told.
+        /// What is wrong. The key itself is never part of it.
         what: String,
     },
 }

@@ -10,6 +10,7 @@ mod api;
 mod ask;
 mod canvas;
 mod config;
+mod date;
 #[cfg(test)]
 mod documented;
 mod echo;
@@ -29,6 +30,10 @@ mod run;
 mod service;
 mod shape;
 mod stream;
+/// Locks of what threads share.
+mod sync {
+    pub(crate) use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+}
 
 pub use config::ServiceConfig;
 pub use keys::{Key, KeyError, Keys};

@@ -15,7 +15,7 @@ pub struct Limits {
     pub stops: usize,
     /// Bytes of a stop text.
     pub stop_bytes: usize,
-    /// Alternatives that are told of a token.
+    /// Alternatives of a token that are returned.
     pub top_logprobs: usize,
     /// Answers that are made or wait at the same time.
     pub places: usize,

@@ -53,7 +53,7 @@ pub fn text(token: TokenId, tokenizer: Option<&Tokenizer>) -> Option<String> {
     Some(text).filter(|text| !text.contains(char::REPLACEMENT_CHARACTER))
 }
 
-/// A token as text, whatever it is; a model without a tokenizer is told in ids.
+/// A token as text, whatever it is; its id, if the model has no tokenizer.
 fn words(token: TokenId, tokenizer: Option<&Tokenizer>) -> String {
     tokenizer.map_or_else(|| token.to_string(), |tokenizer| tokenizer.decode(&[token], false))
 }

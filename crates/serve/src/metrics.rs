@@ -104,7 +104,7 @@ pub struct Metrics {
     between: Histogram,
     /// Seconds of a request.
     total: Histogram,
-    /// Seconds from a request to its entering the engine.
+    /// Seconds from a request to the beginning of its first forward.
     queue: Histogram,
     /// NFE of an answer.
     nfe: Histogram,
@@ -112,7 +112,7 @@ pub struct Metrics {
     answers: Histogram,
 }
 
-/// What is told of an answer that is over.
+/// What is counted of an answer that is over.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Answered {
     /// Tokens of the prompt.
@@ -169,7 +169,7 @@ impl Metrics {
         self.finished.count("error");
     }
 
-    /// Counts the time until a request entered the engine.
+    /// Counts the time that a request waited.
     pub fn entered(&self, queue: Duration) {
         self.queue.record(queue.as_secs_f64());
     }

@@ -38,6 +38,19 @@ impl Refusal {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
     }
 
+    /// A head that cannot be read, by the status that the reader of heads has for it.
+    #[cfg(feature = "http")]
+    pub(crate) fn head(status: StatusCode) -> Self {
+        let message = match status {
+            StatusCode::URI_TOO_LONG => "the path is too long: expected at most 64 KiB of request line and headers",
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => {
+                "the head is too large: expected at most 100 headers and 64 KiB of request line and headers"
+            }
+            _ => "the head cannot be read: expected a request of HTTP/1.1, without TLS",
+        };
+        Self::new(status, "invalid_request_error", message)
+    }
+
     /// A parameter that is wrong.
     pub fn parameter(name: impl Into<String>, message: impl Into<String>) -> Self {
         Self { param: Some(short(name.into())), ..Self::bad(message) }
@@ -145,7 +158,11 @@ impl From<demask::Error> for Refusal {
                 Self::parameter(param, message).coded("context_length_exceeded")
             }
             demask::Error::InfillLength => Self::parameter("max_tokens", message),
-            demask::Error::MaskInPrompt => Self::parameter(PROMPT, message).coded("mask_in_prompt"),
+            demask::Error::MaskInPrompt => {
+                let message = "the prompt contains the text of the model's mask token: remove it; holes to be filled are \
+                               sent to /v1/infill";
+                Self::parameter(PROMPT, message).coded("mask_in_prompt")
+            }
             demask::Error::TokenOutOfRange { .. }
             | demask::Error::InfillUnsupported { .. }
             | demask::Error::NoHole

@@ -109,6 +109,14 @@ pub fn find(method: &Method, path: &str, page: bool) -> Result<Endpoint, Refusal
     }
 }
 
+/// Returns whether a path is asked by balancers, managers and scrapers, which know an address of this machine and no name:
+/// it is there whatever host a request names.
+#[cfg(feature = "http")]
+pub fn is_probe(path: &str) -> bool {
+    let found = ROUTES.iter().find(|(known, ..)| *known == path);
+    found.is_some_and(|(_, _, endpoint, _)| matches!(endpoint, Endpoint::Health | Endpoint::Live | Endpoint::Metrics))
+}
+
 /// A method's name, which may be any word.
 fn told_method(method: &Method) -> &str {
     method.as_str().get(..20).unwrap_or(method.as_str())
@@ -121,7 +129,7 @@ impl Endpoint {
         named.map_or("model", |(.., name)| name)
     }
 
-    /// Returns whether it is there for everybody, with or without a key: it tells nothing of anybody's requests.
+    /// Returns whether it is there for everybody, with or without a key: it says nothing of anybody's requests.
     pub fn is_open(self) -> bool {
         matches!(
             self,

@@ -1,4 +1,4 @@
-//! The answers of one request while they are made: one ticket each, asked in turn, told as they come.
+//! The answers of one request while they are made: one ticket each, asked in turn, handed on as they come.
 
 use std::{
     sync::Arc,
@@ -16,12 +16,13 @@ use crate::{
     echo::Echo,
     metrics::Answered,
     service::Inner,
+    shape::Counts,
 };
 
 /// Answers on their way. Dropped, those that are not over are cancelled before the next forward.
 pub struct Run {
     choices: Vec<Choice>,
-    /// The prompts, if they are told again with their log-probabilities.
+    /// The prompts, if they are returned with their log-probabilities.
     echoes: Vec<Echo>,
     /// Which one is asked first, so that each has its turn.
     turn: usize,
@@ -89,7 +90,7 @@ impl Run {
         Ok(Self { choices, echoes, turn: 0, account, _places: places })
     }
 
-    /// Returns the prompts that are told again with their log-probabilities.
+    /// Returns the prompts that are returned with their log-probabilities.
     pub fn echoes(&self) -> &[Echo] {
         &self.echoes
     }
@@ -175,7 +176,7 @@ impl Run {
     fn poll_echoes(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
         let mut over = Poll::Ready(Ok(()));
         for echo in self.echoes.iter_mut().filter(|echo| !echo.is_over()) {
-            match echo.poll(context) {
+            match echo.poll(&mut self.account, context) {
                 Poll::Pending => over = Poll::Pending,
                 Poll::Ready(Err(refusal)) => return Poll::Ready(Err(refusal)),
                 // Where something is generated, the answer has the prompt's tokens on its account.
@@ -204,10 +205,6 @@ impl Run {
 
 /// What is counted of an answer.
 fn answered(generation: &Generation) -> Answered {
-    let receipt = &generation.receipt.decoding;
-    Answered {
-        prompt_tokens: generation.prompt_tokens,
-        generated_tokens: generation.generated_tokens,
-        nfe: receipt.nfe,
-    }
+    let Counts { prompt: prompt_tokens, generated: generated_tokens, .. } = Counts::of(generation);
+    Answered { prompt_tokens, generated_tokens, nfe: generation.receipt.decoding.nfe }
 }

@@ -7,7 +7,7 @@ use std::{
         atomic::{AtomicU8, Ordering},
     },
     task::{Context, Poll},
-    time::{Instant, SystemTime, UNIX_EPOCH},
+    time::Instant,
 };
 
 use bytes::Bytes;
@@ -27,6 +27,7 @@ use crate::{
     admission::{Admission, Places},
     api::{self, Judging},
     config::ServiceConfig,
+    date,
     metrics::Metrics,
     random,
     route::{self, Endpoint},
@@ -48,7 +49,7 @@ pub struct Inner {
     pub(crate) metrics: Metrics,
     pub(crate) admission: Arc<Admission>,
     phase: AtomicU8,
-    /// Model, weights and version, as clients are told them.
+    /// Model, weights and version, as responses have them.
     pub(crate) fingerprint: String,
     /// Decoders and cache policies that the model can be decoded with.
     pub(crate) methods: (Vec<&'static str>, Vec<&'static str>),
@@ -101,7 +102,7 @@ impl Service {
         let name = handle.prompter().name();
         let fingerprint = format!("{name}-{:016x}-demask-{}", config.weights, env!("CARGO_PKG_VERSION"));
         let methods = methods(&handle);
-        let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let started = date::now();
         let (metrics, phase) = (Metrics::default(), AtomicU8::new(SERVING));
         Self { inner: Arc::new(Inner { handle, config, metrics, admission, phase, fingerprint, methods, started }) }
     }
@@ -295,7 +296,7 @@ impl Inner {
         self.handle.prompter().tokenizer().ok()
     }
 
-    /// Returns the names that the model may be called by; the first one is told.
+    /// Returns the names that the model may be called by; responses have the first one.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         let own = self.config.names.is_empty().then(|| self.handle.prompter().name());
         self.config.names.iter().map(String::as_str).chain(own)

@@ -1,16 +1,15 @@
 //! The JSON of answers: one shape for each endpoint, written whole or in chunks.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use demask::{
     Generation,
-    internals::{checkpoint::Tokenizer, decode::Finish},
+    internals::{checkpoint::Tokenizer, decode::Finish, step::TokenId},
 };
 use serde_json::{Map, Value, json};
 
 use crate::{
     account::finish_reason,
     ask::{Judged, Wishes},
+    date,
     echo::Echo,
     logprobs, random,
     run::Run,
@@ -44,8 +43,14 @@ pub struct Counts {
 impl Counts {
     /// Returns those of an answer that is over.
     pub fn of(answer: &Generation) -> Self {
-        let cached = answer.receipt.decoding.cached_tokens.min(answer.prompt_tokens);
-        Self { prompt: answer.prompt_tokens, cached, generated: answer.generated_tokens }
+        let generated = answer.generated_tokens;
+        // Of a text with holes, everything between and behind them was given, too.
+        let prompt = if answer.hole_positions.is_empty() {
+            answer.prompt_tokens
+        } else {
+            answer.canvas.len() - answer.hole_positions.iter().map(ExactSizeIterator::len).sum::<usize>()
+        };
+        Self { prompt, cached: answer.receipt.decoding.cached_tokens.min(prompt), generated }
     }
 }
 
@@ -65,7 +70,7 @@ pub struct Shape {
     end_ids: Vec<u32>,
     /// What is wanted beside the text.
     pub wishes: Wishes,
-    /// Text before an answer that is told with it (`echo`), one for each prompt.
+    /// Text before an answer that is returned with it (`echo`), one for each prompt.
     pub echo: Vec<String>,
 }
 
@@ -77,17 +82,21 @@ impl Shape {
             Kind::Completion => "cmpl-",
             Kind::Infill | Kind::PlainInfill => "infill-",
         };
-        let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         Self {
             kind,
             id: random::name(prefix),
-            created,
+            created: date::now(),
             model: service.name().to_owned(),
             fingerprint: service.fingerprint.clone(),
             end_ids: service.handle.prompter().end_ids().to_vec(),
             wishes,
             echo: Vec::new(),
         }
+    }
+
+    /// Returns the tokens that end the model's answers.
+    pub fn end_ids(&self) -> &[u32] {
+        &self.end_ids
     }
 
     fn head(&self, chunk: bool) -> Map<String, Value> {
@@ -123,7 +132,7 @@ impl Shape {
         chunk
     }
 
-    /// Returns a choice of a chunk: text that follows, or nothing; `first` if no text of it was told before.
+    /// Returns a choice of a chunk: text that follows, or nothing; `first` if no text of it was sent before.
     pub fn part(&self, index: usize, text: &str, first: bool, logprobs: Option<&Value>) -> Value {
         match self.kind {
             Kind::Chat => {
@@ -154,7 +163,7 @@ impl Shape {
             choice["holes"] = json!(generation.holes);
         }
         if self.wishes.token_ids {
-            choice["token_ids"] = json!(generation.tokens);
+            choice["token_ids"] = json!(token_ids(generation));
         }
         choice
     }
@@ -268,17 +277,17 @@ impl Shape {
             Kind::PlainInfill => json!({"content": text, "stop": true}),
         };
         if self.wishes.token_ids {
-            choice["token_ids"] = json!(generation.tokens);
+            choice["token_ids"] = json!(token_ids(generation));
         }
         choice
     }
 
-    /// Returns the text before an answer that is told with it.
+    /// Returns the text before an answer that is returned with it.
     pub fn echo_of(&self, index: usize) -> &str {
         self.echo.get(index / self.wishes.choices).map_or("", String::as_str)
     }
 
-    /// An answer's text; a model without a tokenizer answers in ids. Of a text with holes it is what fills them, but where
+    /// An answer's text; its ids, if the model has no tokenizer. Of a text with holes it is what fills them, but where
     /// the whole text was asked for.
     pub fn text_of(&self, generation: &Generation) -> String {
         match &generation.holes[..] {
@@ -317,5 +326,13 @@ impl Shape {
             "total_tokens": prompt + completion,
             "prompt_tokens_details": {"cached_tokens": cached},
         })
+    }
+}
+
+/// The answer's tokens; of a text with holes those that fill them, hole after hole.
+fn token_ids(generation: &Generation) -> Vec<TokenId> {
+    match &generation.hole_positions[..] {
+        [] => generation.tokens.clone(),
+        holes => holes.iter().filter_map(|hole| generation.canvas.get(hole.clone())).flatten().copied().collect(),
     }
 }

@@ -23,7 +23,7 @@ use crate::{
     shape::{Counts, Kind, Shape},
 };
 
-/// A message between two others that tells nothing, for connections that nothing was written to for long.
+/// A message between two others that says nothing, for connections that nothing was written to for long.
 pub const HEARTBEAT: &[u8] = b":\n\n";
 
 /// The body of a streamed response.
@@ -32,7 +32,7 @@ pub struct EventStream {
     shape: Shape,
     wishes: StreamWishes,
     run: Run,
-    /// What was told of each answer.
+    /// What was sent of each answer.
     told: Vec<Told>,
     /// How far the stream is.
     phase: Phase,
@@ -46,19 +46,19 @@ enum Phase {
     Over,
 }
 
-/// What was told of an answer.
+/// What was sent of an answer.
 #[derive(Default)]
 struct Told {
     text: bool,
     picture: Picture,
     /// Texts of holes that wait for those before them.
     holes: BTreeMap<usize, String>,
-    /// Holes that were told.
+    /// Holes whose text was sent.
     filled: usize,
 }
 
 impl Told {
-    /// The text that follows: holes are told in their order, whichever is filled first.
+    /// The text that follows: holes are sent in their order, whichever is filled first.
     fn text(&mut self, update: &Update) -> String {
         let mut text = update.text.clone();
         self.holes.extend(update.holes.iter().cloned());
@@ -140,7 +140,7 @@ impl EventStream {
         let changed = !update.commits.is_empty() || update.started.is_some();
         // Of a text with holes, what fills them is the answer.
         let mut text = match (self.wishes.diffusing, changed) {
-            (true, true) => told.picture.text(tokenizer),
+            (true, true) => told.picture.text(tokenizer, &[]),
             (true, false) => String::new(),
             (false, _) => told.text(update),
         };
@@ -150,7 +150,7 @@ impl EventStream {
         let frame = match self.wishes.frames {
             Frames::None => None,
             Frames::Commits => told.picture.frame(update, tokenizer, self.shape.wishes.token_ids),
-            Frames::Canvas => told.picture.shown(update, tokenizer),
+            Frames::Canvas => told.picture.shown(update, tokenizer, self.shape.end_ids()),
         };
         if text.is_empty() && frame.is_none() {
             return None;
@@ -201,7 +201,7 @@ impl EventStream {
         chunk
     }
 
-    /// The text that is told with the end: an echo that no text has followed, ids of a model without a tokenizer, or the
+    /// The text that is sent with the end: an echo that no text has followed, ids of a model without a tokenizer, or the
     /// answer itself where texts replace each other: the last one may have shown more of the canvas.
     fn rest(&self, index: usize, generation: &Generation) -> Option<String> {
         let (told, echo) = (&self.told[index], self.shape.echo_of(index));

@@ -3,6 +3,8 @@
 mod common;
 mod contract;
 mod echo;
+mod faults;
+mod fields;
 mod promises;
 mod random;
 mod refusals;

@@ -256,6 +256,12 @@ fn malformed_requests_are_refused_or_cut_off() {
         let answer = Answer::of(&text);
         assert!(text.is_empty() || (400..600).contains(&answer.status), "{name}: {text}");
         assert!(answer.status < 500, "{name}: {text}");
+        if !text.is_empty() {
+            // Whoever refuses it, the server or the reader of heads below, does so in the envelope.
+            assert_eq!(answer.error("type"), "invalid_request_error", "{name}: {text}");
+            assert!(answer.header("x-request-id").is_some() && answer.header("date").is_some(), "{name}: {text}");
+            assert_eq!(answer.header("content-length"), Some(answer.body.len().to_string().as_str()), "{name}");
+        }
         assert!(!text.contains("HTTP/1.1 200"), "{name}: {text}");
         assert_eq!(running.get("/health").status, 200, "after {name}");
     }
@@ -437,9 +443,10 @@ fn hosts_and_origins() {
         ..HttpConfig::default()
     };
     let running = run(ServiceConfig::default(), http);
-    let ask = |headers: &str| {
-        Answer::of(&running.talk(format!("GET /live HTTP/1.1\r\n{headers}Connection: close\r\n\r\n").as_bytes()))
+    let get = |path: &str, headers: &str| {
+        Answer::of(&running.talk(format!("GET {path} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n").as_bytes()))
     };
+    let ask = |headers: &str| get("/v1/models", headers);
     for host in ["localhost", "LocalHost:8080", "127.0.0.1:1", "[::1]:8080", "[::1]"] {
         assert_eq!(ask(&format!("Host: {host}\r\n")).status, 200, "{host}");
     }
@@ -447,6 +454,13 @@ fn hosts_and_origins() {
         let answer = ask(&format!("Host: {host}\r\n"));
         assert_eq!(answer.status, 403, "{host}");
         assert!(answer.error("message").contains("expected one of localhost, 127.0.0.1"), "{answer:?}");
+    }
+    // Who only asks how it is knows an address and no name.
+    for path in ["/health", "/v1/health", "/ready", "/ping", "/live", "/metrics"] {
+        assert_eq!(get(path, "Host: 10.1.2.3:8080\r\n").status, 200, "{path}");
+    }
+    for path in ["/", "/info", "/version", "/openapi.json", "/tokenizer_info", "/nowhere"] {
+        assert_eq!(get(path, "Host: 10.1.2.3:8080\r\n").status, 403, "{path}");
     }
     let allowed = ask("Host: localhost\r\nOrigin: https://page.example\r\n");
     assert_eq!(allowed.header("access-control-allow-origin"), Some("https://page.example"));

@@ -31,6 +31,9 @@ pub trait Work: Send {
     /// once, before its first forward; what is pending may be another after it.
     fn opened(&mut self, _filled: &[Position]) {}
 
+    /// Learns that its first forward begins: until now it has waited. Called once.
+    fn began(&mut self) {}
+
     /// Returns the tokens behind the leading slots of one of [`needs`](Self::needs) that are written, depend on these
     /// tokens alone and will never be live or kept again. By default none.
     fn reusable(&self, _sequence: usize) -> Prefix<'_> {

@@ -54,7 +54,7 @@ macro_rules! serve_options {
                     return Ok(true);
                 }
                 $(if name == stringify!($name) {
-                    let value = text.parse::<$of>().map_err(|_| concat!("expected ", $value).to_owned())?;
+                    let value = text.parse::<$of>().map_err(|_| format!("expected {}", <$of>::EXPECTED))?;
                     self.$name.get_or_insert(value);
                     return Ok(true);
                 })+
@@ -149,6 +149,26 @@ pub struct HealthArgs {
     pub timeout: Option<u64>,
 }
 
+/// What a value must be, for the message of a text that is none.
+pub trait Expected {
+    const EXPECTED: &'static str;
+}
+
+macro_rules! expected {
+    ($($of:ty, $expected:literal);+) => {$(impl Expected for $of {
+        const EXPECTED: &'static str = $expected;
+    })+};
+}
+
+expected!(
+    u16, "a whole number from 0 to 65535";
+    usize, "a whole number from 0 on";
+    u64, "a whole number from 0 on";
+    String, "a text";
+    PathBuf, "a path";
+    List, "texts separated by commas"
+);
+
 /// How a value is written in a file.
 trait Written {
     fn written(&self) -> String;
@@ -202,7 +222,7 @@ pub fn fill_shared(shared: &mut SharedArgs, name: &str, text: &str) -> Result<bo
         "quantize" => &mut shared.quantize,
         "activations" => &mut shared.activations,
         "threads" => {
-            let threads = text.parse().map_err(|_| "expected a whole number".to_owned())?;
+            let threads = text.parse().map_err(|_| format!("expected {}", usize::EXPECTED))?;
             shared.threads.get_or_insert(threads);
             return Ok(true);
         }

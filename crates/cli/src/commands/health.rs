@@ -8,15 +8,22 @@ use std::{
 
 use anyhow::{Context, anyhow};
 
-use crate::{args::serve::HealthArgs, env, exit::usage, output};
+use crate::{
+    args::serve::{Expected, HealthArgs},
+    env,
+    exit::usage,
+    output,
+};
 
 /// Bytes of a response that are read.
 const MOST: u64 = 64 << 10;
 
 /// Asks once.
 pub fn run(args: &HealthArgs) -> anyhow::Result<()> {
-    let default = || format!("http://127.0.0.1:{}", env::of_flag("port").map_or("8080".to_owned(), |(_, port)| port));
-    let address = args.url.clone().unwrap_or_else(default);
+    let address = match &args.url {
+        Some(url) => url.clone(),
+        None => format!("http://127.0.0.1:{}", port(env::of_flag("port"))?),
+    };
     let (host, path) = parts(&address)?;
     let time = Duration::from_secs(args.timeout.unwrap_or(5));
     let response = ask(&host, &path, time).with_context(|| format!("{address} does not answer"))?;
@@ -26,6 +33,13 @@ pub fn run(args: &HealthArgs) -> anyhow::Result<()> {
         return Err(anyhow!("{address} answers with status {status}: {body}"));
     }
     Ok(output::line(body.trim_end())?)
+}
+
+/// The port of a server on this machine, by the variable that it is started with.
+fn port(variable: Option<(String, String)>) -> anyhow::Result<u16> {
+    let Some((variable, text)) = variable else { return Ok(8080) };
+    let wrong = || usage(format!("{variable} is {text:?}, expected {}", u16::EXPECTED));
+    text.trim().parse().map_err(|_| wrong())
 }
 
 /// The host with its port, and the path.
@@ -107,6 +121,16 @@ mod tests {
         for wrong in ["127.0.0.1:8080", "https://x", "http://", "http://a b/", "http://x/\r\nEvil: 1", "http://u:p@x"] {
             let refused = parts(wrong).unwrap_err().to_string();
             assert!(refused.ends_with("expected http://HOST:PORT, without TLS"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn the_port_is_the_variables() {
+        let of = |text: &str| port(Some(("DEMASK_PORT".to_owned(), text.to_owned())));
+        assert_eq!((port(None).unwrap(), of("9").unwrap()), (8080, 9));
+        for text in ["x", "65536", "-1", "80 81"] {
+            let refused = of(text).unwrap_err().to_string();
+            assert_eq!(refused, format!("DEMASK_PORT is {text:?}, expected a whole number from 0 to 65535"));
         }
     }
 

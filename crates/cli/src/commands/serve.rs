@@ -8,8 +8,8 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context;
-use demask::internals::decode::names::nearest;
+use anyhow::{Context, anyhow};
+use demask::{Engine, internals::decode::names::nearest};
 use demask_serve::{
     Keys, Limits, Service, ServiceConfig,
     http::{HttpConfig, Server, Stop},
@@ -25,7 +25,7 @@ use crate::{
     interrupt,
     load::{Source, load},
     notify::Manager,
-    output,
+    output, serve_file,
     settings::Settings,
 };
 
@@ -92,20 +92,35 @@ fn serve(
     interrupt::take_over();
     let mut manager = Manager::find(screen);
     manager.ready(&format!("http://{bound}"));
+    until_stopped(server, engine, &mut manager, interrupt::count)
+}
+
+/// Serves until it is asked to stop, or the engine has failed: what failed once is not mended by going on, and who started
+/// the server can start it again.
+fn until_stopped(
+    server: Server,
+    engine: Engine,
+    manager: &mut Manager,
+    asked: impl Fn() -> usize,
+) -> anyhow::Result<()> {
     let handle = engine.handle();
     let served = server.run(|| {
-        let asked = interrupt::count();
-        let pulse = handle.pulse();
+        let (asked, pulse) = (asked(), handle.pulse());
         // A forward that takes longer than the manager waits is one that will never end.
-        manager.look(asked > 0, |limit| pulse.alive && (!pulse.busy || pulse.since < limit));
+        let is_well = |limit| pulse.alive && !pulse.failed && (!pulse.busy || pulse.since < limit);
+        manager.look(asked > 0 || pulse.failed, is_well);
         match asked {
-            0 => Stop::No,
-            1 => Stop::Drain,
+            0 if !pulse.failed => Stop::No,
+            0 | 1 => Stop::Drain,
             _ => Stop::Now,
         }
     });
     engine.shut_down();
-    Ok(served?)
+    served?;
+    match handle.failure() {
+        Some(why) => Err(anyhow!("the engine has failed ({why}): start the server again")),
+        None => Ok(()),
+    }
 }
 
 /// Reads what the environment says of flags that are not set.
@@ -122,28 +137,8 @@ fn from_environment(shared: &mut SharedArgs, args: &mut ServeArgs) -> anyhow::Re
 fn from_file(path: &Path, shared: &mut SharedArgs, args: &mut ServeArgs) -> anyhow::Result<()> {
     let shown = path.display();
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
-    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-        let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count().max(1));
-        usage(format!("{shown}, line {line}: {}", error.message().trim()))
-    })?;
-    for (name, value) in &table {
-        let text = match value {
-            toml::Value::String(text) => text.clone(),
-            toml::Value::Array(list) => {
-                let texts = list.iter().map(|value| value.as_str().map(str::to_owned));
-                let texts = texts.collect::<Option<Vec<_>>>();
-                texts.ok_or_else(|| usage(format!("{shown}: {name} has what is no text")))?.join(",")
-            }
-            toml::Value::Integer(number) => number.to_string(),
-            toml::Value::Boolean(switch) => switch.to_string(),
-            other => {
-                return Err(usage(format!(
-                    "{shown}: {name} is a {}, expected a text, a number, true or false",
-                    other.type_str()
-                )));
-            }
-        };
-        match set(shared, args, name, &text) {
+    for (name, text) in &serve_file::entries(&text).map_err(|wrong| usage(format!("{shown}, {wrong}")))? {
+        match set(shared, args, name, text) {
             Ok(true) => {}
             Ok(false) => return Err(unknown(path, name)),
             Err(expected) => return Err(usage(format!("{shown}: {name} is {text:?}, {expected}"))),
@@ -214,4 +209,59 @@ fn keys(args: &ServeArgs) -> anyhow::Result<Keys> {
         text = format!("{text}\nenvironment {key}\n");
     }
     Ok(Keys::parse(&text)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read, Write},
+        net::TcpStream,
+        thread,
+    };
+
+    use demask::{
+        Model,
+        internals::{Faults, step::DeviceError},
+    };
+
+    use super::*;
+    use crate::output::Screen;
+
+    /// Serves a model with these faults until it ends by itself, and asks once; what the client got, and how it ended.
+    fn served(faults: Faults) -> (String, anyhow::Result<()>) {
+        let engine = Model::demo().unwrap().with_faults(faults).into_engine().unwrap();
+        let service = Service::new(&engine, ServiceConfig::default());
+        let server = Server::bind("127.0.0.1:0".parse().unwrap(), service, HttpConfig::default()).unwrap();
+        let address = server.address().unwrap();
+        let client = thread::spawn(move || {
+            let mut stream = TcpStream::connect(address).unwrap();
+            let body = r#"{"messages": [{"role": "user", "content": "Ada has 3 pears."}], "stream": true}"#;
+            let length = body.len();
+            write!(stream, "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            answer
+        });
+        let mut manager = Manager::find(Screen { json: false, quiet: true });
+        let ended = until_stopped(server, engine, &mut manager, || 0);
+        (client.join().unwrap(), ended)
+    }
+
+    #[test]
+    fn a_server_whose_engine_has_failed_ends_with_one_line() {
+        let burns = |at| if at == 1 { Err(DeviceError("it is on fire".to_owned())) } else { Ok(()) };
+        let panics = |at| {
+            assert!(at < 1, "for a test");
+            Ok(())
+        };
+        for (faults, why) in [
+            (Faults::before_step(burns), "the device failed: it is on fire"),
+            (Faults::before_step(panics), "its thread panicked (a bug, please report it): for a test"),
+        ] {
+            let (answer, ended) = served(faults);
+            assert!(answer.contains(r#""type":"server_error""#) && answer.contains("data: [DONE]"), "{answer}");
+            let error = ended.unwrap_err();
+            assert_eq!(error.to_string(), format!("the engine has failed ({why}): start the server again"));
+        }
+    }
 }

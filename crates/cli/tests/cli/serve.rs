@@ -140,3 +140,49 @@ fn what_cannot_be_served_is_told_in_one_line() {
         );
     }
 }
+
+#[test]
+fn variables_are_read_as_flags_are() {
+    for (name, text, told) in [
+        ("DEMASK_PORT", "x", "DEMASK_PORT is \"x\", expected a whole number from 0 to 65535"),
+        ("DEMASK_PORT", "65536", "DEMASK_PORT is \"65536\", expected a whole number from 0 to 65535"),
+        ("DEMASK_MAX_QUEUE", "-1", "DEMASK_MAX_QUEUE is \"-1\", expected a whole number from 0 on"),
+        ("DEMASK_NO_UI", "yes", "DEMASK_NO_UI is \"yes\", expected true or false"),
+        ("DEMASK_THREADS", "all", "DEMASK_THREADS is \"all\", expected a whole number from 0 on"),
+    ] {
+        for command_ in ["serve", "health"] {
+            if command_ == "health" && name != "DEMASK_PORT" {
+                continue;
+            }
+            let run = command(&[command_]).env(name, text).output().unwrap();
+            let stderr = String::from_utf8(run.stderr).unwrap();
+            assert_eq!((run.status.code(), stderr.trim_end()), (Some(2), &*format!("error: {told}")), "{command_}");
+        }
+    }
+}
+
+/// A log that cannot be written is nobody's request's fault.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_under_the_log_ends_nothing() {
+    // Nobody can be told where it is.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let full = || Stdio::from(fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
+    let port_ = port.to_string();
+    let mut started = command(&["serve", "-vv", "--port", &port_]);
+    let child = started.stdout(full()).stderr(full()).spawn().unwrap();
+    let mut serving = Serving { child, address: format!("127.0.0.1:{port}") };
+    let begun = std::time::Instant::now();
+    while TcpStream::connect(&serving.address).is_err() {
+        assert!(serving.child.try_wait().unwrap().is_none(), "it ended");
+        assert!(begun.elapsed() < std::time::Duration::from_mins(1), "it does not listen");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    for _ in 0..3 {
+        assert_eq!(serving.ask("POST /v1/chat/completions", &body(", \"max_tokens\": 8")).0, 200);
+        assert_eq!(serving.ask("POST /v1/chat/completions", "{").0, 400);
+    }
+    assert_eq!(serving.ask("GET /health", "").0, 200);
+    serving.signal("-TERM");
+    assert_eq!(serving.child.wait().unwrap().code(), Some(0));
+}

@@ -97,6 +97,13 @@ impl Session {
         self.ending.settled(&self.canvas, &self.layout)
     }
 
+    /// Returns how many of these tokens were decoded: those between and behind the holes of a text were there from the start.
+    pub fn generated(&self) -> usize {
+        let response = self.layout.response() as Position;
+        let settled = response..response + self.settled() as Position;
+        settled.filter(|&position| !self.canvas.is_given(position)).count()
+    }
+
     /// Returns the answer, or as much of it as is settled.
     pub fn output(&self) -> Output {
         let length = self.settled();
@@ -122,7 +129,7 @@ impl Session {
         // Where nobody asked for a curve and nothing was chosen by one, there is none to tell of.
         let told = self.decoder.chooses() || self.options.cost_curve.is_some();
         let drafts = (self.decoder.drafted(), told.then_some(&*self.curve));
-        let receipt = self.tally.receipt(&self.options, self.exactness(), resolved, self.settled(), drafts);
+        let receipt = self.tally.receipt(&self.options, self.exactness(), resolved, self.generated(), drafts);
         let response = self.layout.response() as Position;
         let asked = response..response + self.layout.gen_length() as Position;
         let given_up = self.ending.is_given_up().then(|| self.canvas.masks_in(asked));

@@ -3,110 +3,24 @@
 use std::sync::mpsc::{Sender, channel};
 
 use demask_decode::Finish;
-use demask_model::{ArchSpec, InspectError, Inspection, Watcher};
-use demask_step::{
-    DeviceError, DeviceId, Mask, Network, OpenError, Pages, PlanError, Positions, Predictions, Price, RowBudget,
-    SequenceId, SequenceNeeds, SequenceStep,
-};
-use demask_tensor::PartSeconds;
+use demask_step::{DeviceError, DeviceId};
 
 use super::*;
+use crate::faults::Faults;
 
-/// A network that does something before each of its forwards, which are counted from 0.
-struct Haunted {
-    inner: Box<dyn Inspect>,
-    forwards: usize,
-    before: Box<dyn FnMut(usize) + Send>,
+/// The demo model over a network that does something before each of its forwards, which are counted from 0.
+fn haunted(mut before: impl FnMut(usize) + Send + 'static) -> Model {
+    let step = move |forward| {
+        before(forward);
+        Ok(())
+    };
+    Model::demo().unwrap().with_faults(Faults::before_step(step))
 }
 
-impl Network for Haunted {
-    fn open(&mut self, needs: &SequenceNeeds) -> Result<SequenceId, OpenError> {
-        self.inner.open(needs)
-    }
-
-    fn close(&mut self, sequence: SequenceId) {
-        self.inner.close(sequence);
-    }
-
-    fn price(&self, needs: &SequenceNeeds) -> Result<Price, OpenError> {
-        self.inner.price(needs)
-    }
-
-    fn check(&self, group: &[SequenceStep<'_>]) -> Result<(), PlanError> {
-        self.inner.check(group)
-    }
-
-    fn step(&mut self, batch: &[SequenceStep<'_>], out: &mut [Predictions]) -> Result<(), DeviceError> {
-        (self.before)(self.forwards);
-        self.forwards += 1;
-        self.inner.step(batch, out)
-    }
-
-    fn rows(&self) -> RowBudget {
-        self.inner.rows()
-    }
-
-    fn pages(&self) -> Pages {
-        self.inner.pages()
-    }
-}
-
-impl Inspect for Haunted {
-    fn spec(&self) -> &ArchSpec {
-        self.inner.spec()
-    }
-
-    fn describe(&self) -> String {
-        self.inner.describe()
-    }
-
-    fn weight_bytes(&self) -> usize {
-        self.inner.weight_bytes()
-    }
-
-    fn forward_bytes(&self) -> usize {
-        self.inner.forward_bytes()
-    }
-
-    fn cache_bytes(&self, sequence: SequenceId) -> usize {
-        self.inner.cache_bytes(sequence)
-    }
-
-    fn available(&self) -> (DeviceId, u64) {
-        self.inner.available()
-    }
-
-    fn time_parts(&mut self, on: bool) {
-        self.inner.time_parts(on);
-    }
-
-    fn run_layers(&mut self, few: Option<usize>) {
-        self.inner.run_layers(few);
-    }
-
-    fn part_seconds(&self) -> PartSeconds {
-        self.inner.part_seconds()
-    }
-
-    fn inspect(&mut self, tokens: &[u32], mask: Mask, layers: bool) -> Result<Inspection, InspectError> {
-        self.inner.inspect(tokens, mask, layers)
-    }
-
-    fn watch(&mut self, tokens: &[u32], mask: Mask, watcher: &mut Watcher<'_>) -> Result<(), InspectError> {
-        self.inner.watch(tokens, mask, watcher)
-    }
-
-    fn stored(&mut self, sequence: SequenceId, positions: &Positions) -> Result<Vec<[Vec<f32>; 2]>, DeviceError> {
-        self.inner.stored(sequence, positions)
-    }
-}
-
-/// The demo model over such a network.
-fn haunted(before: impl FnMut(usize) + Send + 'static) -> Model {
-    let mut model = Model::demo().unwrap();
-    let inner = model.scheduler.remove(model.networks[0]).unwrap().unwrap();
-    model.networks[0] = model.scheduler.add(Box::new(Haunted { inner, forwards: 0, before: Box::new(before) }));
-    model
+/// The demo model over a network whose forward `at` fails.
+fn failing_at(at: usize) -> Model {
+    let burns = move |forward| if forward == at { Err(DeviceError("it is on fire".to_owned())) } else { Ok(()) };
+    Model::demo().unwrap().with_faults(Faults::before_step(burns))
 }
 
 /// A network that waits before its forward `at` until the test lets it go on; the test hears that it does.
@@ -205,13 +119,63 @@ fn the_pulse_tells_an_idle_engine_from_one_that_is_stuck() {
 fn an_engine_whose_network_panics_is_not_alive() {
     let engine = haunted(|forward| assert!(forward < 2, "for a test")).into_engine().unwrap();
     let handle = engine.handle();
-    let end = handle.generate(QUESTION, &options(None), Class::default()).unwrap().wait();
-    assert!(matches!(end, Err(Error::ShutDown)));
-    // The thread says so while it unwinds, at the latest when it can be joined.
+    let ask = || handle.generate(QUESTION, &options(None), Class::default()).unwrap().wait();
+    let why = "its thread panicked (a bug, please report it): for a test";
+    assert!(matches!(ask(), Err(Error::EngineFailed { why: told }) if told == why));
+    assert!(!handle.is_alive() && handle.pulse().failed, "whoever was told finds it so");
+    assert_eq!(handle.failure(), Some(why));
+    assert!(matches!(ask(), Err(Error::EngineFailed { .. })), "and whoever comes later is told the same");
     drop(engine);
     assert!(!handle.is_alive());
+}
+
+#[test]
+fn an_engine_whose_network_fails_says_so() {
+    let engine = failing_at(2).into_engine().unwrap();
+    let handle = engine.handle();
+    let ask = || handle.generate(QUESTION, &options(None), Class::default()).unwrap();
+    // One that runs, and one that runs beside it or comes too late.
+    for ticket in [ask(), ask()] {
+        let Err(Error::Device(error)) = ticket.wait() else { panic!("the device has failed") };
+        assert_eq!(error.0, "it is on fire");
+    }
+    let pulse = handle.pulse();
+    assert!(pulse.alive && pulse.failed, "its thread goes on: {pulse:?}");
+    assert_eq!(handle.failure(), Some("the device failed: it is on fire"));
+    assert!(matches!(ask().wait(), Err(Error::Device(_))));
+    // Behind whatever the thread was about to write down.
+    handle.look(|_| ()).unwrap();
+    let (totals, mailboxes) = (handle.counters().totals, handle.counters().mailboxes);
+    assert_eq!((totals.failed + totals.refused, mailboxes, totals.leaks), (3, 0, 0), "{totals:?}");
+    engine.drain();
+}
+
+#[test]
+fn an_engine_that_is_shut_down_has_not_failed() {
+    let engine = Model::demo().unwrap().into_engine().unwrap();
+    let handle = engine.handle();
+    engine.shut_down();
+    assert!(!handle.pulse().failed && handle.failure().is_none());
     assert!(matches!(
         handle.generate(QUESTION, &options(None), Class::default()).unwrap().wait(),
         Err(Error::ShutDown)
     ));
+}
+
+#[test]
+fn an_update_says_when_the_first_forward_began() {
+    let (model, hears, frees) = stopped_at(0);
+    let engine = model.into_engine().unwrap();
+    let asked = Instant::now();
+    let mut ticket = engine.handle().generate(QUESTION, &options(None), Class::default()).unwrap();
+    hears.recv().unwrap();
+    let begun = Instant::now();
+    // The forward itself takes so long, and is no part of the wait.
+    thread::sleep(Duration::from_millis(80));
+    frees.send(()).unwrap();
+    let Some(Mail::Update(update)) = ticket.next() else { panic!("there is an update") };
+    let began = update.began.unwrap();
+    assert!(update.started.is_some() && (asked..=begun).contains(&began));
+    let others = ticket.filter_map(|mail| if let Mail::Update(update) = mail { update.began } else { None });
+    assert_eq!(others.count(), 0, "it is told once");
 }

@@ -18,7 +18,7 @@ pub enum WorkError {
     /// What it wants to run is wrong.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// It does not keep to what a work promises, or the network to what it answers.
+    /// The work, or the network, does not keep to what its trait promises.
     #[error("a contract between work and network is broken (a bug, please report it): {0}")]
     Broken(&'static str),
     /// It panicked when it was fed.

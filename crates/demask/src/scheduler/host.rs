@@ -171,7 +171,9 @@ impl<N: Network + ?Sized> Host<N> {
         };
         *time = choose(ready, room, *time, next, chosen);
         for taken in chosen {
-            running[taken.slot].set_tag(id, taken.tag, *round);
+            let one = &mut running[taken.slot];
+            one.set_tag(id, taken.tag, *round);
+            one.begin();
         }
     }
 

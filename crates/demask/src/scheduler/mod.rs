@@ -16,7 +16,7 @@ use std::{
 };
 
 use demask_step::{
-    DeviceId, Network, OpenError, Pending, Position, Predictions, Prefix, SequenceId, SequenceNeeds, Work,
+    DeviceError, DeviceId, Network, OpenError, Pending, Position, Predictions, Prefix, SequenceId, SequenceNeeds, Work,
 };
 
 pub use curve::ForwardCost;
@@ -28,6 +28,7 @@ pub use queue::Class;
 use queue::{Entry, Queue};
 use running::Running;
 pub use running::Spent;
+pub(crate) use running::message;
 
 /// Forwards for which work that waits for memory may be overtaken, unless somebody says otherwise.
 const PATIENCE: u64 = 64;
@@ -235,6 +236,11 @@ impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
         Some(NetworkCounters { page_capacity: capacity.and_then(|bytes| bytes.checked_div(page)), ..host.counters() })
     }
 
+    /// Returns why a network is not used any more, the first of them; none if all are sound.
+    pub fn failure(&self) -> Option<&DeviceError> {
+        self.hosts.iter().flatten().find_map(|host| host.failed.as_ref())
+    }
+
     /// Returns whether nothing runs and nothing waits.
     pub fn is_idle(&self) -> bool {
         self.running.is_empty() && self.waiting.len() == 0
@@ -368,10 +374,10 @@ impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
         self.answers.push(answers.collect());
         let (weight, tags) = (class.weight, vec![None; on.len()]);
         let spent = Spent { networks: vec![Duration::ZERO; on.len()], ..Spent::default() };
-        let (end, seen) = (None, false);
+        let (end, seen, began) = (None, false, false);
         let published = vec![false; sequences.len()];
         let mut running =
-            Running { id, work, weight, on, sequences, published, tags, bills, submitted, spent, end, seen };
+            Running { id, work, weight, on, sequences, published, tags, bills, submitted, spent, end, seen, began };
         running.opened(&filled);
         self.running.push(running);
         Ok(())

@@ -30,6 +30,8 @@ pub(super) struct Running<W> {
     pub(super) end: Option<Result<(), WorkError>>,
     /// Whether its owner has seen it since it entered.
     pub(super) seen: bool,
+    /// Whether its first forward has begun.
+    pub(super) began: bool,
 }
 
 /// Time that a work took. A forward is divided by rows, and so is what is spent around it: the shares of all works
@@ -105,6 +107,16 @@ impl<W: Work> Running<W> {
         }
     }
 
+    /// Tells it, for its first forward, that one begins.
+    pub(super) fn begin(&mut self) {
+        if !std::mem::replace(&mut self.began, true) {
+            let work = &mut self.work;
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work.began())) {
+                self.end = Some(Err(WorkError::Panicked(message(&*panic))));
+            }
+        }
+    }
+
     /// Publishes what is reusable of its sequences on a network, of each the first time that there is something.
     pub(super) fn publish<N: Network + ?Sized>(&mut self, on: NetworkId, network: &mut N) {
         let sequences = self.sequences.iter().zip(&mut self.published).enumerate();
@@ -141,7 +153,7 @@ impl<W: Work> Running<W> {
 }
 
 /// Returns what a panic said.
-fn message(panic: &(dyn Any + Send)) -> String {
+pub(crate) fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }

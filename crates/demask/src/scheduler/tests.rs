@@ -1,236 +1,22 @@
 //! What the scheduler promises, whatever work and networks do: a model of both, an injected clock, and random calls.
 
+mod job;
+mod machine;
+
 use std::{
-    cell::Cell,
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-use demask_step::{
-    Depth, DeviceError, LayerRows, Need, OutOfMemory, Pages, PlanError, Position, Positions, Price, Request, RowBudget,
-    SequenceNeeds, SequenceStep, StepPlan, random::mix,
-};
+use demask_step::OutOfMemory;
+use job::{Job, Manner, Part, part, parts, plain};
+use machine::{Log, Machine};
 use proptest::prelude::*;
 
 use super::*;
-
-/// What a machine has done: the first token of each step, and its rows, forward by forward.
-type Log = Arc<Mutex<Vec<Vec<(u32, usize)>>>>;
-
-/// A network that answers with hashes of what it is given, and whose forwards take the time of a line.
-struct Machine {
-    memory: u64,
-    open: BTreeMap<u32, u64>,
-    opened: u32,
-    capacity: usize,
-    fails_after: usize,
-    clock: Arc<AtomicU64>,
-    log: Log,
-}
-
-impl Machine {
-    fn new(memory: u64, capacity: usize, clock: &Arc<AtomicU64>) -> Self {
-        Self {
-            memory,
-            open: BTreeMap::new(),
-            opened: 0,
-            capacity,
-            fails_after: usize::MAX,
-            clock: Arc::clone(clock),
-            log: Log::default(),
-        }
-    }
-}
-
-/// What is predicted at the position behind a first token.
-fn predicted(first: u32, position: u32) -> u32 {
-    mix(u64::from(first) << 32 | u64::from(position)) as u32
-}
-
-impl Network for Machine {
-    fn open(&mut self, needs: &SequenceNeeds) -> Result<SequenceId, OpenError> {
-        let (needed, held) = (needs.positions as u64, self.open.values().sum::<u64>());
-        if held + needed > self.memory {
-            return Err(OutOfMemory { needed, available: self.memory - held }.into());
-        }
-        self.opened += 1;
-        self.open.insert(self.opened, needed);
-        Ok(SequenceId(self.opened))
-    }
-
-    fn close(&mut self, sequence: SequenceId) {
-        assert!(self.open.remove(&sequence.0).is_some(), "closed once");
-    }
-
-    fn price(&self, needs: &SequenceNeeds) -> Result<Price, OpenError> {
-        Ok(Price { own: needs.positions as u64, growth: 0, device: DeviceId(0) })
-    }
-
-    fn check(&self, group: &[SequenceStep<'_>]) -> Result<(), PlanError> {
-        match group.iter().find(|step| !self.open.contains_key(&step.sequence.0) || step.plan.visible == 0) {
-            Some(step) => Err(PlanError::UnknownSequence(step.sequence)),
-            None => Ok(()),
-        }
-    }
-
-    fn step(&mut self, batch: &[SequenceStep<'_>], out: &mut [Predictions]) -> Result<(), DeviceError> {
-        let mut log = self.log.lock().unwrap();
-        if log.len() == self.fails_after {
-            return Err(DeviceError("it is on fire".to_owned()));
-        }
-        let rows: usize = batch.iter().map(|step| step.tokens.len()).sum();
-        let largest = batch.iter().map(|step| step.tokens.len()).max().unwrap_or(0);
-        assert!(rows <= self.capacity.max(largest) && !batch.is_empty(), "{rows} rows");
-        let different: BTreeSet<_> = batch.iter().map(|step| step.sequence).collect();
-        assert_eq!(different.len(), batch.len(), "no sequence is there twice");
-        self.clock.fetch_add(1000 + 50 * rows as u64, Ordering::Relaxed);
-        log.push(batch.iter().map(|step| (step.tokens[0], step.tokens.len())).collect());
-        for (step, out) in batch.iter().zip(out) {
-            out.clear();
-            out.lanes = 1;
-            out.positions.clone_from(&step.plan.predict);
-            out.tokens.extend(step.plan.predict.iter().map(|position| predicted(step.tokens[0], position)));
-        }
-        Ok(())
-    }
-
-    fn rows(&self) -> RowBudget {
-        RowBudget { capacity: self.capacity, free: 8 }
-    }
-
-    fn pages(&self) -> Pages {
-        Pages { used: self.open.len(), ..Pages::default() }
-    }
-}
-
-/// A step of a job: groups of one request each.
-#[derive(Debug, Clone, Copy)]
-struct Part {
-    network: usize,
-    groups: usize,
-    rows: usize,
-    kind: Option<bool>,
-}
-
-/// How a job misbehaves, in its last step if nothing else is said.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Manner {
-    Good,
-    /// When it is told that it is open.
-    Trips,
-    Panics,
-    BadPlan,
-    NoGroup,
-    Stranger,
-    TwoNetworks,
-    Changes,
-}
-
-/// Work with a list of steps that knows every answer beforehand.
-#[derive(Debug)]
-struct Job {
-    name: u32,
-    parts: Vec<Part>,
-    manner: Manner,
-    needs: Vec<Need>,
-    requests: Vec<Request>,
-    /// Groups of the step that were fed.
-    fed: usize,
-    at: usize,
-    asked: Cell<usize>,
-}
-
-impl Job {
-    fn new(name: u32, positions: usize, parts: Vec<Part>, manner: Manner) -> Self {
-        let most = |network: usize| {
-            let own = parts.iter().filter(|part| part.network == network);
-            own.map(|part| part.groups).max().unwrap_or(0)
-        };
-        let need = |network| Need { network, sequence: SequenceNeeds { positions, ..SequenceNeeds::default() } };
-        let needs = (0..2).flat_map(|network| vec![need(network); most(network)]).collect();
-        let mut job = Self { name, parts, manner, needs, requests: Vec::new(), fed: 0, at: 0, asked: Cell::new(0) };
-        job.fill();
-        job
-    }
-
-    /// Rows of its largest group.
-    fn largest(&self) -> usize {
-        self.parts.iter().map(|part| part.rows).max().unwrap_or(0)
-    }
-
-    fn fill(&mut self) {
-        self.asked.set(0);
-        let Some(part) = self.parts.get(self.at).copied() else { return self.requests.clear() };
-        let first = self.needs.iter().position(|need| need.network == part.network).unwrap_or(0);
-        let groups = self.fed..part.groups;
-        let token = |group: usize| self.name << 16 | (self.at as u32) << 8 | group as u32;
-        let request = |group: usize| {
-            let layers = part.kind.map_or(LayerRows::All, |first_whole| LayerRows::Partial {
-                compute: Positions::new(),
-                probe: None,
-                depth: Depth { whole: u32::from(first_whole), shared: false },
-            });
-            let mut tokens = vec![0; part.rows];
-            tokens[0] = token(group);
-            let plan = StepPlan { visible: 1, layers, predict: (0..3).into(), ..StepPlan::default() };
-            Request { sequence: first + group, tokens, plan, ..Request::default() }
-        };
-        self.requests = groups.map(request).collect();
-        if self.at + 1 < self.parts.len() {
-            return;
-        }
-        match self.manner {
-            Manner::BadPlan => self.requests[0].plan.visible = 0,
-            Manner::Stranger => self.requests[0].sequence = 99,
-            Manner::TwoNetworks => {
-                let mut other = self.requests[0].clone();
-                other.sequence = self.needs.iter().position(|need| need.network != part.network).unwrap_or(99);
-                self.requests.push(other);
-            }
-            _ => {}
-        }
-    }
-}
-
-impl Work for Job {
-    fn needs(&self) -> &[Need] {
-        &self.needs
-    }
-
-    fn pending(&self) -> Pending<'_> {
-        if self.requests.is_empty() {
-            return Pending::Done;
-        }
-        let last = self.at + 1 == self.parts.len();
-        // It is asked several times before it is fed.
-        let asked = self.asked.replace(self.asked.get() + 1);
-        let group = usize::from(!last || self.manner != Manner::NoGroup);
-        let changed = last && self.manner == Manner::Changes && asked >= 4;
-        Pending::Run { requests: if changed { &self.requests[..0] } else { &self.requests }, group }
-    }
-
-    fn opened(&mut self, filled: &[Position]) {
-        assert_eq!(filled, vec![0; self.needs.len()], "these machines keep nothing");
-        assert!(self.manner != Manner::Trips, "this job trips");
-    }
-
-    fn feed(&mut self, answers: &[Predictions]) {
-        let last = self.at + 1 == self.parts.len();
-        assert!(!(last && self.manner == Manner::Panics), "this job panics");
-        for (request, answer) in self.requests.iter().zip(answers) {
-            let expected: Vec<u32> = (0..3).map(|position| predicted(request.tokens[0], position)).collect();
-            assert_eq!(answer.tokens, expected, "the answers are its own");
-        }
-        self.fed += answers.len();
-        if self.fed == self.parts[self.at].groups {
-            (self.fed, self.at) = (0, self.at + 1);
-        }
-        self.fill();
-    }
-}
 
 /// A scheduler over two machines that share a memory, and what the test knows of it.
 struct Bench {
@@ -288,25 +74,6 @@ impl Bench {
         };
         self.over.iter().map(|finished| (finished.id.0, told(finished))).collect()
     }
-}
-
-fn part(network: usize, groups: usize, rows: usize) -> Part {
-    Part { network, groups, rows, kind: None }
-}
-
-fn plain(name: u32, steps: usize, rows: usize) -> Job {
-    Job::new(name, 10, vec![part(0, 1, rows); steps], Manner::Good)
-}
-
-fn parts(networks: usize) -> impl Strategy<Value = Vec<Part>> {
-    let kind = prop_oneof![3 => Just(None), 1 => Just(Some(false)), 1 => Just(Some(true))];
-    let part = (0..networks, 1..4usize, 1..40usize, kind).prop_map(|(network, groups, rows, kind)| Part {
-        network,
-        groups,
-        rows,
-        kind,
-    });
-    prop::collection::vec(part, 1..6)
 }
 
 /// A call of the scheduler's owner.

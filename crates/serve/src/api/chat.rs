@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Refusal,
-    fields::{Fields, told},
+    fields::{Fields, table, told},
     limits::Limits,
     service::{Entry, Inner, Served},
     shape::Kind,
@@ -22,25 +22,12 @@ const MESSAGES: usize = 1024;
 /// # Errors
 /// If the body is wrong, or asks for what is not implemented.
 pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served, Refusal> {
-    let mut fields = Fields::parse(body)?;
-    let messages = messages(&mut fields)?;
+    let limits = &service.config.limits;
+    let mut fields = Fields::parse(body, table::CHAT, limits)?;
+    let messages = messages(&mut fields, limits)?;
     refuse_tools(&mut fields)?;
-    let top = logprobs(&mut fields, &service.config.limits)?;
+    let top = logprobs(&mut fields)?;
     let mut ask = super::read_ask(service, &entry, &mut fields)?;
-    fields.neutral("add_generation_prompt", &[json!(true)])?;
-    fields.neutral("continue_final_message", &[json!(false)])?;
-    fields.neutral("add_special_tokens", &[json!(false)])?;
-    fields.neutral("chat_template", &[])?;
-    fields.neutral("documents", &[json!([])])?;
-    fields.neutral("modalities", &[json!(["text"])])?;
-    fields.neutral("audio", &[])?;
-    fields.neutral("prediction", &[])?;
-    fields.neutral("web_search_options", &[])?;
-    fields.neutral("moderation", &[])?;
-    fields.neutral("reasoning_effort", &[json!("none")])?;
-    fields.neutral("include_reasoning", &[json!(false), json!(true)])?;
-    fields.neutral("echo", &[json!(false)])?;
-    fields.neutral("chat_template_kwargs", &[json!({})])?;
     fields.finish()?;
     if let Some(top) = top {
         ask.ask_logprobs(top);
@@ -49,9 +36,9 @@ pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served,
 }
 
 /// Reads whether log-probabilities are wanted, and of how many alternatives.
-pub fn logprobs(fields: &mut Fields, limits: &Limits) -> Result<Option<usize>, Refusal> {
-    let wanted = fields.switch("logprobs")?.unwrap_or(false);
-    let top = fields.count("top_logprobs", 0, limits.top_logprobs as u64)?;
+pub fn logprobs(fields: &mut Fields<'_>) -> Result<Option<usize>, Refusal> {
+    let wanted = fields.is_on("logprobs")?;
+    let top = fields.count("top_logprobs")?;
     if top.is_some_and(|top| top > 0) && !wanted {
         return Err(Refusal::parameter("top_logprobs", "`top_logprobs` goes with `logprobs`: set it to true"));
     }
@@ -59,7 +46,7 @@ pub fn logprobs(fields: &mut Fields, limits: &Limits) -> Result<Option<usize>, R
 }
 
 /// Functions that a model may call: none are.
-fn refuse_tools(fields: &mut Fields) -> Result<(), Refusal> {
+fn refuse_tools(fields: &mut Fields<'_>) -> Result<(), Refusal> {
     let choice = fields.take("tool_choice");
     if choice == Some(json!("none")) {
         fields.ignore(&["tools", "functions", "function_call"]);
@@ -73,25 +60,25 @@ fn refuse_tools(fields: &mut Fields) -> Result<(), Refusal> {
             return Err(Refusal::parameter("tool_choice", message).coded("unsupported_parameter"));
         }
     }
-    fields.neutral("tools", &[json!([])])?;
-    fields.neutral("functions", &[json!([])])?;
-    fields.neutral("function_call", &[json!("none")])
+    fields.only("tools", &["[]"])?;
+    fields.only("functions", &["[]"])?;
+    fields.only("function_call", &[r#""none""#])
 }
 
 /// Reads the messages.
-pub fn messages(fields: &mut Fields) -> Result<Vec<Message>, Refusal> {
+pub fn messages(fields: &mut Fields<'_>, limits: &Limits) -> Result<Vec<Message>, Refusal> {
     let missing = || Refusal::parameter("messages", "`messages` is missing: expected a list of messages");
     let list = fields.list("messages")?.ok_or_else(missing)?;
     if list.is_empty() || list.len() > MESSAGES {
         let message = format!("`messages` has {} messages, expected 1 to {MESSAGES}", list.len());
         return Err(Refusal::parameter("messages", message));
     }
-    list.into_iter().enumerate().map(|(index, value)| message(index, value)).collect()
+    list.into_iter().enumerate().map(|(index, value)| message(index, value, limits)).collect()
 }
 
-fn message(index: usize, value: Value) -> Result<Message, Refusal> {
+fn message(index: usize, value: Value, limits: &Limits) -> Result<Message, Refusal> {
     let at = |name: &str| format!("messages[{index}].{name}");
-    let mut fields = Fields::of(value, "messages[].")?;
+    let mut fields = Fields::of(value, table::OF_MESSAGE, limits, "messages[].")?;
     let role =
         fields.text("role")?.ok_or_else(|| Refusal::parameter(at("role"), format!("`{}` is missing", at("role"))))?;
     // As OpenAI calls the system's role of its newest models.
@@ -111,10 +98,7 @@ fn message(index: usize, value: Value) -> Result<Message, Refusal> {
             return Err(Refusal::parameter(at("content"), format!("`{}` is {found}, expected a text", at("content"))));
         }
     };
-    fields.ignore(&["name", "refusal", "annotations", "reasoning_content", "reasoning"]);
-    fields.neutral("tool_calls", &[json!([])])?;
-    fields.neutral("function_call", &[])?;
-    fields.neutral("audio", &[])?;
+    fields.pass()?;
     fields.finish()?;
     Ok(Message::new(role, content))
 }

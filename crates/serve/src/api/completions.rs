@@ -4,39 +4,36 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use demask::{Prompt, internals::step::Mask};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{
     Refusal,
     ask::{Ask, Judged},
-    fields::Fields,
+    fields::{Fields, table},
     service::{Entry, Inner, Served},
     shape::Kind,
 };
-
-/// Alternatives of a token that this endpoint tells, as OpenAI's does.
-const LOGPROBS: u64 = 5;
 
 /// Completes prompts.
 ///
 /// # Errors
 /// If the body is wrong, or asks for what is not implemented.
 pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served, Refusal> {
-    let mut fields = Fields::parse(body)?;
-    let prompts = prompts(&mut fields, service.config.limits.prompts)?;
+    let limits = &service.config.limits;
+    let mut fields = Fields::parse(body, table::COMPLETIONS, limits)?;
+    let prompts = prompts(&mut fields, limits.prompts)?;
     let suffix = fields.text("suffix")?.filter(|suffix| !suffix.is_empty());
-    let echo = fields.switch("echo")?.unwrap_or(false);
-    let logprobs = fields.count("logprobs", 0, LOGPROBS)?;
+    let echo = fields.is_on("echo")?;
+    let logprobs = fields.count("logprobs")?;
     let judged = echo && logprobs.is_some();
     let alone = judged && fields.zero("max_tokens");
     let mut ask = super::read_ask(service, &entry, &mut fields)?;
-    if let Some(best) = fields.count("best_of", 1, 128)?
+    if let Some(best) = fields.count("best_of")?
         && best != ask.wishes.choices
     {
         let message = format!("`best_of` is {best}, which this server does not implement: omit it, or set it to `n`");
         return Err(Refusal::parameter("best_of", message).coded("unsupported_parameter"));
     }
-    fields.neutral("add_special_tokens", &[json!(true)])?;
     fields.finish()?;
     if judged {
         ask.wishes.judged = judging(service, &ask, alone)?;
@@ -76,7 +73,7 @@ fn judging(service: &Inner, ask: &Ask, alone: bool) -> Result<Judged, Refusal> {
     Ok(if alone { Judged::Alone } else { Judged::BesideAnswers })
 }
 
-/// A prompt as text, as it is told again: with its special tokens, as a text spells them.
+/// A prompt as text, as `echo` returns it: with its special tokens, as a text spells them.
 fn words(service: &Inner, prompt: &Prompt) -> String {
     match (prompt, service.tokenizer()) {
         (Prompt::Tokens(ids), Some(tokenizer)) => tokenizer.decode(ids, false),
@@ -86,7 +83,7 @@ fn words(service: &Inner, prompt: &Prompt) -> String {
 }
 
 /// Reads the prompts: a text, texts, ids, or lists of ids.
-fn prompts(fields: &mut Fields, most: usize) -> Result<Vec<Prompt>, Refusal> {
+fn prompts(fields: &mut Fields<'_>, most: usize) -> Result<Vec<Prompt>, Refusal> {
     let Some(value) = fields.take("prompt") else {
         return Err(Refusal::parameter(
             "prompt",

@@ -71,13 +71,13 @@ fn lead(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served, Refu
         Endpoint::Version => whole(status::version()),
         Endpoint::Info => whole(status::info(service)),
         Endpoint::Metrics => whole(status::metrics(service)),
-        Endpoint::OpenApi => whole(openapi::document()),
+        Endpoint::OpenApi => whole(openapi::document(service)),
         Endpoint::Page => page::file(&entry.path).map(Served::Whole),
     }
 }
 
 /// Compares the model that a request names with the one that is served.
-pub(crate) fn check_model(service: &Inner, fields: &mut Fields) -> Result<(), Refusal> {
+pub(crate) fn check_model(service: &Inner, fields: &mut Fields<'_>) -> Result<(), Refusal> {
     let Some(name) = fields.text("model")? else { return Ok(()) };
     if service.names().any(|known| known == name) {
         return Ok(());
@@ -109,7 +109,7 @@ pub(crate) fn run(
 }
 
 /// Reads what endpoints that generate have in common.
-pub(crate) fn read_ask(service: &Inner, entry: &Entry, fields: &mut Fields) -> Result<Ask, Refusal> {
+pub(crate) fn read_ask(service: &Inner, entry: &Entry, fields: &mut Fields<'_>) -> Result<Ask, Refusal> {
     check_model(service, fields)?;
     ask::read(fields, &service.config.limits, entry.weight)
 }

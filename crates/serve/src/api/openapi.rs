@@ -1,22 +1,34 @@
-//! `GET /openapi.json`: the paths, from the table that requests are led by.
+//! `GET /openapi.json`: the paths, from the table that requests are led by, and their bodies, from those that they are read by.
 
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Map, Value, json};
 
-use crate::{route::ROUTES, service::json_response};
+use crate::{
+    fields::table::{self, Field, Of, Table, decoding},
+    limits::Limits,
+    route::{Endpoint, ROUTES},
+    service::{Inner, json_response},
+};
 
 /// Returns the description of all paths.
-pub fn document() -> Response<Bytes> {
+pub fn document(service: &Inner) -> Response<Bytes> {
+    json_response(&described(&service.config.limits))
+}
+
+fn described(limits: &Limits) -> Value {
     let mut paths = Map::new();
     for (path, method, endpoint, name) in ROUTES {
         let mut operation = json!({
             "operationId": name,
-            "responses": {"default": {"description": "an error, in the envelope {\"error\": {...}}"}, "200": {"description": "served"}},
+            "responses": {
+                "200": {"description": "served"},
+                "default": {"description": "refused", "content": {"application/json": {"schema": {"$ref": "#/components/schemas/error"}}}},
+            },
         });
-        if method == http::Method::POST {
-            operation["requestBody"] =
-                json!({"required": true, "content": {"application/json": {"schema": {"type": "object"}}}});
+        if let Some((table, required)) = body(endpoint) {
+            let schema = object(table, required, limits);
+            operation["requestBody"] = json!({"required": true, "content": {"application/json": {"schema": schema}}});
         }
         if !endpoint.is_open() {
             operation["security"] = json!([{"key": []}]);
@@ -24,10 +36,152 @@ pub fn document() -> Response<Bytes> {
         let entry = paths.entry(path).or_insert_with(|| json!({}));
         entry[method.as_str().to_lowercase()] = operation;
     }
-    json_response(&json!({
+    json!({
         "openapi": "3.1.0",
         "info": {"title": "demask", "version": env!("CARGO_PKG_VERSION")},
         "paths": Value::Object(paths),
-        "components": {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
-    }))
+        "components": {
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+            "schemas": {"error": envelope(), "message": object(table::OF_MESSAGE, &["role"], limits)},
+        },
+    })
+}
+
+/// The fields of an endpoint's body, and those that must be there.
+fn body(endpoint: Endpoint) -> Option<(Table, &'static [&'static str])> {
+    Some(match endpoint {
+        Endpoint::Chat => (table::CHAT, &["messages"]),
+        Endpoint::Completions => (table::COMPLETIONS, &["prompt"]),
+        Endpoint::Infill => (table::INFILL, &["segments"]),
+        Endpoint::PlainInfill => (table::PLAIN_INFILL, &[]),
+        Endpoint::Fim => (table::FIM, &["prompt"]),
+        Endpoint::Score => (table::SCORE, &["context", "continuation"]),
+        Endpoint::Tokenize => (table::TOKENIZE, &[]),
+        Endpoint::Detokenize => (table::DETOKENIZE, &["tokens"]),
+        _ => return None,
+    })
+}
+
+/// What every refusal looks like.
+fn envelope() -> Value {
+    let maybe = json!({"type": ["string", "null"]});
+    json!({"type": "object", "required": ["error"], "properties": {"error": {
+        "type": "object",
+        "required": ["message", "type", "param", "code"],
+        "properties": {"message": {"type": "string"}, "type": {"type": "string"}, "param": maybe, "code": maybe},
+    }}})
+}
+
+/// An object with the fields of a table, and no others.
+fn object(table: Table, required: &[&str], limits: &Limits) -> Value {
+    let mut properties = Map::new();
+    for field in table.iter().copied().flatten() {
+        match field.of {
+            Of::Decoding => properties.extend(decoding().map(|option| {
+                let json = json!({"type": types(option.json), "description": option.about});
+                (option.name.to_owned(), json)
+            })),
+            Of::Elsewhere(_) => {}
+            _ => drop(properties.insert(field.name.to_owned(), value(field, limits))),
+        }
+    }
+    // Names that clients add to these are passed over.
+    let open = properties.contains_key("include_usage");
+    json!({"type": "object", "required": required, "properties": properties, "additionalProperties": open})
+}
+
+/// The types of an option's value, null included; what a list holds is the library's to say.
+fn types(json: &[&str]) -> Value {
+    json.iter().chain(&["null"]).copied().collect()
+}
+
+/// What a field's value may be.
+fn value(field: &Field, limits: &Limits) -> Value {
+    let number = |of: &str, least: Value, most: Value| json!({"type": [of, "null"], "minimum": least, "maximum": most});
+    let parsed = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
+    let mut schema = match field.of {
+        Of::Text => json!({"type": ["string", "null"]}),
+        Of::Switch => json!({"type": ["boolean", "null"]}),
+        Of::Count(least, most) => number("integer", json!(least), json!(most(limits))),
+        Of::Number(least, most) => number("number", json!(least), json!(most)),
+        Of::Length => number("integer", json!(1), json!(limits.gen_length)),
+        Of::Object(table) => {
+            let mut object = object(table, &[], limits);
+            object["type"] = json!(["object", "null"]);
+            object
+        }
+        Of::Own(_) if field.name == "messages" => {
+            json!({"type": "array", "minItems": 1, "items": {"$ref": "#/components/schemas/message"}})
+        }
+        Of::Own(schema) => parsed(schema),
+        Of::Only(values) => {
+            json!({"enum": values.iter().map(|text| parsed(text)).chain([Value::Null]).collect::<Vec<_>>()})
+        }
+        Of::Hint | Of::Elsewhere(_) | Of::Decoding => json!({}),
+    };
+    if !field.default.is_empty() {
+        schema["default"] = parsed(field.default);
+    }
+    schema["description"] = json!(field.about);
+    schema
+}
+
+#[cfg(test)]
+mod tests {
+    use demask::LikelihoodOptions;
+
+    use super::*;
+
+    /// All fields of all bodies, with the path to each.
+    fn fields() -> Vec<(Endpoint, &'static Field)> {
+        let bodies = ROUTES.iter().filter_map(|(_, _, endpoint, _)| Some((*endpoint, body(*endpoint)?.0)));
+        bodies
+            .flat_map(|(endpoint, table)| table.iter().copied().flatten().map(move |field| (endpoint, field)))
+            .collect()
+    }
+
+    #[test]
+    fn defaults_and_schemas_are_json() {
+        for (endpoint, field) in fields() {
+            let readable = |text: &str| serde_json::from_str::<Value>(text).is_ok();
+            assert!(field.default.is_empty() || readable(field.default), "{endpoint:?} {}", field.name);
+            match field.of {
+                Of::Own(schema) => assert!(readable(schema), "{endpoint:?} {}", field.name),
+                Of::Only(values) => assert!(values.iter().all(|text| readable(text)), "{endpoint:?} {}", field.name),
+                _ => {}
+            }
+            assert!(!field.about.is_empty() || matches!(field.of, Of::Decoding), "{endpoint:?} {}", field.name);
+        }
+    }
+
+    #[test]
+    fn names_stand_once_in_a_table() {
+        for (_, _, endpoint, _) in ROUTES {
+            let Some((table, _)) = body(endpoint) else { continue };
+            let mut names: Vec<_> = table.iter().copied().flatten().flat_map(table::names).collect();
+            let count = names.len();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), count, "{endpoint:?}");
+        }
+    }
+
+    #[test]
+    fn limits_and_defaults_are_those_of_the_server() {
+        let limits = Limits { choices: 3, gen_length: 77, ..Limits::default() };
+        let document = described(&limits);
+        let of = |path: &str, name: &str| {
+            document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"][name]
+                .clone()
+        };
+        assert_eq!(
+            (&of("/v1/chat/completions", "n")["maximum"], &of("/infill", "n")["default"]),
+            (&json!(3), &json!(1))
+        );
+        assert_eq!(of("/v1/completions", "max_tokens")["maximum"], 77);
+        let nested = of("/v1/chat/completions", "diffusion");
+        assert_eq!(nested["properties"]["temperature"], of("/v1/chat/completions", "temperature"));
+        assert_eq!(nested["properties"]["decoder"]["type"], json!(["string", "object", "null"]));
+        assert_eq!(of("/v1/score", "draws")["default"], LikelihoodOptions::default().draws);
+    }
 }

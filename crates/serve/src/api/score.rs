@@ -1,4 +1,4 @@
-//! `POST /v1/score`: how probable a continuation is behind a context. A diffusion model tells a lower bound.
+//! `POST /v1/score`: how probable a continuation is behind a context. Of a diffusion model it is a lower bound.
 
 use std::{
     sync::Arc,
@@ -17,19 +17,16 @@ use crate::{
     account::Account,
     admission::Places,
     api::completions,
-    fields::Fields,
+    fields::{Fields, table},
     service::{Entry, Inner, Served},
 };
-
-/// Draws of an estimate, at most: each is a forward's rows.
-const DRAWS: u64 = 4096;
 
 /// Judges continuations behind their contexts.
 ///
 /// # Errors
 /// If the body is wrong, or the model has no such estimate.
 pub fn serve(service: &Arc<Inner>, mut entry: Entry, body: &Bytes) -> Result<Served, Refusal> {
-    let mut fields = Fields::parse(body)?;
+    let mut fields = Fields::parse(body, table::SCORE, &service.config.limits)?;
     super::check_model(service, &mut fields)?;
     let most = service.config.limits.prompts;
     let (contexts, continuations) = (texts(&mut fields, "context", most)?, texts(&mut fields, "continuation", most)?);
@@ -41,14 +38,13 @@ pub fn serve(service: &Arc<Inner>, mut entry: Entry, body: &Bytes) -> Result<Ser
         );
         return Err(Refusal::parameter("continuation", message));
     }
-    let defaults = LikelihoodOptions::default();
     let options = LikelihoodOptions {
-        draws: fields.count("draws", 1, DRAWS)?.unwrap_or(defaults.draws),
-        cfg_scale: fields.number("cfg_scale", 0.0, 100.0)?.map_or(defaults.cfg_scale, |scale| scale as f32),
-        seed: fields.count("seed", 0, u64::MAX >> 12)?.unwrap_or(0) as u64,
-        ..defaults
+        draws: fields.count("draws")?.unwrap_or_default(),
+        cfg_scale: fields.number("cfg_scale")?.unwrap_or_default() as f32,
+        seed: fields.count("seed")?.unwrap_or_default() as u64,
+        ..LikelihoodOptions::default()
     };
-    fields.ignore(&["user"]);
+    fields.pass()?;
     fields.finish()?;
     let mut places = entry.places()?;
     places.grow(contexts.len())?;
@@ -78,7 +74,7 @@ fn pair(service: &Inner, context: &Prompt, continuation: &Prompt) -> Result<(Vec
 }
 
 /// Reads a text, token ids, or a list of either.
-fn texts(fields: &mut Fields, name: &'static str, most: usize) -> Result<Vec<Prompt>, Refusal> {
+fn texts(fields: &mut Fields<'_>, name: &'static str, most: usize) -> Result<Vec<Prompt>, Refusal> {
     let Some(value) = fields.take(name) else {
         return Err(Refusal::parameter(
             name,
@@ -126,7 +122,7 @@ impl Judging {
     /// If one cannot be made.
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Value, Refusal>> {
         for (ticket, found) in self.tickets.iter_mut().zip(&mut self.found).filter(|(_, found)| found.is_none()) {
-            match judgement(ticket, context) {
+            match judgement(ticket, &mut self.account, context) {
                 Poll::Pending => {}
                 Poll::Ready(Ok(likelihood)) => *found = Some(likelihood),
                 Poll::Ready(Err(refusal)) => {
@@ -172,11 +168,15 @@ impl Judging {
 ///
 /// # Errors
 /// If the likelihood cannot be made.
-pub fn judgement(ticket: &mut Ticket<Likelihood>, context: &mut Context<'_>) -> Poll<Result<Likelihood, Refusal>> {
+pub fn judgement(
+    ticket: &mut Ticket<Likelihood>,
+    account: &mut Account,
+    context: &mut Context<'_>,
+) -> Poll<Result<Likelihood, Refusal>> {
     loop {
         match ticket.poll_next(context) {
             Poll::Pending => return Poll::Pending,
-            Poll::Ready(Some(Mail::Update(_))) => {}
+            Poll::Ready(Some(Mail::Update(update))) => account.went(&update),
             Poll::Ready(Some(Mail::Over(over))) => return Poll::Ready(over.map_err(Refusal::from)),
             Poll::Ready(None) => return Poll::Ready(Err(Refusal::shutting_down())),
         }

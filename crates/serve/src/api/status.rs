@@ -17,6 +17,10 @@ pub fn health(service: &Inner) -> Result<Response<Bytes>, Refusal> {
     if !service.is_serving() {
         return Err(Refusal::shutting_down());
     }
+    if let Some(why) = service.handle.failure() {
+        let message = format!("the engine has failed ({why}): the server ends, start it again");
+        return Err(Refusal::overloaded(message, 1).coded("engine_failed"));
+    }
     if !service.is_alive() {
         return Err(Refusal::overloaded("the engine has ended: start the server again", 1).coded("engine_ended"));
     }

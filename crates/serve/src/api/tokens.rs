@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     Refusal,
     api::{chat, completions},
-    fields::Fields,
+    fields::{Fields, table},
     service::{Inner, json_response},
 };
 
@@ -18,18 +18,20 @@ use crate::{
 /// # Errors
 /// If the body is wrong, or the model has no tokenizer.
 pub fn tokenize(service: &Inner, body: &Bytes) -> Result<Response<Bytes>, Refusal> {
-    let mut fields = Fields::parse(body)?;
+    let limits = &service.config.limits;
+    let mut fields = Fields::parse(body, table::TOKENIZE, limits)?;
     super::check_model(service, &mut fields)?;
-    let special = fields.switch("add_special_tokens")?;
-    let texts = fields.switch("return_token_strs")?.unwrap_or(false);
+    let special = fields.is_on("add_special_tokens")?;
+    let texts = fields.is_on("return_token_strs")?;
+    fields.pass()?;
     let prompter = service.handle.prompter();
     let ids = if let Some(text) = fields.text("prompt")? {
-        // Without a word about it, as the model is asked.
-        prompter.tokenizer()?.encode(&text, special.unwrap_or(true)).map_err(demask::Error::from)?
+        if fields.take("messages").is_some() {
+            return Err(Refusal::parameter("messages", "`prompt` and `messages` are both set: omit one"));
+        }
+        prompter.tokenizer()?.encode(&text, special).map_err(demask::Error::from)?
     } else {
-        let messages = chat::messages(&mut fields)?;
-        fields.neutral("add_generation_prompt", &[json!(true)])?;
-        prompter.ids(&Prompt::Chat(messages))?
+        prompter.ids(&Prompt::Chat(chat::messages(&mut fields, limits)?))?
     };
     fields.finish()?;
     let mut answer = json!({"count": ids.len(), "max_model_len": prompter.facts().context, "tokens": ids});
@@ -45,7 +47,7 @@ pub fn tokenize(service: &Inner, body: &Bytes) -> Result<Response<Bytes>, Refusa
 /// # Errors
 /// If the body is wrong, or the model has no tokenizer.
 pub fn detokenize(service: &Inner, body: &Bytes) -> Result<Response<Bytes>, Refusal> {
-    let mut fields = Fields::parse(body)?;
+    let mut fields = Fields::parse(body, table::DETOKENIZE, &service.config.limits)?;
     super::check_model(service, &mut fields)?;
     let missing = || Refusal::parameter("tokens", "`tokens` is missing: expected a list of token ids");
     let list = fields.list("tokens")?.ok_or_else(missing)?;

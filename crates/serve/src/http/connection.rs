@@ -20,10 +20,11 @@ use tokio::{net::TcpStream, sync::watch, task::spawn_blocking, time::timeout};
 
 use super::{
     body::{GivenUp, ReplyBody, Streaming},
+    envelope::Enveloped,
     server::{Ending, Shared},
     stall::Stall,
 };
-use crate::{Entry, Refusal, Reply};
+use crate::{Entry, Refusal, Reply, route};
 
 /// Bytes of a request's head, and its headers.
 const HEAD_BYTES: usize = 64 << 10;
@@ -36,7 +37,7 @@ const REFUSED_TIME: Duration = Duration::from_millis(20);
 
 /// Serves a connection until it ends.
 pub(super) async fn serve(stream: TcpStream, shared: Rc<Shared>) {
-    let io = Stall::new(TokioIo::new(stream), shared.config.write_time);
+    let io = Enveloped::new(Stall::new(TokioIo::new(stream), shared.config.write_time), &shared.service);
     let service = {
         let shared = Rc::clone(&shared);
         service_fn(move |request| respond(Rc::clone(&shared), request))
@@ -102,7 +103,9 @@ fn checked(shared: &Shared, head: &Parts) -> Result<Option<Response<Bytes>>, Ref
     let host = head.headers.get(header::HOST).map(HeaderValue::as_bytes).or_else(|| head.uri.host().map(str::as_bytes));
     let name = host.map(host_name);
     let known = |name: &[u8]| shared.config.hosts.iter().any(|host| host.as_bytes().eq_ignore_ascii_case(name));
-    if !shared.config.hosts.is_empty() && !name.is_some_and(known) {
+    // Probes and scrapers ask by an address, and learn nothing of anybody's requests.
+    let is_probe = route::is_probe(head.uri.path());
+    if !shared.config.hosts.is_empty() && !is_probe && !name.is_some_and(known) {
         let expected = shared.config.hosts.join(", ");
         return Err(Refusal::forbidden(format!("the Host header names another host, expected one of {expected}")));
     }

@@ -4,6 +4,7 @@
 
 mod body;
 mod connection;
+mod envelope;
 mod server;
 mod stall;
 

@@ -48,7 +48,11 @@ pub struct Served {
 }
 
 pub fn serve(kind: Kind, config: ServiceConfig) -> Served {
-    let engine = load(kind).into_engine().unwrap();
+    serve_model(load(kind), config)
+}
+
+pub fn serve_model(model: Model, config: ServiceConfig) -> Served {
+    let engine = model.into_engine().unwrap();
     let (service, handle) = (Service::new(&engine, config), engine.handle());
     Served { service, handle, _engine: engine }
 }

@@ -1,0 +1,103 @@
+//! A network that predicts hashes of what it gets, and whose forwards take the time of a line.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use demask_step::{
+    DeviceError, DeviceId, Network, OpenError, OutOfMemory, Pages, PlanError, Predictions, Price, RowBudget,
+    SequenceId, SequenceNeeds, SequenceStep, random::mix,
+};
+
+/// What a machine has done: the first token of each step, and its rows, forward by forward.
+pub(super) type Log = Arc<Mutex<Vec<Vec<(u32, usize)>>>>;
+
+/// A network that answers with hashes of what it is given, and whose forwards take the time of a line.
+pub(super) struct Machine {
+    pub(super) memory: u64,
+    pub(super) open: BTreeMap<u32, u64>,
+    pub(super) opened: u32,
+    pub(super) capacity: usize,
+    pub(super) fails_after: usize,
+    pub(super) clock: Arc<AtomicU64>,
+    pub(super) log: Log,
+}
+
+impl Machine {
+    pub(super) fn new(memory: u64, capacity: usize, clock: &Arc<AtomicU64>) -> Self {
+        Self {
+            memory,
+            open: BTreeMap::new(),
+            opened: 0,
+            capacity,
+            fails_after: usize::MAX,
+            clock: Arc::clone(clock),
+            log: Log::default(),
+        }
+    }
+}
+
+/// What is predicted at the position behind a first token.
+pub(super) fn predicted(first: u32, position: u32) -> u32 {
+    mix(u64::from(first) << 32 | u64::from(position)) as u32
+}
+
+impl Network for Machine {
+    fn open(&mut self, needs: &SequenceNeeds) -> Result<SequenceId, OpenError> {
+        let (needed, held) = (needs.positions as u64, self.open.values().sum::<u64>());
+        if held + needed > self.memory {
+            return Err(OutOfMemory { needed, available: self.memory - held }.into());
+        }
+        self.opened += 1;
+        self.open.insert(self.opened, needed);
+        Ok(SequenceId(self.opened))
+    }
+
+    fn close(&mut self, sequence: SequenceId) {
+        assert!(self.open.remove(&sequence.0).is_some(), "closed once");
+    }
+
+    fn price(&self, needs: &SequenceNeeds) -> Result<Price, OpenError> {
+        Ok(Price { own: needs.positions as u64, growth: 0, device: DeviceId(0) })
+    }
+
+    fn check(&self, group: &[SequenceStep<'_>]) -> Result<(), PlanError> {
+        match group.iter().find(|step| !self.open.contains_key(&step.sequence.0) || step.plan.visible == 0) {
+            Some(step) => Err(PlanError::UnknownSequence(step.sequence)),
+            None => Ok(()),
+        }
+    }
+
+    fn step(&mut self, batch: &[SequenceStep<'_>], out: &mut [Predictions]) -> Result<(), DeviceError> {
+        let mut log = self.log.lock().unwrap();
+        if log.len() == self.fails_after {
+            return Err(DeviceError("it is on fire".to_owned()));
+        }
+        let rows: usize = batch.iter().map(|step| step.tokens.len()).sum();
+        let largest = batch.iter().map(|step| step.tokens.len()).max().unwrap_or(0);
+        assert!(rows <= self.capacity.max(largest) && !batch.is_empty(), "{rows} rows");
+        let different: BTreeSet<_> = batch.iter().map(|step| step.sequence).collect();
+        assert_eq!(different.len(), batch.len(), "no sequence is there twice");
+        self.clock.fetch_add(1000 + 50 * rows as u64, Ordering::Relaxed);
+        log.push(batch.iter().map(|step| (step.tokens[0], step.tokens.len())).collect());
+        for (step, out) in batch.iter().zip(out) {
+            out.clear();
+            out.lanes = 1;
+            out.positions.clone_from(&step.plan.predict);
+            out.tokens.extend(step.plan.predict.iter().map(|position| predicted(step.tokens[0], position)));
+        }
+        Ok(())
+    }
+
+    fn rows(&self) -> RowBudget {
+        RowBudget { capacity: self.capacity, free: 8 }
+    }
+
+    fn pages(&self) -> Pages {
+        Pages { used: self.open.len(), ..Pages::default() }
+    }
+}

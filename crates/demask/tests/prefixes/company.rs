@@ -1,0 +1,137 @@
+//! Requests beside each other share prefixes, and whoever is given up leaves none held.
+
+use std::{collections::HashMap, ops::ControlFlow};
+
+use demask::internals::{
+    decode::{ModelFacts, Session},
+    step::TokenId,
+};
+
+use super::{ALL, Bench, PAGE, commits, exactness::methods, session, tokens};
+use crate::common::Dice;
+
+/// Those that come while the first one's prompt is in begin with it already, and what is the same is kept once.
+#[test]
+fn requests_that_run_share_the_prompt_of_the_first() {
+    let (mut plain, mut bench) = (Bench::of("block", 0), Bench::of("block", ALL));
+    let prompt = tokens(2 * PAGE);
+    let make = |bench: &Bench| session(&bench.facts, &prompt, 24, ("static", "block"));
+    let expected = commits(&mut plain.run(make(&plain)));
+    let own = (prompt.len() + 24).div_ceil(PAGE);
+    // Two at once find nothing; the third comes when both have left the same.
+    bench.submit(make(&bench));
+    bench.submit(make(&bench));
+    let mut used = Vec::new();
+    for _ in 0..4 {
+        assert!(bench.step().is_empty());
+        used.push(bench.counters().pages.used);
+    }
+    assert!(used[0] >= 2 * own - 2 && used[3] == 2 * own - 2, "the prompt's two pages are there once: {used:?}");
+    bench.submit(make(&bench));
+    let mut over = Vec::new();
+    while over.len() < 3 {
+        over.extend(bench.step());
+    }
+    let mut cached = Vec::new();
+    for one in &mut over {
+        assert_eq!(commits(&mut one.work), expected);
+        cached.push(one.work.counts().cached);
+    }
+    cached.sort_unstable();
+    assert_eq!(cached, [0, 0, 2 * PAGE]);
+    assert_eq!(bench.idle(), (prompt.len() + 24) / PAGE, "all three left the same");
+}
+
+/// A request that is given up at any time leaves what was right, and holds nothing: drafts that were run are no slots
+/// before the next forward keeps them.
+#[test]
+fn whoever_is_given_up_leaves_no_page_held() {
+    for kind in ["block", "causal"] {
+        for &method in methods(Bench::of(kind, 0).facts.mask) {
+            let mut plain = Bench::of(kind, 0);
+            let first = |bench: &Bench| session(&bench.facts, &tokens(PAGE - 4), 4 * PAGE, method);
+            let talk = plain.run(first(&plain)).canvas()[..4 * PAGE - 3].to_vec();
+            let second = |bench: &Bench| session(&bench.facts, &talk, 8, method);
+            let expected = commits(&mut plain.run(second(&plain)));
+            let mut most = 0;
+            for steps in [0, 1, 2, 3, 5, 8, 13, 40, 110] {
+                let mut bench = Bench::of(kind, ALL);
+                let id = bench.submit(first(&bench));
+                let over = (0..steps).any(|_| !bench.step().is_empty());
+                assert_eq!(bench.scheduler.cancel(id).is_some(), !over);
+                let left = bench.idle();
+                assert!(steps > 0 || left == 0, "before the first forward there is nothing to leave");
+                most = most.max(left);
+                let mut next = bench.run(second(&bench));
+                assert_eq!(commits(&mut next), expected, "{kind} {method:?} behind {steps} steps of another");
+                assert_eq!(next.counts().cached, left.min(3) * PAGE, "{kind} {method:?} {steps}");
+            }
+            assert!(most >= 3, "{kind} {method:?}");
+        }
+    }
+}
+
+/// The observer ends it in the very forward whose prefill is published.
+#[test]
+fn whoever_ends_while_it_publishes_leaves_no_page_held() {
+    let mut bench = Bench::of("block", ALL);
+    let make = |bench: &Bench| session(&bench.facts, &tokens(2 * PAGE), 20, ("static", "block"));
+    bench.submit(make(&bench));
+    let (mut over, mut seen) = (Vec::new(), 0);
+    let mut look = |_, _: &mut Session| {
+        seen += 1;
+        if seen == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    bench.scheduler.step(&mut look, &mut over);
+    assert_eq!((over.len(), over[0].end.is_err()), (1, true));
+    assert_eq!(bench.idle(), 2);
+    assert_eq!(bench.run(make(&bench)).counts().cached, 2 * PAGE);
+}
+
+/// Random requests whose prompts have random beginnings in common, beside each other, some given up, in too little memory:
+/// every finished one is what it is alone.
+#[test]
+fn random_company_shares_and_stays_right() {
+    for kind in ["block", "causal"] {
+        let (mut plain, mut bench) = (Bench::of(kind, 0), Bench::of(kind, 0));
+        let methods = methods(plain.facts.mask);
+        let page = bench.page_bytes();
+        bench.scheduler.network_mut(bench.network).unwrap().keep_prefixes(9 * page);
+        let make = |facts: &ModelFacts, index: usize| {
+            let mut dice = Dice::new(index as u64 / 2);
+            let mut prompt = tokens(120);
+            // Prompts part at one of few places.
+            let part = [0, 31, 40, 64, 100][dice.below(5)];
+            prompt[part..].iter_mut().for_each(|token| *token = 3 + dice.below(60) as TokenId);
+            prompt.truncate(20 + dice.below(100));
+            let mut session = session(facts, &prompt, 4 + dice.below(30), methods[index % methods.len()]);
+            session.set_salt(u64::from(dice.chance(10)));
+            session
+        };
+        let expected: Vec<_> = (0..40).map(|index| commits(&mut plain.run(make(&plain.facts, index)))).collect();
+        bench.run(make(&bench.facts, 0));
+        let device = bench.scheduler.network(bench.network).unwrap().available().0;
+        bench.scheduler.limit(device, 60 * page + (4 << 20));
+        let (mut dice, mut next, mut running, mut cached) = (Dice::new(5), 0, HashMap::new(), 0);
+        while next < expected.len() || !bench.scheduler.is_idle() {
+            if next < expected.len() && dice.chance(40) {
+                running.insert(bench.submit(make(&bench.facts, next)), next);
+                next += 1;
+            }
+            if dice.chance(4)
+                && let Some(&id) = running.keys().min()
+            {
+                bench.scheduler.cancel(id);
+                running.remove(&id);
+            }
+            for mut one in bench.step() {
+                let Some(index) = running.remove(&one.id) else { continue };
+                one.end.unwrap();
+                cached += one.work.counts().cached;
+                assert_eq!(commits(&mut one.work), expected[index], "{kind} request {index}");
+            }
+        }
+        assert!(cached > 10 * PAGE, "{kind}: {cached} tokens were not computed again");
+        assert!(bench.idle() <= 9);
+    }
+}

@@ -1,0 +1,278 @@
+//! A reader of JSON objects that forgets no field: what was not read in the end is refused by name.
+//!
+//! Which fields there are, of which types and within which bounds, says a [table](table), from which `/openapi.json` is
+//! written, too.
+
+mod strict;
+pub mod table;
+
+use demask::internals::decode::names::nearest;
+use serde_json::{Map, Value};
+
+use crate::{Refusal, limits::Limits};
+use strict::Strict;
+use table::{Field, Of, Table};
+
+/// The fields of an object, taken one by one.
+#[derive(Debug)]
+pub struct Fields<'l> {
+    map: Map<String, Value>,
+    table: Table,
+    limits: &'l Limits,
+    /// What stands before the names, for objects inside of others.
+    path: &'static str,
+    /// Fields that stood in an object inside of this one, and what stands before their names.
+    adopted: Vec<(&'static str, &'static str)>,
+}
+
+/// How a JSON value is called in messages: short, whatever it holds.
+pub fn told(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(60) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
+}
+
+/// A field that the table does not have. A reader that asks for one finds none, and what a client sends is refused.
+static NOWHERE: Field = Field { name: "", of: Of::Hint, default: "", about: "" };
+
+impl<'l> Fields<'l> {
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// If it is no JSON object.
+    pub fn parse(body: &[u8], table: Table, limits: &'l Limits) -> Result<Self, Refusal> {
+        let Strict(value) = serde_json::from_slice(body)
+            .map_err(|error| Refusal::bad(format!("the body is no JSON ({error}): expected an object")))?;
+        Self::of(value, table, limits, "")
+    }
+
+    /// Reads an object inside of another; `path` stands before its names in messages.
+    ///
+    /// # Errors
+    /// If it is no object.
+    pub fn of(value: Value, table: Table, limits: &'l Limits, path: &'static str) -> Result<Self, Refusal> {
+        match value {
+            Value::Object(map) => Ok(Self { map, table, limits, path, adopted: Vec::new() }),
+            other => {
+                let what = if path.is_empty() { "the body" } else { path.trim_end_matches('.') };
+                let message = format!("{what} is {}, expected an object", told(&other));
+                Err(Refusal { param: (!path.is_empty()).then(|| what.to_owned()), ..Refusal::bad(message) })
+            }
+        }
+    }
+
+    /// All fields of the table.
+    fn fields(&self) -> impl Iterator<Item = &'static Field> + use<> {
+        self.table.iter().copied().flatten()
+    }
+
+    /// A field of the table.
+    fn field(&self, name: &str) -> &'static Field {
+        self.fields().find(|field| field.name == name).unwrap_or(&NOWHERE)
+    }
+
+    /// Whether the table has a field: only what is described is taken.
+    fn is_known(&self, name: &str) -> bool {
+        self.fields().any(|field| table::names(field).contains(&name))
+    }
+
+    /// A name with what stands before it.
+    fn full(&self, name: &str) -> String {
+        let inside = self.adopted.iter().find(|(adopted, _)| *adopted == name).map_or("", |(_, path)| path);
+        format!("{}{inside}{name}", self.path)
+    }
+
+    /// Takes a field; what is null is the same as what is not there.
+    pub fn take(&mut self, name: &str) -> Option<Value> {
+        if !self.map.contains_key(name) || !self.is_known(name) {
+            return None;
+        }
+        self.map.remove(name).filter(|value| !value.is_null())
+    }
+
+    /// Returns a refusal of a field's value.
+    pub fn wrong(&self, name: &str, found: &Value, expected: &str) -> Refusal {
+        let name = self.full(name);
+        Refusal::parameter(&name, format!("`{name}` is {}, expected {expected}", told(found)))
+    }
+
+    /// Takes a field, or its default if it is not there.
+    fn typed<T>(
+        &mut self,
+        name: &'static str,
+        expected: &str,
+        read: impl Fn(&Value) -> Option<T>,
+    ) -> Result<Option<T>, Refusal> {
+        let default = self.field(name).default;
+        let Some(value) = self.take(name) else {
+            return Ok(serde_json::from_str(default).ok().and_then(|value| read(&value)));
+        };
+        read(&value).map(Some).ok_or_else(|| self.wrong(name, &value, expected))
+    }
+
+    /// Takes a text.
+    ///
+    /// # Errors
+    /// If it is something else.
+    pub fn text(&mut self, name: &'static str) -> Result<Option<String>, Refusal> {
+        self.typed(name, "a text", |value| value.as_str().map(str::to_owned))
+    }
+
+    /// Takes true or false.
+    ///
+    /// # Errors
+    /// If it is something else.
+    pub fn switch(&mut self, name: &'static str) -> Result<Option<bool>, Refusal> {
+        self.typed(name, "true or false", Value::as_bool)
+    }
+
+    /// Takes a switch; one without a default that is not there is off.
+    ///
+    /// # Errors
+    /// If it is something else.
+    pub fn is_on(&mut self, name: &'static str) -> Result<bool, Refusal> {
+        Ok(self.switch(name)?.unwrap_or(false))
+    }
+
+    /// Takes a whole number within the field's bounds, both included.
+    ///
+    /// # Errors
+    /// If it is something else, or outside.
+    pub fn count(&mut self, name: &'static str) -> Result<Option<usize>, Refusal> {
+        let (least, most) = match self.field(name).of {
+            Of::Count(least, most) => (least, most(self.limits)),
+            // What is too long for the server has a message of its own.
+            _ => (1, 1 << 40),
+        };
+        let expected = format!("a whole number from {least} to {most}");
+        // A whole number that is written with a point is one, too.
+        let whole =
+            |value: &Value| value.as_u64().or_else(|| value.as_f64().filter(|x| x.fract() == 0.0).map(|x| x as u64));
+        let read = |value: &Value| {
+            let negative = value.as_f64().is_some_and(|number| number < 0.0);
+            whole(value).filter(|count| !negative && (least..=most).contains(count)).map(|count| count as usize)
+        };
+        self.typed(name, &expected, read)
+    }
+
+    /// Takes a field that is 0, and leaves any other one; whether it was.
+    pub fn zero(&mut self, name: &'static str) -> bool {
+        let zero = self.map.get(name).is_some_and(|value| value.as_f64() == Some(0.0));
+        if zero {
+            self.take(name);
+        }
+        zero
+    }
+
+    /// Takes a number within the field's bounds, both included.
+    ///
+    /// # Errors
+    /// If it is something else, or outside.
+    pub fn number(&mut self, name: &'static str) -> Result<Option<f64>, Refusal> {
+        let (least, most) = match self.field(name).of {
+            Of::Number(least, most) => (least, most),
+            _ => (f64::MIN, f64::MAX),
+        };
+        let expected = format!("a number from {least} to {most}");
+        self.typed(name, &expected, |value| value.as_f64().filter(|number| (least..=most).contains(number)))
+    }
+
+    /// Takes a list.
+    ///
+    /// # Errors
+    /// If it is something else.
+    pub fn list(&mut self, name: &'static str) -> Result<Option<Vec<Value>>, Refusal> {
+        self.typed(name, "a list", |value| value.as_array().cloned())
+    }
+
+    /// Takes an object, whose fields stand in the table, too.
+    ///
+    /// # Errors
+    /// If it is something else.
+    pub fn object(&mut self, name: &'static str, path: &'static str) -> Result<Option<Self>, Refusal> {
+        let Of::Object(table) = self.field(name).of else { return Ok(None) };
+        self.take(name).map(|value| Self::of(value, table, self.limits, path)).transpose()
+    }
+
+    /// Takes fields over that stand in an object inside of this one, as if they stood here.
+    ///
+    /// # Errors
+    /// If one of them stands here as well.
+    pub fn adopt(&mut self, inner: &mut Fields<'_>, names: &'static [Field]) -> Result<(), Refusal> {
+        for Field { name, .. } in names {
+            let Some(value) = inner.take(name) else { continue };
+            if self.map.get(*name).is_some_and(|own| !own.is_null()) {
+                let (own, inner) = (self.full(name), inner.full(name));
+                return Err(Refusal::parameter(&inner, format!("`{inner}` and `{own}` are both set: omit one")));
+            }
+            self.map.insert((*name).to_owned(), value);
+            self.adopted.push((name, inner.path));
+        }
+        Ok(())
+    }
+
+    /// Passes over fields that change no answer.
+    pub fn ignore(&mut self, names: &[&str]) {
+        for name in names {
+            self.take(name);
+        }
+    }
+
+    /// Passes over the hints of the table, and over fields that are not implemented and whose values change nothing.
+    ///
+    /// # Errors
+    /// If the value of one would change the answer.
+    pub fn pass(&mut self) -> Result<(), Refusal> {
+        for field in self.fields() {
+            match field.of {
+                Of::Hint => drop(self.take(field.name)),
+                Of::Only(values) => self.only(field.name, values)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes over a field whose value changes nothing, and refuses any other one, which would.
+    ///
+    /// # Errors
+    /// If the value is another one.
+    pub fn only(&mut self, name: &str, values: &[&str]) -> Result<(), Refusal> {
+        let Some(value) = self.take(name) else { return Ok(()) };
+        let allowed = values.iter().filter_map(|text| serde_json::from_str::<Value>(text).ok());
+        let same = |other: &Value| *other == value || other.as_f64().is_some_and(|left| value.as_f64() == Some(left));
+        if allowed.clone().any(|other| same(&other)) {
+            return Ok(());
+        }
+        let allowed: Vec<_> = allowed.map(|value| value.to_string()).collect();
+        let instead =
+            if allowed.is_empty() { String::new() } else { format!(", or set it to {}", allowed.join(" or ")) };
+        let name = self.full(name);
+        let message = format!("`{name}` is {}, which this server does not implement: omit it{instead}", told(&value));
+        Err(Refusal::parameter(name, message).coded("unsupported_parameter"))
+    }
+
+    /// Ends reading.
+    ///
+    /// # Errors
+    /// If a field is left that nobody asked for.
+    pub fn finish(self) -> Result<(), Refusal> {
+        // A name without a value sets nothing.
+        let Some(name) = self.map.iter().find(|(_, value)| !value.is_null()).map(|(name, _)| name) else {
+            return Ok(());
+        };
+        let full = self.full(name);
+        if let Some(Field { of: Of::Elsewhere(place), .. }) = self.fields().find(|field| field.name == name) {
+            return Err(
+                Refusal::parameter(&full, format!("`{full}` is no option here: {place}")).coded("unknown_parameter")
+            );
+        }
+        let known: Vec<&str> = self.fields().flat_map(table::names).collect();
+        let near = nearest(name, &known).map(|near| format!(", did you mean `{near}`?"));
+        let shown = told(&Value::from(name.as_str()));
+        let message = format!("unknown parameter {}{shown}{}: omit it", self.path, near.unwrap_or_default());
+        Err(Refusal::parameter(full, message).coded("unknown_parameter"))
+    }
+}

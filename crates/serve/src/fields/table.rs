@@ -1,0 +1,348 @@
+//! The fields of all bodies: what the readers take, and what `/openapi.json` says of them.
+
+use demask::{Options, internals::OptionField};
+
+use crate::limits::Limits;
+
+/// A field that an object may have.
+#[derive(Debug)]
+pub struct Field {
+    /// Its name.
+    pub name: &'static str,
+    /// What its value may be.
+    pub of: Of,
+    /// What the reader takes for a field that is not there, as JSON; empty if it takes nothing.
+    pub default: &'static str,
+    /// What it does, in a sentence.
+    pub about: &'static str,
+}
+
+/// What the value of a field may be. Null is always the same as a field that is not there.
+#[derive(Debug)]
+pub enum Of {
+    /// A text.
+    Text,
+    /// True or false.
+    Switch,
+    /// A whole number from the first to the second, which the server's limits may say.
+    Count(u64, fn(&Limits) -> u64),
+    /// A number from the first to the second.
+    Number(f64, f64),
+    /// The length of an answer, from 1 to the server's limit.
+    Length,
+    /// An object with fields of its own.
+    Object(Table),
+    /// What its own reader takes, as a schema.
+    Own(&'static str),
+    /// Nothing that would change the answer: these values, as JSON, which change nothing, pass, and others are refused.
+    Only(&'static [&'static str]),
+    /// Anything: it changes no answer and is passed over.
+    Hint,
+    /// Nothing: this says where it stands instead.
+    Elsewhere(&'static str),
+    /// Options of decoding, all that the library has but those that a request has under other names.
+    Decoding,
+}
+
+/// The fields of an object, in groups that several objects share.
+pub type Table = &'static [&'static [Field]];
+
+/// Options of the library that a request has under other names, or in other places.
+const NOT_OF_DECODING: [&str; 8] =
+    ["temperature", "top_p", "top_k", "stop", "ignore_eos", "seed", "top_logprobs", "include_stop"];
+
+/// Returns the library's options of decoding that a request may set by their own names.
+pub fn decoding() -> impl Iterator<Item = &'static OptionField> {
+    Options::FIELDS.iter().filter(|field| !NOT_OF_DECODING.contains(&field.name))
+}
+
+/// Returns the names that a field of a table stands for: its own, or those of all options of decoding.
+pub fn names(field: &'static Field) -> Vec<&'static str> {
+    match field.of {
+        Of::Decoding => decoding().map(|option| option.name).collect(),
+        Of::Elsewhere(_) => Vec::new(),
+        _ => vec![field.name],
+    }
+}
+
+const fn field(name: &'static str, of: Of, about: &'static str) -> Field {
+    Field { name, of, default: "", about }
+}
+
+const fn with_default(name: &'static str, of: Of, default: &'static str, about: &'static str) -> Field {
+    Field { name, of, default, about }
+}
+
+const fn hint(name: &'static str) -> Field {
+    field(name, Of::Hint, "Ignored: it changes no answer.")
+}
+
+const fn only(name: &'static str, values: &'static [&'static str]) -> Field {
+    field(name, Of::Only(values), "Not implemented: only what changes nothing passes.")
+}
+
+/// Token ids, or a text, or a list of either.
+const TEXTS_OR_IDS: &str = r#"{"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "integer", "minimum": 0}},
+    {"type": "array", "items": {"type": "string"}},
+    {"type": "array", "items": {"type": "array", "items": {"type": "integer", "minimum": 0}}}]}"#;
+const TEXT_OR_TEXTS: &str =
+    r#"{"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": ["string", "null"]}}, {"type": "null"}]}"#;
+const IDS: &str = r#"{"type": "array", "items": {"type": "integer", "minimum": 0}}"#;
+const SEED: &str = r#"{"type": ["integer", "null"]}"#;
+const ANY: &str = "{}";
+/// Pieces of a text, and holes between them.
+const SEGMENTS: &str = r#"{"type": "array", "minItems": 1, "maxItems": 1024, "items": {"anyOf": [{"type": "string"},
+    {"type": "object", "required": ["hole"], "additionalProperties": false, "properties": {"hole": {"type": "object",
+    "minProperties": 1, "maxProperties": 1, "additionalProperties": false, "properties": {
+    "tokens": {"type": "integer", "minimum": 1}, "max_tokens": {"type": "integer", "minimum": 1}}}}}]}}"#;
+/// What stands in a message, or several parts of it.
+const CONTENT: &str = r#"{"anyOf": [{"type": "string"}, {"type": "null"}, {"type": "array", "items": {"type": "object",
+    "required": ["type", "text"], "properties": {"type": {"enum": ["text", "input_text"]}, "text": {"type": "string"}}}}]}"#;
+
+/// The body's model.
+const MODEL: &[Field] = &[field("model", Of::Text, "One of the names of /v1/models; absent: the one that is served.")];
+
+/// How tokens are drawn and where answers end: beside `diffusion`, or inside of it.
+pub const SAMPLING: &[Field] = &[
+    field("temperature", Of::Number(0.0, 2.0), "Temperature of tokens; absent or 0: the most probable one."),
+    field("top_p", Of::Number(0.0, 1.0), "Probability kept by top-p filtering; 1: all."),
+    field("top_k", Of::Number(-1.0, 4_294_967_295.0), "Tokens kept by top-k filtering; -1 and 0: all."),
+    field("seed", Of::Own(SEED), "Key of all randomness; absent, one is drawn and returned in `diffusion.seed`."),
+    field("stop", Of::Own(TEXT_OR_TEXTS), "Texts that end the answer; they are not part of it."),
+    with_default("ignore_eos", Of::Switch, "false", "Decode all positions, whatever end tokens stand there."),
+];
+
+/// Options that a request has in `diffusion` alone.
+const DIFFUSION: &[Field] = &[
+    with_default(
+        "frames",
+        Of::Own(r#"{"enum": ["none", "commits", "canvas", null]}"#),
+        r#""none""#,
+        "What a stream shows of the canvas.",
+    ),
+    with_default("receipt", Of::Switch, "false", "Return how the answer was made."),
+    field("deadline_ms", Of::Count(1, |_| 86_400_000), "Milliseconds from its arrival on after which an answer ends."),
+    field("top_logprobs", Of::Elsewhere("`logprobs` and `top_logprobs` stand beside `diffusion`"), ""),
+    field("include_stop", Of::Elsewhere("`include_stop_str_in_output` stands beside `diffusion`"), ""),
+];
+
+/// Options of decoding, flat in a body or inside of `diffusion`.
+const DECODING: &[Field] = &[
+    field("threshold", Of::Number(0.0, 1.0), "Short for the decoder threshold with this confidence."),
+    field("", Of::Decoding, ""),
+];
+
+const STREAM_OPTIONS: &[Field] = &[
+    with_default("include_usage", Of::Switch, "false", "A last chunk with the counts of tokens."),
+    with_default("continuous_usage_stats", Of::Switch, "false", "Counts of tokens in every chunk."),
+];
+
+/// What all endpoints that generate take.
+const GENERATING: &[Field] = &[
+    field("max_tokens", Of::Length, "Tokens that the answer may have at most; absent: the model's default."),
+    field("max_completion_tokens", Of::Length, "The same."),
+    with_default(
+        "n",
+        Of::Count(1, |limits| limits.choices as u64),
+        "1",
+        "Answers to each prompt, with the seeds from `seed` on.",
+    ),
+    with_default("stream", Of::Switch, "false", "Send the answer in pieces, as server-sent events."),
+    field(
+        "stream_options",
+        Of::Object(&[STREAM_OPTIONS]),
+        "What a stream has beside the text; other names are ignored.",
+    ),
+    with_default("diffusing", Of::Switch, "false", "Send texts each of which replaces all before it."),
+    field("include_stop_str_in_output", Of::Switch, "Keep the stop text that ended the answer at its end."),
+    with_default("return_token_ids", Of::Switch, "false", "Return the ids of the answer's tokens."),
+    with_default("priority", Of::Number(-1e9, 1e9), "0", "The smaller, the earlier out of the queue."),
+    field("cache_salt", Of::Text, "Only requests of the same salt share what was computed for equal prompts."),
+    field(
+        "diffusion",
+        Of::Object(&[SAMPLING, DIFFUSION, DECODING]),
+        "How the answer is decoded, and what is shown of it.",
+    ),
+    hint("user"),
+    hint("metadata"),
+    hint("service_tier"),
+    hint("safety_identifier"),
+    hint("prompt_cache_key"),
+    hint("prompt_cache_options"),
+    hint("verbosity"),
+    hint("parallel_tool_calls"),
+    hint("stream_interval"),
+    hint("request_id"),
+    hint("spaces_between_special_tokens"),
+    only("frequency_penalty", &["0"]),
+    only("presence_penalty", &["0"]),
+    only("repetition_penalty", &["1"]),
+    only("length_penalty", &["1"]),
+    only("min_p", &["0"]),
+    only("min_tokens", &["0"]),
+    only("logit_bias", &["{}"]),
+    only("use_beam_search", &["false"]),
+    only("store", &["false"]),
+    only("response_format", &[r#"{"type": "text"}"#]),
+    only("structured_outputs", &[]),
+    only("guided_json", &[]),
+    only("guided_regex", &[]),
+    only("guided_choice", &[]),
+    only("guided_grammar", &[]),
+    only("allowed_token_ids", &[]),
+    only("bad_words", &["[]"]),
+    only("skip_special_tokens", &["true"]),
+    only("truncate_prompt_tokens", &[]),
+    only("prompt_logprobs", &["0"]),
+    only("vllm_xargs", &["{}"]),
+    only("logits_processors", &["[]"]),
+];
+
+const MESSAGE: &[Field] = &[
+    field("role", Of::Own(r#"{"enum": ["system", "developer", "user", "assistant"]}"#), "Who speaks."),
+    field("content", Of::Own(CONTENT), "What is said."),
+    hint("name"),
+    hint("refusal"),
+    hint("annotations"),
+    hint("reasoning_content"),
+    hint("reasoning"),
+    only("tool_calls", &["[]"]),
+    only("function_call", &[]),
+    only("audio", &[]),
+];
+
+/// A message of a conversation.
+pub const OF_MESSAGE: Table = &[MESSAGE];
+
+/// A conversation.
+const MESSAGES: Field =
+    field("messages", Of::Own(ANY), "The conversation, from its first message to the one that is answered.");
+
+const CHAT_LOGPROBS: &[Field] = &[
+    with_default("logprobs", Of::Switch, "false", "Return the log-probabilities of the answer's tokens."),
+    field(
+        "top_logprobs",
+        Of::Count(0, |limits| limits.top_logprobs as u64),
+        "Alternatives of each token; goes with `logprobs`.",
+    ),
+];
+
+const OF_CHAT_ALONE: &[Field] = &[
+    MESSAGES,
+    field("tool_choice", Of::Own(r#"{"enum": ["none", "auto", null]}"#), "With none, the tools are ignored."),
+    field("tools", Of::Own(ANY), "Not implemented: none, an empty list, or any with tool_choice none."),
+    field("functions", Of::Own(ANY), "The same."),
+    field("function_call", Of::Own(ANY), "Not implemented: none, or any with tool_choice none."),
+    only("add_generation_prompt", &["true"]),
+    only("continue_final_message", &["false"]),
+    only("add_special_tokens", &["false"]),
+    only("chat_template", &[]),
+    only("documents", &["[]"]),
+    only("modalities", &[r#"["text"]"#]),
+    only("audio", &[]),
+    only("prediction", &[]),
+    only("web_search_options", &[]),
+    only("moderation", &[]),
+    only("reasoning_effort", &[r#""none""#]),
+    only("include_reasoning", &["false", "true"]),
+    only("echo", &["false"]),
+    only("chat_template_kwargs", &["{}"]),
+];
+
+/// `/v1/chat/completions`.
+pub const CHAT: Table = &[MODEL, OF_CHAT_ALONE, CHAT_LOGPROBS, GENERATING, SAMPLING, DECODING];
+
+/// Alternatives of a token that completions tell, as OpenAI's do.
+const LOGPROBS: u64 = 5;
+
+/// `/v1/completions`.
+pub const COMPLETIONS: Table = &[
+    MODEL,
+    &[
+        field("prompt", Of::Own(TEXTS_OR_IDS), "A text, token ids, or a list of either."),
+        field("suffix", Of::Text, "Text behind the answer, which then fills what is between."),
+        with_default("echo", Of::Switch, "false", "Return the prompt in front of the answer."),
+        field(
+            "logprobs",
+            Of::Count(0, |_| LOGPROBS),
+            "Return log-probabilities, and so many alternatives of each token.",
+        ),
+        field("best_of", Of::Count(1, |_| 128), "Not implemented: only the value of `n` passes."),
+        only("add_special_tokens", &["true"]),
+    ],
+    GENERATING,
+    SAMPLING,
+    DECODING,
+];
+
+/// `/v1/infill`.
+pub const INFILL: Table = &[
+    MODEL,
+    &[field("segments", Of::Own(SEGMENTS), "Texts and holes.")],
+    CHAT_LOGPROBS,
+    GENERATING,
+    SAMPLING,
+    DECODING,
+];
+
+/// `/infill`, in the names of llama.cpp's server.
+pub const PLAIN_INFILL: Table = &[
+    MODEL,
+    &[
+        with_default("input_prefix", Of::Text, r#""""#, "Text before the hole."),
+        with_default("input_suffix", Of::Text, r#""""#, "Text behind the hole."),
+        with_default("n_predict", Of::Number(-1.0, 1e9), "-1", "Tokens of the hole; 0 or less: 32."),
+        only("input_extra", &["[]"]),
+        only("prompt", &[r#""""#]),
+        hint("samplers"),
+        hint("cache_prompt"),
+        hint("t_max_prompt_ms"),
+        hint("t_max_predict_ms"),
+    ],
+    GENERATING,
+    SAMPLING,
+    DECODING,
+];
+
+/// `/v1/fim/completions`, in the names of Mistral and Mercury.
+pub const FIM: Table = &[
+    MODEL,
+    &[
+        field("prompt", Of::Text, "Text before the hole."),
+        with_default("suffix", Of::Text, r#""""#, "Text behind the hole."),
+    ],
+    GENERATING,
+    SAMPLING,
+    DECODING,
+];
+
+/// Draws of an estimate, at most: each is a forward's rows.
+const DRAWS: u64 = 4096;
+
+/// `/v1/score`.
+pub const SCORE: Table = &[
+    MODEL,
+    &[
+        field("context", Of::Own(TEXTS_OR_IDS), "What stands before: a text, token ids, or a list of either."),
+        field("continuation", Of::Own(TEXTS_OR_IDS), "What is judged, as many as contexts."),
+        with_default("draws", Of::Count(1, |_| DRAWS), "128", "Draws of a diffusion model's estimate."),
+        with_default("cfg_scale", Of::Number(0.0, 100.0), "0", "Scale of classifier-free guidance."),
+        with_default("seed", Of::Count(0, |_| u64::MAX >> 12), "0", "Key of the draws."),
+        hint("user"),
+    ],
+];
+
+/// `/tokenize`.
+pub const TOKENIZE: Table = &[
+    MODEL,
+    &[
+        field("prompt", Of::Text, "A text; or `messages`."),
+        MESSAGES,
+        with_default("add_special_tokens", Of::Switch, "true", "Put a text's special tokens around it."),
+        with_default("return_token_strs", Of::Switch, "false", "Return each token as text, too."),
+        only("add_generation_prompt", &["true"]),
+    ],
+];
+
+/// `/detokenize`.
+pub const DETOKENIZE: Table = &[MODEL, &[field("tokens", Of::Own(IDS), "Token ids.")]];

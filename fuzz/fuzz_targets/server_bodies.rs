@@ -1,0 +1,30 @@
+//! Any bytes as the body of a request, behind a byte that says to which path: an answer or an error of one line.
+#![no_main]
+
+mod server;
+
+use bytes::Bytes;
+use http::Request;
+use libfuzzer_sys::fuzz_target;
+
+const PATHS: [&str; 8] = [
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/infill",
+    "/infill",
+    "/v1/fim/completions",
+    "/v1/score",
+    "/tokenize",
+    "/detokenize",
+];
+
+fuzz_target!(|input: &[u8]| {
+    let Some((which, body)) = input.split_first() else { return };
+    let path = PATHS[*which as usize % PATHS.len()];
+    let request = Request::post(path).header("authorization", "Bearer s3cret").body(()).expect("a request");
+    let (head, ()) = request.into_parts();
+    match server::service().open(&head) {
+        Ok(entry) => server::check(server::service().handle(entry, &Bytes::copy_from_slice(body))),
+        Err(response) => panic!("{response:?}"),
+    }
+});
