@@ -6,8 +6,12 @@ use std::{
 };
 
 use demask::{
-    Class, Handle, Model,
-    internals::{decode::recommended, step::Mask},
+    Class, Error, Handle, Model,
+    internals::{
+        Prepared,
+        decode::{recommended, transfer::OwnRule},
+        step::Mask,
+    },
 };
 use pyo3::{prelude::*, types::PyDict};
 use serde_json::{Value, json};
@@ -16,6 +20,7 @@ use crate::{
     error::{exception, raise},
     options::options,
     prompt::prompt,
+    rule::{self, Handed, Raised},
     ticket::Ticket,
     tokenizer::Tokenizer,
 };
@@ -37,8 +42,9 @@ impl Engine {
     ///
     /// # Errors
     /// If the system has none to give.
-    pub fn start(py: Python<'_>, model: Model, fingerprint: u64) -> PyResult<Self> {
+    pub fn start(py: Python<'_>, mut model: Model, fingerprint: u64) -> PyResult<Self> {
         let info = info(&model, fingerprint);
+        model.set_attendant(Box::new(rule::attend));
         let engine = model.into_engine().map_err(|error| raise(py, &error))?;
         let handle = engine.handle();
         Ok(Self { engine: Mutex::new(Some(engine)), handle, process: process::id(), fingerprint, info })
@@ -51,6 +57,10 @@ impl Engine {
     pub fn handle(&self, py: Python<'_>) -> PyResult<&Handle> {
         if self.process != process::id() {
             return Err(forked(py));
+        }
+        if rule::is_asked() {
+            let why = "a transfer rule asked an engine, on a thread that runs its forwards: ask from elsewhere";
+            return Err(exception(py, "Error", why));
         }
         if self.is_closed() {
             return Err(exception(py, "Closed", "the engine is closed: load the model again"));
@@ -114,9 +124,30 @@ impl Engine {
     /// Submits a prompt.
     fn submit(&self, py: Python<'_>, prompt: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Ticket> {
         let handle = self.handle(py)?;
-        let wanted = Wanted::read(prompt, options)?;
-        let prepared = py.detach(|| handle.prepare(&wanted.prompt, &wanted.options));
-        Ok(Ticket::new(handle.submit(prepared.map_err(|error| raise(py, &error))?, Class::default())))
+        let (wanted, raised) = Wanted::read(prompt, options)?;
+        let prepared = py.detach(|| wanted.prepare(handle));
+        Ok(Ticket::new(handle.submit(prepared.map_err(|error| raise(py, &error))?, Class::default()), raised))
+    }
+
+    /// Submits a prompt whose way is written down: with the drafts of each forward, and with all predictions, if asked for.
+    fn submit_traced(
+        &self,
+        py: Python<'_>,
+        prompt: &Bound<'_, PyAny>,
+        options: &Bound<'_, PyDict>,
+        drafts: bool,
+        predictions: bool,
+    ) -> PyResult<Ticket> {
+        let handle = self.handle(py)?;
+        let (wanted, raised) = Wanted::read(prompt, options)?;
+        let mut prepared = py.detach(|| wanted.prepare(handle)).map_err(|error| raise(py, &error))?;
+        if drafts {
+            prepared.tell_drafts();
+        }
+        if predictions {
+            prepared.record();
+        }
+        Ok(Ticket::new(py.detach(|| handle.submit_traced(prepared, Class::default())), raised))
     }
 
     /// Submits many prompts, each with its options, once all of them are prepared. Where one cannot be prepared, its exception
@@ -128,17 +159,21 @@ impl Engine {
         keep: bool,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let handle = self.handle(py)?;
-        let wanted = wanted.iter().map(|(prompt, options)| Wanted::read(prompt, options)).collect::<PyResult<Vec<_>>>()?;
-        let prepared: Vec<_> =
-            py.detach(|| wanted.iter().map(|wanted| handle.prepare(&wanted.prompt, &wanted.options)).collect());
+        let read =
+            wanted.iter().map(|(prompt, options)| Wanted::read(prompt, options)).collect::<PyResult<Vec<_>>>()?;
+        let (wanted, raised): (Vec<Wanted>, Vec<_>) = read.into_iter().unzip();
+        let prepared: Vec<_> = py.detach(|| wanted.iter().map(|wanted| wanted.prepare(handle)).collect());
         if let Some(Err(error)) = prepared.iter().find(|prepared| !keep && prepared.is_err()) {
             return Err(raise(py, error));
         }
-        let submit = |prepared: Result<_, _>| match prepared {
-            Ok(prepared) => Ok(Bound::new(py, Ticket::new(handle.submit(prepared, Class::default())))?.into_any()),
+        let submit = |(prepared, raised): (Result<_, _>, _)| match prepared {
+            Ok(prepared) => {
+                let ticket = Ticket::new(handle.submit(prepared, Class::default()), raised);
+                Ok(Bound::new(py, ticket)?.into_any())
+            }
             Err(error) => Ok(raise(py, &error).into_value(py).into_bound(py).into_any()),
         };
-        prepared.into_iter().map(submit).collect()
+        prepared.into_iter().zip(raised).map(submit).collect()
     }
 
     /// The counts of the engine as they were after its last forward, as JSON. It never waits for a forward.
@@ -162,11 +197,26 @@ impl Drop for Engine {
 struct Wanted {
     prompt: demask::Prompt,
     options: demask::Options,
+    rule: Option<OwnRule>,
 }
 
 impl Wanted {
-    fn read(of: &Bound<'_, PyAny>, keywords: &Bound<'_, PyDict>) -> PyResult<Self> {
-        Ok(Self { prompt: prompt(of)?, options: options(keywords)? })
+    /// Reads a prompt and keywords, and returns where a transfer rule leaves what it raises, if there is one.
+    fn read(of: &Bound<'_, PyAny>, keywords: &Bound<'_, PyDict>) -> PyResult<(Self, Option<Raised>)> {
+        let mut handed = None;
+        if let Some(rule) = keywords.get_item("transfer")? {
+            keywords.del_item("transfer")?;
+            handed = rule.extract::<Option<Handed>>()?;
+        }
+        let (rule, raised) = handed.map(Handed::rule).unzip();
+        Ok((Self { prompt: prompt(of)?, options: options(keywords)?, rule }, raised))
+    }
+
+    fn prepare(&self, handle: &Handle) -> Result<Prepared, Error> {
+        match &self.rule {
+            Some(rule) => handle.prepare_by(rule.clone(), &self.prompt, &self.options),
+            None => handle.prepare(&self.prompt, &self.options),
+        }
     }
 }
 

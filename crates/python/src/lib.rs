@@ -9,24 +9,37 @@ mod answer;
 mod bell;
 mod engine;
 mod error;
+mod facts;
 mod http;
 mod json;
 mod load;
+mod look;
 mod metrics;
 mod options;
 mod prompt;
+mod rule;
+mod server;
 mod ticket;
 mod tokenizer;
 mod update;
 
 #[pyo3::pymodule]
 mod _native {
+    /// The version of the package, of both its halves.
+    #[pymodule_export]
+    #[expect(non_upper_case_globals, reason = "the name that Python has for it")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+
     #[pymodule_export]
     use crate::{
         bell::Bell,
         engine::Engine,
+        facts::{cost, doctor},
         http::{Reply, Service},
         load::open,
+        look::{hidden, logits, score},
+        options::option_fields,
+        server::Server,
         ticket::Ticket,
         tokenizer::Tokenizer,
         update::{Commit, Forward, Started, Update},

@@ -152,7 +152,8 @@ fn count(name: &str, value: &Bound<'_, PyAny>) -> PyResult<usize> {
 /// A guide's model, or several by their names.
 fn guides(value: &Bound<'_, PyAny>) -> PyResult<Vec<(Option<String>, String)>> {
     let path = |value: &Bound<'_, PyAny>| -> PyResult<String> {
-        let path: PathBuf = value.extract().map_err(|_| expected("guide", value, "a model, or a dict of models by name"))?;
+        let path: PathBuf =
+            value.extract().map_err(|_| expected("guide", value, "a model, or a dict of models by name"))?;
         Ok(path.to_string_lossy().into_owned())
     };
     match value.cast::<PyDict>() {

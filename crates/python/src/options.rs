@@ -2,12 +2,19 @@
 
 use demask::{Error, Options, internals::OptionError};
 use pyo3::{prelude::*, types::PyDict};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     error::{raise, wrong_type},
     json,
 };
+
+/// The options of a generation, as JSON: for each its name, what it takes and what it is about.
+#[pyfunction]
+pub fn option_fields() -> String {
+    let field = |field: &demask::internals::OptionField| json!({"name": field.name, "takes": field.takes, "about": field.about});
+    Options::FIELDS.iter().map(field).collect::<Value>().to_string()
+}
 
 /// Reads keywords. What is `None` is not set.
 ///
