@@ -328,7 +328,7 @@ class Engine:
 
         Raises `OptionsError` if the model has no such estimate (block-causal ones), `PromptError` if one of both is empty.
         """
-        found = _native.score(self._native, native(context), continuation, draws, cfg_scale, seed, top)
+        found = _native.score(self._native, native(context), continuation, (draws, cfg_scale, seed, top))
         log_probability, tokens, logprobs, forwards, flops, seconds = found
         return Score(log_probability, tokens, [Logprob(*one) for one in logprobs], forwards, flops, seconds)
 

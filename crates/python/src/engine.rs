@@ -28,7 +28,8 @@ use crate::{
 /// A loaded model on a thread of its own.
 #[pyclass(frozen, module = "demask._native")]
 pub struct Engine {
-    engine: Mutex<Option<demask::Engine>>,
+    /// None once it is closed.
+    inside: Mutex<Option<demask::Engine>>,
     handle: Handle,
     /// The process that loaded it: threads do not come along into the child of a fork.
     process: u32,
@@ -47,7 +48,7 @@ impl Engine {
         model.set_attendant(Box::new(rule::attend));
         let engine = model.into_engine().map_err(|error| raise(py, &error))?;
         let handle = engine.handle();
-        Ok(Self { engine: Mutex::new(Some(engine)), handle, process: process::id(), fingerprint, info })
+        Ok(Self { inside: Mutex::new(Some(engine)), handle, process: process::id(), fingerprint, info })
     }
 
     /// Returns the way to the engine's thread.
@@ -74,17 +75,17 @@ impl Engine {
     /// As [`handle`](Self::handle).
     pub fn with<R>(&self, py: Python<'_>, act: impl FnOnce(&demask::Engine, u64) -> R) -> PyResult<R> {
         self.handle(py)?;
-        let engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
+        let engine = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
         let closed = || exception(py, "Closed", "the engine is closed: load the model again");
         engine.as_ref().map(|engine| act(engine, self.fingerprint)).ok_or_else(closed)
     }
 
     fn is_closed(&self) -> bool {
-        self.engine.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
     fn take(&self) -> Option<demask::Engine> {
-        self.engine.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use demask::internals::{Outline, Predicted, Subject, doctor::Doctor, model_parts::Convention};
+use demask::internals::{Outline, Predicted, Subject, checkpoint::SynthError, doctor::Doctor, model_parts::Convention};
 use pyo3::{prelude::*, types::PyDict};
 
 use crate::{
@@ -31,15 +31,12 @@ pub fn cost(
     if !(0.0..=1.0).contains(&acceptance) {
         return Err(refused(format!("`acceptance` is {acceptance}, expected a share from 0 to 1")));
     }
-    let outline = match like {
-        Some(like) => {
-            let like = like.parse().map_err(|error| refused(format!("{error}")))?;
-            Outline::of_shape(like, None).map_err(|error| refused(error.to_string()))?
-        }
-        None => {
-            let opened = py.detach(|| settings.opened(model.as_ref(), &mut |_| true));
-            opened.map_err(|error| raise(py, &error))?.into_outline()
-        }
+    let outline = if let Some(like) = like {
+        let like = like.parse().map_err(|error: SynthError| refused(error.to_string()))?;
+        Outline::of_shape(like, None).map_err(|error| refused(error.to_string()))?
+    } else {
+        let opened = py.detach(|| settings.opened(model.as_ref(), &mut |_| true));
+        opened.map_err(|error| raise(py, &error))?.into_outline()
     };
     let costs = py.detach(|| {
         let (device, convention, seed) = (&settings.device, Convention::default(), options.seed.unwrap_or(0));

@@ -4,6 +4,7 @@
 //! waited for. What is done with them is the library's and the server's. Nothing here ever takes the interpreter on an
 //! engine's thread but a transfer rule that is written in Python.
 #![forbid(unsafe_code)]
+#![expect(clippy::needless_pass_by_value, reason = "what Python hands over is extracted into values")]
 
 mod answer;
 mod bell;

@@ -87,10 +87,8 @@ impl Settings {
     }
 
     fn builder<'a>(&self, progress: &'a mut dyn FnMut(LoadProgress<'_>) -> bool) -> Builder<'a> {
-        let builder = Model::builder()
-            .device_options(self.device.clone())
-            .prefix_cache(self.prefix_bytes)
-            .progress(|progressed| progress(progressed));
+        let builder =
+            Model::builder().device_options(self.device.clone()).prefix_cache(self.prefix_bytes).progress(progress);
         self.guides.iter().fold(builder, |builder, (name, model)| match name {
             Some(name) => builder.named_guide(name, model),
             None => builder.guide(model),

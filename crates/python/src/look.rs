@@ -31,20 +31,19 @@ fn wait<T: Outcomes + Send>(py: Python<'_>, mut ticket: Ticket<T>) -> PyResult<T
     }
 }
 
-/// Judges how probable a text is behind a prompt.
+/// Judges how probable a text is behind a prompt. `how` is the number of draws, the scale of guidance, the seed, and how many
+/// other tokens are told in the place of each, if any.
 #[pyfunction]
-#[pyo3(signature = (engine, context, continuation, draws, cfg_scale, seed, top))]
+#[pyo3(signature = (engine, context, continuation, how))]
 pub fn score(
     py: Python<'_>,
     engine: &Engine,
     context: &Bound<'_, PyAny>,
     continuation: &str,
-    draws: usize,
-    cfg_scale: f32,
-    seed: u64,
-    top: Option<usize>,
+    how: (usize, f32, u64, Option<usize>),
 ) -> PyResult<Likelihood> {
     let handle = engine.handle(py)?;
+    let (draws, cfg_scale, seed, top) = how;
     let (context, options) = (prompt(context)?, LikelihoodOptions { draws, cfg_scale, seed, top });
     let submitted = py.detach(|| {
         let (context, continuation) = handle.prompter().pair(&context, continuation)?;
