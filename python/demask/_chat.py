@@ -38,20 +38,25 @@ class Chat:
         Raises what `Engine.generate` does.
         """
         said = [*self.messages, {"role": "user", "content": message}]
-        answer = self.engine.generate(said, **{**self.options, **options})
+        answer = self.engine.generate(said, **self._merged(options))
         self._hear(message, answer)
         return answer
 
     def stream(self, message: str, **options: Unpack[Options]) -> Stream:
         """Answers a message piece by piece. It is part of the conversation once the stream has come to its end."""
         said = [*self.messages, {"role": "user", "content": message}]
-        stream = self.engine.stream(said, **{**self.options, **options})
+        stream = self.engine.stream(said, **self._merged(options))
         stream.then(lambda answer: self._hear(message, answer))
         return stream
 
     def reset(self) -> None:
         """Forgets everything but the system message."""
         del self.messages[self._kept :]
+
+    def _merged(self, options: Options) -> Options:
+        merged = self.options.copy()
+        merged.update(options)
+        return merged
 
     def _hear(self, message: str, answer: Generation) -> None:
         self.messages += [{"role": "user", "content": message}, {"role": "assistant", "content": str(answer)}]

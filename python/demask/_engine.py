@@ -150,10 +150,11 @@ class Engine:
 
     # Answers.
 
+    # A text is a sequence of texts to those who check types, and one prompt here: the first overload is the one that holds.
     @overload
-    def generate(
+    def generate(  # type: ignore[overload-overlap]
         self,
-        prompt: str | Prompt,
+        prompt: Prompt,
         *,
         progress: bool | Callable[[int, int], object] = False,
         errors: Literal["raise"] = "raise",
@@ -214,8 +215,8 @@ class Engine:
         tickets = self._submit(prompt, each, options, errors)
         found: list[Generation | Error] = []
         try:
-            for ticket in tickets:
-                found.append(self._answer(ticket, errors))
+            for one in tickets:
+                found.append(self._answer(one, errors))
                 if told is not None:
                     told(len(found), len(tickets))
         except BaseException:
@@ -224,9 +225,9 @@ class Engine:
         return found
 
     @overload
-    async def agenerate(
+    async def agenerate(  # type: ignore[overload-overlap]
         self,
-        prompt: str | Prompt,
+        prompt: Prompt,
         *,
         errors: Literal["raise"] = "raise",
         each: None = None,
@@ -263,7 +264,8 @@ class Engine:
     ) -> Generation | list[Generation] | list[Generation | Error]:
         """Answers as `generate` does, and lets the event loop run meanwhile. Cancelling the task gives the requests up."""
         many = is_many(prompt)
-        if many:
+        tickets: list[_native.Ticket | Error]
+        if is_many(prompt):
             tickets = self._submit(prompt, each, options, errors)
         else:
             _alone(each, errors)

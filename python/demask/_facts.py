@@ -44,5 +44,5 @@ def doctor(**settings: Unpack[LoadOptions]) -> dict[str, Any]:
     """Returns what this machine can do, and which methods are the defaults: processor, tiers, GPUs, memory, and what products
     and reading take at most. It is what `demask doctor --json` prints, and takes the processor for about a second.
     """
-    found: dict[str, Any] = json.loads(_native.doctor(settings))
+    found: dict[str, Any] = json.loads(_native.doctor(dict(settings)))
     return found

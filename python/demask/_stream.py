@@ -102,7 +102,7 @@ class AsyncStream(_Streamed):
         found = await waiting().until(self._look)
         if isinstance(found, Update):
             return found
-        assert found is not None, "nothing ends the wait but news"
+        assert isinstance(found, Generation), "nothing ends the wait but news"
         self._end(found)
         raise StopAsyncIteration
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Union
+from typing import Any, Union, cast
 
 from ._engine import demo, load
 from ._generation import Generation, Logprob
+from ._options import Options
 from ._prompt import Message, Raw, Tokens
-
-if TYPE_CHECKING:
-    from ._options import Options
 
 __all__ = ["LLM", "CompletionOutput", "RequestOutput", "SamplingParams"]
 
@@ -39,7 +37,7 @@ class SamplingParams:
     """Positions that are decoded."""
     logprobs: int | None = None
     """Log-probabilities of committed tokens, and of so many others in their places."""
-    diffusion: Options = field(default_factory=dict)  # type: ignore[assignment]
+    diffusion: Options = field(default_factory=lambda: Options())
 
     def __post_init__(self) -> None:
         """Refuses what cannot be."""
@@ -62,7 +60,7 @@ class SamplingParams:
             "top_logprobs": self.logprobs,
         }
         named = {name: value for name, value in found.items() if value is not None}
-        return {**named, **self.diffusion}  # type: ignore[return-value]
+        return cast("Options", named | dict(self.diffusion))
 
 
 @dataclass

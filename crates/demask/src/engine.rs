@@ -365,6 +365,9 @@ impl Handle {
         if let Some(&token) = tokens.iter().find(|&&token| token as usize >= vocabulary) {
             return Err(Error::TokenOutOfRange { token, vocabulary });
         }
+        if tokens.is_empty() {
+            return Err(Error::NoTokens);
+        }
         if tokens.len() > context {
             return Err(Error::TooLong { prompt: tokens.len(), gen_length: 0, context });
         }
@@ -486,18 +489,22 @@ impl Loop {
                 }
                 ControlFlow::Continue(())
             });
+            let told = std::mem::take(told);
+            let ended: Vec<_> =
+                over.into_iter().filter_map(|(id, outcome)| Some((self.forget(id)?, outcome))).collect();
+            // Whoever is told of a forward finds it counted.
+            self.publish();
             // A reader is woken once a forward, not by each commit.
-            for id in told.drain(..) {
-                if let Some((_, post)) = open.get(&id) {
+            for id in &told {
+                if let Some((_, post)) = self.open.get(id) {
                     post.0.deliver();
                 }
             }
-            for (id, outcome) in over {
-                if let Some((number, post)) = self.open.remove(&id) {
-                    self.names.remove(&number);
-                    post.0.close(outcome);
-                }
+            for (post, outcome) in ended {
+                post.0.close(outcome);
             }
+            self.told = told;
+            self.told.clear();
             if self.model.is_idle() && !self.open.is_empty() {
                 // Dropped, they tell those who wait.
                 tracing::error!(
@@ -506,9 +513,16 @@ impl Loop {
                 );
                 self.open.clear();
                 self.names.clear();
+                self.publish();
             }
-            self.publish();
         }
+    }
+
+    /// Returns the post of a request that is over.
+    fn forget(&mut self, id: RequestId) -> Option<Post> {
+        let (number, post) = self.open.remove(&id)?;
+        self.names.remove(&number);
+        Some(post)
     }
 
     /// Takes all commands that are there, and waits for one if nothing runs; whether to go on.

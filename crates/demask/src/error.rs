@@ -59,6 +59,9 @@ pub enum Error {
         /// Size of the vocabulary.
         vocabulary: usize,
     },
+    /// Nothing to look at.
+    #[error("there are no tokens to run a forward over: give at least one")]
+    NoTokens,
     /// The prompt contains the mask token.
     #[error("the prompt contains the model's mask token: remove it, or write holes as <mask:N> and use `infill`")]
     MaskInPrompt,

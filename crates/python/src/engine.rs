@@ -123,6 +123,7 @@ impl Engine {
     }
 
     /// Submits a prompt.
+    #[pyo3(signature = (prompt: "tuple[str, Any]", options: "dict[str, Any]"))]
     fn submit(&self, py: Python<'_>, prompt: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Ticket> {
         let handle = self.handle(py)?;
         let (wanted, raised) = Wanted::read(prompt, options)?;
@@ -131,6 +132,7 @@ impl Engine {
     }
 
     /// Submits a prompt whose way is written down: with the drafts of each forward, and with all predictions, if asked for.
+    #[pyo3(signature = (prompt: "tuple[str, Any]", options: "dict[str, Any]", drafts, predictions))]
     fn submit_traced(
         &self,
         py: Python<'_>,
@@ -153,6 +155,7 @@ impl Engine {
 
     /// Submits many prompts, each with its options, once all of them are prepared. Where one cannot be prepared, its exception
     /// is raised and nothing runs; if `keep` is set, it stands in the place of its ticket.
+    #[pyo3(signature = (wanted: "list[tuple[tuple[str, Any], dict[str, Any]]]", keep))]
     fn submit_all<'py>(
         &self,
         py: Python<'py>,

@@ -41,6 +41,7 @@ fn class(error: &Error) -> &'static str {
         | Error::Checkpoint(_)
         | Error::TooLong { .. }
         | Error::TokenOutOfRange { .. }
+        | Error::NoTokens
         | Error::MaskInPrompt
         | Error::NoHole
         | Error::BadHole { .. }

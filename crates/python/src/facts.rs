@@ -13,7 +13,7 @@ use crate::{
 
 /// What an answer costs, as JSON: of a released shape (`like`), of a model's files, or of the built-in model.
 #[pyfunction]
-#[pyo3(signature = (model, like, settings, prompt_length, acceptance, keywords))]
+#[pyo3(signature = (model, like, settings: "dict[str, Any]", prompt_length, acceptance, keywords: "dict[str, Any]"))]
 pub fn cost(
     py: Python<'_>,
     model: Option<PathBuf>,
@@ -52,6 +52,7 @@ pub fn cost(
 
 /// What this machine can do, as JSON. It takes the processor for about a second.
 #[pyfunction]
+#[pyo3(signature = (settings: "dict[str, Any]"))]
 pub fn doctor(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<String> {
     let settings = Settings::read(settings)?;
     let found = py.detach(|| Doctor::look(&settings.device));

@@ -99,7 +99,7 @@ impl Settings {
 /// Opens a model and gives it a thread: the built-in one, if none is named. The keywords are those of `demask.load`.
 /// `progress(name, done, total)` is told how many bytes were read.
 #[pyfunction]
-#[pyo3(signature = (model, keywords, progress = None))]
+#[pyo3(signature = (model, keywords: "dict[str, Any]", progress = None))]
 pub fn open(
     py: Python<'_>,
     model: Option<PathBuf>,

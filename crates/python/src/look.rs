@@ -34,7 +34,7 @@ fn wait<T: Outcomes + Send>(py: Python<'_>, mut ticket: Ticket<T>) -> PyResult<T
 /// Judges how probable a text is behind a prompt. `how` is the number of draws, the scale of guidance, the seed, and how many
 /// other tokens are told in the place of each, if any.
 #[pyfunction]
-#[pyo3(signature = (engine, context, continuation, how))]
+#[pyo3(signature = (engine, context: "tuple[str, Any]", continuation, how))]
 pub fn score(
     py: Python<'_>,
     engine: &Engine,

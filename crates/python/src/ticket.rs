@@ -97,12 +97,14 @@ impl Ticket {
     }
 
     /// Waits for the next thing that happens, without the interpreter.
+    #[pyo3(signature = () -> "Update | dict[str, Any]")]
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Yield<'py>> {
         let found = self.wait(py)?;
         self.yielded(py, found, None)
     }
 
     /// Waits for the answer, without the interpreter.
+    #[pyo3(signature = () -> "dict[str, Any]")]
     fn answer<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.wait_for_the_end();
         let mut news = None;
@@ -118,6 +120,7 @@ impl Ticket {
     }
 
     /// Returns what has happened, or `None` and lets the bell ring with this number once there is something.
+    #[pyo3(signature = (bell, number) -> "Update | dict[str, Any] | None")]
     fn poll<'py>(&self, py: Python<'py>, bell: &Bell, number: u64) -> PyResult<Option<Yield<'py>>> {
         let waker = Waker::from(bell.ringer(number));
         let found = self.lock().ticket.as_mut().map(|ticket| ticket.poll_next(&mut Context::from_waker(&waker)));
@@ -129,6 +132,7 @@ impl Ticket {
     }
 
     /// Returns the answer, or `None` and lets the bell ring with this number once it is there.
+    #[pyo3(signature = (bell, number) -> "dict[str, Any] | None")]
     fn poll_answer<'py>(&self, py: Python<'py>, bell: &Bell, number: u64) -> PyResult<Option<Bound<'py, PyDict>>> {
         let waker = Waker::from(bell.ringer(number));
         let mut inside = self.lock();
