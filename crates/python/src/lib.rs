@@ -7,6 +7,7 @@
 #![expect(clippy::needless_pass_by_value, reason = "what Python hands over is extracted into values")]
 
 mod answer;
+mod batch;
 mod bell;
 mod engine;
 mod error;
@@ -33,6 +34,7 @@ mod _native {
 
     #[pymodule_export]
     use crate::{
+        batch::Prepared,
         bell::Bell,
         engine::Engine,
         facts::{cost, doctor},
