@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -75,17 +76,23 @@ def chosen(order: Sequence[int], lengths: Sequence[int], slack: int) -> list[int
     return [place for place in order if lengths[place] <= most] + [place for place in order if lengths[place] > most]
 
 
-class PrefixRouter(FIFOMixin, RequestRouter):  # type: ignore[misc]
+def _two(replicas: list[RunningReplica]) -> list[RunningReplica]:
+    return random.sample(replicas, min(2, len(replicas)))
+
+
+class PrefixRouter(FIFOMixin, RequestRouter):
     """Sends requests of one key (the handle's `session_id`) to one replica, unless it is much fuller than the others.
 
-    `slack` (keyword of the router's configuration, 8 if not given) is by how many requests it may be fuller.
+    `slack` (keyword of the router's configuration, 8 if not given) is by how many requests it may be fuller. Requests
+    without a key go to the emptier of two replicas, wherever these are: Ray's own router fills the replica of its own node
+    first, up to the last place, while the others' forwards go half empty.
     """
 
     slack = 8
 
-    def initialize_state(self, slack: int = 8) -> None:
+    def initialize_state(self, **keywords: Any) -> None:
         """Takes the router's keywords."""
-        self.slack = slack
+        self.slack = int(keywords.get("slack", self.slack))
 
     def _get_pending_request_matching_metadata(self, request_metadata: Any = None) -> PendingRequest | None:
         """Gives a replica to the request that it was chosen for, where first come, first served would mix up a burst."""
@@ -97,12 +104,12 @@ class PrefixRouter(FIFOMixin, RequestRouter):  # type: ignore[misc]
     ) -> list[list[RunningReplica]]:
         """Returns the replicas in the order in which they are tried."""
         if pending_request is None:
-            return [candidate_replicas]
+            return [_two(candidate_replicas)]
         # Between two rounds of full replicas the router rests.
         pending_request.routing_context.should_backoff = True
         key = pending_request.metadata.session_id
         if not key:
-            return [candidate_replicas]
+            return [_two(candidate_replicas)]
         cache = self.replica_queue_len_cache
         lengths = [cache.get(replica.replica_id) or 0 for replica in candidate_replicas]
         order = ranked(key, [replica.replica_id.unique_id for replica in candidate_replicas])

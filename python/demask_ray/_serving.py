@@ -99,7 +99,7 @@ class Front:
         method, path, headers, body = await _parts(request, self._body_bytes)
         key = prefix_of(body) if method == "POST" else None
         handle = self._replicas.options(session_id=key) if key else self._replicas
-        pieces = handle.remote(method, path, headers, body)
+        pieces: Any = handle.remote(method, path, headers, body)
         try:
             status, answered = await anext(pieces)
         except BackPressureError:
@@ -126,7 +126,9 @@ async def _parts(request: Request, most: int) -> tuple[str, str, Headers, bytes]
 
 def _streaming(status: int, headers: Headers, pieces: AsyncIterator[bytes]) -> Response:
     response = StreamingResponse(pieces, status_code=status)
-    response.raw_headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+    # Ray names each request itself, by the client's name for it if it has one, as the engine does.
+    named = ((name, value) for name, value in headers if name != "x-request-id")
+    response.raw_headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in named]
     return response
 
 
@@ -198,16 +200,15 @@ def app(
         "graceful_shutdown_wait_loop_s": min(1.0, drain or 1.0),
         # A model that does not load does not load the tenth time either; a node that dies under it is another matter.
         "max_constructor_retry_count": 3,
+        "request_router_config": {"request_router_class": PrefixRouter},
         "ray_actor_options": {**model.resources, **(actor or {})},
         **how_many,
     }
-    if prefixes:
-        options["request_router_config"] = {"request_router_class": PrefixRouter}
     limits = Limits(ongoing, tuple(names), max_gen_length, body_bytes)
-    bound = serve.deployment(Replica, **options).bind(model, limits)
+    bound = _deployment(Replica, **options).bind(model, limits)
     if not prefixes:
         return bound
-    front = serve.deployment(
+    front = _deployment(
         Front,
         name="Front",
         num_replicas=fronts,
@@ -216,6 +217,11 @@ def app(
         ray_actor_options={"num_cpus": 0},
     )
     return front.bind(bound, retry_after, body_bytes)
+
+
+def _deployment(cls: type, **options: Any) -> serve.Deployment:
+    deployment: serve.Deployment = serve.deployment(**options)(cls)
+    return deployment
 
 
 def _how_many(replicas: int, autoscale: Autoscale | Mapping[str, Any] | None) -> dict[str, Any]:
