@@ -350,11 +350,23 @@ impl<T: Outcomes> Ticket<T> {
         self.mailbox.poll(Some(context.waker())).map(|mail| mail.map(typed))
     }
 
+    /// Waits for the next mail for as long as this; `Ready(None)` behind the end, `Pending` if none has come.
+    pub fn next_within(&mut self, limit: Duration) -> Poll<Option<Mail<T>>> {
+        self.mailbox.wait_until(Instant::now() + limit).map(|mail| mail.map(typed))
+    }
+
+    /// Asks for no mail before the end: then one update holds all that has happened, and whoever waits is not woken by every
+    /// forward.
+    pub fn wait_for_the_end(&mut self) {
+        self.mailbox.wait_for_the_end();
+    }
+
     /// Waits for the end.
     ///
     /// # Errors
     /// If the request failed, or the engine ended before it.
     pub fn wait(mut self) -> Result<T, Error> {
+        self.wait_for_the_end();
         let over = self.find_map(|mail| match mail {
             Mail::Over(over) => Some(over),
             Mail::Update(_) => None,

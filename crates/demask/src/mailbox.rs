@@ -5,6 +5,7 @@ use std::{
     ops::Range,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     task::{Poll, Waker},
+    time::Instant,
 };
 
 use demask_decode::Event;
@@ -121,6 +122,8 @@ struct Inside {
     update: Option<Update>,
     /// Whether the update may be read: it holds all of a forward.
     delivered: bool,
+    /// Whether nothing is delivered before the end: then one update holds all that has happened.
+    patient: bool,
     over: Option<Result<Outcome, Error>>,
     /// Whether the end was put in once: nothing follows it.
     closed: bool,
@@ -215,9 +218,14 @@ impl Mailbox {
     /// Hands over what was told since the last time: all of a forward at once.
     pub(crate) fn deliver(&self) {
         let mut inside = self.lock();
-        if inside.update.is_some() && !mem::replace(&mut inside.delivered, true) {
+        if inside.update.is_some() && !inside.patient && !mem::replace(&mut inside.delivered, true) {
             self.changed(inside);
         }
+    }
+
+    /// Delivers nothing any more before the end.
+    pub(crate) fn wait_for_the_end(&self) {
+        self.lock().patient = true;
     }
 
     /// Puts the end in; only the first one counts.
@@ -263,6 +271,19 @@ impl Mailbox {
             inside = self.arrived.wait(inside).unwrap_or_else(PoisonError::into_inner);
         }
     }
+
+    /// Waits for the next mail until a time; `Ready(None)` behind the end, `Pending` if none has come.
+    pub(crate) fn wait_until(&self, limit: Instant) -> Poll<Option<Mail<Outcome>>> {
+        let mut inside = self.lock();
+        loop {
+            let left = limit.saturating_duration_since(Instant::now());
+            match Self::take(&mut inside, None) {
+                Poll::Pending if !left.is_zero() => {}
+                mail => return mail,
+            }
+            inside = self.arrived.wait_timeout(inside, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
 }
 
 /// The engine's end of a mailbox. Dropped without an end, it says that the engine is gone.
@@ -276,6 +297,8 @@ impl Drop for Post {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use demask_decode::Logprob;
 
     use super::*;
@@ -357,6 +380,27 @@ mod tests {
         assert!(matches!(mailbox.wait(), Some(Mail::Update(update)) if update.text == "a"));
         assert!(matches!(mailbox.wait(), Some(Mail::Over(Err(Error::Interrupted)))));
         assert!(mailbox.wait().is_none() && matches!(mailbox.poll(None), Poll::Ready(None)));
+    }
+
+    #[test]
+    fn whoever_waits_for_the_end_gets_all_of_it_in_one_update() {
+        let mailbox = Arc::new(Mailbox::default());
+        let post = Post(Arc::clone(&mailbox));
+        mailbox.wait_for_the_end();
+        for text in ["a", "b"] {
+            mailbox.tell(&RunEvent::Text(text));
+            mailbox.deliver();
+            assert!(mailbox.wait_until(Instant::now()).is_pending());
+        }
+        let begun = Instant::now();
+        assert!(mailbox.wait_until(begun + Duration::from_millis(20)).is_pending());
+        assert!(begun.elapsed() >= Duration::from_millis(20));
+        post.0.close(Err(Error::Interrupted));
+        let Poll::Ready(Some(Mail::Update(update))) = mailbox.wait_until(Instant::now()) else { panic!("an update") };
+        assert_eq!(update.text, "ab");
+        let over = mailbox.wait_until(Instant::now());
+        assert!(matches!(over, Poll::Ready(Some(Mail::Over(Err(Error::Interrupted))))));
+        assert!(matches!(mailbox.wait_until(Instant::now()), Poll::Ready(None)));
     }
 
     #[test]

@@ -1,0 +1,385 @@
+"""Models with a thread of their own."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
+
+from . import _native
+from ._errors import Error
+from ._generation import Generation
+from ._http import Headers, HttpResponse, Service
+from ._prompt import Hole, Infill, Message, Prompt, is_many, messages, native
+from ._stream import AsyncStream, Stream
+from ._tokenizer import Tokenizer
+from ._waiting import waiting
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+    from ._options import LoadOptions, Options
+
+__all__ = ["Engine", "demo", "load"]
+
+Progress = Callable[[str, int, int], object]
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def load(
+    model: str | os.PathLike[str], *, progress: bool | Progress = False, **settings: Unpack[LoadOptions]
+) -> Engine:
+    """Loads a model, and gives it a thread.
+
+    `model` is a hub's id (`org/name` or `org/name@revision`), a directory in Hugging Face layout, or a `.gguf` file. `progress`
+    shows how far it is, or is called with a name, the bytes that were read and those there are; Ctrl-C ends loading.
+
+    Raises `ModelError` if it is not there or cannot be read, `OutOfMemory` if it does not fit, `DeviceError` if the device cannot
+    be used, `OptionsError` for a wrong word, `TypeError` for a name that no setting has.
+    """
+    return Engine(_native.open(os.fspath(model), settings, _progress(progress)))
+
+
+def demo(*, progress: bool | Progress = False, **settings: Unpack[LoadOptions]) -> Engine:
+    """Loads the model that is part of the package: a small LLaDA that solves word problems. It needs no file and no network.
+
+    Takes and raises what `load` does.
+    """
+    return Engine(_native.open(None, settings, _progress(progress)))
+
+
+def _progress(progress: bool | Progress) -> Progress | None:
+    if not isinstance(progress, bool):
+        return progress
+    return _shown if progress else None
+
+
+def _shown(name: str, done: int, total: int) -> None:
+    end = "\n" if done >= total else ""
+    print(f"\r{name}: {done / 1e6:.0f} of {total / 1e6:.0f} MB", end=end, flush=True)
+
+
+class Engine:
+    """A loaded model on a thread of its own. Any thread and any event loop may ask it; what is asked at the same time shares
+    forwards, and each answer is, to the bit, the one that its request has alone.
+
+    `load` and `demo` make one. It is a context manager: at its end the model is closed. It cannot be pickled, nor used in the
+    child of a fork.
+
+    Options of all its methods are the command line's, as keywords with underscores; `None` is not set. A name that no option has
+    raises `TypeError` with the nearest one that there is.
+    """
+
+    __slots__ = ("__weakref__", "_info", "_native", "_service", "_words")
+
+    def __init__(self, native: _native.Engine) -> None:
+        """Wraps what `load` has loaded."""
+        self._native = native
+        self._info: dict[str, Any] = json.loads(native.info())
+        self._words = native.tokenizer()
+        self._service: Service | None = None
+        _engines.add(self)
+
+    # What it is.
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return str(self._info["name"])
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What the model is and can do: family, attention, sizes, special tokens, default methods, device, guides."""
+        return dict(self._info)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer."""
+        return Tokenizer(self._words, int(self._info["vocabulary"]))
+
+    def chat_template(self, conversation: Sequence[Message], *, generation_prompt: bool = True) -> str:
+        """Returns a conversation as the model's template puts it into words.
+
+        Raises `PromptError` if the template refuses it.
+        """
+        return self._words.template(messages(conversation), generation_prompt)
+
+    def metrics(self) -> dict[str, Any]:
+        """Returns the engine's counts as they were after its last forward, as plain numbers. It waits for nothing."""
+        found: dict[str, Any] = json.loads(self._native.metrics())
+        return found
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else str(self._info["device"])
+        return f"<demask.Engine {self.name}, {state}>"
+
+    # Answers.
+
+    @overload
+    def generate(
+        self,
+        prompt: str | Prompt,
+        *,
+        progress: bool | Callable[[int, int], object] = False,
+        errors: Literal["raise"] = "raise",
+        each: None = None,
+        **options: Unpack[Options],
+    ) -> Generation: ...
+
+    @overload
+    def generate(
+        self,
+        prompt: Sequence[Prompt],
+        *,
+        progress: bool | Callable[[int, int], object] = False,
+        errors: Literal["raise"] = "raise",
+        each: Sequence[Options] | None = None,
+        **options: Unpack[Options],
+    ) -> list[Generation]: ...
+
+    @overload
+    def generate(
+        self,
+        prompt: Sequence[Prompt],
+        *,
+        progress: bool | Callable[[int, int], object] = False,
+        errors: Literal["return"],
+        each: Sequence[Options] | None = None,
+        **options: Unpack[Options],
+    ) -> list[Generation | Error]: ...
+
+    def generate(
+        self,
+        prompt: Prompt | Sequence[Prompt],
+        *,
+        progress: bool | Callable[[int, int], object] = False,
+        errors: Literal["raise", "return"] = "raise",
+        each: Sequence[Options] | None = None,
+        **options: Unpack[Options],
+    ) -> Generation | list[Generation] | list[Generation | Error]:
+        """Answers a prompt, or many in one batch whose order is kept.
+
+        A prompt is a user's message, a conversation, `Raw`, `Tokens` or `Infill`; a list that begins with anything but a message is
+        a batch. All prompts are prepared before any runs. `each` has options of single prompts, which stand over the common ones;
+        `errors="return"` puts the exception of a prompt that fails in its place; `progress` shows how many are done, or is called
+        with that and their number.
+
+        Raises `PromptError`, `OptionsError`, `OutOfMemory`, `Closed` and `TypeError` as the first prompt that fails does; the others
+        are given up then, and so are all at Ctrl-C.
+        """
+        if not is_many(prompt):
+            _alone(each, errors)
+            ticket = self._native.submit(native(prompt), options)
+            try:
+                return Generation(ticket.answer(), self._words)
+            except BaseException:
+                ticket.cancel()
+                raise
+        told = _counted(progress)
+        tickets = self._submit(prompt, each, options, errors)
+        found: list[Generation | Error] = []
+        try:
+            for ticket in tickets:
+                found.append(self._answer(ticket, errors))
+                if told is not None:
+                    told(len(found), len(tickets))
+        except BaseException:
+            _give_up(tickets)
+            raise
+        return found
+
+    @overload
+    async def agenerate(
+        self,
+        prompt: str | Prompt,
+        *,
+        errors: Literal["raise"] = "raise",
+        each: None = None,
+        **options: Unpack[Options],
+    ) -> Generation: ...
+
+    @overload
+    async def agenerate(
+        self,
+        prompt: Sequence[Prompt],
+        *,
+        errors: Literal["raise"] = "raise",
+        each: Sequence[Options] | None = None,
+        **options: Unpack[Options],
+    ) -> list[Generation]: ...
+
+    @overload
+    async def agenerate(
+        self,
+        prompt: Sequence[Prompt],
+        *,
+        errors: Literal["return"],
+        each: Sequence[Options] | None = None,
+        **options: Unpack[Options],
+    ) -> list[Generation | Error]: ...
+
+    async def agenerate(
+        self,
+        prompt: Prompt | Sequence[Prompt],
+        *,
+        errors: Literal["raise", "return"] = "raise",
+        each: Sequence[Options] | None = None,
+        **options: Unpack[Options],
+    ) -> Generation | list[Generation] | list[Generation | Error]:
+        """Answers as `generate` does, and lets the event loop run meanwhile. Cancelling the task gives the requests up."""
+        many = is_many(prompt)
+        if many:
+            tickets = self._submit(prompt, each, options, errors)
+        else:
+            _alone(each, errors)
+            tickets = [self._native.submit(native(prompt), options)]
+        found: list[Generation | Error] = []
+        try:
+            for ticket in tickets:
+                found.append(await self._await_answer(ticket, errors))
+        except BaseException:
+            _give_up(tickets)
+            raise
+        return found if many else found[0]  # type: ignore[return-value]
+
+    def stream(self, prompt: Prompt, **options: Unpack[Options]) -> Stream:
+        """Answers a prompt piece by piece: an iterator of `Update`, behind whose end `answer` is the `Generation`.
+
+        Raises what `generate` does, preparation first, at once.
+        """
+        return Stream(self._native.submit(native(prompt), options), self._words)
+
+    def astream(self, prompt: Prompt, **options: Unpack[Options]) -> AsyncStream:
+        """Answers a prompt piece by piece for `async for`, as `stream` does. Many at once share forwards."""
+        return AsyncStream(self._native.submit(native(prompt), options), self._words)
+
+    def infill(self, pieces: str | Sequence[str | Hole], **options: Unpack[Options]) -> Generation:
+        """Fills the holes of a text: `"text with <mask:3>"`, or pieces between which `Hole(3)` stands.
+
+        Raises `PromptError` if the model cannot look ahead, or there is no hole.
+        """
+        return self.generate(Infill(pieces), **options)
+
+    def _submit(
+        self, prompts: Sequence[Prompt], each: Sequence[Options] | None, options: Options, errors: str
+    ) -> list[_native.Ticket | Error]:
+        if errors not in ("raise", "return"):
+            raise ValueError(f"errors is {errors!r}, expected 'raise' or 'return'")
+        if each is not None and len(each) != len(prompts):
+            raise ValueError(f"each has {len(each)} options for {len(prompts)} prompts, expected as many")
+        own: Sequence[Mapping[str, Any]] = each if each is not None else [{}] * len(prompts)
+        wanted = [(native(prompt), {**options, **mine}) for prompt, mine in zip(prompts, own, strict=True)]
+        return self._native.submit_all(wanted, errors == "return")
+
+    def _answer(self, ticket: _native.Ticket | Error, errors: str) -> Generation | Error:
+        if isinstance(ticket, Error):
+            return ticket
+        try:
+            return Generation(ticket.answer(), self._words)
+        except Error as error:
+            if errors == "return":
+                return error
+            raise
+
+    async def _await_answer(self, ticket: _native.Ticket | Error, errors: str) -> Generation | Error:
+        if isinstance(ticket, Error):
+            return ticket
+        try:
+            fields = await waiting().until(ticket.poll_answer)
+        except Error as error:
+            if errors == "return":
+                return error
+            raise
+        assert fields is not None, "nothing ends the wait but the answer"
+        return Generation(fields, self._words)
+
+    # The server's layer.
+
+    def service(
+        self,
+        *,
+        names: Sequence[str] = (),
+        keys: str | None = None,
+        page: bool = True,
+        max_queue: int = 256,
+        max_gen_length: int = 4096,
+        max_body_bytes: int = 2 << 20,
+        max_choices: int = 16,
+        max_prompts: int = 64,
+    ) -> Service:
+        """Returns an OpenAI-compatible server over this engine without sockets, as `demask serve` is one with them.
+
+        `names` are those that requests may call the model by, `keys` has one client a line (`NAME KEY [weight=NUMBER]
+        [rate=REQUESTS_PER_MINUTE]`), `page` says whether the page at `/` is there, the others bound what requests may ask.
+
+        Raises `OptionsError` if a line of `keys` is none.
+        """
+        limits = [
+            ("max_queue", max_queue),
+            ("max_gen_length", max_gen_length),
+            ("max_body_bytes", max_body_bytes),
+            ("max_choices", max_choices),
+            ("max_prompts", max_prompts),
+        ]
+        return Service(_native.Service(self._native, list(names), keys, page, limits))
+
+    async def http(self, method: str, path: str, headers: Headers | None = None, body: Any = b"") -> HttpResponse:
+        """Serves one request as `Service.http` does, by a server with the usual bounds and without keys."""
+        if self._service is None:
+            self._service = self.service()
+        return await self._service.http(method, path, headers, body)
+
+    # Its end.
+
+    @property
+    def closed(self) -> bool:
+        """Whether it answers no requests any more."""
+        return self._native.closed
+
+    def close(self) -> None:
+        """Gives up what runs, which raises `Closed` where it is waited for, and ends the thread. Nothing happens the second time."""
+        self._native.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an Engine cannot be pickled, its thread belongs to this process: load the model where it is to run")
+
+
+def _alone(each: object, errors: str) -> None:
+    if each is not None or errors != "raise":
+        raise TypeError("each and errors go with a list of prompts: give a list, or omit them")
+
+
+def _counted(progress: bool | Callable[[int, int], object]) -> Callable[[int, int], object] | None:
+    if not isinstance(progress, bool):
+        return progress
+    return _shown_count if progress else None
+
+
+def _shown_count(done: int, all_of_them: int) -> None:
+    print(f"\r{done} of {all_of_them} answers", end="\n" if done == all_of_them else "", flush=True)
+
+
+def _give_up(tickets: Sequence[_native.Ticket | Error]) -> None:
+    for ticket in tickets:
+        if not isinstance(ticket, Error):
+            ticket.cancel()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Ends the threads while there is still an interpreter."""
+    for engine in list(_engines):
+        engine.close()
