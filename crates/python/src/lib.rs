@@ -9,6 +9,7 @@ mod answer;
 mod bell;
 mod engine;
 mod error;
+mod evaluation;
 mod http;
 mod json;
 mod load;
@@ -25,6 +26,7 @@ mod _native {
     use crate::{
         bell::Bell,
         engine::Engine,
+        evaluation::Evaluation,
         http::{Reply, Service},
         load::open,
         ticket::Ticket,

@@ -1,6 +1,7 @@
 """A cluster of two nodes on this machine, and what the tests of demask_ray ask of it."""
 
 import asyncio
+import faulthandler
 import json
 import logging
 import os
@@ -23,8 +24,12 @@ ROOT = next(folder for folder in Path(__file__).resolve().parents if (folder / "
 NODE = {"num_cpus": 1, "object_store_memory": 100 << 20}
 # Models of the demo: one sees all positions, the other one decodes block behind block and has prefixes to keep.
 BLOCKS = str(ROOT / "demo" / "demo-sdar")
+# The command, which writes what evaluations are compared with.
+BINARY = os.environ.get("DEMASK_BINARY", str(ROOT / "target" / "release" / "demask"))
 # Seconds within which anything here must happen on a slow machine.
 PATIENCE = 90
+# Seconds that a test may take.
+LONGEST = 240
 
 NAMES = ("Ada", "Ben", "Cara", "Dan", "Eva", "Finn")
 
@@ -106,14 +111,16 @@ class Machines:
 class OnCluster(unittest.TestCase):
     """Tests that need the cluster."""
 
-    @classmethod
-    def setUpClass(cls):
+    def setUp(self):
+        # Whatever waits for a cluster that is not as it should be would wait forever: who hangs is shown, and ends it all.
+        faulthandler.dump_traceback_later(LONGEST, exit=True)
         Machines.start()
         Machines.whole()
 
     def tearDown(self):
         for name in list(serve.status().applications):
             serve.delete(name)
+        faulthandler.cancel_dump_traceback_later()
 
 
 def run(app):
@@ -161,15 +168,17 @@ async def ask_all(bodies, at_once=32):
 
 def answer(response):
     """A response's body without what differs between two runs of the same answer."""
-    return _steady(json.loads(response if isinstance(response, bytes) else response.content))
+    return steady(json.loads(response if isinstance(response, bytes) else response.content))
 
 
-def _steady(told):
+def steady(told, keep=()):
+    """Leaves out what differs between two runs of the same answer."""
     if isinstance(told, list):
-        return [_steady(one) for one in told]
+        return [steady(one, keep) for one in told]
     if not isinstance(told, dict):
         return told
-    return {name: _steady(value) for name, value in told.items() if name not in ("id", "created", "seconds", "peak")}
+    left_out = {"id", "created", "seconds", "peak"}.difference(keep)
+    return {name: steady(value, keep) for name, value in told.items() if name not in left_out}
 
 
 def alone(bodies, model=None):
