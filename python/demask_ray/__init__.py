@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from demask_ray._routing import PrefixRouter as PrefixRouter
     from demask_ray._scaling import Autoscale as Autoscale
     from demask_ray._serving import app as app
+    from demask_ray._serving import deploy as deploy
 
 __all__ = [
     "Autoscale",
@@ -29,6 +30,7 @@ __all__ = [
     "RayMissing",
     "WorkerError",
     "app",
+    "deploy",
     "evaluate",
     "generate",
     "seed_of",
@@ -40,6 +42,7 @@ _HOMES = {
     "Generator": "_batches",
     "PrefixRouter": "_routing",
     "app": "_serving",
+    "deploy": "_serving",
     "evaluate": "_evaluation",
     "generate": "_batches",
     "seed_of": "_batches",

@@ -54,9 +54,10 @@ class Generator:
         errors: str = "raise",
         timings: bool = False,
     ) -> None:
+        options = {} if options is None else options
+        check(prompt, key, seed, options, errors, timings)
         self._prompt, self._key, self._seed = prompt, key, seed
-        self._options, self._errors, self._timings = dict(options or {}), errors, timings
-        check(prompt, key, seed, self._options, errors, timings)
+        self._options, self._errors, self._timings = dict(options), errors, timings
         self._engine = Model.of(model).load()
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:

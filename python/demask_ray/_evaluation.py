@@ -33,9 +33,13 @@ class Worker:
 
 def evaluation_of(model: Model, tasks: Sequence[str], keywords: Mapping[str, Any]) -> Any:
     """Returns an evaluation, laid out on this machine."""
+    engine_module()
+    from demask import _native
+
     given = dict(keywords)
     options = given.pop("options", {})
-    return engine_module().Evaluation(list(tasks), model.name, model.keywords, options, **given)
+    native: Any = _native
+    return native.Evaluation(list(tasks), model.name, model.keywords, options, **given)
 
 
 def difference(described: str, found: str) -> str:

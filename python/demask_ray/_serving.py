@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from demask_ray._model import Model, engine_module, expect, needs_ray, node, seconds, shown, whole
+from demask_ray._model import Model, WorkerError, engine_module, expect, needs_ray, node, seconds, shown, whole
 from demask_ray._routing import PrefixRouter, prefix_of
 from demask_ray._scaling import REQUESTS, ROWS, Autoscale
 
@@ -217,6 +218,27 @@ def app(
         ray_actor_options={"num_cpus": 0},
     )
     return front.bind(bound, retry_after, body_bytes)
+
+
+def deploy(application: serve.Application, *, name: str = "demask", route_prefix: str = "/") -> DeploymentHandle[Any]:
+    """Runs an application as `ray.serve.run` does; where its replicas do not start, the error says why.
+
+    Raises `WorkerError` with what the last replica that was tried said.
+    """
+    try:
+        return serve.run(application, name=name, route_prefix=route_prefix)
+    except RuntimeError as error:
+        found = serve.status().applications.get(name)
+        deployments = found.deployments if found else {}
+        reasons = [reason(deployment.message) for deployment in deployments.values()]
+        raise WorkerError(next((told for told in reasons if told), str(error))) from error
+
+
+def reason(trace: str) -> str:
+    """Returns the message of the last exception of a trace as text, without its class."""
+    lines = [line.strip() for line in trace.splitlines()]
+    raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b.*: ", line)]
+    return raised[-1].partition(": ")[2] if raised else ""
 
 
 def _deployment(cls: type, **options: Any) -> serve.Deployment:

@@ -90,7 +90,8 @@ class Batches(OnCluster):
         self.refused("no column 'id' for keys", lambda: demask_ray.generate(data, key="id").take_all())
         taken = ray.data.from_items([{**row, "text": ""} for row in rows(4)])
         self.refused("column 'text' is there already: rename it", lambda: demask_ray.generate(taken).take_all())
-        for key, shown in ((1.5, "1.5 (float)"), (None, "None (NoneType)"), ([1], "[1] (list)"), (True, "True (bool)")):
+        # What a column has no value for comes as a number that is none.
+        for key, shown in ((1.5, "1.5 (float)"), (None, "nan (float)"), ([1], "[1] (list)"), (True, "True (bool)")):
             wrong = ray.data.from_items([{"key": key, "prompt": "3"}])
             self.refused(f"a key is {shown}: expected a text", lambda wrong=wrong: demask_ray.generate(wrong).take_all())
         for prompt in (3, [], [1.5], None):

@@ -10,7 +10,6 @@ from pathlib import Path
 import demask
 import demask_ray
 import ray
-from ray import serve
 from shared import OnCluster, question
 from demask_ray._routing import chosen, prefix_of, ranked
 from demask_ray._scaling import replicas
@@ -141,15 +140,15 @@ class Rules(unittest.TestCase):
 class OnWorkers(OnCluster):
     def test_a_model_that_does_not_load_ends_the_deployment_with_its_reason(self):
         began = time.monotonic()
-        with self.assertRaises(RuntimeError) as caught:
-            serve.run(demask_ray.app("/nowhere/model"), name="demask")
+        with self.assertRaises(demask_ray.WorkerError) as caught:
+            demask_ray.deploy(demask_ray.app("/nowhere/model"))
         self.assertIn("'/nowhere/model' does not load: ", str(caught.exception))
         self.assertIn("every node of the cluster has to reach the model", str(caught.exception))
         self.assertLess(time.monotonic() - began, 60)
 
     def test_a_wrong_word_for_the_engine_ends_the_deployment_with_its_reason(self):
-        with self.assertRaises(RuntimeError) as caught:
-            serve.run(demask_ray.app(demask_ray.Model(quantize="q7")), name="demask")
+        with self.assertRaises(demask_ray.WorkerError) as caught:
+            demask_ray.deploy(demask_ray.app(demask_ray.Model(quantize="q7")))
         self.assertIn("q7", str(caught.exception))
 
     def test_a_worker_without_demask_says_so(self):
@@ -161,7 +160,7 @@ class OnWorkers(OnCluster):
             for call in (
                 lambda: demask_ray.generate(data, actor=actor).take_all(),
                 lambda: demask_ray.evaluate("wordmath", out=Path(folder) / "out", limit=2, actor=actor),
-                lambda: serve.run(demask_ray.app(actor=actor), name="demask"),
+                lambda: demask_ray.deploy(demask_ray.app(actor=actor)),
             ):
                 with self.assertRaises(Exception) as caught:
                     call()
