@@ -6,25 +6,32 @@ import atexit
 import json
 import os
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
 from . import _native
 from ._errors import Error
-from ._generation import Generation
+from ._facts import cost
+from ._generation import Generation, Logprob
 from ._http import Headers, HttpResponse, Service
-from ._prompt import Hole, Infill, Message, Prompt, is_many, messages, native
+from ._prompt import Hole, Infill, Message, Prompt, is_many, messages, native, token_ids
+from ._score import Score
+from ._server import Server
 from ._stream import AsyncStream, Stream
 from ._tokenizer import Tokenizer
+from ._trace import Trace
+from ._transfer import handed
 from ._waiting import waiting
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     from typing_extensions import Self, Unpack
 
-    from ._options import LoadOptions, Options
+    from ._options import LoadOptions, Options, ServiceOptions
 
-__all__ = ["Engine", "demo", "load"]
+__all__ = ["Engine", "demo", "load", "serve"]
 
 Progress = Callable[[str, int, int], object]
 
@@ -42,7 +49,8 @@ def load(
     Raises `ModelError` if it is not there or cannot be read, `OutOfMemory` if it does not fit, `DeviceError` if the device cannot
     be used, `OptionsError` for a wrong word, `TypeError` for a name that no setting has.
     """
-    return Engine(_native.open(os.fspath(model), settings, _progress(progress)))
+    path = os.fspath(model)
+    return Engine(_native.open(path, dict(settings), _progress(progress)), (path, settings))
 
 
 def demo(*, progress: bool | Progress = False, **settings: Unpack[LoadOptions]) -> Engine:
@@ -50,7 +58,7 @@ def demo(*, progress: bool | Progress = False, **settings: Unpack[LoadOptions]) 
 
     Takes and raises what `load` does.
     """
-    return Engine(_native.open(None, settings, _progress(progress)))
+    return Engine(_native.open(None, dict(settings), _progress(progress)), (None, settings))
 
 
 def _progress(progress: bool | Progress) -> Progress | None:
@@ -64,6 +72,27 @@ def _shown(name: str, done: int, total: int) -> None:
     print(f"\r{name}: {done / 1e6:.0f} of {total / 1e6:.0f} MB", end=end, flush=True)
 
 
+def serve(
+    model: str | os.PathLike[str] | None = None,
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    *,
+    settings: LoadOptions | None = None,
+    wait: bool = True,
+    **bounds: Any,
+) -> Server:
+    """Loads a model, the built-in one if none is named, and serves it until Ctrl-C; or returns the server at once, if `wait` is
+    false. `settings` are those of `load`, other keywords those of `Engine.serve`.
+    """
+    engine = demo(**(settings or {})) if model is None else load(model, **(settings or {}))
+    server = engine.serve(host, port, **bounds)
+    if wait:
+        print(f"demask serves {engine.name} on {server.url}", flush=True)
+        with engine, server:
+            server.wait()
+    return server
+
+
 class Engine:
     """A loaded model on a thread of its own. Any thread and any event loop may ask it; what is asked at the same time shares
     forwards, and each answer is, to the bit, the one that its request has alone.
@@ -75,11 +104,12 @@ class Engine:
     raises `TypeError` with the nearest one that there is.
     """
 
-    __slots__ = ("__weakref__", "_info", "_native", "_service", "_words")
+    __slots__ = ("__weakref__", "_info", "_native", "_opened", "_service", "_words")
 
-    def __init__(self, native: _native.Engine) -> None:
-        """Wraps what `load` has loaded."""
+    def __init__(self, native: _native.Engine, opened: tuple[str | None, LoadOptions]) -> None:
+        """Wraps what `load` has loaded, and what it was told."""
         self._native = native
+        self._opened = opened
         self._info: dict[str, Any] = json.loads(native.info())
         self._words = native.tokenizer()
         self._service: Service | None = None
@@ -120,10 +150,11 @@ class Engine:
 
     # Answers.
 
+    # A text is a sequence of texts to those who check types, and one prompt here: the first overload is the one that holds.
     @overload
-    def generate(
+    def generate(  # type: ignore[overload-overlap]
         self,
-        prompt: str | Prompt,
+        prompt: Prompt,
         *,
         progress: bool | Callable[[int, int], object] = False,
         errors: Literal["raise"] = "raise",
@@ -174,7 +205,7 @@ class Engine:
         """
         if not is_many(prompt):
             _alone(each, errors)
-            ticket = self._native.submit(native(prompt), options)
+            ticket = self._native.submit(native(prompt), _told(options))
             try:
                 return Generation(ticket.answer(), self._words)
             except BaseException:
@@ -184,8 +215,8 @@ class Engine:
         tickets = self._submit(prompt, each, options, errors)
         found: list[Generation | Error] = []
         try:
-            for ticket in tickets:
-                found.append(self._answer(ticket, errors))
+            for one in tickets:
+                found.append(self._answer(one, errors))
                 if told is not None:
                     told(len(found), len(tickets))
         except BaseException:
@@ -194,9 +225,9 @@ class Engine:
         return found
 
     @overload
-    async def agenerate(
+    async def agenerate(  # type: ignore[overload-overlap]
         self,
-        prompt: str | Prompt,
+        prompt: Prompt,
         *,
         errors: Literal["raise"] = "raise",
         each: None = None,
@@ -233,11 +264,12 @@ class Engine:
     ) -> Generation | list[Generation] | list[Generation | Error]:
         """Answers as `generate` does, and lets the event loop run meanwhile. Cancelling the task gives the requests up."""
         many = is_many(prompt)
-        if many:
+        tickets: list[_native.Ticket | Error]
+        if is_many(prompt):
             tickets = self._submit(prompt, each, options, errors)
         else:
             _alone(each, errors)
-            tickets = [self._native.submit(native(prompt), options)]
+            tickets = [self._native.submit(native(prompt), _told(options))]
         found: list[Generation | Error] = []
         try:
             for ticket in tickets:
@@ -252,11 +284,11 @@ class Engine:
 
         Raises what `generate` does, preparation first, at once.
         """
-        return Stream(self._native.submit(native(prompt), options), self._words)
+        return Stream(self._native.submit(native(prompt), _told(options)), self._words)
 
     def astream(self, prompt: Prompt, **options: Unpack[Options]) -> AsyncStream:
         """Answers a prompt piece by piece for `async for`, as `stream` does. Many at once share forwards."""
-        return AsyncStream(self._native.submit(native(prompt), options), self._words)
+        return AsyncStream(self._native.submit(native(prompt), _told(options)), self._words)
 
     def infill(self, pieces: str | Sequence[str | Hole], **options: Unpack[Options]) -> Generation:
         """Fills the holes of a text: `"text with <mask:3>"`, or pieces between which `Hole(3)` stands.
@@ -264,6 +296,79 @@ class Engine:
         Raises `PromptError` if the model cannot look ahead, or there is no hole.
         """
         return self.generate(Infill(pieces), **options)
+
+    # Looks into the model.
+
+    def trace(
+        self, prompt: Prompt, *, drafts: bool = False, predictions: bool = False, **options: Unpack[Options]
+    ) -> Trace:
+        """Answers a prompt, and returns what happened on the way: commits and forwards, with the drafts of each forward and with
+        all predictions if asked for.
+
+        Raises what `generate` does.
+        """
+        ticket = self._native.submit_traced(native(prompt), _told(options), drafts, predictions)
+        try:
+            answer = Generation(ticket.answer(), self._words)
+        except BaseException:
+            ticket.cancel()
+            raise
+        return Trace.parse(ticket.trace(), answer)
+
+    def score(
+        self,
+        context: Prompt,
+        continuation: str,
+        *,
+        draws: int = 128,
+        cfg_scale: float = 0.0,
+        seed: int = 0,
+        top: int | None = None,
+    ) -> Score:
+        """Judges how probable a text is behind a prompt: its natural-log probability, of diffusion models a lower bound that is
+        estimated from `draws`. `top` keeps the log-probabilities of tokens, of autoregressive models.
+
+        Raises `OptionsError` if the model has no such estimate (block-causal ones), `PromptError` if one of both is empty.
+        """
+        found = _native.score(self._native, native(context), continuation, (draws, cfg_scale, seed, top))
+        log_probability, tokens, logprobs, forwards, flops, seconds = found
+        return Score(log_probability, tokens, [Logprob(*one) for one in logprobs], forwards, flops, seconds)
+
+    def logits(self, tokens: Iterable[int] | npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.float32]:
+        """Runs a forward over tokens with the model's own attention, and returns raw logits as f32, `[tokens, vocabulary]`, not
+        shifted. It owns its memory and may be written to, so `torch.from_dlpack` takes it without a copy.
+
+        Raises `PromptError` for tokens that the model does not know or too many of them, `OutOfMemory`.
+        """
+        import numpy
+
+        ids = token_ids(tokens)
+        found = _native.logits(self._native, ids)
+        return numpy.frombuffer(found, dtype=numpy.float32).reshape(len(ids), -1)
+
+    def hidden(
+        self, tokens: Iterable[int] | npt.NDArray[np.integer[Any]], layer: int | Literal["embedding", "final"]
+    ) -> npt.NDArray[np.float32]:
+        """Runs a forward over tokens, and returns the residual stream behind a layer, counted from 0, as f32, `[tokens, hidden]`:
+        `"embedding"` in front of the first, `"final"` behind the norm that the head reads.
+
+        Raises `IndexError` if there is no such layer, and what `logits` does.
+        """
+        import numpy
+
+        layers = int(self._info["layers"])
+        named = {"embedding": -1, "final": layers}
+        place = named.get(layer) if isinstance(layer, str) else layer
+        if place is None or isinstance(place, bool) or not -1 <= place <= layers or (place < 0 or place == layers) != isinstance(layer, str):
+            raise IndexError(f"layer is {layer!r}, expected one from 0 to {layers - 1}, 'embedding' or 'final'")
+        ids = token_ids(tokens)
+        found = _native.hidden(self._native, ids, place + 1)
+        return numpy.frombuffer(found, dtype=numpy.float32).reshape(len(ids), -1)
+
+    def cost(self, prompt_tokens: int = 256, *, acceptance: float = 0.0, **options: Unpack[Options]) -> dict[str, Any]:
+        """Returns what an answer takes behind so many tokens, as `demask.cost` does, without running anything."""
+        model, settings = self._opened
+        return cost(model, prompt_tokens=prompt_tokens, acceptance=acceptance, settings=settings, **options)
 
     def _submit(
         self, prompts: Sequence[Prompt], each: Sequence[Options] | None, options: Options, errors: str
@@ -273,7 +378,7 @@ class Engine:
         if each is not None and len(each) != len(prompts):
             raise ValueError(f"each has {len(each)} options for {len(prompts)} prompts, expected as many")
         own: Sequence[Mapping[str, Any]] = each if each is not None else [{}] * len(prompts)
-        wanted = [(native(prompt), {**options, **mine}) for prompt, mine in zip(prompts, own, strict=True)]
+        wanted = [(native(prompt), _told({**options, **mine})) for prompt, mine in zip(prompts, own, strict=True)]
         return self._native.submit_all(wanted, errors == "return")
 
     def _answer(self, ticket: _native.Ticket | Error, errors: str) -> Generation | Error:
@@ -334,6 +439,25 @@ class Engine:
             self._service = self.service()
         return await self._service.http(method, path, headers, body)
 
+    def serve(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 8080,
+        *,
+        allowed_hosts: Sequence[str] | None = None,
+        cors_origins: Sequence[str] = (),
+        **bounds: Unpack[ServiceOptions],
+    ) -> Server:
+        """Serves this engine on a socket, on a thread of the server's own; port 0 takes a free one. Other keywords are those of
+        `service`.
+
+        `allowed_hosts` are names of this host that requests may be sent to (on loopback, its own; elsewhere all), `cors_origins`
+        those that pages of other sites may ask from. Raises `OptionsError` if it cannot listen there.
+        """
+        service = self.service(**bounds)
+        hosts = None if allowed_hosts is None else list(allowed_hosts)
+        return Server(_native.Server(service._native, host, port, hosts, list(cors_origins)))
+
     # Its end.
 
     @property
@@ -355,6 +479,14 @@ class Engine:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an Engine cannot be pickled, its thread belongs to this process: load the model where it is to run")
+
+
+def _told(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns options as the native half takes them."""
+    found = dict(options)
+    if found.get("transfer") is not None:
+        found["transfer"] = handed(found["transfer"])
+    return found
 
 
 def _alone(each: object, errors: str) -> None:

@@ -80,7 +80,9 @@ class Generation:
     def receipt(self) -> dict[str, Any]:
         """How it was made: methods, NFE, forwards, rows, operations, seconds, memory, and what its tokens may claim."""
         if self._receipt is None:
-            self._receipt = json.loads(self.receipt_json)
+            read: dict[str, Any] = json.loads(self.receipt_json)
+            self._receipt = read
+            return read
         return self._receipt
 
     @property

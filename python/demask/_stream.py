@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -20,12 +21,22 @@ __all__ = ["AsyncStream", "Stream"]
 class _Streamed:
     """What both kinds of streams have."""
 
-    __slots__ = ("_answer", "_ticket", "_tokenizer")
+    __slots__ = ("_answer", "_then", "_ticket", "_tokenizer")
 
     def __init__(self, ticket: Ticket, tokenizer: Tokenizer) -> None:
         self._ticket = ticket
         self._tokenizer = tokenizer
         self._answer: Generation | None = None
+        self._then: list[Callable[[Generation], object]] = []
+
+    def then(self, call: Callable[[Generation], object]) -> None:
+        """Lets a function be called with the answer, once the stream has come to its end."""
+        self._then.append(call)
+
+    def _end(self, answer: Generation) -> None:
+        self._answer = answer
+        for call in self._then:
+            call(answer)
 
     @property
     def answer(self) -> Generation | None:
@@ -51,7 +62,7 @@ class Stream(_Streamed):
         found = self._ticket.next()
         if isinstance(found, Update):
             return found
-        self._answer = Generation(found, self._tokenizer)
+        self._end(Generation(found, self._tokenizer))
         raise StopIteration
 
     def close(self) -> None:
@@ -91,7 +102,8 @@ class AsyncStream(_Streamed):
         found = await waiting().until(self._look)
         if isinstance(found, Update):
             return found
-        self._answer = found
+        assert isinstance(found, Generation), "nothing ends the wait but news"
+        self._end(found)
         raise StopAsyncIteration
 
     async def aclose(self) -> None:

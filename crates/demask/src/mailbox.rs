@@ -11,7 +11,10 @@ use std::{
 use demask_decode::Event;
 use demask_step::{Position, TokenId};
 
-use crate::{Error, Outcome, RunEvent, logprob};
+use crate::{
+    Error, Outcome, RunEvent, TraceLine, logprob,
+    trace::{TokenTexts, Tracer},
+};
 
 /// What has happened to a request since it was last read.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -124,6 +127,8 @@ struct Inside {
     delivered: bool,
     /// Whether nothing is delivered before the end: then one update holds all that has happened.
     patient: bool,
+    /// What writes its way down, and what was written.
+    trace: Option<(Tracer, Arc<TokenTexts>, Vec<TraceLine>)>,
     over: Option<Result<Outcome, Error>>,
     /// Whether the end was put in once: nothing follows it.
     closed: bool,
@@ -203,9 +208,23 @@ impl Mailbox {
         }
     }
 
+    /// Makes one whose request's way is written down.
+    pub(crate) fn traced(tracer: Tracer, texts: Arc<TokenTexts>) -> Self {
+        let inside = Inside { trace: Some((tracer, texts, Vec::new())), ..Inside::default() };
+        Self { inside: Mutex::new(inside), ..Self::default() }
+    }
+
+    /// Takes what was written down since the last time.
+    pub(crate) fn take_trace(&self) -> Vec<TraceLine> {
+        self.lock().trace.as_mut().map(|(_, _, lines)| mem::take(lines)).unwrap_or_default()
+    }
+
     /// Merges progress into what was not read yet.
     pub(crate) fn tell(&self, progress: &RunEvent<'_>) {
         let mut inside = self.lock();
+        if let Some((tracer, texts, lines)) = &mut inside.trace {
+            lines.extend(tracer.line(progress, texts));
+        }
         match progress {
             // Neither is news by itself.
             RunEvent::Canvas(_) | RunEvent::Predicted(_) => {}

@@ -23,6 +23,34 @@ pub struct OptionField {
     pub switch: bool,
     /// Whether it holds several values.
     pub many: bool,
+    /// What it takes.
+    pub takes: OptionType,
+    /// What it is, in a sentence or two.
+    pub about: &'static str,
+}
+
+/// What an option takes, for those who describe it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OptionType {
+    /// A whole number from 0 on.
+    Count,
+    /// A number.
+    Number,
+    /// True or false.
+    Switch,
+    /// A text.
+    Text,
+    /// Texts.
+    Texts,
+    /// Token ids.
+    Tokens,
+    /// A word out of several.
+    Word,
+    /// A method with its parameters.
+    Method,
+    /// A cost curve.
+    Curve,
 }
 
 /// An option that cannot be read.
@@ -49,6 +77,7 @@ pub enum OptionError {
 
 /// What an option's value is read from.
 trait OptionValue: Sized {
+    const TAKES: OptionType;
     const SWITCH: bool = false;
     const MANY: bool = false;
 
@@ -81,6 +110,8 @@ const TEXT: &str = "a text or a list of texts";
 macro_rules! counts {
     ($($of:ty),+) => {$(
         impl OptionValue for $of {
+            const TAKES: OptionType = OptionType::Count;
+
             fn from_text(text: &str) -> Result<Self, Unread> {
                 text.trim().parse().map_err(|_| Unread::Expected(COUNT))
             }
@@ -95,6 +126,8 @@ macro_rules! counts {
 counts!(usize, u32, u64);
 
 impl OptionValue for f32 {
+    const TAKES: OptionType = OptionType::Number;
+
     fn from_text(text: &str) -> Result<Self, Unread> {
         text.trim().parse().map_err(|_| Unread::Expected(NUMBER))
     }
@@ -106,6 +139,7 @@ impl OptionValue for f32 {
 }
 
 impl OptionValue for bool {
+    const TAKES: OptionType = OptionType::Switch;
     const SWITCH: bool = true;
 
     fn from_text(text: &str) -> Result<Self, Unread> {
@@ -122,6 +156,8 @@ impl OptionValue for bool {
 }
 
 impl OptionValue for String {
+    const TAKES: OptionType = OptionType::Text;
+
     fn from_text(text: &str) -> Result<Self, Unread> {
         Ok(text.to_owned())
     }
@@ -133,6 +169,7 @@ impl OptionValue for String {
 
 /// Token ids: one is read as a list of one.
 impl OptionValue for Vec<u32> {
+    const TAKES: OptionType = OptionType::Tokens;
     const MANY: bool = true;
 
     fn from_text(text: &str) -> Result<Self, Unread> {
@@ -155,6 +192,7 @@ impl OptionValue for Vec<u32> {
 
 /// Texts: one is read as a list of one.
 impl OptionValue for Vec<String> {
+    const TAKES: OptionType = OptionType::Texts;
     const MANY: bool = true;
 
     fn from_text(text: &str) -> Result<Self, Unread> {
@@ -178,6 +216,8 @@ impl OptionValue for Vec<String> {
 macro_rules! words {
     ($($of:ty, $expected:literal);+) => {$(
         impl OptionValue for $of {
+            const TAKES: OptionType = OptionType::Word;
+
             fn from_text(text: &str) -> Result<Self, Unread> {
                 text.parse().map_err(|error: <$of as std::str::FromStr>::Err| Unread::Because(error.to_string()))
             }
@@ -195,6 +235,8 @@ macro_rules! words {
 /// A curve from a file, or the shipped one by that name. JSON has the curve itself, or that name: JSON
 /// may come from anywhere and must not name files to read.
 impl OptionValue for SharedCurve {
+    const TAKES: OptionType = OptionType::Curve;
+
     fn from_text(text: &str) -> Result<Self, Unread> {
         Self::named(text).map_err(|error| Unread::Because(error.to_string()))
     }
@@ -209,6 +251,8 @@ words!(Remasking, "a name"; Schedule, "a name"; EarlyStop, "the name of a stop r
 macro_rules! methods {
     ($($of:ty),+) => {$(
         impl OptionValue for $of {
+            const TAKES: OptionType = OptionType::Method;
+
             fn from_text(text: &str) -> Result<Self, Unread> {
                 text.parse().map_err(|error: demask_decode::SpecError| Unread::Because(error.to_string()))
             }
@@ -262,6 +306,8 @@ macro_rules! options {
                 name: stringify!($name),
                 switch: <$of as OptionValue>::SWITCH,
                 many: <$of as OptionValue>::MANY,
+                takes: <$of as OptionValue>::TAKES,
+                about: concat!($($doc),+),
             }),+];
 
             /// Sets an option by its name from text, as it is typed behind a flag. Of an option with several values it is

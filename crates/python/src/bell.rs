@@ -5,10 +5,7 @@
 
 use std::{
     io::{self, Read, Write},
-    os::{
-        fd::AsRawFd,
-        unix::net::UnixStream,
-    },
+    os::{fd::AsRawFd, unix::net::UnixStream},
     sync::{Arc, Mutex, PoisonError},
     task::Wake,
 };

@@ -6,8 +6,12 @@ use std::{
 };
 
 use demask::{
-    Class, Handle, Model,
-    internals::{decode::recommended, step::Mask},
+    Class, Error, Handle, Model,
+    internals::{
+        Prepared,
+        decode::{recommended, transfer::OwnRule},
+        step::Mask,
+    },
 };
 use pyo3::{prelude::*, types::PyDict};
 use serde_json::{Value, json};
@@ -16,6 +20,7 @@ use crate::{
     error::{exception, raise},
     options::options,
     prompt::prompt,
+    rule::{self, Handed, Raised},
     ticket::Ticket,
     tokenizer::Tokenizer,
 };
@@ -23,7 +28,8 @@ use crate::{
 /// A loaded model on a thread of its own.
 #[pyclass(frozen, module = "demask._native")]
 pub struct Engine {
-    engine: Mutex<Option<demask::Engine>>,
+    /// None once it is closed.
+    inside: Mutex<Option<demask::Engine>>,
     handle: Handle,
     /// The process that loaded it: threads do not come along into the child of a fork.
     process: u32,
@@ -37,11 +43,12 @@ impl Engine {
     ///
     /// # Errors
     /// If the system has none to give.
-    pub fn start(py: Python<'_>, model: Model, fingerprint: u64) -> PyResult<Self> {
+    pub fn start(py: Python<'_>, mut model: Model, fingerprint: u64) -> PyResult<Self> {
         let info = info(&model, fingerprint);
+        model.set_attendant(Box::new(rule::attend));
         let engine = model.into_engine().map_err(|error| raise(py, &error))?;
         let handle = engine.handle();
-        Ok(Self { engine: Mutex::new(Some(engine)), handle, process: process::id(), fingerprint, info })
+        Ok(Self { inside: Mutex::new(Some(engine)), handle, process: process::id(), fingerprint, info })
     }
 
     /// Returns the way to the engine's thread.
@@ -51,6 +58,10 @@ impl Engine {
     pub fn handle(&self, py: Python<'_>) -> PyResult<&Handle> {
         if self.process != process::id() {
             return Err(forked(py));
+        }
+        if rule::is_asked() {
+            let why = "a transfer rule asked an engine, on a thread that runs its forwards: ask from elsewhere";
+            return Err(exception(py, "Error", why));
         }
         if self.is_closed() {
             return Err(exception(py, "Closed", "the engine is closed: load the model again"));
@@ -64,17 +75,17 @@ impl Engine {
     /// As [`handle`](Self::handle).
     pub fn with<R>(&self, py: Python<'_>, act: impl FnOnce(&demask::Engine, u64) -> R) -> PyResult<R> {
         self.handle(py)?;
-        let engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
+        let engine = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
         let closed = || exception(py, "Closed", "the engine is closed: load the model again");
         engine.as_ref().map(|engine| act(engine, self.fingerprint)).ok_or_else(closed)
     }
 
     fn is_closed(&self) -> bool {
-        self.engine.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
     fn take(&self) -> Option<demask::Engine> {
-        self.engine.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -112,15 +123,39 @@ impl Engine {
     }
 
     /// Submits a prompt.
+    #[pyo3(signature = (prompt: "tuple[str, Any]", options: "dict[str, Any]"))]
     fn submit(&self, py: Python<'_>, prompt: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Ticket> {
         let handle = self.handle(py)?;
-        let wanted = Wanted::read(prompt, options)?;
-        let prepared = py.detach(|| handle.prepare(&wanted.prompt, &wanted.options));
-        Ok(Ticket::new(handle.submit(prepared.map_err(|error| raise(py, &error))?, Class::default())))
+        let (wanted, raised) = Wanted::read(prompt, options)?;
+        let prepared = py.detach(|| wanted.prepare(handle));
+        Ok(Ticket::new(handle.submit(prepared.map_err(|error| raise(py, &error))?, Class::default()), raised))
+    }
+
+    /// Submits a prompt whose way is written down: with the drafts of each forward, and with all predictions, if asked for.
+    #[pyo3(signature = (prompt: "tuple[str, Any]", options: "dict[str, Any]", drafts, predictions))]
+    fn submit_traced(
+        &self,
+        py: Python<'_>,
+        prompt: &Bound<'_, PyAny>,
+        options: &Bound<'_, PyDict>,
+        drafts: bool,
+        predictions: bool,
+    ) -> PyResult<Ticket> {
+        let handle = self.handle(py)?;
+        let (wanted, raised) = Wanted::read(prompt, options)?;
+        let mut prepared = py.detach(|| wanted.prepare(handle)).map_err(|error| raise(py, &error))?;
+        if drafts {
+            prepared.tell_drafts();
+        }
+        if predictions {
+            prepared.record();
+        }
+        Ok(Ticket::new(py.detach(|| handle.submit_traced(prepared, Class::default())), raised))
     }
 
     /// Submits many prompts, each with its options, once all of them are prepared. Where one cannot be prepared, its exception
     /// is raised and nothing runs; if `keep` is set, it stands in the place of its ticket.
+    #[pyo3(signature = (wanted: "list[tuple[tuple[str, Any], dict[str, Any]]]", keep))]
     fn submit_all<'py>(
         &self,
         py: Python<'py>,
@@ -128,17 +163,21 @@ impl Engine {
         keep: bool,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let handle = self.handle(py)?;
-        let wanted = wanted.iter().map(|(prompt, options)| Wanted::read(prompt, options)).collect::<PyResult<Vec<_>>>()?;
-        let prepared: Vec<_> =
-            py.detach(|| wanted.iter().map(|wanted| handle.prepare(&wanted.prompt, &wanted.options)).collect());
+        let read =
+            wanted.iter().map(|(prompt, options)| Wanted::read(prompt, options)).collect::<PyResult<Vec<_>>>()?;
+        let (wanted, raised): (Vec<Wanted>, Vec<_>) = read.into_iter().unzip();
+        let prepared: Vec<_> = py.detach(|| wanted.iter().map(|wanted| wanted.prepare(handle)).collect());
         if let Some(Err(error)) = prepared.iter().find(|prepared| !keep && prepared.is_err()) {
             return Err(raise(py, error));
         }
-        let submit = |prepared: Result<_, _>| match prepared {
-            Ok(prepared) => Ok(Bound::new(py, Ticket::new(handle.submit(prepared, Class::default())))?.into_any()),
+        let submit = |(prepared, raised): (Result<_, _>, _)| match prepared {
+            Ok(prepared) => {
+                let ticket = Ticket::new(handle.submit(prepared, Class::default()), raised);
+                Ok(Bound::new(py, ticket)?.into_any())
+            }
             Err(error) => Ok(raise(py, &error).into_value(py).into_bound(py).into_any()),
         };
-        prepared.into_iter().map(submit).collect()
+        prepared.into_iter().zip(raised).map(submit).collect()
     }
 
     /// The counts of the engine as they were after its last forward, as JSON. It never waits for a forward.
@@ -162,11 +201,26 @@ impl Drop for Engine {
 struct Wanted {
     prompt: demask::Prompt,
     options: demask::Options,
+    rule: Option<OwnRule>,
 }
 
 impl Wanted {
-    fn read(of: &Bound<'_, PyAny>, keywords: &Bound<'_, PyDict>) -> PyResult<Self> {
-        Ok(Self { prompt: prompt(of)?, options: options(keywords)? })
+    /// Reads a prompt and keywords, and returns where a transfer rule leaves what it raises, if there is one.
+    fn read(of: &Bound<'_, PyAny>, keywords: &Bound<'_, PyDict>) -> PyResult<(Self, Option<Raised>)> {
+        let mut handed = None;
+        if let Some(rule) = keywords.get_item("transfer")? {
+            keywords.del_item("transfer")?;
+            handed = rule.extract::<Option<Handed>>()?;
+        }
+        let (rule, raised) = handed.map(Handed::rule).unzip();
+        Ok((Self { prompt: prompt(of)?, options: options(keywords)?, rule }, raised))
+    }
+
+    fn prepare(&self, handle: &Handle) -> Result<Prepared, Error> {
+        match &self.rule {
+            Some(rule) => handle.prepare_by(rule.clone(), &self.prompt, &self.options),
+            None => handle.prepare(&self.prompt, &self.options),
+        }
     }
 }
 

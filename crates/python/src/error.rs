@@ -1,9 +1,6 @@
 //! Errors of the library as exceptions of the package, each with one line that says what to do.
 
-use demask::{
-    Error,
-    internals::ModelError,
-};
+use demask::{Error, internals::ModelError};
 use pyo3::{
     exceptions::{PyRuntimeError, PyTypeError},
     prelude::*,
@@ -12,7 +9,9 @@ use pyo3::{
 
 /// Returns an exception of the package by the name of its class.
 pub fn exception(py: Python<'_>, class: &str, message: &str) -> PyErr {
-    let class = py.import("demask._errors").and_then(|module| module.getattr(class)?.cast_into::<PyType>().map_err(PyErr::from));
+    let class = py
+        .import("demask._errors")
+        .and_then(|module| module.getattr(class)?.cast_into::<PyType>().map_err(PyErr::from));
     match class {
         Ok(class) => PyErr::from_type(class, (message.to_owned(),)),
         // Without its Python half the package cannot have been imported.
@@ -33,14 +32,16 @@ pub fn wrong_type(message: impl Into<String>) -> PyErr {
 /// The class of the package that an error belongs to.
 pub fn class(error: &Error) -> &'static str {
     match error {
-        Error::Hub(_) | Error::GuideNotCausal { .. } | Error::GuideWithoutTokenizer { .. } | Error::GuideTokenizer { .. } => {
-            "ModelError"
-        }
+        Error::Hub(_)
+        | Error::GuideNotCausal { .. }
+        | Error::GuideWithoutTokenizer { .. }
+        | Error::GuideTokenizer { .. } => "ModelError",
         Error::Model(error) => of_model(error),
         Error::NoTokenizer { .. }
         | Error::Checkpoint(_)
         | Error::TooLong { .. }
         | Error::TokenOutOfRange { .. }
+        | Error::NoTokens
         | Error::MaskInPrompt
         | Error::NoHole
         | Error::BadHole { .. }

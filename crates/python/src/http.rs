@@ -43,6 +43,13 @@ enum State {
 /// A status, and names and values of headers.
 type Head = (u16, Vec<(String, String)>);
 
+impl Service {
+    /// Returns the service itself, which shares everything with this one.
+    pub fn inner(&self) -> demask_serve::Service {
+        self.service.clone()
+    }
+}
+
 #[pymethods]
 impl Service {
     /// Serves an engine. `limits` has bounds by their names, `keys` one a line.
@@ -59,7 +66,8 @@ impl Service {
         let keys = keys.map_err(|error| exception(py, "OptionsError", &error.to_string()))?.unwrap_or_default();
         let limits = bounds(limits)?;
         let service = engine.get().with(py, |engine, weights| {
-            let config = ServiceConfig { names, limits, keys: Arc::new(keys), page, weights, ..ServiceConfig::default() };
+            let config =
+                ServiceConfig { names, limits, keys: Arc::new(keys), page, weights, ..ServiceConfig::default() };
             demask_serve::Service::new(engine, config)
         })?;
         Ok(Self { engine, service })

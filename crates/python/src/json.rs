@@ -36,7 +36,9 @@ fn nested(of: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
         return tuple.iter().map(|item| nested(&item, depth + 1)).collect();
     }
     if let Ok(dict) = of.cast::<PyDict>() {
-        let entry = |(key, item): (Bound<'_, PyAny>, Bound<'_, PyAny>)| Ok((key.extract::<String>()?, nested(&item, depth + 1)?));
+        let entry = |(key, item): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
+            Ok((key.extract::<String>()?, nested(&item, depth + 1)?))
+        };
         return dict.iter().map(entry).collect::<PyResult<Map<_, _>>>().map(Value::Object);
     }
     number(of)
@@ -53,7 +55,10 @@ fn number(of: &Bound<'_, PyAny>) -> PyResult<Value> {
     }
     let found = || of.get_type().name().map_or_else(|_| "something else".to_owned(), |name| name.to_string());
     let Ok(number) = of.extract::<f64>() else {
-        return Err(wrong_type(format!("a value is of type {}, expected a number, a text, a switch or a list", found())));
+        return Err(wrong_type(format!(
+            "a value is of type {}, expected a number, a text, a switch or a list",
+            found()
+        )));
     };
     // Through the shortest digits: 0.1 stays 0.1, whatever width it is read into. What JSON has no number for is told as text,
     // and refused by whoever expects a number.

@@ -87,10 +87,8 @@ impl Settings {
     }
 
     fn builder<'a>(&self, progress: &'a mut dyn FnMut(LoadProgress<'_>) -> bool) -> Builder<'a> {
-        let builder = Model::builder()
-            .device_options(self.device.clone())
-            .prefix_cache(self.prefix_bytes)
-            .progress(|progressed| progress(progressed));
+        let builder =
+            Model::builder().device_options(self.device.clone()).prefix_cache(self.prefix_bytes).progress(progress);
         self.guides.iter().fold(builder, |builder, (name, model)| match name {
             Some(name) => builder.named_guide(name, model),
             None => builder.guide(model),
@@ -101,7 +99,7 @@ impl Settings {
 /// Opens a model and gives it a thread: the built-in one, if none is named. The keywords are those of `demask.load`.
 /// `progress(name, done, total)` is told how many bytes were read.
 #[pyfunction]
-#[pyo3(signature = (model, keywords, progress = None))]
+#[pyo3(signature = (model, keywords: "dict[str, Any]", progress = None))]
 pub fn open(
     py: Python<'_>,
     model: Option<PathBuf>,
@@ -152,7 +150,8 @@ fn count(name: &str, value: &Bound<'_, PyAny>) -> PyResult<usize> {
 /// A guide's model, or several by their names.
 fn guides(value: &Bound<'_, PyAny>) -> PyResult<Vec<(Option<String>, String)>> {
     let path = |value: &Bound<'_, PyAny>| -> PyResult<String> {
-        let path: PathBuf = value.extract().map_err(|_| expected("guide", value, "a model, or a dict of models by name"))?;
+        let path: PathBuf =
+            value.extract().map_err(|_| expected("guide", value, "a model, or a dict of models by name"))?;
         Ok(path.to_string_lossy().into_owned())
     };
     match value.cast::<PyDict>() {

@@ -1,13 +1,23 @@
 //! Keywords as options of a generation: the library's names, values and messages.
 
 use demask::{Error, Options, internals::OptionError};
-use pyo3::{prelude::*, types::PyDict};
-use serde_json::Value;
+use pyo3::{
+    prelude::*,
+    types::{PyDict, PyFloat},
+};
+use serde_json::{Value, json};
 
 use crate::{
-    error::{raise, wrong_type},
+    error::{exception, raise, wrong_type},
     json,
 };
+
+/// The options of a generation, as JSON: for each its name, what it takes and what it is about.
+#[pyfunction]
+pub fn option_fields() -> String {
+    let field = |field: &demask::internals::OptionField| json!({"name": field.name, "takes": field.takes, "about": field.about});
+    Options::FIELDS.iter().map(field).collect::<Value>().to_string()
+}
 
 /// Reads keywords. What is `None` is not set.
 ///
@@ -29,8 +39,12 @@ fn set(options: &mut Options, name: &str, of: &Bound<'_, PyAny>) -> PyResult<()>
         let file = of.str()?;
         return options.set(name, file.to_str()?).map_err(|error| raise(py, &error));
     }
-    // Anything else is written as people type it, if it says how: a method of the library's, a path.
-    let value = json::value(of).or_else(|error| of.str().map(|_| ()).and(Err(error)))?;
+    if let Ok(number) = of.cast::<PyFloat>()
+        && !number.value().is_finite()
+    {
+        return Err(exception(py, "OptionsError", &format!("`{name}` is {}, expected a number", number.value())));
+    }
+    let value = json::value(of)?;
     let kind = kind(&value);
     options.set_json(name, value).map_err(|error| match error {
         OptionError::Unknown(unknown) if unknown.what == "option" => wrong_type(unknown.to_string()),

@@ -84,7 +84,9 @@ impl Commit {
 impl Forward {
     fn __repr__(&self) -> String {
         let Self { step, nfe, rows, drafts, accepted, rejected } = self;
-        format!("Forward(step={step}, nfe={nfe}, rows={rows}, drafts={drafts}, accepted={accepted}, rejected={rejected})")
+        format!(
+            "Forward(step={step}, nfe={nfe}, rows={rows}, drafts={drafts}, accepted={accepted}, rejected={rejected})"
+        )
     }
 }
 

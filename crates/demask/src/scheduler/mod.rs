@@ -61,7 +61,11 @@ pub struct Scheduler<W: Work, N: Network + ?Sized> {
     counters: Totals,
     clock: Box<dyn FnMut() -> Duration + Send>,
     leak: fn(&str),
+    attendant: Option<Box<Attendant>>,
 }
+
+/// Feeds the works of a forward, by calling what it is given, while it holds what [attended](Work::is_attended) ones need.
+pub type Attendant = dyn Fn(&mut dyn FnMut()) + Send;
 
 /// Open sequences of a work.
 struct Opened {
@@ -162,7 +166,13 @@ impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
             counters: Totals::default(),
             clock: Box::new(move || start.elapsed()),
             leak: |what| tracing::error!("{what} although nothing runs (a bug, please report it)"),
+            attendant: None,
         }
+    }
+
+    /// Sets who is there while works are fed of which at least one is [attended](Work::is_attended).
+    pub fn set_attendant(&mut self, attendant: Box<Attendant>) {
+        self.attendant = Some(attendant);
     }
 
     /// Tells the time by another clock, for tests. Later calls must not return earlier times.
@@ -491,7 +501,7 @@ impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
         started: Duration,
         seen: &mut dyn FnMut(RequestId, &mut W) -> ControlFlow<()>,
     ) -> Ran {
-        let Self { hosts, running, answers, clock, counters, .. } = self;
+        let Self { hosts, running, answers, clock, counters, attendant, .. } = self;
         let Some(host) = &mut hosts[id.0] else { return Ran::default() };
         counters.forwards += 1;
         host.turn = counters.forwards;
@@ -510,16 +520,23 @@ impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
         };
         let mut ran = Ran { network: Some(id), ..Ran::default() };
         let keeps = host.keeps_prefixes();
-        for part in &host.joined {
-            let one = &mut running[part.slot];
-            one.feed(host.predictions(part));
-            if keeps && one.end.is_none() {
-                one.publish(id, &mut *host.network);
+        let attended = host.joined.iter().any(|part| running[part.slot].work.is_attended());
+        let mut feed = || {
+            for part in &host.joined {
+                let one = &mut running[part.slot];
+                one.feed(host.predictions(part));
+                if keeps && one.end.is_none() {
+                    one.publish(id, &mut *host.network);
+                }
+                one.show(seen);
+                ran.works += 1;
+                ran.groups += part.groups;
+                ran.rows += part.rows;
             }
-            one.show(seen);
-            ran.works += 1;
-            ran.groups += part.groups;
-            ran.rows += part.rows;
+        };
+        match attendant.as_ref().filter(|_| attended) {
+            Some(attendant) => attendant(&mut feed),
+            None => feed(),
         }
         host.put_back(answers);
         let all = clock().saturating_sub(started);

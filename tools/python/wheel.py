@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""Builds the wheel of the Python package, looks at it from all sides, installs it into a clean environment and tests it there.
+
+    python3 tools/python/wheel.py [--demask BINARY] [--profile release|dist] [--manylinux 2_28] [--long] [--only-build]
+
+Needs cargo, Python from 3.10 on and PyPI; what it installs is pinned, and kept under target/python. --demask names the
+project's binary, which answers are compared with. --long adds what takes minutes: 200 runs beside the binary, 100,000 requests.
+
+The wheel's tag says the oldest glibc that it was linked for: that of this machine. --manylinux links for an older one,
+with zig, which comes from PyPI.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+KEPT = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "python"
+SOURCES = ROOT / "python"
+# What checks and builds, and what the package is tested with.
+TOOLS = ["maturin==1.16.0", "abi3audit==0.0.26", "mypy==2.4.1", "pyright==1.1.414", "ziglang==0.16.0"]
+BESIDE = ["numpy>=1.23", "pytest>=8"]
+LARGEST = 15_000_000
+
+
+def run(*words: object, **others: object) -> None:
+    """Runs a program; whatever it ends with but 0 ends this one."""
+    done = subprocess.run([str(word) for word in words], check=False, **others)  # type: ignore[call-overload]
+    if done.returncode:
+        sys.exit(f"{pathlib.Path(str(words[0])).name} ended with {done.returncode}: {' '.join(map(str, words[1:]))}")
+
+
+def step(what: str, began: float = time.monotonic()) -> None:
+    """Says what comes next."""
+    print(f"-- {what} ({time.monotonic() - began:.0f} s)", flush=True)
+
+
+def environment(name: str, packages: list[str]) -> pathlib.Path:
+    """Returns the programs of an environment that is kept as long as it is to hold the same."""
+    folder, wanted = KEPT / name, "\n".join([sys.version, *packages])
+    note = folder / "holds"
+    if not note.exists() or note.read_text() != wanted:
+        shutil.rmtree(folder, ignore_errors=True)
+        run(sys.executable, "-m", "venv", folder)
+        run(folder / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages)
+        note.write_text(wanted)
+    return folder / "bin"
+
+
+def built(tools: pathlib.Path, profile: str, manylinux: str | None) -> pathlib.Path:
+    """Builds the wheel."""
+    out = KEPT / "wheels"
+    shutil.rmtree(out, ignore_errors=True)
+    words = ["build", "--quiet", "--locked", "--profile", profile, "--strip", "--out", out]
+    if manylinux:
+        words += ["--zig", "--compatibility", f"manylinux_{manylinux}"]
+    programs = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+    run(tools / "maturin", *words, cwd=SOURCES, env=programs)
+    [wheel] = out.glob("*.whl")
+    return wheel
+
+
+def looked_at(tools: pathlib.Path, wheel: pathlib.Path) -> None:
+    """Refuses a wheel that would not run where its name says that it does."""
+    name = wheel.name
+    size = wheel.stat().st_size
+    print(f"{name}: {size / 1e6:.1f} MB")
+    if not re.fullmatch(r"demask-[0-9.]+-cp310-abi3-(manylinux|macosx)_\w+\.whl", name):
+        sys.exit(f"the wheel is called {name}, expected the tag cp310-abi3 and the platform that it was linked for")
+    if size > LARGEST:
+        sys.exit(f"the wheel has {size} bytes, expected at most {LARGEST}")
+    with zipfile.ZipFile(wheel) as archive:
+        held = set(archive.namelist())
+        library = archive.extract("demask/_native.abi3.so", KEPT)
+    missing = {"demask/__init__.py", "demask/py.typed", "demask/_native.pyi"} - held
+    if missing:
+        sys.exit(f"the wheel lacks {sorted(missing)}")
+    if shutil.which("readelf"):
+        needed = subprocess.run(["readelf", "-d", library], capture_output=True, text=True, check=True).stdout
+        found = re.findall(r"\(NEEDED\).*\[(.*)\]", needed)
+        print(f"needs {', '.join(found)}")
+        if not found or any("python" in one for one in found):
+            sys.exit("the extension is linked with libpython, which an interpreter need not have: build it with maturin")
+    run(tools / "abi3audit", "--strict", wheel)
+
+
+def stubs(tools: pathlib.Path, profile: str) -> None:
+    """Refuses types of the native half that are not those of its code."""
+    out = KEPT / "stubs"
+    shutil.rmtree(out, ignore_errors=True)
+    run(tools / "maturin", "generate-stubs", "--quiet", "--locked", "--profile", profile, "--out", out, cwd=SOURCES)
+    written, kept = out / "demask/_native.pyi", SOURCES / "demask/_native.pyi"
+    if os.environ.get("DEMASK_BLESS"):
+        shutil.copyfile(written, kept)
+    if written.read_text() != kept.read_text():
+        sys.exit(f"{kept.relative_to(ROOT)} is not what the code says: DEMASK_BLESS=1 python3 tools/python/wheel.py")
+
+
+def tested(wheel: pathlib.Path, tools: pathlib.Path, demask: str | None, long: bool) -> None:
+    """Installs the wheel into a clean environment, and tests it there."""
+    programs = environment("clean", BESIDE)
+    run(programs / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--force-reinstall", "--no-deps", wheel)
+    python = programs / "python"
+    run(python, ROOT / "tools/python/options.py", "--check")
+    step("types")
+    run(tools / "mypy", "--python-executable", python, "demask", "examples", cwd=SOURCES)
+    run(tools / "pyright", "--pythonpath", python, "--warnings", "examples", cwd=SOURCES)
+    step("tests")
+    known = {name: value for name, value in os.environ.items() if not name.startswith("DEMASK_")}
+    if demask:
+        known["DEMASK_BINARY"] = str(pathlib.Path(demask).resolve())
+    chosen = [] if long else ["-m", "not long"]
+    run(python, "-m", "pytest", "-q", "--durations=8", *chosen, SOURCES / "tests", env=known, cwd=KEPT)
+
+
+def main() -> None:
+    """Does all of it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--demask", metavar="BINARY")
+    parser.add_argument("--profile", default="release")
+    parser.add_argument("--manylinux", metavar="VERSION")
+    parser.add_argument("--long", action="store_true")
+    parser.add_argument("--only-build", action="store_true")
+    asked = parser.parse_args()
+    KEPT.mkdir(parents=True, exist_ok=True)
+    step("tools")
+    tools = environment("tools", TOOLS)
+    step("wheel")
+    wheel = built(tools, asked.profile, asked.manylinux)
+    looked_at(tools, wheel)
+    if not asked.only_build:
+        step("types of the native half")
+        stubs(tools, asked.profile)
+        tested(wheel, tools, asked.demask, asked.long)
+    step("done")
+    print(wheel)
+
+
+if __name__ == "__main__":
+    main()
