@@ -1,11 +1,12 @@
 """What Ray costs a request and a row: answers of one engine in this process, of one replica and of two, of one worker and
 of two, and of replicas that answer nothing; and from these, with `demask cost`, how many machines Ray feeds.
 
-    target/ray/bin/python bench/ray_costs.py measure --out bench/record/ray/costs.json
+    target/ray/bin/python bench/ray_costs.py measure serve
+    target/ray/bin/python bench/ray_costs.py measure data
     python bench/ray_costs.py plan --demask target/release/demask
 
-`measure` needs a machine with two cores and nothing else to do, and the environment of python/tests/ray/run.py; it takes
-three minutes. `plan` prints the table of docs/scale.md from the record.
+`measure` needs a machine with two cores and nothing else to do, and the environment of python/tests/ray/run.py; each
+part takes two minutes. `plan` prints the table of docs/scale.md from the record.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / "bench" / "record" / "ray" / "costs.json"
-REQUESTS, ROWS, AT_ONCE = 600, 800, 32
+REQUESTS, ROWS, AT_ONCE = 500, 1200, 32
 # Operations a second and bytes read a second of one machine, for the plan: a server with 64 cores and 300 GB/s.
 MACHINE = {"flops": 6.0e12, "bytes": 3.0e11}
 SHAPES = (
@@ -150,17 +151,33 @@ def mapped(workers, kind, rows=ROWS, batch=64):
     }
 
 
-def measure(out):
-    """Runs everything and writes the record."""
+def measure(out, part):
+    """Runs a part of it and writes what it finds into the record."""
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_SERVE_LOG_TO_STDERR": "0"}
     logging.getLogger("ray").setLevel(logging.ERROR)
-    found = {"engine": alone()}
-    import demask_ray
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
     import ray
+
+    found = json.loads(out.read_text()) if out.exists() else {}
+    if part == "serve":
+        found["engine"] = alone()
+    ray.init(num_cpus=2, include_dashboard=False, object_store_memory=200 << 20, log_to_driver=False, logging_level=logging.ERROR)
+    found |= on_serve() if part == "serve" else on_data()
+    ray.shutdown()
+    model = next((line.split(": ")[1] for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "")
+    found["machine"] = {"processor": model.strip(), "cores": os.cpu_count(), "python": platform.python_version(), "ray": ray.__version__}
+    text = json.dumps(found, indent=1)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(text + "\n")
+    print(text)
+
+
+def on_serve():
+    """Requests to apps of one and two replicas, and through a front."""
+    import demask_ray
     from ray import serve
 
-    ray.init(num_cpus=2, include_dashboard=False, object_store_memory=200 << 20, log_to_driver=False, logging_level=logging.ERROR)
-    quiet = {"log_level": "ERROR", "enable_access_log": False}
+    quiet, found = {"log_level": "ERROR", "enable_access_log": False}, {}
     serve.start(http_options={"host": "127.0.0.1", "port": 18231}, logging_config=quiet)
     for name, options in (
         ("one replica", {"replicas": 1}),
@@ -171,22 +188,24 @@ def measure(out):
         found[name] = served(18231)
         serve.delete("demask")
     serve.shutdown()
+    return found
+
+
+def on_data():
+    """Jobs with one worker and two, with engines and without."""
+    import ray
+
     ray.data.DataContext.get_current().enable_progress_bars = False
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    found = {}
     for workers in (1, 2):
         # A short job pays the start of its workers: the difference of two is what rows cost.
         for kind in ("answers", "nothing"):
-            short, long = (mapped(workers, kind, rows) for rows in (ROWS // 4, ROWS))
+            many = ROWS if kind == "answers" else ROWS * 20
+            short, long = (mapped(workers, kind, rows) for rows in (many // 4, many))
             rate = (long["rows"] - short["rows"]) / max(1e-3, long["seconds"] - short["seconds"])
-            found[f"data, {workers} worker{'s' * (workers > 1)}, {kind}"] = {**long, "start_seconds": round(short["seconds"], 3), "rows_per_second": round(rate, 1)}
-    ray.shutdown()
-    model = next((line.split(": ")[1] for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "")
-    found["machine"] = {"processor": model.strip(), "cores": os.cpu_count(), "python": platform.python_version(), "ray": ray.__version__}
-    found["command"] = "bench/ray_costs.py measure"
-    text = json.dumps(found, indent=1)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(text + "\n")
-    print(text)
+            name = f"data, {workers} worker{'s' * (workers > 1)}, {kind}"
+            found[name] = {**long, "seconds_of_a_quarter": short["seconds"], "rows_per_second": round(rate, 1)}
+    return found
 
 
 def planned(binary, like, prompt, response, options):
@@ -221,12 +240,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     measuring = commands.add_parser("measure")
+    measuring.add_argument("part", choices=["serve", "data"])
     measuring.add_argument("--out", type=Path, default=RECORD)
     planning = commands.add_parser("plan")
     planning.add_argument("--demask", default=str(ROOT / "target" / "release" / "demask"))
     asked = parser.parse_args()
     if asked.command == "measure":
-        return measure(asked.out)
+        return measure(asked.out, asked.part)
     print(plan(asked.demask, json.loads(RECORD.read_text())))
     return None
 

@@ -58,7 +58,8 @@ class Generator:
         check(prompt, key, seed, options, errors, timings)
         self._prompt, self._key, self._seed = prompt, key, seed
         self._options, self._errors, self._timings = dict(options), errors, timings
-        self._engine = Model.of(model).load()
+        # Options are not known to types: they are whatever the library's are.
+        self._engine: Any = Model.of(model).load()
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Answers a batch: columns in, the same columns and the answers' out."""

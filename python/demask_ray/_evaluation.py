@@ -4,27 +4,40 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from demask_ray._model import Model, WorkerError, engine_module, expect, needs_ray, node, whole
 
 # Pieces that a worker gets of a run, so that those who are done early take over from the others.
 PIECES = 8
+# Workers that may end, for each that was asked for, until the reason is more likely the work than its machines.
+LOST = 4
+# Seconds without any worker after which that is told.
+PATIENCE = 60.0
 
 
 class Worker:
-    """Answers items of an evaluation on some node: an actor's class."""
+    """Answers items of an evaluation on some node: an actor's class. What fails in it fails in a call, never in its making."""
 
     def __init__(self, model: Model, tasks: Sequence[str], keywords: Mapping[str, Any], described: str) -> None:
-        self._evaluation = evaluation_of(model, tasks, keywords)
-        found = self._evaluation.configuration
-        if found != described:
-            raise WorkerError(f"node {node()} {difference(described, found)}: all nodes need the same model, data and demask")
+        self._given, self._described = (model, tasks, keywords), described
+        self._evaluation: Any = None
+
+    def here(self) -> None:
+        """Returns when the worker has a place and runs."""
 
     def answer(self, items: Sequence[int], batch: int) -> list[str]:
         """Returns the lines of some items."""
         try:
+            if self._evaluation is None:
+                self._evaluation = evaluation_of(*self._given)
+                found = self._evaluation.configuration
+                if found != self._described:
+                    told = difference(self._described, found)
+                    raise WorkerError(f"node {node()} {told}: all nodes need the same model, data and demask")
             lines: list[str] = self._evaluation.answer(list(items), batch)
         except engine_module().Error as error:
             raise WorkerError(f"node {node()}: {error}") from error
@@ -75,8 +88,8 @@ def evaluate(
     for the workers' processes; the other keywords are flags of `demask eval` by their names: `seed`, `limit`, `shots`,
     `shots_file`, `prompt_style`, `score`, `likelihood_draws`, `data`, `subject`, `system`.
 
-    A worker whose node ends is started anew elsewhere, and its items are answered again: each has one line. Programs that a
-    model writes are not run: tasks of that kind are `demask eval`'s.
+    Where a worker's node ends, others answer its items, and another worker starts where there is room: each item has one
+    line. Programs that a model writes are not run: tasks of that kind are `demask eval`'s.
     """
     needs_ray("util")
     import ray
@@ -91,19 +104,17 @@ def evaluate(
     missing = evaluation.open(os.fspath(out))
     if missing:
         if not ray.is_initialized():
-            ray.init(include_dashboard=False)
+            ray.init()
         resources = {**model.resources, **(actor or {})}
-        # Whoever dies is started again, and asked again: an answer has no effect but its lines.
-        hire: Any = ray.remote(max_restarts=-1, max_task_retries=-1, **resources)(Worker)
+        hire: Any = ray.remote(**resources)(Worker)
         hired = min(workers, -(-len(missing) // batch))
-        pool = [hire.remote(model, names, given, evaluation.configuration) for _ in range(hired)]
+        crew = Crew(ray, lambda: hire.remote(model, names, given, evaluation.configuration), hired)
         try:
-            for lines in _in_order(ray, pool, _pieces(missing, hired, batch), batch):
+            for lines in crew.answer(_pieces(missing, hired, batch), batch):
                 for line in lines:
                     evaluation.keep(line)
         finally:
-            for worker in pool:
-                ray.kill(worker)
+            crew.dismiss()
     rows: list[dict[str, Any]] = json.loads(evaluation.finish())
     return rows
 
@@ -114,37 +125,70 @@ def _pieces(missing: Sequence[int], workers: int, batch: int) -> list[Sequence[i
     return [missing[begin : begin + size] for begin in range(0, len(missing), size)]
 
 
-def _in_order(ray: Any, pool: Sequence[Any], pieces: Sequence[Sequence[int]], batch: int) -> Any:
-    """Yields what came of each piece, in order. Whichever worker is free takes the next piece."""
-    running: dict[Any, tuple[int, Any]] = {}
-    done: dict[int, list[str]] = {}
-    free, begun, told = list(pool), 0, 0
-    while told < len(pieces):
-        while free and begun < len(pieces):
-            worker = free.pop()
-            running[worker.answer.remote(pieces[begun], batch)] = (begun, worker)
-            begun += 1
-        ready, _ = ray.wait(list(running))
-        for call in ready:
-            number, worker = running.pop(call)
-            try:
-                done[number] = ray.get(call)
-            except ray.exceptions.RayTaskError as error:
-                raise _cause(error) from error
-            except ray.exceptions.ActorDiedError as error:
-                raise _cause(error) from error
-            free.append(worker)
-        while told in done:
-            yield done.pop(told)
-            told += 1
+class Crew:
+    """Workers, and what each of them does. One that ends is replaced, and its piece is anyone's again."""
+
+    def __init__(self, ray: Any, hire: Callable[[], Any], count: int) -> None:
+        self._ray, self._hire, self._count = ray, hire, count
+        # Calls that run: the worker, and the number of its piece; none while it has no place yet.
+        self._calls: dict[Any, tuple[Any, int | None]] = {}
+        self._idle: list[Any] = []
+        self._lost = 0
+        for _ in range(count):
+            self._start()
+
+    def answer(self, pieces: Sequence[Sequence[int]], batch: int) -> Iterator[list[str]]:
+        """Yields what comes of each piece, in order. Whoever is free takes the next one."""
+        waiting, done, told = deque(range(len(pieces))), dict[int, list[str]](), 0
+        while told < len(pieces):
+            while self._idle and waiting:
+                worker, number = self._idle.pop(), waiting.popleft()
+                self._calls[worker.answer.remote(pieces[number], batch)] = (worker, number)
+            for call in self._ended():
+                worker, piece = self._calls.pop(call)
+                lines = self._result(call)
+                if lines is None:
+                    waiting.extendleft([] if piece is None else [piece])
+                    self._start()
+                    continue
+                self._idle.append(worker)
+                if piece is not None:
+                    done[piece] = lines
+            while told in done:
+                yield done.pop(told)
+                told += 1
+
+    def dismiss(self) -> None:
+        """Ends all workers."""
+        for worker in [*self._idle, *(worker for worker, _ in self._calls.values())]:
+            self._ray.kill(worker)
+
+    def _start(self) -> None:
+        worker = self._hire()
+        self._calls[worker.here.remote()] = (worker, None)
+
+    def _ended(self) -> list[Any]:
+        ended, _ = self._ray.wait(list(self._calls), timeout=PATIENCE)
+        if not ended and all(piece is None for _, piece in self._calls.values()):
+            free = self._ray.available_resources()
+            warnings.warn(f"no worker has found a place for {PATIENCE:.0f} s: the cluster has {free} left", stacklevel=4)
+        return list(ended)
+
+    def _result(self, call: Any) -> list[str] | None:
+        """Returns what a call returned, and none if its worker or node ended."""
+        lost = self._ray.exceptions
+        try:
+            return self._ray.get(call) or []
+        except lost.RayTaskError as error:
+            raise _cause(error) from error
+        except (lost.RayActorError, lost.ObjectLostError) as error:
+            self._lost += 1
+            if self._lost > LOST * self._count:
+                raise WorkerError(f"{self._lost} workers ended while they answered, the last one so: {error}") from error
+            return None
 
 
 def _cause(error: Any) -> BaseException:
     """Returns the one line of a worker's error, without the traces of Ray's processes."""
     cause = getattr(error, "cause", None)
-    if isinstance(cause, WorkerError):
-        return WorkerError(str(cause))
-    text = str(error)
-    # A constructor's error comes as text, its own last line being the message.
-    lines = [line.strip() for line in text.splitlines() if "Error" in line]
-    return WorkerError(f"a worker ended: {lines[-1] if lines else text}")
+    return WorkerError(str(cause)) if isinstance(cause, WorkerError) else WorkerError(f"a worker failed: {cause or error}")

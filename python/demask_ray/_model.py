@@ -87,7 +87,9 @@ class Model:
         """
         module = engine_module()
         try:
-            return module.demo(**self.keywords) if self.name is None else module.load(self.name, **self.keywords)
+            engine: demask.Engine = (
+                module.demo(**self.keywords) if self.name is None else module.load(self.name, **self.keywords)
+            )
         except (module.OptionsError, TypeError):
             raise
         except module.Error as error:
@@ -96,6 +98,7 @@ class Model:
                 f"node {node()}: {name} does not load: {error}; every node of the cluster has to reach the model under"
                 " that name (a shared or copied folder, or the hub) and have room for it"
             ) from error
+        return engine
 
 
 def engine_module() -> Any:

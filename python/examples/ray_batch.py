@@ -27,12 +27,15 @@ def main() -> int:
     parser.add_argument("--model")
     asked = parser.parse_args()
 
-    ray.init(include_dashboard=False, log_to_driver=False)
+    # The cluster of RAY_ADDRESS, or this machine.
+    ray.init(log_to_driver=False)
     questions = ray.data.read_json(asked.questions, lines=True) if asked.questions else ray.data.from_items(QUESTIONS)
+    # One block a worker at least, or there is nothing to share. All of it is read before workers start: they may take every
+    # core of a small cluster, and reading would wait for one.
+    questions = questions.repartition(asked.workers).materialize()
     # Without materialize() the rows would be answered again for each use of them.
     answers = demask_ray.generate(
-        # One block a worker at least, or there is nothing to share.
-        questions.repartition(asked.workers),
+        questions,
         demask_ray.Model(asked.model, threads=1),
         workers=asked.workers,
         batch=16,

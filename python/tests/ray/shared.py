@@ -78,6 +78,7 @@ class Machines:
         if cls.cluster is not None:
             return
         logging.getLogger("ray").setLevel(logging.ERROR)
+        logging.getLogger("ray.data").setLevel(logging.CRITICAL)
         cls.cluster = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
         cls.node = cls.cluster.add_node(**NODE)
         ray.init(address=cls.cluster.address, log_to_driver=bool(os.environ.get("RAY_LOGS")), logging_level=logging.ERROR)

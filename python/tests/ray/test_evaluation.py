@@ -113,7 +113,7 @@ class Evaluations(OnCluster):
                 program = (
                     "import sys, os, ray, demask_ray\n"
                     f"os.chdir({str(folder / 'there')!r})\n"
-                    "ray.init(num_cpus=1, include_dashboard=False, object_store_memory=100 << 20, log_to_driver=False)\n"
+                    "ray.init(address='local', num_cpus=1, include_dashboard=False, object_store_memory=100 << 20, log_to_driver=False)\n"
                     f"os.chdir({str(folder / 'here')!r})\n"
                     "try: demask_ray.evaluate('wordmath', model='model', out='out', limit=3)\n"
                     "except demask_ray.WorkerError as error: print(error)\n"
