@@ -72,7 +72,7 @@ class Generation:
             setattr(self, name, fields[name])
         listed = fields["logprobs"]
         self.logprobs = None if listed is None else [Logprob(*one) for one in listed]
-        self._commits: bytes | None = fields["commits"]
+        self._commits: bytes = fields["commits"]
         self._receipt: dict[str, Any] | None = None
         self._pieces: Tokenizer | list[str] | None = tokenizer
 
@@ -98,7 +98,7 @@ class Generation:
     @property
     def commits(self) -> list[Commit]:
         """What was committed, in its order; of a position that was committed again, the last."""
-        return [Commit(*columns) for columns in struct.iter_unpack("<IIIf", self._commits or b"")]
+        return [Commit(*columns) for columns in struct.iter_unpack("<IIIf", self._commits)]
 
     def pieces(self) -> list[str]:
         """Returns the piece of text that each token of the canvas stands for; special tokens have their names."""
@@ -135,8 +135,12 @@ class Generation:
     def __repr__(self) -> str:
         return f"Generation(text={self.text!r}, finish={self.finish!r}, tokens={len(self.tokens)}, nfe={self.nfe})"
 
-    def _repr_html_(self) -> str:
+    def html(self) -> str:
+        """Returns the canvas with its steps and the receipt as HTML, without scripts: what a notebook shows."""
         return _notebook.generation(self)
+
+    def _repr_html_(self) -> str:
+        return self.html()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Generation):

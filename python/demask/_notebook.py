@@ -87,11 +87,12 @@ def receipt(found: dict[str, Any]) -> list[tuple[str, Any]]:
 def _canvas(pieces: list[str], first: int, commits: dict[int, tuple[int, float]], masks: set[int]) -> tuple[str, str]:
     last = max((step for step, _ in commits.values()), default=0)
     counts = [0] * (last + 1 if commits else 0)
+    for step, _ in commits.values():
+        counts[step] += 1
     shown = []
     for position, piece in enumerate(pieces):
         if position in commits:
             step, confidence = commits[position]
-            counts[step] += 1
             title = f"position {position}, forward {step}, confidence {confidence:.3f}"
             shown.append(_token(piece, step / max(last, 1), title))
         elif position < first:
@@ -109,10 +110,9 @@ def _page(canvas: str, bars: str, rows: list[tuple[str, Any]]) -> str:
 def generation(answer: Generation) -> str:
     """Returns an answer's canvas, its steps and its receipt as HTML."""
     commits = {commit.position: (commit.step, commit.confidence) for commit in answer.commits}
-    # Behind the answer's end, what was decoded is no part of it.
+    # What was decoded behind the answer's end has its part in the bars alone.
     ends = len(answer.canvas) if answer.holes else answer.prompt_tokens + len(answer.tokens)
-    told = {position: found for position, found in commits.items() if position < ends}
-    canvas, bars = _canvas(answer.pieces()[:ends], answer.prompt_tokens, told, set())
+    canvas, bars = _canvas(answer.pieces()[:ends], answer.prompt_tokens, commits, set())
     return _page(canvas, bars, [("finish", answer.finish), *receipt(answer.receipt)])
 
 

@@ -153,5 +153,9 @@ class Trace:
         header = self.header
         return f"<demask.Trace of {header['model']}, {header['decoder']}, {len(self.steps)} forwards, {len(self.commits)} commits>"
 
-    def _repr_html_(self) -> str:
+    def html(self) -> str:
+        """Returns the canvas with its steps as HTML, without scripts: what a notebook shows."""
         return _notebook.trace(self)
+
+    def _repr_html_(self) -> str:
+        return self.html()

@@ -93,12 +93,16 @@ class Model:
         except (module.OptionsError, TypeError):
             raise
         except module.Error as error:
-            name = "the demo" if self.name is None else repr(self.name)
-            raise WorkerError(
-                f"node {node()}: {name} does not load: {error}; every node of the cluster has to reach the model under"
-                " that name (a shared or copied folder, or the hub) and have room for it"
-            ) from error
+            raise self.unloaded(error) from error
         return engine
+
+    def unloaded(self, error: Exception) -> WorkerError:
+        """Returns what is told of a model that does not load in this process."""
+        name = "the demo" if self.name is None else repr(self.name)
+        return WorkerError(
+            f"node {node()}: {name} does not load: {error}; every node of the cluster has to reach the model under that"
+            " name (a shared or copied folder, or the hub) and have room for it"
+        )
 
 
 def engine_module() -> Any:

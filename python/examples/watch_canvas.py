@@ -29,7 +29,7 @@ def main() -> None:
         trace = engine.trace(QUESTION, decoder="static", gen_length=32, block_length=32)
         page = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "canvas.html")
         assert trace.answer is not None
-        page.write_text(f"<!doctype html><meta charset='utf-8'><title>A canvas</title>{trace.answer._repr_html_()}", encoding="utf-8")
+        page.write_text(f"<!doctype html><meta charset='utf-8'><title>A canvas</title>{trace.answer.html()}", encoding="utf-8")
         print(f"{page} has the picture")
 
 

@@ -91,9 +91,9 @@ def test_tokens_nfe_and_receipts_are_the_binarys(binary: Callable[..., dict[str,
 def test_many_at_once_are_what_each_is_alone(engine: demask.Engine) -> None:
     asked = questions(30)
     options = [{"seed": index, "temperature": 0.7} for index in range(30)]
-    together = engine.generate(asked, each=options, decoder="static")  # type: ignore[arg-type]
+    together = engine.generate(asked, each=options, decoder="static", cache="dual")
     for question, own, answer in zip(asked, options, together, strict=True):
-        assert engine.generate(question, decoder="static", **own).tokens == answer.tokens  # type: ignore[arg-type]
+        assert engine.generate(question, decoder="static", cache="dual", **own).tokens == answer.tokens
 
 
 def test_prompts_in_all_their_forms(engine: demask.Engine) -> None:
@@ -141,10 +141,10 @@ def test_a_stream_is_the_answer_in_pieces(engine: demask.Engine) -> None:
 
 def test_sixty_four_streams_and_threads_answer_as_alone(engine: demask.Engine) -> None:
     asked = questions(64)
-    alone = [engine.generate(question, decoder="static").tokens for question in asked]
+    alone = [engine.generate(question, decoder="static", cache="dual").tokens for question in asked]
 
     async def one(question: str) -> list[int]:
-        stream = engine.astream(question, decoder="static")
+        stream = engine.astream(question, decoder="static", cache="dual")
         async for _ in stream:
             pass
         assert stream.answer is not None
@@ -156,7 +156,7 @@ def test_sixty_four_streams_and_threads_answer_as_alone(engine: demask.Engine) -
     found: dict[int, list[int]] = {}
 
     def ask(index: int) -> None:
-        found[index] = engine.generate(asked[index], decoder="static").tokens
+        found[index] = engine.generate(asked[index], decoder="static", cache="dual").tokens
 
     threads = [threading.Thread(target=ask, args=(index,)) for index in range(0, 64, 4)]
     for thread in threads:
@@ -180,6 +180,18 @@ def test_answers_print_pickle_and_draw(engine: demask.Engine) -> None:
     assert drawn.count('class="token"') == answer.generated_tokens and "<script" not in drawn and "http" not in drawn
     hostile = engine.generate(demask.Raw("<script>alert(1)</script>"), gen_length=16)._repr_html_()
     assert "<script" not in hostile
+
+
+def test_all_commits_are_told_however_late_somebody_waits(engine: demask.Engine) -> None:
+    import time
+
+    for pause in (0.0, 0.0005, 0.002, 0.01, 0.05):
+        ticket = engine._native.submit(("chat", [("user", QUESTION)]), {"decoder": "static", "cache": "dual"})
+        time.sleep(pause)
+        answer = demask.Generation(ticket.answer())
+        assert sorted(commit.position for commit in answer.commits) == sorted({commit.position for commit in answer.commits})
+        assert len(answer.commits) >= answer.generated_tokens
+        assert all(answer.canvas[commit.position] == commit.token for commit in answer.commits)
 
 
 def test_logprobs_and_chat(engine: demask.Engine) -> None:

@@ -113,7 +113,7 @@ def test_what_is_no_request_at_all(engine: demask.Engine) -> None:
         (("GET", "/", None, 3), TypeError),
     ]:
         with pytest.raises(kind):
-            asyncio.run(engine.http(*arguments))  # type: ignore[arg-type]
+            asyncio.run(engine.http(*arguments))
 
 
 def test_a_service_has_bounds_keys_and_an_end(engine: demask.Engine) -> None:

@@ -60,7 +60,7 @@ def test_every_block_of_the_page_runs(tmp_path: pathlib.Path, monkeypatch: pytes
     for block in blocks:
         exec(compile(block, "docs/python.md", "exec"), namespace)
     for name in ("engine", "llm"):
-        getattr(namespace[name], "engine", namespace[name]).close()  # type: ignore[attr-defined]
+        getattr(namespace[name], "engine", namespace[name]).close()
     assert "@@" not in page
 
 

@@ -23,32 +23,32 @@ def lives_on(engine: demask.Engine) -> Iterator[None]:
 
 CASES: list[tuple[Call, type[Exception], str]] = [
     # Names.
-    (lambda e: e.generate(QUESTION, step=3), TypeError, 'unknown option "step", did you mean "steps"'),  # type: ignore[call-overload]
-    (lambda e: e.stream(QUESTION, decodr="static"), TypeError, 'did you mean "decoder"'),  # type: ignore[call-arg]
-    (lambda e: demask.demo(devise="cpu"), TypeError, 'unknown setting "devise", did you mean "device"'),  # type: ignore[call-arg]
-    (lambda e: e.service(max_que=3), TypeError, "max_que"),  # type: ignore[call-arg]
+    (lambda e: e.generate(QUESTION, step=3), TypeError, 'unknown option "step", did you mean "steps"'),
+    (lambda e: e.stream(QUESTION, decodr="static"), TypeError, 'did you mean "decoder"'),
+    (lambda e: demask.demo(devise="cpu"), TypeError, 'unknown setting "devise", did you mean "device"'),
+    (lambda e: e.service(max_que=3), TypeError, "max_que"),
     # Types.
-    (lambda e: e.generate(5), TypeError, "the prompt is of type int, expected a str"),  # type: ignore[call-overload]
-    (lambda e: e.generate(None), TypeError, "the prompt is of type NoneType"),  # type: ignore[call-overload]
-    (lambda e: e.generate(b"bytes"), TypeError, "the prompt is of type bytes"),  # type: ignore[call-overload]
-    (lambda e: e.generate([1, 2]), TypeError, "the prompt is of type int"),  # type: ignore[list-item]
-    (lambda e: e.generate(np.array([1, 2])), TypeError, "demask.Tokens"),  # type: ignore[call-overload]
+    (lambda e: e.generate(5), TypeError, "the prompt is of type int, expected a str"),
+    (lambda e: e.generate(None), TypeError, "the prompt is of type NoneType"),
+    (lambda e: e.generate(b"bytes"), TypeError, "the prompt is of type bytes"),
+    (lambda e: e.generate([1, 2]), TypeError, "the prompt is of type int"),
+    (lambda e: e.generate(np.array([1, 2])), TypeError, "demask.Tokens"),
     (lambda e: e.generate([{"role": "user"}]), TypeError, "expected texts under 'role' and 'content'"),
-    (lambda e: e.generate([{"role": "user", "content": 3}]), TypeError, "expected texts"),  # type: ignore[dict-item]
-    (lambda e: e.generate(QUESTION, steps="x"), TypeError, '`steps` is "x", expected a whole number'),  # type: ignore[call-overload]
-    (lambda e: e.generate(QUESTION, steps=1.5), TypeError, "`steps` is 1.5, expected a whole number"),  # type: ignore[call-overload]
-    (lambda e: e.generate(QUESTION, temperature="hot"), TypeError, "expected a number"),  # type: ignore[call-overload]
-    (lambda e: e.generate(QUESTION, ignore_eos=3), TypeError, "expected true or false"),  # type: ignore[call-overload]
-    (lambda e: e.generate(QUESTION, seed=object()), TypeError, "a value is of type object"),  # type: ignore[call-overload]
-    (lambda e: e.generate(QUESTION, each=[{}]), TypeError, "each and errors go with a list"),  # type: ignore[call-overload]
-    (lambda e: demask.Tokens("12"), TypeError, "token ids are of type str"),  # type: ignore[arg-type]
-    (lambda e: demask.Tokens([1.5]), TypeError, "a token id is of type float"),  # type: ignore[list-item]
+    (lambda e: e.generate([{"role": "user", "content": 3}]), TypeError, "expected texts"),
+    (lambda e: e.generate(QUESTION, steps="x"), TypeError, '`steps` is "x", expected a whole number'),
+    (lambda e: e.generate(QUESTION, steps=1.5), TypeError, "`steps` is 1.5, expected a whole number"),
+    (lambda e: e.generate(QUESTION, temperature="hot"), TypeError, "expected a number"),
+    (lambda e: e.generate(QUESTION, ignore_eos=3), TypeError, "expected true or false"),
+    (lambda e: e.generate(QUESTION, seed=object()), TypeError, "a value is of type object"),
+    (lambda e: e.generate(QUESTION, each=[{}]), TypeError, "each and errors go with a list"),
+    (lambda e: demask.Tokens("12"), TypeError, "token ids are of type str"),
+    (lambda e: demask.Tokens([1.5]), TypeError, "a token id is of type float"),
     (lambda e: demask.Tokens([True]), TypeError, "a token id is of type bool"),
-    (lambda e: demask.Hole("3"), TypeError, "a hole's size is of type str"),  # type: ignore[arg-type]
-    (lambda e: demask.Infill(["a", 3]), TypeError, "expected str or demask.Hole"),  # type: ignore[list-item]
-    (lambda e: demask.load(3), TypeError, "expected str"),  # type: ignore[arg-type]
-    (lambda e: demask.demo(threads="2"), TypeError, "`threads` is of type str, expected a whole number"),  # type: ignore[arg-type]
-    (lambda e: demask.demo(device=3), TypeError, "`device` is of type int, expected a text"),  # type: ignore[arg-type]
+    (lambda e: demask.Hole("3"), TypeError, "a hole's size is of type str"),
+    (lambda e: demask.Infill(["a", 3]), TypeError, "expected str or demask.Hole"),
+    (lambda e: demask.load(3), TypeError, "expected str"),
+    (lambda e: demask.demo(threads="2"), TypeError, "`threads` is of type str, expected a whole number"),
+    (lambda e: demask.demo(device=3), TypeError, "`device` is of type int, expected a text"),
     # Values.
     (lambda e: e.generate(QUESTION, steps=-1), demask.OptionsError, "`steps` is -1, expected a whole number from 0 on"),
     (lambda e: e.generate(QUESTION, decoder="treshold"), demask.OptionsError, 'did you mean "threshold"'),
@@ -61,7 +61,7 @@ CASES: list[tuple[Call, type[Exception], str]] = [
     (lambda e: e.generate(QUESTION, decoder="guided"), demask.OptionsError, "guide"),
     (lambda e: e.generate(QUESTION, cost_curve="/nowhere"), demask.OptionsError, "nowhere"),
     (lambda e: e.generate([QUESTION], each=[]), ValueError, "each has 0 options for 1 prompts"),
-    (lambda e: e.generate([QUESTION], errors="ignore"), ValueError, "expected 'raise' or 'return'"),  # type: ignore[call-overload]
+    (lambda e: e.generate([QUESTION], errors="ignore"), ValueError, "expected 'raise' or 'return'"),
     (lambda e: demask.demo(device="tpu"), demask.OptionsError, '"tpu" is unknown'),
     (lambda e: demask.demo(threads=10**6), demask.OptionsError, "threads were asked for"),
     (lambda e: demask.demo(threads=-1), demask.OptionsError, "`threads` is -1"),
@@ -89,7 +89,7 @@ CASES: list[tuple[Call, type[Exception], str]] = [
     (lambda e: demask.Tokens(np.zeros(2)), TypeError, "dtype float64, expected an integer type"),
     (lambda e: demask.Tokens(np.array([-1])), ValueError, "a token id is -1"),
     (lambda e: e.logits(np.zeros((1, 2, 3), dtype=np.int32)), ValueError, "expected one dimension"),
-    (lambda e: e.hidden([1], "last"), IndexError, "expected one from 0 to 5, 'embedding' or 'final'"),  # type: ignore[arg-type]
+    (lambda e: e.hidden([1], "last"), IndexError, "expected one from 0 to 5, 'embedding' or 'final'"),
     (lambda e: e.hidden([1], -1), IndexError, "expected one from 0 to 5"),
     # Models.
     (lambda e: demask.load("/nowhere"), demask.ModelError, 'no model at "/nowhere"'),

@@ -92,9 +92,9 @@ def test_a_rule_that_goes_wrong_ends_its_request_alone(engine: demask.Engine, an
 
 def test_what_is_no_rule_or_goes_with_none_is_refused(engine: demask.Engine) -> None:
     with pytest.raises(TypeError, match="make one"):
-        engine.generate(QUESTION, transfer=Threshold)  # type: ignore[arg-type]
+        engine.generate(QUESTION, transfer=Threshold)
     with pytest.raises(TypeError, match="expected a subclass of demask.Transfer"):
-        engine.generate(QUESTION, transfer=lambda step: [0])  # type: ignore[arg-type]
+        engine.generate(QUESTION, transfer=lambda step: [0])
     for decoder in ("freedave", "threshold"):
         with pytest.raises(demask.OptionsError, match=f"decoder {decoder} has its own rule: omit `decoder`"):
             engine.generate(QUESTION, transfer=Threshold(), decoder=decoder)

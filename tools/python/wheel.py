@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 """Builds the wheel of the Python package, looks at it from all sides, installs it into a clean environment and tests it there.
 
-    python3 tools/python/wheel.py [--demask BINARY] [--profile release|dist] [--manylinux 2_28] [--long] [--only-build]
+    python3 tools/python/wheel.py [--demask BINARY] [--profile dist|release] [--manylinux 2_28] [--long] [--only-build]
+    python3 tools/python/wheel.py --library target/release/libdemask_python.so [--demask BINARY]
 
 Needs cargo, Python from 3.10 on and PyPI; what it installs is pinned, and kept under target/python. --demask names the
 project's binary, which answers are compared with. --long adds what takes minutes: 200 runs beside the binary, 100,000 requests.
+
+--library builds no wheel: it tests the library that cargo has built beside everything else, which takes a fraction of the
+time. What only a wheel shows (its name, its size, an installation, the generated types) is left out then.
 
 The wheel's tag says the oldest glibc that it was linked for: that of this machine. --manylinux links for an older one,
 with zig, which comes from PyPI.
@@ -81,13 +85,19 @@ def looked_at(tools: pathlib.Path, wheel: pathlib.Path) -> None:
     missing = {"demask/__init__.py", "demask/py.typed", "demask/_native.pyi"} - held
     if missing:
         sys.exit(f"the wheel lacks {sorted(missing)}")
-    if shutil.which("readelf"):
-        needed = subprocess.run(["readelf", "-d", library], capture_output=True, text=True, check=True).stdout
-        found = re.findall(r"\(NEEDED\).*\[(.*)\]", needed)
-        print(f"needs {', '.join(found)}")
-        if not found or any("python" in one for one in found):
-            sys.exit("the extension is linked with libpython, which an interpreter need not have: build it with maturin")
+    linked(pathlib.Path(library))
     run(tools / "abi3audit", "--strict", wheel)
+
+
+def linked(library: pathlib.Path) -> None:
+    """Refuses a library that asks for libpython when it is loaded."""
+    if not shutil.which("readelf"):
+        return
+    told = subprocess.run(["readelf", "-d", library], capture_output=True, text=True, check=True).stdout
+    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", told)
+    print(f"needs {', '.join(needed)}")
+    if not needed or any("python" in one for one in needed):
+        sys.exit("the extension is linked with libpython, which an interpreter need not have: see .cargo/config.toml")
 
 
 def stubs(tools: pathlib.Path, profile: str) -> None:
@@ -102,20 +112,42 @@ def stubs(tools: pathlib.Path, profile: str) -> None:
         sys.exit(f"{kept.relative_to(ROOT)} is not what the code says: DEMASK_BLESS=1 python3 tools/python/wheel.py")
 
 
-def tested(wheel: pathlib.Path, tools: pathlib.Path, demask: str | None, long: bool) -> None:
-    """Installs the wheel into a clean environment, and tests it there."""
-    programs = environment("clean", BESIDE)
-    run(programs / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--force-reinstall", "--no-deps", wheel)
-    python = programs / "python"
+def installed(wheel: pathlib.Path) -> pathlib.Path:
+    """Installs the wheel into a clean environment, and returns its interpreter."""
+    python = environment("clean", BESIDE) / "python"
+    quiet = ["--quiet", "--disable-pip-version-check", "--force-reinstall", "--no-deps"]
+    run(python, "-m", "pip", "install", *quiet, wheel)
+    return python
+
+
+def put_together(library: pathlib.Path, tools: pathlib.Path) -> pathlib.Path:
+    """Puts a library that cargo has built beside the sources of the package, and returns an interpreter that finds them."""
+    linked(library)
+    folder = KEPT / "beside/demask"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(SOURCES / "demask", folder, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    native = folder / "_native.abi3.so"
+    shutil.copyfile(library, native)
+    run(tools / "abi3audit", "--strict", "--assume-minimum-abi3", "3.10", native)
+    programs = environment("beside-it", BESIDE)
+    found = subprocess.run([programs / "python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], capture_output=True, text=True, check=True)
+    pathlib.Path(found.stdout.strip(), "demask.pth").write_text(f"{folder.parent}\n")
+    return programs / "python"
+
+
+def tested(python: pathlib.Path, tools: pathlib.Path, asked: argparse.Namespace, wheel: bool) -> None:
+    """Checks the types of the package that an interpreter finds, and tests it."""
     run(python, ROOT / "tools/python/options.py", "--check")
     step("types")
     run(tools / "mypy", "--python-executable", python, "demask", "examples", cwd=SOURCES)
-    run(tools / "pyright", "--pythonpath", python, "--warnings", "examples", cwd=SOURCES)
+    if wheel:
+        # Its package comes from npm's registry, which the short way does without.
+        run(tools / "pyright", "--pythonpath", python, "--warnings", "examples", cwd=SOURCES)
     step("tests")
     known = {name: value for name, value in os.environ.items() if not name.startswith("DEMASK_")}
-    if demask:
-        known["DEMASK_BINARY"] = str(pathlib.Path(demask).resolve())
-    chosen = [] if long else ["-m", "not long"]
+    if asked.demask:
+        known["DEMASK_BINARY"] = str(pathlib.Path(asked.demask).resolve())
+    chosen = [] if asked.long else ["-m", "not long"]
     run(python, "-m", "pytest", "-q", "--durations=8", *chosen, SOURCES / "tests", env=known, cwd=KEPT)
 
 
@@ -123,7 +155,8 @@ def main() -> None:
     """Does all of it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--demask", metavar="BINARY")
-    parser.add_argument("--profile", default="release")
+    parser.add_argument("--library", metavar="FILE", type=pathlib.Path)
+    parser.add_argument("--profile", default="dist")
     parser.add_argument("--manylinux", metavar="VERSION")
     parser.add_argument("--long", action="store_true")
     parser.add_argument("--only-build", action="store_true")
@@ -131,13 +164,17 @@ def main() -> None:
     KEPT.mkdir(parents=True, exist_ok=True)
     step("tools")
     tools = environment("tools", TOOLS)
+    if asked.library:
+        step("library")
+        tested(put_together(asked.library, tools), tools, asked, wheel=False)
+        return step("done")
     step("wheel")
     wheel = built(tools, asked.profile, asked.manylinux)
     looked_at(tools, wheel)
     if not asked.only_build:
         step("types of the native half")
         stubs(tools, asked.profile)
-        tested(wheel, tools, asked.demask, asked.long)
+        tested(installed(wheel), tools, asked, wheel=True)
     step("done")
     print(wheel)
 

@@ -1,6 +1,8 @@
 //! An answer as the fields of the Python half's `Generation`.
 
-use demask::{Generation, TokenLogprob, Update};
+use std::collections::HashMap;
+
+use demask::{Generation, TokenLogprob, Update, methods::step::Position};
 use pyo3::{
     prelude::*,
     types::{PyBytes, PyDict},
@@ -14,7 +16,7 @@ type Logprob = (Option<f32>, Vec<(u32, f32)>);
 ///
 /// # Errors
 /// If the interpreter has no memory.
-pub fn fields<'py>(py: Python<'py>, answer: &Generation, news: Option<&Update>) -> PyResult<Bound<'py, PyDict>> {
+pub fn fields<'py>(py: Python<'py>, answer: &Generation, news: &[Update]) -> PyResult<Bound<'py, PyDict>> {
     let fields = PyDict::new(py);
     fields.set_item("text", &answer.text)?;
     fields.set_item("holes", &answer.holes)?;
@@ -27,7 +29,7 @@ pub fn fields<'py>(py: Python<'py>, answer: &Generation, news: Option<&Update>) 
     fields.set_item("logprobs", answer.logprobs.as_ref().map(|list| list.iter().map(logprob).collect::<Vec<_>>()))?;
     let json = serde_json::to_string(&answer.receipt).unwrap_or_default();
     fields.set_item("receipt_json", json)?;
-    fields.set_item("commits", news.map(|news| PyBytes::new(py, &columns(news))))?;
+    fields.set_item("commits", PyBytes::new(py, &columns(news)))?;
     Ok(fields)
 }
 
@@ -35,10 +37,15 @@ fn logprob(of: &TokenLogprob) -> Logprob {
     (of.logprob, of.top.clone())
 }
 
-/// What was committed, 16 bytes each.
-fn columns(news: &Update) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(news.commits.len() * 16);
-    for commit in &news.commits {
+/// What was committed, 16 bytes each; of a position that was committed again, the last.
+fn columns(news: &[Update]) -> Vec<u8> {
+    let all = || news.iter().flat_map(|news| &news.commits);
+    let last: HashMap<Position, usize> = all().enumerate().map(|(index, commit)| (commit.position, index)).collect();
+    let mut bytes = Vec::with_capacity(last.len() * 16);
+    for (index, commit) in all().enumerate() {
+        if last[&commit.position] != index {
+            continue;
+        }
         bytes.extend((commit.step as u32).to_le_bytes());
         bytes.extend(commit.position.to_le_bytes());
         bytes.extend(commit.token.to_le_bytes());

@@ -30,7 +30,7 @@ struct Inside {
     /// None once the request is given up.
     ticket: Option<demask::Ticket<Generation>>,
     /// What has happened, where only the end is waited for.
-    news: Option<News>,
+    news: Vec<News>,
     /// Where its transfer rule leaves what it raises.
     raised: Option<Raised>,
 }
@@ -47,7 +47,7 @@ pub enum Yield<'py> {
 impl Ticket {
     /// Wraps a request of an engine.
     pub fn new(ticket: demask::Ticket<Generation>, raised: Option<Raised>) -> Self {
-        Self { inside: Mutex::new(Inside { ticket: Some(ticket), news: None, raised }) }
+        Self { inside: Mutex::new(Inside { ticket: Some(ticket), news: Vec::new(), raised }) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inside> {
@@ -67,10 +67,10 @@ impl Ticket {
     }
 
     /// Turns mail into what is yielded.
-    fn yielded<'py>(&self, py: Python<'py>, found: Found, news: Option<News>) -> PyResult<Yield<'py>> {
+    fn yielded<'py>(&self, py: Python<'py>, found: Found, news: &[News]) -> PyResult<Yield<'py>> {
         match found {
             Some(Mail::Update(update)) => Ok(Yield::Update(Bound::new(py, Update::new(update))?)),
-            Some(Mail::Over(Ok(generation))) => answer::fields(py, &generation, news.as_ref()).map(Yield::Answer),
+            Some(Mail::Over(Ok(generation))) => answer::fields(py, &generation, news).map(Yield::Answer),
             Some(Mail::Over(Err(error))) => {
                 let raised = self.lock().raised.take().and_then(|raised| raised.take(py, &error.to_string()));
                 Err(raised.unwrap_or_else(|| raise(py, &error)))
@@ -100,19 +100,20 @@ impl Ticket {
     #[pyo3(signature = () -> "Update | dict[str, Any]")]
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Yield<'py>> {
         let found = self.wait(py)?;
-        self.yielded(py, found, None)
+        self.yielded(py, found, &[])
     }
 
     /// Waits for the answer, without the interpreter.
     #[pyo3(signature = () -> "dict[str, Any]")]
     fn answer<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.wait_for_the_end();
-        let mut news = None;
+        // One, and perhaps another that came before it was asked for the end alone.
+        let mut news = Vec::new();
         loop {
             match self.wait(py)? {
-                Some(Mail::Update(update)) => news = Some(update),
+                Some(Mail::Update(update)) => news.push(update),
                 found => {
-                    let Yield::Answer(answer) = self.yielded(py, found, news)? else { return Err(given_up(py)) };
+                    let Yield::Answer(answer) = self.yielded(py, found, &news)? else { return Err(given_up(py)) };
                     return Ok(answer);
                 }
             }
@@ -127,7 +128,7 @@ impl Ticket {
         match found {
             None => Err(given_up(py)),
             Some(Poll::Pending) => Ok(None),
-            Some(Poll::Ready(found)) => self.yielded(py, found, None).map(Some),
+            Some(Poll::Ready(found)) => self.yielded(py, found, &[]).map(Some),
         }
     }
 
@@ -141,11 +142,11 @@ impl Ticket {
             ticket.wait_for_the_end();
             match ticket.poll_next(&mut Context::from_waker(&waker)) {
                 Poll::Pending => return Ok(None),
-                Poll::Ready(Some(Mail::Update(update))) => inside.news = Some(update),
+                Poll::Ready(Some(Mail::Update(update))) => inside.news.push(update),
                 Poll::Ready(found) => {
-                    let news = inside.news.take();
+                    let news = std::mem::take(&mut inside.news);
                     drop(inside);
-                    let Yield::Answer(answer) = self.yielded(py, found, news)? else { return Err(given_up(py)) };
+                    let Yield::Answer(answer) = self.yielded(py, found, &news)? else { return Err(given_up(py)) };
                     return Ok(Some(answer));
                 }
             }

@@ -41,7 +41,7 @@ def wheel(program):
     """Builds the wheel of this tree."""
     out = TARGET / "ray" / "wheel"
     shutil.rmtree(out, ignore_errors=True)
-    subprocess.run([program, "-m", "maturin", "build", "--release", "--quiet", "--out", out], check=True, cwd=ROOT / "python")
+    subprocess.run([program, "-m", "maturin", "build", "--release", "--strip", "--locked", "--quiet", "--out", out], check=True, cwd=ROOT / "python")
     return next(out.glob("demask-*.whl"))
 
 
@@ -55,8 +55,9 @@ def main():
         sys.exit(f"{asked.demask} is not there: build it with `cargo build --release -p demask-cli`, or name it with --demask")
     program = environment()
     pip(program, "--force-reinstall", "--no-deps", str(asked.wheel or wheel(program)))
-    strict = ["-m", "mypy", "--strict", "--python-version", "3.10", "-p", "demask_ray"]
-    subprocess.run([program, *strict], check=True, cwd=TARGET / "ray")
+    strict = ["-m", "mypy", "--strict", "--python-version", "3.10"]
+    subprocess.run([program, *strict, "-p", "demask_ray"], check=True, cwd=TARGET / "ray")
+    subprocess.run([program, *strict, ROOT / "python" / "examples" / "ray_batch.py"], check=True, cwd=TARGET / "ray")
     variables = {**os.environ, "DEMASK_BINARY": str(asked.demask.resolve())}
     sys.exit(subprocess.run([program, "main.py", *asked.tests], cwd=HERE, env=variables).returncode)
 

@@ -103,7 +103,7 @@ class Evaluations(OnCluster):
     def test_a_worker_that_lacks_the_model_or_has_another_one_is_named(self):
         with tempfile.TemporaryDirectory() as elsewhere:
             # A name that means something where the caller is, and nothing or something else where the workers are.
-            for there, told in ((False, "cannot"), (True, "and not")):
+            for there, told in ((False, "'model' does not load: "), (True, "and not")):
                 folder = Path(elsewhere) / str(there)
                 (folder / "here").mkdir(parents=True)
                 (folder / "there").mkdir()
