@@ -4,9 +4,11 @@ of two, and of replicas that answer nothing; and from these, with `demask cost`,
     target/ray/bin/python bench/ray_costs.py measure serve
     target/ray/bin/python bench/ray_costs.py measure data
     python bench/ray_costs.py plan --demask target/release/demask
+    python bench/ray_costs.py table
 
 `measure` needs a machine with two cores and nothing else to do, and the environment of python/tests/ray/run.py; each
-part takes two minutes. `plan` prints the table of docs/scale.md from the record.
+part takes two minutes. `plan` prints the table of docs/scale.md from the record,
+`table` those of docs/ray.md.
 """
 
 import argparse
@@ -219,19 +221,39 @@ def planned(binary, like, prompt, response, options):
 
 def plan(binary, record):
     """The table of docs/scale.md."""
-    one = record["one replica"]
-    each = 1000.0 / one["nothing"]["per_second"]
+    # Milliseconds of all that Ray does for a request: proxy, router, replica, with this client on the same two cores.
+    each, front = (1000.0 / record[name]["nothing"]["per_second"] for name in ("one replica", "one replica behind a front"))
     lines = [
-        "| shape, prompt, response | seconds of a machine for an answer | machines | answers a second | proxies that are busy | with one front |",
-        "|---|---:|---:|---:|---:|---:|",
+        "| shape; prompt, answer | s of a machine for an answer | machines | answers/s | Ray's ms/s | of one proxy | through one front |",
+        "|---|---:|---:|---:|---:|---:|---:|",
     ]
-    front = 1000.0 / record["one replica behind a front"]["nothing"]["per_second"]
     for like, prompt, response, options in SHAPES:
         seconds = planned(binary, like, prompt, response, options)
         for machines in MACHINES:
             rate = machines / seconds
-            busy, behind = (f"{100 * rate * cost / 1000:.2f} %" for cost in (each, front))
-            lines.append(f"| {like}, {prompt}, {response} | {seconds:.2f} | {machines} | {rate:.2f} | {busy} | {behind} |")
+            shares = f"{rate * each:.1f} | {rate * each / 10:.2f} % | {rate * front / 10:.2f} %"
+            lines.append(f"| {like}; {prompt}, {response} | {seconds:.1f} | {machines} | {rate:.2f} | {shares} |")
+    return "\n".join(lines)
+
+
+def table(record):
+    """The tables of docs/ray.md."""
+    lines = [
+        "| requests to | alone, ms | 32 at once, requests/s | of no work: alone, ms | 32 at once, requests/s |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for name in ("engine", "one replica", "two replicas", "one replica behind a front"):
+        found = record[name]
+        empty = found.get("lone_nothing", found["nothing"])
+        told = "the engine, without Ray" if name == "engine" else name
+        ends = f"{empty['median_ms']:.2f} | {found['nothing']['per_second']:.0f}"
+        lines.append(f"| {told} | {found['lone_answers']['median_ms']:.1f} | {found['answers']['per_second']:.0f} | {ends} |")
+    lines += ["", "| rows of a job | workers | rows/s | s to start | bytes of a row in, out |", "|---|---:|---:|---:|---:|"]
+    for workers in (1, 2):
+        found = record[f"data, {workers} worker{'s' * (workers > 1)}, answers"]
+        start = found["seconds_of_a_quarter"] - found["rows"] / 4 / found["rows_per_second"]
+        sizes = f"{found['row_bytes_in']}, {found['row_bytes_out']}"
+        lines.append(f"| answered, 16 blocks | {workers} | {found['rows_per_second']:.0f} | {start:.1f} | {sizes} |")
     return "\n".join(lines)
 
 
@@ -244,10 +266,12 @@ def main():
     measuring.add_argument("--out", type=Path, default=RECORD)
     planning = commands.add_parser("plan")
     planning.add_argument("--demask", default=str(ROOT / "target" / "release" / "demask"))
+    commands.add_parser("table")
     asked = parser.parse_args()
     if asked.command == "measure":
         return measure(asked.out, asked.part)
-    print(plan(asked.demask, json.loads(RECORD.read_text())))
+    record = json.loads(RECORD.read_text())
+    print(plan(asked.demask, record) if asked.command == "plan" else table(record))
     return None
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = next(folder for folder in HERE.parents if (folder / "Cargo.lock").exists())
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
-TESTS = ["test_refusals", "test_serving", "test_batches", "test_evaluation", "test_example"]
+TESTS = ["test_refusals", "test_serving", "test_batches", "test_evaluation", "test_example", "test_pages"]
 
 
 def environment():
