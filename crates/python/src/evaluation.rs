@@ -15,8 +15,8 @@ use demask::{
 use demask_eval::{
     report::{self, ReportError},
     run::{
-        Asking, Combination, Item, Means, ModelSpec, Plan, Rehearsed, RowSpec, RunError, Runs, Spec, Store, StoreError, TaskSpec,
-        about_model, configuration, needs, outline, run, task,
+        Asking, Combination, Item, Means, ModelSpec, Plan, Rehearsed, RowSpec, RunError, Runs, Spec, Store, StoreError,
+        TaskSpec, about_model, configuration, needs, outline, run, task,
     },
 };
 use pyo3::{
@@ -82,7 +82,10 @@ impl Evaluation {
             let opened = settings.opened(model.as_ref(), &mut |_| true)?;
             let model = ModelSpec {
                 model: model.map(|model| model.to_string_lossy().into_owned()),
-                guide: opened.guide().filter(|_| asking.options.wants_guide()).map(|guide| guide.prompter().name().to_owned()),
+                guide: opened
+                    .guide()
+                    .filter(|_| asking.options.wants_guide())
+                    .map(|guide| guide.prompter().name().to_owned()),
                 ..ModelSpec::default()
             };
             let spec = spec(&tasks, model, asking, data.as_deref(), subject.as_deref())?;
@@ -180,7 +183,8 @@ impl Evaluation {
     fn all(&self) -> Vec<(usize, Item)> {
         let nowhere = Store::nowhere();
         let runs = self.runs(&self.combinations, 1, None);
-        let of = |(number, combination)| runs.pending(combination, &nowhere).into_iter().map(move |item| (number, item));
+        let of =
+            |(number, combination)| runs.pending(combination, &nowhere).into_iter().map(move |item| (number, item));
         self.combinations.iter().enumerate().flat_map(of).collect()
     }
 
@@ -207,7 +211,8 @@ impl Evaluation {
         match state {
             State::Loaded(model) => Ok(model),
             State::Opened(_) | State::Gone => {
-                Err(RunError::Asking("the model did not load at an earlier call: make the evaluation anew".to_owned()).into())
+                Err(RunError::Asking("the model did not load at an earlier call: make the evaluation anew".to_owned())
+                    .into())
             }
         }
     }
