@@ -2,7 +2,7 @@ from _typeshed import SupportsGetItem
 from os import PathLike
 from typing import Any, Final, SupportsFloat, SupportsIndex, final
 
-__all__ = ["__version__", "Bell", "Commit", "Engine", "Forward", "Prepared", "Reply", "Server", "Service", "Started", "Ticket", "Tokenizer", "Update", "cost", "doctor", "hidden", "logits", "open", "option_fields", "score"]
+__all__ = ["__version__", "Bell", "Commit", "Engine", "Evaluation", "Forward", "Prepared", "Reply", "Server", "Service", "Started", "Ticket", "Tokenizer", "Update", "cost", "doctor", "hidden", "logits", "open", "option_fields", "score"]
 
 __version__: Final[str]
 """
@@ -106,6 +106,45 @@ class Engine:
     def tokenizer(self, /) -> Tokenizer:
         """
         The model's tokenizer and template.
+        """
+
+@final
+class Evaluation:
+    """
+    The problems of tasks, how one model answers them, and what came of it.
+
+    It is made alike on every machine that takes part: `configuration` tells whether it was. Whoever answers calls `answer`,
+    which loads the model at its first call; whoever keeps the results calls `open`, `keep` and `finish`.
+    """
+    def __len__(self, /) -> int:
+        """
+        How many items there are.
+        """
+    def __new__(cls, /, tasks: SupportsGetItem[int, str], model: str | PathLike[str] | None, keywords: dict, decoding: dict, *, seed: SupportsIndex = 0, limit: SupportsIndex | None = None, shots: SupportsIndex | None = None, shots_file: str | PathLike[str] | None = None, prompt_style: str | None = None, score: str | None = None, likelihood_draws: SupportsIndex | None = None, data: str | PathLike[str] | None = None, subject: str | None = None, system: str | None = None) -> Evaluation:
+        """
+        Lays out the problems of `tasks`, and the longest prompt of each of them. No weights are read.
+        """
+    def answer(self, /, items: SupportsGetItem[int, SupportsIndex], batch: SupportsIndex = 1) -> list[str]:
+        """
+        Answers and judges items, `batch` of them at the same time; returns their lines of `results.jsonl` in the order of
+        `items`.
+        """
+    @property
+    def configuration(self, /) -> str:
+        """
+        What the results are of, as `run.json` says it.
+        """
+    def finish(self, /) -> str:
+        """
+        Writes the reports, and closes the directory; returns the numbers of the table's rows as JSON.
+        """
+    def keep(self, /, line: str) -> None:
+        """
+        Writes a line that `answer` returned, here or on another machine, to the directory that is open.
+        """
+    def open(self, /, directory: str | PathLike[str]) -> list[int]:
+        """
+        Opens a results directory, or makes it; returns the numbers of the items that it lacks.
         """
 
 @final

@@ -13,6 +13,8 @@ import demask
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+# They need Ray, a cluster and an environment of their own: python/tests/ray/run.py.
+collect_ignore = ["ray"]
 QUESTION = "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?"
 
 

@@ -36,7 +36,7 @@ pub(crate) const ARROWS: &[(&str, &[&str])] = &[
     ("demask-eval", &["demask", "demask-figures"]),
     ("demask-serve", &["demask"]),
     ("demask-cli", &["demask", "demask-eval", "demask-figures", "demask-serve"]),
-    ("demask-python", &["demask", "demask-serve"]),
+    ("demask-python", &["demask", "demask-eval", "demask-serve"]),
     ("demask-testkit", &["demask-decode", "demask-step"]),
 ];
 
@@ -73,6 +73,18 @@ fn crates_depend_only_as_drawn() {
             assert!(!ours || for_tests || allowed.contains(&target), "{name} -> {target} is not drawn");
         }
     }
+}
+
+/// Plain `cargo build` and `cargo run` are for whoever has no Python.
+#[test]
+fn all_but_the_python_extension_are_built_unless_somebody_asks() {
+    let metadata = metadata();
+    let all = |key: &str| -> BTreeSet<String> {
+        metadata[key].as_array().unwrap().iter().map(|id| id.as_str().unwrap().to_owned()).collect()
+    };
+    let left_out: Vec<String> =
+        all("workspace_members").difference(&all("workspace_default_members")).cloned().collect();
+    assert!(matches!(&left_out[..], [one] if one.contains("crates/python")), "{left_out:?}");
 }
 
 /// Every package that the binary is built of.

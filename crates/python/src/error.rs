@@ -30,7 +30,7 @@ pub fn wrong_type(message: impl Into<String>) -> PyErr {
 }
 
 /// The class of the package that an error belongs to.
-fn class(error: &Error) -> &'static str {
+pub fn class(error: &Error) -> &'static str {
     match error {
         Error::Hub(_)
         | Error::GuideNotCausal { .. }

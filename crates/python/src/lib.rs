@@ -11,6 +11,7 @@ mod batch;
 mod bell;
 mod engine;
 mod error;
+mod evaluation;
 mod facts;
 mod http;
 mod json;
@@ -37,6 +38,7 @@ mod _native {
         batch::Prepared,
         bell::Bell,
         engine::Engine,
+        evaluation::Evaluation,
         facts::{cost, doctor},
         http::{Reply, Service},
         load::open,

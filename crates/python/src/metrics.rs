@@ -27,6 +27,7 @@ pub fn metrics(handle: &Handle) -> Value {
     json!({
         "running": totals.running,
         "waiting": totals.waiting,
+        "waiting_rows": totals.waiting_rows,
         "done": totals.done,
         "failed": totals.failed,
         "cancelled": totals.cancelled,

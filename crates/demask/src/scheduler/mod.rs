@@ -130,10 +130,19 @@ pub struct Totals {
     pub running: usize,
     /// Work that waits for memory.
     pub waiting: usize,
+    /// Positions of the sequences, those of guides left out, of all work that runs or waits: the rows that it keeps open, by
+    /// which load is compared and spread.
+    pub waiting_rows: u64,
     /// Longest wait for memory, in forwards.
     pub oldest: u64,
     /// Times that something was still open or held although nothing ran or waited: always 0, or there is a bug.
     pub leaks: u64,
+}
+
+/// Positions of a work's own sequences.
+fn rows<W: Work>(work: &W) -> u64 {
+    let own = work.needs().iter().filter(|need| need.network == 0);
+    own.map(|need| need.sequence.positions as u64).sum()
 }
 
 impl<W: Work, N: Network + ?Sized> Default for Scheduler<W, N> {
@@ -233,7 +242,9 @@ impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
     /// Returns counts over all networks.
     pub fn counters(&self) -> Totals {
         let (running, waiting) = (self.running.len(), self.waiting.len());
-        Totals { running, waiting, oldest: self.waiting.oldest(self.counters.forwards), ..self.counters }
+        let open: u64 = self.running.iter().map(|running| rows(&running.work)).sum();
+        let waiting_rows = open + self.waiting.sum(|waiter| rows(&waiter.work));
+        Totals { running, waiting, waiting_rows, oldest: self.waiting.oldest(self.counters.forwards), ..self.counters }
     }
 
     /// Returns the counts of a network.
