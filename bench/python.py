@@ -54,8 +54,8 @@ def batch(binary, engine, problems, size, rounds):
     """Seconds of all problems in one call of `generate`, in turns with `eval --batch`."""
     questions = [problem["question"] for problem in problems]
     own, theirs = [], []
-    options = {"block_length": 16, "decoder": "threshold:tau=0.9", "cache": "dual"}
-    flags = ["--block-length", "16", "--decoder", "threshold:tau=0.9", "--cache", "dual"]
+    options = {"gen_length": 64, "block_length": 16, "decoder": "threshold:tau=0.9", "cache": "dual"}
+    flags = ["--gen-length", "64", "--block-length", "16", "--decoder", "threshold:tau=0.9", "--cache", "dual"]
     for _ in range(rounds):
         began = time.perf_counter()
         answers = engine.generate(questions, **options)
@@ -64,7 +64,7 @@ def batch(binary, engine, problems, size, rounds):
         told = subprocess.run([binary, *words], capture_output=True, text=True, check=True).stdout
         theirs.append(json.loads(told)["seconds"])
     right = sum(str(answer).endswith(f"answer is {problem['answer']}") for answer, problem in zip(answers, problems))
-    return {"python_s": own, "eval_s": theirs, "ratio": statistics.median(own) / statistics.median(theirs), "right": right}
+    return {"python_s": own, "eval_s": theirs, "ratio": statistics.median(own) / statistics.median(theirs), "right": right, "nfe": sum(answer.nfe for answer in answers) / len(answers)}
 
 
 def rules(engine, question):

@@ -2,7 +2,7 @@ from _typeshed import SupportsGetItem
 from os import PathLike
 from typing import Any, Final, SupportsFloat, SupportsIndex, final
 
-__all__ = ["__version__", "Bell", "Commit", "Engine", "Evaluation", "Forward", "Reply", "Server", "Service", "Started", "Ticket", "Tokenizer", "Update", "cost", "doctor", "hidden", "logits", "open", "option_fields", "score"]
+__all__ = ["__version__", "Bell", "Commit", "Engine", "Evaluation", "Forward", "Prepared", "Reply", "Server", "Service", "Started", "Ticket", "Tokenizer", "Update", "cost", "doctor", "hidden", "logits", "open", "option_fields", "score"]
 
 __version__: Final[str]
 """
@@ -66,6 +66,12 @@ class Engine:
     """
     A loaded model on a thread of its own.
     """
+    def answer_all(self, /, prepared: SupportsGetItem[int, Any], width: SupportsIndex, keep: bool, progress: Any | None) -> "list[Any]":
+        """
+        Answers what was prepared, `width` prompts at the same time, and returns the fields of each answer in their order. What is
+        an exception already stays in its place; where a request fails, its exception is raised and the others are given up, or put
+        into its place if `keep` is set. `progress` is called with the number of those that are over.
+        """
     def close(self, /) -> None:
         """
         Gives up what runs, and ends the thread. Nothing happens if it has ended.
@@ -80,14 +86,18 @@ class Engine:
         """
         The counts of the engine as they were after its last forward, as JSON. It never waits for a forward.
         """
+    def prepare_all(self, /, wanted: "list[tuple[tuple[str, Any], dict[str, Any]]]", keep: bool) -> list[Any]:
+        """
+        Prepares many prompts, each with its options. Where one cannot be prepared, its exception is raised; if `keep` is set, it
+        stands in its place.
+        """
     def submit(self, /, prompt: "tuple[str, Any]", options: "dict[str, Any]") -> Ticket:
         """
         Submits a prompt.
         """
-    def submit_all(self, /, wanted: "list[tuple[tuple[str, Any], dict[str, Any]]]", keep: bool) -> list[Any]:
+    def submit_prepared(self, /, prepared: Prepared) -> Ticket:
         """
-        Submits many prompts, each with its options, once all of them are prepared. Where one cannot be prepared, its exception
-        is raised and nothing runs; if `keep` is set, it stands in the place of its ticket.
+        Submits what was prepared, once.
         """
     def submit_traced(self, /, prompt: "tuple[str, Any]", options: "dict[str, Any]", drafts: bool, predictions: bool) -> Ticket:
         """
@@ -173,6 +183,12 @@ class Forward:
         """
         Which forward, from 0.
         """
+
+@final
+class Prepared:
+    """
+    A prompt that is ready to be submitted.
+    """
 
 @final
 class Reply:

@@ -137,7 +137,7 @@ class LLM:
         )
         found = []
         for number, (prompt, one) in enumerate(zip(prompts, params, strict=True)):
-            outputs = [_output(index, next(answers)) for index in range(one.n)]
+            outputs = [_output(index, next(answers), one.stop_token_ids or []) for index in range(one.n)]
             first = outputs[0].generation
             ids = first.canvas[: first.prompt_tokens]
             found.append(RequestOutput(str(number), str(prompt) if isinstance(prompt, Raw) else None, ids, outputs))
@@ -154,9 +154,8 @@ def _continued(prompt: Union[str, Mapping[str, Any]]) -> Union[Raw, Tokens]:
     raise TypeError(f"a prompt has the keys {sorted(prompt)}, expected 'prompt' or 'prompt_token_ids'")
 
 
-def _output(index: int, answer: Generation) -> CompletionOutput:
-    ended = answer.finish in ("eos", "stop")
+def _output(index: int, answer: Generation, stop_tokens: list[int]) -> CompletionOutput:
+    ended = "stop" if answer.finish in ("eos", "stop") else "length"
     # An end token of the model's own is no stop reason in vLLM, which names only what was asked for.
-    return CompletionOutput(
-        index, str(answer), answer.tokens, "stop" if ended else "length", answer.stop_text, answer.logprobs, answer
-    )
+    reason = answer.end_token if answer.end_token in stop_tokens else answer.stop_text
+    return CompletionOutput(index, str(answer), answer.tokens, ended, reason, answer.logprobs, answer)

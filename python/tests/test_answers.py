@@ -91,6 +91,9 @@ def test_tokens_nfe_and_receipts_are_the_binarys(binary: Callable[..., dict[str,
 def test_many_at_once_are_what_each_is_alone(engine: demask.Engine) -> None:
     asked = questions(30)
     options = [{"seed": index, "temperature": 0.7} for index in range(30)]
+    for batch in (1, 7):
+        few = engine.generate(asked[:8], each=options[:8], decoder="static", cache="dual", batch=batch)
+        assert [answer.tokens for answer in few] == [engine.generate(q, decoder="static", cache="dual", **o).tokens for q, o in zip(asked[:8], options[:8], strict=True)]
     together = engine.generate(asked, each=options, decoder="static", cache="dual")
     for question, own, answer in zip(asked, options, together, strict=True):
         assert engine.generate(question, decoder="static", cache="dual", **own).tokens == answer.tokens
@@ -214,6 +217,12 @@ def test_the_shape_of_vllm(engine: demask.Engine) -> None:
     assert [one.text for one in found.outputs] == ["3+4=7 pears.\nThe final answer is 7"] * 2
     assert found.outputs[0].finish_reason == "stop" and found.outputs[1].index == 1
     prompt = engine.chat_template([{"role": "user", "content": QUESTION}])
+    [stopped] = llm.generate(prompt, demask.SamplingParams(stop_token_ids=[found.outputs[0].token_ids[1]]))
+    assert stopped.outputs[0].stop_reason == found.outputs[0].token_ids[1] and stopped.outputs[0].finish_reason == "stop"
+    [stopped] = llm.generate(prompt, demask.SamplingParams(stop="pears"))
+    assert stopped.outputs[0].stop_reason == "pears"
+    with pytest.raises(TypeError, match="repetition_penalty"):
+        demask.SamplingParams(repetition_penalty=2.0)
     continued = llm.generate([prompt, {"prompt_token_ids": found.prompt_token_ids}])
     assert [one.outputs[0].text for one in continued] == [found.outputs[0].text] * 2
     assert continued[0].prompt == prompt

@@ -47,9 +47,14 @@ const FOR_TESTS: &[&str] = &["demask-testkit", "demask-cuda-emulator"];
 const MAY_BE_UNSAFE: &[&str] = &["demask-tensor", "demask-cpu", "demask-cuda", "demask-cuda-emulator"];
 
 fn metadata() -> Value {
+    metadata_in(Path::new(env!("CARGO_MANIFEST_DIR")))
+}
+
+/// What cargo tells in a folder: which members are the default ones depends on it.
+fn metadata_in(folder: &Path) -> Value {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .current_dir(folder)
         .output()
         .unwrap();
     serde_json::from_slice(&output.stdout).unwrap()
@@ -73,6 +78,18 @@ fn crates_depend_only_as_drawn() {
             assert!(!ours || for_tests || allowed.contains(&target), "{name} -> {target} is not drawn");
         }
     }
+}
+
+/// Plain `cargo build` and `cargo run` are for whoever has no Python.
+#[test]
+fn all_but_the_python_extension_are_built_unless_somebody_asks() {
+    let metadata = metadata_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
+    let all = |key: &str| -> BTreeSet<String> {
+        metadata[key].as_array().unwrap().iter().map(|id| id.as_str().unwrap().to_owned()).collect()
+    };
+    let left_out: Vec<String> =
+        all("workspace_members").difference(&all("workspace_default_members")).cloned().collect();
+    assert!(matches!(&left_out[..], [one] if one.contains("crates/python")), "{left_out:?}");
 }
 
 /// Every package that the binary is built of.

@@ -1,6 +1,7 @@
 //! A model with its thread, as the Python half holds it.
 
 use std::{
+    collections::VecDeque,
     process,
     sync::{Mutex, PoisonError},
 };
@@ -17,6 +18,7 @@ use pyo3::{prelude::*, types::PyDict};
 use serde_json::{Value, json};
 
 use crate::{
+    batch::{self, Batch},
     error::{exception, raise},
     options::options,
     prompt::prompt,
@@ -153,10 +155,10 @@ impl Engine {
         Ok(Ticket::new(py.detach(|| handle.submit_traced(prepared, Class::default())), raised))
     }
 
-    /// Submits many prompts, each with its options, once all of them are prepared. Where one cannot be prepared, its exception
-    /// is raised and nothing runs; if `keep` is set, it stands in the place of its ticket.
+    /// Prepares many prompts, each with its options. Where one cannot be prepared, its exception is raised; if `keep` is set, it
+    /// stands in its place.
     #[pyo3(signature = (wanted: "list[tuple[tuple[str, Any], dict[str, Any]]]", keep))]
-    fn submit_all<'py>(
+    fn prepare_all<'py>(
         &self,
         py: Python<'py>,
         wanted: Vec<(Bound<'py, PyAny>, Bound<'py, PyDict>)>,
@@ -167,17 +169,45 @@ impl Engine {
             wanted.iter().map(|(prompt, options)| Wanted::read(prompt, options)).collect::<PyResult<Vec<_>>>()?;
         let (wanted, raised): (Vec<Wanted>, Vec<_>) = read.into_iter().unzip();
         let prepared: Vec<_> = py.detach(|| wanted.iter().map(|wanted| wanted.prepare(handle)).collect());
-        if let Some(Err(error)) = prepared.iter().find(|prepared| !keep && prepared.is_err()) {
-            return Err(raise(py, error));
-        }
-        let submit = |(prepared, raised): (Result<_, _>, _)| match prepared {
-            Ok(prepared) => {
-                let ticket = Ticket::new(handle.submit(prepared, Class::default()), raised);
-                Ok(Bound::new(py, ticket)?.into_any())
-            }
-            Err(error) => Ok(raise(py, &error).into_value(py).into_bound(py).into_any()),
+        let place = |(prepared, raised): (Result<_, _>, _)| match prepared {
+            Ok(prepared) => Ok(Bound::new(py, batch::Prepared::new((prepared, raised)))?.into_any()),
+            Err(error) if keep => Ok(raise(py, &error).into_value(py).into_bound(py).into_any()),
+            Err(error) => Err(raise(py, &error)),
         };
-        prepared.into_iter().zip(raised).map(submit).collect()
+        prepared.into_iter().zip(raised).map(place).collect()
+    }
+
+    /// Submits what was prepared, once.
+    fn submit_prepared(&self, py: Python<'_>, prepared: &batch::Prepared) -> PyResult<Ticket> {
+        let handle = self.handle(py)?;
+        let again = || exception(py, "Error", "a prepared prompt is submitted once: prepare it again");
+        let (prepared, raised) = prepared.take().ok_or_else(again)?;
+        Ok(Ticket::new(handle.submit(prepared, Class::default()), raised))
+    }
+
+    /// Answers what was prepared, `width` prompts at the same time, and returns the fields of each answer in their order. What is
+    /// an exception already stays in its place; where a request fails, its exception is raised and the others are given up, or put
+    /// into its place if `keep` is set. `progress` is called with the number of those that are over.
+    #[pyo3(signature = (prepared, width, keep, progress) -> "list[Any]")]
+    fn answer_all<'py>(
+        &self,
+        py: Python<'py>,
+        prepared: Vec<Bound<'py, PyAny>>,
+        width: usize,
+        keep: bool,
+        progress: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let handle = self.handle(py)?;
+        let mut waiting = VecDeque::new();
+        let mut places = Vec::new();
+        for (number, one) in prepared.into_iter().enumerate() {
+            let ready = one.cast::<batch::Prepared>().ok().and_then(|one| one.get().take());
+            places.push(if ready.is_some() { None } else { Some(one) });
+            waiting.extend(ready.map(|ready| (number, ready)));
+        }
+        let mut told = |done: usize| progress.as_ref().map_or(Ok(()), |progress| progress.call1((done,)).map(drop));
+        Batch::new(handle, waiting, width).run(py, &mut places, keep, &mut told)?;
+        Ok(places.into_iter().flatten().collect())
     }
 
     /// The counts of the engine as they were after its last forward, as JSON. It never waits for a forward.

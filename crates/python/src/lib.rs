@@ -7,6 +7,7 @@
 #![expect(clippy::needless_pass_by_value, reason = "what Python hands over is extracted into values")]
 
 mod answer;
+mod batch;
 mod bell;
 mod engine;
 mod error;
@@ -34,6 +35,7 @@ mod _native {
 
     #[pymodule_export]
     use crate::{
+        batch::Prepared,
         bell::Bell,
         engine::Engine,
         evaluation::Evaluation,

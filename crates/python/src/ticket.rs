@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use demask::{Generation, Mail, Update as News};
+use demask::{Error, Generation, Mail, Update as News};
 use pyo3::{prelude::*, types::PyDict};
 
 use crate::{
@@ -72,8 +72,8 @@ impl Ticket {
             Some(Mail::Update(update)) => Ok(Yield::Update(Bound::new(py, Update::new(update))?)),
             Some(Mail::Over(Ok(generation))) => answer::fields(py, &generation, news).map(Yield::Answer),
             Some(Mail::Over(Err(error))) => {
-                let raised = self.lock().raised.take().and_then(|raised| raised.take(py, &error.to_string()));
-                Err(raised.unwrap_or_else(|| raise(py, &error)))
+                let raised = self.lock().raised.take();
+                Err(failed(py, &error, raised.as_ref()))
             }
             None => Err(given_up(py)),
         }
@@ -82,6 +82,11 @@ impl Ticket {
 
 /// What came of looking for mail: none behind the end.
 type Found = Option<Mail<Generation>>;
+
+/// Returns the exception of a request that failed: that of its transfer rule, if it is why.
+pub fn failed(py: Python<'_>, error: &Error, raised: Option<&Raised>) -> PyErr {
+    raised.and_then(|raised| raised.take(py, &error.to_string())).unwrap_or_else(|| raise(py, error))
+}
 
 fn given_up(py: Python<'_>) -> PyErr {
     exception(py, "Cancelled", "the request was given up, or its end was read already: ask again")
