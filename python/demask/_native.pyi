@@ -120,7 +120,7 @@ class Evaluation:
         """
         How many items there are.
         """
-    def __new__(cls, /, tasks: SupportsGetItem[int, str], model: str | PathLike[str] | None, keywords: dict[str, Any], decoding: dict[str, Any], *, seed: SupportsIndex = 0, limit: SupportsIndex | None = None, shots: SupportsIndex | None = None, shots_file: str | PathLike[str] | None = None, prompt_style: str | None = None, score: str | None = None, likelihood_draws: SupportsIndex | None = None, data: str | PathLike[str] | None = None, subject: str | None = None, system: str | None = None) -> Evaluation:
+    def __new__(cls, /, tasks: SupportsGetItem[int, str], model: str | PathLike[str] | None, keywords: "dict[str, Any]", decoding: "dict[str, Any]", *, seed: SupportsIndex = 0, limit: SupportsIndex | None = None, shots: SupportsIndex | None = None, shots_file: str | PathLike[str] | None = None, prompt_style: str | None = None, score: str | None = None, likelihood_draws: SupportsIndex | None = None, data: str | PathLike[str] | None = None, subject: str | None = None, system: str | None = None) -> Evaluation:
         """
         Lays out the problems of `tasks`, and the longest prompt of each of them. No weights are read.
         """

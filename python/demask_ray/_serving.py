@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -107,6 +108,10 @@ class Front:
             return refusal(503, "overloaded", "all replicas are full: try again later", self._retry_after)
         except RayServeException as error:
             return refusal(503, "unavailable", f"no replica can answer: {error}", self._retry_after)
+        except asyncio.CancelledError:
+            # The client has left before there was an answer.
+            pieces.cancel()
+            raise
         return _streaming(status, answered, _relayed(pieces))
 
 

@@ -55,9 +55,9 @@ enum State {
 impl Evaluation {
     /// Lays out the problems of `tasks`, and the longest prompt of each of them. No weights are read.
     #[new]
-    #[pyo3(signature = (tasks, model, keywords: "dict[str, Any]", decoding: "dict[str, Any]", *,
-        seed = 0, limit = None, shots = None, shots_file = None, prompt_style = None, score = None,
-        likelihood_draws = None, data = None, subject = None, system = None))]
+    #[pyo3(signature = (tasks, model, keywords: "dict[str, Any]", decoding: "dict[str, Any]", *, seed = 0,
+        limit = None, shots = None, shots_file = None, prompt_style = None, score = None, likelihood_draws = None,
+        data = None, subject = None, system = None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords, each a flag of `demask eval`")]
     fn new(
         py: Python<'_>,

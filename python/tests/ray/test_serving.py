@@ -6,7 +6,6 @@ import threading
 import time
 
 import demask_ray
-import ray
 from ray import serve
 from shared import BLOCKS, Machines, OnCluster, alone, answer, ask, ask_all, chat, client, counts, long_chat, replicas, run, until
 
@@ -24,23 +23,25 @@ class Answers(OnCluster):
         self.assertGreater(min(done), 25, "both replicas have work to do")
 
     def test_a_stream_comes_in_pieces_and_one_that_is_left_holds_nothing(self):
-        handle = run(demask_ray.app(replicas=2))
-
         async def leave():
             async with client() as asker:
                 streams = [stream_of(asker, long_chat(number)) for number in range(6)]
                 # In the middle: some answers are there, most are not.
                 return await asyncio.gather(*(first_message(stream) for stream in streams))
 
-        for status, kind, message in asyncio.run(leave()):
-            self.assertEqual((status, kind), (200, "text/event-stream; charset=utf-8"))
-            self.assertIn("chat.completion.chunk", message)
-        idle = until(lambda: all_idle(counts(handle)), "all pages are free behind streams that were left")
-        self.assertEqual(sum(found["cancelled"] for found in idle.values()), 6)
-        # And the same for bodies: a client that waits for all of an answer, and leaves.
-        asyncio.run(self.leave_bodies())
-        until(lambda: sum(found["cancelled"] for found in counts(handle).values()) == 10, "four bodies are given up")
-        until(lambda: all_idle(counts(handle)), "all pages are free behind bodies that were left")
+        for prefixes in (False, True):
+            with self.subTest(prefixes=prefixes):
+                handle = run(demask_ray.app(replicas=2, prefixes=prefixes))
+                for status, kind, message in asyncio.run(leave()):
+                    self.assertEqual((status, kind), (200, "text/event-stream; charset=utf-8"))
+                    self.assertIn("chat.completion.chunk", message)
+                idle = until(lambda: all_idle(counts(handle)), "all pages are free behind streams that were left")
+                self.assertEqual(sum(found["cancelled"] for found in idle.values()), 6)
+                # And the same for bodies: a client that waits for all of an answer, and leaves.
+                asyncio.run(self.leave_bodies())
+                until(lambda: sum(found["cancelled"] for found in counts(handle).values()) == 10, "four bodies are given up")
+                until(lambda: all_idle(counts(handle)), "all pages are free behind bodies that were left")
+                serve.delete("demask")
 
     async def leave_bodies(self):
         async with client(timeout=1.5) as asker:
