@@ -11,7 +11,7 @@ use std::{io, process::ExitCode};
 
 use demask::Error;
 use demask::internals::{
-    EstimateError, ModelError, ReplayError, UnusableDevice,
+    CostError, EstimateError, ModelError, ReplayError, UnusableDevice,
     checkpoint::{CheckpointError, HubError, SynthError},
     decode,
 };
@@ -84,6 +84,7 @@ fn is_usage(error: &(dyn std::error::Error + 'static)) -> bool {
         || of(error, ModelError::is_usage)
         || error.is::<ReplayError>()
         || matches!(error.downcast_ref(), Some(EstimateError::Replay(_)))
+        || of(error, CostError::is_usage)
         || of(error, HubError::is_usage)
         || matches!(
             error.downcast_ref(),

@@ -11,6 +11,25 @@ pub enum OptionsError {
     /// Nothing is to be generated.
     #[error("the generation length is 0, expected at least 1: ask for more tokens")]
     NothingToGenerate,
+    /// A transfer rule of one's own, and a model that has no masks.
+    #[error("the transfer rule {rule} says which masks are filled, and a model with {attention} has none: omit it")]
+    OwnRuleForModel {
+        /// The rule.
+        rule: String,
+        /// The model's.
+        attention: MaskKind,
+    },
+    /// A transfer rule of one's own beside a decoder, which has rules of its own.
+    #[error(
+        "the transfer rule {rule} decides in the loop over blocks, and decoder {decoder} has its own rule: omit `decoder`, or \
+         the rule"
+    )]
+    OwnRuleBesideDecoder {
+        /// The rule.
+        rule: String,
+        /// The decoder.
+        decoder: String,
+    },
     /// An infill canvas without a mask.
     #[error("nothing to fill in, expected at least one mask (token {mask_id}): put masks where text is wanted")]
     NothingToFill {

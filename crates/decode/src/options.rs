@@ -6,11 +6,11 @@ use demask_step::{ConfidenceOf, CostCurve, FilterOrder, Mask, Position, TokenId}
 
 use crate::{
     cache::{CACHES, CacheSpec},
-    decoder::{DECODERS, DecoderSpec},
+    decoder::{DECODERS, DecoderSpec, DecoderTraits},
     guide::GuideOptions,
     schedule::Schedule,
     spec::Method,
-    transfer::Remasking,
+    transfer::{OwnRule, Remasking},
 };
 
 /// What decoding must know about a model.
@@ -125,6 +125,8 @@ pub struct SessionOptions {
     pub confidence: ConfidenceOf,
     /// The decoder.
     pub decoder: DecoderSpec,
+    /// A transfer rule that decides in the place of the decoder, which is `static` then.
+    pub rule: Option<OwnRule>,
     /// The cache policy.
     pub cache: CacheSpec,
     /// Key of all randomness.
@@ -171,6 +173,7 @@ impl SessionOptions {
             filter_order: FilterOrder::TopPFirst,
             confidence: ConfidenceOf::Raw,
             decoder,
+            rule: None,
             cache,
             seed: 0,
             end_ids: Vec::new(),
@@ -182,6 +185,13 @@ impl SessionOptions {
             top_logprobs: None,
             cost_curve: None,
         }
+    }
+}
+
+impl SessionOptions {
+    /// Returns what others must know of whatever decodes: of a rule of one's own, that it promises nothing.
+    pub fn traits(&self) -> DecoderTraits {
+        if self.rule.is_some() { DecoderTraits::default() } else { self.decoder.traits() }
     }
 }
 

@@ -125,7 +125,7 @@ fn check_tokens(options: &SessionOptions, attention: MaskKind) -> Result<(), Opt
 
 /// The number of steps, if it is given at all: as an option or by the decoder.
 fn given_steps(options: &SessionOptions) -> Result<Option<usize>, OptionsError> {
-    let by_decoder = options.decoder.traits().steps;
+    let by_decoder = options.traits().steps;
     match (options.steps, by_decoder) {
         (Some(0), _) => Err(OptionsError::StepsZero),
         (Some(option), Some(decoder)) if option != decoder => Err(OptionsError::StepsTwice { option, decoder }),

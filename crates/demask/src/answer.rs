@@ -8,7 +8,7 @@ use std::{
 };
 
 use demask_checkpoint::{TextStream, Tokenizer};
-use demask_decode::{DecodingReceipt, Event, Session, SessionOptions};
+use demask_decode::{DecodingReceipt, Event, Session, SessionOptions, transfer::OwnRule};
 use demask_step::{Need, Pending, Position, Predictions, Prefix, Request, Work};
 
 use crate::{
@@ -162,6 +162,15 @@ impl Prepared {
     pub fn with_cache_salt(mut self, salt: &str) -> Self {
         self.session.set_salt(keyed(salt));
         self
+    }
+
+    /// Lets a transfer rule decide in the place of the decoder, before it has begun.
+    ///
+    /// # Errors
+    /// If the rule does not go with the model or the cache policy.
+    pub fn decided_by(self, rule: OwnRule) -> Result<Self, Error> {
+        let Self { session, .. } = self;
+        Ok(Self { session: session.decided_by(rule)?, ..self })
     }
 
     /// Lets it tell what networks predict, in [`RunEvent::Predicted`].
@@ -326,6 +335,14 @@ impl Work for Prepared {
                 self.session.feed(&answers);
             }
         }
+    }
+
+    fn fault(&self) -> Option<&str> {
+        self.session.fault()
+    }
+
+    fn is_attended(&self) -> bool {
+        self.session.is_attended()
     }
 
     fn begins(&self, sequence: usize) -> Prefix<'_> {

@@ -47,6 +47,13 @@ impl<'a> Builder<'a> {
         self
     }
 
+    /// Sets everything about the device at once.
+    #[doc(hidden)]
+    pub fn device_options(mut self, device: DeviceOptions) -> Self {
+        self.device = device;
+        self
+    }
+
     /// Sets the element type of weights and products.
     pub fn dtype(mut self, dtype: DtypeChoice) -> Self {
         self.device.dtype = dtype;
@@ -117,11 +124,43 @@ impl<'a> Builder<'a> {
     /// # Errors
     /// If the device or the guide cannot be used.
     #[cfg(feature = "demo")]
-    pub fn demo(self) -> Result<Model, Error> {
-        self.load(Opened::demo()?)
+    pub fn demo(mut self) -> Result<Model, Error> {
+        let opened = self.opened_demo()?;
+        self.load(opened)
     }
 
-    fn opened(&mut self, name: &Path) -> Result<Opened, Error> {
+    /// Opens a model with its guides; the weights stay where they are.
+    ///
+    /// # Errors
+    /// If it is not there or cannot be read, or a guide does not go with it.
+    #[doc(hidden)]
+    pub fn opened(&mut self, name: &Path) -> Result<Opened, Error> {
+        let opened = self.files(name)?;
+        self.beside_guides(opened)
+    }
+
+    /// Opens the model that is part of this library with its guides; the weights stay where they are.
+    ///
+    /// # Errors
+    /// If a guide is not there, or does not go with it.
+    #[cfg(feature = "demo")]
+    #[doc(hidden)]
+    pub fn opened_demo(&mut self) -> Result<Opened, Error> {
+        self.beside_guides(Opened::demo()?)
+    }
+
+    fn beside_guides(&mut self, mut opened: Opened) -> Result<Opened, Error> {
+        for (name, guide) in std::mem::take(&mut self.guides) {
+            let guide = self.files(Path::new(&guide))?;
+            opened = match name {
+                Some(name) => opened.guided_by_named(name, guide)?,
+                None => opened.guided_by(guide)?,
+            };
+        }
+        Ok(opened)
+    }
+
+    fn files(&mut self, name: &Path) -> Result<Opened, Error> {
         let progress = &mut self.progress;
         let mut fetching = |FetchProgress { file, done, total }: FetchProgress<'_>| {
             progress(LoadProgress { name: file, done, total: total.unwrap_or(done) })
@@ -133,14 +172,12 @@ impl<'a> Builder<'a> {
         Ok(Opened::open(files)?)
     }
 
-    fn load(mut self, mut opened: Opened) -> Result<Model, Error> {
-        for (name, guide) in std::mem::take(&mut self.guides) {
-            let guide = self.opened(Path::new(&guide))?;
-            opened = match name {
-                Some(name) => opened.guided_by_named(name, guide)?,
-                None => opened.guided_by(guide)?,
-            };
-        }
+    /// Loads the weights of a model that [`opened`](Self::opened) has opened.
+    ///
+    /// # Errors
+    /// If the device cannot be used, or has no room for them.
+    #[doc(hidden)]
+    pub fn load(mut self, opened: Opened) -> Result<Model, Error> {
         // There must be room for an answer of the usual length; a model that answers no message has its own lengths.
         let usual = opened.prepare(&Prompt::from(""), &Options::default());
         let needs = usual.as_ref().map(|answer| answer.needs().to_vec()).unwrap_or_default();

@@ -15,16 +15,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use demask_model::Inspect;
+use demask_decode::{OptionsError, transfer::OwnRule};
+use demask_model::{Inspect, Inspection};
 use demask_step::TokenId;
 
 use crate::{
     Class, Error, Generation, Likelihood, LikelihoodOptions, Mail, Model, Options, Outcome, Prepared, Prompt, Prompter,
-    RequestId, Task,
+    RequestId, Task, TraceLine,
     guide::Named,
     mailbox::{Mailbox, Post},
     model::Front,
     scheduler::{NetworkCounters, Totals, WorkError, message},
+    trace::{TokenTexts, Tracer},
 };
 
 /// A thread that owns a model's networks and runs the requests of all handles on them. Dropped, it gives up what runs and
@@ -68,6 +70,8 @@ struct Shared {
     next: AtomicU64,
     counters: Mutex<EngineCounters>,
     heart: Heart,
+    /// The texts of the vocabulary, once a trace needs them.
+    texts: OnceLock<Arc<TokenTexts>>,
 }
 
 /// Counts of an engine as they were after its last forward.
@@ -208,6 +212,7 @@ impl Model {
             next: AtomicU64::new(0),
             counters: Mutex::new(EngineCounters::default()),
             heart: Heart::default(),
+            texts: OnceLock::new(),
         });
         let handle = Handle { shared: Arc::clone(&shared), commands };
         let mut work = Loop {
@@ -269,6 +274,19 @@ impl Handle {
         self.shared.front.prepare(prompt, options)
     }
 
+    /// Gets a prompt ready to be answered by a transfer rule in the place of a decoder.
+    ///
+    /// # Errors
+    /// As [`prepare`](Self::prepare), and if a decoder is named, or the rule does not go with the model or the cache policy.
+    #[doc(hidden)]
+    pub fn prepare_by(&self, rule: OwnRule, prompt: &Prompt, options: &Options) -> Result<Prepared, Error> {
+        if let Some(decoder) = &options.decoder {
+            let (rule, decoder) = (rule.name().to_owned(), decoder.name().to_owned());
+            return Err(OptionsError::OwnRuleBesideDecoder { rule, decoder }.into());
+        }
+        self.prepare(prompt, options)?.decided_by(rule)
+    }
+
     /// Returns the names that requests choose the model's guides by.
     pub fn guides(&self) -> Vec<&str> {
         self.shared.front.guides.iter().map(Named::called).collect()
@@ -306,11 +324,24 @@ impl Handle {
     /// Submits work that is ready to run. It waits for nothing; whatever goes wrong is the ticket's end.
     #[doc(hidden)]
     pub fn submit<T: Outcomes>(&self, task: impl Into<Task>, class: Class) -> Ticket<T> {
+        self.post(task.into(), class, Mailbox::default())
+    }
+
+    /// Submits a prompt that is ready, and lets its way be written down: [`Ticket::take_trace`] has it.
+    #[doc(hidden)]
+    pub fn submit_traced(&self, answer: Prepared, class: Class) -> Ticket<Generation> {
+        let front = &self.shared.front;
+        let texts = self.shared.texts.get_or_init(|| Arc::new(TokenTexts::of_front(front)));
+        let tracer = Tracer::of(&front.prompter, answer.session().receipt().seed);
+        self.post(answer.into(), class, Mailbox::traced(tracer, Arc::clone(texts)))
+    }
+
+    fn post<T: Outcomes>(&self, task: Task, class: Class, mailbox: Mailbox) -> Ticket<T> {
         let number = self.shared.next.fetch_add(1, Ordering::Relaxed);
-        let mailbox = Arc::new(Mailbox::default());
+        let mailbox = Arc::new(mailbox);
         let post = Post(Arc::clone(&mailbox));
         // An engine that has ended drops the command, and with it the post, which ends the ticket.
-        let _ = self.commands.send(Command::Submit { number, task: task.into(), class, post });
+        let _ = self.commands.send(Command::Submit { number, task, class, post });
         Ticket { number, mailbox, handle: self.clone(), of: PhantomData }
     }
 
@@ -329,6 +360,26 @@ impl Handle {
         });
         self.commands.send(Command::Look(look)).map_err(|_| Error::ShutDown)?;
         found.recv().map_err(|_| Error::ShutDown)
+    }
+
+    /// Runs a forward over tokens between two others, and returns all logits, and what each layer puts out if asked for.
+    ///
+    /// # Errors
+    /// If the tokens are no tokens or too many, there is no memory, or the engine has ended.
+    #[doc(hidden)]
+    pub fn inspect(&self, tokens: Vec<TokenId>, layers: bool) -> Result<Inspection, Error> {
+        let facts = self.prompter().facts();
+        let (vocabulary, context, mask) = (facts.vocab, facts.context, facts.mask);
+        if let Some(&token) = tokens.iter().find(|&&token| token as usize >= vocabulary) {
+            return Err(Error::TokenOutOfRange { token, vocabulary });
+        }
+        if tokens.is_empty() {
+            return Err(Error::NoTokens);
+        }
+        if tokens.len() > context {
+            return Err(Error::TooLong { prompt: tokens.len(), gen_length: 0, context });
+        }
+        Ok(self.look(move |network| network.inspect(&tokens, mask, layers))??)
     }
 
     /// Returns how the engine's thread is. It never waits for it.
@@ -378,12 +429,29 @@ impl<T: Outcomes> Ticket<T> {
         self.mailbox.poll_over(context.waker())
     }
 
+    /// Waits for the next mail for as long as this; `Ready(None)` behind the end, `Pending` if none has come.
+    pub fn next_within(&mut self, limit: Duration) -> Poll<Option<Mail<T>>> {
+        self.mailbox.wait_until(Instant::now() + limit).map(|mail| mail.map(|mail| self.opened(mail)))
+    }
+
+    /// Takes the lines of the trace that were written since it was last asked; none of a request that is not traced.
+    #[doc(hidden)]
+    pub fn take_trace(&self) -> Vec<TraceLine> {
+        self.mailbox.take_trace()
+    }
+
+    /// Asks for no mail before the end: then one update holds all that has happened, and whoever waits is not woken by every
+    /// forward.
+    pub fn wait_for_the_end(&mut self) {
+        self.mailbox.wait_for_the_end();
+    }
+
     /// Waits for the end.
     ///
     /// # Errors
     /// If the request failed, or the engine ended before it.
     pub fn wait(mut self) -> Result<T, Error> {
-        self.mailbox.wait_over();
+        self.wait_for_the_end();
         let over = self.find_map(|mail| match mail {
             Mail::Over(over) => Some(over),
             Mail::Update(_) => None,
@@ -457,21 +525,25 @@ impl Loop {
                 }
                 ControlFlow::Continue(())
             });
+            let told = std::mem::take(told);
+            let ended: Vec<_> =
+                over.into_iter().filter_map(|(id, outcome)| Some((self.forget(id)?, outcome))).collect();
+            // Whoever is told of a forward finds it counted.
+            self.publish();
             // A reader is woken once a forward, not by each commit.
-            for id in told.drain(..) {
-                if let Some((_, post)) = open.get(&id) {
+            for id in &told {
+                if let Some((_, post)) = self.open.get(id) {
                     post.0.deliver();
                 }
             }
             if let Some(error) = self.model.scheduler.failure() {
                 self.shared.heart.fail(format!("the device failed: {error}"));
             }
-            for (id, outcome) in over {
-                if let Some((number, post)) = self.open.remove(&id) {
-                    self.names.remove(&number);
-                    post.0.close(outcome);
-                }
+            for (post, outcome) in ended {
+                post.0.close(outcome);
             }
+            self.told = told;
+            self.told.clear();
             if self.model.is_idle() && !self.open.is_empty() {
                 // Dropped, they tell those who wait.
                 tracing::error!(
@@ -480,9 +552,16 @@ impl Loop {
                 );
                 self.open.clear();
                 self.names.clear();
+                self.publish();
             }
-            self.publish();
         }
+    }
+
+    /// Returns the post of a request that is over.
+    fn forget(&mut self, id: RequestId) -> Option<Post> {
+        let (number, post) = self.open.remove(&id)?;
+        self.names.remove(&number);
+        Some(post)
     }
 
     /// Takes all commands that are there, and waits for one if nothing runs; whether to go on.

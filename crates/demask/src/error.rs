@@ -59,6 +59,9 @@ pub enum Error {
         /// Size of the vocabulary.
         vocabulary: usize,
     },
+    /// Nothing to look at.
+    #[error("there are no tokens to run a forward over: give at least one")]
+    NoTokens,
     /// The prompt contains the mask token.
     #[error("the prompt contains the model's mask token: remove it, or write holes as <mask:N> and use `infill`")]
     MaskInPrompt,
@@ -214,7 +217,9 @@ impl From<WorkError> for Error {
             WorkError::Open(error) => Self::Open(error),
             WorkError::Plan(error) => Self::Plan(error),
             WorkError::Device(error) => Self::Device(error),
-            WorkError::Expired | WorkError::Broken(_) | WorkError::Panicked(_) => Self::Work(error),
+            WorkError::Expired | WorkError::Broken(_) | WorkError::Fault(_) | WorkError::Panicked(_) => {
+                Self::Work(error)
+            }
         }
     }
 }

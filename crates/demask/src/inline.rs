@@ -11,6 +11,7 @@ use crate::{
     Prompt, Refused, RequestId, RunEvent, Scheduler, SharedCurve, Task,
     guide::{self, Bridge, Guiding},
     model::{Front, Guide},
+    scheduler::Attendant,
 };
 
 /// Sees the progress of all requests and may end each of them.
@@ -40,6 +41,11 @@ impl Model {
     /// If the prompt cannot be put into tokens, or the options contradict each other or the model.
     pub fn prepare(&self, prompt: &Prompt, options: &Options) -> Result<Prepared, Error> {
         self.front.prepare(prompt, options)
+    }
+
+    /// Sets who is there while works are fed of which at least one asks for it: it calls what it is given.
+    pub fn set_attendant(&mut self, attendant: Box<Attendant>) {
+        self.scheduler.set_attendant(attendant);
     }
 
     /// Lets a task join the following forwards as soon as there is memory for it.

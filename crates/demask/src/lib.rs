@@ -25,10 +25,13 @@ mod answer;
 mod builder;
 mod chat;
 mod cost_curve;
+mod costs;
 #[cfg(feature = "demo")]
 #[doc(hidden)]
 pub mod demo;
 mod device;
+#[doc(hidden)]
+pub mod doctor;
 mod engine;
 mod error;
 mod estimate;
@@ -120,8 +123,10 @@ pub mod internals {
 
     #[cfg(feature = "demo")]
     pub use crate::demo;
+    pub use crate::doctor;
     pub use crate::{
         answer::Prepared,
+        costs::{CostError, Costs, Predicted, Subject},
         device::{BackendOptions, DeviceOptions, UnusableDevice},
         engine::{EngineCounters, Outcomes},
         estimate::{Counting, Estimate, EstimateError, Module, Modules, NetworkEstimate, Run, StepKind},
@@ -132,7 +137,7 @@ pub mod internals {
         inline::{Over, RequestObserver},
         likelihood::LikelihoodTask,
         model::{Defaults, LoadObserver, ModelError, Opened, Prompter},
-        options::{OptionError, OptionField},
+        options::{OptionError, OptionField, OptionType},
         outline::Outline,
         receipt::{Guided, MemoryUse, Seconds, forget_peak_memory, peak_memory},
         rehearsal::{Assumed, Rehearsed, StandIn, explain, rehearse},

@@ -12,8 +12,9 @@ use demask_step::{Position, TokenId};
 
 // By way of the module above, so that a test can put other locks in their place.
 use super::{
-    Error, Outcome, RunEvent, logprob,
+    Error, Outcome, RunEvent, TraceLine, logprob,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    trace::{TokenTexts, Tracer},
 };
 
 /// What has happened to a request since it was last read.
@@ -127,6 +128,10 @@ struct Inside {
     update: Option<Update>,
     /// Whether the update may be read: it holds all of a forward.
     delivered: bool,
+    /// Whether nothing is delivered before the end: then one update holds all that has happened.
+    whole: bool,
+    /// What writes its way down, and what was written.
+    trace: Option<(Tracer, Arc<TokenTexts>, Vec<TraceLine>)>,
     over: Option<Result<Outcome, Error>>,
     /// Whether the end was put in once: nothing follows it.
     closed: bool,
@@ -215,9 +220,23 @@ impl Mailbox {
         }
     }
 
+    /// Makes one whose request's way is written down.
+    pub(crate) fn traced(tracer: Tracer, texts: Arc<TokenTexts>) -> Self {
+        let inside = Inside { trace: Some((tracer, texts, Vec::new())), ..Inside::default() };
+        Self { inside: Mutex::new(inside), ..Self::default() }
+    }
+
+    /// Takes what was written down since the last time.
+    pub(crate) fn take_trace(&self) -> Vec<TraceLine> {
+        self.lock().trace.as_mut().map(|(_, _, lines)| mem::take(lines)).unwrap_or_default()
+    }
+
     /// Merges progress into what was not read yet.
     pub(crate) fn tell(&self, progress: &RunEvent<'_>) {
         let mut inside = self.lock();
+        if let Some((tracer, texts, lines)) = &mut inside.trace {
+            lines.extend(tracer.line(progress, texts));
+        }
         match progress {
             // Neither is news by itself.
             RunEvent::Canvas(_) | RunEvent::Predicted(_) => {}
@@ -234,9 +253,14 @@ impl Mailbox {
     /// Hands over what was told since the last time: all of a forward at once.
     pub(crate) fn deliver(&self) {
         let mut inside = self.lock();
-        if inside.update.is_some() && !mem::replace(&mut inside.delivered, true) && !inside.patient {
+        if inside.update.is_some() && !inside.whole && !mem::replace(&mut inside.delivered, true) && !inside.patient {
             self.changed(inside);
         }
+    }
+
+    /// Delivers nothing any more before the end.
+    pub(crate) fn wait_for_the_end(&self) {
+        self.lock().whole = true;
     }
 
     /// Puts the end in; only the first one counts.
@@ -282,15 +306,6 @@ impl Mailbox {
         Poll::Pending
     }
 
-    /// Waits until the end is there, and takes nothing.
-    pub(crate) fn wait_over(&self) {
-        let mut inside = self.lock();
-        while !inside.closed {
-            inside.patient = true;
-            inside = self.sleep(inside);
-        }
-    }
-
     fn sleep<'a>(&self, mut inside: MutexGuard<'a, Inside>) -> MutexGuard<'a, Inside> {
         inside.waiting += 1;
         inside = self.arrived.wait(inside).unwrap_or_else(PoisonError::into_inner);
@@ -306,6 +321,21 @@ impl Mailbox {
                 return mail;
             }
             inside = self.sleep(inside);
+        }
+    }
+
+    /// Waits for the next mail until a time; `Ready(None)` behind the end, `Pending` if none has come.
+    pub(crate) fn wait_until(&self, limit: Instant) -> Poll<Option<Mail<Outcome>>> {
+        let mut inside = self.lock();
+        loop {
+            let left = limit.saturating_duration_since(Instant::now());
+            match Self::take(&mut inside, None) {
+                Poll::Pending if !left.is_zero() => {}
+                mail => return mail,
+            }
+            inside.waiting += 1;
+            inside = self.arrived.wait_timeout(inside, left).unwrap_or_else(PoisonError::into_inner).0;
+            inside.waiting -= 1;
         }
     }
 }
@@ -324,6 +354,7 @@ mod tests {
     use std::{
         sync::atomic::{AtomicUsize, Ordering},
         task::Wake,
+        time::Duration,
     };
 
     use demask_decode::Logprob;
@@ -457,6 +488,27 @@ mod tests {
         assert!(matches!(mailbox.wait(), Some(Mail::Update(update)) if update.text == "c"));
         assert!(matches!(mailbox.wait(), Some(Mail::Over(Err(Error::Interrupted)))));
         assert!(mailbox.poll_over(&waker).is_ready());
+    }
+
+    #[test]
+    fn whoever_waits_for_the_end_gets_all_of_it_in_one_update() {
+        let mailbox = Arc::new(Mailbox::default());
+        let post = Post(Arc::clone(&mailbox));
+        mailbox.wait_for_the_end();
+        for text in ["a", "b"] {
+            mailbox.tell(&RunEvent::Text(text));
+            mailbox.deliver();
+            assert!(mailbox.wait_until(Instant::now()).is_pending());
+        }
+        let begun = Instant::now();
+        assert!(mailbox.wait_until(begun + Duration::from_millis(20)).is_pending());
+        assert!(begun.elapsed() >= Duration::from_millis(20));
+        post.0.close(Err(Error::Interrupted));
+        let Poll::Ready(Some(Mail::Update(update))) = mailbox.wait_until(Instant::now()) else { panic!("an update") };
+        assert_eq!(update.text, "ab");
+        let over = mailbox.wait_until(Instant::now());
+        assert!(matches!(over, Poll::Ready(Some(Mail::Over(Err(Error::Interrupted))))));
+        assert!(matches!(mailbox.wait_until(Instant::now()), Poll::Ready(None)));
     }
 
     #[test]

@@ -460,6 +460,16 @@ impl Model {
         self.prompter().name()
     }
 
+    /// Returns what runs it: device, tier, threads, element type.
+    pub fn device(&self) -> &str {
+        &self.front.device
+    }
+
+    /// Returns the bytes of its packed weights, its guides' not included.
+    pub fn weight_bytes(&self) -> usize {
+        self.front.weights
+    }
+
     /// Sets how many bytes of K/V are kept of prompts and answers that are over, on its network and on its guide's, so that
     /// requests that begin with the same tokens do not compute them again. 0, as it begins: none.
     ///

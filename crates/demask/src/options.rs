@@ -23,10 +23,49 @@ pub struct OptionField {
     pub switch: bool,
     /// Whether it holds several values.
     pub many: bool,
-    /// Types of JSON that its value may have, as JSON Schema calls them.
-    pub json: &'static [&'static str],
-    /// What it does, in a sentence.
+    /// What it takes.
+    pub takes: OptionType,
+    /// What it is, in a sentence or two.
     pub about: &'static str,
+}
+
+/// What an option takes, for those who describe it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OptionType {
+    /// A whole number from 0 on.
+    Count,
+    /// A number.
+    Number,
+    /// True or false.
+    Switch,
+    /// A text.
+    Text,
+    /// Texts.
+    Texts,
+    /// Token ids.
+    Tokens,
+    /// A word out of several.
+    Word,
+    /// A method with its parameters.
+    Method,
+    /// A cost curve.
+    Curve,
+}
+
+impl OptionType {
+    /// Returns the types of JSON that a value may have, as JSON Schema calls them.
+    pub fn json(self) -> &'static [&'static str] {
+        match self {
+            Self::Count => &["integer"],
+            Self::Number => &["number"],
+            Self::Switch => &["boolean"],
+            Self::Text | Self::Word => &["string"],
+            Self::Texts => &["array", "string"],
+            Self::Tokens => &["array", "integer"],
+            Self::Method | Self::Curve => &["string", "object"],
+        }
+    }
 }
 
 /// An option that cannot be read.
@@ -53,9 +92,9 @@ pub enum OptionError {
 
 /// What an option's value is read from.
 trait OptionValue: Sized {
+    const TAKES: OptionType;
     const SWITCH: bool = false;
     const MANY: bool = false;
-    const JSON: &'static [&'static str] = &["string"];
 
     /// Reads what is typed behind a flag; the error says what was expected.
     fn from_text(text: &str) -> Result<Self, Unread>;
@@ -86,7 +125,7 @@ const TEXT: &str = "a text or a list of texts";
 macro_rules! counts {
     ($($of:ty),+) => {$(
         impl OptionValue for $of {
-            const JSON: &'static [&'static str] = &["integer"];
+            const TAKES: OptionType = OptionType::Count;
 
             fn from_text(text: &str) -> Result<Self, Unread> {
                 text.trim().parse().map_err(|_| Unread::Expected(COUNT))
@@ -102,7 +141,7 @@ macro_rules! counts {
 counts!(usize, u32, u64);
 
 impl OptionValue for f32 {
-    const JSON: &'static [&'static str] = &["number"];
+    const TAKES: OptionType = OptionType::Number;
 
     fn from_text(text: &str) -> Result<Self, Unread> {
         text.trim().parse().map_err(|_| Unread::Expected(NUMBER))
@@ -115,8 +154,8 @@ impl OptionValue for f32 {
 }
 
 impl OptionValue for bool {
+    const TAKES: OptionType = OptionType::Switch;
     const SWITCH: bool = true;
-    const JSON: &'static [&'static str] = &["boolean"];
 
     fn from_text(text: &str) -> Result<Self, Unread> {
         match text.trim() {
@@ -132,6 +171,8 @@ impl OptionValue for bool {
 }
 
 impl OptionValue for String {
+    const TAKES: OptionType = OptionType::Text;
+
     fn from_text(text: &str) -> Result<Self, Unread> {
         Ok(text.to_owned())
     }
@@ -143,8 +184,8 @@ impl OptionValue for String {
 
 /// Token ids: one is read as a list of one.
 impl OptionValue for Vec<u32> {
+    const TAKES: OptionType = OptionType::Tokens;
     const MANY: bool = true;
-    const JSON: &'static [&'static str] = &["array", "integer"];
 
     fn from_text(text: &str) -> Result<Self, Unread> {
         text.split(',').map(|id| id.trim().parse().map_err(|_| Unread::Expected(IDS))).collect()
@@ -166,8 +207,8 @@ impl OptionValue for Vec<u32> {
 
 /// Texts: one is read as a list of one.
 impl OptionValue for Vec<String> {
+    const TAKES: OptionType = OptionType::Texts;
     const MANY: bool = true;
-    const JSON: &'static [&'static str] = &["array", "string"];
 
     fn from_text(text: &str) -> Result<Self, Unread> {
         Ok(vec![text.to_owned()])
@@ -190,6 +231,8 @@ impl OptionValue for Vec<String> {
 macro_rules! words {
     ($($of:ty, $expected:literal);+) => {$(
         impl OptionValue for $of {
+            const TAKES: OptionType = OptionType::Word;
+
             fn from_text(text: &str) -> Result<Self, Unread> {
                 text.parse().map_err(|error: <$of as std::str::FromStr>::Err| Unread::Because(error.to_string()))
             }
@@ -207,7 +250,7 @@ macro_rules! words {
 /// A curve from a file, or the shipped one by that name. JSON has the curve itself, or that name: JSON
 /// may come from anywhere and must not name files to read.
 impl OptionValue for SharedCurve {
-    const JSON: &'static [&'static str] = &["string", "object"];
+    const TAKES: OptionType = OptionType::Curve;
 
     fn from_text(text: &str) -> Result<Self, Unread> {
         Self::named(text).map_err(|error| Unread::Because(error.to_string()))
@@ -223,7 +266,7 @@ words!(Remasking, "a name"; Schedule, "a name"; EarlyStop, "the name of a stop r
 macro_rules! methods {
     ($($of:ty),+) => {$(
         impl OptionValue for $of {
-            const JSON: &'static [&'static str] = &["string", "object"];
+            const TAKES: OptionType = OptionType::Method;
 
             fn from_text(text: &str) -> Result<Self, Unread> {
                 text.parse().map_err(|error: demask_decode::SpecError| Unread::Because(error.to_string()))
@@ -278,7 +321,7 @@ macro_rules! options {
                 name: stringify!($name),
                 switch: <$of as OptionValue>::SWITCH,
                 many: <$of as OptionValue>::MANY,
-                json: <$of as OptionValue>::JSON,
+                takes: <$of as OptionValue>::TAKES,
                 about: concat!($($doc),+).trim_ascii(),
             }),+];
 

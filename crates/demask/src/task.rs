@@ -87,6 +87,14 @@ impl Work for Task {
         }
     }
 
+    fn fault(&self) -> Option<&str> {
+        self.work().fault()
+    }
+
+    fn is_attended(&self) -> bool {
+        self.work().is_attended()
+    }
+
     fn begins(&self, sequence: usize) -> Prefix<'_> {
         self.work().begins(sequence)
     }

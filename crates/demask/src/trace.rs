@@ -12,7 +12,7 @@ use demask_decode::Event;
 use demask_step::{NO_TOKEN, TokenId};
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Generation, Model, Options, Prompt, Prompter, RunEvent, replay::Record};
+use crate::{Error, Generation, Model, Options, Prompt, Prompter, RunEvent, model::Front, replay::Record};
 
 /// One line of a trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -199,9 +199,13 @@ pub struct TokenTexts {
 impl TokenTexts {
     /// Returns all texts of a model with a tokenizer; none without.
     pub fn of(model: &Model) -> Self {
+        Self::of_front(&model.front)
+    }
+
+    pub(crate) fn of_front(front: &Front) -> Self {
         // Of several, a trace does not say which one speaks.
-        let guide = if let [guide] = &model.front.guides[..] { Some(&guide.prompter) } else { None };
-        Self { own: all_texts(model.prompter()), guide: guide.map(all_texts).unwrap_or_default() }
+        let guide = if let [guide] = &front.guides[..] { Some(&guide.prompter) } else { None };
+        Self { own: all_texts(&front.prompter), guide: guide.map(all_texts).unwrap_or_default() }
     }
 
     /// Returns no texts, where nobody looks them up.
@@ -237,8 +241,12 @@ pub struct Tracer {
 impl Tracer {
     /// Makes one for requests to a model with these options.
     pub fn new(model: &Model, options: &Options) -> Self {
-        let prompter = model.prompter();
-        Self { model: model.name().to_owned(), mask: prompter.facts().mask_id, seed: options.seed.unwrap_or(0) }
+        Self::of(model.prompter(), options.seed.unwrap_or(0))
+    }
+
+    /// Makes one for requests to a model with this seed.
+    pub(crate) fn of(prompter: &Prompter, seed: u64) -> Self {
+        Self { model: prompter.name().to_owned(), mask: prompter.facts().mask_id, seed }
     }
 
     /// Returns the line of what has happened, if it has one.

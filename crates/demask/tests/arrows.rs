@@ -36,6 +36,7 @@ pub(crate) const ARROWS: &[(&str, &[&str])] = &[
     ("demask-eval", &["demask", "demask-figures"]),
     ("demask-serve", &["demask"]),
     ("demask-cli", &["demask", "demask-eval", "demask-figures", "demask-serve"]),
+    ("demask-python", &["demask", "demask-eval", "demask-serve"]),
     ("demask-testkit", &["demask-decode", "demask-step"]),
 ];
 
@@ -46,9 +47,14 @@ const FOR_TESTS: &[&str] = &["demask-testkit", "demask-cuda-emulator"];
 const MAY_BE_UNSAFE: &[&str] = &["demask-tensor", "demask-cpu", "demask-cuda", "demask-cuda-emulator"];
 
 fn metadata() -> Value {
+    metadata_in(Path::new(env!("CARGO_MANIFEST_DIR")))
+}
+
+/// What cargo tells in a folder: which members are the default ones depends on it.
+fn metadata_in(folder: &Path) -> Value {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .current_dir(folder)
         .output()
         .unwrap();
     serde_json::from_slice(&output.stdout).unwrap()
@@ -72,6 +78,18 @@ fn crates_depend_only_as_drawn() {
             assert!(!ours || for_tests || allowed.contains(&target), "{name} -> {target} is not drawn");
         }
     }
+}
+
+/// Plain `cargo build` and `cargo run` are for whoever has no Python.
+#[test]
+fn all_but_the_python_extension_are_built_unless_somebody_asks() {
+    let metadata = metadata_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
+    let all = |key: &str| -> BTreeSet<String> {
+        metadata[key].as_array().unwrap().iter().map(|id| id.as_str().unwrap().to_owned()).collect()
+    };
+    let left_out: Vec<String> =
+        all("workspace_members").difference(&all("workspace_default_members")).cloned().collect();
+    assert!(matches!(&left_out[..], [one] if one.contains("crates/python")), "{left_out:?}");
 }
 
 /// Every package that the binary is built of.
@@ -109,7 +127,7 @@ fn unsafe_code_stays_in_its_rooms() {
         }
         for target in package["targets"].as_array().unwrap() {
             let kinds = target["kind"].as_array().unwrap();
-            if kinds.iter().any(|kind| kind == "lib" || kind == "bin") {
+            if kinds.iter().any(|kind| kind == "lib" || kind == "bin" || kind == "cdylib") {
                 let source = fs::read_to_string(target["src_path"].as_str().unwrap()).unwrap();
                 assert!(source.contains("#![forbid(unsafe_code)]"), "{name} does not forbid unsafe code");
             }
@@ -161,9 +179,10 @@ fn every_package_but_those_for_tests_can_be_published() {
     let metadata = metadata();
     for package in packages(&metadata) {
         let name = package["name"].as_str().unwrap();
-        // The suites of testkit are for the methods of others, too.
-        let kept = name == "demask-cuda-emulator";
-        assert_eq!(package["publish"].as_array().is_some(), kept, "{name}: publish = false is for our tests alone");
+        // The suites of testkit are for the methods of others, too. What is Python's goes to Python's registry, as a wheel.
+        let kept = ["demask-cuda-emulator", "demask-python"].contains(&name);
+        let why = "publish = false is for our tests, and for what is published elsewhere";
+        assert_eq!(package["publish"].as_array().is_some(), kept, "{name}: {why}");
         if kept {
             continue;
         }

@@ -216,6 +216,7 @@ impl Metrics {
             ("gauge", "demask_running", totals.running as f64),
             ("gauge", "demask_waiting", totals.waiting as f64),
             ("gauge", "demask_oldest_wait_forwards", totals.oldest as f64),
+            ("gauge", "demask_waiting_rows", totals.waiting_rows as f64),
             ("gauge", "demask_mailboxes", engine.mailboxes as f64),
             ("counter", "demask_forwards_total", totals.forwards as f64),
             ("counter", "demask_leaks_total", totals.leaks as f64),

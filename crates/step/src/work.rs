@@ -21,6 +21,17 @@ pub trait Work: Send {
     /// Takes the predictions of the leading groups that ran, one for each request.
     fn feed(&mut self, answers: &[Predictions]);
 
+    /// Returns why it cannot go on, asked after it was fed. By default it always can.
+    fn fault(&self) -> Option<&str> {
+        None
+    }
+
+    /// Returns whether it is fed in company: whoever feeds it holds what it needs for that, once for all work of a forward.
+    /// By default it needs nothing.
+    fn is_attended(&self) -> bool {
+        false
+    }
+
     /// Returns the tokens with which one of [`needs`](Self::needs) begins, as far as it takes their slots filled, so that
     /// no request ever has them live. The same in each call before it is opened. By default none.
     fn begins(&self, _sequence: usize) -> Prefix<'_> {

@@ -179,9 +179,8 @@ fn limits(args: &ServeArgs) -> Limits {
 }
 
 fn http(args: &ServeArgs, address: IpAddr) -> HttpConfig {
-    let defaults = HttpConfig::default();
+    let defaults = HttpConfig::at(address);
     let seconds = |given: Option<u64>, default: Duration| given.map_or(default, Duration::from_secs);
-    let loopback = || ["localhost", "127.0.0.1", "[::1]"].map(str::to_owned).to_vec();
     let hosts = args.allowed_host.clone().map(|list| list.0);
     HttpConfig {
         connections: args.max_connections.unwrap_or(defaults.connections),
@@ -193,8 +192,7 @@ fn http(args: &ServeArgs, address: IpAddr) -> HttpConfig {
         heartbeat: seconds(args.heartbeat, defaults.heartbeat),
         drain_time: seconds(args.drain_timeout, defaults.drain_time),
         drain_notice: seconds(args.drain_notice, defaults.drain_notice),
-        // A page of another site may point a name of its own at this machine: on loopback the name must be this machine's.
-        hosts: hosts.unwrap_or_else(|| if address.is_loopback() { loopback() } else { Vec::new() }),
+        hosts: hosts.unwrap_or(defaults.hosts),
         origins: args.cors_origin.clone().unwrap_or_default().0,
     }
 }

@@ -76,7 +76,7 @@ impl CacheKind for Dkv {
             return Err(OptionsError::UselessParameter { cache, parameter, of });
         }
         // It computes the rows that a step will decode, so it must know them before the forward.
-        let foreseen = options.decoder.traits().foresees && Ranking::foresees(options.remasking);
+        let foreseen = options.traits().foresees && Ranking::foresees(options.remasking);
         if greedy && !foreseen {
             let (decoder, remasking) = (options.decoder.name(), options.remasking.name());
             return Err(OptionsError::Foresight { cache, decoder, remasking });

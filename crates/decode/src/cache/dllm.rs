@@ -176,7 +176,7 @@ impl CacheKind for Dllm {
             (Select::Layer, None) => {}
         }
         match self.phase {
-            Phase::Down if options.decoder.traits().promise != Promise::Reference => {
+            Phase::Down if options.traits().promise != Promise::Reference => {
                 refuse("phase=down", "decoder static, whose number of steps is fixed")
             }
             Phase::Down if self.count == Count::Tokens => refuse("phase=down", "count=forwards"),

@@ -24,6 +24,8 @@ pub struct Blockwise<T> {
     blocks: usize,
     begun: usize,
     candidates: Vec<Candidate>,
+    /// Why its rule could not choose.
+    fault: Option<String>,
 }
 
 impl<T: Transfer> Blockwise<T> {
@@ -39,6 +41,7 @@ impl<T: Transfer> Blockwise<T> {
             blocks: 0,
             begun: 0,
             candidates: Vec::with_capacity(setup.layout.block_length()),
+            fault: None,
         }
     }
 
@@ -93,8 +96,16 @@ impl<T: Transfer> Decoder for Blockwise<T> {
         }
         let state = State { tick };
         let taken = self.transfer.choose(&state, &mut self.candidates).min(self.candidates.len());
+        self.fault = self.transfer.fault();
+        if self.fault.is_some() {
+            return Turned::Failed;
+        }
         progress.commits.extend(self.candidates[..taken].iter().map(|&candidate| crate::Commit::from(candidate)));
         self.step += 1;
         Turned::Settled
+    }
+
+    fn fault(&self) -> Option<String> {
+        self.fault.clone()
     }
 }

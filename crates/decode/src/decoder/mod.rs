@@ -390,6 +390,11 @@ pub trait Decoder: fmt::Debug + Send {
     /// predictions. The session writes the commits once the progress is settled.
     fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned;
 
+    /// Returns why it cannot go on, once its turn has ended so. By default it always can.
+    fn fault(&self) -> Option<String> {
+        None
+    }
+
     /// Returns the sequences of the networks that it asks beside the diffusion model.
     fn helpers(&self) -> &[Need] {
         &[]
@@ -446,4 +451,6 @@ pub enum Turned {
     Settled,
     /// The helper runs its request first.
     Ask,
+    /// It cannot go on: [`Decoder::fault`] says why.
+    Failed,
 }

@@ -19,6 +19,7 @@ use crate::{
     event::{Commit, Event},
     layout::Layout,
     options::SessionOptions,
+    transfer::OwnRule,
 };
 
 use guidance::Twin;
@@ -78,6 +79,8 @@ pub struct Session {
     salt: u64,
     /// None if nobody asked for them.
     logprobs: Option<Logprobs>,
+    /// Why it broke off.
+    fault: Option<String>,
 }
 
 impl Session {
@@ -107,7 +110,7 @@ impl Session {
         if let (Whose::Canvas, Some(logprobs)) = (whose, &mut self.logprobs) {
             logprobs.note(&self.requests[CANVAS].plan, predictions, &self.progress);
         }
-        debug_assert!(turned == Turned::Settled || self.has_guide(), "a decoder asks a helper that it did not name");
+        debug_assert!(turned != Turned::Ask || self.has_guide(), "a decoder asks a helper that it did not name");
         turned
     }
 
@@ -320,7 +323,19 @@ impl Work for Session {
         match turned {
             Turned::Ask => self.phase = Phase::Help,
             Turned::Settled => self.conclude(),
+            Turned::Failed => {
+                self.fault = self.decoder.fault();
+                self.phase = Phase::Over;
+            }
         }
+    }
+
+    fn fault(&self) -> Option<&str> {
+        self.fault.as_deref()
+    }
+
+    fn is_attended(&self) -> bool {
+        self.options.rule.as_ref().is_some_and(OwnRule::is_attended)
     }
 
     /// With guidance the canvas begins with nothing: its plans are those of the unconditional sequence too, which has other

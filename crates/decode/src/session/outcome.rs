@@ -6,10 +6,14 @@ use demask_step::{CostCurve, Position, SequenceNeeds, TokenId};
 
 use super::{Phase, Session};
 use crate::{
+    decoder::DecoderSpec,
+    error::OptionsError,
     event::{Counts, Event, Logprob, Output},
     layout::Layout,
     legality::{self, Exactness},
+    options::SessionOptions,
     receipt::DecodingReceipt,
+    transfer::OwnRule,
 };
 
 impl Session {
@@ -120,6 +124,9 @@ impl Session {
 
     /// Returns what the answer may claim.
     pub fn exactness(&self) -> Exactness {
+        if self.options.rule.is_some() {
+            return Exactness::Approximate;
+        }
         legality::exactness_with(&self.options.decoder, &self.options.cache, self.cache.memory())
     }
 
@@ -134,6 +141,17 @@ impl Session {
         let asked = response..response + self.layout.gen_length() as Position;
         let given_up = self.ending.is_given_up().then(|| self.canvas.masks_in(asked));
         DecodingReceipt { given_up, ..receipt }
+    }
+
+    /// Returns the same canvas, not yet begun, for a transfer rule to decide in the place of the decoder.
+    ///
+    /// # Errors
+    /// If the rule does not go with the model or the cache policy.
+    pub fn decided_by(self, rule: OwnRule) -> Result<Self, OptionsError> {
+        let Self { options, salt, .. } = self;
+        let decoder = DecoderSpec::default();
+        let session = Self::new(SessionOptions { rule: Some(rule), decoder, ..options })?;
+        Ok(Self { salt, ..session })
     }
 
     /// Sets its salt, before its first forward: only sessions of the same salt take slots from each other. 0 at the

@@ -12,7 +12,7 @@ use super::{
     tally::Tally,
 };
 use crate::{
-    decoder::{Progress, Query},
+    decoder::{Blockwise, Progress, Query},
     error::OptionsError,
     options::SessionOptions,
     resolve::{Resolved, Setup, resolve},
@@ -35,7 +35,13 @@ impl Session {
         options.cache.check(&setup)?;
         options.decoder.check(&setup)?;
         let mut cache = options.cache.build(&setup);
-        let decoder = options.decoder.build(&setup, &*cache);
+        let decoder = match &options.rule {
+            Some(rule) => {
+                rule.check(&options)?;
+                Box::new(Blockwise::new(rule.transfer(), &setup))
+            }
+            None => options.decoder.build(&setup, &*cache),
+        };
         if decoder.fuses() {
             cache.fuse();
         }
@@ -91,6 +97,7 @@ impl Session {
             tells_drafts: false,
             salt: 0,
             logprobs,
+            fault: None,
         };
         session.look_back();
         session.advance();

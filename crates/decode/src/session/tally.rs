@@ -121,7 +121,7 @@ impl Tally {
     ) -> DecodingReceipt {
         let Counts { nfe, forwards, cached, rows, cost, .. } = self.counts;
         DecodingReceipt {
-            decoder: options.decoder.to_string(),
+            decoder: options.rule.as_ref().map_or_else(|| options.decoder.to_string(), ToString::to_string),
             cache: options.cache.to_string(),
             remasking: options.remasking.name(),
             schedule: options.schedule.name(),

@@ -7,6 +7,7 @@
 
 mod entropy_bounded;
 mod factor;
+mod own;
 mod quota;
 mod ranking;
 mod threshold;
@@ -20,6 +21,7 @@ use crate::{canvas::Canvas, event::Commit, layout::Layout, schedule::Tick};
 
 pub use entropy_bounded::EntropyBounded;
 pub use factor::Factor;
+pub use own::OwnRule;
 pub use quota::Quota;
 pub use ranking::{Ranking, Remasking};
 pub use threshold::{Capped, Threshold};
@@ -90,6 +92,33 @@ pub trait Transfer: fmt::Debug + Send {
 
     /// `candidates` come in the total order; the rule may reorder them and answers how many of the first are taken.
     fn choose(&self, state: &State, candidates: &mut [Candidate]) -> usize;
+
+    /// Returns why its last choice is none: the request ends there. By default it never fails.
+    fn fault(&self) -> Option<String> {
+        None
+    }
+}
+
+impl<T: Transfer + ?Sized> Transfer for Box<T> {
+    fn ask(&self, ask: &mut HeadAsk) {
+        (**self).ask(ask);
+    }
+
+    fn carries(&self) -> bool {
+        (**self).carries()
+    }
+
+    fn takes_quota(&self) -> bool {
+        (**self).takes_quota()
+    }
+
+    fn choose(&self, state: &State, candidates: &mut [Candidate]) -> usize {
+        (**self).choose(state, candidates)
+    }
+
+    fn fault(&self) -> Option<String> {
+        (**self).fault()
+    }
 }
 
 /// Candidates of one block with these confidences, for the tests of rules.

@@ -179,3 +179,87 @@ fn an_update_says_when_the_first_forward_began() {
     let others = ticket.filter_map(|mail| if let Mail::Update(update) = mail { update.began } else { None });
     assert_eq!(others.count(), 0, "it is told once");
 }
+
+#[test]
+fn a_traced_request_leaves_the_lines_that_a_model_alone_writes() {
+    let options = Options { decoder: Some("static".parse().unwrap()), ..Options::default() };
+    let mut model = Model::demo().unwrap();
+    let (alone, lines) = model.trace(QUESTION, &options).unwrap();
+    let engine = model.into_engine().unwrap();
+    let handle = engine.handle();
+    let answer = handle.prepare(&QUESTION.into(), &options).unwrap();
+    let mut ticket = handle.submit_traced(answer, Class::default());
+    ticket.wait_for_the_end();
+    let over = ticket.find_map(|mail| if let Mail::Over(over) = mail { Some(over) } else { None });
+    assert_eq!(over.unwrap().unwrap().tokens, alone.tokens);
+    assert_eq!(ticket.take_trace(), lines);
+    assert!(ticket.take_trace().is_empty());
+}
+
+#[test]
+fn a_look_at_tokens_refuses_what_are_none() {
+    let engine = Model::demo().unwrap().into_engine().unwrap();
+    let handle = engine.handle();
+    let found = handle.inspect(vec![1, 2, 3], true).unwrap();
+    assert_eq!(found.logits.len(), 3 * handle.prompter().facts().vocab);
+    assert!(matches!(handle.inspect(Vec::new(), false), Err(Error::NoTokens)));
+    assert!(matches!(handle.inspect(vec![1 << 20], false), Err(Error::TokenOutOfRange { .. })));
+    assert!(matches!(handle.inspect(vec![1; 5000], false), Err(Error::TooLong { .. })));
+}
+
+/// A rule of one's own that takes the best, and fails after so many choices.
+#[derive(Debug)]
+struct Rule {
+    left: std::cell::Cell<usize>,
+}
+
+impl demask_decode::transfer::Transfer for Rule {
+    fn choose(
+        &self,
+        _: &demask_decode::transfer::State,
+        candidates: &mut [demask_decode::transfer::Candidate],
+    ) -> usize {
+        self.left.set(self.left.get().saturating_sub(1));
+        candidates.len().min(1)
+    }
+
+    fn fault(&self) -> Option<String> {
+        (self.left.get() == 0).then(|| "the rule broke off".to_owned())
+    }
+}
+
+#[test]
+fn an_own_rule_decides_in_company_and_fails_alone() {
+    let mut model = Model::demo().unwrap();
+    let (entered, inside) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let (count, now) = (Arc::clone(&entered), Arc::clone(&inside));
+    model.set_attendant(Box::new(move |feed| {
+        count.fetch_add(1, Ordering::Relaxed);
+        now.store(true, Ordering::Relaxed);
+        feed();
+        now.store(false, Ordering::Relaxed);
+    }));
+    let engine = model.into_engine().unwrap();
+    let handle = engine.handle();
+    let rule = |choices: usize| OwnRule::new("best", move || Box::new(Rule { left: choices.into() })).attended();
+    let options = Options { gen_length: Some(32), block_length: Some(16), ..Options::default() };
+    let ask = |choices| handle.prepare_by(rule(choices), &QUESTION.into(), &options).unwrap();
+    let (good, bad) = (ask(1000), ask(3));
+    let (good, bad): (Ticket<Generation>, Ticket<Generation>) =
+        (handle.submit(good, Class::default()), handle.submit(bad, Class::default()));
+    let refused = bad.wait().unwrap_err();
+    assert_eq!(refused.to_string(), "the rule broke off");
+    assert!(!refused.is_usage() && !refused.is_cancelled());
+    let answer = good.wait().unwrap();
+    let receipt = &answer.receipt.decoding;
+    assert_eq!((receipt.decoder.as_str(), receipt.exactness.name()), ("custom:best", "approximate"));
+    let own = Options { decoder: Some("static".parse().unwrap()), cache: Some("dual".parse().unwrap()), ..options };
+    let alone = handle.generate(QUESTION, &own, Class::default()).unwrap().wait().unwrap();
+    assert_eq!(answer.tokens, alone.tokens);
+    // Once a forward in which a rule decides, however many do.
+    assert!((receipt.forwards as u64..=receipt.forwards as u64 + 3).contains(&entered.load(Ordering::Relaxed)));
+    assert!(!inside.load(Ordering::Relaxed));
+    let refused = handle.prepare_by(rule(1), &QUESTION.into(), &own).map(|_| ()).unwrap_err();
+    assert!(refused.to_string().contains("decoder static has its own rule: omit `decoder`"), "{refused}");
+    assert_eq!(handle.counters().totals.leaks, 0);
+}

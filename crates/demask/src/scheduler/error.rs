@@ -24,6 +24,9 @@ pub enum WorkError {
     /// It panicked when it was fed.
     #[error("the work panicked (a bug, please report it): {0}")]
     Panicked(String),
+    /// It cannot go on, for a reason of its own.
+    #[error("{0}")]
+    Fault(String),
     /// A network that it runs on failed.
     #[error("the device failed: {0}")]
     Device(#[from] DeviceError),

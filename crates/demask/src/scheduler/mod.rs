@@ -62,7 +62,11 @@ pub struct Scheduler<W: Work, N: Network + ?Sized> {
     counters: Totals,
     clock: Box<dyn FnMut() -> Duration + Send>,
     leak: fn(&str),
+    attendant: Option<Box<Attendant>>,
 }
+
+/// Feeds the works of a forward, by calling what it is given, while it holds what [attended](Work::is_attended) ones need.
+pub type Attendant = dyn Fn(&mut dyn FnMut()) + Send;
 
 /// Open sequences of a work.
 struct Opened {
@@ -127,10 +131,19 @@ pub struct Totals {
     pub running: usize,
     /// Work that waits for memory.
     pub waiting: usize,
+    /// Positions of the sequences, those of guides left out, of all work that runs or waits: the rows that it keeps open, by
+    /// which load is compared and spread.
+    pub waiting_rows: u64,
     /// Longest wait for memory, in forwards.
     pub oldest: u64,
     /// Times that something was still open or held although nothing ran or waited: always 0, or there is a bug.
     pub leaks: u64,
+}
+
+/// Positions of a work's own sequences.
+fn rows<W: Work>(work: &W) -> u64 {
+    let own = work.needs().iter().filter(|need| need.network == 0);
+    own.map(|need| need.sequence.positions as u64).sum()
 }
 
 impl<W: Work, N: Network + ?Sized> Default for Scheduler<W, N> {
@@ -154,7 +167,13 @@ impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
             counters: Totals::default(),
             clock: Box::new(move || start.elapsed()),
             leak: |what| tracing::error!("{what} although nothing runs (a bug, please report it)"),
+            attendant: None,
         }
+    }
+
+    /// Sets who is there while works are fed of which at least one is [attended](Work::is_attended).
+    pub fn set_attendant(&mut self, attendant: Box<Attendant>) {
+        self.attendant = Some(attendant);
     }
 
     /// Tells the time by another clock, for tests. Later calls must not return earlier times.
@@ -224,7 +243,9 @@ impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
     /// Returns counts over all networks.
     pub fn counters(&self) -> Totals {
         let (running, waiting) = (self.running.len(), self.waiting.len());
-        Totals { running, waiting, oldest: self.waiting.oldest(self.counters.forwards), ..self.counters }
+        let open: u64 = self.running.iter().map(|running| rows(&running.work)).sum();
+        let waiting_rows = open + self.waiting.sum(|waiter| rows(&waiter.work));
+        Totals { running, waiting, waiting_rows, oldest: self.waiting.oldest(self.counters.forwards), ..self.counters }
     }
 
     /// Returns the counts of a network.
@@ -486,7 +507,7 @@ impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
         started: Duration,
         seen: &mut dyn FnMut(RequestId, &mut W) -> ControlFlow<()>,
     ) -> Ran {
-        let Self { hosts, running, answers, clock, counters, .. } = self;
+        let Self { hosts, running, answers, clock, counters, attendant, .. } = self;
         let Some(host) = &mut hosts[id.0] else { return Ran::default() };
         counters.forwards += 1;
         host.turn = counters.forwards;
@@ -505,16 +526,23 @@ impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
         };
         let mut ran = Ran { network: Some(id), ..Ran::default() };
         let keeps = host.keeps_prefixes();
-        for part in &host.joined {
-            let one = &mut running[part.slot];
-            one.feed(host.predictions(part));
-            if keeps && one.end.is_none() {
-                one.publish(id, &mut *host.network);
+        let attended = host.joined.iter().any(|part| running[part.slot].work.is_attended());
+        let mut feed = || {
+            for part in &host.joined {
+                let one = &mut running[part.slot];
+                one.feed(host.predictions(part));
+                if keeps && one.end.is_none() {
+                    one.publish(id, &mut *host.network);
+                }
+                one.show(seen);
+                ran.works += 1;
+                ran.groups += part.groups;
+                ran.rows += part.rows;
             }
-            one.show(seen);
-            ran.works += 1;
-            ran.groups += part.groups;
-            ran.rows += part.rows;
+        };
+        match attendant.as_ref().filter(|_| attended) {
+            Some(attendant) => attendant(&mut feed),
+            None => feed(),
         }
         host.put_back(answers);
         let all = clock().saturating_sub(started);

@@ -91,6 +91,11 @@ impl<T> Queue<T> {
         self.waiting.iter().filter(|waiting| of(&waiting.job)).count()
     }
 
+    /// Adds up something of all waiting work.
+    pub(super) fn sum(&self, of: impl Fn(&T) -> u64) -> u64 {
+        self.waiting.iter().map(|waiting| of(&waiting.job)).sum()
+    }
+
     /// Returns the longest wait for memory, in forwards.
     pub(super) fn oldest(&self, forwards: u64) -> u64 {
         self.waiting.iter().map(|waiting| waiting.age(forwards)).max().unwrap_or(0)

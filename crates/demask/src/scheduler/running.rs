@@ -96,6 +96,8 @@ impl<W: Work> Running<W> {
         let work = &mut self.work;
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work.feed(predictions))) {
             self.end = Some(Err(WorkError::Panicked(message(&*panic))));
+        } else if let Some(fault) = self.work.fault() {
+            self.end = Some(Err(WorkError::Fault(fault.to_owned())));
         }
     }
 

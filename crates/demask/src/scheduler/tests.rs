@@ -322,6 +322,25 @@ fn work_that_can_never_fit_is_handed_back_with_both_numbers() {
     assert_eq!(bench.scheduler.counters().refused, 1);
 }
 
+/// Each job has one sequence of 10 positions: the first runs, the second waits for its memory.
+#[test]
+fn rows_are_counted_of_what_runs_and_of_what_waits() {
+    let mut bench = Bench::new(15, 64, [usize::MAX; 2]);
+    let count = |bench: &Bench| {
+        let counters = bench.scheduler.counters();
+        (counters.running, counters.waiting, counters.waiting_rows)
+    };
+    assert_eq!(count(&bench), (0, 0, 0));
+    for name in 1..=2 {
+        bench.submit(plain(name, 1, 1), Class::default()).unwrap();
+    }
+    assert_eq!(count(&bench), (0, 2, 20));
+    bench.step();
+    assert_eq!(count(&bench), (0, 1, 10));
+    bench.step();
+    assert_eq!(count(&bench), (0, 0, 0));
+}
+
 #[test]
 fn a_weight_that_is_none_is_refused() {
     for weight in [0.0, -1.0, f64::NAN, f64::INFINITY] {

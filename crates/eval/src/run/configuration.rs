@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use demask::internals::{DeviceOptions, Opened};
 use serde_json::{Map, Value, json};
 
 use super::{Ask, Combination, Plan, Rehearsed};
@@ -43,6 +44,21 @@ fn asked(ask: &Ask, seed: u64) -> Value {
         None => value["options"] = Value::Object(ask.settings()),
     }
     value
+}
+
+/// Returns what a results directory remembers of a row's model: whose weights answer, and in which numbers.
+pub fn about_model(opened: &Opened, guided: bool, device: &DeviceOptions) -> Map<String, Value> {
+    let about =
+        |opened: &Opened| json!({"name": opened.prompter().name(), "fingerprint": hexadecimal(opened.fingerprint())});
+    let mut model = Map::from_iter([("denoiser".to_owned(), about(opened))]);
+    model.extend(opened.guide().filter(|_| guided).map(|guide| ("guide".to_owned(), about(guide))));
+    let numbers = [
+        ("dtype", device.dtype.to_string()),
+        ("quantize", device.quantize.to_string()),
+        ("activations", device.activations.to_string()),
+    ];
+    model.extend(numbers.map(|(name, value)| (name.to_owned(), value.into())));
+    model
 }
 
 /// Returns a number that differs where problems differ.

@@ -15,7 +15,11 @@ mod store;
 pub mod tune;
 mod work;
 
-use std::{collections::VecDeque, ops::ControlFlow, time::Instant};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    ops::ControlFlow,
+    time::Instant,
+};
 
 use demask::internals::{decode::names::UnknownName, forget_peak_memory};
 use demask::{Error, Model, Options};
@@ -23,10 +27,10 @@ use thiserror::Error;
 
 use crate::{Record, data::DataError, sandbox::Permission};
 
-pub use configuration::{configuration, fingerprint, outline};
+pub use configuration::{about_model, configuration, fingerprint, outline};
 pub use curves::CURVES;
 pub use plan::{Ask, Means, Plan, Row, TaskPlan};
-pub use rehearse::{Prepare, Rehearsed};
+pub use rehearse::{Prepare, Rehearsed, needs};
 pub use spec::{Asking, DeviceSpec, FileError, Heading, ModelSpec, RowSpec, Spec, TaskSpec, task};
 pub use store::{CONFIGURATION, RESULTS, Store, StoreError, read_records};
 
@@ -174,6 +178,8 @@ pub struct Runs<'a> {
     pub width: usize,
     /// Leave to run programs that a model writes; without it their verdict is `not run`.
     pub permission: Option<&'a Permission>,
+    /// These items alone, of each row; none: all of them. Others make the rest.
+    pub part: Option<&'a BTreeSet<Item>>,
 }
 
 /// Runs what `store` does not hold yet of those rows that this model answers.
@@ -199,7 +205,7 @@ pub fn run(
 }
 
 /// An item: indices of its task and of its problem.
-type Item = (usize, usize);
+pub type Item = (usize, usize);
 
 impl Runs<'_> {
     /// Returns how many items of these rows are not there yet.
@@ -208,10 +214,12 @@ impl Runs<'_> {
         wanted.map(|combination| self.pending(combination, store).len()).sum()
     }
 
-    fn pending(&self, combination: &Combination, store: &Store) -> VecDeque<Item> {
+    /// Returns the items of a combination that are not there yet, in the order in which they are answered.
+    pub fn pending(&self, combination: &Combination, store: &Store) -> VecDeque<Item> {
         let tasks = self.plan.tasks.iter().enumerate();
         let limit = self.plan.rows[combination.row].limit;
         let items = tasks.flat_map(|(at, task)| (0..task.problems.len().min(limit)).map(move |index| (at, index)));
+        let items = items.filter(|item| self.part.is_none_or(|part| part.contains(item)));
         items.filter(|&(at, index)| !store.has(&combination.label, &self.plan.tasks[at].name, index)).collect()
     }
 }

@@ -102,6 +102,13 @@ fn longest(prepare: &Prepare<'_>, ask: &Ask, task: &TaskPlan, seed: u64) -> Resu
     Err(refused.unwrap_or(Error::NoHole))
 }
 
+/// Returns what as many of the largest prompts of some rows need as run at the same time.
+pub fn needs(rehearsed: &[Rehearsed], rows: &[usize], width: usize) -> Vec<Need> {
+    let positions = |one: &&Rehearsed| one.needs.iter().map(|need| need.sequence.positions).sum::<usize>();
+    let largest = rows.iter().map(|&row| &rehearsed[row]).max_by_key(positions).map(|one| one.needs.as_slice());
+    std::iter::repeat_n(largest.unwrap_or_default(), width).flatten().cloned().collect()
+}
+
 /// Positions of the model's own sequences.
 pub(super) fn positions(needs: &[Need]) -> usize {
     needs.iter().filter(|need| need.network == 0).map(|need| need.sequence.positions).sum()

@@ -100,6 +100,12 @@ pub enum StoreError {
         /// What is wrong.
         error: String,
     },
+    /// What another process made is no record of this run.
+    #[error("what a worker returned is no result ({error}): its version of demask has to be this one")]
+    Foreign {
+        /// What is wrong.
+        error: String,
+    },
     /// What should be its cost curves is something else.
     #[error("{} holds no cost curves ({error}): remove that file, or name another `out`", path.display())]
     Curves {
@@ -197,14 +203,35 @@ impl Store {
 
     /// Adds a record, and writes its line if there is a directory: the whole line, or nothing of it.
     pub fn add(&mut self, record: Record) -> Result<(), StoreError> {
-        if let Some(kept) = &mut self.file {
-            let line = serde_json::to_vec(&record).map_err(io::Error::from);
-            if let Err(error) = line.and_then(|line| kept.append(line)) {
-                return Err(StoreError::Write { path: kept.path.clone(), error, kept: self.records.len() });
-            }
-        }
+        let line = serde_json::to_vec(&record);
+        self.write(line.map_err(io::Error::from))?;
         self.remember(record);
         Ok(())
+    }
+
+    /// Adds a record as the line that another process made of it, to the letter.
+    ///
+    /// # Errors
+    /// If it is no record, or repeats one that is there.
+    pub fn add_line(&mut self, line: &str) -> Result<(), StoreError> {
+        let refused = |error: String| StoreError::Foreign { error };
+        let record: Record = serde_json::from_str(line).map_err(|error| refused(error.to_string()))?;
+        if line.contains('\n') {
+            return Err(refused("it is more than one line".to_owned()));
+        }
+        if self.has(&record.run, &record.task, record.index) {
+            return Err(refused("it repeats an earlier one".to_owned()));
+        }
+        self.write(Ok(line.as_bytes().to_vec()))?;
+        self.remember(record);
+        Ok(())
+    }
+
+    fn write(&mut self, line: io::Result<Vec<u8>>) -> Result<(), StoreError> {
+        let kept = self.records.len();
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let written = line.and_then(|line| file.append(line));
+        written.map_err(|error| StoreError::Write { path: file.path.clone(), error, kept })
     }
 
     fn remember(&mut self, record: Record) -> bool {
@@ -443,6 +470,23 @@ mod tests {
         assert!(refused(directory.path(), &changed).contains("rows.b.model was \"n\" and is \"o\""));
         let fewer = with(json!({"a": {"model": "m", "tasks": {"t": 1, "u": 2}}}));
         assert!(refused(directory.path(), &fewer).contains("rows.b was given and is not given"));
+    }
+
+    #[test]
+    fn a_line_of_another_process_is_kept_to_the_letter() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = Store::open(directory.path(), &configuration(0)).unwrap();
+        // A float that other digits could stand for.
+        let line =
+            serde_json::to_string(&record(1)).unwrap().replace(r#"{"nfe":2}"#, r#"{"nfe":2,"x":1.10000000000000009}"#);
+        store.add_line(&line).unwrap();
+        for (wrong, told) in [(line.as_str(), "it repeats"), ("{}", "missing field"), ("hello", "expected value")] {
+            let error = store.add_line(wrong).unwrap_err().to_string();
+            assert!(error.starts_with("what a worker returned is no result (") && error.contains(told), "{error}");
+        }
+        drop(store);
+        assert_eq!(fs::read_to_string(directory.path().join(RESULTS)).unwrap(), line + "\n");
+        assert_eq!(Store::open(directory.path(), &configuration(0)).unwrap().records().len(), 1);
     }
 
     #[test]

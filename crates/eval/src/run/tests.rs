@@ -33,7 +33,7 @@ pub fn run_all(
     let rehearsed: Vec<Rehearsed> = rows.iter().map(|&row| plan.rehearse(row, &prepare).unwrap()).collect();
     let combinations = Combination::all(plan, &rehearsed).unwrap();
     let mut store = Store::nowhere();
-    let runs = Runs { plan, combinations: &combinations, width, permission: None };
+    let runs = Runs { plan, combinations: &combinations, width, permission: None, part: None };
     let made = run(model, &rows, runs, &mut store, observer);
     (made, store)
 }

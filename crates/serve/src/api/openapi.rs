@@ -78,7 +78,7 @@ fn object(table: Table, required: &[&str], limits: &Limits) -> Value {
     for field in table.iter().copied().flatten() {
         match field.of {
             Of::Decoding => properties.extend(decoding().map(|option| {
-                let json = json!({"type": types(option.json), "description": option.about});
+                let json = json!({"type": types(option.takes.json()), "description": option.about});
                 (option.name.to_owned(), json)
             })),
             Of::Elsewhere(_) => {}

@@ -65,6 +65,16 @@ impl Default for HttpConfig {
     }
 }
 
+impl HttpConfig {
+    /// Returns the usual bounds for an address. On loopback a request's name for this host must be this machine's: a page of
+    /// another site may point a name of its own there.
+    pub fn at(address: IpAddr) -> Self {
+        let loopback = ["localhost", "127.0.0.1", "[::1]"];
+        let hosts = if address.is_loopback() { loopback.map(str::to_owned).to_vec() } else { Vec::new() };
+        Self { hosts, ..Self::default() }
+    }
+}
+
 /// How a server is to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Stop {

@@ -6,10 +6,13 @@ use demask::Model;
 use demask::internals::{DeviceOptions, Opened, step::Need};
 use demask_eval::{
     report::{Evaluation, Outline},
-    run::{self, Combination, Happened, Made, ModelSpec, Plan, Rehearsed, RunError, Runs, Store, outline},
+    run::{
+        self, Combination, Happened, Made, ModelSpec, Plan, Rehearsed, RunError, Runs, Store, about_model, needs,
+        outline,
+    },
     sandbox::Permission,
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::permission;
 use crate::{
@@ -125,19 +128,8 @@ impl Ready {
 
     /// What a results directory remembers of a row's model.
     fn about(&self, row: usize) -> Map<String, Value> {
-        let about = |opened: &Opened| json!({"name": opened.prompter().name(), "fingerprint": format!("{:016x}", opened.fingerprint())});
-        let mut model = Map::new();
-        let Some(Group { state: State::Opened(opened), device, .. }) = self.group(row) else { return model };
-        let guided = self.plan.rows[row].model.guide.is_some();
-        model.insert("denoiser".to_owned(), about(opened));
-        model.extend(opened.guide().filter(|_| guided).map(|guide| ("guide".to_owned(), about(guide))));
-        let numbers = [
-            ("dtype", device.dtype.to_string()),
-            ("quantize", device.quantize.to_string()),
-            ("activations", device.activations.to_string()),
-        ];
-        model.extend(numbers.map(|(name, value)| (name.to_owned(), value.into())));
-        model
+        let Some(Group { state: State::Opened(opened), device, .. }) = self.group(row) else { return Map::new() };
+        about_model(opened, self.plan.rows[row].model.guide.is_some(), device)
     }
 
     /// Returns what a report needs beside the records.
@@ -165,7 +157,13 @@ impl Ready {
     }
 
     fn runs(&self, width: usize) -> Runs<'_> {
-        Runs { plan: &self.plan, combinations: &self.combinations, width, permission: self.permission.as_ref() }
+        Runs {
+            plan: &self.plan,
+            combinations: &self.combinations,
+            width,
+            permission: self.permission.as_ref(),
+            part: None,
+        }
     }
 
     /// Tells what is there already.
@@ -231,13 +229,6 @@ fn opened(settings: &Settings, spec: &ModelSpec) -> anyhow::Result<(Opened, Devi
         opened = opened.guided_by(Source::Named(guide.clone()).open(settings.screen)?)?;
     }
     Ok((opened, device))
-}
-
-/// What as many of the largest prompts of some rows need as run at the same time.
-fn needs(rehearsed: &[Rehearsed], rows: &[usize], width: usize) -> Vec<Need> {
-    let positions = |one: &&Rehearsed| one.needs.iter().map(|need| need.sequence.positions).sum::<usize>();
-    let largest = rows.iter().map(|&row| &rehearsed[row]).max_by_key(positions).map(|one| one.needs.as_slice());
-    std::iter::repeat_n(largest.unwrap_or_default(), width).flatten().cloned().collect()
 }
 
 /// Answers what is not answered yet.

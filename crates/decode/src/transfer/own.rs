@@ -1,0 +1,81 @@
+//! A transfer rule that no registry knows: somebody's own, for one request.
+
+use std::{fmt, sync::Arc};
+
+use demask_step::MaskKind;
+
+use super::{Remasking, Transfer};
+use crate::{error::OptionsError, options::SessionOptions};
+
+/// What makes a rule anew for each session, behind a handle.
+type Make = dyn Fn() -> Box<dyn Transfer> + Send + Sync;
+
+/// A transfer rule that has a name and no parameters: it decides in the loop over blocks, in the place of a decoder's rule.
+/// What it decodes is approximate, and the receipt says `custom:NAME`.
+#[derive(Clone)]
+pub struct OwnRule {
+    name: Arc<str>,
+    make: Arc<Make>,
+    attended: bool,
+}
+
+impl OwnRule {
+    /// Makes one from a name, and from what makes the rule of each session.
+    pub fn new(name: &str, make: impl Fn() -> Box<dyn Transfer> + Send + Sync + 'static) -> Self {
+        Self { name: name.into(), make: Arc::new(make), attended: false }
+    }
+
+    /// Says that its choices want company: whoever runs forwards sees to it that what they need is held once for all that
+    /// choose in the same forward.
+    #[must_use]
+    pub fn attended(self) -> Self {
+        Self { attended: true, ..self }
+    }
+
+    /// Returns its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns whether its choices want company.
+    pub(crate) fn is_attended(&self) -> bool {
+        self.attended
+    }
+
+    /// Makes the rule of a session.
+    pub(crate) fn transfer(&self) -> Box<dyn Transfer> {
+        (self.make)()
+    }
+
+    /// Refuses models without masks, and an order that chooses by itself.
+    pub(crate) fn check(&self, options: &SessionOptions) -> Result<(), OptionsError> {
+        let attention = options.facts.mask.kind();
+        if attention == MaskKind::Causal {
+            return Err(OptionsError::OwnRuleForModel { rule: self.name().to_owned(), attention });
+        }
+        if options.remasking == Remasking::Origin {
+            return Err(OptionsError::Origin { decoder: "custom" });
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for OwnRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OwnRule").field(&self.name).finish()
+    }
+}
+
+/// The same maker, not the same name.
+impl PartialEq for OwnRule {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.make, &other.make)
+    }
+}
+
+/// Writes `custom:NAME`, which no registry reads.
+impl fmt::Display for OwnRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "custom:{}", self.name)
+    }
+}

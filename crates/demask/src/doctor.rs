@@ -1,0 +1,228 @@
+//! What a machine can do, and which methods are used on it.
+
+use std::fs;
+
+use demask_cpu::{
+    ceiling,
+    isa::{Isa, Tier},
+    linear::{Activations, Products, Quantisation},
+    pool::Pool,
+    reading::Reading,
+};
+#[cfg(feature = "cuda")]
+use demask_cuda::{self as cuda, Cuda};
+use demask_decode::{CanvasSpec, ModelFacts, SessionOptions, legality, recommended};
+use demask_step::Mask;
+use demask_tensor::Dtype;
+use serde::Serialize;
+
+use crate::{DeviceChoice, DeviceOptions, UnusableDevice};
+
+/// What a machine can do, and which methods are used on it unless others are named.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Doctor {
+    /// The processor.
+    pub cpu: Cpu,
+    /// GPUs, or why there are none.
+    pub gpu: Gpu,
+    /// Memory of the machine.
+    pub memory: Memory,
+    /// Measured in this run.
+    pub ceilings: Ceilings,
+    /// Methods where neither `decoder` nor `cache` is set.
+    pub defaults: Vec<Defaults>,
+}
+
+/// A processor.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Cpu {
+    /// Its name.
+    pub model: String,
+    /// The instruction set that computes.
+    pub tier: &'static str,
+    /// All that it has.
+    pub tiers: Vec<&'static str>,
+    /// Threads that compute.
+    pub threads: usize,
+}
+
+/// What there is of GPUs, or why there is nothing.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Gpu {
+    /// None can be used.
+    None {
+        /// Why there is none.
+        reason: String,
+    },
+    /// A driver was found.
+    #[cfg(feature = "cuda")]
+    Found(Found),
+}
+
+/// GPUs and what drives them.
+#[cfg(feature = "cuda")]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Found {
+    /// The version of CUDA that the driver is for.
+    pub driver: String,
+    /// What it drives.
+    pub cards: Vec<Card>,
+    /// The compiler of kernels, or why there is none.
+    pub nvrtc: String,
+    /// Where compiled kernels are kept, if anywhere.
+    pub kernels: Option<String>,
+}
+
+/// A GPU.
+#[cfg(feature = "cuda")]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Card {
+    /// Which one.
+    pub number: usize,
+    /// Its name.
+    pub name: String,
+    /// Its compute capability.
+    pub capability: String,
+    /// Its memory in bytes.
+    pub memory: u64,
+    /// Why it cannot be used, if it cannot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+}
+
+/// Memory of a machine.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Memory {
+    /// All of it, in bytes.
+    pub total: u64,
+    /// What nobody uses, in bytes.
+    pub available: u64,
+}
+
+/// What a machine can do at most.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Ceilings {
+    /// Reading memory, in GB/s; none if there was too little memory to measure it.
+    pub read_gbs: Option<f64>,
+    /// Products of f32, in TFLOP/s.
+    pub f32_tflops: f64,
+    /// Products of bf16, in TFLOP/s.
+    pub bf16_tflops: f64,
+    /// Products of int8, in TFLOP/s.
+    pub int8_tflops: f64,
+}
+
+/// The methods that are used for families of models.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Defaults {
+    /// Families of models.
+    pub families: &'static str,
+    /// The decoder.
+    pub decoder: String,
+    /// The cache policy.
+    pub cache: String,
+    /// What their tokens may claim.
+    pub exactness: &'static str,
+}
+
+impl Doctor {
+    /// Looks at this machine, as far as a model would use it with these settings. It takes the processor for about a second.
+    ///
+    /// # Errors
+    /// If the settings are not for this machine.
+    pub fn look(asked: &DeviceOptions) -> Result<Self, UnusableDevice> {
+        if matches!(asked.device, DeviceChoice::Cuda(_)) {
+            asked.found()?;
+        }
+        let device = &DeviceOptions { device: DeviceChoice::Cpu, ..asked.clone() }.found()?;
+        device.products(Dtype::F32)?;
+        let (isa, threads) = (device.isa()?, device.thread_count()?);
+        Ok(Self {
+            cpu: Cpu {
+                model: system_line("/proc/cpuinfo", "model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+                tier: isa.tier().name(),
+                tiers: Isa::available().into_iter().map(|isa| isa.tier().name()).collect(),
+                threads,
+            },
+            gpu: gpu(asked),
+            memory: Memory { total: memory("MemTotal"), available: memory("MemAvailable") },
+            ceilings: ceilings(&Pool::new(threads), isa),
+            defaults: defaults(),
+        })
+    }
+
+    /// Returns how many tiers of the processor are known to this program.
+    pub fn known_tiers() -> usize {
+        Tier::ALL.len()
+    }
+}
+
+#[cfg(not(feature = "cuda"))]
+fn gpu(_: &DeviceOptions) -> Gpu {
+    Gpu::None { reason: "this build runs on the CPU only".to_owned() }
+}
+
+#[cfg(feature = "cuda")]
+fn gpu(asked: &DeviceOptions) -> Gpu {
+    let cuda = match Cuda::probe(&asked.cuda) {
+        Ok(cuda) => cuda,
+        Err(reason) => return Gpu::None { reason: reason.to_string() },
+    };
+    let card = |card: &cuda::Card| Card {
+        number: card.number,
+        name: card.name.clone(),
+        capability: format!("{}.{}", card.capability / 10, card.capability % 10),
+        memory: card.memory,
+        refused: cuda.card(card.number).err().map(|reason| reason.to_string()),
+    };
+    Gpu::Found(Found {
+        driver: cuda.version().to_string(),
+        cards: cuda.cards().iter().map(card).collect(),
+        nvrtc: match cuda.nvrtc() {
+            Ok(nvrtc) => format!("{} ({})", nvrtc.version(), nvrtc.file()),
+            Err(reason) => format!("none: {reason}"),
+        },
+        kernels: cuda.kernel_folder().map(|folder| folder.display().to_string()),
+    })
+}
+
+fn ceilings(pool: &Pool, isa: Isa) -> Ceilings {
+    let bytes = Products {
+        quantisation: Some(Quantisation::Q8),
+        activations: Activations::Int8,
+        ..Products::plain(Dtype::Bf16)
+    };
+    Ceilings {
+        read_gbs: Reading::new(isa, pool).ok().map(|reading| reading.gbs(pool)),
+        f32_tflops: ceiling::product_tflops(pool, isa, Products::plain(Dtype::F32)),
+        bf16_tflops: ceiling::product_tflops(pool, isa, Products::plain(Dtype::Bf16)),
+        int8_tflops: ceiling::product_tflops(pool, isa, bytes),
+    }
+}
+
+/// The value of the first line `key : value` of a system's file.
+fn system_line(file: &str, key: &str) -> Option<String> {
+    let text = fs::read_to_string(file).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(key)?.trim_start().strip_prefix(':'));
+    line.map(|value| value.trim().to_owned())
+}
+
+/// Bytes of memory by the system's name for them; 0 where it does not tell.
+fn memory(key: &str) -> u64 {
+    let kib = system_line("/proc/meminfo", key).and_then(|text| text.strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+fn defaults() -> Vec<Defaults> {
+    let kinds =
+        [("LLaDA, Dream", Mask::Full), ("SDAR, TraDo", Mask::BlockCausal { block: 4 }), ("Qwen, Llama", Mask::Causal)];
+    let kinds = kinds.map(|(families, mask)| {
+        let facts = ModelFacts { mask, shift: 0, mask_id: Some(0), vocab: 2, context: 2, layers: 3 };
+        let reference = SessionOptions::new(facts, CanvasSpec::Prompt { tokens: vec![1], gen_length: 1 });
+        let (decoder, cache) = recommended(mask).unwrap_or((reference.decoder, reference.cache));
+        let exactness = legality::exactness(&decoder, &cache).name();
+        Defaults { families, decoder: decoder.to_string(), cache: cache.to_string(), exactness }
+    });
+    kinds.into()
+}

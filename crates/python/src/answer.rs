@@ -1,0 +1,55 @@
+//! An answer as the fields of the Python half's `Generation`.
+
+use std::collections::HashMap;
+
+use demask::{Generation, TokenLogprob, Update, methods::step::Position};
+use pyo3::{
+    prelude::*,
+    types::{PyBytes, PyDict},
+};
+
+/// A token's log-probability, and those of the most probable tokens in its place.
+type Logprob = (Option<f32>, Vec<(u32, f32)>);
+
+/// Returns the fields by their names. `commits` are columns of what has happened, if somebody has seen it: for each commit 16
+/// bytes, forward, position and token as u32 and the confidence as f32, all with the low byte first.
+///
+/// # Errors
+/// If the interpreter has no memory.
+pub fn fields<'py>(py: Python<'py>, answer: &Generation, news: &[Update]) -> PyResult<Bound<'py, PyDict>> {
+    let fields = PyDict::new(py);
+    fields.set_item("text", &answer.text)?;
+    fields.set_item("holes", &answer.holes)?;
+    fields.set_item("tokens", &answer.tokens)?;
+    fields.set_item("finish", answer.finish.name())?;
+    fields.set_item("end_token", answer.end_token)?;
+    fields.set_item("stop_text", &answer.stop_text)?;
+    fields.set_item("prompt_tokens", answer.prompt_tokens)?;
+    fields.set_item("canvas", &answer.canvas)?;
+    fields.set_item("logprobs", answer.logprobs.as_ref().map(|list| list.iter().map(logprob).collect::<Vec<_>>()))?;
+    let json = serde_json::to_string(&answer.receipt).unwrap_or_default();
+    fields.set_item("receipt_json", json)?;
+    fields.set_item("commits", PyBytes::new(py, &columns(news)))?;
+    Ok(fields)
+}
+
+fn logprob(of: &TokenLogprob) -> Logprob {
+    (of.logprob, of.top.clone())
+}
+
+/// What was committed, 16 bytes each; of a position that was committed again, the last.
+fn columns(news: &[Update]) -> Vec<u8> {
+    let all = || news.iter().flat_map(|news| &news.commits);
+    let last: HashMap<Position, usize> = all().enumerate().map(|(index, commit)| (commit.position, index)).collect();
+    let mut bytes = Vec::with_capacity(last.len() * 16);
+    for (index, commit) in all().enumerate() {
+        if last[&commit.position] != index {
+            continue;
+        }
+        bytes.extend((commit.step as u32).to_le_bytes());
+        bytes.extend(commit.position.to_le_bytes());
+        bytes.extend(commit.token.to_le_bytes());
+        bytes.extend(commit.confidence.to_le_bytes());
+    }
+    bytes
+}

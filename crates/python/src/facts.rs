@@ -1,0 +1,63 @@
+//! What is known without asking a model: its costs, and what this machine can do.
+
+use std::path::PathBuf;
+
+use demask::internals::{Outline, Predicted, Subject, checkpoint::SynthError, doctor::Doctor, model_parts::Convention};
+use pyo3::{prelude::*, types::PyDict};
+
+use crate::{
+    error::{exception, raise},
+    load::Settings,
+    options::options,
+};
+
+/// What an answer costs, as JSON: of a released shape (`like`), of a model's files, or of the built-in model.
+#[pyfunction]
+#[pyo3(signature = (model, like, settings: "dict[str, Any]", prompt_length, acceptance, keywords: "dict[str, Any]"))]
+pub fn cost(
+    py: Python<'_>,
+    model: Option<PathBuf>,
+    like: Option<&str>,
+    settings: &Bound<'_, PyDict>,
+    prompt_length: usize,
+    acceptance: f64,
+    keywords: &Bound<'_, PyDict>,
+) -> PyResult<String> {
+    let (settings, options) = (Settings::read(settings)?, options(keywords)?);
+    let refused = |what: String| exception(py, "OptionsError", &what);
+    if prompt_length == 0 {
+        return Err(refused("`prompt_tokens` is 0, expected at least 1".to_owned()));
+    }
+    if !(0.0..=1.0).contains(&acceptance) {
+        return Err(refused(format!("`acceptance` is {acceptance}, expected a share from 0 to 1")));
+    }
+    let outline = if let Some(like) = like {
+        let like = like.parse().map_err(|error: SynthError| refused(error.to_string()))?;
+        Outline::of_shape(like, None).map_err(|error| refused(error.to_string()))?
+    } else {
+        let opened = py.detach(|| settings.opened(model.as_ref(), &mut |_| true));
+        opened.map_err(|error| raise(py, &error))?.into_outline()
+    };
+    let costs = py.detach(|| {
+        let (device, convention, seed) = (&settings.device, Convention::default(), options.seed.unwrap_or(0));
+        let subject = Subject { outline: &outline, options: &options, device, convention, seed };
+        subject.costs(prompt_length, &Predicted::Assumed(acceptance))
+    });
+    let costs = costs.map_err(|error| match error {
+        demask::internals::CostError::Answer(error) => raise(py, &error),
+        error => refused(error.to_string()),
+    })?;
+    serde_json::to_string(&costs).map_err(|error| exception(py, "Error", &error.to_string()))
+}
+
+/// What this machine can do, as JSON. It takes the processor for about a second.
+#[pyfunction]
+#[pyo3(signature = (settings: "dict[str, Any]"))]
+pub fn doctor(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<String> {
+    let settings = Settings::read(settings)?;
+    let found = py.detach(|| Doctor::look(&settings.device));
+    let found = found.map_err(|error| {
+        exception(py, if error.is_usage() { "OptionsError" } else { "DeviceError" }, &error.to_string())
+    })?;
+    serde_json::to_string(&found).map_err(|error| exception(py, "Error", &error.to_string()))
+}

@@ -1,0 +1,90 @@
+//! Looks into a model: likelihoods, logits and hidden states.
+
+use std::task::Poll;
+
+use demask::{
+    Class, LikelihoodOptions, Mail, Ticket,
+    internals::{Outcomes, model_parts::Inspection},
+};
+use pyo3::{prelude::*, types::PyByteArray};
+
+use crate::{
+    engine::Engine,
+    error::{exception, raise},
+    prompt::prompt,
+    ticket::PATIENCE,
+};
+
+/// A likelihood: log-probability, tokens, log-probabilities of tokens with those of others, forwards, operations, seconds.
+type Likelihood = (f64, usize, Vec<(Option<f32>, Vec<(u32, f32)>)>, usize, f64, f64);
+
+/// Waits for a request's end without the interpreter.
+fn wait<T: Outcomes + Send>(py: Python<'_>, mut ticket: Ticket<T>) -> PyResult<T> {
+    ticket.wait_for_the_end();
+    loop {
+        match py.detach(|| ticket.next_within(PATIENCE)) {
+            Poll::Pending => py.check_signals()?,
+            Poll::Ready(Some(Mail::Update(_))) => {}
+            Poll::Ready(Some(Mail::Over(over))) => return over.map_err(|error| raise(py, &error)),
+            Poll::Ready(None) => return Err(exception(py, "Closed", "the engine was closed: load the model again")),
+        }
+    }
+}
+
+/// Judges how probable a text is behind a prompt. `how` is the number of draws, the scale of guidance, the seed, and how many
+/// other tokens are told in the place of each, if any.
+#[pyfunction]
+#[pyo3(signature = (engine, context: "tuple[str, Any]", continuation, how))]
+pub fn score(
+    py: Python<'_>,
+    engine: &Engine,
+    context: &Bound<'_, PyAny>,
+    continuation: &str,
+    how: (usize, f32, u64, Option<usize>),
+) -> PyResult<Likelihood> {
+    let handle = engine.handle(py)?;
+    let (draws, cfg_scale, seed, top) = how;
+    let (context, options) = (prompt(context)?, LikelihoodOptions { draws, cfg_scale, seed, top });
+    let submitted = py.detach(|| {
+        let (context, continuation) = handle.prompter().pair(&context, continuation)?;
+        handle.log_likelihood(&context, &continuation, &options, Class::default())
+    });
+    let found = wait(py, submitted.map_err(|error| raise(py, &error))?)?;
+    let logprobs = found.logprobs.iter().map(|one| (one.logprob, one.top.clone())).collect();
+    Ok((found.log_probability, found.tokens, logprobs, found.forwards, found.flops, found.seconds))
+}
+
+/// Runs a forward over tokens, and returns their logits, `[tokens, vocabulary]` as f32.
+#[pyfunction]
+pub fn logits<'py>(py: Python<'py>, engine: &Engine, tokens: Vec<u32>) -> PyResult<Bound<'py, PyByteArray>> {
+    let found = inspect(py, engine, tokens, false)?;
+    Ok(bytes(py, &found.logits))
+}
+
+/// Runs a forward over tokens, and returns what a layer puts out, `[tokens, hidden]` as f32: 0 is the embedding, 1 the first
+/// layer, and one behind the last layer the final norm.
+#[pyfunction]
+pub fn hidden<'py>(
+    py: Python<'py>,
+    engine: &Engine,
+    tokens: Vec<u32>,
+    place: usize,
+) -> PyResult<Bound<'py, PyByteArray>> {
+    let found = inspect(py, engine, tokens, true)?.hidden;
+    let values = match place {
+        0 => &found.embed,
+        place => found.layers.get(place - 1).unwrap_or(&found.last),
+    };
+    Ok(bytes(py, values))
+}
+
+fn inspect(py: Python<'_>, engine: &Engine, tokens: Vec<u32>, layers: bool) -> PyResult<Inspection> {
+    let handle = engine.handle(py)?;
+    py.detach(|| handle.inspect(tokens, layers)).map_err(|error| raise(py, &error))
+}
+
+/// Numbers as bytes of the machine's order, which whoever gets them may write to.
+fn bytes<'py>(py: Python<'py>, values: &[f32]) -> Bound<'py, PyByteArray> {
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
+    PyByteArray::new(py, &bytes)
+}

@@ -1,0 +1,95 @@
+//! A server on a socket, on a thread of its own.
+
+use std::{
+    io,
+    net::{SocketAddr, ToSocketAddrs},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU8, Ordering},
+    },
+    thread::{self, JoinHandle},
+};
+
+use demask_serve::http::{HttpConfig, Stop};
+use pyo3::prelude::*;
+
+use crate::{error::exception, http::Service};
+
+const SERVING: u8 = 0;
+const DRAINING: u8 = 1;
+const STOPPING: u8 = 2;
+
+/// An HTTP server over an engine.
+#[pyclass(frozen, module = "demask._native")]
+pub struct Server {
+    address: SocketAddr,
+    wish: Arc<AtomicU8>,
+    thread: Mutex<Option<JoinHandle<io::Result<()>>>>,
+    process: u32,
+}
+
+#[pymethods]
+impl Server {
+    /// Listens on an address and serves. `hosts` are names of this host that requests may be sent to, `origins` those that pages
+    /// of other sites may ask from.
+    #[new]
+    #[pyo3(signature = (service, host, port, hosts, origins))]
+    fn new(
+        py: Python<'_>,
+        service: &Service,
+        host: &str,
+        port: u16,
+        hosts: Option<Vec<String>>,
+        origins: Vec<String>,
+    ) -> PyResult<Self> {
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        let found = (bare, port).to_socket_addrs().ok().and_then(|mut found| found.next());
+        let refused = |what: String| exception(py, "OptionsError", &what);
+        let Some(address) = found else {
+            return Err(refused(format!(
+                "`host` is {host:?}, expected an address of this machine, such as 127.0.0.1 or 0.0.0.0"
+            )));
+        };
+        let usual = HttpConfig::at(address.ip());
+        let config = HttpConfig { hosts: hosts.unwrap_or_else(|| usual.hosts.clone()), origins, ..usual };
+        let server = demask_serve::http::Server::bind(address, service.inner(), config).map_err(|error| {
+            refused(format!("cannot listen on {address} ({error}): choose another `host` or `port`"))
+        })?;
+        let address = server.address()?;
+        let wish = Arc::new(AtomicU8::new(SERVING));
+        let told = Arc::clone(&wish);
+        let run = move || {
+            server.run(|| match told.load(Ordering::Relaxed) {
+                SERVING => Stop::No,
+                DRAINING => Stop::Drain,
+                _ => Stop::Now,
+            })
+        };
+        let thread = thread::Builder::new().name("demask-http".to_owned()).spawn(run)?;
+        Ok(Self { address, wish, thread: Mutex::new(Some(thread)), process: std::process::id() })
+    }
+
+    /// The address that it listens on.
+    #[getter]
+    fn address(&self) -> (String, u16) {
+        (self.address.ip().to_string(), self.address.port())
+    }
+
+    /// Whether it serves.
+    #[getter]
+    fn running(&self) -> bool {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// Ends it: at once, or when what is on its way is over. Nothing happens if it has ended.
+    fn close(&self, py: Python<'_>, drain: bool) -> PyResult<()> {
+        self.wish.fetch_max(if drain { DRAINING } else { STOPPING }, Ordering::Relaxed);
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(thread) = thread.filter(|_| self.process == std::process::id()) else { return Ok(()) };
+        match py.detach(|| thread.join()) {
+            Ok(served) => Ok(served?),
+            Err(_) => Err(exception(py, "Error", "the server's thread panicked (a bug, please report it)")),
+        }
+    }
+}

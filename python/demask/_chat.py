@@ -1,0 +1,65 @@
+"""Conversations, message by message."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ._generation import Generation
+from ._stream import Stream
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._engine import Engine
+    from ._options import Options
+
+__all__ = ["Chat"]
+
+
+class Chat:
+    """A conversation with an engine. Options that are given here hold for every message, those of a message for it alone."""
+
+    __slots__ = ("_kept", "engine", "messages", "options")
+
+    engine: Engine
+    messages: list[dict[str, str]]
+    """What was said so far, the newest last."""
+    options: Options
+
+    def __init__(self, engine: Engine, system: str | None = None, **options: Unpack[Options]) -> None:
+        self.engine = engine
+        self.options = options
+        self.messages = [] if system is None else [{"role": "system", "content": system}]
+        self._kept = len(self.messages)
+
+    def say(self, message: str, **options: Unpack[Options]) -> Generation:
+        """Answers a message. One that cannot be answered is not part of the conversation.
+
+        Raises what `Engine.generate` does.
+        """
+        said = [*self.messages, {"role": "user", "content": message}]
+        answer = self.engine.generate(said, **self._merged(options))
+        self._hear(message, answer)
+        return answer
+
+    def stream(self, message: str, **options: Unpack[Options]) -> Stream:
+        """Answers a message piece by piece. It is part of the conversation once the stream has come to its end."""
+        said = [*self.messages, {"role": "user", "content": message}]
+        stream = self.engine.stream(said, **self._merged(options))
+        stream.then(lambda answer: self._hear(message, answer))
+        return stream
+
+    def reset(self) -> None:
+        """Forgets everything but the system message."""
+        del self.messages[self._kept :]
+
+    def _merged(self, options: Options) -> Options:
+        merged = self.options.copy()
+        merged.update(options)
+        return merged
+
+    def _hear(self, message: str, answer: Generation) -> None:
+        self.messages += [{"role": "user", "content": message}, {"role": "assistant", "content": str(answer)}]
+
+    def __repr__(self) -> str:
+        return f"<demask.Chat with {self.engine.name}, {len(self.messages)} messages>"

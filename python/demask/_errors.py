@@ -1,0 +1,47 @@
+"""Exceptions of the package: one tree, each with one line that says what was found, what was expected and what to try."""
+
+from __future__ import annotations
+
+
+class Error(Exception):
+    """The root of all exceptions of this package; itself for what is none of the others."""
+
+
+class OptionsError(Error, ValueError):
+    """An option has a value that cannot be, or several contradict each other or the model."""
+
+
+class PromptError(Error, ValueError):
+    """A prompt cannot be put into tokens, is too long, or has no hole to fill."""
+
+
+class ModelError(Error):
+    """A model is not there, cannot be fetched, or cannot be read."""
+
+
+class OutOfMemory(Error, MemoryError):
+    """There is too little memory for a model, or for a request."""
+
+
+class DeviceError(Error):
+    """The device cannot be used, or failed."""
+
+
+class Cancelled(Error):
+    """The request was given up."""
+
+
+class Expired(Error, TimeoutError):
+    """The request's deadline passed while it waited for memory: nothing was decoded."""
+
+
+class Closed(Error):
+    """The engine was closed."""
+
+
+class ForkError(Error):
+    """The engine belongs to the process that this one was forked from."""
+
+
+class HookError(Error):
+    """A transfer rule raised, or returned what is no choice; what it raised is the `__cause__`."""

@@ -1,0 +1,134 @@
+"""The server's request layer on any event loop, without sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Union
+
+from . import _native
+from ._native import Bell
+from ._waiting import waiting
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["HttpResponse", "Service"]
+
+Headers = Union[Mapping[str, str], Mapping[bytes, bytes], Iterable[tuple[Union[str, bytes], Union[str, bytes]]]]
+"""Names and values of a request's headers."""
+
+HEARTBEAT = b":\n\n"
+"""A message of an event stream that says nothing, for readers that would take silence for the end."""
+
+SILENCE = 15.0
+"""Seconds of a stream's silence after which a heartbeat is sent."""
+
+
+class HttpResponse:
+    """A response: its head, and an asynchronous iterator over its body.
+
+    An event stream comes message by message, any other body as one piece. Dropping it, `cancel()`, or cancelling the task that
+    reads it gives its answers up before the next forward.
+    """
+
+    __slots__ = ("_reply", "headers", "status")
+
+    status: int
+    """The status, 200 for what was served."""
+    headers: list[tuple[str, str]]
+    """Names, in small letters, and values of the headers."""
+
+    def __init__(self, reply: _native.Reply, status: int, headers: list[tuple[str, str]]) -> None:
+        self._reply = reply
+        self.status = status
+        self.headers = headers
+
+    def header(self, name: str) -> str | None:
+        """Returns the value of a header, `None` if it is not there."""
+        return next((value for known, value in self.headers if known == name.lower()), None)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        def look(bell: Bell, number: int) -> tuple[bytes | None] | None:
+            there, piece = self._reply.chunk(bell, number)
+            return (piece,) if there else None
+
+        found = await waiting().until(look, SILENCE if self._reply.streams else None)
+        if found is None:
+            return HEARTBEAT
+        if found[0] is None:
+            raise StopAsyncIteration
+        return found[0]
+
+    async def read(self) -> bytes:
+        """Returns the rest of the body."""
+        return b"".join([piece async for piece in self])
+
+    def cancel(self) -> None:
+        """Gives the request up before the next forward; nothing happens if it is over."""
+        self._reply.cancel()
+
+    async def aclose(self) -> None:
+        """Gives the request up, as `cancel()` does."""
+        self.cancel()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.cancel()
+
+    def __repr__(self) -> str:
+        return f"HttpResponse(status={self.status}, content_type={self.header('content-type')!r})"
+
+
+class Service:
+    """An OpenAI-compatible server over an engine without sockets: bounds, keys, counters and a queue of its own.
+
+    `Engine.service` makes one.
+    """
+
+    __slots__ = ("_native",)
+
+    def __init__(self, native: _native.Service) -> None:
+        self._native = native
+
+    async def http(self, method: str, path: str, headers: Headers | None = None, body: Any = b"") -> HttpResponse:
+        """Serves one request, and returns its response once the head is known.
+
+        `path` may have a query, `body` is anything with bytes. What is wrong with a request is a response with a status of 4xx,
+        as the server's manual has it. Raises `demask.Closed` if the engine was closed, `TypeError` and `ValueError` for what is no
+        request at all.
+        """
+        reply = self._native.handle(method, path, _pairs(headers), bytes(memoryview(body)))
+        status, found = (await waiting().until(reply.head)) or (500, [])
+        return HttpResponse(reply, status, found)
+
+    def drain(self) -> None:
+        """Refuses new requests from now on; what is on its way goes on."""
+        self._native.drain()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is on its way."""
+        return self._native.busy
+
+
+def _pairs(headers: Headers | None) -> list[tuple[bytes, bytes]]:
+    if headers is None:
+        return []
+    pairs: Iterable[Any] = headers.items() if isinstance(headers, Mapping) else headers
+    return [(_latin(name), _latin(value)) for name, value in pairs]
+
+
+def _latin(text: object) -> bytes:
+    if isinstance(text, str):
+        return text.encode("latin-1")
+    if isinstance(text, (bytes, bytearray, memoryview)):
+        return bytes(text)
+    raise TypeError(f"a header is of type {type(text).__name__}, expected str or bytes")

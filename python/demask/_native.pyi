@@ -1,0 +1,456 @@
+from _typeshed import SupportsGetItem
+from os import PathLike
+from typing import Any, Final, SupportsFloat, SupportsIndex, final
+
+__all__ = ["__version__", "Bell", "Commit", "Engine", "Evaluation", "Forward", "Prepared", "Reply", "Server", "Service", "Started", "Ticket", "Tokenizer", "Update", "cost", "doctor", "hidden", "logits", "open", "option_fields", "score"]
+
+__version__: Final[str]
+"""
+The version of the package, of both its halves.
+"""
+
+@final
+class Bell:
+    """
+    Wakes the tasks of one event loop.
+    """
+    def __new__(cls, /) -> Bell: ...
+    def fileno(self, /) -> int:
+        """
+        The socket that becomes readable when it rings.
+        """
+    def heard(self, /) -> list[int]:
+        """
+        Who is to look, since it was last heard.
+        """
+
+@final
+class Commit:
+    """
+    A token that was committed to a position of the canvas.
+    """
+    def __repr__(self, /) -> str: ...
+    @property
+    def confidence(self, /) -> float:
+        """
+        Its probability when it was committed; 1 where a rule, not the model, chose it.
+        """
+    @property
+    def logprob(self, /) -> float | None:
+        """
+        Its natural-log probability; `None` unless `top_logprobs` is set.
+        """
+    @property
+    def position(self, /) -> int:
+        """
+        The position in the canvas, from 0; the prompt's are the first.
+        """
+    @property
+    def step(self, /) -> int:
+        """
+        The forward whose prediction was taken, from 0.
+        """
+    @property
+    def token(self, /) -> int:
+        """
+        The id of the token.
+        """
+    @property
+    def top(self, /) -> list[tuple[int, float]]:
+        """
+        The most probable tokens in its place, as pairs of id and log-probability, the best first.
+        """
+
+@final
+class Engine:
+    """
+    A loaded model on a thread of its own.
+    """
+    def answer_all(self, /, prepared: SupportsGetItem[int, Any], width: SupportsIndex, keep: bool, progress: Any | None) -> "list[Any]":
+        """
+        Answers what was prepared, `width` prompts at the same time, and returns the fields of each answer in their order. What is
+        an exception already stays in its place; where a request fails, its exception is raised and the others are given up, or put
+        into its place if `keep` is set. `progress` is called with the number of those that are over.
+        """
+    def close(self, /) -> None:
+        """
+        Gives up what runs, and ends the thread. Nothing happens if it has ended.
+        """
+    @property
+    def closed(self, /) -> bool: ...
+    def info(self, /) -> str:
+        """
+        What the model is and can do, as JSON.
+        """
+    def metrics(self, /) -> str:
+        """
+        The counts of the engine as they were after its last forward, as JSON. It never waits for a forward.
+        """
+    def prepare_all(self, /, wanted: "list[tuple[tuple[str, Any], dict[str, Any]]]", keep: bool) -> list[Any]:
+        """
+        Prepares many prompts, each with its options. Where one cannot be prepared, its exception is raised; if `keep` is set, it
+        stands in its place.
+        """
+    def submit(self, /, prompt: "tuple[str, Any]", options: "dict[str, Any]") -> Ticket:
+        """
+        Submits a prompt.
+        """
+    def submit_prepared(self, /, prepared: Prepared) -> Ticket:
+        """
+        Submits what was prepared, once.
+        """
+    def submit_traced(self, /, prompt: "tuple[str, Any]", options: "dict[str, Any]", drafts: bool, predictions: bool) -> Ticket:
+        """
+        Submits a prompt whose way is written down: with the drafts of each forward, and with all predictions, if asked for.
+        """
+    def tokenizer(self, /) -> Tokenizer:
+        """
+        The model's tokenizer and template.
+        """
+
+@final
+class Evaluation:
+    """
+    The problems of tasks, how one model answers them, and what came of it.
+
+    It is made alike on every machine that takes part: `configuration` tells whether it was. Whoever answers calls `answer`,
+    which loads the model at its first call; whoever keeps the results calls `open`, `keep` and `finish`.
+    """
+    def __len__(self, /) -> int:
+        """
+        How many items there are.
+        """
+    def __new__(cls, /, tasks: SupportsGetItem[int, str], model: str | PathLike[str] | None, keywords: "dict[str, Any]", decoding: "dict[str, Any]", *, seed: SupportsIndex = 0, limit: SupportsIndex | None = None, shots: SupportsIndex | None = None, shots_file: str | PathLike[str] | None = None, prompt_style: str | None = None, score: str | None = None, likelihood_draws: SupportsIndex | None = None, data: str | PathLike[str] | None = None, subject: str | None = None, system: str | None = None) -> Evaluation:
+        """
+        Lays out the problems of `tasks`, and the longest prompt of each of them. No weights are read.
+        """
+    def answer(self, /, items: SupportsGetItem[int, SupportsIndex], batch: SupportsIndex = 1) -> list[str]:
+        """
+        Answers and judges items, `batch` of them at the same time; returns their lines of `results.jsonl` in the order of
+        `items`.
+        """
+    @property
+    def configuration(self, /) -> str:
+        """
+        What the results are of, as `run.json` says it.
+        """
+    def finish(self, /) -> str:
+        """
+        Writes the reports, and closes the directory; returns the numbers of the table's rows as JSON.
+        """
+    def keep(self, /, line: str) -> None:
+        """
+        Writes a line that `answer` returned, here or on another machine, to the directory that is open.
+        """
+    def open(self, /, directory: str | PathLike[str]) -> list[int]:
+        """
+        Opens a results directory, or makes it; returns the numbers of the items that it lacks.
+        """
+
+@final
+class Forward:
+    """
+    A forward of a request.
+    """
+    def __repr__(self, /) -> str: ...
+    @property
+    def accepted(self, /) -> int:
+        """
+        Draft tokens that were accepted.
+        """
+    @property
+    def drafts(self, /) -> int:
+        """
+        Drafts that ran in it.
+        """
+    @property
+    def nfe(self, /) -> int:
+        """
+        NFE so far, this forward included.
+        """
+    @property
+    def rejected(self, /) -> int:
+        """
+        Draft tokens that were not.
+        """
+    @property
+    def rows(self, /) -> int:
+        """
+        Rows of the request that entered it.
+        """
+    @property
+    def step(self, /) -> int:
+        """
+        Which forward, from 0.
+        """
+
+@final
+class Prepared:
+    """
+    A prompt that is ready to be submitted.
+    """
+
+@final
+class Reply:
+    """
+    A response on its way. Dropped, its answers are given up before the next forward.
+    """
+    def cancel(self, /) -> None:
+        """
+        Gives the request up. Nothing happens if it is over.
+        """
+    def chunk(self, /, bell: Bell, number: SupportsIndex) -> tuple[bool, bytes | None]:
+        """
+        Whether the next piece of the body is there, and that piece, `None` behind the end. If it is not, the bell rings with
+        this number once it is.
+        """
+    def head(self, /, bell: Bell, number: SupportsIndex) -> tuple[int, list[tuple[str, str]]] | None:
+        """
+        Status and headers, or `None`, and the bell rings with this number once they are known.
+        """
+    @property
+    def streams(self, /) -> bool:
+        """
+        Whether its body comes in pieces.
+        """
+
+@final
+class Server:
+    """
+    An HTTP server over an engine.
+    """
+    def __new__(cls, /, service: Service, host: str, port: SupportsIndex, hosts: SupportsGetItem[int, str] | None, origins: SupportsGetItem[int, str]) -> Server:
+        """
+        Listens on an address and serves. `hosts` are names of this host that requests may be sent to, `origins` those that pages
+        of other sites may ask from.
+        """
+    @property
+    def address(self, /) -> tuple[str, int]:
+        """
+        The address that it listens on.
+        """
+    def close(self, /, drain: bool) -> None:
+        """
+        Ends it: at once, or when what is on its way is over. Nothing happens if it has ended.
+        """
+    @property
+    def running(self, /) -> bool:
+        """
+        Whether it serves.
+        """
+
+@final
+class Service:
+    """
+    An OpenAI-compatible server over an engine, without sockets.
+    """
+    def __new__(cls, /, engine: Engine, names: SupportsGetItem[int, str], keys: str | None, page: bool, limits: SupportsGetItem[int, tuple[str, SupportsIndex]]) -> Service:
+        """
+        Serves an engine. `limits` has bounds by their names, `keys` one a line.
+        """
+    @property
+    def busy(self, /) -> bool:
+        """
+        Whether a request is on its way.
+        """
+    def drain(self, /) -> None:
+        """
+        Refuses new requests from now on; what is on its way goes on.
+        """
+    def handle(self, /, method: str, path: str, headers: SupportsGetItem[int, tuple[SupportsGetItem[int, SupportsIndex], SupportsGetItem[int, SupportsIndex]]], body: bytes) -> Reply:
+        """
+        Serves one request. Prompts are put into tokens here, without the interpreter.
+        """
+
+@final
+class Started:
+    """
+    The canvas as it was laid out.
+    """
+    def __repr__(self, /) -> str: ...
+    @property
+    def block_length(self, /) -> int:
+        """
+        Positions of a block.
+        """
+    @property
+    def cache(self, /) -> str:
+        """
+        The cache policy, with its parameters.
+        """
+    @property
+    def canvas(self, /) -> list[int]:
+        """
+        All tokens: the prompt, and masks where something is decoded.
+        """
+    @property
+    def decoder(self, /) -> str:
+        """
+        The decoder, with its parameters.
+        """
+    @property
+    def holes(self, /) -> list[tuple[int, int]]:
+        """
+        The holes that are filled, as pairs of the first position and the one behind the last.
+        """
+    @property
+    def positions(self, /) -> int:
+        """
+        Positions behind the prompt.
+        """
+    @property
+    def prompt_tokens(self, /) -> int:
+        """
+        Tokens of the prompt.
+        """
+
+@final
+class Ticket:
+    """
+    A request on its way. Dropped, it is given up before the next forward.
+    """
+    def answer(self, /) -> "dict[str, Any]":
+        """
+        Waits for the answer, without the interpreter.
+        """
+    def cancel(self, /) -> None:
+        """
+        Gives the request up before the next forward. Nothing happens if it is over.
+        """
+    def next(self, /) -> "Update | dict[str, Any]":
+        """
+        Waits for the next thing that happens, without the interpreter.
+        """
+    def poll(self, /, bell: Bell, number: SupportsIndex) -> "Update | dict[str, Any] | None":
+        """
+        Returns what has happened, or `None` and lets the bell ring with this number once there is something.
+        """
+    def poll_answer(self, /, bell: Bell, number: SupportsIndex) -> "dict[str, Any] | None":
+        """
+        Returns the answer, or `None` and lets the bell ring with this number once it is there.
+        """
+    def trace(self, /) -> str:
+        """
+        The trace so far, one line of JSON each: none of a request that is not traced.
+        """
+    def wait_for_the_end(self, /) -> None:
+        """
+        Asks for nothing before the end.
+        """
+
+@final
+class Tokenizer:
+    """
+    A model's tokenizer and chat template.
+    """
+    def decode(self, /, tokens: SupportsGetItem[int, SupportsIndex], special: bool) -> str:
+        """
+        The text of tokens; `special` keeps those that are no text.
+        """
+    def encode(self, /, text: str, special: bool) -> list[int]:
+        """
+        The tokens of a text; `special` adds what the tokenizer puts around texts.
+        """
+    def pieces(self, /, tokens: SupportsGetItem[int, SupportsIndex]) -> list[str]:
+        """
+        The pieces of text that tokens stand for, each for itself; a special token has its name.
+        """
+    def template(self, /, messages: SupportsGetItem[int, tuple[str, str]], generation_prompt: bool) -> str:
+        """
+        Messages as the model's template puts them.
+        """
+    def token(self, /, token: SupportsIndex) -> bytes | None:
+        """
+        The bytes of a token; none of one that is no text.
+        """
+
+@final
+class Update:
+    """
+    What has happened to a request since the last update.
+    """
+    def __repr__(self, /) -> str: ...
+    def __str__(self, /) -> str: ...
+    @property
+    def commits(self, /) -> list[Commit]:
+        """
+        Tokens that were committed, in their order.
+        """
+    @property
+    def forwards(self, /) -> list[Forward]:
+        """
+        Forwards since the last update, at most 256 of them.
+        """
+    @property
+    def holes(self, /) -> list[tuple[int, str]]:
+        """
+        Texts of holes that can no longer change, as pairs of the hole's index and its text.
+        """
+    @property
+    def masks(self, /) -> int:
+        """
+        Masks that are left in the canvas.
+        """
+    @property
+    def nfe(self, /) -> int:
+        """
+        NFE so far; 0 if no forward has ended since the last update.
+        """
+    @property
+    def settled(self, /) -> int:
+        """
+        How many positions behind the prompt can no longer change and belong to the answer.
+        """
+    @property
+    def started(self, /) -> Started | None:
+        """
+        The canvas as it was laid out, in the first update; `None` in the others.
+        """
+    @property
+    def steps(self, /) -> int:
+        """
+        Number of forwards since the last update.
+        """
+    @property
+    def text(self, /) -> str:
+        """
+        Text that can no longer change.
+        """
+
+def cost(model: str | PathLike[str] | None, like: str | None, settings: "dict[str, Any]", prompt_length: SupportsIndex, acceptance: SupportsFloat | SupportsIndex, keywords: "dict[str, Any]") -> str:
+    """
+    What an answer costs, as JSON: of a released shape (`like`), of a model's files, or of the built-in model.
+    """
+
+def doctor(settings: "dict[str, Any]") -> str:
+    """
+    What this machine can do, as JSON. It takes the processor for about a second.
+    """
+
+def hidden(engine: Engine, tokens: SupportsGetItem[int, SupportsIndex], place: SupportsIndex) -> bytearray:
+    """
+    Runs a forward over tokens, and returns what a layer puts out, `[tokens, hidden]` as f32: 0 is the embedding, 1 the first
+    layer, and one behind the last layer the final norm.
+    """
+
+def logits(engine: Engine, tokens: SupportsGetItem[int, SupportsIndex]) -> bytearray:
+    """
+    Runs a forward over tokens, and returns their logits, `[tokens, vocabulary]` as f32.
+    """
+
+def open(model: str | PathLike[str] | None, keywords: "dict[str, Any]", progress: Any | None = None) -> Engine:
+    """
+    Opens a model and gives it a thread: the built-in one, if none is named. The keywords are those of `demask.load`.
+    `progress(name, done, total)` is told how many bytes were read.
+    """
+
+def option_fields() -> str:
+    """
+    The options of a generation, as JSON: for each its name, what it takes and what it is about.
+    """
+
+def score(engine: Engine, context: "tuple[str, Any]", continuation: str, how: tuple[SupportsIndex, SupportsFloat | SupportsIndex, SupportsIndex, SupportsIndex | None]) -> tuple[float, int, list[tuple[float | None, list[tuple[int, float]]]], int, float, float]:
+    """
+    Judges how probable a text is behind a prompt. `how` is the number of draws, the scale of guidance, the seed, and how many
+    other tokens are told in the place of each, if any.
+    """

@@ -1,0 +1,115 @@
+"""Options as types, for those who check them. Written by tools/python/options.py from the library's list."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, Union
+
+if TYPE_CHECKING:
+    from ._transfer import Transfer
+
+__all__ = ["LoadOptions", "Options", "ServiceOptions"]
+
+
+class LoadOptions(TypedDict, total=False):
+    """What `load` and `demo` take as keywords. `None` is not set."""
+
+    device: str | None
+    """Where it runs: `auto`, `cpu`, `cuda` or `cuda:N`."""
+    dtype: str | None
+    """Element type of weights and products: `auto`, `f32` or `bf16`."""
+    quantize: str | None
+    """How weights are quantised when they are loaded: `none`, `q8` or `q4`."""
+    activations: str | None
+    """What inputs of products are rounded to: `auto`, `plain` or `int8`."""
+    threads: int | None
+    """Threads that compute; one for each core if it is not set."""
+    guide: Union[str, os.PathLike[str], Mapping[str, str], None]
+    """The guide of decoder `guided`, named as a model is, or several by the names that `guide` of a generation chooses by."""
+    prefix_cache: int | None
+    """MiB of K/V that are kept of prompts and answers that are over, on each network; none if it is not set."""
+
+
+class ServiceOptions(TypedDict, total=False):
+    """What a service takes beside its engine."""
+
+    names: Sequence[str]
+    """Names that requests may call the model by; the model's own if there are none."""
+    keys: str | None
+    """Clients, one a line: `NAME KEY [weight=NUMBER] [rate=REQUESTS_PER_MINUTE]`. Without any, everybody may ask."""
+    page: bool
+    """Whether the page at `/` is there."""
+    max_queue: int
+    """Answers that are made or wait at the same time."""
+    max_gen_length: int
+    """Positions that are decoded for an answer."""
+    max_body_bytes: int
+    """Bytes of a body."""
+    max_choices: int
+    """Answers to a prompt."""
+    max_prompts: int
+    """Prompts of a request."""
+
+
+class Options(TypedDict, total=False):
+    """How a prompt is answered: the command line's options with underscores. What is `None` or not there is chosen to fit the
+    model.
+    """
+
+    gen_length: int | None
+    """Positions to decode."""
+    block_length: int | None
+    """Positions of a block."""
+    steps: int | None
+    """Denoising steps over all blocks."""
+    remasking: str | None
+    """What ranks predictions."""
+    schedule: str | None
+    """How steps share the masks."""
+    eps: float | None
+    """Where Dream's time ends."""
+    temperature: float | None
+    """Temperature of tokens; 0: the most probable one."""
+    alg_temp: float | None
+    """Temperature of the order of commits; 0: the best first."""
+    top_p: float | None
+    """Probability kept by top-p filtering."""
+    top_k: int | None
+    """Tokens kept by top-k filtering."""
+    cfg_scale: float | None
+    """Scale of classifier-free guidance; 0: none."""
+    decoder: Union[str, Mapping[str, Any], None]
+    """Decoder."""
+    cache: Union[str, Mapping[str, Any], None]
+    """Cache policy."""
+    top_logprobs: int | None
+    """Keep the log-probability of each committed token, and of so many of the most probable tokens beside it: 0 to
+    20."""
+    guide: str | None
+    """The guide, by its name, of a model that has several."""
+    cost_curve: Union[str, os.PathLike[str], None]
+    """What forwards cost, for decoders that choose by it: a file that `bench curve` wrote, or `shipped`."""
+    stop: Union[str, Sequence[str], None]
+    """Texts that end the answer; they are not part of it."""
+    include_stop: bool | None
+    """Keep the stop text that ended the answer at its end."""
+    stop_token_ids: Union[int, Sequence[int], None]
+    """Tokens that end the answer beside the model's own, even with `ignore_eos`; they are part of its tokens."""
+    ignore_eos: bool | None
+    """Decode all positions, whatever end tokens stand there, and keep them in the answer."""
+    no_early_stop: bool | None
+    """Go on behind an end token; the answer still ends there."""
+    stop_rule: str | None
+    """When decoding ends before everything is decoded; once no mask stands before an end token if it is not set."""
+    suppress_eos: bool | None
+    """Never predict the end-of-text token (LLaDA's `logits_eos_inf`)."""
+    eos_confidence_zero: bool | None
+    """Predict end tokens with confidence 0 (LLaDA's `confidence_eos_eot_inf`)."""
+    deadline_ms: int | None
+    """Milliseconds from its preparation on after which the answer ends, with what is settled, at the end of a
+    forward; never if it is not set."""
+    seed: int | None
+    """Key of all randomness; 0 if it is not set."""
+    transfer: Transfer | None
+    """A transfer rule of one's own, in the place of `decoder`."""

@@ -1,0 +1,57 @@
+"""Servers on sockets, in this process."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from . import _native
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Server"]
+
+
+class Server:
+    """An OpenAI-compatible server over an engine, on a thread of its own. `Engine.serve` and `demask.serve` make one."""
+
+    __slots__ = ("_native",)
+
+    def __init__(self, native: _native.Server) -> None:
+        self._native = native
+
+    @property
+    def url(self) -> str:
+        """Where it is: `http://127.0.0.1:8080`."""
+        host, port = self._native.address
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    @property
+    def running(self) -> bool:
+        """Whether it serves."""
+        return self._native.running
+
+    def wait(self) -> None:
+        """Waits until it ends; Ctrl-C ends it, once what is on its way is over."""
+        try:
+            while self.running:
+                time.sleep(0.1)
+        except KeyboardInterrupt:
+            self.close(drain=True)
+
+    def close(self, *, drain: bool = False) -> None:
+        """Ends it at once, or when what is on its way is over. Nothing happens if it has ended."""
+        self._native.close(drain)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<demask.Server at {self.url}>"

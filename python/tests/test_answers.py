@@ -1,0 +1,276 @@
+"""Answers through Python are the binary's, however they are asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pickle
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import demask
+import pytest
+from conftest import QUESTION, ROOT, questions
+
+DECODERS = {
+    "full": ["static", "threshold:tau=0.9", "threshold:tau=0.7", "factor:f=1", "entropy_bounded:eb=0.35", "freedave:d=4", "slowfast"],
+    "block": ["static", "threshold:tau=0.9", "entropy_bounded:eb=0.35", "freedave:d=4"],
+    "causal": ["ar"],
+}
+CACHES = {"full": ["none", "prefix", "dual", "freecache:block=16", "dkv", "dllm"], "block": ["none", "block"], "causal": ["causal"]}
+# What one run differs in from the next: the clock, and what memory happened to be free.
+CHANGING = ("seconds", "memory")
+
+
+def same(own: demask.Generation, other: dict[str, Any]) -> None:
+    """Compares an answer with what the binary has printed."""
+    mine = own.to_dict()
+    receipts = [{name: value for name, value in one["receipt"].items() if name not in CHANGING} for one in (mine, other)]
+    assert receipts[0] == receipts[1]
+    for name in ("text", "tokens", "finish", "prompt_tokens", "generated_tokens"):
+        assert mine[name] == other[name]
+
+
+def test_five_lines_give_the_demos_answer() -> None:
+    program = f"""import demask
+with demask.demo() as engine:
+    answer = engine.generate({QUESTION!r})
+    print(answer)
+    print(answer.nfe)"""
+    assert len(program.splitlines()) == 5
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    assert told.stdout.startswith("3+4=7 pears.\nThe final answer is 7\n")
+
+
+def runs(count: int) -> list[tuple[str, str, dict[str, Any]]]:
+    """Returns random runs: a model, a question, options."""
+    dice = random.Random(9)
+    found = []
+    for index in range(count):
+        model, kind = dice.choice([("demo-llada", "full"), ("demo-dream", "full"), ("demo-sdar", "block"), ("demo-qwen", "causal")])
+        decoder, cache = dice.choice(DECODERS[kind]), dice.choice(CACHES[kind])
+        if decoder == "slowfast" and cache == "dkv":
+            cache = "dual"
+        options: dict[str, Any] = {"decoder": decoder, "cache": cache, "seed": dice.randrange(1000), "gen_length": 32}
+        if kind == "full":
+            options["block_length"] = 16
+        if decoder.startswith("static") and dice.random() < 0.5:
+            options["temperature"] = 0.5
+        found.append((model, questions(50)[index % 50], options))
+    return found
+
+
+@pytest.mark.parametrize("count", [24, pytest.param(200, marks=pytest.mark.long)])
+def test_tokens_nfe_and_receipts_are_the_binarys(binary: Callable[..., dict[str, Any]], count: int) -> None:
+    engines: dict[str, demask.Engine] = {}
+    compared = 0
+    for model, question, options in runs(count):
+        if model not in engines:
+            engines[model] = demask.load(ROOT / "demo" / model, threads=2)
+        flags = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+        try:
+            own = engines[model].generate(question, **options)
+        except demask.OptionsError as refused:
+            with pytest.raises(subprocess.CalledProcessError) as error:
+                binary("--model", str(ROOT / "demo" / model), "--threads", "2", *flags, question)
+            # The binary says the same with flags for names.
+            assert str(refused).split("`")[0].split(":")[0][:20] in error.value.stderr
+            continue
+        same(own, binary("--model", str(ROOT / "demo" / model), "--threads", "2", *flags, question))
+        compared += 1
+    for engine in engines.values():
+        engine.close()
+    assert compared > count * 3 // 4
+
+
+def test_many_at_once_are_what_each_is_alone(engine: demask.Engine) -> None:
+    asked = questions(30)
+    options = [{"seed": index, "temperature": 0.7} for index in range(30)]
+    for batch in (1, 7):
+        few = engine.generate(asked[:8], each=options[:8], decoder="static", cache="dual", batch=batch)
+        assert [answer.tokens for answer in few] == [engine.generate(q, decoder="static", cache="dual", **o).tokens for q, o in zip(asked[:8], options[:8], strict=True)]
+    together = engine.generate(asked, each=options, decoder="static", cache="dual")
+    for question, own, answer in zip(asked, options, together, strict=True):
+        assert engine.generate(question, decoder="static", cache="dual", **own).tokens == answer.tokens
+
+
+def test_prompts_in_all_their_forms(engine: demask.Engine) -> None:
+    plain = engine.generate(QUESTION)
+    conversation = [{"role": "user", "content": QUESTION}]
+    text = engine.chat_template(conversation)
+    for prompt in (conversation, demask.Raw(text), demask.Tokens(engine.tokenizer.encode(text)), demask.Tokens(plain.canvas[: plain.prompt_tokens])):
+        assert engine.generate(prompt).tokens == plain.tokens
+    assert engine.generate([conversation, QUESTION])[0].tokens == plain.tokens
+    filled = engine.infill(["Ada has 3 pears. Ben gives Ada 4 more. 3+4=", demask.Hole(1), " pears."])
+    assert filled.holes == engine.infill("Ada has 3 pears. Ben gives Ada 4 more. 3+4=<mask:1> pears.").holes
+    assert len(filled.holes) == 1
+    assert engine.generate([]) == []
+
+
+def test_an_error_in_a_batch_is_its_own(engine: demask.Engine) -> None:
+    prompts = [QUESTION, demask.Tokens([10**6]), QUESTION]
+    found = engine.generate(prompts, errors="return")
+    assert isinstance(found[1], demask.PromptError) and str(found[0]) == str(found[2])
+    before = engine.metrics()["forwards"]
+    with pytest.raises(demask.PromptError, match="outside the vocabulary"):
+        engine.generate(prompts)
+    assert engine.metrics()["forwards"] == before, "nothing runs of a batch with a prompt that cannot be prepared"
+
+
+def test_progress_is_told(engine: demask.Engine) -> None:
+    told: list[tuple[int, int]] = []
+    engine.generate(questions(3), progress=lambda done, all_of_them: told.append((done, all_of_them)))
+    assert told == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_a_stream_is_the_answer_in_pieces(engine: demask.Engine) -> None:
+    alone = engine.generate(QUESTION, decoder="static")
+    stream = engine.stream(QUESTION, decoder="static")
+    updates = list(stream)
+    assert stream.answer == alone or (stream.answer is not None and stream.answer.tokens == alone.tokens)
+    assert "".join(update.text for update in updates) == alone.text
+    first = updates[0].started
+    assert first is not None and first.decoder == "static" and first.prompt_tokens == alone.prompt_tokens
+    commits = [commit for update in updates for commit in update.commits]
+    assert [alone.canvas[commit.position] for commit in commits] == [commit.token for commit in commits]
+    assert max(update.nfe for update in updates) == alone.nfe
+    assert list(stream) == [], "nothing behind the end"
+
+
+def test_sixty_four_streams_and_threads_answer_as_alone(engine: demask.Engine) -> None:
+    asked = questions(64)
+    alone = [engine.generate(question, decoder="static", cache="dual").tokens for question in asked]
+
+    async def one(question: str) -> list[int]:
+        stream = engine.astream(question, decoder="static", cache="dual")
+        async for _ in stream:
+            pass
+        assert stream.answer is not None
+        return stream.answer.tokens
+
+    async def all_of_them() -> list[list[int]]:
+        return await asyncio.gather(*[one(question) for question in asked])
+
+    found: dict[int, list[int]] = {}
+
+    def ask(index: int) -> None:
+        found[index] = engine.generate(asked[index], decoder="static", cache="dual").tokens
+
+    threads = [threading.Thread(target=ask, args=(index,)) for index in range(0, 64, 4)]
+    for thread in threads:
+        thread.start()
+    before = engine.metrics()["networks"][0]
+    assert asyncio.run(all_of_them()) == alone
+    for thread in threads:
+        thread.join()
+    assert all(alone[index] == tokens for index, tokens in found.items()) and len(found) == 16
+    after = engine.metrics()["networks"][0]
+    assert after["groups"] - before["groups"] > 4 * (after["forwards"] - before["forwards"]), "forwards are shared"
+
+
+def test_answers_print_pickle_and_draw(engine: demask.Engine) -> None:
+    answer = engine.generate(QUESTION, decoder="static")
+    copy = pickle.loads(pickle.dumps(answer))
+    assert copy == answer and copy.receipt == answer.receipt and copy._repr_html_() == answer._repr_html_()
+    assert str(answer) == answer.text and repr(answer).startswith("Generation(text='3+4=7 pears.")
+    assert json.loads(answer.to_json()) == answer.to_dict()
+    drawn = answer._repr_html_()
+    assert drawn.count('class="token"') == answer.generated_tokens and "<script" not in drawn and "http" not in drawn
+    hostile = engine.generate(demask.Raw("<script>alert(1)</script>"), gen_length=16)._repr_html_()
+    assert "<script" not in hostile
+
+
+def test_all_commits_are_told_however_late_somebody_waits(engine: demask.Engine) -> None:
+    import time
+
+    for pause in (0.0, 0.0005, 0.002, 0.01, 0.05):
+        ticket = engine._native.submit(("chat", [("user", QUESTION)]), {"decoder": "static", "cache": "dual"})
+        time.sleep(pause)
+        answer = demask.Generation(ticket.answer())
+        assert sorted(commit.position for commit in answer.commits) == sorted({commit.position for commit in answer.commits})
+        assert len(answer.commits) >= answer.generated_tokens
+        assert all(answer.canvas[commit.position] == commit.token for commit in answer.commits)
+
+
+def test_logprobs_and_chat(engine: demask.Engine) -> None:
+    answer = engine.generate(QUESTION, top_logprobs=2)
+    assert answer.logprobs is not None and len(answer.logprobs) == len(answer.tokens)
+    assert answer.logprobs[0].top[0][0] == answer.tokens[0]
+    chat = demask.Chat(engine, gen_length=32)
+    assert str(chat.say(QUESTION)) == "3+4=7 pears.\nThe final answer is 7" and len(chat.messages) == 2
+    stream = chat.stream(QUESTION)
+    assert len(chat.messages) == 2
+    list(stream)
+    assert len(chat.messages) == 4
+    chat.reset()
+    assert chat.messages == []
+
+
+def test_the_shape_of_vllm(engine: demask.Engine) -> None:
+    llm = demask.LLM("demo")
+    [found] = llm.chat([{"role": "user", "content": QUESTION}], demask.SamplingParams(n=2, max_tokens=32, diffusion={"decoder": "static"}))
+    assert [one.text for one in found.outputs] == ["3+4=7 pears.\nThe final answer is 7"] * 2
+    assert found.outputs[0].finish_reason == "stop" and found.outputs[1].index == 1
+    prompt = engine.chat_template([{"role": "user", "content": QUESTION}])
+    [stopped] = llm.generate(prompt, demask.SamplingParams(stop_token_ids=[found.outputs[0].token_ids[1]]))
+    assert stopped.outputs[0].stop_reason == found.outputs[0].token_ids[1] and stopped.outputs[0].finish_reason == "stop"
+    [stopped] = llm.generate(prompt, demask.SamplingParams(stop="pears"))
+    assert stopped.outputs[0].stop_reason == "pears"
+    with pytest.raises(TypeError, match="repetition_penalty"):
+        demask.SamplingParams(repetition_penalty=2.0)
+    continued = llm.generate([prompt, {"prompt_token_ids": found.prompt_token_ids}])
+    assert [one.outputs[0].text for one in continued] == [found.outputs[0].text] * 2
+    assert continued[0].prompt == prompt
+    llm.engine.close()
+
+
+@pytest.mark.skipif(not os.environ.get("DEMASK_BINARY"), reason="DEMASK_BINARY does not name the demask binary")
+def test_costs_and_the_doctor_are_the_binarys(engine: demask.Engine) -> None:
+    path = os.environ["DEMASK_BINARY"]
+    told = subprocess.run([path, "cost", "--json", "--like", "llada-8b", "--decoder", "static"], capture_output=True, text=True, check=True)
+    assert demask.cost(like="llada-8b", decoder="static") == json.loads(told.stdout)
+    told = subprocess.run([path, "cost", "--json", "--prompt-length", "64"], capture_output=True, text=True, check=True)
+    assert engine.cost(64) == json.loads(told.stdout)
+    told = subprocess.run([path, "doctor", "--json"], capture_output=True, text=True, check=True)
+    found = demask.doctor()
+    assert found.keys() == json.loads(told.stdout).keys() and found["defaults"] == json.loads(told.stdout)["defaults"]
+
+
+def test_traces(engine: demask.Engine, tmp_path: Any) -> None:
+    trace = engine.trace(QUESTION, decoder="freedave:d=4", cache="none", drafts=True, predictions=True)
+    assert trace.answer is not None and trace.answer.tokens == engine.generate(QUESTION, decoder="freedave:d=4", cache="none").tokens
+    assert {"header", "draft", "target", "predictions", "step"} <= {line.get("event") for line in trace.lines}
+    trace.save(tmp_path / "trace.jsonl")
+    assert demask.Trace.load(tmp_path / "trace.jsonl").lines == trace.lines
+    columns = trace.to_numpy()
+    assert len(columns["step"]) == len(trace.commits) and columns["confidence"].dtype == "float32"
+    last = list(trace.frames())[-1]
+    first = len(trace.header["prompt"])
+    assert [trace.answer.canvas[first + i] for i, token in enumerate(last.canvas) if token is not None] == [t for t in last.canvas if t is not None]
+    assert "The final answer is 7" in last.text and "<script" not in trace._repr_html_()
+    path = os.environ.get("DEMASK_BINARY")
+    if path:
+        subprocess.run([path, "trace", "--speed", "10000", str(tmp_path / "trace.jsonl")], check=True, capture_output=True)
+    for text, told in [("hello", "line 1 of the trace"), ("", "does not start with a header"), ('{"event":"header","version":9}', "update demask")]:
+        with pytest.raises(demask.Error, match=told):
+            demask.Trace.parse(text)
+
+
+def test_scores_logits_and_hidden_states(engine: demask.Engine) -> None:
+    import numpy
+
+    right, wrong = (engine.score(QUESTION, text, draws=32) for text in ("3+4=7 pears.", "3+4=9 pears."))
+    assert right.log_probability > wrong.log_probability and right.tokens > 0 and right.per_token > wrong.per_token
+    ids = numpy.array(engine.tokenizer.encode("Ada has 3 pears."), dtype=numpy.int64)
+    logits, hidden = engine.logits(ids), engine.hidden(ids, "final")
+    assert logits.shape == (len(ids), engine.info["vocabulary"]) and logits.dtype == numpy.float32 and logits.flags.writeable
+    assert hidden.shape == (len(ids), engine.info["hidden"])
+    assert numpy.array_equal(numpy.from_dlpack(logits), logits)
+    assert not numpy.array_equal(engine.hidden(ids, 0), engine.hidden(ids, engine.info["layers"] - 1))
+    with pytest.raises(IndexError, match="expected one from 0 to"):
+        engine.hidden(ids, 99)

@@ -1,0 +1,233 @@
+"""Engines begin, are interrupted, forked, closed and forgotten, and leave nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import pathlib
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+import tracemalloc
+from typing import Any
+
+import demask
+import pytest
+from conftest import QUESTION, questions
+
+# Takes so long that whoever cancels it is earlier: eight times the demo's length, one token a forward.
+SLOW: dict[str, Any] = {"decoder": "static", "cache": "none", "gen_length": 512, "block_length": 512, "ignore_eos": True}
+
+
+def resident() -> int:
+    """Returns the bytes of this process that are in memory."""
+    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def until(true: Any, seconds: float = 20.0) -> bool:
+    """Waits until something is true."""
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        if true():
+            return True
+        time.sleep(0.002)
+    return False
+
+
+def is_idle(engine: demask.Engine) -> bool:
+    """Returns whether nothing runs, and nothing is held."""
+    found = engine.metrics()
+    network = found["networks"][0]
+    return (found["running"], found["waiting"], found["leaks"], network["open"], network["pages_used"]) == (0, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("how", ["close", "drop", "break", "with"])
+def test_a_stream_that_nobody_reads_frees_its_pages_within_a_forward(engine: demask.Engine, how: str) -> None:
+    stream = engine.stream(QUESTION, **SLOW)
+    next(stream)
+    assert engine.metrics()["networks"][0]["pages_used"] > 0
+    before = engine.metrics()["networks"][0]["forwards"]
+    if how == "close":
+        stream.close()
+        with pytest.raises(demask.Cancelled):
+            next(stream)
+    elif how == "with":
+        with stream:
+            pass
+    else:
+        del stream
+    assert until(lambda: is_idle(engine))
+    # One may be under way, and one more be begun before the command is seen.
+    assert engine.metrics()["networks"][0]["forwards"] - before <= 3
+
+
+def test_a_cancelled_task_frees_its_pages(engine: demask.Engine) -> None:
+    async def cancelled() -> None:
+        async def read() -> None:
+            async for _ in engine.astream(QUESTION, **SLOW):
+                pass
+
+        tasks = [asyncio.create_task(read()), asyncio.create_task(engine.agenerate([QUESTION, QUESTION], **SLOW))]
+        await asyncio.sleep(0.05)
+        for task in tasks:
+            task.cancel()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(one, asyncio.CancelledError) for one in found)
+
+    asyncio.run(cancelled())
+    gc.collect()
+    assert until(lambda: is_idle(engine))
+
+
+def test_closing_ends_what_runs_and_then_all_is_refused() -> None:
+    engine = demask.demo()
+    found: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            engine.generate(QUESTION, **SLOW)
+        except BaseException as error:
+            found.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    assert until(lambda: engine.metrics()["running"] == 1)
+    engine.close()
+    thread.join(20)
+    assert isinstance(found[0], demask.Closed) and engine.closed
+    engine.close()
+    for call in (
+        lambda: engine.generate(QUESTION),
+        lambda: engine.stream(QUESTION),
+        lambda: engine.metrics(),
+        lambda: engine.service(),
+        lambda: engine.logits([1]),
+        lambda: engine.score(QUESTION, "7"),
+        lambda: asyncio.run(engine.http("GET", "/health")),
+    ):
+        with pytest.raises(demask.Closed, match="load the model again"):
+            call()
+    assert repr(engine) == "<demask.Engine demo-llada, closed>"
+
+
+def test_an_engine_stays_in_its_process(engine: demask.Engine) -> None:
+    with pytest.raises(TypeError, match="load the model where it is to run"):
+        pickle.dumps(engine)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        told = "nothing"
+        try:
+            engine.generate(QUESTION)
+        except demask.ForkError as error:
+            told = str(error)
+        engine.close()
+        os.write(writer, told.encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        told = pipe.read()
+    assert os.waitpid(child, 0)[1] == 0
+    assert "load the model in this process" in told
+    assert str(engine.generate(QUESTION)).endswith("7"), "the parent's engine lives on"
+
+
+@pytest.mark.parametrize("call", ["generate(Q, **slow)", "generate([Q] * 8, **slow)", "stream(Q, **slow)"])
+def test_ctrl_c_ends_a_wait(call: str) -> None:
+    program = f"""
+import demask, os, signal, threading, time
+# Whoever runs tests in the background may have it ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+Q, slow = {QUESTION!r}, {SLOW!r}
+engine = demask.demo(threads=1)
+threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+began = time.monotonic()
+try:
+    while True:
+        for _ in [engine.{call}] if "stream" not in {call!r} else engine.{call}: pass
+except KeyboardInterrupt:
+    print("interrupted", time.monotonic() - began < 2.5)
+time.sleep(0.05)
+print(engine.metrics()["running"])
+"""
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert told.stdout.split() == ["interrupted", "True", "0"], told.stderr
+
+
+@pytest.mark.parametrize("ending", ["", "import os; os.kill(os.getpid(), 15)", "del engine", "stream = engine.stream(Q, **slow); next(stream)"])
+def test_an_interpreter_ends_with_an_engine_at_work(ending: str) -> None:
+    program = f"""
+import demask
+Q, slow = {QUESTION!r}, {SLOW!r}
+class Mine(demask.Transfer):
+    def choose(self, step): return [0]
+engine = demask.demo()
+held = engine.stream(Q, transfer=Mine(), gen_length=256, block_length=256, ignore_eos=True)
+next(held)
+print("begun", flush=True)
+{ending}
+"""
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert told.stdout == "begun\n" and told.returncode in (0, -signal.SIGTERM) and not told.stderr
+
+
+def test_several_loops_one_after_the_other_and_at_once(engine: demask.Engine) -> None:
+    expected = str(engine.generate(QUESTION))
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        assert str(asyncio.run(engine.agenerate(QUESTION))) == expected
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= before + 2, "loops that are over leave no sockets"
+    found: list[str] = []
+    threads = [threading.Thread(target=lambda: found.append(str(asyncio.run(engine.agenerate(QUESTION))))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [expected] * 8
+
+
+@pytest.mark.parametrize("count", [2000, pytest.param(100_000, marks=pytest.mark.long)])
+def test_memory_is_flat(engine: demask.Engine, count: int) -> None:
+    """Answers, streams that are given up, errors, HTTP: after a warm-up nothing grows."""
+    prompts = questions(40)
+
+    async def http(many: int) -> None:
+        for _ in range(many):
+            response = await engine.http("POST", "/v1/completions", None, b'{"prompt": "Ada", "max_tokens": 4, "stream": true}')
+            await response.read()
+
+    def round_of(many: int) -> None:
+        share = many // 4
+        for start in range(0, share, 40):
+            engine.generate(prompts[: min(40, share - start)], gen_length=16)
+        for _ in range(share):
+            stream = engine.stream(QUESTION, gen_length=16)
+            next(stream)
+            del stream
+        for _ in range(share):
+            with pytest.raises(demask.PromptError):
+                engine.generate(demask.Tokens([10**6]))
+        asyncio.run(http(share))
+
+    round_of(count // 2)
+    gc.collect()
+    tracemalloc.start()
+    round_of(200)
+    gc.collect()
+    objects, heap, memory = len(gc.get_objects()), tracemalloc.get_traced_memory()[0], resident()
+    tracemalloc.stop()
+    round_of(count // 2)
+    gc.collect()
+    tracemalloc.start()
+    round_of(200)
+    gc.collect()
+    assert len(gc.get_objects()) - objects <= 20, "no object is left"
+    assert tracemalloc.get_traced_memory()[0] - heap <= 40_000
+    tracemalloc.stop()
+    assert resident() - memory <= 4 << 20, f"{(resident() - memory) / count} bytes a request"
+    assert until(lambda: is_idle(engine))

@@ -1,0 +1,77 @@
+"""The examples and the page about Python do what they say."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT
+
+EXAMPLES = ROOT / "python/examples"
+
+
+def example(name: str, *arguments: object, folder: pathlib.Path) -> str:
+    """Runs an example and returns what it prints."""
+    words = [sys.executable, str(EXAMPLES / name), *map(str, arguments)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=240, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_first_answer(tmp_path: pathlib.Path) -> None:
+    told = example("first_answer.py", folder=tmp_path)
+    assert told.startswith("3+4=7 pears.\nThe final answer is 7\n14 tokens in ") and "static decoding takes 16 NFE" in told
+    told = example("first_answer.py", ROOT / "demo/demo-sdar", folder=tmp_path)
+    assert "over block" in told
+
+
+def test_watching_a_canvas(tmp_path: pathlib.Path) -> None:
+    told = example("watch_canvas.py", folder=tmp_path)
+    assert "forward  0" in told and "13+5=18 pears.\nThe final answer is 18" in told
+    page = (tmp_path / "canvas.html").read_text()
+    assert page.count('class="token"') > 10 and "forward 3" in page and "<script" not in page
+
+
+def test_comparing_caches(tmp_path: pathlib.Path) -> None:
+    told = example("compare_caches.py", 20, tmp_path / "caches.html", folder=tmp_path)
+    rows = {line.split()[0]: line.split()[1:] for line in told.splitlines()[1:]}
+    assert set(rows) == {"none", "prefix", "dual", "freecache:block=16", "dllm"}
+    assert float(rows["dual"][2]) < float(rows["none"][2]) / 2, "the cache computes fewer rows"
+    assert all(float(row[0].rstrip("%")) >= 80 for row in rows.values())
+    assert (tmp_path / "caches.html").read_text().count("<tr>") == 6
+
+
+def test_an_own_transfer_rule(tmp_path: pathlib.Path) -> None:
+    told = example("own_transfer_rule.py", folder=tmp_path).splitlines()
+    assert len(told) == 3 and all("custom:margin_drop_" in line and "approximate" in line for line in told)
+    nfe = [int(re.findall(r"(\d+) NFE", line)[0]) for line in told]
+    assert nfe[0] > nfe[1] >= nfe[2] >= 1
+
+
+def test_every_block_of_the_page_runs(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs/python.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) >= 8
+    namespace: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, "docs/python.md", "exec"), namespace)
+    for name in ("engine", "llm"):
+        getattr(namespace[name], "engine", namespace[name]).close()
+    assert "@@" not in page
+
+
+def test_what_the_package_exports_is_on_the_page() -> None:
+    import demask
+
+    page = (ROOT / "docs/python.md").read_text()
+    small = {"AsyncStream", "Candidate", "Commit", "CompletionOutput", "Engine", "Forward", "Frame", "Generation", "HttpResponse", "LoadOptions",
+             "Logprob", "Message", "Prompt", "RequestOutput", "Score", "Server", "Service", "ServiceOptions", "Started", "Step", "Stream",
+             "Tokenizer", "Update"}
+    missing = [name for name in demask.__all__ if name not in small and name not in page]
+    assert not missing, missing
+    assert all(getattr(demask, name) is not None for name in demask.__all__)
+    assert all((getattr(demask, name).__doc__ or "").strip() for name in demask.__all__ if isinstance(getattr(demask, name), type))

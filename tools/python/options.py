@@ -1,0 +1,121 @@
+"""Writes `python/demask/_options.py` from the options that the library knows, through an installed package.
+
+    python tools/python/options.py [--check]
+
+With --check, nothing is written, and the status is 1 if the file is another than what would be.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+import textwrap
+
+FILE = pathlib.Path(__file__).resolve().parents[2] / "python/demask/_options.py"
+
+HEAD = '''"""Options as types, for those who check them. Written by tools/python/options.py from the library's list."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, Union
+
+if TYPE_CHECKING:
+    from ._transfer import Transfer
+
+__all__ = ["LoadOptions", "Options", "ServiceOptions"]
+
+
+class LoadOptions(TypedDict, total=False):
+    """What `load` and `demo` take as keywords. `None` is not set."""
+
+    device: str | None
+    """Where it runs: `auto`, `cpu`, `cuda` or `cuda:N`."""
+    dtype: str | None
+    """Element type of weights and products: `auto`, `f32` or `bf16`."""
+    quantize: str | None
+    """How weights are quantised when they are loaded: `none`, `q8` or `q4`."""
+    activations: str | None
+    """What inputs of products are rounded to: `auto`, `plain` or `int8`."""
+    threads: int | None
+    """Threads that compute; one for each core if it is not set."""
+    guide: Union[str, os.PathLike[str], Mapping[str, str], None]
+    """The guide of decoder `guided`, named as a model is, or several by the names that `guide` of a generation chooses by."""
+    prefix_cache: int | None
+    """MiB of K/V that are kept of prompts and answers that are over, on each network; none if it is not set."""
+
+
+class ServiceOptions(TypedDict, total=False):
+    """What a service takes beside its engine."""
+
+    names: Sequence[str]
+    """Names that requests may call the model by; the model's own if there are none."""
+    keys: str | None
+    """Clients, one a line: `NAME KEY [weight=NUMBER] [rate=REQUESTS_PER_MINUTE]`. Without any, everybody may ask."""
+    page: bool
+    """Whether the page at `/` is there."""
+    max_queue: int
+    """Answers that are made or wait at the same time."""
+    max_gen_length: int
+    """Positions that are decoded for an answer."""
+    max_body_bytes: int
+    """Bytes of a body."""
+    max_choices: int
+    """Answers to a prompt."""
+    max_prompts: int
+    """Prompts of a request."""
+
+
+class Options(TypedDict, total=False):
+    """How a prompt is answered: the command line's options with underscores. What is `None` or not there is chosen to fit the
+    model.
+    """
+
+'''
+
+TYPES = {
+    "count": "int | None",
+    "number": "float | None",
+    "switch": "bool | None",
+    "text": "str | None",
+    "texts": "Union[str, Sequence[str], None]",
+    "tokens": "Union[int, Sequence[int], None]",
+    "word": "str | None",
+    "method": "Union[str, Mapping[str, Any], None]",
+    "curve": "Union[str, os.PathLike[str], None]",
+}
+
+TAIL = '''    transfer: Transfer | None
+    """A transfer rule of one's own, in the place of `decoder`."""
+'''
+
+
+def written(fields: list[dict[str, str]]) -> str:
+    """Returns the file's text."""
+    lines = [HEAD]
+    for field in fields:
+        lines.append(f"    {field['name']}: {TYPES[field['takes']]}\n")
+        about = " ".join(field["about"].split()).replace("[`eos_confidence_zero`]", "`eos_confidence_zero`")
+        wrapped = textwrap.wrap(f'"""{about}"""', 116, initial_indent="    ", subsequent_indent="    ")
+        lines.append("\n".join(wrapped) + "\n")
+    return "".join(lines) + TAIL
+
+
+def main() -> int:
+    """Writes or compares."""
+    from demask import _native
+
+    text = written(json.loads(_native.option_fields()))
+    if "--check" in sys.argv[1:]:
+        same = FILE.read_text(encoding="utf-8") == text
+        if not same:
+            print(f"{FILE} is not what the library's options are: python tools/python/options.py", file=sys.stderr)
+        return 0 if same else 1
+    FILE.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
