@@ -171,7 +171,7 @@ async fn answered(shared: &Rc<Shared>, head: &Parts, body: Incoming) -> Response
 async fn passed_over(head: &Parts, body: Incoming) -> bool {
     // A client that waits to be asked for its body shall not send it.
     if head.headers.contains_key(header::EXPECT)
-        || !body.size_hint().upper().is_some_and(|most| most <= REFUSED_BODY as u64)
+        || body.size_hint().upper().is_none_or(|most| most > REFUSED_BODY as u64)
     {
         return false;
     }
