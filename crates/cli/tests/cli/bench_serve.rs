@@ -227,7 +227,8 @@ fn random_arrivals_do_not_wait_for_answers() {
     // One after the other would take 40 times the 300 ms of an answer.
     assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
     let connections: HashSet<_> = server.asked().iter().map(|asked| asked.connection).collect();
-    assert_eq!(connections.len(), 40);
+    // About 30 are under way at the same time; a connection that is free is used again.
+    assert!((10..=40).contains(&connections.len()), "{}", connections.len());
 }
 
 #[test]

@@ -367,7 +367,19 @@ fn machines_that_are_not_like_that() {
 #[cfg(target_os = "linux")]
 #[test]
 fn threads_that_the_system_does_not_give() {
-    let call = command(&["generate", "hi", "--model", &project("demo/demo-llada"), "--threads", "1"]);
+    // A template that takes many instructions runs on a thread of its own, with a large stack.
+    let directory = tempfile::tempdir().unwrap();
+    let model = std::path::PathBuf::from(project("demo/demo-llada"));
+    for name in ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json"] {
+        fs::copy(model.join(name), directory.path().join(name)).unwrap();
+    }
+    let text = fs::read_to_string(model.join("tokenizer_config.json")).unwrap();
+    let mut settings: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let template = settings["chat_template"].as_str().unwrap();
+    settings["chat_template"] = format!("{{% for i in range(1000) %}}{{% endfor %}}{template}").into();
+    fs::write(directory.path().join("tokenizer_config.json"), settings.to_string()).unwrap();
+
+    let call = command(&["generate", "hi", "--model", directory.path().to_str().unwrap(), "--threads", "1"]);
     let mut limited = Command::new("sh");
     limited.args(["-c", "ulimit -v 220000; exec \"$0\" \"$@\""]).arg(call.get_program()).args(call.get_args());
     for (name, value) in call.get_envs() {
