@@ -31,7 +31,20 @@ fn settled(text: &str) -> String {
     let text = replaced(&text, "seconds", "{}");
     let text = replaced(&text, "memory", "{}");
     let text = replaced(&text, "device", "\"DEVICE\"");
-    replaced(&text, "system_fingerprint", "\"FINGERPRINT\"")
+    in_order_of_choices(&replaced(&text, "system_fingerprint", "\"FINGERPRINT\""))
+}
+
+/// Messages of a stream with those of each choice together: which choice is heard first is left to the machine.
+fn in_order_of_choices(text: &str) -> String {
+    let choice = |message: &str| {
+        let (_, rest) = message.split_once("\"choices\":[{\"index\":")?;
+        rest.split(',').next()?.parse::<usize>().ok()
+    };
+    let mut messages: Vec<_> = text.split_inclusive("\n\n").collect();
+    for run in messages.chunk_by_mut(|one, next| choice(one).is_some() && choice(next).is_some()) {
+        run.sort_by_key(|message| choice(message));
+    }
+    messages.concat()
 }
 
 /// A text with its numbers that have a point taken out, and these numbers.
