@@ -4,7 +4,7 @@
 
 Ray is installed once, at a pinned version, under target/ray, and the package as the wheel FILE, which is built if none is
 named (that takes minutes). --demask is the command that evaluations are compared with, target/release/demask. TEST is a
-module, a class or a test: `test_serving`, `test_serving.Changes`. The machine needs two cores, 4 GiB and about six minutes.
+module, a class or a test: `test_serving`, `test_serving.Changes`. The machine needs two cores, 4 GiB and about ten minutes.
 """
 
 import argparse
