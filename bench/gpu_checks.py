@@ -6,7 +6,9 @@ Needs the binary, a GPU with its driver, NVRTC, and a Python with torch (for PyT
 What is checked and how is told in docs/gpu-checks.md. --only and --skip choose groups; groups of several runs with the
 same --out join in one record, and each shape of a group is a group of its own there. --dry-run prints the commands and
 runs none. Every command has a time limit, and all of them together have one (--budget): what does not begin in time is
-told as not run, and counts as failed.
+told as not run, and counts as failed. --first is the call for a card that was never seen: the most valuable groups, each
+with a share of ten minutes. With --out the record is written after every command, so that a run which is cut off leaves
+what it has found.
 """
 
 import argparse
@@ -173,6 +175,94 @@ class Doctor(Group):
 
     def figures(self, outputs):
         return outputs["doctor"].json()
+
+
+class Sanitizer(Group):
+    """NVIDIA's compute-sanitizer over forwards, answers and single kernels: accesses, races and barriers.
+
+    It comes with a toolkit, and as a package of Python's. Where it is not there, or not allowed to run (it needs more
+    rights than a process in a sandbox may have), the group says so in its figures and judges nothing.
+    """
+
+    name = "sanitizer"
+    # Where packages of Python's have it, below their folder.
+    packaged = (
+        "nvidia/cuda_sanitizer_api/bin/compute-sanitizer",
+        "nvidia/cu13/compute-sanitizer/compute-sanitizer",
+    )
+    toolkit = ("bin/compute-sanitizer", "compute-sanitizer/compute-sanitizer")
+
+    def found(self):
+        """The program; nothing where it is not."""
+        folders = [*sys.path, *(str(path) for path in Path(self.arguments.python).parent.parent.glob("lib/python3*/site-packages"))]
+        homes = [os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"]
+        candidates = [Path(folder) / name for folder in folders if folder for name in self.packaged]
+        candidates += [Path(home) / name for home in homes if home for name in self.toolkit]
+        system = shutil.which("compute-sanitizer")
+        return system or next((str(path) for path in candidates if os.access(path, os.X_OK) and path.is_file()), None)
+
+    def runs(self):
+        """Name, tool and words of each run, the most telling first."""
+        demo, short = ROOT / "demo/demo-llada", [question(0), "--gen-length", "16", "-q"]
+        lines = self.work / "few.tokens"
+        forward = ["logits", "--model", demo, "--tokens-file", lines, "--out", self.work / "few.safetensors", "-q"]
+        sizes = ["--rows", "33", "--repeat", "1", "--json", "--every-kernel"]
+        linear = ["bench", "linear", "--in", "192", "--out", "200", *sizes]
+        attention = ["bench", "attention", "--heads", "4", "--kv-heads", "2", "--keys", "300", *sizes]
+        answer = ["generate", *short, "--model", demo, "--decoder", "freedave:d=4", "--cache", "dual"]
+        yield "forward f32", "memcheck", [*forward, "--dtype", "f32"]
+        yield "forward bf16", "memcheck", [*forward, "--dtype", "bf16"]
+        yield "answer", "memcheck", answer
+        yield "attention", "memcheck", [*attention, "--dtype", "bf16"]
+        for dtype in ("bf16", "q8", "q4", "f32"):
+            yield f"linear {dtype}", "memcheck", [*linear, "--dtype", dtype]
+        for tool in ("racecheck", "synccheck"):
+            yield "forward bf16", tool, [*forward, "--dtype", "bf16"]
+            yield "attention", tool, [*attention, "--dtype", "bf16"]
+            yield "linear q4", tool, [*linear, "--dtype", "q4"]
+            yield "answer", tool, answer
+        yield "forward bf16", "initcheck", [*forward, "--dtype", "bf16"]
+
+    def prepare(self):
+        super().prepare()
+        (self.work / "few.tokens").write_text(f"{[(index * 37 + 11) % 60 for index in range(33)]}\n")
+
+    def log(self, name, tool):
+        return self.work / f"{tool}-{name.replace(' ', '-')}.log"
+
+    def commands(self):
+        program = self.found() or (self.arguments.dry_run and "compute-sanitizer")
+        if not program or self.arguments.device == "cpu":
+            return
+        for name, tool, words in self.runs():
+            own = self.demask("", words).words
+            flags = [*self.libraries(program), "--tool", tool, "--error-exitcode", "77", "--launch-timeout", "60", "--print-limit", "20"]
+            yield Command(f"{tool} {name}", [program, *flags, "--log-file", self.log(name, tool), *own], seconds=60)
+
+    @staticmethod
+    def libraries(program):
+        """The package for CUDA 12 has its libraries where the program does not look for them."""
+        folder = Path(program).parent.parent / "lib"
+        return ["--injection-path", folder] if (folder / "libsanitizer-collection.so").exists() else []
+
+    def summary(self, name, tool):
+        """How many errors the tool counts; nothing where it has not come to an end."""
+        log = self.log(name, tool)
+        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+        counts = [line.split("SUMMARY:")[1].split()[0] for line in lines if "SUMMARY:" in line]
+        return int(counts[-1]) if counts and counts[-1].isdecimal() else None
+
+    def judge(self, outputs):
+        for name, tool, _ in self.runs():
+            output = outputs.get(f"{tool} {name}")
+            errors = self.summary(name, tool)
+            if output and errors is not None:
+                clean = (errors, output.code) == (0, 0)
+                yield Target(f"{tool} of {name}", clean, f"{errors} errors, exit {output.code}", "0 errors, exit 0")
+
+    def figures(self, outputs):
+        logs = {log.stem: log.read_text(errors="replace")[-4000:] for log in sorted(self.work.glob("*.log"))}
+        return {"program": self.found(), "logs": logs}
 
 
 class Goldens(Group):
@@ -580,7 +670,9 @@ sys.exit(done.returncode)
 """
 
 # The most valuable first.
-GROUPS = {group.name: group for group in (Doctor, Goldens, Invariants, Agreement, Speed, Kernels, BadInput)}
+GROUPS = {group.name: group for group in (Doctor, Sanitizer, Goldens, Invariants, Agreement, Speed, Kernels, BadInput)}
+# What is run first on a card that was never seen, and how many seconds each may take: less than ten minutes together.
+FIRST = {"doctor": 60, "goldens": 90, "sanitizer": 150, "invariants": 110, "agreement": 60, "kernels": 100}
 
 
 def question(index):
@@ -658,8 +750,9 @@ def told(command):
     return " ".join([*environment, shlex.join(map(str, command.words))])
 
 
-def check(group, deadline):
-    """Runs a group's commands and judges them; whatever goes wrong is a target that failed."""
+def check(group, deadline, keep=lambda unfinished: None):
+    """Runs a group's commands and judges them; whatever goes wrong is a target that failed. `keep` gets what there is after
+    each command."""
     outputs, targets, commands = {}, [], []
     group.prepare()
     for command in group.commands():
@@ -671,6 +764,8 @@ def check(group, deadline):
         output = outputs[command.name] = run(command, left)
         ended = {"code": output.code, "seconds": output.seconds, "errors": output.errors.strip()[-500:]}
         commands.append({"name": command.name, "command": told(command)} | ended)
+        unfinished = Target(f"{group.key} is finished", False, f"cut off behind {command.name}", "all commands")
+        keep({"targets": [vars(unfinished)], "commands": commands, "figures": figures(group, outputs)})
     targets = judged(group, outputs, targets)
     for target in targets:
         print(target.told(), flush=True)
@@ -719,9 +814,15 @@ def parse(words=None):
     parser.add_argument("--only", type=names(GROUPS), default=tuple(GROUPS), help=f"groups of {','.join(GROUPS)}")
     parser.add_argument("--skip", type=names(GROUPS), default=(), help="groups to leave out")
     parser.add_argument("--budget", type=positive, default=1500, help="seconds for all commands together [default: 1500]")
+    parser.add_argument("--limits", type=limits, default={}, help="seconds of groups, as kernels=100,speed=300")
+    parser.add_argument("--first", action="store_true", help=f"{told_limits(FIRST)} and --budget 570, in this order")
     parser.add_argument("--dry-run", action="store_true", help="print the commands, run none")
     arguments = parser.parse_args(words)
-    arguments.groups = [name for name in GROUPS if name in arguments.only and name not in arguments.skip]
+    order = GROUPS
+    if arguments.first:
+        order, arguments.limits = FIRST, FIRST | arguments.limits
+        arguments.budget = min(arguments.budget, 570)
+    arguments.groups = [name for name in order if name in arguments.only and name not in arguments.skip]
     if not arguments.groups:
         parser.error("no group is left: change --only or --skip")
     return arguments
@@ -734,6 +835,19 @@ def chosen(text, known):
         yield name
 
 
+def limits(text):
+    found = {}
+    for part in text.split(","):
+        name, _, seconds = part.partition("=")
+        (name,) = chosen(name, GROUPS)
+        found[name] = positive(seconds)
+    return found
+
+
+def told_limits(seconds):
+    return ",".join(f"{name}={most}" for name, most in seconds.items())
+
+
 def positive(text):
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
@@ -743,6 +857,14 @@ def positive(text):
 def card_name(record):
     cards = record["groups"].get("doctor", {}).get("figures", {}).get("gpu", {}).get("cards") or [{"name": "no-gpu"}]
     return "-".join(cards[0]["name"].lower().split())
+
+
+def written(record, out):
+    """Writes the record; a file that is cut off is never the record."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    part = out.with_suffix(".part")
+    part.write_text(json.dumps(record, indent=1) + "\n")
+    part.replace(out)
 
 
 def main(words=None):
@@ -761,12 +883,16 @@ def main(words=None):
     deadline = time.monotonic() + arguments.budget
     for group in groups:
         print(f"== {group.key}", file=sys.stderr, flush=True)
-        record["groups"][group.key] = check(group, deadline)
+        own = min(deadline, time.monotonic() + arguments.limits.get(group.name, arguments.budget))
+
+        def keep(unfinished, key=group.key):
+            # Where the record has no name yet, that is the card's, which only whole groups know.
+            if arguments.out:
+                written(record | {"groups": record["groups"] | {key: unfinished}}, arguments.out)
+
+        record["groups"][group.key] = check(group, own, keep)
         out = arguments.out or ROOT / "bench/record" / card_name(record) / f"{record['date']}.json"
-        out.parent.mkdir(parents=True, exist_ok=True)
-        part = out.with_suffix(".part")
-        part.write_text(json.dumps(record, indent=1) + "\n")
-        part.replace(out)
+        written(record, out)
     targets = [target for group in record["groups"].values() for target in group["targets"]]
     failed = sum(not target["passed"] for target in targets)
     print(f"{len(targets) - failed} of {len(targets)} targets passed; {out}")

@@ -8,10 +8,15 @@
 // Forward, threads run in ascending order and asynchronous copies happen as late as they may; backward, in descending
 // order, and copies happen at once. A result that differs between the two lacks a barrier or a wait. Shared memory
 // holds the bytes of `POISON` until it is written: numbers that are none.
+//
+// A GPU traps where an access of 2, 4, 8 or 16 bytes lies at an address that is not a multiple of as many; a processor
+// does not mind. The compiler therefore checks every access (`-fsanitize=alignment`) and calls what stands here in
+// place of the sanitizer's own library; what it does not see, copies and matrices, is checked where it is done.
 #define DEMASK_EMULATED 1
 #define DEVICE inline
 // The library hides all names but these: what is the same in two libraries would else be shared by them.
 #define VISIBLE __attribute__((visibility("default")))
+#define OFFSET(type, field) __builtin_offsetof(type, field)
 #define UNROLL
 #define ROLLED
 
@@ -169,6 +174,41 @@ static void fail(const char* what) {
     if (stage->message[0] != 0) return;
     snprintf(stage->message, sizeof stage->message, "block %u, %u, %u: %s", stage->block[0], stage->block[1],
              stage->block[2], what);
+}
+
+// Ends the running thread where it is: what it was about to do would end the program. Nothing while an operation is done
+// for a whole warp, which no thread runs.
+static void end_thread() {
+    Thread& thread = stage->threads[stage->running];
+    if (thread.operation != nullptr || thread.left) return;
+    thread.left = true;
+    change(thread.context, stage->scheduler);
+}
+
+// Whether the address is a multiple of the size; if not, the launch has failed, and the thread ends.
+static bool aligned(const char* what, const void* address, u32 bytes) {
+    if (reinterpret_cast<u64>(address) % bytes == 0) return true;
+    char message[240];
+    snprintf(message, sizeof message, "thread %u: %s of %u bytes at 0x%llx, which is not a multiple of %u", stage->running,
+             what, bytes, static_cast<unsigned long long>(reinterpret_cast<u64>(address)), bytes);
+    fail(message);
+    end_thread();
+    return false;
+}
+
+// What the compiler tells of an access: of a type that wants an alignment, at a place of the text.
+struct CheckedAccess {
+    struct {
+        const char* file;
+        u32 line, column;
+    } place;
+    const void* type;
+    u8 log_alignment;
+};
+
+// Called by the compiler's checks for an access that is not aligned.
+extern "C" __attribute__((used)) void __ubsan_handle_type_mismatch_v1(const CheckedAccess* access, u64 address) {
+    aligned("an access", reinterpret_cast<const void*>(address), 1u << access->log_alignment);
 }
 
 // Where each fiber begins.
@@ -439,10 +479,7 @@ static inline void run_copy(const Copy& copy) {
 }
 
 static inline void copy_async(void* to, const void* from, u32 bytes, bool valid) {
-    if (reinterpret_cast<u64>(to) % bytes != 0 || reinterpret_cast<u64>(from) % bytes != 0) {
-        fail("an asynchronous copy is not aligned");
-        return;
-    }
+    if (!aligned("a copy's target", to, bytes) || !aligned("a copy's source", from, bytes)) return;
     Thread& thread = stage->threads[stage->running];
     Copy copy = {to, valid ? from : nullptr, bytes, thread.groups};
     if (stage->launch.backward) {
@@ -526,6 +563,11 @@ DEVICE u64 atomic_max(u64* at, u64 value) {
     return old;
 }
 
+template <typename T>
+DEVICE T* at(u64 address) {
+    return reinterpret_cast<T*>(address);
+}
+
 DEVICE u32 count_ones(u32 bits) { return __builtin_popcount(bits); }
 DEVICE u32 bits_of(float value) {
     u32 bits;
@@ -571,11 +613,13 @@ DEVICE void wait_copies() {
 }
 
 DEVICE void load_matrices(u32 (&to)[4], const void* row) {
+    emulated::aligned("a row of a matrix", row, 16);
     static const emulated::Operation operation = {"load_matrices", emulated::run_load<false>};
     emulated::Matrices operands = {to, row};
     emulated::wait(operation, &operands);
 }
 DEVICE void load_matrices_transposed(u32 (&to)[4], const void* row) {
+    emulated::aligned("a row of a matrix", row, 16);
     static const emulated::Operation operation = {"load_matrices_transposed", emulated::run_load<true>};
     emulated::Matrices operands = {to, row};
     emulated::wait(operation, &operands);

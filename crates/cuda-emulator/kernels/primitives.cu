@@ -84,3 +84,49 @@ DEVICE void overrun(const TrialArgs& args) {
 }
 KERNEL(trial_overrun, TrialArgs, 32, 1, overrun<true>)
 KERNEL(trial_overrun_shared, TrialArgs, 32, 1, overrun<false>)
+
+// Reads and writes words of a size one byte (or half a word) beside where they may lie: `right` is the distance.
+template <typename Word, bool store>
+DEVICE void misalign(const TrialArgs& args) {
+    u64 distance = *at<const u64>(args.right);
+    if (store) {
+        *at<Word>(args.out + distance) = *at<const Word>(args.left);
+    } else {
+        *at<Word>(args.out) = *at<const Word>(args.left + distance);
+    }
+}
+KERNEL(trial_load_2, TrialArgs, 32, 1, misalign<u16, false>)
+KERNEL(trial_load_4, TrialArgs, 32, 1, misalign<float, false>)
+KERNEL(trial_load_8, TrialArgs, 32, 1, misalign<Words2, false>)
+KERNEL(trial_load_16, TrialArgs, 32, 1, misalign<Words4, false>)
+KERNEL(trial_store_2, TrialArgs, 32, 1, misalign<u16, true>)
+KERNEL(trial_store_4, TrialArgs, 32, 1, misalign<u32, true>)
+KERNEL(trial_store_8, TrialArgs, 32, 1, misalign<u64, true>)
+KERNEL(trial_store_16, TrialArgs, 32, 1, misalign<Floats4, true>)
+
+// Asks for a copy of 4, 8 or 16 bytes to shared memory from so far behind `left`, or to so far behind shared memory.
+template <u32 BYTES, bool to>
+DEVICE void miscopy(const TrialArgs& args) {
+    u64 distance = *at<const u64>(args.right);
+    u8* target = dynamic_shared() + (to ? distance : 0);
+    const u8* source = at<const u8>(args.left) + (to ? 0 : distance);
+    if (BYTES == 16) copy_async_16(target, source, true);
+    if (BYTES == 8) copy_async_8(target, source, true);
+    if (BYTES == 4) copy_async_4(target, source, true);
+    end_copy_group();
+    wait_copies<0>();
+}
+KERNEL(trial_copy_from_4, TrialArgs, 32, 1, miscopy<4, false>)
+KERNEL(trial_copy_from_8, TrialArgs, 32, 1, miscopy<8, false>)
+KERNEL(trial_copy_from_16, TrialArgs, 32, 1, miscopy<16, false>)
+KERNEL(trial_copy_to_4, TrialArgs, 32, 1, miscopy<4, true>)
+KERNEL(trial_copy_to_8, TrialArgs, 32, 1, miscopy<8, true>)
+KERNEL(trial_copy_to_16, TrialArgs, 32, 1, miscopy<16, true>)
+
+// Loads matrices whose rows begin so far behind shared memory.
+DEVICE void misload(const TrialArgs& args) {
+    u32 words[4];
+    load_matrices(words, dynamic_shared() + lane() * 16 + *at<const u64>(args.right));
+    at<u32>(args.out)[lane()] = words[0] & 0;
+}
+KERNEL(trial_matrices_16, TrialArgs, 32, 1, misload)

@@ -25,6 +25,21 @@ const TRIAL: Module = Module {
         "trial_desert",
         "trial_overrun",
         "trial_overrun_shared",
+        "trial_load_2",
+        "trial_load_4",
+        "trial_load_8",
+        "trial_load_16",
+        "trial_store_2",
+        "trial_store_4",
+        "trial_store_8",
+        "trial_store_16",
+        "trial_copy_from_4",
+        "trial_copy_from_8",
+        "trial_copy_from_16",
+        "trial_copy_to_4",
+        "trial_copy_to_8",
+        "trial_copy_to_16",
+        "trial_matrices_16",
     ],
 };
 
@@ -174,6 +189,37 @@ fn divergence_and_overruns_are_told() {
 }
 
 #[test]
+fn accesses_that_are_not_aligned_are_told() {
+    let kinds = [
+        ("load", "an access", &[2, 4, 8, 16][..]),
+        ("store", "an access", &[2, 4, 8, 16]),
+        ("copy_from", "a copy's source", &[4, 8, 16]),
+        ("copy_to", "a copy's target", &[4, 8, 16]),
+        ("matrices", "a row of a matrix", &[16]),
+    ];
+    for (name, what, sizes) in kinds {
+        for &bytes in sizes {
+            let named = format!("trial_{name}_{bytes}");
+            let kernel = *TRIAL.kernels.iter().find(|&&kernel| kernel == named).unwrap();
+            for gpu in emulators() {
+                let at =
+                    |distance: u64| run(&gpu, kernel, geometry(1, 32, 1024), [&[0; 64], &distance.to_le_bytes()], 64);
+                assert_eq!((at(0).err(), at(bytes).err()), (None, None), "{kernel}");
+                for distance in [1, bytes / 2, bytes - 1] {
+                    let found = at(distance).unwrap_err().to_string();
+                    let (kind, rest) = found.split_once(" bytes at 0x").unwrap();
+                    let (address, rest) = rest.split_once(", ").unwrap();
+                    assert!(kind.starts_with(&format!("{kernel}: block 0, 0, 0: thread ")), "{found}");
+                    assert!(kind.ends_with(&format!(": {what} of {bytes}")), "{found}");
+                    assert_eq!(u64::from_str_radix(address, 16).unwrap() % bytes, distance, "{found}");
+                    assert_eq!(rest, format!("which is not a multiple of {bytes}"));
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn wrong_launches_are_refused() {
     let [gpu, _] = emulators();
     let refused = |kernel, geometry| run(&gpu, kernel, geometry, [&[], &[]], 1).unwrap_err().to_string();
@@ -219,22 +265,26 @@ fn what_is_recorded_runs_when_it_is_replayed() {
     // SAFETY: both arrays are 128 words, which is what one block of 128 threads turns round.
     unsafe {
         gpu.zero(to, 512).unwrap();
-        let mut work = || {
-            gpu.upload(from, &bytes(&values))?;
-            let argument = TrialArgs { left: from, right: from, out: to };
-            gpu.launch("trial_turn", geometry(1, 128, 512), &argument)?;
-            gpu.zero(to.offset(8), 4)
-        };
+        gpu.upload(from, &bytes(&values)).unwrap();
+        let argument = TrialArgs { left: from, right: from, out: to };
+        let mut work = || gpu.launch("trial_turn", geometry(1, 128, 512), &argument);
         let graph = gpu.record(&mut work).unwrap().unwrap();
         gpu.download(to, &mut out).unwrap();
         assert_eq!(out, [0; 512], "nothing runs while it is recorded");
         gpu.replay(&graph).unwrap();
         gpu.download(to, &mut out).unwrap();
     }
-    let expected = |place: u32| if place == 2 { 0 } else { 127 - place };
-    assert_eq!(out, bytes(&(0..128).map(expected).collect::<Vec<_>>()));
-    let failed = gpu.record(&mut || Err(GpuError::Kernel("none".to_owned())));
-    assert!(failed.is_err());
+    assert_eq!(out, bytes(&(0..128).rev().collect::<Vec<_>>()));
+    // SAFETY: as above.
+    let refused = [
+        gpu.record(&mut || unsafe { gpu.zero(to, 4) }),
+        gpu.record(&mut || unsafe { gpu.upload(to, &[0]) }),
+        gpu.record(&mut || gpu.wait()),
+        gpu.record(&mut || Err(GpuError::Kernel("none".to_owned()))),
+    ];
+    let told = refused.map(|refused| refused.err().unwrap().to_string());
+    let never = |call| format!("{call}: this cannot be a part of a recorded graph");
+    assert_eq!(told[..3], ["zero", "upload", "wait"].map(never));
     gpu.wait().unwrap();
 }
 

@@ -80,9 +80,22 @@ DEVICE u64 outputs_of(const GemmArgs& args, const Place& place, u32 row, u32 col
     return part.out + (END == SILU ? (first + column / 2) * sizeof(T) : (first + column) * sizeof(float));
 }
 
-// What becomes of two neighbouring sums of a row, the first of an even column, whose outputs are at `to`.
+// What two neighbouring sums of a row, the first of an even column, are added to at `to`; zeros where there is nothing.
+template <End END>
+DEVICE Floats2 outputs_before(const GemmPart& part, u64 to, u32 column) {
+    Floats2 before = {};
+    if (END != ADD || column >= part.columns) return before;
+    bool both = column + 1 < part.columns;
+    if (both && part.stride % 2 == 0) return *at<const Floats2>(to);
+    before.number[0] = at<const float>(to)[0];
+    if (both) before.number[1] = at<const float>(to)[1];
+    return before;
+}
+
+// What becomes of two neighbouring sums of a row, the first of an even column, whose outputs are at `to`. All that a
+// thread adds to is read before it writes any: else each read would wait for the write before it.
 template <typename T, End END>
-DEVICE void finish(const GemmPart& part, u64 to, u32 column, float first, float second) {
+DEVICE void finish(const GemmPart& part, u64 to, u32 column, float first, float second, const Floats2& before) {
     if (column >= part.columns) return;
     bool both = column + 1 < part.columns;
     if (part.bias != 0) {
@@ -90,19 +103,17 @@ DEVICE void finish(const GemmPart& part, u64 to, u32 column, float first, float 
         first += bias[0];
         if (both) second += bias[1];
     }
-    float* out = at<float>(to);
+    if (END == ADD) {
+        first += before.number[0];
+        second += before.number[1];
+    }
     if (END == SILU) {
         *at<T>(to) = narrow<T>(silu(first) * second);
     } else if (both && part.stride % 2 == 0) {
-        Floats2& pair = *at<Floats2>(to);
-        if (END == ADD) {
-            first += pair.number[0];
-            second += pair.number[1];
-        }
-        pair = Floats2{{first, second}};
+        *at<Floats2>(to) = Floats2{{first, second}};
     } else {
-        out[0] = END == ADD ? out[0] + first : first;
-        if (both) out[1] = END == ADD ? out[1] + second : second;
+        at<float>(to)[0] = first;
+        if (both) at<float>(to)[1] = second;
     }
 }
 
@@ -171,6 +182,13 @@ DEVICE void copy_slabs(u8* to, const bf16* from, u32 rows, u32 depth, u32 slab) 
 
 #if BITS < 16
 
+// 16 packed weights.
+#if BITS == 8
+typedef Words4 Chunk;
+#else
+typedef Words2 Chunk;
+#endif
+
 // Asks for a thread's own chunks of packed weights, and their scales: of columns from `first` on.
 template <typename T>
 DEVICE void copy_packed(u8* chunks, float* scales, const GemmPart& part, u32 first, u32 depth, u32 slab) {
@@ -198,15 +216,13 @@ DEVICE void unpack(u8* slabs, const u8* chunks, const float* scales) {
     for (u32 index = 0; index < T::CHUNKS; ++index) {
         u32 number = index * T::THREADS + thread();
         u32 part = number % 4, column = number / 4 % T::COLUMNS, step = number / 4 / T::COLUMNS;
-        const u32* words = reinterpret_cast<const u32*>(chunks + number * T::CHUNK);
+        // In one go: word by word, lanes would read from every fourth or second bank.
+        Chunk packed = *reinterpret_cast<const Chunk*>(chunks + number * T::CHUNK);
         float scale = scales[number];
-        u32 packed[BITS / 2];
-        UNROLL
-        for (u32 word = 0; word < BITS / 2; ++word) packed[word] = words[word];
         Words4 weights[2];
         UNROLL
         for (u32 pair = 0; pair < 8; ++pair) {
-            u32 word = packed[pair * BITS / 16], place = pair * 2 % (32 / BITS);
+            u32 word = packed.word[pair * BITS / 16], place = pair * 2 % (32 / BITS);
             weights[pair / 4].word[pair % 4] =
                 pack_bf16(scale * integer(word, place), scale * integer(word, place + 1));
         }
@@ -317,11 +333,16 @@ DEVICE void gemm(const GemmArgs& args) {
     for (u32 half = 0; half < T::WARP_ROWS / 8; ++half, row += 8) {
         if (row >= place.rows) break;
         u64 out = outputs_of<bf16, END>(args, place, row, column);
+        constexpr u32 APART = END == SILU ? 4 * sizeof(bf16) : 8 * sizeof(float);
+        Floats2 before[T::WARP_COLUMNS / 8];
+        UNROLL
+        for (u32 n = 0; n < T::WARP_COLUMNS / 8; ++n) {
+            before[n] = outputs_before<END>(part, out + n * APART, column + n * 8);
+        }
         UNROLL
         for (u32 n = 0; n < T::WARP_COLUMNS / 8; ++n) {
             const float* sum = sums.of[half / 2][n] + half % 2 * 2;
-            finish<bf16, END>(part, out + n * (END == SILU ? 4 * sizeof(bf16) : 8 * sizeof(float)), column + n * 8,
-                              sum[0], sum[1]);
+            finish<bf16, END>(part, out + n * APART, column + n * 8, sum[0], sum[1], before[n]);
         }
     }
     if (END == SILU) pad_rows<bf16, T::COLUMNS, T::ROWS>(part, place);
@@ -429,7 +450,8 @@ DEVICE void gemm(const GemmArgs& args) {
             float next = shuffle_xor(sums[m][n], 1);
             u32 row = place.row + m * T::DOWN + down, column = place.column + n * 16 + across;
             if (across % 2 != 0 || row >= place.rows) continue;
-            finish<float, END>(part, outputs_of<float, END>(args, place, row, column), column, sums[m][n], next);
+            u64 out = outputs_of<float, END>(args, place, row, column);
+            finish<float, END>(part, out, column, sums[m][n], next, outputs_before<END>(part, out, column));
         }
     }
     if (END == SILU) pad_rows<float, T::COLUMNS, T::ROWS>(part, place);

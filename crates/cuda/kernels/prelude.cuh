@@ -27,6 +27,8 @@
     }
 // An array in the block's shared memory, with whatever was in it. On a line of its own, once for each name.
 #define SHARED(type, name, count) __shared__ __align__(16) type name[count]
+// Where a field begins, in bytes: the compiler's own way to it, as it knows no other.
+#define OFFSET(type, field) __INTADDR__(&static_cast<type*>(nullptr)->field)
 #define UNROLL _Pragma("unroll")
 // The loop behind it stays a loop.
 #define ROLLED _Pragma("unroll 1")
@@ -90,6 +92,13 @@ DEVICE u32 pack_bf16(float low, float high) {
     return word;
 }
 
+// The memory at an address, which is global memory: accesses that say so are faster than those that have to find out, and
+// may change places with accesses to shared memory.
+template <typename T>
+DEVICE T* at(u64 address) {
+    return static_cast<T*>(__cvta_global_to_generic(address));
+}
+
 DEVICE u32 shared_address(const void* at) { return static_cast<u32>(__cvta_generic_to_shared(at)); }
 
 // Copies 16 (8, 4) bytes from global to shared memory, both aligned to as many, or writes zeros if not `valid`: nothing
@@ -147,11 +156,15 @@ DEVICE void multiply_matrices(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1
 DEVICE u32 lane() { return thread() % 32; }
 DEVICE u32 warp() { return thread() / 32; }
 
-// The memory at an address.
-template <typename T>
-DEVICE T* at(u64 address) {
-    return reinterpret_cast<T*>(address);
-}
+// Whether two types are the same.
+template <typename A, typename B>
+struct Same {
+    static constexpr bool YES = false;
+};
+template <typename A>
+struct Same<A, A> {
+    static constexpr bool YES = true;
+};
 
 // Words that are moved together.
 struct alignas(8) Words2 {

@@ -58,11 +58,7 @@ pub struct Made {
 impl Made {
     /// Whether a driver of a version can run it on a card of a capability.
     fn serves(self, capability: u32, driver: Version) -> bool {
-        let fits = match self.target {
-            Target::Cubin(made) => made / 10 == capability / 10 && made <= capability,
-            Target::Ptx(made) => made <= capability,
-        };
-        fits && self.by.major <= driver.major
+        self.target.serves(capability) && self.by.major <= driver.major
     }
 
     /// The better of two comes later: machine code, for the nearest card, by the newest compiler.
@@ -280,6 +276,7 @@ mod tests {
         cache.store(&text, Made { target: Target::Cubin(90), by: Version { major: 13, minor: 0 } }, b"13").unwrap();
         assert_eq!(any(80), Lookup::Found(b"sm_80 1".to_vec()));
         assert_eq!(any(89), Lookup::Found(b"sm_86 2".to_vec()));
+        assert_eq!(any(87), Lookup::Absent, "machine code of cards does not run on boards");
         assert_eq!(any(90), Lookup::Found(b"compute_90 1".to_vec()), "machine code of CUDA 13 is not for this driver");
         assert_eq!(any(75), Lookup::Absent);
     }

@@ -6,7 +6,7 @@
 
 use std::fmt::Debug;
 
-use demask_step::OutOfMemory;
+use demask_step::{Allocated, OutOfMemory};
 
 use crate::arguments::Argument;
 
@@ -37,7 +37,7 @@ pub struct Geometry {
 }
 
 /// A device that runs the kernels of this crate.
-pub trait Gpu: Send + Sync {
+pub trait Gpu: Send + Sync + 'static {
     /// A recorded sequence of launches.
     type Graph: Send;
 
@@ -54,6 +54,9 @@ pub trait Gpu: Send + Sync {
 
     /// Free memory, in bytes.
     fn available(&self) -> u64;
+
+    /// What the backend's buffers take of it, counted by themselves.
+    fn allocated(&self) -> &Allocated;
 
     /// Memory of so many bytes, aligned to 256, with whatever was in it.
     fn allocate(&self, bytes: usize) -> Result<Address, GpuError>;
@@ -91,7 +94,7 @@ pub trait Gpu: Send + Sync {
     /// Waits for all work.
     fn wait(&self) -> Result<(), GpuError>;
 
-    /// Records the launches, uploads from pinned memory and fills of `work` instead of running them. Nothing if the
+    /// Records the launches of `work` instead of running them; everything else is refused meanwhile. Nothing if the
     /// device records none: then nothing ran either. A device that refuses to record works as before.
     fn record(&self, work: &mut dyn FnMut() -> Result<(), GpuError>) -> Result<Option<Self::Graph>, GpuError>;
 

@@ -19,6 +19,7 @@ mod driver;
 mod emulator;
 pub mod gpu;
 pub mod kernels;
+pub mod layouts;
 mod modules;
 pub mod nvrtc;
 mod probe;

@@ -168,6 +168,9 @@ fn what_cannot_be_recorded_is_refused_and_ends_the_recording() {
     // SAFETY: the address has room for a byte.
     let upload = driver.record(&mut || unsafe { driver.upload(at, &[1]) });
     assert_eq!(upload.err().unwrap().to_string(), "upload: this cannot be a part of a recorded graph");
+    // SAFETY: as above.
+    let zero = driver.record(&mut || unsafe { driver.zero(at, 1) });
+    assert_eq!(zero.err().unwrap().to_string(), "zero: this cannot be a part of a recorded graph");
     assert!(driver.record(&mut || driver.wait()).is_err());
     assert!(driver.record(&mut || driver.seconds().map(|_| ())).is_err());
     assert!(driver.record(&mut || driver.record(&mut || Ok(())).map(|_| ())).is_err());

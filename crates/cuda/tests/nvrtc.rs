@@ -7,6 +7,9 @@ use std::{collections::BTreeMap, env, ffi::OsString, thread};
 
 use demask_cuda::{
     Version,
+    arguments::NAMES,
+    kernels::MODULES,
+    layouts::LAYOUTS,
     nvrtc::{Nvrtc, NvrtcError, Source, Target},
     sources,
 };
@@ -73,6 +76,56 @@ fn failures(nvrtc: &Nvrtc, &(card, source): &(u32, &Source)) -> Vec<String> {
         }
         Err(error) => vec![error.to_string()],
     }
+}
+
+/// What a text has, kernel by kernel.
+fn kernels(text: &str) -> Vec<(&str, &str)> {
+    let entries = text.split(".entry ").skip(1);
+    entries.map(|entry| entry.split_once('(').expect("a kernel has parameters")).collect()
+}
+
+/// Instructions that access memory without saying which: global, shared, a parameter.
+fn generic_accesses(body: &str) -> Vec<&str> {
+    let instructions = body.lines().map(str::trim).map(|line| match line.split_once(' ') {
+        Some((condition, rest)) if condition.starts_with('@') => rest.trim(),
+        _ => line,
+    });
+    let generic = |line: &&str| {
+        let mut parts = line.split([' ', '\t']).next().unwrap_or_default().split('.');
+        let access = parts.next().is_some_and(|name| ["ld", "st", "atom", "red"].contains(&name));
+        access && !parts.any(|part| ["global", "shared", "param", "local", "const"].contains(&part))
+    };
+    instructions.filter(generic).collect()
+}
+
+#[test]
+#[ignore = "needs NVRTC, named by DEMASK_NVRTC"]
+fn kernels_take_one_structure_and_say_which_memory_they_access() {
+    let nvrtc = nvrtc();
+    let mut seen = 0;
+    for source in sources() {
+        let compiled = nvrtc.compile(&source, Target::Ptx(80)).unwrap();
+        for (kernel, body) in kernels(std::str::from_utf8(&compiled.image).unwrap()) {
+            let (parameters, body) = body.split_once(')').unwrap();
+            // One parameter of bytes: `.param .align 8 .b8 embed_f32_param_0[40]`.
+            let size = parameters.trim().strip_prefix(&format!(".param .align 8 .b8 {kernel}_param_0["));
+            let size = size.and_then(|size| size.strip_suffix(']')?.parse().ok());
+            let known = LAYOUTS.iter().any(|layout| NAMES.contains(&layout.name) && Some(layout.bytes) == size);
+            assert!(known, "{kernel} takes {parameters}");
+            // Elsewhere a pointer may be null, which is in no memory, and the accesses are few.
+            if ["gemm_", "attend_", "keep_", "copy_", "ceiling_"].iter().any(|name| kernel.starts_with(name)) {
+                assert_eq!(generic_accesses(body), [""; 0], "{kernel}");
+            }
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, MODULES.iter().copied().flatten().map(|module| module.kernels.len()).sum::<usize>());
+}
+
+#[test]
+fn generic_accesses_are_found() {
+    let body = "{\n\tld.param.u64 \t%rd1, [k];\n\t@%p1 ld.v4.u32 \t{%r1}, [%rd1];\n\tst.global.u32 \t[%rd1], %r1;\n\tatom.add.u32 %r1;\n\tldmatrix.sync x;\n";
+    assert_eq!(generic_accesses(body), ["ld.v4.u32 \t{%r1}, [%rd1];", "atom.add.u32 %r1;"]);
 }
 
 #[test]

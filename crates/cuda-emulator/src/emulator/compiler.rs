@@ -1,7 +1,9 @@
 //! The machine's C++ compiler, and the libraries that it has made.
 
 use std::{
-    env, fs,
+    env,
+    ffi::OsStr,
+    fs,
     hash::{DefaultHasher, Hash, Hasher},
     path::{Path, PathBuf},
     process::{self, Command},
@@ -65,21 +67,33 @@ impl Compiler {
         let text = library.with_extension("cpp");
         let failed = |message: String| GpuError::Call { call: "emulator", message };
         fs::write(&text, source).map_err(|error| failed(format!("{}: {error}", text.display())))?;
-        let mut command = Command::new(&self.program);
-        let output = command.args(options()).arg("-o").arg(&unfinished).arg(&text).output();
-        let output = output.map_err(|error| failed(format!("{}: {error}", self.program)))?;
-        if !output.status.success() {
-            let told = String::from_utf8_lossy(&output.stderr);
-            let first = told.lines().find(|line| line.contains("error")).unwrap_or("no word of an error");
-            return Err(failed(format!("{} refuses {}: {first}", self.program, text.display())));
-        }
+        let object = unfinished.with_extension("o");
+        self.run(options().into_iter().map(OsStr::new).chain(["-c", "-o"].map(OsStr::new)), &object, &text)?;
+        // A step of its own, without the options that would ask for the sanitizer's library.
+        let linked = self.run(["-shared", "-o"].map(OsStr::new), &unfinished, &object);
+        fs::remove_file(&object).map_err(|error| failed(format!("{}: {error}", object.display())))?;
+        linked?;
         fs::rename(&unfinished, library).map_err(|error| failed(format!("{}: {error}", library.display())))
+    }
+
+    /// Runs the compiler with some options, of which the last is followed by what it makes, and that by what it reads.
+    fn run<'a>(&self, options: impl IntoIterator<Item = &'a OsStr>, made: &Path, from: &Path) -> Result<(), GpuError> {
+        let failed = |message: String| GpuError::Call { call: "emulator", message };
+        let output = Command::new(&self.program).args(options).arg(made).arg(from).output();
+        let output = output.map_err(|error| failed(format!("{}: {error}", self.program)))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let told = String::from_utf8_lossy(&output.stderr);
+        let first = told.lines().find(|line| line.contains("error")).unwrap_or("no word of an error");
+        Err(failed(format!("{} refuses {}: {first}", self.program, from.display())))
     }
 }
 
-/// Options of the compiler. Fused sums are library calls, and slow, unless the processor may be used for them.
+/// Options of the compiler. Fused sums are library calls, and slow, unless the processor may be used for them. Checks of
+/// alignment call what the emulated header has for them.
 fn options() -> Vec<&'static str> {
-    let mut options = vec!["-std=c++17", "-O2", "-shared", "-fPIC", "-fvisibility=hidden"];
+    let mut options = vec!["-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-fsanitize=alignment"];
     options.extend(["-ffp-contract=off", "-fno-strict-aliasing"]);
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("fma") {

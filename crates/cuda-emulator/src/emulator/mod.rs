@@ -22,7 +22,7 @@ use demask_cuda::{
     gpu::{Address, Geometry, Gpu, GpuError, Limits},
     kernels::{MODULES, Module},
 };
-use demask_step::OutOfMemory;
+use demask_step::{Allocated, OutOfMemory};
 use libloading::Library;
 use memory::Memory;
 
@@ -46,6 +46,7 @@ pub struct Emulator {
     modules: &'static [&'static [Module]],
     compiler: Compiler,
     began: Instant,
+    allocated: Allocated,
     state: Mutex<State>,
 }
 
@@ -53,20 +54,13 @@ pub struct Emulator {
 struct State {
     memory: Memory,
     modules: HashMap<&'static str, Loaded>,
-    recording: Option<Vec<Work>>,
+    recording: Option<Vec<Launch>>,
     /// What went wrong in a launch and has not been told yet.
     failure: Option<GpuError>,
 }
 
 /// A recorded sequence.
-pub struct Recording(Vec<Work>);
-
-/// Something that is done in the stream's order.
-enum Work {
-    Launch(Launch),
-    Upload(Address, Vec<u8>),
-    Zero(Address, usize),
-}
+pub struct Recording(Vec<Launch>);
 
 /// A launch with its own copy of the argument.
 struct Launch {
@@ -93,7 +87,15 @@ impl Emulator {
         compiler: Compiler,
         (schedule, limits): (Schedule, Limits),
     ) -> Self {
-        Self { schedule, limits, modules, compiler, began: Instant::now(), state: Mutex::default() }
+        Self {
+            schedule,
+            limits,
+            modules,
+            compiler,
+            began: Instant::now(),
+            allocated: Allocated::default(),
+            state: Mutex::default(),
+        }
     }
 
     /// Matrices of eight rows that kernels have loaded from shared memory in more than one go, because rows lay in the same
@@ -110,31 +112,30 @@ impl Emulator {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records the work, or does it.
-    fn push(&self, work: Work) -> Result<(), GpuError> {
-        let mut state = self.state();
-        if let Work::Launch(launch) = &work {
-            self.check(&mut state, launch)?;
+    /// The state, for what cannot be a part of a recorded graph.
+    fn not_recorded(&self, call: &'static str) -> Result<MutexGuard<'_, State>, GpuError> {
+        let state = self.state();
+        if state.recording.is_some() {
+            return Err(GpuError::Call { call, message: "this cannot be a part of a recorded graph".to_owned() });
         }
-        if let Some(recording) = &mut state.recording {
-            recording.push(work);
-            return Ok(());
-        }
-        self.run(&mut state, &work)
+        Ok(state)
     }
 
-    fn run(&self, state: &mut State, work: &Work) -> Result<(), GpuError> {
-        match work {
-            Work::Upload(to, bytes) => state.memory.write(*to, bytes),
-            Work::Zero(at, bytes) => state.memory.zero(*at, *bytes),
-            Work::Launch(launch) => {
-                let found = self.run_kernel(state, launch)?;
-                if let (Some(message), None) = (found, &state.failure) {
-                    state.failure = Some(GpuError::Call { call: launch.kernel, message });
-                }
-                Ok(())
-            }
+    fn run(&self, state: &mut State, launch: &Launch) -> Result<(), GpuError> {
+        let found = self.run_kernel(state, launch)?;
+        if let (Some(message), None) = (found, &state.failure) {
+            state.failure = Some(GpuError::Call { call: launch.kernel, message });
         }
+        Ok(())
+    }
+
+    /// Name and bytes of the structure that a kernel takes.
+    pub fn takes(&self, kernel: &str) -> Result<(String, usize), GpuError> {
+        let mut state = self.state();
+        let (_, kernel) = self.entry(&mut state, kernel)?;
+        // SAFETY: the emulated header gives each kernel the name of its structure, a literal.
+        let name = unsafe { CStr::from_ptr(kernel.arguments) };
+        Ok((name.to_string_lossy().into_owned(), kernel.bytes as usize))
     }
 
     /// Checks a launch as a driver would, and what no driver can: that the kernel takes this structure.
@@ -219,6 +220,10 @@ impl Gpu for Emulator {
         self.limits.memory.saturating_sub(self.state().memory.used())
     }
 
+    fn allocated(&self) -> &Allocated {
+        &self.allocated
+    }
+
     fn allocate(&self, bytes: usize) -> Result<Address, GpuError> {
         let available = self.available();
         if bytes as u64 > available {
@@ -235,26 +240,34 @@ impl Gpu for Emulator {
     }
 
     unsafe fn upload(&self, to: Address, bytes: &[u8]) -> Result<(), GpuError> {
-        self.push(Work::Upload(to, bytes.to_vec()))
+        self.not_recorded("upload")?.memory.write(to, bytes)
     }
 
     unsafe fn download(&self, from: Address, bytes: &mut [u8]) -> Result<(), GpuError> {
-        let mut state = self.state();
+        let mut state = self.not_recorded("download")?;
         Self::told(&mut state)?;
         state.memory.read(from, bytes)
     }
 
     unsafe fn zero(&self, at: Address, bytes: usize) -> Result<(), GpuError> {
-        self.push(Work::Zero(at, bytes))
+        self.not_recorded("zero")?.memory.zero(at, bytes)
     }
 
     unsafe fn launch(&self, kernel: &'static str, geometry: Geometry, argument: &dyn Argument) -> Result<(), GpuError> {
         let (name, argument) = (argument.name(), argument.bytes().to_vec());
-        self.push(Work::Launch(Launch { kernel, geometry, name, argument }))
+        let launch = Launch { kernel, geometry, name, argument };
+        let mut state = self.state();
+        self.check(&mut state, &launch)?;
+        if let Some(recording) = &mut state.recording {
+            recording.push(launch);
+            return Ok(());
+        }
+        self.run(&mut state, &launch)
     }
 
     fn wait(&self) -> Result<(), GpuError> {
-        Self::told(&mut self.state())
+        let mut state = self.not_recorded("wait")?;
+        Self::told(&mut state)
     }
 
     fn record(&self, work: &mut dyn FnMut() -> Result<(), GpuError>) -> Result<Option<Recording>, GpuError> {
@@ -266,7 +279,7 @@ impl Gpu for Emulator {
 
     unsafe fn replay(&self, graph: &Recording) -> Result<(), GpuError> {
         let mut state = self.state();
-        graph.0.iter().try_for_each(|work| self.run(&mut state, work))
+        graph.0.iter().try_for_each(|launch| self.run(&mut state, launch))
     }
 
     fn seconds(&self) -> Result<f64, GpuError> {

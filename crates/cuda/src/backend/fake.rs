@@ -5,7 +5,7 @@ use std::{
     sync::{Mutex, MutexGuard},
 };
 
-use demask_step::OutOfMemory;
+use demask_step::{Allocated, OutOfMemory};
 
 use crate::{
     arguments::Argument,
@@ -48,6 +48,7 @@ pub(super) struct Fake {
     state: Mutex<State>,
     refusal: Option<Refusal>,
     capacity: u64,
+    counted: Allocated,
 }
 
 impl Fake {
@@ -58,7 +59,7 @@ impl Fake {
 
     /// One with so many bytes.
     pub(super) fn with_memory(capacity: u64) -> Self {
-        Self { state: Mutex::default(), refusal: None, capacity }
+        Self { state: Mutex::default(), refusal: None, capacity, counted: Allocated::default() }
     }
 
     /// One that works but for graphs.
@@ -94,7 +95,7 @@ impl Fake {
     }
 
     /// Bytes that are allocated.
-    pub(super) fn allocated(&self) -> u64 {
+    pub(super) fn held(&self) -> u64 {
         self.state().memory.values().map(|memory| memory.len() as u64).sum()
     }
 
@@ -146,7 +147,11 @@ impl Gpu for Fake {
     }
 
     fn available(&self) -> u64 {
-        self.capacity - self.allocated()
+        self.capacity - self.held()
+    }
+
+    fn allocated(&self) -> &Allocated {
+        &self.counted
     }
 
     fn allocate(&self, bytes: usize) -> Result<Address, GpuError> {

@@ -30,6 +30,7 @@ pub(super) struct Step<'a, G: Gpu> {
     pub(super) queue: &'a mut Queue<G>,
     pub(super) work: &'a mut Workspace<G>,
     pub(super) rotation: &'a Rotation<G>,
+    pub(super) query_rotation: &'a Rotation<G>,
     pub(super) marked: &'a mut Option<Rows>,
 }
 
@@ -258,19 +259,20 @@ impl<G: Gpu> Step<'_, G> {
     /// Finishes projected heads of a chunk.
     fn finish(&mut self, chunk: Chunk, finish: &Finish<'_, G>, kv: &Pages<G>) {
         let shape = self.work.shape.attention;
+        let rotation = if finish.projection == QUERY { self.query_rotation } else { self.rotation };
         let args = HeadsArgs {
             list: chunk.list,
             projected: self.work.projected[finish.projection].address(),
             norm: finish.norm.map_or(Address::NULL, Vector::address),
-            cos: self.rotation.cos.address(),
-            sin: self.rotation.sin.address(),
+            cos: rotation.cos.address(),
+            sin: rotation.sin.address(),
             positions: self.array(self.work.taken.positions),
             slots: self.array(self.work.taken.slots),
             out: self.work.queries.address(),
             store: kv.store(),
             heads: (if finish.projection == QUERY { shape.heads } else { shape.kv_heads }) as u32,
             head_dim: shape.head_dim as u32,
-            half: (if finish.rotated { self.rotation.half } else { 0 }) as u32,
+            half: (if finish.rotated { rotation.half } else { 0 }) as u32,
             epsilon: finish.epsilon,
             layer: finish.layer as u32,
             target: finish.target,

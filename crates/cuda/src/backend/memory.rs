@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use demask_step::{DeviceError, OutOfMemory};
+use demask_step::{DeviceError, DeviceMemory, MemoryMeter, OutOfMemory};
 use demask_tensor::PackError;
 
 use crate::gpu::{Address, Gpu, GpuError};
@@ -18,6 +18,7 @@ impl<G: Gpu> Buffer<G> {
     /// Memory with whatever was in it; none at all for no bytes.
     pub(super) fn new(gpu: &Arc<G>, bytes: usize) -> Result<Self, GpuError> {
         let address = if bytes == 0 { Address::NULL } else { gpu.allocate(bytes)? };
+        gpu.allocated().take(bytes as u64);
         Ok(Self { gpu: Arc::clone(gpu), address, bytes })
     }
 
@@ -81,6 +82,7 @@ impl<G: Gpu> Drop for Buffer<G> {
             let _ = self.gpu.wait();
             // SAFETY: this memory came from `allocate` and is freed once; all work was waited for.
             unsafe { self.gpu.free(self.address) }
+            self.gpu.allocated().give_back(self.bytes as u64);
         }
     }
 }
@@ -112,6 +114,21 @@ impl From<GpuError> for Failure {
             GpuError::Memory(error) => Self::Memory(error),
             other => Self::Device(DeviceError(other.to_string())),
         }
+    }
+}
+
+/// Reads what a backend takes of its device.
+pub(super) struct Meter<G: Gpu>(pub(super) Arc<G>);
+
+impl<G: Gpu> MemoryMeter for Meter<G> {
+    fn read(&self) -> DeviceMemory {
+        let Self(gpu) = self;
+        let in_use = gpu.limits().memory.saturating_sub(gpu.available());
+        DeviceMemory { current: gpu.allocated().current(), peak: gpu.allocated().peak(), in_use }
+    }
+
+    fn forget_peak(&self) {
+        self.0.allocated().forget_peak();
     }
 }
 

@@ -22,7 +22,7 @@ mod workspace;
 
 use std::sync::Arc;
 
-use demask_step::{DeviceError, DeviceId, OutOfMemory};
+use demask_step::{DeviceError, DeviceId, MemoryMeter, OutOfMemory};
 use demask_tensor::{
     AttentionShape, Backend, Dtype, HeadOutput, HeadWeights, Launch, MlpWeights, PackError, PageKind, PartSeconds,
     QkvRows, QkvWeights, Quantisation, Rows, Stage, TensorView, WorkspaceShape, widen_bf16,
@@ -31,8 +31,8 @@ use demask_tensor::{
 use crate::gpu::{Gpu, Limits};
 use commands::Queue;
 use layer::Step;
-use memory::Buffer;
 pub use memory::Failure;
+use memory::{Buffer, Meter};
 use pages::Layout;
 pub use pages::Pages;
 pub use shapes::Unfit;
@@ -60,6 +60,8 @@ pub struct CudaBackend<G: Gpu> {
     options: CudaOptions,
     queue: Queue<G>,
     rotation: Option<Rotation<G>>,
+    /// Of queries, where they are turned otherwise.
+    query_rotation: Option<Rotation<G>>,
     workspace: Option<Workspace<G>>,
     /// The rows that are marked on the device.
     marked: Option<Rows>,
@@ -80,7 +82,22 @@ impl<G: Gpu> CudaBackend<G> {
     pub fn new(gpu: G, options: CudaOptions) -> Self {
         assert!(matches!(options.dtype, Dtype::F32 | Dtype::Bf16), "products in {}", options.dtype);
         let (limits, gpu) = (gpu.limits(), Arc::new(gpu));
-        Self { queue: Queue::new(&gpu), gpu, limits, options, rotation: None, workspace: None, marked: None }
+        Self {
+            queue: Queue::new(&gpu),
+            gpu,
+            limits,
+            options,
+            rotation: None,
+            query_rotation: None,
+            workspace: None,
+            marked: None,
+        }
+    }
+
+    /// A table on the device.
+    fn table(&self, values: &[f32]) -> Result<Buffer<G>, Failure> {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Buffer::holding(&self.gpu, &bytes).map_err(Failure::from)
     }
 
     /// How it computes.
@@ -98,13 +115,15 @@ impl<G: Gpu> CudaBackend<G> {
     /// # Panics
     /// If nothing was reserved.
     fn step(&mut self) -> Option<Step<'_, G>> {
-        let Self { limits, options, queue, rotation, workspace, marked, .. } = self;
+        let Self { limits, options, queue, rotation, query_rotation, workspace, marked, .. } = self;
         if !queue.works() {
             return None;
         }
         match (workspace, rotation) {
             (Some(work), Some(rotation)) => {
-                Some(Step { limits: *limits, dtype: options.dtype, queue, work, rotation, marked })
+                let rotation = &*rotation;
+                let query_rotation = query_rotation.as_ref().unwrap_or(rotation);
+                Some(Step { limits: *limits, dtype: options.dtype, queue, work, rotation, query_rotation, marked })
             }
             _ => panic!("an operation runs before anything was reserved"),
         }
@@ -240,6 +259,10 @@ impl<G: Gpu> Backend for CudaBackend<G> {
         self.gpu.available()
     }
 
+    fn memory_meter(&self) -> Option<Arc<dyn MemoryMeter>> {
+        Some(Arc::new(Meter(Arc::clone(&self.gpu))))
+    }
+
     fn free_rows(&self) -> usize {
         FREE_ROWS
     }
@@ -261,12 +284,16 @@ impl<G: Gpu> Backend for CudaBackend<G> {
 
     fn set_rotation(&mut self, cos: &[f32], sin: &[f32], rotated: usize) -> Result<(), OutOfMemory> {
         assert_eq!(cos.len(), sin.len(), "as many cosines as sines");
-        let table = |values: &[f32]| {
-            let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-            Buffer::holding(&self.gpu, &bytes).map_err(Failure::from)
-        };
-        let tables = table(cos).and_then(|cos| Ok((cos, table(sin)?)));
+        let tables = self.table(cos).and_then(|cos| Ok((cos, self.table(sin)?)));
         self.rotation = self.memory(tables)?.map(|(cos, sin)| Rotation { cos, sin, half: rotated / 2 });
+        self.query_rotation = None;
+        Ok(())
+    }
+
+    fn set_query_rotation(&mut self, cos: &[f32], sin: &[f32]) -> Result<(), OutOfMemory> {
+        let half = self.rotation.as_ref().map_or(0, |rotation| rotation.half);
+        let tables = self.table(cos).and_then(|cos| Ok((cos, self.table(sin)?)));
+        self.query_rotation = self.memory(tables)?.map(|(cos, sin)| Rotation { cos, sin, half });
         Ok(())
     }
 

@@ -341,11 +341,11 @@ mod tests {
         assert_eq!(gpu.words(at, 4), [0; 4]);
         // SAFETY: inside of a page.
         unsafe { gpu.upload(at, &[9; 16]).unwrap() }
-        let allocated = gpu.allocated();
+        let held = gpu.held();
         store.release(&first);
         let mut second = taken(&mut store, 3, PLAIN);
         second.sort_unstable();
-        assert_eq!((second, gpu.allocated()), (first, allocated));
+        assert_eq!((second, gpu.held()), (first, held));
         assert_eq!(gpu.words(at, 4), [0; 4]);
     }
 

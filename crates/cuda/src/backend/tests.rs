@@ -3,7 +3,7 @@ use std::{
     cell::Cell,
 };
 
-use demask_step::HeadRequest;
+use demask_step::{DeviceMemory, HeadRequest};
 use demask_tensor::{HeadRow, PAGE, Segment};
 
 use super::*;
@@ -341,7 +341,18 @@ fn what_does_not_fit_is_refused_with_numbers() {
     assert_eq!(backend.reserve(&SHAPE_OF_WORK), Err(OutOfMemory { needed, available: 100_000 }));
     let small = WorkspaceShape { rows: 8, head_rows: 8, table_entries: 8, ..SHAPE_OF_WORK };
     backend.reserve(&small).unwrap();
-    assert_eq!(backend.gpu().allocated(), options.workspace_bytes(&small), "as counted before");
+    assert_eq!(backend.gpu().held(), options.workspace_bytes(&small), "as counted before");
+    let meter = backend.memory_meter().unwrap();
+    let held = backend.gpu().held();
+    assert_eq!(meter.read(), DeviceMemory { current: held, peak: held, in_use: held });
+    let smaller = WorkspaceShape { vocabulary: VOCABULARY / 2, ..small };
+    backend.reserve(&smaller).unwrap();
+    let left = options.workspace_bytes(&smaller);
+    assert!(left < held);
+    assert_eq!(meter.read(), DeviceMemory { current: left, peak: held, in_use: left });
+    meter.forget_peak();
+    assert_eq!(meter.read().peak, left);
+    backend.reserve(&small).unwrap();
     let refused = backend.set_rotation(&vec![0.0; 1 << 20], &vec![0.0; 1 << 20], 16).unwrap_err();
     assert_eq!(refused.needed, 4 << 20);
     let mut kv = backend.new_kv(&SHAPE, 1, HIDDEN);

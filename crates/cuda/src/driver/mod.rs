@@ -18,7 +18,7 @@ use std::{
 };
 
 use context::{Attempt, Context, Event, Executable, Module, Recorded, Stream};
-use demask_step::OutOfMemory;
+use demask_step::{Allocated, OutOfMemory};
 use library::{Handle, code};
 use staging::Staging;
 
@@ -54,6 +54,7 @@ pub struct Driver {
     staging: Mutex<Staging>,
     clock: Mutex<Clock>,
     recording: AtomicBool,
+    allocated: Allocated,
 }
 
 /// Time since the driver was opened. The driver tells times between two events in single precision, so that each is
@@ -94,6 +95,7 @@ impl Driver {
             functions: Mutex::default(),
             clock: Mutex::new(clock),
             recording: AtomicBool::new(false),
+            allocated: Allocated::default(),
         })
     }
 
@@ -175,6 +177,10 @@ impl Gpu for Driver {
         self.context.memory().map_or(0, |(free, _)| free)
     }
 
+    fn allocated(&self) -> &Allocated {
+        &self.allocated
+    }
+
     fn allocate(&self, bytes: usize) -> Result<Address, GpuError> {
         let mut address = 0;
         let wanted = bytes.max(ALIGNMENT);
@@ -207,6 +213,8 @@ impl Gpu for Driver {
     }
 
     unsafe fn zero(&self, at: Address, bytes: usize) -> Result<(), GpuError> {
+        // A recorded fill would be done again with every replay, whatever the memory is used for by then.
+        self.refuse_recording("zero")?;
         if bytes == 0 {
             return Ok(());
         }

@@ -1,8 +1,8 @@
 //! The kernels: their text, and what is known about each on this side: names, variants, how many threads run them.
 //!
 //! A module is what is compiled in one go: the arguments, the primitives, some definitions and one file of kernels, one
-//! after the other, without any header of CUDA. The text also asserts that the argument structures have the sizes that
-//! their twins here have. Kernels are compiled with [`OPTIONS`] for the card at hand, or as C++ for the emulator.
+//! after the other, without any header of CUDA. The text also asserts that the argument structures lie in memory as their
+//! twins here do. Kernels are compiled with [`OPTIONS`] for the card at hand, or as C++ for the emulator.
 
 pub mod attention;
 pub mod copies;
@@ -13,7 +13,7 @@ pub mod rows;
 #[cfg(test)]
 pub(crate) mod trial;
 
-use crate::{arguments::SIZES, ceiling, gpu::Geometry};
+use crate::{ceiling, gpu::Geometry, layouts::LAYOUTS};
 
 /// What is compiled in one go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,8 +65,8 @@ impl Module {
         add("prelude.cuh", PRELUDE);
         add("definitions", self.definitions);
         add(self.file, self.text);
-        for (name, size) in SIZES {
-            add("sizes", &format!("static_assert(sizeof({name}) == {size}, \"the twin of {name} has another size\");"));
+        for layout in LAYOUTS {
+            add(layout.name, &layout.assertions());
         }
         source
     }

@@ -32,7 +32,8 @@ pub struct Source {
 /// Code for one kind of card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// Machine code of a capability. It runs on cards of the same major number, and of the same minor one or a later.
+    /// Machine code of a capability. It runs on cards of the same major number, and of the same minor one or a later; that
+    /// of boards (Tegra) on those of the same capability alone.
     Cubin(u32),
     /// Text that the driver makes machine code of, for a capability or any later.
     Ptx(u32),
@@ -47,12 +48,29 @@ impl fmt::Display for Target {
     }
 }
 
+/// Capabilities of boards (Tegra), whose machine code is for them alone: that of cards does not run on them, and theirs not
+/// on cards.
+const BOARDS: [u32; 4] = [72, 87, 101, 110];
+
 impl Target {
-    /// The best that a compiler which knows these capabilities can do for a card.
+    /// Whether code for this target runs on a card of a capability.
+    pub(crate) fn serves(self, capability: u32) -> bool {
+        match self {
+            Self::Cubin(made) => {
+                let own = BOARDS.contains(&made) || BOARDS.contains(&capability);
+                made == capability || (!own && made / 10 == capability / 10 && made < capability)
+            }
+            Self::Ptx(made) => made <= capability,
+        }
+    }
+
+    /// The best that a compiler which knows these capabilities can do for a card: machine code rather than text, for the
+    /// nearest capability.
     fn of(known: &[u32], capability: u32) -> Option<Self> {
-        let below = || known.iter().copied().filter(|&known| known <= capability);
-        let same_major = below().filter(|known| known / 10 == capability / 10).max();
-        same_major.map(Self::Cubin).or_else(|| below().max().map(Self::Ptx))
+        let best = |target: fn(u32) -> Self| {
+            known.iter().copied().filter(|&known| target(known).serves(capability)).max().map(target)
+        };
+        best(Self::Cubin).or_else(|| best(Self::Ptx))
     }
 }
 
@@ -245,7 +263,10 @@ mod tests {
         let of = |capability| Target::of(&known, capability);
         assert_eq!(of(86), Some(Target::Cubin(86)));
         assert_eq!(of(90), Some(Target::Cubin(90)));
-        assert_eq!(of(87), Some(Target::Cubin(86)), "of the same major number");
+        assert_eq!(Target::of(&[80], 89), Some(Target::Cubin(80)), "of the same major number");
+        assert_eq!(of(87), Some(Target::Ptx(86)), "machine code of cards does not run on boards");
+        assert_eq!(Target::of(&[80, 86, 87], 87), Some(Target::Cubin(87)));
+        assert_eq!(Target::of(&[80, 87], 89), Some(Target::Cubin(80)), "nor that of boards on cards");
         assert_eq!(of(100), Some(Target::Ptx(90)), "the driver compiles for a card that the compiler does not know");
         assert_eq!(of(50), None);
         assert_eq!(Target::of(&[90, 100, 120], 121), Some(Target::Cubin(120)));

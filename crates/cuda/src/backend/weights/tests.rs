@@ -146,7 +146,7 @@ fn large_matrices_arrive_in_parts_by_many_threads() {
         assert_eq!(found[..columns], *expected);
     }
     drop(matrix);
-    assert_eq!(gpu.allocated(), 0, "everything is given back");
+    assert_eq!((gpu.held(), gpu.allocated().current()), (0, 0), "everything is given back");
 }
 
 #[test]
