@@ -77,6 +77,9 @@ impl Unit {
             if isa.has_vnni() {
                 return Self { operations: (x86::SUMS * 128) as u64, rounds: x86::vnni };
             }
+            if isa.has(Tier::AvxVnni) {
+                return Self { operations: (x86::SUMS_AVX2 * 64) as u64, rounds: x86::short_vnni };
+            }
             if isa.has(Tier::Avx2) {
                 return Self { operations: (x86::SUMS_AVX2 * 64) as u64, rounds: x86::avx2_bytes };
             }
@@ -123,10 +126,10 @@ mod x86 {
 
     use std::{
         arch::x86_64::{
-            __m512bh, __m512i, _mm256_add_epi32, _mm256_fmadd_ps, _mm256_madd_epi16, _mm256_maddubs_epi16,
-            _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_ps, _mm256_setzero_ps, _mm256_setzero_si256,
-            _mm512_dpbf16_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_set1_epi32, _mm512_set1_ps,
-            _mm512_setzero_ps, _mm512_setzero_si512,
+            __m512bh, __m512i, _mm256_add_epi32, _mm256_dpbusd_avx_epi32, _mm256_fmadd_ps, _mm256_madd_epi16,
+            _mm256_maddubs_epi16, _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_ps,
+            _mm256_setzero_ps, _mm256_setzero_si256, _mm512_dpbf16_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps,
+            _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512,
         },
         hint::black_box,
     };
@@ -177,6 +180,20 @@ mod x86 {
         for _ in 0..rounds {
             for sum in &mut sums {
                 *sum = _mm512_dpbusd_epi32(*sum, x, y);
+            }
+        }
+        black_box(sums);
+    }
+
+    /// # Safety
+    /// AVX-VNNI must be there.
+    #[target_feature(enable = "avx2,avxvnni")]
+    pub(super) unsafe fn short_vnni(rounds: u64) {
+        let (x, y) = (_mm256_set1_epi32(black_box(0x0102_0304)), _mm256_set1_epi32(black_box(0x0403_0201)));
+        let mut sums = [_mm256_setzero_si256(); SUMS_AVX2];
+        for _ in 0..rounds {
+            for sum in &mut sums {
+                *sum = _mm256_dpbusd_avx_epi32(*sum, x, y);
             }
         }
         black_box(sums);

@@ -15,8 +15,10 @@ use std::fmt;
 pub enum Tier {
     /// Whatever the compiler's target offers: runs everywhere.
     Portable,
-    /// AVX2 and FMA.
+    /// AVX2, FMA and F16C.
     Avx2,
+    /// AVX2 with dot products of bytes. Processors with AVX-512 need not have them: for those the tier is left out.
+    AvxVnni,
     /// AVX-512 F, BW, DQ and VL.
     Avx512,
     /// AVX-512 with bf16 dot products.
@@ -27,13 +29,14 @@ pub enum Tier {
 
 impl Tier {
     /// All tiers, ascending.
-    pub const ALL: [Self; 5] = [Self::Portable, Self::Avx2, Self::Avx512, Self::Avx512Bf16, Self::Amx];
+    pub const ALL: [Self; 6] = [Self::Portable, Self::Avx2, Self::AvxVnni, Self::Avx512, Self::Avx512Bf16, Self::Amx];
 
     /// The tier's name in settings and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Portable => "portable",
             Self::Avx2 => "avx2",
+            Self::AvxVnni => "avxvnni",
             Self::Avx512 => "avx512",
             Self::Avx512Bf16 => "avx512bf16",
             Self::Amx => "amx",
@@ -75,14 +78,14 @@ impl Isa {
 
     /// All tiers of this machine, ascending.
     pub fn available() -> Vec<Self> {
-        let best = probe::best();
-        Tier::ALL.into_iter().filter(|&tier| tier <= best).map(|tier| Self { tier, executable: tier }).collect()
+        there(probe::best()).map(|tier| Self { tier, executable: tier }).collect()
     }
 
     /// A chosen tier, or what the machine has instead.
     pub fn force(tier: Tier) -> Result<Self, IsaError> {
         let best = probe::best();
-        if tier <= best { Ok(Self { tier, executable: tier }) } else { Err(IsaError { wanted: tier, best }) }
+        let found = there(best).any(|there| there == tier);
+        if found { Ok(Self { tier, executable: tier }) } else { Err(IsaError { wanted: tier, best }) }
     }
 
     /// The tier whose kernels are asked for.
@@ -93,7 +96,7 @@ impl Isa {
     /// Whether instructions of `tier` may be executed. Code that is chosen by hand must ask this and not
     /// [`Isa::tier`], which an emulated tier overstates.
     pub fn has(self, tier: Tier) -> bool {
-        tier <= self.executable
+        tier <= self.executable && (tier != Tier::AvxVnni || probe::avx_vnni())
     }
 
     /// Whether dot products of bytes of 512-bit registers (AVX-512 VNNI) may be executed. No tier promises them, and
@@ -114,7 +117,14 @@ pub fn emulated_amx() -> Isa {
     Isa { tier: Tier::Amx, executable: probe::best().min(Tier::Avx512Bf16) }
 }
 
-/// What tests of kernels go through: all tiers of this machine, then [`Tier::Amx`] with tile instructions that are trapped,
+/// The tier [`Tier::AvxVnni`] with its dot products of bytes replaced by a software twin, for tests; nothing where there
+/// is no AVX2.
+fn emulated_dots() -> Option<Isa> {
+    let isa = Isa { tier: Tier::AvxVnni, executable: Tier::Avx2 };
+    (probe::best() >= Tier::Avx2).then_some(isa)
+}
+
+/// What tests of kernels go through: all tiers of this machine, [`Tier::AvxVnni`] emulated, then [`Tier::Amx`] with tile instructions that are trapped,
 /// where the processor has all but those, then [`emulated_amx`].
 ///
 /// Where tiles are trapped, a signal's handler stays behind in this process, so this is for tests alone: each instruction
@@ -122,7 +132,7 @@ pub fn emulated_amx() -> Isa {
 #[doc(hidden)]
 pub fn testable() -> Vec<Isa> {
     let trapped = probe::trap_tiles().then_some(Isa { tier: Tier::Amx, executable: Tier::Amx });
-    Isa::available().into_iter().chain(trapped).chain([emulated_amx()]).collect()
+    Isa::available().into_iter().chain(emulated_dots()).chain(trapped).chain([emulated_amx()]).collect()
 }
 
 /// A tier that this machine lacks was asked for.
@@ -131,14 +141,19 @@ pub fn testable() -> Vec<Isa> {
 pub struct IsaError {
     /// What was asked for.
     pub wanted: Tier,
-    /// The highest tier that there is; all below it are there too.
+    /// The highest tier that there is; all below it are there too, but for [`Tier::AvxVnni`] on some processors.
     pub best: Tier,
 }
 
 /// The names of all tiers up to `best`.
 fn listed(best: Tier) -> String {
-    let names: Vec<_> = Tier::ALL.into_iter().filter(|&tier| tier <= best).map(Tier::name).collect();
+    let names: Vec<_> = there(best).map(Tier::name).collect();
     names.join(", ")
+}
+
+/// The tiers of this machine up to `best`.
+fn there(best: Tier) -> impl Iterator<Item = Tier> {
+    Tier::ALL.into_iter().filter(move |&tier| tier <= best && (tier != Tier::AvxVnni || probe::avx_vnni()))
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -156,6 +171,10 @@ mod probe {
     }
 
     pub(super) fn vnni() -> bool {
+        false
+    }
+
+    pub(super) fn avx_vnni() -> bool {
         false
     }
 
@@ -182,7 +201,11 @@ mod probe {
                 (Tier::Avx512Bf16, bf16),
                 (Tier::Amx, amx),
             ];
-            steps.into_iter().take_while(|(_, has)| has()).last().map_or(Tier::Portable, |(tier, _)| tier)
+            match steps.into_iter().take_while(|(_, has)| has()).last() {
+                None => Tier::Portable,
+                Some((Tier::Avx2, _)) if avx_vnni() => Tier::AvxVnni,
+                Some((tier, _)) => tier,
+            }
         })
     }
 
@@ -193,7 +216,11 @@ mod probe {
     }
 
     fn avx2() -> bool {
-        is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")
+        is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+    }
+
+    pub(super) fn avx_vnni() -> bool {
+        avx2() && is_x86_feature_detected!("avxvnni")
     }
 
     fn avx512() -> bool {
@@ -299,8 +326,16 @@ mod tests {
         for tier in Tier::ALL.into_iter().filter(|&tier| tier > best) {
             assert_eq!(Isa::force(tier), Err(IsaError { wanted: tier, best }));
         }
-        let message = IsaError { wanted: Tier::Amx, best: Tier::Avx512 }.to_string();
-        assert_eq!(message, "this machine cannot run the tier amx: it has portable, avx2, avx512");
+        let message = IsaError { wanted: Tier::Amx, best: Tier::Avx2 }.to_string();
+        assert_eq!(message, "this machine cannot run the tier amx: it has portable, avx2");
+    }
+
+    #[test]
+    fn emulated_dot_products_permit_no_instruction_of_theirs() {
+        if let Some(isa) = emulated_dots() {
+            assert!(isa.is_emulated() && isa.tier() == Tier::AvxVnni && isa.has(Tier::Avx2));
+            assert!(isa.executable < Tier::AvxVnni && !isa.has(Tier::AvxVnni));
+        }
     }
 
     #[test]

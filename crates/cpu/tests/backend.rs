@@ -122,7 +122,7 @@ fn a_sequence_depends_neither_on_its_company_nor_on_threads() {
     }
 }
 
-/// X10 of specification caches: slots beyond a row's limit, not numbers at all, change no bit.
+/// specs/caches.md#X10: slots beyond a row's limit, not numbers at all, change no bit.
 #[test]
 fn caches_x10_slots_beyond_the_limit_have_no_influence() {
     for dtype in DTYPES {
@@ -148,8 +148,8 @@ fn caches_x10_slots_beyond_the_limit_have_no_influence() {
     }
 }
 
-/// T6 of specification caches, section 2.8: a full step, then partial ones with other tokens, against the twin, which
-/// replaces the probed tensor of all candidates and everything else of exactly those that are chosen.
+/// specs/caches.md#T6: a full step, then partial ones with other tokens, against the twin, which replaces the probed
+/// tensor of all candidates and everything else of exactly those that are chosen.
 #[test]
 fn caches_t6_partly_computed_steps_match_their_twin() {
     let partials = [
@@ -285,7 +285,7 @@ fn windows(length: usize) -> Vec<Vec<(usize, u32)>> {
     ]
 }
 
-/// I6 of specification flashdlm: keys kept turned are keys kept unturned and turned again in each step.
+/// specs/flashdlm.md#I6: keys kept turned are keys kept unturned and turned again in each step.
 #[test]
 fn flashdlm_i6_turned_keys_are_keys_turned_in_each_step() {
     for biased in [false, true] {
@@ -308,9 +308,9 @@ fn flashdlm_i6_turned_keys_are_keys_turned_in_each_step() {
     }
 }
 
-/// K4 of specification caches: where K/V are stored does not matter. dKV-Cache's released code keeps the live rows
-/// first and the kept rows behind them, turned by their own positions; here they are stored at such places and read
-/// from there. K9: nor does the order of the live rows, to the bit.
+/// specs/caches.md#K4: where K/V are stored does not matter. dKV-Cache's released code keeps the live rows first and
+/// the kept rows behind them, turned by their own positions; here they are stored at such places and read from there.
+/// K9: nor does the order of the live rows, to the bit.
 #[test]
 fn caches_k4_k9_orders_of_storage_and_of_rows_do_not_matter() {
     const LENGTH: usize = 77;

@@ -2,7 +2,7 @@
 
 use demask_cpu::{
     isa::{self, Isa},
-    linear::{InputBuffer, Linear, Output, Packed, PackedGateUp, Products, Quantisation},
+    linear::{Activations, InputBuffer, Linear, Output, Packed, PackedGateUp, Products, Quantisation},
     pool::Pool,
 };
 use demask_tensor::{BlockFormat, Dtype, TensorView};
@@ -70,6 +70,12 @@ fn bytes(values: &[f32]) -> Vec<u8> {
 fn linears() -> Vec<Linear> {
     let isas = isa::testable();
     isas.into_iter().flat_map(|isa| [Dtype::F32, Dtype::Bf16].map(|dtype| Linear::new(isa, dtype))).collect()
+}
+
+/// Every tier's products of blocks with inputs of bytes, the emulated tiers at the end.
+fn linears_of_bytes() -> Vec<Linear> {
+    let products = Products { activations: Activations::Int8, ..Products::plain(Dtype::Bf16) };
+    isa::testable().into_iter().map(|isa| Linear::with_products(isa, products)).collect()
 }
 
 fn fill(linear: &Linear, input: &[f32], columns: usize) -> InputBuffer {
@@ -148,6 +154,47 @@ fn products_match_their_twin() {
 }
 
 #[test]
+fn products_with_bytes_match_their_twin() {
+    let pool = Pool::new(2);
+    for linear in linears_of_bytes() {
+        for format in BlockFormat::ALL {
+            for (out, columns) in shapes(format) {
+                let weight = Blocks::new(format, out, columns, 2);
+                let (packed, wide) = (linear.pack(&Pool::new(2), weight.view()).unwrap(), weight.wide());
+                for rows in [1, 2, 3, 7, 8, 9, 17, 40] {
+                    let input = numbers(rows as u64, rows * columns);
+                    let shape = Shape { rows, out, columns };
+                    let expected = naive::linear(shape, &naive::int8(&input, columns), &wide, None);
+                    let largest = expected.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+                    for (found, expected) in matmul(&linear, &pool, &input, &packed).iter().zip(&expected) {
+                        let what = format!("{:?} {format} {out}x{columns}, {rows} rows", linear.isa());
+                        assert!((found - expected).abs() <= 1e-5 * largest, "{what}: {found} {expected}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Bytes of a file may be -128, which no weight is rounded to: two products with inputs at their ends just fit 16 bits.
+#[test]
+fn bytes_at_their_ends_are_summed_exactly() {
+    let (out, columns) = (3, 64);
+    for linear in linears_of_bytes() {
+        for (weight, input) in [(-128i8, 127.0f32), (-128, -127.0), (127, 127.0), (127, -127.0)] {
+            let mut blocks = Blocks::new(BlockFormat::Q8_0, out, columns, 1);
+            for block in blocks.bytes.chunks_mut(BlockFormat::Q8_0.bytes()) {
+                block[..2].copy_from_slice(&half::f16::ONE.to_le_bytes());
+                block[2..].fill(weight as u8);
+            }
+            let packed = linear.pack(&Pool::new(1), blocks.view()).unwrap();
+            let found = matmul(&linear, &Pool::new(1), &vec![input; columns], &packed);
+            assert_eq!(found, vec![f32::from(weight) * input * columns as f32; out], "{:?}", linear.isa());
+        }
+    }
+}
+
+#[test]
 fn gate_and_up_stay_in_blocks_of_one_format() {
     let (pool, out, columns) = (Pool::new(2), 45, 768);
     for linear in linears() {
@@ -171,7 +218,7 @@ fn gate_and_up_stay_in_blocks_of_one_format() {
 fn rows_do_not_depend_on_company_or_threads() {
     let (out, columns) = (70, 1536);
     let input = numbers(5, 40 * columns);
-    for linear in linears() {
+    for linear in linears().into_iter().chain(linears_of_bytes()) {
         for format in BlockFormat::ALL {
             let weight = linear.pack(&Pool::new(2), Blocks::new(format, out, columns, 4).view()).unwrap();
             let all = matmul(&linear, &Pool::new(1), &input, &weight);
@@ -186,7 +233,7 @@ fn rows_do_not_depend_on_company_or_threads() {
 #[test]
 fn memory_is_that_of_the_blocks() {
     let (out, columns) = (64, 512);
-    for linear in linears() {
+    for linear in linears().into_iter().chain(linears_of_bytes()) {
         for format in BlockFormat::ALL {
             let weight = Blocks::new(format, out, columns, 1);
             let packed = linear.pack(&Pool::new(2), weight.view()).unwrap();

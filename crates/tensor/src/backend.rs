@@ -15,8 +15,10 @@
 //! rows.
 //! The residual stream, queries and attention outputs live in the backend's workspace.
 
+use std::sync::Arc;
+
 use crate::{Dtype, Launch, Rows, TensorView};
-use demask_step::{DeviceError, DeviceId, Judged, OutOfMemory};
+use demask_step::{DeviceError, DeviceId, Judged, MemoryMeter, OutOfMemory};
 
 /// Seconds by kind of work; what is left of a step is everything else.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -68,7 +70,7 @@ pub trait Backend: Send {
     fn gate_up_bytes(&self, matrix: &Self::GateUp) -> usize;
     /// What the numbers of packed weights are kept in, in a word: a type, or a format of blocks.
     fn matrix_format(&self, matrix: &Self::Matrix) -> String;
-    /// The same of packed gate and up.
+    /// Format of packed gate and up, in a word.
     fn gate_up_format(&self, matrix: &Self::GateUp) -> String;
     /// Bytes of the embedding table.
     fn embedding_bytes(&self, table: &Self::Embedding) -> usize;
@@ -77,6 +79,10 @@ pub trait Backend: Send {
     fn device(&self) -> DeviceId;
     /// Bytes of memory that it may still take.
     fn available(&self) -> u64;
+    /// A reader of the memory that it takes on a device of its own; none if that is the computer's.
+    fn memory_meter(&self) -> Option<Arc<dyn MemoryMeter>> {
+        None
+    }
     /// First guess of how many more rows hardly lengthen a forward.
     fn free_rows(&self) -> usize;
     /// Bytes of a workspace for launches up to this shape, roughly from above.
@@ -85,6 +91,9 @@ pub trait Backend: Send {
     fn reserve(&mut self, shape: &WorkspaceShape) -> Result<(), OutOfMemory>;
     /// Sets the rotation table, `[positions, rotated / 2]` each, for all positions that sequences may use.
     fn set_rotation(&mut self, cos: &[f32], sin: &[f32], rotated: usize) -> Result<(), OutOfMemory>;
+    /// Sets another table of the same size for queries, where they are not turned as keys are: behind
+    /// [`set_rotation`](Self::set_rotation), which makes the two the same again.
+    fn set_query_rotation(&mut self, cos: &[f32], sin: &[f32]) -> Result<(), OutOfMemory>;
     /// An empty K/V store.
     fn new_kv(&self, shape: &AttentionShape, layers: usize, hidden: usize) -> Self::Kv;
     /// Appends `count` zeroed pages' ids to `pages`; freed pages are reused.
@@ -236,7 +245,7 @@ pub struct PageKind {
     pub residual: bool,
 }
 
-/// The head's answers, in the order of the launch's head rows. Arrays that were not asked for are empty; a request
+/// The head's results, in the order of the launch's head rows. Arrays that were not asked for are empty; a request
 /// that asks for less than others leaves its rows' entries out.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct HeadOutput {

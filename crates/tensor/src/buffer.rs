@@ -62,7 +62,7 @@ impl AlignedBytes {
         })
     }
 
-    /// The same bytes in memory of their own, or `None` if the system will not give it.
+    /// Copies the bytes into memory of their own, or returns `None` if the system will not give it.
     pub fn try_clone(&self) -> Option<Self> {
         let mut copy = Self::try_zeroed(self.length)?;
         copy.as_mut_slice::<u8>().copy_from_slice(self.as_slice());

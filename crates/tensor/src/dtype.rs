@@ -83,7 +83,7 @@ impl<'a> TensorView<'a> {
         Self { dtype, shape: [rows, columns], bytes, stride: stride.unwrap_or_default(), paired: 0 }
     }
 
-    /// The same matrix, read as what it was before the rows of each head of `head_dim` were put in pairs: stored row
+    /// Reads the matrix as what it was before the rows of each head of `head_dim` were put in pairs: stored row
     /// `2 * i + half` of a head is its row `half * head_dim / 2 + i`. Rotations of neighbours want that order; the
     /// engine rotates halves.
     ///

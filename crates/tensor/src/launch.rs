@@ -94,7 +94,7 @@ pub struct ProbeLaunch {
     pub rows: u32,
     /// How many of them are chosen: lowest cosine similarity first, ties to the lowest row.
     pub keep: u32,
-    /// What is compared: the fresh projection of a tensor with the stored one (of K, both rotated: rotation keeps cosines),
+    /// Compared tensor: the fresh projection of a tensor with the stored one (of K, both rotated: rotation keeps cosines),
     /// over all K/V heads together. The fresh one then replaces the stored one for **all** probed rows.
     pub by: Drift,
 }
@@ -104,7 +104,7 @@ pub struct ProbeLaunch {
 pub struct HeadLaunch {
     /// Head rows in the order of the output.
     pub rows: Vec<HeadRow>,
-    /// What is asked; [`HeadRow::request`] points here.
+    /// Requests; [`HeadRow::request`] points here.
     pub requests: Vec<HeadRequest>,
     /// Which head rows are blended with other rows first.
     pub blends: Vec<BlendRows>,

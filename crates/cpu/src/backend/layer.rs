@@ -24,6 +24,7 @@ pub(super) struct Tools<'a> {
     pub(super) pool: &'a Pool,
     pub(super) linear: &'a Linear,
     pub(super) rotation: &'a Rotation,
+    pub(super) query_rotation: &'a Rotation,
     pub(super) clock: &'a Clock,
     /// Width of a head.
     pub(super) head_dim: usize,
@@ -160,7 +161,7 @@ fn project_rows(
     }
     let [queries, keys, values] = outputs;
     let unfinished = [
-        projections.parts[0].unfinished(tools, tools.rotation, queries),
+        projections.parts[0].unfinished(tools, tools.query_rotation, queries),
         projections.parts[1].unfinished(tools, tools.rotation, keys),
     ];
     // V is rounded by being stored.

@@ -66,6 +66,8 @@ pub struct CpuBackend {
     pool: Pool,
     linear: Linear,
     rotation: Rotation,
+    /// Of queries, where they are turned otherwise.
+    query_rotation: Option<Rotation>,
     clock: Clock,
     workspace: Option<Workspace>,
 }
@@ -82,6 +84,7 @@ impl CpuBackend {
             pool: Pool::new(options.threads.max(1)),
             linear: Linear::with_products(options.isa, Products { dtype, quantisation, activations }),
             rotation: Rotation::default(),
+            query_rotation: None,
             clock: Clock::default(),
             workspace: None,
         }
@@ -94,11 +97,13 @@ impl CpuBackend {
 
     /// The workspace, and what the operations on it use.
     fn parts(&mut self) -> (Tools<'_>, &mut Workspace) {
-        let Self { options, pool, linear, rotation, clock, workspace } = self;
+        let Self { options, pool, linear, rotation, query_rotation, clock, workspace } = self;
+        let rotation = &*rotation;
+        let query_rotation = query_rotation.as_ref().unwrap_or(rotation);
         match workspace {
             Some(workspace) => {
                 let head_dim = workspace.shape.attention.head_dim;
-                (Tools { isa: options.isa, pool, linear, rotation, clock, head_dim }, workspace)
+                (Tools { isa: options.isa, pool, linear, rotation, query_rotation, clock, head_dim }, workspace)
             }
             None => panic!("an operation runs before anything was reserved"),
         }
@@ -202,6 +207,14 @@ impl Backend for CpuBackend {
         assert_eq!(cos.len(), sin.len(), "as many cosines as sines");
         memory::check(2 * size_of_val(cos) as u64)?;
         self.rotation = Rotation { cos: cos.to_vec(), sin: sin.to_vec(), half: rotated / 2 };
+        self.query_rotation = None;
+        Ok(())
+    }
+
+    fn set_query_rotation(&mut self, cos: &[f32], sin: &[f32]) -> Result<(), OutOfMemory> {
+        assert_eq!([cos.len(), sin.len()], [self.rotation.cos.len(); 2], "a table as long as that of keys");
+        memory::check(2 * size_of_val(cos) as u64)?;
+        self.query_rotation = Some(Rotation { cos: cos.to_vec(), sin: sin.to_vec(), half: self.rotation.half });
         Ok(())
     }
 

@@ -15,9 +15,10 @@ use std::mem::MaybeUninit;
 use super::{
     input::InputFormat,
     int8::{InputGroup, QUAD_BYTES, QUADS, scale_factor},
+    integers::Coding,
     kernel::{Block, Kernel},
     packed::{GROUP, PANEL, WeightFormat},
-    quantised::{self, INPUTS, Quantisation, SCALES},
+    quantised::{self, INPUTS, SCALES},
     unpacked::{PANEL_BYTES, Panels, format},
 };
 use crate::tiles::{ROW_BYTES, ROWS, TileUnit, twin};
@@ -28,7 +29,7 @@ use crate::{isa::Tier, tiles::hardware};
 pub(super) const EMULATED_Q8: Kernel = Kernel {
     name: "emulatedamx_i8xq8_f32",
     input: InputFormat::Int8,
-    weight: WeightFormat::Quads(Quantisation::Q8),
+    weight: WeightFormat::Integers(Coding::Q8),
     depth_block: DEPTH,
     deep_block: DEPTH,
     accumulate: accumulate::<twin::Tiles, 8>,
@@ -39,7 +40,7 @@ pub(super) const EMULATED_Q8: Kernel = Kernel {
 /// The software twin of four bits, for tests.
 pub(super) const EMULATED_Q4: Kernel = Kernel {
     name: "emulatedamx_i8xq4_f32",
-    weight: WeightFormat::Quads(Quantisation::Q4),
+    weight: WeightFormat::Integers(Coding::Q4),
     accumulate: accumulate::<twin::Tiles, 4>,
     ..EMULATED_Q8
 };
@@ -135,7 +136,7 @@ unsafe fn prepare<const BITS: usize>(blocks: *const u8, scales: &mut [Scales], b
             // SAFETY: the caller vouches for blocks and bytes.
             unsafe {
                 let block = blocks.add(index * block_bytes);
-                *scales = quantised::scales(block, panel).map(|scale| scale * scale_factor::<BITS>());
+                *scales = quantised::each(quantised::scales(block, panel), |scale| scale * scale_factor::<BITS>());
                 if BITS == 4 {
                     let tile = bytes.add((index * GROUP + panel) * TILE_BYTES);
                     unpack(block.add(SCALES + panel * panel_bytes), tile);

@@ -20,6 +20,7 @@ use std::{
 use super::{
     input::InputFormat,
     int8::{InputGroup, QUAD, QUAD_BYTES, QUADS, scale_factor},
+    integers::Coding,
     kernel::{Block, Kernel, tiles},
     packed::{GROUP, PANEL, WeightFormat},
     quantised::{self, INPUTS, Quantisation, SCALES},
@@ -31,7 +32,7 @@ pub(super) const Q8: Kernel = Kernel {
     name: "avx512vnni_i8xq8_f32",
     vnni: true,
     input: InputFormat::Int8,
-    weight: WeightFormat::Quads(Quantisation::Q8),
+    weight: WeightFormat::Integers(Coding::Q8),
     row_tile: ALONE,
     depth_block: DEPTH,
     deep_block: DEPTH,
@@ -41,7 +42,7 @@ pub(super) const Q8: Kernel = Kernel {
 /// Four bits.
 pub(super) const Q4: Kernel = Kernel {
     name: "avx512vnni_i8xq4_f32",
-    weight: WeightFormat::Quads(Quantisation::Q4),
+    weight: WeightFormat::Integers(Coding::Q4),
     accumulate: avx512vnni_i8xq4_f32,
     ..Q8
 };
@@ -185,7 +186,7 @@ unsafe fn tile<const KIND: usize, const ROWS: usize>(block: &Block, ahead: Ahead
     const { assert!(QUADS == 8) };
     let bytes = if KIND == FOUR { quantised::block_bytes(format::<4>()) } else { BYTES };
     // SAFETY: every access is inside what the block promises. Four inputs are one word, aligned because rows begin on
-    // cache lines and groups take ten words. What is asked for ahead may lie anywhere.
+    // cache lines and groups take twelve words. What is asked for ahead may lie anywhere.
     unsafe {
         let mut sums = [[_mm512_setzero_ps(); GROUP]; ROWS];
         for row in 0..ROWS {

@@ -14,11 +14,10 @@
 //!
 //! # Weights
 //!
-//! Byte dot products multiply bytes without a sign with bytes that have one. Weights are the former: a block is laid out
-//! as in [`quantised`](super::quantised), its bytes in quads, `[in / 4][16][4]` in each panel, and each is the integer
-//! plus 128. Four bits stand for a byte's upper half: 16 times the integer plus 128, of which only the scale must know.
-//! A line of them holds two quads of each output, the first in its lower halves. With each group of inputs stands -128
-//! times their sum: integer sums begin there, and what was added to the weights costs nothing.
+//! Byte dot products multiply bytes without a sign with bytes that have one. Weights are the former, as
+//! [`integers`](super::integers) lays them out: bytes are the integer plus 128. Four bits may stand for a byte's upper
+//! half: 16 times the integer plus 128, of which only the scale must know. With each group of inputs stands -128 times
+//! their sum: integer sums begin there, and what was added to the weights costs nothing.
 
 use std::fmt;
 
@@ -69,6 +68,22 @@ pub(super) struct InputGroup {
     pub(super) scale: f32,
     /// Where integer sums begin: minus [`SHIFT`] times the sum of the integers.
     pub(super) start: i32,
+    /// Minus the sum of the first half of the integers.
+    pub(super) first: i32,
+    /// The scale times the sum of the integers: what a minimum is multiplied with.
+    pub(super) weighted: f32,
+}
+
+impl InputGroup {
+    /// The sum of the integers, or of those of half number `half` where there are two `halves`.
+    pub(super) fn sum(&self, half: usize, halves: usize) -> i32 {
+        let whole = -self.start / SHIFT;
+        match (half, halves) {
+            (_, 1) => whole,
+            (0, _) => -self.first,
+            _ => whole + self.first,
+        }
+    }
 }
 
 /// Groups whose largest magnitude is less are 0: their inverse might be infinite.
@@ -89,9 +104,17 @@ impl InputGroup {
             // The sign of the lowest byte: the bits above are those of `ROUNDING`.
             *rounded = ((value * inverse + ROUNDING).to_bits() as i32) << 24 >> 24;
         }
-        let sum: i32 = rounded.iter().sum();
+        let (first, second) = rounded.split_at(INPUTS / 2);
+        let first: i32 = first.iter().sum();
+        let sum: i32 = first + second.iter().sum::<i32>();
         let scale = if tiny { 0.0 } else { largest / 127.0 };
-        Self { integers: rounded.map(|integer| integer as i8), scale, start: -SHIFT * sum }
+        Self {
+            integers: rounded.map(|integer| integer as i8),
+            scale,
+            start: -SHIFT * sum,
+            first: -first,
+            weighted: scale * sum as f32,
+        }
     }
 }
 
@@ -204,7 +227,7 @@ mod tests {
     use crate::linear::pack::Portable;
 
     fn written(isa: Isa, values: &[f32; INPUTS]) -> InputGroup {
-        let mut group = InputGroup { integers: [1; INPUTS], scale: f32::NAN, start: 1 };
+        let mut group = InputGroup { integers: [1; INPUTS], scale: f32::NAN, start: 1, first: 1, weighted: f32::NAN };
         // SAFETY: one group.
         unsafe { write(isa, values, &raw mut group) }
         group
@@ -218,7 +241,8 @@ mod tests {
             let group = written(isa, &values);
             // 2.5 and 3.5 are ties.
             assert_eq!([0, 1, 30, 31].map(|k| group.integers[k]), [-127, 2, 4, 2], "{isa:?}");
-            assert_eq!((group.scale, group.start), (2.0, 119 * SHIFT));
+            assert_eq!((group.scale, group.start, group.first, group.weighted), (2.0, 119 * SHIFT, 125, -238.0));
+            assert_eq!([group.sum(0, 1), group.sum(0, 2), group.sum(1, 2)], [-119, -125, 6]);
         }
     }
 

@@ -9,8 +9,7 @@ use super::{
     Products, blocks,
     input::InputFormat,
     int8::Activations,
-    packed::{GROUP, PANEL, WeightFormat},
-    quantised::Quantisation,
+    packed::{GROUP, MatrixFormat, PANEL, WeightFormat},
 };
 use crate::isa::{Isa, Tier};
 
@@ -92,12 +91,6 @@ static KERNELS: &[Kernel] = &[
     super::avx512_quantised::AMX_Q8,
     #[cfg(target_arch = "x86_64")]
     super::avx512_quantised::AMX_Q4,
-    super::portable_int8::Q8,
-    super::portable_int8::Q4,
-    #[cfg(target_arch = "x86_64")]
-    super::avx2_int8::Q8,
-    #[cfg(target_arch = "x86_64")]
-    super::avx2_int8::Q4,
     #[cfg(target_arch = "x86_64")]
     super::avx512_int8::Q8,
     #[cfg(target_arch = "x86_64")]
@@ -110,15 +103,25 @@ static KERNELS: &[Kernel] = &[
     super::amx_int8::Q4,
 ];
 
-impl Kernel {
-    /// Integers that it reads weights from.
-    pub(super) fn quantisation(&self) -> Option<Quantisation> {
-        match self.weight {
-            WeightFormat::Quantised(quantisation) | WeightFormat::Quads(quantisation) => Some(quantisation),
-            WeightFormat::F32 | WeightFormat::Bf16Pairs | WeightFormat::Blocks(_) => None,
-        }
-    }
+/// Kernels of bytes, slower ones first.
+static BYTES: &[[Kernel; 6]] = &[
+    super::integers::portable::KERNELS,
+    #[cfg(target_arch = "x86_64")]
+    super::integers::avx2::KERNELS,
+    #[cfg(target_arch = "x86_64")]
+    super::integers::avx2::EMULATED,
+    #[cfg(target_arch = "x86_64")]
+    super::integers::avx2::DOTS,
+    #[cfg(target_arch = "x86_64")]
+    super::integers::avx2::SHORT_DOTS,
+];
 
+/// The kernels of all tables; of those that an instruction set can run, the last is the best.
+fn all() -> impl DoubleEndedIterator<Item = &'static Kernel> {
+    BYTES.as_flattened().iter().chain(KERNELS).chain(blocks::KERNELS.as_flattened())
+}
+
+impl Kernel {
     /// What it makes of inputs.
     pub(super) fn activations(&self) -> Activations {
         if self.input == InputFormat::Int8 { Activations::Int8 } else { Activations::Plain }
@@ -129,23 +132,29 @@ impl Kernel {
         let fits = |kernel: &&Self| {
             kernel.weight == weight && (kernel.dtype, kernel.input) == (self.dtype, self.input) && kernel.runs_on(isa)
         };
-        KERNELS.iter().chain(blocks::KERNELS.as_flattened()).rfind(fits)
+        all().rfind(fits)
     }
 
     fn runs_on(&self, isa: Isa) -> bool {
-        self.tier <= isa.tier() && isa.has(self.executes) && (isa.has_vnni() || !self.vnni)
+        let twin = self.tier != self.executes;
+        self.tier <= isa.tier()
+            && isa.has(self.executes)
+            && (isa.has_vnni() || !self.vnni)
+            && (isa.is_emulated() || !twin)
     }
 
     /// The best kernel of a tier for products of a kind.
     pub(super) fn choose(isa: Isa, products: Products) -> &'static Self {
-        let Products { dtype, quantisation, activations } = products;
+        let Products { dtype, activations, .. } = products;
         assert!(matches!(dtype, Dtype::F32 | Dtype::Bf16), "no kernel takes inputs of type {dtype}");
-        assert!(activations == Activations::Plain || quantisation.is_some(), "no kernel multiplies {dtype} with int8");
-        let kind = |kernel: &&Self| kernel.activations() == activations && kernel.quantisation() == quantisation;
-        let fits = |kernel: &&Self| kind(kernel) && (kernel.dtype == dtype || activations == Activations::Int8);
-        let runs = |kernel: &&Self| fits(kernel) && kernel.runs_on(isa);
+        // That of weights that are stored in no blocks.
+        let weight = MatrixFormat::of([dtype; 2], products).0;
+        let fits = |kernel: &&Self| kernel.weight == weight && kernel.activations() == activations;
+        let runs = |kernel: &&Self| {
+            fits(kernel) && (kernel.dtype == dtype || activations == Activations::Int8) && kernel.runs_on(isa)
+        };
         // Portable kernels of every kind run everywhere: there is always a last one.
-        KERNELS.iter().rfind(runs).unwrap_or(&KERNELS[0])
+        all().rfind(runs).unwrap_or(&KERNELS[0])
     }
 }
 

@@ -37,8 +37,6 @@ mod amx_int8;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
-mod avx2_int8;
-#[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512_int8;
@@ -50,12 +48,12 @@ mod blocks;
 mod drive;
 mod input;
 mod int8;
+mod integers;
 mod kernel;
 mod output;
 mod pack;
 mod packed;
 mod portable;
-mod portable_int8;
 mod quantised;
 mod unpacked;
 
@@ -85,7 +83,8 @@ pub struct Products {
     pub dtype: Dtype,
     /// Integers that weights are rounded to when they are packed, if any.
     pub quantisation: Option<Quantisation>,
-    /// Whether inputs are rounded to integers too, which needs quantised weights.
+    /// Whether inputs are rounded to integers too. Weights beside them are integers: those of their blocks, where they
+    /// are stored in any, or else those that are asked for, or eight bits.
     pub activations: Activations,
 }
 
@@ -114,7 +113,7 @@ impl Products {
 #[derive(Clone, Copy)]
 pub struct Linear {
     kernel: &'static Kernel,
-    dtype: Dtype,
+    products: Products,
     isa: Isa,
 }
 
@@ -151,9 +150,9 @@ impl Linear {
     /// The same for products of any kind.
     ///
     /// # Panics
-    /// For a type that [`Linear::new`] refuses, and for activations of int8 with plain weights.
+    /// For a type that [`Linear::new`] refuses.
     pub fn with_products(isa: Isa, products: Products) -> Self {
-        Self { kernel: Kernel::choose(isa, products), dtype: products.dtype, isa }
+        Self { kernel: Kernel::choose(isa, products), products, isa }
     }
 
     /// The kernel's name.
@@ -163,22 +162,22 @@ impl Linear {
 
     /// The type that was asked for: of products, or of what stands around products of integers.
     pub fn dtype(&self) -> Dtype {
-        self.dtype
+        self.products.dtype
     }
 
     /// The integers that weights are rounded to.
     pub fn quantisation(&self) -> Option<Quantisation> {
-        self.kernel.quantisation()
+        self.products.quantisation
     }
 
     /// What inputs are rounded to.
     pub fn activations(&self) -> Activations {
-        self.kernel.activations()
+        self.products.activations
     }
 
     /// What was asked for.
     pub fn products(&self) -> Products {
-        Products { dtype: self.dtype, quantisation: self.quantisation(), activations: self.activations() }
+        self.products
     }
 
     /// The instruction set that the kernel was chosen for.

@@ -11,7 +11,7 @@ use demask_tensor::{Dtype, TensorView};
 
 use super::{
     activation::round_bf16,
-    blocks, int8,
+    blocks, int8, integers,
     packed::{GROUP, PANEL, WeightFormat},
     quantised::{self, Quantisation},
 };
@@ -60,7 +60,10 @@ impl Work for WriteGroup<'_> {
                 WeightFormat::Quantised(to) => {
                     write_quantised::<V>(rows, to, (self.group, panel), quantised::write_panel::<V>);
                 }
-                WeightFormat::Quads(to) => {
+                WeightFormat::Integers(coding) => {
+                    let Some(to) = coding.quantisation() else {
+                        panic!("{} does not pack as {coding:?}", rows.weight.dtype())
+                    };
                     write_quantised::<V>(rows, to, (self.group, panel), int8::write_panel::<V>);
                 }
                 WeightFormat::Blocks(coding) => panic!("{} does not pack as {coding:?}", rows.weight.dtype()),
@@ -74,7 +77,9 @@ impl PanelRows<'_> {
     #[inline(always)]
     fn write_kept(&self, to: WeightFormat, group: &mut [u8], panel: usize) -> bool {
         let Dtype::Block(source) = self.weight.dtype() else { return false };
-        if blocks::keeping(self.weight.dtype()) != Some(to) {
+        let kept =
+            integers::Coding::keeping(self.weight.dtype()).filter(|&coding| to == WeightFormat::Integers(coding));
+        if kept.is_none() && blocks::keeping(self.weight.dtype()) != Some(to) {
             return false;
         }
         let mut rows = [&[][..]; PANEL];
@@ -84,8 +89,10 @@ impl PanelRows<'_> {
             count = lane + 1;
         }
         // A panel without rows stays zero.
-        if count > 0 {
-            blocks::write_panel(source, to, &rows[..count], group, panel);
+        match kept {
+            _ if count == 0 => {}
+            Some(coding) => integers::write_panel(coding, &rows[..count], group, panel),
+            None => blocks::write_panel(source, to, &rows[..count], group, panel),
         }
         true
     }

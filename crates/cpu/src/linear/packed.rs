@@ -12,6 +12,7 @@ use super::{
     Activations, Products,
     blocks::{self, Coding},
     input::DEPTH_PADDING,
+    integers,
     pack::{PanelRows, write_group},
     quantised::{self, Quantisation},
 };
@@ -40,8 +41,8 @@ pub(super) enum WeightFormat {
     Bf16Pairs,
     /// Blocks of 32 inputs of a pair of panels, `in` padded to whole blocks.
     Quantised(Quantisation),
-    /// The same with bytes in the order of byte dot products.
-    Quads(Quantisation),
+    /// Blocks of a pair of panels in the order of byte dot products, `in` padded to whole blocks.
+    Integers(integers::Coding),
     /// Blocks of a pair of panels with the numbers of a file's blocks; `in` is whole blocks.
     Blocks(Coding),
 }
@@ -51,7 +52,11 @@ impl fmt::Display for WeightFormat {
         match self {
             Self::F32 => f.write_str("f32"),
             Self::Bf16Pairs => f.write_str("bf16"),
-            Self::Quantised(quantisation) | Self::Quads(quantisation) => quantisation.fmt(f),
+            Self::Quantised(quantisation) => quantisation.fmt(f),
+            Self::Integers(coding) => match coding.quantisation() {
+                Some(quantisation) => quantisation.fmt(f),
+                None => coding.format().fmt(f),
+            },
             Self::Blocks(coding) => coding.format().fmt(f),
         }
     }
@@ -64,9 +69,8 @@ impl WeightFormat {
         match self {
             Self::F32 => depth * PANEL * 4,
             Self::Bf16Pairs => depth * PANEL * 2,
-            Self::Quantised(quantisation) | Self::Quads(quantisation) => {
-                depth / quantised::INPUTS * quantised::block_bytes(quantisation)
-            }
+            Self::Quantised(quantisation) => depth / quantised::INPUTS * quantised::block_bytes(quantisation),
+            Self::Integers(coding) => depth / coding.inputs() * coding.block_bytes(),
             Self::Blocks(coding) => depth / coding.inputs() * coding.block_bytes(),
         }
     }
@@ -75,7 +79,7 @@ impl WeightFormat {
     pub(super) const fn group_bytes(self, depth: usize) -> usize {
         match self {
             Self::F32 | Self::Bf16Pairs => GROUP * self.offset(depth),
-            Self::Quantised(_) | Self::Quads(_) | Self::Blocks(_) => self.offset(depth),
+            Self::Quantised(_) | Self::Integers(_) | Self::Blocks(_) => self.offset(depth),
         }
     }
 
@@ -83,7 +87,8 @@ impl WeightFormat {
     pub(super) fn depth(self, columns: usize) -> usize {
         match self {
             Self::F32 => columns,
-            Self::Bf16Pairs | Self::Quantised(_) | Self::Quads(_) => columns.next_multiple_of(DEPTH_PADDING),
+            Self::Bf16Pairs | Self::Quantised(_) => columns.next_multiple_of(DEPTH_PADDING),
+            Self::Integers(coding) => columns.next_multiple_of(coding.inputs()),
             Self::Blocks(coding) => columns.next_multiple_of(coding.inputs()),
         }
     }
@@ -95,15 +100,20 @@ pub struct MatrixFormat(pub(super) WeightFormat);
 
 impl MatrixFormat {
     /// That of tensors stored in these types that are packed together (gate and up; else the same twice), for products
-    /// of a kind: the blocks that they share, if they are not to be rounded anew, or else what plain kernels take.
+    /// of a kind: the blocks that they share, if they are not to be rounded anew, or else what plain kernels take. Beside
+    /// inputs of bytes, what is not in blocks is rounded to eight bits.
     pub fn of(stored: [Dtype; 2], products: Products) -> Self {
         let Products { dtype, quantisation, activations } = products;
         let plain = if dtype == Dtype::F32 { WeightFormat::F32 } else { WeightFormat::Bf16Pairs };
-        let kept = blocks::keeping(stored[0]).filter(|_| stored[0] == stored[1]);
+        let shared = (stored[0] == stored[1]).then_some(stored[0]);
         Self(match (quantisation, activations) {
-            (None, _) => kept.unwrap_or(plain),
+            (None, Activations::Plain) => shared.and_then(blocks::keeping).unwrap_or(plain),
+            (None, Activations::Int8) => {
+                let kept = shared.and_then(integers::Coding::keeping);
+                WeightFormat::Integers(kept.unwrap_or(integers::Coding::Q8))
+            }
             (Some(to), Activations::Plain) => WeightFormat::Quantised(to),
-            (Some(to), Activations::Int8) => WeightFormat::Quads(to),
+            (Some(to), Activations::Int8) => WeightFormat::Integers(integers::Coding::rounded(to)),
         })
     }
 

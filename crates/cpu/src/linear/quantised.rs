@@ -113,6 +113,17 @@ fn choose_scales(to: Quantisation, largest: [f32; PANEL]) -> ([u16; PANEL], [f32
     (scales, inverses)
 }
 
+/// A function of each number of a panel: an array's own `map` is not always put in its place, and a call inside a kernel
+/// costs more than all that it computes.
+#[inline(always)]
+pub(super) fn each<T: Copy, U: Copy + Default>(values: [T; PANEL], function: impl Fn(T) -> U) -> [U; PANEL] {
+    let mut out = [U::default(); PANEL];
+    for lane in 0..PANEL {
+        out[lane] = function(values[lane]);
+    }
+    out
+}
+
 /// Integers of a panel as f32, sixteen at a time in the order of bf16 pairs: two steps for each pair of inputs.
 ///
 /// # Safety
@@ -122,10 +133,10 @@ unsafe fn sixteen<const BITS: usize>(integers: *const u8, step: usize) -> [f32; 
     // SAFETY: the caller vouches for a panel's integers, which end with step 31.
     unsafe {
         if BITS == 8 {
-            integers.add(step * PANEL).cast::<[i8; PANEL]>().read().map(f32::from)
+            each(integers.add(step * PANEL).cast::<[i8; PANEL]>().read(), f32::from)
         } else {
             let words = integers.add(step / HALVES * PANEL * 4).cast::<[[u8; 4]; PANEL]>().read();
-            words.map(|word| {
+            each(words, |word| {
                 let half = u32::from_le_bytes(word) >> (step % HALVES * 4) & 15;
                 (half as i32 - 8) as f32
             })
@@ -141,7 +152,7 @@ unsafe fn sixteen<const BITS: usize>(integers: *const u8, step: usize) -> [f32; 
 pub(super) unsafe fn scales(block: *const u8, panel: usize) -> [f32; PANEL] {
     // SAFETY: the caller vouches for the block, which begins with its scales.
     let halves = unsafe { block.add(panel * PANEL * 2).cast::<[[u8; 2]; PANEL]>().read() };
-    halves.map(|half| widen_f16(u16::from_le_bytes(half)))
+    each(halves, |half| widen_f16(u16::from_le_bytes(half)))
 }
 
 /// Unpacks `count` blocks to two panels of f32, `stride` bytes apart.

@@ -31,7 +31,7 @@ pub(in crate::linear) fn write_panel(
         match to {
             WeightFormat::Blocks(coding) => write_block(coding, &parts, out, panel),
             WeightFormat::Quantised(to) => write_quantised(to, &parts, out, panel),
-            WeightFormat::F32 | WeightFormat::Bf16Pairs | WeightFormat::Quads(_) => {
+            WeightFormat::F32 | WeightFormat::Bf16Pairs | WeightFormat::Integers(_) => {
                 unreachable!("these formats keep no blocks")
             }
         }

@@ -8,7 +8,7 @@ use super::Code;
 use crate::linear::{
     activation::round_bf16,
     packed::{GROUP, PANEL},
-    quantised::{INPUTS, scales as halves},
+    quantised::{INPUTS, each, scales as halves},
 };
 
 /// Parts of panels that have scales of their own.
@@ -42,11 +42,12 @@ impl Numbers {
             }
             let bytes = bytes.add(panel * 2 * PANEL).cast::<[[u8; PANEL]; 2]>().read();
             if coding.minima() {
-                let scales = times(&of_scales, bytes[0].map(f32::from));
-                let minima = times(&halves(block, GROUP + panel), bytes[1].map(f32::from));
+                let scales = times(&of_scales, each(bytes[0], f32::from));
+                let minima = times(&halves(block, GROUP + panel), each(bytes[1], f32::from));
                 return Self { scales: [scales; HALVES], minima, integers };
             }
-            let scales = bytes.map(|bytes| times(&of_scales, bytes.map(|byte| f32::from(byte as i8))));
+            let signed = |bytes| each(bytes, |byte: u8| f32::from(byte as i8));
+            let scales = [times(&of_scales, signed(bytes[0])), times(&of_scales, signed(bytes[1]))];
             Self { scales, minima: [0.0; PANEL], integers }
         }
     }
@@ -61,9 +62,9 @@ impl Numbers {
         // SAFETY: a panel's part has 32 steps of lower bits and of upper bits.
         unsafe {
             let lower = line(self.integers.add(C::CODING.upper_bytes()), step / 8);
-            let lower = lower.map(|word| word >> (step % 8 * 4) & 15);
+            let lower = each(lower, |word| word >> (step % 8 * 4) & 15);
             if bits == 0 {
-                return lower.map(|integer| integer as i32 as f32);
+                return each(lower, |integer| integer as i32 as f32);
             }
             let upper = line(self.integers, step * bits / 32);
             std::array::from_fn(|word| {
@@ -94,7 +95,7 @@ fn times(left: &[f32; PANEL], right: [f32; PANEL]) -> [f32; PANEL] {
 unsafe fn line(start: *const u8, index: usize) -> [u32; PANEL] {
     // SAFETY: the caller vouches for the line.
     let bytes = unsafe { start.add(index * PANEL * 4).cast::<[[u8; 4]; PANEL]>().read() };
-    bytes.map(u32::from_le_bytes)
+    each(bytes, u32::from_le_bytes)
 }
 
 /// Unpacks some parts to two panels of f32, `stride` bytes apart.

@@ -2,7 +2,7 @@ use demask_tensor::BlockFormat;
 use half::{bf16, f16};
 
 use super::{
-    super::{Packed, PackedGateUp, quantised::SCALES},
+    super::{Packed, PackedGateUp, integers::Coding, quantised::SCALES},
     *,
 };
 use crate::{isa::Tier, pool::Pool};
@@ -20,8 +20,8 @@ const FORMATS: [WeightFormat; 6] = [
     WeightFormat::Bf16Pairs,
     WeightFormat::Quantised(Quantisation::Q8),
     WeightFormat::Quantised(Quantisation::Q4),
-    WeightFormat::Quads(Quantisation::Q8),
-    WeightFormat::Quads(Quantisation::Q4),
+    WeightFormat::Integers(Coding::Q8),
+    WeightFormat::Integers(Coding::Q4),
 ];
 
 /// Numbers of both signs and many magnitudes, some of them zero, halves between integers and repetitions of the
@@ -86,8 +86,12 @@ fn naive_group(format: WeightFormat, rows: [PanelRows<'_>; GROUP]) -> Vec<u8> {
                         group[place..][..2].copy_from_slice(&bf16::from_f32(value).to_le_bytes());
                     }
                 }
-                WeightFormat::Quantised(to) | WeightFormat::Quads(to) => {
-                    let quads = format == WeightFormat::Quads(to);
+                WeightFormat::Quantised(_) | WeightFormat::Integers(_) => {
+                    let (to, quads) = match format {
+                        WeightFormat::Integers(coding) => (coding.quantisation().unwrap(), true),
+                        WeightFormat::Quantised(to) => (to, false),
+                        _ => unreachable!(),
+                    };
                     let blocks = group.chunks_exact_mut(quantised::block_bytes(to));
                     for (block, values) in blocks.zip(row.chunks_exact(quantised::INPUTS)) {
                         naive_quantised((to, quads), values, block, panel, lane);
@@ -135,7 +139,8 @@ fn every_type_packs_to_every_format_like_its_twin_on_any_threads() {
             let bytes = stored(dtype, rows, columns);
             let weight = TensorView::new(dtype, rows, columns, &bytes);
             // What a format keeps as it is has tests of its own.
-            for format in FORMATS.into_iter().filter(|&format| blocks::keeping(dtype) != Some(format)) {
+            let kept = [blocks::keeping(dtype), Coding::keeping(dtype).map(WeightFormat::Integers)];
+            for format in FORMATS.into_iter().filter(|&format| !kept.contains(&Some(format))) {
                 let groups = (0..rows.div_ceil(PANEL * GROUP))
                     .map(|group| [2 * group, 2 * group + 1].map(|panel| PanelRows { weight, first: panel * PANEL }));
                 let twin: Vec<u8> = groups.flat_map(|rows| naive_group(format, rows)).collect();
