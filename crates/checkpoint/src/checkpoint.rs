@@ -5,9 +5,10 @@ use std::sync::Arc;
 use demask_model::{ArchSpec, Role};
 
 use crate::{
-    ChatTemplate, CheckpointError, Family, GenerationConfig, Like, ModelFiles, SpecialTokens, StoredWeights,
-    SynthError, Tokenizer, Warning,
-    config::{ModelConfig, TokenIds, parse_config},
+    ChatTemplate, CheckpointError, Family, FamilyChoice, GenerationConfig, Like, ModelFiles, SpecialTokens,
+    StoredWeights, SynthError, Tokenizer, Warning,
+    config::{ModelConfig, TokenIds, parse_config_as},
+    families::Evidence,
     gguf::{self, Gguf},
     special::Sources,
     weights::WeightFiles,
@@ -26,7 +27,7 @@ impl Checkpoint {
     /// Opens a checkpoint. The weights are mapped, not read: this takes the time of the small files.
     pub fn open(files: ModelFiles) -> Result<Self, CheckpointError> {
         let (parts, weights) = match files.whole() {
-            Some((bytes, label)) => Parts::of_gguf(gguf::open(bytes, label)?, label),
+            Some((bytes, label)) => Parts::of_gguf(gguf::open(bytes, label, files.family())?, label),
             None => Parts::of_directory(&files)?,
         };
         let mut text = parts.assemble(files.into_name())?;
@@ -76,7 +77,7 @@ impl Checkpoint {
         &self.weights
     }
 
-    /// What is odd about the files; nothing here keeps the model from working.
+    /// Oddities of the files, none of which keeps the model from working.
     pub fn warnings(&self) -> &[Warning] {
         &self.text.warnings
     }
@@ -107,7 +108,10 @@ impl Parts {
             hint: "expected a model directory in Hugging Face layout, with config.json beside the weights",
         })?;
         let label = files.label(CONFIG);
-        let ModelConfig { family, mut spec, says_tied, tokens: ids, warnings } = parse_config(&text, &label)?;
+        let mask_token = Tokenizer::mask_text(files)?;
+        let evidence = Evidence { name: files.name(), mask_token: mask_token.as_deref() };
+        let ModelConfig { family, mut spec, says_tied, tokens: ids, warnings } =
+            parse_config_as(&text, &label, files.family(), evidence)?;
         let generation = match files.text(GENERATION)? {
             Some(text) => GenerationConfig::parse(&text, &files.label(GENERATION))?,
             None => GenerationConfig::default(),
@@ -127,7 +131,8 @@ impl Parts {
         let files = ModelFiles::memory(like.name(), &[]);
         let label = files.label(CONFIG);
         let config = like.config(layers)?.to_string();
-        let ModelConfig { family, spec, tokens: ids, warnings, .. } = parse_config(config.as_bytes(), &label)?;
+        let ModelConfig { family, spec, tokens: ids, warnings, .. } =
+            parse_config_as(config.as_bytes(), &label, Some(&FamilyChoice::of(like.family())), Evidence::default())?;
         let generation = like.generation().to_string();
         let generation = GenerationConfig::parse(generation.as_bytes(), &files.label(GENERATION))?;
         let template = ChatTemplate::open(&files, family, None)?;
@@ -140,7 +145,7 @@ impl Parts {
         (Self { family, spec, ids, label, tokenizer, template, generation, warnings }, weights)
     }
 
-    /// What only all of them together tell.
+    /// Facts that only all of them together give.
     fn assemble(self, name: String) -> Result<CheckpointText, CheckpointError> {
         let Self { family, spec, ids, label, tokenizer, template, generation, mut warnings } = self;
         if let Some(tokenizer) = &tokenizer {
@@ -178,7 +183,7 @@ pub struct CheckpointText {
     pub template: ChatTemplate,
     /// How the authors decode the model.
     pub generation: GenerationConfig,
-    /// What is odd about the files.
+    /// Oddities of the files.
     pub warnings: Vec<Warning>,
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use crate::{
     CheckpointError, Family, Warning,
     error::{one_line, shown},
-    families::{self, FAMILIES},
+    families::{self, Evidence, FAMILIES, FamilyChoice},
 };
 
 /// What a `config.json` says.
@@ -17,11 +17,11 @@ pub struct ModelConfig {
     pub family: &'static Family,
     /// The architecture.
     pub spec: ArchSpec,
-    /// Whether the file says if the head is the embedding table. If it does not, the weights tell.
+    /// Whether the file says if the head is the embedding table. If it does not, the weights decide.
     pub says_tied: bool,
     /// Special tokens that the file names.
     pub tokens: TokenIds,
-    /// What is odd about it.
+    /// Oddities of the file.
     pub warnings: Vec<Warning>,
 }
 
@@ -40,8 +40,27 @@ pub struct TokenIds {
 
 /// Reads the text of a `config.json`; `file` is its name for messages.
 pub fn parse_config(text: &[u8], file: &str) -> Result<ModelConfig, CheckpointError> {
+    parse_config_as(text, file, None, Evidence::default())
+}
+
+/// Reads it as the family that was chosen, or as the one that everything together tells.
+pub(crate) fn parse_config_as(
+    text: &[u8],
+    file: &str,
+    choice: Option<&FamilyChoice>,
+    evidence: Evidence<'_>,
+) -> Result<ModelConfig, CheckpointError> {
     let fields = Fields::parse(text, file)?;
-    families::parse(&fields, FAMILIES)
+    families::parse(&fields, FAMILIES, choice, evidence)
+}
+
+/// Most values in a JSON text that is read into memory as such: each takes up to 100 bytes, however short it is written.
+const MOST_VALUES: usize = 1 << 20;
+
+/// Refuses a JSON text of more than `most` values before any is made. A comma or bracket inside a text counts too.
+pub(crate) fn check_values(text: &[u8], most: usize) -> Result<(), String> {
+    let found = text.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count();
+    if found <= most { Ok(()) } else { Err(format!("it has up to {found} values, expected at most {most}")) }
 }
 
 /// The values of one JSON object, each with the checks that its reader asks for.
@@ -55,6 +74,8 @@ pub(crate) struct Fields<'a> {
 impl<'a> Fields<'a> {
     /// The object that a whole file is.
     pub(crate) fn parse(text: &[u8], file: &'a str) -> Result<Self, CheckpointError> {
+        let broken = |detail| CheckpointError::Json { file: file.to_owned(), detail };
+        check_values(text, MOST_VALUES).map_err(broken)?;
         match serde_json::from_slice(text) {
             Ok(Value::Object(map)) => Ok(Self { file, prefix: "", map: std::borrow::Cow::Owned(map) }),
             Ok(_) => Err(CheckpointError::Json { file: file.to_owned(), detail: "expected an object".to_owned() }),

@@ -262,6 +262,13 @@ pub enum Warning {
         /// The key.
         key: String,
     },
+    /// `config.json` does not tell the family, something else does.
+    FamilyBySign {
+        /// The family that it is taken for.
+        family: &'static str,
+        /// What tells it.
+        sign: String,
+    },
     /// The checkpoint's chat template cannot be used; asking for it gives this error.
     BrokenTemplate {
         /// The error.
@@ -290,6 +297,9 @@ impl fmt::Display for Warning {
                 write!(f, "the {token} token {id} has no row in the embedding and is not used")
             }
             Self::IgnoredKey { key } => write!(f, "config.json: {key:?} has no effect on this architecture"),
+            Self::FamilyBySign { family, sign } => {
+                write!(f, "it is taken for {family}, because {sign}; `--family` names another one")
+            }
             Self::BrokenTemplate { message } => f.write_str(message),
         }
     }

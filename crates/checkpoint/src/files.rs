@@ -9,16 +9,42 @@ use std::{
 
 use demask_tensor::Bytes;
 
-use crate::CheckpointError;
+use crate::{CheckpointError, FamilyChoice};
 
-/// Largest text file that is read: ten times the largest released `tokenizer.json`.
-const LARGEST_TEXT: u64 = 256 << 20;
+/// Returns the most bytes that a text file of a model may have, by its name.
+///
+/// A parsed text takes up to 40 times its bytes, so each kind has a limit of its own: what people write by hand, what
+/// lists tensors or tokens, and `tokenizer.json`, which holds a whole vocabulary with its merges.
+pub(crate) fn largest_text(file: &str) -> u64 {
+    match file {
+        "config.json" | "generation_config.json" | "chat_template.jinja" => 1 << 20,
+        "tokenizer.json" => 64 << 20,
+        _ => 16 << 20,
+    }
+}
+
+/// Reads a whole text file of a model, unless it is larger than its kind may be.
+pub(crate) fn read_limited(opened: File, file: &str, label: &str) -> Result<Vec<u8>, CheckpointError> {
+    let limit = largest_text(file);
+    let io = |cause| CheckpointError::Io { file: label.to_owned(), cause };
+    let length = opened.metadata().map_err(io)?.len();
+    let mut text = Vec::new();
+    // One byte more than allowed: a file can grow while it is read.
+    let read = if length > limit { 0 } else { opened.take(limit + 1).read_to_end(&mut text).map_err(io)? as u64 };
+    let found = length.max(read);
+    if found > limit {
+        return Err(CheckpointError::TooLarge { file: label.to_owned(), found, limit });
+    }
+    Ok(text)
+}
 
 /// The files of one checkpoint.
 #[derive(Debug, Clone)]
 pub struct ModelFiles {
     name: String,
     place: Place,
+    /// None: the files tell.
+    family: Option<FamilyChoice>,
 }
 
 #[derive(Debug, Clone)]
@@ -56,7 +82,7 @@ impl ModelFiles {
         let whole = if path.file_name().is_some() { None } else { path.canonicalize().ok() };
         let named = whole.as_deref().unwrap_or(path).file_name().map(|name| name.to_string_lossy().into_owned());
         let name = named.unwrap_or_else(|| path.display().to_string());
-        Ok(Self { name, place: Place::Directory(path.to_path_buf()) })
+        Ok(Self { name, place: Place::Directory(path.to_path_buf()), family: None })
     }
 
     /// A GGUF file: everything is in it.
@@ -70,20 +96,24 @@ impl ModelFiles {
         let mapped = File::open(path).and_then(|file| Bytes::map(&file));
         let bytes = mapped.map_err(|cause| CheckpointError::Io { file: label.clone(), cause })?;
         let name = path.file_stem().map_or_else(|| label.clone(), |stem| stem.to_string_lossy().into_owned());
-        Ok(Self { name, place: Place::Gguf { label, bytes: GgufBytes(bytes) } })
+        Ok(Self { name, place: Place::Gguf { label, bytes: GgufBytes(bytes) }, family: None })
     }
 
     /// A GGUF file that is in memory.
     pub fn gguf_bytes(name: &str, bytes: Bytes) -> Self {
-        Self { name: name.to_owned(), place: Place::Gguf { label: name.to_owned(), bytes: GgufBytes(bytes) } }
+        Self {
+            name: name.to_owned(),
+            place: Place::Gguf { label: name.to_owned(), bytes: GgufBytes(bytes) },
+            family: None,
+        }
     }
 
     /// Files in the binary, by name.
     pub fn memory(name: &str, files: &'static [(&'static str, &'static [u8])]) -> Self {
-        Self { name: name.to_owned(), place: Place::Memory(files) }
+        Self { name: name.to_owned(), place: Place::Memory(files), family: None }
     }
 
-    /// The same files under another name, for example a hub id instead of the name of its cache directory.
+    /// Renames the files, for example to a hub id instead of the name of its cache directory.
     pub fn named(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
         self
@@ -100,6 +130,17 @@ impl ModelFiles {
             Place::Directory(path) => Some(path),
             Place::Memory(_) | Place::Gguf { .. } => None,
         }
+    }
+
+    /// Reads them as a family that somebody named, whatever they say; none: they tell.
+    #[must_use]
+    pub fn of_family(self, family: Option<FamilyChoice>) -> Self {
+        Self { family, ..self }
+    }
+
+    /// Returns the family that somebody named.
+    pub fn family(&self) -> Option<&FamilyChoice> {
+        self.family.as_ref()
     }
 
     /// A file as messages call it.
@@ -152,13 +193,7 @@ impl ModelFiles {
 
     fn read_text(&self, file: &str) -> Result<Option<Vec<u8>>, CheckpointError> {
         let Some(opened) = self.open(file)? else { return Ok(None) };
-        let length = opened.metadata().map_err(|cause| self.io(file, cause))?.len();
-        if length > LARGEST_TEXT {
-            return Err(CheckpointError::TooLarge { file: self.label(file), found: length, limit: LARGEST_TEXT });
-        }
-        let mut text = Vec::with_capacity(length as usize);
-        opened.take(LARGEST_TEXT).read_to_end(&mut text).map_err(|cause| self.io(file, cause))?;
-        Ok(Some(text))
+        read_limited(opened, file, &self.label(file)).map(Some)
     }
 
     /// Opens a file of the directory. Pipes and devices count as absent: opening them could wait for ever.

@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, fmt};
 
-use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::{
     CheckpointError,
@@ -12,6 +12,14 @@ use crate::{
 
 /// Largest header that is read, as in the format's own library.
 const LARGEST_HEADER: u64 = 100_000_000;
+
+/// Most tensors of a checkpoint, over all of its files: as for GGUF files, 50 times what the largest dense models have.
+pub(crate) const MOST_TENSORS: usize = 1 << 16;
+
+// What is kept of each tensor is small, whatever its header says.
+const LONGEST_NAME: usize = 1024;
+const LONGEST_TYPE: usize = 64;
+const MOST_DIMENSIONS: usize = 8;
 
 /// One tensor of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,8 +37,36 @@ pub(crate) struct TensorInfo {
 #[derive(serde::Deserialize)]
 struct Entry {
     dtype: String,
-    shape: Vec<u64>,
+    shape: Dimensions,
     data_offsets: [u64; 2],
+}
+
+/// A shape; more dimensions than any tensor has are an error before they are kept.
+struct Dimensions(Vec<u64>);
+
+impl<'de> Deserialize<'de> for Dimensions {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Dimensions;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a list of at most {MOST_DIMENSIONS} dimensions")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Dimensions, A::Error> {
+                let mut shape = Vec::new();
+                while let Some(dimension) = list.next_element()? {
+                    if shape.len() == MOST_DIMENSIONS {
+                        return Err(de::Error::invalid_length(shape.len() + 1, &self));
+                    }
+                    shape.push(dimension);
+                }
+                Ok(Dimensions(shape))
+            }
+        }
+        deserializer.deserialize_seq(Reader)
+    }
 }
 
 /// The header's object; a name that occurs twice is an error, for either could be meant.
@@ -47,14 +83,21 @@ impl<'de> Deserialize<'de> for Entries {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
-                let mut entries = Vec::new();
+                let mut entries: Vec<(String, Entry)> = Vec::new();
                 while let Some(name) = map.next_key::<String>()? {
+                    let wrong =
+                        |what: &dyn fmt::Display| de::Error::custom(format_args!("tensor {}: {what}", shown(&name)));
                     if name == "__metadata__" {
                         map.next_value::<IgnoredAny>()?;
+                    } else if entries.len() == MOST_TENSORS {
+                        return Err(wrong(&format_args!("it is one of more than {MOST_TENSORS}")));
+                    } else if name.len() > LONGEST_NAME {
+                        return Err(wrong(&format_args!("its name has more than {LONGEST_NAME} bytes")));
                     } else {
-                        let entry = map
-                            .next_value()
-                            .map_err(|error| de::Error::custom(format_args!("tensor {}: {error}", shown(&name))))?;
+                        let entry: Entry = map.next_value().map_err(|error| wrong(&error))?;
+                        if entry.dtype.len() > LONGEST_TYPE {
+                            return Err(wrong(&format_args!("its type has more than {LONGEST_TYPE} bytes")));
+                        }
                         entries.push((name, entry));
                     }
                 }
@@ -112,7 +155,7 @@ fn locate(name: &str, entry: Entry, base: u64, data: u64) -> Result<TensorInfo, 
         return Err(format!("it is cut off: the tensor {} ends at byte {end}, the data at {data}", shown(name)));
     }
     if let Some(bits) = bits(&entry.dtype) {
-        let elements = entry.shape.iter().try_fold(1u64, |product, &dimension| product.checked_mul(dimension));
+        let elements = entry.shape.0.iter().try_fold(1u64, |product, &dimension| product.checked_mul(dimension));
         let expected = elements.and_then(|count| count.checked_mul(bits)).map(|bits| bits.div_ceil(8));
         if expected != Some(end - start) {
             let found = end - start;
@@ -122,7 +165,7 @@ fn locate(name: &str, entry: Entry, base: u64, data: u64) -> Result<TensorInfo, 
     // Both fit: they are at most the length of a slice.
     Ok(TensorInfo {
         dtype: entry.dtype,
-        shape: entry.shape,
+        shape: entry.shape.0,
         start: (base + start) as usize,
         end: (base + end) as usize,
     })

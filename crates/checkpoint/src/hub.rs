@@ -23,7 +23,7 @@ use client::Client;
 
 use crate::{
     CheckpointError, ModelFiles, ModelLocation, ShardIndex,
-    files::{is_repository, is_revision, resolve},
+    files::{is_repository, is_revision, read_limited, resolve},
     weights::{INDEX, SINGLE},
 };
 
@@ -102,7 +102,7 @@ impl HubOptions {
         Self::from_lookup(&|name| env::var(name).ok().filter(|value| !value.is_empty()))
     }
 
-    /// The same from any table of variables.
+    /// Reads the settings from any table of variables.
     pub fn from_lookup(variable: &dyn Fn(&str) -> Option<String>) -> Self {
         let home = variable("HF_HOME").map_or_else(|| default_home(variable), PathBuf::from);
         let cache = variable("HF_HUB_CACHE").map_or_else(|| home.join("hub"), PathBuf::from);
@@ -189,7 +189,7 @@ pub enum HubError {
     NotAModel {
         /// Repository.
         id: String,
-        /// What is missing.
+        /// The missing part.
         missing: &'static str,
     },
     /// A dataset without a file that is asked of it.
@@ -197,7 +197,7 @@ pub enum HubError {
     NoFile {
         /// Repository.
         id: String,
-        /// What is missing.
+        /// The missing file.
         file: String,
         /// Revision.
         revision: String,
@@ -221,6 +221,33 @@ pub enum HubError {
         done: u64,
         /// Bytes that there are, or a question mark.
         total: String,
+    },
+    /// More bytes than a file of its kind can have.
+    #[error(
+        "{file} of {id} has {found} bytes, expected at most {limit}: use a repository with a whole model of its kind"
+    )]
+    TooLarge {
+        /// Repository.
+        id: String,
+        /// File.
+        file: String,
+        /// Bytes that the hub announces or sends.
+        found: u64,
+        /// Most bytes of such a file.
+        limit: u64,
+    },
+    /// What came is not what the hub announced.
+    #[error(
+        "the download of {file} is damaged: its SHA-256 is {found}, expected {expected}; it was removed, run the same \
+         command again"
+    )]
+    Damaged {
+        /// File.
+        file: String,
+        /// Hash of what came.
+        found: String,
+        /// Hash that the hub announced.
+        expected: String,
     },
     /// Another process holds the file.
     #[error("another program is fetching {file} at the moment: wait for it, then run the same command again")]
@@ -265,7 +292,7 @@ impl HubError {
 /// Brings a model into the cache, as far as it is not there, and returns the directory of its files. Without a
 /// revision it is that of the branch `main`.
 ///
-/// Where the hub cannot be reached and the cache has the whole model, the cache answers.
+/// Where the hub cannot be reached and the cache has the whole model, the cache is used.
 pub fn fetch(
     id: &str,
     revision: Option<&str>,
@@ -279,7 +306,7 @@ pub fn fetch(
 /// Brings files of a dataset into the cache, as far as they are not there, and returns the directory of the revision,
 /// below which they have their names.
 ///
-/// Where the hub cannot be reached and the cache has all of them, the cache answers.
+/// Where the hub cannot be reached and the cache has all of them, the cache is used.
 pub fn fetch_dataset(
     id: &str,
     revision: &str,
@@ -303,7 +330,7 @@ pub fn fetch_dataset(
     })
 }
 
-/// What is wanted of a hub.
+/// A request to a hub.
 #[derive(Clone, Copy)]
 struct Request<'a> {
     kind: RepositoryKind,
@@ -396,18 +423,23 @@ impl Fetch<'_> {
             return Ok(vec![SINGLE.to_owned()]);
         }
         let path = self.client.file(commit, INDEX, progress)?;
-        let text = fs::read(&path).map_err(|cause| io_error(&path, cause))?;
-        let index = ShardIndex::parse(&text, &path.display().to_string())?;
+        let index = read_index(&path)?;
         Ok(index.shards().into_iter().map(str::to_owned).collect())
     }
+}
+
+/// Reads the index of shards, up to the size that one may have.
+fn read_index(path: &Path) -> Result<ShardIndex, HubError> {
+    let label = path.display().to_string();
+    let opened = fs::File::open(path).map_err(|cause| io_error(path, cause))?;
+    Ok(ShardIndex::parse(&read_limited(opened, INDEX, &label)?, &label)?)
 }
 
 /// Whether a directory has a configuration and all of its weights.
 fn is_complete(directory: &Path) -> bool {
     let has = |file: &str| directory.join(file).is_file();
     let sharded = || {
-        let text = fs::read(directory.join(INDEX)).ok()?;
-        let index = ShardIndex::parse(&text, INDEX).ok()?;
+        let index = read_index(&directory.join(INDEX)).ok()?;
         Some(!index.shards().is_empty() && index.shards().into_iter().all(has))
     };
     has("config.json") && (has(SINGLE) || sharded().unwrap_or(false))

@@ -49,7 +49,9 @@ impl Sources<'_> {
                 (default, "released model"),
             ]
         };
-        let mask = self.mask(of(|ids| ids.mask, "mask_token", released.and_then(|known| known.mask)), warnings)?;
+        let by_text = || self.tokenizer.and_then(|known| self.family.mask_texts.iter().find_map(|text| known.id(text)));
+        let usual = by_text().or(released.and_then(|known| known.mask)).or(self.family.mask);
+        let mask = self.mask(of(|ids| ids.mask, "mask_token", usual), warnings)?;
         let eos = of(|ids| ids.eos.first().copied(), "eos_token", released.map(|known| known.eos));
         let bos = of(|ids| ids.bos, "bos_token", released.map(|known| known.bos));
         let pad = of(|ids| ids.pad, "pad_token", None);

@@ -38,34 +38,39 @@ const DEVIATION: f64 = 0.02;
 
 /// Released shape that can be imitated.
 #[derive(Clone, Copy)]
-pub struct Like(&'static Shape);
+pub struct Like(&'static Family, &'static Shape);
 
 impl Like {
     /// Returns all of them, in the order of their families.
     pub fn all() -> impl Iterator<Item = Self> {
-        FAMILIES.iter().flat_map(|family| family.shapes).map(Self)
+        FAMILIES.iter().copied().flat_map(|family| family.shapes.iter().map(move |shape| Self(family, shape)))
     }
 
     /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
-        self.0.name
+        self.1.name
     }
 
     /// Returns its `config.json`, perhaps with another number of layers.
     pub(crate) fn config(self, layers: Option<usize>) -> Result<Value, SynthError> {
-        let mut config = (self.0.config)();
+        let mut config = (self.1.config)();
         if let Some(layers) = layers {
             if !(1..=1024).contains(&layers) {
                 return Err(SynthError::BadLayers { found: layers });
             }
-            config[self.0.layers] = layers.into();
+            config[self.1.layers] = layers.into();
         }
         Ok(config)
     }
 
     /// Returns its `generation_config.json`.
     pub(crate) fn generation(self) -> Value {
-        (self.0.generation)()
+        (self.1.generation)()
+    }
+
+    /// Returns the family, which config.json alone may not tell.
+    pub fn family(self) -> &'static Family {
+        self.0
     }
 
     /// Returns all names, for messages.
@@ -102,7 +107,7 @@ impl FromStr for Like {
     }
 }
 
-/// What is to be made.
+/// Shape, seed and form of the checkpoint to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SynthSpec {
     /// Shape.
@@ -160,7 +165,7 @@ pub enum SynthError {
     Config(#[from] CheckpointError),
 }
 
-/// Writes a random checkpoint into a new directory. It appears there complete or not at all. `progress` answers whether
+/// Writes a random checkpoint into a new directory. It appears there complete or not at all. `progress` returns whether
 /// to go on.
 pub fn synthesise(
     spec: &SynthSpec,

@@ -2,15 +2,19 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     ops::Deref,
 };
 
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
+};
 use serde_json::{Map, Value, json};
 
 use crate::{
     CheckpointError, Family, ModelFiles,
-    config::Fields,
+    config::{Fields, check_values},
     error::{one_line, shown},
     families::qwen2,
     guard::guarded,
@@ -78,8 +82,69 @@ struct Outline {
     #[serde(default)]
     added_tokens: Vec<Added>,
     #[serde(default)]
-    decoder: Value,
+    decoder: Mentions,
 }
+
+/// Whether a JSON value has the text `ByteLevel` anywhere in it; nothing else of it is kept.
+#[derive(Default)]
+struct Mentions(bool);
+
+impl<'de> Deserialize<'de> for Mentions {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Mentions;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a decoder")
+            }
+
+            fn visit_unit<E>(self) -> Result<Mentions, E> {
+                Ok(Mentions(false))
+            }
+
+            fn visit_bool<E>(self, _: bool) -> Result<Mentions, E> {
+                Ok(Mentions(false))
+            }
+
+            fn visit_u64<E>(self, _: u64) -> Result<Mentions, E> {
+                Ok(Mentions(false))
+            }
+
+            fn visit_i64<E>(self, _: i64) -> Result<Mentions, E> {
+                Ok(Mentions(false))
+            }
+
+            fn visit_f64<E>(self, _: f64) -> Result<Mentions, E> {
+                Ok(Mentions(false))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Mentions, E> {
+                Ok(Mentions(text == "ByteLevel"))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Mentions, A::Error> {
+                let mut found = false;
+                while let Some(Mentions(inside)) = list.next_element()? {
+                    found |= inside;
+                }
+                Ok(Mentions(found))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Mentions, A::Error> {
+                let mut found = false;
+                while let Some((IgnoredAny, Mentions(inside))) = map.next_entry()? {
+                    found |= inside;
+                }
+                Ok(Mentions(found))
+            }
+        }
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+/// Most values in a `tokenizer.json`: twice those of a vocabulary of 260,000 tokens with twice as many merges.
+const MOST_VALUES: usize = 4 << 20;
 
 impl Tokenizer {
     /// The tokenizer of a checkpoint, from `tokenizer.json`, or from `vocab.json` and `merges.txt`; or nothing, if
@@ -96,9 +161,15 @@ impl Tokenizer {
         Self::parse(&text, &files.label(name), settings).map(Some)
     }
 
+    /// Returns the mask token that a checkpoint's tokenizer files name.
+    pub(crate) fn mask_text(files: &ModelFiles) -> Result<Option<String>, CheckpointError> {
+        Ok(Settings::read(files)?.texts.remove("mask_token"))
+    }
+
     /// The tokenizer of a `tokenizer.json`'s text; `file` is its name for messages.
     pub(crate) fn parse(text: &[u8], file: &str, settings: Settings) -> Result<Self, CheckpointError> {
         let broken = |detail: String| CheckpointError::Tokenizer { file: file.to_owned(), detail };
+        check_values(text, MOST_VALUES).map_err(broken)?;
         let outline: Outline = serde_json::from_slice(text).map_err(|error| broken(one_line(error)))?;
         let mut inner = attempt(|| tokenizers::Tokenizer::from_bytes(text)).map_err(broken)?;
         // Neither belongs to an engine that plans its own canvas, and a padding of absurd length would be memory.
@@ -118,7 +189,7 @@ impl Tokenizer {
         let largest = inner.get_vocab(true).into_values().max();
         let largest = largest.ok_or_else(|| broken("it has no tokens".to_owned()))?;
         let special = outline.added_tokens.iter().filter(|added| added.special).map(|added| added.id).collect();
-        let byte_level = outline.decoder.to_string().contains("ByteLevel");
+        let Mentions(byte_level) = outline.decoder;
         let spelling = if byte_level { Spelling::ByteLevel } else { Spelling::Text };
         Ok(Self { inner, file: file.to_owned(), spelling, special, texts: settings.texts, largest })
     }
@@ -219,7 +290,7 @@ impl<T: Deref<Target = Tokenizer>> TextStream<T> {
         self.take(false)
     }
 
-    /// What is left at the end; half a character becomes U+FFFD.
+    /// Returns the rest at the end; half a character becomes U+FFFD.
     pub fn finish(&mut self) -> String {
         self.take(true)
     }
@@ -310,6 +381,7 @@ fn from_vocabulary(
 ) -> Result<Vec<u8>, CheckpointError> {
     let file = files.label(VOCABULARY);
     let broken = |detail: String| CheckpointError::Tokenizer { file: file.clone(), detail };
+    check_values(vocabulary, MOST_VALUES).map_err(broken)?;
     let vocabulary: Map<String, Value> = serde_json::from_slice(vocabulary).map_err(|e| broken(one_line(e)))?;
     let merges = files.text(MERGES)?.ok_or_else(|| CheckpointError::MissingFile {
         file: files.label(MERGES),

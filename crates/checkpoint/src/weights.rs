@@ -10,11 +10,14 @@ use crate::{
     CheckpointError, Family, ModelFiles,
     config::Fields,
     files::is_plain,
-    header::{self, TensorInfo},
+    header::{self, MOST_TENSORS, TensorInfo},
 };
 
 pub(crate) const SINGLE: &str = "model.safetensors";
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
+
+/// Most files of a checkpoint: 20 times what the largest releases have.
+const MOST_SHARDS: usize = 1 << 12;
 
 /// A `model.safetensors.index.json`: which shard holds which tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +40,13 @@ impl ShardIndex {
             let shard = plain.ok_or_else(|| map.bad(name, value, "the name of a safetensors file beside the index"))?;
             shard_of.insert(name.clone(), shard.to_owned());
         }
-        Ok(Self { shard_of })
+        let index = Self { shard_of };
+        let found = index.shards().len();
+        if found > MOST_SHARDS {
+            let expected = format!("tensors in at most {MOST_SHARDS} different files");
+            return Err(fields.bad("weight_map", &found.into(), expected));
+        }
+        Ok(index)
     }
 
     /// Names of all shards.
@@ -106,13 +115,20 @@ impl WeightFiles {
         };
         let label = files.label(INDEX);
         let index = ShardIndex::parse(&text, &label)?;
-        let (mut shards, mut places) = (Vec::new(), HashMap::new());
+        let (mut shards, mut places, mut tensors) = (Vec::new(), HashMap::new(), 0);
         for name in index.shards() {
             let bytes = files
                 .bytes(name)?
                 .ok_or_else(|| CheckpointError::MissingShard { index: label.clone(), shard: name.to_owned() })?;
             places.insert(name, shards.len());
-            shards.push(Shard::read(files.label(name), bytes)?);
+            let shard = Shard::read(files.label(name), bytes)?;
+            tensors += shard.tensors.len();
+            if tensors > MOST_TENSORS {
+                let detail =
+                    format!("with those before it there are {tensors} tensors, expected at most {MOST_TENSORS}");
+                return Err(CheckpointError::Safetensors { file: shard.label, detail });
+            }
+            shards.push(shard);
         }
         let map = index.shard_of.iter().map(|(name, shard)| (name.clone(), places[shard.as_str()])).collect();
         Ok(Self { shards, index: Some((label, map)) })

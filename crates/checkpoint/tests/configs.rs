@@ -1,6 +1,8 @@
 //! Configurations as released, in every spelling that occurs.
 
-use demask_checkpoint::{CheckpointError, ModelConfig, parse_config};
+use std::path::Path;
+
+use demask_checkpoint::{Checkpoint, CheckpointError, CheckpointText, ModelConfig, ModelFiles, parse_config};
 use demask_model::{ArchSpec, RopeScaling, expected_tensors};
 use demask_step::Mask;
 use serde_json::{Value, json};
@@ -120,14 +122,11 @@ fn llada_is_read_by_its_own_names() {
 #[test]
 fn blocks_head_widths_and_shifts_follow_the_family() {
     let spec = parse(&sdar(2560, 9728, 36, 32)).spec;
-    assert_eq!(
-        (spec.head_dim, spec.query_width(), spec.attention, spec.shift),
-        (128, 4096, Mask::BlockCausal { block: 4 }, 0)
-    );
+    assert_eq!((spec.head_dim, spec.query_width(), spec.attention, spec.shift), (128, 4096, Mask::blocks(4), 0));
     assert!(spec.head_norms && !spec.qkv_bias);
     let mut config = sdar(2560, 9728, 36, 32);
     config["block_size"] = json!(16);
-    assert_eq!(parse(&config).spec.attention, Mask::BlockCausal { block: 16 });
+    assert_eq!(parse(&config).spec.attention, Mask::blocks(16));
     let spec = parse(&dream()).spec;
     assert_eq!((spec.head_dim, spec.attention, spec.shift, spec.qkv_bias), (128, Mask::Full, 1, true));
     let spec = parse(&qwen(896, 4864, 24, 14, 2)).spec;
@@ -169,4 +168,129 @@ fn llama_3_has_its_own_scaling() {
     broken["rope_scaling"].as_object_mut().unwrap().remove("low_freq_factor");
     let expected = "config.json: the key \"rope_scaling.low_freq_factor\" is missing, expected a positive number; add it to the file";
     assert_eq!(try_parse(&broken).unwrap_err().to_string(), expected);
+}
+
+/// Numbers of parameters and tensors of the released shapes of 2026's dense families, by their layers' widths.
+#[test]
+fn dense_families_of_2026_have_the_released_numbers() {
+    let cases = [
+        ("stable-diffcoder-8b", 8_250_462_208, 291),
+        ("open-dcoder-0.5b", 494_032_768, 290),
+        ("a2d-qwen2.5-coder-0.5b", 494_032_768, 290),
+        ("a2d-qwen3-0.6b", 596_049_920, 310),
+        ("fast-dllm-v2-1.5b", 1_543_714_304, 338),
+        ("fast-dllm-v2-7b", 7_615_616_512, 339),
+        ("nemotron-labs-diffusion-3b", 3_831_659_520, 237),
+        ("nemotron-labs-diffusion-8b", 8_489_553_920, 309),
+    ];
+    for (name, parameters, tensors) in cases {
+        let spec = CheckpointText::of_shape(name.parse().unwrap(), None).unwrap().spec;
+        assert_eq!(spec.parameters(), parameters, "{name}");
+        assert_eq!(expected_tensors(&spec).len(), tensors, "{name}");
+    }
+}
+
+#[test]
+fn dense_families_of_2026_are_read_by_their_own_rules() {
+    let text = |name: &str| CheckpointText::of_shape(name.parse().unwrap(), None).unwrap();
+    let coder = text("stable-diffcoder-8b");
+    assert_eq!((coder.spec.attention, coder.spec.shift, coder.special.mask), (Mask::blocks(4), 0, Some(5)));
+    let fast = text("fast-dllm-v2-7b");
+    assert_eq!((fast.spec.attention, fast.spec.shift, fast.special.mask), (Mask::blocks(32), 1, Some(151_665)));
+    assert!(fast.spec.blocks.seeds && !fast.spec.blocks.ends_short && !fast.spec.tied);
+    let open = text("open-dcoder-0.5b");
+    assert_eq!((open.spec.attention, open.spec.shift, open.special.mask), (Mask::Full, 1, Some(151_665)));
+    let small = text("a2d-qwen3-0.6b");
+    assert_eq!((small.spec.attention, small.spec.shift, small.special.mask), (Mask::Full, 0, Some(151_669)));
+    let by_pass = text("nemotron-labs-diffusion-8b").spec;
+    assert_eq!(by_pass.attention, Mask::Context { context: 0, block: 32 });
+    let yarn = RopeScaling::Yarn {
+        factor: 16.0,
+        original_context: 16384.0,
+        fast: 32.0,
+        slow: 1.0,
+        whole: true,
+        amplitude: 1.0,
+    };
+    assert_eq!((by_pass.rope.scaling, by_pass.query_width()), (yarn, 4096));
+    assert_eq!(by_pass.query_scale.map(|scale| (scale.beta, scale.original_context)), Some((0.1, 16384.0)));
+}
+
+/// What YaRN leaves open follows from the rest, as in transformers.
+#[test]
+fn yarn_says_little_and_means_more() {
+    let yarn = |scaling: Value| {
+        let extra = json!({"rope_scaling": scaling});
+        let config = hugging_face("Qwen2ForCausalLM", "qwen2", [896, 4864, 24, 14, 2, 151_936, 32768], &extra);
+        try_parse(&config).map(|parsed| parsed.spec.rope.scaling).map_err(|error| error.to_string())
+    };
+    let Ok(RopeScaling::Yarn { factor, amplitude, fast, slow, whole, .. }) =
+        yarn(json!({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8192}))
+    else {
+        panic!("no YaRN");
+    };
+    assert_eq!((factor, fast, slow, whole), (4.0, 32.0, 1.0, true));
+    assert!((amplitude - (0.1 * 4f64.ln() + 1.0)).abs() < 1e-12);
+    let Ok(RopeScaling::Yarn { factor, amplitude, .. }) =
+        yarn(json!({"rope_type": "yarn", "original_max_position_embeddings": 16384, "attention_factor": 1.5}))
+    else {
+        panic!("no YaRN");
+    };
+    assert_eq!((factor, amplitude), (2.0, 1.5));
+    let refused = yarn(json!({"type": "yarn", "factor": 4.0, "beta_fast": 1.0, "beta_slow": 2.0})).unwrap_err();
+    assert_eq!(
+        refused,
+        "config.json: \"rope_scaling.beta_fast\" is 1.0, expected at least beta_slow, 2; correct the file or fetch it again"
+    );
+}
+
+#[test]
+fn what_no_code_computes_is_refused() {
+    let refused = |change: Value| {
+        let mut config = json!({
+            "architectures": ["NemotronLabsDiffusionModel"], "hidden_size": 48, "intermediate_size": 96,
+            "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+            "vocab_size": 224, "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "rope_theta": 1e4,
+        });
+        for (key, value) in change.as_object().unwrap() {
+            config[key] = value.clone();
+        }
+        try_parse(&config).unwrap_err().to_string()
+    };
+    let paradigm = refused(json!({"dlm_paradigm": "autoregressive"}));
+    assert!(paradigm.contains("dlm_paradigm \"autoregressive\" (only \"bidirectional\" is)"), "{paradigm}");
+    let shifted = refused(json!({"dlm_type": "dream"}));
+    assert!(shifted.contains("dlm_type \"dream\" (only \"llada\" is)"), "{shifted}");
+    assert!(refused(json!({"sliding_window": 4096})).contains("a sliding window"));
+}
+
+/// `architectures` says Llama or Qwen2, and something else says more.
+#[test]
+fn relatives_are_told_by_their_signs() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/ckpt");
+    let open = |name: &str, family: Option<&str>| {
+        let files = ModelFiles::directory(golden.join(name)).unwrap();
+        Checkpoint::open(files.of_family(family.map(|family| family.parse().unwrap()))).unwrap()
+    };
+    let told = |checkpoint: &Checkpoint| {
+        checkpoint.warnings().iter().map(ToString::to_string).find(|told| told.contains("it is taken for"))
+    };
+    let open_dcoder = open("dense-opendcoder-toy", None);
+    assert_eq!((open_dcoder.family().name(), open_dcoder.special().mask), ("Open-dCoder", Some(260)));
+    assert_eq!(
+        told(&open_dcoder).unwrap(),
+        "it is taken for Open-dCoder, because its tokenizer names the mask token \"<M>\"; `--family` names another one"
+    );
+    let qwen = open("dense-opendcoder-toy", Some("qwen2"));
+    assert_eq!((qwen.family().name(), qwen.special().mask, told(&qwen)), ("Qwen2", None, None));
+    let blocks = open("dense-a2d-qwen3-bd3lm-toy", None);
+    assert_eq!(blocks.spec().attention, Mask::blocks(32));
+    assert!(told(&blocks).unwrap().contains("its name contains \"bd3lm\""));
+    let whole = open("dense-a2d-qwen2-mdlm-toy", None);
+    assert_eq!(whole.spec().attention, Mask::Full);
+    assert!(told(&whole).unwrap().contains("its name does not contain \"bd3lm\""));
+    let chosen = open("dense-a2d-qwen2-mdlm-toy", Some("a2d-qwen2:block=16"));
+    assert_eq!((chosen.spec().attention, told(&chosen)), (Mask::blocks(16), None));
+    let coder = open("dense-stablediffcoder-toy", None);
+    assert_eq!((coder.family().name(), coder.special().mask), ("Stable-DiffCoder", Some(5)));
 }

@@ -11,6 +11,8 @@ use std::{
     time::Duration,
 };
 
+use sha2::{Digest, Sha256};
+
 use demask_checkpoint::{Checkpoint, HubError, HubOptions, fetch, fetch_dataset, locate};
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
@@ -29,6 +31,8 @@ struct Behaviour {
     facts: Option<&'static str>,
     /// The revision as it stands in addresses, if this is a dataset.
     dataset: Option<&'static str>,
+    /// Etags of files that have others than `tag-` and their names.
+    etags: Vec<(&'static str, String)>,
     /// Whether contents are behind a redirection, as large files are.
     redirects: bool,
     /// All requests: path and range.
@@ -109,12 +113,13 @@ fn answer(stream: &TcpStream, files: &[(String, Vec<u8>)], behaviour: &Mutex<Beh
     let Some((name, contents)) = files.iter().find(|(file, _)| Some(file.as_str()) == name) else {
         return reply(stream, 404, "", b"", None);
     };
-    let tag = name.replace('/', "-");
-    let truth = || format!("etag: \"tag-{tag}\"\r\nx-repo-commit: {COMMIT}\r\n");
+    let own = behaviour.etags.iter().find(|(file, _)| file == name).map(|(_, etag)| etag.clone());
+    let tag = own.unwrap_or_else(|| format!("tag-{}", name.replace('/', "-")));
+    let truth = || format!("etag: \"{tag}\"\r\nx-repo-commit: {COMMIT}\r\n");
     let facts = behaviour.facts.map_or_else(truth, str::to_owned);
     if behaviour.redirects && !path.starts_with("/cdn/") {
         let host = headers.get("host")?;
-        let linked = format!("location: http://{host}/cdn/{name}\r\nx-linked-etag: \"tag-{tag}\"\r\n");
+        let linked = format!("location: http://{host}/cdn/{name}\r\nx-linked-etag: \"{tag}\"\r\n");
         return reply(stream, 302, &format!("{facts}{linked}"), b"", None);
     }
     let range = headers.get("range").and_then(|range| range.strip_prefix("bytes=")?.split_once('-'));
@@ -354,6 +359,62 @@ fn a_model_behind_a_token_says_so_and_opens_with_it() {
     options.token = Some("secret".to_owned());
     get(&options).unwrap();
     assert!(!format!("{options:?}").contains("secret"));
+}
+
+/// SHA-256 of the weights of `tiny-qwen2`.
+fn hash_of_weights() -> String {
+    let weights = files_of("tiny-qwen2").into_iter().find(|(name, _)| name == "model.safetensors").unwrap().1;
+    Sha256::digest(&weights).iter().fold(String::new(), |digits, byte| format!("{digits}{byte:02x}"))
+}
+
+#[test]
+fn contents_are_compared_with_the_hash_that_the_hub_names() {
+    let right = hash_of_weights();
+    let hub = |etag: &str, drops: Vec<usize>| {
+        let etags = vec![("model.safetensors", etag.to_owned())];
+        Hub::start(files_of("tiny-qwen2"), Behaviour { drops, etags, ..Behaviour::default() })
+    };
+    let cache = Cache::new("hash");
+    let directory = get(&hub(&right, Vec::new()).options(&cache.0)).unwrap();
+    assert!(directory.join("model.safetensors").is_file());
+    // A whole part that an earlier call left is looked at, too.
+    for drops in [Vec::new(), vec![1000]] {
+        let wrong = format!("{}{}", if right.starts_with('0') { "1" } else { "0" }, &right[1..]);
+        let hub = hub(&wrong, drops.clone());
+        let cache = Cache::new("damaged");
+        let options = hub.options(&cache.0);
+        if !drops.is_empty() {
+            message(get(&options));
+            let part = cache.0.join(format!("models--org--tiny/blobs/{wrong}.part"));
+            let weights = files_of("tiny-qwen2").into_iter().find(|(name, _)| name == "model.safetensors").unwrap().1;
+            fs::write(&part, weights).unwrap();
+        }
+        assert_eq!(
+            message(get(&options)),
+            format!(
+                "the download of model.safetensors is damaged: its SHA-256 is {right}, expected {wrong}; it was removed, run the same command again"
+            )
+        );
+        let left = fs::read_dir(cache.0.join("models--org--tiny/blobs")).unwrap();
+        let left: Vec<_> = left.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        assert!(!left.contains(&wrong) && !left.contains(&format!("{wrong}.part")), "{left:?}");
+        assert!(!cache.0.join("models--org--tiny/snapshots").join(COMMIT).join("model.safetensors").exists());
+        assert!(!cache.0.join("models--org--tiny/refs/main").exists(), "nothing refers to what is damaged");
+    }
+}
+
+#[test]
+fn files_that_are_too_large_are_not_fetched() {
+    let mut files = files_of("tiny-qwen2");
+    files.retain(|(name, _)| name != "config.json");
+    files.push(("config.json".to_owned(), vec![b' '; (1 << 20) + 1]));
+    let hub = Hub::start(files, Behaviour::default());
+    let cache = Cache::new("large");
+    assert_eq!(
+        message(get(&hub.options(&cache.0))),
+        "config.json of org/tiny has 1048577 bytes, expected at most 1048576: use a repository with a whole model of its kind"
+    );
+    assert!(hub.transfers().is_empty(), "{:?}", hub.transfers());
 }
 
 #[test]

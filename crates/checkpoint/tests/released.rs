@@ -19,7 +19,7 @@ fn shape(spec: &ArchSpec) -> [usize; 7] {
 
 #[test]
 fn golden_checkpoints_open_with_the_right_architecture() {
-    let block = Mask::BlockCausal { block: 4 };
+    let block = Mask::blocks(4);
     let cases = [
         ("tiny-llada", "LLaDA", [64, 3, 4, 4, 16, 160, 320], Mask::Full, 0, false),
         ("tiny-llada-sharded", "LLaDA", [64, 3, 4, 4, 16, 160, 320], Mask::Full, 0, false),

@@ -15,7 +15,7 @@ pub struct Canvas {
     given: Vec<bool>,
     masks: usize,
     mask_id: TokenId,
-    /// The same canvas with every token that was given replaced by the mask, for classifier-free guidance.
+    /// Tokens of the unconditional twin, for classifier-free guidance: every token that was given is a mask.
     unconditional: Option<Vec<TokenId>>,
     /// No mask stands before this position.
     settled: usize,
@@ -37,8 +37,8 @@ impl Canvas {
         canvas
     }
 
-    /// Keeps the unconditional twin as well: every position that is not masked now is a mask there for good
-    /// (LLaDA `generate`, specification caches, section 1.1).
+    /// Keeps the unconditional twin as well: every position that is not masked now is a mask there for good (LLaDA
+    /// `generate`, specs/caches.md#1.1).
     #[must_use]
     pub fn with_unconditional(mut self) -> Self {
         self.unconditional = Some(vec![self.mask_id; self.tokens.len()]);

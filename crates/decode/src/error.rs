@@ -36,6 +36,38 @@ pub enum OptionsError {
         /// The mask token.
         mask_id: TokenId,
     },
+    /// A method that cannot follow tokens that a stored block predicts.
+    #[error("the model's stored blocks predict the token behind them, which {what} cannot follow: {try_instead}")]
+    Seeds {
+        /// The method.
+        what: &'static str,
+        /// What to do.
+        try_instead: &'static str,
+    },
+    /// A decoder whose passes only one cache follows.
+    #[error("decoder {decoder} keeps the K/V of its causal passes, found cache {cache}: use cache causal")]
+    NeedsCache {
+        /// The decoder.
+        decoder: &'static str,
+        /// The cache.
+        cache: String,
+    },
+    /// A canvas of masks alone, and a model that predicts what a block starts with.
+    #[error("cache block with canvas=masks is for models with attention by pass, found {attention}: omit canvas")]
+    CanvasForContext {
+        /// The model's.
+        attention: MaskKind,
+    },
+    /// Drafts that are verified by the most probable token, and tokens that are drawn.
+    #[error(
+        "decoder {decoder} verifies its drafts by the most probable token, found temperature {found}: give 0, or use ar"
+    )]
+    GreedyOnly {
+        /// The decoder.
+        decoder: &'static str,
+        /// The temperature.
+        found: f32,
+    },
     /// Infilling with a model that decodes from left to right.
     #[error("infilling needs full attention, found a model with {attention}: use a LLaDA or Dream model")]
     InfillNeedsFull {
@@ -132,7 +164,7 @@ pub enum OptionsError {
         name: &'static str,
         /// What was given.
         found: f32,
-        /// What is expected.
+        /// Expected values.
         expected: &'static str,
     },
     /// Guidance for a causal model.

@@ -1,4 +1,4 @@
-//! What a session tells the outside: commits, steps, counts and the answer.
+//! Events of a session: commits, steps, counts and the answer.
 
 use demask_step::{Cost, Position, TokenId};
 
@@ -74,7 +74,7 @@ pub enum Event {
         /// Whether a guide predicted it, where it disagreed.
         by_guide: bool,
     },
-    /// A forward is over, all its commits told.
+    /// A forward is over, all its commits reported.
     Step {
         /// Which forward.
         step: usize,

@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-use demask_step::{Mask, Position};
+use demask_step::{BlockRules, Mask, Origin, Position};
 
 /// The block layout of one canvas. Blocks are decoded left to right and cover every position that starts as a mask.
 ///
 /// * Full attention: blocks of `block_length` are counted from the first mask, the last one may be short
-///   (specification caches, section 0).
+///   (specs/caches.md#0).
 /// * Block-causal: blocks are counted from position 0, because the attention mask is; the canvas is filled up to whole
-///   blocks, and the first decoded block may begin with prompt tokens (specification models, section 4.5, trap 16).
+///   blocks, and the first decoded block may begin with prompt tokens (specs/models.md#trap-16).
 /// * Causal: one block, the response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
@@ -30,15 +30,23 @@ impl Layout {
 
     /// Blocks of a block-causal model. The canvas has `ceil((prompt + gen_length) / block) * block` positions.
     pub fn block_causal(prompt: usize, gen_length: usize, block: usize) -> Self {
-        let block = block.max(1);
-        Self {
-            attention: Mask::BlockCausal { block: block as Position },
-            response: prompt,
-            gen_length,
-            length: (prompt + gen_length).next_multiple_of(block),
-            start: prompt / block * block,
-            block_length: block,
-        }
+        Self::blocks_of(prompt, gen_length, Mask::blocks(block.max(1) as Position), BlockRules::default())
+    }
+
+    /// Blocks of a model that decodes block by block, as its rules say. With [`Mask::Context`], the prompt is a causal context
+    /// and blocks see themselves.
+    pub fn blocks_of(prompt: usize, gen_length: usize, mask: Mask, rules: BlockRules) -> Self {
+        let block = mask.block().unwrap_or(1) as usize;
+        let (start, whole) = match rules.origin {
+            Origin::Start => (prompt / block * block, (prompt + gen_length).next_multiple_of(block)),
+            Origin::Prompt => (prompt, prompt + gen_length.next_multiple_of(block)),
+        };
+        let attention = match mask {
+            Mask::Context { .. } => mask,
+            _ => Mask::BlockCausal { block: block as Position, offset: ((block - start % block) % block) as Position },
+        };
+        let length = if rules.ends_short { prompt + gen_length } else { whole };
+        Self { attention, response: prompt, gen_length, length, start, block_length: block }
     }
 
     /// The one block of an autoregressive model.
@@ -66,9 +74,9 @@ impl Layout {
         self.gen_length = self.gen_length.min(positions);
     }
 
-    /// Whether full attention decodes more positions than are asked for.
+    /// Whether more positions are decoded than are asked for, and not because blocks are whole.
     pub(crate) fn has_spare(&self) -> bool {
-        self.attention == Mask::Full && self.response + self.gen_length < self.length
+        matches!(self.attention, Mask::Full | Mask::Causal) && self.response + self.gen_length < self.length
     }
 
     /// Canvas length, what lies beyond `gen_length` included.
@@ -103,8 +111,11 @@ impl Layout {
         start as Position..end as Position
     }
 
-    /// The block that a position at or after [`start`](Self::start) lies in.
+    /// The block that a position at or after [`start`](Self::start) lies in; behind the canvas, the one behind the last.
     pub fn block_of(&self, position: Position) -> usize {
+        if position as usize >= self.length {
+            return self.blocks();
+        }
         (position as usize).saturating_sub(self.start) / self.block_length
     }
 }
@@ -140,6 +151,23 @@ mod tests {
         let aligned = Layout::block_causal(8, 16, 4);
         assert_eq!((aligned.len(), aligned.start(), aligned.blocks()), (24, 8, 4));
         assert_eq!(Layout::block_causal(0, 1, 4).block(0), 0..4);
+    }
+
+    #[test]
+    fn rules_say_where_blocks_begin_and_end() {
+        let (prompt, short) = (Origin::Prompt, BlockRules { ends_short: true, ..BlockRules::default() });
+        let layout = |rules| Layout::blocks_of(9, 10, Mask::blocks(4), rules);
+        assert_eq!(layout(BlockRules::default()), Layout::block_causal(9, 10, 4));
+        let ragged = layout(short);
+        assert_eq!((ragged.block(0), ragged.block(2), ragged.len()), (8..12, 16..19, 19));
+        assert_eq!((ragged.block_of(18), ragged.block_of(19)), (2, 3), "nothing lies behind a short last block");
+        let behind = layout(BlockRules { origin: prompt, ..short });
+        assert_eq!((behind.block(0), behind.block(2), behind.blocks()), (9..13, 17..19, 3));
+        assert_eq!(behind.attention(), Mask::BlockCausal { block: 4, offset: 3 });
+        let whole = layout(BlockRules { origin: prompt, ..BlockRules::default() });
+        assert_eq!((whole.len(), whole.gen_length()), (21, 10));
+        let context = Layout::blocks_of(9, 10, Mask::Context { context: 0, block: 4 }, short);
+        assert_eq!((context.block(0), context.attention()), (8..12, Mask::Context { context: 0, block: 4 }));
     }
 
     #[test]

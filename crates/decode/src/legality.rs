@@ -81,7 +81,6 @@ pub fn exactness_with(decoder: &DecoderSpec, cache: &CacheSpec, memory: Memory) 
 /// one method alone forbids is its own [`check`](crate::decoder::DecoderKind::check).
 pub fn check(options: &SessionOptions) -> Result<(), OptionsError> {
     let SessionOptions { facts, decoder, cache, remasking, .. } = options;
-    check_model(decoder, facts.mask.kind())?;
     check_model(cache, facts.mask.kind())?;
     decoder.check_bounds()?;
     cache.check_bounds()?;
@@ -89,6 +88,11 @@ pub fn check(options: &SessionOptions) -> Result<(), OptionsError> {
         return Err(OptionsError::Origin { decoder: decoder.name() });
     }
     Ok(())
+}
+
+/// Refuses a decoder that cannot decode the model, whose passes it may not have chosen yet.
+pub(crate) fn check_decoder(options: &SessionOptions) -> Result<(), OptionsError> {
+    check_model(&options.decoder, options.facts.mask.kind())
 }
 
 fn check_model<M: Method>(spec: &Spec<M>, attention: MaskKind) -> Result<(), OptionsError> {
@@ -111,14 +115,22 @@ mod tests {
     /// Whether a session can be made of these methods.
     fn refusal(mask: Mask, decoder: &str, cache: &str, remasking: Remasking) -> Result<(), String> {
         let mask_id = (mask != Mask::Causal).then_some(9);
-        let facts = ModelFacts { mask, shift: 0, mask_id, vocab: 10, context: 64, layers: 3 };
+        let facts = ModelFacts {
+            mask,
+            shift: 0,
+            mask_id,
+            vocab: 10,
+            context: 64,
+            layers: 3,
+            blocks: demask_step::BlockRules::default(),
+        };
         let mut options = SessionOptions::new(facts, CanvasSpec::Prompt { tokens: vec![1, 2], gen_length: 8 });
         (options.decoder, options.cache) = (decoder.parse().unwrap(), cache.parse().unwrap());
         options.remasking = remasking;
         Session::new(options).map(|_| ()).map_err(|error| error.to_string())
     }
 
-    const BLOCKS: Mask = Mask::BlockCausal { block: 4 };
+    const BLOCKS: Mask = Mask::blocks(4);
 
     #[test]
     fn every_model_has_a_decoder_and_a_cache() {
@@ -133,7 +145,15 @@ mod tests {
 
     #[test]
     fn parameters_out_of_bounds_are_refused() {
-        let facts = ModelFacts { mask: Mask::Full, shift: 0, mask_id: Some(9), vocab: 10, context: 64, layers: 3 };
+        let facts = ModelFacts {
+            mask: Mask::Full,
+            shift: 0,
+            mask_id: Some(9),
+            vocab: 10,
+            context: 64,
+            layers: 3,
+            blocks: demask_step::BlockRules::default(),
+        };
         let mut options = SessionOptions::new(facts, CanvasSpec::Prompt { tokens: vec![1], gen_length: 8 });
         options.decoder = crate::decoder::FreeDave { d: crate::spec::OrAuto::Given(0), ..Default::default() }.into();
         assert_eq!(

@@ -50,7 +50,7 @@ pub use event::{Commit, Counts, Event, Finish, GuideCounts, Logprob, Output};
 pub use guide::{Agreement, Alignment, GuideOptions, GuideText, GuideUse, Translator};
 pub use layout::Layout;
 pub use legality::Exactness;
-pub use options::{CanvasSpec, ModelFacts, SessionOptions, StopRule};
+pub use options::{CanvasSpec, ModelFacts, SessionOptions, StopRule, cache_for};
 pub use receipt::{CurveReceipt, DecodingReceipt};
 pub use recommended::recommended;
 pub use registry::Registry;

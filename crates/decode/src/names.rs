@@ -9,13 +9,13 @@ pub struct UnknownName {
     pub what: &'static str,
     /// What was found.
     pub found: String,
-    /// What is known.
+    /// Known names.
     pub known: Vec<&'static str>,
 }
 
 impl fmt::Display for UnknownName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unknown {} \"{}\"", self.what, self.found)?;
+        write!(f, "unknown {} \"{}\"", self.what, in_a_line(&self.found))?;
         if self.known.is_empty() {
             return f.write_str(": none exist here");
         }
@@ -28,14 +28,30 @@ impl fmt::Display for UnknownName {
 
 impl std::error::Error for UnknownName {}
 
-/// The same name whatever its case and whether it is written with hyphens or underscores.
+/// Shortens what somebody typed for a message: one line, at most 100 characters.
+pub fn in_a_line(text: &str) -> String {
+    const LONGEST: usize = 100;
+    let mut line = String::new();
+    for character in text.chars().take(LONGEST) {
+        if character.is_control() { line.extend(character.escape_debug()) } else { line.push(character) }
+    }
+    if text.chars().nth(LONGEST).is_some() {
+        line.push_str("...");
+    }
+    line
+}
+
+/// Returns whether two names are the same, whatever their case, with hyphens or underscores.
 pub fn same(left: &str, right: &str) -> bool {
     left.len() == right.len() && left.bytes().map(fold).eq(right.bytes().map(fold))
 }
 
 /// The known name at the smallest edit distance, if it is near enough to be what was meant.
 pub fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
-    let (distance, name) = known.iter().map(|name| (edit_distance(found, name), *name)).min()?;
+    // Of names that are equally near, the one with the same first letter is meant: first letters are seldom mistyped.
+    let starts_alike = |name: &str| name.bytes().next().map(fold) == found.bytes().next().map(fold);
+    let (distance, _, name) =
+        known.iter().map(|name| (edit_distance(found, name), !starts_alike(name), *name)).min()?;
     // Two letters, or a third of them, may be wrong, but never all: beyond that a suggestion is noise.
     (distance <= (name.len() / 3).max(2) && distance < found.len()).then_some(name)
 }
@@ -69,11 +85,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_unknown_name_is_one_line_whatever_was_typed() {
+        let told =
+            |found: &str| UnknownName { what: "decoder", found: found.to_owned(), known: vec!["ar"] }.to_string();
+        assert_eq!(told("a\nb\u{1b}"), "unknown decoder \"a\\nb\\u{1b}\" (known: ar)");
+        assert!(told(&"x".repeat(10_000)).len() < 200);
+    }
+
+    #[test]
     fn nearest_forgives_a_typo_and_no_more() {
         let known = ["static", "threshold", "entropy_bounded", "ar"];
         assert_eq!(nearest("statc", &known), Some("static"));
         assert_eq!(nearest("Entropy-Bound", &known), Some("entropy_bounded"));
         assert_eq!(nearest("banana", &known), None);
+        assert_eq!(nearest("tua", &["sub", "tau"]), Some("tau"), "of two equally near ones");
         assert_eq!(nearest(&"x".repeat(10_000), &known), None);
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use demask_step::{ConfidenceOf, CostCurve, FilterOrder, Mask, Position, TokenId};
+use demask_step::{BlockRules, ConfidenceOf, CostCurve, FilterOrder, Mask, MaskKind, Position, TokenId};
 
 use crate::{
     cache::{CACHES, CacheSpec},
@@ -28,6 +28,8 @@ pub struct ModelFacts {
     pub context: usize,
     /// Layers that it has.
     pub layers: usize,
+    /// How its blocks lie and end, if it decodes block by block.
+    pub blocks: BlockRules,
 }
 
 /// What the canvas starts as.
@@ -55,31 +57,31 @@ pub enum StopRule {
     /// As soon as an end id stands in the response with no mask before it.
     #[default]
     Prefix,
-    /// The same, and what is still masked is filled with `fill` (FlashDLM as released; specification flashdlm, section
-    /// 2.4). The fills are commits of the last forward.
+    /// As soon as for [`Self::Prefix`]; what is still masked is filled with `fill` (FlashDLM as released;
+    /// specs/flashdlm.md#2.4). The fills are commits of the last forward.
     PrefixFill {
         /// The token.
         fill: TokenId,
     },
     /// Once a block is finished (and stored, if the cache stores blocks) and any end id stands after the prompt (SDAR
-    /// as released; specification models, section 4.5).
+    /// as released; specs/models.md#4.5).
     Block,
     /// Once a finished (and stored) block consists of nothing but `fill`: everything after it is filled with it
-    /// (FreeDave's `early_exit`; specification freedave, section 1.8). The fills are commits of the last forward.
+    /// (FreeDave's `early_exit`; specs/freedave.md#1.8). The fills are commits of the last forward.
     WholeBlock {
         /// The token.
         fill: TokenId,
     },
     /// Never, but as soon as `fill` was decoded anywhere, all masks behind it are filled with it, so that only what
-    /// precedes it is decoded (FlashDLM on LLaDA; specification flashdlm, section 1.6). The reference also overwrites
-    /// tokens behind it that were decoded before; here a commit is never undone, and the answer ends before them. The
-    /// fills are commits of the last forward.
+    /// precedes it is decoded (FlashDLM on LLaDA; specs/flashdlm.md#1.6). The reference also overwrites tokens behind
+    /// it that were decoded before; here a commit is never undone, and the answer ends before them. The fills are
+    /// commits of the last forward.
     FillBehind {
         /// The token.
         fill: TokenId,
     },
     /// As soon as the response is free of masks up to its last decoded token, and the last `run` of its tokens are
-    /// `fill`: everything behind them is filled with it (FlashDLM on Dream; specification flashdlm, section 1.6). The
+    /// `fill`: everything behind them is filled with it (FlashDLM on Dream; specs/flashdlm.md#1.6). The
     /// fills are commits of the last forward.
     EndRun {
         /// The token.
@@ -155,7 +157,7 @@ impl SessionOptions {
     /// Greedy reference decoding with the family's exact cache: `static` with `none` (full attention) or `block`
     /// (block-causal), `ar` with `causal`.
     pub fn new(facts: ModelFacts, canvas: CanvasSpec) -> Self {
-        let (decoder, cache) = default_methods(facts.mask);
+        let (decoder, cache) = default_methods(facts.mask.kind());
         Self {
             facts,
             canvas,
@@ -189,6 +191,17 @@ impl SessionOptions {
 }
 
 impl SessionOptions {
+    /// Says of a model whose passes may be causal that all that commit anything are, if the decoder wants it so: what is
+    /// decoded is then that of a causal model.
+    /// Returns the shift of its passes too, which is not the model's own then.
+    pub(crate) fn decoded(mut self) -> (Self, Option<Position>) {
+        if self.facts.mask.kind() != MaskKind::Context || !self.traits().causal {
+            return (self, None);
+        }
+        (self.facts.mask, self.facts.shift) = (Mask::Causal, 1);
+        (self, Some(1))
+    }
+
     /// Returns what others must know of whatever decodes: of a rule of one's own, that it promises nothing.
     pub fn traits(&self) -> DecoderTraits {
         if self.rule.is_some() { DecoderTraits::default() } else { self.decoder.traits() }
@@ -196,10 +209,20 @@ impl SessionOptions {
 }
 
 /// The first decoder that is listed for a family, and the last exact cache: those behind `none` are cheaper.
-fn default_methods(mask: Mask) -> (DecoderSpec, CacheSpec) {
-    let attention = mask.kind();
+fn default_methods(attention: MaskKind) -> (DecoderSpec, CacheSpec) {
     let decoder = DECODERS.iter().find(|method| method.about().attention.contains(&attention));
+    (decoder.map(DecoderSpec::of).unwrap_or_default(), exact_cache(attention))
+}
+
+/// The last exact cache that is listed for a kind of attention.
+fn exact_cache(attention: MaskKind) -> CacheSpec {
     let caches = CACHES.iter().filter(|method| method.about().attention.contains(&attention));
-    let exact = caches.map(CacheSpec::of).rfind(|cache| cache.traits().exact);
-    (decoder.map(DecoderSpec::of).unwrap_or_default(), exact.unwrap_or_default())
+    caches.map(CacheSpec::of).rfind(|cache| cache.traits().exact).unwrap_or_default()
+}
+
+/// Returns the exact cache for a model that this decoder decodes: it decides whether passes are causal where the model
+/// leaves that open.
+pub fn cache_for(mask: Mask, decoder: &DecoderSpec) -> CacheSpec {
+    let causal = mask.kind() == MaskKind::Context && decoder.traits().causal;
+    exact_cache(if causal { MaskKind::Causal } else { mask.kind() })
 }

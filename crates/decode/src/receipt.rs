@@ -37,7 +37,7 @@ pub struct DecodingReceipt {
     pub given_up: Option<usize>,
     /// Tokens of the answer for each NFE; 0 before the first.
     pub tokens_per_nfe: f64,
-    /// Tokens of the prompt that were not computed, because another request had left their K/V; not told if there are none.
+    /// Tokens of the prompt that were not computed, because another request had left their K/V; absent if there are none.
     #[serde(skip_serializing_if = "is_zero")]
     pub cached_tokens: usize,
     /// Forwards with drafts by the number of draft tokens that each accepted, from 0; empty without drafts.

@@ -11,11 +11,11 @@ use crate::{
 
 /// A decoder and a cache for those who name neither; none where the reference is the fastest (autoregressive models).
 pub fn recommended(mask: Mask) -> Option<(DecoderSpec, CacheSpec)> {
-    // Fast-dLLM's settings (specification caches, section 3.6).
+    // Fast-dLLM's settings (specs/caches.md#3.6).
     let threshold = Threshold { tau: 0.9, ..Threshold::default() };
     let cache = match mask {
         Mask::Full => Dual::default().into(),
-        Mask::BlockCausal { .. } => Block::default().into(),
+        Mask::BlockCausal { .. } | Mask::Context { .. } => Block::default().into(),
         Mask::Causal => return None,
     };
     Some((threshold.into(), cache))
@@ -29,7 +29,7 @@ mod tests {
     fn every_diffusion_model_has_a_recommendation() {
         let told = |mask| recommended(mask).map(|(decoder, cache)| format!("{decoder}, cache {cache}"));
         assert_eq!(told(Mask::Full).as_deref(), Some("threshold:tau=0.9, cache dual"));
-        assert_eq!(told(Mask::BlockCausal { block: 4 }).as_deref(), Some("threshold:tau=0.9, cache block"));
+        assert_eq!(told(Mask::blocks(4)).as_deref(), Some("threshold:tau=0.9, cache block"));
         assert_eq!(told(Mask::Causal), None);
     }
 }

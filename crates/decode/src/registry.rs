@@ -98,7 +98,7 @@ pub enum RegistryError {
         method: &'static str,
         /// The parameter's key.
         parameter: &'static str,
-        /// What is wrong with it, and what to do.
+        /// Problem, and what to do.
         problem: String,
     },
 }
@@ -130,7 +130,7 @@ fn check(what: &'static str, about: &About) -> Result<(), RegistryError> {
     Ok(())
 }
 
-/// What is wrong with a parameter that stands behind others.
+/// Returns the problem of a parameter that stands behind others.
 fn problem(parameter: &Parameter, before: &[Parameter]) -> Option<String> {
     let Parameter { name, kind, .. } = *parameter;
     if same(name, "name") {

@@ -59,20 +59,22 @@ pub(crate) fn resolve(options: &SessionOptions) -> Result<Resolved, OptionsError
         return Err(OptionsError::Context { needed, available: facts.context });
     }
     let (CanvasSpec::Prompt { tokens, .. } | CanvasSpec::Infill { tokens }) = &options.canvas;
-    let canvas = Canvas::new(tokens, needed, facts.mask_id.filter(|_| attention != MaskKind::Causal));
+    let canvas = Canvas::new(tokens, needed, facts.mask_id);
     let (blocks, most_masks) = masked_blocks(&layout, &canvas);
     let per_block = match steps {
         Some(steps) if steps % blocks != 0 => {
             return Err(OptionsError::Steps { steps, blocks, nearest: nearest_multiple(steps, blocks) });
         }
         Some(steps) => steps / blocks,
-        None if attention == MaskKind::BlockCausal => layout.block_length(),
+        None if facts.mask.block().is_some() => layout.block_length(),
         None => most_masks,
     };
-    let share_of = (attention == MaskKind::BlockCausal).then_some(layout.block_length());
+    let whole = attention == MaskKind::BlockCausal && !facts.blocks.shares_masks;
+    let share_of = whole.then_some(layout.block_length());
     let clock = Clock { schedule: options.schedule, steps: per_block, eps: options.eps, share_of };
     // A step past the schedule takes at least one token; upkeep is one forward a block and a prefill.
-    let most_forwards = layout.blocks().saturating_mul(per_block.saturating_add(layout.block_length() + 2)) + 2;
+    let forwards = layout.blocks().saturating_mul(per_block.saturating_add(layout.block_length() + 3)) + 2;
+    let most_forwards = forwards.saturating_mul(1 + options.traits().idle);
     Ok(Resolved { layout, clock, canvas, steps: per_block.saturating_mul(blocks), most_forwards })
 }
 
@@ -110,6 +112,9 @@ fn check_tokens(options: &SessionOptions, attention: MaskKind) -> Result<(), Opt
         }
         return if tokens.is_empty() { Err(OptionsError::EmptyPrompt) } else { Ok(()) };
     }
+    if options.facts.blocks.seeds && options.cfg_scale > 0.0 {
+        return Err(OptionsError::Seeds { what: "guidance", try_instead: "omit cfg_scale" });
+    }
     let Some(mask_id) = mask_id else {
         return Err(OptionsError::MaskIdMissing { attention });
     };
@@ -146,8 +151,14 @@ fn layout(options: &SessionOptions, attention: MaskKind, steps: Option<usize>) -
             Err(OptionsError::NotForAutoregressive { what: "the number of steps" })
         }
         Mask::Causal => Ok(Layout::causal(prompt, gen_length)),
-        Mask::BlockCausal { block } => {
-            Ok(Layout::block_causal(prompt, gen_length, options.block_length.unwrap_or(block as usize)))
+        mask @ (Mask::BlockCausal { .. } | Mask::Context { .. }) => {
+            let block = options.block_length.map(|length| Position::try_from(length).unwrap_or(Position::MAX));
+            let block = block.or(mask.block()).unwrap_or(1);
+            let mask = match mask {
+                Mask::Context { context, .. } => Mask::Context { context, block },
+                _ => Mask::blocks(block),
+            };
+            Ok(Layout::blocks_of(prompt, gen_length, mask, options.facts.blocks))
         }
         Mask::Full => Ok(Layout::full(prompt, prompt + gen_length, full_block(options, gen_length, steps)?)),
     }
@@ -180,7 +191,12 @@ fn full_block(options: &SessionOptions, gen_length: usize, steps: Option<usize>)
     let infill = matches!(options.canvas, CanvasSpec::Infill { .. });
     match options.block_length {
         // Nobody chooses the length of an infill canvas: its last block may be short.
-        Some(block_length) if infill || gen_length.is_multiple_of(block_length) => Ok(block_length.min(gen_length)),
+        // The linear schedule's own loop ends with a short block, too (specs/families.md#3).
+        Some(block_length)
+            if infill || options.schedule == Schedule::Linear || gen_length.is_multiple_of(block_length) =>
+        {
+            Ok(block_length.min(gen_length))
+        }
         Some(block_length) => {
             let nearest = divisors(gen_length).min_by_key(|divisor| divisor.abs_diff(block_length)).unwrap_or(1);
             Err(OptionsError::BlockLength { block_length, gen_length, nearest })

@@ -7,22 +7,24 @@ use crate::names::{UnknownName, same};
 /// The rule that spreads the masks of a block over its steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Schedule {
-    /// Equal shares, the remainder to the first steps (LLaDA `get_num_transfer_tokens`, SDAR; specification caches,
-    /// section 1.1, and models, section 4.5).
+    /// Equal shares, the remainder to the first steps (LLaDA `get_num_transfer_tokens`, SDAR; specs/caches.md#1.1 and
+    /// specs/models.md#4.5).
     #[default]
     Even,
     /// `int(masks * (1 - t[i + 1] / t[i]))` over `t = linspace(1, eps, steps + 1)`, the last step takes all (Dream
-    /// `diffusion_generate`; specification caches, section 1.3, and models, trap 14).
+    /// `diffusion_generate`; specs/caches.md#1.3 and specs/models.md#trap-14).
     Dream,
     /// Dream's rule over all blocks at once: time runs from the first block to the last, and the masks of later blocks
-    /// count; the last step of each block takes all of it (FlashDLM's block sampler; specification flashdlm, section
-    /// 1.3).
+    /// count; the last step of each block takes all of it (FlashDLM's block sampler; specs/flashdlm.md#1.3).
     DreamTotal,
+    /// Shares of what is left, `round(masks * (1 - r))` for the share `r` of time that stays, in the arithmetic of the
+    /// original; steps of no token vanish (dllm's samplers of A2D; specs/families.md#3).
+    Linear,
 }
 
 impl Schedule {
     /// All of them, the default first.
-    pub const ALL: [Self; 3] = [Self::Even, Self::Dream, Self::DreamTotal];
+    pub const ALL: [Self; 4] = [Self::Even, Self::Dream, Self::DreamTotal, Self::Linear];
 
     /// The name on the command line.
     pub fn name(self) -> &'static str {
@@ -30,6 +32,7 @@ impl Schedule {
             Self::Even => "even",
             Self::Dream => "dream",
             Self::DreamTotal => "dream_total",
+            Self::Linear => "linear",
         }
     }
 }
@@ -96,12 +99,14 @@ impl Clock {
                 let blocks = around.blocks_before + 1 + around.blocks_after;
                 (around.blocks_before * self.steps, blocks.saturating_mul(self.steps), masks + around.masks_after)
             }
-            Schedule::Even | Schedule::Dream => (0, self.steps, masks),
+            Schedule::Even | Schedule::Dream | Schedule::Linear => (0, self.steps, masks),
         };
         let index = before + step;
         let rate = if last { 1.0 } else { 1.0 - self.time(index + 1, steps) / self.time(index, steps) };
         let quota = match self.schedule {
             Schedule::Even => self.even(step, at_start, masks),
+            // What an earlier step left is taken with the last share.
+            Schedule::Linear => linear(at_start, self.steps, step).unwrap_or(masks),
             Schedule::Dream | Schedule::DreamTotal if last => masks,
             // Truncation as Python's `int` does it on the f32 product.
             Schedule::Dream | Schedule::DreamTotal => (counted as f32 * rate) as usize,
@@ -123,8 +128,8 @@ impl Clock {
     fn even(&self, step: usize, at_start: usize, masks: usize) -> usize {
         if step + 1 >= self.steps {
             // More than the share only if an earlier step took less than its own: predictions were refused (the
-            // reference indexes out of range then; specification models, section 4.5), or a forward had to take a
-            // single one (Fast-dLLM on Dream, whose schedule ends the same way).
+            // reference indexes out of range then; specs/models.md#4.5), or a forward had to take a single one
+            // (Fast-dLLM on Dream, whose schedule ends the same way).
             return masks;
         }
         let share_of = self.share_of.unwrap_or(at_start);
@@ -140,6 +145,27 @@ impl Clock {
             self.eps - increment * (steps - index) as f32
         }
     }
+}
+
+/// The share of step `index` among those that take anything, of so many masks in so many steps; none behind the last
+/// but one, which leaves nothing.
+fn linear(masks: usize, steps: usize, index: usize) -> Option<usize> {
+    let (mut left, mut taken) = (masks, 0);
+    for step in (1..=steps).rev() {
+        let [from, to] = [step, step - 1].map(|step| (step as f64 / steps as f64) as f32);
+        let stays = (1.0 - (1.0 - to)) / (1.0 - (1.0 - from));
+        // Python rounds halves to even, in double precision.
+        let share = (left as f64 * (1.0 - f64::from(stays))).round_ties_even() as usize;
+        let share = share.min(left);
+        left -= share;
+        if share > 0 {
+            if taken == index {
+                return (left > 0).then_some(share);
+            }
+            taken += 1;
+        }
+    }
+    None
 }
 
 #[cfg(test)]
@@ -167,7 +193,7 @@ mod tests {
         counts
     }
 
-    // Specification caches, section 1.3.
+    // specs/caches.md#1.3.
     #[test]
     fn dream_takes_none_first_and_two_last_if_steps_equal_length() {
         for length in 8..=512 {
@@ -220,6 +246,27 @@ mod tests {
         assert_eq!(Clock { schedule: Schedule::Dream, ..clock }.carried(0, 7, 7), None);
     }
 
+    // specs/families.md#3.
+    #[test]
+    fn linear_shares_round_halves_to_even() {
+        let clock = |masks: usize, steps: usize| {
+            let clock = Clock { schedule: Schedule::Linear, steps, eps: 1e-3, share_of: None };
+            let (mut left, mut taken) = (masks, Vec::new());
+            while left > 0 {
+                taken.push(clock.tick(taken.len(), masks, left, Around::default()).quota);
+                left -= taken[taken.len() - 1];
+            }
+            taken
+        };
+        assert_eq!(clock(16, 5), [3, 3, 3, 4, 3]);
+        assert_eq!(clock(8, 3), [3, 2, 3]);
+        assert_eq!(clock(32, 5), [6, 6, 7, 6, 7]);
+        for (masks, steps) in [(3, 8), (1, 1), (7, 7), (31, 4)] {
+            let taken = clock(masks, steps);
+            assert!(taken.len() <= masks.min(steps) && taken.iter().all(|&share| share > 0), "{taken:?}");
+        }
+    }
+
     #[test]
     fn dream_total_counts_the_masks_of_later_blocks() {
         let clock = Clock { schedule: Schedule::DreamTotal, steps: 7, eps: 1e-3, share_of: None };
@@ -245,6 +292,9 @@ mod tests {
             assert_eq!(schedule.to_string().parse(), Ok(schedule));
         }
         let message = "dreem".parse::<Schedule>().unwrap_err().to_string();
-        assert_eq!(message, "unknown schedule \"dreem\", did you mean \"dream\"? (known: even, dream, dream_total)");
+        assert_eq!(
+            message,
+            "unknown schedule \"dreem\", did you mean \"dream\"? (known: even, dream, dream_total, linear)"
+        );
     }
 }

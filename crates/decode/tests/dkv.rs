@@ -1,4 +1,4 @@
-//! dKV-Cache (specification caches, section 4.5) on scripted networks, whose answers show every stale slot.
+//! dKV-Cache (specs/caches.md#4.5) on scripted networks, whose answers show every stale slot.
 
 use crate::common::{self, VOCAB, drive, drive_on, options};
 use demask_decode::{Session, SessionOptions};

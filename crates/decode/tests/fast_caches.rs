@@ -1,4 +1,4 @@
-//! Fast-dLLM's prefix and dual caches: the invariants of specification caches, sections 3.7 and 8, on scripted
+//! Fast-dLLM's prefix and dual caches: the invariants of specs/caches.md#3.7 and specs/caches.md#8, on scripted
 //! denoisers in which every stale slot shows.
 
 use crate::common::{EOS, MASK_ID, Run, VOCAB, drive, drive_on, options, predict, run, run_all_live};
@@ -410,7 +410,7 @@ fn legality_of_pairs() {
         Session::new(options).map(|session| session.exactness()).map_err(|error| error.to_string())
     };
     let claim = |mask, decoder, cache| check(mask, decoder, cache, Remasking::default());
-    let blocks = Mask::BlockCausal { block: 4 };
+    let blocks = Mask::blocks(4);
     for cache in
         ["prefix", "dual", "dual:horizon=4", "freecache", "freecache:freeze=reference", "freecache:freeze=prompt"]
     {

@@ -1,4 +1,4 @@
-//! FreeCache: the invariants of specification flashdlm, section 6, on scripted networks.
+//! FreeCache: the invariants of specs/flashdlm.md#6, on scripted networks.
 
 use crate::common::{EOS, MASK_ID, Run, VOCAB, drive, drive_on, options, predict, run, run_all_live};
 use demask_decode::{CacheSpec, Event, Remasking, Schedule, Session, SessionOptions, StopRule};

@@ -1,6 +1,6 @@
-//! The invariants of FreeDave (specification freedave, section 6.1; the tests carry their numbers), over every cache
-//! that runs drafts; `freedave_random.rs` compares with the baseline on random cases. Isolation of drafts and what is
-//! kept of them (I7, I8), who sees whom (I9) and which row predicts (I10) are tested on networks, in
+//! The invariants of FreeDave (specs/freedave.md#6.1; the tests carry their numbers), over every cache that runs
+//! drafts; `freedave_random.rs` compares with the baseline on random cases. Isolation of drafts and what is kept of
+//! them (I7, I8), who sees whom (I9) and which row predicts (I10) are tested on networks, in
 //! `crates/demask/tests`.
 
 use std::sync::Arc;
@@ -44,7 +44,7 @@ fn freedave_i17_a_known_text_reaches_the_ceilings_of_block_models() {
         let eager = if d > 1 { ",eager" } else { "" };
         let rolling = found(&format!("freedave:d={d}{eager}"));
         assert_eq!(rolling, forwards, "d {d}");
-        // The specification states three digits.
+        // specs/freedave.md#I17 states three digits.
         let ratio = 2561.0 / rolling as f64;
         assert!((ratio - ceiling).abs() < if d < 16 { 0.005 } else { 0.05 }, "d {d}: {ratio}");
     }
@@ -287,8 +287,8 @@ fn freedave_i12_awkward_shapes() {
     assert!(shapes > 2000, "{shapes} shapes");
 }
 
-/// X8 of specification caches: with one draft FreeDave is the host that it runs over, in as many forwards; with more it
-/// gives the host's tokens.
+/// specs/caches.md#X8: with one draft FreeDave is the host that it runs over, in as many forwards; with more it gives
+/// the host's tokens.
 #[test]
 fn caches_x8_one_draft_is_the_host_and_more_write_its_tokens() {
     for (mask, shift) in [(FULL, 0), (FULL, 1), (BLOCKS, 0)] {

@@ -1,6 +1,6 @@
-//! FreeDave against its baseline on random cases (specification freedave, section 6.1): 100,000 of them, each over
-//! every cache that promises losslessness, without one difference. Over caches whose slots depend on the steps before,
-//! one draft is the baseline.
+//! FreeDave against its baseline on random cases (specs/freedave.md#6.1): 100,000 of them, each over every cache that
+//! promises losslessness, without one difference. Over caches whose slots depend on the steps before, one draft is the
+//! baseline.
 
 use std::{cell::Cell, ops::RangeInclusive};
 

@@ -40,7 +40,15 @@ fn steps(case: &Value) -> Vec<Vec<(u32, TokenId)>> {
 
 fn options(case: &Value, mask: Mask, shift: u32, gen_length: &str) -> SessionOptions {
     let mask_id = (mask != Mask::Causal).then(|| number(&case["mask_id"]).unwrap() as TokenId);
-    let facts = ModelFacts { mask, shift, mask_id, vocab: 1000, context: 4096, layers: 3 };
+    let facts = ModelFacts {
+        mask,
+        shift,
+        mask_id,
+        vocab: 1000,
+        context: 4096,
+        layers: 3,
+        blocks: demask_step::BlockRules::default(),
+    };
     let gen_length = number(&case["params"][gen_length]).unwrap();
     let mut options = SessionOptions::new(facts, CanvasSpec::Prompt { tokens: tokens(&case["prompt"]), gen_length });
     options.block_length = number(&case["params"]["block_length"]);
@@ -101,7 +109,7 @@ fn dream_generate() {
 
 fn sdar_options(case: &Value) -> SessionOptions {
     let params = &case["params"];
-    let mut options = options(case, Mask::BlockCausal { block: 4 }, 0, "gen_length");
+    let mut options = options(case, Mask::blocks(4), 0, "gen_length");
     let block = options.block_length.unwrap();
     let prompt = tokens(&case["prompt"]).len();
     let blocks = (prompt + number(&params["gen_length"]).unwrap()).div_ceil(block) - prompt / block;
@@ -177,7 +185,7 @@ fn freedave_options(case: &Value, mask: Mask) -> SessionOptions {
 #[test]
 fn freedave_block_static_and_threshold() {
     for case in undrafted("freedave_block.json") {
-        let mut options = freedave_options(&case, Mask::BlockCausal { block: 4 });
+        let mut options = freedave_options(&case, Mask::blocks(4));
         options.cache = "block".parse().unwrap();
         replay(&case, options);
     }

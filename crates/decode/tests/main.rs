@@ -12,6 +12,7 @@ mod guided;
 mod methods;
 mod options;
 mod plans;
+mod selfspec;
 mod session;
 mod slowfast;
 mod suite;

@@ -24,9 +24,8 @@ const INTRODUCTION: &str = "\
 Written from the registries of `crates/decode` and from sessions made of every pair;
 `DEMASK_BLESS=1 cargo test -p demask-decode --test all methods` writes it anew.
 
-A run has a decoder (`--decoder`: what is committed of the predictions) and a cache (`--cache`: which rows are computed
-again). Parameters follow a colon: `--decoder threshold:tau=0.8,strict`. The receipt says what a run may claim of its
-tokens:
+A decoder (`--decoder`) chooses which predictions are committed. A cache (`--cache`) chooses which rows are computed again.
+Parameters follow a colon: `--decoder threshold:tau=0.8,strict`. The receipt says what is promised of the tokens:
 
 * **reference**: static or autoregressive decoding, with cache `none` or an exact one (`block`, `causal`), as the
   family's official code does it.
@@ -37,15 +36,17 @@ tokens:
 
 ## What checks them
 
-`crates/demask/tests/golden` decodes the traces under `golden/decode` on the checkpoints that they were made with and
-compares every commit, step by step. Official traces come from the released programs, the others from an independent
-program written from the published description (`golden/README.md`). `slowfast` has no trace: it is held to steps worked
-out by hand (`crates/decode/tests/slowfast.rs`). That `freedave` writes the tokens it is compared with is tested on
-networks, bit by bit, in `crates/demask/tests/lossless.rs` and, over thresholds too, on random scripts in
-`crates/decode/tests/freedave_random.rs`; there also that over a cache whose slots depend on the steps before (`dkv`,
-`dllm`, `freecache:freeze=reference`), where it is approximate, one draft is static decoding forward by forward. That
-`guided:target=guide` writes the guide's tokens is tested in `crates/demask/tests/golden`. What each specification
-demands, and the tests that hold it, is in `docs/invariants.md`.
+Traces under `golden/decode` are decoded on the checkpoints that they were made with, and every commit is compared
+(`crates/demask/tests/golden`). Official traces come from the released programs. Independent ones come from a second
+program, written from the published description (`golden/README.md`).
+
+* `slowfast` has no trace. It is compared with steps worked out by hand (`crates/decode/tests/slowfast.rs`).
+* `freedave` is compared with static decoding: on networks, in bits (`crates/demask/tests/lossless.rs`), and on random
+  scripts, over thresholds too (`crates/decode/tests/freedave_random.rs`). Over a cache whose slots depend on earlier steps
+  (`dkv`, `dllm`, `freecache:freeze=reference`) it is approximate, and one draft is static decoding forward by forward.
+* `guided:target=guide` is compared with the guide's own text (`crates/demask/tests/golden`).
+
+What each specification demands, and the tests that hold it: [invariants](invariants.md).
 
 | traces | origin | decoders | caches |
 |---|---|---|---|
@@ -57,6 +58,14 @@ demands, and the tests that hold it, is in `docs/invariants.md`.
 | `fastdllm_factor.json` | independent | `factor` | `none`, `prefix`, `dual` |
 | `freecache_llada.json`, `freecache_dream.json` | official | `static` | `freecache` (`freeze=reference`) |
 | `freecache_exact.json` | independent | `static` | `freecache` (`freeze=exact` and `prompt`) |
+| `dense_a2d_mdlm.json` | official | `static` | `none` |
+| `dense_a2d_bd3lm.json` | official | `static` | `block` |
+| `dense_fastdllm2_batch.json`, `dense_fastdllm2_generate.json` | official | `threshold` | `block` |
+| `dense_nemotron_ar.json` | official | `ar` | `causal` |
+| `dense_nemotron_diffusion.json` | official | `static`, `threshold` | `block` |
+| `dense_nemotron_linear_spec.json` | official | `selfspec` | `causal` |
+| `dense_opendcoder.json` | official | `static` | `none` |
+| `dense_stablediffcoder.json` | official | `static`, `threshold` | `block` |
 | `dkv_llada.json`, `dkv_dream.json` | official | `static` | `dkv` |
 | `dllmcache_llada.json`, `dllmcache_dream.json` | official | `static` | `dllm` |
 | `freedave_block.json` | official | `static`, `threshold`, `freedave` | `block` |
@@ -90,17 +99,16 @@ const READINGS: &str = "
 const DEFAULTS: &str = "
 ## Defaults
 
-Without `--decoder` and `--cache`, and without `--steps`, `--schedule`, `--remasking`, `--eps` or `--alg-temp`, which only
-static decoding knows, a model is decoded by the fastest pair that is lossless or whose loss on the demo's tasks is within
-noise. As soon as one of these is given, and for infilling, what is not given is the reference's. Causal models have
-nothing faster than their reference.
+Without `--decoder` and `--cache`, a model is decoded by the fastest pair that is lossless or whose loss on the demo's tasks
+is within noise. `--steps`, `--schedule`, `--remasking`, `--eps` and `--alg-temp` belong to static decoding: with one of
+them, or when filling holes, the default is the reference. Causal models have nothing faster than their reference.
 
 | family | decoder | cache |
 |---|---|---|
 FAMILIES
-The figures behind that: the demo models on their 500 test problems, blocks of 16 under full attention, an Intel Xeon
-without AMX, 2 threads, bf16; seconds are those of one answer after the other, means of the first 30 problems. The whole
-record, of nine decoders over every cache, is `bench/record/intel-emerald-rapids-no-amx-2core/2026-11-22-demo-decoders.json`.
+The figures behind that: 500 test problems of each demo model, blocks of 16 under full attention, an Intel Xeon without AMX,
+2 threads, bf16. Seconds are means of the first 30 problems, one answer at a time. The whole record, nine decoders over
+every cache, is `bench/record/intel-emerald-rapids-no-amx-2core/2026-11-22-demo-decoders.json`.
 
 | model | decoder | cache | right | NFE | tokens by NFE | seconds | claim |
 |---|---|---|---|---|---|---|---|
@@ -117,20 +125,22 @@ record, of nine decoders over every cache, is `bench/record/intel-emerald-rapids
 | demo-sdar | `freedave:d=4,eager` | `block` | 98.6 % | 11.8 | 2.56 | 0.016 | lossless against `static, cache block` |
 | demo-sdar | `guided` by demo-qwen | `block` | 99.0 % | 16.7 | 1.81 | 0.008 | approximate |
 
-Static decoding with cache `none`, the reference of full attention, has 94.8 % on demo-llada and 94.0 % on demo-dream in
-0.143 and 0.141 seconds. `freedave` over `none` writes the same 500 answers in 22.0, 15.4, 13.5 and 13.3 forwards each
-(d = 2, 4, 8, 16) instead of 37.7 on demo-llada, and in 22.4, 16.1, 14.4 and 14.3 on demo-dream. In none of the record's
-45 runs that are called lossless does one answer differ from static decoding's, or take more NFE. A share of 94 % of 500
-has a standard error of 1.1 points. `threshold` and `static` over the same cache differ in the verdicts of 15, 12 and 5
-problems, of which it loses 8, 9 and 5 (two-sided sign tests: p = 1, 0.15 and 0.06). A guide must be given, so none is a
-default. Under full attention the guided rows are of a later run on a busy machine, which counts and takes no seconds: its
-drafts reach over the whole response, where those of the record, which ended with a block of 16, took 3.2 and 3.5 NFE for
-97.0 and 97.8 %.
+* Static decoding with cache `none`, the reference of full attention, has 94.8 % on demo-llada in 0.143 s and 94.0 % on
+  demo-dream in 0.141 s.
+* All 45 lossless runs of the record gave the answers of static decoding and never needed more forwards.
+* `freedave` over `none` writes the same 500 answers in 22.0, 15.4, 13.5 and 13.3 forwards each (d = 2, 4, 8, 16), instead
+  of 37.7, on demo-llada; on demo-dream in 22.4, 16.1, 14.4 and 14.3.
+* On demo-sdar, `freedave` needs 9624 forwards for all 500 answers with d = 8; 5902 with drafts that span blocks (`eager`)
+  and d = 4, 5319 with d = 8; 13,748 counted as published (`mode=reference`). Static decoding needs 19,863.
+* The standard error of 94 % of 500 is 1.1 points. `threshold` and `static` over the same cache differ in 15, 12 and 5
+  verdicts, of which `threshold` loses 8, 9 and 5 (two-sided sign tests: p = 1, 0.15 and 0.06).
+* A guide has to be named, so none is a default. The guided rows under full attention are of a later run on a busy machine,
+  which counts forwards and takes no seconds. Its drafts reach over the whole response; those of the record ended with a
+  block of 16 and took 3.2 and 3.5 NFE for 97.0 and 97.8 %.
 
-FreeDave needs the fewest forwards of what is lossless, and on a processor the drafts cost what they compute: many pay
-where a forward of few rows costs what reading the weights costs, which these small models do not show. Without a number it
-drafts what pays, by a cost curve (`docs/ablations.md` has its seconds). On demo-sdar drafts that span blocks (`eager`) need 5902 forwards for all 500 answers with d = 4 and 5319 with d = 8; rolling without spanning
-blocks 9624 with d = 8; counted as published (`mode=reference`) 13,748; static decoding 19,863.
+FreeDave needs the fewest forwards of what is lossless. On a processor drafts cost what they compute: many pay where a
+forward of few rows costs as much as reading the weights, which these small models do not show. Without a number it drafts
+what pays, by a cost curve ([ablations](ablations.md) has its seconds).
 ";
 
 /// Pairs under full attention whose parameters change the answer.
@@ -154,10 +164,11 @@ const RESPONSE: usize = 1024;
 
 /// Headings, who sees whom, and the shift.
 const FAMILIES: &[(&str, Mask, u32)] = &[
-    ("Full attention (LLaDA)", Mask::Full, 0),
-    ("Full attention, shifted (Dream, DiffuCoder)", Mask::Full, 1),
-    ("Block-causal attention (SDAR, TraDo)", Mask::BlockCausal { block: 4 }, 0),
+    ("Full attention (LLaDA, A2D mdlm)", Mask::Full, 0),
+    ("Full attention, shifted (Dream, DiffuCoder, Open-dCoder)", Mask::Full, 1),
+    ("Block-causal attention (SDAR, TraDo, Stable-DiffCoder, A2D bd3lm, Fast-dLLM v2)", Mask::blocks(4), 0),
     ("Causal attention (Qwen2, Qwen3, Llama 3)", Mask::Causal, 1),
+    ("Attention by pass (Nemotron-Labs-Diffusion)", Mask::Context { context: 0, block: 4 }, 0),
 ];
 
 /// What a session with the defaults of both methods claims, or why there is none.
@@ -230,11 +241,24 @@ fn variants() -> String {
     text
 }
 
+/// Turns references to specifications into links.
+fn linked(source: &str) -> String {
+    let link = |word: &str| {
+        let target = word.trim_end_matches([',', ';']);
+        if target.starts_with("specs/") {
+            format!("[{target}]({target}){}", &word[target.len()..])
+        } else {
+            word.to_owned()
+        }
+    };
+    source.split(' ').map(link).collect::<Vec<_>>().join(" ")
+}
+
 /// A row for each method, and one for each of its parameters.
 fn methods<'a>(text: &mut String, what: &str, all: impl Iterator<Item = &'a About>) {
     writeln!(text, "| {what} | values | default | what it does | source |\n|---|---|---|---|---|").unwrap();
     for About { name, summary, source, parameters, .. } in all {
-        writeln!(text, "| **`{name}`** | | | {summary} | {source} |").unwrap();
+        writeln!(text, "| **`{name}`** | | | {summary} | {} |", linked(source)).unwrap();
         for parameter in *parameters {
             let default = match parameter.default() {
                 Value::Fit => "not given".to_owned(),
@@ -314,11 +338,9 @@ fn the_introduction_names_all_traces() {
 /// What the page says of defaults.
 #[test]
 fn defaults_are_as_the_page_says() {
-    for (mask, decoder, cache) in [
-        (Mask::Full, "static", "none"),
-        (Mask::BlockCausal { block: 4 }, "static", "block"),
-        (Mask::Causal, "ar", "causal"),
-    ] {
+    for (mask, decoder, cache) in
+        [(Mask::Full, "static", "none"), (Mask::blocks(4), "static", "block"), (Mask::Causal, "ar", "causal")]
+    {
         let options = options(mask, 0, 8, 64);
         assert_eq!((options.decoder.name(), options.cache.name()), (decoder, cache));
     }

@@ -5,7 +5,7 @@ use demask_decode::{CanvasSpec, Schedule, Session, SessionOptions};
 use demask_step::Mask;
 
 const FULL: Mask = Mask::Full;
-const BLOCKS: Mask = Mask::BlockCausal { block: 4 };
+const BLOCKS: Mask = Mask::blocks(4);
 
 /// The message for options that start right and are then changed.
 fn refusal(mask: Mask, change: impl FnOnce(&mut SessionOptions)) -> String {

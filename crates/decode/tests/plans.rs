@@ -45,7 +45,7 @@ fn none_predicts_only_masks() {
 
 #[test]
 fn none_on_block_causal_leaves_later_blocks_out() {
-    let options = with(options(Mask::BlockCausal { block: 4 }, 0, 5, 5), "static:steps=4", "none", None);
+    let options = with(options(Mask::blocks(4), 0, 5, 5), "static:steps=4", "none", None);
     assert_eq!(
         plans(options),
         [
@@ -59,7 +59,7 @@ fn none_on_block_causal_leaves_later_blocks_out() {
 
 #[test]
 fn block_prefills_denoises_and_stores() {
-    let options = with(options(Mask::BlockCausal { block: 4 }, 0, 9, 5), "static:steps=4", "block", None);
+    let options = with(options(Mask::blocks(4), 0, 9, 5), "static:steps=4", "block", None);
     assert_eq!(
         plans(options),
         [
@@ -76,7 +76,7 @@ fn block_prefills_denoises_and_stores() {
 
 #[test]
 fn block_length_overrides_the_blocks_of_the_attention() {
-    let options = with(options(Mask::BlockCausal { block: 4 }, 0, 1, 2), "static:steps=2", "block", Some(2));
+    let options = with(options(Mask::blocks(4), 0, 1, 2), "static:steps=2", "block", Some(2));
     assert_eq!(
         plans(options),
         [
@@ -138,7 +138,7 @@ fn rows_that_dllm_chooses_by_chance_depend_on_the_seed() {
 
 #[test]
 fn guidance_runs_the_same_rows_twice_and_asks_once() {
-    let mut options = with(options(Mask::BlockCausal { block: 2 }, 0, 2, 2), "static:steps=1", "block", None);
+    let mut options = with(options(Mask::blocks(2), 0, 2, 2), "static:steps=1", "block", None);
     options.cfg_scale = 1.5;
     assert_eq!(
         plans(options.clone()),
@@ -164,7 +164,7 @@ fn guidance_runs_the_same_rows_twice_and_asks_once() {
     assert_eq!(session.counts().nfe, 3);
 }
 
-/// Specification caches, section 4.1: the trace worked out there. A token decoded in step `i` runs once more in step
+/// specs/caches.md#4.1: the trace worked out there. A token decoded in step `i` runs once more in step
 /// `i + 1` and is kept from step `i + 2` on (K2, K3).
 #[test]
 fn caches_k3_dkv_keeps_what_was_decoded_two_steps_ago() {
@@ -283,7 +283,7 @@ fn dkv_greedy_runs_a_window_around_the_next_tokens() {
     );
 }
 
-/// Specification caches, section 2.2: the trace of flags with intervals 3 and 2.
+/// specs/caches.md#2.2: the trace of flags with intervals 3 and 2.
 #[test]
 fn dllm_follows_its_two_clocks() {
     let options = with(

@@ -7,7 +7,7 @@ use demask_testkit::{by_hand::ByHand, scripted::Scripted};
 use proptest::prelude::*;
 
 const FULL: Mask = Mask::Full;
-const BLOCKS: Mask = Mask::BlockCausal { block: 4 };
+const BLOCKS: Mask = Mask::blocks(4);
 
 /// A session fed with the tokens of a text; `text[p]` is the prediction of position `p`, the leftmost the surest.
 fn run_on_text(options: SessionOptions, text: &[TokenId]) -> (common::Run, Session) {

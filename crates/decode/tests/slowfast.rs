@@ -1,4 +1,4 @@
-//! SlowFast Sampling (specification caches, section 5): no reference trace exists, so it is worked out by hand.
+//! SlowFast Sampling (specs/caches.md#5): no reference trace exists, so it is worked out by hand.
 
 use crate::common::{VOCAB, drive, drive_on, options, predict};
 use demask_decode::{Session, SessionOptions};
@@ -166,8 +166,8 @@ fn caches_s4_truncated_forwards() {
     assert!(truncated > 20, "{truncated} truncated forwards");
 }
 
-/// The specification's own words for one canvas that is one block: what is asked in each forward, how far it sees, and
-/// how many forwards each region took beside its masks.
+/// What specs/caches.md#5 says of one canvas that is one block: what is asked in each forward, how far it sees, and how
+/// many forwards each region took beside its masks.
 struct Twin {
     masked: Vec<bool>,
     explore: usize,

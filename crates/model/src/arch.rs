@@ -1,6 +1,6 @@
 //! What differs between model families, as data.
 
-use demask_step::Mask;
+use demask_step::{BlockRules, Mask};
 
 /// Everything the forward pass needs to know about an architecture.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,6 +37,27 @@ pub struct ArchSpec {
     pub attention: Mask,
     /// Row `p - shift` predicts position `p` (row 0 predicts position 0): 1 for Dream and for causal models, else 0.
     pub shift: usize,
+    /// How its blocks lie and end, if it decodes block by block.
+    pub blocks: BlockRules,
+    /// What queries are multiplied with behind the rotation, by their position.
+    pub query_scale: Option<QueryScale>,
+}
+
+/// A factor of rotated queries that grows with the position: `1 + beta * ln(1 + floor(position / original_context))`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct QueryScale {
+    /// How fast it grows.
+    pub beta: f64,
+    /// Positions before which it is 1.
+    pub original_context: f64,
+}
+
+impl QueryScale {
+    /// Returns the factor at a position.
+    pub fn at(&self, position: usize) -> f32 {
+        let step = (position as f64 / self.original_context).floor();
+        (1.0 + self.beta * step.ln_1p()) as f32
+    }
 }
 
 /// Rotary position embedding, half rotation (pairs `i` and `i + rotated / 2`).
@@ -74,17 +95,51 @@ pub enum RopeScaling {
         /// The factor.
         factor: f64,
     },
+    /// YaRN: of slow dimensions the frequency divided by `factor`, of fast ones kept, a ramp between.
+    Yarn {
+        /// Divisor of slow frequencies.
+        factor: f64,
+        /// Context length before scaling.
+        original_context: f64,
+        /// Turns within the original context from which on a dimension is fast.
+        fast: f64,
+        /// Turns below which it is slow.
+        slow: f64,
+        /// Whether the ends of the ramp are whole dimensions.
+        whole: bool,
+        /// What cosines and sines are multiplied with.
+        amplitude: f64,
+    },
 }
 
 impl Rope {
     /// Inverse frequencies, `[rotated / 2]`, computed as the official code does: in f32.
     pub fn inverse_frequencies(&self) -> Vec<f32> {
         let half = self.rotated / 2;
-        (0..half).map(|i| self.scale(1.0 / (self.theta as f32).powf(2.0 * i as f32 / self.rotated as f32))).collect()
+        let plain = |i| 1.0 / (self.theta as f32).powf(2.0 * i as f32 / self.rotated as f32);
+        (0..half).map(|i| self.scale(i, plain(i))).collect()
     }
 
-    fn scale(&self, frequency: f32) -> f32 {
+    /// What cosines and sines are multiplied with.
+    pub fn amplitude(&self) -> f32 {
+        if let RopeScaling::Yarn { amplitude, .. } = self.scaling { amplitude as f32 } else { 1.0 }
+    }
+
+    /// The dimension, as a real number, that turns so often within a context.
+    fn dimension(&self, turns: f64, context: f64) -> f64 {
+        self.rotated as f64 * (context / (turns * std::f64::consts::TAU)).ln() / (2.0 * self.theta.ln())
+    }
+
+    fn scale(&self, index: usize, frequency: f32) -> f32 {
         match self.scaling {
+            RopeScaling::Yarn { factor, original_context, fast, slow, whole, .. } => {
+                let ends = [self.dimension(fast, original_context), self.dimension(slow, original_context)];
+                let [low, high] = if whole { [ends[0].floor(), ends[1].ceil()] } else { ends };
+                let (low, high) = (low.max(0.0), high.min(self.rotated as f64 - 1.0));
+                let high = if low == high { high + 0.001 } else { high };
+                let ramp = ((index as f64 - low) / (high - low)).clamp(0.0, 1.0) as f32;
+                frequency * (1.0 - ramp) + frequency / factor as f32 * ramp
+            }
             RopeScaling::None => frequency,
             RopeScaling::Linear { factor } => frequency / factor as f32,
             RopeScaling::Llama3 { factor, low, high, original_context } => {
@@ -143,6 +198,8 @@ mod tests {
             tied: false,
             attention: Mask::Full,
             shift: 0,
+            blocks: BlockRules::default(),
+            query_scale: None,
         }
     }
 
@@ -172,7 +229,7 @@ mod tests {
             ffn: 9728,
             vocabulary: 151_936,
             head_norms: true,
-            attention: Mask::BlockCausal { block: 4 },
+            attention: Mask::blocks(4),
             ..llada.clone()
         };
         assert_eq!(sdar.parameters(), 4_411_424_256);
@@ -203,5 +260,31 @@ mod tests {
         assert_eq!(plain[0], scaled[0]);
         assert!((plain[63] / scaled[63] - 8.0).abs() < 1e-5);
         assert!(scaled.windows(2).all(|pair| pair[0] > pair[1]));
+    }
+
+    #[test]
+    fn yarn_keeps_fast_and_divides_slow_dimensions() {
+        let scaling = RopeScaling::Yarn {
+            factor: 16.0,
+            original_context: 16384.0,
+            fast: 32.0,
+            slow: 1.0,
+            whole: true,
+            amplitude: 1.0,
+        };
+        let plain = Rope { theta: 1e6, rotated: 128, full_precision: false, scaling: RopeScaling::None };
+        let scaled = Rope { scaling, ..plain.clone() };
+        let (plain, scaled) = (plain.inverse_frequencies(), scaled.inverse_frequencies());
+        // dim(32) = 20.4 and dim(1) = 36.4: the ramp lies between 20 and 37.
+        assert_eq!(plain[..21], scaled[..21]);
+        assert!(plain[21] > scaled[21]);
+        assert!((plain[37] / scaled[37] - 16.0).abs() < 1e-3 && (plain[36] / scaled[36] - 16.0).abs() > 0.1);
+    }
+
+    #[test]
+    fn queries_grow_behind_the_original_context() {
+        let scale = QueryScale { beta: 0.1, original_context: 16384.0 };
+        assert_eq!([0, 16383].map(|position| scale.at(position)), [1.0; 2]);
+        assert!((f64::from(scale.at(16384)) - (1.0 + 0.1 * 2f64.ln())).abs() < 1e-7);
     }
 }

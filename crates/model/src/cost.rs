@@ -7,12 +7,12 @@ use crate::ArchSpec;
 /// What counts as an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Convention {
-    /// Everything that is computed here (specification caches, section 7).
+    /// Everything that is computed here (specs/caches.md#7).
     #[default]
     Demask,
-    /// As dLLM-Cache's table counts (specification caches, section 2.6): attention scores are left out, the head runs on
-    /// all rows that entered (on the whole canvas, where rows that did not enter keep increments), the last layer is
-    /// finished for all of them, and no first layer is computed whole in a partial step.
+    /// As dLLM-Cache's table counts (specs/caches.md#2.6): attention scores are left out, the head runs on all rows
+    /// that entered (on the whole canvas, where rows that did not enter keep increments), the last layer is finished
+    /// for all of them, and no first layer is computed whole in a partial step.
     Published,
 }
 
@@ -33,7 +33,7 @@ pub struct Asked<'a> {
     pub plan: &'a StepPlan,
     /// The tokens at the live positions, lane after lane.
     pub tokens: &'a [TokenId],
-    /// What is wanted of the head.
+    /// Wanted of the head.
     pub ask: &'a HeadAsk,
 }
 
@@ -49,7 +49,7 @@ impl Asked<'_> {
         let plan = self.plan;
         let held = plan.row(lane, position).map(|row| self.tokens[row]);
         let skip = self.ask.only_where.is_some_and(|wanted| held.is_some_and(|token| token != wanted));
-        let position = position.saturating_sub(spec.shift as u32);
+        let position = plan.predictor(position, spec.shift as u32);
         let rank = plan.live.rank(position).filter(|&rank| !skip && rank < plan.rows_of(lane))?;
         Some(Predictor { position, rank })
     }
@@ -109,8 +109,8 @@ impl Answered {
     }
 }
 
-/// Operations by formula (specification caches, section 7), from what the step runs if it has the forward for itself:
-/// beside partly computed steps the last layer may finish more of its rows.
+/// Operations by formula (specs/caches.md#7), from what the step runs if it has the forward for itself: beside partly
+/// computed steps the last layer may finish more of its rows.
 pub(crate) fn cost(spec: &ArchSpec, plan: &StepPlan, increments: bool, answered: Answered) -> Cost {
     let live = Rows::live(plan);
     let layers = spec.layers as f64;
@@ -131,7 +131,7 @@ pub(crate) fn cost(spec: &ArchSpec, plan: &StepPlan, increments: bool, answered:
     summed(spec, plan, &parts, answered.rows, true)
 }
 
-/// The same as dLLM-Cache's table counts.
+/// Operations as dLLM-Cache's table counts them.
 fn published(spec: &ArchSpec, plan: &StepPlan, increments: bool, answered: Answered) -> Cost {
     let rows = if plan.layers == LayerRows::All { Rows::live(plan) } else { Rows::partial(plan) };
     let positions = if increments { plan.visible as usize * plan.lanes.count() } else { plan.rows() };
@@ -162,7 +162,7 @@ impl Rows {
         Self { computed: rows, stored: rows, compared: 0.0, keys }
     }
 
-    /// Those of a layer that is computed in part.
+    /// Rows of a layer that is computed in part.
     fn partial(plan: &StepPlan) -> Self {
         let LayerRows::Partial { compute, probe, .. } = &plan.layers else { return Self::live(plan) };
         let lanes = plan.lanes.count() as f64;

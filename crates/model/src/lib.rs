@@ -16,7 +16,7 @@ mod sequence;
 mod watch;
 mod weights;
 
-pub use arch::{ArchSpec, Rope, RopeScaling};
+pub use arch::{ArchSpec, QueryScale, Rope, RopeScaling};
 pub use cost::{Asked, Convention, keys_read, step_cost};
 pub use memory::{attention_shape, sequence_pages, workspace_shape};
 pub use roles::{ExpectedTensor, LayerRole, Role, WeightError, WeightSource, expected_tensors};

@@ -30,14 +30,14 @@ pub(crate) struct PrefixIndex {
     counters: PrefixCounters,
 }
 
-/// What tells a node from all others.
+/// Key of a node among all others.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Edge {
     above: Above,
     tokens: Arc<[TokenId]>,
 }
 
-/// What is above a node: another one, or nothing but what all K/V depend on.
+/// Parent of a node: another one, or nothing but what all K/V depend on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Above {
     Nothing { mask: Mask, salt: u64 },
@@ -74,8 +74,11 @@ impl PrefixIndex {
     pub(crate) fn unit(&self, mask: Mask) -> Option<usize> {
         let block = match mask {
             Mask::Full => return None,
-            Mask::Causal => 1,
-            Mask::BlockCausal { block } => block.max(1) as usize,
+            // What is stored of a context is causal.
+            Mask::Causal | Mask::Context { .. } => 1,
+            // Blocks that are not counted from position 0 do not lie alike in two requests.
+            Mask::BlockCausal { offset, .. } if offset > 0 => return None,
+            Mask::BlockCausal { block, .. } => block.max(1) as usize,
         };
         let (mut divisor, mut rest) = (self.page, block);
         while rest > 0 {

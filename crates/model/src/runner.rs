@@ -1,8 +1,11 @@
 //! A loaded model on a backend: the [`Network`] that work runs on, open to inspection between its forwards.
 
+use std::sync::Arc;
+
 use demask_step::{
-    DeviceError, DeviceId, HeadRequest, Mask, Network, OpenError, Opened, OutOfMemory, Pages, PlanError, Positions,
-    Predictions, Prefix, PrefixCounters, Price, RowBudget, SequenceId, SequenceNeeds, SequenceStep, StepPlan,
+    DeviceError, DeviceId, HeadRequest, Mask, MemoryMeter, Network, OpenError, Opened, OutOfMemory, Pages, PlanError,
+    Positions, Predictions, Prefix, PrefixCounters, Price, RowBudget, SequenceId, SequenceNeeds, SequenceStep,
+    StepPlan,
 };
 use demask_tensor::{
     Backend, Dtype, HeadOutput, HeadRow, Launch, PAGE, PageKind, PartSeconds, Segment, Stage, WorkspaceShape,
@@ -55,6 +58,8 @@ pub trait Inspect: Network {
     fn cache_bytes(&self, sequence: SequenceId) -> usize;
     /// Returns whose memory it takes, and how many bytes that has left.
     fn available(&self) -> (DeviceId, u64);
+    /// Returns a reader of the memory that it takes on a device of its own; none if that is the computer's.
+    fn memory_meter(&self) -> Option<Arc<dyn MemoryMeter>>;
     /// Begins to count the seconds of parts from 0, or ends it.
     fn time_parts(&mut self, on: bool);
     /// Lets forwards run so many layers, from the first, and what they predict mean nothing: to learn what a forward costs
@@ -160,17 +165,27 @@ impl<B: Backend> Runner<B> {
         let rope = &self.spec.rope;
         let frequencies = rope.inverse_frequencies();
         let round = self.backend.dtype() == Dtype::Bf16 && !rope.full_precision;
+        let amplitude = rope.amplitude();
+        let kept = |value: f32| if round { widen_bf16(round_bf16(value)) } else { value };
         let (mut cos, mut sin) = (Vec::new(), Vec::new());
         for position in 0..positions {
             for &frequency in &frequencies {
                 // f32 throughout, as the official code computes its table.
                 let angle = position as f32 * frequency;
-                let (c, s) = (angle.cos(), angle.sin());
-                cos.push(if round { widen_bf16(round_bf16(c)) } else { c });
-                sin.push(if round { widen_bf16(round_bf16(s)) } else { s });
+                cos.push(kept(angle.cos() * amplitude));
+                sin.push(kept(angle.sin() * amplitude));
             }
         }
         self.backend.set_rotation(&cos, &sin, rope.rotated)?;
+        if let Some(scale) = self.spec.query_scale {
+            for (position, (cos, sin)) in
+                cos.chunks_exact_mut(rope.rotated / 2).zip(sin.chunks_exact_mut(rope.rotated / 2)).enumerate()
+            {
+                let scale = scale.at(position);
+                cos.iter_mut().chain(sin).for_each(|value| *value *= scale);
+            }
+            self.backend.set_query_rotation(&cos, &sin)?;
+        }
         self.rotation = positions;
         Ok(())
     }
@@ -470,6 +485,10 @@ impl<B: Backend> Inspect for Runner<B> {
 
     fn available(&self) -> (DeviceId, u64) {
         (self.backend.device(), self.backend.available())
+    }
+
+    fn memory_meter(&self) -> Option<Arc<dyn MemoryMeter>> {
+        self.backend.memory_meter()
     }
 
     fn time_parts(&mut self, on: bool) {

@@ -151,7 +151,7 @@ impl Sequence {
         self.check_keys(plan)?;
         for set in [&plan.predict, &plan.must, &plan.hint] {
             for position in set.iter() {
-                let row = position.saturating_sub(spec.shift as u32);
+                let row = plan.predictor(position, spec.shift as u32);
                 if !plan.live.contains(row) {
                     return Err(PlanError::RowNotLive { position, row });
                 }
@@ -219,7 +219,7 @@ impl Sequence {
         };
         let sets = [&step.plan.predict, &step.plan.must, &step.plan.hint];
         let mut rows =
-            sets.iter().flat_map(|set| set.iter()).map(|position| position.saturating_sub(spec.shift as u32));
+            sets.iter().flat_map(|set| set.iter()).map(|position| step.plan.predictor(position, spec.shift as u32));
         match rows.find(|&row| !twin.plan.live.contains(row)) {
             Some(_) => Err(PlanError::Contradiction("guidance by a row that is not live")),
             None => Ok(()),

@@ -55,7 +55,7 @@ pub enum LoadError {
     Interrupted,
 }
 
-/// Tensors that the source is told of ahead: the disk reads while the processor packs.
+/// Tensors announced to the source ahead: the disk reads while the processor packs.
 const AHEAD: usize = 4;
 
 /// Loads tensor by tensor, letting go of each source tensor as soon as it is packed.
@@ -63,7 +63,7 @@ struct Loader<'a, B: Backend> {
     backend: &'a B,
     source: &'a dyn WeightSource,
     progress: &'a mut dyn FnMut(u64) -> bool,
-    /// Tensors that the source has not been told of, in the order in which they are loaded.
+    /// Tensors not announced to the source yet, in the order in which they are loaded.
     coming: std::vec::IntoIter<ExpectedTensor>,
     read: u64,
     bytes: usize,
@@ -163,7 +163,7 @@ fn in_order(spec: &ArchSpec) -> Vec<ExpectedTensor> {
 }
 
 impl<B: Backend> Weights<B> {
-    /// Packs every tensor of `spec` out of `source`. `progress` is told the bytes read so far and answers whether to go
+    /// Packs every tensor of `spec` out of `source`. `progress` gets the bytes read so far and returns whether to go
     /// on.
     pub fn load(
         spec: &ArchSpec,

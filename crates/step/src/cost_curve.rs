@@ -24,7 +24,7 @@ pub struct LayersPoint {
 /// Seconds of a forward's head: a measured point of a [`CostCurve`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HeadPoint {
-    /// Rows that the head answers.
+    /// Rows that the head computes.
     pub rows: usize,
     /// Seconds of the head.
     pub seconds: f64,
@@ -165,7 +165,7 @@ impl CostCurve {
         layers.chain([u64::MAX]).chain(head).fold(0, |state, word| mix(state ^ word))
     }
 
-    /// Returns the seconds of a forward of so many rows that each see so many keys, some of which the head answers.
+    /// Returns the seconds of a forward of so many rows that each see so many keys, some of which the head computes.
     pub fn seconds(&self, rows: usize, keys: usize, head_rows: usize) -> f64 {
         let head = if head_rows == 0 { 0.0 } else { self.head_line.at(head_rows as f64) };
         self.layers_seconds(rows as f64, keys as f64) + head

@@ -1,4 +1,4 @@
-//! What is asked of the head and what it answers: never whole logits unless they are asked for.
+//! Requests to the head and its results: never whole logits unless they are asked for.
 
 use crate::{
     Position, Positions, TokenId, TokenList,
@@ -9,7 +9,7 @@ use crate::{
 /// What one step asks of the head.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HeadAsk {
-    /// What is wanted of each predicted position.
+    /// Wanted of each predicted position.
     pub wanted: HeadRequest,
     /// Only positions that the lane holds as this token (the mask id) are predicted; the others answer
     /// [`NO_TOKEN`](crate::NO_TOKEN).
@@ -26,7 +26,7 @@ impl From<HeadRequest> for HeadAsk {
     }
 }
 
-/// What is wanted of a predicted position. It goes to the head as it is: a clone allocates nothing.
+/// Facts wanted of a predicted position. It goes to the head as it is: a clone allocates nothing.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HeadRequest {
     /// Tokens that can never be predicted: their logit counts as minus infinity everywhere (the mask id always).
@@ -35,8 +35,8 @@ pub struct HeadRequest {
     /// it, the whole vocabulary can.
     pub limit: Option<TokenId>,
     /// Tokens that may be predicted but weigh nothing in the distribution: a position predicting one has confidence 0,
-    /// every other distribution is renormalised without them (LLaDA's `confidence_eos_eot_inf`, specification models,
-    /// trap 7).
+    /// every other distribution is renormalised without them (LLaDA's `confidence_eos_eot_inf`,
+    /// specs/models.md#trap-7).
     pub mute: TokenList,
     /// How the token is drawn and what its confidence is.
     pub sampling: Sampling,
@@ -91,7 +91,7 @@ impl Default for Sampling {
     }
 }
 
-/// Order of the two filters (specification models, trap 23).
+/// Order of the two filters (specs/models.md#trap-23).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FilterOrder {
     /// Dream: temperature, top-p, top-k.
@@ -109,7 +109,7 @@ pub enum ConfidenceOf {
     Drawn,
 }
 
-/// What is known about a given token in a predicted row.
+/// Rank and probability of a given token in a predicted row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Judged {
     /// How many tokens come before it (higher logit, or equal logit and lower id): 0 is the best.

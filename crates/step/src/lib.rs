@@ -27,13 +27,13 @@ mod tokens;
 mod work;
 
 pub use cost_curve::{CostCurve, CurveError, HeadPoint, LayersPoint};
-pub use device::{DeviceError, OutOfMemory};
+pub use device::{Allocated, DeviceError, DeviceMemory, MemoryMeter, OutOfMemory};
 pub use head::{ConfidenceOf, FilterOrder, HeadAsk, HeadRequest, Judged, Predictions, Sampling};
 pub use network::{
     Blend, BlendWith, Cost, DeviceId, LaunchKind, Network, OpenError, Opened, Operations, Pages, PlanError, Prefix,
     PrefixCounters, Price, RowBudget, SequenceId, SequenceNeeds, SequenceStep,
 };
-pub use plan::{Depth, Drift, Keep, Lanes, LayerRows, Mask, MaskKind, Probe, StepPlan};
+pub use plan::{BlockRules, Depth, Drift, Keep, Lanes, LayerRows, Mask, MaskKind, Origin, Probe, StepPlan, Stores};
 pub use positions::Positions;
 pub use tokens::TokenList;
 pub use work::{Need, Pending, Request, Work};

@@ -130,7 +130,7 @@ pub struct Opened {
 pub struct PrefixCounters {
     /// Tokens of the prefixes that sequences were opened behind.
     pub queries: u64,
-    /// Those of them whose slots were filled.
+    /// Tokens of those prefixes whose slots were filled.
     pub hits: u64,
 }
 
@@ -164,7 +164,7 @@ pub struct SequenceNeeds {
     pub drafts: usize,
     /// Distance between the first and the last live position of a step with drafts, plus 1.
     pub draft_span: usize,
-    /// Rows of one step that the head answers, lanes included.
+    /// Rows of one step that the head computes, lanes included.
     pub predictions: usize,
     /// Whether layers are ever computed partly: increments are stored for each position.
     pub increments: bool,
@@ -233,7 +233,7 @@ impl Cost {
     }
 }
 
-/// Floating point operations of the matrix products and of attention (specification caches, section 7), by module.
+/// Floating point operations of the matrix products and of attention (specs/caches.md#7), by module.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Operations {
     /// Products that make Q, K and V, those of compared rows included, and the product behind attention.

@@ -18,6 +18,8 @@ pub struct StepPlan {
     pub visible: Position,
     /// Which of the visible keys a row sees.
     pub mask: Mask,
+    /// How far before a position the row is that predicts it; none: as the model's own shift says.
+    pub shift: Option<Position>,
     /// Whether the rows are the canvas itself or drafts.
     pub lanes: Lanes,
     /// Where the live rows of each draft end, if they do not all run all of them. A row that is left out must be seen by
@@ -45,6 +47,7 @@ impl Clone for StepPlan {
         self.live.clone_from(&source.live);
         self.visible = source.visible;
         self.mask = source.mask;
+        self.shift = source.shift;
         self.lanes = source.lanes;
         self.ends.clone_from(&source.ends);
         self.keep.clone_from(&source.keep);
@@ -68,6 +71,7 @@ impl StepPlan {
         self.live.clear();
         self.visible = 0;
         self.mask = Mask::Full;
+        self.shift = None;
         self.lanes = Lanes::Canvas;
         self.ends.clear();
         self.keep = None;
@@ -75,6 +79,12 @@ impl StepPlan {
         self.predict.clear();
         self.must.clear();
         self.hint.clear();
+    }
+
+    /// Returns the position whose row predicts `position`, for a model whose own shift is `own`: position 0 is predicted by
+    /// its own row.
+    pub fn predictor(&self, position: Position, own: Position) -> Position {
+        position.saturating_sub(self.shift.unwrap_or(own))
     }
 
     /// Returns how many rows a lane runs: its first live positions.
@@ -125,7 +135,56 @@ pub enum Mask {
     BlockCausal {
         /// Positions in a block, at least 1.
         block: Position,
+        /// How many positions of its first block lie before position 0: `p` is in block `(p + offset) / block`.
+        offset: Position,
     },
+    /// A block over a causal context: those at or before `p` if `p` lies before `context`, else all of them. Of a model,
+    /// with `context` 0: its passes are causal or see everything, as a plan says.
+    Context {
+        /// Where the block starts.
+        context: Position,
+        /// Positions in a block, at least 1.
+        block: Position,
+    },
+}
+
+/// How a model that decodes block by block lays its blocks out, shares steps among them and stores them. The default is
+/// SDAR's.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct BlockRules {
+    /// Where blocks are counted from.
+    pub origin: Origin,
+    /// Whether the canvas ends where it was asked to, in a block that may be short; else it is filled up to whole blocks.
+    pub ends_short: bool,
+    /// Whether steps share the masks that a block starts with; else they share a whole block, whatever part of it is
+    /// prompt.
+    pub shares_masks: bool,
+    /// When a finished block is stored.
+    pub stores: Stores,
+    /// Whether the pass that stores the prompt or a block also predicts the token behind it, from its last row.
+    pub seeds: bool,
+}
+
+/// Where blocks are counted from.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// Position 0: the first decoded block may begin with prompt tokens.
+    #[default]
+    Start,
+    /// The prompt's end.
+    Prompt,
+}
+
+/// When a finished block of a block-diffusion model is stored.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stores {
+    /// Always, the last one too, and before anybody asks whether it ends the text.
+    #[default]
+    Always,
+    /// Unless it ends the text; the last one too.
+    UnlessEnded,
+    /// If another block follows.
+    IfRead,
 }
 
 /// Who sees whom, without numbers: what methods are made for.
@@ -137,24 +196,43 @@ pub enum MaskKind {
     BlockCausal,
     /// Tokens see those before them: Qwen.
     Causal,
+    /// Some passes are causal and in others a block sees itself: Nemotron-Labs-Diffusion.
+    Context,
 }
 
 impl Mask {
+    /// Blocks that are counted from position 0.
+    pub const fn blocks(block: Position) -> Self {
+        Self::BlockCausal { block, offset: 0 }
+    }
+
+    /// Returns the block length that the mask has, if it has one.
+    pub fn block(self) -> Option<Position> {
+        match self {
+            Self::BlockCausal { block, .. } | Self::Context { block, .. } => Some(block.max(1)),
+            Self::Full | Self::Causal => None,
+        }
+    }
+
     /// Which kind it is.
     pub fn kind(self) -> MaskKind {
         match self {
             Self::Full => MaskKind::Full,
             Self::BlockCausal { .. } => MaskKind::BlockCausal,
             Self::Causal => MaskKind::Causal,
+            Self::Context { .. } => MaskKind::Context,
         }
     }
 
     /// The number of keys, counted from slot 0, that a row at `position` sees out of `visible`.
     pub fn limit(self, position: Position, visible: Position) -> Position {
         match self {
-            Self::Full => visible,
             Self::Causal => visible.min(position + 1),
-            Self::BlockCausal { block } => visible.min((position / block + 1) * block),
+            Self::BlockCausal { block, offset } => {
+                visible.min((((position + offset) / block + 1) * block).saturating_sub(offset))
+            }
+            Self::Context { context, .. } if position < context => visible.min(position + 1),
+            Self::Full | Self::Context { .. } => visible,
         }
     }
 }
@@ -198,12 +276,12 @@ pub enum LayerRows {
     #[default]
     All,
     /// Some of them; every other live row adds the increment (attention plus MLP output) stored when it was last
-    /// computed (dLLM-Cache; specification caches, section 2.2).
+    /// computed (dLLM-Cache; specs/caches.md#2.2).
     ///
     /// Each draft is partly computed by itself, as if it ran alone on the canvas's slots: its rows are compared with
-    /// what its own overlay holds, the choice is its own, and so are what is replaced and the increments that are stored
-    /// and added. [`Keep`] turns all of it into the slots', so that a single draft that is kept whole is a step of the
-    /// canvas (specification freedave, section 6.1: I2, I7, I8).
+    /// what its own overlay holds, the choice is its own, and so are what is replaced and the increments that are
+    /// stored and added. [`Keep`] turns all of it into the slots', so that a single draft that is kept whole is a step
+    /// of the canvas (specs/freedave.md#I2, specs/freedave.md#I7 and specs/freedave.md#I8).
     Partial {
         /// Rows computed in each layer.
         compute: Positions,
@@ -246,7 +324,7 @@ pub struct Probe {
     pub rows: Positions,
     /// How many of them are computed: those with the lowest cosine similarity, ties to the lowest position.
     pub keep: usize,
-    /// What is compared.
+    /// Compared projection.
     pub by: Drift,
 }
 
@@ -269,7 +347,9 @@ impl fmt::Display for Mask {
         match self {
             Self::Full => f.write_str("full"),
             Self::Causal => f.write_str("causal"),
-            Self::BlockCausal { block } => write!(f, "block-causal:{block}"),
+            Self::BlockCausal { block, offset: 0 } => write!(f, "block-causal:{block}"),
+            Self::BlockCausal { block, offset } => write!(f, "block-causal:{block}+{offset}"),
+            Self::Context { context, block } => write!(f, "causal to {context}, then blocks of {block}"),
         }
     }
 }
@@ -280,6 +360,7 @@ impl fmt::Display for MaskKind {
             Self::Full => "full attention",
             Self::BlockCausal => "block-causal attention",
             Self::Causal => "causal attention",
+            Self::Context => "attention by pass",
         })
     }
 }
@@ -321,6 +402,9 @@ impl fmt::Display for StepPlan {
             Lanes::Canvas => f.write_str(" canvas")?,
             Lanes::Drafts(count) => write!(f, " drafts {count}")?,
         }
+        if let Some(shift) = self.shift {
+            write!(f, " shift {shift}")?;
+        }
         for (index, end) in self.ends.iter().enumerate() {
             write!(f, "{}{end}", if index == 0 { " up to " } else { "," })?;
         }
@@ -344,9 +428,14 @@ mod tests {
     fn masks_are_prefixes_of_the_visible_keys() {
         assert_eq!(Mask::Full.limit(3, 10), 10);
         assert_eq!(Mask::Causal.limit(3, 10), 4);
-        assert_eq!(Mask::BlockCausal { block: 4 }.limit(3, 10), 4);
-        assert_eq!(Mask::BlockCausal { block: 4 }.limit(4, 10), 8);
-        assert_eq!(Mask::BlockCausal { block: 4 }.limit(9, 10), 10);
+        assert_eq!(Mask::blocks(4).limit(3, 10), 4);
+        assert_eq!(Mask::blocks(4).limit(4, 10), 8);
+        assert_eq!(Mask::blocks(4).limit(9, 10), 10);
+        // The first block has one position: three of it lie before position 0.
+        let offset = Mask::BlockCausal { block: 4, offset: 3 };
+        assert_eq!([0, 1, 4, 5].map(|position| offset.limit(position, 20)), [1, 5, 5, 9]);
+        let context = Mask::Context { context: 3, block: 4 };
+        assert_eq!([0, 2, 3, 5].map(|position| context.limit(position, 7)), [1, 3, 7, 7]);
     }
 
     #[test]
@@ -363,7 +452,8 @@ mod tests {
         let plan = StepPlan {
             live: (8..12).into(),
             visible: 12,
-            mask: Mask::BlockCausal { block: 4 },
+            mask: Mask::blocks(4),
+            shift: Some(1),
             lanes: Lanes::Drafts(3),
             ends: vec![12, 12, 12],
             keep: Some(Keep { lane: 1, positions: (4..8).into() }),
@@ -378,7 +468,7 @@ mod tests {
         };
         assert_eq!(
             plan.to_string(),
-            "keep 4..8 of lane 1; live 8..12 visible 12 block-causal:4 drafts 3 up to 12,12,12 compute none and 1 of 8..12 by value \
+            "keep 4..8 of lane 1; live 8..12 visible 12 block-causal:4 drafts 3 shift 1 up to 12,12,12 compute none and 1 of 8..12 by value \
              (layers 0..2: all) (chosen in layer 2) predict 9..12 must 8"
         );
     }

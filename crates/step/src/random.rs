@@ -2,7 +2,7 @@
 //!
 //! Keys are built from (seed, position, number of unmasked tokens of the lane), so a lossless decoder draws at each of
 //! its verified states exactly what static decoding draws there, whatever the batch and the order of evaluation
-//! (specification freedave, section 8.3).
+//! (specs/freedave.md#8.3).
 
 use crate::TokenId;
 

@@ -102,7 +102,7 @@ pub struct Request {
     pub tokens: Vec<TokenId>,
     /// What to run.
     pub plan: StepPlan,
-    /// What is wanted of the head.
+    /// Wanted of the head.
     pub ask: HeadAsk,
     /// Classifier-free guidance by another request of the group.
     pub blend: Option<Blend>,

@@ -170,7 +170,7 @@ impl Scripted {
         let mut asked = Positions::new();
         asked.set_union(&[&plan.predict, &plan.must, &plan.hint]);
         for position in asked.iter() {
-            let row = position.saturating_sub(self.shift);
+            let row = plan.predictor(position, self.shift);
             if !plan.live.contains(row) {
                 return Err(PlanError::RowNotLive { position, row });
             }
@@ -239,7 +239,7 @@ impl Scripted {
         for lane in 0..out.lanes {
             for (at, position) in out.positions.clone().iter().enumerate() {
                 let token = plan.row(lane, position).map(|row| step.tokens[row]);
-                let row = position.saturating_sub(self.shift);
+                let row = plan.predictor(position, self.shift);
                 if plan.row(lane, row).is_none() {
                     self.refuse(wanted, out);
                     continue;
@@ -524,7 +524,7 @@ mod tests {
 
     #[test]
     fn what_is_stored_is_what_would_be_computed() {
-        let mask = Mask::BlockCausal { block: 4 };
+        let mask = Mask::blocks(4);
         let mut script = Scripted::new(1, 12, 0);
         let (whole, stored) = (open(&mut script), open(&mut script));
         let at_once = run(&mut script, whole, &[1, 2, 3, 4, 9, 9, 9, 9], 0..8, mask);

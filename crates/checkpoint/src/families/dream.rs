@@ -13,11 +13,12 @@ pub(super) const FAMILY: Family = Family {
     architecture: "DreamModel",
     model_type: "Dream",
     attention: Mask::Full,
+    mask_texts: &["<|mask|>"],
     qkv_bias: true,
     vocabularies: &[Vocabulary { rows: 152_064, mask: Some(151_666), eos: 151_643, turn_end: 151_645, bos: 151_665 }],
     own_specials: &[("<|beginoftext|>", true), ("<|mask|>", true)],
     prompt: |messages, options| prompts::chat_ml(Some("You are a helpful assistant."), messages, options),
-    gguf: GgufConventions { architecture: "dream", mask_texts: &["<|mask|>"], ..transformers::GGUF },
+    gguf: GgufConventions { architecture: "dream", ..transformers::GGUF },
     decoding: DecodingDefaults {
         filter_order: FilterOrder::TopPFirst,
         confidence: ConfidenceOf::Drawn,

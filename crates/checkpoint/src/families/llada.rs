@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{
     DecodingDefaults, Family, FirstToken, GgufConventions, LARGEST_CONTEXT, LARGEST_HEADS, LARGEST_LAYERS,
     LARGEST_VOCABULARY, LARGEST_WIDTH, LikelihoodConventions, MaskDraws, Pieces, Shape, Vocabulary, check, divide,
-    prompts, transformers,
+    prompts, sdar, transformers,
 };
 use crate::{CheckpointError, Warning, config::Fields, error::shown};
 
@@ -19,6 +19,10 @@ pub(super) const FAMILY: Family = Family {
     tensor_name,
     attention: Mask::Full,
     shift: 0,
+    relatives: || &[],
+    blocks: sdar::BLOCKS,
+    mask_texts: &["<|mdm_mask|>"],
+    mask: None,
     qkv_bias: false,
     head_norms: false,
     full_precision_rope: true,
@@ -30,7 +34,6 @@ pub(super) const FAMILY: Family = Family {
         architecture: "llada",
         paired: true,
         not_causal: None,
-        mask_texts: &["<|mdm_mask|>"],
         // Files say that it is there, and LLaDA's own tokenizer does not put it: with a chat template, which writes the
         // token, there would be two.
         first_token: FirstToken::Never,
@@ -100,6 +103,8 @@ fn parse(
         tied: required_flag(fields, "weight_tying")?,
         attention: family.attention,
         shift: family.shift,
+        blocks: family.blocks,
+        query_scale: None,
     };
     check(fields, &spec, "n_kv_heads")?;
     Ok((spec, true))
@@ -140,7 +145,7 @@ fn required_flag(fields: &Fields<'_>, key: &str) -> Result<bool, CheckpointError
     fields.optional_flag(key)?.ok_or_else(|| fields.missing(key, "true or false"))
 }
 
-/// LLaDA's names. The head and the down projection share their last part: only the whole name tells them apart.
+/// LLaDA's names. The head and the down projection share their last part: only their whole names differ.
 fn tensor_name(role: Role) -> String {
     let (layer, role) = match role {
         Role::Embedding => return "model.transformer.wte.weight".to_owned(),

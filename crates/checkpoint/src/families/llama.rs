@@ -1,11 +1,14 @@
 //! Llama 3: autoregressive models that guide LLaDA.
 
-use super::{Family, FirstToken, GgufConventions, Pieces, Vocabulary, prompts, transformers};
+use super::{
+    Family, FirstToken, GgufConventions, Pieces, Relative, Sign, Vocabulary, prompts, stable_diffcoder, transformers,
+};
 
 pub(super) const FAMILY: Family = Family {
     name: "Llama",
     architecture: "LlamaForCausalLM",
     model_type: "llama",
+    relatives: || &[Relative { family: &stable_diffcoder::FAMILY, sign: Sign::Code("stable_diffcoder") }],
     // Old configurations have as many K/V heads as query heads and do not say so.
     parse: |fields, family, _| transformers::parse_with(fields, family, Ok),
     vocabularies: &[Vocabulary { rows: 128_256, mask: None, eos: 128_001, turn_end: 128_009, bos: 128_000 }],

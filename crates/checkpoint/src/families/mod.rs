@@ -3,19 +3,25 @@
 //! What the engine does not compute is refused by a family's parser, never ignored: a wrong answer would look like a bad
 //! model.
 
+mod a2d;
+mod choice;
 mod dream;
+mod fast_dllm;
 mod llada;
 mod llama;
+mod nemotron;
+mod open_dcoder;
 mod prompts;
 pub(crate) mod qwen2;
 mod qwen3;
 mod sdar;
+mod stable_diffcoder;
 mod transformers;
 
 use std::fmt;
 
 use demask_model::{ArchSpec, Role};
-use demask_step::{ConfidenceOf, FilterOrder, Mask};
+use demask_step::{BlockRules, ConfidenceOf, FilterOrder, Mask};
 use serde_json::Value;
 
 use crate::{
@@ -24,18 +30,36 @@ use crate::{
     error::shown,
 };
 
+pub use choice::{FamilyChoice, UnknownFamily};
+
 /// Families that are read, in the order in which messages name them.
-pub const FAMILIES: &[&Family] =
-    &[&llada::FAMILY, &dream::FAMILY, &sdar::FAMILY, &qwen2::FAMILY, &qwen3::FAMILY, &llama::FAMILY];
+pub const FAMILIES: &[&Family] = &[
+    &llada::FAMILY,
+    &dream::FAMILY,
+    &sdar::FAMILY,
+    &qwen2::FAMILY,
+    &qwen3::FAMILY,
+    &llama::FAMILY,
+    &stable_diffcoder::FAMILY,
+    &open_dcoder::FAMILY,
+    &a2d::QWEN2,
+    &a2d::QWEN2_BLOCKS,
+    &a2d::QWEN3,
+    &a2d::QWEN3_BLOCKS,
+    &fast_dllm::FAMILY,
+    &nemotron::FAMILY,
+];
 
 /// Model family: how its files are read, and how its authors decode it.
 pub struct Family {
     /// Name for people.
     pub(crate) name: &'static str,
-    /// Name in the `architectures` of `config.json`.
+    /// Name in the `architectures` of `config.json`; empty if it is another family's.
     pub(crate) architecture: &'static str,
-    /// `model_type` that decides where `architectures` is absent.
+    /// `model_type` that decides where `architectures` is absent; empty if it is another family's.
     pub(crate) model_type: &'static str,
+    /// Families whose `config.json` says that they are this one, and what else tells them.
+    pub(crate) relatives: fn() -> &'static [Relative],
     /// Parser of `config.json`.
     pub(crate) parse: Parse,
     /// Name of a role's tensor in checkpoints as released.
@@ -44,6 +68,12 @@ pub struct Family {
     pub(crate) attention: Mask,
     /// Distance from a row to the position that it predicts, see [`ArchSpec::shift`].
     pub(crate) shift: usize,
+    /// How blocks lie and end, see [`ArchSpec::blocks`].
+    pub(crate) blocks: BlockRules,
+    /// Texts of the mask token where no key names it.
+    pub(crate) mask_texts: &'static [&'static str],
+    /// Id of the mask where no file names one: a constant of the official code.
+    pub(crate) mask: Option<u32>,
     /// Whether q, k and v have biases by construction.
     pub(crate) qkv_bias: bool,
     /// Whether the heads of q and k are normed.
@@ -66,6 +96,55 @@ pub struct Family {
     pub(crate) shapes: &'static [Shape],
 }
 
+/// A family that `config.json` does not tell from another one.
+pub(crate) struct Relative {
+    pub family: &'static Family,
+    pub sign: Sign,
+}
+
+/// What tells a family that `config.json` does not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sign {
+    /// The tokenizer's files name this mask token.
+    MaskToken(&'static str),
+    /// A value of `auto_map` contains this.
+    Code(&'static str),
+    /// The model's name contains this; without it the model is of the first family.
+    Name(&'static str),
+}
+
+/// What else than `config.json` tells a family.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Evidence<'a> {
+    /// Name of the model.
+    pub name: &'a str,
+    /// The mask token that the tokenizer's files name.
+    pub mask_token: Option<&'a str>,
+}
+
+impl Sign {
+    fn stands(self, fields: &Fields<'_>, evidence: Evidence<'_>) -> bool {
+        match self {
+            Self::MaskToken(text) => evidence.mask_token == Some(text),
+            Self::Code(part) => {
+                let values = fields.get("auto_map").and_then(Value::as_object).into_iter().flat_map(|map| map.values());
+                values.filter_map(Value::as_str).any(|code| code.contains(part))
+            }
+            Self::Name(part) => evidence.name.to_ascii_lowercase().contains(part),
+        }
+    }
+
+    /// What was seen, for a warning; nothing is to be said where the code itself tells.
+    fn told(self, stands: bool) -> Option<String> {
+        match (self, stands) {
+            (Self::MaskToken(text), true) => Some(format!("its tokenizer names the mask token {text:?}")),
+            (Self::Name(part), true) => Some(format!("its name contains {part:?}")),
+            (Self::Name(part), false) => Some(format!("its name does not contain {part:?}")),
+            _ => None,
+        }
+    }
+}
+
 /// Parser of a family's `config.json`: the architecture, and whether the file says if the head is the embedding table.
 pub(crate) type Parse = fn(&Fields<'_>, &Family, &mut Vec<Warning>) -> Result<(ArchSpec, bool), CheckpointError>;
 
@@ -80,14 +159,12 @@ pub(crate) struct Vocabulary {
 
 /// Conventions of a family's GGUF files.
 pub(crate) struct GgufConventions {
-    /// `general.architecture`, and the prefix of the keys.
+    /// `general.architecture`, and the prefix of the keys; empty if no converter knows the family.
     pub architecture: &'static str,
     /// Whether the converter puts the rows of q and k in pairs, for a rotation of neighbours.
     pub paired: bool,
     /// Family of a file that has this architecture and says that it is not causal.
     pub not_causal: Option<&'static Family>,
-    /// Texts of the mask token where no key names it.
-    pub mask_texts: &'static [&'static str],
     /// Whether a raw text starts with the first token.
     pub first_token: FirstToken,
     /// Cut of texts into pieces that the family's tokenizer brings, if it is not Qwen2's.
@@ -161,14 +238,34 @@ pub(crate) struct Shape {
 }
 
 impl Family {
-    /// Returns the family of a name, as messages spell it.
+    /// Returns the family of a name, in capitals or not.
     pub fn named(name: &str) -> Option<&'static Self> {
-        FAMILIES.iter().copied().find(|family| family.name == name)
+        FAMILIES.iter().copied().find(|family| family.name.eq_ignore_ascii_case(name))
     }
 
     /// Returns the name, for people.
     pub fn name(&self) -> &'static str {
         self.name
+    }
+
+    /// Returns the name in the `architectures` of `config.json`; none if it is another family's.
+    pub fn architecture(&self) -> Option<&'static str> {
+        Some(self.architecture).filter(|name| !name.is_empty())
+    }
+
+    /// Returns the distance from a row to the position that it predicts, unless a file of the family says otherwise.
+    pub fn shift(&self) -> usize {
+        self.shift
+    }
+
+    /// Returns how blocks lie and end.
+    pub fn blocks(&self) -> BlockRules {
+        self.blocks
+    }
+
+    /// Returns who sees whom, unless a file of the family says more.
+    pub fn attention(&self) -> Mask {
+        self.attention
     }
 
     /// Returns the conventions of the official decoding.
@@ -214,13 +311,44 @@ pub(crate) const LARGEST_LAYERS: usize = 1 << 10;
 pub(crate) const LARGEST_VOCABULARY: usize = 1 << 24;
 pub(crate) const LARGEST_CONTEXT: usize = 1 << 30;
 
-/// Reads a configuration of whichever of the families it is.
-pub(crate) fn parse(fields: &Fields<'_>, families: &[&'static Family]) -> Result<ModelConfig, CheckpointError> {
-    let family = find(fields, families)?;
-    refuse_quantised(fields)?;
+/// Reads a configuration of whichever of the families it is, or of the one that was chosen.
+pub(crate) fn parse(
+    fields: &Fields<'_>,
+    families: &[&'static Family],
+    choice: Option<&FamilyChoice>,
+    evidence: Evidence<'_>,
+) -> Result<ModelConfig, CheckpointError> {
     let mut warnings = Vec::new();
-    let (spec, says_tied) = (family.parse)(fields, family, &mut warnings)?;
+    let family = match choice {
+        Some(choice) => choice.family(),
+        None => related(find(fields, families)?, fields, evidence, &mut warnings),
+    };
+    refuse_quantised(fields)?;
+    let (mut spec, says_tied) = (family.parse)(fields, family, &mut warnings)?;
+    if let Some(choice) = choice {
+        choice.apply(&mut spec);
+    }
     Ok(ModelConfig { family, spec, says_tied, tokens: fields.token_ids()?, warnings })
+}
+
+/// Returns the relative of a family that something else than `config.json` tells, or the family itself.
+fn related(
+    family: &'static Family,
+    fields: &Fields<'_>,
+    evidence: Evidence<'_>,
+    warnings: &mut Vec<Warning>,
+) -> &'static Family {
+    let mut found = family;
+    for relative in (family.relatives)() {
+        let stands = relative.sign.stands(fields, evidence);
+        if stands {
+            found = relative.family;
+        }
+        if let Some(sign) = relative.sign.told(stands) {
+            warnings.push(Warning::FamilyBySign { family: found.name, sign });
+        }
+    }
+    found
 }
 
 /// `architectures[0]` decides; `model_type` only where it is absent, for LLaDA and LLaDA-MoE share theirs.
@@ -239,13 +367,26 @@ fn find(fields: &Fields<'_>, families: &[&'static Family]) -> Result<&'static Fa
         return Err(fields.unsupported(what, "use a dense model, such as LLaDA-8B"));
     }
     let matches = |family: &&&'static Family| {
-        if key == "architectures" { family.architecture == name } else { family.model_type.eq_ignore_ascii_case(name) }
+        !name.is_empty()
+            && if key == "architectures" {
+                family.architecture == name
+            } else {
+                family.model_type.eq_ignore_ascii_case(name)
+            }
     };
     families.iter().find(matches).copied().ok_or_else(|| CheckpointError::UnknownArchitecture {
         file: fields.file().to_owned(),
         found: shown(name),
-        known: families.iter().map(|family| family.architecture).collect::<Vec<_>>().join(", "),
+        known: known(families),
     })
+}
+
+/// Architectures that are read, for messages.
+fn known(families: &[&'static Family]) -> String {
+    let named = families.iter().map(|family| family.architecture).filter(|architecture| !architecture.is_empty());
+    let mut named: Vec<_> = named.collect();
+    named.dedup();
+    named.join(", ")
 }
 
 fn refuse_quantised(fields: &Fields<'_>) -> Result<(), CheckpointError> {

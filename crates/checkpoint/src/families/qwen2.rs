@@ -2,12 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{Family, GgufConventions, Pieces, Shape, Vocabulary, prompts, transformers};
+use super::{Family, GgufConventions, Pieces, Relative, Shape, Sign, Vocabulary, open_dcoder, prompts, transformers};
 
 pub(super) const FAMILY: Family = Family {
     name: "Qwen2",
     architecture: "Qwen2ForCausalLM",
     model_type: "qwen2",
+    relatives: || &[Relative { family: &open_dcoder::FAMILY, sign: Sign::MaskToken("<M>") }],
     qkv_bias: true,
     vocabularies: &[
         Vocabulary { rows: 151_936, mask: None, eos: 151_643, turn_end: 151_645, bos: 151_643 },
@@ -56,6 +57,18 @@ pub(crate) const SPECIALS: [(&str, bool); 22] = [
     ("<|repo_name|>", false),
     ("<|file_sep|>", false),
 ];
+
+/// Configuration of Qwen2.5-Coder-0.5B under other names.
+pub(super) fn coder(architecture: &str, model_type: &str) -> Value {
+    json!({
+        "architectures": [architecture], "attention_dropout": 0.0, "bos_token_id": 151_643, "eos_token_id": 151_643,
+        "hidden_act": "silu", "hidden_size": 896, "initializer_range": 0.02, "intermediate_size": 4864,
+        "max_position_embeddings": 32768, "max_window_layers": 24, "model_type": model_type, "num_attention_heads": 14,
+        "num_hidden_layers": 24, "num_key_value_heads": 2, "rms_norm_eps": 1e-6, "rope_theta": 1_000_000.0,
+        "sliding_window": null, "tie_word_embeddings": true, "torch_dtype": "bfloat16", "use_cache": true,
+        "use_sliding_window": false, "vocab_size": 151_936,
+    })
+}
 
 fn qwen25() -> Value {
     json!({

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     DecodingDefaults, Family, FirstToken, GgufConventions, LARGEST_CONTEXT, LARGEST_HEAD, LARGEST_HEADS,
-    LARGEST_LAYERS, LARGEST_VOCABULARY, LARGEST_WIDTH, LikelihoodConventions, MaskDraws, check, divide, prompts,
+    LARGEST_LAYERS, LARGEST_VOCABULARY, LARGEST_WIDTH, LikelihoodConventions, MaskDraws, check, divide, prompts, sdar,
 };
 use crate::{CheckpointError, Warning, config::Fields, error::shown};
 
@@ -19,6 +19,10 @@ pub(super) const CAUSAL: Family = Family {
     tensor_name,
     attention: Mask::Causal,
     shift: 1,
+    relatives: || &[],
+    blocks: sdar::BLOCKS,
+    mask_texts: &[],
+    mask: None,
     qkv_bias: false,
     head_norms: false,
     full_precision_rope: false,
@@ -40,7 +44,6 @@ pub(super) const GGUF: GgufConventions = GgufConventions {
     architecture: "",
     paired: false,
     not_causal: None,
-    mask_texts: &[],
     first_token: FirstToken::IfSaid,
     pieces: None,
 };
@@ -95,6 +98,8 @@ pub(super) fn parse_with(
         tied: tied.unwrap_or(false),
         attention: family.attention,
         shift: family.shift,
+        blocks: family.blocks,
+        query_scale: None,
     };
     check(fields, &spec, "num_key_value_heads")?;
     Ok((spec, tied.is_some()))
@@ -147,7 +152,7 @@ fn rope(fields: &Fields<'_>, family: &Family, head_dim: usize) -> Result<Rope, C
         ));
     }
     let scaling = match joined {
-        Some(inner) if inner.get("rope_type").is_some() => scaling_of(inner)?,
+        Some(inner) if inner.get("rope_type").is_some() => scaling_of(inner, fields)?,
         _ => scaling(fields)?,
     };
     Ok(Rope { theta, rotated, full_precision: family.full_precision_rope, scaling })
@@ -155,10 +160,10 @@ fn rope(fields: &Fields<'_>, family: &Family, head_dim: usize) -> Result<Rope, C
 
 /// Reads how frequencies are scaled.
 pub(super) fn scaling(fields: &Fields<'_>) -> Result<RopeScaling, CheckpointError> {
-    fields.object("rope_scaling")?.map_or(Ok(RopeScaling::None), |inner| scaling_of(&inner))
+    fields.object("rope_scaling")?.map_or(Ok(RopeScaling::None), |inner| scaling_of(&inner, fields))
 }
 
-fn scaling_of(inner: &Fields<'_>) -> Result<RopeScaling, CheckpointError> {
+fn scaling_of(inner: &Fields<'_>, fields: &Fields<'_>) -> Result<RopeScaling, CheckpointError> {
     let kind = match inner.optional_text("rope_type")? {
         Some(kind) => Some(kind),
         None => inner.optional_text("type")?,
@@ -167,11 +172,33 @@ fn scaling_of(inner: &Fields<'_>) -> Result<RopeScaling, CheckpointError> {
         None | Some("default") => Ok(RopeScaling::None),
         Some("linear") => Ok(RopeScaling::Linear { factor: inner.positive("factor")? }),
         Some("llama3") => llama3_scaling(inner),
+        Some("yarn") => yarn_scaling(inner, fields),
         Some(other) => Err(inner.unsupported(
             format!("rope scaling {}", shown(other)),
-            "expected none, \"linear\" or \"llama3\"; set it to null to stay within the original context",
+            "expected none, \"linear\", \"llama3\" or \"yarn\"; set it to null to stay within the original context",
         )),
     }
+}
+
+/// YaRN as transformers reads it: what is not said follows from the rest.
+fn yarn_scaling(inner: &Fields<'_>, fields: &Fields<'_>) -> Result<RopeScaling, CheckpointError> {
+    let context = fields.count("max_position_embeddings", LARGEST_CONTEXT)? as f64;
+    let positive = |key| inner.get(key).map(|_| inner.positive(key)).transpose();
+    let original_context = positive("original_max_position_embeddings")?.unwrap_or(context);
+    let factor = positive("factor")?.unwrap_or(context / original_context);
+    let (fast, slow) = (positive("beta_fast")?.unwrap_or(32.0), positive("beta_slow")?.unwrap_or(1.0));
+    if fast < slow {
+        return Err(inner.bad("beta_fast", &fast.into(), format!("at least beta_slow, {slow}")));
+    }
+    let growth = |by: f64| if factor <= 1.0 { 1.0 } else { 0.1 * by * factor.ln() + 1.0 };
+    let given = |key| Ok::<_, CheckpointError>(inner.optional_number(key)?.filter(|number| *number != 0.0));
+    let amplitude = match (positive("attention_factor")?, given("mscale")?, given("mscale_all_dim")?) {
+        (Some(amplitude), ..) => amplitude,
+        (None, Some(one), Some(all)) => growth(one) / growth(all),
+        _ => growth(1.0),
+    };
+    let whole = inner.optional_flag("truncate")?.unwrap_or(true);
+    Ok(RopeScaling::Yarn { factor, original_context, fast, slow, whole, amplitude })
 }
 
 fn llama3_scaling(inner: &Fields<'_>) -> Result<RopeScaling, CheckpointError> {

@@ -77,6 +77,8 @@ pub(super) fn read(file: &File<'_>, fields: &Fields<'_>) -> Result<(&'static Fam
         tied: !file.tensors.contains_key(tensor_name(demask_model::Role::Head).as_str()),
         attention: family.attention,
         shift: shift(fields, family)?,
+        blocks: family.blocks,
+        query_scale: None,
     };
     Ok((family, spec))
 }
@@ -95,7 +97,7 @@ pub(super) fn token_ids(fields: &Fields<'_>) -> Result<TokenIds, CheckpointError
 /// Finds the family by the architecture's name, and by whether it is said to be causal.
 fn family(file: &File<'_>, keys: &Keys<'_>) -> Result<&'static Family, CheckpointError> {
     let name = keys.name;
-    let found = FAMILIES.iter().copied().find(|family| family.gguf.architecture == name);
+    let found = FAMILIES.iter().copied().find(|family| !name.is_empty() && family.gguf.architecture == name);
     let experts = keys.optional_count("expert_count", usize::MAX);
     if experts.is_ok_and(|experts| experts.is_some()) || name.ends_with("moe") || name == "rnd1" {
         let what = format!("the mixture-of-experts architecture {}", shown(name));
@@ -104,7 +106,7 @@ fn family(file: &File<'_>, keys: &Keys<'_>) -> Result<&'static Family, Checkpoin
     let family = found.ok_or_else(|| CheckpointError::UnknownArchitecture {
         file: file.label.to_owned(),
         found: shown(name),
-        known: FAMILIES.iter().map(|family| family.gguf.architecture).collect::<Vec<_>>().join(", "),
+        known: known(),
     })?;
     let causal = keys.flag("attention.causal")?;
     match (causal, family.gguf.not_causal) {
@@ -115,6 +117,12 @@ fn family(file: &File<'_>, keys: &Keys<'_>) -> Result<&'static Family, Checkpoin
         }
         _ => Ok(family),
     }
+}
+
+/// Architectures that converters write, for messages.
+fn known() -> String {
+    let names = FAMILIES.iter().map(|family| family.gguf.architecture).filter(|name| !name.is_empty());
+    names.collect::<Vec<_>>().join(", ")
 }
 
 fn refuse_variants(file: &File<'_>, keys: &Keys<'_>) -> Result<(), CheckpointError> {

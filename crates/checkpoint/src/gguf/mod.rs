@@ -15,7 +15,7 @@ use demask_tensor::Bytes;
 use serde_json::{Map, Value as Json};
 
 use crate::{
-    ChatTemplate, CheckpointError, Family, Tokenizer,
+    ChatTemplate, CheckpointError, Family, FamilyChoice, Tokenizer,
     config::{Fields, TokenIds},
     weights::{Located, StoredWeights},
 };
@@ -49,13 +49,27 @@ pub fn check_gguf(bytes: &[u8], file: &str) -> Result<usize, CheckpointError> {
 }
 
 /// Reads a whole file; `label` is its name for messages.
-pub(crate) fn open(bytes: &Bytes, label: &str) -> Result<Gguf, CheckpointError> {
+pub(crate) fn open(bytes: &Bytes, label: &str, choice: Option<&FamilyChoice>) -> Result<Gguf, CheckpointError> {
     let file = File::read(bytes, label)?;
     let fields = Fields::of(file.plain(), label);
-    let (family, spec) = architecture::read(&file, &fields)?;
-    let weights = file.weights(family, &spec, bytes)?;
+    // The converter's conventions are those of the architecture that it wrote, whatever the weights were trained for.
+    let (converted, mut spec) = architecture::read(&file, &fields)?;
+    let family = choice.map_or(converted, FamilyChoice::family);
+    if let Some(choice) = choice {
+        (spec.family, spec.attention, spec.shift) = (family.name, family.attention, family.shift);
+        (spec.blocks, spec.rope.full_precision) = (family.blocks, family.full_precision_rope);
+        choice.apply(&mut spec);
+        if (spec.qkv_bias, spec.head_norms) != (family.qkv_bias, family.head_norms) {
+            return Err(CheckpointError::Unsupported {
+                file: label.to_owned(),
+                what: format!("{family} in a file of {converted}"),
+                hint: "name a family with the same tensors",
+            });
+        }
+    }
+    let weights = file.weights(converted, &spec, bytes)?;
     let ids = architecture::token_ids(&fields)?;
-    let tokenizer = vocabulary::read(&file, &fields, family, &ids)?;
+    let tokenizer = vocabulary::read(&file, &fields, converted, &ids)?;
     let texts: Vec<_> = tokenizer.iter().flat_map(Tokenizer::named_texts).collect();
     let template = match fields.optional_text(TEMPLATE)? {
         Some(source) => ChatTemplate::from_source(source, label, family, &texts),

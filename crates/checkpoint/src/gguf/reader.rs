@@ -19,6 +19,13 @@ const LONGEST_NAME: usize = 1 << 16;
 const MOST_DIMENSIONS: u32 = 4;
 const DEEPEST_ARRAY: usize = 4;
 const LARGEST_ALIGNMENT: u64 = 1 << 20;
+/// Bytes of everything before the tensors' data. All copies of texts and lists come from there.
+const LARGEST_DESCRIPTIONS: usize = 64 << 20;
+
+/// Number of texts among the types of values.
+const TEXT: u32 = 8;
+/// Numbers of those that are whole numbers.
+const WHOLE: [u32; 8] = [0, 1, 2, 3, 4, 5, 10, 11];
 
 /// A value of the metadata.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -45,8 +52,24 @@ impl<'a> Array<'a> {
         self.count as usize
     }
 
-    /// The elements in order; the list was walked when it was read, so that none is missing.
-    pub(super) fn values(&self) -> impl Iterator<Item = Value<'a>> {
+    /// The elements in order, if all are texts; none is copied.
+    pub(super) fn texts(self) -> Option<impl Iterator<Item = &'a str>> {
+        let text = |value| if let Value::Text(text) = value { Some(text) } else { None };
+        (self.kind == TEXT).then(|| self.values().filter_map(text))
+    }
+
+    /// The elements in order, if all are whole numbers; signs are dropped.
+    pub(super) fn magnitudes(self) -> Option<impl Iterator<Item = u64>> {
+        let magnitude = |value| match value {
+            Value::Unsigned(number) => Some(number),
+            Value::Signed(number) => Some(number.unsigned_abs()),
+            _ => None,
+        };
+        WHOLE.contains(&self.kind).then(|| self.values().filter_map(magnitude))
+    }
+
+    /// The list was walked when it was read, so that none is missing.
+    fn values(self) -> impl Iterator<Item = Value<'a>> {
         let (mut cursor, kind) = (Cursor { bytes: self.bytes, at: 0 }, self.kind);
         (0..self.count).map_while(move |_| cursor.value(kind, 0).ok())
     }
@@ -100,7 +123,11 @@ struct Info<'a> {
 
 impl<'a> Cursor<'a> {
     fn take(&mut self, count: u64) -> Result<&'a [u8], String> {
-        let left = self.bytes.len() - self.at;
+        // The mapping can be of any size; what is described must not.
+        let left = self.bytes.len().min(LARGEST_DESCRIPTIONS) - self.at;
+        if count > left as u64 && self.bytes.len() > LARGEST_DESCRIPTIONS {
+            return Err(format!("its descriptions are longer than {LARGEST_DESCRIPTIONS} bytes"));
+        }
         let count = usize::try_from(count).ok().filter(|&count| count <= left).ok_or_else(|| {
             format!("it is cut off: at byte {} something of {count} bytes should follow, {left} do", self.at)
         })?;
@@ -182,7 +209,7 @@ impl<'a> Cursor<'a> {
             5 => Value::Signed(i32::from_le_bytes(self.array()?).into()),
             6 => Value::Float(f32::from_le_bytes(self.array()?).into()),
             7 => Value::Flag(self.flag()?),
-            8 => Value::Text(self.text()?),
+            TEXT => Value::Text(self.text()?),
             9 => Value::Array(self.list(depth)?),
             10 => Value::Unsigned(self.u64()?),
             11 => Value::Signed(i64::from_le_bytes(self.array()?)),

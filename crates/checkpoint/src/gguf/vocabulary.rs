@@ -4,10 +4,7 @@ use std::{collections::BTreeMap, iter};
 
 use serde_json::{Map, Value as Json, json};
 
-use super::{
-    File,
-    reader::{Array, Value},
-};
+use super::{File, reader::Array};
 use crate::{
     CheckpointError, Family, Tokenizer,
     config::{Fields, TokenIds},
@@ -16,7 +13,11 @@ use crate::{
     tokenizer::{Added, Settings, byte_pairs},
 };
 
-// Kinds of tokens that are not made by merges.
+/// Most tokens, and most merges: four times the largest vocabularies. Each takes some 500 bytes until the tokenizer stands.
+const MOST_TEXTS: usize = 1 << 20;
+
+// Kinds of tokens; all but the first are not made by merges.
+const ORDINARY: u64 = 1;
 const CONTROL: u64 = 3;
 const USER_DEFINED: u64 = 4;
 const UNUSED: u64 = 5;
@@ -46,7 +47,7 @@ pub(super) fn read(
     if let Some(text) = ids.pad.and_then(|id| tokens.text(id)) {
         settings.texts.insert("pad_token", text);
     }
-    let mask = family.gguf.mask_texts.iter().find(|text| tokens.vocabulary.contains_key(**text));
+    let mask = family.mask_texts.iter().find(|text| tokens.vocabulary.contains_key(**text));
     if let Some(text) = mask {
         settings.texts.entry("mask_token").or_insert_with(|| (*text).to_owned());
     }
@@ -110,20 +111,17 @@ impl Tokens {
         const TOKENS: &str = "tokenizer.ggml.tokens";
         const KINDS: &str = "tokenizer.ggml.token_type";
         let tokens = file.list(TOKENS)?.ok_or_else(|| fields.missing(TOKENS, "a list of texts"))?;
+        let texts = texts(Some(tokens), fields, TOKENS)?;
         let kinds = file.list(KINDS)?;
         if let Some(kinds) = kinds.filter(|kinds| kinds.len() != tokens.len()) {
             let expected = format!("a list as long as that of the tokens, {}", tokens.len());
             return Err(fields.bad(KINDS, &kinds.len().into(), expected));
         }
-        let texts = texts(Some(tokens), fields, TOKENS)?;
-        let mut kinds = kinds.into_iter().flat_map(|kinds| kinds.values().collect::<Vec<_>>());
+        // Kinds that are no numbers say nothing.
+        let mut kinds = kinds.and_then(Array::magnitudes).into_iter().flatten();
         let (mut vocabulary, mut added) = (Map::new(), BTreeMap::new());
         for (id, text) in (0u32..).zip(&texts) {
-            let kind = match kinds.next() {
-                Some(Value::Signed(kind)) => kind.unsigned_abs(),
-                Some(Value::Unsigned(kind)) => kind,
-                _ => 1,
-            };
+            let kind = kinds.next().unwrap_or(ORDINARY);
             if kind == UNUSED {
                 continue;
             }
@@ -143,10 +141,11 @@ impl Tokens {
 }
 
 fn texts(list: Option<Array<'_>>, fields: &Fields<'_>, key: &str) -> Result<Vec<String>, CheckpointError> {
-    let values = list.into_iter().flat_map(|list| list.values().collect::<Vec<_>>());
-    let text = |value| match value {
-        Value::Text(text) => Ok(text.to_owned()),
-        _ => Err(fields.bad(key, &Json::Array(Vec::new()), "a list of texts")),
-    };
-    values.map(text).collect()
+    let Some(list) = list else { return Ok(Vec::new()) };
+    // Both are looked at before the first text is copied.
+    let texts = list.texts().ok_or_else(|| fields.bad(key, &Json::Array(Vec::new()), "a list of texts"))?;
+    if list.len() > MOST_TEXTS {
+        return Err(fields.bad(key, &list.len().into(), format!("at most {MOST_TEXTS} texts")));
+    }
+    Ok(texts.map(str::to_owned).collect())
 }

@@ -4,7 +4,7 @@
 use std::{
     cmp::Ordering,
     fs::{self, OpenOptions},
-    io,
+    io::{self, Read},
     path::{Path, PathBuf},
     sync::mpsc::{self, SyncSender},
     thread,
@@ -18,9 +18,15 @@ use hf_hub::{
         sync::{Api, ApiBuilder, ApiError, Metadata},
     },
 };
+use sha2::{Digest, Sha256};
 
 use super::{FetchProgress, HubError, HubOptions, RepositoryKind, io_error};
-use crate::{CheckpointError, error::one_line, files::is_plain, guard::guarded};
+use crate::{
+    CheckpointError,
+    error::one_line,
+    files::{is_plain, largest_text},
+    guard::guarded,
+};
 
 /// One repository of a hub, and its part of the cache.
 pub(super) struct Client<'a> {
@@ -41,6 +47,8 @@ enum Failure {
     Stalled,
     /// The caller asked to stop.
     Stopped,
+    /// More bytes came than were announced.
+    Excess(u64),
     /// The library asserted what a hub need not keep to.
     Panicked,
 }
@@ -108,13 +116,20 @@ impl<'a> Client<'a> {
         let _ = fs::remove_file(&link);
         let metadata = self.metadata(commit, file)?;
         let size = metadata.size() as u64;
+        let limit = largest(self.kind, file);
+        if size > limit {
+            return Err(self.too_large(file, size, limit));
+        }
         let blob = place.blob_path(metadata.etag());
         let part = blob.with_extension("part");
+        let whole = Expected { file, size, sha256: sha256_of(metadata.etag()) };
         let mut failures = 0;
         loop {
             // Another commit of the repository has the same contents, or another process brought them: the library would
             // fetch them again.
             if blob.is_file() {
+                // Nothing vouches for it: the process that fetched it may have been killed before it looked.
+                whole.check(&blob, progress, || self.stopped())?;
                 link_to(&blob, &link)?;
                 return Ok(link);
             }
@@ -122,14 +137,22 @@ impl<'a> Client<'a> {
             match before.cmp(&size) {
                 Ordering::Less => {}
                 // The library would ask for what follows the end.
-                Ordering::Equal => fs::rename(&part, &blob).map_err(|cause| io_error(&blob, cause))?,
+                Ordering::Equal => {
+                    whole.check(&part, progress, || self.stopped())?;
+                    fs::rename(&part, &blob).map_err(|cause| io_error(&blob, cause))?;
+                }
                 Ordering::Greater => fs::remove_file(&part).map_err(|cause| io_error(&part, cause))?,
             }
             if before == size {
                 continue;
             }
-            let failure = match self.transfer(commit, file, progress) {
-                Ok(path) => return self.settle(path, &blob, file, size),
+            let failure = match self.transfer(commit, file, size, progress) {
+                Ok(path) => return self.settle(path, &blob, &whole, progress),
+                // Nothing of it is of use: the next call starts anew.
+                Err(Failure::Excess(found)) => {
+                    let _ = fs::remove_file(&part);
+                    return Err(self.too_large(file, found, size));
+                }
                 Err(failure) => failure,
             };
             // What stalls still holds the file; only another call, or the end of this process, lets go of it.
@@ -161,27 +184,59 @@ impl<'a> Client<'a> {
         Ok(metadata)
     }
 
-    /// One attempt of the library at a file.
+    fn too_large(&self, file: &str, found: u64, limit: u64) -> HubError {
+        HubError::TooLarge { id: self.id.to_owned(), file: file.to_owned(), found, limit }
+    }
+
+    fn stopped(&self) -> HubError {
+        HubError::Interrupted { id: self.id.to_owned() }
+    }
+
+    /// One attempt of the library at a file, ended where more than `size` bytes come.
     fn transfer(
         &self,
         commit: &str,
         file: &str,
+        size: u64,
         progress: &mut dyn FnMut(FetchProgress<'_>) -> bool,
     ) -> Result<PathBuf, Failure> {
         let (api, repository, name) = (self.api.clone(), self.repository(commit), file.to_owned());
-        let told = |(done, total)| progress(FetchProgress { file, done, total: Some(total) });
-        watched(self.options.patience, told, move |reporter| {
+        let mut excess = None;
+        let told = |(done, total)| {
+            excess = Some(done).filter(|&done| done > size);
+            excess.is_none() && progress(FetchProgress { file, done, total: Some(total) })
+        };
+        let result = watched(self.options.patience, told, move |reporter| {
             api.repo(repository).download_with_progress(&name, reporter)
-        })
+        });
+        excess.map_or(result, |found| Err(Failure::Excess(found)))
     }
 
-    /// Looks at what the library left: it neither counts the bytes nor waits for the disk.
-    fn settle(&self, link: PathBuf, blob: &Path, file: &str, size: u64) -> Result<PathBuf, HubError> {
+    /// Looks at what the library left: it neither counts nor hashes the bytes, nor waits for the disk.
+    fn settle(
+        &self,
+        link: PathBuf,
+        blob: &Path,
+        whole: &Expected<'_>,
+        progress: &mut dyn FnMut(FetchProgress<'_>) -> bool,
+    ) -> Result<PathBuf, HubError> {
+        let &Expected { file, size, .. } = whole;
         let opened = OpenOptions::new().append(true).open(&link);
         let settled = opened.and_then(|opened| opened.sync_all().and_then(|()| opened.metadata()));
         let found = settled.map_err(|cause| io_error(&link, cause))?.len();
         if found == size {
-            return Ok(link);
+            return match whole.check(&link, progress, || self.stopped()) {
+                Ok(()) => Ok(link),
+                Err(error) => {
+                    let _ = fs::remove_file(&link);
+                    // What was not looked at to the end is looked at by the next call; what is damaged is of no use.
+                    let _ = match error {
+                        HubError::Interrupted { .. } => fs::rename(blob, blob.with_extension("part")),
+                        _ => fs::remove_file(blob),
+                    };
+                    Err(error)
+                }
+            };
         }
         let _ = fs::remove_file(&link);
         let _ = fs::remove_file(blob);
@@ -224,6 +279,7 @@ impl<'a> Client<'a> {
         let odd = |found| bad_reply(address, found, "what a hub answers");
         match failure {
             Failure::Stopped => HubError::Interrupted { id },
+            Failure::Excess(found) => odd(format!("{found} bytes and more")),
             Failure::Thread(cause) => CheckpointError::Thread { work: "a download", cause }.into(),
             Failure::Stalled => unreachable(format!("nothing came for {:?}", self.options.patience)),
             Failure::Panicked => odd("something that the library hf-hub takes for impossible".to_owned()),
@@ -251,7 +307,72 @@ impl<'a> Client<'a> {
     }
 }
 
-/// What the thread of a call tells.
+/// What a file is announced to be.
+struct Expected<'a> {
+    file: &'a str,
+    size: u64,
+    /// Its hash, where the hub names one: of what lies in its store for large files.
+    sha256: Option<&'a str>,
+}
+
+impl Expected<'_> {
+    /// Compares the contents at `path` with the announced hash; removes what differs.
+    fn check(
+        &self,
+        path: &Path,
+        progress: &mut dyn FnMut(FetchProgress<'_>) -> bool,
+        stopped: impl FnOnce() -> HubError,
+    ) -> Result<(), HubError> {
+        let Some(expected) = self.sha256 else { return Ok(()) };
+        let Self { file, size, .. } = *self;
+        let mut goes_on = || progress(FetchProgress { file, done: size, total: Some(size) });
+        let found = hash(path, &mut goes_on).map_err(|cause| io_error(path, cause))?;
+        let found = found.ok_or_else(stopped)?;
+        if found.eq_ignore_ascii_case(expected) {
+            return Ok(());
+        }
+        let _ = fs::remove_file(path);
+        Err(HubError::Damaged { file: file.to_owned(), found, expected: expected.to_owned() })
+    }
+}
+
+/// Returns the SHA-256 that an etag is; files that a hub keeps in its revisions have other etags.
+fn sha256_of(etag: &str) -> Option<&str> {
+    Some(etag).filter(|etag| etag.len() == 64 && etag.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+/// Returns the SHA-256 of a file's contents, or nothing if `goes_on` says so in between.
+fn hash(path: &Path, goes_on: &mut dyn FnMut() -> bool) -> io::Result<Option<String>> {
+    const PIECE: usize = 1 << 20;
+    const PIECES_BETWEEN: usize = 64;
+    let (mut opened, mut hasher, mut piece) = (fs::File::open(path)?, Sha256::new(), vec![0; PIECE]);
+    for round in 0_usize.. {
+        if round % PIECES_BETWEEN == PIECES_BETWEEN - 1 && !goes_on() {
+            return Ok(None);
+        }
+        match opened.read(&mut piece)? {
+            0 => break,
+            count => hasher.update(&piece[..count]),
+        }
+    }
+    let mut digits = String::new();
+    for byte in hasher.finalize() {
+        let half = |value: u8| char::from_digit(value.into(), 16).unwrap_or_default();
+        digits.extend([half(byte >> 4), half(byte & 15)]);
+    }
+    Ok(Some(digits))
+}
+
+/// Most bytes of a file of a repository: what its kind may have, weights of the largest models, data of a benchmark.
+fn largest(kind: RepositoryKind, file: &str) -> u64 {
+    match kind {
+        RepositoryKind::Model if file.ends_with(".safetensors") => 1 << 40,
+        RepositoryKind::Model => largest_text(file),
+        RepositoryKind::Dataset => 4 << 30,
+    }
+}
+
+/// Reports of a call's thread.
 enum Event<T> {
     /// Bytes that are here, and that there are.
     Reached(u64, u64),

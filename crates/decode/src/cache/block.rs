@@ -1,35 +1,85 @@
 //! The exact cache of block-causal models: the K/V of finished blocks, stored from their clean tokens (SDAR
-//! `block_diffusion_generate`; specification models, section 4.5, caches, section 6, and freedave, section 1.8).
+//! `block_diffusion_generate`; specs/models.md#4.5, specs/caches.md#6 and specs/freedave.md#1.8).
 
-use demask_step::{Keep, Lanes, MaskKind, Position, SequenceNeeds, StepPlan};
+use std::ops::Range;
+
+use demask_step::{Keep, Lanes, Mask, MaskKind, Position, SequenceNeeds, StepPlan, Stores};
 
 use super::{CacheKind, CachePolicy, CacheTraits, Extent, Memory};
 use crate::{
+    choices,
     decoder::{Accepted, Progress, Query, View},
+    error::OptionsError,
     event::Commit,
     layout::Layout,
     parameters,
     resolve::Setup,
 };
 
+choices! {
+    /// Which rows of a block run where it is decoded in parts.
+    pub enum Live {
+        /// All of them: exact.
+        Whole = "whole",
+        /// Those of the part, over K/V that the block's last whole pass left (Fast-dLLM v2 `use_block_cache`).
+        Dual = "dual",
+    }
+}
+
+choices! {
+    /// What a block starts with, of models whose stored blocks predict the token behind them.
+    pub enum BlockCanvas {
+        /// That token, and masks.
+        Seeded = "seeded",
+        /// Masks alone.
+        Masks = "masks",
+    }
+}
+
 parameters! {
     /// Finished blocks of a block-diffusion model, stored from their clean tokens.
-    pub struct Block {}
+    pub struct Block {
+        /// rows that run where a block is decoded in parts: all, or those of the part over what the last whole pass left
+        pub live: Live = Live::Whole;
+        /// blocks of models with attention by pass start with the token that the stored block predicts, or with masks alone
+        /// (ports of Nemotron-Labs-Diffusion differ)
+        pub canvas: BlockCanvas = BlockCanvas::Seeded;
+    }
 }
 
 impl CacheKind for Block {
     const NAME: &'static str = "block";
     const SUMMARY: &'static str =
         "exact cache of block-diffusion models: finished blocks are stored by one clean forward each";
-    const SOURCE: &'static str = "SDAR block_diffusion_generate; specification caches 6, freedave 1.8";
-    const ATTENTION: &'static [MaskKind] = &[MaskKind::BlockCausal];
+    const SOURCE: &'static str = "SDAR block_diffusion_generate; specs/caches.md#6 and specs/freedave.md#1.8";
+    const ATTENTION: &'static [MaskKind] = &[MaskKind::BlockCausal, MaskKind::Context];
 
     fn traits(&self) -> CacheTraits {
-        CacheTraits { exact: true, memory: Memory::OfState, spans_blocks: true, ..CacheTraits::default() }
+        let exact = self.live == Live::Whole && self.canvas == BlockCanvas::Seeded;
+        let memory = if self.live == Live::Whole { Memory::OfState } else { Memory::OfHistory };
+        CacheTraits { exact, memory, spans_blocks: self.live == Live::Whole, ..CacheTraits::default() }
     }
 
-    fn build(&self, _setup: &Setup<'_>) -> Box<dyn CachePolicy> {
-        Box::new(BlockCache { stored: 0, written: 0, fused: false, keep: None })
+    fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
+        let context = setup.layout.attention().kind() == MaskKind::Context;
+        if self.canvas == BlockCanvas::Masks && !context {
+            return Err(OptionsError::CanvasForContext { attention: setup.layout.attention().kind() });
+        }
+        Ok(())
+    }
+
+    fn build(&self, setup: &Setup<'_>) -> Box<dyn CachePolicy> {
+        let rules = setup.options.facts.blocks;
+        Box::new(BlockCache {
+            stored: 0,
+            written: 0,
+            fused: false,
+            keep: None,
+            stores_last: rules.stores != Stores::IfRead,
+            seeds: rules.seeds && self.canvas == BlockCanvas::Seeded,
+            dual: self.live == Live::Dual,
+            ran: None,
+        })
     }
 }
 
@@ -39,18 +89,41 @@ struct BlockCache {
     stored: Position,
     /// Slots `[0, written)` hold them already.
     written: Position,
-    /// Finished blocks and the prompt are stored by the forwards that predict (specification freedave, section 8.1).
+    /// Finished blocks and the prompt are stored by the forwards that predict (specs/freedave.md#8.1).
     fused: bool,
     /// What the next forward has to keep of the last one's drafts.
     keep: Option<Keep>,
+    /// Whether the last block is stored, which nobody reads.
+    stores_last: bool,
+    /// Whether what is stored also predicts the token behind it.
+    seeds: bool,
+    /// Whether only the rows of a part run once those of its block have.
+    dual: bool,
+    /// Start of the block whose rows have all run, if `dual` asks for it.
+    ran: Option<Position>,
 }
 
 impl BlockCache {
-    /// Live rows from what is stored up to `end`.
-    fn fill(&self, view: &View<'_>, end: Position, plan: &mut StepPlan) {
-        plan.mask = view.layout.attention();
+    /// Live rows from what is stored up to `end`; a context is read causally, and a block over it sees itself.
+    fn fill(&self, view: &View<'_>, end: Position, predicts: bool, plan: &mut StepPlan) {
+        plan.mask = match view.layout.attention() {
+            Mask::Context { .. } if predicts => Mask::Full,
+            Mask::Context { .. } => Mask::Causal,
+            mask => mask,
+        };
         plan.live.set_range(self.stored..end);
         plan.visible = end;
+    }
+
+    /// Confines the rows of a block to those of its part, if all of them have run and the part's first is no mask.
+    fn confine(&mut self, view: &View<'_>, within: &Range<Position>, plan: &mut StepPlan) {
+        if !self.dual {
+            return;
+        }
+        let ran = self.ran.replace(self.stored);
+        if ran == Some(self.stored) && !view.canvas.is_masked(within.start) {
+            plan.live.set_range(within.clone());
+        }
     }
 
     /// Where the blocks end, from what is stored on, that a forward computed without a mask; `filled` says what else
@@ -85,18 +158,26 @@ impl CachePolicy for BlockCache {
             start
         } else {
             let block = view.layout.block(view.layout.block_of(self.stored));
-            if block.is_empty() || !view.canvas.is_complete(block.clone()) {
+            let unread = !self.stores_last && block.end as usize >= view.canvas.len();
+            if block.is_empty() || unread || !view.canvas.is_complete(block.clone()) {
                 return false;
             }
             block.end
         };
-        self.fill(view, end, plan);
+        self.fill(view, end, false, plan);
+        if self.seeds && view.canvas.is_masked(end) {
+            plan.shift = Some(1);
+            plan.must.push(end);
+        }
         true
     }
 
     fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
         let last = query.predict.last().unwrap_or(self.stored);
-        self.fill(view, view.layout.block(view.layout.block_of(last)).end, plan);
+        self.fill(view, view.layout.block(view.layout.block_of(last)).end, true, plan);
+        if let Some(within) = &query.within {
+            self.confine(view, within, plan);
+        }
         plan.predict.clone_from(&query.predict);
         plan.keep = self.keep.take();
     }
@@ -127,7 +208,7 @@ impl CachePolicy for BlockCache {
     }
 
     fn memory(&self) -> Memory {
-        Memory::OfState
+        if self.dual { Memory::OfHistory } else { Memory::OfState }
     }
 
     fn draft_span(&self, layout: &Layout, blocks: usize) -> usize {
@@ -135,9 +216,9 @@ impl CachePolicy for BlockCache {
         ((blocks + 1) * layout.block_length()).min(layout.len())
     }
 
-    /// Whole blocks of the prompt.
+    /// Whole blocks of the prompt, but for the row that predicts what stands behind them.
     fn takes(&self, layout: &Layout) -> Position {
-        layout.start() as Position
+        (layout.start() as Position).saturating_sub(Position::from(self.seeds))
     }
 
     fn resume(&mut self, filled: Position) {

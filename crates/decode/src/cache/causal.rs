@@ -1,10 +1,10 @@
 //! The cache of causal models: the K/V of everything read so far; only new tokens are fed.
 
-use demask_step::{MaskKind, Position, SequenceNeeds, StepPlan};
+use demask_step::{Keep, Lanes, Mask, MaskKind, Position, SequenceNeeds, StepPlan};
 
 use super::{CacheKind, CachePolicy, CacheTraits, Memory};
 use crate::{
-    decoder::{Progress, Query, View},
+    decoder::{Accepted, Progress, Query, View},
     layout::Layout,
     parameters,
     resolve::Setup,
@@ -18,7 +18,7 @@ parameters! {
 impl CacheKind for Causal {
     const NAME: &'static str = "causal";
     const SUMMARY: &'static str = "exact cache of autoregressive models: every token is read once";
-    const SOURCE: &'static str = "transformers generate; specification models 5";
+    const SOURCE: &'static str = "transformers generate; specs/models.md#5";
     const ATTENTION: &'static [MaskKind] = &[MaskKind::Causal];
 
     fn traits(&self) -> CacheTraits {
@@ -26,14 +26,18 @@ impl CacheKind for Causal {
     }
 
     fn build(&self, _setup: &Setup<'_>) -> Box<dyn CachePolicy> {
-        Box::new(CausalCache { read: 0, shift: 0 })
+        Box::new(CausalCache { read: 0, written: 0, shift: 0, keep: None })
     }
 }
 
-/// Slots `[0, read)` hold the K/V of final tokens.
+/// Slots `[0, read)` hold the K/V of final tokens, or will with the next forward.
 #[derive(Debug)]
 struct CausalCache {
     read: Position,
+    /// Slots `[0, written)` hold them already.
+    written: Position,
+    /// What the next forward has to keep of the last one's drafts.
+    keep: Option<Keep>,
     /// How far before a prediction its row is: that row may have to be read again.
     shift: Position,
 }
@@ -45,6 +49,18 @@ impl CachePolicy for CausalCache {
     }
 
     fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
+        plan.keep = self.keep.take();
+        if query.ahead {
+            // Nothing of this pass is kept: the rows see each other, and their slots are written anew.
+            let first = query.predict.first().unwrap_or(self.read).saturating_sub(1).min(self.read);
+            let end = query.predict.last().map_or(self.read, |last| last + 1);
+            plan.mask = Mask::Full;
+            plan.shift = Some(0);
+            plan.live.set_range(first..end);
+            plan.visible = end;
+            plan.hint.clone_from(&query.predict);
+            return;
+        }
         let end = query.predict.last().unwrap_or(self.read);
         // A prediction that was refused is asked for again: its row must be live, so it is read again.
         let from = self.read.min(end.saturating_sub(view.shift));
@@ -54,8 +70,28 @@ impl CachePolicy for CausalCache {
         plan.predict.clone_from(&query.predict);
     }
 
-    fn observe(&mut self, view: &View<'_>, plan: &StepPlan, _progress: &Progress) {
-        (self.read, self.shift) = (plan.visible, view.shift);
+    fn observe(&mut self, view: &View<'_>, plan: &StepPlan, progress: &Progress) {
+        self.shift = view.shift;
+        // The plan kept what its last one's drafts had of it.
+        self.written = self.read;
+        if plan.predict.is_empty() {
+            return;
+        }
+        match (plan.lanes, progress.draft) {
+            (Lanes::Canvas, _) => {
+                self.read = plan.visible;
+                self.written = self.read;
+            }
+            (Lanes::Drafts(_), Some(Accepted { lane, .. })) => {
+                // Of the rows that were fed, those whose tokens stand in the canvas now.
+                let from = plan.live.first().unwrap_or(self.read);
+                let fed = view.canvas.first_mask_after(progress.held()) as Position;
+                let end = fed.min(plan.visible).max(from);
+                self.keep = Some(Keep { lane, positions: (from..end).into() });
+                self.read = end;
+            }
+            (Lanes::Drafts(_), None) => {}
+        }
     }
 
     /// The prompt but for its last token, whose row makes the first prediction.
@@ -64,11 +100,11 @@ impl CachePolicy for CausalCache {
     }
 
     fn resume(&mut self, filled: Position) {
-        self.read = filled;
+        (self.read, self.written) = (filled, filled);
     }
 
     fn reusable(&self) -> Position {
-        self.read.saturating_sub(self.shift)
+        self.written.saturating_sub(self.shift)
     }
 
     fn memory(&self) -> Memory {

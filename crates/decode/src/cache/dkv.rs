@@ -1,5 +1,5 @@
 //! dKV-Cache: decoded tokens are kept one step after they were written, so that each is computed once as the token that
-//! it became (dKV-Cache, arXiv 2505.15781; specification caches, section 4).
+//! it became (dKV-Cache, arXiv 2505.15781; specs/caches.md#4).
 //!
 //! The released code gathers kept and fresh keys anew in each step; with slots by position that is the same as leaving
 //! kept rows out of the live set.
@@ -19,7 +19,7 @@ use crate::{
 };
 
 choices! {
-    /// What is kept.
+    /// Variants of dKV-Cache, by what each keeps.
     pub enum Variant {
         /// Decoded tokens.
         Decode = "decode",
@@ -60,7 +60,7 @@ parameters! {
 impl CacheKind for Dkv {
     const NAME: &'static str = "dkv";
     const SUMMARY: &'static str = "decoded tokens are kept one step late; now and then everything is computed again";
-    const SOURCE: &'static str = "dKV-Cache (dKV-Decode, -Greedy, -Prefill, -PD); specification caches 4";
+    const SOURCE: &'static str = "dKV-Cache (dKV-Decode, -Greedy, -Prefill, -PD); specs/caches.md#4";
     const ATTENTION: &'static [MaskKind] = &[MaskKind::Full];
 
     fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
@@ -146,7 +146,7 @@ impl DkvCache {
         }
     }
 
-    /// What is about to be decoded, what was just decoded, and the nearest masks around the former.
+    /// Makes live: positions about to be decoded, those just decoded, and the nearest masks around the former.
     fn fill_window(&self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
         for &position in &query.foreseen {
             plan.live.insert(position);

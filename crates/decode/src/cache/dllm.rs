@@ -1,5 +1,5 @@
 //! dLLM-Cache: the prompt is computed again rarely, the response now and then, and in between only those of its rows
-//! whose value projection has drifted most (dLLM-Cache, arXiv 2506.06295; specification caches, section 2).
+//! whose value projection has drifted most (dLLM-Cache, arXiv 2506.06295; specs/caches.md#2).
 //!
 //! The released code carries every row through every layer. Rows of the prompt are live here only when the prompt is
 //! due: between two refreshes their K and V stand in the slots, and nobody reads their output, except that of the row
@@ -92,7 +92,7 @@ choices! {
 }
 
 choices! {
-    /// What is computed of the response in forwards that do not refresh it.
+    /// Rows of the response that are computed in forwards that do not refresh it.
     pub enum Rows {
         /// What has drifted most.
         Drift = "drift",
@@ -154,7 +154,7 @@ impl CacheKind for Dllm {
     const NAME: &'static str = "dllm";
     const SUMMARY: &'static str =
         "prompt and response are computed again at their own intervals, in between only what has drifted most";
-    const SOURCE: &'static str = "dLLM-Cache; specification caches 2";
+    const SOURCE: &'static str = "dLLM-Cache; specs/caches.md#2";
     const ATTENTION: &'static [MaskKind] = &[MaskKind::Full];
 
     fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {

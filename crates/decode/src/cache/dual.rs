@@ -1,6 +1,6 @@
 //! Fast-dLLM's dual cache: what lies before and behind the block is computed once, when the block starts; only the
-//! block is computed in each forward, in place (Fast-dLLM, section 3.2 of the paper; specification caches, sections 3.4
-//! and 3.5, and freedave, section 1.5).
+//! block is computed in each forward, in place (Fast-dLLM, section 3.2 of the paper; specs/caches.md#3.4,
+//! specs/caches.md#3.5 and specs/freedave.md#1.5).
 
 use demask_step::MaskKind;
 
@@ -24,7 +24,7 @@ impl CacheKind for Dual {
     const NAME: &'static str = "dual";
     const SUMMARY: &'static str =
         "what precedes and what follows the block is kept from the block's first forward; the block is live";
-    const SOURCE: &'static str = "Fast-dLLM DualCache; specification caches 3.4, freedave 1.5";
+    const SOURCE: &'static str = "Fast-dLLM DualCache; specs/caches.md#3.4 and specs/freedave.md#1.5";
     const ATTENTION: &'static [MaskKind] = &[MaskKind::Full];
 
     fn traits(&self) -> CacheTraits {

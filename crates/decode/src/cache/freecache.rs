@@ -1,5 +1,5 @@
 //! FreeCache: the prompt's K/V are kept from the first forward, those of finished blocks are frozen one after another,
-//! and nothing is ever refreshed (FlashDLM, section 3.2.1 of the paper; specification flashdlm, section 1).
+//! and nothing is ever refreshed (FlashDLM, section 3.2.1 of the paper; specs/flashdlm.md#1).
 
 use demask_step::{Lanes, MaskKind, Position, Positions, StepPlan};
 
@@ -49,7 +49,7 @@ parameters! {
 impl CacheKind for FreeCache {
     const NAME: &'static str = "freecache";
     const SUMMARY: &'static str = "prompt and finished blocks are frozen and never computed again";
-    const SOURCE: &'static str = "FlashDLM FreeCache; specification flashdlm 1, caches 6";
+    const SOURCE: &'static str = "FlashDLM FreeCache; specs/flashdlm.md#1 and specs/caches.md#6";
     const ATTENTION: &'static [MaskKind] = &[MaskKind::Full];
 
     fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {

@@ -21,7 +21,7 @@ use crate::{
     spec::{About, Method, Parameters, Spec, Value},
 };
 
-pub use block::Block;
+pub use block::{Block, BlockCanvas, Live};
 pub use causal::Causal;
 pub use dkv::{Dkv, Shift, Variant};
 pub use dllm::{Boundary, Count, Dllm, FirstLayer, Phase, ProbeBy, Rows};
@@ -173,13 +173,13 @@ pub trait CachePolicy: fmt::Debug + Send {
         SequenceNeeds { positions: layout.len(), rows: layout.len(), ..SequenceNeeds::default() }
     }
 
-    /// A forward that predicts nothing (prefill, store), if one is due: fills the plan and answers `true`. Asked before
+    /// A forward that predicts nothing (prefill, store), if one is due: fills the plan and returns `true`. Called before
     /// each intent until it declines; by default it always does.
     fn upkeep(&mut self, _view: &View<'_>, _plan: &mut StepPlan) -> bool {
         false
     }
 
-    /// Fills the plan of a forward that answers the query.
+    /// Fills the plan of the query's forward.
     fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan);
 
     /// Fills the plan of guidance's unconditional sequence beside the plan of the canvas, if it runs in this forward;

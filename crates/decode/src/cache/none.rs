@@ -1,5 +1,5 @@
-//! No cache: every position that a prediction can depend on is computed in each forward (specification caches, sections
-//! 1 and 8).
+//! No cache: every position that a prediction can depend on is computed in each forward (specs/caches.md#1 and
+//! specs/caches.md#8).
 
 use demask_step::{Mask, MaskKind, Position, StepPlan};
 
@@ -18,29 +18,55 @@ parameters! {
 impl CacheKind for NoCache {
     const NAME: &'static str = "none";
     const SUMMARY: &'static str = "everything is computed in each forward";
-    const SOURCE: &'static str = "LLaDA generate.py, Dream diffusion_generate; specification caches 1";
-    const ATTENTION: &'static [MaskKind] = &[MaskKind::Full, MaskKind::BlockCausal, MaskKind::Causal];
+    const SOURCE: &'static str = "LLaDA generate.py, Dream diffusion_generate; specs/caches.md#1";
+    const ATTENTION: &'static [MaskKind] =
+        &[MaskKind::Full, MaskKind::BlockCausal, MaskKind::Causal, MaskKind::Context];
 
     fn traits(&self) -> CacheTraits {
         CacheTraits { exact: true, memory: Memory::OfState, spans_blocks: true, ..CacheTraits::default() }
     }
 
-    fn build(&self, _setup: &Setup<'_>) -> Box<dyn CachePolicy> {
-        Box::new(*self)
+    fn build(&self, setup: &Setup<'_>) -> Box<dyn CachePolicy> {
+        Box::new(Uncached { seeds: setup.options.facts.blocks.seeds && setup.layout.attention().block().is_some() })
     }
 }
 
-impl CachePolicy for NoCache {
+#[derive(Debug)]
+struct Uncached {
+    /// Whether the first token of a block is predicted by a forward of what lies before it.
+    seeds: bool,
+}
+
+impl CachePolicy for Uncached {
+    fn upkeep(&mut self, view: &View<'_>, plan: &mut StepPlan) -> bool {
+        let start = view.layout.block(view.block).start;
+        if !self.seeds || start == 0 || !view.canvas.is_masked(start) {
+            return false;
+        }
+        plan.mask = match view.layout.attention() {
+            Mask::Context { .. } => Mask::Causal,
+            mask => mask,
+        };
+        plan.live.set_range(0..start);
+        plan.visible = start;
+        plan.shift = Some(1);
+        plan.must.push(start);
+        true
+    }
+
     fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
         let last = query.predict.last().unwrap_or(0);
         // What lies beyond is seen by nobody: later blocks of a block-causal model, and what a causal model has not
         // read yet, the predicted position itself included.
         let end = match view.layout.attention() {
             Mask::Full => query.end(view.canvas),
-            Mask::BlockCausal { .. } => view.layout.block(view.layout.block_of(last)).end,
+            Mask::BlockCausal { .. } | Mask::Context { .. } => view.layout.block(view.layout.block_of(last)).end,
             Mask::Causal => last,
         };
-        plan.mask = view.layout.attention();
+        plan.mask = match view.layout.attention() {
+            Mask::Context { block, .. } => Mask::Context { context: view.layout.block(view.block).start, block },
+            mask => mask,
+        };
         plan.live.set_range(0..end);
         plan.visible = end;
         plan.predict.clone_from(&query.predict);

@@ -1,6 +1,6 @@
 //! Fast-dLLM's prefix cache: what lies before the block is computed once, when the block starts; the block and all that
 //! follows it are computed in each forward (Fast-dLLM, section 3.2 of the paper, llada and dream `generate`;
-//! specification caches, sections 3.3 and 3.5, and freedave, section 1.5).
+//! specs/caches.md#3.3, specs/caches.md#3.5 and specs/freedave.md#1.5).
 
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ impl CacheKind for Prefix {
     const NAME: &'static str = "prefix";
     const SUMMARY: &'static str =
         "what precedes the block is kept from the block's first forward; the block and what follows are live";
-    const SOURCE: &'static str = "Fast-dLLM PrefixCache; specification caches 3.3, freedave 1.5";
+    const SOURCE: &'static str = "Fast-dLLM PrefixCache; specs/caches.md#3.3 and specs/freedave.md#1.5";
     const ATTENTION: &'static [MaskKind] = &[MaskKind::Full];
 
     fn traits(&self) -> CacheTraits {
@@ -82,7 +82,7 @@ impl BlockStart {
     }
 
     /// The first forward of a block. A prediction whose row leaves the live set has to be taken from it, and then it is
-    /// all that is taken (Dream; specification caches, section 3.5): the others can only seed drafts.
+    /// all that is taken (Dream; specs/caches.md#3.5): the others can only seed drafts.
     fn fill(view: &View<'_>, query: &Query, start: Position, plan: &mut StepPlan) {
         let length = view.layout.len() as Position;
         plan.live.set_range(0..length);

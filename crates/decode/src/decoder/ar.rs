@@ -1,7 +1,6 @@
-//! Plain autoregressive decoding of a causal model: one token a forward, from left to right (specification models,
-//! section 5).
+//! Plain autoregressive decoding of a causal model: one token a forward, from left to right (specs/models.md#5).
 
-use demask_step::{HeadAsk, MaskKind, NO_TOKEN, Position, SequenceNeeds};
+use demask_step::{HeadAsk, MaskKind, NO_TOKEN, Position, Predictions, SequenceNeeds};
 
 use super::{Answer, Decoder, DecoderKind, DecoderTraits, Intent, Promise, Query, Turn, Turned, View};
 use crate::{cache::CachePolicy, event::Commit, layout::Layout, parameters, resolve::Setup};
@@ -14,16 +13,24 @@ parameters! {
 impl DecoderKind for Ar {
     const NAME: &'static str = "ar";
     const SUMMARY: &'static str = "plain autoregressive decoding of a causal model, one token a forward";
-    const SOURCE: &'static str = "transformers generate; specification models 5";
-    const ATTENTION: &'static [MaskKind] = &[MaskKind::Causal];
+    const SOURCE: &'static str = "transformers generate; specs/models.md#5";
+    const ATTENTION: &'static [MaskKind] = &[MaskKind::Causal, MaskKind::Context];
 
     fn traits(&self) -> DecoderTraits {
-        DecoderTraits { promise: Promise::Reference, ..DecoderTraits::default() }
+        DecoderTraits { promise: Promise::Reference, causal: true, ..DecoderTraits::default() }
     }
 
     fn build(&self, _setup: &Setup<'_>, _cache: &dyn CachePolicy) -> Box<dyn Decoder> {
         Box::new(Autoregressive)
     }
+}
+
+/// What was predicted at a position in the first lane, if anything was.
+pub(super) fn predicted(predictions: &Predictions, position: Position) -> Option<Commit> {
+    let index = predictions.index(0, position)?;
+    let token = predictions.tokens.get(index).copied().filter(|&token| token != NO_TOKEN)?;
+    let confidence = predictions.confidence.get(index).copied().unwrap_or(f32::NEG_INFINITY);
+    Some(Commit { position, token, confidence })
 }
 
 #[derive(Debug)]
@@ -46,14 +53,7 @@ impl Decoder for Autoregressive {
     }
 
     fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned {
-        let (&Answer { predictions, .. }, progress) = (answer, &mut *turn.progress);
-        let position = view.canvas.first_mask() as Position;
-        let Some(index) = predictions.index(0, position) else { return Turned::Settled };
-        let token = predictions.tokens.get(index).copied().unwrap_or(NO_TOKEN);
-        let confidence = predictions.confidence.get(index).copied().unwrap_or(f32::NEG_INFINITY);
-        if token != NO_TOKEN {
-            progress.commits.push(Commit { position, token, confidence });
-        }
+        turn.progress.commits.extend(predicted(answer.predictions, view.canvas.first_mask() as Position));
         Turned::Settled
     }
 }

@@ -1,7 +1,7 @@
 //! The loop that most decoders share: block after block, all masks of the block predicted in each forward, a transfer
-//! rule taking some of them (LLaDA, Dream, SDAR, Fast-dLLM; specification caches, sections 1 and 3).
+//! rule taking some of them (LLaDA, Dream, SDAR, Fast-dLLM; specs/caches.md#1 and specs/caches.md#3).
 
-use demask_step::HeadAsk;
+use demask_step::{HeadAsk, Position};
 
 use super::{Answer, Decoder, Intent, Query, Turn, Turned, View, take_musts};
 use crate::{
@@ -23,6 +23,8 @@ pub struct Blockwise<T> {
     /// Blocks that started with masks, all of them and those that were begun.
     blocks: usize,
     begun: usize,
+    /// Positions of the parts that a block is decoded in; 0: the whole block.
+    part: usize,
     candidates: Vec<Candidate>,
     /// Why its rule could not choose.
     fault: Option<String>,
@@ -40,9 +42,26 @@ impl<T: Transfer> Blockwise<T> {
             step: 0,
             blocks: 0,
             begun: 0,
+            part: 0,
             candidates: Vec::with_capacity(setup.layout.block_length()),
             fault: None,
         }
+    }
+
+    /// Decodes each block in parts of so many positions, from left to right.
+    #[must_use]
+    pub fn in_parts(self, positions: Option<usize>) -> Self {
+        Self { part: positions.unwrap_or(0), ..self }
+    }
+
+    /// Confines a query to the first part of its block that has masks.
+    fn confine(&self, view: &View<'_>, query: &mut Query) {
+        let (block, part) = (view.layout.block(view.block), self.part as Position);
+        let Some(first) = query.predict.first().filter(|_| part > 0) else { return };
+        let start = block.start + (first - block.start) / part * part;
+        let within = start..block.end.min(start.saturating_add(part));
+        view.canvas.masked_positions(within.clone(), &mut query.predict);
+        query.within = Some(within);
     }
 
     /// The blocks around the one being decoded, which has `masks` left.
@@ -74,6 +93,7 @@ impl<T: Transfer> Decoder for Blockwise<T> {
             self.begun += 1;
             (self.block, self.at_start, self.step) = (view.block, query.predict.len(), 0);
         }
+        self.confine(view, query);
         if self.transfer.takes_quota() && self.ranking.foresee(view, &query.predict, &mut self.candidates) {
             let masks = query.predict.len();
             let quota = self.clock.tick(self.step, self.at_start, masks, self.around(view, masks)).quota;

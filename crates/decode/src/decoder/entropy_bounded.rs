@@ -18,8 +18,8 @@ impl DecoderKind for EntropyBounded {
     const NAME: &'static str = "entropy_bounded";
     const SUMMARY: &'static str =
         "the tokens of lowest entropy while the sum of their entropies stays below a bound, at least one";
-    const SOURCE: &'static str = "SDAR entropy_bounded; specification models 4.5, freedave 2.1";
-    const ATTENTION: &'static [MaskKind] = &[MaskKind::Full, MaskKind::BlockCausal];
+    const SOURCE: &'static str = "SDAR entropy_bounded; specs/models.md#4.5 and specs/freedave.md#2.1";
+    const ATTENTION: &'static [MaskKind] = &[MaskKind::Full, MaskKind::BlockCausal, MaskKind::Context];
 
     fn build(&self, setup: &Setup<'_>, _cache: &dyn CachePolicy) -> Box<dyn Decoder> {
         Box::new(Blockwise::new(transfer::EntropyBounded { bound: self.eb }, setup))

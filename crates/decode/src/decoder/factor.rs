@@ -35,8 +35,8 @@ impl DecoderKind for Factor {
     const NAME: &'static str = "factor";
     const SUMMARY: &'static str =
         "the most confident tokens as long as (n + 1) (1 - confidence of the n-th) stays within a factor";
-    const SOURCE: &'static str = "Fast-dLLM (factor); specification caches 3.1";
-    const ATTENTION: &'static [MaskKind] = &[MaskKind::Full, MaskKind::BlockCausal];
+    const SOURCE: &'static str = "Fast-dLLM (factor); specs/caches.md#3.1";
+    const ATTENTION: &'static [MaskKind] = &[MaskKind::Full, MaskKind::BlockCausal, MaskKind::Context];
 
     fn build(&self, setup: &Setup<'_>, _cache: &dyn CachePolicy) -> Box<dyn Decoder> {
         let rule = transfer::Factor {

@@ -1,12 +1,12 @@
-//! Guided Diffusion (FlashDLM, section 3.2; specification flashdlm, section 2): the diffusion model drafts every mask in
-//! one forward, an autoregressive guide reads the drafts from left to right, and the longest run that it agrees with is
-//! taken; if it agrees with none, the first draft alone. The guide never changes a token.
+//! Guided Diffusion (FlashDLM, section 3.2; specs/flashdlm.md#2): the diffusion model drafts every mask in one forward,
+//! an autoregressive guide reads the drafts from left to right, and the longest run that it agrees with is taken; if it
+//! agrees with none, the first draft alone. The guide never changes a token.
 //!
 //! Under full attention every mask is drafted, whatever the block length (appendix C.1 of the paper): blocks only say when
 //! a cache policy computes everything anew. A block-causal model drafts its block.
 //!
-//! With `target=guide` the roles are those of speculative decoding (section 2.7): where the guide disagrees its own
-//! token is taken, and with exact matching the output is the guide's own greedy one, whatever is drafted.
+//! With `target=guide` the roles are those of speculative decoding (specs/flashdlm.md#2.7): where the guide disagrees
+//! its own token is taken, and with exact matching the output is the guide's own greedy one, whatever is drafted.
 //!
 //! Commits are a prefix of the masks in order, so that the canvas is always clean text before masks.
 
@@ -80,7 +80,7 @@ impl DecoderKind for Guided {
     const NAME: &'static str = "guided";
     const SUMMARY: &'static str = "the diffusion model drafts all masks, and the run of them that an autoregressive \
                                    guide agrees with is taken";
-    const SOURCE: &'static str = "FlashDLM, Guided Diffusion; specification flashdlm 2";
+    const SOURCE: &'static str = "FlashDLM, Guided Diffusion; specs/flashdlm.md#2";
     const ATTENTION: &'static [MaskKind] = &[MaskKind::Full, MaskKind::BlockCausal];
 
     fn traits(&self) -> DecoderTraits {
@@ -237,7 +237,7 @@ impl Judging {
         self.trial.needs.iter().take_while(|&&needed| needed <= self.stood).count().min(self.drafts.len())
     }
 
-    /// What is taken of this step.
+    /// Commits what this step takes.
     fn conclude(&self, progress: &mut Progress) {
         let accepted = self.accepted();
         progress.commits.extend_from_slice(&self.drafts[..accepted]);
@@ -361,7 +361,7 @@ fn drafted(view: &View<'_>) -> Range<Position> {
     let Range { start, end } = view.layout.block(view.block);
     match view.layout.attention() {
         Mask::Full => start..view.canvas.len() as Position,
-        Mask::BlockCausal { .. } | Mask::Causal => start..end,
+        Mask::BlockCausal { .. } | Mask::Causal | Mask::Context { .. } => start..end,
     }
 }
 

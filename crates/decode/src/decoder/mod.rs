@@ -6,11 +6,12 @@ mod entropy_bounded;
 mod factor;
 mod freedave;
 mod guided;
+mod selfspec;
 mod slowfast;
 mod static_decoding;
 mod threshold;
 
-use std::fmt;
+use std::{fmt, ops::Range};
 
 use demask_step::{
     CostCurve, HeadAsk, MaskKind, NO_TOKEN, Need, Position, Positions, Predictions, Request, SequenceNeeds, StepPlan,
@@ -34,6 +35,7 @@ pub use entropy_bounded::EntropyBounded;
 pub use factor::{Factor, FactorRule};
 pub use freedave::{Choice, Choose, DraftRule, FreeDave, Mode, Offer, Place, Priced, Reach, Verified};
 pub use guided::{Guided, Target, Writer};
+pub use selfspec::{SelfSpec, Window};
 pub use slowfast::SlowFast;
 pub use static_decoding::Static;
 pub use threshold::Threshold;
@@ -48,6 +50,7 @@ pub static DECODERS: &[DecoderMethod] = &[
     DecoderMethod::of::<FreeDave>(),
     DecoderMethod::of::<Guided>(),
     DecoderMethod::of::<Ar>(),
+    DecoderMethod::of::<SelfSpec>(),
 ];
 
 /// A decoder by name, with its parameters.
@@ -93,6 +96,10 @@ pub struct DecoderTraits {
     pub steps: Option<usize>,
     /// How it uses a guide; none if it has none.
     pub guide: Option<GuideUse>,
+    /// Whether every pass that commits anything is causal, where the model leaves that open.
+    pub causal: bool,
+    /// Forwards that commit nothing before one that does, at most.
+    pub idle: usize,
 }
 
 /// What a decoder promises of its tokens.
@@ -208,6 +215,10 @@ pub struct Query {
     /// The positions among them that will be committed whatever is predicted, in the order of the commits; empty if
     /// the decoder cannot know.
     pub foreseen: Vec<Position>,
+    /// The part of the block around them whose rows have to run, if the block is decoded in parts.
+    pub within: Option<Range<Position>>,
+    /// Whether the predictions only seed drafts and the rows see each other, over a causal context.
+    pub ahead: bool,
     /// If given, the forward knows nothing of positions from here on: they are neither live nor visible.
     pub end: Option<Position>,
     /// The drafts to run instead of the canvas; none to run the canvas itself.
@@ -219,7 +230,7 @@ impl Query {
     pub fn clear(&mut self) {
         self.predict.clear();
         self.foreseen.clear();
-        self.end = None;
+        (self.within, self.ahead, self.end) = (None, false, None);
         self.drafts = false;
         self.branches.clear();
     }
@@ -279,7 +290,7 @@ impl Drafts {
 /// What a decoder wants next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Intent {
-    /// A forward that answers the query.
+    /// The query's forward.
     Predict,
     /// Nothing: the canvas is complete.
     Done,
@@ -325,7 +336,7 @@ pub struct Accepted {
 }
 
 impl Progress {
-    /// Those of the commits that what was run held already: the accepted draft's; none if no drafts were run.
+    /// Returns the commits that the forward's tokens held already: the accepted draft's; none if no drafts were run.
     pub fn held(&self) -> &[Commit] {
         &self.commits[..self.draft.map_or(0, |draft| draft.commits.min(self.commits.len()))]
     }
@@ -353,7 +364,7 @@ pub(crate) fn take_musts(view: &View<'_>, plan: &StepPlan, predictions: &Predict
     }
 }
 
-/// A decoding method: a state machine between what it asks and what it is told.
+/// A decoding method: a state machine between queries and their predictions.
 pub trait Decoder: fmt::Debug + Send {
     /// Adds what is wanted of the head in every forward of this decoder. Whoever watches may want longer lists of best tokens
     /// than this: each prediction has `top.len() / tokens.len()` of them.

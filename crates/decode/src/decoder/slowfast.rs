@@ -1,5 +1,5 @@
 //! SlowFast Sampling: a few forwards explore how far predictions are sure, then the region up to there is decoded fast
-//! with the rest of the canvas left out (SlowFast, arXiv 2506.10848; specification caches, section 5).
+//! with the rest of the canvas left out (SlowFast, arXiv 2506.10848; specs/caches.md#5).
 //!
 //! As released for LLaDA, with one difference: where a block is complete before exploring ends, the released code runs
 //! the rest of its forwards for nothing.
@@ -42,7 +42,7 @@ impl DecoderKind for SlowFast {
     const NAME: &'static str = "slowfast";
     const SUMMARY: &'static str =
         "explores how far predictions are sure, then decodes up to there without what lies behind";
-    const SOURCE: &'static str = "SlowFast Sampling; specification caches 5";
+    const SOURCE: &'static str = "SlowFast Sampling; specs/caches.md#5";
     const ATTENTION: &'static [MaskKind] = &[MaskKind::Full];
 
     fn build(&self, setup: &Setup<'_>, _cache: &dyn CachePolicy) -> Box<dyn Decoder> {

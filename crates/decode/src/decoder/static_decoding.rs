@@ -24,8 +24,8 @@ impl DecoderKind for Static {
     const NAME: &'static str = "static";
     const SUMMARY: &'static str = "a fixed number of tokens per step, as the schedule says, the most confident first";
     const SOURCE: &'static str = "LLaDA generate.py, Dream diffusion_generate, SDAR generate.py; \
-                                  specification caches 1, models 2.5, 3.5 and 4.5";
-    const ATTENTION: &'static [MaskKind] = &[MaskKind::Full, MaskKind::BlockCausal];
+                                  specs/caches.md#1, specs/models.md#2.5, specs/models.md#3.5 and specs/models.md#4.5";
+    const ATTENTION: &'static [MaskKind] = &[MaskKind::Full, MaskKind::BlockCausal, MaskKind::Context];
 
     fn traits(&self) -> DecoderTraits {
         DecoderTraits {

@@ -23,6 +23,8 @@ parameters! {
         pub quota: bool = false;
         /// take at most the schedule's count, what fails is added to the next step's (Fast-dLLM on Dream)
         pub cap: bool = false;
+        /// decode each block in parts of so many positions, from left to right (Fast-dLLM v2: 8); fitted: the block at once
+        pub sub: Option<usize> = None, Kind::count(1, 65536);
     }
 }
 
@@ -30,15 +32,15 @@ impl DecoderKind for Threshold {
     const NAME: &'static str = "threshold";
     const SUMMARY: &'static str = "every token whose confidence passes the threshold, and always the best one";
     const SOURCE: &'static str =
-        "Fast-dLLM (threshold), SDAR low_confidence_dynamic; specification caches 3.1, models 4.5";
-    const ATTENTION: &'static [MaskKind] = &[MaskKind::Full, MaskKind::BlockCausal];
+        "Fast-dLLM (threshold), SDAR low_confidence_dynamic; specs/caches.md#3.1 and specs/models.md#4.5";
+    const ATTENTION: &'static [MaskKind] = &[MaskKind::Full, MaskKind::BlockCausal, MaskKind::Context];
 
     fn build(&self, setup: &Setup<'_>, _cache: &dyn CachePolicy) -> Box<dyn Decoder> {
         let rule = self.rule(setup.ranking.remasking);
         if self.cap {
-            return Box::new(Blockwise::new(Capped(rule), setup));
+            return Box::new(Blockwise::new(Capped(rule), setup).in_parts(self.sub));
         }
-        Box::new(Blockwise::new(rule, setup))
+        Box::new(Blockwise::new(rule, setup).in_parts(self.sub))
     }
 }
 

@@ -1,5 +1,5 @@
-//! A second, autoregressive network that judges drafts (FlashDLM's Guided Diffusion; specification flashdlm, section
-//! 2): what decoding must know of it, how its tokens lie beside the canvas's, and what it has read.
+//! A second, autoregressive network that judges drafts (FlashDLM's Guided Diffusion; specs/flashdlm.md#2): what
+//! decoding must know of it, how its tokens lie beside the canvas's, and what it has read.
 
 mod reader;
 mod rule;
@@ -59,7 +59,7 @@ pub trait Translator: fmt::Debug + Send + Sync {
 }
 
 choices! {
-    /// How the guide's tokens lie beside the canvas's (specification flashdlm, section 2.6).
+    /// How the guide's tokens lie beside the canvas's (specs/flashdlm.md#2.6).
     pub enum Alignment {
         /// M0: one vocabulary; the guide reads the canvas itself.
         Ids = "ids",
@@ -84,8 +84,8 @@ impl Alignment {
 pub struct GuideUse {
     /// How the guide reads drafts; none to have it chosen to fit ([`Alignment::fitted`]).
     pub alignment: Option<Alignment>,
-    /// Whether the output is to be the guide's own (speculative decoding; specification flashdlm, section 2.7): it then
-    /// ends where the guide ends it.
+    /// Whether the output is to be the guide's own (speculative decoding; specs/flashdlm.md#2.7): it then ends where
+    /// the guide ends it.
     pub is_target: bool,
 }
 

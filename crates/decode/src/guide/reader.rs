@@ -1,6 +1,6 @@
 //! What the guide has read: the token behind each of its slots. Its K/V are a function of its tokens, so what is fed
-//! starts at the first difference; cutting back is never stored and hence never wrong (specification flashdlm, section
-//! 2.3, D4 to D6).
+//! starts at the first difference; cutting back is never stored and hence never wrong (specs/flashdlm.md#2.3 and
+//! specs/flashdlm.md#5).
 
 use std::ops::Range;
 

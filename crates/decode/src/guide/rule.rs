@@ -1,4 +1,4 @@
-//! Whether the guide agrees with a token (specification flashdlm, section 2.2, table of agreements).
+//! Whether the guide agrees with a token (specs/flashdlm.md#2.2, table of agreements).
 
 use demask_step::Judged;
 

@@ -21,14 +21,14 @@ pub(crate) enum Judge {
     Unknown,
 }
 
-/// What is put before the guide in one step.
+/// Tokens put before the guide in one step.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Trial {
     /// The guide's tokens.
     pub ids: Vec<TokenId>,
     /// Where the first judged one is.
     pub first: usize,
-    /// What is judged from there on; the last may lie one behind the tokens.
+    /// Judged tokens from there on; the last may lie one behind the tokens.
     pub judged: Vec<Judge>,
     /// For each draft, from the first on: how many of the judged must stand for it to stand. Drafts beyond are not
     /// judged.

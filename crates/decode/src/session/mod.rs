@@ -10,12 +10,14 @@ mod tally;
 
 use std::{slice, sync::Arc};
 
-use demask_step::{CostCurve, Keep, Lanes, Mask, Need, Pending, Position, Predictions, Prefix, Request, TokenId, Work};
+use demask_step::{
+    CostCurve, Keep, Lanes, Mask, Need, Pending, Position, Predictions, Prefix, Request, Stores, TokenId, Work,
+};
 
 use crate::{
     cache::{CachePolicy, Memory},
     canvas::Canvas,
-    decoder::{Accepted, Answer, Decoder, Forecast, Intent, Progress, Query, Turn, Turned, View, Whose},
+    decoder::{Accepted, Answer, Decoder, Forecast, Intent, Progress, Query, Turn, Turned, View, Whose, take_musts},
     event::{Commit, Event},
     layout::Layout,
     options::SessionOptions,
@@ -77,6 +79,8 @@ pub struct Session {
     tells_drafts: bool,
     /// Only sessions of the same salt take slots from each other.
     salt: u64,
+    /// Shift of passes that do not say theirs, if it is not the model's own.
+    shift: Option<Position>,
     /// None if nobody asked for them.
     logprobs: Option<Logprobs>,
     /// Why it broke off.
@@ -89,10 +93,18 @@ impl Session {
         let ran = &self.requests[..self.running];
         self.tally.forward(ran, self.cache.nfe(ran.len()), predictions, &self.curve);
         self.progress.clear();
-        let Some(predictions) = predictions.first().filter(|_| self.phase == Phase::Predict) else {
-            return Turned::Settled;
-        };
-        self.turn(Whose::Canvas, predictions)
+        let Some(predictions) = predictions.first() else { return Turned::Settled };
+        if self.phase == Phase::Predict {
+            return self.turn(Whose::Canvas, predictions);
+        }
+        // What stores a block may predict the token behind it.
+        let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
+        let plan = &self.requests[CANVAS].plan;
+        take_musts(&view, plan, predictions, &mut self.progress);
+        if let Some(logprobs) = &mut self.logprobs {
+            logprobs.note(plan, predictions, &self.progress);
+        }
+        Turned::Settled
     }
 
     /// Takes a helper's predictions.
@@ -191,6 +203,11 @@ impl Session {
         if self.layout.has_spare() && self.settled() == self.layout.gen_length() {
             return Phase::Over;
         }
+        // SDAR stores a block before it looks whether the block ends the text.
+        let stores_first = self.options.facts.blocks.stores == Stores::Always;
+        if !stores_first && self.ends_behind_blocks() {
+            return Phase::Over;
+        }
         let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
         let plan = &mut self.requests[CANVAS].plan;
         plan.clear();
@@ -199,8 +216,7 @@ impl Session {
         if self.cache.upkeep(&view, plan) {
             return Phase::Upkeep;
         }
-        let verdict = self.ending.of_blocks(&self.canvas, &self.layout, self.block);
-        if self.stops(verdict) {
+        if stores_first && self.ends_behind_blocks() {
             return Phase::Over;
         }
         let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
@@ -215,7 +231,13 @@ impl Session {
         }
     }
 
-    /// Lets the cache policy plan the forward that answers the query.
+    /// Applies the stop rules that look at finished blocks; `true` if decoding is over.
+    fn ends_behind_blocks(&mut self) -> bool {
+        let verdict = self.ending.of_blocks(&self.canvas, &self.layout, self.block);
+        self.stops(verdict)
+    }
+
+    /// Lets the cache policy plan the query's forward.
     fn plan_prediction(&mut self) {
         let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
         let plan = &mut self.requests[CANVAS].plan;
@@ -244,7 +266,12 @@ impl Session {
     /// The canvas's tokens up to a position, as others may share them.
     fn prefix(&self, end: Position) -> Prefix<'_> {
         let tokens = &self.canvas.tokens()[..self.canvas.len().min(end as usize)];
-        Prefix { tokens, mask: self.layout.attention(), salt: self.salt }
+        let mask = match self.layout.attention() {
+            // What is stored was read causally, whoever decodes.
+            Mask::Context { .. } => Mask::Causal,
+            mask => mask,
+        };
+        Prefix { tokens, mask, salt: self.salt }
     }
 
     /// A helper's tokens, as others may share them.
@@ -290,6 +317,7 @@ impl Session {
             request.blend = predicts.then(blended);
         }
         own[CANVAS].fill(&mut request.plan);
+        request.plan.shift = request.plan.shift.or(self.shift);
         read(request, self.canvas.tokens(), drafts);
         request.ask.states.clear();
         let lanes = 0..request.plan.lanes.count();

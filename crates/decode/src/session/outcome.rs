@@ -48,7 +48,7 @@ impl Session {
         self.events.drain(..)
     }
 
-    /// Lets it tell the drafts of each forward from now on, and what was predicted in them.
+    /// Makes it report the drafts of each forward from now on, and what was predicted in them.
     pub fn tell_drafts(&mut self) {
         self.tells_drafts = true;
     }

@@ -14,6 +14,7 @@ use super::{
 use crate::{
     decoder::{Blockwise, Progress, Query},
     error::OptionsError,
+    legality,
     options::SessionOptions,
     resolve::{Resolved, Setup, resolve},
     transfer::Ranking,
@@ -28,6 +29,8 @@ fn shipped() -> Arc<CostCurve> {
 impl Session {
     /// Checks the options, chooses what was not given, and prepares the first step.
     pub fn new(options: SessionOptions) -> Result<Self, OptionsError> {
+        legality::check_decoder(&options)?;
+        let (options, shift) = options.decoded();
         let Resolved { layout, clock, mut canvas, steps, most_forwards } = resolve(&options)?;
         let SessionOptions { remasking, alg_temp, seed, .. } = options;
         let ranking = Ranking { remasking, alg_temp, seed, order: options.order.clone() };
@@ -96,6 +99,7 @@ impl Session {
             events: Vec::with_capacity(commits + 1),
             tells_drafts: false,
             salt: 0,
+            shift,
             logprobs,
             fault: None,
         };

@@ -17,11 +17,11 @@ use std::{any::TypeId, fmt, str::FromStr};
 
 use demask_step::MaskKind;
 
-use crate::names::{UnknownName, same};
+use crate::names::{UnknownName, in_a_line, same};
 
 pub use parameters::{Field, Kind, OrAuto, Parameter, Parameters, Value};
 
-/// What is known about a method: everything that documentation and parsing need.
+/// Facts about a method: everything that documentation and parsing need.
 #[derive(Debug, Clone, Copy)]
 pub struct About {
     /// The name on the command line and in reports.
@@ -325,7 +325,7 @@ pub enum SpecError {
         source: UnknownName,
     },
     /// The parameter was given twice.
-    #[error("{method}: {key} is given twice, give it once")]
+    #[error("{method}: {key} is set twice, expected once: omit one")]
     Twice {
         /// The method.
         method: &'static str,
@@ -333,7 +333,7 @@ pub enum SpecError {
         key: String,
     },
     /// The parameter does not take this value.
-    #[error("{method}: {key} is \"{found}\", expected {expected} (default: {default})")]
+    #[error("{method}: {key} is \"{}\", expected {expected} (default: {default})", in_a_line(found))]
     BadValue {
         /// The method.
         method: &'static str,
@@ -341,7 +341,7 @@ pub enum SpecError {
         key: &'static str,
         /// What was found.
         found: String,
-        /// What is expected.
+        /// Expected values.
         expected: String,
         /// The default, in words.
         default: String,
@@ -398,14 +398,14 @@ mod tests {
     fn mistakes_get_one_clear_line() {
         assert_eq!(
             refusal("treshold:tau=0.9"),
-            "unknown decoder \"treshold\", did you mean \"threshold\"? (known: static, threshold, factor, entropy_bounded, slowfast, freedave, guided, ar)"
+            "unknown decoder \"treshold\", did you mean \"threshold\"? (known: static, threshold, factor, entropy_bounded, slowfast, freedave, guided, ar, selfspec)"
         );
         assert_eq!(
             refusal("threshold:tua=0.9"),
-            "threshold: unknown parameter \"tua\", did you mean \"tau\"? (known: tau, strict, quota, cap)"
+            "threshold: unknown parameter \"tua\", did you mean \"tau\"? (known: tau, strict, quota, cap, sub)"
         );
         assert_eq!(refusal("threshold:tau=2"), "threshold: tau is \"2\", expected a number from 0 to 1 (default: 0.9)");
-        assert_eq!(refusal("threshold:tau=0.1,tau=0.2"), "threshold: tau is given twice, give it once");
+        assert_eq!(refusal("threshold:tau=0.1,tau=0.2"), "threshold: tau is set twice, expected once: omit one");
         assert_eq!(
             refusal("static:steps=0"),
             "static: steps is \"0\", expected a whole number from 1 on (default: chosen to fit)"

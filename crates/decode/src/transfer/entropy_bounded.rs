@@ -1,5 +1,5 @@
 //! Entropy-bounded unmasking (SDAR `entropy_bounded`, whose released branch cannot run: implemented from its
-//! definition, specification models, section 4.5, and freedave, section 2.1).
+//! definition, specs/models.md#4.5 and specs/freedave.md#2.1).
 
 use demask_step::HeadAsk;
 

@@ -1,5 +1,5 @@
 //! Fast-dLLM's factor rule: the more predictions are taken together, the surer each must be (Fast-dLLM, section 3.3 and
-//! theorem 1 of the paper; specification caches, section 3.1).
+//! theorem 1 of the paper; specs/caches.md#3.1).
 
 use super::{Candidate, State, Transfer};
 
@@ -61,7 +61,7 @@ mod tests {
         Factor { as_released: true, ..clean(factor) }
     }
 
-    // The examples of the specification: thresholds -1, .667, .75, .8.
+    // The examples of specs/caches.md#3.1: thresholds -1, .667, .75, .8.
     #[test]
     fn the_n_th_must_pass_its_own_threshold() {
         assert_eq!(taken(clean(1.0), &[0.8, 0.4, 0.99, 0.7]), [2, 0]);

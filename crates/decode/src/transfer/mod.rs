@@ -2,8 +2,7 @@
 //!
 //! [`Ranking`] turns the predictions of one lane into candidates in the total order of commits: block ascending, score
 //! descending, position ascending. A [`Transfer`] then says how many of the first are taken. Because every rule takes a
-//! prefix, its selections are nested for one set of predictions, which is what drafts need (specification freedave,
-//! section 0).
+//! prefix, its selections are nested for one set of predictions, which is what drafts need (specs/freedave.md#0).
 
 mod entropy_bounded;
 mod factor;
@@ -90,7 +89,7 @@ pub trait Transfer: fmt::Debug + Send {
         false
     }
 
-    /// `candidates` come in the total order; the rule may reorder them and answers how many of the first are taken.
+    /// `candidates` come in the total order; the rule may reorder them and returns how many of the first are taken.
     fn choose(&self, state: &State, candidates: &mut [Candidate]) -> usize;
 
     /// Returns why its last choice is none: the request ends there. By default it never fails.

@@ -66,7 +66,7 @@ impl fmt::Debug for OwnRule {
     }
 }
 
-/// The same maker, not the same name.
+/// Equality of makers, not of names.
 impl PartialEq for OwnRule {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.make, &other.make)

@@ -1,5 +1,5 @@
-//! Remasking: the score by which predictions are ordered (specification freedave, section 2.1; models, sections 2.5,
-//! 3.5 and 4.5).
+//! Remasking: the score by which predictions are ordered (specs/freedave.md#2.1, specs/models.md#2.5,
+//! specs/models.md#3.5 and specs/models.md#4.5).
 
 use std::{cmp::Ordering, fmt, str::FromStr};
 

@@ -1,5 +1,5 @@
-//! All predictions that are sure enough (Fast-dLLM, specification caches, section 3.1; SDAR `low_confidence_dynamic`,
-//! specification models, section 4.5, and freedave, section 2.2).
+//! All predictions that are sure enough (Fast-dLLM, specs/caches.md#3.1; SDAR `low_confidence_dynamic`,
+//! specs/models.md#4.5 and specs/freedave.md#2.2).
 
 use super::{Candidate, State, Transfer};
 
@@ -14,7 +14,7 @@ pub struct Threshold {
     /// schedule's count is taken if fewer than that pass (SDAR).
     pub quota: bool,
     /// Only a run from the front of the order may pass, so that order is kept (FreeDave's left-to-right threshold,
-    /// specification freedave, section 1.2).
+    /// specs/freedave.md#1.2).
     pub run: bool,
 }
 
@@ -48,7 +48,7 @@ impl Transfer for Threshold {
 }
 
 /// A threshold with a ceiling: of the schedule's count, the first of the order, those that pass; how many failed is
-/// added to the next step's count (Fast-dLLM on Dream without blocks; specification caches, section 3.5).
+/// added to the next step's count (Fast-dLLM on Dream without blocks; specs/caches.md#3.5).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Capped(
     /// Who passes.

@@ -1,4 +1,4 @@
-//! Dream's `origin`: each masked position is transferred by chance (specification caches, section 1.3).
+//! Dream's `origin`: each masked position is transferred by chance (specs/caches.md#1.3).
 
 use super::{Candidate, State, Transfer};
 

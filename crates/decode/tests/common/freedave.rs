@@ -13,7 +13,7 @@ use demask_testkit::scripted::Scripted;
 use super::{EOS, MASK_ID, Run, VOCAB, drive, options};
 
 pub const FULL: Mask = Mask::Full;
-pub const BLOCKS: Mask = Mask::BlockCausal { block: 4 };
+pub const BLOCKS: Mask = Mask::blocks(4);
 
 /// The model of a run.
 #[derive(Debug, Clone, Copy)]

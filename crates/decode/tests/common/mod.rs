@@ -14,7 +14,15 @@ pub const EOS: TokenId = 22;
 /// A model of a family with a small vocabulary.
 pub fn facts(mask: Mask, shift: u32) -> ModelFacts {
     let mask_id = (mask != Mask::Causal).then_some(MASK_ID);
-    ModelFacts { mask, shift, mask_id, vocab: VOCAB, context: 4096, layers: 3 }
+    ModelFacts {
+        mask,
+        shift,
+        mask_id,
+        vocab: VOCAB,
+        context: 4096,
+        layers: 3,
+        blocks: demask_step::BlockRules::default(),
+    }
 }
 
 /// Options for a prompt of `length` tokens.

@@ -114,7 +114,7 @@ fn blocks_of_their_own_close_where_the_guide_agreed() {
     }
 }
 
-/// K1 and T1 of specification caches: refreshed in each forward, they are no cache.
+/// specs/caches.md#K1 and specs/caches.md#T1: refreshed in each forward, they are no cache.
 #[test]
 fn guided_over_caches_that_are_always_fresh_is_guided_over_none() {
     for (seed, shift) in [(1, 0), (2, 1), (3, 0), (4, 1)] {

@@ -1,5 +1,5 @@
-//! Guided decoding on models small enough to work out by hand, and on random ones (specification flashdlm, section 6;
-//! the tests carry its numbers).
+//! Guided decoding on models small enough to work out by hand, and on random ones (specs/flashdlm.md#6; the tests carry
+//! its numbers).
 
 mod caches;
 mod confidence;
@@ -282,7 +282,7 @@ fn blocks_bound_no_drafts_under_full_attention() {
 #[test]
 fn blocks_bound_the_drafts_of_block_causal_models() {
     let mut options = guided("guided", 0, 4, 8);
-    (options.facts, options.cache) = (facts(Mask::BlockCausal { block: 4 }, 0), "block".parse().unwrap());
+    (options.facts, options.cache) = (facts(Mask::blocks(4), 0), "block".parse().unwrap());
     let run = trace(options, |_, position| position % 20, counting);
     // The prompt's block is stored, then each decoded block after it is taken.
     assert_eq!(run.steps.iter().map(Vec::len).collect::<Vec<_>>(), [0, 4, 0, 4, 0]);

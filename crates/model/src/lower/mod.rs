@@ -125,7 +125,7 @@ impl Lowered {
                 continue;
             }
             let (lane, rank) = (answer / part.positions.len(), answer % part.positions.len());
-            let position = part.positions.as_slice()[rank].saturating_sub(spec.shift as u32);
+            let position = step.plan.predictor(part.positions.as_slice()[rank], spec.shift as u32);
             let other = match blend.with {
                 BlendWith::Stored => NO_ROW,
                 BlendWith::Behind(places) => {
@@ -139,7 +139,7 @@ impl Lowered {
         }
     }
 
-    /// Turns the head's output into the answers of each step.
+    /// Turns the head's output into the predictions of each step.
     pub(crate) fn scatter(
         &self,
         batch: &[SequenceStep<'_>],

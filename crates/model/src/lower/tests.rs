@@ -1,6 +1,6 @@
 //! Lowering worked out by hand.
 
-use demask_step::{Blend, HeadAsk, HeadRequest, Keep, Mask, Probe, SequenceId, SequenceNeeds, StepPlan};
+use demask_step::{Blend, BlockRules, HeadAsk, HeadRequest, Keep, Mask, Probe, SequenceId, SequenceNeeds, StepPlan};
 
 use super::*;
 use crate::{Rope, RopeScaling};
@@ -23,6 +23,8 @@ fn spec(shift: usize) -> ArchSpec {
         tied: false,
         attention: Mask::Full,
         shift,
+        blocks: BlockRules::default(),
+        query_scale: None,
     }
 }
 
@@ -63,7 +65,7 @@ fn plan(live: &[u32], visible: u32, predict: &[u32]) -> StepPlan {
 
 #[test]
 fn canvas_rows_follow_the_page_table() {
-    let plan = StepPlan { mask: Mask::BlockCausal { block: 4 }, ..plan(&[0, 31, 32, 69], 70, &[31]) };
+    let plan = StepPlan { mask: Mask::blocks(4), ..plan(&[0, 31, 32, 69], 70, &[31]) };
     let found =
         lower(&spec(0), &[step(&[1, 2, 3, 4], &plan, &HeadAsk::default())], &[sequence(&SequenceNeeds::default())]);
     let launch = &found.launch;
@@ -173,7 +175,7 @@ fn guidance_points_at_the_other_sequence_and_its_slot() {
     assert_eq!(found.launch.last, [1, 6]);
 }
 
-/// Specification caches, section 7: `L R (c + 4 d k) + 2 d V r`, less what the last layer leaves out.
+/// specs/caches.md#7: `L R (c + 4 d k) + 2 d V r`, less what the last layer leaves out.
 #[test]
 fn caches_x9_costs_follow_the_formula() {
     let spec = spec(0);

@@ -7,7 +7,7 @@ use super::*;
 const CAUSAL: Mask = Mask::Causal;
 
 fn blocks(block: u32) -> Mask {
-    Mask::BlockCausal { block }
+    Mask::blocks(block)
 }
 
 fn prefix(tokens: &[TokenId], mask: Mask) -> Prefix<'_> {

@@ -28,7 +28,7 @@ pub fn linear(shape: Shape, input: &[f32], weight: &[f32], bias: Option<&[f32]>)
     result
 }
 
-/// The same with inputs and weights rounded to bf16 first.
+/// Product of inputs and weights that are rounded to bf16 first.
 pub fn linear_bf16(shape: Shape, input: &[f32], weight: &[f32], bias: Option<&[f32]>) -> Vec<f32> {
     linear(shape, &rounded(input), &rounded(weight), bias)
 }

@@ -29,8 +29,9 @@ impl Prefixes {
     fn whole(&self, mask: Mask, positions: usize) -> usize {
         let block = match mask {
             Mask::Full => return 0,
-            Mask::Causal => 1,
-            Mask::BlockCausal { block } => block as usize,
+            Mask::Causal | Mask::Context { .. } => 1,
+            Mask::BlockCausal { offset, .. } if offset > 0 => return 0,
+            Mask::BlockCausal { block, .. } => block as usize,
         };
         let fits = |end: &usize| end.is_multiple_of(block) && end.is_multiple_of(self.page.max(1));
         if self.page == 0 { 0 } else { (0..=positions).rev().find(fits).unwrap_or(0) }

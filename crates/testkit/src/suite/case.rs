@@ -6,7 +6,7 @@ use demask_decode::{
     CacheSpec, CanvasSpec, DecoderSpec, GuideOptions, ModelFacts, Remasking, Schedule, Session, SessionOptions,
     StopRule,
 };
-use demask_step::{Mask, MaskKind, TokenId, random};
+use demask_step::{BlockRules, Mask, MaskKind, Origin, Stores, TokenId, random};
 
 pub(super) const VOCAB: usize = 24;
 pub(super) const MASK_ID: TokenId = 23;
@@ -34,7 +34,29 @@ pub(super) struct Case {
     /// How sure predictions are, and the share of positions whose prediction never changes.
     pub spread: f64,
     pub easy: f64,
+    blocks: BlockRules,
 }
+
+/// Rules of models that decode block by block: SDAR, Stable-DiffCoder, A2D, Fast-dLLM v2 and Nemotron-Labs-Diffusion.
+const RULES: [BlockRules; 5] = {
+    let sdar = BlockRules {
+        origin: Origin::Start,
+        ends_short: false,
+        shares_masks: false,
+        stores: Stores::Always,
+        seeds: false,
+    };
+    let short = BlockRules { ends_short: true, shares_masks: true, ..sdar };
+    let prompt = BlockRules { origin: Origin::Prompt, stores: Stores::IfRead, ..short };
+    [
+        sdar,
+        BlockRules { stores: Stores::UnlessEnded, ..short },
+        prompt,
+        BlockRules { seeds: true, stores: Stores::IfRead, ..sdar },
+        BlockRules { seeds: true, ..prompt },
+    ]
+};
+const SEEDED_BEHIND_PROMPT: usize = 4;
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -70,13 +92,14 @@ impl Case {
         let blocks = 1 + roll(4) as usize;
         let (mask, shift) = match attention {
             MaskKind::Full => (Mask::Full, if plain { 0 } else { roll(2) as u32 }),
-            MaskKind::BlockCausal => (Mask::BlockCausal { block: 4 }, 0),
+            MaskKind::BlockCausal => (Mask::blocks(4), 0),
             MaskKind::Causal => (Mask::Causal, 1),
+            MaskKind::Context => (Mask::Context { context: 0, block: 4 }, 0),
         };
         let prompt = 1 + roll(8) as usize;
         let causal = mask == Mask::Causal;
         let pick = |rolled: u64, value: f32| if plain || causal || rolled > 0 { 0.0 } else { value };
-        Self {
+        let case = Self {
             seed,
             mask,
             shift,
@@ -96,6 +119,15 @@ impl Case {
             stop: if plain || roll(3) > 0 { StopRule::Never } else { StopRule::Prefix },
             spread: [3.0, 12.0][roll(2) as usize],
             easy: [0.0, 0.6, 0.95][roll(3) as usize],
+            blocks: BlockRules::default(),
+        };
+        // Rolled last: the cases of models without blocks are those that they were.
+        let rules = if plain { 0 } else { roll(RULES.len() as u64) as usize };
+        match attention {
+            MaskKind::Full | MaskKind::Causal => case,
+            // Rows of a block that predict the next position predict all but its first, which is seeded.
+            MaskKind::BlockCausal => Self { blocks: RULES[rules], shift: RULES[rules].seeds.into(), ..case },
+            MaskKind::Context => Self { blocks: RULES[SEEDED_BEHIND_PROMPT], cfg_scale: 0.0, ..case },
         }
     }
 
@@ -108,6 +140,7 @@ impl Case {
             vocab: VOCAB,
             context: 4096,
             layers: 2,
+            blocks: self.blocks,
         };
         let tokens = (0..self.prompt as TokenId).map(|position| position % 20).collect();
         let canvas = CanvasSpec::Prompt { tokens, gen_length: self.gen_length };
@@ -118,8 +151,9 @@ impl Case {
             text: None,
         });
         let options = SessionOptions {
-            block_length: self.block_length,
-            steps: self.steps,
+            // Causal passes have no blocks, whatever the model's others have.
+            block_length: self.block_length.filter(|_| !decoder.traits().causal),
+            steps: self.steps.filter(|_| !decoder.traits().causal),
             remasking: self.remasking,
             schedule: self.schedule,
             temperature: self.temperature,

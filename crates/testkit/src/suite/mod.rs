@@ -172,7 +172,11 @@ impl Pair<'_> {
     fn keeps_promise(&self, outcome: &Outcome) -> Result<(), Broken> {
         match (self.options.decoder.traits().promise, &outcome.exactness) {
             (Promise::Reference, Exactness::Reference) => {
-                let SessionOptions { facts, canvas, .. } = self.options.clone();
+                let SessionOptions { mut facts, canvas, .. } = self.options.clone();
+                if self.options.decoder.traits().causal {
+                    // Its passes are those of a causal model, and so is the reference.
+                    facts.mask = Mask::Causal;
+                }
                 let reference = SessionOptions::new(facts, canvas).decoder;
                 if self.options.remasking == Remasking::Origin && !reference.traits().takes_origin {
                     return Ok(());

@@ -14,7 +14,7 @@ use demask_step::{HeadAsk, MaskKind, StepPlan};
 
 use super::{Broken, cache, decoder};
 
-/// What is wrong with a broken decoder.
+/// Faults of broken decoders.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fault {
     Promises,
@@ -111,12 +111,12 @@ impl Decoder for Faulty {
     }
 }
 
-/// What is wrong with a broken cache policy.
+/// Flaws of broken cache policies.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Flaw {
     /// Rows are computed every third forward only, and it calls itself exact.
     Exact,
-    /// The same, and it calls its slots a function of the canvas.
+    /// Rows are computed every third forward only, and it calls its slots a function of the canvas.
     OfState,
     /// Slots are seen that nothing was written to.
     Unwritten,

@@ -38,7 +38,7 @@ pub enum Place {
 impl Place {
     const ALL: [Self; 4] = [Self::First, Self::Early, Self::Late, Self::Ahead];
 
-    /// That of a draft behind so many others.
+    /// Returns the place of a draft behind so many others.
     pub(super) fn behind(drafts: usize) -> Self {
         match drafts {
             0 => Self::First,

@@ -79,7 +79,7 @@ pub(super) struct Drafting {
 }
 
 impl Drafting {
-    /// One with up to so many drafts of a forward, rolling or not, and what they may reach; told nothing else.
+    /// One with up to so many drafts of a forward, rolling or not, and what they may reach; it has no other settings.
     pub(super) fn new(
         rule: Box<dyn Transfer>,
         setup: &Setup<'_>,
@@ -156,7 +156,7 @@ impl Drafting {
         }
     }
 
-    /// Ranks the predictions of a lane and answers how many of the first are what static decoding takes there.
+    /// Ranks the predictions of a lane and returns how many of the first are what static decoding takes there.
     fn target(&mut self, view: &View<'_>, predictions: &Predictions, lane: usize, among: &Positions) -> usize {
         let (canvas, layout) = (view.canvas, view.layout);
         let filled = self.drafts.lane(lane);
@@ -196,7 +196,7 @@ impl Drafting {
         (lane + 1..sizes.len()).rev().find(agrees)
     }
 
-    /// Follows the drafts as long as they agree; answers the last one, and how many of its candidates come next.
+    /// Follows the drafts as long as they agree; returns the last one, and how many of its candidates come next.
     fn verify(
         &mut self,
         view: &View<'_>,

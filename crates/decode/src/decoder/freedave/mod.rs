@@ -1,6 +1,6 @@
 //! FreeDave: several steps of static decoding are drafted from one set of predictions, all drafts are run in one
 //! forward, and those that static decoding would have come to are taken (Free Draft-and-Verification, Algorithm 2 of
-//! the paper; specification freedave, sections 1.7, 1.9 and 8.1).
+//! the paper; specs/freedave.md#1.7, specs/freedave.md#1.9 and specs/freedave.md#8.1).
 //!
 //! The predictions at a state of the canvas say what static decoding commits next, so the first draft is known to be
 //! good. A draft that equals what is predicted in the accepted draft before it is good as well: it is the next state of
@@ -93,7 +93,7 @@ const CHOSEN_ROWS: usize = 1024;
 impl FreeDave {
     /// The threshold that it runs over, if it does not run over static decoding.
     fn threshold(&self) -> Option<Threshold> {
-        self.tau.map(|tau| Threshold { tau, strict: self.strict, quota: self.quota, cap: false })
+        self.tau.map(|tau| Threshold { tau, strict: self.strict, quota: self.quota, cap: false, sub: None })
     }
 }
 
@@ -101,11 +101,11 @@ impl DecoderKind for FreeDave {
     const NAME: &'static str = "freedave";
     const SUMMARY: &'static str =
         "several static steps drafted at once and verified in one forward; the tokens of static decoding";
-    const SOURCE: &'static str = "FreeDave (Free Draft-and-Verification); specification freedave 1.7, 1.9 and 8.1";
+    const SOURCE: &'static str = "FreeDave (Free Draft-and-Verification); specs/freedave.md#1.7, specs/freedave.md#1.9 and specs/freedave.md#8.1";
     const ATTENTION: &'static [MaskKind] = &[MaskKind::Full, MaskKind::BlockCausal];
 
     /// Drafts that lack some of what a threshold takes lead to canvases that the threshold alone never comes to: then
-    /// it promises nothing (specification freedave, section 4.2).
+    /// it promises nothing (specs/freedave.md#4.2).
     fn traits(&self) -> DecoderTraits {
         let promise = match self.threshold() {
             None => Promise::SameAs(Static::default().into()),
@@ -118,6 +118,9 @@ impl DecoderKind for FreeDave {
     fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
         let options = setup.options;
         let decoder = Self::NAME;
+        if options.facts.blocks.seeds {
+            return Err(OptionsError::Seeds { what: "decoder freedave", try_instead: "use decoder threshold" });
+        }
         let unused = [("strict", self.strict), ("quota", self.quota)].into_iter().find(|&(_, given)| given);
         if let (Some((parameter, _)), None) = (unused, self.tau) {
             return Err(OptionsError::ThresholdMissing { decoder, parameter });

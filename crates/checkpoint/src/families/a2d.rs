@@ -1,0 +1,92 @@
+//! Tiny-A2D: small Qwens turned into diffusion models, with full attention (mdlm) or block by block (bd3lm); the two have
+//! the same config.json (specs/families.md#3).
+
+use demask_step::{BlockRules, Mask, Origin, Stores};
+use serde_json::{Value, json};
+
+use super::{Family, Relative, Shape, Sign, Vocabulary, llada, qwen2, qwen3, sdar, transformers};
+
+/// Block length of the released bd3lm models.
+const BLOCK: u32 = 32;
+
+/// The prompt ends a block, and what is read by nobody is not stored.
+const BLOCKS: BlockRules =
+    BlockRules { origin: Origin::Prompt, ends_short: true, shares_masks: true, stores: Stores::IfRead, ..sdar::BLOCKS };
+
+/// What tells the block model.
+const NAME: Sign = Sign::Name("bd3lm");
+
+pub(super) const QWEN2: Family = Family {
+    name: "A2D-Qwen2",
+    architecture: "A2DQwen2LMHeadModel",
+    model_type: "a2d-qwen2",
+    relatives: || &[Relative { family: &QWEN2_BLOCKS, sign: NAME }],
+    attention: Mask::Full,
+    shift: 0,
+    blocks: BLOCKS,
+    mask_texts: &["<|mask|>", "<|MASK|>"],
+    vocabularies: &[Vocabulary { rows: 151_936, mask: Some(151_665), eos: 151_645, turn_end: 151_645, bos: 151_643 }],
+    own_specials: &[("<|mask|>", true)],
+    gguf: transformers::GGUF,
+    decoding: llada::FAMILY.decoding,
+    shapes: &[Shape { name: "a2d-qwen2.5-coder-0.5b", config: qwen2_config, generation, layers: transformers::LAYERS }],
+    ..qwen2::FAMILY
+};
+
+pub(super) const QWEN2_BLOCKS: Family = Family {
+    name: "A2D-Qwen2-bd3lm",
+    architecture: "",
+    model_type: "",
+    relatives: || &[],
+    attention: Mask::blocks(BLOCK),
+    decoding: sdar::FAMILY.decoding,
+    shapes: &[],
+    ..QWEN2
+};
+
+pub(super) const QWEN3: Family = Family {
+    name: "A2D-Qwen3",
+    architecture: "A2DQwen3LMHeadModel",
+    model_type: "a2d-qwen3",
+    relatives: || &[Relative { family: &QWEN3_BLOCKS, sign: NAME }],
+    attention: Mask::Full,
+    shift: 0,
+    blocks: BLOCKS,
+    mask_texts: &["<|mask|>", "<|MASK|>"],
+    vocabularies: &[Vocabulary { rows: 151_936, mask: Some(151_669), eos: 151_645, turn_end: 151_645, bos: 151_643 }],
+    gguf: transformers::GGUF,
+    decoding: llada::FAMILY.decoding,
+    shapes: &[Shape { name: "a2d-qwen3-0.6b", config: qwen3_config, generation, layers: transformers::LAYERS }],
+    ..qwen3::FAMILY
+};
+
+pub(super) const QWEN3_BLOCKS: Family = Family {
+    name: "A2D-Qwen3-bd3lm",
+    architecture: "",
+    model_type: "",
+    relatives: || &[],
+    attention: Mask::blocks(BLOCK),
+    decoding: sdar::FAMILY.decoding,
+    shapes: &[],
+    ..QWEN3
+};
+
+fn qwen2_config() -> Value {
+    qwen2::coder("A2DQwen2LMHeadModel", "a2d-qwen2")
+}
+
+fn qwen3_config() -> Value {
+    json!({
+        "architectures": ["A2DQwen3LMHeadModel"], "attention_bias": false, "attention_dropout": 0.0,
+        "bos_token_id": 151_643, "dtype": "bfloat16", "eos_token_id": 151_645, "head_dim": 128, "hidden_act": "silu",
+        "hidden_size": 1024, "initializer_range": 0.02, "intermediate_size": 3072, "max_position_embeddings": 40960,
+        "max_window_layers": 28, "model_type": "a2d-qwen3", "num_attention_heads": 16, "num_hidden_layers": 28,
+        "num_key_value_heads": 8, "rms_norm_eps": 1e-6, "rope_scaling": null, "rope_theta": 1_000_000,
+        "sliding_window": null, "tie_word_embeddings": true, "use_cache": true, "use_sliding_window": false,
+        "vocab_size": 151_936,
+    })
+}
+
+fn generation() -> Value {
+    json!({"bos_token_id": 151_643, "eos_token_id": 151_645, "pad_token_id": 151_643})
+}

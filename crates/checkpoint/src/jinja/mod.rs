@@ -1,0 +1,103 @@
+//! Jinja as chat templates use it, within a budget: of steps, so that every template ends, and of bytes that are held at
+//! once, so that none takes the machine's memory.
+//!
+//! The idea: a template is a program from a stranger. Engines made for web pages bound its time but not its memory,
+//! since a text doubles with each `a ~ a` and a list that holds itself twice prints as 2ⁿ items. Here every text, list and
+//! map is made through one [`Meter`], which refuses before anything is allocated, and takes back what is dropped; nothing
+//! nests deeper than [`DEEPEST`], so that no walk over a value or a tree can exhaust the stack.
+//!
+//! Meaning follows Jinja2 as `transformers` sets it up: `trim_blocks`, `lstrip_blocks`, `break` and `continue`, and Python's
+//! methods of texts and dictionaries. Templates are one file: there is no `include`, `import` or `extends`.
+
+mod builtins;
+mod evaluate;
+mod lexer;
+mod meter;
+mod methods;
+mod parser;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod value;
+mod write;
+
+use std::{rc::Rc, time::SystemTime};
+
+use evaluate::Evaluator;
+pub(crate) use meter::Budget;
+use meter::Meter;
+use value::Value;
+
+/// Longest source, in bytes.
+const LONGEST_SOURCE: usize = 1 << 20;
+/// Most levels of a tree, of a value, and of calls within calls.
+const DEEPEST: usize = 100;
+
+/// Why a template gave no text.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Trouble {
+    /// The source is no template.
+    Syntax(String),
+    /// The budget of steps is spent.
+    Steps,
+    /// The budget of bytes is held.
+    Memory,
+    /// Something in it cannot be done, or it raised an exception.
+    Failed(String),
+}
+
+impl Trouble {
+    fn failed<T>(what: impl Into<String>) -> Result<T, Self> {
+        Err(Self::Failed(what.into()))
+    }
+}
+
+/// A [`Trouble`] and the line of the source that it is in.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Error {
+    pub(crate) trouble: Trouble,
+    pub(crate) line: usize,
+}
+
+/// What a template sees beside its own variables.
+pub(crate) struct Inputs<'a> {
+    /// Role and content of each message.
+    pub(crate) messages: Vec<(&'a str, &'a str)>,
+    /// Texts by name.
+    pub(crate) texts: Vec<(&'a str, &'a str)>,
+    /// Flags by name.
+    pub(crate) flags: Vec<(&'a str, bool)>,
+    /// What `strftime_now` takes for now.
+    pub(crate) now: SystemTime,
+}
+
+/// Looks for mistakes in a source that show before it is rendered.
+pub(crate) fn check(source: &str, budget: Budget) -> Result<(), Error> {
+    parser::parse(source, &Meter::new(budget)).map(|_| ())
+}
+
+/// Renders a source.
+pub(crate) fn render(source: &str, inputs: &Inputs<'_>, budget: Budget) -> Result<String, Error> {
+    let meter = Meter::new(budget);
+    let tree = parser::parse(source, &meter)?;
+    let start = |trouble| Error { trouble, line: 1 };
+    let mut evaluator = Evaluator::new(Rc::clone(&meter), inputs.now);
+    let named = |name: &str, text: &str| -> Result<_, Trouble> {
+        Ok((meter.text(name.to_owned())?, meter.text(text.to_owned())?))
+    };
+    let message = |&(role, content): &(&str, &str)| meter.map(vec![named("role", role)?, named("content", content)?]);
+    let messages = inputs.messages.iter().map(message).collect::<Result<Vec<_>, _>>();
+    let messages = messages.and_then(|list| meter.list(list)).map_err(start)?;
+    evaluator.define("messages", messages).map_err(start)?;
+    for (name, text) in &inputs.texts {
+        let text = meter.text((*text).to_owned()).map_err(start)?;
+        evaluator.define(name, text).map_err(start)?;
+    }
+    for (name, flag) in &inputs.flags {
+        evaluator.define(name, Value::Bool(*flag)).map_err(start)?;
+    }
+    for name in ["tools", "documents"] {
+        evaluator.define(name, Value::None).map_err(start)?;
+    }
+    evaluator.run(&tree)
+}

@@ -1,0 +1,235 @@
+//! Values as text: as Python prints them, and as JSON.
+
+use std::rc::Rc;
+
+use super::{Trouble, meter::Meter, value::Value};
+
+/// Text that grows within a budget, and holds what it has grown to.
+#[derive(Debug)]
+pub(super) struct Writer {
+    text: String,
+    meter: Rc<Meter>,
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.meter.release(self.text.len());
+    }
+}
+
+impl Writer {
+    pub(super) fn new(meter: &Rc<Meter>) -> Self {
+        Self { text: String::new(), meter: Rc::clone(meter) }
+    }
+
+    pub(super) fn push(&mut self, text: &str) -> Result<(), Trouble> {
+        self.meter.claim(text.len())?;
+        self.text.push_str(text);
+        Ok(())
+    }
+
+    /// The text, which is no longer counted.
+    pub(super) fn into_text(mut self) -> String {
+        self.meter.release(self.text.len());
+        std::mem::take(&mut self.text)
+    }
+
+    /// The text as a value.
+    pub(super) fn into_value(self) -> Result<Value, Trouble> {
+        let meter = Rc::clone(&self.meter);
+        meter.text(self.into_text())
+    }
+
+    /// A value as `str` writes it.
+    pub(super) fn value(&mut self, value: &Value) -> Result<(), Trouble> {
+        match value {
+            Value::Undefined => Ok(()),
+            Value::Text(text) => self.push(text),
+            other => self.literal(other),
+        }
+    }
+
+    /// A value as `repr` writes it.
+    fn literal(&mut self, value: &Value) -> Result<(), Trouble> {
+        // A step for each: what is empty takes no bytes.
+        self.meter.step(1)?;
+        match value {
+            Value::Undefined => self.push("Undefined"),
+            Value::None => self.push("None"),
+            Value::Bool(true) => self.push("True"),
+            Value::Bool(false) => self.push("False"),
+            Value::Int(number) => self.push(&number.to_string()),
+            Value::Float(number) => self.push(&float(*number)),
+            Value::Text(text) => self.quoted(text),
+            Value::List(items) => {
+                self.push("[")?;
+                self.sequence(items)?;
+                self.push("]")
+            }
+            Value::Tuple(items) => {
+                self.push("(")?;
+                self.sequence(items)?;
+                self.push(if items.len() == 1 { ",)" } else { ")" })
+            }
+            Value::Map(items) => {
+                self.push("{")?;
+                for (index, (key, value)) in items.iter().enumerate() {
+                    self.push(if index > 0 { ", " } else { "" })?;
+                    self.literal(key)?;
+                    self.push(": ")?;
+                    self.literal(value)?;
+                }
+                self.push("}")
+            }
+            Value::Namespace(_) => self.push("<namespace>"),
+            Value::Loop(_) => self.push("<loop>"),
+            Value::Macro(_) | Value::Function(_) => self.push("<function>"),
+        }
+    }
+
+    fn sequence(&mut self, items: &[Value]) -> Result<(), Trouble> {
+        for (index, item) in items.iter().enumerate() {
+            self.push(if index > 0 { ", " } else { "" })?;
+            self.literal(item)?;
+        }
+        Ok(())
+    }
+
+    fn quoted(&mut self, text: &str) -> Result<(), Trouble> {
+        let quote = if text.contains('\'') && !text.contains('"') { "\"" } else { "'" };
+        self.push(quote)?;
+        let mut buffer = [0; 4];
+        for character in text.chars() {
+            match character {
+                '\\' => self.push("\\\\")?,
+                '\n' => self.push("\\n")?,
+                '\r' => self.push("\\r")?,
+                '\t' => self.push("\\t")?,
+                '\'' if quote == "'" => self.push("\\'")?,
+                control if control < ' ' || control == '\u{7f}' => {
+                    self.push(&format!("\\x{:02x}", u32::from(control)))?;
+                }
+                plain => self.push(plain.encode_utf8(&mut buffer))?,
+            }
+        }
+        self.push(quote)
+    }
+
+    /// A value as `json.dumps` writes it.
+    pub(super) fn json(&mut self, value: &Value, style: &Json) -> Result<(), Trouble> {
+        self.json_at(value, style, 0)
+    }
+
+    fn json_at(&mut self, value: &Value, style: &Json, depth: usize) -> Result<(), Trouble> {
+        self.meter.step(1)?;
+        match value {
+            Value::None => self.push("null"),
+            Value::Bool(flag) => self.push(if *flag { "true" } else { "false" }),
+            Value::Int(number) => self.push(&number.to_string()),
+            Value::Float(number) => self.push(&float(*number)),
+            Value::Text(text) => self.json_text(text, style),
+            Value::List(items) | Value::Tuple(items) => {
+                self.json_items('[', items.len(), ']', style, depth, |writer, index| {
+                    writer.json_at(&items[index], style, depth + 1)
+                })
+            }
+            Value::Map(items) => {
+                let mut order: Vec<usize> = (0..items.len()).collect();
+                if style.sorted {
+                    order.sort_by_key(|&index| items[index].0.as_text());
+                }
+                self.json_items('{', items.len(), '}', style, depth, |writer, index| {
+                    let (key, value) = &items[order[index]];
+                    match key {
+                        Value::Text(text) => writer.json_text(text, style)?,
+                        Value::Int(_) | Value::Float(_) | Value::Bool(_) | Value::None => {
+                            writer.push("\"")?;
+                            writer.json_at(key, style, depth + 1)?;
+                            writer.push("\"")?;
+                        }
+                        other => return Trouble::failed(format!("{} is no key of JSON", other.kind())),
+                    }
+                    writer.push(&style.colon)?;
+                    writer.json_at(value, style, depth + 1)
+                })
+            }
+            other => Trouble::failed(format!("{} is nothing that JSON has", other.kind())),
+        }
+    }
+
+    fn json_items(
+        &mut self,
+        open: char,
+        count: usize,
+        close: char,
+        style: &Json,
+        depth: usize,
+        mut item: impl FnMut(&mut Self, usize) -> Result<(), Trouble>,
+    ) -> Result<(), Trouble> {
+        self.push(open.encode_utf8(&mut [0; 4]))?;
+        for index in 0..count {
+            self.push(if index > 0 { &style.comma } else { "" })?;
+            self.json_line(style, depth + 1)?;
+            item(self, index)?;
+        }
+        if count > 0 {
+            self.json_line(style, depth)?;
+        }
+        self.push(close.encode_utf8(&mut [0; 4]))
+    }
+
+    fn json_line(&mut self, style: &Json, depth: usize) -> Result<(), Trouble> {
+        let Some(width) = style.indent else { return Ok(()) };
+        self.push("\n")?;
+        self.push(&" ".repeat(width * depth))
+    }
+
+    fn json_text(&mut self, text: &str, style: &Json) -> Result<(), Trouble> {
+        self.meter.room(text.len().checked_mul(6))?;
+        let quoted = serde_json::Value::from(text).to_string();
+        if !style.ascii {
+            return self.push(&quoted);
+        }
+        let mut buffer = [0; 4];
+        for character in quoted.chars() {
+            if character.is_ascii() {
+                self.push(character.encode_utf8(&mut buffer))?;
+                continue;
+            }
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                self.push(&format!("\\u{unit:04x}"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How JSON is written.
+#[derive(Debug)]
+pub(super) struct Json {
+    pub(super) indent: Option<usize>,
+    pub(super) comma: String,
+    pub(super) colon: String,
+    pub(super) sorted: bool,
+    pub(super) ascii: bool,
+}
+
+/// A number as Python writes it.
+fn float(number: f64) -> String {
+    if number.is_nan() {
+        return "nan".to_owned();
+    }
+    if number.is_infinite() {
+        return if number > 0.0 { "inf" } else { "-inf" }.to_owned();
+    }
+    let text = format!("{number:?}");
+    // Python signs exponents, and writes two digits at least.
+    match text.split_once('e') {
+        Some((digits, exponent)) => {
+            let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |rest| ('-', rest));
+            let digits = digits.strip_suffix(".0").unwrap_or(digits);
+            format!("{digits}e{sign}{exponent:0>2}")
+        }
+        None => text,
+    }
+}
