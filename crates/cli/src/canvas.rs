@@ -7,6 +7,11 @@ use demask::internals::{TokenTexts, decode::Event};
 
 use crate::{env, output};
 
+pub mod picture;
+
+/// Positions that a canvas of a trace may have: far beyond any model, far below what memory holds.
+const LONGEST: usize = 1 << 24;
+
 /// A mask.
 const MASK: &str = "\u{2591}";
 
@@ -154,9 +159,9 @@ impl Stage {
 /// What became of the tokens that a step drafted.
 #[derive(Debug, Clone, Copy)]
 pub struct Drafted {
-    /// Those that stand.
+    /// Drafted tokens that stand.
     pub accepted: usize,
-    /// Those that do not.
+    /// Drafted tokens that do not.
     pub rejected: usize,
 }
 
@@ -217,7 +222,7 @@ impl Player {
         format!("step {step} nfe {nfe} +{fresh} {unmasked}/{all}{drafts}")
     }
 
-    /// What a session tells.
+    /// Takes an event of a session.
     pub fn event(&mut self, event: Event, texts: &TokenTexts) -> io::Result<()> {
         match event {
             Event::Commit { position, token, .. } => {
@@ -228,6 +233,14 @@ impl Player {
             Event::Step { step, nfe, accepted, rejected, .. } => self.step(step, nfe, Drafted { accepted, rejected }),
         }
     }
+}
+
+/// Refuses a trace whose canvas is longer than any model's.
+pub fn bounded(length: usize) -> anyhow::Result<()> {
+    if length > LONGEST {
+        anyhow::bail!("the trace has {length} positions, expected at most {LONGEST}");
+    }
+    Ok(())
 }
 
 /// A token as its text, or as its number.

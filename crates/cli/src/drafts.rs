@@ -3,7 +3,7 @@
 //!
 //! A round is a forward that verified drafts. Each draft holds the tokens of those before it; it is taken if what it adds
 //! is what was predicted in the largest draft that was taken before it. A guide reads drafts token by token, and its own
-//! token is told where it disagrees.
+//! token is shown where it disagrees.
 
 #[cfg(feature = "analyze")]
 mod picture;

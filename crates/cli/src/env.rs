@@ -30,7 +30,7 @@ const WATCHDOG_USEC: &str = "WATCHDOG_USEC";
 #[cfg(feature = "serve")]
 const WATCHDOG_PID: &str = "WATCHDOG_PID";
 const NO_COLOR: &str = "NO_COLOR";
-const TIERS: &str = "amx, avx512bf16, avx512, avx2, portable";
+const TIERS: &str = "amx, avx512bf16, avx512, avxvnni, avx2, portable";
 
 /// All of them. A build without the GPU's backend reads none of its.
 pub const KNOBS: &[Knob] = &[
@@ -118,7 +118,7 @@ pub const KNOBS: &[Knob] = &[
         name: NOTIFY_SOCKET,
         kind: "path, or `@` and a name",
         default: "unset",
-        doc: "Socket of the service manager, which `serve` tells when it is ready and about to end. systemd sets it.",
+        doc: "Socket of the service manager, to which `serve` reports that it is ready and about to end. systemd sets it.",
     },
     #[cfg(feature = "serve")]
     Knob {

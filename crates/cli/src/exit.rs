@@ -108,7 +108,7 @@ fn is_usage_of_eval(_: &(dyn std::error::Error + 'static)) -> bool {
     false
 }
 
-/// The whole chain of causes on one line, options as flags; a cause that its effect has told already is not repeated.
+/// The whole chain of causes on one line, options as flags; a cause that its effect has named already is not repeated.
 fn message(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {

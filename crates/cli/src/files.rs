@@ -55,7 +55,8 @@ impl OutFile {
         match sink {
             Sink::Through(mut file) => file.flush().with_context(context),
             Sink::Beside(file) => {
-                let file = file.into_inner().map_err(io::IntoInnerError::into_error).with_context(context)?;
+                let written = file.into_inner().map_err(|error| without_path(error.error()));
+                let file = written.with_context(context)?;
                 file.persist(&path).map_err(|error| error.error).with_context(context)?;
                 Ok(())
             }
@@ -82,14 +83,14 @@ fn without_path(error: &io::Error) -> io::Error {
 impl Write for OutFile {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         match &mut self.sink {
-            Sink::Beside(file) => file.write(buffer),
+            Sink::Beside(file) => file.write(buffer).map_err(|error| without_path(&error)),
             Sink::Through(file) => file.write(buffer),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match &mut self.sink {
-            Sink::Beside(file) => file.flush(),
+            Sink::Beside(file) => file.flush().map_err(|error| without_path(&error)),
             Sink::Through(file) => file.flush(),
         }
     }

@@ -6,7 +6,7 @@ use demask::internals::{
     step::Need,
     tensor::Dtype,
 };
-use demask::{LoadProgress, Model};
+use demask::{FamilyChoice, LoadProgress, Model};
 
 use crate::{
     env,
@@ -15,13 +15,20 @@ use crate::{
     progress::Bar,
 };
 
-/// What is meant by a model argument.
+/// Meaning of a model argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// No model named.
     Demo,
     /// A directory or the id of a hub.
     Named(String),
+    /// The same, read as a family that somebody named.
+    As {
+        /// A directory or the id of a hub.
+        name: String,
+        /// The family.
+        family: FamilyChoice,
+    },
 }
 
 impl Source {
@@ -29,23 +36,24 @@ impl Source {
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::Demo => None,
-            Self::Named(name) => Some(name),
+            Self::Named(name) | Self::As { name, .. } => Some(name),
         }
     }
 
     /// Returns whether it is a GGUF file on this machine.
     pub fn is_gguf(&self) -> bool {
-        let Self::Named(argument) = self else { return false };
+        let Some(argument) = self.name() else { return false };
         matches!(resolve(argument), Ok(ModelLocation::Gguf(_)))
     }
 
     /// Its files, fetched if they are not on this machine.
     pub fn files(&self, screen: Screen) -> anyhow::Result<ModelFiles> {
-        let Self::Named(argument) = self else { return Ok(demask::internals::demo::files()) };
+        let Some(argument) = self.name() else { return Ok(demask::internals::demo::files()) };
         let _watched = Watched::new();
         let files = locate(argument, &env::hub(), &mut fetching(screen));
         interrupt::check()?;
-        Ok(files?)
+        let family = if let Self::As { family, .. } = self { Some(family.clone()) } else { None };
+        Ok(files?.of_family(family))
     }
 
     /// Its checkpoint, opened and checked, weights not read.
@@ -62,7 +70,7 @@ impl Source {
     pub fn open(&self, screen: Screen) -> anyhow::Result<Opened> {
         let opened = match self {
             Self::Demo => Opened::demo()?,
-            Self::Named(_) => Opened::open(self.files(screen)?)?,
+            Self::Named(_) | Self::As { .. } => Opened::open(self.files(screen)?)?,
         };
         warn(opened.prompter(), screen);
         Ok(opened)

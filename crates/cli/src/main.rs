@@ -66,7 +66,7 @@ fn refuse(error: &clap::Error) -> anyhow::Result<()> {
     Err(exit::usage(exit::one_line_of_clap(&text)))
 }
 
-/// What the libraries tell of their work: nothing worse than a warning unless `-v` asks for more.
+/// Sends the libraries' log to standard error: nothing worse than a warning unless `-v` asks for more.
 fn log_to_stderr(shared: &SharedArgs) {
     let level = match (shared.quiet, shared.verbose) {
         (true, _) => LevelFilter::ERROR,

@@ -1,5 +1,5 @@
-//! The service manager that started the command, if one did: it is told when the server is ready, that it lives, and that
-//! it is about to end.
+//! Reports to the service manager that started the command, if one did: that the server is ready, lives, and is about to
+//! end.
 //!
 //! This is systemd's notification protocol: datagrams of `NAME=value` lines to the socket that `NOTIFY_SOCKET` names.
 
@@ -23,14 +23,16 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Finds who wants to be told, and says so where it cannot be reached.
+    /// Finds the service manager, and says so where it cannot be reached.
     pub fn find(screen: Screen) -> Self {
         let Some(name) = env::notify_socket() else { return Self::nobody() };
         match Self::at(&name, env::watchdog()) {
             Ok(manager) => manager,
             Err(error) => {
                 let shown = name.to_string_lossy();
-                screen.remark(&format!("warning: the service manager at NOTIFY_SOCKET {shown:?} is not told: {error}"));
+                screen.remark(&format!(
+                    "warning: the service manager at NOTIFY_SOCKET {shown:?} cannot be reached: {error}"
+                ));
                 Self::nobody()
             }
         }
@@ -193,7 +195,7 @@ mod tests {
             assert_eq!(refused, "expected a path from / on, or @ and a name", "{name}");
         }
         assert!(Manager::at(OsStr::new(&format!("/{}", "x".repeat(200))), None).is_err(), "too long");
-        // A socket that nobody holds is noticed when it is told something, and ends nothing.
+        // A socket that nobody holds is noticed when something is sent to it, and ends nothing.
         Manager::at(OsStr::new("/nowhere/notify"), None).unwrap().ready("x");
     }
 }

@@ -56,7 +56,7 @@ pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
     Ok(line(&serde_json::to_string(value)?)?)
 }
 
-/// One line on standard error. Nobody can be told if that fails.
+/// One line on standard error. If that fails, there is nowhere to report it.
 pub fn note(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }

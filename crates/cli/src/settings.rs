@@ -11,7 +11,7 @@ use anyhow::Context;
 use demask::internals::{
     DeviceOptions, Opened, Prepared, UnusableDevice, decode::OptionsError, step::Work, tensor::Dtype,
 };
-use demask::{Error, Model, Options, Prompt};
+use demask::{Error, FamilyChoice, Model, Options, Prompt};
 
 use crate::{
     args::{DecodeArgs, GenerateArgs, SharedArgs},
@@ -20,6 +20,19 @@ use crate::{
     load::{Source, load},
     output::Screen,
 };
+
+/// Which model is meant, and the family that its files are read as.
+fn source(shared: &SharedArgs) -> anyhow::Result<Source> {
+    let family = parsed::<FamilyChoice>(shared.family.as_deref()).map_err(|error| usage(error.to_string()))?;
+    match (shared.model.clone(), family) {
+        (None, None) => Ok(Source::Demo),
+        (Some(name), None) => Ok(Source::Named(name)),
+        (Some(name), Some(family)) => Ok(Source::As { name, family }),
+        (None, Some(_)) => {
+            Err(usage("--family says how a model's files are read, and no model is named: give --model"))
+        }
+    }
+}
 
 /// What the shared flags mean.
 #[derive(Debug)]
@@ -30,7 +43,7 @@ pub struct Settings {
     device: DeviceOptions,
     /// Key of all randomness.
     pub seed: u64,
-    /// What is shown where.
+    /// Which output goes where.
     pub screen: Screen,
 }
 
@@ -49,7 +62,7 @@ impl Settings {
             cuda: env::cuda(),
         };
         Ok(Self {
-            source: shared.model.clone().map_or(Source::Demo, Source::Named),
+            source: source(shared)?,
             device,
             seed: shared.seed.unwrap_or(0),
             screen: Screen { json: shared.json, quiet: shared.quiet },
@@ -61,7 +74,7 @@ impl Settings {
         usable(&self.device, &self.source)
     }
 
-    /// The device as it was asked for, for whoever tells what there is.
+    /// Returns the device as it was asked for.
     pub fn asked(&self) -> &DeviceOptions {
         &self.device
     }
@@ -102,7 +115,7 @@ impl Request {
         open_beside(source, self.guide.as_ref(), screen)
     }
 
-    /// Loads the model, and gets the prompt ready for it. What cannot be decoded, or does not fit with its canvas, is told
+    /// Loads the model, and gets the prompt ready for it. What cannot be decoded, or does not fit with its canvas, is refused
     /// before weights are read.
     pub fn load(&self, opened: Opened, device: &DeviceOptions, screen: Screen) -> anyhow::Result<(Model, Prepared)> {
         let answer = opened.prepare(&self.prompt, &self.options)?;
@@ -128,7 +141,7 @@ fn prompt(args: &GenerateArgs) -> anyhow::Result<Prompt> {
     ];
     let given: Vec<_> = given.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect();
     if given.len() > 1 {
-        return Err(usage(format!("the prompt is given by {}: give it in one way", given.join(" and by "))));
+        return Err(usage(format!("found prompts in {}, expected one: omit the others", given.join(" and in "))));
     }
     let templateless = args.raw || args.infill || args.prompt_tokens.is_some();
     if templateless && args.decode.system.is_some() {
@@ -200,7 +213,7 @@ pub fn guide(args: &DecodeArgs, options: &Options) -> anyhow::Result<Option<Sour
     }
 }
 
-/// A word, if one is given, as what it names.
+/// Parses a word, if there is one.
 fn parsed<T: FromStr>(text: Option<&str>) -> Result<Option<T>, T::Err> {
     text.map(str::parse).transpose()
 }

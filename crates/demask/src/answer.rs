@@ -58,7 +58,7 @@ pub struct Prepared {
     events: Vec<Event>,
 }
 
-/// What is known of an answer when its session is over.
+/// Outcome of an answer when its session is over.
 pub(crate) struct Answered {
     pub(crate) session: Session,
     /// None without a tokenizer.
@@ -128,7 +128,7 @@ impl Prepared {
         &self.session
     }
 
-    /// Lets it tell the drafts of each forward, and what was predicted in them.
+    /// Makes it report the drafts of each forward, and what was predicted in them.
     pub fn tell_drafts(&mut self) {
         self.session.tell_drafts();
     }
@@ -173,7 +173,7 @@ impl Prepared {
         Ok(Self { session: session.decided_by(rule)?, ..self })
     }
 
-    /// Lets it tell what networks predict, in [`RunEvent::Predicted`].
+    /// Makes it report what networks predict, in [`RunEvent::Predicted`].
     pub fn record(&mut self) {
         self.tape.records = true;
     }
@@ -243,7 +243,7 @@ impl Prepared {
         ControlFlow::Continue(())
     }
 
-    /// What is left to do.
+    /// Returns the work that is left.
     fn left(&self) -> RunEvent<'static> {
         RunEvent::Left { masks: self.session.masks(), settled: self.session.settled() }
     }

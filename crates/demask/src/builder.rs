@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use demask_checkpoint::{FetchProgress, HubOptions, ModelFiles, locate};
+use demask_checkpoint::{FamilyChoice, FetchProgress, HubOptions, ModelFiles, locate};
 use demask_step::Work;
 
 use crate::{
@@ -21,6 +21,7 @@ pub struct Builder<'a> {
     device: DeviceOptions,
     hub: HubOptions,
     prefix_cache: u64,
+    family: Option<FamilyChoice>,
     /// Names of guides, where they have one, and their models.
     guides: Vec<(Option<String>, String)>,
     progress: Box<dyn FnMut(LoadProgress<'_>) -> bool + 'a>,
@@ -34,6 +35,7 @@ impl Default for Builder<'_> {
             device: DeviceOptions::default(),
             hub: HubOptions::from_lookup(&|name| std::env::var(name).ok()),
             prefix_cache: 0,
+            family: None,
             guides: Vec::new(),
             progress: Box::new(|_| true),
         }
@@ -51,6 +53,13 @@ impl<'a> Builder<'a> {
     #[doc(hidden)]
     pub fn device_options(mut self, device: DeviceOptions) -> Self {
         self.device = device;
+        self
+    }
+
+    /// Reads the model's files as this family, where they do not tell it: `"a2d-qwen3:block=32".parse()`. The
+    /// built-in model has its own.
+    pub fn family(mut self, family: FamilyChoice) -> Self {
+        self.family = Some(family);
         self
     }
 
@@ -135,7 +144,8 @@ impl<'a> Builder<'a> {
     /// If it is not there or cannot be read, or a guide does not go with it.
     #[doc(hidden)]
     pub fn opened(&mut self, name: &Path) -> Result<Opened, Error> {
-        let opened = self.files(name)?;
+        let family = self.family.take();
+        let opened = self.files(name, family)?;
         self.beside_guides(opened)
     }
 
@@ -151,7 +161,7 @@ impl<'a> Builder<'a> {
 
     fn beside_guides(&mut self, mut opened: Opened) -> Result<Opened, Error> {
         for (name, guide) in std::mem::take(&mut self.guides) {
-            let guide = self.files(Path::new(&guide))?;
+            let guide = self.files(Path::new(&guide), None)?;
             opened = match name {
                 Some(name) => opened.guided_by_named(name, guide)?,
                 None => opened.guided_by(guide)?,
@@ -160,7 +170,7 @@ impl<'a> Builder<'a> {
         Ok(opened)
     }
 
-    fn files(&mut self, name: &Path) -> Result<Opened, Error> {
+    fn files(&mut self, name: &Path, family: Option<FamilyChoice>) -> Result<Opened, Error> {
         let progress = &mut self.progress;
         let mut fetching = |FetchProgress { file, done, total }: FetchProgress<'_>| {
             progress(LoadProgress { name: file, done, total: total.unwrap_or(done) })
@@ -169,7 +179,7 @@ impl<'a> Builder<'a> {
             Some(name) => locate(name, &self.hub, &mut fetching)?,
             None => ModelFiles::directory(name)?,
         };
-        Ok(Opened::open(files)?)
+        Ok(Opened::open(files.of_family(family))?)
     }
 
     /// Loads the weights of a model that [`opened`](Self::opened) has opened.

@@ -34,7 +34,7 @@ impl CostError {
     }
 }
 
-/// What is to be known the cost of.
+/// Model, methods and lengths whose cost is wanted.
 pub struct Subject<'a> {
     /// The model, perhaps with a guide.
     pub outline: &'a Outline,

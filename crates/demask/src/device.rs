@@ -45,7 +45,7 @@ pub enum WeightChoice {
     Plain,
     /// Matrices in eight bits and a scale for each 32 inputs; embeddings and vectors plain.
     Q8,
-    /// The same in four bits.
+    /// Matrices in four bits and a scale for each 32 inputs; embeddings and vectors plain.
     Q4,
 }
 
@@ -95,7 +95,7 @@ pub enum UnusableDevice {
         what: &'static str,
         /// What was found.
         found: String,
-        /// What is known.
+        /// Known names.
         known: &'static str,
     },
     /// This build has no GPU backend.
@@ -126,12 +126,6 @@ pub enum UnusableDevice {
     /// Integers are to meet numbers that are none.
     #[error("activations of int8 need quantised weights, found plain ones: add `quantize` q8 or q4")]
     Activations,
-    /// Integers are to meet blocks that stay as their file has them, whose kernels take plain inputs.
-    #[error(
-        "activations of int8 need weights that are rounded at load, found a file quantised to {0}, whose blocks stay as \
-         they are: add `quantize` q8 or q4 to round them anew, or omit `activations`"
-    )]
-    Blocks(Dtype),
     /// A number of threads that cannot be meant.
     #[error("{found} threads were asked for, expected 1 to {most}: omit `threads` to use {available}")]
     Threads {
@@ -148,11 +142,7 @@ impl UnusableDevice {
     /// Returns whether the call itself was wrong, not the machine.
     pub fn is_usage(&self) -> bool {
         match self {
-            Self::Unknown { .. }
-            | Self::Threads { .. }
-            | Self::Activations
-            | Self::Blocks(_)
-            | Self::CpuOnly { .. } => true,
+            Self::Unknown { .. } | Self::Threads { .. } | Self::Activations | Self::CpuOnly { .. } => true,
             #[cfg(feature = "cuda")]
             Self::NoGpu { reason: NoGpu::NoSuchDevice { .. }, .. } => true,
             _ => false,
@@ -164,7 +154,7 @@ impl UnusableDevice {
 /// AVX2 and with dot products of bytes, not with AVX-512 alone, and not beside tile products of bf16.
 fn int8_pays(isa: Isa) -> bool {
     match isa.tier() {
-        Tier::Avx2 => true,
+        Tier::Avx2 | Tier::AvxVnni => true,
         Tier::Avx512 | Tier::Avx512Bf16 => isa.has_vnni(),
         Tier::Portable | Tier::Amx => false,
     }
@@ -179,7 +169,7 @@ const MOST_THREADS_PER_CORE: usize = 4;
 pub enum BackendOptions {
     /// The processor's.
     Cpu(CpuOptions),
-    /// That of NVIDIA GPUs.
+    /// Options of NVIDIA GPUs.
     #[cfg(feature = "cuda")]
     Cuda(CudaOptions),
 }
@@ -235,7 +225,7 @@ impl BackendOptions {
 }
 
 impl DeviceOptions {
-    /// The same for a device that is there: what `auto` means on this machine, or the device that was asked for. A GPU that
+    /// Returns these options for a device that is there: what `auto` means on this machine, or the device that was asked for. A GPU that
     /// `auto` cannot use although there is one is written to the log.
     pub fn found(&self) -> Result<Self, UnusableDevice> {
         let device = match (self.device, self.cpu_only()) {
@@ -249,7 +239,7 @@ impl DeviceOptions {
         Ok(Self { device, ..self.clone() })
     }
 
-    /// What is asked for that only the processor has, and what a GPU has instead.
+    /// Returns the option that only the processor has, if it is set, and what a GPU has instead.
     fn cpu_only(&self) -> Option<(&'static str, &'static str)> {
         let int8 = self.activations == ActivationChoice::Int8;
         let checks = [
@@ -299,12 +289,10 @@ impl DeviceOptions {
     pub fn products(&self, stored: Dtype) -> Result<Products, UnusableDevice> {
         let (dtype, quantisation) = (self.resolve_dtype(stored), self.quantize.quantisation());
         let on_cpu = !matches!(self.device, DeviceChoice::Cuda(_));
+        let quantised = quantisation.is_some() || matches!(stored, Dtype::Block(_));
         let auto = on_cpu && dtype == Dtype::Bf16 && quantisation.is_some() && int8_pays(self.isa()?);
         let activations = match self.activations {
-            ActivationChoice::Int8 if quantisation.is_none() => {
-                let quantised = matches!(stored, Dtype::Block(_));
-                return Err(if quantised { UnusableDevice::Blocks(stored) } else { UnusableDevice::Activations });
-            }
+            ActivationChoice::Int8 if !quantised => return Err(UnusableDevice::Activations),
             ActivationChoice::Int8 => Activations::Int8,
             ActivationChoice::Auto if auto => Activations::Int8,
             ActivationChoice::Auto | ActivationChoice::Plain => Activations::Plain,
@@ -489,14 +477,13 @@ mod tests {
     }
 
     #[test]
-    fn a_quantised_file_is_not_called_plain() {
+    fn integers_meet_the_blocks_of_a_quantised_file() {
         let asked = DeviceOptions { activations: ActivationChoice::Int8, ..DeviceOptions::default() };
         let stored = Dtype::Block(BlockFormat::Q4K);
-        let refusal = asked.products(stored).unwrap_err();
-        assert_eq!(refusal, UnusableDevice::Blocks(stored));
-        assert!(refusal.to_string().contains("found a file quantised to q4_k"), "{refusal}");
+        let expected = Products { activations: Activations::Int8, ..Products::plain(Dtype::Bf16) };
+        assert_eq!(asked.products(stored).unwrap(), expected);
         let anew = DeviceOptions { quantize: WeightChoice::Q8, ..asked };
-        assert_eq!(anew.products(stored).unwrap().activations, Activations::Int8);
+        assert_eq!(anew.products(stored).unwrap(), Products { quantisation: Some(Quantisation::Q8), ..expected });
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use demask_checkpoint::FAMILIES;
 use demask_cpu::{
     ceiling,
     isa::{Isa, Tier},
@@ -117,7 +118,7 @@ pub struct Ceilings {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Defaults {
     /// Families of models.
-    pub families: &'static str,
+    pub families: String,
     /// The decoder.
     pub decoder: String,
     /// The cache policy.
@@ -208,17 +209,25 @@ fn system_line(file: &str, key: &str) -> Option<String> {
     line.map(|value| value.trim().to_owned())
 }
 
-/// Bytes of memory by the system's name for them; 0 where it does not tell.
+/// Bytes of memory by the system's name for them; 0 where it does not report it.
 fn memory(key: &str) -> u64 {
     let kib = system_line("/proc/meminfo", key).and_then(|text| text.strip_suffix("kB")?.trim().parse::<u64>().ok());
     kib.unwrap_or(0) * 1024
 }
 
 fn defaults() -> Vec<Defaults> {
-    let kinds =
-        [("LLaDA, Dream", Mask::Full), ("SDAR, TraDo", Mask::BlockCausal { block: 4 }), ("Qwen, Llama", Mask::Causal)];
-    let kinds = kinds.map(|(families, mask)| {
-        let facts = ModelFacts { mask, shift: 0, mask_id: Some(0), vocab: 2, context: 2, layers: 3 };
+    let kinds = [Mask::Full, Mask::blocks(4), Mask::Context { context: 0, block: 4 }, Mask::Causal].map(|mask| {
+        let alike = FAMILIES.iter().filter(|family| family.attention().kind() == mask.kind());
+        let families = alike.map(|family| family.name()).collect::<Vec<_>>().join(", ");
+        let facts = ModelFacts {
+            mask,
+            shift: 0,
+            mask_id: Some(0),
+            vocab: 2,
+            context: 2,
+            layers: 3,
+            blocks: demask_step::BlockRules::default(),
+        };
         let reference = SessionOptions::new(facts, CanvasSpec::Prompt { tokens: vec![1], gen_length: 1 });
         let (decoder, cache) = recommended(mask).unwrap_or((reference.decoder, reference.cache));
         let exactness = legality::exactness(&decoder, &cache).name();

@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    marker::PhantomData,
     ops::ControlFlow,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
@@ -10,7 +9,6 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc::{self, Receiver, Sender, TryRecvError},
     },
-    task::{Context, Poll},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -20,12 +18,13 @@ use demask_model::{Inspect, Inspection};
 use demask_step::TokenId;
 
 use crate::{
-    Class, Error, Generation, Likelihood, LikelihoodOptions, Mail, Model, Options, Outcome, Prepared, Prompt, Prompter,
-    RequestId, Task, TraceLine,
+    Class, Error, Generation, Likelihood, LikelihoodOptions, Model, Options, Prepared, Prompt, Prompter, RequestId,
+    Task, Ticket,
     guide::Named,
     mailbox::{Mailbox, Post},
     model::Front,
-    scheduler::{NetworkCounters, Totals, WorkError, message},
+    scheduler::{NetworkCounters, Totals, message},
+    ticket::Outcomes,
     trace::{TokenTexts, Tracer},
 };
 
@@ -140,44 +139,6 @@ impl Heart {
     /// Returns the end of a request that nobody runs any more.
     fn end(&self) -> Error {
         self.failure.get().map_or(Error::ShutDown, |why| Error::EngineFailed { why: why.clone() })
-    }
-}
-
-/// A request of an engine: an iterator over what happens to it. Dropped, it cancels the request before the next forward.
-pub struct Ticket<T> {
-    number: u64,
-    mailbox: Arc<Mailbox>,
-    handle: Handle,
-    of: PhantomData<fn() -> T>,
-}
-
-/// What a ticket's request may come to.
-pub trait Outcomes: Sized {
-    /// Takes it out of an outcome; none if it is another kind.
-    fn of(outcome: Outcome) -> Option<Self>;
-}
-
-impl Outcomes for Generation {
-    fn of(outcome: Outcome) -> Option<Self> {
-        match outcome {
-            Outcome::Answer(generation) => Some(*generation),
-            _ => None,
-        }
-    }
-}
-
-impl Outcomes for Likelihood {
-    fn of(outcome: Outcome) -> Option<Self> {
-        match outcome {
-            Outcome::Likelihood(likelihood) => Some(likelihood),
-            _ => None,
-        }
-    }
-}
-
-impl Outcomes for Outcome {
-    fn of(outcome: Outcome) -> Option<Self> {
-        Some(outcome)
     }
 }
 
@@ -342,7 +303,18 @@ impl Handle {
         let post = Post(Arc::clone(&mailbox));
         // An engine that has ended drops the command, and with it the post, which ends the ticket.
         let _ = self.commands.send(Command::Submit { number, task, class, post });
-        Ticket { number, mailbox, handle: self.clone(), of: PhantomData }
+        Ticket::new(number, mailbox, self.clone())
+    }
+
+    /// Gives a request up, if it is not over.
+    pub(crate) fn cancel(&self, number: u64) {
+        // An engine that has ended has nothing to cancel.
+        let _ = self.commands.send(Command::Cancel(number));
+    }
+
+    /// Returns the end of a request that the engine has dropped: why it failed, if it did.
+    pub(crate) fn lost(&self) -> Error {
+        self.shared.heart.end()
     }
 
     /// Looks into the network between two forwards, and waits for it.
@@ -403,88 +375,6 @@ impl Handle {
     }
 }
 
-impl<T: Outcomes> Ticket<T> {
-    /// Takes the next mail if there is one; `Ready(None)` behind the end.
-    pub fn poll(&mut self) -> Poll<Option<Mail<T>>> {
-        self.mailbox.poll(None).map(|mail| mail.map(|mail| self.opened(mail)))
-    }
-
-    /// Takes the next mail, or wakes the task once there is one; `Ready(None)` behind the end.
-    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Mail<T>>> {
-        self.mailbox.poll(Some(context.waker())).map(|mail| mail.map(|mail| self.opened(mail)))
-    }
-
-    /// Returns a mail as this ticket's kind; whoever was dropped by an engine that failed learns why.
-    fn opened(&self, mail: Mail<Outcome>) -> Mail<T> {
-        match typed(mail) {
-            Mail::Over(Err(Error::ShutDown)) => Mail::Over(Err(self.handle.shared.heart.end())),
-            mail => mail,
-        }
-    }
-
-    /// Wakes the task once the end is there, and for nothing before it: updates are merged until
-    /// [`poll_next`](Self::poll_next) takes them. For readers that want the whole answer, or that pass pieces on at their own
-    /// pace: nobody is woken by each forward.
-    pub fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        self.mailbox.poll_over(context.waker())
-    }
-
-    /// Waits for the next mail for as long as this; `Ready(None)` behind the end, `Pending` if none has come.
-    pub fn next_within(&mut self, limit: Duration) -> Poll<Option<Mail<T>>> {
-        self.mailbox.wait_until(Instant::now() + limit).map(|mail| mail.map(|mail| self.opened(mail)))
-    }
-
-    /// Takes the lines of the trace that were written since it was last asked; none of a request that is not traced.
-    #[doc(hidden)]
-    pub fn take_trace(&self) -> Vec<TraceLine> {
-        self.mailbox.take_trace()
-    }
-
-    /// Asks for no mail before the end: then one update holds all that has happened, and whoever waits is not woken by every
-    /// forward.
-    pub fn wait_for_the_end(&mut self) {
-        self.mailbox.wait_for_the_end();
-    }
-
-    /// Waits for the end.
-    ///
-    /// # Errors
-    /// If the request failed, or the engine ended before it.
-    pub fn wait(mut self) -> Result<T, Error> {
-        self.wait_for_the_end();
-        let over = self.find_map(|mail| match mail {
-            Mail::Over(over) => Some(over),
-            Mail::Update(_) => None,
-        });
-        over.unwrap_or(Err(Error::ShutDown))
-    }
-}
-
-impl<T: Outcomes> Iterator for Ticket<T> {
-    type Item = Mail<T>;
-
-    /// Waits for the next mail; none behind the end.
-    fn next(&mut self) -> Option<Mail<T>> {
-        self.mailbox.wait().map(|mail| self.opened(mail))
-    }
-}
-
-impl<T> Drop for Ticket<T> {
-    fn drop(&mut self) {
-        // Of a request that is over, and of an engine that has ended, nothing is left to cancel.
-        let _ = self.handle.commands.send(Command::Cancel(self.number));
-    }
-}
-
-pub(crate) fn typed<T: Outcomes>(mail: Mail<Outcome>) -> Mail<T> {
-    match mail {
-        Mail::Update(update) => Mail::Update(update),
-        Mail::Over(over) => Mail::Over(over.and_then(|outcome| {
-            T::of(outcome).ok_or(Error::Work(WorkError::Broken("a ticket waits for another kind of outcome")))
-        })),
-    }
-}
-
 /// The engine's thread.
 struct Loop {
     shared: Arc<Shared>,
@@ -528,7 +418,7 @@ impl Loop {
             let told = std::mem::take(told);
             let ended: Vec<_> =
                 over.into_iter().filter_map(|(id, outcome)| Some((self.forget(id)?, outcome))).collect();
-            // Whoever is told of a forward finds it counted.
+            // Whoever reads of a forward finds it counted.
             self.publish();
             // A reader is woken once a forward, not by each commit.
             for id in &told {

@@ -138,13 +138,13 @@ pub enum Error {
     UnknownGuide {
         /// What was found.
         found: String,
-        /// Those that there are.
+        /// Known guides.
         known: Vec<String>,
     },
     /// Several guides, and none is chosen.
     #[error("`guide` is not set and the model has several: name one of {}", .known.join(", "))]
     WhichGuide {
-        /// Those that there are.
+        /// Known guides.
         known: Vec<String>,
     },
     /// Two guides of one name.

@@ -75,7 +75,7 @@ pub struct NetworkEstimate {
     pub flops: f64,
     /// Bytes that have to be read: weights once a forward, keys and values once a sequence or draft.
     pub bytes: u64,
-    /// The same by module.
+    /// Operations and bytes by module.
     pub modules: Modules,
     /// Memory of weights, of steps and of K/V.
     pub memory: Footprint,

@@ -3,10 +3,12 @@
 //! They fail, panic, dawdle or have no memory when somebody says so: what a program does then is tried without breaking a
 //! device.
 
+use std::sync::Arc;
+
 use demask_model::{ArchSpec, Inspect, InspectError, Inspection, Watcher};
 use demask_step::{
-    DeviceError, DeviceId, LaunchKind, Mask, Network, OpenError, Opened, Pages, PlanError, Positions, Predictions,
-    Prefix, PrefixCounters, Price, RowBudget, SequenceId, SequenceNeeds, SequenceStep, StepPlan,
+    DeviceError, DeviceId, LaunchKind, Mask, MemoryMeter, Network, OpenError, Opened, Pages, PlanError, Positions,
+    Predictions, Prefix, PrefixCounters, Price, RowBudget, SequenceId, SequenceNeeds, SequenceStep, StepPlan,
 };
 use demask_tensor::PartSeconds;
 
@@ -155,6 +157,10 @@ impl Inspect for Faulty {
 
     fn available(&self) -> (DeviceId, u64) {
         self.inner.available()
+    }
+
+    fn memory_meter(&self) -> Option<Arc<dyn MemoryMeter>> {
+        self.inner.memory_meter()
     }
 
     fn time_parts(&mut self, on: bool) {

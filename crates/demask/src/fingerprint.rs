@@ -3,8 +3,8 @@
 
 use std::fmt::Display;
 
-use demask_model::{ArchSpec, Rope, RopeScaling, WeightSource, expected_tensors};
-use demask_step::random::mix;
+use demask_model::{ArchSpec, QueryScale, Rope, RopeScaling, WeightSource, expected_tensors};
+use demask_step::{BlockRules, random::mix};
 
 use crate::Opened;
 
@@ -77,6 +77,8 @@ pub(crate) fn architecture(spec: &ArchSpec) -> Fields {
         tied,
         attention,
         shift,
+        blocks,
+        query_scale,
     } = spec;
     let fields = Fields::new("architecture", 1)
         .field("family", family)
@@ -97,9 +99,25 @@ pub(crate) fn architecture(spec: &ArchSpec) -> Fields {
         .field("tied", tied)
         .field("attention", attention)
         .field("shift", shift);
+    // What models have had from the start is identified as it was.
+    let fields = if *blocks == BlockRules::default() { fields } else { fields.field("blocks", format!("{blocks:?}")) };
+    let fields = match query_scale {
+        None => fields,
+        Some(QueryScale { beta, original_context }) => {
+            fields.field("query_scale.beta", beta).field("query_scale.original_context", original_context)
+        }
+    };
     match scaling {
         RopeScaling::None => fields,
         RopeScaling::Linear { factor } => fields.field("rope.scaling", "linear").field("factor", factor),
+        RopeScaling::Yarn { factor, original_context, fast, slow, whole, amplitude } => fields
+            .field("rope.scaling", "yarn")
+            .field("factor", factor)
+            .field("original_context", original_context)
+            .field("fast", fast)
+            .field("slow", slow)
+            .field("whole", whole)
+            .field("amplitude", amplitude),
         RopeScaling::Llama3 { factor, low, high, original_context } => fields
             .field("rope.scaling", "llama3")
             .field("factor", factor)

@@ -7,13 +7,13 @@ use std::{
 };
 
 use demask_decode::{Event, Finish, GuideCounts, Logprob, Session};
-use demask_step::{Position, TokenId};
+use demask_step::{DeviceMemory, MemoryMeter, Position, TokenId};
 
 use crate::{
     Error, Finished, Likelihood, Prepared, Task, TokenLogprob,
     answer::Answered,
     model::Front,
-    receipt::{Guided, MemoryUse, Receipt, Seconds, peak_memory},
+    receipt::{DeviceUse, Guided, MemoryUse, Receipt, Seconds, forget_peak_memory, peak_memory},
     replay::Record,
     scheduler::Spent,
 };
@@ -56,7 +56,7 @@ pub enum RunEvent<'a> {
     Predicted(&'a Record),
     /// The canvas after a step.
     Canvas(&'a [TokenId]),
-    /// What is left to do, after whatever has changed it.
+    /// Work that is left, after whatever has changed it.
     Left {
         /// Masks of the canvas.
         masks: usize,
@@ -157,7 +157,7 @@ impl Front {
         })
     }
 
-    /// What is to be said of a curve that was measured elsewhere.
+    /// Returns a note about a curve that was measured elsewhere.
     fn curve_note(&self, session: &Session) -> Option<String> {
         let curve = session.receipt().cost_curve?;
         let own = crate::cost_curve::curve_model(&self.prompter);
@@ -205,11 +205,28 @@ impl Front {
                     guide: self.guides.iter().map(|guide| guide.weights).sum(),
                     cache: bytes as usize,
                     peak: peak_memory(),
+                    device: self.device_memory(),
                 },
             },
             canvas: output.canvas,
             tokens: output.tokens,
         }
+    }
+
+    fn meters(&self) -> impl Iterator<Item = &(dyn MemoryMeter + 'static)> {
+        let guides = self.guides.iter().map(|guide| &guide.meter);
+        std::iter::once(&self.meter).chain(guides).filter_map(Option::as_deref)
+    }
+
+    /// What the model and its guides take of a GPU's memory now; none where the processor computes.
+    pub(crate) fn device_memory(&self) -> Option<DeviceUse> {
+        self.meters().map(MemoryMeter::read).reduce(DeviceMemory::and).map(DeviceUse::from)
+    }
+
+    /// Lets the peaks of this process and of its devices begin anew with what is taken now.
+    pub(crate) fn forget_peak_memory(&self) {
+        forget_peak_memory();
+        self.meters().for_each(MemoryMeter::forget_peak);
     }
 
     /// Tells what the guide did for a session that had one.

@@ -259,7 +259,8 @@ impl Model {
         // An engine alone shares what is known of its model, and hands no model out.
         if let (Some(own), Some(front)) = (Arc::get_mut(&mut self.front), Arc::into_inner(front)) {
             own.load_time += front.load_time;
-            own.guides.push(Guide { name, prompter: front.prompter, bridge, weights: front.weights });
+            let Front { prompter, weights, meter, .. } = front;
+            own.guides.push(Guide { name, prompter, bridge, weights, meter });
         }
     }
 

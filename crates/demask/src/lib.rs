@@ -63,15 +63,16 @@ mod sync {
 }
 mod task;
 mod text;
+mod ticket;
 mod trace;
 
 pub use builder::Builder;
 pub use chat::Chat;
 pub use cost_curve::{CurveFileError, SharedCurve};
-pub use demask_checkpoint::Message;
+pub use demask_checkpoint::{FamilyChoice, Message};
 pub use demask_decode::{CacheSpec, DecoderSpec, Exactness, Finish, Registry};
 pub use device::{ActivationChoice, DeviceChoice, DtypeChoice, WeightChoice};
-pub use engine::{Engine, Handle, Pulse, Ticket};
+pub use engine::{Engine, Handle, Pulse};
 pub use error::Error;
 pub use generate::Generation;
 pub use likelihood::{Likelihood, LikelihoodOptions};
@@ -84,6 +85,7 @@ pub use receipt::Receipt;
 pub use scheduler::Class;
 pub use stopping::EarlyStop;
 pub use stream::Stream;
+pub use ticket::Ticket;
 pub use trace::TraceLine;
 
 // What the rooms of this crate share beside the face.
@@ -128,7 +130,7 @@ pub mod internals {
         answer::Prepared,
         costs::{CostError, Costs, Predicted, Subject},
         device::{BackendOptions, DeviceOptions, UnusableDevice},
-        engine::{EngineCounters, Outcomes},
+        engine::EngineCounters,
         estimate::{Counting, Estimate, EstimateError, Module, Modules, NetworkEstimate, Run, StepKind},
         faults::Faults,
         fingerprint::{Fields, fingerprint},
@@ -139,11 +141,12 @@ pub mod internals {
         model::{Defaults, LoadObserver, ModelError, Opened, Prompter},
         options::{OptionError, OptionField, OptionType},
         outline::Outline,
-        receipt::{Guided, MemoryUse, Seconds, forget_peak_memory, peak_memory},
+        receipt::{DeviceUse, Guided, MemoryUse, Seconds, peak_memory},
         rehearsal::{Assumed, Rehearsed, StandIn, explain, rehearse},
         replay::{Record, Recorded, ReplayError, Script},
         scheduler::{self, Finished, NetworkId, Refused, RequestId, Scheduler},
         task::Task,
+        ticket::Outcomes,
         trace::{
             DraftTag, Given, HeaderTag, PredictionsTag, StepTag, TRACE_VERSION, TargetTag, TokenTexts, TraceError,
             Tracer, read_trace,

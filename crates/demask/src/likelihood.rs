@@ -1,9 +1,9 @@
 //! How probable a continuation of a text is, for multiple choice.
 //!
-//! An autoregressive model computes it in one forward. A diffusion model has a lower bound, estimated by masking some of
-//! the continuation again and again and asking for the masked tokens: LLaDA's estimator draws how many are masked
-//! (specification caches, section 1.2), Dream's how probably each one is (section 1.3). Both spread a group of draws
-//! evenly, which costs nothing and calms the estimate.
+//! An autoregressive model computes it in one forward. A diffusion model has a lower bound, estimated by masking some
+//! of the continuation again and again and asking for the masked tokens: LLaDA's estimator draws how many are masked
+//! (specs/caches.md#1.2), Dream's how probably each one is (specs/caches.md#1.3). Both spread a group of draws evenly,
+//! which costs nothing and calms the estimate.
 
 use std::time::Instant;
 
@@ -131,7 +131,7 @@ fn check(
     options: &LikelihoodOptions,
 ) -> Result<(), Error> {
     let (facts, conventions) = (model.facts(), model.family().decoding().likelihood);
-    if matches!(facts.mask, Mask::BlockCausal { .. }) {
+    if facts.mask.block().is_some() {
         return Err(Error::NoLikelihood { family: model.spec().family.to_owned() });
     }
     if continuation.is_empty() || context.is_empty() && facts.shift > 0 {
@@ -219,7 +219,7 @@ fn dream_draws(length: usize, draws: usize, dice: &mut Dice) -> Vec<Draw> {
         .collect()
 }
 
-/// What is asked of the network.
+/// One question to the network.
 #[derive(Debug, Clone)]
 struct Asked {
     /// Tokens before the continuation.

@@ -250,7 +250,7 @@ impl Mailbox {
         }
     }
 
-    /// Hands over what was told since the last time: all of a forward at once.
+    /// Hands over what was reported since the last time: all of a forward at once.
     pub(crate) fn deliver(&self) {
         let mut inside = self.lock();
         if inside.update.is_some() && !inside.whole && !mem::replace(&mut inside.delivered, true) && !inside.patient {

@@ -15,7 +15,7 @@ use demask_decode::ModelFacts;
 #[cfg(feature = "cuda")]
 use demask_model::workspace_shape;
 use demask_model::{ArchSpec, Inspect, LoadError, Runner};
-use demask_step::{Need, OutOfMemory, SequenceNeeds, TokenId};
+use demask_step::{MemoryMeter, Need, OutOfMemory, SequenceNeeds, TokenId};
 use demask_tensor::Backend;
 
 #[cfg(feature = "cuda")]
@@ -24,6 +24,7 @@ use crate::{
     DeviceOptions, Error, Footprint, NetworkId, Options, Outline, Over, Prepared, Prompt, Scheduler, SharedCurve, Task,
     TooLarge, UnusableDevice,
     guide::{self, Bridge, Guiding, Named},
+    receipt::DeviceUse,
 };
 
 /// Rows that a joined step may have unless the caller says otherwise: beyond this, products are bound by operations
@@ -113,7 +114,7 @@ impl Prompter {
         [first, tokens.next().unwrap_or(first)]
     }
 
-    /// That of the model that is part of this library.
+    /// Opens the model that is part of this library.
     #[cfg(feature = "demo")]
     pub fn demo() -> Result<Self, ModelError> {
         Ok(Opened::demo()?.into_prompter())
@@ -149,7 +150,7 @@ impl Prompter {
         self.defaults
     }
 
-    /// What is odd about the checkpoint but not wrong.
+    /// Returns what about the checkpoint is odd but not wrong.
     pub fn warnings(&self) -> &[Warning] {
         &self.text.warnings
     }
@@ -198,11 +199,13 @@ pub(crate) struct Front {
     pub(crate) device: String,
     /// Bytes of its packed weights.
     pub(crate) weights: usize,
+    /// Reads what it takes of a device of its own.
+    pub(crate) meter: Option<Arc<dyn MemoryMeter>>,
     /// In the order of their networks.
     pub(crate) guides: Vec<Guide>,
 }
 
-/// What is left of a guide once its network runs beside the model's.
+/// Rest of a guide once its network runs beside the model's.
 pub(crate) struct Guide {
     /// The name that it was given; without one it is called as its model.
     pub(crate) name: Option<String>,
@@ -210,6 +213,8 @@ pub(crate) struct Guide {
     pub(crate) bridge: Bridge,
     /// Bytes of its packed weights.
     pub(crate) weights: usize,
+    /// Reads what it takes of a device of its own.
+    pub(crate) meter: Option<Arc<dyn MemoryMeter>>,
 }
 
 impl Named for Guide {
@@ -465,6 +470,18 @@ impl Model {
         &self.front.device
     }
 
+    /// Returns what it and its guides take of a GPU's memory now; none where the processor computes.
+    #[doc(hidden)]
+    pub fn device_memory(&self) -> Option<DeviceUse> {
+        self.front.device_memory()
+    }
+
+    /// Lets the peaks of memory in receipts, of this process and of its GPU, begin anew with what is taken now.
+    #[doc(hidden)]
+    pub fn forget_peak_memory(&self) {
+        self.front.forget_peak_memory();
+    }
+
     /// Returns the bytes of its packed weights, its guides' not included.
     pub fn weight_bytes(&self) -> usize {
         self.front.weights
@@ -478,7 +495,7 @@ impl Model {
     /// Llama) tokens under cache `causal`, both in whole pages. Models with full attention (LLaDA, Dream) share nothing:
     /// the K/V of a prompt depend on the masks behind it, and so on the request.
     ///
-    /// What is kept goes, the least recently used first, before any request waits for memory.
+    /// Kept pages go, the least recently used first, before any request waits for memory.
     pub fn set_prefix_cache(&mut self, bytes: u64) {
         self.prefix_bytes = bytes;
         for &network in &self.networks {
@@ -522,10 +539,11 @@ impl Model {
     }
 
     fn of(prompter: Prompter, network: Box<dyn Inspect>, started: Instant) -> Self {
-        let (device, weights) = (network.describe(), network.weight_bytes());
+        let (device, weights, meter) = (network.describe(), network.weight_bytes(), network.memory_meter());
         let mut scheduler = Scheduler::new();
         let networks = vec![scheduler.add(network)];
-        let front = Arc::new(Front { prompter, load_time: started.elapsed(), device, weights, guides: Vec::new() });
+        let (load_time, guides) = (started.elapsed(), Vec::new());
+        let front = Arc::new(Front { prompter, load_time, device, weights, meter, guides });
         let mut model = Self { front, scheduler, networks, over: Vec::new(), curve: None, prefix_bytes: 0 };
         model.limit_memory();
         model
@@ -560,5 +578,6 @@ fn facts(text: &CheckpointText) -> ModelFacts {
         vocab: spec.vocabulary,
         context: spec.context,
         layers: spec.layers,
+        blocks: spec.blocks,
     }
 }

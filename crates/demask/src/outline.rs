@@ -69,7 +69,7 @@ impl Outline {
     }
 
     /// Returns the type that each tensor is stored in.
-    pub(crate) fn stored(&self) -> &BTreeMap<Role, Dtype> {
+    pub fn stored(&self) -> &BTreeMap<Role, Dtype> {
         &self.stored
     }
 

@@ -1,6 +1,6 @@
 //! From what was asked for to a session: explicit values are checked, missing ones are chosen to fit the model.
 
-use demask_decode::{CanvasSpec, OptionsError, Schedule, Session, SessionOptions, StopRule, recommended};
+use demask_decode::{CanvasSpec, OptionsError, Schedule, Session, SessionOptions, StopRule, cache_for, recommended};
 use demask_step::{Mask, TokenId};
 
 use crate::{
@@ -73,7 +73,11 @@ impl Prompter {
             filter_order: decoding.filter_order,
             confidence: decoding.confidence,
             decoder: options.decoder.clone().unwrap_or_else(|| defaults.decoder.clone()),
-            cache: options.cache.clone().unwrap_or_else(|| defaults.cache.clone()),
+            cache: match (&options.cache, &options.decoder) {
+                (Some(cache), _) => cache.clone(),
+                (None, Some(decoder)) if decoder.traits().causal => cache_for(self.facts().mask, decoder),
+                (None, _) => defaults.cache.clone(),
+            },
             seed: options.seed.unwrap_or(0),
             top_logprobs: self.alternatives("top_logprobs", options.top_logprobs)?,
             cost_curve: options.cost_curve.as_ref().map(SharedCurve::curve),
@@ -169,7 +173,7 @@ impl Prompter {
     }
 
     /// LLaDA's `confidence_eos_eot_inf` as it acts: both end tokens at temperature 0, only the turn end above
-    /// (specification models, trap 7).
+    /// (specs/models.md#trap-7).
     fn muted(&self, options: &Options, temperature: f32) -> Result<Vec<TokenId>, Error> {
         if options.eos_confidence_zero != Some(true) {
             return Ok(Vec::new());
@@ -194,7 +198,9 @@ impl Prompter {
         let wanted = self.default_gen_length();
         // A block-causal canvas is rounded up to whole blocks, which must still fit.
         let block = match self.facts().mask {
-            Mask::BlockCausal { block } => options.block_length.unwrap_or(block as usize).max(1),
+            Mask::BlockCausal { block, .. } if !self.facts().blocks.ends_short => {
+                options.block_length.unwrap_or(block as usize).max(1)
+            }
             _ => 1,
         };
         let room = (context / block * block).saturating_sub(ids.len());

@@ -1,5 +1,6 @@
 //! How an answer was made: every result carries it.
 
+use demask_step::DeviceMemory;
 use serde::Serialize;
 
 /// Methods, counts, time and memory of one answer.
@@ -79,9 +80,31 @@ pub struct MemoryUse {
     pub cache: usize,
     /// Peak resident memory of the process, mapped files included.
     pub peak: u64,
+    /// What the model and its guides take of a GPU's memory; left out where the processor computes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceUse>,
 }
 
-/// Peak resident memory of this process in bytes; 0 where the system does not tell.
+/// Bytes of a GPU's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct DeviceUse {
+    /// Allocated by the model and its guides when the answer was done.
+    pub current: u64,
+    /// Allocated by them at most; where several networks take some, the sum of their peaks.
+    pub peak: u64,
+    /// In use on the whole card when the answer was done, as its driver reports it: by whomever, and what the driver takes
+    /// for itself.
+    pub in_use: u64,
+}
+
+impl From<DeviceMemory> for DeviceUse {
+    fn from(memory: DeviceMemory) -> Self {
+        let DeviceMemory { current, peak, in_use } = memory;
+        Self { current, peak, in_use }
+    }
+}
+
+/// Peak resident memory of this process in bytes; 0 where the system does not report it.
 pub fn peak_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -4,7 +4,9 @@
 //! one assumes about a model, [`Recorded`](crate::replay::Recorded) what another run recorded.
 
 use demask_decode::Session;
-use demask_step::{HeadAsk, Judged, NO_TOKEN, Pending, Positions, Predictions, Request, TokenId, Work, random};
+use demask_step::{
+    HeadAsk, Judged, Lanes, Mask, NO_TOKEN, Pending, Positions, Predictions, Request, TokenId, Work, random,
+};
 
 use crate::{Prompter, replay::ReplayError};
 
@@ -174,6 +176,8 @@ impl StandIn for Assumed {
         let mut predictions =
             Predictions { lanes: plan.lanes.count(), positions: positions.clone(), ..Predictions::default() };
         for lane in 0..predictions.lanes {
+            // A causal pass over a draft predicts what is right.
+            let verifies = plan.mask == Mask::Causal && plan.lanes != Lanes::Canvas;
             let mut run = Some(0);
             for position in positions.iter() {
                 let held = plan.row(lane, position).map(|row| tokens[row]);
@@ -183,7 +187,7 @@ impl StandIn for Assumed {
                     Self::push_nothing(&mut predictions, ask);
                     continue;
                 }
-                run = run.filter(|&sure| sure == 0 || self.accepts(position));
+                run = run.filter(|&sure| sure == 0 || verifies || self.accepts(position));
                 self.push(&mut predictions, ask, position, run);
                 run = run.map(|sure| sure + 1);
             }

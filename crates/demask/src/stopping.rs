@@ -13,7 +13,7 @@ use demask_step::TokenId;
 pub enum EarlyStop {
     /// As soon as an end token stands in the response with no mask before it.
     Prefix,
-    /// The same, and what is still masked becomes end-of-text tokens (FlashDLM's guided decoding).
+    /// As soon as for [`Self::Prefix`]; what is still masked becomes end-of-text tokens (FlashDLM's guided decoding).
     PrefixFill,
     /// Once a block with an end token in or before it is finished (SDAR).
     Block,

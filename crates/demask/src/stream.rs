@@ -4,11 +4,11 @@ use std::{ops::ControlFlow, task::Poll};
 
 use crate::{
     Class, Error, Generation, Likelihood, LikelihoodOptions, Mail, Model, Options, Outcome, Prompt, RequestId,
-    engine::typed, mailbox::Mailbox,
+    mailbox::Mailbox, ticket::typed,
 };
 
 /// An answer while it is made: an iterator over updates, the last mail the answer itself. Each call runs forwards until there
-/// is something to tell. Dropped before its end, the request is cancelled.
+/// is something to report. Dropped before its end, the request is cancelled.
 pub struct Stream<'m> {
     model: &'m mut Model,
     id: RequestId,

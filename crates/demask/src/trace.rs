@@ -49,7 +49,7 @@ pub enum TraceLine {
         #[serde(flatten)]
         record: Record,
     },
-    /// A token of the drafts that a forward verified; before its commits, in traces that tell drafts.
+    /// A token of the drafts that a forward verified; before its commits, in traces with drafts.
     Draft {
         /// Always `draft`.
         event: DraftTag,
@@ -104,7 +104,7 @@ pub enum TraceLine {
         drafts: usize,
         /// Draft tokens accepted.
         accepted: usize,
-        /// Draft tokens rejected; older traces do not tell.
+        /// Draft tokens rejected; older traces lack it.
         #[serde(default)]
         rejected: usize,
     },
@@ -192,7 +192,7 @@ pub enum StepTag {
 #[derive(Default)]
 pub struct TokenTexts {
     own: Vec<Option<String>>,
-    /// Those of the guide's vocabulary.
+    /// Texts of the guide's vocabulary.
     guide: Vec<Option<String>>,
 }
 

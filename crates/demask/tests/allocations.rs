@@ -147,7 +147,15 @@ fn ticks_with(shift: u32, decoder: &str, cache: &str, cfg_scale: f32) {
     let (isa, dtype) = tiers().pop().unwrap();
     let mut scheduler = Scheduler::new().with_leak(|leak| panic!("{leak}"));
     let network = scheduler.add(runner(&spec, isa, dtype, 1));
-    let facts = ModelFacts { mask: Mask::Full, shift, mask_id: Some(69), vocab: 70, context: 512, layers: 3 };
+    let facts = ModelFacts {
+        mask: Mask::Full,
+        shift,
+        mask_id: Some(69),
+        vocab: 70,
+        context: 512,
+        layers: 3,
+        blocks: demask_step::BlockRules::default(),
+    };
     let canvas = CanvasSpec::Prompt { tokens: vec![1, 2, 3], gen_length: 64 };
     let options = SessionOptions {
         stop: StopRule::Never,
@@ -193,7 +201,15 @@ fn forwards_that_many_share() {
     let on = [0, 3].map(|which| scheduler.add(runner(&specs[which].1, isa, dtype, 1)));
     let facts = |mask, shift: u32| {
         let mask_id = (mask == Mask::Full).then_some(69);
-        ModelFacts { mask, shift, mask_id, vocab: 70, context: 512, layers: 3 }
+        ModelFacts {
+            mask,
+            shift,
+            mask_id,
+            vocab: 70,
+            context: 512,
+            layers: 3,
+            blocks: demask_step::BlockRules::default(),
+        }
     };
     let methods = [
         ("static", "none", 0.0),
@@ -274,8 +290,15 @@ fn forwards_behind_a_prefix() {
             ControlFlow::Continue(())
         };
         for warm in [false, true] {
-            let facts =
-                ModelFacts { mask: spec.attention, shift: 0, mask_id: Some(69), vocab: 70, context: 512, layers: 3 };
+            let facts = ModelFacts {
+                mask: spec.attention,
+                shift: 0,
+                mask_id: Some(69),
+                vocab: 70,
+                context: 512,
+                layers: 3,
+                blocks: demask_step::BlockRules::default(),
+            };
             let canvas = CanvasSpec::Prompt { tokens: (0..64).collect(), gen_length: 64 };
             let options = SessionOptions {
                 stop: StopRule::Never,

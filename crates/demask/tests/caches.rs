@@ -1,6 +1,6 @@
-//! What dKV-Cache, dLLM-Cache and SlowFast promise (specification caches, sections 2.8, 4.5, 5 and 8), and FreeCache
-//! (specification flashdlm, section 6), in bits, on small random networks. Predictions are fed by a script, so that all
-//! runs go through the same canvases.
+//! What dKV-Cache, dLLM-Cache and SlowFast promise (specs/caches.md#2.8, specs/caches.md#4.5, specs/caches.md#5 and
+//! specs/caches.md#8), and FreeCache (specs/flashdlm.md#6), in bits, on small random networks. Predictions are fed by a
+//! script, so that all runs go through the same canvases.
 
 use std::cell::Cell;
 
@@ -33,6 +33,7 @@ fn options(shift: usize, cache: &str) -> SessionOptions {
         vocab: 70,
         context: 512,
         layers: 3,
+        blocks: demask_step::BlockRules::default(),
     };
     let canvas = CanvasSpec::Prompt { tokens: (20..20 + PROMPT as u32).collect(), gen_length: LENGTH };
     SessionOptions {
@@ -425,7 +426,7 @@ fn caches_k6_k8_rows_that_are_not_live_keep_their_slots() {
     }
 }
 
-/// I7 of specification flashdlm: frozen slots are the same bits from then on.
+/// specs/flashdlm.md#I7: frozen slots are the same bits from then on.
 #[test]
 fn flashdlm_i7_frozen_slots_stand_still() {
     for shift in [0, 1] {

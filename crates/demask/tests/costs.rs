@@ -1,5 +1,6 @@
-//! Counted operations against the formulas of specification caches, section 7, evaluated with what really ran, and the
-//! averages of its table (X9); and the published table of section 2.6, in its own convention (T8).
+//! Counted operations against the formulas of specs/caches.md#7, evaluated with what really ran, and the averages of
+//! its table (specs/caches.md#X9); and the published table of specs/caches.md#2.6, in its own convention
+//! (specs/caches.md#T8).
 
 use crate::common::{runner, specs};
 use demask::internals::{
@@ -120,6 +121,7 @@ fn caches_x9_counted_operations_are_the_formulas() {
             vocab: spec.vocabulary,
             context: spec.context,
             layers: spec.layers,
+            blocks: demask_step::BlockRules::default(),
         };
         for (decoder, cache, remasking, block) in runs() {
             let shape = Shape { prompt: 7, length: 12, block };
@@ -191,7 +193,15 @@ fn published(dream: bool, attention: f64) -> Formula {
 
 /// Average operations of a step with one token each, in units of 1e12; `head` says how many rows have logits.
 fn average(formula: Formula, shift: u32, shape: Shape, cache: &str, head: &dyn Fn(&StepPlan) -> usize) -> f64 {
-    let facts = ModelFacts { mask: Mask::Full, shift, mask_id: Some(69), vocab: 70, context: 4096, layers: 3 };
+    let facts = ModelFacts {
+        mask: Mask::Full,
+        shift,
+        mask_id: Some(69),
+        vocab: 70,
+        context: 4096,
+        layers: 3,
+        blocks: demask_step::BlockRules::default(),
+    };
     let mut session = Session::new(options(facts, shape, cache)).unwrap();
     let mut sum = 0.0;
     while session.wants() == Some(0) {
@@ -204,7 +214,8 @@ fn average(formula: Formula, shift: u32, shape: Shape, cache: &str, head: &dyn F
     sum / shape.length as f64 / 1e12
 }
 
-/// The table of section 7: logits of all rows that entered, as the references compute them, or of those predicted.
+/// The table of specs/caches.md#7: logits of all rows that entered, as the references compute them, or of those
+/// predicted.
 #[test]
 fn caches_x9_average_costs_are_those_of_the_table() {
     let shape = Shape { prompt: 819, length: 256, block: 32 };

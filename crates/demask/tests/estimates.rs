@@ -1,4 +1,4 @@
-//! Costs that are known without weights against receipts of real runs, against the formulas of specification caches, and
+//! Costs that are known without weights against receipts of real runs, against the formulas of specs/caches.md, and
 //! against the operations that dLLM-Cache's paper published; and `docs/scale.md`, which is made of them.
 
 use std::{fmt::Write, fs, ops::ControlFlow, path::Path};
@@ -243,7 +243,7 @@ type Lengths = (usize, usize);
 /// A published run: its name, the shape, lengths, the intervals of prompt and response, and the published ratio.
 type Published = (&'static str, &'static str, Lengths, (u32, u32), f64);
 
-/// dLLM-Cache's table. Prompts are those for which the published ratio comes out (specification caches, section 2.6).
+/// dLLM-Cache's table. Prompts are those for which the published ratio comes out (specs/caches.md#2.6).
 const PUBLISHED: &[Published] = &[
     ("LLaDA Base, GSM8K", "llada-8b", (819, 256), (25, 5), 5.02),
     ("LLaDA Instruct, GPQA", "llada-8b", (1344, 128), (50, 6), 8.08),
@@ -330,7 +330,7 @@ fn published_table() -> String {
 /// What an answer of a shape costs with some methods.
 fn costs(like: &str, (prompt, length): Lengths, decoder: &str, cache: &str, acceptance: f64) -> Estimate {
     let device = device();
-    let block_length = (like != "sdar-4b" && like != "sdar-8b").then_some(32);
+    let block_length = (!like.starts_with("sdar")).then_some(32);
     let options = Options { gen_length: Some(length), block_length, ..options(decoder, cache) };
     let prompt = Prompt::Tokens(vec![7; prompt]);
     assumed(&shape(like), &prompt, &options, acceptance, counting(&device))

@@ -19,7 +19,7 @@ fn root() -> PathBuf {
 }
 
 /// All labels, as `freedave_i1`.
-fn labels() -> BTreeSet<String> {
+pub(crate) fn labels() -> BTreeSet<String> {
     let of = |&(specification, letters): &(&str, &'static [(char, usize)])| {
         let specification = specification.to_owned();
         letters.iter().flat_map(move |&(letter, count)| {

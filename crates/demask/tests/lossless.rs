@@ -1,5 +1,6 @@
 //! FreeDave on networks: bitwise the tokens and confidences of static decoding, on every tier and at any temperature
-//! (specification freedave, section 6.1: I1, I6, I8, I14); over caches whose slots have a history, with one draft (I2).
+//! (specs/freedave.md#I1, specs/freedave.md#I6, specs/freedave.md#I8 and specs/freedave.md#I14); over caches whose
+//! slots have a history, with one draft (I2).
 
 use std::{io::Write, path::Path};
 

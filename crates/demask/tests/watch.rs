@@ -18,9 +18,8 @@ fn limits(mask: Mask) -> Box<dyn Fn(usize) -> usize> {
     let all = TOKENS.len();
     match mask {
         Mask::Full => Box::new(move |_| all),
-        Mask::BlockCausal { block } => {
-            let block = block as usize;
-            Box::new(move |position| ((position / block + 1) * block).min(all))
+        Mask::BlockCausal { .. } | Mask::Context { .. } => {
+            Box::new(move |position| mask.limit(position as u32, all as u32) as usize)
         }
         Mask::Causal => Box::new(|position| position + 1),
     }

@@ -7,7 +7,7 @@ use demask::internals::Fields;
 pub struct Problem {
     /// Its name: the file's own, or the line's number.
     pub id: String,
-    /// What is asked.
+    /// The question.
     pub question: String,
     /// What the question is about: a passage, the start of a program.
     pub context: Option<String>,
@@ -17,7 +17,7 @@ pub struct Problem {
     pub options: Vec<String>,
     /// A worked solution, where the file has one: exemplars show it.
     pub solution: Option<String>,
-    /// What is right.
+    /// The right answer.
     pub gold: Gold,
 }
 
@@ -45,7 +45,7 @@ impl Problem {
     }
 }
 
-/// What is right.
+/// A right answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Gold {
     /// A number as the file writes it.

@@ -27,7 +27,7 @@ pub struct Record {
     pub expected: String,
     /// Decoded tokens.
     pub tokens: usize,
-    /// Those of them that are part of the text: neither end tokens nor other special ones. None without a tokenizer.
+    /// Decoded tokens that are part of the text: neither end tokens nor other special ones. None without a tokenizer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plain_tokens: Option<usize>,
     /// The receipt as `generate --json` prints it.

@@ -90,7 +90,7 @@ fn decimal(hundredths: i64) -> String {
     }
 }
 
-/// The same with commas between thousands.
+/// Puts commas between thousands.
 fn with_commas(text: &str) -> String {
     let (sign, rest) = text.strip_prefix('-').map_or(("", text), |rest| ("-", rest));
     let (whole, part) = rest.split_once('.').map_or((rest, String::new()), |(whole, part)| (whole, format!(".{part}")));

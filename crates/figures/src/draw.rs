@@ -38,7 +38,7 @@ const HEADING: u32 = 40;
 const SINGLE: u32 = 380;
 const SHARED: u32 = 290;
 const LEGEND_LINE: u32 = 22;
-/// Room between what is told in one line of the legend.
+/// Room between entries in one line of the legend.
 const LEGEND_GAP: u32 = 28;
 /// Width of a letter of the legend; the browser's own font may be a little narrower.
 const LETTER: u32 = 7;

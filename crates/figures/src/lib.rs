@@ -40,11 +40,11 @@ pub struct Panel {
     pub x: Axis,
     /// Up.
     pub y: Axis,
-    /// What is between them.
+    /// Content between them.
     pub content: Content,
 }
 
-/// What is drawn between two axes.
+/// Drawing between two axes.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Content {
     /// Points and lines.

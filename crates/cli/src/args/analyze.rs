@@ -45,7 +45,7 @@ pub struct StabilityArgs {
     /// Layers with pictures of their own, beside the average: 0,3
     #[arg(long, value_name = "LAYERS")]
     pub layers: Option<String>,
-    /// What is decoded.
+    /// Prompts and methods to decode.
     #[command(flatten)]
     pub subject: SubjectArgs,
 }
@@ -56,7 +56,7 @@ pub struct StalenessArgs {
     /// Caches to compare: "prefix|dual|dllm:rho=0" [default: all that the model can have, as they are by default]
     #[arg(long, value_name = "SPECS")]
     pub caches: Option<String>,
-    /// What is decoded.
+    /// Prompts and methods to decode.
     #[command(flatten)]
     pub subject: SubjectArgs,
 }
@@ -64,7 +64,7 @@ pub struct StalenessArgs {
 /// `demask analyze acceptance`.
 #[derive(Debug, Args)]
 pub struct AcceptanceArgs {
-    /// What is decoded.
+    /// Prompts and methods to decode.
     #[command(flatten)]
     pub subject: SubjectArgs,
 }
@@ -75,7 +75,7 @@ pub struct PathArgs {
     /// Canvases that the beam search runs at each depth [default: 8]
     #[arg(long, value_name = "N")]
     pub width: Option<usize>,
-    /// What is decoded.
+    /// Prompts and methods to decode.
     #[command(flatten)]
     pub subject: SubjectArgs,
 }

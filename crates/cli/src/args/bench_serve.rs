@@ -10,7 +10,7 @@ pub struct BenchServeArgs {
     /// The server: http://HOST:PORT
     #[arg(long, value_name = "URL")]
     pub url: Option<String>,
-    /// What is asked: chat, completions [default: chat]
+    /// Endpoint to ask: chat, completions [default: chat]
     #[arg(long, value_name = "NAME")]
     pub endpoint: Option<String>,
     /// Requests at the same time, or several numbers of them, measured one after the other [default: 1]
@@ -44,7 +44,7 @@ pub struct BenchServeArgs {
     /// Bounds that goodput counts by: ttft=500ms,gap=100ms,total=2s
     #[arg(long, value_name = "BOUNDS")]
     pub slo: Option<String>,
-    /// The server's process on this machine, whose processor seconds are told
+    /// The server's process on this machine, whose processor seconds are reported
     #[arg(long, value_name = "PID")]
     pub pid: Option<u32>,
     /// Send every answered request again, alone, and fail if an answer differs

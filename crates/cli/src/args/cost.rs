@@ -7,7 +7,7 @@ use super::{DecodeArgs, Path};
 /// `demask cost`.
 #[derive(Debug, Args)]
 pub struct CostArgs {
-    /// Released shape in place of --model: llada-8b, dream-7b, sdar-4b, sdar-8b, qwen2.5-1.5b (--guide takes one, too)
+    /// Released shape in place of --model: llada-8b, open-dcoder-0.5b, sdar-4b, ...; an unknown name lists all (--guide takes one, too)
     #[arg(long, value_name = "SHAPE")]
     pub like: Option<String>,
     /// Tokens of the prompt [default: 256]

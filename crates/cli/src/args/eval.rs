@@ -66,7 +66,7 @@ pub struct TuneArgs {
     /// Points of accuracy below the reference that are borne [default: 1.5]
     #[arg(long, value_name = "POINTS")]
     pub loss: Option<f64>,
-    /// What is to be small: seconds, forwards, operations [default: seconds]
+    /// Cost to make small: seconds, forwards, operations [default: seconds]
     #[arg(long, value_name = "NAME")]
     pub by: Option<String>,
     /// Items to choose by; the test set is the items behind them [default: 64, at most half]

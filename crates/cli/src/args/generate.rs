@@ -15,7 +15,7 @@ pub struct GenerateArgs {
     /// The prompt as token ids (1,2,3): no template, works without a tokenizer
     #[arg(long, value_name = "IDS")]
     pub prompt_tokens: Option<String>,
-    /// Leave the chat template away
+    /// Omit the chat template
     #[arg(long)]
     pub raw: bool,
     /// Fill <mask:N> holes in the prompt, in place

@@ -27,8 +27,8 @@ pub use decode::{DecodeArgs, in_flags};
 pub use eval::{EvalArgs, ReportArgs, TuneArgs};
 pub use generate::{ChatArgs, GenerateArgs};
 pub use tools::{
-    AttentionArgs, BenchArgs, BenchCommand, BenchGenerateArgs, CurveArgs, InspectArgs, LinearArgs, LogitsArgs,
-    StepArgs, SynthArgs, TraceArgs,
+    AttentionArgs, BenchArgs, BenchCommand, BenchGenerateArgs, CompletionsArgs, CurveArgs, InspectArgs, LinearArgs,
+    LogitsArgs, ManArgs, StepArgs, SynthArgs, TraceArgs,
 };
 
 /// The parser.
@@ -62,6 +62,9 @@ pub struct SharedArgs {
     /// Model: a directory, a .gguf file, or org/name of a hub [default: the built-in demo]
     #[arg(long, global = true, value_name = "PATH|ORG/NAME")]
     pub model: Option<String>,
+    /// Family that the model's files are read as, where they do not tell: NAME or NAME:shift=0|1,block=N|none
+    #[arg(long, global = true, value_name = "NAME[:...]")]
+    pub family: Option<String>,
     /// Device: auto, cpu, cuda, cuda:N
     #[arg(long, global = true, value_name = "DEVICE")]
     pub device: Option<String>,
@@ -71,7 +74,7 @@ pub struct SharedArgs {
     /// Quantisation of weights at load: none, q8, q4
     #[arg(long, global = true, value_name = "FORMAT")]
     pub quantize: Option<String>,
-    /// Inputs of products: auto, bf16 (as --dtype says), int8 (with --quantize)
+    /// Inputs of products: auto, bf16 (as --dtype says), int8 (quantised weights)
     #[arg(long, global = true, value_name = "FORMAT")]
     pub activations: Option<String>,
     /// Threads [default: one for each core]
@@ -83,10 +86,10 @@ pub struct SharedArgs {
     /// Print JSON, and nothing else, to standard output
     #[arg(long, global = true)]
     pub json: bool,
-    /// Tell more (twice: everything)
+    /// Log more (twice: everything)
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
-    /// Tell nothing but errors
+    /// Print nothing but errors on standard error
     #[arg(short, long, global = true)]
     pub quiet: bool,
 }
@@ -98,7 +101,7 @@ pub enum Command {
     Generate(Box<GenerateArgs>),
     /// Talk: one line, one message; /reset forgets, /exit ends
     Chat(Box<ChatArgs>),
-    /// Answer the problems of tasks and tell how well and how fast
+    /// Answer the problems of tasks and report how well and how fast
     #[cfg(feature = "eval")]
     Eval(Box<EvalArgs>),
     /// Join results of different models, machines and days into one report
@@ -130,6 +133,12 @@ pub enum Command {
     /// Look into a network while it decodes
     #[cfg(feature = "analyze")]
     Analyze(AnalyzeArgs),
+    /// Write what a shell completes: for packages
+    #[command(hide = true)]
+    Completions(CompletionsArgs),
+    /// Write the manual pages: for packages
+    #[command(hide = true)]
+    Man(ManArgs),
     /// Not in this build: --features eval adds it
     #[cfg(not(feature = "eval"))]
     Eval(LeftOutArgs),

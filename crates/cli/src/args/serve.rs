@@ -114,8 +114,8 @@ serve_options! {
         body_timeout: u64, "SECONDS";
         /// Seconds for which a reader may take nothing of its answer [default: 60]
         write_timeout: u64, "SECONDS";
-        /// Milliseconds between two chunks of a stream: text that comes sooner goes with the next one, and the end waits for
-        /// nothing; 0: a chunk for each forward [default: 10]
+        /// Milliseconds between two chunks of a stream, of N streams N/8 times as many if that is more: text that comes sooner
+        /// goes with the next one, and the end waits for nothing; 0: a chunk for each forward [default: 10]
         stream_interval: u64, "MS";
         /// Seconds of silence after which a stream gets a heartbeat [default: 15]
         heartbeat: u64, "SECONDS";
@@ -208,7 +208,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// Names of the model's flags that may stand in a file.
-pub const MODEL_NAMES: [&str; 6] = ["model", "device", "dtype", "quantize", "activations", "threads"];
+pub const MODEL_NAMES: [&str; 7] = ["model", "family", "device", "dtype", "quantize", "activations", "threads"];
 
 /// Sets a flag of the model that is not set yet; whether there is such a name.
 ///
@@ -217,6 +217,7 @@ pub const MODEL_NAMES: [&str; 6] = ["model", "device", "dtype", "quantize", "act
 pub fn fill_shared(shared: &mut SharedArgs, name: &str, text: &str) -> Result<bool, String> {
     let place = match name {
         "model" => &mut shared.model,
+        "family" => &mut shared.family,
         "device" => &mut shared.device,
         "dtype" => &mut shared.dtype,
         "quantize" => &mut shared.quantize,
@@ -236,6 +237,7 @@ pub fn fill_shared(shared: &mut SharedArgs, name: &str, text: &str) -> Result<bo
 pub fn shared_lines(shared: &SharedArgs) -> Vec<String> {
     let texts = [
         ("model", &shared.model),
+        ("family", &shared.family),
         ("device", &shared.device),
         ("dtype", &shared.dtype),
         ("quantize", &shared.quantize),

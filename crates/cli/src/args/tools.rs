@@ -38,7 +38,7 @@ pub struct InspectArgs {
 /// `demask synth`.
 #[derive(Debug, Args)]
 pub struct SynthArgs {
-    /// Whose shape: llada-8b, dream-7b, sdar-4b, sdar-8b, qwen2.5-1.5b
+    /// Whose shape: llada-8b, open-dcoder-0.5b, sdar-4b, ...; an unknown name lists all
     #[arg(long, value_name = "NAME")]
     pub like: Option<String>,
     /// Layers [default: as many as the real one]
@@ -61,8 +61,7 @@ pub struct TraceArgs {
     /// Show the drafts of each forward, what was predicted in them, and which were taken
     #[arg(long)]
     pub drafts: bool,
-    /// Draw the drafts into a file instead (with --drafts)
-    #[cfg(feature = "analyze")]
+    /// Draw into a file instead: the canvas as a picture that moves, or the drafts with --drafts
     #[arg(long, value_name = "FILE.svg")]
     pub svg: Option<Path>,
 }
@@ -179,10 +178,26 @@ pub struct StepArgs {
     /// Drafts of so many rows side by side, as freedave verifies them [default: none, the rows are the canvas]
     #[arg(long, value_name = "N")]
     pub drafts: Option<usize>,
-    /// Rows that the head answers [default: all]
+    /// Rows that the head computes [default: all]
     #[arg(long, value_name = "N")]
     pub head_rows: Option<usize>,
     /// Measured forwards [default: 5]
     #[arg(long, value_name = "N")]
     pub repeat: Option<usize>,
+}
+
+/// `demask completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// Shell: bash, elvish, fish, powershell, zsh
+    #[arg(value_name = "SHELL")]
+    pub shell: String,
+}
+
+/// `demask man`.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// Directory for the pages
+    #[arg(long, value_name = "DIR")]
+    pub out: Path,
 }

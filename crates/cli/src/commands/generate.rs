@@ -1,6 +1,7 @@
 //! `demask generate`: one prompt, one answer.
 
-use demask::internals::{Opened, decode::DecodingReceipt, model_parts::Convention};
+use demask::Prompt;
+use demask::internals::{Opened, decode::DecodingReceipt, demo, model_parts::Convention};
 use serde_json::json;
 
 use crate::{
@@ -8,10 +9,14 @@ use crate::{
     cost::{Predicted, Subject, told},
     exit::usage,
     files::OutFile,
+    load::Source,
     output,
     settings::{Request, Settings, refuse_logprobs},
     show::{Show, Ways},
 };
+
+/// The smallest of the released models that answers any question: 4 GB, block diffusion.
+const REAL: &str = "JetLM/SDAR-1.7B-Chat";
 
 /// Runs the command.
 pub fn run(settings: &Settings, args: &GenerateArgs) -> anyhow::Result<()> {
@@ -31,6 +36,10 @@ pub fn run(settings: &Settings, args: &GenerateArgs) -> anyhow::Result<()> {
         return explain(opened, &request, settings);
     }
     let (mut model, mut answer) = request.load(opened, device, screen)?;
+    // Behind all that may refuse the call: what is refused gets one line.
+    if let Some(note) = beyond_the_demo(&settings.source, &request.prompt) {
+        screen.remark(&note);
+    }
     if args.trace_predictions {
         answer.record();
     }
@@ -43,6 +52,16 @@ pub fn run(settings: &Settings, args: &GenerateArgs) -> anyhow::Result<()> {
         output::note(note);
     }
     show.finish(&answer)
+}
+
+/// Returns what to say if nobody named a model and the built-in one plainly cannot know the answer.
+fn beyond_the_demo(source: &Source, prompt: &Prompt) -> Option<String> {
+    let (Source::Demo, Prompt::Chat(messages)) = (source, prompt) else { return None };
+    let why = demo::beyond(&messages.last()?.content)?;
+    Some(format!(
+        "note: the built-in demo solves small word problems and knows nothing else ({why}); for other questions name a \
+         model, such as --model {REAL}"
+    ))
 }
 
 /// The plans of all steps and what they cost, and nothing run.

@@ -93,7 +93,7 @@ fn late() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "its time is up (--timeout)")
 }
 
-/// A read that is over time is told as such, not as the system calls it.
+/// Names a read that is over time as that, whatever the system calls it.
 fn in_time(error: io::Error) -> io::Error {
     if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) { late() } else { error }
 }

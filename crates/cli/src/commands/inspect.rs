@@ -14,10 +14,10 @@ use serde::Serialize;
 
 use crate::{args::InspectArgs, exit::usage, load::Source, output, settings::Settings};
 
-/// Positions that K/V memory is told for.
+/// Positions that K/V memory is shown for.
 const POSITIONS: usize = 1000;
 
-/// Everything that is told.
+/// Everything that is shown.
 #[derive(Serialize)]
 struct Report {
     name: String,
@@ -80,8 +80,8 @@ struct Memory {
 /// Runs the command.
 pub fn run(settings: &Settings, args: InspectArgs) -> anyhow::Result<()> {
     let source = match (args.location, &settings.source) {
-        (Some(_), Source::Named(_)) => {
-            return Err(usage("the model is given by the argument and by --model: give it in one way"));
+        (Some(_), Source::Named(_) | Source::As { .. }) => {
+            return Err(usage("found a model in the argument and in --model, expected one: omit the other"));
         }
         (Some(location), Source::Demo) => Source::Named(location),
         (None, source) => source.clone(),

@@ -25,7 +25,7 @@ use crate::{
 /// Runs the command.
 pub fn run(settings: &Settings, args: &LogitsArgs) -> anyhow::Result<()> {
     let lines = lines(args)?;
-    let path = args.out.as_deref().ok_or_else(|| usage("nowhere to write: give --out FILE.safetensors"))?;
+    let path = args.out.as_deref().ok_or_else(|| usage("no output named: give --out FILE.safetensors"))?;
     let forced = forced_mask(args)?;
     let device = &settings.device()?;
     let mut out = OutFile::create(path)?;
@@ -72,7 +72,7 @@ fn lines(args: &LogitsArgs) -> anyhow::Result<Vec<Vec<TokenId>>> {
             parsed.collect::<Result<Vec<_>, _>>()?
         }
         (Some(_), Some(_)) => {
-            return Err(usage("tokens are given by --tokens and by --tokens-file: give them in one way"));
+            return Err(usage("found --tokens and --tokens-file, expected one of them: omit the other"));
         }
         (None, None) => return Err(usage("no tokens: give --tokens 1,2,3 or --tokens-file FILE")),
     };
@@ -88,7 +88,7 @@ fn forced_mask(args: &LogitsArgs) -> anyhow::Result<Option<Mask>> {
         (true, Some(_)) => Err(usage("--causal and --block-causal contradict each other: give one of them")),
         (false, Some(0)) => Err(usage("--block-causal is 0, expected the positions of a block, at least 1")),
         (true, None) => Ok(Some(Mask::Causal)),
-        (false, Some(block)) => Ok(Some(Mask::BlockCausal { block })),
+        (false, Some(block)) => Ok(Some(Mask::blocks(block))),
         (false, None) => Ok(None),
     }
 }

@@ -13,6 +13,7 @@ mod generate;
 mod health;
 mod inspect;
 mod logits;
+mod packaging;
 #[cfg(feature = "eval")]
 mod report;
 #[cfg(feature = "serve")]
@@ -43,6 +44,8 @@ pub fn run(Cli { shared, command }: Cli) -> anyhow::Result<()> {
     };
     let settings = Settings::resolve(&shared)?;
     match command {
+        Command::Completions(args) => packaging::completions(&args),
+        Command::Man(args) => packaging::man(&args),
         #[cfg(feature = "serve")]
         Command::Serve(_) | Command::Health(_) => Ok(()),
         Command::Generate(args) => generate::run(&settings, &args),

@@ -29,7 +29,7 @@ use crate::{
     settings::Settings,
 };
 
-/// Serves until it is told to stop.
+/// Serves until it is asked to stop.
 pub fn run(mut shared: SharedArgs, args: ServeArgs) -> anyhow::Result<()> {
     let mut args = args;
     from_environment(&mut shared, &mut args)?;

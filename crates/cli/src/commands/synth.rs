@@ -16,7 +16,7 @@ use crate::{
 pub fn run(settings: &Settings, args: &SynthArgs) -> anyhow::Result<()> {
     let like =
         args.like.as_deref().ok_or_else(|| usage(format!("no shape: give --like with one of {}", Like::names())))?;
-    let out = args.out.as_deref().ok_or_else(|| usage("nowhere to write: give --out DIR"))?;
+    let out = args.out.as_deref().ok_or_else(|| usage("no output named: give --out DIR"))?;
     let spec = SynthSpec { like: like.parse()?, layers: args.layers, seed: settings.seed };
     let bar = Bar::bytes(settings.screen, "writing");
     let mut total = 0;

@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     io::{self, BufRead, BufReader},
+    path::Path,
     thread,
     time::Duration,
 };
@@ -11,20 +12,19 @@ use anyhow::Context;
 use demask::TraceLine;
 use demask::internals::{Given, read_trace};
 
+#[cfg(feature = "analyze")]
+use crate::drafts::board;
 use crate::{
     args::TraceArgs,
-    canvas::{Canvas, Drafted, Player, Stage, shown},
+    canvas::{Canvas, Drafted, Player, Stage, bounded, picture, shown},
     drafts::{Round, rounds},
     exit::usage,
+    files::OutFile,
     output,
 };
-#[cfg(feature = "analyze")]
-use crate::{drafts::board, files::OutFile};
 
 /// Steps a second, unless somebody says otherwise.
 const SPEED: f64 = 10.0;
-/// Positions that a canvas of a trace may have: far beyond any model, far below what memory holds.
-const LONGEST: usize = 1 << 24;
 
 /// Runs the command.
 pub fn run(args: &TraceArgs) -> anyhow::Result<()> {
@@ -39,44 +39,44 @@ pub fn run(args: &TraceArgs) -> anyhow::Result<()> {
         Box::new(BufReader::new(File::open(&args.file).with_context(|| format!("cannot read {name}"))?))
     };
     let lines = read_trace(input).with_context(|| format!("cannot replay {name}"))?;
-    if let Some(shown) = drafts(args, &lines) {
-        return shown;
+    match &args.svg {
+        svg if args.drafts => drafts(svg.as_deref(), &lines),
+        Some(path) => write(path, &picture::animation(&lines, speed)?),
+        None => replay(&lines, Duration::try_from_secs_f64(1.0 / speed).unwrap_or(Duration::MAX)),
     }
-    replay(&lines, Duration::try_from_secs_f64(1.0 / speed).unwrap_or(Duration::MAX))
 }
 
-/// Shows or draws the drafts, if that is what is wanted.
-fn drafts(args: &TraceArgs, lines: &[TraceLine]) -> Option<anyhow::Result<()>> {
-    #[cfg(feature = "analyze")]
-    if args.svg.is_some() && !args.drafts {
-        return Some(Err(usage("--svg draws the drafts of a trace: give --drafts too")));
-    }
-    if !args.drafts {
-        return None;
-    }
+/// Shows or draws the drafts of a trace.
+fn drafts(svg: Option<&Path>, lines: &[TraceLine]) -> anyhow::Result<()> {
     let rounds = rounds(lines);
     if rounds.is_empty() {
-        return Some(Err(anyhow::anyhow!(
+        anyhow::bail!(
             "the trace has no drafts: expected one of generate --trace FILE --drafts with --decoder freedave or guided"
-        )));
+        );
     }
-    #[cfg(feature = "analyze")]
-    if let Some(path) = &args.svg {
-        return Some(draw(lines, &rounds, path));
+    if let Some(path) = svg {
+        return draw_drafts(lines, &rounds, path);
     }
     let all: String = rounds.iter().map(Round::lines).collect();
-    Some(output::text(&all).map_err(Into::into))
+    Ok(output::text(&all)?)
 }
 
 /// Draws drafts into a file.
 #[cfg(feature = "analyze")]
-fn draw(lines: &[TraceLine], rounds: &[Round], path: &std::path::Path) -> anyhow::Result<()> {
-    let title = match lines.first() {
-        Some(TraceLine::Header { model, decoder, cache, .. }) => format!("{model}, decoder {decoder}, cache {cache}"),
-        _ => String::new(),
-    };
+fn draw_drafts(lines: &[TraceLine], rounds: &[Round], path: &Path) -> anyhow::Result<()> {
+    write(path, &board(&picture::title(lines), rounds).svg())
+}
+
+/// Refuses to draw drafts.
+#[cfg(not(feature = "analyze"))]
+fn draw_drafts(_: &[TraceLine], _: &[Round], _: &Path) -> anyhow::Result<()> {
+    Err(usage("this build draws no drafts: build it with --features analyze, or omit --svg"))
+}
+
+/// Writes a picture's file.
+fn write(path: &Path, picture: &str) -> anyhow::Result<()> {
     let mut file = OutFile::create(path)?;
-    io::Write::write_all(&mut file, board(&title, rounds).svg().as_bytes())?;
+    io::Write::write_all(&mut file, picture.as_bytes())?;
     file.finish()
 }
 
@@ -85,9 +85,7 @@ fn replay(lines: &[TraceLine], pause: Duration) -> anyhow::Result<()> {
     for (index, line) in lines.iter().enumerate() {
         match (line, &mut player) {
             (TraceLine::Header { model, prompt, length, given, decoder, cache, seed, .. }, None) => {
-                if *length > LONGEST {
-                    anyhow::bail!("the trace has {length} positions, expected at most {LONGEST}");
-                }
+                bounded(*length)?;
                 output::line(&format!(
                     "{model}, decoder {decoder}, cache {cache}, seed {seed}: {} prompt tokens, {length} positions",
                     prompt.len()

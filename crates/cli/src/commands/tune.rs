@@ -28,7 +28,7 @@ const LOSS: f64 = 1.5;
 /// Items of the dev set if nothing else is said: as many, or half of what there is.
 const DEV: usize = 64;
 
-/// What is printed with `--json`.
+/// The object that `--json` prints.
 #[derive(Serialize)]
 struct Tuned<'a> {
     flags: &'a str,
@@ -161,7 +161,7 @@ fn floor(args: &TuneArgs) -> anyhow::Result<Floor> {
     }
 }
 
-/// What is to be small.
+/// Returns the cost to make small.
 fn cost(args: &TuneArgs) -> anyhow::Result<Cost> {
     let Some(name) = &args.by else { return Ok(Cost::default()) };
     let found = Cost::NAMES.iter().find(|(known, _)| known == name).map(|(_, cost)| *cost);
@@ -188,7 +188,7 @@ fn plans(settings: &Settings, args: &TuneArgs) -> anyhow::Result<(Plan, Plan, bo
         spec
     };
     if spec.tasks.len() != 1 {
-        return Err(usage(format!("tune has one task, found {}: name one", spec.tasks.len())));
+        return Err(usage(format!("tune works on one task, found {}: name one", spec.tasks.len())));
     }
     let mut dev_spec = spec.clone();
     if let Some(file) = &args.dev_data {
@@ -296,14 +296,14 @@ fn flags(row: &Row) -> String {
     words.join(" ")
 }
 
-/// What the samples do not tell.
+/// Returns a warning if the samples are too small.
 fn warnings(dev: &Summary, floor: f64, test: &Summary, test_floor: f64) -> Vec<String> {
     let mut warnings = Vec::new();
     for (name, row, floor) in [("dev", dev, floor), ("test", test, test_floor)] {
         if let Some(needed) = items_to_tell(row, floor) {
-            let more = needed.map_or_else(String::new, |needed| format!(" (about {needed} would)"));
+            let more = needed.map_or_else(String::new, |needed| format!(" (about {needed} would do)"));
             warnings.push(format!(
-                "{} items of the {name} set do not tell {:.1} % from the floor of {:.1} %{more}",
+                "{} items of the {name} set are too few to separate {:.1} % from the floor of {:.1} %{more}",
                 row.items,
                 100.0 * row.accuracy,
                 100.0 * floor

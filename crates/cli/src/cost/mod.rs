@@ -1,4 +1,4 @@
-//! Costs without weights: a model, its guide and a session, and what is told of them.
+//! Costs without weights: a model, its guide and a session, and how they are shown.
 
 #[cfg(feature = "analyze")]
 pub mod pictures;
@@ -28,8 +28,8 @@ pub fn check_acceptance(subject: &Subject<'_>, prompt_length: usize) -> anyhow::
 /// The model that costs are asked for: a shape, or a model whose weights stay where they are.
 pub fn outline(like: Option<&str>, source: &Source, guide: Option<&Source>, screen: Screen) -> anyhow::Result<Outline> {
     let model = match (like, source) {
-        (Some(_), Source::Named(_)) => {
-            return Err(usage("the model is given by --like and by --model: give it in one way"));
+        (Some(_), Source::Named(_) | Source::As { .. }) => {
+            return Err(usage("found --like and --model, expected one of them: omit the other"));
         }
         (Some(like), Source::Demo) => Outline::of_shape(like.parse()?, None)?,
         (None, source) => source.open(screen)?.into_outline(),

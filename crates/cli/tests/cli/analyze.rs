@@ -56,7 +56,7 @@ fn what_stability_cannot_do_is_refused_in_a_line() {
         assert!(!out.exists());
     }
     let nowhere = demask(&["analyze", "stability", "Why?"]);
-    assert_eq!((nowhere.code, nowhere.stderr.as_str()), (Some(2), "error: nowhere to write: give --out DIR\n"));
+    assert_eq!((nowhere.code, nowhere.stderr.as_str()), (Some(2), "error: no output named: give --out DIR\n"));
     let file = directory.path().join("file");
     fs::write(&file, "").unwrap();
     let run = demask(&["analyze", "stability", "--gen-length", "4", "--out", file.to_str().unwrap(), "Why?"]);

@@ -215,12 +215,48 @@ fn drafts_are_traced_shown_and_drawn() {
         assert_eq!((run.code, run.stderr.lines().count()), (Some(1), 1), "{}", run.stderr);
         assert!(run.stderr.contains("the trace has no drafts"), "{}", run.stderr);
     }
-    for (arguments, message) in [
-        (&["generate", "hi", "--drafts"][..], "--drafts writes drafts into a trace: give --trace FILE"),
-        (&["trace", path, "--svg", svg], "--svg draws the drafts of a trace: give --drafts too"),
+    let run = demask(&["generate", "hi", "--drafts"]);
+    let message = "error: --drafts writes drafts into a trace: give --trace FILE\n";
+    assert_eq!((run.code, run.stderr.as_str()), (Some(2), message));
+}
+
+/// The canvas of a trace as a picture: one group for each token that was committed, in as many forwards as there were.
+#[test]
+fn a_trace_is_drawn_as_a_picture_that_moves() {
+    let directory = tempfile::tempdir().unwrap();
+    let [path, svg] = ["run.jsonl", "run.svg"].map(|name| directory.path().join(name));
+    let [path, svg] = [&path, &svg].map(|path| path.to_str().unwrap());
+    demask(&["generate", &questions()[0].0, "-q", "--decoder", "static", "--trace", path]).success();
+    assert_eq!(demask(&["trace", path, "--svg", svg, "--speed", "8"]).success(), "");
+    let (trace, drawn) = (fs::read_to_string(path).unwrap(), fs::read_to_string(svg).unwrap());
+    let forwards = trace.matches("\"event\":\"step\"").count();
+    assert!(drawn.starts_with("<svg ") && drawn.contains(&format!("@keyframes a{} ", forwards - 1)));
+    assert!(!drawn.contains(&format!("@keyframes a{forwards} ")));
+    assert_eq!(drawn.matches("<g class=\"f").count(), trace.matches("\"confidence\"").count());
+    let run = demask(&["trace", "-", "--svg", svg]);
+    assert_eq!(run.code, Some(1), "an empty trace is none: {}", run.stderr);
+    assert_eq!(fs::read_to_string(svg).unwrap(), drawn, "and leaves what is there alone");
+}
+
+/// Asked for what it cannot know, the demo says what it is, once and beside the answer.
+#[test]
+fn the_demo_says_what_it_is() {
+    let note = "note: the built-in demo solves small word problems and knows nothing else (there is no number in the \
+                question); for other questions name a model, such as --model JetLM/SDAR-1.7B-Chat\n";
+    let run = demask(&["generate", "Why is the sky blue?"]);
+    assert!(run.stderr.starts_with(note), "{}", run.stderr);
+    assert_eq!(run.stderr.matches("note: ").count(), 1);
+    let unknown = demask(&["generate", "Ada has 3 elephants."]);
+    assert!(unknown.stderr.contains("(\"elephants\" is none of its words)"), "{}", unknown.stderr);
+    for silent in [
+        &["generate", "-q", "Why is the sky blue?"][..],
+        &["generate", &questions()[0].0],
+        &["generate", "--model", &project("demo/demo-sdar"), "Why is the sky blue?"],
+        &["generate", "--raw", "Why is the sky blue?"],
     ] {
-        let run = demask(arguments);
-        assert_eq!((run.code, run.stderr.as_str()), (Some(2), format!("error: {message}\n").as_str()));
+        let run = demask(silent);
+        assert!(!run.stderr.contains("note: "), "{silent:?}: {}", run.stderr);
+        run.success();
     }
 }
 

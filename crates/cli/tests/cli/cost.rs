@@ -123,7 +123,7 @@ fn costs_that_cannot_be_known_are_refused() {
         ),
         (&["--convention", "mine"], "--convention is \"mine\", expected demask or published"),
         (&["--prompt-length", "0"], "--prompt-length is 0, expected at least 1"),
-        (&["--model", "x"], "the model is given by --like and by --model: give it in one way"),
+        (&["--model", "x"], "found --like and --model, expected one of them: omit the other"),
         (&["--system", "x"], "--system belongs to a prompt in words, and cost knows its length alone: omit it"),
     ] {
         refused(&demask(&with(&like, rest)), 2, told);
@@ -131,7 +131,9 @@ fn costs_that_cannot_be_known_are_refused() {
     refused(
         &demask(&["cost", "--like", "gpt"]),
         2,
-        "unknown shape \"gpt\", expected one of llada-8b, dream-7b, sdar-4b, sdar-8b, qwen2.5-1.5b",
+        "unknown shape \"gpt\", expected one of llada-8b, dream-7b, sdar-1.7b, sdar-4b, sdar-8b, qwen2.5-1.5b, \
+         stable-diffcoder-8b, open-dcoder-0.5b, a2d-qwen2.5-coder-0.5b, a2d-qwen3-0.6b, \
+         fast-dllm-v2-1.5b, fast-dllm-v2-7b, nemotron-labs-diffusion-3b, nemotron-labs-diffusion-8b",
     );
     refused(
         &demask(&["generate", "x", "--trace-predictions"]),

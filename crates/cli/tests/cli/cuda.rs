@@ -188,6 +188,12 @@ fn emulated_kernels_answer_as_the_processor_does_until_they_fail() {
     assert_eq!(on_gpu["receipt"]["nfe"], on_cpu["receipt"]["nfe"]);
     assert_eq!(on_gpu["receipt"]["memory"]["cache"], on_cpu["receipt"]["memory"]["cache"]);
     assert!(on_gpu["text"].as_str().unwrap().contains("The final answer is 7"));
+    let memory = &on_gpu["receipt"]["memory"];
+    let [current, peak, in_use] = ["current", "peak", "in_use"].map(|name| memory["device"][name].as_u64().unwrap());
+    let kept = memory["weights"].as_u64().unwrap() + memory["cache"].as_u64().unwrap();
+    assert!(kept < current && current <= peak && peak < 1 << 30, "{memory}");
+    assert_eq!(in_use, current, "the driver that pretends keeps nothing for itself");
+    assert_eq!(on_cpu["receipt"]["memory"].get("device"), None);
     for (fault, end) in [
         ("FAIL_LAUNCH=40", "cuLaunchKernel: CUDA_ERROR_LAUNCH_FAILED (719): unspecified launch failure"),
         ("FAIL_WAIT=2", "CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered"),

@@ -1,4 +1,4 @@
-//! A server as those who run it meet it: what the service manager is told, what `health` says, and how it ends.
+//! A server as those who run it meet it: what it reports to the service manager, what `health` says, and how it ends.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},

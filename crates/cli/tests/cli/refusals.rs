@@ -97,7 +97,7 @@ fn names_that_are_unknown() {
     assert_eq!(run.code, Some(2));
     generate_refused(
         &["--schedule", "dreamy"],
-        "unknown schedule \"dreamy\", did you mean \"dream\"? (known: even, dream, dream_total)",
+        "unknown schedule \"dreamy\", did you mean \"dream\"? (known: even, dream, dream_total, linear)",
     );
     generate_refused(&["--dtype", "f64"], "dtype \"f64\" is unknown: use one of auto, f32, bf16");
     generate_refused(&["--device", "tpu"], "device \"tpu\" is unknown: use one of auto, cpu, cuda, cuda:N");
@@ -111,12 +111,6 @@ fn what_this_version_lacks() {
         &["--activations", "int8"],
         "activations of int8 need quantised weights, found plain ones: add --quantize q8 or q4",
     );
-    let blocks = "activations of int8 need weights that are rounded at load, found a file quantised to q8_0, whose blocks \
-                  stay as they are: add --quantize q8 or q4 to round them anew, or omit --activations";
-    let file = project("crates/checkpoint/tests/data/tiny.gguf");
-    for command in [&["bench", "step", "--rows", "8"][..], &["generate", "hi"]] {
-        refused(&demask(&[command, &["--model", &file, "--activations", "int8"]].concat()), 2, blocks);
-    }
     generate_refused(&["--guide", "x"], "--guide goes with --decoder guided: omit it or name that decoder");
     #[cfg(not(feature = "cuda"))]
     refused(
@@ -183,7 +177,7 @@ fn prompts_that_are_none_or_two() {
     );
     generate_refused(
         &["--prompt-file", "x", "--prompt-tokens", "1"],
-        "the prompt is given by the argument and by --prompt-file and by --prompt-tokens: give it in one way",
+        "found prompts in the argument and in --prompt-file and in --prompt-tokens, expected one: omit the others",
     );
     refused(
         &demask(&["generate", "--prompt-file", "/nowhere/x"]),
@@ -353,7 +347,11 @@ fn machines_that_are_not_like_that() {
     generate_refused(&["--threads", "0"], &threads(0));
     generate_refused(&["--threads", "100000"], &threads(100_000));
     let with_isa = |tier: &str| Run::from(command(&["doctor"]).env("DEMASK_ISA", tier).output().unwrap());
-    refused(&with_isa("sse"), 2, "DEMASK_ISA \"sse\" is unknown: use one of amx, avx512bf16, avx512, avx2, portable");
+    refused(
+        &with_isa("sse"),
+        2,
+        "DEMASK_ISA \"sse\" is unknown: use one of amx, avx512bf16, avx512, avxvnni, avx2, portable",
+    );
     let names: Vec<_> = Isa::available().into_iter().map(|isa| isa.tier().name()).collect();
     for tier in Tier::ALL.into_iter().filter(|tier| Isa::force(*tier).is_err()) {
         let expected = format!("this machine cannot run the tier {tier}: it has {}", names.join(", "));
@@ -363,11 +361,11 @@ fn machines_that_are_not_like_that() {
     assert_eq!(portable.json()["cpu"]["tier"], "portable");
 }
 
-/// Templates are rendered on a large stack, which a process with little room for addresses is not given.
+/// A template of many steps needs neither a thread nor a stack of its own, which a process with little room for addresses
+/// is not given.
 #[cfg(target_os = "linux")]
 #[test]
-fn threads_that_the_system_does_not_give() {
-    // A template that takes many instructions runs on a thread of its own, with a large stack.
+fn long_templates_run_where_there_is_little_room() {
     let directory = tempfile::tempdir().unwrap();
     let model = std::path::PathBuf::from(project("demo/demo-llada"));
     for name in ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json"] {
@@ -379,7 +377,7 @@ fn threads_that_the_system_does_not_give() {
     settings["chat_template"] = format!("{{% for i in range(1000) %}}{{% endfor %}}{template}").into();
     fs::write(directory.path().join("tokenizer_config.json"), settings.to_string()).unwrap();
 
-    let call = command(&["generate", "hi", "--model", directory.path().to_str().unwrap(), "--threads", "1"]);
+    let call = command(&["generate", "hi", "-q", "--model", directory.path().to_str().unwrap(), "--threads", "1"]);
     let mut limited = Command::new("sh");
     limited.args(["-c", "ulimit -v 220000; exec \"$0\" \"$@\""]).arg(call.get_program()).args(call.get_args());
     for (name, value) in call.get_envs() {
@@ -389,12 +387,7 @@ fn threads_that_the_system_does_not_give() {
         };
     }
     let run = Run::from(limited.output().unwrap());
-    refused(
-        &run,
-        1,
-        "no thread for the chat template: Resource temporarily unavailable (os error 11); end other programs, or raise \
-         the limits of processes and memory (ulimit -u, ulimit -v)",
-    );
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{}", run.stdout);
 }
 
 #[test]
@@ -412,7 +405,7 @@ fn calls_that_are_not_understood() {
 
 #[test]
 fn logits_of_nothing() {
-    refused(&demask(&["logits", "--tokens", "1"]), 2, "nowhere to write: give --out FILE.safetensors");
+    refused(&demask(&["logits", "--tokens", "1"]), 2, "no output named: give --out FILE.safetensors");
     refused(&demask(&["logits", "--out", "x"]), 2, "no tokens: give --tokens 1,2,3 or --tokens-file FILE");
     refused(
         &demask(&["logits", "--tokens", "1", "--causal", "--block-causal", "2", "--out", "x"]),
@@ -440,14 +433,18 @@ fn shapes_traces_and_rows_that_are_none() {
     refused(
         &demask(&["synth", "--out", "x"]),
         2,
-        "no shape: give --like with one of llada-8b, dream-7b, sdar-4b, sdar-8b, qwen2.5-1.5b",
+        "no shape: give --like with one of llada-8b, dream-7b, sdar-1.7b, sdar-4b, sdar-8b, qwen2.5-1.5b, \
+         stable-diffcoder-8b, open-dcoder-0.5b, a2d-qwen2.5-coder-0.5b, a2d-qwen3-0.6b, \
+         fast-dllm-v2-1.5b, fast-dllm-v2-7b, nemotron-labs-diffusion-3b, nemotron-labs-diffusion-8b",
     );
     refused(
         &demask(&["synth", "--like", "gpt", "--out", "x"]),
         2,
-        "unknown shape \"gpt\", expected one of llada-8b, dream-7b, sdar-4b, sdar-8b, qwen2.5-1.5b",
+        "unknown shape \"gpt\", expected one of llada-8b, dream-7b, sdar-1.7b, sdar-4b, sdar-8b, qwen2.5-1.5b, \
+         stable-diffcoder-8b, open-dcoder-0.5b, a2d-qwen2.5-coder-0.5b, a2d-qwen3-0.6b, \
+         fast-dllm-v2-1.5b, fast-dllm-v2-7b, nemotron-labs-diffusion-3b, nemotron-labs-diffusion-8b",
     );
-    refused(&demask(&["synth", "--like", "llada-8b"]), 2, "nowhere to write: give --out DIR");
+    refused(&demask(&["synth", "--like", "llada-8b"]), 2, "no output named: give --out DIR");
     refused(
         &demask(&["synth", "--like", "llada-8b", "--layers", "0", "--out", "x"]),
         2,

@@ -64,18 +64,18 @@ impl Reply {
         ))
     }
 
-    /// The same bytes in pieces of so many each.
+    /// Cuts the bytes into pieces of so many each.
     pub fn torn(self, size: usize) -> Self {
         let all = self.pieces.concat();
         Self { pieces: all.chunks(size).map(<[u8]>::to_vec).collect(), ..self }
     }
 
-    /// The same with a pause between pieces.
+    /// Pauses between pieces.
     pub fn slowly(self, pause: Duration) -> Self {
         Self { pause, ..self }
     }
 
-    /// The same, with the connection closed behind it.
+    /// Closes the connection behind the bytes.
     pub fn closed(self) -> Self {
         Self { close: true, ..self }
     }

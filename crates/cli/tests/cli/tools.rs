@@ -8,6 +8,34 @@ use safetensors::SafeTensors;
 use crate::harness::{demask, project};
 
 #[test]
+fn packages_get_manual_pages_and_completions_of_every_command() {
+    let directory = tempfile::tempdir().unwrap();
+    demask(&["man", "--out", directory.path().to_str().unwrap()]).success();
+    let help = demask(&["--help"]).success();
+    let commands = help.split("Commands:\n").nth(1).unwrap().lines().take_while(|line| line.starts_with("  "));
+    let commands: Vec<&str> = commands
+        .filter(|line| !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .collect();
+    assert!(commands.len() > 5, "{commands:?}");
+    let bash = demask(&["completions", "bash"]).success();
+    for name in commands {
+        let page = fs::read_to_string(directory.path().join(format!("demask-{name}.1"))).unwrap();
+        assert!(page.contains(".TH") && page.contains(&format!("demask\\-{name}")), "{page}");
+        assert!(bash.contains(&format!("demask,{name})")), "{name}");
+    }
+    let whole = fs::read_to_string(directory.path().join("demask.1")).unwrap();
+    assert!(whole.contains("DEMASK_") && !whole.contains("completions"), "{whole}");
+    assert!(fs::read_to_string(directory.path().join("demask-bench-serve.1")).unwrap().contains("\\-\\-url"));
+    for shell in ["elvish", "fish", "powershell", "zsh"] {
+        assert!(demask(&["completions", shell]).success().contains("generate"), "{shell}");
+    }
+    let refused = demask(&["completions", "csh"]);
+    assert!(refused.stderr.contains("expected one of bash, elvish, fish, powershell, zsh"), "{}", refused.stderr);
+}
+
+#[test]
 fn logits_are_written_for_any_reader() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("logits.safetensors");
@@ -191,14 +219,14 @@ fn doctor_knows_the_machine() {
     let reason = report["gpu"]["reason"].as_str().unwrap();
     let reasons = ["there is no NVIDIA driver: ", "this build runs on the CPU only", "the NVIDIA driver (CUDA "];
     assert!(reasons.iter().any(|known| reason.starts_with(known)), "{reason}");
-    assert_eq!(report["defaults"].as_array().unwrap().len(), 3);
+    assert_eq!(report["defaults"].as_array().unwrap().len(), 4);
     for ceiling in ["read_gbs", "f32_tflops", "bf16_tflops", "int8_tflops"] {
         assert!(report["ceilings"][ceiling].as_f64() > Some(0.0), "{ceiling}");
     }
     let text = demask(&["doctor", "--threads", "1"]).success();
     assert!(
         text.contains("threads   1\n")
-            && text.contains("SDAR, TraDo: decoder threshold:tau=0.9, cache block (approximate)"),
+            && text.contains("SDAR, Stable-DiffCoder, A2D-Qwen2-bd3lm, A2D-Qwen3-bd3lm, Fast-dLLM-v2: decoder threshold:tau=0.9, cache block (approximate)"),
         "{text}"
     );
 }

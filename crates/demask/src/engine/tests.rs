@@ -6,7 +6,7 @@ use demask_decode::Finish;
 use demask_step::{DeviceError, DeviceId};
 
 use super::*;
-use crate::faults::Faults;
+use crate::{Mail, Outcome, faults::Faults};
 
 /// The demo model over a network that does something before each of its forwards, which are counted from 0.
 fn haunted(mut before: impl FnMut(usize) + Send + 'static) -> Model {

@@ -52,7 +52,7 @@ pub enum SubmitError {
     #[error("the device failed: {0}")]
     Device(#[from] DeviceError),
     /// It needs a network that it was not given, or that is not there any more.
-    #[error("the work needs its network {0}, and was given none or one that was removed")]
+    #[error("the work needs its network {0}, found none or one that was removed: name a network of this scheduler")]
     NoNetwork(usize),
     /// Its share is not a number above 0.
     #[error("a weight of {0}: expected a number above 0")]

@@ -12,7 +12,7 @@ use std::{
 };
 
 use demask_step::OutOfMemory;
-use job::{Job, Manner, Part, part, parts, plain};
+use job::{Job, Manner, Part, part, plain};
 use machine::{Log, Machine};
 use proptest::prelude::*;
 
@@ -74,6 +74,17 @@ impl Bench {
         };
         self.over.iter().map(|finished| (finished.id.0, told(finished))).collect()
     }
+}
+
+fn parts(networks: usize) -> impl Strategy<Value = Vec<Part>> {
+    let kind = prop_oneof![3 => Just(None), 1 => Just(Some(false)), 1 => Just(Some(true))];
+    let part = (0..networks, 1..4usize, 1..40usize, kind).prop_map(|(network, groups, rows, kind)| Part {
+        network,
+        groups,
+        rows,
+        kind,
+    });
+    prop::collection::vec(part, 1..6)
 }
 
 /// A call of the scheduler's owner.
@@ -355,7 +366,7 @@ fn work_without_its_network_is_refused() {
     let mut bench = Bench::new(100, 64, [usize::MAX; 2]);
     let job = Job::new(1, 10, vec![part(0, 1, 1), part(1, 1, 1)], Manner::Good);
     let refused = bench.scheduler.submit(job, &bench.on[..1], Class::default()).unwrap_err();
-    let told = "the work needs its network 1, and was given none or one that was removed";
+    let told = "the work needs its network 1, found none or one that was removed: name a network of this scheduler";
     assert_eq!(refused.error.to_string(), told);
     bench.scheduler.remove(bench.on[1]).unwrap();
     assert_eq!(bench.submit(refused.work, Class::default()).unwrap_err().error.to_string(), told);

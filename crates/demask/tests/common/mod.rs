@@ -18,7 +18,7 @@ use demask::internals::{
         ArchSpec, Inspect, LayerRole, Role, Rope, RopeScaling, Runner, WeightError, WeightSource, Weights,
         expected_tensors,
     },
-    step::{Mask, random::mix},
+    step::{BlockRules, Mask, random::mix},
     tensor::{Backend, Dtype, TensorView},
 };
 use demask_cuda::CudaOptions;
@@ -144,6 +144,8 @@ fn base() -> ArchSpec {
         tied: false,
         attention: Mask::Full,
         shift: 0,
+        blocks: BlockRules::default(),
+        query_scale: None,
     }
 }
 
@@ -160,7 +162,7 @@ pub fn specs() -> Vec<(&'static str, ArchSpec)> {
                 head_dim: 24,
                 rope: wide.clone(),
                 head_norms: true,
-                attention: Mask::BlockCausal { block: 4 },
+                attention: Mask::blocks(4),
                 ..base()
             },
         ),

@@ -24,6 +24,10 @@ pub struct Input {
     pub tag: String,
     attention: String,
     block: Option<u32>,
+    #[serde(default)]
+    offset: u32,
+    #[serde(default)]
+    context: u32,
     rows: Option<String>,
 }
 
@@ -31,7 +35,8 @@ impl Input {
     /// The mask of the input; padded inputs run without their padding, which nobody sees.
     pub fn mask(&self, own: Mask) -> Result<Mask, String> {
         match (self.attention.as_str(), self.block) {
-            ("block causal", Some(block)) => Ok(Mask::BlockCausal { block }),
+            ("block causal", Some(block)) => Ok(Mask::BlockCausal { block, offset: self.offset }),
+            ("causal context", _) => Ok(Mask::Context { context: self.context, block: 1 }),
             ("block causal", None) => match own {
                 Mask::BlockCausal { .. } => Ok(own),
                 _ => Err("block causal attention without a block".into()),
@@ -120,6 +125,10 @@ pub struct Case {
     pub steps: Vec<Vec<(u32, u32)>>,
     /// Rows fed per forward.
     pub rows: Option<Vec<usize>>,
+    /// The same, up to where the answer is settled.
+    pub fed_rows: Option<Vec<usize>>,
+    /// Tokens that each cycle of drafts gave, the one behind those that came true included.
+    pub accepted_per_cycle: Option<Vec<usize>>,
     /// The order that was drawn for each block, where positions were drawn.
     #[serde(default)]
     pub decode_order: Vec<Vec<u32>>,
@@ -129,6 +138,37 @@ pub struct Case {
     pub accept_len: Option<Vec<usize>>,
     /// Forwards of the guide.
     pub ar_calls: Option<usize>,
+}
+
+impl Case {
+    /// Where the answer ends, if the reference goes on behind it or overwrites what it wrote there: behind the first token
+    /// that ends it.
+    pub fn answer_end(&self) -> usize {
+        let stops = |token: &u32| self.stop_ids.contains(token);
+        let answer = self.output.iter().skip(self.prompt.len()).position(stops);
+        answer.map_or(self.output.len(), |place| self.prompt.len() + place + 1)
+    }
+
+    /// The case, as far as its answer goes: what is written behind the end is left out, and so are forwards behind the
+    /// last commit, which nobody reads.
+    pub fn answered(&self) -> Self {
+        let end = self.answer_end();
+        let mut case = self.clone();
+        case.output.truncate(end);
+        case.steps = settled(&self.steps, end);
+        case.nfe = case.steps.len();
+        case
+    }
+}
+
+/// The commits before a position, without the forwards behind the last of them.
+pub fn settled(steps: &[Vec<(u32, u32)>], end: usize) -> Vec<Vec<(u32, u32)>> {
+    let within = |step: &Vec<(u32, u32)>| step.iter().copied().filter(|commit| (commit.0 as usize) < end).collect();
+    let mut steps: Vec<Vec<_>> = steps.iter().map(within).collect();
+    while steps.last().is_some_and(Vec::is_empty) {
+        steps.pop();
+    }
+    steps
 }
 
 impl DecodeFile {

@@ -29,6 +29,9 @@ const F32_TOLERANCE: f32 = 1e-4;
 /// The same in bf16: 8 significant bits lose 2^-9 at each of the roundings on the way through the layers.
 const BF16_TOLERANCE: f32 = 4e-2;
 
+/// The same of the families of 2026, whose small networks have sharper predictions: PyTorch in bf16 is as far from f32.
+const SHARP_BF16_TOLERANCE: f32 = 8e-2;
+
 /// The tiers that compute f32 in their own way; the others share these kernels.
 fn f32_tiers() -> Vec<Device> {
     let own = [Tier::Portable, Tier::Avx2, Tier::Avx512];
@@ -116,6 +119,8 @@ fn forward_cases(devices: &[Device], dtype: DtypeChoice, tolerance: f32) {
     let mut failures = Vec::new();
     for path in files(&folder, "forward") {
         let forward = Forward::read(&path);
+        let sharp = dtype == DtypeChoice::Bf16 && forward.model.starts_with("dense-");
+        let tolerance = if sharp { SHARP_BF16_TOLERANCE } else { tolerance };
         let mut names = vec![forward.model.clone()];
         if forward.model == "tiny-llada" {
             // The same weights in two shards.
@@ -159,6 +164,8 @@ struct Trace {
     nfe: usize,
     /// Drafts accepted in each step, and forwards of the guide.
     accepted: Vec<usize>,
+    /// Tokens of each verified window.
+    cycles: Vec<usize>,
     guide_nfe: usize,
     canvas: Vec<u32>,
 }
@@ -170,8 +177,11 @@ fn run(model: &mut Model, session: Session) -> Result<Trace, String> {
     let mut commits = Vec::new();
     for event in session.events() {
         match event {
-            Event::Step { rows, nfe, accepted, .. } => {
+            Event::Step { rows, nfe, accepted, rejected, drafts, .. } => {
                 trace.rows.push(rows);
+                if drafts > 0 && accepted + rejected > 0 {
+                    trace.cycles.push(accepted + 1);
+                }
                 trace.accepted.push(accepted);
                 trace.steps.resize(nfe, Vec::new());
                 trace.steps[nfe - 1].append(&mut commits);
@@ -185,6 +195,23 @@ fn run(model: &mut Model, session: Session) -> Result<Trace, String> {
     trace.guide_nfe = session.counts().guide.nfe;
     trace.canvas = session.output().canvas;
     Ok(trace)
+}
+
+/// The first difference between a case and a trace, as far as the answer goes: the loops of 2026's families write and run
+/// on behind it.
+fn difference_of_answers(case: &Case, trace: &mut Trace) -> Option<String> {
+    let (answered, end) = (case.answered(), case.answer_end());
+    let rows = case.fed_rows.as_ref().map(|fed| fed.iter().zip(&trace.rows).position(|(fed, own)| fed != own));
+    if let Some(Some(step)) = rows {
+        return Some(format!("rows: expected {:?}, found {:?}: step {step}", case.fed_rows, trace.rows));
+    }
+    if case.accepted_per_cycle.as_ref().is_some_and(|cycles| *cycles != trace.cycles) {
+        return Some(format!("cycles: expected {:?}, found {:?}", case.accepted_per_cycle, trace.cycles));
+    }
+    trace.steps = cases::settled(&trace.steps, end);
+    trace.nfe = trace.steps.len();
+    trace.canvas.truncate(end);
+    difference(&answered, trace)
 }
 
 /// The first difference between a case and a trace.
@@ -253,8 +280,19 @@ fn decode() {
                 let outcome = match parameters::map(&file.method, case, model.prompter().facts(), guide.as_ref()) {
                     Ok(options) => Session::new(options)
                         .map_err(|error| error.to_string())
-                        .and_then(|session| run(model, session))
-                        .map(|trace| difference(case, &trace)),
+                        .and_then(|mut session| {
+                            if let Some(length) = parameters::kept(&file.method, case) {
+                                session.keep(length);
+                            }
+                            run(model, session)
+                        })
+                        .map(|mut trace| {
+                            if file.method.starts_with("dense_") {
+                                difference_of_answers(case, &mut trace)
+                            } else {
+                                difference(case, &trace)
+                            }
+                        }),
                     Err(error) => Err(error),
                 };
                 match outcome {
@@ -290,7 +328,7 @@ fn differences_are_seen() {
     assert!(error.contains("unheard_of"), "{error}");
 }
 
-/// Speculative decoding writes what the guide writes alone, whatever the model drafts (specification flashdlm, G8).
+/// Speculative decoding writes what the guide writes alone, whatever the model drafts (specs/flashdlm.md#G8).
 #[test]
 fn flashdlm_g8_the_target_writes_its_own_text() {
     let folder = own_folder();

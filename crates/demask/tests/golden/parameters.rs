@@ -50,6 +50,11 @@ struct Said {
     among: Option<usize>,
     share: Option<f64>,
     verify: Option<usize>,
+    /// Positions of a part of a block, and whether only its rows run.
+    part: Option<usize>,
+    dual: bool,
+    /// The token that ends an answer; none: nothing does.
+    end: Option<u32>,
 }
 
 type Apply = fn(&mut Said, &Value) -> Option<()>;
@@ -119,6 +124,16 @@ const TABLE: &[(&str, Apply)] = &[
     ("acceptance_top_k", |said, value| count(value).map(|among| said.among = Some(among))),
     ("tau", |said, value| value.as_f64().map(|share| said.share = Some(share))),
     ("verify_batch_size", |said, value| count(value).map(|verify| said.verify = Some(verify))),
+    ("small_block_size", |said, value| count(value).map(|part| said.part = Some(part))),
+    ("use_block_cache", |said, value| value.as_bool().map(|dual| said.dual = dual)),
+    // What the specification says and the released loop does not: a prompt of one whole block is read.
+    ("clean_prefill", |_, value| value.as_bool().map(drop)),
+    ("eos_id", |said, value| count(value).map(|id| said.end = Some(id as u32))),
+    ("eos_token_id", |said, value| count(value).map(|id| said.end = Some(id as u32))),
+    ("stop_token", |said, value| count(value).map(|id| said.end = Some(id as u32))),
+    // Nothing is padded here.
+    ("pad_id", |_, value| value.as_u64().map(drop)),
+    ("pad_token_id", |_, value| value.as_u64().map(drop)),
     // FlashDLM's own prompt cache keeps the prompt's last slot too: Fast-dLLM's prefix cache with one block.
     ("dlm_cache", |said, value| {
         said.cache = Some(if value.as_str()? == "prompt" { "prefix" } else { "none" }.into());
@@ -200,7 +215,7 @@ fn build(
     };
     let options = match method {
         "llada_generate" => llada(said, case, base),
-        "dream_generate" => dream(said, gen_length, base),
+        "dream_generate" | "dense_opendcoder" => dream(said, gen_length, base),
         "sdar_generate" | "sdar_entropy_bounded" => sdar(said, case, base)?,
         "ar_greedy" => base,
         "freedave_block" => freedave_block(said, case, base)?,
@@ -213,9 +228,98 @@ fn build(
         "dllmcache_dream" => dllm(said, dream(said, gen_length, base))?,
         "freecache_llada" | "freecache_dream" | "freecache_exact" => freecache(said, case, base)?,
         "guided_llada" | "guided_dream" => guided(said, case, guide, base)?,
+        "dense_stablediffcoder" => stable_diffcoder(said, gen_length, base)?,
+        "dense_a2d_mdlm" | "dense_a2d_bd3lm" => a2d(said, gen_length, base)?,
+        "dense_fastdllm2_generate" => fast_dllm2(said, case, StopRule::Prefix, base)?,
+        "dense_fastdllm2_batch" => fast_dllm2(said, case, StopRule::Block, base)?,
+        "dense_nemotron_ar" => nemotron(said, "ar", "causal", base)?,
+        "dense_nemotron_diffusion" => {
+            let decoder = said.threshold.map_or("static".into(), |tau| format!("threshold:tau={tau}"));
+            SessionOptions { block_length: said.block_length, ..nemotron(said, &decoder, "block", base)? }
+        }
+        "dense_nemotron_linear_spec" => {
+            let (block, tau) = (said.block_length.unwrap_or(32), said.threshold.unwrap_or(0.0));
+            // The last window may reach behind what is asked for.
+            let canvas = CanvasSpec::Prompt { tokens: case.prompt.clone(), gen_length: gen_length + block };
+            let decoder = format!("selfspec:block={block},tau={tau}");
+            nemotron(said, &decoder, "causal", SessionOptions { canvas, ..base })?
+        }
         other => return Err(format!("method {other:?} is not known")),
     };
     Ok(options)
+}
+
+/// Tokens that are asked for, where the canvas is longer.
+pub fn kept(method: &str, case: &Case) -> Option<usize> {
+    let asked = case.params.get("max_new_tokens").and_then(count);
+    asked.filter(|_| method == "dense_nemotron_linear_spec")
+}
+
+/// A rule that ends an answer at the token that a case names, if it names one.
+fn ending(said: &Said, stop: StopRule, base: SessionOptions) -> SessionOptions {
+    let stop = if said.end.is_some() { stop } else { StopRule::Never };
+    SessionOptions { stop, end_ids: said.end.into_iter().collect(), ..base }
+}
+
+/// The length of a case's prompt.
+fn prompt(base: &SessionOptions) -> usize {
+    let (CanvasSpec::Prompt { tokens, .. } | CanvasSpec::Infill { tokens }) = &base.canvas;
+    tokens.len()
+}
+
+/// Stable-DiffCoder: its steps are shared by whole blocks, and each block has as many, the ragged first and last included.
+fn stable_diffcoder(said: &Said, gen_length: usize, base: SessionOptions) -> Result<SessionOptions, String> {
+    let block = said.block_length.unwrap_or(4);
+    let blocks = (prompt(&base) % block + gen_length).div_ceil(block);
+    let steps = said.steps.unwrap_or(gen_length) * block / gen_length;
+    let decoder = said.threshold.map_or("static".into(), |tau| format!("threshold:tau={tau}"));
+    let base = ending(said, StopRule::Block, base);
+    Ok(SessionOptions {
+        block_length: Some(block),
+        steps: Some(steps * blocks),
+        decoder: parsed(&decoder)?,
+        cache: parsed("block")?,
+        ..base
+    })
+}
+
+/// dllm's samplers: blocks from the prompt's end on, the last one short.
+fn a2d(said: &Said, gen_length: usize, base: SessionOptions) -> Result<SessionOptions, String> {
+    let block = said.block_length.unwrap_or(32);
+    let blocks = gen_length.div_ceil(block);
+    let steps = said.steps.unwrap_or(gen_length).div_ceil(blocks);
+    let base = ending(said, StopRule::Block, base);
+    Ok(SessionOptions {
+        block_length: Some(block),
+        steps: Some(steps * blocks),
+        schedule: Schedule::Linear,
+        decoder: parsed("static")?,
+        ..base
+    })
+}
+
+/// Fast-dLLM v2: whole blocks, and the token that the last one's store predicts.
+fn fast_dllm2(said: &Said, case: &Case, stop: StopRule, base: SessionOptions) -> Result<SessionOptions, String> {
+    let (block, prompt) = (said.block_length.unwrap_or(32), prompt(&base));
+    let whole = prompt / block * block + said.gen_length.unwrap_or(0) / block * block;
+    let gen_length = whole + 1 - prompt;
+    let (tau, part) = (said.threshold.unwrap_or(1.0), said.part.unwrap_or(8));
+    let mut facts = base.facts.clone();
+    facts.blocks.ends_short = true;
+    let base = ending(said, stop, base);
+    Ok(SessionOptions {
+        facts,
+        canvas: CanvasSpec::Prompt { tokens: case.prompt.clone(), gen_length },
+        block_length: Some(block),
+        decoder: parsed(&format!("threshold:tau={tau},strict,sub={part}"))?,
+        cache: parsed(if said.dual { "block:live=dual" } else { "block" })?,
+        ..base
+    })
+}
+
+fn nemotron(said: &Said, decoder: &str, cache: &str, base: SessionOptions) -> Result<SessionOptions, String> {
+    let base = ending(said, StopRule::Prefix, base);
+    Ok(SessionOptions { decoder: parsed(decoder)?, cache: parsed(cache)?, ..base })
 }
 
 fn llada(said: &Said, case: &Case, base: SessionOptions) -> SessionOptions {

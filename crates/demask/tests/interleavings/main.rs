@@ -54,7 +54,8 @@ use mailbox::{Mail, Mailbox, Post};
 const INTERRUPTIONS: usize = 3;
 
 fn main() {
-    for model in [a_reader_that_waits as fn(), a_reader_that_is_woken, a_reader_that_leaves, two_ends, nobody_ends_it] {
+    let readers = [a_reader_that_waits as fn(), a_reader_that_is_woken, a_reader_of_the_whole, a_reader_that_pauses];
+    for model in readers.into_iter().chain([a_reader_that_leaves as fn(), two_ends, nobody_ends_it]) {
         let mut orders = Builder::new();
         orders.preemption_bound = Some(INTERRUPTIONS);
         orders.check(model);
@@ -147,6 +148,42 @@ fn a_reader_that_is_woken() {
             // Who is never woken sleeps for ever, which the scheduler of the test finds.
             Poll::Pending => sleeper.sleep(),
         }
+    }
+    read.is_all();
+    engine.join().unwrap();
+}
+
+/// One update and the end, whenever it begins to wait.
+fn a_reader_of_the_whole() {
+    let mailbox = Arc::new(Mailbox::default());
+    mailbox.wait_for_the_end();
+    let engine = engine(&mailbox);
+    let mut read = Read::default();
+    let mut mails = 0;
+    while let Some(mail) = mailbox.wait() {
+        read.take(mail);
+        mails += 1;
+    }
+    read.is_all();
+    assert_eq!(mails, 2);
+    engine.join().unwrap();
+}
+
+/// Takes what is there, and then waits for the end alone.
+fn a_reader_that_pauses() {
+    let mailbox = Arc::new(Mailbox::default());
+    let engine = engine(&mailbox);
+    let sleeper = Arc::new(Sleeper::default());
+    let waker = Waker::from(Arc::clone(&sleeper));
+    let mut read = Read::default();
+    if let Poll::Ready(Some(mail)) = mailbox.poll(Some(&waker)) {
+        read.take(mail);
+    }
+    while mailbox.poll_over(&waker).is_pending() {
+        sleeper.sleep();
+    }
+    while let Poll::Ready(Some(mail)) = mailbox.poll(Some(&waker)) {
+        read.take(mail);
     }
     read.is_all();
     engine.join().unwrap();

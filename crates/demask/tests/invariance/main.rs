@@ -213,8 +213,8 @@ fn freedave_i10_one_row_predicts() {
     }
 }
 
-/// I3 of specification flashdlm: with nothing changed, a window over stored slots is the full forward, whatever the
-/// window and however many heads share their K/V. Over the slots of another text it is not.
+/// specs/flashdlm.md#I3: with nothing changed, a window over stored slots is the full forward, whatever the window and
+/// however many heads share their K/V. Over the slots of another text it is not.
 #[test]
 fn flashdlm_i3_a_window_is_the_full_forward_restricted_to_it() {
     const LENGTH: usize = 45;

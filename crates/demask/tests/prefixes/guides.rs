@@ -79,7 +79,15 @@ fn a_guide_shares_what_it_has_read() {
 #[test]
 fn canvas_and_guide_both_share() {
     let specs: HashMap<_, _> = specs().into_iter().collect();
-    let facts = |mask, shift, mask_id| ModelFacts { mask, shift, mask_id, vocab: 70, context: 512, layers: 3 };
+    let facts = |mask, shift, mask_id| ModelFacts {
+        mask,
+        shift,
+        mask_id,
+        vocab: 70,
+        context: 512,
+        layers: 3,
+        blocks: demask_step::BlockRules::default(),
+    };
     let run = |bytes: u64, rounds: usize| {
         let mut scheduler = Scheduler::new().with_leak(|leak| panic!("{leak}"));
         let on = ["block", "causal"].map(|kind| {
@@ -94,8 +102,7 @@ fn canvas_and_guide_both_share() {
                 shared_vocabulary: true,
                 text: None,
             };
-            let own =
-                options(&facts(Mask::BlockCausal { block: 4 }, 0, Some(69)), &tokens(70), 40, ("guided", "block"));
+            let own = options(&facts(Mask::blocks(4), 0, Some(69)), &tokens(70), 40, ("guided", "block"));
             let session = Session::new(SessionOptions { guide: Some(guide), ..own }).unwrap();
             scheduler.submit(session, &on, Class::default()).unwrap();
             let mut over = Vec::new();

@@ -114,7 +114,7 @@ impl Small {
     /// Runs these positions of a sequence, whatever they predict.
     fn step(&mut self, sequence: SequenceId, positions: Range<u32>) -> Result<(), PlanError> {
         let tokens = tokens(4 * PAGE);
-        let mask = Mask::BlockCausal { block: 4 };
+        let mask = Mask::blocks(4);
         let plan = StepPlan { live: positions.clone().into(), visible: positions.end, mask, ..StepPlan::default() };
         let (tokens, ask) = (&tokens[positions.start as usize..positions.end as usize], HeadAsk::default());
         let step = SequenceStep { sequence, tokens, plan: &plan, ask: &ask, blend: None };
@@ -126,7 +126,7 @@ impl Small {
     /// Leaves three pages of four that were used.
     fn leave(&mut self) {
         let prefix = tokens(3 * PAGE);
-        let prefix = Prefix { tokens: &prefix, mask: Mask::BlockCausal { block: 4 }, salt: 0 };
+        let prefix = Prefix { tokens: &prefix, mask: Mask::blocks(4), salt: 0 };
         let sequence = self.network.open(&Self::needs(4)).unwrap();
         self.step(sequence, 0..2 * PAGE as u32).unwrap();
         // Nobody is to read what was never written.

@@ -92,7 +92,15 @@ impl Bench {
         let network = scheduler.add(network);
         let mask_id = (spec.attention != Mask::Causal).then_some(69);
         let shift = spec.shift as u32;
-        let facts = ModelFacts { mask: spec.attention, shift, mask_id, vocab: 70, context: 512, layers: 3 };
+        let facts = ModelFacts {
+            mask: spec.attention,
+            shift,
+            mask_id,
+            vocab: 70,
+            context: 512,
+            layers: 3,
+            blocks: demask_step::BlockRules::default(),
+        };
         Self { scheduler, network, facts }
     }
 

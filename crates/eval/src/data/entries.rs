@@ -101,7 +101,7 @@ fn member_of(file: File, member: &str, path: &str) -> Result<Vec<u8>, DataError>
     opened.unwrap_or_else(|| Err(broken(path, "zip", &"its reader gave up")))
 }
 
-/// What is broken, in one line.
+/// Error about a broken file, in one line.
 pub(super) fn broken(path: &str, kind: &'static str, detail: &dyn Display) -> DataError {
     let detail = detail.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
     DataError::Broken { path: path.to_owned(), kind, detail }

@@ -34,7 +34,7 @@ pub struct DataOptions<'a> {
     pub hub: &'a HubOptions,
 }
 
-/// Told how far a download is; answers whether to go on.
+/// Observer of a download: gets how far it is, and returns whether to go on.
 pub type Watch<'a> = dyn FnMut(FetchProgress<'_>) -> bool + 'a;
 
 /// A task's problems, in the order of its files.

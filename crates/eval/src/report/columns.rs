@@ -74,6 +74,14 @@ pub const MAIN: &[Column] = &[
         "largest resident memory of the process while the run went on, mapped files included",
         |row| bytes(row.peak_memory),
     ),
+    Column {
+        shown: |rows| rows.iter().any(|row| row.device_memory.is_some()),
+        ..column(
+            "device memory",
+            "largest memory that the model and its guides had allocated on the GPU while the run went on",
+            |row| row.device_memory.map(bytes).unwrap_or_default(),
+        )
+    },
     column("speed-up", "seconds per item of the baseline by those of this run", |row| times(Some(row.speed_up))),
     Column {
         shown: |rows| rows.iter().any(|row| !row.exactness.is_empty()),

@@ -27,7 +27,7 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Returns whether the sample tells the two apart.
+    /// Returns whether the sample separates the two.
     pub fn is_certain(&self) -> bool {
         self.low > 0.0 || self.high < 0.0
     }

@@ -26,13 +26,13 @@ pub enum JoinError {
     None {
         /// The directory.
         directory: PathBuf,
-        /// What is wrong.
+        /// The problem.
         error: String,
     },
     /// Records that cannot be read.
     #[error(transparent)]
     Records(#[from] crate::run::StoreError),
-    /// The same task with different items.
+    /// One task with different items.
     #[error(
         "task {task} has other data in {} ({other}) than in {} ({first}): accuracies on different items cannot be \
          compared; report them apart, or answer the same data", second_directory.display(), first_directory.display()

@@ -86,7 +86,7 @@ pub enum ReportError {
         run: String,
         /// The item.
         id: String,
-        /// What is wrong.
+        /// Found value.
         found: String,
     },
     /// A picture cannot be drawn.

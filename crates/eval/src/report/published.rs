@@ -18,7 +18,7 @@ pub struct Published {
     pub figures: BTreeMap<String, f64>,
     /// Where they are from.
     pub source: String,
-    /// What is to be known of them.
+    /// Note about them.
     pub note: String,
 }
 
@@ -58,6 +58,7 @@ pub const METRICS: &[Metric] = &[
     metric("gflop_per_token", "GFLOP/token", |row| row.gflop_per_token),
     metric("operations_ratio", "operations saved", |row| row.operations_ratio),
     metric("memory_gib", "memory GiB", |row| gib(row.peak_memory)),
+    metric("device_memory_gib", "device memory GiB", |row| gib(row.device_memory.unwrap_or(0))),
     metric("guide_memory_gib", "guide GiB", |row| gib(row.guide_memory)),
     metric("guide_share", "guide's time %", |row| row.guide_share.map(|share| 100.0 * share)),
     metric("acceptance", "acceptance %", |row| row.acceptance.map(|share| 100.0 * share)),

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::Record;
 
-/// One run on one task. What cannot be told, like tokens per second of a run that decoded no token, is absent.
+/// One run on one task. What is undefined, like tokens per second of a run that decoded no token, is absent.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Summary {
     /// The task.
@@ -67,6 +67,9 @@ pub struct Summary {
     pub guide_nfe: f64,
     /// Largest peak of resident memory, in bytes.
     pub peak_memory: u64,
+    /// Largest memory that was allocated on the GPU, in bytes; none where the processor computed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_memory: Option<u64>,
     /// Largest K/V memory, in bytes.
     pub cache_memory: u64,
     /// Seconds per item of the baseline by those of this run.
@@ -170,6 +173,13 @@ struct Seconds {
 struct Memory {
     guide: u64,
     cache: u64,
+    peak: u64,
+    device: DeviceMemory,
+}
+
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default)]
+struct DeviceMemory {
     peak: u64,
 }
 
@@ -289,6 +299,7 @@ impl<'a> Asked<'a> {
             gflop_per_token: by_token(flops / tokens / 1e9),
             guide_nfe: sum(|told| told.guide_nfe) / runs,
             peak_memory: largest(|told| told.memory.peak),
+            device_memory: Some(largest(|told| told.memory.device.peak)).filter(|&bytes| bytes > 0),
             cache_memory: largest(|told| told.memory.cache),
             speed_up: 1.0,
             difference: None,

@@ -92,6 +92,7 @@ fn a_row_is_the_sum_of_its_items() {
     assert_eq!((row.seconds_per_item, row.tokens_per_second), (0.5, Some(64.0)));
     assert_eq!((row.nfe, row.tokens_per_nfe, row.gflop_per_token), (10.0, Some(3.2), Some(2.0)));
     assert_eq!((row.peak_memory, row.cache_memory, row.speed_up), (50 << 20, 3 << 20, 4.0));
+    assert_eq!(row.device_memory, None);
     assert_eq!(rows[0].speed_up, 1.0);
 }
 
@@ -119,6 +120,19 @@ fn the_terminal_shows_the_columns_of_the_page() {
     let page = markdown(&numbers, &[]);
     let shown = lines[0].split("  ").map(str::trim).filter(|name| !name.is_empty() && *name != "task");
     shown.for_each(|name| assert!(page.contains(&format!("| {name} |")), "{name}"));
+}
+
+#[test]
+fn memory_of_a_gpu_is_shown_where_one_computed() {
+    let mut on_gpu = two();
+    assert!(!plain(&Numbers::of(&on_gpu).unwrap()).contains("device memory"));
+    for (peak, record) in [7, 9, 8, 7].into_iter().zip(&mut on_gpu.runs[1].records) {
+        record.receipt["memory"]["device"] = json!({"current": 6 << 20, "peak": peak << 20, "in_use": 11 << 20});
+    }
+    let rows = summarise(&on_gpu).unwrap();
+    assert_eq!((rows[0].device_memory, rows[1].device_memory), (None, Some(9 << 20)));
+    let text = plain(&Numbers::of(&on_gpu).unwrap());
+    assert!(text.contains("device memory") && text.lines().nth(2).unwrap().contains("9 MiB"), "{text}");
 }
 
 #[test]

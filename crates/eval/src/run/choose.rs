@@ -69,6 +69,10 @@ fn receipt(model: &Model, likelihoods: &[Likelihood], seed: u64, total: f64) -> 
     let flops: f64 = likelihoods.iter().map(|one| one.flops).sum();
     let seconds: f64 = likelihoods.iter().map(|one| one.seconds).sum();
     let network = model.network();
+    let mut memory = json!({"weights": network.weight_bytes(), "peak": peak_memory()});
+    if let Some(device) = model.device_memory() {
+        memory["device"] = json!(device);
+    }
     json!({
         "model": model.name(),
         "device": network.describe(),
@@ -78,7 +82,7 @@ fn receipt(model: &Model, likelihoods: &[Likelihood], seed: u64, total: f64) -> 
         "forwards": forwards,
         "flops": flops,
         "seconds": {"load": model.load_time().as_secs_f64(), "model": seconds, "total": total, "wall": total},
-        "memory": {"weights": network.weight_bytes(), "peak": peak_memory()},
+        "memory": memory,
         "log_likelihoods": likelihoods.iter().map(|one| one.log_probability).collect::<Vec<_>>(),
         "option_tokens": likelihoods.iter().map(|one| one.tokens).collect::<Vec<_>>(),
     })

@@ -21,7 +21,7 @@ use std::{
     time::Instant,
 };
 
-use demask::internals::{decode::names::UnknownName, forget_peak_memory};
+use demask::internals::decode::names::UnknownName;
 use demask::{Error, Model, Options};
 use thiserror::Error;
 
@@ -170,7 +170,7 @@ pub struct Made {
 /// What a call runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Runs<'a> {
-    /// What is asked.
+    /// Tasks and rows.
     pub plan: &'a Plan,
     /// The rows under their seeds.
     pub combinations: &'a [Combination],
@@ -194,7 +194,7 @@ pub fn run(
     for combination in runs.combinations.iter().filter(|combination| rows.contains(&combination.row)) {
         let pending = runs.pending(combination, store);
         tell(observer, Happened::Began(combination))?;
-        forget_peak_memory();
+        model.forget_peak_memory();
         // Tasks whose options are compared, and those that are answered: a row may have both.
         let asks = &runs.plan.rows[combination.row].asks;
         let (chosen, answered) = pending.into_iter().partition(|&(at, _): &Item| asks[at].likelihood.is_some());

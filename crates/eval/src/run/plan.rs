@@ -47,7 +47,7 @@ pub struct TaskPlan {
     pub name: String,
     /// The task.
     pub task: &'static Task,
-    /// What is asked, in order.
+    /// Problems, in order.
     pub problems: Vec<Problem>,
     /// How many problems there are, those that are not asked included.
     pub available: usize,
@@ -225,7 +225,7 @@ impl Row {
 }
 
 impl RowSpec {
-    /// Refuses what can be told without data.
+    /// Refuses what is known to be wrong without data.
     fn check(&self, tasks: &[TaskSpec], programs: bool) -> Result<(), RunError> {
         for (asking, task) in self.asks.iter().zip(tasks) {
             let by_likelihood = asking.by_likelihood()?;

@@ -26,7 +26,7 @@ pub struct Rehearsed {
 pub type Prepare<'a> = dyn Fn(&Prompt, &Options) -> Result<Prepared, Error> + 'a;
 
 impl Plan {
-    /// Lays out the canvas of each task's longest prompt as a row asks for it, so that what cannot be run is told before
+    /// Lays out the canvas of each task's longest prompt as a row asks for it, so that what cannot be run is refused before
     /// anything runs.
     ///
     /// # Errors

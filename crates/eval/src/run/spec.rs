@@ -15,7 +15,7 @@ pub struct Spec {
     pub file: Option<PathBuf>,
     /// What heads the report.
     pub heading: Heading,
-    /// What is answered.
+    /// Tasks to answer.
     pub tasks: Vec<TaskSpec>,
     /// What answers.
     pub rows: Vec<RowSpec>,
@@ -184,7 +184,7 @@ pub struct FileError {
     pub file: String,
     /// Which line, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The problem.
     pub told: String,
 }
 

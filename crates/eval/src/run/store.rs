@@ -1,5 +1,5 @@
 //! The records of a run, and the directory that keeps them: `results.jsonl` with one record a line, written whole or not
-//! at all, and `run.json`, which tells what they are of. A run that was ended at any moment goes on where it was.
+//! at all, and `run.json`, which says what they are of. A run that was ended at any moment goes on where it was.
 
 use std::{
     collections::HashSet,
@@ -16,7 +16,7 @@ use crate::Record;
 
 /// Name of the file with the records.
 pub const RESULTS: &str = "results.jsonl";
-/// Name of the file that tells what they are of.
+/// Name of the file that says what they are of.
 pub const CONFIGURATION: &str = "run.json";
 
 /// Version of [`CONFIGURATION`]: of its fields, and of how models and data are identified in it.
@@ -84,7 +84,7 @@ pub enum StoreError {
         /// The version of its configuration.
         found: Value,
     },
-    /// Records, but nothing that tells of what.
+    /// Records, but nothing that says of what.
     #[error("{} holds {RESULTS} without {CONFIGURATION}: name another `out`", directory.display())]
     Unknown {
         /// The directory.
@@ -97,13 +97,13 @@ pub enum StoreError {
         path: PathBuf,
         /// Which line, from 1.
         line: usize,
-        /// What is wrong.
+        /// The problem.
         error: String,
     },
     /// What another process made is no record of this run.
     #[error("what a worker returned is no result ({error}): its version of demask has to be this one")]
     Foreign {
-        /// What is wrong.
+        /// The problem.
         error: String,
     },
     /// What should be its cost curves is something else.
@@ -111,7 +111,7 @@ pub enum StoreError {
     Curves {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         error: String,
     },
     /// Somebody else writes there.

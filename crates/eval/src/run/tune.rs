@@ -10,7 +10,7 @@ const SLACK: f64 = 1.64;
 /// Standard errors of a 95 % interval.
 const CERTAIN: f64 = 1.96;
 
-/// What is to be as small as can be.
+/// Cost to make as small as can be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Cost {
     /// Seconds of an item by the clock.

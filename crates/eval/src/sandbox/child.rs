@@ -54,7 +54,7 @@ fn read(order: Option<&OsStr>) -> Result<Order, String> {
     serde_json::from_str(text).map_err(|error| format!("this argument is for the program's own use: {error}"))
 }
 
-/// Tries every protection on this process, and tells which ones are denied.
+/// Tries every protection on this process, and returns which ones are denied.
 fn probe(order: &Order) -> Result<(), String> {
     let denied = |protection: Protection| Some((protection, hold(protection, order).err()?));
     let denied: Vec<_> = Protection::ALL.into_iter().filter_map(denied).collect();

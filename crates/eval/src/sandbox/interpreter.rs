@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::SandboxError;
 
-/// What is asked of the `python3` on PATH. That may be a launcher, which the sandbox could not run: the answer names the
+/// Question to the `python3` on PATH. That may be a launcher, which the sandbox could not run: the answer names the
 /// real one, and all folders that it reads.
 const QUESTION: &str = "import json, sys; assert sys.version_info >= (3, 8), 'it is older than 3.8'; \
     folders = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix] + sys.path; \

@@ -141,7 +141,7 @@ impl Protection {
     }
 }
 
-/// What the parent tells the process that becomes the sandbox.
+/// Order of the parent to the process that becomes the sandbox.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Order {
     limits: Limits,
@@ -151,7 +151,7 @@ struct Order {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 enum Task {
-    /// Try every protection and tell which ones the kernel denies.
+    /// Try every protection and report which ones the kernel denies.
     Probe,
     /// Take on these protections, or refuse; then run the program in the working directory.
     Run(Vec<Protection>),

@@ -2,7 +2,7 @@
 
 use super::{Verdict, choice, extract};
 
-/// Letters if a problem does not tell its options: as many as MMLU-Pro has.
+/// Letters if a problem does not name its options: as many as MMLU-Pro has.
 const MOST_OPTIONS: usize = 10;
 
 /// The letter behind a phrase, else an option's own text there, else the last letter that stands alone. The phrases are

@@ -15,7 +15,7 @@ const STATEMENTS: [&str; 31] = [
 /// Words that stand between the names of an expression.
 const OPERATORS: [&str; 7] = ["in", "is", "and", "or", "if", "not", "for"];
 
-/// Runs the program that a model wrote and tells whether it passes the problem's tests. The answer is the code.
+/// Runs the program that a model wrote and returns whether it passes the problem's tests. The answer is the code.
 pub fn judge(permission: &Permission, problem: &Problem, output: &str) -> Verdict {
     let Gold::Program { prompt, tests, entry_point } = &problem.gold else { return Verdict::failed("rule") };
     let code = code(prompt, entry_point.as_deref(), output);

@@ -164,7 +164,7 @@ impl Exemplars {
         Self::Files { files, skip: 0, per_subject: false }
     }
 
-    /// Those of other files that have the problem's subject.
+    /// Exemplars of other files that have the problem's subject.
     pub const fn of_subject(files: &'static [DataFile]) -> Self {
         Self::Files { files, skip: 0, per_subject: true }
     }

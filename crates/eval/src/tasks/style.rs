@@ -67,7 +67,7 @@ impl Style {
         }
     }
 
-    /// The same words as turns, as the harness puts them for instructed models (`--apply_chat_template
+    /// Puts the words as turns, as the harness does for instructed models (`--apply_chat_template
     /// --fewshot_as_multiturn`).
     pub(super) const fn as_chat(self) -> Self {
         Self { name: "lm-eval-chat", form: Form::Chat, about: "lm-evaluation-harness with a chat template", ..self }

@@ -27,7 +27,7 @@ const BINS: [f32; 14] = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95,
 /// What became of drafts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Rate {
-    /// Those that stood.
+    /// Drafts that stood.
     accepted: usize,
     /// Those behind which everything stood.
     reached: usize,
@@ -97,7 +97,7 @@ impl Calibration {
     }
 }
 
-/// What is known about a model.
+/// Findings about a model.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Acceptance {
     /// The model.

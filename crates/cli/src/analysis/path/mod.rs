@@ -1,8 +1,8 @@
 //! How few forwards an answer could be had with, beside what FreeDave needs.
 //!
-//! FreeDave speaks of the shortest feasible path and never measures it. Its Lemma 1, by which enough drafts find that path,
-//! does not hold as stated (specification freedave, section 4.1): the largest verified jump is not always the best one, so
-//! that more drafts can need more forwards. [`measure`] finds the path, and what FreeDave needs with several numbers of
+//! FreeDave speaks of the shortest feasible path and never measures it. Its Lemma 1, by which enough drafts find that
+//! path, does not hold as stated (specs/freedave.md#4.1): the largest verified jump is not always the best one, so that
+//! more drafts can need more forwards. [`measure`] finds the path, and what FreeDave needs with several numbers of
 //! drafts, all without a cache.
 
 mod figures;
@@ -38,7 +38,7 @@ pub struct OfPrompt {
     forwards: Vec<usize>,
 }
 
-/// What is known about a model.
+/// Findings about a model.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Paths {
     /// The model.

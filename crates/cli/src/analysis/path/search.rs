@@ -4,7 +4,7 @@
 //! static decoding ends with:
 //!
 //! * along static decoding's own canvases ([`along`]): a forward may jump as far as its surest predictions are exactly
-//!   what static decoding commits next. This is the feasible path of FreeDave's paper (specification freedave, section 0).
+//!   what static decoding commits next. This is the feasible path of FreeDave's paper (specs/freedave.md#0).
 //!   It is found exactly, with one forward for each canvas of static decoding.
 //! * through any canvases ([`beam`]): a forward may commit any of its predictions that are right in the end. There are too
 //!   many canvases to try; the search keeps those that look best, so that what it finds is an upper bound.

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use super::Similarities;
 use crate::analysis::{Findings, counted};
 
-/// What is compared, in the order of all arrays.
+/// Compared features, in the order of all arrays.
 pub const FEATURES: [&str; 4] = ["K", "V", "attention output", "MLP output"];
-/// The same as names of columns.
+/// Names of the features' columns.
 pub(super) const COLUMNS: [&str; 4] = ["key", "value", "attention", "mlp"];
 /// What a cache stores, and so could compare: K and V, as numbers in [`FEATURES`].
 pub const STORED: [usize; 2] = [KEY, VALUE];
@@ -21,7 +21,7 @@ pub const VALUE: usize = 1;
 /// Points of a picture with a cloud of them: more would only hide each other.
 const CLOUD: usize = 1500;
 
-/// What is known about a model.
+/// Findings about a model.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Stability {
     /// The model.
@@ -38,7 +38,7 @@ pub struct Stability {
     pub(super) chosen: BTreeMap<usize, Map>,
     /// `[layers][STORED][FEATURES]`: how the change of a feature goes with that of K or V, at the positions of answers.
     moments: Vec<Pairs>,
-    /// The same of the average over layers.
+    /// `moments` of the average over layers.
     average_moments: Pairs,
 }
 
@@ -179,7 +179,7 @@ impl Stability {
         self.moments[layer][stored].map(|moments| moments.correlation())
     }
 
-    /// The same of the average over layers.
+    /// Returns the correlations of the average over layers.
     pub fn average_correlations(&self, stored: usize) -> [Option<f64>; 4] {
         self.average_moments[stored].map(|moments| moments.correlation())
     }

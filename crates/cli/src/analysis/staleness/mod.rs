@@ -55,7 +55,7 @@ impl Sum {
 /// `[TENSORS][PLACES]`.
 pub(super) type Sums = [[Sum; 2]; 2];
 
-/// What is known of one cache.
+/// Findings about one cache.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct OfCache {
     /// The cache with its parameters.
@@ -116,7 +116,7 @@ struct Place {
     age: usize,
 }
 
-/// What is known about a model.
+/// Findings about a model.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Staleness {
     /// The model.

@@ -38,7 +38,7 @@ pub fn run(settings: &Settings, command: &AnalyzeCommand) -> anyhow::Result<()> 
     }
 }
 
-/// What is decoded, how, and where what is found will be.
+/// Prompts, methods and the place of the findings.
 struct Subject<'a> {
     out: &'a Path,
     prompts: Vec<Prompt>,
@@ -51,7 +51,7 @@ impl<'a> Subject<'a> {
     /// `generate` that it sets itself, and `why` says so.
     fn resolve(settings: &Settings, args: &'a SubjectArgs, refused: &[&str], why: &str) -> anyhow::Result<Self> {
         refuse(&args.generate, refused, why)?;
-        let out = args.out.as_deref().ok_or_else(|| usage("nowhere to write: give --out DIR"))?;
+        let out = args.out.as_deref().ok_or_else(|| usage("no output named: give --out DIR"))?;
         let GenerateArgs { prompt, prompt_file, prompt_tokens, decode, .. } = &args.generate;
         if prompt.is_some() || prompt_file.is_some() || prompt_tokens.is_some() {
             if args.problems.is_some() {

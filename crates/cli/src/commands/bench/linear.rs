@@ -88,7 +88,7 @@ pub fn run(settings: &Settings, args: &LinearArgs) -> anyhow::Result<()> {
     reports.finish()
 }
 
-/// What is measured.
+/// Measured products.
 struct Asked<'a> {
     all_rows: &'a [usize],
     most_rows: usize,

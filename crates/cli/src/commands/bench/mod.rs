@@ -71,7 +71,7 @@ impl Spread {
         Self { median: f64::midpoint(low, high), min: at(0), max: at(seconds.len().max(1) - 1) }
     }
 
-    /// Of `repeat` runs behind the warm ones, each of which tells its seconds, unless the user stops it.
+    /// Of `repeat` runs behind the warm ones, each of which returns its seconds, unless the user stops it.
     fn measure(repeat: usize, mut work: impl FnMut() -> anyhow::Result<f64>) -> anyhow::Result<Self> {
         let mut seconds = Vec::new();
         for index in 0..repeat.saturating_add(WARM) {
@@ -84,7 +84,7 @@ impl Spread {
         Ok(Self::of(seconds))
     }
 
-    /// The same by the clock.
+    /// Times runs by the clock.
     fn timed(repeat: usize, mut work: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<Self> {
         Self::measure(repeat, || {
             let started = Instant::now();
@@ -128,7 +128,7 @@ impl Ceilings {
         Self::beside(Reading::new(isa, pool).ok().as_ref(), pool, isa, products)
     }
 
-    /// The same with memory that is there already, if there is enough.
+    /// Measures the ceilings with memory that is there already, if there is enough.
     fn beside(reading: Option<&Reading>, pool: &Pool, isa: Isa, products: Products) -> Self {
         let gbs = reading.map(|reading| reading.gbs(pool));
         Self { tflops: ceiling::product_tflops(pool, isa, products), gbs }

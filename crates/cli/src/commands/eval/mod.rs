@@ -24,7 +24,7 @@ use crate::{
 pub use perform::{Answers, Ready};
 pub use spec::{of_file as spec_of_file, of_flags as spec_of_flags};
 
-/// What is printed with `--json`.
+/// The object that `--json` prints.
 #[derive(Serialize)]
 struct Report<'a> {
     model: &'a str,

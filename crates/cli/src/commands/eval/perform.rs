@@ -44,7 +44,7 @@ enum State {
 
 /// A plan with its models open, none of them loaded.
 pub struct Ready {
-    /// What is asked; rows may be limited to other items between two calls.
+    /// Tasks and rows; rows may be limited to other items between two calls.
     pub plan: Plan,
     groups: Vec<Group>,
     rehearsed: Vec<Rehearsed>,
@@ -55,7 +55,7 @@ pub struct Ready {
 
 /// Where answers go, and how many are made at a time.
 pub struct Answers {
-    /// Those that are there.
+    /// Answers that are there.
     pub store: Store,
     /// Items at a time.
     pub width: usize,
@@ -222,7 +222,12 @@ impl Group {
 }
 
 fn opened(settings: &Settings, spec: &ModelSpec) -> anyhow::Result<(Opened, DeviceOptions)> {
-    let source = spec.model.clone().map_or(Source::Demo, Source::Named);
+    let source = match (&spec.model, &settings.source) {
+        // The model of the command line is read as its family says.
+        (Some(name), own) if own.name() == Some(name) => own.clone(),
+        (Some(name), _) => Source::Named(name.clone()),
+        (None, _) => Source::Demo,
+    };
     let device = usable(&spec.device.over(settings.asked()), &source)?;
     let mut opened = source.open(settings.screen)?;
     if let Some(guide) = &spec.guide {

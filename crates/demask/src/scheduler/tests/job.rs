@@ -5,7 +5,6 @@ use std::cell::Cell;
 use demask_step::{
     Depth, LayerRows, Need, Pending, Position, Positions, Predictions, Request, SequenceNeeds, StepPlan, Work,
 };
-use proptest::prelude::*;
 
 use super::machine::predicted;
 
@@ -141,15 +140,4 @@ pub(super) fn part(network: usize, groups: usize, rows: usize) -> Part {
 
 pub(super) fn plain(name: u32, steps: usize, rows: usize) -> Job {
     Job::new(name, 10, vec![part(0, 1, rows); steps], Manner::Good)
-}
-
-pub(super) fn parts(networks: usize) -> impl Strategy<Value = Vec<Part>> {
-    let kind = prop_oneof![3 => Just(None), 1 => Just(Some(false)), 1 => Just(Some(true))];
-    let part = (0..networks, 1..4usize, 1..40usize, kind).prop_map(|(network, groups, rows, kind)| Part {
-        network,
-        groups,
-        rows,
-        kind,
-    });
-    prop::collection::vec(part, 1..6)
 }

@@ -23,7 +23,7 @@ pub struct Setting {
     pub value: Value,
 }
 
-/// What is said in one place.
+/// Settings of one place.
 #[derive(Debug, Clone, Default)]
 pub struct Settings(pub Vec<Setting>);
 

@@ -1,4 +1,4 @@
-//! What an OpenAI server answers, whole or as a stream: text, tokens, usage, and when they came.
+//! Answers of an OpenAI server, whole or as a stream: text, tokens, usage, and when they came.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ pub struct Answer {
     pub choices: Vec<Choice>,
     /// Tokens as the server counts them.
     pub usage: Option<Usage>,
-    /// How it was made, if the server tells.
+    /// How it was made, if the server reports it.
     pub receipt: Option<Receipt>,
 }
 
@@ -90,7 +90,7 @@ pub struct Reader {
     retry_after: Option<String>,
 }
 
-/// What is being read.
+/// Form of the answer that is being read.
 enum Form {
     /// Nothing yet.
     Head,

@@ -27,7 +27,7 @@ pub enum Failure {
     /// The system reports an error of the connection before any answer.
     #[error("the connection broke: {0}")]
     Broken(io::Error),
-    /// The same in the middle of an answer.
+    /// The system reports an error of the connection in the middle of an answer.
     #[error("the connection broke in the middle of the answer: {0}")]
     Cut(io::Error),
     /// The server ended the connection too early.
@@ -153,7 +153,7 @@ pub trait Receiver {
     fn content(&mut self, bytes: &[u8]) -> Result<(), Failure>;
 }
 
-/// What is asked.
+/// A request as it is sent.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     /// `GET` or `POST`.

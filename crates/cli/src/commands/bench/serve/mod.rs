@@ -1,7 +1,7 @@
 //! `demask bench serve`: how fast a server answers, by how many ask it at the same time.
 //!
 //! Any server of the OpenAI kind can be measured. [`load`] sends requests, [`http`], [`framing`] and [`sse`] read what comes
-//! back, [`answer`] makes an answer of it, [`report`] tells what all of them show, [`check`] compares them with the answers
+//! back, [`answer`] makes an answer of it, [`report`] sums up what all of them show, [`check`] compares them with the answers
 //! to lone requests.
 
 mod answer;
@@ -39,12 +39,13 @@ use crate::{
 
 /// Bytes that the list of models may have.
 const LONGEST_LIST: usize = 16 << 20;
-/// Differences that are told one by one.
+/// Differences that are listed one by one.
 const TOLD: usize = 10;
 
 /// Refuses shared flags that are about a model in this process.
 pub fn shared(shared: SharedArgs) -> anyhow::Result<SharedArgs> {
     let given = [
+        ("--family", shared.family.is_some()),
         ("--device", shared.device.is_some()),
         ("--dtype", shared.dtype.is_some()),
         ("--quantize", shared.quantize.is_some()),

@@ -30,7 +30,7 @@ const MOST: usize = 10_000_000;
 /// What the requests themselves are made of, and no extra field may replace.
 const OWN: [&str; 5] = ["model", "messages", "prompt", "stream", "max_tokens"];
 
-/// What is asked.
+/// Endpoint that is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Endpoint {
     /// `/v1/chat/completions`.
@@ -135,7 +135,7 @@ fn duration(text: &str) -> Option<Duration> {
 pub struct Plan {
     /// Who is asked.
     pub client: Client,
-    /// What is asked.
+    /// Endpoint that is asked.
     pub endpoint: Endpoint,
     /// The model's name, if somebody gave it.
     pub model: Option<String>,
@@ -147,7 +147,7 @@ pub struct Plan {
     pub warm: usize,
     /// Bounds that goodput counts by.
     pub bounds: Option<Bounds>,
-    /// The server's process, if its time is to be told.
+    /// The server's process, if its time is to be reported.
     pub pid: Option<u32>,
     /// Whether answers are compared with those of lone requests.
     pub check: bool,

@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Context, bail};
 
-/// Ticks of a second in which Linux tells processor time to programs: the same number on every machine that this runs on,
+/// Ticks of a second in which Linux reports processor time to programs: the same number on every machine that this runs on,
 /// whatever its kernel counts in.
 const TICKS: f64 = 100.0;
 /// Fields of `stat` between the program's name and the ticks that it has run, and behind them those of the system for it.
@@ -18,7 +18,7 @@ pub fn seconds(pid: u32) -> anyhow::Result<f64> {
     })?;
     match parse(&text) {
         Some(seconds) => Ok(seconds),
-        None => bail!("--pid {pid}: {path} does not tell the processor's time"),
+        None => bail!("--pid {pid}: {path} does not have its processor time: name a process that runs"),
     }
 }
 

@@ -147,7 +147,7 @@ impl Report {
         Value::Object(object)
     }
 
-    /// What the table shows, names and values; `-` where nothing was told.
+    /// What the table shows, names and values; `-` where nothing was reported.
     pub fn rows(&self) -> Vec<(&'static str, String)> {
         let number = |value: Option<f64>, digits: usize| {
             value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
@@ -195,7 +195,7 @@ impl Counts {
     }
 }
 
-/// Tokens of prompts and answers, if every finished answer tells them.
+/// Tokens of prompts and answers, if every finished answer has them.
 fn tokens(run: &Run) -> Option<(u64, u64)> {
     let usages: Option<Vec<_>> = finished(run).map(|(_, answer, _)| answer.usage).collect();
     let usages = usages?;
@@ -249,7 +249,7 @@ fn details(run: &Run) -> Map<String, Value> {
     lists.into_iter().map(|(name, list)| (name.to_owned(), list)).collect()
 }
 
-/// Columns beside each other, a row for what any of them tells.
+/// Columns beside each other, a row for whatever any of them has.
 pub fn table(reports: &[Report]) -> String {
     let columns: Vec<_> = reports.iter().map(Report::rows).collect();
     let Some(first) = columns.first() else { return String::new() };

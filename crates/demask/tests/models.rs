@@ -1,0 +1,107 @@
+//! `docs/models.md`: every family and every released shape, with what it needs in memory; `DEMASK_BLESS=1` writes it anew.
+
+use std::{fmt::Write, fs, path::Path};
+
+use demask::internals::{
+    DeviceOptions, Footprint, Outline,
+    checkpoint::{FAMILIES, Family, Like},
+    cpu::isa::Tier,
+    decode::recommended,
+    step::{Origin, SequenceNeeds},
+    tensor::Dtype,
+};
+use demask::{DeviceChoice, DtypeChoice, WeightChoice};
+
+const INTRODUCTION: &str = "# Models
+
+Written from the program's own tables. A family is found by `architectures` in `config.json`, and by `model_type` only where
+that is absent: Stable-DiffCoder's files say `llama` there. Two families share the configuration of another one. Open-dCoder is
+told from Qwen2.5 by the mask token `<M>` that its tokenizer names, A2D's block models from the others by `bd3lm` in the model's
+name; a warning says which was taken, and `--family NAME` takes another one. `--family NAME:shift=0|1,block=N|none` also says
+what the weights were trained for where no file does, of a GGUF file that says `llama`, for example:
+
+    demask generate --model FILE.gguf --family stable-diffcoder:block=4 --decoder threshold \"...\"
+
+`shift` is the distance from a row to the position that it predicts. *Seeded* blocks start with the token that the pass
+predicts that stores what lies before them. Decoder and cache are those that decode if none is named; `docs/methods.md` has
+the others. `selfspec` with cache `causal` writes the tokens of `ar` of the same weights (Nemotron-Labs-Diffusion).
+
+| family | architecture | attention | shift | blocks | decoder | cache |
+|---|---|---|---|---|---|---|
+";
+
+const SHAPES: &str = "
+## Sizes
+
+Released shapes that `demask synth --like NAME` makes with random weights and `demask cost --like NAME` counts. Bytes are
+those that `demask inspect` tells for a processor: packed weights and embedding table in bf16, or quantised at load (`--quantize
+q8`, `q4`), and K/V of 1000 positions in bf16. A checkpoint takes its bf16 weights on disk, where a tied head is stored once.
+None of the released checkpoints of 2026's families was run here: their shapes were, with random weights.
+
+| shape | family | parameters | bf16 | q8 | q4 | K/V of 1000 positions |
+|---|---|---|---|---|---|---|
+";
+
+fn blocks(family: &Family) -> String {
+    let Some(length) = family.attention().block() else { return "–".to_owned() };
+    let rules = family.blocks();
+    let origin = match rules.origin {
+        Origin::Start => "from position 0",
+        Origin::Prompt => "behind the prompt",
+    };
+    let seeded = if rules.seeds { ", seeded" } else { "" };
+    format!("{length} {origin}{seeded}")
+}
+
+fn gigabytes(bytes: u64) -> String {
+    format!("{:.2} GB", bytes as f64 / 1e9)
+}
+
+/// Weights and K/V of a shape in a format.
+fn needed(outline: &Outline, quantize: WeightChoice) -> Footprint {
+    let device = DeviceOptions {
+        device: DeviceChoice::Cpu,
+        dtype: DtypeChoice::Bf16,
+        quantize,
+        tier: Some(Tier::Portable),
+        ..DeviceOptions::default()
+    };
+    let options = device.backend_options(Dtype::Bf16).unwrap();
+    let canvas = SequenceNeeds { positions: 1000, ..SequenceNeeds::default() };
+    Footprint::of(outline.prompter().spec(), outline.stored(), &options, 1, &[canvas]).unwrap()
+}
+
+fn page() -> String {
+    let mut page = INTRODUCTION.to_owned();
+    for family in FAMILIES {
+        let (decoder, cache) = match recommended(family.attention()) {
+            Some((decoder, cache)) => (decoder.to_string(), cache.to_string()),
+            None => ("ar".to_owned(), "causal".to_owned()),
+        };
+        let (name, kind) = (family.name(), family.attention().kind());
+        let architecture = family.architecture().map_or("–".to_owned(), |name| format!("`{name}`"));
+        let (shift, blocks) = (family.shift(), blocks(family));
+        writeln!(page, "| {name} | {architecture} | {kind} | {shift} | {blocks} | `{decoder}` | `{cache}` |").unwrap();
+    }
+    page.push_str(SHAPES);
+    for like in Like::all() {
+        let outline = Outline::of_shape(like, None).unwrap();
+        let plain = needed(&outline, WeightChoice::Plain);
+        let [q8, q4] = [WeightChoice::Q8, WeightChoice::Q4].map(|choice| gigabytes(needed(&outline, choice).weights));
+        let parameters = outline.prompter().spec().parameters() as f64 / 1e9;
+        let (family, bf16) = (like.family().name(), gigabytes(plain.weights));
+        let kv = plain.cache as f64 / 1e6;
+        writeln!(page, "| `{like}` | {family} | {parameters:.2} B | {bf16} | {q8} | {q4} | {kv:.0} MB |").unwrap();
+    }
+    page
+}
+
+#[test]
+fn the_page_of_models_is_up_to_date() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/models.md");
+    if std::env::var_os("DEMASK_BLESS").is_some() {
+        fs::write(&path, page()).unwrap();
+    }
+    let found = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(found, page(), "docs/models.md differs: run again with DEMASK_BLESS=1");
+}
