@@ -28,6 +28,8 @@ pub struct Admission {
 #[derive(Debug, Default)]
 struct Inside {
     taken: usize,
+    /// Those of them whose requests are not there yet.
+    arriving: usize,
     /// When places became free, oldest first.
     freed: VecDeque<Instant>,
 }
@@ -37,6 +39,8 @@ struct Inside {
 pub struct Places {
     admission: Arc<Admission>,
     count: usize,
+    /// Whether its request is not there yet.
+    arriving: bool,
 }
 
 impl Admission {
@@ -50,7 +54,7 @@ impl Admission {
     /// # Errors
     /// If none is left.
     pub fn enter(self: &Arc<Self>) -> Result<Places, Refusal> {
-        let mut places = Places { admission: Arc::clone(self), count: 0 };
+        let mut places = Places { admission: Arc::clone(self), count: 0, arriving: false };
         places.grow(1)?;
         Ok(places)
     }
@@ -103,8 +107,49 @@ impl Places {
     }
 }
 
+impl Places {
+    /// Waits for the request's body. A small one gives its place back meanwhile; large ones keep theirs, and at most every
+    /// other place is theirs: whoever sends slowly keeps nobody out.
+    ///
+    /// # Errors
+    /// If no more large ones may wait.
+    #[cfg(feature = "http")]
+    pub fn await_body(&mut self, is_small: bool) -> Result<(), Refusal> {
+        let mut inside = self.admission.lock();
+        if is_small {
+            inside.taken -= self.count;
+            self.count = 0;
+            return Ok(());
+        }
+        if inside.arriving >= (self.admission.places / 2).max(1) {
+            let message = "as many large bodies are on their way as may be: try again in 1 s".to_owned();
+            return Err(Refusal::overloaded(message, 1));
+        }
+        inside.arriving += 1;
+        self.arriving = true;
+        Ok(())
+    }
+
+    /// Goes on with the body.
+    ///
+    /// # Errors
+    /// If the place was given back, and none is left.
+    #[cfg(feature = "http")]
+    pub fn body_came(&mut self) -> Result<(), Refusal> {
+        self.arrived();
+        self.grow(1)
+    }
+
+    fn arrived(&mut self) {
+        if std::mem::take(&mut self.arriving) {
+            self.admission.lock().arriving -= 1;
+        }
+    }
+}
+
 impl Drop for Places {
     fn drop(&mut self) {
+        self.arrived();
         let mut inside = self.admission.lock();
         inside.taken -= self.count;
         let now = Instant::now();
@@ -139,11 +184,35 @@ mod tests {
         assert_eq!(admission.taken(), 0);
     }
 
+    #[cfg(feature = "http")]
+    #[test]
+    fn bodies_on_their_way_leave_places() {
+        let admission = Admission::new(4);
+        let waiting = |is_small| {
+            let mut places = admission.enter().unwrap();
+            places.await_body(is_small).unwrap();
+            places
+        };
+        let mut small: Vec<_> = (0..9).map(|_| waiting(true)).collect();
+        assert_eq!(admission.taken(), 0);
+        let large: Vec<_> = (0..2).map(|_| waiting(false)).collect();
+        assert_eq!(admission.taken(), 2);
+        let mut third = admission.enter().unwrap();
+        assert_eq!(third.await_body(false).unwrap_err().status.as_u16(), 503);
+        drop(third);
+        // Two places are left for those whose bodies are there.
+        let came: Vec<_> = small.iter_mut().map(|places| places.body_came().is_ok()).collect();
+        assert_eq!(came.iter().filter(|&&came| came).count(), 2);
+        drop((small, large));
+        assert_eq!((admission.taken(), admission.lock().arriving), (0, 0));
+    }
+
     #[test]
     fn the_wait_follows_the_rate_of_ends() {
         let now = Instant::now();
         let start = now.checked_sub(Duration::from_secs(20)).unwrap();
-        let mut inside = Inside { taken: 4, freed: (0..10).map(|end| start + Duration::from_secs(2 * end)).collect() };
+        let mut inside =
+            Inside { taken: 4, arriving: 0, freed: (0..10).map(|end| start + Duration::from_secs(2 * end)).collect() };
         assert_eq!(Admission::wait(&inside, 1, now), 2);
         assert_eq!(Admission::wait(&inside, 3, now), 6);
         assert_eq!(Admission::wait(&inside, 1000, now), LONGEST_WAIT);

@@ -284,6 +284,24 @@ fn poll_answers(
 }
 
 impl Entry {
+    /// Waits for the request's body, which is not there yet: see [`body_came`](Self::body_came).
+    ///
+    /// # Errors
+    /// If too many large bodies are waited for.
+    #[cfg(feature = "http")]
+    pub(crate) fn await_body(&mut self, is_small: bool) -> Result<(), Refusal> {
+        self.places.as_mut().map_or(Ok(()), |places| places.await_body(is_small))
+    }
+
+    /// Goes on with the body that was waited for.
+    ///
+    /// # Errors
+    /// If no place is left for the request.
+    #[cfg(feature = "http")]
+    pub(crate) fn body_came(&mut self) -> Result<(), Refusal> {
+        self.places.as_mut().map_or(Ok(()), Places::body_came)
+    }
+
     /// Takes the request's place, for whoever does its work.
     pub(crate) fn places(&mut self) -> Result<Places, Refusal> {
         self.places.take().ok_or_else(|| Refusal::failed("the request has no place (a bug, please report it)"))

@@ -325,6 +325,37 @@ fn slow_clients_are_cut_off() {
 }
 
 #[test]
+fn bodies_that_come_slowly_keep_nobody_out() {
+    let limits = Limits { places: 4, ..Limits::default() };
+    let http = HttpConfig { body_time: Duration::from_secs(10), ..HttpConfig::default() };
+    let running = run(ServiceConfig { limits, ..ServiceConfig::default() }, http);
+    let small = request(&json!({"max_tokens": 2}), "Connection: close\r\n");
+    let padding = " ".repeat(100_000);
+    let large = request(&json!({"max_tokens": 2, "metadata": {"padding": padding}}), "Connection: close\r\n");
+    let begin = |whole: &str| {
+        let mut stream = running.connect();
+        stream.write_all(&whole.as_bytes()[..whole.len() - 5]).unwrap();
+        // Until it is known to be slow, it has a place.
+        thread::sleep(Duration::from_millis(200));
+        stream
+    };
+    let mut slow: Vec<_> = [&small, &small, &small, &small, &small, &large, &large].map(|whole| begin(whole)).into();
+    // More large ones than may wait are told so, and others are served.
+    let refused = Answer::of(&rest(&mut begin(&large)));
+    assert_eq!((refused.status, refused.error("code").as_str()), (503, "overloaded"), "{refused:?}");
+    running.healthy();
+    // What was waited for is served when it comes.
+    let mut last = slow.pop().unwrap();
+    last.write_all(&large.as_bytes()[large.len() - 5..]).unwrap();
+    assert_eq!(Answer::of(&rest(&mut last)).status, 200);
+    let mut first = slow.swap_remove(0);
+    first.write_all(&small.as_bytes()[small.len() - 5..]).unwrap();
+    assert_eq!(Answer::of(&rest(&mut first)).status, 200);
+    drop(slow);
+    running.end();
+}
+
+#[test]
 fn a_reader_that_takes_nothing_is_cut_off() {
     // There is one place for a connection, and whoever has it reads nothing.
     let running =

@@ -38,6 +38,7 @@ fn card(service: &Inner, name: &str) -> Value {
     let (attention, infill) = match facts.mask {
         Mask::Full => ("full", true),
         Mask::BlockCausal { .. } => ("block-causal", false),
+        Mask::Context { .. } => ("by-pass", false),
         Mask::Causal => ("causal", false),
     };
     let cap = service.config.limits.gen_length.min(facts.context);
@@ -56,7 +57,7 @@ fn card(service: &Inner, name: &str) -> Value {
             "family": prompter.family().name(),
             "attention": attention,
             "infill": infill,
-            "likelihood": !matches!(facts.mask, Mask::BlockCausal { .. }),
+            "likelihood": facts.mask.block().is_none(),
             "default_gen_length": prompter.default_gen_length().min(cap),
             "max_gen_length": cap,
             "decoders": service.methods.0,

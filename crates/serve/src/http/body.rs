@@ -4,6 +4,7 @@ use std::{
     convert::Infallible,
     future::Future,
     pin::Pin,
+    rc::Rc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -14,6 +15,10 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::server::HttpConfig;
 use crate::{EventStream, HEARTBEAT, Refusal};
+
+/// Streams that send a chunk each `stream_interval`; of more streams each waits longer, so that all of them together send no
+/// more. A chunk costs the processor tens of microseconds in this process and the kernel, whatever the model.
+const AT_FULL_RATE: usize = 8;
 
 /// A future that is ready once the server gives up what is on its way.
 pub type GivenUp = Pin<Box<dyn Future<Output = ()>>>;
@@ -30,8 +35,10 @@ pub enum ReplyBody {
 pub struct Streaming {
     events: EventStream,
     silence: Duration,
-    /// Time between two chunks of an answer under way.
+    /// Time between two chunks of an answer under way, where few streams are open.
     gap: Duration,
+    /// Held by each stream, and once beside them.
+    open: Rc<()>,
     /// Runs behind a chunk: what comes meanwhile goes with the next one.
     pause: Option<Pin<Box<Sleep>>>,
     heartbeat: Pin<Box<Sleep>>,
@@ -39,11 +46,17 @@ pub struct Streaming {
 }
 
 impl Streaming {
-    /// Puts heartbeats into a stream whenever it was silent for the configured time, and keeps chunks apart.
-    pub fn new(events: EventStream, config: &HttpConfig, given_up: GivenUp) -> Self {
-        let (silence, gap) = (config.heartbeat, config.stream_interval);
+    /// Puts heartbeats into a stream whenever it was silent for the configured time, and keeps chunks apart. `open` is one
+    /// value for all streams, which counts them.
+    pub fn new(events: EventStream, config: &HttpConfig, open: &Rc<()>, given_up: GivenUp) -> Self {
+        let (silence, gap, open) = (config.heartbeat, config.stream_interval, Rc::clone(open));
         let heartbeat = Box::pin(sleep(silence));
-        Self { events, silence, gap, pause: None, heartbeat, given_up: Some(given_up) }
+        Self { events, silence, gap, open, pause: None, heartbeat, given_up: Some(given_up) }
+    }
+
+    /// Returns the time that the next chunk waits.
+    fn pause(&self) -> Duration {
+        gap(self.gap, Rc::strong_count(&self.open) - 1, self.silence)
     }
 
     /// Whether the pause behind the last chunk is not over, nor any answer.
@@ -69,7 +82,7 @@ impl Streaming {
             return Poll::Pending;
         }
         if let Poll::Ready(chunk) = self.events.poll(context) {
-            self.pause = (!self.gap.is_zero()).then(|| Box::pin(sleep(self.gap)));
+            self.pause = (!self.gap.is_zero()).then(|| Box::pin(sleep(self.pause())));
             self.heartbeat.as_mut().reset(Instant::now() + self.silence);
             return Poll::Ready(chunk);
         }
@@ -81,6 +94,12 @@ impl Streaming {
         }
         Poll::Pending
     }
+}
+
+/// Returns the time between two chunks of one of so many streams, at most the silence that a heartbeat ends.
+fn gap(of_few: Duration, streams: usize, silence: Duration) -> Duration {
+    let share = streams.max(AT_FULL_RATE) as f64 / AT_FULL_RATE as f64;
+    of_few.mul_f64(share).min(silence)
 }
 
 impl Body for ReplyBody {
@@ -103,5 +122,19 @@ impl Body for ReplyBody {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
             Self::Stream(_) => SizeHint::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_streams_send_no_more_than_a_few() {
+        let of = |streams| gap(Duration::from_millis(10), streams, Duration::from_secs(1)).as_millis();
+        assert_eq!([1, 8, 16, 64].map(of), [10, 10, 20, 80]);
+        // A heartbeat comes in time however many there are.
+        assert_eq!(of(100_000), 1000);
+        assert_eq!(gap(Duration::ZERO, 64, Duration::from_secs(1)), Duration::ZERO);
     }
 }

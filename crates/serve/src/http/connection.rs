@@ -31,6 +31,10 @@ const HEAD_BYTES: usize = 64 << 10;
 const HEADERS: usize = 100;
 /// Bytes of a body that is put into tokens within a few milliseconds.
 const SHORT_BODY: usize = 4 << 10;
+/// Time behind the head in which most bodies come.
+const PROMPT_BODY: Duration = Duration::from_millis(100);
+/// Bytes of a body that is waited for without a place: all connections together cannot make much of them.
+const SMALL_BODY: u64 = 64 << 10;
 /// Bytes of a refused request's body that are read so that its connection can be kept, and for how long.
 const REFUSED_BODY: usize = 64 << 10;
 const REFUSED_TIME: Duration = Duration::from_millis(20);
@@ -152,18 +156,31 @@ fn allowed_origin(shared: &Shared, head: &Parts) -> Option<HeaderValue> {
 }
 
 async fn answered(shared: &Rc<Shared>, head: &Parts, body: Incoming) -> Response<ReplyBody> {
-    let entry = match shared.service.open(head) {
+    let mut entry = match shared.service.open(head) {
         Ok(entry) => entry,
         Err(response) => {
             let response = response.map(whole);
             return if passed_over(head, body).await { response } else { closing(response, head) };
         }
     };
-    let bytes = match read(shared, body).await {
+    let bytes = match arrived(shared, &mut entry, body).await {
         Ok(bytes) => bytes,
         Err(refusal) => return closing(shared.service.refuse(&refusal).map(whole), head),
     };
     reply(shared, entry, bytes).await
+}
+
+/// Waits for a request's body. Mostly it comes with the head; one that does not leaves places to others meanwhile.
+async fn arrived(shared: &Shared, entry: &mut Entry, body: Incoming) -> Result<Bytes, Refusal> {
+    let is_small = body.size_hint().upper().is_some_and(|most| most <= SMALL_BODY);
+    let mut reading = std::pin::pin!(read(shared, body));
+    if let Ok(bytes) = timeout(PROMPT_BODY, reading.as_mut()).await {
+        return bytes;
+    }
+    entry.await_body(is_small)?;
+    let bytes = reading.await?;
+    entry.body_came()?;
+    Ok(bytes)
 }
 
 /// Reads the body of a refused request to its end, if that is near: a client that is asked to come again keeps its
@@ -228,7 +245,7 @@ async fn reply(shared: &Rc<Shared>, entry: Entry, bytes: Bytes) -> Response<Repl
             response.map(whole)
         }
         Ok(Reply::Stream(head, events)) => {
-            let streaming = Streaming::new(*events, &shared.config, given_up(shared));
+            let streaming = Streaming::new(*events, &shared.config, &shared.streams, given_up(shared));
             head.map(|()| ReplyBody::Stream(Box::new(streaming)))
         }
         Err(error) => {

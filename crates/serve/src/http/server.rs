@@ -32,7 +32,8 @@ pub struct HttpConfig {
     pub body_time: Duration,
     /// Time for which a reader may take nothing of what is written.
     pub write_time: Duration,
-    /// Time between two chunks of a stream; text that comes sooner goes with the next one. The end waits for nothing.
+    /// Time between two chunks of a stream; text that comes sooner goes with the next one. The end waits for nothing. With
+    /// more than 8 streams each waits that many times longer: all of them together send no more than 8 do.
     pub stream_interval: Duration,
     /// Silence of a stream after which a heartbeat is sent.
     pub heartbeat: Duration,
@@ -98,6 +99,8 @@ pub struct Server {
 pub(super) struct Shared {
     pub service: Service,
     pub config: HttpConfig,
+    /// Each stream holds it, which counts them.
+    pub streams: Rc<()>,
     /// How far the end is: connections watch it.
     pub ending: watch::Receiver<Ending>,
 }
@@ -150,7 +153,7 @@ impl Server {
         let Self { listener, service, config } = self;
         let listener = TcpListener::from_std(listener)?;
         let (tell, ending) = watch::channel(Ending::Serving);
-        let shared = Rc::new(Shared { service, config, ending });
+        let shared = Rc::new(Shared { service, config, streams: Rc::default(), ending });
         let mut connections = JoinSet::new();
         let accepting = accept(&listener, &shared, &mut connections);
         let stopped = until_stopped(stop, Stop::Drain);

@@ -31,13 +31,21 @@ from mock import MARKUP, SENTENCES, Mock
 
 QUESTION = "Tara has 5 pens. Jack has 3 times as many and takes them all. Jack finds 9 pens. How many pens are there in the end?"
 SCENARIOS = []
+ROOT = pathlib.Path(__file__).resolve().parents[4]
+# Real servers: a model that sees its whole canvas, one that decodes block by block, one with a guide. The scripted one is
+# of kind "mock".
+SERVERS = {
+    "full": [],
+    "block": ["--model", str(ROOT / "demo/demo-sdar")],
+    "guided": ["--guide", str(ROOT / "demo/demo-qwen")],
+}
 
 
-def scenario(mock=True):
-    """A scenario; those that need a script run against the mock alone."""
+def scenario(*kinds):
+    """A scenario, and the kinds of servers that it is run against: see `SERVERS`."""
 
     def add(function):
-        SCENARIOS.append((function.__name__, function, mock))
+        SCENARIOS.append((function.__name__, function, kinds))
         return function
 
     return add
@@ -50,7 +58,12 @@ def ask(page, text=QUESTION, pace="live"):
     page.pace(pace)
 
 
-@scenario(mock=False)
+def static(page):
+    """Chooses the decoder with the most forwards."""
+    page.js("const decoder = document.querySelector('#settings select'); decoder.value = 'static'; decoder.dispatchEvent(new Event('change'))")
+
+
+@scenario("mock", "full")
 def stream_to_the_end(page, server):
     ask(page, pace="quick")
     page.until("return document.querySelector('.token.mask')", "there are masks", 5)
@@ -70,17 +83,17 @@ def stream_to_the_end(page, server):
         assert path == "/v1/chat/completions" and body["diffusion"]["frames"] == "commits" and body["top_logprobs"] == 5, body
 
 
-@scenario()
+@scenario("mock")
 def bytes_in_odd_pieces_with_heartbeats(page, server):
     ask(page, "dribble")
     page.done()
     assert page.canvas() == SENTENCES, page.canvas()
 
 
-@scenario(mock=False)
+@scenario("mock", "full")
 def scrub_while_it_runs(page, server):
     if not server.mock:
-        page.js("document.querySelector('#settings select').value = 'static'; document.querySelector('#settings select').dispatchEvent(new Event('change'))")
+        static(page)
     ask(page, "slow" if server.mock else QUESTION)
     page.until("return Number(document.querySelector('.scrubber').max) > 4", "some forwards are there")
     slider = page.one(".scrubber")
@@ -97,7 +110,7 @@ def scrub_while_it_runs(page, server):
     page.done(60)
 
 
-@scenario()
+@scenario("mock")
 def cancel(page, server):
     before = server.mock.cancelled
     ask(page, "slow")
@@ -116,7 +129,7 @@ def cancel(page, server):
     page.until("return [...document.querySelectorAll('.status')].at(-1).textContent === 'cancelled'", "escape cancels, too")
 
 
-@scenario()
+@scenario("mock")
 def server_killed_in_the_middle(page, server):
     for word in ["kill", "hush"]:
         ask(page, word)
@@ -127,14 +140,14 @@ def server_killed_in_the_middle(page, server):
         assert not page.all(".lane.busy"), "something still pretends to run"
 
 
-@scenario()
+@scenario("mock")
 def error_in_the_middle(page, server):
     ask(page, "fail")
     page.done()
     assert page.one(".message").text == "The device is out of memory.", page.one(".message").text
 
 
-@scenario()
+@scenario("mock")
 def refusal_in_words(page, server):
     ask(page, "refuse")
     page.done()
@@ -142,7 +155,7 @@ def refusal_in_words(page, server):
     assert message == "`max_tokens` is 9000, and this server decodes at most 4096 tokens: lower it (max_tokens)", message
 
 
-@scenario()
+@scenario("mock")
 def full_server_counts_down(page, server):
     server.mock.refusals = 0
     ask(page, "full")
@@ -157,7 +170,7 @@ def full_server_counts_down(page, server):
     assert time.monotonic() - began < 2.5 and page.canvas() == SENTENCES
 
 
-@scenario()
+@scenario("mock")
 def markup_stays_text(page, server):
     ask(page, "markup")
     page.done()
@@ -168,7 +181,7 @@ def markup_stays_text(page, server):
     assert "<b>bold</b>" in page.one(".inspector").text, page.one(".inspector").text
 
 
-@scenario()
+@scenario("mock")
 def four_thousand_tokens_stay_smooth(page, server):
     page.js("window.gaps = []; let last = performance.now(); const tick = (now) => { window.gaps.push(now - last); last = now; requestAnimationFrame(tick); }; requestAnimationFrame(tick)")
     ask(page, "long")
@@ -187,7 +200,7 @@ def four_thousand_tokens_stay_smooth(page, server):
     return f"frames {middle:.0f} ms, 95 % under {high:.0f} ms, {len(tasks)} tasks over 50 ms, there and back {time.monotonic() - began:.1f} s"
 
 
-@scenario(mock=False)
+@scenario("mock", "full")
 def keyboard_only(page, server):
     """From the top of the page with tab, arrows and enter alone: mode, settings, question, tokens, timeline, cancel."""
     keys = lambda *each: ActionChains(page.driver).send_keys(*each).perform()
@@ -230,7 +243,7 @@ def keyboard_only(page, server):
                "one forward back")
 
 
-@scenario()
+@scenario("mock")
 def alternatives_on_hover(page, server):
     ask(page)
     page.done()
@@ -242,7 +255,7 @@ def alternatives_on_hover(page, server):
     assert page.js("return document.querySelectorAll('.alternatives li').length") == 3
 
 
-@scenario(mock=False)
+@scenario("mock", "full")
 def colour_by_doubt(page, server):
     ask(page)
     page.done(60)
@@ -252,7 +265,7 @@ def colour_by_doubt(page, server):
     page.until(f"return (() => {{ {tones} }})() !== {json.dumps(before)}", "colours change")
 
 
-@scenario(mock=False)
+@scenario("mock", "full")
 def compare_two_decoders(page, server):
     settings(page, compare=True, second="static")
     ask(page)
@@ -279,7 +292,7 @@ def settings(page, compare=False, second=None):
     """, compare, second)
 
 
-@scenario(mock=False)
+@scenario("mock", "full")
 def infill(page, server):
     page.mode("infill")
     page.send("Tara has 5 pens. [[6]] How many pens")
@@ -294,21 +307,21 @@ def infill(page, server):
         assert "max_tokens" not in body
 
 
-@scenario()
+@scenario("mock")
 def alternatives_that_are_refused_are_done_without(page, server):
     ask(page, "strict")
     page.done()
     assert page.canvas() == SENTENCES and "logprobs" not in server.mock.requests[-1][1], page.one(".message").text
 
 
-@scenario()
+@scenario("mock")
 def a_text_without_hole_is_refused_here(page, server):
     page.mode("infill")
     page.send("no hole")
     page.until("return document.querySelector('#notice').textContent.includes('[[12]]')", "the page says how")
 
 
-@scenario(mock=False)
+@scenario("mock", "full")
 def remask_a_selection(page, server):
     ask(page)
     page.done(60)
@@ -351,7 +364,7 @@ def again(page, server, first):
     assert answer == first[0].split("<assistant>")[1] + " new" + " new" + " here" + first[2], answer
 
 
-@scenario()
+@scenario("mock")
 def no_remask_where_holes_cannot_be_filled(page, server):
     page.js("const model = document.querySelector('#model'); model.value = 'mock-sdar'; model.dispatchEvent(new Event('change'))")
     words = page.one("#settings").text
@@ -365,7 +378,7 @@ def no_remask_where_holes_cannot_be_filled(page, server):
     assert not page.one(".remask").is_displayed()
 
 
-@scenario(mock=False)
+@scenario("mock", "full")
 def trace_is_saved_and_opened_again(page, server):
     for old in page.downloads.iterdir():
         old.unlink()
@@ -388,7 +401,7 @@ def trace_is_saved_and_opened_again(page, server):
     assert page.js("return document.querySelector('.canvas').getAttribute('aria-label')") == label
 
 
-@scenario()
+@scenario("mock")
 def foreign_files_are_refused_with_their_line(page, server):
     cases = {
         '{"event":"header","version":2,"prompt":[],"length":4,"given":[{}],"model":7}\n{"step":0,"position":1,"token":3,"top":5}\n{"step":"x","position":1}\n': "Line 3 of the trace is neither a step nor a commit inside the canvas.",
@@ -406,7 +419,7 @@ def foreign_files_are_refused_with_their_line(page, server):
         page.until(f"return document.querySelector('#notice span').textContent === {json.dumps(expected)}", f"{content!r}: {expected}", 5)
 
 
-@scenario()
+@scenario("mock")
 def traces_open_without_a_server(page, server):
     own = Mock()
     page.open(own.url)
@@ -430,7 +443,7 @@ def traces_open_without_a_server(page, server):
     assert "cannot be reached" in page.all(".message")[-1].text
 
 
-@scenario()
+@scenario("mock")
 def key_is_asked_for_and_kept_out_of_sight(page, server):
     own = Mock()
     own.key = "secret-7"
@@ -451,7 +464,7 @@ def key_is_asked_for_and_kept_out_of_sight(page, server):
     own.close()
 
 
-@scenario()
+@scenario("mock")
 def less_motion_means_none(page, server):
     page.emulate(motion="reduce")
     page.open(server.url)
@@ -464,7 +477,7 @@ def less_motion_means_none(page, server):
     assert page.canvas().strip()
 
 
-@scenario(mock=False)
+@scenario("mock", "full")
 def nothing_for_axe_to_find(page, server):
     for scheme, width in [("light", 1280), ("dark", 1280), ("light", 390)]:
         page.emulate(scheme=scheme, width=width, mobile=width < 500)
@@ -489,7 +502,7 @@ def axe(page, server, where):
     page.js("window.violations.length = 0")
 
 
-@scenario(mock=False)
+@scenario("mock", "full")
 def fits_a_phone(page, server):
     page.emulate(width=360, height=740, mobile=True)
     page.open(server.url)
@@ -498,32 +511,87 @@ def fits_a_phone(page, server):
     assert page.js("return document.documentElement.scrollWidth") <= 360, "the page is wider than the screen"
 
 
+# Positions of a block, from the receipt.
+BLOCK = """
+const row = [...document.querySelectorAll('.receipt tr')].find((each) => each.firstChild.textContent === 'block length');
+return row && row.lastChild.textContent;
+"""
+
+
+@scenario("block")
+def blocks_are_filled_one_after_the_other(page, server):
+    static(page)
+    ask(page)
+    page.done(60)
+    spoken = page.js("return document.querySelector('#settled').textContent")
+    assert spoken.strip() == page.canvas().replace("∎", "").strip() != "", (spoken, page.canvas())
+    page.click("Receipt")
+    length = int(page.until(BLOCK, "the receipt has lines"))
+    last = page.js("return Number(document.querySelector('.scrubber').max)")
+    assert last > 4, f"{last} forwards are no timeline"
+    slider = page.one(".scrubber")
+    slider.send_keys(Keys.HOME)
+    for forward in range(last + 1):
+        masked = page.js("return [...document.querySelectorAll('.canvas .token')].map((token) => token.matches('.mask'))")
+        if True in masked and False in masked:
+            # One block alone is partly filled, wherever blocks begin behind this prompt.
+            last_filled = len(masked) - 1 - masked[::-1].index(False)
+            assert last_filled - masked.index(True) < length, f"forward {forward}: {masked} in blocks of {length}"
+        slider.send_keys(Keys.ARROW_RIGHT)
+    page.mode("infill")
+    assert not page.one("#send").is_enabled() and "cannot fill holes" in page.one("#mode-note").text
+
+
+@scenario("guided")
+def guide_judges_drafts(page, server):
+    names = page.js("""
+    const field = [...document.querySelectorAll('#settings .field')].find((each) => each.querySelector('label').textContent === 'Guide');
+    const select = field.querySelector('select');
+    select.value = select.options[1].value;
+    select.dispatchEvent(new Event('change'));
+    return [...select.options].map((each) => each.textContent);
+    """)
+    assert names[0] == "none" and len(names) == 2, names
+    ask(page)
+    page.done(60)
+    assert page.canvas().strip(), page.one(".message").text
+    page.click("Receipt")
+    page.until("return document.querySelector('.receipt tr') !== null", "the receipt has lines")
+    receipt = page.one(".receipt").get_attribute("textContent")
+    assert "guided" in receipt, receipt
+
+
 class Server:
     """What the page is tested against."""
 
-    def __init__(self, url, axe, mock=None, demask=None):
-        self.url, self.axe, self.mock, self.demask = url, axe, mock, demask
+    def __init__(self, kind, url, axe, mock=None, demask=None):
+        self.kind, self.url, self.axe, self.mock, self.demask = kind, url, axe, mock, demask
 
 
 @contextlib.contextmanager
-def servers(options, axe):
-    if options.server:
-        yield Server(options.server, axe)
-    elif options.demask:
+def server_of(kind, options, axe):
+    if kind == "mock":
+        mock = Mock()
+        yield Server(kind, mock.url, axe, mock)
+        mock.close()
+    elif options.server:
+        yield Server(kind, options.server, axe)
+    else:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        process = subprocess.Popen([options.demask, "serve", "--port", str(port)])
+        process = subprocess.Popen([options.demask, "serve", "--no-log", "--port", str(port), *SERVERS[kind]])
         try:
             wait_for(f"http://127.0.0.1:{port}/health")
-            yield Server(f"http://127.0.0.1:{port}/", axe, demask=options.demask)
+            yield Server(kind, f"http://127.0.0.1:{port}/", axe, demask=options.demask)
         finally:
             process.terminate()
             process.wait(20)
-    else:
-        mock = Mock()
-        yield Server(mock.url, axe, mock)
-        mock.close()
+
+
+def kinds_of(options):
+    """A server that runs is taken for one of the built-in demo."""
+    return ["full"] if options.server else list(SERVERS) if options.demask else ["mock"]
 
 
 def wait_for(url, seconds=60):
@@ -603,10 +671,16 @@ def main():
     programs = {"chromium": options.chromium, "driver": options.driver}
     wants_axe = not options.shots and any("axe" in name for name, _, _ in chosen)
     source = fetch_axe(options.axe) if wants_axe else ""
-    with tempfile.TemporaryDirectory() as downloads, browser(downloads, **programs) as page, servers(options, source) as server:
-        if options.shots:
-            return take_shots(page, server, options.shots)
-        ran = [run_one(page, server, name, function) for name, function, mock in chosen if server.mock or not mock]
+    ran = []
+    with tempfile.TemporaryDirectory() as downloads, browser(downloads, **programs) as page:
+        for kind in kinds_of(options):
+            those = [(name, function) for name, function, kinds in chosen if kind in kinds]
+            if not those and not options.shots:
+                continue
+            with server_of(kind, options, source) as server:
+                if options.shots:
+                    return take_shots(page, server, options.shots)
+                ran += [run_one(page, server, name, function) for name, function in those]
     print(f"{ran.count(True)} passed, {ran.count(False)} failed")
     return 0 if ran and all(ran) else 1
 
