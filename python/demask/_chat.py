@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ._engine import Engine
 from ._generation import Generation
 from ._stream import Stream
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from ._engine import Engine
     from ._options import Options
 
 __all__ = ["Chat"]
@@ -23,17 +23,19 @@ class Chat:
 
     engine: Engine
     messages: list[dict[str, str]]
-    """What was said so far, the newest last."""
+    """The messages so far, the newest last."""
     options: Options
 
     def __init__(self, engine: Engine, system: str | None = None, **options: Unpack[Options]) -> None:
+        if not isinstance(engine, Engine):
+            raise TypeError(f"engine is of type {type(engine).__name__}, expected what demask.load or demask.demo returns")
         self.engine = engine
         self.options = options
         self.messages = [] if system is None else [{"role": "system", "content": system}]
         self._kept = len(self.messages)
 
     def say(self, message: str, **options: Unpack[Options]) -> Generation:
-        """Answers a message. One that cannot be answered is not part of the conversation.
+        """Generates the answer to a message. A message whose answer fails is not part of the conversation.
 
         Raises what `Engine.generate` does.
         """
@@ -43,7 +45,7 @@ class Chat:
         return answer
 
     def stream(self, message: str, **options: Unpack[Options]) -> Stream:
-        """Answers a message piece by piece. It is part of the conversation once the stream has come to its end."""
+        """Streams the answer to a message. It is part of the conversation once the stream has come to its end."""
         said = [*self.messages, {"role": "user", "content": message}]
         stream = self.engine.stream(said, **self._merged(options))
         stream.then(lambda answer: self._hear(message, answer))

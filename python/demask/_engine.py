@@ -8,15 +8,15 @@ import json
 import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
 from . import _native
-from ._errors import Error
+from ._closing import Closing
+from ._errors import Error, OptionsError
 from ._facts import cost
 from ._generation import Generation, Logprob
 from ._http import Headers, HttpResponse, Service
-from ._prompt import Hole, Infill, Message, Prompt, is_many, messages, native, token_ids
+from ._prompt import Hole, Infill, Message, Prompt, is_many, messages, native, text, token_ids
 from ._score import Score
 from ._server import Server
 from ._stream import AsyncStream, Stream
@@ -28,7 +28,7 @@ from ._waiting import waiting
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-    from typing_extensions import Self, Unpack
+    from typing_extensions import Unpack
 
     from ._options import LoadOptions, Options, ServiceOptions
 
@@ -37,7 +37,7 @@ __all__ = ["Engine", "demo", "load", "serve"]
 Progress = Callable[[str, int, int], object]
 
 BATCH = 64
-"""Prompts of one call that run at the same time, if nobody says otherwise: where more gain no more, on two cores."""
+"""Prompts of one call that run at the same time by default: where more gain no more, on two cores."""
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
@@ -45,7 +45,7 @@ _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 def load(
     model: str | os.PathLike[str], *, progress: bool | Progress = False, **settings: Unpack[LoadOptions]
 ) -> Engine:
-    """Loads a model, and gives it a thread.
+    """Loads a model, and starts its thread.
 
     `model` is a hub's id (`org/name` or `org/name@revision`), a directory in Hugging Face layout, or a `.gguf` file. `progress`
     shows how far it is, or is called with a name, the bytes that were read and those there are; Ctrl-C ends loading.
@@ -67,8 +67,14 @@ def demo(*, progress: bool | Progress = False, **settings: Unpack[LoadOptions]) 
 
 def _progress(progress: bool | Progress) -> Progress | None:
     if not isinstance(progress, bool):
+        _callable(progress)
         return progress
     return _shown if progress else None
+
+
+def _callable(progress: object) -> None:
+    if not isinstance(progress, bool) and not callable(progress):
+        raise TypeError(f"progress is of type {type(progress).__name__}, expected True, False or a function")
 
 
 def _shown(name: str, done: int, total: int) -> None:
@@ -97,7 +103,7 @@ def serve(
     return server
 
 
-class Engine:
+class Engine(Closing):
     """A loaded model on a thread of its own. Any thread and any event loop may ask it; what is asked at the same time shares
     forwards, and each answer is, to the bit, the one that its request has alone.
 
@@ -111,7 +117,7 @@ class Engine:
     __slots__ = ("__weakref__", "_info", "_native", "_opened", "_service", "_words")
 
     def __init__(self, native: _native.Engine, opened: tuple[str | None, LoadOptions]) -> None:
-        """Wraps what `load` has loaded, and what it was told."""
+        """Wraps what `load` has loaded, with its arguments."""
         self._native = native
         self._opened = opened
         self._info: dict[str, Any] = json.loads(native.info())
@@ -201,7 +207,7 @@ class Engine:
         batch: int = BATCH,
         **options: Unpack[Options],
     ) -> Generation | list[Generation] | list[Generation | Error]:
-        """Answers a prompt, or many in one batch whose order is kept.
+        """Generates the answer to a prompt, or to many in one batch whose order is kept.
 
         A prompt is a user's message, a conversation, `Raw`, `Tokens` or `Infill`; a list that begins with anything but a message is
         list of prompts. All are prepared before any runs, and `batch` of them run at the same time: more share forwards, and use more
@@ -220,6 +226,7 @@ class Engine:
             except BaseException:
                 ticket.cancel()
                 raise
+        _callable(progress)
         prepared = self._prepare(prompt, each, options, errors, batch)
         told = _counted(progress, len(prepared))
         found = self._native.answer_all(prepared, batch, errors == "return", told)
@@ -268,7 +275,7 @@ class Engine:
         batch: int = BATCH,
         **options: Unpack[Options],
     ) -> Generation | list[Generation] | list[Generation | Error]:
-        """Answers as `generate` does, and lets the event loop run meanwhile. Cancelling the task gives the requests up."""
+        """Generates as `generate` does, and lets the event loop run meanwhile. Cancelling the task cancels the requests."""
         if not is_many(prompt):
             _alone(each, errors)
             return await self._awaited(self._native.submit(native(prompt), _told(options)))
@@ -297,14 +304,14 @@ class Engine:
         return found
 
     def stream(self, prompt: Prompt, **options: Unpack[Options]) -> Stream:
-        """Answers a prompt piece by piece: an iterator of `Update`, behind whose end `answer` is the `Generation`.
+        """Streams the answer to a prompt: an iterator of `Update`, behind whose end `answer` is the `Generation`.
 
         Raises what `generate` does, preparation first, at once.
         """
         return Stream(self._native.submit(native(prompt), _told(options)), self._words)
 
     def astream(self, prompt: Prompt, **options: Unpack[Options]) -> AsyncStream:
-        """Answers a prompt piece by piece for `async for`, as `stream` does. Many at once share forwards."""
+        """Streams the answer to a prompt for `async for`, as `stream` does. Many at once share forwards."""
         return AsyncStream(self._native.submit(native(prompt), _told(options)), self._words)
 
     def infill(self, pieces: str | Sequence[str | Hole], **options: Unpack[Options]) -> Generation:
@@ -319,7 +326,7 @@ class Engine:
     def trace(
         self, prompt: Prompt, *, drafts: bool = False, predictions: bool = False, **options: Unpack[Options]
     ) -> Trace:
-        """Answers a prompt, and returns what happened on the way: commits and forwards, with the drafts of each forward and with
+        """Generates the answer to a prompt, and returns what happened on the way: commits and forwards, with the drafts of each forward and with
         all predictions if asked for.
 
         Raises what `generate` does.
@@ -347,7 +354,7 @@ class Engine:
 
         Raises `OptionsError` if the model has no such estimate (block-causal ones), `PromptError` if one of both is empty.
         """
-        found = _native.score(self._native, native(context), continuation, (draws, cfg_scale, seed, top))
+        found = _native.score(self._native, native(context), text("the continuation", continuation), (draws, cfg_scale, seed, top))
         log_probability, tokens, logprobs, forwards, flops, seconds = found
         return Score(log_probability, tokens, [Logprob(*one) for one in logprobs], forwards, flops, seconds)
 
@@ -373,10 +380,12 @@ class Engine:
         """
         import numpy
 
+        if isinstance(layer, bool) or not isinstance(layer, (int, str)):
+            raise TypeError(f"layer is of type {type(layer).__name__}, expected a whole number, 'embedding' or 'final'")
         layers = int(self._info["layers"])
         named = {"embedding": -1, "final": layers}
         place = named.get(layer) if isinstance(layer, str) else layer
-        if place is None or isinstance(place, bool) or not -1 <= place <= layers or (place < 0 or place == layers) != isinstance(layer, str):
+        if place is None or not -1 <= place <= layers or (place < 0 or place == layers) != isinstance(layer, str):
             raise IndexError(f"layer is {layer!r}, expected one from 0 to {layers - 1}, 'embedding' or 'final'")
         ids = token_ids(tokens)
         found = _native.hidden(self._native, ids, place + 1)
@@ -399,12 +408,15 @@ class Engine:
             raise ValueError(f"batch is {batch}, expected a whole number from 1 on")
         if each is not None and len(each) != len(prompts):
             raise ValueError(f"each has {len(each)} options for {len(prompts)} prompts, expected as many")
+        for mine in each or ():
+            if not isinstance(mine, Mapping):
+                raise TypeError(f"each has an entry of type {type(mine).__name__}, expected a dict of options")
         own: Sequence[Mapping[str, Any]] = each if each is not None else [{}] * len(prompts)
         wanted = [(native(prompt), _told({**options, **mine})) for prompt, mine in zip(prompts, own, strict=True)]
         return self._native.prepare_all(wanted, errors == "return")
 
     async def _awaited(self, ticket: _native.Ticket) -> Generation:
-        """Waits for an answer, and gives it up if the task is cancelled."""
+        """Waits for an answer, and cancels it with the task."""
         try:
             fields = await waiting().until(ticket.poll_answer)
         except BaseException:
@@ -464,6 +476,10 @@ class Engine:
         `allowed_hosts` are names of this host that requests may be sent to (on loopback, its own; elsewhere all), `cors_origins`
         those that pages of other sites may ask from. Raises `OptionsError` if it cannot listen there.
         """
+        if isinstance(port, bool) or not isinstance(port, int):
+            raise TypeError(f"port is of type {type(port).__name__}, expected a whole number from 0 to 65535")
+        if not 0 <= port <= 65535:
+            raise OptionsError(f"port is {port}, expected a whole number from 0 to 65535")
         service = self.service(**bounds)
         hosts = None if allowed_hosts is None else list(allowed_hosts)
         return Server(_native.Server(service._native, host, port, hosts, list(cors_origins)))
@@ -472,20 +488,12 @@ class Engine:
 
     @property
     def closed(self) -> bool:
-        """Whether it answers no requests any more."""
+        """Whether the engine was closed, and takes no requests any more."""
         return self._native.closed
 
     def close(self) -> None:
-        """Gives up what runs, which raises `Closed` where it is waited for, and ends the thread. Nothing happens the second time."""
+        """Cancels what runs, which raises `Closed` where it is waited for, and ends the thread. Nothing happens the second time."""
         self._native.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an Engine cannot be pickled, its thread belongs to this process: load the model where it is to run")

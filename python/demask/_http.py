@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Union
 
 from . import _native
+from ._closing import AsyncClosing
 from ._native import Bell
 from ._waiting import waiting
 
@@ -19,17 +19,17 @@ Headers = Union[Mapping[str, str], Mapping[bytes, bytes], Iterable[tuple[Union[s
 """Names and values of a request's headers."""
 
 HEARTBEAT = b":\n\n"
-"""A message of an event stream that says nothing, for readers that would take silence for the end."""
+"""An empty message of an event stream, for readers that would take silence for the end."""
 
 SILENCE = 15.0
 """Seconds of a stream's silence after which a heartbeat is sent."""
 
 
-class HttpResponse:
+class HttpResponse(AsyncClosing):
     """A response: its head, and an asynchronous iterator over its body.
 
     An event stream comes message by message, any other body as one piece. Dropping it, `cancel()`, or cancelling the task that
-    reads it gives its answers up before the next forward.
+    reads it cancels its answers before the next forward.
     """
 
     __slots__ = ("_reply", "headers", "status")
@@ -68,19 +68,11 @@ class HttpResponse:
         return b"".join([piece async for piece in self])
 
     def cancel(self) -> None:
-        """Gives the request up before the next forward; nothing happens if it is over."""
+        """Cancels the request before the next forward; nothing happens if it is over."""
         self._reply.cancel()
 
     async def aclose(self) -> None:
-        """Gives the request up, as `cancel()` does."""
-        self.cancel()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+        """Cancels the request, as `cancel()` does."""
         self.cancel()
 
     def __repr__(self) -> str:
@@ -105,9 +97,14 @@ class Service:
         as the server's manual has it. Raises `demask.Closed` if the engine was closed, `TypeError` and `ValueError` for what is no
         request at all.
         """
+        for what, found in (("method", method), ("path", path)):
+            if not isinstance(found, str):
+                raise TypeError(f"{what} is of type {type(found).__name__}, expected str")
+        if isinstance(body, str):
+            raise TypeError("body is of type str, expected bytes: use body.encode()")
         reply = self._native.handle(method, path, _pairs(headers), bytes(memoryview(body)))
-        status, found = (await waiting().until(reply.head)) or (500, [])
-        return HttpResponse(reply, status, found)
+        status, pairs = (await waiting().until(reply.head)) or (500, [])
+        return HttpResponse(reply, status, pairs)
 
     def drain(self) -> None:
         """Refuses new requests from now on; what is on its way goes on."""

@@ -68,13 +68,13 @@ class Engine:
     """
     def answer_all(self, /, prepared: SupportsGetItem[int, Any], width: SupportsIndex, keep: bool, progress: Any | None) -> "list[Any]":
         """
-        Answers what was prepared, `width` prompts at the same time, and returns the fields of each answer in their order. What is
+        Runs what was prepared, `width` prompts at the same time, and returns the fields of each answer in their order. What is
         an exception already stays in its place; where a request fails, its exception is raised and the others are given up, or put
         into its place if `keep` is set. `progress` is called with the number of those that are over.
         """
     def close(self, /) -> None:
         """
-        Gives up what runs, and ends the thread. Nothing happens if it has ended.
+        Cancels what runs, and ends the thread. Nothing happens if it has ended.
         """
     @property
     def closed(self, /) -> bool: ...
@@ -111,10 +111,10 @@ class Engine:
 @final
 class Evaluation:
     """
-    The problems of tasks, how one model answers them, and what came of it.
+    The problems of tasks, the methods of one model, and the results.
 
-    It is made alike on every machine that takes part: `configuration` tells whether it was. Whoever answers calls `answer`,
-    which loads the model at its first call; whoever keeps the results calls `open`, `keep` and `finish`.
+    It is made alike on every machine that takes part: `configuration` shows whether it was. A worker calls `answer`,
+    which loads the model at its first call; the keeper of the results calls `open`, `keep` and `finish`.
     """
     def __len__(self, /) -> int:
         """
@@ -126,13 +126,13 @@ class Evaluation:
         """
     def answer(self, /, items: SupportsGetItem[int, SupportsIndex], batch: SupportsIndex = 1) -> list[str]:
         """
-        Answers and judges items, `batch` of them at the same time; returns their lines of `results.jsonl` in the order of
+        Runs and judges items, `batch` of them at the same time; returns their lines of `results.jsonl` in the order of
         `items`.
         """
     @property
     def configuration(self, /) -> str:
         """
-        What the results are of, as `run.json` says it.
+        What the results are of, as in `run.json`.
         """
     def finish(self, /) -> str:
         """
@@ -193,11 +193,11 @@ class Prepared:
 @final
 class Reply:
     """
-    A response on its way. Dropped, its answers are given up before the next forward.
+    A response on its way. Dropping it cancels its answers before the next forward.
     """
     def cancel(self, /) -> None:
         """
-        Gives the request up. Nothing happens if it is over.
+        Cancels the request. Nothing happens if it is over.
         """
     def chunk(self, /, bell: Bell, number: SupportsIndex) -> tuple[bool, bytes | None]:
         """
@@ -315,7 +315,7 @@ class Ticket:
         """
     def cancel(self, /) -> None:
         """
-        Gives the request up before the next forward. Nothing happens if it is over.
+        Cancels the request before the next forward. Nothing happens if it is over.
         """
     def next(self, /) -> "Update | dict[str, Any]":
         """
@@ -399,7 +399,7 @@ class Update:
     @property
     def settled(self, /) -> int:
         """
-        How many positions behind the prompt can no longer change and belong to the answer.
+        Count of positions behind the prompt that can no longer change and belong to the answer.
         """
     @property
     def started(self, /) -> Started | None:
@@ -440,8 +440,8 @@ def logits(engine: Engine, tokens: SupportsGetItem[int, SupportsIndex]) -> bytea
 
 def open(model: str | PathLike[str] | None, keywords: "dict[str, Any]", progress: Any | None = None) -> Engine:
     """
-    Opens a model and gives it a thread: the built-in one, if none is named. The keywords are those of `demask.load`.
-    `progress(name, done, total)` is told how many bytes were read.
+    Opens a model, the built-in one if none is named, and starts its thread. The keywords are those of `demask.load`.
+    `progress(name, done, total)` is called with the bytes that were read and those there are.
     """
 
 def option_fields() -> str:
@@ -452,5 +452,5 @@ def option_fields() -> str:
 def score(engine: Engine, context: "tuple[str, Any]", continuation: str, how: tuple[SupportsIndex, SupportsFloat | SupportsIndex, SupportsIndex, SupportsIndex | None]) -> tuple[float, int, list[tuple[float | None, list[tuple[int, float]]]], int, float, float]:
     """
     Judges how probable a text is behind a prompt. `how` is the number of draws, the scale of guidance, the seed, and how many
-    other tokens are told in the place of each, if any.
+    other tokens are reported in the place of each, if any.
     """

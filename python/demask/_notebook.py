@@ -17,11 +17,11 @@ _STYLE = """
 .demask { font: 14px/1.5 system-ui, sans-serif; color: var(--jp-ui-font-color1, #1b1f24); max-width: 64em; }
 .demask .canvas { font: 14px/1.9 ui-monospace, monospace; white-space: pre-wrap; padding: .6em .8em; border: 1px solid #8886;
   border-radius: 6px; }
-.demask .token { border-radius: 3px; padding: 1px 0; border-bottom: 3px solid transparent; }
+.demask .token { border-radius: 3px; padding: 1px 0; border-bottom: 3px solid transparent; box-shadow: 0 0 0 1px #8883; }
 .demask .prompt { opacity: .55; }
 .demask .mask { letter-spacing: -1px; opacity: .35; }
 .demask .bars { display: flex; align-items: flex-end; gap: 2px; height: 40px; margin: .5em 0; }
-.demask .bars span { width: 10px; border-radius: 2px 2px 0 0; }
+.demask .bars span { width: 10px; border-radius: 2px 2px 0 0; box-shadow: 0 0 0 1px #8886; }
 .demask .legend, .demask td:first-child { opacity: .75; }
 .demask table { border-collapse: collapse; margin-top: .6em; }
 .demask td { text-align: left; padding: 1px 1.4em 1px 0; border: 0; font-variant-numeric: tabular-nums; }
@@ -29,7 +29,7 @@ _STYLE = """
 """
 
 _RAMP = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
-"""Colours of the first to the last forward: viridis, which those who tell few colours apart can read."""
+"""Colours of the first to the last forward: viridis, which the colour-blind can read."""
 
 _MOST_BARS = 160
 
@@ -70,7 +70,7 @@ def table(rows: list[tuple[str, Any]]) -> str:
 
 
 def receipt(found: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Returns what a receipt says, as rows."""
+    """Returns a receipt as rows."""
     seconds, memory = found["seconds"], found["memory"]
     against = f" against {found['against']}" if found.get("against") else ""
     return [
@@ -84,7 +84,9 @@ def receipt(found: dict[str, Any]) -> list[tuple[str, Any]]:
     ]
 
 
-def _canvas(pieces: list[str], first: int, commits: dict[int, tuple[int, float]], masks: set[int]) -> tuple[str, str]:
+def _canvas(
+    pieces: list[str], given: set[int], commits: dict[int, tuple[int, float]], masks: set[int]
+) -> tuple[str, str]:
     last = max((step for step, _ in commits.values()), default=0)
     counts = [0] * (last + 1 if commits else 0)
     for step, _ in commits.values():
@@ -95,7 +97,7 @@ def _canvas(pieces: list[str], first: int, commits: dict[int, tuple[int, float]]
             step, confidence = commits[position]
             title = f"position {position}, forward {step}, confidence {confidence:.3f}"
             shown.append(_token(piece, step / max(last, 1), title))
-        elif position < first:
+        elif position in given:
             shown.append(f'<span class="prompt">{escape(piece)}</span>')
         else:
             shown.append('<span class="mask">░░</span>' if position in masks else escape(piece))
@@ -112,7 +114,8 @@ def generation(answer: Generation) -> str:
     commits = {commit.position: (commit.step, commit.confidence) for commit in answer.commits}
     # What was decoded behind the answer's end has its part in the bars alone.
     ends = len(answer.canvas) if answer.holes else answer.prompt_tokens + len(answer.tokens)
-    canvas, bars = _canvas(answer.pieces()[:ends], answer.prompt_tokens, commits, set())
+    given = set(range(ends if answer.holes else answer.prompt_tokens))
+    canvas, bars = _canvas(answer.pieces()[:ends], given, commits, set())
     return _page(canvas, bars, [("finish", answer.finish), *receipt(answer.receipt)])
 
 
@@ -128,7 +131,7 @@ def trace(of: Trace) -> str:
         masks.discard(line["position"])
         if "step" in line:
             commits[line["position"]] = (line["step"], line["confidence"])
-    canvas, bars = _canvas(pieces, first, commits, masks)
+    canvas, bars = _canvas(pieces, set(range(len(pieces))) - masks, commits, masks)
     rows = [("model", header["model"]), ("decoder, cache", f"{header['decoder']}, {header['cache']}")]
     if of.steps:
         rows.append(("NFE", str(of.steps[-1]["nfe"])))

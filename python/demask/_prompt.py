@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard, Union
 
+from ._errors import PromptError
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -127,10 +129,25 @@ def token_ids(ids: Any) -> list[int]:
     return [int(token) for token in listed]
 
 
+def text(what: str, found: object) -> str:
+    """Returns a text, which `what` names in errors.
+
+    Raises `TypeError` for anything else, `PromptError` for half of a surrogate pair, which is no character.
+    """
+    if not isinstance(found, str):
+        raise TypeError(f"{what} is of type {type(found).__name__}, expected str")
+    try:
+        found.encode()
+    except UnicodeEncodeError as error:
+        half = f"{what} has half of a surrogate pair at index {error.start}, expected characters"
+        raise PromptError(f"{half}: decode it with errors='replace' where it was read") from None
+    return str(found)
+
+
 def messages(listed: Iterable[Any]) -> list[tuple[str, str]]:
     """Returns a conversation as pairs of role and content.
 
-    Raises `TypeError` if a message is none.
+    Raises `TypeError` if a message is none, `PromptError` if it holds what is no character.
     """
     pairs = []
     for message in listed:
@@ -139,7 +156,7 @@ def messages(listed: Iterable[Any]) -> list[tuple[str, str]]:
         role, content = message.get("role"), message.get("content")
         if not isinstance(role, str) or not isinstance(content, str):
             raise TypeError(f"a message has the keys {sorted(map(str, message))}, expected texts under 'role' and 'content'")
-        pairs.append((role, content))
+        pairs.append((text("a role", role), text("a message", content)))
     return pairs
 
 
@@ -153,17 +170,19 @@ def is_many(prompt: object) -> TypeGuard[Sequence[Prompt]]:
 def native(prompt: object) -> Native:
     """Returns a prompt in the form that the native half takes.
 
-    Raises `TypeError` for what is no prompt.
+    Raises `TypeError` for what is no prompt, `PromptError` if it holds what is no character.
     """
     if isinstance(prompt, Raw):
-        return "raw", str(prompt)
+        return "raw", text("the prompt", prompt)
     if isinstance(prompt, str):
-        return "chat", [("user", prompt)]
+        return "chat", [("user", text("the prompt", prompt))]
     if isinstance(prompt, Tokens):
         return "tokens", prompt.ids
     if isinstance(prompt, Infill):
         pieces = prompt.pieces
-        return "infill", pieces if isinstance(pieces, str) else [p.size if isinstance(p, Hole) else p for p in pieces]
+        if isinstance(pieces, str):
+            return "infill", text("the text to fill", pieces)
+        return "infill", [one.size if isinstance(one, Hole) else text("a piece of a text to fill", one) for one in pieces]
     if isinstance(prompt, (bytes, os.PathLike)):
         raise TypeError(f"the prompt is of type {type(prompt).__name__}, {EXPECTED}")
     if isinstance(prompt, Sequence) and prompt and isinstance(prompt[0], Mapping):

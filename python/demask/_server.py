@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
-from typing import TYPE_CHECKING
 
 from . import _native
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from ._closing import Closing
 
 __all__ = ["Server"]
 
 
-class Server:
+class Server(Closing):
     """An OpenAI-compatible server over an engine, on a thread of its own. `Engine.serve` and `demask.serve` make one."""
 
     __slots__ = ("_native",)
@@ -44,14 +40,6 @@ class Server:
     def close(self, *, drain: bool = False) -> None:
         """Ends it at once, or when what is on its way is over. Nothing happens if it has ended."""
         self._native.close(drain)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<demask.Server at {self.url}>"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING
 
+from ._closing import AsyncClosing, Closing
 from ._generation import Generation
 from ._native import Bell, Ticket, Update
 from ._waiting import waiting
@@ -30,7 +30,7 @@ class _Streamed:
         self._then: list[Callable[[Generation], object]] = []
 
     def then(self, call: Callable[[Generation], object]) -> None:
-        """Lets a function be called with the answer, once the stream has come to its end."""
+        """Calls a function with the answer, once the stream has come to its end."""
         self._then.append(call)
 
     def _end(self, answer: Generation) -> None:
@@ -44,7 +44,7 @@ class _Streamed:
         return self._answer
 
 
-class Stream(_Streamed):
+class Stream(_Streamed, Closing):
     """An answer while it is made: an iterator of `Update`, at most one for each forward.
 
     What nobody reads meanwhile is merged, never queued. Leaving the loop and dropping the stream, or `close()`, gives the
@@ -69,16 +69,8 @@ class Stream(_Streamed):
         """Gives the request up; nothing happens if it is over."""
         self._ticket.cancel()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class AsyncStream(_Streamed):
+class AsyncStream(_Streamed, AsyncClosing):
     """An answer while it is made: an asynchronous iterator of `Update`, at most one for each forward.
 
     Streams of one engine share its forwards, however many there are. Cancelling the task, `aclose()`, or dropping the stream
@@ -109,11 +101,3 @@ class AsyncStream(_Streamed):
     async def aclose(self) -> None:
         """Gives the request up; nothing happens if it is over."""
         self._ticket.cancel()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from . import _native
+from ._prompt import text as checked
 from ._prompt import token_ids
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class Tokenizer:
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """Returns the tokens of a text; `special` adds what the tokenizer puts around texts."""
-        return self._native.encode(text, special)
+        return self._native.encode(checked("the text", text), special)
 
     def decode(self, ids: Iterable[int] | npt.NDArray[np.integer[Any]], *, special: bool = False) -> str:
         """Returns the text of tokens; `special` keeps those that are no text."""

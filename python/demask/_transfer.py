@@ -43,7 +43,7 @@ class Step:
     quota: int
     """How many commits the schedule has for this step."""
     rate: float
-    """The share of masks that Dream's schedule gives up in this step; 0 for others."""
+    """The share of masks that Dream's schedule takes in this step; 0 for others."""
 
     def __init__(self, buffer: bytes, quota: int, rate: float) -> None:
         self._buffer = buffer
@@ -121,18 +121,23 @@ class Transfer:
 def handed(rule: object) -> tuple[str, bool, Any]:
     """Returns a rule as the native half takes it.
 
-    Raises `TypeError` for what is no rule.
+    Raises `TypeError` for what is no rule, `ValueError` for a name that a receipt cannot show.
     """
     if isinstance(rule, type) and issubclass(rule, Transfer):
         raise TypeError(f"`transfer` is the class {rule.__name__}, expected a rule: make one, {rule.__name__}()")
     if not isinstance(rule, Transfer):
         raise TypeError(f"`transfer` is of type {type(rule).__name__}, expected a subclass of demask.Transfer")
-    name = rule.name or type(rule).__name__
+    name: object = rule.name or type(rule).__name__
+    if not isinstance(name, str):
+        raise TypeError(f"the rule's name is of type {type(name).__name__}, expected str")
+    if not name.isprintable():
+        raise ValueError(f"the rule's name is {name!r}, expected printable characters: receipts show it")
+    called = name
 
     def choose(buffer: bytes, quota: int, rate: float) -> list[int]:
-        return _checked(rule.choose(Step(buffer, quota, rate)), len(buffer) // _ROW.size, name)
+        return _checked(rule.choose(Step(buffer, quota, rate)), len(buffer) // _ROW.size, called)
 
-    return name, bool(rule.wants_entropy), choose
+    return called, bool(rule.wants_entropy), choose
 
 
 def _checked(found: Any, count: int, name: str) -> list[int]:

@@ -17,7 +17,7 @@ __all__ = ["LLM", "CompletionOutput", "RequestOutput", "SamplingParams"]
 
 @dataclass
 class SamplingParams:
-    """How prompts are answered, under vLLM's names. `diffusion` has demask's own options: decoder, cache, steps and others.
+    """Options of answers, under vLLM's names. `diffusion` has demask's own options: decoder, cache, steps and others.
 
     Names of vLLM's that have no meaning here, and values that this package cannot honour, are refused by name.
     """
@@ -106,7 +106,7 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_tqdm: bool = False,
     ) -> list[RequestOutput]:
-        """Answers prompts in one batch: texts, or `{"prompt": text}` or `{"prompt_token_ids": ids}`.
+        """Generates answers to prompts in one batch: texts, or `{"prompt": text}` or `{"prompt_token_ids": ids}`.
 
         Raises what `Engine.generate` does.
         """
@@ -119,7 +119,7 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_tqdm: bool = False,
     ) -> list[RequestOutput]:
-        """Answers a conversation, or several."""
+        """Generates the answer to a conversation, or to several."""
         several = bool(messages) and not isinstance(messages[0], Mapping)
         listed: list[Any] = list(messages) if several else [messages]
         return self._answer(listed, sampling_params, use_tqdm)

@@ -30,7 +30,7 @@ def seed_of(key: str | int | bytes, seed: int = 0) -> int:
 
 
 class Generator:
-    """Answers rows: a callable class for `Dataset.map_batches` with an actor pool, one engine a worker.
+    """A callable class that answers rows, for `Dataset.map_batches` with an actor pool, one engine a worker.
 
     `prompt` names the column with the prompts: texts, conversations (lists of `{"role", "content"}`) or lists of token
     ids. `key` names the column by which rows are known again, of texts or whole numbers: a row's seed is made of it, so
@@ -62,7 +62,7 @@ class Generator:
         self._engine: Any = Model.of(model).load()
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Answers a batch: columns in, the same columns and the answers' out."""
+        """Returns a batch with the columns of its answers."""
         if not isinstance(batch, Mapping):
             raise TypeError(f"the batch is of type {type(batch).__name__}: call map_batches with batch_format='numpy'")
         check_columns(list(batch), self._prompt, self._key, self._errors)
@@ -149,7 +149,7 @@ def steady(receipt: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a receipt without what differs between two runs of the same answer."""
     kept = {name: value for name, value in receipt.items() if name != "seconds"}
     if isinstance(kept.get("memory"), Mapping):
-        kept["memory"] = {name: value for name, value in kept["memory"].items() if name != "peak"}
+        kept["memory"] = {name: value for name, value in kept["memory"].items() if name not in ("peak", "device")}
     return kept
 
 

@@ -15,12 +15,12 @@ from demask_ray._model import Model, WorkerError, engine_module, expect, needs_r
 PIECES = 8
 # Workers that may end, for each that was asked for, until the reason is more likely the work than its machines.
 LOST = 4
-# Seconds without any worker after which that is told.
+# Seconds without any worker after which a line about it is printed.
 PATIENCE = 60.0
 
 
 class Worker:
-    """Answers items of an evaluation on some node: an actor's class. What fails in it fails in a call, never in its making."""
+    """A worker of an evaluation on some node: an actor's class. What fails in it fails in a call, never in its making."""
 
     def __init__(self, model: Model, tasks: Sequence[str], keywords: Mapping[str, Any], described: str) -> None:
         self._given, self._described = (model, tasks, keywords), described
@@ -58,7 +58,7 @@ def evaluation_of(model: Model, tasks: Sequence[str], keywords: Mapping[str, Any
 
 
 def difference(described: str, found: str) -> str:
-    """Says in which part a node's evaluation differs from the one of the process that keeps the results."""
+    """Returns the part in which a node's evaluation differs from the one of the process that keeps the results."""
 
     def parts(value: Any, path: str) -> dict[str, Any]:
         if not isinstance(value, dict):
@@ -82,7 +82,7 @@ def evaluate(
     actor: Mapping[str, Any] | None = None,
     **keywords: Any,
 ) -> list[dict[str, Any]]:
-    """Answers and judges the problems of tasks on `workers` of a Ray cluster; returns the table's rows.
+    """Runs and judges the problems of tasks on `workers` of a Ray cluster; returns the table's rows.
 
     `out` is the results directory of `demask eval`: the lines of its `results.jsonl` are those that one machine writes with
     `--batch 1`, in that order, but for seconds and peak memory. The same call goes on where it was ended, and so does

@@ -1,4 +1,4 @@
-"""The model that workers load, and what is told when they cannot."""
+"""The model that workers load, and the errors of those that cannot."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class RayMissing(ImportError):
 
 
 class WorkerError(RuntimeError):
-    """A worker cannot do its work: the message says on which node, and what to try."""
+    """A worker cannot do its work: the message has the node, and what to try."""
 
 
 def needs_ray(part: str) -> None:
@@ -97,7 +97,7 @@ class Model:
         return engine
 
     def unloaded(self, error: Exception) -> WorkerError:
-        """Returns what is told of a model that does not load in this process."""
+        """Returns the error of a model that does not load in this process."""
         name = "the demo" if self.name is None else repr(self.name)
         return WorkerError(
             f"node {node()}: {name} does not load: {error}; every node of the cluster has to reach the model under that"
@@ -106,7 +106,7 @@ class Model:
 
 
 def engine_module() -> Any:
-    """Returns package `demask`, or raises a `WorkerError` that says where it is missing."""
+    """Returns package `demask`, or raises a `WorkerError` with the node that lacks it."""
     try:
         import demask
     except ImportError as error:

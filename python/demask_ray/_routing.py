@@ -95,7 +95,7 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         self.slack = int(keywords.get("slack", self.slack))
 
     def _get_pending_request_matching_metadata(self, request_metadata: Any = None) -> PendingRequest | None:
-        """Gives a replica to the request that it was chosen for, where first come, first served would mix up a burst."""
+        """Hands a replica to the request that it was chosen for, where first come, first served would mix up a burst."""
         found: PendingRequest | None = self._get_pending_request_matching_internal_request_id(request_metadata)
         return found
 

@@ -54,13 +54,13 @@ class Replica:
         self._service = self._engine.service(max_body_bytes=limits.body_bytes, **keywords)
 
     async def __call__(self, request: Request) -> Response:
-        """Answers a request that Ray's proxy brings."""
+        """Serves a request that Ray's proxy brings."""
         method, path, headers, body = await _parts(request, self._limits.body_bytes)
         reply = await self._service.http(method, path, headers, body)
         return _streaming(reply.status, reply.headers, _chunks(reply))
 
     async def answer(self, method: str, path: str, headers: Headers, body: bytes) -> AsyncIterator[Any]:
-        """Answers a request that a front brings: status and headers, then the body in pieces."""
+        """Serves a request that a front brings: status and headers, then the body in pieces."""
         reply = await self._service.http(method, path, headers, body)
         async for piece in _chunks(reply, (reply.status, reply.headers)):
             yield piece
@@ -90,14 +90,14 @@ class Replica:
 
 
 class Front:
-    """Knows each request's prefix, and hands it to the replica that has answered equal ones."""
+    """A front: reads each request's prefix, and hands it to the replica that has served equal ones."""
 
     def __init__(self, replicas: DeploymentHandle[Any], retry_after: int, body_bytes: int) -> None:
         self._replicas = replicas.options(method_name="answer", stream=True)
         self._retry_after, self._body_bytes = retry_after, body_bytes
 
     async def __call__(self, request: Request) -> Response:
-        """Answers a request that Ray's proxy brings."""
+        """Serves a request that Ray's proxy brings."""
         method, path, headers, body = await _parts(request, self._body_bytes)
         key = prefix_of(body) if method == "POST" else None
         handle = self._replicas.options(session_id=key) if key else self._replicas

@@ -37,7 +37,7 @@ def problems(count: int) -> list[tuple[str, str]]:
 
 
 def compare(engine: demask.Engine, count: int) -> list[Row]:
-    """Answers the problems under each cache policy."""
+    """Runs the problems under each cache policy."""
     asked = problems(count)
     rows: list[Row] = []
     for cache in CACHES:
@@ -66,7 +66,7 @@ def page(rows: list[Row]) -> str:
 
 
 def main() -> None:
-    """Compares them, and tells."""
+    """Compares them, and prints a table."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 100
     with demask.demo() as engine:
         engine.generate(problems(4)[0][0])

@@ -181,6 +181,8 @@ def test_answers_print_pickle_and_draw(engine: demask.Engine) -> None:
     assert json.loads(answer.to_json()) == answer.to_dict()
     drawn = answer._repr_html_()
     assert drawn.count('class="token"') == answer.generated_tokens and "<script" not in drawn and "http" not in drawn
+    filled = engine.infill(["3+4=", demask.Hole(1), " pears."])._repr_html_()
+    assert filled.count('class="token"') == 1 and '<span class="prompt"> pears</span>' in filled, "what was given looks given on both sides"
     hostile = engine.generate(demask.Raw("<script>alert(1)</script>"), gen_length=16)._repr_html_()
     assert "<script" not in hostile
 

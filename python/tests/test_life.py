@@ -85,6 +85,8 @@ def test_a_cancelled_task_frees_its_pages(engine: demask.Engine) -> None:
 
 def test_closing_ends_what_runs_and_then_all_is_refused() -> None:
     engine = demask.demo()
+    stream = engine.stream(QUESTION, **SLOW)
+    next(stream)
     found: list[BaseException] = []
 
     def ask() -> None:
@@ -95,12 +97,13 @@ def test_closing_ends_what_runs_and_then_all_is_refused() -> None:
 
     thread = threading.Thread(target=ask)
     thread.start()
-    assert until(lambda: engine.metrics()["running"] == 1)
+    assert until(lambda: engine.metrics()["running"] == 2)
     engine.close()
     thread.join(20)
     assert isinstance(found[0], demask.Closed) and engine.closed
     engine.close()
     for call in (
+        lambda: list(stream),
         lambda: engine.generate(QUESTION),
         lambda: engine.stream(QUESTION),
         lambda: engine.metrics(),
@@ -151,7 +154,8 @@ try:
         for _ in [engine.{call}] if "stream" not in {call!r} else engine.{call}: pass
 except KeyboardInterrupt:
     print("interrupted", time.monotonic() - began < 2.5)
-time.sleep(0.05)
+ends = time.monotonic() + 20
+while engine.metrics()["running"] and time.monotonic() < ends: time.sleep(0.002)
 print(engine.metrics()["running"])
 """
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
@@ -189,6 +193,40 @@ def test_several_loops_one_after_the_other_and_at_once(engine: demask.Engine) ->
     for thread in threads:
         thread.join()
     assert found == [expected] * 8
+
+
+def test_uvloop_runs_streams_as_asyncios_own_loop_does(engine: demask.Engine) -> None:
+    uvloop = pytest.importorskip("uvloop")
+    asked = questions(16)
+    alone = [engine.generate(question, decoder="static").tokens for question in asked]
+
+    async def read(question: str, **options: Any) -> list[int]:
+        stream = engine.astream(question, **(options or {"decoder": "static"}))
+        text = "".join([update.text async for update in stream])
+        assert stream.answer is not None and text == stream.answer.text
+        return stream.answer.tokens
+
+    async def all_of_them() -> list[list[int]]:
+        assert type(asyncio.get_running_loop()).__module__.startswith("uvloop")
+        given_up = asyncio.create_task(read(QUESTION, **SLOW))
+        response = await engine.http("GET", "/health")
+        assert response.status == 200 and await response.read()
+        found = await asyncio.gather(*[read(question) for question in asked])
+        given_up.cancel()
+        assert isinstance((await asyncio.gather(given_up, return_exceptions=True))[0], asyncio.CancelledError)
+        return found
+
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        loop = uvloop.new_event_loop()
+        try:
+            assert loop.run_until_complete(all_of_them()) == alone
+        finally:
+            loop.close()
+    del loop
+    gc.collect()
+    assert until(lambda: is_idle(engine))
+    assert len(os.listdir("/proc/self/fd")) <= before + 2, "loops that are over leave no sockets"
 
 
 @pytest.mark.parametrize("count", [2000, pytest.param(100_000, marks=pytest.mark.long)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -49,7 +50,19 @@ CASES: list[tuple[Call, type[Exception], str]] = [
     (lambda e: demask.load(3), TypeError, "expected str"),
     (lambda e: demask.demo(threads="2"), TypeError, "`threads` is of type str, expected a whole number"),
     (lambda e: demask.demo(device=3), TypeError, "`device` is of type int, expected a text"),
+    (lambda e: e.generate([QUESTION], each=[3]), TypeError, "each has an entry of type int, expected a dict"),
+    (lambda e: e.generate([QUESTION], progress=3), TypeError, "progress is of type int, expected True, False or a function"),
+    (lambda e: demask.demo(progress="x"), TypeError, "progress is of type str"),
+    (lambda e: e.hidden([1], 1.5), TypeError, "layer is of type float"),
+    (lambda e: e.score(QUESTION, 7), TypeError, "the continuation is of type int, expected str"),
+    (lambda e: e.tokenizer.encode(3), TypeError, "the text is of type int, expected str"),
+    (lambda e: demask.Chat("demo"), TypeError, "engine is of type str, expected what demask.load"),
+    (lambda e: e.serve(port="x"), TypeError, "port is of type str"),
+    (lambda e: asyncio.run(e.http(3, "/")), TypeError, "method is of type int, expected str"),
+    (lambda e: asyncio.run(e.http("POST", "/", None, "{}")), TypeError, "use body.encode()"),
     # Values.
+    (lambda e: e.serve(port=99999), demask.OptionsError, "port is 99999, expected a whole number from 0 to 65535"),
+    (lambda e: e.generate(QUESTION, seed=2**70), demask.OptionsError, "below 2 to the power of 64"),
     (lambda e: e.generate(QUESTION, steps=-1), demask.OptionsError, "`steps` is -1, expected a whole number from 0 on"),
     (lambda e: e.generate(QUESTION, decoder="treshold"), demask.OptionsError, 'did you mean "threshold"'),
     (lambda e: e.generate(QUESTION, decoder="threshold:tau=9"), demask.OptionsError, "expected a number from 0 to 1"),
@@ -75,6 +88,10 @@ CASES: list[tuple[Call, type[Exception], str]] = [
     (lambda e: demask.Hole(0), ValueError, "expected a whole number from 1 on"),
     (lambda e: demask.SamplingParams(n=0), ValueError, "expected at least 1"),
     # Prompts.
+    (lambda e: e.generate("\ud800"), demask.PromptError, "half of a surrogate pair at index 0"),
+    (lambda e: e.generate(demask.Raw("a\ud800")), demask.PromptError, "at index 1"),
+    (lambda e: e.infill(["\ud800", demask.Hole(1)]), demask.PromptError, "a piece of a text to fill has half"),
+    (lambda e: e.chat_template([{"role": "user", "content": "\udfff"}]), demask.PromptError, "a message has half"),
     (lambda e: e.generate(demask.Tokens([10**6])), demask.PromptError, "outside the vocabulary of 489"),
     (lambda e: e.generate(demask.Tokens([1] * 5000)), demask.PromptError, "exceed the model's context"),
     (lambda e: e.generate(QUESTION, gen_length=10**6), demask.PromptError, "lower `gen_length`"),

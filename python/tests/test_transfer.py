@@ -95,6 +95,11 @@ def test_what_is_no_rule_or_goes_with_none_is_refused(engine: demask.Engine) -> 
         engine.generate(QUESTION, transfer=Threshold)
     with pytest.raises(TypeError, match="expected a subclass of demask.Transfer"):
         engine.generate(QUESTION, transfer=lambda step: [0])
+    for name, kind in ((3, TypeError), ("two\nlines", ValueError)):
+        rule = Threshold()
+        rule.name = name  # type: ignore[assignment]
+        with pytest.raises(kind, match="the rule's name is"):
+            engine.generate(QUESTION, transfer=rule)
     for decoder in ("freedave", "threshold"):
         with pytest.raises(demask.OptionsError, match=f"decoder {decoder} has its own rule: omit `decoder`"):
             engine.generate(QUESTION, transfer=Threshold(), decoder=decoder)

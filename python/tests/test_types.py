@@ -24,7 +24,7 @@ def parameters(function: ast.FunctionDef) -> list[str]:
 
 
 def told(function: Any) -> list[str]:
-    """Returns the names of a function's parameters, as it tells them itself."""
+    """Returns the names of a function's parameters, as `inspect` reads them."""
     return [name for name in inspect.signature(function).parameters if name != "self"]
 
 

@@ -69,7 +69,7 @@ class ServiceOptions(TypedDict, total=False):
 
 
 class Options(TypedDict, total=False):
-    """How a prompt is answered: the command line's options with underscores. What is `None` or not there is chosen to fit the
+    """Options of an answer: the command line's options with underscores. What is `None` or not there is chosen to fit the
     model.
     """
 

@@ -29,7 +29,7 @@ KEPT = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve
 SOURCES = ROOT / "python"
 # What checks and builds, and what the package is tested with.
 TOOLS = ["maturin==1.16.0", "abi3audit==0.0.26", "mypy==2.4.1", "pyright==1.1.414", "ziglang==0.16.0"]
-BESIDE = ["numpy>=1.23", "pytest>=8"]
+BESIDE = ["numpy>=1.23", "pytest>=8", "uvloop>=0.21"]
 LARGEST = 15_000_000
 
 
@@ -41,7 +41,7 @@ def run(*words: object, **others: object) -> None:
 
 
 def step(what: str, began: float = time.monotonic()) -> None:
-    """Says what comes next."""
+    """Prints what comes next."""
     print(f"-- {what} ({time.monotonic() - began:.0f} s)", flush=True)
 
 

@@ -135,16 +135,16 @@ impl<'a> Batch<'a> {
     }
 
     /// Runs all of them, and puts the fields of each answer, or its exception, into its place. Without `keep`, the first
-    /// exception is raised. `told` is called with the number of those that are over.
+    /// exception is raised. `progress` is called with the number of those that are over.
     ///
     /// # Errors
-    /// If one fails that is not to be kept, somebody presses Ctrl-C, or `told` raises.
+    /// If one fails that is not to be kept, somebody presses Ctrl-C, or `progress` raises.
     pub fn run<'py>(
         mut self,
         py: Python<'py>,
         places: &mut [Option<Bound<'py, PyAny>>],
         keep: bool,
-        told: &mut dyn FnMut(usize) -> PyResult<()>,
+        progress: &mut dyn FnMut(usize) -> PyResult<()>,
     ) -> PyResult<()> {
         let mut done = places.iter().flatten().count();
         while !self.running.is_empty() {
@@ -163,7 +163,7 @@ impl<'a> Batch<'a> {
                 };
                 places[number] = Some(place);
                 done += 1;
-                told(done)?;
+                progress(done)?;
             }
         }
         Ok(())

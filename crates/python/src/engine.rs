@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::{
     batch::{self, Batch},
-    error::{exception, raise},
+    error::{closed, exception, raise},
     options::options,
     prompt::prompt,
     rule::{self, Handed, Raised},
@@ -41,10 +41,10 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Gives a model a thread.
+    /// Starts the thread of a model.
     ///
     /// # Errors
-    /// If the system has none to give.
+    /// If the system refuses a thread.
     pub fn start(py: Python<'_>, mut model: Model, fingerprint: u64) -> PyResult<Self> {
         let info = info(&model, fingerprint);
         model.set_attendant(Box::new(rule::attend));
@@ -66,7 +66,7 @@ impl Engine {
             return Err(exception(py, "Error", why));
         }
         if self.is_closed() {
-            return Err(exception(py, "Closed", "the engine is closed: load the model again"));
+            return Err(closed(py));
         }
         Ok(&self.handle)
     }
@@ -78,8 +78,7 @@ impl Engine {
     pub fn with<R>(&self, py: Python<'_>, act: impl FnOnce(&demask::Engine, u64) -> R) -> PyResult<R> {
         self.handle(py)?;
         let engine = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
-        let closed = || exception(py, "Closed", "the engine is closed: load the model again");
-        engine.as_ref().map(|engine| act(engine, self.fingerprint)).ok_or_else(closed)
+        engine.as_ref().map(|engine| act(engine, self.fingerprint)).ok_or_else(|| closed(py))
     }
 
     fn is_closed(&self) -> bool {
@@ -113,7 +112,7 @@ impl Engine {
         self.is_closed() || self.process != process::id() || !self.handle.is_alive()
     }
 
-    /// Gives up what runs, and ends the thread. Nothing happens if it has ended.
+    /// Cancels what runs, and ends the thread. Nothing happens if it has ended.
     fn close(&self, py: Python<'_>) {
         let engine = self.take();
         if self.process != process::id() {
@@ -185,7 +184,7 @@ impl Engine {
         Ok(Ticket::new(handle.submit(prepared, Class::default()), raised))
     }
 
-    /// Answers what was prepared, `width` prompts at the same time, and returns the fields of each answer in their order. What is
+    /// Runs what was prepared, `width` prompts at the same time, and returns the fields of each answer in their order. What is
     /// an exception already stays in its place; where a request fails, its exception is raised and the others are given up, or put
     /// into its place if `keep` is set. `progress` is called with the number of those that are over.
     #[pyo3(signature = (prepared, width, keep, progress) -> "list[Any]")]
@@ -227,7 +226,7 @@ impl Drop for Engine {
     }
 }
 
-/// A prompt and how it is to be answered.
+/// A prompt with the options of its answer.
 struct Wanted {
     prompt: demask::Prompt,
     options: demask::Options,
@@ -260,7 +259,8 @@ fn info(model: &Model, fingerprint: u64) -> Value {
     let facts = prompter.facts();
     let (attention, block) = match facts.mask {
         Mask::Full => ("full", None),
-        Mask::BlockCausal { block } => ("block", Some(block)),
+        Mask::BlockCausal { block, .. } => ("block", Some(block)),
+        Mask::Context { block, .. } => ("by-pass", Some(block)),
         Mask::Causal => ("causal", None),
     };
     let (decoder, cache) = recommended(facts.mask)

@@ -21,7 +21,15 @@ pub fn exception(py: Python<'_>, class: &str, message: &str) -> PyErr {
 
 /// Returns the exception of an error.
 pub fn raise(py: Python<'_>, error: &Error) -> PyErr {
-    exception(py, class(error), &error.to_string())
+    match error {
+        Error::ShutDown => closed(py),
+        error => exception(py, class(error), &error.to_string()),
+    }
+}
+
+/// Returns the exception of a request to an engine that was closed.
+pub fn closed(py: Python<'_>) -> PyErr {
+    exception(py, "Closed", "the engine was closed: load the model again")
 }
 
 /// Returns a `TypeError`.

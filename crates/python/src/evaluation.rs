@@ -1,4 +1,4 @@
-//! An evaluation in pieces: the same plan is laid out wherever it is made, any of its items answered by anyone, and the
+//! An evaluation in pieces: the same plan is laid out wherever it is made, any of its items run by anyone, and the
 //! lines kept by one.
 
 use std::{
@@ -28,10 +28,10 @@ use serde_json::{Map, Value};
 
 use crate::{error, load::Settings, options};
 
-/// The problems of tasks, how one model answers them, and what came of it.
+/// The problems of tasks, the methods of one model, and the results.
 ///
-/// It is made alike on every machine that takes part: `configuration` tells whether it was. Whoever answers calls `answer`,
-/// which loads the model at its first call; whoever keeps the results calls `open`, `keep` and `finish`.
+/// It is made alike on every machine that takes part: `configuration` shows whether it was. A worker calls `answer`,
+/// which loads the model at its first call; the keeper of the results calls `open`, `keep` and `finish`.
 #[pyclass(frozen, module = "demask")]
 pub struct Evaluation {
     plan: Plan,
@@ -95,7 +95,7 @@ impl Evaluation {
         made.map_err(|failure| failure.raise(py))
     }
 
-    /// What the results are of, as `run.json` says it.
+    /// What the results are of, as in `run.json`.
     #[getter]
     fn configuration(&self) -> String {
         Value::Object(self.described()).to_string()
@@ -123,7 +123,7 @@ impl Evaluation {
         Ok(missing)
     }
 
-    /// Answers and judges items, `batch` of them at the same time; returns their lines of `results.jsonl` in the order of
+    /// Runs and judges items, `batch` of them at the same time; returns their lines of `results.jsonl` in the order of
     /// `items`.
     #[pyo3(signature = (items, batch = 1))]
     fn answer(&self, py: Python<'_>, items: Vec<usize>, batch: usize) -> PyResult<Vec<String>> {
@@ -180,7 +180,7 @@ impl Evaluation {
         Ok(Self { plan, rehearsed, combinations, about, device, state, store })
     }
 
-    /// All items with the combinations that answer them, in the order in which one machine would answer them.
+    /// All items with their combinations, in the order in which one machine would run them.
     fn all(&self) -> Vec<(usize, Item)> {
         let nowhere = Store::nowhere();
         let runs = self.runs(&self.combinations, 1, None);

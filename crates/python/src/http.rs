@@ -23,7 +23,7 @@ pub struct Service {
     service: demask_serve::Service,
 }
 
-/// A response on its way. Dropped, its answers are given up before the next forward.
+/// A response on its way. Dropping it cancels its answers before the next forward.
 #[pyclass(frozen, module = "demask._native")]
 pub struct Reply {
     state: Mutex<State>,
@@ -202,7 +202,7 @@ impl Reply {
         matches!(&*self.lock(), State::Stream(..))
     }
 
-    /// Gives the request up. Nothing happens if it is over.
+    /// Cancels the request. Nothing happens if it is over.
     fn cancel(&self) {
         *self.lock() = State::Over;
     }

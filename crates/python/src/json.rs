@@ -2,11 +2,11 @@
 
 use pyo3::{
     prelude::*,
-    types::{PyBool, PyDict, PyFloat, PyList, PyString, PyTuple},
+    types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple},
 };
 use serde_json::{Map, Number, Value};
 
-use crate::error::wrong_type;
+use crate::error::{exception, wrong_type};
 
 /// Depth of lists within lists that a value may have: no option has more than two.
 const DEEPEST: usize = 32;
@@ -52,6 +52,10 @@ fn number(of: &Bound<'_, PyAny>) -> PyResult<Value> {
         if let Ok(count) = of.extract::<i64>() {
             return Ok(Value::from(count));
         }
+        if of.is_instance_of::<PyInt>() {
+            let message = "a whole number is out of range, expected one below 2 to the power of 64";
+            return Err(exception(of.py(), "OptionsError", message));
+        }
     }
     let found = || of.get_type().name().map_or_else(|_| "something else".to_owned(), |name| name.to_string());
     let Ok(number) = of.extract::<f64>() else {
@@ -60,7 +64,7 @@ fn number(of: &Bound<'_, PyAny>) -> PyResult<Value> {
             found()
         )));
     };
-    // Through the shortest digits: 0.1 stays 0.1, whatever width it is read into. What JSON has no number for is told as text,
+    // Through the shortest digits: 0.1 stays 0.1, whatever width it is read into. What JSON has no number for becomes a text,
     // and refused by whoever expects a number.
     Ok(Number::from_f64(number).map_or_else(|| Value::String(number.to_string()), Value::Number))
 }

@@ -96,8 +96,8 @@ impl Settings {
     }
 }
 
-/// Opens a model and gives it a thread: the built-in one, if none is named. The keywords are those of `demask.load`.
-/// `progress(name, done, total)` is told how many bytes were read.
+/// Opens a model, the built-in one if none is named, and starts its thread. The keywords are those of `demask.load`.
+/// `progress(name, done, total)` is called with the bytes that were read and those there are.
 #[pyfunction]
 #[pyo3(signature = (model, keywords: "dict[str, Any]", progress = None))]
 pub fn open(
@@ -127,7 +127,7 @@ pub fn open(
     }
 }
 
-/// Lets whoever presses Ctrl-C end the loading, and tells how far it is.
+/// Reports progress to Python, and ends the loading at Ctrl-C.
 fn told(progress: Option<&Py<PyAny>>, LoadProgress { name, done, total, .. }: LoadProgress<'_>) -> PyResult<()> {
     Python::attach(|py| {
         py.check_signals()?;

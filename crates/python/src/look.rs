@@ -10,7 +10,7 @@ use pyo3::{prelude::*, types::PyByteArray};
 
 use crate::{
     engine::Engine,
-    error::{exception, raise},
+    error::{closed, raise},
     prompt::prompt,
     ticket::PATIENCE,
 };
@@ -26,13 +26,13 @@ fn wait<T: Outcomes + Send>(py: Python<'_>, mut ticket: Ticket<T>) -> PyResult<T
             Poll::Pending => py.check_signals()?,
             Poll::Ready(Some(Mail::Update(_))) => {}
             Poll::Ready(Some(Mail::Over(over))) => return over.map_err(|error| raise(py, &error)),
-            Poll::Ready(None) => return Err(exception(py, "Closed", "the engine was closed: load the model again")),
+            Poll::Ready(None) => return Err(closed(py)),
         }
     }
 }
 
 /// Judges how probable a text is behind a prompt. `how` is the number of draws, the scale of guidance, the seed, and how many
-/// other tokens are told in the place of each, if any.
+/// other tokens are reported in the place of each, if any.
 #[pyfunction]
 #[pyo3(signature = (engine, context: "tuple[str, Any]", continuation, how))]
 pub fn score(

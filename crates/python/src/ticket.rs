@@ -166,7 +166,7 @@ impl Ticket {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Gives the request up before the next forward. Nothing happens if it is over.
+    /// Cancels the request before the next forward. Nothing happens if it is over.
     fn cancel(&self) {
         self.lock().ticket = None;
     }

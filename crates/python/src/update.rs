@@ -175,7 +175,7 @@ impl Update {
         self.news.masks
     }
 
-    /// How many positions behind the prompt can no longer change and belong to the answer.
+    /// Count of positions behind the prompt that can no longer change and belong to the answer.
     #[getter]
     fn settled(&self) -> usize {
         self.news.settled

@@ -58,6 +58,7 @@ def main():
     strict = ["-m", "mypy", "--strict", "--python-version", "3.10"]
     subprocess.run([program, *strict, "-p", "demask_ray"], check=True, cwd=TARGET / "ray")
     subprocess.run([program, *strict, ROOT / "python" / "examples" / "ray_batch.py"], check=True, cwd=TARGET / "ray")
+    subprocess.run([program, "-m", "pyright", "--pythonpath", program, "--warnings", "-p", HERE / "pyrightconfig.json"], check=True)
     variables = {**os.environ, "DEMASK_BINARY": str(asked.demask.resolve())}
     sys.exit(subprocess.run([program, "main.py", *asked.tests], cwd=HERE, env=variables).returncode)
 

@@ -149,5 +149,5 @@ class Columns(unittest.TestCase):
         self.assertEqual({name: len(column) for name, column in empty.items()}, dict.fromkeys(columns, 0))
 
     def test_a_steady_receipt_has_no_times(self):
-        receipt = {"nfe": 3, "seconds": {"total": 1.0}, "memory": {"weights": 5, "peak": 7}}
+        receipt = {"nfe": 3, "seconds": {"total": 1.0}, "memory": {"weights": 5, "peak": 7, "device": {"peak": 6}}}
         self.assertEqual(_batches.steady(receipt), {"nfe": 3, "memory": {"weights": 5}})
