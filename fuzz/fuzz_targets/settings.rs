@@ -1,0 +1,44 @@
+//! Any text as the words that name methods, as options in JSON, and as a cost curve: the same when written and read again,
+//! or an error of one line.
+#![no_main]
+
+use std::fmt::Display;
+
+use demask::{CacheSpec, DecoderSpec, Options, SharedCurve};
+use libfuzzer_sys::fuzz_target;
+
+/// What was read, as it is written; what was refused in one line is nothing.
+fn written<T: Display, E: Display>(read: Result<T, E>) -> Option<String> {
+    match read {
+        Ok(value) => Some(value.to_string()),
+        Err(error) => {
+            let error = error.to_string();
+            assert!(!error.contains('\n'), "{error:?}");
+            None
+        }
+    }
+}
+
+fuzz_target!(|text: &str| {
+    if let Some(decoder) = written(text.parse::<DecoderSpec>()) {
+        assert_eq!(written(decoder.parse::<DecoderSpec>()), Some(decoder.clone()), "{text:?}");
+    }
+    if let Some(cache) = written(text.parse::<CacheSpec>()) {
+        assert_eq!(written(cache.parse::<CacheSpec>()), Some(cache.clone()), "{text:?}");
+    }
+    if let Ok(options) = serde_json::from_str::<Options>(text) {
+        let json = serde_json::to_string(&options).expect("options are JSON");
+        let again: Options = serde_json::from_str(&json).expect("they were written by the program");
+        assert_eq!(serde_json::to_string(&again).expect("options are JSON"), json);
+    }
+    if let Ok(value) = serde_json::from_str(text) {
+        match SharedCurve::from_value(&value) {
+            Ok(curve) => {
+                let json = curve.to_value();
+                let again = SharedCurve::from_value(&json).expect("it was written by the program");
+                assert_eq!(again.to_value(), json);
+            }
+            Err(error) => assert!(!error.to_string().contains('\n')),
+        }
+    }
+});
