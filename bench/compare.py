@@ -37,7 +37,9 @@ ROOT = Path(__file__).resolve().parent.parent
 # Seconds that one run may take.
 LIMIT = 120
 # What two runs of the same build differ in, wherever it stands in an answer.
-UNSTEADY = {"seconds", "seconds_per_item", "tokens_per_second", "speed_up", "peak", "peak_memory"}
+UNSTEADY = {"seconds", "seconds_per_item", "tokens_per_second", "speed_up", "peak", "peak_memory", "device_memory"}
+# Of a card's memory, in which others are too.
+UNSTEADY |= {"current", "in_use"}
 # Operations, and what is computed from them.
 FLOPS = {"flops", "gflop_per_token"}
 MISSING = "nothing"
@@ -56,6 +58,7 @@ THRESHOLD = [
     "threshold:tau=0.999,strict",
     "threshold:tau=0.999,quota",
     "threshold:tau=0.5,cap",
+    "threshold:sub=4",
 ]
 FACTOR = ["factor", "factor:f=0.1", "factor:f=0.5,rule=code", "factor:f=2,rule=clean"]
 ENTROPY = ["entropy_bounded", "entropy_bounded:eb=0.01", "entropy_bounded:eb=2"]
@@ -312,6 +315,8 @@ def generated():
     yield run("demo-sdar", "", short, canvas="")
     for decoder in [*BLOCK_DECODERS, *GUIDED, *GUIDED_IDS, *ALIGNED]:
         yield run("demo-sdar", f"{guided(decoder)} --cache block", STRANGE, canvas="--gen-length 32")
+    for cache in ("block:canvas=seeded,live=whole", "block:live=dual"):
+        yield run("demo-sdar", f"--decoder threshold:sub=2 --cache {cache}", STRANGE, canvas="--gen-length 24")
     for decoder in ["static", "threshold", "factor", "entropy_bounded", "freedave", "freedave:d=8,eager", "guided"]:
         yield run("demo-sdar", f"{guided(decoder)} --cache none", STRANGE, canvas="--gen-length 24")
     for remasking in REMASKINGS:

@@ -119,7 +119,7 @@ def checked(response):
 
 
 class Nothing:
-    """Answers rows with what is in them already: what a worker costs without an engine."""
+    """Returns rows with what is in them already: what a worker costs without an engine."""
 
     def __call__(self, batch):
         """Adds a column."""

@@ -86,7 +86,15 @@ class List(unittest.TestCase):
         self.assertTrue(any(run.code == 2 for run in self.runs))
 
     def test_every_method_parameter_and_choice_is_in_it(self):
+        # Attention by pass, which no demo model has.
+        without_a_model = {("selfspec", None), ("block", "masks")}
         for kind, (methods, parameters) in documented().items():
+            methods = {name: about for name, about in methods.items() if (name, None) not in without_a_model}
+            parameters = {
+                (method, parameter): [value for value in values if (method, value) not in without_a_model]
+                for (method, parameter), values in parameters.items()
+                if method in methods
+            }
             names, used = specified(self.answering, kind)
             self.assertGreaterEqual(len(methods), 8)
             self.assertGreater(len(parameters), 10)

@@ -31,7 +31,18 @@ class Arguments(unittest.TestCase):
         self.assertEqual(parse([]).groups, list(gpu_checks.GROUPS))
         self.assertEqual(parse(["--only", "speed,doctor", "--skip", "doctor"]).groups, ["speed"])
 
+    def test_the_first_call_has_its_own_order_and_limits(self):
+        first = parse(["--first"])
+        self.assertEqual((first.groups, first.limits), (list(gpu_checks.FIRST), gpu_checks.FIRST))
+        self.assertLessEqual(sum(gpu_checks.FIRST.values()), first.budget)
+        self.assertLess(first.budget, 600)
+        less = parse(["--first", "--skip", "sanitizer", "--limits", "kernels=30", "--budget", "300"])
+        self.assertEqual((less.limits["kernels"], less.limits["doctor"], less.budget), (30, 60, 300))
+        self.assertNotIn("sanitizer", less.groups)
+
     def test_mistakes_are_told(self):
+        self.assertIn("'x' is unknown: use some of doctor,", self.refused("--limits", "x=1"))
+        self.assertIn("'' is not a number from 1 on", self.refused("--limits", "doctor"))
         self.assertIn("'x' is unknown: use some of doctor,", self.refused("--only", "x"))
         self.assertIn("no group is left", self.refused("--only", "doctor", "--skip", "doctor"))
         self.assertIn("'0' is not a number from 1 on", self.refused("--budget", "0"))
@@ -56,6 +67,37 @@ class Running(unittest.TestCase):
         self.assertEqual(list(record["groups"]), ["doctor", *(f"speed {shape}" for shape in gpu_checks.SHAPES)])
         self.assertTrue(all(group["commands"] for group in record["groups"].values()))
         self.assertIn("1 of 3 targets passed", told.getvalue())
+
+    def test_a_run_that_is_cut_off_leaves_what_it_has_found(self):
+        with tempfile.TemporaryDirectory() as work:
+            group = gpu_checks.Doctor(parse(["--work", work]))
+            kept = []
+            words = ["sh", "-c", "echo '{\"gpu\": {}}'"]
+            group.commands = lambda: iter([Command("doctor", words), Command("second", ["true"])])
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                gpu_checks.check(group, time.monotonic() + 10, lambda unfinished: kept.append(json.dumps(unfinished)))
+            first = json.loads(kept[0])
+            self.assertEqual([command["name"] for command in first["commands"]], ["doctor"])
+            self.assertEqual(first["figures"], {"gpu": {}})
+            self.assertEqual(first["targets"][0]["found"], "cut off behind doctor")
+            self.assertEqual(len(kept), 2)
+            out = Path(work) / "deep/record.json"
+            gpu_checks.written({"groups": {"doctor": first}}, out)
+            self.assertEqual(json.loads(out.read_text())["groups"]["doctor"], first)
+
+    def test_a_group_has_its_own_limit(self):
+        with tempfile.TemporaryDirectory() as work:
+            demask = Path(work) / "demask"
+            demask.write_text("#!/bin/sh\nsleep 30\n")
+            demask.chmod(0o755)
+            out = Path(work) / "record.json"
+            words = ["--demask", str(demask), "--work", work, "--out", str(out), "--device", "cpu", "--only", "doctor"]
+            begun = time.monotonic()
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                self.assertEqual(gpu_checks.main([*words, "--limits", "doctor=1"]), 1)
+            self.assertLess(time.monotonic() - begun, 15)
+            (command,) = json.loads(out.read_text())["groups"]["doctor"]["commands"]
+            self.assertEqual((command["code"], command["errors"]), (124, "took longer than 1 s"))
 
     def test_memory_that_nobody_tells_is_none(self):
         command = Command("watched", ["true"], watched=True)
@@ -148,6 +190,48 @@ class Judges(unittest.TestCase):
         passed = [target.passed for target in checked]
         self.assertEqual(passed, [True, True, True, False])
         self.assertIn("No module named 'torch'", checked[-1].found)
+
+    def test_sanitizer(self):
+        group = gpu_checks.Sanitizer(self.arguments)
+        group.prepare()
+        clean = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
+        races = "========= RACECHECK SUMMARY: 3 hazards displayed (2 errors, 1 warning)\n"
+        outputs = {f"{tool} {name}": output() for name, tool, _ in group.runs()}
+        self.assertEqual(list(group.judge(outputs)), [], "no summary is no judgement: it was not allowed to run")
+        for name, tool, _ in group.runs():
+            group.log(name, tool).write_text(clean)
+        self.assertEqual(self.failed(group, outputs), [])
+        self.assertEqual(len(list(group.judge(outputs))), len(outputs))
+        group.log("answer", "racecheck").write_text(races)
+        outputs["memcheck answer"] = output(code=1)
+        self.assertEqual(self.failed(group, outputs), ["memcheck of answer", "racecheck of answer"])
+        self.assertIn("3 hazards", group.figures(outputs)["logs"]["racecheck-answer"])
+
+    def test_the_sanitizer_is_found_among_packages_and_done_without(self):
+        with tempfile.TemporaryDirectory() as folder:
+            python = Path(folder) / "bin/python"
+            program = Path(folder) / "lib/python3.11/site-packages" / gpu_checks.Sanitizer.packaged[0]
+            arguments = parse(["--python", str(python), "--work", folder])
+            group = gpu_checks.Sanitizer(arguments)
+            environment = {"PATH": "/nowhere", "CUDA_HOME": folder}
+            with (
+                unittest.mock.patch.dict(gpu_checks.os.environ, environment),
+                unittest.mock.patch.object(gpu_checks.sys, "path", [""]),
+                unittest.mock.patch.object(gpu_checks.Sanitizer, "toolkit", ("nothing",)),
+            ):
+                self.assertEqual((group.found(), list(group.commands())), (None, []))
+                program.parent.mkdir(parents=True)
+                program.write_text("")
+                program.chmod(0o755)
+                self.assertEqual(group.found(), str(program))
+                commands = list(group.commands())
+            self.assertEqual({str(command.words[0]) for command in commands}, {str(program)})
+            self.assertNotIn("--injection-path", commands[0].words)
+            library = program.parent.parent / "lib/libsanitizer-collection.so"
+            library.parent.mkdir()
+            library.write_text("")
+            self.assertEqual(group.libraries(program), ["--injection-path", library.parent])
+            self.assertEqual(len({command.name for command in commands}), len(commands))
 
     def test_kernels(self):
         group = gpu_checks.Kernels(self.arguments)

@@ -1,0 +1,149 @@
+"""Makes what a release carries for one kind of machine: an archive with the program, its manual pages, completions and
+licences, a list of what it is made of, and the SHA-256 of both.
+
+    python3 tools/release/dist.py                                       this machine, everything
+    python3 tools/release/dist.py --target x86_64-unknown-linux-musl    static, for any Linux; on the CPU alone
+    python3 tools/release/dist.py --target aarch64-unknown-linux-gnu    needs aarch64-linux-gnu-gcc
+    python3 tools/release/dist.py --twice                               builds in two places, and compares the bytes
+
+Archives lie under target/release-archives. Paths of this machine are left out of the program, and times of the archive
+are those of the commit, so that the same commit, toolchain and target give the same bytes.
+"""
+
+import argparse
+import gzip
+import hashlib
+import io
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MADE = ROOT / "target" / "release-archives"
+# A static program cannot load a GPU's driver.
+STATIC = ["analyze", "eval", "serve"]
+LINKERS = {
+    "aarch64-unknown-linux-gnu": ("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc"),
+    "x86_64-unknown-linux-musl": ("CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_LINKER", "musl-gcc"),
+}
+
+
+def told(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout.strip()
+
+
+def host():
+    return re.search(r"host: (\S+)", told("rustc", "-vV")).group(1)
+
+
+def build(target, source, folder):
+    """Builds the program from a folder of sources into another one, and returns it."""
+    registry = pathlib.Path(os.environ.get("CARGO_HOME", pathlib.Path.home() / ".cargo"))
+    remaps = [f"--remap-path-prefix={source}=demask", f"--remap-path-prefix={registry}=cargo"]
+    environment = dict(os.environ, CARGO_TARGET_DIR=str(folder), CARGO_ENCODED_RUSTFLAGS="\x1f".join(remaps))
+    if target in LINKERS and target != host() and shutil.which(LINKERS[target][1]):
+        name, linker = LINKERS[target]
+        environment[name] = linker
+        environment[f"CC_{target}"] = linker
+    command = ["cargo", "build", "--profile", "dist", "--locked", "-p", "demask-cli", "--target", target]
+    if "musl" in target:
+        command += ["--no-default-features", "--features", ",".join(STATIC)]
+    subprocess.run(command, check=True, cwd=source, env=environment)
+    name = "demask.exe" if "windows" in target else "demask"
+    return folder / target / "dist" / name
+
+
+def sbom(target):
+    command = [sys.executable, "tools/release/sbom.py", "--package", "demask-cli", "--target", target]
+    if "musl" in target:
+        command += ["--no-default-features", "--features", ",".join(STATIC)]
+    return told(*command) + "\n"
+
+
+def pages(program, folder):
+    """Manual pages and completions, which the program writes itself: only on a machine that runs it."""
+    (folder / "man").mkdir()
+    subprocess.run([program, "man", "--out", folder / "man"], check=True)
+    (folder / "completions").mkdir()
+    for shell in ("bash", "fish", "zsh"):
+        text = subprocess.run([program, "completions", shell], check=True, capture_output=True).stdout
+        (folder / "completions" / f"demask.{shell}").write_bytes(text)
+
+
+def archive(folder, path, when):
+    """A tar of a folder in which nothing is of this machine."""
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for entry in sorted(folder.rglob("*")):
+            info = tar.gettarinfo(entry, arcname=str(pathlib.Path(path.name.removesuffix(".tar.gz")) / entry.relative_to(folder)))
+            info.uid = info.gid = 0
+            info.uname = info.gname = ""
+            info.mtime = when
+            info.mode = 0o755 if entry.is_dir() or entry.parent == folder and entry.name.startswith("demask") else 0o644
+            if entry.is_file():
+                with open(entry, "rb") as file:
+                    tar.addfile(info, file)
+            else:
+                tar.addfile(info)
+    with open(path, "wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=when) as packed:
+        packed.write(whole.getvalue())
+
+
+def digest(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def version():
+    with open(ROOT / "Cargo.toml", "rb") as file:
+        return tomllib.load(file)["workspace"]["package"]["version"]
+
+
+def make(target):
+    program = build(target, ROOT, ROOT / "target")
+    name = f"demask-{version()}-{target}"
+    MADE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        shutil.copy2(program, folder / program.name)
+        for file in ("README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE-APACHE", "LICENSE-MIT"):
+            shutil.copy2(ROOT / file, folder / file)
+        if target == host() or target == "x86_64-unknown-linux-musl" and host().startswith("x86_64-unknown-linux"):
+            pages(program, folder)
+        list_of_parts = MADE / f"{name}.cdx.json"
+        list_of_parts.write_text(sbom(target))
+        packed = MADE / f"{name}.tar.gz"
+        archive(folder, packed, int(told("git", "log", "-1", "--format=%ct")))
+    sums = "".join(f"{digest(path)}  {path.name}\n" for path in (packed, list_of_parts))
+    (MADE / f"{name}.sha256").write_text(sums)
+    print(f"{target}: program {program.stat().st_size:,} bytes, archive {packed.stat().st_size:,}\n{sums}", end="")
+
+
+def twice(target):
+    """Builds the commit in two folders of different names; says whether the programs are the same."""
+    with tempfile.TemporaryDirectory() as place:
+        found = []
+        for name in ("one", "another-one"):
+            source = pathlib.Path(place) / name / "demask"
+            told("git", "clone", "--quiet", str(ROOT), str(source))
+            found.append(digest(build(target, source, pathlib.Path(place) / f"{name}-target")))
+    print(f"{target}: {found[0]} and {found[1]}: {'the same' if found[0] == found[1] else 'not the same'}")
+    return int(found[0] != found[1])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", default=None, help="kind of machine (this one)")
+    parser.add_argument("--twice", action="store_true", help="build twice and compare")
+    options = parser.parse_args()
+    target = options.target or host()
+    return twice(target) if options.twice else make(target)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
