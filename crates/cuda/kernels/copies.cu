@@ -5,9 +5,9 @@
 // multiple of its own length.
 DEVICE void copy_bytes(u64 to, u64 from, u64 bytes, u32 thread, u32 threads) {
     if (bytes % 16 == 0) {
-        for (u64 i = thread; i < bytes / 16; i += threads) at<Words4>(to)[i] = at<Words4>(from)[i];
+        for (u64 i = thread; i < bytes / 16; i += threads) at_global<Words4>(to)[i] = at_global<Words4>(from)[i];
     } else {
-        for (u64 i = thread; i < bytes / 2; i += threads) at<u16>(to)[i] = at<u16>(from)[i];
+        for (u64 i = thread; i < bytes / 2; i += threads) at_global<u16>(to)[i] = at_global<u16>(from)[i];
     }
 }
 
@@ -20,11 +20,11 @@ DEVICE void copy_rows(const Store& store, u64 pages, u32 layer, u32 to, u32 from
 
 DEVICE void keep_slot(const KeepArgs& args) {
     u32 index = block_x(), layer = block_y();
-    if (index >= *at<u32>(args.count)) return;
+    if (index >= *at_global<u32>(args.count)) return;
     const Store& store = args.store;
-    u32 from = at<u32>(args.copies)[2 * index], to = at<u32>(args.copies)[2 * index + 1];
+    u32 from = at_global<u32>(args.copies)[2 * index], to = at_global<u32>(args.copies)[2 * index + 1];
     if (from == to) return;
-    u64 page_to = at<u64>(store.pages)[to / PAGE], page_from = at<u64>(store.pages)[from / PAGE];
+    u64 page_to = at_global<u64>(store.pages)[to / PAGE], page_from = at_global<u64>(store.pages)[from / PAGE];
     u64 head = u64(store.head_dim) * args.element;
     for (u32 part = warp(); part < 2 * store.kv_heads; part += warps()) {
         u64 first = (u64(layer) * 2 * store.kv_heads + part) * PAGE;
@@ -38,12 +38,12 @@ KERNEL(keep_slots, KeepArgs, 128, 1, keep_slot)
 
 DEVICE void copy_page(const CopyArgs& args) {
     u32 index = block_x(), layer = block_y();
-    if (index >= *at<u32>(args.count)) return;
+    if (index >= *at_global<u32>(args.count)) return;
     const Store& store = args.store;
-    u32 from = at<u32>(args.copies)[2 * index], to = at<u32>(args.copies)[2 * index + 1];
+    u32 from = at_global<u32>(args.copies)[2 * index], to = at_global<u32>(args.copies)[2 * index + 1];
     if (from == to) return;
     u64 bytes = u64(2) * store.kv_heads * PAGE * store.head_dim * args.element, first = layer * bytes;
-    copy_bytes(at<u64>(store.pages)[to] + first, at<u64>(store.pages)[from] + first, bytes, thread(), threads());
+    copy_bytes(at_global<u64>(store.pages)[to] + first, at_global<u64>(store.pages)[from] + first, bytes, thread(), threads());
     copy_rows(store, store.increments, layer, to * PAGE, from * PAGE, PAGE);
     if (layer == 0) copy_rows(store, store.residuals, 0, to * PAGE, from * PAGE, PAGE);
 }

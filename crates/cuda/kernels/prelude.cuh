@@ -92,10 +92,16 @@ DEVICE u32 pack_bf16(float low, float high) {
     return word;
 }
 
-// The memory at an address, which is global memory: accesses that say so are faster than those that have to find out, and
-// may change places with accesses to shared memory.
+// The memory at an address.
 template <typename T>
 DEVICE T* at(u64 address) {
+    return reinterpret_cast<T*>(address);
+}
+
+// The same, and that it is global memory: for accesses where the compiler does not find out, which would do so each time
+// while they run. Only there: in kernels with many addresses NVRTC 12.9 needs minutes, and more, to follow it.
+template <typename T>
+DEVICE T* at_global(u64 address) {
     return static_cast<T*>(__cvta_global_to_generic(address));
 }
 
