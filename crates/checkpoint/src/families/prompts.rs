@@ -50,6 +50,29 @@ pub(super) fn thinking_chat_ml(messages: &[Message], options: &RenderOptions) ->
     prompt
 }
 
+/// Form of LLaDA-MoE and LLaDA2: roles in marks of their own, and a system turn that ends on whether to think.
+pub(super) fn roles(messages: &[Message], options: &RenderOptions) -> String {
+    let thinks = if options.enable_thinking == Some(true) { "on" } else { "off" };
+    let (system, rest) = match messages.split_first() {
+        Some((first, rest)) if first.role == "system" => (format!("{}\n", first.content), rest),
+        _ => (String::new(), messages),
+    };
+    let mut prompt = format!("<role>SYSTEM</role>{system}detailed thinking {thinks}<|role_end|>");
+    for Message { role, content } in rest {
+        let role = match role.as_str() {
+            "user" => "HUMAN",
+            "assistant" => "ASSISTANT",
+            "tool" => "OBSERVATION",
+            _ => "SYSTEM",
+        };
+        let _ = write!(prompt, "<role>{role}</role>{content}<|role_end|>");
+    }
+    if options.add_generation_prompt {
+        prompt.push_str("<role>ASSISTANT</role>");
+    }
+    prompt
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -24,6 +24,7 @@ const MODELS: &[(&str, &str)] = &[
     ("tiny-qwen2", "qwen2"),
     ("tiny-qwen2-untied", "qwen2"),
     ("tiny-qwen3", "qwen3"),
+    ("moe-llada", "llada-moe"),
 ];
 
 fn directory(name: &str) -> PathBuf {
