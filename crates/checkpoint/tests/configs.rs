@@ -365,33 +365,77 @@ fn layers_without_experts_may_lie_anywhere() {
 #[test]
 fn routers_that_no_code_computes_are_refused() {
     let cases = [
-        ("moe-llada", json!({"moe_router_enable_expert_bias": true}), "moe_router_enable_expert_bias true (only false is)"),
-        ("moe-llada", json!({"moe_router_score_function": "sigmoid"}), "moe_router_score_function \"sigmoid\" (only \"softmax\" is)"),
-        ("moe-llada", json!({"shared_expert_intermediate_size": 64}), "shared_expert_intermediate_size \"64\" (only null is)"),
+        (
+            "moe-llada",
+            json!({"moe_router_enable_expert_bias": true}),
+            "moe_router_enable_expert_bias true (only false is)",
+        ),
+        (
+            "moe-llada",
+            json!({"moe_router_score_function": "sigmoid"}),
+            "moe_router_score_function \"sigmoid\" (only \"softmax\" is)",
+        ),
+        (
+            "moe-llada",
+            json!({"shared_expert_intermediate_size": 64}),
+            "shared_expert_intermediate_size \"64\" (only null is)",
+        ),
         ("moe-llada", json!({"clip_qkv": 8}), "clip_qkv"),
         ("moe-llada", json!({"qk_layernorm": false}), "qk_layernorm false (only true is)"),
         ("moe-llada", json!({"router_num_group": 4}), "router_num_group 4 (only none is)"),
         ("moe-llada", json!({"router_topk_group": 2}), "router_topk_group 2 (only none is)"),
         ("moe-llada", json!({"attention_bias": true}), "attention_bias true (only false is)"),
-        ("moe-llada", json!({"moe_layer_freq": [1, 1]}), "\"moe_layer_freq\" is \"2 values\", expected 0 or 1 for each of the 3 layers"),
-        ("moe-llada", json!({"num_experts_per_tok": 9}), "\"num_experts_per_tok\" is 9, expected at most num_experts, 8"),
+        (
+            "moe-llada",
+            json!({"moe_layer_freq": [1, 1]}),
+            "\"moe_layer_freq\" is \"2 values\", expected 0 or 1 for each of the 3 layers",
+        ),
+        (
+            "moe-llada",
+            json!({"num_experts_per_tok": 9}),
+            "\"num_experts_per_tok\" is 9, expected at most num_experts, 8",
+        ),
         ("moe-llada", json!({"num_experts": null}), "the key \"num_experts\" is missing"),
         ("moe-sdar", json!({"norm_topk_prob": null}), "the key \"norm_topk_prob\" is missing"),
-        ("moe-sdar", json!({"mlp_only_layers": "all"}), "\"mlp_only_layers\" is \"all\", expected a list of whole numbers"),
+        (
+            "moe-sdar",
+            json!({"mlp_only_layers": "all"}),
+            "\"mlp_only_layers\" is \"all\", expected a list of whole numbers",
+        ),
         ("moe-sdar", json!({"use_sliding_window": true, "sliding_window": 9}), "a sliding window"),
-        ("moe-sdar", json!({"num_experts": 1 << 20}), "\"num_experts\" is 1048576, expected a whole number from 1 to 4096"),
+        (
+            "moe-sdar",
+            json!({"num_experts": 1 << 20}),
+            "\"num_experts\" is 1048576, expected a whole number from 1 to 4096",
+        ),
         ("moe-llada20", json!({"score_function": "softmax"}), "score_function \"softmax\" (only \"sigmoid\" is)"),
-        ("moe-llada20", json!({"moe_router_enable_expert_bias": false}), "moe_router_enable_expert_bias false (only true is)"),
+        (
+            "moe-llada20",
+            json!({"moe_router_enable_expert_bias": false}),
+            "moe_router_enable_expert_bias false (only true is)",
+        ),
         ("moe-llada20", json!({"use_qk_norm": false}), "use_qk_norm false (only true is)"),
         ("moe-llada20", json!({"use_qkv_bias": true}), "use_qkv_bias true (only false is)"),
         ("moe-llada20", json!({"use_bias": true}), "use_bias true (only false is)"),
         ("moe-llada20", json!({"norm_head": true}), "norm_head true (only false is)"),
         ("moe-llada20", json!({"expert_capacity": 1.5}), "expert_capacity"),
         ("moe-llada20", json!({"n_group": 3}), "\"n_group\" is 3, expected a divisor of the 16 experts"),
-        ("moe-llada20", json!({"n_group": 16}), "\"n_group\" is 16, expected a divisor of the 16 experts with two of them in a group"),
+        (
+            "moe-llada20",
+            json!({"n_group": 16}),
+            "\"n_group\" is 16, expected a divisor of the 16 experts with two of them in a group",
+        ),
         ("moe-llada20", json!({"topk_group": 5}), "\"topk_group\" is 5, expected at most n_group, 4"),
-        ("moe-llada20", json!({"topk_group": 1, "num_experts_per_tok": 5}), "\"topk_group\" is 1, expected at most n_group, 4, and groups with 5 experts"),
-        ("moe-llada20", json!({"routed_scaling_factor": 0}), "\"routed_scaling_factor\" is 0, expected a positive number"),
+        (
+            "moe-llada20",
+            json!({"topk_group": 1, "num_experts_per_tok": 5}),
+            "\"topk_group\" is 1, expected at most n_group, 4, and groups with 5 experts",
+        ),
+        (
+            "moe-llada20",
+            json!({"routed_scaling_factor": 0}),
+            "\"routed_scaling_factor\" is 0, expected a positive number",
+        ),
         ("moe-llada20", json!({"partial_rotary_factor": null}), "the key \"partial_rotary_factor\" is missing"),
     ];
     for (name, change, told) in cases {

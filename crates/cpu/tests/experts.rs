@@ -6,8 +6,8 @@ use demask_cpu::{
     linear::{Activations, Products, Quantisation},
 };
 use demask_tensor::{
-    AttentionShape, Backend, Dtype, ExpertGroups, ExpertShape, ExpertWeights, Launch, PageKind, RouterRule, Rows, Score,
-    Segment, Share, Stage, TensorView, WorkspaceShape,
+    AttentionShape, Backend, Dtype, ExpertGroups, ExpertShape, ExpertWeights, Launch, PageKind, RouterRule, Rows,
+    Score, Segment, Share, Stage, TensorView, WorkspaceShape,
 };
 use demask_testkit::naive::{
     linear::rounded,

@@ -101,11 +101,25 @@ mod tests {
             ),
             ("Qwen3", "<|im_start|>user\n Hi <|im_end|>\n<|im_start|>assistant\n"),
             ("SDAR", "<|im_start|>user\n Hi <|im_end|>\n<|im_start|>assistant\n"),
+            ("SDAR-MoE", "<|im_start|>user\n Hi <|im_end|>\n<|im_start|>assistant\n"),
+            (
+                "LLaDA-MoE",
+                "<role>SYSTEM</role>detailed thinking off<|role_end|><role>HUMAN</role> Hi <|role_end|><role>ASSISTANT</role>",
+            ),
         ];
         for (family, expected) in cases {
             let family = Family::named(family).unwrap();
             assert_eq!((family.prompt)(&messages, &options), expected, "{family}");
         }
+    }
+
+    #[test]
+    fn roles_have_a_system_turn_that_says_whether_to_think() {
+        let messages = [Message::new("system", "Be brief."), Message::new("user", "Hi"), Message::new("assistant", "Ho")];
+        let options = RenderOptions { enable_thinking: Some(true), add_generation_prompt: false, ..Default::default() };
+        let expected = "<role>SYSTEM</role>Be brief.\ndetailed thinking on<|role_end|><role>HUMAN</role>Hi<|role_end|>\
+                        <role>ASSISTANT</role>Ho<|role_end|>";
+        assert_eq!(roles(&messages, &options), expected);
     }
 
     #[test]

@@ -28,13 +28,14 @@ pub(super) const RND1: Family = Family {
     mask_texts: sdar::FAMILY.mask_texts,
     mask: Some(151_669),
     vocabularies: &[Vocabulary { rows: 151_936, mask: Some(151_669), eos: 151_645, turn_end: 151_645, bos: 151_643 }],
-    gguf: GgufConventions {
-        architecture: "rnd1",
-        router: Some(experts::softmax(true)),
-        ..transformers::GGUF
-    },
+    gguf: GgufConventions { architecture: "rnd1", router: Some(experts::softmax(true)), ..transformers::GGUF },
     decoding: llada::FAMILY.decoding,
-    shapes: &[Shape { name: "rnd1-30b-a3b", config: rnd1_30b, generation: rnd1_generation, layers: transformers::LAYERS }],
+    shapes: &[Shape {
+        name: "rnd1-30b-a3b",
+        config: rnd1_30b,
+        generation: rnd1_generation,
+        layers: transformers::LAYERS,
+    }],
     ..qwen3::FAMILY
 };
 

@@ -172,10 +172,9 @@ impl<'a> File<'a> {
 /// The expert that a tensor belongs to, if it is one of those that rows choose.
 fn expert_of(role: Role) -> Option<usize> {
     match role {
-        Role::Layer(
-            _,
-            LayerRole::ExpertGate(expert) | LayerRole::ExpertUp(expert) | LayerRole::ExpertDown(expert),
-        ) => Some(expert),
+        Role::Layer(_, LayerRole::ExpertGate(expert) | LayerRole::ExpertUp(expert) | LayerRole::ExpertDown(expert)) => {
+            Some(expert)
+        }
         _ => None,
     }
 }

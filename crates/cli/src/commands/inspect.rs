@@ -245,7 +245,8 @@ fn told(report: &Report) -> String {
     ];
     if let Some(Experts { layers, count, taken, ffn, shared_ffn, active_parameters }) = report.architecture.experts {
         let shared = if shared_ffn > 0 { format!(" and one of {shared_ffn} for all") } else { String::new() };
-        let told = format!("{taken} of {count} of {ffn}{shared} in {layers} layers, {active_parameters} parameters a row");
+        let told =
+            format!("{taken} of {count} of {ffn}{shared} in {layers} layers, {active_parameters} parameters a row");
         lines.insert(3, format!("experts     {told}"));
     }
     lines.extend(report.memory.iter().map(|Memory { device, dtype, matrices, weights, cache_per_1000_positions }| {

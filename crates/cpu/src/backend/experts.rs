@@ -22,12 +22,7 @@ use crate::{
 ///
 /// # Panics
 /// If the workspace was made for another shape.
-pub(super) fn run(
-    tools: Tools<'_>,
-    work: &mut Workspace,
-    weights: &ExpertWeights<'_, CpuBackend>,
-    rows: Rows,
-) -> u64 {
+pub(super) fn run(tools: Tools<'_>, work: &mut Workspace, weights: &ExpertWeights<'_, CpuBackend>, rows: Rows) -> u64 {
     let width = scratch_width(&work.shape);
     let Workspace { taken, stream, scratch, experts, .. } = work;
     let Some(work) = experts else { panic!("a layer of experts in a workspace without room for any") };
@@ -47,9 +42,7 @@ pub(super) fn run(
         } else {
             pass.sum(work, scratch, width, Some((stream, list)));
         }
-        let bytes = |&expert: &u32| {
-            weights.gate_up[expert as usize].bytes() + weights.down[expert as usize].bytes()
-        };
+        let bytes = |&expert: &u32| weights.gate_up[expert as usize].bytes() + weights.down[expert as usize].bytes();
         read += work.order.used.iter().map(bytes).sum::<usize>() as u64;
     }
     read
@@ -110,13 +103,7 @@ impl Pass<'_> {
     }
 
     /// Sums what each row was given, by ascending expert: to the residual stream, or to the workspace's sums.
-    fn sum(
-        &self,
-        work: &mut ExpertWork,
-        scratch: &mut [f32],
-        width: usize,
-        stream: Option<(&mut [f32], &[u32])>,
-    ) {
+    fn sum(&self, work: &mut ExpertWork, scratch: &mut [f32], width: usize, stream: Option<(&mut [f32], &[u32])>) {
         let ExpertWork { choices: Choices { taken, weights, .. }, given, sums, .. } = work;
         let (given, hidden, pool) = (given.as_slice::<f32>(), self.hidden, self.tools.pool);
         let (target, list) = match stream {

@@ -9,8 +9,8 @@ mod workspace;
 
 use demask_step::{DeviceError, DeviceId, OutOfMemory};
 use demask_tensor::{
-    AttentionShape, Backend, Dtype, ExpertWeights, HeadOutput, HeadWeights, Launch, MlpWeights, PackError, PageKind, PartSeconds,
-    QkvRows, QkvWeights, Rows, Stage, TensorView, WorkspaceShape,
+    AttentionShape, Backend, Dtype, ExpertWeights, HeadOutput, HeadWeights, Launch, MlpWeights, PackError, PageKind,
+    PartSeconds, QkvRows, QkvWeights, Rows, Stage, TensorView, WorkspaceShape,
 };
 
 use crate::{

@@ -6,9 +6,9 @@ use demask_tensor::{AlignedBytes, AttentionShape, Launch, Rows, WorkspaceShape};
 use crate::{
     attention::RowBlock,
     head::{self, HeadScratch},
-    routing::ExpertWork,
     kv::memory,
     linear::{InputBuffer, Linear},
+    routing::ExpertWork,
     select::Candidate,
 };
 

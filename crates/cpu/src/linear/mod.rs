@@ -328,7 +328,8 @@ impl Linear {
         assert_eq!(output.format(), self.kernel.input, "the output was made for another kernel than {}", self.name());
         assert!(input.capacity() <= output.capacity(), "as many rows of the output as of the input");
         let writer = output.writer();
-        let (kernel_of, panels_of) = (|panels: &Panels| self.kernel_of(panels), |weight: usize| &weights[weight].panels);
+        let (kernel_of, panels_of) =
+            (|panels: &Panels| self.kernel_of(panels), |weight: usize| &weights[weight].panels);
         drive::multiply_each(kernel_of, pool, input, jobs, panels_of, &|sums| {
             // SAFETY: sums come for each block once, and jobs have rows of their own, so that no two threads write the
             // same columns of a row. A task takes whole groups of inputs of the down projection: two pairs of panels.

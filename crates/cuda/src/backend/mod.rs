@@ -24,8 +24,8 @@ use std::sync::Arc;
 
 use demask_step::{DeviceError, DeviceId, MemoryMeter, OutOfMemory};
 use demask_tensor::{
-    AttentionShape, Backend, Dtype, ExpertWeights, HeadOutput, HeadWeights, Launch, MlpWeights, PackError, PageKind, PartSeconds,
-    QkvRows, QkvWeights, Quantisation, Rows, Stage, TensorView, WorkspaceShape, widen_bf16,
+    AttentionShape, Backend, Dtype, ExpertWeights, HeadOutput, HeadWeights, Launch, MlpWeights, PackError, PageKind,
+    PartSeconds, QkvRows, QkvWeights, Quantisation, Rows, Stage, TensorView, WorkspaceShape, widen_bf16,
 };
 
 use crate::gpu::{Gpu, Limits};

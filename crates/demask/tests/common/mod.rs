@@ -15,8 +15,8 @@ use demask::internals::{
     },
     decode::Session,
     model_parts::{
-        ArchSpec, Experts, Inspect, LayerRole, Mlp, Role, Rope, RopeScaling, Runner, WeightError, WeightSource, Weights,
-        expected_tensors,
+        ArchSpec, Experts, Inspect, LayerRole, Mlp, Role, Rope, RopeScaling, Runner, WeightError, WeightSource,
+        Weights, expected_tensors,
     },
     step::{BlockRules, Mask, random::mix},
     tensor::{Backend, Dtype, ExpertGroups, ExpertShape, RouterRule, Score, Share, TensorView},
@@ -127,9 +127,8 @@ impl RandomWeights {
 /// The same experts in f64.
 fn naive_experts(experts: &Experts, of: &dyn Fn(LayerRole) -> Vec<f32>) -> NaiveExperts {
     let Experts { shape, rule, biased, .. } = experts;
-    let expert = |expert| {
-        [LayerRole::ExpertGate(expert), LayerRole::ExpertUp(expert), LayerRole::ExpertDown(expert)].map(of)
-    };
+    let expert =
+        |expert| [LayerRole::ExpertGate(expert), LayerRole::ExpertUp(expert), LayerRole::ExpertDown(expert)].map(of);
     NaiveExperts {
         router: of(LayerRole::Router),
         bias: biased.then(|| of(LayerRole::RouterBias)),

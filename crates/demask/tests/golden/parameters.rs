@@ -410,7 +410,7 @@ fn sdar(said: &Said, case: &Case, base: SessionOptions) -> Result<SessionOptions
         confidence: ConfidenceOf::Drawn,
         temperature: 0.0,
         end_ids: case.stop_ids.clone(),
-        stop: if said.stop { StopRule::Block } else { StopRule::Never },
+        stop: if said.stop || !case.stop_ids.is_empty() { StopRule::Block } else { StopRule::Never },
         ..base
     })
 }
