@@ -5,10 +5,19 @@ use demask_tensor::{ExpertGroups, ExpertShape, RouterRule, Score, Share};
 use serde_json::Value;
 
 use super::LARGEST_WIDTH;
-use crate::{CheckpointError, config::Fields, error::shown};
+use crate::{CheckpointError, config::Fields, error::shown, header::MOST_TENSORS};
 
 /// Most experts of a layer: four times those of the largest releases.
 pub(crate) const LARGEST_EXPERTS: usize = 1 << 12;
+
+/// Most experts of all layers together: as many as a checkpoint may have tensors for.
+const MOST_EXPERTS: usize = MOST_TENSORS / 3;
+
+/// Returns what is wrong with so many experts in each of so many layers, if anything is.
+pub(crate) fn too_many(experts: usize, layers: usize) -> Option<String> {
+    let most = MOST_EXPERTS / layers.max(1);
+    (experts > most).then(|| format!("at most {most} experts in each of {layers} layers"))
+}
 
 /// What can be done about a router that nothing computes.
 const HINT: &str = "use a checkpoint as released by its authors";

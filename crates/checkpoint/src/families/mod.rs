@@ -358,6 +358,10 @@ pub(crate) fn parse(
     if let Some(choice) = choice {
         choice.apply(&mut spec);
     }
+    let count = spec.experts.as_ref().map_or(0, |experts| experts.shape.count);
+    if let Some(expected) = experts::too_many(count, spec.layers) {
+        return Err(fields.bad("num_experts", &count.into(), expected));
+    }
     Ok(ModelConfig { family, spec, says_tied, tokens: fields.token_ids()?, warnings })
 }
 

@@ -115,7 +115,8 @@ mod tests {
 
     #[test]
     fn roles_have_a_system_turn_that_says_whether_to_think() {
-        let messages = [Message::new("system", "Be brief."), Message::new("user", "Hi"), Message::new("assistant", "Ho")];
+        let messages =
+            [Message::new("system", "Be brief."), Message::new("user", "Hi"), Message::new("assistant", "Ho")];
         let options = RenderOptions { enable_thinking: Some(true), add_generation_prompt: false, ..Default::default() };
         let expected = "<role>SYSTEM</role>Be brief.\ndetailed thinking on<|role_end|><role>HUMAN</role>Hi<|role_end|>\
                         <role>ASSISTANT</role>Ho<|role_end|>";

@@ -14,7 +14,7 @@ use crate::{
     error::shown,
     families::{
         FAMILIES, LARGEST_CONTEXT, LARGEST_HEAD, LARGEST_HEADS, LARGEST_LAYERS, LARGEST_VOCABULARY, LARGEST_WIDTH,
-        experts::LARGEST_EXPERTS,
+        experts::{LARGEST_EXPERTS, too_many},
     },
 };
 
@@ -155,6 +155,9 @@ fn experts(keys: &Keys<'_>, family: &Family) -> Result<Option<Experts>, Checkpoi
         ffn: keys.count("expert_feed_forward_length", LARGEST_WIDTH)?,
         shared_ffn: 0,
     };
+    if let Some(expected) = too_many(shape.count, keys.count("block_count", LARGEST_LAYERS)?) {
+        return Err(keys.bad("expert_count", shape.count, expected));
+    }
     if shape.taken > shape.count {
         return Err(keys.bad("expert_used_count", shape.taken, format!("at most the {} experts", shape.count)));
     }
