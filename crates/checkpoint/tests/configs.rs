@@ -405,6 +405,11 @@ fn routers_that_no_code_computes_are_refused() {
         ("moe-sdar", json!({"use_sliding_window": true, "sliding_window": 9}), "a sliding window"),
         (
             "moe-sdar",
+            json!({"num_experts": 4096, "num_hidden_layers": 1000}),
+            "\"num_experts\" is 4096, expected at most 21 experts in each of 1000 layers",
+        ),
+        (
+            "moe-sdar",
             json!({"num_experts": 1 << 20}),
             "\"num_experts\" is 1048576, expected a whole number from 1 to 4096",
         ),
