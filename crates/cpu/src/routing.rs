@@ -126,7 +126,9 @@ impl Router<'_> {
             Share::Whole => 1.0,
             Share::OfChosen(epsilon) => weights.iter().sum::<f32>() + epsilon,
         };
-        weights.iter_mut().for_each(|weight| *weight = *weight / divisor * self.rule.scale);
+        for weight in weights.iter_mut() {
+            *weight = *weight / divisor * self.rule.scale;
+        }
     }
 }
 
@@ -136,9 +138,13 @@ fn score(score: Score, values: &mut [f32]) {
         Score::Sigmoid => values.iter_mut().for_each(|value| *value = 1.0 / (1.0 + exp_f32(-*value))),
         Score::Softmax => {
             let most = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            values.iter_mut().for_each(|value| *value = exp_f32(*value - most));
+            for value in values.iter_mut() {
+                *value = exp_f32(*value - most);
+            }
             let sum: f32 = values.iter().sum();
-            values.iter_mut().for_each(|value| *value /= sum);
+            for value in values.iter_mut() {
+                *value /= sum;
+            }
         }
     }
 }
@@ -211,8 +217,11 @@ impl Order {
     pub(crate) fn sort(&mut self, experts: &[u32]) {
         let Self { pairs, next, jobs, used } = self;
         next.fill(0);
-        experts.iter().for_each(|&expert| next[expert as usize] += 1);
-        (jobs.clear(), used.clear());
+        for &expert in experts {
+            next[expert as usize] += 1;
+        }
+        jobs.clear();
+        used.clear();
         let mut start = 0;
         for (expert, next) in (0..).zip(next.iter_mut()) {
             let count = std::mem::replace(next, start);
