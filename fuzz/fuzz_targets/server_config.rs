@@ -22,7 +22,7 @@ pub struct SharedArgs {
     threads: Option<usize>,
 }
 
-/// What a file sets, as a file; none if it is refused.
+/// Settings of a file, written as a file; none if it is refused.
 fn read(text: &str) -> Option<String> {
     let entries = match serve_file::entries(text) {
         Ok(entries) => entries,
