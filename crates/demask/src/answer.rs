@@ -40,11 +40,11 @@ pub struct Prepared {
     read: usize,
     /// Length of the text up to the stop text that ended it, and which one that was.
     stopped: Option<(usize, usize)>,
-    /// Whether that stop text is part of the text.
+    /// Records whether that stop text is part of the text.
     include_stop: bool,
     /// When it ends with what is settled.
     deadline: Option<Instant>,
-    /// Whether the canvas was reported.
+    /// Records whether the canvas was reported.
     announced: bool,
     /// When its first forward began, until it is reported.
     began: Option<Instant>,
@@ -52,7 +52,7 @@ pub struct Prepared {
     spent: Duration,
     /// Predictions that it gets and keeps.
     tape: Tape,
-    /// Whether log-probabilities are reported.
+    /// Records whether log-probabilities are reported.
     tells_logprobs: bool,
     /// What happened in the last forward, while it is reported.
     events: Vec<Event>,

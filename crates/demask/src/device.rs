@@ -69,9 +69,9 @@ pub struct DeviceOptions {
     pub device: DeviceChoice,
     /// Which numbers.
     pub dtype: DtypeChoice,
-    /// Whether weights are quantised when they are loaded.
+    /// Sets whether weights are quantised when they are loaded.
     pub quantize: WeightChoice,
-    /// Whether inputs of products are rounded to integers too.
+    /// Sets whether inputs of products are rounded to integers too.
     pub activations: ActivationChoice,
     /// Threads; none given: one for each core that this process may use.
     pub threads: Option<usize>,
@@ -150,8 +150,8 @@ impl UnusableDevice {
     }
 }
 
-/// Whether int8 activations are faster by 0.3 times at least, and nearly as good, as `docs/performance.md` has it: with
-/// AVX2 and with dot products of bytes, not with AVX-512 alone, and not beside tile products of bf16.
+/// Reports whether int8 activations are faster by 0.3 times at least, and nearly as good, as `docs/performance.md` has
+/// it: with AVX2 and with dot products of bytes, not with AVX-512 alone, and not beside tile products of bf16.
 fn int8_pays(isa: Isa) -> bool {
     match isa.tier() {
         Tier::Avx2 | Tier::AvxVnni => true,

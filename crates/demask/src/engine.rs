@@ -88,12 +88,12 @@ pub struct EngineCounters {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pulse {
-    /// Whether the thread runs: it was not shut down, and has not panicked.
+    /// Records whether the thread runs: it was not shut down, and has not panicked.
     pub alive: bool,
-    /// Whether a network or the thread itself has failed: what needs it ends with an error from now on, until a new engine is
-    /// made. [`Handle::failure`] says why.
+    /// Records whether a network or the thread itself has failed: what needs it ends with an error from now on, until a
+    /// new engine is made. [`Handle::failure`] says why.
     pub failed: bool,
-    /// Whether it has work to do. A thread without any waits, for as long as nobody asks.
+    /// Records whether it has work to do. A thread without any waits, for as long as nobody asks.
     pub busy: bool,
     /// Time since it last began a forward or took a command: of a busy thread no longer than a forward takes, unless it is
     /// stuck.

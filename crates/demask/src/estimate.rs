@@ -123,7 +123,7 @@ pub struct StepKind {
     pub rows: u64,
     /// Keys that each reads.
     pub keys: u64,
-    /// Whether layers compute some of the rows alone.
+    /// Records whether layers compute some of the rows alone.
     pub partial: bool,
     /// Rows that ran attention and MLP, averaged over layers, of all together.
     pub computed_rows: u64,

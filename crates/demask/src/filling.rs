@@ -15,7 +15,7 @@ pub(crate) struct Filling {
     /// Positions of the canvas.
     holes: Vec<Range<usize>>,
     tokenizer: Option<Arc<Tokenizer>>,
-    /// Whether the text of each hole was reported.
+    /// Records whether the text of each hole was reported.
     told: Vec<bool>,
 }
 

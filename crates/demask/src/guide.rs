@@ -192,8 +192,8 @@ impl Translator for Words {
     }
 }
 
-/// Whether a token means the same to both. What only one of them has beside its vocabulary does no harm, and neither do
-/// the model's own mask and start: they are in no text (specs/flashdlm.md#2.6).
+/// Reports whether a token means the same to both. What only one of them has beside its vocabulary does no harm, and
+/// neither do the model's own mask and start: they are in no text (specs/flashdlm.md#2.6).
 fn same_words(model: &Tokenizer, guide: &Tokenizer, mask: Option<TokenId>) -> bool {
     let unread = [mask, model.named("mask_token"), model.named("bos_token")];
     let mut compared = false;

@@ -126,19 +126,19 @@ pub(crate) struct Mailbox {
 #[derive(Default)]
 struct Inside {
     update: Option<Update>,
-    /// Whether the update may be read: it holds all of a forward.
+    /// Records whether the update may be read: it holds all of a forward.
     delivered: bool,
-    /// Whether nothing is delivered before the end: then one update holds all that has happened.
+    /// Records whether nothing is delivered before the end: then one update holds all that has happened.
     whole: bool,
     /// What writes its way down, and what was written.
     trace: Option<(Tracer, Arc<TokenTexts>, Vec<TraceLine>)>,
     over: Option<Result<Outcome, Error>>,
-    /// Whether the end was put in once: nothing follows it.
+    /// Records whether the end was put in once: nothing follows it.
     closed: bool,
-    /// Whether the end was taken out.
+    /// Records whether the end was taken out.
     read: bool,
     waker: Option<Waker>,
-    /// Whether the waker is for the end alone.
+    /// Records whether the waker is for the end alone.
     patient: bool,
     /// Threads that wait.
     waiting: usize,

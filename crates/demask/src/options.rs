@@ -19,9 +19,9 @@ use crate::stopping::EarlyStop;
 pub struct OptionField {
     /// The name, in JSON and in messages.
     pub name: &'static str,
-    /// Whether the value is `true` or `false`.
+    /// Records whether the value is `true` or `false`.
     pub switch: bool,
-    /// Whether it holds several values.
+    /// Records whether it holds several values.
     pub many: bool,
     /// What it takes.
     pub takes: OptionType,
@@ -461,8 +461,8 @@ options! {
 }
 
 impl Options {
-    /// Whether nothing is said of how to decode: neither a method nor what only static decoding knows. Otherwise the
-    /// reference decodes, with what is set in the place of its own.
+    /// Reports whether nothing is said of how to decode: neither a method nor what only static decoding knows.
+    /// Otherwise the reference decodes, with what is set in the place of its own.
     pub(crate) fn leaves_methods_open(&self) -> bool {
         let methods = self.decoder.is_none() && self.cache.is_none();
         let order = self.remasking.is_none() && self.alg_temp.is_none();
@@ -494,7 +494,7 @@ impl Options {
         }
     }
 
-    /// Whether end tokens are tokens like any other.
+    /// Reports whether end tokens are tokens like any other.
     pub(crate) fn ignores_eos(&self) -> bool {
         self.ignore_eos == Some(true)
     }

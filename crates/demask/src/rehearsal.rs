@@ -28,7 +28,7 @@ pub struct Rehearsed<'a> {
     pub network: usize,
     /// The requests, which would run in one forward.
     pub requests: &'a [Request],
-    /// Whether the sequence of each request keeps increments.
+    /// Records whether the sequence of each request keeps increments.
     pub increments: &'a [bool],
 }
 
@@ -121,7 +121,7 @@ impl Assumed {
         Self { tokens, acceptance, seed }
     }
 
-    /// Whether a position is accepted from a draft.
+    /// Reports whether a position is accepted from a draft.
     fn accepts(&self, position: u32) -> bool {
         random::uniform(random::mix(self.seed ^ random::mix(u64::from(position)))) < self.acceptance
     }

@@ -329,7 +329,7 @@ impl Script {
 pub(crate) struct Tape {
     /// Predictions in place of the networks'.
     pub(crate) script: Option<Script>,
-    /// Whether predictions are kept.
+    /// Records whether predictions are kept.
     pub(crate) records: bool,
     /// Those kept since they were last taken.
     kept: Vec<Record>,

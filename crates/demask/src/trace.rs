@@ -63,7 +63,7 @@ pub enum TraceLine {
         token: u32,
         /// The token's probability when it was drafted.
         confidence: f32,
-        /// Whether it stands.
+        /// Records whether it stands.
         accepted: bool,
         /// The token's text where it is known and whole.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -83,7 +83,7 @@ pub enum TraceLine {
         token: u32,
         /// The token's probability.
         confidence: f32,
-        /// Whether a guide predicted it, where it disagreed.
+        /// Records whether a guide predicted it, where it disagreed.
         #[serde(default, skip_serializing_if = "is_false")]
         guide: bool,
         /// The token's text where it is known and whole.

@@ -135,7 +135,7 @@ impl<N: Network + ?Sized> Host<N> {
         Ok(opened)
     }
 
-    /// Whether sequences may share prefixes on it.
+    /// Reports whether sequences may share prefixes on it.
     pub(super) fn keeps_prefixes(&self) -> bool {
         self.failed.is_none() && self.network.prefixes().is_some()
     }

@@ -56,7 +56,7 @@ pub struct Scheduler<W: Work, N: Network + ?Sized> {
     answers: Vec<Vec<Predictions>>,
     waiting: Queue<Waiter<W>>,
     ledgers: Ledgers,
-    /// Whether anything came or went since waiting work was last looked at.
+    /// Records whether anything came or went since waiting work was last looked at.
     stirred: bool,
     next: u64,
     counters: Totals,

@@ -28,9 +28,9 @@ pub(super) struct Running<W> {
     pub(super) spent: Spent,
     /// How it ends, once it does.
     pub(super) end: Option<Result<(), WorkError>>,
-    /// Whether its owner has seen it since it entered.
+    /// Records whether its owner has seen it since it entered.
     pub(super) seen: bool,
-    /// Whether its first forward has begun.
+    /// Records whether its first forward has begun.
     pub(super) began: bool,
 }
 
