@@ -179,7 +179,7 @@ impl Player {
         Self { canvas, stage, paint: Paint::new(), drawn: 0 }
     }
 
-    /// Whether it draws in place.
+    /// Reports whether it draws in place.
     pub fn is_animated(&self) -> bool {
         matches!(self.stage, Stage::Terminal(_))
     }

@@ -118,7 +118,7 @@ impl Round {
         self.drafted.iter().map(|one| one.draft).max().unwrap_or(0)
     }
 
-    /// Whether a draft was taken.
+    /// Reports whether a draft was taken.
     fn is_taken(&self, draft: usize) -> bool {
         self.drafted.iter().filter(|one| one.draft <= draft).all(|one| one.accepted)
     }

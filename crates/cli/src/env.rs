@@ -209,7 +209,7 @@ pub fn cuda() -> Places {
     Places::from_lookup(&value)
 }
 
-/// Whether colours are wanted at all.
+/// Reports whether colours are wanted at all.
 pub fn wants_colour() -> bool {
     value(NO_COLOR).is_none()
 }

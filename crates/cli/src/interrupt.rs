@@ -8,7 +8,7 @@ use crate::exit::{INTERRUPTED, Interrupted};
 static WATCHED: AtomicUsize = AtomicUsize::new(0);
 /// How often the user has asked to stop.
 static REQUESTED: AtomicUsize = AtomicUsize::new(0);
-/// Whether a second request ends nothing by itself.
+/// Records whether a second request ends nothing by itself.
 static TAKEN_OVER: AtomicBool = AtomicBool::new(false);
 
 /// Takes over Ctrl-C.
@@ -53,7 +53,7 @@ impl Drop for Watched {
     }
 }
 
-/// Whether the user has asked to stop.
+/// Reports whether the user has asked to stop.
 pub fn requested() -> bool {
     REQUESTED.load(Ordering::SeqCst) > 0
 }

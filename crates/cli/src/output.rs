@@ -16,7 +16,7 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// Whether progress bars are drawn: on a terminal, unless nobody wants to see them.
+    /// Reports whether progress bars are drawn: on a terminal, unless nobody wants to see them.
     pub fn has_bars(self) -> bool {
         !self.quiet && io::stderr().is_terminal()
     }
@@ -29,12 +29,12 @@ impl Screen {
     }
 }
 
-/// Whether standard output is a terminal.
+/// Reports whether standard output is a terminal.
 pub fn stdout_is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Whether standard error shows colours.
+/// Reports whether standard error shows colours.
 pub fn stderr_has_colour() -> bool {
     io::stderr().is_terminal() && env::wants_colour()
 }

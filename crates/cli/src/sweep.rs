@@ -69,7 +69,7 @@ fn parse(sweep: &str) -> anyhow::Result<Vec<(String, Vec<String>)>> {
     Ok(names)
 }
 
-/// Whether a name can be swept.
+/// Reports whether a name can be swept.
 fn check(name: &str) -> anyhow::Result<()> {
     let options = Options::FIELDS.iter().map(|field| field.name).filter(|name| !FIXED.contains(name));
     let known: Vec<String> = options.map(in_sweeps).collect();

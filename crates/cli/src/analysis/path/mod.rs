@@ -32,7 +32,7 @@ const DRAFTS: [&str; 7] = ["1", "2", "4", "8", "16", "32", "auto"];
 pub struct OfPrompt {
     /// Tokens of the answer.
     tokens: usize,
-    /// Whether every decoder came to the tokens of static decoding.
+    /// Records whether every decoder came to the tokens of static decoding.
     identical: bool,
     /// Forwards by way, as in [`Paths::ways`].
     forwards: Vec<usize>,
@@ -61,7 +61,7 @@ enum Way {
     FreeDave(String),
     /// The shortest along static decoding: within blocks, or across them.
     Along {
-        /// Whether jumps may lead over the end of a block.
+        /// Records whether jumps may lead over the end of a block.
         across: bool,
     },
     /// Through any canvases, as far as the beam search finds.

@@ -156,7 +156,7 @@ fn with(state: &[bool], added: &[usize]) -> State {
     state
 }
 
-/// Whether everything that the answer needs stands.
+/// Reports whether everything that the answer needs stands.
 fn is_reached(goal: &Goal, state: &[bool]) -> bool {
     goal.commits.iter().zip(state).all(|(commit, &stands)| stands || commit.0 >= goal.end)
 }

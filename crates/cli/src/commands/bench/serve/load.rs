@@ -44,7 +44,7 @@ pub enum Outcome {
     Refused {
         /// How long it took to say so, from the moment that it was asked: how late that was is this client's own.
         after: Duration,
-        /// Whether it said when to come again.
+        /// Records whether it said when to come again.
         says_when: bool,
     },
     /// Anything else.

@@ -149,9 +149,9 @@ pub struct Plan {
     pub bounds: Option<Bounds>,
     /// The server's process, if its time is to be reported.
     pub pid: Option<u32>,
-    /// Whether answers are compared with those of lone requests.
+    /// Sets whether answers are compared with those of lone requests.
     pub check: bool,
-    /// Whether the JSON has a line of each request.
+    /// Sets whether the JSON has a line of each request.
     pub details: bool,
     /// Key of arrivals, random prompts, and the first request's seed.
     pub seed: u64,
