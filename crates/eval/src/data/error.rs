@@ -100,7 +100,7 @@ pub enum DataError {
 }
 
 impl DataError {
-    /// Whether the call itself was wrong (exit code 2), not what it reads (exit code 1).
+    /// Reports whether the call itself was wrong (exit code 2), not what it reads (exit code 1).
     pub fn is_usage(&self) -> bool {
         matches!(self, Self::Subject { .. } | Self::NoExemplars { .. } | Self::TooFewExemplars { .. })
     }

@@ -18,7 +18,7 @@ pub type Traits = Vec<Trait>;
 pub struct Trait {
     name: &'static str,
     value: String,
-    /// Whether it is what the method does if nobody says anything.
+    /// Records whether it is what the method does if nobody says anything.
     default: bool,
 }
 
@@ -39,7 +39,7 @@ pub struct Ablation<'a> {
     pub parameter: &'static str,
     /// What it means.
     pub doc: &'static str,
-    /// Whether it counts something: doublings matter then.
+    /// Records whether it counts something: doublings matter then.
     pub counts: bool,
     /// Runs with their value, rising, in groups that differ in something else.
     pub groups: Vec<Group<'a>>,

@@ -10,7 +10,7 @@ pub struct Column {
     /// What stands in it, in words.
     pub about: &'static str,
     pub cell: fn(&Summary) -> String,
-    /// Whether it is shown: columns that say nothing are left out.
+    /// Records whether it is shown: columns that say nothing are left out.
     pub shown: fn(&[&Summary]) -> bool,
 }
 
@@ -150,7 +150,7 @@ pub const MORE: &[Column] = &[
     },
 ];
 
-/// Whether rows say different things.
+/// Reports whether rows say different things.
 pub fn differ<'a>(rows: &[&'a Summary], of: fn(&'a Summary) -> &'a str) -> bool {
     rows.iter().any(|row| of(row) != of(rows[0]))
 }

@@ -170,7 +170,7 @@ fn accuracy_steps(rows: &[Summary]) -> Option<Figure> {
     })
 }
 
-/// Whether a cache beats fewer steps without one (dLLM-Cache's comparison with 32 steps).
+/// Reports whether a cache beats fewer steps without one (dLLM-Cache's comparison with 32 steps).
 fn fewer_steps(task: &TaskInfo, rows: &[&Summary], suffix: &str) -> Option<Figure> {
     let fixed = || rows.iter().copied().filter(|row| method(&row.decoder) == Static::NAME);
     let first = fixed().find(|row| row.cache != "none")?;

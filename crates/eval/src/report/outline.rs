@@ -77,7 +77,7 @@ pub struct Asked {
     pub shots: usize,
     /// What its accuracy is called elsewhere.
     pub metric: String,
-    /// Whether decoding ended at the end token.
+    /// Records whether decoding ended at the end token.
     pub early_stop: bool,
 }
 

@@ -40,7 +40,7 @@ pub struct Summary {
     pub remasking: String,
     /// Steps over all blocks.
     pub steps: usize,
-    /// Whether decoding ended at the end token.
+    /// Records whether decoding ended at the end token.
     pub early_stop: bool,
     /// What else sets the run apart.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -95,7 +95,7 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// Whether the call itself was wrong (exit code 2), not its execution (exit code 1).
+    /// Reports whether the call itself was wrong (exit code 2), not its execution (exit code 1).
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Row { error, .. } | Self::Item { error, .. } => error.is_usage(),

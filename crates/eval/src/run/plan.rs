@@ -101,7 +101,7 @@ pub struct Means<'a> {
     pub seed: u64,
     /// The first items of each task alone.
     pub limit: Option<usize>,
-    /// Whether programs that a model writes may run.
+    /// Records whether programs that a model writes may run.
     pub programs: bool,
     /// Sees downloads.
     pub watch: &'a mut Watch<'a>,

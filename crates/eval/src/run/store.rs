@@ -123,7 +123,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether the call itself was wrong (exit code 2), not its execution (exit code 1).
+    /// Reports whether the call itself was wrong (exit code 2), not its execution (exit code 1).
     pub fn is_usage(&self) -> bool {
         matches!(self, Self::Another { .. } | Self::Version { .. } | Self::Unknown { .. })
     }
@@ -186,7 +186,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Whether an item is there.
+    /// Reports whether an item is there.
     pub fn has(&self, run: &str, task: &str, index: usize) -> bool {
         self.known.contains(&(run.to_owned(), task.to_owned(), index))
     }

@@ -24,7 +24,7 @@ pub use program::judge as judge_program;
 pub struct Verdict {
     /// What was taken for the answer; none if nothing looks like one.
     pub answer: Option<String>,
-    /// Whether it is right.
+    /// Records whether it is right.
     pub correct: bool,
     /// What the answer is worth, from 0 to 1, where it can be right in part.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -79,7 +79,7 @@ fn first(region: &str) -> Option<Found> {
     Some(result.unwrap_or(opening))
 }
 
-/// Whether a character can stand between the numbers of an equation.
+/// Reports whether a character can stand between the numbers of an equation.
 fn joins_members(c: char) -> bool {
     matches!(c, ' ' | '+' | '-' | '*' | '/' | '=' | '(' | ')' | '×' | '·' | '÷' | '%') || CURRENCY.contains(&c)
 }
@@ -169,7 +169,7 @@ fn decimal_at(characters: &[char], at: usize) -> Option<(Option<Rational>, usize
     Some((grouped(&characters[at..end]), end))
 }
 
-/// Whether a point behind this character is no decimal point: `Rs.5`, `...5`.
+/// Reports whether a point behind this character is no decimal point: `Rs.5`, `...5`.
 fn continues(c: char) -> bool {
     in_word(c) || c == '.'
 }
@@ -178,7 +178,7 @@ fn in_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// Whether a character between two digits makes them one number, well written or not.
+/// Reports whether a character between two digits makes them one number, well written or not.
 fn joins_digits(c: char) -> bool {
     c == '.' || c == ':' || GROUPING.contains(&c)
 }

@@ -66,7 +66,8 @@ pub struct Task {
     pub fields: &'static str,
     /// One problem from one entry of a data file; the number is the entry's, from 0.
     pub read: fn(&Value, usize) -> Result<Problem, FieldError>,
-    /// Whether the file lists the right option first, so that the options are put in an order that the seed draws.
+    /// Records whether the file lists the right option first, so that the options are put in an order that the seed
+    /// draws.
     pub shuffled: bool,
     /// What a model's likelihood chooses between, where a harness asks for no text; nothing where answers are free.
     pub likelihood: Option<Likelihood>,
@@ -151,7 +152,7 @@ pub enum Exemplars {
         files: &'static [DataFile],
         /// Entries before the first that the papers use.
         skip: usize,
-        /// Whether an exemplar has to have the problem's subject.
+        /// Records whether an exemplar has to have the problem's subject.
         per_subject: bool,
     },
     /// The other problems of the same file, as harnesses do where a dataset is a single file.

@@ -24,7 +24,7 @@ pub fn judge(triggers: &[&str], gold: &str, output: &str) -> Verdict {
     Verdict::of(answer, correct)
 }
 
-/// Whether two expressions are the same answer.
+/// Reports whether two expressions are the same answer.
 pub fn equal(gold: &str, answer: &str) -> bool {
     if gold.len() > LONGEST || answer.len() > LONGEST {
         return gold == answer;

@@ -178,7 +178,7 @@ struct Reader<'a> {
     tokens: Vec<Token>,
     /// Open round, square and set brackets: commas separate inside of them, even between three digits.
     depth: usize,
-    /// Whether space has just been read.
+    /// Records whether space has just been read.
     spaced: bool,
 }
 
