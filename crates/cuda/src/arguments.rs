@@ -455,7 +455,7 @@ pub struct HeadRowData {
     pub slot: u32,
     /// Factor of the difference.
     pub scale: f32,
-    /// Whether it is blended at all.
+    /// Records whether it is blended at all.
     pub blended: u32,
     /// Where its best tokens begin in the output.
     pub top: u32,
@@ -481,7 +481,7 @@ pub struct RequestData {
     pub top_k: u32,
     /// Filter: 1 for all.
     pub top_p: f32,
-    /// Whether top-k comes first.
+    /// Records whether top-k comes first.
     pub top_k_first: u32,
     /// Speak of the tempered and filtered distribution.
     pub drawn: u32,

@@ -56,7 +56,7 @@ pub struct Made {
 }
 
 impl Made {
-    /// Whether a driver of a version can run it on a card of a capability.
+    /// Reports whether a driver of a version can run it on a card of a capability.
     fn serves(self, capability: u32, driver: Version) -> bool {
         self.target.serves(capability) && self.by.major <= driver.major
     }

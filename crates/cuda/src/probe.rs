@@ -1,4 +1,4 @@
-//! Whether there is a GPU, and if not, why: one sentence.
+//! Records whether there is a GPU, and if not, why: one sentence.
 //!
 //! [`Cuda`] is the proof that a driver is there and has begun; [`Cuda::open`] makes a [`Driver`] of one of its cards.
 
@@ -153,7 +153,7 @@ pub enum NoGpu {
 }
 
 impl NoGpu {
-    /// Whether this is a machine without a GPU, and not one whose GPU cannot be used.
+    /// Reports whether this is a machine without a GPU, and not one whose GPU cannot be used.
     pub fn is_absence(&self) -> bool {
         match self {
             Self::NoDriver { library, .. } => library == DRIVER,
@@ -229,7 +229,7 @@ impl Cuda {
         self.places.kernels.as_deref()
     }
 
-    /// Whether kernels for a card are in the cache, or can be compiled.
+    /// Reports whether kernels for a card are in the cache, or can be compiled.
     pub fn check_kernels(&self, number: usize, kernels: &[Source]) -> Result<(), NoGpu> {
         modules::check(self.card(number)?, self.version(), &self.places, kernels)
     }

@@ -117,10 +117,10 @@ pub(super) enum Part {
 pub(super) struct Queue<G: Gpu> {
     gpu: Arc<G>,
     pending: Commands,
-    /// Whether a part of the step ran before its end was known: then it is no list that comes again.
+    /// Records whether a part of the step ran before its end was known: then it is no list that comes again.
     broken: bool,
     graphs: Vec<Recorded<G::Graph>>,
-    /// Whether the device records.
+    /// Records whether the device records.
     records: bool,
     steps: u64,
     /// Seconds of parts, if they are counted.
@@ -147,7 +147,7 @@ impl<G: Gpu> Queue<G> {
         let _ = self.failure.set(error);
     }
 
-    /// Whether the device works still.
+    /// Reports whether the device works still.
     pub(super) fn works(&self) -> bool {
         self.failure.get().is_none()
     }

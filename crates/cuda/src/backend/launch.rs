@@ -116,7 +116,7 @@ pub(super) struct Taken {
     pub(super) head_rows: Array,
     pub(super) requests: Array,
     pub(super) lists: Array,
-    /// Whether a probe is random.
+    /// Records whether a probe is random.
     pub(super) rolls: bool,
     /// Keys that the row with the most of them sees.
     pub(super) keys: usize,
@@ -274,8 +274,9 @@ impl Taken {
         }
     }
 
-    /// Whether the computed rows are as many as are counted, whatever the device chooses: no row is listed twice, and no
-    /// probe keeps more rows than it has. The device lists each row once, and what runs on the list believes the count.
+    /// Reports whether the computed rows are as many as are counted, whatever the device chooses: no row is listed
+    /// twice, and no probe keeps more rows than it has. The device lists each row once, and what runs on the list
+    /// believes the count.
     fn check_computed(&mut self, launch: &Launch) {
         let listed = &mut self.rows;
         listed.clear();

@@ -97,7 +97,7 @@ struct Finish<'a, G: Gpu> {
     projection: usize,
     norm: Option<&'a Vector<G>>,
     epsilon: f32,
-    /// Whether they are rotated.
+    /// Records whether they are rotated.
     rotated: bool,
     layer: usize,
     target: u32,

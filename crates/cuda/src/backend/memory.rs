@@ -132,7 +132,7 @@ impl<G: Gpu> MemoryMeter for Meter<G> {
     }
 }
 
-/// Whether a device has room for so many bytes.
+/// Reports whether a device has room for so many bytes.
 pub(super) fn check<G: Gpu>(gpu: &G, needed: u64) -> Result<(), OutOfMemory> {
     let available = gpu.available();
     if needed <= available { Ok(()) } else { Err(OutOfMemory { needed, available }) }

@@ -27,8 +27,9 @@ pub(super) mod code {
     pub const NO_DEVICE: Code = 100;
     pub const NOT_FOUND: Code = 500;
 
-    /// Whether nothing works on the device any more: the driver has ended or lost it (4, 46), its memory or its links are
-    /// broken (214, 220), a kernel broke off (700, 702, 710, 714 to 719), the context is gone (709), or nobody knows (999).
+    /// Reports whether nothing works on the device any more: the driver has ended or lost it (4, 46), its memory or its
+    /// links are broken (214, 220), a kernel broke off (700, 702, 710, 714 to 719), the context is gone (709), or
+    /// nobody knows (999).
     pub fn is_final(code: Code) -> bool {
         matches!(code, 4 | 46 | 214 | 220 | 700 | 702 | 709 | 710 | 714..=719 | 999)
     }

@@ -53,7 +53,7 @@ impl fmt::Display for Target {
 const BOARDS: [u32; 4] = [72, 87, 101, 110];
 
 impl Target {
-    /// Whether code for this target runs on a card of a capability.
+    /// Reports whether code for this target runs on a card of a capability.
     pub(crate) fn serves(self, capability: u32) -> bool {
         match self {
             Self::Cubin(made) => {

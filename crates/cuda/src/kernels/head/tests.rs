@@ -149,7 +149,7 @@ struct Twin {
     /// Without what the filter leaves out, either.
     filtered: Vec<f32>,
     temperature: f64,
-    /// Whether rounding decides what the filter leaves out.
+    /// Records whether rounding decides what the filter leaves out.
     close: bool,
 }
 
