@@ -17,7 +17,7 @@ pub struct ModelConfig {
     pub family: &'static Family,
     /// The architecture.
     pub spec: ArchSpec,
-    /// Whether the file says if the head is the embedding table. If it does not, the weights decide.
+    /// Sets whether the file says if the head is the embedding table. If it does not, the weights decide.
     pub says_tied: bool,
     /// Special tokens that the file names.
     pub tokens: TokenIds,

@@ -258,23 +258,23 @@ pub fn resolve(argument: &str) -> Result<ModelLocation, CheckpointError> {
     Err(CheckpointError::NoSuchModel { argument: argument.to_owned() })
 }
 
-/// Whether a file starts as GGUF files do, whatever it is called.
+/// Reports whether a file starts as GGUF files do, whatever it is called.
 fn is_gguf(path: &Path) -> bool {
     let mut magic = [0; 4];
     File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == *b"GGUF"
 }
 
-/// Whether a text is `org/name` as the hub allows it.
+/// Reports whether a text is `org/name` as the hub allows it.
 pub(crate) fn is_repository(text: &str) -> bool {
     text.split_once('/').is_some_and(|(organisation, name)| is_plain(organisation) && is_plain(name))
 }
 
-/// Whether a text can name a revision without leaving the directory of references.
+/// Reports whether a text can name a revision without leaving the directory of references.
 pub(crate) fn is_revision(text: &str) -> bool {
     !text.is_empty() && text.len() <= 200 && text.split('/').all(is_plain)
 }
 
-/// Whether a text is one safe component of a path.
+/// Reports whether a text is one safe component of a path.
 pub(crate) fn is_plain(text: &str) -> bool {
     let allowed = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.');
     !text.is_empty() && text.len() <= 200 && text.chars().all(allowed) && !text.starts_with('.')

@@ -11,7 +11,7 @@ use crate::{
 pub struct GenerationConfig {
     /// Special tokens that the file names.
     pub tokens: TokenIds,
-    /// Whether tokens are sampled.
+    /// Sets whether tokens are sampled.
     pub do_sample: Option<bool>,
     /// Temperature of sampling.
     pub temperature: Option<f64>,

@@ -67,7 +67,7 @@ pub struct HubOptions {
     pub endpoint: String,
     /// Directory of the cache (the one with `models--org--name` in it).
     pub cache: PathBuf,
-    /// Whether only the cache may answer.
+    /// Sets whether only the cache may answer.
     pub offline: bool,
     /// Token for what is private or gated. The library also shows it to the file servers that the hub redirects to.
     pub token: Option<String>,
@@ -435,7 +435,7 @@ fn read_index(path: &Path) -> Result<ShardIndex, HubError> {
     Ok(ShardIndex::parse(&read_limited(opened, INDEX, &label)?, &label)?)
 }
 
-/// Whether a directory has a configuration and all of its weights.
+/// Reports whether a directory has a configuration and all of its weights.
 fn is_complete(directory: &Path) -> bool {
     let has = |file: &str| directory.join(file).is_file();
     let sharded = || {

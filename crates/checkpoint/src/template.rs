@@ -41,9 +41,9 @@ impl Message {
 /// How a conversation is rendered.
 #[derive(Debug, Clone)]
 pub struct RenderOptions {
-    /// Whether the prompt ends with the start of the assistant's turn.
+    /// Sets whether the prompt ends with the start of the assistant's turn.
     pub add_generation_prompt: bool,
-    /// Whether the model thinks first, for templates that ask; nothing leaves it to the template.
+    /// Sets whether the model thinks first, for templates that ask; nothing leaves it to the template.
     pub enable_thinking: Option<bool>,
     /// What time it is for templates that write the date.
     pub now: SystemTime,
@@ -106,7 +106,7 @@ impl ChatTemplate {
         Self { kind: Kind::Family, family, tokens: Vec::new() }
     }
 
-    /// Whether the checkpoint has none and its family's is used.
+    /// Reports whether the checkpoint has none and its family's is used.
     pub fn is_fallback(&self) -> bool {
         matches!(self.kind, Kind::Family)
     }

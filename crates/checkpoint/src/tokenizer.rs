@@ -85,7 +85,7 @@ struct Outline {
     decoder: Mentions,
 }
 
-/// Whether a JSON value has the text `ByteLevel` anywhere in it; nothing else of it is kept.
+/// Records whether a JSON value has the text `ByteLevel` anywhere in it; nothing else of it is kept.
 #[derive(Default)]
 struct Mentions(bool);
 
@@ -247,12 +247,12 @@ impl Tokenizer {
         })
     }
 
-    /// Whether a token is special: not part of the text.
+    /// Reports whether a token is special: not part of the text.
     pub fn is_special(&self, id: u32) -> bool {
         self.special.contains(&id)
     }
 
-    /// Whether a token stands beside the ordinary vocabulary, special or not.
+    /// Reports whether a token stands beside the ordinary vocabulary, special or not.
     pub fn is_added(&self, id: u32) -> bool {
         self.inner.get_added_vocabulary().simple_id_to_token(id).is_some()
     }

@@ -77,7 +77,7 @@ fn pieces(fields: &Fields<'_>) -> Result<&'static Pieces, CheckpointError> {
     })
 }
 
-/// Whether a raw text starts with the first token.
+/// Reports whether a raw text starts with the first token.
 fn starts(fields: &Fields<'_>, family: &Family) -> Result<bool, CheckpointError> {
     let said = fields.optional_flag("tokenizer.ggml.add_bos_token")?;
     Ok(match family.gguf.first_token {
