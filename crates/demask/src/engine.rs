@@ -61,7 +61,7 @@ pub struct Handle {
     commands: Sender<Command>,
 }
 
-/// What an engine's thread and its handles share.
+/// State that an engine's thread and its handles share.
 struct Shared {
     front: Arc<Front>,
     /// Rows that one forward may have.
@@ -84,7 +84,7 @@ pub struct EngineCounters {
     pub mailboxes: usize,
 }
 
-/// How an engine's thread is, for health checks.
+/// Condition of an engine's thread, for health checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pulse {
@@ -100,14 +100,14 @@ pub struct Pulse {
     pub since: Duration,
 }
 
-/// What an engine's thread leaves about itself, without a lock.
+/// Report of an engine's thread about itself, without a lock.
 struct Heart {
     start: Instant,
     /// Milliseconds from the start to the last beat.
     beat: AtomicU64,
     busy: AtomicBool,
     ended: AtomicBool,
-    /// Why it failed, once it has.
+    /// Reason why it failed, once it has.
     failure: OnceLock<String>,
 }
 

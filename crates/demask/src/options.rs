@@ -1,4 +1,4 @@
-//! What a user may ask of one generation: one type, whether it comes from flags, JSON, a sweep or a program.
+//! Options of one generation: one type, whether they come from flags, JSON, a sweep or a program.
 
 use crate::SharedCurve;
 use demask_decode::{
@@ -23,13 +23,13 @@ pub struct OptionField {
     pub switch: bool,
     /// Records whether it holds several values.
     pub many: bool,
-    /// What it takes.
+    /// Type of its values.
     pub takes: OptionType,
-    /// What it is, in a sentence or two.
+    /// Description, in a sentence or two.
     pub about: &'static str,
 }
 
-/// What an option takes, for those who describe it.
+/// Type of an option's values, for descriptions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OptionType {
@@ -72,7 +72,7 @@ impl OptionType {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionError {
-    /// There is no such option.
+    /// Error: there is no option of this name.
     #[error(transparent)]
     Unknown(#[from] UnknownName),
     /// The value is not of the option's type.
@@ -80,9 +80,9 @@ pub enum OptionError {
     Value {
         /// The option.
         option: &'static str,
-        /// What was found, as it was written.
+        /// Value that was found, as it was written.
         found: String,
-        /// What it takes.
+        /// Values that the option takes.
         expected: String,
     },
     /// A method that does not exist, or does not take these parameters.
@@ -90,7 +90,7 @@ pub enum OptionError {
     Method(String),
 }
 
-/// What an option's value is read from.
+/// Type that an option's value is parsed into.
 trait OptionValue: Sized {
     const TAKES: OptionType;
     const SWITCH: bool = false;
@@ -108,11 +108,11 @@ trait OptionValue: Sized {
     }
 }
 
-/// Why a value could not be read.
+/// Reason why a value could not be read.
 enum Unread {
-    /// It is of another type than this.
+    /// Error: the value has another type than this.
     Expected(&'static str),
-    /// It is of the right type, and something about it is wrong.
+    /// Error: the value has the right type and a wrong content.
     Because(String),
 }
 
@@ -284,7 +284,7 @@ macro_rules! methods {
 
 methods!(DecoderSpec, CacheSpec);
 
-/// How an option's value is written out.
+/// Written form of an option's value.
 trait Written {
     fn write<M: SerializeMap>(&self, name: &'static str, map: &mut M) -> Result<(), M::Error>;
 }
@@ -390,7 +390,7 @@ macro_rules! options {
 }
 
 options! {
-    /// How one prompt is answered. What is `None` is chosen to fit the model: the recommended decoder and cache if neither
+    /// Options of one answer. Fields that are `None` are chosen to fit the model: the recommended decoder and cache if neither
     /// they nor steps, schedule or remasking are set, the reference for what is missing otherwise.
     ///
     /// ```
