@@ -9,7 +9,7 @@ use crate::{
     families::{self, Evidence, FAMILIES, FamilyChoice},
 };
 
-/// What a `config.json` says.
+/// Content of a `config.json`.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ModelConfig {

@@ -1,4 +1,4 @@
-//! Where the files of a checkpoint come from: a directory, one GGUF file, or the binary itself.
+//! Sources of the files of a checkpoint: a directory, one GGUF file, or the binary itself.
 
 use std::{
     fmt,
@@ -43,7 +43,7 @@ pub(crate) fn read_limited(opened: File, file: &str, label: &str) -> Result<Vec<
 pub struct ModelFiles {
     name: String,
     place: Place,
-    /// None: the files tell.
+    /// Family that the caller chose; none: the files decide.
     family: Option<FamilyChoice>,
 }
 
@@ -214,7 +214,7 @@ impl ModelFiles {
     }
 }
 
-/// What a model argument means.
+/// Meaning of a model argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ModelLocation {
@@ -231,8 +231,8 @@ pub enum ModelLocation {
     },
 }
 
-/// Tells a directory and a GGUF file from a hub id (`org/name`, `org/name@revision`). What exists on this machine goes
-/// first.
+/// Resolves an argument to a directory, a GGUF file or a hub id (`org/name`, `org/name@revision`). A path that exists
+/// on this machine goes first.
 pub fn resolve(argument: &str) -> Result<ModelLocation, CheckpointError> {
     let path = Path::new(argument);
     if path.is_dir() {

@@ -5,7 +5,7 @@ use crate::{
     config::{Fields, TokenIds},
 };
 
-/// What a `generation_config.json` says; every key may be absent.
+/// Content of a `generation_config.json`; every key may be absent.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct GenerationConfig {
@@ -21,7 +21,7 @@ pub struct GenerationConfig {
     pub top_k: Option<u64>,
     /// Denoising steps (Dream).
     pub steps: Option<u64>,
-    /// Where the time line of the denoising ends (Dream).
+    /// End of the time line of the denoising (Dream).
     pub eps: Option<f64>,
     /// Rule that chooses what is unmasked (Dream).
     pub algorithm: Option<String>,

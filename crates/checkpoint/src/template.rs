@@ -19,7 +19,7 @@ const STEPS_PER_MESSAGE: u64 = 4_000;
 
 /// Bytes that any template may hold at once: its own tree, its values and the prompt.
 const BYTES: usize = 64 << 20;
-/// How often it may hold the conversation beside that.
+/// Number of times that it may hold the conversation beside that.
 const COPIES: usize = 16;
 
 /// One turn of a conversation.
@@ -38,14 +38,14 @@ impl Message {
     }
 }
 
-/// How a conversation is rendered.
+/// Options of the rendering of a conversation.
 #[derive(Debug, Clone)]
 pub struct RenderOptions {
     /// Sets whether the prompt ends with the start of the assistant's turn.
     pub add_generation_prompt: bool,
     /// Sets whether the model thinks first, for templates that ask; nothing leaves it to the template.
     pub enable_thinking: Option<bool>,
-    /// What time it is for templates that write the date.
+    /// Time for templates that write the date.
     pub now: SystemTime,
 }
 

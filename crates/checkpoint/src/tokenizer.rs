@@ -35,12 +35,12 @@ pub struct Tokenizer {
     largest: u32,
 }
 
-/// How the vocabulary spells bytes.
+/// Spelling of bytes in the vocabulary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Spelling {
     /// One printable character for each byte (GPT-2).
     ByteLevel,
-    /// As text, with `▁` for a space and `<0xNN>` for a byte (SentencePiece).
+    /// Text with `▁` for a space and `<0xNN>` for a byte (SentencePiece).
     Text,
 }
 
@@ -314,7 +314,7 @@ impl<T: Deref<Target = Tokenizer>> TextStream<T> {
     }
 }
 
-/// What `tokenizer_config.json` and the small files beside it say.
+/// Content of `tokenizer_config.json` and of the small files beside it.
 #[derive(Default)]
 pub(crate) struct Settings {
     added: BTreeMap<u32, Added>,

@@ -1,4 +1,5 @@
-//! From the metadata to an [`ArchSpec`]. What the engine does not compute is refused, as for `config.json`.
+//! Conversion of the metadata to an [`ArchSpec`]. Features that the engine does not compute are refused, as for
+//! `config.json`.
 
 use demask_model::{ArchSpec, Rope, RopeScaling};
 use demask_tensor::TensorView;

@@ -1,4 +1,4 @@
-//! From the metadata's tokens, merges and kinds of tokens to the `tokenizer.json` that they amount to.
+//! Conversion of the metadata's tokens, merges and kinds of tokens to the `tokenizer.json` that they amount to.
 
 use std::{collections::BTreeMap, iter};
 

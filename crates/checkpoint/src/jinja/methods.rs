@@ -1,4 +1,5 @@
-//! What values can be asked by name: Python's methods of texts, lists and dictionaries, slices, and what `loop` knows.
+//! Methods and attributes of values: Python's methods of texts, lists and dictionaries, slices, and the attributes of
+//! `loop`.
 
 use std::rc::Rc;
 

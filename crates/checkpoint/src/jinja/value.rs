@@ -48,7 +48,7 @@ pub(super) enum Value {
     Function(&'static str),
 }
 
-/// What `loop` knows.
+/// Attributes of `loop`.
 #[derive(Debug)]
 pub(super) struct Loop {
     pub(super) index: usize,
