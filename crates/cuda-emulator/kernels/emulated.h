@@ -568,6 +568,12 @@ DEVICE T* at(u64 address) {
     return reinterpret_cast<T*>(address);
 }
 
+// The same: a processor has one memory.
+template <typename T>
+DEVICE T* at_global(u64 address) {
+    return at<T>(address);
+}
+
 DEVICE u32 count_ones(u32 bits) { return __builtin_popcount(bits); }
 DEVICE u32 bits_of(float value) {
     u32 bits;
