@@ -16,7 +16,7 @@ use crate::{
     version::Version,
 };
 
-/// Everything that the backend runs.
+/// Sources of everything that the backend runs.
 pub fn sources() -> Vec<Source> {
     let source = |module: &Module| Source {
         name: module.name.to_owned(),

@@ -29,12 +29,12 @@ impl<G: Gpu> Buffer<G> {
         Ok(buffer)
     }
 
-    /// Where it begins.
+    /// Returns the first address.
     pub(super) fn address(&self) -> Address {
         self.address
     }
 
-    /// How long it is.
+    /// Returns the length in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -87,19 +87,19 @@ impl<G: Gpu> Drop for Buffer<G> {
     }
 }
 
-/// Why something was not done: for want of memory, or because the device fails.
+/// Reason why a call failed: too little memory, or a device that fails.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// Which can be told before anything is lost.
+    /// Lack of memory, which can be reported before anything is lost.
     #[error(transparent)]
     Memory(#[from] OutOfMemory),
-    /// For good.
+    /// Failure of the device, for good.
     #[error(transparent)]
     Device(#[from] DeviceError),
 }
 
 impl Failure {
-    /// That of packing a weight.
+    /// Error of packing a weight.
     pub(super) fn packing(self, rows: usize, columns: usize) -> PackError {
         match self {
             Self::Memory(source) => PackError::Memory { rows, columns, source },

@@ -47,12 +47,12 @@ pub enum Element {
     Bf16,
 }
 
-/// What runs: the kernel, and the merge of its spans if they run at once.
+/// Kernels of an attention: the kernel, and the merge of its spans if they run at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attention {
     /// The kernel.
     pub attend: (&'static str, Geometry),
-    /// What puts its parts together.
+    /// Kernel that merges its parts.
     pub merge: Option<(&'static str, Geometry)>,
 }
 
