@@ -7,7 +7,7 @@ use super::Summary;
 /// A column of a table.
 pub struct Column {
     pub name: &'static str,
-    /// What stands in it, in words.
+    /// Description of its content, in words.
     pub about: &'static str,
     pub cell: fn(&Summary) -> String,
     /// Records whether it is shown: columns that say nothing are left out.
@@ -106,7 +106,7 @@ pub const RATIOS: &[Column] = &[
     }),
 ];
 
-/// What drafts, guides and tokens are like.
+/// Columns about drafts, guides and tokens.
 pub const MORE: &[Column] = &[
     column("run", "", |row| row.run.clone()),
     column("tokens/item", "mean decoded tokens of an item, up to and with the end token", |row| short(row.tokens)),

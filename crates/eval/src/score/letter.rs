@@ -45,7 +45,7 @@ pub fn opening(region: &str, count: usize) -> Option<usize> {
     index(letter.to_ascii_uppercase(), count).filter(|_| counts)
 }
 
-/// What stands behind the marks and filling words before an answer.
+/// Text behind the marks and filling words before an answer.
 fn unwrapped(region: &str) -> &str {
     let mut bare = region;
     loop {

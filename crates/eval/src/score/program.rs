@@ -48,7 +48,7 @@ fn code(prompt: &str, entry_point: Option<&str>, output: &str) -> String {
     format!("{before}{}\n", found.trim_end())
 }
 
-/// Where a function's definition begins: at the start of a line.
+/// Start of a function's definition, at the start of a line.
 fn definition(code: &str, name: &str) -> Option<usize> {
     let mut at = 0;
     let mut found = None;

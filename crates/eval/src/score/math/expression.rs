@@ -24,7 +24,7 @@ pub fn same(left: &[Token], right: &[Token]) -> bool {
     left == right || same_text(left, right) || same_value(left, right)
 }
 
-/// Of a number in another base (`1011_2`) the digits alone, if the other answer leaves the base out.
+/// Digits of a number in another base (`1011_2`), without the base if the other answer leaves it out.
 fn without_base<'a>(left: &'a [Token], right: &'a [Token]) -> (&'a [Token], &'a [Token]) {
     let bare = |tokens: &'a [Token], other: &[Token]| match tokens {
         [Token::Number(_), Token::Symbol('_'), ..] if !other.contains(&Token::Symbol('_')) => &tokens[..1],
@@ -271,7 +271,7 @@ impl Parser<'_> {
         }
     }
 
-    /// What stands between the bracket here and its partner.
+    /// Value between the bracket here and its partner.
     fn group(&mut self, end: usize) -> Option<Value> {
         let (group, rest) = self.tokens.split_at(end + 1);
         let mut inner = Parser { tokens: &group[1..end], point: self.point, depth: self.depth + 1 };

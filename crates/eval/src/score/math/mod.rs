@@ -34,7 +34,7 @@ pub fn equal(gold: &str, answer: &str) -> bool {
     !gold.is_empty() && gold.equals(&answer)
 }
 
-/// What a region states first: a formula between dollars, else the rest of the sentence.
+/// First statement of a region: a formula between dollars, else the rest of the sentence.
 fn statement(region: &str) -> Option<&str> {
     let region = region.trim_start_matches([' ', ':', '\n']);
     for (open, close) in [("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")] {

@@ -68,7 +68,7 @@ impl Part {
         })
     }
 
-    /// What stands between one pair of brackets around everything.
+    /// Part between one pair of brackets around everything.
     fn wrapped(tokens: &[Token], depth: usize) -> Option<Self> {
         if let [token] = tokens {
             return is(token, "emptyset").then(|| Self::Set(Vec::new()));
@@ -206,7 +206,7 @@ fn split(tokens: &[Token], test: impl Fn(&Token) -> bool) -> Vec<&[Token]> {
     pieces
 }
 
-/// Where the bracket that stands first is closed.
+/// Index of the bracket that closes the first one.
 pub fn closing(tokens: &[Token]) -> Option<usize> {
     if !tokens.first().is_some_and(opens) {
         return None;

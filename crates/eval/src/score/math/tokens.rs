@@ -342,7 +342,7 @@ fn without_units(tokens: Vec<Token>) -> Vec<Token> {
     kept
 }
 
-/// How many tokens the exponent at the start takes.
+/// Number of tokens of the exponent at the start.
 fn power_length(tokens: &[Token]) -> usize {
     match tokens {
         [Token::Symbol('^'), Token::Number(_), ..] => 2,
