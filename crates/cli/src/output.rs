@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use crate::env;
 
-/// What the user sees where.
+/// Destination of each kind of output.
 #[derive(Debug, Clone, Copy)]
 pub struct Screen {
     /// Standard output holds JSON and nothing else.
     pub json: bool,
-    /// Nothing but errors goes to standard error.
+    /// Flag for errors alone on standard error.
     pub quiet: bool,
 }
 

@@ -5,7 +5,7 @@ use demask::internals::decode::names::nearest;
 
 use crate::{args::DecodeArgs, exit::usage};
 
-/// More combinations than this are a slip of the finger.
+/// Largest number of combinations: more are a slip of the finger.
 const MOST: usize = 1000;
 
 /// Options that cannot be swept: they belong to the prompts, or to all combinations, or change no answer, or

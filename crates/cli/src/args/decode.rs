@@ -3,7 +3,7 @@
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use demask::Options;
 
-/// How to decode. What is not typed is chosen to fit the model.
+/// Options of the decoding. Options that are not typed are chosen to fit the model.
 #[derive(Debug, Clone, Default)]
 pub struct DecodeArgs {
     /// System message.

@@ -1,4 +1,4 @@
-//! How few forwards an answer could be had with, beside what FreeDave needs.
+//! Analysis of paths: the smallest number of forwards for an answer, beside the number that FreeDave needs.
 //!
 //! FreeDave speaks of the shortest feasible path and never measures it. Its Lemma 1, by which enough drafts find that
 //! path, does not hold as stated (specs/freedave.md#4.1): the largest verified jump is not always the best one, so that
@@ -43,7 +43,7 @@ pub struct OfPrompt {
 pub struct Paths {
     /// The model.
     pub model: String,
-    /// Where it ran.
+    /// Device of the runs.
     pub device: String,
     /// Canvases that the beam search runs at each depth.
     pub width: usize,
@@ -69,7 +69,7 @@ enum Way {
 }
 
 impl Paths {
-    /// Nothing measured yet.
+    /// Creates an empty measurement.
     pub fn new(model: &str, device: &str, width: usize) -> Self {
         let known = |drafts: &&str| format!("freedave:d={drafts}").parse::<DecoderSpec>().is_ok();
         let freedave = DRAFTS.into_iter().filter(known).map(|drafts| Way::FreeDave(drafts.to_owned()));
@@ -83,7 +83,7 @@ impl Paths {
         }
     }
 
-    /// What a way is called.
+    /// Name of a way.
     fn name(&self, way: &Way) -> String {
         match way {
             Way::Static => "static".to_owned(),
@@ -152,7 +152,7 @@ fn uncached(options: &Options) -> Options {
 
 /// A canvas whose masks any forward may predict.
 struct Search {
-    /// What static decoding came to, its forwards, and the tokens of its answer.
+    /// Result of static decoding, its forwards, and the tokens of its answer.
     goal: Goal,
     forwards: usize,
     tokens: Vec<TokenId>,

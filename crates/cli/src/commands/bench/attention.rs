@@ -79,7 +79,7 @@ pub fn run(settings: &Settings, args: &AttentionArgs) -> anyhow::Result<()> {
     reports.finish()
 }
 
-/// Measured shapes.
+/// Shapes to measure.
 struct Asked<'a> {
     all_rows: &'a [usize],
     repeat: usize,

@@ -88,7 +88,7 @@ pub fn run(settings: &Settings, args: &LinearArgs) -> anyhow::Result<()> {
     reports.finish()
 }
 
-/// Measured products.
+/// Products to measure.
 struct Asked<'a> {
     all_rows: &'a [usize],
     most_rows: usize,
