@@ -15,6 +15,7 @@ use serve_flags::{ServeArgs, fill_shared, shared_lines};
 #[derive(Debug, Default)]
 pub struct SharedArgs {
     model: Option<String>,
+    family: Option<String>,
     device: Option<String>,
     dtype: Option<String>,
     quantize: Option<String>,
