@@ -410,11 +410,11 @@ options! {
         block_length: usize,
         /// Denoising steps over all blocks.
         steps: usize,
-        /// What ranks predictions.
+        /// Quantity that ranks predictions.
         remasking: Remasking,
-        /// How steps share the masks.
+        /// Rule by which steps share the masks.
         schedule: Schedule,
-        /// Where Dream's time ends.
+        /// End of Dream's time.
         eps: f32,
         /// Temperature of tokens; 0: the most probable one.
         temperature: f32,
@@ -434,7 +434,7 @@ options! {
         top_logprobs: usize,
         /// The guide, by its name, of a model that has several.
         guide: String,
-        /// What forwards cost, for decoders that choose by it: a file that `bench curve` wrote, or `shipped`.
+        /// Cost of forwards, for decoders that choose by it: a file that `bench curve` wrote, or `shipped`.
         cost_curve: SharedCurve,
         /// Texts that end the answer; they are not part of it.
         stop: Vec<String>,
@@ -446,7 +446,7 @@ options! {
         ignore_eos: bool,
         /// Go on behind an end token; the answer still ends there.
         no_early_stop: bool,
-        /// When decoding ends before everything is decoded; once no mask stands before an end token if it is not set.
+        /// Rule for ending before everything is decoded; unset: once no mask stands before an end token.
         stop_rule: EarlyStop,
         /// Never predict the end-of-text token (LLaDA's `logits_eos_inf`).
         suppress_eos: bool,

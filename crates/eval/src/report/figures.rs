@@ -164,7 +164,7 @@ fn accuracy_steps(rows: &[Summary]) -> Option<Figure> {
     (!series.is_empty()).then(|| Figure {
         name: "accuracy_steps".to_owned(),
         title: "Accuracy against steps, static decoding".to_owned(),
-        caption: "What ranks predictions, and how few steps it bears; bars are standard errors.".to_owned(),
+        caption: "Quantity that ranks predictions, and accuracy by steps; bars are standard errors.".to_owned(),
         panels: vec![Panel { x: Axis::log("denoising steps"), y: ACCURACY.axis(), content: Content::Series(series) }],
         data,
     })
