@@ -51,7 +51,7 @@ impl Script<'_> {
         }
     }
 
-    /// How a work behaves; those that panic are left to the project's own tests, since a panic ends the fuzzer.
+    /// Behaviour of a work; those that panic are left to the project's own tests, since a panic ends the fuzzer.
     fn manner(&mut self) -> Manner {
         match self.next(16) {
             0 => Manner::BadPlan,

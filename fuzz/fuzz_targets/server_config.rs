@@ -15,6 +15,7 @@ use serve_flags::{ServeArgs, fill_shared, shared_lines};
 #[derive(Debug, Default)]
 pub struct SharedArgs {
     model: Option<String>,
+    family: Option<String>,
     device: Option<String>,
     dtype: Option<String>,
     quantize: Option<String>,
@@ -22,7 +23,7 @@ pub struct SharedArgs {
     threads: Option<usize>,
 }
 
-/// What a file sets, as a file; none if it is refused.
+/// Settings of a file, written as a file; none if it is refused.
 fn read(text: &str) -> Option<String> {
     let entries = match serve_file::entries(text) {
         Ok(entries) => entries,

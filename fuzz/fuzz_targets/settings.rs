@@ -7,7 +7,7 @@ use std::fmt::Display;
 use demask::{CacheSpec, DecoderSpec, Options, SharedCurve};
 use libfuzzer_sys::fuzz_target;
 
-/// What was read, as it is written; what was refused in one line is nothing.
+/// Written form of a parsed value; none if it was refused in one line.
 fn written<T: Display, E: Display>(read: Result<T, E>) -> Option<String> {
     match read {
         Ok(value) => Some(value.to_string()),

@@ -21,7 +21,7 @@ class Bell:
         """
     def heard(self, /) -> list[int]:
         """
-        Who is to look, since it was last heard.
+        Returns the requests that have rung since it was last heard.
         """
 
 @final
@@ -33,12 +33,12 @@ class Commit:
     @property
     def confidence(self, /) -> float:
         """
-        Its probability when it was committed; 1 where a rule, not the model, chose it.
+        Probability of the token when it was committed; 1 where a rule, not the model, chose it.
         """
     @property
     def logprob(self, /) -> float | None:
         """
-        Its natural-log probability; `None` unless `top_logprobs` is set.
+        Natural-log probability; `None` unless `top_logprobs` is set.
         """
     @property
     def position(self, /) -> int:
@@ -80,7 +80,7 @@ class Engine:
     def closed(self, /) -> bool: ...
     def info(self, /) -> str:
         """
-        What the model is and can do, as JSON.
+        Facts about the model and its abilities, as JSON.
         """
     def metrics(self, /) -> str:
         """
@@ -118,7 +118,7 @@ class Evaluation:
     """
     def __len__(self, /) -> int:
         """
-        How many items there are.
+        Number of items.
         """
     def __new__(cls, /, tasks: SupportsGetItem[int, str], model: str | PathLike[str] | None, keywords: "dict[str, Any]", decoding: "dict[str, Any]", *, seed: SupportsIndex = 0, limit: SupportsIndex | None = None, shots: SupportsIndex | None = None, shots_file: str | PathLike[str] | None = None, prompt_style: str | None = None, score: str | None = None, likelihood_draws: SupportsIndex | None = None, data: str | PathLike[str] | None = None, subject: str | None = None, system: str | None = None) -> Evaluation:
         """
@@ -132,7 +132,7 @@ class Evaluation:
     @property
     def configuration(self, /) -> str:
         """
-        What the results are of, as in `run.json`.
+        Configuration of the results, as in `run.json`.
         """
     def finish(self, /) -> str:
         """
@@ -181,7 +181,7 @@ class Forward:
     @property
     def step(self, /) -> int:
         """
-        Which forward, from 0.
+        Index of the forward, from 0.
         """
 
 @final
@@ -201,8 +201,8 @@ class Reply:
         """
     def chunk(self, /, bell: Bell, number: SupportsIndex) -> tuple[bool, bytes | None]:
         """
-        Whether the next piece of the body is there, and that piece, `None` behind the end. If it is not, the bell rings with
-        this number once it is.
+        Reports whether the next piece of the body is there, with that piece, `None` behind the end. If it is not, the
+        bell rings with this number once it is.
         """
     def head(self, /, bell: Bell, number: SupportsIndex) -> tuple[int, list[tuple[str, str]]] | None:
         """
@@ -211,7 +211,7 @@ class Reply:
     @property
     def streams(self, /) -> bool:
         """
-        Whether its body comes in pieces.
+        Reports whether its body comes in pieces.
         """
 
 @final
@@ -236,7 +236,7 @@ class Server:
     @property
     def running(self, /) -> bool:
         """
-        Whether it serves.
+        Reports whether it serves.
         """
 
 @final
@@ -251,7 +251,7 @@ class Service:
     @property
     def busy(self, /) -> bool:
         """
-        Whether a request is on its way.
+        Reports whether a request is on its way.
         """
     def drain(self, /) -> None:
         """
@@ -367,7 +367,7 @@ class Tokenizer:
 @final
 class Update:
     """
-    What has happened to a request since the last update.
+    Changes of a request since the last update.
     """
     def __repr__(self, /) -> str: ...
     def __str__(self, /) -> str: ...
@@ -419,12 +419,12 @@ class Update:
 
 def cost(model: str | PathLike[str] | None, like: str | None, settings: "dict[str, Any]", prompt_length: SupportsIndex, acceptance: SupportsFloat | SupportsIndex, keywords: "dict[str, Any]") -> str:
     """
-    What an answer costs, as JSON: of a released shape (`like`), of a model's files, or of the built-in model.
+    Costs of an answer, as JSON: of a released shape (`like`), of a model's files, or of the built-in model.
     """
 
 def doctor(settings: "dict[str, Any]") -> str:
     """
-    What this machine can do, as JSON. It takes the processor for about a second.
+    Abilities of this machine, as JSON. The measurement takes the processor for about a second.
     """
 
 def hidden(engine: Engine, tokens: SupportsGetItem[int, SupportsIndex], place: SupportsIndex) -> bytearray:

@@ -64,11 +64,11 @@ class Options(TypedDict, total=False):
     steps: int | None
     """Denoising steps over all blocks."""
     remasking: str | None
-    """What ranks predictions."""
+    """Quantity that ranks predictions."""
     schedule: str | None
-    """How steps share the masks."""
+    """Rule by which steps share the masks."""
     eps: float | None
-    """Where Dream's time ends."""
+    """End of Dream's time."""
     temperature: float | None
     """Temperature of tokens; 0: the most probable one."""
     alg_temp: float | None
@@ -89,7 +89,7 @@ class Options(TypedDict, total=False):
     guide: str | None
     """The guide, by its name, of a model that has several."""
     cost_curve: Union[str, os.PathLike[str], None]
-    """What forwards cost, for decoders that choose by it: a file that `bench curve` wrote, or `shipped`."""
+    """Cost of forwards, for decoders that choose by it: a file that `bench curve` wrote, or `shipped`."""
     stop: Union[str, Sequence[str], None]
     """Texts that end the answer; they are not part of it."""
     include_stop: bool | None
@@ -101,7 +101,7 @@ class Options(TypedDict, total=False):
     no_early_stop: bool | None
     """Go on behind an end token; the answer still ends there."""
     stop_rule: str | None
-    """When decoding ends before everything is decoded; once no mask stands before an end token if it is not set."""
+    """Rule for ending before everything is decoded; unset: once no mask stands before an end token."""
     suppress_eos: bool | None
     """Never predict the end-of-text token (LLaDA's `logits_eos_inf`)."""
     eos_confidence_zero: bool | None

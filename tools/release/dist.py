@@ -4,7 +4,7 @@ licences, a list of what it is made of, and the SHA-256 of both.
     python3 tools/release/dist.py                                       this machine, everything
     python3 tools/release/dist.py --target x86_64-unknown-linux-musl    static, for any Linux; on the CPU alone
     python3 tools/release/dist.py --target aarch64-unknown-linux-gnu    needs aarch64-linux-gnu-gcc
-    python3 tools/release/dist.py --twice                               builds in two places, and compares the bytes
+    python3 tools/release/dist.py --twice                               builds here and in a clone elsewhere, and compares the bytes
 
 Archives lie under target/release-archives. Paths of this machine are left out of the program, and times of the archive
 are those of the commit, so that the same commit, toolchain and target give the same bytes.
@@ -125,13 +125,13 @@ def make(target):
 
 
 def twice(target):
-    """Builds the commit in two folders of different names; says whether the programs are the same."""
+    """Builds the commit here and in a clone in another folder; says whether the programs are the same."""
+    if told("git", "status", "--porcelain", "--untracked-files=no"):
+        sys.exit("files differ from the commit: commit them, then build twice")
     with tempfile.TemporaryDirectory() as place:
-        found = []
-        for name in ("one", "another-one"):
-            source = pathlib.Path(place) / name / "demask"
-            told("git", "clone", "--quiet", str(ROOT), str(source))
-            found.append(digest(build(target, source, pathlib.Path(place) / f"{name}-target")))
+        source = pathlib.Path(place) / "another-folder" / "demask"
+        told("git", "clone", "--quiet", str(ROOT), str(source))
+        found = [digest(build(target, ROOT, ROOT / "target")), digest(build(target, source, pathlib.Path(place) / "target"))]
     print(f"{target}: {found[0]} and {found[1]}: {'the same' if found[0] == found[1] else 'not the same'}")
     return int(found[0] != found[1])
 

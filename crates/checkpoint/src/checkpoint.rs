@@ -17,7 +17,7 @@ use crate::{
 const CONFIG: &str = "config.json";
 const GENERATION: &str = "generation_config.json";
 
-/// Everything that a model directory or a GGUF file holds, checked.
+/// Content of a model directory or of a GGUF file, checked.
 pub struct Checkpoint {
     text: CheckpointText,
     weights: StoredWeights,
@@ -67,7 +67,7 @@ impl Checkpoint {
         &self.text.template
     }
 
-    /// How the authors decode the model.
+    /// Settings with which the authors decode the model.
     pub fn generation(&self) -> &GenerationConfig {
         &self.text.generation
     }
@@ -88,7 +88,7 @@ impl Checkpoint {
     }
 }
 
-/// What the files say, each source by itself.
+/// Parts of the files, each source by itself.
 struct Parts {
     family: &'static Family,
     spec: ArchSpec,
@@ -126,7 +126,7 @@ impl Parts {
         Ok((Self { family, spec, ids, label, tokenizer, template, generation, warnings }, weights))
     }
 
-    /// Of a released shape, as its authors' configuration says.
+    /// Parts of a released shape, as its authors' configuration describes it.
     fn of_shape(like: Like, layers: Option<usize>) -> Result<Self, SynthError> {
         let files = ModelFiles::memory(like.name(), &[]);
         let label = files.label(CONFIG);
@@ -181,7 +181,7 @@ pub struct CheckpointText {
     pub tokenizer: Option<Arc<Tokenizer>>,
     /// The chat template.
     pub template: ChatTemplate,
-    /// How the authors decode the model.
+    /// Settings with which the authors decode the model.
     pub generation: GenerationConfig,
     /// Oddities of the files.
     pub warnings: Vec<Warning>,

@@ -9,7 +9,7 @@ use crate::{
     families::{self, Evidence, FAMILIES, FamilyChoice},
 };
 
-/// What a `config.json` says.
+/// Content of a `config.json`.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ModelConfig {
@@ -17,7 +17,7 @@ pub struct ModelConfig {
     pub family: &'static Family,
     /// The architecture.
     pub spec: ArchSpec,
-    /// Whether the file says if the head is the embedding table. If it does not, the weights decide.
+    /// Sets whether the file says if the head is the embedding table. If it does not, the weights decide.
     pub says_tied: bool,
     /// Special tokens that the file names.
     pub tokens: TokenIds,

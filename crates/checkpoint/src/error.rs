@@ -1,5 +1,4 @@
-//! What can be wrong with a checkpoint: each in one line that names the file, what was found, what was expected and
-//! what to try.
+//! Errors of a checkpoint: each in one line that names the file, what was found, what was expected and what to try.
 
 use std::fmt;
 
@@ -13,7 +12,7 @@ pub enum CheckpointError {
          org/name"
     )]
     NoSuchModel {
-        /// What was given.
+        /// Argument that was given.
         argument: String,
     },
     /// A file where a directory was expected.
@@ -29,7 +28,7 @@ pub enum CheckpointError {
     Gguf {
         /// The file.
         file: String,
-        /// What was found and expected.
+        /// Description of what was found and expected.
         detail: String,
     },
     /// A tensor that a GGUF file's metadata need is not there or not as they say.
@@ -37,9 +36,9 @@ pub enum CheckpointError {
     GgufTensor {
         /// The file.
         file: String,
-        /// Its name.
+        /// Name of the tensor.
         tensor: String,
-        /// What was found and expected.
+        /// Description of what was found and expected.
         detail: String,
     },
     /// The system refused to read a file.
@@ -56,7 +55,7 @@ pub enum CheckpointError {
          ulimit -v)"
     )]
     Thread {
-        /// What it was to do.
+        /// Purpose of the thread.
         work: &'static str,
         /// The system's reason.
         cause: std::io::Error,
@@ -66,7 +65,7 @@ pub enum CheckpointError {
     MissingFile {
         /// The file.
         file: String,
-        /// What was expected, what to try.
+        /// Expected content, and advice.
         hint: &'static str,
     },
     /// A text file of a size that no checkpoint has.
@@ -74,17 +73,17 @@ pub enum CheckpointError {
     TooLarge {
         /// The file.
         file: String,
-        /// Its size.
+        /// Size of the file in bytes.
         found: u64,
         /// The largest size that is read.
         limit: u64,
     },
-    /// Not JSON, or not of the expected structure.
+    /// Error: the file is not JSON, or not of the expected structure.
     #[error("{file} is not valid JSON ({detail}): the download may be cut off; fetch it again")]
     Json {
         /// The file.
         file: String,
-        /// Where and why.
+        /// Place and reason.
         detail: String,
     },
     /// A key without which the model is not defined.
@@ -94,7 +93,7 @@ pub enum CheckpointError {
         file: String,
         /// The key.
         key: String,
-        /// What its value should be.
+        /// Expected value.
         expected: &'static str,
     },
     /// A key with a value that cannot be.
@@ -106,7 +105,7 @@ pub enum CheckpointError {
         key: String,
         /// The value, shortened.
         found: String,
-        /// What it should be.
+        /// Expected value.
         expected: String,
     },
     /// An architecture that nobody here knows.
@@ -114,7 +113,7 @@ pub enum CheckpointError {
     UnknownArchitecture {
         /// The file.
         file: String,
-        /// What the file says.
+        /// Architecture that the file names.
         found: String,
         /// Names of all known architectures.
         known: String,
@@ -124,9 +123,9 @@ pub enum CheckpointError {
     Unsupported {
         /// The file.
         file: String,
-        /// What was found.
+        /// Feature that was found.
         what: String,
-        /// What to try.
+        /// Advice on how to go on.
         hint: &'static str,
     },
     /// A weight file whose own description is wrong.
@@ -134,7 +133,7 @@ pub enum CheckpointError {
     Safetensors {
         /// The file.
         file: String,
-        /// What was found and expected.
+        /// Description of what was found and expected.
         detail: String,
     },
     /// A tensor of the architecture is nowhere.
@@ -144,7 +143,7 @@ pub enum CheckpointError {
     MissingTensor {
         /// The file that should have had it.
         file: String,
-        /// Its name.
+        /// Name of the tensor.
         tensor: String,
     },
     /// A tensor of another shape than the configuration says.
@@ -154,7 +153,7 @@ pub enum CheckpointError {
     TensorShape {
         /// The file.
         file: String,
-        /// Its name.
+        /// Name of the tensor.
         tensor: String,
         /// Shape in the file.
         found: Vec<u64>,
@@ -166,7 +165,7 @@ pub enum CheckpointError {
     TensorType {
         /// The file.
         file: String,
-        /// Its name.
+        /// Name of the tensor.
         tensor: String,
         /// Type in the file.
         found: String,
@@ -184,7 +183,7 @@ pub enum CheckpointError {
     Tokenizer {
         /// The file.
         file: String,
-        /// Why.
+        /// Reason of the refusal.
         detail: String,
     },
     /// The tokenizer makes ids for which there is no embedding.
@@ -220,7 +219,7 @@ pub enum CheckpointError {
     Template {
         /// The file.
         file: String,
-        /// What it did.
+        /// Description of the fault.
         detail: String,
     },
 }
@@ -243,7 +242,7 @@ pub enum Warning {
     },
     /// Two files disagree about a special token.
     SpecialTokensDisagree {
-        /// Which token.
+        /// Name of the special token.
         token: &'static str,
         /// The id that is used, and where it comes from.
         used: (u32, &'static str),
@@ -252,9 +251,9 @@ pub enum Warning {
     },
     /// A special token without an embedding; it is not used.
     SpecialTokenOutOfRange {
-        /// Which token.
+        /// Name of the special token.
         token: &'static str,
-        /// Its id.
+        /// Id of the token.
         id: u32,
     },
     /// A key of the configuration that has no effect, as in the official code.
@@ -266,7 +265,7 @@ pub enum Warning {
     FamilyBySign {
         /// The family that it is taken for.
         family: &'static str,
-        /// What tells it.
+        /// Sign by which the family was recognised.
         sign: String,
     },
     /// The checkpoint's chat template cannot be used; asking for it gives this error.

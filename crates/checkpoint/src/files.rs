@@ -1,4 +1,4 @@
-//! Where the files of a checkpoint come from: a directory, one GGUF file, or the binary itself.
+//! Sources of the files of a checkpoint: a directory, one GGUF file, or the binary itself.
 
 use std::{
     fmt,
@@ -43,7 +43,7 @@ pub(crate) fn read_limited(opened: File, file: &str, label: &str) -> Result<Vec<
 pub struct ModelFiles {
     name: String,
     place: Place,
-    /// None: the files tell.
+    /// Family that the caller chose; none: the files decide.
     family: Option<FamilyChoice>,
 }
 
@@ -214,7 +214,7 @@ impl ModelFiles {
     }
 }
 
-/// What a model argument means.
+/// Meaning of a model argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ModelLocation {
@@ -231,8 +231,8 @@ pub enum ModelLocation {
     },
 }
 
-/// Tells a directory and a GGUF file from a hub id (`org/name`, `org/name@revision`). What exists on this machine goes
-/// first.
+/// Resolves an argument to a directory, a GGUF file or a hub id (`org/name`, `org/name@revision`). A path that exists
+/// on this machine goes first.
 pub fn resolve(argument: &str) -> Result<ModelLocation, CheckpointError> {
     let path = Path::new(argument);
     if path.is_dir() {
@@ -258,23 +258,23 @@ pub fn resolve(argument: &str) -> Result<ModelLocation, CheckpointError> {
     Err(CheckpointError::NoSuchModel { argument: argument.to_owned() })
 }
 
-/// Whether a file starts as GGUF files do, whatever it is called.
+/// Reports whether a file starts as GGUF files do, whatever it is called.
 fn is_gguf(path: &Path) -> bool {
     let mut magic = [0; 4];
     File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == *b"GGUF"
 }
 
-/// Whether a text is `org/name` as the hub allows it.
+/// Reports whether a text is `org/name` as the hub allows it.
 pub(crate) fn is_repository(text: &str) -> bool {
     text.split_once('/').is_some_and(|(organisation, name)| is_plain(organisation) && is_plain(name))
 }
 
-/// Whether a text can name a revision without leaving the directory of references.
+/// Reports whether a text can name a revision without leaving the directory of references.
 pub(crate) fn is_revision(text: &str) -> bool {
     !text.is_empty() && text.len() <= 200 && text.split('/').all(is_plain)
 }
 
-/// Whether a text is one safe component of a path.
+/// Reports whether a text is one safe component of a path.
 pub(crate) fn is_plain(text: &str) -> bool {
     let allowed = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.');
     !text.is_empty() && text.len() <= 200 && text.chars().all(allowed) && !text.starts_with('.')

@@ -5,13 +5,13 @@ use crate::{
     config::{Fields, TokenIds},
 };
 
-/// What a `generation_config.json` says; every key may be absent.
+/// Content of a `generation_config.json`; every key may be absent.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct GenerationConfig {
     /// Special tokens that the file names.
     pub tokens: TokenIds,
-    /// Whether tokens are sampled.
+    /// Sets whether tokens are sampled.
     pub do_sample: Option<bool>,
     /// Temperature of sampling.
     pub temperature: Option<f64>,
@@ -21,7 +21,7 @@ pub struct GenerationConfig {
     pub top_k: Option<u64>,
     /// Denoising steps (Dream).
     pub steps: Option<u64>,
-    /// Where the time line of the denoising ends (Dream).
+    /// End of the time line of the denoising (Dream).
     pub eps: Option<f64>,
     /// Rule that chooses what is unmasked (Dream).
     pub algorithm: Option<String>,

@@ -10,7 +10,7 @@ use std::{
 };
 
 thread_local! {
-    /// Whether this thread's panics are caught and returned as errors.
+    /// Records whether this thread's panics are caught and returned as errors.
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -41,7 +41,7 @@ const SMALL_FILES: &[&str] = &[
     "chat_template.json",
 ];
 
-/// What a repository of a hub holds.
+/// Kind of a repository: models or datasets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RepositoryKind {
     /// A model.
@@ -59,7 +59,7 @@ impl fmt::Display for RepositoryKind {
     }
 }
 
-/// Where models and datasets come from and where they are kept.
+/// Sources of models and datasets, and the folder in which they are kept.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct HubOptions {
@@ -67,18 +67,18 @@ pub struct HubOptions {
     pub endpoint: String,
     /// Directory of the cache (the one with `models--org--name` in it).
     pub cache: PathBuf,
-    /// Whether only the cache may answer.
+    /// Sets whether only the cache may answer.
     pub offline: bool,
     /// Token for what is private or gated. The library also shows it to the file servers that the hub redirects to.
     pub token: Option<String>,
-    /// How often a transfer that breaks off is taken up again without any progress in between.
+    /// Number of times that an interrupted transfer is resumed without any progress in between.
     pub retries: u32,
     /// Longest wait for the next bytes; a connection that stalls must not hold a call for ever.
     pub patience: Duration,
 }
 
 impl fmt::Debug for HubOptions {
-    /// Without the token: options end up in logs.
+    /// Formats the options without the token, because options end up in logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { endpoint, cache, offline, token, retries, patience } = self;
         let token = token.as_ref().map(|_| "(set)");
@@ -96,8 +96,8 @@ impl HubOptions {
         Self { endpoint, cache: cache.into(), offline: false, token: None, retries: 5, patience }
     }
 
-    /// What the hub's own tools read from the environment: `HF_ENDPOINT`, `HF_HUB_CACHE`, `HF_HOME`,
-    /// `HF_HUB_OFFLINE`, `HF_TOKEN`, `HF_TOKEN_PATH`. The library itself knows only two of them.
+    /// Reads the variables of the hub's own tools: `HF_ENDPOINT`, `HF_HUB_CACHE`, `HF_HOME`, `HF_HUB_OFFLINE`,
+    /// `HF_TOKEN`, `HF_TOKEN_PATH`. The client library itself knows only two of them.
     pub fn from_env() -> Self {
         Self::from_lookup(&|name| env::var(name).ok().filter(|value| !value.is_empty()))
     }
@@ -121,7 +121,7 @@ fn default_home(variable: &dyn Fn(&str) -> Option<String>) -> PathBuf {
     cache.unwrap_or_else(|| home().join(".cache")).join("huggingface")
 }
 
-/// How far one file is.
+/// Progress of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FetchProgress<'a> {
     /// The file.
@@ -136,12 +136,12 @@ pub struct FetchProgress<'a> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HubError {
-    /// Not an id, or not a revision, of the hub's form.
+    /// Error: the text is not an id, or not a revision, of the hub's form.
     #[error("{id:?} is not a {kind} of a hub: expected org/name, or org/name@revision")]
     BadName {
-        /// What it should be.
+        /// Expected kind of repository.
         kind: RepositoryKind,
-        /// What was given.
+        /// Id that was given.
         id: String,
     },
     /// The caller's progress function asked to stop.
@@ -150,10 +150,10 @@ pub enum HubError {
         /// Repository.
         id: String,
     },
-    /// Only the cache may answer, and it cannot.
+    /// Error: only the cache may be used, and it lacks the repository.
     #[error("{id} is not (completely) in the cache {cache}, and HF_HUB_OFFLINE is set: unset it to fetch the {kind}")]
     Offline {
-        /// What it is.
+        /// Kind of the repository.
         kind: RepositoryKind,
         /// Repository.
         id: String,
@@ -163,7 +163,7 @@ pub enum HubError {
     /// No such repository, or no such revision.
     #[error("{endpoint} has no {kind} {id} at revision {revision}: check the spelling of both")]
     NotFound {
-        /// What it should be.
+        /// Expected kind of repository.
         kind: RepositoryKind,
         /// Repository.
         id: String,
@@ -181,7 +181,7 @@ pub enum HubError {
         endpoint: String,
         /// HTTP status.
         status: u16,
-        /// What to try.
+        /// Advice on how to go on.
         hint: &'static str,
     },
     /// A repository without what a model consists of.
@@ -207,7 +207,7 @@ pub enum HubError {
     Unreachable {
         /// Address.
         address: String,
-        /// Why.
+        /// Reason of the failure.
         detail: String,
     },
     /// A transfer ended early.
@@ -222,7 +222,7 @@ pub enum HubError {
         /// Bytes that there are, or a question mark.
         total: String,
     },
-    /// More bytes than a file of its kind can have.
+    /// Error: the file has more bytes than a file of its kind can have.
     #[error(
         "{file} of {id} has {found} bytes, expected at most {limit}: use a repository with a whole model of its kind"
     )]
@@ -236,7 +236,7 @@ pub enum HubError {
         /// Most bytes of such a file.
         limit: u64,
     },
-    /// What came is not what the hub announced.
+    /// Error: the downloaded bytes are not those that the hub announced.
     #[error(
         "the download of {file} is damaged: its SHA-256 is {found}, expected {expected}; it was removed, run the same \
          command again"
@@ -260,9 +260,9 @@ pub enum HubError {
     BadReply {
         /// Address.
         address: String,
-        /// What came.
+        /// Reply that was received.
         found: String,
-        /// What should have come.
+        /// Reply that was expected.
         expected: &'static str,
     },
     /// The cache cannot be written.
@@ -435,7 +435,7 @@ fn read_index(path: &Path) -> Result<ShardIndex, HubError> {
     Ok(ShardIndex::parse(&read_limited(opened, INDEX, &label)?, &label)?)
 }
 
-/// Whether a directory has a configuration and all of its weights.
+/// Reports whether a directory has a configuration and all of its weights.
 fn is_complete(directory: &Path) -> bool {
     let has = |file: &str| directory.join(file).is_file();
     let sharded = || {

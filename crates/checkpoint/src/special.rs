@@ -26,7 +26,7 @@ pub struct SpecialTokens {
     pub stop: Vec<u32>,
 }
 
-/// Everything that may name special tokens.
+/// Sources that may name special tokens.
 pub(crate) struct Sources<'a> {
     pub family: &'a Family,
     pub spec: &'a ArchSpec,
@@ -71,7 +71,7 @@ impl Sources<'_> {
         (id as usize) < self.spec.vocabulary
     }
 
-    /// Only diffusion models need a mask; in the others a key of that name means something else.
+    /// Finds the mask token of a diffusion model; in other models a key of that name means something else.
     fn mask(
         &self,
         candidates: [(Option<u32>, &'static str); 4],

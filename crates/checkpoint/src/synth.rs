@@ -118,7 +118,7 @@ pub struct SynthSpec {
     pub seed: u64,
 }
 
-/// How far the writing is.
+/// Progress of the writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SynthProgress {
     /// Bytes written.
@@ -134,13 +134,13 @@ pub enum SynthError {
     /// No such shape.
     #[error("unknown shape {found:?}, expected one of {}", Like::names())]
     UnknownShape {
-        /// What was given.
+        /// Name that was given.
         found: String,
     },
     /// A number of layers that no network has.
     #[error("{found} layers cannot be made, expected 1 to 1024")]
     BadLayers {
-        /// What was given.
+        /// Number that was given.
         found: usize,
     },
     /// Something is in the way.

@@ -19,7 +19,7 @@ const STEPS_PER_MESSAGE: u64 = 4_000;
 
 /// Bytes that any template may hold at once: its own tree, its values and the prompt.
 const BYTES: usize = 64 << 20;
-/// How often it may hold the conversation beside that.
+/// Number of times that it may hold the conversation beside that.
 const COPIES: usize = 16;
 
 /// One turn of a conversation.
@@ -38,14 +38,14 @@ impl Message {
     }
 }
 
-/// How a conversation is rendered.
+/// Options of the rendering of a conversation.
 #[derive(Debug, Clone)]
 pub struct RenderOptions {
-    /// Whether the prompt ends with the start of the assistant's turn.
+    /// Sets whether the prompt ends with the start of the assistant's turn.
     pub add_generation_prompt: bool,
-    /// Whether the model thinks first, for templates that ask; nothing leaves it to the template.
+    /// Sets whether the model thinks first, for templates that ask; nothing leaves it to the template.
     pub enable_thinking: Option<bool>,
-    /// What time it is for templates that write the date.
+    /// Time for templates that write the date.
     pub now: SystemTime,
 }
 
@@ -106,7 +106,7 @@ impl ChatTemplate {
         Self { kind: Kind::Family, family, tokens: Vec::new() }
     }
 
-    /// Whether the checkpoint has none and its family's is used.
+    /// Reports whether the checkpoint has none and its family's is used.
     pub fn is_fallback(&self) -> bool {
         matches!(self.kind, Kind::Family)
     }

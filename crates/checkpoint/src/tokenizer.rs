@@ -35,12 +35,12 @@ pub struct Tokenizer {
     largest: u32,
 }
 
-/// How the vocabulary spells bytes.
+/// Spelling of bytes in the vocabulary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Spelling {
     /// One printable character for each byte (GPT-2).
     ByteLevel,
-    /// As text, with `▁` for a space and `<0xNN>` for a byte (SentencePiece).
+    /// Text with `▁` for a space and `<0xNN>` for a byte (SentencePiece).
     Text,
 }
 
@@ -85,7 +85,7 @@ struct Outline {
     decoder: Mentions,
 }
 
-/// Whether a JSON value has the text `ByteLevel` anywhere in it; nothing else of it is kept.
+/// Records whether a JSON value has the text `ByteLevel` anywhere in it; nothing else of it is kept.
 #[derive(Default)]
 struct Mentions(bool);
 
@@ -247,12 +247,12 @@ impl Tokenizer {
         })
     }
 
-    /// Whether a token is special: not part of the text.
+    /// Reports whether a token is special: not part of the text.
     pub fn is_special(&self, id: u32) -> bool {
         self.special.contains(&id)
     }
 
-    /// Whether a token stands beside the ordinary vocabulary, special or not.
+    /// Reports whether a token stands beside the ordinary vocabulary, special or not.
     pub fn is_added(&self, id: u32) -> bool {
         self.inner.get_added_vocabulary().simple_id_to_token(id).is_some()
     }
@@ -314,7 +314,7 @@ impl<T: Deref<Target = Tokenizer>> TextStream<T> {
     }
 }
 
-/// What `tokenizer_config.json` and the small files beside it say.
+/// Content of `tokenizer_config.json` and of the small files beside it.
 #[derive(Default)]
 pub(crate) struct Settings {
     added: BTreeMap<u32, Added>,

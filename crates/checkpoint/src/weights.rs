@@ -149,7 +149,7 @@ impl WeightFiles {
         Ok(Some((place, info)))
     }
 
-    /// Whether a role's tensor is there, under either of its names.
+    /// Reports whether a role's tensor is there, under either of its names.
     pub(crate) fn has(&self, family: &Family, role: Role) -> bool {
         let name = (family.tensor_name)(role);
         self.has_exact(&name) || self.has_exact(without_prefix(&name))

@@ -18,22 +18,22 @@ use demask_checkpoint::{Checkpoint, HubError, HubOptions, fetch, fetch_dataset, 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 const ID: &str = "org/tiny";
 
-/// What the server does beside its duty.
+/// Behaviour of the server beside its duty.
 #[derive(Default)]
 struct Behaviour {
     /// Bytes of a file's body after which the connection is dropped, each used once.
     drops: Vec<usize>,
-    /// How long the connection stays open, silent, before it is dropped.
+    /// Time for which the connection stays open, silent, before it is dropped.
     stalls: Duration,
-    /// Whether only requests with this token are served.
+    /// Sets whether only requests with this token are served.
     token: Option<&'static str>,
-    /// What is said about files instead of the truth.
+    /// Facts about files that are sent instead of the true ones.
     facts: Option<&'static str>,
     /// The revision as it stands in addresses, if this is a dataset.
     dataset: Option<&'static str>,
     /// Etags of files that have others than `tag-` and their names.
     etags: Vec<(&'static str, String)>,
-    /// Whether contents are behind a redirection, as large files are.
+    /// Sets whether contents are behind a redirection, as large files are.
     redirects: bool,
     /// All requests: path and range.
     seen: Vec<(String, Option<String>)>,

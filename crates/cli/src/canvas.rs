@@ -15,7 +15,7 @@ const LONGEST: usize = 1 << 24;
 /// A mask.
 const MASK: &str = "\u{2591}";
 
-/// What a position shows.
+/// Content of a position on the screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Cell {
     Mask,
@@ -31,7 +31,7 @@ pub struct Canvas {
 }
 
 impl Canvas {
-    /// Everything behind `first` positions of prompt; what is known there already is text.
+    /// Creates the canvas behind `first` positions of prompt; positions that are known already are text.
     pub fn new(first: usize, cells: impl Iterator<Item = Option<String>>) -> Self {
         let cell = |known: Option<String>| known.map_or(Cell::Mask, |text| Cell::Token { text, fresh: false });
         Self { first, cells: cells.map(cell).collect(), fresh: 0 }
@@ -60,7 +60,7 @@ impl Canvas {
         self.cells.iter().filter(|cell| **cell != Cell::Mask).count()
     }
 
-    /// On one line, without colours.
+    /// Writes the canvas on one line, without colours.
     fn line(&self) -> String {
         let shown = |cell: &Cell| match cell {
             Cell::Mask => MASK.to_owned(),
@@ -69,7 +69,7 @@ impl Canvas {
         self.cells.iter().map(shown).collect()
     }
 
-    /// On lines of at most `width` columns, and which line has the first mask.
+    /// Writes the canvas on lines of at most `width` columns, and returns the index of the line with the first mask.
     fn lines(&self, width: usize, paint: &Paint) -> (Vec<String>, usize) {
         let (mut lines, mut column, mut first_mask) = (vec![String::new()], 0, None);
         for cell in &self.cells {
@@ -130,9 +130,9 @@ impl Paint {
     }
 }
 
-/// Where a player draws.
+/// Output of a player.
 pub enum Stage {
-    /// In place.
+    /// Terminal, drawn over in place.
     Terminal(Term),
     /// One line for each step.
     Lines(fn(&str) -> io::Result<()>),
@@ -156,7 +156,7 @@ impl Stage {
     }
 }
 
-/// What became of the tokens that a step drafted.
+/// Fate of the tokens that a step drafted.
 #[derive(Debug, Clone, Copy)]
 pub struct Drafted {
     /// Drafted tokens that stand.
@@ -179,7 +179,7 @@ impl Player {
         Self { canvas, stage, paint: Paint::new(), drawn: 0 }
     }
 
-    /// Whether it draws in place.
+    /// Reports whether it draws in place.
     pub fn is_animated(&self) -> bool {
         matches!(self.stage, Stage::Terminal(_))
     }
@@ -211,7 +211,7 @@ impl Player {
         Ok(())
     }
 
-    /// What a step did, in a line.
+    /// Summary of a step, in a line.
     fn head(&self, step: usize, nfe: usize, Drafted { accepted, rejected }: Drafted) -> String {
         let (fresh, unmasked, all) = (self.canvas.fresh, self.canvas.unmasked(), self.canvas.cells.len());
         let drafts = if accepted + rejected > 0 {

@@ -27,15 +27,15 @@ type Known = BTreeMap<u32, String>;
 /// A forward that verified drafts.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Round {
-    /// Which forward, from 0.
+    /// Index of the forward, from 0.
     pub step: usize,
     /// NFE so far.
     pub nfe: usize,
-    /// What stood before it, behind the prompt.
+    /// Tokens behind the prompt that were known before it.
     known: Known,
     /// Tokens of the drafts, in their order.
     drafted: Vec<Drafted>,
-    /// What was predicted in the drafts that were reached.
+    /// Predictions in the drafts that were reached.
     targets: Vec<Target>,
 }
 
@@ -49,7 +49,7 @@ struct Drafted {
     accepted: bool,
 }
 
-/// What was predicted in a draft.
+/// Prediction in a draft.
 #[derive(Debug, Clone, PartialEq)]
 struct Target {
     draft: usize,
@@ -98,7 +98,7 @@ pub fn rounds(lines: &[TraceLine]) -> Vec<Round> {
 }
 
 impl Round {
-    /// How many tokens of the drafts were taken, of how many.
+    /// Number of tokens of the drafts that were accepted, and the number of all.
     fn taken(&self) -> (usize, usize) {
         (self.drafted.iter().filter(|one| one.accepted).count(), self.drafted.len())
     }
@@ -118,7 +118,7 @@ impl Round {
         self.drafted.iter().map(|one| one.draft).max().unwrap_or(0)
     }
 
-    /// Whether a draft was taken.
+    /// Reports whether a draft was taken.
     fn is_taken(&self, draft: usize) -> bool {
         self.drafted.iter().filter(|one| one.draft <= draft).all(|one| one.accepted)
     }
@@ -129,13 +129,13 @@ impl Round {
         all().min().unwrap_or(0)..=all().max().unwrap_or(0)
     }
 
-    /// What a draft holds at a position: of what stood there, or of what was drafted.
+    /// Content of a draft at a position: known before, or drafted.
     fn held(&self, draft: usize, position: u32) -> Option<&str> {
         let drafted = self.drafted.iter().find(|one| one.at == position && one.draft <= draft);
         drafted.map(|one| one.text.as_str()).or_else(|| self.known.get(&position).map(String::as_str))
     }
 
-    /// What was predicted in a draft, in words.
+    /// Prediction in a draft, in words.
     fn predicted(&self, draft: usize) -> String {
         let targets = self.targets.iter().filter(|target| target.draft == draft);
         let words = targets
@@ -169,7 +169,7 @@ impl Round {
         text
     }
 
-    /// What a guide read: the run that it agreed with, and the token at which it did not.
+    /// Lines about a guide: the run that it agreed with, and the token at which it did not.
     fn guided_lines(&self, text: &mut String) {
         let run = |accepted: bool| -> String {
             let of = self.drafted.iter().filter(|one| one.accepted == accepted);

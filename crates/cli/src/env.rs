@@ -9,13 +9,13 @@ use demask::internals::{UnusableDevice, checkpoint::HubOptions, cpu::isa::Tier};
 
 /// An environment variable.
 pub struct Knob {
-    /// Its name.
+    /// Name of the variable.
     pub name: &'static str,
-    /// What values it takes.
+    /// Kind of its values.
     pub kind: &'static str,
-    /// What holds without it.
+    /// Default without it.
     pub default: &'static str,
-    /// What it does.
+    /// Description of its effect.
     pub doc: &'static str,
 }
 
@@ -32,7 +32,7 @@ const WATCHDOG_PID: &str = "WATCHDOG_PID";
 const NO_COLOR: &str = "NO_COLOR";
 const TIERS: &str = "amx, avx512bf16, avx512, avxvnni, avx2, portable";
 
-/// All of them. A build without the GPU's backend reads none of its.
+/// Variables that the program reads. A build without the GPU's backend reads none of its.
 pub const KNOBS: &[Knob] = &[
     Knob {
         name: ISA,
@@ -137,7 +137,7 @@ pub const KNOBS: &[Knob] = &[
     Knob { name: NO_COLOR, kind: "anything", default: "unset", doc: "Draw without colours." },
 ];
 
-/// All of them as text, for `--help`.
+/// Text about all variables, for `--help`.
 pub fn help() -> String {
     let mut text = String::from("Environment:\n");
     for Knob { name, kind, default, doc } in KNOBS {
@@ -198,18 +198,18 @@ pub fn watchdog() -> Option<std::time::Duration> {
     Some(std::time::Duration::from_micros(limit))
 }
 
-/// Where models come from and are kept.
+/// Sources and cache of models, from the environment.
 pub fn hub() -> HubOptions {
     HubOptions::from_lookup(&value)
 }
 
-/// Where the parts of CUDA are looked for.
+/// Places of CUDA's parts, from the environment.
 #[cfg(feature = "cuda")]
 pub fn cuda() -> Places {
     Places::from_lookup(&value)
 }
 
-/// Whether colours are wanted at all.
+/// Reports whether colours are wanted at all.
 pub fn wants_colour() -> bool {
     value(NO_COLOR).is_none()
 }

@@ -1,4 +1,4 @@
-//! How the command ends: the one place that turns errors into messages and exit codes.
+//! End of the command: the one place that turns errors into messages and exit codes.
 //!
 //! | code | meaning |
 //! |---|---|
@@ -42,7 +42,7 @@ pub fn usage(message: impl Into<String>) -> anyhow::Error {
     Usage(message.into()).into()
 }
 
-/// Tells an error, if there is one, and chooses the exit code.
+/// Prints an error, if there is one, and chooses the exit code.
 pub fn report(result: anyhow::Result<()>) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
     let code = code(&error);
@@ -125,8 +125,8 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What the standard library says of text that is no number, and what was expected. All whole numbers of the command
-/// line start at 0.
+/// Messages of the standard library about text that is not a number, and the expected form. All whole numbers of the
+/// command line start at 0.
 const READING: [(&str, &str); 4] = [
     ("invalid digit found in string", "a whole number from 0 on"),
     ("cannot parse integer from empty string", "a whole number from 0 on"),
@@ -134,7 +134,7 @@ const READING: [(&str, &str); 4] = [
     ("invalid float literal", "a number"),
 ];
 
-/// What the argument parser says in a paragraph with advice below, as one line.
+/// Shortens the argument parser's paragraph to one line.
 pub fn one_line_of_clap(text: &str) -> String {
     let text = text.strip_prefix("error: ").unwrap_or(text);
     let end = ["\n\nUsage:", "\n\nFor more information"].iter().filter_map(|stop| text.find(stop)).min();

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::exit::{INTERRUPTED, Interrupted};
 
-/// How many pieces of work look at [`REQUESTED`].
+/// Number of pieces of work that look at [`REQUESTED`].
 static WATCHED: AtomicUsize = AtomicUsize::new(0);
-/// How often the user has asked to stop.
+/// Number of times that the user has asked to stop.
 static REQUESTED: AtomicUsize = AtomicUsize::new(0);
-/// Whether a second request ends nothing by itself.
+/// Records whether a second request ends nothing by itself.
 static TAKEN_OVER: AtomicBool = AtomicBool::new(false);
 
 /// Takes over Ctrl-C.
@@ -30,7 +30,7 @@ pub fn take_over() {
     TAKEN_OVER.store(true, Ordering::SeqCst);
 }
 
-/// How often the user has asked to stop.
+/// Number of times that the user has asked to stop.
 #[cfg(feature = "serve")]
 pub fn count() -> usize {
     REQUESTED.load(Ordering::SeqCst)
@@ -53,7 +53,7 @@ impl Drop for Watched {
     }
 }
 
-/// Whether the user has asked to stop.
+/// Reports whether the user has asked to stop.
 pub fn requested() -> bool {
     REQUESTED.load(Ordering::SeqCst) > 0
 }

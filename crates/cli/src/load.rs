@@ -1,4 +1,4 @@
-//! From a model argument to a model.
+//! Loading of a model from a model argument.
 
 use demask::internals::{
     DeviceOptions, Opened, Prompter,
@@ -22,7 +22,7 @@ pub enum Source {
     Demo,
     /// A directory or the id of a hub.
     Named(String),
-    /// The same, read as a family that somebody named.
+    /// Model argument read as a family that the user named.
     As {
         /// A directory or the id of a hub.
         name: String,
@@ -46,7 +46,7 @@ impl Source {
         matches!(resolve(argument), Ok(ModelLocation::Gguf(_)))
     }
 
-    /// Its files, fetched if they are not on this machine.
+    /// Files of the model, fetched if they are not on this machine.
     pub fn files(&self, screen: Screen) -> anyhow::Result<ModelFiles> {
         let Some(argument) = self.name() else { return Ok(demask::internals::demo::files()) };
         let _watched = Watched::new();
@@ -56,7 +56,7 @@ impl Source {
         Ok(files?.of_family(family))
     }
 
-    /// Its checkpoint, opened and checked, weights not read.
+    /// Checkpoint of the model, opened and checked, weights not read.
     pub fn checkpoint(&self, screen: Screen) -> anyhow::Result<Checkpoint> {
         Ok(Checkpoint::open(self.files(screen)?)?)
     }
@@ -109,7 +109,7 @@ pub fn load(opened: Opened, device: &DeviceOptions, needs: &[Need], screen: Scre
     Ok(model?)
 }
 
-/// Tells what is odd about a checkpoint.
+/// Prints warnings about a checkpoint.
 fn warn(prompter: &Prompter, screen: Screen) {
     for warning in prompter.warnings() {
         screen.remark(&format!("warning: {warning}"));

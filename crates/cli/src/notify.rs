@@ -17,7 +17,7 @@ pub struct Manager {
     socket: Option<socket::Socket>,
     /// Time within which a sign of life must come.
     limit: Option<Duration>,
-    /// When the last one was sent.
+    /// Time of the last sign of life.
     beat: Option<Instant>,
     ending: bool,
 }
@@ -46,13 +46,14 @@ impl Manager {
         Ok(Self { socket: Some(socket::Socket::to(name)?), limit, ..Self::nobody() })
     }
 
-    /// Tells that requests are served.
+    /// Reports that requests are served.
     pub fn ready(&self, address: &str) {
         self.tell(&format!("READY=1\nSTATUS=Serving on {address}"));
     }
 
-    /// Tells how it goes, to be called a few times a second: once that the end has begun, and now and then that the server
-    /// lives. `is_well` gets the time that one piece of work may take; if it says no, no sign of life is sent.
+    /// Reports the server's state, to be called a few times a second: once that the end has begun, and now and then
+    /// that the server lives. `is_well` gets the time that one piece of work may take; if it returns false, no sign of
+    /// life is sent.
     pub fn look(&mut self, ending: bool, is_well: impl FnOnce(Duration) -> bool) {
         if ending && !std::mem::replace(&mut self.ending, true) {
             self.tell("STOPPING=1\nSTATUS=Waiting for requests on their way");

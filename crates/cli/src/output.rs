@@ -6,17 +6,17 @@ use serde::Serialize;
 
 use crate::env;
 
-/// What the user sees where.
+/// Destination of each kind of output.
 #[derive(Debug, Clone, Copy)]
 pub struct Screen {
     /// Standard output holds JSON and nothing else.
     pub json: bool,
-    /// Nothing but errors goes to standard error.
+    /// Flag for errors alone on standard error.
     pub quiet: bool,
 }
 
 impl Screen {
-    /// Whether progress bars are drawn: on a terminal, unless nobody wants to see them.
+    /// Reports whether progress bars are drawn: on a terminal, unless nobody wants to see them.
     pub fn has_bars(self) -> bool {
         !self.quiet && io::stderr().is_terminal()
     }
@@ -29,12 +29,12 @@ impl Screen {
     }
 }
 
-/// Whether standard output is a terminal.
+/// Reports whether standard output is a terminal.
 pub fn stdout_is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Whether standard error shows colours.
+/// Reports whether standard error shows colours.
 pub fn stderr_has_colour() -> bool {
     io::stderr().is_terminal() && env::wants_colour()
 }

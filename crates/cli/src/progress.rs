@@ -43,7 +43,7 @@ impl Bar {
         }
     }
 
-    /// How far it is.
+    /// Sets the progress.
     pub fn set(&self, done: u64, total: u64) {
         if let Some(bar) = &self.0 {
             bar.set_length(total);

@@ -1,4 +1,4 @@
-//! What the arguments mean: every decision that needs no model is made here, before anything runs.
+//! Resolution of the arguments: every decision that needs no model is made here, before anything runs.
 
 use std::{
     fs,
@@ -21,7 +21,7 @@ use crate::{
     output::Screen,
 };
 
-/// Which model is meant, and the family that its files are read as.
+/// Model that is meant, and the family that its files are read as.
 fn source(shared: &SharedArgs) -> anyhow::Result<Source> {
     let family = parsed::<FamilyChoice>(shared.family.as_deref()).map_err(|error| usage(error.to_string()))?;
     match (shared.model.clone(), family) {
@@ -34,16 +34,16 @@ fn source(shared: &SharedArgs) -> anyhow::Result<Source> {
     }
 }
 
-/// What the shared flags mean.
+/// Settings from the shared flags.
 #[derive(Debug)]
 pub struct Settings {
-    /// Which model.
+    /// Model to load.
     pub source: Source,
-    /// Where it runs; not yet compared with the machine.
+    /// Device to run on; not yet compared with the machine.
     device: DeviceOptions,
     /// Key of all randomness.
     pub seed: u64,
-    /// Which output goes where.
+    /// Destination of each kind of output.
     pub screen: Screen,
 }
 
@@ -69,7 +69,7 @@ impl Settings {
         })
     }
 
-    /// Where models run, compared with this machine: a device that cannot be used is known before a model is read.
+    /// Device to run on, compared with this machine: a device that cannot be used is known before a model is read.
     pub fn device(&self) -> Result<DeviceOptions, UnusableDevice> {
         usable(&self.device, &self.source)
     }
@@ -97,7 +97,7 @@ pub fn usable(device: &DeviceOptions, source: &Source) -> Result<DeviceOptions, 
 pub struct Request {
     /// The prompt.
     pub prompt: Prompt,
-    /// How to decode.
+    /// Options of the decoding.
     pub options: Options,
     /// The guide, with a decoder that has one.
     pub guide: Option<Source>,
@@ -178,7 +178,7 @@ fn prompt(args: &GenerateArgs) -> anyhow::Result<Prompt> {
     })
 }
 
-/// How to decode.
+/// Options of the decoding, from the arguments.
 pub fn generate_options(args: &DecodeArgs, seed: u64) -> Result<Options, Error> {
     let mut options = Options { seed: Some(seed), ..Options::default() };
     for (name, text) in &args.typed {

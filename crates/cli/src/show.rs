@@ -17,7 +17,7 @@ use crate::{
     progress::Bar,
 };
 
-/// In which ways answers are shown beside their text.
+/// Ways in which answers are shown beside their text.
 #[derive(Default)]
 pub struct Ways {
     /// The canvas is drawn.
@@ -37,12 +37,12 @@ pub struct Show {
     bar: Bar,
     /// Text that standard output has seen.
     streamed: String,
-    /// What went wrong while showing: it ended the generation.
+    /// Error while showing: it ended the generation.
     failure: Option<anyhow::Error>,
 }
 
 impl Show {
-    /// For answers of a model with these options.
+    /// Creates a show for answers of a model with these options.
     pub fn new(model: &Model, options: &Options, screen: Screen, ways: Ways) -> Self {
         let needs_texts = ways.watch || ways.trace.is_some();
         Self {
@@ -163,7 +163,7 @@ impl Show {
     }
 }
 
-/// How an answer was made, in a line.
+/// Summary of an answer's receipt, in a line.
 fn summary(answer: &Generation) -> String {
     let Receipt { decoding, seconds, .. } = &answer.receipt;
     let demask::internals::decode::DecodingReceipt { nfe, tokens_per_nfe, exactness, decoder, cache, .. } = decoding;

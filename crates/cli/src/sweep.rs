@@ -5,7 +5,7 @@ use demask::internals::decode::names::nearest;
 
 use crate::{args::DecodeArgs, exit::usage};
 
-/// More combinations than this are a slip of the finger.
+/// Largest number of combinations: more are a slip of the finger.
 const MOST: usize = 1000;
 
 /// Options that cannot be swept: they belong to the prompts, or to all combinations, or change no answer, or
@@ -69,7 +69,7 @@ fn parse(sweep: &str) -> anyhow::Result<Vec<(String, Vec<String>)>> {
     Ok(names)
 }
 
-/// Whether a name can be swept.
+/// Reports whether a name can be swept.
 fn check(name: &str) -> anyhow::Result<()> {
     let options = Options::FIELDS.iter().map(|field| field.name).filter(|name| !FIXED.contains(name));
     let known: Vec<String> = options.map(in_sweeps).collect();

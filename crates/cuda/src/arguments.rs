@@ -1,4 +1,4 @@
-//! What kernels are given: one structure each, the twin of the one of the same name in `kernels/arguments.cuh`.
+//! Arguments of kernels: one structure each, the twin of the one of the same name in `kernels/arguments.cuh`.
 //!
 //! Counts that differ from step to step are read by the kernels from the device's copy of the launch, so that a recorded
 //! graph serves every launch of its bucket: a grid is as large as the bucket, and blocks beyond the count leave at once.
@@ -69,8 +69,8 @@ pub struct List {
     pub count: Address,
 }
 
-/// Where K, V and increments of slots are. A slot is page times [`PAGE`](demask_tensor::PAGE) plus offset. In a page's
-/// K/V memory a layer has K then V, each `T[kv_heads, PAGE, head_dim]`.
+/// Addresses of K, V and increments of slots. A slot is page times [`PAGE`](demask_tensor::PAGE) plus offset. In a
+/// page's K/V memory a layer has K then V, each `T[kv_heads, PAGE, head_dim]`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[repr(C)]
 pub struct Store {
@@ -181,7 +181,7 @@ pub struct GemmArgs {
     pub rows: u32,
 }
 
-/// Where [`HeadsArgs`] writes to.
+/// Destinations of [`HeadsArgs`].
 pub mod heads {
     /// `f32`, back to where it was read.
     pub const IN_PLACE: u32 = 0;
@@ -223,7 +223,7 @@ pub struct HeadsArgs {
     pub head_dim: u32,
     /// Half of how many numbers of a head are rotated: number `i` with number `i + half`. 0: none.
     pub half: u32,
-    /// Of the norm.
+    /// Epsilon of the norm.
     pub epsilon: f32,
     /// Layer, for K and V.
     pub layer: u32,
@@ -280,7 +280,7 @@ pub struct AttendArgs {
     pub stride: u32,
     /// Spans of the bucket: of its most keys.
     pub spans: u32,
-    /// What scores are multiplied by: 1 / sqrt(head_dim).
+    /// Factor of the scores: 1 / sqrt(head_dim).
     pub scale: f32,
     /// 0.
     pub unused: u32,
@@ -327,15 +327,15 @@ pub struct IncrementArgs {
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[repr(C)]
 pub struct Probe {
-    /// Where its rows begin among the probed rows.
+    /// Index of its first row among the probed rows.
     pub first: u32,
-    /// How many they are.
+    /// Number of its rows.
     pub rows: u32,
-    /// How many are chosen.
+    /// Number of its rows that are chosen.
     pub keep: u32,
     /// 1 for a random choice.
     pub random: u32,
-    /// Of the random choice.
+    /// Key of the random choice.
     pub key: u64,
 }
 
@@ -447,7 +447,7 @@ pub struct HeadRowData {
     pub row: u32,
     /// Index of its [`RequestData`].
     pub request: u32,
-    /// Of its noise.
+    /// Key of its noise.
     pub key: u64,
     /// Row that it is blended with, or `u32::MAX`: the stored difference.
     pub other: u32,
@@ -455,25 +455,25 @@ pub struct HeadRowData {
     pub slot: u32,
     /// Factor of the difference.
     pub scale: f32,
-    /// Whether it is blended at all.
+    /// Records whether it is blended at all.
     pub blended: u32,
-    /// Where its best tokens begin in the output.
+    /// Index of its best tokens in the output.
     pub top: u32,
-    /// Where its judged tokens begin, in the list of tokens and in the output.
+    /// Index of its judged tokens, in the list of tokens and in the output.
     pub judged: u32,
 }
 
-/// What is asked of a row: [`HeadRequest`] on the device.
+/// Request of a row: [`HeadRequest`] on the device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[repr(C)]
 pub struct RequestData {
-    /// Where its forbidden tokens begin in the list of tokens.
+    /// Index of its forbidden tokens in the list of tokens.
     pub forbid: u32,
-    /// How many.
+    /// Number of its forbidden tokens.
     pub forbidden: u32,
-    /// Where its muted tokens begin.
+    /// Index of its muted tokens in the list of tokens.
     pub mute: u32,
-    /// How many.
+    /// Number of its muted tokens.
     pub muted: u32,
     /// See the request.
     pub temperature: f32,
@@ -481,7 +481,7 @@ pub struct RequestData {
     pub top_k: u32,
     /// Filter: 1 for all.
     pub top_p: f32,
-    /// Whether top-k comes first.
+    /// Records whether top-k comes first.
     pub top_k_first: u32,
     /// Speak of the tempered and filtered distribution.
     pub drawn: u32,
@@ -498,7 +498,7 @@ pub struct RequestData {
 }
 
 impl RequestData {
-    /// Of a request whose lists begin at these places.
+    /// Converts a request whose lists begin at these indices.
     pub fn of(request: &HeadRequest, forbid: u32, mute: u32) -> Self {
         let Sampling { temperature, top_k, top_p, order, confidence, .. } = request.sampling;
         Self {
@@ -541,7 +541,7 @@ pub struct HeadInputArgs {
     pub first: u32,
     /// Distance of rows of `out`.
     pub stride: u32,
-    /// Of the norm.
+    /// Epsilon of the norm.
     pub epsilon: f32,
     /// 0.
     pub unused: u32,
@@ -588,13 +588,13 @@ pub struct HeadAnswerArgs {
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[repr(C)]
 pub struct CeilingArgs {
-    /// What is read: 16 bytes times `quads`; for products in f32 the factor.
+    /// Memory that is read: 16 bytes times `quads`; for products in f32 the factor.
     pub memory: Address,
-    /// How much is read.
+    /// Number of quads that are read.
     pub quads: u64,
     /// The result.
     pub out: Address,
-    /// How often is multiplied.
+    /// Number of multiplications.
     pub rounds: u32,
     /// 0.
     pub unused: u32,

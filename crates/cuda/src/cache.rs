@@ -19,14 +19,14 @@ use crate::{
     version::Version,
 };
 
-/// What every file begins with.
+/// First bytes of every file.
 const MAGIC: &[u8; 8] = b"demaskGK";
 /// Number of the layout above; a file of another one is foreign.
 const FORMAT: u32 = 1;
-/// What names of files end with.
+/// Suffix of the files' names.
 const SUFFIX: &str = ".kernels";
 
-/// What code is made from, but for whom and by whom.
+/// Source text and options of compiled code, without its target and its compiler.
 pub struct Text {
     stem: String,
     /// Every part with its length: no two texts have the same bytes.
@@ -34,7 +34,7 @@ pub struct Text {
 }
 
 impl Text {
-    /// Of what is compiled.
+    /// Returns the text of a source.
     pub fn new(source: &Source) -> Self {
         let parts = [&source.name, &source.text].into_iter().chain(&source.options);
         let mut bytes = Vec::new();
@@ -46,7 +46,7 @@ impl Text {
     }
 }
 
-/// For whom code was made, and by whom.
+/// Target and compiler of compiled code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Made {
     /// The kind of card.
@@ -56,7 +56,7 @@ pub struct Made {
 }
 
 impl Made {
-    /// Whether a driver of a version can run it on a card of a capability.
+    /// Reports whether a driver of a version can run it on a card of a capability.
     fn serves(self, capability: u32, driver: Version) -> bool {
         self.target.serves(capability) && self.by.major <= driver.major
     }
@@ -69,12 +69,12 @@ impl Made {
         }
     }
 
-    /// As a part of a file's name: `sm_90-12.8`.
+    /// Writes it as a part of a file's name: `sm_90-12.8`.
     fn told(self) -> String {
         format!("{}-{}", self.target, self.by)
     }
 
-    /// From a part of a file's name.
+    /// Parses a part of a file's name.
     fn read(text: &str) -> Option<Self> {
         let (target, by) = text.split_once('-')?;
         let (major, minor) = by.split_once('.')?;
@@ -87,12 +87,12 @@ impl Made {
     }
 }
 
-/// What a folder has.
+/// Result of a search in a folder.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Lookup {
     /// Code, ready to load.
     Found(Vec<u8>),
-    /// Nothing.
+    /// No file of this text.
     Absent,
     /// A file that is not what its name says, and why.
     Broken(String),
@@ -177,7 +177,7 @@ fn identity(text: &Text, made: Made) -> Vec<u8> {
     [made.told().as_bytes(), b"\n", &text.bytes].concat()
 }
 
-/// Everything in front of the image.
+/// Header of a file: everything in front of the image.
 fn header(text: &Text, made: Made, image: &[u8]) -> Vec<u8> {
     let identity = identity(text, made);
     let mut header = MAGIC.to_vec();

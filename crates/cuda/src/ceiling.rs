@@ -1,4 +1,4 @@
-//! What a card can read and multiply at most, measured: what speeds are compared with.
+//! Peak rates of a card, measured: the largest rates of reading and multiplying, with which speeds are compared.
 //!
 //! Reading's ceiling is the rate of a stream through far more memory than the caches hold. A product's is the rate of the
 //! kernels' own multiply instruction on registers alone; cards whose wider instructions these kernels do not use multiply

@@ -1,5 +1,5 @@
-//! What a backend asks of a device: memory, copies, launches, graphs. The driver is one; the emulator, which runs the
-//! same kernels on the processor, is another.
+//! Contract of a backend with a device: memory, copies, launches, graphs. The driver is one; the emulator, which runs
+//! the same kernels on the processor, is another.
 //!
 //! All work goes into one stream, in order. Launches and copies to the device return at once; what went wrong is told by
 //! the next call that waits.
@@ -25,7 +25,7 @@ impl Address {
     }
 }
 
-/// How many threads run a kernel.
+/// Number of threads that run a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Geometry {
     /// Blocks along x, y, z; none of them 0.
@@ -49,13 +49,13 @@ pub trait Gpu: Send + Sync + 'static {
         0
     }
 
-    /// What the device is able to do.
+    /// Returns the limits of the device.
     fn limits(&self) -> Limits;
 
     /// Free memory, in bytes.
     fn available(&self) -> u64;
 
-    /// What the backend's buffers take of it, counted by themselves.
+    /// Memory of the backend's buffers, counted by themselves.
     fn allocated(&self) -> &Allocated;
 
     /// Memory of so many bytes, aligned to 256, with whatever was in it.
@@ -131,9 +131,9 @@ pub enum GpuError {
     /// A call of the driver fails.
     #[error("{call}: {message}")]
     Call {
-        /// Which one.
+        /// Name of the function.
         call: &'static str,
-        /// What the driver says, and its number.
+        /// Message of the driver, and its number.
         message: String,
     },
     /// A kernel that is not in the compiled modules.

@@ -1,4 +1,5 @@
-//! How structures that kernels read lie in memory, field by field: what their twins in `kernels/arguments.cuh` are held to.
+//! Layouts of the structures that kernels read, field by field: their twins in `kernels/arguments.cuh` are checked
+//! against them.
 //!
 //! A kernel's parameter is bytes to the driver: a field that lies elsewhere than the kernel believes is a wrong address on a
 //! card, and no error. Each module therefore asserts what stands here when it is compiled, by NVIDIA's compiler and for the
@@ -18,24 +19,24 @@ use crate::{
 /// A structure as it lies in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// Its name.
+    /// Name of the structure.
     pub name: &'static str,
     /// Bytes of all of it.
     pub bytes: usize,
     /// Alignment in bytes.
     pub alignment: usize,
-    /// Its fields, in their order.
+    /// Fields of the structure, in their order.
     pub fields: &'static [Field],
 }
 
 /// A field of a structure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field {
-    /// Its name.
+    /// Name of the field.
     pub name: &'static str,
     /// Name and dimension of the twin's type: `u32`, or `GemmPart[3]`.
     pub twin: &'static str,
-    /// Where it begins, in bytes.
+    /// Offset of the field, in bytes.
     pub offset: usize,
     /// Bytes of it.
     pub bytes: usize,

@@ -16,7 +16,7 @@ use crate::{
     version::Version,
 };
 
-/// Everything that the backend runs.
+/// Sources of everything that the backend runs.
 pub fn sources() -> Vec<Source> {
     let source = |module: &Module| Source {
         name: module.name.to_owned(),
@@ -77,7 +77,7 @@ pub(crate) fn images(
     Ok(images.into_iter().flatten().collect())
 }
 
-/// Whether [`images`] would find a compiler, or do without one; nothing is compiled.
+/// Reports whether [`images`] would find a compiler, or do without one; nothing is compiled.
 pub(crate) fn check(card: &Card, driver: Version, places: &Places, sources: &[Source]) -> Result<(), NoGpu> {
     match places.nvrtc(driver) {
         Ok(nvrtc) => nvrtc.target(card.capability).map(drop).map_err(NoGpu::Compiler),

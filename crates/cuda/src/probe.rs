@@ -1,4 +1,4 @@
-//! Whether there is a GPU, and if not, why: one sentence.
+//! Records whether there is a GPU, and if not, why: one sentence.
 //!
 //! [`Cuda`] is the proof that a driver is there and has begun; [`Cuda::open`] makes a [`Driver`] of one of its cards.
 
@@ -22,7 +22,7 @@ const DRIVER: &str = "libcuda.so.1";
 /// The least capability: the first with products of bf16 and copies to shared memory that run beside the work.
 const LEAST_CAPABILITY: u32 = 80;
 
-/// Where things are looked for.
+/// Folders and files to search.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Places {
     /// The driver's library, if somebody names it.
@@ -33,18 +33,18 @@ pub struct Places {
     pub toolkits: Vec<PathBuf>,
     /// Python environments.
     pub environments: Vec<PathBuf>,
-    /// Where compiled kernels are kept; none given: nowhere.
+    /// Folder of compiled kernels; none: they are not kept.
     pub kernels: Option<PathBuf>,
 }
 
 impl Places {
-    /// As the environment says: `DEMASK_CUDA_DRIVER`, `DEMASK_NVRTC`, `CUDA_HOME`, `CUDA_PATH`, `VIRTUAL_ENV`,
-    /// `CONDA_PREFIX`, `XDG_CACHE_HOME`, `HOME`.
+    /// Reads the places from the environment: `DEMASK_CUDA_DRIVER`, `DEMASK_NVRTC`, `CUDA_HOME`, `CUDA_PATH`,
+    /// `VIRTUAL_ENV`, `CONDA_PREFIX`, `XDG_CACHE_HOME`, `HOME`.
     pub fn from_env() -> Self {
         Self::from_lookup(&|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
     }
 
-    /// The same from any table of variables.
+    /// Reads the places from any table of variables.
     pub fn from_lookup(variable: &dyn Fn(&str) -> Option<String>) -> Self {
         let path = |name: &str| variable(name).map(PathBuf::from);
         let paths = |names: [&str; 2]| names.into_iter().filter_map(path).collect::<Vec<_>>();
@@ -69,58 +69,58 @@ impl Places {
     }
 }
 
-/// Why there is no GPU to use.
+/// Reason why there is no GPU to use.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoGpu {
     /// No driver.
     #[error("there is no NVIDIA driver: {reason}")]
     NoDriver {
-        /// What was looked for.
+        /// Library that was looked for.
         library: String,
-        /// What the system says.
+        /// Reason in the system's words.
         reason: String,
     },
     /// A library that is something else.
     #[error("{library} is not NVIDIA's driver: it cannot tell its version ({symbol}); unset DEMASK_CUDA_DRIVER")]
     NotADriver {
-        /// Its file.
+        /// File of the library.
         library: String,
-        /// What it lacks.
+        /// Function that it lacks.
         symbol: &'static str,
     },
     /// A driver of the past.
     #[error("the NVIDIA driver is for CUDA {found}, {needed} or later is needed: update the driver ({library})")]
     OldDriver {
-        /// Its file.
+        /// File of the library.
         library: String,
-        /// What it is for.
+        /// Version that it supports.
         found: Version,
-        /// What is needed.
+        /// Version that is needed.
         needed: Version,
     },
     /// A driver that lacks something it should have.
     #[error("the NVIDIA driver for CUDA {version} lacks {symbol}: update or reinstall it ({library})")]
     IncompleteDriver {
-        /// Its file.
+        /// File of the library.
         library: String,
-        /// What it is for.
+        /// Version that it supports.
         version: Version,
-        /// What is missing.
+        /// Function that is missing.
         symbol: &'static str,
     },
     /// A driver without a device.
     #[error("the NVIDIA driver (CUDA {version}) finds no GPU: look at nvidia-smi and at CUDA_VISIBLE_DEVICES")]
     NoDevice {
-        /// What the driver is for.
+        /// Version that the driver supports.
         version: Version,
     },
     /// A device that is not there.
     #[error("there is no GPU number {number}, the NVIDIA driver finds {count}, counted from 0")]
     NoSuchDevice {
-        /// What was asked for.
+        /// Number that was requested.
         number: usize,
-        /// How many there are.
+        /// Number of GPUs.
         count: usize,
     },
     /// A card that is too old.
@@ -128,9 +128,9 @@ pub enum NoGpu {
         "{name} has compute capability {}.{}, 8.0 or later is needed (Ampere)", capability / 10, capability % 10
     )]
     OldCard {
-        /// Its name.
+        /// Name of the card.
         name: String,
-        /// Its capability, 10 * major + minor.
+        /// Capability of the card, 10 * major + minor.
         capability: u32,
     },
     /// Kernels that are not compiled, and nobody to compile them.
@@ -141,7 +141,7 @@ pub enum NoGpu {
     NoCompiler {
         /// The card.
         card: String,
-        /// Why not.
+        /// Reason in the compiler library's error.
         reason: NvrtcError,
     },
     /// Kernels that the compiler refuses.
@@ -153,7 +153,7 @@ pub enum NoGpu {
 }
 
 impl NoGpu {
-    /// Whether this is a machine without a GPU, and not one whose GPU cannot be used.
+    /// Reports whether this is a machine without a GPU, and not one whose GPU cannot be used.
     pub fn is_absence(&self) -> bool {
         match self {
             Self::NoDriver { library, .. } => library == DRIVER,
@@ -163,12 +163,12 @@ impl NoGpu {
     }
 }
 
-/// What a card is.
+/// Facts about a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Card {
-    /// Its number.
+    /// Number of the card.
     pub number: usize,
-    /// Its name.
+    /// Name of the card.
     pub name: String,
     /// Compute capability, as 10 * major + minor.
     pub capability: u32,
@@ -224,12 +224,12 @@ impl Cuda {
         self.places.nvrtc(self.version())
     }
 
-    /// Where compiled kernels are kept, if anywhere.
+    /// Folder of compiled kernels, if they are kept.
     pub fn kernel_folder(&self) -> Option<&Path> {
         self.places.kernels.as_deref()
     }
 
-    /// Whether kernels for a card are in the cache, or can be compiled.
+    /// Reports whether kernels for a card are in the cache, or can be compiled.
     pub fn check_kernels(&self, number: usize, kernels: &[Source]) -> Result<(), NoGpu> {
         modules::check(self.card(number)?, self.version(), &self.places, kernels)
     }

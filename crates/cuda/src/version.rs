@@ -12,7 +12,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// From the number that the driver tells: 1000 times the major version plus 10 times the minor one.
+    /// Parses the driver's number: 1000 times the major version plus 10 times the minor one.
     pub(crate) fn of_driver(number: i32) -> Self {
         let number = number.max(0) as u32;
         Self { major: number / 1000, minor: number % 1000 / 10 }

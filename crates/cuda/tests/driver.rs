@@ -22,7 +22,7 @@ use fake_driver::Fake;
 const GEOMETRY: Geometry = Geometry { grid: [3, 2, 1], threads: 32, shared: 0 };
 const THREADS: u64 = 3 * 2 * 32;
 
-/// What the fakes take for kernels.
+/// Sources that the fakes accept as kernels.
 fn kernels() -> Vec<Source> {
     vec![source("one", "void count(Args a) {}"), source("two", "void other(Args a) {} void last(Args a) {}")]
 }

@@ -26,7 +26,7 @@ fn small(text: &str) -> Source {
     Source { name: "small".into(), text: text.into(), options: vec!["--std=c++17".into()] }
 }
 
-/// What the assembler tells of a kernel's registers, and of what it keeps in memory for want of them.
+/// Spills of each kernel, from the assembler's report on registers.
 fn spills(log: &str) -> BTreeMap<String, String> {
     let mut kernel = String::new();
     let mut spills = BTreeMap::new();
@@ -62,7 +62,7 @@ fn every_kernel_compiles_for_every_card_and_spills_nothing() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// What is wrong with a file on a card.
+/// Faults of a file on a card.
 fn failures(nvrtc: &Nvrtc, &(card, source): &(u32, &Source)) -> Vec<String> {
     let target = nvrtc.target(card).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(target, Target::Cubin(card), "NVRTC {} knows this card", nvrtc.version());
@@ -78,7 +78,7 @@ fn failures(nvrtc: &Nvrtc, &(card, source): &(u32, &Source)) -> Vec<String> {
     }
 }
 
-/// What a text has, kernel by kernel.
+/// Kernels of a text, with their bodies.
 fn kernels(text: &str) -> Vec<(&str, &str)> {
     let entries = text.split(".entry ").skip(1);
     entries.map(|entry| entry.split_once('(').expect("a kernel has parameters")).collect()

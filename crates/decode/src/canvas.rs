@@ -11,7 +11,7 @@ use crate::event::Commit;
 pub struct Canvas {
     tokens: Vec<TokenId>,
     masked: Vec<bool>,
-    /// Whether a position was not masked at the start.
+    /// Records whether a position was not masked at the start.
     given: Vec<bool>,
     masks: usize,
     mask_id: TokenId,
@@ -76,17 +76,17 @@ impl Canvas {
         self.tokens.len()
     }
 
-    /// Whether there is no position at all.
+    /// Reports whether there is no position at all.
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty()
     }
 
-    /// Whether a position is still to be decoded; positions outside the canvas are not.
+    /// Reports whether a position is still to be decoded; positions outside the canvas are not.
     pub fn is_masked(&self, position: Position) -> bool {
         self.masked.get(position as usize).copied().unwrap_or(false)
     }
 
-    /// Whether a position was never a mask: prompt, or a fixed token of an infill canvas.
+    /// Reports whether a position was never a mask: prompt, or a fixed token of an infill canvas.
     pub fn is_given(&self, position: Position) -> bool {
         self.given.get(position as usize).copied().unwrap_or(true)
     }
@@ -106,7 +106,7 @@ impl Canvas {
         self.settled
     }
 
-    /// Whether a position is still to be decoded once these commits are written.
+    /// Reports whether a position is still to be decoded once these commits are written.
     pub fn is_masked_after(&self, position: Position, commits: &[Commit]) -> bool {
         self.is_masked(position) && commits.iter().all(|commit| commit.position != position)
     }
@@ -122,7 +122,7 @@ impl Canvas {
         range.filter(|&position| self.is_masked(position)).count()
     }
 
-    /// Whether a range has no mask left.
+    /// Reports whether a range has no mask left.
     pub fn is_complete(&self, range: Range<Position>) -> bool {
         range.into_iter().all(|position| !self.is_masked(position))
     }

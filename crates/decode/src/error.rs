@@ -8,7 +8,7 @@ use crate::{SpecError, cache::CacheMethod, decoder::DecoderMethod, registry::alt
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionsError {
-    /// Nothing is to be generated.
+    /// Error: the response has no position to generate.
     #[error("the generation length is 0, expected at least 1: ask for more tokens")]
     NothingToGenerate,
     /// A transfer rule of one's own, and a model that has no masks.
@@ -41,7 +41,7 @@ pub enum OptionsError {
     Seeds {
         /// The method.
         what: &'static str,
-        /// What to do.
+        /// Advice on how to go on.
         try_instead: &'static str,
     },
     /// A decoder whose passes only one cache follows.
@@ -82,7 +82,7 @@ pub enum OptionsError {
     MaskInPrompt {
         /// The mask token.
         mask_id: TokenId,
-        /// Where.
+        /// Position of the mask.
         position: Position,
     },
     /// A causal model without anything to read.
@@ -99,7 +99,7 @@ pub enum OptionsError {
         "{what} {token} is outside the vocabulary, expected ids below {vocab}: check that the tokenizer is the model's"
     )]
     TokenOutOfRange {
-        /// What it is: `token`, `mask id`, `suppressed token`.
+        /// Name of the setting: `token`, `mask id`, `suppressed token`.
         what: &'static str,
         /// The token.
         token: TokenId,
@@ -123,7 +123,7 @@ pub enum OptionsError {
     /// A block length that does not divide the generation length.
     #[error("block length {block_length} does not divide the generation length {gen_length}: try {nearest}")]
     BlockLength {
-        /// What was given.
+        /// Block length that was requested.
         block_length: usize,
         /// Positions to decode.
         gen_length: usize,
@@ -136,7 +136,7 @@ pub enum OptionsError {
     /// Steps that the blocks cannot share.
     #[error("{steps} steps do not divide over {blocks} blocks: try {nearest}, or another block length")]
     Steps {
-        /// What was given.
+        /// Number of steps that was requested.
         steps: usize,
         /// Blocks to decode.
         blocks: usize,
@@ -154,15 +154,15 @@ pub enum OptionsError {
     /// A number of diffusion decoding, given to a causal model.
     #[error("{what} has no meaning for autoregressive decoding (one token a forward): omit it")]
     NotForAutoregressive {
-        /// Which.
+        /// Name of the option.
         what: &'static str,
     },
     /// A number out of bounds.
     #[error("`{name}` is {found}, expected {expected}")]
     Number {
-        /// Which.
+        /// Name of the option.
         name: &'static str,
-        /// What was given.
+        /// Value that was given.
         found: f32,
         /// Expected values.
         expected: &'static str,
@@ -176,14 +176,14 @@ pub enum OptionsError {
     /// A method with a parameter out of bounds.
     #[error(transparent)]
     Parameter(#[from] SpecError),
-    /// What only the method itself can say: its words for what was found, what was expected, what to try.
+    /// Error of a method's own: its words for what was found, what was expected and what to try.
     #[error("{what} {name}: {reason}")]
     Method {
         /// `decoder` or `cache`.
         what: &'static str,
         /// The method.
         name: &'static str,
-        /// Its words.
+        /// Message of the method.
         reason: String,
     },
     /// A method that cannot run this model.
@@ -195,7 +195,7 @@ pub enum OptionsError {
         name: &'static str,
         /// The model's.
         attention: MaskKind,
-        /// What can.
+        /// Methods that can.
         choices: String,
     },
     /// Drafts that reach into the next block over a cache that does not.
@@ -215,7 +215,7 @@ pub enum OptionsError {
     ThresholdMissing {
         /// The decoder.
         decoder: &'static str,
-        /// Which.
+        /// Name of the parameter.
         parameter: &'static str,
     },
     /// `origin` with a decoder that chooses by itself.
@@ -248,7 +248,7 @@ pub enum OptionsError {
         cache: String,
         /// The parameter.
         parameter: &'static str,
-        /// What it belongs to.
+        /// Method that it belongs to.
         of: &'static str,
     },
     /// A parameter that names a layer that the model does not have.
@@ -296,7 +296,7 @@ pub enum OptionsError {
         /// Positions that it knows.
         available: usize,
     },
-    /// Nothing before the first draft.
+    /// Error: no token stands before the first draft.
     #[error(
         "nothing stands before the first mask, expected at least one token for the guide to start from: add a prompt"
     )]

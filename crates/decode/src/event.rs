@@ -5,15 +5,15 @@ use demask_step::{Cost, Position, TokenId};
 /// A prediction that is taken.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Commit {
-    /// Where.
+    /// Canvas position.
     pub position: Position,
-    /// What.
+    /// Token id.
     pub token: TokenId,
     /// The token's probability as the head reported it; 1 where a rule, not the model, chose it.
     pub confidence: f32,
 }
 
-/// How probable a committed token was, and what else could have stood there: of the prediction that was taken.
+/// Probability of a committed token, and alternatives to it: of the prediction that was taken.
 ///
 /// Probabilities are those of the distribution that [confidence](demask_step::ConfidenceOf) speaks of: `softmax(logits)` of
 /// the row that the token was taken from, in the forward that predicted it, without what can never be predicted; for families
@@ -35,9 +35,9 @@ pub enum Event {
     Commit {
         /// The forward whose predictions were taken.
         step: usize,
-        /// Where.
+        /// Canvas position.
         position: Position,
-        /// What.
+        /// Token id.
         token: TokenId,
         /// The token's probability.
         confidence: f32,
@@ -49,34 +49,34 @@ pub enum Event {
         step: usize,
         /// The first draft that holds it, and so do all larger ones; 0 is the draft that is known to be good.
         draft: usize,
-        /// Where.
+        /// Canvas position.
         position: Position,
-        /// What.
+        /// Token id.
         token: TokenId,
         /// The token's probability when it was drafted.
         confidence: f32,
-        /// Whether it stands.
+        /// Records whether it stands.
         accepted: bool,
     },
-    /// What was predicted in a draft and decides about the next one; told of the drafts that were reached, behind all
+    /// Prediction in a draft that decides about the next draft; emitted for the drafts that were reached, behind all
     /// [`Draft`](Self::Draft) of the same forward.
     Target {
         /// The forward.
         step: usize,
         /// The draft in which it was predicted.
         draft: usize,
-        /// Where.
+        /// Canvas position.
         position: Position,
-        /// What; of a guide, one of its own tokens.
+        /// Token id; of a guide, one of its own tokens.
         token: TokenId,
         /// The token's probability.
         confidence: f32,
-        /// Whether a guide predicted it, where it disagreed.
+        /// Records whether a guide predicted it, where it disagreed.
         by_guide: bool,
     },
     /// A forward is over, all its commits reported.
     Step {
-        /// Which forward.
+        /// Index of the forward.
         step: usize,
         /// NFE so far, this forward included.
         nfe: usize,
@@ -92,7 +92,7 @@ pub enum Event {
     },
 }
 
-/// Why a response ends where it ends.
+/// Reason why a response ends where it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -101,9 +101,9 @@ pub enum Finish {
     Eos,
     /// A stop text was found.
     Stop,
-    /// Everything asked for was decoded.
+    /// Full length: everything requested was decoded.
     Length,
-    /// Its time was over; the answer is what was settled by then.
+    /// Deadline: the time was over; the answer is the part that was settled by then.
     Deadline,
 }
 
@@ -125,14 +125,14 @@ pub struct Output {
     /// Tokens after the prompt, up to and including the first end id; never a mask,
     /// never more than the generation length.
     pub tokens: Vec<TokenId>,
-    /// Why it ends there.
+    /// Reason why it ends there.
     pub finish: Finish,
     /// The whole canvas: prompt, response, what a block model decoded beyond it, and masks where decoding
     /// stopped early.
     pub canvas: Vec<TokenId>,
 }
 
-/// What a session did so far.
+/// Counts of a session so far.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Counts {
     /// Forwards of the diffusion model as the method's paper counts them: a batch of drafts, or two sequences stacked
@@ -146,25 +146,25 @@ pub struct Counts {
     pub commits: usize,
     /// Live rows of all lanes and sequences, summed over forwards.
     pub rows: usize,
-    /// What the network reported, summed over sequences and forwards.
+    /// Cost that the network reported, summed over sequences and forwards.
     pub cost: Cost,
-    /// What a guide did.
+    /// Counts of the guide.
     pub guide: GuideCounts,
 }
 
-/// What a guide did so far.
+/// Counts of a guide so far.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct GuideCounts {
-    /// Its forwards.
+    /// Forwards of the guide.
     pub nfe: usize,
     /// Leading tokens that it did not have to read: their slots were filled when its sequence was opened.
     pub cached: usize,
-    /// Their live rows.
+    /// Live rows of the guide's forwards.
     pub rows: usize,
     /// Drafts that it agreed with.
     pub accepted: usize,
     /// Drafts that it was the first to disagree with in their step.
     pub rejected: usize,
-    /// What its network reported.
+    /// Cost that the guide's network reported.
     pub cost: Cost,
 }

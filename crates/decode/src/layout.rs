@@ -1,4 +1,4 @@
-//! Where the blocks of a canvas lie.
+//! Layout of the blocks of a canvas.
 
 use std::ops::Range;
 
@@ -54,12 +54,12 @@ impl Layout {
         Self { attention: Mask::Causal, ..Self::full(prompt, prompt + gen_length, gen_length) }
     }
 
-    /// Who sees whom, with the block length that is decoded with.
+    /// Attention mask, with the block length of the decoding.
     pub fn attention(&self) -> Mask {
         self.attention
     }
 
-    /// Where the response starts: the length of the prompt.
+    /// Start of the response: the length of the prompt.
     pub fn response(&self) -> usize {
         self.response
     }
@@ -74,7 +74,7 @@ impl Layout {
         self.gen_length = self.gen_length.min(positions);
     }
 
-    /// Whether more positions are decoded than are asked for, and not because blocks are whole.
+    /// Reports whether more positions are decoded than are asked for, and not because blocks are whole.
     pub(crate) fn has_spare(&self) -> bool {
         matches!(self.attention, Mask::Full | Mask::Causal) && self.response + self.gen_length < self.length
     }
@@ -84,7 +84,7 @@ impl Layout {
         self.length
     }
 
-    /// Whether the canvas has no position at all.
+    /// Reports whether the canvas has no position at all.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
@@ -94,7 +94,7 @@ impl Layout {
         self.block_length
     }
 
-    /// Where block 0 starts; everything before it is prompt.
+    /// Start of block 0; everything before it is prompt.
     pub fn start(&self) -> usize {
         self.start
     }

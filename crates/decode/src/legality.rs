@@ -1,5 +1,5 @@
-//! Which parts go together, and what a run may claim of its tokens. Everything follows from what the
-//! methods say of themselves.
+//! Combinations of parts, and the claim of a run about its tokens. Everything follows from the declarations of the
+//! methods.
 
 use demask_step::MaskKind;
 
@@ -12,7 +12,7 @@ use crate::{
     transfer::Remasking,
 };
 
-/// What a result may claim.
+/// Claim that a result may make.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Exactness {
@@ -20,10 +20,10 @@ pub enum Exactness {
     Reference,
     /// Provably the tokens of another run.
     Lossless {
-        /// That run, for example `static, cache dual`.
+        /// Name of that run, for example `static, cache dual`.
         against: String,
     },
-    /// Everything else.
+    /// No claim of equality.
     Approximate,
 }
 
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
     use crate::{CanvasSpec, ModelFacts, Session, cache::CACHES, decoder::DECODERS};
 
-    /// Whether a session can be made of these methods.
+    /// Reports whether a session can be made of these methods.
     fn refusal(mask: Mask, decoder: &str, cache: &str, remasking: Remasking) -> Result<(), String> {
         let mask_id = (mask != Mask::Causal).then_some(9);
         let facts = ModelFacts {

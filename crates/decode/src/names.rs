@@ -5,9 +5,9 @@ use std::fmt;
 /// A name that is not in its list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownName {
-    /// What was being named, for example `decoder`.
+    /// Kind of thing that was named, for example `decoder`.
     pub what: &'static str,
-    /// What was found.
+    /// Name that was found.
     pub found: String,
     /// Known names.
     pub known: Vec<&'static str>,

@@ -1,4 +1,4 @@
-//! What a session is made from.
+//! Options of a session.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::{
     transfer::{OwnRule, Remasking},
 };
 
-/// What decoding must know about a model.
+/// Facts about a model that decoding must know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelFacts {
-    /// Who sees whom.
+    /// Attention mask of the model.
     pub mask: Mask,
     /// The row of position `p - shift` predicts position `p`: 1 for causal models and Dream, 0 for the others.
     pub shift: u32,
@@ -28,11 +28,11 @@ pub struct ModelFacts {
     pub context: usize,
     /// Layers that it has.
     pub layers: usize,
-    /// How its blocks lie and end, if it decodes block by block.
+    /// Rules for its blocks, if it decodes block by block.
     pub blocks: BlockRules,
 }
 
-/// What the canvas starts as.
+/// First content of the canvas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CanvasSpec {
     /// A prompt, and a response of this many positions behind it.
@@ -49,15 +49,15 @@ pub enum CanvasSpec {
     },
 }
 
-/// When decoding stops before everything is decoded.
+/// Rule by which decoding stops before everything is decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StopRule {
     /// Never: everything is decoded. The answer still ends at the first end id: to keep all of it, name no end ids.
     Never,
-    /// As soon as an end id stands in the response with no mask before it.
+    /// Stop as soon as an end id stands in the response with no mask before it.
     #[default]
     Prefix,
-    /// As soon as for [`Self::Prefix`]; what is still masked is filled with `fill` (FlashDLM as released;
+    /// Stop as for [`Self::Prefix`]; the remaining masks are filled with `fill` (FlashDLM as released;
     /// specs/flashdlm.md#2.4). The fills are commits of the last forward.
     PrefixFill {
         /// The token.
@@ -80,18 +80,18 @@ pub enum StopRule {
         /// The token.
         fill: TokenId,
     },
-    /// As soon as the response is free of masks up to its last decoded token, and the last `run` of its tokens are
-    /// `fill`: everything behind them is filled with it (FlashDLM on Dream; specs/flashdlm.md#1.6). The
-    /// fills are commits of the last forward.
+    /// Stop as soon as the response is free of masks up to its last decoded token, and the last `run` of its tokens are
+    /// `fill`: everything behind them is filled with it (FlashDLM on Dream; specs/flashdlm.md#1.6). The fills are
+    /// commits of the last forward.
     EndRun {
         /// The token.
         fill: TokenId,
-        /// How many of them, at least 1.
+        /// Number of such tokens, at least 1.
         run: usize,
     },
 }
 
-/// Everything that a session is made from. [`SessionOptions::new`] gives the defaults.
+/// Options that a session is made from. [`SessionOptions::new`] gives the defaults.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionOptions {
     /// The model.
@@ -102,14 +102,14 @@ pub struct SessionOptions {
     pub block_length: Option<usize>,
     /// Steps over all blocks; one token a step if not given.
     pub steps: Option<usize>,
-    /// What ranks predictions.
+    /// Quantity that ranks predictions.
     pub remasking: Remasking,
     /// Under `random` remasking: the order of positions within their blocks, in place of keyed numbers, to replay what
     /// another program drew. Empty: keyed numbers.
     pub order: Vec<Position>,
-    /// How steps share the masks.
+    /// Rule by which steps share the masks.
     pub schedule: Schedule,
-    /// Where Dream's time ends, in (0, 1).
+    /// End of Dream's time, in (0, 1).
     pub eps: f32,
     /// 0: the most probable token.
     pub temperature: f32,
@@ -121,9 +121,9 @@ pub struct SessionOptions {
     pub alg_temp: f32,
     /// Scale of classifier-free guidance; 0: none.
     pub cfg_scale: f32,
-    /// Which filter comes first.
+    /// Order of the filters.
     pub filter_order: FilterOrder,
-    /// Whose probability is the confidence.
+    /// Choice of the probability that is the confidence.
     pub confidence: ConfidenceOf,
     /// The decoder.
     pub decoder: DecoderSpec,
@@ -137,7 +137,7 @@ pub struct SessionOptions {
     pub end_ids: Vec<TokenId>,
     /// Tokens that end a response as well; nothing else is different about them.
     pub stop_ids: Vec<TokenId>,
-    /// When decoding stops early.
+    /// Rule for stopping early.
     pub stop: StopRule,
     /// Tokens that can never be predicted.
     pub suppress: Vec<TokenId>,
@@ -148,8 +148,8 @@ pub struct SessionOptions {
     /// Keep the log-probability of each committed token, and this many of the most probable tokens beside it
     /// ([`Session::logprob`](crate::Session::logprob)). Tokens never depend on it.
     pub top_logprobs: Option<usize>,
-    /// What forwards cost, for decoders that choose by it: frozen for the session. The shipped one if none is given.
-    /// Tokens never depend on it.
+    /// Cost of forwards, for decoders that choose by it: frozen for the session. The shipped curve if unset. Tokens
+    /// never depend on it.
     pub cost_curve: Option<Arc<CostCurve>>,
 }
 
@@ -191,9 +191,9 @@ impl SessionOptions {
 }
 
 impl SessionOptions {
-    /// Says of a model whose passes may be causal that all that commit anything are, if the decoder wants it so: what is
-    /// decoded is then that of a causal model.
-    /// Returns the shift of its passes too, which is not the model's own then.
+    /// Marks all passes that commit anything as causal, of a model whose passes may be causal, if the decoder requires
+    /// it: the decoding is then that of a causal model. Returns the shift of its passes too, which then differs from
+    /// the model's own.
     pub(crate) fn decoded(mut self) -> (Self, Option<Position>) {
         if self.facts.mask.kind() != MaskKind::Context || !self.traits().causal {
             return (self, None);

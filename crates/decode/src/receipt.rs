@@ -1,4 +1,4 @@
-//! How an answer was made, as far as decoding knows.
+//! Receipt of an answer, as far as decoding knows it.
 
 use demask_step::CostCurve;
 use serde::Serialize;
@@ -13,15 +13,15 @@ pub struct DecodingReceipt {
     pub decoder: String,
     /// The cache policy in canonical text.
     pub cache: String,
-    /// What ranked predictions.
+    /// Quantity that ranked predictions.
     pub remasking: &'static str,
-    /// How steps shared the masks.
+    /// Rule by which steps shared the masks.
     pub schedule: &'static str,
     /// Steps over all blocks, as resolved.
     pub steps: usize,
     /// Positions of a block, as resolved.
     pub block_length: usize,
-    /// What the tokens may claim; in JSON `exactness`, and `against` for the run that a lossless result equals.
+    /// Claim about the tokens; in JSON `exactness`, and `against` for the run that a lossless result equals.
     #[serde(flatten)]
     pub exactness: Exactness,
     /// Key of all randomness.
@@ -51,7 +51,7 @@ pub struct DecodingReceipt {
     pub head_rows: u64,
     /// Floating point operations by formula.
     pub flops: f64,
-    /// What a decoder drafted that chose how much.
+    /// Drafts of a decoder that chose their number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drafted: Option<Drafted>,
     /// The cost curve that choices went by, or that was asked for.
@@ -69,9 +69,9 @@ fn is_zero(count: &usize) -> bool {
 pub struct CurveReceipt {
     /// Seconds of all forwards of the diffusion model on the curve: the same in every run, on any machine.
     pub seconds: f64,
-    /// What its points were measured on.
+    /// Machine on which its points were measured.
     pub machine: String,
-    /// Which model was measured.
+    /// Model that was measured.
     pub model: String,
     /// Hash of its points.
     pub hash: String,

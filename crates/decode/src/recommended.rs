@@ -1,5 +1,5 @@
-//! What decodes a model if nobody says how: for each kind of attention the fastest pair that is lossless or whose loss on
-//! the demo tasks is within noise. The figures behind the choice are in `docs/methods.md`.
+//! Defaults of decoding: for each kind of attention the fastest pair that is lossless or whose loss on the demo tasks
+//! is within noise. The figures behind the choice are in `docs/methods.md`.
 
 use demask_step::Mask;
 

@@ -161,7 +161,7 @@ fn problem(parameter: &Parameter, before: &[Parameter]) -> Option<String> {
     (!kind.holds(default)).then(|| format!("has the default {default}, expected {kind}: correct one of them"))
 }
 
-/// Whether a word can stand in a spec.
+/// Reports whether a word can stand in a spec.
 fn can_be_typed(word: &str) -> bool {
     !word.is_empty() && !word.contains(|letter: char| letter.is_whitespace() || ":,=\"".contains(letter))
 }
@@ -206,7 +206,7 @@ mod tests {
                 use super::*;
 
                 parameters! {
-                    /// What the test declares.
+                    /// Memory that the test declares.
                     pub struct Foreign { $($fields)* }
                 }
 

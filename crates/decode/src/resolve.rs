@@ -1,4 +1,4 @@
-//! From options to lengths, steps and the first canvas: every refusal is made here, before anything runs.
+//! Resolution of options into lengths, steps and the first canvas: every refusal is made here, before anything runs.
 
 use demask_step::{Mask, MaskKind, Position, TokenId};
 
@@ -13,13 +13,13 @@ use crate::{
     transfer::Ranking,
 };
 
-/// What blocks are fitted to if their length is not given: LLaDA's and Fast-dLLM's usual one.
+/// Length that blocks are fitted to if none is set: LLaDA's and Fast-dLLM's usual one.
 const USUAL_BLOCK: usize = 32;
 
-/// What a method is checked against and made from.
+/// Facts that a method is checked against and made from.
 #[derive(Debug)]
 pub struct Setup<'a> {
-    /// Where the blocks lie.
+    /// Layout of the blocks.
     pub layout: &'a Layout,
     /// The schedule of each block.
     pub clock: &'a Clock,
@@ -27,7 +27,7 @@ pub struct Setup<'a> {
     pub steps: usize,
     /// The order of predictions.
     pub ranking: &'a Ranking,
-    /// Everything that was asked for: model, canvas, both methods, seed, guide.
+    /// Options of the session: model, canvas, both methods, seed, guide.
     pub options: &'a SessionOptions,
 }
 
@@ -164,7 +164,7 @@ fn layout(options: &SessionOptions, attention: MaskKind, steps: Option<usize>) -
     }
 }
 
-/// Where the response starts, and its length.
+/// Returns the start of the response, and its length.
 fn lengths(options: &SessionOptions, attention: MaskKind) -> Result<(usize, usize), OptionsError> {
     let available = options.facts.context;
     match &options.canvas {

@@ -1,4 +1,4 @@
-//! How many tokens each step of a block takes.
+//! Schedules: the number of tokens that each step of a block takes.
 
 use std::{fmt, str::FromStr};
 
@@ -23,7 +23,7 @@ pub enum Schedule {
 }
 
 impl Schedule {
-    /// All of them, the default first.
+    /// All schedules, the default first.
     pub const ALL: [Self; 4] = [Self::Even, Self::Dream, Self::DreamTotal, Self::Linear];
 
     /// The name on the command line.
@@ -58,18 +58,18 @@ impl FromStr for Schedule {
 /// The schedule of one canvas, resolved: the same for each of its blocks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Clock {
-    /// Which rule.
+    /// Rule of the schedule.
     pub schedule: Schedule,
     /// Steps of a block, at least 1.
     pub steps: usize,
-    /// Where Dream's time ends.
+    /// End of Dream's time.
     pub eps: f32,
-    /// What [`Schedule::Even`] divides: the whole block (SDAR, whatever part of its first block is prompt), or, if
-    /// `None`, the masks that the block started with (LLaDA).
+    /// Number that [`Schedule::Even`] divides: the whole block (SDAR, whatever part of its first block is prompt), or,
+    /// if `None`, the masks that the block started with (LLaDA).
     pub share_of: Option<usize>,
 }
 
-/// What the clock says about one step of a block.
+/// Content of the clock for one step of a block.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tick {
     /// Tokens to take, at most the masks left; may be 0.
@@ -79,7 +79,7 @@ pub struct Tick {
     pub rate: f32,
 }
 
-/// What lies around a block, for schedules that run over all of them. Only blocks that started with masks count.
+/// Masks around a block, for schedules that run over all of them. Only blocks that started with masks count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Around {
     /// Blocks that were decoded before.

@@ -143,7 +143,7 @@ impl Shape {
         drive_on(&mut self.script(shift), &mut Session::new(self.with(shift, decoder, cache)).unwrap())
     }
 
-    /// Where blocks start.
+    /// Starts of the blocks.
     fn starts(self) -> impl Iterator<Item = u32> {
         (0..self.blocks).map(move |block| (self.prompt + block * self.block) as u32)
     }
@@ -400,7 +400,7 @@ fn slots_are_those_of_the_canvas_or_of_the_steps() {
     }
 }
 
-/// What each pair may claim, and why a pair is refused: one row for each decoder and family.
+/// Claims of each pair, and reasons of refusals: one row for each decoder and family.
 #[test]
 fn legality_of_pairs() {
     let check = |mask, decoder: &str, cache: &str, remasking| {

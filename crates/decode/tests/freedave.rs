@@ -114,7 +114,7 @@ fn freedave_i1_i3_i6_chosen_drafts_write_the_same_whatever_forwards_cost() {
     assert!(!session.wants_curve());
 }
 
-/// What static decoding takes of one lane's predictions: of the first block with masks the surest, then the leftmost.
+/// Step of static decoding on one lane's predictions: in the first block with masks the surest, then the leftmost.
 fn static_step(session: &Session, answer: &Predictions, lane: usize) -> Option<(u32, TokenId)> {
     let width = answer.positions.len();
     let of_lane = (lane * width..(lane + 1) * width).filter(|&at| answer.tokens[at] != NO_TOKEN);

@@ -21,7 +21,7 @@ use proptest::{
 /// Cases of each of the four tests: 100,000 in all, unless they are built without optimisation.
 const CASES: u32 = if cfg!(debug_assertions) { 500 } else { 25_000 };
 
-/// Everything that static decoding can be told, and how to draft it.
+/// Case of static decoding with all of its settings, and the drafts.
 #[derive(Debug, Clone)]
 struct Case {
     options: SessionOptions,

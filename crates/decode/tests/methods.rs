@@ -171,7 +171,7 @@ const FAMILIES: &[(&str, Mask, u32)] = &[
     ("Attention by pass (Nemotron-Labs-Diffusion)", Mask::Context { context: 0, block: 4 }, 0),
 ];
 
-/// What a session with the defaults of both methods claims, or why there is none.
+/// Claim of a session with the defaults of both methods, or the reason why there is none.
 fn claim(mask: Mask, shift: u32, decoder: DecoderSpec, cache: CacheSpec) -> Result<Exactness, OptionsError> {
     let mut options = options(mask, shift, PROMPT, RESPONSE);
     options.guide = decoder.traits().guide.map(|_| GuideOptions {

@@ -1,4 +1,4 @@
-//! What a session promises, on scripted networks that check every plan.
+//! Promises of a session, on scripted networks that check every plan.
 
 use crate::common::{self, EOS, MASK_ID, VOCAB, drive, drive_on, facts, options, predict, run};
 use demask_decode::{CanvasSpec, Event, Finish, Remasking, Schedule, Session, SessionOptions, StopRule};

@@ -166,8 +166,8 @@ fn caches_s4_truncated_forwards() {
     assert!(truncated > 20, "{truncated} truncated forwards");
 }
 
-/// What specs/caches.md#5 says of one canvas that is one block: what is asked in each forward, how far it sees, and how
-/// many forwards each region took beside its masks.
+/// Twin of specs/caches.md#5 for one canvas that is one block: the request of each forward, its end, and the number of
+/// forwards of each region beside its masks.
 struct Twin {
     masked: Vec<bool>,
     explore: usize,

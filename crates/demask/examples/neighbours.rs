@@ -1,5 +1,5 @@
-//! What a request pays for its neighbours and for an engine: mean time of its forwards alone and beside a stream of large
-//! refreshes, and the time that an answer takes through an engine beside the same answer on one thread.
+//! Price that a request pays for its neighbours and for an engine: mean time of its forwards alone and beside a stream
+//! of large refreshes, and the time that an answer takes through an engine beside the same answer on one thread.
 //!
 //! `cargo run --release -p demask --example neighbours [MODEL DIRECTORY]`; without a model, the built-in demo.
 #![expect(clippy::print_stdout, reason = "the figures are for whoever runs it")]

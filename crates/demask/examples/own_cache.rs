@@ -31,7 +31,7 @@ parameters! {
 /// The entry that a [`Registry`] takes.
 pub static METHOD: CacheMethod = CacheMethod::of::<Sliding>();
 
-/// What its slots hold depends on when they were last computed, so it claims nothing: the traits stay the defaults.
+/// Cache kind whose slots depend on when they were last computed: it claims nothing, the traits stay the defaults.
 impl CacheKind for Sliding {
     const NAME: &'static str = "sliding";
     const SUMMARY: &'static str =

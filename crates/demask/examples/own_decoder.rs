@@ -20,7 +20,7 @@ use demask::{
 };
 
 parameters! {
-    /// Everything within a margin of the surest prediction.
+    /// Decoder that takes every prediction within a margin of the surest one.
     pub struct MarginDrop {
         /// how far below the surest prediction's confidence others may lie
         pub delta: f32 = 0.1, Kind::number(0.0, 1.0);

@@ -26,50 +26,50 @@ pub(crate) type Tell<'a> = dyn FnMut(RunEvent<'_>) -> ControlFlow<()> + 'a;
 /// to no network.
 pub struct Prepared {
     session: Session,
-    /// Which of the model's guides judges its drafts.
+    /// Index of the guide that judges its drafts.
     guide: Option<usize>,
     filling: Filling,
     stops: Vec<String>,
     /// Turns settled tokens into text; none without a tokenizer, and none for infilling, which has no settled end.
     stream: Option<TextStream<Arc<Tokenizer>>>,
-    /// Settled text.
+    /// Text that can no longer change.
     text: String,
     /// Bytes of it that were reported.
     told: usize,
-    /// Settled tokens that went into it.
+    /// Number of settled tokens in that text.
     read: usize,
     /// Length of the text up to the stop text that ended it, and which one that was.
     stopped: Option<(usize, usize)>,
-    /// Whether that stop text is part of the text.
+    /// Records whether that stop text is part of the text.
     include_stop: bool,
-    /// When it ends with what is settled.
+    /// Time at which it ends with its settled part.
     deadline: Option<Instant>,
-    /// Whether the canvas was reported.
+    /// Records whether the canvas was reported.
     announced: bool,
-    /// When its first forward began, until it is reported.
+    /// Start of its first forward, until it is reported.
     began: Option<Instant>,
     /// Time that it took to get ready.
     spent: Duration,
     /// Predictions that it gets and keeps.
     tape: Tape,
-    /// Whether log-probabilities are reported.
+    /// Records whether log-probabilities are reported.
     tells_logprobs: bool,
-    /// What happened in the last forward, while it is reported.
+    /// Events of the last forward, while they are reported.
     events: Vec<Event>,
 }
 
 /// Outcome of an answer when its session is over.
 pub(crate) struct Answered {
     pub(crate) session: Session,
-    /// None without a tokenizer.
+    /// Text of the answer; none without a tokenizer.
     pub(crate) text: Option<String>,
     /// The stop text that ended it.
     pub(crate) stop_text: Option<String>,
     /// The text of each hole.
     pub(crate) holes: Vec<String>,
-    /// Where the holes were in the canvas.
+    /// Positions of the holes in the canvas.
     pub(crate) hole_positions: Vec<Range<usize>>,
-    /// Of the answer's tokens, if they are kept.
+    /// Log-probabilities of the answer's tokens, if they are kept.
     pub(crate) logprobs: Option<Vec<TokenLogprob>>,
     pub(crate) prepared: Duration,
 }
@@ -193,7 +193,7 @@ impl Prepared {
         self.deadline = self.deadline.into_iter().chain(deadline).min();
     }
 
-    /// Tells what has changed since it was last asked: the canvas first, then commits, steps and text.
+    /// Reports the changes since the last call: the canvas first, then commits, steps and text.
     pub(crate) fn look(&mut self, tell: &mut Tell<'_>) -> ControlFlow<()> {
         if !std::mem::replace(&mut self.announced, true) {
             self.announce(tell)?;
@@ -228,7 +228,7 @@ impl Prepared {
         ControlFlow::Continue(())
     }
 
-    /// Tells what has happened in the session, each commit with its log-probability behind it.
+    /// Reports the session's events, each commit with its log-probability behind it.
     fn tell_events(&mut self, tell: &mut Tell<'_>) -> ControlFlow<()> {
         self.events.clear();
         self.events.extend(self.session.events());

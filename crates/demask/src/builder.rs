@@ -1,4 +1,4 @@
-//! From the name of a model to the model, in one call.
+//! Construction of a model from its name, in one call.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::{
     WeightChoice,
 };
 
-/// How a model is opened: where it runs, in which numbers, with which guide. [`Model::builder`] makes one.
+/// Builder of a model: its device, its numbers, its guide. [`Model::builder`] makes one.
 ///
 /// ```no_run
 /// # use demask::Model;

@@ -16,7 +16,7 @@ use crate::{Error, Generation, Model, Options, Prompt};
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Chat {
-    /// How messages are answered.
+    /// Options of the answers.
     pub options: Options,
     messages: Vec<Message>,
     /// Messages that stay when the others are forgotten.

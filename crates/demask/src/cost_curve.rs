@@ -21,36 +21,36 @@ pub struct SharedCurve(Arc<CostCurve>);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CurveFileError {
-    /// There is no such file, or it cannot be opened.
+    /// Error: the file does not exist, or cannot be opened.
     #[error("cannot read the cost curve {}: {error}; `demask bench curve --out FILE` writes one, and `shipped` names the built-in one", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Error of the operating system.
         error: io::Error,
     },
-    /// It is no JSON.
+    /// Error: the file is not JSON.
     #[error("the cost curve {} is no JSON ({error}): expected what `demask bench curve --out FILE` writes", path.display())]
     Json {
         /// The file.
         path: PathBuf,
-        /// Where.
+        /// Error of the parser, with its place.
         error: serde_json::Error,
     },
-    /// It is not a curve.
+    /// Error: the JSON is not a curve.
     #[error("a cost curve needs {0}: expected what `demask bench curve --out FILE` writes")]
     Shape(&'static str),
-    /// Its points make no curve.
+    /// Error: the points make no curve.
     #[error("a cost curve is not usable: {0}")]
     Points(#[from] CurveError),
-    /// Its hash is not that of its points.
+    /// Error: the hash differs from that of the points.
     #[error(
         "a cost curve says that its hash is {told}, and its points have {found}: it was changed by hand, or cut; measure it again"
     )]
     Hash {
-        /// What it says.
+        /// Hash in the file.
         told: String,
-        /// What its points have.
+        /// Hash of the points.
         found: String,
     },
 }

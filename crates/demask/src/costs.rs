@@ -1,4 +1,4 @@
-//! What an answer costs beside an autoregressive model of the same shape, known without weights.
+//! Costs of an answer beside those of an autoregressive model of the same shape, computed without weights.
 
 use demask_decode::Session;
 use demask_model::Convention;
@@ -18,7 +18,7 @@ pub enum CostError {
     /// The answer cannot be prepared.
     #[error(transparent)]
     Answer(#[from] Error),
-    /// It cannot be priced.
+    /// Error: the answer cannot be priced.
     #[error(transparent)]
     Estimate(#[from] EstimateError),
 }
@@ -38,21 +38,21 @@ impl CostError {
 pub struct Subject<'a> {
     /// The model, perhaps with a guide.
     pub outline: &'a Outline,
-    /// How to decode.
+    /// Options of the decoding.
     pub options: &'a Options,
-    /// Where it would run.
+    /// Device of the run.
     pub device: &'a DeviceOptions,
-    /// What counts as an operation.
+    /// Rule for counting operations.
     pub convention: Convention,
     /// Key of what is drawn.
     pub seed: u64,
 }
 
-/// What stands in for the networks.
+/// Stand-in for the networks.
 pub enum Predicted<'a> {
     /// A share of drafts is accepted.
     Assumed(f64),
-    /// What another run recorded.
+    /// Predictions that another run recorded.
     Recorded(&'a Recorded),
 }
 

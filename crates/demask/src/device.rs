@@ -1,4 +1,4 @@
-//! Which device runs a model, and in which numbers.
+//! Choice of the device that runs a model, and of its number formats.
 
 use std::{fmt, str::FromStr};
 
@@ -12,7 +12,7 @@ use demask_cpu::{
 use demask_cuda::{Cuda, CudaOptions, Driver, NoGpu, Places};
 use demask_tensor::{AttentionShape, Dtype, PageKind, WorkspaceShape};
 
-/// What was asked for.
+/// Device that was requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeviceChoice {
     /// The first GPU if there is one that can be used, unless something is asked for that only the processor has (threads,
@@ -31,16 +31,16 @@ pub enum DtypeChoice {
     /// f32 if the checkpoint holds f32, else bf16.
     #[default]
     Auto,
-    /// Everything in f32: what golden values are compared in.
+    /// Computes everything in f32, in which golden values are compared.
     F32,
     /// bf16 inputs, f32 sums.
     Bf16,
 }
 
-/// How weights are kept in memory.
+/// Format of the weights in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WeightChoice {
-    /// In the element type of the products.
+    /// Element type of the products.
     #[default]
     Plain,
     /// Matrices in eight bits and a scale for each 32 inputs; embeddings and vectors plain.
@@ -49,7 +49,7 @@ pub enum WeightChoice {
     Q4,
 }
 
-/// What inputs of matrix products are rounded to.
+/// Rounding of the inputs of matrix products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ActivationChoice {
     /// Integers for quantised weights on tiers where that is measured to be faster and as good, unless everything is to
@@ -65,13 +65,13 @@ pub enum ActivationChoice {
 /// Device settings.
 #[derive(Debug, Clone, Default)]
 pub struct DeviceOptions {
-    /// Which device.
+    /// Device to run on.
     pub device: DeviceChoice,
-    /// Which numbers.
+    /// Element type.
     pub dtype: DtypeChoice,
-    /// Whether weights are quantised when they are loaded.
+    /// Sets whether weights are quantised when they are loaded.
     pub quantize: WeightChoice,
-    /// Whether inputs of products are rounded to integers too.
+    /// Sets whether inputs of products are rounded to integers too.
     pub activations: ActivationChoice,
     /// Threads; none given: one for each core that this process may use.
     pub threads: Option<usize>,
@@ -79,7 +79,7 @@ pub struct DeviceOptions {
     pub tier: Option<Tier>,
     /// Rows that one joined step may have.
     pub row_budget: Option<usize>,
-    /// Where the driver, the compiler of kernels and compiled kernels are looked for.
+    /// Folders in which the driver, the compiler of kernels and compiled kernels are looked for.
     #[cfg(feature = "cuda")]
     pub cuda: Places,
 }
@@ -91,33 +91,33 @@ pub enum UnusableDevice {
     /// A word that names nothing.
     #[error("{what} \"{found}\" is unknown: use one of {known}")]
     Unknown {
-        /// Of what.
+        /// Name of the setting.
         what: &'static str,
-        /// What was found.
+        /// Value that was found.
         found: String,
         /// Known names.
         known: &'static str,
     },
-    /// This build has no GPU backend.
+    /// Error: this build has no GPU backend.
     #[error("device cuda:{0} was asked for, and this build runs on the CPU only: use `device` cpu or auto")]
     NoCuda(usize),
-    /// There is no such GPU, or it cannot be used.
+    /// Error: the GPU does not exist, or cannot be used.
     #[cfg(feature = "cuda")]
     #[error("device cuda:{number} cannot be used: {reason}; `device` cpu runs without it")]
     NoGpu {
-        /// Which one.
+        /// Number of the GPU.
         number: usize,
-        /// Why not.
+        /// Reason of the refusal.
         reason: NoGpu,
     },
     /// Something that only the processor has.
     #[error("{what} with device cuda:{number}, where {why}: omit it, or use `device` cpu")]
     CpuOnly {
-        /// What was asked for.
+        /// Feature that was requested.
         what: &'static str,
-        /// Of which GPU.
+        /// Number of the GPU.
         number: usize,
-        /// What it has instead.
+        /// Alternative on GPUs.
         why: &'static str,
     },
     /// The processor lacks a forced tier.
@@ -129,11 +129,11 @@ pub enum UnusableDevice {
     /// A number of threads that cannot be meant.
     #[error("{found} threads were asked for, expected 1 to {most}: omit `threads` to use {available}")]
     Threads {
-        /// What was found.
+        /// Number of threads that was found.
         found: usize,
         /// The most that is accepted.
         most: usize,
-        /// What the machine has.
+        /// Number of cores of the machine.
         available: usize,
     },
 }
@@ -150,8 +150,8 @@ impl UnusableDevice {
     }
 }
 
-/// Whether int8 activations are faster by 0.3 times at least, and nearly as good, as `docs/performance.md` has it: with
-/// AVX2 and with dot products of bytes, not with AVX-512 alone, and not beside tile products of bf16.
+/// Reports whether int8 activations are faster by 0.3 times at least, and nearly as good, as `docs/performance.md` has
+/// it: with AVX2 and with dot products of bytes, not with AVX-512 alone, and not beside tile products of bf16.
 fn int8_pays(isa: Isa) -> bool {
     match isa.tier() {
         Tier::Avx2 | Tier::AvxVnni => true,
@@ -160,10 +160,10 @@ fn int8_pays(isa: Isa) -> bool {
     }
 }
 
-/// More threads than this for each core are a mistake, not a wish.
+/// Largest number of threads for each core: more are a mistake, not a wish.
 const MOST_THREADS_PER_CORE: usize = 4;
 
-/// What a backend computes with: what memory it takes follows from it.
+/// Options of a backend, from which its memory follows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum BackendOptions {
@@ -216,7 +216,7 @@ impl BackendOptions {
         asked!(self, options => options.page_bytes(shape, layers, hidden, kind))
     }
 
-    /// What matrices that are stored in these types, and packed together, are kept in, in a word.
+    /// Name of the format, in a word, in which matrices are kept that are stored in these types and packed together.
     pub fn matrix_format(&self, stored: [Dtype; 2]) -> String {
         match self {
             Self::Cpu(CpuOptions { dtype, quantisation, activations, .. }) => {
@@ -305,7 +305,8 @@ impl DeviceOptions {
         Ok(Products { dtype, quantisation, activations })
     }
 
-    /// How the backend of a device that was [found](Self::found) computes for a checkpoint stored in `stored`.
+    /// Returns the options of the backend of a device that was [found](Self::found), for a checkpoint stored in
+    /// `stored`.
     pub fn backend_options(&self, stored: Dtype) -> Result<BackendOptions, UnusableDevice> {
         match self.device {
             #[cfg(feature = "cuda")]
@@ -319,7 +320,7 @@ impl DeviceOptions {
         }
     }
 
-    /// How the CPU backend computes for a checkpoint stored in `stored`.
+    /// Returns the options of the CPU backend for a checkpoint stored in `stored`.
     pub fn cpu_options(&self, stored: Dtype) -> Result<CpuOptions, UnusableDevice> {
         let Products { dtype, quantisation, activations } = self.products(stored)?;
         Ok(CpuOptions { isa: self.isa()?, dtype, quantisation, activations, threads: self.thread_count()? })

@@ -1,4 +1,4 @@
-//! What a machine can do, and which methods are used on it.
+//! Report on a machine: its abilities, and the methods that are used on it.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::{DeviceChoice, DeviceOptions, UnusableDevice};
 
-/// What a machine can do, and which methods are used on it unless others are named.
+/// Report on a machine: its abilities, and the methods that are used on it unless others are named.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Doctor {
     /// The processor.
@@ -28,7 +28,7 @@ pub struct Doctor {
     pub gpu: Gpu,
     /// Memory of the machine.
     pub memory: Memory,
-    /// Measured in this run.
+    /// Peak rates, measured in this run.
     pub ceilings: Ceilings,
     /// Methods where neither `decoder` nor `cache` is set.
     pub defaults: Vec<Defaults>,
@@ -37,7 +37,7 @@ pub struct Doctor {
 /// A processor.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Cpu {
-    /// Its name.
+    /// Name of the processor.
     pub model: String,
     /// The instruction set that computes.
     pub tier: &'static str,
@@ -47,13 +47,13 @@ pub struct Cpu {
     pub threads: usize,
 }
 
-/// What there is of GPUs, or why there is nothing.
+/// GPUs of the machine, or the reason why there are none.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Gpu {
-    /// None can be used.
+    /// No usable GPU.
     None {
-        /// Why there is none.
+        /// Reason why there is none.
         reason: String,
     },
     /// A driver was found.
@@ -67,11 +67,11 @@ pub enum Gpu {
 pub struct Found {
     /// The version of CUDA that the driver is for.
     pub driver: String,
-    /// What it drives.
+    /// Cards that the driver controls.
     pub cards: Vec<Card>,
     /// The compiler of kernels, or why there is none.
     pub nvrtc: String,
-    /// Where compiled kernels are kept, if anywhere.
+    /// Folder of compiled kernels, if they are kept.
     pub kernels: Option<String>,
 }
 
@@ -79,15 +79,15 @@ pub struct Found {
 #[cfg(feature = "cuda")]
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Card {
-    /// Which one.
+    /// Number of the card.
     pub number: usize,
-    /// Its name.
+    /// Name of the card.
     pub name: String,
-    /// Its compute capability.
+    /// Compute capability of the card.
     pub capability: String,
-    /// Its memory in bytes.
+    /// Memory of the card in bytes.
     pub memory: u64,
-    /// Why it cannot be used, if it cannot.
+    /// Reason why it cannot be used, if it cannot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
@@ -95,13 +95,13 @@ pub struct Card {
 /// Memory of a machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Memory {
-    /// All of it, in bytes.
+    /// Total bytes.
     pub total: u64,
-    /// What nobody uses, in bytes.
+    /// Free bytes.
     pub available: u64,
 }
 
-/// What a machine can do at most.
+/// Peak rates of a machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Ceilings {
     /// Reading memory, in GB/s; none if there was too little memory to measure it.
@@ -123,7 +123,7 @@ pub struct Defaults {
     pub decoder: String,
     /// The cache policy.
     pub cache: String,
-    /// What their tokens may claim.
+    /// Claim that their tokens may make.
     pub exactness: &'static str,
 }
 

@@ -61,7 +61,7 @@ pub struct Handle {
     commands: Sender<Command>,
 }
 
-/// What an engine's thread and its handles share.
+/// State that an engine's thread and its handles share.
 struct Shared {
     front: Arc<Front>,
     /// Rows that one forward may have.
@@ -84,30 +84,30 @@ pub struct EngineCounters {
     pub mailboxes: usize,
 }
 
-/// How an engine's thread is, for health checks.
+/// Condition of an engine's thread, for health checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pulse {
-    /// Whether the thread runs: it was not shut down, and has not panicked.
+    /// Records whether the thread runs: it was not shut down, and has not panicked.
     pub alive: bool,
-    /// Whether a network or the thread itself has failed: what needs it ends with an error from now on, until a new engine is
-    /// made. [`Handle::failure`] says why.
+    /// Records whether a network or the thread itself has failed: what needs it ends with an error from now on, until a
+    /// new engine is made. [`Handle::failure`] says why.
     pub failed: bool,
-    /// Whether it has work to do. A thread without any waits, for as long as nobody asks.
+    /// Records whether it has work to do. A thread without any waits, for as long as nobody asks.
     pub busy: bool,
     /// Time since it last began a forward or took a command: of a busy thread no longer than a forward takes, unless it is
     /// stuck.
     pub since: Duration,
 }
 
-/// What an engine's thread leaves about itself, without a lock.
+/// Report of an engine's thread about itself, without a lock.
 struct Heart {
     start: Instant,
     /// Milliseconds from the start to the last beat.
     beat: AtomicU64,
     busy: AtomicBool,
     ended: AtomicBool,
-    /// Why it failed, once it has.
+    /// Reason why it failed, once it has.
     failure: OnceLock<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Everything that can go wrong between a user's wish and an answer.
+//! Errors between a user's request and an answer.
 
 use demask_checkpoint::{CheckpointError, HubError};
 use demask_decode::{OptionsError, SpecError};
@@ -10,8 +10,8 @@ use crate::{
     scheduler::{Busy, SubmitError, WorkError},
 };
 
-/// What can go wrong for whoever uses this library: in one line what was found, what was expected, and what to try. Names of
-/// options stand in backticks.
+/// Error of this library: in one line what was found, what was expected, and what to try. Names of options stand in
+/// backticks.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -48,7 +48,7 @@ pub enum Error {
         prompt: usize,
         /// Positions to decode.
         gen_length: usize,
-        /// What fits.
+        /// Largest number of tokens that fits.
         context: usize,
     },
     /// A prompt token that the model does not know.
@@ -59,19 +59,19 @@ pub enum Error {
         /// Size of the vocabulary.
         vocabulary: usize,
     },
-    /// Nothing to look at.
+    /// Error: the prompt has no token.
     #[error("there are no tokens to run a forward over: give at least one")]
     NoTokens,
     /// The prompt contains the mask token.
     #[error("the prompt contains the model's mask token: remove it, or write holes as <mask:N> and use `infill`")]
     MaskInPrompt,
-    /// Nothing to fill.
+    /// Error: the text has no hole to fill.
     #[error("the text to fill has no hole: write <mask:N> where N tokens are missing")]
     NoHole,
     /// A hole that cannot be read.
     #[error("\"{found}\" is not the size of a hole: write <mask:N> with N from 1 to the model's context")]
     BadHole {
-        /// What was found.
+        /// Text that was found.
         found: String,
     },
     /// The model cannot look ahead.
@@ -90,7 +90,7 @@ pub enum Error {
     Meaningless {
         /// The option.
         option: &'static str,
-        /// Where, and why.
+        /// Place and reason.
         why: &'static str,
     },
     /// The model knows no end token.
@@ -108,7 +108,7 @@ pub enum Error {
     GuideNotCausal {
         /// The guide.
         guide: String,
-        /// What it is.
+        /// Family of the guide.
         family: String,
     },
     /// Two vocabularies, and no way from one to the other.
@@ -119,7 +119,7 @@ pub enum Error {
     GuideWithoutTokenizer {
         /// The guide.
         guide: String,
-        /// Which of both has none.
+        /// Name of the model without a tokenizer.
         missing: String,
     },
     /// A tokenizer that does not say which bytes its tokens are.
@@ -130,13 +130,13 @@ pub enum Error {
     GuideTokenizer {
         /// The guide.
         guide: String,
-        /// Its tokenizer.
+        /// Tokenizer of the guide.
         file: String,
     },
     /// A guide that is not there.
     #[error("unknown `guide` \"{found}\" ({})", known_guides(.known))]
     UnknownGuide {
-        /// What was found.
+        /// Guide that was found.
         found: String,
         /// Known guides.
         known: Vec<String>,
@@ -162,7 +162,7 @@ pub enum Error {
         /// The family.
         family: String,
     },
-    /// Nothing to judge, or nothing to judge it by.
+    /// Error: no text to judge, or no text before it.
     #[error("a likelihood needs a text and something before it: the prompt or the continuation is empty")]
     EmptyLikelihood,
     /// The cost curve is not usable.
@@ -177,10 +177,10 @@ pub enum Error {
     /// The device failed.
     #[error("the device failed: {0}")]
     Device(DeviceError),
-    /// Its work broke off for another reason.
+    /// Error of the work, for another reason.
     #[error(transparent)]
     Work(WorkError),
-    /// It cannot be submitted for another reason.
+    /// Error of the submission, for another reason.
     #[error(transparent)]
     Submit(SubmitError),
     /// A network is in use.
@@ -198,7 +198,7 @@ pub enum Error {
     /// The engine failed, and serves no request any more.
     #[error("the engine has failed ({why}): start another one")]
     EngineFailed {
-        /// What happened.
+        /// Description of the failure.
         why: String,
     },
 }

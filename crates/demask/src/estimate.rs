@@ -1,4 +1,4 @@
-//! What an answer costs, known without weights: operations and bytes by module and by step, and memory.
+//! Estimate of an answer's costs, computed without weights: operations and bytes by module and by step, and memory.
 //!
 //! A session runs with a stand-in for its networks, so that its plans are those of a real run; the formula is that of
 //! receipts. Whatever depends on what is predicted is only as right as the stand-in.
@@ -14,12 +14,12 @@ use crate::{
     model::DEFAULT_ROW_BUDGET, rehearsal::Rehearsed, replay::ReplayError,
 };
 
-/// How costs are counted.
+/// Rules for counting costs.
 #[derive(Debug, Clone, Copy)]
 pub struct Counting<'a> {
-    /// What counts as an operation.
+    /// Rule for counting operations.
     pub convention: Convention,
-    /// Where the networks would run: it says what weights and K/V are kept in.
+    /// Device of the networks: it decides the formats of weights and K/V.
     pub device: &'a DeviceOptions,
 }
 
@@ -38,11 +38,11 @@ pub enum EstimateError {
     Replay(#[from] ReplayError),
 }
 
-/// What an answer costs.
+/// Costs of an answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Estimate {
-    /// What counts as an operation.
+    /// Rule for counting operations.
     pub convention: &'static str,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
@@ -59,7 +59,7 @@ pub struct Estimate {
     pub guide_acceptance: Option<f64>,
 }
 
-/// What one network does for an answer.
+/// Work of one network for an answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Default)]
 #[non_exhaustive]
 pub struct NetworkEstimate {
@@ -117,13 +117,13 @@ impl Modules {
 pub struct StepKind {
     /// The first of them, from 0.
     pub first: usize,
-    /// How many.
+    /// Number of forwards.
     pub forwards: usize,
     /// Live rows of each.
     pub rows: u64,
     /// Keys that each reads.
     pub keys: u64,
-    /// Whether layers compute some of the rows alone.
+    /// Records whether layers compute some of the rows alone.
     pub partial: bool,
     /// Rows that ran attention and MLP, averaged over layers, of all together.
     pub computed_rows: u64,
@@ -143,7 +143,7 @@ struct Priced {
 }
 
 impl Priced {
-    /// Of a network of an architecture whose tensors are stored as an outline's are.
+    /// Creates the prices of a network of an architecture whose tensors are stored as an outline's are.
     fn new(
         spec: ArchSpec,
         outline: &Outline,

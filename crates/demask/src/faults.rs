@@ -19,16 +19,16 @@ type BeforeStep = Box<dyn FnMut(usize) -> Result<(), DeviceError> + Send>;
 /// Runs before each opening of a sequence, which has a number from 0 on.
 type BeforeOpen = Box<dyn FnMut(usize) -> Result<(), OpenError> + Send>;
 
-/// What happens before forwards and openings of a network.
+/// Faults that are injected before forwards and openings of a network.
 pub struct Faults {
-    /// Before a forward: an error is the device's.
+    /// Hook before a forward: an error is the device's.
     pub step: BeforeStep,
-    /// Before a sequence is opened.
+    /// Hook before a sequence is opened.
     pub open: BeforeOpen,
 }
 
 impl Default for Faults {
-    /// Nothing happens.
+    /// Creates hooks without faults.
     fn default() -> Self {
         Self { step: Box::new(|_| Ok(())), open: Box::new(|_| Ok(())) }
     }

@@ -15,12 +15,12 @@ pub(crate) struct Filling {
     /// Positions of the canvas.
     holes: Vec<Range<usize>>,
     tokenizer: Option<Arc<Tokenizer>>,
-    /// Whether the text of each hole was reported.
+    /// Records whether the text of each hole was reported.
     told: Vec<bool>,
 }
 
 impl Filling {
-    /// Of these holes.
+    /// Creates the state of these holes.
     pub(crate) fn new(holes: Vec<Range<usize>>, tokenizer: Option<&Arc<Tokenizer>>) -> Self {
         Self { told: vec![false; holes.len()], holes, tokenizer: tokenizer.cloned() }
     }
@@ -35,7 +35,7 @@ impl Filling {
         &self.holes
     }
 
-    /// Tells the holes that have become whole: no token of theirs can change any more.
+    /// Reports the holes that are complete: no token of theirs can change any more.
     pub(crate) fn look(&mut self, session: &Session, tell: &mut Tell<'_>) -> ControlFlow<()> {
         for index in 0..self.holes.len() {
             if !self.told[index] && session.is_complete(self.holes[index].clone()) {

@@ -1,5 +1,5 @@
-//! What identifies models and data on disk: numbers that differ where these differ, to notice a change, not to withstand
-//! an attack.
+//! Fingerprints of models and data on disk: numbers that differ where these differ, to notice a change, not to
+//! withstand an attack.
 
 use std::fmt::Display;
 

@@ -1,4 +1,4 @@
-//! How much memory a model needs, known from shapes before anything is loaded.
+//! Memory that a model needs, computed from shapes before anything is loaded.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::{BackendOptions, WeightChoice};
 pub struct Footprint {
     /// Packed weights and the embedding table, exactly.
     pub weights: u64,
-    /// What steps write beside K and V, roughly from above.
+    /// Bytes that steps write beside K and V, a rough upper bound.
     pub workspace: u64,
     /// Pages of the sequences that are open at the same time, exactly.
     pub cache: u64,
@@ -130,13 +130,13 @@ impl WeightBytes {
 pub struct TooLarge {
     /// The model.
     pub name: String,
-    /// Whose memory.
+    /// Device whose memory is too small.
     pub memory: String,
-    /// What it needs.
+    /// Memory that the model needs.
     pub needed: Footprint,
     /// Bytes that there are.
     pub available: u64,
-    /// How its weights would have to be kept to fit, and the bytes that it would need then.
+    /// Format of the weights in which the model would fit, and the bytes that it would need then.
     pub fitting: Option<(WeightChoice, u64)>,
 }
 

@@ -18,7 +18,7 @@ use crate::{
     scheduler::Spent,
 };
 
-/// What happens while work is done.
+/// Event of a running request.
 #[derive(Debug)]
 pub enum RunEvent<'a> {
     /// The canvas is laid out; nothing is decoded yet.
@@ -31,7 +31,7 @@ pub enum RunEvent<'a> {
         positions: usize,
         /// Positions of a block.
         block_length: usize,
-        /// Where the holes are that are filled, in the canvas; none if the answer stands behind the prompt.
+        /// Positions of the holes in the canvas; none if the answer follows the prompt.
         holes: &'a [Range<usize>],
         /// The decoder, with its parameters.
         decoder: &'a str,
@@ -40,16 +40,16 @@ pub enum RunEvent<'a> {
     },
     /// The first forward has begun, and ended.
     Began {
-        /// When it began: until then the request waited.
+        /// Start of the first forward: until then the request waited.
         at: Instant,
     },
     /// A commit, or the end of a step.
     Event(Event),
-    /// How probable the token of the commit right before was, if that is kept.
+    /// Probability of the token of the commit right before, if it is kept.
     Logprob {
-        /// Where it stands.
+        /// Position of the token.
         position: Position,
-        /// None if no prediction of the model was committed.
+        /// Log-probability; none if no prediction of the model was committed.
         logprob: Option<Logprob<'a>>,
     },
     /// Predictions of one sequence in one forward, if they are recorded.
@@ -67,16 +67,16 @@ pub enum RunEvent<'a> {
     Text(&'a str),
     /// A hole is filled: its text can no longer change.
     Hole {
-        /// Which hole, from 0.
+        /// Index of the hole, from 0.
         index: usize,
-        /// Its text.
+        /// Text of the hole.
         text: &'a str,
     },
     /// Draws of a likelihood that were made.
     Draws {
-        /// How many.
+        /// Number of finished draws.
         done: usize,
-        /// Of how many.
+        /// Number of all draws.
         all: usize,
     },
 }
@@ -93,17 +93,17 @@ pub struct Generation {
     /// The text of each hole that was filled, in their order; empty if the answer stands behind a prompt.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holes: Vec<String>,
-    /// Where these holes were in the canvas. Everything else in it was given.
+    /// Positions of these holes in the canvas. Everything else in it was given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hole_positions: Vec<Range<usize>>,
     /// All tokens after the prompt, up to and including the end token; of a text with holes all from the first hole on, those
     /// between and behind the holes included.
     pub tokens: Vec<TokenId>,
-    /// How probable each of these tokens was when it was committed, in their order; none if
+    /// Log-probability of each of these tokens when it was committed, in their order; none if
     /// [`top_logprobs`](crate::Options::top_logprobs) is not set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub logprobs: Option<Vec<TokenLogprob>>,
-    /// Why it ends where it ends.
+    /// Reason why it ends where it ends.
     pub finish: Finish,
     /// The end token that ended it; none if it ended otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -115,7 +115,7 @@ pub struct Generation {
     pub prompt_tokens: usize,
     /// Tokens that were decoded: those of the answer, or those in the holes.
     pub generated_tokens: usize,
-    /// How it was made.
+    /// Receipt of the answer.
     pub receipt: Receipt,
     /// The whole canvas, for infilling and for those who want to see it.
     #[serde(skip)]
@@ -132,7 +132,7 @@ impl fmt::Display for Generation {
     }
 }
 
-/// What came of a [`Task`].
+/// Outcome of a [`Task`].
 pub enum Outcome {
     /// An answer.
     Answer(Box<Generation>),
@@ -218,7 +218,7 @@ impl Front {
         std::iter::once(&self.meter).chain(guides).filter_map(Option::as_deref)
     }
 
-    /// What the model and its guides take of a GPU's memory now; none where the processor computes.
+    /// Device memory of the model and its guides now; none where the processor computes.
     pub(crate) fn device_memory(&self) -> Option<DeviceUse> {
         self.meters().map(MemoryMeter::read).reduce(DeviceMemory::and).map(DeviceUse::from)
     }
@@ -229,7 +229,7 @@ impl Front {
         self.meters().for_each(MemoryMeter::forget_peak);
     }
 
-    /// Tells what the guide did for a session that had one.
+    /// Counts of the guide of a session that had one.
     fn guided(&self, session: &Session, guide: Option<usize>) -> Option<Guided> {
         let guide = self.guides.get(guide?)?;
         let GuideCounts { cached, rows, accepted, rejected, cost, .. } = session.counts().guide;

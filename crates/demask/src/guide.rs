@@ -8,7 +8,7 @@ use demask_step::{Mask, TokenId};
 
 use crate::{Error, Options, Prompt, Prompter, Segment};
 
-/// What a tokenizer must give back byte for byte, so that bytes can lead to its tokens.
+/// Text that a tokenizer must return byte for byte, so that bytes can lead to its tokens.
 const PROBE: &str = "The answer is 42.\nSo it is.";
 
 /// The way between the words of a model and those of its guide.
@@ -21,7 +21,7 @@ pub(crate) struct Bridge {
 /// The guide of a request.
 #[derive(Clone, Copy)]
 pub(crate) struct Guiding<'a> {
-    /// Which of the model's guides.
+    /// Index of the guide among the model's guides.
     pub(crate) index: usize,
     pub(crate) prompter: &'a Prompter,
     pub(crate) bridge: &'a Bridge,
@@ -57,7 +57,7 @@ pub(crate) fn check_name<G: Named>(guides: &[G], name: &str) -> Result<(), Error
     Ok(())
 }
 
-/// Both tokenizers.
+/// Pair of tokenizers.
 struct Words {
     model: Arc<Tokenizer>,
     guide: Arc<Tokenizer>,
@@ -101,7 +101,7 @@ impl Bridge {
         Self { shared: true, translator: None }
     }
 
-    /// What a session must know of the guide for a prompt; `tokens` is the prompt in the model's words.
+    /// Options of the guide for a prompt; `tokens` is the prompt in the model's words.
     pub(crate) fn options(
         &self,
         guide: &Prompter,
@@ -192,8 +192,8 @@ impl Translator for Words {
     }
 }
 
-/// Whether a token means the same to both. What only one of them has beside its vocabulary does no harm, and neither do
-/// the model's own mask and start: they are in no text (specs/flashdlm.md#2.6).
+/// Reports whether a token means the same to both. What only one of them has beside its vocabulary does no harm, and
+/// neither do the model's own mask and start: they are in no text (specs/flashdlm.md#2.6).
 fn same_words(model: &Tokenizer, guide: &Tokenizer, mask: Option<TokenId>) -> bool {
     let unread = [mask, model.named("mask_token"), model.named("bos_token")];
     let mut compared = false;

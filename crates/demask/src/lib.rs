@@ -101,8 +101,8 @@ use outline::Outline;
 use scheduler::{Finished, NetworkId, Refused, RequestId, Scheduler};
 use task::Task;
 
-/// What a decoder or a cache policy of your own is made from: one type with parameters, one `static` entry, and a
-/// [`Registry`] that reads its name. The examples `own_decoder` and `own_cache` are complete.
+/// Parts of a decoder or a cache policy of your own: one type with parameters, one `static` entry, and a [`Registry`]
+/// that reads its name. The examples `own_decoder` and `own_cache` are complete.
 pub mod methods {
     pub use demask_decode::{
         CanvasSpec, Commit, Layout, Memory, ModelFacts, OptionsError, Remasking, SessionOptions, Setup, cache, canvas,
@@ -111,7 +111,7 @@ pub mod methods {
     pub use demask_step as step;
 }
 
-/// Everything else that the library is made of, for the programs of this project. It changes without notice.
+/// Parts of the library for the programs of this project. They change without notice.
 #[doc(hidden)]
 pub mod internals {
     pub use demask_checkpoint as checkpoint;

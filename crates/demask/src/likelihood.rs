@@ -1,4 +1,4 @@
-//! How probable a continuation of a text is, for multiple choice.
+//! Likelihood of a continuation of a text, for multiple choice.
 //!
 //! An autoregressive model computes it in one forward. A diffusion model has a lower bound, estimated by masking some
 //! of the continuation again and again and asking for the masked tokens: LLaDA's estimator draws how many are masked
@@ -21,17 +21,17 @@ const DREAM_GROUP: usize = 32;
 /// Dream's smallest probability of a mask.
 const DREAM_LEAST: f64 = 1e-3;
 
-/// How a bound is estimated.
+/// Options of the estimate of a bound.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct LikelihoodOptions {
-    /// How many times the continuation is masked (LLaDA's and Dream's scripts: 128).
+    /// Number of times that the continuation is masked (LLaDA's and Dream's scripts: 128).
     pub draws: usize,
     /// Scale of classifier-free guidance, for LLaDA.
     pub cfg_scale: f32,
     /// Key of the draws.
     pub seed: u64,
-    /// For autoregressive models: the log-probability of each token is kept, and this many of the most probable tokens in
-    /// its place, 20 at most. None: only their sum.
+    /// Number of the most probable alternatives that are kept beside each token's log-probability, at most 20, for
+    /// autoregressive models. None: only the sum of the log-probabilities is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub top: Option<usize>,
 }
@@ -42,11 +42,11 @@ impl Default for LikelihoodOptions {
     }
 }
 
-/// How probable a continuation is.
+/// Likelihood of a continuation.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub struct Likelihood {
-    /// Its natural-log probability, or a lower bound of it.
+    /// Natural-log probability, or a lower bound of it.
     pub log_probability: f64,
     /// Tokens of the continuation.
     pub tokens: usize,
@@ -66,7 +66,7 @@ pub struct Likelihood {
 struct Draw {
     /// Masked tokens, counted from the continuation's first, ascending.
     masked: Vec<usize>,
-    /// What the log-probabilities of the masked tokens weigh.
+    /// Weight of the log-probabilities of the masked tokens.
     weight: f64,
 }
 
@@ -167,7 +167,7 @@ fn check(
 struct Dice(u64);
 
 impl Dice {
-    /// In (0, 1).
+    /// Draws a number in (0, 1).
     fn share(&mut self) -> f64 {
         self.0 = mix(self.0);
         uniform(self.0)
@@ -225,7 +225,7 @@ struct Asked {
     /// Tokens before the continuation.
     context: usize,
     tokens: Vec<TokenId>,
-    /// What hides a token; none for models that see no further than it.
+    /// Token that hides a token; none for models that see no further than it.
     mask: Option<TokenId>,
     attention: Mask,
     options: LikelihoodOptions,
@@ -290,7 +290,7 @@ pub struct LikelihoodTask {
     sum: Likelihood,
     /// Draws that were summed.
     done: usize,
-    /// When its first forward began, until it is reported.
+    /// Start of its first forward, until it is reported.
     pub(crate) began: Option<Instant>,
 }
 

@@ -1,4 +1,4 @@
-//! How probable tokens are, of an answer at their commit or of a text that is judged, and what else could stand there.
+//! Log-probabilities of tokens, of an answer at their commit or of a text that is judged, with alternatives.
 
 use std::cmp::Ordering;
 
@@ -8,7 +8,7 @@ use demask_step::{Position, TokenId};
 /// Most alternatives of a token, as in OpenAI's interface.
 pub(crate) const MOST: usize = 20;
 
-/// How probable a token of an answer was when it was committed, or a token of a text behind those before it.
+/// Log-probability of a token of an answer when it was committed, or of a token of a text after those before it.
 ///
 /// Of a text that an autoregressive model judges ([`Likelihood::logprobs`](crate::Likelihood::logprobs)), probabilities are
 /// those of `softmax(logits)`, and their product is the probability of the text. Of an answer:

@@ -1,4 +1,4 @@
-//! What an engine leaves for whoever waits for a request: bounded, because what was not read yet is merged.
+//! Mailbox of an engine for the reader of a request: bounded, because updates that were not read yet are merged.
 
 use std::{
     mem,
@@ -17,13 +17,13 @@ use super::{
     trace::{TokenTexts, Tracer},
 };
 
-/// What has happened to a request since it was last read.
+/// Changes of a request since it was last read.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Update {
-    /// What was laid out, in the first update of an answer.
+    /// Layout of the canvas, in the first update of an answer.
     pub started: Option<Started>,
-    /// When the request's first forward began, in the update behind it: until then it waited.
+    /// Start of the request's first forward, in the update behind it: until then it waited.
     pub began: Option<Instant>,
     /// Text that can no longer change.
     pub text: String,
@@ -33,7 +33,7 @@ pub struct Update {
     pub holes: Vec<(usize, String)>,
     /// Masks that are left in the canvas, those behind the answer in its last block included.
     pub masks: usize,
-    /// How many positions behind the prompt, from the first on, can no longer change and belong to the answer.
+    /// Number of leading positions behind the prompt that can no longer change and belong to the answer.
     pub settled: usize,
     /// Forwards of the request since the last update, at most 256 of them.
     pub forwards: Vec<Forward>,
@@ -63,8 +63,7 @@ pub struct Started {
     pub decoder: String,
     /// The cache policy, with its parameters.
     pub cache: String,
-    /// Where the holes are that are filled, in the canvas; none if the answer stands behind the prompt. What stands between
-    /// them was given.
+    /// Positions of the holes in the canvas; none if the answer follows the prompt. Everything between them was given.
     pub holes: Vec<Range<usize>>,
 }
 
@@ -72,7 +71,7 @@ pub struct Started {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Forward {
-    /// Which forward, from 0.
+    /// Index of the forward, from 0.
     pub step: usize,
     /// NFE so far, this forward included.
     pub nfe: usize,
@@ -92,15 +91,15 @@ pub struct Forward {
 pub struct Committed {
     /// The forward whose predictions were taken, from 0.
     pub step: usize,
-    /// Its position in the canvas.
+    /// Position in the canvas.
     pub position: Position,
     /// The token.
     pub token: TokenId,
-    /// Its probability; 1 where a rule, not the model, chose it.
+    /// Probability of the token; 1 where a rule, not the model, chose it.
     pub confidence: f32,
-    /// As [`TokenLogprob::logprob`](crate::TokenLogprob::logprob); none if nobody asked for it.
+    /// Log-probability as in [`TokenLogprob::logprob`](crate::TokenLogprob::logprob); none unless requested.
     pub logprob: Option<f32>,
-    /// As [`TokenLogprob::top`](crate::TokenLogprob::top).
+    /// Alternatives as in [`TokenLogprob::top`](crate::TokenLogprob::top).
     pub top: Vec<(TokenId, f32)>,
 }
 
@@ -110,7 +109,7 @@ const MOST_FORWARDS: usize = 256;
 /// Something that a ticket yields.
 #[derive(Debug)]
 pub enum Mail<T> {
-    /// What has happened since the last mail.
+    /// Changes since the last mail.
     Update(Update),
     /// The end: nothing follows.
     Over(Result<T, Error>),
@@ -126,19 +125,19 @@ pub(crate) struct Mailbox {
 #[derive(Default)]
 struct Inside {
     update: Option<Update>,
-    /// Whether the update may be read: it holds all of a forward.
+    /// Records whether the update may be read: it holds all of a forward.
     delivered: bool,
-    /// Whether nothing is delivered before the end: then one update holds all that has happened.
+    /// Records whether nothing is delivered before the end: then one update holds all that has happened.
     whole: bool,
-    /// What writes its way down, and what was written.
+    /// Tracer, and the lines that it has written.
     trace: Option<(Tracer, Arc<TokenTexts>, Vec<TraceLine>)>,
     over: Option<Result<Outcome, Error>>,
-    /// Whether the end was put in once: nothing follows it.
+    /// Records whether the end was put in once: nothing follows it.
     closed: bool,
-    /// Whether the end was taken out.
+    /// Records whether the end was taken out.
     read: bool,
     waker: Option<Waker>,
-    /// Whether the waker is for the end alone.
+    /// Records whether the waker is for the end alone.
     patient: bool,
     /// Threads that wait.
     waiting: usize,

@@ -46,10 +46,10 @@ pub enum ModelError {
     Load {
         /// The model.
         name: String,
-        /// Why.
+        /// Error of the loader.
         error: LoadError,
     },
-    /// There is too little memory for it, as was known before it was loaded.
+    /// Error: the model needs more memory than there is, found before it was loaded.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
     /// The kernels of a device cannot take it.
@@ -58,9 +58,9 @@ pub enum ModelError {
     Unfit {
         /// The model.
         name: String,
-        /// Which GPU.
+        /// Number of the GPU.
         number: usize,
-        /// What about it.
+        /// Feature that the GPU lacks.
         unfit: Unfit,
     },
     /// No memory.
@@ -68,7 +68,7 @@ pub enum ModelError {
     Memory {
         /// The model.
         name: String,
-        /// How much is missing.
+        /// Error with the missing amount.
         error: OutOfMemory,
     },
 }
@@ -93,7 +93,7 @@ pub struct Defaults {
     pub block_length: Option<usize>,
 }
 
-/// Everything about a model but its weights: enough to turn a prompt into a session.
+/// Parts of a model but its weights: enough to turn a prompt into a session.
 pub struct Prompter {
     pub(crate) text: CheckpointText,
     facts: ModelFacts,
@@ -135,12 +135,12 @@ impl Prompter {
         self.text.family
     }
 
-    /// Its architecture.
+    /// Returns the architecture.
     pub fn spec(&self) -> &ArchSpec {
         &self.text.spec
     }
 
-    /// What decoding knows of it.
+    /// Returns the facts that decoding needs.
     pub fn facts(&self) -> &ModelFacts {
         &self.facts
     }
@@ -182,17 +182,17 @@ impl Prompter {
 pub struct Model {
     pub(crate) front: Arc<Front>,
     pub(crate) scheduler: Scheduler<Task, dyn Inspect>,
-    /// Its network, and its guides'.
+    /// Networks of the model and its guides.
     pub(crate) networks: Vec<NetworkId>,
     /// Requests that ended while another one was waited for.
     pub(crate) over: Vec<Over>,
-    /// What forwards of its network cost, once a request needed to know.
+    /// Cost curve of its network, once a request needed it.
     pub(crate) curve: Option<SharedCurve>,
     /// Bytes that each network may keep of prefixes.
     pub(crate) prefix_bytes: u64,
 }
 
-/// Everything about a model and its guide but their networks.
+/// Parts of a model and its guide but their networks.
 pub(crate) struct Front {
     pub(crate) prompter: Prompter,
     pub(crate) load_time: Duration,
@@ -201,7 +201,7 @@ pub(crate) struct Front {
     pub(crate) weights: usize,
     /// Reads what it takes of a device of its own.
     pub(crate) meter: Option<Arc<dyn MemoryMeter>>,
-    /// In the order of their networks.
+    /// Guides, in the order of their networks.
     pub(crate) guides: Vec<Guide>,
 }
 
@@ -243,7 +243,7 @@ impl Named for OpenedGuide {
     }
 }
 
-/// How far the loading of a model is.
+/// Progress of the loading of a model.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct LoadProgress<'a> {
@@ -320,7 +320,7 @@ impl Opened {
         self.prompter.prepare_with(prompt, options, guide)
     }
 
-    /// All of it but the weights.
+    /// Returns all of the model but the weights.
     pub fn prompter(&self) -> &Prompter {
         &self.prompter
     }
@@ -563,7 +563,7 @@ impl Model {
         &self.front.prompter
     }
 
-    /// How long loading took, its guide's included.
+    /// Duration of the loading, its guide's included.
     pub fn load_time(&self) -> Duration {
         self.front.load_time
     }

@@ -1,4 +1,4 @@
-//! What a user may ask of one generation: one type, whether it comes from flags, JSON, a sweep or a program.
+//! Options of one generation: one type, whether they come from flags, JSON, a sweep or a program.
 
 use crate::SharedCurve;
 use demask_decode::{
@@ -19,17 +19,17 @@ use crate::stopping::EarlyStop;
 pub struct OptionField {
     /// The name, in JSON and in messages.
     pub name: &'static str,
-    /// Whether the value is `true` or `false`.
+    /// Records whether the value is `true` or `false`.
     pub switch: bool,
-    /// Whether it holds several values.
+    /// Records whether it holds several values.
     pub many: bool,
-    /// What it takes.
+    /// Type of its values.
     pub takes: OptionType,
-    /// What it is, in a sentence or two.
+    /// Description, in a sentence or two.
     pub about: &'static str,
 }
 
-/// What an option takes, for those who describe it.
+/// Type of an option's values, for descriptions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OptionType {
@@ -72,7 +72,7 @@ impl OptionType {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionError {
-    /// There is no such option.
+    /// Error: there is no option of this name.
     #[error(transparent)]
     Unknown(#[from] UnknownName),
     /// The value is not of the option's type.
@@ -80,9 +80,9 @@ pub enum OptionError {
     Value {
         /// The option.
         option: &'static str,
-        /// What was found, as it was written.
+        /// Value that was found, as it was written.
         found: String,
-        /// What it takes.
+        /// Values that the option takes.
         expected: String,
     },
     /// A method that does not exist, or does not take these parameters.
@@ -90,7 +90,7 @@ pub enum OptionError {
     Method(String),
 }
 
-/// What an option's value is read from.
+/// Type that an option's value is parsed into.
 trait OptionValue: Sized {
     const TAKES: OptionType;
     const SWITCH: bool = false;
@@ -108,11 +108,11 @@ trait OptionValue: Sized {
     }
 }
 
-/// Why a value could not be read.
+/// Reason why a value could not be read.
 enum Unread {
-    /// It is of another type than this.
+    /// Error: the value has another type than this.
     Expected(&'static str),
-    /// It is of the right type, and something about it is wrong.
+    /// Error: the value has the right type and a wrong content.
     Because(String),
 }
 
@@ -284,7 +284,7 @@ macro_rules! methods {
 
 methods!(DecoderSpec, CacheSpec);
 
-/// How an option's value is written out.
+/// Written form of an option's value.
 trait Written {
     fn write<M: SerializeMap>(&self, name: &'static str, map: &mut M) -> Result<(), M::Error>;
 }
@@ -390,7 +390,7 @@ macro_rules! options {
 }
 
 options! {
-    /// How one prompt is answered. What is `None` is chosen to fit the model: the recommended decoder and cache if neither
+    /// Options of one answer. Fields that are `None` are chosen to fit the model: the recommended decoder and cache if neither
     /// they nor steps, schedule or remasking are set, the reference for what is missing otherwise.
     ///
     /// ```
@@ -410,11 +410,11 @@ options! {
         block_length: usize,
         /// Denoising steps over all blocks.
         steps: usize,
-        /// What ranks predictions.
+        /// Quantity that ranks predictions.
         remasking: Remasking,
-        /// How steps share the masks.
+        /// Rule by which steps share the masks.
         schedule: Schedule,
-        /// Where Dream's time ends.
+        /// End of Dream's time.
         eps: f32,
         /// Temperature of tokens; 0: the most probable one.
         temperature: f32,
@@ -434,7 +434,7 @@ options! {
         top_logprobs: usize,
         /// The guide, by its name, of a model that has several.
         guide: String,
-        /// What forwards cost, for decoders that choose by it: a file that `bench curve` wrote, or `shipped`.
+        /// Cost of forwards, for decoders that choose by it: a file that `bench curve` wrote, or `shipped`.
         cost_curve: SharedCurve,
         /// Texts that end the answer; they are not part of it.
         stop: Vec<String>,
@@ -446,7 +446,7 @@ options! {
         ignore_eos: bool,
         /// Go on behind an end token; the answer still ends there.
         no_early_stop: bool,
-        /// When decoding ends before everything is decoded; once no mask stands before an end token if it is not set.
+        /// Rule for ending before everything is decoded; unset: once no mask stands before an end token.
         stop_rule: EarlyStop,
         /// Never predict the end-of-text token (LLaDA's `logits_eos_inf`).
         suppress_eos: bool,
@@ -461,8 +461,8 @@ options! {
 }
 
 impl Options {
-    /// Whether nothing is said of how to decode: neither a method nor what only static decoding knows. Otherwise the
-    /// reference decodes, with what is set in the place of its own.
+    /// Reports whether nothing is said of how to decode: neither a method nor what only static decoding knows.
+    /// Otherwise the reference decodes, with what is set in the place of its own.
     pub(crate) fn leaves_methods_open(&self) -> bool {
         let methods = self.decoder.is_none() && self.cache.is_none();
         let order = self.remasking.is_none() && self.alg_temp.is_none();
@@ -494,7 +494,7 @@ impl Options {
         }
     }
 
-    /// Whether end tokens are tokens like any other.
+    /// Reports whether end tokens are tokens like any other.
     pub(crate) fn ignores_eos(&self) -> bool {
         self.ignore_eos == Some(true)
     }

@@ -1,4 +1,4 @@
-//! From what was asked for to a session: explicit values are checked, missing ones are chosen to fit the model.
+//! Construction of a session from a request: explicit values are checked, missing ones are chosen to fit the model.
 
 use demask_decode::{CanvasSpec, OptionsError, Schedule, Session, SessionOptions, StopRule, cache_for, recommended};
 use demask_step::{Mask, TokenId};
@@ -95,7 +95,7 @@ impl Prompter {
         })
     }
 
-    /// How many alternatives of a token an option asks for: no more than there are tokens.
+    /// Number of alternatives of a token that an option requests: at most the number of tokens.
     pub(crate) fn alternatives(&self, option: &'static str, wanted: Option<usize>) -> Result<Option<usize>, Error> {
         match wanted {
             Some(found) if found > logprob::MOST => Err(OptionError::Value {
@@ -236,7 +236,7 @@ fn check_guided(guided: bool, options: &Options) -> Result<(), Error> {
     }
 }
 
-/// What a session says of options, as an error of this crate.
+/// Conversion of a session's errors about options into errors of this crate.
 impl From<OptionsError> for Error {
     fn from(error: OptionsError) -> Self {
         Self::Options(error)

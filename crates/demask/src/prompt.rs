@@ -28,7 +28,7 @@ pub enum Prompt {
 pub enum Segment {
     /// Text as it stands: `<mask:5>` is text here, and the mask token's own text is refused.
     Text(String),
-    /// So many tokens are missing here.
+    /// Hole of this many tokens.
     Hole(usize),
 }
 
@@ -134,7 +134,7 @@ impl From<&Prompt> for Prompt {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tokens {
     pub(crate) ids: Vec<TokenId>,
-    /// Where its holes are; none if the answer stands behind it.
+    /// Positions of the holes; none if the answer follows the prompt.
     pub(crate) holes: Vec<Range<usize>>,
 }
 

@@ -1,4 +1,4 @@
-//! How an answer was made: every result carries it.
+//! Receipt of an answer: the record of how it was made, part of every result.
 
 use demask_step::DeviceMemory;
 use serde::Serialize;
@@ -14,21 +14,21 @@ pub struct Receipt {
     /// Methods, claims and counts.
     #[serde(flatten)]
     pub decoding: demask_decode::DecodingReceipt,
-    /// What a cost curve that was asked for was measured on, if not on this model and machine.
+    /// Origin of the requested cost curve, if it was not measured on this model and machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_curve_note: Option<String>,
     /// Forwards of the guide.
     pub guide_nfe: usize,
-    /// What the guide did, if there was one.
+    /// Counts of the guide, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guide: Option<Guided>,
-    /// Where the time went.
+    /// Time of each part.
     pub seconds: Seconds,
-    /// Where the memory went.
+    /// Memory of each part.
     pub memory: MemoryUse,
 }
 
-/// What a guide did.
+/// Counts of a guide.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Guided {
     /// The guide.
@@ -65,7 +65,7 @@ pub struct Seconds {
     pub guide: f64,
     /// The whole answer, loading not included.
     pub total: f64,
-    /// By the clock, from the request to its end, others' parts included: `total` if it ran alone.
+    /// Wall time from the request to its end, others' parts included: `total` if it ran alone.
     pub wall: f64,
 }
 
@@ -80,7 +80,7 @@ pub struct MemoryUse {
     pub cache: usize,
     /// Peak resident memory of the process, mapped files included.
     pub peak: u64,
-    /// What the model and its guides take of a GPU's memory; left out where the processor computes.
+    /// Device memory of the model and its guides; left out where the processor computes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceUse>,
 }
@@ -92,8 +92,8 @@ pub struct DeviceUse {
     pub current: u64,
     /// Allocated by them at most; where several networks take some, the sum of their peaks.
     pub peak: u64,
-    /// In use on the whole card when the answer was done, as its driver reports it: by whomever, and what the driver takes
-    /// for itself.
+    /// Bytes in use on the whole card when the answer was done, as its driver reports them, including those of other
+    /// processes and of the driver itself.
     pub in_use: u64,
 }
 

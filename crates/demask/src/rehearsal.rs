@@ -22,13 +22,13 @@ pub trait StandIn {
 /// A group of requests of a rehearsed session.
 #[derive(Debug, Clone, Copy)]
 pub struct Rehearsed<'a> {
-    /// Which feed of the session, from 0.
+    /// Index of the feed of the session, from 0.
     pub step: usize,
-    /// Which network: 0 is the model, 1 its guide.
+    /// Index of the network: 0 is the model, 1 its guide.
     pub network: usize,
     /// The requests, which would run in one forward.
     pub requests: &'a [Request],
-    /// Whether the sequence of each request keeps increments.
+    /// Records whether the sequence of each request keeps increments.
     pub increments: &'a [bool],
 }
 
@@ -70,8 +70,8 @@ fn lines(asked: &Rehearsed<'_>, own: usize) -> impl Iterator<Item = String> {
     })
 }
 
-/// Tells a line for each step that `session` would run with a stand-in, and one of what they are together. `see` as for
-/// [`rehearse`]. Steps that depend on what is predicted may differ in a real run.
+/// Writes a line for each step that `session` would run with a stand-in, and one for their sum. `see` as for
+/// [`rehearse`]. Steps that depend on predictions may differ in a real run.
 ///
 /// # Errors
 /// As [`rehearse`].
@@ -121,7 +121,7 @@ impl Assumed {
         Self { tokens, acceptance, seed }
     }
 
-    /// Whether a position is accepted from a draft.
+    /// Reports whether a position is accepted from a draft.
     fn accepts(&self, position: u32) -> bool {
         random::uniform(random::mix(self.seed ^ random::mix(u64::from(position)))) < self.acceptance
     }

@@ -17,9 +17,9 @@ use crate::{
 /// Predictions of one sequence in one forward, as a trace holds them. Arrays run lane after lane, position after position.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// Which feed of the session, from 0.
+    /// Index of the feed of the session, from 0.
     pub step: usize,
-    /// Which network: 0 is the model, 1 its guide.
+    /// Index of the network: 0 is the model, 1 its guide.
     #[serde(default)]
     pub network: usize,
     /// Number of lanes.
@@ -144,17 +144,17 @@ impl Record {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
-    /// It says what was committed, not what was predicted.
+    /// Error: the trace holds commits, not predictions.
     #[error("the trace has no predictions: record it with `trace` and `trace_predictions`")]
     NoPredictions,
     /// Something is not what it was when the trace was recorded.
     #[error("the trace was recorded with {what} {recorded}, this run has {found}: give the same")]
     Different {
-        /// What differs.
+        /// Name of the setting that differs.
         what: &'static str,
-        /// In the trace.
+        /// Value in the trace.
         recorded: String,
-        /// In this run.
+        /// Value in this run.
         found: String,
     },
     /// The run wants a forward that is not the recorded one.
@@ -162,11 +162,11 @@ pub enum ReplayError {
         "forward {step} predicts {found}, and in the trace {recorded}: give all decoding options with which it was recorded"
     )]
     Elsewhere {
-        /// Which forward, from 0.
+        /// Index of the forward, from 0.
         step: usize,
-        /// What the run predicts.
+        /// Prediction of the run.
         found: String,
-        /// What was recorded.
+        /// Prediction of the trace.
         recorded: String,
     },
     /// The trace ends before the run does.
@@ -177,7 +177,7 @@ pub enum ReplayError {
         /// Recorded forwards.
         steps: usize,
     },
-    /// More tokens were recorded than a model has.
+    /// Error: the trace has more tokens than a model's vocabulary.
     #[error("the trace names {recorded} tokens, and the model has {known}: choose a model with a larger vocabulary")]
     Vocabulary {
         /// Different tokens in the trace.
@@ -329,9 +329,9 @@ impl Script {
 pub(crate) struct Tape {
     /// Predictions in place of the networks'.
     pub(crate) script: Option<Script>,
-    /// Whether predictions are kept.
+    /// Records whether predictions are kept.
     pub(crate) records: bool,
-    /// Those kept since they were last taken.
+    /// Records that were kept since they were last taken.
     kept: Vec<Record>,
     feeds: usize,
 }

@@ -1,4 +1,4 @@
-//! When decoding may end before everything is decoded: the engine's stop rules by name, as they are typed.
+//! Rules for ending before everything is decoded: the engine's stop rules by name, as they are typed.
 
 use std::{fmt, str::FromStr};
 
@@ -11,9 +11,9 @@ use demask_step::TokenId;
 /// A stop rule of the engine, without the token that it fills with: that is the model's end-of-text token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EarlyStop {
-    /// As soon as an end token stands in the response with no mask before it.
+    /// Stop as soon as an end token stands in the response with no mask before it.
     Prefix,
-    /// As soon as for [`Self::Prefix`]; what is still masked becomes end-of-text tokens (FlashDLM's guided decoding).
+    /// Stop as for [`Self::Prefix`]; remaining masks become end-of-text tokens (FlashDLM's guided decoding).
     PrefixFill,
     /// Once a block with an end token in or before it is finished (SDAR).
     Block,
@@ -21,8 +21,8 @@ pub enum EarlyStop {
     WholeBlock,
     /// Never, but what lies behind a decoded end-of-text token is filled with it at once (FlashDLM on LLaDA).
     Fill,
-    /// As soon as the last tokens before the first mask are so many end-of-text tokens, which fill what follows (FlashDLM
-    /// on Dream).
+    /// Stop as soon as the last tokens before the first mask are this many end-of-text tokens, which fill the rest
+    /// (FlashDLM on Dream).
     EndRun(usize),
     /// Never: everything is decoded.
     Never,
@@ -42,7 +42,7 @@ const RULES: [(&str, EarlyStop); 7] = [
     ("never", EarlyStop::Never),
 ];
 
-/// Why a text is no stop rule.
+/// Reason why a text is no stop rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StopError {
     /// No rule has this name.
@@ -53,13 +53,13 @@ pub enum StopError {
     Parameter {
         /// The rule.
         rule: &'static str,
-        /// What stands behind it.
+        /// Text behind the name.
         found: String,
     },
     /// The length of the run cannot be read.
     #[error("stop rule end-run has \"{found}\", expected run=N with a whole number from 1 on")]
     Run {
-        /// What stands behind the name.
+        /// Text behind the name.
         found: String,
     },
 }

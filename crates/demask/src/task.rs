@@ -1,4 +1,4 @@
-//! What a model's scheduler runs: answers, likelihoods, and bare sessions.
+//! Tasks of a model's scheduler: answers, likelihoods, and bare sessions.
 
 use std::ops::ControlFlow;
 
@@ -18,7 +18,7 @@ pub enum Task {
 }
 
 impl Task {
-    /// Tells what has changed since it was last asked.
+    /// Reports the changes since the last call.
     pub(crate) fn look(&mut self, tell: &mut Tell<'_>) -> ControlFlow<()> {
         match self {
             Self::Answer(answer) => answer.look(tell),
@@ -53,7 +53,7 @@ impl Task {
         }
     }
 
-    /// Which of the model's guides it asks; the first, if it does not say.
+    /// Index of the guide that it uses; the first, unless set.
     pub(crate) fn guide(&self) -> usize {
         match self {
             Self::Answer(answer) => answer.guide().unwrap_or(0),

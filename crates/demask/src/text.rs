@@ -1,6 +1,6 @@
 //! Stop texts, searched in what can no longer change.
 
-/// Where the earliest stop text starts in `text`, and which one it is.
+/// Returns the start of the earliest stop text in `text`, and its index.
 pub fn find_stop(text: &str, stops: &[String]) -> Option<(usize, usize)> {
     stops
         .iter()
@@ -10,7 +10,7 @@ pub fn find_stop(text: &str, stops: &[String]) -> Option<(usize, usize)> {
         .min()
 }
 
-/// How many bytes of `text` may be shown although more text will follow: not the start of a possible stop text.
+/// Number of bytes of `text` that may be shown although more text will follow: not the start of a possible stop text.
 pub fn safe_length(text: &str, stops: &[String]) -> usize {
     let held = stops
         .iter()

@@ -17,7 +17,7 @@ pub struct Ticket<T> {
     of: PhantomData<fn() -> T>,
 }
 
-/// What a ticket's request may come to.
+/// Outcomes of a ticket's request.
 pub trait Outcomes: Sized {
     /// Takes it out of an outcome; none if it is another kind.
     fn of(outcome: Outcome) -> Option<Self>;

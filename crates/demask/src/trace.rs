@@ -41,7 +41,7 @@ pub enum TraceLine {
         /// Seed.
         seed: u64,
     },
-    /// What a network predicted for one sequence in one forward, if that is recorded: it comes before the step.
+    /// Predictions of a network for one sequence in one forward, if they are recorded: the line comes before the step.
     Predictions {
         /// Always `predictions`.
         event: PredictionsTag,
@@ -53,7 +53,7 @@ pub enum TraceLine {
     Draft {
         /// Always `draft`.
         event: DraftTag,
-        /// Which forward, from 0.
+        /// Index of the forward, from 0.
         step: usize,
         /// The first draft that holds it; 0 is known to be good.
         draft: usize,
@@ -63,17 +63,17 @@ pub enum TraceLine {
         token: u32,
         /// The token's probability when it was drafted.
         confidence: f32,
-        /// Whether it stands.
+        /// Records whether it stands.
         accepted: bool,
         /// The token's text where it is known and whole.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         text: Option<String>,
     },
-    /// What was predicted in a draft, and decides about the next one.
+    /// Prediction in a draft that decides about the next one.
     Target {
         /// Always `target`.
         event: TargetTag,
-        /// Which forward, from 0.
+        /// Index of the forward, from 0.
         step: usize,
         /// The draft in which it was predicted.
         draft: usize,
@@ -83,7 +83,7 @@ pub enum TraceLine {
         token: u32,
         /// The token's probability.
         confidence: f32,
-        /// Whether a guide predicted it, where it disagreed.
+        /// Records whether a guide predicted it, where it disagreed.
         #[serde(default, skip_serializing_if = "is_false")]
         guide: bool,
         /// The token's text where it is known and whole.
@@ -94,7 +94,7 @@ pub enum TraceLine {
     Step {
         /// Always `step`.
         event: StepTag,
-        /// Which forward, from 0.
+        /// Index of the forward, from 0.
         step: usize,
         /// NFE so far.
         nfe: usize,
@@ -110,7 +110,7 @@ pub enum TraceLine {
     },
     /// A commit.
     Commit {
-        /// Which forward, from 0.
+        /// Index of the forward, from 0.
         step: usize,
         /// Position in the canvas.
         position: u32,
@@ -348,13 +348,13 @@ pub enum TraceError {
     /// A line is not one of a trace.
     #[error("line {line} of the trace is not a header, step, commit or prediction: expected what `trace` writes")]
     Line {
-        /// Which, from 1.
+        /// Number of the line, from 1.
         line: usize,
     },
     /// The trace is newer than the program.
     #[error("the trace is of version {found}, this program reads up to {TRACE_VERSION}: update demask")]
     Version {
-        /// Its version.
+        /// Version of the trace.
         found: u32,
     },
     /// The first line is not a header.

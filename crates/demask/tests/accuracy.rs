@@ -87,7 +87,7 @@ fn wanted() -> usize {
     std::env::var("DEMASK_PROBLEMS").ok().and_then(|count| count.parse().ok()).unwrap_or(20)
 }
 
-/// Whether a name is in the list of an environment variable, or nobody gave one.
+/// Reports whether a name is in the list of an environment variable, or nobody gave one.
 fn listed(variable: &str, name: &str) -> bool {
     std::env::var(variable).map_or(true, |list| list.split(',').any(|listed| listed == name))
 }
@@ -327,7 +327,7 @@ fn divergence(p: &[f32], q: &[f32]) -> f64 {
     .sum()
 }
 
-/// What static decoding takes from predictions: the surest position, ties to the lowest, and its token.
+/// Choice of static decoding among predictions: the surest position, ties to the lowest, and its token.
 fn choice(predictions: &Predictions) -> Option<(usize, u32)> {
     let rows = predictions.confidence.iter().enumerate();
     let open = rows.filter(|&(row, _)| predictions.tokens[row] != demask::internals::step::NO_TOKEN);
@@ -354,7 +354,7 @@ fn step(model: &mut Model, sequence: SequenceId, session: &Session, out: &mut Pr
 #[derive(Default)]
 struct Compared {
     decisions: usize,
-    /// Those that differ, all of them closer than logits have moved.
+    /// Number of differences, all of them closer than logits have moved.
     ties: usize,
     /// Largest distance of logits, relative to the largest expected one of the step.
     worst: f32,

@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::Value;
 
-/// Who may depend on whom.
+/// Allowed dependencies between crates.
 pub(crate) const ARROWS: &[(&str, &[&str])] = &[
     ("demask-step", &[]),
     ("demask-tensor", &["demask-step"]),
@@ -50,7 +50,7 @@ fn metadata() -> Value {
     metadata_in(Path::new(env!("CARGO_MANIFEST_DIR")))
 }
 
-/// What cargo tells in a folder: which members are the default ones depends on it.
+/// Metadata of cargo for a folder: the default members depend on it.
 fn metadata_in(folder: &Path) -> Value {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
@@ -145,7 +145,7 @@ fn every_crate_has_its_line_in_the_architecture() {
     }
 }
 
-/// What a source file includes, as it names it.
+/// Files that a source file includes, as it names them.
 fn included(source: &str) -> Vec<&str> {
     let calls = ["include_str!(", "include_bytes!("].into_iter().flat_map(|call| source.split(call).skip(1));
     calls

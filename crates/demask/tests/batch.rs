@@ -1,4 +1,4 @@
-//! Many requests at once: each answer is what it would be alone, whatever becomes of the others.
+//! Batches of requests: each answer is the one that its request has alone, whatever becomes of the others.
 
 use std::{collections::HashMap, ops::ControlFlow, path::Path, time::Instant};
 
@@ -30,7 +30,7 @@ fn go_on(_: RequestId, _: RunEvent<'_>) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-/// Everything but the clock and the process's memory.
+/// Compares everything but the clock and the process's memory.
 pub fn same(left: &Generation, right: &Generation) {
     assert_eq!((&left.text, &left.tokens, left.finish), (&right.text, &right.tokens, right.finish));
     assert_eq!(left.canvas, right.canvas);

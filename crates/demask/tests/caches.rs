@@ -1,6 +1,6 @@
-//! What dKV-Cache, dLLM-Cache and SlowFast promise (specs/caches.md#2.8, specs/caches.md#4.5, specs/caches.md#5 and
-//! specs/caches.md#8), and FreeCache (specs/flashdlm.md#6), in bits, on small random networks. Predictions are fed by a
-//! script, so that all runs go through the same canvases.
+//! Promises of dKV-Cache, dLLM-Cache and SlowFast (specs/caches.md#2.8, specs/caches.md#4.5, specs/caches.md#5 and
+//! specs/caches.md#8), and of FreeCache (specs/flashdlm.md#6), in bits, on small random networks. Predictions are fed
+//! by a script, so that all runs go through the same canvases.
 
 use std::cell::Cell;
 
@@ -56,8 +56,8 @@ impl Forward {
         self.answer.logits[index * 70..(index + 1) * 70].iter().map(|logit| logit.to_bits()).collect()
     }
 
-    /// Whether a position's logits are those of another forward but for the rounding of an increment: a row that lives
-    /// off it adds attention and MLP at once, a computed row one after the other.
+    /// Reports whether a position's logits are those of another forward but for the rounding of an increment: a row
+    /// that lives off it adds attention and MLP at once, a computed row one after the other.
     fn is_near(&self, other: &Self, position: Position) -> bool {
         let values = |forward: &Self| {
             let index = forward.answer.index(0, position).unwrap();

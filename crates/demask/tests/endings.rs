@@ -1,4 +1,4 @@
-//! Why an answer ends: end tokens and stop texts, and which one it was.
+//! Ends of answers: end tokens and stop texts, and the record of which one it was.
 
 use std::ops::ControlFlow;
 

@@ -80,7 +80,7 @@ fn counting(device: &DeviceOptions) -> Counting<'_> {
     Counting { convention: Convention::Demask, device }
 }
 
-/// What a recorded run of a model costs.
+/// Estimate of a recorded run of a model.
 fn replayed(outline: &Outline, prompt: &Prompt, options: &Options, lines: &[TraceLine]) -> Estimate {
     // What a trace is read from.
     let mut bytes = Vec::new();
@@ -96,7 +96,7 @@ fn replayed(outline: &Outline, prompt: &Prompt, options: &Options, lines: &[Trac
     found.unwrap()
 }
 
-/// What a run of assumed predictions costs.
+/// Estimate of a run of assumed predictions.
 fn assumed(outline: &Outline, prompt: &Prompt, options: &Options, acceptance: f64, counting: Counting<'_>) -> Estimate {
     let mut session = outline.prepare(prompt, options).unwrap().into_session();
     let mut stand_in = Assumed::new(outline.prompter(), acceptance, 0);
@@ -226,7 +226,7 @@ fn acceptance_is_tokens_a_forward() {
     assert!(tokens(&sdar, "freedave:d=4,eager", "block", 0.9) > 2.0);
 }
 
-/// Where costs of the page are counted: the same on every machine.
+/// Device on which costs of the page are counted: the same on every machine.
 fn device() -> DeviceOptions {
     DeviceOptions {
         device: DeviceChoice::Cpu,
@@ -327,7 +327,7 @@ fn published_table() -> String {
     text
 }
 
-/// What an answer of a shape costs with some methods.
+/// Estimate of an answer of a shape with some methods.
 fn costs(like: &str, (prompt, length): Lengths, decoder: &str, cache: &str, acceptance: f64) -> Estimate {
     let device = device();
     let block_length = (!like.starts_with("sdar")).then_some(32);
@@ -336,7 +336,7 @@ fn costs(like: &str, (prompt, length): Lengths, decoder: &str, cache: &str, acce
     assumed(&shape(like), &prompt, &options, acceptance, counting(&device))
 }
 
-/// The same network that takes one token after the other.
+/// Estimate of the same network that takes one token after the other.
 fn autoregressive(like: &str, (prompt, length): Lengths) -> Estimate {
     let (outline, device) = (shape(like), device());
     let (spec, mut session) = outline.autoregressive(prompt, length, &Options::default()).unwrap();

@@ -1,4 +1,4 @@
-//! What a program meets that knows the face of the library and nothing behind it.
+//! Public library as a program meets it that knows nothing behind it.
 
 use demask::{Chat, Error, Finish, LikelihoodOptions, Mail, Model, Options, Prompt};
 

@@ -1,4 +1,4 @@
-//! What is told before loading is what loading takes.
+//! Memory that is computed before loading, compared with the memory that loading takes.
 
 use std::{
     cell::RefCell,

@@ -1,4 +1,5 @@
-//! What a generation refuses, and what a library user gets; the messages of the command line are tested with it.
+//! Refusals of a generation, and their types for users of the library; the messages of the command line are tested with
+//! it.
 
 use std::ops::ControlFlow;
 

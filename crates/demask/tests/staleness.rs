@@ -1,5 +1,5 @@
-//! How far the K/V that a cache ends with are from those of a full forward over the finished canvas: what FlashDLM's
-//! figure 2 claims to be little (specs/flashdlm.md#I10). `--nocapture` prints the distances by layer.
+//! Distance of the K/V that a cache ends with from those of a full forward over the finished canvas: FlashDLM's figure
+//! 2 claims that it is small (specs/flashdlm.md#I10). `--nocapture` prints the distances by layer.
 #![expect(clippy::print_stdout, reason = "distances are for whoever asks with --nocapture")]
 
 use std::collections::BTreeMap;

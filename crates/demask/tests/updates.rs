@@ -1,4 +1,4 @@
-//! What a reader of mail is told while an answer is made, whether it reads often or late.
+//! Updates that a reader of mail gets while an answer is made, whether it reads often or late.
 
 use demask::{Class, Mail, Model, Options, Prompt, Update};
 

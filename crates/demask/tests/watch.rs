@@ -1,4 +1,4 @@
-//! What a watcher sees of a forward, against the naive transformer.
+//! Values that an observer sees of a forward, against the naive transformer.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use demask_testkit::naive::network::assert_near;
 
 const TOKENS: [u32; 11] = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 69];
 
-/// How many keys the twin's rows see.
+/// Number of keys that the twin's rows see.
 fn limits(mask: Mask) -> Box<dyn Fn(usize) -> usize> {
     let all = TOKENS.len();
     match mask {

@@ -5,11 +5,11 @@ use demask::internals::Fields;
 /// One problem of a task, as its data file states it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Problem {
-    /// Its name: the file's own, or the line's number.
+    /// Name of the problem: the file's own, or the line's number.
     pub id: String,
     /// The question.
     pub question: String,
-    /// What the question is about: a passage, the start of a program.
+    /// Text that the question refers to: a passage, the start of a program.
     pub context: Option<String>,
     /// The subject or the sort of problem, where the file names one.
     pub subject: Option<String>,
@@ -58,7 +58,7 @@ pub enum Gold {
     Text(Vec<String>),
     /// A program that passes.
     Program {
-        /// What stands before the completion; empty if the answer is the whole program.
+        /// Code before the completion; empty if the answer is the whole program.
         prompt: String,
         /// Statements that raise if the program is wrong.
         tests: String,

@@ -12,18 +12,18 @@ pub struct Record {
     pub run: String,
     /// The task.
     pub task: String,
-    /// Its place in the task's order, from 0.
+    /// Index in the task's order, from 0.
     pub index: usize,
     /// The problem's name.
     pub id: String,
     /// The prompt as the model read it.
     pub prompt: String,
-    /// What the model wrote.
+    /// Output of the model.
     pub output: String,
     /// The extracted answer and whether it is right.
     #[serde(flatten)]
     pub verdict: Verdict,
-    /// What would have been right, for people.
+    /// Right answer, for people.
     pub expected: String,
     /// Decoded tokens.
     pub tokens: usize,

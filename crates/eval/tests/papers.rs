@@ -10,7 +10,7 @@ use crate::recipes::{recipes, root, spec};
 
 const PAGE: &str = "docs/papers.md";
 
-/// What stands on the page for a recipe of the demo: its words, its command, and the table of its record.
+/// Section of the page for a recipe of the demo: its words, its command, and the table of its record.
 fn section(recipe: &Path) -> String {
     let heading = spec(recipe).heading;
     let name = recipe.file_stem().unwrap().to_str().unwrap();

@@ -43,7 +43,7 @@ pub fn recipes() -> Vec<PathBuf> {
     found
 }
 
-/// What a recipe says.
+/// Request of a recipe.
 pub fn spec(recipe: &Path) -> Spec {
     Spec::read(&root().join(recipe), None).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -175,7 +175,7 @@ fn recipes_of_tables_have_the_published_figures() {
     }
 }
 
-/// Whether a row is an extra baseline of this project, which nobody published.
+/// Reports whether a row is an extra baseline of this project, which nobody published.
 fn is_ours(name: &str) -> bool {
     name.contains("(ours)")
 }
@@ -206,7 +206,7 @@ pub fn settings() -> String {
     text
 }
 
-/// How a row asks a task, as cells of a table.
+/// Prompting of a task by a row, as cells of a table.
 fn asked(task: &Task, asking: &Asking, guide: Option<&str>) -> String {
     let style = asking.prompt_style.as_deref().map_or(task.styles[0], |name| *task.style(name).unwrap());
     let Value::Object(mut options) = serde_json::to_value(&asking.options).unwrap() else { panic!("no options") };

@@ -7,13 +7,13 @@ use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, Value
 /// One axis.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Axis {
-    /// What it measures, with the unit.
+    /// Name of the measured quantity, with its unit.
     pub label: String,
     /// Doubling is a step of equal width, if all values allow it.
     pub log: bool,
     /// Values that the axis shows in any case.
     pub shows: Vec<f64>,
-    /// Nothing is above this: no number beside the axis, no end of an error bar.
+    /// Upper bound: no number beside the axis and no end of an error bar lies above it.
     pub most: Option<f64>,
 }
 
@@ -71,7 +71,7 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// Where a value stands on an even ruler.
+    /// Position of a value on an even ruler.
     fn place(&self, value: f64) -> f64 {
         if self.log { value.log2() } else { value }
     }
@@ -82,7 +82,7 @@ impl Scale {
     }
 }
 
-/// For the plotting library.
+/// Conversion for the plotting library.
 impl Ranged for Scale {
     type FormatOption = NoDefaultFormatting;
     type ValueType = f64;

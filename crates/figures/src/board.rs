@@ -10,11 +10,11 @@ use super::style;
 /// Rows of boxes.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Board {
-    /// What it shows.
+    /// Title above the board.
     pub title: String,
-    /// What the tones mean, in the order of the legend.
+    /// Meaning of each tone, in the order of the legend.
     pub legend: Vec<(Tone, String)>,
-    /// From top to bottom.
+    /// Rows from top to bottom.
     pub lines: Vec<Line>,
 }
 
@@ -37,24 +37,24 @@ pub enum Line {
 /// A box.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cell {
-    /// What stands in it.
+    /// Text in the box.
     pub text: String,
-    /// What became of it.
+    /// State of the token, shown as a tone.
     pub tone: Tone,
 }
 
-/// How a box looks.
+/// Look of a box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
-    /// Nothing stands there.
+    /// Empty box.
     Empty,
-    /// It has stood there before.
+    /// Token that an earlier line already shows.
     Known,
-    /// It is good.
+    /// Token that is right.
     Good,
-    /// It is not.
+    /// Token that is wrong.
     Bad,
-    /// It is what should stand there.
+    /// Token that should stand there.
     Wanted,
 }
 

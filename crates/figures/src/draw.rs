@@ -1,4 +1,4 @@
-//! From figures to SVG: panels, axes, series and the legend that they share.
+//! Drawing of figures as SVG: panels, axes, series and the legend that they share.
 
 use plotters::{
     chart::{ChartBuilder, ChartContext, LabelAreaPosition},
@@ -19,7 +19,7 @@ use super::{Content, Figure, Join, Panel, Point, Series, axis::Scale, heat, styl
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{figure} cannot be drawn: {reason}")]
 pub struct DrawError {
-    /// Which.
+    /// Name of the figure.
     pub figure: String,
     /// The library's words.
     pub reason: String,
@@ -29,7 +29,7 @@ pub struct DrawError {
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// A panel with its axes.
 pub(super) type Chart<'a, 'b> = ChartContext<'b, SVGBackend<'a>, Cartesian2d<Scale, Scale>>;
-/// How drawing ends.
+/// Result of drawing.
 pub(super) type Drawn<T = ()> = Result<T, DrawingAreaErrorKind<std::io::Error>>;
 
 /// Sizes in pixels: the picture, its heading, a panel that has a row to itself and one that shares it, a legend's line.
@@ -193,7 +193,7 @@ impl Point {
 /// The labels of a figure's series, each with its colour, broken into lines.
 struct Legend {
     labels: Vec<String>,
-    /// Where each label begins: line and pixel.
+    /// Start of each label: line and pixel.
     places: Vec<(u32, u32)>,
 }
 

@@ -12,9 +12,9 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[error("cannot write {}: {}", path.display(), told(error))]
 pub struct WriteError {
-    /// Which.
+    /// File that could not be written.
     pub path: PathBuf,
-    /// Why.
+    /// Error of the operating system.
     #[source]
     pub error: io::Error,
 }

@@ -23,11 +23,11 @@ pub use draw::DrawError;
 pub struct Figure {
     /// The name of its files.
     pub name: String,
-    /// What it shows.
+    /// Title above the figure.
     pub title: String,
-    /// How to read it.
+    /// Explanation of how to read the figure.
     pub caption: String,
-    /// Its parts.
+    /// Panels of the figure.
     pub panels: Vec<Panel>,
     /// The numbers behind it.
     pub data: Table,
@@ -38,7 +38,7 @@ pub struct Figure {
 pub struct Panel {
     /// Across.
     pub x: Axis,
-    /// Up.
+    /// Vertical axis.
     pub y: Axis,
     /// Content between them.
     pub content: Content,
@@ -56,27 +56,27 @@ pub enum Content {
 /// Points that belong together; in all panels of a figure, the same label has the same colour.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Series {
-    /// What they are; not in the legend if empty.
+    /// Name in the legend; not in the legend if empty.
     pub label: String,
-    /// How they are joined.
+    /// Connection of the points.
     pub join: Join,
     /// The points, in the order in which they are joined.
     pub points: Vec<Point>,
 }
 
-/// How points are joined.
+/// Connection of the points of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Join {
-    /// Not at all.
+    /// Marks alone.
     #[default]
     None,
-    /// By straight lines.
+    /// Straight lines with marks.
     Line,
-    /// By straight lines, without marks: many points.
+    /// Straight lines without marks, for many points.
     Path,
-    /// By steps, without marks: the best that can be had up to here.
+    /// Steps without marks: the best value up to each point.
     Front,
-    /// Not at all, and small and pale: many of them.
+    /// Small, pale marks alone, for many points.
     Cloud,
 }
 
@@ -85,7 +85,7 @@ pub enum Join {
 pub struct Point {
     /// Across.
     pub x: f64,
-    /// Up.
+    /// Vertical value.
     pub y: f64,
     /// Standard error of `y`; 0: none is drawn.
     pub error: f64,
@@ -96,7 +96,7 @@ pub struct Point {
 /// A value for each cell of a grid.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Heat {
-    /// What it shows, above the panel.
+    /// Title above the panel.
     pub title: String,
     /// `[rows][columns]`; none where there is no value.
     pub cells: Vec<Vec<Option<f32>>>,
@@ -123,7 +123,7 @@ impl Table {
         Self { header: header.iter().map(|&name| name.to_owned()).collect(), rows: Vec::new() }
     }
 
-    /// As comma separated values (RFC 4180).
+    /// Writes the table as comma separated values (RFC 4180).
     pub fn csv(&self) -> String {
         let mut text = String::new();
         for row in std::iter::once(&self.header).chain(&self.rows) {

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use plotters::style::RGBColor;
 
-/// What everything stands on.
+/// Background colour.
 pub const PAPER: RGBColor = RGBColor(255, 255, 255);
 /// Titles and labels of points.
 pub const INK: RGBColor = RGBColor(32, 36, 43);
@@ -47,7 +47,7 @@ pub fn sheet() -> String {
     format!("svg text{{font-family:system-ui,sans-serif}}@media (prefers-color-scheme:dark){{{dark}}}")
 }
 
-/// As the SVG backend writes it.
+/// Writes a colour as the SVG backend does.
 pub fn hex(RGBColor(r, g, b): RGBColor) -> String {
     format!("#{r:02X}{g:02X}{b:02X}")
 }

@@ -37,7 +37,7 @@ fn logprob(of: &TokenLogprob) -> Logprob {
     (of.logprob, of.top.clone())
 }
 
-/// What was committed, 16 bytes each; of a position that was committed again, the last.
+/// Columns of the commits, 16 bytes each; of a position that was committed again, the last.
 fn columns(news: &[Update]) -> Vec<u8> {
     let all = || news.iter().flat_map(|news| &news.commits);
     let last: HashMap<Position, usize> = all().enumerate().map(|(index, commit)| (commit.position, index)).collect();

@@ -1,4 +1,4 @@
-//! Many prompts in one call: so many of them at the same time, the next one as soon as any is over.
+//! Batches of prompts in one call: a number of them at the same time, the next one as soon as any is over.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -21,7 +21,7 @@ pub struct Prepared {
     inside: Mutex<Option<Ready>>,
 }
 
-/// What is submitted, and where its transfer rule leaves what it raises.
+/// Submitted request, and the place of its transfer rule's exception.
 pub type Ready = (internals::Prepared, Option<Raised>);
 
 impl Prepared {
@@ -36,7 +36,7 @@ impl Prepared {
     }
 }
 
-/// What is struck by requests that have news, for one thread that waits for any of them.
+/// Gong that is struck by requests that have news, for one thread that waits for any of them.
 #[derive(Default)]
 struct Gong {
     struck: Mutex<Vec<usize>>,

@@ -21,7 +21,7 @@ pub struct Bell {
 
 struct Shared {
     writer: UnixStream,
-    /// Whose turn it is to look, since it was last heard.
+    /// Requests that have rung since it was last heard.
     rung: Mutex<Vec<u64>>,
 }
 
@@ -64,7 +64,7 @@ impl Bell {
         self.reader.as_raw_fd()
     }
 
-    /// Who is to look, since it was last heard.
+    /// Returns the requests that have rung since it was last heard.
     fn heard(&self) -> Vec<u64> {
         let mut byte = [0; 16];
         let mut rung = self.shared.rung.lock().unwrap_or_else(PoisonError::into_inner);

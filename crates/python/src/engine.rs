@@ -30,13 +30,13 @@ use crate::{
 /// A loaded model on a thread of its own.
 #[pyclass(frozen, module = "demask._native")]
 pub struct Engine {
-    /// None once it is closed.
+    /// Engine; none once it is closed.
     inside: Mutex<Option<demask::Engine>>,
     handle: Handle,
     /// The process that loaded it: threads do not come along into the child of a fork.
     process: u32,
     fingerprint: u64,
-    /// What is known since it was loaded, as JSON.
+    /// Facts since it was loaded, as JSON.
     info: Value,
 }
 
@@ -102,7 +102,7 @@ fn forked(py: Python<'_>) -> PyErr {
 
 #[pymethods]
 impl Engine {
-    /// What the model is and can do, as JSON.
+    /// Facts about the model and its abilities, as JSON.
     fn info(&self) -> String {
         self.info.to_string()
     }
@@ -253,7 +253,7 @@ impl Wanted {
     }
 }
 
-/// What the model is and can do.
+/// Facts about the model and its abilities.
 fn info(model: &Model, fingerprint: u64) -> Value {
     let prompter = model.prompter();
     let facts = prompter.facts();

@@ -43,7 +43,7 @@ pub struct Evaluation {
     store: Mutex<Option<Store>>,
 }
 
-/// How far the model is.
+/// State of the model.
 enum State {
     Opened(Box<Opened>),
     Loaded(Box<Model>),
@@ -95,13 +95,13 @@ impl Evaluation {
         made.map_err(|failure| failure.raise(py))
     }
 
-    /// What the results are of, as in `run.json`.
+    /// Configuration of the results, as in `run.json`.
     #[getter]
     fn configuration(&self) -> String {
         Value::Object(self.described()).to_string()
     }
 
-    /// How many items there are.
+    /// Number of items.
     fn __len__(&self) -> usize {
         self.all().len()
     }
@@ -241,7 +241,7 @@ impl Evaluation {
     }
 }
 
-/// What is asked for, as `demask eval` has it of its flags: one row.
+/// Request for the evaluation, as `demask eval` makes it of its flags: one row.
 fn spec(
     tasks: &[String],
     model: ModelSpec,
@@ -291,7 +291,7 @@ fn refuse_measured_choices(plan: &Plan, opened: &Opened) -> Result<(), Failure> 
     Ok(())
 }
 
-/// What went wrong.
+/// Failure of an evaluation.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]
@@ -322,7 +322,7 @@ impl Failure {
     }
 }
 
-/// What is behind a lock, whoever panicked while holding it: nothing is half done there.
+/// Locks a mutex, whoever panicked while holding it: nothing is half done there.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! What is known without asking a model: its costs, and what this machine can do.
+//! Facts that need no model: its costs, and the abilities of this machine.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::{
     options::options,
 };
 
-/// What an answer costs, as JSON: of a released shape (`like`), of a model's files, or of the built-in model.
+/// Costs of an answer, as JSON: of a released shape (`like`), of a model's files, or of the built-in model.
 #[pyfunction]
 #[pyo3(signature = (model, like, settings: "dict[str, Any]", prompt_length, acceptance, keywords: "dict[str, Any]"))]
 pub fn cost(
@@ -50,7 +50,7 @@ pub fn cost(
     serde_json::to_string(&costs).map_err(|error| exception(py, "Error", &error.to_string()))
 }
 
-/// What this machine can do, as JSON. It takes the processor for about a second.
+/// Abilities of this machine, as JSON. The measurement takes the processor for about a second.
 #[pyfunction]
 #[pyo3(signature = (settings: "dict[str, Any]"))]
 pub fn doctor(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<String> {

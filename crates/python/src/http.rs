@@ -30,13 +30,13 @@ pub struct Reply {
 }
 
 enum State {
-    /// It waits for its whole body.
+    /// Waiting for the whole body.
     Pending(Box<Pending>),
-    /// Its head is known, its body not yet read.
+    /// Complete: the head is known, the body not yet read.
     Whole(Response<Bytes>),
-    /// Its body comes in pieces.
+    /// Streaming: the body comes in pieces.
     Stream(Response<()>, Box<demask_serve::EventStream>),
-    /// There is no more of it.
+    /// Over: there is no more of it.
     Over,
 }
 
@@ -104,7 +104,7 @@ impl Service {
         self.service.drain();
     }
 
-    /// Whether a request is on its way.
+    /// Reports whether a request is on its way.
     #[getter]
     fn busy(&self) -> bool {
         self.service.is_busy()
@@ -177,8 +177,8 @@ impl Reply {
         }
     }
 
-    /// Whether the next piece of the body is there, and that piece, `None` behind the end. If it is not, the bell rings with
-    /// this number once it is.
+    /// Reports whether the next piece of the body is there, with that piece, `None` behind the end. If it is not, the
+    /// bell rings with this number once it is.
     fn chunk<'py>(&self, py: Python<'py>, bell: &Bell, number: u64) -> (bool, Option<Bound<'py, PyBytes>>) {
         let waker = Waker::from(bell.ringer(number));
         let mut state = self.lock();
@@ -196,7 +196,7 @@ impl Reply {
         (true, piece.map(|piece| PyBytes::new(py, &piece)))
     }
 
-    /// Whether its body comes in pieces.
+    /// Reports whether its body comes in pieces.
     #[getter]
     fn streams(&self) -> bool {
         matches!(&*self.lock(), State::Stream(..))

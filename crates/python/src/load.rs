@@ -1,4 +1,4 @@
-//! From a model's name and keywords to an engine.
+//! Loading of an engine from a model's name and keywords.
 
 use std::{path::PathBuf, str::FromStr};
 
@@ -16,9 +16,9 @@ use crate::{
     error::{exception, raise, wrong_type},
 };
 
-/// What the keywords of `demask.load` mean.
+/// Settings from the keywords of `demask.load`.
 pub struct Settings {
-    /// Where the model runs, and in which numbers.
+    /// Device of the model, and its number formats.
     pub device: DeviceOptions,
     /// Guides, with the names that they are given.
     guides: Vec<(Option<String>, String)>,

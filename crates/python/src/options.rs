@@ -55,7 +55,7 @@ fn set(options: &mut Options, name: &str, of: &Bound<'_, PyAny>) -> PyResult<()>
     })
 }
 
-/// What a value of JSON is, in a letter: of another kind than its option's it is a mistake of type, not of value.
+/// Kind of a JSON value, in a letter: of another kind than its option's it is a mistake of type, not of value.
 fn kind(value: &Value) -> char {
     match value {
         Value::Null => 'n',

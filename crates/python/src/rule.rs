@@ -17,7 +17,7 @@ use pyo3::{prelude::*, types::PyBytes};
 use crate::error::exception;
 
 thread_local! {
-    /// Whether a rule is asked on this thread, which must not wait for the engine then.
+    /// Records whether a rule is asked on this thread, which must not wait for the engine then.
     static ASKED: RefCell<bool> = const { RefCell::new(false) };
 }
 
@@ -26,7 +26,7 @@ pub fn is_asked() -> bool {
     ASKED.with_borrow(|asked| *asked)
 }
 
-/// What a rule raised, for whoever waits for its request.
+/// Exception that a rule raised, for the caller that waits for its request.
 #[derive(Clone, Default)]
 pub struct Raised(Arc<Mutex<Option<PyErr>>>);
 

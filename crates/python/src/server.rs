@@ -75,7 +75,7 @@ impl Server {
         (self.address.ip().to_string(), self.address.port())
     }
 
-    /// Whether it serves.
+    /// Reports whether it serves.
     #[getter]
     fn running(&self) -> bool {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);

@@ -17,7 +17,7 @@ use crate::{
     update::Update,
 };
 
-/// How long the interpreter waits before it looks whether somebody pressed Ctrl-C.
+/// Pause of the interpreter between two looks at whether Ctrl-C was pressed.
 pub const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A request on its way. Dropped, it is given up before the next forward.
@@ -27,15 +27,15 @@ pub struct Ticket {
 }
 
 struct Inside {
-    /// None once the request is given up.
+    /// Ticket; none once the request is given up.
     ticket: Option<demask::Ticket<Generation>>,
-    /// What has happened, where only the end is waited for.
+    /// News so far, where only the end is waited for.
     news: Vec<News>,
-    /// Where its transfer rule leaves what it raises.
+    /// Place of its transfer rule's exception.
     raised: Option<Raised>,
 }
 
-/// What a ticket yields.
+/// Type that a ticket yields.
 #[derive(IntoPyObject)]
 pub enum Yield<'py> {
     /// Something has happened.
@@ -80,7 +80,7 @@ impl Ticket {
     }
 }
 
-/// What came of looking for mail: none behind the end.
+/// Result of looking for mail: none behind the end.
 type Found = Option<Mail<Generation>>;
 
 /// Returns the exception of a request that failed: that of its transfer rule, if it is why.

@@ -1,9 +1,9 @@
-//! What happens to a request between two looks, as Python reads it.
+//! Events of a request between two looks, as Python reads them.
 
 use demask::Update as News;
 use pyo3::prelude::*;
 
-/// What has happened to a request since the last update.
+/// Changes of a request since the last update.
 #[pyclass(frozen, module = "demask")]
 pub struct Update {
     news: News,
@@ -19,9 +19,9 @@ pub struct Commit {
     position: u32,
     /// The id of the token.
     token: u32,
-    /// Its probability when it was committed; 1 where a rule, not the model, chose it.
+    /// Probability of the token when it was committed; 1 where a rule, not the model, chose it.
     confidence: f32,
-    /// Its natural-log probability; `None` unless `top_logprobs` is set.
+    /// Natural-log probability; `None` unless `top_logprobs` is set.
     logprob: Option<f32>,
     /// The most probable tokens in its place, as pairs of id and log-probability, the best first.
     top: Vec<(u32, f32)>,
@@ -31,7 +31,7 @@ pub struct Commit {
 #[pyclass(frozen, get_all, module = "demask")]
 #[derive(Clone)]
 pub struct Forward {
-    /// Which forward, from 0.
+    /// Index of the forward, from 0.
     step: usize,
     /// NFE so far, this forward included.
     nfe: usize,

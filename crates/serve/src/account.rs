@@ -1,4 +1,4 @@
-//! What is written down of a request: times, counts, and the one line of the log that it gets whatever becomes of it.
+//! Account of a request: times, counts, and the one line of the log that it gets however it ends.
 
 use std::{
     sync::Arc,
@@ -10,14 +10,14 @@ use http::StatusCode;
 
 use crate::{Refusal, metrics::Answered, service::Inner};
 
-/// What is known of a request before anything is done for it.
+/// Facts about a request before anything is done for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     /// The request's name, the client's own if it sent one.
     pub id: String,
-    /// Which endpoint.
+    /// Name of the endpoint.
     pub endpoint: &'static str,
-    /// Whose key it came with.
+    /// Name of its key.
     pub key: Option<String>,
     /// The trace that it belongs to, as the client sent it.
     pub trace: Option<String>,

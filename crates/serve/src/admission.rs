@@ -28,9 +28,9 @@ pub struct Admission {
 #[derive(Debug, Default)]
 struct Inside {
     taken: usize,
-    /// Those of them whose requests are not there yet.
+    /// Number of places whose requests have not arrived yet.
     arriving: usize,
-    /// When places became free, oldest first.
+    /// Times at which places became free, oldest first.
     freed: VecDeque<Instant>,
 }
 
@@ -39,7 +39,7 @@ struct Inside {
 pub struct Places {
     admission: Arc<Admission>,
     count: usize,
-    /// Whether its request is not there yet.
+    /// Records whether its request is not there yet.
     arriving: bool,
 }
 

@@ -1,5 +1,4 @@
-//! What a request asks of the engine, whichever of the endpoints it came through: how to decode, how many answers, and in
-//! which form they are wanted.
+//! Request to the engine, whichever endpoint it came through: how to decode, the number of answers, and their form.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,7 @@ use crate::{
     limits::Limits,
 };
 
-/// What is wanted beside the text.
+/// Parts that are wanted beside the text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Wishes {
     /// Answers to each prompt.
@@ -26,21 +25,21 @@ pub struct Wishes {
     pub logprobs: bool,
     /// Log-probabilities of the prompt's tokens.
     pub judged: Judged,
-    /// How an answer was made.
+    /// Flag for the receipt.
     pub receipt: bool,
     /// The ids of the answer's tokens.
     pub token_ids: bool,
 }
 
-/// Whether the prompts are returned with the log-probabilities of their tokens.
+/// Reports whether the prompts are returned with the log-probabilities of their tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Judged {
-    /// They are not.
+    /// Prompts are not judged.
     #[default]
     No,
-    /// They are, and then comes the answer.
+    /// Prompts are judged, and then comes the answer.
     BesideAnswers,
-    /// They are, and nothing is generated.
+    /// Prompts are judged, and nothing is generated.
     Alone,
 }
 
@@ -51,16 +50,16 @@ pub struct StreamWishes {
     pub usage: bool,
     /// Counts of tokens in every chunk.
     pub continuous_usage: bool,
-    /// What is shown of the canvas.
+    /// Part of the canvas that is shown.
     pub frames: Frames,
     /// Text replaces all text before it, as Mercury's clients expect.
     pub diffusing: bool,
 }
 
-/// What a stream shows of the canvas beside the text.
+/// Part of the canvas that a stream shows beside the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Frames {
-    /// Nothing.
+    /// No frames.
     #[default]
     None,
     /// The commits of each forward.
@@ -69,20 +68,20 @@ pub enum Frames {
     Canvas,
 }
 
-/// How the answers are made, and in which form they are wanted.
+/// Options of the answers, and their form.
 #[derive(Debug, Clone)]
 pub struct Ask {
-    /// How to decode, without the seed.
+    /// Options of the decoding, without the seed.
     pub options: Options,
     /// Tokens that an answer may have at most, as `max_tokens` promises; the canvas may need more.
     pub keep: Option<usize>,
     /// The seed of the first answer; the others have those behind it.
     pub seed: u64,
-    /// How the requests are treated beside others.
+    /// Class of the requests.
     pub class: Class,
-    /// Only requests of the same salt share what was computed for equal prompts.
+    /// Salt of the cache: only requests of the same salt share results for equal prompts.
     pub cache_salt: Option<String>,
-    /// What is wanted beside the text.
+    /// Parts that are wanted beside the text.
     pub wishes: Wishes,
 }
 

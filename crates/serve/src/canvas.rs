@@ -1,4 +1,4 @@
-//! What a stream knows of an answer's canvas: enough to tell what each forward has changed, and to show it as text.
+//! Canvas of an answer as a stream knows it: enough to report the changes of each forward, and to show it as text.
 
 use demask::{
     Committed, Update,
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{logprobs, shape::Kind};
 
-/// How a mask is shown in text, and a token that ends answers.
+/// Character of a mask in text, and of a token that ends answers.
 const MASK: char = '▒';
 const END: char = '␃';
 
@@ -21,11 +21,11 @@ pub struct Picture {
     prompt_tokens: usize,
     /// Positions of holes: what stands between and behind them was given. 0 if the answer stands behind a prompt.
     holes: usize,
-    /// What was committed behind the prompt, by position, where log-probabilities are wanted.
+    /// Commits behind the prompt, by position, where log-probabilities are wanted.
     commits: Vec<Option<Committed>>,
     /// Positions behind the prompt that can no longer change.
     settled: usize,
-    /// Those of them whose log-probabilities were sent, and how many characters they are.
+    /// Number of those whose log-probabilities were sent, and their characters.
     told: usize,
     characters: usize,
     step: usize,

@@ -1,4 +1,4 @@
-//! What a server is made with, beside its engine.
+//! Configuration of a server, beside its engine.
 
 use std::{fmt, sync::Arc};
 
@@ -6,16 +6,16 @@ use serde_json::Value;
 
 use crate::{Limits, keys::Keys};
 
-/// How requests are served.
+/// Configuration of a service.
 #[derive(Clone)]
 pub struct ServiceConfig {
     /// Names that requests may call the model by; responses have the first one.
     pub names: Vec<String>,
     /// Bounds of a request.
     pub limits: Limits,
-    /// Who may ask.
+    /// Keys of those who may use it.
     pub keys: Arc<Keys>,
-    /// Whether the page is there.
+    /// Sets whether the page is there.
     pub page: bool,
     /// Fingerprint of the weights, for clients that compare answers.
     pub weights: u64,

@@ -1,5 +1,5 @@
-//! What documents say of the server is true: dashboards and rules name metrics that there are, and the
-//! manual has every path.
+//! Tests that the documents describe the server truly: dashboards and rules name metrics that exist, and the manual has
+//! every path.
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 

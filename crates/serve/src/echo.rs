@@ -17,7 +17,7 @@ pub struct Echo {
     judging: Judging,
 }
 
-/// How far the judging of a prompt is.
+/// Progress of the judging of a prompt.
 enum Judging {
     Waits(Ticket<Likelihood>),
     Over(Likelihood),

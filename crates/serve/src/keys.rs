@@ -19,7 +19,7 @@ pub struct Keys {
 
 /// A key: only its hash is kept.
 pub struct Key {
-    /// Who has it, for logs.
+    /// Name of its holder, for logs.
     pub name: String,
     hash: [u8; 32],
     /// Share of the rows while requests compete.
@@ -30,7 +30,7 @@ pub struct Key {
 /// Requests that a key may make.
 struct Rate {
     per_minute: f64,
-    /// What is left, and when it was counted.
+    /// Remaining requests, and the time at which they were counted.
     bucket: Mutex<(f64, Instant)>,
 }
 
@@ -40,9 +40,9 @@ pub enum KeyError {
     /// A line that is none.
     #[error("line {line} of the keys: {what}: expected `NAME KEY [weight=NUMBER] [rate=REQUESTS_PER_MINUTE]`")]
     Line {
-        /// Which line, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// What is wrong. The key itself is never part of it.
+        /// Description of the mistake. The key itself is never part of it.
         what: String,
     },
 }

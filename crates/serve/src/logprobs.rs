@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{echo::Echo, shape::Kind};
 
-/// What stands for the logarithm of a probability that nobody knows, or of 0: clients expect a number.
+/// Number in place of the logarithm of an unknown probability, or of 0: clients expect a number.
 const NONE: f32 = -9999.0;
 
 /// A token with its log-probability, and the most probable ones in its place.
@@ -109,7 +109,7 @@ fn spelled(token: TokenId, tokenizer: Option<&Tokenizer>) -> Vec<u8> {
     bytes.unwrap_or_else(|| words(token, tokenizer).into_bytes())
 }
 
-/// Whether a character begins in a byte of UTF-8.
+/// Reports whether a character begins in a byte of UTF-8.
 fn begins(byte: u8) -> bool {
     byte & 0b1100_0000 != 0b1000_0000
 }

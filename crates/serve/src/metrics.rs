@@ -16,7 +16,7 @@ const SECONDS: [f64; 14] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 /// Upper bounds of counts: tokens and forwards.
 const COUNTS: [f64; 10] = [1.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 1024.0, 4096.0];
 
-/// How often a value fell below each bound.
+/// Number of values below each bound.
 #[derive(Debug)]
 pub struct Histogram {
     bounds: &'static [f64],
@@ -112,7 +112,7 @@ pub struct Metrics {
     answers: Histogram,
 }
 
-/// What is counted of an answer that is over.
+/// Counts of a finished answer.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Answered {
     /// Tokens of the prompt.
@@ -282,7 +282,7 @@ impl Metrics {
     }
 }
 
-/// What each network did: forwards, rows, and what is open on it.
+/// Metrics of each network: forwards, rows, and open sequences.
 fn networks(text: &mut String, engine: &EngineCounters) {
     let of = |index: usize| match index {
         0 => "network=\"model\"".to_owned(),

@@ -5,7 +5,7 @@ use http::{HeaderValue, Response, header};
 
 use crate::Refusal;
 
-/// What a browser may do with the page: nothing that is not its own.
+/// Content policy of the page: it loads nothing from elsewhere.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
 

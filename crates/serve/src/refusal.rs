@@ -113,7 +113,7 @@ impl Refusal {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }
 
-    /// With a word for programs.
+    /// Adds a code for programs.
     pub fn coded(self, code: &'static str) -> Self {
         Self { code: Some(code), ..self }
     }

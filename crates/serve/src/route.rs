@@ -1,4 +1,4 @@
-//! Which path leads where, and what each endpoint asks of those who come.
+//! Routes: the endpoint of each path, and its requirements.
 
 use http::Method;
 

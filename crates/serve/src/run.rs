@@ -24,7 +24,7 @@ pub struct Run {
     choices: Vec<Choice>,
     /// The prompts, if they are returned with their log-probabilities.
     echoes: Vec<Echo>,
-    /// Which one is asked first, so that each has its turn.
+    /// Index of the answer that is asked first, so that each has its turn.
     turn: usize,
     account: Account,
     /// Held for as long as anything of the request is alive.
@@ -40,9 +40,9 @@ struct Choice {
 
 /// Something that happened to an answer.
 pub enum Happened {
-    /// It went on.
+    /// Update: the answer went on.
     Went(usize, Box<Update>),
-    /// It is over.
+    /// End: the answer is over.
     Over(usize),
 }
 
@@ -203,7 +203,7 @@ impl Run {
     }
 }
 
-/// What is counted of an answer.
+/// Counts of an answer.
 fn answered(generation: &Generation) -> Answered {
     let Counts { prompt: prompt_tokens, generated: generated_tokens, .. } = Counts::of(generation);
     Answered { prompt_tokens, generated_tokens, nfe: generation.receipt.decoding.nfe }

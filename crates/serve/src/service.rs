@@ -42,7 +42,7 @@ pub struct Service {
     inner: Arc<Inner>,
 }
 
-/// What all requests share.
+/// State that all requests share.
 pub struct Inner {
     pub(crate) handle: Handle,
     pub(crate) config: ServiceConfig,
@@ -71,7 +71,7 @@ pub struct Entry {
     pub(crate) started: Instant,
 }
 
-/// What becomes of a request. Dropped, its answers are cancelled before the next forward.
+/// Reply to a request. Dropped, its answers are cancelled before the next forward.
 pub enum Reply {
     /// A response that is there.
     Whole(Response<Bytes>),
@@ -88,7 +88,7 @@ pub struct Pending {
     request_id: String,
 }
 
-/// What a body waits for.
+/// Work that a body waits for.
 enum Work {
     Answers(Box<(Shape, Run)>),
     Judging(Box<Judging>),
@@ -216,7 +216,7 @@ impl Service {
     }
 }
 
-/// What an endpoint comes to.
+/// Outcome of an endpoint.
 pub(crate) enum Served {
     /// A response that is there.
     Whole(Response<Bytes>),

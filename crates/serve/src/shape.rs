@@ -16,7 +16,7 @@ use crate::{
     service::Inner,
 };
 
-/// Which endpoint an answer is for.
+/// Endpoint that an answer is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `/v1/chat/completions`.
@@ -32,11 +32,11 @@ pub enum Kind {
 /// Tokens of an answer.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Counts {
-    /// Of the prompt.
+    /// Tokens of the prompt.
     pub prompt: usize,
-    /// Of the prompt, those that an earlier request had computed.
+    /// Tokens of the prompt that an earlier request had computed.
     pub cached: usize,
-    /// Of the answer.
+    /// Tokens of the answer.
     pub generated: usize,
 }
 
@@ -54,21 +54,21 @@ impl Counts {
     }
 }
 
-/// What all chunks and bodies of a request have in common.
+/// Shape that all chunks and bodies of a request have in common.
 #[derive(Debug)]
 pub struct Shape {
-    /// Which endpoint.
+    /// Endpoint of the request.
     pub kind: Kind,
     /// The answer's name.
     id: String,
     /// Seconds since 1970.
     created: u64,
     model: String,
-    /// What the answers can be made again with: model, weights, version.
+    /// Fingerprint by which the answers can be made again: model, weights, version.
     fingerprint: String,
     /// Tokens that end the model's answers.
     end_ids: Vec<u32>,
-    /// What is wanted beside the text.
+    /// Parts that are wanted beside the text.
     pub wishes: Wishes,
     /// Text before an answer that is returned with it (`echo`), one for each prompt.
     pub echo: Vec<String>,
@@ -296,7 +296,7 @@ impl Shape {
         }
     }
 
-    /// What ended an answer: the stop text, the token that the request stops at, or that its time was over; null for the
+    /// Reason why an answer ended: the stop text, the token that the request stops at, or the deadline; null for the
     /// model's own end, and for a length.
     fn stop_reason(&self, generation: &Generation) -> Value {
         let token = generation.end_token.filter(|token| !self.end_ids.contains(token));

@@ -32,9 +32,9 @@ pub struct EventStream {
     shape: Shape,
     wishes: StreamWishes,
     run: Run,
-    /// What was sent of each answer.
+    /// Parts of each answer that were sent.
     told: Vec<Told>,
-    /// How far the stream is.
+    /// Phase of the stream.
     phase: Phase,
 }
 
@@ -46,7 +46,7 @@ enum Phase {
     Over,
 }
 
-/// What was sent of an answer.
+/// Parts of an answer that were sent.
 #[derive(Default)]
 struct Told {
     text: bool,

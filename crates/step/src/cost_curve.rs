@@ -37,7 +37,7 @@ pub struct CostCurve {
     model: String,
     layers: Vec<LayersPoint>,
     head: Vec<HeadPoint>,
-    /// For each number of keys, ascending: seconds by rows.
+    /// Lines of seconds by rows, one for each number of keys, ascending.
     lines: Vec<(f64, Line)>,
     head_line: Line,
 }
@@ -45,13 +45,13 @@ pub struct CostCurve {
 /// Points that make no curve.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CurveError {
-    /// There is no point of this part.
+    /// Error: this part has no point.
     Empty(&'static str),
     /// A point has no rows or no keys, or seconds that are no number above 0.
     Point {
-        /// Of which part.
+        /// Part of the curve that the point belongs to.
         part: &'static str,
-        /// Which one, from 0.
+        /// Index of the point, from 0.
         index: usize,
     },
 }
@@ -171,7 +171,7 @@ impl CostCurve {
         self.layers_seconds(rows as f64, keys as f64) + head
     }
 
-    /// Between two lines linear in keys; no line lies below those of fewer keys.
+    /// Interpolates between two lines, linearly in keys; no line lies below those of fewer keys.
     fn layers_seconds(&self, rows: f64, keys: f64) -> f64 {
         let (mut before, mut highest) = (None, 0.0_f64);
         for (at, line) in &self.lines {

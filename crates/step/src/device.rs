@@ -1,4 +1,4 @@
-//! What is said of a device: what can go wrong with it, and how much of its memory is taken.
+//! Facts about a device: its errors, and how much of its memory is in use.
 
 use std::{
     error, fmt,
@@ -17,12 +17,12 @@ impl fmt::Display for DeviceError {
 
 impl error::Error for DeviceError {}
 
-/// Not enough memory, in bytes.
+/// Error: not enough memory, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutOfMemory {
-    /// What was asked for.
+    /// Bytes that were requested.
     pub needed: u64,
-    /// What there is.
+    /// Bytes that are available.
     pub available: u64,
 }
 
@@ -41,7 +41,8 @@ pub struct DeviceMemory {
     pub current: u64,
     /// Allocated at most at any time, since the model was loaded or the peak was forgotten.
     pub peak: u64,
-    /// In use on the whole device as its driver reports it: what others and the driver itself take is in it.
+    /// Bytes in use on the whole device as its driver reports them, including those of other processes and of the
+    /// driver itself.
     pub in_use: u64,
 }
 

@@ -6,12 +6,12 @@ use crate::{
     room,
 };
 
-/// What one step asks of the head.
+/// Request of one step to the head.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HeadAsk {
     /// Wanted of each predicted position.
     pub wanted: HeadRequest,
-    /// Only positions that the lane holds as this token (the mask id) are predicted; the others answer
+    /// Filter of positions: only those that the lane holds as this token (the mask id) are predicted; the others return
     /// [`NO_TOKEN`](crate::NO_TOKEN).
     pub only_where: Option<TokenId>,
     /// One per lane: the number of unmasked tokens of the lane, which keys its randomness. Missing entries count as 0.
@@ -38,7 +38,7 @@ pub struct HeadRequest {
     /// every other distribution is renormalised without them (LLaDA's `confidence_eos_eot_inf`,
     /// specs/models.md#trap-7).
     pub mute: TokenList,
-    /// How the token is drawn and what its confidence is.
+    /// Rules by which the token is drawn and its confidence is measured.
     pub sampling: Sampling,
     /// Wanted: the probability of the best token minus that of the second.
     pub margin: bool,
@@ -60,7 +60,7 @@ impl HeadRequest {
     }
 }
 
-/// How a token is drawn from its logits.
+/// Rules by which a token is drawn from its logits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampling {
     /// 0: the most probable token (ties to the lowest id). Above: drawn from `softmax(logits / temperature)` by adding
@@ -70,9 +70,9 @@ pub struct Sampling {
     pub top_k: u32,
     /// Keep tokens until their cumulative probability passes `top_p`, the first always; 1: all.
     pub top_p: f32,
-    /// Which filter comes first; the second works on the renormalised rest of the first.
+    /// Order of the two filters; the second works on the renormalised rest of the first.
     pub order: FilterOrder,
-    /// Whose probability is the confidence.
+    /// Choice of the probability that is the confidence.
     pub confidence: ConfidenceOf,
     /// Key of the noise.
     pub seed: u64,
@@ -112,16 +112,16 @@ pub enum ConfidenceOf {
 /// Rank and probability of a given token in a predicted row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Judged {
-    /// How many tokens come before it (higher logit, or equal logit and lower id): 0 is the best.
+    /// Number of tokens that come before it (higher logit, or equal logit and lower id): 0 is the best.
     pub rank: u32,
-    /// Its natural-log probability under `softmax(logits)`.
+    /// Natural-log probability under `softmax(logits)`.
     pub log_probability: f32,
     /// The probability of the best token of the row.
     pub best: f32,
 }
 
 impl Judged {
-    /// Of a token in a row that was not predicted.
+    /// Value for a token in a row that was not predicted.
     pub const NONE: Self = Self { rank: u32::MAX, log_probability: f32::NEG_INFINITY, best: 0.0 };
 }
 
@@ -146,7 +146,7 @@ pub struct Predictions {
     pub judged: Vec<Judged>,
     /// `[lanes, positions, vocabulary]` if asked for.
     pub logits: Vec<f32>,
-    /// What the step cost.
+    /// Cost of the step.
     pub cost: Cost,
 }
 

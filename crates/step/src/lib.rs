@@ -1,4 +1,4 @@
-//! What decoding and the network say to each other.
+//! Contract between decoding and the network.
 //!
 //! A decoding session asks for a *step*: which canvas positions enter the network (*live*), which keys they see,
 //! whether they run on the canvas itself or on several drafts at once, which layers are computed for which rows, and

@@ -79,14 +79,14 @@ pub trait Network: Send {
     fn pages(&self) -> Pages;
 }
 
-/// What opening a sequence takes.
+/// Memory needed to open a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Price {
     /// Bytes that the sequence holds until it is closed.
     pub own: u64,
     /// Bytes by which buffers that all sequences share would grow; they stay that large.
     pub growth: u64,
-    /// Whose memory.
+    /// Device whose memory is needed.
     pub device: DeviceId,
 }
 
@@ -110,7 +110,7 @@ pub struct Pages {
 pub struct Prefix<'a> {
     /// The tokens from position 0 on.
     pub tokens: &'a [TokenId],
-    /// Who sees whom, with the block length.
+    /// Attention mask, with the block length.
     pub mask: Mask,
     /// Prefixes of different salts are never shared.
     pub salt: u64,
@@ -119,13 +119,13 @@ pub struct Prefix<'a> {
 /// A sequence that was opened behind a prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opened {
-    /// Its name.
+    /// Name of the opened sequence.
     pub sequence: SequenceId,
-    /// Its leading positions whose slots are filled.
+    /// Number of leading positions whose slots are filled.
     pub filled: Position,
 }
 
-/// What was asked of published prefixes, and what was found. Both only grow.
+/// Counters of the lookups of published prefixes and of the hits. Both only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PrefixCounters {
     /// Tokens of the prefixes that sequences were opened behind.
@@ -151,7 +151,7 @@ pub struct RowBudget {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SequenceId(pub u32);
 
-/// What a sequence will need at most, over all its steps.
+/// Upper bounds of a sequence's needs over all of its steps.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SequenceNeeds {
     /// Slots: the canvas length.
@@ -166,28 +166,28 @@ pub struct SequenceNeeds {
     pub draft_span: usize,
     /// Rows of one step that the head computes, lanes included.
     pub predictions: usize,
-    /// Whether layers are ever computed partly: increments are stored for each position.
+    /// Records whether layers are ever computed partly: increments are stored for each position.
     pub increments: bool,
-    /// Whether [`BlendWith::Stored`] is ever used.
+    /// Records whether [`BlendWith::Stored`] is ever used.
     pub residual: bool,
     /// Largest [`HeadRequest::top`](crate::HeadRequest::top).
     pub top: usize,
     /// Largest [`HeadRequest::judge_width`](crate::HeadRequest::judge_width).
     pub judge_width: usize,
-    /// Whether logits are ever asked for.
+    /// Records whether logits are ever asked for.
     pub logits: bool,
 }
 
 /// One sequence's part of a step.
 #[derive(Debug, Clone, Copy)]
 pub struct SequenceStep<'a> {
-    /// Which sequence.
+    /// Sequence to be run.
     pub sequence: SequenceId,
     /// The tokens at the live positions, lane after lane.
     pub tokens: &'a [TokenId],
-    /// What to run.
+    /// Plan of the step.
     pub plan: &'a StepPlan,
-    /// What to answer.
+    /// Request to the head.
     pub ask: &'a HeadAsk,
     /// Classifier-free guidance: how the rows that the head sees are mixed with another sequence's.
     pub blend: Option<Blend>,
@@ -199,21 +199,21 @@ pub struct SequenceStep<'a> {
 pub struct Blend {
     /// `row + scale * (row - unconditional)`.
     pub scale: f32,
-    /// Where the unconditional row comes from.
+    /// Source of the unconditional row.
     pub with: BlendWith,
 }
 
-/// Where the unconditional rows of a [`Blend`] come from.
+/// Source of the unconditional rows of a [`Blend`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlendWith {
-    /// From the step so many places behind this one in the same group, whose live set contains the same rows; the
-    /// difference is stored if the sequence reserved a residual.
+    /// Unconditional rows of the step this many places later in the same group, whose live set contains the same rows;
+    /// the difference is stored if the sequence reserved a residual.
     Behind(usize),
-    /// From the difference stored when it was last computed (dLLM-Cache's interval of the unconditional pass).
+    /// Difference stored when it was last computed (dLLM-Cache's interval of the unconditional pass).
     Stored,
 }
 
-/// What a step, or a sum of steps, cost.
+/// Cost of a step, or of a sum of steps.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Cost {
     /// Live rows, lanes included.
@@ -275,11 +275,11 @@ impl std::ops::AddAssign for Cost {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Not enough memory for what the sequence needs.
+    /// Error: not enough memory for the needs of the sequence.
     Memory(OutOfMemory),
-    /// More positions than the model knows.
+    /// Error: more positions than the model was trained for.
     Context {
-        /// What the sequence needs.
+        /// Positions that the sequence needs.
         needed: usize,
         /// The model's context length.
         available: usize,
@@ -356,13 +356,13 @@ pub enum PlanError {
     ComputedNotLive(Position),
     /// A kept position was not live in the last step's drafts, or the lane did not exist.
     NothingToKeep(Position),
-    /// More of something than was reserved.
+    /// Error: the step needs more of a resource than was reserved.
     BeyondReserve {
-        /// Of what.
+        /// Name of the resource.
         what: &'static str,
-        /// How much was asked for.
+        /// Amount that was requested.
         needed: usize,
-        /// How much was reserved.
+        /// Amount that was reserved.
         reserved: usize,
     },
     /// The plan contradicts itself.

@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::{Position, Positions};
 
-/// Everything the network must know to run one step of one sequence.
+/// Description of one step of one sequence: everything that the network must know to run it.
 ///
 /// The order of events in a step: [`Keep`] first; then embedding of the live rows; per layer, fresh K/V of the live
 /// rows are written (to their slots, or to the overlay of their lane), attention reads keys `[0, limit)` where the
@@ -16,18 +16,18 @@ pub struct StepPlan {
     pub live: Positions,
     /// Slots `[0, visible)` may be attended to; every one of them must have been written or be live.
     pub visible: Position,
-    /// Which of the visible keys a row sees.
+    /// Rule for the visible keys that each row sees.
     pub mask: Mask,
-    /// How far before a position the row is that predicts it; none: as the model's own shift says.
+    /// Distance from a position back to the row that predicts it; none: the model's own shift.
     pub shift: Option<Position>,
-    /// Whether the rows are the canvas itself or drafts.
+    /// Content of the rows: the canvas itself, or drafts.
     pub lanes: Lanes,
-    /// Where the live rows of each draft end, if they do not all run all of them. A row that is left out must be seen by
-    /// no row of its lane.
+    /// End of the live rows of each draft, if the drafts do not all run all of them. A row that is left out must be
+    /// seen by no row of its lane.
     pub ends: Vec<Position>,
-    /// Before anything else: what becomes of the overlay of the last step.
+    /// Part of the last step's overlay that is kept; applied before anything else.
     pub keep: Option<Keep>,
-    /// Which rows run attention and MLP.
+    /// Choice of the rows that run attention and MLP.
     pub layers: LayerRows,
     /// Positions wanted from the head that may be committed.
     pub predict: Positions,
@@ -117,55 +117,57 @@ impl StepPlan {
         self.predict.len() + must + hint.count()
     }
 
-    /// Whether the step asks nothing of the head: a prefill or a store.
+    /// Reports whether the step asks nothing of the head: a prefill or a store.
     pub fn predicts_nothing(&self) -> bool {
         self.predict.is_empty() && self.must.is_empty() && self.hint.is_empty()
     }
 }
 
-/// Which visible keys a row at position `p` sees. Positions count from 0 at the prompt's start, inside drafts too.
+/// Rule for the visible keys that a row at position `p` sees. Positions count from 0 at the prompt's start, inside
+/// drafts too.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mask {
-    /// All of them.
+    /// All visible keys.
     #[default]
     Full,
-    /// Those at or before `p`.
+    /// Keys at or before `p`.
     Causal,
-    /// Those in the blocks up to and including `p`'s.
+    /// Keys in the blocks up to and including `p`'s.
     BlockCausal {
         /// Positions in a block, at least 1.
         block: Position,
-        /// How many positions of its first block lie before position 0: `p` is in block `(p + offset) / block`.
+        /// Number of positions of its first block that lie before position 0: `p` is in block `(p + offset) / block`.
         offset: Position,
     },
     /// A block over a causal context: those at or before `p` if `p` lies before `context`, else all of them. Of a model,
     /// with `context` 0: its passes are causal or see everything, as a plan says.
     Context {
-        /// Where the block starts.
+        /// First position of the block.
         context: Position,
         /// Positions in a block, at least 1.
         block: Position,
     },
 }
 
-/// How a model that decodes block by block lays its blocks out, shares steps among them and stores them. The default is
-/// SDAR's.
+/// Rules by which a model that decodes block by block lays its blocks out, shares steps among them and stores them. The
+/// default is SDAR's.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BlockRules {
-    /// Where blocks are counted from.
+    /// Position that blocks are counted from.
     pub origin: Origin,
-    /// Whether the canvas ends where it was asked to, in a block that may be short; else it is filled up to whole blocks.
+    /// Sets whether the canvas ends where it was asked to, in a block that may be short; else it is filled up to whole
+    /// blocks.
     pub ends_short: bool,
-    /// Whether steps share the masks that a block starts with; else they share a whole block, whatever part of it is
-    /// prompt.
+    /// Sets whether steps share the masks that a block starts with; else they share a whole block, whatever part of it
+    /// is prompt.
     pub shares_masks: bool,
-    /// When a finished block is stored.
+    /// Moment when a finished block is stored.
     pub stores: Stores,
-    /// Whether the pass that stores the prompt or a block also predicts the token behind it, from its last row.
+    /// Sets whether the pass that stores the prompt or a block also predicts the token behind it, from its last row.
     pub seeds: bool,
 }
 
-/// Where blocks are counted from.
+/// Position that blocks are counted from.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Origin {
     /// Position 0: the first decoded block may begin with prompt tokens.
@@ -175,7 +177,7 @@ pub enum Origin {
     Prompt,
 }
 
-/// When a finished block of a block-diffusion model is stored.
+/// Moment when a finished block of a block-diffusion model is stored.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stores {
     /// Always, the last one too, and before anybody asks whether it ends the text.
@@ -183,11 +185,11 @@ pub enum Stores {
     Always,
     /// Unless it ends the text; the last one too.
     UnlessEnded,
-    /// If another block follows.
+    /// Stored only when another block follows.
     IfRead,
 }
 
-/// Who sees whom, without numbers: what methods are made for.
+/// Kind of attention mask, without numbers: methods declare the kinds that they support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MaskKind {
     /// Everyone sees everyone: LLaDA, Dream.
@@ -214,7 +216,7 @@ impl Mask {
         }
     }
 
-    /// Which kind it is.
+    /// Returns the kind of this mask.
     pub fn kind(self) -> MaskKind {
         match self {
             Self::Full => MaskKind::Full,
@@ -237,20 +239,20 @@ impl Mask {
     }
 }
 
-/// Whose rows run in a step.
+/// Owner of the rows that run in a step.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Lanes {
     /// The canvas: its K/V are written through to the slots.
     #[default]
     Canvas,
-    /// This many drafts: each reads the shared slots and writes to an overlay of its own. A key is the lane's own
-    /// overlay where that lane is live, else the shared slot. What an overlay remembers of its positions beside K and V
-    /// (increments, the stored difference of guidance) starts as a copy of the slots'.
+    /// Number of drafts: each reads the shared slots and writes to an overlay of its own. A key is the lane's own
+    /// overlay where that lane is live, else the shared slot. The other contents of an overlay's positions (increments,
+    /// the stored difference of guidance) start as a copy of the slots'.
     Drafts(u32),
 }
 
 impl Lanes {
-    /// How many lanes run.
+    /// Number of lanes that run.
     pub fn count(self) -> usize {
         match self {
             Self::Canvas => 1,
@@ -259,7 +261,7 @@ impl Lanes {
     }
 }
 
-/// Which part of the last step's drafts becomes permanent.
+/// Part of the last step's drafts that becomes permanent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keep {
     /// The accepted lane of the last step.
@@ -269,10 +271,10 @@ pub struct Keep {
     pub positions: Positions,
 }
 
-/// Which live rows run attention and MLP.
+/// Choice of the live rows that run attention and MLP.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub enum LayerRows {
-    /// All of them, in each layer.
+    /// All live rows, in each layer.
     #[default]
     All,
     /// Some of them; every other live row adds the increment (attention plus MLP output) stored when it was last
@@ -287,12 +289,12 @@ pub enum LayerRows {
         compute: Positions,
         /// Rows of which the most drifted are computed too, chosen by each lane for itself.
         probe: Option<Probe>,
-        /// Which layers compute every live row, and which of the others choose.
+        /// Layers that compute every live row, and layers that choose rows.
         depth: Depth,
     },
 }
 
-/// Where in depth a partly computed step is partly computed, and where its rows are chosen.
+/// Depths at which a partly computed step is partly computed, and at which its rows are chosen.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Depth {
     /// The first layers, so many of them, compute every live row.
@@ -306,12 +308,12 @@ impl Depth {
     /// The first layer computes every live row, each of the others chooses for itself.
     pub const BEHIND_FIRST: Self = Self { whole: 1, shared: false };
 
-    /// Whether a layer computes every live row.
+    /// Reports whether a layer computes every live row.
     pub fn is_whole(self, layer: usize) -> bool {
         layer < self.whole as usize
     }
 
-    /// Whether a layer, if it is partly computed, chooses its rows.
+    /// Reports whether a layer, if it is partly computed, chooses its rows.
     pub fn chooses(self, layer: usize) -> bool {
         !self.is_whole(layer) && (!self.shared || layer == self.whole as usize)
     }
@@ -322,20 +324,20 @@ impl Depth {
 pub struct Probe {
     /// The candidates.
     pub rows: Positions,
-    /// How many of them are computed: those with the lowest cosine similarity, ties to the lowest position.
+    /// Number of probed rows that are computed: those with the lowest cosine similarity, ties to the lowest position.
     pub keep: usize,
     /// Compared projection.
     pub by: Drift,
 }
 
-/// What a [`Probe`] compares.
+/// Quantity that a [`Probe`] compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Drift {
     /// The value projection; all probed rows' V are replaced in the slots.
     Value,
     /// The key projection; all probed rows' K are replaced in the slots.
     Key,
-    /// Nothing: a keyed random choice, the control experiment of the paper.
+    /// No comparison: a keyed random choice, the control experiment of the paper.
     Random {
         /// Key of the choice; the layer is mixed in.
         seed: u64,

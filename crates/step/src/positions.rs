@@ -105,12 +105,12 @@ impl Positions {
         self.0.len()
     }
 
-    /// Whether the set is empty.
+    /// Reports whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether `position` is in the set.
+    /// Reports whether `position` is in the set.
     pub fn contains(&self, position: Position) -> bool {
         self.rank(position).is_some()
     }
@@ -120,7 +120,7 @@ impl Positions {
         self.0.partition_point(|&other| other < position)
     }
 
-    /// How many positions of the set are below `position`, if `position` is in the set.
+    /// Number of positions of the set below `position`, if `position` is in the set.
     pub fn rank(&self, position: Position) -> Option<usize> {
         // A contiguous run is by far the most common set: answer it without a search.
         let first = *self.0.first()?;
@@ -141,7 +141,7 @@ impl Positions {
         self.0.last().copied()
     }
 
-    /// Whether every position of `self` is in `other`.
+    /// Reports whether every position of `self` is in `other`.
     pub fn is_subset(&self, other: &Positions) -> bool {
         self.iter().all(|position| other.contains(position))
     }

@@ -6,14 +6,14 @@
 
 use crate::TokenId;
 
-/// What a key is for: different uses of the same state must not correlate.
+/// Purpose of a key: different uses of the same state must not correlate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
     /// Noise on the logits of a position; the token id is mixed in by the head.
     Token,
     /// The confidence of a position under `random` remasking.
     Confidence,
-    /// Whether a position is transferred (Dream's `origin`).
+    /// Records whether a position is transferred (Dream's `origin`).
     Transfer,
     /// The order of positions under `alg_temp`.
     Order,
@@ -25,7 +25,7 @@ pub fn key(seed: u64, purpose: Use, position: u32, unmasked: u32) -> u64 {
     mix(mix(seed ^ ((purpose as u64 + 1) << 56)).wrapping_add(mix(place)))
 }
 
-/// What the counter of SplitMix64 (Steele, Lea, Flood 2014) steps by.
+/// Increment of the counter of SplitMix64 (Steele, Lea, Flood 2014).
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The finaliser of SplitMix64: a bijection that spreads every bit over all others.

@@ -55,9 +55,9 @@ pub trait Work: Send {
 /// A sequence that a [`Work`] needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Need {
-    /// Which of the work's networks: 0 is the first that it was submitted to.
+    /// Index of the network among the work's networks: 0 is the first that it was submitted to.
     pub network: usize,
-    /// What the sequence will need at most.
+    /// Upper bounds of the sequence's needs.
     pub sequence: SequenceNeeds,
 }
 
@@ -68,7 +68,7 @@ impl From<SequenceNeeds> for Need {
     }
 }
 
-/// What a [`Work`] wants to run next.
+/// Next request of a [`Work`].
 #[derive(Debug, Clone, Copy)]
 pub enum Pending<'a> {
     /// Groups of `group` requests each, all of one network. The requests of a group run in one forward, in their order;
@@ -79,7 +79,7 @@ pub enum Pending<'a> {
         /// Requests of a group, at least 1; a divisor of their number.
         group: usize,
     },
-    /// Nothing any more.
+    /// End: nothing left to run.
     Done,
 }
 
@@ -100,7 +100,7 @@ pub struct Request {
     pub sequence: usize,
     /// The tokens at the live positions, lane after lane.
     pub tokens: Vec<TokenId>,
-    /// What to run.
+    /// Plan of the step.
     pub plan: StepPlan,
     /// Wanted of the head.
     pub ask: HeadAsk,

@@ -71,14 +71,14 @@ pub trait Backend: Send {
     fn matrix_bytes(&self, matrix: &Self::Matrix) -> usize;
     /// Bytes of packed gate and up.
     fn gate_up_bytes(&self, matrix: &Self::GateUp) -> usize;
-    /// What the numbers of packed weights are kept in, in a word: a type, or a format of blocks.
+    /// Storage format of packed weights, in a word: a type, or a format of blocks.
     fn matrix_format(&self, matrix: &Self::Matrix) -> String;
     /// Format of packed gate and up, in a word.
     fn gate_up_format(&self, matrix: &Self::GateUp) -> String;
     /// Bytes of the embedding table.
     fn embedding_bytes(&self, table: &Self::Embedding) -> usize;
 
-    /// Whose memory it takes.
+    /// Device whose memory the backend uses.
     fn device(&self) -> DeviceId;
     /// Bytes of memory that it may still take.
     fn available(&self) -> u64;
@@ -154,7 +154,7 @@ pub trait Backend: Send {
     fn read(&mut self, stage: Stage<'_, Self>, out: &mut Vec<f32>);
 }
 
-/// What [`Backend::read`] reads.
+/// Buffer that [`Backend::read`] reads.
 pub enum Stage<'a, B: Backend + ?Sized> {
     /// The residual stream.
     Residual,
@@ -181,7 +181,7 @@ pub struct QkvRows {
 pub struct QkvWeights<'a, B: Backend + ?Sized> {
     /// Norm in front.
     pub norm: &'a B::Vector,
-    /// Its epsilon, and that of the per-head norms.
+    /// Epsilon of the layer norm and of the per-head norms.
     pub epsilon: f32,
     /// `[heads * head_dim, hidden]`.
     pub query: &'a B::Matrix,
@@ -199,7 +199,7 @@ pub struct QkvWeights<'a, B: Backend + ?Sized> {
 pub struct MlpWeights<'a, B: Backend + ?Sized> {
     /// Norm in front.
     pub norm: &'a B::Vector,
-    /// Its epsilon.
+    /// Epsilon of the norm.
     pub epsilon: f32,
     /// Gate and up.
     pub gate_up: &'a B::GateUp,
@@ -231,7 +231,7 @@ pub struct ExpertWeights<'a, B: Backend + ?Sized> {
 pub struct HeadWeights<'a, B: Backend + ?Sized> {
     /// Final norm.
     pub norm: &'a B::Vector,
-    /// Its epsilon.
+    /// Epsilon of the norm.
     pub epsilon: f32,
     /// `[vocabulary, hidden]`.
     pub head: &'a B::Matrix,
@@ -269,7 +269,7 @@ pub struct WorkspaceShape {
     pub table_entries: usize,
 }
 
-/// What a page holds beside K and V.
+/// Content of a page beside K and V.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PageKind {
     /// Increments of each layer, `[layers, PAGE, hidden]`.
@@ -322,7 +322,7 @@ pub enum PackError {
         rows: usize,
         /// Inputs.
         columns: usize,
-        /// How much was missing.
+        /// Error with the missing amount.
         source: OutOfMemory,
     },
     /// The device fails.
@@ -332,7 +332,7 @@ pub enum PackError {
         rows: usize,
         /// Inputs.
         columns: usize,
-        /// What it says.
+        /// Error of the device.
         source: DeviceError,
     },
 }

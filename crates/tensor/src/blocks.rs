@@ -29,7 +29,7 @@ const SCALES: usize = 12;
 const LARGEST: usize = 256;
 
 impl BlockFormat {
-    /// All of them.
+    /// All block formats.
     pub const ALL: [Self; 6] = [Self::Q4_0, Self::Q5_0, Self::Q8_0, Self::Q4K, Self::Q5K, Self::Q6K];
 
     /// Numbers in a block.
@@ -87,7 +87,7 @@ pub struct BlockParts {
 }
 
 impl BlockParts {
-    /// Nothing but zeros.
+    /// Parts that are all zero.
     pub const ZERO: Self = Self { halves: [0; 2], scales: [0; 16], minima: [0; 8], integers: [0; LARGEST] };
 }
 
@@ -185,7 +185,7 @@ fn q4_0(block: &[u8], out: &mut [f32]) {
     }
 }
 
-/// As [`q4_0`], with the fifth bits of all 32 numbers between the scale and the bytes.
+/// Decodes a block like [`q4_0`], with the fifth bits of all 32 numbers between the scale and the bytes.
 fn q5_0(block: &[u8], out: &mut [f32]) {
     let scale = half(block);
     let high = u32::from_le_bytes([block[2], block[3], block[4], block[5]]);
@@ -220,7 +220,8 @@ fn q4_k(block: &[u8], out: &mut [f32]) {
     fours_of_256(block, scales, bytes, out, |_, _| 0);
 }
 
-/// As [`q4_k`], with the fifth bits between: bit `part` of byte `i` is that of number `i` of the part.
+/// Decodes a block like [`q4_k`], with the fifth bits between: bit `part` of byte `i` is that of number `i` of the
+/// part.
 fn q5_k(block: &[u8], out: &mut [f32]) {
     let (scales, rest) = block[4..].split_at(SCALES);
     let (high, bytes) = rest.split_at(32);

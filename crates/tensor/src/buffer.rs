@@ -12,16 +12,15 @@ use std::{
 /// Alignment of every [`AlignedBytes`]: one cache line, which is also the widest vector and tile row.
 const ALIGNMENT: usize = 64;
 
-/// From this size on memory is asked of the system itself, which gives it zeroed and not before it is touched, by the
-/// thread that does, and in huge pages where it has them: twice the size of a huge page, so that one fits in whatever
-/// its alignment.
+/// Smallest size that is requested from the operating system itself, which zeroes it on first touch, near the touching
+/// thread, and in huge pages where it has them: twice the size of a huge page, so that one fits at any alignment.
 const MAPPED: usize = 4 << 20;
 
-/// Zeroed memory on a cache-line boundary, of fixed size, viewed as whatever plain numbers it holds.
+/// Memory on a cache-line boundary, zeroed, of fixed size, viewed as plain numbers of any type.
 pub struct AlignedBytes {
     pointer: NonNull<u8>,
     length: usize,
-    /// What owns the memory; nothing where it is on the heap.
+    /// Mapping that owns the memory; none if it is on the heap.
     map: Option<memmap2::MmapMut>,
 }
 
@@ -74,7 +73,7 @@ impl AlignedBytes {
         self.length
     }
 
-    /// Whether there are none.
+    /// Reports whether there are none.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
@@ -168,8 +167,8 @@ impl Bytes {
         Self(Source::Static(bytes))
     }
 
-    /// Tells the system that a part of a mapped file will be read soon, so that it reads ahead while something else is at
-    /// work. Anything else ignores it.
+    /// Asks the operating system to read a part of a mapped file ahead, while something else is at work. Other kinds of
+    /// memory ignore it.
     pub fn prefetch(&self, start: usize, length: usize) {
         #[cfg(unix)]
         if let Source::Mapped(map) = &self.0
@@ -182,8 +181,8 @@ impl Bytes {
         let _ = (start, length);
     }
 
-    /// Tells the system that a part of a mapped file is not needed for now, so that its pages stop counting as
-    /// resident. Anything else ignores it.
+    /// Reports to the operating system that a part of a mapped file is not needed for now, so that its pages stop
+    /// counting as resident. Other kinds of memory ignore it.
     pub fn release(&self, start: usize, length: usize) {
         if let Source::Mapped(map) = &self.0
             && start.checked_add(length).is_some_and(|end| end <= map.len())

@@ -28,9 +28,9 @@ pub struct Launch {
     pub tables: Vec<u32>,
     /// First of all: slots copied one by one (the accepted draft becomes the canvas).
     pub keeps: Vec<SlotCopy>,
-    /// Then: whole pages copied (a draft's own copy of a page that it will write).
+    /// Pages that are copied second (a draft's own copy of a page that it will write).
     pub copies: Vec<PageCopy>,
-    /// Whether any row of the launch is computed partly (see [`Rows`]).
+    /// Records whether any row of the launch is computed partly (see [`Rows`]).
     pub partial: bool,
     /// Rows computed in every probing layer whatever the probes say, ascending.
     pub fixed: Vec<u32>,
@@ -43,14 +43,14 @@ pub struct Launch {
     /// Rows that the last layer must finish (attention and MLP): those that the head reads, ascending without repeats.
     /// Used only where no increments are held.
     pub last: Vec<u32>,
-    /// What the head does.
+    /// Work of the head.
     pub head: HeadLaunch,
 }
 
-/// Which rows of a launch an operation runs on. Results go to the same rows.
+/// Selection of the rows of a launch that an operation runs on. Results go to the same rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rows {
-    /// All of them.
+    /// All live rows.
     Live,
     /// [`Launch::fixed`].
     Fixed,
@@ -65,7 +65,7 @@ pub enum Rows {
 pub struct Segment {
     /// The rows.
     pub rows: Range<u32>,
-    /// Their page table: a range of [`Launch::tables`].
+    /// Page table of the segment: a range of [`Launch::tables`].
     pub table: Range<u32>,
 }
 
@@ -90,23 +90,23 @@ pub struct PageCopy {
 /// A choice of the rows that have drifted most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProbeLaunch {
-    /// How many rows of [`Launch::probed`] are this probe's.
+    /// Number of rows of [`Launch::probed`] that belong to this probe.
     pub rows: u32,
-    /// How many of them are chosen: lowest cosine similarity first, ties to the lowest row.
+    /// Number of them that are chosen: lowest cosine similarity first, ties to the lowest row.
     pub keep: u32,
     /// Compared tensor: the fresh projection of a tensor with the stored one (of K, both rotated: rotation keeps cosines),
     /// over all K/V heads together. The fresh one then replaces the stored one for **all** probed rows.
     pub by: Drift,
 }
 
-/// What the head does with which rows.
+/// Work of the head, and the rows that it runs on.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct HeadLaunch {
     /// Head rows in the order of the output.
     pub rows: Vec<HeadRow>,
     /// Requests; [`HeadRow::request`] points here.
     pub requests: Vec<HeadRequest>,
-    /// Which head rows are blended with other rows first.
+    /// Head rows that are blended with other rows first.
     pub blends: Vec<BlendRows>,
     /// Tokens to judge, [`HeadRequest::judge_width`] per head row of the requests that judge, in head row order.
     pub judge: Vec<u32>,
@@ -143,7 +143,7 @@ impl Launch {
         self.ids.len()
     }
 
-    /// Whether there are none.
+    /// Reports whether there are none.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }

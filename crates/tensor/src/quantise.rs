@@ -22,7 +22,7 @@ pub enum Quantisation {
 pub const GROUP_INPUTS: usize = 32;
 
 impl Quantisation {
-    /// All of them.
+    /// All quantisations.
     pub const ALL: [Self; 2] = [Self::Q8, Self::Q4];
 
     /// Bits that an integer takes.

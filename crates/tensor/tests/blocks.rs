@@ -3,7 +3,7 @@
 
 use demask_tensor::{BlockFormat, BlockParts, Dtype, TensorView};
 
-/// For each format: its name in 8 bytes, the number of blocks, the blocks, their numbers.
+/// Expected numbers, by format: its name in 8 bytes, the number of blocks, the blocks, their numbers.
 const FIXTURE: &[u8] = include_bytes!("data/blocks.bin");
 
 fn take<'a>(rest: &mut &'a [u8], count: usize) -> &'a [u8] {

@@ -116,7 +116,7 @@ impl Scripted {
         self.prefixes.wrong
     }
 
-    /// How many batches were run.
+    /// Number of batches that were run.
     pub fn steps(&self) -> usize {
         self.steps
     }
@@ -359,7 +359,7 @@ fn judged(logits: &[f64], token: TokenId) -> Judged {
     }
 }
 
-/// What can be wrong with partly computed layers.
+/// Checks partly computed layers and reports what is wrong with them.
 fn check_layers(
     slots: &Slots,
     plan: &StepPlan,

@@ -1,4 +1,5 @@
-//! From the metadata to an [`ArchSpec`]. What the engine does not compute is refused, as for `config.json`.
+//! Conversion of the metadata to an [`ArchSpec`]. Features that the engine does not compute are refused, as for
+//! `config.json`.
 
 use demask_model::{ArchSpec, Experts, Rope, RopeScaling};
 use demask_tensor::{ExpertShape, Share, TensorView};
@@ -274,7 +275,7 @@ fn factors(file: &File<'_>, keys: &Keys<'_>, plain: &Rope) -> Result<RopeScaling
     if equal { Ok(scaling) } else { Err(refused()) }
 }
 
-/// Whether a row predicts the next position: as the file says, else as the family does.
+/// Reports whether a row predicts the next position: as the file says, else as the family does.
 fn shift(fields: &Fields<'_>, family: &Family) -> Result<usize, CheckpointError> {
     let said = fields.optional_flag("diffusion.shift_logits")?.filter(|_| family.is_diffusion());
     Ok(said.map_or(family.shift, usize::from))

@@ -24,7 +24,7 @@ use reader::{Array, Contents, Tensor, Value};
 
 const TEMPLATE: &str = "tokenizer.chat_template";
 
-/// What a file holds.
+/// Content of a file.
 pub(crate) struct Gguf {
     pub family: &'static Family,
     pub spec: ArchSpec,

@@ -1,4 +1,4 @@
-//! What the format calls the tensor of a role, the same for all families.
+//! Names that the format gives to the tensor of a role, the same for all families.
 
 use demask_model::{LayerRole, Role};
 

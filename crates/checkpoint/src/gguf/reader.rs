@@ -87,7 +87,7 @@ pub(super) struct Tensor {
     pub end: usize,
 }
 
-/// What a whole file describes.
+/// Description of a whole file.
 #[derive(Debug)]
 pub(super) struct Contents<'a> {
     pub values: HashMap<&'a str, Value<'a>>,

@@ -1,4 +1,4 @@
-//! From the metadata's tokens, merges and kinds of tokens to the `tokenizer.json` that they amount to.
+//! Conversion of the metadata's tokens, merges and kinds of tokens to the `tokenizer.json` that they amount to.
 
 use std::{collections::BTreeMap, iter};
 
@@ -77,7 +77,7 @@ fn pieces(fields: &Fields<'_>) -> Result<&'static Pieces, CheckpointError> {
     })
 }
 
-/// Whether a raw text starts with the first token.
+/// Reports whether a raw text starts with the first token.
 fn starts(fields: &Fields<'_>, family: &Family) -> Result<bool, CheckpointError> {
     let said = fields.optional_flag("tokenizer.ggml.add_bos_token")?;
     Ok(match family.gguf.first_token {

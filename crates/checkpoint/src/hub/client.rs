@@ -37,17 +37,17 @@ pub(super) struct Client<'a> {
     cache: Cache,
 }
 
-/// Why a call of the library came to nothing.
+/// Reason why a call of the library failed.
 enum Failure {
-    /// What the library says.
+    /// Error of the library.
     Library(ApiError),
     /// The system gave no thread for the call.
     Thread(io::Error),
-    /// Nothing came for too long.
+    /// Stalled: no byte arrived for too long.
     Stalled,
     /// The caller asked to stop.
     Stopped,
-    /// More bytes came than were announced.
+    /// Excess: more bytes arrived than were announced.
     Excess(u64),
     /// The library asserted what a hub need not keep to.
     Panicked,
@@ -307,11 +307,11 @@ impl<'a> Client<'a> {
     }
 }
 
-/// What a file is announced to be.
+/// Announcement of a file.
 struct Expected<'a> {
     file: &'a str,
     size: u64,
-    /// Its hash, where the hub names one: of what lies in its store for large files.
+    /// SHA-256 of the file, where the hub names one: for the files in its store for large files.
     sha256: Option<&'a str>,
 }
 
@@ -471,7 +471,7 @@ fn place(blob: &Path, link: &Path) -> io::Result<()> {
     std::os::unix::fs::symlink(Path::new(&"../".repeat(up)).join(inside), link)
 }
 
-/// Where links need privileges, the file itself moves.
+/// Links a file into place, or moves it where links need privileges.
 #[cfg(not(unix))]
 fn place(blob: &Path, link: &Path) -> io::Result<()> {
     fs::rename(blob, link)

@@ -412,7 +412,7 @@ fn json(meter: &Rc<Meter>, value: &Value, mut given: Given) -> Result<Value, Tro
     text.into_value()
 }
 
-/// Whether a test holds.
+/// Reports whether a test holds.
 pub(super) fn test(meter: &Meter, name: &str, value: &Value, arguments: &[Value]) -> Result<bool, Trouble> {
     let other = || arguments.first().map_or_else(|| Trouble::failed(format!("the test {name} needs a value")), Ok);
     let ordered = |holds: fn(std::cmp::Ordering) -> bool| Ok(holds(order(value, other()?, meter)?));

@@ -43,7 +43,7 @@ impl Given {
     }
 }
 
-/// What a statement leads to.
+/// Outcome of a statement.
 #[derive(PartialEq, Eq)]
 enum Flow {
     On,
@@ -59,7 +59,7 @@ pub(super) struct Evaluator {
     scopes: Vec<HashMap<String, Value>>,
     /// Attributes of namespaces.
     namespaces: Vec<Vec<(String, Value)>>,
-    /// What is written, innermost capture last.
+    /// Outputs that are being written, innermost capture last.
     outputs: Vec<Writer>,
     depth: usize,
     loops: usize,

@@ -39,7 +39,7 @@ struct Lexer<'a> {
     at: usize,
     /// A place, and the line that it is on: lines are counted from there.
     counted: (usize, usize),
-    /// Whether the text that comes starts a line.
+    /// Records whether the text that comes starts a line.
     line_starts: bool,
     tokens: Vec<(Token, usize)>,
 }

@@ -10,10 +10,10 @@ use super::{
 
 /// Bytes that take as long to make as one step takes.
 const BYTES_OF_A_STEP: usize = 1024;
-/// What a value takes beside its contents: its counters and what the allocator adds.
+/// Bytes of a value beside its contents: its counters and the overhead of the allocator.
 const OVERHEAD: usize = 80;
 
-/// What a rendering may spend.
+/// Budget of a rendering.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Budget {
     /// Steps: nodes of the tree that are evaluated, items that are walked, and every [`BYTES_OF_A_STEP`] that are made.

@@ -1,4 +1,5 @@
-//! What values can be asked by name: Python's methods of texts, lists and dictionaries, slices, and what `loop` knows.
+//! Methods and attributes of values: Python's methods of texts, lists and dictionaries, slices, and the attributes of
+//! `loop`.
 
 use std::rc::Rc;
 
@@ -106,7 +107,7 @@ fn of_text(meter: &Rc<Meter>, text: &str, name: &str, given: &mut Given) -> Resu
     }
 }
 
-/// Whether something holds of a text, or of one of a tuple of texts.
+/// Reports whether something holds of a text, or of one of a tuple of texts.
 fn one_of(given: &Given, holds: impl Fn(&str) -> bool) -> Result<Value, Trouble> {
     let Some(parts) = given.positional.first() else { return Trouble::failed("a part is needed to compare with") };
     let Some(several) = parts.items() else { return Ok(Value::Bool(holds(parts.text("a comparison of parts")?))) };

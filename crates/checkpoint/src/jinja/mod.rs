@@ -33,7 +33,7 @@ const LONGEST_SOURCE: usize = 1 << 20;
 /// Most levels of a tree, of a value, and of calls within calls.
 const DEEPEST: usize = 100;
 
-/// Why a template gave no text.
+/// Reason why a template gave no text.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Trouble {
     /// The source is no template.
@@ -59,7 +59,7 @@ pub(crate) struct Error {
     pub(crate) line: usize,
 }
 
-/// What a template sees beside its own variables.
+/// Inputs that a template sees beside its own variables.
 pub(crate) struct Inputs<'a> {
     /// Role and content of each message.
     pub(crate) messages: Vec<(&'a str, &'a str)>,
@@ -67,7 +67,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) texts: Vec<(&'a str, &'a str)>,
     /// Flags by name.
     pub(crate) flags: Vec<(&'a str, bool)>,
-    /// What `strftime_now` takes for now.
+    /// Time that `strftime_now` uses.
     pub(crate) now: SystemTime,
 }
 

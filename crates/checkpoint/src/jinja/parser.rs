@@ -1,4 +1,4 @@
-//! From tokens to a tree that is nowhere deeper than [`DEEPEST`].
+//! Parser from tokens to a tree that is nowhere deeper than [`DEEPEST`].
 
 use std::rc::Rc;
 

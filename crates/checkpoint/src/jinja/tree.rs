@@ -1,4 +1,4 @@
-//! What a source means: statements and expressions.
+//! Syntax tree of a template: statements and expressions.
 
 use std::rc::Rc;
 

@@ -48,7 +48,7 @@ pub(super) enum Value {
     Function(&'static str),
 }
 
-/// What `loop` knows.
+/// Attributes of `loop`.
 #[derive(Debug)]
 pub(super) struct Loop {
     pub(super) index: usize,
@@ -159,8 +159,8 @@ impl Value {
     }
 }
 
-/// Whether two values are equal, as in Python. Each pair that is looked at is a step: lists may share their parts so often
-/// that there are more pairs than steps.
+/// Reports whether two values are equal, as in Python. Each pair that is looked at is a step: lists may share their
+/// parts so often that there are more pairs than steps.
 pub(super) fn equal(a: &Value, b: &Value, meter: &Meter) -> Result<bool, Trouble> {
     meter.step(1)?;
     Ok(match (a, b) {
@@ -225,7 +225,7 @@ pub(super) fn order(a: &Value, b: &Value, meter: &Meter) -> Result<Ordering, Tro
     Trouble::failed(format!("{} and {} have no order", a.kind(), b.kind()))
 }
 
-/// Whether something is in a list, a text or a map.
+/// Reports whether something is in a list, a text or a map.
 pub(super) fn contains(whole: &Value, part: &Value, meter: &Meter) -> Result<bool, Trouble> {
     match whole {
         Value::Undefined => Ok(false),

@@ -204,7 +204,7 @@ impl Writer {
     }
 }
 
-/// How JSON is written.
+/// Style in which JSON is written.
 #[derive(Debug)]
 pub(super) struct Json {
     pub(super) indent: Option<usize>,

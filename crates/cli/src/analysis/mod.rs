@@ -1,4 +1,4 @@
-//! What analyses measure while prompts are decoded, and the pages of pictures that show it.
+//! Analyses of the decoding of prompts, and their pages of pictures.
 //!
 //! Each analysis is a type that adds up what is seen of prompts and has [`Findings`]: pictures, numbers, a page.
 //! [`decode`] runs a session forward by forward and lets an analysis look into the network after each of them.
@@ -19,13 +19,13 @@ use demask::{Error, Model};
 use demask_figures::{Figure, files::write_whole, page::Page};
 use serde_json::Value;
 
-/// What an analysis found, ready to be written.
+/// Findings of an analysis, ready to be written.
 pub trait Findings {
     /// The name of its files.
     const NAME: &'static str;
     /// The page's heading.
     fn title(&self) -> String;
-    /// What was done, in a sentence or two.
+    /// Description of the analysis, in a sentence or two.
     fn about(&self) -> String;
     /// The pictures.
     fn figures(&self) -> Vec<Figure>;
@@ -82,7 +82,7 @@ pub fn counted(count: usize, noun: &str) -> String {
 pub struct Look<'a> {
     /// The decoding: its canvas is the one that was run.
     pub session: &'a Session,
-    /// What the diffusion model ran and predicted for the canvas; none at the end, where nothing runs any more.
+    /// Request and predictions of the diffusion model for the canvas; none at the end, where nothing runs any more.
     pub ran: Option<(&'a Request, &'a Predictions)>,
     /// The diffusion model.
     pub network: &'a mut dyn Inspect,

@@ -7,25 +7,25 @@ use super::{GenerateArgs, Path};
 /// `demask analyze`.
 #[derive(Debug, Args)]
 pub struct AnalyzeArgs {
-    /// What to look at.
+    /// Subject of the analysis.
     #[command(subcommand)]
     pub command: AnalyzeCommand,
 }
 
-/// What `analyze` can look at.
+/// Subjects of `analyze`.
 #[derive(Debug, Subcommand)]
 pub enum AnalyzeCommand {
-    /// How K, V, attention and MLP outputs change from step to step: why caches work
+    /// Changes of K, V, attention and MLP outputs from step to step: why caches work
     Stability(Box<StabilityArgs>),
-    /// How far the K and V that caches keep are from the true ones, by layer, position and age
+    /// Distance of the K and V that caches keep from the true ones, by layer, position and age
     Staleness(Box<StalenessArgs>),
-    /// Which drafts stand, by place, forward and number, and what a confidence is worth
+    /// Accepted drafts by place, forward and number, and the calibration of confidences
     Acceptance(Box<AcceptanceArgs>),
     /// The fewest forwards that lead to static decoding's tokens, beside what freedave needs
     Path(Box<PathArgs>),
 }
 
-/// What every analysis decodes, and where it writes.
+/// Prompts that every analysis decodes, and its output files.
 #[derive(Debug, Args)]
 pub struct SubjectArgs {
     /// Word problems of the demo to decode, if no prompt is given [default: 4]

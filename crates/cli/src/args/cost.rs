@@ -20,13 +20,14 @@ pub struct CostArgs {
     /// Predictions of a recorded run: what generate --trace wrote with --trace-predictions
     #[arg(long, value_name = "FILE.jsonl")]
     pub replay: Option<Path>,
-    /// What counts as an operation: demask (everything that is computed), published (as dLLM-Cache's table) [default: demask]
+    /// Rule for counting operations: demask (everything that is computed), published (as dLLM-Cache's table) [default:
+    /// demask]
     #[arg(long, value_name = "NAME")]
     pub convention: Option<String>,
     /// Directory for cost.html, cost.json and plots: memory and operations at several lengths
     #[arg(long, value_name = "DIR")]
     pub out: Option<Path>,
-    /// How to decode.
+    /// Options of the decoding.
     #[command(flatten)]
     pub decode: DecodeArgs,
 }

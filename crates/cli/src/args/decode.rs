@@ -3,7 +3,7 @@
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use demask::Options;
 
-/// How to decode. What is not typed is chosen to fit the model.
+/// Options of the decoding. Options that are not typed are chosen to fit the model.
 #[derive(Debug, Clone, Default)]
 pub struct DecodeArgs {
     /// System message.
@@ -26,9 +26,9 @@ const FLAGS: &[Flag] = &[
     Flag("gen_length", "N", "Positions to decode"),
     Flag("block_length", "N", "Positions of a block"),
     Flag("steps", "N", "Denoising steps over all blocks"),
-    Flag("remasking", "NAME", "What ranks predictions: low_confidence, random, margin, entropy, left_to_right, ..."),
-    Flag("schedule", "NAME", "How steps share the masks: even, dream, dream_total, linear"),
-    Flag("eps", "E", "Where the time of schedule dream ends"),
+    Flag("remasking", "NAME", "Ranking of predictions: low_confidence, random, margin, entropy, left_to_right, ..."),
+    Flag("schedule", "NAME", "Rule by which steps share the masks: even, dream, dream_total, linear"),
+    Flag("eps", "E", "End of the time of schedule dream"),
     Flag("temperature", "T", "Temperature of tokens; 0: the most probable one"),
     Flag("alg_temp", "T", "Temperature of the order of commits; 0: the best first"),
     Flag("top_p", "P", "Probability kept by top-p filtering"),
@@ -36,7 +36,7 @@ const FLAGS: &[Flag] = &[
     Flag("cfg_scale", "SCALE", "Scale of classifier-free guidance; 0: none"),
     Flag("decoder", "SPEC", "Decoder, as name or name:key=value,key=value"),
     Flag("cache", "SPEC", "Cache policy, as name or name:key=value,key=value"),
-    Flag("cost_curve", "FILE", "What forwards cost, as bench curve wrote it, or: shipped [default: measured once]"),
+    Flag("cost_curve", "FILE", "Cost of forwards, as bench curve wrote it, or: shipped [default: measured once]"),
     Flag("top_logprobs", "N", "Log-probability of each token and of the N most probable ones beside it, with --json"),
     Flag(GUIDE, "MODEL", "Model that judges drafts, with --decoder guided"),
     Flag("stop", "TEXT", "Text that ends the answer (may be given several times)"),
@@ -47,7 +47,7 @@ const FLAGS: &[Flag] = &[
     Flag(
         "stop_rule",
         "RULE",
-        "When decoding may end early: prefix, prefix-fill, block, whole-block, fill, end-run:run=N, never",
+        "Rule for an early end: prefix, prefix-fill, block, whole-block, fill, end-run:run=N, never",
     ),
     Flag("deadline_ms", "MS", "Time after which the answer ends with what is settled"),
     Flag("suppress_eos", "", "Never predict the end-of-text token"),

@@ -22,10 +22,10 @@ pub struct EvalArgs {
     /// Solved problems for --shots, in the form of the task's file
     #[arg(long, value_name = "FILE")]
     pub shots_file: Option<Path>,
-    /// How prompts are worded [default: the task's first style]
+    /// Wording of the prompts [default: the task's first style]
     #[arg(long, value_name = "NAME")]
     pub prompt_style: Option<String>,
-    /// How answers are found: generate (they are written), likelihood (of each option, in multiple choice)
+    /// Way of answering: generate (answers are written), likelihood (of each option, in multiple choice)
     #[arg(long, value_name = "NAME")]
     pub score: Option<String>,
     /// Masks drawn for the likelihood of an option [default: 128]
@@ -37,7 +37,7 @@ pub struct EvalArgs {
     /// The task's problems, in the form of its file [default: built in, or fetched from the hub]
     #[arg(long, value_name = "FILE")]
     pub data: Option<Path>,
-    /// Only problems about this, of tasks that have subjects [default: all]
+    /// Subject that problems must have, of tasks that have subjects [default: all]
     #[arg(long, value_name = "NAME")]
     pub subject: Option<String>,
     /// Directory for results and reports; what is there already is not made again
@@ -49,7 +49,7 @@ pub struct EvalArgs {
     /// Values of decoding flags whose product is run: "decoder=static|freedave:d=4;cache=none|dual"
     #[arg(long, value_name = "SPEC")]
     pub sweep: Option<String>,
-    /// How to decode.
+    /// Options of the decoding.
     #[command(flatten)]
     pub decode: DecodeArgs,
 }

@@ -36,7 +36,7 @@ pub struct GenerateArgs {
     /// Print the plans of all steps and what they cost, run nothing
     #[arg(long)]
     pub explain: bool,
-    /// How to decode.
+    /// Options of the decoding.
     #[command(flatten)]
     pub decode: DecodeArgs,
 }
@@ -44,7 +44,7 @@ pub struct GenerateArgs {
 /// `demask chat`.
 #[derive(Debug, Args)]
 pub struct ChatArgs {
-    /// How to decode.
+    /// Options of the decoding.
     #[command(flatten)]
     pub decode: DecodeArgs,
 }

@@ -50,7 +50,7 @@ pub struct Cli {
     /// Flags of every command.
     #[command(flatten)]
     pub shared: SharedArgs,
-    /// What to do.
+    /// Command to run.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -94,7 +94,7 @@ pub struct SharedArgs {
     pub quiet: bool,
 }
 
-/// What to do.
+/// Commands of the program.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Answer one prompt
@@ -159,12 +159,12 @@ pub enum Command {
     Health(LeftOutArgs),
 }
 
-/// Whatever was typed for a command that this build lacks.
+/// Arguments of a command that this build lacks.
 #[cfg(not(all(feature = "analyze", feature = "eval", feature = "serve")))]
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 pub struct LeftOutArgs {
-    /// Anything.
+    /// Typed arguments.
     #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
     pub typed: Vec<String>,
 }

@@ -149,7 +149,7 @@ pub struct HealthArgs {
     pub timeout: Option<u64>,
 }
 
-/// What a value must be, for the message of a text that is none.
+/// Description of a type's values, for the message that refuses a text.
 pub trait Expected {
     const EXPECTED: &'static str;
 }
@@ -169,7 +169,7 @@ expected!(
     List, "texts separated by commas"
 );
 
-/// How a value is written in a file.
+/// Written form of a value in a file.
 trait Written {
     fn written(&self) -> String;
 }

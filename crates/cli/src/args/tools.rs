@@ -22,7 +22,7 @@ pub struct LogitsArgs {
     /// Write every layer's output too
     #[arg(long)]
     pub layers: bool,
-    /// Where to write
+    /// File to write
     #[arg(long, value_name = "FILE.safetensors")]
     pub out: Option<Path>,
 }
@@ -38,7 +38,7 @@ pub struct InspectArgs {
 /// `demask synth`.
 #[derive(Debug, Args)]
 pub struct SynthArgs {
-    /// Whose shape: llada-8b, open-dcoder-0.5b, sdar-4b, ...; an unknown name lists all
+    /// Shape to imitate: llada-8b, open-dcoder-0.5b, sdar-4b, ...; an unknown name lists all
     #[arg(long, value_name = "NAME")]
     pub like: Option<String>,
     /// Layers [default: as many as the real one]
@@ -52,7 +52,7 @@ pub struct SynthArgs {
 /// `demask trace`.
 #[derive(Debug, Args)]
 pub struct TraceArgs {
-    /// What generate --trace wrote; -: standard input
+    /// File that generate --trace wrote; -: standard input
     #[arg(value_name = "FILE.jsonl")]
     pub file: Path,
     /// Steps a second on a terminal [default: 10]
@@ -69,12 +69,12 @@ pub struct TraceArgs {
 /// `demask bench`.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
-    /// What to measure.
+    /// Subject of the measurement.
     #[command(subcommand)]
     pub command: BenchCommand,
 }
 
-/// What to measure.
+/// Subjects of measurements.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
     /// One product of rows with a weight (--dtype: q8 and q4 too)
@@ -83,11 +83,11 @@ pub enum BenchCommand {
     Attention(AttentionArgs),
     /// Seconds of one forward, by part
     Step(StepArgs),
-    /// What forwards cost by rows and keys, for --cost-curve
+    /// Cost of forwards by rows and keys, for --cost-curve
     Curve(CurveArgs),
     /// Whole answers to a prompt of random tokens
     Generate(Box<BenchGenerateArgs>),
-    /// How fast a server of the OpenAI kind answers; --model names the model as the server does
+    /// Speed of a server of the OpenAI kind; --model names the model as the server does
     Serve(Box<BenchServeArgs>),
 }
 
@@ -103,7 +103,7 @@ pub struct LinearArgs {
     /// Outputs [default: 12288]
     #[arg(long = "out", value_name = "N")]
     pub outputs: Option<usize>,
-    /// Measured rounds through all numbers of rows; short products run several times in each [default: 5]
+    /// Number of measured rounds through all numbers of rows; short products run several times in each [default: 5]
     #[arg(long, value_name = "N")]
     pub repeat: Option<usize>,
     /// Measures every kernel that could do it, and not the one alone that is chosen (GPUs)
@@ -129,7 +129,7 @@ pub struct AttentionArgs {
     /// Width of a head [default: 128]
     #[arg(long, value_name = "N")]
     pub head_dim: Option<usize>,
-    /// Measured runs [default: 5]
+    /// Number of measured runs [default: 5]
     #[arg(long, value_name = "N")]
     pub repeat: Option<usize>,
     /// Measures every kernel that could do it, and not the one alone that is chosen (GPUs)
@@ -140,7 +140,7 @@ pub struct AttentionArgs {
 /// `demask bench curve`.
 #[derive(Debug, Args)]
 pub struct CurveArgs {
-    /// Where to write
+    /// File to write
     #[arg(long, value_name = "FILE.json")]
     pub out: Option<Path>,
 }
@@ -151,14 +151,14 @@ pub struct BenchGenerateArgs {
     /// Random tokens of the prompt [default: 64, with --replay as many as the trace has]
     #[arg(long, value_name = "N")]
     pub prompt_length: Option<usize>,
-    /// Measured answers [default: 5]
+    /// Number of measured answers [default: 5]
     #[arg(long, value_name = "N")]
     pub repeat: Option<usize>,
     /// Predictions of a recorded run take the place of the network's, which runs all the same: what generate --trace wrote
     /// with --trace-predictions and --ignore-eos
     #[arg(long, value_name = "FILE.jsonl")]
     pub replay: Option<Path>,
-    /// How to decode.
+    /// Options of the decoding.
     #[command(flatten)]
     pub decode: DecodeArgs,
 }
@@ -181,7 +181,7 @@ pub struct StepArgs {
     /// Rows that the head computes [default: all]
     #[arg(long, value_name = "N")]
     pub head_rows: Option<usize>,
-    /// Measured forwards [default: 5]
+    /// Number of measured forwards [default: 5]
     #[arg(long, value_name = "N")]
     pub repeat: Option<usize>,
 }

@@ -17,7 +17,7 @@ use crate::{args::InspectArgs, exit::usage, load::Source, output, settings::Sett
 /// Positions that K/V memory is shown for.
 const POSITIONS: usize = 1000;
 
-/// Everything that is shown.
+/// Report of `inspect`.
 #[derive(Serialize)]
 struct Report {
     name: String,
@@ -88,7 +88,7 @@ struct Special {
 struct Memory {
     device: &'static str,
     dtype: String,
-    /// What matrices are kept in.
+    /// Formats of the matrices.
     matrices: Vec<String>,
     weights: u64,
     cache_per_1000_positions: u64,
@@ -158,7 +158,7 @@ fn experts(spec: &ArchSpec) -> Option<Experts> {
     Some(Experts { layers, count, taken, ffn, shared_ffn, active_parameters })
 }
 
-/// What each device needs in each element type, whether the device is there or not.
+/// Memory for each device in each element type, whether the device exists or not.
 fn memories(checkpoint: &Checkpoint, device: &DeviceOptions) -> anyhow::Result<Vec<Memory>> {
     let formats = [
         ("f32", DtypeChoice::F32, WeightChoice::Plain),
@@ -201,7 +201,7 @@ fn matrices(spec: &ArchSpec) -> impl Iterator<Item = Role> {
     matrices.chain(spec.tied.then_some(Role::Embedding))
 }
 
-/// What a matrix is kept in: gate and up are packed together.
+/// Format of a matrix: gate and up are packed together.
 fn matrix_format(stored: &BTreeMap<Role, Dtype>, role: Role, options: &BackendOptions) -> String {
     let partner = match role {
         Role::Layer(layer, part) => match part.packing() {

@@ -1,4 +1,4 @@
-//! What the command can do, one file each.
+//! Commands of the program, one file each.
 
 #[cfg(feature = "analyze")]
 mod analyze;

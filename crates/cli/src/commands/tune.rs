@@ -267,7 +267,7 @@ fn test_of(mut test: Plan, reference: Row, chosen: Row) -> (Plan, usize) {
     (test, place)
 }
 
-/// What makes the chosen row again.
+/// Flags that run the chosen row again.
 fn flags(row: &Row) -> String {
     let mut words = Vec::new();
     let mut say = |name: &str, value: &str| {

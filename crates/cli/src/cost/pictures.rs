@@ -56,7 +56,7 @@ fn scaled(subject: &Subject<'_>, costs: &Costs, acceptance: f64) -> anyhow::Resu
     Ok(all)
 }
 
-/// What a panel shows of an estimate.
+/// Quantity of an estimate that a panel shows.
 type Measure = (&'static str, fn(&Estimate) -> f64);
 
 const MEASURES: [Measure; 3] = [

@@ -67,7 +67,7 @@ fn table(columns: &[(&str, &NetworkEstimate)]) -> String {
     aligned(&cells)
 }
 
-/// What an answer takes for each token.
+/// Cost of an answer for each token.
 fn summary(estimate: &Estimate) -> String {
     let decoding = &estimate.decoding;
     let flops = estimate.network.flops + estimate.guide.as_ref().map_or(0.0, |guide| guide.flops);
@@ -131,7 +131,7 @@ impl Group {
         self.keys = (self.keys.0.min(kind.keys), self.keys.1.max(kind.keys));
     }
 
-    /// What one of them has, on average.
+    /// Average values of a step of the group.
     fn cells(&self) -> Vec<String> {
         let Self { sum, keys: (fewest, most) } = self;
         let each = |sum: u64| format!("{:.1}", sum as f64 / self.sum.forwards as f64);

@@ -42,7 +42,7 @@ fn a_gpu_that_is_not_there_is_explained() {
 
 #[test]
 fn every_reason_is_one_line() {
-    /// What driver and compiler define, the device that is asked for, the exit code, the reason.
+    /// Case: definitions of driver and compiler, requested device, exit code, reason.
     type Case = (&'static [&'static str], &'static [&'static str], &'static str, i32, &'static str);
     let cases: [Case; 6] = [
         (&["VERSION=11040"], &[], "cuda", 1, "the NVIDIA driver is for CUDA 11.4, 11.8 or later is needed: update"),

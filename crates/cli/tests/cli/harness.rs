@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::Value;
 
-/// What a run left behind.
+/// Output of a run.
 pub struct Run {
     /// Exit code.
     pub code: Option<i32>,

@@ -17,11 +17,11 @@ pub struct Asked {
     pub what: String,
     /// The rest of its head.
     pub head: String,
-    /// Its body; null if it has none.
+    /// Body of the request; null if it has none.
     pub body: Value,
-    /// How many came before it.
+    /// Number of requests before it.
     pub number: usize,
-    /// Which connection it came on.
+    /// Index of its connection.
     pub connection: usize,
 }
 
@@ -29,14 +29,14 @@ pub struct Asked {
 pub struct Reply {
     /// Sent one by one, at least a moment apart.
     pub pieces: Vec<Vec<u8>>,
-    /// Between two pieces.
+    /// Pause between two pieces.
     pub pause: Duration,
-    /// Whether the connection is closed behind them.
+    /// Records whether the connection is closed behind them.
     pub close: bool,
 }
 
 impl Reply {
-    /// These bytes in one piece, the connection kept.
+    /// Creates a reply of these bytes in one piece, with the connection kept.
     pub fn bytes(bytes: impl Into<Vec<u8>>) -> Self {
         Self { pieces: vec![bytes.into()], pause: Duration::ZERO, close: false }
     }
@@ -100,7 +100,7 @@ pub fn end(prompt: usize, answer: usize) -> [String; 2] {
 
 /// A server that runs until the test's process ends.
 pub struct Scripted {
-    /// Its URL.
+    /// Returns the server's URL.
     pub url: String,
     asked: Arc<Mutex<Vec<Asked>>>,
 }

@@ -24,7 +24,7 @@ pub(crate) struct Compiler {
 }
 
 impl Compiler {
-    /// What `CXX` names, else what is usually there.
+    /// Finds the compiler: the one that `CXX` names, else the usual ones.
     pub(crate) fn find() -> Result<Self, GpuError> {
         Self::find_named(env::var("CXX").ok().filter(|name| !name.is_empty()))
     }
@@ -102,13 +102,13 @@ fn options() -> Vec<&'static str> {
     options
 }
 
-/// What a compiler says about itself, if it is there.
+/// Version line of a compiler, if it is installed.
 fn version(program: &str) -> Option<String> {
     let output = Command::new(program).arg("--version").output().ok().filter(|output| output.status.success())?;
     String::from_utf8_lossy(&output.stdout).lines().next().map(str::to_owned)
 }
 
-/// Where libraries are kept: beside the program, which is in the build's own folder when tests run.
+/// Folder of compiled libraries: beside the program, which is in the build's own folder when tests run.
 fn folder() -> Result<PathBuf, GpuError> {
     let beside = env::current_exe().ok().and_then(|program| Some(program.parent()?.join("emulated-kernels")));
     let candidates = beside.into_iter().chain([env::temp_dir().join(format!("emulated-kernels-{}", process::id()))]);

@@ -8,7 +8,7 @@ use std::{
 
 use demask_cuda::gpu::{Address, GpuError};
 
-/// What fills memory that nobody has written: no number in any type, and an index that leads nowhere.
+/// Fill of memory that nobody has written: no number in any type, and an index that leads nowhere.
 const POISON: u8 = 0xff;
 /// Bytes in front of and behind an allocation.
 const ZONE: usize = 1024;
@@ -70,7 +70,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Whether all zones are as they were made.
+    /// Reports whether all zones are as they were made.
     pub(super) fn check_zones(&self) -> Result<(), GpuError> {
         self.blocks.values().try_for_each(Block::check)
     }

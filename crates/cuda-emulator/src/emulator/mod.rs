@@ -35,14 +35,14 @@ pub enum Schedule {
     Backward,
 }
 
-/// What an A100 has.
+/// Limits of an A100.
 pub(crate) const A100: Limits = Limits { capability: 80, processors: 108, shared: 163 << 10, memory: 64 << 30 };
 
 /// Runs the kernels on the processor.
 pub struct Emulator {
     schedule: Schedule,
     limits: Limits,
-    /// What it has kernels of.
+    /// Kernels that this emulator can run, by module.
     modules: &'static [&'static [Module]],
     compiler: Compiler,
     began: Instant,
@@ -55,7 +55,7 @@ struct State {
     memory: Memory,
     modules: HashMap<&'static str, Loaded>,
     recording: Option<Vec<Launch>>,
-    /// What went wrong in a launch and has not been told yet.
+    /// Error of an earlier launch that has not been reported yet.
     failure: Option<GpuError>,
 }
 
@@ -192,7 +192,7 @@ impl Emulator {
         entry.map(|entry| (loaded, unsafe { &**entry })).map_err(|_| missing())
     }
 
-    /// Tells what went wrong since it was last asked.
+    /// Returns the error that occurred since the last call, if any.
     fn told(state: &mut State) -> Result<(), GpuError> {
         match state.failure.take() {
             Some(failure) => Err(failure),
@@ -293,7 +293,7 @@ struct Loaded {
     /// Stays open: the system does not reuse the thread-local memory of libraries that come and go in any order, of which
     /// it has little. Opened again, it is the same library.
     library: ManuallyDrop<Library>,
-    /// What its launches run on.
+    /// Memory that the launches run on.
     stage: *mut c_void,
     run: Run,
     conflicts: unsafe extern "C" fn(*const c_void) -> u64,

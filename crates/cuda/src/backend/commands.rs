@@ -1,5 +1,5 @@
-//! What a step has the device do: a list of launches, run one by one or, once the same list was seen before, as a graph.
-//! A device that refuses graphs goes on without them.
+//! Commands of a step for the device: a list of launches, run one by one or, once the same list was seen before, as a
+//! graph. A device that refuses graphs goes on without them.
 //!
 //! Counts are read on the device and grids are as large as the bucket, so that steps of one bucket are the same list to
 //! the byte, and one graph serves them all. A list that is equal runs the same kernels on the same memory: whatever was
@@ -95,7 +95,7 @@ struct Recorded<T> {
     fingerprint: u64,
     commands: Commands,
     graph: T,
-    /// When it was used last.
+    /// Time of the last use.
     used: u64,
 }
 
@@ -113,14 +113,14 @@ pub(super) enum Part {
     Head,
 }
 
-/// What was not run yet, the graphs, and the error that ended everything, if there was one.
+/// Queue of launches that did not run yet, with the graphs, and the error that ended everything, if there was one.
 pub(super) struct Queue<G: Gpu> {
     gpu: Arc<G>,
     pending: Commands,
-    /// Whether a part of the step ran before its end was known: then it is no list that comes again.
+    /// Records whether a part of the step ran before its end was known: then it is no list that comes again.
     broken: bool,
     graphs: Vec<Recorded<G::Graph>>,
-    /// Whether the device records.
+    /// Records whether the device records.
     records: bool,
     steps: u64,
     /// Seconds of parts, if they are counted.
@@ -147,7 +147,7 @@ impl<G: Gpu> Queue<G> {
         let _ = self.failure.set(error);
     }
 
-    /// Whether the device works still.
+    /// Reports whether the device works still.
     pub(super) fn works(&self) -> bool {
         self.failure.get().is_none()
     }

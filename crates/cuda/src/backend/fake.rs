@@ -21,7 +21,7 @@ pub(super) struct Launched {
     pub(super) bytes: Vec<u8>,
 }
 
-/// What a device does not do with graphs.
+/// Graph functions that a fake device refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
     Record,

@@ -1,4 +1,4 @@
-//! What models take in the device's memory, known from shapes alone, before anything is loaded.
+//! Device memory of models, computed from shapes alone, before anything is loaded.
 
 use demask_tensor::{AttentionShape, Dtype, PageKind, WorkspaceShape};
 
@@ -21,7 +21,7 @@ impl CudaOptions {
         self.kept_bytes([stored; 2], rows, columns)
     }
 
-    /// What matrices that are stored in these types, and packed together, are kept in, in a word.
+    /// Name of the format, in a word, in which matrices are kept that are stored in these types and packed together.
     pub fn matrix_format(&self, stored: [Dtype; 2]) -> String {
         Kept::of(stored, self.dtype, self.quantisation).to_string()
     }

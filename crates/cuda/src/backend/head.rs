@@ -1,4 +1,5 @@
-//! From the residual stream to answers: some head rows at a time, logits in scratch; then one download.
+//! Head of the network, from the residual stream to answers: some head rows at a time, logits in scratch; then one
+//! download.
 
 use std::{ops::Range, sync::Arc};
 

@@ -16,8 +16,8 @@ pub(super) const CHUNK: usize = 1024;
 /// Rows of the smallest bucket.
 const LEAST: usize = 8;
 
-/// How many there are room for where there are `count`: 8, 16, 32, 48, 64, 96, 128, ...: powers of two and one and a half
-/// times them, so that few graphs serve all steps and at most half of a grid is idle.
+/// Rounds a count up to a bucket: 8, 16, 32, 48, 64, 96, 128, ...: powers of two and one and a half times them, so that
+/// few graphs serve all steps and at most half of a grid is idle.
 pub(super) fn bucket(count: usize) -> usize {
     let power = count.next_power_of_two().max(LEAST);
     let between = power / 4 * 3;
@@ -52,7 +52,7 @@ pub(super) struct Array {
     pub(super) length: usize,
 }
 
-/// What is counted, by the place of its count in the buffer.
+/// Counted list, by the place of its count in the buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Count {
     Live,
@@ -71,11 +71,11 @@ pub(super) enum Count {
 }
 
 impl Count {
-    /// Those of lists that products go over in chunks.
+    /// Number of the lists that products go over in chunks.
     const CHUNKED: usize = 6;
     const ALL: usize = 11;
 
-    /// Where it stands.
+    /// Place of the count in the buffer.
     pub(super) fn at(self) -> usize {
         self as usize * size_of::<u32>()
     }
@@ -116,11 +116,11 @@ pub(super) struct Taken {
     pub(super) head_rows: Array,
     pub(super) requests: Array,
     pub(super) lists: Array,
-    /// Whether a probe is random.
+    /// Records whether a probe is random.
     pub(super) rolls: bool,
     /// Keys that the row with the most of them sees.
     pub(super) keys: usize,
-    /// What each head row asks for.
+    /// Requests of the head rows.
     pub(super) asked: Vec<Asked>,
     /// Slots of the rows.
     pub(super) row_slots: Vec<u32>,
@@ -128,7 +128,7 @@ pub(super) struct Taken {
     rows: Vec<u32>,
 }
 
-/// What a head row asks for beside its token and the token's probability.
+/// Request of a head row beside its token and the token's probability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Asked {
     pub(super) margin: bool,
@@ -139,7 +139,7 @@ pub(super) struct Asked {
 }
 
 impl Taken {
-    /// For launches of up to so many rows.
+    /// Creates the lists of launches of up to this many rows.
     pub(super) fn new(rows: usize) -> Self {
         let none = Array::default();
         Self {
@@ -178,12 +178,12 @@ impl Taken {
         &self.bytes
     }
 
-    /// How many there are of something.
+    /// Number of entries of a list.
     pub(super) fn count(&self, of: Count) -> usize {
         self.counts[of as usize]
     }
 
-    /// Where the count of a chunk of a list is.
+    /// Address of the count of a chunk of a list.
     pub(super) fn chunk_count_at(&self, of: Count, chunk: usize) -> usize {
         (Count::ALL + of as usize * self.chunks + chunk) * size_of::<u32>()
     }
@@ -274,8 +274,9 @@ impl Taken {
         }
     }
 
-    /// Whether the computed rows are as many as are counted, whatever the device chooses: no row is listed twice, and no
-    /// probe keeps more rows than it has. The device lists each row once, and what runs on the list believes the count.
+    /// Reports whether the computed rows are as many as are counted, whatever the device chooses: no row is listed
+    /// twice, and no probe keeps more rows than it has. The device lists each row once, and what runs on the list
+    /// believes the count.
     fn check_computed(&mut self, launch: &Launch) {
         let listed = &mut self.rows;
         listed.clear();
@@ -386,7 +387,7 @@ fn write<T: Plain>(bytes: &mut [u8], value: T) {
     unsafe { out.as_mut_ptr().cast::<T>().write_unaligned(value) }
 }
 
-/// Where the head's answers are on the device, by buckets as well.
+/// Addresses of the head's answers on the device, by buckets as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Answers {
     pub(super) tokens: usize,
@@ -400,7 +401,7 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// Those of so many head rows, with so many best and judged tokens in all.
+    /// Creates the addresses for a number of head rows, with numbers of best and judged tokens in all.
     pub(super) fn of(rows: usize, top: usize, judged: usize) -> Self {
         let some = |count: usize| if count > 0 { bucket(count) } else { 0 };
         let row = some(rows) * size_of::<u32>();

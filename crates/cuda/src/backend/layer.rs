@@ -23,7 +23,7 @@ use crate::{
     kernels::{copies, gemm::End, partial, rows},
 };
 
-/// What an operation works with.
+/// Context of an operation.
 pub(super) struct Step<'a, G: Gpu> {
     pub(super) limits: Limits,
     pub(super) dtype: Dtype,
@@ -47,7 +47,7 @@ pub(super) struct Chunk {
 /// The chunks of a list.
 struct Chunks {
     rows: Address,
-    /// Where the counts of chunks are.
+    /// Addresses of the counts of chunks.
     counts: Address,
     /// Rows of the list's bucket.
     room: usize,
@@ -77,7 +77,7 @@ struct Projection<'a, G: Gpu> {
     epsilon: f32,
 }
 
-/// Which one: the index of its buffer.
+/// Index of the query's buffer.
 const QUERY: usize = 0;
 const KEY: usize = 1;
 const VALUE: usize = 2;
@@ -92,12 +92,12 @@ fn projections<'a, G: Gpu>(weights: &QkvWeights<'a, CudaBackend<G>>) -> [Project
     })
 }
 
-/// What becomes of projected heads.
+/// Treatment of projected heads.
 struct Finish<'a, G: Gpu> {
     projection: usize,
     norm: Option<&'a Vector<G>>,
     epsilon: f32,
-    /// Whether they are rotated.
+    /// Records whether they are rotated.
     rotated: bool,
     layer: usize,
     target: u32,
@@ -384,7 +384,7 @@ impl<G: Gpu> Step<'_, G> {
         }
     }
 
-    /// What kernels of increments are given, for a list.
+    /// Arguments of the kernels of increments, for a list.
     fn increments(&self, list: List, layer: usize, kv: &Pages<G>) -> IncrementArgs {
         IncrementArgs {
             list,

@@ -29,12 +29,12 @@ impl<G: Gpu> Buffer<G> {
         Ok(buffer)
     }
 
-    /// Where it begins.
+    /// Returns the first address.
     pub(super) fn address(&self) -> Address {
         self.address
     }
 
-    /// How long it is.
+    /// Returns the length in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -87,19 +87,19 @@ impl<G: Gpu> Drop for Buffer<G> {
     }
 }
 
-/// Why something was not done: for want of memory, or because the device fails.
+/// Reason why a call failed: too little memory, or a device that fails.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// Which can be told before anything is lost.
+    /// Lack of memory, which can be reported before anything is lost.
     #[error(transparent)]
     Memory(#[from] OutOfMemory),
-    /// For good.
+    /// Failure of the device, for good.
     #[error(transparent)]
     Device(#[from] DeviceError),
 }
 
 impl Failure {
-    /// That of packing a weight.
+    /// Error of packing a weight.
     pub(super) fn packing(self, rows: usize, columns: usize) -> PackError {
         match self {
             Self::Memory(source) => PackError::Memory { rows, columns, source },
@@ -132,7 +132,7 @@ impl<G: Gpu> MemoryMeter for Meter<G> {
     }
 }
 
-/// Whether a device has room for so many bytes.
+/// Reports whether a device has room for so many bytes.
 pub(super) fn check<G: Gpu>(gpu: &G, needed: u64) -> Result<(), OutOfMemory> {
     let available = gpu.available();
     if needed <= available { Ok(()) } else { Err(OutOfMemory { needed, available }) }

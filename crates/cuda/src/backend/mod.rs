@@ -43,7 +43,7 @@ use workspace::Workspace;
 /// Rows that hardly lengthen a forward, before any forward was timed: a guess, as no GPU has run it yet.
 const FREE_ROWS: usize = 128;
 
-/// How the backend computes.
+/// Options of the backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CudaOptions {
     /// Element type of products and of K/V: [`Dtype::F32`] or [`Dtype::Bf16`].
@@ -60,7 +60,7 @@ pub struct CudaBackend<G: Gpu> {
     options: CudaOptions,
     queue: Queue<G>,
     rotation: Option<Rotation<G>>,
-    /// Of queries, where they are turned otherwise.
+    /// Rotation of queries, if it differs from that of keys.
     query_rotation: Option<Rotation<G>>,
     workspace: Option<Workspace<G>>,
     /// The rows that are marked on the device.
@@ -100,7 +100,7 @@ impl<G: Gpu> CudaBackend<G> {
         Buffer::holding(&self.gpu, &bytes).map_err(Failure::from)
     }
 
-    /// How it computes.
+    /// Returns the options.
     pub fn options(&self) -> CudaOptions {
         self.options
     }
@@ -110,7 +110,7 @@ impl<G: Gpu> CudaBackend<G> {
         &self.gpu
     }
 
-    /// What an operation works with; nothing once the device has failed.
+    /// Returns the context of an operation; none once the device has failed.
     ///
     /// # Panics
     /// If nothing was reserved.
@@ -129,7 +129,7 @@ impl<G: Gpu> CudaBackend<G> {
         }
     }
 
-    /// What could be told as a lack of memory; a failing device shows in the next launch.
+    /// Reports a lack of memory; a failing device shows in the next launch.
     fn memory<T>(&self, result: Result<T, Failure>) -> Result<Option<T>, OutOfMemory> {
         match result {
             Ok(value) => Ok(Some(value)),

@@ -18,14 +18,14 @@ use crate::{
     gpu::{Address, Gpu, GpuError},
 };
 
-/// What pages begin at: allocations do too, and no page shares a sector of memory with another.
+/// Alignment of pages: the one of allocations, so that no page shares a sector of memory with another.
 const ALIGNMENT: usize = 256;
 /// Tables at the beginning; they double.
 const FIRST_TABLE: usize = 256;
 /// Tables: of K/V, of increments, of differences.
 const TABLES: usize = 3;
 
-/// Where things are in a page; everything in bytes.
+/// Layout of a page; everything in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Layout {
     pub(super) shape: AttentionShape,
@@ -64,7 +64,7 @@ impl Layout {
         end.next_multiple_of(ALIGNMENT)
     }
 
-    /// What the tables hold of a page that begins at an address.
+    /// Entries of the tables for a page that begins at an address.
     fn entries(&self, page: Address, kind: PageKind) -> [u64; TABLES] {
         let at = |there: bool, offset: usize| if there { page.offset(offset).0 } else { 0 };
         [page.0, at(kind.increments, self.increments_at()), at(kind.residual, self.residual_at(kind))]
@@ -107,7 +107,7 @@ impl<G: Gpu> Pages<G> {
         self.tables.as_ref().map_or(0, |tables| tables.bytes() / (TABLES * size_of::<u64>()))
     }
 
-    /// As kernels see it.
+    /// Returns the addresses as kernels read them.
     pub(super) fn store(&self) -> Store {
         let table = |index: usize| match &self.tables {
             Some(tables) => tables.address().offset(index * self.capacity() * size_of::<u64>()),
@@ -165,7 +165,7 @@ impl<G: Gpu> Pages<G> {
         pages.extend(numbers);
     }
 
-    /// Zeroed pages in new memory.
+    /// Allocates zeroed pages in new memory.
     fn allocate_slab(&mut self, count: usize, kind: PageKind) -> Result<Vec<u32>, Failure> {
         if count == 0 {
             return Ok(Vec::new());

@@ -72,7 +72,7 @@ impl Product {
         self.args.parts += 1;
     }
 
-    /// Says that the inputs begin with row `first` of the list.
+    /// Sets the row of the list with which the inputs begin.
     pub(super) fn begin_at(&mut self, first: usize) {
         self.args.first = first as u32;
     }
@@ -108,7 +108,7 @@ impl<G: Gpu> Step<'_, G> {
         }
     }
 
-    /// The same in one of the [ways](Self::ways).
+    /// Runs attention in one of the [ways](Self::ways).
     pub(super) fn attend_by(&mut self, way: Attention, layer: usize, rows: Rows, kv: &Pages<G>) {
         let taken = &self.work.taken;
         let shape = self.work.shape.attention;

@@ -19,15 +19,15 @@ const MOST_BLOCKS: usize = 65_535;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{whole} has {found} {parts}, GPU kernels take {taken}: use {instead}")]
 pub struct Unfit {
-    /// Of what.
+    /// Name of the quantity.
     pub whole: &'static str,
-    /// What it is counted in.
+    /// Unit in which it is counted.
     pub parts: &'static str,
-    /// How many were found.
+    /// Number that was found.
     pub found: usize,
-    /// How many there may be.
+    /// Numbers that are possible.
     pub taken: String,
-    /// What can be done.
+    /// Advice on how to go on.
     pub instead: &'static str,
 }
 
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn what_is_beyond_a_grid_or_a_sum_is_refused() {
-        /// What is changed, and how the refusal begins, if there is one.
+        /// Change of a shape, and the first words of the refusal, if there is one.
         type Case = (fn(&mut WorkspaceShape), &'static str);
         let cases: [Case; 5] = [
             (|shape| shape.vocabulary = 1 << 20, ""),

@@ -35,7 +35,7 @@ const STEP: usize = 64;
 struct Noise(u32);
 
 impl Noise {
-    /// So many of them, in a type of products.
+    /// Draws this many numbers, in a type of products.
     fn take(&mut self, dtype: Dtype, count: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(count * dtype.size());
         for _ in 0..count {
@@ -115,7 +115,7 @@ impl<G: Gpu> LinearTrial<G> {
         })
     }
 
-    /// What a weight's numbers are kept in, in a word.
+    /// Format of a weight's numbers, in a word.
     pub fn format(&self) -> String {
         self.weights.kept().to_string()
     }

@@ -16,7 +16,7 @@ use crate::{
     gpu::{Address, Gpu},
 };
 
-/// What inputs are padded to: the depth that products step by.
+/// Multiple that inputs are padded to: the depth by which products step.
 pub(super) const DEPTH: usize = 64;
 
 /// Bytes that are converted before they are uploaded: enough to keep the link busy, few beside the weights.
@@ -25,7 +25,7 @@ const PART_BYTES: usize = 8 << 20;
 /// Fewer rows' bytes than this are not worth another thread.
 const THREAD_BYTES: usize = 256 << 10;
 
-/// What the numbers of a matrix are kept in.
+/// Format of the numbers of a matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kept {
     F32,
@@ -44,8 +44,8 @@ impl fmt::Display for Kept {
 }
 
 impl Kept {
-    /// That of tensors stored in these types that are packed together, for products of a type, rounded to integers if
-    /// that is asked for; else integers in blocks of 32 stay what they are.
+    /// Chooses the format of tensors stored in these types that are packed together, for products of a type. They are
+    /// rounded to integers on request; else integers in blocks of 32 keep their format.
     pub(super) fn of(stored: [Dtype; 2], dtype: Dtype, quantisation: Option<Quantisation>) -> Self {
         let plain = if dtype == Dtype::F32 { Self::F32 } else { Self::Bf16 };
         let stays = integers_of(stored[0]).filter(|_| stored[0] == stored[1]);
@@ -224,7 +224,7 @@ impl<G: Gpu> Matrix<G> {
         self.columns.next_multiple_of(DEPTH)
     }
 
-    /// As a part of a product that writes to `out`, rows `stride` apart.
+    /// Returns the matrix as a part of a product that writes to `out`, rows `stride` apart.
     pub(super) fn part(&self, bias: Option<&Vector<G>>, out: Address, stride: usize) -> GemmPart {
         GemmPart {
             weight: self.weight.address(),

@@ -1,4 +1,4 @@
-//! Everything that a step writes beside the K/V store, allocated once.
+//! Workspace of a step: everything that it writes beside the K/V store, allocated once.
 
 use std::sync::Arc;
 
@@ -126,7 +126,7 @@ pub(super) struct Workspace<G: Gpu> {
     pub(super) launch: Buffer<G>,
     /// See [`Answers`].
     pub(super) answers: Buffer<G>,
-    /// What was read of it.
+    /// Bytes that were read of the answers.
     pub(super) answered: Vec<u8>,
     pub(super) taken: Taken,
 }
@@ -179,7 +179,7 @@ impl<G: Gpu> Workspace<G> {
         self.word(3)
     }
 
-    /// Where a set of rows is listed.
+    /// Address of the list of a set of rows.
     pub(super) fn rows(&self, rows: Rows) -> Address {
         match rows {
             Rows::Live => self.word(0),

@@ -19,12 +19,12 @@ pub(super) struct Context {
     library: Arc<Library>,
     device: c_int,
     handle: Handle,
-    /// Why nothing works any more. Whatever is tried later fails for that reason, and would only hide it.
+    /// First error of the context. All later calls fail for that reason, and would only hide it.
     broken: OnceLock<GpuError>,
 }
 
 impl Context {
-    /// That of a device.
+    /// Opens the context of a device.
     pub fn new(library: Arc<Library>, device: c_int) -> Result<Arc<Self>, GpuError> {
         let mut handle = Handle::NULL;
         // SAFETY: the device is one that the driver has named; the context is given back once, when this is dropped.
@@ -37,7 +37,7 @@ impl Context {
         self.attempt(call).map_err(Attempt::into_gpu)
     }
 
-    /// The same, for callers who tell answers apart.
+    /// Calls the driver, for callers who tell errors apart.
     pub fn attempt<T>(&self, call: impl FnOnce(&Library) -> Result<T, Failure>) -> Result<T, Attempt> {
         if let Some(broken) = self.broken.get() {
             return Err(Attempt::Broken(broken.clone()));
@@ -58,7 +58,7 @@ impl Context {
         let _ = unsafe { self.library.context_set_current(self.handle) }.and_then(|()| call(&self.library));
     }
 
-    /// Free bytes, and all bytes.
+    /// Returns the free bytes, and all bytes.
     pub fn memory(&self) -> Result<(u64, u64), GpuError> {
         let (mut free, mut total) = (0usize, 0usize);
         // SAFETY: it writes two numbers.
@@ -74,16 +74,16 @@ impl Drop for Context {
     }
 }
 
-/// Why a call failed.
+/// Reason why a call failed.
 pub(super) enum Attempt {
-    /// This call.
+    /// Failure of this call.
     Failed(Failure),
-    /// This one or an earlier one, after which nothing works.
+    /// Failure of this call or an earlier one, after which nothing works.
     Broken(GpuError),
 }
 
 impl Attempt {
-    /// As everybody is told.
+    /// Converts it to the error that users see.
     pub fn into_gpu(self) -> GpuError {
         match self {
             Self::Failed(failure) => failure.into(),
@@ -197,7 +197,7 @@ pub(super) struct Pinned {
 unsafe impl Send for Pinned {}
 
 impl Pinned {
-    /// So many bytes, filled with zeros.
+    /// Allocates bytes filled with zeros.
     pub fn new(context: &Arc<Context>, bytes: usize) -> Result<Self, GpuError> {
         let mut memory = ptr::null_mut::<c_void>();
         // SAFETY: it writes one address.
@@ -207,7 +207,7 @@ impl Pinned {
         Ok(Self { context: context.clone(), memory: memory.cast(), bytes })
     }
 
-    /// All of it, to be read.
+    /// Returns all bytes, to be read.
     ///
     /// # Safety
     /// The device is not copying to it.
@@ -216,7 +216,7 @@ impl Pinned {
         unsafe { slice::from_raw_parts(self.memory, self.bytes) }
     }
 
-    /// All of it, to be written.
+    /// Returns all bytes, to be written.
     ///
     /// # Safety
     /// The device copies neither from it nor to it, or at least not where it will be written.

@@ -13,7 +13,7 @@ use crate::{gpu::GpuError, probe::NoGpu, version::Version};
 /// The driver of CUDA 11.8: the first that knows every card since capability 8.0 up to 9.0, and every function below.
 const OLDEST: Version = Version { major: 11, minor: 8 };
 
-/// What a function of the driver answers; 0: done.
+/// Status code of the driver; 0: success.
 type Code = c_int;
 
 /// A function that tells an answer in words.
@@ -27,8 +27,9 @@ pub(super) mod code {
     pub const NO_DEVICE: Code = 100;
     pub const NOT_FOUND: Code = 500;
 
-    /// Whether nothing works on the device any more: the driver has ended or lost it (4, 46), its memory or its links are
-    /// broken (214, 220), a kernel broke off (700, 702, 710, 714 to 719), the context is gone (709), or nobody knows (999).
+    /// Reports whether nothing works on the device any more: the driver has ended or lost it (4, 46), its memory or its
+    /// links are broken (214, 220), a kernel broke off (700, 702, 710, 714 to 719), the context is gone (709), or
+    /// nobody knows (999).
     pub fn is_final(code: Code) -> bool {
         matches!(code, 4 | 46 | 214 | 220 | 700 | 702 | 709 | 710 | 714..=719 | 999)
     }
@@ -48,9 +49,9 @@ impl Handle {
 pub(crate) struct Failure {
     /// The function.
     pub call: &'static str,
-    /// What it answered.
+    /// Status code that was returned.
     pub code: Code,
-    /// The same in words.
+    /// Description of the code in words.
     pub message: String,
 }
 
@@ -183,7 +184,7 @@ impl Library {
         }
     }
 
-    /// What the driver is for.
+    /// Version of CUDA that the driver supports.
     pub(crate) fn version(&self) -> Version {
         self.version
     }
@@ -221,7 +222,7 @@ fn version(library: &libloading::Library) -> Result<Version, &'static str> {
     if code == 0 { Ok(Version::of_driver(number)) } else { Err(SYMBOL) }
 }
 
-/// Why a library cannot be loaded, as the system's linker tells it.
+/// Reason why a library cannot be loaded, in the words of the system's linker.
 pub(crate) fn reason(error: &libloading::Error) -> String {
     error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }

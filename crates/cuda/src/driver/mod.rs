@@ -38,7 +38,7 @@ const SHARED_MEMORY_OPT_IN: c_int = 97;
 /// Attributes of functions: bytes of shared memory that a kernel has by itself, and that it may be given beside them.
 const STATIC_SHARED: c_int = 1;
 const DYNAMIC_SHARED: c_int = 8;
-/// Only what this thread does is recorded, and other threads go on as they like.
+/// Recording mode in which only this thread's calls are recorded, and other threads go on.
 const THREAD_LOCAL: c_int = 1;
 /// The driver's own alignment, and the least that it gives.
 const ALIGNMENT: usize = 256;
@@ -299,7 +299,7 @@ impl<'a> Recording<'a> {
         Recorded::made(&self.0.context, |library, graph| unsafe { library.capture_end(stream, graph) })
     }
 
-    /// What was recorded.
+    /// Ends the recording and returns it.
     fn end(self) -> Result<Recorded, GpuError> {
         let recorded = self.finish();
         std::mem::forget(self);

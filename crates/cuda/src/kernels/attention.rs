@@ -47,12 +47,12 @@ pub enum Element {
     Bf16,
 }
 
-/// What runs: the kernel, and the merge of its spans if they run at once.
+/// Kernels of an attention: the kernel, and the merge of its spans if they run at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attention {
     /// The kernel.
     pub attend: (&'static str, Geometry),
-    /// What puts its parts together.
+    /// Kernel that merges its parts.
     pub merge: Option<(&'static str, Geometry)>,
 }
 
@@ -66,7 +66,8 @@ pub const WIDEST: usize = 256;
 /// Spans that run at once at most: blocks along z of a grid.
 const MOST_SPANS: u32 = 65_535;
 
-/// Whether there are kernels for heads of this width: no wider than the widest, and in bf16 whole copies of 16 bytes.
+/// Reports whether there are kernels for heads of this width: no wider than the widest, and in bf16 whole copies of 16
+/// bytes.
 pub fn fits(element: Element, head_dim: usize) -> bool {
     (1..=WIDEST).contains(&head_dim) && (element == Element::F32 || head_dim.is_multiple_of(8))
 }

@@ -9,9 +9,9 @@ use crate::gpu::{Geometry, Limits};
 /// Types of inputs and weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Product {
-    /// Both f32.
+    /// Inputs and weights in f32.
     F32,
-    /// Both bf16.
+    /// Inputs and weights in bf16.
     Bf16,
     /// bf16 with weights of 8 bits, multiplied in bf16.
     Q8,
@@ -23,7 +23,7 @@ pub enum Product {
     Q4F32,
 }
 
-/// What becomes of the sums: see [`GemmArgs`](crate::arguments::GemmArgs).
+/// Treatment of the sums: see [`GemmArgs`](crate::arguments::GemmArgs).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum End {
     /// Stored as f32.
@@ -52,7 +52,7 @@ const fn tile([columns, rows]: [u32; 2], threads: u32, [slabs, stages]: [u32; 2]
 }
 
 const TILES: [Tile; 6] = tiles(3);
-/// With unpacked weights beside the stages: so that a processor with 100 KiB has room for all but the largest.
+/// Tiles with unpacked weights beside the stages: a processor with 100 KiB has room for all but the largest.
 const PACKED_TILES: [Tile; 6] = tiles(2);
 
 /// The tiles, the second largest with so many stages: `WIDE_STAGES`.
@@ -67,7 +67,7 @@ const fn tiles(wide_stages: u32) -> [Tile; 6] {
     ]
 }
 
-/// Their shared memory is static.
+/// Tiles for single products; their shared memory is static.
 const SINGLE_TILES: [Tile; 2] = [tile([32, 16], 128, [0, 0], 0.5), tile([64, 64], 256, [0, 0], 1.0)];
 
 /// Columns of all matrices of a product at most: so many tiles of the narrowest kind stand along y of a grid, which ends

@@ -15,10 +15,10 @@ pub(crate) mod trial;
 
 use crate::{ceiling, gpu::Geometry, layouts::LAYOUTS};
 
-/// What is compiled in one go.
+/// Unit of compilation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Module {
-    /// Its name, unique.
+    /// Name of the module, unique.
     pub name: &'static str,
     /// Definitions in front of the file.
     pub definitions: &'static str,

@@ -6,7 +6,7 @@ use crate::{
     gpu::{Address, Geometry, Gpu},
 };
 
-/// Both orders in which an emulator runs threads.
+/// Emulators for both orders of threads.
 pub(crate) fn emulators() -> [Emulator; 2] {
     [Schedule::Forward, Schedule::Backward].map(|schedule| Emulator::new(schedule).unwrap())
 }

@@ -9,7 +9,7 @@ use std::{
 use super::{NvrtcError, Source, text};
 use crate::{driver::reason, version::Version};
 
-/// What a function of the compiler answers; 0: done.
+/// Status code of the compiler; 0: success.
 type Code = c_int;
 
 /// A program: an address that only the compiler looks behind.
@@ -102,7 +102,7 @@ impl Library {
         Err(NvrtcError::Call { call, message: known.unwrap_or_else(|| format!("error {code}")) })
     }
 
-    /// Its version.
+    /// Returns the version.
     pub fn version(&self) -> Result<Version, NvrtcError> {
         let (mut major, mut minor) = (0, 0);
         // SAFETY: it writes two numbers.
@@ -144,7 +144,7 @@ impl Program<'_> {
         unsafe { self.library.compile(self.handle, options.len() as c_int, options.as_ptr()) }
     }
 
-    /// What the compiler had to say.
+    /// Returns the compiler's messages.
     pub fn log(&self) -> Result<String, NvrtcError> {
         let mut bytes = 0;
         // SAFETY: it writes one number.

@@ -18,12 +18,12 @@ use crate::version::Version;
 /// The compiler of CUDA 11.8: the first that knows cards of capability 9.0.
 const OLDEST: Version = Version { major: 11, minor: 8 };
 
-/// What is compiled in one go.
+/// Unit of compilation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// Its name, for messages and for files.
+    /// Name of the source, for messages and for files.
     pub name: String,
-    /// Its text.
+    /// Text of the source.
     pub text: String,
     /// Options of the compiler beside the architecture.
     pub options: Vec<String>,
@@ -53,7 +53,7 @@ impl fmt::Display for Target {
 const BOARDS: [u32; 4] = [72, 87, 101, 110];
 
 impl Target {
-    /// Whether code for this target runs on a card of a capability.
+    /// Reports whether code for this target runs on a card of a capability.
     pub(crate) fn serves(self, capability: u32) -> bool {
         match self {
             Self::Cubin(made) => {
@@ -74,12 +74,12 @@ impl Target {
     }
 }
 
-/// What comes out of the compiler.
+/// Output of the compiler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compiled {
-    /// What the driver loads: a cubin, or PTX that ends with a zero.
+    /// Image for the driver: a cubin, or PTX that ends with a zero.
     pub image: Vec<u8>,
-    /// What the compiler had to say.
+    /// Messages of the compiler.
     pub log: String,
 }
 
@@ -90,39 +90,39 @@ pub enum NvrtcError {
     /// No such library.
     #[error("NVRTC cannot be loaded: {reason}")]
     Missing {
-        /// What the system says.
+        /// Reason in the system's words.
         reason: String,
     },
-    /// Not the library, or not all of it.
+    /// Error: the file is not the library, or not all of it.
     #[error("{library} lacks {symbol}: expected NVRTC {OLDEST} or later")]
     Incomplete {
-        /// Its file.
+        /// File of the library.
         library: String,
-        /// What is missing.
+        /// Function that is missing.
         symbol: &'static str,
     },
     /// A version that knows too few cards.
     #[error("{library} is NVRTC {found}, expected {OLDEST} or later")]
     Old {
-        /// Its file.
+        /// File of the library.
         library: String,
-        /// What was found.
+        /// Version that was found.
         found: Version,
     },
     /// A version whose code the driver cannot read.
     #[error("{library} is NVRTC {found}, and the driver is for CUDA {driver}: expected NVRTC {} or earlier", driver.major)]
     TooNew {
-        /// Its file.
+        /// File of the library.
         library: String,
-        /// What was found.
+        /// Version that was found.
         found: Version,
-        /// What the driver is for.
+        /// Version that the driver supports.
         driver: Version,
     },
     /// A card that is older than everything the compiler makes code for.
     #[error("{library} makes no code for cards of capability {}.{}", capability / 10, capability % 10)]
     NoTarget {
-        /// Its file.
+        /// File of the library.
         library: String,
         /// The card's.
         capability: u32,
@@ -132,7 +132,7 @@ pub enum NvrtcError {
     Call {
         /// The function.
         call: &'static str,
-        /// What the compiler says of it.
+        /// Message of the compiler.
         message: String,
     },
     /// A kernel that is not understood.
@@ -142,7 +142,7 @@ pub enum NvrtcError {
         version: Version,
         /// The kernel's file.
         name: String,
-        /// What for.
+        /// Target of the compilation.
         target: Target,
         /// The first error of its log, and how many there are.
         first: String,
@@ -196,17 +196,17 @@ impl Nvrtc {
         Err(NvrtcError::TooNew { library: self.file, found: self.version, driver })
     }
 
-    /// Its version.
+    /// Returns the version.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// What it was loaded by.
+    /// Returns the name or path by which it was loaded.
     pub fn file(&self) -> &str {
         &self.file
     }
 
-    /// What it makes for a card of a capability (10 * major + minor).
+    /// Returns the target for a card of a capability (10 * major + minor).
     pub fn target(&self, capability: u32) -> Result<Target, NvrtcError> {
         let none = || NvrtcError::NoTarget { library: self.file.clone(), capability };
         Target::of(&self.known, capability).ok_or_else(none)

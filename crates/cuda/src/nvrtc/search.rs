@@ -1,4 +1,4 @@
-//! Where the compiler may be: where the system looks, in folders of CUDA, and in a Python environment that brought it.
+//! Search for the compiler: in the system's folders, in folders of CUDA, and in a Python environment that brought it.
 
 use std::{
     ffi::OsString,
@@ -9,17 +9,17 @@ use std::{
 /// Names of the library, newest first. That of CUDA 11 has kept its number since 11.2.
 const NAMES: [&str; 4] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"];
 
-/// Where a toolkit puts its libraries, below its own folder.
+/// Folders of a toolkit's libraries, below its own folder.
 const TOOLKIT: [&str; 3] = ["lib64", "lib", "targets/x86_64-linux/lib"];
 
-/// Where the wheels of the compiler put it, below a Python environment's packages: CUDA 13, and the ones before.
+/// Folders of the compiler's wheels, below a Python environment's packages: CUDA 13, and the ones before.
 const WHEELS: [&str; 2] = ["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"];
 
 /// The toolkit's usual folder, where nobody names another.
 pub const DEFAULT_FOLDERS: [&str; 1] = ["/usr/local/cuda"];
 
-/// What to try to load, the newest first: by name, where the system looks, then in the libraries' folders of toolkits and
-/// Python environments.
+/// Candidates to load, the newest first: by name, where the system looks, then in the libraries' folders of toolkits
+/// and Python environments.
 pub fn candidates(toolkits: &[PathBuf], environments: &[PathBuf]) -> Vec<OsString> {
     let toolkits = toolkits.iter().flat_map(|toolkit| TOOLKIT.map(|folder| toolkit.join(folder)));
     let environments = environments.iter().flat_map(|environment| packages(environment));

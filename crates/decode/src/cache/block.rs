@@ -17,19 +17,19 @@ use crate::{
 };
 
 choices! {
-    /// Which rows of a block run where it is decoded in parts.
+    /// Rows that run of a block that is decoded in parts.
     pub enum Live {
-        /// All of them: exact.
+        /// All rows of the block: exact.
         Whole = "whole",
-        /// Those of the part, over K/V that the block's last whole pass left (Fast-dLLM v2 `use_block_cache`).
+        /// Rows of the part alone, over K/V that the block's last whole pass left (Fast-dLLM v2 `use_block_cache`).
         Dual = "dual",
     }
 }
 
 choices! {
-    /// What a block starts with, of models whose stored blocks predict the token behind them.
+    /// First canvas of a block, for models whose stored blocks predict the token behind them.
     pub enum BlockCanvas {
-        /// That token, and masks.
+        /// Predicted token, followed by masks.
         Seeded = "seeded",
         /// Masks alone.
         Masks = "masks",
@@ -91,13 +91,13 @@ struct BlockCache {
     written: Position,
     /// Finished blocks and the prompt are stored by the forwards that predict (specs/freedave.md#8.1).
     fused: bool,
-    /// What the next forward has to keep of the last one's drafts.
+    /// Drafts of the last forward that the next one has to keep.
     keep: Option<Keep>,
-    /// Whether the last block is stored, which nobody reads.
+    /// Records whether the last block is stored, which nobody reads.
     stores_last: bool,
-    /// Whether what is stored also predicts the token behind it.
+    /// Records whether what is stored also predicts the token behind it.
     seeds: bool,
-    /// Whether only the rows of a part run once those of its block have.
+    /// Records whether only the rows of a part run once those of its block have.
     dual: bool,
     /// Start of the block whose rows have all run, if `dual` asks for it.
     ran: Option<Position>,
@@ -126,8 +126,8 @@ impl BlockCache {
         }
     }
 
-    /// Where the blocks end, from what is stored on, that a forward computed without a mask; `filled` says what else
-    /// than the canvas's own tokens it saw.
+    /// End of the stored blocks that a forward computed without a mask; `filled` lists the tokens that it saw beside
+    /// the canvas's own.
     fn clean(&self, view: &View<'_>, visible: Position, filled: &[Commit]) -> Position {
         let holds = |position: Position| !view.canvas.is_masked_after(position, filled);
         let start = view.layout.start() as Position;

@@ -11,7 +11,7 @@ use crate::{
 };
 
 parameters! {
-    /// Everything that a causal model has read.
+    /// Cache of everything that a causal model has read.
     pub struct Causal {}
 }
 
@@ -36,9 +36,9 @@ struct CausalCache {
     read: Position,
     /// Slots `[0, written)` hold them already.
     written: Position,
-    /// What the next forward has to keep of the last one's drafts.
+    /// Drafts of the last forward that the next one has to keep.
     keep: Option<Keep>,
-    /// How far before a prediction its row is: that row may have to be read again.
+    /// Distance from a prediction back to its row: that row may have to be read again.
     shift: Position,
 }
 

@@ -33,7 +33,7 @@ choices! {
 }
 
 choices! {
-    /// When a row is kept, where rows predict the next token.
+    /// Moment when a row is kept, for models whose rows predict the next token.
     pub enum Shift {
         /// Once the token that it predicts is decoded.
         Predicted = "un",
@@ -119,7 +119,7 @@ struct DkvCache {
 }
 
 impl DkvCache {
-    /// Whether a row's K and V stay as they are: what it predicts was decoded before the last forward.
+    /// Reports whether a row's K and V stay as they are: what it predicts was decoded before the last forward.
     fn is_kept(&self, row: Position, last: Position, shift: Position) -> bool {
         let open = |position| self.masks.contains(position);
         if shift == 0 {

@@ -37,11 +37,11 @@ const FIRST_CHOOSER: usize = 1;
 const ALWAYS_GUIDED: usize = 5;
 
 choices! {
-    /// What says which rows have drifted.
+    /// Quantity whose change shows which rows have drifted.
     pub enum ProbeBy {
-        /// Their values.
+        /// Values of the rows.
         Values = "v",
-        /// Their keys.
+        /// Keys of the rows.
         Keys = "k",
         /// Chance: a control experiment.
         Random = "random",
@@ -49,17 +49,17 @@ choices! {
 }
 
 choices! {
-    /// What layer 0 computes.
+    /// Rows that layer 0 computes.
     pub enum FirstLayer {
         /// Every live row, as released.
         Full = "full",
-        /// What the others compute, as published.
+        /// Rows that the other layers compute, as published.
         Same = "same",
     }
 }
 
 choices! {
-    /// What the row before the response is refreshed with, where rows predict the next token.
+    /// Refresh of the row before the response, for models whose rows predict the next token.
     pub enum Boundary {
         /// The prompt: what is refreshed with the response starts at the response.
         Response = "response",
@@ -69,20 +69,20 @@ choices! {
 }
 
 choices! {
-    /// From where the forwards to a refresh of the response are counted.
+    /// Origin from which the forwards to a refresh of the response are counted.
     pub enum Phase {
-        /// From the first forward, as released.
+        /// Count from the first forward, as released.
         Up = "up",
-        /// From the last step of a fixed number of steps, as published; the first forward always refreshes.
+        /// Count from the last step of a fixed number of steps, as published; the first forward always refreshes.
         Down = "down",
-        /// From the end of each block, by its masks: its first forward and, of those that commit one token, its last one
-        /// refresh.
+        /// Count from the end of each block, by its masks: its first forward and, of those that commit one token, its
+        /// last one refresh.
         Block = "block",
     }
 }
 
 choices! {
-    /// What intervals count.
+    /// Unit in which intervals are counted.
     pub enum Count {
         /// Forwards.
         Forwards = "forwards",
@@ -94,18 +94,19 @@ choices! {
 choices! {
     /// Rows of the response that are computed in forwards that do not refresh it.
     pub enum Rows {
-        /// What has drifted most.
+        /// Rows that have drifted most.
         Drift = "drift",
         /// The block that is decoded, what was committed since it was computed, then what has drifted most of the rest. Of
         /// a block that is longer than the share: what was committed, and what has drifted most of the block.
         Block = "block",
-        /// What may be committed next, what was committed since it was computed, then what has drifted most of the rest.
+        /// Rows that may be committed next, then rows that were committed since they were computed, then rows of the
+        /// rest that have drifted most.
         Predicted = "predicted",
     }
 }
 
 choices! {
-    /// Which layers choose the rows that have drifted most.
+    /// Layers that choose the rows that have drifted most.
     pub enum Select {
         /// Each for itself, as released.
         Layer = "layer",
@@ -229,7 +230,7 @@ struct DllmCache {
     before: bool,
     guided: usize,
     canvas: Track,
-    /// Of the unconditional sequence, which counts its own passes only; and whether one is planned.
+    /// Track of the unconditional sequence, which counts its own passes only; and whether one is planned.
     twin: Track,
     passes: bool,
     /// Commits that the first of the planned drafts holds.

@@ -11,7 +11,7 @@ use super::{
 use crate::{parameters, resolve::Setup};
 
 parameters! {
-    /// What precedes and what follows the block, kept from the block's first forward.
+    /// Cache of the positions before and behind the block, kept from the block's first forward.
     pub struct Dual {
         /// rows behind the block that are live too; fitted: none
         pub horizon: Option<usize> = None;

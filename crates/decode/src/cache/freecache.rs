@@ -15,11 +15,12 @@ use crate::{
 };
 
 choices! {
-    /// When a finished block is frozen.
+    /// Moment when a finished block is frozen.
     pub enum Freeze {
         /// Once a forward has computed it without a mask.
         Exact = "exact",
-        /// With the forward that completes it: what was written last keeps the K/V of masks, as in the released program.
+        /// Frozen with the forward that completes it: the last tokens keep the K/V of masks, as in the released
+        /// program.
         Reference = "reference",
         /// Never: only the prompt is.
         Prompt = "prompt",
@@ -45,7 +46,7 @@ parameters! {
     }
 }
 
-/// What its slots depend on is a matter of the canvas: at worst, which the traits say, of the steps.
+/// Memory of its slots: it depends on the canvas at hand; the traits give the worst case, the steps.
 impl CacheKind for FreeCache {
     const NAME: &'static str = "freecache";
     const SUMMARY: &'static str = "prompt and finished blocks are frozen and never computed again";
@@ -98,12 +99,12 @@ fn memory(freeze: Freeze, block: OrAuto<usize>, lookahead: Option<usize>, layout
     if lookahead.is_none() && (!frozen_early || of_state) { Memory::OfState } else { Memory::OfHistory }
 }
 
-/// Where a block ends.
+/// Rule for the end of a block.
 #[derive(Debug)]
 enum Closing {
-    /// After so many positions.
+    /// End after this number of positions.
     Whole { block: usize },
-    /// In front of the first token in doubt, until `hold` finished positions follow it.
+    /// End in front of the first token in doubt, until `hold` finished positions follow it.
     Sure { sure: f32, hold: usize, guided: bool, doubtful: Positions },
 }
 
@@ -149,9 +150,9 @@ struct Freezing {
     lookahead: usize,
     lag: usize,
     memory: Memory,
-    /// Whether the first forward, which computes everything, was run.
+    /// Records whether the first forward, which computes everything, was run.
     begun: bool,
-    /// Where the live rows of the last forward ended: what lies behind has older K/V.
+    /// End of the live rows of the last forward: positions behind it have older K/V.
     computed: usize,
     /// The end of the last block that was frozen, or of the prompt. With a shift the last row before it stays live: it
     /// predicts the first position behind it.

@@ -1,4 +1,5 @@
-//! Which rows are computed and which stored keys they see: one policy a file, one line each in [`CACHES`].
+//! Cache policies: the rows that are computed and the stored keys that they see; one policy a file, one line each in
+//! [`CACHES`].
 
 mod block;
 mod causal;
@@ -71,18 +72,18 @@ pub trait CacheKind: Parameters {
     fn build(&self, setup: &Setup<'_>) -> Box<dyn CachePolicy>;
 }
 
-/// What others must know of a cache policy with its parameters.
+/// Facts about a cache policy with its parameters that other parts must know.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheTraits {
-    /// Whether predictions are those of a run without any cache.
+    /// Records whether predictions are those of a run without any cache.
     pub exact: bool,
-    /// What its slots depend on, at worst: on a given canvas a policy may say more ([`CachePolicy::memory`]).
+    /// Memory of its slots, at worst: on a given canvas a policy may declare less ([`CachePolicy::memory`]).
     pub memory: Memory,
-    /// Whether one forward may predict positions of several blocks: nothing is computed anew because a block starts.
-    /// Drafts that reach into the next blocks need it.
+    /// Records whether one forward may predict positions of several blocks: nothing is computed anew because a block
+    /// starts. Drafts that reach into the next blocks need it.
     pub spans_blocks: bool,
-    /// Whether a block's first forward sees keys that its later ones do not, so that the same canvas, run again, may be
-    /// predicted otherwise.
+    /// Records whether a block's first forward sees keys that its later ones do not, so that the same canvas, run
+    /// again, may be predicted otherwise.
     pub starts_wide: bool,
 }
 
@@ -144,19 +145,20 @@ impl CacheSpec {
     }
 }
 
-/// What the slots of a policy depend on. Draft-and-verify is lossless only over policies of state.
+/// Causes that the slots of a policy depend on. Draft-and-verify is lossless only over policies of state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Memory {
     /// A function of the canvas. What drafts wrote is dropped, but for what the policy itself keeps of it.
     OfState,
-    /// Also of the steps that led to it. A forward with drafts is a step of the accepted one: the session keeps all that
-    /// this draft wrote, and the policy's clocks count forwards. A run with single drafts is then, forward by forward,
-    /// that of the canvas; more drafts pass through fewer steps, and may write other tokens.
+    /// State and steps: the slots also depend on the steps that led to the canvas. A forward with drafts is a step of
+    /// the accepted one: the session keeps all that this draft wrote, and the policy's clocks count forwards. A run
+    /// with single drafts is then, forward by forward, that of the canvas; more drafts pass through fewer steps, and
+    /// may write other tokens.
     #[default]
     OfHistory,
 }
 
-/// What a forward runs, without drafts.
+/// Rows and keys of a forward, without drafts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
     /// Live rows.
@@ -201,7 +203,7 @@ pub trait CachePolicy: fmt::Debug + Send {
     /// Gets the lists of a plan that was run, to fill them again without an allocation.
     fn reclaim(&mut self, _layers: LayerRows) {}
 
-    /// What its slots depend on.
+    /// Memory of its slots on this canvas.
     fn memory(&self) -> Memory;
 
     /// Positions from the first to the last live row, at most, of a forward with drafts that predicts this many blocks.
@@ -232,7 +234,7 @@ pub trait CachePolicy: fmt::Debug + Send {
         0
     }
 
-    /// From now on prefills and stores are part of the forwards that predict, and the K/V of accepted drafts are kept.
+    /// Fuses prefills and stores into the forwards that predict from now on, and keeps the K/V of accepted drafts.
     /// Nothing to do for policies without them.
     fn fuse(&mut self) {}
 }

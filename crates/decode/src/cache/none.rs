@@ -33,7 +33,7 @@ impl CacheKind for NoCache {
 
 #[derive(Debug)]
 struct Uncached {
-    /// Whether the first token of a block is predicted by a forward of what lies before it.
+    /// Records whether the first token of a block is predicted by a forward of what lies before it.
     seeds: bool,
 }
 

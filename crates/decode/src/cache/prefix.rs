@@ -15,7 +15,7 @@ use crate::{
 };
 
 parameters! {
-    /// What precedes the block, kept from the block's first forward.
+    /// Cache of the positions before the block, kept from the block's first forward.
     pub struct Prefix {
         /// rows behind the block that are live, what follows them is not seen; fitted: all
         pub horizon: Option<usize> = None;
@@ -41,25 +41,25 @@ impl CacheKind for Prefix {
     }
 }
 
-/// What there is behind the live rows.
+/// Treatment of the positions behind the live rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Behind {
-    /// Nothing that is seen: `horizon` rows behind the block are live, or as many as there are.
+    /// Invisible: `horizon` rows behind the block are live, or as many as there are.
     Nothing { horizon: usize },
     /// Slots as they were when the block started; `horizon` rows behind the block are live.
     Stale { horizon: usize },
 }
 
-/// Both caches of Fast-dLLM: everything is computed when a block starts, then only the block and what lies within the
-/// horizon. A block's first forward depends on the canvas alone and every slot outside the window is its, every slot
-/// inside is the last forward's: a function of the canvas.
+/// State of both caches of Fast-dLLM: everything is computed when a block starts, then only the block and the positions
+/// within the horizon. A block's first forward depends on the canvas alone and every slot outside the window is its,
+/// every slot inside is the last forward's: a function of the canvas.
 #[derive(Debug)]
 pub(super) struct BlockStart {
     behind: Behind,
     idle: bool,
     /// The block whose first forward filled the slots.
     filled: Option<usize>,
-    /// That forward completed the block, and the idle forward is to follow.
+    /// Pending idle forward: the last forward completed the block.
     idle_due: bool,
 }
 

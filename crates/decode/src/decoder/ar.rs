@@ -25,7 +25,7 @@ impl DecoderKind for Ar {
     }
 }
 
-/// What was predicted at a position in the first lane, if anything was.
+/// Token that was predicted at a position in the first lane, if any.
 pub(super) fn predicted(predictions: &Predictions, position: Position) -> Option<Commit> {
     let index = predictions.index(0, position)?;
     let token = predictions.tokens.get(index).copied().filter(|&token| token != NO_TOKEN)?;

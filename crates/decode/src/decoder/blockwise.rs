@@ -26,7 +26,7 @@ pub struct Blockwise<T> {
     /// Positions of the parts that a block is decoded in; 0: the whole block.
     part: usize,
     candidates: Vec<Candidate>,
-    /// Why its rule could not choose.
+    /// Reason why its rule could not choose.
     fault: Option<String>,
 }
 

@@ -12,7 +12,7 @@ use crate::{
 };
 
 choices! {
-    /// Which factor rule.
+    /// Factor rule of the decoder.
     pub enum FactorRule {
         /// The theorem's.
         Clean = "clean",

@@ -33,7 +33,7 @@ use crate::{
 };
 
 choices! {
-    /// Whose token is taken where the guide agrees with no draft.
+    /// Model whose token is taken where the guide agrees with no draft.
     pub enum Writer {
         /// The diffusion model's.
         Dlm = "dlm",
@@ -43,7 +43,7 @@ choices! {
 }
 
 choices! {
-    /// Whose output is wanted.
+    /// Model whose output is wanted.
     pub enum Target {
         /// The diffusion model's.
         Dlm = "dlm",
@@ -165,7 +165,7 @@ impl DecoderKind for Guided {
 }
 
 impl Guided {
-    /// How this guide's tokens lie beside the canvas's.
+    /// Alignment of this guide's tokens with the canvas's.
     fn alignment(&self, guide: &GuideOptions) -> Alignment {
         Alignment::fitted(self.align, guide.shared_vocabulary)
     }
@@ -193,12 +193,12 @@ impl Guided {
     }
 }
 
-/// What the guide has said of the drafts of this step.
+/// Verdict of the guide on the drafts of this step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// It agreed with everything that it was asked.
+    /// Agreement with everything so far.
     Open,
-    /// It disagreed, and would have said this.
+    /// Disagreement, with the token that the guide predicts instead.
     Rejected(TokenId),
 }
 
@@ -215,15 +215,15 @@ struct Judging {
     ends: Vec<TokenId>,
     end: Option<TokenId>,
     trials: Trials,
-    /// What the guide reads first in every trial.
+    /// Tokens that the guide reads first in every trial.
     begins: Vec<TokenId>,
-    /// How many of the guide's tokens stand before all that it will judge.
+    /// Number of the guide's tokens before all that it will judge.
     settled: usize,
     reader: Reader,
     /// Predictions of the first masks, in order.
     drafts: Vec<Commit>,
     trial: Trial,
-    /// How many of the trial's judged tokens stand.
+    /// Number of the trial's judged tokens that were accepted.
     stood: usize,
     verdict: Verdict,
     /// The probability of the guide's own token where it disagreed.
@@ -273,7 +273,7 @@ impl Judging {
         drafts.iter().map(|draft| draft.confidence).fold(1.0, f32::min)
     }
 
-    /// Whether the judged token of this index stands; `row` is what the guide said of it.
+    /// Reports whether the judged token of this index stands; `row` is what the guide said of it.
     fn stands(&self, index: usize, row: &[Judged]) -> bool {
         let confidence = if self.rule.reads_tokens() { 0.0 } else { self.confidence(index) };
         let agrees = |judged: Option<&Judged>| judged.is_some_and(|judged| self.rule.agrees(judged, confidence));

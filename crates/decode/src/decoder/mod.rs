@@ -1,4 +1,5 @@
-//! What is predicted next and what becomes of it: one method a file, one line each in [`DECODERS`].
+//! Decoders: the positions that are predicted next and the use of the predictions; one method a file, one line each in
+//! [`DECODERS`].
 
 mod ar;
 mod blockwise;
@@ -82,37 +83,37 @@ pub trait DecoderKind: Parameters {
     fn build(&self, setup: &Setup<'_>, cache: &dyn CachePolicy) -> Box<dyn Decoder>;
 }
 
-/// What others must know of a decoder with its parameters.
+/// Facts about a decoder with its parameters that other parts must know.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DecoderTraits {
-    /// What it promises of its tokens.
+    /// Promise about its tokens.
     pub promise: Promise,
-    /// Whether Dream's `origin`, which chooses positions by itself, can drive it.
+    /// Records whether Dream's `origin`, which chooses positions by itself, can drive it.
     pub takes_origin: bool,
-    /// Whether it names its commits before the forward ([`Query::foreseen`]) wherever the order of commits does not
-    /// depend on what is predicted.
+    /// Records whether it names its commits before the forward ([`Query::foreseen`]) wherever the order of commits does
+    /// not depend on what is predicted.
     pub foresees: bool,
     /// Steps over all blocks, if its parameters name them.
     pub steps: Option<usize>,
-    /// How it uses a guide; none if it has none.
+    /// Use of a guide; none if it has none.
     pub guide: Option<GuideUse>,
-    /// Whether every pass that commits anything is causal, where the model leaves that open.
+    /// Records whether every pass that commits anything is causal, where the model leaves that open.
     pub causal: bool,
     /// Forwards that commit nothing before one that does, at most.
     pub idle: usize,
 }
 
-/// What a decoder promises of its tokens.
+/// Promise of a decoder about its tokens.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Promise {
-    /// Nothing.
+    /// No promise.
     #[default]
     Approximate,
-    /// They are the reference, over a cache that is itself exact: static or autoregressive decoding.
+    /// Tokens of the reference, over a cache that is itself exact: static or autoregressive decoding.
     Reference,
-    /// They are those of this decoder over the same cache, if the cache's slots are a function of the canvas.
+    /// Tokens of this decoder over the same cache, if the cache's slots are a function of the canvas.
     SameAs(DecoderSpec),
-    /// They are those of this run, over any cache.
+    /// Tokens of this run, over any cache.
     OfRun(&'static str),
 }
 
@@ -174,12 +175,12 @@ impl DecoderSpec {
     }
 }
 
-/// What decoders and cache policies may look at.
+/// Facts that decoders and cache policies may read.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
     /// The tokens.
     pub canvas: &'a Canvas,
-    /// Where the blocks lie.
+    /// Layout of the blocks.
     pub layout: &'a Layout,
     /// The first block with a mask; the number of blocks if none has one.
     pub block: usize,
@@ -187,16 +188,16 @@ pub struct View<'a> {
     pub shift: u32,
 }
 
-/// What the next forward may cost.
+/// Cost of the next forward, for decoders that choose by it.
 #[derive(Debug, Clone, Copy)]
 pub struct Forecast<'a> {
-    /// Whose rows run.
+    /// Cache policy whose rows run.
     pub cache: &'a dyn CachePolicy,
-    /// Their seconds: frozen for the request.
+    /// Seconds of forwards: frozen for the request.
     pub curve: &'a CostCurve,
 }
 
-/// What a decoder drafted, for the receipt.
+/// Drafts of a decoder, for the receipt.
 #[derive(Debug, Clone, PartialEq, Default, serde::Serialize)]
 pub struct Drafted {
     /// Forwards by the number of drafts that ran, from 0: the canvas alone.
@@ -205,21 +206,21 @@ pub struct Drafted {
     pub verified: Vec<Verified>,
 }
 
-/// What a decoder wants of the next forward.
+/// Query of a decoder for the next forward.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Query {
     /// Positions whose predictions may be committed.
     pub predict: Positions,
-    /// Whether predictions that may not be committed are of use, as seeds of drafts.
+    /// Records whether predictions that may not be committed are of use, as seeds of drafts.
     pub drafts: bool,
     /// The positions among them that will be committed whatever is predicted, in the order of the commits; empty if
     /// the decoder cannot know.
     pub foreseen: Vec<Position>,
     /// The part of the block around them whose rows have to run, if the block is decoded in parts.
     pub within: Option<Range<Position>>,
-    /// Whether the predictions only seed drafts and the rows see each other, over a causal context.
+    /// Records whether the predictions only seed drafts and the rows see each other, over a causal context.
     pub ahead: bool,
-    /// If given, the forward knows nothing of positions from here on: they are neither live nor visible.
+    /// End of the forward, if set: positions from here on are neither live nor visible.
     pub end: Option<Position>,
     /// The drafts to run instead of the canvas; none to run the canvas itself.
     pub branches: Drafts,
@@ -235,7 +236,7 @@ impl Query {
         self.branches.clear();
     }
 
-    /// Where the forward ends: behind the canvas, if nothing is said.
+    /// End of the forward: the end of the canvas, unless set.
     pub fn end(&self, canvas: &Canvas) -> Position {
         let whole = canvas.len() as Position;
         self.end.map_or(whole, |end| end.min(whole))
@@ -245,21 +246,21 @@ impl Query {
 /// Nested drafts: each is the canvas and the first so many of one list of commits.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Drafts {
-    /// What the largest draft fills in, in the order in which the drafts take it.
+    /// Tokens of the largest draft, in the order in which the drafts take them.
     pub commits: Vec<Commit>,
-    /// How many of the commits each draft holds, ascending; empty if there is no draft.
+    /// Number of commits in each draft, ascending; empty if there is no draft.
     pub sizes: Vec<usize>,
-    /// Where the rows of each draft end, if they do not all have the rows of all.
+    /// End of the rows of each draft, if the drafts do not all have the rows of all.
     pub ends: Vec<Position>,
 }
 
 impl Drafts {
-    /// Whether there is no draft.
+    /// Reports whether there is no draft.
     pub fn is_empty(&self) -> bool {
         self.sizes.is_empty()
     }
 
-    /// What a draft fills in; nothing if there is no such draft.
+    /// Tokens that a draft fills in; empty if there is no such draft.
     pub fn lane(&self, lane: usize) -> &[Commit] {
         &self.commits[..self.sizes.get(lane).map_or(0, |&size| size.min(self.commits.len()))]
     }
@@ -287,16 +288,16 @@ impl Drafts {
     }
 }
 
-/// What a decoder wants next.
+/// Intent of a decoder for its next turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Intent {
     /// The query's forward.
     Predict,
-    /// Nothing: the canvas is complete.
+    /// End: the canvas is complete.
     Done,
 }
 
-/// What came of a forward.
+/// Progress that came of a forward.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Progress {
     /// Predictions taken, in the total order of commits.
@@ -310,8 +311,8 @@ pub struct Progress {
     pub draft: Option<Accepted>,
     /// The drafts that were verified, for those who watch.
     pub drafted: Drafts,
-    /// What was predicted in the drafts that were reached, for those who watch: with drafts, the log-probabilities of commits
-    /// are read here.
+    /// Predictions in the drafts that were reached, for observers: with drafts, the log-probabilities of commits are
+    /// read here.
     pub targets: Vec<Judgement>,
 }
 
@@ -320,18 +321,18 @@ pub struct Progress {
 pub struct Judgement {
     /// The draft in which it was predicted.
     pub draft: usize,
-    /// Where and what; of a guide, one of its own tokens.
+    /// Position and token; of a guide, one of its own tokens.
     pub commit: Commit,
-    /// Whether a guide predicted it.
+    /// Records whether a guide predicted it.
     pub by_guide: bool,
 }
 
 /// The accepted draft of a forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Accepted {
-    /// Its lane.
+    /// Index of the lane.
     pub lane: u32,
-    /// How many of the first commits it held; those behind them follow from what was predicted in it.
+    /// Number of the first commits that it held; those behind them follow from the predictions in it.
     pub commits: usize,
 }
 
@@ -375,7 +376,8 @@ pub trait Decoder: fmt::Debug + Send {
         needs.predictions = needs.predictions.max(layout.block_length());
     }
 
-    /// Whether stores and prefills are to be part of the forwards that predict, where the cache policy can do that.
+    /// Reports whether stores and prefills are to be part of the forwards that predict, where the cache policy can do
+    /// that.
     fn fuses(&self) -> bool {
         false
     }
@@ -393,7 +395,7 @@ pub trait Decoder: fmt::Debug + Send {
         None
     }
 
-    /// Says what it wants next and fills the (empty) query. Asked once for each forward.
+    /// Returns the next intent and fills the (empty) query. Called once for each forward.
     fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent;
 
     /// Takes what was predicted for the plan of its last query, or by the helper that it asked since; the view is the
@@ -429,15 +431,15 @@ pub trait Decoder: fmt::Debug + Send {
 /// Predictions that a decoder waited for.
 #[derive(Debug, Clone, Copy)]
 pub struct Answer<'a> {
-    /// Who predicted.
+    /// Predictor.
     pub whose: Whose,
     /// The plan of the diffusion model's forward.
     pub plan: &'a StepPlan,
-    /// What was predicted: for that plan, or for the request to the helper.
+    /// Predictions for that plan, or for the request to the helper.
     pub predictions: &'a Predictions,
 }
 
-/// Who predicted.
+/// Predictor of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
     /// The diffusion model, for the canvas or its drafts.
@@ -446,22 +448,22 @@ pub enum Whose {
     Helper,
 }
 
-/// What a decoder fills in its turn.
+/// Outputs that a decoder fills in its turn.
 #[derive(Debug)]
 pub struct Turn<'a> {
-    /// What comes of the forward.
+    /// Progress of the forward.
     pub progress: &'a mut Progress,
-    /// What a helper is to run. It holds what the helper ran last.
+    /// Request for the helper to run. It holds the request that the helper ran last.
     pub helper: &'a mut Request,
 }
 
-/// How a decoder's turn ends.
+/// End of a decoder's turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turned {
     /// The progress is complete.
     Settled,
     /// The helper runs its request first.
     Ask,
-    /// It cannot go on: [`Decoder::fault`] says why.
+    /// Failure: [`Decoder::fault`] gives the reason.
     Failed,
 }

@@ -14,11 +14,12 @@ use crate::{
 };
 
 choices! {
-    /// How many positions a cycle drafts.
+    /// Number of positions that a cycle drafts.
     pub enum Window {
         /// Always as many as `block` says.
         Fixed = "fixed",
-        /// From 8 up to `block`: twice as many where all drafts came true, half where no more than half did.
+        /// Numbers from 8 up to `block`: doubled after a cycle whose drafts were all accepted, halved after one with no
+        /// more than half.
         Adaptive = "adaptive",
     }
 }
@@ -79,7 +80,7 @@ impl DecoderKind for SelfSpec {
     }
 }
 
-/// What the pending forward is for.
+/// Purpose of the pending forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pass {
     /// One token, as autoregressive decoding has it: the first, and the last of the canvas.
@@ -90,7 +91,7 @@ enum Pass {
 
 #[derive(Debug)]
 struct Speculating {
-    /// Where the response starts: the token there is predicted by the prompt's last row.
+    /// Start of the response: the token there is predicted by the prompt's last row.
     response: Position,
     most: usize,
     adapts: bool,
@@ -98,7 +99,7 @@ struct Speculating {
     tau: f32,
     /// Drafts of this cycle, by position from the first mask on once all are there.
     drafts: Vec<Commit>,
-    /// What one drafting pass found.
+    /// Predictions of one drafting pass.
     found: Vec<Commit>,
     pass: Pass,
 }

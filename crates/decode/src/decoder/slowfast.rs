@@ -65,7 +65,7 @@ impl DecoderKind for SlowFast {
 enum Phase {
     /// The region's end is being estimated.
     Explore,
-    /// It stands; exploring goes on to its last forward.
+    /// Accepted; exploring goes on to its last forward.
     Determined,
     /// The region is decoded.
     Fast,

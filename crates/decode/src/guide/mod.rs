@@ -20,16 +20,16 @@ pub use rule::Agreement;
 pub(crate) use rule::Rule;
 pub(crate) use trial::{Judge, Trial, Trials};
 
-/// What a session must know of its guide.
+/// Facts about a guide that a session must know.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GuideOptions {
     /// The guide; causal.
     pub facts: ModelFacts,
     /// Tokens that end a text of the guide.
     pub end_ids: Vec<TokenId>,
-    /// Whether a token means the same to both models.
+    /// Sets whether a token means the same to both models.
     pub shared_vocabulary: bool,
-    /// How text becomes tokens of the guide, where both models have a tokenizer.
+    /// Translation of text into tokens of the guide, where both models have a tokenizer.
     pub text: Option<GuideText>,
 }
 
@@ -59,7 +59,7 @@ pub trait Translator: fmt::Debug + Send + Sync {
 }
 
 choices! {
-    /// How the guide's tokens lie beside the canvas's (specs/flashdlm.md#2.6).
+    /// Alignment of the guide's tokens with the canvas's (specs/flashdlm.md#2.6).
     pub enum Alignment {
         /// M0: one vocabulary; the guide reads the canvas itself.
         Ids = "ids",
@@ -79,13 +79,13 @@ impl Alignment {
     }
 }
 
-/// How a decoder uses its guide.
+/// Use of a guide by a decoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GuideUse {
-    /// How the guide reads drafts; none to have it chosen to fit ([`Alignment::fitted`]).
+    /// Alignment by which the guide reads drafts; none to have it chosen to fit ([`Alignment::fitted`]).
     pub alignment: Option<Alignment>,
-    /// Whether the output is to be the guide's own (speculative decoding; specs/flashdlm.md#2.7): it then ends where
-    /// the guide ends it.
+    /// Records whether the output is to be the guide's own (speculative decoding; specs/flashdlm.md#2.7): it then ends
+    /// where the guide ends it.
     pub is_target: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What the guide has read: the token behind each of its slots. Its K/V are a function of its tokens, so what is fed
+//! Tokens that the guide has read: the token behind each of its slots. Its K/V are a function of its tokens, so feeding
 //! starts at the first difference; cutting back is never stored and hence never wrong (specs/flashdlm.md#2.3 and
 //! specs/flashdlm.md#5).
 

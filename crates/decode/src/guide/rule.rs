@@ -1,15 +1,15 @@
-//! Whether the guide agrees with a token (specs/flashdlm.md#2.2, table of agreements).
+//! Records whether the guide agrees with a token (specs/flashdlm.md#2.2, table of agreements).
 
 use demask_step::Judged;
 
 use crate::choices;
 
 choices! {
-    /// Which tokens the guide agrees with.
+    /// Tokens that the guide agrees with.
     pub enum Agreement {
-        /// Its best one.
+        /// Best token of the guide.
         Exact = "exact",
-        /// Its `k` best ones.
+        /// Best `k` tokens of the guide.
         TopK = "topk",
         /// Tokens among its `k` best that have at least a share of the best one's probability.
         TopKRelative = "topk_relative",
@@ -23,14 +23,14 @@ choices! {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Rule {
     pub agreement: Agreement,
-    /// How many tokens it agrees with at most.
+    /// Largest number of tokens that it agrees with.
     pub k: u32,
     /// The share of the best token's probability.
     pub share: f32,
 }
 
 impl Rule {
-    /// Whether the guide agrees with a token that the diffusion model drafted with this confidence.
+    /// Reports whether the guide agrees with a token that the diffusion model drafted with this confidence.
     pub(crate) fn agrees(self, judged: &Judged, confidence: f32) -> bool {
         let (among, share) = match self.agreement {
             Agreement::Exact => (1, 0.0),
@@ -41,7 +41,7 @@ impl Rule {
         judged.rank < among && judged.log_probability.exp() >= share * judged.best
     }
 
-    /// Whether it matters which token was drafted, beside the confidence of it.
+    /// Reports whether it matters which token was drafted, beside the confidence of it.
     pub(crate) fn reads_tokens(self) -> bool {
         self.agreement != Agreement::Confidence
     }

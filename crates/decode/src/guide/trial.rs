@@ -1,5 +1,5 @@
-//! What is put before the guide: its own tokens of the prompt, of what stands and of the drafts, and which of them
-//! decide about which draft.
+//! Text that is put before the guide: its own tokens of the prompt, of the settled part and of the drafts, and which of
+//! them decide about which draft.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -11,7 +11,7 @@ use crate::{canvas::Canvas, event::Commit};
 /// One of the guide's tokens that may be judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Judge {
-    /// It stands whatever the guide says: it belongs to no draft.
+    /// Accepted whatever the guide predicts: it belongs to no draft.
     Given,
     /// The guide may agree with this token.
     Token(TokenId),
@@ -26,12 +26,11 @@ pub(crate) enum Judge {
 pub(crate) struct Trial {
     /// The guide's tokens.
     pub ids: Vec<TokenId>,
-    /// Where the first judged one is.
+    /// Index of the first judged token.
     pub first: usize,
     /// Judged tokens from there on; the last may lie one behind the tokens.
     pub judged: Vec<Judge>,
-    /// For each draft, from the first on: how many of the judged must stand for it to stand. Drafts beyond are not
-    /// judged.
+    /// Number of judged tokens that must be accepted for each draft, from the first on. Drafts beyond are not judged.
     pub needs: Vec<usize>,
 }
 
@@ -59,7 +58,7 @@ impl Trial {
 pub(crate) struct Trials {
     alignment: Alignment,
     vocab: usize,
-    /// Where the response starts.
+    /// Start of the response.
     response: usize,
     /// Tokens of the canvas that end it.
     ends: Vec<TokenId>,
@@ -75,7 +74,7 @@ pub(crate) struct Trials {
 }
 
 impl Trials {
-    /// For a guide and a canvas whose response starts at `response`; `ends` empty if nothing ends it.
+    /// Creates the trials of a guide and a canvas whose response starts at `response`; `ends` empty if nothing ends it.
     pub(crate) fn new(alignment: Alignment, guide: &GuideOptions, response: usize, ends: &[TokenId]) -> Self {
         let text = guide.text.as_ref().filter(|_| alignment != Alignment::Ids);
         Self {
@@ -92,8 +91,8 @@ impl Trials {
         }
     }
 
-    /// What every trial begins with if the canvas begins with these tokens, but for the last one, whose row judges the first
-    /// draft.
+    /// First tokens of every trial if the canvas begins with these tokens, but for the last one, whose row judges the
+    /// first draft.
     pub(crate) fn begins(&mut self, given: &[TokenId]) -> Vec<TokenId> {
         let mut own = match self.alignment {
             Alignment::Ids | Alignment::Table => given.iter().map_while(|&token| self.in_place(token)).collect(),
@@ -103,7 +102,7 @@ impl Trials {
         own
     }
 
-    /// Whether what stands before the drafts stays as it is read, whatever follows it.
+    /// Reports whether what stands before the drafts stays as it is read, whatever follows it.
     pub(crate) fn stays(&self) -> bool {
         matches!(self.alignment, Alignment::Ids | Alignment::Table)
     }

@@ -8,7 +8,7 @@ use crate::{
     decoder::{Drafts, Query, View},
 };
 
-/// What the unconditional sequence needs beside the canvas's: nothing of the head.
+/// Needs of the unconditional sequence beside the canvas's: no head.
 pub(super) fn needs(canvas: &SequenceNeeds) -> SequenceNeeds {
     SequenceNeeds { predictions: 0, residual: false, ..canvas.clone() }
 }
@@ -52,8 +52,8 @@ impl Twin<'_> {
     }
 }
 
-/// How the head blends the canvas with the unconditional sequence that stands at this place of the group, or with the
-/// difference that was stored when it last ran.
+/// Blend of the canvas with the unconditional sequence that stands at this place of the group, or with the difference
+/// that was stored when it last ran.
 pub(super) fn blend(scale: f32, running: Option<usize>) -> Blend {
     Blend { scale, with: running.map_or(BlendWith::Stored, BlendWith::Behind) }
 }

@@ -1,4 +1,4 @@
-//! How probable tokens were when they were predicted, and what else could have stood there: kept by position.
+//! Log-probabilities of tokens when they were predicted, and of their alternatives, by position.
 
 use demask_step::{Lanes, NO_TOKEN, Position, Predictions, StepPlan, TokenId};
 
@@ -7,7 +7,7 @@ use crate::{
     event::Logprob,
 };
 
-/// What stands where nothing is known.
+/// Value of positions without a prediction.
 const UNKNOWN: (TokenId, f32) = (NO_TOKEN, f32::NEG_INFINITY);
 
 /// The last prediction of each position that may be committed. Everything has its place from the start.
@@ -22,7 +22,7 @@ pub(super) struct Logprobs {
 }
 
 impl Logprobs {
-    /// Of so many positions with so many alternatives each.
+    /// Creates an empty store for a number of positions with a number of alternatives each.
     pub(super) fn new(positions: usize, width: usize) -> Self {
         Self { width, predicted: vec![UNKNOWN; positions], top: vec![UNKNOWN; positions * width] }
     }

@@ -35,7 +35,7 @@ const CANVAS: usize = 0;
 /// Index of the unconditional sequence of classifier-free guidance.
 const UNCONDITIONAL: usize = 1;
 
-/// What the pending forward is for.
+/// Purpose of the pending forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// Prefill or store: predicts nothing.
@@ -44,7 +44,7 @@ enum Phase {
     Predict,
     /// A helper is asked about what was predicted.
     Help,
-    /// Nothing is pending.
+    /// No pending forward.
     Over,
 }
 
@@ -62,11 +62,11 @@ pub struct Session {
     cache: Box<dyn CachePolicy>,
     needs: Vec<Need>,
     requests: Vec<Request>,
-    /// How many of the requests the pending forward runs.
+    /// Number of the requests that the pending forward runs.
     running: usize,
-    /// By sequence.
+    /// Kept drafts, by sequence.
     kept: Vec<Kept>,
-    /// What the decoder asks of a helper.
+    /// Request of the decoder to a helper.
     helper: Request,
     query: Query,
     progress: Progress,
@@ -77,13 +77,13 @@ pub struct Session {
     tally: Tally,
     events: Vec<Event>,
     tells_drafts: bool,
-    /// Only sessions of the same salt take slots from each other.
+    /// Salt of the slots: only sessions of the same salt take slots from each other.
     salt: u64,
     /// Shift of passes that do not say theirs, if it is not the model's own.
     shift: Option<Position>,
-    /// None if nobody asked for them.
+    /// Log-probabilities; none unless requested.
     logprobs: Option<Logprobs>,
-    /// Why it broke off.
+    /// Reason why it failed.
     fault: Option<String>,
 }
 
@@ -366,8 +366,8 @@ impl Work for Session {
         self.options.rule.as_ref().is_some_and(OwnRule::is_attended)
     }
 
-    /// With guidance the canvas begins with nothing: its plans are those of the unconditional sequence too, which has other
-    /// tokens.
+    /// Returns an empty prefix with guidance: the canvas's plans are those of the unconditional sequence too, which has
+    /// other tokens.
     fn begins(&self, sequence: usize) -> Prefix<'_> {
         match sequence {
             CANVAS if self.requests.len() == UNCONDITIONAL => self.prefix(self.cache.takes(&self.layout)),
@@ -398,7 +398,7 @@ impl Work for Session {
     }
 }
 
-/// What decoders and policies may look at.
+/// Facts that decoders and policies may read.
 fn view_of<'a>(canvas: &'a Canvas, layout: &'a Layout, block: usize, options: &SessionOptions) -> View<'a> {
     View { canvas, layout, block, shift: options.facts.shift }
 }

@@ -1,4 +1,4 @@
-//! What a session reports: needs, events, the answer and how it was made.
+//! Reports of a session: needs, events, the answer and its receipt.
 
 use std::{ops::Range, sync::Arc, vec};
 

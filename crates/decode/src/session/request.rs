@@ -1,4 +1,4 @@
-//! What a session asks of a network in one forward, sequence by sequence.
+//! Requests of a session to a network in one forward, sequence by sequence.
 
 use demask_step::{
     HeadAsk, HeadRequest, Keep, Mask, Need, Positions, Request, Sampling, SequenceNeeds, StepPlan, TokenId,
@@ -28,16 +28,16 @@ pub(super) fn read(request: &mut Request, tokens: &[TokenId], drafts: &Drafts) {
     }
 }
 
-/// What the next forward of a sequence keeps of its last one's drafts, if the cache policy's slots have a history.
+/// Drafts of the last forward that the next forward of a sequence keeps, if the cache policy's slots have a history.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Kept {
-    /// None if the last forward ran no drafts.
+    /// Lane of the kept draft; none if the last forward ran no drafts.
     pub(super) lane: Option<u32>,
     pub(super) positions: Positions,
 }
 
 impl Kept {
-    /// Of a sequence with so many positions.
+    /// Creates the record of a sequence with a number of positions.
     pub(super) fn with_capacity(positions: usize) -> Self {
         Self { lane: None, positions: Positions::with_capacity(positions) }
     }
@@ -50,7 +50,7 @@ impl Kept {
     }
 }
 
-/// What each sequence on the diffusion model needs: the canvas's and, with guidance, the unconditional one's.
+/// Needs of each sequence on the diffusion model: the canvas's and, with guidance, the unconditional one's.
 pub(super) fn needs(
     options: &SessionOptions,
     decoder: &dyn Decoder,

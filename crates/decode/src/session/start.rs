@@ -1,4 +1,4 @@
-//! How a session is made.
+//! Construction of a session.
 
 use std::sync::{Arc, LazyLock};
 

@@ -1,4 +1,4 @@
-//! Where a response ends, and when its decoding is over.
+//! End of a response, and of its decoding.
 
 use demask_step::{Position, TokenId};
 
@@ -16,11 +16,11 @@ pub(super) struct Fill {
     pub token: TokenId,
 }
 
-/// What a stop rule says of the next forward.
+/// Verdict of a stop rule on the next forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     GoOn,
-    /// Nothing is decoded any more, but this is filled.
+    /// End: nothing more is decoded, but this is filled.
     Over(Option<Fill>),
 }
 
@@ -32,9 +32,9 @@ pub(super) struct Ending {
     /// Response tokens looked at for end ids, and the length up to and including the first one.
     scanned: usize,
     ended: Option<usize>,
-    /// Where a stop text ends the response.
+    /// Position where a stop text ends the response.
     stopped: Option<usize>,
-    /// Whether decoding was given up before the response was complete.
+    /// Records whether decoding was given up before the response was complete.
     given_up: bool,
     /// The first block that the rule has not looked at.
     unchecked: usize,
@@ -56,19 +56,19 @@ impl Ending {
         self.given_up = true;
     }
 
-    /// Whether decoding was given up.
+    /// Reports whether decoding was given up.
     pub(super) fn is_given_up(&self) -> bool {
         self.given_up
     }
 
-    /// How many tokens of the response, from its start, can no longer change and belong to the answer.
+    /// Number of leading tokens of the response that can no longer change and belong to the answer.
     pub(super) fn settled(&self, canvas: &Canvas, layout: &Layout) -> usize {
         let free_of_masks = canvas.first_mask().saturating_sub(layout.response());
         let end = self.ended.unwrap_or(usize::MAX).min(self.stopped.unwrap_or(usize::MAX));
         free_of_masks.min(layout.gen_length()).min(end)
     }
 
-    /// Why a response of this many tokens ends there.
+    /// Reason why a response of this many tokens ends there.
     pub(super) fn finish(&self, length: usize) -> Finish {
         if self.stopped == Some(length) {
             Finish::Stop
@@ -134,13 +134,13 @@ impl Ending {
         start.map(|start| Fill { start: start as Position, token })
     }
 
-    /// Whether a block finished before this position ends decoding: drafts may have reached beyond it.
+    /// Reports whether a block finished before this position ends decoding: drafts may have reached beyond it.
     pub(super) fn is_over_before(&self, canvas: &Canvas, layout: &Layout, position: Position) -> bool {
         let mut finished = self.unchecked..layout.block_of(position);
         finished.any(|block| canvas.is_complete(layout.block(block)) && self.stops_behind(canvas, layout, block))
     }
 
-    /// Whether a finished block is one behind which nothing is decoded.
+    /// Reports whether a finished block is one behind which nothing is decoded.
     fn stops_behind(&self, canvas: &Canvas, layout: &Layout, block: usize) -> bool {
         let mut block = layout.block(block);
         match self.rule {
@@ -150,7 +150,7 @@ impl Ending {
         }
     }
 
-    /// Whether an end id was decoded at a position: given tokens end nothing.
+    /// Reports whether an end id was decoded at a position: given tokens end nothing.
     fn is_end(&self, canvas: &Canvas, position: usize) -> bool {
         !canvas.is_given(position as Position) && self.end_ids.contains(&canvas.tokens()[position])
     }

@@ -1,4 +1,4 @@
-//! What a session counts, and its receipt.
+//! Counts of a session, and its receipt.
 
 use demask_step::{CostCurve, Lanes, LayerRows, Predictions, Request};
 
@@ -85,7 +85,7 @@ impl Tally {
         }
     }
 
-    /// Tells the drafts that the last forward verified, and what was predicted in them.
+    /// Emits the drafts that the last forward verified, and the predictions in them.
     pub(super) fn tell_drafts(&self, progress: &Progress, events: &mut Vec<Event>) {
         let step = self.last.index;
         let Progress { drafted, targets, accepted, .. } = progress;

@@ -32,7 +32,7 @@ pub struct About {
     pub source: &'static str,
     /// The models it decodes or serves.
     pub attention: &'static [MaskKind],
-    /// Its parameters, in canonical order.
+    /// Parameters of the method, in canonical order.
     pub parameters: &'static [Parameter],
     /// The struct of the parameters.
     pub(crate) of: TypeId,
@@ -52,7 +52,7 @@ impl About {
 
 /// An entry of a registry of methods.
 pub trait Method: Sized + fmt::Debug + 'static {
-    /// What the registry holds, for messages: `decoder`, `cache`.
+    /// Kind of the registry's entries, for messages: `decoder`, `cache`.
     const WHAT: &'static str;
 
     /// Returns the methods of this crate, the default first.
@@ -339,7 +339,7 @@ pub enum SpecError {
         method: &'static str,
         /// The key.
         key: &'static str,
-        /// What was found.
+        /// Value that was found.
         found: String,
         /// Expected values.
         expected: String,

@@ -10,7 +10,7 @@ use crate::names::same;
 pub struct Parameter {
     /// The key.
     pub name: &'static str,
-    /// What values it takes.
+    /// Kind of its values.
     pub kind: Kind,
     /// One line: what it means.
     pub doc: &'static str,
@@ -42,7 +42,7 @@ impl Parameter {
     }
 }
 
-/// What values a parameter takes.
+/// Kind of a parameter's values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Kind {
     /// A whole number within these bounds, inclusive.
@@ -115,7 +115,7 @@ impl Kind {
         .filter(|&value| self.holds(value))
     }
 
-    /// Whether a value, if there is one, is of this kind and within its bounds.
+    /// Reports whether a value, if there is one, is of this kind and within its bounds.
     pub(crate) fn holds(self, value: Value) -> bool {
         match (self, value) {
             (_, Value::Fit) | (Self::Flag, Value::Flag(_)) => true,
@@ -147,7 +147,7 @@ impl fmt::Display for Kind {
 /// The value of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value {
-    /// Not named, and chosen to fit.
+    /// Chosen to fit, because it was not set.
     Fit,
     /// A whole number, of [`Kind::Count`].
     Count(usize),
@@ -174,7 +174,7 @@ impl fmt::Display for Value {
 /// A type that a parameter may have: `usize`, `u32`, `f32`, `bool`, an enum made by [`choices!`](crate::choices), an
 /// [`OrAuto`] of one of them, or an `Option`, whose `None` means "chosen to fit".
 pub trait Field: Copy + PartialEq {
-    /// What values it takes unless its declaration narrows them.
+    /// Kind of its values unless its declaration narrows them.
     const KIND: Kind;
 
     /// Returns it as a value.
@@ -222,7 +222,7 @@ impl<F: Field> Field for Option<F> {
 pub enum OrAuto<F> {
     /// Chosen by the method.
     Auto,
-    /// This one.
+    /// Set to this value.
     Given(F),
 }
 
@@ -250,7 +250,7 @@ impl<F: Field> Field for OrAuto<F> {
 
 /// The parameters of a method, as [`parameters!`](crate::parameters) makes them.
 pub trait Parameters: Copy + PartialEq + Default + fmt::Debug + Send + Sync + 'static {
-    /// Its fields, in canonical order.
+    /// Fields of the parameters, in canonical order.
     const TABLE: &'static [Parameter];
 
     /// Returns the fields' values, in the order of the table.

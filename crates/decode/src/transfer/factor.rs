@@ -7,9 +7,9 @@ use super::{Candidate, State, Transfer};
 /// confidence is at least `1 - factor / (n + 1)`, which is the theorem's `(n + 1) (1 - c) <= factor`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Factor {
-    /// How much all doubts together may weigh.
+    /// Limit of all doubts together.
     pub factor: f32,
-    /// As released: where only the last candidate fails, it is taken all the same.
+    /// Behaviour of the released program: a last candidate that fails alone is taken all the same.
     pub as_released: bool,
     /// The order is kept, and what comes first must pass too: for an order that is not by confidence but by position.
     pub run: bool,

@@ -1,4 +1,4 @@
-//! Which predictions are taken: pure rules over one total order.
+//! Transfer rules: the predictions that are taken. Pure rules over one total order.
 //!
 //! [`Ranking`] turns the predictions of one lane into candidates in the total order of commits: block ascending, score
 //! descending, position ascending. A [`Transfer`] then says how many of the first are taken. Because every rule takes a
@@ -31,15 +31,15 @@ pub use transferred::Transferred;
 pub struct Candidate {
     /// The block of its position: earlier blocks come first.
     pub block: usize,
-    /// Where.
+    /// Canvas position.
     pub position: Position,
-    /// What.
+    /// Token id.
     pub token: TokenId,
     /// The token's probability.
     pub confidence: f32,
     /// Entropy of the distribution in nats; 0 if it was not asked for.
     pub entropy: f32,
-    /// What the order goes by: higher is taken earlier.
+    /// Key of the order: higher is taken earlier.
     pub score: f64,
 }
 
@@ -52,7 +52,7 @@ impl From<Candidate> for Commit {
 /// The state that a choice is made in.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct State {
-    /// What the schedule says about this step.
+    /// Content of the schedule for this step.
     pub tick: Tick,
 }
 
@@ -61,7 +61,7 @@ pub struct State {
 pub struct LaneView<'a> {
     /// The predictions of all lanes.
     pub predictions: &'a Predictions,
-    /// Which lane.
+    /// Index of the lane.
     pub lane: usize,
     /// The positions whose predictions count.
     pub among: &'a Positions,
@@ -70,7 +70,7 @@ pub struct LaneView<'a> {
     pub canvas: &'a Canvas,
     /// Number of unmasked tokens of the lane: keys its randomness.
     pub unmasked: u32,
-    /// Where the blocks lie.
+    /// Layout of the blocks.
     pub layout: &'a Layout,
 }
 
@@ -79,12 +79,13 @@ pub trait Transfer: fmt::Debug + Send {
     /// Adds what the rule wants to know about each position.
     fn ask(&self, _ask: &mut HeadAsk) {}
 
-    /// Whether what a step left of its quota is added to the next step's ([`Clock::carried`](crate::schedule::Clock)).
+    /// Reports whether what a step left of its quota is added to the next step's
+    /// ([`Clock::carried`](crate::schedule::Clock)).
     fn carries(&self) -> bool {
         false
     }
 
-    /// Whether the schedule's count is taken whatever is predicted.
+    /// Reports whether the schedule's count is taken whatever is predicted.
     fn takes_quota(&self) -> bool {
         false
     }

@@ -7,7 +7,7 @@ use demask_step::MaskKind;
 use super::{Remasking, Transfer};
 use crate::{error::OptionsError, options::SessionOptions};
 
-/// What makes a rule anew for each session, behind a handle.
+/// Maker of a fresh rule for each session, behind a handle.
 type Make = dyn Fn() -> Box<dyn Transfer> + Send + Sync;
 
 /// A transfer rule that has a name and no parameters: it decides in the loop over blocks, in the place of a decoder's rule.
@@ -25,7 +25,7 @@ impl OwnRule {
         Self { name: name.into(), make: Arc::new(make), attended: false }
     }
 
-    /// Says that its choices want company: whoever runs forwards sees to it that what they need is held once for all that
+    /// Declares that its choices need attention: the caller that runs forwards holds their needs once for all that
     /// choose in the same forward.
     #[must_use]
     pub fn attended(self) -> Self {

@@ -1,4 +1,5 @@
-//! As many as the schedule says, the first in the order (LLaDA, Dream, SDAR `low_confidence_static` and `sequential`).
+//! Transfer of the schedule's number of tokens, the first in the order (LLaDA, Dream, SDAR `low_confidence_static` and
+//! `sequential`).
 
 use super::{Candidate, State, Transfer};
 

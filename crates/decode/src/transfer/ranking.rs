@@ -14,7 +14,7 @@ use crate::{
     names::{UnknownName, same},
 };
 
-/// What ranks predictions.
+/// Quantity that ranks predictions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Remasking {
     /// The probability of the predicted token (LLaDA, SDAR).
@@ -37,7 +37,7 @@ pub enum Remasking {
 }
 
 impl Remasking {
-    /// All of them, the default first.
+    /// All rankings, the default first.
     pub const ALL: [Self; 8] = [
         Self::LowConfidence,
         Self::Random,
@@ -88,7 +88,7 @@ impl FromStr for Remasking {
 /// Puts predictions into the total order of commits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ranking {
-    /// What ranks them.
+    /// Quantity that ranks the predictions.
     pub remasking: Remasking,
     /// Above 0: positions are drawn without replacement from `softmax(score / alg_temp)` instead (Dream). Without
     /// effect on `origin`, as in the original, and on `left_to_right`, which has no score.
@@ -101,7 +101,7 @@ pub struct Ranking {
 }
 
 impl Ranking {
-    /// Whether predictions have no say in the order.
+    /// Reports whether predictions have no say in the order.
     pub fn foresees(remasking: Remasking) -> bool {
         matches!(remasking, Remasking::Random | Remasking::LeftToRight)
     }

@@ -8,13 +8,13 @@ use super::{Candidate, State, Transfer};
 pub struct Threshold {
     /// The confidence to pass.
     pub tau: f32,
-    /// Whether equality fails.
+    /// Records whether equality fails.
     pub strict: bool,
-    /// What happens if too few pass. `false`: the first of the order is taken if none passes (Fast-dLLM). `true`: the
+    /// Rule if too few pass. `false`: the first of the order is taken if none passes (Fast-dLLM). `true`: the
     /// schedule's count is taken if fewer than that pass (SDAR).
     pub quota: bool,
-    /// Only a run from the front of the order may pass, so that order is kept (FreeDave's left-to-right threshold,
-    /// specs/freedave.md#1.2).
+    /// Rule that only a run from the front of the order may pass, so that order is kept (FreeDave's left-to-right
+    /// threshold, specs/freedave.md#1.2).
     pub run: bool,
 }
 
@@ -51,7 +51,7 @@ impl Transfer for Threshold {
 /// added to the next step's count (Fast-dLLM on Dream without blocks; specs/caches.md#3.5).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Capped(
-    /// Who passes.
+    /// Threshold that candidates have to pass.
     pub Threshold,
 );
 

@@ -1,5 +1,5 @@
-//! What the tests of FreeDave share: runs on scripted networks, the caches that drafts are lossless over, and a model
-//! that knows its text.
+//! Parts that the tests of FreeDave share: runs on scripted networks, the caches that drafts are lossless over, and a
+//! model that knows its text.
 
 use demask_decode::{
     CacheSpec, Event, Exactness, OptionsError, Session, SessionOptions, Setup, StopRule,
@@ -21,7 +21,7 @@ pub struct Script {
     pub seed: u64,
     pub easy: f64,
     pub spread: f64,
-    /// From this position on it predicts nothing but the end token.
+    /// Position from which on it predicts nothing but the end token.
     pub end: u32,
 }
 
@@ -47,7 +47,7 @@ impl Script {
     }
 }
 
-/// What there is to compare of a run.
+/// Results of a run that are compared.
 #[derive(Debug)]
 pub struct Found {
     /// Position, token and confidence in the order of the commits.
@@ -61,7 +61,7 @@ pub fn run(script: Script, mut options: SessionOptions, decoder: &str) -> Result
     run_as(script, options)
 }
 
-/// The same by the decoder of the options.
+/// Runs the decoder of the options.
 pub fn run_as(script: Script, options: SessionOptions) -> Result<Found, String> {
     let mut model = script.denoiser(options.facts.shift);
     let mut session = Session::new(options).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! What the tests of sessions share.
+//! Parts that the tests of sessions share.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 pub mod freedave;
@@ -31,7 +31,7 @@ pub fn options(mask: Mask, shift: u32, length: usize, gen_length: usize) -> Sess
     SessionOptions::new(facts(mask, shift), CanvasSpec::Prompt { tokens, gen_length })
 }
 
-/// What happened in one run.
+/// Record of one run.
 #[derive(Debug, PartialEq)]
 pub struct Run {
     /// `[forward][commit]`: position and token in the order of the events.

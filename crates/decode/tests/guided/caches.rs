@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::{Guide, guided, ranked};
 use crate::common::{MASK_ID, VOCAB, predict};
 
-/// What happened in a run of two scripts: the tokens drafted and committed in each step.
+/// Record of a run of two scripts: the tokens drafted and committed in each step.
 #[derive(Debug, PartialEq)]
 struct Scripts {
     drafted: Vec<Vec<(u32, TokenId)>>,

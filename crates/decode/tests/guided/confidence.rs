@@ -14,7 +14,7 @@ fn share(seed: u64, tokens: &[TokenId]) -> f32 {
     (hashed(seed, 1 << 10, tokens) as f32) / 1024.0
 }
 
-/// What the diffusion model says of a position of a canvas, and how sure it is of it.
+/// Prediction of the diffusion model at a position of a canvas, and its confidence.
 fn model(seed: u64, canvas: &[TokenId], position: u32) -> (TokenId, f32) {
     let seen: Vec<TokenId> = canvas.iter().copied().filter(|&token| token != MASK_ID).collect();
     let seed = mix(seed ^ u64::from(position));

@@ -48,7 +48,7 @@ impl<F: Fn(&[TokenId]) -> Vec<TokenId>> Guide<F> {
     }
 }
 
-/// What happened: commits and accepted drafts of each step, forwards of the guide in all.
+/// Record of a run: commits and accepted drafts of each step, forwards of the guide in all.
 #[derive(Debug, PartialEq)]
 struct Trace {
     steps: Vec<Vec<(u32, TokenId)>>,

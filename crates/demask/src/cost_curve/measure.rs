@@ -53,7 +53,7 @@ pub(crate) fn curve_model(prompter: &Prompter) -> String {
     format!("{} {:016x}", prompter.name(), fingerprint::architecture(prompter.spec()).fingerprint())
 }
 
-/// As many layers as caches do not hold.
+/// Number of layers that exceed the processor's caches.
 fn layers_beyond_caches(network: &dyn Inspect) -> usize {
     let layers = network.spec().layers.max(1);
     BEYOND_CACHES.div_ceil((network.forward_bytes() / layers).max(1)).clamp(1, layers)

@@ -1,4 +1,4 @@
-//! How a network's seconds grow with the rows of a forward, learned from the forwards that run.
+//! Cost model of a network: growth of its seconds with the rows of a forward, learned from the forwards that run.
 //!
 //! `seconds = fixed + per_row * rows + per_key * keys`, where keys are counted row by row. Least squares over the forwards
 //! so far, of which older ones weigh less and less. What is learned changes which requests share a forward, hence speed;
@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-/// What a forward's weight in the sums is multiplied by with each later one: those of the last few hundred count.
+/// Decay of a forward's weight in the sums with each later one: those of the last few hundred count.
 const DECAY: f64 = 0.995;
 /// Forwards before the curve is believed.
 const FIRST: u64 = 24;
@@ -25,7 +25,7 @@ pub(super) struct Curve {
     forwards: u64,
 }
 
-/// What a forward costs: seconds, and seconds for each row and each key of a row.
+/// Cost of a forward: seconds, and seconds for each row and each key of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ForwardCost {
     /// Seconds of a forward however few rows it has.

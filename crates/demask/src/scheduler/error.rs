@@ -1,30 +1,30 @@
-//! Why work is refused, or ends before it is done.
+//! Reasons why work is refused, or ends before it is done.
 
 use demask_step::{DeviceError, OpenError, PlanError};
 
-/// Why a work ends before it is done.
+/// Reason why a work ends before it is done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkError {
-    /// Whoever watches it said stop.
+    /// Cancelled by its observer.
     #[error("interrupted")]
     Cancelled,
-    /// Its deadline passed while it waited for memory.
+    /// Expired: its deadline passed while it waited for memory.
     #[error("the deadline passed while the request waited for memory: allow more time, or try again later")]
     Expired,
-    /// Its sequences cannot be opened, although nothing else is open.
+    /// Error: its sequences cannot be opened, although nothing else is open.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// What it wants to run is wrong.
+    /// Error: the requested step is invalid.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// The work, or the network, does not keep to what its trait promises.
     #[error("a contract between work and network is broken (a bug, please report it): {0}")]
     Broken(&'static str),
-    /// It panicked when it was fed.
+    /// Error: the work panicked when it was fed.
     #[error("the work panicked (a bug, please report it): {0}")]
     Panicked(String),
-    /// It cannot go on, for a reason of its own.
+    /// Error of the work itself: it cannot go on.
     #[error("{0}")]
     Fault(String),
     /// A network that it runs on failed.
@@ -37,24 +37,24 @@ pub enum WorkError {
 pub struct Refused<W> {
     /// The work.
     pub work: W,
-    /// Why.
+    /// Reason of the refusal.
     pub error: SubmitError,
 }
 
-/// Why work cannot be taken.
+/// Reason why work cannot be accepted.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubmitError {
-    /// It could never be opened, even with nothing else open.
+    /// Error: the work could never be opened, even with nothing else open.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// A network that it is to run on has failed.
     #[error("the device failed: {0}")]
     Device(#[from] DeviceError),
-    /// It needs a network that it was not given, or that is not there any more.
+    /// Error: the work needs a network that it was not given, or that was removed.
     #[error("the work needs its network {0}, found none or one that was removed: name a network of this scheduler")]
     NoNetwork(usize),
-    /// Its share is not a number above 0.
+    /// Error: the share is not a number above 0.
     #[error("a weight of {0}: expected a number above 0")]
     Weight(f64),
 }
@@ -63,6 +63,6 @@ pub enum SubmitError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{open} sequences are open on the network: wait until their requests are over, or cancel them")]
 pub struct Busy {
-    /// How many.
+    /// Number of open works.
     pub open: usize,
 }

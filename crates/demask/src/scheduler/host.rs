@@ -21,9 +21,9 @@ pub struct NetworkId(pub(super) usize);
 /// A network, and scratch for its forwards, which never allocate: room is made when sequences are opened.
 pub(super) struct Host<N: Network + ?Sized> {
     pub(super) network: Box<N>,
-    /// Whose memory it takes.
+    /// Device whose memory the network takes.
     pub(super) device: DeviceId,
-    /// Why it is not used any more.
+    /// Reason why the network is no longer used.
     pub(super) failed: Option<DeviceError>,
     /// Count of the scheduler's forwards when it ran last.
     pub(super) turn: u64,
@@ -45,9 +45,9 @@ pub(super) struct Host<N: Network + ?Sized> {
 /// A work's part of a forward.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Joined {
-    /// Its index among the running ones.
+    /// Index among the running requests.
     pub(super) slot: usize,
-    /// Its steps in the batch.
+    /// Index of its first step in the batch.
     first: usize,
     steps: usize,
     pub(super) groups: usize,
@@ -72,15 +72,15 @@ pub struct NetworkCounters {
     /// Pages without anything beside K and V that would fit into what sequences may take of its device, if nothing else
     /// took any of it; none where nobody set a limit.
     pub page_capacity: Option<u64>,
-    /// What was asked of published prefixes; none if it keeps none.
+    /// Counters of published prefixes; none if the network keeps none.
     pub prefixes: Option<PrefixCounters>,
     /// Rows that are nearly free beside others.
     pub free_rows: usize,
-    /// What a forward costs, once enough of them have run.
+    /// Cost of a forward, once enough of them have run.
     pub cost: Option<ForwardCost>,
 }
 
-/// What a work wants of a network.
+/// Request of a work to a network.
 pub(super) struct Wanted<'a> {
     pub(super) network: NetworkId,
     pub(super) requests: &'a [Request],
@@ -135,7 +135,7 @@ impl<N: Network + ?Sized> Host<N> {
         Ok(opened)
     }
 
-    /// Whether sequences may share prefixes on it.
+    /// Reports whether sequences may share prefixes on it.
     pub(super) fn keeps_prefixes(&self) -> bool {
         self.failed.is_none() && self.network.prefixes().is_some()
     }

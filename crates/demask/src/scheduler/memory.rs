@@ -16,7 +16,7 @@ pub(super) struct Ledger {
     pub(super) grown: u64,
 }
 
-/// What a work's sequences take of one device.
+/// Memory of a work's sequences on one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bill {
     pub(super) device: DeviceId,

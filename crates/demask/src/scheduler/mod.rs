@@ -56,7 +56,7 @@ pub struct Scheduler<W: Work, N: Network + ?Sized> {
     answers: Vec<Vec<Predictions>>,
     waiting: Queue<Waiter<W>>,
     ledgers: Ledgers,
-    /// Whether anything came or went since waiting work was last looked at.
+    /// Records whether anything came or went since waiting work was last looked at.
     stirred: bool,
     next: u64,
     counters: Totals,
@@ -70,7 +70,7 @@ pub type Attendant = dyn Fn(&mut dyn FnMut()) + Send;
 
 /// Open sequences of a work.
 struct Opened {
-    /// What they take.
+    /// Memory of the sequences.
     bills: Vec<Bill>,
     sequences: Vec<(NetworkId, SequenceId)>,
     /// Leading positions of each whose slots are filled.
@@ -87,11 +87,11 @@ struct Waiter<W> {
 /// Work that is over.
 #[derive(Debug)]
 pub struct Finished<W> {
-    /// Its name.
+    /// Name of the request.
     pub id: RequestId,
     /// The work.
     pub work: W,
-    /// How it ended.
+    /// End of the request.
     pub end: Result<(), WorkError>,
     /// Time that it took.
     pub spent: Spent,
@@ -99,7 +99,7 @@ pub struct Finished<W> {
     pub bytes: u64,
 }
 
-/// What a step did.
+/// Result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ran {
     /// The network that ran a forward; none if nothing was ready.
@@ -176,7 +176,7 @@ impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
         self.attendant = Some(attendant);
     }
 
-    /// Tells the time by another clock, for tests. Later calls must not return earlier times.
+    /// Sets another clock, for tests. Later calls must not return earlier times.
     #[must_use]
     pub fn with_clock(mut self, clock: impl FnMut() -> Duration + Send + 'static) -> Self {
         self.clock = Box::new(clock);

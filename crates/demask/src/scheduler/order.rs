@@ -1,4 +1,4 @@
-//! Who shares the next forward of a network: start-time fair queueing over rows.
+//! Order in which requests share the next forward of a network: start-time fair queueing over rows.
 //!
 //! Each ready request has a *tag*: the rows that it was served so far, divided by its weight. A forward takes groups of
 //! requests by ascending tag, then id, and ends at the first group that does not fit; a group of another launch kind is
@@ -19,14 +19,14 @@ use demask_step::LaunchKind;
 pub(super) struct Ready {
     /// Tag of its next group.
     pub tag: f64,
-    /// Its number, which decides between equal tags.
+    /// Number of the request, which decides between equal tags.
     pub id: u64,
-    /// Its index among the running requests.
+    /// Index among the running requests.
     pub slot: usize,
     /// Leading groups that were taken, and their rows.
     pub taken: usize,
     pub rows: usize,
-    /// Its share.
+    /// Share of the request.
     pub weight: f64,
 }
 
@@ -53,13 +53,13 @@ impl Ord for Ready {
 /// The next group of a ready request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Group {
-    /// Its rows.
+    /// Rows of the group.
     pub rows: usize,
-    /// Its launch kind.
+    /// Launch kind of the group.
     pub kind: Option<LaunchKind>,
 }
 
-/// What a forward may hold.
+/// Capacity of a forward.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Room {
     /// Most rows.

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-/// How a request is treated beside others.
+/// Priority class of a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Class {
     /// Requests of a higher priority enter first. The default is 0.
@@ -50,11 +50,11 @@ pub(super) struct Queue<T> {
     pub(super) patience: u64,
 }
 
-/// What became of the attempt to let work enter.
+/// Outcome of the attempt to let work enter.
 pub(super) enum Entry<T> {
-    /// It entered, or ended: it does not wait any more.
+    /// Done: the work entered, or ended, and waits no more.
     Left,
-    /// There is no memory for it now.
+    /// Blocked: there is no memory for the work now.
     Blocked(T),
 }
 

@@ -19,18 +19,18 @@ pub(super) struct Running<W> {
     pub(super) on: Vec<NetworkId>,
     /// The sequence behind each of the work's needs, and its network.
     pub(super) sequences: Vec<(NetworkId, SequenceId)>,
-    /// Which of them published what is reusable of them, so that others may begin with it.
+    /// Sequences whose reusable part was published, so that others may begin with it.
     pub(super) published: Vec<bool>,
     /// Tag on each of `on`, and the round in which it was ready there; none before.
     pub(super) tags: Vec<Option<(f64, u64)>>,
     pub(super) bills: Vec<Bill>,
     pub(super) submitted: Duration,
     pub(super) spent: Spent,
-    /// How it ends, once it does.
+    /// End of the work, once it has one.
     pub(super) end: Option<Result<(), WorkError>>,
-    /// Whether its owner has seen it since it entered.
+    /// Records whether its owner has seen it since it entered.
     pub(super) seen: bool,
-    /// Whether its first forward has begun.
+    /// Records whether its first forward has begun.
     pub(super) began: bool,
 }
 
@@ -38,11 +38,11 @@ pub(super) struct Running<W> {
 /// together are the time of the clock.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Spent {
-    /// In each of the work's networks.
+    /// Time in each of the work's networks.
     pub networks: Vec<Duration>,
-    /// In all, what is spent around forwards included.
+    /// Total time, including time around forwards.
     pub total: Duration,
-    /// By the clock, from the submission on, waiting and others' shares included.
+    /// Wall time from the submission on, including waiting and others' shares.
     pub wall: Duration,
 }
 
@@ -101,7 +101,7 @@ impl<W: Work> Running<W> {
         }
     }
 
-    /// Tells it which of its leading slots are filled.
+    /// Passes on which of the leading slots are filled.
     pub(super) fn opened(&mut self, filled: &[Position]) {
         let work = &mut self.work;
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work.opened(filled))) {
@@ -109,7 +109,7 @@ impl<W: Work> Running<W> {
         }
     }
 
-    /// Tells it, for its first forward, that one begins.
+    /// Passes on, for the first forward, that one begins.
     pub(super) fn begin(&mut self) {
         if !std::mem::replace(&mut self.began, true) {
             let work = &mut self.work;

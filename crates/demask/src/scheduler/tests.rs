@@ -1,4 +1,5 @@
-//! What the scheduler promises, whatever work and networks do: a model of both, an injected clock, and random calls.
+//! Tests of the scheduler's promises under any behaviour of work and networks: a model of both, an injected clock, and
+//! random calls.
 
 mod job;
 mod machine;
@@ -66,7 +67,7 @@ impl Bench {
         }
     }
 
-    /// How each request ended, in words; `ok` if it was done.
+    /// End of each request, in words; `ok` if it was done.
     fn ends(&self) -> BTreeMap<u64, String> {
         let told = |finished: &Finished<Job>| match &finished.end {
             Ok(()) => "ok".to_owned(),
@@ -176,8 +177,8 @@ proptest! {
         prop_assert_eq!((counters.running, counters.waiting, counters.leaks), (0, 0, 0));
     }
 
-    /// Between two turns of a request, another one is served at most its share of the first turn's rows and one group, and
-    /// two groups more where launch kinds differ.
+    /// Fairness: between two turns of a request, another one is served at most its share of the first turn's rows and
+    /// one group, and two groups more where launch kinds differ.
     #[test]
     fn shares_are_fair(
         jobs in prop::collection::vec((parts(1), 1..4u8, 0..20usize), 2..12),
@@ -229,7 +230,7 @@ proptest! {
         }
     }
 
-    /// What waits for memory is overtaken during less than its patience in forwards.
+    /// Patience: a work that waits for memory is overtaken during less than its patience in forwards.
     #[test]
     fn overtaking_is_bounded(sizes in prop::collection::vec((1..30usize, 1..6usize), 2..40), memory in 30..60u64) {
         let mut bench = Bench::new(memory, 64, [usize::MAX; 2]);

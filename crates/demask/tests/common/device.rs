@@ -1,4 +1,4 @@
-//! What tests run networks on: tiers of the processor, and the kernels of GPUs.
+//! Devices that tests run networks on: tiers of the processor, and the kernels of GPUs.
 
 use std::{fmt, path::Path};
 
@@ -12,7 +12,7 @@ use demask::{DtypeChoice, Model};
 use demask_cuda::backend::{CudaBackend, CudaOptions};
 use demask_cuda_emulator::{Emulator, Schedule};
 
-/// What runs a network.
+/// Device that runs a network.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Device {
     /// The processor.

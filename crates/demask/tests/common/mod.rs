@@ -77,7 +77,7 @@ impl RandomWeights {
 }
 
 impl RandomWeights {
-    /// The same weights as a naive transformer that knows this many positions.
+    /// Returns these weights as a naive transformer that knows this many positions.
     pub fn twin(&self, spec: &ArchSpec, positions: usize) -> Transformer {
         let values = |role: Role| -> Vec<f32> {
             let bytes = self.tensors[&role].2.chunks_exact(4);
@@ -288,7 +288,7 @@ pub fn runner_of(spec: &ArchSpec, device: impl Into<Device>, products: Products,
     }
 }
 
-/// The same with heads of a multiple of eight: matrix units take no others.
+/// Returns the architecture with heads of a multiple of eight: matrix units take no others.
 fn in_eights(spec: &ArchSpec) -> ArchSpec {
     let wide = |width: usize| width.next_multiple_of(8);
     let rope = Rope { rotated: wide(spec.rope.rotated), ..spec.rope.clone() };
@@ -310,13 +310,13 @@ pub fn tiers() -> Vec<(Isa, Dtype)> {
     tiers
 }
 
-/// The same as devices.
+/// Returns the tiers as devices.
 pub fn processor() -> Vec<(Device, Dtype)> {
     tiers().into_iter().map(|(isa, dtype)| (Device::Cpu(isa), dtype)).collect()
 }
 
-/// The same for one of the [`specs`], and the kernels of GPUs for those that differ most: played on the processor they
-/// are slow.
+/// Returns the devices for one of the [`specs`], with the kernels of GPUs for those that differ most: played on the
+/// processor they are slow.
 pub fn devices(spec: &str) -> Vec<(Device, Dtype)> {
     let mut devices = processor();
     if ["shifted", "block"].contains(&spec) {

@@ -18,11 +18,11 @@ const HEADS: usize = 4;
 const KV_HEADS: usize = 2;
 const VOCABULARY: usize = 96;
 
-/// Which formats a file has.
+/// Formats of a file.
 #[derive(Debug, Clone, Copy)]
 struct Mixture {
     most: BlockFormat,
-    /// Of values, of the down projection and of the head.
+    /// Format of values, of the down projection and of the head.
     finer: BlockFormat,
     up: BlockFormat,
     table: BlockFormat,

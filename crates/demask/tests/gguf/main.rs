@@ -121,7 +121,7 @@ fn rows_of_q_and_k_in_pairs_are_put_back_in_order() {
     std::fs::remove_dir_all(llama).unwrap();
 }
 
-/// Whether some rows are no whole number of blocks.
+/// Reports whether some rows are no whole number of blocks.
 fn has_odd_rows(spec: &ArchSpec) -> bool {
     [spec.hidden, spec.query_width(), spec.ffn].iter().any(|width| !width.is_multiple_of(32))
 }

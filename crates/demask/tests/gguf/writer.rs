@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::Path};
 use safetensors::SafeTensors;
 use serde_json::Value;
 
-/// How a file is written.
+/// Format in which a file is written.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Format {
     F32,

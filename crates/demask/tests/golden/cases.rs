@@ -11,7 +11,7 @@ use serde::Deserialize;
 pub struct Forward {
     /// The checkpoint, whatever the file is called.
     pub model: String,
-    /// What was run.
+    /// Inputs of the run.
     pub inputs: Vec<Input>,
     #[serde(skip)]
     bytes: Vec<u8>,
@@ -105,14 +105,14 @@ impl Forward {
 pub struct DecodeFile {
     /// The reference.
     pub method: String,
-    /// Its traces.
+    /// Traces of the file.
     pub cases: Vec<Case>,
 }
 
 /// One trace.
 #[derive(Deserialize, Clone)]
 pub struct Case {
-    /// Its name.
+    /// Name of the case.
     pub id: String,
     /// The checkpoint.
     pub model: String,
@@ -135,7 +135,7 @@ pub struct Case {
     pub steps: Vec<Vec<(u32, u32)>>,
     /// Rows fed per forward.
     pub rows: Option<Vec<usize>>,
-    /// The same, up to where the answer is settled.
+    /// Rows of each forward, up to where the answer is settled.
     pub fed_rows: Option<Vec<usize>>,
     /// Tokens that each cycle of drafts gave, the one behind those that came true included.
     pub accepted_per_cycle: Option<Vec<usize>>,
@@ -151,8 +151,8 @@ pub struct Case {
 }
 
 impl Case {
-    /// Where the answer ends, if the reference goes on behind it or overwrites what it wrote there: behind the first token
-    /// that ends it.
+    /// End of the answer, if the reference goes on behind it or overwrites it there: behind the first token that ends
+    /// it.
     pub fn answer_end(&self) -> usize {
         let stops = |token: &u32| self.stop_ids.contains(token);
         let answer = self.output.iter().skip(self.prompt.len()).position(stops);

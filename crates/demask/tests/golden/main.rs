@@ -27,10 +27,11 @@ use device::Device;
 
 /// Largest accepted distance in f32, relative to the largest magnitude of the expected tensor.
 const F32_TOLERANCE: f32 = 1e-4;
-/// The same in bf16: 8 significant bits lose 2^-9 at each of the roundings on the way through the layers.
+/// Tolerance in bf16: 8 significant bits lose 2^-9 at each of the roundings on the way through the layers.
 const BF16_TOLERANCE: f32 = 4e-2;
 
-/// The same of the families of 2026, whose small networks have sharper predictions: PyTorch in bf16 is as far from f32.
+/// Tolerance in bf16 of the families of 2026, whose small networks have sharper predictions: PyTorch in bf16 is as far
+/// from f32.
 const SHARP_BF16_TOLERANCE: f32 = 8e-2;
 
 /// The tiers that compute f32 in their own way; the others share these kernels.
@@ -39,7 +40,7 @@ fn f32_tiers() -> Vec<Device> {
     Isa::available().into_iter().filter(|isa| own.contains(&isa.tier())).map(Device::Cpu).collect()
 }
 
-/// The same and the kernels of GPUs.
+/// Devices in f32, and the kernels of GPUs.
 fn f32_devices() -> Vec<Device> {
     f32_tiers().into_iter().chain([Device::EmulatedGpu]).collect()
 }
@@ -177,7 +178,7 @@ fn forward_bf16() {
     forward_cases(&devices, DtypeChoice::Bf16, BF16_TOLERANCE);
 }
 
-/// What a session did, in the words of a golden case.
+/// Trace of a session, in the words of a golden case.
 #[derive(Default)]
 struct Trace {
     steps: Vec<Vec<(u32, u32)>>,

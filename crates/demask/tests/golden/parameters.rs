@@ -1,4 +1,4 @@
-//! From the references' own parameter names to session options: one table.
+//! Translation of the references' own parameter names to session options: one table.
 
 use demask::internals::{
     decode::{CanvasSpec, GuideOptions, ModelFacts, Remasking, Schedule, SessionOptions, StopRule},
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::cases::Case;
 
-/// Everything that the references' parameters say, with the references' defaults.
+/// Parameters of a reference, with its defaults.
 #[derive(Default)]
 struct Said {
     gen_length: Option<usize>,

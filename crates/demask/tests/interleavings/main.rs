@@ -1,4 +1,4 @@
-//! What an engine's thread and the readers of tickets share, in every order that their steps may have.
+//! State that an engine's thread and the readers of tickets share, in every order that their steps may have.
 //!
 //! The mailbox is compiled here once more, over locks whose holders are chosen by a scheduler of the test: it tries all orders
 //! one after the other, and finds a reader that nobody wakes, an end that is lost, or text out of order. Without a harness,
@@ -15,7 +15,7 @@ mod logprob {
         Some(known.log_probability).filter(|known| known.is_finite())
     }
 }
-/// Nobody writes the way of these requests down.
+/// Stand-in for the trace, which these requests do not write.
 mod trace {
     use demask::{TraceLine, internals::RunEvent};
 
@@ -50,7 +50,8 @@ use loom::{
 
 use mailbox::{Mail, Mailbox, Post};
 
-/// How often a thread is interrupted where it need not be, at most: orders beyond that are many, and find little.
+/// Largest number of times that a thread is interrupted where it need not be: orders beyond that are many, and find
+/// little.
 const INTERRUPTIONS: usize = 3;
 
 fn main() {
@@ -76,7 +77,7 @@ fn engine(mailbox: &Arc<Mailbox>) -> thread::JoinHandle<()> {
     })
 }
 
-/// What a reader has got.
+/// Mail that a reader has received.
 #[derive(Default)]
 struct Read {
     text: String,

@@ -54,7 +54,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-/// Everything in bits but the cost.
+/// Compares everything but the cost, bit by bit.
 fn assert_same(left: &Predictions, right: &Predictions, what: &str) {
     assert_eq!(left.positions, right.positions, "{what}");
     assert_eq!(left.tokens, right.tokens, "{what}");
@@ -69,7 +69,7 @@ fn assert_same(left: &Predictions, right: &Predictions, what: &str) {
     assert_eq!(left.top, right.top, "{what}");
 }
 
-/// Everything live, everything predicted.
+/// Step with everything live and everything predicted.
 fn full(spec: &ArchSpec, dice: &mut Dice, length: usize) -> Step {
     let mut plan = StepPlan { visible: length as u32, mask: spec.attention, ..StepPlan::default() };
     plan.live.set_range(0..length as u32);

@@ -1,4 +1,4 @@
-//! What is counted of prefixes: tokens that were looked up, tokens that were found, and pages.
+//! Counters of prefixes: tokens that were looked up, tokens that were found, and pages.
 
 use demask::{Class, Options};
 

@@ -1,4 +1,4 @@
-//! What is not computed again changes no bit of an answer, whatever the lengths, the device and the decoder.
+//! Exactness of shared prefixes: no bit of an answer changes, whatever the lengths, the device and the decoder.
 
 use std::ops::ControlFlow;
 
@@ -31,7 +31,7 @@ pub(super) fn methods(mask: Mask) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-/// How many leading positions of a prompt are whole units of this length that a model can take.
+/// Number of leading positions of a prompt in whole units of this length that a model can take.
 fn shared(mask: Mask, prompt: usize, unit: usize) -> usize {
     let takes = match mask {
         Mask::Causal => prompt - 1,

@@ -26,7 +26,7 @@ use crate::common::{Device, runner, specs};
 
 /// Positions of a page.
 const PAGE: usize = 32;
-/// As much as anybody wants to keep.
+/// Number of bytes that is more than any test keeps.
 const ALL: u64 = 1 << 30;
 
 /// Position, token and the bits of the confidence, in the order of the commits.

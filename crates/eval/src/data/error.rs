@@ -1,4 +1,4 @@
-//! What can be wrong with a data file.
+//! Errors of a data file.
 
 use std::io;
 
@@ -26,7 +26,7 @@ pub enum DataError {
         path: String,
         /// Line, from 1.
         line: usize,
-        /// What the parser says.
+        /// Message of the parser.
         detail: String,
     },
     /// A file that is not what its name or its first bytes promise.
@@ -36,10 +36,10 @@ pub enum DataError {
         path: String,
         /// `gzip`, `zip`, `parquet` or `CSV`.
         kind: &'static str,
-        /// What its reader says.
+        /// Message of the format's reader.
         detail: String,
     },
-    /// Nothing is in the file.
+    /// Error: the file is empty.
     #[error("{path} has no entries: expected at least one problem")]
     Empty {
         /// File.
@@ -70,9 +70,9 @@ pub enum DataError {
     Subject {
         /// Task.
         task: &'static str,
-        /// What was asked for.
+        /// Subject that was requested.
         subject: String,
-        /// What there is.
+        /// Subjects that exist.
         known: String,
     },
     /// Exemplars of a task that has none.
@@ -81,17 +81,17 @@ pub enum DataError {
         /// Task.
         task: &'static str,
     },
-    /// More exemplars than there are.
+    /// Error: more exemplars were requested than there are.
     #[error(
         "{wanted} exemplars are asked for, and {from} {available}: use `shots` {available} or less, or give more with \
          `shots_file`"
     )]
     TooFewExemplars {
-        /// How many were asked for.
+        /// Number that was requested.
         wanted: usize,
-        /// How many there are.
+        /// Number that exists.
         available: usize,
-        /// Who has so many, with the verb.
+        /// Source of that number, with the verb.
         from: String,
     },
     /// The files cannot be fetched.
@@ -100,7 +100,7 @@ pub enum DataError {
 }
 
 impl DataError {
-    /// Whether the call itself was wrong (exit code 2), not what it reads (exit code 1).
+    /// Reports whether the call itself was wrong (exit code 2), not what it reads (exit code 1).
     pub fn is_usage(&self) -> bool {
         matches!(self, Self::Subject { .. } | Self::NoExemplars { .. } | Self::TooFewExemplars { .. })
     }

@@ -61,7 +61,7 @@ pub fn shots(
 }
 
 impl Shots {
-    /// How many stand before each problem.
+    /// Number of exemplars before each problem.
     pub fn count(&self) -> usize {
         self.count
     }

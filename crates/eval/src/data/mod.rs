@@ -1,4 +1,4 @@
-//! From files to problems: built-in text, a file that the caller names, or files of the hub.
+//! Loading of problems from files: built-in text, a file that the caller names, or files of the hub.
 
 mod entries;
 mod error;
@@ -21,12 +21,12 @@ use crate::{
     tasks::{DataFile, Dataset, Source, Task},
 };
 
-/// Where problems are looked for, and which.
+/// Sources of problems, and a choice of them.
 #[derive(Debug, Clone, Copy)]
 pub struct DataOptions<'a> {
     /// A file instead of the task's own: JSON lines, a JSON list, CSV or parquet, each perhaps in gzip.
     pub file: Option<&'a Path>,
-    /// Only problems about this.
+    /// Subject that problems must have, if set.
     pub subject: Option<&'a str>,
     /// Key of the order of options.
     pub seed: u64,

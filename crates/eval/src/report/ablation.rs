@@ -1,4 +1,4 @@
-//! What one parameter does, everything else being equal: found in any sweep from the specs of its rows.
+//! Effect of one parameter, everything else being equal: found in any sweep from the specs of its rows.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use demask::internals::decode::{
 
 use super::Summary;
 
-/// What sets runs apart.
+/// Traits by which runs differ.
 pub type Traits = Vec<Trait>;
 
 /// One setting of a run.
@@ -18,7 +18,7 @@ pub type Traits = Vec<Trait>;
 pub struct Trait {
     name: &'static str,
     value: String,
-    /// Whether it is what the method does if nobody says anything.
+    /// Records whether it is what the method does if nobody says anything.
     default: bool,
 }
 
@@ -37,9 +37,9 @@ pub struct Ablation<'a> {
     pub method: &'static str,
     /// The parameter.
     pub parameter: &'static str,
-    /// What it means.
+    /// Meaning of the parameter.
     pub doc: &'static str,
-    /// Whether it counts something: doublings matter then.
+    /// Records whether it counts something: doublings matter then.
     pub counts: bool,
     /// Runs with their value, rising, in groups that differ in something else.
     pub groups: Vec<Group<'a>>,
@@ -48,13 +48,13 @@ pub struct Ablation<'a> {
 /// Runs that differ in one number only.
 #[derive(Debug)]
 pub struct Group<'a> {
-    /// What sets them apart from other groups; empty if there is one group.
+    /// Difference from other groups; empty if there is one group.
     pub label: String,
     /// Values with their runs, rising.
     pub points: Vec<(f64, &'a Summary)>,
 }
 
-/// All of them, decoders first. Steps are left out: they have a picture of their own.
+/// Ablations of a sweep, decoders first. Steps are left out: they have a picture of their own.
 pub fn ablations(rows: &[Summary]) -> Vec<Ablation<'_>> {
     let decoders = of_registry::<DecoderMethod>(rows, |row| &row.decoder);
     let caches = of_registry::<CacheMethod>(rows, |row| &row.cache);
@@ -112,7 +112,7 @@ pub fn groups(points: Vec<(f64, &Summary, Traits)>) -> Vec<Group<'_>> {
     known.into_iter().map(|(traits, points)| Group { label: difference(&traits, &all), points }).collect()
 }
 
-/// Everything that can set a run apart but one parameter of its decoder or cache.
+/// Traits that can set a run apart, but one parameter of its decoder or cache.
 pub fn traits(row: &Summary, without: Option<(&str, &str)>) -> Traits {
     let mut traits = vec![
         Trait::new("task", row.task.as_str()),

@@ -7,10 +7,10 @@ use super::Summary;
 /// A column of a table.
 pub struct Column {
     pub name: &'static str,
-    /// What stands in it, in words.
+    /// Description of its content, in words.
     pub about: &'static str,
     pub cell: fn(&Summary) -> String,
-    /// Whether it is shown: columns that say nothing are left out.
+    /// Records whether it is shown: columns that say nothing are left out.
     pub shown: fn(&[&Summary]) -> bool,
 }
 
@@ -106,7 +106,7 @@ pub const RATIOS: &[Column] = &[
     }),
 ];
 
-/// What drafts, guides and tokens are like.
+/// Columns about drafts, guides and tokens.
 pub const MORE: &[Column] = &[
     column("run", "", |row| row.run.clone()),
     column("tokens/item", "mean decoded tokens of an item, up to and with the end token", |row| short(row.tokens)),
@@ -150,7 +150,7 @@ pub const MORE: &[Column] = &[
     },
 ];
 
-/// Whether rows say different things.
+/// Reports whether rows say different things.
 pub fn differ<'a>(rows: &[&'a Summary], of: fn(&'a Summary) -> &'a str) -> bool {
     rows.iter().any(|row| of(row) != of(rows[0]))
 }

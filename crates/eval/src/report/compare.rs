@@ -20,8 +20,7 @@ pub struct Difference {
     pub high: f64,
     /// Items that both answered.
     pub items: usize,
-    /// How probable differences like these are between equals (McNemar's exact test); none where answers can be right in
-    /// part.
+    /// Probability of such differences between equals (McNemar's exact test); none where answers can be right in part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p: Option<f64>,
 }

@@ -12,15 +12,15 @@ use super::{
 
 /// A number of a row that a picture shows.
 struct Metric {
-    /// Its column in CSV files.
+    /// Column in CSV files.
     name: &'static str,
-    /// Its axis.
+    /// Label of its axis.
     label: &'static str,
     value: fn(&Summary) -> Option<f64>,
 }
 
 impl Metric {
-    /// Its axis; nothing is better than all answers right.
+    /// Axis of the metric; it ends where all answers are right.
     fn axis(&self) -> Axis {
         Axis { most: (self.name == ACCURACY.name).then_some(100.0), ..Axis::new(self.label) }
     }
@@ -31,7 +31,7 @@ const ACCURACY: Metric =
 const SECONDS: Metric =
     Metric { name: "seconds_per_item", label: "seconds per item (s)", value: |row| Some(row.seconds_per_item) };
 
-/// What the panels of an ablation show.
+/// Metrics that the panels of an ablation show.
 const EFFECTS: [Metric; 6] = [
     ACCURACY,
     Metric { name: "tokens_per_nfe", label: "tokens per NFE", value: |row| row.tokens_per_nfe },
@@ -46,7 +46,7 @@ fn mib(bytes: u64) -> Option<f64> {
     (bytes > 0).then(|| bytes as f64 / f64::from(1 << 20))
 }
 
-/// Up to as many runs each have their number in a picture; of more, those on the front.
+/// Largest number of runs that each have their number in a picture; of more runs, those on the front have.
 const MARKED: usize = 12;
 
 /// All pictures, in the order of the report.
@@ -164,13 +164,13 @@ fn accuracy_steps(rows: &[Summary]) -> Option<Figure> {
     (!series.is_empty()).then(|| Figure {
         name: "accuracy_steps".to_owned(),
         title: "Accuracy against steps, static decoding".to_owned(),
-        caption: "What ranks predictions, and how few steps it bears; bars are standard errors.".to_owned(),
+        caption: "Quantity that ranks predictions, and accuracy by steps; bars are standard errors.".to_owned(),
         panels: vec![Panel { x: Axis::log("denoising steps"), y: ACCURACY.axis(), content: Content::Series(series) }],
         data,
     })
 }
 
-/// Whether a cache beats fewer steps without one (dLLM-Cache's comparison with 32 steps).
+/// Reports whether a cache beats fewer steps without one (dLLM-Cache's comparison with 32 steps).
 fn fewer_steps(task: &TaskInfo, rows: &[&Summary], suffix: &str) -> Option<Figure> {
     let fixed = || rows.iter().copied().filter(|row| method(&row.decoder) == Static::NAME);
     let first = fixed().find(|row| row.cache != "none")?;
@@ -207,7 +207,7 @@ fn fewer_steps(task: &TaskInfo, rows: &[&Summary], suffix: &str) -> Option<Figur
     })
 }
 
-/// What a parameter does (FreeDave, figure 2; the ablations of dLLM-Cache).
+/// Figure of a parameter's effects (FreeDave, figure 2; the ablations of dLLM-Cache).
 fn effects(ablation: &Ablation<'_>) -> Figure {
     let Ablation { side, method, parameter, doc, counts, groups } = ablation;
     let points = || groups.iter().flat_map(|group| &group.points);

@@ -1,10 +1,10 @@
-//! What guides and matching rules do: how much of the drafts they take, and what that costs and brings.
+//! Effects of guides and matching rules: the share of the drafts that they accept, and its costs and gains.
 
 use demask_figures::{Axis, Content, Figure, Join, Panel, Point, Series, Table};
 
 use super::{Summary, TaskInfo, columns::differ};
 
-/// Up: what acceptance is held against, by the names of its column and of its axis.
+/// Vertical axis, against which acceptance is plotted, by the names of its column and of its axis.
 type Held = (&'static str, &'static str, fn(&Summary) -> Option<f64>);
 
 const HELD: [Held; 3] = [

@@ -40,13 +40,13 @@ pub enum JoinError {
     Data {
         /// The task.
         task: String,
-        /// Where it was found first.
+        /// Directory in which it was found first.
         first_directory: PathBuf,
-        /// Its data there.
+        /// Data of that directory.
         first: String,
-        /// Where it differs.
+        /// Directory in which it differs.
         second_directory: PathBuf,
-        /// Its data there.
+        /// Data of the other directory.
         other: String,
     },
     /// A directory that is named twice.
@@ -58,7 +58,7 @@ pub enum JoinError {
     /// A baseline that is none of the rows.
     #[error("there is no row \"{found}\" to compare with (there are: {known})")]
     Baseline {
-        /// What was found.
+        /// Runs that were found.
         found: String,
         /// The rows.
         known: String,
@@ -128,7 +128,7 @@ fn read(directory: &Path) -> Result<Evaluation, JoinError> {
     Ok(outline.evaluation(&records))
 }
 
-/// What can be said of a run where its name is not enough: its model, its device, its directory.
+/// Names for a run whose own name is not enough: its model, its device, its directory.
 fn further_names(run: &RunResult, directory: &Path) -> Vec<String> {
     let of = |name: &str| {
         let mut told = run.records.iter().filter_map(|record| record.receipt[name].as_str());

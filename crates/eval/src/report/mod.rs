@@ -39,10 +39,10 @@ pub use plain::plain;
 pub use published::{METRICS, Metric, Published};
 pub use summary::{Summary, summarise};
 
-/// What was evaluated, and what came of it.
+/// Evaluation with its results.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Evaluation {
-    /// What heads the report.
+    /// Heading of the report.
     pub heading: Heading,
     /// The tasks, in the order of the report.
     pub tasks: Vec<TaskInfo>,
@@ -53,23 +53,23 @@ pub struct Evaluation {
 /// One row with its judged items.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RunResult {
-    /// What it is.
+    /// Description of the run.
     pub info: RunInfo,
-    /// Its judged items, of all tasks and seeds.
+    /// Judged items, of all tasks and seeds.
     pub records: Vec<Record>,
 }
 
 /// The numbers of a report: `summary.json`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Numbers {
-    /// What heads the report.
+    /// Heading of the report.
     #[serde(flatten)]
     pub heading: Heading,
     /// The models.
     pub model: String,
-    /// Where they ran.
+    /// Device of the runs.
     pub device: String,
-    /// How tasks were asked.
+    /// Prompting of the tasks.
     pub tasks: Vec<TaskInfo>,
     /// The rows, task after task.
     pub rows: Vec<Summary>,

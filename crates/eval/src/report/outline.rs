@@ -1,4 +1,4 @@
-//! What a report needs beside the records: `outline.json` in a results directory. With the records it is an evaluation
+//! Outline of a report, beside the records: `outline.json` in a results directory. With the records it is an evaluation
 //! again, here or wherever the directory is taken.
 
 use std::{
@@ -18,7 +18,7 @@ pub const OUTLINE: &str = "outline.json";
 /// Tasks and rows of a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Outline {
-    /// What heads the report.
+    /// Heading of the report.
     #[serde(flatten)]
     pub heading: Heading,
     /// The tasks, in the order of the report.
@@ -27,16 +27,16 @@ pub struct Outline {
     pub runs: Vec<RunInfo>,
 }
 
-/// How a task was asked.
+/// Prompting of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TaskInfo {
-    /// Its name, as records have it.
+    /// Name of the task, as in the records.
     pub name: String,
     /// Exemplars in each prompt of the first row.
     pub shots: usize,
     /// The wording of the first row's prompts.
     pub style: String,
-    /// What its accuracy is called elsewhere: `exact_match`, `acc`, `pass@1`.
+    /// Name of its accuracy in other programs: `exact_match`, `acc`, `pass@1`.
     pub metric: String,
     /// Items that its data has, those that were left out included.
     pub available: usize,
@@ -52,7 +52,7 @@ pub struct TaskInfo {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunInfo {
-    /// Its name in tables; no two runs of a report share one.
+    /// Name of the row in tables; no two runs of a report share one.
     pub label: String,
     /// The names that its records have, one for each seed.
     pub records: Vec<String>,
@@ -60,24 +60,24 @@ pub struct RunInfo {
     pub guide: String,
     /// The place of the run that it is compared with.
     pub baseline: usize,
-    /// What sets it apart beside decoder, cache, steps and remasking, `temperature=0.2`; empty if nothing.
+    /// Differences beside decoder, cache, steps and remasking, `temperature=0.2`; empty if there are none.
     pub others: String,
-    /// How it asked each task.
+    /// Prompting of each task.
     pub asked: BTreeMap<String, Asked>,
-    /// What somebody else found for it.
+    /// Published figures for the row.
     pub published: Vec<Published>,
 }
 
-/// How a row asked a task.
+/// Prompting of a task by a row.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Asked {
     /// The wording of its prompts.
     pub style: String,
     /// Exemplars in each prompt.
     pub shots: usize,
-    /// What its accuracy is called elsewhere.
+    /// Name of its accuracy in other programs.
     pub metric: String,
-    /// Whether decoding ended at the end token.
+    /// Records whether decoding ended at the end token.
     pub early_stop: bool,
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Summary;
 
-/// What somebody found for a row on a task.
+/// Published figures for a row on a task.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Published {
@@ -16,7 +16,7 @@ pub struct Published {
     pub task: String,
     /// Figures by the names of [`METRICS`].
     pub figures: BTreeMap<String, f64>,
-    /// Where they are from.
+    /// Source of the figures.
     pub source: String,
     /// Note about them.
     pub note: String,
@@ -25,9 +25,9 @@ pub struct Published {
 /// A figure that is published, and ours.
 #[derive(Debug, Clone, Copy)]
 pub struct Metric {
-    /// Its key in files of runs.
+    /// Key in files of runs.
     pub name: &'static str,
-    /// Its name in tables.
+    /// Name in tables.
     pub label: &'static str,
     /// Ours.
     pub ours: fn(&Summary) -> Option<f64>,

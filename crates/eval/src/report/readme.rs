@@ -10,7 +10,7 @@ use super::{
     columns::{Column, MAIN, MORE, RATIOS, WORDS},
 };
 
-/// Where the table begins and ends.
+/// Marks at the start and the end of the table.
 const MARKS: [&str; 2] = ["<!-- eval table -->", "<!-- end of eval table -->"];
 
 /// A text without the place for a table.

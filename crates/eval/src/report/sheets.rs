@@ -11,9 +11,9 @@ use super::{
 /// One table.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Sheet {
-    /// What it is, above it; the main table of a task has none.
+    /// Title above it; the main table of a task has none.
     pub title: &'static str,
-    /// How to read it.
+    /// Explanation of how to read it.
     pub note: String,
     /// The header, and the rows.
     pub cells: Vec<Vec<String>>,
@@ -50,7 +50,7 @@ pub fn main(rows: &[&Summary]) -> Vec<Vec<String>> {
     numbered(rows, rows, MAIN)
 }
 
-/// What the columns of all tables mean: name and words.
+/// Meaning of the columns of all tables: name and words.
 pub fn legend(rows: &[&Summary]) -> Vec<(&'static str, &'static str)> {
     let compared = rows.iter().any(|row| row.compared());
     let ratios: &[Column] = if compared { RATIOS } else { &[] };
@@ -59,7 +59,7 @@ pub fn legend(rows: &[&Summary]) -> Vec<(&'static str, &'static str)> {
     shown.map(|column| (column.name, column.about)).collect()
 }
 
-/// How a task was asked, in a sentence.
+/// Description of a task's prompting, in a sentence.
 fn task_line(task: &TaskInfo, rows: &[&Summary]) -> String {
     let most = rows.iter().map(|row| row.items).max().unwrap_or(0);
     let shots = if task.shots == 1 { "1 exemplar".to_owned() } else { format!("{} exemplars", task.shots) };
@@ -124,7 +124,7 @@ fn published(rows: &[&Summary], source: &str) -> Option<Sheet> {
     (!with.is_empty()).then_some(Sheet { title: "Published, and here", note: source, cells })
 }
 
-/// What a run belongs to: its model where models differ, else its decoder, else its cache.
+/// Family of a run: its model where models differ, else its decoder, else its cache.
 pub fn family(rows: &[&Summary], row: &Summary) -> String {
     let method = |spec: &str| spec.split(':').next().unwrap_or_default().to_owned();
     let guided = |row: &Summary| match row.guide.as_str() {

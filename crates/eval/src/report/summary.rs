@@ -1,4 +1,4 @@
-//! From judged items to the row of a table.
+//! Summary of judged items as the row of a table.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ pub struct Summary {
     /// The model that answered.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub model: String,
-    /// Where it ran, and in which numbers.
+    /// Device of the run, and its number format.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub device: String,
     /// The guide that was asked, as its receipts name it.
@@ -36,13 +36,13 @@ pub struct Summary {
     pub decoder: String,
     /// Cache policy, as the receipts write it.
     pub cache: String,
-    /// What ranked predictions.
+    /// Quantity that ranked predictions.
     pub remasking: String,
     /// Steps over all blocks.
     pub steps: usize,
-    /// Whether decoding ended at the end token.
+    /// Records whether decoding ended at the end token.
     pub early_stop: bool,
-    /// What else sets the run apart.
+    /// Other differences from other runs.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub others: String,
     /// Judged items.
@@ -51,7 +51,8 @@ pub struct Summary {
     pub correct: usize,
     /// The mean of what answers are worth: the share of right ones, where none is right in part.
     pub accuracy: f64,
-    /// Its standard error, `sqrt(mean of squared deviations / n)`: without partly right answers `sqrt(p (1 - p) / n)`.
+    /// Standard error of the accuracy, `sqrt(mean of squared deviations / n)`: without partly right answers `sqrt(p (1
+    /// - p) / n)`.
     pub standard_error: f64,
     /// Mean wall-clock seconds of an item.
     pub seconds_per_item: f64,
@@ -110,10 +111,10 @@ pub struct Summary {
     /// Standard deviation of accuracy between seeds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed_spread: Option<f64>,
-    /// What somebody else found, by the names of [`METRICS`](super::METRICS).
+    /// Published figures, by the names of [`METRICS`](super::METRICS).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub published: BTreeMap<String, f64>,
-    /// What the answers may claim; several, if items differ.
+    /// Claim of the answers; several, if items differ.
     pub exactness: String,
     /// The runs that lossless answers equal.
     pub against: String,
@@ -131,7 +132,7 @@ impl Summary {
     }
 }
 
-/// What a summary reads of a receipt.
+/// Fields that a summary reads of a receipt.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default)]
 struct Told {
@@ -320,7 +321,7 @@ impl<'a> Asked<'a> {
         })
     }
 
-    /// How many seeds there are, and the standard deviation of their accuracies if there are several.
+    /// Number of seeds, and the standard deviation of their accuracies if there are several.
     fn spread(&self) -> (usize, Option<f64>) {
         let mut by_seed: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         for (record, _) in &self.records {

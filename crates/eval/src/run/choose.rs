@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{Gold, Verdict, tasks::Candidate};
 
-/// What stands for decoder and cache in the names of such combinations.
+/// Name that replaces decoder and cache in the names of such combinations.
 pub const LABEL: &str = "likelihood";
 
 impl Work<'_, '_> {

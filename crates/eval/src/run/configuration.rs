@@ -1,4 +1,4 @@
-//! What a results directory must agree in to go on, and what a report needs beside its records.
+//! Configuration that must agree for a results directory to be continued, and that a report needs beside its records.
 
 use std::collections::BTreeMap;
 
@@ -109,7 +109,7 @@ pub fn outline(plan: &Plan, rehearsed: &[Rehearsed], combinations: &[Combination
 
 /// The options in which rows differ beside those that receipts have: `temperature=0.2`.
 fn others(plan: &Plan) -> Vec<String> {
-    /// What the rows of a table have fields for.
+    /// Options for which the rows of a table have fields.
     const TOLD: [&str; 6] = ["decoder", "cache", "steps", "remasking", "no_early_stop", "stop"];
     let options = |ask: &Ask| -> BTreeMap<String, Value> {
         ask.settings().into_iter().filter(|(name, _)| !TOLD.contains(&name.as_str())).collect()

@@ -59,7 +59,7 @@ pub enum RunError {
         row: Option<String>,
         /// The task.
         task: String,
-        /// Why not.
+        /// Reason of the failure.
         error: Box<Error>,
     },
     /// Likelihoods of options that a task has not.
@@ -80,7 +80,7 @@ pub enum RunError {
         task: String,
         /// The problem.
         id: String,
-        /// Why not.
+        /// Reason of the failure.
         error: Box<Error>,
     },
     /// The device failed.
@@ -95,7 +95,7 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// Whether the call itself was wrong (exit code 2), not its execution (exit code 1).
+    /// Reports whether the call itself was wrong (exit code 2), not its execution (exit code 1).
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Row { error, .. } | Self::Item { error, .. } => error.is_usage(),
@@ -108,7 +108,7 @@ impl RunError {
     }
 }
 
-/// What happens in a run.
+/// Event of a run.
 #[derive(Debug)]
 pub enum Happened<'a> {
     /// A row begins, under one of its seeds.
@@ -125,7 +125,7 @@ pub type RunObserver<'a> = dyn FnMut(Happened<'_>) -> ControlFlow<()> + 'a;
 /// A row under one of its seeds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Combination {
-    /// Its name in records: the row's, and the seed if there are several.
+    /// Name in records: the row's, and the seed if there are several.
     pub label: String,
     /// The row.
     pub row: usize,
@@ -158,7 +158,7 @@ impl Combination {
     }
 }
 
-/// What was made in one call.
+/// Results of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Made {
     /// Items answered.
@@ -167,7 +167,7 @@ pub struct Made {
     pub seconds: f64,
 }
 
-/// What a call runs.
+/// Runs of a call.
 #[derive(Debug, Clone, Copy)]
 pub struct Runs<'a> {
     /// Tasks and rows.
@@ -178,7 +178,7 @@ pub struct Runs<'a> {
     pub width: usize,
     /// Leave to run programs that a model writes; without it their verdict is `not run`.
     pub permission: Option<&'a Permission>,
-    /// These items alone, of each row; none: all of them. Others make the rest.
+    /// Items of each row that this call makes; none: all of them. Other calls make the rest.
     pub part: Option<&'a BTreeSet<Item>>,
 }
 

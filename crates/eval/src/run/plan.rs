@@ -1,4 +1,4 @@
-//! What is asked of which model: the items of tasks, the rows that answer them, and how each row asks each task.
+//! Plan of a run: the items of tasks, the rows that answer them, and each row's prompting of each task.
 
 use std::{collections::HashMap, path::PathBuf, sync::Arc};
 
@@ -20,19 +20,19 @@ use crate::{
     tasks::{Candidate, Form},
 };
 
-/// What stands for a style's name where likelihoods are compared, whose wording is the task's own.
+/// Name in place of a style's where likelihoods are compared, whose wording is the task's own.
 const LIKELIHOOD: &str = "likelihood";
 
 /// A run with everything that it asks, nothing of it loaded.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
-    /// What heads the report.
+    /// Heading of the report.
     pub heading: Heading,
     /// The tasks.
     pub tasks: Vec<TaskPlan>,
     /// The rows of the table.
     pub rows: Vec<Row>,
-    /// What somebody else found, by row and task.
+    /// Published figures, by row and task.
     pub published: Vec<Published>,
     /// The seed of what no row says: the order of options, rows without seeds.
     pub seed: u64,
@@ -43,13 +43,13 @@ pub struct Plan {
 /// The items of a task.
 #[derive(Debug, Clone)]
 pub struct TaskPlan {
-    /// Its name in records and tables.
+    /// Name in records and tables.
     pub name: String,
     /// The task.
     pub task: &'static Task,
     /// Problems, in order.
     pub problems: Vec<Problem>,
-    /// How many problems there are, those that are not asked included.
+    /// Number of problems, including those that are not asked.
     pub available: usize,
     /// Fingerprint of all of them.
     pub data: u64,
@@ -60,11 +60,11 @@ pub struct TaskPlan {
 pub struct Row {
     /// The file's line, if there is a file.
     pub line: usize,
-    /// Its name; without one it is called after its methods.
+    /// Name of the row; without one it is called after its methods.
     pub name: Option<String>,
-    /// What a sweep chose for it.
+    /// Values that a sweep chose for it.
     pub values: Vec<(String, String)>,
-    /// What answers.
+    /// Model that answers.
     pub model: ModelSpec,
     /// Keys of randomness, at least one.
     pub seeds: Vec<u64>,
@@ -72,36 +72,36 @@ pub struct Row {
     pub baseline: usize,
     /// The first items of each task alone.
     pub limit: usize,
-    /// How each task is asked, in the order of the tasks.
+    /// Prompting of each task, in the order of the tasks.
     pub asks: Vec<Ask>,
 }
 
-/// How a row asks a task.
+/// Prompting of a task by a row.
 #[derive(Debug, Clone)]
 pub struct Ask {
     /// The task.
     pub task: &'static Task,
-    /// How its prompts are worded.
+    /// Wording of its prompts.
     pub style: &'static Style,
     /// The solved problems that prompts show.
     pub shots: Arc<Shots>,
     /// A system message, in the place of the style's own.
     pub system: Option<String>,
-    /// How answers are decoded, the task's own length and stop texts in it.
+    /// Options of the decoding, including the task's own length and stop texts.
     pub options: Options,
     /// Instead of answers, the likelihood of each option, estimated like this.
     pub likelihood: Option<LikelihoodOptions>,
 }
 
-/// What a plan is made with.
+/// Inputs of a plan.
 pub struct Means<'a> {
-    /// Where data files come from.
+    /// Source of data files.
     pub hub: &'a HubOptions,
     /// The run's seed.
     pub seed: u64,
     /// The first items of each task alone.
     pub limit: Option<usize>,
-    /// Whether programs that a model writes may run.
+    /// Records whether programs that a model writes may run.
     pub programs: bool,
     /// Sees downloads.
     pub watch: &'a mut Watch<'a>,
@@ -238,7 +238,7 @@ impl RowSpec {
     }
 }
 
-/// How a task is worded, if what was asked for goes with it.
+/// Style of a task's prompts, if it fits the request.
 fn style(
     task: &'static Task,
     asking: &Asking,
@@ -335,7 +335,7 @@ impl Ask {
     }
 }
 
-/// How a likelihood is estimated, if nothing else was asked for.
+/// Options by which a likelihood is estimated, unless requested otherwise.
 fn likelihood(asking: &Asking) -> Result<LikelihoodOptions, RunError> {
     let meaningless = |name: &&str| !["cfg_scale", "seed"].contains(name);
     if let Some(name) = asking.options.given().into_iter().find(meaningless) {

@@ -14,7 +14,7 @@ use crate::tasks::TASKS;
 /// A row that was found to be possible: its name, and what its sequences need.
 #[derive(Debug, Clone)]
 pub struct Rehearsed {
-    /// Its name in records and tables: decoder and cache as receipts write them and what else is swept, if it has none
+    /// Name in records and tables: decoder and cache as receipts write them and the other swept values, if it has none
     /// of its own.
     pub label: String,
     /// The sequences of the longest prompt, and the guide's for it.
@@ -58,7 +58,7 @@ fn rehearse(row: &Row, tasks: &[TaskPlan], prepare: &Prepare<'_>) -> Result<Rehe
 }
 
 impl Row {
-    /// What a refusal calls it.
+    /// Name of the row in refusals.
     fn told(&self) -> Option<String> {
         let values: Vec<_> = self.values.iter().map(|(name, value)| format!("{name}={value}")).collect();
         match &self.name {
@@ -67,7 +67,7 @@ impl Row {
         }
     }
 
-    /// Its name, or one made of its methods and what else is swept.
+    /// Name of the row, or one made of its methods and the other swept values.
     fn label(&self, methods: &str) -> String {
         if let Some(name) = &self.name {
             return name.clone();

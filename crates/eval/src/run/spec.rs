@@ -1,4 +1,4 @@
-//! What a run is asked for before anything is read: rows, tasks and options, as a file or the flags of a command say it.
+//! Request for a run before anything is read: rows, tasks and options, as a file or the flags of a command give them.
 
 use std::path::PathBuf;
 
@@ -8,28 +8,28 @@ use demask::{ActivationChoice, DeviceChoice, DtypeChoice, Options, WeightChoice}
 use super::RunError;
 use crate::{Task, report::Published, tasks};
 
-/// What a run is asked for.
+/// Request for a run.
 #[derive(Debug, Clone, Default)]
 pub struct Spec {
     /// The file that says it, if one does: errors name its lines.
     pub file: Option<PathBuf>,
-    /// What heads the report.
+    /// Heading of the report.
     pub heading: Heading,
     /// Tasks to answer.
     pub tasks: Vec<TaskSpec>,
-    /// What answers.
+    /// Rows that answer.
     pub rows: Vec<RowSpec>,
-    /// What somebody else found, by row and task.
+    /// Published figures, by row and task.
     pub published: Vec<Published>,
 }
 
-/// What heads a report.
+/// Heading of a report.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 pub struct Heading {
-    /// Its title; empty: made from the models' names.
+    /// Title; empty: made from the models' names.
     pub title: String,
-    /// Where published figures are from.
+    /// Source of published figures.
     pub source: String,
     /// A paragraph under the title.
     pub about: String,
@@ -40,7 +40,7 @@ pub struct Heading {
 pub struct TaskSpec {
     /// The file's line, from 1.
     pub line: usize,
-    /// Its name in records and tables.
+    /// Name in records and tables.
     pub name: String,
     /// The task.
     pub task: &'static Task,
@@ -48,7 +48,7 @@ pub struct TaskSpec {
     pub limit: Option<usize>,
     /// A file instead of the task's own.
     pub data: Option<PathBuf>,
-    /// Only items about this.
+    /// Subject that items must have, if set.
     pub subject: Option<String>,
 }
 
@@ -57,17 +57,17 @@ pub struct TaskSpec {
 pub struct RowSpec {
     /// The file's line, from 1.
     pub line: usize,
-    /// Its name; without one it is called after its methods.
+    /// Name of the row; without one it is called after its methods.
     pub name: Option<String>,
-    /// What a sweep chose for it: names and values.
+    /// Values that a sweep chose for it, with their names.
     pub values: Vec<(String, String)>,
-    /// What answers.
+    /// Model that answers.
     pub model: ModelSpec,
     /// Keys of randomness: each item is answered once under each. Empty: the run's own.
     pub seeds: Vec<u64>,
     /// The row that it is compared with.
     pub baseline: usize,
-    /// How each task is asked, in the order of the tasks.
+    /// Prompting of each task, in the order of the tasks.
     pub asks: Vec<Asking>,
 }
 
@@ -76,13 +76,13 @@ pub struct RowSpec {
 pub struct ModelSpec {
     /// The model as `--model` takes it; none: the built-in demo.
     pub model: Option<String>,
-    /// Its guide.
+    /// Guide of the model.
     pub guide: Option<String>,
-    /// What the row says of the device.
+    /// Device settings of the row.
     pub device: DeviceSpec,
 }
 
-/// What a row says of its device; what it does not say is the run's own.
+/// Device settings of a row; unset ones are the run's own.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct DeviceSpec {
     pub(super) device: Option<DeviceChoice>,
@@ -125,14 +125,14 @@ impl DeviceSpec {
     }
 }
 
-/// How a row asks a task.
+/// Prompting of a task by a row.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Asking {
-    /// How prompts are worded; none: the task's first style.
+    /// Wording of prompts; none: the task's first style.
     pub prompt_style: Option<String>,
     /// Solved problems in each prompt; none: the style's own number.
     pub shots: Option<usize>,
-    /// Where they come from.
+    /// File of the exemplars.
     pub shots_file: Option<PathBuf>,
     /// A system message in the place of the style's own.
     pub system: Option<String>,
@@ -140,7 +140,7 @@ pub struct Asking {
     pub score: Option<String>,
     /// Masks drawn for the likelihood of an option.
     pub likelihood_draws: Option<usize>,
-    /// How answers are decoded.
+    /// Options of the decoding.
     pub options: Options,
 }
 
@@ -182,7 +182,7 @@ impl Spec {
 pub struct FileError {
     /// The file.
     pub file: String,
-    /// Which line, from 1.
+    /// Number of the line, from 1.
     pub line: usize,
     /// The problem.
     pub told: String,

@@ -21,7 +21,7 @@ pub const CONFIGURATION: &str = "run.json";
 
 /// Version of [`CONFIGURATION`]: of its fields, and of how models and data are identified in it.
 const VERSION: u64 = 3;
-/// Its name there.
+/// Key of the version.
 const VERSION_KEY: &str = "version";
 
 /// A results directory that cannot be used.
@@ -31,11 +31,11 @@ pub enum StoreError {
     /// A file or the directory cannot be read or made.
     #[error("cannot {what} {}: {error}", path.display())]
     Io {
-        /// What was tried.
+        /// Name of the operation.
         what: &'static str,
-        /// On which file.
+        /// File of the operation.
         path: PathBuf,
-        /// Why not.
+        /// Error of the operating system.
         error: io::Error,
     },
     /// A file where the directory should be.
@@ -52,7 +52,7 @@ pub enum StoreError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// Error of the operating system.
         error: io::Error,
         /// Records in it, all of them whole.
         kept: usize,
@@ -65,11 +65,11 @@ pub enum StoreError {
     Another {
         /// The directory.
         directory: PathBuf,
-        /// What differs.
+        /// Field that differs.
         field: String,
-        /// What it was.
+        /// Earlier value.
         was: String,
-        /// What it is now.
+        /// Present value.
         is: String,
     },
     /// The directory was written by a version of the program that identified models and data in another way.
@@ -95,18 +95,18 @@ pub enum StoreError {
     Line {
         /// The file.
         path: PathBuf,
-        /// Which line, from 1.
+        /// Number of the line, from 1.
         line: usize,
         /// The problem.
         error: String,
     },
-    /// What another process made is no record of this run.
+    /// Error: a record of another process does not belong to this run.
     #[error("what a worker returned is no result ({error}): its version of demask has to be this one")]
     Foreign {
         /// The problem.
         error: String,
     },
-    /// What should be its cost curves is something else.
+    /// Error: the file of cost curves has another content.
     #[error("{} holds no cost curves ({error}): remove that file, or name another `out`", path.display())]
     Curves {
         /// The file.
@@ -123,7 +123,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether the call itself was wrong (exit code 2), not its execution (exit code 1).
+    /// Reports whether the call itself was wrong (exit code 2), not its execution (exit code 1).
     pub fn is_usage(&self) -> bool {
         matches!(self, Self::Another { .. } | Self::Version { .. } | Self::Unknown { .. })
     }
@@ -186,7 +186,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Whether an item is there.
+    /// Reports whether an item is there.
     pub fn has(&self, run: &str, task: &str, index: usize) -> bool {
         self.known.contains(&(run.to_owned(), task.to_owned(), index))
     }
@@ -354,7 +354,7 @@ fn versioned(configuration: &Map<String, Value>) -> Map<String, Value> {
     versioned
 }
 
-/// What reading would make of it: numbers may change by a hair when they are written and read.
+/// Configuration as reading would return it: numbers may change by a hair when they are written and read.
 fn through_text(configuration: &Map<String, Value>) -> Map<String, Value> {
     let text = serde_json::to_string(configuration).and_then(|text| serde_json::from_str(&text));
     text.unwrap_or_else(|_| configuration.clone())

@@ -5,7 +5,7 @@ use crate::report::Summary;
 
 /// Items of the first round, at least.
 const FEWEST: usize = 8;
-/// In early rounds a candidate stays that is not surely below the floor: standard errors of slack.
+/// Slack of early rounds in standard errors: a candidate stays that is not surely below the floor.
 const SLACK: f64 = 1.64;
 /// Standard errors of a 95 % interval.
 const CERTAIN: f64 = 1.96;
@@ -37,10 +37,10 @@ impl Cost {
     }
 }
 
-/// What accuracy is wanted, from 0 to 1.
+/// Lower bound of the accuracy, from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Floor {
-    /// This one.
+    /// Fixed bound.
     At(f64),
     /// The reference's less this.
     Below(f64),

@@ -23,7 +23,7 @@ pub(super) struct Work<'a, 'o> {
 }
 
 impl<'a> Work<'a, '_> {
-    /// How the row asks an item, and the item.
+    /// Prompting of an item by the row, and the item.
     pub fn item(&self, (at, index): Item) -> (&'a Ask, &'a Problem) {
         let plan = self.runs.plan;
         (&plan.rows[self.combination.row].asks[at], &plan.tasks[at].problems[index])
@@ -143,7 +143,7 @@ impl<'a> Work<'a, '_> {
     }
 }
 
-/// What came of an item.
+/// Outcome of an item.
 pub(super) struct Outcome {
     pub prompt: String,
     pub output: String,
@@ -160,7 +160,7 @@ fn plain_tokens(model: &Model, tokens: &[u32]) -> Option<usize> {
     Some(tokens.iter().filter(|&&token| !tokenizer.is_special(token)).count())
 }
 
-/// What would have been right, for people.
+/// Right answer, for people.
 fn expected(problem: &Problem) -> String {
     match &problem.gold {
         Gold::Number(text) | Gold::Math(text) => text.clone(),

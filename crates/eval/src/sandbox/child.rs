@@ -28,7 +28,7 @@ use super::{
     parent::{PROGRAM, VERDICT},
 };
 
-/// What runs the program.
+/// Script that runs the program.
 const RUNNER: &str = include_str!("runner.py");
 
 /// The newest version of Landlock whose rights are asked for; older kernels grant those that they know.

@@ -12,7 +12,7 @@ const QUESTION: &str = "import json, sys; assert sys.version_info >= (3, 8), 'it
     folders = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix] + sys.path; \
     print(json.dumps({'executable': sys.executable, 'readable': sorted({name for name in folders if name})}))";
 
-/// Where libraries lie that every program needs.
+/// Folders of libraries that every program needs.
 const SYSTEM: [&str; 8] =
     ["/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", "/usr/share/zoneinfo", "/dev/urandom"];
 

@@ -31,7 +31,7 @@ use elsewhere as parent;
 /// The first argument of a process that is to become the sandbox.
 pub const ARGUMENT: &str = "__sandbox";
 
-/// What a program may use.
+/// Limits of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Seconds of CPU time.
@@ -62,24 +62,24 @@ impl Default for Limits {
     }
 }
 
-/// How a program ended.
+/// End of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// All of its tests passed.
+    /// Passed: all of its tests passed.
     Passed,
-    /// It took too much time.
+    /// Timeout: the program took too much time.
     Timeout,
-    /// It asked for too much memory.
+    /// Memory: the program requested too much memory.
     Memory,
-    /// It raised this exception.
+    /// Exception that the program raised.
     Exception(String),
-    /// It ended before its tests did.
+    /// Exit: the program ended before its tests did.
     Exit,
     /// A signal ended it.
     Signal(String),
 }
 
-/// As a verdict's failure.
+/// Writes the outcome as a verdict's failure.
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -93,7 +93,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Why programs cannot be run.
+/// Reason why programs cannot be run.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SandboxError {
@@ -103,13 +103,13 @@ pub enum SandboxError {
     /// No interpreter.
     #[error("no Python to run programs with: {reason}; install python3 (3.8 or later) or put it on PATH")]
     Interpreter {
-        /// What happened.
+        /// Description of the failure.
         reason: String,
     },
     /// The sandbox itself does not work here.
     #[error("the sandbox for programs does not work here: {reason}")]
     Refused {
-        /// What happened.
+        /// Description of the failure.
         reason: String,
     },
     /// A folder, a file or a process could not be made.
@@ -131,7 +131,7 @@ enum Protection {
 impl Protection {
     const ALL: [Self; 3] = [Self::Network, Self::Files, Self::Calls];
 
-    /// What programs can do without it.
+    /// Abilities of programs without this protection.
     fn missing(self) -> &'static str {
         match self {
             Self::Network => "no network namespace (sockets are refused by the filter of system calls alone)",
@@ -183,7 +183,7 @@ impl Permission {
         }
     }
 
-    /// What the kernel denies, in a line for the user; none if it grants all.
+    /// Warning about protections that the kernel denies, in a line; none if it grants all.
     pub fn warning(&self) -> Option<String> {
         let tell = |(protection, reason): &(Protection, String)| format!("{}: {reason}", protection.missing());
         let denied: Vec<_> = self.denied.iter().map(tell).collect();

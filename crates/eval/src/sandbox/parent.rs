@@ -24,16 +24,16 @@ use super::{ARGUMENT, Interpreter, Limits, Order, Outcome, Protection, SandboxEr
 /// The program, behind a line with the key; removed before its first line runs.
 pub const PROGRAM: &str = "program.py";
 
-/// How it ended, behind the key.
+/// Mark of the program's end, behind the key.
 pub const VERDICT: &str = "verdict";
 
-/// Between two looks at a running program: short ones first.
+/// Pauses between two looks at a running program: short ones first.
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(10)];
 
 /// Longer names of exceptions are cut.
 const LONGEST_NAME: usize = 60;
 
-/// Which protections the kernel denies, and why.
+/// Finds the protections that the kernel denies, and the reasons.
 pub fn probe(
     binary: &Path,
     interpreter: &Interpreter,
@@ -75,7 +75,7 @@ fn folder() -> io::Result<tempfile::TempDir> {
     tempfile::Builder::new().prefix("demask-program-").tempdir()
 }
 
-/// What the program cannot guess: its verdict is believed only behind it.
+/// Draws a key that the program cannot guess: its verdict is believed only behind it.
 fn key() -> String {
     let word = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", word(), word())

@@ -1,6 +1,6 @@
-//! Where in an output the answer stands.
+//! Search for the answer in an output.
 
-/// What stands behind each occurrence of a phrase (in any case), up to the next one; the last comes first.
+/// Texts behind each occurrence of a phrase (in any case), up to the next one; the last comes first.
 pub fn behind<'a>(phrases: &[&str], text: &'a str) -> Vec<&'a str> {
     let mut found: Vec<_> = phrases.iter().flat_map(|phrase| occurrences(phrase, text)).collect();
     found.sort_by_key(|&(start, end)| (end, start));
@@ -13,7 +13,7 @@ pub fn behind<'a>(phrases: &[&str], text: &'a str) -> Vec<&'a str> {
     regions
 }
 
-/// Where a phrase of ASCII characters stands: starts and ends, both between characters.
+/// Occurrences of a phrase of ASCII characters: starts and ends, both between characters.
 fn occurrences(phrase: &str, text: &str) -> Vec<(usize, usize)> {
     let length = phrase.len().max(1);
     let windows = text.as_bytes().windows(length).enumerate();
@@ -35,7 +35,7 @@ pub fn boxed(text: &str) -> Option<&str> {
     })
 }
 
-/// What stands before the brace that closes a group which is open already.
+/// Text before the brace that closes a group which is open already.
 pub fn group(text: &str) -> Option<&str> {
     let mut depth = 1_usize;
     let mut escaped = false;

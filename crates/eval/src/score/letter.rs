@@ -45,7 +45,7 @@ pub fn opening(region: &str, count: usize) -> Option<usize> {
     index(letter.to_ascii_uppercase(), count).filter(|_| counts)
 }
 
-/// What stands behind the marks and filling words before an answer.
+/// Text behind the marks and filling words before an answer.
 fn unwrapped(region: &str) -> &str {
     let mut bare = region;
     loop {
@@ -71,7 +71,7 @@ fn followed_by_word(rest: &str) -> bool {
     rest.strip_prefix(' ').is_some_and(|rest| rest.starts_with(|c: char| c.is_alphabetic()))
 }
 
-/// Whether the next word makes a statement about the letter: `A is right`.
+/// Reports whether the next word makes a statement about the letter: `A is right`.
 fn asserts(rest: &str) -> bool {
     let word: String = rest.trim_start().chars().take_while(|c| c.is_alphabetic()).collect();
     ["is", "was", "because", "since", "as", "and", "or", "would", "seems"].contains(&word.as_str())

@@ -22,20 +22,20 @@ pub use program::judge as judge_program;
 /// The extracted answer and what it is worth.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Verdict {
-    /// What was taken for the answer; none if nothing looks like one.
+    /// Text that was taken for the answer; none if nothing looks like one.
     pub answer: Option<String>,
-    /// Whether it is right.
+    /// Records whether it is right.
     pub correct: bool,
-    /// What the answer is worth, from 0 to 1, where it can be right in part.
+    /// Credit of the answer, from 0 to 1, where it can be right in part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credit: Option<f64>,
-    /// Why not, where that is not plain: `timeout`, `memory`, ...
+    /// Reason of the failure, where it is not plain: `timeout`, `memory`, ...
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }
 
 impl Verdict {
-    /// Nothing looks like an answer.
+    /// Verdict on an output without an answer.
     pub fn none() -> Self {
         Self::default()
     }
@@ -50,13 +50,13 @@ impl Verdict {
         Self { failure: Some(failure.into()), ..Self::default() }
     }
 
-    /// What the answer is worth, from 0 to 1: what accuracy is the mean of.
+    /// Worth of the answer, from 0 to 1; accuracy is its mean.
     pub fn worth(&self) -> f64 {
         self.credit.unwrap_or(if self.correct { 1.0 } else { 0.0 })
     }
 }
 
-/// How the answer is found in what a model wrote. Phrases are matched in any case.
+/// Rule that finds the answer in a model's output. Phrases are matched in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
     /// The number behind the last of these phrases, else the last number.
@@ -65,7 +65,7 @@ pub enum Rule {
     Letter(&'static [&'static str]),
     /// An option by a name such as `answer3` or `solution 1`, by its letter or its number, or by its own text.
     Choice {
-        /// What options are called: `answer`, `solution`, `option`, `ending`.
+        /// Word for an option: `answer`, `solution`, `option`, `ending`.
         name: &'static str,
         /// Phrases that stand before the answer; the last one counts.
         triggers: &'static [&'static str],

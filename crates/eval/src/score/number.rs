@@ -8,7 +8,7 @@ use super::{Verdict, extract, rational::Rational};
 /// Signs that may stand between a minus and the digits, and around a number.
 const CURRENCY: [char; 5] = ['$', '€', '£', '¥', '₹'];
 
-/// What separates groups of three digits, besides the comma. The spaces are narrow or do not break.
+/// Separators of groups of three digits, besides the comma. The spaces are narrow or do not break.
 const GROUPING: [char; 6] = [',', '_', '\u{a0}', '\u{2009}', '\u{202f}', '\''];
 
 /// The number behind the last of the phrases, else the last number, compared with the right one. Of `3 + 4 = 7` behind a
@@ -79,7 +79,7 @@ fn first(region: &str) -> Option<Found> {
     Some(result.unwrap_or(opening))
 }
 
-/// Whether a character can stand between the numbers of an equation.
+/// Reports whether a character can stand between the numbers of an equation.
 fn joins_members(c: char) -> bool {
     matches!(c, ' ' | '+' | '-' | '*' | '/' | '=' | '(' | ')' | '×' | '·' | '÷' | '%') || CURRENCY.contains(&c)
 }
@@ -124,8 +124,8 @@ fn number_at(characters: &[char], at: usize) -> Option<Found> {
     Some(Found { text, value: unsigned.and_then(signed), end })
 }
 
-/// Where the number with its signs begins, and whether it is negative. A minus behind a word, a number or a closing
-/// bracket is an operation.
+/// Start of the number with its signs, and whether it is negative. A minus behind a word, a number or a closing bracket
+/// is an operation.
 fn sign_before(characters: &[char], at: usize) -> (usize, bool) {
     let currency = characters[..at].iter().rev().take_while(|c| CURRENCY.contains(c)).count();
     let start = at - currency;
@@ -169,7 +169,7 @@ fn decimal_at(characters: &[char], at: usize) -> Option<(Option<Rational>, usize
     Some((grouped(&characters[at..end]), end))
 }
 
-/// Whether a point behind this character is no decimal point: `Rs.5`, `...5`.
+/// Reports whether a point behind this character is no decimal point: `Rs.5`, `...5`.
 fn continues(c: char) -> bool {
     in_word(c) || c == '.'
 }
@@ -178,7 +178,7 @@ fn in_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// Whether a character between two digits makes them one number, well written or not.
+/// Reports whether a character between two digits makes them one number, well written or not.
 fn joins_digits(c: char) -> bool {
     c == '.' || c == ':' || GROUPING.contains(&c)
 }

@@ -48,7 +48,7 @@ fn code(prompt: &str, entry_point: Option<&str>, output: &str) -> String {
     format!("{before}{}\n", found.trim_end())
 }
 
-/// Where a function's definition begins: at the start of a line.
+/// Start of a function's definition, at the start of a line.
 fn definition(code: &str, name: &str) -> Option<usize> {
     let mut at = 0;
     let mut found = None;
@@ -102,7 +102,7 @@ fn is_python(language: &str) -> bool {
     matches!(language.trim().to_lowercase().as_str(), "" | "python" | "python3" | "py" | "py3")
 }
 
-/// Whether the lines before the first fence are code rather than words that announce it.
+/// Reports whether the lines before the first fence are code rather than words that announce it.
 fn continues_code(lines: &[&str], entry_point: Option<&str>) -> bool {
     let text = lines.join("\n");
     let first = lines.iter().find(|line| !line.trim().is_empty());
@@ -125,7 +125,7 @@ fn unfenced(output: &str, may_be_body: bool) -> String {
     text.lines().skip_while(|line| !is_code(line)).take_while(goes_on).collect::<Vec<_>>().join("\n")
 }
 
-/// Whether a line that stands at the margin is words of a language for people.
+/// Reports whether a line that stands at the margin is words of a language for people.
 fn is_prose(line: &str) -> bool {
     let is_word = |word: &str| !word.is_empty() && word.chars().all(|c| c.is_alphabetic() || matches!(c, '\'' | '’'));
     // `x: int = 5` is code, `Note: this is it` is not.

@@ -89,7 +89,7 @@ impl Rational {
     }
 }
 
-/// As a decimal number where it has an end, else as a fraction.
+/// Writes a decimal number where it has an end, else a fraction.
 impl fmt::Display for Rational {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some((digits, places)) = self.as_decimal() else {

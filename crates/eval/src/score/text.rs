@@ -16,8 +16,8 @@ pub fn judge_exact(triggers: &[&str], golds: &[String], output: &str) -> Verdict
     Verdict::of(bare(&answer), correct)
 }
 
-/// Whether two texts are the same. An option's letter may be followed by the option: `(A) yes`. Rows of brackets, which
-/// are answers too, are compared without their spaces.
+/// Reports whether two texts are the same. An option's letter may be followed by the option: `(A) yes`. Rows of
+/// brackets, which are answers too, are compared without their spaces.
 fn equal(gold: &str, answer: &str) -> bool {
     let (gold, answer) = (bare(gold), bare(answer));
     if !gold.is_empty() && gold.chars().all(|c| "()[]{}<> ".contains(c)) {

@@ -1,4 +1,4 @@
-//! What tasks with options share: letters, the instructions of FlashDLM's files, and the words around them.
+//! Parts that tasks with options share: letters, the instructions of FlashDLM's files, and the words around them.
 
 use serde_json::Value;
 
@@ -12,17 +12,17 @@ use crate::{Gold, Problem, Rule};
 /// One of the texts that a likelihood chooses between.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// What the model reads.
+    /// Text that the model reads.
     pub context: String,
-    /// What its likelihood is asked of, with the space before it.
+    /// Text whose likelihood is computed, with the space before it.
     pub text: String,
 }
 
-/// How a harness asks for a likelihood instead of an answer. The wording is its own: prompts that ask for a letter show
-/// the options, these mostly do not.
+/// Prompting for a likelihood instead of an answer, as a harness does it. The wording is its own: prompts that ask for
+/// a letter show the options, these mostly do not.
 #[derive(Debug, Clone, Copy)]
 pub struct Likelihood {
-    /// What stands before everything else.
+    /// Text before everything else.
     pub head: fn(&Problem) -> String,
     /// One candidate for each option, without exemplars.
     pub options: fn(&Problem) -> Vec<Candidate>,
@@ -102,7 +102,7 @@ pub(super) const LM_EVAL: Style = Style {
 
 /// A task whose problems are in FlashDLM's files too, as instructions.
 pub(super) trait Instructed: Sized {
-    /// How an instruction words its problems.
+    /// Wording of the instruction's problems.
     const INSTRUCTION: Instruction;
 
     /// The wording of those files.
@@ -151,18 +151,18 @@ pub(super) trait Printed: Instructed {
 /// Name of the wording of FlashDLM's appendix.
 pub(super) const PAPER: &str = "flashdlm-paper";
 
-/// Whose words those are. What the paper prints was not at hand letter by letter: its openings and the form of the answer
-/// are known, the words between are those of the authors' program.
+/// Origin of those words. The paper's own text was not at hand letter by letter: its openings and the form of the
+/// answer are known, the words between are those of the authors' program.
 pub(super) const PAPER_ABOUT: &str = "FlashDLM, appendix C.5: its opening and its form of the answer around question and \
                                       options; the words between are those of the authors' program, not compared with \
                                       the printed page";
 
-/// What stands before the answer in FlashDLM's wordings, and in its files.
+/// Phrases before the answer in FlashDLM's wordings, and in its files.
 pub(super) const FINAL: &[&str] = &["the final answer is", "the correct answer is"];
 
 /// The words of a FlashDLM prompt before and behind the problem.
 pub(super) struct Frame {
-    /// Before the problem.
+    /// Text before the problem.
     pub before: &'static str,
     /// Behind the problem.
     pub behind: &'static str,
@@ -175,15 +175,15 @@ impl Frame {
     }
 }
 
-/// How an instruction of FlashDLM's files (made for LLM-Adapters, Hu et al. 2023) words a problem with options.
+/// Wording of a problem with options in an instruction of FlashDLM's files (made for LLM-Adapters, Hu et al. 2023).
 pub(super) struct Instruction {
-    /// Before the question.
+    /// Text before the question.
     pub head: &'static str,
-    /// Before an option's number, with a capital.
+    /// Word before an option's number, with a capital.
     pub label: &'static str,
-    /// What an answer begins with, before the number.
+    /// First word of an answer, before the number.
     pub word: &'static str,
-    /// Between two options.
+    /// Text between two options.
     pub between: &'static str,
     /// The words that the program puts around the instruction, its slips included.
     pub frame: Frame,
@@ -236,7 +236,7 @@ impl Instruction {
         self.frame.around(&self.words(problem))
     }
 
-    /// What an exemplar of the paper's wording answers.
+    /// Answer of an exemplar in the paper's wording.
     fn solve_capitalised(&self, problem: &Problem) -> String {
         match problem.gold {
             Gold::Option(option) => format!("The final answer is {}{}", self.label, option + 1),
@@ -244,7 +244,7 @@ impl Instruction {
         }
     }
 
-    /// What an exemplar answers.
+    /// Answer of an exemplar.
     fn solve(&self, problem: &Problem) -> String {
         match problem.gold {
             Gold::Option(option) => format!("The final answer is {}{}", self.word, option + 1),

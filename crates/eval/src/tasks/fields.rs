@@ -9,9 +9,9 @@ use thiserror::Error;
 pub struct FieldError {
     /// The field.
     pub field: &'static str,
-    /// What it should hold.
+    /// Expected content.
     pub expected: &'static str,
-    /// What stands there: `missing`, or a kind of value.
+    /// Content that was found: `missing`, or a kind of value.
     pub found: &'static str,
 }
 

@@ -93,7 +93,8 @@ fn capitalised(text: &str) -> String {
     first + &letters.as_str().to_lowercase()
 }
 
-/// Without the marks of the articles that some scenes were taken from: `[title]` ends a sentence, other brackets vanish.
+/// Removes the marks of the articles that some scenes were taken from: `[title]` ends a sentence, other brackets
+/// vanish.
 fn clean(text: &str) -> String {
     let text = text.trim().replace(" [title]", ". ");
     let mut kept = String::new();

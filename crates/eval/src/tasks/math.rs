@@ -68,7 +68,7 @@ const MINERVA: Style = Style {
     rule: Rule::Math(&["final answer is"]),
 };
 
-/// Without exemplars, for problems that have none.
+/// Style without exemplars, for problems that have none.
 pub(super) const UNSHOWN: Style = Style {
     name: "lm-eval",
     about: "lm-evaluation-harness, `aime24`",
@@ -95,7 +95,7 @@ fn read(entry: &Value, index: usize) -> Result<Problem, FieldError> {
     })
 }
 
-/// What a solution puts in its last box; a few write `\boxed 3.`.
+/// Content of a solution's last box; a few write `\boxed 3.`.
 fn in_box(solution: &str) -> Option<&str> {
     boxed(solution).map(|answer| answer.trim_end_matches('.'))
 }

@@ -43,7 +43,7 @@ const LM_EVAL: Style = Style {
     rule: Rule::Letter(&["answer is", "answer:"]),
 };
 
-/// Up to ten options, 14 subjects. Its exemplars reason.
+/// Task with up to ten options and 14 subjects. Its exemplars reason.
 pub const MMLU_PRO: Task = Task {
     name: "mmlu-pro",
     about: "harder examination questions in 14 subjects, up to ten options each",

@@ -1,4 +1,4 @@
-//! What can be evaluated: one task a file, a family where tasks differ by data only, all of them in [`TASKS`].
+//! Tasks that can be evaluated: one task a file, a family where tasks differ by data only, all of them in [`TASKS`].
 
 mod aime;
 mod arc;
@@ -50,15 +50,15 @@ pub const TASKS: &[&Task] = &[
 /// A task.
 #[derive(Debug)]
 pub struct Task {
-    /// Its name on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// What it asks, in a line.
+    /// Description, in a line.
     pub about: &'static str,
-    /// Where its problems come from.
+    /// Source of its problems.
     pub source: Source,
-    /// Where its solved problems come from.
+    /// Source of its solved problems.
     pub exemplars: Exemplars,
-    /// How its prompts can be worded; the first is the default.
+    /// Wordings of its prompts; the first is the default.
     pub styles: &'static [Style],
     /// Positions to decode if nobody says how many.
     pub gen_length: usize,
@@ -66,13 +66,15 @@ pub struct Task {
     pub fields: &'static str,
     /// One problem from one entry of a data file; the number is the entry's, from 0.
     pub read: fn(&Value, usize) -> Result<Problem, FieldError>,
-    /// Whether the file lists the right option first, so that the options are put in an order that the seed draws.
+    /// Records whether the file lists the right option first, so that the options are put in an order that the seed
+    /// draws.
     pub shuffled: bool,
-    /// What a model's likelihood chooses between, where a harness asks for no text; nothing where answers are free.
+    /// Candidates between which a model's likelihood chooses, where a harness requests no text; none where answers are
+    /// free.
     pub likelihood: Option<Likelihood>,
 }
 
-/// Where problems come from.
+/// Source of problems.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// Text of the binary, one JSON object a line.
@@ -102,11 +104,11 @@ pub struct Dataset {
 /// A file of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DataFile {
-    /// Its path in the repository, the subject's name left out as `{}`.
+    /// Path in the repository, the subject's name left out as `{}`.
     path: &'static str,
     /// The file in it, if it is an archive.
     pub member: Option<&'static str>,
-    /// What all of its problems are about, where entries do not say it.
+    /// Subject of all of its problems, where entries do not name it.
     pub subject: Option<&'static str>,
 }
 
@@ -132,26 +134,26 @@ impl DataFile {
         files
     }
 
-    /// Its path in the repository.
+    /// Path in the repository.
     pub fn path(&self) -> String {
         self.path.replace("{}", self.subject.unwrap_or_default())
     }
 }
 
-/// Where solved problems come from.
+/// Source of solved problems.
 #[derive(Debug, Clone, Copy)]
 pub enum Exemplars {
-    /// From nowhere: only a file that the caller names has some.
+    /// No source: only a file that the caller names has some.
     None,
-    /// From the paper that published them; they are part of the binary.
+    /// Paper that published them; they are part of the binary.
     Published(fn() -> Vec<Problem>),
-    /// From other files of the task's dataset.
+    /// Other files of the task's dataset.
     Files {
         /// The files.
         files: &'static [DataFile],
         /// Entries before the first that the papers use.
         skip: usize,
-        /// Whether an exemplar has to have the problem's subject.
+        /// Records whether an exemplar has to have the problem's subject.
         per_subject: bool,
     },
     /// The other problems of the same file, as harnesses do where a dataset is a single file.

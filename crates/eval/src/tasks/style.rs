@@ -9,34 +9,34 @@ use crate::{Gold, Problem, Rule};
 /// One way to word a task's prompts.
 #[derive(Debug, Clone, Copy)]
 pub struct Style {
-    /// Its name: `--prompt-style`.
+    /// Name for `--prompt-style`.
     pub name: &'static str,
-    /// Whose wording it is.
+    /// Origin of the wording.
     pub about: &'static str,
     /// Conversation or plain text.
     pub form: Form,
-    /// What stands before everything else; a system message in a conversation.
+    /// Text before everything else; a system message in a conversation.
     pub head: fn(&Problem) -> String,
     /// The problem.
     pub ask: fn(&Problem) -> String,
-    /// What an exemplar answers.
+    /// Answer of an exemplar.
     pub solve: fn(&Problem) -> String,
     /// Texts that end an answer.
     pub stop: &'static [&'static str],
     /// Exemplars in the prompt if nobody says how many.
     pub shots: usize,
-    /// How the answer is found.
+    /// Rule that finds the answer.
     pub rule: Rule,
 }
 
-/// What a prompt is made of.
+/// Form of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// Turns: an exemplar is a user's and an assistant's.
     Chat,
     /// Paragraphs without a chat template.
     Text {
-        /// What stands between a problem and its answer.
+        /// Text between a problem and its answer.
         gap: &'static str,
     },
 }
@@ -74,7 +74,7 @@ impl Style {
     }
 }
 
-/// Nothing before the first problem.
+/// Empty text before the first problem.
 pub(super) fn no_head(_: &Problem) -> String {
     String::new()
 }

@@ -53,7 +53,7 @@ pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served,
     super::run(service, entry, Kind::Completion, &prompts, ask, echo)
 }
 
-/// How the prompts of a request with `echo` and `logprobs` are judged.
+/// Way in which the prompts of a request with `echo` and `logprobs` are judged.
 fn judging(service: &Inner, ask: &Ask, alone: bool) -> Result<Judged, Refusal> {
     let unsupported = |name: &str, message: &str| Err(Refusal::parameter(name, message).coded("unsupported_parameter"));
     if service.handle.prompter().facts().mask != Mask::Causal {

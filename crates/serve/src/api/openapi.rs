@@ -62,7 +62,7 @@ fn body(endpoint: Endpoint) -> Option<(Table, &'static [&'static str])> {
     })
 }
 
-/// What every refusal looks like.
+/// Schema of every refusal.
 fn envelope() -> Value {
     let maybe = json!({"type": ["string", "null"]});
     json!({"type": "object", "required": ["error"], "properties": {"error": {
@@ -95,7 +95,7 @@ fn types(json: &[&str]) -> Value {
     json.iter().chain(&["null"]).copied().collect()
 }
 
-/// What a field's value may be.
+/// Schema of a field's value.
 fn value(field: &Field, limits: &Limits) -> Value {
     let number = |of: &str, least: Value, most: Value| json!({"type": [of, "null"], "minimum": least, "maximum": most});
     let parsed = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();

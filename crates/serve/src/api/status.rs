@@ -1,4 +1,4 @@
-//! How the server is: for balancers, dashboards and people.
+//! State of the server: for balancers, dashboards and people.
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, header};
@@ -9,7 +9,7 @@ use crate::{
     service::{Inner, json_response},
 };
 
-/// Says whether requests are served.
+/// Reports whether requests are served.
 ///
 /// # Errors
 /// If they are not: the server is about to end, or its engine has ended.
@@ -27,7 +27,7 @@ pub fn health(service: &Inner) -> Result<Response<Bytes>, Refusal> {
     Ok(json_response(&json!({"status": "ok"})))
 }
 
-/// Says that the process runs.
+/// Reports that the process runs.
 pub fn live() -> Response<Bytes> {
     json_response(&json!({"status": "ok"}))
 }

@@ -19,13 +19,13 @@ pub struct Fields<'l> {
     map: Map<String, Value>,
     table: Table,
     limits: &'l Limits,
-    /// What stands before the names, for objects inside of others.
+    /// Path before the names, for objects inside of others.
     path: &'static str,
     /// Fields that stood in an object inside of this one, and what stands before their names.
     adopted: Vec<(&'static str, &'static str)>,
 }
 
-/// How a JSON value is called in messages: short, whatever it holds.
+/// Name of a JSON value in messages: short, whatever it holds.
 pub fn told(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(60) {
@@ -73,7 +73,7 @@ impl<'l> Fields<'l> {
         self.fields().find(|field| field.name == name).unwrap_or(&NOWHERE)
     }
 
-    /// Whether the table has a field: only what is described is taken.
+    /// Reports whether the table has a field: only what is described is taken.
     fn is_known(&self, name: &str) -> bool {
         self.fields().any(|field| table::names(field).contains(&name))
     }

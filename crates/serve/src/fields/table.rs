@@ -7,17 +7,17 @@ use crate::limits::Limits;
 /// A field that an object may have.
 #[derive(Debug)]
 pub struct Field {
-    /// Its name.
+    /// Name of the field.
     pub name: &'static str,
-    /// What its value may be.
+    /// Type of its value.
     pub of: Of,
-    /// What the reader takes for a field that is not there, as JSON; empty if it takes nothing.
+    /// Default of an absent field, as JSON; empty if it has none.
     pub default: &'static str,
-    /// What it does, in a sentence.
+    /// Description, in a sentence.
     pub about: &'static str,
 }
 
-/// What the value of a field may be. Null is always the same as a field that is not there.
+/// Type of a field's value. Null is always the same as an absent field.
 #[derive(Debug)]
 pub enum Of {
     /// A text.
@@ -32,13 +32,13 @@ pub enum Of {
     Length,
     /// An object with fields of its own.
     Object(Table),
-    /// What its own reader takes, as a schema.
+    /// Type of the field's own reader, as a schema.
     Own(&'static str),
-    /// Nothing that would change the answer: these values, as JSON, which change nothing, pass, and others are refused.
+    /// Values, as JSON, that change nothing: others, which would change the answer, are refused.
     Only(&'static [&'static str]),
-    /// Anything: it changes no answer and is passed over.
+    /// Hint: any value, which changes no answer and is ignored.
     Hint,
-    /// Nothing: this says where it stands instead.
+    /// Field that stands elsewhere: the text names the place.
     Elsewhere(&'static str),
     /// Options of decoding, all that the library has but those that a request has under other names.
     Decoding,
@@ -95,14 +95,14 @@ const SEGMENTS: &str = r#"{"type": "array", "minItems": 1, "maxItems": 1024, "it
     {"type": "object", "required": ["hole"], "additionalProperties": false, "properties": {"hole": {"type": "object",
     "minProperties": 1, "maxProperties": 1, "additionalProperties": false, "properties": {
     "tokens": {"type": "integer", "minimum": 1}, "max_tokens": {"type": "integer", "minimum": 1}}}}}]}}"#;
-/// What stands in a message, or several parts of it.
+/// Content of a message: a text, or several parts.
 const CONTENT: &str = r#"{"anyOf": [{"type": "string"}, {"type": "null"}, {"type": "array", "items": {"type": "object",
     "required": ["type", "text"], "properties": {"type": {"enum": ["text", "input_text"]}, "text": {"type": "string"}}}}]}"#;
 
 /// The body's model.
 const MODEL: &[Field] = &[field("model", Of::Text, "One of the names of /v1/models; absent: the one that is served.")];
 
-/// How tokens are drawn and where answers end: beside `diffusion`, or inside of it.
+/// Fields of sampling and of ends, which stand beside `diffusion`, or inside of it.
 pub const SAMPLING: &[Field] = &[
     field("temperature", Of::Number(0.0, 2.0), "Temperature of tokens; absent or 0: the most probable one."),
     field("top_p", Of::Number(0.0, 1.0), "Probability kept by top-p filtering; 1: all."),
@@ -137,7 +137,7 @@ const STREAM_OPTIONS: &[Field] = &[
     with_default("continuous_usage_stats", Of::Switch, "false", "Counts of tokens in every chunk."),
 ];
 
-/// What all endpoints that generate take.
+/// Fields of all endpoints that generate.
 const GENERATING: &[Field] = &[
     field("max_tokens", Of::Length, "Tokens that the answer may have at most; absent: the model's default."),
     field("max_completion_tokens", Of::Length, "The same."),

@@ -25,9 +25,9 @@ pub type GivenUp = Pin<Box<dyn Future<Output = ()>>>;
 
 /// The body of a response.
 pub enum ReplyBody {
-    /// What is there.
+    /// Body that is complete.
     Whole(Option<Bytes>),
-    /// What comes as it is made.
+    /// Body that comes as it is made.
     Stream(Box<Streaming>),
 }
 
@@ -59,7 +59,7 @@ impl Streaming {
         gap(self.gap, Rc::strong_count(&self.open) - 1, self.silence)
     }
 
-    /// Whether the pause behind the last chunk is not over, nor any answer.
+    /// Reports whether the pause behind the last chunk is not over, nor any answer.
     fn is_pausing(&mut self, context: &mut Context<'_>) -> bool {
         let Some(pause) = &mut self.pause else { return false };
         if pause.as_mut().poll(context).is_pending() && self.events.poll_over(context).is_pending() {

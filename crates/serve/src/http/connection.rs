@@ -132,8 +132,8 @@ fn checked(shared: &Shared, head: &Parts) -> Result<Option<Response<Bytes>>, Ref
     Ok(Some(response))
 }
 
-/// Whether a request comes from no page, or from one of this server's own. A browser sends some requests to other sites without
-/// asking first, and a page that nobody allowed must not spend this machine's time.
+/// Reports whether a request comes from no page, or from one of this server's own. A browser sends some requests to
+/// other sites without asking first, and a page that nobody allowed must not spend this machine's time.
 fn is_own_origin(head: &Parts, host: Option<&[u8]>) -> bool {
     let Some(origin) = head.headers.get(header::ORIGIN).map(HeaderValue::as_bytes) else { return true };
     let named = origin.strip_prefix(b"http://").or_else(|| origin.strip_prefix(b"https://"));

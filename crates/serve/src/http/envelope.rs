@@ -19,7 +19,7 @@ use crate::{Refusal, Service};
 pub struct Enveloped<S> {
     inner: S,
     service: Service,
-    /// What is written instead, as far as it is not written yet, and the bytes that it stands for.
+    /// Replacement that is not written yet, and the bytes that it stands for.
     instead: Option<(Bytes, usize)>,
 }
 

@@ -76,10 +76,10 @@ impl HttpConfig {
     }
 }
 
-/// How a server is to end.
+/// Way in which a server is to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Stop {
-    /// Not yet.
+    /// Running: no end was requested.
     #[default]
     No,
     /// Once what is on its way is over, or its time is up.
@@ -95,24 +95,24 @@ pub struct Server {
     config: HttpConfig,
 }
 
-/// What all connections share.
+/// State that all connections share.
 pub(super) struct Shared {
     pub service: Service,
     pub config: HttpConfig,
     /// Each stream holds it, which counts them.
     pub streams: Rc<()>,
-    /// How far the end is: connections watch it.
+    /// State of the end, which connections watch.
     pub ending: watch::Receiver<Ending>,
 }
 
-/// How far the end of the server is.
+/// State of the server's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
     /// Requests are served.
     Serving,
     /// Requests are refused, and connections close behind what they serve.
     Draining,
-    /// What is still on its way is given up.
+    /// Giving up: unfinished requests are ended.
     GivingUp,
 }
 

@@ -38,7 +38,8 @@ pub fn quantised(weight: &[f32], columns: usize, bits: usize) -> Vec<f32> {
     weight.chunks(columns).flat_map(|row| row.chunks(32)).flat_map(|group| quantised_group(group, bits)).collect()
 }
 
-/// As GGUF has it: eight bits are symmetric; with four bits the weight of the largest magnitude becomes -8.
+/// Quantises a group as GGUF does: eight bits are symmetric; with four bits the weight of the largest magnitude becomes
+/// -8.
 fn quantised_group(group: &[f32], bits: usize) -> Vec<f32> {
     let magnitude = group.iter().map(|weight| weight.abs()).fold(0.0, f32::max);
     let (scale, lowest, highest) = match bits {

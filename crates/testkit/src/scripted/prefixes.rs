@@ -1,4 +1,4 @@
-//! What scripted sequences leave for later ones: a plain list, searched from end to end.
+//! Prefixes that scripted sequences leave for later ones: a plain list, searched from end to end.
 
 use demask_step::{Mask, Position, Prefix, PrefixCounters, TokenId};
 
@@ -11,11 +11,11 @@ pub(super) struct Prefixes {
     pub(super) page: usize,
     kept: Vec<Left>,
     pub(super) counters: PrefixCounters,
-    /// What was wrong with something that was published.
+    /// Fault of a published prefix, if there is one.
     pub(super) wrong: Option<&'static str>,
 }
 
-/// What one sequence left.
+/// Prefix that one sequence left.
 #[derive(Debug, Clone)]
 struct Left {
     mask: Mask,
@@ -25,7 +25,7 @@ struct Left {
 }
 
 impl Prefixes {
-    /// How many of so many positions are whole blocks and whole pages.
+    /// Number of leading positions that are whole blocks and whole pages.
     fn whole(&self, mask: Mask, positions: usize) -> usize {
         let block = match mask {
             Mask::Full => return 0,

@@ -1,4 +1,4 @@
-//! What a script remembers of a sequence between steps, and how its rows go through the layers.
+//! Slots that a script remembers of a sequence between steps, and the path of its rows through the layers.
 
 use demask_step::{Drift, Keep, Lanes, LayerRows, Position, Positions, Probe, SequenceNeeds, SequenceStep, random};
 
@@ -26,9 +26,9 @@ pub(super) struct Draft {
 pub(super) struct Stored {
     keys: [Vec<Option<Content>>; LAYERS],
     values: [Vec<Option<Content>>; LAYERS],
-    /// What a layer added to a row when it last computed it.
+    /// Increment that each layer added to a row when it last computed it.
     increments: [Vec<Option<Content>>; LAYERS],
-    /// What guidance told a row's contents from the unconditional ones.
+    /// Difference between a row's contents with and without the condition of guidance.
     residual: Vec<Option<Content>>,
 }
 
@@ -73,7 +73,7 @@ impl Slots {
         rows
     }
 
-    /// Where guidance stores its differences: the canvas's own, or a draft's of the step that was just run.
+    /// Slots where guidance stores its differences: the canvas's own, or a draft's of the step that was just run.
     pub(super) fn lane(&mut self, lane: usize) -> &mut Stored {
         match self.drafts.get_mut(lane) {
             Some(draft) => &mut draft.stored,
@@ -81,24 +81,24 @@ impl Slots {
         }
     }
 
-    /// Whether a slot holds anything.
+    /// Reports whether a slot holds anything.
     pub(super) fn is_written(&self, position: Position) -> bool {
         self.stored.keys[0][position as usize].is_some()
     }
 
-    /// Whether a row was ever computed in so many layers: only then can it live off its increments.
+    /// Reports whether a row was ever computed in so many layers: only then can it live off its increments.
     pub(super) fn has_increments(&self, position: Position, layers: usize) -> bool {
         self.stored.increments[..layers].iter().all(|layer| layer[position as usize].is_some())
     }
 }
 
 impl Stored {
-    /// Whether so many leading slots were all written.
+    /// Reports whether so many leading slots were all written.
     pub(super) fn is_written(&self, positions: usize) -> bool {
         self.keys.iter().chain(&self.values).all(|layer| layer[..positions].iter().all(Option::is_some))
     }
 
-    /// Whether so many leading slots hold the same K and V.
+    /// Reports whether so many leading slots hold the same K and V.
     pub(super) fn same(&self, other: &Self, positions: usize) -> bool {
         let of = |stored: &Self| {
             let layers = stored.keys.iter().chain(&stored.values);

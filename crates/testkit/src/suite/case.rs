@@ -31,7 +31,7 @@ pub(super) struct Case {
     alg_temp: f32,
     cfg_scale: f32,
     stop: StopRule,
-    /// How sure predictions are, and the share of positions whose prediction never changes.
+    /// Spread of the confidences, and the share of positions whose prediction never changes.
     pub spread: f64,
     pub easy: f64,
     blocks: BlockRules,

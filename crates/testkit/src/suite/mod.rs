@@ -1,5 +1,5 @@
-//! What every decoding method must hold, callable for any method: our own tests call it for each entry of the registry,
-//! and whoever writes a method of their own calls it for theirs.
+//! Rules that every decoding method must keep, callable for any method: our own tests call them for each entry of the
+//! registry, and authors of a method call them for theirs.
 //!
 //! [`decoder`] and [`cache`] run a method with the defaults and with every other kind of value of its parameters, beside
 //! all methods that go with it, on scripted networks in which every stale slot shows, for random prompts, lengths,
@@ -34,14 +34,14 @@ use demask_step::{Mask, MaskKind, Position, StepPlan};
 use case::{Case, cases};
 use run::{Outcome, hostile, run, run_twice};
 
-/// What a method broke.
+/// Rule that a method broke.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Broken {
     /// The method with its parameters, and what it ran with.
     pub method: String,
-    /// What it was to hold.
+    /// Rule that it had to keep.
     pub rule: &'static str,
-    /// What was found instead.
+    /// Outcome that was found instead.
     pub found: String,
 }
 
@@ -123,7 +123,7 @@ impl Pair<'_> {
         Broken { method: format!("{} ({})", self.name, self.case), rule, found: found.into() }
     }
 
-    /// What holds of every method.
+    /// Checks the rules of every method.
     fn hold(&self) -> Result<Outcome, Broken> {
         let outcome = self.run(&self.options)?;
         let again = self.run(&self.options)?;
@@ -137,7 +137,7 @@ impl Pair<'_> {
         }
     }
 
-    /// Whether runs that leave slots for others, and begin with those of others, are what they are alone.
+    /// Reports whether runs that leave slots for others, and begin with those of others, are what they are alone.
     fn shares(&self, outcome: &Outcome) -> Result<(), Broken> {
         if self.case.mask == Mask::Full && self.options.guide.is_none() {
             // Where everybody sees everybody, nothing depends on the first tokens alone.
@@ -168,7 +168,7 @@ impl Pair<'_> {
         Err(self.broken(rule, difference(outcome, &other)))
     }
 
-    /// Whether what the decoder promises over this cache is true.
+    /// Reports whether what the decoder promises over this cache is true.
     fn keeps_promise(&self, outcome: &Outcome) -> Result<(), Broken> {
         match (self.options.decoder.traits().promise, &outcome.exactness) {
             (Promise::Reference, Exactness::Reference) => {
@@ -194,7 +194,7 @@ impl Pair<'_> {
         }
     }
 
-    /// Whether a cache that calls itself exact gives the commits of no cache.
+    /// Reports whether a cache that calls itself exact gives the commits of no cache.
     fn is_exact(&self, outcome: &Outcome) -> Result<(), Broken> {
         if !self.options.cache.traits().exact {
             return Ok(());
@@ -203,7 +203,7 @@ impl Pair<'_> {
         self.compare("an exact cache gives the commits of no cache", outcome, &other)
     }
 
-    /// Whether single drafts over slots with a history are the decoder without drafts.
+    /// Reports whether single drafts over slots with a history are the decoder without drafts.
     fn drafts_singly(&self, outcome: &Outcome) -> Result<(), Broken> {
         let single = demask_decode::decoder::FreeDave { d: OrAuto::Given(1), ..Default::default() };
         if self.options.decoder != single.into() || outcome.memory_is(Memory::OfState) {
@@ -214,7 +214,7 @@ impl Pair<'_> {
     }
 }
 
-/// Which models a method ran.
+/// Kinds of models that a method ran.
 #[derive(Default)]
 struct Ran(Vec<MaskKind>);
 
@@ -299,7 +299,7 @@ fn variants(about: &About) -> Vec<String> {
     variants
 }
 
-/// Where two runs part.
+/// Describes where two runs part.
 fn difference(found: &Outcome, expected: &Outcome) -> String {
     let part = found.commits.iter().zip(&expected.commits).position(|(found, expected)| found != expected);
     let part = part.unwrap_or(found.commits.len().min(expected.commits.len()));
@@ -317,12 +317,12 @@ parameters! {
     pub struct Watching {}
 }
 
-/// What a decoder foresees, watched by a cache policy, which has no other way to the suite.
+/// Observer of a decoder's foresight, passed in as a cache policy, which has no other way to the suite.
 #[derive(Debug, Default)]
 struct Foresight {
-    /// Whether it says that it always foresees.
+    /// Records whether it says that it always foresees.
     always: bool,
-    /// What it foresaw of the forward that runs.
+    /// Positions that it foresaw for the current forward.
     foreseen: Vec<Position>,
     /// The first forward that committed something else.
     wrong: Option<String>,
@@ -371,7 +371,7 @@ impl CachePolicy for Watch {
     }
 }
 
-/// Whether a decoder commits what it foresees, and foresees where it says so.
+/// Reports whether a decoder commits what it foresees, and foresees where it says so.
 fn foresees(spec: &DecoderSpec, case: &Case) -> Result<(), Broken> {
     let Some(options) = case.options(spec, &Watching::default().into()) else { return Ok(()) };
     let always = spec.traits().foresees && Ranking::foresees(options.remasking);

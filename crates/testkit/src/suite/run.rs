@@ -6,7 +6,7 @@ use demask_step::{NO_TOKEN, Network, Pending, Predictions, Request, SequenceId, 
 use super::case::{Case, MASK_ID, VOCAB};
 use crate::scripted::Scripted;
 
-/// What came of a run.
+/// Outcome of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Outcome {
     /// Position, token and the bits of the confidence, in the order of the commits.
@@ -15,7 +15,7 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// Whether the run of a decoder that promises the tokens of another was over slots of this memory.
+    /// Reports whether the run of a decoder that promises the tokens of another was over slots of this memory.
     pub(super) fn memory_is(&self, memory: Memory) -> bool {
         (self.exactness == Exactness::Approximate) == (memory == Memory::OfHistory)
     }

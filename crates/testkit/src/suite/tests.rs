@@ -120,9 +120,9 @@ enum Flaw {
     OfState,
     /// Slots are seen that nothing was written to.
     Unwritten,
-    /// More rows than it reserved.
+    /// Reserves too few rows.
     Reserves,
-    /// It remembers something beyond its session.
+    /// Remembers something beyond its session.
     Remembers,
 }
 

@@ -1,4 +1,4 @@
-//! How often drafts stand, and what a confidence is worth.
+//! Analysis of acceptance: how often drafts are accepted, and how often a prediction of a given confidence is right.
 //!
 //! [`measure`] decodes a prompt and adds up two things. Of every draft that a decoder verifies (`freedave`, `guided`): where
 //! in its block it was, in which forward, behind how many other drafts, and whether it stood. Of every prediction of every
@@ -24,14 +24,14 @@ use super::{Findings, Look, counted, decode};
 /// Lower bounds of the bins of confidence: finer where most predictions are.
 const BINS: [f32; 14] = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999, 0.9999];
 
-/// What became of drafts.
+/// Fate of drafts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Rate {
     /// Drafts that stood.
     accepted: usize,
-    /// Those behind which everything stood.
+    /// Number of drafts behind which everything was accepted.
     reached: usize,
-    /// All of them.
+    /// Number of all drafts.
     drafted: usize,
 }
 
@@ -102,7 +102,7 @@ impl Calibration {
 pub struct Acceptance {
     /// The model.
     pub model: String,
-    /// Where it ran.
+    /// Device of the runs.
     pub device: String,
     /// The decoder and the cache with their parameters.
     pub methods: [String; 2],
@@ -114,7 +114,7 @@ pub struct Acceptance {
     /// Forwards with drafts by how many tokens of them stood.
     stood: BTreeMap<usize, usize>,
     all: Rate,
-    /// Of reached drafts, of predictions in the current block, and of those behind it.
+    /// Calibration of reached drafts, of predictions in the current block, and of those behind it.
     drafts: Calibration,
     current: Calibration,
     behind: Calibration,
@@ -188,7 +188,7 @@ fn note(look: &Look<'_>, predicted: &mut Vec<Predicted>) {
 }
 
 impl Acceptance {
-    /// Nothing measured yet, of a decoder and a cache.
+    /// Creates an empty measurement of a decoder and a cache.
     pub fn new(model: &str, device: &str, methods: [String; 2]) -> Self {
         Self { model: model.to_owned(), device: device.to_owned(), methods, ..Self::default() }
     }

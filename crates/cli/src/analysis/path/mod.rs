@@ -1,4 +1,4 @@
-//! How few forwards an answer could be had with, beside what FreeDave needs.
+//! Analysis of paths: the smallest number of forwards for an answer, beside the number that FreeDave needs.
 //!
 //! FreeDave speaks of the shortest feasible path and never measures it. Its Lemma 1, by which enough drafts find that
 //! path, does not hold as stated (specs/freedave.md#4.1): the largest verified jump is not always the best one, so that
@@ -32,7 +32,7 @@ const DRAFTS: [&str; 7] = ["1", "2", "4", "8", "16", "32", "auto"];
 pub struct OfPrompt {
     /// Tokens of the answer.
     tokens: usize,
-    /// Whether every decoder came to the tokens of static decoding.
+    /// Records whether every decoder came to the tokens of static decoding.
     identical: bool,
     /// Forwards by way, as in [`Paths::ways`].
     forwards: Vec<usize>,
@@ -43,7 +43,7 @@ pub struct OfPrompt {
 pub struct Paths {
     /// The model.
     pub model: String,
-    /// Where it ran.
+    /// Device of the runs.
     pub device: String,
     /// Canvases that the beam search runs at each depth.
     pub width: usize,
@@ -61,7 +61,7 @@ enum Way {
     FreeDave(String),
     /// The shortest along static decoding: within blocks, or across them.
     Along {
-        /// Whether jumps may lead over the end of a block.
+        /// Records whether jumps may lead over the end of a block.
         across: bool,
     },
     /// Through any canvases, as far as the beam search finds.
@@ -69,7 +69,7 @@ enum Way {
 }
 
 impl Paths {
-    /// Nothing measured yet.
+    /// Creates an empty measurement.
     pub fn new(model: &str, device: &str, width: usize) -> Self {
         let known = |drafts: &&str| format!("freedave:d={drafts}").parse::<DecoderSpec>().is_ok();
         let freedave = DRAFTS.into_iter().filter(known).map(|drafts| Way::FreeDave(drafts.to_owned()));
@@ -83,7 +83,7 @@ impl Paths {
         }
     }
 
-    /// What a way is called.
+    /// Name of a way.
     fn name(&self, way: &Way) -> String {
         match way {
             Way::Static => "static".to_owned(),
@@ -152,7 +152,7 @@ fn uncached(options: &Options) -> Options {
 
 /// A canvas whose masks any forward may predict.
 struct Search {
-    /// What static decoding came to, its forwards, and the tokens of its answer.
+    /// Result of static decoding, its forwards, and the tokens of its answer.
     goal: Goal,
     forwards: usize,
     tokens: Vec<TokenId>,

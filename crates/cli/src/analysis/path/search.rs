@@ -13,31 +13,31 @@ use std::collections::{BTreeMap, HashSet};
 
 use demask::internals::step::{Position, TokenId};
 
-/// What static decoding came to.
+/// Result of static decoding.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Goal {
-    /// Its commits, in order.
+    /// Commits, in order.
     pub commits: Vec<(Position, TokenId)>,
-    /// How many of them stood after each of its steps that committed something.
+    /// Number of commits after each of its steps that committed something.
     pub sizes: Vec<usize>,
-    /// How many positions of the answer are needed: those below this one.
+    /// End of the positions that the answer needs.
     pub end: Position,
 }
 
-/// What a forward predicts at a masked position.
+/// Prediction of a forward at a masked position.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Guess {
-    /// Where.
+    /// Canvas position.
     pub position: Position,
     /// The block that it lies in.
     pub block: usize,
-    /// What.
+    /// Token id.
     pub token: TokenId,
     /// The token's probability.
     pub confidence: f32,
 }
 
-/// Which commits of a goal stand.
+/// Commits of a goal that are done, by index.
 type State = Vec<bool>;
 
 /// Predicts all masks of a canvas on which some commits of a goal stand.
@@ -46,9 +46,9 @@ pub type Predict<'a, E> = dyn FnMut(&[bool]) -> Result<Vec<Guess>, E> + 'a;
 /// Lengths of the shortest ways along static decoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Along {
-    /// If no jump leads over the end of a block.
+    /// Forwards if no jump leads over the end of a block.
     pub in_blocks: usize,
-    /// If jumps may.
+    /// Forwards if jumps may lead over the end of a block.
     pub across: usize,
 }
 
@@ -156,7 +156,7 @@ fn with(state: &[bool], added: &[usize]) -> State {
     state
 }
 
-/// Whether everything that the answer needs stands.
+/// Reports whether everything that the answer needs stands.
 fn is_reached(goal: &Goal, state: &[bool]) -> bool {
     goal.commits.iter().zip(state).all(|(commit, &stands)| stands || commit.0 >= goal.end)
 }

@@ -91,7 +91,8 @@ fn steps(cells: &Map) -> Figure {
     }
 }
 
-/// How the changes of K and V go with those of the others: what can tell which positions a cache should renew.
+/// Figure of the correlation between the changes of K and V and those of the other features: it shows which features
+/// can tell a cache which positions to renew.
 fn correlations(stability: &Stability) -> Figure {
     let cloud = stability.average.cloud();
     let others = |stored: usize| (0..FEATURES.len()).filter(move |&feature| feature != stored);

@@ -12,7 +12,7 @@ use crate::analysis::{Findings, counted};
 pub const FEATURES: [&str; 4] = ["K", "V", "attention output", "MLP output"];
 /// Names of the features' columns.
 pub(super) const COLUMNS: [&str; 4] = ["key", "value", "attention", "mlp"];
-/// What a cache stores, and so could compare: K and V, as numbers in [`FEATURES`].
+/// Features that a cache stores, and so could compare: K and V, as indices of [`FEATURES`].
 pub const STORED: [usize; 2] = [KEY, VALUE];
 /// K among the features.
 pub const KEY: usize = 0;
@@ -26,7 +26,7 @@ const CLOUD: usize = 1500;
 pub struct Stability {
     /// The model.
     pub model: String,
-    /// Where it ran.
+    /// Device of the runs.
     pub device: String,
     /// Decoded prompts.
     pub prompts: usize,
@@ -132,7 +132,7 @@ impl Moments {
 }
 
 impl Stability {
-    /// Nothing measured yet. Of `chosen` layers there will be maps beside that of the average.
+    /// Creates an empty measurement. Maps are made of `chosen` layers beside that of the average.
     pub fn new(model: &str, device: &str, layers: usize, chosen: &[usize]) -> Self {
         Self {
             model: model.to_owned(),
@@ -174,7 +174,7 @@ impl Stability {
         }
     }
 
-    /// How the change of each feature goes with that of a stored one, [`KEY`] or [`VALUE`], in a layer.
+    /// Correlation of the change of each feature with that of a stored one, [`KEY`] or [`VALUE`], in a layer.
     pub fn correlations(&self, layer: usize, stored: usize) -> [Option<f64>; 4] {
         self.moments[layer][stored].map(|moments| moments.correlation())
     }

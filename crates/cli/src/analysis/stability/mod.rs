@@ -1,4 +1,4 @@
-//! How a network's features change from step to step (FlashDLM, figure 2; dLLM-Cache, figures 1 and 2).
+//! Changes of a network's features from step to step (FlashDLM, figure 2; dLLM-Cache, figures 1 and 2).
 //!
 //! Caches of diffusion models live off features that hardly change between two steps. [`measure`] decodes a prompt
 //! without any cache, and compares K, V, what attention adds to the residual stream and what the MLP adds to it, in each

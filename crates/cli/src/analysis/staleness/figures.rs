@@ -23,7 +23,7 @@ pub fn figures(found: &Staleness) -> Vec<Figure> {
     figures
 }
 
-/// What a picture of lines is of.
+/// Subject of a picture of lines.
 struct About {
     name: &'static str,
     across: &'static str,
@@ -77,7 +77,7 @@ fn lines(found: &Staleness, about: &About, of: impl Fn(&OfCache) -> Vec<(usize, 
     }
 }
 
-/// Where a cache is stale: cosines over layers and positions.
+/// Map of a cache's staleness: cosines over layers and positions.
 fn map(index: usize, cache: &OfCache) -> Figure {
     let offsets = || cache.cells.keys().map(|key| key.1);
     let first = offsets().min().unwrap_or(0);

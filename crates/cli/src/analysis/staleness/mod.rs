@@ -1,4 +1,4 @@
-//! How far cached K and V are from the true ones (FlashDLM, figure 2 and limitations).
+//! Distance of cached K and V from the true ones (FlashDLM, figure 2 and limitations).
 //!
 //! The true K/V of a forward are those of a forward without a cache over the same canvas. [`measure`] decodes a prompt
 //! over a cache, and after each forward compares every slot that attention could read with them: one minus the cosine of
@@ -62,18 +62,18 @@ pub struct OfCache {
     pub name: String,
     /// Forwards of all prompts.
     forwards: usize,
-    /// By layer: along the runs, and at their ends.
+    /// Sums by layer: along the runs, and at their ends.
     layers: Vec<Sums>,
     ends: Vec<Sums>,
-    /// By forward and by age, of all layers.
+    /// Sums by forward and by age, of all layers.
     steps: BTreeMap<usize, Sums>,
     ages: BTreeMap<usize, Sums>,
-    /// By layer and position from the answer's start: along the runs.
+    /// Sums by layer and position from the answer's start: along the runs.
     cells: BTreeMap<(usize, i64), [Sum; 2]>,
 }
 
 impl OfCache {
-    /// Nothing measured yet.
+    /// Creates an empty measurement.
     pub fn new(name: &str, layers: usize) -> Self {
         let none = vec![Sums::default(); layers];
         Self { name: name.to_owned(), layers: none.clone(), ends: none, ..Self::default() }
@@ -121,7 +121,7 @@ struct Place {
 pub struct Staleness {
     /// The model.
     pub model: String,
-    /// Where it ran.
+    /// Device of the runs.
     pub device: String,
     /// The decoder with its parameters.
     pub decoder: String,

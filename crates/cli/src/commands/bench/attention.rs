@@ -25,7 +25,7 @@ struct Report {
     /// A GPU's.
     #[serde(skip_serializing_if = "Option::is_none")]
     kernel: Option<&'static str>,
-    /// Whether steps take this kernel, where all were asked for.
+    /// Records whether steps take this kernel, where all were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     chosen: Option<bool>,
     dtype: String,
@@ -79,14 +79,14 @@ pub fn run(settings: &Settings, args: &AttentionArgs) -> anyhow::Result<()> {
     reports.finish()
 }
 
-/// Measured shapes.
+/// Shapes to measure.
 struct Asked<'a> {
     all_rows: &'a [usize],
     repeat: usize,
     keys: usize,
     shape: AttentionShape,
     dtype: Dtype,
-    /// Whether every kernel is.
+    /// Records whether every kernel is.
     every: bool,
 }
 
@@ -95,7 +95,7 @@ struct Way {
     rows: usize,
     /// A GPU's.
     kernel: Option<&'static str>,
-    /// Whether steps take this kernel.
+    /// Records whether steps take this kernel.
     chosen: bool,
     seconds: Spread,
 }

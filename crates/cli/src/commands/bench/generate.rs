@@ -33,7 +33,7 @@ struct Report {
     /// The trace whose predictions stood in for the network's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     replay: Option<String>,
-    /// Of a whole answer.
+    /// Seconds of a whole answer.
     seconds: Spread,
     /// Decoded tokens by seconds.
     tokens_per_second: f64,
@@ -108,7 +108,7 @@ pub fn run(settings: &Settings, args: &BenchGenerateArgs) -> anyhow::Result<()> 
     if settings.screen.json { output::json(&report) } else { Ok(output::line(&told(&report))?) }
 }
 
-/// What the networks have to predict for a request to be the recorded run, found out before weights are read.
+/// Predictions that the networks have to make for a request to be the recorded run, found out before weights are read.
 fn script(replay: Recorded, opened: &Opened, request: &Request) -> anyhow::Result<Script> {
     let mut session = opened.prepare(&request.prompt, &request.options)?.into_session();
     let networks: Vec<_> = [Some(opened), opened.guide()].into_iter().flatten().map(Opened::prompter).collect();

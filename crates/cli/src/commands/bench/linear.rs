@@ -37,7 +37,7 @@ const MOST_RUNS: usize = 64;
 #[derive(Serialize)]
 struct Report {
     kernel: &'static str,
-    /// Whether steps take this kernel, where all were asked for.
+    /// Records whether steps take this kernel, where all were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     chosen: Option<bool>,
     dtype: String,
@@ -88,14 +88,14 @@ pub fn run(settings: &Settings, args: &LinearArgs) -> anyhow::Result<()> {
     reports.finish()
 }
 
-/// Measured products.
+/// Products to measure.
 struct Asked<'a> {
     all_rows: &'a [usize],
     most_rows: usize,
     repeat: usize,
     inputs: usize,
     outputs: usize,
-    /// Whether every kernel is.
+    /// Records whether every kernel is.
     every: bool,
 }
 
@@ -112,7 +112,7 @@ struct Measured {
 struct Product {
     rows: usize,
     kernel: &'static str,
-    /// Whether steps take this kernel.
+    /// Records whether steps take this kernel.
     chosen: bool,
 }
 

@@ -28,12 +28,12 @@ use crate::{
     settings::{Settings, numbers},
 };
 
-/// Measured runs, unless somebody says otherwise.
+/// Default number of measured runs.
 const REPEAT: usize = 5;
 /// Runs before the first measured one.
 const WARM: usize = 1;
 
-/// What the shared flags mean to what is measured.
+/// Shared settings for the subject of a measurement.
 pub fn shared(shared: SharedArgs, command: &BenchCommand) -> anyhow::Result<SharedArgs> {
     match command {
         BenchCommand::Linear(_) => linear::shared(shared),
@@ -63,7 +63,7 @@ struct Spread {
 }
 
 impl Spread {
-    /// Of at least one time.
+    /// Summarises at least one time.
     fn of(mut seconds: Vec<f64>) -> Self {
         seconds.sort_by(f64::total_cmp);
         let at = |index: usize| seconds.get(index).copied().unwrap_or(f64::NAN);
@@ -71,7 +71,7 @@ impl Spread {
         Self { median: f64::midpoint(low, high), min: at(0), max: at(seconds.len().max(1) - 1) }
     }
 
-    /// Of `repeat` runs behind the warm ones, each of which returns its seconds, unless the user stops it.
+    /// Measures `repeat` runs behind the warm ones, each of which returns its seconds, unless the user stops it.
     fn measure(repeat: usize, mut work: impl FnMut() -> anyhow::Result<f64>) -> anyhow::Result<Self> {
         let mut seconds = Vec::new();
         for index in 0..repeat.saturating_add(WARM) {
@@ -98,15 +98,15 @@ impl Spread {
     }
 }
 
-/// What the machine can do at most.
+/// Peak rates of the machine.
 struct Ceilings {
     tflops: f64,
-    /// Nothing if there is no memory to read.
+    /// Rate of reading memory; none if no memory is read.
     gbs: Option<f64>,
 }
 
 impl Ceilings {
-    /// Of a device's products of weights that are stored in a type.
+    /// Measures the ceilings of a device's products with weights that are stored in a type.
     fn of(device: &DeviceOptions, stored: Dtype) -> anyhow::Result<Self> {
         let products = device.products(stored)?;
         #[cfg(feature = "cuda")]
@@ -116,14 +116,14 @@ impl Ceilings {
         Ok(Self::measure(&Pool::new(device.thread_count()?), device.isa()?, products))
     }
 
-    /// Of a card's products of a type.
+    /// Measures the ceilings of a card's products of a type.
     #[cfg(feature = "cuda")]
     fn on_gpu(gpu: &cuda::Driver, dtype: Dtype) -> anyhow::Result<Self> {
         let gbs = cuda::ceiling::reading_gbs(gpu)?;
         Ok(Self { tflops: cuda::ceiling::product_tflops(gpu, dtype)?, gbs })
     }
 
-    /// Of the processor's products of a kind.
+    /// Measures the ceilings of the processor's products of a kind.
     fn measure(pool: &Pool, isa: Isa, products: Products) -> Self {
         Self::beside(Reading::new(isa, pool).ok().as_ref(), pool, isa, products)
     }
@@ -141,7 +141,7 @@ impl Ceilings {
     }
 }
 
-/// What work costs at least.
+/// Least cost of a piece of work.
 #[derive(Debug, Clone, Copy)]
 struct Work {
     flops: f64,
@@ -213,7 +213,7 @@ fn row_counts(rows: Option<&str>, default: &str) -> anyhow::Result<Vec<usize>> {
     Ok(rows)
 }
 
-/// Where a single operation is measured: on the processor, unless a GPU is asked for.
+/// Device of a single operation: the processor, unless a GPU is requested.
 fn single(settings: &Settings) -> anyhow::Result<DeviceOptions> {
     let asked = settings.asked();
     let device = match asked.device {

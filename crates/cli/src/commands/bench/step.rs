@@ -33,7 +33,7 @@ struct Report {
     rates: Rates,
 }
 
-/// What goes into a forward.
+/// Shape of a forward.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Shape {
     rows: usize,
@@ -78,7 +78,7 @@ impl Shape {
         Ok(Self { rows, keys, computed: part("--computed", args.computed)?, head_rows, drafts, shift })
     }
 
-    /// What its sequence takes, the forward that computes every slot included.
+    /// Needs of its sequence, the forward that computes every slot included.
     fn needs(self) -> SequenceNeeds {
         SequenceNeeds {
             positions: self.keys,

@@ -31,7 +31,7 @@ struct Report<'a> {
     device: &'a str,
     /// Problems at the same time.
     batch: usize,
-    /// What this call made, and what it took by the clock.
+    /// Number of items that this call made, and its wall time.
     items: usize,
     seconds: f64,
     rows: &'a [Summary],

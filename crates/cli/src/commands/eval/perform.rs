@@ -32,13 +32,13 @@ struct Group {
     state: State,
 }
 
-/// How far a model is.
+/// State of a model.
 enum State {
-    /// Its weights are where they were.
+    /// Opened: its weights are not read.
     Opened(Box<Opened>),
-    /// It can answer.
+    /// Loaded: it can answer.
     Loaded(Box<Model>),
-    /// It has answered, and made room for the next one.
+    /// Gone: it has answered, and made room for the next one.
     Gone,
 }
 
@@ -53,13 +53,13 @@ pub struct Ready {
     permission: Option<Permission>,
 }
 
-/// Where answers go, and how many are made at a time.
+/// Destination of the answers, and the number that are made at a time.
 pub struct Answers {
     /// Answers that are there.
     pub store: Store,
     /// Items at a time.
     pub width: usize,
-    /// What this call has made.
+    /// Results of this call.
     pub made: Made,
 }
 
@@ -126,7 +126,7 @@ impl Ready {
         Ok(())
     }
 
-    /// What a results directory remembers of a row's model.
+    /// Facts about a row's model that a results directory remembers.
     fn about(&self, row: usize) -> Map<String, Value> {
         let Some(Group { state: State::Opened(opened), device, .. }) = self.group(row) else { return Map::new() };
         about_model(opened, self.plan.rows[row].model.guide.is_some(), device)
@@ -166,7 +166,7 @@ impl Ready {
         }
     }
 
-    /// Tells what is there already.
+    /// Reports the items that are done already.
     pub fn tell(&self, answers: &Answers, screen: Screen) {
         let kept = answers.store.records().len();
         if kept > 0 {

@@ -1,4 +1,4 @@
-//! What `eval` is asked for: the flags of one model, or a file of runs.
+//! Request of `eval`: the flags of one model, or a file of runs.
 
 use std::path::Path;
 

@@ -118,7 +118,7 @@ fn copies_are_pairs() {
     assert_eq!((taken.count(Count::Keeps), taken.count(Count::Copies)), (2, 1));
 }
 
-/// What was written, read as the structure that it is.
+/// Reads the written bytes as the structure that they are.
 fn structures<T: Plain>(taken: &Taken, array: Array) -> Vec<T> {
     let bytes = &taken.bytes()[array.at..][..array.length * size_of::<T>()];
     // SAFETY: the bytes of plain structures.
@@ -177,8 +177,8 @@ fn answers_lie_behind_each_other() {
     assert_eq!(Answers::of(20, 0, 0).end, 512);
 }
 
-/// What runs on the computed rows believes the count that was taken over: a row that is named twice would be computed in
-/// place of another that the device never wrote.
+/// Symptom: kernels on computed rows believe the count that was taken over; a row that is named twice would be computed
+/// in place of another that the device never wrote.
 #[test]
 fn launches_that_count_other_rows_than_the_device_will_list_are_refused() {
     let by = Drift::Random { seed: 1 };

@@ -31,7 +31,7 @@ fn assert_close(found: &[f32], expected: &[f32], tolerance: f32, what: &str) {
     }
 }
 
-/// What is timed is the product, with every copy of the weight, and it takes time.
+/// Timed products are those of the naive twin, run with every copy of the weight, and take time.
 #[test]
 fn products_that_are_timed_are_those_of_the_naive_twin() {
     const ROWS: usize = 11;

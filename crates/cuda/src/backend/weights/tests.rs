@@ -42,7 +42,7 @@ const KINDS: [(Dtype, Option<Quantisation>); 4] = [
     (Dtype::F32, Some(Quantisation::Q4)),
 ];
 
-/// What a row of a weight should be in some numbers, its depth padded.
+/// Row of a weight as it should be in a format, its depth padded.
 fn expected(kept: Kept, row: &[f32]) -> Vec<f32> {
     let mut row = row.to_vec();
     row.resize(row.len().next_multiple_of(DEPTH), 0.0);

@@ -21,7 +21,7 @@ struct Case {
     rows: Vec<(usize, usize)>,
     list: Vec<u32>,
     queries: Vec<f32>,
-    /// For each segment K and V, `[positions, kv_heads, head_dim]`.
+    /// K and V of each segment, `[positions, kv_heads, head_dim]`.
     keys: Vec<[Vec<f32>; 2]>,
 }
 

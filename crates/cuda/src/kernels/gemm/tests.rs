@@ -96,7 +96,7 @@ impl Case {
         Self { product, depth, rows, first: 3, input, weights }
     }
 
-    /// The same with one of the rows alone.
+    /// Returns the case with one of the rows alone.
     fn row(&self, row: usize) -> Case {
         let input = self.input[row * self.depth..(row + 1) * self.depth].to_vec();
         let weights = self.weights.iter().map(|weight| Weight {
@@ -113,7 +113,7 @@ impl Case {
         self.weights.iter().map(|weight| weight.columns as u32).collect()
     }
 
-    /// What the stream holds before the sums are added.
+    /// Content of the stream before the sums are added.
     fn stream(&self, columns: usize) -> Vec<f32> {
         noise(columns as u64 + 99, (self.first + self.rows + 1) * SPREAD * columns)
     }

@@ -48,14 +48,14 @@ struct Answer {
 struct Lists(Vec<u32>);
 
 impl Lists {
-    /// Where they begin.
+    /// Adds tokens and returns the index of the first.
     fn add(&mut self, tokens: &[u32]) -> u32 {
         self.0.extend_from_slice(tokens);
         (self.0.len() - tokens.len()) as u32
     }
 }
 
-/// What the kernel answers to the rows from `first` on, which all have the same vocabulary.
+/// Answers of the kernel to the rows from `first` on, which all have the same vocabulary.
 fn answers(table: &Trial<'_>, rows: &[Asked], first: usize) -> Vec<Answer> {
     let vocabulary = rows[0].logits.len();
     let (mut lists, mut top) = (Lists::default(), 0);
@@ -115,7 +115,7 @@ fn answers(table: &Trial<'_>, rows: &[Asked], first: usize) -> Vec<Answer> {
     (first..rows.len()).map(answer).collect()
 }
 
-/// The same for both orders of threads, to the bit.
+/// Answers for both orders of threads, which must agree to the bit.
 fn answers_of_both(gpus: &[Emulator; 2], rows: &[Asked]) -> Vec<Answer> {
     let [forward, backward] = gpus.each_ref().map(|gpu| answers(&Trial(gpu), rows, 0));
     assert_eq!(forward, backward);
@@ -144,12 +144,12 @@ fn probabilities(logits: &[f32], temperature: f64) -> Vec<f64> {
 
 /// A row's distributions, from their definitions.
 struct Twin {
-    /// Without what is forbidden.
+    /// Logits without the forbidden tokens.
     raw: Vec<f32>,
-    /// Without what the filter leaves out, either.
+    /// Logits also without the tokens that the filter leaves out.
     filtered: Vec<f32>,
     temperature: f64,
-    /// Whether rounding decides what the filter leaves out.
+    /// Records whether rounding decides what the filter leaves out.
     close: bool,
 }
 
@@ -192,7 +192,7 @@ impl Twin {
     }
 }
 
-/// Everything from its definition, in f64, unless rounding decides it. Whether it was checked.
+/// Checks everything from its definition, in f64, unless rounding decides it. Returns whether it was checked.
 fn check(asked: &Asked, found: &Answer) -> bool {
     let (twin, HeadRequest { mute, sampling, .. }) = (Twin::new(asked), &asked.request);
     let (temperature, drawn) = (sampling.temperature, sampling.confidence == ConfidenceOf::Drawn);
@@ -422,7 +422,7 @@ fn the_worst_cases_of_large_vocabularies_are_right() {
     near(1.0 / found[0].confidence, passing, "equal tokens that pass");
 }
 
-/// As exactly as some tokens more or less at the filter's end allow.
+/// Checks as exactly as some tokens more or less at the filter's end allow.
 fn check_roughly(asked: &Asked, found: &Answer) {
     let twin = Twin::new(asked);
     let scores = twin.filtered.iter().zip(0..).map(|(x, token)| x + token_gumbel(asked.key, token));

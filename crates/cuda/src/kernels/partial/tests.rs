@@ -205,7 +205,7 @@ struct Choice {
 }
 
 impl Choice {
-    /// By sorting everything.
+    /// Expected choice, by sorting everything.
     fn expected(&self) -> Vec<u32> {
         let mut computed = self.fixed.clone();
         for (rows, keep) in &self.probes {

@@ -91,7 +91,7 @@ fn norms_match_their_twin_in_any_place_and_company() {
 
 const POSITIONS: usize = 50;
 
-/// What finishes heads of a width.
+/// Case of a kernel that finishes heads of a width.
 struct Finish {
     dtype: Dtype,
     heads: usize,

@@ -1,11 +1,11 @@
-//! When a sequence's prompt and response are computed again.
+//! Schedule by which a sequence's prompt and response are computed again.
 
 use demask_step::{Position, Positions};
 
 use super::{Count, Phase};
 use crate::{decoder::View, event::Commit};
 
-/// What says when something is due.
+/// Rule by which a refresh is due.
 #[derive(Debug)]
 pub(super) struct Rule {
     pub phase: Phase,
@@ -19,14 +19,14 @@ pub(super) struct Rule {
     pub doubt: f32,
 }
 
-/// What a forward computes again as a whole.
+/// Parts that a forward computes again as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Due {
     pub prompt: bool,
     pub response: bool,
 }
 
-/// What has happened to a sequence since its parts were computed.
+/// Record of a sequence since its parts were computed.
 #[derive(Debug)]
 pub(super) struct Track {
     /// Forwards so far, over all blocks.
@@ -36,7 +36,7 @@ pub(super) struct Track {
     response_tokens: usize,
     /// The block of the last forward.
     block: Option<usize>,
-    /// Whether the last commits were doubtful.
+    /// Records whether the last commits were doubtful.
     doubted: bool,
     /// Positions committed since their rows were computed.
     pub stale: Positions,

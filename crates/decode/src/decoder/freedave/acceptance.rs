@@ -1,5 +1,4 @@
-//! How probable it is that a draft is accepted: a Beta mean for each bucket of confidence and of the gap to the next in
-//! rank.
+//! Probability that a draft is accepted: a Beta mean for each bucket of confidence and of the gap to the next in rank.
 //!
 //! A draft fails if its token changes, which its confidence says something about, or if another position overtakes it,
 //! which the distance to that one says something about. What is known before a request are the counts of the demo
@@ -17,10 +16,10 @@ const CONFIDENCES: [f32; 9] = [0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999]
 const GAPS: [f64; 5] = [0.000_1, 0.001, 0.01, 0.1, 2.0];
 /// Number of buckets.
 pub(super) const BUCKETS: usize = Place::ALL.len() * (CONFIDENCES.len() + 1) * (GAPS.len() + 1);
-/// What all that is known before a request weighs at most, in drafts of the request.
+/// Largest weight of the knowledge from before a request, in drafts of the request.
 const PRIOR_WEIGHT: f64 = 12.0;
 
-/// Where a draft stands among those of its forward.
+/// Place of a draft among those of its forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Place {
@@ -51,19 +50,19 @@ impl Place {
 /// Drafts of a bucket that were verified.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Verified {
-    /// Least confidence of the bucket.
+    /// Lower bound of the bucket's confidence.
     pub confidence: f32,
-    /// Least gap of the bucket; none behind the last in rank.
+    /// Lower bound of the bucket's gap; none behind the last in rank.
     pub gap: Option<f64>,
-    /// Where they stood.
+    /// Place of the drafts.
     pub place: Place,
-    /// How many the steps before were accepted of.
+    /// Number of drafts whose earlier steps were all accepted.
     pub tried: u32,
-    /// How many of them were accepted.
+    /// Number of these that were accepted.
     pub accepted: u32,
 }
 
-/// What the drafts of a request came to.
+/// Counts of a request's drafts, by bucket.
 #[derive(Debug, Clone)]
 pub(super) struct Acceptance {
     counts: [(u32, u32); BUCKETS],

@@ -1,26 +1,26 @@
-//! How much a forward drafts: what there is to choose from, and who chooses.
+//! Number of drafts of a forward: the choices, and the rules that choose.
 //!
 //! Tokens never depend on a choice: any number of drafts and any reach is verified alike. What it changes is how many
 //! forwards are run, and what each of them costs.
 
 use std::fmt;
 
-/// Which blocks a forward with drafts predicts.
+/// Blocks that a forward with drafts predicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reach {
     /// Blocks behind the one that is decoded, at most.
     pub ahead: usize,
-    /// Whether every draft runs the rows of all of them; otherwise each ends with the first block that it leaves
-    /// incomplete, which only a mask lets it whose rows do not see what comes later.
+    /// Records whether every draft runs the rows of all of them; otherwise each ends with the first block that it
+    /// leaves incomplete, which only a mask lets it whose rows do not see what comes later.
     pub whole: bool,
 }
 
-/// What a forward drafts.
+/// Drafts of a forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
     /// Drafts, the canvas as it is included: 1 is a step of static decoding.
     pub drafts: usize,
-    /// Which blocks it predicts.
+    /// Blocks that it predicts.
     pub reach: Reach,
 }
 
@@ -33,7 +33,7 @@ pub struct Priced {
     pub seconds: f64,
 }
 
-/// What there is to choose from before a forward.
+/// Choices before a forward.
 #[derive(Debug, Clone, Copy)]
 pub struct Offer<'a> {
     /// Choices: reach by reach with rising numbers of drafts, from 1. Never empty.
@@ -52,7 +52,7 @@ pub trait Choose: fmt::Debug + Send {
     fn choose(&mut self, offer: &Offer<'_>) -> usize;
 }
 
-/// As many drafts as there are, as far as they may reach.
+/// Rule that takes all drafts within reach.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AsMany;
 
@@ -109,7 +109,8 @@ impl Choose for BestRate {
 mod tests {
     use super::*;
 
-    /// Which number of drafts is chosen of forwards with 1 draft, 2 drafts and so on, each of these seconds.
+    /// Returns the number of drafts that the rule chooses for forwards with 1 draft, 2 drafts and so on, each of these
+    /// seconds.
     fn chosen(rule: &mut BestRate, seconds: &[f64], chances: &[f64]) -> usize {
         let reach = Reach { ahead: 0, whole: true };
         let choice = |(index, &seconds)| Priced { choice: Choice { drafts: index + 1, reach }, seconds };

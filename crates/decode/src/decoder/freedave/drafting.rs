@@ -19,7 +19,7 @@ use crate::{
     transfer::{Candidate, LaneView, Ranking, State, Transfer},
 };
 
-/// Where static decoding stands: the block, and its next step.
+/// Position of static decoding: the block, and its next step.
 #[derive(Debug, Clone, Copy, Default)]
 struct Standing {
     block: usize,
@@ -38,18 +38,18 @@ pub(super) struct Drafting {
     /// Positions predicted, and positions from the first to the last live row, both at most.
     window: usize,
     span: usize,
-    /// What a forward may reach, and what the next one does.
+    /// Reach of each forward, and of the next one.
     reaches: Vec<Reach>,
     reach: Reach,
-    /// Where what the next forward predicts ends.
+    /// End of the positions that the next forward predicts.
     end: Position,
     pub(super) chooser: Box<dyn Choose>,
     pub(super) chooses: bool,
-    /// What there is to choose from.
+    /// Choices for the next forward, with their prices.
     choices: Vec<Priced>,
     chances: Vec<f64>,
     acceptance: Acceptance,
-    /// By draft: its bucket.
+    /// Bucket of each draft.
     buckets: Vec<usize>,
     /// Sequences that run in each forward.
     pub(super) sequences: usize,
@@ -60,12 +60,13 @@ pub(super) struct Drafting {
     /// Forwards by the number of drafts that ran.
     told: Vec<usize>,
     pub(super) subset: bool,
-    /// Whether a step takes as many tokens as pass a threshold, so that how many it takes is unknown before.
+    /// Records whether a step takes as many tokens as pass a threshold, so that how many it takes is unknown before.
     pub(super) parallel: bool,
-    /// Whether the cache's slots have a history. Every forward is part of it: steps of static decoding that take nothing
-    /// are run, and a draft that leaves nothing to predict is not.
+    /// Records whether the cache's slots have a history. Every forward is part of it: steps of static decoding that
+    /// take nothing are run, and a draft that leaves nothing to predict is not.
     pub(super) history: bool,
-    /// Whether a step that takes nothing is run because the same canvas may be predicted otherwise in the next forward.
+    /// Records whether a step that takes nothing is run because the same canvas may be predicted otherwise in the next
+    /// forward.
     pub(super) starts_wide: bool,
     /// Masks that each block started with.
     at_start: Vec<usize>,
@@ -137,8 +138,8 @@ impl Drafting {
         }
     }
 
-    /// What static decoding takes at a place whose block has this many masks left; all blocks behind it are as they were
-    /// at the start. Steps that the clock lets pass without a token change nothing that is predicted: they are left out.
+    /// Tick of static decoding at a place whose block has this many masks left; all blocks behind it are as they were
+    /// at the start. Steps that the clock lets pass without a token change no prediction: they are left out.
     fn tick(&self, place: &mut Standing, masks: usize) -> Tick {
         let (before, from) = self.at_start.split_at(place.block);
         let around = Around {
@@ -331,7 +332,7 @@ impl Drafting {
         }
     }
 
-    /// As released: the known step is the first draft, unless it ends the block.
+    /// Follows the released program: the known step is the first draft, unless it ends the block.
     fn follow_reference(&mut self, view: &View<'_>, taken: usize, progress: &mut Progress) {
         let block = view.layout.block(view.block);
         let done = progress.commits.iter().filter(|commit| block.contains(&commit.position)).count();

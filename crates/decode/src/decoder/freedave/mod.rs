@@ -43,7 +43,7 @@ pub use choice::{Choice, Choose, Offer, Priced, Reach};
 use drafting::Drafting;
 
 choices! {
-    /// How forwards are spent.
+    /// Use of the forwards.
     pub enum Mode {
         /// Predictions carried into the next block, stores fused.
         Rolling = "rolling",
@@ -53,11 +53,11 @@ choices! {
 }
 
 choices! {
-    /// When a draft agrees with what is predicted.
+    /// Rule by which a draft agrees with the prediction.
     pub enum DraftRule {
-        /// It equals what is predicted.
+        /// Agreement of a draft that equals the prediction.
         Exact = "exact",
-        /// It may lack some of what is predicted.
+        /// Agreement also of a draft that lacks some of the predicted tokens.
         Subset = "subset",
     }
 }
@@ -150,8 +150,8 @@ fn block_causal(setup: &Setup<'_>) -> bool {
 }
 
 impl FreeDave {
-    /// Whether the number of drafts may be another in each forward. Over a cache with a history it is part of what is
-    /// decoded, with rule `subset` too, and the released program knows a fixed one.
+    /// Reports whether the number of drafts may be another in each forward. Over a cache with a history it is part of
+    /// what is decoded, with rule `subset` too, and the released program knows a fixed one.
     fn chooses(&self, cache: &dyn CachePolicy) -> bool {
         self.mode == Mode::Rolling && self.rule == DraftRule::Exact && cache.memory() == Memory::OfState
     }
@@ -197,7 +197,7 @@ impl FreeDave {
         Box::new(drafting)
     }
 
-    /// What drafts may reach where it is chosen: nearest first. With `eager` they reach into the next block at least.
+    /// Reaches that drafts may choose from, nearest first. With `eager` they lead into the next block at least.
     fn reaches(&self, setup: &Setup<'_>, ahead: usize) -> Vec<Reach> {
         let ragged = block_causal(setup);
         let near = Reach { ahead: if ragged { ahead } else { 0 }, whole: !ragged };

@@ -1,7 +1,7 @@
 //! Drafts of the demo models' development problems by bucket: how many were tried and accepted. Written by
 //! `python bench/draft_priors.py`.
 
-/// For each bucket, tried and accepted: a line for each place and confidence, a pair for each gap.
+/// Drafts tried and accepted, by bucket: a line for each place and confidence, a pair for each gap.
 #[rustfmt::skip]
 pub(super) const PRIORS: [(u32, u32); 240] = [
     (0, 0), (0, 0), (0, 0), (0, 0), (0, 0), (0, 0),

@@ -17,11 +17,11 @@ pub(super) struct Part {
     pub(super) kind: Option<bool>,
 }
 
-/// How a job misbehaves, in its last step if nothing else is said.
+/// Misbehaviour of a job, in its last step unless stated otherwise.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Manner {
     Good,
-    /// When it is told that it is open.
+    /// Panics when it is opened.
     Trips,
     Panics,
     BadPlan,

@@ -13,7 +13,7 @@ use demask_step::{
     SequenceId, SequenceNeeds, SequenceStep, random::mix,
 };
 
-/// What a machine has done: the first token of each step, and its rows, forward by forward.
+/// Log of a machine: the first token of each step, and its rows, forward by forward.
 pub(super) type Log = Arc<Mutex<Vec<Vec<(u32, usize)>>>>;
 
 /// A network that answers with hashes of what it is given, and whose forwards take the time of a line.
@@ -41,7 +41,7 @@ impl Machine {
     }
 }
 
-/// What is predicted at the position behind a first token.
+/// Prediction at the position behind a first token.
 pub(super) fn predicted(first: u32, position: u32) -> u32 {
     mix(u64::from(first) << 32 | u64::from(position)) as u32
 }

@@ -12,9 +12,9 @@ use super::{
 
 /// Keys of a row beside what it says of model and answers.
 const ROW: [&str; 5] = ["name", "baseline", "seeds", "sweep", "on"];
-/// More rows than this are a slip of the finger.
+/// Largest number of rows: more are a slip of the finger.
 const MOST: usize = 1000;
-/// What stands for the built-in model.
+/// Name of the built-in model.
 const DEMO: &str = "demo";
 
 /// The rows of a file.
@@ -127,7 +127,7 @@ impl Rows<'_> {
         Ok(RowSpec { line: table.line, name: Some(name), values, model, seeds, baseline: 0, asks })
     }
 
-    /// What a row does on single tasks, by their places.
+    /// Settings of a row for single tasks, by their indices.
     fn on(&self, table: &Table<'_>) -> Result<Vec<(usize, Settings)>, FileError> {
         let Some(on) = table.table("on")? else { return Ok(Vec::new()) };
         let names: Vec<&str> = self.tasks.iter().map(|(task, _)| task.name.as_str()).collect();

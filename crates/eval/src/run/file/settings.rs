@@ -1,4 +1,4 @@
-//! What a row, a task or the defaults say: settings with their lines, laid over each other.
+//! Settings of a row, a task or the defaults, with their lines, laid over each other.
 
 use demask::Options;
 use serde_json::{Map, Value};
@@ -18,7 +18,7 @@ const MODEL: [&str; 7] = ["model", "guide", "device", "dtype", "quantize", "acti
 pub struct Setting {
     file: String,
     pub line: usize,
-    /// Its name with underscores.
+    /// Name with underscores.
     pub key: String,
     pub value: Value,
 }
@@ -114,7 +114,7 @@ impl Setting {
     }
 }
 
-/// What holds for a row on a task: later layers win.
+/// Layers of settings of a row on a task: later layers win.
 pub struct Layers<'a>(pub &'a [&'a Settings]);
 
 impl Layers<'_> {
@@ -122,7 +122,7 @@ impl Layers<'_> {
         self.0.iter().flat_map(|settings| &settings.0)
     }
 
-    /// What answers.
+    /// Model that answers.
     pub fn model(&self) -> Result<ModelSpec, FileError> {
         let mut model = ModelSpec::default();
         for setting in self.all() {
@@ -141,7 +141,7 @@ impl Layers<'_> {
         Ok(model)
     }
 
-    /// How a task is asked.
+    /// Prompting of the task.
     pub fn asking(&self) -> Result<Asking, FileError> {
         let (mut asking, mut options) = (Asking::default(), Map::new());
         for setting in self.all() {

@@ -18,13 +18,13 @@ const TOLERANCE: f64 = 1e-11;
 /// Deeper nesting is no answer.
 const DEEPEST: usize = 40;
 
-/// Whether two expressions are the same answer.
+/// Reports whether two expressions are the same answer.
 pub fn same(left: &[Token], right: &[Token]) -> bool {
     let (left, right) = without_base(left, right);
     left == right || same_text(left, right) || same_value(left, right)
 }
 
-/// Of a number in another base (`1011_2`) the digits alone, if the other answer leaves the base out.
+/// Digits of a number in another base (`1011_2`), without the base if the other answer leaves it out.
 fn without_base<'a>(left: &'a [Token], right: &'a [Token]) -> (&'a [Token], &'a [Token]) {
     let bare = |tokens: &'a [Token], other: &[Token]| match tokens {
         [Token::Number(_), Token::Symbol('_'), ..] if !other.contains(&Token::Symbol('_')) => &tokens[..1],
@@ -33,7 +33,7 @@ fn without_base<'a>(left: &'a [Token], right: &'a [Token]) -> (&'a [Token], &'a 
     (bare(left, right), bare(right, left))
 }
 
-/// Whether both are words, and the same ones. A few letters that nothing declares to be text are a product.
+/// Reports whether both are words, and the same ones. A few letters that nothing declares to be text are a product.
 fn same_text(left: &[Token], right: &[Token]) -> bool {
     let is_text = |tokens: &[Token]| tokens.len() > 3 || tokens.iter().any(|token| matches!(token, Token::Text(_)));
     match (letters(left), letters(right)) {
@@ -271,7 +271,7 @@ impl Parser<'_> {
         }
     }
 
-    /// What stands between the bracket here and its partner.
+    /// Value between the bracket here and its partner.
     fn group(&mut self, end: usize) -> Option<Value> {
         let (group, rest) = self.tokens.split_at(end + 1);
         let mut inner = Parser { tokens: &group[1..end], point: self.point, depth: self.depth + 1 };
@@ -360,7 +360,7 @@ impl Parser<'_> {
     }
 }
 
-/// Whether a fraction of two whole numbers stands here.
+/// Reports whether a fraction of two whole numbers stands here.
 fn is_plain_fraction(tokens: &[Token]) -> bool {
     let whole = |token: &Token| matches!(token, Token::Number(digits) if !digits.contains('.'));
     let group = |tokens: &[Token]| matches!(tokens, [Token::Symbol('{'), inner, Token::Symbol('}')] if whole(inner));

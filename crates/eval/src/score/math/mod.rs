@@ -24,7 +24,7 @@ pub fn judge(triggers: &[&str], gold: &str, output: &str) -> Verdict {
     Verdict::of(answer, correct)
 }
 
-/// Whether two expressions are the same answer.
+/// Reports whether two expressions are the same answer.
 pub fn equal(gold: &str, answer: &str) -> bool {
     if gold.len() > LONGEST || answer.len() > LONGEST {
         return gold == answer;
@@ -34,7 +34,7 @@ pub fn equal(gold: &str, answer: &str) -> bool {
     !gold.is_empty() && gold.equals(&answer)
 }
 
-/// What a region states first: a formula between dollars, else the rest of the sentence.
+/// First statement of a region: a formula between dollars, else the rest of the sentence.
 fn statement(region: &str) -> Option<&str> {
     let region = region.trim_start_matches([' ', ':', '\n']);
     for (open, close) in [("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")] {

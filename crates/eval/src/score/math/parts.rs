@@ -68,7 +68,7 @@ impl Part {
         })
     }
 
-    /// What stands between one pair of brackets around everything.
+    /// Part between one pair of brackets around everything.
     fn wrapped(tokens: &[Token], depth: usize) -> Option<Self> {
         if let [token] = tokens {
             return is(token, "emptyset").then(|| Self::Set(Vec::new()));
@@ -100,12 +100,12 @@ impl Part {
         }
     }
 
-    /// Whether nothing is there.
+    /// Reports whether nothing is there.
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Expression(tokens) if tokens.is_empty())
     }
 
-    /// Whether two answers are the same. `x = 5` is the same as `5`, `\{5\}` too.
+    /// Reports whether two answers are the same. `x = 5` is the same as `5`, `\{5\}` too.
     pub fn equals(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Relation(..), Self::Relation(..)) => self.same_relation(other),
@@ -138,7 +138,7 @@ impl Part {
         sign == other_sign && (straight || symmetric && left.equals(other_right) && right.equals(other_left))
     }
 
-    /// Whether this names a quantity: `x`, `f(x)`, `x_1`, a word; nothing is left of text.
+    /// Reports whether this names a quantity: `x`, `f(x)`, `x_1`, a word; nothing is left of text.
     fn is_name(&self) -> bool {
         let Self::Expression(tokens) = self else { return false };
         let head = matches!(tokens.first(), Some(Token::Letter(_) | Token::Text(_) | Token::Command(_)));
@@ -166,7 +166,7 @@ fn same_in_any_order(left: &[Part], right: &[Part]) -> bool {
     left.len() == right.len() && left.iter().all(&mut matched)
 }
 
-/// Whether a token is a command of this name.
+/// Reports whether a token is a command of this name.
 pub fn is(token: &Token, name: &str) -> bool {
     matches!(token, Token::Command(found) if found == name)
 }
@@ -206,7 +206,7 @@ fn split(tokens: &[Token], test: impl Fn(&Token) -> bool) -> Vec<&[Token]> {
     pieces
 }
 
-/// Where the bracket that stands first is closed.
+/// Index of the bracket that closes the first one.
 pub fn closing(tokens: &[Token]) -> Option<usize> {
     if !tokens.first().is_some_and(opens) {
         return None;

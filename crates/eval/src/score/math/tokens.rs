@@ -178,7 +178,7 @@ struct Reader<'a> {
     tokens: Vec<Token>,
     /// Open round, square and set brackets: commas separate inside of them, even between three digits.
     depth: usize,
-    /// Whether space has just been read.
+    /// Records whether space has just been read.
     spaced: bool,
 }
 
@@ -342,7 +342,7 @@ fn without_units(tokens: Vec<Token>) -> Vec<Token> {
     kept
 }
 
-/// How many tokens the exponent at the start takes.
+/// Number of tokens of the exponent at the start.
 fn power_length(tokens: &[Token]) -> usize {
     match tokens {
         [Token::Symbol('^'), Token::Number(_), ..] => 2,

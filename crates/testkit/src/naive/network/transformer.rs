@@ -50,7 +50,7 @@ pub struct Transformer {
     pub cos: Vec<f32>,
     /// `[positions, rotated / 2]`.
     pub sin: Vec<f32>,
-    /// How much of a head is turned.
+    /// Number of rotated dimensions of a head.
     pub rotated: usize,
     /// The layers.
     pub layers: Vec<Layer>,
@@ -60,19 +60,19 @@ pub struct Transformer {
     pub head: Vec<f32>,
 }
 
-/// How many keys a position sees.
+/// Number of keys that a position sees, by position.
 pub type Mask<'a> = &'a dyn Fn(usize) -> usize;
 
-/// What a sequence remembers between steps, by layer and position.
+/// Memory of a sequence between steps, by layer and position.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Slots {
     keys: Vec<Vec<Vec<f64>>>,
     values: Vec<Vec<Vec<f64>>>,
     /// Attention and MLP together: what a layer adds to a row.
     increments: Vec<Vec<Vec<f64>>>,
-    /// Whether keys are kept as they are projected, and normed and turned whenever they are read.
+    /// Records whether keys are kept as they are projected, and normed and turned whenever they are read.
     turned_late: bool,
-    /// What attention alone adds to a row.
+    /// Contribution of attention alone to each row.
     attended: Vec<Vec<Vec<f64>>>,
 }
 
@@ -117,9 +117,10 @@ pub struct Partial {
     pub fixed: Vec<usize>,
     /// Positions of which the `keep` that have drifted most are computed too.
     pub probed: Vec<usize>,
-    /// How many.
+    /// Number of rows that are computed.
     pub keep: usize,
-    /// Whether drift is seen in K (turned) and not in V; the probed tensor is replaced for all probed positions.
+    /// Records whether drift is seen in K (turned) and not in V; the probed tensor is replaced for all probed
+    /// positions.
     pub by_key: bool,
     /// A key: chance chooses, from key, layer and position, and nothing is replaced but for those that are chosen.
     pub random: Option<u64>,
@@ -134,7 +135,7 @@ impl Transformer {
         self.final_norm.len()
     }
 
-    /// Nothing remembered yet, for a number of positions.
+    /// Creates empty slots for a number of positions.
     pub fn slots(&self, positions: usize) -> Slots {
         let rows = |width: usize| vec![vec![vec![0.0; width]; positions]; self.layers.len()];
         let kv = self.kv_heads * self.head_dim;

@@ -22,22 +22,22 @@ const SHOWN: usize = 300;
 /// A finished answer.
 #[derive(Debug, Clone, Default)]
 pub struct Answer {
-    /// Its choices, by index.
+    /// Choices of the answer, by index.
     pub choices: Vec<Choice>,
     /// Tokens as the server counts them.
     pub usage: Option<Usage>,
-    /// How it was made, if the server reports it.
+    /// Receipt of the answer, if the server reports it.
     pub receipt: Option<Receipt>,
 }
 
 /// One choice.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Choice {
-    /// Its text.
+    /// Text of the choice.
     pub text: String,
-    /// Its token ids, where they were asked for.
+    /// Token ids, where they were requested.
     pub tokens: Vec<u32>,
-    /// Why it ended.
+    /// Reason why it ended.
     pub finish: Option<String>,
 }
 
@@ -60,14 +60,14 @@ pub struct Receipt {
     pub rows: u64,
 }
 
-/// When the parts of an answer came, from the moment that it was asked for.
+/// Arrival times of the parts of an answer, from its request on.
 #[derive(Debug, Clone, Default)]
 pub struct Times {
     /// The first text that is not empty.
     pub first_text: Option<Duration>,
-    /// Between a text and the one before it.
+    /// Gaps between a text and the one before it.
     pub gaps: Vec<Duration>,
-    /// Its end.
+    /// Time to the end.
     pub total: Duration,
     /// Waiting in the server's queue, as its `Server-Timing` header says.
     pub queue: Option<Duration>,
@@ -92,7 +92,7 @@ pub struct Reader {
 
 /// Form of the answer that is being read.
 enum Form {
-    /// Nothing yet.
+    /// Start: no byte has been read.
     Head,
     Stream(Parser),
     Whole(Vec<u8>),
@@ -168,7 +168,7 @@ impl Receiver for Reader {
 }
 
 impl Reader {
-    /// For an answer that is asked for now, or was to be asked for at that time.
+    /// Creates the reader of an answer that is requested now, or was to be requested at that time.
     pub fn new(asked: Instant, replaces: bool) -> Self {
         Self {
             asked,
@@ -184,7 +184,7 @@ impl Reader {
         }
     }
 
-    /// How long a refusal asks to be left alone, in the server's words.
+    /// Delay that a refusal asks for, in the server's words.
     pub fn retry_after(&self) -> Option<&str> {
         self.retry_after.as_deref()
     }
@@ -273,7 +273,7 @@ fn queue(header: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(milliseconds / 1e3).ok()
 }
 
-/// What the body of a refusal says.
+/// Message in the body of a refusal.
 fn told(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     match serde_json::from_str::<Value>(&text) {

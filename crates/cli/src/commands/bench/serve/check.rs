@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{interrupt, progress::Bar};
 
-/// What the comparison showed.
+/// Result of the comparison.
 #[derive(Debug, Default)]
 pub struct Checked {
     /// Answers that were compared.
@@ -58,7 +58,7 @@ fn choices(outcome: Outcome) -> Result<Vec<Choice>, String> {
     }
 }
 
-/// How an answer differs from that of the lone run, if it does.
+/// Difference of an answer from that of the lone run, if there is one.
 fn difference(answer: &Answer, solo: &Result<Vec<Choice>, String>) -> Option<String> {
     let solo = match solo {
         Ok(solo) => solo,

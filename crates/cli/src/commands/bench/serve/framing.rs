@@ -1,4 +1,4 @@
-//! Where an HTTP/1.1 body ends: by its length, by chunks, or with the connection.
+//! End of an HTTP/1.1 body: by its length, by chunks, or with the connection.
 
 use super::http::Failure;
 
@@ -15,7 +15,7 @@ pub struct Body {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Framing {
-    /// So many bytes are to come.
+    /// Number of bytes that are to come.
     Length(u64),
     Chunked(Chunk),
     /// The end of the connection is the end of the body.

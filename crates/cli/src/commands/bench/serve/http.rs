@@ -13,15 +13,15 @@ use crate::{exit::usage, interrupt};
 const LONGEST_HEAD: usize = 64 << 10;
 /// Headers that it may have.
 const MOST_HEADERS: usize = 128;
-/// How long a connection may take to open.
+/// Time limit for opening a connection.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long one read waits before it is looked whether the user or the time limit ends the request.
+/// Time of one read, after which the client looks whether the user or the time limit ends the request.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Why there is no answer.
+/// Reason why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// Nobody listens there, or the name is unknown.
+    /// Connection refused, or unknown name.
     #[error("cannot connect to {address}: {reason}")]
     Connect { address: String, reason: String },
     /// The system reports an error of the connection before any answer.
@@ -36,7 +36,7 @@ pub enum Failure {
     /// The time limit of a request is over.
     #[error("no end of the answer within {} s: a longer --timeout waits longer", .0.as_secs_f64())]
     Late(Duration),
-    /// What the server sends is not HTTP/1.1, or not what was asked for.
+    /// Protocol error: the server's bytes are not HTTP/1.1, or not a reply to this request.
     #[error("the answer cannot be read: {0}")]
     Protocol(String),
     /// The server reports an error in the middle of a stream.
@@ -65,13 +65,13 @@ impl Failure {
 const BEFORE: &str = "before it answered";
 const AMID: &str = "in the middle of its answer";
 
-/// Where a server is.
+/// Address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     /// Name or number, without brackets.
     host: String,
     port: u16,
-    /// What stands before `/v1`, without a slash at the end.
+    /// Path before `/v1`, without a slash at the end.
     prefix: String,
 }
 
@@ -158,7 +158,7 @@ pub trait Receiver {
 pub struct Request<'a> {
     /// `GET` or `POST`.
     pub method: &'static str,
-    /// From `/` on.
+    /// Path from `/` on.
     pub path: &'a str,
     /// JSON, or nothing.
     pub body: &'a str,
@@ -178,11 +178,11 @@ impl Line {
 /// Asks one server.
 #[derive(Debug)]
 pub struct Client {
-    /// Where it is.
+    /// Address of the server.
     pub address: Address,
-    /// Its key, if it wants one.
+    /// Key of the server, if it requires one.
     pub key: Option<String>,
-    /// How long a request may take.
+    /// Time limit of a request.
     pub timeout: Duration,
 }
 
@@ -247,7 +247,7 @@ struct Incoming<'a> {
     stream: &'a mut TcpStream,
     ends: Instant,
     timeout: Duration,
-    /// What has come and was not read on.
+    /// Bytes that were received and not yet read.
     buffer: Vec<u8>,
     /// Something has come.
     begun: bool,

@@ -21,42 +21,42 @@ use crate::{interrupt, progress::Bar};
 
 /// Memory of a thread's stack: a request needs little, and there may be hundreds.
 const STACK: usize = 512 << 10;
-/// How long the arrivals sleep before they look whether the user has ended them.
+/// Sleep between two looks at whether the user has ended the arrivals.
 const NAP: Duration = Duration::from_millis(100);
 
 /// One request and what came of it.
 #[derive(Debug)]
 pub struct Sample {
-    /// Its number: the same number is the same request.
+    /// Number of the request: the same number is the same request.
     pub number: usize,
-    /// How much later it went out than it was to.
+    /// Delay between the planned and the actual start.
     pub late: Duration,
-    /// What came of it.
+    /// Outcome of the request.
     pub outcome: Outcome,
 }
 
-/// What came of a request.
+/// Outcome of a request.
 #[derive(Debug)]
 pub enum Outcome {
     /// An answer.
     Finished(Box<(Answer, Times)>),
     /// The server had no room (503), or the key no requests left (429).
     Refused {
-        /// How long it took to say so, from the moment that it was asked: how late that was is this client's own.
+        /// Time to the refusal, from the actual start: earlier delay is this client's own.
         after: Duration,
-        /// Whether it said when to come again.
+        /// Records whether it said when to come again.
         says_when: bool,
     },
-    /// Anything else.
+    /// Failure of another kind.
     Failed(Failure),
 }
 
 /// All requests of a load.
 #[derive(Debug)]
 pub struct Run {
-    /// In the order of their numbers.
+    /// Samples, in the order of their numbers.
     pub samples: Vec<Sample>,
-    /// From the first request to the end of the last answer.
+    /// Seconds from the first request to the end of the last answer.
     pub seconds: f64,
 }
 
@@ -89,7 +89,7 @@ pub fn run(plan: &Plan, model: &str, load: Load, bar: &Bar) -> anyhow::Result<Ru
     Ok(Run { samples, seconds })
 }
 
-/// So many requests at the same time, each thread on a connection of its own.
+/// Runs a number of requests at the same time, each thread on a connection of its own.
 fn closed(plan: &Plan, model: &str, count: usize, bar: &Bar) -> anyhow::Result<Vec<Sample>> {
     let (next, samples) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(plan.requests)));
     let work = || {

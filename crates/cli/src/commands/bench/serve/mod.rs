@@ -145,7 +145,7 @@ fn compare(plan: &Plan, model: &str, runs: &[(Load, Run)], screen: Screen) -> an
     bail!("{} of {compared} answers differ from those of the requests alone", differences.len())
 }
 
-/// Says how many requests failed, and why the first one did.
+/// Reports the number of failed requests, and the reason of the first failure.
 fn tell_failures(run: &Run, load: Load, screen: Screen) {
     let failures = run.samples.iter().filter_map(|sample| match &sample.outcome {
         Outcome::Failed(failure) => Some((sample.number, failure)),
@@ -157,7 +157,7 @@ fn tell_failures(run: &Run, load: Load, screen: Screen) {
     }
 }
 
-/// Why the first request has no answer.
+/// Reason why the first request has no answer.
 fn first_reason(runs: &[(Load, Run)]) -> String {
     let outcome = runs.iter().flat_map(|(_, run)| &run.samples).map(|sample| &sample.outcome).next();
     match outcome {

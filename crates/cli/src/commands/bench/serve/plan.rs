@@ -1,4 +1,4 @@
-//! What the arguments of `demask bench serve` mean: whom it asks what, how often, and under which bounds.
+//! Plan of `demask bench serve` from its arguments: server, requests, rate and bounds.
 
 use std::{str::FromStr, time::Duration};
 
@@ -27,7 +27,7 @@ const TIMEOUT: f64 = 600.0;
 pub const MOST_AT_ONCE: usize = 256;
 /// Requests, and words of a prompt, beyond which a number is a slip of the finger.
 const MOST: usize = 10_000_000;
-/// What the requests themselves are made of, and no extra field may replace.
+/// Fields that the requests set themselves, and no extra field may replace.
 const OWN: [&str; 5] = ["model", "messages", "prompt", "stream", "max_tokens"];
 
 /// Endpoint that is asked.
@@ -40,7 +40,7 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
-    /// Its path.
+    /// Path of the endpoint.
     pub fn path(self) -> &'static str {
         match self {
             Self::Chat => "/v1/chat/completions",
@@ -48,7 +48,7 @@ impl Endpoint {
         }
     }
 
-    /// Says which prompts it takes, to whoever brings others.
+    /// Message for callers with prompts of another kind.
     pub fn refusal(self) -> &'static str {
         match self {
             Self::Chat => "--endpoint chat takes text or messages, and these are token ids",
@@ -69,12 +69,12 @@ impl FromStr for Endpoint {
     }
 }
 
-/// How requests come.
+/// Arrival of requests.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Load {
-    /// So many at the same time: the next one goes out when one has ended.
+    /// Closed loop with this many requests at the same time: the next one goes out when one has ended.
     Closed(usize),
-    /// So many a second on average, at random moments, whatever the server does.
+    /// Open loop with this many requests a second on average, at random moments, whatever the server does.
     Open(f64),
 }
 
@@ -90,11 +90,11 @@ impl std::fmt::Display for Load {
 /// Bounds that a good answer keeps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// On the time to the first text.
+    /// Bound on the time to the first text.
     pub ttft: Option<Duration>,
-    /// On the longest gap between texts.
+    /// Bound on the longest gap between texts.
     pub gap: Option<Duration>,
-    /// On the whole answer.
+    /// Bound on the whole answer.
     pub total: Option<Duration>,
 }
 
@@ -130,16 +130,16 @@ fn duration(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok().filter(|bound| !bound.is_zero())
 }
 
-/// Everything that is known before the server is asked for the first time.
+/// Plan of a measurement: everything that is known before the first request.
 #[derive(Debug)]
 pub struct Plan {
-    /// Who is asked.
+    /// Client of the server.
     pub client: Client,
     /// Endpoint that is asked.
     pub endpoint: Endpoint,
     /// The model's name, if somebody gave it.
     pub model: Option<String>,
-    /// How requests come, one measurement each.
+    /// Arrival of requests, one measurement each.
     pub loads: Vec<Load>,
     /// Requests of a measurement.
     pub requests: usize,
@@ -149,9 +149,9 @@ pub struct Plan {
     pub bounds: Option<Bounds>,
     /// The server's process, if its time is to be reported.
     pub pid: Option<u32>,
-    /// Whether answers are compared with those of lone requests.
+    /// Sets whether answers are compared with those of lone requests.
     pub check: bool,
-    /// Whether the JSON has a line of each request.
+    /// Sets whether the JSON has a line of each request.
     pub details: bool,
     /// Key of arrivals, random prompts, and the first request's seed.
     pub seed: u64,

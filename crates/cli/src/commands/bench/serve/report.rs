@@ -1,4 +1,4 @@
-//! What a load showed: a column of a table, or an object as vLLM's benchmark writes it.
+//! Report of a load: a column of a table, or an object as vLLM's benchmark writes it.
 
 use std::{fmt::Write, time::Duration};
 
@@ -19,15 +19,16 @@ pub struct Report {
     counts: Counts,
     /// Tokens of all prompts and of all answers; `None` if a finished answer has no usage.
     tokens: Option<(u64, u64)>,
-    /// In milliseconds: to the first text, for each token behind it, between texts, the whole answer, in the queue.
+    /// Times in milliseconds: to the first text, for each token behind it, between texts, the whole answer, in the
+    /// queue.
     ttft: Option<Summary>,
     tpot: Option<Summary>,
     itl: Option<Summary>,
     e2el: Option<Summary>,
     queue: Option<Summary>,
-    /// Until a request was refused, in milliseconds.
+    /// Time until a request was refused, in milliseconds.
     refusal: Option<Summary>,
-    /// How much later requests went out than they were to, in milliseconds (open loop).
+    /// Delay between planned and actual start of requests, in milliseconds (open loop).
     late: Option<Summary>,
     forwards: Option<Summary>,
     rows_per_forward: Option<f64>,
@@ -40,7 +41,7 @@ pub struct Report {
 struct Counts {
     finished: usize,
     refused: usize,
-    /// Of the refused, those with a `Retry-After`.
+    /// Number of refused requests with a `Retry-After`.
     say_when: usize,
     failed: usize,
 }
@@ -58,7 +59,7 @@ pub fn finished(run: &Run) -> impl Iterator<Item = (&Sample, &Answer, &Times)> {
 }
 
 impl Report {
-    /// Of a run, with the processor seconds that server and client took for it.
+    /// Summarises a run, with the processor seconds that server and client took for it.
     pub fn new(load: Load, run: &Run, bounds: Option<&Bounds>, processors: Option<(f64, f64)>) -> Self {
         let times = || finished(run).map(|(_, _, times)| times);
         let summary = |values: &mut dyn Iterator<Item = f64>| Summary::of(values.collect());
@@ -94,7 +95,7 @@ impl Report {
         }
     }
 
-    /// As vLLM's benchmark writes its results, and what it does not know behind them.
+    /// Writes the object of vLLM's benchmark, followed by fields that vLLM's lacks.
     pub fn json(&self, plan: &Plan, model: &str, run: &Run) -> Value {
         let (input, output) = self.tokens.unzip();
         let per_second = |count: Option<u64>| count.map(|count| count as f64 / self.duration);
@@ -147,7 +148,7 @@ impl Report {
         Value::Object(object)
     }
 
-    /// What the table shows, names and values; `-` where nothing was reported.
+    /// Rows of the table, names and values; `-` where nothing was reported.
     pub fn rows(&self) -> Vec<(&'static str, String)> {
         let number = |value: Option<f64>, digits: usize| {
             value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))

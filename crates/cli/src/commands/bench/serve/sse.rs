@@ -12,11 +12,11 @@ pub const LONGEST: usize = 16 << 20;
 pub struct Message {
     /// The name that the server gave it, if any.
     pub event: Option<String>,
-    /// Its data, lines joined by LF.
+    /// Data of the message, lines joined by LF.
     pub data: String,
 }
 
-/// Why a stream cannot be read on.
+/// Reason why a stream cannot be read on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Malformed {
     /// A message is longer than [`LONGEST`].

@@ -3,11 +3,11 @@
 /// Order statistics of numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
-    /// Their mean.
+    /// Mean of the numbers.
     pub mean: f64,
     /// Half of them lie below.
     pub median: f64,
-    /// Their standard deviation.
+    /// Standard deviation of the numbers.
     pub deviation: f64,
     /// Nine in ten lie below.
     pub p90: f64,
@@ -18,7 +18,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of some numbers; `None` if there are none.
+    /// Summarises numbers; `None` if there are none.
     pub fn of(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
         let max = *values.last()?;
