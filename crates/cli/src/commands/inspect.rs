@@ -196,7 +196,7 @@ fn matrices(spec: &ArchSpec) -> impl Iterator<Item = Role> {
     let tensors = expected_tensors(spec).into_iter();
     // Routers are kept in f32 whatever is asked for.
     let router = |role: Role| matches!(role, Role::Layer(_, part) if part.packing() == Packing::Router);
-    let matrix = |role: Role| role != Role::Embedding && !router(role);
+    let matrix = move |role: Role| role != Role::Embedding && !router(role);
     let matrices = tensors.filter(move |tensor| !tensor.vector && matrix(tensor.role)).map(|tensor| tensor.role);
     matrices.chain(spec.tied.then_some(Role::Embedding))
 }

@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    sync::Mutex,
+    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -39,7 +39,7 @@ pub(crate) fn check(needed: u64) -> Result<(), OutOfMemory> {
     if needed == 0 {
         return Ok(());
     }
-    let mut last = LAST.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     let now = Instant::now();
     if last.as_mut().is_some_and(|last| last.grant(needed, now)) {
         return Ok(());

@@ -184,6 +184,9 @@ fn widened_q8_0(block: &[u8]) -> Vec<f32> {
     block[2..].iter().map(|&number| f32::from(number as i8) * scale).collect()
 }
 
+/// Shape of a matrix, and its numbers.
+type Matrix = (Vec<usize>, Vec<f32>);
+
 /// A checkpoint of `golden/ckpt` as a GGUF file of an architecture; `widen` writes what the format makes of the numbers
 /// in f32.
 pub fn convert(directory: &Path, architecture: &str, format: Format, widen: bool) -> Vec<u8> {
@@ -209,7 +212,8 @@ pub fn convert_rows(directory: &Path, architecture: &str, (format, widen): (Form
             writer.tensor(name, shape, values, format);
         }
     };
-    let mut experts: BTreeMap<String, BTreeMap<usize, (Vec<usize>, Vec<f32>)>> = BTreeMap::new();
+    // By the name of their joint tensor and the expert's number.
+    let mut experts: BTreeMap<String, BTreeMap<usize, Matrix>> = BTreeMap::new();
     for (name, tensor) in tensors {
         if let Some((expert, joint)) = expert_of(&name) {
             let values = tensor.data().chunks(4).map(|raw| f32::from_le_bytes(raw.try_into().unwrap())).collect();
