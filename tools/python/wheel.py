@@ -101,11 +101,12 @@ def linked(library: pathlib.Path) -> None:
         sys.exit("the extension is linked with libpython, which an interpreter need not have: see .cargo/config.toml")
 
 
-def stubs(tools: pathlib.Path, profile: str) -> None:
+def stubs(tools: pathlib.Path) -> None:
     """Refuses types of the native half that are not those of its code."""
     out = KEPT / "stubs"
     shutil.rmtree(out, ignore_errors=True)
-    run(tools / "maturin", "generate-stubs", "--quiet", "--locked", "--profile", profile, "--out", out, cwd=SOURCES)
+    # Of a build with symbols, which is where the types stand.
+    run(tools / "maturin", "generate-stubs", "--quiet", "--locked", "--profile", "release", "--out", out, cwd=SOURCES)
     written, kept = out / "demask/_native.pyi", SOURCES / "demask/_native.pyi"
     if os.environ.get("DEMASK_BLESS"):
         shutil.copyfile(written, kept)
@@ -175,7 +176,7 @@ def main() -> None:
     looked_at(tools, wheel)
     if not asked.only_build:
         step("types of the native half")
-        stubs(tools, asked.profile)
+        stubs(tools)
         tested(installed(wheel), tools, asked, wheel=True)
     step("done")
     print(wheel)
