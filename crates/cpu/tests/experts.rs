@@ -130,13 +130,10 @@ impl Layer {
         };
         let Experts { router, bias, experts, shared, .. } = &case.twin;
         let (ffn, shared_ffn) = (case.shape.ffn, case.shape.shared_ffn);
-        let router = TensorView::new(Dtype::F32, case.shape.count, HIDDEN, &bytes(router)).to_f32();
         Self {
             table: backend.pack_embedding(TensorView::new(Dtype::F32, ROWS, HIDDEN, &bytes(&stream()))).unwrap(),
             norm: backend.vector(&norm_weight()).unwrap(),
-            router: backend
-                .pack_router(TensorView::new(Dtype::F32, case.shape.count, HIDDEN, &bytes(&router)))
-                .unwrap(),
+            router: backend.pack_router(TensorView::new(Dtype::F32, case.shape.count, HIDDEN, &bytes(router))).unwrap(),
             bias: bias.as_ref().map(|bias| backend.vector(bias).unwrap()),
             rule: case.rule,
             gate_up: experts.iter().map(|parts| pack_gate_up(parts, ffn)).collect(),
@@ -255,7 +252,7 @@ fn a_row_depends_neither_on_its_company_nor_on_threads() {
                     for rows in &groups {
                         let found = layer.run(rows);
                         for (&row, found) in rows.iter().zip(found.chunks(HIDDEN)) {
-                            let same = found == &reference[row as usize * HIDDEN..][..HIDDEN];
+                            let same = *found == reference[row as usize * HIDDEN..][..HIDDEN];
                             assert!(same, "{} {isa:?} {products:?}, {threads} threads, row {row}", case.name);
                         }
                     }
