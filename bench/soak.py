@@ -29,6 +29,7 @@ import argparse
 import asyncio
 import collections
 import json
+import multiprocessing
 import os
 import random
 import re
@@ -553,14 +554,14 @@ async def reads_slowly(server, data, state):
         line.close()
 
 
-async def besieged(server, arguments, random_, good, state):
-    """Seconds of good requests while others are slow, and memory and descriptors that those took, once they are cut."""
-    files, memory = server.descriptors(), server.resident()
+async def siege(server, arguments, random_, ready, over):
+    """Slow heads, bodies and readers until it is over; what became of them."""
+    state = {"open": 0, "refused": 0, "cut": [], "readers": 0}
     head = request("POST", "/v1/chat/completions", chat(), headers="X-A: " + "b" * 2000 + "\r\n")
     body = request("POST", "/v1/chat/completions", chat(messages=[{"role": "user", "content": "a " * 500}]))
     begin = body.index(b"\r\n\r\n") + 4
     streams = request("POST", "/v1/chat/completions", chat(stream=True, max_tokens=64, diffusion={"frames": "canvas"}))
-    siege = []
+    slow_ones = []
     for at in range(arguments.connections):
         if at % 50 == 49:
             work = reads_slowly(server, streams, state)
@@ -568,34 +569,73 @@ async def besieged(server, arguments, random_, good, state):
             work = dribble(server, head, random_.uniform(0.5, 2), state)
         else:
             work = dribble(server, body, random_.uniform(0.5, 2), state, begin)
-        siege.append(asyncio.create_task(work))
+        slow_ones.append(asyncio.create_task(work))
         if at % 100 == 99:
             await asyncio.sleep(0.05)
-    seconds = await latencies(server, good, arguments.seconds)
+    ready.set()
+    while not over.is_set():
+        await asyncio.sleep(0.1)
+    for task in slow_ones:
+        task.cancel()
+    await asyncio.gather(*slow_ones, return_exceptions=True)
+    return state
+
+
+def besieger(server, arguments, random_, ready, over, told):
+    """The process of those that are slow: whoever measures neither waits for it nor for its processor."""
+    os.nice(19)
+    told.send(asyncio.run(siege(server, arguments, random_, ready, over)))
+
+
+def besieged(server, arguments, random_, good):
+    """Seconds of good requests while others are slow, memory and descriptors that those took, and what became of them."""
+    files, memory = server.descriptors(), server.resident()
+    processes = multiprocessing.get_context("fork")
+    ready, over, (hears, told) = processes.Event(), processes.Event(), processes.Pipe(False)
+    crowd = processes.Process(target=besieger, args=(server, arguments, random_, ready, over, told), daemon=True)
+    crowd.start()
+    if not ready.wait(PATIENCE):
+        raise Broken(f"{arguments.connections} connections were not made within {PATIENCE} seconds")
+    seconds = asyncio.run(latencies(server, good, arguments.seconds))
     grown, ends = server.resident() - memory, time.monotonic() + arguments.cut
     # What the server still holds is its own to say: a slow reader may read on for long what was sent to it.
     while (still := server.descriptors() - files) > 0 and time.monotonic() < ends:
-        await asyncio.sleep(0.2)
-    for task in siege:
-        task.cancel()
-    await asyncio.gather(*siege, return_exceptions=True)
-    return seconds, grown, still
+        time.sleep(0.2)
+    over.set()
+    if not hears.poll(PATIENCE):
+        raise Broken("the slow clients did not end")
+    state = hears.recv()
+    crowd.join()
+    return seconds, grown, still, state
 
 
 def slow(arguments, random_):
-    with Server(arguments.demask, arguments.serve) as server:
-        good = request("POST", "/v1/chat/completions", chat(max_tokens=8))
-        asyncio.run(latencies(server, good, 2))
-        base = asyncio.run(latencies(server, good, arguments.seconds / 2))
-        state = {"open": 0, "refused": 0, "cut": [], "readers": 0}
-        under, grown, still = asyncio.run(besieged(server, arguments, random_, good, state))
+    # The server has cores of its own, as under overload: what it loses is by its own work alone.
+    cores = os.sched_getaffinity(0)
+    own, words = None, arguments.serve
+    if len(cores) > 1:
+        own = cores - {max(cores)}
+        words = [*words, "--threads", str(len(own))]
+    with Server(arguments.demask, words, cores=own) as server:
+        if own is not None:
+            os.sched_setaffinity(0, cores - own)
+        try:
+            good = request("POST", "/v1/chat/completions", chat(max_tokens=8))
+            asyncio.run(latencies(server, good, 2))
+            base = asyncio.run(latencies(server, good, arguments.seconds / 2))
+            under, grown, still, state = besieged(server, arguments, random_, good)
+        finally:
+            os.sched_setaffinity(0, cores)
         left = server.idle()
     alone, crowd = percentile(base, 0.99), percentile(under, 0.99)
     ratio = crowd / alone if alone and crowd else None
     found = {
+        "server_cores": None if own is None else len(own),
         "connections": arguments.connections,
         "slow_readers": state["readers"],
         "refused": state["refused"],
+        "p50_alone_ms": 1e3 * (percentile(base, 0.5) or 0),
+        "p50_besieged_ms": 1e3 * (percentile(under, 0.5) or 0),
         "p99_alone_ms": 1e3 * (alone or 0),
         "p99_besieged_ms": 1e3 * (crowd or 0),
         "ratio": ratio,

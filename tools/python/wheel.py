@@ -28,7 +28,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 KEPT = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "python"
 SOURCES = ROOT / "python"
 # What checks and builds, and what the package is tested with.
-TOOLS = ["maturin==1.16.0", "abi3audit==0.0.26", "mypy==2.4.1", "pyright==1.1.414", "ziglang==0.16.0"]
+CHECKS = ["abi3audit==0.0.26", "mypy==2.4.1"]
+TOOLS = [*CHECKS, "maturin==1.16.0", "pyright==1.1.414", "ziglang==0.16.0"]
 BESIDE = ["numpy>=1.23", "pytest>=8", "uvloop>=0.21"]
 LARGEST = 15_000_000
 
@@ -163,11 +164,12 @@ def main() -> None:
     asked = parser.parse_args()
     KEPT.mkdir(parents=True, exist_ok=True)
     step("tools")
-    tools = environment("tools", TOOLS)
     if asked.library:
+        tools = environment("checks", CHECKS)
         step("library")
         tested(put_together(asked.library, tools), tools, asked, wheel=False)
         return step("done")
+    tools = environment("tools", TOOLS)
     step("wheel")
     wheel = built(tools, asked.profile, asked.manylinux)
     looked_at(tools, wheel)

@@ -284,7 +284,16 @@ impl Planned {
 fn plan(family: &Family, architecture: &ArchSpec, limit: u64) -> Vec<Vec<Planned>> {
     let mut shards: Vec<Vec<Planned>> = vec![Vec::new()];
     let mut room = limit;
-    for (number, expected) in expected_tensors(architecture).into_iter().enumerate() {
+    for (number, mut expected) in expected_tensors(architecture).into_iter().enumerate() {
+        // Of roles that share a tensor the first one brings it.
+        if let Role::Layer(_, role) = expected.role
+            && let Some(rows) = (family.fused)(architecture, role)
+        {
+            if rows.first > 0 {
+                continue;
+            }
+            expected.rows = rows.all;
+        }
         let bytes = (expected.rows * expected.columns * 2) as u64;
         if bytes > room && shards.last().is_some_and(|shard| !shard.is_empty()) {
             shards.push(Vec::new());

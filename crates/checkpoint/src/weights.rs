@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::{
     CheckpointError, Family, ModelFiles,
     config::Fields,
+    families::Rows,
     files::is_plain,
     header::{self, MOST_TENSORS, TensorInfo},
 };
@@ -158,6 +159,20 @@ impl WeightFiles {
         matches!(self.find(name), Ok(Some(_)))
     }
 
+    /// Refuses experts that newer tools write one behind the other, where the tensor of one alone is missing.
+    fn refuse_stacked(&self, name: &str) -> Result<(), CheckpointError> {
+        let Some((layer, _)) = name.split_once(".experts.") else { return Ok(()) };
+        let stacked = format!("{layer}.experts.gate_up_proj");
+        if !self.has_exact(&stacked) {
+            return Ok(());
+        }
+        Err(CheckpointError::Unsupported {
+            file: self.label(),
+            what: format!("all experts of a layer in one tensor, {stacked:?}"),
+            hint: "use the checkpoint as released, with a tensor for each expert",
+        })
+    }
+
     /// File to blame for what is nowhere.
     fn label(&self) -> String {
         match &self.index {
@@ -195,9 +210,15 @@ impl StoredWeights {
             let full = (family.tensor_name)(expected.role);
             let name = if bare { without_prefix(&full).to_owned() } else { full };
             let Some((shard, info)) = files.find(&name)? else {
+                files.refuse_stacked(&name)?;
                 return Err(CheckpointError::MissingTensor { file: files.label(), tensor: name });
             };
-            located.insert(expected.role, checked(&files.shards[shard].label, &name, shard, info, &expected)?);
+            let rows = match expected.role {
+                Role::Layer(_, role) => (family.fused)(spec, role),
+                _ => None,
+            };
+            let found = Found { file: &files.shards[shard].label, name: &name, shard, info };
+            located.insert(expected.role, found.checked(&expected, rows)?);
             used.insert(name);
         }
         let foreign = |name: &&str| !used.contains(*name) && !is_known_buffer(name);
@@ -242,38 +263,46 @@ impl StoredWeights {
     }
 }
 
-/// Checks a tensor's shape and type.
-fn checked(
-    file: &str,
-    name: &str,
+/// A tensor of a file.
+struct Found<'a> {
+    file: &'a str,
+    name: &'a str,
     shard: usize,
-    info: &TensorInfo,
-    expected: &ExpectedTensor,
-) -> Result<Located, CheckpointError> {
-    let dtype = match info.dtype.as_str() {
-        "F32" => Dtype::F32,
-        "F16" => Dtype::F16,
-        "BF16" => Dtype::Bf16,
-        other => {
-            return Err(CheckpointError::TensorType {
-                file: file.to_owned(),
-                tensor: name.to_owned(),
-                found: Value::from(other.chars().take(20).collect::<String>()).to_string(),
+    info: &'a TensorInfo,
+}
+
+impl Found<'_> {
+    /// Checks its shape and type, and finds the rows that are wanted of it.
+    fn checked(&self, expected: &ExpectedTensor, rows: Option<Rows>) -> Result<Located, CheckpointError> {
+        let info = self.info;
+        let dtype = match info.dtype.as_str() {
+            "F32" => Dtype::F32,
+            "F16" => Dtype::F16,
+            "BF16" => Dtype::Bf16,
+            other => {
+                return Err(CheckpointError::TensorType {
+                    file: self.file.to_owned(),
+                    tensor: self.name.to_owned(),
+                    found: Value::from(other.chars().take(20).collect::<String>()).to_string(),
+                });
+            }
+        };
+        let rows = rows.unwrap_or(Rows { first: 0, all: expected.rows });
+        let columns = expected.columns as u64;
+        let shape = if expected.vector { vec![columns] } else { vec![rows.all as u64, columns] };
+        if info.shape != shape {
+            return Err(CheckpointError::TensorShape {
+                file: self.file.to_owned(),
+                tensor: self.name.to_owned(),
+                found: info.shape.iter().copied().take(8).collect(),
+                expected: shape,
             });
         }
-    };
-    let columns = expected.columns as u64;
-    let shape = if expected.vector { vec![columns] } else { vec![expected.rows as u64, columns] };
-    if info.shape != shape {
-        return Err(CheckpointError::TensorShape {
-            file: file.to_owned(),
-            tensor: name.to_owned(),
-            found: info.shape.iter().copied().take(8).collect(),
-            expected: shape,
-        });
+        let ExpectedTensor { rows: own, columns, .. } = *expected;
+        let row = (info.end - info.start) / rows.all.max(1);
+        let start = info.start + rows.first * row;
+        Ok(Located { shard: self.shard, start, end: start + own * row, dtype, rows: own, columns, paired: None })
     }
-    let ExpectedTensor { rows, columns, .. } = *expected;
-    Ok(Located { shard, start: info.start, end: info.end, dtype, rows, columns, paired: None })
 }
 
 impl WeightSource for StoredWeights {

@@ -108,12 +108,12 @@ fn directory_without_config_or_weights() {
 fn unknown_and_foreign_architectures() {
     let known = "LLaDAModelLM, DreamModel, SDARForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, LlamaForCausalLM, \
                  StableDiffcoderForCausalLM, A2DQwen2LMHeadModel, A2DQwen3LMHeadModel, Fast_dLLM_QwenForCausalLM, \
-                 NemotronLabsDiffusionModel";
+                 NemotronLabsDiffusionModel, LLaDAMoEModelLM, SDARMoeForCausalLM, LLaDA2MoeModelLM, RND1LM";
     for (architectures, model_type, expected) in [
         (json!(["GPT2LMHeadModel"]), json!("llada"), format!("config.json: unknown architecture \"GPT2LMHeadModel\", expected one of {known}; use a model of one of these")),
         (Value::Null, json!("gpt\n2"), format!("config.json: unknown architecture \"gpt\\n2\", expected one of {known}; use a model of one of these")),
-        (json!(["LLaDAMoEModelLM"]), json!("llada"), "config.json: the mixture-of-experts architecture \"LLaDAMoEModelLM\" is not supported; use a dense model, such as LLaDA-8B".to_owned()),
-        (Value::Null, json!("llada2_moe"), "config.json: the mixture-of-experts architecture \"llada2_moe\" is not supported; use a dense model, such as LLaDA-8B".to_owned()),
+        (json!(["LLaDAMoEModelLM"]), json!("llada"), "config.json: the key \"dense_intermediate_size\" is missing, expected a positive whole number; add it to the file".to_owned()),
+        (Value::Null, json!("llada2_moe"), "config.json: the key \"partial_rotary_factor\" is missing, expected the part of each head that is turned, such as 0.5; add it to the file".to_owned()),
         (Value::Null, Value::Null, "config.json: the key \"architectures\" is missing, expected a list with the name of the architecture; add it to the file".to_owned()),
         (json!([7]), Value::Null, "config.json: \"architectures\" is 7, expected the name of an architecture; correct the file or fetch it again".to_owned()),
     ] {

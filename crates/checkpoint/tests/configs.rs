@@ -5,6 +5,7 @@ use std::path::Path;
 use demask_checkpoint::{Checkpoint, CheckpointError, CheckpointText, ModelConfig, ModelFiles, parse_config};
 use demask_model::{ArchSpec, RopeScaling, expected_tensors};
 use demask_step::Mask;
+use demask_tensor::{ExpertGroups, ExpertShape, RouterRule, Score, Share};
 use serde_json::{Value, json};
 
 fn parse(config: &Value) -> ModelConfig {
@@ -294,3 +295,171 @@ fn relatives_are_told_by_their_signs() {
     let coder = open("dense-stablediffcoder-toy", None);
     assert_eq!((coder.family().name(), coder.special().mask), ("Stable-DiffCoder", Some(5)));
 }
+
+/// A configuration of a released shape with some keys changed.
+fn changed(name: &str, changes: &Value) -> Result<ModelConfig, String> {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/ckpt").join(name).join("config.json");
+    let mut config: Value = serde_json::from_slice(&std::fs::read(golden).unwrap()).unwrap();
+    for (key, value) in changes.as_object().unwrap() {
+        config[key] = value.clone();
+    }
+    try_parse(&config).map_err(|error| error.to_string())
+}
+
+#[test]
+fn families_with_experts_are_read_by_their_own_rules() {
+    let text = |name: &str| CheckpointText::of_shape(name.parse().unwrap(), None).unwrap();
+    let llada = text("llada-moe-7b-a1b");
+    assert_eq!((llada.spec.attention, llada.spec.shift, llada.special.mask), (Mask::Full, 0, Some(156_895)));
+    let experts = llada.spec.experts.unwrap();
+    assert_eq!(experts.shape, ExpertShape { count: 64, taken: 8, ffn: 1024, shared_ffn: 0 });
+    let plain = RouterRule { score: Score::Softmax, groups: None, share: Share::Whole, scale: 1.0 };
+    assert_eq!((experts.rule, experts.biased, experts.dense.len()), (plain, false, 0));
+    let sdar = text("sdar-30b-a3b");
+    assert_eq!((sdar.spec.attention, sdar.spec.shift, sdar.special.mask), (Mask::blocks(4), 0, Some(151_669)));
+    let experts = sdar.spec.experts.unwrap();
+    assert_eq!(experts.shape, ExpertShape { count: 128, taken: 8, ffn: 768, shared_ffn: 0 });
+    assert_eq!(experts.rule, RouterRule { share: Share::OfChosen(0.0), ..plain });
+    let rnd1 = text("rnd1-30b-a3b");
+    assert_eq!((rnd1.spec.attention, rnd1.spec.shift, rnd1.special.mask), (Mask::Full, 1, Some(151_669)));
+    assert_eq!((rnd1.spec.experts, rnd1.special.eos), (Some(experts), Some(151_645)));
+    for name in ["llada2.0-mini", "llada2.1-mini"] {
+        let mini = text(name);
+        assert_eq!((mini.spec.attention, mini.spec.shift, mini.special.mask), (Mask::blocks(32), 0, Some(156_895)));
+        assert_eq!((mini.spec.rope.rotated, mini.spec.head_dim), (64, 128));
+        let experts = mini.spec.experts.unwrap();
+        assert_eq!(experts.shape, ExpertShape { count: 256, taken: 8, ffn: 512, shared_ffn: 512 });
+        let groups = Some(ExpertGroups { count: 8, kept: 4 });
+        let rule = RouterRule { score: Score::Sigmoid, groups, share: Share::OfChosen(1e-20), scale: 2.5 };
+        assert_eq!((experts.rule, experts.biased, experts.dense), (rule, true, vec![0]));
+    }
+}
+
+#[test]
+fn families_with_experts_answer_to_every_name_of_theirs() {
+    let family = |name: &str, changes: Value| changed(name, &changes).unwrap().family.name();
+    assert_eq!(family("moe-llada", json!({"architectures": ["LLaDAMoEModel"]})), "LLaDA-MoE");
+    assert_eq!(family("moe-llada", json!({"architectures": null})), "LLaDA-MoE");
+    assert_eq!(family("moe-llada", json!({"architectures": null, "model_type": "lladamoe"})), "LLaDA-MoE");
+    assert_eq!(family("moe-sdar", json!({"architectures": null})), "SDAR-MoE");
+    assert_eq!(family("moe-llada20", json!({"architectures": null, "model_type": "llada21_moe"})), "LLaDA2");
+    let many = json!({"num_experts": null, "num_local_experts": 12});
+    assert_eq!(changed("moe-sdar", &many), changed("moe-sdar", &json!({})));
+}
+
+#[test]
+fn layers_without_experts_may_lie_anywhere() {
+    let dense = |name: &str, changes: Value| changed(name, &changes).unwrap().spec.experts.unwrap().dense;
+    assert_eq!(dense("moe-sdar", json!({"mlp_only_layers": [1]})), [1]);
+    assert_eq!(dense("moe-sdar", json!({"num_hidden_layers": 6, "decoder_sparse_step": 2})), [0, 2, 4]);
+    assert_eq!(dense("moe-llada", json!({"moe_layer_freq": [1, 0, 1]})), [1]);
+    assert_eq!(dense("moe-llada20", json!({"first_k_dense_replace": 0})), [0; 0]);
+    assert_eq!(dense("moe-llada20", json!({"first_k_dense_replace": 2})), [0, 1]);
+    let alone = changed("moe-llada20", &json!({"num_experts_per_tok": 1})).unwrap().spec.experts.unwrap();
+    assert_eq!(alone.rule.share, Share::Whole);
+    let lonely = changed("moe-llada20", &json!({"num_shared_experts": null})).unwrap().spec.experts.unwrap();
+    assert_eq!(lonely.shape.shared_ffn, 0);
+}
+
+/// Routers that no code computes are named, in one line.
+#[test]
+fn routers_that_no_code_computes_are_refused() {
+    let cases = [
+        (
+            "moe-llada",
+            json!({"moe_router_enable_expert_bias": true}),
+            "moe_router_enable_expert_bias true (only false is)",
+        ),
+        (
+            "moe-llada",
+            json!({"moe_router_score_function": "sigmoid"}),
+            "moe_router_score_function \"sigmoid\" (only \"softmax\" is)",
+        ),
+        (
+            "moe-llada",
+            json!({"shared_expert_intermediate_size": 64}),
+            "shared_expert_intermediate_size \"64\" (only null is)",
+        ),
+        ("moe-llada", json!({"clip_qkv": 8}), "clip_qkv"),
+        ("moe-llada", json!({"qk_layernorm": false}), "qk_layernorm false (only true is)"),
+        ("moe-llada", json!({"router_num_group": 4}), "router_num_group 4 (only none is)"),
+        ("moe-llada", json!({"router_topk_group": 2}), "router_topk_group 2 (only none is)"),
+        ("moe-llada", json!({"attention_bias": true}), "attention_bias true (only false is)"),
+        (
+            "moe-llada",
+            json!({"moe_layer_freq": [1, 1]}),
+            "\"moe_layer_freq\" is \"2 values\", expected 0 or 1 for each of the 3 layers",
+        ),
+        (
+            "moe-llada",
+            json!({"num_experts_per_tok": 9}),
+            "\"num_experts_per_tok\" is 9, expected at most num_experts, 8",
+        ),
+        ("moe-llada", json!({"num_experts": null}), "the key \"num_experts\" is missing"),
+        ("moe-sdar", json!({"norm_topk_prob": null}), "the key \"norm_topk_prob\" is missing"),
+        (
+            "moe-sdar",
+            json!({"mlp_only_layers": "all"}),
+            "\"mlp_only_layers\" is \"all\", expected a list of whole numbers",
+        ),
+        ("moe-sdar", json!({"use_sliding_window": true, "sliding_window": 9}), "a sliding window"),
+        (
+            "moe-sdar",
+            json!({"num_experts": 4096, "num_hidden_layers": 1000}),
+            "\"num_experts\" is 4096, expected at most 21 experts in each of 1000 layers",
+        ),
+        (
+            "moe-sdar",
+            json!({"num_experts": 1 << 20}),
+            "\"num_experts\" is 1048576, expected a whole number from 1 to 4096",
+        ),
+        ("moe-llada20", json!({"score_function": "softmax"}), "score_function \"softmax\" (only \"sigmoid\" is)"),
+        (
+            "moe-llada20",
+            json!({"moe_router_enable_expert_bias": false}),
+            "moe_router_enable_expert_bias false (only true is)",
+        ),
+        ("moe-llada20", json!({"use_qk_norm": false}), "use_qk_norm false (only true is)"),
+        ("moe-llada20", json!({"use_qkv_bias": true}), "use_qkv_bias true (only false is)"),
+        ("moe-llada20", json!({"use_bias": true}), "use_bias true (only false is)"),
+        ("moe-llada20", json!({"norm_head": true}), "norm_head true (only false is)"),
+        ("moe-llada20", json!({"expert_capacity": 1.5}), "expert_capacity"),
+        ("moe-llada20", json!({"n_group": 3}), "\"n_group\" is 3, expected a divisor of the 16 experts"),
+        (
+            "moe-llada20",
+            json!({"n_group": 16}),
+            "\"n_group\" is 16, expected a divisor of the 16 experts with two of them in a group",
+        ),
+        ("moe-llada20", json!({"topk_group": 5}), "\"topk_group\" is 5, expected at most n_group, 4"),
+        (
+            "moe-llada20",
+            json!({"topk_group": 1, "num_experts_per_tok": 5}),
+            "\"topk_group\" is 1, expected at most n_group, 4, and groups with 5 experts",
+        ),
+        (
+            "moe-llada20",
+            json!({"routed_scaling_factor": 0}),
+            "\"routed_scaling_factor\" is 0, expected a positive number",
+        ),
+        ("moe-llada20", json!({"partial_rotary_factor": null}), "the key \"partial_rotary_factor\" is missing"),
+    ];
+    for (name, change, told) in cases {
+        let refused = changed(name, &change).unwrap_err();
+        assert!(refused.starts_with("config.json: ") && refused.contains(told), "{change}: {refused}");
+        assert!(!refused.contains('\n'), "{refused}");
+    }
+    let mut rnd1: Value = serde_json::from_str(RND1).unwrap();
+    assert_eq!(try_parse(&rnd1).unwrap().family.name(), "RND1");
+    rnd1["is_causal"] = true.into();
+    assert!(try_parse(&rnd1).unwrap_err().to_string().contains("is_causal true (only false is)"));
+}
+
+/// RND1's file, which says false where others say null.
+const RND1: &str = r#"{
+    "architectures": ["RND1LM"], "attention_bias": false, "decoder_sparse_step": 1, "head_dim": 16, "hidden_act": "silu",
+    "hidden_size": 40, "intermediate_size": 80, "is_causal": false, "mask_token_id": 231, "max_position_embeddings": 512,
+    "mlp_only_layers": [], "model_type": "rnd1", "moe_intermediate_size": 24, "norm_topk_prob": true,
+    "num_attention_heads": 4, "num_experts": 8, "num_experts_per_tok": 2, "num_hidden_layers": 3,
+    "num_key_value_heads": 1, "rms_norm_eps": 1e-06, "rope_scaling": false, "rope_theta": 1000000.0,
+    "sliding_window": false, "use_sliding_window": false, "vocab_size": 240
+}"#;

@@ -17,6 +17,7 @@ mod backend;
 mod elementwise;
 mod head;
 mod kv;
+mod routing;
 mod select;
 mod tiles;
 

@@ -188,7 +188,16 @@ impl HeadTrial {
         let bytes: Vec<u8> = noise.take(vocabulary * hidden).iter().flat_map(|value| value.to_le_bytes()).collect();
         let weight = linear.pack(&Pool::new(threads), TensorView::new(Dtype::F32, vocabulary, hidden, &bytes))?;
         let attention = AttentionShape { heads: 1, kv_heads: 1, head_dim: 1 };
-        let shape = WorkspaceShape { rows, head_rows: rows, hidden, ffn: 0, attention, vocabulary, table_entries: 0 };
+        let shape = WorkspaceShape {
+            rows,
+            head_rows: rows,
+            hidden,
+            ffn: 0,
+            experts: None,
+            attention,
+            vocabulary,
+            table_entries: 0,
+        };
         let failed = |source| PackError::Memory { rows: vocabulary, columns: hidden, source };
         Ok(Self {
             weight,

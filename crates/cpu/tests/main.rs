@@ -2,5 +2,6 @@
 
 mod backend;
 mod backend_model;
+mod experts;
 mod linear;
 mod linear_blocks;

@@ -196,6 +196,11 @@ impl BackendOptions {
         asked!(self, options => options.gate_up_bytes(stored, rows, columns))
     }
 
+    /// A matrix that scores experts, `[rows, columns]`, exactly.
+    pub fn router_bytes(&self, rows: usize, columns: usize) -> u64 {
+        asked!(self, options => options.router_bytes(rows, columns))
+    }
+
     /// An embedding table that is stored in a type, exactly.
     pub fn embedding_bytes(&self, stored: Dtype, rows: usize, columns: usize) -> u64 {
         asked!(self, options => options.embedding_bytes(stored, rows, columns))

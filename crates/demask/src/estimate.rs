@@ -174,17 +174,27 @@ impl Priced {
         }
         let head = if cost.head_rows > 0 { self.weights.head } else { 0 };
         let Operations { projections, attention, mlp, head: logits } = cost.operations;
+        let experts = self.experts(cost.rows);
         let modules = &mut self.found.modules;
         for (module, flops, bytes) in [
             (&mut modules.projections, projections, self.weights.projections),
             (&mut modules.attention, attention, keys * self.position),
-            (&mut modules.mlp, mlp, self.weights.mlp),
+            (&mut modules.mlp, mlp, self.weights.mlp + experts),
             (&mut modules.head, logits, head),
         ] {
             module.flops += flops;
             module.bytes += bytes;
         }
         self.count(&cost, keys, partial);
+    }
+
+    /// Bytes of experts that so many rows choose, if they choose as chance would: those of `count` of which each row takes
+    /// `taken`. Rows that are alike choose fewer.
+    fn experts(&self, rows: u64) -> u64 {
+        let Some(experts) = &self.spec.experts else { return 0 };
+        let left_out = 1.0 - experts.shape.taken as f64 / experts.shape.count as f64;
+        let share = 1.0 - left_out.powi(i32::try_from(rows).unwrap_or(i32::MAX));
+        (self.weights.experts as f64 * share).round() as u64
     }
 
     fn count(&mut self, cost: &Cost, keys: u64, partial: bool) {

@@ -147,6 +147,14 @@ impl Inspect for Faulty {
         self.inner.weight_bytes()
     }
 
+    fn expert_bytes(&self) -> usize {
+        self.inner.expert_bytes()
+    }
+
+    fn expert_bytes_read(&self) -> u64 {
+        self.inner.expert_bytes_read()
+    }
+
     fn forward_bytes(&self) -> usize {
         self.inner.forward_bytes()
     }

@@ -68,6 +68,7 @@ pub(crate) fn architecture(spec: &ArchSpec) -> Fields {
         kv_heads,
         head_dim,
         ffn,
+        experts,
         vocabulary,
         context,
         rope: Rope { theta, rotated, full_precision, scaling },
@@ -106,6 +107,10 @@ pub(crate) fn architecture(spec: &ArchSpec) -> Fields {
         Some(QueryScale { beta, original_context }) => {
             fields.field("query_scale.beta", beta).field("query_scale.original_context", original_context)
         }
+    };
+    let fields = match experts {
+        None => fields,
+        Some(experts) => fields.field("experts", format!("{experts:?}")),
     };
     match scaling {
         RopeScaling::None => fields,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use demask_model::{
-    ArchSpec, LayerRole, Role, WeightError, attention_shape, expected_tensors, sequence_pages, workspace_shape,
+    ArchSpec, LayerRole, Packing, Role, WeightError, attention_shape, expected_tensors, sequence_pages, workspace_shape,
 };
 use demask_step::SequenceNeeds;
 use demask_tensor::Dtype;
@@ -58,8 +58,10 @@ pub struct WeightBytes {
     pub embedding: u64,
     /// Q, K, V and the projection behind attention, with their norms and biases.
     pub projections: u64,
-    /// The MLPs with their norms.
+    /// The MLPs with their norms, routers and what all rows take.
     pub mlp: u64,
+    /// Experts that rows choose among.
+    pub experts: u64,
     /// The head with its norm.
     pub head: u64,
 }
@@ -77,12 +79,16 @@ impl WeightBytes {
             let packed = match role {
                 _ if tensor.vector => (columns * size_of::<f32>()) as u64,
                 Role::Embedding => options.embedding_bytes(stored(role)?, rows, columns),
-                Role::Layer(layer, LayerRole::Gate) => {
-                    let up = stored(Role::Layer(layer, LayerRole::Up))?;
-                    options.gate_up_bytes([stored(role)?, up], rows, columns)
-                }
-                // Counted with its gate.
-                Role::Layer(_, LayerRole::Up) => 0,
+                Role::Layer(layer, part) => match part.packing() {
+                    Packing::Gate { up } => {
+                        let up = stored(Role::Layer(layer, up))?;
+                        options.gate_up_bytes([stored(role)?, up], rows, columns)
+                    }
+                    // Counted with its gate.
+                    Packing::Up { .. } => 0,
+                    Packing::Router => options.router_bytes(rows, columns),
+                    Packing::Alone => options.matrix_bytes(stored(role)?, rows, columns),
+                },
                 _ => options.matrix_bytes(stored(role)?, rows, columns),
             };
             let module = bytes.module(role);
@@ -97,16 +103,18 @@ impl WeightBytes {
 
     /// Returns all of them.
     pub fn total(&self) -> u64 {
-        [self.embedding, self.projections, self.mlp, self.head].into_iter().fold(0, u64::saturating_add)
+        [self.embedding, self.projections, self.mlp, self.experts, self.head].into_iter().fold(0, u64::saturating_add)
     }
 
     /// The module of a tensor.
     fn module(&mut self, role: Role) -> &mut u64 {
-        use LayerRole::{Down, Gate, MlpNorm, Up};
         match role {
             Role::Embedding => &mut self.embedding,
             Role::FinalNorm | Role::Head => &mut self.head,
-            Role::Layer(_, MlpNorm | Gate | Up | Down) => &mut self.mlp,
+            Role::Layer(_, LayerRole::ExpertGate(_) | LayerRole::ExpertUp(_) | LayerRole::ExpertDown(_)) => {
+                &mut self.experts
+            }
+            Role::Layer(_, role) if role.is_mlp() => &mut self.mlp,
             Role::Layer(..) => &mut self.projections,
         }
     }

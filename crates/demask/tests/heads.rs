@@ -46,6 +46,7 @@ impl<B: Backend> Model<B> {
             head_rows: ROWS,
             hidden: HIDDEN,
             ffn: HIDDEN,
+            experts: None,
             attention,
             vocabulary: VOCABULARY,
             table_entries: 1,

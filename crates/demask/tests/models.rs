@@ -7,6 +7,7 @@ use demask::internals::{
     checkpoint::{FAMILIES, Family, Like},
     cpu::isa::Tier,
     decode::recommended,
+    model_parts::{ArchSpec, Mlp},
     step::{Origin, SequenceNeeds},
     tensor::Dtype,
 };
@@ -41,6 +42,31 @@ None of the released checkpoints of 2026's families was run here: their shapes w
 | shape | family | parameters | bf16 | q8 | q4 | K/V of 1000 positions |
 |---|---|---|---|---|---|---|
 ";
+
+const EXPERTS: &str = "
+## Experts
+
+A row meets a part of the parameters; the others have to be there. *Read* is the share of all experts' bytes that a forward of
+so many rows reads if rows choose as chance would; rows of one text choose fewer. Models with experts run on the processor;
+a GPU refuses them.
+
+| shape | experts | of a row | parameters of a row | experts in bf16 | read by 1 row | 4 rows | 32 rows |
+|---|---|---|---|---|---|---|---|
+";
+
+/// A line for a shape with experts.
+fn experts(spec: &ArchSpec, name: &str) -> Option<String> {
+    let shape = spec.experts.as_ref()?.shape;
+    let layers = (0..spec.layers).filter(|&layer| matches!(spec.mlp(layer), Mlp::Experts(_))).count();
+    let one = 3 * shape.ffn * spec.hidden;
+    let idle = layers * (shape.count - shape.taken) * one;
+    let active = (spec.parameters() - idle as u64) as f64 / 1e9;
+    let all = gigabytes((2 * layers * shape.count * one) as u64);
+    let left_out = 1.0 - shape.taken as f64 / shape.count as f64;
+    let read = [1, 4, 32].map(|rows| format!("{:.0} %", 100.0 * (1.0 - left_out.powi(rows))));
+    let (count, taken) = (shape.count, shape.taken);
+    Some(format!("| `{name}` | {count} in {layers} layers | {taken} | {active:.2} B | {all} | {} |", read.join(" | ")))
+}
 
 fn blocks(family: &Family) -> String {
     let Some(length) = family.attention().block() else { return "–".to_owned() };
@@ -92,6 +118,11 @@ fn page() -> String {
         let (family, bf16) = (like.family().name(), gigabytes(plain.weights));
         let kv = plain.cache as f64 / 1e6;
         writeln!(page, "| `{like}` | {family} | {parameters:.2} B | {bf16} | {q8} | {q4} | {kv:.0} MB |").unwrap();
+    }
+    page.push_str(EXPERTS);
+    for like in Like::all() {
+        let outline = Outline::of_shape(like, None).unwrap();
+        page.extend(experts(outline.prompter().spec(), like.name()).map(|line| line + "\n"));
     }
     page
 }

@@ -1,6 +1,7 @@
 //! What differs between model families, as data.
 
 use demask_step::{BlockRules, Mask};
+use demask_tensor::{ExpertShape, RouterRule};
 
 /// Everything the forward pass needs to know about an architecture.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,8 +18,10 @@ pub struct ArchSpec {
     pub kv_heads: usize,
     /// Width of a head; even. `heads * head_dim` need not be `hidden`.
     pub head_dim: usize,
-    /// Width of the MLP.
+    /// Width of the MLP of layers without experts.
     pub ffn: usize,
+    /// Experts of the other layers; none: no layer has any.
+    pub experts: Option<Experts>,
     /// Rows of the embedding and of the head.
     pub vocabulary: usize,
     /// Longest canvas the model knows.
@@ -41,6 +44,45 @@ pub struct ArchSpec {
     pub blocks: BlockRules,
     /// What queries are multiplied with behind the rotation, by their position.
     pub query_scale: Option<QueryScale>,
+}
+
+/// Layers of experts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Experts {
+    /// Shape of each layer that has them.
+    pub shape: ExpertShape,
+    /// How a row chooses.
+    pub rule: RouterRule,
+    /// Whether a bias is added to scores for the choice.
+    pub biased: bool,
+    /// Layers that have one MLP of [`ArchSpec::ffn`] for all rows instead, ascending.
+    pub dense: Vec<usize>,
+}
+
+/// What a layer has behind attention.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Mlp<'a> {
+    /// One MLP for all rows.
+    Dense {
+        /// Its width.
+        ffn: usize,
+    },
+    /// A router and its experts.
+    Experts(&'a Experts),
+}
+
+impl Mlp<'_> {
+    /// Returns the operations that a row costs, a multiplication and an addition counted as two.
+    pub(crate) fn operations(self, hidden: usize) -> f64 {
+        let hidden = hidden as f64;
+        match self {
+            Self::Dense { ffn } => 6.0 * hidden * ffn as f64,
+            Self::Experts(Experts { shape, .. }) => {
+                let width = shape.taken * shape.ffn + shape.shared_ffn;
+                6.0 * hidden * width as f64 + 2.0 * hidden * shape.count as f64
+            }
+        }
+    }
 }
 
 /// A factor of rotated queries that grows with the position: `1 + beta * ln(1 + floor(position / original_context))`.
@@ -169,6 +211,14 @@ impl ArchSpec {
         self.kv_heads * self.head_dim
     }
 
+    /// What a layer has behind attention.
+    pub fn mlp(&self, layer: usize) -> Mlp<'_> {
+        match &self.experts {
+            Some(experts) if experts.dense.binary_search(&layer).is_err() => Mlp::Experts(experts),
+            _ => Mlp::Dense { ffn: self.ffn },
+        }
+    }
+
     /// Number of parameters, biases and norms included.
     pub fn parameters(&self) -> u64 {
         crate::expected_tensors(self).iter().map(|tensor| (tensor.rows * tensor.columns) as u64).sum()
@@ -189,6 +239,7 @@ mod tests {
             kv_heads: 32,
             head_dim: 128,
             ffn: 12288,
+            experts: None,
             vocabulary: 126_464,
             context: 4096,
             rope: Rope { theta: 5e5, rotated: 128, full_precision: true, scaling: RopeScaling::None },

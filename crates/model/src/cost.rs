@@ -1,5 +1,7 @@
 //! Operations of a step by formula, known from its plan: what receipts report, and what estimates without weights add up.
 
+use std::ops::Range;
+
 use demask_step::{Cost, Drift, HeadAsk, LayerRows, Operations, Position, Positions, SequenceStep, StepPlan, TokenId};
 
 use crate::ArchSpec;
@@ -113,19 +115,19 @@ impl Answered {
 /// computed steps the last layer may finish more of its rows.
 pub(crate) fn cost(spec: &ArchSpec, plan: &StepPlan, increments: bool, answered: Answered) -> Cost {
     let live = Rows::live(plan);
-    let layers = spec.layers as f64;
+    let layers = spec.layers;
     let parts = match &plan.layers {
-        LayerRows::All if increments => [(layers, live), (0.0, live), (0.0, live)],
+        LayerRows::All if increments => [(0..layers, live), (0..0, live), (0..0, live)],
         // The last layer finishes only the rows that the head reads.
         LayerRows::All => {
             let last = Rows { computed: answered.rows, keys: answered.keys, ..live };
-            [(layers - 1.0, live), (1.0, last), (0.0, live)]
+            [(0..layers - 1, live), (layers - 1..layers, last), (0..0, live)]
         }
         LayerRows::Partial { depth, .. } => {
-            let whole = layers.min(f64::from(depth.whole));
-            let behind = if depth.shared { (layers - whole - 1.0).max(0.0) } else { 0.0 };
+            let whole = layers.min(depth.whole as usize);
+            let chosen = if depth.shared { layers.min(whole + 1) } else { layers };
             let choosing = Rows::partial(plan);
-            [(layers - whole - behind, choosing), (whole, live), (behind, Rows { compared: 0.0, ..choosing })]
+            [(whole..chosen, choosing), (0..whole, live), (chosen..layers, Rows { compared: 0.0, ..choosing })]
         }
     };
     summed(spec, plan, &parts, answered.rows, true)
@@ -136,7 +138,7 @@ fn published(spec: &ArchSpec, plan: &StepPlan, increments: bool, answered: Answe
     let rows = if plan.layers == LayerRows::All { Rows::live(plan) } else { Rows::partial(plan) };
     let positions = if increments { plan.visible as usize * plan.lanes.count() } else { plan.rows() };
     let logits = if answered.rows == 0.0 { 0.0 } else { positions as f64 };
-    summed(spec, plan, &[(spec.layers as f64, rows)], logits, false)
+    summed(spec, plan, &[(0..spec.layers, rows)], logits, false)
 }
 
 /// What a layer does, lanes included.
@@ -176,19 +178,20 @@ impl Rows {
     }
 }
 
-/// Sums layers, each kind with its number, and the head's rows.
-fn summed(spec: &ArchSpec, plan: &StepPlan, layers: &[(f64, Rows)], logits: f64, scores: bool) -> Cost {
+/// Sums layers, ranges that do the same, and the head's rows.
+fn summed(spec: &ArchSpec, plan: &StepPlan, layers: &[(Range<usize>, Rows)], logits: f64, scores: bool) -> Cost {
     let hidden = spec.hidden as f64;
     let (query, kv) = (2.0 * hidden * spec.query_width() as f64, 2.0 * hidden * spec.kv_width() as f64);
-    let mlp = 6.0 * hidden * spec.ffn as f64;
     let score = if scores { 4.0 * spec.query_width() as f64 } else { 0.0 };
     let mut operations = Operations { head: 2.0 * hidden * spec.vocabulary as f64 * logits, ..Operations::default() };
     let mut computed = 0.0;
-    for &(count, rows) in layers {
+    for (range, rows) in layers {
+        let count = range.len() as f64;
+        let mlp: f64 = range.clone().map(|layer| spec.mlp(layer).operations(spec.hidden)).sum();
         operations += Operations {
             projections: count * (rows.computed * 2.0 * query + rows.stored * 2.0 * kv + rows.compared * kv),
             attention: count * score * rows.keys,
-            mlp: count * rows.computed * mlp,
+            mlp: rows.computed * mlp,
             head: 0.0,
         };
         computed += count * rows.computed;

@@ -1,12 +1,13 @@
 //! The transformer: one forward of one launch, the same for every family and backend.
 
 use demask_step::DeviceError;
-use demask_tensor::{Backend, HeadOutput, HeadWeights, Launch, MlpWeights, QkvRows, Rows};
+use demask_tensor::{Backend, HeadOutput, HeadWeights, Launch, QkvRows, Rows};
 
 use crate::{
     ArchSpec, Weights,
     lower::Lowered,
     watch::{Part, Watch, Watcher},
+    weights::PackedMlp,
 };
 
 /// What a forward reads.
@@ -62,13 +63,12 @@ pub(crate) fn forward<B: Backend>(
         if let Some(watch) = &mut watch {
             watch.added(backend, Part::Attention(index));
         }
-        let mlp = MlpWeights {
-            norm: &layer.mlp_norm,
-            epsilon: spec.norm_epsilon,
-            gate_up: &layer.gate_up,
-            down: &layer.down,
-        };
-        backend.mlp(&mlp, rows);
+        match &layer.mlp {
+            PackedMlp::Dense(mlp) => backend.mlp(&mlp.weights(&layer.mlp_norm, spec.norm_epsilon), rows),
+            PackedMlp::Experts(experts) => {
+                backend.experts(&experts.weights(&layer.mlp_norm, spec.norm_epsilon), rows);
+            }
+        }
         if let Some(watch) = &mut watch {
             watch.added(backend, Part::Mlp(index));
         }

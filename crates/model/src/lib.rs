@@ -16,10 +16,10 @@ mod sequence;
 mod watch;
 mod weights;
 
-pub use arch::{ArchSpec, QueryScale, Rope, RopeScaling};
+pub use arch::{ArchSpec, Experts, Mlp, QueryScale, Rope, RopeScaling};
 pub use cost::{Asked, Convention, keys_read, step_cost};
 pub use memory::{attention_shape, sequence_pages, workspace_shape};
-pub use roles::{ExpectedTensor, LayerRole, Role, WeightError, WeightSource, expected_tensors};
+pub use roles::{ExpectedTensor, LayerRole, Packing, Role, WeightError, WeightSource, expected_tensors};
 pub use runner::{Inspect, InspectError, Inspection, Runner};
 pub use watch::{Hidden, Part, Watcher};
 pub use weights::{LoadError, Weights};

@@ -3,7 +3,7 @@
 use demask_step::SequenceNeeds;
 use demask_tensor::{AttentionShape, PageKind, WorkspaceShape};
 
-use crate::{ArchSpec, Sequence, runner::table_entries};
+use crate::{ArchSpec, Mlp, Sequence, runner::table_entries};
 
 /// Shape of attention in every layer of a model.
 pub fn attention_shape(spec: &ArchSpec) -> AttentionShape {
@@ -18,11 +18,18 @@ pub fn workspace_shape(spec: &ArchSpec, row_budget: usize, needs: &[SequenceNeed
         rows: most(|needs| needs.rows.max(needs.group_rows)),
         head_rows: most(|needs| needs.rows.max(needs.group_rows).max(needs.predictions)),
         hidden: spec.hidden,
-        ffn: spec.ffn,
+        ffn: widest(spec),
+        experts: spec.experts.as_ref().map(|experts| experts.shape),
         attention: attention_shape(spec),
         vocabulary: spec.vocabulary,
         table_entries: least.max(needs.iter().map(table_entries).sum()),
     }
+}
+
+/// Width of the MLP of layers without experts, if there is such a layer.
+fn widest(spec: &ArchSpec) -> usize {
+    let dense = (0..spec.layers).any(|layer| matches!(spec.mlp(layer), Mlp::Dense { .. }));
+    if dense { spec.ffn } else { 0 }
 }
 
 /// Pages that a sequence takes when it is opened, and what they hold.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use demask_tensor::TensorView;
 
-use crate::ArchSpec;
+use crate::{ArchSpec, Experts, Mlp};
 
 /// What a tensor does in the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -50,6 +50,62 @@ pub enum LayerRole {
     Up,
     /// `[hidden, ffn]`.
     Down,
+    /// Scores of experts, `[experts, hidden]`.
+    Router,
+    /// Added to scores for the choice, `[experts]`.
+    RouterBias,
+    /// Gate of an expert, `[expert ffn, hidden]`.
+    ExpertGate(usize),
+    /// Up of an expert, `[expert ffn, hidden]`.
+    ExpertUp(usize),
+    /// Down of an expert, `[hidden, expert ffn]`.
+    ExpertDown(usize),
+    /// Gate of the expert that all rows take, `[shared ffn, hidden]`.
+    SharedGate,
+    /// Up of the expert that all rows take, `[shared ffn, hidden]`.
+    SharedUp,
+    /// Down of the expert that all rows take, `[hidden, shared ffn]`.
+    SharedDown,
+}
+
+/// How a tensor of a layer is packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packing {
+    /// Gate, packed together with its up.
+    Gate {
+        /// The up.
+        up: LayerRole,
+    },
+    /// Up, packed together with its gate.
+    Up {
+        /// The gate.
+        gate: LayerRole,
+    },
+    /// What scores experts, kept in f32.
+    Router,
+    /// By itself.
+    Alone,
+}
+
+impl LayerRole {
+    /// Returns how it is packed.
+    pub fn packing(self) -> Packing {
+        match self {
+            Self::Gate => Packing::Gate { up: Self::Up },
+            Self::ExpertGate(expert) => Packing::Gate { up: Self::ExpertUp(expert) },
+            Self::SharedGate => Packing::Gate { up: Self::SharedUp },
+            Self::Up => Packing::Up { gate: Self::Gate },
+            Self::ExpertUp(expert) => Packing::Up { gate: Self::ExpertGate(expert) },
+            Self::SharedUp => Packing::Up { gate: Self::SharedGate },
+            Self::Router => Packing::Router,
+            _ => Packing::Alone,
+        }
+    }
+
+    /// Returns whether it stands behind attention: in the MLP, with its norm, its router and its experts.
+    pub fn is_mlp(self) -> bool {
+        self >= Self::MlpNorm
+    }
 }
 
 impl fmt::Display for Role {
@@ -58,6 +114,9 @@ impl fmt::Display for Role {
             Self::Embedding => f.write_str("embedding"),
             Self::FinalNorm => f.write_str("final norm"),
             Self::Head => f.write_str("head"),
+            Self::Layer(layer, LayerRole::ExpertGate(expert)) => write!(f, "Gate of expert {expert} of layer {layer}"),
+            Self::Layer(layer, LayerRole::ExpertUp(expert)) => write!(f, "Up of expert {expert} of layer {layer}"),
+            Self::Layer(layer, LayerRole::ExpertDown(expert)) => write!(f, "Down of expert {expert} of layer {layer}"),
             Self::Layer(layer, role) => write!(f, "{role:?} of layer {layer}"),
         }
     }
@@ -74,6 +133,11 @@ pub struct ExpectedTensor {
     pub columns: usize,
     /// Whether it is a vector, stored with one dimension.
     pub vector: bool,
+}
+
+/// Gate, up and down of an expert.
+pub(crate) fn expert_roles(expert: usize) -> [LayerRole; 3] {
+    [LayerRole::ExpertGate(expert), LayerRole::ExpertUp(expert), LayerRole::ExpertDown(expert)]
 }
 
 /// All tensors of an architecture, in the order of the forward pass.
@@ -99,9 +163,26 @@ pub fn expected_tensors(spec: &ArchSpec) -> Vec<ExpectedTensor> {
         }
         tensors.push(matrix(role(LayerRole::Output), hidden, query));
         tensors.push(vector(role(LayerRole::MlpNorm), hidden));
-        tensors.push(matrix(role(LayerRole::Gate), spec.ffn, hidden));
-        tensors.push(matrix(role(LayerRole::Up), spec.ffn, hidden));
-        tensors.push(matrix(role(LayerRole::Down), hidden, spec.ffn));
+        let mut mlp = |[gate, up, down]: [LayerRole; 3], ffn| {
+            tensors.push(matrix(role(gate), ffn, hidden));
+            tensors.push(matrix(role(up), ffn, hidden));
+            tensors.push(matrix(role(down), hidden, ffn));
+        };
+        match spec.mlp(layer) {
+            Mlp::Dense { ffn } => mlp([LayerRole::Gate, LayerRole::Up, LayerRole::Down], ffn),
+            Mlp::Experts(Experts { shape, biased, .. }) => {
+                for expert in 0..shape.count {
+                    mlp(expert_roles(expert), shape.ffn);
+                }
+                if shape.shared_ffn > 0 {
+                    mlp([LayerRole::SharedGate, LayerRole::SharedUp, LayerRole::SharedDown], shape.shared_ffn);
+                }
+                tensors.push(matrix(role(LayerRole::Router), shape.count, hidden));
+                if *biased {
+                    tensors.push(vector(role(LayerRole::RouterBias), shape.count));
+                }
+            }
+        }
     }
     tensors.push(vector(Role::FinalNorm, hidden));
     if !spec.tied {

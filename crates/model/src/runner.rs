@@ -52,8 +52,13 @@ pub trait Inspect: Network {
     fn describe(&self) -> String;
     /// Returns the bytes of the packed weights.
     fn weight_bytes(&self) -> usize;
-    /// Returns the bytes of weights that every forward reads.
+    /// Returns the bytes of weights that every forward reads, experts that rows choose left out.
     fn forward_bytes(&self) -> usize;
+    /// Returns the bytes of all experts that rows choose among; 0 in a model without any.
+    fn expert_bytes(&self) -> usize;
+    /// Returns the bytes of experts that forwards have read so far, beside what every forward reads: each expert of a layer
+    /// that some row of a forward chose, once.
+    fn expert_bytes_read(&self) -> u64;
     /// Returns the bytes of the pages of an open sequence.
     fn cache_bytes(&self, sequence: SequenceId) -> usize;
     /// Returns whose memory it takes, and how many bytes that has left.
@@ -475,6 +480,14 @@ impl<B: Backend> Inspect for Runner<B> {
 
     fn forward_bytes(&self) -> usize {
         self.weights.bytes_of_a_forward()
+    }
+
+    fn expert_bytes(&self) -> usize {
+        self.weights.expert_bytes()
+    }
+
+    fn expert_bytes_read(&self) -> u64 {
+        self.backend.expert_bytes_read()
     }
 
     fn cache_bytes(&self, sequence: SequenceId) -> usize {

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use demask_tensor::{Backend, PackError, QkvWeights};
+use demask_tensor::{Backend, ExpertWeights, MlpWeights, PackError, QkvWeights, RouterRule};
 
-use crate::{ArchSpec, ExpectedTensor, LayerRole, Role, WeightError, WeightSource, expected_tensors};
+use crate::{
+    ArchSpec, ExpectedTensor, Experts, LayerRole, Mlp, Role, WeightError, WeightSource, expected_tensors,
+    roles::expert_roles,
+};
 
 /// Packed weights.
 pub struct Weights<B: Backend> {
@@ -18,6 +21,7 @@ pub struct Weights<B: Backend> {
     pub(crate) head: B::Matrix,
     bytes: usize,
     embedding_bytes: usize,
+    expert_bytes: usize,
     formats: BTreeMap<String, usize>,
 }
 
@@ -31,8 +35,31 @@ pub(crate) struct LayerWeights<B: Backend> {
     head_norms: Option<[B::Vector; 2]>,
     pub(crate) output: B::Matrix,
     pub(crate) mlp_norm: B::Vector,
+    pub(crate) mlp: PackedMlp<B>,
+}
+
+/// What a layer has behind attention, packed.
+pub(crate) enum PackedMlp<B: Backend> {
+    Dense(PackedDense<B>),
+    Experts(PackedExperts<B>),
+}
+
+/// One MLP.
+pub(crate) struct PackedDense<B: Backend> {
     pub(crate) gate_up: B::GateUp,
     pub(crate) down: B::Matrix,
+}
+
+/// A router and its experts.
+pub(crate) struct PackedExperts<B: Backend> {
+    router: B::Matrix,
+    bias: Option<B::Vector>,
+    rule: RouterRule,
+    /// `[experts]`.
+    gate_up: Vec<B::GateUp>,
+    /// `[experts]`.
+    down: Vec<B::Matrix>,
+    shared: Option<PackedDense<B>>,
 }
 
 /// Weights could not be loaded.
@@ -67,6 +94,8 @@ struct Loader<'a, B: Backend> {
     coming: std::vec::IntoIter<ExpectedTensor>,
     read: u64,
     bytes: usize,
+    /// Bytes of experts that a row may choose.
+    expert_bytes: usize,
     formats: BTreeMap<String, usize>,
 }
 
@@ -133,9 +162,46 @@ impl<B: Backend> Loader<'_, B> {
         };
         let output = self.matrix(role(LayerRole::Output))?;
         let mlp_norm = self.vector(role(LayerRole::MlpNorm))?;
-        let gate_up = self.gate_up(role(LayerRole::Gate), role(LayerRole::Up))?;
-        let down = self.matrix(role(LayerRole::Down))?;
-        Ok(LayerWeights { attention_norm, query, key, value, biases, head_norms, output, mlp_norm, gate_up, down })
+        let mlp = match spec.mlp(layer) {
+            Mlp::Dense { .. } => {
+                PackedMlp::Dense(self.dense([LayerRole::Gate, LayerRole::Up, LayerRole::Down].map(role))?)
+            }
+            Mlp::Experts(experts) => PackedMlp::Experts(self.experts(experts, role)?),
+        };
+        Ok(LayerWeights { attention_norm, query, key, value, biases, head_norms, output, mlp_norm, mlp })
+    }
+
+    fn dense(&mut self, [gate, up, down]: [Role; 3]) -> Result<PackedDense<B>, LoadError> {
+        Ok(PackedDense { gate_up: self.gate_up(gate, up)?, down: self.matrix(down)? })
+    }
+
+    fn experts(
+        &mut self,
+        Experts { shape, rule, biased, .. }: &Experts,
+        role: impl Fn(LayerRole) -> Role + Copy,
+    ) -> Result<PackedExperts<B>, LoadError> {
+        let (mut gate_up, mut down) = (Vec::with_capacity(shape.count), Vec::with_capacity(shape.count));
+        let before = self.bytes;
+        for expert in 0..shape.count {
+            let packed = self.dense(expert_roles(expert).map(role))?;
+            gate_up.push(packed.gate_up);
+            down.push(packed.down);
+        }
+        self.expert_bytes += self.bytes - before;
+        let shared = [LayerRole::SharedGate, LayerRole::SharedUp, LayerRole::SharedDown].map(role);
+        let shared = (shape.shared_ffn > 0).then(|| self.dense(shared)).transpose()?;
+        let router = self.router(role(LayerRole::Router))?;
+        let bias = biased.then(|| self.vector(role(LayerRole::RouterBias))).transpose()?;
+        Ok(PackedExperts { router, bias, rule: *rule, gate_up, down, shared })
+    }
+
+    /// A matrix that is kept in f32, which is no format of matrices that anybody asked for.
+    fn router(&mut self, role: Role) -> Result<B::Matrix, LoadError> {
+        let matrix = self.backend.pack_router(self.source.tensor(role)?);
+        let matrix = matrix.map_err(|source| LoadError::Pack { role, source })?;
+        self.bytes += self.backend.matrix_bytes(&matrix);
+        self.taken(role)?;
+        Ok(matrix)
     }
 
     fn gate_up(&mut self, gate: Role, up: Role) -> Result<B::GateUp, LoadError> {
@@ -172,7 +238,7 @@ impl<B: Backend> Weights<B> {
         progress: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Self, LoadError> {
         let (coming, formats) = (in_order(spec).into_iter(), BTreeMap::new());
-        let mut loader = Loader { backend, source, progress, coming, read: 0, bytes: 0, formats };
+        let mut loader = Loader { backend, source, progress, coming, read: 0, bytes: 0, expert_bytes: 0, formats };
         loader.announce(AHEAD);
         let embedding = loader.embedding()?;
         let embedding_bytes = loader.bytes;
@@ -184,8 +250,8 @@ impl<B: Backend> Weights<B> {
         };
         let layers = (0..spec.layers).map(|layer| loader.layer(spec, layer)).collect::<Result<_, _>>()?;
         let final_norm = loader.vector(Role::FinalNorm)?;
-        let Loader { bytes, formats, .. } = loader;
-        Ok(Self { embedding, layers, final_norm, head, bytes, embedding_bytes, formats })
+        let Loader { bytes, expert_bytes, formats, .. } = loader;
+        Ok(Self { embedding, layers, final_norm, head, bytes, embedding_bytes, expert_bytes, formats })
     }
 
     /// Bytes that the packed weights take.
@@ -193,14 +259,41 @@ impl<B: Backend> Weights<B> {
         self.bytes
     }
 
-    /// Bytes of them that every forward reads: all but the table of embeddings, of which it reads rows.
+    /// Bytes of them that every forward reads: all but the table of embeddings, of which it reads rows, and experts, of
+    /// which it reads those that its rows choose.
     pub fn bytes_of_a_forward(&self) -> usize {
-        self.bytes - self.embedding_bytes
+        self.bytes - self.embedding_bytes - self.expert_bytes
+    }
+
+    /// Bytes of all experts that rows choose among.
+    pub fn expert_bytes(&self) -> usize {
+        self.expert_bytes
     }
 
     /// Formats that matrices are kept in, each with the bytes that it takes.
     pub fn formats(&self) -> &BTreeMap<String, usize> {
         &self.formats
+    }
+}
+
+impl<B: Backend> PackedDense<B> {
+    pub(crate) fn weights<'a>(&'a self, norm: &'a B::Vector, epsilon: f32) -> MlpWeights<'a, B> {
+        MlpWeights { norm, epsilon, gate_up: &self.gate_up, down: &self.down }
+    }
+}
+
+impl<B: Backend> PackedExperts<B> {
+    pub(crate) fn weights<'a>(&'a self, norm: &'a B::Vector, epsilon: f32) -> ExpertWeights<'a, B> {
+        ExpertWeights {
+            norm,
+            epsilon,
+            router: &self.router,
+            bias: self.bias.as_ref(),
+            rule: &self.rule,
+            gate_up: &self.gate_up,
+            down: &self.down,
+            shared: self.shared.as_ref().map(|shared| (&shared.gate_up, &shared.down)),
+        }
     }
 }
 

@@ -4,20 +4,21 @@
 //!
 //! *Row invariance*: what an operation computes for a row depends on nothing but that row's inputs: not on how many
 //! other rows, sequences or drafts are in the launch, nor on the number of threads. One order of summation per weight
-//! matrix; keys in ascending position, page by page; masked keys weigh exactly 0.
+//! matrix; keys in ascending position, page by page; masked keys weigh exactly 0. A row's experts are summed in ascending
+//! number, whatever rows they are computed with.
 //!
 //! *No allocation*: after [`Backend::reserve`] and [`Backend::allocate_pages`] no operation of a step allocates.
 //!
 //! # One forward
 //!
-//! `begin`, `embed`, then per layer `qkv`, `attend`, `project_add`, `mlp`, and at the end `head` and `finish`. A partial
+//! `begin`, `embed`, then per layer `qkv`, `attend`, `project_add`, `mlp` or `experts`, and at the end `head` and `finish`. A partial
 //! launch adds `hold` before and `settle` behind each layer, and `select` in front of `qkv` in every layer that chooses
 //! rows.
 //! The residual stream, queries and attention outputs live in the backend's workspace.
 
 use std::sync::Arc;
 
-use crate::{Dtype, Launch, Rows, TensorView};
+use crate::{Dtype, ExpertShape, Launch, RouterRule, Rows, TensorView};
 use demask_step::{DeviceError, DeviceId, Judged, MemoryMeter, OutOfMemory};
 
 /// Seconds by kind of work; what is left of a step is everything else.
@@ -60,6 +61,8 @@ pub trait Backend: Send {
     fn pack(&self, weight: TensorView<'_>) -> Result<Self::Matrix, PackError>;
     /// Packs gate and up projections, both `[ffn, hidden]`.
     fn pack_gate_up(&self, gate: TensorView<'_>, up: TensorView<'_>) -> Result<Self::GateUp, PackError>;
+    /// Packs the matrix that scores experts, `[experts, hidden]`: in f32 whatever type products take, never in integers.
+    fn pack_router(&self, weight: TensorView<'_>) -> Result<Self::Matrix, PackError>;
     /// Takes over the embedding table `[vocabulary, hidden]`.
     fn pack_embedding(&self, table: TensorView<'_>) -> Result<Self::Embedding, PackError>;
     /// Takes over a vector.
@@ -122,6 +125,14 @@ pub trait Backend: Send {
     fn project_add(&mut self, weight: &Self::Matrix, rows: Rows);
     /// Residual stream `+= down(silu(gate(h)) * up(h))` with `h` the normed residual stream, for `rows`.
     fn mlp(&mut self, weights: &MlpWeights<'_, Self>, rows: Rows);
+    /// Residual stream `+=` the weighted sum of the MLPs of the experts that each row chooses, and the shared one's, for
+    /// `rows`, all of the normed residual stream; the router sees it in f32. A row's sum starts at 0 and takes its experts
+    /// in ascending number, each multiplied by its weight behind its last product, then the shared one. A row with a score
+    /// that is not a number becomes one.
+    fn experts(&mut self, weights: &ExpertWeights<'_, Self>, rows: Rows);
+    /// Bytes of packed experts that were read so far: each expert of a layer counts once in each pass over rows that chose
+    /// it. A pass takes all rows of a launch if they are not too many for the workspace.
+    fn expert_bytes_read(&self) -> u64;
 
     /// Runs the launch's probes in one layer: fresh projections of the probed rows, comparison with the stored ones,
     /// replacement, choice. Defines [`Rows::Computed`] until the next call.
@@ -196,6 +207,26 @@ pub struct MlpWeights<'a, B: Backend + ?Sized> {
     pub down: &'a B::Matrix,
 }
 
+/// Weights of a layer of experts.
+pub struct ExpertWeights<'a, B: Backend + ?Sized> {
+    /// Norm in front.
+    pub norm: &'a B::Vector,
+    /// Its epsilon.
+    pub epsilon: f32,
+    /// `[experts, hidden]`, by [`Backend::pack_router`].
+    pub router: &'a B::Matrix,
+    /// `[experts]`: what is added to scores for the choice alone, not for the weights.
+    pub bias: Option<&'a B::Vector>,
+    /// How rows choose.
+    pub rule: &'a RouterRule,
+    /// `[experts]`: gate and up of each.
+    pub gate_up: &'a [B::GateUp],
+    /// `[experts]`: `[hidden, ffn]` of each.
+    pub down: &'a [B::Matrix],
+    /// Gate and up, and the last product, of the MLP that every row takes.
+    pub shared: Option<(&'a B::GateUp, &'a B::Matrix)>,
+}
+
 /// Weights of the head.
 pub struct HeadWeights<'a, B: Backend + ?Sized> {
     /// Final norm.
@@ -226,8 +257,10 @@ pub struct WorkspaceShape {
     pub head_rows: usize,
     /// Width of the residual stream.
     pub hidden: usize,
-    /// Width of the MLP.
+    /// Width of the widest MLP that all rows take; 0: no layer has one.
     pub ffn: usize,
+    /// Shape of layers of experts, if there are any.
+    pub experts: Option<ExpertShape>,
     /// Attention.
     pub attention: AttentionShape,
     /// Rows of the head matrix.

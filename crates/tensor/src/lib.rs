@@ -7,16 +7,18 @@ mod backend;
 mod blocks;
 mod buffer;
 mod dtype;
+mod experts;
 mod launch;
 mod quantise;
 
 pub use backend::{
-    AttentionShape, Backend, HeadOutput, HeadWeights, MlpWeights, PackError, PageKind, PartSeconds, QkvRows,
-    QkvWeights, Stage, WorkspaceShape,
+    AttentionShape, Backend, ExpertWeights, HeadOutput, HeadWeights, MlpWeights, PackError, PageKind, PartSeconds,
+    QkvRows, QkvWeights, Stage, WorkspaceShape,
 };
 pub use blocks::{BlockFormat, BlockParts};
 pub use buffer::{AlignedBytes, Bytes, Number};
 pub use dtype::{Dtype, TensorView, round_bf16, widen_bf16, widen_f16};
+pub use experts::{ExpertGroups, ExpertShape, RouterRule, Score, Share};
 pub use launch::{BlendRows, HeadLaunch, HeadRow, Launch, NO_ROW, PageCopy, ProbeLaunch, Rows, Segment, SlotCopy};
 pub use quantise::{BELOW_HALF, GROUP_INPUTS, Quantisation, larger, round_within};
 

@@ -19,7 +19,9 @@ pub(super) const FAMILY: Family = Family {
     tensor_name,
     attention: Mask::Full,
     shift: 0,
+    aliases: &[],
     relatives: || &[],
+    fused: |_, _| None,
     blocks: sdar::BLOCKS,
     mask_texts: &["<|mdm_mask|>"],
     mask: None,
@@ -34,6 +36,7 @@ pub(super) const FAMILY: Family = Family {
         architecture: "llada",
         paired: true,
         not_causal: None,
+        router: None,
         // Files say that it is there, and LLaDA's own tokenizer does not put it: with a chat template, which writes the
         // token, there would be two.
         first_token: FirstToken::Never,
@@ -89,6 +92,7 @@ fn parse(
         kv_heads,
         head_dim,
         ffn,
+        experts: None,
         vocabulary: rows,
         context: fields.count("max_sequence_length", LARGEST_CONTEXT)?,
         rope: Rope {
@@ -168,6 +172,7 @@ fn tensor_name(role: Role) -> String {
         LayerRole::Gate => "ff_proj.weight",
         LayerRole::Up => "up_proj.weight",
         LayerRole::Down => "ff_out.weight",
+        other => return transformers::tensor_name(Role::Layer(layer, other)),
     };
     format!("model.transformer.blocks.{layer}.{part}")
 }

@@ -6,8 +6,11 @@
 mod a2d;
 mod choice;
 mod dream;
+pub(crate) mod experts;
 mod fast_dllm;
 mod llada;
+mod llada2;
+mod llada_moe;
 mod llama;
 mod nemotron;
 mod open_dcoder;
@@ -15,13 +18,15 @@ mod prompts;
 pub(crate) mod qwen2;
 mod qwen3;
 mod sdar;
+mod sdar_moe;
 mod stable_diffcoder;
 mod transformers;
 
 use std::fmt;
 
-use demask_model::{ArchSpec, Role};
+use demask_model::{ArchSpec, LayerRole, Role, expected_tensors};
 use demask_step::{BlockRules, ConfidenceOf, FilterOrder, Mask};
+use demask_tensor::RouterRule;
 use serde_json::Value;
 
 use crate::{
@@ -48,6 +53,10 @@ pub const FAMILIES: &[&Family] = &[
     &a2d::QWEN3_BLOCKS,
     &fast_dllm::FAMILY,
     &nemotron::FAMILY,
+    &llada_moe::FAMILY,
+    &sdar_moe::SDAR,
+    &llada2::FAMILY,
+    &sdar_moe::RND1,
 ];
 
 /// Model family: how its files are read, and how its authors decode it.
@@ -58,12 +67,16 @@ pub struct Family {
     pub(crate) architecture: &'static str,
     /// `model_type` that decides where `architectures` is absent; empty if it is another family's.
     pub(crate) model_type: &'static str,
+    /// Other names that files have for either.
+    pub(crate) aliases: &'static [&'static str],
     /// Families whose `config.json` says that they are this one, and what else tells them.
     pub(crate) relatives: fn() -> &'static [Relative],
     /// Parser of `config.json`.
     pub(crate) parse: Parse,
     /// Name of a role's tensor in checkpoints as released.
     pub(crate) tensor_name: fn(Role) -> String,
+    /// Rows of a tensor that a role has, where several roles share one.
+    pub(crate) fused: fn(&ArchSpec, LayerRole) -> Option<Rows>,
     /// Attention that the models are trained with, unless their files say more.
     pub(crate) attention: Mask,
     /// Distance from a row to the position that it predicts, see [`ArchSpec::shift`].
@@ -94,6 +107,15 @@ pub struct Family {
     pub(crate) decoding: DecodingDefaults,
     /// Released shapes that random checkpoints imitate.
     pub(crate) shapes: &'static [Shape],
+}
+
+/// Rows of a tensor that several roles share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rows {
+    /// Rows in front of the role's own.
+    pub first: usize,
+    /// Rows of the tensor.
+    pub all: usize,
 }
 
 /// A family that `config.json` does not tell from another one.
@@ -165,6 +187,8 @@ pub(crate) struct GgufConventions {
     pub paired: bool,
     /// Family of a file that has this architecture and says that it is not causal.
     pub not_causal: Option<&'static Family>,
+    /// How rows choose experts, in a family that has them: files name no rule, or this one.
+    pub router: Option<RouterRule>,
     /// Whether a raw text starts with the first token.
     pub first_token: FirstToken,
     /// Cut of texts into pieces that the family's tokenizer brings, if it is not Qwen2's.
@@ -273,6 +297,15 @@ impl Family {
         &self.decoding
     }
 
+    /// Returns how many tensors the files of an architecture have: several roles may share one.
+    pub fn tensors(&self, spec: &ArchSpec) -> usize {
+        let begins = |role: Role| match role {
+            Role::Layer(_, role) => (self.fused)(spec, role).is_none_or(|rows| rows.first == 0),
+            _ => true,
+        };
+        expected_tensors(spec).into_iter().filter(|tensor| begins(tensor.role)).count()
+    }
+
     /// Returns whether the models are trained to fill masks.
     pub(crate) fn is_diffusion(&self) -> bool {
         self.attention != Mask::Causal
@@ -300,9 +333,6 @@ impl PartialEq for Family {
 
 impl Eq for Family {}
 
-/// Mixture-of-experts relatives that share names with the dense models and must not be taken for them.
-const MIXTURES: &[&str] = &["LLaDAMoEModelLM", "LLaDAMoEModel", "LLaDA2MoeModelLM", "llada_moe", "llada2_moe"];
-
 // No released model comes near these; beyond them a file is damaged, and sizes computed from it could overflow.
 pub(crate) const LARGEST_WIDTH: usize = 1 << 20;
 pub(crate) const LARGEST_HEADS: usize = 1 << 12;
@@ -327,6 +357,10 @@ pub(crate) fn parse(
     let (mut spec, says_tied) = (family.parse)(fields, family, &mut warnings)?;
     if let Some(choice) = choice {
         choice.apply(&mut spec);
+    }
+    let count = spec.experts.as_ref().map_or(0, |experts| experts.shape.count);
+    if let Some(expected) = experts::too_many(count, spec.layers) {
+        return Err(fields.bad("num_experts", &count.into(), expected));
     }
     Ok(ModelConfig { family, spec, says_tied, tokens: fields.token_ids()?, warnings })
 }
@@ -361,18 +395,18 @@ fn find(fields: &Fields<'_>, families: &[&'static Family]) -> Result<&'static Fa
     let value = architecture.or_else(|| fields.get("model_type"));
     let value = value.ok_or_else(|| fields.missing("architectures", "a list with the name of the architecture"))?;
     let name = value.as_str().ok_or_else(|| fields.bad(key, value, "the name of an architecture"))?;
-    let mixture = MIXTURES.contains(&name) || (name == "llada" && fields.get("num_experts").is_some());
-    if mixture {
-        let what = format!("the mixture-of-experts architecture {}", shown(name));
-        return Err(fields.unsupported(what, "use a dense model, such as LLaDA-8B"));
+    // LLaDA-MoE's files call themselves so, too.
+    if key == "model_type" && name == "llada" && fields.get("num_experts").is_some() {
+        return Ok(&llada_moe::FAMILY);
     }
     let matches = |family: &&&'static Family| {
         !name.is_empty()
-            && if key == "architectures" {
-                family.architecture == name
-            } else {
-                family.model_type.eq_ignore_ascii_case(name)
-            }
+            && (family.aliases.contains(&name)
+                || if key == "architectures" {
+                    family.architecture == name
+                } else {
+                    family.model_type.eq_ignore_ascii_case(name)
+                })
     };
     families.iter().find(matches).copied().ok_or_else(|| CheckpointError::UnknownArchitecture {
         file: fields.file().to_owned(),

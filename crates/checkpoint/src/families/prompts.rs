@@ -50,6 +50,29 @@ pub(super) fn thinking_chat_ml(messages: &[Message], options: &RenderOptions) ->
     prompt
 }
 
+/// Form of LLaDA-MoE and LLaDA2: roles in marks of their own, and a system turn that ends on whether to think.
+pub(super) fn roles(messages: &[Message], options: &RenderOptions) -> String {
+    let thinks = if options.enable_thinking == Some(true) { "on" } else { "off" };
+    let (system, rest) = match messages.split_first() {
+        Some((first, rest)) if first.role == "system" => (format!("{}\n", first.content), rest),
+        _ => (String::new(), messages),
+    };
+    let mut prompt = format!("<role>SYSTEM</role>{system}detailed thinking {thinks}<|role_end|>");
+    for Message { role, content } in rest {
+        let role = match role.as_str() {
+            "user" => "HUMAN",
+            "assistant" => "ASSISTANT",
+            "tool" => "OBSERVATION",
+            _ => "SYSTEM",
+        };
+        let _ = write!(prompt, "<role>{role}</role>{content}<|role_end|>");
+    }
+    if options.add_generation_prompt {
+        prompt.push_str("<role>ASSISTANT</role>");
+    }
+    prompt
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,11 +101,26 @@ mod tests {
             ),
             ("Qwen3", "<|im_start|>user\n Hi <|im_end|>\n<|im_start|>assistant\n"),
             ("SDAR", "<|im_start|>user\n Hi <|im_end|>\n<|im_start|>assistant\n"),
+            ("SDAR-MoE", "<|im_start|>user\n Hi <|im_end|>\n<|im_start|>assistant\n"),
+            (
+                "LLaDA-MoE",
+                "<role>SYSTEM</role>detailed thinking off<|role_end|><role>HUMAN</role> Hi <|role_end|><role>ASSISTANT</role>",
+            ),
         ];
         for (family, expected) in cases {
             let family = Family::named(family).unwrap();
             assert_eq!((family.prompt)(&messages, &options), expected, "{family}");
         }
+    }
+
+    #[test]
+    fn roles_have_a_system_turn_that_says_whether_to_think() {
+        let messages =
+            [Message::new("system", "Be brief."), Message::new("user", "Hi"), Message::new("assistant", "Ho")];
+        let options = RenderOptions { enable_thinking: Some(true), add_generation_prompt: false, ..Default::default() };
+        let expected = "<role>SYSTEM</role>Be brief.\ndetailed thinking on<|role_end|><role>HUMAN</role>Hi<|role_end|>\
+                        <role>ASSISTANT</role>Ho<|role_end|>";
+        assert_eq!(roles(&messages, &options), expected);
     }
 
     #[test]

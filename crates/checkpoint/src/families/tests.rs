@@ -57,7 +57,7 @@ fn a_family_that_is_not_in_the_list_is_refused_with_those_that_are() {
     let error = parse_text(&toy_config(), FAMILIES).unwrap_err().to_string();
     let known = "LLaDAModelLM, DreamModel, SDARForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, LlamaForCausalLM, \
                  StableDiffcoderForCausalLM, A2DQwen2LMHeadModel, A2DQwen3LMHeadModel, Fast_dLLM_QwenForCausalLM, \
-                 NemotronLabsDiffusionModel";
+                 NemotronLabsDiffusionModel, LLaDAMoEModelLM, SDARMoeForCausalLM, LLaDA2MoeModelLM, RND1LM";
     assert!(error.contains("\"ToyModel\"") && error.contains(known), "{error}");
 }
 

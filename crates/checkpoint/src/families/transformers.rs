@@ -19,7 +19,9 @@ pub(super) const CAUSAL: Family = Family {
     tensor_name,
     attention: Mask::Causal,
     shift: 1,
+    aliases: &[],
     relatives: || &[],
+    fused: |_, _| None,
     blocks: sdar::BLOCKS,
     mask_texts: &[],
     mask: None,
@@ -44,9 +46,13 @@ pub(super) const GGUF: GgufConventions = GgufConventions {
     architecture: "",
     paired: false,
     not_causal: None,
+    router: None,
     first_token: FirstToken::IfSaid,
     pieces: None,
 };
+
+/// Key of the width of the MLP.
+pub(super) const FFN: &str = "intermediate_size";
 
 /// Key of the number of layers.
 pub(super) const LAYERS: &str = "num_hidden_layers";
@@ -58,14 +64,15 @@ pub(super) fn parse(
     _warnings: &mut Vec<Warning>,
 ) -> Result<(ArchSpec, bool), CheckpointError> {
     let missing = |_| Err(fields.missing("num_key_value_heads", "a positive whole number"));
-    parse_with(fields, family, missing)
+    parse_with(fields, family, FFN, missing)
 }
 
-/// Reads the names of transformers; `kv_heads` says how many K/V heads there are where no key does, from the number of
+/// Reads the names of transformers; `ffn` is the key of the MLP's width, `kv_heads` says how many K/V heads there are where no key does, from the number of
 /// query heads.
 pub(super) fn parse_with(
     fields: &Fields<'_>,
     family: &Family,
+    ffn: &str,
     kv_heads: impl FnOnce(usize) -> Result<usize, CheckpointError>,
 ) -> Result<(ArchSpec, bool), CheckpointError> {
     refuse_variants(fields, family)?;
@@ -88,7 +95,8 @@ pub(super) fn parse_with(
         heads,
         kv_heads,
         head_dim,
-        ffn: fields.count("intermediate_size", LARGEST_WIDTH)?,
+        ffn: fields.count(ffn, LARGEST_WIDTH)?,
+        experts: None,
         vocabulary: fields.count("vocab_size", LARGEST_VOCABULARY)?,
         context,
         rope: rope(fields, family, head_dim)?,
@@ -234,6 +242,18 @@ pub(super) fn tensor_name(role: Role) -> String {
         LayerRole::Gate => "mlp.gate_proj.weight",
         LayerRole::Up => "mlp.up_proj.weight",
         LayerRole::Down => "mlp.down_proj.weight",
+        LayerRole::Router => "mlp.gate.weight",
+        LayerRole::RouterBias => "mlp.gate.expert_bias",
+        LayerRole::ExpertGate(expert) => return expert_name(layer, expert, "gate_proj"),
+        LayerRole::ExpertUp(expert) => return expert_name(layer, expert, "up_proj"),
+        LayerRole::ExpertDown(expert) => return expert_name(layer, expert, "down_proj"),
+        LayerRole::SharedGate => "mlp.shared_experts.gate_proj.weight",
+        LayerRole::SharedUp => "mlp.shared_experts.up_proj.weight",
+        LayerRole::SharedDown => "mlp.shared_experts.down_proj.weight",
     };
     format!("model.layers.{layer}.{part}")
+}
+
+fn expert_name(layer: usize, expert: usize, part: &str) -> String {
+    format!("model.layers.{layer}.mlp.experts.{expert}.{part}.weight")
 }

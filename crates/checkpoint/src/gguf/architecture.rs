@@ -1,8 +1,8 @@
 //! Conversion of the metadata to an [`ArchSpec`]. Features that the engine does not compute are refused, as for
 //! `config.json`.
 
-use demask_model::{ArchSpec, Rope, RopeScaling};
-use demask_tensor::TensorView;
+use demask_model::{ArchSpec, Experts, Rope, RopeScaling};
+use demask_tensor::{ExpertShape, Share, TensorView};
 use serde_json::Value as Json;
 
 use super::{
@@ -15,6 +15,7 @@ use crate::{
     error::shown,
     families::{
         FAMILIES, LARGEST_CONTEXT, LARGEST_HEAD, LARGEST_HEADS, LARGEST_LAYERS, LARGEST_VOCABULARY, LARGEST_WIDTH,
+        experts::{LARGEST_EXPERTS, too_many},
     },
 };
 
@@ -52,7 +53,8 @@ pub(super) fn read(file: &File<'_>, fields: &Fields<'_>) -> Result<(&'static Fam
     let name = name.ok_or_else(|| fields.missing("general.architecture", "the name of an architecture"))?;
     let keys = Keys { fields, name };
     let family = family(file, &keys)?;
-    refuse_variants(file, &keys)?;
+    refuse_variants(file, &keys, family)?;
+    let experts = experts(&keys, family)?;
     let hidden = keys.count("embedding_length", LARGEST_WIDTH)?;
     let heads = keys.count("attention.head_count", LARGEST_HEADS)?;
     let kv_heads = keys.optional_count("attention.head_count_kv", LARGEST_HEADS)?.unwrap_or(heads);
@@ -68,7 +70,13 @@ pub(super) fn read(file: &File<'_>, fields: &Fields<'_>) -> Result<(&'static Fam
         heads,
         kv_heads,
         head_dim,
-        ffn: keys.count("feed_forward_length", LARGEST_WIDTH)?,
+        ffn: match (&experts, keys.optional_count("feed_forward_length", LARGEST_WIDTH)?) {
+            (_, Some(ffn)) => ffn,
+            // No layer is without experts.
+            (Some(experts), None) => experts.shape.ffn,
+            (None, None) => keys.count("feed_forward_length", LARGEST_WIDTH)?,
+        },
+        experts,
         vocabulary: vocabulary(file, &keys)?,
         context: keys.count("context_length", LARGEST_CONTEXT)?,
         rope: rope(file, &keys, family, head_dim)?,
@@ -99,11 +107,6 @@ pub(super) fn token_ids(fields: &Fields<'_>) -> Result<TokenIds, CheckpointError
 fn family(file: &File<'_>, keys: &Keys<'_>) -> Result<&'static Family, CheckpointError> {
     let name = keys.name;
     let found = FAMILIES.iter().copied().find(|family| !name.is_empty() && family.gguf.architecture == name);
-    let experts = keys.optional_count("expert_count", usize::MAX);
-    if experts.is_ok_and(|experts| experts.is_some()) || name.ends_with("moe") || name == "rnd1" {
-        let what = format!("the mixture-of-experts architecture {}", shown(name));
-        return Err(keys.fields.unsupported(what, "use a dense model, such as LLaDA-8B"));
-    }
     let family = found.ok_or_else(|| CheckpointError::UnknownArchitecture {
         file: file.label.to_owned(),
         found: shown(name),
@@ -120,13 +123,55 @@ fn family(file: &File<'_>, keys: &Keys<'_>) -> Result<&'static Family, Checkpoin
     }
 }
 
+/// Reads the experts of a family that has them. What converters write beside the numbers must be what the family computes.
+fn experts(keys: &Keys<'_>, family: &Family) -> Result<Option<Experts>, CheckpointError> {
+    let refused = |key: &str, found: &dyn std::fmt::Display| {
+        let what = format!("{} {found} for this architecture", keys.key(key));
+        Err(keys.fields.unsupported(what, "use the model's safetensors"))
+    };
+    let said = |key: &str| keys.fields.optional_number(&keys.key(key));
+    let count = said("expert_count")?.filter(|count| *count > 0.0);
+    let Some(rule) = family.gguf.router else {
+        return count.map_or(Ok(None), |count| refused("expert_count", &count));
+    };
+    for key in ["expert_shared_count", "leading_dense_block_count", "expert_group_count", "expert_group_used_count"] {
+        if let Some(found) = said(key)?.filter(|found| *found > 0.0) {
+            return refused(key, &found);
+        }
+    }
+    // 1 is softmax; a scale of 0 is none.
+    if let Some(found) = said("expert_gating_func")?.filter(|found| *found != 1.0) {
+        return refused("expert_gating_func", &found);
+    }
+    if let Some(found) = said("expert_weights_scale")?.filter(|found| *found != 0.0 && *found != 1.0) {
+        return refused("expert_weights_scale", &found);
+    }
+    let renormalised = rule.share != Share::Whole;
+    if let Some(found) = keys.flag("expert_weights_norm")?.filter(|found| *found != renormalised) {
+        return refused("expert_weights_norm", &found);
+    }
+    let shape = ExpertShape {
+        count: keys.count("expert_count", LARGEST_EXPERTS)?,
+        taken: keys.count("expert_used_count", LARGEST_EXPERTS)?,
+        ffn: keys.count("expert_feed_forward_length", LARGEST_WIDTH)?,
+        shared_ffn: 0,
+    };
+    if let Some(expected) = too_many(shape.count, keys.count("block_count", LARGEST_LAYERS)?) {
+        return Err(keys.bad("expert_count", shape.count, expected));
+    }
+    if shape.taken > shape.count {
+        return Err(keys.bad("expert_used_count", shape.taken, format!("at most the {} experts", shape.count)));
+    }
+    Ok(Some(Experts { shape, rule, biased: false, dense: Vec::new() }))
+}
+
 /// Architectures that converters write, for messages.
 fn known() -> String {
     let names = FAMILIES.iter().map(|family| family.gguf.architecture).filter(|name| !name.is_empty());
     names.collect::<Vec<_>>().join(", ")
 }
 
-fn refuse_variants(file: &File<'_>, keys: &Keys<'_>) -> Result<(), CheckpointError> {
+fn refuse_variants(file: &File<'_>, keys: &Keys<'_>, family: &Family) -> Result<(), CheckpointError> {
     if keys.fields.optional_number("split.count")?.is_some_and(|count| count > 1.0) {
         return Err(keys.fields.unsupported("a model in several files", "join them with llama-gguf-split --merge"));
     }
@@ -148,14 +193,16 @@ fn refuse_variants(file: &File<'_>, keys: &Keys<'_>) -> Result<(), CheckpointErr
         "ffn_down.weight",
         "attn_rot_embd.freqs",
     ];
+    let routed = ["ffn_gate_inp.weight", "ffn_gate_exps.weight", "ffn_up_exps.weight", "ffn_down_exps.weight"];
+    let routed = &routed[..if family.gguf.router.is_some() { routed.len() } else { 0 }];
     let foreign = file.tensors.keys().filter(|name| {
         let part = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
-        part.is_some_and(|(_, part)| !known.contains(&part))
+        part.is_some_and(|(_, part)| !known.contains(&part) && !routed.contains(&part))
     });
     match foreign.min() {
         Some(name) => Err(keys.fields.unsupported(
             format!("the tensor {} in a layer", shown(name)),
-            "use a dense model of one of the families that are read",
+            "use a model of one of the families that are read",
         )),
         None => Ok(()),
     }

@@ -133,10 +133,14 @@ impl<'a> File<'a> {
             let name = tensor_name(expected.role);
             let tensor = self.tensors.get(name.as_str());
             let tensor = tensor.ok_or_else(|| self.wrong(&name, "is missing".to_owned()))?;
-            self.check_shape(&name, tensor, &expected)?;
+            let expert = expert_of(expected.role);
+            // Experts stand one behind the other in a tensor of three dimensions.
+            let count = if expert.is_some() { spec.experts.as_ref().map(|experts| experts.shape.count) } else { None };
+            self.check_shape(&name, tensor, &expected, count)?;
             let turned = matches!(expected.role, Role::Layer(_, LayerRole::Query | LayerRole::Key));
             let paired = if paired && turned { Some(spec.head_dim) } else { None };
-            located.insert(expected.role, located_at(tensor, &expected, paired));
+            let part = expert.zip(count).unwrap_or((0, 1));
+            located.insert(expected.role, located_at(tensor, part, &expected, paired));
             used.insert(name);
         }
         let unexpected = self.tensors.keys().filter(|name| !used.contains(**name)).map(|name| (*name).to_owned());
@@ -144,9 +148,16 @@ impl<'a> File<'a> {
         Ok(StoredWeights::of_file(bytes.clone(), located, unexpected))
     }
 
-    fn check_shape(&self, name: &str, tensor: &Tensor, expected: &ExpectedTensor) -> Result<(), CheckpointError> {
+    fn check_shape(
+        &self,
+        name: &str,
+        tensor: &Tensor,
+        expected: &ExpectedTensor,
+        experts: Option<usize>,
+    ) -> Result<(), CheckpointError> {
         let columns = expected.columns as u64;
         let shape = if expected.vector { vec![columns] } else { vec![expected.rows as u64, columns] };
+        let shape: Vec<u64> = experts.map(|experts| experts as u64).into_iter().chain(shape).collect();
         if tensor.shape == shape {
             return Ok(());
         }
@@ -158,11 +169,29 @@ impl<'a> File<'a> {
     }
 }
 
-fn located_at(tensor: &Tensor, expected: &ExpectedTensor, paired: Option<usize>) -> Located {
+/// The expert that a tensor belongs to, if it is one of those that rows choose.
+fn expert_of(role: Role) -> Option<usize> {
+    match role {
+        Role::Layer(_, LayerRole::ExpertGate(expert) | LayerRole::ExpertUp(expert) | LayerRole::ExpertDown(expert)) => {
+            Some(expert)
+        }
+        _ => None,
+    }
+}
+
+/// One of so many equal parts of a tensor.
+fn located_at(
+    tensor: &Tensor,
+    (part, parts): (usize, usize),
+    expected: &ExpectedTensor,
+    paired: Option<usize>,
+) -> Located {
+    let bytes = (tensor.end - tensor.start) / parts;
+    let start = tensor.start + part * bytes;
     Located {
         shard: 0,
-        start: tensor.start,
-        end: tensor.end,
+        start,
+        end: start + bytes,
         dtype: tensor.dtype,
         rows: expected.rows,
         columns: expected.columns,

@@ -25,6 +25,14 @@ pub(super) fn tensor_name(role: Role) -> String {
         LayerRole::Gate => "ffn_gate.weight",
         LayerRole::Up => "ffn_up.weight",
         LayerRole::Down => "ffn_down.weight",
+        LayerRole::Router => "ffn_gate_inp.weight",
+        LayerRole::RouterBias => "exp_probs_b.bias",
+        LayerRole::ExpertGate(_) => "ffn_gate_exps.weight",
+        LayerRole::ExpertUp(_) => "ffn_up_exps.weight",
+        LayerRole::ExpertDown(_) => "ffn_down_exps.weight",
+        LayerRole::SharedGate => "ffn_gate_shexp.weight",
+        LayerRole::SharedUp => "ffn_up_shexp.weight",
+        LayerRole::SharedDown => "ffn_down_shexp.weight",
     };
     format!("blk.{layer}.{part}")
 }

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use demask::internals::{
     BackendOptions, DeviceOptions, Footprint,
     checkpoint::Checkpoint,
-    model_parts::{ArchSpec, LayerRole, Role, expected_tensors},
+    model_parts::{ArchSpec, Mlp, Packing, Role, expected_tensors},
     step::SequenceNeeds,
-    tensor::Dtype,
+    tensor::{Dtype, ExpertShape},
 };
 use demask::{DeviceChoice, DtypeChoice, WeightChoice};
 use serde::Serialize;
@@ -45,10 +45,27 @@ struct Architecture {
     kv_heads: usize,
     head_dim: usize,
     ffn: usize,
+    /// Experts, in layers that have any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    experts: Option<Experts>,
     vocabulary: usize,
     context: usize,
     tied: bool,
     shift: usize,
+}
+
+#[derive(Serialize)]
+struct Experts {
+    /// Layers that have them.
+    layers: usize,
+    count: usize,
+    /// Experts that a row takes.
+    taken: usize,
+    ffn: usize,
+    /// Width of the one that all rows take; 0: there is none.
+    shared_ffn: usize,
+    /// Parameters that a row meets, embeddings and head included.
+    active_parameters: u64,
 }
 
 #[derive(Serialize)]
@@ -97,7 +114,7 @@ fn report(checkpoint: &Checkpoint, device: &DeviceOptions) -> anyhow::Result<Rep
         name: checkpoint.name().to_owned(),
         family: spec.family.to_string(),
         architecture: architecture(spec),
-        tensors: expected_tensors(spec).len(),
+        tensors: checkpoint.family().tensors(spec),
         parameters: spec.parameters(),
         dtypes: dtypes.map(|(dtype, bytes)| Stored { dtype: dtype.to_string(), bytes }).collect(),
         special: Special {
@@ -124,11 +141,21 @@ fn architecture(spec: &ArchSpec) -> Architecture {
         kv_heads: spec.kv_heads,
         head_dim: spec.head_dim,
         ffn: spec.ffn,
+        experts: experts(spec),
         vocabulary: spec.vocabulary,
         context: spec.context,
         tied: spec.tied,
         shift: spec.shift,
     }
+}
+
+fn experts(spec: &ArchSpec) -> Option<Experts> {
+    let shape = spec.experts.as_ref()?.shape;
+    let layers = (0..spec.layers).filter(|&layer| matches!(spec.mlp(layer), Mlp::Experts(_))).count();
+    let idle = layers * (shape.count - shape.taken) * 3 * shape.ffn * spec.hidden;
+    let active_parameters = spec.parameters() - idle as u64;
+    let ExpertShape { count, taken, ffn, shared_ffn } = shape;
+    Some(Experts { layers, count, taken, ffn, shared_ffn, active_parameters })
 }
 
 /// Memory for each device in each element type, whether the device exists or not.
@@ -167,15 +194,21 @@ fn memory(checkpoint: &Checkpoint, [name, dtype]: [&'static str; 2], device: &De
 /// Tensors that are packed as matrices.
 fn matrices(spec: &ArchSpec) -> impl Iterator<Item = Role> {
     let tensors = expected_tensors(spec).into_iter();
-    let matrices = tensors.filter(|tensor| !tensor.vector && tensor.role != Role::Embedding).map(|tensor| tensor.role);
+    // Routers are kept in f32 whatever is asked for.
+    let router = |role: Role| matches!(role, Role::Layer(_, part) if part.packing() == Packing::Router);
+    let matrix = move |role: Role| role != Role::Embedding && !router(role);
+    let matrices = tensors.filter(move |tensor| !tensor.vector && matrix(tensor.role)).map(|tensor| tensor.role);
     matrices.chain(spec.tied.then_some(Role::Embedding))
 }
 
 /// Format of a matrix: gate and up are packed together.
 fn matrix_format(stored: &BTreeMap<Role, Dtype>, role: Role, options: &BackendOptions) -> String {
     let partner = match role {
-        Role::Layer(layer, LayerRole::Gate) => Role::Layer(layer, LayerRole::Up),
-        Role::Layer(layer, LayerRole::Up) => Role::Layer(layer, LayerRole::Gate),
+        Role::Layer(layer, part) => match part.packing() {
+            Packing::Gate { up } => Role::Layer(layer, up),
+            Packing::Up { gate } => Role::Layer(layer, gate),
+            _ => role,
+        },
         role => role,
     };
     options.matrix_format([stored[&role], stored[&partner]])
@@ -210,6 +243,12 @@ fn told(report: &Report) -> String {
         format!("tokenizer   {}", if report.tokenizer { "yes" } else { "none: prompts as --prompt-tokens only" }),
         format!("template    {template}"),
     ];
+    if let Some(Experts { layers, count, taken, ffn, shared_ffn, active_parameters }) = report.architecture.experts {
+        let shared = if shared_ffn > 0 { format!(" and one of {shared_ffn} for all") } else { String::new() };
+        let told =
+            format!("{taken} of {count} of {ffn}{shared} in {layers} layers, {active_parameters} parameters a row");
+        lines.insert(3, format!("experts     {told}"));
+    }
     lines.extend(report.memory.iter().map(|Memory { device, dtype, matrices, weights, cache_per_1000_positions }| {
         let (weights, cache) = (output::bytes(*weights), output::bytes(*cache_per_1000_positions));
         let kept = if *matrices == [dtype.as_str()] { String::new() } else { format!(" in {}", matrices.join(" + ")) };

@@ -74,6 +74,22 @@ fn every_line_of_a_tokens_file_gets_its_tensors() {
 }
 
 #[test]
+fn inspect_tells_of_experts() {
+    let mini = project("golden/ckpt/moe-llada20");
+    let text = demask(&["inspect", &mini]).success();
+    let told = "experts     3 of 16 of 12 and one of 12 for all in 2 layers, 71504 parameters a row\n";
+    assert!(text.contains(told), "{text}");
+    let report = demask(&["inspect", &mini, "--json"]).json();
+    let experts = &report["architecture"]["experts"];
+    assert_eq!(["layers", "count", "taken", "shared_ffn"].map(|key| experts[key].as_u64().unwrap()), [2, 16, 3, 12]);
+    assert_eq!(experts["active_parameters"], 71_504);
+    // Fused q, k and v are one tensor each.
+    assert_eq!(report["tensors"], 3 + 3 * 6 + 3 + 2 * (3 * 16 + 3 + 2));
+    let dense = demask(&["inspect", &project("golden/ckpt/tiny-sdar"), "--json"]).json();
+    assert!(dense["architecture"].get("experts").is_none());
+}
+
+#[test]
 fn inspect_tells_what_is_in_a_checkpoint() {
     let text = demask(&["inspect", &project("golden/ckpt/tiny-sdar")]).success();
     assert!(text.starts_with("model       tiny-sdar\nfamily      SDAR, block-causal:"), "{text}");

@@ -25,6 +25,11 @@ impl CpuOptions {
         self.linear().packed_gate_up_bytes(stored, rows, columns).map_or(u64::MAX, |bytes| bytes as u64)
     }
 
+    /// A matrix that scores experts, `[rows, columns]`, exactly.
+    pub fn router_bytes(&self, rows: usize, columns: usize) -> u64 {
+        Linear::new(self.isa, Dtype::F32).packed_bytes(Dtype::F32, rows, columns).map_or(u64::MAX, |bytes| bytes as u64)
+    }
+
     /// An embedding table that is stored in a type, exactly.
     ///
     /// # Panics

@@ -23,6 +23,8 @@ pub(super) struct Tools<'a> {
     pub(super) isa: Isa,
     pub(super) pool: &'a Pool,
     pub(super) linear: &'a Linear,
+    /// Products of routers.
+    pub(super) router: &'a Linear,
     pub(super) rotation: &'a Rotation,
     pub(super) query_rotation: &'a Rotation,
     pub(super) clock: &'a Clock,
@@ -32,9 +34,9 @@ pub(super) struct Tools<'a> {
 
 /// A norm's weight and epsilon.
 #[derive(Clone, Copy)]
-struct Norm<'a> {
-    weight: &'a [f32],
-    epsilon: f32,
+pub(super) struct Norm<'a> {
+    pub(super) weight: &'a [f32],
+    pub(super) epsilon: f32,
 }
 
 impl Tools<'_> {
@@ -43,7 +45,14 @@ impl Tools<'_> {
     }
 
     /// Norms rows of the stream into an input buffer.
-    fn normalise(&self, rows: &[u32], norm: Norm<'_>, stream: &[f32], scratch: &mut [f32], input: &mut InputBuffer) {
+    pub(super) fn normalise(
+        &self,
+        rows: &[u32],
+        norm: Norm<'_>,
+        stream: &[f32],
+        scratch: &mut [f32],
+        input: &mut InputBuffer,
+    ) {
         let hidden = norm.weight.len();
         let (writer, scratch) = (input.writer(), Shared::new(scratch));
         for_ranges(self.pool, rows.len(), self.pool.threads(), |part, range| {

@@ -1,6 +1,7 @@
 //! The CPU backend: the operations of [`demask_tensor::Backend`] put together.
 
 mod clock;
+mod experts;
 mod footprint;
 mod layer;
 mod weights;
@@ -8,8 +9,8 @@ mod workspace;
 
 use demask_step::{DeviceError, DeviceId, OutOfMemory};
 use demask_tensor::{
-    AttentionShape, Backend, Dtype, HeadOutput, HeadWeights, Launch, MlpWeights, PackError, PageKind, PartSeconds,
-    QkvRows, QkvWeights, Rows, Stage, TensorView, WorkspaceShape,
+    AttentionShape, Backend, Dtype, ExpertWeights, HeadOutput, HeadWeights, Launch, MlpWeights, PackError, PageKind,
+    PartSeconds, QkvRows, QkvWeights, Rows, Stage, TensorView, WorkspaceShape,
 };
 
 use crate::{
@@ -65,6 +66,9 @@ pub struct CpuBackend {
     options: CpuOptions,
     pool: Pool,
     linear: Linear,
+    /// Products of routers.
+    router: Linear,
+    expert_bytes: u64,
     rotation: Rotation,
     /// Of queries, where they are turned otherwise.
     query_rotation: Option<Rotation>,
@@ -83,6 +87,8 @@ impl CpuBackend {
             options,
             pool: Pool::new(options.threads.max(1)),
             linear: Linear::with_products(options.isa, Products { dtype, quantisation, activations }),
+            router: Linear::new(options.isa, Dtype::F32),
+            expert_bytes: 0,
             rotation: Rotation::default(),
             query_rotation: None,
             clock: Clock::default(),
@@ -97,13 +103,14 @@ impl CpuBackend {
 
     /// The workspace, and what the operations on it use.
     fn parts(&mut self) -> (Tools<'_>, &mut Workspace) {
-        let Self { options, pool, linear, rotation, query_rotation, clock, workspace } = self;
+        let Self { options, pool, linear, router, rotation, query_rotation, clock, workspace, .. } = self;
         let rotation = &*rotation;
         let query_rotation = query_rotation.as_ref().unwrap_or(rotation);
         match workspace {
             Some(workspace) => {
                 let head_dim = workspace.shape.attention.head_dim;
-                (Tools { isa: options.isa, pool, linear, rotation, query_rotation, clock, head_dim }, workspace)
+                let isa = options.isa;
+                (Tools { isa, pool, linear, router, rotation, query_rotation, clock, head_dim }, workspace)
             }
             None => panic!("an operation runs before anything was reserved"),
         }
@@ -150,6 +157,15 @@ impl Backend for CpuBackend {
 
     fn pack_gate_up(&self, gate: TensorView<'_>, up: TensorView<'_>) -> Result<PackedGateUp, PackError> {
         self.linear.pack_gate_up(&self.pool, gate, up)
+    }
+
+    fn pack_router(&self, weight: TensorView<'_>) -> Result<Packed, PackError> {
+        if weight.dtype() == Dtype::F32 {
+            return self.router.pack(&self.pool, weight);
+        }
+        // A file's blocks would be kept as they are.
+        let wide: Vec<u8> = weight.to_f32().into_iter().flat_map(f32::to_le_bytes).collect();
+        self.router.pack(&self.pool, TensorView::new(Dtype::F32, weight.rows(), weight.columns(), &wide))
     }
 
     fn pack_embedding(&self, table: TensorView<'_>) -> Result<Embedding, PackError> {
@@ -199,7 +215,7 @@ impl Backend for CpuBackend {
     fn reserve(&mut self, shape: &WorkspaceShape) -> Result<(), OutOfMemory> {
         // The old one goes first: there may be no room for both.
         self.workspace = None;
-        self.workspace = Some(Workspace::new(shape, &self.linear, self.pool.threads())?);
+        self.workspace = Some(Workspace::new(shape, [&self.linear, &self.router], self.pool.threads())?);
         Ok(())
     }
 
@@ -277,6 +293,15 @@ impl Backend for CpuBackend {
     fn mlp(&mut self, weights: &MlpWeights<'_, Self>, rows: Rows) {
         let (tools, work) = self.parts();
         layer::mlp(tools, work, weights, rows);
+    }
+
+    fn experts(&mut self, weights: &ExpertWeights<'_, Self>, rows: Rows) {
+        let (tools, work) = self.parts();
+        self.expert_bytes += experts::run(tools, work, weights, rows);
+    }
+
+    fn expert_bytes_read(&self) -> u64 {
+        self.expert_bytes
     }
 
     fn select(&mut self, layer: usize, weights: &QkvWeights<'_, Self>, kv: &mut KvStore) {

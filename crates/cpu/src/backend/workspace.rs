@@ -8,6 +8,7 @@ use crate::{
     head::{self, HeadScratch},
     kv::memory,
     linear::{InputBuffer, Linear},
+    routing::ExpertWork,
     select::Candidate,
 };
 
@@ -34,6 +35,8 @@ pub(crate) struct Workspace {
     pub(crate) attended_input: InputBuffer,
     /// `[CHUNK, ffn]`.
     pub(crate) ffn_input: InputBuffer,
+    /// What layers of experts write, if there are any.
+    pub(crate) experts: Option<ExpertWork>,
     pub(crate) head: HeadScratch,
     pub(crate) blocks: Vec<RowBlock>,
     pub(crate) candidates: Vec<Candidate>,
@@ -57,11 +60,17 @@ pub(crate) fn kv_width(shape: &AttentionShape) -> usize {
 
 /// A row of scratch that any operation can use.
 pub(crate) fn scratch_width(shape: &WorkspaceShape) -> usize {
-    shape.hidden.max(query_width(&shape.attention)).max(kv_width(&shape.attention)).next_multiple_of(16)
+    let scores = shape.experts.map_or(0, |experts| experts.count);
+    let widths = [shape.hidden, query_width(&shape.attention), kv_width(&shape.attention), scores];
+    widths.into_iter().fold(0, usize::max).next_multiple_of(16)
 }
 
 impl Workspace {
-    pub(crate) fn new(shape: &WorkspaceShape, linear: &Linear, threads: usize) -> Result<Self, OutOfMemory> {
+    pub(crate) fn new(
+        shape: &WorkspaceShape,
+        [linear, router]: [&Linear; 2],
+        threads: usize,
+    ) -> Result<Self, OutOfMemory> {
         memory::check(needed(shape, threads))?;
         let chunk = CHUNK.min(shape.rows);
         let (query, kv) = (query_width(&shape.attention), kv_width(&shape.attention));
@@ -82,6 +91,7 @@ impl Workspace {
             hidden_input: input(shape.hidden)?,
             attended_input: input(query)?,
             ffn_input: input(shape.ffn)?,
+            experts: shape.experts.map(|experts| ExpertWork::new(shape, experts, [linear, router])).transpose()?,
             head: HeadScratch::new(shape, linear, threads)?,
             blocks: Vec::with_capacity(shape.rows),
             candidates: Vec::with_capacity(shape.rows),
@@ -101,7 +111,8 @@ pub(crate) fn needed(shape: &WorkspaceShape, threads: usize) -> u64 {
     let by_chunk = chunk * (shape.hidden + query + shape.ffn + 2 * kv);
     let by_thread = threads * 2 * scratch_width(shape);
     let lists = 16 * (shape.rows + shape.table_entries);
-    let floats = by_row + by_chunk + by_thread + lists;
+    let experts = shape.experts.map_or(0, |experts| ExpertWork::floats(shape, experts));
+    let floats = by_row + by_chunk + by_thread + lists + experts;
     (floats * size_of::<f32>() + head::scratch_bytes(shape, threads)) as u64
 }
 

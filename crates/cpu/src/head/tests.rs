@@ -184,8 +184,16 @@ fn answers_of(linear: &Linear, threads: usize, vocabulary: usize, requests: Vec<
     let bytes: Vec<u8> = half.iter().chain(&half).take(vocabulary * HIDDEN).flat_map(|x| x.to_le_bytes()).collect();
     let weight = linear.pack(&Pool::new(1), TensorView::new(Dtype::F32, vocabulary, HIDDEN, &bytes)).unwrap();
     let attention = AttentionShape { heads: 1, kv_heads: 1, head_dim: 8 };
-    let shape =
-        WorkspaceShape { rows, head_rows: rows, hidden: HIDDEN, ffn: HIDDEN, attention, vocabulary, table_entries: 1 };
+    let shape = WorkspaceShape {
+        rows,
+        head_rows: rows,
+        hidden: HIDDEN,
+        ffn: HIDDEN,
+        experts: None,
+        attention,
+        vocabulary,
+        table_entries: 1,
+    };
     let launch = HeadLaunch {
         rows: (0..rows as u32).map(|row| HeadRow { row, request: row, key: 3 }).collect(),
         requests,

@@ -156,6 +156,59 @@ pub(super) fn multiply(
     });
 }
 
+/// Rows of an input that one of several weights multiplies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Job {
+    /// Number of the weight.
+    pub(crate) weight: u32,
+    /// First row of the input.
+    pub(crate) first_row: u32,
+    /// Rows, at least 1 and at most [`Job::MOST_ROWS`].
+    pub(crate) rows: u32,
+}
+
+impl Job {
+    /// Most rows of a job.
+    pub(crate) const MOST_ROWS: usize = ROW_BLOCK;
+}
+
+/// Rows that an input for jobs must have room for behind the last one: kernels read whole tiles.
+pub(crate) const ROWS_BEHIND: usize = ROW_PADDING;
+
+/// Multiplies the rows of each job with the panels of its weight, of which all have as many, and hands complete sums to
+/// `finish`, each once. Jobs follow each other in the input.
+pub(super) fn multiply_each<'p>(
+    kernel_of: impl Fn(&Panels) -> &'static Kernel + Sync,
+    pool: &Pool,
+    input: &InputBuffer,
+    jobs: &[Job],
+    panels_of: impl Fn(usize) -> &'p Panels + Sync,
+    finish: &(impl Fn(&Sums<'_>) + Sync),
+) {
+    let Some(first) = jobs.first() else { return };
+    let groups = panels_of(first.weight as usize).groups;
+    let mut end = 0;
+    for job in jobs {
+        assert!(end <= job.first_row && job.rows as usize <= ROW_BLOCK, "jobs follow each other");
+        end = job.first_row + job.rows;
+    }
+    let room = input.capacity().next_multiple_of(ROW_PADDING);
+    assert!(end as usize + ROWS_BEHIND <= room, "{end} rows and {ROWS_BEHIND} behind them in an input of {room}");
+    // A job is a few rows: what it costs is to read panels, and whoever reads some takes all rows to them.
+    let blocks = groups.div_ceil(TASK_GROUPS);
+    pool.run(jobs.len() * blocks, &|task| {
+        let (job, first_group) = (jobs[task / blocks], task % blocks * TASK_GROUPS);
+        let panels = panels_of(job.weight as usize);
+        let kernel = kernel_of(panels);
+        assert_eq!(panels.format, kernel.weight, "the weight was packed for another kernel than {}", kernel.name);
+        assert_eq!(input.format(), kernel.input, "the input was made for another kernel than {}", kernel.name);
+        assert_eq!(panels.groups, groups, "weights of different shapes");
+        let product = Product { kernel, input, rows: end as usize, panels };
+        let counts = (first_group, TASK_GROUPS.min(groups - first_group));
+        product.block((job.first_row as usize, job.rows as usize), counts, finish);
+    });
+}
+
 /// A checked product.
 struct Product<'a> {
     kernel: &'a Kernel,

@@ -126,6 +126,16 @@ impl InputBuffer {
         }
     }
 
+    /// A row of a buffer that holds f32.
+    ///
+    /// # Panics
+    /// If the row is not one of the buffer's, or it holds something else.
+    pub(crate) fn floats(&self, row: usize) -> &[f32] {
+        assert!(row < self.capacity, "row {row} of {}", self.capacity);
+        assert_eq!(self.format, InputFormat::F32, "floats of a buffer of another format");
+        &self.data.as_slice::<f32>()[row * self.stride / 4..][..self.width]
+    }
+
     /// Lets many threads write different rows.
     pub fn writer(&mut self) -> InputWriter<'_> {
         InputWriter {

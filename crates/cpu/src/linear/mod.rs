@@ -60,7 +60,7 @@ mod unpacked;
 pub use demask_tensor::Quantisation;
 use demask_tensor::{Dtype, PackError, TensorView};
 
-pub(crate) use drive::Sums;
+pub(crate) use drive::{Job, ROWS_BEHIND, Sums};
 pub use input::{InputBuffer, InputWriter};
 pub use int8::Activations;
 pub use output::Output;
@@ -284,6 +284,57 @@ impl Linear {
     ) {
         assert_eq!(input.width(), weight.columns(), "width of the input");
         drive::multiply(self.kernel_of(&weight.panels), pool, (input, rows), &weight.panels, Together::Nothing, take);
+    }
+
+    /// Multiplies the rows of each job with its weight and hands the sums out: each once, by whichever thread made them.
+    /// A row's sums are those that it has in any other product. Allocates nothing.
+    ///
+    /// # Panics
+    /// If a shape does not fit, jobs do not follow each other, or something was made for another kernel.
+    pub(crate) fn sums_each(
+        &self,
+        pool: &Pool,
+        input: &InputBuffer,
+        jobs: &[Job],
+        weights: &[Packed],
+        take: &(impl Fn(&Sums<'_>) + Sync),
+    ) {
+        assert!(weights.iter().all(|weight| weight.columns() == input.width()), "width of the input");
+        drive::multiply_each(
+            |panels| self.kernel_of(panels),
+            pool,
+            input,
+            jobs,
+            |weight| &weights[weight].panels,
+            take,
+        );
+    }
+
+    /// `silu(gate) * up` of the rows of each job with its weight, rounded to the input format: rows of `output` with the
+    /// same numbers. Allocates nothing.
+    ///
+    /// # Panics
+    /// As [`Linear::sums_each`].
+    pub(crate) fn gate_up_each(
+        &self,
+        pool: &Pool,
+        input: &InputBuffer,
+        jobs: &[Job],
+        weights: &[PackedGateUp],
+        output: &mut InputBuffer,
+    ) {
+        let fits = |weight: &PackedGateUp| [weight.columns(), weight.rows()] == [input.width(), output.width()];
+        assert!(weights.iter().all(fits), "widths of the input and of the output");
+        assert_eq!(output.format(), self.kernel.input, "the output was made for another kernel than {}", self.name());
+        assert!(input.capacity() <= output.capacity(), "as many rows of the output as of the input");
+        let writer = output.writer();
+        let (kernel_of, panels_of) =
+            (|panels: &Panels| self.kernel_of(panels), |weight: usize| &weights[weight].panels);
+        drive::multiply_each(kernel_of, pool, input, jobs, panels_of, &|sums| {
+            // SAFETY: sums come for each block once, and jobs have rows of their own, so that no two threads write the
+            // same columns of a row. A task takes whole groups of inputs of the down projection: two pairs of panels.
+            unsafe { output::take_gate_up(self.isa, &writer, sums) }
+        });
     }
 
     /// `silu(gate) * up` of the first `rows` rows of `input`, rounded to the input format: rows of `output`, which is

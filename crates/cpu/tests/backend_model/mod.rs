@@ -67,6 +67,7 @@ pub fn twin(dtype: Dtype, biased: bool) -> Transformer {
             gate: values(FFN * HIDDEN, 0.4, 0.0),
             up: values(FFN * HIDDEN, 0.4, 0.0),
             down: values(HIDDEN * FFN, 0.3, 0.0),
+            experts: None,
         })
         .collect();
     let rotated = if biased { SHAPE.head_dim } else { 8 };
@@ -103,6 +104,7 @@ impl Model {
             head_rows: 700,
             hidden: HIDDEN,
             ffn: FFN,
+            experts: None,
             attention: SHAPE,
             vocabulary: VOCABULARY,
             table_entries: 200,

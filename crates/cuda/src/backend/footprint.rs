@@ -31,6 +31,11 @@ impl CudaOptions {
         self.kept_bytes(stored, rows.saturating_mul(2), columns)
     }
 
+    /// A matrix that scores experts, `[rows, columns]`, exactly.
+    pub fn router_bytes(&self, rows: usize, columns: usize) -> u64 {
+        Kept::F32.bytes(rows, columns).map_or(u64::MAX, |bytes| bytes as u64)
+    }
+
     /// An embedding table that is stored in a type, exactly.
     pub fn embedding_bytes(&self, stored: Dtype, rows: usize, columns: usize) -> u64 {
         let row = table_dtype(stored, self.dtype).row_bytes(columns);

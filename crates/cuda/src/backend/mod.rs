@@ -24,8 +24,8 @@ use std::sync::Arc;
 
 use demask_step::{DeviceError, DeviceId, MemoryMeter, OutOfMemory};
 use demask_tensor::{
-    AttentionShape, Backend, Dtype, HeadOutput, HeadWeights, Launch, MlpWeights, PackError, PageKind, PartSeconds,
-    QkvRows, QkvWeights, Quantisation, Rows, Stage, TensorView, WorkspaceShape, widen_bf16,
+    AttentionShape, Backend, Dtype, ExpertWeights, HeadOutput, HeadWeights, Launch, MlpWeights, PackError, PageKind,
+    PartSeconds, QkvRows, QkvWeights, Quantisation, Rows, Stage, TensorView, WorkspaceShape, widen_bf16,
 };
 
 use crate::gpu::{Gpu, Limits};
@@ -223,6 +223,10 @@ impl<G: Gpu> Backend for CudaBackend<G> {
         Matrix::gate_up(&self.gpu, Kept::of([gate.dtype(), up.dtype()], dtype, quantisation), [gate, up])
     }
 
+    fn pack_router(&self, weight: TensorView<'_>) -> Result<Matrix<G>, PackError> {
+        Matrix::new(&self.gpu, Kept::F32, weight)
+    }
+
     fn pack_embedding(&self, table: TensorView<'_>) -> Result<Embedding<G>, PackError> {
         Embedding::new(&self.gpu, self.options.dtype, table)
     }
@@ -366,6 +370,15 @@ impl<G: Gpu> Backend for CudaBackend<G> {
         if let Some(mut step) = self.step() {
             step.mlp(weights, rows);
         }
+    }
+
+    fn experts(&mut self, weights: &ExpertWeights<'_, Self>, _: Rows) {
+        // A model with experts is refused when its workspace is reserved; no launch computes without them.
+        self.queue.fail(DeviceError(shapes::experts(weights.gate_up.len()).to_string()));
+    }
+
+    fn expert_bytes_read(&self) -> u64 {
+        0
     }
 
     fn select(&mut self, layer: usize, weights: &QkvWeights<'_, Self>, kv: &mut Pages<G>) {

@@ -40,7 +40,10 @@ fn at_most(most: usize, found: usize, whole: &'static str, parts: &'static str) 
 impl CudaOptions {
     /// Refuses a model of so many layers whose steps have a workspace of this shape, if the kernels cannot take it.
     pub fn check(&self, shape: &WorkspaceShape, layers: usize) -> Result<(), Unfit> {
-        let WorkspaceShape { hidden, ffn, attention, vocabulary, .. } = *shape;
+        let WorkspaceShape { hidden, ffn, experts, attention, vocabulary, .. } = *shape;
+        if let Some(experts) = experts {
+            return Err(self::experts(experts.count));
+        }
         check_heads(&attention, self.dtype)?;
         // Layers and heads stand along y of grids.
         at_most(MOST_BLOCKS, layers, "the model", "layers")?;
@@ -52,6 +55,11 @@ impl CudaOptions {
         at_most(most, ffn.saturating_mul(2), "the MLP", "numbers of gate and up in a row")?;
         at_most(most, query_width(&attention) + 2 * kv_width(&attention), "attention", "numbers of q, K and V in a row")
     }
+}
+
+/// The refusal of layers of experts, for which there are no kernels.
+pub(super) fn experts(found: usize) -> Unfit {
+    Unfit { whole: "a layer", parts: "experts", found, taken: "none".to_owned(), instead: "`device` cpu" }
 }
 
 /// Refuses heads that attention has no kernels for.
@@ -77,6 +85,7 @@ mod tests {
         head_rows: 64,
         hidden: 4096,
         ffn: 12_288,
+        experts: None,
         attention: AttentionShape { heads: 32, kv_heads: 8, head_dim: 128 },
         vocabulary: 126_464,
         table_entries: 64,

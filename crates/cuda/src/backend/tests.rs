@@ -32,6 +32,7 @@ const SHAPE_OF_WORK: WorkspaceShape = WorkspaceShape {
     head_rows: 200,
     hidden: HIDDEN,
     ffn: FFN,
+    experts: None,
     attention: SHAPE,
     vocabulary: VOCABULARY,
     table_entries: 100,

@@ -217,6 +217,7 @@ impl<'a, G: Gpu> AttentionTrial<'a, G> {
             head_rows: 0,
             hidden: 0,
             ffn: 0,
+            experts: None,
             attention: shape,
             vocabulary: 0,
             table_entries: entries,

@@ -15,14 +15,14 @@ use demask::internals::{
     },
     decode::Session,
     model_parts::{
-        ArchSpec, Inspect, LayerRole, Role, Rope, RopeScaling, Runner, WeightError, WeightSource, Weights,
-        expected_tensors,
+        ArchSpec, Experts, Inspect, LayerRole, Mlp, Role, Rope, RopeScaling, Runner, WeightError, WeightSource,
+        Weights, expected_tensors,
     },
     step::{BlockRules, Mask, random::mix},
-    tensor::{Backend, Dtype, TensorView},
+    tensor::{Backend, Dtype, ExpertGroups, ExpertShape, RouterRule, Score, Share, TensorView},
 };
 use demask_cuda::CudaOptions;
-use demask_testkit::naive::network::{Layer, Transformer};
+use demask_testkit::naive::network::{Experts as NaiveExperts, Layer, Transformer};
 
 pub use device::{Device, emulated};
 
@@ -85,6 +85,7 @@ impl RandomWeights {
         };
         let layer = |layer: usize| {
             let of = |role| values(Role::Layer(layer, role));
+            let dense = |role| if matches!(spec.mlp(layer), Mlp::Dense { .. }) { of(role) } else { Vec::new() };
             Layer {
                 attention_norm: of(LayerRole::AttentionNorm),
                 query: of(LayerRole::Query),
@@ -94,9 +95,13 @@ impl RandomWeights {
                 head_norms: spec.head_norms.then(|| [LayerRole::QueryNorm, LayerRole::KeyNorm].map(of)),
                 output: of(LayerRole::Output),
                 mlp_norm: of(LayerRole::MlpNorm),
-                gate: of(LayerRole::Gate),
-                up: of(LayerRole::Up),
-                down: of(LayerRole::Down),
+                gate: dense(LayerRole::Gate),
+                up: dense(LayerRole::Up),
+                down: dense(LayerRole::Down),
+                experts: match spec.mlp(layer) {
+                    Mlp::Dense { .. } => None,
+                    Mlp::Experts(experts) => Some(naive_experts(experts, &of)),
+                },
             }
         };
         let frequencies = spec.rope.inverse_frequencies();
@@ -119,6 +124,25 @@ impl RandomWeights {
     }
 }
 
+/// The same experts in f64.
+fn naive_experts(experts: &Experts, of: &dyn Fn(LayerRole) -> Vec<f32>) -> NaiveExperts {
+    let Experts { shape, rule, biased, .. } = experts;
+    let expert =
+        |expert| [LayerRole::ExpertGate(expert), LayerRole::ExpertUp(expert), LayerRole::ExpertDown(expert)].map(of);
+    NaiveExperts {
+        router: of(LayerRole::Router),
+        bias: biased.then(|| of(LayerRole::RouterBias)),
+        experts: (0..shape.count).map(expert).collect(),
+        shared: (shape.shared_ffn > 0)
+            .then(|| [LayerRole::SharedGate, LayerRole::SharedUp, LayerRole::SharedDown].map(of)),
+        taken: shape.taken,
+        sigmoid: rule.score == Score::Sigmoid,
+        groups: rule.groups.map(|groups| [groups.count, groups.kept]),
+        renormalised: rule.share != Share::Whole,
+        scale: f64::from(rule.scale),
+    }
+}
+
 impl WeightSource for RandomWeights {
     fn tensor(&self, role: Role) -> Result<TensorView<'_>, WeightError> {
         let (rows, columns, bytes) = self.tensors.get(&role).ok_or(WeightError::Missing(role))?;
@@ -135,6 +159,7 @@ fn base() -> ArchSpec {
         kv_heads: 4,
         head_dim: 12,
         ffn: 80,
+        experts: None,
         vocabulary: 70,
         context: 512,
         rope: Rope { theta: 1e4, rotated: 12, full_precision: true, scaling: RopeScaling::None },
@@ -147,6 +172,28 @@ fn base() -> ArchSpec {
         blocks: BlockRules::default(),
         query_scale: None,
     }
+}
+
+/// Weights that do not add up to 1, as LLaDA-MoE has them.
+fn softmax_experts() -> Experts {
+    Experts {
+        shape: ExpertShape { count: 10, taken: 3, ffn: 20, shared_ffn: 0 },
+        rule: RouterRule { score: Score::Softmax, groups: None, share: Share::Whole, scale: 1.0 },
+        biased: false,
+        dense: Vec::new(),
+    }
+}
+
+/// All that LLaDA2 has: groups, a bias, a scale, an expert for all rows, a first layer without any.
+fn grouped_experts() -> Experts {
+    let rule = RouterRule {
+        score: Score::Sigmoid,
+        groups: Some(ExpertGroups { count: 4, kept: 2 }),
+        share: Share::OfChosen(1e-20),
+        scale: 2.5,
+    };
+    let shape = ExpertShape { count: 12, taken: 4, ffn: 24, shared_ffn: 40 };
+    Experts { shape, rule, biased: true, dense: vec![0] }
 }
 
 /// One architecture of each kind that the forward pass distinguishes.
@@ -167,6 +214,18 @@ pub fn specs() -> Vec<(&'static str, ArchSpec)> {
             },
         ),
         ("causal", ArchSpec { kv_heads: 2, tied: true, qkv_bias: true, shift: 1, attention: Mask::Causal, ..base() }),
+        ("experts", ArchSpec { experts: Some(softmax_experts()), head_norms: true, ..base() }),
+        (
+            "grouped experts",
+            ArchSpec {
+                kv_heads: 2,
+                experts: Some(grouped_experts()),
+                head_norms: true,
+                attention: Mask::blocks(4),
+                rope: Rope { rotated: 6, ..base().rope },
+                ..base()
+            },
+        ),
     ]
 }
 

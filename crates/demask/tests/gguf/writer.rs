@@ -1,6 +1,6 @@
 //! Writes GGUF files out of safetensors checkpoints, as the usual converters do.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use safetensors::SafeTensors;
 use serde_json::Value;
@@ -38,7 +38,16 @@ const INNER: &[(&str, &str)] = &[
     ("mlp.gate_proj.weight", "ffn_gate.weight"),
     ("mlp.up_proj.weight", "ffn_up.weight"),
     ("mlp.down_proj.weight", "ffn_down.weight"),
+    ("mlp.gate.weight", "ffn_gate_inp.weight"),
 ];
+
+/// The expert and the joint tensor of a name, if it is an expert's.
+fn expert_of(name: &str) -> Option<(usize, String)> {
+    let (layer, rest) = name.strip_prefix("model.layers.")?.split_once(".mlp.experts.")?;
+    let (expert, part) = rest.split_once('.')?;
+    let part = part.strip_suffix("_proj.weight")?;
+    Some((expert.parse().unwrap(), format!("blk.{layer}.ffn_{part}_exps.weight")))
+}
 
 fn name_of(name: &str) -> String {
     if let Some((_, name)) = OUTER.iter().find(|(known, _)| *known == name) {
@@ -175,6 +184,9 @@ fn widened_q8_0(block: &[u8]) -> Vec<f32> {
     block[2..].iter().map(|&number| f32::from(number as i8) * scale).collect()
 }
 
+/// Shape of a matrix, and its numbers.
+type Matrix = (Vec<usize>, Vec<f32>);
+
 /// A checkpoint of `golden/ckpt` as a GGUF file of an architecture; `widen` writes what the format makes of the numbers
 /// in f32.
 pub fn convert(directory: &Path, architecture: &str, format: Format, widen: bool) -> Vec<u8> {
@@ -191,7 +203,23 @@ pub fn convert_rows(directory: &Path, architecture: &str, (format, widen): (Form
     let stored = SafeTensors::deserialize(&bytes).unwrap();
     let mut tensors = stored.tensors();
     tensors.sort_by(|left, right| left.0.cmp(&right.0));
+    let mut write = |name: &str, shape: &[usize], values: &[f32]| {
+        // Converters leave vectors in f32.
+        let format = if shape.len() == 1 { Format::F32 } else { format };
+        if widen {
+            writer.tensor(name, shape, &rounded(values, format), Format::F32);
+        } else {
+            writer.tensor(name, shape, values, format);
+        }
+    };
+    // By the name of their joint tensor and the expert's number.
+    let mut experts: BTreeMap<String, BTreeMap<usize, Matrix>> = BTreeMap::new();
     for (name, tensor) in tensors {
+        if let Some((expert, joint)) = expert_of(&name) {
+            let values = tensor.data().chunks(4).map(|raw| f32::from_le_bytes(raw.try_into().unwrap())).collect();
+            experts.entry(joint).or_default().insert(expert, (tensor.shape().to_vec(), values));
+            continue;
+        }
         let name = name_of(&name);
         let mut values: Vec<f32> =
             tensor.data().chunks(4).map(|raw| f32::from_le_bytes(raw.try_into().unwrap())).collect();
@@ -201,13 +229,12 @@ pub fn convert_rows(directory: &Path, architecture: &str, (format, widen): (Form
         if in_pairs && name.ends_with("attn_k.weight") {
             values = paired(&values, heads(&["n_kv_heads", "num_key_value_heads"]), tensor.shape()[0]);
         }
-        // Converters leave vectors in f32.
-        let format = if tensor.shape().len() == 1 { Format::F32 } else { format };
-        if widen {
-            writer.tensor(&name, tensor.shape(), &rounded(&values, format), Format::F32);
-        } else {
-            writer.tensor(&name, tensor.shape(), &values, format);
-        }
+        write(&name, tensor.shape(), &values);
+    }
+    for (name, parts) in experts {
+        let shape: Vec<usize> = std::iter::once(parts.len()).chain(parts[&0].0.iter().copied()).collect();
+        let values: Vec<f32> = parts.into_values().flat_map(|(_, values)| values).collect();
+        write(&name, &shape, &values);
     }
     writer.finish()
 }
@@ -219,7 +246,10 @@ fn metadata(writer: &mut Writer, config: &Value, architecture: &str) {
         ("block_count", &["n_layers", "num_hidden_layers"]),
         ("context_length", &["max_sequence_length", "max_position_embeddings"]),
         ("embedding_length", &["d_model", "hidden_size"]),
-        ("feed_forward_length", &["mlp_hidden_size", "intermediate_size"]),
+        ("feed_forward_length", &["mlp_hidden_size", "intermediate_size", "dense_intermediate_size"]),
+        ("expert_count", &["num_experts"]),
+        ("expert_used_count", &["num_experts_per_tok"]),
+        ("expert_feed_forward_length", &["moe_intermediate_size", "expert_intermediate_size"]),
         ("attention.head_count", &["n_heads", "num_attention_heads"]),
         ("attention.head_count_kv", &["n_kv_heads", "num_key_value_heads"]),
         ("attention.key_length", &["head_dim"]),
@@ -233,7 +263,7 @@ fn metadata(writer: &mut Writer, config: &Value, architecture: &str) {
     }
     writer.number(&format!("{architecture}.attention.layer_norm_rms_epsilon"), first(&["rms_norm_eps"]).unwrap());
     writer.number(&format!("{architecture}.rope.freq_base"), first(&["rope_theta"]).unwrap());
-    if matches!(architecture, "llada" | "dream") || config["model_type"] == "sdar" {
+    if matches!(architecture, "llada" | "llada-moe" | "dream") || config["model_type"] == "sdar" {
         writer.flag(&format!("{architecture}.attention.causal"), false);
     }
     if architecture == "llada" {

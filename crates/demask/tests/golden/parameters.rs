@@ -34,6 +34,8 @@ struct Said {
     suppress_eos: bool,
     eos_confidence_zero: bool,
     stop: bool,
+    /// Least tokens of a step, which bounds the steps of a block.
+    least: Option<usize>,
     early_exit: bool,
     drafts: Option<usize>,
     eager: bool,
@@ -102,6 +104,8 @@ const TABLE: &[(&str, Apply)] = &[
     ("stop", |said, value| value.as_bool().map(|on| said.stop = on)),
     ("early_exit", |said, value| value.as_bool().map(|on| said.early_exit = on)),
     ("early_stop", |said, value| value.as_bool().map(|on| said.stop = on)),
+    ("eos_early_stop", |said, value| value.as_bool().map(|on| said.stop = on)),
+    ("minimal_topk", |said, value| count(value).map(|least| said.least = Some(least))),
     ("early_stop_consecutive", |said, value| count(value).map(|run| said.run = Some(run))),
     ("draft_steps", |said, value| count(value).map(|drafts| said.drafts = Some(drafts))),
     ("draft_mode", |_, value| value.as_str().map(drop)),
@@ -217,6 +221,7 @@ fn build(
         "llada_generate" => llada(said, case, base),
         "dream_generate" | "dense_opendcoder" => dream(said, gen_length, base),
         "sdar_generate" | "sdar_entropy_bounded" => sdar(said, case, base)?,
+        "llada2_generate" => llada2(said, case, base)?,
         "ar_greedy" => base,
         "freedave_block" => freedave_block(said, case, base)?,
         "freedave_full" => freedave_full(said, case, base)?,
@@ -405,7 +410,25 @@ fn sdar(said: &Said, case: &Case, base: SessionOptions) -> Result<SessionOptions
         confidence: ConfidenceOf::Drawn,
         temperature: 0.0,
         end_ids: case.stop_ids.clone(),
-        stop: if said.stop { StopRule::Block } else { StopRule::Never },
+        stop: if said.stop || !case.stop_ids.is_empty() { StopRule::Block } else { StopRule::Never },
+        ..base
+    })
+}
+
+/// LLaDA2.0: SDAR's blocks and quotas, ended by an end token behind each block, or at once.
+fn llada2(said: &Said, case: &Case, base: SessionOptions) -> Result<SessionOptions, String> {
+    let block = said.block_length.unwrap_or(32);
+    let gen_length = said.gen_length.unwrap_or(2048);
+    // Steps behind as many as a block has positions have nothing to do.
+    let steps = said.steps.unwrap_or(32).min(gen_length / said.least.unwrap_or(1)).min(block);
+    let decoder = format!("threshold:tau={},strict=true,quota=true", said.threshold.unwrap_or(0.95));
+    Ok(SessionOptions {
+        block_length: Some(block),
+        steps: Some(steps * decoded_blocks(case, gen_length, block)),
+        decoder: parsed(&decoder)?,
+        cache: parsed("none")?,
+        end_ids: vec![case.eos_id],
+        stop: if said.stop { StopRule::Prefix } else { StopRule::Block },
         ..base
     })
 }

@@ -14,6 +14,7 @@ fn spec(shift: usize) -> ArchSpec {
         kv_heads: 1,
         head_dim: 4,
         ffn: 16,
+        experts: None,
         vocabulary: 100,
         context: 256,
         rope: Rope { theta: 1e4, rotated: 4, full_precision: true, scaling: RopeScaling::None },

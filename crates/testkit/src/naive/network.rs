@@ -1,7 +1,9 @@
 //! Norms, rotation, attention, head and row selection, one number after the other.
 
+mod experts;
 mod transformer;
 
+pub use experts::Experts;
 pub use transformer::{Layer, Mask, Partial, Slots, Transformer};
 
 /// Reproducible numbers in (-1, 1).

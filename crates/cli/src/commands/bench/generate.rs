@@ -77,19 +77,21 @@ pub fn run(settings: &Settings, args: &BenchGenerateArgs) -> anyhow::Result<()> 
     let Request { prompt, options, .. } = request;
     let _watched = Watched::new();
     let ceilings = Ceilings::of(device, settings.source.stored_dtype(settings.screen)?)?;
-    let mut last: Option<Generation> = None;
+    let (mut last, mut read): (Option<Generation>, u64) = (None, 0);
     let seconds = Spread::timed(repeat, || {
         let go_on = || if interrupt::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
         let mut answer = model.prepare(&prompt, &options)?;
         if let Some(script) = &script {
             answer.follow(script.clone());
         }
+        let before = model.network().expert_bytes_read();
         last = Some(model.answer(answer, &mut |_| go_on())?);
+        read = model.network().expert_bytes_read() - before;
         Ok(())
     })?;
     interrupt::check()?;
     let Generation { receipt, .. } = last.ok_or(Interrupted)?;
-    let bytes = model.network().forward_bytes() as f64 * receipt.decoding.forwards as f64;
+    let bytes = model.network().forward_bytes() as f64 * receipt.decoding.forwards as f64 + read as f64;
     let work = Work { flops: receipt.decoding.flops, bytes };
     let report = Report {
         model: model.name().to_owned(),

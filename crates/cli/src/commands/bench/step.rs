@@ -170,8 +170,9 @@ pub fn run(settings: &Settings, args: &StepArgs) -> anyhow::Result<()> {
     let ceilings = ceilings()?.or_higher(&before);
     let bytes = model.network().forward_bytes() as f64;
     let mut reports = Reports::new(settings.screen);
-    for Measured { shape, seconds, parts, flops } in measured {
-        let rates = Rates::new(Work { flops, bytes }, &seconds, &ceilings);
+    for Measured { shape, seconds, parts, flops, expert_bytes } in measured {
+        let work = Work { flops, bytes: bytes + expert_bytes };
+        let rates = Rates::new(work, &seconds, &ceilings);
         let (model, device) = (model.name().to_owned(), model.network().describe());
         reports.push(Report { model, device, shape, seconds, parts, rates }, told)?;
     }
@@ -184,6 +185,8 @@ struct Measured {
     seconds: Spread,
     parts: Parts,
     flops: f64,
+    /// Bytes of experts that a forward read.
+    expert_bytes: f64,
 }
 
 /// Measures `repeat` forwards; whole ones and their parts in runs of their own if `apart`.
@@ -196,19 +199,19 @@ fn measure(model: &mut Model, shape: Shape, (repeat, apart): (usize, bool), seed
     network.time_parts(false);
     let whole = apart.then(|| forwards(network, sequence, &tokens, shape, repeat));
     network.close(sequence);
-    let (timed, parts, flops) = measured?;
+    let (timed, parts, [flops, expert_bytes]) = measured?;
     let seconds = whole.transpose()?.map_or(timed, |(seconds, ..)| seconds);
-    Ok(Measured { shape, seconds, parts, flops })
+    Ok(Measured { shape, seconds, parts, flops, expert_bytes })
 }
 
-/// Times of forwards behind one that computed every slot, and the operations of one.
+/// Times of forwards behind one that computed every slot, and the operations of one and the bytes of experts that it read.
 fn forwards(
     network: &mut dyn Inspect,
     sequence: SequenceId,
     tokens: &[TokenId],
     shape: Shape,
     repeat: usize,
-) -> anyhow::Result<(Spread, Parts, f64)> {
+) -> anyhow::Result<(Spread, Parts, [f64; 2])> {
     let (first, plan, ask) = (shape.first_plan(), shape.plan(), HeadAsk::default());
     let mut answers = [Predictions::default()];
     let step = SequenceStep { sequence, tokens, plan: &first, ask: &ask, blend: None };
@@ -219,7 +222,7 @@ fn forwards(
     let live = tokens[shape.live()].repeat(shape.lanes());
     let step = SequenceStep { tokens: &live, plan: &plan, ..step };
     network.check(&[step])?;
-    let (mut before, mut taken) = (network.part_seconds(), Vec::new());
+    let (mut before, mut taken, read) = (network.part_seconds(), Vec::new(), network.expert_bytes_read());
     let seconds = Spread::timed(repeat, || {
         network.step(&[step], &mut answers)?;
         let now = network.part_seconds();
@@ -235,7 +238,9 @@ fn forwards(
     let (linear, attention, head) =
         (median(|parts| parts.linear), median(|parts| parts.attention), median(|parts| parts.head));
     let other = (seconds.median - linear - attention - head).max(0.0);
-    Ok((seconds, Parts { linear, attention, head, other }, answers[0].cost.flops()))
+    // Every repetition chooses the same ones.
+    let expert_bytes = (network.expert_bytes_read() - read) as f64 / taken.len().max(1) as f64;
+    Ok((seconds, Parts { linear, attention, head, other }, [answers[0].cost.flops(), expert_bytes]))
 }
 
 fn told(report: &Report) -> String {

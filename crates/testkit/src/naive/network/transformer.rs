@@ -2,6 +2,8 @@
 
 use demask_step::random::lot;
 
+use super::experts::{Experts, mlp};
+
 /// Weights of one layer; matrices are `[out, in]`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Layer {
@@ -27,6 +29,8 @@ pub struct Layer {
     pub up: Vec<f32>,
     /// `[hidden, ffn]`.
     pub down: Vec<f32>,
+    /// Experts instead of gate, up and down.
+    pub experts: Option<Experts>,
 }
 
 /// A transformer.
@@ -220,9 +224,11 @@ impl Transformer {
             slots.attended[index][position] = product(&layer.output, &out, None);
             add(row, &slots.attended[index][position]);
             let h = norm(row, &layer.mlp_norm, self.epsilon);
-            let (gate, up) = (product(&layer.gate, &h, None), product(&layer.up, &h, None));
-            let inner: Vec<f64> = gate.iter().zip(up).map(|(g, up)| g / (1.0 + (-g).exp()) * up).collect();
-            add(row, &product(&layer.down, &inner, None));
+            let given = match &layer.experts {
+                Some(experts) => experts.give(&h),
+                None => mlp([&layer.gate, &layer.up, &layer.down], &h),
+            };
+            add(row, &given);
         }
         for (row, &position) in positions.iter().enumerate() {
             let increment = &mut slots.increments[index][position];
@@ -335,7 +341,7 @@ fn norm(x: &[f64], weight: &[f32], epsilon: f32) -> Vec<f64> {
     x.iter().zip(weight).map(|(value, &weight)| value * scale * f64::from(weight)).collect()
 }
 
-fn product(matrix: &[f32], x: &[f64], bias: Option<&[f32]>) -> Vec<f64> {
+pub(super) fn product(matrix: &[f32], x: &[f64], bias: Option<&[f32]>) -> Vec<f64> {
     let dot = |row: &[f32]| row.iter().zip(x).map(|(&weight, value)| f64::from(weight) * value).sum::<f64>();
     let sums = matrix.chunks_exact(x.len()).map(dot).enumerate();
     sums.map(|(output, sum)| sum + bias.map_or(0.0, |bias| f64::from(bias[output]))).collect()

@@ -1,0 +1,299 @@
+//! Layers of experts: against their twin, and against themselves in other company.
+
+use demask_cpu::{
+    CpuBackend, CpuOptions,
+    isa::{Isa, testable},
+    linear::{Activations, Products, Quantisation},
+};
+use demask_tensor::{
+    AttentionShape, Backend, Dtype, ExpertGroups, ExpertShape, ExpertWeights, Launch, PageKind, RouterRule, Rows,
+    Score, Segment, Share, Stage, TensorView, WorkspaceShape,
+};
+use demask_testkit::naive::{
+    linear::rounded,
+    network::{Experts, assert_near, noise, rms_norm},
+};
+
+const HIDDEN: usize = 40;
+const EPSILON: f32 = 1e-5;
+/// More rows than choose together, and more of one expert than a job has.
+const ROWS: usize = 700;
+const ATTENTION: AttentionShape = AttentionShape { heads: 1, kv_heads: 1, head_dim: 8 };
+
+/// A layer in the words of the backend and of the twin.
+struct Case {
+    name: &'static str,
+    shape: ExpertShape,
+    rule: RouterRule,
+    twin: Experts,
+}
+
+fn matrix(rows: usize, columns: usize, seed: u64) -> Vec<f32> {
+    let scale = 1.7 / (columns as f32).sqrt();
+    rounded(&noise(rows * columns, seed).iter().map(|value| value * scale).collect::<Vec<_>>())
+}
+
+fn mlp(ffn: usize, seed: u64) -> [Vec<f32>; 3] {
+    [matrix(ffn, HIDDEN, seed), matrix(ffn, HIDDEN, seed + 1), matrix(HIDDEN, ffn, seed + 2)]
+}
+
+impl Case {
+    fn new(name: &'static str, shape: ExpertShape, rule: RouterRule, biased: bool) -> Self {
+        let twin = Experts {
+            router: matrix(shape.count, HIDDEN, 5),
+            bias: biased.then(|| noise(shape.count, 6).iter().map(|value| 0.3 * value - 1.2).collect()),
+            experts: (0..shape.count).map(|expert| mlp(shape.ffn, 10 + 3 * expert as u64)).collect(),
+            shared: (shape.shared_ffn > 0).then(|| mlp(shape.shared_ffn, 900)),
+            taken: shape.taken,
+            sigmoid: rule.score == Score::Sigmoid,
+            groups: rule.groups.map(|groups| [groups.count, groups.kept]),
+            renormalised: rule.share != Share::Whole,
+            scale: f64::from(rule.scale),
+        };
+        Self { name, shape, rule, twin }
+    }
+}
+
+fn cases() -> Vec<Case> {
+    let softmax = RouterRule { score: Score::Softmax, groups: None, share: Share::Whole, scale: 1.0 };
+    let grouped = RouterRule {
+        score: Score::Sigmoid,
+        groups: Some(ExpertGroups { count: 3, kept: 2 }),
+        share: Share::OfChosen(1e-20),
+        scale: 2.5,
+    };
+    let shape = |count, taken, ffn, shared_ffn| ExpertShape { count, taken, ffn, shared_ffn };
+    vec![
+        Case::new("softmax", shape(9, 3, 20, 0), softmax, false),
+        Case::new("renormalised", shape(5, 2, 33, 0), RouterRule { share: Share::OfChosen(0.0), ..softmax }, false),
+        Case::new("grouped", shape(12, 4, 16, 48), grouped, true),
+        // Most rows choose the same: its jobs are cut.
+        Case::new("two", shape(2, 1, 24, 8), softmax, false),
+        Case::new("all", shape(3, 3, 70, 0), softmax, false),
+    ]
+}
+
+type Matrix = <CpuBackend as Backend>::Matrix;
+type GateUp = <CpuBackend as Backend>::GateUp;
+type Vector = <CpuBackend as Backend>::Vector;
+
+/// A layer on the backend.
+struct Layer {
+    backend: CpuBackend,
+    kv: <CpuBackend as Backend>::Kv,
+    table: <CpuBackend as Backend>::Embedding,
+    norm: Vector,
+    router: Matrix,
+    bias: Option<Vector>,
+    rule: RouterRule,
+    gate_up: Vec<GateUp>,
+    down: Vec<Matrix>,
+    shared: Option<(GateUp, Matrix)>,
+}
+
+fn norm_weight() -> Vec<f32> {
+    noise(HIDDEN, 3).iter().map(|value| 1.0 + 0.3 * value).collect()
+}
+
+/// `[ROWS, hidden]`: what goes in.
+fn stream() -> Vec<f32> {
+    rounded(&noise(ROWS * HIDDEN, 77))
+}
+
+fn bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+impl Layer {
+    fn new(case: &Case, isa: Isa, products: Products, threads: usize) -> Self {
+        let Products { dtype, quantisation, activations } = products;
+        let mut backend = CpuBackend::new(CpuOptions { isa, dtype, quantisation, activations, threads });
+        let shape = WorkspaceShape {
+            rows: ROWS,
+            head_rows: 1,
+            hidden: HIDDEN,
+            ffn: 0,
+            experts: Some(case.shape),
+            attention: ATTENTION,
+            vocabulary: ROWS,
+            table_entries: 32,
+        };
+        backend.reserve(&shape).unwrap();
+        let kv = backend.new_kv(&ATTENTION, 1, HIDDEN);
+        let pack = |values: &[f32], rows: usize| {
+            backend.pack(TensorView::new(Dtype::F32, rows, values.len() / rows, &bytes(values))).unwrap()
+        };
+        let pack_gate_up = |[gate, up, _]: &[Vec<f32>; 3], ffn: usize| {
+            let (gate, up) = (bytes(gate), bytes(up));
+            let view = |bytes| TensorView::new(Dtype::F32, ffn, HIDDEN, bytes);
+            backend.pack_gate_up(view(&gate), view(&up)).unwrap()
+        };
+        let Experts { router, bias, experts, shared, .. } = &case.twin;
+        let (ffn, shared_ffn) = (case.shape.ffn, case.shape.shared_ffn);
+        let router = TensorView::new(Dtype::F32, case.shape.count, HIDDEN, &bytes(router)).to_f32();
+        Self {
+            table: backend.pack_embedding(TensorView::new(Dtype::F32, ROWS, HIDDEN, &bytes(&stream()))).unwrap(),
+            norm: backend.vector(&norm_weight()).unwrap(),
+            router: backend
+                .pack_router(TensorView::new(Dtype::F32, case.shape.count, HIDDEN, &bytes(&router)))
+                .unwrap(),
+            bias: bias.as_ref().map(|bias| backend.vector(bias).unwrap()),
+            rule: case.rule,
+            gate_up: experts.iter().map(|parts| pack_gate_up(parts, ffn)).collect(),
+            down: experts.iter().map(|parts| pack(&parts[2], HIDDEN)).collect(),
+            shared: shared.as_ref().map(|parts| (pack_gate_up(parts, shared_ffn), pack(&parts[2], HIDDEN))),
+            kv,
+            backend,
+        }
+    }
+
+    /// The residual stream behind the layer, of some rows of [`stream`].
+    fn run(&mut self, rows: &[u32]) -> Vec<f32> {
+        let mut pages = Vec::new();
+        self.backend.allocate_pages(&mut self.kv, rows.len().div_ceil(32), PageKind::default(), &mut pages).unwrap();
+        let mut launch = Launch::default();
+        for (at, &row) in (0..).zip(rows) {
+            launch.ids.push(row);
+            launch.positions.push(at);
+            launch.slots.push(pages[at as usize / 32] * 32 + at % 32);
+            launch.limits.push(1);
+        }
+        launch.tables.extend_from_slice(&pages);
+        launch.segments.push(Segment { rows: 0..rows.len() as u32, table: 0..pages.len() as u32 });
+        let Self { backend, kv, table, norm, router, bias, rule, gate_up, down, shared } = self;
+        backend.begin(&launch, kv);
+        backend.embed(table);
+        let weights = ExpertWeights {
+            norm,
+            epsilon: EPSILON,
+            router,
+            bias: bias.as_ref(),
+            rule,
+            gate_up,
+            down,
+            shared: shared.as_ref().map(|(gate_up, down)| (gate_up, down)),
+        };
+        backend.experts(&weights, Rows::Live);
+        let mut found = Vec::new();
+        backend.read(Stage::Residual, &mut found);
+        backend.release_pages(kv, &pages);
+        found
+    }
+}
+
+/// What the twin makes of some rows.
+fn expected(case: &Case, rows: &[u32]) -> Vec<f32> {
+    let (stream, weight) = (stream(), norm_weight());
+    let row = |row: &u32| {
+        let row = &stream[*row as usize * HIDDEN..][..HIDDEN];
+        let normed: Vec<f64> = rms_norm(row, &weight, EPSILON).into_iter().map(f64::from).collect();
+        let given = case.twin.give(&normed);
+        row.iter().zip(given).map(|(value, given)| (f64::from(*value) + given) as f32).collect::<Vec<_>>()
+    };
+    rows.iter().flat_map(row).collect()
+}
+
+fn all_rows() -> Vec<u32> {
+    (0..ROWS as u32).collect()
+}
+
+#[test]
+fn a_layer_matches_its_twin() {
+    for case in cases() {
+        let expected = expected(&case, &all_rows());
+        for isa in testable() {
+            let mut layer = Layer::new(&case, isa, Products::plain(Dtype::F32), 2);
+            assert_near(&layer.run(&all_rows()), &expected, 2e-5);
+        }
+    }
+}
+
+/// Rows that choose other experts in bf16 are those whose choice was close: few.
+#[test]
+fn a_layer_in_bf16_is_near_its_twin() {
+    for case in cases() {
+        let expected = expected(&case, &all_rows());
+        let scale = expected.iter().fold(0f32, |most, value| most.max(value.abs()));
+        for isa in testable() {
+            let mut layer = Layer::new(&case, isa, Products::plain(Dtype::Bf16), 2);
+            let found = layer.run(&all_rows());
+            let far = found.chunks(HIDDEN).zip(expected.chunks(HIDDEN)).filter(|(found, expected)| {
+                found.iter().zip(*expected).any(|(found, expected)| (found - expected).abs() > 3e-2 * scale)
+            });
+            // The router takes the row before it is rounded: nobody chooses otherwise.
+            assert_eq!(far.count(), 0, "{} {isa:?}", case.name);
+        }
+    }
+}
+
+/// Every kind of products.
+fn kinds() -> Vec<Products> {
+    let mut kinds = vec![Products::plain(Dtype::F32), Products::plain(Dtype::Bf16)];
+    for quantisation in Quantisation::ALL {
+        for activations in [Activations::Plain, Activations::Int8] {
+            kinds.push(Products { dtype: Dtype::Bf16, quantisation: Some(quantisation), activations });
+        }
+    }
+    kinds
+}
+
+#[test]
+fn a_row_depends_neither_on_its_company_nor_on_threads() {
+    let groups: Vec<Vec<u32>> = vec![
+        all_rows(),
+        vec![3],
+        (40..57).collect(),
+        vec![699, 5, 301, 5, 88],
+        (0..ROWS as u32).filter(|row| row * row % 7 < 3).collect(),
+    ];
+    for case in cases() {
+        for isa in testable() {
+            for products in kinds() {
+                let reference = Layer::new(&case, isa, products, 1).run(&all_rows());
+                for threads in [1, 3] {
+                    let mut layer = Layer::new(&case, isa, products, threads);
+                    for rows in &groups {
+                        let found = layer.run(rows);
+                        for (&row, found) in rows.iter().zip(found.chunks(HIDDEN)) {
+                            let same = found == &reference[row as usize * HIDDEN..][..HIDDEN];
+                            assert!(same, "{} {isa:?} {products:?}, {threads} threads, row {row}", case.name);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn bytes_are_those_of_the_experts_that_rows_chose() {
+    let case = &cases()[0];
+    let mut layer = Layer::new(case, Isa::best(), Products::plain(Dtype::F32), 2);
+    let one = layer.backend.gate_up_bytes(&layer.gate_up[0]) + layer.backend.matrix_bytes(&layer.down[0]);
+    layer.run(&[7]);
+    assert_eq!(layer.backend.expert_bytes_read(), (3 * one) as u64);
+    // Two rows share what both chose.
+    let chosen = |row: usize| -> Vec<usize> {
+        let row = &stream()[row * HIDDEN..][..HIDDEN];
+        let normed: Vec<f64> = rms_norm(row, &norm_weight(), EPSILON).into_iter().map(f64::from).collect();
+        case.twin.choose(&normed).into_iter().map(|(expert, _)| expert).collect()
+    };
+    let together: std::collections::BTreeSet<usize> = chosen(7).into_iter().chain(chosen(8)).collect();
+    layer.run(&[7, 8]);
+    assert_eq!(layer.backend.expert_bytes_read(), ((3 + together.len()) * one) as u64);
+}
+
+/// A row that is no number stays alone with it.
+#[test]
+fn a_row_that_is_no_number_spoils_no_other() {
+    for case in cases() {
+        let mut layer = Layer::new(&case, Isa::best(), Products::plain(Dtype::F32), 2);
+        let mut table = stream();
+        table[5 * HIDDEN + 3] = f32::NAN;
+        let clean = layer.run(&[4, 5, 6]);
+        layer.table = layer.backend.pack_embedding(TensorView::new(Dtype::F32, ROWS, HIDDEN, &bytes(&table))).unwrap();
+        let spoilt = layer.run(&[4, 5, 6]);
+        assert_eq!([&spoilt[..HIDDEN], &spoilt[2 * HIDDEN..]], [&clean[..HIDDEN], &clean[2 * HIDDEN..]]);
+        assert!(spoilt[HIDDEN..2 * HIDDEN].iter().all(|value| value.is_nan()), "{}", case.name);
+    }
+}

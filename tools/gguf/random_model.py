@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Writes a GGUF file of a real model's shape with random weights: what engines are timed on, where no weights can be had.
+
+    pip install gguf numpy
+    python tools/gguf/random_model.py qwen2.5-1.5b q8_0 FILE.gguf [--layers N]
+
+Blocks are random bits behind scales that keep the weights' spread near 0.02, so every engine that reads the format takes
+the file. Its tokens are the 256 bytes and unused ones up to the real number of rows.
+"""
+
+import argparse
+import struct
+
+import gguf
+import numpy as np
+from gguf import GGMLQuantizationType as Type
+from make_fixture import byte_characters
+
+# Name: architecture, hidden width, layers, heads, heads of keys, width of the feed-forward part, rows, tied head, biases.
+SHAPES = {
+    "qwen2.5-0.5b": ("qwen2", 896, 24, 14, 2, 4864, 151936, True, True),
+    "qwen2.5-1.5b": ("qwen2", 1536, 28, 12, 2, 8960, 151936, True, True),
+    "llada-8b": ("llada", 4096, 32, 32, 32, 12288, 126464, False, False),
+}
+SPREAD = 0.02
+
+
+def half(number):
+    return np.frombuffer(struct.pack("<e", number), np.uint8)
+
+
+def matrix(random, rows, columns, kind):
+    """Returns the bytes of a matrix, a row of them for each of its rows."""
+    size, length = gguf.GGML_QUANT_SIZES[kind]
+    raw = random.integers(0, 256, (rows * columns // size, length), dtype=np.uint8)
+    # Scales of blocks, such that integers of all bits have the spread: 73.9 of 8 bits, 6-bit scales of 31.5 on average.
+    if kind is Type.Q8_0:
+        raw[:, 0:2] = half(SPREAD / 73.9)
+    elif kind is Type.Q4_K:
+        scale = SPREAD / 31.5 / 6
+        raw[:, 0:2], raw[:, 2:4] = half(scale), half(scale * 7.5)
+    elif kind is Type.Q6_K:
+        raw[:, 208:210] = half(SPREAD / 73.9 / 18.5)
+    return raw.reshape(rows, -1)
+
+
+def finer(layer, layers):
+    """Whether llama.cpp's recipe Q4_K_M takes six bits for a layer's values and down projection."""
+    eighth = layers // 8
+    return layer < eighth or layer >= layers - eighth or (layer - eighth) % 3 == 2
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shape", choices=SHAPES)
+    parser.add_argument("format", choices=["q8_0", "q4_k_m"])
+    parser.add_argument("file")
+    parser.add_argument("--layers", type=int)
+    asked = parser.parse_args()
+    name, hidden, layers, heads, kv_heads, ffn, rows, tied, biases = SHAPES[asked.shape]
+    layers = asked.layers or layers
+    random = np.random.default_rng(1)
+    out = gguf.GGUFWriter(asked.file, name)
+    out.add_name(f"random {asked.shape}")
+    out.add_block_count(layers)
+    out.add_context_length(4096)
+    out.add_embedding_length(hidden)
+    out.add_feed_forward_length(ffn)
+    out.add_head_count(heads)
+    out.add_head_count_kv(kv_heads)
+    out.add_layer_norm_rms_eps(1e-6)
+    out.add_rope_freq_base(1e6)
+    if name == "llada":
+        out.add_causal_attention(False)
+        out.add_bool("diffusion.shift_logits", False)
+        out.add_mask_token_id(258)
+    characters = byte_characters()
+    tokens = [characters[byte] for byte in range(256)] + ["<|im_start|>", "<|im_end|>", "<|mdm_mask|>", "he"]
+    kinds = [gguf.TokenType.NORMAL] * 256 + [gguf.TokenType.CONTROL] * 3 + [gguf.TokenType.NORMAL]
+    kinds += [gguf.TokenType.UNUSED] * (rows - len(tokens))
+    tokens += [f"[PAD{index}]" for index in range(len(tokens), rows)]
+    out.add_tokenizer_model("gpt2")
+    out.add_tokenizer_pre("qwen2")
+    out.add_token_list(tokens)
+    out.add_token_types(kinds)
+    out.add_token_merges(["h e"])
+    out.add_bos_token_id(256)
+    out.add_eos_token_id(257)
+    out.add_chat_template("{% for message in messages %}{{ message['content'] }}{% endfor %}")
+    plain, fine = (Type.Q8_0, Type.Q8_0) if asked.format == "q8_0" else (Type.Q4_K, Type.Q6_K)
+    if hidden % 256 and asked.format != "q8_0":
+        raise SystemExit(f"{asked.shape} has rows of {hidden} weights, which blocks of 256 do not divide: take q8_0")
+
+    def add(name, rows, columns, kind):
+        out.add_tensor(name, matrix(random, rows, columns, kind), raw_dtype=kind)
+
+    def ones(name, count):
+        out.add_tensor(name, np.ones(count, dtype=np.float32))
+
+    add("token_embd.weight", rows, hidden, fine if tied else plain)
+    ones("output_norm.weight", hidden)
+    if not tied:
+        add("output.weight", rows, hidden, fine)
+    head = hidden // heads
+    for layer in range(layers):
+        kind = fine if finer(layer, layers) else plain
+        prefix = f"blk.{layer}"
+        for part, columns in [("q", heads * head), ("k", kv_heads * head), ("v", kv_heads * head)]:
+            add(f"{prefix}.attn_{part}.weight", columns, hidden, kind if part == "v" else plain)
+            if biases:
+                out.add_tensor(f"{prefix}.attn_{part}.bias", np.zeros(columns, dtype=np.float32))
+        add(f"{prefix}.attn_output.weight", hidden, heads * head, plain)
+        add(f"{prefix}.ffn_gate.weight", ffn, hidden, plain)
+        add(f"{prefix}.ffn_up.weight", ffn, hidden, plain)
+        add(f"{prefix}.ffn_down.weight", hidden, ffn, kind)
+        ones(f"{prefix}.attn_norm.weight", hidden)
+        ones(f"{prefix}.ffn_norm.weight", hidden)
+    out.write_header_to_file()
+    out.write_kv_data_to_file()
+    out.write_tensors_to_file()
+    out.close()
+
+
+if __name__ == "__main__":
+    main()
