@@ -88,7 +88,7 @@ impl<'a> Fields<'a> {
         Self { file, prefix: "", map: std::borrow::Cow::Owned(map) }
     }
 
-    /// The same values, where false is read as null under some keys.
+    /// Returns the fields with false read as null under some keys.
     pub(crate) fn with_false_as_null(&self, keys: &[&str]) -> Fields<'_> {
         let mut map = self.map.clone().into_owned();
         map.retain(|key, value| *value != Value::Bool(false) || !keys.contains(&key.as_str()));

@@ -1,5 +1,5 @@
-//! What this machine can multiply at most, measured: one of the ceilings that speeds are compared with; the other is
-//! [`reading`](crate::reading).
+//! Peak rate of multiplications of this machine, measured: one of the ceilings that speeds are compared with; the other
+//! is [`reading`](crate::reading).
 //!
 //! A product's ceiling is the rate of a tier's own multiply instruction on registers alone, on all threads; reading's
 //! is the rate of a stream through far more memory than the caches hold. Neither can be reached by a kernel that also
@@ -109,7 +109,7 @@ fn portable(rounds: u64) {
     black_box(sums);
 }
 
-/// The same of integers.
+/// Measures products of integers.
 fn portable_integers(rounds: u64) {
     let (mut sums, factor) = (black_box([0i32; PORTABLE_SUMS]), black_box([3i32; PORTABLE_SUMS]));
     for _ in 0..rounds {
@@ -122,7 +122,7 @@ fn portable_integers(rounds: u64) {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    //! As many independent sums as hide the latency of an instruction, and fit into the registers.
+    //! Number of independent sums that hides the latency of an instruction, and fits into the registers.
 
     use std::{
         arch::x86_64::{
@@ -134,9 +134,9 @@ mod x86 {
         hint::black_box,
     };
 
-    /// Of AVX-512's 32 registers.
+    /// Number of sums in AVX-512's 32 registers.
     pub(super) const SUMS: usize = 24;
-    /// Of AVX2's 16.
+    /// Number of sums in AVX2's 16 registers.
     pub(super) const SUMS_AVX2: usize = 12;
     /// bf16 of 0.5, twice.
     const HALVES: i32 = 0x3f00_3f00;

@@ -1,4 +1,4 @@
-//! What the processor can do, as values that only a successful probe can make.
+//! Instruction sets of the processor, as values that only a successful probe can create.
 //!
 //! A [`Tier`] is a name; an [`Isa`] is the proof that this process may execute the instructions of a tier. Kernels take
 //! an [`Isa`], so that no safe code can reach an instruction that the processor lacks.
@@ -13,7 +13,7 @@ use std::fmt;
 /// A set of instructions that kernels are written for; each includes the ones before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tier {
-    /// Whatever the compiler's target offers: runs everywhere.
+    /// Portable code for the compiler's target: runs everywhere.
     Portable,
     /// AVX2, FMA and F16C.
     Avx2,
@@ -58,7 +58,7 @@ impl fmt::Display for Tier {
 /// Proof that the processor and the system let this process use a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Isa {
-    /// Whose kernels are asked for.
+    /// Tier whose kernels are requested.
     tier: Tier,
     /// The highest tier whose instructions may be executed; lower than `tier` only where tiles are emulated.
     executable: Tier,
@@ -93,19 +93,19 @@ impl Isa {
         self.tier
     }
 
-    /// Whether instructions of `tier` may be executed. Code that is chosen by hand must ask this and not
+    /// Reports whether instructions of `tier` may be executed. Code that is chosen by hand must ask this and not
     /// [`Isa::tier`], which an emulated tier overstates.
     pub fn has(self, tier: Tier) -> bool {
         tier <= self.executable && (tier != Tier::AvxVnni || probe::avx_vnni())
     }
 
-    /// Whether dot products of bytes of 512-bit registers (AVX-512 VNNI) may be executed. No tier promises them, and
-    /// most processors with AVX-512 have them.
+    /// Reports whether dot products of bytes of 512-bit registers (AVX-512 VNNI) may be executed. No tier promises
+    /// them, and most processors with AVX-512 have them.
     pub fn has_vnni(self) -> bool {
         self.has(Tier::Avx512) && probe::vnni()
     }
 
-    /// Whether tile instructions are replaced by their software twin.
+    /// Reports whether tile instructions are replaced by their software twin.
     pub fn is_emulated(self) -> bool {
         self.tier != self.executable
     }
@@ -124,8 +124,8 @@ fn emulated_dots() -> Option<Isa> {
     (probe::best() >= Tier::Avx2).then_some(isa)
 }
 
-/// What tests of kernels go through: all tiers of this machine, [`Tier::AvxVnni`] emulated, then [`Tier::Amx`] with tile instructions that are trapped,
-/// where the processor has all but those, then [`emulated_amx`].
+/// Instruction sets for tests of kernels: all tiers of this machine, [`Tier::AvxVnni`] emulated, then [`Tier::Amx`]
+/// with tile instructions that are trapped, where the processor has all but those, then [`emulated_amx`].
 ///
 /// Where tiles are trapped, a signal's handler stays behind in this process, so this is for tests alone: each instruction
 /// takes as long as a signal.
@@ -139,7 +139,7 @@ pub fn testable() -> Vec<Isa> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this machine cannot run the tier {wanted}: it has {}", listed(*.best))]
 pub struct IsaError {
-    /// What was asked for.
+    /// Tier that was requested.
     pub wanted: Tier,
     /// The highest tier that there is; all below it are there too, but for [`Tier::AvxVnni`] on some processors.
     pub best: Tier,
@@ -209,7 +209,7 @@ mod probe {
         })
     }
 
-    /// Whether the processor is by Intel.
+    /// Reports whether the processor is by Intel.
     pub(super) fn is_intel() -> bool {
         let leaf = std::arch::x86_64::__cpuid(0);
         [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes).concat() == b"GenuineIntel"

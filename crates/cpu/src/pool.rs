@@ -32,7 +32,7 @@ const INSIDE: u64 = OPEN - 1;
 const EPOCH: u64 = 1 << 32;
 
 thread_local! {
-    /// Whether this thread is running a task of any pool.
+    /// Records whether this thread is running a task of any pool.
     static IN_TASK: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -58,7 +58,7 @@ pub struct Pool {
     turn: Mutex<()>,
 }
 
-/// What the threads of a pool see.
+/// State that the threads of a pool see.
 struct Shared {
     /// Number of the job, whether it is open, and how many threads are inside.
     gate: AtomicU64,

@@ -69,7 +69,7 @@ pub struct Reading {
     memory: AlignedBytes,
 }
 
-/// How a piece is read.
+/// Pattern by which a piece is read.
 #[derive(Debug, Clone, Copy)]
 struct Pattern {
     streams: usize,

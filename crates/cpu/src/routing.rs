@@ -1,4 +1,4 @@
-//! Which experts a row takes, and rows in the order of their experts.
+//! Routing of rows to experts, and the rows in the order of their experts.
 //!
 //! What a row chooses depends on nothing but its logits. Pairs of a row and an expert are then counted per expert, so that
 //! each expert is read once for all rows that chose it; a row's results find their way back by the number of the pair.
@@ -14,7 +14,7 @@ use crate::{
 /// Rows that choose together: each chosen expert is read once for them.
 pub(crate) const PASS: usize = 512;
 
-/// What layers of experts write, allocated once for the most that rows can choose.
+/// Memory of layers of experts, allocated once for the most that rows can choose.
 pub(crate) struct ExpertWork {
     pub(crate) shape: ExpertShape,
     /// `[PASS, hidden]`: normed rows in f32, unrounded.
@@ -89,7 +89,7 @@ pub(crate) struct Choices {
     pub(crate) weights: Vec<f32>,
 }
 
-/// How a row chooses.
+/// Rule by which a row chooses.
 #[derive(Clone, Copy)]
 pub(crate) struct Router<'a> {
     pub(crate) rule: &'a RouterRule,
@@ -194,7 +194,7 @@ fn best(ranked: &[f32]) -> usize {
 pub(crate) struct Order {
     /// `[pairs]`: numbers of pairs, `row * taken + place`.
     pub(crate) pairs: Vec<u32>,
-    /// Where the pairs of each expert go next.
+    /// Index of the next pair of each expert.
     next: Vec<u32>,
     /// Experts that somebody chose, in jobs of a few rows.
     pub(crate) jobs: Vec<Job>,

@@ -1,9 +1,9 @@
-//! What differs between model families, as data.
+//! Differences between model families, as data.
 
 use demask_step::{BlockRules, Mask};
 use demask_tensor::{ExpertShape, RouterRule};
 
-/// Everything the forward pass needs to know about an architecture.
+/// Description of an architecture: everything that the forward pass needs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ArchSpec {
     /// Name of the family, for messages.
@@ -30,19 +30,19 @@ pub struct ArchSpec {
     pub rope: Rope,
     /// Epsilon of all norms.
     pub norm_epsilon: f32,
-    /// Whether q, k and v have biases.
+    /// Sets whether q, k and v have biases.
     pub qkv_bias: bool,
-    /// Whether each head of q and k is normed before the rotation.
+    /// Sets whether each head of q and k is normed before the rotation.
     pub head_norms: bool,
-    /// Whether the head is the embedding table.
+    /// Sets whether the head is the embedding table.
     pub tied: bool,
-    /// Who sees whom, as the model was trained.
+    /// Attention mask of the training.
     pub attention: Mask,
     /// Row `p - shift` predicts position `p` (row 0 predicts position 0): 1 for Dream and for causal models, else 0.
     pub shift: usize,
-    /// How its blocks lie and end, if it decodes block by block.
+    /// Rules for its blocks, if it decodes block by block.
     pub blocks: BlockRules,
-    /// What queries are multiplied with behind the rotation, by their position.
+    /// Factor of queries behind the rotation, by their position.
     pub query_scale: Option<QueryScale>,
 }
 
@@ -51,20 +51,20 @@ pub struct ArchSpec {
 pub struct Experts {
     /// Shape of each layer that has them.
     pub shape: ExpertShape,
-    /// How a row chooses.
+    /// Rule by which a row chooses.
     pub rule: RouterRule,
-    /// Whether a bias is added to scores for the choice.
+    /// Sets whether a bias is added to scores for the choice.
     pub biased: bool,
     /// Layers that have one MLP of [`ArchSpec::ffn`] for all rows instead, ascending.
     pub dense: Vec<usize>,
 }
 
-/// What a layer has behind attention.
+/// Part of a layer behind attention.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Mlp<'a> {
     /// One MLP for all rows.
     Dense {
-        /// Its width.
+        /// Width of the layer.
         ffn: usize,
     },
     /// A router and its experts.
@@ -88,7 +88,7 @@ impl Mlp<'_> {
 /// A factor of rotated queries that grows with the position: `1 + beta * ln(1 + floor(position / original_context))`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct QueryScale {
-    /// How fast it grows.
+    /// Rate of growth.
     pub beta: f64,
     /// Positions before which it is 1.
     pub original_context: f64,
@@ -109,17 +109,17 @@ pub struct Rope {
     pub theta: f64,
     /// Leading dimensions of each head that are rotated.
     pub rotated: usize,
-    /// Whether cos and sin stay in f32 when the model runs in bf16 (LLaDA); the others round them to bf16, as their
-    /// official code does.
+    /// Records whether cos and sin stay in f32 when the model runs in bf16 (LLaDA); the others round them to bf16, as
+    /// their official code does.
     pub full_precision: bool,
     /// Frequency scaling.
     pub scaling: RopeScaling,
 }
 
-/// How frequencies are scaled for longer contexts.
+/// Scaling of frequencies for longer contexts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RopeScaling {
-    /// Not at all.
+    /// No scaling.
     None,
     /// Llama 3's: low frequencies divided by `factor`, high ones kept, a ramp between.
     Llama3 {
@@ -147,9 +147,9 @@ pub enum RopeScaling {
         fast: f64,
         /// Turns below which it is slow.
         slow: f64,
-        /// Whether the ends of the ramp are whole dimensions.
+        /// Records whether the ends of the ramp are whole dimensions.
         whole: bool,
-        /// What cosines and sines are multiplied with.
+        /// Factor of cosines and sines.
         amplitude: f64,
     },
 }
@@ -162,7 +162,7 @@ impl Rope {
         (0..half).map(|i| self.scale(i, plain(i))).collect()
     }
 
-    /// What cosines and sines are multiplied with.
+    /// Factor of cosines and sines.
     pub fn amplitude(&self) -> f32 {
         if let RopeScaling::Yarn { amplitude, .. } = self.scaling { amplitude as f32 } else { 1.0 }
     }
@@ -211,7 +211,7 @@ impl ArchSpec {
         self.kv_heads * self.head_dim
     }
 
-    /// What a layer has behind attention.
+    /// Part of a layer behind attention.
     pub fn mlp(&self, layer: usize) -> Mlp<'_> {
         match &self.experts {
             Some(experts) if experts.dense.binary_search(&layer).is_err() => Mlp::Experts(experts),

@@ -6,15 +6,15 @@ use demask_step::{Cost, Drift, HeadAsk, LayerRows, Operations, Position, Positio
 
 use crate::ArchSpec;
 
-/// What counts as an operation.
+/// Rule for counting operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Convention {
-    /// Everything that is computed here (specs/caches.md#7).
+    /// Operations that are computed here (specs/caches.md#7).
     #[default]
     Demask,
-    /// As dLLM-Cache's table counts (specs/caches.md#2.6): attention scores are left out, the head runs on all rows
-    /// that entered (on the whole canvas, where rows that did not enter keep increments), the last layer is finished
-    /// for all of them, and no first layer is computed whole in a partial step.
+    /// Operations as dLLM-Cache's table counts them (specs/caches.md#2.6): attention scores are left out, the head runs
+    /// on all rows that entered (on the whole canvas, where rows that did not enter keep increments), the last layer is
+    /// finished for all of them, and no first layer is computed whole in a partial step.
     Published,
 }
 
@@ -28,10 +28,10 @@ impl Convention {
     }
 }
 
-/// What a step asks of the network: its plan, the tokens at its live positions, and what is wanted of the head.
+/// Request of a step to the network: its plan, the tokens at its live positions, and the head's part.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
-    /// What to run.
+    /// Plan of the step.
     pub plan: &'a StepPlan,
     /// The tokens at the live positions, lane after lane.
     pub tokens: &'a [TokenId],
@@ -60,9 +60,9 @@ impl Asked<'_> {
 /// A row that predicts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Predictor {
-    /// Where the row is.
+    /// Position of the row.
     pub(crate) position: Position,
-    /// Its place among the live positions.
+    /// Index among the live positions.
     pub(crate) rank: usize,
 }
 
@@ -100,7 +100,7 @@ pub(crate) struct Answered {
 }
 
 impl Answered {
-    /// Of a plan, by the positions of the rows.
+    /// Counts the rows of a plan, by their positions.
     pub(crate) fn of(plan: &StepPlan, rows: impl Iterator<Item = Position>) -> Self {
         let mut answered = Self { rows: 0.0, keys: 0.0 };
         for position in rows {
@@ -141,7 +141,7 @@ fn published(spec: &ArchSpec, plan: &StepPlan, increments: bool, answered: Answe
     summed(spec, plan, &[(0..spec.layers, rows)], logits, false)
 }
 
-/// What a layer does, lanes included.
+/// Rows of a layer, lanes included.
 #[derive(Debug, Clone, Copy)]
 struct Rows {
     /// Rows that run attention and MLP.

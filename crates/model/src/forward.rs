@@ -10,7 +10,7 @@ use crate::{
     weights::PackedMlp,
 };
 
-/// What a forward reads.
+/// Inputs of a forward.
 pub(crate) struct Forward<'a, B: Backend> {
     pub(crate) spec: &'a ArchSpec,
     pub(crate) weights: &'a Weights<B>,

@@ -1,4 +1,4 @@
-//! What a model needs beside its weights, known before they are loaded.
+//! Memory that a model needs beside its weights, computed before they are loaded.
 
 use demask_step::SequenceNeeds;
 use demask_tensor::{AttentionShape, PageKind, WorkspaceShape};
@@ -38,7 +38,7 @@ pub fn sequence_pages(needs: &SequenceNeeds) -> (usize, PageKind) {
     (canvas + drafts, page_kind(needs))
 }
 
-/// What the pages of a sequence hold beside K and V.
+/// Content of a sequence's pages beside K and V.
 pub(crate) fn page_kind(needs: &SequenceNeeds) -> PageKind {
     PageKind { increments: needs.increments, residual: needs.residual }
 }

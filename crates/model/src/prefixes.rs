@@ -55,12 +55,12 @@ struct Node {
     used: u64,
 }
 
-/// What became of the pages of a sequence that published them.
+/// Fate of the pages of a sequence that published them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Published {
-    /// How many belong to the index now.
+    /// Number of pages that belong to the index now.
     pub(crate) taken: usize,
-    /// Those in whose place the sequence has pages that another one published before.
+    /// Pages that the sequence gives back, because another one published the same before.
     pub(crate) replaced: Vec<u32>,
 }
 

@@ -6,7 +6,7 @@ use demask_tensor::TensorView;
 
 use crate::{ArchSpec, Experts, Mlp};
 
-/// What a tensor does in the network.
+/// Role of a tensor in the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
     /// Token embeddings, `[vocabulary, hidden]`.
@@ -19,7 +19,7 @@ pub enum Role {
     Layer(usize, LayerRole),
 }
 
-/// What a tensor does in a layer.
+/// Role of a tensor in a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LayerRole {
     /// Norm in front of attention, `[hidden]`.
@@ -56,19 +56,19 @@ pub enum LayerRole {
     RouterBias,
     /// Gate of an expert, `[expert ffn, hidden]`.
     ExpertGate(usize),
-    /// Up of an expert, `[expert ffn, hidden]`.
+    /// Weight up of an expert, `[expert ffn, hidden]`.
     ExpertUp(usize),
     /// Down of an expert, `[hidden, expert ffn]`.
     ExpertDown(usize),
     /// Gate of the expert that all rows take, `[shared ffn, hidden]`.
     SharedGate,
-    /// Up of the expert that all rows take, `[shared ffn, hidden]`.
+    /// Weight up of the expert that all rows take, `[shared ffn, hidden]`.
     SharedUp,
     /// Down of the expert that all rows take, `[hidden, shared ffn]`.
     SharedDown,
 }
 
-/// How a tensor of a layer is packed.
+/// Packing of a tensor of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packing {
     /// Gate, packed together with its up.
@@ -76,14 +76,14 @@ pub enum Packing {
         /// The up.
         up: LayerRole,
     },
-    /// Up, packed together with its gate.
+    /// Weight up, packed together with its gate.
     Up {
         /// The gate.
         gate: LayerRole,
     },
-    /// What scores experts, kept in f32.
+    /// Router that scores experts, kept in f32.
     Router,
-    /// By itself.
+    /// Tensor that is packed alone.
     Alone,
 }
 
@@ -125,13 +125,13 @@ impl fmt::Display for Role {
 /// A tensor that an architecture must have; vectors have one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExpectedTensor {
-    /// What it does.
+    /// Role of the tensor.
     pub role: Role,
     /// Rows.
     pub rows: usize,
     /// Columns.
     pub columns: usize,
-    /// Whether it is a vector, stored with one dimension.
+    /// Records whether it is a vector, stored with one dimension.
     pub vector: bool,
 }
 
@@ -191,7 +191,7 @@ pub fn expected_tensors(spec: &ArchSpec) -> Vec<ExpectedTensor> {
     tensors
 }
 
-/// Where the forward pass gets its weights from.
+/// Source of the weights of the forward pass.
 pub trait WeightSource {
     /// The tensor of a role, shape already checked against [`expected_tensors`].
     fn tensor(&self, role: Role) -> Result<TensorView<'_>, WeightError>;

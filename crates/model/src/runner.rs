@@ -109,7 +109,7 @@ pub struct Inspection {
 }
 
 impl Inspection {
-    /// What a forward over so many tokens takes.
+    /// Needs of a forward over a number of tokens.
     pub fn needs(rows: usize) -> SequenceNeeds {
         SequenceNeeds { positions: rows, rows, predictions: rows, logits: true, ..SequenceNeeds::default() }
     }
@@ -281,7 +281,7 @@ impl<B: Backend> Runner<B> {
         }
     }
 
-    /// Whether a sequence may share pages: those that hold nothing but K and V.
+    /// Reports whether a sequence may share pages: those that hold nothing but K and V.
     fn shares(&self, needs: &SequenceNeeds) -> bool {
         self.idle_bytes > 0 && page_kind(needs) == PageKind::default()
     }

@@ -20,16 +20,16 @@ pub(crate) struct Sequence {
     pub(crate) draft_pages: Vec<u32>,
     /// Pages that one draft's overlay may take.
     pub(crate) overlay_pages: usize,
-    /// Which slots hold K/V of this sequence.
+    /// Slots that hold K/V of this sequence.
     written: Vec<bool>,
     /// The last step's drafts.
     pub(crate) overlay: Overlay,
 }
 
-/// Where the K/V of the last step's drafts are.
+/// Place of the K/V of the last step's drafts.
 #[derive(Debug, Default)]
 pub(crate) struct Overlay {
-    /// How many drafts; 0 if the last step ran on the canvas.
+    /// Number of drafts; 0 if the last step ran on the canvas.
     pub(crate) lanes: usize,
     /// Positions that were live, and where they ended in each draft, if they did not end alike.
     pub(crate) live: Positions,

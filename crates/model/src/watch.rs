@@ -1,4 +1,4 @@
-//! What a forward hands out while it runs, for whoever wants to look inside. Nothing is read if nobody looks.
+//! Observation of a forward while it runs. Nothing is read if there is no observer.
 
 use demask_tensor::{Backend, Stage};
 

@@ -38,7 +38,7 @@ pub(crate) struct LayerWeights<B: Backend> {
     pub(crate) mlp: PackedMlp<B>,
 }
 
-/// What a layer has behind attention, packed.
+/// Part of a layer behind attention, packed.
 pub(crate) enum PackedMlp<B: Backend> {
     Dense(PackedDense<B>),
     Experts(PackedExperts<B>),
@@ -72,9 +72,9 @@ pub enum LoadError {
     /// A tensor cannot be packed.
     #[error("the {role} cannot be loaded: {source}")]
     Pack {
-        /// Which tensor.
+        /// Role of the tensor.
         role: Role,
-        /// Why.
+        /// Error of the backend.
         source: PackError,
     },
     /// The caller's progress function asked to stop.
@@ -100,7 +100,7 @@ struct Loader<'a, B: Backend> {
 }
 
 impl<B: Backend> Loader<'_, B> {
-    /// Tells the source of the next tensors.
+    /// Announces the next tensors to the source.
     fn announce(&mut self, count: usize) {
         self.coming.by_ref().take(count).for_each(|tensor| self.source.coming(tensor.role));
     }

@@ -13,7 +13,7 @@ const BLOCK: u32 = 32;
 const BLOCKS: BlockRules =
     BlockRules { origin: Origin::Prompt, ends_short: true, shares_masks: true, stores: Stores::IfRead, ..sdar::BLOCKS };
 
-/// What tells the block model.
+/// Sign of the block model.
 const NAME: Sign = Sign::Name("bd3lm");
 
 pub(super) const QWEN2: Family = Family {

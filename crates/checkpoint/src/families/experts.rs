@@ -1,4 +1,4 @@
-//! What families with experts share: reading how many there are, and how rows choose among them (specs/families.md#6).
+//! Experts in configuration files: their number, and the rule by which rows choose among them (specs/families.md#6).
 
 use demask_model::Experts;
 use demask_tensor::{ExpertGroups, ExpertShape, RouterRule, Score, Share};
@@ -19,7 +19,7 @@ pub(crate) fn too_many(experts: usize, layers: usize) -> Option<String> {
     (experts > most).then(|| format!("at most {most} experts in each of {layers} layers"))
 }
 
-/// What can be done about a router that nothing computes.
+/// Advice about a router that nothing computes.
 const HINT: &str = "use a checkpoint as released by its authors";
 
 /// Reads the number of experts, how many a row takes, and their width by its key; `shared` is the width of the one that

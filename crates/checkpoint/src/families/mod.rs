@@ -81,17 +81,17 @@ pub struct Family {
     pub(crate) attention: Mask,
     /// Distance from a row to the position that it predicts, see [`ArchSpec::shift`].
     pub(crate) shift: usize,
-    /// How blocks lie and end, see [`ArchSpec::blocks`].
+    /// Rules for its blocks, see [`ArchSpec::blocks`].
     pub(crate) blocks: BlockRules,
     /// Texts of the mask token where no key names it.
     pub(crate) mask_texts: &'static [&'static str],
     /// Id of the mask where no file names one: a constant of the official code.
     pub(crate) mask: Option<u32>,
-    /// Whether q, k and v have biases by construction.
+    /// Sets whether q, k and v have biases by construction.
     pub(crate) qkv_bias: bool,
-    /// Whether the heads of q and k are normed.
+    /// Sets whether the heads of q and k are normed.
     pub(crate) head_norms: bool,
-    /// Whether the official code rotates in f32 whatever the type of the model.
+    /// Sets whether the official code rotates in f32 whatever the type of the model.
     pub(crate) full_precision_rope: bool,
     /// Vocabularies of released models.
     pub(crate) vocabularies: &'static [Vocabulary],
@@ -124,7 +124,7 @@ pub(crate) struct Relative {
     pub sign: Sign,
 }
 
-/// What tells a family that `config.json` does not.
+/// Sign of a family that `config.json` does not name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sign {
     /// The tokenizer's files name this mask token.
@@ -135,7 +135,7 @@ pub(crate) enum Sign {
     Name(&'static str),
 }
 
-/// What else than `config.json` tells a family.
+/// Evidence for a family beside `config.json`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Evidence<'a> {
     /// Name of the model.
@@ -156,7 +156,7 @@ impl Sign {
         }
     }
 
-    /// What was seen, for a warning; nothing is to be said where the code itself tells.
+    /// Description of the sign, for a warning; none where the code itself names the family.
     fn told(self, stands: bool) -> Option<String> {
         match (self, stands) {
             (Self::MaskToken(text), true) => Some(format!("its tokenizer names the mask token {text:?}")),
@@ -183,13 +183,13 @@ pub(crate) struct Vocabulary {
 pub(crate) struct GgufConventions {
     /// `general.architecture`, and the prefix of the keys; empty if no converter knows the family.
     pub architecture: &'static str,
-    /// Whether the converter puts the rows of q and k in pairs, for a rotation of neighbours.
+    /// Sets whether the converter puts the rows of q and k in pairs, for a rotation of neighbours.
     pub paired: bool,
     /// Family of a file that has this architecture and says that it is not causal.
     pub not_causal: Option<&'static Family>,
-    /// How rows choose experts, in a family that has them: files name no rule, or this one.
+    /// Rule by which rows choose experts, in a family that has them: files name no rule, or this one.
     pub router: Option<RouterRule>,
-    /// Whether a raw text starts with the first token.
+    /// Sets whether a raw text starts with the first token.
     pub first_token: FirstToken,
     /// Cut of texts into pieces that the family's tokenizer brings, if it is not Qwen2's.
     pub pieces: Option<Pieces>,
@@ -200,9 +200,9 @@ pub(crate) struct GgufConventions {
 pub(crate) enum FirstToken {
     /// Never there, whatever the file says.
     Never,
-    /// There if the file says so.
+    /// Present if the file says so.
     IfSaid,
-    /// There unless the file says otherwise.
+    /// Present unless the file says otherwise.
     UnlessDenied,
 }
 
@@ -210,9 +210,9 @@ pub(crate) enum FirstToken {
 pub(crate) struct Pieces {
     pub names: &'static [&'static str],
     pub pattern: &'static str,
-    /// Whether Hugging Face's tokenizer normalises to NFC first.
+    /// Records whether Hugging Face's tokenizer normalises to NFC first.
     pub nfc: bool,
-    /// Whether a piece that is a token is taken as it is.
+    /// Records whether a piece that is a token is taken as it is.
     pub ignore_merges: bool,
 }
 
@@ -232,11 +232,11 @@ pub struct DecodingDefaults {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LikelihoodConventions {
-    /// How masks are drawn; a causal model needs none.
+    /// Way in which masks are drawn; a causal model needs none.
     pub draws: MaskDraws,
-    /// Whether an end that is never masked stands behind the text.
+    /// Sets whether an end that is never masked stands behind the text.
     pub ends: bool,
-    /// Whether classifier-free guidance has a meaning.
+    /// Sets whether classifier-free guidance has a meaning.
     pub guidance: bool,
 }
 

@@ -65,7 +65,7 @@ fn sdar_8b() -> Value {
     sdar(4096, 12288, 36, 32)
 }
 
-/// What they share; the widths, layers and heads are each one's own.
+/// Configuration that they share; the widths, layers and heads are each one's own.
 fn sdar(hidden: usize, ffn: usize, layers: usize, heads: usize) -> Value {
     json!({
         "architectures": ["SDARForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "block_size": 4,

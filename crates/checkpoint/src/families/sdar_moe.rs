@@ -52,7 +52,7 @@ fn parse(
     Ok((spec, says_tied))
 }
 
-/// Its files say false where others say null.
+/// Parses RND1, whose files say false where others say null.
 fn parse_rnd1(
     fields: &Fields<'_>,
     family: &Family,
@@ -65,7 +65,7 @@ fn parse_rnd1(
     Ok((spec, says_tied))
 }
 
-/// What both have of Qwen3-30B-A3B.
+/// Configuration of Qwen3-30B-A3B that both share.
 fn qwen3_30b() -> Value {
     json!({
         "attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 151_643, "decoder_sparse_step": 1,

@@ -1,4 +1,4 @@
-//! What the families share whose files have the names of transformers and whose vocabulary is Qwen's.
+//! Conventions that families share whose files have the names of transformers and whose vocabulary is Qwen's.
 
 use demask_model::{ArchSpec, LayerRole, Role, Rope, RopeScaling};
 use demask_step::{ConfidenceOf, FilterOrder, Mask};

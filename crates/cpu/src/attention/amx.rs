@@ -29,7 +29,7 @@ const KEYS_BYTES: usize = PAGE * PAIR;
 // A page is two tiles of keys, and the depth of a product; two tiles of queries run together.
 const _: () = assert!(KEYS_BYTES == 2 * ROW_BYTES && PAGE == DEPTH && PAGE == LANES && MOST_AT_A_TIME == 2 * ROWS);
 
-/// What a set of queries needs beside its batch.
+/// Scratch memory of a set of queries.
 #[repr(align(64))]
 struct Scratch {
     /// `[MOST_AT_A_TIME, head_dim]`: sums while values are added to them.
@@ -49,7 +49,7 @@ pub(super) unsafe fn take_on_hardware(batch: &mut Batch, stride: &Stride<'_>) {
     unsafe { take::<hardware::Tiles>(batch, stride) }
 }
 
-/// The same on the software twin of the instructions.
+/// Takes a stride on the software twin of the instructions.
 ///
 /// # Safety
 /// None is needed: this has the type of a function that needs some.
@@ -58,7 +58,7 @@ pub(super) unsafe fn take_on_twin(batch: &mut Batch, stride: &Stride<'_>) {
     unsafe { take::<twin::Tiles>(batch, stride) }
 }
 
-/// Whether heads of a width are whole tiles.
+/// Reports whether heads of a width are whole tiles.
 pub(crate) fn fits(head_dim: usize) -> bool {
     head_dim.is_multiple_of(DEPTH) && head_dim <= MOST_PAIRED
 }
@@ -97,7 +97,7 @@ unsafe fn take<U: TileUnit>(batch: &mut Batch, stride: &Stride<'_>) {
     }
 }
 
-/// Where V of each page begins, a copy for a page that is seen in part.
+/// Addresses of V of each page; a copy for a page that is seen in part.
 #[inline(always)]
 fn seen_values(
     stride: &Stride<'_>,

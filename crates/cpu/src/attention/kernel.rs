@@ -173,7 +173,7 @@ struct Tiles<'p, T> {
 }
 
 impl<T: Element> Tiles<'_, T> {
-    /// How many keys of this stride a query sees.
+    /// Number of keys of this stride that a query sees.
     #[inline(always)]
     fn visible(&self, query: &Query<'_>) -> usize {
         query.limit.saturating_sub(self.first).min(STRIDE)
@@ -199,7 +199,7 @@ impl<T: Element> Tiles<'_, T> {
         self.add_rest::<L, Q>(queries, (&weights, &decay), visible);
     }
 
-    /// Whether [`Tiles::take_widened`] gains anything, and has room.
+    /// Reports whether [`Tiles::take_widened`] gains anything, and has room.
     #[inline(always)]
     fn can_be_widened(&self) -> bool {
         size_of::<T>() < size_of::<f32>() && self.head_dim.is_multiple_of(LANES) && self.head_dim <= MOST_WIDENED
@@ -327,7 +327,7 @@ impl<T: Element> Tiles<'_, T> {
         }
     }
 
-    /// The same for the columns behind the last tile.
+    /// Adds the columns behind the last tile.
     #[inline(always)]
     fn add_rest<L: Lanes, const Q: usize>(
         &self,

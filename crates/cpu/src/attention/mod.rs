@@ -43,9 +43,9 @@ type Take = unsafe fn(&mut woven::Batch, &woven::Stride<'_>);
 pub(crate) struct RowBlock {
     /// First of the rows: an index into the list of rows.
     first: u32,
-    /// How many.
+    /// Number of rows.
     count: u32,
-    /// Their segment.
+    /// Index of their segment.
     segment: u32,
 }
 
@@ -106,7 +106,7 @@ impl Attend<'_> {
         self.for_tasks(pool, |block, head| self.block::<T>(block, head, &out));
     }
 
-    /// The same over woven pages.
+    /// Runs attention over woven pages.
     fn run_on_woven(&self, pool: &Pool, take: Take, out: &mut [f32]) {
         let out = Shared::new(out);
         self.for_tasks(pool, |block, head| self.woven_block(block, head, take, &out));

@@ -213,7 +213,7 @@ unsafe fn weigh(state: &mut State, scores: *const f32, weights: *mut u16, scale:
     }
 }
 
-/// Which numbers of a vector are of visible keys.
+/// Bits of the numbers of a vector that belong to visible keys.
 #[inline(always)]
 fn seen(visible: usize, vector: usize) -> u16 {
     let count = visible.saturating_sub(vector * VECTOR).min(VECTOR);

@@ -28,7 +28,7 @@ pub(super) enum Part {
 }
 
 impl Clock {
-    /// From 0, or not at all.
+    /// Creates a clock at 0, or one that does not run.
     pub(super) fn new(on: bool) -> Self {
         Self { on, ..Self::default() }
     }
@@ -50,7 +50,7 @@ impl Clock {
         result
     }
 
-    /// What was counted so far.
+    /// Returns the seconds that were counted so far.
     pub(super) fn seconds(&self) -> PartSeconds {
         let seconds = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64 / 1e9;
         PartSeconds { linear: seconds(&self.linear), attention: seconds(&self.attention), head: seconds(&self.head) }

@@ -1,4 +1,4 @@
-//! What models take in memory, known from shapes alone, before anything is packed.
+//! Memory of models, computed from shapes alone, before anything is packed.
 
 use demask_tensor::{AttentionShape, Dtype, PageKind, WorkspaceShape};
 

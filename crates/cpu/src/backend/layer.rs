@@ -17,7 +17,7 @@ use crate::{
     pool::Pool,
 };
 
-/// What every operation uses and none changes.
+/// Tools that every operation uses and none changes.
 #[derive(Clone, Copy)]
 pub(super) struct Tools<'a> {
     pub(super) isa: Isa,
@@ -188,7 +188,7 @@ struct Unfinished<'a> {
 }
 
 impl<'a> Projection<'a> {
-    /// What it gave, to be normed, turned and rounded head by head.
+    /// Result of the projection, to be normed, turned and rounded head by head.
     fn unfinished(&self, tools: Tools<'a>, rotation: &'a Rotation, values: &'a mut [f32]) -> Unfinished<'a> {
         let Self { weight, head_norm, .. } = *self;
         let finish =
@@ -391,7 +391,7 @@ pub(super) fn mlp(tools: Tools<'_>, work: &mut Workspace, weights: &MlpWeights<'
     }
 }
 
-/// What happens to the increments.
+/// Treatment of the increments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Increments {
     /// `increment = -x` for held rows of the set.

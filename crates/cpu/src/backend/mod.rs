@@ -30,7 +30,7 @@ use workspace::Workspace;
 /// Rows that hardly lengthen a forward, before any forward was timed: products with few rows are bound by reading weights.
 const FREE_ROWS: usize = 16;
 
-/// How the backend computes.
+/// Options of the backend.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CpuOptions {
     /// Instructions that it uses.
@@ -40,7 +40,7 @@ pub struct CpuOptions {
     /// Integers that matrices are rounded to when they are packed; none given: they stay in the blocks that they come in,
     /// or are kept in `dtype`. The embedding table and vectors are never quantised.
     pub quantisation: Option<Quantisation>,
-    /// Whether inputs of matrix products are rounded to integers too, which needs quantised weights.
+    /// Sets whether inputs of matrix products are rounded to integers too, which needs quantised weights.
     pub activations: Activations,
     /// Threads, the caller's included.
     pub threads: usize,
@@ -70,7 +70,7 @@ pub struct CpuBackend {
     router: Linear,
     expert_bytes: u64,
     rotation: Rotation,
-    /// Of queries, where they are turned otherwise.
+    /// Rotation of queries, if it differs from that of keys.
     query_rotation: Option<Rotation>,
     clock: Clock,
     workspace: Option<Workspace>,
@@ -96,7 +96,7 @@ impl CpuBackend {
         }
     }
 
-    /// How it computes.
+    /// Returns the options.
     pub fn options(&self) -> CpuOptions {
         self.options
     }

@@ -1,4 +1,4 @@
-//! Everything that a step writes beside the K/V store, allocated once.
+//! Workspace of a step: everything that it writes beside the K/V store, allocated once.
 
 use demask_step::OutOfMemory;
 use demask_tensor::{AlignedBytes, AttentionShape, Launch, Rows, WorkspaceShape};
@@ -35,7 +35,7 @@ pub(crate) struct Workspace {
     pub(crate) attended_input: InputBuffer,
     /// `[CHUNK, ffn]`.
     pub(crate) ffn_input: InputBuffer,
-    /// What layers of experts write, if there are any.
+    /// Memory of layers of experts, if there are any.
     pub(crate) experts: Option<ExpertWork>,
     pub(crate) head: HeadScratch,
     pub(crate) blocks: Vec<RowBlock>,

@@ -13,7 +13,7 @@ pub(crate) const LANES: usize = demask_tensor::PAGE;
 pub(crate) trait Lanes {
     /// A tile in registers.
     type Tile: Copy;
-    /// How many tiles of sums fit into the registers, beside what they are made from.
+    /// Number of tiles of sums that fit into the registers, beside their inputs.
     const SUMS: usize;
 
     /// All zero.
@@ -37,7 +37,7 @@ pub(crate) trait Lanes {
     fn scale(tile: Self::Tile, factor: f32) -> Self::Tile;
     /// `sum + tile * factor`, fused where the instruction set does so.
     fn scale_add(sum: Self::Tile, tile: Self::Tile, factor: f32) -> Self::Tile;
-    /// The same of single numbers, with the same rounding.
+    /// Scales and adds single numbers, with the same rounding.
     fn scale_add_one(sum: f32, value: f32, factor: f32) -> f32;
     /// Adds the lanes pair by pair: each with the one half a tile away, and so on.
     fn sum(tile: Self::Tile) -> f32;
@@ -99,7 +99,7 @@ impl Element for u16 {
 
 /// Work that is compiled for each instruction set.
 pub(crate) trait Operation {
-    /// What it gives.
+    /// Result of the operation.
     type Output;
     /// Does it. Implementations are `#[inline(always)]`, so that they are compiled with the caller's instructions.
     fn run<L: Lanes>(self) -> Self::Output;

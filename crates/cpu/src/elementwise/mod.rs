@@ -23,7 +23,7 @@ pub(crate) fn rms_norm(isa: Isa, x: &[f32], weight: &[f32], epsilon: f32, out: &
     dispatch(isa, RmsNorm { x, weight, epsilon, out });
 }
 
-/// The same in place.
+/// Applies the norm in place.
 pub(crate) fn rms_norm_in_place(isa: Isa, x: &mut [f32], weight: &[f32], epsilon: f32) {
     assert_eq!(x.len(), weight.len(), "lengths of a norm");
     dispatch(isa, RmsNormInPlace { x, weight, epsilon });
@@ -145,7 +145,7 @@ pub(crate) struct Rotation {
     pub(crate) half: usize,
 }
 
-/// What happens to each head of q and k behind the projection.
+/// Treatment of each head of q and k behind the projection.
 #[derive(Clone, Copy)]
 pub(crate) struct HeadFinish<'a> {
     pub(crate) isa: Isa,
@@ -154,7 +154,7 @@ pub(crate) struct HeadFinish<'a> {
     /// Norm over the head: weight and epsilon.
     pub(crate) norm: Option<(&'a [f32], f32)>,
     pub(crate) rotation: &'a Rotation,
-    /// Whether the result is rounded to bf16.
+    /// Records whether the result is rounded to bf16.
     pub(crate) round: bool,
 }
 
@@ -176,7 +176,7 @@ struct Rotate<'a> {
     head_dim: usize,
     cos: &'a [f32],
     sin: &'a [f32],
-    /// Whether the result is rounded to bf16.
+    /// Records whether the result is rounded to bf16.
     round: bool,
 }
 

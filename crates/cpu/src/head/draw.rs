@@ -19,9 +19,9 @@ const MOST_NOISE: f32 = 37.0;
 pub(super) struct Drawn {
     /// Noised logit.
     score: f32,
-    /// Its token, the lowest of several.
+    /// Token that was drawn, the lowest of several.
     pub(super) token: u32,
-    /// Its logit.
+    /// Logit of the token.
     pub(super) logit: f32,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Drawn {
 unsafe impl Number for Drawn {}
 
 impl Drawn {
-    /// Of no tokens.
+    /// Draw from no tokens.
     const NONE: Self = Self { score: f32::NEG_INFINITY, token: 0, logit: f32::NEG_INFINITY };
 
     /// The most probable token.
@@ -37,7 +37,7 @@ impl Drawn {
         Self { score: statistics.best, token: statistics.token, logit: statistics.best }
     }
 
-    /// Of the tiles of a row, ascending.
+    /// Joins the tiles of a row, ascending.
     pub(super) fn join(tiles: &[Self]) -> Self {
         let mut winner = Self::NONE;
         tiles.iter().filter(|tile| tile.score > f32::NEG_INFINITY).for_each(|tile| winner.include(tile));
@@ -53,7 +53,7 @@ impl Drawn {
     }
 }
 
-/// How a row draws its token.
+/// Rules by which a row draws its token.
 #[derive(Clone, Copy)]
 pub(super) struct Draw<'a> {
     /// 0: the most probable.
@@ -79,7 +79,7 @@ impl Draw<'_> {
         if self.is_far(logits, first, mark) { Drawn::NONE } else { self.of_near_tile(logits, first, mark) }
     }
 
-    /// Whether no token of a tile reaches the mark, as far as that is quick to see.
+    /// Reports whether no token of a tile reaches the mark, as far as that is quick to see.
     ///
     /// Noise `-ln(-ln u)` lifts a token over a distance `t` if `1 - u <= 1 - exp(-exp(-t))`, which is at most `exp(-t)`:
     /// the smallest `1 - u` beside the largest logit tells it of a whole tile, without a logarithm.
@@ -106,7 +106,7 @@ impl Draw<'_> {
         (!token_bits(self.key, token) >> 40) as u32
     }
 
-    /// Whether noise of this rest cannot lift a logit to the mark.
+    /// Reports whether noise of this rest cannot lift a logit to the mark.
     #[inline(always)]
     fn is_beyond(&self, rest: u32, logit: f32, mark: f32) -> bool {
         // More than all that is rounded: scores in f32, the exponential, and the rest, of which only the upper bits count.

@@ -1,11 +1,11 @@
-//! Which tokens may be drawn: top-k and top-p.
+//! Filters of the tokens that may be drawn: top-k and top-p.
 
 use demask_step::{FilterOrder, Sampling};
 
 use super::statistics::Statistics;
 
-/// How far below the best a scaled logit may be to be looked at: first near ones, in the end all. The tokens beyond a
-/// cut cannot pass if the filter ends before it.
+/// Cuts below the best scaled logit, beyond which tokens are not looked at: first near ones, in the end none. The
+/// tokens beyond a cut cannot pass if the filter ends before it.
 const CUTS: [f32; 4] = [4.0, 12.0, 30.0, f32::INFINITY];
 
 /// A row of logits and its whole distribution.
@@ -17,7 +17,7 @@ pub(super) struct Scaled<'a> {
     pub(super) inverse: f32,
 }
 
-/// Whether a filter lets everything pass.
+/// Reports whether a filter lets everything pass.
 pub(super) fn passes_all(filter: &Sampling, vocabulary: usize) -> bool {
     (filter.top_k == 0 || filter.top_k as usize >= vocabulary) && filter.top_p >= 1.0
 }
@@ -43,12 +43,12 @@ pub(super) fn passing(row: Scaled<'_>, filter: &Sampling, order: &mut Vec<u32>) 
     }
 }
 
-/// Whether top-k alone decides, or decides first.
+/// Reports whether top-k alone decides, or decides first.
 fn begins_with_top_k(filter: &Sampling) -> bool {
     filter.top_k > 0 && (filter.order == FilterOrder::TopKFirst || filter.top_p >= 1.0)
 }
 
-/// Whether the filter may end within these tokens: a guess that saves sorting too few of them.
+/// Reports whether the filter may end within these tokens: a guess that saves sorting too few of them.
 fn may_end_within(row: Scaled<'_>, filter: &Sampling, order: &[u32]) -> bool {
     if begins_with_top_k(filter) {
         return order.len() >= filter.top_k as usize;
@@ -68,8 +68,8 @@ fn sort(values: &[f32], filter: &Sampling, order: &mut Vec<u32>) {
     order.sort_unstable_by(better);
 }
 
-/// How many of the ordered tokens pass, or `None` if that depends on tokens that are not among them; `whole` says that
-/// there are no others.
+/// Number of the ordered tokens that pass, or `None` if that depends on tokens that are not among them; `whole` says
+/// that there are no others.
 fn prefix(row: Scaled<'_>, filter: &Sampling, order: &[u32], whole: bool) -> Option<usize> {
     match filter.order {
         FilterOrder::TopKFirst if filter.top_k > 0 => {
@@ -90,7 +90,7 @@ fn prefix(row: Scaled<'_>, filter: &Sampling, order: &[u32], whole: bool) -> Opt
     }
 }
 
-/// How many tokens are at least as good as number `k`.
+/// Number of tokens that are at least as good as number `k`.
 fn top_k(row: Scaled<'_>, k: u32, order: &[u32]) -> usize {
     let k = k as usize;
     if k == 0 || k >= order.len() {
@@ -100,7 +100,7 @@ fn top_k(row: Scaled<'_>, k: u32, order: &[u32]) -> usize {
     k + order[k..].iter().take_while(|&&token| row.values[token as usize] == last).count()
 }
 
-/// How many tokens come until the probability before one exceeds `p`, or `None` if it never does.
+/// Number of tokens until the probability before one exceeds `p`, or `None` if it never does.
 fn top_p(row: Scaled<'_>, p: f32, order: &[u32], total: f64) -> Option<usize> {
     if p >= 1.0 {
         return None;

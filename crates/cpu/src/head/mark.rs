@@ -1,4 +1,4 @@
-//! What threads tell each other about a row while they reduce its tiles.
+//! Marks by which threads inform each other about a row while they reduce its tiles.
 //!
 //! What a thread sees of it is chance, and decides nothing but how much is looked at in vain: a bound is never above what
 //! the row reaches in the end.
@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicI32, Ordering};
 /// The bounds of a row.
 #[derive(Debug, Default)]
 pub(super) struct Marks {
-    /// Of its winner's score.
+    /// Mark of the winner's score.
     pub(super) score: Mark,
-    /// Of the logit of the last of its best tokens.
+    /// Mark of the logit of the last of the best tokens.
     pub(super) listed: Mark,
 }
 

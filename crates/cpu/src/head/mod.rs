@@ -1,4 +1,4 @@
-//! From the residual stream to tokens and what is known about them.
+//! Head of the network, from the residual stream to tokens and their statistics.
 //!
 //! The product's epilogue keeps a few numbers for each tile of the vocabulary: the largest logits and sums that
 //! probabilities, margin and entropy are made of, the winner of the draw, the best tokens if they are asked for. No logit
@@ -46,7 +46,7 @@ const FEW: usize = 16;
 pub(crate) struct HeadScratch {
     /// Normed and blended rows of a chunk.
     input: Option<InputBuffer>,
-    /// What is kept of the tiles of a chunk's rows, and their logits behind if they are stored.
+    /// Memory for the tiles of a chunk's rows, and for their logits if they are stored.
     memory: Option<AlignedBytes>,
     /// `[CHUNK]`.
     answers: Vec<Answer>,
@@ -58,7 +58,7 @@ pub(crate) struct HeadScratch {
     orders: Vec<Vec<u32>>,
 }
 
-/// Where a head row's parts of the output's lists begin, and what blends it.
+/// Start of a head row's parts of the output's lists, and its blend.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     top: usize,
@@ -104,7 +104,7 @@ impl HeadScratch {
     }
 }
 
-/// What the head reads.
+/// Inputs of the head.
 pub(crate) struct Head<'a> {
     pub(crate) isa: Isa,
     pub(crate) pool: &'a Pool,
@@ -163,8 +163,8 @@ impl Head<'_> {
         }
     }
 
-    /// How many rows from `first` on are answered together, of at most `most` rows and bytes; what is kept of their
-    /// tiles; and whether that takes their logits.
+    /// Number of rows from `first` on that are answered together, of at most `most` rows and bytes; the parts of their
+    /// tiles that are kept; and whether that takes their logits.
     fn next_chunk(&self, first: usize, (most, bytes): (usize, usize)) -> (usize, Kept, bool) {
         let rows = first..self.launch.rows.len().min(first + most);
         let stored = rows.clone().any(|row| self.asked(row).takes_logits());
@@ -182,7 +182,7 @@ impl Head<'_> {
         &self.launch.requests[index as usize]
     }
 
-    /// What a head row asks.
+    /// Request of a head row.
     fn asked(&self, row: usize) -> Asked<'_> {
         let HeadRow { request, key, .. } = self.launch.rows[row];
         Asked { request: self.request(request), key, vocabulary: self.weight.rows() }
@@ -349,7 +349,7 @@ fn strike(request: &HeadRequest, logits: &mut [f32]) {
 struct Chunk<'a> {
     first: usize,
     count: usize,
-    /// Whether their logits are stored.
+    /// Records whether their logits are stored.
     stored: bool,
     places: &'a [Place],
     marks: &'a [Marks],

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::isa::Isa;
 
-/// What every row answers.
+/// Answer of every row.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Answer {
     pub(super) token: u32,
@@ -22,7 +22,7 @@ pub(super) struct Answer {
     pub(super) entropy: f32,
 }
 
-/// What a row asks, and the key of its noise.
+/// Request of a row, and the key of its noise.
 #[derive(Clone, Copy)]
 pub(super) struct Asked<'a> {
     pub(super) request: &'a HeadRequest,
@@ -31,21 +31,21 @@ pub(super) struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    /// Whether the answer takes all logits of the row at once: for a filter, whose tokens are not known before all are
-    /// sorted; for the rank of given tokens; for a long list of best ones; for striking out many tokens; and for the
-    /// logits themselves.
+    /// Reports whether the answer takes all logits of the row at once: for a filter, whose tokens are not known before
+    /// all are sorted; for the rank of given tokens; for a long list of best ones; for striking out many tokens; and
+    /// for the logits themselves.
     pub(super) fn takes_logits(&self) -> bool {
         let HeadRequest { forbid, top, judge_width, logits, .. } = self.request;
         self.is_filtered() || *judge_width > 0 || *top > top::MOST || *logits || forbid.len() > FEW
     }
 
-    /// Whether a filter has a say.
+    /// Reports whether a filter has a say.
     fn is_filtered(&self) -> bool {
         let sampling = &self.request.sampling;
         (sampling.temperature > 0.0 || self.speaks_of_drawn()) && !filter::passes_all(sampling, self.vocabulary)
     }
 
-    /// Whether the answer speaks of the distribution that the token is drawn from.
+    /// Reports whether the answer speaks of the distribution that the token is drawn from.
     fn speaks_of_drawn(&self) -> bool {
         self.request.sampling.confidence == ConfidenceOf::Drawn
     }
@@ -54,18 +54,18 @@ impl<'a> Asked<'a> {
         self.request.sampling.temperature
     }
 
-    /// Whether the row's token is drawn tile by tile: by noise, or where it may be one that weighs nothing.
+    /// Reports whether the row's token is drawn tile by tile: by noise, or where it may be one that weighs nothing.
     fn is_drawn_from_tiles(&self) -> bool {
         if self.temperature() > 0.0 { !self.is_filtered() } else { !self.request.mute.is_empty() }
     }
 
-    /// What is kept of each tile, where logits are `stored` or not.
+    /// Parts of each tile that are kept, with `stored` logits or without.
     pub(super) fn kept(&self, stored: bool) -> Kept {
         let top = if stored { 0 } else { self.request.top };
         Kept { draws: self.is_drawn_from_tiles(), top }
     }
 
-    /// What is looked for in each tile. Where logits are stored, forbidden tokens are struck out of them.
+    /// Values that are looked for in each tile. Where logits are stored, forbidden tokens are struck out of them.
     pub(super) fn look(&self, marks: &'a Marks, stored: bool) -> Look<'a> {
         let HeadRequest { forbid, mute, .. } = self.request;
         Look {
@@ -173,7 +173,7 @@ impl Stored<'_> {
         asked.told(drawn, &distribution)
     }
 
-    /// What is known about each judged token in the plain distribution.
+    /// Statistics of each judged token in the plain distribution.
     fn judge(&mut self, plain: &Statistics) {
         let Statistics { best, sum, .. } = *plain;
         for (judged, &token) in self.judged.iter_mut().zip(self.judge) {

@@ -16,13 +16,13 @@ use crate::{
 pub(super) const TILE: usize = Sums::COLUMNS;
 const _: () = assert!(TILE == LANES, "a tile is one step of vectors");
 
-/// What is known of a tile or a row: of the distribution `softmax(logit * inverse)`.
+/// Statistics of a tile or a row: of the distribution `softmax(logit * inverse)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[repr(C)]
 pub(super) struct Statistics {
     /// Largest logit.
     pub(super) best: f32,
-    /// Its token, the lowest of several.
+    /// Best token, the lowest of several.
     pub(super) token: u32,
     /// Largest logit of the other tokens.
     pub(super) second: f32,
@@ -36,7 +36,7 @@ pub(super) struct Statistics {
 unsafe impl Number for Statistics {}
 
 impl Statistics {
-    /// Of no tokens.
+    /// Statistics of no tokens.
     pub(super) const NONE: Self =
         Self { best: f32::NEG_INFINITY, token: 0, second: f32::NEG_INFINITY, sum: 0.0, moment: 0.0 };
 
@@ -45,7 +45,7 @@ impl Statistics {
         dispatch(isa, Join { tiles, inverse })
     }
 
-    /// Of a whole row: what joining its tiles gives, without room for them.
+    /// Computes the statistics of a whole row: the same as joining its tiles, without room for them.
     pub(super) fn of_row(isa: Isa, values: &[f32], inverse: f32) -> Self {
         dispatch(isa, Whole { values, inverse })
     }
@@ -73,7 +73,8 @@ impl Statistics {
         (if weighs { sum } else { 0.0 }, if weighs { moment } else { 0.0 })
     }
 
-    /// Of one tile whose first token is `first`. A logit that is not a number counts as minus infinity.
+    /// Computes the statistics of one tile whose first token is `first`. A logit that is not a number counts as minus
+    /// infinity.
     #[inline(always)]
     pub(super) fn of_tile(logits: &[f32; TILE], first: u32, inverse: f32) -> Self {
         let mut values = [f32::NEG_INFINITY; TILE];
@@ -102,7 +103,7 @@ impl Statistics {
         Self { best, token: first + at, second: max_lanes(others), sum, moment }
     }
 
-    /// How much more probable the best token is than the second.
+    /// Difference of probability between the best token and the second.
     pub(super) fn margin(&self, inverse: f32) -> f32 {
         self.probability(self.best, inverse) - self.probability(self.second, inverse)
     }

@@ -46,7 +46,7 @@ fn near(a: f32, b: f64) {
     assert!((f64::from(a) - b).abs() < 2e-6 * b.abs().max(1.0), "{a} instead of {b}");
 }
 
-/// Everything from its definition, in f64.
+/// Checks everything from its definition, in f64.
 fn check(isa: Isa, logits: &[f32], request: &HeadRequest) {
     let (found, top, _) = answer(isa, logits, request, &[]);
     assert!(top.is_sorted_by(|a, b| a.1 >= b.1));
@@ -175,7 +175,7 @@ fn rows_of_nothing_but_forbidden_tokens_answer_without_nonsense() {
     }
 }
 
-/// What the head answers to rows with these requests, over noise whose tokens come in pairs with the same logit.
+/// Answers of the head to rows with these requests, over noise whose tokens come in pairs with the same logit.
 fn answers_of(linear: &Linear, threads: usize, vocabulary: usize, requests: Vec<HeadRequest>) -> HeadOutput {
     const HIDDEN: usize = 40;
     let rows = requests.len();

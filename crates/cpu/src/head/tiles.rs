@@ -1,4 +1,4 @@
-//! What is kept of each tile of the vocabulary, for a chunk of rows.
+//! Parts that are kept of each tile of the vocabulary, for a chunk of rows.
 //!
 //! Tiles come from a product's sums or from stored logits, by the same code: which of both is all the same to the bits.
 
@@ -12,17 +12,17 @@ use super::{
 };
 use crate::elementwise::{Lanes, Operation, Shared};
 
-/// What is kept beside statistics: as much as the row of a chunk that asks most.
+/// Parts that are kept beside statistics: as many as the row of a chunk with the largest request needs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Kept {
     /// Winners of the draw.
     pub(super) draws: bool,
-    /// So many best tokens.
+    /// Number of best tokens.
     pub(super) top: usize,
 }
 
 impl Kept {
-    /// Of rows that may ask for either.
+    /// Joins the parts of rows that may need either.
     pub(super) fn and(self, other: Self) -> Self {
         Self { draws: self.draws || other.draws, top: self.top.max(other.top) }
     }
@@ -99,7 +99,7 @@ pub(super) struct Writer<'a> {
     lists: Shared<'a, Best>,
 }
 
-/// What is looked for in the tiles of a row.
+/// Values that are looked for in the tiles of a row.
 pub(super) struct Look<'a> {
     /// Tokens that the row cannot have, unless they are struck out already.
     pub(super) forbid: &'a [u32],
@@ -107,13 +107,13 @@ pub(super) struct Look<'a> {
     pub(super) limit: u32,
     /// Tokens that may be drawn, but weigh nothing.
     pub(super) mute: &'a [u32],
-    /// Of the distribution that statistics speak of.
+    /// Factor of the distribution that statistics describe.
     pub(super) inverse: f32,
     /// Unless the most probable token is the row's.
     pub(super) draw: Option<Draw<'a>>,
-    /// So many best tokens.
+    /// Number of best tokens.
     pub(super) top: usize,
-    /// What the last of them has at least.
+    /// Lower bound of the last of them.
     pub(super) listed: &'a Mark,
 }
 
@@ -121,14 +121,14 @@ pub(super) struct Look<'a> {
 pub(super) struct Reduction<'a, V, W> {
     /// Rows of the chunk.
     pub(super) rows: std::ops::Range<usize>,
-    /// Their logits from the token `first` on.
+    /// Logits from the token `first` on.
     pub(super) values: V,
-    /// What is looked for in them.
+    /// Values that are looked for in them.
     pub(super) look: W,
     /// First token, a multiple of a tile.
     pub(super) first: usize,
     pub(super) vocabulary: usize,
-    /// These tiles are written by nobody else at the same time.
+    /// Writer of these tiles, which no other thread writes at the same time.
     pub(super) writer: &'a Writer<'a>,
 }
 

@@ -11,7 +11,7 @@ use crate::elementwise::max_lanes;
 /// Best tokens that are kept of each tile at most: a row with more takes its stored logits, which are not much larger.
 pub(super) const MOST: usize = 8;
 
-/// In the place of a token that there is not.
+/// Placeholder for a missing token.
 const NOBODY: u32 = u32::MAX;
 
 /// One of the best tokens of a tile.
@@ -23,7 +23,7 @@ pub(super) struct Best {
 }
 
 impl Best {
-    /// Of no token.
+    /// Best of no token.
     const NONE: Self = Self { token: NOBODY, logit: f32::NEG_INFINITY };
 }
 
@@ -75,7 +75,7 @@ pub(super) fn clear(list: &mut [(u32, f32)]) {
     list.fill((NOBODY, f32::NEG_INFINITY));
 }
 
-/// Whether a token of this logit comes before the last of a row's list.
+/// Reports whether a token of this logit comes before the last of a row's list.
 #[inline(always)]
 pub(super) fn enters(list: &[(u32, f32)], logit: f32) -> bool {
     list.last().is_some_and(|last| last.0 == NOBODY || logit > last.1)

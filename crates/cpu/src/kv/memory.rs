@@ -1,5 +1,4 @@
-//! How much memory there is to be had: what the system would give, what control groups allow, and what the limits of the
-//! process leave.
+//! Available memory: free memory of the system, within control groups and the limits of the process.
 
 use std::{
     fs,
@@ -33,7 +32,7 @@ impl Reading {
     }
 }
 
-/// Whether `needed` more bytes may be taken.
+/// Reports whether `needed` more bytes may be taken.
 pub(crate) fn check(needed: u64) -> Result<(), OutOfMemory> {
     // The system's reports are files: a request whose pages are all reused does not read them.
     if needed == 0 {
@@ -59,7 +58,7 @@ pub(crate) fn available() -> u64 {
     [system, groups, own].into_iter().flatten().min().unwrap_or(u64::MAX)
 }
 
-/// What the limits of the process on its data and on its address space leave (`ulimit -d` and `-v`).
+/// Memory that the limits of the process on its data and on its address space leave (`ulimit -d` and `-v`).
 fn own_available(limits: &str, status: &str) -> Option<u64> {
     let limit = |name: &str| {
         limits.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse::<u64>().ok()
@@ -80,12 +79,12 @@ fn kibibytes(report: &str, name: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// What the tightest control group of this process leaves: limits hold for a group and everything below it.
+/// Memory that the tightest control group of this process leaves: limits hold for a group and everything below it.
 fn group_available(groups: &str) -> Option<u64> {
     groups.lines().filter_map(group_directory).filter_map(|(root, path)| tightest(root, path)).min()
 }
 
-/// Where the memory limits of a line of `/proc/self/cgroup` are, and the group's path there: `0::/path` in the unified
+/// Folder of the memory limits of a line of `/proc/self/cgroup`, and the group's path there: `0::/path` in the unified
 /// hierarchy, `id:controllers:/path` in the older ones.
 fn group_directory(line: &str) -> Option<(&'static str, &str)> {
     let mut fields = line.splitn(3, ':').skip(1);

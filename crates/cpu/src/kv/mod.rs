@@ -40,29 +40,29 @@ struct Page {
     kind: PageKind,
 }
 
-/// Where things are in a page; everything in bytes.
+/// Layout of a page; everything in bytes.
 #[derive(Debug, Clone, Copy)]
 struct Layout {
     shape: AttentionShape,
     dtype: Dtype,
     layers: usize,
     hidden: usize,
-    /// Whether two rows each are woven, and for what.
+    /// Records whether two rows each are woven, and for what.
     weave: Option<Weave>,
 }
 
 /// Products of pairs that two rows each of K and V are woven for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Weave {
-    /// Of vectors.
+    /// Weave for vectors.
     Pairs,
-    /// Of tiles.
+    /// Weave for tiles.
     Tiles,
 }
 
 impl Weave {
-    /// For heads of whole tiles on a tier that has them, or their twin; for heads of whole vectors where there are
-    /// products of pairs; neither for heads that do not fit into the products' scratch.
+    /// Chooses the weave: tiles for heads of whole tiles on a tier that has them, or their twin; pairs for heads of
+    /// whole vectors where there are products of pairs; neither for heads that do not fit into the products' scratch.
     fn of(isa: Isa, shape: &AttentionShape, dtype: Dtype) -> Option<Self> {
         let width = shape.head_dim;
         if dtype != Dtype::Bf16 {
@@ -149,7 +149,7 @@ impl KvStore {
         self.layout.shape
     }
 
-    /// Whether two rows each of K and V are woven, and for what.
+    /// Reports whether two rows each of K and V are woven, and for what.
     pub(crate) fn weave(&self) -> Option<Weave> {
         self.layout.weave
     }
@@ -170,7 +170,7 @@ impl KvStore {
         Ok(())
     }
 
-    /// Whether there is memory for as many pages as cannot be reused.
+    /// Reports whether there is memory for as many pages as cannot be reused.
     fn check(&self, count: usize, kind: PageKind) -> Result<(), OutOfMemory> {
         let reused =
             |same: bool| self.free.iter().filter(move |&&page| (self.pages[page as usize].kind == kind) == same);

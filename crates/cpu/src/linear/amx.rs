@@ -37,7 +37,7 @@ pub(super) const BF16: Kernel = Kernel {
     accumulate: accumulate::<hardware::Tiles>,
 };
 
-/// Their software twin, for tests.
+/// Kernel of their software twin, for tests.
 pub(super) const EMULATED_BF16: Kernel = Kernel {
     name: "emulatedamx_bf16xbf16_f32",
     tier: Tier::Amx,

@@ -75,7 +75,7 @@ struct Weights<'a> {
     panel: usize,
     /// Bytes from group to group.
     step: usize,
-    /// Of each group.
+    /// Scales of each group.
     scales: &'a [Scales],
 }
 

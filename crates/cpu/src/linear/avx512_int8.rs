@@ -58,7 +58,7 @@ const BYTES: usize = quantised::block_bytes(Quantisation::Q8);
 /// Bytes that weights are asked for ahead of their use: what a core reads while memory answers once.
 const AHEAD: usize = 4096;
 
-/// How a block of weights is read.
+/// Format in which a block of weights is read.
 const EIGHT: usize = 0;
 const FOUR: usize = 1;
 /// Four bits that were unpacked to the bytes of eight.
@@ -115,7 +115,7 @@ unsafe fn avx512vnni_i8xq4_f32(block: &Block) {
     }
 }
 
-/// Where the weights that come after a pair of panels stand: the next pair of the block, or the first pair's next
+/// Address of the weights that come after a pair of panels: the next pair of the block, or the first pair's next
 /// inputs. Blocks have `bytes` bytes.
 fn next(block: &Block, group: usize, bytes: usize) -> *const u8 {
     if group + 1 < block.groups {

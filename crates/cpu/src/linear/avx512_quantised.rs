@@ -163,7 +163,7 @@ const PAIRS: usize = INPUTS / 2 / LINES;
 
 /// One panel's part of a block, on its way to bf16.
 struct Integers<const BITS: usize> {
-    /// What comes next.
+    /// Address of the next weights.
     next: *const u8,
     /// Four bits: the words of a line, shifted to what comes next.
     words: __m512i,

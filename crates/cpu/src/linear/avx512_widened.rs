@@ -41,12 +41,12 @@ pub(super) const BF16_Q8: Kernel =
 pub(super) const BF16_Q4: Kernel =
     Kernel { accumulate: accumulate::<Rounded, 4>, ..unpacked::kernel::<Rounded, 4>("avx512_bf16xq4_f32") };
 
-/// Whether quantised weights are rounded to bf16.
+/// Records whether quantised weights are rounded to bf16.
 trait Widen: Unpack {
     const ROUND: bool;
 }
 
-/// As they are.
+/// Weights without rounding.
 struct Exact;
 /// Rounded.
 struct Rounded;
@@ -189,7 +189,7 @@ const LINE_STEPS: usize = 4;
 
 /// 32 inputs of a panel, on their way to f32.
 struct Weights<const BITS: usize> {
-    /// Where they begin.
+    /// Address of the first weight.
     start: *const u8,
     /// Four bits: words of a line with the first and with the second input of each pair, shifted to what comes next.
     words: [__m512i; 2],

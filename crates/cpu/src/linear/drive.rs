@@ -20,7 +20,7 @@ const ROW_BLOCK: usize = 256;
 pub(super) const TASK_GROUPS: usize = 2;
 /// Rows of a block up to which the kernel's shorter blocks of the depth are taken.
 const FEW_ROWS: usize = 64;
-/// How far ahead of its use a weight is fetched where one tile of rows uses each once.
+/// Distance in bytes by which a weight is fetched ahead where one tile of rows uses each once.
 const AHEAD: usize = 2048;
 /// Memory of a task's sums, on the stack of its thread.
 #[repr(align(64))]
@@ -56,12 +56,12 @@ impl Sums<'_> {
     }
 }
 
-/// What must not be dealt out to different tasks.
+/// Parts that must not be dealt out to different tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Together {
-    /// Nothing.
+    /// No such parts.
     Nothing,
-    /// The same columns of different rows.
+    /// Columns of different rows.
     Rows,
     /// The first pair of panels and the second, the third and the fourth, and so on, of the same rows.
     Groups,
@@ -73,16 +73,16 @@ const OWN_ROWS: usize = 16;
 /// Bytes of all panels up to which a thread takes all of them: they fit into its second-level cache, beside its rows.
 const OWN_PANELS: usize = 1 << 20;
 
-/// How rows and panels are dealt out to tasks.
+/// Partition of rows and panels among tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Partition {
     row_block: usize,
     row_blocks: usize,
     task_groups: usize,
     group_blocks: usize,
-    /// Whether a task takes all blocks of rows, one after the other, instead of one.
+    /// Records whether a task takes all blocks of rows, one after the other, instead of one.
     all_rows: bool,
-    /// Whether neighbouring tasks share rows instead of panels.
+    /// Records whether neighbouring tasks share rows instead of panels.
     rows_first: bool,
 }
 
@@ -270,7 +270,7 @@ impl Product<'_> {
         }
     }
 
-    /// What a task reads next after a block of the depth, as [`Block::ahead`] wants it.
+    /// Address that a task reads next after a block of the depth, as [`Block::ahead`] expects it.
     fn ahead(
         &self,
         (first_group, groups): (usize, usize),

@@ -15,7 +15,7 @@ use crate::{
     isa::Isa,
 };
 
-/// How a kernel reads its inputs.
+/// Format in which a kernel reads its inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum InputFormat {
     /// f32.
@@ -56,7 +56,7 @@ pub struct InputBuffer {
 }
 
 impl InputBuffer {
-    /// Zeroed rows, or `None` if there is no memory.
+    /// Allocates zeroed rows, or returns `None` if there is no memory.
     pub(super) fn try_new(isa: Isa, format: InputFormat, rows: usize, width: usize) -> Option<Self> {
         // An odd number of lines: rows of a tile then fall into different sets of the caches.
         let padded = width.checked_next_multiple_of(DEPTH_PADDING)?;
@@ -196,7 +196,7 @@ impl InputWriter<'_> {
         dispatch(self.isa, SetColumns { writer: self, row, first, values });
     }
 
-    /// The same for code that is compiled for an instruction set already.
+    /// Writes columns in code that is compiled for an instruction set already.
     ///
     /// # Safety
     /// As for [`InputWriter::set_columns`].
@@ -232,7 +232,7 @@ impl InputWriter<'_> {
 
 /// Part of a row on its way into the buffer.
 struct SetColumns<'a, 'b> {
-    /// Nobody else writes these columns of the row at the same time.
+    /// Writer of these columns of the row, which no other thread writes at the same time.
     writer: &'a InputWriter<'b>,
     row: usize,
     first: usize,

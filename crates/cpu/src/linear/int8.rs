@@ -30,7 +30,7 @@ use crate::isa::Isa;
 #[cfg(target_arch = "x86_64")]
 use crate::isa::Tier;
 
-/// What inputs of matrix products are rounded to.
+/// Rounding of the inputs of matrix products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Activations {
     /// The type of the products.
@@ -49,7 +49,7 @@ impl fmt::Display for Activations {
     }
 }
 
-/// What is added to a weight's integer, so that it has no sign.
+/// Number that is added to a weight's integer, so that it has no sign.
 pub(super) const SHIFT: i32 = 128;
 /// Inputs that a byte dot product takes at a time.
 pub(super) const QUAD: usize = 4;
@@ -62,11 +62,11 @@ pub(super) const QUAD_BYTES: usize = QUAD * PANEL;
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(super) struct InputGroup {
-    /// From -127 to 127.
+    /// Integers from -127 to 127.
     pub(super) integers: [i8; INPUTS],
-    /// What the integers are multiplied with.
+    /// Factor of the integers.
     pub(super) scale: f32,
-    /// Where integer sums begin: minus [`SHIFT`] times the sum of the integers.
+    /// Start of integer sums: minus [`SHIFT`] times the sum of the integers.
     pub(super) start: i32,
     /// Minus the sum of the first half of the integers.
     pub(super) first: i32,
@@ -216,7 +216,7 @@ pub(super) fn write_panel<V: Vectors>(
     }
 }
 
-/// What a weight's scale is multiplied with, because of where its integer stands in the byte.
+/// Factor of a weight's scale for the place of its integer in the byte.
 pub(super) const fn scale_factor<const BITS: usize>() -> f32 {
     if BITS == 8 { 1.0 } else { 1.0 / 16.0 }
 }

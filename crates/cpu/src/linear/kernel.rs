@@ -1,4 +1,4 @@
-//! What a kernel is: a value in a table.
+//! Kernels of products, as values in a table.
 //!
 //! A kernel adds products to a block of sums: rows of input times pairs of panels, over part of the depth. Everything
 //! around it (threads, blocking, epilogues) is the same for all of them.
@@ -21,21 +21,21 @@ pub(super) struct Kernel {
     pub(super) tier: Tier,
     /// The tier whose instructions it executes.
     pub(super) executes: Tier,
-    /// Whether it also executes dot products of bytes, which no tier promises.
+    /// Records whether it also executes dot products of bytes, which no tier promises.
     pub(super) vnni: bool,
     /// The type whose products it computes; of no meaning where it multiplies integers.
     pub(super) dtype: Dtype,
-    /// How it reads inputs.
+    /// Format of the inputs.
     pub(super) input: InputFormat,
-    /// How it reads weights.
+    /// Format of the weights.
     pub(super) weight: WeightFormat,
     /// Rows that it multiplies at a time.
     pub(super) row_tile: usize,
     /// Depth of a block, a multiple of every padding: what is multiplied before the next panels' turn, so that the
     /// inputs of a block stay in the second-level cache, and the panels of a pair in the first if possible.
     pub(super) depth_block: usize,
-    /// The same for many rows: a deeper one means that sums rest in memory less often. With few rows weights come from
-    /// memory at a pace that counts, and short blocks ask for them more evenly.
+    /// Depth of a block for many rows: a deeper one means that sums rest in memory less often. With few rows weights
+    /// come from memory at a pace that counts, and short blocks ask for them more evenly.
     pub(super) deep_block: usize,
     /// Adds a block's products to its sums.
     ///
@@ -122,7 +122,7 @@ fn all() -> impl DoubleEndedIterator<Item = &'static Kernel> {
 }
 
 impl Kernel {
-    /// What it makes of inputs.
+    /// Rounding of the inputs.
     pub(super) fn activations(&self) -> Activations {
         if self.input == InputFormat::Int8 { Activations::Int8 } else { Activations::Plain }
     }
@@ -179,8 +179,8 @@ pub(super) struct Block {
     pub(super) depth: usize,
     pub(super) sums: *mut f32,
     pub(super) sums_stride: usize,
-    /// What will be read next of either panel, for all pairs of the block: with one tile of rows what follows the first
-    /// pair, with more what follows the last. It is fetched, not read, and may point anywhere.
+    /// Address that will be read next of either panel, for all pairs of the block: with one tile of rows the data
+    /// behind the first pair, with more the data behind the last. It is fetched, not read, and may point anywhere.
     pub(super) ahead: [*const u8; GROUP],
     /// Bytes of it that are fetched in a step, where the kernel multiplies a cache line of each panel.
     pub(super) ahead_step: usize,

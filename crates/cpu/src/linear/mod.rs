@@ -83,8 +83,8 @@ pub struct Products {
     pub dtype: Dtype,
     /// Integers that weights are rounded to when they are packed, if any.
     pub quantisation: Option<Quantisation>,
-    /// Whether inputs are rounded to integers too. Weights beside them are integers: those of their blocks, where they
-    /// are stored in any, or else those that are asked for, or eight bits.
+    /// Records whether inputs are rounded to integers too. Weights beside them are integers: those of their blocks,
+    /// where they are stored in any, or else those that are asked for, or eight bits.
     pub activations: Activations,
 }
 
@@ -147,7 +147,7 @@ impl Linear {
         Self::with_products(isa, Products::plain(dtype))
     }
 
-    /// The same for products of any kind.
+    /// Creates the products of any kind.
     ///
     /// # Panics
     /// For a type that [`Linear::new`] refuses.
@@ -170,12 +170,12 @@ impl Linear {
         self.products.quantisation
     }
 
-    /// What inputs are rounded to.
+    /// Returns the rounding of the inputs.
     pub fn activations(&self) -> Activations {
         self.products.activations
     }
 
-    /// What was asked for.
+    /// Returns the requested products.
     pub fn products(&self) -> Products {
         self.products
     }
@@ -226,12 +226,12 @@ impl Linear {
         if format == self.kernel.weight { Some(self.kernel) } else { self.kernel.sibling(self.isa, format) }
     }
 
-    /// The same for a packed weight; this one where there is none, which refuses the weight.
+    /// Returns the kernel of a packed weight; this one where there is none, which refuses the weight.
     fn kernel_of(&self, panels: &Panels) -> &'static Kernel {
         self.kernel_for(panels.format).unwrap_or(self.kernel)
     }
 
-    /// Zeroed inputs: `rows` rows of `width` numbers.
+    /// Allocates zeroed inputs: `rows` rows of `width` numbers.
     ///
     /// # Panics
     /// If there is no memory for them; [`Linear::try_new_input`] answers that with `None`.
@@ -239,7 +239,7 @@ impl Linear {
         self.try_new_input(rows, width).unwrap_or_else(|| panic!("no memory for {rows} rows of {width} inputs"))
     }
 
-    /// Zeroed inputs, or `None` if there is no memory for them.
+    /// Allocates zeroed inputs, or returns `None` if there is no memory for them.
     pub fn try_new_input(&self, rows: usize, width: usize) -> Option<InputBuffer> {
         InputBuffer::try_new(self.isa, self.kernel.input, rows, width)
     }

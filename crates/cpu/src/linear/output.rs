@@ -13,7 +13,7 @@ use crate::{
     isa::Isa,
 };
 
-/// Where a product goes.
+/// Destination of a product.
 pub enum Output<'a> {
     /// Row `i` of the product becomes `out[i * stride..]`.
     Store {
@@ -64,8 +64,8 @@ pub(super) struct Target<'a> {
 unsafe impl Sync for Target<'_> {}
 
 impl Target<'_> {
-    /// Whether different input rows surely go to different output rows. Only ascending rows are recognised: that is
-    /// quick to see, and how rows usually come.
+    /// Reports whether different input rows surely go to different output rows. Only ascending rows are recognised:
+    /// that is quick to see, and how rows usually come.
     pub(super) fn has_distinct_rows(&self) -> bool {
         self.map.is_none_or(|map| map.is_sorted_by(|a, b| a < b))
     }

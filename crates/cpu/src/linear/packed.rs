@@ -94,14 +94,14 @@ impl WeightFormat {
     }
 }
 
-/// What a weight is kept in once it is packed.
+/// Format of a weight once it is packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MatrixFormat(pub(super) WeightFormat);
 
 impl MatrixFormat {
-    /// That of tensors stored in these types that are packed together (gate and up; else the same twice), for products
-    /// of a kind: the blocks that they share, if they are not to be rounded anew, or else what plain kernels take. Beside
-    /// inputs of bytes, what is not in blocks is rounded to eight bits.
+    /// Chooses the format of tensors stored in these types that are packed together (gate and up; else the same twice),
+    /// for products of a kind: the blocks that they share, if they are not to be rounded anew, or else the format of
+    /// plain kernels. Beside inputs of bytes, tensors that are not in blocks are rounded to eight bits.
     pub fn of(stored: [Dtype; 2], products: Products) -> Self {
         let Products { dtype, quantisation, activations } = products;
         let plain = if dtype == Dtype::F32 { WeightFormat::F32 } else { WeightFormat::Bf16Pairs };
@@ -141,7 +141,7 @@ pub(super) struct Panels {
 }
 
 impl Panels {
-    /// Zeroed panels for weights of a shape.
+    /// Allocates zeroed panels for weights of a shape.
     fn new(format: WeightFormat, rows: usize, columns: usize, groups: usize) -> Result<Self, PackError> {
         let depth = format.depth(columns);
         let bytes = bytes(format, columns, groups);
@@ -156,7 +156,7 @@ impl Panels {
         Ok(Self { data, format, depth, groups })
     }
 
-    /// The same panels in memory of their own, or `None` if there is none.
+    /// Copies the panels into memory of their own, or returns `None` if there is none.
     fn try_clone(&self) -> Option<Self> {
         Some(Self { data: self.data.try_clone()?, ..*self })
     }
@@ -232,7 +232,7 @@ impl Packed {
         Ok(Self { panels, rows, columns })
     }
 
-    /// The same weight in memory of its own, or `None` if there is none.
+    /// Copies the weight into memory of its own, or returns `None` if there is none.
     pub fn try_clone(&self) -> Option<Self> {
         Some(Self { panels: self.panels.try_clone()?, ..*self })
     }
@@ -252,7 +252,7 @@ impl Packed {
         self.panels.data.len()
     }
 
-    /// What its numbers are kept in: `f32`, `bf16`, `q8`, `q4`, or ggml's name of a block format.
+    /// Format of its numbers: `f32`, `bf16`, `q8`, `q4`, or ggml's name of a block format.
     pub fn kept_in(&self) -> String {
         self.panels.format.to_string()
     }
@@ -301,7 +301,7 @@ impl PackedGateUp {
         self.panels.data.len()
     }
 
-    /// What its numbers are kept in: `f32`, `bf16`, `q8`, `q4`, or ggml's name of a block format.
+    /// Format of its numbers: `f32`, `bf16`, `q8`, `q4`, or ggml's name of a block format.
     pub fn kept_in(&self) -> String {
         self.panels.format.to_string()
     }

@@ -10,7 +10,7 @@ use super::{ROW_BYTES, ROWS, TileUnit, WORDS, fit};
 
 /// The tile registers of the current thread.
 pub(crate) struct Tiles {
-    /// They stay with their thread.
+    /// Mark that keeps tiles on their thread.
     _thread: std::marker::PhantomData<*const ()>,
 }
 

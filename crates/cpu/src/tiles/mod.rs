@@ -52,12 +52,12 @@ pub(crate) trait TileUnit: Sized {
     unsafe fn store<const TILE: usize>(&mut self, start: *mut u8, stride: usize);
 }
 
-/// Whether tiles are what [`TileUnit`] has them for.
+/// Reports whether tiles are what [`TileUnit`] has them for.
 const fn fit(sums: usize, inputs: usize, weights: usize) -> bool {
     sums < 4 && inputs / 2 == 2 && weights / 2 == 3
 }
 
-/// Where tiles of rows times two tiles of columns are.
+/// Places of tiles of rows times two tiles of columns.
 #[derive(Clone, Copy)]
 pub(crate) struct Places {
     /// The first tile of sums; the next one of its rows lies beside it.
@@ -70,7 +70,7 @@ pub(crate) struct Places {
     pub(crate) weight_stride: usize,
     /// Bytes from the first tile of weights to the second.
     pub(crate) weight_right: usize,
-    /// Whether sums begin at 0 instead of what is there.
+    /// Records whether sums begin at 0 instead of what is there.
     pub(crate) fresh: bool,
 }
 
@@ -148,7 +148,7 @@ pub(crate) unsafe fn tile_rounds(rounds: u64) {
     }
 }
 
-/// The same of bytes, on tiles of full size.
+/// Runs rounds of bytes, on tiles of full size.
 ///
 /// # Safety
 /// As [`tile_rounds`].
@@ -172,7 +172,7 @@ mod tests {
     /// Bytes from row to row of what tiles are loaded from.
     const STRIDE: usize = 96;
 
-    /// Whatever comes out of a unit: sums of both kinds of products, on memory and registers of other places each time.
+    /// Results of a unit: sums of both kinds of products, on memory and registers of other places each time.
     unsafe fn results<U: TileUnit, const STEPS: usize>(words: &[u32]) -> Vec<u32> {
         let from = words.as_ptr().cast::<u8>();
         let tile = |index: usize| from.wrapping_add(index * ROWS * STRIDE);

@@ -60,14 +60,14 @@ thread_local! {
 struct Address {
     /// `None` where there is none.
     base: Option<usize>,
-    /// Whether it counts from the end of the instruction.
+    /// Records whether it counts from the end of the instruction.
     from_next: bool,
     index: Option<usize>,
     scale: u32,
     displacement: i32,
 }
 
-/// What an instruction does.
+/// Operation of an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Instruction {
     /// `ldtilecfg`.
@@ -157,7 +157,7 @@ fn decode(code: &mut impl Iterator<Item = u8>) -> Option<Instruction> {
     })
 }
 
-/// What follows the byte of places: scale, index and base, and what is added.
+/// Reads the bytes behind that of places: scale, index and base, and the displacement.
 fn address(
     code: &mut impl Iterator<Item = u8>,
     (mode, low): (u8, usize),
@@ -214,7 +214,7 @@ fn register(registers: &[i64], number: usize) -> usize {
 }
 
 impl Address {
-    /// Where it points to without its index, and the index: bytes from row to row.
+    /// Address without its index, and the index: bytes from row to row.
     fn resolve(self, registers: &[i64], next: usize) -> (usize, usize) {
         let base = self.base.map_or(if self.from_next { next } else { 0 }, |number| register(registers, number));
         let index = self.index.map_or(0, |number| register(registers, number) << self.scale);
@@ -296,7 +296,7 @@ fn shapes(configuration: &[u8; 64]) -> Result<[Shape; TILES], &'static str> {
     if shapes.iter().all(fits) { Ok(shapes) } else { Err("a configuration of tiles that are too large, or half empty") }
 }
 
-/// Whether tiles of sums, inputs and weights may meet.
+/// Reports whether tiles of sums, inputs and weights may meet.
 fn check(tiles: [usize; 3], [sums, inputs, weights]: [Shape; 3]) -> Result<(), &'static str> {
     if tiles[0] == tiles[1] || tiles[1] == tiles[2] || tiles[0] == tiles[2] {
         return Err("a product of a tile with itself");

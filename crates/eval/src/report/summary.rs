@@ -51,8 +51,8 @@ pub struct Summary {
     pub correct: usize,
     /// The mean of what answers are worth: the share of right ones, where none is right in part.
     pub accuracy: f64,
-    /// Standard error of the accuracy, `sqrt(mean of squared deviations / n)`: without partly right answers `sqrt(p (1
-    /// - p) / n)`.
+    /// Standard error of the accuracy: `sqrt(mean of squared deviations / n)`, which is `sqrt(p (1 - p) / n)` where no
+    /// answer is partly right.
     pub standard_error: f64,
     /// Mean wall-clock seconds of an item.
     pub seconds_per_item: f64,

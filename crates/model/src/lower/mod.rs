@@ -1,4 +1,4 @@
-//! From plans to rows: pure integer code, the only place where a position becomes a row.
+//! Lowering of plans to rows: pure integer code, the only place where a position becomes a row.
 
 use demask_step::{
     BlendWith, Cost, Depth, Drift, Judged, Lanes, LayerRows, Positions, Predictions, SequenceNeeds, SequenceStep,
@@ -14,12 +14,12 @@ use crate::{
     sequence::Overlay,
 };
 
-/// What the lowering remembers to turn the head's output back into predictions, and how partial layers run.
+/// Record of the lowering: it turns the head's output back into predictions, and holds the choice of partial layers.
 #[derive(Debug)]
 pub(crate) struct Lowered {
     /// One per step of the batch.
     parts: Vec<Part>,
-    /// Which layers of a partial launch compute every row, and which of the others choose.
+    /// Layers of a partial launch that compute every row, and layers that choose rows.
     pub(crate) depth: Depth,
     /// Rows that write K in the choosing layers of a partial launch.
     pub(crate) key_rows: Rows,
@@ -92,7 +92,7 @@ impl Lowered {
         finish_last(launch);
     }
 
-    /// How partial layers run: those of all steps alike, which are of one [`LaunchKind`](demask_step::LaunchKind).
+    /// Plans the partial layers: those of all steps alike, which are of one [`LaunchKind`](demask_step::LaunchKind).
     fn plan_partial(&mut self, batch: &[SequenceStep<'_>]) {
         self.depth = Depth::default();
         (self.key_rows, self.value_rows) = (Rows::Fixed, Rows::Fixed);
@@ -224,7 +224,7 @@ fn lower_rows(step: &SequenceStep<'_>, sequence: &Sequence, overlay: &mut Overla
     }
 }
 
-/// Which rows of one step are computed, probed and held.
+/// Rows of one step that are computed, probed and held.
 fn lower_layers(step: &SequenceStep<'_>, sequence: &Sequence, first_row: u32, launch: &mut Launch) {
     let end = launch.len() as u32;
     if sequence.needs.increments {

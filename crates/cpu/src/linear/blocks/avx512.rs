@@ -184,7 +184,7 @@ unsafe fn unpack<C: Code>(start: *const u8, parts: Range<usize>, panels: *mut u8
     }
 }
 
-/// The same to panels of f32, rounded to bf16 if `ROUND`.
+/// Unpacks to panels of f32, rounded to bf16 if `ROUND`.
 ///
 /// # Safety
 /// As [`Unpack::unpack`].
@@ -230,7 +230,7 @@ struct Numbers<C> {
     upper: *const u8,
     /// The words of a line, shifted to what comes next.
     words: __m512i,
-    /// Those of upper bits: what comes next begins at bit 4.
+    /// Words of upper bits: the next ones begin at bit 4.
     upper_words: __m512i,
     /// Scales of lanes 0 to 7 and 8 to 15, each twice: for both inputs of a pair.
     scales: [__m512; 2],
@@ -364,7 +364,7 @@ impl<C: Code> Numbers<C> {
         }
     }
 
-    /// The same rounded to bf16.
+    /// Returns the next numbers rounded to bf16.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
     fn next(&mut self) -> __m512bh {

@@ -90,7 +90,7 @@ macro_rules! codings {
     };
 }
 
-/// All of them; of those that an instruction set can run, the last is the best.
+/// Kernels of all codings; the last one that an instruction set can run is the best.
 pub(in crate::linear) static KERNELS: &[[Kernel; Coding::ALL.len()]] = &[
     codings!(PortableF32, "portable_f32"),
     codings!(PortableBf16, "portable_bf16"),
@@ -111,7 +111,7 @@ pub(in crate::linear) static KERNELS: &[[Kernel; Coding::ALL.len()]] = &[
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    //! The same code in wider vectors.
+    //! Kernels in wider vectors, of the same code.
 
     use super::{Code, Kernel, Range, Unpack, unpack};
     use crate::linear::avx2;

@@ -47,7 +47,7 @@ pub(super) fn keeping(dtype: Dtype) -> Option<WeightFormat> {
     })
 }
 
-/// How the integers of a format are kept.
+/// Coding of the integers of a format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Coding {
     Q5_0,
@@ -57,7 +57,7 @@ pub(super) enum Coding {
 }
 
 impl Coding {
-    /// All of them.
+    /// All codings.
     pub(super) const ALL: [Self; 4] = [Self::Q5_0, Self::Q4K, Self::Q5K, Self::Q6K];
 
     /// ggml's format.
@@ -79,7 +79,7 @@ impl Coding {
         }
     }
 
-    /// What is taken from an integer before it is multiplied.
+    /// Number that is subtracted from an integer before it is multiplied.
     pub(super) const fn middle(self) -> u8 {
         match self {
             Self::Q4K | Self::Q5K => 0,
@@ -88,12 +88,12 @@ impl Coding {
         }
     }
 
-    /// Whether numbers have minima.
+    /// Reports whether numbers have minima.
     pub(super) const fn minima(self) -> bool {
         matches!(self, Self::Q4K | Self::Q5K)
     }
 
-    /// Whether parts have scales of their own.
+    /// Reports whether parts have scales of their own.
     pub(super) const fn part_scales(self) -> bool {
         !matches!(self, Self::Q5_0)
     }

@@ -1,4 +1,4 @@
-//! From blocks as files have them to blocks of a pair of panels.
+//! Packing of blocks as files have them into blocks of a pair of panels.
 
 use demask_tensor::{BlockFormat, BlockParts};
 

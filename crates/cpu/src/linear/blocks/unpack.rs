@@ -1,4 +1,5 @@
-//! From blocks to panels of f32 or of bf16 pairs, in code that the compiler turns into vectors of each tier's width.
+//! Unpacking of blocks to panels of f32 or of bf16 pairs, in code that the compiler turns into vectors of each tier's
+//! width.
 
 #![expect(clippy::cast_ptr_alignment, reason = "panels begin on cache lines; elements follow each other")]
 

@@ -40,11 +40,11 @@ use crate::{
 
 /// The kernels of AVX2.
 pub(in crate::linear) const KERNELS: [Kernel; 6] = codings!(kernel::<Pairs>, "avx2_i8");
-/// Those of a software twin of the dot products, for tests.
+/// Kernels of a software twin of the dot products, for tests.
 pub(in crate::linear) const EMULATED: [Kernel; 6] = codings!(kernel::<Twin>, "emulatedavxvnni_i8");
-/// Those of the dot products.
+/// Kernels of the dot products.
 pub(in crate::linear) const DOTS: [Kernel; 6] = codings!(kernel::<Dots>, "avxvnni_i8");
-/// Those of the same in AVX-512's encoding.
+/// Kernels of the dot products in AVX-512's encoding.
 pub(in crate::linear) const SHORT_DOTS: [Kernel; 6] = codings!(kernel::<ShortDots>, "avx512vnni256_i8");
 
 /// Rows of a tile.
@@ -55,16 +55,16 @@ const LANES: usize = 8;
 const BYTES: usize = 32;
 /// Parts that are prepared for many rows: their bytes fill half of a 32 KiB first-level cache.
 const PARTS: usize = 16;
-/// The same for a single tile of rows: so few that memory is read while they are multiplied.
+/// Number of parts for a single tile of rows: so few that memory is read while they are multiplied.
 const FEW_PARTS: usize = 2;
 /// Bytes that weights are asked for ahead of their use where there is a single tile of rows.
 const AHEAD: usize = 4096;
 
-/// How bytes are multiplied.
+/// Unit that multiplies bytes.
 trait Unit {
-    /// Its kernels' tier, the tier that they execute, and whether they execute AVX-512's dot products of bytes too.
+    /// Tier of its kernels, the tier that they execute, and whether they execute AVX-512's dot products of bytes too.
     const TIER: (Tier, Tier, bool);
-    /// Whether it has dot products of bytes without a sign and bytes with one.
+    /// Records whether it has dot products of bytes without a sign and bytes with one.
     const DOTS: bool;
     /// Tiles of each number of rows.
     fn tiles<C: Code>() -> [Tile; ROWS];
@@ -134,7 +134,7 @@ unit!(
     |sums, weights, inputs| _mm256_dpbusd_epi32(sums, weights, inputs)
 );
 
-/// What the dot product computes: four products of each word, in 32 bits.
+/// Computes the dot product: four products of each word, in 32 bits.
 ///
 /// # Safety
 /// The processor has AVX2.
@@ -175,10 +175,10 @@ const fn kernel<U: Unit, C: Code>(name: &'static str) -> Kernel {
 struct Weights {
     /// Bytes of the first panel's first part.
     bytes: *const u8,
-    /// From one panel's part to the other's, and from part to part.
+    /// Stride from one panel's part to the other's, and from part to part.
     panel_stride: usize,
     part_stride: usize,
-    /// Of each part and panel its scales, then its minima.
+    /// Factors of each part and panel: its scales, then its minima.
     factors: *const f32,
 }
 
@@ -239,7 +239,7 @@ unsafe fn accumulate<U: Unit, C: Code>(block: &Block) {
     }
 }
 
-/// What is read after a pair of panels: the next pair of the block, or what follows the last one.
+/// Address after a pair of panels: the next pair of the block, or the data behind the last one.
 fn following(block: &Block, group: usize) -> *const u8 {
     if group + 1 < block.groups {
         block.weight.wrapping_add((group + 1) * GROUP * block.panel_stride)
@@ -446,7 +446,7 @@ unsafe fn tile<U: Unit, C: Code, const ROWS: usize>(block: &Block, weights: &Wei
     }
 }
 
-/// What integer sums of a group begin with: minus the middle times the sum of the inputs.
+/// Start of the integer sums of a group: minus the middle times the sum of the inputs.
 ///
 /// # Safety
 /// The processor has AVX2; there is a group.

@@ -31,7 +31,7 @@ use super::{
 };
 pub(super) use pack::write_panel;
 
-/// How the integers of a format are kept.
+/// Coding of the integers of a format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Coding {
     Q8,
@@ -46,7 +46,7 @@ pub(super) enum Coding {
 const LOWER_LINES: usize = INPUTS * PANEL / 2 / QUAD_BYTES;
 
 impl Coding {
-    /// All of them.
+    /// All codings.
     #[cfg(test)]
     pub(super) const ALL: [Self; 6] = [Self::Q8, Self::Q4, Self::Q5_0, Self::Q4K, Self::Q5K, Self::Q6K];
 
@@ -58,7 +58,7 @@ impl Coding {
         }
     }
 
-    /// What weights are rounded to, where they are.
+    /// Quantisation of weights that are rounded to it.
     pub(super) const fn quantisation(self) -> Option<Quantisation> {
         match self {
             Self::Q8 => Some(Quantisation::Q8),
@@ -93,7 +93,7 @@ impl Coding {
         }
     }
 
-    /// Whether integers are whole bytes.
+    /// Reports whether integers are whole bytes.
     pub(super) const fn bytes(self) -> bool {
         matches!(self, Self::Q8)
     }
@@ -107,7 +107,7 @@ impl Coding {
         }
     }
 
-    /// What is taken from an integer before it is multiplied.
+    /// Number that is subtracted from an integer before it is multiplied.
     pub(super) const fn middle(self) -> i32 {
         match self {
             Self::Q8 => SHIFT,
@@ -118,12 +118,12 @@ impl Coding {
         }
     }
 
-    /// Whether numbers have minima.
+    /// Reports whether numbers have minima.
     pub(super) const fn minima(self) -> bool {
         matches!(self, Self::Q4K | Self::Q5K)
     }
 
-    /// Whether parts have scales of their own.
+    /// Reports whether parts have scales of their own.
     pub(super) const fn part_scales(self) -> bool {
         matches!(self, Self::Q4K | Self::Q5K | Self::Q6K)
     }

@@ -10,7 +10,7 @@ use crate::{isa::Tier, pool::Pool};
 /// Odd numbers of rows and columns, below and above a panel, a pair of them, a block and a strip.
 const SHAPES: [(usize, usize); 8] = [(1, 1), (19, 35), (16, 32), (33, 31), (40, 256), (15, 257), (70, 300), (65, 1030)];
 
-/// What a weight is stored in: all that the engine reads.
+/// Types in which a weight is stored: all that the engine reads.
 fn stored_types() -> Vec<Dtype> {
     [Dtype::F32, Dtype::F16, Dtype::Bf16].into_iter().chain(BlockFormat::ALL.map(Dtype::Block)).collect()
 }

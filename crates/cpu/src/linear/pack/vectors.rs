@@ -1,4 +1,4 @@
-//! What packing does with sixteen numbers at a time, in the vectors of each instruction set.
+//! Packing of sixteen numbers at a time, in the vectors of each instruction set.
 
 use demask_tensor::round_within;
 
