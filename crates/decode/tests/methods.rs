@@ -66,6 +66,9 @@ What each specification demands, and the tests that hold it: [invariants](invari
 | `dense_nemotron_linear_spec.json` | official | `selfspec` | `causal` |
 | `dense_opendcoder.json` | official | `static` | `none` |
 | `dense_stablediffcoder.json` | official | `static`, `threshold` | `block` |
+| `moe_llada_generate.json` | official | `static` | `none` |
+| `moe_llada2_generate.json` | official | `threshold` | `none` |
+| `moe_sdar_generate.json` | official | `static`, `threshold` | `block` |
 | `dkv_llada.json`, `dkv_dream.json` | official | `static` | `dkv` |
 | `dllmcache_llada.json`, `dllmcache_dream.json` | official | `static` | `dllm` |
 | `freedave_block.json` | official | `static`, `threshold`, `freedave` | `block` |

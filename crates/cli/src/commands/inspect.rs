@@ -194,11 +194,14 @@ fn memory(checkpoint: &Checkpoint, [name, dtype]: [&'static str; 2], device: &De
 /// Tensors that are packed as matrices.
 fn matrices(spec: &ArchSpec) -> impl Iterator<Item = Role> {
     let tensors = expected_tensors(spec).into_iter();
-    // Routers are kept in f32 whatever is asked for.
-    let router = |role: Role| matches!(role, Role::Layer(_, part) if part.packing() == Packing::Router);
-    let matrix = move |role: Role| role != Role::Embedding && !router(role);
-    let matrices = tensors.filter(move |tensor| !tensor.vector && matrix(tensor.role)).map(|tensor| tensor.role);
+    let matrices = tensors.filter(|tensor| !tensor.vector && is_matrix(tensor.role)).map(|tensor| tensor.role);
     matrices.chain(spec.tied.then_some(Role::Embedding))
+}
+
+/// Reports whether a tensor is packed in the format that was asked for: routers are kept in f32.
+fn is_matrix(role: Role) -> bool {
+    let router = matches!(role, Role::Layer(_, part) if part.packing() == Packing::Router);
+    role != Role::Embedding && !router
 }
 
 /// Format of a matrix: gate and up are packed together.

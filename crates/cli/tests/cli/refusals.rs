@@ -435,14 +435,16 @@ fn shapes_traces_and_rows_that_are_none() {
         2,
         "no shape: give --like with one of llada-8b, dream-7b, sdar-1.7b, sdar-4b, sdar-8b, qwen2.5-1.5b, \
          stable-diffcoder-8b, open-dcoder-0.5b, a2d-qwen2.5-coder-0.5b, a2d-qwen3-0.6b, \
-         fast-dllm-v2-1.5b, fast-dllm-v2-7b, nemotron-labs-diffusion-3b, nemotron-labs-diffusion-8b",
+         fast-dllm-v2-1.5b, fast-dllm-v2-7b, nemotron-labs-diffusion-3b, nemotron-labs-diffusion-8b, \
+         llada-moe-7b-a1b, sdar-30b-a3b, llada2.0-mini, llada2.1-mini, rnd1-30b-a3b",
     );
     refused(
         &demask(&["synth", "--like", "gpt", "--out", "x"]),
         2,
         "unknown shape \"gpt\", expected one of llada-8b, dream-7b, sdar-1.7b, sdar-4b, sdar-8b, qwen2.5-1.5b, \
          stable-diffcoder-8b, open-dcoder-0.5b, a2d-qwen2.5-coder-0.5b, a2d-qwen3-0.6b, \
-         fast-dllm-v2-1.5b, fast-dllm-v2-7b, nemotron-labs-diffusion-3b, nemotron-labs-diffusion-8b",
+         fast-dllm-v2-1.5b, fast-dllm-v2-7b, nemotron-labs-diffusion-3b, nemotron-labs-diffusion-8b, \
+         llada-moe-7b-a1b, sdar-30b-a3b, llada2.0-mini, llada2.1-mini, rnd1-30b-a3b",
     );
     refused(&demask(&["synth", "--like", "llada-8b"]), 2, "no output named: give --out DIR");
     refused(

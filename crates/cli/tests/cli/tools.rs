@@ -242,7 +242,7 @@ fn doctor_knows_the_machine() {
     let text = demask(&["doctor", "--threads", "1"]).success();
     assert!(
         text.contains("threads   1\n")
-            && text.contains("SDAR, Stable-DiffCoder, A2D-Qwen2-bd3lm, A2D-Qwen3-bd3lm, Fast-dLLM-v2: decoder threshold:tau=0.9, cache block (approximate)"),
+            && text.contains("SDAR, Stable-DiffCoder, A2D-Qwen2-bd3lm, A2D-Qwen3-bd3lm, Fast-dLLM-v2, SDAR-MoE, LLaDA2: decoder threshold:tau=0.9, cache block (approximate)"),
         "{text}"
     );
 }
