@@ -43,7 +43,7 @@ pub fn parse_config(text: &[u8], file: &str) -> Result<ModelConfig, CheckpointEr
     parse_config_as(text, file, None, Evidence::default())
 }
 
-/// Reads it as the family that was chosen, or as the one that everything together tells.
+/// Reads the configuration as the chosen family, or as the one that its fields, tensors and tokenizer identify.
 pub(crate) fn parse_config_as(
     text: &[u8],
     file: &str,

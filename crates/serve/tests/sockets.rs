@@ -340,7 +340,7 @@ fn bodies_that_come_slowly_keep_nobody_out() {
         stream
     };
     let mut slow: Vec<_> = [&small, &small, &small, &small, &small, &large, &large].map(|whole| begin(whole)).into();
-    // More large ones than may wait are told so, and others are served.
+    // More large ones than may wait are refused, and others are served.
     let refused = Answer::of(&rest(&mut begin(&large)));
     assert_eq!((refused.status, refused.error("code").as_str()), (503, "overloaded"), "{refused:?}");
     running.healthy();

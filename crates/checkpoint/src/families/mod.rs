@@ -69,7 +69,7 @@ pub struct Family {
     pub(crate) model_type: &'static str,
     /// Other names that files have for either.
     pub(crate) aliases: &'static [&'static str],
-    /// Families whose `config.json` says that they are this one, and what else tells them.
+    /// Families whose `config.json` names this one, each with the sign that identifies it.
     pub(crate) relatives: fn() -> &'static [Relative],
     /// Parser of `config.json`.
     pub(crate) parse: Parse,
@@ -365,7 +365,7 @@ pub(crate) fn parse(
     Ok(ModelConfig { family, spec, says_tied, tokens: fields.token_ids()?, warnings })
 }
 
-/// Returns the relative of a family that something else than `config.json` tells, or the family itself.
+/// Returns the relative of a family whose sign the checkpoint shows, or the family itself.
 fn related(
     family: &'static Family,
     fields: &Fields<'_>,

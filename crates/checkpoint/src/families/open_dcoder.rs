@@ -8,7 +8,7 @@ use super::{Family, Shape, Vocabulary, dream, qwen2, transformers};
 
 pub(super) const FAMILY: Family = Family {
     name: "Open-dCoder",
-    // Its config.json is that of Qwen2: the tokenizer's mask token tells it.
+    // Its config.json is that of Qwen2: the tokenizer's mask token identifies it.
     architecture: "",
     model_type: "",
     attention: Mask::Full,

@@ -94,7 +94,7 @@ fn every_shape_is_written_and_opens_again_single_and_sharded() {
         .unwrap();
         assert_eq!(last.done, last.total);
         let checkpoint = Checkpoint::open(ModelFiles::directory(&out).unwrap()).unwrap();
-        // What config.json leaves open is told.
+        // What config.json leaves open is named.
         let odd = |warning: &&Warning| !matches!(warning, Warning::FamilyBySign { .. });
         assert_eq!(checkpoint.warnings().iter().find(odd), None);
         assert_eq!(checkpoint.weights().stored_bytes(), last.total);
