@@ -5,6 +5,11 @@
 //! compare with it; the other modules are the remaining operations of [`demask_tensor::Backend`], put together in
 //! [`CpuBackend`].
 
+#![cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(dead_code, unused_imports, unused_variables, reason = "other processors run the portable kernels alone")
+)]
+
 pub mod ceiling;
 pub mod isa;
 pub mod linear;

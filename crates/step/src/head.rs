@@ -14,7 +14,8 @@ pub struct HeadAsk {
     /// Filter of positions: only those that the lane holds as this token (the mask id) are predicted; the others return
     /// [`NO_TOKEN`](crate::NO_TOKEN).
     pub only_where: Option<TokenId>,
-    /// One per lane: the number of unmasked tokens of the lane, which keys its randomness. Missing entries count as 0.
+    /// One per lane: the number of tokens given and of writes in the lane so far, which keys its randomness. Missing entries
+    /// count as 0.
     pub states: Vec<u32>,
     /// The tokens to judge, `[lanes, positions, judge_width]`, positions as in [`Predictions::positions`].
     pub judge: Vec<TokenId>,

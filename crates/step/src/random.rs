@@ -1,6 +1,7 @@
 //! Counter-based randomness: a draw depends on what it is for, never on when or where it is made.
 //!
-//! Keys are built from (seed, position, number of unmasked tokens of the lane), so a lossless decoder draws at each of
+//! Keys are built from (seed, position, number of tokens given and of writes in the lane so far, which is that of its unmasked
+//! tokens where a commit is final), so a lossless decoder draws at each of
 //! its verified states exactly what static decoding draws there, whatever the batch and the order of evaluation
 //! (specs/freedave.md#8.3).
 
@@ -20,8 +21,8 @@ pub enum Use {
 }
 
 /// A well-mixed 64-bit key for one use at one position in one state of the canvas.
-pub fn key(seed: u64, purpose: Use, position: u32, unmasked: u32) -> u64 {
-    let place = (u64::from(position) << 32) | u64::from(unmasked);
+pub fn key(seed: u64, purpose: Use, position: u32, writes: u32) -> u64 {
+    let place = (u64::from(position) << 32) | u64::from(writes);
     mix(mix(seed ^ ((purpose as u64 + 1) << 56)).wrapping_add(mix(place)))
 }
 

@@ -184,12 +184,15 @@ impl Bytes {
     /// Reports to the operating system that a part of a mapped file is not needed for now, so that its pages stop
     /// counting as resident. Other kinds of memory ignore it.
     pub fn release(&self, start: usize, length: usize) {
+        #[cfg(unix)]
         if let Source::Mapped(map) = &self.0
             && start.checked_add(length).is_some_and(|end| end <= map.len())
         {
             // SAFETY: the mapping is private and read-only: dropped pages are read from the file again when touched.
             let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, length) };
         }
+        #[cfg(not(unix))]
+        let _ = (start, length);
     }
 }
 
@@ -222,6 +225,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no madvise")]
     fn memory_of_the_system_is_like_that_of_the_heap() {
         for length in [MAPPED - 1, MAPPED, MAPPED + 1] {
             let mut bytes = AlignedBytes::zeroed(length);
@@ -233,12 +237,14 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri ends where an allocation fails")]
     fn an_absurd_size_is_refused_not_aborted() {
         assert!(AlignedBytes::try_zeroed(usize::MAX).is_none());
         assert!(AlignedBytes::try_zeroed(usize::MAX >> 1).is_none());
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no mapped files")]
     fn what_is_prefetched_and_released_stays_readable() {
         let path = std::env::temp_dir().join(format!("demask-mapped-{}", std::process::id()));
         std::fs::write(&path, vec![7u8; 100_000]).unwrap();

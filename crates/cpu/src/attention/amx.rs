@@ -19,7 +19,7 @@ use crate::{
     elementwise::{LANES, max_lanes, sum_lanes},
     kv::MOST_PAIRED,
     linear::activation::{round_bf16, widen_bf16},
-    tiles::{DEPTH, Places, ROW_BYTES, ROWS, TileUnit, WORDS, multiply, twin},
+    tiles::{DEPTH, Places, ROW_BYTES, ROWS, TileUnit, WORDS, twin},
 };
 
 /// Bytes of a pair of bf16.
@@ -77,7 +77,7 @@ unsafe fn take<U: TileUnit>(batch: &mut Batch, stride: &Stride<'_>) {
         values: [MaybeUninit::uninit(); PAGE * MOST_PAIRED],
     };
     // SAFETY: as our caller promises; nothing that is called here configures another.
-    let mut unit = unsafe { U::configure::<WORDS>() };
+    let mut unit = unsafe { U::configure() };
     let mut next = 0;
     while let Some(set) = batch.next_set(next, stride) {
         next = set.first + set.count;
@@ -107,12 +107,13 @@ fn seen_values(
     let mut starts = stride.pages.map(|(_, values)| values.as_ptr().cast::<u8>());
     let (page, seen) = (visible / PAGE, visible % PAGE);
     if seen > 0 {
-        let copy = &mut copy[..PAGE * head_dim];
-        for (index, (copy, &value)) in copy.iter_mut().zip(stride.pages[page].1).enumerate() {
-            // Rows of pairs of keys, a pair for each column.
-            let key = index / (2 * head_dim) * 2 + index % 2;
-            *copy = MaybeUninit::new(if key < seen { value } else { 0 });
-        }
+        // Rows of pairs of keys, a pair for each column: whole pairs, perhaps half a one, then none.
+        let (copy, values) = (&mut copy[..PAGE * head_dim], &stride.pages[page].1[..PAGE * head_dim]);
+        let (whole, seen_values) = (seen / 2 * 2 * head_dim, (seen.div_ceil(2)) * 2 * head_dim);
+        copy[..whole].write_copy_of_slice(&values[..whole]);
+        let pairs = copy[whole..seen_values].as_chunks_mut::<2>().0.iter_mut().zip(values[whole..].as_chunks::<2>().0);
+        pairs.for_each(|(copy, pair)| *copy = [MaybeUninit::new(pair[0]), MaybeUninit::new(0)]);
+        copy[seen_values..].fill(MaybeUninit::new(0));
         starts[page] = copy.as_ptr().cast();
     }
     starts
@@ -138,19 +139,26 @@ unsafe fn take_set<U: TileUnit, const TALL: bool>(
     // zeros; K of a page has `head_dim / 2` rows of 128 bytes, V sixteen rows of `head_dim` pairs, and a head is whole
     // tiles wide. All memory that tiles are loaded from was written before.
     unsafe {
+        let places = Places {
+            sums: batch.scores.as_mut_ptr().cast(),
+            sums_stride: STRIDE * size_of::<f32>(),
+            input: queries,
+            input_stride: head_dim * size_of::<u16>(),
+            weight_stride: KEYS_BYTES,
+            weight_right: ROW_BYTES,
+            ahead: queries,
+            ahead_lines: 0,
+            rows_ahead: queries,
+            fresh: true,
+        };
         for page in 0..pages {
-            let places = Places {
-                sums: batch.scores.as_mut_ptr().add(page * PAGE).cast(),
-                sums_stride: STRIDE * size_of::<f32>(),
-                input_stride: head_dim * size_of::<u16>(),
-                weight_stride: KEYS_BYTES,
-                weight_right: ROW_BYTES,
-                fresh: true,
-            };
             let keys = stride.pages[page].0.as_ptr().cast::<u8>();
-            let steps = (0..head_dim / DEPTH)
-                .map(|step| (queries.wrapping_add(step * ROW_BYTES), keys.wrapping_add(step * ROWS * KEYS_BYTES)));
-            multiply::<U, TALL>(unit, &places, steps);
+            let mut steps = [keys; MOST_PAIRED / DEPTH];
+            for (step, start) in steps.iter_mut().enumerate() {
+                *start = keys.wrapping_add(step * ROWS * KEYS_BYTES);
+            }
+            let places = Places { sums: places.sums.add(page * PAGE * size_of::<f32>()), ..places };
+            unit.multiply::<TALL>(&places, &steps[..head_dim / DEPTH]);
         }
         batch.weights[set.count * STRIDE..rows * STRIDE].fill(MaybeUninit::new(0));
         for row in 0..set.count {
@@ -161,19 +169,19 @@ unsafe fn take_set<U: TileUnit, const TALL: bool>(
             weigh(&mut batch.states[set.first + row], scores, weights, batch.scale, set.visible);
         }
         decay(batch, set, &mut sums[..rows * head_dim]);
-        let weights = batch.weights.as_ptr().cast::<u8>();
+        let places = Places {
+            sums: sums.as_mut_ptr().cast(),
+            sums_stride: head_dim * size_of::<f32>(),
+            input: batch.weights.as_ptr().cast(),
+            input_stride: STRIDE * size_of::<u16>(),
+            weight_stride: head_dim * PAIR,
+            fresh: false,
+            ..places
+        };
         for column in (0..head_dim).step_by(2 * WORDS) {
-            let places = Places {
-                sums: sums.as_mut_ptr().add(column).cast(),
-                sums_stride: head_dim * size_of::<f32>(),
-                input_stride: STRIDE * size_of::<u16>(),
-                weight_stride: head_dim * PAIR,
-                weight_right: ROW_BYTES,
-                fresh: false,
-            };
-            let steps = (0..pages)
-                .map(|page| (weights.wrapping_add(page * ROW_BYTES), values[page].wrapping_add(column * PAIR)));
-            multiply::<U, TALL>(unit, &places, steps);
+            let steps = values.map(|values| values.wrapping_add(column * PAIR));
+            let places = Places { sums: places.sums.add(column * size_of::<f32>()), ..places };
+            unit.multiply::<TALL>(&places, &steps[..pages]);
         }
     }
     let start = set.first * head_dim;

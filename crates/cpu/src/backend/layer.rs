@@ -13,7 +13,7 @@ use crate::{
     elementwise::{Element, HeadFinish, Rotation, Shared, for_ranges, rms_norm},
     isa::Isa,
     kv::{KvStore, Tensor},
-    linear::{InputBuffer, Linear, Output, Packed},
+    linear::{InputBuffer, Linear, Output, Packed, Stored},
     pool::Pool,
 };
 
@@ -39,7 +39,15 @@ pub(super) struct Norm<'a> {
     pub(super) epsilon: f32,
 }
 
+/// Numbers of rows from which on a second thread is worth waiting for: norms and copies of fewer take less than that.
+const SHARED: usize = 4096;
+
 impl Tools<'_> {
+    /// Parts that elementwise work on rows is divided into.
+    fn parts(&self, rows: usize, width: usize) -> usize {
+        (rows * width / SHARED).clamp(1, self.pool.threads())
+    }
+
     fn bf16(&self) -> bool {
         self.linear.dtype() == Dtype::Bf16
     }
@@ -55,7 +63,7 @@ impl Tools<'_> {
     ) {
         let hidden = norm.weight.len();
         let (writer, scratch) = (input.writer(), Shared::new(scratch));
-        for_ranges(self.pool, rows.len(), self.pool.threads(), |part, range| {
+        for_ranges(self.pool, rows.len(), self.parts(rows.len(), hidden), |part, range| {
             // SAFETY: the part is this task's alone.
             let normed = unsafe { scratch.row(part, hidden) };
             for index in range {
@@ -65,6 +73,23 @@ impl Tools<'_> {
                 unsafe { writer.set_row(index, normed) }
             }
         });
+    }
+
+    /// Projects the rows that stand in `input` in each way.
+    fn project_all(
+        &self,
+        input: &InputBuffer,
+        rows: usize,
+        projections: &[Projection<'_>; 3],
+        [queries, keys, values]: [&mut [f32]; 3],
+    ) {
+        let [query, key, value] = projections;
+        let weights = [(query, queries), (key, keys), (value, values)].map(|(projection, out)| Stored {
+            weight: projection.weight,
+            bias: projection.bias,
+            out,
+        });
+        self.clock.time(Part::Linear, || self.linear.matmul_each(self.pool, input, rows, weights));
     }
 
     /// Projects the rows that stand in `input`.
@@ -119,6 +144,13 @@ struct At<'a> {
     positions: &'a [u32],
 }
 
+impl At<'_> {
+    /// Position of a row of the list.
+    fn position(&self, index: usize) -> u32 {
+        self.positions[self.list[index] as usize]
+    }
+}
+
 /// See [`demask_tensor::Backend::qkv`]: rows are normed once for each distinct set of rows.
 pub(super) fn qkv(
     tools: Tools<'_>,
@@ -165,18 +197,73 @@ fn project_rows(
     (outputs, wanted): ([&mut [f32]; 3], [bool; 3]),
     kv: &mut KvStore,
 ) {
-    for index in (0..3).filter(|&index| wanted[index]) {
-        tools.project(input, at.list.len(), projections.parts[index], outputs[index]);
-    }
     let [queries, keys, values] = outputs;
-    let unfinished = [
-        projections.parts[0].unfinished(tools, tools.query_rotation, queries),
-        projections.parts[1].unfinished(tools, tools.rotation, keys),
-    ];
-    // V is rounded by being stored.
-    finish_rows(tools, at, &unfinished[usize::from(!wanted[0])..=usize::from(wanted[1])]);
-    let fresh = [Fresh { tensor: Tensor::Key, values: keys }, Fresh { tensor: Tensor::Value, values }];
-    store(tools, at, &fresh[usize::from(!wanted[1])..=usize::from(wanted[2])], kv);
+    if wanted == [true; 3] {
+        let outputs = [&mut *queries, &mut *keys, &mut *values];
+        tools.project_all(input, at.list.len(), &projections.parts, outputs);
+    } else {
+        for (index, out) in
+            [&mut *queries, &mut *keys, &mut *values].into_iter().enumerate().filter(|(index, _)| wanted[*index])
+        {
+            tools.project(input, at.list.len(), projections.parts[index], out);
+        }
+    }
+    let [query, key, _] = &projections.parts;
+    let unfinished = Qkv {
+        queries: wanted[0].then(|| query.unfinished(tools, tools.query_rotation, queries)),
+        keys: wanted[1].then(|| key.unfinished(tools, tools.rotation, keys)),
+        values: wanted[2].then_some(values),
+    };
+    match kv.dtype() {
+        Dtype::Bf16 => finish_and_store::<u16>(tools, at, &unfinished, kv),
+        _ => finish_and_store::<f32>(tools, at, &unfinished, kv),
+    }
+}
+
+/// The wanted ones of q, K and V as they leave their projections. V is rounded by being stored.
+struct Qkv<'a> {
+    queries: Option<Unfinished<'a>>,
+    keys: Option<Unfinished<'a>>,
+    values: Option<&'a [f32]>,
+}
+
+/// Finishes rows of q and K, and stores K and V in the rows' slots: all of it in one job of the pool. Each head of K and V
+/// is one task's, so that rows that share cache lines of a page, or by mistake a slot, never meet.
+fn finish_and_store<T: Element>(tools: Tools<'_>, at: At<'_>, qkv: &Qkv<'_>, kv: &mut KvStore) {
+    let shape = kv.shape();
+    let (heads, head_dim, width) = (shape.kv_heads, shape.head_dim, kv_width(&shape));
+    let count = |wanted: bool, tasks: usize| if wanted { tasks } else { 0 };
+    let keys = count(qkv.keys.is_some(), heads);
+    let queries = keys + count(qkv.queries.is_some(), tools.pool.threads().min(at.list.len()));
+    let writer = kv.writer();
+    let slots = at.list.iter().map(|&row| at.slots[row as usize]);
+    tools.pool.run(queries + count(qkv.values.is_some(), heads), &|task| match (qkv, task) {
+        (Qkv { keys: Some(unfinished), .. }, head) if head < keys => {
+            let part = |index: usize| {
+                let start = index * width + head * head_dim;
+                // SAFETY: the head is this task's alone, which looks at one row after the other.
+                unsafe { unfinished.values.part(start..start + head_dim) }
+            };
+            (0..at.list.len()).for_each(|index| unfinished.finish.finish(part(index), at.position(index)));
+            let rows = slots.clone().zip((0..at.list.len()).map(|index| &*part(index)));
+            // SAFETY: the head is this task's alone.
+            unsafe { writer.set_heads::<T>((at.layer, Tensor::Key, head), rows) }
+        }
+        (Qkv { queries: Some(unfinished), .. }, part) if part < queries => {
+            let (part, parts) = (part - keys, queries - keys);
+            for index in part * at.list.len() / parts..(part + 1) * at.list.len() / parts {
+                // SAFETY: each row is in one part.
+                unfinished.finish.finish(unsafe { unfinished.values.row(index, unfinished.width) }, at.position(index));
+            }
+        }
+        (Qkv { values, .. }, task) => {
+            let head = task - queries;
+            let rows = values.iter().flat_map(|values| values.chunks_exact(width));
+            let rows = rows.map(|row| &row[head * head_dim..][..head_dim]);
+            // SAFETY: the head is this task's alone.
+            unsafe { writer.set_heads::<T>((at.layer, Tensor::Value, head), slots.clone().zip(rows)) }
+        }
+    });
 }
 
 /// Rows of q, K or V as they leave their projection.
@@ -206,7 +293,7 @@ fn finish_rows(tools: Tools<'_>, at: At<'_>, unfinished: &[Unfinished<'_>]) {
         for index in range {
             for Unfinished { finish, values, width } in unfinished {
                 // SAFETY: each row is in one range.
-                finish.finish(unsafe { values.row(index, *width) }, at.positions[at.list[index] as usize]);
+                finish.finish(unsafe { values.row(index, *width) }, at.position(index));
             }
         }
     });
@@ -234,11 +321,10 @@ fn store_as<T: Element>(tools: Tools<'_>, at: At<'_>, fresh: &[Fresh<'_>], kv: &
     let writer = kv.writer();
     tools.pool.run(fresh.len() * shape.kv_heads, &|task| {
         let (Fresh { tensor, values }, head) = (&fresh[task / shape.kv_heads], task % shape.kv_heads);
-        for (index, &row) in at.list.iter().enumerate() {
-            let values = &values[index * width + head * shape.head_dim..][..shape.head_dim];
-            // SAFETY: the head is this task's alone.
-            unsafe { writer.set_head::<T>((at.layer, *tensor, head), at.slots[row as usize], values) }
-        }
+        let rows = values.chunks_exact(width).map(|row| &row[head * shape.head_dim..][..shape.head_dim]);
+        let slots = at.list.iter().map(|&row| at.slots[row as usize]);
+        // SAFETY: the head is this task's alone.
+        unsafe { writer.set_heads::<T>((at.layer, *tensor, head), slots.zip(rows)) }
     });
 }
 
@@ -361,7 +447,7 @@ pub(super) fn project_add(tools: Tools<'_>, work: &mut Workspace, weight: &Packe
     let attended = attended.as_slice::<f32>();
     for (chunk, list) in taken.list(rows).chunks(CHUNK).enumerate() {
         let writer = attended_input.writer();
-        for_ranges(tools.pool, list.len(), tools.pool.threads(), |_, range| {
+        for_ranges(tools.pool, list.len(), tools.parts(list.len(), width), |_, range| {
             for index in range {
                 let start = (chunk * CHUNK + index) * width;
                 // SAFETY: each row is in one range.

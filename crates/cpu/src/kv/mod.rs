@@ -301,38 +301,81 @@ impl KvStore {
     }
 }
 
-/// One head of one row on its way into its page.
-struct SetHead<'a, T> {
+/// Rows that are stored together: a line of the pairs that one column of K takes.
+const TOGETHER: usize = 16;
+
+/// One head of some rows on its way into neighbouring places of a page.
+struct SetHead<'a, 'r, T> {
     layout: &'a Layout,
     tensor: Tensor,
-    /// Place of the row in the page.
+    /// Place of the first row in the page.
     at: usize,
-    values: &'a [f32],
+    /// The head of each row, at most [`TOGETHER`].
+    rows: &'a [&'r [f32]],
     /// The head of the page.
     stored: &'a mut [T],
 }
 
-impl<T: Element> Operation for SetHead<'_, T> {
+impl<T: Element> Operation for SetHead<'_, '_, T> {
     type Output = ();
 
     #[inline(always)]
     fn run<L: Lanes>(self) {
-        let Self { layout, tensor, at, values, stored } = self;
-        // From the first column to the third, and from an even column to the odd one behind it.
-        let place = |column| layout.element(tensor, at, column);
-        let (first, pair, odd) = (place(0), place(2) - place(0), place(1) - place(0));
-        let mut narrow = [T::narrow(0.0); LANES];
-        for (index, values) in values.chunks(LANES).enumerate() {
-            // A tile is rounded in vectors before its numbers go their ways.
-            narrow.iter_mut().zip(values).for_each(|(narrow, &value)| *narrow = T::narrow(value));
-            let stored = &mut stored[first + index * LANES / 2 * pair..];
-            if pair == 2 * odd && odd == 1 {
-                stored[..values.len()].copy_from_slice(&narrow[..values.len()]);
-                continue;
+        let Self { layout, tensor, at, rows, stored } = self;
+        let head_dim = layout.shape.head_dim;
+        // A tile of each row is rounded in vectors before its numbers go their ways.
+        let mut tiles = [[T::narrow(0.0); LANES]; TOGETHER];
+        for first in (0..head_dim).step_by(LANES) {
+            let width = LANES.min(head_dim - first);
+            for (tile, row) in tiles.iter_mut().zip(rows) {
+                let values = &row[first..first + width];
+                tile.iter_mut().zip(values).for_each(|(narrow, &value)| *narrow = T::narrow(value));
             }
-            for (column, &narrow) in narrow[..values.len()].iter().enumerate() {
-                stored[column / 2 * pair + column % 2 * odd] = narrow;
+            let tiles = &tiles[..rows.len()];
+            match (tensor, layout.weave.is_some()) {
+                (Tensor::Key, false) => {
+                    for column in 0..width {
+                        let places = &mut stored[(first + column) * PAGE + at..][..tiles.len()];
+                        places.iter_mut().zip(tiles).for_each(|(place, tile)| *place = tile[column]);
+                    }
+                }
+                (Tensor::Key, true) => {
+                    for pair in 0..width / 2 {
+                        let places = &mut stored[((first / 2 + pair) * PAGE + at) * 2..][..2 * tiles.len()];
+                        let places = places.as_chunks_mut::<2>().0.iter_mut().zip(tiles);
+                        places.for_each(|(place, tile)| *place = [tile[2 * pair], tile[2 * pair + 1]]);
+                    }
+                }
+                (Tensor::Value, false) => {
+                    for (row, tile) in tiles.iter().enumerate() {
+                        stored[(at + row) * head_dim + first..][..width].copy_from_slice(&tile[..width]);
+                    }
+                }
+                (Tensor::Value, true) => weave_values((at, tiles), (first, width, head_dim), stored),
             }
+        }
+    }
+}
+
+/// Stores columns of V that are woven: two rows of a pair together where both are there.
+#[inline(always)]
+fn weave_values<T: Element>(
+    (at, tiles): (usize, &[[T; LANES]]),
+    (first, width, head_dim): (usize, usize, usize),
+    stored: &mut [T],
+) {
+    let mut row = 0;
+    while row < tiles.len() {
+        let place = at + row;
+        let (pair, odd) = (place / 2, place % 2);
+        let places = stored[(pair * head_dim + first) * 2..][..2 * width].as_chunks_mut::<2>().0;
+        if odd == 0 && row + 1 < tiles.len() {
+            let values = tiles[row].iter().zip(&tiles[row + 1]);
+            places.iter_mut().zip(values).for_each(|(place, (&even, &odd))| *place = [even, odd]);
+            row += 2;
+        } else {
+            places.iter_mut().zip(&tiles[row]).for_each(|(place, &value)| place[odd] = value);
+            row += 1;
         }
     }
 }
@@ -364,18 +407,37 @@ impl KvWriter<'_> {
     ///
     /// # Safety
     /// No other task uses this head of this layer's K or V.
-    pub(crate) unsafe fn set_head<T: Element>(
+    pub(crate) unsafe fn set_head<T: Element>(&self, place: (usize, Tensor, usize), slot: u32, values: &[f32]) {
+        // SAFETY: as our caller promises.
+        unsafe { self.set_heads::<T>(place, std::iter::once((slot, values))) }
+    }
+
+    /// Stores one head of rows, each at its slot, in the order of the rows.
+    ///
+    /// # Safety
+    /// No other task uses this head of this layer's K or V.
+    pub(crate) unsafe fn set_heads<'r, T: Element>(
         &self,
         (layer, tensor, head): (usize, Tensor, usize),
-        slot: u32,
-        values: &[f32],
+        rows: impl Iterator<Item = (u32, &'r [f32])>,
     ) {
-        let (page, at) = (slot as usize / PAGE, slot as usize % PAGE);
         let layout = &self.store.layout;
         assert_eq!(size_of::<T>(), layout.dtype.size(), "element type of the store");
-        // SAFETY: heads are disjoint parts of a page, and this one is the caller's.
-        let stored = unsafe { self.part::<T>(page, layout.head_at(layer, tensor, head), layout.head()) };
-        dispatch(self.store.isa, SetHead { layout, tensor, at, values, stored });
+        let mut rows = rows.peekable();
+        while let Some((slot, values)) = rows.next() {
+            let (page, at) = (slot as usize / PAGE, slot as usize % PAGE);
+            let (mut together, mut count) = ([values; TOGETHER], 1);
+            let most = TOGETHER.min(PAGE - at);
+            while count < most
+                && let Some((_, values)) = rows.next_if(|(next, _)| *next == slot + count as u32)
+            {
+                together[count] = values;
+                count += 1;
+            }
+            // SAFETY: heads are disjoint parts of a page, and this one is the caller's.
+            let stored = unsafe { self.part::<T>(page, layout.head_at(layer, tensor, head), layout.head()) };
+            dispatch(self.store.isa, SetHead { layout, tensor, at, rows: &together[..count], stored });
+        }
     }
 
     /// Columns of the increment of one slot, or `None` if its page has no increments.

@@ -102,36 +102,32 @@ fn slots_are_kept_before_pages_are_copied() {
 }
 
 #[test]
-fn woven_rows_are_read_as_written_and_copied_alone() {
-    let shape = AttentionShape { heads: 2, kv_heads: 2, head_dim: 32 };
-    for isa in testable() {
+fn rows_are_read_as_written_together_or_alone_and_copied_alone() {
+    // Runs that begin and end at even and odd places, in the middle of a page and across its end, and single rows.
+    let slots: Vec<u32> = (5..23).chain(0..5).chain([23, 25, 24]).chain(26..64).collect();
+    for (isa, head_dim) in testable().into_iter().flat_map(|isa| [32, 48].map(|head_dim| (isa, head_dim))) {
+        let shape = AttentionShape { heads: 2, kv_heads: 2, head_dim };
         let mut store = KvStore::new(isa, shape, Dtype::Bf16, 2, 10);
         let pairs = isa.has(Tier::Avx512Bf16).then_some(Weave::Pairs);
-        assert_eq!(store.weave(), if isa.tier() == Tier::Amx { Some(Weave::Tiles) } else { pairs });
+        let tiles = isa.tier() == Tier::Amx && head_dim == 32;
+        assert_eq!(store.weave(), if tiles { Some(Weave::Tiles) } else { pairs });
         let mut pages = Vec::new();
         store.allocate(2, NONE, &mut pages).unwrap();
         let row = |slot: u32, tensor: Tensor| -> Vec<f32> {
             let first = slot as f32 * if tensor == Tensor::Key { 1.0 } else { -1.0 };
-            (0..64).map(|column| first + (column % 4) as f32).collect()
+            (0..2 * head_dim).map(|column| first + (column % 5) as f32).collect()
         };
-        for slot in 0..64 {
-            for (tensor, head) in [(Tensor::Key, 0), (Tensor::Key, 1), (Tensor::Value, 0), (Tensor::Value, 1)] {
-                let values = &row(slot, tensor)[head * 32..(head + 1) * 32];
-                // SAFETY: there is only this thread.
-                unsafe { store.writer().set_head::<u16>((1, tensor, head), slot, values) }
-            }
+        for (tensor, head) in [(Tensor::Key, 0), (Tensor::Key, 1), (Tensor::Value, 0), (Tensor::Value, 1)] {
+            let rows: Vec<_> = slots.iter().map(|&slot| row(slot, tensor)).collect();
+            let values = rows.iter().map(|row| &row[head * head_dim..(head + 1) * head_dim]);
+            // SAFETY: there is only this thread.
+            unsafe { store.writer().set_heads::<u16>((1, tensor, head), slots.iter().copied().zip(values)) }
         }
         store.copy(&Pool::new(1), &[SlotCopy { from: 7, to: 36 }, SlotCopy { from: 6, to: 5 }], &[]);
         for slot in 0..64 {
-            let from = if slot == 36 {
-                7
-            } else if slot == 5 {
-                6
-            } else {
-                slot
-            };
+            let from = [(36, 7), (5, 6)].iter().find(|(to, _)| *to == slot).map_or(slot, |(_, from)| *from);
             for tensor in [Tensor::Key, Tensor::Value] {
-                let mut stored = vec![0.0; 64];
+                let mut stored = vec![0.0; 2 * head_dim];
                 store.read_row::<u16>(slot, 1, tensor, &mut stored);
                 assert_eq!(stored, row(from, tensor), "{isa:?} {tensor:?} {slot}");
             }

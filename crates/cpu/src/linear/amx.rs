@@ -1,5 +1,7 @@
-//! Tile products of bf16: 16 rows times 16 outputs over a depth of 32 in one instruction. Those of bytes are
-//! [`amx_int8`](super::amx_int8)'s.
+//! Tile products of bf16: 16 rows times 16 outputs over a depth of 32 in one instruction.
+//!
+//! Bytes are multiplied by dot products on this tier too: a group has scales of its own after 32 inputs, half of what a tile
+//! takes, and integer sums would leave the tiles after each.
 //!
 //! Four tiles of sums (two of rows times a pair of panels) stay in registers while two tiles of inputs and two of
 //! weights pass by. Inputs are tiles as they lie, 16 rows of 64 bytes; panels are tiles as they were packed, 16 pairs
@@ -9,15 +11,23 @@ use demask_tensor::Dtype;
 
 use super::{
     input::InputFormat,
-    kernel::{Block, Kernel},
-    packed::{PANEL, WeightFormat},
+    kernel::{Block, Kernel, LINE},
+    packed::{GROUP, PANEL, WeightFormat},
 };
 #[cfg(target_arch = "x86_64")]
 use crate::tiles::hardware;
 use crate::{
     isa::Tier,
-    tiles::{DEPTH, Places, ROW_BYTES, ROWS, TileUnit, WORDS, multiply, twin},
+    tiles::{DEPTH, Places, ROW_BYTES, ROWS, ROWS_AHEAD, TileUnit, twin},
 };
+
+/// Inputs of a block of the depth: so many that a pair of panels stays in a first-level cache of 48 KiB while all rows
+/// meet it, and that sums rest in memory seldom.
+const DEPTH_BLOCK: usize = 512;
+/// Bytes of an input of a panel.
+const PANEL_ROW: usize = PANEL * size_of::<u16>();
+/// Bytes of a panel that a product takes.
+const STEP_BYTES: usize = DEPTH * PANEL_ROW;
 
 const _: () = assert!(PANEL * size_of::<f32>() == ROW_BYTES);
 
@@ -32,8 +42,8 @@ pub(super) const BF16: Kernel = Kernel {
     input: InputFormat::Bf16,
     weight: WeightFormat::Bf16Pairs,
     row_tile: 2 * ROWS,
-    depth_block: 2048,
-    deep_block: 2048,
+    depth_block: DEPTH_BLOCK,
+    deep_block: DEPTH_BLOCK,
     accumulate: accumulate::<hardware::Tiles>,
 };
 
@@ -47,40 +57,74 @@ pub(super) const EMULATED_BF16: Kernel = Kernel {
     input: InputFormat::Bf16,
     weight: WeightFormat::Bf16Pairs,
     row_tile: 2 * ROWS,
-    depth_block: 2048,
-    deep_block: 2048,
+    depth_block: DEPTH_BLOCK,
+    deep_block: DEPTH_BLOCK,
     accumulate: accumulate::<twin::Tiles>,
 };
 
 /// # Safety
 /// As [`Kernel::accumulate`]; this thread has no other unit.
 unsafe fn accumulate<U: TileUnit>(block: &Block) {
+    let tiles = block.rows.div_ceil(2 * ROWS);
     // SAFETY: the kernel executes on a tier that has the unit; this function configures tiles, and calls nothing that
     // does. Parts lie inside the block, which promises sums and inputs for whole tiles of rows, and a depth of whole ones.
     unsafe {
         // In each call anew: which thread runs a task is chance, and the configuration is the thread's.
-        let mut unit = U::configure::<WORDS>();
+        let mut unit = U::configure();
         for group in 0..block.groups {
-            for row in (0..block.rows).step_by(2 * ROWS) {
-                let rows = (block.rows - row).min(2 * ROWS);
-                let part = block.part(row, rows, group);
-                let places = Places {
-                    sums: part.sums.cast(),
-                    sums_stride: part.sums_stride * size_of::<f32>(),
-                    input_stride: part.input_stride,
-                    weight_stride: ROW_BYTES,
-                    weight_right: part.panel_stride,
-                    fresh: false,
-                };
-                let panel = DEPTH * PANEL * size_of::<u16>();
-                let steps = (0..part.depth / DEPTH)
-                    .map(|step| (part.input.wrapping_add(step * ROW_BYTES), part.weight.wrapping_add(step * panel)));
-                if rows > ROWS {
-                    multiply::<U, true>(&mut unit, &places, steps);
-                } else {
-                    multiply::<U, false>(&mut unit, &places, steps);
+            for start in (0..block.depth).step_by(DEPTH_BLOCK) {
+                let pair = block.part(0, block.rows, group);
+                let weight = pair.weight.add(start * PANEL_ROW);
+                let count = (block.depth - start).min(DEPTH_BLOCK) / DEPTH;
+                let mut steps = [weight; DEPTH_BLOCK / DEPTH];
+                for (step, weight) in steps.iter_mut().enumerate() {
+                    *weight = weight.wrapping_add(step * STEP_BYTES);
+                }
+                let (ahead, ahead_lines) = ahead(block, group, start, tiles);
+                // The groups of a wide task together fetch the inputs of the next block of the depth.
+                let rows_ahead = block.input_ahead.wrapping_add(group * ROWS_AHEAD * block.input_stride);
+                for tile in 0..tiles {
+                    let row = tile * 2 * ROWS;
+                    let part = block.part(row, (block.rows - row).min(2 * ROWS), group);
+                    let places = Places {
+                        sums: part.sums.cast(),
+                        sums_stride: part.sums_stride * size_of::<f32>(),
+                        input: part.input.add(start * size_of::<u16>()),
+                        input_stride: part.input_stride,
+                        weight_stride: ROW_BYTES,
+                        weight_right: part.panel_stride,
+                        ahead: ahead.wrapping_add(tile * count * ahead_lines * LINE),
+                        ahead_lines,
+                        rows_ahead: rows_ahead.wrapping_add(row * block.input_stride),
+                        fresh: block.fresh && start == 0,
+                    };
+                    if part.rows > ROWS {
+                        unit.multiply::<true>(&places, &steps[..count]);
+                    } else {
+                        unit.multiply::<false>(&places, &steps[..count]);
+                    }
                 }
             }
         }
     }
+}
+
+/// Place in a pair of panels that is read next after a block of the depth, and how many lines of either panel each step
+/// fetches of it: all tiles of rows together as much as they multiply. A single tile, which reads weights at the pace of
+/// memory, fetches what it reads itself a little later.
+#[inline(always)]
+fn ahead(block: &Block, group: usize, start: usize, tiles: usize) -> (*const u8, usize) {
+    let pair =
+        |group: usize, depth: usize| block.weight.wrapping_add(group * GROUP * block.panel_stride + depth * PANEL_ROW);
+    let next = start + DEPTH_BLOCK;
+    let place = if tiles == 1 {
+        block.ahead[0].wrapping_add(group * GROUP * block.panel_stride + start * PANEL_ROW)
+    } else if next < block.depth {
+        pair(group, next)
+    } else if group + 1 < block.groups {
+        pair(group + 1, 0)
+    } else {
+        block.ahead[0]
+    };
+    (place, (STEP_BYTES / LINE).div_ceil(tiles))
 }

@@ -16,19 +16,31 @@ use crate::pool::Pool;
 /// Rows of the largest block: with a kernel's deepest block, its inputs fill half of a 1 MiB second-level cache at most.
 /// Weights are unpacked once for all of them.
 const ROW_BLOCK: usize = 256;
-/// Pairs of panels of the largest task: these reuse a block of inputs while it is in the cache.
+/// Pairs of panels of most kernels' largest task: these reuse a block of inputs while it is in the cache.
 pub(super) const TASK_GROUPS: usize = 2;
+/// Pairs of panels of the largest task of a kernel that multiplies faster than inputs come from beyond the second-level
+/// cache: a block of the depth of them stays there for all of these.
+pub(super) const WIDE_TASK_GROUPS: usize = 8;
 /// Rows of a block up to which the kernel's shorter blocks of the depth are taken.
 const FEW_ROWS: usize = 64;
 /// Distance in bytes by which a weight is fetched ahead where one tile of rows uses each once.
 const AHEAD: usize = 2048;
+/// Floats between the rows of a wide task's sums: rows of a tile then fall into different sets of the caches.
+const APART: usize = PANEL;
 /// Memory of a task's sums, on the stack of its thread.
 #[repr(align(64))]
-struct Scratch([MaybeUninit<f32>; ROW_BLOCK * TASK_GROUPS * GROUP * PANEL]);
+struct Scratch<const GROUPS: usize>([[MaybeUninit<f32>; GROUP_SUMS]; GROUPS]);
+/// Sums of a pair of panels, with its share of what keeps rows apart.
+const GROUP_SUMS: usize = ROW_BLOCK * (GROUP * PANEL + APART / WIDE_TASK_GROUPS);
+
+/// Floats from row to row of sums of so many pairs of panels.
+fn stride_of(groups: usize) -> usize {
+    groups * Sums::COLUMNS + if groups > TASK_GROUPS { APART } else { 0 }
+}
 
 /// Complete sums of one block of rows and one task's panels.
 pub(crate) struct Sums<'a> {
-    /// `[rows][groups * COLUMNS]`, the pairs of panels side by side.
+    /// `[rows][groups * COLUMNS]`, the pairs of panels side by side, rows as far apart as [`stride_of`] has it.
     pub(super) values: &'a [f32],
     /// The block's first input row.
     pub(crate) first_row: usize,
@@ -51,8 +63,7 @@ impl Sums<'_> {
 
     /// The sums of one of the block's rows; those beyond the weight's outputs are 0.
     pub(crate) fn row(&self, row: usize) -> &[f32] {
-        let stride = self.groups * Self::COLUMNS;
-        &self.values[row * stride..][..stride]
+        &self.values[row * stride_of(self.groups)..][..self.groups * Self::COLUMNS]
     }
 }
 
@@ -88,7 +99,13 @@ pub(super) struct Partition {
 
 impl Partition {
     /// Enough tasks for all threads, and not more blocks than that takes.
-    pub(super) fn new(rows: usize, (groups, bytes): (usize, usize), threads: usize, together: Together) -> Self {
+    pub(super) fn new(
+        rows: usize,
+        (groups, bytes): (usize, usize),
+        most_groups: usize,
+        threads: usize,
+        together: Together,
+    ) -> Self {
         let all_rows = together == Together::Rows;
         let mut row_blocks = rows.div_ceil(ROW_BLOCK);
         // A thread that keeps its rows finds them in its own cache, product after product.
@@ -102,8 +119,9 @@ impl Partition {
         let row_block = rows.div_ceil(row_blocks).next_multiple_of(ROW_PADDING);
         let row_blocks = rows.div_ceil(row_block);
         let shared = if all_rows { 1 } else { row_blocks };
-        let plenty = groups.div_ceil(TASK_GROUPS) * shared >= 4 * threads;
-        let task_groups = if threads == 1 || plenty || together == Together::Groups { TASK_GROUPS } else { 1 };
+        let plenty = |most: usize| groups.div_ceil(most) * shared >= 4 * threads;
+        let narrow = threads == 1 || plenty(TASK_GROUPS) || together == Together::Groups;
+        let task_groups = if rows > FEW_ROWS && plenty(most_groups) { most_groups } else { 1 + usize::from(narrow) };
         Self { row_block, row_blocks, task_groups, group_blocks: groups.div_ceil(task_groups), all_rows, rows_first }
     }
 
@@ -126,34 +144,77 @@ impl Partition {
     }
 }
 
-/// Multiplies the first `rows` rows of `input` with all panels and hands complete sums to `finish`, each once.
+/// A weight that an input is multiplied with.
+#[derive(Clone, Copy)]
+pub(super) struct Factor<'a> {
+    pub(super) kernel: &'static Kernel,
+    pub(super) panels: &'a Panels,
+    pub(super) together: Together,
+}
+
+/// Multiplies the first `rows` rows of `input` with all panels of one weight.
 pub(super) fn multiply(
-    kernel: &Kernel,
     pool: &Pool,
-    (input, rows): (&InputBuffer, usize),
-    panels: &Panels,
-    together: Together,
+    input: (&InputBuffer, usize),
+    factor: Factor<'_>,
     finish: &(impl Fn(&Sums<'_>) + Sync),
 ) {
-    assert_eq!(panels.format, kernel.weight, "the weight was packed for another kernel than {}", kernel.name);
-    assert_eq!(input.format(), kernel.input, "the input was made for another kernel than {}", kernel.name);
+    multiply_with(pool, input, [factor], &|_, sums| finish(sums));
+}
+
+/// Multiplies the first `rows` rows of `input` with all panels of each weight, in one job of the pool, and hands complete
+/// sums to `finish`, each once, with the number of the weight.
+pub(super) fn multiply_with<const WEIGHTS: usize>(
+    pool: &Pool,
+    (input, rows): (&InputBuffer, usize),
+    factors: [Factor<'_>; WEIGHTS],
+    finish: &(impl Fn(usize, &Sums<'_>) + Sync),
+) {
     assert!(rows <= input.capacity(), "{rows} rows of an input of {}", input.capacity());
-    if rows == 0 || panels.groups == 0 {
+    for Factor { kernel, panels, .. } in factors {
+        assert_eq!(panels.format, kernel.weight, "the weight was packed for another kernel than {}", kernel.name);
+        assert_eq!(input.format(), kernel.input, "the input was made for another kernel than {}", kernel.name);
+    }
+    if rows == 0 {
         return;
     }
-    let product = Product { kernel, input, rows, panels };
-    let bytes = panels.groups * GROUP * panels.panel_bytes();
-    let partition = Partition::new(rows, (panels.groups, bytes), pool.threads(), together);
-    pool.run(partition.tasks(), &|task| {
+    let parts = factors.map(|Factor { kernel, panels, together }| {
+        let counts = (panels.groups, panels.groups * GROUP * panels.panel_bytes());
+        let partition = Partition::new(rows, counts, kernel.task_groups(), pool.threads(), together);
+        (Product { kernel, input, rows, panels }, partition)
+    });
+    let tasks: [usize; WEIGHTS] = std::array::from_fn(|index| parts[index].1.tasks());
+    pool.run(tasks.iter().sum(), &|task| {
+        let (index, task) = task_of(&tasks, pool.threads(), task);
+        let (product, partition) = &parts[index];
         let (group_block, first, last) = partition.task(task);
         let first_group = group_block * partition.task_groups;
-        let groups = partition.task_groups.min(panels.groups - first_group);
+        let groups = partition.task_groups.min(product.panels.groups - first_group);
         for row_block in first..last {
             let first_row = row_block * partition.row_block;
             let block_rows = partition.row_block.min(rows - first_row);
-            product.block((first_row, block_rows), (first_group, groups), finish);
+            product.block((first_row, block_rows), (first_group, groups), &|sums: &Sums<'_>| finish(index, sums));
         }
     });
+}
+
+/// The weight and its task that a number stands for: the tasks that a thread would begin with of each weight follow each
+/// other, so that a thread that keeps its rows keeps them from weight to weight.
+fn task_of<const WEIGHTS: usize>(tasks: &[usize; WEIGHTS], threads: usize, number: usize) -> (usize, usize) {
+    if WEIGHTS == 1 {
+        return (0, number);
+    }
+    let mut rest = number;
+    for thread in 0..threads {
+        for (index, &tasks) in tasks.iter().enumerate() {
+            let (first, end) = (thread * tasks / threads, (thread + 1) * tasks / threads);
+            if rest < end - first {
+                return (index, first + rest);
+            }
+            rest -= end - first;
+        }
+    }
+    unreachable!("task {number} of {tasks:?}")
 }
 
 /// Rows of an input that one of several weights multiplies.
@@ -219,20 +280,37 @@ struct Product<'a> {
 
 impl Product<'_> {
     /// Sums of one block, over the whole depth.
-    fn block(
+    fn block(&self, rows: (usize, usize), groups: (usize, usize), finish: &impl Fn(&Sums<'_>)) {
+        if groups.1 > TASK_GROUPS {
+            self.block_of::<WIDE_TASK_GROUPS>(rows, groups, finish);
+        } else {
+            self.block_of::<TASK_GROUPS>(rows, groups, finish);
+        }
+    }
+
+    /// Sums of a block of at most so many pairs of panels, and no more of the stack than they need.
+    #[inline(never)]
+    fn block_of<const GROUPS: usize>(
         &self,
         (first_row, rows): (usize, usize),
         (first_group, groups): (usize, usize),
         finish: &impl Fn(&Sums<'_>),
     ) {
         assert!(rows <= ROW_BLOCK && first_row + rows <= self.rows);
-        assert!(groups <= TASK_GROUPS && first_group + groups <= self.panels.groups);
-        #[expect(clippy::large_stack_arrays, reason = "64 KiB of every thread's stack, where allocating is ruled out")]
-        let mut scratch = Scratch([MaybeUninit::uninit(); ROW_BLOCK * TASK_GROUPS * GROUP * PANEL]);
-        let sums = &mut scratch.0[..rows.next_multiple_of(ROW_PADDING) * groups * Sums::COLUMNS];
-        sums.fill(MaybeUninit::new(0.0));
+        assert!(groups <= GROUPS && first_group + groups <= self.panels.groups);
+        #[expect(clippy::large_stack_arrays, reason = "of every thread's stack, where allocating is ruled out")]
+        let mut scratch = Scratch::<GROUPS>([[MaybeUninit::uninit(); GROUP_SUMS]; GROUPS]);
+        let sums = &mut scratch.0.as_flattened_mut()[..rows.next_multiple_of(ROW_PADDING) * stride_of(groups)];
+        if !self.kernel.begins_at_zero() || self.panels.depth == 0 {
+            sums.fill(MaybeUninit::new(0.0));
+        }
+        if groups > TASK_GROUPS {
+            let behind = |row: &mut [MaybeUninit<f32>]| row[groups * Sums::COLUMNS..].fill(MaybeUninit::new(0.0));
+            sums.chunks_exact_mut(stride_of(groups)).for_each(behind);
+        }
         self.accumulate((first_row, rows), (first_group, groups), sums.as_mut_ptr().cast());
-        // SAFETY: all of `sums` was filled with zeros above, and kernels write nothing but floats.
+        // SAFETY: all of `sums` was filled with zeros, or is written by a kernel that begins at 0, in whole tiles of rows;
+        // kernels write nothing but floats.
         let values = unsafe { std::slice::from_raw_parts(sums.as_ptr().cast::<f32>(), sums.len()) };
         finish(&Sums { values, first_row, rows, first_group, groups });
     }
@@ -248,8 +326,8 @@ impl Product<'_> {
             let depth = step.min(self.panels.depth - start);
             // SAFETY: the kernel was chosen by an `Isa` that has its instructions. The rows are the input's, which is
             // padded to whole tiles of rows and at least as wide as the panels are deep (its width was checked to be
-            // that of the weight, and both are padded alike); the panels are the weight's; the sums were filled for
-            // whole tiles of rows and are this thread's own.
+            // that of the weight, and both are padded alike); the panels are the weight's; the sums are for whole tiles
+            // of rows, filled or fresh, and are this thread's own.
             unsafe {
                 let input = self.input.as_ptr().add(first_row * self.input.stride() + self.kernel.input.offset(start));
                 let weight = self.panels.group(first_group).add(self.kernel.weight.offset(start));
@@ -262,9 +340,16 @@ impl Product<'_> {
                     groups,
                     depth,
                     sums,
-                    sums_stride: groups * Sums::COLUMNS,
+                    sums_stride: stride_of(groups),
                     ahead: self.ahead((first_group, groups), rows, (start, start + depth)),
                     ahead_step: 0,
+                    // Of the same rows: the next block, or the first one for the next task.
+                    input_ahead: if start + depth < self.panels.depth {
+                        input.wrapping_add(self.kernel.input.offset(depth))
+                    } else {
+                        input.wrapping_sub(self.kernel.input.offset(start))
+                    },
+                    fresh: start == 0 && self.kernel.begins_at_zero(),
                 });
             }
         }
@@ -297,14 +382,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn tasks_of_all_weights_are_numbered_once() {
+        for (tasks, threads) in [([6, 6, 6], 2), ([12, 3, 3], 2), ([7, 0, 1], 3), ([1, 1, 1], 8)] {
+            let mut found: Vec<_> = (0..tasks.iter().sum()).map(|number| task_of(&tasks, threads, number)).collect();
+            found.sort_unstable();
+            let all = tasks.iter().enumerate().flat_map(|(index, &tasks)| (0..tasks).map(move |task| (index, task)));
+            assert!(all.eq(found), "{tasks:?} on {threads} threads");
+        }
+    }
+
+    #[test]
     fn a_partition_covers_every_row_and_panel_once() {
         for rows in [1, 2, 15, 16, 17, 100, 192, 255, 256, 257, 1000] {
             for groups in [1, 2, 3, 7, 64] {
                 for threads in [1, 2, 3, 64] {
                     for together in [Together::Nothing, Together::Rows, Together::Groups] {
-                        for bytes in [1 << 10, 1 << 30] {
-                            let partition = Partition::new(rows, (groups, bytes), threads, together);
-                            assert!(together != Together::Groups || partition.task_groups == 2);
+                        for (bytes, most) in [(1 << 10, 2), (1 << 30, 2), (1 << 30, 8)] {
+                            let partition = Partition::new(rows, (groups, bytes), most, threads, together);
+                            assert!(together != Together::Groups || partition.task_groups.is_multiple_of(2));
                             let mut seen = vec![0; partition.row_blocks * partition.group_blocks];
                             for task in 0..partition.tasks() {
                                 let (group_block, first, last) = partition.task(task);

@@ -7,8 +7,8 @@ use demask_tensor::AlignedBytes;
 use super::{
     activation::widen_bf16,
     int8::{self, InputGroup},
+    integers::INPUTS,
     kernel::LINE,
-    quantised::INPUTS,
 };
 use crate::{
     elementwise::{Lanes, Operation, copy_rounded, dispatch},
@@ -223,7 +223,7 @@ impl InputWriter<'_> {
                 InputFormat::Int8 => {
                     let whole = values.len().is_multiple_of(INPUTS) || first + values.len() == self.width;
                     assert!(first.is_multiple_of(INPUTS) && whole, "part of a group of inputs");
-                    int8::write(self.isa, values, start.cast());
+                    int8::write(values, start.cast());
                 }
             }
         }

@@ -15,20 +15,12 @@
 //! # Weights
 //!
 //! Byte dot products multiply bytes without a sign with bytes that have one. Weights are the former, as
-//! [`integers`](super::integers) lays them out: bytes are the integer plus 128. Four bits may stand for a byte's upper
-//! half: 16 times the integer plus 128, of which only the scale must know. With each group of inputs stands -128 times
-//! their sum: integer sums begin there, and what was added to the weights costs nothing.
+//! [`integers`](super::integers) lays them out: eight bits are the integer plus 128. With each group of inputs stands -128
+//! times their sum: integer sums begin there, and what was added to the weights costs nothing.
 
 use std::fmt;
 
-use super::{
-    pack::Vectors,
-    packed::PANEL,
-    quantised::{self, INPUTS, Quantisation, SCALES, quantise},
-};
-use crate::isa::Isa;
-#[cfg(target_arch = "x86_64")]
-use crate::isa::Tier;
+use super::{integers::INPUTS, packed::PANEL};
 
 /// Rounding of the inputs of matrix products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -74,18 +66,6 @@ pub(super) struct InputGroup {
     pub(super) weighted: f32,
 }
 
-impl InputGroup {
-    /// The sum of the integers, or of those of half number `half` where there are two `halves`.
-    pub(super) fn sum(&self, half: usize, halves: usize) -> i32 {
-        let whole = -self.start / SHIFT;
-        match (half, halves) {
-            (_, 1) => whole,
-            (0, _) => -self.first,
-            _ => whole + self.first,
-        }
-    }
-}
-
 /// Groups whose largest magnitude is less are 0: their inverse might be infinite.
 const TINY: f32 = f32::MIN_POSITIVE * (1 << 10) as f32;
 
@@ -118,49 +98,13 @@ impl InputGroup {
     }
 }
 
-/// Rounds a row's inputs, or a part of them that begins with a group; the last group is filled with zeros.
+/// Rounds a row's inputs, or a part of them that begins with a group; the last group is filled with zeros. In code that is
+/// compiled for an instruction set already.
 ///
 /// # Safety
 /// `out` points to as many groups as the values fill, which nobody else accesses.
-pub(super) unsafe fn write(isa: Isa, values: &[f32], out: *mut InputGroup) {
-    // SAFETY: the processor has the instructions, as the `Isa` proves; the rest is the caller's promise.
-    unsafe {
-        #[cfg(target_arch = "x86_64")]
-        {
-            if isa.has(Tier::Avx512) {
-                return write_avx512(values, out);
-            }
-            if isa.has(Tier::Avx2) {
-                return write_avx2(values, out);
-            }
-        }
-        let _ = isa;
-        write_anywhere(values, out);
-    }
-}
-
-/// # Safety
-/// As [`write`], and the processor has AVX-512 F, BW, DQ and VL.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn write_avx512(values: &[f32], out: *mut InputGroup) {
-    // SAFETY: the caller's promise.
-    unsafe { write_anywhere(values, out) }
-}
-
-/// # Safety
-/// As [`write`], and the processor has AVX2.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-unsafe fn write_avx2(values: &[f32], out: *mut InputGroup) {
-    // SAFETY: the caller's promise.
-    unsafe { write_anywhere(values, out) }
-}
-
-/// # Safety
-/// As [`write`].
 #[inline(always)]
-unsafe fn write_anywhere(values: &[f32], out: *mut InputGroup) {
+pub(super) unsafe fn write(values: &[f32], out: *mut InputGroup) {
     let (groups, rest) = values.as_chunks::<INPUTS>();
     for (index, values) in groups.iter().enumerate() {
         // SAFETY: the caller vouches for the groups.
@@ -183,54 +127,33 @@ pub(super) fn read(row: &[u8], out: &mut [f32]) {
     }
 }
 
-/// Quantises the groups of a panel, `[in][16]`, written to their places in a block: `panel` of the pair. Integers and
-/// scales are those of [`quantised::write_panel`].
-#[inline(always)]
-pub(super) fn write_panel<V: Vectors>(
-    to: Quantisation,
-    values: &[[f32; PANEL]; INPUTS],
-    block: &mut [u8],
-    panel: usize,
-) {
-    let (scales, integers) = block.split_at_mut(SCALES);
-    let lines =
-        integers[panel * quantised::panel_bytes(to)..][..quantised::panel_bytes(to)].chunks_exact_mut(QUAD_BYTES);
-    let zero = match to {
-        Quantisation::Q8 => SHIFT,
-        Quantisation::Q4 => 8,
-    };
-    let pairs = quantise::<V>(to, values, (scales, panel), zero);
-    let quad = |index: usize| -> [u32; PANEL] {
-        let (low, high) = (&pairs[2 * index], &pairs[2 * index + 1]);
-        std::array::from_fn(|lane| u32::from(low[lane]) | u32::from(high[lane]) << 16)
-    };
-    for (index, line) in lines.enumerate() {
-        let words = match to {
-            Quantisation::Q8 => quad(index),
-            Quantisation::Q4 => {
-                let (low, high) = (quad(2 * index), quad(2 * index + 1));
-                std::array::from_fn(|lane| low[lane] | high[lane] << 4)
-            }
-        };
-        line.chunks_exact_mut(QUAD).zip(words).for_each(|(out, word)| out.copy_from_slice(&word.to_le_bytes()));
-    }
-}
-
-/// Factor of a weight's scale for the place of its integer in the byte.
-pub(super) const fn scale_factor<const BITS: usize>() -> f32 {
-    if BITS == 8 { 1.0 } else { 1.0 / 16.0 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::linear::pack::Portable;
+    use crate::{
+        elementwise::{Lanes, Operation, dispatch},
+        isa::Isa,
+        linear::integers::{Q4, Q6K, Q8, begin},
+    };
+
+    /// A group on its way.
+    struct Written<'a>(&'a [f32; INPUTS]);
+
+    impl Operation for Written<'_> {
+        type Output = InputGroup;
+
+        #[inline(always)]
+        fn run<L: Lanes>(self) -> InputGroup {
+            let mut group =
+                InputGroup { integers: [1; INPUTS], scale: f32::NAN, start: 1, first: 1, weighted: f32::NAN };
+            // SAFETY: one group.
+            unsafe { write(self.0, &raw mut group) }
+            group
+        }
+    }
 
     fn written(isa: Isa, values: &[f32; INPUTS]) -> InputGroup {
-        let mut group = InputGroup { integers: [1; INPUTS], scale: f32::NAN, start: 1, first: 1, weighted: f32::NAN };
-        // SAFETY: one group.
-        unsafe { write(isa, values, &raw mut group) }
-        group
+        dispatch(isa, Written(values))
     }
 
     #[test]
@@ -242,7 +165,8 @@ mod tests {
             // 2.5 and 3.5 are ties.
             assert_eq!([0, 1, 30, 31].map(|k| group.integers[k]), [-127, 2, 4, 2], "{isa:?}");
             assert_eq!((group.scale, group.start, group.first, group.weighted), (2.0, 119 * SHIFT, 125, -238.0));
-            assert_eq!([group.sum(0, 1), group.sum(0, 2), group.sum(1, 2)], [-119, -125, 6]);
+            assert_eq!([begin::<Q8>(&group, 0), begin::<Q4>(&group, 0)], [119 * 128, 119 * 8]);
+            assert_eq!([0, 1].map(|half| begin::<Q6K>(&group, half)), [125 * 32, -6 * 32]);
         }
     }
 
@@ -280,30 +204,5 @@ mod tests {
                 assert_eq!((found.scale.to_bits(), found.start), (expected.scale.to_bits(), expected.start));
             }
         }
-    }
-
-    #[test]
-    fn weights_stand_in_quads_without_a_sign() {
-        let values: [f32; INPUTS] = std::array::from_fn(|k| (k as f32 - 8.0) * if k < 16 { 1.0 } else { 0.0 });
-        let in_lane = |lane: usize, factor: f32| -> [[f32; PANEL]; INPUTS] {
-            std::array::from_fn(|k| std::array::from_fn(|at| if at == lane { values[k] * factor } else { 0.0 }))
-        };
-        let mut block = vec![0u8; quantised::block_bytes(Quantisation::Q4)];
-        write_panel::<Portable>(Quantisation::Q4, &in_lane(9, 1.0), &mut block, 1);
-        let at = |quad: usize, k: usize| {
-            block[SCALES + quantised::panel_bytes(Quantisation::Q4) + quad / 2 * QUAD_BYTES + 9 * QUAD + k]
-                >> (quad % 2 * 4)
-                & 15
-        };
-        for (k, value) in values.iter().enumerate() {
-            assert_eq!(f32::from(at(k / QUAD, k % QUAD)) - 8.0, *value);
-        }
-        let mut block = vec![0u8; quantised::block_bytes(Quantisation::Q8)];
-        write_panel::<Portable>(Quantisation::Q8, &in_lane(3, 127.0 / 8.0), &mut block, 0);
-        let bytes = &block[SCALES + QUAD_BYTES + 3 * QUAD..][..QUAD];
-        assert_eq!(
-            bytes,
-            [4, 5, 6, 7].map(|k| ((f64::from(k) - 8.0) * 127.0 / 8.0).round() as i32 + 128).map(|b| b as u8)
-        );
     }
 }

@@ -6,7 +6,8 @@
 use demask_tensor::Dtype;
 
 use super::{
-    Products, blocks,
+    Products,
+    drive::{TASK_GROUPS, WIDE_TASK_GROUPS},
     input::InputFormat,
     int8::Activations,
     packed::{GROUP, MatrixFormat, PANEL, WeightFormat},
@@ -55,52 +56,12 @@ static KERNELS: &[Kernel] = &[
     #[cfg(target_arch = "x86_64")]
     super::avx512::F32,
     #[cfg(target_arch = "x86_64")]
-    super::avx512_widened::BF16,
+    super::avx512_dequant::BF16,
     #[cfg(target_arch = "x86_64")]
     super::avx512::BF16_PAIRS,
     super::amx::EMULATED_BF16,
     #[cfg(target_arch = "x86_64")]
     super::amx::BF16,
-    super::unpacked::PORTABLE_F32_Q8,
-    super::unpacked::PORTABLE_F32_Q4,
-    super::unpacked::PORTABLE_BF16_Q8,
-    super::unpacked::PORTABLE_BF16_Q4,
-    #[cfg(target_arch = "x86_64")]
-    super::unpacked::AVX2_F32_Q8,
-    #[cfg(target_arch = "x86_64")]
-    super::unpacked::AVX2_F32_Q4,
-    #[cfg(target_arch = "x86_64")]
-    super::unpacked::AVX2_BF16_Q8,
-    #[cfg(target_arch = "x86_64")]
-    super::unpacked::AVX2_BF16_Q4,
-    #[cfg(target_arch = "x86_64")]
-    super::avx512_widened::F32_Q8,
-    #[cfg(target_arch = "x86_64")]
-    super::avx512_widened::F32_Q4,
-    #[cfg(target_arch = "x86_64")]
-    super::avx512_widened::BF16_Q8,
-    #[cfg(target_arch = "x86_64")]
-    super::avx512_widened::BF16_Q4,
-    #[cfg(target_arch = "x86_64")]
-    super::avx512_quantised::Q8,
-    #[cfg(target_arch = "x86_64")]
-    super::avx512_quantised::Q4,
-    super::unpacked::EMULATED_AMX_Q8,
-    super::unpacked::EMULATED_AMX_Q4,
-    #[cfg(target_arch = "x86_64")]
-    super::avx512_quantised::AMX_Q8,
-    #[cfg(target_arch = "x86_64")]
-    super::avx512_quantised::AMX_Q4,
-    #[cfg(target_arch = "x86_64")]
-    super::avx512_int8::Q8,
-    #[cfg(target_arch = "x86_64")]
-    super::avx512_int8::Q4,
-    super::amx_int8::EMULATED_Q8,
-    super::amx_int8::EMULATED_Q4,
-    #[cfg(target_arch = "x86_64")]
-    super::amx_int8::Q8,
-    #[cfg(target_arch = "x86_64")]
-    super::amx_int8::Q4,
 ];
 
 /// Kernels of bytes, slower ones first.
@@ -113,18 +74,28 @@ static BYTES: &[[Kernel; 6]] = &[
     #[cfg(target_arch = "x86_64")]
     super::integers::avx2::DOTS,
     #[cfg(target_arch = "x86_64")]
-    super::integers::avx2::SHORT_DOTS,
+    super::integers::avx512::KERNELS,
 ];
 
 /// The kernels of all tables; of those that an instruction set can run, the last is the best.
 fn all() -> impl DoubleEndedIterator<Item = &'static Kernel> {
-    BYTES.as_flattened().iter().chain(KERNELS).chain(blocks::KERNELS.as_flattened())
+    BYTES.as_flattened().iter().chain(KERNELS).chain(super::unpacked::KERNELS.as_flattened())
 }
 
 impl Kernel {
     /// Rounding of the inputs.
     pub(super) fn activations(&self) -> Activations {
         if self.input == InputFormat::Int8 { Activations::Int8 } else { Activations::Plain }
+    }
+
+    /// Pairs of panels of its largest task.
+    pub(super) fn task_groups(&self) -> usize {
+        if self.begins_at_zero() { WIDE_TASK_GROUPS } else { TASK_GROUPS }
+    }
+
+    /// Reports whether the kernel looks at [`Block::fresh`]: sums of others are filled with zeros.
+    pub(super) fn begins_at_zero(&self) -> bool {
+        self.tier == Tier::Amx && self.weight == WeightFormat::Bf16Pairs
     }
 
     /// The kernel for weights of another format that takes the same inputs on the same tier, if there is one.
@@ -184,6 +155,10 @@ pub(super) struct Block {
     pub(super) ahead: [*const u8; GROUP],
     /// Bytes of it that are fetched in a step, where the kernel multiplies a cache line of each panel.
     pub(super) ahead_step: usize,
+    /// The inputs that will be multiplied next. They may be anywhere.
+    pub(super) input_ahead: *const u8,
+    /// Records whether sums begin at 0 instead of what is there, and may be unwritten: see [`Kernel::begins_at_zero`].
+    pub(super) fresh: bool,
 }
 
 /// Bytes of a cache line.

@@ -33,18 +33,12 @@
 pub mod activation;
 
 mod amx;
-mod amx_int8;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
-mod avx512_int8;
-#[cfg(target_arch = "x86_64")]
-mod avx512_quantised;
-#[cfg(target_arch = "x86_64")]
-mod avx512_widened;
-mod blocks;
+mod avx512_dequant;
 mod drive;
 mod input;
 mod int8;
@@ -54,7 +48,6 @@ mod output;
 mod pack;
 mod packed;
 mod portable;
-mod quantised;
 mod unpacked;
 
 pub use demask_tensor::Quantisation;
@@ -71,7 +64,7 @@ use crate::{
     isa::{self, Isa},
     pool::Pool,
 };
-use drive::Together;
+use drive::{Factor, Together};
 use input::InputFormat;
 use kernel::Kernel;
 use packed::{Panels, WeightFormat};
@@ -107,6 +100,14 @@ impl Products {
         });
         plain.chain(integers)
     }
+}
+
+/// A weight that an input is multiplied with, and where the result goes.
+pub(crate) struct Stored<'a> {
+    pub(crate) weight: &'a Packed,
+    pub(crate) bias: Option<&'a [f32]>,
+    /// `[rows, outputs]`.
+    pub(crate) out: &'a mut [f32],
 }
 
 /// The kernel for an instruction set and a kind of products.
@@ -262,11 +263,41 @@ impl Linear {
         assert!(bias.is_none_or(|bias| bias.len() == weight.rows()), "length of the bias");
         let target = output.target(rows, weight.rows());
         let together = if target.has_distinct_rows() { Together::Nothing } else { Together::Rows };
-        drive::multiply(self.kernel_of(&weight.panels), pool, (input, rows), &weight.panels, together, &|sums| {
+        drive::multiply(pool, (input, rows), self.factor(&weight.panels, together), &|sums| {
             // SAFETY: sums come for each block once, and blocks that run at the same time differ in columns or, where
             // the target's rows are distinct, in rows.
             unsafe { target.take(self.isa, sums, bias) }
         });
+    }
+
+    /// Multiplies the first `rows` rows of `input` with each weight, adds the bias if it has one, and stores the results,
+    /// `[rows, outputs]` each: all in one job of the pool. Allocates nothing.
+    ///
+    /// # Panics
+    /// As [`Linear::matmul`].
+    pub(crate) fn matmul_each<const WEIGHTS: usize>(
+        &self,
+        pool: &Pool,
+        input: &InputBuffer,
+        rows: usize,
+        weights: [Stored<'_>; WEIGHTS],
+    ) {
+        let weights = weights.map(|Stored { weight, bias, out }| {
+            assert_eq!(input.width(), weight.columns(), "width of the input");
+            assert!(bias.is_none_or(|bias| bias.len() == weight.rows()), "length of the bias");
+            let output = Output::Store { out, stride: weight.rows() };
+            (&weight.panels, bias, output.target(rows, weight.rows()))
+        });
+        let factors = std::array::from_fn(|index| self.factor(weights[index].0, Together::Nothing));
+        drive::multiply_with::<WEIGHTS>(pool, (input, rows), factors, &|index, sums| {
+            let (_, bias, target) = &weights[index];
+            // SAFETY: sums come for each block once, and each weight has a target of its own, whose rows are distinct.
+            unsafe { target.take(self.isa, sums, *bias) }
+        });
+    }
+
+    fn factor<'a>(&self, panels: &'a Panels, together: Together) -> Factor<'a> {
+        Factor { kernel: self.kernel_of(panels), panels, together }
     }
 
     /// Multiplies the first `rows` rows of `input` with a weight and hands the sums out instead of storing them: each
@@ -283,7 +314,7 @@ impl Linear {
         take: &(impl Fn(&Sums<'_>) + Sync),
     ) {
         assert_eq!(input.width(), weight.columns(), "width of the input");
-        drive::multiply(self.kernel_of(&weight.panels), pool, (input, rows), &weight.panels, Together::Nothing, take);
+        drive::multiply(pool, (input, rows), self.factor(&weight.panels, Together::Nothing), take);
     }
 
     /// Multiplies the rows of each job with its weight and hands the sums out: each once, by whichever thread made them.
@@ -357,7 +388,7 @@ impl Linear {
         // A group of inputs of the down projection is what two pairs of panels yield.
         let together = if output.format() == InputFormat::Int8 { Together::Groups } else { Together::Nothing };
         let writer = output.writer();
-        drive::multiply(self.kernel_of(&weight.panels), pool, (input, rows), &weight.panels, together, &|sums| {
+        drive::multiply(pool, (input, rows), self.factor(&weight.panels, together), &|sums| {
             // SAFETY: sums come for each block once, so that no two threads write the same columns of a row.
             unsafe { output::take_gate_up(self.isa, &writer, sums) }
         });

@@ -154,18 +154,20 @@ impl Operation for GateUp<'_, '_> {
     fn run<L: Lanes>(self) {
         let Self { writer, sums } = self;
         for row in 0..sums.rows {
-            // All of the task's columns at a time: formats that share a scale among inputs need its inputs together.
-            let mut values = [0.0; TASK_GROUPS * PANEL];
-            for (values, pair) in values.chunks_exact_mut(PANEL).zip(sums.row(row).chunks_exact(GROUP * PANEL)) {
-                let (gate, up) = pair.split_at(PANEL);
-                for lane in 0..PANEL {
-                    values[lane] = silu_f32(gate[lane]) * up[lane];
+            // Columns of two pairs at a time: formats that share a scale among inputs need its inputs together.
+            for (index, pairs) in sums.row(row).chunks(TASK_GROUPS * GROUP * PANEL).enumerate() {
+                let mut values = [0.0; TASK_GROUPS * PANEL];
+                for (values, pair) in values.chunks_exact_mut(PANEL).zip(pairs.chunks_exact(GROUP * PANEL)) {
+                    let (gate, up) = pair.split_at(PANEL);
+                    for lane in 0..PANEL {
+                        values[lane] = silu_f32(gate[lane]) * up[lane];
+                    }
                 }
+                let first = (sums.first_group + index * TASK_GROUPS) * PANEL;
+                let count = (pairs.len() / GROUP).min(writer.width() - first);
+                // SAFETY: our maker keeps other threads away from the rows and panels of these sums.
+                unsafe { writer.write_columns(sums.first_row + row, first, &values[..count]) }
             }
-            let first = sums.first_group * PANEL;
-            let count = (sums.groups * PANEL).min(writer.width() - first);
-            // SAFETY: our maker keeps other threads away from the rows and panels of these sums.
-            unsafe { writer.write_columns(sums.first_row + row, first, &values[..count]) }
         }
     }
 }

@@ -7,13 +7,12 @@
 
 mod vectors;
 
-use demask_tensor::{Dtype, TensorView};
+use demask_tensor::{Dtype, Quantisation, TensorView};
 
 use super::{
     activation::round_bf16,
-    blocks, int8, integers,
+    integers::{Coding, INPUTS, write_kept, write_rounded},
     packed::{GROUP, PANEL, WeightFormat},
-    quantised::{self, Quantisation},
 };
 use crate::isa::Isa;
 #[cfg(test)]
@@ -57,16 +56,12 @@ impl Work for WriteGroup<'_> {
             match self.format {
                 WeightFormat::F32 => write_f32::<V>(rows, &mut self.group[panel * half..][..half]),
                 WeightFormat::Bf16Pairs => write_bf16_pairs::<V>(rows, &mut self.group[panel * half..][..half]),
-                WeightFormat::Quantised(to) => {
-                    write_quantised::<V>(rows, to, (self.group, panel), quantised::write_panel::<V>);
-                }
                 WeightFormat::Integers(coding) => {
                     let Some(to) = coding.quantisation() else {
                         panic!("{} does not pack as {coding:?}", rows.weight.dtype())
                     };
-                    write_quantised::<V>(rows, to, (self.group, panel), int8::write_panel::<V>);
+                    write_quantised::<V>(rows, to, (self.group, panel));
                 }
-                WeightFormat::Blocks(coding) => panic!("{} does not pack as {coding:?}", rows.weight.dtype()),
             }
         }
     }
@@ -76,12 +71,8 @@ impl PanelRows<'_> {
     /// Writes rows in blocks that a format keeps as they are; tells whether it does.
     #[inline(always)]
     fn write_kept(&self, to: WeightFormat, group: &mut [u8], panel: usize) -> bool {
-        let Dtype::Block(source) = self.weight.dtype() else { return false };
-        let kept =
-            integers::Coding::keeping(self.weight.dtype()).filter(|&coding| to == WeightFormat::Integers(coding));
-        if kept.is_none() && blocks::keeping(self.weight.dtype()) != Some(to) {
-            return false;
-        }
+        let kept = Coding::keeping(self.weight.dtype()).filter(|&coding| to == WeightFormat::Integers(coding));
+        let Some(coding) = kept else { return false };
         let mut rows = [&[][..]; PANEL];
         let mut count = 0;
         for (lane, row) in self.lanes() {
@@ -89,10 +80,8 @@ impl PanelRows<'_> {
             count = lane + 1;
         }
         // A panel without rows stays zero.
-        match kept {
-            _ if count == 0 => {}
-            Some(coding) => integers::write_panel(coding, &rows[..count], group, panel),
-            None => blocks::write_panel(source, to, &rows[..count], group, panel),
+        if count > 0 {
+            write_kept(coding, &rows[..count], group, panel);
         }
         true
     }
@@ -188,22 +177,18 @@ fn write_bf16_pairs<V: Vectors>(rows: &PanelRows<'_>, panel: &mut [u8]) {
 
 /// Blocks of 32 inputs of a pair of panels, of which this is number `panel`.
 #[inline(always)]
-fn write_quantised<V: Vectors>(
-    rows: &PanelRows<'_>,
-    to: Quantisation,
-    (group, panel): (&mut [u8], usize),
-    write: impl Fn(Quantisation, &[[f32; PANEL]; quantised::INPUTS], &mut [u8], usize),
-) {
+fn write_quantised<V: Vectors>(rows: &PanelRows<'_>, to: Quantisation, (group, panel): (&mut [u8], usize)) {
+    let block_bytes = Coding::rounded(to).block_bytes();
     let mut strip = [[0; STRIP]; PANEL];
-    for (index, blocks) in group.chunks_mut(STRIP / quantised::INPUTS * quantised::block_bytes(to)).enumerate() {
+    for (index, blocks) in group.chunks_mut(STRIP / INPUTS * block_bytes).enumerate() {
         rows.read_f32(index * STRIP, &mut strip);
-        for (block, out) in blocks.chunks_exact_mut(quantised::block_bytes(to)).enumerate() {
-            let mut values = [[0.0; PANEL]; quantised::INPUTS];
+        for (block, out) in blocks.chunks_exact_mut(block_bytes).enumerate() {
+            let mut values = [[0.0; PANEL]; INPUTS];
             for (half, values) in values.chunks_exact_mut(PANEL).enumerate() {
-                let words = transposed::<V, _>(&strip, block * quantised::INPUTS + half * PANEL);
+                let words = transposed::<V, _>(&strip, block * INPUTS + half * PANEL);
                 values.iter_mut().zip(words).for_each(|(values, words)| *values = words.map(f32::from_bits));
             }
-            write(to, &values, out, panel);
+            write_rounded::<V>(to, &values, out, panel);
         }
     }
 }

@@ -10,11 +10,9 @@ use demask_tensor::{AlignedBytes, Dtype, PackError, TensorView};
 
 use super::{
     Activations, Products,
-    blocks::{self, Coding},
     input::DEPTH_PADDING,
-    integers,
+    integers::Coding,
     pack::{PanelRows, write_group},
-    quantised::{self, Quantisation},
 };
 use crate::{
     elementwise::{Shared, for_ranges},
@@ -39,12 +37,8 @@ pub(super) enum WeightFormat {
     F32,
     /// bf16, `[in / 2][16][2]` in each panel, `in` padded to the depth of a tile.
     Bf16Pairs,
-    /// Blocks of 32 inputs of a pair of panels, `in` padded to whole blocks.
-    Quantised(Quantisation),
-    /// Blocks of a pair of panels in the order of byte dot products, `in` padded to whole blocks.
-    Integers(integers::Coding),
-    /// Blocks of a pair of panels with the numbers of a file's blocks; `in` is whole blocks.
-    Blocks(Coding),
+    /// Blocks of small integers of a pair of panels, `in` padded to whole blocks.
+    Integers(Coding),
 }
 
 impl fmt::Display for WeightFormat {
@@ -52,12 +46,10 @@ impl fmt::Display for WeightFormat {
         match self {
             Self::F32 => f.write_str("f32"),
             Self::Bf16Pairs => f.write_str("bf16"),
-            Self::Quantised(quantisation) => quantisation.fmt(f),
             Self::Integers(coding) => match coding.quantisation() {
                 Some(quantisation) => quantisation.fmt(f),
                 None => coding.format().fmt(f),
             },
-            Self::Blocks(coding) => coding.format().fmt(f),
         }
     }
 }
@@ -69,9 +61,7 @@ impl WeightFormat {
         match self {
             Self::F32 => depth * PANEL * 4,
             Self::Bf16Pairs => depth * PANEL * 2,
-            Self::Quantised(quantisation) => depth / quantised::INPUTS * quantised::block_bytes(quantisation),
             Self::Integers(coding) => depth / coding.inputs() * coding.block_bytes(),
-            Self::Blocks(coding) => depth / coding.inputs() * coding.block_bytes(),
         }
     }
 
@@ -79,7 +69,7 @@ impl WeightFormat {
     pub(super) const fn group_bytes(self, depth: usize) -> usize {
         match self {
             Self::F32 | Self::Bf16Pairs => GROUP * self.offset(depth),
-            Self::Quantised(_) | Self::Integers(_) | Self::Blocks(_) => self.offset(depth),
+            Self::Integers(_) => self.offset(depth),
         }
     }
 
@@ -87,9 +77,8 @@ impl WeightFormat {
     pub(super) fn depth(self, columns: usize) -> usize {
         match self {
             Self::F32 => columns,
-            Self::Bf16Pairs | Self::Quantised(_) => columns.next_multiple_of(DEPTH_PADDING),
+            Self::Bf16Pairs => columns.next_multiple_of(DEPTH_PADDING),
             Self::Integers(coding) => columns.next_multiple_of(coding.inputs()),
-            Self::Blocks(coding) => columns.next_multiple_of(coding.inputs()),
         }
     }
 }
@@ -106,15 +95,12 @@ impl MatrixFormat {
         let Products { dtype, quantisation, activations } = products;
         let plain = if dtype == Dtype::F32 { WeightFormat::F32 } else { WeightFormat::Bf16Pairs };
         let shared = (stored[0] == stored[1]).then_some(stored[0]);
-        Self(match (quantisation, activations) {
-            (None, Activations::Plain) => shared.and_then(blocks::keeping).unwrap_or(plain),
-            (None, Activations::Int8) => {
-                let kept = shared.and_then(integers::Coding::keeping);
-                WeightFormat::Integers(kept.unwrap_or(integers::Coding::Q8))
-            }
-            (Some(to), Activations::Plain) => WeightFormat::Quantised(to),
-            (Some(to), Activations::Int8) => WeightFormat::Integers(integers::Coding::rounded(to)),
-        })
+        let coding = match (quantisation, shared.and_then(Coding::keeping), activations) {
+            (Some(to), _, _) => Some(Coding::rounded(to)),
+            (None, None, Activations::Int8) => Some(Coding::Q8),
+            (None, kept, _) => kept,
+        };
+        Self(coding.map_or(plain, WeightFormat::Integers))
     }
 
     /// Bytes that a weight of a shape takes, without the padding of panels.

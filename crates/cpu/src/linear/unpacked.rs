@@ -1,15 +1,19 @@
 //! Kernels that unpack weights: part of a pair of panels becomes panels of another kernel, which multiplies them with all
 //! rows while they are in the first-level cache.
 //!
-//! The unpacked numbers are the same for every tier: the f32 product of scale and integer, rounded to bf16 where the
-//! other kernel takes bf16.
+//! The unpacked numbers are the same for every tier: `scale * (integer - middle) - minimum` in f32, rounded after each
+//! operation, then rounded to bf16 where the other kernel takes bf16.
 
 use std::{mem::MaybeUninit, ops::Range};
 
 use super::{
+    activation::round_bf16,
+    amx,
+    int8::{QUAD, QUADS},
+    integers::{Code, Coding, INPUTS, codings, numbers::Numbers},
     kernel::{Block, Kernel},
-    packed::{GROUP, WeightFormat},
-    quantised::{self, INPUTS, Quantisation},
+    packed::{GROUP, PANEL, WeightFormat},
+    portable,
 };
 
 /// Bytes of two unpacked panels: three quarters of a 32 KiB first-level cache, so that blocks of the depth that are half
@@ -18,20 +22,7 @@ pub(super) const PANEL_BYTES: usize = 24 << 10;
 
 /// Two unpacked panels, on the stack of their thread.
 #[repr(align(64))]
-pub(super) struct Panels(pub(super) MaybeUninit<[u8; PANEL_BYTES]>);
-
-/// A kernel that multiplies unpacked panels, and how they are unpacked for it.
-pub(super) trait Unpack {
-    /// The kernel.
-    const KERNEL: Kernel;
-
-    /// Unpacks `count` times 32 inputs of weights of `BITS` bits to two panels.
-    ///
-    /// # Safety
-    /// The processor has the tier that the kernel executes; `from` points to as many inputs of a pair of panels, `to` to
-    /// room for them, on cache lines.
-    unsafe fn unpack<const BITS: usize>(from: Pair<*const u8>, count: usize, to: Pair<*mut u8>);
-}
+struct Panels(MaybeUninit<[u8; PANEL_BYTES]>);
 
 /// Two panels.
 #[derive(Clone, Copy)]
@@ -42,75 +33,88 @@ pub(super) struct Pair<P> {
     pub(super) stride: usize,
 }
 
-/// The kernel for packed weights that another kernel multiplies unpacked.
-pub(super) const fn kernel<U: Unpack, const BITS: usize>(name: &'static str) -> Kernel {
-    Kernel { name, weight: weight_format(BITS), accumulate: accumulate::<U, BITS>, ..U::KERNEL }
+/// One panel's weights of a part of [`INPUTS`] inputs, on their way to products: vectors `V` of sixteen outputs.
+pub(super) trait Dequant<V> {
+    /// Their layout.
+    const FORMAT: WeightFormat;
+
+    /// Bytes from the start of a pair of panels to a part.
+    fn offset(part: usize) -> usize;
+
+    /// Begins with part `part` of panel `panel` of a pair.
+    ///
+    /// # Safety
+    /// The processor has the instructions; the pair has the part.
+    unsafe fn new(pair: Pair<*const u8>, part: usize, panel: usize) -> Self;
+
+    /// Weights of the four inputs of quad `quad`; called for all eight in ascending order.
+    ///
+    /// # Safety
+    /// The processor has the instructions; the pair is still there.
+    unsafe fn next(&mut self, quad: usize) -> [V; QUAD];
 }
 
-/// The format of weights of so many bits.
-pub(super) const fn weight_format(bits: usize) -> WeightFormat {
-    match bits {
-        4 => WeightFormat::Quantised(Quantisation::Q4),
-        8 => WeightFormat::Quantised(Quantisation::Q8),
-        _ => WeightFormat::Bf16Pairs,
+/// A kernel that multiplies unpacked panels, and how they are unpacked for it.
+pub(super) trait Unpack {
+    /// The kernel.
+    const KERNEL: Kernel;
+    /// Sixteen weights.
+    type Vector: Copy;
+    /// Weights that are integers.
+    type Integers<C: Code>: Dequant<Self::Vector>;
+
+    /// Stores the weights of two inputs as they stand in a panel of the kernel.
+    ///
+    /// # Safety
+    /// The processor has the tier that the kernel executes; there is room at `out`.
+    unsafe fn store(weights: [Self::Vector; 2], out: *mut u8);
+
+    /// Unpacks parts to two panels: [`unpack`], with the tier's instructions.
+    ///
+    /// # Safety
+    /// The processor has the tier that the kernel executes; the pair has these parts, and `to` room for them, on cache
+    /// lines.
+    unsafe fn unpack<D: Dequant<Self::Vector>>(pair: Pair<*const u8>, parts: Range<usize>, to: Pair<*mut u8>);
+}
+
+/// The kernel for weights of a coding, with the panels of another.
+pub(super) const fn kernel<U: Unpack, C: Code>(name: &'static str) -> Kernel {
+    // A block of the depth holds whole blocks of the coding.
+    let whole = C::CODING.inputs();
+    Kernel {
+        name,
+        weight: WeightFormat::Integers(C::CODING),
+        depth_block: U::KERNEL.depth_block.next_multiple_of(whole),
+        deep_block: U::KERNEL.deep_block.next_multiple_of(whole),
+        accumulate: accumulate::<U, U::Integers<C>>,
+        ..U::KERNEL
     }
 }
 
-pub(super) const fn format<const BITS: usize>() -> Quantisation {
-    if BITS == 8 { Quantisation::Q8 } else { Quantisation::Q4 }
-}
-
-/// # Safety
-/// As [`Kernel::accumulate`].
-pub(super) unsafe fn accumulate<U: Unpack, const BITS: usize>(block: &Block) {
-    let offset = |part: usize| weight_format(BITS).offset(part * INPUTS);
-    // SAFETY: the caller vouches for the processor and the block, whose depth is a multiple of 32; parts are of the pair
-    // of panels.
-    unsafe {
-        multiply_unpacked(
-            &U::KERNEL,
-            block,
-            |group, next| ahead(block, group, next.map(offset)),
-            |pair, parts, to| {
-                let from = Pair { start: pair.wrapping_add(offset(parts.start)), stride: block.panel_stride };
-                U::unpack::<BITS>(from, parts.len(), to);
-            },
-        );
-    }
-}
-
-/// Unpacks parts of 32 inputs of each pair of a block's panels, and multiplies them by a kernel for unpacked ones.
-/// `unpack(pair, parts, to)` does the first for the pair of panels that begins at `pair`; `ahead(group, next)` says what
-/// is read next, from the part `next` of the pair `group` on, or behind this pair.
+/// Unpacks parts of each pair of a block's panels, and multiplies them by the kernel for unpacked ones.
 ///
 /// # Safety
-/// The processor has the tier that the kernel executes, and the block keeps its promises; `unpack` fills the panels that
-/// it is given with all parts.
-#[inline(always)]
-pub(super) unsafe fn multiply_unpacked(
-    kernel: &Kernel,
-    block: &Block,
-    ahead: impl Fn(usize, Option<usize>) -> [*const u8; GROUP],
-    unpack: impl Fn(*const u8, Range<usize>, Pair<*mut u8>),
-) {
+/// As [`Kernel::accumulate`].
+pub(super) unsafe fn accumulate<U: Unpack, D: Dequant<U::Vector>>(block: &Block) {
     let mut panels = Panels(MaybeUninit::uninit());
-    let most = PANEL_BYTES / kernel.weight.group_bytes(INPUTS);
-    let panels = Pair { start: panels.0.as_mut_ptr().cast::<u8>(), stride: kernel.weight.offset(most * INPUTS) };
+    let most = PANEL_BYTES / U::KERNEL.weight.group_bytes(INPUTS);
+    let panels = Pair { start: panels.0.as_mut_ptr().cast::<u8>(), stride: U::KERNEL.weight.offset(most * INPUTS) };
     let parts = block.depth / INPUTS;
     for group in 0..block.groups {
         for start in (0..parts).step_by(most) {
             let end = parts.min(start + most);
-            // SAFETY: as our caller promises. The panels have room for `most` parts, and hold those from `start` to `end`
-            // when the kernel reads them.
+            // SAFETY: the caller vouches for the processor and the block, whose depth is a multiple of 32. The panels
+            // have room for `most` parts, and hold those from `start` to `end` when the kernel reads them.
             unsafe {
                 let part = block.part(0, block.rows, group);
-                unpack(part.weight, start..end, panels);
-                (kernel.accumulate)(&Block {
-                    input: block.input.add(kernel.input.offset(start * INPUTS)),
+                let pair = Pair { start: part.weight, stride: block.panel_stride };
+                U::unpack::<D>(pair, start..end, panels);
+                (U::KERNEL.accumulate)(&Block {
+                    input: block.input.add(U::KERNEL.input.offset(start * INPUTS)),
                     weight: panels.start,
                     panel_stride: panels.stride,
                     depth: (end - start) * INPUTS,
-                    ahead: ahead(group, (end < parts).then_some(end)),
+                    ahead: ahead(block, group, (end < parts).then(|| D::offset(end))),
                     ..part
                 });
             }
@@ -131,58 +135,130 @@ fn ahead(block: &Block, group: usize, offset: Option<usize>) -> [*const u8; GROU
     }
 }
 
-/// Names a way to unpack, and what it is for.
-macro_rules! unpack {
-    ($name:ident: $kernel:path, $from:ident $(, #[$feature:meta])?) => {
-        struct $name;
+/// Unpacks parts to two panels.
+///
+/// # Safety
+/// As [`Unpack::unpack`], in code that is compiled with the tier's instructions.
+#[inline(always)]
+pub(super) unsafe fn unpack<U: Unpack, D: Dequant<U::Vector>>(
+    pair: Pair<*const u8>,
+    parts: Range<usize>,
+    to: Pair<*mut u8>,
+) {
+    let two = U::KERNEL.weight.offset(2);
+    for (index, part) in parts.enumerate() {
+        for panel in 0..GROUP {
+            // SAFETY: the caller vouches for weights and panels.
+            unsafe {
+                let out = to.start.add(panel * to.stride + U::KERNEL.weight.offset(index * INPUTS));
+                let mut weights = D::new(pair, part, panel);
+                for quad in 0..QUADS {
+                    let [first, second, third, fourth] = weights.next(quad);
+                    U::store([first, second], out.add(2 * quad * two));
+                    U::store([third, fourth], out.add((2 * quad + 1) * two));
+                }
+            }
+        }
+    }
+}
 
-        impl Unpack for $name {
-            const KERNEL: Kernel = $kernel;
+/// Names a way to unpack: its kernel, its vectors and weights, how two inputs' weights are stored, and the instructions.
+macro_rules! unpacks {
+    ($name:ident: $kernel:expr, $vector:ty, $integers:ty, $store:expr $(, #[$feature:meta])?) => {
+        pub(in crate::linear) struct $name;
 
-            unsafe fn unpack<const BITS: usize>(from: Pair<*const u8>, count: usize, to: Pair<*mut u8>) {
+        impl $crate::linear::unpacked::Unpack for $name {
+            const KERNEL: $crate::linear::kernel::Kernel = $kernel;
+            type Vector = $vector;
+            type Integers<C: $crate::linear::integers::Code> = $integers;
+
+            #[inline(always)]
+            unsafe fn store(weights: [$vector; 2], out: *mut u8) {
+                // SAFETY: the caller's promise.
+                unsafe { $store(weights, out) }
+            }
+
+            unsafe fn unpack<D: $crate::linear::unpacked::Dequant<$vector>>(
+                pair: $crate::linear::unpacked::Pair<*const u8>,
+                parts: std::ops::Range<usize>,
+                to: $crate::linear::unpacked::Pair<*mut u8>,
+            ) {
                 /// # Safety
-                /// As [`Unpack::unpack`].
+                /// As [`Unpack::unpack`](crate::linear::unpacked::Unpack::unpack).
                 $(#[$feature])?
-                unsafe fn unpack<const BITS: usize>(from: Pair<*const u8>, count: usize, to: Pair<*mut u8>) {
+                unsafe fn unpack<D: $crate::linear::unpacked::Dequant<$vector>>(
+                    pair: $crate::linear::unpacked::Pair<*const u8>,
+                    parts: std::ops::Range<usize>,
+                    to: $crate::linear::unpacked::Pair<*mut u8>,
+                ) {
                     // SAFETY: the caller's promise.
-                    unsafe { quantised::$from::<BITS>(from.start, count, to.start, to.stride) }
+                    unsafe { $crate::linear::unpacked::unpack::<$name, D>(pair, parts, to) }
                 }
                 // SAFETY: the caller vouches for processor and memory.
-                unsafe { unpack::<BITS>(from, count, to) }
+                unsafe { unpack::<D>(pair, parts, to) }
             }
         }
     };
 }
+pub(super) use unpacks;
 
-unpack!(PortableF32: super::portable::F32, to_f32);
-unpack!(PortableBf16: super::portable::BF16, to_bf16);
-unpack!(EmulatedAmx: super::amx::EMULATED_BF16, to_bf16);
-#[cfg(target_arch = "x86_64")]
-unpack!(Avx2F32: super::avx2::F32, to_f32, #[target_feature(enable = "avx2,fma")]);
-#[cfg(target_arch = "x86_64")]
-unpack!(Avx2Bf16: super::avx2::BF16, to_bf16, #[target_feature(enable = "avx2,fma")]);
+/// Stores weights as f32.
+///
+/// # Safety
+/// There is room at `out`, on a cache line.
+#[inline(always)]
+#[expect(clippy::cast_ptr_alignment, reason = "panels begin on cache lines; elements follow each other")]
+unsafe fn store_f32(weights: [[f32; PANEL]; 2], out: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe { out.cast::<[[f32; PANEL]; 2]>().write(weights) }
+}
 
-/// portable, f32 inputs, integers of 8 bits.
-pub(super) const PORTABLE_F32_Q8: Kernel = kernel::<PortableF32, 8>("portable_f32xq8_f32");
-/// portable, f32 inputs, integers of 4 bits.
-pub(super) const PORTABLE_F32_Q4: Kernel = kernel::<PortableF32, 4>("portable_f32xq4_f32");
-/// portable, bf16 inputs, integers of 8 bits.
-pub(super) const PORTABLE_BF16_Q8: Kernel = kernel::<PortableBf16, 8>("portable_bf16xq8_f32");
-/// portable, bf16 inputs, integers of 4 bits.
-pub(super) const PORTABLE_BF16_Q4: Kernel = kernel::<PortableBf16, 4>("portable_bf16xq4_f32");
-/// emulatedamx, bf16 inputs, integers of 8 bits.
-pub(super) const EMULATED_AMX_Q8: Kernel = kernel::<EmulatedAmx, 8>("emulatedamx_bf16xq8_f32");
-/// emulatedamx, bf16 inputs, integers of 4 bits.
-pub(super) const EMULATED_AMX_Q4: Kernel = kernel::<EmulatedAmx, 4>("emulatedamx_bf16xq4_f32");
-/// avx2, f32 inputs, integers of 8 bits.
+/// Stores weights as bf16 pairs.
+///
+/// # Safety
+/// As [`store_f32`].
+#[inline(always)]
+#[expect(clippy::cast_ptr_alignment, reason = "panels begin on cache lines; elements follow each other")]
+unsafe fn store_bf16(weights: [[f32; PANEL]; 2], out: *mut u8) {
+    let mut pairs = [0; PANEL];
+    for lane in 0..PANEL {
+        let [first, second] = [weights[0][lane], weights[1][lane]];
+        pairs[lane] = u32::from(round_bf16(first)) | u32::from(round_bf16(second)) << 16;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { out.cast::<[u32; PANEL]>().write(pairs) }
+}
+
+unpacks!(PortableF32: portable::F32, [f32; PANEL], Numbers<C>, store_f32);
+unpacks!(PortableBf16: portable::BF16, [f32; PANEL], Numbers<C>, store_bf16);
+unpacks!(EmulatedAmx: amx::EMULATED_BF16, [f32; PANEL], Numbers<C>, store_bf16);
+
+/// Kernels of all codings; the last one that an instruction set can run is the best.
+pub(super) static KERNELS: &[[Kernel; Coding::ALL.len()]] = &[
+    codings!(kernel::<PortableF32>, "portable_f32"),
+    codings!(kernel::<PortableBf16>, "portable_bf16"),
+    #[cfg(target_arch = "x86_64")]
+    codings!(kernel::<x86::Avx2F32>, "avx2_f32"),
+    #[cfg(target_arch = "x86_64")]
+    codings!(kernel::<x86::Avx2Bf16>, "avx2_bf16"),
+    #[cfg(target_arch = "x86_64")]
+    codings!(kernel::<super::avx512_dequant::Exact>, "avx512_f32"),
+    #[cfg(target_arch = "x86_64")]
+    super::avx512_dequant::ROUNDED,
+    #[cfg(target_arch = "x86_64")]
+    super::avx512_dequant::PAIRS,
+    codings!(kernel::<EmulatedAmx>, "emulatedamx_bf16"),
+    #[cfg(target_arch = "x86_64")]
+    codings!(kernel::<super::avx512_dequant::Amx>, "amx_bf16"),
+];
+
 #[cfg(target_arch = "x86_64")]
-pub(super) const AVX2_F32_Q8: Kernel = kernel::<Avx2F32, 8>("avx2_f32xq8_f32");
-/// avx2, f32 inputs, integers of 4 bits.
-#[cfg(target_arch = "x86_64")]
-pub(super) const AVX2_F32_Q4: Kernel = kernel::<Avx2F32, 4>("avx2_f32xq4_f32");
-/// avx2, bf16 inputs, integers of 8 bits.
-#[cfg(target_arch = "x86_64")]
-pub(super) const AVX2_BF16_Q8: Kernel = kernel::<Avx2Bf16, 8>("avx2_bf16xq8_f32");
-/// avx2, bf16 inputs, integers of 4 bits.
-#[cfg(target_arch = "x86_64")]
-pub(super) const AVX2_BF16_Q4: Kernel = kernel::<Avx2Bf16, 4>("avx2_bf16xq4_f32");
+mod x86 {
+    //! Ways to unpack in wider vectors, of the same code.
+
+    use super::{PANEL, store_bf16, store_f32};
+    use crate::linear::{avx2, integers::avx2::Floats};
+
+    unpacks!(Avx2F32: avx2::F32, [f32; PANEL], Floats<C>, store_f32, #[target_feature(enable = "avx2,fma,f16c")]);
+    unpacks!(Avx2Bf16: avx2::BF16, [f32; PANEL], Floats<C>, store_bf16, #[target_feature(enable = "avx2,fma,f16c")]);
+}

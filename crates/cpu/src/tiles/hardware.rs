@@ -1,12 +1,12 @@
 //! The tile instructions of the processor itself.
 //!
-//! The contents of tiles live from one `asm!` to the next. The compiler neither uses nor saves tile registers in
-//! code that does not enable their target feature, as this crate never does; every block is volatile, so that none
-//! is moved across another; and the system saves tiles with the rest of a thread's registers.
+//! A product is one block of assembly, which names all tiles as overwritten: none holds anything from one block to the
+//! next. What stays is their configuration, of which the compiler knows nothing; the system saves it, and the tiles, with
+//! the rest of a thread's registers.
 
-use std::arch::asm;
+use std::{arch::asm, mem::offset_of};
 
-use super::{ROW_BYTES, ROWS, TileUnit, WORDS, fit};
+use super::{Places, ROW_BYTES, ROWS, TileUnit};
 
 /// The tile registers of the current thread.
 pub(crate) struct Tiles {
@@ -29,94 +29,181 @@ struct Configuration {
 const _: () = assert!(size_of::<Configuration>() == 64);
 
 impl Configuration {
-    /// Eight tiles for products that take `steps` words of a row.
-    const fn new(steps: usize) -> Self {
-        assert!(0 < steps && steps <= WORDS);
+    /// Eight tiles of full size.
+    const fn new() -> Self {
         let mut row_bytes = [0; 16];
         let mut rows = [0; 16];
         let mut tile = 0;
         while tile < 8 {
-            row_bytes[tile] = if tile / 2 == 2 { 4 * steps as u16 } else { ROW_BYTES as u16 };
-            rows[tile] = if tile / 2 == 3 { steps as u8 } else { ROWS as u8 };
+            row_bytes[tile] = ROW_BYTES as u16;
+            rows[tile] = ROWS as u8;
             tile += 1;
         }
         Self { palette: 1, start_row: 0, reserved: [0; 14], row_bytes, rows }
     }
 }
 
+/// Products of tiles in one block of assembly, from the sums' coming to their going: `$dot` is the instruction, and what
+/// is in brackets is done where there are two tiles of rows. Temporaries are used twice where they can: registers are few.
+macro_rules! products {
+    ($places:expr, $steps:expr, $dot:literal, [$($tall:tt)?]) => {{
+        let steps: &[*const u8] = $steps;
+        let range = steps.as_ptr_range();
+        asm!(
+            "mov {weight}, [{places} + {SUMS}]",
+            "mov {apart}, [{places} + {SUMS_STRIDE}]",
+            products!(@ [$($tall)?] "mov {below}, {apart}\nshl {below}, 4\nadd {below}, {weight}"),
+            "cmp byte ptr [{places} + {FRESH}], 0",
+            "jne 2f",
+            "tileloadd tmm0, [{weight} + {apart}*1]",
+            "tileloadd tmm1, [{weight} + {apart}*1 + 64]",
+            products!(@ [$($tall)?] "tileloadd tmm2, [{below} + {apart}*1]\ntileloadd tmm3, [{below} + {apart}*1 + 64]"),
+            "jmp 3f",
+            "2:",
+            "tilezero tmm0",
+            "tilezero tmm1",
+            products!(@ [$($tall)?] "tilezero tmm2\ntilezero tmm3"),
+            "3:",
+            "mov {input}, [{places} + {INPUT}]",
+            "mov {input_stride}, [{places} + {INPUT_STRIDE}]",
+            "mov {weight_stride}, [{places} + {WEIGHT_STRIDE}]",
+            "mov {apart}, [{places} + {WEIGHT_RIGHT}]",
+            "mov {ahead}, [{places} + {AHEAD}]",
+            "mov {rows_ahead}, [{places} + {ROWS_AHEAD}]",
+            products!(@ [$($tall)?] "mov {below}, {input_stride}\nshl {below}, 4\nadd {below}, {input}"),
+            "cmp {step}, {end}",
+            "je 6f",
+            "4:",
+            "mov {weight}, [{step}]",
+            "tileloaddt1 tmm4, [{input} + {input_stride}*1]",
+            "tileloadd tmm6, [{weight} + {weight_stride}*1]",
+            "add {weight}, {apart}",
+            concat!($dot, " tmm0, tmm4, tmm6"),
+            "tileloadd tmm7, [{weight} + {weight_stride}*1]",
+            concat!($dot, " tmm1, tmm4, tmm7"),
+            products!(@ [$($tall)?] "tileloaddt1 tmm5, [{below} + {input_stride}*1]"),
+            products!(@ [$($tall)?] concat!($dot, " tmm2, tmm5, tmm6\n", $dot, " tmm3, tmm5, tmm7\nadd {below}, 64")),
+            "mov {line}, [{places} + {AHEAD_LINES}]",
+            "test {line}, {line}",
+            "jz 8f",
+            "7:",
+            "prefetcht1 [{ahead}]",
+            "prefetcht1 [{ahead} + {apart}*1]",
+            "add {ahead}, 64",
+            "dec {line}",
+            "jnz 7b",
+            "8:",
+            products!(@ [$($tall)?] concat!(
+                "prefetcht1 [{rows_ahead}]\nprefetcht1 [{rows_ahead} + {input_stride}*1]\n",
+                "lea {line}, [{rows_ahead} + {input_stride}*2]\nadd {rows_ahead}, 64\n",
+                "prefetcht1 [{line}]\nprefetcht1 [{line} + {input_stride}*1]",
+            )),
+            "add {input}, 64",
+            "add {step}, 8",
+            "cmp {step}, {end}",
+            "jne 4b",
+            "6:",
+            "mov {weight}, [{places} + {SUMS}]",
+            "mov {apart}, [{places} + {SUMS_STRIDE}]",
+            "tilestored [{weight} + {apart}*1], tmm0",
+            "tilestored [{weight} + {apart}*1 + 64], tmm1",
+            products!(@ [$($tall)?] "mov {below}, {apart}\nshl {below}, 4\nadd {below}, {weight}"),
+            products!(@ [$($tall)?] "tilestored [{below} + {apart}*1], tmm2\ntilestored [{below} + {apart}*1 + 64], tmm3"),
+            "/* {below} {rows_ahead} */",
+            places = in(reg) &raw const *$places,
+            step = inout(reg) range.start => _,
+            end = in(reg) range.end,
+            input = out(reg) _,
+            input_stride = out(reg) _,
+            below = out(reg) _,
+            weight = out(reg) _,
+            weight_stride = out(reg) _,
+            apart = out(reg) _,
+            ahead = out(reg) _,
+            rows_ahead = out(reg) _,
+            line = out(reg) _,
+            SUMS = const offset_of!(Places, sums),
+            SUMS_STRIDE = const offset_of!(Places, sums_stride),
+            INPUT = const offset_of!(Places, input),
+            INPUT_STRIDE = const offset_of!(Places, input_stride),
+            WEIGHT_STRIDE = const offset_of!(Places, weight_stride),
+            WEIGHT_RIGHT = const offset_of!(Places, weight_right),
+            AHEAD = const offset_of!(Places, ahead),
+            ROWS_AHEAD = const offset_of!(Places, rows_ahead),
+            AHEAD_LINES = const offset_of!(Places, ahead_lines),
+            FRESH = const offset_of!(Places, fresh),
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack),
+        );
+    }};
+    (@ [tall] $line:expr) => { $line };
+    (@ [] $line:expr) => { "" };
+}
+
 impl TileUnit for Tiles {
     #[inline(always)]
-    unsafe fn configure<const STEPS: usize>() -> Self {
-        let configuration: &'static Configuration = const { &Configuration::new(STEPS) };
+    unsafe fn configure() -> Self {
+        let configuration: &'static Configuration = const { &Configuration::new() };
         // SAFETY: the caller vouches for the instruction; the operand is a valid configuration of 64 bytes.
         unsafe {
-            asm!("ldtilecfg [{}]", in(reg) &raw const *configuration, options(nostack, preserves_flags));
+            asm!(
+                "ldtilecfg [{}]",
+                in(reg) &raw const *configuration,
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                options(nostack, preserves_flags),
+            );
         }
         Self { _thread: std::marker::PhantomData }
     }
 
     #[inline(always)]
-    unsafe fn load<const TILE: usize>(&mut self, start: *const u8, stride: usize) {
-        // SAFETY: the unit is configured as long as it lives; the caller vouches for the memory.
+    unsafe fn multiply<const TALL: bool>(&mut self, places: &Places, steps: &[*const u8]) {
+        // SAFETY: the unit is configured as long as it lives, and its tiles fit each other; the caller vouches for the
+        // memory.
         unsafe {
-            asm!(
-                "tileloadd tmm{tile}, [{start} + {stride}*1]",
-                tile = const TILE,
-                start = in(reg) start,
-                stride = in(reg) stride,
-                options(nostack, preserves_flags, readonly),
-            );
+            if TALL {
+                products!(places, steps, "tdpbf16ps", [tall]);
+            } else {
+                products!(places, steps, "tdpbf16ps", []);
+            }
         }
     }
+}
 
-    #[inline(always)]
-    fn zero<const TILE: usize>(&mut self) {
+/// Rounds of four products of tiles of zeros.
+macro_rules! rounds {
+    ($rounds:expr, $dot:literal) => {
+        asm!(
+            "tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3",
+            "tilezero tmm4", "tilezero tmm5", "tilezero tmm6", "tilezero tmm7",
+            "2:",
+            concat!($dot, " tmm0, tmm4, tmm6"),
+            concat!($dot, " tmm1, tmm4, tmm7"),
+            concat!($dot, " tmm2, tmm5, tmm6"),
+            concat!($dot, " tmm3, tmm5, tmm7"),
+            "dec {rounds}",
+            "jnz 2b",
+            rounds = inout(reg) $rounds => _,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack, nomem),
+        )
+    };
+}
+
+impl Tiles {
+    /// Multiplies on registers alone: `rounds` times the four products of bf16 of two tiles of rows.
+    pub(super) fn rounds(_: &mut Self, rounds: u64) {
         // SAFETY: the unit is configured as long as it lives.
-        unsafe { asm!("tilezero tmm{tile}", tile = const TILE, options(nostack, preserves_flags, nomem)) }
+        unsafe { rounds!(rounds.max(1), "tdpbf16ps") }
     }
 
-    #[inline(always)]
-    fn dot<const SUMS: usize, const INPUTS: usize, const WEIGHTS: usize>(&mut self) {
-        const { assert!(fit(SUMS, INPUTS, WEIGHTS)) }
-        // SAFETY: the unit is configured as long as it lives, its tiles for shapes that fit each other.
-        unsafe {
-            asm!(
-                "tdpbf16ps tmm{sums}, tmm{inputs}, tmm{weights}",
-                sums = const SUMS,
-                inputs = const INPUTS,
-                weights = const WEIGHTS,
-                options(nostack, preserves_flags, nomem),
-            );
-        }
-    }
-
-    #[inline(always)]
-    fn dot_bytes<const SUMS: usize, const INPUTS: usize, const WEIGHTS: usize>(&mut self) {
-        const { assert!(fit(SUMS, INPUTS, WEIGHTS)) }
-        // SAFETY: the unit is configured as long as it lives, its tiles for shapes that fit each other.
-        unsafe {
-            asm!(
-                "tdpbsud tmm{sums}, tmm{inputs}, tmm{weights}",
-                sums = const SUMS,
-                inputs = const INPUTS,
-                weights = const WEIGHTS,
-                options(nostack, preserves_flags, nomem),
-            );
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn store<const TILE: usize>(&mut self, start: *mut u8, stride: usize) {
-        // SAFETY: the unit is configured as long as it lives; the caller vouches for the memory.
-        unsafe {
-            asm!(
-                "tilestored [{start} + {stride}*1], tmm{tile}",
-                tile = const TILE,
-                start = in(reg) start,
-                stride = in(reg) stride,
-                options(nostack, preserves_flags),
-            );
-        }
+    /// Multiplies bytes on registers alone.
+    pub(super) fn byte_rounds(_: &mut Self, rounds: u64) {
+        // SAFETY: the unit is configured as long as it lives.
+        unsafe { rounds!(rounds.max(1), "tdpbsud") }
     }
 }
 
@@ -124,7 +211,14 @@ impl Drop for Tiles {
     fn drop(&mut self) {
         // SAFETY: a unit exists only where tile instructions may be executed. Releasing lets the system leave the
         // tiles out when it switches threads.
-        unsafe { asm!("tilerelease", options(nostack, preserves_flags, nomem)) }
+        unsafe {
+            asm!(
+                "tilerelease",
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                options(nostack, preserves_flags),
+            );
+        }
     }
 }
 
@@ -133,15 +227,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shapes_of_tiles_fit_each_other() {
-        for (steps, input_bytes) in [(8, 32), (16, 64)] {
-            let configuration = Configuration::new(steps);
-            assert_eq!(configuration.palette, 1);
-            let [inputs, full] = [input_bytes, 64];
-            assert_eq!(configuration.row_bytes[..8], [full, full, full, full, inputs, inputs, full, full]);
-            let weights = steps as u8;
-            assert_eq!(configuration.rows[..8], [16, 16, 16, 16, 16, 16, weights, weights]);
-            assert_eq!((&configuration.row_bytes[8..], &configuration.rows[8..]), (&[0; 8][..], &[0; 8][..]));
-        }
+    fn tiles_are_of_full_size() {
+        let configuration = Configuration::new();
+        assert_eq!(configuration.palette, 1);
+        assert_eq!((&configuration.row_bytes[..8], &configuration.rows[..8]), (&[64; 8][..], &[16; 8][..]));
+        assert_eq!((&configuration.row_bytes[8..], &configuration.rows[8..]), (&[0; 8][..], &[0; 8][..]));
     }
 }

@@ -76,7 +76,7 @@ enum Instruction {
     Release,
     /// `tilezero`.
     Zero(usize),
-    /// `tileloadd`.
+    /// `tileloadd`, or `tileloaddt1`, which differs in what caches keep.
     Load(usize, Address),
     /// `tilestored`.
     Store(usize, Address),
@@ -149,7 +149,7 @@ fn decode(code: &mut impl Iterator<Item = u8>) -> Option<Instruction> {
         (0x49, 0, 3) if place == 0xc0 => Instruction::Release,
         (0x49, 0, 0..=2) if register == 0 => Instruction::Configure(memory()?),
         (0x49, 3, 3) if low == 0 => Instruction::Zero(register),
-        (0x4b, 3, 0..=2) if low == 4 => Instruction::Load(register, memory()?),
+        (0x4b, 1 | 3, 0..=2) if low == 4 => Instruction::Load(register, memory()?),
         (0x4b, 2, 0..=2) if low == 4 => Instruction::Store(register, memory()?),
         (0x5c, 2, 3) => Instruction::Dot([register, low | base_high, third]),
         (0x5e, 2, 3) => Instruction::DotBytes([register, low | base_high, third]),
@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn instructions_are_what_an_assembler_makes_of_them() {
         let at = |base| Address { base: Some(base), from_next: false, index: None, scale: 0, displacement: 0 };
-        let cases: [(&[u8], Instruction); 10] = [
+        let cases: [(&[u8], Instruction); 11] = [
             // ldtilecfg [rdi], [rip + 0x1234], [r13 - 8]
             (&[0xc4, 0xe2, 0x78, 0x49, 0x07], Instruction::Configure(at(7))),
             (
@@ -359,6 +359,8 @@ mod tests {
                 &[0xc4, 0x82, 0x7b, 0x4b, 0x8c, 0xa5, 0, 1, 0, 0],
                 Instruction::Load(1, Address { index: Some(12), scale: 2, displacement: 0x100, ..at(13) }),
             ),
+            // tileloaddt1 tmm6, [rsi + rdx]
+            (&[0xc4, 0xe2, 0x79, 0x4b, 0x34, 0x16], Instruction::Load(6, Address { index: Some(2), ..at(6) })),
             // tilestored [r9 + r10], tmm1
             (&[0xc4, 0x82, 0x7a, 0x4b, 0x0c, 0x11], Instruction::Store(1, Address { index: Some(10), ..at(9) })),
             // tdpbf16ps tmm0, tmm4, tmm6; tdpbsud tmm3, tmm5, tmm7

@@ -1,6 +1,6 @@
 //! The tile instructions' arithmetic in software.
 
-use super::{ROWS, TileUnit, WORDS, fit};
+use super::{Places, ROW_BYTES, ROWS, TileUnit, WORDS};
 
 /// Bytes of a word.
 pub(super) const BYTES: usize = 4;
@@ -11,48 +11,67 @@ pub(super) type Tile = [[u32; WORDS]; ROWS];
 /// Eight tiles of words.
 pub(crate) struct Tiles {
     tiles: [Tile; 8],
-    /// Words of a row of inputs that a product takes.
-    steps: usize,
 }
 
 impl TileUnit for Tiles {
-    unsafe fn configure<const STEPS: usize>() -> Self {
-        const { assert!(0 < STEPS && STEPS <= WORDS) }
-        Self { tiles: [[[0; WORDS]; ROWS]; 8], steps: STEPS }
+    unsafe fn configure() -> Self {
+        Self { tiles: [[[0; WORDS]; ROWS]; 8] }
     }
 
-    unsafe fn load<const TILE: usize>(&mut self, start: *const u8, stride: usize) {
-        let words = if TILE / 2 == 2 { self.steps } else { WORDS };
-        let rows = if TILE / 2 == 3 { self.steps } else { ROWS };
-        for (index, row) in self.tiles[TILE][..rows].iter_mut().enumerate() {
-            for (word, value) in row[..words].iter_mut().enumerate() {
-                // SAFETY: the caller vouches for the memory.
-                *value = unsafe { start.add(index * stride + word * BYTES).cast::<u32>().read_unaligned() };
+    unsafe fn multiply<const TALL: bool>(&mut self, places: &Places, steps: &[*const u8]) {
+        // SAFETY: as our caller promises.
+        unsafe { self.products::<TALL>(places, steps) }
+    }
+}
+
+impl Tiles {
+    /// Products as the hardware orders them.
+    ///
+    /// # Safety
+    /// As [`TileUnit::multiply`].
+    unsafe fn products<const TALL: bool>(&mut self, places: &Places, steps: &[*const u8]) {
+        let below = places.sums.wrapping_add(ROWS * places.sums_stride);
+        let sums = [places.sums, places.sums.wrapping_add(ROW_BYTES), below, below.wrapping_add(ROW_BYTES)];
+        let count = if TALL { 4 } else { 2 };
+        // SAFETY: as our caller promises.
+        unsafe {
+            for (tile, &sums) in sums[..count].iter().enumerate() {
+                self.tiles[tile] = [[0; WORDS]; ROWS];
+                if !places.fresh {
+                    self.load(tile, sums, places.sums_stride);
+                }
+            }
+            for (step, &weight) in steps.iter().enumerate() {
+                let input = places.input.wrapping_add(step * ROW_BYTES);
+                self.load(4, input, places.input_stride);
+                self.load(6, weight, places.weight_stride);
+                self.load(7, weight.wrapping_add(places.weight_right), places.weight_stride);
+                if TALL {
+                    self.load(5, input.wrapping_add(ROWS * places.input_stride), places.input_stride);
+                }
+                for tile in 0..count {
+                    let (inputs, weights) = (self.tiles[4 + tile / 2], self.tiles[6 + tile % 2]);
+                    add_products(&mut self.tiles[tile], &inputs, &weights, (ROWS, WORDS));
+                }
+            }
+            for (tile, &sums) in sums[..count].iter().enumerate() {
+                for (row, words) in self.tiles[tile].iter().enumerate() {
+                    sums.add(row * places.sums_stride).cast::<[u32; WORDS]>().write_unaligned(*words);
+                }
             }
         }
     }
 
-    fn zero<const TILE: usize>(&mut self) {
-        self.tiles[TILE] = [[0; WORDS]; ROWS];
-    }
-
-    fn dot<const SUMS: usize, const INPUTS: usize, const WEIGHTS: usize>(&mut self) {
-        const { assert!(fit(SUMS, INPUTS, WEIGHTS)) }
-        assert_eq!(self.steps, WORDS, "products of bf16 take tiles of full size");
-        let (inputs, weights) = (self.tiles[INPUTS], self.tiles[WEIGHTS]);
-        add_products(&mut self.tiles[SUMS], &inputs, &weights, (ROWS, self.steps));
-    }
-
-    fn dot_bytes<const SUMS: usize, const INPUTS: usize, const WEIGHTS: usize>(&mut self) {
-        const { assert!(fit(SUMS, INPUTS, WEIGHTS)) }
-        let (inputs, weights) = (self.tiles[INPUTS], self.tiles[WEIGHTS]);
-        add_products_of_bytes(&mut self.tiles[SUMS], &inputs, &weights, (ROWS, self.steps));
-    }
-
-    unsafe fn store<const TILE: usize>(&mut self, start: *mut u8, stride: usize) {
-        for (index, row) in self.tiles[TILE].iter().enumerate() {
-            // SAFETY: the caller vouches for the memory.
-            unsafe { start.add(index * stride).cast::<[u32; WORDS]>().write_unaligned(*row) }
+    /// Loads a tile from rows `stride` bytes apart.
+    ///
+    /// # Safety
+    /// The tile's rows are readable.
+    unsafe fn load(&mut self, tile: usize, start: *const u8, stride: usize) {
+        for (index, row) in self.tiles[tile].iter_mut().enumerate() {
+            for (word, value) in row.iter_mut().enumerate() {
+                // SAFETY: the caller vouches for the memory.
+                *value = unsafe { start.add(index * stride + word * BYTES).cast::<u32>().read_unaligned() };
+            }
         }
     }
 }
@@ -80,6 +99,7 @@ pub(super) fn add_products(sums: &mut Tile, inputs: &Tile, weights: &Tile, (rows
 }
 
 /// `tdpbsud` as the manual has it: of each word four products are added to the sum, in 32 bits and without saturation.
+#[cfg(any(test, all(target_arch = "x86_64", target_os = "linux")))]
 pub(super) fn add_products_of_bytes(sums: &mut Tile, inputs: &Tile, weights: &Tile, (rows, steps): (usize, usize)) {
     for (sums, inputs) in sums[..rows].iter_mut().zip(inputs) {
         for (&input, weights) in inputs[..steps].iter().zip(weights) {
@@ -122,7 +142,7 @@ mod tests {
     /// One product with the same pairs in every row and lane.
     fn dot(sum: f32, inputs: &[(f32, f32)], weights: &[(f32, f32)]) -> f32 {
         let word = |&(even, odd): &(f32, f32)| u32::from(round_bf16(odd)) << 16 | u32::from(round_bf16(even));
-        let mut unit = Tiles { tiles: [[[0; WORDS]; ROWS]; 8], steps: WORDS };
+        let mut unit = Tiles { tiles: [[[0; WORDS]; ROWS]; 8] };
         unit.tiles[0] = [[sum.to_bits(); WORDS]; ROWS];
         for (pair, words) in inputs.iter().map(word).enumerate() {
             (0..ROWS).for_each(|row| unit.tiles[4][row][pair] = words);
@@ -130,7 +150,8 @@ mod tests {
         for (pair, words) in weights.iter().map(word).enumerate() {
             unit.tiles[6][pair] = [words; WORDS];
         }
-        unit.dot::<0, 4, 6>();
+        let (inputs, weights) = (unit.tiles[4], unit.tiles[6]);
+        add_products(&mut unit.tiles[0], &inputs, &weights, (ROWS, WORDS));
         assert!(unit.tiles[0].as_flattened().iter().all(|&word| word == unit.tiles[0][0][0]));
         f32::from_bits(unit.tiles[0][0][0])
     }
@@ -150,18 +171,17 @@ mod tests {
 
     #[test]
     fn bytes_of_inputs_have_a_sign_and_those_of_weights_none() {
-        let mut unit = Tiles { tiles: [[[0; WORDS]; ROWS]; 8], steps: 8 };
+        let mut unit = Tiles { tiles: [[[0; WORDS]; ROWS]; 8] };
         // Beyond the eighth step nothing counts.
         unit.tiles[4] = [[u32::from_le_bytes([0x81, 1, 0, 0]); WORDS]; ROWS];
         unit.tiles[4][3][7] = u32::from_le_bytes([0x81; 4]);
         unit.tiles[6] = [[u32::from_le_bytes([255, 2, 7, 7]); WORDS]; ROWS];
         unit.tiles[0] = [[1000; WORDS]; ROWS];
-        unit.dot_bytes::<0, 4, 6>();
+        let (inputs, weights) = (unit.tiles[4], unit.tiles[6]);
+        add_products_of_bytes(&mut unit.tiles[0], &inputs, &weights, (ROWS, 8));
         let each = -127 * 255 + 2;
         assert_eq!(unit.tiles[0][2], [(1000 + 8 * each) as u32; WORDS]);
         assert_eq!(unit.tiles[0][3], [(1000 + 7 * each - 127 * (255 + 2 + 7 + 7)) as u32; WORDS]);
-        unit.zero::<0>();
-        assert_eq!(unit.tiles[0], [[0; WORDS]; ROWS]);
     }
 
     #[test]

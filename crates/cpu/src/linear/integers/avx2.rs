@@ -16,16 +16,20 @@ use std::{
     arch::x86_64::{
         __m128i, __m256, __m256i, _MM_HINT_T0, _mm_cvtsi32_si128, _mm_loadl_epi64, _mm_loadu_si128, _mm_prefetch,
         _mm256_abs_epi8, _mm256_add_epi16, _mm256_add_epi32, _mm256_and_si256, _mm256_cvtepi8_epi32,
-        _mm256_cvtepi32_ps, _mm256_cvtepu8_epi32, _mm256_cvtph_ps, _mm256_dpbusd_avx_epi32, _mm256_dpbusd_epi32,
-        _mm256_fmadd_ps, _mm256_fnmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16,
-        _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_or_si256, _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_epi32,
-        _mm256_set1_ps, _mm256_setzero_si256, _mm256_sign_epi8, _mm256_sll_epi16, _mm256_slli_epi32, _mm256_srai_epi32,
-        _mm256_srl_epi16, _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_epi32, _mm256_xor_si256,
+        _mm256_cvtepi32_ps, _mm256_cvtepu8_epi32, _mm256_cvtph_ps, _mm256_dpbusd_avx_epi32, _mm256_fmadd_ps,
+        _mm256_fnmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mul_ps,
+        _mm256_or_si256, _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_si256,
+        _mm256_sign_epi8, _mm256_slli_epi32, _mm256_srl_epi32, _mm256_storeu_ps, _mm256_sub_epi32, _mm256_sub_ps,
+        _mm256_xor_si256,
     },
+    marker::PhantomData,
     mem::MaybeUninit,
 };
 
-use super::{Code, codings};
+use super::{
+    Code, INPUTS, begin, codings,
+    numbers::{Quad, quad_of},
+};
 use crate::{
     isa::Tier,
     linear::{
@@ -34,7 +38,7 @@ use crate::{
         int8::{InputGroup, QUAD, QUAD_BYTES, QUADS, SHIFT},
         kernel::{Block, Kernel, LINE},
         packed::{GROUP, PANEL, WeightFormat},
-        quantised::INPUTS,
+        unpacked::{Dequant, Pair},
     },
 };
 
@@ -44,11 +48,9 @@ pub(in crate::linear) const KERNELS: [Kernel; 6] = codings!(kernel::<Pairs>, "av
 pub(in crate::linear) const EMULATED: [Kernel; 6] = codings!(kernel::<Twin>, "emulatedavxvnni_i8");
 /// Kernels of the dot products.
 pub(in crate::linear) const DOTS: [Kernel; 6] = codings!(kernel::<Dots>, "avxvnni_i8");
-/// Kernels of the dot products in AVX-512's encoding.
-pub(in crate::linear) const SHORT_DOTS: [Kernel; 6] = codings!(kernel::<ShortDots>, "avx512vnni256_i8");
 
-/// Rows of a tile.
-const ROWS: usize = 8;
+/// Rows of a tile among others.
+pub(super) const ROWS: usize = 8;
 /// Floats in a register.
 const LANES: usize = 8;
 /// Bytes in a register.
@@ -61,23 +63,35 @@ const FEW_PARTS: usize = 2;
 const AHEAD: usize = 4096;
 
 /// Unit that multiplies bytes.
-trait Unit {
+pub(super) trait Unit {
     /// Tier of its kernels, the tier that they execute, and whether they execute AVX-512's dot products of bytes too.
     const TIER: (Tier, Tier, bool);
+    /// Most rows of a tile that is alone.
+    const ALONE: usize = ROWS;
+
+    /// Tiles of each number of rows, for prepared weights.
+    fn tiles<C: Code>() -> &'static [Tile];
+
+    /// Tiles that are alone, where these take weights as they are packed.
+    fn direct<C: Code>() -> Option<&'static [Tile]> {
+        None
+    }
+}
+
+/// Unit of 32 bytes, whose tiles are this module's.
+trait Short: Unit {
     /// Records whether it has dot products of bytes without a sign and bytes with one.
     const DOTS: bool;
-    /// Tiles of each number of rows.
-    fn tiles<C: Code>() -> [Tile; ROWS];
 
     /// Adds dot products of four bytes, `weights` without a sign, to 32-bit sums.
     ///
     /// # Safety
-    /// The processor has the instructions; the unit has [`DOTS`](Unit::DOTS).
+    /// The processor has the instructions; the unit has [`DOTS`](Short::DOTS).
     unsafe fn dot(sums: __m256i, weights: __m256i, inputs: __m256i) -> __m256i;
 }
 
 /// A tile of a fixed number of rows.
-type Tile = unsafe fn(&Block, &Weights, Ahead);
+pub(super) type Tile = unsafe fn(&Block, &Weights, Ahead);
 
 /// Names a unit: its tiers and features, and its dot product, if it has one.
 macro_rules! unit {
@@ -86,9 +100,8 @@ macro_rules! unit {
 
         impl Unit for $name {
             const TIER: (Tier, Tier, bool) = $tier;
-            const DOTS: bool = $dots;
 
-            fn tiles<C: Code>() -> [Tile; ROWS] {
+            fn tiles<C: Code>() -> &'static [Tile] {
                 /// # Safety
                 /// As [`tile`].
                 #[target_feature(enable = $features)]
@@ -96,17 +109,23 @@ macro_rules! unit {
                     // SAFETY: the caller's promise.
                     unsafe { tile::<$name, C, ROWS>(block, weights, ahead) }
                 }
-                [
-                    compiled::<C, 1>,
-                    compiled::<C, 2>,
-                    compiled::<C, 3>,
-                    compiled::<C, 4>,
-                    compiled::<C, 5>,
-                    compiled::<C, 6>,
-                    compiled::<C, 7>,
-                    compiled::<C, 8>,
-                ]
+                const {
+                    &[
+                        compiled::<C, 1>,
+                        compiled::<C, 2>,
+                        compiled::<C, 3>,
+                        compiled::<C, 4>,
+                        compiled::<C, 5>,
+                        compiled::<C, 6>,
+                        compiled::<C, 7>,
+                        compiled::<C, 8>,
+                    ]
+                }
             }
+        }
+
+        impl Short for $name {
+            const DOTS: bool = $dots;
 
             #[inline(always)]
             unsafe fn dot($sums: __m256i, $weights: __m256i, $inputs: __m256i) -> __m256i {
@@ -126,13 +145,6 @@ unit!(Twin, (Tier::AvxVnni, Tier::Avx2, false), "avx2,fma,f16c", true, |sums, we
 unit!(Dots, (Tier::AvxVnni, Tier::AvxVnni, false), "avx2,fma,f16c,avxvnni", true, |sums, weights, inputs| {
     _mm256_dpbusd_avx_epi32(sums, weights, inputs)
 });
-unit!(
-    ShortDots,
-    (Tier::Avx512, Tier::Avx512, true),
-    "avx2,fma,f16c,avx512f,avx512vl,avx512vnni",
-    true,
-    |sums, weights, inputs| _mm256_dpbusd_epi32(sums, weights, inputs)
-);
 
 /// Computes the dot product: four products of each word, in 32 bits.
 ///
@@ -154,7 +166,7 @@ unsafe fn twin_dot(sums: __m256i, weights: __m256i, inputs: __m256i) -> __m256i 
     }
 }
 
-const fn kernel<U: Unit, C: Code>(name: &'static str) -> Kernel {
+pub(super) const fn kernel<U: Unit, C: Code>(name: &'static str) -> Kernel {
     let (tier, executes, vnni) = U::TIER;
     Kernel {
         name,
@@ -163,7 +175,7 @@ const fn kernel<U: Unit, C: Code>(name: &'static str) -> Kernel {
         vnni,
         input: InputFormat::Int8,
         weight: WeightFormat::Integers(C::CODING),
-        row_tile: ROWS,
+        row_tile: U::ALONE,
         depth_block: PARTS * INPUTS,
         deep_block: PARTS * INPUTS,
         accumulate: accumulate::<U, C>,
@@ -172,14 +184,14 @@ const fn kernel<U: Unit, C: Code>(name: &'static str) -> Kernel {
 }
 
 /// Parts of a pair of panels that are ready to be multiplied.
-struct Weights {
-    /// Bytes of the first panel's first part.
-    bytes: *const u8,
+pub(super) struct Weights {
+    /// Bytes of the first panel's first part; the pair's blocks for a tile that takes them as they are packed.
+    pub(super) bytes: *const u8,
     /// Stride from one panel's part to the other's, and from part to part.
-    panel_stride: usize,
-    part_stride: usize,
+    pub(super) panel_stride: usize,
+    pub(super) part_stride: usize,
     /// Factors of each part and panel: its scales, then its minima.
-    factors: *const f32,
+    pub(super) factors: *const f32,
 }
 
 /// Memory of prepared parts, on the stack of their thread.
@@ -191,9 +203,9 @@ struct Prepared {
 
 /// Weights that are asked for while a tile multiplies: so many bytes for each part.
 #[derive(Clone, Copy)]
-struct Ahead {
-    start: *const u8,
-    step: usize,
+pub(super) struct Ahead {
+    pub(super) start: *const u8,
+    pub(super) step: usize,
 }
 
 /// # Safety
@@ -201,8 +213,23 @@ struct Ahead {
 unsafe fn accumulate<U: Unit, C: Code>(block: &Block) {
     let coding = C::CODING;
     let mut prepared = Prepared { bytes: MaybeUninit::uninit(), factors: MaybeUninit::uninit() };
+    let alone = block.rows <= U::ALONE;
+    if let (true, Some(tiles)) = (alone, U::direct::<C>()) {
+        for group in 0..block.groups {
+            // SAFETY: the caller vouches for the processor and the block.
+            unsafe {
+                let pair = block.part(0, block.rows, group);
+                let weights =
+                    Weights { bytes: pair.weight, panel_stride: 0, part_stride: 0, factors: std::ptr::null() };
+                let ahead =
+                    Ahead { start: pair.weight.wrapping_add(AHEAD), step: coding.block_bytes() / coding.parts() };
+                tiles[block.rows - 1](&pair, &weights, ahead);
+            }
+        }
+        return;
+    }
     let tiles = U::tiles::<C>();
-    let count = block.rows.div_ceil(ROWS);
+    let count = if alone { 1 } else { block.rows.div_ceil(ROWS) };
     let parts = block.depth / INPUTS;
     let most = if count == 1 { FEW_PARTS } else { PARTS };
     for group in 0..block.groups {
@@ -278,7 +305,9 @@ unsafe fn prepare<C: Code>(
                 write_factors::<C>(head, source, panel, factors.add(place * coding.factors() * PANEL));
                 let integers = source.add(coding.scale_bytes() + panel * coding.panel_bytes());
                 if !coding.bytes() {
-                    write_bytes::<C>(integers, bytes.add(place * panel_bytes));
+                    for quad in 0..QUADS {
+                        bytes.add(place * panel_bytes).cast::<Quad>().add(quad).write(quad_of::<C>(integers, quad));
+                    }
                 }
             }
         }
@@ -334,44 +363,77 @@ unsafe fn halves(head: *const u8, which: usize, lanes: usize) -> __m256 {
     unsafe { _mm256_cvtph_ps(_mm_loadu_si128(head.add((which * PANEL + lanes * LANES) * 2).cast::<__m128i>())) }
 }
 
-/// The integers of a panel's part as bytes without a sign.
-///
-/// # Safety
-/// The processor has AVX2; `integers` points to a panel's part, `out` to room for its quads.
-#[inline]
-#[target_feature(enable = "avx2")]
-unsafe fn write_bytes<C: Code>(integers: *const u8, out: *mut u8) {
-    let (bits, upper_bytes) = (C::CODING.upper_bits(), C::CODING.upper_bytes());
-    let low = _mm256_set1_epi8(15);
-    let high = _mm256_set1_epi8((((1 << bits) - 1) << 4) as i8);
-    for half in 0..QUAD_BYTES / BYTES {
-        // SAFETY: the caller vouches for lines and room.
+/// Integers of one panel's part of a block, on their way to numbers.
+pub(in crate::linear) struct Floats<C> {
+    factors: [[f32; PANEL]; 2],
+    integers: *const u8,
+    code: PhantomData<C>,
+}
+
+impl<C: Code> Dequant<[f32; PANEL]> for Floats<C> {
+    const FORMAT: WeightFormat = WeightFormat::Integers(C::CODING);
+
+    fn offset(part: usize) -> usize {
+        C::CODING.part_offset(part)
+    }
+
+    #[inline(always)]
+    unsafe fn new(pair: Pair<*const u8>, part: usize, panel: usize) -> Self {
+        let coding = C::CODING;
+        let mut factors = [[0.0; PANEL]; 2];
+        // SAFETY: the caller vouches for the processor and the part; there is room for two factors of each output.
         unsafe {
-            let integers = integers.add(half * BYTES);
-            for quad in 0..QUADS {
-                let lower = line(integers, upper_bytes / QUAD_BYTES + quad / 2);
-                let lower = _mm256_and_si256(shifted(lower, quad as i32 % 2 * 4), low);
-                let whole = if bits == 0 {
-                    lower
-                } else {
-                    let (upper, place) = if bits == 1 { (0, quad) } else { (quad / 4, quad % 4) };
-                    let shift = (place * bits) as i32 - 4;
-                    _mm256_or_si256(lower, _mm256_and_si256(shifted(line(integers, upper), shift), high))
-                };
-                _mm256_storeu_si256(out.add(quad * QUAD_BYTES + half * BYTES).cast(), whole);
+            let head = pair.start.add(coding.block_offset(part));
+            let part = pair.start.add(coding.part_offset(part));
+            write_factors::<C>(head, part, panel, factors.as_mut_ptr().cast());
+            Self { factors, integers: part.add(coding.scale_bytes() + panel * coding.panel_bytes()), code: PhantomData }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn next(&mut self, quad: usize) -> [[f32; PANEL]; QUAD] {
+        let coding = C::CODING;
+        let mut weights = [[0.0f32; PANEL]; QUAD];
+        for half in 0..PANEL / LANES {
+            // SAFETY: the caller vouches for processor and integers; factors and weights have two registers each.
+            unsafe {
+                let words = words_of::<C>(self.integers.add(half * BYTES), quad);
+                let scales = _mm256_loadu_ps(self.factors[quad * coding.halves() / QUADS].as_ptr().add(half * LANES));
+                let minima = _mm256_loadu_ps(self.factors[1].as_ptr().add(half * LANES));
+                for (input, weights) in weights.iter_mut().enumerate() {
+                    let bytes = _mm256_srl_epi32(words, _mm_cvtsi32_si128(8 * input as i32));
+                    let bytes = _mm256_and_si256(bytes, _mm256_set1_epi32(255));
+                    let integers = _mm256_sub_epi32(bytes, _mm256_set1_epi32(coding.middle()));
+                    let product = _mm256_mul_ps(scales, _mm256_cvtepi32_ps(integers));
+                    let numbers = if coding.minima() { _mm256_sub_ps(product, minima) } else { product };
+                    _mm256_storeu_ps(weights.as_mut_ptr().add(half * LANES), numbers);
+                }
             }
         }
+        weights
     }
 }
 
-/// Bits moved down, or up where the shift is negative; those of a neighbouring byte come in.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn shifted(bytes: __m256i, shift: i32) -> __m256i {
-    if shift < 0 {
-        _mm256_sll_epi16(bytes, _mm_cvtsi32_si128(-shift))
-    } else {
-        _mm256_srl_epi16(bytes, _mm_cvtsi32_si128(shift))
+/// A quad of half a panel's integers, without a sign.
+///
+/// # Safety
+/// The processor has AVX2; `half` points to the half's place in the first line of a panel's part.
+#[inline(always)]
+unsafe fn words_of<C: Code>(half: *const u8, quad: usize) -> __m256i {
+    let (coding, bits) = (C::CODING, C::CODING.upper_bits());
+    // SAFETY: the caller vouches for processor and lines.
+    unsafe {
+        if coding.bytes() {
+            return line(half, quad);
+        }
+        let lower = line(half, coding.upper_bytes() / QUAD_BYTES + quad / 2);
+        let lower =
+            _mm256_and_si256(_mm256_srl_epi32(lower, _mm_cvtsi32_si128((quad % 2 * 4) as i32)), _mm256_set1_epi8(15));
+        if bits == 0 {
+            return lower;
+        }
+        let upper = _mm256_srl_epi32(line(half, quad * bits / 8), _mm_cvtsi32_si128((quad * bits % 8) as i32));
+        _mm256_or_si256(lower, _mm256_slli_epi32::<4>(_mm256_and_si256(upper, _mm256_set1_epi8((1 << bits) - 1))))
     }
 }
 
@@ -399,7 +461,7 @@ unsafe fn four(group: *const u8, quad: usize) -> __m256i {
 /// The processor has the unit's features; the block keeps its promises and has `ROWS` rows and one pair of panels, whose
 /// prepared parts are `weights`.
 #[inline(always)]
-unsafe fn tile<U: Unit, C: Code, const ROWS: usize>(block: &Block, weights: &Weights, ahead: Ahead) {
+unsafe fn tile<U: Short, C: Code, const ROWS: usize>(block: &Block, weights: &Weights, ahead: Ahead) {
     let coding = C::CODING;
     // SAFETY: every access is inside what the block and its maker promise. What is asked for ahead may lie anywhere.
     unsafe {
@@ -423,7 +485,8 @@ unsafe fn tile<U: Unit, C: Code, const ROWS: usize>(block: &Block, weights: &Wei
                         if U::DOTS || !coding.bytes() {
                             for row in 0..ROWS {
                                 let group = input.add(row * block.input_stride).cast::<InputGroup>();
-                                totals[row] = _mm256_add_epi32(totals[row], begin::<C>(group, half));
+                                totals[row] =
+                                    _mm256_add_epi32(totals[row], _mm256_set1_epi32(begin::<C>(&*group, half)));
                             }
                         }
                         let scales = _mm256_loadu_ps(factors.add(half * PANEL));
@@ -446,30 +509,6 @@ unsafe fn tile<U: Unit, C: Code, const ROWS: usize>(block: &Block, weights: &Wei
     }
 }
 
-/// Start of the integer sums of a group: minus the middle times the sum of the inputs.
-///
-/// # Safety
-/// The processor has AVX2; there is a group.
-#[inline(always)]
-unsafe fn begin<C: Code>(group: *const InputGroup, half: usize) -> __m256i {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let start = _mm256_set1_epi32((*group).start);
-        match C::CODING.middle() {
-            0 => _mm256_setzero_si256(),
-            SHIFT => start,
-            8 => _mm256_srai_epi32::<4>(start),
-            16 => _mm256_srai_epi32::<3>(start),
-            _ => {
-                const { assert!(C::CODING.halves() == 1 || C::CODING.middle() == 32) };
-                let first = _mm256_set1_epi32((*group).first);
-                let sum = if half == 0 { first } else { _mm256_sub_epi32(_mm256_srai_epi32::<7>(start), first) };
-                _mm256_slli_epi32::<5>(sum)
-            }
-        }
-    }
-}
-
 /// Sums of the products of a group of each row, or of a half of it, and half a panel's weights: without a sign, but for
 /// bytes without dot products.
 ///
@@ -477,7 +516,7 @@ unsafe fn begin<C: Code>(group: *const InputGroup, half: usize) -> __m256i {
 /// The processor has the unit's features; `quads` points to the bytes of a panel's half, `input` to a group in each of
 /// `ROWS` rows, `stride` bytes apart.
 #[inline(always)]
-unsafe fn totals<U: Unit, C: Code, const ROWS: usize>(
+unsafe fn totals<U: Short, C: Code, const ROWS: usize>(
     quads: *const u8,
     half: usize,
     input: *const u8,

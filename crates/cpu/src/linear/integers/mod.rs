@@ -19,17 +19,20 @@
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx2;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avx512;
+pub(super) mod numbers;
 mod pack;
 pub(super) mod portable;
 
 use demask_tensor::{BlockFormat, Dtype, Quantisation};
 
 use super::{
-    int8::{QUAD_BYTES, SHIFT},
+    int8::{InputGroup, QUAD_BYTES, SHIFT},
     packed::{GROUP, PANEL},
-    quantised::INPUTS,
 };
-pub(super) use pack::write_panel;
+pub(super) use demask_tensor::GROUP_INPUTS as INPUTS;
+pub(super) use pack::{write_kept, write_rounded};
 
 /// Coding of the integers of a format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +50,6 @@ const LOWER_LINES: usize = INPUTS * PANEL / 2 / QUAD_BYTES;
 
 impl Coding {
     /// All codings.
-    #[cfg(test)]
     pub(super) const ALL: [Self; 6] = [Self::Q8, Self::Q4, Self::Q5_0, Self::Q4K, Self::Q5K, Self::Q6K];
 
     /// The coding of weights that are rounded.
@@ -192,6 +194,19 @@ impl Coding {
     }
 }
 
+/// Start of the integer sums of a group of inputs, or of half number `half` of it where the coding has two: minus the middle
+/// times the sum of the integers.
+#[inline(always)]
+pub(super) fn begin<C: Code>(group: &InputGroup, half: usize) -> i32 {
+    let middle = C::CODING.middle();
+    match (middle, C::CODING.halves(), half) {
+        (0, _, _) => 0,
+        (_, 1, _) => group.start >> (SHIFT / middle).ilog2(),
+        (_, _, 0) => middle * group.first,
+        _ => middle * ((group.start >> SHIFT.ilog2()) - group.first),
+    }
+}
+
 /// A [`Coding`] as a type.
 pub(super) trait Code {
     const CODING: Coding;
@@ -222,7 +237,7 @@ macro_rules! codings {
         ]
     };
 }
-use codings;
+pub(super) use codings;
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,7 @@ use demask_tensor::BlockFormat;
 use half::{bf16, f16};
 
 use super::{
-    super::{Packed, PackedGateUp, integers::Coding, quantised::SCALES},
+    super::{Packed, PackedGateUp},
     *,
 };
 use crate::{isa::Tier, pool::Pool};
@@ -15,11 +15,9 @@ fn stored_types() -> Vec<Dtype> {
     [Dtype::F32, Dtype::F16, Dtype::Bf16].into_iter().chain(BlockFormat::ALL.map(Dtype::Block)).collect()
 }
 
-const FORMATS: [WeightFormat; 6] = [
+const FORMATS: [WeightFormat; 4] = [
     WeightFormat::F32,
     WeightFormat::Bf16Pairs,
-    WeightFormat::Quantised(Quantisation::Q8),
-    WeightFormat::Quantised(Quantisation::Q4),
     WeightFormat::Integers(Coding::Q8),
     WeightFormat::Integers(Coding::Q4),
 ];
@@ -86,18 +84,12 @@ fn naive_group(format: WeightFormat, rows: [PanelRows<'_>; GROUP]) -> Vec<u8> {
                         group[place..][..2].copy_from_slice(&bf16::from_f32(value).to_le_bytes());
                     }
                 }
-                WeightFormat::Quantised(_) | WeightFormat::Integers(_) => {
-                    let (to, quads) = match format {
-                        WeightFormat::Integers(coding) => (coding.quantisation().unwrap(), true),
-                        WeightFormat::Quantised(to) => (to, false),
-                        _ => unreachable!(),
-                    };
-                    let blocks = group.chunks_exact_mut(quantised::block_bytes(to));
-                    for (block, values) in blocks.zip(row.chunks_exact(quantised::INPUTS)) {
-                        naive_quantised((to, quads), values, block, panel, lane);
+                WeightFormat::Integers(coding) => {
+                    let blocks = group.chunks_exact_mut(coding.block_bytes());
+                    for (block, values) in blocks.zip(row.chunks_exact(INPUTS)) {
+                        naive_quantised(coding, values, block, panel, lane);
                     }
                 }
-                WeightFormat::Blocks(_) => unreachable!("nothing is rounded to blocks"),
             }
         }
     }
@@ -105,27 +97,19 @@ fn naive_group(format: WeightFormat, rows: [PanelRows<'_>; GROUP]) -> Vec<u8> {
 }
 
 /// The group of one lane of a block.
-fn naive_quantised((to, quads): (Quantisation, bool), values: &[f32], block: &mut [u8], panel: usize, lane: usize) {
+fn naive_quantised(coding: Coding, values: &[f32], block: &mut [u8], panel: usize, lane: usize) {
+    let to = coding.quantisation().unwrap();
     let largest = values.iter().fold(0.0f32, |most, value| if value.abs() > most.abs() { *value } else { most });
     let scale = f16::from_f32(if to == Quantisation::Q8 { largest.abs() / 127.0 } else { largest / -8.0 });
     let inverse = if scale == f16::ZERO { 0.0 } else { scale.to_f32().recip() };
     block[(panel * PANEL + lane) * 2..][..2].copy_from_slice(&scale.to_le_bytes());
+    let integers = &mut block[coding.head_bytes() + panel * coding.panel_bytes()..];
     for (k, &value) in values.iter().enumerate() {
-        let place = (k / 2 * PANEL + lane) * 2 + k % 2;
-        let integers = &mut block[SCALES + panel * quantised::panel_bytes(to)..];
         let nearest = (value * inverse).round();
-        let place_of_quad = |width: usize| (k / width * PANEL + lane) * 4 + k % 4;
+        let place = |width: usize| (k / width * PANEL + lane) * 4 + k % 4;
         match to {
-            Quantisation::Q8 if quads => integers[place_of_quad(4)] = (nearest.clamp(-127.0, 127.0) + 128.0) as u8,
-            Quantisation::Q4 if quads => {
-                integers[place_of_quad(8)] |= ((nearest.clamp(-8.0, 7.0) + 8.0) as u8) << (k / 4 % 2 * 4);
-            }
-            Quantisation::Q8 => integers[place] = nearest.clamp(-127.0, 127.0) as i8 as u8,
-            Quantisation::Q4 => {
-                let (step, word) = (place / PANEL, place % PANEL);
-                let half = (nearest.clamp(-8.0, 7.0) + 8.0) as u8;
-                integers[step / 8 * 64 + word * 4 + step % 8 / 2] |= half << (step % 2 * 4);
-            }
+            Quantisation::Q8 => integers[place(4)] = (nearest.clamp(-127.0, 127.0) + 128.0) as u8,
+            Quantisation::Q4 => integers[place(8)] |= ((nearest.clamp(-8.0, 7.0) + 8.0) as u8) << (k / 4 % 2 * 4),
         }
     }
 }
@@ -139,8 +123,8 @@ fn every_type_packs_to_every_format_like_its_twin_on_any_threads() {
             let bytes = stored(dtype, rows, columns);
             let weight = TensorView::new(dtype, rows, columns, &bytes);
             // What a format keeps as it is has tests of its own.
-            let kept = [blocks::keeping(dtype), Coding::keeping(dtype).map(WeightFormat::Integers)];
-            for format in FORMATS.into_iter().filter(|&format| !kept.contains(&Some(format))) {
+            let kept = Coding::keeping(dtype).map(WeightFormat::Integers);
+            for format in FORMATS.into_iter().filter(|&format| kept != Some(format)) {
                 let groups = (0..rows.div_ceil(PANEL * GROUP))
                     .map(|group| [2 * group, 2 * group + 1].map(|panel| PanelRows { weight, first: panel * PANEL }));
                 let twin: Vec<u8> = groups.flat_map(|rows| naive_group(format, rows)).collect();

@@ -31,19 +31,6 @@ pub(in crate::linear) trait Vectors {
         }
         words
     }
-
-    /// Eight steps of sixteen integers of four bits, two steps in each array, as words: step `n` in half `n`.
-    #[inline(always)]
-    fn halves(steps: &[[u16; PANEL]; 4]) -> [u32; PANEL] {
-        let mut words = [0u32; PANEL];
-        for (byte, pair) in steps.iter().enumerate() {
-            let step = |place: usize| u32::from(pair[place / 2] >> (place % 2 * 8) & 15);
-            for (place, word) in words.iter_mut().enumerate() {
-                *word |= (step(place) | step(PANEL + place) << 4) << (8 * byte);
-            }
-        }
-        words
-    }
 }
 
 /// Arrays, for any processor.
@@ -79,13 +66,11 @@ mod x86 {
     //! an [`Isa`](crate::isa::Isa) in hand.
 
     use std::arch::x86_64::{
-        __m512, __m512i, _mm_and_si128, _mm_cvtsi32_si128, _mm_loadu_si128, _mm_or_si128, _mm_set1_epi8,
-        _mm_slli_epi16, _mm256_storeu_si256, _mm512_add_epi32, _mm512_add_ps, _mm512_and_si512, _mm512_castps_si512,
-        _mm512_castsi512_ps, _mm512_cvtepi32_epi16, _mm512_cvtepu8_epi32, _mm512_cvttps_epi32, _mm512_loadu_ps,
-        _mm512_loadu_si512, _mm512_max_ps, _mm512_min_ps, _mm512_mul_ps, _mm512_or_si512, _mm512_set1_epi32,
-        _mm512_set1_ps, _mm512_setzero_si512, _mm512_shuffle_i32x4, _mm512_sll_epi32, _mm512_slli_epi32,
-        _mm512_storeu_si512, _mm512_unpackhi_epi32, _mm512_unpackhi_epi64, _mm512_unpacklo_epi32,
-        _mm512_unpacklo_epi64,
+        __m512, __m512i, _mm256_storeu_si256, _mm512_add_epi32, _mm512_add_ps, _mm512_and_si512, _mm512_castps_si512,
+        _mm512_castsi512_ps, _mm512_cvtepi32_epi16, _mm512_cvttps_epi32, _mm512_loadu_ps, _mm512_loadu_si512,
+        _mm512_max_ps, _mm512_min_ps, _mm512_mul_ps, _mm512_or_si512, _mm512_set1_epi32, _mm512_set1_ps,
+        _mm512_setzero_si512, _mm512_shuffle_i32x4, _mm512_slli_epi32, _mm512_storeu_si512, _mm512_unpackhi_epi32,
+        _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
     };
 
     use demask_tensor::BELOW_HALF;
@@ -167,26 +152,8 @@ mod x86 {
             }
             words
         }
-
-        #[inline(always)]
-        fn halves(steps: &[[u16; PANEL]; 4]) -> [u32; PANEL] {
-            let mut words = [0; PANEL];
-            // SAFETY: reached through `run_avx512` alone; a pair of steps is two quarters of a vector.
-            unsafe {
-                let mut sum = _mm512_set1_epi32(0);
-                for (byte, pair) in steps.iter().enumerate() {
-                    let first = _mm_loadu_si128(pair.as_ptr().cast());
-                    let second = _mm_loadu_si128(pair.as_ptr().add(PANEL / 2).cast());
-                    // Bytes of four bits: what a shift takes from one byte to the next is zero.
-                    let second = _mm_and_si128(_mm_slli_epi16::<4>(second), _mm_set1_epi8(-16));
-                    let bytes = _mm512_cvtepu8_epi32(_mm_or_si128(first, second));
-                    sum = _mm512_or_si512(sum, _mm512_sll_epi32(bytes, _mm_cvtsi32_si128(8 * byte as i32)));
-                }
-                _mm512_storeu_si512(words.as_mut_ptr().cast(), sum);
-            }
-            words
-        }
     }
+
     /// Bytes in words.
     ///
     /// # Safety

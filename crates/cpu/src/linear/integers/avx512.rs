@@ -1,0 +1,218 @@
+//! Products of bytes with AVX-512's dot products of bytes: eight rows times a pair of panels at a time, or twelve where
+//! there are no more.
+//!
+//! Integer sums have the registers to themselves. Sums rest in memory between two groups: that costs less than weights
+//! that are read, and unpacked, more often. A single tile of rows takes the integers as they stand in their blocks; more
+//! of them find them prepared. Integer sums are exact, so that both give the same bits.
+
+#![expect(clippy::cast_ptr_alignment, reason = "blocks and sums begin on cache lines; elements follow each other")]
+
+use std::arch::x86_64::{
+    __m512, __m512i, _MM_HINT_T0, _mm_cvtsi32_si128, _mm_prefetch, _mm512_and_si512, _mm512_cvtepi32_ps,
+    _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mul_ps,
+    _mm512_or_si512, _mm512_set1_epi8, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512,
+    _mm512_sll_epi16, _mm512_srai_epi32, _mm512_srl_epi16, _mm512_srli_epi16, _mm512_storeu_ps,
+};
+
+use super::{
+    Code, Coding, INPUTS,
+    avx2::{Ahead, Tile, Unit, Weights, kernel},
+    begin, codings,
+};
+use crate::{
+    isa::Tier,
+    linear::{
+        avx512_dequant,
+        int8::{InputGroup, QUAD, QUAD_BYTES, QUADS},
+        kernel::{Block, Kernel, LINE},
+        packed::{GROUP, PANEL},
+    },
+};
+
+/// The kernels.
+pub(in crate::linear) const KERNELS: [Kernel; Coding::ALL.len()] = codings!(kernel::<Wide>, "avx512vnni_i8");
+
+/// Dot products of bytes in registers of 64.
+pub(super) struct Wide;
+
+/// Tiles of each number of rows up to twelve, of one kind.
+macro_rules! tiles {
+    ($kind:literal) => {
+        const {
+            &[
+                compiled::<C, $kind, 1>,
+                compiled::<C, $kind, 2>,
+                compiled::<C, $kind, 3>,
+                compiled::<C, $kind, 4>,
+                compiled::<C, $kind, 5>,
+                compiled::<C, $kind, 6>,
+                compiled::<C, $kind, 7>,
+                compiled::<C, $kind, 8>,
+                compiled::<C, $kind, 9>,
+                compiled::<C, $kind, 10>,
+                compiled::<C, $kind, 11>,
+                compiled::<C, $kind, 12>,
+            ]
+        }
+    };
+}
+
+impl Unit for Wide {
+    const TIER: (Tier, Tier, bool) = (Tier::Avx512, Tier::Avx512, true);
+    const ALONE: usize = 12;
+
+    fn tiles<C: Code>() -> &'static [Tile] {
+        &tiles!(false)[..super::avx2::ROWS]
+    }
+
+    fn direct<C: Code>() -> Option<&'static [Tile]> {
+        Some(tiles!(true))
+    }
+}
+
+/// # Safety
+/// As [`tile`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+unsafe fn compiled<C: Code, const DIRECT: bool, const ROWS: usize>(block: &Block, weights: &Weights, ahead: Ahead) {
+    // SAFETY: the caller's promise.
+    unsafe { tile::<C, DIRECT, ROWS>(block, weights, ahead) }
+}
+
+/// # Safety
+/// The processor has AVX-512 with VNNI; the block keeps its promises and has `ROWS` rows and one pair of panels, whose
+/// weights are prepared or, if `DIRECT`, begin with its first part.
+#[inline(always)]
+unsafe fn tile<C: Code, const DIRECT: bool, const ROWS: usize>(block: &Block, weights: &Weights, ahead: Ahead) {
+    let coding = C::CODING;
+    // SAFETY: every access is inside what the block and its maker promise. Four inputs are one word, aligned because rows
+    // begin on cache lines and groups take twelve words. What is asked for ahead may lie anywhere.
+    unsafe {
+        let mut sums = [[_mm512_setzero_ps(); GROUP]; ROWS];
+        for row in 0..ROWS {
+            for panel in 0..GROUP {
+                sums[row][panel] = _mm512_loadu_ps(block.sums.add(row * block.sums_stride + panel * PANEL));
+            }
+        }
+        let mut next = ahead.start;
+        let mut input = block.input;
+        for part in 0..block.depth / INPUTS {
+            for line in 0..ahead.step.div_ceil(LINE) {
+                _mm_prefetch::<_MM_HINT_T0>(next.wrapping_add(line * LINE).cast());
+            }
+            next = next.wrapping_add(ahead.step);
+            // The next tile's inputs of this group: rows lie pages apart, where no processor looks ahead by itself.
+            for row in ROWS..2 * ROWS {
+                _mm_prefetch::<_MM_HINT_T0>(input.wrapping_add(row * block.input_stride).cast());
+            }
+            let group = |row: usize| input.add(row * block.input_stride).cast::<InputGroup>();
+            let panels = [place::<C, DIRECT>(weights, part, 0), place::<C, DIRECT>(weights, part, 1)];
+            for half in 0..coding.halves() {
+                let mut totals = [[_mm512_setzero_si512(); GROUP]; ROWS];
+                for row in 0..ROWS {
+                    totals[row] = [starts::<C>(&*group(row), half); GROUP];
+                }
+                let count = QUADS / coding.halves();
+                for two in (half * count..(half + 1) * count).step_by(2) {
+                    for quad in [two, two + 1] {
+                        let quads = [quad_of::<C, DIRECT>(panels[0].0, quad), quad_of::<C, DIRECT>(panels[1].0, quad)];
+                        for row in 0..ROWS {
+                            let four = input.add(row * block.input_stride + quad * QUAD).cast::<i32>();
+                            let four = _mm512_set1_epi32(*four);
+                            for panel in 0..GROUP {
+                                totals[row][panel] = _mm512_dpbusd_epi32(totals[row][panel], quads[panel], four);
+                            }
+                        }
+                    }
+                }
+                for row in 0..ROWS {
+                    let scale = _mm512_set1_ps((*group(row)).scale);
+                    for panel in 0..GROUP {
+                        let total = _mm512_cvtepi32_ps(totals[row][panel]);
+                        let scale = _mm512_mul_ps(scale, panels[panel].1[half]);
+                        sums[row][panel] = _mm512_fmadd_ps(total, scale, sums[row][panel]);
+                        if coding.minima() {
+                            let weighted = _mm512_set1_ps((*group(row)).weighted);
+                            sums[row][panel] = _mm512_fnmadd_ps(weighted, panels[panel].1[1], sums[row][panel]);
+                        }
+                    }
+                }
+            }
+            input = input.add(size_of::<InputGroup>());
+        }
+        for row in 0..ROWS {
+            for panel in 0..GROUP {
+                _mm512_storeu_ps(block.sums.add(row * block.sums_stride + panel * PANEL), sums[row][panel]);
+            }
+        }
+    }
+}
+
+/// Where a panel's integers of a part begin, and its factors: scales of either half, or the scales and the minima.
+///
+/// # Safety
+/// As [`tile`]; the block has the part.
+#[inline(always)]
+unsafe fn place<C: Code, const DIRECT: bool>(weights: &Weights, part: usize, panel: usize) -> (*const u8, [__m512; 2]) {
+    let coding = C::CODING;
+    // SAFETY: the caller vouches for processor and weights.
+    unsafe {
+        if DIRECT {
+            let head = weights.bytes.add(coding.block_offset(part));
+            let start = weights.bytes.add(coding.part_offset(part));
+            let [first, second, minima] = avx512_dequant::factors::<C>(head, start, panel);
+            let integers = start.add(coding.scale_bytes() + panel * coding.panel_bytes());
+            return (integers, [first, if coding.minima() { minima } else { second }]);
+        }
+        let factors = weights.factors.add((part * GROUP + panel) * coding.factors() * PANEL);
+        let second = factors.add((coding.factors() - 1) * PANEL);
+        let quads = weights.bytes.add(part * weights.part_stride + panel * weights.panel_stride);
+        (quads, [_mm512_loadu_ps(factors), _mm512_loadu_ps(second)])
+    }
+}
+
+/// [`begin`] for all outputs. A number in memory is shifted after it is spread: that keeps it out of the general registers.
+///
+/// # Safety
+/// The processor has AVX-512.
+#[inline(always)]
+unsafe fn starts<C: Code>(group: &InputGroup, half: usize) -> __m512i {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let start = _mm512_set1_epi32(group.start);
+        match C::CODING.middle() {
+            8 => _mm512_srai_epi32::<4>(start),
+            16 => _mm512_srai_epi32::<3>(start),
+            _ => _mm512_set1_epi32(begin::<C>(group, half)),
+        }
+    }
+}
+
+/// Four weights of each output of a panel, as bytes without a sign.
+///
+/// # Safety
+/// The processor has AVX-512 F and BW; `integers` points to a panel's part, as it is packed if `DIRECT`, else prepared.
+#[inline(always)]
+unsafe fn quad_of<C: Code, const DIRECT: bool>(integers: *const u8, quad: usize) -> __m512i {
+    let (coding, bits) = (C::CODING, C::CODING.upper_bits());
+    // SAFETY: the caller vouches for processor and lines.
+    unsafe {
+        let line = |index: usize| _mm512_loadu_si512(integers.add(index * QUAD_BYTES).cast());
+        if coding.bytes() || !DIRECT {
+            return line(quad);
+        }
+        let lower = line(coding.upper_bytes() / QUAD_BYTES + quad / 2);
+        let lower = if quad.is_multiple_of(2) { lower } else { _mm512_srli_epi16::<4>(lower) };
+        let lower = _mm512_and_si512(lower, _mm512_set1_epi8(15));
+        if bits == 0 {
+            return lower;
+        }
+        let upper = line(quad * bits / 8);
+        let shift = (quad * bits % 8) as i32 - 4;
+        let upper = if shift < 0 {
+            _mm512_sll_epi16(upper, _mm_cvtsi32_si128(-shift))
+        } else {
+            _mm512_srl_epi16(upper, _mm_cvtsi32_si128(shift))
+        };
+        _mm512_or_si512(lower, _mm512_and_si512(upper, _mm512_set1_epi8((((1 << bits) - 1) << 4) as i8)))
+    }
+}
