@@ -1,10 +1,6 @@
 //! Broken and hostile files: each is one line that says what is wrong, and never a panic.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    time::Instant,
-};
+use std::{fs, path::PathBuf, time::Instant};
 
 use demask_checkpoint::{
     Checkpoint, CheckpointError, Message, ModelFiles, RenderOptions, ShardIndex, Warning, resolve,
@@ -561,5 +557,5 @@ fn things_that_are_not_files() {
     fs::remove_file(broken.0.join("config.json")).unwrap();
     std::os::unix::fs::symlink("/dev/zero", broken.0.join("config.json")).unwrap();
     assert!(broken.message().contains("cannot read config.json: it is not a regular file"));
-    assert!(Path::new("/dev/zero").exists());
+    assert!(std::path::Path::new("/dev/zero").exists());
 }

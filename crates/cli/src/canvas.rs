@@ -46,6 +46,14 @@ impl Canvas {
         }
     }
 
+    /// Puts a mask where a token was taken back.
+    pub fn take_back(&mut self, position: usize) {
+        let cell = position.checked_sub(self.first).and_then(|index| self.cells.get_mut(index));
+        if let Some(cell) = cell {
+            *cell = Cell::Mask;
+        }
+    }
+
     /// The step under way is over and drawn.
     fn settle(&mut self) {
         self.fresh = 0;
@@ -189,6 +197,14 @@ impl Player {
         self.canvas.commit(position, text);
     }
 
+    /// A token that takes the place of another one; without a text it is a mask.
+    pub fn replace(&mut self, position: usize, text: Option<String>) {
+        match text {
+            Some(text) => self.canvas.commit(position, text),
+            None => self.canvas.take_back(position),
+        }
+    }
+
     /// The end of a step: draws.
     pub fn step(&mut self, step: usize, nfe: usize, drafted: Drafted) -> io::Result<()> {
         let head = self.head(step, nfe, drafted);
@@ -229,6 +245,10 @@ impl Player {
                 self.commit(position as usize, shown(token, texts.text(token)));
                 Ok(())
             }
+            Event::Replace { position, to, .. } => {
+                self.replace(position as usize, to.map(|token| shown(token, texts.text(token))));
+                Ok(())
+            }
             Event::Draft { .. } | Event::Target { .. } => Ok(()),
             Event::Step { step, nfe, accepted, rejected, .. } => self.step(step, nfe, Drafted { accepted, rejected }),
         }
@@ -266,6 +286,10 @@ mod tests {
         assert_eq!((canvas.fresh, canvas.unmasked()), (1, 2));
         canvas.settle();
         assert_eq!(canvas.fresh, 0);
+        canvas.commit(3, "d".into());
+        canvas.take_back(4);
+        canvas.take_back(99);
+        assert_eq!((canvas.line(), canvas.fresh), ("\u{2591}d\u{2591}\u{2591}".into(), 1));
     }
 
     #[test]

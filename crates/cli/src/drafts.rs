@@ -85,6 +85,12 @@ pub fn rounds(lines: &[TraceLine]) -> Vec<Round> {
                 known.insert(*position, shown(*token, text.as_deref()));
             }
             TraceLine::Predictions { .. } => {}
+            TraceLine::Replace { at, to: Some(token), text, .. } => {
+                known.insert(*at, shown(*token, text.as_deref()));
+            }
+            TraceLine::Replace { at, to: None, .. } => {
+                known.remove(at);
+            }
             TraceLine::Step { step, nfe, .. } => {
                 let mut over = std::mem::take(&mut round);
                 if !over.drafted.is_empty() {

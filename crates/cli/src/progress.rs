@@ -58,6 +58,13 @@ impl Bar {
         }
     }
 
+    /// One less.
+    pub fn go_back(&self) {
+        if let Some(bar) = &self.0 {
+            bar.dec(1);
+        }
+    }
+
     /// Wipes the bar away.
     pub fn clear(&mut self) {
         if let Some(bar) = self.0.take() {

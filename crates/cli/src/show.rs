@@ -141,8 +141,10 @@ impl Show {
     }
 
     fn event(&mut self, event: Event) -> anyhow::Result<()> {
-        if let Event::Commit { .. } = event {
-            self.bar.advance();
+        match event {
+            Event::Commit { .. } => self.bar.advance(),
+            Event::Replace { to: None, .. } => self.bar.go_back(),
+            _ => {}
         }
         if let Some(player) = &mut self.player {
             player.event(event, &self.texts)?;

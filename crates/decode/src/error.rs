@@ -241,6 +241,18 @@ pub enum OptionsError {
         /// The remasking.
         remasking: &'static str,
     },
+    /// A decoder that revises tokens, and a cache policy that keeps K/V of tokens as they were first written.
+    #[error(
+        "decoder {decoder} changes tokens that it has written, and cache {cache} takes them as final: use cache {choices}"
+    )]
+    Revision {
+        /// The decoder.
+        decoder: &'static str,
+        /// The cache policy in canonical text.
+        cache: String,
+        /// Cache policies that can follow it.
+        choices: String,
+    },
     /// A parameter of a cache policy that nothing is made of.
     #[error("cache {cache}: {parameter} belongs to {of}: omit it")]
     UselessParameter {

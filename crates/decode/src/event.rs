@@ -13,6 +13,17 @@ pub struct Commit {
     pub confidence: f32,
 }
 
+/// A change of a token that was committed before.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Replacement {
+    /// Canvas position.
+    pub position: Position,
+    /// Token id to stand there; none for a mask.
+    pub token: Option<TokenId>,
+    /// The token's probability as the head reported it; of one that is taken back, that of the prediction that fell short.
+    pub confidence: f32,
+}
+
 /// Probability of a committed token, and alternatives to it: of the prediction that was taken.
 ///
 /// Probabilities are those of the distribution that [confidence](demask_step::ConfidenceOf) speaks of: `softmax(logits)` of
@@ -40,6 +51,20 @@ pub enum Event {
         /// Token id.
         token: TokenId,
         /// The token's probability.
+        confidence: f32,
+    },
+    /// A position got another token than it had, or a mask again, by a decoder that revises what it has written. Told behind
+    /// the commits of the same forward, position by position.
+    Replace {
+        /// The forward whose predictions were taken.
+        step: usize,
+        /// Canvas position.
+        position: Position,
+        /// Token id that stood there.
+        from: TokenId,
+        /// Token id that stands there now; none if it was taken back and is a mask.
+        to: Option<TokenId>,
+        /// Probability of the new token; of one that was taken back, of the prediction that fell short.
         confidence: f32,
     },
     /// A token of the drafts that a forward verified, in the order in which drafts hold them. Told before the forward's
@@ -142,8 +167,10 @@ pub struct Counts {
     pub forwards: usize,
     /// Leading tokens of the canvas that were not computed: their slots were filled when its sequence was opened.
     pub cached: usize,
-    /// Tokens committed.
+    /// Tokens committed, one that was taken back once for each time.
     pub commits: usize,
+    /// Tokens that took the place of others, and tokens that were taken back.
+    pub replaced: usize,
     /// Live rows of all lanes and sequences, summed over forwards.
     pub rows: usize,
     /// Cost that the network reported, summed over sequences and forwards.

@@ -4,7 +4,7 @@
 use demask_step::MaskKind;
 
 use crate::{
-    cache::{CacheSpec, Memory},
+    cache::{CACHES, CacheSpec, Memory},
     decoder::{DecoderSpec, Promise},
     error::OptionsError,
     options::SessionOptions,
@@ -16,7 +16,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Exactness {
-    /// Static (or autoregressive) decoding with no cache or an exact one.
+    /// Static (or autoregressive) decoding, or a family's own sampler, with no cache or an exact one.
     Reference,
     /// Provably the tokens of another run.
     Lossless {
@@ -68,7 +68,7 @@ pub fn exactness(decoder: &DecoderSpec, cache: &CacheSpec) -> Exactness {
 /// Returns what a pair of methods may claim if the cache's slots depend on this.
 pub fn exactness_with(decoder: &DecoderSpec, cache: &CacheSpec, memory: Memory) -> Exactness {
     match decoder.traits().promise {
-        Promise::Reference if cache.traits().exact => Exactness::Reference,
+        Promise::Reference | Promise::Official if cache.traits().exact => Exactness::Reference,
         Promise::OfRun(run) => Exactness::Lossless { against: run.into() },
         Promise::SameAs(other) if memory == Memory::OfState => {
             Exactness::Lossless { against: format!("{other}, cache {cache}") }
@@ -87,7 +87,28 @@ pub fn check(options: &SessionOptions) -> Result<(), OptionsError> {
     if *remasking == Remasking::Origin && !decoder.traits().takes_origin {
         return Err(OptionsError::Origin { decoder: decoder.name() });
     }
+    if decoder.traits().revises.is_some() {
+        return check_revision(options);
+    }
     Ok(())
+}
+
+/// Refuses what takes a token as final that a decoder may still change.
+fn check_revision(options: &SessionOptions) -> Result<(), OptionsError> {
+    let SessionOptions { facts, decoder, cache, .. } = options;
+    if facts.blocks.seeds {
+        return Err(OptionsError::Seeds {
+            what: "a decoder that revises tokens",
+            try_instead: "use decoder threshold",
+        });
+    }
+    if cache.traits().revisable {
+        return Ok(());
+    }
+    let caches = CACHES.iter().filter(|cache| cache.about.attention.contains(&facts.mask.kind()));
+    let follows = caches.map(CacheSpec::of).filter(|cache| cache.traits().revisable);
+    let choices = follows.map(|cache| cache.name()).collect::<Vec<_>>().join(" or ");
+    Err(OptionsError::Revision { decoder: decoder.name(), cache: cache.to_string(), choices })
 }
 
 /// Refuses a decoder that cannot decode the model, whose passes it may not have chosen yet.
@@ -201,7 +222,7 @@ mod tests {
     fn refusals_name_what_can_be_used() {
         assert_eq!(
             refusal(Mask::Full, "ar", "none", Remasking::default()).unwrap_err(),
-            "decoder ar cannot run a model with full attention: use static, threshold, factor, entropy_bounded, slowfast, \
+            "decoder ar cannot run a model with full attention: use static, threshold, factor, entropy_bounded, slowfast, p2, \
              freedave, guided"
         );
         assert_eq!(

@@ -46,7 +46,7 @@ pub mod transfer;
 pub use cache::{CacheSpec, Memory};
 pub use decoder::DecoderSpec;
 pub use error::OptionsError;
-pub use event::{Commit, Counts, Event, Finish, GuideCounts, Logprob, Output};
+pub use event::{Commit, Counts, Event, Finish, GuideCounts, Logprob, Output, Replacement};
 pub use guide::{Agreement, Alignment, GuideOptions, GuideText, GuideUse, Translator};
 pub use layout::Layout;
 pub use legality::Exactness;

@@ -74,7 +74,7 @@ pub enum StopRule {
     },
     /// Never, but as soon as `fill` was decoded anywhere, all masks behind it are filled with it, so that only what
     /// precedes it is decoded (FlashDLM on LLaDA; specs/flashdlm.md#1.6). The reference also overwrites tokens behind
-    /// it that were decoded before; here a commit is never undone, and the answer ends before them. The fills are
+    /// it that were decoded before; here they stay, and the answer ends before them. The fills are
     /// commits of the last forward.
     FillBehind {
         /// The token.

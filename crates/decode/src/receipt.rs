@@ -43,6 +43,9 @@ pub struct DecodingReceipt {
     /// Forwards with drafts by the number of draft tokens that each accepted, from 0; empty without drafts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub acceptance: Vec<usize>,
+    /// Tokens that took the place of others, and tokens that were taken back; absent if there are none.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub replaced: usize,
     /// Live rows of all forwards, lanes and sequences.
     pub rows: usize,
     /// Rows that ran attention and MLP.

@@ -4,6 +4,7 @@ use demask_step::{Mask, MaskKind, Position, TokenId};
 
 use crate::{
     canvas::Canvas,
+    decoder::DecoderTraits,
     error::OptionsError,
     guide,
     layout::Layout,
@@ -73,8 +74,10 @@ pub(crate) fn resolve(options: &SessionOptions) -> Result<Resolved, OptionsError
     let share_of = whole.then_some(layout.block_length());
     let clock = Clock { schedule: options.schedule, steps: per_block, eps: options.eps, share_of };
     // A step past the schedule takes at least one token; upkeep is one forward a block and a prefill.
-    let forwards = layout.blocks().saturating_mul(per_block.saturating_add(layout.block_length() + 3)) + 2;
-    let most_forwards = forwards.saturating_mul(1 + options.traits().idle);
+    let DecoderTraits { idle, revises, .. } = options.traits();
+    let more = layout.block_length().saturating_add(3 + revises.unwrap_or(0));
+    let forwards = layout.blocks().saturating_mul(per_block.saturating_add(more)) + 2;
+    let most_forwards = forwards.saturating_mul(1 + idle);
     Ok(Resolved { layout, clock, canvas, steps: per_block.saturating_mul(blocks), most_forwards })
 }
 
@@ -189,6 +192,7 @@ fn lengths(options: &SessionOptions, attention: MaskKind) -> Result<(usize, usiz
 /// The block length under full attention.
 fn full_block(options: &SessionOptions, gen_length: usize, steps: Option<usize>) -> Result<usize, OptionsError> {
     let infill = matches!(options.canvas, CanvasSpec::Infill { .. });
+    let revises = options.traits().revises.is_some();
     match options.block_length {
         // Nobody chooses the length of an infill canvas: its last block may be short.
         // The linear schedule's own loop ends with a short block, too (specs/families.md#3).
@@ -201,8 +205,9 @@ fn full_block(options: &SessionOptions, gen_length: usize, steps: Option<usize>)
             let nearest = divisors(gen_length).min_by_key(|divisor| divisor.abs_diff(block_length)).unwrap_or(1);
             Err(OptionsError::BlockLength { block_length, gen_length, nearest })
         }
-        // Drafts reach as far as their block does, and the guide says how far they are good.
-        None if options.schedule == Schedule::Dream || options.guide.is_some() => Ok(gen_length),
+        // Drafts reach as far as their block does, and the guide says how far they are good; tokens are taken back all over
+        // the response.
+        None if options.schedule == Schedule::Dream || options.guide.is_some() || revises => Ok(gen_length),
         None if infill && steps.is_none() => Ok(USUAL_BLOCK.min(gen_length)),
         None if infill => Ok(gen_length),
         None => Ok(fitted_block(gen_length, steps)),

@@ -2,6 +2,7 @@
 
 mod common;
 mod dkv;
+mod editing;
 mod fast_caches;
 mod freecache;
 mod freedave;

@@ -27,8 +27,8 @@ Written from the registries of `crates/decode` and from sessions made of every p
 A decoder (`--decoder`) chooses which predictions are committed. A cache (`--cache`) chooses which rows are computed again.
 Parameters follow a colon: `--decoder threshold:tau=0.8,strict`. The receipt says what is promised of the tokens:
 
-* **reference**: static or autoregressive decoding, with cache `none` or an exact one (`block`, `causal`), as the
-  family's official code does it.
+* **reference**: static or autoregressive decoding, or a family's own sampler that changes what it has written (`edit`, `p2`),
+  with cache `none` or an exact one (`block`, `causal`), as the family's official code does it.
 * **lossless**: provably the tokens of another run, which the receipt names.
 * **approximate**: everything else. The method decodes as published or as released, and may write other tokens than the
   reference.
@@ -65,9 +65,11 @@ What each specification demands, and the tests that hold it: [invariants](invari
 | `dense_nemotron_diffusion.json` | official | `static`, `threshold` | `block` |
 | `dense_nemotron_linear_spec.json` | official | `selfspec` | `causal` |
 | `dense_opendcoder.json` | official | `static` | `none` |
+| `dense_opendcoder_p2.json` | official | `p2` | `none` |
 | `dense_stablediffcoder.json` | official | `static`, `threshold` | `block` |
 | `moe_llada_generate.json` | official | `static` | `none` |
 | `moe_llada2_generate.json` | official | `threshold` | `none` |
+| `moe_llada21_generate.json`, `moe_joint_threshold.json` | official | `edit` | `none` |
 | `moe_sdar_generate.json` | official | `static`, `threshold` | `block` |
 | `dkv_llada.json`, `dkv_dream.json` | official | `static` | `dkv` |
 | `dllmcache_llada.json`, `dllmcache_dream.json` | official | `static` | `dllm` |

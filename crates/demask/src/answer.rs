@@ -228,13 +228,13 @@ impl Prepared {
         ControlFlow::Continue(())
     }
 
-    /// Reports the session's events, each commit with its log-probability behind it.
+    /// Reports the session's events, each token that was written with its log-probability behind it.
     fn tell_events(&mut self, tell: &mut Tell<'_>) -> ControlFlow<()> {
         self.events.clear();
         self.events.extend(self.session.events());
         for &event in &self.events {
             tell(RunEvent::Event(event))?;
-            if let Event::Commit { position, .. } = event
+            if let Event::Commit { position, .. } | Event::Replace { position, to: Some(_), .. } = event
                 && self.tells_logprobs
             {
                 tell(RunEvent::Logprob { position, logprob: self.session.logprob(position) })?;

@@ -148,8 +148,8 @@ pub mod internals {
         task::Task,
         ticket::Outcomes,
         trace::{
-            DraftTag, Given, HeaderTag, PredictionsTag, StepTag, TRACE_VERSION, TargetTag, TokenTexts, TraceError,
-            Tracer, read_trace,
+            DraftTag, Given, HeaderTag, PredictionsTag, ReplaceTag, StepTag, TRACE_VERSION, TargetTag, TokenTexts,
+            TraceError, Tracer, read_trace,
         },
     };
 }

@@ -27,8 +27,10 @@ pub struct Update {
     pub began: Option<Instant>,
     /// Text that can no longer change.
     pub text: String,
-    /// Tokens that were committed, in their order.
+    /// Tokens that were committed, in their order; of a position that was written again, the last one.
     pub commits: Vec<Committed>,
+    /// Positions whose tokens were taken back: masks stand there again.
+    pub taken_back: Vec<Position>,
     /// Texts of holes that were filled and can no longer change, with the index of each.
     pub holes: Vec<(usize, String)>,
     /// Masks that are left in the canvas, those behind the answer in its last block included.
@@ -95,6 +97,8 @@ pub struct Committed {
     pub position: Position,
     /// The token.
     pub token: TokenId,
+    /// Token whose place it took, if one stood there.
+    pub replaces: Option<TokenId>,
     /// Probability of the token; 1 where a rule, not the model, chose it.
     pub confidence: f32,
     /// Log-probability as in [`TokenLogprob::logprob`](crate::TokenLogprob::logprob); none unless requested.
@@ -107,6 +111,7 @@ pub struct Committed {
 const MOST_FORWARDS: usize = 256;
 
 /// Something that a ticket yields.
+#[expect(clippy::large_enum_variant, reason = "nearly all mail is updates, and each would be an allocation more")]
 #[derive(Debug)]
 pub enum Mail<T> {
     /// Changes since the last mail.
@@ -160,12 +165,15 @@ impl Update {
             }
             RunEvent::Began { at } => self.began = Some(at),
             RunEvent::Event(Event::Commit { step, position, token, confidence }) => {
-                let commit = Committed { step, position, token, confidence, ..Committed::default() };
-                // A position that is committed again, by a decoder that edits, has one entry.
-                match self.commit(position) {
-                    Some(other) => *other = commit,
-                    None => self.commits.push(commit),
-                }
+                self.write(Committed { step, position, token, confidence, ..Committed::default() });
+            }
+            RunEvent::Event(Event::Replace { step, position, from, to: Some(token), confidence }) => {
+                let replaces = Some(from);
+                self.write(Committed { step, position, token, replaces, confidence, ..Committed::default() });
+            }
+            RunEvent::Event(Event::Replace { position, to: None, .. }) => {
+                self.commits.retain(|commit| commit.position != position);
+                self.taken_back.push(position);
             }
             RunEvent::Logprob { position, logprob: Some(known) } => {
                 if let Some(commit) = self.commit(position) {
@@ -194,6 +202,15 @@ impl Update {
 }
 
 impl Update {
+    /// Adds a token that was written. A position has one entry: what nobody has read is as if it had not been.
+    fn write(&mut self, commit: Committed) {
+        self.taken_back.retain(|&position| position != commit.position);
+        match self.commit(commit.position) {
+            Some(other) => *other = Committed { replaces: other.replaces, ..commit },
+            None => self.commits.push(commit),
+        }
+    }
+
     /// The commit of a position.
     fn commit(&mut self, position: Position) -> Option<&mut Committed> {
         self.commits.iter_mut().rev().find(|commit| commit.position == position)
@@ -381,6 +398,30 @@ mod tests {
         assert_eq!(update.commits.iter().map(|commit| commit.token).collect::<Vec<_>>(), [996, 997, 998, 999]);
         assert_eq!((update.text.len(), update.steps, update.nfe), (1000, 1000, 1000));
         assert!(mailbox.poll(None).is_pending());
+    }
+
+    #[test]
+    fn of_a_position_that_is_written_again_the_last_token_is_told() {
+        let mailbox = Mailbox::default();
+        let replace = |position, from, to| {
+            mailbox.tell(&RunEvent::Event(Event::Replace { step: 1, position, from, to, confidence: 0.5 }));
+        };
+        let read = || {
+            mailbox.deliver();
+            let Poll::Ready(Some(Mail::Update(update))) = mailbox.poll(None) else { panic!("there is an update") };
+            let commits = update.commits.iter().map(|commit| (commit.position, commit.token, commit.replaces));
+            (commits.collect::<Vec<_>>(), update.taken_back)
+        };
+        (0..4).for_each(|position| mailbox.tell(&RunEvent::Event(commit(position, 7))));
+        replace(1, 7, Some(8));
+        replace(2, 7, None);
+        assert_eq!(read(), (vec![(0, 7, None), (1, 8, None), (3, 7, None)], vec![2]));
+        replace(0, 7, Some(8));
+        replace(0, 8, Some(9));
+        replace(1, 8, None);
+        mailbox.tell(&RunEvent::Event(commit(1, 5)));
+        replace(3, 7, None);
+        assert_eq!(read(), (vec![(0, 9, Some(7)), (1, 5, None)], vec![3]));
     }
 
     #[test]

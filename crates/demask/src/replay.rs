@@ -219,6 +219,7 @@ impl Recorded {
                 TraceLine::Draft { .. }
                 | TraceLine::Target { .. }
                 | TraceLine::Step { .. }
+                | TraceLine::Replace { .. }
                 | TraceLine::Commit { .. } => {}
             }
         }

@@ -90,6 +90,24 @@ pub enum TraceLine {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         text: Option<String>,
     },
+    /// A token that took the place of another one, or was taken back.
+    Replace {
+        /// Always `replace`.
+        event: ReplaceTag,
+        /// Index of the forward, from 0.
+        step: usize,
+        /// Position in the canvas.
+        at: u32,
+        /// Token id that stood there.
+        from: u32,
+        /// Token id that stands there now; null if it was taken back and is a mask.
+        to: Option<u32>,
+        /// The token's probability.
+        confidence: f32,
+        /// The token's text where it is known and whole.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        text: Option<String>,
+    },
     /// A forward is over.
     Step {
         /// Always `step`.
@@ -153,7 +171,7 @@ pub enum PredictionsTag {
 }
 
 /// The version that is written.
-pub const TRACE_VERSION: u32 = 2;
+pub const TRACE_VERSION: u32 = 3;
 
 fn first_version() -> u32 {
     1
@@ -178,6 +196,14 @@ pub enum TargetTag {
     /// The word.
     #[serde(rename = "target")]
     Target,
+}
+
+/// The word `replace`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReplaceTag {
+    /// The word.
+    #[serde(rename = "replace")]
+    Replace,
 }
 
 /// The word `step`.
@@ -267,6 +293,15 @@ impl Tracer {
             RunEvent::Event(Event::Commit { step, position, token, confidence }) => {
                 TraceLine::Commit { step, position, token, confidence, text: text(token) }
             }
+            RunEvent::Event(Event::Replace { step, position: at, from, to, confidence }) => TraceLine::Replace {
+                event: ReplaceTag::Replace,
+                step,
+                at,
+                from,
+                to,
+                confidence,
+                text: to.and_then(text),
+            },
             RunEvent::Predicted(record) => {
                 TraceLine::Predictions { event: PredictionsTag::Predictions, record: record.clone() }
             }
@@ -420,6 +455,24 @@ mod tests {
                 text: Some("x".into()),
             },
             TraceLine::Commit { step: 0, position: 3, token: 9, confidence: 0.5, text: Some("x".into()) },
+            TraceLine::Replace {
+                event: ReplaceTag::Replace,
+                step: 1,
+                at: 3,
+                from: 9,
+                to: Some(8),
+                confidence: 0.75,
+                text: Some("y".into()),
+            },
+            TraceLine::Replace {
+                event: ReplaceTag::Replace,
+                step: 2,
+                at: 3,
+                from: 8,
+                to: None,
+                confidence: 0.25,
+                text: None,
+            },
             TraceLine::Predictions {
                 event: PredictionsTag::Predictions,
                 record: Record {
@@ -442,15 +495,15 @@ mod tests {
         assert_eq!(read_trace(&bytes[..]).unwrap(), lines);
         // Whoever takes lines with a position for commits takes commits alone.
         assert_eq!(text.matches("\"position\":").count(), 2, "a commit, and a token that was given: {text}");
-        let older = text.replace(r#","rejected":1"#, "").replace(r#""version":2,"#, "");
+        let older = text.replace(r#","rejected":1"#, "").replace(r#""version":3,"#, "");
         let lines = read_trace(older.as_bytes()).unwrap();
         assert!(matches!(lines[0], TraceLine::Header { version: 1, .. }), "{older}");
-        let TraceLine::Step { accepted, rejected, .. } = lines[5] else { panic!("a step is a step") };
+        let TraceLine::Step { accepted, rejected, .. } = lines[7] else { panic!("a step is a step") };
         assert_eq!((accepted, rejected), (2, 0));
-        let newer = text.replace(r#""version":2"#, r#""version":3"#);
+        let newer = text.replace(r#""version":3"#, r#""version":4"#);
         assert_eq!(
             read_trace(newer.as_bytes()).unwrap_err().to_string(),
-            "the trace is of version 3, this program reads up to 2: update demask"
+            "the trace is of version 4, this program reads up to 3: update demask"
         );
     }
 

@@ -35,6 +35,7 @@ const RUNS: &[Run] = &[
     ("demo-dream", "guided", "freecache"),
     ("demo-sdar", "static", "block"),
     ("demo-sdar", "threshold:tau=0.9", "block"),
+    ("demo-sdar", "edit", "block"),
     ("demo-sdar", "freedave:d=4", "block"),
     ("demo-sdar", "freedave:d=8,eager=false", "block"),
     ("demo-qwen", "ar", "causal"),

@@ -140,7 +140,7 @@ fn freedave_tells_what_static_decoding_does() {
 }
 
 /// Decoder, cache, and model.
-const METHODS: [(&str, &str, &str); 9] = [
+const METHODS: [(&str, &str, &str); 10] = [
     ("static", "dllm:prompt=9,response=3", "demo-llada"),
     ("threshold", "dual", "demo-llada"),
     ("factor", "prefix", "demo-dream"),
@@ -150,6 +150,7 @@ const METHODS: [(&str, &str, &str); 9] = [
     ("guided", "none", "demo-llada"),
     ("guided:match=topk", "dual", "demo-llada"),
     ("threshold", "block", "demo-sdar"),
+    ("edit", "block", "demo-sdar"),
 ];
 
 #[test]

@@ -23,7 +23,7 @@ fn run(model: &mut Model, options: &SessionOptions) -> (Vec<(u32, u32, u32)>, us
     let mut session = model.decode(Session::new(options.clone()).unwrap()).unwrap();
     let commit = |event| match event {
         Event::Commit { position, token, confidence, .. } => Some((position, token, confidence.to_bits())),
-        Event::Step { .. } | Event::Draft { .. } | Event::Target { .. } => None,
+        Event::Step { .. } | Event::Draft { .. } | Event::Target { .. } | Event::Replace { .. } => None,
     };
     let commits: Vec<_> = session.events().filter_map(commit).collect();
     assert_eq!(session.settled(), session.layout().gen_length(), "everything is decoded");

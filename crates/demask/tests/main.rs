@@ -8,6 +8,7 @@ mod caches;
 mod common;
 mod company;
 mod costs;
+mod editing;
 mod endings;
 mod estimates;
 mod face;

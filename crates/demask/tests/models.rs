@@ -26,6 +26,7 @@ what the weights were trained for where no file does, of a GGUF file that says `
 `shift` is the distance from a row to the position that it predicts. *Seeded* blocks start with the token that the pass
 predicts that stores what lies before them. Decoder and cache are those that decode if none is named; `docs/methods.md` has
 the others. `selfspec` with cache `causal` writes the tokens of `ar` of the same weights (Nemotron-Labs-Diffusion).
+The samplers of LLaDA2.1 and Open-dCoder that change what they have written are `edit` and `p2`: no file says that a LLaDA2 is 2.1.
 
 | family | architecture | attention | shift | blocks | decoder | cache |
 |---|---|---|---|---|---|---|

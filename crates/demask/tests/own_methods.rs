@@ -90,7 +90,7 @@ fn single_drafts_over_the_cache_are_static_decoding_on_a_network() {
         let mut session = model.decode(session).unwrap();
         let commit = |event| match event {
             Event::Commit { position, token, confidence, .. } => Some((position, token, confidence.to_bits())),
-            Event::Step { .. } | Event::Draft { .. } | Event::Target { .. } => None,
+            Event::Step { .. } | Event::Draft { .. } | Event::Target { .. } | Event::Replace { .. } => None,
         };
         session.events().filter_map(commit).collect::<Vec<_>>()
     };

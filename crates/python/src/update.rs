@@ -19,6 +19,8 @@ pub struct Commit {
     position: u32,
     /// The id of the token.
     token: u32,
+    /// The id of the token whose place it took, if one stood there.
+    replaces: Option<u32>,
     /// Probability of the token when it was committed; 1 where a rule, not the model, chose it.
     confidence: f32,
     /// Natural-log probability; `None` unless `top_logprobs` is set.
@@ -116,11 +118,18 @@ impl Update {
             step: of.step,
             position: of.position,
             token: of.token,
+            replaces: of.replaces,
             confidence: of.confidence,
             logprob: of.logprob,
             top: of.top.clone(),
         };
         self.news.commits.iter().map(commit).collect()
+    }
+
+    /// Positions whose tokens were taken back: masks stand there again.
+    #[getter]
+    fn taken_back(&self) -> Vec<u32> {
+        self.news.taken_back.clone()
     }
 
     /// The canvas as it was laid out, in the first update; `None` in the others.

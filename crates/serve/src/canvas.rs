@@ -57,6 +57,11 @@ impl Picture {
                 *kept = Some(commit.clone());
             }
         }
+        for &position in &update.taken_back {
+            if let Some(token) = self.tokens.get_mut(position as usize) {
+                *token = None;
+            }
+        }
         self.settled = self.settled.max(update.settled);
         if let Some(forward) = update.forwards.last() {
             self.step = forward.step;
@@ -97,6 +102,9 @@ impl Picture {
             "commits": commits.collect::<Vec<_>>(),
             "forwards": forwards.collect::<Vec<_>>(),
         });
+        if !update.taken_back.is_empty() {
+            frame["taken_back"] = json!(update.taken_back);
+        }
         if update.dropped > 0 {
             frame["dropped"] = json!(update.dropped);
         }
@@ -125,10 +133,10 @@ impl Picture {
         })
     }
 
-    /// Returns the frame of the canvas as text; none if nothing was committed.
+    /// Returns the frame of the canvas as text; none if nothing has changed.
     /// `ends` are the tokens that end answers, which have no text of their own.
     pub fn shown(&self, update: &Update, tokenizer: Option<&Tokenizer>, ends: &[TokenId]) -> Option<Value> {
-        if update.commits.is_empty() && update.started.is_none() {
+        if update.commits.is_empty() && update.taken_back.is_empty() && update.started.is_none() {
             return None;
         }
         let text = self.text(tokenizer, ends);

@@ -29,10 +29,30 @@ const REST: f64 = 3.0;
 /// A position behind the prompt.
 #[derive(Clone, Default)]
 struct Cell {
-    /// The token's text; none: it stays a mask.
+    /// What was written there, one over the other; nothing: it stays a mask.
+    writes: Vec<Written>,
+}
+
+/// A token that was written, or a mask that took its place.
+#[derive(Clone)]
+struct Written {
+    /// The token's text; none: a mask again.
     text: Option<String>,
-    /// The forward that committed it, from 0; none: it was there before.
+    /// The forward that wrote it, from 0; none: it was there before.
     forward: Option<usize>,
+}
+
+impl Cell {
+    /// The text that stands there in the end.
+    fn text(&self) -> Option<&str> {
+        self.writes.last()?.text.as_deref()
+    }
+
+    /// Columns of the widest text.
+    fn columns(&self) -> usize {
+        let texts = self.writes.iter().filter_map(|written| written.text.as_deref());
+        texts.map(|text| measure_text_width(&visible(text))).max().unwrap_or(1).max(1)
+    }
 }
 
 /// Returns what a trace says of its run.
@@ -56,14 +76,13 @@ pub fn animation(lines: &[TraceLine], speed: f64) -> anyhow::Result<String> {
     let mut boxes = String::new();
     let (mut x, mut y) = (MARGIN, MARGIN + LINE);
     for cell in &cells {
-        let text = cell.text.as_deref().map(visible);
-        let width = text.as_deref().map_or(1, |text| measure_text_width(text).max(1)) * COLUMN + 2 * INSIDE;
+        let width = cell.columns() * COLUMN + 2 * INSIDE;
         if x + width > PAGE - MARGIN && x > MARGIN {
             (x, y) = (MARGIN, y + LINE);
         }
-        draw(&mut boxes, cell, text.as_deref(), (x, y, width));
+        draw(&mut boxes, cell, (x, y, width));
         x += width + BETWEEN;
-        if cell.text.as_deref().is_some_and(|text| text.ends_with('\n')) {
+        if cell.text().is_some_and(|text| text.ends_with('\n')) {
             (x, y) = (MARGIN, y + LINE);
         }
     }
@@ -79,27 +98,32 @@ pub fn animation(lines: &[TraceLine], speed: f64) -> anyhow::Result<String> {
     Ok(svg)
 }
 
-/// Reads the cells of a trace, and the tokens that each of its forwards committed.
-fn read(lines: &[TraceLine]) -> anyhow::Result<(Vec<Cell>, Vec<usize>)> {
+/// Reads the cells of a trace, and how many tokens more there are behind each of its forwards.
+fn read(lines: &[TraceLine]) -> anyhow::Result<(Vec<Cell>, Vec<i64>)> {
     let Some((TraceLine::Header { prompt, length, given, .. }, rest)) = lines.split_first() else {
         anyhow::bail!("the trace has no header: expected what generate --trace wrote");
     };
     bounded(*length)?;
     let mut cells = vec![Cell::default(); *length];
-    let mut put = |position: usize, token: u32, text: Option<&str>, forward: Option<usize>| {
-        if let Some(cell) = position.checked_sub(prompt.len()).and_then(|index| cells.get_mut(index)) {
-            *cell = Cell { text: Some(shown(token, text)), forward };
+    let mut put = |position: u32, token: Option<u32>, text: &Option<String>, forward: Option<usize>| {
+        if let Some(cell) = (position as usize).checked_sub(prompt.len()).and_then(|index| cells.get_mut(index)) {
+            let text = token.map(|token| shown(token, text.as_deref()));
+            cell.writes.push(Written { text, forward });
         }
     };
     for Given { position, token, text } in given {
-        put(*position as usize, *token, text.as_deref(), None);
+        put(*position, Some(*token), text, None);
     }
     let (mut counts, mut count) = (Vec::new(), 0);
     for line in rest {
         match line {
             TraceLine::Commit { position, token, text, .. } => {
-                put(*position as usize, *token, text.as_deref(), Some(counts.len()));
+                put(*position, Some(*token), text, Some(counts.len()));
                 count += 1;
+            }
+            TraceLine::Replace { at, to, text, .. } => {
+                put(*at, *to, text, Some(counts.len()));
+                count -= i64::from(to.is_none());
             }
             TraceLine::Step { .. } => counts.push(std::mem::take(&mut count)),
             _ => {}
@@ -116,17 +140,21 @@ fn visible(text: &str) -> String {
     harmless(text).replace(' ', "\u{a0}").replace('\n', "\u{21b5}")
 }
 
-/// Draws a position's box, and its text above it.
-fn draw(svg: &mut String, cell: &Cell, text: Option<&str>, (x, y, width): (usize, usize, usize)) {
-    let _ = write!(svg, r#"<rect class="m" x="{x}" y="{y}" width="{width}" height="{BOX}" rx="4"/>"#);
-    if let Some(text) = text {
-        let class = cell.forward.map_or_else(|| "g".to_owned(), |forward| format!("f{forward}"));
-        let (middle, base) = (x + width / 2, y + BOX - 7);
-        let _ = write!(
-            svg,
-            r#"<g class="{class}"><rect class="t" x="{x}" y="{y}" width="{width}" height="{BOX}" rx="4"/><text x="{middle}" y="{base}" text-anchor="middle">{}</text></g>"#,
-            escaped(text)
-        );
+/// Draws a position's box, and what was written there above it, the last on top.
+fn draw(svg: &mut String, cell: &Cell, (x, y, width): (usize, usize, usize)) {
+    let place = format!(r#"x="{x}" y="{y}" width="{width}" height="{BOX}" rx="4""#);
+    let _ = write!(svg, r#"<rect class="m" {place}/>"#);
+    let (middle, base) = (x + width / 2, y + BOX - 7);
+    for Written { text, forward } in &cell.writes {
+        let class = forward.map_or_else(|| "g".to_owned(), |forward| format!("f{forward}"));
+        let _ = match text.as_deref().map(visible) {
+            Some(text) => write!(
+                svg,
+                r#"<g class="{class}"><rect class="t" {place}/><text x="{middle}" y="{base}" text-anchor="middle">{}</text></g>"#,
+                escaped(&text)
+            ),
+            None => write!(svg, r#"<g class="{class}"><rect class="m" {place}/></g>"#),
+        };
     }
     svg.push('\n');
 }
@@ -160,14 +188,14 @@ fn appearing(svg: &mut String, forward: usize, begins: f64, ends: f64, last: boo
         "@keyframes a{forward} {{ 0% {{ visibility: hidden; }} {begins:.2}%, 100% {{ visibility: visible; }} }} .f{forward} {{ \
          animation-name: a{forward}; }}\n\
          @keyframes n{forward} {{ {begins:.2}% {{ fill: var(--fresh); }} {ends:.2}%, 100% {{ fill: var(--token); }} }} \
-         .f{forward} rect {{ animation-name: n{forward}; }}\n\
+         .f{forward} .t {{ animation-name: n{forward}; }}\n\
          @keyframes b{forward} {{ 0% {{ visibility: hidden; }} {begins:.2}% {{ visibility: visible; }}{gone} }} \
          .c{forward} {{ animation-name: b{forward}; }}"
     );
 }
 
 /// Writes what is said above the canvas: the run, and the forwards so far.
-fn caption(svg: &mut String, title: &str, height: usize, counts: &[usize]) {
+fn caption(svg: &mut String, title: &str, height: usize, counts: &[i64]) {
     let (line, right) = (MARGIN + 10, PAGE - MARGIN);
     let _ = writeln!(
         svg,
@@ -232,6 +260,21 @@ mod tests {
         assert!(svg.contains("<g class=\"g\">") && svg.contains(">\u{a0}is</text>"));
         assert_eq!(svg.matches("<rect class=\"t\"").count(), 3);
         assert!(svg.contains(">\u{b7}</text>") && !svg.contains("&lt;|end"), "ends are shown as one sign");
+    }
+
+    #[test]
+    fn tokens_that_change_are_drawn_one_over_the_other() {
+        let changes = r#"{"event":"replace","step":2,"at":2,"from":5,"to":8,"confidence":0.9,"text":"much longer"}
+{"event":"replace","step":2,"at":4,"from":6,"to":null,"confidence":0.1}
+{"event":"step","step":2,"nfe":3,"rows":6,"drafts":0,"accepted":0,"rejected":0}
+"#;
+        let svg = animation(&lines(&(TRACE.to_owned() + changes)), 2.0).unwrap();
+        let boxes: Vec<&str> = svg.lines().filter(|line| line.starts_with("<rect class=\"m\"")).collect();
+        let drawn = |line: &str, part: &str| line.find(part).unwrap_or_else(|| panic!("{part} in {line}"));
+        assert!(drawn(boxes[0], "&lt;b&gt;") < drawn(boxes[0], "much\u{a0}longer"));
+        assert!(drawn(boxes[0], "class=\"f0\"") < drawn(boxes[0], "class=\"f2\"") && boxes[0].contains("width=\"96\""));
+        assert!(boxes[2].ends_with("rx=\"4\"/></g>") && boxes[2].contains("<g class=\"f2\"><rect class=\"m\""));
+        assert!(svg.contains("forward 2, 2 tokens") && svg.contains("forward 3, 1 tokens"));
     }
 
     #[test]

@@ -103,6 +103,9 @@ fn replay(lines: &[TraceLine], pause: Duration) -> anyhow::Result<()> {
             (TraceLine::Commit { position, token, text, .. }, Some(player)) => {
                 player.commit(*position as usize, shown(*token, text.as_deref()));
             }
+            (TraceLine::Replace { at, to, text, .. }, Some(player)) => {
+                player.replace(*at as usize, to.map(|token| shown(token, text.as_deref())));
+            }
             (&TraceLine::Step { step, nfe, accepted, rejected, .. }, Some(player)) => {
                 player.step(step, nfe, Drafted { accepted, rejected })?;
                 if player.is_animated() {

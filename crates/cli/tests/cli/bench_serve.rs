@@ -3,7 +3,6 @@
 use std::{
     collections::HashSet,
     net::TcpListener,
-    process::Command,
     time::{Duration, Instant},
 };
 
@@ -411,7 +410,7 @@ fn an_interrupted_measurement_ends_at_once() {
     while server.asked().len() < 5 {
         std::thread::sleep(Duration::from_millis(10));
     }
-    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(killed.success());
     let began = Instant::now();
     let run = Run::from(child.wait_with_output().unwrap());

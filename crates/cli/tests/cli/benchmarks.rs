@@ -82,7 +82,7 @@ fn failing<'a>(items: &'a [Item], verdicts: &'a [Verdict], correct: bool) -> Vec
 fn canonical_solutions_pass_and_empty_ones_fail() {
     let items = items();
     let limits = Limits { wall: Duration::from_mins(5), ..Limits::default() };
-    let permission = Permission::grant(env!("CARGO_BIN_EXE_demask").into(), limits).unwrap();
+    let Some(permission) = super::programs::permission(limits) else { return };
     let solution = |item: &Item| item.canonical_solution.clone();
     let fenced = |item: &Item| format!("Sure:\n\n```python\n{}{}```\nDone.", item.prompt, item.canonical_solution);
     let nothing = |_: &Item| "    return None\n".to_owned();

@@ -1,7 +1,9 @@
 //! Programs that a model wrote, run by the binary as a sandbox: every misdeed is a counted failure, and none hangs.
 
 use std::{
+    io::{ErrorKind, Write},
     path::Path,
+    process::Command,
     time::{Duration, Instant},
 };
 
@@ -14,11 +16,26 @@ use demask_eval::{
 /// The wall limit of programs that are expected to end by themselves: long, for a machine that is busy.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-fn permission(limits: Limits) -> Permission {
-    Permission::grant(env!("CARGO_BIN_EXE_demask").into(), limits).unwrap()
+/// Start of the error where there is no interpreter.
+pub(super) const NO_PYTHON: &str = "no Python to run programs with: python3: No such file or directory";
+
+/// Grants programs a sandbox. Where there is no Python at all, the test that asks says that it is skipped.
+pub(super) fn permission(limits: Limits) -> Option<Permission> {
+    let granted = Permission::grant(env!("CARGO_BIN_EXE_demask").into(), limits);
+    if let (Err(error), false) = (&granted, has_python()) {
+        let _ = writeln!(std::io::stderr(), "skipped: {error}");
+        assert!(error.to_string().starts_with(NO_PYTHON), "{error}");
+        return None;
+    }
+    Some(granted.unwrap())
 }
 
-fn patient() -> Permission {
+/// Reports whether there is a program `python3` on PATH.
+pub(super) fn has_python() -> bool {
+    !Command::new("python3").arg("--version").output().is_err_and(|error| error.kind() == ErrorKind::NotFound)
+}
+
+fn patient() -> Option<Permission> {
     permission(Limits { wall: PATIENCE, ..Limits::default() })
 }
 
@@ -28,7 +45,7 @@ fn outcome(permission: &Permission, program: &str) -> String {
 
 #[test]
 fn programs_end_as_they_end() {
-    let permission = patient();
+    let Some(permission) = patient() else { return };
     for (program, expected) in [
         ("assert 1 + 1 == 2", "passed"),
         ("assert 1 + 1 == 3", "exception: AssertionError"),
@@ -50,7 +67,7 @@ fn programs_end_as_they_end() {
 
 #[test]
 fn a_verdict_cannot_be_forged_or_lost() {
-    let permission = patient();
+    let Some(permission) = patient() else { return };
     for (program, expected) in [
         ("import os\nopen('verdict', 'w').write('passed')\nos._exit(0)", "exit"),
         ("import builtins, os\nbuiltins.open = None\nos.write = None\nos._exit = None", "passed"),
@@ -67,7 +84,7 @@ fn a_verdict_cannot_be_forged_or_lost() {
 
 #[test]
 fn processes_signals_sockets_and_foreign_files_are_refused() {
-    let permission = patient();
+    let Some(permission) = patient() else { return };
     let outside = tempfile::tempdir().unwrap();
     let kept = outside.path().join("kept");
     std::fs::write(&kept, "kept").unwrap();
@@ -97,7 +114,9 @@ fn processes_signals_sockets_and_foreign_files_are_refused() {
 
 #[test]
 fn memory_files_and_threads_have_limits() {
-    let permission = permission(Limits { wall: PATIENCE, memory: 512 << 20, ..Limits::default() });
+    let Some(permission) = permission(Limits { wall: PATIENCE, memory: 512 << 20, ..Limits::default() }) else {
+        return;
+    };
     for (program, expected) in [
         ("x = bytearray(4 << 30)", "memory"),
         ("x = []\nwhile True: x.append(bytearray(1 << 20))", "memory"),
@@ -121,7 +140,7 @@ fn memory_files_and_threads_have_limits() {
 #[test]
 fn whatever_does_not_end_is_ended() {
     let wall = Duration::from_secs(4);
-    let permission = permission(Limits { cpu_seconds: 1, wall, ..Limits::default() });
+    let Some(permission) = permission(Limits { cpu_seconds: 1, wall, ..Limits::default() }) else { return };
     for program in [
         "while True: pass",
         "import time\ntime.sleep(1000)",
@@ -141,7 +160,7 @@ fn whatever_does_not_end_is_ended() {
 #[test]
 fn nothing_is_left_of_a_program() {
     let before = leftovers();
-    let permission = permission(Limits { wall: Duration::from_secs(2), ..Limits::default() });
+    let Some(permission) = permission(Limits { wall: Duration::from_secs(2), ..Limits::default() }) else { return };
     permission.run("open('file', 'w').write('x')\nimport time\ntime.sleep(1000)").unwrap();
     assert!(leftovers() <= before, "{} then {}", before, leftovers());
 }
@@ -157,7 +176,20 @@ fn is_program_folder(path: &Path) -> bool {
 }
 
 #[test]
-fn without_an_interpreter_or_a_sandbox_the_error_says_so() {
+fn without_an_interpreter_the_error_says_so() {
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs.jsonl");
+    let call = ["eval", "humaneval", "--data", data, "--limit", "1", "--shots", "0", "--allow-code-execution"];
+    let run = super::harness::Run::from(super::harness::command(&call).env("PATH", "/nowhere").output().unwrap());
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    let told = format!("{NO_PYTHON} (os error 2); install python3 (3.8 or later) or put it on PATH");
+    assert!(run.stderr.contains(&told), "{}", run.stderr);
+}
+
+#[test]
+fn without_a_sandbox_the_error_says_so() {
+    if patient().is_none() {
+        return;
+    }
     let error = Permission::grant("/bin/false".into(), Limits::default()).unwrap_err().to_string();
     assert!(error.starts_with("the sandbox for programs does not work here"), "{error}");
     let error = Permission::grant("/no/such/binary".into(), Limits::default()).unwrap_err().to_string();
@@ -175,7 +207,7 @@ fn the_hidden_argument_is_for_the_program_itself() {
 
 #[test]
 fn programs_are_judged_with_their_tests() {
-    let permission = patient();
+    let Some(permission) = patient() else { return };
     let gold = Gold::Program {
         prompt: String::new(),
         tests: "assert double(2) == 4\nassert double(0) == 0".to_owned(),

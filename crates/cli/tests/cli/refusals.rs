@@ -1,7 +1,9 @@
 //! Every mistake gets one line that says what was found, what was expected and what to try, and an exit code: 2 for a
 //! wrong call, 1 for a failure.
 
-use std::{fs, process::Command};
+use std::fs;
+#[cfg(target_os = "linux")]
+use std::process::Command;
 
 use demask::internals::{
     cpu::{

@@ -1,6 +1,8 @@
 //! `logits`, `inspect`, `doctor`, `synth` and `bench`.
 
-use std::{fs, process::Command};
+use std::fs;
+#[cfg(target_os = "linux")]
+use std::process::Command;
 
 use demask::internals::cpu::isa::Isa;
 use safetensors::SafeTensors;

@@ -24,7 +24,11 @@ impl Fake {
     pub fn emulated() -> Self {
         let fake = Self { folder: tempfile::tempdir().unwrap() };
         let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cuda-emulator/kernels/emulated.h");
+        #[cfg(target_arch = "x86_64")]
         let fused = if std::arch::is_x86_feature_detected!("fma") { "-mfma" } else { "" };
+        // Other processors fuse without being asked.
+        #[cfg(not(target_arch = "x86_64"))]
+        let fused = "";
         fake.emulate_with(&[]);
         let defines = [
             format!("EMULATED=\"{}\"", header.display()),

@@ -10,7 +10,6 @@ use crate::{
     choices,
     decoder::{Accepted, Progress, Query, View},
     error::OptionsError,
-    event::Commit,
     layout::Layout,
     parameters,
     resolve::Setup,
@@ -57,7 +56,8 @@ impl CacheKind for Block {
     fn traits(&self) -> CacheTraits {
         let exact = self.live == Live::Whole && self.canvas == BlockCanvas::Seeded;
         let memory = if self.live == Live::Whole { Memory::OfState } else { Memory::OfHistory };
-        CacheTraits { exact, memory, spans_blocks: self.live == Live::Whole, ..CacheTraits::default() }
+        let whole = self.live == Live::Whole;
+        CacheTraits { exact, memory, spans_blocks: whole, revisable: whole, ..CacheTraits::default() }
     }
 
     fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
@@ -126,10 +126,13 @@ impl BlockCache {
         }
     }
 
-    /// End of the stored blocks that a forward computed without a mask; `filled` lists the tokens that it saw beside
-    /// the canvas's own.
-    fn clean(&self, view: &View<'_>, visible: Position, filled: &[Commit]) -> Position {
-        let holds = |position: Position| !view.canvas.is_masked_after(position, filled);
+    /// End of the stored blocks of which a forward computed the final tokens; the progress lists those that it saw beside
+    /// the canvas's own, or says that it closes what it saw.
+    fn clean(&self, view: &View<'_>, visible: Position, progress: &Progress) -> Position {
+        let (held, confirms) = (progress.held(), progress.confirms());
+        let holds = |position: Position| {
+            !view.canvas.is_open_after(position, held) || confirms && !view.canvas.is_masked(position)
+        };
         let start = view.layout.start() as Position;
         let mut end = if visible < start { self.stored } else { self.stored.max(start) };
         loop {
@@ -186,13 +189,13 @@ impl CachePolicy for BlockCache {
         // The plan kept what its last one's drafts had of it.
         self.written = self.stored;
         match (plan.lanes, progress.draft) {
-            // What was run without a mask in it is final.
+            // What was run with nothing open in it is final, and what came to rest by it.
             (Lanes::Canvas, _) => {
-                self.stored = self.clean(view, plan.visible, &[]);
+                self.stored = self.clean(view, plan.visible, progress);
                 self.written = self.stored;
             }
             (Lanes::Drafts(_), Some(Accepted { lane, .. })) if self.fused => {
-                let end = self.clean(view, plan.visible, progress.held());
+                let end = self.clean(view, plan.visible, progress);
                 if end > self.stored {
                     self.keep = Some(Keep { lane, positions: (self.stored..end).into() });
                     self.stored = end;

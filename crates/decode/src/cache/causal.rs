@@ -85,7 +85,7 @@ impl CachePolicy for CausalCache {
             (Lanes::Drafts(_), Some(Accepted { lane, .. })) => {
                 // Of the rows that were fed, those whose tokens stand in the canvas now.
                 let from = plan.live.first().unwrap_or(self.read);
-                let fed = view.canvas.first_mask_after(progress.held()) as Position;
+                let fed = view.canvas.first_open_after(progress.held()) as Position;
                 let end = fed.min(plan.visible).max(from);
                 self.keep = Some(Keep { lane, positions: (from..end).into() });
                 self.read = end;

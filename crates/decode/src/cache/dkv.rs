@@ -221,7 +221,7 @@ impl CachePolicy for DkvCache {
         self.step += 1;
         let held = progress.held();
         self.masks.clear();
-        let open = |&position: &Position| view.canvas.is_masked_after(position, held);
+        let open = |&position: &Position| view.canvas.is_open_after(position, held);
         for position in (0..view.canvas.len() as Position).filter(open) {
             self.masks.push(position);
         }

@@ -335,7 +335,7 @@ impl DllmCache {
         }
         let held = query.branches.lane(0);
         if self.rows == Rows::Predicted || block.is_some() {
-            for position in query.predict.iter().filter(|&position| view.canvas.is_masked_after(position, held)) {
+            for position in query.predict.iter().filter(|&position| view.canvas.is_open_after(position, held)) {
                 compute.insert(position.saturating_sub(view.shift));
             }
         }
@@ -406,7 +406,7 @@ impl CachePolicy for DllmCache {
         if !self.is_guided(self.canvas.forward() + 1) {
             // The next forwards live off the difference, wherever they decode.
             let held = query.branches.lane(0);
-            let open = |&position: &Position| view.canvas.is_masked_after(position, held);
+            let open = |&position: &Position| view.canvas.is_open_after(position, held);
             for position in (view.layout.response() as Position..plan.visible).filter(open) {
                 plan.hint.push(position);
             }

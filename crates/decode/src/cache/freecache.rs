@@ -177,7 +177,7 @@ impl CachePolicy for Freezing {
         let length = view.layout.len();
         let (mut start, mut end, visible) = (0, length, query.end(view.canvas) as usize);
         if self.begun {
-            let first_mask = view.canvas.first_mask_after(query.branches.lane(0));
+            let first_mask = view.canvas.first_open_after(query.branches.lane(0));
             if self.freeze == Freeze::Reference {
                 // What the last forward decided, and drafts may only hold so far, is frozen as it was computed.
                 self.freeze(first_mask, length);
@@ -202,7 +202,7 @@ impl CachePolicy for Freezing {
         self.begun = true;
         self.computed = plan.live.last().map_or(0, |last| last as usize + 1);
         if self.freeze == Freeze::Exact {
-            self.freeze(view.canvas.first_mask_after(progress.held()), view.layout.len());
+            self.freeze(view.canvas.first_open_after(progress.held()), view.layout.len());
         }
         self.closing.note(progress);
     }
@@ -212,7 +212,7 @@ impl CachePolicy for Freezing {
         if !self.begun {
             return Extent { rows: length, keys: length };
         }
-        let behind = view.canvas.first_mask().saturating_add(self.lookahead).max(end as usize).min(length);
+        let behind = view.canvas.first_open().saturating_add(self.lookahead).max(end as usize).min(length);
         Extent { rows: behind.saturating_sub(self.start(view)), keys: length }
     }
 

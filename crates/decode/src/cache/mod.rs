@@ -85,6 +85,9 @@ pub struct CacheTraits {
     /// Records whether a block's first forward sees keys that its later ones do not, so that the same canvas, run
     /// again, may be predicted otherwise.
     pub starts_wide: bool,
+    /// Records whether it takes no token as final before the canvas does, so that decoders may revise what they have
+    /// written.
+    pub revisable: bool,
 }
 
 /// An entry of a registry: a [`CacheKind`] whose type is erased.

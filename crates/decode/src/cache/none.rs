@@ -23,7 +23,8 @@ impl CacheKind for NoCache {
         &[MaskKind::Full, MaskKind::BlockCausal, MaskKind::Causal, MaskKind::Context];
 
     fn traits(&self) -> CacheTraits {
-        CacheTraits { exact: true, memory: Memory::OfState, spans_blocks: true, ..CacheTraits::default() }
+        let memory = Memory::OfState;
+        CacheTraits { exact: true, memory, spans_blocks: true, revisable: true, ..CacheTraits::default() }
     }
 
     fn build(&self, setup: &Setup<'_>) -> Box<dyn CachePolicy> {

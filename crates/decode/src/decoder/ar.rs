@@ -44,7 +44,7 @@ impl Decoder for Autoregressive {
     }
 
     fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent {
-        let next = view.canvas.first_mask();
+        let next = view.canvas.first_open();
         if next >= view.canvas.len() {
             return Intent::Done;
         }
@@ -53,7 +53,7 @@ impl Decoder for Autoregressive {
     }
 
     fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned {
-        turn.progress.commits.extend(predicted(answer.predictions, view.canvas.first_mask() as Position));
+        turn.progress.commits.extend(predicted(answer.predictions, view.canvas.first_open() as Position));
         Turned::Settled
     }
 }

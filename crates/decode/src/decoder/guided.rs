@@ -380,7 +380,7 @@ impl Decoder for Judging {
         if view.block >= view.layout.blocks() {
             return Intent::Done;
         }
-        view.canvas.masked_positions(drafted(view), &mut query.predict);
+        view.canvas.open_positions(drafted(view), &mut query.predict);
         query.drafts = true;
         Intent::Predict
     }

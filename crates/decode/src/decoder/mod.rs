@@ -3,10 +3,12 @@
 
 mod ar;
 mod blockwise;
+mod edit;
 mod entropy_bounded;
 mod factor;
 mod freedave;
 mod guided;
+mod p2;
 mod selfspec;
 mod slowfast;
 mod static_decoding;
@@ -23,7 +25,7 @@ use crate::{
     cache::CachePolicy,
     canvas::Canvas,
     error::OptionsError,
-    event::Commit,
+    event::{Commit, Replacement},
     guide::GuideUse,
     layout::Layout,
     resolve::Setup,
@@ -32,10 +34,12 @@ use crate::{
 
 pub use ar::Ar;
 pub use blockwise::Blockwise;
+pub use edit::Edit;
 pub use entropy_bounded::EntropyBounded;
 pub use factor::{Factor, FactorRule};
 pub use freedave::{Choice, Choose, DraftRule, FreeDave, Mode, Offer, Place, Priced, Reach, Verified};
 pub use guided::{Guided, Target, Writer};
+pub use p2::P2;
 pub use selfspec::{SelfSpec, Window};
 pub use slowfast::SlowFast;
 pub use static_decoding::Static;
@@ -48,6 +52,8 @@ pub static DECODERS: &[DecoderMethod] = &[
     DecoderMethod::of::<Factor>(),
     DecoderMethod::of::<EntropyBounded>(),
     DecoderMethod::of::<SlowFast>(),
+    DecoderMethod::of::<Edit>(),
+    DecoderMethod::of::<P2>(),
     DecoderMethod::of::<FreeDave>(),
     DecoderMethod::of::<Guided>(),
     DecoderMethod::of::<Ar>(),
@@ -101,6 +107,9 @@ pub struct DecoderTraits {
     pub causal: bool,
     /// Forwards that commit nothing before one that does, at most.
     pub idle: usize,
+    /// Forwards of a block beside those that fill its masks, at most, of a decoder that revises what it has written: a token
+    /// is open until the decoder [closes](Progress::closes) its block. None if a commit is final.
+    pub revises: Option<usize>,
 }
 
 /// Promise of a decoder about its tokens.
@@ -111,6 +120,8 @@ pub enum Promise {
     Approximate,
     /// Tokens of the reference, over a cache that is itself exact: static or autoregressive decoding.
     Reference,
+    /// Tokens of a family's own sampler, over a cache that is itself exact: of its models it is the reference.
+    Official,
     /// Tokens of this decoder over the same cache, if the cache's slots are a function of the canvas.
     SameAs(DecoderSpec),
     /// Tokens of this run, over any cache.
@@ -182,7 +193,7 @@ pub struct View<'a> {
     pub canvas: &'a Canvas,
     /// Layout of the blocks.
     pub layout: &'a Layout,
-    /// The first block with a mask; the number of blocks if none has one.
+    /// The first block that is open; the number of blocks if none is.
     pub block: usize,
     /// The row of position `p - shift` predicts position `p`.
     pub shift: u32,
@@ -224,6 +235,8 @@ pub struct Query {
     pub end: Option<Position>,
     /// The drafts to run instead of the canvas; none to run the canvas itself.
     pub branches: Drafts,
+    /// The tokens to judge, one for each position of `predict`, by a decoder that asks for one each.
+    pub judge: Vec<TokenId>,
 }
 
 impl Query {
@@ -234,6 +247,7 @@ impl Query {
         (self.within, self.ahead, self.end) = (None, false, None);
         self.drafts = false;
         self.branches.clear();
+        self.judge.clear();
     }
 
     /// End of the forward: the end of the canvas, unless set.
@@ -302,6 +316,10 @@ pub enum Intent {
 pub struct Progress {
     /// Predictions taken, in the total order of commits.
     pub commits: Vec<Commit>,
+    /// Tokens of the open block that change, of a decoder that revises.
+    pub replaced: Vec<Replacement>,
+    /// Records whether the open block is closed behind these changes, by a decoder that revises: its tokens are final.
+    pub closes: bool,
     /// Draft tokens among them that were accepted.
     pub accepted: usize,
     /// Draft tokens that were rejected: of drafts that were run, those of the largest beyond the accepted one; by a guide,
@@ -342,9 +360,21 @@ impl Progress {
         &self.commits[..self.draft.map_or(0, |draft| draft.commits.min(self.commits.len()))]
     }
 
+    /// Returns how many tokens are taken back.
+    pub(crate) fn taken_back(&self) -> usize {
+        self.replaced.iter().filter(|change| change.token.is_none()).count()
+    }
+
+    /// Reports whether the forward ran the final tokens of a block that it closes: its K/V need no other forward.
+    pub fn confirms(&self) -> bool {
+        self.closes && self.commits.is_empty() && self.replaced.is_empty()
+    }
+
     /// Empties it for the next forward, keeping its allocation.
     pub fn clear(&mut self) {
         self.commits.clear();
+        self.replaced.clear();
+        self.closes = false;
         self.accepted = 0;
         self.rejected = 0;
         self.draft = None;

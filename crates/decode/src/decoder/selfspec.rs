@@ -163,7 +163,7 @@ impl Decoder for Speculating {
     }
 
     fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent {
-        let (next, length) = (view.canvas.first_mask() as Position, view.canvas.len() as Position);
+        let (next, length) = (view.canvas.first_open() as Position, view.canvas.len() as Position);
         if next >= length {
             return Intent::Done;
         }
@@ -189,7 +189,7 @@ impl Decoder for Speculating {
     }
 
     fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned {
-        let next = view.canvas.first_mask() as Position;
+        let next = view.canvas.first_open() as Position;
         match self.pass {
             Pass::Read => turn.progress.commits.extend(predicted(answer.predictions, next)),
             Pass::Draft => self.draft(&answer.plan.hint, answer.predictions),

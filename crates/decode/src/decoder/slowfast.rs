@@ -159,7 +159,7 @@ impl Decoder for Regions {
             // The first fast forward is a whole one.
             query.end = (self.forwards > 0).then_some(wanted.end);
         }
-        view.canvas.masked_positions(wanted, &mut query.predict);
+        view.canvas.open_positions(wanted, &mut query.predict);
         Intent::Predict
     }
 
@@ -170,12 +170,12 @@ impl Decoder for Regions {
             return Turned::Settled;
         }
         let (canvas, layout) = (view.canvas, view.layout);
-        let lane = LaneView { predictions, lane: 0, among: &plan.predict, canvas, unmasked: canvas.unmasked(), layout };
+        let lane = LaneView { predictions, lane: 0, among: &plan.predict, canvas, writes: canvas.writes(), layout };
         self.ranking.rank(&lane, &mut self.candidates);
         if self.phase == Phase::Explore {
             self.estimate(layout.block(self.block));
         }
-        let state = State { tick: Tick { quota: 1, rate: 0.0 } };
+        let state = State::from(Tick { quota: 1, rate: 0.0 });
         let taken = self.transfer.choose(&state, &mut self.candidates);
         progress.commits.extend(self.candidates[..taken].iter().map(|&candidate| crate::Commit::from(candidate)));
         self.forwards += 1;

@@ -3,6 +3,7 @@
 use demask_step::{Lanes, NO_TOKEN, Position, Predictions, StepPlan, TokenId};
 
 use crate::{
+    canvas::Canvas,
     decoder::{Judgement, Progress},
     event::Logprob,
 };
@@ -27,12 +28,14 @@ impl Logprobs {
         Self { width, predicted: vec![UNKNOWN; positions], top: vec![UNKNOWN; positions * width] }
     }
 
-    /// Notes what a forward predicted: of the canvas all of it; of drafts what decided, which the progress lists with the
-    /// draft in which it was predicted.
-    pub(super) fn note(&mut self, plan: &StepPlan, predictions: &Predictions, progress: &Progress) {
+    /// Notes what a forward predicted: of the canvas all but of tokens that stay; of drafts what decided, which the progress
+    /// lists with the draft in which it was predicted.
+    pub(super) fn note(&mut self, plan: &StepPlan, predictions: &Predictions, progress: &Progress, canvas: &Canvas) {
         match plan.lanes {
             Lanes::Canvas => {
-                predictions.positions.iter().for_each(|position| self.take(predictions, 0, position));
+                let changes = |position| progress.replaced.iter().any(|change| change.position == position);
+                let open = predictions.positions.iter().filter(|&at| canvas.is_masked(at) || changes(at));
+                open.for_each(|position| self.take(predictions, 0, position));
             }
             Lanes::Drafts(_) => {
                 plan.must.iter().for_each(|position| self.take(predictions, 0, position));
@@ -115,9 +118,9 @@ mod tests {
 
     #[test]
     fn the_canvas_is_noted_as_it_is_and_refused_positions_keep_what_was_known() {
-        let mut known = Logprobs::new(3, 1);
+        let (mut known, canvas) = (Logprobs::new(3, 1), Canvas::new(&[], 3, Some(9)));
         let progress = Progress::default();
-        known.note(&StepPlan::default(), &predictions(), &progress);
+        known.note(&StepPlan::default(), &predictions(), &progress, &canvas);
         assert_eq!(known.of(1), None);
         assert_eq!(known.of(2), Some(Logprob { log_probability: 0.5_f32.ln(), top: &[(4, 0.5_f32.ln())] }));
         known.settle(2, 4, 0.5);
@@ -128,7 +131,7 @@ mod tests {
 
     #[test]
     fn of_drafts_only_what_decided_is_noted() {
-        let mut known = Logprobs::new(3, 2);
+        let (mut known, canvas) = (Logprobs::new(3, 2), Canvas::new(&[], 3, Some(9)));
         let target = |draft, position, by_guide| Judgement {
             draft,
             commit: Commit { position, token: 0, confidence: 0.0 },
@@ -136,11 +139,12 @@ mod tests {
         };
         let targets = vec![target(1, 1, false), target(1, 2, true)];
         let plan = StepPlan { lanes: Lanes::Drafts(2), ..StepPlan::default() };
-        known.note(&plan, &predictions(), &Progress { targets, ..Progress::default() });
+        known.note(&plan, &predictions(), &Progress { targets, ..Progress::default() }, &canvas);
         let best = [(7, 0.75_f32.ln()), (5, 0.25_f32.ln())];
         assert_eq!(known.of(1), Some(Logprob { log_probability: 0.25_f32.ln(), top: &best }));
         assert_eq!(known.of(2), None);
-        known.note(&plan, &predictions(), &Progress { targets: vec![target(1, 2, false)], ..Progress::default() });
+        let progress = Progress { targets: vec![target(1, 2, false)], ..Progress::default() };
+        known.note(&plan, &predictions(), &progress, &canvas);
         assert_eq!(known.of(2), Some(Logprob { log_probability: 0.0, top: &[(6, 0.0)] }), "there is no second token");
         known.forget(2);
         assert_eq!(known.of(2), None);

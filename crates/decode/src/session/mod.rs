@@ -11,14 +11,15 @@ mod tally;
 use std::{slice, sync::Arc};
 
 use demask_step::{
-    CostCurve, Keep, Lanes, Mask, Need, Pending, Position, Predictions, Prefix, Request, Stores, TokenId, Work,
+    CostCurve, Keep, Lanes, Mask, NO_TOKEN, Need, Pending, Position, Predictions, Prefix, Request, Stores, TokenId,
+    Work,
 };
 
 use crate::{
     cache::{CachePolicy, Memory},
     canvas::Canvas,
     decoder::{Accepted, Answer, Decoder, Forecast, Intent, Progress, Query, Turn, Turned, View, Whose, take_musts},
-    event::{Commit, Event},
+    event::{Commit, Event, Replacement},
     layout::Layout,
     options::SessionOptions,
     transfer::OwnRule,
@@ -71,7 +72,7 @@ pub struct Session {
     query: Query,
     progress: Progress,
     phase: Phase,
-    /// The first block with a mask.
+    /// The first block that is open.
     block: usize,
     ending: Ending,
     tally: Tally,
@@ -102,7 +103,7 @@ impl Session {
         let plan = &self.requests[CANVAS].plan;
         take_musts(&view, plan, predictions, &mut self.progress);
         if let Some(logprobs) = &mut self.logprobs {
-            logprobs.note(plan, predictions, &self.progress);
+            logprobs.note(plan, predictions, &self.progress, &self.canvas);
         }
         Turned::Settled
     }
@@ -120,7 +121,7 @@ impl Session {
         let turned =
             self.decoder.absorb(&view, &answer, &mut Turn { progress: &mut self.progress, helper: &mut self.helper });
         if let (Whose::Canvas, Some(logprobs)) = (whose, &mut self.logprobs) {
-            logprobs.note(&self.requests[CANVAS].plan, predictions, &self.progress);
+            logprobs.note(&self.requests[CANVAS].plan, predictions, &self.progress, &self.canvas);
         }
         debug_assert!(turned != Turned::Ask || self.has_guide(), "a decoder asks a helper that it did not name");
         turned
@@ -145,6 +146,7 @@ impl Session {
             }
             self.commit(commit);
         }
+        self.revise();
         self.look_back();
         if let Some(fill) = self.ending.early(&self.canvas, &self.layout) {
             self.fill(fill);
@@ -180,7 +182,23 @@ impl Session {
         }
     }
 
-    /// Moves on to the first block with a mask and looks for end ids in what has settled.
+    /// Writes the changes of tokens that are open, and closes their block.
+    fn revise(&mut self) {
+        let step = self.tally.step();
+        for &Replacement { position, token: to, confidence } in &self.progress.replaced {
+            let Some(from) = self.canvas.replace(position, to) else { continue };
+            self.tally.counts.replaced += 1;
+            if let Some(logprobs) = &mut self.logprobs {
+                logprobs.settle(position, to.unwrap_or(NO_TOKEN), confidence);
+            }
+            self.events.push(Event::Replace { step, position, from, to, confidence });
+        }
+        if self.progress.closes {
+            self.canvas.close(self.layout.block(self.block).end);
+        }
+    }
+
+    /// Moves on to the first block that is open and looks for end ids in what has settled.
     fn look_back(&mut self) {
         while self.block < self.layout.blocks() && self.canvas.is_complete(self.layout.block(self.block)) {
             self.block += 1;
@@ -294,6 +312,7 @@ impl Session {
             }
             self.commit(Commit { position, token, confidence: 1.0 });
         }
+        self.canvas.close(self.canvas.len() as Position);
         self.look_back();
     }
 
@@ -319,9 +338,10 @@ impl Session {
         own[CANVAS].fill(&mut request.plan);
         request.plan.shift = request.plan.shift.or(self.shift);
         read(request, self.canvas.tokens(), drafts);
+        request.ask.judge.clone_from(&self.query.judge);
         request.ask.states.clear();
         let lanes = 0..request.plan.lanes.count();
-        request.ask.states.extend(lanes.map(|lane| self.canvas.unmasked() + drafts.lane(lane).len() as u32));
+        request.ask.states.extend(lanes.map(|lane| self.canvas.writes() + drafts.lane(lane).len() as u32));
     }
 }
 

@@ -52,12 +52,18 @@ impl Session {
         if all.len() > UNCONDITIONAL {
             canvas = canvas.with_unconditional();
         }
+        if options.traits().revises.is_some() {
+            canvas = canvas.open_to_revision();
+        }
         let requests = requests(&options, &*decoder, &all);
         let own = &all[CANVAS];
         let drafted = if own.drafts > 0 { layout.len() + 1 } else { 0 };
         // Commits of one forward: the draft that has most of them.
         let commits = own.predictions / own.drafts.max(1);
         let mut progress = Progress { commits: Vec::with_capacity(commits), ..Progress::default() };
+        if options.traits().revises.is_some() {
+            progress.replaced.reserve(commits);
+        }
         if own.drafts > 0 || !decoder.helpers().is_empty() {
             // A guide judges as many drafts as there are masks, one after the other.
             progress.drafted.reserve(layout.len() + 1, own.drafts.max(layout.len()) + 1);
@@ -66,6 +72,7 @@ impl Session {
         let mut query = Query::default();
         query.predict.reserve(layout.len());
         query.foreseen.reserve(layout.len());
+        query.judge.reserve(own.predictions * own.judge_width);
         query.branches.reserve(drafted, own.drafts);
         let kept = requests.iter().map(|_| Kept::with_capacity(drafted)).collect();
         let helper = helper_request(&options, decoder.helpers());

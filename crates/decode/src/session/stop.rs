@@ -63,9 +63,9 @@ impl Ending {
 
     /// Number of leading tokens of the response that can no longer change and belong to the answer.
     pub(super) fn settled(&self, canvas: &Canvas, layout: &Layout) -> usize {
-        let free_of_masks = canvas.first_mask().saturating_sub(layout.response());
+        let final_tokens = canvas.first_open().saturating_sub(layout.response());
         let end = self.ended.unwrap_or(usize::MAX).min(self.stopped.unwrap_or(usize::MAX));
-        free_of_masks.min(layout.gen_length()).min(end)
+        final_tokens.min(layout.gen_length()).min(end)
     }
 
     /// Reason why a response of this many tokens ends there.
@@ -98,7 +98,7 @@ impl Ending {
         match self.rule {
             StopRule::Prefix if self.ended.is_some() => Verdict::Over(None),
             StopRule::PrefixFill { fill } if self.ended.is_some() => {
-                Verdict::Over(Some(Fill { start: canvas.first_mask() as Position, token: fill }))
+                Verdict::Over(Some(Fill { start: canvas.first_open() as Position, token: fill }))
             }
             _ => Verdict::GoOn,
         }
@@ -120,12 +120,13 @@ impl Ending {
     /// Applies the rules that fill what lies behind an end token and go on.
     pub(super) fn early(&self, canvas: &Canvas, layout: &Layout) -> Option<Fill> {
         let tokens = canvas.tokens();
-        let decoded = |place: usize, fill: TokenId| tokens[place] == fill && !canvas.is_given(place as Position);
+        let is_decoded = |place: Position| !canvas.is_given(place) && !canvas.is_open(place);
+        let decoded = |place: usize, fill: TokenId| tokens[place] == fill && is_decoded(place as Position);
         let (response, length) = (layout.response(), canvas.len());
         let (start, token) = match self.rule {
             StopRule::FillBehind { fill } => ((response..length).find(|&place| decoded(place, fill)), fill),
             StopRule::EndRun { fill, run } => {
-                let (end, run) = (canvas.first_mask(), run.max(1));
+                let (end, run) = (canvas.first_open(), run.max(1));
                 let ends = response + run <= end && (end - run..end).all(|place| decoded(place, fill));
                 ((ends && canvas.masks() == length - end).then_some(end), fill)
             }

@@ -119,7 +119,7 @@ impl Tally {
         generated_tokens: usize,
         (drafted, curve): (Option<Drafted>, Option<&CostCurve>),
     ) -> DecodingReceipt {
-        let Counts { nfe, forwards, cached, rows, cost, .. } = self.counts;
+        let Counts { nfe, forwards, cached, replaced, rows, cost, .. } = self.counts;
         DecodingReceipt {
             decoder: options.rule.as_ref().map_or_else(|| options.decoder.to_string(), ToString::to_string),
             cache: options.cache.to_string(),
@@ -137,6 +137,7 @@ impl Tally {
             rows,
             cached_tokens: cached,
             acceptance: self.acceptance.clone(),
+            replaced,
             computed_rows: cost.computed_rows,
             head_rows: cost.head_rows,
             flops: cost.flops(),

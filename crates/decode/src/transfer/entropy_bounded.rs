@@ -49,12 +49,13 @@ mod tests {
                 block: 0,
                 position,
                 token: 1,
+                held: None,
                 confidence: 0.5,
                 entropy,
                 score: 0.0,
             })
             .collect();
-        let state = State { tick: Tick { quota: 1, rate: 0.0 } };
+        let state = State::from(Tick { quota: 1, rate: 0.0 });
         let count = EntropyBounded { bound }.choose(&state, &mut candidates);
         candidates[..count].iter().map(|candidate| candidate.position).collect()
     }

@@ -49,7 +49,7 @@ mod tests {
 
     fn taken(rule: Factor, confidence: &[f32]) -> Vec<u32> {
         let mut candidates = candidates(confidence);
-        let count = rule.choose(&State { tick: Tick { quota: 1, rate: 0.0 } }, &mut candidates);
+        let count = rule.choose(&State::from(Tick { quota: 1, rate: 0.0 }), &mut candidates);
         candidates[..count].iter().map(|candidate| candidate.position).collect()
     }
 

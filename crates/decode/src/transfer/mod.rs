@@ -4,9 +4,11 @@
 //! descending, position ascending. A [`Transfer`] then says how many of the first are taken. Because every rule takes a
 //! prefix, its selections are nested for one set of predictions, which is what drafts need (specs/freedave.md#0).
 
+mod edit;
 mod entropy_bounded;
 mod factor;
 mod own;
+mod p2;
 mod quota;
 mod ranking;
 mod threshold;
@@ -18,9 +20,11 @@ use demask_step::{HeadAsk, Position, Positions, Predictions, TokenId};
 
 use crate::{canvas::Canvas, event::Commit, layout::Layout, schedule::Tick};
 
+pub use edit::Edit;
 pub use entropy_bounded::EntropyBounded;
 pub use factor::Factor;
 pub use own::OwnRule;
+pub use p2::P2;
 pub use quota::Quota;
 pub use ranking::{Ranking, Remasking};
 pub use threshold::{Capped, Threshold};
@@ -35,6 +39,8 @@ pub struct Candidate {
     pub position: Position,
     /// Token id.
     pub token: TokenId,
+    /// Token id that stands there, of a decoder that revises; none for a mask.
+    pub held: Option<TokenId>,
     /// The token's probability.
     pub confidence: f32,
     /// Entropy of the distribution in nats; 0 if it was not asked for.
@@ -54,6 +60,28 @@ impl From<Candidate> for Commit {
 pub struct State {
     /// Content of the schedule for this step.
     pub tick: Tick,
+    /// Share of the block's steps that are left behind this one.
+    pub left: f64,
+    /// Passes over the block that began without a mask, this one included; of decoders that revise.
+    pub posts: usize,
+}
+
+impl From<Tick> for State {
+    /// Returns the state of a rule that asks for the schedule alone.
+    fn from(tick: Tick) -> Self {
+        Self { tick, left: 0.0, posts: 0 }
+    }
+}
+
+/// What a pass leaves of its block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pass {
+    /// Masks that are left.
+    pub masks: usize,
+    /// Records whether a token was written, replaced or taken back.
+    pub changed: bool,
+    /// Passes over the block that began without a mask, this one included.
+    pub posts: usize,
 }
 
 /// One lane of the predictions and what is needed to read it.
@@ -65,11 +93,11 @@ pub struct LaneView<'a> {
     pub lane: usize,
     /// The positions whose predictions count.
     pub among: &'a Positions,
-    /// The canvas that the lane extends: a prediction counts only at its masks. What the lane itself has filled answers
+    /// The canvas that the lane extends: a prediction counts only where it is open. What the lane itself has filled answers
     /// [`NO_TOKEN`](demask_step::NO_TOKEN).
     pub canvas: &'a Canvas,
-    /// Number of unmasked tokens of the lane: keys its randomness.
-    pub unmasked: u32,
+    /// Tokens given and writes of the lane so far: keys its randomness.
+    pub writes: u32,
     /// Layout of the blocks.
     pub layout: &'a Layout,
 }
@@ -92,6 +120,18 @@ pub trait Transfer: fmt::Debug + Send {
 
     /// `candidates` come in the total order; the rule may reorder them and returns how many of the first are taken.
     fn choose(&self, state: &State, candidates: &mut [Candidate]) -> usize;
+
+    /// Reports whether tokens of its block that were written before and are not among those taken become masks again, and
+    /// those among them stay what they are. Otherwise those among them are replaced by what is predicted, and the others
+    /// stay. By default nothing that was written comes up.
+    fn takes_back(&self) -> bool {
+        false
+    }
+
+    /// Reports whether a decoder that revises closes its block behind a pass. By default as soon as no mask is left.
+    fn closes(&self, pass: &Pass) -> bool {
+        pass.masks == 0
+    }
 
     /// Returns why its last choice is none: the request ends there. By default it never fails.
     fn fault(&self) -> Option<String> {
@@ -116,6 +156,14 @@ impl<T: Transfer + ?Sized> Transfer for Box<T> {
         (**self).choose(state, candidates)
     }
 
+    fn takes_back(&self) -> bool {
+        (**self).takes_back()
+    }
+
+    fn closes(&self, pass: &Pass) -> bool {
+        (**self).closes(pass)
+    }
+
     fn fault(&self) -> Option<String> {
         (**self).fault()
     }
@@ -124,7 +172,14 @@ impl<T: Transfer + ?Sized> Transfer for Box<T> {
 /// Candidates of one block with these confidences, for the tests of rules.
 #[cfg(test)]
 fn candidates(confidence: &[f32]) -> Vec<Candidate> {
-    let with =
-        |(&confidence, position)| Candidate { block: 0, position, token: 1, confidence, entropy: 0.0, score: 0.0 };
+    let with = |(&confidence, position)| Candidate {
+        block: 0,
+        position,
+        token: 1,
+        held: None,
+        confidence,
+        entropy: 0.0,
+        score: 0.0,
+    };
     confidence.iter().zip(0..).map(with).collect()
 }

@@ -117,9 +117,10 @@ impl Ranking {
             block: view.layout.block_of(position),
             position,
             token: NO_TOKEN,
+            held: None,
             confidence: f32::NEG_INFINITY,
             entropy: 0.0,
-            score: self.score(position, view.canvas.unmasked(), f32::NEG_INFINITY, None, None),
+            score: self.score(position, view.canvas.writes(), f32::NEG_INFINITY, None, None),
         }));
         out.sort_unstable_by(total_order);
         true
@@ -131,22 +132,24 @@ impl Ranking {
         ask.wanted.entropy |= self.remasking == Remasking::Entropy;
     }
 
-    /// Replaces `out` by the lane's predictions at masked positions, in the total order.
+    /// Replaces `out` by the lane's predictions at open positions, in the total order.
     pub fn rank(&self, lane: &LaneView<'_>, out: &mut Vec<Candidate>) {
         let predictions = lane.predictions;
         out.clear();
         for position in lane.among.iter() {
             let Some(index) = predictions.index(lane.lane, position) else { continue };
             let token = predictions.tokens.get(index).copied().unwrap_or(NO_TOKEN);
-            if token == NO_TOKEN || !lane.canvas.is_masked(position) {
+            if token == NO_TOKEN || !lane.canvas.is_open(position) {
                 continue;
             }
+            let written = !lane.canvas.is_masked(position);
+            let held = lane.canvas.tokens().get(position as usize).copied().filter(|_| written);
             let known = |values: &[f32]| values.get(index).copied();
             let confidence = known(&predictions.confidence).unwrap_or(f32::NEG_INFINITY);
             let entropy = known(&predictions.entropy);
-            let score = self.score(position, lane.unmasked, confidence, known(&predictions.margin), entropy);
+            let score = self.score(position, lane.writes, confidence, known(&predictions.margin), entropy);
             let block = lane.layout.block_of(position);
-            out.push(Candidate { block, position, token, confidence, entropy: entropy.unwrap_or(0.0), score });
+            out.push(Candidate { block, position, token, held, confidence, entropy: entropy.unwrap_or(0.0), score });
         }
         out.sort_unstable_by(total_order);
     }
@@ -154,12 +157,12 @@ impl Ranking {
     fn score(
         &self,
         position: Position,
-        unmasked: u32,
+        writes: u32,
         confidence: f32,
         margin: Option<f32>,
         entropy: Option<f32>,
     ) -> f64 {
-        let key = |purpose| random::key(self.seed, purpose, position, unmasked);
+        let key = |purpose| random::key(self.seed, purpose, position, writes);
         let score = match self.remasking {
             Remasking::LowConfidence | Remasking::MaskgitPlus => f64::from(confidence),
             Remasking::Random if !self.order.is_empty() => {
@@ -218,7 +221,7 @@ mod tests {
             lane: 0,
             among: &predictions.positions,
             canvas: &canvas,
-            unmasked: 2,
+            writes: 2,
             layout: &layout,
         };
         let mut out = Vec::new();
@@ -267,7 +270,7 @@ mod tests {
                     lane: 0,
                     among: &known.positions,
                     canvas: &canvas,
-                    unmasked: 2,
+                    writes: 2,
                     layout: &layout,
                 };
                 let mut out = Vec::new();

@@ -73,7 +73,7 @@ mod tests {
 
     fn taken(rule: Threshold, quota: usize, confidence: &[f32]) -> Vec<u32> {
         let mut candidates = candidates(confidence);
-        let count = rule.choose(&State { tick: Tick { quota, rate: 0.0 } }, &mut candidates);
+        let count = rule.choose(&State::from(Tick { quota, rate: 0.0 }), &mut candidates);
         candidates[..count].iter().map(|candidate| candidate.position).collect()
     }
 
@@ -101,7 +101,7 @@ mod tests {
     fn a_cap_is_the_schedules_count() {
         let capped = |quota, confidence: &[f32]| {
             let mut candidates = candidates(confidence);
-            Capped(FAST).choose(&State { tick: Tick { quota, rate: 0.0 } }, &mut candidates)
+            Capped(FAST).choose(&State::from(Tick { quota, rate: 0.0 }), &mut candidates)
         };
         let confidence = [0.99, 0.98, 0.95, 0.9, 0.1];
         assert_eq!([0, 1, 3, 5].map(|quota| capped(quota, &confidence)), [0, 1, 3, 4]);

@@ -27,12 +27,13 @@ mod tests {
                 block: 0,
                 position: i,
                 token: 1,
+                held: None,
                 confidence: 0.5,
                 entropy: 0.0,
                 score: 0.95 - f64::from(i) / 10.0,
             })
             .collect();
-        let mut taken = |rate| Transferred.choose(&State { tick: Tick { quota: 0, rate } }, &mut candidates);
+        let mut taken = |rate| Transferred.choose(&State::from(Tick { quota: 0, rate }), &mut candidates);
         assert_eq!((taken(0.0), taken(0.3), taken(1.0)), (0, 3, 10));
     }
 }

@@ -80,7 +80,7 @@ pub fn run_as(script: Script, options: SessionOptions) -> Result<Found, String> 
 pub fn commits(events: &[Event]) -> Vec<(u32, TokenId, f32)> {
     let commit = |event: &Event| match *event {
         Event::Commit { position, token, confidence, .. } => Some((position, token, confidence)),
-        Event::Step { .. } | Event::Draft { .. } | Event::Target { .. } => None,
+        Event::Step { .. } | Event::Draft { .. } | Event::Target { .. } | Event::Replace { .. } => None,
     };
     events.iter().filter_map(commit).collect()
 }

@@ -113,7 +113,7 @@ pub fn run_all_live(options: SessionOptions, seed: u64) -> Vec<Vec<(u32, TokenId
         session.feed(&out);
         let commit = |event| match event {
             Event::Commit { position, token, .. } => Some((position, token)),
-            Event::Step { .. } | Event::Draft { .. } | Event::Target { .. } => None,
+            Event::Step { .. } | Event::Draft { .. } | Event::Target { .. } | Event::Replace { .. } => None,
         };
         steps.push(session.events().filter_map(commit).collect());
     }

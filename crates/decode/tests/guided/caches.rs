@@ -41,7 +41,7 @@ fn on_scripts(seed: u64, options: SessionOptions) -> Scripts {
             match event {
                 Event::Commit { position, token, .. } => commits.push((position, token)),
                 Event::Step { .. } => committed.push(std::mem::take(&mut commits)),
-                Event::Draft { .. } | Event::Target { .. } => {}
+                Event::Draft { .. } | Event::Target { .. } | Event::Replace { .. } => {}
             }
         }
     }

@@ -90,6 +90,7 @@ fn trace<F: Fn(&[TokenId]) -> Vec<TokenId>>(
                     steps.push(std::mem::take(&mut commits));
                     accepted.push(count);
                 }
+                Event::Replace { .. } => unreachable!("drafts revise nothing"),
             }
         }
         assert!(session.wants() == Some(1) || commits.is_empty(), "a guide commits nothing by itself");
@@ -375,7 +376,7 @@ fn flashdlm_g6_rows_and_drafts_are_paired() {
             session.feed(&[answer]);
             commits.extend(session.events().filter_map(|event| match event {
                 Event::Commit { position, token, .. } => Some((position, token)),
-                Event::Step { .. } | Event::Draft { .. } | Event::Target { .. } => None,
+                Event::Step { .. } | Event::Draft { .. } | Event::Target { .. } | Event::Replace { .. } => None,
             }));
         }
         // Where the model errs it is taken alone; what follows is judged after the token that stands.

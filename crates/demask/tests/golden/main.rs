@@ -19,7 +19,7 @@ use cases::{Case, DecodeFile, Forward, Input};
 use demask::internals::{
     cpu::isa::{Isa, Tier},
     decode::{Event, Exactness, Session, SessionOptions, StopRule},
-    step::Mask,
+    step::{Mask, NO_TOKEN},
     tensor::Score,
 };
 use demask::{DtypeChoice, Model};
@@ -193,6 +193,7 @@ struct Trace {
 }
 
 fn run(model: &mut Model, session: Session) -> Result<Trace, String> {
+    let mask = model.prompter().facts().mask_id.unwrap_or(NO_TOKEN);
     let mut session = model.decode(session).map_err(|error| error.to_string())?;
     let mut trace = Trace::default();
     // The references count calls, which are NFE: a forward that the method's paper counts twice commits in the second.
@@ -209,6 +210,8 @@ fn run(model: &mut Model, session: Session) -> Result<Trace, String> {
                 trace.steps[nfe - 1].append(&mut commits);
             }
             Event::Commit { position, token, .. } => commits.push((position, token)),
+            // What is taken back is the mask in the references' words.
+            Event::Replace { position, to, .. } => commits.push((position, to.unwrap_or(mask))),
             Event::Draft { .. } | Event::Target { .. } => {}
         }
     }

@@ -52,6 +52,12 @@ struct Said {
     among: Option<usize>,
     share: Option<f64>,
     verify: Option<usize>,
+    /// LLaDA2.1: the threshold of edits, passes over a block without masks, masks of a pass at least, penalty.
+    edit: Option<f64>,
+    post: Option<usize>,
+    fill: Option<usize>,
+    penalty: Option<f64>,
+    path_planning: bool,
     /// Positions of a part of a block, and whether only its rows run.
     part: Option<usize>,
     dual: bool,
@@ -105,6 +111,12 @@ const TABLE: &[(&str, Apply)] = &[
     ("early_exit", |said, value| value.as_bool().map(|on| said.early_exit = on)),
     ("early_stop", |said, value| value.as_bool().map(|on| said.stop = on)),
     ("eos_early_stop", |said, value| value.as_bool().map(|on| said.stop = on)),
+    ("editing_threshold", |said, value| value.as_f64().map(|tau| said.edit = Some(tau))),
+    ("edit_threshold", |said, value| value.as_f64().map(|tau| said.edit = Some(tau))),
+    ("max_post_steps", |said, value| count(value).map(|steps| said.post = Some(steps))),
+    ("max_post_edit_steps", |said, value| count(value).map(|steps| said.post = Some(steps))),
+    ("num_to_transfer", |said, value| count(value).map(|fill| said.fill = Some(fill))),
+    ("penalty_lambda", |said, value| value.as_f64().map(|penalty| said.penalty = Some(penalty))),
     ("minimal_topk", |said, value| count(value).map(|least| said.least = Some(least))),
     ("early_stop_consecutive", |said, value| count(value).map(|run| said.run = Some(run))),
     ("draft_steps", |said, value| count(value).map(|drafts| said.drafts = Some(drafts))),
@@ -148,7 +160,8 @@ const TABLE: &[(&str, Apply)] = &[
 /// Dream's `alg`, and Fast-dLLM's.
 fn algorithm(said: &mut Said, value: &Value) -> Option<()> {
     let name = value.as_str()?;
-    if name != "confidence_threshold" {
+    said.path_planning = name == "p2";
+    if !said.path_planning && name != "confidence_threshold" {
         said.remasking = Some(name.parse().ok()?);
     }
     Some(())
@@ -219,18 +232,20 @@ fn build(
     };
     let options = match method {
         "llada_generate" => llada(said, case, base),
-        "dream_generate" | "dense_opendcoder" => dream(said, gen_length, base),
+        "dream_generate" | "dense_opendcoder" | "dense_opendcoder_p2" => dream(said, gen_length, base)?,
         "sdar_generate" | "sdar_entropy_bounded" => sdar(said, case, base)?,
         "llada2_generate" => llada2(said, case, base)?,
+        "llada21_generate" => llada21(said, case, "confirm=false", base)?,
+        "joint_threshold" => llada21(said, case, "confirm=true", base)?,
         "ar_greedy" => base,
         "freedave_block" => freedave_block(said, case, base)?,
         "freedave_full" => freedave_full(said, case, base)?,
         "fastdllm_llada" | "fastdllm_factor" => fastdllm(said, base)?,
         "fastdllm_dream" => fastdllm_dream(said, base)?,
         "dkv_llada" => dkv(said, case, llada(said, case, base))?,
-        "dkv_dream" => dkv(said, case, dream(said, gen_length, base))?,
+        "dkv_dream" => dkv(said, case, dream(said, gen_length, base)?)?,
         "dllmcache_llada" => dllm(said, llada(said, case, base))?,
-        "dllmcache_dream" => dllm(said, dream(said, gen_length, base))?,
+        "dllmcache_dream" => dllm(said, dream(said, gen_length, base)?)?,
         "freecache_llada" | "freecache_dream" | "freecache_exact" => freecache(said, case, base)?,
         "guided_llada" | "guided_dream" => guided(said, case, guide, base)?,
         "dense_stablediffcoder" => stable_diffcoder(said, gen_length, base)?,
@@ -339,8 +354,9 @@ fn llada(said: &Said, case: &Case, base: SessionOptions) -> SessionOptions {
     }
 }
 
-fn dream(said: &Said, gen_length: usize, base: SessionOptions) -> SessionOptions {
-    SessionOptions {
+fn dream(said: &Said, gen_length: usize, base: SessionOptions) -> Result<SessionOptions, String> {
+    Ok(SessionOptions {
+        decoder: parsed(if said.path_planning { "p2" } else { "static" })?,
         block_length: Some(gen_length),
         steps: Some(said.steps.unwrap_or(512)),
         schedule: Schedule::Dream,
@@ -348,7 +364,7 @@ fn dream(said: &Said, gen_length: usize, base: SessionOptions) -> SessionOptions
         temperature: said.temperature.unwrap_or(0.0),
         alg_temp: said.alg_temp.unwrap_or(0.0),
         ..base
-    }
+    })
 }
 
 /// dKV-Cache. Its greedy variant drew the order of each block.
@@ -429,6 +445,22 @@ fn llada2(said: &Said, case: &Case, base: SessionOptions) -> Result<SessionOptio
         cache: parsed("none")?,
         end_ids: vec![case.eos_id],
         stop: if said.stop { StopRule::Prefix } else { StopRule::Block },
+        ..base
+    })
+}
+
+/// LLaDA2.1, and SGLang's program for it: tokens are edited, and an end token counts once its block is over, if at all.
+fn llada21(said: &Said, case: &Case, confirm: &str, base: SessionOptions) -> Result<SessionOptions, String> {
+    let (tau, edit) = (said.threshold.unwrap_or(0.95), said.edit.unwrap_or(0.9));
+    let (post, least) = (said.post.unwrap_or(16), said.fill.unwrap_or(1));
+    let penalty = said.penalty.unwrap_or(0.0);
+    let decoder = format!("edit:tau={tau},edit={edit},post={post},least={least},{confirm},penalty={penalty}");
+    Ok(SessionOptions {
+        block_length: Some(said.block_length.unwrap_or(32)),
+        decoder: parsed(&decoder)?,
+        cache: parsed("none")?,
+        end_ids: vec![case.eos_id],
+        stop: if said.stop { StopRule::Block } else { StopRule::Never },
         ..base
     })
 }

@@ -35,7 +35,7 @@ type Commits = Vec<(u32, TokenId, u32)>;
 fn commits(session: &mut Session) -> Commits {
     let commit = |event| match event {
         Event::Commit { position, token, confidence, .. } => Some((position, token, confidence.to_bits())),
-        Event::Step { .. } | Event::Draft { .. } | Event::Target { .. } => None,
+        Event::Step { .. } | Event::Draft { .. } | Event::Target { .. } | Event::Replace { .. } => None,
     };
     session.events().filter_map(commit).collect()
 }

@@ -83,16 +83,16 @@ export class Lane {
     set("sure", commits > 0 ? percent(sure / commits) : "–");
   }
 
-  /** Returns how many commits the first forwards have, and the sum of their confidences: going on from the last sums. */
+  /** Returns how many tokens stand behind the first forwards, and the sum of their confidences: going on from the last sums. */
   #sumUpTo(here) {
     const { forwards, generation } = this.recording;
     const known = this.#sums;
     const usable = known && known.recording === this.recording && known.generation === generation && known.here <= here;
     const sums = usable ? known : { recording: this.recording, generation, here: 0, commits: 0, sure: 0 };
     for (; sums.here < here; sums.here += 1) {
-      for (const { confidence } of forwards[sums.here].commits) {
-        sums.commits += 1;
-        sums.sure += confidence;
+      for (const { token, confidence, previous } of forwards[sums.here].commits) {
+        sums.commits += Number(token !== null) - Number(previous !== null);
+        sums.sure += (token === null ? 0 : confidence) - (previous?.confidence ?? 0);
       }
     }
     return (this.#sums = sums);

@@ -101,6 +101,9 @@ export class Recording {
     for (const [position, token, text, confidence, step, top] of commits) {
       this.addCommit({ position, token, text, confidence, step: step ?? frame.step, top });
     }
+    for (const position of frame.taken_back ?? []) {
+      this.addCommit({ position, token: null, text: null, confidence: 0, step: frame.step });
+    }
     if (frame.nfe !== undefined) this.#nfe = Math.max(this.#nfe, frame.nfe);
     if (frame.settled !== undefined && this.forwards.length > 0) this.settle(frame.settled);
   }
@@ -120,7 +123,7 @@ export class Recording {
     return forward;
   }
 
-  /** Takes a commit, by position in the whole canvas. */
+  /** Takes a commit, by position in the whole canvas; without a token it takes one back. */
   addCommit({ position, token, text: told, confidence, step, top = null }) {
     const text = wholeText(told);
     const index = position - this.facts.promptTokens;
@@ -131,10 +134,10 @@ export class Recording {
     const forward = this.addForward({ step });
     const previous = this.cells[index];
     const commit = { index, token, text, confidence, step, top, forward: forward.index, previous };
-    if (previous === null) this.#committed += 1;
+    this.#committed += Number(token !== null) - Number(previous !== null);
     if (forward.index < this.#open) this.generation += 1;
     forward.commits.push(commit);
-    this.cells[index] = commit;
+    this.cells[index] = token === null ? null : commit;
   }
 
   /** Says how many leading positions of the answer cannot change any more. */

@@ -103,7 +103,7 @@ function columnsOf(forwards, total, room, colouring) {
 
 /** How unsure the commits of some forwards were, on average. */
 function doubt(group) {
-  const sure = group.flatMap((forward) => forward.commits.map((commit) => commit.confidence));
+  const sure = group.flatMap((forward) => forward.commits.flatMap(({ token, confidence }) => (token === null ? [] : [confidence])));
   if (sure.length === 0) return 0;
   return Math.max(0, 1 - sure.reduce((sum, each) => sum + each, 0) / sure.length);
 }

@@ -135,7 +135,7 @@ export class TokenCanvas {
     const before = this.#playhead;
     while (this.#playhead < target) {
       for (const commit of forwards[this.#playhead].commits) {
-        this.#shown[commit.index] = commit;
+        this.#shown[commit.index] = commit.token === null ? null : commit;
         touched.add(commit.index);
         this.#fresh.push(commit.index);
       }

@@ -3,7 +3,7 @@
 import { Recording } from "./recording.js";
 
 /** The version that is written, and the newest that is read. */
-const VERSION = 2;
+const VERSION = 3;
 /** The largest file that is read, in bytes. */
 export const FILE_LIMIT = 256 * 1024 * 1024;
 
@@ -12,9 +12,11 @@ export const FILE_LIMIT = 256 * 1024 * 1024;
 export function writeTrace(recording) {
   const lines = [header(recording)];
   for (const forward of recording.forwards) {
-    for (const { index, token, text, confidence, top, step } of forward.commits) {
+    for (const { index, token, text, confidence, top, step, previous } of forward.commits) {
       const position = index + recording.facts.promptTokens;
-      lines.push({ step, position, token, confidence, ...present({ text, top }) });
+      const rest = { confidence, ...present({ text, top }) };
+      if (previous === null) lines.push({ step, position, token, ...rest });
+      else lines.push({ event: "replace", step, at: position, from: previous.token, to: token, ...rest });
     }
     const { step, nfe, drafts, accepted, rejected, settled } = forward;
     lines.push({ event: "step", step, nfe: nfe ?? step + 1, rows: 0, drafts, accepted, rejected, settled });
@@ -102,6 +104,7 @@ function takeHeader(recording, fact) {
 function takeLine(recording, fact, number) {
   try {
     if (Number.isInteger(fact.position)) recording.addCommit(checked(fact));
+    else if (fact.event === "replace") recording.addCommit({ ...checked(fact), position: fact.at, token: fact.to ?? null });
     else if (fact.event === "step") {
       const forward = recording.addForward(checked(fact));
       forward.settled = Number.isInteger(fact.settled) ? fact.settled : forward.settled;
@@ -117,14 +120,15 @@ function checked(fact) {
   return { ...fact, text: typeof fact.text === "string" ? fact.text : null, top };
 }
 
-/** Where a trace does not tell what is settled, it is the positions before the first mask. */
+/** Where a trace does not tell what is settled, it is the positions before the first one that still changes. */
 function settlePrefixes(recording) {
   if (recording.forwards.some((forward) => forward.settled > 0)) return;
-  const filled = new Set(recording.given.keys());
   let settled = 0;
+  const stands = (index, forward) => {
+    return recording.given.has(index) || (recording.cells[index] ?? { forward: Infinity }).forward <= forward.index;
+  };
   for (const forward of recording.forwards) {
-    forward.commits.forEach((commit) => filled.add(commit.index));
-    while (filled.has(settled)) settled += 1;
+    while (stands(settled, forward)) settled += 1;
     forward.settled = settled;
   }
 }

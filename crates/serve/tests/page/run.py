@@ -438,6 +438,16 @@ def traces_open_without_a_server(page, server):
     page.pace("live")
     page.done()
     assert page.canvas() == " 2 1 0"
+    edits = page.downloads / "edits.txt"
+    edited = {"event": "replace", "step": 3, "at": 3, "from": 7, "to": 8, "confidence": 0.9, "text": " new"}
+    back = {"event": "replace", "step": 3, "at": 4, "from": 7, "to": None, "confidence": 0.1}
+    again = {"step": 4, "position": 4, "token": 7, "confidence": 0.5, "text": " last"}
+    edits.write_text("\n".join(json.dumps(line) for line in [{**header, "version": 3}, *commits, edited, back, again]))
+    page.one("#file").send_keys(str(edits))
+    page.until("return document.querySelectorAll('.card').length === 3", "a trace with edits opens")
+    page.pace("live")
+    page.done()
+    assert page.canvas() == " 2 new last"
     page.send("anybody?")
     page.until("return document.querySelectorAll('.message:not([hidden])').length", "a request fails")
     assert "cannot be reached" in page.all(".message")[-1].text

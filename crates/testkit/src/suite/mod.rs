@@ -6,7 +6,8 @@
 //! blocks, schedules and temperatures. What they hold it to:
 //!
 //! * its description can be read, printed and documented;
-//! * a run decodes everything, touches no given token, commits no position twice and no token that is none;
+//! * a run decodes everything, touches no given token and no settled one, commits no position twice and no token that is
+//!   none; what a decoder that revises replaces or takes back stood there;
 //! * tokens that are called settled stay;
 //! * its plans are legal, and take no more than it reserved;
 //! * two equal runs are equal;
@@ -55,7 +56,7 @@ impl std::error::Error for Broken {}
 
 /// Holds a decoder to what every decoder must hold, and to its own claims: with
 /// [`Promise::Reference`] its commits are those of the family's reference over the same exact cache, with
-/// [`Promise::SameAs`] those of that decoder over every cache whose slots are a function of the canvas, and what it
+/// [`Promise::Official`] they are the same over every exact cache, with [`Promise::SameAs`] those of that decoder over every cache whose slots are a function of the canvas, and what it
 /// foresees is what it commits.
 pub fn decoder(method: &'static DecoderMethod) -> Result<(), Broken> {
     let registry = Registry::default();
@@ -184,6 +185,10 @@ impl Pair<'_> {
                 let steps = self.options.decoder.traits().steps.or(self.options.steps);
                 let other = SessionOptions { decoder: reference, steps, ..self.options.clone() };
                 self.compare("a decoder that promises the reference commits what it commits", outcome, &other)
+            }
+            (Promise::Official, Exactness::Reference) => {
+                let other = SessionOptions { cache: CacheSpec::default(), ..self.options.clone() };
+                self.compare("a family's own sampler commits the same over every exact cache", outcome, &other)
             }
             (Promise::SameAs(decoder), Exactness::Lossless { .. }) => {
                 let other = SessionOptions { decoder, ..self.options.clone() };

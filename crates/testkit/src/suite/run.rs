@@ -131,7 +131,7 @@ fn watch(
     mut answer: impl FnMut(&Session) -> Result<Vec<Predictions>, Found>,
 ) -> Result<Outcome, Found> {
     let given: Vec<bool> = session.canvas().iter().map(|&token| token != MASK_ID && token != NO_TOKEN).collect();
-    let mut committed = given.clone();
+    let mut written: Vec<Option<TokenId>> = vec![None; given.len()];
     let mut outcome = Outcome { commits: Vec::new(), exactness: session.exactness() };
     let mut settled = session.output().tokens;
     loop {
@@ -139,20 +139,27 @@ fn watch(
         if matches!(session.pending(), Pending::Done) {
             break;
         }
+        let end = session.layout().response() + session.settled();
         session.feed(&predictions);
         let events: Vec<Event> = session.events().collect();
         for event in events {
-            let Event::Commit { position, token, confidence, .. } = event else { continue };
-            if given[position as usize] {
-                return Err(("given tokens stay", format!("token {token} at position {position}, which was given")));
+            let (position, before, token, confidence) = match event {
+                Event::Commit { position, token, confidence, .. } => (position, None, Some(token), confidence),
+                Event::Replace { position, from, to, confidence, .. } => (position, Some(from), to, confidence),
+                Event::Draft { .. } | Event::Target { .. } | Event::Step { .. } => continue,
+            };
+            let told = token.unwrap_or(NO_TOKEN);
+            if given[position as usize] || (position as usize) < end {
+                let found = format!("token {told} at position {position}, which was given or settled");
+                return Err(("given and settled tokens stay", found));
             }
-            if std::mem::replace(&mut committed[position as usize], true) {
+            if std::mem::replace(&mut written[position as usize], token) != before {
                 return Err(("a position is committed once", format!("two commits at position {position}")));
             }
-            if token as usize >= VOCAB || Some(token) == options.facts.mask_id {
-                return Err(("commits are tokens", format!("{token} at position {position}")));
+            if token.is_some_and(|token| token as usize >= VOCAB || Some(token) == options.facts.mask_id) {
+                return Err(("commits are tokens", format!("{told} at position {position}")));
             }
-            outcome.commits.push((position, token, confidence.to_bits()));
+            outcome.commits.push((position, told, confidence.to_bits()));
         }
         let now = session.output().tokens;
         if !now.starts_with(&settled) {
@@ -160,7 +167,7 @@ fn watch(
         }
         settled = now;
     }
-    let left = committed.iter().filter(|&&committed| !committed).count();
+    let left = given.iter().zip(&written).filter(|(given, written)| !**given && written.is_none()).count();
     if options.stop == StopRule::Never && left > 0 {
         return Err(("a run decodes everything", format!("that it ends with {left} masks")));
     }

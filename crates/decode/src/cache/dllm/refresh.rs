@@ -112,8 +112,8 @@ impl Track {
 /// The first block that still has masks with these commits on the canvas, and how many; the last block with none if there
 /// is no mask.
 pub(super) fn block(view: &View<'_>, held: &[Commit]) -> (usize, usize) {
-    let first = view.canvas.first_mask_after(held).min(view.canvas.len().saturating_sub(1));
+    let first = view.canvas.first_open_after(held).min(view.canvas.len().saturating_sub(1));
     let block = view.layout.block_of(first as Position);
-    let open = |&position: &Position| view.canvas.is_masked_after(position, held);
+    let open = |&position: &Position| view.canvas.is_open_after(position, held);
     (block, view.layout.block(block).filter(open).count())
 }

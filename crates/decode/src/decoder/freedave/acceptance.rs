@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     fn candidate(confidence: f32, block: usize) -> Candidate {
-        Candidate { block, position: 0, token: 1, confidence, entropy: 0.0, score: f64::from(confidence) }
+        Candidate { block, position: 0, token: 1, held: None, confidence, entropy: 0.0, score: f64::from(confidence) }
     }
 
     #[test]

@@ -161,8 +161,8 @@ impl Drafting {
     fn target(&mut self, view: &View<'_>, predictions: &Predictions, lane: usize, among: &Positions) -> usize {
         let (canvas, layout) = (view.canvas, view.layout);
         let filled = self.drafts.lane(lane);
-        let unmasked = canvas.unmasked() + filled.len() as u32;
-        let of_lane = LaneView { predictions, lane, among, canvas, unmasked, layout };
+        let writes = canvas.writes() + filled.len() as u32;
+        let of_lane = LaneView { predictions, lane, among, canvas, writes, layout };
         self.ranking.rank(&of_lane, &mut self.candidates);
         self.candidates.retain(|candidate| filled.iter().all(|commit| commit.position != candidate.position));
         let masks_of = |block: usize| {
@@ -178,7 +178,7 @@ impl Drafting {
         };
         let masks = masks_of(block);
         let mut place = if self.place.block == block { self.place } else { Standing { block, step: 0 } };
-        let state = State { tick: self.tick(&mut place, masks) };
+        let state = State::from(self.tick(&mut place, masks));
         self.place = place;
         self.rule.choose(&state, &mut self.candidates[..within]).min(within)
     }
@@ -426,12 +426,12 @@ impl Decoder for Drafting {
         }
         // What every draft holds is predicted in none of them.
         let (window, held) = (layout.block(view.block).start..self.end, self.drafts.lane(0));
-        for position in window.clone().filter(|&position| canvas.is_masked_after(position, held)) {
+        for position in window.clone().filter(|&position| canvas.is_open_after(position, held)) {
             query.predict.push(position);
         }
         if query.predict.is_empty() {
             // As released, complete drafts are run as well.
-            canvas.masked_positions(window, &mut query.predict);
+            canvas.open_positions(window, &mut query.predict);
         }
         query.drafts = self.most > 1;
         query.branches.copy(&self.drafts);

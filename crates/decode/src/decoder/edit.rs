@@ -1,0 +1,134 @@
+//! Editing, the sampler of LLaDA2.1: each forward fills masks of the block and replaces tokens of it, until one changes
+//! nothing (LLaDA2.1 `generate`, SGLang JointThreshold; specs/families.md#6.6). The rule itself: [`crate::transfer::Edit`].
+
+use demask_step::{HeadAsk, MaskKind, NO_TOKEN, Position, Predictions, SequenceNeeds, TokenId};
+
+use super::{Answer, Blockwise, Decoder, DecoderKind, DecoderTraits, Intent, Promise, Query, Turn, Turned, View};
+use crate::{
+    cache::CachePolicy, error::OptionsError, layout::Layout, parameters, resolve::Setup, spec::Kind, transfer,
+};
+
+parameters! {
+    /// Filling and editing of a block until a forward changes nothing.
+    pub struct Edit {
+        /// masks of a higher confidence are filled
+        pub tau: f32 = 0.95, Kind::number(0.0, 1.0);
+        /// tokens are replaced by others of a higher confidence; 1: never
+        pub edit: f32 = 0.9, Kind::number(0.0, 1.0);
+        /// forwards over a block without masks, at most
+        pub post: usize = 16, Kind::count(0, 4096);
+        /// masks that a forward fills at least, the best of them
+        pub least: usize = 1, Kind::count(1, 65536);
+        /// end a block at that bound by one more forward, of which nothing is taken (SGLang)
+        pub confirm: bool = false;
+        /// subtract this from the logit of each position's left neighbour in the block (SGLang); 0: nothing
+        pub penalty: f32 = 0.0, Kind::number(0.0, f32::MAX);
+    }
+}
+
+impl DecoderKind for Edit {
+    const NAME: &'static str = "edit";
+    const SUMMARY: &'static str =
+        "every mask and every other token whose confidence passes its threshold, until a block comes to rest";
+    const SOURCE: &'static str = "LLaDA2.1 generate, SGLang JointThreshold; specs/families.md#6.6";
+    const ATTENTION: &'static [MaskKind] = &[MaskKind::BlockCausal];
+
+    fn traits(&self) -> DecoderTraits {
+        let revises = Some(self.post + usize::from(self.confirm));
+        DecoderTraits { promise: Promise::Official, revises, ..DecoderTraits::default() }
+    }
+
+    fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
+        let found = setup.options.temperature;
+        if self.penalty > 0.0 && found > 0.0 {
+            return Err(OptionsError::GreedyOnly { decoder: "edit with a penalty", found });
+        }
+        Ok(())
+    }
+
+    fn build(&self, setup: &Setup<'_>, _cache: &dyn CachePolicy) -> Box<dyn Decoder> {
+        let Self { tau, edit, post, least, confirm, penalty } = *self;
+        let blocks = Blockwise::new(transfer::Edit { tau, edit, least, post, confirm }, setup);
+        if penalty == 0.0 {
+            return Box::new(blocks);
+        }
+        let left = f64::from(-penalty).exp();
+        Box::new(Penalised { blocks, left })
+    }
+}
+
+/// Predictions under a penalty on the token to the left: greedy ones, worked out from the two best tokens and the
+/// probability of the one that is penalised.
+#[derive(Debug)]
+struct Penalised {
+    blocks: Blockwise<transfer::Edit>,
+    /// Share of its weight that the left neighbour keeps.
+    left: f64,
+}
+
+impl Penalised {
+    /// The best token of a position and its probability, with the penalty.
+    fn penalise(&self, neighbour: TokenId, probability: f64, best: &[(TokenId, f32)]) -> Option<(TokenId, f32)> {
+        let rest = 1.0 - probability * (1.0 - self.left);
+        let (token, found) = *best.first()?;
+        let (mut token, mut weight) = (token, f64::from(found));
+        if token == neighbour {
+            weight = probability * self.left;
+            let second = best.get(1).filter(|second| second.0 != NO_TOKEN);
+            if let Some(&(other, found)) = second
+                && (f64::from(found) > weight || f64::from(found) == weight && other < token)
+            {
+                (token, weight) = (other, f64::from(found));
+            }
+        }
+        Some((token, (weight / rest) as f32))
+    }
+
+    /// Predictions with the penalty: of all positions but the block's first.
+    fn penalised(&self, view: &View<'_>, found: &Predictions) -> Predictions {
+        let (mut predictions, canvas) = (found.clone(), view.canvas);
+        let width = found.top.len() / found.tokens.len().max(1);
+        let first = view.layout.block(view.block).start;
+        for (index, position) in found.positions.iter().enumerate().filter(|&(_, position)| position > first) {
+            let neighbour = canvas.tokens().get(position as usize - 1).copied().unwrap_or(canvas.mask_id());
+            let judged = found.judged.get(index).map_or(0.0, |judged| f64::from(judged.log_probability).exp());
+            let best = found.top.get(index * width..(index + 1) * width).unwrap_or(&[]);
+            let place = predictions.tokens.get_mut(index).zip(predictions.confidence.get_mut(index));
+            if let (Some((token, confidence)), Some(penalised)) = (place, self.penalise(neighbour, judged, best)) {
+                (*token, *confidence) = penalised;
+            }
+        }
+        predictions
+    }
+}
+
+impl Decoder for Penalised {
+    fn ask(&self, ask: &mut HeadAsk) {
+        self.blocks.ask(ask);
+        ask.wanted.top = ask.wanted.top.max(2);
+        ask.wanted.judge_width = 1;
+    }
+
+    fn reserve(&self, layout: &Layout, needs: &mut SequenceNeeds) {
+        self.blocks.reserve(layout, needs);
+        needs.top = needs.top.max(2);
+        needs.judge_width = 1;
+    }
+
+    fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent {
+        let intent = self.blocks.intend(view, query);
+        let (first, canvas) = (view.layout.block(view.block).start, view.canvas);
+        // What stands before a block is not penalised: a mask stands for it, which weighs nothing.
+        let neighbour = |position: Position| match position {
+            position if position > first => canvas.tokens()[position as usize - 1],
+            _ => canvas.mask_id(),
+        };
+        query.judge.extend(query.predict.iter().map(neighbour));
+        intent
+    }
+
+    fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned {
+        let predictions = self.penalised(view, answer.predictions);
+        self.blocks.absorb(view, &Answer { predictions: &predictions, ..*answer }, turn)
+    }
+}
