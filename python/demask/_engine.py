@@ -129,17 +129,17 @@ class Engine(Closing):
 
     @property
     def name(self) -> str:
-        """The model's name."""
+        """Name of the model."""
         return str(self._info["name"])
 
     @property
     def info(self) -> dict[str, Any]:
-        """What the model is and can do: family, attention, sizes, special tokens, default methods, device, guides."""
+        """Facts about the model: family, attention, sizes, special tokens, default methods, device, guides."""
         return dict(self._info)
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The model's tokenizer."""
+        """Tokenizer of the model."""
         return Tokenizer(self._words, int(self._info["vocabulary"]))
 
     def chat_template(self, conversation: Sequence[Message], *, generation_prompt: bool = True) -> str:
@@ -488,7 +488,7 @@ class Engine(Closing):
 
     @property
     def closed(self) -> bool:
-        """Whether the engine was closed, and takes no requests any more."""
+        """Reports whether the engine was closed and takes no more requests."""
         return self._native.closed
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Error(Exception):
-    """The root of all exceptions of this package; itself for what is none of the others."""
+    """Root of all exceptions of this package; raised itself where no other exception fits."""
 
 
 class OptionsError(Error, ValueError):
@@ -24,23 +24,23 @@ class OutOfMemory(Error, MemoryError):
 
 
 class DeviceError(Error):
-    """The device cannot be used, or failed."""
+    """Raised when the device cannot be used, or failed."""
 
 
 class Cancelled(Error):
-    """The request was given up."""
+    """Raised when a request was cancelled."""
 
 
 class Expired(Error, TimeoutError):
-    """The request's deadline passed while it waited for memory: nothing was decoded."""
+    """Raised when a request's deadline passed while it waited for memory: nothing was decoded."""
 
 
 class Closed(Error):
-    """The engine was closed."""
+    """Raised when the engine was closed."""
 
 
 class ForkError(Error):
-    """The engine belongs to the process that this one was forked from."""
+    """Raised when the engine belongs to the process that this one was forked from."""
 
 
 class HookError(Error):

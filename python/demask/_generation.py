@@ -15,7 +15,7 @@ __all__ = ["Commit", "Generation", "Logprob"]
 
 
 class Logprob(NamedTuple):
-    """How probable a token was when it was committed."""
+    """Log-probability of a token at its commit."""
 
     logprob: float | None
     """Its natural-log probability; `None` where a rule, not the model, put it there."""
@@ -78,7 +78,7 @@ class Generation:
 
     @property
     def receipt(self) -> dict[str, Any]:
-        """How it was made: methods, NFE, forwards, rows, operations, seconds, memory, and what its tokens may claim."""
+        """Receipt of the answer: methods, NFE, forwards, rows, operations, seconds, memory, and the claim of its tokens."""
         if self._receipt is None:
             read: dict[str, Any] = json.loads(self.receipt_json)
             self._receipt = read
@@ -97,7 +97,7 @@ class Generation:
 
     @property
     def commits(self) -> list[Commit]:
-        """What was committed, in its order; of a position that was committed again, the last."""
+        """Commits in their order; of a position that was committed again, the last."""
         return [Commit(*columns) for columns in struct.iter_unpack("<IIIf", self._commits)]
 
     def pieces(self) -> list[str]:

@@ -112,7 +112,7 @@ class Service:
 
     @property
     def busy(self) -> bool:
-        """Whether a request is on its way."""
+        """Reports whether a request is under way."""
         return self._native.busy
 
 

@@ -46,6 +46,11 @@ class Commit:
         The position in the canvas, from 0; the prompt's are the first.
         """
     @property
+    def replaces(self, /) -> int | None:
+        """
+        The id of the token whose place it took, if one stood there.
+        """
+    @property
     def step(self, /) -> int:
         """
         The forward whose prediction was taken, from 0.
@@ -410,6 +415,11 @@ class Update:
     def steps(self, /) -> int:
         """
         Number of forwards since the last update.
+        """
+    @property
+    def taken_back(self, /) -> list[int]:
+        """
+        Positions whose tokens were taken back: masks stand there again.
         """
     @property
     def text(self, /) -> str:

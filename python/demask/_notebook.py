@@ -126,11 +126,16 @@ def trace(of: Trace) -> str:
     pieces = ["…"] + [""] * (first - 1) + [""] * int(header["length"]) if first else [""] * int(header["length"])
     masks = set(range(first, len(pieces)))
     commits: dict[int, tuple[int, float]] = {}
-    for line in [*header.get("given", []), *of.commits]:
-        pieces[line["position"]] = line.get("text") or f"<{line['token']}>"
-        masks.discard(line["position"])
-        if "step" in line:
-            commits[line["position"]] = (line["step"], line["confidence"])
+    for line in [*header.get("given", []), *of.lines]:
+        position, token = line.get("position", line.get("at")), line.get("token", line.get("to"))
+        if line.get("event") == "replace" and token is None:
+            masks.add(position)
+            commits.pop(position, None)
+        elif "position" in line or line.get("event") == "replace":
+            pieces[position] = line.get("text") or f"<{token}>"
+            masks.discard(position)
+            if "step" in line:
+                commits[position] = (line["step"], line["confidence"])
     canvas, bars = _canvas(pieces, set(range(len(pieces))) - masks, commits, masks)
     rows = [("model", header["model"]), ("decoder, cache", f"{header['decoder']}, {header['cache']}")]
     if of.steps:

@@ -13,33 +13,33 @@ __all__ = ["LoadOptions", "Options", "ServiceOptions"]
 
 
 class LoadOptions(TypedDict, total=False):
-    """What `load` and `demo` take as keywords. `None` is not set."""
+    """Keywords of `load` and `demo`. `None` means not set."""
 
     device: str | None
-    """Where it runs: `auto`, `cpu`, `cuda` or `cuda:N`."""
+    """Device: `auto`, `cpu`, `cuda` or `cuda:N`."""
     dtype: str | None
     """Element type of weights and products: `auto`, `f32` or `bf16`."""
     quantize: str | None
-    """How weights are quantised when they are loaded: `none`, `q8` or `q4`."""
+    """Quantisation of weights at load: `none`, `q8` or `q4`."""
     activations: str | None
-    """What inputs of products are rounded to: `auto`, `plain` or `int8`."""
+    """Rounding of the inputs of products: `auto`, `plain` or `int8`."""
     threads: int | None
-    """Threads that compute; one for each core if it is not set."""
+    """Threads that compute; 1 for each core by default."""
     guide: Union[str, os.PathLike[str], Mapping[str, str], None]
     """The guide of decoder `guided`, named as a model is, or several by the names that `guide` of a generation chooses by."""
     prefix_cache: int | None
-    """MiB of K/V that are kept of prompts and answers that are over, on each network; none if it is not set."""
+    """MiB of K/V kept of prompts and finished answers, on each network; none by default."""
 
 
 class ServiceOptions(TypedDict, total=False):
-    """What a service takes beside its engine."""
+    """Options of a service beside its engine."""
 
     names: Sequence[str]
-    """Names that requests may call the model by; the model's own if there are none."""
+    """Names that requests may call the model by; the model's own by default."""
     keys: str | None
-    """Clients, one a line: `NAME KEY [weight=NUMBER] [rate=REQUESTS_PER_MINUTE]`. Without any, everybody may ask."""
+    """Clients, one a line: `NAME KEY [weight=NUMBER] [rate=REQUESTS_PER_MINUTE]`. Without any, requests need no key."""
     page: bool
-    """Whether the page at `/` is there."""
+    """Serves the page at `/`."""
     max_queue: int
     """Answers that are made or wait at the same time."""
     max_gen_length: int

@@ -10,7 +10,7 @@ __all__ = ["Score"]
 
 
 class Score(NamedTuple):
-    """How probable a text is behind another one."""
+    """Log-probability of a text behind another one."""
 
     log_probability: float
     """Its natural-log probability; of diffusion models a lower bound, estimated from draws."""
@@ -27,5 +27,5 @@ class Score(NamedTuple):
 
     @property
     def per_token(self) -> float:
-        """The log-probability of a token on average."""
+        """Mean log-probability of a token."""
         return self.log_probability / self.tokens

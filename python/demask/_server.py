@@ -20,13 +20,13 @@ class Server(Closing):
 
     @property
     def url(self) -> str:
-        """Where it is: `http://127.0.0.1:8080`."""
+        """Address of the server: `http://127.0.0.1:8080`."""
         host, port = self._native.address
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     @property
     def running(self) -> bool:
-        """Whether it serves."""
+        """Reports whether the server runs."""
         return self._native.running
 
     def wait(self) -> None:

@@ -19,7 +19,7 @@ __all__ = ["AsyncStream", "Stream"]
 
 
 class _Streamed:
-    """What both kinds of streams have."""
+    """Base of both kinds of streams."""
 
     __slots__ = ("_answer", "_then", "_ticket", "_tokenizer")
 
@@ -40,7 +40,7 @@ class _Streamed:
 
     @property
     def answer(self) -> Generation | None:
-        """The answer, once the stream has come to its end."""
+        """Returns the answer, once the stream has ended."""
         return self._answer
 
 

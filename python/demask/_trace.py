@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Frame", "Trace"]
 
-VERSION = 2
+VERSION = 3
 """The newest version of the form that is read."""
 
 
 class Frame(NamedTuple):
-    """The canvas behind a forward."""
+    """Canvas after a forward."""
 
     step: int
     """The forward, from 0."""
@@ -37,7 +37,7 @@ class Frame(NamedTuple):
 
 
 class Trace:
-    """What happened to an answer: a line for the canvas, for each commit and for each forward, in the form that
+    """Record of an answer: a line for the canvas, for each commit and for each forward, in the form that
     `demask generate --trace` writes and `demask trace` replays.
     """
 
@@ -91,17 +91,22 @@ class Trace:
 
     @property
     def header(self) -> dict[str, Any]:
-        """The header: model, prompt, length, methods, seed."""
+        """Header: model, prompt, length, methods, seed."""
         return self.lines[0]
 
     @property
     def commits(self) -> list[dict[str, Any]]:
-        """The commits: `step`, `position`, `token`, `confidence`, and `text` where it is known."""
+        """Columns of the commits: `step`, `position`, `token`, `confidence`, and `text` where it is known."""
         return [line for line in self.lines if "position" in line]
 
     @property
+    def replaced(self) -> list[dict[str, Any]]:
+        """The changes of tokens by a decoder that edits: `step`, `at`, `from`, `to` (`None`: a mask again), `confidence`, `text`."""
+        return [line for line in self.lines if line.get("event") == "replace"]
+
+    @property
     def steps(self) -> list[dict[str, Any]]:
-        """The forwards: `step`, `nfe`, `rows`, `drafts`, `accepted`, `rejected`."""
+        """Columns of the forwards: `step`, `nfe`, `rows`, `drafts`, `accepted`, `rejected`."""
         return [line for line in self.lines if line.get("event") == "step"]
 
     def to_numpy(self) -> dict[str, npt.NDArray[Any]]:
@@ -126,15 +131,17 @@ class Trace:
         canvas: list[int | None] = [None] * length
         texts = ["░"] * length
 
-        def put(position: int, token: int, text: str | None) -> None:
+        def put(position: int, token: int | None, text: str | None) -> None:
             canvas[position - first] = token
-            texts[position - first] = text if text is not None else f"<{token}>"
+            texts[position - first] = "░" if token is None else text if text is not None else f"<{token}>"
 
         for given in self.header.get("given", []):
             put(given["position"], given["token"], given.get("text"))
         for line in self.lines:
             if "position" in line:
                 put(line["position"], line["token"], line.get("text"))
+            elif line.get("event") == "replace":
+                put(line["at"], line["to"], line.get("text"))
             elif line.get("event") == "step":
                 yield Frame(line["step"], line["nfe"], list(canvas), "".join(texts))
 

@@ -32,7 +32,7 @@ class Candidate(NamedTuple):
 
 
 class Step:
-    """The predictions of one forward for the masks of the current block, n of them, in the total order of commits: score
+    """Predictions of one forward for the masks of the current block, n of them, in the total order of commits: score
     descending, position ascending. What `remasking` says is the score.
 
     Arrays are views, read-only, and of n entries: they share one buffer.
@@ -56,7 +56,7 @@ class Step:
 
     @property
     def array(self) -> npt.NDArray[Any]:
-        """All columns as one structured array, `[n]`."""
+        """Structured array of all columns, `[n]`."""
         if self._array is None:
             import numpy
 
@@ -70,7 +70,7 @@ class Step:
 
     @property
     def tokens(self) -> npt.NDArray[np.uint32]:
-        """The predicted tokens."""
+        """Predicted tokens."""
         return self.array["token"]
 
     @property
@@ -85,7 +85,7 @@ class Step:
 
     @property
     def score(self) -> npt.NDArray[np.float64]:
-        """What the order goes by."""
+        """Score that the order goes by."""
         return self.array["score"]
 
     def candidates(self) -> list[Candidate]:

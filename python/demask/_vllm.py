@@ -65,7 +65,7 @@ class SamplingParams:
 
 @dataclass
 class CompletionOutput:
-    """One answer to a prompt."""
+    """Answer to a prompt."""
 
     index: int
     text: str

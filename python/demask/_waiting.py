@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Waiting:
-    """What waits on one event loop."""
+    """Waiters on one event loop."""
 
     __slots__ = ("__weakref__", "_bell", "_futures", "_loop", "_numbers")
 

@@ -70,12 +70,12 @@ class Model:
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """What `demask.load` is called with beside the name."""
+        """Returns the keywords for `demask.load`."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "name"}
 
     @property
     def resources(self) -> dict[str, Any]:
-        """What a worker takes of its node, in Ray's words."""
+        """Returns the resources of a node that a worker takes, in Ray's words."""
         on_gpu = self.device.startswith("cuda")
         return {"num_cpus": self.threads, **({"num_gpus": 1} if on_gpu else {})}
 

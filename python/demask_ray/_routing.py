@@ -42,7 +42,7 @@ def prefix_of(body: bytes) -> str | None:
 
 
 def _beginning(asked: Mapping[str, Any]) -> str | None:
-    """The text that a prompt begins with, or a text that stands for it."""
+    """Returns the text that a prompt begins with, or a text that stands for it."""
     messages, prompt = asked.get("messages"), asked.get("prompt")
     if isinstance(messages, list):
         text = ""

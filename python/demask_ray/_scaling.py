@@ -17,7 +17,7 @@ ROWS, REQUESTS = "waiting_rows", "open_requests"
 
 @dataclass(frozen=True)
 class Autoscale:
-    """How many replicas there may be, and what each of them should carry.
+    """Bounds of the number of replicas, and the load of each.
 
     A replica's load is not its requests but the rows of their canvases, prompt and answer: a forward costs what its rows
     cost, and requests of 50 and of 2000 positions are not alike. `rows` is what one replica should have open at a time;
@@ -61,7 +61,7 @@ class Autoscale:
 
 
 class RowsPolicy:
-    """As many replicas as the rows of all open and queued requests are worth. Ray adds bounds and delays."""
+    """Policy that asks for as many replicas as the rows of all open and queued requests are worth. Ray adds bounds and delays."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows

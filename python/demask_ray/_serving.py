@@ -32,7 +32,7 @@ Headers = list[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Limits:
-    """What a replica takes on."""
+    """Limits of what a replica accepts."""
 
     ongoing: int
     names: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class Limits:
 
 
 class Replica:
-    """One engine, and the server's request layer over it."""
+    """Replica: one engine, and the server's request layer over it."""
 
     def __init__(self, model: Model, limits: Limits) -> None:
         self._limits = limits
