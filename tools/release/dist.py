@@ -28,10 +28,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 MADE = ROOT / "target" / "release-archives"
 # A static program cannot load a GPU's driver.
 STATIC = ["analyze", "eval", "serve"]
-LINKERS = {
-    "aarch64-unknown-linux-gnu": ("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc"),
-    "x86_64-unknown-linux-musl": ("CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_LINKER", "musl-gcc"),
-}
+# Compilers of C for other targets. They link as well, but for musl: rustc brings what a static program begins with, and
+# Debian's musl-gcc links one that asks for musl's loader and crashes.
+COMPILERS = {"aarch64-unknown-linux-gnu": "aarch64-linux-gnu-gcc", "x86_64-unknown-linux-musl": "musl-gcc"}
 
 
 def told(*command):
@@ -47,10 +46,11 @@ def build(target, source, folder):
     registry = pathlib.Path(os.environ.get("CARGO_HOME", pathlib.Path.home() / ".cargo"))
     remaps = [f"--remap-path-prefix={source}=demask", f"--remap-path-prefix={registry}=cargo"]
     environment = dict(os.environ, CARGO_TARGET_DIR=str(folder), CARGO_ENCODED_RUSTFLAGS="\x1f".join(remaps))
-    if target in LINKERS and target != host() and shutil.which(LINKERS[target][1]):
-        name, linker = LINKERS[target]
-        environment[name] = linker
-        environment[f"CC_{target}"] = linker
+    compiler = COMPILERS.get(target)
+    if compiler and target != host() and shutil.which(compiler):
+        environment[f"CC_{target}"] = compiler
+        if "musl" not in target:
+            environment[f"CARGO_TARGET_{target.upper().replace('-', '_')}_LINKER"] = compiler
     command = ["cargo", "build", "--profile", "dist", "--locked", "-p", "demask-cli", "--target", target]
     if "musl" in target:
         command += ["--no-default-features", "--features", ",".join(STATIC)]
