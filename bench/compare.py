@@ -67,6 +67,8 @@ SLOWFAST = [
     "slowfast:explore=3,tau_min=0.6,tau=0.7",
     "slowfast:window=3,sigma=0.5,tau=1.1",
 ]
+# Those that change what they have written.
+EDIT = ["edit", "edit:tau=0.6,edit=0.5,least=2", "edit:tau=0.5,edit=0.6,post=2,confirm,penalty=0.5"]
 FREEDAVE = [
     "freedave",
     "freedave:d=1",
@@ -111,6 +113,7 @@ BLOCK_DECODERS = [
     *THRESHOLD,
     *FACTOR,
     *ENTROPY,
+    *EDIT,
     *FREEDAVE,
     "freedave:d=8,eager",
     "freedave:d=2,eager,tau=0.9",
@@ -280,6 +283,7 @@ def generated():
         for decoder in [*DECODERS, *GUIDED, *ALIGNED, *(GUIDED_IDS if shifted else [])]:
             cache = "dual" if shifted else "none"
             yield run(model, f"{guided(decoder)} --cache {cache}", STRANGE)
+        yield run(model, "--decoder p2 --steps 16 --cache none", STRANGE)
         for cache in [*CACHES, *(SHIFTED if shifted else [])]:
             yield run(model, f"--decoder static --steps 24 --cache {cache}", middle)
             yield run(model, f"--decoder threshold --cache {cache}", STRANGE)
