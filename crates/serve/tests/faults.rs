@@ -3,10 +3,7 @@
 
 use std::{
     collections::VecDeque,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, mpsc},
     thread,
     time::Duration,
 };
@@ -140,16 +137,15 @@ fn what_was_sent_before_a_failure_stays_and_the_stream_ends_by_its_rule() {
 
 #[test]
 fn who_waits_for_a_device_that_fails_is_told_too() {
-    // A stop in the middle of the third forward, while the second request waits behind the first one's memory.
-    let go_on = Arc::new(AtomicBool::new(false));
-    let waits = {
-        let go_on = Arc::clone(&go_on);
-        move |at| {
-            while at == 2 && !go_on.load(Ordering::Relaxed) {
-                thread::sleep(Duration::from_millis(2));
-            }
-            if at == 2 { Err(DeviceError("it is on fire".to_owned())) } else { Ok(()) }
+    // A stop in the middle of the third forward, while the second request waits behind the first one's memory. The stop has
+    // an end of its own: a test that fails must not leave an engine that nobody can join.
+    let (release, released) = mpsc::channel();
+    let waits = move |at| match at {
+        2 => {
+            let _ = released.recv_timeout(Duration::from_mins(2));
+            Err(DeviceError("it is on fire".to_owned()))
         }
+        _ => Ok(()),
     };
     // Only one sequence at a time can be open.
     let full = Arc::new(Mutex::new(0));
@@ -159,10 +155,13 @@ fn who_waits_for_a_device_that_fails_is_told_too() {
         if *open == 1 { Ok(()) } else { Err(OpenError::Memory(OutOfMemory { needed: 1 << 30, available: 1 << 20 })) }
     };
     let served = serve_faulty(Faults { step: Box::new(waits), open: Box::new(opens) }, ServiceConfig::default());
+    // Both have come before the first forward: an engine that stands in its third one takes no requests.
+    let held = hold(&served.handle);
     let first = post(&served.service, CHAT, &chat(&json!({})));
     let second = post(&served.service, CHAT, &chat(&json!({"stream": true})));
+    held.let_go();
     until("one waits", || served.handle.counters().totals.waiting == 1);
-    go_on.store(true, Ordering::Relaxed);
+    release.send(()).unwrap();
     for reply in [first, second] {
         let (status, error) = error_of(reply);
         assert_eq!((status, error["message"].as_str()), (500, Some("the device failed: it is on fire")));
@@ -210,7 +209,7 @@ fn who_finds_no_memory_waits_for_others_and_is_refused_alone() {
 fn a_wait_ends_where_the_first_forward_begins() {
     // Each forward takes long, and none of it is waiting.
     let slow = |_| {
-        thread::sleep(Duration::from_millis(60));
+        thread::sleep(Duration::from_millis(200));
         Ok(())
     };
     let lines: Arc<Mutex<Vec<Value>>> = Arc::default();
@@ -223,12 +222,12 @@ fn a_wait_ends_where_the_first_forward_begins() {
     let response = whole(post(&served.service, CHAT, &chat(&short)));
     let timing = response.headers()["server-timing"].to_str().unwrap();
     let queue: f64 = timing.split_once("queue;dur=").unwrap().1.split_once(',').unwrap().0.parse().unwrap();
-    assert!(queue < 40.0, "{timing}");
+    assert!(queue < 150.0, "{timing}");
     made(post(&served.service, "/v1/score", &json!({"context": "Ada", "continuation": " has", "draws": 1})));
     until("both are written down", || lines.lock().unwrap().len() == 2);
     for line in lines.lock().unwrap().iter() {
         let (queue, total) = (line["queue_ms"].as_f64().unwrap(), line["total_ms"].as_f64().unwrap());
-        assert!(queue < 40.0 && total >= 60.0, "{line}");
+        assert!(queue < 150.0 && total >= 200.0, "{line}");
     }
     // What really waits is counted.
     let held = hold(&served.handle);
