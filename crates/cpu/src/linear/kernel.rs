@@ -70,9 +70,9 @@ static BYTES: &[[Kernel; 6]] = &[
     #[cfg(target_arch = "x86_64")]
     super::integers::avx2::KERNELS,
     #[cfg(target_arch = "x86_64")]
-    super::integers::avx2::EMULATED,
+    super::integers::avxvnni::EMULATED,
     #[cfg(target_arch = "x86_64")]
-    super::integers::avx2::DOTS,
+    super::integers::avxvnni::DOTS,
     #[cfg(target_arch = "x86_64")]
     super::integers::avx512::KERNELS,
 ];

@@ -1,11 +1,8 @@
-//! Products of bytes with AVX2, and with its dot products of bytes where a processor has them.
+//! Products of bytes with AVX2, and what all units of products of bytes share.
 //!
 //! A pair of panels is prepared a few inputs at a time: integers become bytes without a sign and scales floats, in the
 //! first-level cache, where all tiles of rows find them. Bytes are multiplied as they were packed. A tile multiplies a
-//! few rows with half a panel, so that integer sums have the registers to themselves; sums rest in memory.
-//!
-//! AVX2 adds neighbouring products of bytes in 16 bits, and saturates: 16 products of four bits with inputs of at most 127
-//! fit, 8 of five bits, 4 of six. Of eight bits two fit, if the weights are magnitudes and the inputs have their signs.
+//! few rows with a panel, so that integer sums have the registers to themselves; sums rest in memory.
 
 #![expect(
     clippy::cast_ptr_alignment,
@@ -15,19 +12,16 @@
 use std::{
     arch::x86_64::{
         __m128i, __m256, __m256i, _MM_HINT_T0, _mm_cvtsi32_si128, _mm_loadl_epi64, _mm_loadu_si128, _mm_prefetch,
-        _mm256_abs_epi8, _mm256_add_epi16, _mm256_add_epi32, _mm256_and_si256, _mm256_cvtepi8_epi32,
-        _mm256_cvtepi32_ps, _mm256_cvtepu8_epi32, _mm256_cvtph_ps, _mm256_dpbusd_avx_epi32, _mm256_fmadd_ps,
-        _mm256_fnmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mul_ps,
-        _mm256_or_si256, _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_si256,
-        _mm256_sign_epi8, _mm256_slli_epi32, _mm256_srl_epi32, _mm256_storeu_ps, _mm256_sub_epi32, _mm256_sub_ps,
-        _mm256_xor_si256,
+        _mm256_and_si256, _mm256_cvtepi8_epi32, _mm256_cvtepi32_ps, _mm256_cvtepu8_epi32, _mm256_cvtph_ps,
+        _mm256_loadu_ps, _mm256_loadu_si256, _mm256_mul_ps, _mm256_or_si256, _mm256_set1_epi8, _mm256_set1_epi32,
+        _mm256_slli_epi32, _mm256_srl_epi32, _mm256_storeu_ps, _mm256_sub_epi32, _mm256_sub_ps,
     },
     marker::PhantomData,
     mem::MaybeUninit,
 };
 
 use super::{
-    Code, INPUTS, begin, codings,
+    Code, INPUTS, avx2_tiles, codings,
     numbers::{Quad, quad_of},
 };
 use crate::{
@@ -35,7 +29,7 @@ use crate::{
     linear::{
         avx2,
         input::InputFormat,
-        int8::{InputGroup, QUAD, QUAD_BYTES, QUADS, SHIFT},
+        int8::{InputGroup, QUAD, QUAD_BYTES, QUADS},
         kernel::{Block, Kernel, LINE},
         packed::{GROUP, PANEL, WeightFormat},
         unpacked::{Dequant, Pair},
@@ -44,129 +38,40 @@ use crate::{
 
 /// The kernels of AVX2.
 pub(in crate::linear) const KERNELS: [Kernel; 6] = codings!(kernel::<Pairs>, "avx2_i8");
-/// Kernels of a software twin of the dot products, for tests.
-pub(in crate::linear) const EMULATED: [Kernel; 6] = codings!(kernel::<Twin>, "emulatedavxvnni_i8");
-/// Kernels of the dot products.
-pub(in crate::linear) const DOTS: [Kernel; 6] = codings!(kernel::<Dots>, "avxvnni_i8");
 
-/// Rows of a tile among others.
-pub(super) const ROWS: usize = 8;
 /// Floats in a register.
-const LANES: usize = 8;
+pub(super) const LANES: usize = 8;
 /// Bytes in a register.
 const BYTES: usize = 32;
 /// Parts that are prepared for many rows: their bytes fill half of a 32 KiB first-level cache.
-const PARTS: usize = 16;
+pub(super) const PARTS: usize = 16;
 /// Number of parts for a single tile of rows: so few that memory is read while they are multiplied.
 const FEW_PARTS: usize = 2;
 /// Bytes that weights are asked for ahead of their use where there is a single tile of rows.
 const AHEAD: usize = 4096;
 
-/// Unit that multiplies bytes.
-pub(super) trait Unit {
+/// Unit that multiplies bytes with weights of a coding.
+pub(super) trait Unit<C: Code> {
     /// Tier of its kernels, the tier that they execute, and whether they execute AVX-512's dot products of bytes too.
     const TIER: (Tier, Tier, bool);
-    /// Most rows of a tile that is alone.
-    const ALONE: usize = ROWS;
-
     /// Tiles of each number of rows, for prepared weights.
-    fn tiles<C: Code>() -> &'static [Tile];
-
+    const TILES: &'static [Tile];
     /// Tiles that are alone, where these take weights as they are packed.
-    fn direct<C: Code>() -> Option<&'static [Tile]> {
-        None
-    }
-}
-
-/// Unit of 32 bytes, whose tiles are this module's.
-trait Short: Unit {
-    /// Records whether it has dot products of bytes without a sign and bytes with one.
-    const DOTS: bool;
-
-    /// Adds dot products of four bytes, `weights` without a sign, to 32-bit sums.
-    ///
-    /// # Safety
-    /// The processor has the instructions; the unit has [`DOTS`](Short::DOTS).
-    unsafe fn dot(sums: __m256i, weights: __m256i, inputs: __m256i) -> __m256i;
+    const DIRECT: &'static [Tile] = &[];
 }
 
 /// A tile of a fixed number of rows.
 pub(super) type Tile = unsafe fn(&Block, &Weights, Ahead);
 
-/// Names a unit: its tiers and features, and its dot product, if it has one.
-macro_rules! unit {
-    ($name:ident, $tier:expr, $features:literal, $dots:literal, |$sums:ident, $weights:ident, $inputs:ident| $dot:expr) => {
-        pub(super) struct $name;
+/// Products of neighbouring bytes and words.
+struct Pairs;
 
-        impl Unit for $name {
-            const TIER: (Tier, Tier, bool) = $tier;
-
-            fn tiles<C: Code>() -> &'static [Tile] {
-                /// # Safety
-                /// As [`tile`].
-                #[target_feature(enable = $features)]
-                unsafe fn compiled<C: Code, const ROWS: usize>(block: &Block, weights: &Weights, ahead: Ahead) {
-                    // SAFETY: the caller's promise.
-                    unsafe { tile::<$name, C, ROWS>(block, weights, ahead) }
-                }
-                const {
-                    &[
-                        compiled::<C, 1>,
-                        compiled::<C, 2>,
-                        compiled::<C, 3>,
-                        compiled::<C, 4>,
-                        compiled::<C, 5>,
-                        compiled::<C, 6>,
-                        compiled::<C, 7>,
-                        compiled::<C, 8>,
-                    ]
-                }
-            }
-        }
-
-        impl Short for $name {
-            const DOTS: bool = $dots;
-
-            #[inline(always)]
-            unsafe fn dot($sums: __m256i, $weights: __m256i, $inputs: __m256i) -> __m256i {
-                // SAFETY: the caller's promise.
-                unsafe { $dot }
-            }
-        }
-    };
+impl<C: Code> Unit<C> for Pairs {
+    const TIER: (Tier, Tier, bool) = (Tier::Avx2, Tier::Avx2, false);
+    const TILES: &'static [Tile] = avx2_tiles::tiles::<C>();
 }
 
-unit!(Pairs, (Tier::Avx2, Tier::Avx2, false), "avx2,fma,f16c", false, |_sums, _weights, _inputs| {
-    std::hint::unreachable_unchecked()
-});
-unit!(Twin, (Tier::AvxVnni, Tier::Avx2, false), "avx2,fma,f16c", true, |sums, weights, inputs| {
-    twin_dot(sums, weights, inputs)
-});
-unit!(Dots, (Tier::AvxVnni, Tier::AvxVnni, false), "avx2,fma,f16c,avxvnni", true, |sums, weights, inputs| {
-    _mm256_dpbusd_avx_epi32(sums, weights, inputs)
-});
-
-/// Computes the dot product: four products of each word, in 32 bits.
-///
-/// # Safety
-/// The processor has AVX2.
-#[inline(always)]
-unsafe fn twin_dot(sums: __m256i, weights: __m256i, inputs: __m256i) -> __m256i {
-    // SAFETY: the caller's promise. The registers are arrays of their bytes.
-    unsafe {
-        let mut sums = std::mem::transmute::<__m256i, [i32; LANES]>(sums);
-        let weights = std::mem::transmute::<__m256i, [[u8; QUAD]; LANES]>(weights);
-        let inputs = std::mem::transmute::<__m256i, [[i8; QUAD]; LANES]>(inputs);
-        for lane in 0..LANES {
-            for k in 0..QUAD {
-                sums[lane] += i32::from(weights[lane][k]) * i32::from(inputs[lane][k]);
-            }
-        }
-        std::mem::transmute::<[i32; LANES], __m256i>(sums)
-    }
-}
-
-pub(super) const fn kernel<U: Unit, C: Code>(name: &'static str) -> Kernel {
+pub(super) const fn kernel<U: Unit<C>, C: Code>(name: &'static str) -> Kernel {
     let (tier, executes, vnni) = U::TIER;
     Kernel {
         name,
@@ -175,7 +80,7 @@ pub(super) const fn kernel<U: Unit, C: Code>(name: &'static str) -> Kernel {
         vnni,
         input: InputFormat::Int8,
         weight: WeightFormat::Integers(C::CODING),
-        row_tile: U::ALONE,
+        row_tile: if U::DIRECT.is_empty() { U::TILES.len() } else { U::DIRECT.len() },
         depth_block: PARTS * INPUTS,
         deep_block: PARTS * INPUTS,
         accumulate: accumulate::<U, C>,
@@ -210,11 +115,10 @@ pub(super) struct Ahead {
 
 /// # Safety
 /// As [`Kernel::accumulate`].
-unsafe fn accumulate<U: Unit, C: Code>(block: &Block) {
+unsafe fn accumulate<U: Unit<C>, C: Code>(block: &Block) {
     let coding = C::CODING;
     let mut prepared = Prepared { bytes: MaybeUninit::uninit(), factors: MaybeUninit::uninit() };
-    let alone = block.rows <= U::ALONE;
-    if let (true, Some(tiles)) = (alone, U::direct::<C>()) {
+    if block.rows <= U::DIRECT.len() {
         for group in 0..block.groups {
             // SAFETY: the caller vouches for the processor and the block.
             unsafe {
@@ -223,13 +127,12 @@ unsafe fn accumulate<U: Unit, C: Code>(block: &Block) {
                     Weights { bytes: pair.weight, panel_stride: 0, part_stride: 0, factors: std::ptr::null() };
                 let ahead =
                     Ahead { start: pair.weight.wrapping_add(AHEAD), step: coding.block_bytes() / coding.parts() };
-                tiles[block.rows - 1](&pair, &weights, ahead);
+                U::DIRECT[block.rows - 1](&pair, &weights, ahead);
             }
         }
         return;
     }
-    let tiles = U::tiles::<C>();
-    let count = if alone { 1 } else { block.rows.div_ceil(ROWS) };
+    let count = block.rows.div_ceil(U::TILES.len());
     let parts = block.depth / INPUTS;
     let most = if count == 1 { FEW_PARTS } else { PARTS };
     for group in 0..block.groups {
@@ -258,7 +161,7 @@ unsafe fn accumulate<U: Unit, C: Code>(block: &Block) {
                         sums: pair.sums.add(row * block.sums_stride),
                         ..pair
                     };
-                    tiles[rows - 1](&tile, &weights, Ahead { start: next.wrapping_add(index * share), step });
+                    U::TILES[rows - 1](&tile, &weights, Ahead { start: next.wrapping_add(index * share), step });
                     row += rows;
                 }
             }
@@ -445,124 +348,4 @@ unsafe fn words_of<C: Code>(half: *const u8, quad: usize) -> __m256i {
 unsafe fn line(half: *const u8, index: usize) -> __m256i {
     // SAFETY: the caller's promise.
     unsafe { _mm256_loadu_si256(half.add(index * QUAD_BYTES).cast()) }
-}
-
-/// Four inputs of a group, as often as a register holds them.
-///
-/// # Safety
-/// The processor has AVX2; `group` points to a group.
-#[inline(always)]
-unsafe fn four(group: *const u8, quad: usize) -> __m256i {
-    // SAFETY: the group begins with its integers, and is aligned for words.
-    unsafe { _mm256_set1_epi32(*group.add(quad * QUAD).cast::<i32>()) }
-}
-
-/// # Safety
-/// The processor has the unit's features; the block keeps its promises and has `ROWS` rows and one pair of panels, whose
-/// prepared parts are `weights`.
-#[inline(always)]
-unsafe fn tile<U: Short, C: Code, const ROWS: usize>(block: &Block, weights: &Weights, ahead: Ahead) {
-    let coding = C::CODING;
-    // SAFETY: every access is inside what the block and its maker promise. What is asked for ahead may lie anywhere.
-    unsafe {
-        let mut next = ahead.start;
-        for part in 0..block.depth / INPUTS {
-            for line in 0..ahead.step.div_ceil(LINE) {
-                _mm_prefetch::<_MM_HINT_T0>(next.wrapping_add(line * LINE).cast());
-            }
-            next = next.wrapping_add(ahead.step);
-            let input = block.input.add(part * size_of::<InputGroup>());
-            for panel in 0..GROUP {
-                let place = part * GROUP + panel;
-                let quads = weights.bytes.add(part * weights.part_stride + panel * weights.panel_stride);
-                for lanes in 0..PANEL / LANES {
-                    let quads = quads.add(lanes * BYTES);
-                    let factors = weights.factors.add(place * coding.factors() * PANEL + lanes * LANES);
-                    let sums = block.sums.add(panel * PANEL + lanes * LANES);
-                    for half in 0..coding.halves() {
-                        let mut totals = totals::<U, C, ROWS>(quads, half, input, block.input_stride);
-                        // Products with signs are those of the integers themselves.
-                        if U::DOTS || !coding.bytes() {
-                            for row in 0..ROWS {
-                                let group = input.add(row * block.input_stride).cast::<InputGroup>();
-                                totals[row] =
-                                    _mm256_add_epi32(totals[row], _mm256_set1_epi32(begin::<C>(&*group, half)));
-                            }
-                        }
-                        let scales = _mm256_loadu_ps(factors.add(half * PANEL));
-                        for row in 0..ROWS {
-                            let group = input.add(row * block.input_stride).cast::<InputGroup>();
-                            let scale = _mm256_mul_ps(_mm256_set1_ps((*group).scale), scales);
-                            let place = sums.add(row * block.sums_stride);
-                            let mut sum = _mm256_loadu_ps(place);
-                            sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(totals[row]), scale, sum);
-                            if coding.minima() {
-                                let minima = _mm256_loadu_ps(factors.add(PANEL));
-                                sum = _mm256_fnmadd_ps(_mm256_set1_ps((*group).weighted), minima, sum);
-                            }
-                            _mm256_storeu_ps(place, sum);
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Sums of the products of a group of each row, or of a half of it, and half a panel's weights: without a sign, but for
-/// bytes without dot products.
-///
-/// # Safety
-/// The processor has the unit's features; `quads` points to the bytes of a panel's half, `input` to a group in each of
-/// `ROWS` rows, `stride` bytes apart.
-#[inline(always)]
-unsafe fn totals<U: Short, C: Code, const ROWS: usize>(
-    quads: *const u8,
-    half: usize,
-    input: *const u8,
-    stride: usize,
-) -> [__m256i; ROWS] {
-    let coding = C::CODING;
-    let count = QUADS / coding.halves();
-    let first = half * count;
-    // SAFETY: the caller vouches for weights and rows.
-    unsafe {
-        let ones = _mm256_set1_epi16(1);
-        let mut totals = [_mm256_setzero_si256(); ROWS];
-        if U::DOTS {
-            for quad in first..first + count {
-                let weights = line(quads, quad);
-                for row in 0..ROWS {
-                    totals[row] = U::dot(totals[row], weights, four(input.add(row * stride), quad));
-                }
-            }
-        } else if coding.bytes() {
-            for quad in first..first + count {
-                let weights = _mm256_xor_si256(line(quads, quad), _mm256_set1_epi8(SHIFT as u8 as i8));
-                let magnitudes = _mm256_abs_epi8(weights);
-                for row in 0..ROWS {
-                    let inputs = _mm256_sign_epi8(four(input.add(row * stride), quad), weights);
-                    let pairs = _mm256_maddubs_epi16(magnitudes, inputs);
-                    totals[row] = _mm256_add_epi32(totals[row], _mm256_madd_epi16(pairs, ones));
-                }
-            }
-        } else {
-            // As many quads as 16 bits have room for.
-            let together = count.min(8 >> coding.upper_bits());
-            for start in (first..first + count).step_by(together) {
-                let mut pairs = [_mm256_setzero_si256(); ROWS];
-                for quad in start..start + together {
-                    let weights = line(quads, quad);
-                    for row in 0..ROWS {
-                        let products = _mm256_maddubs_epi16(weights, four(input.add(row * stride), quad));
-                        pairs[row] = _mm256_add_epi16(pairs[row], products);
-                    }
-                }
-                for row in 0..ROWS {
-                    totals[row] = _mm256_add_epi32(totals[row], _mm256_madd_epi16(pairs[row], ones));
-                }
-            }
-        }
-        totals
-    }
 }

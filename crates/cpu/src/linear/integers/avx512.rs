@@ -38,36 +38,27 @@ pub(super) struct Wide;
 /// Tiles of each number of rows up to twelve, of one kind.
 macro_rules! tiles {
     ($kind:literal) => {
-        const {
-            &[
-                compiled::<C, $kind, 1>,
-                compiled::<C, $kind, 2>,
-                compiled::<C, $kind, 3>,
-                compiled::<C, $kind, 4>,
-                compiled::<C, $kind, 5>,
-                compiled::<C, $kind, 6>,
-                compiled::<C, $kind, 7>,
-                compiled::<C, $kind, 8>,
-                compiled::<C, $kind, 9>,
-                compiled::<C, $kind, 10>,
-                compiled::<C, $kind, 11>,
-                compiled::<C, $kind, 12>,
-            ]
-        }
+        &[
+            compiled::<C, $kind, 1>,
+            compiled::<C, $kind, 2>,
+            compiled::<C, $kind, 3>,
+            compiled::<C, $kind, 4>,
+            compiled::<C, $kind, 5>,
+            compiled::<C, $kind, 6>,
+            compiled::<C, $kind, 7>,
+            compiled::<C, $kind, 8>,
+            compiled::<C, $kind, 9>,
+            compiled::<C, $kind, 10>,
+            compiled::<C, $kind, 11>,
+            compiled::<C, $kind, 12>,
+        ]
     };
 }
 
-impl Unit for Wide {
+impl<C: Code> Unit<C> for Wide {
     const TIER: (Tier, Tier, bool) = (Tier::Avx512, Tier::Avx512, true);
-    const ALONE: usize = 12;
-
-    fn tiles<C: Code>() -> &'static [Tile] {
-        &tiles!(false)[..super::avx2::ROWS]
-    }
-
-    fn direct<C: Code>() -> Option<&'static [Tile]> {
-        Some(tiles!(true))
-    }
+    const TILES: &'static [Tile] = tiles!(false).split_at(8).0;
+    const DIRECT: &'static [Tile] = tiles!(true);
 }
 
 /// # Safety

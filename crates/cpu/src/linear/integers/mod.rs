@@ -20,7 +20,11 @@
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx2;
 #[cfg(target_arch = "x86_64")]
+mod avx2_tiles;
+#[cfg(target_arch = "x86_64")]
 pub(super) mod avx512;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avxvnni;
 pub(super) mod numbers;
 mod pack;
 pub(super) mod portable;
