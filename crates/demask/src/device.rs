@@ -295,7 +295,7 @@ impl DeviceOptions {
         let (dtype, quantisation) = (self.resolve_dtype(stored), self.quantize.quantisation());
         let on_cpu = !matches!(self.device, DeviceChoice::Cuda(_));
         let quantised = quantisation.is_some() || matches!(stored, Dtype::Block(_));
-        let auto = on_cpu && dtype == Dtype::Bf16 && quantisation.is_some() && int8_pays(self.isa()?);
+        let auto = on_cpu && dtype == Dtype::Bf16 && quantised && int8_pays(self.isa()?);
         let activations = match self.activations {
             ActivationChoice::Int8 if !quantised => return Err(UnusableDevice::Activations),
             ActivationChoice::Int8 => Activations::Int8,
@@ -530,5 +530,18 @@ mod tests {
             assert_eq!(activations(&exact), Ok(Activations::Plain));
         }
         assert!(!int8_pays(Isa::available()[0]), "portable");
+    }
+
+    #[test]
+    fn a_quantised_file_has_the_default_of_quantised_weights() {
+        let stored = Dtype::Block(BlockFormat::Q8_0);
+        for isa in Isa::available() {
+            let options =
+                DeviceOptions { device: DeviceChoice::Cpu, tier: Some(isa.tier()), ..DeviceOptions::default() };
+            let expected = if int8_pays(isa) { Activations::Int8 } else { Activations::Plain };
+            assert_eq!(options.products(stored).unwrap().activations, expected, "{}", isa.tier());
+            let exact = DeviceOptions { dtype: DtypeChoice::F32, ..options };
+            assert_eq!(exact.products(stored).unwrap().activations, Activations::Plain);
+        }
     }
 }
