@@ -16,8 +16,9 @@ use std::arch::x86_64::{
 
 use super::{
     Code, Coding, INPUTS,
-    avx2::{Ahead, Tile, Unit, Weights, kernel},
+    avx2::Unsigned,
     begin, codings,
+    prepared::{self, Ahead, Tile, Unit, Weights, kernel},
 };
 use crate::{
     isa::Tier,
@@ -60,9 +61,10 @@ macro_rules! tiles {
 impl Unit for Wide {
     const TIER: (Tier, Tier, bool) = (Tier::Avx512, Tier::Avx512, true);
     const ALONE: usize = 12;
+    type Preparation = Unsigned;
 
     fn tiles<C: Code>() -> &'static [Tile] {
-        &tiles!(false)[..super::avx2::ROWS]
+        &tiles!(false)[..prepared::ROWS]
     }
 
     fn direct<C: Code>() -> Option<&'static [Tile]> {
