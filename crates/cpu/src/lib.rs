@@ -17,10 +17,14 @@ mod backend;
 mod elementwise;
 mod fetch;
 mod head;
+#[cfg(target_arch = "aarch64")]
+mod instructions;
 mod kv;
+#[cfg(target_os = "macos")]
+mod macos;
 mod routing;
 mod select;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
 
-pub use backend::{CpuBackend, CpuOptions, available_memory};
+pub use backend::{CpuBackend, CpuOptions, available_memory, total_memory};

@@ -47,6 +47,14 @@ pub fn streamed_bytes() -> usize {
 
 /// Bytes of the largest cache that the system tells of.
 fn largest_cache() -> Option<usize> {
+    let largest = largest_of_folders();
+    #[cfg(target_os = "macos")]
+    let largest = largest.or_else(crate::macos::largest_cache);
+    largest
+}
+
+/// Bytes of the largest cache of Linux's folders.
+fn largest_of_folders() -> Option<usize> {
     let caches = fs::read_dir("/sys/devices/system/cpu/cpu0/cache").ok()?;
     let sizes = caches.flatten().filter_map(|cache| fs::read_to_string(cache.path().join("size")).ok());
     sizes.filter_map(|size| cache_size(&size)).max()

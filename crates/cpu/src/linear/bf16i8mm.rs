@@ -9,13 +9,10 @@
     reason = "rows, panels and sums begin on cache lines; elements follow each other"
 )]
 
-use std::arch::{
-    aarch64::{
-        float32x4_t, uint32x4_t, vdupq_n_f32, vdupq_n_u32, vld1q_f32, vld1q_u32, vreinterpretq_f32_f64,
-        vreinterpretq_f64_f32, vreinterpretq_u32_u64, vreinterpretq_u64_u32, vst1q_f32, vzip1q_f64, vzip1q_u32,
-        vzip1q_u64, vzip2q_f64, vzip2q_u32, vzip2q_u64,
-    },
-    asm,
+use std::arch::aarch64::{
+    float32x4_t, vdupq_n_f32, vdupq_n_u32, vld1q_f32, vld1q_u32, vreinterpretq_f32_f64, vreinterpretq_f64_f32,
+    vreinterpretq_u32_u64, vreinterpretq_u64_u32, vst1q_f32, vzip1q_f64, vzip1q_u32, vzip1q_u64, vzip2q_f64,
+    vzip2q_u32, vzip2q_u64,
 };
 
 use demask_tensor::Dtype;
@@ -26,7 +23,7 @@ use super::{
     neon::{Ahead, apart, place, sums_at, tiles_of_rows},
     packed::{GROUP, PANEL, WeightFormat},
 };
-use crate::isa::Tier;
+use crate::{instructions::bfmmla, isa::Tier};
 
 /// bf16 weights.
 pub(super) const BF16: Kernel = Kernel {
@@ -87,7 +84,7 @@ unsafe fn tile<const ROWS: usize, const REGISTERS: usize>(block: &Block) {
                         for pair in 0..ROWS.div_ceil(2) {
                             for two in 0..2 {
                                 let sum = &mut sums[pair][register][two];
-                                *sum = multiply(*sum, rows[pair][four], outputs[two]);
+                                *sum = bfmmla(*sum, rows[pair][four], outputs[two]);
                             }
                         }
                     }
@@ -98,26 +95,6 @@ unsafe fn tile<const ROWS: usize, const REGISTERS: usize>(block: &Block) {
             store_sums(block, first, &sums);
         }
     }
-}
-
-/// Adds the products of two rows of four bf16 inputs with two outputs' four weights: the first row's two sums, then the
-/// second's.
-///
-/// # Safety
-/// The processor has the instruction.
-#[inline(always)]
-unsafe fn multiply(mut sums: float32x4_t, rows: uint32x4_t, outputs: uint32x4_t) -> float32x4_t {
-    // SAFETY: the caller vouches for the instruction, which reads and writes registers alone.
-    unsafe {
-        asm!(
-            "bfmmla {sums:v}.4s, {rows:v}.8h, {outputs:v}.8h",
-            sums = inout(vreg) sums,
-            rows = in(vreg) rows,
-            outputs = in(vreg) outputs,
-            options(pure, nomem, nostack, preserves_flags),
-        );
-    }
-    sums
 }
 
 /// Sums of pairs of rows, of which there are half as many as rows: for each two outputs the first row's, then the second's.

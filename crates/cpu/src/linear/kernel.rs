@@ -167,6 +167,10 @@ pub(super) struct Block {
     /// behind the first pair, with more the data behind the last. It is fetched, not read, and may point anywhere.
     pub(super) ahead: [*const u8; GROUP],
     /// Bytes of it that are fetched in a step, where the kernel multiplies a cache line of each panel.
+    #[cfg_attr(
+        not(any(target_arch = "x86_64", target_arch = "aarch64")),
+        expect(dead_code, reason = "portable kernels fetch nothing")
+    )]
     pub(super) ahead_step: usize,
     /// The inputs that will be multiplied next. They may be anywhere.
     #[cfg(target_arch = "x86_64")]

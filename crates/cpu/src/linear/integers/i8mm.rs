@@ -9,12 +9,9 @@
 )]
 
 use std::{
-    arch::{
-        aarch64::{
-            int8x16_t, int32x4_t, vdupq_n_s32, vld1q_s8, vreinterpretq_s8_s32, vreinterpretq_s8_s64,
-            vreinterpretq_s32_s64, vreinterpretq_s64_s8, vreinterpretq_s64_s32, vzip1q_s64, vzip2q_s64,
-        },
-        asm,
+    arch::aarch64::{
+        vdupq_n_s32, vld1q_s8, vreinterpretq_s8_s32, vreinterpretq_s8_s64, vreinterpretq_s32_s64, vreinterpretq_s64_s8,
+        vreinterpretq_s64_s32, vzip1q_s64, vzip2q_s64,
     },
     ops::Range,
 };
@@ -26,6 +23,7 @@ use super::{
     prepared::{self, Preparation, Prepared, Weights, kernel},
 };
 use crate::{
+    instructions::smmla,
     isa::Tier,
     linear::{int8::QUADS, kernel::Kernel, packed::PANEL},
 };
@@ -68,25 +66,6 @@ impl Preparation for SignedEights {
     }
 }
 
-/// Adds the products of two rows of eight inputs with two outputs' eight weights: the first row's two sums, then the second's.
-///
-/// # Safety
-/// The processor has the instruction.
-#[inline(always)]
-unsafe fn multiply(mut sums: int32x4_t, rows: int8x16_t, outputs: int8x16_t) -> int32x4_t {
-    // SAFETY: the caller vouches for the instruction, which reads and writes registers alone.
-    unsafe {
-        asm!(
-            "smmla {sums:v}.4s, {rows:v}.16b, {outputs:v}.16b",
-            sums = inout(vreg) sums,
-            rows = in(vreg) rows,
-            outputs = in(vreg) outputs,
-            options(pure, nomem, nostack, preserves_flags),
-        );
-    }
-    sums
-}
-
 /// Sums by matrix products: see [`Short::totals`](super::neon::Short::totals).
 ///
 /// # Safety
@@ -119,7 +98,7 @@ unsafe fn totals<C: Code, const ROWS: usize>(
                 for two in 0..TWOS {
                     let outputs = vld1q_s8(weights.add(two * BYTES).cast());
                     for pair in 0..ROWS.div_ceil(2) {
-                        pairs[pair][two] = multiply(pairs[pair][two], inputs[pair][eight], outputs);
+                        pairs[pair][two] = smmla(pairs[pair][two], inputs[pair][eight], outputs);
                     }
                 }
             }

@@ -10,13 +10,10 @@
 )]
 
 use std::{
-    arch::{
-        aarch64::{
-            float32x4_t, int8x16_t, int32x4_t, vaddq_s32, vcvtq_f32_s32, vdupq_laneq_s32, vdupq_n_f32, vdupq_n_s8,
-            vdupq_n_s32, vfmaq_f32, vfmsq_f32, vget_low_s8, vld1q_f32, vld1q_s8, vmull_high_s8, vmull_s8, vmulq_f32,
-            vpadalq_s16, vpaddq_s16, vreinterpretq_s8_s32, vreinterpretq_s32_s8, vst1q_f32,
-        },
-        asm,
+    arch::aarch64::{
+        float32x4_t, int8x16_t, int32x4_t, vaddq_s32, vcvtq_f32_s32, vdupq_laneq_s32, vdupq_n_f32, vdupq_n_s8,
+        vdupq_n_s32, vfmaq_f32, vfmsq_f32, vget_low_s8, vld1q_f32, vld1q_s8, vmull_high_s8, vmull_s8, vmulq_f32,
+        vpadalq_s16, vpaddq_s16, vreinterpretq_s8_s32, vreinterpretq_s32_s8, vst1q_f32,
     },
     ops::Range,
 };
@@ -28,6 +25,7 @@ use super::{
 };
 use crate::{
     fetch,
+    instructions::sdot,
     isa::Tier,
     linear::{
         int8::{InputGroup, QUAD_BYTES, QUADS},
@@ -205,19 +203,9 @@ impl Dot for Widened {
 
 impl Dot for Dots {
     #[inline(always)]
-    unsafe fn add<const LANE: i32>(mut sums: int32x4_t, weights: int8x16_t, inputs: int8x16_t) -> int32x4_t {
-        // SAFETY: the caller vouches for the instruction, which reads and writes registers alone.
-        unsafe {
-            asm!(
-                "sdot {sums:v}.4s, {weights:v}.16b, {inputs:v}.4b[{lane}]",
-                sums = inout(vreg) sums,
-                weights = in(vreg) weights,
-                inputs = in(vreg) inputs,
-                lane = const LANE,
-                options(pure, nomem, nostack, preserves_flags),
-            );
-        }
-        sums
+    unsafe fn add<const LANE: i32>(sums: int32x4_t, weights: int8x16_t, inputs: int8x16_t) -> int32x4_t {
+        // SAFETY: the caller's promise.
+        unsafe { sdot::<LANE>(sums, weights, inputs) }
     }
 }
 
