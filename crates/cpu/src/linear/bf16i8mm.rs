@@ -20,7 +20,7 @@ use demask_tensor::Dtype;
 use super::{
     input::InputFormat,
     kernel::{Block, Kernel, LINE, TileFn},
-    neon::{Ahead, apart, place, sums_at, tiles_of_rows},
+    neon::{Ahead, WHOLE_ROWS, apart, place, sums_at, tiles_of_rows},
     packed::{GROUP, PANEL, WeightFormat},
 };
 use crate::{instructions::bfmmla, isa::Tier};
@@ -34,7 +34,7 @@ pub(super) const BF16: Kernel = Kernel {
     dtype: Dtype::Bf16,
     input: InputFormat::Bf16,
     weight: WeightFormat::Bf16Pairs,
-    row_tile: 8,
+    row_tile: WHOLE_ROWS,
     depth_block: 512,
     deep_block: 512,
     accumulate: bf16i8mm_bf16xbf16_f32,

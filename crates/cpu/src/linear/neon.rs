@@ -31,7 +31,7 @@ pub(super) const F32: Kernel = Kernel {
     dtype: Dtype::F32,
     input: InputFormat::F32,
     weight: WeightFormat::F32,
-    row_tile: 8,
+    row_tile: WHOLE_ROWS,
     depth_block: 256,
     deep_block: 256,
     accumulate: neon_f32xf32_f32,
@@ -47,6 +47,9 @@ pub(super) const BF16: Kernel = Kernel {
     ..F32
 };
 
+/// Rows up to which a tile goes through a panel once. More rows go through it twice, so that the second time it must still be
+/// in the first-level cache: a block of the depth has to be short.
+pub(super) const WHOLE_ROWS: usize = 4;
 /// Numbers in a register.
 pub(super) const LANES: usize = 4;
 /// Registers in a panel.
