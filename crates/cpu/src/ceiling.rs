@@ -5,6 +5,9 @@
 //! is the rate of a stream through far more memory than the caches hold. Neither can be reached by a kernel that also
 //! loads, stores and waits: a fraction of them says what is left.
 
+#[cfg(target_arch = "aarch64")]
+mod arm;
+
 use std::{hint::black_box, time::Instant};
 
 use demask_tensor::Dtype;
@@ -64,6 +67,10 @@ impl Unit {
                 return Self { operations: (x86::SUMS_AVX2 * 16) as u64, rounds: x86::avx2 };
             }
         }
+        #[cfg(target_arch = "aarch64")]
+        if let Some(unit) = arm::unit(isa, dtype == Dtype::Bf16) {
+            return unit;
+        }
         let _ = (isa, dtype);
         Self { operations: (2 * PORTABLE_SUMS) as u64, rounds: portable }
     }
@@ -83,6 +90,10 @@ impl Unit {
             if isa.has(Tier::Avx2) {
                 return Self { operations: (x86::SUMS_AVX2 * 64) as u64, rounds: x86::avx2_bytes };
             }
+        }
+        #[cfg(target_arch = "aarch64")]
+        if let Some(unit) = arm::byte_unit(isa) {
+            return unit;
         }
         let _ = isa;
         Self { operations: (2 * PORTABLE_SUMS) as u64, rounds: portable_integers }

@@ -5,11 +5,6 @@
 //! compare with it; the other modules are the remaining operations of [`demask_tensor::Backend`], put together in
 //! [`CpuBackend`].
 
-#![cfg_attr(
-    not(target_arch = "x86_64"),
-    allow(dead_code, unused_imports, unused_variables, reason = "other processors run the portable kernels alone")
-)]
-
 pub mod ceiling;
 pub mod isa;
 pub mod linear;
@@ -20,10 +15,16 @@ pub mod trial;
 mod attention;
 mod backend;
 mod elementwise;
+mod fetch;
 mod head;
+#[cfg(target_arch = "aarch64")]
+mod instructions;
 mod kv;
+#[cfg(target_os = "macos")]
+mod macos;
 mod routing;
 mod select;
+#[cfg(target_arch = "x86_64")]
 mod tiles;
 
-pub use backend::{CpuBackend, CpuOptions, available_memory};
+pub use backend::{CpuBackend, CpuOptions, available_memory, total_memory};

@@ -12,6 +12,7 @@ use demask_tensor::AlignedBytes;
 
 use crate::{
     elementwise::{LANES, Lanes, Operation, dispatch},
+    fetch,
     isa::Isa,
     kv::memory,
     pool::Pool,
@@ -46,6 +47,14 @@ pub fn streamed_bytes() -> usize {
 
 /// Bytes of the largest cache that the system tells of.
 fn largest_cache() -> Option<usize> {
+    let largest = largest_of_folders();
+    #[cfg(target_os = "macos")]
+    let largest = largest.or_else(crate::macos::largest_cache);
+    largest
+}
+
+/// Bytes of the largest cache of Linux's folders.
+fn largest_of_folders() -> Option<usize> {
     let caches = fs::read_dir("/sys/devices/system/cpu/cpu0/cache").ok()?;
     let sizes = caches.flatten().filter_map(|cache| fs::read_to_string(cache.path().join("size")).ok());
     sizes.filter_map(|size| cache_size(&size)).max()
@@ -144,7 +153,8 @@ impl Operation for Walk<'_> {
             for start in (0..streams).map(|index| index * stream + step) {
                 let step = &piece[start..start + STEP];
                 if ahead > 0 {
-                    prefetch(step.as_ptr().wrapping_byte_add(ahead));
+                    let line = |first| step.as_ptr().wrapping_add(first).wrapping_byte_add(ahead).cast();
+                    (0..STEP).step_by(16).for_each(|first| fetch::far(line(first)));
                 }
                 for (sum, tile) in sums.iter_mut().zip(step.chunks_exact(LANES)) {
                     // SAFETY: the tile is a part of the piece.
@@ -161,19 +171,6 @@ impl Operation for Walk<'_> {
         }
         total
     }
-}
-
-/// Asks for a step's lines, if the processor can be asked.
-#[inline(always)]
-fn prefetch(from: *const f32) {
-    #[cfg(target_arch = "x86_64")]
-    for line in (0..STEP).step_by(16) {
-        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        // SAFETY: a prefetch reads nothing, wherever it points.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(from.wrapping_add(line).cast()) }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = from;
 }
 
 #[cfg(test)]

@@ -422,15 +422,25 @@ fn quantised_weights_take_the_bytes_of_their_blocks() {
 fn the_list_has_a_kernel_of_each_type_for_every_tier() {
     let names: Vec<_> = kernel_list().iter().map(Linear::name).collect();
     assert_eq!(names[..3], ["portable_f32xf32_f32", "portable_f32xq8_f32", "portable_f32xq4_f32"]);
-    // Products of floats on the tier with dot products of bytes are those of the tier below.
-    for isa in Isa::available().into_iter().filter(|isa| isa.tier() != Tier::AvxVnni) {
+    // Products of floats on the tiers with dot products of bytes are those of the tier below.
+    let own = |isa: &Isa| ![Tier::AvxVnni, Tier::Dotprod].contains(&isa.tier());
+    for isa in Isa::available().into_iter().filter(own) {
         for weights in ["bf16", "q8", "q4"] {
             let name = format!("{}_bf16x{weights}_f32", isa.tier());
             assert!(names.contains(&&*name), "{name}");
         }
     }
+    let arm = |isa: &Isa| [Tier::Neon, Tier::Dotprod, Tier::Bf16I8mm].contains(&isa.tier());
+    for isa in Isa::available().into_iter().filter(arm) {
+        for weights in ["q8", "q4"] {
+            let name = format!("{}_i8x{weights}_f32", isa.tier());
+            assert!(names.contains(&&*name), "{name}");
+        }
+    }
     // Bytes are multiplied by dot products on the tier with tiles too.
+    #[cfg(target_arch = "x86_64")]
     let emulated = ["bf16xbf16", "bf16xq8", "bf16xq4"].map(|kind| format!("emulatedamx_{kind}_f32"));
+    #[cfg(target_arch = "x86_64")]
     assert_eq!(names[names.len() - emulated.len()..], emulated);
 }
 

@@ -151,12 +151,13 @@ impl UnusableDevice {
 }
 
 /// Reports whether int8 activations are faster by 0.3 times at least, and nearly as good, as `docs/performance.md` has
-/// it: with AVX2 and with dot products of bytes, not with AVX-512 alone, and not beside tile products of bf16.
+/// it: with AVX2 and with dot products of bytes, not with AVX-512 alone, and not beside tile products of bf16. On ARM it
+/// is the count of products in an instruction that decides: four times as many bytes as floats, or twice as many as bf16.
 fn int8_pays(isa: Isa) -> bool {
     match isa.tier() {
-        Tier::Avx2 | Tier::AvxVnni => true,
+        Tier::Avx2 | Tier::AvxVnni | Tier::Dotprod | Tier::Bf16I8mm => true,
         Tier::Avx512 | Tier::Avx512Bf16 => isa.has_vnni(),
-        Tier::Portable | Tier::Amx => false,
+        Tier::Portable | Tier::Amx | Tier::Neon => false,
     }
 }
 

@@ -95,9 +95,9 @@ pub struct Card {
 /// Memory of a machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Memory {
-    /// Total bytes.
+    /// Total bytes; 0 where nothing is known.
     pub total: u64,
-    /// Free bytes.
+    /// Bytes that this program may still take; 0 where nothing is known.
     pub available: u64,
 }
 
@@ -147,7 +147,11 @@ impl Doctor {
                 threads,
             },
             gpu: gpu(asked),
-            memory: Memory { total: memory("MemTotal"), available: memory("MemAvailable") },
+            memory: Memory {
+                total: demask_cpu::total_memory(),
+                // As much as there can be is what is told where nothing is known.
+                available: Some(demask_cpu::available_memory()).filter(|&bytes| bytes < u64::MAX).unwrap_or(0),
+            },
             ceilings: ceilings(&Pool::new(threads), isa),
             defaults: defaults(),
         })
@@ -207,12 +211,6 @@ fn system_line(file: &str, key: &str) -> Option<String> {
     let text = fs::read_to_string(file).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(key)?.trim_start().strip_prefix(':'));
     line.map(|value| value.trim().to_owned())
-}
-
-/// Bytes of memory by the system's name for them; 0 where it does not report it.
-fn memory(key: &str) -> u64 {
-    let kib = system_line("/proc/meminfo", key).and_then(|text| text.strip_suffix("kB")?.trim().parse::<u64>().ok());
-    kib.unwrap_or(0) * 1024
 }
 
 fn defaults() -> Vec<Defaults> {

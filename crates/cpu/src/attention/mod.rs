@@ -7,22 +7,25 @@
 //! [`amx`] or [`pairs`], over pages whose rows are [`woven`] in pairs; everything else takes [`kernel`], in f32 sums of
 //! widened numbers.
 
+#[cfg(target_arch = "x86_64")]
 mod amx;
 mod kernel;
 #[cfg(target_arch = "x86_64")]
 mod pairs;
+#[cfg(target_arch = "x86_64")]
 mod woven;
 
 use demask_tensor::{AttentionShape, Dtype, PAGE};
 
-#[cfg(target_arch = "x86_64")]
-use crate::isa::Tier;
 use crate::{
     elementwise::{Element, Shared, dispatch},
     isa::Isa,
-    kv::{KvStore, Tensor, Weave},
+    kv::{KvStore, Tensor},
     pool::Pool,
 };
+#[cfg(target_arch = "x86_64")]
+use crate::{isa::Tier, kv::Weave};
+#[cfg(target_arch = "x86_64")]
 pub(crate) use amx::fits as fits_tiles;
 use kernel::Batch;
 
@@ -36,6 +39,7 @@ const NEAR: usize = 512 << 10;
 ///
 /// # Safety
 /// The processor has the kernel's tier; on tier AMX, the thread has no unit of tiles.
+#[cfg(target_arch = "x86_64")]
 type Take = unsafe fn(&mut woven::Batch, &woven::Stride<'_>);
 
 /// Neighbouring rows with one page table.
@@ -82,6 +86,7 @@ impl Attend<'_> {
     /// Fills `out`, `[query rows, heads, head_dim]`.
     pub(crate) fn run(&self, pool: &Pool, out: &mut [f32]) {
         match (self.kv.weave(), self.kv.dtype()) {
+            #[cfg(target_arch = "x86_64")]
             (Some(weave), _) => self.run_on_woven(pool, self.kernel_of(weave), out),
             (None, Dtype::Bf16) => self.run_on::<u16>(pool, out),
             (None, _) => self.run_on::<f32>(pool, out),
@@ -89,13 +94,12 @@ impl Attend<'_> {
     }
 
     /// The kernel for woven pages.
+    #[cfg(target_arch = "x86_64")]
     fn kernel_of(&self, weave: Weave) -> Take {
         let lacks = || -> ! { panic!("K and V are woven for products that this processor lacks") };
         match weave {
             Weave::Tiles if self.isa.is_emulated() => amx::take_on_twin,
-            #[cfg(target_arch = "x86_64")]
             Weave::Tiles if self.isa.has(Tier::Amx) => amx::take_on_hardware,
-            #[cfg(target_arch = "x86_64")]
             Weave::Pairs if self.isa.has(Tier::Avx512Bf16) => pairs::take,
             _ => lacks(),
         }
@@ -107,6 +111,7 @@ impl Attend<'_> {
     }
 
     /// Runs attention over woven pages.
+    #[cfg(target_arch = "x86_64")]
     fn run_on_woven(&self, pool: &Pool, take: Take, out: &mut [f32]) {
         let out = Shared::new(out);
         self.for_tasks(pool, |block, head| self.woven_block(block, head, take, &out));
@@ -129,6 +134,7 @@ impl Attend<'_> {
     }
 
     /// All queries of one block that share a K/V head, some at a time.
+    #[cfg(target_arch = "x86_64")]
     fn woven_block(&self, block: RowBlock, kv_head: usize, take: Take, out: &Shared<'_, f32>) {
         let shape = self.kv.shape();
         let (group, head_dim) = (shape.heads / shape.kv_heads, shape.head_dim);
@@ -152,6 +158,7 @@ impl Attend<'_> {
     }
 
     /// Takes a batch through its pages, a stride at a time.
+    #[cfg(target_arch = "x86_64")]
     fn through_strides(&self, batch: &mut woven::Batch, table: &[u32], kv_head: usize, take: Take) {
         let table = &table[..batch.largest_limit().div_ceil(PAGE)];
         for (index, numbers) in table.chunks(woven::STRIDE_PAGES).enumerate() {

@@ -55,3 +55,8 @@ impl CpuOptions {
 pub fn available_memory() -> u64 {
     memory::available()
 }
+
+/// Bytes of the machine's memory; 0 where nothing is known.
+pub fn total_memory() -> u64 {
+    memory::total()
+}

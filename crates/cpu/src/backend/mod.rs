@@ -22,7 +22,7 @@ use crate::{
     pool::Pool,
 };
 use clock::{Clock, Part};
-pub use footprint::available_memory;
+pub use footprint::{available_memory, total_memory};
 use layer::{Increments, Tools};
 use weights::{Embedding, Vector};
 use workspace::Workspace;

@@ -1,10 +1,9 @@
 //! Tiles of 32 numbers in the vectors of each instruction set, so that a kernel is written once.
 
 use super::{max_lanes, sum_lanes};
-use crate::{
-    isa::{Isa, Tier},
-    linear::activation::widen_bf16,
-};
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use crate::isa::Tier;
+use crate::{isa::Isa, linear::activation::widen_bf16};
 
 /// Numbers in a tile: as many as a page has positions.
 pub(crate) const LANES: usize = demask_tensor::PAGE;
@@ -119,6 +118,13 @@ pub(crate) fn dispatch<O: Operation>(isa: Isa, operation: O) -> O::Output {
             return unsafe { x86::run_avx2(operation) };
         }
     }
+    #[cfg(target_arch = "aarch64")]
+    if isa.has(Tier::Neon) {
+        // SAFETY: as above.
+        return unsafe { super::neon::run(operation) };
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = isa;
     operation.run::<Portable>()
 }
 
@@ -191,8 +197,8 @@ mod x86 {
     //! `run_avx512` are the only ways to them, and are called with an [`Isa`](crate::isa::Isa) in hand.
 
     use std::arch::x86_64::{
-        __m256, __m512, _MM_HINT_T0, _mm_add_ps, _mm_add_ss, _mm_cvtss_f32, _mm_loadu_si128, _mm_max_ps, _mm_max_ss,
-        _mm_movehdup_ps, _mm_movehl_ps, _mm_prefetch, _mm256_add_ps, _mm256_castps256_ps128, _mm256_castsi256_ps,
+        __m256, __m512, _mm_add_ps, _mm_add_ss, _mm_cvtss_f32, _mm_loadu_si128, _mm_max_ps, _mm_max_ss,
+        _mm_movehdup_ps, _mm_movehl_ps, _mm256_add_ps, _mm256_castps256_ps128, _mm256_castsi256_ps,
         _mm256_cvtepu16_epi32, _mm256_extractf128_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256,
         _mm256_max_ps, _mm256_mul_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm256_slli_epi32, _mm256_storeu_ps,
         _mm512_add_ps, _mm512_castps512_ps256, _mm512_castsi512_ps, _mm512_cvtepu16_epi32, _mm512_extractf32x8_ps,
@@ -201,6 +207,7 @@ mod x86 {
     };
 
     use super::{Lanes, Operation};
+    use crate::fetch;
 
     /// # Safety
     /// AVX2 and FMA must be there.
@@ -311,8 +318,7 @@ mod x86 {
 
         #[inline(always)]
         fn fetch(line: *const u8) {
-            // SAFETY: fetching reads nothing.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) }
+            fetch::near(line);
         }
     }
 
@@ -389,8 +395,7 @@ mod x86 {
 
         #[inline(always)]
         fn fetch(line: *const u8) {
-            // SAFETY: fetching reads nothing.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) }
+            fetch::near(line);
         }
     }
 }

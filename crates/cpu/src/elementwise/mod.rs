@@ -4,6 +4,8 @@
 //! Sums have one fixed order, which depends on the width of the row alone: neither on its neighbours nor on threads.
 
 mod lanes;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod round;
 mod share;
 

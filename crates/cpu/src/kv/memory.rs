@@ -50,7 +50,9 @@ pub(crate) fn check(needed: u64) -> Result<(), OutOfMemory> {
 
 /// Bytes that may be taken without swapping; no limit where nothing is known.
 pub(crate) fn available() -> u64 {
-    let system = fs::read_to_string("/proc/meminfo").ok().and_then(|text| system_available(&text));
+    let system = system("MemAvailable:");
+    #[cfg(target_os = "macos")]
+    let system = system.or_else(crate::macos::available);
     let groups = fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| group_available(&text));
     let status = fs::read_to_string("/proc/self/status").ok();
     let limits = fs::read_to_string("/proc/self/limits").ok();
@@ -68,9 +70,17 @@ fn own_available(limits: &str, status: &str) -> Option<u64> {
     rests.into_iter().flatten().min()
 }
 
-/// `MemAvailable` of the system's report.
-fn system_available(report: &str) -> Option<u64> {
-    kibibytes(report, "MemAvailable:")
+/// Bytes of the machine's memory; 0 where nothing is known.
+pub(crate) fn total() -> u64 {
+    let total = system("MemTotal:");
+    #[cfg(target_os = "macos")]
+    let total = total.or_else(|| crate::macos::number(c"hw.memsize"));
+    total.unwrap_or(0)
+}
+
+/// An entry of Linux's report.
+fn system(name: &str) -> Option<u64> {
+    kibibytes(&fs::read_to_string("/proc/meminfo").ok()?, name)
 }
 
 /// The bytes of an entry that a report has in KiB.
@@ -129,8 +139,10 @@ mod tests {
 
     #[test]
     fn reports_are_read() {
-        assert_eq!(system_available("MemTotal: 9 kB\nMemAvailable:   1234 kB\n"), Some(1234 * 1024));
-        assert_eq!(system_available("nothing"), None);
+        let report = "MemTotal: 9 kB\nMemAvailable:   1234 kB\n";
+        assert_eq!(kibibytes(report, "MemAvailable:"), Some(1234 * 1024));
+        assert_eq!(kibibytes(report, "MemFree:"), None);
+        assert!(total() >= available() || available() == u64::MAX);
         assert_eq!(group_directory("0::/a/b"), Some(("/sys/fs/cgroup", "/a/b")));
         assert_eq!(group_directory("4:cpu,memory:/x"), Some(("/sys/fs/cgroup/memory", "/x")));
         assert_eq!(group_directory("4:cpu:/x"), None);

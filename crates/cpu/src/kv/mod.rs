@@ -13,10 +13,11 @@ use std::marker::PhantomData;
 use demask_step::OutOfMemory;
 use demask_tensor::{AlignedBytes, AttentionShape, Dtype, Number, PAGE, PageCopy, PageKind, SlotCopy};
 
+#[cfg(target_arch = "x86_64")]
+use crate::{attention::fits_tiles, isa::Tier};
 use crate::{
-    attention::fits_tiles,
     elementwise::{Element, LANES, Lanes, Operation, dispatch, for_ranges},
-    isa::{Isa, Tier},
+    isa::Isa,
     pool::Pool,
 };
 
@@ -51,18 +52,21 @@ struct Layout {
     weave: Option<Weave>,
 }
 
-/// Products of pairs that two rows each of K and V are woven for.
+/// Products of pairs that two rows each of K and V are woven for: those of x86.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Weave {
     /// Weave for vectors.
+    #[cfg(target_arch = "x86_64")]
     Pairs,
     /// Weave for tiles.
+    #[cfg(target_arch = "x86_64")]
     Tiles,
 }
 
 impl Weave {
     /// Chooses the weave: tiles for heads of whole tiles on a tier that has them, or their twin; pairs for heads of
     /// whole vectors where there are products of pairs; neither for heads that do not fit into the products' scratch.
+    #[cfg(target_arch = "x86_64")]
     fn of(isa: Isa, shape: &AttentionShape, dtype: Dtype) -> Option<Self> {
         let width = shape.head_dim;
         if dtype != Dtype::Bf16 {
@@ -73,9 +77,16 @@ impl Weave {
             (isa.has(Tier::Avx512Bf16) && width.is_multiple_of(16) && width <= MOST_PAIRED).then_some(Self::Pairs)
         }
     }
+
+    /// Chooses no weave.
+    #[cfg(not(target_arch = "x86_64"))]
+    fn of(_: Isa, _: &AttentionShape, _: Dtype) -> Option<Self> {
+        None
+    }
 }
 
 /// Widest head whose K and V are woven.
+#[cfg(target_arch = "x86_64")]
 pub(crate) const MOST_PAIRED: usize = 256;
 
 impl Layout {

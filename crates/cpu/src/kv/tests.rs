@@ -108,9 +108,12 @@ fn rows_are_read_as_written_together_or_alone_and_copied_alone() {
     for (isa, head_dim) in testable().into_iter().flat_map(|isa| [32, 48].map(|head_dim| (isa, head_dim))) {
         let shape = AttentionShape { heads: 2, kv_heads: 2, head_dim };
         let mut store = KvStore::new(isa, shape, Dtype::Bf16, 2, 10);
-        let pairs = isa.has(Tier::Avx512Bf16).then_some(Weave::Pairs);
-        let tiles = isa.tier() == Tier::Amx && head_dim == 32;
-        assert_eq!(store.weave(), if tiles { Some(Weave::Tiles) } else { pairs });
+        #[cfg(target_arch = "x86_64")]
+        {
+            let pairs = isa.has(Tier::Avx512Bf16).then_some(Weave::Pairs);
+            let tiles = isa.tier() == Tier::Amx && head_dim == 32;
+            assert_eq!(store.weave(), if tiles { Some(Weave::Tiles) } else { pairs });
+        }
         let mut pages = Vec::new();
         store.allocate(2, NONE, &mut pages).unwrap();
         let row = |slot: u32, tensor: Tensor| -> Vec<f32> {

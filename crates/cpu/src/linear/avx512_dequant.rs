@@ -288,10 +288,8 @@ struct Bf16 {
 }
 
 impl Dequant<__m512> for Bf16 {
-    const FORMAT: WeightFormat = WeightFormat::Bf16Pairs;
-
     fn offset(part: usize) -> usize {
-        Self::FORMAT.offset(part * INPUTS)
+        WeightFormat::Bf16Pairs.offset(part * INPUTS)
     }
 
     #[inline(always)]
@@ -340,8 +338,6 @@ pub(super) struct Integers<C, const ROUND: bool> {
 }
 
 impl<C: Code, const ROUND: bool> Dequant<__m512> for Integers<C, ROUND> {
-    const FORMAT: WeightFormat = WeightFormat::Integers(C::CODING);
-
     #[inline(always)]
     fn offset(part: usize) -> usize {
         C::CODING.part_offset(part)

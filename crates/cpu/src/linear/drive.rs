@@ -344,11 +344,13 @@ impl Product<'_> {
                     ahead: self.ahead((first_group, groups), rows, (start, start + depth)),
                     ahead_step: 0,
                     // Of the same rows: the next block, or the first one for the next task.
+                    #[cfg(target_arch = "x86_64")]
                     input_ahead: if start + depth < self.panels.depth {
                         input.wrapping_add(self.kernel.input.offset(depth))
                     } else {
                         input.wrapping_sub(self.kernel.input.offset(start))
                     },
+                    #[cfg(target_arch = "x86_64")]
                     fresh: start == 0 && self.kernel.begins_at_zero(),
                 });
             }

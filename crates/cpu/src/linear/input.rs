@@ -23,6 +23,10 @@ pub(super) enum InputFormat {
     /// f32 that hold values rounded to bf16: for kernels that multiply in f32.
     RoundedF32,
     /// bf16.
+    #[cfg_attr(
+        not(any(target_arch = "x86_64", target_arch = "aarch64")),
+        expect(dead_code, reason = "portable kernels multiply floats")
+    )]
     Bf16,
     /// Groups of bytes that share a scale.
     Int8,

@@ -53,12 +53,19 @@ static KERNELS: &[Kernel] = &[
     super::avx2::F32,
     #[cfg(target_arch = "x86_64")]
     super::avx2::BF16,
+    #[cfg(target_arch = "aarch64")]
+    super::neon::F32,
+    #[cfg(target_arch = "aarch64")]
+    super::neon::BF16,
+    #[cfg(target_arch = "aarch64")]
+    super::bf16i8mm::BF16,
     #[cfg(target_arch = "x86_64")]
     super::avx512::F32,
     #[cfg(target_arch = "x86_64")]
     super::avx512_dequant::BF16,
     #[cfg(target_arch = "x86_64")]
     super::avx512::BF16_PAIRS,
+    #[cfg(target_arch = "x86_64")]
     super::amx::EMULATED_BF16,
     #[cfg(target_arch = "x86_64")]
     super::amx::BF16,
@@ -75,6 +82,12 @@ static BYTES: &[[Kernel; 6]] = &[
     super::integers::avxvnni::DOTS,
     #[cfg(target_arch = "x86_64")]
     super::integers::avx512::KERNELS,
+    #[cfg(target_arch = "aarch64")]
+    super::integers::neon::KERNELS,
+    #[cfg(target_arch = "aarch64")]
+    super::integers::neon::DOTS,
+    #[cfg(target_arch = "aarch64")]
+    super::integers::i8mm::KERNELS,
 ];
 
 /// The kernels of all tables; of those that an instruction set can run, the last is the best.
@@ -108,7 +121,7 @@ impl Kernel {
 
     fn runs_on(&self, isa: Isa) -> bool {
         let twin = self.tier != self.executes;
-        self.tier <= isa.tier()
+        self.tier.is_up_to(isa.tier())
             && isa.has(self.executes)
             && (isa.has_vnni() || !self.vnni)
             && (isa.is_emulated() || !twin)
@@ -154,10 +167,16 @@ pub(super) struct Block {
     /// behind the first pair, with more the data behind the last. It is fetched, not read, and may point anywhere.
     pub(super) ahead: [*const u8; GROUP],
     /// Bytes of it that are fetched in a step, where the kernel multiplies a cache line of each panel.
+    #[cfg_attr(
+        not(any(target_arch = "x86_64", target_arch = "aarch64")),
+        expect(dead_code, reason = "portable kernels fetch nothing")
+    )]
     pub(super) ahead_step: usize,
     /// The inputs that will be multiplied next. They may be anywhere.
+    #[cfg(target_arch = "x86_64")]
     pub(super) input_ahead: *const u8,
     /// Records whether sums begin at 0 instead of what is there, and may be unwritten: see [`Kernel::begins_at_zero`].
+    #[cfg(target_arch = "x86_64")]
     pub(super) fresh: bool,
 }
 

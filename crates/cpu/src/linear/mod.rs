@@ -32,6 +32,7 @@
 
 pub mod activation;
 
+#[cfg(target_arch = "x86_64")]
 mod amx;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -39,11 +40,15 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512_dequant;
+#[cfg(target_arch = "aarch64")]
+mod bf16i8mm;
 mod drive;
 mod input;
 mod int8;
 mod integers;
 mod kernel;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod output;
 mod pack;
 mod packed;

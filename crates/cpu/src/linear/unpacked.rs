@@ -6,9 +6,10 @@
 
 use std::{mem::MaybeUninit, ops::Range};
 
+#[cfg(target_arch = "x86_64")]
+use super::amx;
 use super::{
     activation::round_bf16,
-    amx,
     int8::{QUAD, QUADS},
     integers::{Code, Coding, INPUTS, codings, numbers::Numbers},
     kernel::{Block, Kernel},
@@ -35,9 +36,6 @@ pub(super) struct Pair<P> {
 
 /// One panel's weights of a part of [`INPUTS`] inputs, on their way to products: vectors `V` of sixteen outputs.
 pub(super) trait Dequant<V> {
-    /// Their layout.
-    const FORMAT: WeightFormat;
-
     /// Bytes from the start of a pair of panels to a part.
     fn offset(part: usize) -> usize;
 
@@ -200,6 +198,7 @@ macro_rules! unpacks {
         }
     };
 }
+#[cfg(target_arch = "x86_64")]
 pub(super) use unpacks;
 
 /// Stores weights as f32.
@@ -231,6 +230,7 @@ unsafe fn store_bf16(weights: [[f32; PANEL]; 2], out: *mut u8) {
 
 unpacks!(PortableF32: portable::F32, [f32; PANEL], Numbers<C>, store_f32);
 unpacks!(PortableBf16: portable::BF16, [f32; PANEL], Numbers<C>, store_bf16);
+#[cfg(target_arch = "x86_64")]
 unpacks!(EmulatedAmx: amx::EMULATED_BF16, [f32; PANEL], Numbers<C>, store_bf16);
 
 /// Kernels of all codings; the last one that an instruction set can run is the best.
@@ -241,12 +241,19 @@ pub(super) static KERNELS: &[[Kernel; Coding::ALL.len()]] = &[
     codings!(kernel::<x86::Avx2F32>, "avx2_f32"),
     #[cfg(target_arch = "x86_64")]
     codings!(kernel::<x86::Avx2Bf16>, "avx2_bf16"),
+    #[cfg(target_arch = "aarch64")]
+    codings!(kernel::<arm::NeonF32>, "neon_f32"),
+    #[cfg(target_arch = "aarch64")]
+    codings!(kernel::<arm::NeonBf16>, "neon_bf16"),
+    #[cfg(target_arch = "aarch64")]
+    codings!(kernel::<arm::Bf16I8mm>, "bf16i8mm_bf16"),
     #[cfg(target_arch = "x86_64")]
     codings!(kernel::<super::avx512_dequant::Exact>, "avx512_f32"),
     #[cfg(target_arch = "x86_64")]
     super::avx512_dequant::ROUNDED,
     #[cfg(target_arch = "x86_64")]
     super::avx512_dequant::PAIRS,
+    #[cfg(target_arch = "x86_64")]
     codings!(kernel::<EmulatedAmx>, "emulatedamx_bf16"),
     #[cfg(target_arch = "x86_64")]
     codings!(kernel::<super::avx512_dequant::Amx>, "amx_bf16"),
@@ -261,4 +268,16 @@ mod x86 {
 
     unpacks!(Avx2F32: avx2::F32, [f32; PANEL], Floats<C>, store_f32, #[target_feature(enable = "avx2,fma,f16c")]);
     unpacks!(Avx2Bf16: avx2::BF16, [f32; PANEL], Floats<C>, store_bf16, #[target_feature(enable = "avx2,fma,f16c")]);
+}
+
+#[cfg(target_arch = "aarch64")]
+mod arm {
+    //! Ways to unpack for NEON: the compiler's vectors are already those of the tier.
+
+    use super::{Numbers, PANEL, store_bf16, store_f32};
+    use crate::linear::{bf16i8mm, neon};
+
+    unpacks!(NeonF32: neon::F32, [f32; PANEL], Numbers<C>, store_f32);
+    unpacks!(NeonBf16: neon::BF16, [f32; PANEL], Numbers<C>, store_bf16);
+    unpacks!(Bf16I8mm: bf16i8mm::BF16, [f32; PANEL], Numbers<C>, store_bf16);
 }

@@ -6,11 +6,13 @@ mod device;
 use std::{collections::HashMap, ops::ControlFlow};
 
 use demask::Class;
+#[cfg(target_arch = "x86_64")]
+use demask::internals::cpu::isa::emulated_amx;
 use demask::internals::{
     RequestId, Scheduler,
     cpu::{
         CpuBackend, CpuOptions,
-        isa::{Isa, emulated_amx},
+        isa::Isa,
         linear::{Activations, Products, Quantisation},
     },
     decode::Session,
@@ -302,8 +304,15 @@ fn on<B: Backend + 'static>(spec: &ArchSpec, backend: B) -> Box<dyn Inspect> {
 
 /// Every tier and element type that this machine has, and the tile instructions in software where it lacks them.
 pub fn tiers() -> Vec<(Isa, Dtype)> {
-    let mut tiers: Vec<_> =
-        Isa::available().into_iter().flat_map(|isa| [(isa, Dtype::F32), (isa, Dtype::Bf16)]).collect();
+    let tiers = Isa::available().into_iter().flat_map(|isa| [(isa, Dtype::F32), (isa, Dtype::Bf16)]);
+    #[cfg(not(target_arch = "x86_64"))]
+    return tiers.collect();
+    #[cfg(target_arch = "x86_64")]
+    with_emulated(tiers.collect())
+}
+
+#[cfg(target_arch = "x86_64")]
+fn with_emulated(mut tiers: Vec<(Isa, Dtype)>) -> Vec<(Isa, Dtype)> {
     if !tiers.iter().any(|(isa, _)| isa.tier() == emulated_amx().tier()) {
         tiers.push((emulated_amx(), Dtype::Bf16));
     }

@@ -36,7 +36,7 @@ const SHARP_BF16_TOLERANCE: f32 = 8e-2;
 
 /// The tiers that compute f32 in their own way; the others share these kernels.
 fn f32_tiers() -> Vec<Device> {
-    let own = [Tier::Portable, Tier::Avx2, Tier::Avx512];
+    let own = [Tier::Portable, Tier::Avx2, Tier::Avx512, Tier::Neon];
     Isa::available().into_iter().filter(|isa| own.contains(&isa.tier())).map(Device::Cpu).collect()
 }
 

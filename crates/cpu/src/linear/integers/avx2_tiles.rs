@@ -14,10 +14,9 @@ use std::{
     arch::{
         asm,
         x86_64::{
-            __m256i, _MM_HINT_T0, _mm_prefetch, _mm256_add_epi32, _mm256_cvtepi32_ps, _mm256_fmadd_ps,
-            _mm256_fnmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_mul_ps, _mm256_set1_epi16,
-            _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_si256, _mm256_slli_epi16, _mm256_srai_epi16,
-            _mm256_store_si256, _mm256_storeu_ps,
+            __m256i, _mm256_add_epi32, _mm256_cvtepi32_ps, _mm256_fmadd_ps, _mm256_fnmadd_ps, _mm256_loadu_ps,
+            _mm256_loadu_si256, _mm256_madd_epi16, _mm256_mul_ps, _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_ps,
+            _mm256_setzero_si256, _mm256_slli_epi16, _mm256_srai_epi16, _mm256_store_si256, _mm256_storeu_ps,
         },
     },
     mem::MaybeUninit,
@@ -25,13 +24,17 @@ use std::{
 
 use super::{
     Code, INPUTS,
-    avx2::{Ahead, LANES, PARTS, Tile, Weights},
+    avx2::LANES,
     begin,
+    prepared::{Ahead, PARTS, Tile, Weights},
 };
-use crate::linear::{
-    int8::{InputGroup, QUAD, QUAD_BYTES, QUADS},
-    kernel::{Block, LINE},
-    packed::{GROUP, PANEL},
+use crate::{
+    fetch,
+    linear::{
+        int8::{InputGroup, QUAD, QUAD_BYTES, QUADS},
+        kernel::{Block, LINE},
+        packed::{GROUP, PANEL},
+    },
 };
 
 /// Most rows of a tile: sums of a panel, two weights and two products fill the registers.
@@ -264,7 +267,7 @@ pub(super) unsafe fn tile<C: Code, R: Rows>(block: &Block, weights: &Weights, ah
         let mut next = ahead.start;
         for part in 0..parts {
             for line in 0..ahead.step.div_ceil(LINE) {
-                _mm_prefetch::<_MM_HINT_T0>(next.wrapping_add(line * LINE).cast());
+                fetch::near(next.wrapping_add(line * LINE));
             }
             next = next.wrapping_add(ahead.step);
             for panel in 0..GROUP {

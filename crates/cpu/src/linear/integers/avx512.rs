@@ -16,8 +16,9 @@ use std::arch::x86_64::{
 
 use super::{
     Code, Coding, INPUTS,
-    avx2::{Ahead, Tile, Unit, Weights, kernel},
+    avx2::Unsigned,
     begin, codings,
+    prepared::{Ahead, Tile, Unit, Weights, kernel},
 };
 use crate::{
     isa::Tier,
@@ -57,6 +58,7 @@ macro_rules! tiles {
 
 impl<C: Code> Unit<C> for Wide {
     const TIER: (Tier, Tier, bool) = (Tier::Avx512, Tier::Avx512, true);
+    type Preparation = Unsigned;
     const TILES: &'static [Tile] = tiles!(false).split_at(8).0;
     const DIRECT: &'static [Tile] = tiles!(true);
 }

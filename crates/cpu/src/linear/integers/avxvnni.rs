@@ -7,9 +7,10 @@ use std::{
 
 use super::{
     Code,
-    avx2::{Ahead, LANES, Tile, Unit, Weights, kernel},
+    avx2::{LANES, Unsigned},
     avx2_tiles::{self, HALVES, Inputs, Rows},
     codings,
+    prepared::{Ahead, Tile, Unit, Weights, kernel},
 };
 use crate::{
     isa::Tier,
@@ -70,6 +71,7 @@ macro_rules! unit {
 
         impl<C: Code> Unit<C> for $name {
             const TIER: (Tier, Tier, bool) = $tier;
+            type Preparation = Unsigned;
             const TILES: &'static [Tile] = {
                 /// # Safety
                 /// As [`avx2_tiles::tile`].

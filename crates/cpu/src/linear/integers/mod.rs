@@ -25,9 +25,15 @@ mod avx2_tiles;
 pub(super) mod avx512;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avxvnni;
+#[cfg(target_arch = "aarch64")]
+pub(super) mod i8mm;
+#[cfg(target_arch = "aarch64")]
+pub(super) mod neon;
 pub(super) mod numbers;
 mod pack;
 pub(super) mod portable;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod prepared;
 
 use demask_tensor::{BlockFormat, Dtype, Quantisation};
 

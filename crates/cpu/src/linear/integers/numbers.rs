@@ -3,12 +3,10 @@
 
 use std::marker::PhantomData;
 
-use demask_tensor::widen_f16;
-
 use super::{Code, INPUTS};
 use crate::linear::{
     int8::{QUAD, QUAD_BYTES, QUADS},
-    packed::{GROUP, PANEL, WeightFormat},
+    packed::{GROUP, PANEL},
     unpacked::{Dequant, Pair},
 };
 
@@ -23,8 +21,6 @@ pub(in crate::linear) struct Numbers<C> {
 }
 
 impl<C: Code> Dequant<[f32; PANEL]> for Numbers<C> {
-    const FORMAT: WeightFormat = WeightFormat::Integers(C::CODING);
-
     fn offset(part: usize) -> usize {
         C::CODING.part_offset(part)
     }
@@ -91,7 +87,27 @@ pub(in crate::linear) unsafe fn factors<C: Code>(head: *const u8, part: *const u
 unsafe fn halves(head: *const u8, which: usize) -> [f32; PANEL] {
     // SAFETY: the caller's promise.
     let halves = unsafe { head.add(which * PANEL * 2).cast::<[[u8; 2]; PANEL]>().read() };
-    each(halves, |half| widen_f16(u16::from_le_bytes(half)))
+    #[cfg(target_arch = "aarch64")]
+    return widened(halves);
+    #[cfg(not(target_arch = "aarch64"))]
+    each(halves, |half| demask_tensor::widen_f16(u16::from_le_bytes(half)))
+}
+
+/// Halves widened by the instruction that every 64-bit ARM processor has.
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+fn widened(halves: [[u8; 2]; PANEL]) -> [f32; PANEL] {
+    use std::arch::aarch64::{vcvt_f32_f16, vld1_u16, vreinterpret_f16_u16, vst1q_f32};
+    let halves = each(halves, u16::from_le_bytes);
+    let mut wide = [0.0; PANEL];
+    for first in (0..PANEL).step_by(4) {
+        // SAFETY: four halves and four numbers are inside the arrays.
+        unsafe {
+            let four = vreinterpret_f16_u16(vld1_u16(halves.as_ptr().add(first)));
+            vst1q_f32(wide.as_mut_ptr().add(first), vcvt_f32_f16(four));
+        }
+    }
+    wide
 }
 
 /// A quad of a panel's integers, without a sign.

@@ -2,10 +2,9 @@
 
 use demask_tensor::round_within;
 
-use crate::{
-    isa::{Isa, Tier},
-    linear::packed::PANEL,
-};
+#[cfg(target_arch = "x86_64")]
+use crate::isa::Tier;
+use crate::{isa::Isa, linear::packed::PANEL};
 
 /// Sixteen words of each of sixteen rows, or the other way round.
 pub(super) type Words = [[u32; PANEL]; PANEL];
@@ -57,6 +56,9 @@ pub(super) fn dispatch(isa: Isa, work: impl Work) {
             return unsafe { x86::run_avx2(work) };
         }
     }
+    // Elsewhere the compiler's vectors are all that there are.
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = isa;
     work.run::<Portable>();
 }
 

@@ -1,0 +1,229 @@
+//! Products of bytes on every architecture: weights are prepared a few parts at a time, and tiles of rows meet them while they
+//! are in the first-level cache.
+//!
+//! Integers of fewer than eight bits become bytes, and scales floats. What else a preparation does, and how a tile multiplies,
+//! is each unit's own.
+
+use std::{mem::MaybeUninit, ops::Range};
+
+use demask_tensor::Dtype;
+
+use super::{
+    Code, INPUTS,
+    numbers::{Quad, quad_of},
+};
+use crate::{
+    fetch,
+    isa::Tier,
+    linear::{
+        input::InputFormat,
+        int8::{InputGroup, QUAD_BYTES, QUADS},
+        kernel::{Block, Kernel, LINE},
+        packed::{GROUP, PANEL, WeightFormat},
+    },
+};
+
+/// Parts that are prepared for many rows: their bytes fill half of a 32 KiB first-level cache.
+pub(super) const PARTS: usize = 16;
+/// Number of parts for a single tile of rows: so few that memory is read while they are multiplied.
+const FEW_PARTS: usize = 2;
+/// Bytes that weights are asked for ahead of their use where there is a single tile of rows.
+const AHEAD: usize = 4096;
+
+/// A tile of a fixed number of rows.
+pub(super) type Tile = unsafe fn(&Block, &Weights, Ahead);
+
+/// Unit that multiplies bytes with weights of a coding.
+pub(super) trait Unit<C: Code> {
+    /// Tier of its kernels, the tier that they execute, and whether they execute AVX-512's dot products of bytes too.
+    const TIER: (Tier, Tier, bool);
+    /// Form in which tiles take weights.
+    type Preparation: Preparation;
+    /// Tiles of each number of rows, for prepared weights.
+    const TILES: &'static [Tile];
+    /// Tiles that are alone, where these take weights as they are packed.
+    const DIRECT: &'static [Tile] = &[];
+}
+
+/// Form in which tiles take weights.
+pub(super) trait Preparation {
+    /// Records whether integers of eight bits are multiplied as they were packed.
+    const AS_PACKED: bool;
+
+    /// Prepares parts of the pair of panels at `start`: [`prepare`], with the tier's instructions.
+    ///
+    /// # Safety
+    /// The processor has the tier; `start` points to blocks with these parts, of which there is memory for.
+    unsafe fn prepare<C: Code>(start: *const u8, parts: Range<usize>, prepared: &mut Prepared, few: bool) -> Weights;
+
+    /// Writes the factors of a panel in the part at `part`, of the block at `head`.
+    ///
+    /// # Safety
+    /// The processor has the tier; the block has the part, and `out` room for all factors.
+    unsafe fn write_factors<C: Code>(head: *const u8, part: *const u8, panel: usize, out: *mut f32);
+
+    /// Writes the integers of a panel's part as bytes.
+    ///
+    /// # Safety
+    /// `integers` points to those of a panel in a part; there is room at `out` for as many bytes.
+    #[inline(always)]
+    unsafe fn write_integers<C: Code>(integers: *const u8, out: *mut Quad) {
+        for quad in 0..QUADS {
+            // SAFETY: the caller's promise.
+            unsafe { out.add(quad).write(quad_of::<C>(integers, quad)) }
+        }
+    }
+}
+
+/// The kernel of a unit for a coding.
+pub(super) const fn kernel<U: Unit<C>, C: Code>(name: &'static str) -> Kernel {
+    let (tier, executes, vnni) = U::TIER;
+    Kernel {
+        name,
+        tier,
+        executes,
+        vnni,
+        input: InputFormat::Int8,
+        weight: WeightFormat::Integers(C::CODING),
+        row_tile: if U::DIRECT.is_empty() { U::TILES.len() } else { U::DIRECT.len() },
+        depth_block: PARTS * INPUTS,
+        deep_block: PARTS * INPUTS,
+        dtype: Dtype::F32,
+        accumulate: accumulate::<U, C>,
+    }
+}
+
+/// Parts of a pair of panels that are ready to be multiplied.
+pub(super) struct Weights {
+    /// Bytes of the first panel's first part; the pair's blocks for a tile that takes them as they are packed.
+    pub(super) bytes: *const u8,
+    /// Stride from one panel's part to the other's, and from part to part.
+    pub(super) panel_stride: usize,
+    pub(super) part_stride: usize,
+    /// Factors of each part and panel: its scales, then its minima.
+    pub(super) factors: *const f32,
+}
+
+/// Memory of prepared parts, on the stack of their thread.
+#[repr(align(64))]
+pub(super) struct Prepared {
+    bytes: MaybeUninit<[u8; PARTS * GROUP * QUADS * QUAD_BYTES]>,
+    factors: MaybeUninit<[f32; PARTS * GROUP * 2 * PANEL]>,
+}
+
+/// Weights that are asked for while a tile multiplies: so many bytes for each part.
+#[derive(Clone, Copy)]
+pub(super) struct Ahead {
+    pub(super) start: *const u8,
+    pub(super) step: usize,
+}
+
+/// # Safety
+/// As [`Kernel::accumulate`].
+unsafe fn accumulate<U: Unit<C>, C: Code>(block: &Block) {
+    let coding = C::CODING;
+    let mut prepared = Prepared { bytes: MaybeUninit::uninit(), factors: MaybeUninit::uninit() };
+    if block.rows <= U::DIRECT.len() {
+        for group in 0..block.groups {
+            // SAFETY: the caller vouches for the processor and the block.
+            unsafe {
+                let pair = block.part(0, block.rows, group);
+                let weights =
+                    Weights { bytes: pair.weight, panel_stride: 0, part_stride: 0, factors: std::ptr::null() };
+                let ahead =
+                    Ahead { start: pair.weight.wrapping_add(AHEAD), step: coding.block_bytes() / coding.parts() };
+                U::DIRECT[block.rows - 1](&pair, &weights, ahead);
+            }
+        }
+        return;
+    }
+    let count = block.rows.div_ceil(U::TILES.len());
+    let parts = block.depth / INPUTS;
+    let most = if count == 1 { FEW_PARTS } else { PARTS };
+    for group in 0..block.groups {
+        for start in (0..parts).step_by(most) {
+            let end = parts.min(start + most);
+            // SAFETY: the caller vouches for the processor and the block; parts are the pair's, and there is memory for
+            // as many as are prepared.
+            unsafe {
+                let pair = block.part(0, block.rows, group);
+                let weights = U::Preparation::prepare::<C>(pair.weight, start..end, &mut prepared, count == 1);
+                let (next, bytes) = if end < parts {
+                    (pair.weight.wrapping_add(coding.part_offset(end)), coding.part_bytes() * (end - start))
+                } else {
+                    (following(block, group), coding.part_bytes() * parts.min(most))
+                };
+                let input = pair.input.add(start * size_of::<InputGroup>());
+                let mut row = 0;
+                for index in 0..count {
+                    let rows = (block.rows - row).div_ceil(count - index);
+                    let share = bytes.div_ceil(count);
+                    let step = if count == 1 { 0 } else { share.div_ceil(end - start) };
+                    let tile = Block {
+                        input: input.add(row * block.input_stride),
+                        rows,
+                        depth: (end - start) * INPUTS,
+                        sums: pair.sums.add(row * block.sums_stride),
+                        ..pair
+                    };
+                    U::TILES[rows - 1](&tile, &weights, Ahead { start: next.wrapping_add(index * share), step });
+                    row += rows;
+                }
+            }
+        }
+    }
+}
+
+/// Address after a pair of panels: the next pair of the block, or the data behind the last one.
+fn following(block: &Block, group: usize) -> *const u8 {
+    if group + 1 < block.groups {
+        block.weight.wrapping_add((group + 1) * GROUP * block.panel_stride)
+    } else {
+        block.ahead[0]
+    }
+}
+
+/// Prepares parts of the pair of panels at `start`.
+///
+/// # Safety
+/// As [`Preparation::prepare`], in code that is compiled with the tier's instructions.
+#[inline(always)]
+#[expect(clippy::cast_ptr_alignment, reason = "prepared bytes begin on a cache line, and panels take whole ones")]
+pub(super) unsafe fn prepare<P: Preparation, C: Code>(
+    start: *const u8,
+    parts: Range<usize>,
+    prepared: &mut Prepared,
+    few: bool,
+) -> Weights {
+    const { assert!(C::CODING.factors() <= 2) };
+    let (coding, as_packed) = (C::CODING, P::AS_PACKED && C::CODING.bytes());
+    let bytes = prepared.bytes.as_mut_ptr().cast::<u8>();
+    let factors = prepared.factors.as_mut_ptr().cast::<f32>();
+    let panel_bytes = QUADS * QUAD_BYTES;
+    // SAFETY: the caller vouches for blocks and memory. What is asked for ahead may lie anywhere.
+    unsafe {
+        for part in parts.clone() {
+            let source = start.add(coding.part_offset(part));
+            let lines = if few { coding.part_bytes() / LINE } else { 0 };
+            for line in 0..lines {
+                fetch::near(source.wrapping_add(AHEAD + line * LINE));
+            }
+            let head = start.add(coding.block_offset(part));
+            for panel in 0..GROUP {
+                let place = (part - parts.start) * GROUP + panel;
+                P::write_factors::<C>(head, source, panel, factors.add(place * coding.factors() * PANEL));
+                let integers = source.add(coding.scale_bytes() + panel * coding.panel_bytes());
+                if !as_packed {
+                    P::write_integers::<C>(integers, bytes.add(place * panel_bytes).cast());
+                }
+            }
+        }
+        let (bytes, panel_stride, part_stride) = if as_packed {
+            let source = start.add(coding.part_offset(parts.start));
+            (source, coding.panel_bytes(), coding.part_bytes() + coding.head_bytes())
+        } else {
+            (bytes.cast_const(), panel_bytes, GROUP * panel_bytes)
+        };
+        Weights { bytes, panel_stride, part_stride, factors }
+    }
+}
