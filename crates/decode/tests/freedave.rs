@@ -15,7 +15,7 @@ use demask_step::{
     CostCurve, HeadAsk, Lanes, NO_TOKEN, Network, Predictions, Request, SequenceId, SequenceStep, StepPlan, TokenId,
     Work,
 };
-use demask_testkit::{by_hand::ByHand, scripted::Scripted};
+use demask_testkit::{by_hand::ByHand, property, scripted::Scripted};
 use proptest::prelude::*;
 
 #[test]
@@ -136,7 +136,7 @@ fn added(request: &Request, from: usize, to: usize) -> Vec<(u32, TokenId)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(property::cases(200))]
 
     /// I5: each draft holds one token more than the one before; the first is a state of static decoding; the one that
     /// is accepted was reached by static steps, each worked out anew from the predictions in the draft before, and no
