@@ -154,7 +154,7 @@ fn flashdlm_i1_the_first_forward_is_that_of_no_cache() {
 /// I2: frozen is what the window leaves out. With a window of everything, the frozen boundary pinned to 0, nothing is.
 #[test]
 fn flashdlm_i2_nothing_frozen_is_no_cache() {
-    for seed in 0..20 {
+    for seed in 0..property::count(20).into() {
         for shift in [0, 1] {
             for decoder in ["static", "threshold:tau=0.4", "factor:f=2"] {
                 let reference = run_all_live(with(shift, decoder, "none", 8), seed);

@@ -139,7 +139,7 @@ fn caches_leave_out_the_end() {
 #[test]
 fn caches_s4_truncated_forwards() {
     let mut truncated = 0;
-    for seed in 0..20 {
+    for seed in 0..property::count(20).into() {
         for shift in [0, 1] {
             let options = slowfast(shift, 4, 24, "slowfast:explore=2,tau_min=0.2,tau=0.6", "none");
             let mut session = Session::new(options).unwrap();

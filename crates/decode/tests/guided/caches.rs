@@ -138,7 +138,7 @@ fn guided_over_caches_that_are_always_fresh_is_guided_over_none() {
 fn flashdlm_g9_caches_change_drafts_only() {
     let caches = ["none", "prefix", "dual", "freecache:block=4", "freecache:block=2,freeze=reference", "dkv"];
     let mut differing = 0;
-    for seed in 0..20 {
+    for seed in 0..property::count(20).into() {
         let run = |target: &str, cache: &str| {
             let mut options = guided(&format!("guided:match=topk,k=3,{target}"), 0, 4, 16);
             if target == "target=guide" {
