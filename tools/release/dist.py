@@ -104,10 +104,10 @@ def version():
         return tomllib.load(file)["workspace"]["package"]["version"]
 
 
-def make(target):
-    program = build(target, ROOT, ROOT / "target")
+def pack(target, program, made):
+    """Packs a program and what goes with it into a folder; returns the archive and its list of parts."""
     name = f"demask-{version()}-{target}"
-    MADE.mkdir(parents=True, exist_ok=True)
+    made.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         shutil.copy2(program, folder / program.name)
@@ -115,25 +115,38 @@ def make(target):
             shutil.copy2(ROOT / file, folder / file)
         if target == host() or target == "x86_64-unknown-linux-musl" and host().startswith("x86_64-unknown-linux"):
             pages(program, folder)
-        list_of_parts = MADE / f"{name}.cdx.json"
+        list_of_parts = made / f"{name}.cdx.json"
         list_of_parts.write_text(sbom(target))
-        packed = MADE / f"{name}.tar.gz"
+        packed = made / f"{name}.tar.gz"
         archive(folder, packed, int(told("git", "log", "-1", "--format=%ct")))
-    sums = "".join(f"{digest(path)}  {path.name}\n" for path in (packed, list_of_parts))
-    (MADE / f"{name}.sha256").write_text(sums)
-    print(f"{target}: program {program.stat().st_size:,} bytes, archive {packed.stat().st_size:,}\n{sums}", end="")
+    return packed, list_of_parts
+
+
+def make(target):
+    program = build(target, ROOT, ROOT / "target")
+    files = pack(target, program, MADE)
+    sums = "".join(f"{digest(path)}  {path.name}\n" for path in files)
+    (MADE / f"demask-{version()}-{target}.sha256").write_text(sums)
+    print(f"{target}: program {program.stat().st_size:,} bytes, archive {files[0].stat().st_size:,}\n{sums}", end="")
 
 
 def twice(target):
-    """Builds the commit here and in a clone in another folder; says whether the programs are the same."""
+    """Builds and packs the commit here and in a clone in another folder; returns 1 where programs or archives differ."""
     if told("git", "status", "--porcelain", "--untracked-files=no"):
         sys.exit("files differ from the commit: commit them, then build twice")
     with tempfile.TemporaryDirectory() as place:
-        source = pathlib.Path(place) / "another-folder" / "demask"
+        place = pathlib.Path(place)
+        source = place / "another-folder" / "demask"
         told("git", "clone", "--quiet", str(ROOT), str(source))
-        found = [digest(build(target, ROOT, ROOT / "target")), digest(build(target, source, pathlib.Path(place) / "target"))]
-    print(f"{target}: {found[0]} and {found[1]}: {'the same' if found[0] == found[1] else 'not the same'}")
-    return int(found[0] != found[1])
+        programs = [build(target, ROOT, ROOT / "target"), build(target, source, place / "target")]
+        archives = [pack(target, program, place / str(number))[0] for number, program in enumerate(programs)]
+        differs = 0
+        for what, files in (("program", programs), ("archive", archives)):
+            found = [digest(file) for file in files]
+            same = found[0] == found[1]
+            differs |= not same
+            print(f"{target}: {what} {found[0]} and {found[1]}: {'the same' if same else 'not the same'}")
+    return int(differs)
 
 
 def main():

@@ -27,7 +27,8 @@ impl Bar {
         if !screen.has_bars() {
             return Self::hidden();
         }
-        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+        // Hidden until its length is known: of nothing, it would be drawn full.
+        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
@@ -48,6 +49,9 @@ impl Bar {
         if let Some(bar) = &self.0 {
             bar.set_length(total);
             bar.set_position(done);
+            if bar.is_hidden() {
+                bar.set_draw_target(ProgressDrawTarget::stderr());
+            }
         }
     }
 

@@ -171,7 +171,8 @@ fn summary(answer: &Generation) -> String {
     let demask::internals::decode::DecodingReceipt { nfe, tokens_per_nfe, exactness, decoder, cache, .. } = decoding;
     let against = exactness.against().map(|run| format!(" against {run}")).unwrap_or_default();
     format!(
-        "{} tokens, {nfe} NFE, {tokens_per_nfe:.2} tokens/NFE, {:.2} s; {decoder}, cache {cache}: {exactness}{against}",
-        answer.generated_tokens, seconds.total
+        "{}, {nfe} NFE, {tokens_per_nfe:.2} tokens/NFE, {:.2} s; {decoder}, cache {cache}: {exactness}{against}",
+        output::counted(answer.generated_tokens, "token"),
+        seconds.total
     )
 }

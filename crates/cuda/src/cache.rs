@@ -216,6 +216,8 @@ fn digest(bytes: &[u8]) -> u64 {
 mod tests {
     use std::path::Path;
 
+    use demask_testkit::property;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -295,7 +297,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(property::cases(64))]
 
         #[test]
         fn what_is_spoiled_is_never_used(

@@ -3,7 +3,7 @@
 use crate::common::{self, VOCAB, drive, drive_on, options};
 use demask_decode::{Session, SessionOptions};
 use demask_step::{Mask, Network, Positions, Predictions, Work};
-use demask_testkit::{by_hand::ByHand, scripted::Scripted};
+use demask_testkit::{by_hand::ByHand, property, scripted::Scripted};
 use proptest::prelude::*;
 
 fn with(shift: u32, cache: &str) -> SessionOptions {
@@ -19,7 +19,7 @@ fn run(options: SessionOptions) -> common::Run {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(property::cases(100))]
 
     /// K1: refreshed in every step, nothing is stale. K5: nor in the greedy variant, which knows its steps in advance.
     #[test]
@@ -111,7 +111,7 @@ fn caches_k10_the_delay_matters() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(property::cases(200))]
 
     /// K3: but for refreshes, what is kept at a step is the prompt and what was decoded by the end of the last step but
     /// one. K2: the first two steps of a block keep nothing.

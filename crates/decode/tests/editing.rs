@@ -2,7 +2,7 @@
 
 use demask_decode::{Event, Finish, Session, SessionOptions, StopRule};
 use demask_step::{Mask, Network, Predictions, TokenId, Work};
-use demask_testkit::{by_hand::ByHand, scripted::Scripted};
+use demask_testkit::{by_hand::ByHand, property, scripted::Scripted};
 use proptest::prelude::*;
 
 use crate::common::{EOS, MASK_ID, Run, VOCAB, drive, drive_on, options, predict};
@@ -196,7 +196,7 @@ fn run(seed: u64, options: SessionOptions) -> (Run, Session) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(property::cases(200))]
 
     /// Each forward's draws are keyed by what was given and written before, so no draw is made twice; no token before the
     /// settled ones changes; and a block takes no more forwards than its masks and its budget.

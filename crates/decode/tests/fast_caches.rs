@@ -7,7 +7,7 @@ use demask_decode::{
     schedule::Clock, transfer::Ranking,
 };
 use demask_step::{Lanes, Mask, Network, Predictions, Request, SequenceId, SequenceNeeds, TokenId, Work};
-use demask_testkit::{by_hand::ByHand, scripted::Scripted};
+use demask_testkit::{by_hand::ByHand, property, scripted::Scripted};
 use proptest::prelude::*;
 
 /// Prompt length, generation length and block length of most cases.
@@ -160,7 +160,7 @@ fn vanilla(script: &mut Scripted, needs: &SequenceNeeds, request: &Request) -> P
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(property::cases(150))]
 
     #[test]
     fn caches_f1_a_threshold_that_nothing_passes_is_static_decoding(shape in shapes(), shift in 0u32..2) {
@@ -457,7 +457,7 @@ fn a_step_that_must_take_one_leaves_the_rest_to_the_last() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(property::cases(300))]
 
     /// The scripted network refuses every plan that reads a slot that was never written or needs a row that is not
     /// live.

@@ -3,7 +3,7 @@
 use crate::common::{EOS, MASK_ID, Run, VOCAB, drive, drive_on, options, predict, run, run_all_live};
 use demask_decode::{CacheSpec, Event, Remasking, Schedule, Session, SessionOptions, StopRule};
 use demask_step::{Mask, Network, Positions, Predictions, SequenceStep, StepPlan, TokenId, Work};
-use demask_testkit::{by_hand::ByHand, scripted::Scripted};
+use demask_testkit::{by_hand::ByHand, property, scripted::Scripted};
 use proptest::prelude::*;
 
 const PROMPT: usize = 6;
@@ -154,7 +154,7 @@ fn flashdlm_i1_the_first_forward_is_that_of_no_cache() {
 /// I2: frozen is what the window leaves out. With a window of everything, the frozen boundary pinned to 0, nothing is.
 #[test]
 fn flashdlm_i2_nothing_frozen_is_no_cache() {
-    for seed in 0..20 {
+    for seed in 0..property::count(20).into() {
         for shift in [0, 1] {
             for decoder in ["static", "threshold:tau=0.4", "factor:f=2"] {
                 let reference = run_all_live(with(shift, decoder, "none", 8), seed);
@@ -205,7 +205,7 @@ fn flashdlm_i4_reference_differs_only_through_the_tokens_of_a_blocks_last_step()
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(property::cases(100))]
 
     /// I4, the half that speaks of all inputs: on one layer a block that is frozen clean was computed from its own
     /// tokens.

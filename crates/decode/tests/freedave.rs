@@ -15,7 +15,7 @@ use demask_step::{
     CostCurve, HeadAsk, Lanes, NO_TOKEN, Network, Predictions, Request, SequenceId, SequenceStep, StepPlan, TokenId,
     Work,
 };
-use demask_testkit::{by_hand::ByHand, scripted::Scripted};
+use demask_testkit::{by_hand::ByHand, property, scripted::Scripted};
 use proptest::prelude::*;
 
 #[test]
@@ -136,7 +136,7 @@ fn added(request: &Request, from: usize, to: usize) -> Vec<(u32, TokenId)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(property::cases(200))]
 
     /// I5: each draft holds one token more than the one before; the first is a state of static decoding; the one that
     /// is accepted was reached by static steps, each worked out anew from the predictions in the draft before, and no
@@ -258,6 +258,7 @@ fn one_by_one(network: &Scripted, id: SequenceId, request: &Request) -> Option<P
 /// I12, one by one what random cases may or may not meet: every remainder of the prompt, lengths that are no multiple
 /// of the block, one block, blocks of one and of two, one block for all, and more drafts than masks, block or window.
 #[test]
+#[cfg_attr(miri, ignore = "takes hours: it is about the full grid of shapes")]
 fn freedave_i12_awkward_shapes() {
     let mut shapes = 0;
     for (mask, shift) in [(FULL, 0), (FULL, 1), (BLOCKS, 0)] {
@@ -293,7 +294,7 @@ fn freedave_i12_awkward_shapes() {
 fn caches_x8_one_draft_is_the_host_and_more_write_its_tokens() {
     for (mask, shift) in [(FULL, 0), (FULL, 1), (BLOCKS, 0)] {
         for cache in caches(mask, shift) {
-            for seed in 0..20 {
+            for seed in 0..property::count(20).into() {
                 let mut options = options(mask, shift, 5, 16);
                 (options.block_length, options.cache, options.stop) = (Some(4), cache.clone(), StopRule::Never);
                 let script = Script::endless(seed, 0.5, 3.0);
@@ -425,7 +426,7 @@ fn drafts_run_in_lanes_of_their_own() {
 #[test]
 fn idle_steps_are_run_where_the_first_forward_of_a_block_sees_more() {
     let mut idle = 0;
-    for seed in 0..40 {
+    for seed in 0..property::count(40).into() {
         let mut options = options(FULL, 0, 6, 12);
         (options.block_length, options.schedule, options.seed) = (Some(3), Schedule::DreamTotal, seed);
         (options.cache, options.stop) = ("prefix:horizon=0".parse().unwrap(), StopRule::Never);

@@ -11,15 +11,15 @@ use crate::common::{
 };
 use demask_decode::{CacheSpec, CanvasSpec, Event, Exactness, Remasking, Schedule, Session, SessionOptions, StopRule};
 use demask_step::{Lanes, NO_TOKEN, Network, Predictions, SequenceId, TokenId, Work};
-use demask_testkit::by_hand::ByHand;
+use demask_testkit::{by_hand::ByHand, property};
 use proptest::{
     collection::vec,
     prelude::*,
     test_runner::{TestCaseError, TestRunner},
 };
 
-/// Cases of each of the four tests: 100,000 in all, unless they are built without optimisation.
-const CASES: u32 = if cfg!(debug_assertions) { 500 } else { 25_000 };
+/// Cases of each of the four tests: 100,000 in all, unless they are built without optimisation or run by Miri.
+const CASES: u32 = property::count(if cfg!(debug_assertions) { 500 } else { 25_000 });
 
 /// Case of static decoding with all of its settings, and the drafts.
 #[derive(Debug, Clone)]
@@ -134,8 +134,7 @@ fn compare(case: &Case, caches: &[CacheSpec]) -> Result<usize, TestCaseError> {
 fn compare_all(families: RangeInclusive<usize>) {
     let caches = [caches(FULL, 0), caches(FULL, 1), caches(BLOCKS, 0)];
     let compared = Cell::new(0);
-    let config = ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() };
-    let result = TestRunner::new(config).run(&cases(families), |case| {
+    let result = TestRunner::new(property::cases(CASES)).run(&cases(families), |case| {
         let facts = &case.options.facts;
         let of_family = &caches[if facts.mask == BLOCKS { 2 } else { facts.shift as usize }];
         compared.set(compared.get() + compare(&case, of_family)?);
@@ -187,8 +186,7 @@ fn compare_any(case: &Case, caches: &[CacheSpec]) -> Result<usize, TestCaseError
 fn freedave_i1_i3_i4_i6_any_number_of_drafts_and_any_reach() {
     let caches = [caches(FULL, 0), caches(FULL, 1), caches(BLOCKS, 0)];
     let compared = Cell::new(0);
-    let config = ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() };
-    let result = TestRunner::new(config).run(&cases(0..=2), |case| {
+    let result = TestRunner::new(property::cases(CASES)).run(&cases(0..=2), |case| {
         let facts = &case.options.facts;
         let of_family = &caches[if facts.mask == BLOCKS { 2 } else { facts.shift as usize }];
         compared.set(compared.get() + compare_any(&case, of_family)?);
@@ -251,7 +249,7 @@ fn forwards_of(script: Script, mut options: SessionOptions, decoder: &str, singl
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(property::cases(600))]
 
     /// I1 and I12 where fixed tokens stand among the masks, whole blocks of them too.
     #[test]

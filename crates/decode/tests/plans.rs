@@ -3,7 +3,7 @@
 use crate::common::{MASK_ID, drive, options, predict};
 use demask_decode::{CanvasSpec, Session, SessionOptions, StopRule};
 use demask_step::{BlendWith, Drift, LayerRows, Mask, Probe, Work};
-use demask_testkit::by_hand::ByHand;
+use demask_testkit::{by_hand::ByHand, property};
 use proptest::prelude::*;
 
 /// The plans of a run in which position `p` is predicted as token 1, the leftmost the surest.
@@ -488,7 +488,7 @@ fn dllm_counts_as_released() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(property::cases(200))]
 
     /// T5: refreshes of prompt and response over all blocks, `ceil(steps / interval)` each.
     #[test]

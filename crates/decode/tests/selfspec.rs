@@ -3,6 +3,7 @@
 
 use demask_decode::{Event, Remasking, Session, SessionOptions, StopRule};
 use demask_step::{BlockRules, Mask, Network, Origin, Predictions, Stores, Work, random};
+use demask_testkit::property;
 
 use crate::common::{
     EOS, drive, drive_on,
@@ -10,8 +11,8 @@ use crate::common::{
     options,
 };
 
-/// Cases, unless they are built without optimisation.
-const CASES: u64 = if cfg!(debug_assertions) { 500 } else { 10_000 };
+/// Cases, unless they are built without optimisation or run by Miri.
+const CASES: u64 = property::count(if cfg!(debug_assertions) { 500 } else { 10_000 }) as u64;
 
 /// Rules of Nemotron-Labs-Diffusion.
 const RULES: BlockRules =

@@ -3,7 +3,7 @@
 use crate::common::{self, EOS, MASK_ID, VOCAB, drive, drive_on, facts, options, predict, run};
 use demask_decode::{CanvasSpec, Event, Finish, Remasking, Schedule, Session, SessionOptions, StopRule};
 use demask_step::{Mask, NO_TOKEN, Network, Predictions, TokenId, Work, random};
-use demask_testkit::{by_hand::ByHand, scripted::Scripted};
+use demask_testkit::{by_hand::ByHand, property, scripted::Scripted};
 use proptest::prelude::*;
 
 const FULL: Mask = Mask::Full;
@@ -295,7 +295,7 @@ fn legal_options() -> impl Strategy<Value = SessionOptions> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(property::cases(400))]
 
     #[test]
     fn every_legal_run_ends_complete(options in legal_options()) {

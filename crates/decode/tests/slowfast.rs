@@ -3,7 +3,7 @@
 use crate::common::{VOCAB, drive, drive_on, options, predict};
 use demask_decode::{Session, SessionOptions};
 use demask_step::{Mask, Network, Predictions, SequenceNeeds, Work};
-use demask_testkit::scripted::Scripted;
+use demask_testkit::{property, scripted::Scripted};
 use proptest::prelude::*;
 
 fn slowfast(shift: u32, prompt: usize, gen_length: usize, decoder: &str, cache: &str) -> SessionOptions {
@@ -139,7 +139,7 @@ fn caches_leave_out_the_end() {
 #[test]
 fn caches_s4_truncated_forwards() {
     let mut truncated = 0;
-    for seed in 0..20 {
+    for seed in 0..property::count(20).into() {
         for shift in [0, 1] {
             let options = slowfast(shift, 4, 24, "slowfast:explore=2,tau_min=0.2,tau=0.6", "none");
             let mut session = Session::new(options).unwrap();
@@ -236,7 +236,7 @@ impl Twin {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(property::cases(300))]
 
     /// S2: while a region is decoded nothing outside of it is asked, hence nothing of it changes. S5: a cycle has its
     /// exploring forwards and at most one for each mask of its region. Both follow from the twin, forward by forward.

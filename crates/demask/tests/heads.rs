@@ -13,6 +13,7 @@ use demask::internals::{
 };
 use demask_cuda::backend::{CudaBackend, CudaOptions};
 use demask_cuda_emulator::{Emulator, Schedule};
+use demask_testkit::property;
 use proptest::{prelude::*, test_runner::RngSeed};
 
 const HIDDEN: usize = 16;
@@ -172,8 +173,7 @@ fn every_head_answers_whatever_is_asked_as_the_others_do() {
     let device = Emulator::new(Schedule::Forward).unwrap();
     let gpu = CudaBackend::new(device, CudaOptions { dtype: Dtype::F32, quantisation: None });
     let gpu = std::cell::RefCell::new(Model::new(gpu));
-    let config =
-        ProptestConfig { cases: 150, rng_seed: RngSeed::Fixed(3), failure_persistence: None, ..Default::default() };
+    let config = ProptestConfig { rng_seed: RngSeed::Fixed(3), ..property::cases(150) };
     proptest!(config, |(launches in launches())| {
         for launch in &launches {
             let (found, expected) = (gpu.borrow_mut().answers(launch), cpu.borrow_mut().answers(launch));

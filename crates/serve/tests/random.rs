@@ -1,6 +1,7 @@
 //! Arbitrary requests: readers never panic, what they refuse is in the envelope, and streams can be read back.
 
 use demask_serve::{Limits, Reply, Service, ServiceConfig};
+use demask_testkit::property;
 use proptest::{collection::vec, prelude::*, strategy::ValueTree};
 use serde_json::{Map, Value, json};
 
@@ -146,7 +147,7 @@ fn served() -> &'static Service {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(property::cases(512))]
 
     #[test]
     fn arbitrary_json_never_panics(path in prop::sample::select(&PATHS[..]), body in body()) {
@@ -190,7 +191,7 @@ fn streamed() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(property::cases(48))]
 
     #[test]
     fn streams_are_read_back(body in streamed()) {

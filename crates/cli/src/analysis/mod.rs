@@ -73,11 +73,6 @@ pub fn columns(table: &[Vec<String>]) -> String {
     text
 }
 
-/// A count with its noun.
-pub fn counted(count: usize, noun: &str) -> String {
-    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
-}
-
 /// A look at a decoding between a forward and what comes of it.
 pub struct Look<'a> {
     /// The decoding: its canvas is the one that was run.

@@ -42,6 +42,7 @@ impl Transfer for Factor {
 
 #[cfg(test)]
 mod tests {
+    use demask_testkit::property;
     use proptest::prelude::*;
 
     use super::*;
@@ -92,6 +93,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(property::cases(256))]
+
         #[test]
         fn caches_f4_a_prefix_of_the_sorted_list_that_grows_with_the_factor(
             confidence in proptest::collection::vec(0.0f32..=1.0, 1..20),

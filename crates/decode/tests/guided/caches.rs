@@ -2,7 +2,7 @@
 
 use demask_decode::{Event, Session, SessionOptions};
 use demask_step::{Network, Predictions, TokenId, Work};
-use demask_testkit::{by_hand::ByHand, scripted::Scripted};
+use demask_testkit::{by_hand::ByHand, property, scripted::Scripted};
 use proptest::prelude::*;
 
 use super::{Guide, guided, ranked};
@@ -138,7 +138,7 @@ fn guided_over_caches_that_are_always_fresh_is_guided_over_none() {
 fn flashdlm_g9_caches_change_drafts_only() {
     let caches = ["none", "prefix", "dual", "freecache:block=4", "freecache:block=2,freeze=reference", "dkv"];
     let mut differing = 0;
-    for seed in 0..20 {
+    for seed in 0..property::count(20).into() {
         let run = |target: &str, cache: &str| {
             let mut options = guided(&format!("guided:match=topk,k=3,{target}"), 0, 4, 16);
             if target == "target=guide" {
@@ -170,7 +170,7 @@ fn flashdlm_g9_caches_change_drafts_only() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(property::cases(200))]
 
     /// G3, G7, G11 over caches that are not exact: each step commits a run of what the model drafted in it, the first of
     /// it always, in order and without a mask.

@@ -3,7 +3,7 @@
 
 use demask_decode::{Event, Session};
 use demask_step::{Judged, Predictions, Request, TokenId, Work, random::mix};
-use demask_testkit::by_hand::ByHand;
+use demask_testkit::{by_hand::ByHand, property};
 use proptest::prelude::*;
 
 use super::{guided, hashed};
@@ -70,7 +70,7 @@ fn judge(seed: u64, slots: &mut Vec<TokenId>, request: &Request) -> Predictions 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(property::cases(300))]
 
     #[test]
     fn the_literal_rule_is_that_of_a_program_that_follows_the_text(

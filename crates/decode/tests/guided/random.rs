@@ -2,6 +2,7 @@
 
 use demask_decode::{Finish, GuideOptions, Session, StopRule};
 use demask_step::TokenId;
+use demask_testkit::property;
 use proptest::prelude::*;
 
 use super::{Trace, guided, hashed, ranked, shared, trace};
@@ -22,7 +23,7 @@ fn canvases(prompt: &[TokenId], run: &Trace) -> Vec<Vec<TokenId>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(property::cases(200))]
 
     /// G3: replayed on the canvas of its step, the model says every token that was committed, whatever the rule and the
     /// guide. G7: each step commits, so there are no more than tokens. G11: no mask.

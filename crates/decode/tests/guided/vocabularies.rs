@@ -4,6 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use demask_decode::{Finish, GuideOptions, GuideText, SessionOptions, StopRule, Translator};
 use demask_step::{Mask, TokenId};
+use demask_testkit::property;
 use proptest::prelude::*;
 
 use super::{guided, hashed, shared, trace};
@@ -112,7 +113,7 @@ fn flashdlm_g10_halves_of_characters_and_tokens_without_text() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(property::cases(200))]
 
     /// G10: the table keeps but the first guide token of each text (`cd` becomes c), and of a token without text nothing.
     /// A guide that would write these is agreed with as far as it can read; behind that drafts are only taken one by one.

@@ -13,6 +13,7 @@ use std::{
 };
 
 use demask_step::OutOfMemory;
+use demask_testkit::property;
 use job::{Job, Manner, Part, part, plain};
 use machine::{Log, Machine};
 use proptest::prelude::*;
@@ -113,7 +114,7 @@ fn call() -> impl Strategy<Value = Call> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(property::cases(400))]
 
     /// Every request ends once: done with every answer its own, cancelled, refused, or failed as it deserves; memory is
     /// never exceeded, and nothing is left.

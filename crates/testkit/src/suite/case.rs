@@ -8,12 +8,14 @@ use demask_decode::{
 };
 use demask_step::{BlockRules, Mask, MaskKind, Origin, Stores, TokenId, random};
 
+use crate::property;
+
 pub(super) const VOCAB: usize = 24;
 pub(super) const MASK_ID: TokenId = 23;
 const EOS: TokenId = 22;
 
 /// Cases of each family.
-const CASES: u64 = 12;
+const CASES: u64 = property::count(12) as u64;
 
 /// One case, which any pair of methods may decode.
 #[derive(Debug, Clone)]

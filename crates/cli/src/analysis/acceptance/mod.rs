@@ -19,7 +19,8 @@ use demask::{Error, Model};
 use demask_figures::{Figure, short};
 use serde_json::{Value, json};
 
-use super::{Findings, Look, counted, decode};
+use super::{Findings, Look, decode};
+use crate::output::counted;
 
 /// Lower bounds of the bins of confidence: finer where most predictions are.
 const BINS: [f32; 14] = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999, 0.9999];

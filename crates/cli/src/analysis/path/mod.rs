@@ -21,7 +21,8 @@ use demask::{Error, Model, Options, Prompt};
 use demask_figures::{Figure, short};
 use serde_json::{Value, json};
 
-use super::{Findings, counted, decode, network_of};
+use super::{Findings, decode, network_of};
+use crate::output::counted;
 use search::{Goal, Guess, along, beam};
 
 /// Numbers of drafts that are tried; `auto` where the decoder knows it.

@@ -6,7 +6,7 @@ use demask_figures::Figure;
 use serde_json::{Value, json};
 
 use super::Similarities;
-use crate::analysis::{Findings, counted};
+use crate::{analysis::Findings, output::counted};
 
 /// Compared features, in the order of all arrays.
 pub const FEATURES: [&str; 4] = ["K", "V", "attention output", "MLP output"];

@@ -20,7 +20,8 @@ use demask::{Error, Model};
 use demask_figures::{Figure, short};
 use serde_json::{Value, json};
 
-use super::{Findings, Look, counted, decode};
+use super::{Findings, Look, decode};
+use crate::output::counted;
 
 /// K and V, in the order of all arrays.
 const TENSORS: [&str; 2] = ["K", "V"];

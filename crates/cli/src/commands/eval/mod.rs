@@ -69,7 +69,7 @@ pub fn run(settings: &Settings, args: &EvalArgs) -> anyhow::Result<()> {
         return output::json(&Report { model, device, batch: width, items, seconds, rows });
     }
     output::text(&report::plain(&numbers))?;
-    screen.remark(&format!("{items} problems in {seconds:.1} s, {width} at a time"));
+    screen.remark(&format!("{} in {seconds:.1} s, {width} at a time", output::counted(items, "problem")));
     if let Some(directory) = &args.out {
         screen.remark(&format!("{} has the tables and pictures", directory.join("report.html").display()));
     }

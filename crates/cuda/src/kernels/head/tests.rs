@@ -1,6 +1,9 @@
 use demask_step::{ConfidenceOf, FilterOrder, HeadRequest, Judged, Sampling, TokenList, random::token_gumbel};
 use demask_tensor::PAGE;
-use demask_testkit::naive::network::{self as naive, assert_near, noise};
+use demask_testkit::{
+    naive::network::{self as naive, assert_near, noise},
+    property,
+};
 use proptest::{prelude::*, test_runner::RngSeed};
 
 use super::*;
@@ -507,7 +510,7 @@ fn any_row(vocabulary: usize) -> impl Strategy<Value = Asked> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, rng_seed: RngSeed::Fixed(1), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(1), ..property::cases(100) })]
 
     #[test]
     fn whatever_is_asked_matches_its_definition(rows in any_asked()) {

@@ -4,6 +4,7 @@ use demask_testkit::naive::{
     linear::round_bf16,
     network::{cosine, noise},
 };
+use demask_testkit::property;
 use proptest::{prelude::*, test_runner::RngSeed};
 
 use super::*;
@@ -275,7 +276,7 @@ fn choices(most: usize) -> impl Strategy<Value = Choice> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, rng_seed: RngSeed::Fixed(1), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(1), ..property::cases(60) })]
 
     #[test]
     fn choices_are_those_of_a_sort(choice in choices(300)) {
