@@ -236,8 +236,10 @@ pub(super) fn apart(block: &Block, register: usize) -> usize {
 
 /// Lines that are fetched while a tile goes through its panels for the first time.
 pub(super) struct Ahead {
-    next: [*const u8; GROUP],
-    panels: std::ops::Range<usize>,
+    /// Next line of the first panel, and the bytes from there to the next panel's.
+    next: *const u8,
+    apart: usize,
+    panels: usize,
     step: usize,
 }
 
@@ -247,19 +249,21 @@ impl Ahead {
     pub(super) fn new(block: &Block, first: usize, registers: usize, lines: usize) -> Self {
         let panel = first / PANEL_REGISTERS;
         let begins = first.is_multiple_of(PANEL_REGISTERS);
-        let panels = if begins { panel..panel + registers.div_ceil(PANEL_REGISTERS) } else { 0..0 };
-        Self { next: block.ahead, panels, step: lines * block.ahead_step }
+        let panels = if begins { registers.div_ceil(PANEL_REGISTERS) } else { 0 };
+        let next = block.ahead[panel.min(GROUP - 1)];
+        let apart = block.ahead[GROUP - 1].addr().wrapping_sub(block.ahead[0].addr());
+        Self { next, apart, panels, step: lines * block.ahead_step }
     }
 
     /// Fetches a step's share.
     #[inline(always)]
     pub(super) fn fetch(&mut self) {
-        for panel in self.panels.clone() {
+        for panel in 0..self.panels {
             for line in (0..self.step).step_by(LINE) {
-                fetch::near(self.next[panel].wrapping_add(line));
+                fetch::near(self.next.wrapping_add(panel.wrapping_mul(self.apart).wrapping_add(line)));
             }
-            self.next[panel] = self.next[panel].wrapping_add(self.step);
         }
+        self.next = self.next.wrapping_add(self.step);
     }
 }
 
