@@ -188,7 +188,6 @@ fn following(block: &Block, group: usize) -> *const u8 {
 /// # Safety
 /// As [`Preparation::prepare`], in code that is compiled with the tier's instructions.
 #[inline(always)]
-#[expect(clippy::cast_ptr_alignment, reason = "prepared bytes begin on a cache line, and panels take whole ones")]
 pub(super) unsafe fn prepare<P: Preparation, C: Code>(
     start: *const u8,
     parts: Range<usize>,
