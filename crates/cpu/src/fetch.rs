@@ -9,7 +9,7 @@ pub(crate) fn near(line: *const u8) {
         #[cfg(target_arch = "x86_64")]
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast());
         #[cfg(target_arch = "aarch64")]
-        std::arch::asm!("prfm pldl1keep, [{line}]", line = in(reg) line, options(nomem, nostack, preserves_flags));
+        std::arch::asm!("prfm pldl1keep, [{line}]", line = in(reg) line, options(readonly, nostack, preserves_flags));
     }
 }
 
@@ -24,7 +24,7 @@ pub(crate) fn far(line: *const u8) {
     // SAFETY: as above.
     #[cfg(target_arch = "aarch64")]
     unsafe {
-        std::arch::asm!("prfm pldl2keep, [{line}]", line = in(reg) line, options(nomem, nostack, preserves_flags));
+        std::arch::asm!("prfm pldl2keep, [{line}]", line = in(reg) line, options(readonly, nostack, preserves_flags));
     }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = line;

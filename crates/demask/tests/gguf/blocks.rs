@@ -5,7 +5,7 @@ use demask::internals::{
     cpu::isa::Isa,
     tensor::{BlockFormat, Dtype, TensorView},
 };
-use demask::{DeviceChoice, DtypeChoice, Model, WeightChoice};
+use demask::{ActivationChoice, DeviceChoice, DtypeChoice, Model, WeightChoice};
 use demask_cuda::{CudaBackend, CudaOptions};
 use demask_cuda_emulator::{Emulator, Schedule};
 
@@ -148,6 +148,7 @@ fn devices() -> Vec<DeviceOptions> {
             dtype,
             tier: Some(tier),
             threads: Some(2),
+            activations: ActivationChoice::Plain,
             ..DeviceOptions::default()
         })
     };
@@ -177,7 +178,8 @@ fn logits_are_those_of_the_widened_file_to_the_bit() {
 fn memory_is_that_of_the_file() {
     for (mixture, formats) in MIXTURES.into_iter().zip(["q4_k + q6_k", "q5_k + q6_k", "q5_0 + q8", "bf16 + q4"]) {
         let (bytes, matrices) = file("llada", mixture, false);
-        let device = DeviceOptions { dtype: DtypeChoice::Bf16, ..DeviceOptions::default() };
+        let activations = ActivationChoice::Plain;
+        let device = DeviceOptions { dtype: DtypeChoice::Bf16, activations, ..DeviceOptions::default() };
         let model = load(bytes, &device);
         let network = model.network();
         assert!(network.describe().ends_with(&format!(", bf16, {formats} weights")), "{}", network.describe());

@@ -11,7 +11,7 @@ use demask::internals::{
     model_parts::ArchSpec,
     tensor::Bytes,
 };
-use demask::{DtypeChoice, Model};
+use demask::{ActivationChoice, DtypeChoice, Model};
 use safetensors::SafeTensors;
 use writer::{Format, convert, convert_rows};
 
@@ -132,7 +132,8 @@ fn quantised_files_run_in_bf16_and_tell_their_types() {
     let checkpoint = Checkpoint::open(in_memory("tiny", bytes)).unwrap();
     let dtypes: Vec<_> = checkpoint.weights().dtypes().iter().map(|(dtype, _)| dtype.to_string()).collect();
     assert_eq!(dtypes, ["f32", "q8_0"]);
-    let model = Model::from_checkpoint(checkpoint, &DeviceOptions::default(), &mut |_| true).unwrap();
+    let options = DeviceOptions { activations: ActivationChoice::Plain, ..DeviceOptions::default() };
+    let model = Model::from_checkpoint(checkpoint, &options, &mut |_| true).unwrap();
     let device = model.network().describe();
     assert!(device.ends_with("bf16, q8 weights"), "{device}");
 }

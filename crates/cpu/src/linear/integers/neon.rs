@@ -327,4 +327,4 @@ unsafe fn finish<C: Code>(
     }
 }
 
-const _: () = assert!(PANEL % (LANES * REGISTERS) == 0);
+const _: () = assert!(PANEL.is_multiple_of(LANES * REGISTERS));
