@@ -242,12 +242,13 @@ rows!(Six 6:
 
 /// # Safety
 /// The processor has AVX2, FMA, F16C and what `R` needs; the block keeps its promises and has `R::ROWS` rows and one pair of panels, whose
-/// prepared parts are `weights`.
+/// prepared parts, at most [`PARTS`], are `weights`.
 #[inline(always)]
 pub(super) unsafe fn tile<C: Code, R: Rows>(block: &Block, weights: &Weights, ahead: Ahead) {
     let coding = C::CODING;
     let parts = block.depth / INPUTS;
-    assert!(parts <= PARTS);
+    // No check that may panic: its call would stand in the way of registers.
+    debug_assert!(parts <= PARTS, "{parts} parts of a tile");
     let mut widened: Widened = [[MaybeUninit::uninit(); PARTS]; ROWS];
     // SAFETY: every access is inside what the block and its maker promise. What is asked for ahead may lie anywhere.
     unsafe {
@@ -256,8 +257,8 @@ pub(super) unsafe fn tile<C: Code, R: Rows>(block: &Block, weights: &Weights, ah
         };
         let in_words = coding.bytes() && R::WORDS;
         if in_words {
-            for (row, widened) in widened[..R::ROWS].iter_mut().enumerate() {
-                for (part, widened) in widened[..parts].iter_mut().enumerate() {
+            for (row, widened) in widened.iter_mut().take(R::ROWS).enumerate() {
+                for (part, widened) in widened.iter_mut().take(parts).enumerate() {
                     widen((*group(row, part)).integers.as_ptr().cast(), widened.as_mut_ptr());
                 }
             }
