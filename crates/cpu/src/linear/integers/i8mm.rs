@@ -3,11 +3,6 @@
 //! Weights are prepared as bytes with a sign, eight inputs of an output together. Rows come in pairs; the last of an odd number
 //! is paired with itself, and what the second of them becomes is never looked at.
 
-#![expect(
-    clippy::cast_ptr_alignment,
-    reason = "rows, blocks and sums begin on cache lines; elements follow each other"
-)]
-
 use std::{
     arch::aarch64::{
         vdupq_n_s32, vld1q_s8, vreinterpretq_s8_s32, vreinterpretq_s8_s64, vreinterpretq_s32_s64, vreinterpretq_s64_s8,
