@@ -19,6 +19,7 @@ import json
 import os
 import platform
 import shlex
+import shutil
 import statistics
 import subprocess
 import sys
@@ -281,6 +282,10 @@ def main():
     asked = parser.parse_args()
     if asked.rounds < 1 or min(asked.rows) < 1:
         parser.error("expected at least one round, and one row")
+    if not Path(asked.file).is_file():
+        parser.error(f"{asked.file} is no file: expected a GGUF file (tools/gguf/random_model.py makes one)")
+    if shutil.which(asked.demask) is None:
+        parser.error(f"{asked.demask} is no program: expected demask's, target/release/demask for example")
     demask = Demask(asked.demask, asked.file, asked.threads, asked.option)
     engines, about, missing = {"demask": lambda: of_demask(demask, asked.rows, asked.repeat)}, {}, {}
 

@@ -69,7 +69,7 @@ type Widened = [[MaybeUninit<Group>; PARTS]; ROWS];
 /// Inputs of a tile's rows.
 #[derive(Clone, Copy)]
 pub(super) struct Inputs {
-    /// Those of the first row.
+    /// Start of the first row's inputs.
     pub(super) first: *const u8,
     /// Bytes from row to row.
     pub(super) stride: usize,
