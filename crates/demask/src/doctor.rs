@@ -149,7 +149,7 @@ impl Doctor {
             gpu: gpu(asked),
             memory: Memory {
                 total: demask_cpu::total_memory(),
-                // The largest number stands for a system that does not say: nothing is reported then.
+                // The largest number stands for a system that does not say: 0 is reported then.
                 available: Some(demask_cpu::available_memory()).filter(|&bytes| bytes < u64::MAX).unwrap_or(0),
             },
             ceilings: ceilings(&Pool::new(threads), isa),
