@@ -19,6 +19,7 @@ use std::{
             _mm256_setzero_si256, _mm256_slli_epi16, _mm256_srai_epi16, _mm256_store_si256, _mm256_storeu_ps,
         },
     },
+    marker::PhantomData,
     mem::MaybeUninit,
 };
 
@@ -61,6 +62,9 @@ pub(super) const fn tiles<C: Code>() -> &'static [Tile] {
     ]
 }
 
+/// A number of rows whose products are dot products of four bytes, which AVX-VNNI has.
+pub(super) struct Dots<R>(PhantomData<R>);
+
 /// A group of inputs as words: pairs of even bytes, then of odd ones, a pair for each quad.
 type Group = [__m256i; 2];
 /// Words of a tile's inputs.
@@ -93,12 +97,12 @@ pub(super) trait Rows {
     type Sums: AsRef<[[__m256i; HALVES]]>;
 
     /// Returns 32-bit sums of the products of a part of each row, or of a half of it, and a panel's weights, which have no
-    /// sign.
+    /// sign. Sums begin where those of `groups` do.
     ///
     /// # Safety
-    /// The processor has the instructions; `quads` points to a panel's bytes, `inputs` to a group of each row: widened, for
-    /// eight bits and [`WORDS`](Rows::WORDS).
-    unsafe fn totals<C: Code>(quads: *const u8, half: usize, inputs: Inputs) -> Self::Sums;
+    /// The processor has the instructions; `quads` points to a panel's bytes, `groups` to an [`InputGroup`] of each row, and
+    /// `inputs` to its integers: widened, for eight bits and [`WORDS`](Rows::WORDS).
+    unsafe fn totals<C: Code>(quads: *const u8, half: usize, inputs: Inputs, groups: Inputs) -> Self::Sums;
 }
 
 /// Mask of the even bytes.
@@ -106,13 +110,33 @@ pub(super) trait Rows {
 struct Even([u16; PANEL]);
 static EVEN: Even = Even([255; PANEL]);
 
+/// Instructions of a row: its inputs, and their products with both halves of a panel.
+macro_rules! step {
+    ($multiply:literal, $add:literal, $place:literal $behind:literal, $low:literal $high:literal) => {
+        concat!(
+            concat!("vpbroadcastd ymm14, dword ptr [", $place, $behind, "]\n"),
+            concat!($multiply, " ymm15, ymm12, ymm14\n"),
+            concat!($multiply, " ymm14, ymm13, ymm14\n"),
+            concat!($add, " ", $low, ", ", $low, ", ymm15\n"),
+            concat!($add, " ", $high, ", ", $high, ", ymm14"),
+        )
+    };
+    (dots, $place:literal, $low:literal $high:literal) => {
+        concat!(
+            concat!("vpbroadcastd ymm14, dword ptr [", $place, "]\n"),
+            concat!("{{vex}} vpdpbusd ", $low, ", ymm12, ymm14\n"),
+            concat!("{{vex}} vpdpbusd ", $high, ", ymm13, ymm14"),
+        )
+    };
+}
+
 /// Names numbers of rows: with each its rows, the places of their inputs, and the registers of both halves' sums.
 ///
 /// The loops are in one piece: they take all 16 registers, and the compiler, which would read inputs and weights earlier,
 /// keeps sums in memory then.
 macro_rules! rows {
     ($name:ident $rows:tt: $($row:tt $place:tt $low:tt $high:tt),+) => {
-        struct $name;
+        pub(super) struct $name;
 
         impl Rows for $name {
             const ROWS: usize = $rows;
@@ -120,84 +144,93 @@ macro_rules! rows {
             type Sums = [[__m256i; HALVES]; $rows];
 
             #[inline(always)]
-            unsafe fn totals<C: Code>(quads: *const u8, half: usize, inputs: Inputs) -> Self::Sums {
+            unsafe fn totals<C: Code>(quads: *const u8, half: usize, inputs: Inputs, groups: Inputs) -> Self::Sums {
                 // SAFETY: the caller's promise.
                 unsafe {
                     if C::CODING.bytes() {
-                        Self::words(quads, inputs)
+                        Self::words(starts::<C, $rows>(groups, half), quads, QUADS, inputs)
                     } else {
-                        pairs::<C, $rows>(Self::pairs, quads, half, inputs)
+                        pairs::<C, $rows>(Self::pairs, quads, half, inputs, groups)
                     }
                 }
             }
         }
 
-        impl $name {
-            /// Returns 16-bit sums of the products of some quads, at least one, and so few that they fit.
-            ///
-            /// # Safety
-            /// The processor has AVX2; `quads` points to so many quads of a panel, `inputs` to the bytes that they meet.
+        impl Rows for Dots<$name> {
+            const ROWS: usize = $rows;
+            const WORDS: bool = false;
+            type Sums = [[__m256i; HALVES]; $rows];
+
             #[inline(always)]
-            unsafe fn pairs(quads: *const u8, count: usize, inputs: Inputs) -> [[__m256i; HALVES]; $rows] {
-                rows!(@ $rows, (quads, count, inputs), $([$row $place $low $high "" "vpmaddubsw" "vpaddw"])+ {
-                    "vmovdqu ymm12, ymmword ptr [{quads}]",
-                    "vmovdqu ymm13, ymmword ptr [{quads} + 32]",
-                })
+            unsafe fn totals<C: Code>(quads: *const u8, half: usize, inputs: Inputs, groups: Inputs) -> Self::Sums {
+                let count = QUADS / C::CODING.halves();
+                // SAFETY: the caller's promise.
+                unsafe {
+                    let (quads, inputs) = (quads.add(half * count * QUAD_BYTES), inputs.skip(half * count * QUAD));
+                    $name::dots(starts::<C, $rows>(groups, half), quads, count, inputs)
+                }
+            }
+        }
+
+        impl $name {
+            quads! {
+                /// Adds the products of some quads to 16-bit sums: so few quads that they fit.
+                pairs $rows "avx2" [$($row $low $high),+]
+                "vmovdqu ymm12, ymmword ptr [{quads}]",
+                "vmovdqu ymm13, ymmword ptr [{quads} + 32]",
+                $(step!("vpmaddubsw", "vpaddw", $place "", $low $high),)+
             }
 
-            /// Returns 32-bit sums of the products of a part of eight bits with widened inputs.
-            ///
-            /// # Safety
-            /// As `pairs`.
-            #[inline(always)]
-            unsafe fn words(quads: *const u8, inputs: Inputs) -> [[__m256i; HALVES]; $rows] {
-                rows!(@ $rows, (quads, QUADS, inputs), $([$row $place $low $high "" "vpmaddwd" "vpaddd"])+ {
-                    "vmovdqa ymm12, ymmword ptr [{even}]",
-                    "vmovdqa ymm13, ymm12",
-                    "vpand ymm12, ymm12, ymmword ptr [{quads}]",
-                    "vpand ymm13, ymm13, ymmword ptr [{quads} + 32]",
-                } $([$row $place $low $high " + 32" "vpmaddwd" "vpaddd"])+ {
-                    "vmovdqu ymm12, ymmword ptr [{quads}]",
-                    "vmovdqu ymm13, ymmword ptr [{quads} + 32]",
-                    "vpsrlw ymm12, ymm12, 8",
-                    "vpsrlw ymm13, ymm13, 8",
-                })
+            quads! {
+                /// Adds the products of quads of eight bits with widened inputs to 32-bit sums.
+                words $rows "avx2" [$($row $low $high),+]
+                "vmovdqa ymm12, ymmword ptr [{even}]",
+                "vmovdqa ymm13, ymm12",
+                "vpand ymm12, ymm12, ymmword ptr [{quads}]",
+                "vpand ymm13, ymm13, ymmword ptr [{quads} + 32]",
+                $(step!("vpmaddwd", "vpaddd", $place "", $low $high),)+
+                "vmovdqu ymm12, ymmword ptr [{quads}]",
+                "vmovdqu ymm13, ymmword ptr [{quads} + 32]",
+                "vpsrlw ymm12, ymm12, 8",
+                "vpsrlw ymm13, ymm13, 8",
+                $(step!("vpmaddwd", "vpaddd", $place " + 32", $low $high),)+
+            }
+
+            quads! {
+                /// Adds dot products of some quads to 32-bit sums.
+                dots $rows "avx2,avxvnni" [$($row $low $high),+]
+                "vmovdqu ymm12, ymmword ptr [{quads}]",
+                "vmovdqu ymm13, ymmword ptr [{quads} + 32]",
+                $(step!(dots, $place, $low $high),)+
             }
         }
     };
-    (@ $rows:tt, ($quads:expr, $count:expr, $inputs:expr),
-        $([$row:tt $place:tt $low:tt $high:tt $behind:tt $multiply:tt $add:tt])+ { $($load:literal,)+ }
-        $($([$later_row:tt $later_place:tt $later_low:tt $later_high:tt $later_behind:tt $later_multiply:tt $later_add:tt])+
-        { $($later_load:literal,)+ })?
-    ) => {{
+}
+
+/// A loop over quads, and the registers of its rows' sums.
+macro_rules! quads {
+    (
+        $(#[$doc:meta])+
+        $name:ident $rows:tt $features:literal [$($row:tt $low:tt $high:tt),+] $($body:expr,)+
+    ) => {
+        $(#[$doc])+
+        ///
         /// # Safety
-        /// As [`Rows::totals`].
+        /// The processor has the instructions; `quads` points to so many quads of a panel, at least one, `inputs` to the
+        /// inputs that they meet.
         #[inline]
-        #[target_feature(enable = "avx2")]
-        unsafe fn sums(quads: *const u8, count: usize, inputs: Inputs) -> [[__m256i; HALVES]; $rows] {
-            let mut sums = [[_mm256_setzero_si256(); HALVES]; $rows];
+        #[target_feature(enable = $features)]
+        unsafe fn $name(
+            mut sums: [[__m256i; HALVES]; $rows],
+            quads: *const u8,
+            count: usize,
+            inputs: Inputs,
+        ) -> [[__m256i; HALVES]; $rows] {
             // SAFETY: the caller vouches for weights and rows.
             unsafe {
                 asm!(
                     "2:",
-                    $($load,)+
-                    $(
-                        concat!("vpbroadcastd ymm14, dword ptr [", $place, $behind, "]"),
-                        concat!($multiply, " ymm15, ymm12, ymm14"),
-                        concat!($multiply, " ymm14, ymm13, ymm14"),
-                        concat!($add, " ", $low, ", ", $low, ", ymm15"),
-                        concat!($add, " ", $high, ", ", $high, ", ymm14"),
-                    )+
-                    $(
-                        $($later_load,)+
-                        $(
-                            concat!("vpbroadcastd ymm14, dword ptr [", $later_place, $later_behind, "]"),
-                            concat!($later_multiply, " ymm15, ymm12, ymm14"),
-                            concat!($later_multiply, " ymm14, ymm13, ymm14"),
-                            concat!($later_add, " ", $later_low, ", ", $later_low, ", ymm15"),
-                            concat!($later_add, " ", $later_high, ", ", $later_high, ", ymm14"),
-                        )+
-                    )?
+                    $($body,)+
                     "add {first}, 4",
                     "add {fourth}, 4",
                     "add {quads}, {quad_bytes}",
@@ -221,9 +254,7 @@ macro_rules! rows {
             }
             sums
         }
-        // SAFETY: the caller's promise.
-        unsafe { sums($quads, $count, $inputs) }
-    }};
+    };
 }
 
 rows!(One 1: 0 "{first}" "ymm0" "ymm1");
@@ -275,19 +306,15 @@ pub(super) unsafe fn tile<C: Code, R: Rows>(block: &Block, weights: &Weights, ah
                 let quads = weights.bytes.add(part * weights.part_stride + panel * weights.panel_stride);
                 let factors = weights.factors.add((part * GROUP + panel) * coding.factors() * PANEL);
                 for half in 0..coding.halves() {
-                    let inputs = if in_words {
-                        words.skip(part * size_of::<Group>())
-                    } else {
-                        bytes.skip(part * size_of::<InputGroup>())
-                    };
-                    let totals = R::totals::<C>(quads, half, inputs);
+                    let groups = bytes.skip(part * size_of::<InputGroup>());
+                    let inputs = if in_words { words.skip(part * size_of::<Group>()) } else { groups };
+                    let totals = R::totals::<C>(quads, half, inputs, groups);
                     for (row, totals) in totals.as_ref().iter().enumerate() {
                         let group = &*group(row, part);
-                        let start = _mm256_set1_epi32(begin::<C>(group, half));
                         for (lanes, &total) in totals.iter().enumerate() {
                             let place = block.sums.add(row * block.sums_stride + panel * PANEL + lanes * LANES);
                             let factors = factors.add(lanes * LANES);
-                            let total = _mm256_cvtepi32_ps(_mm256_add_epi32(total, start));
+                            let total = _mm256_cvtepi32_ps(total);
                             let scales = _mm256_loadu_ps(factors.add(half * PANEL));
                             let scale = _mm256_mul_ps(_mm256_set1_ps(group.scale), scales);
                             let mut sum = _mm256_fmadd_ps(total, scale, _mm256_loadu_ps(place));
@@ -320,16 +347,34 @@ unsafe fn widen(group: *const u8, out: *mut Group) {
     }
 }
 
-/// Sums of products of less than eight bits, from those that fit into 16 bits.
+/// Sums of each row as they begin, for both halves of a panel.
+///
+/// # Safety
+/// The processor has AVX2; `groups` points to an [`InputGroup`] of each row.
+#[inline(always)]
+pub(super) unsafe fn starts<C: Code, const ROWS: usize>(groups: Inputs, half: usize) -> [[__m256i; HALVES]; ROWS] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut starts = [[_mm256_setzero_si256(); HALVES]; ROWS];
+        for (row, starts) in starts.iter_mut().enumerate() {
+            let group = &*groups.first.add(row * groups.stride).cast::<InputGroup>();
+            *starts = [_mm256_set1_epi32(begin::<C>(group, half)); HALVES];
+        }
+        starts
+    }
+}
+
+/// Sums of the products of a part of less than eight bits, or of a half of it, from those that fit into 16 bits.
 ///
 /// # Safety
 /// As [`Rows::totals`]; `pairs` are the products of so many rows.
 #[inline(always)]
 unsafe fn pairs<C: Code, const ROWS: usize>(
-    pairs: unsafe fn(*const u8, usize, Inputs) -> [[__m256i; HALVES]; ROWS],
+    pairs: unsafe fn([[__m256i; HALVES]; ROWS], *const u8, usize, Inputs) -> [[__m256i; HALVES]; ROWS],
     quads: *const u8,
     half: usize,
     inputs: Inputs,
+    groups: Inputs,
 ) -> [[__m256i; HALVES]; ROWS] {
     let count = QUADS / C::CODING.halves();
     // As many quads as 16 bits have room for.
@@ -339,12 +384,20 @@ unsafe fn pairs<C: Code, const ROWS: usize>(
         let ones = _mm256_set1_epi16(1);
         let mut totals = [[_mm256_setzero_si256(); HALVES]; ROWS];
         for start in (half * count..(half + 1) * count).step_by(together) {
-            let pairs = pairs(quads.add(start * QUAD_BYTES), together, inputs.skip(start * QUAD));
+            let zeros = [[_mm256_setzero_si256(); HALVES]; ROWS];
+            let pairs = pairs(zeros, quads.add(start * QUAD_BYTES), together, inputs.skip(start * QUAD));
             for row in 0..ROWS {
                 for lanes in 0..HALVES {
                     let sums = _mm256_madd_epi16(pairs[row][lanes], ones);
                     totals[row][lanes] = _mm256_add_epi32(totals[row][lanes], sums);
                 }
+            }
+        }
+        // Not at the start: they would take registers from the products.
+        let starts = starts::<C, ROWS>(groups, half);
+        for row in 0..ROWS {
+            for lanes in 0..HALVES {
+                totals[row][lanes] = _mm256_add_epi32(totals[row][lanes], starts[row][lanes]);
             }
         }
         totals

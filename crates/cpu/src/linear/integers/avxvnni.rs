@@ -1,14 +1,11 @@
 //! Products of bytes with AVX-VNNI's dot products: the tiles of AVX2, with four products of each word at a time.
 
-use std::{
-    arch::x86_64::{__m256i, _mm256_dpbusd_avx_epi32, _mm256_loadu_si256, _mm256_set1_epi32, _mm256_setzero_si256},
-    marker::PhantomData,
-};
+use std::arch::x86_64::__m256i;
 
 use super::{
     Code,
     avx2::{LANES, Unsigned},
-    avx2_tiles::{self, HALVES, Inputs, Rows},
+    avx2_tiles::{self, Dots, HALVES, Inputs, Rows},
     codings,
     prepared::{Ahead, Tile, Unit, Weights, kernel},
 };
@@ -21,41 +18,30 @@ use crate::{
 };
 
 /// Kernels of a software twin of the dot products, for tests.
-pub(in crate::linear) const EMULATED: [Kernel; 6] = codings!(kernel::<Twin>, "emulatedavxvnni_i8");
+pub(in crate::linear) const EMULATED: [Kernel; 6] = codings!(kernel::<Emulated>, "emulatedavxvnni_i8");
 /// Kernels of the dot products.
-pub(in crate::linear) const DOTS: [Kernel; 6] = codings!(kernel::<Dots>, "avxvnni_i8");
+pub(in crate::linear) const DOTS: [Kernel; 6] = codings!(kernel::<Hardware>, "avxvnni_i8");
 
-/// Dot products of four bytes.
-trait Dot {
-    /// Adds dot products, `weights` without a sign, to 32-bit sums.
-    ///
-    /// # Safety
-    /// The processor has AVX2 and the instruction.
-    unsafe fn dot(sums: __m256i, weights: __m256i, inputs: __m256i) -> __m256i;
-}
+/// A number of rows, with dot products in software.
+struct Twin<const ROWS: usize>;
 
-/// A number of rows.
-struct Dotted<D, const ROWS: usize>(PhantomData<D>);
-
-impl<D: Dot, const ROWS: usize> Rows for Dotted<D, ROWS> {
+impl<const ROWS: usize> Rows for Twin<ROWS> {
     const ROWS: usize = ROWS;
     const WORDS: bool = false;
     type Sums = [[__m256i; HALVES]; ROWS];
 
     #[inline(always)]
-    #[expect(clippy::cast_ptr_alignment, reason = "groups begin on words, quads follow each other")]
-    unsafe fn totals<C: Code>(quads: *const u8, half: usize, inputs: Inputs) -> Self::Sums {
+    unsafe fn totals<C: Code>(quads: *const u8, half: usize, inputs: Inputs, groups: Inputs) -> Self::Sums {
         let count = QUADS / C::CODING.halves();
         // SAFETY: the caller vouches for processor, weights and rows.
         unsafe {
-            let mut totals = [[_mm256_setzero_si256(); HALVES]; ROWS];
+            let mut totals = avx2_tiles::starts::<C, ROWS>(groups, half);
             for quad in half * count..(half + 1) * count {
-                let line = quads.add(quad * QUAD_BYTES).cast::<__m256i>();
-                let weights = [_mm256_loadu_si256(line), _mm256_loadu_si256(line.add(1))];
-                for row in 0..ROWS {
-                    let input = inputs.first.add(row * inputs.stride + quad * QUAD).cast::<i32>();
-                    for lanes in 0..HALVES {
-                        totals[row][lanes] = D::dot(totals[row][lanes], weights[lanes], _mm256_set1_epi32(*input));
+                for (row, totals) in totals.iter_mut().enumerate() {
+                    let four = *inputs.first.add(row * inputs.stride + quad * QUAD).cast::<[i8; QUAD]>();
+                    for (lanes, total) in totals.iter_mut().enumerate() {
+                        let weights = quads.add(quad * QUAD_BYTES + lanes * size_of::<__m256i>());
+                        *total = dot(*total, *weights.cast::<[[u8; QUAD]; LANES]>(), four);
                     }
                 }
             }
@@ -64,9 +50,24 @@ impl<D: Dot, const ROWS: usize> Rows for Dotted<D, ROWS> {
     }
 }
 
-/// Names a unit: its tiers and features, and its dot product.
+/// Adds dot products of four bytes to 32-bit sums.
+#[inline(always)]
+fn dot(sums: __m256i, weights: [[u8; QUAD]; LANES], inputs: [i8; QUAD]) -> __m256i {
+    // SAFETY: the register is an array of its words, and back.
+    unsafe {
+        let mut sums = std::mem::transmute::<__m256i, [i32; LANES]>(sums);
+        for lane in 0..LANES {
+            for k in 0..QUAD {
+                sums[lane] += i32::from(weights[lane][k]) * i32::from(inputs[k]);
+            }
+        }
+        std::mem::transmute::<[i32; LANES], __m256i>(sums)
+    }
+}
+
+/// Names a unit: its tiers and features, and its numbers of rows.
 macro_rules! unit {
-    ($name:ident, $tier:expr, $features:literal, |$sums:ident, $weights:ident, $inputs:ident| $dot:expr) => {
+    ($name:ident, $tier:expr, $features:literal, $($rows:ty),+) => {
         struct $name;
 
         impl<C: Code> Unit<C> for $name {
@@ -76,54 +77,35 @@ macro_rules! unit {
                 /// # Safety
                 /// As [`avx2_tiles::tile`].
                 #[target_feature(enable = $features)]
-                unsafe fn compiled<C: Code, const ROWS: usize>(block: &Block, weights: &Weights, ahead: Ahead) {
+                unsafe fn compiled<C: Code, R: Rows>(block: &Block, weights: &Weights, ahead: Ahead) {
                     // SAFETY: the caller's promise.
-                    unsafe { avx2_tiles::tile::<C, Dotted<$name, ROWS>>(block, weights, ahead) }
+                    unsafe { avx2_tiles::tile::<C, R>(block, weights, ahead) }
                 }
-                &[
-                    compiled::<C, 1>,
-                    compiled::<C, 2>,
-                    compiled::<C, 3>,
-                    compiled::<C, 4>,
-                    compiled::<C, 5>,
-                    compiled::<C, { avx2_tiles::ROWS }>,
-                ]
+                &[$(compiled::<C, $rows>),+]
             };
-        }
-
-        impl Dot for $name {
-            #[inline(always)]
-            unsafe fn dot($sums: __m256i, $weights: __m256i, $inputs: __m256i) -> __m256i {
-                // SAFETY: the caller's promise.
-                unsafe { $dot }
-            }
         }
     };
 }
 
-unit!(Twin, (Tier::AvxVnni, Tier::Avx2, false), "avx2,fma,f16c", |sums, weights, inputs| {
-    twin_dot(sums, weights, inputs)
-});
-unit!(Dots, (Tier::AvxVnni, Tier::AvxVnni, false), "avx2,fma,f16c,avxvnni", |sums, weights, inputs| {
-    _mm256_dpbusd_avx_epi32(sums, weights, inputs)
-});
-
-/// Computes the dot product: four products of each word, in 32 bits.
-///
-/// # Safety
-/// The processor has AVX2.
-#[inline(always)]
-unsafe fn twin_dot(sums: __m256i, weights: __m256i, inputs: __m256i) -> __m256i {
-    // SAFETY: the caller's promise. The registers are arrays of their bytes.
-    unsafe {
-        let mut sums = std::mem::transmute::<__m256i, [i32; LANES]>(sums);
-        let weights = std::mem::transmute::<__m256i, [[u8; QUAD]; LANES]>(weights);
-        let inputs = std::mem::transmute::<__m256i, [[i8; QUAD]; LANES]>(inputs);
-        for lane in 0..LANES {
-            for k in 0..QUAD {
-                sums[lane] += i32::from(weights[lane][k]) * i32::from(inputs[lane][k]);
-            }
-        }
-        std::mem::transmute::<[i32; LANES], __m256i>(sums)
-    }
-}
+unit!(
+    Emulated,
+    (Tier::AvxVnni, Tier::Avx2, false),
+    "avx2,fma,f16c",
+    Twin<1>,
+    Twin<2>,
+    Twin<3>,
+    Twin<4>,
+    Twin<5>,
+    Twin<6>
+);
+unit!(
+    Hardware,
+    (Tier::AvxVnni, Tier::AvxVnni, false),
+    "avx2,fma,f16c,avxvnni",
+    Dots<avx2_tiles::One>,
+    Dots<avx2_tiles::Two>,
+    Dots<avx2_tiles::Three>,
+    Dots<avx2_tiles::Four>,
+    Dots<avx2_tiles::Five>,
+    Dots<avx2_tiles::Six>
+);
