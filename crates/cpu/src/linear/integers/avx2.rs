@@ -12,7 +12,7 @@ use std::{
         __m128i, __m256, __m256i, _mm_cvtsi32_si128, _mm_loadl_epi64, _mm_loadu_si128, _mm256_and_si256,
         _mm256_cvtepi8_epi32, _mm256_cvtepi32_ps, _mm256_cvtepu8_epi32, _mm256_cvtph_ps, _mm256_loadu_ps,
         _mm256_loadu_si256, _mm256_mul_ps, _mm256_or_si256, _mm256_set1_epi8, _mm256_set1_epi32, _mm256_slli_epi32,
-        _mm256_srl_epi32, _mm256_storeu_ps, _mm256_sub_epi32, _mm256_sub_ps,
+        _mm256_srl_epi32, _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_epi32, _mm256_sub_ps,
     },
     marker::PhantomData,
     ops::Range,
@@ -20,6 +20,7 @@ use std::{
 
 use super::{
     Code, avx2_tiles, codings,
+    numbers::Quad,
     prepared::{self, Preparation, Prepared, Tile, Unit, Weights, kernel},
 };
 use crate::{
@@ -65,6 +66,20 @@ impl Preparation for Unsigned {
     unsafe fn write_factors<C: Code>(head: *const u8, part: *const u8, panel: usize, out: *mut f32) {
         // SAFETY: the caller's promise.
         unsafe { write_factors::<C>(head, part, panel, out) }
+    }
+
+    // In registers by hand: of arrays the compiler gathers a fifth bit and a sixth word by word.
+    #[inline(always)]
+    unsafe fn write_integers<C: Code>(integers: *const u8, out: *mut Quad) {
+        for quad in 0..QUADS {
+            for half in 0..PANEL / LANES {
+                // SAFETY: the caller vouches for the processor, the panel's integers and the room.
+                unsafe {
+                    let words = words_of::<C>(integers.add(half * BYTES), quad);
+                    _mm256_storeu_si256(out.add(quad).cast::<__m256i>().add(half), words);
+                }
+            }
+        }
     }
 }
 
