@@ -42,6 +42,8 @@ use crate::{
 pub(super) const ROWS: usize = 6;
 /// Registers of sums in a panel.
 pub(super) const HALVES: usize = PANEL / LANES;
+/// Integer sums of a panel, of each row.
+pub(super) type Totals<const ROWS: usize> = [[__m256i; HALVES]; ROWS];
 
 /// Tiles of each number of rows.
 pub(super) const fn tiles<C: Code>() -> &'static [Tile] {
@@ -141,7 +143,7 @@ macro_rules! rows {
         impl Rows for $name {
             const ROWS: usize = $rows;
             const WORDS: bool = true;
-            type Sums = [[__m256i; HALVES]; $rows];
+            type Sums = Totals<$rows>;
 
             #[inline(always)]
             unsafe fn totals<C: Code>(quads: *const u8, half: usize, inputs: Inputs, groups: Inputs) -> Self::Sums {
@@ -159,7 +161,7 @@ macro_rules! rows {
         impl Rows for Dots<$name> {
             const ROWS: usize = $rows;
             const WORDS: bool = false;
-            type Sums = [[__m256i; HALVES]; $rows];
+            type Sums = Totals<$rows>;
 
             #[inline(always)]
             unsafe fn totals<C: Code>(quads: *const u8, half: usize, inputs: Inputs, groups: Inputs) -> Self::Sums {
@@ -221,11 +223,11 @@ macro_rules! quads {
         #[inline]
         #[target_feature(enable = $features)]
         unsafe fn $name(
-            mut sums: [[__m256i; HALVES]; $rows],
+            mut sums: Totals<$rows>,
             quads: *const u8,
             count: usize,
             inputs: Inputs,
-        ) -> [[__m256i; HALVES]; $rows] {
+        ) -> Totals<$rows> {
             // SAFETY: the caller vouches for weights and rows.
             unsafe {
                 asm!(
@@ -352,7 +354,7 @@ unsafe fn widen(group: *const u8, out: *mut Group) {
 /// # Safety
 /// The processor has AVX2; `groups` points to an [`InputGroup`] of each row.
 #[inline(always)]
-pub(super) unsafe fn starts<C: Code, const ROWS: usize>(groups: Inputs, half: usize) -> [[__m256i; HALVES]; ROWS] {
+pub(super) unsafe fn starts<C: Code, const ROWS: usize>(groups: Inputs, half: usize) -> Totals<ROWS> {
     // SAFETY: the caller's promise.
     unsafe {
         let mut starts = [[_mm256_setzero_si256(); HALVES]; ROWS];
@@ -370,12 +372,12 @@ pub(super) unsafe fn starts<C: Code, const ROWS: usize>(groups: Inputs, half: us
 /// As [`Rows::totals`]; `pairs` are the products of so many rows.
 #[inline(always)]
 unsafe fn pairs<C: Code, const ROWS: usize>(
-    pairs: unsafe fn([[__m256i; HALVES]; ROWS], *const u8, usize, Inputs) -> [[__m256i; HALVES]; ROWS],
+    pairs: unsafe fn(Totals<ROWS>, *const u8, usize, Inputs) -> Totals<ROWS>,
     quads: *const u8,
     half: usize,
     inputs: Inputs,
     groups: Inputs,
-) -> [[__m256i; HALVES]; ROWS] {
+) -> Totals<ROWS> {
     let count = QUADS / C::CODING.halves();
     // As many quads as 16 bits have room for.
     let together = count.min(8 >> C::CODING.upper_bits());

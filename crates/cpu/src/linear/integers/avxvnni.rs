@@ -5,7 +5,7 @@ use std::arch::x86_64::__m256i;
 use super::{
     Code,
     avx2::{LANES, Unsigned},
-    avx2_tiles::{self, Dots, HALVES, Inputs, Rows},
+    avx2_tiles::{self, Dots, Inputs, Rows, Totals},
     codings,
     prepared::{Ahead, Tile, Unit, Weights, kernel},
 };
@@ -28,7 +28,7 @@ struct Twin<const ROWS: usize>;
 impl<const ROWS: usize> Rows for Twin<ROWS> {
     const ROWS: usize = ROWS;
     const WORDS: bool = false;
-    type Sums = [[__m256i; HALVES]; ROWS];
+    type Sums = Totals<ROWS>;
 
     #[inline(always)]
     unsafe fn totals<C: Code>(quads: *const u8, half: usize, inputs: Inputs, groups: Inputs) -> Self::Sums {
