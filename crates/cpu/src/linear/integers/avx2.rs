@@ -68,7 +68,7 @@ impl Preparation for Unsigned {
         unsafe { write_factors::<C>(head, part, panel, out) }
     }
 
-    // In registers by hand: of arrays the compiler gathers a fifth bit and a sixth word by word.
+    // By instructions: of arrays, the compiler gathers a fifth bit and a sixth word by word.
     #[inline(always)]
     unsafe fn write_integers<C: Code>(integers: *const u8, out: *mut Quad) {
         for quad in 0..QUADS {

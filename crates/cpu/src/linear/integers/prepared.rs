@@ -8,10 +8,7 @@ use std::{mem::MaybeUninit, ops::Range};
 
 use demask_tensor::Dtype;
 
-use super::{
-    Code, INPUTS,
-    numbers::{Quad, quad_of},
-};
+use super::{Code, INPUTS, numbers::Quad};
 use crate::{
     fetch,
     isa::Tier,
@@ -65,14 +62,8 @@ pub(super) trait Preparation {
     /// Writes the integers of a panel's part as bytes.
     ///
     /// # Safety
-    /// `integers` points to those of a panel in a part; there is room at `out` for as many bytes.
-    #[inline(always)]
-    unsafe fn write_integers<C: Code>(integers: *const u8, out: *mut Quad) {
-        for quad in 0..QUADS {
-            // SAFETY: the caller's promise.
-            unsafe { out.add(quad).write(quad_of::<C>(integers, quad)) }
-        }
-    }
+    /// The processor has the tier; `integers` points to those of a panel in a part, and `out` has room for as many bytes.
+    unsafe fn write_integers<C: Code>(integers: *const u8, out: *mut Quad);
 }
 
 /// The kernel of a unit for a coding.
