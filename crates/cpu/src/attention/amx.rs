@@ -158,7 +158,7 @@ unsafe fn take_set<U: TileUnit, const TALL: bool>(
                 *start = keys.wrapping_add(step * ROWS * KEYS_BYTES);
             }
             let places = Places { sums: places.sums.add(page * PAGE * size_of::<f32>()), ..places };
-            unit.multiply::<TALL>(&places, &steps[..head_dim / DEPTH]);
+            unit.multiply::<TALL, false>(&places, &steps[..head_dim / DEPTH]);
         }
         batch.weights[set.count * STRIDE..rows * STRIDE].fill(MaybeUninit::new(0));
         for row in 0..set.count {
@@ -181,7 +181,7 @@ unsafe fn take_set<U: TileUnit, const TALL: bool>(
         for column in (0..head_dim).step_by(2 * WORDS) {
             let steps = values.map(|values| values.wrapping_add(column * PAIR));
             let places = Places { sums: places.sums.add(column * size_of::<f32>()), ..places };
-            unit.multiply::<TALL>(&places, &steps[..pages]);
+            unit.multiply::<TALL, false>(&places, &steps[..pages]);
         }
     }
     let start = set.first * head_dim;

@@ -24,10 +24,14 @@ use crate::{
 /// Inputs of a block of the depth: so many that a pair of panels stays in a first-level cache of 48 KiB while all rows
 /// meet it, and that sums rest in memory seldom.
 const DEPTH_BLOCK: usize = 512;
+/// Inputs of a block where a single tile of rows meets the panels: sums that rest in memory are waited for.
+const SINGLE_BLOCK: usize = 4096;
 /// Bytes of an input of a panel.
 const PANEL_ROW: usize = PANEL * size_of::<u16>();
 /// Bytes of a panel that a product takes.
 const STEP_BYTES: usize = DEPTH * PANEL_ROW;
+/// Bytes by which a single tile of rows fetches either panel ahead: a step and a half.
+const SINGLE_AHEAD: usize = STEP_BYTES + STEP_BYTES / 2;
 
 const _: () = assert!(PANEL * size_of::<f32>() == ROW_BYTES);
 
@@ -65,6 +69,22 @@ pub(super) const EMULATED_BF16: Kernel = Kernel {
 /// # Safety
 /// As [`Kernel::accumulate`]; this thread has no other unit.
 unsafe fn accumulate<U: TileUnit>(block: &Block) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        if block.rows <= 2 * ROWS {
+            accumulate_in::<U, SINGLE_BLOCK>(block);
+        } else {
+            accumulate_in::<U, DEPTH_BLOCK>(block);
+        }
+    }
+}
+
+/// Adds a block's products, so many inputs after so many.
+///
+/// # Safety
+/// As [`accumulate`].
+#[inline(always)]
+unsafe fn accumulate_in<U: TileUnit, const MOST: usize>(block: &Block) {
     let tiles = block.rows.div_ceil(2 * ROWS);
     // SAFETY: the kernel executes on a tier that has the unit; this function configures tiles, and calls nothing that
     // does. Parts lie inside the block, which promises sums and inputs for whole tiles of rows, and a depth of whole ones.
@@ -72,12 +92,12 @@ unsafe fn accumulate<U: TileUnit>(block: &Block) {
         // In each call anew: which thread runs a task is chance, and the configuration is the thread's.
         let mut unit = U::configure();
         for group in 0..block.groups {
-            for start in (0..block.depth).step_by(DEPTH_BLOCK) {
+            for start in (0..block.depth).step_by(MOST) {
                 let pair = block.part(0, block.rows, group);
                 let weight = pair.weight.add(start * PANEL_ROW);
-                let count = (block.depth - start).min(DEPTH_BLOCK) / DEPTH;
-                let mut steps = [weight; DEPTH_BLOCK / DEPTH];
-                for (step, weight) in steps.iter_mut().enumerate() {
+                let count = (block.depth - start).min(MOST) / DEPTH;
+                let mut steps = [weight; SINGLE_BLOCK / DEPTH];
+                for (step, weight) in steps[..count].iter_mut().enumerate() {
                     *weight = weight.wrapping_add(step * STEP_BYTES);
                 }
                 let (ahead, ahead_lines) = ahead(block, group, start, tiles);
@@ -98,27 +118,40 @@ unsafe fn accumulate<U: TileUnit>(block: &Block) {
                         rows_ahead: rows_ahead.wrapping_add(row * block.input_stride),
                         fresh: block.fresh && start == 0,
                     };
-                    if part.rows > ROWS {
-                        unit.multiply::<true>(&places, &steps[..count]);
-                    } else {
-                        unit.multiply::<false>(&places, &steps[..count]);
-                    }
+                    multiply(&mut unit, part.rows, tiles == 1, &places, &steps[..count]);
                 }
             }
         }
     }
 }
 
+/// Multiplies a tile of rows, which is the only one or one of several that meet the weights.
+///
+/// # Safety
+/// As [`TileUnit::multiply`]; rows above 16 are of a second tile.
+#[inline(always)]
+unsafe fn multiply<U: TileUnit>(unit: &mut U, rows: usize, single: bool, places: &Places, steps: &[*const u8]) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        match (rows > ROWS, single) {
+            (true, true) => unit.multiply::<true, true>(places, steps),
+            (true, false) => unit.multiply::<true, false>(places, steps),
+            (false, true) => unit.multiply::<false, true>(places, steps),
+            (false, false) => unit.multiply::<false, false>(places, steps),
+        }
+    }
+}
+
 /// Place in a pair of panels that is read next after a block of the depth, and how many lines of either panel each step
 /// fetches of it: all tiles of rows together as much as they multiply. A single tile, which reads weights at the pace of
-/// memory, fetches what it reads itself a little later.
+/// memory, fetches what it reads itself a little later: a block ahead, a stream stops and starts anew.
 #[inline(always)]
 fn ahead(block: &Block, group: usize, start: usize, tiles: usize) -> (*const u8, usize) {
     let pair =
         |group: usize, depth: usize| block.weight.wrapping_add(group * GROUP * block.panel_stride + depth * PANEL_ROW);
     let next = start + DEPTH_BLOCK;
     let place = if tiles == 1 {
-        block.ahead[0].wrapping_add(group * GROUP * block.panel_stride + start * PANEL_ROW)
+        pair(group, start).wrapping_add(SINGLE_AHEAD)
     } else if next < block.depth {
         pair(group, next)
     } else if group + 1 < block.groups {

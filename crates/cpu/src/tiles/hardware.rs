@@ -43,10 +43,11 @@ impl Configuration {
     }
 }
 
-/// Products of tiles in one block of assembly, from the sums' coming to their going: `$dot` is the instruction, and what
-/// is in brackets is done where there are two tiles of rows. Temporaries are used twice where they can: registers are few.
+/// Products of tiles in one block of assembly, from the sums' coming to their going: `$dot` is the instruction, `$input`
+/// and `$weight` are those that load, and what is in brackets is done where there are two tiles of rows. Temporaries are
+/// used twice where they can: registers are few.
 macro_rules! products {
-    ($places:expr, $steps:expr, $dot:literal, [$($tall:tt)?]) => {{
+    ($places:expr, $steps:expr, $dot:literal, ($input:literal, $weight:literal), [$($tall:tt)?]) => {{
         let steps: &[*const u8] = $steps;
         let range = steps.as_ptr_range();
         asm!(
@@ -75,13 +76,13 @@ macro_rules! products {
             "je 6f",
             "4:",
             "mov {weight}, [{step}]",
-            "tileloaddt1 tmm4, [{input} + {input_stride}*1]",
-            "tileloadd tmm6, [{weight} + {weight_stride}*1]",
+            concat!($input, " tmm4, [{input} + {input_stride}*1]"),
+            concat!($weight, " tmm6, [{weight} + {weight_stride}*1]"),
             "add {weight}, {apart}",
             concat!($dot, " tmm0, tmm4, tmm6"),
-            "tileloadd tmm7, [{weight} + {weight_stride}*1]",
+            concat!($weight, " tmm7, [{weight} + {weight_stride}*1]"),
             concat!($dot, " tmm1, tmm4, tmm7"),
-            products!(@ [$($tall)?] "tileloaddt1 tmm5, [{below} + {input_stride}*1]"),
+            products!(@ [$($tall)?] concat!($input, " tmm5, [{below} + {input_stride}*1]")),
             products!(@ [$($tall)?] concat!($dot, " tmm2, tmm5, tmm6\n", $dot, " tmm3, tmm5, tmm7\nadd {below}, 64")),
             "mov {line}, [{places} + {AHEAD_LINES}]",
             "test {line}, {line}",
@@ -159,14 +160,15 @@ impl TileUnit for Tiles {
     }
 
     #[inline(always)]
-    unsafe fn multiply<const TALL: bool>(&mut self, places: &Places, steps: &[*const u8]) {
+    unsafe fn multiply<const TALL: bool, const STREAM: bool>(&mut self, places: &Places, steps: &[*const u8]) {
         // SAFETY: the unit is configured as long as it lives, and its tiles fit each other; the caller vouches for the
         // memory.
         unsafe {
-            if TALL {
-                products!(places, steps, "tdpbf16ps", [tall]);
-            } else {
-                products!(places, steps, "tdpbf16ps", []);
+            match (TALL, STREAM) {
+                (true, false) => products!(places, steps, "tdpbf16ps", ("tileloaddt1", "tileloadd"), [tall]),
+                (false, false) => products!(places, steps, "tdpbf16ps", ("tileloaddt1", "tileloadd"), []),
+                (true, true) => products!(places, steps, "tdpbf16ps", ("tileloadd", "tileloaddt1"), [tall]),
+                (false, true) => products!(places, steps, "tdpbf16ps", ("tileloadd", "tileloaddt1"), []),
             }
         }
     }

@@ -31,13 +31,14 @@ pub(crate) trait TileUnit: Sized {
     unsafe fn configure() -> Self;
 
     /// One or two tiles of rows times a pair of tiles of columns, of bf16: adds the products of each step to the sums.
-    /// Steps are the starts of tiles of weights; inputs go on by a row of a tile from step to step.
+    /// Steps are the starts of tiles of weights; inputs go on by a row of a tile from step to step. Where weights are a
+    /// `STREAM`, each is loaded once and inputs stay in the caches; otherwise it is the other way round.
     ///
     /// # Safety
     /// Of sums, inputs and weights, 16 rows of 64 bytes are readable at each of
     /// their places, 32 rows of sums and inputs if `TALL`; sums, which may be unwritten where they are fresh, belong to
     /// the caller.
-    unsafe fn multiply<const TALL: bool>(&mut self, places: &Places, steps: &[*const u8]);
+    unsafe fn multiply<const TALL: bool, const STREAM: bool>(&mut self, places: &Places, steps: &[*const u8]);
 }
 
 /// Places of tiles of rows times two tiles of columns.
@@ -125,8 +126,8 @@ mod tests {
         // SAFETY: the caller vouches for the unit and for words; `out` has room for two times four tiles of sums.
         unsafe {
             let mut unit = U::configure();
-            unit.multiply::<true>(&places, &steps);
-            unit.multiply::<false>(&short, &steps[1..]);
+            unit.multiply::<true, false>(&places, &steps);
+            unit.multiply::<false, true>(&short, &steps[1..]);
         }
         out
     }

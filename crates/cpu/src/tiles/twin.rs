@@ -18,7 +18,7 @@ impl TileUnit for Tiles {
         Self { tiles: [[[0; WORDS]; ROWS]; 8] }
     }
 
-    unsafe fn multiply<const TALL: bool>(&mut self, places: &Places, steps: &[*const u8]) {
+    unsafe fn multiply<const TALL: bool, const STREAM: bool>(&mut self, places: &Places, steps: &[*const u8]) {
         // SAFETY: as our caller promises.
         unsafe { self.products::<TALL>(places, steps) }
     }
