@@ -42,6 +42,18 @@ pub(crate) trait Lanes {
     fn sum(tile: Self::Tile) -> f32;
     /// The largest lane; a NaN may be passed over.
     fn most(tile: Self::Tile) -> f32;
+    /// [`Self::sum`] of an array.
+    #[inline(always)]
+    fn sum_of(lanes: &[f32; LANES]) -> f32 {
+        // SAFETY: the array is one tile long.
+        Self::sum(unsafe { Self::load(lanes.as_ptr()) })
+    }
+    /// [`Self::most`] of an array.
+    #[inline(always)]
+    fn most_of(lanes: &[f32; LANES]) -> f32 {
+        // SAFETY: the array is one tile long.
+        Self::most(unsafe { Self::load(lanes.as_ptr()) })
+    }
     /// Lets a cache line come that will be read soon. It may be anywhere.
     fn fetch(line: *const u8);
 }

@@ -9,6 +9,8 @@ mod neon;
 mod round;
 mod share;
 
+#[cfg(test)]
+pub(crate) use lanes::Portable;
 pub(crate) use lanes::{Element, LANES, Lanes, Operation, dispatch};
 pub(crate) use round::copy_rounded;
 use round::round_all;

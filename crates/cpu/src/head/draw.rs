@@ -8,7 +8,7 @@ use super::{
     mark::Mark,
     statistics::{Statistics, TILE, min_lanes},
 };
-use crate::{elementwise::max_lanes, linear::activation::exp_f32};
+use crate::{elementwise::Lanes, linear::activation::exp_f32};
 
 /// No noise is larger: `-ln(-ln(1 - 2^-53))` is below it.
 const MOST_NOISE: f32 = 37.0;
@@ -71,12 +71,12 @@ impl Draw<'_> {
     /// The winner of a tile whose first token is `first`, or none if it cannot be the row's. A logit that is not a number
     /// never wins.
     #[inline(always)]
-    pub(super) fn of_tile(&self, logits: &[f32; TILE], first: u32) -> Drawn {
+    pub(super) fn of_tile<L: Lanes>(&self, logits: &[f32; TILE], first: u32) -> Drawn {
         if self.temperature <= 0.0 {
-            return Drawn::plain(&Statistics::of_tile(logits, first, 1.0));
+            return Drawn::plain(&Statistics::of_tile::<L>(logits, first, 1.0));
         }
         let mark = self.mark.get();
-        if self.is_far(logits, first, mark) { Drawn::NONE } else { self.of_near_tile(logits, first, mark) }
+        if self.is_far::<L>(logits, first, mark) { Drawn::NONE } else { self.of_near_tile(logits, first, mark) }
     }
 
     /// Reports whether no token of a tile reaches the mark, as far as that is quick to see.
@@ -84,12 +84,12 @@ impl Draw<'_> {
     /// Noise `-ln(-ln u)` lifts a token over a distance `t` if `1 - u <= 1 - exp(-exp(-t))`, which is at most `exp(-t)`:
     /// the smallest `1 - u` beside the largest logit tells it of a whole tile, without a logarithm.
     #[inline(always)]
-    fn is_far(&self, logits: &[f32; TILE], first: u32, mark: f32) -> bool {
+    fn is_far<L: Lanes>(&self, logits: &[f32; TILE], first: u32, mark: f32) -> bool {
         let mut numbers = [f32::NEG_INFINITY; TILE];
         for lane in 0..TILE {
             numbers[lane] = if logits[lane] > numbers[lane] { logits[lane] } else { numbers[lane] };
         }
-        let best = max_lanes(numbers);
+        let best = L::most_of(&numbers);
         if best / self.temperature + MOST_NOISE < mark {
             return true;
         }
@@ -144,6 +144,7 @@ impl Draw<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::elementwise::Portable;
 
     #[test]
     fn no_token_that_reaches_the_mark_is_passed_over() {
@@ -154,7 +155,7 @@ mod tests {
             for first in (0..64_000).step_by(TILE) {
                 let logits: [f32; TILE] = std::array::from_fn(|lane| ((first + lane) as f32 * 0.37).sin() * 4.0);
                 for mark in [-20.0, 0.0, 3.0, 9.0, 12.0] {
-                    let tile_is_far = draw.is_far(&logits, first as u32, mark);
+                    let tile_is_far = draw.is_far::<Portable>(&logits, first as u32, mark);
                     for (token, &logit) in (first as u32..).zip(&logits) {
                         let reaches = draw.scored(token, logit).score >= mark;
                         let beyond = draw.is_beyond(draw.rest(token), logit, mark);

@@ -299,6 +299,7 @@ impl Head<'_> {
         });
     }
 
+    #[inline(always)]
     fn look<'c>(&'c self, chunk: &'c Chunk<'_>, row: usize) -> Look<'c> {
         self.asked(chunk.first + row).look(&chunk.marks[row], chunk.stored)
     }

@@ -66,6 +66,8 @@ impl<'a> Asked<'a> {
     }
 
     /// Values that are looked for in each tile. Where logits are stored, forbidden tokens are struck out of them.
+    // Inlined, so that they stay in registers where each row of a task looks for a few.
+    #[inline(always)]
     pub(super) fn look(&self, marks: &'a Marks, stored: bool) -> Look<'a> {
         let HeadRequest { forbid, mute, .. } = self.request;
         Look {

@@ -7,7 +7,7 @@
 use demask_tensor::Number;
 
 use crate::{
-    elementwise::{LANES, Lanes, Operation, dispatch, max_lanes, sum_lanes},
+    elementwise::{LANES, Lanes, Operation, dispatch},
     isa::Isa,
     linear::{Sums, activation::exp_f32},
 };
@@ -76,12 +76,12 @@ impl Statistics {
     /// Computes the statistics of one tile whose first token is `first`. A logit that is not a number counts as minus
     /// infinity.
     #[inline(always)]
-    pub(super) fn of_tile(logits: &[f32; TILE], first: u32, inverse: f32) -> Self {
+    pub(super) fn of_tile<L: Lanes>(logits: &[f32; TILE], first: u32, inverse: f32) -> Self {
         let mut values = [f32::NEG_INFINITY; TILE];
         for lane in 0..TILE {
             values[lane] = if logits[lane] > values[lane] { logits[lane] } else { values[lane] };
         }
-        let best = max_lanes(values);
+        let best = L::most_of(&values);
         if best == f32::NEG_INFINITY {
             return Self { token: first, ..Self::NONE };
         }
@@ -99,8 +99,8 @@ impl Statistics {
             weights[lane] = exp_f32(distance * inverse);
             moments[lane] = if weights[lane] > 0.0 { distance * weights[lane] } else { 0.0 };
         }
-        let (sum, moment) = (sum_lanes(weights), sum_lanes(moments));
-        Self { best, token: first + at, second: max_lanes(others), sum, moment }
+        let (sum, moment) = (L::sum_of(&weights), L::sum_of(&moments));
+        Self { best, token: first + at, second: L::most_of(&others), sum, moment }
     }
 
     /// Difference of probability between the best token and the second.
@@ -152,9 +152,9 @@ impl Operation for Whole<'_> {
                 most[lane] = if tile[lane] > most[lane] { tile[lane] } else { most[lane] };
             }
         }
-        let (best, mut joined, mut sums) = (max_lanes(most), Statistics::NONE, [0.0; 2]);
+        let (best, mut joined, mut sums) = (L::most_of(&most), Statistics::NONE, [0.0; 2]);
         for (tile, first) in tiles(values, last).zip((0..).step_by(TILE)) {
-            let tile = Statistics::of_tile(tile, first, inverse);
+            let tile = Statistics::of_tile::<L>(tile, first, inverse);
             joined.include(&tile);
             let (sum, moment) = tile.parts(best, inverse);
             sums[0] += f64::from(sum);
@@ -203,7 +203,10 @@ impl Operation for Join<'_> {
 #[inline(always)]
 pub(super) fn tiles<'v>(values: &'v [f32], last: &'v mut [f32; TILE]) -> impl Iterator<Item = &'v [f32; TILE]> {
     let (whole, rest) = values.as_chunks::<TILE>();
-    last[..rest.len()].copy_from_slice(rest);
-    last[rest.len()..].fill(f32::NEG_INFINITY);
+    // Nearly all values come in whole tiles.
+    if !rest.is_empty() {
+        last[..rest.len()].copy_from_slice(rest);
+        last[rest.len()..].fill(f32::NEG_INFINITY);
+    }
     whole.iter().chain((!rest.is_empty()).then_some(&*last))
 }

@@ -144,7 +144,7 @@ impl<'a, V: Fn(usize) -> &'a [f32], W: Fn(usize) -> Look<'a>> Operation for Redu
             for (index, tile) in tiles(values, &mut [0.0; TILE]).enumerate() {
                 let token = (first + index * TILE) as u32;
                 // SAFETY: our maker promises that these tiles are ours.
-                unsafe { writer.reduce(place + index, tile, (token, vocabulary as u32), &look) }
+                unsafe { writer.reduce::<L>(place + index, tile, (token, vocabulary as u32), &look) }
             }
         }
     }
@@ -156,7 +156,13 @@ impl Writer<'_> {
     /// # Safety
     /// Nobody else writes this tile at the same time.
     #[inline(always)]
-    unsafe fn reduce(&self, tile: usize, logits: &[f32; TILE], (first, vocabulary): (u32, u32), look: &Look<'_>) {
+    unsafe fn reduce<L: Lanes>(
+        &self,
+        tile: usize,
+        logits: &[f32; TILE],
+        (first, vocabulary): (u32, u32),
+        look: &Look<'_>,
+    ) {
         let inside = |tokens: &[u32]| tokens.iter().any(|&token| (first..first + TILE as u32).contains(&token));
         // Nearly all tiles are taken as they are, without a way through memory.
         let (below, possible, weighed);
@@ -172,16 +178,16 @@ impl Writer<'_> {
         // SAFETY: as our caller promises; each tile has parts of its own.
         unsafe {
             if let Some(draw) = &look.draw {
-                self.draws.row(tile, 1)[0] = draw.of_tile(logits, first);
+                self.draws.row(tile, 1)[0] = draw.of_tile::<L>(logits, first);
             }
             if inside(look.mute) {
                 weighed = struck_out(logits, first, look.mute);
                 logits = &weighed;
             }
-            self.statistics.row(tile, 1)[0] = Statistics::of_tile(logits, first, look.inverse);
+            self.statistics.row(tile, 1)[0] = Statistics::of_tile::<L>(logits, first, look.inverse);
             if look.top > 0 {
                 let list = &mut self.lists.row(tile, self.kept.top)[..look.top];
-                top::list_tile(logits, (first, vocabulary), (look.listed, list));
+                top::list_tile::<L>(logits, (first, vocabulary), (look.listed, list));
             }
         }
     }

@@ -6,7 +6,7 @@ use super::{
     mark::Mark,
     statistics::{Statistics, TILE, min_lanes},
 };
-use crate::elementwise::max_lanes;
+use crate::elementwise::Lanes;
 
 /// Best tokens that are kept of each tile at most: a row with more takes its stored logits, which are not much larger.
 pub(super) const MOST: usize = 8;
@@ -34,14 +34,18 @@ unsafe impl Number for Best {}
 /// that is not a number counts as minus infinity. What is below the mark is left out: another tile has as many tokens
 /// above it as are listed.
 #[inline(always)]
-pub(super) fn list_tile(logits: &[f32; TILE], (first, vocabulary): (u32, u32), (mark, list): (&Mark, &mut [Best])) {
+pub(super) fn list_tile<L: Lanes>(
+    logits: &[f32; TILE],
+    (first, vocabulary): (u32, u32),
+    (mark, list): (&Mark, &mut [Best]),
+) {
     let mut left = [f32::NEG_INFINITY; TILE];
     for lane in 0..TILE {
         left[lane] = if logits[lane] > left[lane] { logits[lane] } else { left[lane] };
     }
     let lowest = mark.get();
     for index in 0..list.len() {
-        let best = max_lanes(left);
+        let best = L::most_of(&left);
         if best < lowest {
             return list[index..].fill(Best::NONE);
         }
