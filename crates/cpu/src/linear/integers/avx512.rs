@@ -7,11 +7,14 @@
 
 #![expect(clippy::cast_ptr_alignment, reason = "blocks and sums begin on cache lines; elements follow each other")]
 
-use std::arch::x86_64::{
-    __m512, __m512i, _MM_HINT_T0, _mm_cvtsi32_si128, _mm_prefetch, _mm512_and_si512, _mm512_cvtepi32_ps,
-    _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mul_ps,
-    _mm512_or_si512, _mm512_set1_epi8, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512,
-    _mm512_sll_epi16, _mm512_srai_epi32, _mm512_srl_epi16, _mm512_srli_epi16, _mm512_storeu_ps,
+use std::{
+    arch::x86_64::{
+        __m512, __m512i, _mm_cvtsi32_si128, _mm512_and_si512, _mm512_cvtepi32_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps,
+        _mm512_fnmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mul_ps, _mm512_or_si512, _mm512_set1_epi8,
+        _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_sll_epi16,
+        _mm512_srai_epi32, _mm512_srl_epi16, _mm512_srli_epi16, _mm512_storeu_ps,
+    },
+    ops::Range,
 };
 
 use super::{
@@ -21,6 +24,7 @@ use super::{
     prepared::{Ahead, Tile, Unit, Weights, kernel},
 };
 use crate::{
+    fetch::near,
     isa::Tier,
     linear::{
         avx512_dequant,
@@ -89,13 +93,15 @@ unsafe fn tile<C: Code, const DIRECT: bool, const ROWS: usize>(block: &Block, we
         let mut next = ahead.start;
         let mut input = block.input;
         for part in 0..block.depth / INPUTS {
-            for line in 0..ahead.step.div_ceil(LINE) {
-                _mm_prefetch::<_MM_HINT_T0>(next.wrapping_add(line * LINE).cast());
+            // Many rows take so long that lines have to be asked for evenly: a core keeps track of few, and waits where more
+            // are asked for at once. Few rows are faster with all at once.
+            let evenly = DIRECT && coding.bytes() && ROWS > 4;
+            if !evenly {
+                fetch(next, 0..ahead.step.div_ceil(LINE));
             }
-            next = next.wrapping_add(ahead.step);
             // The next tile's inputs of this group: rows lie pages apart, where no processor looks ahead by itself.
             for row in ROWS..2 * ROWS {
-                _mm_prefetch::<_MM_HINT_T0>(input.wrapping_add(row * block.input_stride).cast());
+                near(input.wrapping_add(row * block.input_stride));
             }
             let group = |row: usize| input.add(row * block.input_stride).cast::<InputGroup>();
             let panels = [place::<C, DIRECT>(weights, part, 0), place::<C, DIRECT>(weights, part, 1)];
@@ -107,6 +113,10 @@ unsafe fn tile<C: Code, const DIRECT: bool, const ROWS: usize>(block: &Block, we
                 let count = QUADS / coding.halves();
                 for two in (half * count..(half + 1) * count).step_by(2) {
                     for quad in [two, two + 1] {
+                        if evenly {
+                            let lines = (coding.block_bytes() / coding.parts()).div_ceil(LINE);
+                            fetch(next, quad * lines / QUADS..(quad + 1) * lines / QUADS);
+                        }
                         let quads = [quad_of::<C, DIRECT>(panels[0].0, quad), quad_of::<C, DIRECT>(panels[1].0, quad)];
                         for row in 0..ROWS {
                             let four = input.add(row * block.input_stride + quad * QUAD).cast::<i32>();
@@ -130,6 +140,7 @@ unsafe fn tile<C: Code, const DIRECT: bool, const ROWS: usize>(block: &Block, we
                     }
                 }
             }
+            next = next.wrapping_add(ahead.step);
             input = input.add(size_of::<InputGroup>());
         }
         for row in 0..ROWS {
@@ -137,6 +148,14 @@ unsafe fn tile<C: Code, const DIRECT: bool, const ROWS: usize>(block: &Block, we
                 _mm512_storeu_ps(block.sums.add(row * block.sums_stride + panel * PANEL), sums[row][panel]);
             }
         }
+    }
+}
+
+/// Asks the first-level cache for lines behind `start`, which may lie anywhere.
+#[inline(always)]
+fn fetch(start: *const u8, lines: Range<usize>) {
+    for line in lines {
+        near(start.wrapping_add(line * LINE));
     }
 }
 
