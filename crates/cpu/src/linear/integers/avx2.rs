@@ -57,9 +57,9 @@ impl Preparation for Unsigned {
     const AS_PACKED: bool = true;
 
     #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn prepare<C: Code>(start: *const u8, parts: Range<usize>, prepared: &mut Prepared, few: bool) -> Weights {
+    unsafe fn prepare<C: Code>(start: *const u8, parts: Range<usize>, prepared: &mut Prepared) -> Weights {
         // SAFETY: the caller's promise.
-        unsafe { prepared::prepare::<Self, C>(start, parts, prepared, few) }
+        unsafe { prepared::prepare::<Self, C>(start, parts, prepared) }
     }
 
     #[inline(always)]

@@ -89,22 +89,51 @@ impl Inputs {
     }
 }
 
+/// Lines that products ask for, evenly.
+#[derive(Clone, Copy)]
+pub(super) struct Lines {
+    /// Address that the first quad asks for, anywhere.
+    first: *const u8,
+    /// Bytes from quad to quad.
+    step: usize,
+}
+
+/// Nothing to ask for.
+const NO_LINES: Lines = Lines { first: std::ptr::null(), step: 0 };
+
+impl Lines {
+    /// Returns the lines from some quads on.
+    #[inline(always)]
+    fn skip(self, quads: usize) -> Self {
+        Self { first: self.first.wrapping_add(quads * self.step), ..self }
+    }
+}
+
 /// Number of rows, and their products.
 pub(super) trait Rows {
     /// Number of rows, at most [`ROWS`].
     const ROWS: usize;
     /// Records whether weights of eight bits meet words.
     const WORDS: bool;
+    /// Records whether the products ask for lines as they go.
+    const EVENLY: bool;
     /// A register for either half of a panel, of each row.
     type Sums: AsRef<[[__m256i; HALVES]]>;
 
     /// Returns 32-bit sums of the products of a part of each row, or of a half of it, and a panel's weights, which have no
-    /// sign. Sums begin where those of `groups` do.
+    /// sign. Sums begin where those of `groups` do. Lines are asked for as `lines` says, if there is something to ask for and
+    /// the products do that ([`EVENLY`](Rows::EVENLY)).
     ///
     /// # Safety
     /// The processor has the instructions; `quads` points to a panel's bytes, `groups` to an [`InputGroup`] of each row, and
     /// `inputs` to its integers: widened, for eight bits and [`WORDS`](Rows::WORDS).
-    unsafe fn totals<C: Code>(quads: *const u8, half: usize, inputs: Inputs, groups: Inputs) -> Self::Sums;
+    unsafe fn totals<C: Code>(
+        quads: *const u8,
+        half: usize,
+        inputs: Inputs,
+        groups: Inputs,
+        lines: Option<Lines>,
+    ) -> Self::Sums;
 }
 
 /// Mask of the even bytes.
@@ -143,16 +172,28 @@ macro_rules! rows {
         impl Rows for $name {
             const ROWS: usize = $rows;
             const WORDS: bool = true;
+            const EVENLY: bool = true;
             type Sums = Totals<$rows>;
 
             #[inline(always)]
-            unsafe fn totals<C: Code>(quads: *const u8, half: usize, inputs: Inputs, groups: Inputs) -> Self::Sums {
+            unsafe fn totals<C: Code>(
+                quads: *const u8,
+                half: usize,
+                inputs: Inputs,
+                groups: Inputs,
+                lines: Option<Lines>,
+            ) -> Self::Sums {
                 // SAFETY: the caller's promise.
                 unsafe {
-                    if C::CODING.bytes() {
-                        Self::words(starts::<C, $rows>(groups, half), quads, QUADS, inputs)
-                    } else {
-                        pairs::<C, $rows>(Self::pairs, quads, half, inputs, groups)
+                    match (C::CODING.bytes(), lines) {
+                        (true, None) => Self::words(starts::<C, $rows>(groups, half), quads, QUADS, inputs, NO_LINES),
+                        (true, Some(lines)) => {
+                            Self::words_alone(starts::<C, $rows>(groups, half), quads, QUADS, inputs, lines)
+                        }
+                        (false, None) => pairs::<C, $rows>(Self::pairs, quads, half, inputs, groups, NO_LINES),
+                        (false, Some(lines)) => {
+                            pairs::<C, $rows>(Self::pairs_alone, quads, half, inputs, groups, lines)
+                        }
                     }
                 }
             }
@@ -161,15 +202,22 @@ macro_rules! rows {
         impl Rows for Dots<$name> {
             const ROWS: usize = $rows;
             const WORDS: bool = false;
+            const EVENLY: bool = false;
             type Sums = Totals<$rows>;
 
             #[inline(always)]
-            unsafe fn totals<C: Code>(quads: *const u8, half: usize, inputs: Inputs, groups: Inputs) -> Self::Sums {
+            unsafe fn totals<C: Code>(
+                quads: *const u8,
+                half: usize,
+                inputs: Inputs,
+                groups: Inputs,
+                _: Option<Lines>,
+            ) -> Self::Sums {
                 let count = QUADS / C::CODING.halves();
                 // SAFETY: the caller's promise.
                 unsafe {
                     let (quads, inputs) = (quads.add(half * count * QUAD_BYTES), inputs.skip(half * count * QUAD));
-                    $name::dots(starts::<C, $rows>(groups, half), quads, count, inputs)
+                    $name::dots(starts::<C, $rows>(groups, half), quads, count, inputs, NO_LINES)
                 }
             }
         }
@@ -177,7 +225,7 @@ macro_rules! rows {
         impl $name {
             quads! {
                 /// Adds the products of some quads to 16-bit sums: so few quads that they fit.
-                pairs $rows "avx2" [$($row $low $high),+]
+                pairs pairs_alone $rows "avx2" [$($row $low $high),+]
                 "vmovdqu ymm12, ymmword ptr [{quads}]",
                 "vmovdqu ymm13, ymmword ptr [{quads} + 32]",
                 $(step!("vpmaddubsw", "vpaddw", $place "", $low $high),)+
@@ -185,7 +233,7 @@ macro_rules! rows {
 
             quads! {
                 /// Adds the products of quads of eight bits with widened inputs to 32-bit sums.
-                words $rows "avx2" [$($row $low $high),+]
+                words words_alone $rows "avx2" [$($row $low $high),+]
                 "vmovdqa ymm12, ymmword ptr [{even}]",
                 "vmovdqa ymm13, ymm12",
                 "vpand ymm12, ymm12, ymmword ptr [{quads}]",
@@ -209,8 +257,21 @@ macro_rules! rows {
     };
 }
 
-/// A loop over quads, and the registers of its rows' sums.
+/// A loop over quads, and the registers of its rows' sums. Under a second name the same loop asks for a line with each quad.
 macro_rules! quads {
+    (
+        $(#[$doc:meta])+
+        $name:ident $alone:ident $rows:tt $features:literal [$($row:tt $low:tt $high:tt),+] $($body:expr,)+
+    ) => {
+        quads! { $(#[$doc])+ $name $rows $features [$($row $low $high),+] $($body,)+ }
+        quads! {
+            $(#[$doc])+
+            $alone $rows $features [$($row $low $high),+]
+            "prefetcht0 byte ptr [{line}]",
+            "add {line}, {line_step}",
+            $($body,)+
+        }
+    };
     (
         $(#[$doc:meta])+
         $name:ident $rows:tt $features:literal [$($row:tt $low:tt $high:tt),+] $($body:expr,)+
@@ -227,8 +288,9 @@ macro_rules! quads {
             quads: *const u8,
             count: usize,
             inputs: Inputs,
+            lines: Lines,
         ) -> Totals<$rows> {
-            // SAFETY: the caller vouches for weights and rows.
+            // SAFETY: the caller vouches for weights and rows. A line that is asked for may lie anywhere.
             unsafe {
                 asm!(
                     "2:",
@@ -238,11 +300,13 @@ macro_rules! quads {
                     "add {quads}, {quad_bytes}",
                     "cmp {quads}, {end}",
                     "jne 2b",
-                    "/* {even} {stride} */",
+                    "/* {even} {stride} {line} {line_step} */",
                     quad_bytes = const QUAD_BYTES,
                     even = in(reg) EVEN.0.as_ptr(),
                     stride = in(reg) inputs.stride,
                     end = in(reg) quads.wrapping_add(count * QUAD_BYTES),
+                    line = inout(reg) lines.first => _,
+                    line_step = in(reg) lines.step,
                     quads = inout(reg) quads => _,
                     first = inout(reg) inputs.first => _,
                     fourth = inout(reg) inputs.first.wrapping_add(3 * inputs.stride) => _,
@@ -298,19 +362,21 @@ pub(super) unsafe fn tile<C: Code, R: Rows>(block: &Block, weights: &Weights, ah
         }
         let words = Inputs { first: widened.as_ptr().cast(), stride: PARTS * size_of::<Group>() };
         let bytes = Inputs { first: block.input, stride: block.input_stride };
-        let mut next = ahead.start;
+        let evenly = R::EVENLY && ahead.alone;
         for part in 0..parts {
-            for line in 0..ahead.step.div_ceil(LINE) {
+            let next = ahead.start.wrapping_add(part * ahead.step);
+            let lines = Lines { first: next, step: ahead.step / (GROUP * QUADS) };
+            for line in 0..if evenly { 0 } else { ahead.step.div_ceil(LINE) } {
                 fetch::near(next.wrapping_add(line * LINE));
             }
-            next = next.wrapping_add(ahead.step);
             for panel in 0..GROUP {
                 let quads = weights.bytes.add(part * weights.part_stride + panel * weights.panel_stride);
                 let factors = weights.factors.add((part * GROUP + panel) * coding.factors() * PANEL);
                 for half in 0..coding.halves() {
                     let groups = bytes.skip(part * size_of::<InputGroup>());
                     let inputs = if in_words { words.skip(part * size_of::<Group>()) } else { groups };
-                    let totals = R::totals::<C>(quads, half, inputs, groups);
+                    let lines = lines.skip(panel * QUADS + half * QUADS / coding.halves());
+                    let totals = R::totals::<C>(quads, half, inputs, groups, evenly.then_some(lines));
                     for (row, totals) in totals.as_ref().iter().enumerate() {
                         let group = &*group(row, part);
                         for (lanes, &total) in totals.iter().enumerate() {
@@ -372,11 +438,12 @@ pub(super) unsafe fn starts<C: Code, const ROWS: usize>(groups: Inputs, half: us
 /// As [`Rows::totals`]; `pairs` are the products of so many rows.
 #[inline(always)]
 unsafe fn pairs<C: Code, const ROWS: usize>(
-    pairs: unsafe fn(Totals<ROWS>, *const u8, usize, Inputs) -> Totals<ROWS>,
+    pairs: unsafe fn(Totals<ROWS>, *const u8, usize, Inputs, Lines) -> Totals<ROWS>,
     quads: *const u8,
     half: usize,
     inputs: Inputs,
     groups: Inputs,
+    lines: Lines,
 ) -> Totals<ROWS> {
     let count = QUADS / C::CODING.halves();
     // As many quads as 16 bits have room for.
@@ -387,7 +454,8 @@ unsafe fn pairs<C: Code, const ROWS: usize>(
         let mut totals = [[_mm256_setzero_si256(); HALVES]; ROWS];
         for start in (half * count..(half + 1) * count).step_by(together) {
             let zeros = [[_mm256_setzero_si256(); HALVES]; ROWS];
-            let pairs = pairs(zeros, quads.add(start * QUAD_BYTES), together, inputs.skip(start * QUAD));
+            let lines = lines.skip(start - half * count);
+            let pairs = pairs(zeros, quads.add(start * QUAD_BYTES), together, inputs.skip(start * QUAD), lines);
             for row in 0..ROWS {
                 for lanes in 0..HALVES {
                     let sums = _mm256_madd_epi16(pairs[row][lanes], ones);

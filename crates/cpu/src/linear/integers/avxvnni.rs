@@ -5,7 +5,7 @@ use std::arch::x86_64::__m256i;
 use super::{
     Code,
     avx2::{LANES, Unsigned},
-    avx2_tiles::{self, Dots, Inputs, Rows, Totals},
+    avx2_tiles::{self, Dots, Inputs, Lines, Rows, Totals},
     codings,
     prepared::{Ahead, Tile, Unit, Weights, kernel},
 };
@@ -28,10 +28,17 @@ struct Twin<const ROWS: usize>;
 impl<const ROWS: usize> Rows for Twin<ROWS> {
     const ROWS: usize = ROWS;
     const WORDS: bool = false;
+    const EVENLY: bool = false;
     type Sums = Totals<ROWS>;
 
     #[inline(always)]
-    unsafe fn totals<C: Code>(quads: *const u8, half: usize, inputs: Inputs, groups: Inputs) -> Self::Sums {
+    unsafe fn totals<C: Code>(
+        quads: *const u8,
+        half: usize,
+        inputs: Inputs,
+        groups: Inputs,
+        _: Option<Lines>,
+    ) -> Self::Sums {
         let count = QUADS / C::CODING.halves();
         // SAFETY: the caller vouches for processor, weights and rows.
         unsafe {

@@ -34,9 +34,9 @@ pub(super) struct SignedEights;
 impl Preparation for SignedEights {
     const AS_PACKED: bool = false;
 
-    unsafe fn prepare<C: Code>(start: *const u8, parts: Range<usize>, prepared: &mut Prepared, few: bool) -> Weights {
+    unsafe fn prepare<C: Code>(start: *const u8, parts: Range<usize>, prepared: &mut Prepared) -> Weights {
         // SAFETY: the caller's promise.
-        unsafe { prepared::prepare::<Self, C>(start, parts, prepared, few) }
+        unsafe { prepared::prepare::<Self, C>(start, parts, prepared) }
     }
 
     #[inline(always)]

@@ -10,12 +10,11 @@ use demask_tensor::Dtype;
 
 use super::{Code, INPUTS, numbers::Quad};
 use crate::{
-    fetch,
     isa::Tier,
     linear::{
         input::InputFormat,
         int8::{InputGroup, QUAD_BYTES, QUADS},
-        kernel::{Block, Kernel, LINE},
+        kernel::{Block, Kernel},
         packed::{GROUP, PANEL, WeightFormat},
     },
 };
@@ -51,7 +50,7 @@ pub(super) trait Preparation {
     ///
     /// # Safety
     /// The processor has the tier; `start` points to blocks with these parts, of which there is memory for.
-    unsafe fn prepare<C: Code>(start: *const u8, parts: Range<usize>, prepared: &mut Prepared, few: bool) -> Weights;
+    unsafe fn prepare<C: Code>(start: *const u8, parts: Range<usize>, prepared: &mut Prepared) -> Weights;
 
     /// Writes the factors of a panel in the part at `part`, of the block at `head`.
     ///
@@ -107,6 +106,9 @@ pub(super) struct Prepared {
 pub(super) struct Ahead {
     pub(super) start: *const u8,
     pub(super) step: usize,
+    /// Records whether the tile is the only one, which waits for its weights: they had better come evenly, for a core
+    /// keeps track of few lines.
+    pub(super) alone: bool,
 }
 
 /// # Safety
@@ -121,8 +123,8 @@ unsafe fn accumulate<U: Unit<C>, C: Code>(block: &Block) {
                 let pair = block.part(0, block.rows, group);
                 let weights =
                     Weights { bytes: pair.weight, panel_stride: 0, part_stride: 0, factors: std::ptr::null() };
-                let ahead =
-                    Ahead { start: pair.weight.wrapping_add(AHEAD), step: coding.block_bytes() / coding.parts() };
+                let step = coding.block_bytes() / coding.parts();
+                let ahead = Ahead { start: pair.weight.wrapping_add(AHEAD), step, alone: true };
                 U::DIRECT[block.rows - 1](&pair, &weights, ahead);
             }
         }
@@ -134,13 +136,16 @@ unsafe fn accumulate<U: Unit<C>, C: Code>(block: &Block) {
     for group in 0..block.groups {
         for start in (0..parts).step_by(most) {
             let end = parts.min(start + most);
+            let depth = end - start;
             // SAFETY: the caller vouches for the processor and the block; parts are the pair's, and there is memory for
             // as many as are prepared.
             unsafe {
                 let pair = block.part(0, block.rows, group);
-                let weights = U::Preparation::prepare::<C>(pair.weight, start..end, &mut prepared, count == 1);
-                let (next, bytes) = if end < parts {
-                    (pair.weight.wrapping_add(coding.part_offset(end)), coding.part_bytes() * (end - start))
+                let weights = U::Preparation::prepare::<C>(pair.weight, start..end, &mut prepared);
+                let (next, bytes) = if count == 1 {
+                    (pair.weight.wrapping_add(coding.part_offset(start) + AHEAD), coding.part_bytes() * depth)
+                } else if end < parts {
+                    (pair.weight.wrapping_add(coding.part_offset(end)), coding.part_bytes() * depth)
                 } else {
                     (following(block, group), coding.part_bytes() * parts.min(most))
                 };
@@ -149,15 +154,16 @@ unsafe fn accumulate<U: Unit<C>, C: Code>(block: &Block) {
                 for index in 0..count {
                     let rows = (block.rows - row).div_ceil(count - index);
                     let share = bytes.div_ceil(count);
-                    let step = if count == 1 { 0 } else { share.div_ceil(end - start) };
+                    let start = next.wrapping_add(index * share);
+                    let ahead = Ahead { start, step: share.div_ceil(depth), alone: count == 1 };
                     let tile = Block {
                         input: input.add(row * block.input_stride),
                         rows,
-                        depth: (end - start) * INPUTS,
+                        depth: depth * INPUTS,
                         sums: pair.sums.add(row * block.sums_stride),
                         ..pair
                     };
-                    U::TILES[rows - 1](&tile, &weights, Ahead { start: next.wrapping_add(index * share), step });
+                    U::TILES[rows - 1](&tile, &weights, ahead);
                     row += rows;
                 }
             }
@@ -183,21 +189,16 @@ pub(super) unsafe fn prepare<P: Preparation, C: Code>(
     start: *const u8,
     parts: Range<usize>,
     prepared: &mut Prepared,
-    few: bool,
 ) -> Weights {
     const { assert!(C::CODING.factors() <= 2) };
     let (coding, as_packed) = (C::CODING, P::AS_PACKED && C::CODING.bytes());
     let bytes = prepared.bytes.as_mut_ptr().cast::<u8>();
     let factors = prepared.factors.as_mut_ptr().cast::<f32>();
     let panel_bytes = QUADS * QUAD_BYTES;
-    // SAFETY: the caller vouches for blocks and memory. What is asked for ahead may lie anywhere.
+    // SAFETY: the caller vouches for blocks and memory.
     unsafe {
         for part in parts.clone() {
             let source = start.add(coding.part_offset(part));
-            let lines = if few { coding.part_bytes() / LINE } else { 0 };
-            for line in 0..lines {
-                fetch::near(source.wrapping_add(AHEAD + line * LINE));
-            }
             let head = start.add(coding.block_offset(part));
             for panel in 0..GROUP {
                 let place = (part - parts.start) * GROUP + panel;
