@@ -40,6 +40,35 @@ pub(in crate::linear) const KERNELS: [Kernel; Coding::ALL.len()] = codings!(kern
 /// Dot products of bytes in registers of 64.
 pub(super) struct Wide;
 
+/// Reports whether rows meet one panel after the other: few of them wait for weights, which arrive sooner in the order of
+/// their places.
+const fn in_turns<C: Code, const DIRECT: bool, const ROWS: usize>() -> bool {
+    DIRECT && ROWS <= 2
+}
+
+/// Reports whether lines are asked for evenly, not for a part at once: a core keeps track of few, and waits where more are
+/// asked for. Three and four rows do not gain by it, nor do more of fewer bits.
+const fn evenly<C: Code, const DIRECT: bool, const ROWS: usize>() -> bool {
+    in_turns::<C, DIRECT, ROWS>() || DIRECT && C::CODING.bytes() && ROWS > 4
+}
+
+/// Inputs of a tile's rows.
+#[derive(Clone, Copy)]
+struct Inputs {
+    /// Start of the first row's inputs.
+    first: *const u8,
+    /// Bytes from row to row.
+    stride: usize,
+}
+
+impl Inputs {
+    /// Address of a row's inputs, which may lie behind the last one's.
+    #[inline(always)]
+    fn row(self, row: usize) -> *const u8 {
+        self.first.wrapping_add(row * self.stride)
+    }
+}
+
 /// Tiles of each number of rows up to twelve, of one kind.
 macro_rules! tiles {
     ($kind:literal) => {
@@ -80,7 +109,6 @@ unsafe fn compiled<C: Code, const DIRECT: bool, const ROWS: usize>(block: &Block
 /// weights are prepared or, if `DIRECT`, begin with its first part.
 #[inline(always)]
 unsafe fn tile<C: Code, const DIRECT: bool, const ROWS: usize>(block: &Block, weights: &Weights, ahead: Ahead) {
-    let coding = C::CODING;
     // SAFETY: every access is inside what the block and its maker promise. Four inputs are one word, aligned because rows
     // begin on cache lines and groups take twelve words. What is asked for ahead may lie anywhere.
     unsafe {
@@ -91,61 +119,85 @@ unsafe fn tile<C: Code, const DIRECT: bool, const ROWS: usize>(block: &Block, we
             }
         }
         let mut next = ahead.start;
-        let mut input = block.input;
+        let mut input = Inputs { first: block.input, stride: block.input_stride };
         for part in 0..block.depth / INPUTS {
-            // Many rows take so long that lines have to be asked for evenly: a core keeps track of few, and waits where more
-            // are asked for at once. Few rows are faster with all at once.
-            let evenly = DIRECT && coding.bytes() && ROWS > 4;
-            if !evenly {
+            if !evenly::<C, DIRECT, ROWS>() {
                 fetch(next, 0..ahead.step.div_ceil(LINE));
             }
             // The next tile's inputs of this group: rows lie pages apart, where no processor looks ahead by itself.
             for row in ROWS..2 * ROWS {
-                near(input.wrapping_add(row * block.input_stride));
+                near(input.row(row));
             }
-            let group = |row: usize| input.add(row * block.input_stride).cast::<InputGroup>();
             let panels = [place::<C, DIRECT>(weights, part, 0), place::<C, DIRECT>(weights, part, 1)];
-            for half in 0..coding.halves() {
-                let mut totals = [[_mm512_setzero_si512(); GROUP]; ROWS];
-                for row in 0..ROWS {
-                    totals[row] = [starts::<C>(&*group(row), half); GROUP];
-                }
-                let count = QUADS / coding.halves();
-                for two in (half * count..(half + 1) * count).step_by(2) {
-                    for quad in [two, two + 1] {
-                        if evenly {
-                            let lines = (coding.block_bytes() / coding.parts()).div_ceil(LINE);
-                            fetch(next, quad * lines / QUADS..(quad + 1) * lines / QUADS);
-                        }
-                        let quads = [quad_of::<C, DIRECT>(panels[0].0, quad), quad_of::<C, DIRECT>(panels[1].0, quad)];
-                        for row in 0..ROWS {
-                            let four = input.add(row * block.input_stride + quad * QUAD).cast::<i32>();
-                            let four = _mm512_set1_epi32(*four);
-                            for panel in 0..GROUP {
-                                totals[row][panel] = _mm512_dpbusd_epi32(totals[row][panel], quads[panel], four);
-                            }
-                        }
-                    }
-                }
-                for row in 0..ROWS {
-                    let scale = _mm512_set1_ps((*group(row)).scale);
-                    for panel in 0..GROUP {
-                        let total = _mm512_cvtepi32_ps(totals[row][panel]);
-                        let scale = _mm512_mul_ps(scale, panels[panel].1[half]);
-                        sums[row][panel] = _mm512_fmadd_ps(total, scale, sums[row][panel]);
-                        if coding.minima() {
-                            let weighted = _mm512_set1_ps((*group(row)).weighted);
-                            sums[row][panel] = _mm512_fnmadd_ps(weighted, panels[panel].1[1], sums[row][panel]);
-                        }
-                    }
-                }
+            if in_turns::<C, DIRECT, ROWS>() {
+                add::<C, DIRECT, ROWS, 1>(&mut sums, &panels, 0, input, next);
+                add::<C, DIRECT, ROWS, 1>(&mut sums, &panels, 1, input, next);
+            } else {
+                add::<C, DIRECT, ROWS, GROUP>(&mut sums, &panels, 0, input, next);
             }
             next = next.wrapping_add(ahead.step);
-            input = input.add(size_of::<InputGroup>());
+            input.first = input.first.add(size_of::<InputGroup>());
         }
         for row in 0..ROWS {
             for panel in 0..GROUP {
                 _mm512_storeu_ps(block.sums.add(row * block.sums_stride + panel * PANEL), sums[row][panel]);
+            }
+        }
+    }
+}
+
+/// Adds the products of a part with `PANELS` panels from `first` on.
+///
+/// # Safety
+/// As [`tile`].
+#[inline(always)]
+unsafe fn add<C: Code, const DIRECT: bool, const ROWS: usize, const PANELS: usize>(
+    sums: &mut [[__m512; GROUP]; ROWS],
+    places: &[(*const u8, [__m512; 2]); GROUP],
+    first: usize,
+    input: Inputs,
+    next: *const u8,
+) {
+    let coding = C::CODING;
+    // SAFETY: the caller's promise.
+    unsafe {
+        let group = |row: usize| input.row(row).cast::<InputGroup>();
+        for half in 0..coding.halves() {
+            let mut totals = [[_mm512_setzero_si512(); PANELS]; ROWS];
+            for row in 0..ROWS {
+                totals[row] = [starts::<C>(&*group(row), half); PANELS];
+            }
+            let count = QUADS / coding.halves();
+            for two in (half * count..(half + 1) * count).step_by(2) {
+                for quad in [two, two + 1] {
+                    if evenly::<C, DIRECT, ROWS>() {
+                        let lines = (coding.block_bytes() / coding.parts()).div_ceil(LINE);
+                        let turn = first * QUADS + quad * PANELS;
+                        fetch(next, turn * lines / (GROUP * QUADS)..(turn + PANELS) * lines / (GROUP * QUADS));
+                    }
+                    let mut quads = [_mm512_setzero_si512(); PANELS];
+                    for panel in 0..PANELS {
+                        quads[panel] = quad_of::<C, DIRECT>(places[first + panel].0, quad);
+                    }
+                    for row in 0..ROWS {
+                        let four = _mm512_set1_epi32(*input.row(row).add(quad * QUAD).cast::<i32>());
+                        for panel in 0..PANELS {
+                            totals[row][panel] = _mm512_dpbusd_epi32(totals[row][panel], quads[panel], four);
+                        }
+                    }
+                }
+            }
+            for row in 0..ROWS {
+                let scale = _mm512_set1_ps((*group(row)).scale);
+                for panel in 0..PANELS {
+                    let (sum, factors) = (&mut sums[row][first + panel], &places[first + panel].1);
+                    let total = _mm512_cvtepi32_ps(totals[row][panel]);
+                    *sum = _mm512_fmadd_ps(total, _mm512_mul_ps(scale, factors[half]), *sum);
+                    if coding.minima() {
+                        let weighted = _mm512_set1_ps((*group(row)).weighted);
+                        *sum = _mm512_fnmadd_ps(weighted, factors[1], *sum);
+                    }
+                }
             }
         }
     }
