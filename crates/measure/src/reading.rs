@@ -72,7 +72,7 @@ fn largest_of_names() -> Option<usize> {
     [c"hw.l3cachesize", c"hw.l2cachesize", c"hw.perflevel0.l2cachesize"].into_iter().filter_map(size).max()
 }
 
-/// `32K`, `8M`.
+/// Reads a size of Linux, as `32K` or `8M`.
 fn cache_size(text: &str) -> Option<usize> {
     let text = text.trim();
     let number = |digits: &str, shift: u32| digits.parse::<usize>().ok()?.checked_mul(1 << shift);

@@ -84,7 +84,7 @@ pub struct LinearTrial {
 }
 
 impl LinearTrial {
-    /// A weight `[outputs, inputs]` and at most `rows` rows.
+    /// Sets up a weight `[outputs, inputs]` and at most `rows` rows.
     ///
     /// # Errors
     /// If there is no memory for it.
@@ -137,7 +137,7 @@ pub struct AttentionTrial {
 }
 
 impl AttentionTrial {
-    /// `rows` rows over `keys` keys.
+    /// Sets up `rows` rows that see `keys` keys.
     ///
     /// # Errors
     /// If there is no memory for it.
@@ -228,7 +228,7 @@ pub struct HeadTrial {
 }
 
 impl HeadTrial {
-    /// A head `[vocabulary, hidden]` and `rows` rows that make a request.
+    /// Sets up a head `[vocabulary, hidden]` and `rows` rows that make a request.
     ///
     /// # Errors
     /// If there is no memory for it.
