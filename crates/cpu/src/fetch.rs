@@ -12,20 +12,3 @@ pub(crate) fn near(line: *const u8) {
         std::arch::asm!("prfm pldl1keep, [{line}]", line = in(reg) line, options(readonly, nostack, preserves_flags));
     }
 }
-
-/// Asks the second-level cache for a line, if the processor can be asked.
-#[inline(always)]
-pub(crate) fn far(line: *const u8) {
-    // SAFETY: as above.
-    #[cfg(target_arch = "x86_64")]
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(line.cast());
-    }
-    // SAFETY: as above.
-    #[cfg(target_arch = "aarch64")]
-    unsafe {
-        std::arch::asm!("prfm pldl2keep, [{line}]", line = in(reg) line, options(readonly, nostack, preserves_flags));
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    let _ = line;
-}

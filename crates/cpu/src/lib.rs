@@ -1,16 +1,12 @@
 //! The CPU backend: instruction set probe, packed weights, kernels per instruction set, attention, head, threads.
 //!
 //! Rooms: [`isa`] knows what the processor can do, [`pool`] runs work on threads, [`linear`] packs and multiplies
-//! matrices, [`ceiling`] and [`reading`] measure what the machine can do at most and [`trial`] runs single operations to
-//! compare with it; the other modules are the remaining operations of [`demask_tensor::Backend`], put together in
+//! matrices; the other modules are the remaining operations of [`demask_tensor::Backend`], put together in
 //! [`CpuBackend`].
 
-pub mod ceiling;
 pub mod isa;
 pub mod linear;
 pub mod pool;
-pub mod reading;
-pub mod trial;
 
 mod attention;
 mod backend;

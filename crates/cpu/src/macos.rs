@@ -33,9 +33,3 @@ pub(crate) fn available() -> Option<u64> {
     let pages = u64::from(pages.free_count) + u64::from(pages.inactive_count) + u64::from(pages.purgeable_count);
     Some(pages * number(c"hw.pagesize")?)
 }
-
-/// Bytes of the largest cache: the last one, or the second of the fast cores and of the others.
-pub(crate) fn largest_cache() -> Option<usize> {
-    let names = [c"hw.l3cachesize", c"hw.l2cachesize", c"hw.perflevel0.l2cachesize"];
-    names.into_iter().filter_map(number).max().map(|bytes| bytes as usize)
-}

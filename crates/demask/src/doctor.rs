@@ -4,15 +4,14 @@ use std::fs;
 
 use demask_checkpoint::FAMILIES;
 use demask_cpu::{
-    ceiling,
     isa::{Isa, Tier},
     linear::{Activations, Products, Quantisation},
     pool::Pool,
-    reading::Reading,
 };
 #[cfg(feature = "cuda")]
 use demask_cuda::{self as cuda, Cuda};
 use demask_decode::{CanvasSpec, ModelFacts, SessionOptions, legality, recommended};
+use demask_measure::{ceiling, reading::Reading};
 use demask_step::Mask;
 use demask_tensor::Dtype;
 use serde::Serialize;

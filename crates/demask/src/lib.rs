@@ -119,6 +119,7 @@ pub mod internals {
     #[cfg(feature = "cuda")]
     pub use demask_cuda as cuda;
     pub use demask_decode as decode;
+    pub use demask_measure as measure;
     pub use demask_model as model_parts;
     pub use demask_step as step;
     pub use demask_tensor as tensor;

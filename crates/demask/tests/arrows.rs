@@ -15,6 +15,7 @@ pub(crate) const ARROWS: &[(&str, &[&str])] = &[
     ("demask-step", &[]),
     ("demask-tensor", &["demask-step"]),
     ("demask-cpu", &["demask-step", "demask-tensor"]),
+    ("demask-measure", &["demask-step", "demask-tensor", "demask-cpu"]),
     ("demask-cuda", &["demask-step", "demask-tensor"]),
     ("demask-cuda-emulator", &["demask-cuda", "demask-step"]),
     ("demask-model", &["demask-step", "demask-tensor"]),
@@ -26,6 +27,7 @@ pub(crate) const ARROWS: &[(&str, &[&str])] = &[
             "demask-step",
             "demask-tensor",
             "demask-cpu",
+            "demask-measure",
             "demask-cuda",
             "demask-model",
             "demask-checkpoint",
@@ -44,7 +46,8 @@ pub(crate) const ARROWS: &[(&str, &[&str])] = &[
 const FOR_TESTS: &[&str] = &["demask-testkit", "demask-cuda-emulator"];
 
 /// Crates whose job needs unsafe code: buffers, kernels.
-const MAY_BE_UNSAFE: &[&str] = &["demask-tensor", "demask-cpu", "demask-cuda", "demask-cuda-emulator"];
+const MAY_BE_UNSAFE: &[&str] =
+    &["demask-tensor", "demask-cpu", "demask-measure", "demask-cuda", "demask-cuda-emulator"];
 
 fn metadata() -> Value {
     metadata_in(Path::new(env!("CARGO_MANIFEST_DIR")))

@@ -418,6 +418,7 @@ impl KvWriter<'_> {
     ///
     /// # Safety
     /// No other task uses this head of this layer's K or V.
+    #[cfg(test)]
     pub(crate) unsafe fn set_head<T: Element>(&self, place: (usize, Tensor, usize), slot: u32, values: &[f32]) {
         // SAFETY: as our caller promises.
         unsafe { self.set_heads::<T>(place, std::iter::once((slot, values))) }

@@ -174,41 +174,6 @@ impl TileUnit for Tiles {
     }
 }
 
-/// Rounds of four products of tiles of zeros.
-macro_rules! rounds {
-    ($rounds:expr, $dot:literal) => {
-        asm!(
-            "tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3",
-            "tilezero tmm4", "tilezero tmm5", "tilezero tmm6", "tilezero tmm7",
-            "2:",
-            concat!($dot, " tmm0, tmm4, tmm6"),
-            concat!($dot, " tmm1, tmm4, tmm7"),
-            concat!($dot, " tmm2, tmm5, tmm6"),
-            concat!($dot, " tmm3, tmm5, tmm7"),
-            "dec {rounds}",
-            "jnz 2b",
-            rounds = inout(reg) $rounds => _,
-            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-            options(nostack, nomem),
-        )
-    };
-}
-
-impl Tiles {
-    /// Multiplies on registers alone: `rounds` times the four products of bf16 of two tiles of rows.
-    pub(super) fn rounds(_: &mut Self, rounds: u64) {
-        // SAFETY: the unit is configured as long as it lives.
-        unsafe { rounds!(rounds.max(1), "tdpbf16ps") }
-    }
-
-    /// Multiplies bytes on registers alone.
-    pub(super) fn byte_rounds(_: &mut Self, rounds: u64) {
-        // SAFETY: the unit is configured as long as it lives.
-        unsafe { rounds!(rounds.max(1), "tdpbsud") }
-    }
-}
-
 impl Drop for Tiles {
     fn drop(&mut self) {
         // SAFETY: a unit exists only where tile instructions may be executed. Releasing lets the system leave the

@@ -68,33 +68,6 @@ pub(crate) struct Places {
     pub(crate) fresh: bool,
 }
 
-/// Operations of one round of [`tile_rounds`].
-#[cfg(target_arch = "x86_64")]
-pub(crate) const TILE_ROUND: u64 = (4 * 2 * ROWS * WORDS * DEPTH) as u64;
-/// Operations of one round of [`byte_tile_rounds`].
-#[cfg(target_arch = "x86_64")]
-pub(crate) const BYTE_TILE_ROUND: u64 = (4 * 2 * ROWS * WORDS * ROW_BYTES) as u64;
-
-/// The products of [`TileUnit::multiply`] on registers alone, for measuring what the instruction can do at most.
-///
-/// # Safety
-/// The processor has the tier AMX; this thread has no other unit.
-#[cfg(target_arch = "x86_64")]
-pub(crate) unsafe fn tile_rounds(rounds: u64) {
-    // SAFETY: as our caller promises.
-    unsafe { hardware::Tiles::rounds(&mut hardware::Tiles::configure(), rounds) }
-}
-
-/// Runs rounds of bytes, on tiles of full size.
-///
-/// # Safety
-/// As [`tile_rounds`].
-#[cfg(target_arch = "x86_64")]
-pub(crate) unsafe fn byte_tile_rounds(rounds: u64) {
-    // SAFETY: as our caller promises.
-    unsafe { hardware::Tiles::byte_rounds(&mut hardware::Tiles::configure(), rounds) }
-}
-
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;

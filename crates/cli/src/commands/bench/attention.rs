@@ -4,7 +4,12 @@
 use demask::internals::cuda;
 use demask::internals::{
     DeviceOptions,
-    cpu::{linear::Products, pool::Pool, trial::AttentionTrial},
+    cpu::{
+        CpuOptions,
+        linear::{Activations, Products},
+        pool::Pool,
+    },
+    measure::trial::AttentionTrial,
     tensor::{AttentionShape, Dtype},
 };
 use serde::Serialize;
@@ -120,20 +125,26 @@ impl Asked<'_> {
     }
 
     fn on_processor(&self, device: &DeviceOptions) -> anyhow::Result<Measured> {
-        let isa = device.isa()?;
         let pool = Pool::new(device.thread_count()?);
+        let options = CpuOptions {
+            isa: device.isa()?,
+            dtype: self.dtype,
+            quantisation: None,
+            activations: Activations::Plain,
+            threads: pool.threads(),
+        };
         let _watched = Watched::new();
-        let ceilings = Ceilings::measure(&pool, isa, Products::plain(self.dtype));
+        let ceilings = Ceilings::measure(&pool, options.isa, Products::plain(self.dtype));
         let mut ways = Vec::new();
         for &rows in self.all_rows {
-            let mut trial = AttentionTrial::new(isa, self.dtype, self.shape, (rows, self.keys))?;
+            let mut trial = AttentionTrial::new(options, self.shape, (rows, self.keys))?;
             let seconds = Spread::timed(self.repeat, || {
-                trial.run(&pool);
+                trial.run();
                 Ok(())
             })?;
             ways.push(Way { rows, kernel: None, chosen: true, seconds });
         }
-        Ok(Measured { threads: Some(pool.threads()), row_element: size_of::<f32>(), ceilings, ways })
+        Ok(Measured { threads: Some(options.threads), row_element: size_of::<f32>(), ceilings, ways })
     }
 
     #[cfg(feature = "cuda")]

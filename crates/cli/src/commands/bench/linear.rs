@@ -9,9 +9,8 @@ use demask::internals::{
     cpu::{
         linear::{Linear, Quantisation},
         pool::Pool,
-        reading::Reading,
-        trial::LinearTrial,
     },
+    measure::{reading::Reading, trial::LinearTrial},
     tensor::Dtype,
 };
 use serde::Serialize;

@@ -14,7 +14,8 @@ use demask::DeviceChoice;
 use demask::internals::cuda;
 use demask::internals::{
     DeviceOptions,
-    cpu::{ceiling, isa::Isa, linear::Products, pool::Pool, reading::Reading},
+    cpu::{isa::Isa, linear::Products, pool::Pool},
+    measure::{ceiling, reading::Reading},
     step::random::token_bits,
     tensor::Dtype,
 };

@@ -3,27 +3,25 @@
 use std::{
     fs,
     hint::black_box,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Instant,
 };
 
+use demask_cpu::{available_memory, isa::Isa, pool::Pool};
 use demask_step::OutOfMemory;
 use demask_tensor::AlignedBytes;
 
-use crate::{
-    elementwise::{LANES, Lanes, Operation, dispatch},
-    fetch,
-    isa::Isa,
-    kv::memory,
-    pool::Pool,
-};
+use crate::check_memory;
+
+mod walk;
 
 /// Bytes that are streamed at least.
 const LEAST: usize = 1 << 30;
 /// Bytes that one task reads.
 const PIECE: usize = 4 << 20;
-/// Floats that are read of one stream before the next one's turn: four cache lines.
-const STEP: usize = 2 * LANES;
 /// Seconds of trying, and rounds through all patterns at least: the best run is told, because whoever else uses the
 /// machine can only slow a run down.
 const PATIENCE: f64 = 0.4;
@@ -49,7 +47,7 @@ pub fn streamed_bytes() -> usize {
 fn largest_cache() -> Option<usize> {
     let largest = largest_of_folders();
     #[cfg(target_os = "macos")]
-    let largest = largest.or_else(crate::macos::largest_cache);
+    let largest = largest.or_else(largest_of_names);
     largest
 }
 
@@ -60,7 +58,21 @@ fn largest_of_folders() -> Option<usize> {
     sizes.filter_map(|size| cache_size(&size)).max()
 }
 
-/// `32K`, `8M`.
+/// Bytes of the largest cache of macOS: the last one, or the second of the fast cores and of the others.
+#[cfg(target_os = "macos")]
+fn largest_of_names() -> Option<usize> {
+    let size = |name: &std::ffi::CStr| {
+        // Numbers take four bytes or eight, the lowest first.
+        let (mut size, mut length) = (0u64, size_of::<u64>());
+        let no_value = std::ptr::null_mut();
+        // SAFETY: the name ends with a zero; the system writes `length` bytes at most, and then how many these were.
+        let failed = unsafe { libc::sysctlbyname(name.as_ptr(), (&raw mut size).cast(), &raw mut length, no_value, 0) };
+        (failed == 0).then_some(size as usize)
+    };
+    [c"hw.l3cachesize", c"hw.l2cachesize", c"hw.perflevel0.l2cachesize"].into_iter().filter_map(size).max()
+}
+
+/// Reads a size of Linux, as `32K` or `8M`.
 fn cache_size(text: &str) -> Option<usize> {
     let text = text.trim();
     let number = |digits: &str, shift: u32| digits.parse::<usize>().ok()?.checked_mul(1 << shift);
@@ -95,15 +107,14 @@ impl Reading {
     }
 
     fn of(isa: Isa, pool: &Pool, bytes: usize) -> Result<Self, OutOfMemory> {
-        memory::check(bytes as u64)?;
-        let failed = || OutOfMemory { needed: bytes as u64, available: memory::available() };
+        check_memory(bytes as u64)?;
+        let failed = || OutOfMemory { needed: bytes as u64, available: available_memory() };
         let mut memory = AlignedBytes::try_zeroed(bytes).ok_or_else(failed)?;
-        let floats = crate::elementwise::Shared::new(memory.as_mut_slice::<f32>());
+        let pieces: Vec<_> =
+            memory.as_mut_slice::<f32>().chunks_mut(PIECE / size_of::<f32>()).map(Mutex::new).collect();
         // Not zero: pages that were never written are one and the same.
-        pool.run(bytes / PIECE, &|piece| {
-            // SAFETY: each piece is one task's.
-            unsafe { floats.row(piece, PIECE / size_of::<f32>()) }.fill(1.0);
-        });
+        pool.run(pieces.len(), &|piece| pieces[piece].lock().unwrap_or_else(PoisonError::into_inner).fill(1.0));
+        drop(pieces);
         Ok(Self { isa, memory })
     }
 
@@ -128,48 +139,10 @@ impl Reading {
         pool.run(self.memory.len() / PIECE, &|index| {
             let piece = &floats[index * (PIECE / size_of::<f32>())..][..PIECE / size_of::<f32>()];
             // Sums of ones are whole numbers: exact in any order.
-            let part = dispatch(self.isa, Walk { piece, pattern }) as u32;
+            let part = walk::sum(self.isa, piece, pattern) as u32;
             sum.fetch_add(part, Ordering::Relaxed);
         });
         sum.into_inner()
-    }
-}
-
-/// The sum of a piece.
-struct Walk<'a> {
-    piece: &'a [f32],
-    pattern: Pattern,
-}
-
-impl Operation for Walk<'_> {
-    type Output = f32;
-
-    #[inline(always)]
-    fn run<L: Lanes>(self) -> f32 {
-        let Self { piece, pattern: Pattern { streams, ahead } } = self;
-        let stream = piece.len() / streams;
-        let mut sums = [L::zero(); STEP / LANES];
-        for step in (0..stream).step_by(STEP) {
-            for start in (0..streams).map(|index| index * stream + step) {
-                let step = &piece[start..start + STEP];
-                if ahead > 0 {
-                    let line = |first| step.as_ptr().wrapping_add(first).wrapping_byte_add(ahead).cast();
-                    (0..STEP).step_by(16).for_each(|first| fetch::far(line(first)));
-                }
-                for (sum, tile) in sums.iter_mut().zip(step.chunks_exact(LANES)) {
-                    // SAFETY: the tile is a part of the piece.
-                    *sum = L::scale_add(*sum, unsafe { L::load(tile.as_ptr()) }, 1.0);
-                }
-            }
-        }
-        let mut total = 0.0;
-        for sum in sums {
-            let mut lanes = [0.0f32; LANES];
-            // SAFETY: the array has room for a tile.
-            unsafe { L::store(sum, lanes.as_mut_ptr()) }
-            total += lanes.iter().sum::<f32>();
-        }
-        total
     }
 }
 

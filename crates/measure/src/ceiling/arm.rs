@@ -1,15 +1,16 @@
 //! Loops around the multiply instructions of ARM.
 
 use std::{
-    arch::aarch64::{vdupq_n_f32, vdupq_n_s8, vdupq_n_s32, vdupq_n_u32, vfmaq_f32},
+    arch::{
+        aarch64::{vdupq_n_f32, vdupq_n_s8, vdupq_n_s32, vdupq_n_u32, vfmaq_f32},
+        asm,
+    },
     hint::black_box,
 };
 
+use demask_cpu::isa::{Isa, Tier};
+
 use super::Unit;
-use crate::{
-    instructions::{bfmmla, sdot, smmla},
-    isa::{Isa, Tier},
-};
 
 /// Number of independent sums that hides the latency of an instruction, and fits into the 32 registers.
 const SUMS: usize = 24;
@@ -30,6 +31,22 @@ pub(super) fn byte_unit(isa: Isa) -> Option<Unit> {
         return Some(Unit { operations: (SUMS * 64) as u64, rounds: byte_matrices });
     }
     isa.has(Tier::Dotprod).then_some(Unit { operations: (SUMS * 32) as u64, rounds: dots })
+}
+
+/// Adds products to a sum by an instruction for which the standard library has no stable function.
+macro_rules! add {
+    ($instruction:literal, $sum:ident, $x:ident, $y:ident) => {
+        // SAFETY: the caller of the loop vouches for the instruction, which reads and writes registers alone.
+        unsafe {
+            asm!(
+                $instruction,
+                sum = inout(vreg) *$sum,
+                x = in(vreg) $x,
+                y = in(vreg) $y,
+                options(pure, nomem, nostack, preserves_flags),
+            );
+        }
+    };
 }
 
 /// # Safety
@@ -54,8 +71,7 @@ unsafe fn dots(rounds: u64) {
     let mut sums = [vdupq_n_s32(0); SUMS];
     for _ in 0..rounds {
         for sum in &mut sums {
-            // SAFETY: as our caller promises.
-            *sum = unsafe { sdot::<0>(*sum, x, y) };
+            add!("sdot {sum:v}.4s, {x:v}.16b, {y:v}.4b[0]", sum, x, y);
         }
     }
     black_box(sums);
@@ -69,8 +85,7 @@ unsafe fn byte_matrices(rounds: u64) {
     let mut sums = [vdupq_n_s32(0); SUMS];
     for _ in 0..rounds {
         for sum in &mut sums {
-            // SAFETY: as our caller promises.
-            *sum = unsafe { smmla(*sum, x, y) };
+            add!("smmla {sum:v}.4s, {x:v}.16b, {y:v}.16b", sum, x, y);
         }
     }
     black_box(sums);
@@ -84,8 +99,7 @@ unsafe fn bf16_matrices(rounds: u64) {
     let mut sums = [vdupq_n_f32(0.0); SUMS];
     for _ in 0..rounds {
         for sum in &mut sums {
-            // SAFETY: as our caller promises.
-            *sum = unsafe { bfmmla(*sum, x, y) };
+            add!("bfmmla {sum:v}.4s, {x:v}.8h, {y:v}.8h", sum, x, y);
         }
     }
     black_box(sums);

@@ -6,11 +6,12 @@ use std::{sync::Mutex, time::Duration};
 
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, measurement::WallTime};
 use demask_cpu::{
+    CpuOptions,
     isa::Isa,
-    linear::{Linear, Products, Quantisation, kernels_of},
+    linear::{Activations, Linear, Products, Quantisation, kernels_of},
     pool::{Pool, available_threads},
-    trial::{AttentionTrial, HeadTrial, LinearTrial, NormTrial},
 };
+use demask_measure::trial::{AttentionTrial, HeadTrial, LinearTrial};
 use demask_step::{HeadRequest, Sampling};
 use demask_tensor::{AlignedBytes, AttentionShape, Dtype, TensorView};
 use half::{bf16, f16};
@@ -36,6 +37,12 @@ fn noise(stored: Dtype, count: usize) -> Vec<u8> {
         Dtype::Bf16 => numbers.flat_map(|number| bf16::from_f32(number).to_le_bytes()).collect(),
         _ => numbers.flat_map(f32::to_le_bytes).collect(),
     }
+}
+
+/// Options of a backend with as many threads as a pool.
+fn options(pool: &Pool, dtype: Dtype) -> CpuOptions {
+    let (isa, threads) = (Isa::best(), pool.threads());
+    CpuOptions { isa, dtype, quantisation: None, activations: Activations::Plain, threads }
 }
 
 /// A copy in fresh memory, each thread's part by itself.
@@ -91,10 +98,10 @@ fn attention(criterion: &mut Criterion, pool: &Pool) {
     let mut group = group(criterion, "attention");
     for dtype in [Dtype::F32, Dtype::Bf16] {
         for (rows, keys) in [(1, 1024), (32, 1024), (256, 1024)] {
-            let mut trial = AttentionTrial::new(Isa::best(), dtype, shape, (rows, keys)).expect("memory for keys");
+            let mut trial = AttentionTrial::new(options(pool, dtype), shape, (rows, keys)).expect("memory for keys");
             group.throughput(Throughput::Elements(4 * (rows * keys * shape.heads * shape.head_dim) as u64));
             group.bench_function(BenchmarkId::new(dtype.to_string(), rows), |bencher| {
-                bencher.iter(|| trial.run(pool));
+                bencher.iter(|| trial.run());
             });
         }
     }
@@ -114,20 +121,12 @@ fn head(criterion: &mut Criterion, pool: &Pool) {
     ];
     for (name, request) in requests {
         for rows in [32, 256] {
-            let linear = Linear::new(Isa::best(), Dtype::Bf16);
-            let trial = HeadTrial::new(linear, pool.threads(), rows, HEAD, request.clone());
+            let trial = HeadTrial::new(options(pool, Dtype::Bf16), rows, HEAD, request.clone());
             let mut trial = trial.expect("memory for a head");
             group.throughput(Throughput::Elements(2 * (rows * HEAD.0 * HEAD.1) as u64));
-            group.bench_function(BenchmarkId::new(name, rows), |bencher| bencher.iter(|| trial.run(pool)));
+            group.bench_function(BenchmarkId::new(name, rows), |bencher| bencher.iter(|| trial.run()));
         }
     }
-}
-
-fn norm(criterion: &mut Criterion) {
-    let mut trial = NormTrial::new(Isa::best(), 256, WIDTH);
-    let mut group = group(criterion, "rms_norm");
-    group.throughput(Throughput::Elements(256 * WIDTH as u64));
-    group.bench_function(BenchmarkId::from_parameter(256), |bencher| bencher.iter(|| trial.run()));
 }
 
 fn main() {
@@ -137,6 +136,5 @@ fn main() {
     packing(&mut criterion, &pool);
     attention(&mut criterion, &pool);
     head(&mut criterion, &pool);
-    norm(&mut criterion);
     criterion.final_summary();
 }
