@@ -33,7 +33,9 @@ mod weights;
 pub use checkpoint::{Checkpoint, CheckpointText};
 pub use config::{ModelConfig, TokenIds, parse_config};
 pub use error::{CheckpointError, Warning};
-pub use families::{DecodingDefaults, FAMILIES, Family, FamilyChoice, LikelihoodConventions, MaskDraws, UnknownFamily};
+pub use families::{
+    DecodingDefaults, FAMILIES, Family, FamilyChoice, LikelihoodConventions, MaskDraws, SamplerDefaults, UnknownFamily,
+};
 pub use files::{ModelFiles, ModelLocation, resolve};
 pub use generation::GenerationConfig;
 pub use gguf::check_gguf;

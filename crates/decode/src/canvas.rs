@@ -44,6 +44,17 @@ impl Canvas {
         canvas
     }
 
+    /// `tokens`, masks, and `tail` up to `length`: fixed tokens behind everything that is decoded.
+    pub fn with_tail(tokens: &[TokenId], length: usize, tail: &[TokenId], mask_id: Option<TokenId>) -> Self {
+        if tail.is_empty() {
+            return Self::new(tokens, length, mask_id);
+        }
+        let mut all = tokens.to_vec();
+        all.resize(length.saturating_sub(tail.len()).max(tokens.len()), mask_id.unwrap_or(NO_TOKEN));
+        all.extend_from_slice(tail);
+        Self::new(&all, length, mask_id)
+    }
+
     /// Keeps the unconditional twin as well: every position that is not masked now is a mask there for good (LLaDA
     /// `generate`, specs/caches.md#1.1).
     #[must_use]
@@ -208,6 +219,14 @@ mod tests {
         assert_eq!(canvas.first_open(), 2);
         assert!(canvas.commit(2, 1));
         assert_eq!((canvas.masks(), canvas.first_open()), (1, 4));
+    }
+
+    #[test]
+    fn a_tail_was_given_and_never_opens() {
+        let canvas = Canvas::with_tail(&[4, 5], 6, &[7], Some(9));
+        assert_eq!((canvas.tokens(), canvas.masks(), canvas.writes()), (&[4, 5, 9, 9, 9, 7][..], 3, 3));
+        assert!(canvas.is_given(5) && !canvas.is_open(5));
+        assert_eq!(Canvas::with_tail(&[4, 9], 3, &[7], Some(9)).tokens(), [4, 9, 7]);
     }
 
     #[test]

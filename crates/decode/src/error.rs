@@ -30,6 +30,18 @@ pub enum OptionsError {
         /// The decoder.
         decoder: String,
     },
+    /// Fixed tokens behind the response of a model that does not see them.
+    #[error("tokens behind the response are for models with full attention, found {attention}: leave the tail empty")]
+    TailNeedsFull {
+        /// The model's.
+        attention: MaskKind,
+    },
+    /// A mask behind the response.
+    #[error("the tokens behind the response hold the mask (token {mask_id}), expected fixed ones: ask for more tokens")]
+    MaskInTail {
+        /// The mask token.
+        mask_id: TokenId,
+    },
     /// An infill canvas without a mask.
     #[error("nothing to fill in, expected at least one mask (token {mask_id}): put masks where text is wanted")]
     NothingToFill {

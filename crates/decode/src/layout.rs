@@ -19,13 +19,22 @@ pub struct Layout {
     length: usize,
     start: usize,
     block_length: usize,
+    /// Fixed tokens behind everything that is decoded.
+    tail: usize,
 }
 
 impl Layout {
     /// Blocks of a model with full attention: `response` is the first mask, `length` the canvas length.
     pub fn full(response: usize, length: usize, block_length: usize) -> Self {
         let gen_length = length.saturating_sub(response);
-        Self { attention: Mask::Full, response, gen_length, length, start: response, block_length: block_length.max(1) }
+        let block_length = block_length.max(1);
+        Self { attention: Mask::Full, response, gen_length, length, start: response, block_length, tail: 0 }
+    }
+
+    /// Makes room for fixed tokens behind everything that is decoded. They are in no block, as the prompt is.
+    #[must_use]
+    pub(crate) fn with_tail(self, tokens: usize) -> Self {
+        Self { length: self.length + tokens, tail: tokens, ..self }
     }
 
     /// Blocks of a block-causal model. The canvas has `ceil((prompt + gen_length) / block) * block` positions.
@@ -46,7 +55,7 @@ impl Layout {
             _ => Mask::BlockCausal { block: block as Position, offset: ((block - start % block) % block) as Position },
         };
         let length = if rules.ends_short { prompt + gen_length } else { whole };
-        Self { attention, response: prompt, gen_length, length, start, block_length: block }
+        Self { attention, response: prompt, gen_length, length, start, block_length: block, tail: 0 }
     }
 
     /// The one block of an autoregressive model.
@@ -76,10 +85,15 @@ impl Layout {
 
     /// Reports whether more positions are decoded than are asked for, and not because blocks are whole.
     pub(crate) fn has_spare(&self) -> bool {
-        matches!(self.attention, Mask::Full | Mask::Causal) && self.response + self.gen_length < self.length
+        matches!(self.attention, Mask::Full | Mask::Causal) && self.response + self.gen_length < self.end()
     }
 
-    /// Canvas length, what lies beyond `gen_length` included.
+    /// End of the last block: what stands behind it was given.
+    pub(crate) fn end(&self) -> usize {
+        self.length - self.tail
+    }
+
+    /// Canvas length, what lies beyond `gen_length` and all blocks included.
     pub fn len(&self) -> usize {
         self.length
     }
@@ -101,19 +115,19 @@ impl Layout {
 
     /// Number of blocks to decode.
     pub fn blocks(&self) -> usize {
-        (self.length - self.start).div_ceil(self.block_length)
+        (self.end() - self.start).div_ceil(self.block_length)
     }
 
     /// The positions of a block; empty beyond the last one.
     pub fn block(&self, index: usize) -> Range<Position> {
-        let start = self.start.saturating_add(index.saturating_mul(self.block_length)).min(self.length);
-        let end = (start + self.block_length).min(self.length);
+        let start = self.start.saturating_add(index.saturating_mul(self.block_length)).min(self.end());
+        let end = (start + self.block_length).min(self.end());
         start as Position..end as Position
     }
 
-    /// The block that a position at or after [`start`](Self::start) lies in; behind the canvas, the one behind the last.
+    /// The block that a position at or after [`start`](Self::start) lies in; behind all blocks, the one behind the last.
     pub fn block_of(&self, position: Position) -> usize {
-        if position as usize >= self.length {
+        if position as usize >= self.end() {
             return self.blocks();
         }
         (position as usize).saturating_sub(self.start) / self.block_length
@@ -140,6 +154,14 @@ mod tests {
         assert!(layout.has_spare());
         layout.ask_for(40);
         assert_eq!(layout.gen_length(), 11, "never more than before");
+    }
+
+    #[test]
+    fn a_tail_is_in_no_block() {
+        let layout = Layout::full(5, 17, 8).with_tail(2);
+        assert_eq!((layout.len(), layout.gen_length(), layout.end(), layout.blocks()), (19, 12, 17, 2));
+        assert_eq!((layout.block(1), layout.block_of(16), layout.block_of(17)), (13..17, 1, 2));
+        assert!(!layout.has_spare());
     }
 
     #[test]

@@ -98,6 +98,8 @@ pub struct SessionOptions {
     pub facts: ModelFacts,
     /// The canvas.
     pub canvas: CanvasSpec,
+    /// Tokens behind all that is decoded: fixed, seen by every row, and no part of the answer. Full attention only.
+    pub tail: Vec<TokenId>,
     /// Positions of a block; chosen to fit if not given. For block-causal models it is the block of the attention too.
     pub block_length: Option<usize>,
     /// Steps over all blocks; one token a step if not given.
@@ -161,6 +163,7 @@ impl SessionOptions {
         Self {
             facts,
             canvas,
+            tail: Vec::new(),
             block_length: None,
             steps: None,
             remasking: Remasking::default(),

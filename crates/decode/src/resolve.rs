@@ -60,7 +60,7 @@ pub(crate) fn resolve(options: &SessionOptions) -> Result<Resolved, OptionsError
         return Err(OptionsError::Context { needed, available: facts.context });
     }
     let (CanvasSpec::Prompt { tokens, .. } | CanvasSpec::Infill { tokens }) = &options.canvas;
-    let canvas = Canvas::new(tokens, needed, facts.mask_id);
+    let canvas = Canvas::with_tail(tokens, needed, &options.tail, facts.mask_id);
     let (blocks, most_masks) = masked_blocks(&layout, &canvas);
     let per_block = match steps {
         Some(steps) if steps % blocks != 0 => {
@@ -106,6 +106,10 @@ fn check_tokens(options: &SessionOptions, attention: MaskKind) -> Result<(), Opt
     };
     let (CanvasSpec::Prompt { tokens, .. } | CanvasSpec::Infill { tokens }) = &options.canvas;
     within("token", tokens)?;
+    within("token behind the response", &options.tail)?;
+    if attention != MaskKind::Full && !options.tail.is_empty() {
+        return Err(OptionsError::TailNeedsFull { attention });
+    }
     within("suppressed token", &options.suppress)?;
     within("muted token", &options.mute)?;
     within("mask id", mask_id.as_slice())?;
@@ -121,6 +125,9 @@ fn check_tokens(options: &SessionOptions, attention: MaskKind) -> Result<(), Opt
     let Some(mask_id) = mask_id else {
         return Err(OptionsError::MaskIdMissing { attention });
     };
+    if options.tail.contains(&mask_id) {
+        return Err(OptionsError::MaskInTail { mask_id });
+    }
     match &options.canvas {
         CanvasSpec::Prompt { tokens, .. } => match tokens.iter().position(|&token| token == mask_id) {
             Some(position) => Err(OptionsError::MaskInPrompt { mask_id, position: position as Position }),
@@ -163,7 +170,10 @@ fn layout(options: &SessionOptions, attention: MaskKind, steps: Option<usize>) -
             };
             Ok(Layout::blocks_of(prompt, gen_length, mask, options.facts.blocks))
         }
-        Mask::Full => Ok(Layout::full(prompt, prompt + gen_length, full_block(options, gen_length, steps)?)),
+        Mask::Full => {
+            let block = full_block(options, gen_length, steps)?;
+            Ok(Layout::full(prompt, prompt + gen_length, block).with_tail(options.tail.len()))
+        }
     }
 }
 
@@ -193,6 +203,8 @@ fn lengths(options: &SessionOptions, attention: MaskKind) -> Result<(usize, usiz
 fn full_block(options: &SessionOptions, gen_length: usize, steps: Option<usize>) -> Result<usize, OptionsError> {
     let infill = matches!(options.canvas, CanvasSpec::Infill { .. });
     let revises = options.traits().revises.is_some();
+    // Samplers that know no blocks.
+    let whole = matches!(options.schedule, Schedule::Dream | Schedule::Rnd1);
     match options.block_length {
         // Nobody chooses the length of an infill canvas: its last block may be short.
         // The linear schedule's own loop ends with a short block, too (specs/families.md#3).
@@ -207,7 +219,7 @@ fn full_block(options: &SessionOptions, gen_length: usize, steps: Option<usize>)
         }
         // Drafts reach as far as their block does, and the guide says how far they are good; tokens are taken back all over
         // the response.
-        None if options.schedule == Schedule::Dream || options.guide.is_some() || revises => Ok(gen_length),
+        None if whole || options.guide.is_some() || revises => Ok(gen_length),
         None if infill && steps.is_none() => Ok(USUAL_BLOCK.min(gen_length)),
         None if infill => Ok(gen_length),
         None => Ok(fitted_block(gen_length, steps)),

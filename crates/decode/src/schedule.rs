@@ -20,11 +20,14 @@ pub enum Schedule {
     /// Shares of what is left, `round(masks * (1 - r))` for the share `r` of time that stays, in the arithmetic of the
     /// original; steps of no token vanish (dllm's samplers of A2D; specs/families.md#3).
     Linear,
+    /// As many masks stay behind a step as the share of the steps that are left, `int(masks * (left / steps))` of those at
+    /// the start; steps may take none (RND1's sampler; specs/families.md#6.7).
+    Rnd1,
 }
 
 impl Schedule {
     /// All schedules, the default first.
-    pub const ALL: [Self; 4] = [Self::Even, Self::Dream, Self::DreamTotal, Self::Linear];
+    pub const ALL: [Self; 5] = [Self::Even, Self::Dream, Self::DreamTotal, Self::Linear, Self::Rnd1];
 
     /// The name on the command line.
     pub fn name(self) -> &'static str {
@@ -33,6 +36,7 @@ impl Schedule {
             Self::Dream => "dream",
             Self::DreamTotal => "dream_total",
             Self::Linear => "linear",
+            Self::Rnd1 => "rnd1",
         }
     }
 }
@@ -99,7 +103,7 @@ impl Clock {
                 let blocks = around.blocks_before + 1 + around.blocks_after;
                 (around.blocks_before * self.steps, blocks.saturating_mul(self.steps), masks + around.masks_after)
             }
-            Schedule::Even | Schedule::Dream | Schedule::Linear => (0, self.steps, masks),
+            Schedule::Even | Schedule::Dream | Schedule::Linear | Schedule::Rnd1 => (0, self.steps, masks),
         };
         let index = before + step;
         let rate = if last { 1.0 } else { 1.0 - self.time(index + 1, steps) / self.time(index, steps) };
@@ -107,6 +111,7 @@ impl Clock {
             Schedule::Even => self.even(step, at_start, masks),
             // What an earlier step left is taken with the last share.
             Schedule::Linear => linear(at_start, self.steps, step).unwrap_or(masks),
+            Schedule::Rnd1 => masks.saturating_sub(self.staying(step, at_start)),
             Schedule::Dream | Schedule::DreamTotal if last => masks,
             // Truncation as Python's `int` does it on the f32 product.
             Schedule::Dream | Schedule::DreamTotal => (counted as f32 * rate) as usize,
@@ -123,6 +128,12 @@ impl Clock {
         let (steps, total) = ((step + 1).min(self.steps), self.share_of.unwrap_or(at_start));
         let due = total / self.steps * steps + (total % self.steps).min(steps);
         Some(due.saturating_sub(at_start - masks).min(masks))
+    }
+
+    /// Masks that stay behind a step of RND1's schedule: its share is divided in f64, the product is one of f32.
+    fn staying(&self, step: usize, at_start: usize) -> usize {
+        let left = self.steps.saturating_sub(step + 1);
+        (at_start as f32 * (left as f64 / self.steps as f64) as f32) as usize
     }
 
     fn even(&self, step: usize, at_start: usize, masks: usize) -> usize {
@@ -268,6 +279,21 @@ mod tests {
         }
     }
 
+    // specs/families.md#6.7.
+    #[test]
+    fn rnd1_keeps_the_share_of_the_steps_that_are_left() {
+        assert_eq!(counts(Schedule::Rnd1, 24, 24), [1; 24]);
+        assert_eq!(counts(Schedule::Rnd1, 24, 7), [4, 3, 4, 3, 4, 3, 3]);
+        assert_eq!(counts(Schedule::Rnd1, 11, 1), [11]);
+        // More steps than masks: every other one takes nothing, and the last but one everything.
+        assert_eq!(counts(Schedule::Rnd1, 4, 8), [1, 0, 1, 0, 1, 0, 1, 0]);
+        // In f64, 100 * 0.29 is below 29; its product in f32 is 29.
+        let clock = Clock { schedule: Schedule::Rnd1, steps: 100, eps: 1e-3, share_of: None };
+        assert_eq!((clock.staying(70, 100), (100.0 * (29.0 / 100.0)) as usize), (29, 28));
+        assert_eq!(clock.tick(99, 100, 3, Around::default()).quota, 3, "the last step leaves nothing");
+        assert_eq!(clock.tick(10, 100, 20, Around::default()).quota, 0, "fewer are left than stay");
+    }
+
     #[test]
     fn dream_total_counts_the_masks_of_later_blocks() {
         let clock = Clock { schedule: Schedule::DreamTotal, steps: 7, eps: 1e-3, share_of: None };
@@ -295,7 +321,7 @@ mod tests {
         let message = "dreem".parse::<Schedule>().unwrap_err().to_string();
         assert_eq!(
             message,
-            "unknown schedule \"dreem\", did you mean \"dream\"? (known: even, dream, dream_total, linear)"
+            "unknown schedule \"dreem\", did you mean \"dream\"? (known: even, dream, dream_total, linear, rnd1)"
         );
     }
 }

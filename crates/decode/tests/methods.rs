@@ -70,6 +70,7 @@ What each specification demands, and the tests that hold it: [invariants](invari
 | `moe_llada_generate.json` | official | `static` | `none` |
 | `moe_llada2_generate.json` | official | `threshold` | `none` |
 | `moe_llada21_generate.json`, `moe_joint_threshold.json` | official | `edit` | `none` |
+| `moe_rnd1_generate.json` | independent | `static`, `entropy_bounded` (`rule=rnd1`) | `none` |
 | `moe_sdar_generate.json` | official | `static`, `threshold` | `block` |
 | `dkv_llada.json`, `dkv_dream.json` | official | `static` | `dkv` |
 | `dllmcache_llada.json`, `dllmcache_dream.json` | official | `static` | `dllm` |
@@ -106,7 +107,9 @@ const DEFAULTS: &str = "
 
 Without `--decoder` and `--cache`, a model is decoded by the fastest pair that is lossless or whose loss on the demo's tasks
 is within noise. `--steps`, `--schedule`, `--remasking`, `--eps` and `--alg-temp` belong to static decoding: with one of
-them, or when filling holes, the default is the reference. Causal models have nothing faster than their reference.
+them, or when filling holes, the default is the reference. Causal models have nothing faster than their reference. RND1 is
+decoded by its own sampler, which `--decoder static` is with schedule `rnd1` and remasking `entropy`; other options change
+it one by one, and another decoder takes its place.
 
 | family | decoder | cache |
 |---|---|---|

@@ -101,6 +101,15 @@ fn canvases() {
         refusal(FULL, |options| options.canvas = CanvasSpec::Prompt { tokens: vec![outside], gen_length: 4 }),
         "token 24 is outside the vocabulary, expected ids below 24: check that the tokenizer is the model's"
     );
+    assert_eq!(
+        refusal(BLOCKS, |options| options.tail = vec![1]),
+        "tokens behind the response are for models with full attention, found block-causal attention: leave the tail empty"
+    );
+    assert_eq!(
+        refusal(FULL, |options| options.tail = vec![1, MASK_ID]),
+        "the tokens behind the response hold the mask (token 23), expected fixed ones: ask for more tokens"
+    );
+    assert!(refusal(FULL, |options| options.tail = vec![99]).starts_with("token behind the response 99 is outside"));
     assert!(refusal(FULL, |options| options.suppress = vec![99]).starts_with("suppressed token 99 is outside"));
     assert!(refusal(FULL, |options| options.mute = vec![99]).starts_with("muted token 99 is outside"));
     assert!(refusal(FULL, |options| options.facts.mask_id = Some(99)).starts_with("mask id 99 is outside"));

@@ -78,6 +78,29 @@ fn infill_keeps_fixed_tokens() {
     }
 }
 
+/// RND1's canvas ends with a token that is fixed (specs/families.md#6.7).
+#[test]
+fn what_stands_behind_the_response_is_seen_and_never_answered() {
+    for (decoder, cache) in [("static", "none"), ("static", "dual"), ("threshold", "prefix"), ("freedave", "none")] {
+        let mut options = options(FULL, 1, 5, 12);
+        (options.decoder, options.cache) = (decoder.parse().unwrap(), cache.parse().unwrap());
+        (options.tail, options.stop, options.end_ids) = (vec![21, EOS], StopRule::Never, Vec::new());
+        options.block_length = Some(4);
+        let session = Session::new(options.clone()).unwrap();
+        assert_eq!((session.canvas().len(), session.masks()), (19, 12));
+        let first = session.requests()[0].plan.live.clone();
+        assert!(first.as_slice().ends_with(&[16, 17, 18]), "all rows see the tail: {first:?}");
+        let output = run(options).output;
+        assert_eq!((output.tokens.len(), output.finish), (12, Finish::Length), "{decoder} over {cache}");
+        assert_eq!(output.canvas[17..], [21, EOS]);
+    }
+    let tokens = vec![1, MASK_ID, MASK_ID, 4, MASK_ID, 6];
+    let mut options = SessionOptions::new(facts(FULL, 0), CanvasSpec::Infill { tokens });
+    options.tail = vec![21];
+    let output = run(options).output;
+    assert_eq!((output.tokens.len(), output.canvas.len(), output.canvas[6]), (5, 7, 21));
+}
+
 #[test]
 fn asks_name_what_the_head_must_know() {
     let mut options = options(FULL, 0, 2, 4);

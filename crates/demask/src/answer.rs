@@ -292,7 +292,9 @@ impl Prepared {
         let Self { session, filling, mut stops, mut text, stopped, spent, tells_logprobs, .. } = self;
         let (holes, hole_positions) = (filling.texts(&session), filling.holes().to_vec());
         if filling.is_some() {
-            text = tokenizer.map(|tokenizer| tokenizer.decode(session.canvas(), true)).unwrap_or_default();
+            // Nothing but the text: a fixed token behind it is none of it.
+            let end = session.layout().response() + session.layout().gen_length();
+            text = tokenizer.map(|tokenizer| tokenizer.decode(&session.canvas()[..end], true)).unwrap_or_default();
         }
         text.truncate(stopped.map_or(text.len(), |(end, _)| end));
         let stop_text = stopped.map(|(_, which)| stops.swap_remove(which));

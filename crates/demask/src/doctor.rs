@@ -10,7 +10,7 @@ use demask_cpu::{
 };
 #[cfg(feature = "cuda")]
 use demask_cuda::{self as cuda, Cuda};
-use demask_decode::{CanvasSpec, ModelFacts, SessionOptions, legality, recommended};
+use demask_decode::{CacheSpec, CanvasSpec, DecoderSpec, ModelFacts, SessionOptions, legality, recommended};
 use demask_measure::{ceiling, reading::Reading};
 use demask_step::Mask;
 use demask_tensor::Dtype;
@@ -215,6 +215,7 @@ fn system_line(file: &str, key: &str) -> Option<String> {
 fn defaults() -> Vec<Defaults> {
     let kinds = [Mask::Full, Mask::blocks(4), Mask::Context { context: 0, block: 4 }, Mask::Causal].map(|mask| {
         let alike = FAMILIES.iter().filter(|family| family.attention().kind() == mask.kind());
+        let alike = alike.filter(|family| family.decoding().sampler.is_none());
         let families = alike.map(|family| family.name()).collect::<Vec<_>>().join(", ");
         let facts = ModelFacts {
             mask,
@@ -227,8 +228,15 @@ fn defaults() -> Vec<Defaults> {
         };
         let reference = SessionOptions::new(facts, CanvasSpec::Prompt { tokens: vec![1], gen_length: 1 });
         let (decoder, cache) = recommended(mask).unwrap_or((reference.decoder, reference.cache));
-        let exactness = legality::exactness(&decoder, &cache).name();
-        Defaults { families, decoder: decoder.to_string(), cache: cache.to_string(), exactness }
+        of_methods(families, &decoder, &cache)
     });
-    kinds.into()
+    let own = FAMILIES.iter().filter(|family| family.decoding().sampler.is_some());
+    let own = own.map(|family| of_methods(family.name().to_owned(), &DecoderSpec::default(), &CacheSpec::default()));
+    kinds.into_iter().chain(own).collect()
+}
+
+/// What a family is decoded by.
+fn of_methods(families: String, decoder: &DecoderSpec, cache: &CacheSpec) -> Defaults {
+    let exactness = legality::exactness(decoder, cache).name();
+    Defaults { families, decoder: decoder.to_string(), cache: cache.to_string(), exactness }
 }

@@ -1,6 +1,10 @@
 //! Construction of a session from a request: explicit values are checked, missing ones are chosen to fit the model.
 
-use demask_decode::{CanvasSpec, OptionsError, Schedule, Session, SessionOptions, StopRule, cache_for, recommended};
+use demask_checkpoint::SamplerDefaults;
+use demask_decode::{
+    CanvasSpec, DecoderSpec, OptionsError, Remasking, Schedule, Session, SessionOptions, StopRule, cache_for,
+    recommended,
+};
 use demask_step::{Mask, TokenId};
 
 use crate::{
@@ -14,7 +18,8 @@ const DEFAULT_GEN_LENGTH: usize = 128;
 impl Prompter {
     /// Returns how many positions are decoded if nobody says how many, and the prompt leaves room for them.
     pub fn default_gen_length(&self) -> usize {
-        self.defaults().gen_length.unwrap_or(DEFAULT_GEN_LENGTH)
+        let own = self.family().decoding().sampler.map(|sampler| sampler.gen_length);
+        self.defaults().gen_length.or(own).unwrap_or(DEFAULT_GEN_LENGTH)
     }
 
     /// A session for a prompt.
@@ -51,18 +56,23 @@ impl Prompter {
     pub(crate) fn session_options(&self, tokens: Tokens, options: &Options) -> Result<SessionOptions, Error> {
         self.check_meaning(&tokens, options)?;
         let infill = tokens.infill();
-        let canvas = self.canvas(tokens, options)?;
-        let mut defaults = SessionOptions::new(self.facts().clone(), canvas);
-        if let Some(methods) = recommended(self.facts().mask).filter(|_| !infill && options.leaves_methods_open()) {
-            (defaults.decoder, defaults.cache) = methods;
+        let tail = self.tail()?;
+        let canvas = self.canvas(tokens, &tail, options)?;
+        let mut defaults = SessionOptions { tail, ..SessionOptions::new(self.facts().clone(), canvas) };
+        match (self.sampler(options), recommended(self.facts().mask)) {
+            (Some(sampler), _) => sampler.decide(&mut defaults, options),
+            (None, Some(methods)) if !infill && options.leaves_methods_open() => {
+                (defaults.decoder, defaults.cache) = methods;
+            }
+            _ => {}
         }
         let decoding = self.family().decoding();
-        let temperature = options.temperature.unwrap_or(0.0);
+        let temperature = options.temperature.unwrap_or(defaults.temperature);
         Ok(SessionOptions {
             block_length: options.block_length.or_else(|| self.default_block_length(&defaults.canvas, options)),
-            steps: options.steps,
-            remasking: options.remasking.unwrap_or_default(),
-            schedule: options.schedule.unwrap_or_default(),
+            steps: options.steps.or(defaults.steps),
+            remasking: options.remasking.unwrap_or(defaults.remasking),
+            schedule: options.schedule.unwrap_or(defaults.schedule),
             eps: options.eps.unwrap_or(defaults.eps),
             temperature,
             top_p: options.top_p.unwrap_or(defaults.top_p),
@@ -182,14 +192,32 @@ impl Prompter {
         Ok(self.end_ids().iter().copied().filter(|id| temperature == 0.0 || !eos.contains(id)).collect())
     }
 
-    fn canvas(&self, tokens: Tokens, options: &Options) -> Result<CanvasSpec, Error> {
+    /// Fixed tokens behind everything that is decoded, of a family whose canvas ends with one.
+    fn tail(&self) -> Result<Vec<TokenId>, Error> {
+        if !self.family().decoding().reserves_end || self.facts().mask != Mask::Full {
+            return Ok(Vec::new());
+        }
+        match self.text.special.pad {
+            Some(pad) => Ok(vec![pad]),
+            None => self.eos_ids(),
+        }
+    }
+
+    /// The sampler of the family's authors, where nobody names another decoder than the one that it is settings of.
+    fn sampler(&self, options: &Options) -> Option<Sampler> {
+        let is_static = |decoder: &DecoderSpec| decoder.name() == DecoderSpec::default().name();
+        let own = self.family().decoding().sampler.filter(|_| self.facts().mask == Mask::Full)?;
+        Sampler::of(&own).filter(|_| options.decoder.as_ref().is_none_or(is_static))
+    }
+
+    fn canvas(&self, tokens: Tokens, tail: &[TokenId], options: &Options) -> Result<CanvasSpec, Error> {
         let (infill, ids) = (tokens.infill(), tokens.ids);
         let context = self.facts().context;
         if infill {
             if options.gen_length.is_some() {
                 return Err(Error::InfillLength);
             }
-            return if ids.len() <= context {
+            return if ids.len() + tail.len() <= context {
                 Ok(CanvasSpec::Infill { tokens: ids })
             } else {
                 Err(Error::TooLong { prompt: ids.len(), gen_length: 0, context })
@@ -205,11 +233,24 @@ impl Prompter {
         };
         let room = (context / block * block).saturating_sub(ids.len());
         let gen_length = options.gen_length.unwrap_or_else(|| wanted.min(room));
-        if gen_length > room || room == 0 {
-            let gen_length = gen_length.max(1);
+        if gen_length > room || room <= tail.len() {
+            let gen_length = gen_length.max(1 + tail.len());
             return Err(Error::TooLong { prompt: ids.len(), gen_length, context });
         }
-        Ok(CanvasSpec::Prompt { tokens: ids, gen_length })
+        // What the authors ask for includes the tail.
+        match gen_length.checked_sub(tail.len()) {
+            Some(0) if !tail.is_empty() => Err(OptionError::Value {
+                option: "gen_length",
+                found: gen_length.to_string(),
+                expected: format!(
+                    "at least {}: the last position of {} is kept for an end",
+                    gen_length + 1,
+                    self.family()
+                ),
+            }
+            .into()),
+            decoded => Ok(CanvasSpec::Prompt { tokens: ids, gen_length: decoded.unwrap_or(0) }),
+        }
     }
 
     /// The block length that the model was made for, where nothing given speaks against it; the session fits one
@@ -218,6 +259,39 @@ impl Prompter {
         let CanvasSpec::Prompt { gen_length, .. } = canvas else { return None };
         let free = options.steps.is_none() && options.schedule.is_none();
         self.defaults().block_length.filter(|length| free && gen_length % length == 0)
+    }
+}
+
+/// A family's own settings of static decoding.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Sampler {
+    schedule: Schedule,
+    remasking: Remasking,
+    steps: usize,
+    temperature: f32,
+}
+
+impl Sampler {
+    /// Reads a family's; none if it names what there is not, which a test refuses.
+    fn of(own: &SamplerDefaults) -> Option<Self> {
+        let (schedule, remasking) = (own.schedule.parse().ok()?, own.remasking.parse().ok()?);
+        Some(Self { schedule, remasking, steps: own.steps, temperature: own.temperature })
+    }
+
+    /// Sets what decodes a canvas where options leave it open.
+    fn decide(self, defaults: &mut SessionOptions, options: &Options) {
+        let masks = match &defaults.canvas {
+            CanvasSpec::Prompt { gen_length, .. } => *gen_length,
+            CanvasSpec::Infill { tokens } => {
+                tokens.iter().filter(|&&token| Some(token) == defaults.facts.mask_id).count()
+            }
+        };
+        let counts = options.decoder.as_ref().is_some_and(|decoder| decoder.traits().steps.is_some());
+        let free = options.block_length.is_none() && !counts;
+        // More steps than masks repeat forwards: randomness is keyed by what is written, so that nothing new is drawn.
+        defaults.steps = free.then_some(self.steps.min(masks.max(1)));
+        (defaults.schedule, defaults.remasking) = (self.schedule, self.remasking);
+        defaults.temperature = self.temperature;
     }
 }
 
@@ -240,5 +314,20 @@ fn check_guided(guided: bool, options: &Options) -> Result<(), Error> {
 impl From<OptionsError> for Error {
     fn from(error: OptionsError) -> Self {
         Self::Options(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use demask_checkpoint::FAMILIES;
+
+    use super::*;
+
+    #[test]
+    fn what_families_say_of_their_samplers_is_known() {
+        let named: Vec<_> = FAMILIES.iter().filter_map(|family| family.decoding().sampler).collect();
+        let expected =
+            Sampler { schedule: Schedule::Rnd1, remasking: Remasking::Entropy, steps: 256, temperature: 0.1 };
+        assert_eq!(named.iter().map(Sampler::of).collect::<Vec<_>>(), [Some(expected)]);
     }
 }

@@ -29,6 +29,7 @@ mod options;
 mod own_methods;
 mod pages;
 mod prefixes;
+mod rnd1;
 mod staleness;
 mod updates;
 mod watch;

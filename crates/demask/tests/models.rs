@@ -27,6 +27,8 @@ what the weights were trained for where no file does, of a GGUF file that says `
 predicts that stores what lies before them. Decoder and cache are those that decode if none is named; `docs/methods.md` has
 the others. `selfspec` with cache `causal` writes the tokens of `ar` of the same weights (Nemotron-Labs-Diffusion).
 The samplers of LLaDA2.1 and Open-dCoder that change what they have written are `edit` and `p2`: no file says that a LLaDA2 is 2.1.
+RND1 is decoded as its authors do ([specs/families.md#6.7](specs/families.md#6.7)): schedule `rnd1`, remasking `entropy`, 256
+positions of which the last is kept for an end, at most 256 steps, temperature 0.1.
 
 | family | architecture | attention | shift | blocks | decoder | cache |
 |---|---|---|---|---|---|---|
@@ -101,7 +103,9 @@ fn needed(outline: &Outline, quantize: WeightChoice) -> Footprint {
 fn page() -> String {
     let mut page = INTRODUCTION.to_owned();
     for family in FAMILIES {
+        let own = family.decoding().sampler.is_some();
         let (decoder, cache) = match recommended(family.attention()) {
+            _ if own => ("static".to_owned(), "none".to_owned()),
             Some((decoder, cache)) => (decoder.to_string(), cache.to_string()),
             None => ("ar".to_owned(), "causal".to_owned()),
         };

@@ -36,8 +36,10 @@ impl Picture {
     /// Takes in what has changed; `keeps` says whether log-probabilities are wanted.
     pub fn went(&mut self, update: &Update, keeps: bool) {
         if let Some(started) = &update.started {
+            let first = started.canvas.get(started.prompt_tokens);
             let mask = |position: usize| match &started.holes[..] {
-                [] => position >= started.prompt_tokens,
+                // An answer begins with a mask; a family's fixed token behind it is none.
+                [] => position >= started.prompt_tokens && started.canvas.get(position) == first,
                 holes => holes.iter().any(|hole| hole.contains(&position)),
             };
             let tokens = started.canvas.iter().enumerate();
@@ -120,7 +122,7 @@ impl Picture {
         let committed = |position: usize| update.commits.iter().any(|commit| commit.position as usize == position);
         let behind = self.tokens.iter().enumerate().skip(self.prompt_tokens);
         let given = behind.filter_map(|(position, token)| Some((position, (*token)?)));
-        let given = given.filter(|(position, _)| !started.holes.is_empty() && !committed(*position));
+        let given = given.filter(|(position, _)| !committed(*position));
         let prompt = ids.then(|| started.canvas.get(..started.prompt_tokens).unwrap_or_default());
         json!({
             "prompt": prompt,

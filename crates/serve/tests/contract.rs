@@ -188,6 +188,68 @@ fn streams_of_other_families() {
     transcript(Kind::Llada, "guided-commits", "/v1/chat/completions", &body(&guided));
 }
 
+/// What a reader of frames makes of them.
+#[derive(Default)]
+struct Drawn {
+    /// Tokens behind the prompt; masks are none.
+    tokens: Vec<Option<u64>>,
+    prompt: usize,
+    taken_back: usize,
+    replaced: usize,
+}
+
+impl Drawn {
+    /// Draws a frame, and counts what changes.
+    fn frame(&mut self, frame: &Value) {
+        if let Some(canvas) = frame.get("canvas") {
+            let length = |name: &str| canvas[name].as_u64().unwrap() as usize;
+            self.prompt = length("prompt_tokens");
+            self.tokens = vec![None; length("length") - self.prompt];
+        }
+        for commit in frame["commits"].as_array().unwrap() {
+            let place = commit[0].as_u64().unwrap() as usize - self.prompt;
+            self.replaced += usize::from(self.tokens[place].replace(commit[1].as_u64().unwrap()).is_some());
+        }
+        for position in frame["taken_back"].as_array().into_iter().flatten() {
+            let place = position.as_u64().unwrap() as usize - self.prompt;
+            assert!(place as u64 >= frame["settled"].as_u64().unwrap(), "what is settled stays: {frame}");
+            assert!(self.tokens[place].take().is_some(), "a token stood there: {frame}");
+            self.taken_back += 1;
+        }
+        let masks = self.tokens.iter().filter(|token| token.is_none()).count() as u64;
+        assert_eq!(Some(masks), frame["masks"].as_u64(), "{frame}");
+    }
+
+    /// Draws a stream's frames, and compares the end with the answer's tokens.
+    fn of(messages: &[Value]) -> Self {
+        let mut drawn = Self::default();
+        messages
+            .iter()
+            .filter_map(|message| message.get("diffusion")?.get("commits").and(message.get("diffusion")))
+            .for_each(|frame| drawn.frame(frame));
+        let ids = messages.iter().find_map(|message| message["choices"][0]["token_ids"].as_array()).unwrap();
+        let ids: Vec<_> = ids.iter().map(Value::as_u64).collect();
+        assert_eq!(drawn.tokens[..ids.len()], ids);
+        drawn
+    }
+}
+
+/// Decoders that change what they have written: `p2` takes tokens back, and masks stand there again; `edit` replaces them.
+#[test]
+fn streams_of_decoders_that_revise() {
+    let path = "/v1/chat/completions";
+    let body = |diffusion: Value| {
+        with(chat(&json!({"diffusion": null})), &json!({"diffusion": diffusion, "return_token_ids": true}))
+    };
+    let p2 = |frames: &str| body(json!({"decoder": "p2", "cache": "none", "steps": 8, "frames": frames}));
+    let drawn = Drawn::of(&transcript(Kind::Llada, "p2-commits", path, &p2("commits")));
+    assert_eq!((drawn.taken_back > 0, drawn.replaced), (true, 0), "a token of p2 leaves before another comes");
+    transcript(Kind::Llada, "p2-canvas", path, &p2("canvas"));
+    let edit = json!({"decoder": "edit:tau=0.2,edit=0.05,post=3", "block_length": 8, "frames": "commits"});
+    let drawn = Drawn::of(&transcript(Kind::Sdar, "edit-commits", path, &body(edit)));
+    assert_eq!((drawn.taken_back, drawn.replaced > 0), (0, true), "an edit is a commit of another token");
+}
+
 #[test]
 fn whole_bodies() {
     let still = json!({"stream": false});

@@ -23,6 +23,8 @@ pub(super) const FAMILY: Family = Family {
         filter_order: FilterOrder::TopPFirst,
         confidence: ConfidenceOf::Drawn,
         likelihood: LikelihoodConventions { draws: MaskDraws::ByProbability, ends: true, guidance: false },
+        reserves_end: false,
+        sampler: None,
     },
     shapes: &[Shape { name: "dream-7b", config: dream_7b, generation, layers: transformers::LAYERS }],
     ..transformers::CAUSAL

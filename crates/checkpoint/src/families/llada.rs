@@ -51,6 +51,8 @@ pub(super) const FAMILY: Family = Family {
         filter_order: FilterOrder::TopPFirst,
         confidence: ConfidenceOf::Raw,
         likelihood: LikelihoodConventions { draws: MaskDraws::ByCount, ends: false, guidance: true },
+        reserves_end: false,
+        sampler: None,
     },
     shapes: &[Shape {
         name: "llada-8b",

@@ -217,7 +217,7 @@ pub(crate) struct Pieces {
 }
 
 /// Conventions of a family's official decoding, where options leave them open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct DecodingDefaults {
     /// Order of the filters of a draw.
@@ -226,6 +226,27 @@ pub struct DecodingDefaults {
     pub confidence: ConfidenceOf,
     /// Estimate of how probable a text is.
     pub likelihood: LikelihoodConventions,
+    /// Sets whether the last position of what is asked for is fixed from the start, and seen by all rows: the padding, or
+    /// the text's end where there is none.
+    pub reserves_end: bool,
+    /// The authors' sampler, where it decodes if nobody says how; none where the engine recommends methods.
+    pub sampler: Option<SamplerDefaults>,
+}
+
+/// Settings of static decoding with which a family's authors decode.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct SamplerDefaults {
+    /// Name of the schedule.
+    pub schedule: &'static str,
+    /// Name of the quantity that ranks predictions.
+    pub remasking: &'static str,
+    /// Steps, of one block that is the whole response.
+    pub steps: usize,
+    /// Positions of a response.
+    pub gen_length: usize,
+    /// Temperature of tokens.
+    pub temperature: f32,
 }
 
 /// Conventions of the scripts that estimate how probable a text is.

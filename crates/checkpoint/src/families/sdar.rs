@@ -32,6 +32,8 @@ pub(super) const FAMILY: Family = Family {
         confidence: ConfidenceOf::Drawn,
         // No script of the authors estimates likelihoods, and a model that sees blocks has no such bound.
         likelihood: LikelihoodConventions { draws: MaskDraws::ByCount, ends: false, guidance: false },
+        reserves_end: false,
+        sampler: None,
     },
     shapes: &[
         Shape { name: "sdar-1.7b", config: sdar_1_7b, generation, layers: transformers::LAYERS },

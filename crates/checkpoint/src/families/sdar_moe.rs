@@ -2,10 +2,13 @@
 //! (specs/families.md#6).
 
 use demask_model::ArchSpec;
-use demask_step::{Mask, Position};
+use demask_step::{ConfidenceOf, FilterOrder, Mask, Position};
 use serde_json::{Value, json};
 
-use super::{Family, GgufConventions, Shape, Vocabulary, experts, llada, qwen3, sdar, transformers};
+use super::{
+    DecodingDefaults, Family, GgufConventions, SamplerDefaults, Shape, Vocabulary, experts, llada, qwen3, sdar,
+    transformers,
+};
 use crate::{CheckpointError, Warning, config::Fields};
 
 pub(super) const SDAR: Family = Family {
@@ -29,7 +32,20 @@ pub(super) const RND1: Family = Family {
     mask: Some(151_669),
     vocabularies: &[Vocabulary { rows: 151_936, mask: Some(151_669), eos: 151_645, turn_end: 151_645, bos: 151_643 }],
     gguf: GgufConventions { architecture: "rnd1", router: Some(experts::softmax(true)), ..transformers::GGUF },
-    decoding: llada::FAMILY.decoding,
+    // specs/families.md#6.7.
+    decoding: DecodingDefaults {
+        filter_order: FilterOrder::TopKFirst,
+        confidence: ConfidenceOf::Drawn,
+        reserves_end: true,
+        sampler: Some(SamplerDefaults {
+            schedule: "rnd1",
+            remasking: "entropy",
+            steps: 256,
+            gen_length: 256,
+            temperature: 0.1,
+        }),
+        ..llada::FAMILY.decoding
+    },
     shapes: &[Shape {
         name: "rnd1-30b-a3b",
         config: rnd1_30b,

@@ -37,6 +37,8 @@ pub(super) const CAUSAL: Family = Family {
         filter_order: FilterOrder::TopPFirst,
         confidence: ConfidenceOf::Raw,
         likelihood: LikelihoodConventions { draws: MaskDraws::ByCount, ends: false, guidance: false },
+        reserves_end: false,
+        sampler: None,
     },
     shapes: &[],
 };

@@ -27,7 +27,7 @@ const FLAGS: &[Flag] = &[
     Flag("block_length", "N", "Positions of a block"),
     Flag("steps", "N", "Denoising steps over all blocks"),
     Flag("remasking", "NAME", "Ranking of predictions: low_confidence, random, margin, entropy, left_to_right, ..."),
-    Flag("schedule", "NAME", "Rule by which steps share the masks: even, dream, dream_total, linear"),
+    Flag("schedule", "NAME", "Rule by which steps share the masks: even, dream, dream_total, linear, rnd1"),
     Flag("eps", "E", "End of the time of schedule dream"),
     Flag("temperature", "T", "Temperature of tokens; 0: the most probable one"),
     Flag("alg_temp", "T", "Temperature of the order of commits; 0: the best first"),

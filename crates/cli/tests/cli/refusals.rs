@@ -99,7 +99,7 @@ fn names_that_are_unknown() {
     assert_eq!(run.code, Some(2));
     generate_refused(
         &["--schedule", "dreamy"],
-        "unknown schedule \"dreamy\", did you mean \"dream\"? (known: even, dream, dream_total, linear)",
+        "unknown schedule \"dreamy\", did you mean \"dream\"? (known: even, dream, dream_total, linear, rnd1)",
     );
     generate_refused(&["--dtype", "f64"], "dtype \"f64\" is unknown: use one of auto, f32, bf16");
     generate_refused(&["--device", "tpu"], "device \"tpu\" is unknown: use one of auto, cpu, cuda, cuda:N");

@@ -35,7 +35,7 @@ use crate::{
 pub use ar::Ar;
 pub use blockwise::Blockwise;
 pub use edit::Edit;
-pub use entropy_bounded::EntropyBounded;
+pub use entropy_bounded::{EntropyBounded, EntropyRule};
 pub use factor::{Factor, FactorRule};
 pub use freedave::{Choice, Choose, DraftRule, FreeDave, Mode, Offer, Place, Priced, Reach, Verified};
 pub use guided::{Guided, Target, Writer};

@@ -23,8 +23,9 @@ parameters! {
 impl DecoderKind for Static {
     const NAME: &'static str = "static";
     const SUMMARY: &'static str = "a fixed number of tokens per step, as the schedule says, the most confident first";
-    const SOURCE: &'static str = "LLaDA generate.py, Dream diffusion_generate, SDAR generate.py; \
-                                  specs/caches.md#1, specs/models.md#2.5, specs/models.md#3.5 and specs/models.md#4.5";
+    const SOURCE: &'static str = "LLaDA generate.py, Dream diffusion_generate, SDAR generate.py, RND1 diffusion_sample; \
+                                  specs/caches.md#1, specs/models.md#2.5, specs/models.md#3.5, specs/models.md#4.5 and \
+                                  specs/families.md#6.7";
     const ATTENTION: &'static [MaskKind] = &[MaskKind::Full, MaskKind::BlockCausal, MaskKind::Context];
 
     fn traits(&self) -> DecoderTraits {

@@ -128,7 +128,7 @@ impl Ending {
             StopRule::EndRun { fill, run } => {
                 let (end, run) = (canvas.first_open(), run.max(1));
                 let ends = response + run <= end && (end - run..end).all(|place| decoded(place, fill));
-                ((ends && canvas.masks() == length - end).then_some(end), fill)
+                ((ends && canvas.masks() + end == layout.end()).then_some(end), fill)
             }
             _ => return None,
         };

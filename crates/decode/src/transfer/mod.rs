@@ -21,7 +21,7 @@ use demask_step::{HeadAsk, Position, Positions, Predictions, TokenId};
 use crate::{canvas::Canvas, event::Commit, layout::Layout, schedule::Tick};
 
 pub use edit::Edit;
-pub use entropy_bounded::EntropyBounded;
+pub use entropy_bounded::{EntropyBounded, EntropyGap};
 pub use factor::Factor;
 pub use own::OwnRule;
 pub use p2::P2;

@@ -127,6 +127,9 @@ pub struct Case {
     pub stop_ids: Vec<u32>,
     /// Prompt tokens.
     pub prompt: Vec<u32>,
+    /// Tokens behind a hole that is filled.
+    #[serde(default)]
+    pub suffix: Vec<u32>,
     /// The canvas at the end.
     pub output: Vec<u32>,
     /// Forwards of the diffusion model.

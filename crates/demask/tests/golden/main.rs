@@ -8,6 +8,7 @@ mod cases;
 #[path = "../common/device.rs"]
 mod device;
 mod parameters;
+mod rnd1;
 
 use std::{
     collections::BTreeMap,
@@ -66,13 +67,28 @@ fn files(folder: &Path, kind: &str) -> Vec<PathBuf> {
     files
 }
 
-fn load(folder: &Path, name: &str, on: Device, dtype: DtypeChoice) -> Model {
+fn checkpoint(folder: &Path, name: &str) -> PathBuf {
     let mut path = folder.join("ckpt").join(name);
     if !path.is_dir() {
         path = own_folder().join("ckpt").join(name);
     }
     assert!(path.is_dir(), "no checkpoint {name} in {} or in the project", folder.display());
-    on.load(&path, dtype).unwrap_or_else(|error| panic!("{name}: {error}"))
+    path
+}
+
+fn load(folder: &Path, name: &str, on: Device, dtype: DtypeChoice) -> Model {
+    on.load(&checkpoint(folder, name), dtype).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// Loads a checkpoint whose logits are multiplied.
+fn load_sharpened(folder: &Path, name: &str, on: Device, by: f32) -> Model {
+    if by == 1.0 {
+        return load(folder, name, on, DtypeChoice::F32);
+    }
+    let path = rnd1::sharpened(&checkpoint(folder, name), by);
+    let model = on.load(&path, DtypeChoice::F32).unwrap_or_else(|error| panic!("{name}: {error}"));
+    std::fs::remove_dir_all(path).unwrap();
+    model
 }
 
 /// Largest absolute difference, relative to the largest expected magnitude.
@@ -296,9 +312,10 @@ fn decode() {
                 continue;
             }
             for case in device_cases(&file, device) {
-                let key = (case.model.clone(), case.guider.clone());
+                let sharpness = rnd1::sharpness(&file.method, case);
+                let key = (case.model.clone(), case.guider.clone(), sharpness.to_bits());
                 let (model, guide) = models.entry(key).or_insert_with(|| {
-                    let mut model = load(&folder, &case.model, device, DtypeChoice::F32);
+                    let mut model = load_sharpened(&folder, &case.model, device, sharpness);
                     let guide = case.guider.as_ref().map(|guider| load(&folder, guider, device, DtypeChoice::F32));
                     let facts = guide.as_ref().map(|guide| guide.prompter().facts().clone());
                     if let Some(guide) = guide {
@@ -306,7 +323,13 @@ fn decode() {
                     }
                     (model, facts)
                 });
-                let outcome = match parameters::map(&file.method, case, model.prompter().facts(), guide.as_ref()) {
+                let facts = model.prompter().facts();
+                let options = if rnd1::is_of(&file.method) {
+                    rnd1::map(case, facts)
+                } else {
+                    parameters::map(&file.method, case, facts, guide.as_ref())
+                };
+                let outcome = match options {
                     Ok(options) => Session::new(options)
                         .map_err(|error| error.to_string())
                         .and_then(|mut session| {
