@@ -95,7 +95,7 @@ mod tests {
     }
 
     /// The positions that a rule takes with so much of the block's steps left.
-    fn chosen(rule: impl Transfer, left: f64, mut candidates: Vec<Candidate>) -> Vec<u32> {
+    fn chosen(rule: &impl Transfer, left: f64, mut candidates: Vec<Candidate>) -> Vec<u32> {
         let state = State { left, ..State::from(Tick { quota: 1, rate: 0.0 }) };
         let count = rule.choose(&state, &mut candidates);
         candidates[..count].iter().map(|candidate| candidate.position).collect()
@@ -103,7 +103,7 @@ mod tests {
 
     fn taken(bound: f32, entropies: &[f32]) -> Vec<u32> {
         let even = entropies.iter().map(|&entropy| (0.5, entropy));
-        chosen(EntropyBounded { bound }, 0.5, candidates(even))
+        chosen(&EntropyBounded { bound }, 0.5, candidates(even))
     }
 
     #[test]
@@ -119,7 +119,7 @@ mod tests {
     // specs/families.md#6.7.
     #[test]
     fn the_largest_entropy_is_not_counted_and_the_last_step_takes_all() {
-        let gap = |bound, left, of: &[(f32, f32)]| chosen(EntropyGap { bound }, left, candidates(of.iter().copied()));
+        let gap = |bound, left, of: &[(f32, f32)]| chosen(&EntropyGap { bound }, left, candidates(of.iter().copied()));
         let four = [(0.5, 1.0), (0.9, 0.25), (0.25, 2.0), (0.75, 0.5)];
         assert_eq!(gap(0.0, 0.5, &four), [1], "the first always");
         assert_eq!(gap(0.25, 0.5, &four), [1, 3], "0.75 without 0.5; the bound itself is inside");

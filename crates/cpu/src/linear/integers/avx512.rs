@@ -8,11 +8,14 @@
 #![expect(clippy::cast_ptr_alignment, reason = "blocks and sums begin on cache lines; elements follow each other")]
 
 use std::{
-    arch::x86_64::{
-        __m512, __m512i, _mm_cvtsi32_si128, _mm512_and_si512, _mm512_cvtepi32_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps,
-        _mm512_fnmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mul_ps, _mm512_or_si512, _mm512_set1_epi8,
-        _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_sll_epi16,
-        _mm512_srai_epi32, _mm512_srl_epi16, _mm512_srli_epi16, _mm512_storeu_ps,
+    arch::{
+        asm,
+        x86_64::{
+            __m512, __m512i, _mm_cvtsi32_si128, _mm512_and_si512, _mm512_cvtepi32_ps, _mm512_dpbusd_epi32,
+            _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mul_ps, _mm512_or_si512,
+            _mm512_set1_epi8, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512,
+            _mm512_sll_epi16, _mm512_srai_epi32, _mm512_srl_epi16, _mm512_srli_epi16, _mm512_storeu_ps,
+        },
     },
     ops::Range,
 };
@@ -173,7 +176,8 @@ unsafe fn add<C: Code, const DIRECT: bool, const ROWS: usize, const PANELS: usiz
                     if evenly::<C, DIRECT, ROWS>() {
                         let lines = (coding.block_bytes() / coding.parts()).div_ceil(LINE);
                         let turn = first * QUADS + quad * PANELS;
-                        fetch(next, turn * lines / (GROUP * QUADS)..(turn + PANELS) * lines / (GROUP * QUADS));
+                        let lines = turn * lines / (GROUP * QUADS)..(turn + PANELS) * lines / (GROUP * QUADS);
+                        if in_turns::<C, DIRECT, ROWS>() { fetch_here(next, lines) } else { fetch(next, lines) }
                     }
                     let mut quads = [_mm512_setzero_si512(); PANELS];
                     for panel in 0..PANELS {
@@ -208,6 +212,16 @@ unsafe fn add<C: Code, const DIRECT: bool, const ROWS: usize, const PANELS: usiz
 fn fetch(start: *const u8, lines: Range<usize>) {
     for line in lines {
         near(start.wrapping_add(line * LINE));
+    }
+}
+
+/// [`fetch`], at this very place: the compiler gathers prefetches at the end of a loop, where they wait for each other.
+#[inline(always)]
+fn fetch_here(start: *const u8, lines: Range<usize>) {
+    for line in lines {
+        let line = start.wrapping_add(line * LINE);
+        // SAFETY: a prefetch reads nothing, wherever it points.
+        unsafe { asm!("prefetcht0 byte ptr [{line}]", line = in(reg) line, options(nostack, preserves_flags)) }
     }
 }
 
