@@ -238,7 +238,7 @@ fn doctor_knows_the_machine() {
     let reason = report["gpu"]["reason"].as_str().unwrap();
     let reasons = ["there is no NVIDIA driver: ", "this build runs on the CPU only", "the NVIDIA driver (CUDA "];
     assert!(reasons.iter().any(|known| reason.starts_with(known)), "{reason}");
-    assert_eq!(report["defaults"].as_array().unwrap().len(), 4);
+    assert_eq!(report["defaults"].as_array().unwrap().len(), 5);
     for ceiling in ["read_gbs", "f32_tflops", "bf16_tflops", "int8_tflops"] {
         assert!(report["ceilings"][ceiling].as_f64() > Some(0.0), "{ceiling}");
     }
