@@ -21,7 +21,10 @@ SHAPES = {
     "qwen2.5-0.5b": ("qwen2", 896, 24, 14, 2, 4864, 151936, True, True),
     "qwen2.5-1.5b": ("qwen2", 1536, 28, 12, 2, 8960, 151936, True, True),
     "llada-8b": ("llada", 4096, 32, 32, 32, 12288, 126464, False, False),
+    "llada-moe-7b-a1b": ("llada-moe", 2048, 16, 16, 16, 1024, 157184, False, False),
 }
+# Architecture: number of experts, and how many of them a row meets. Their width is that of the feed-forward part.
+EXPERTS = {"llada-moe": (64, 8)}
 SPREAD = 0.02
 
 
@@ -70,7 +73,12 @@ def main():
     out.add_head_count_kv(kv_heads)
     out.add_layer_norm_rms_eps(1e-6)
     out.add_rope_freq_base(1e6)
-    if name == "llada":
+    experts, chosen = EXPERTS.get(name, (0, 0))
+    if experts:
+        out.add_expert_count(experts)
+        out.add_expert_used_count(chosen)
+        out.add_expert_feed_forward_length(ffn)
+    if name.startswith("llada"):
         out.add_causal_attention(False)
         out.add_bool("diffusion.shift_logits", False)
         out.add_mask_token_id(258)
@@ -110,9 +118,18 @@ def main():
             if biases:
                 out.add_tensor(f"{prefix}.attn_{part}.bias", np.zeros(columns, dtype=np.float32))
         add(f"{prefix}.attn_output.weight", hidden, heads * head, plain)
-        add(f"{prefix}.ffn_gate.weight", ffn, hidden, plain)
-        add(f"{prefix}.ffn_up.weight", ffn, hidden, plain)
-        add(f"{prefix}.ffn_down.weight", hidden, ffn, kind)
+        for part, width, length in [("gate", ffn, hidden), ("up", ffn, hidden), ("down", hidden, ffn)]:
+            of_part = kind if part == "down" else plain
+            if experts:
+                data = matrix(random, experts * width, length, of_part).reshape(experts, width, -1)
+                out.add_tensor(f"{prefix}.ffn_{part}_exps.weight", data, raw_dtype=of_part)
+            else:
+                add(f"{prefix}.ffn_{part}.weight", width, length, of_part)
+        if experts:
+            router = random.normal(0, SPREAD, (experts, hidden)).astype(np.float32)
+            out.add_tensor(f"{prefix}.ffn_gate_inp.weight", router)
+            ones(f"{prefix}.attn_q_norm.weight", head)
+            ones(f"{prefix}.attn_k_norm.weight", head)
         ones(f"{prefix}.attn_norm.weight", hidden)
         ones(f"{prefix}.ffn_norm.weight", hidden)
     out.write_header_to_file()
