@@ -61,7 +61,13 @@ THRESHOLD = [
     "threshold:sub=4",
 ]
 FACTOR = ["factor", "factor:f=0.1", "factor:f=0.5,rule=code", "factor:f=2,rule=clean"]
-ENTROPY = ["entropy_bounded", "entropy_bounded:eb=0.01", "entropy_bounded:eb=2"]
+ENTROPY = [
+    "entropy_bounded",
+    "entropy_bounded:eb=0.01",
+    "entropy_bounded:eb=2",
+    "entropy_bounded:rule=sdar",
+    "entropy_bounded:rule=rnd1",
+]
 SLOWFAST = [
     "slowfast",
     "slowfast:explore=3,tau_min=0.6,tau=0.7",
@@ -298,7 +304,7 @@ def generated():
             schedule = "dream" if shifted else "even"
             yield run(model, f"--decoder static --remasking {remasking} --schedule {schedule} --steps 16", short)
             yield run(model, f"--decoder threshold --remasking {remasking} --cache prefix", STRANGE)
-        for schedule in ("dream", "dream_total --eps 0.01"):
+        for schedule in ("dream", "dream_total --eps 0.01", "rnd1"):
             options = f"--decoder static --schedule {schedule} --steps 12 --cache none"
             yield run(model, options, short)
             yield run(model, f"{options} --alg-temp 0.5 --temperature 0.3 --seed 5", short)
