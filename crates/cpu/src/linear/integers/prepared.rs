@@ -108,6 +108,7 @@ pub(super) struct Ahead {
     pub(super) step: usize,
     /// Records whether the tile is the only one, which waits for its weights: they had better come evenly, for a core
     /// keeps track of few lines.
+    #[cfg_attr(target_arch = "aarch64", expect(dead_code, reason = "tiles of ARM ask for a part at once"))]
     pub(super) alone: bool,
 }
 
