@@ -75,9 +75,8 @@ fn caches_s1_s3_one_token_a_forward() {
     let caches =
         ["none", "dkv", "dkv:refresh=3", "dllm:prompt=5,response=3", "prefix", "dual:horizon=2", "prefix:horizon=3"];
     let frozen = ["freecache:block=4", "freecache:block=3,freeze=reference", "freecache:block=4,lookahead=3"];
-    for (shift, cache) in
-        [0, 1].into_iter().flat_map(|shift| caches.iter().chain(&frozen).map(move |cache| (shift, *cache)))
-    {
+    let all = [0, 1].into_iter().flat_map(|shift| caches.iter().chain(&frozen).map(move |cache| (shift, *cache)));
+    for (shift, cache) in all.step_by(if cfg!(miri) { 9 } else { 1 }) {
         for decoder in ["slowfast:tau=1.5", "slowfast:explore=3,tau=0.3,tau_min=0.2", "slowfast:explore=1,window=3"] {
             let mut options = slowfast(shift, 3, 16, decoder, cache);
             options.block_length = Some(8);
@@ -163,7 +162,8 @@ fn caches_s4_truncated_forwards() {
             assert!(run.steps.iter().all(|step| !step.is_empty()));
         }
     }
-    assert!(truncated > 20, "{truncated} truncated forwards");
+    let least = if cfg!(miri) { 1 } else { 21 };
+    assert!(truncated >= least, "{truncated} truncated forwards");
 }
 
 /// Twin of specs/caches.md#5 for one canvas that is one block: the request of each forward, its end, and the number of

@@ -36,14 +36,63 @@ const BF16_TOLERANCE: f32 = 4e-2;
 const SHARP_BF16_TOLERANCE: f32 = 8e-2;
 
 /// The tiers that compute f32 in their own way; the others share these kernels.
-fn f32_tiers() -> Vec<Device> {
+fn f32_tiers() -> Vec<Isa> {
     let own = [Tier::Portable, Tier::Avx2, Tier::Avx512, Tier::Neon];
-    Isa::available().into_iter().filter(|isa| own.contains(&isa.tier())).map(Device::Cpu).collect()
+    Isa::available().into_iter().filter(|isa| own.contains(&isa.tier())).collect()
 }
 
-/// Devices in f32, and the kernels of GPUs.
-fn f32_devices() -> Vec<Device> {
-    f32_tiers().into_iter().chain([Device::EmulatedGpu]).collect()
+/// Devices that long tests run on, a test each: threads share them, and any can be left out by its name.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Devices {
+    /// Tier `portable`, the same code on all machines.
+    Portable,
+    /// This machine's other tiers.
+    Vectors,
+    /// Kernels of GPUs, played on the processor.
+    EmulatedGpu,
+}
+
+impl Devices {
+    /// The devices that compute in a type in their own way.
+    fn in_type(self, dtype: DtypeChoice) -> Vec<Device> {
+        let tiers = if dtype == DtypeChoice::F32 { f32_tiers() } else { Isa::available() };
+        let (portable, others): (Vec<_>, Vec<_>) = tiers.into_iter().partition(|isa| isa.tier() == Tier::Portable);
+        match self {
+            Self::Portable => portable.into_iter().map(Device::Cpu).collect(),
+            Self::Vectors => others.into_iter().map(Device::Cpu).collect(),
+            Self::EmulatedGpu => vec![Device::EmulatedGpu],
+        }
+    }
+}
+
+/// A test of the module's name for each of the devices.
+macro_rules! tests_on_devices {
+    ($($name:ident: $run:expr;)+) => {
+        $(mod $name {
+            use super::*;
+
+            #[test]
+            fn portable() {
+                $run(Devices::Portable);
+            }
+
+            #[test]
+            fn vectors() {
+                $run(Devices::Vectors);
+            }
+
+            #[test]
+            fn emulated_gpu() {
+                $run(Devices::EmulatedGpu);
+            }
+        })+
+    };
+}
+
+tests_on_devices! {
+    forward_f32: |on| forward_cases(on, DtypeChoice::F32, F32_TOLERANCE);
+    forward_bf16: |on| forward_cases(on, DtypeChoice::Bf16, BF16_TOLERANCE);
+    decode: decode_cases;
 }
 
 fn own_folder() -> PathBuf {
@@ -142,7 +191,7 @@ fn check_forward(
     worst
 }
 
-fn forward_cases(devices: &[Device], dtype: DtypeChoice, tolerance: f32) {
+fn forward_cases(on: Devices, dtype: DtypeChoice, tolerance: f32) {
     let folder = folder();
     let mut failures = Vec::new();
     for path in files(&folder, "forward") {
@@ -155,6 +204,7 @@ fn forward_cases(devices: &[Device], dtype: DtypeChoice, tolerance: f32) {
             // The same weights in two shards.
             names.push("tiny-llada-sharded".into());
         }
+        let devices = on.in_type(dtype);
         for (device, name) in devices.iter().flat_map(|device| names.iter().map(move |name| (*device, name))) {
             let mut model = load(&folder, name, device, dtype);
             if device == Device::EmulatedGpu && model.prompter().spec().experts.is_some() {
@@ -180,18 +230,6 @@ fn forward_cases(devices: &[Device], dtype: DtypeChoice, tolerance: f32) {
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
-}
-
-#[test]
-fn forward_f32() {
-    forward_cases(&f32_devices(), DtypeChoice::F32, F32_TOLERANCE);
-}
-
-#[test]
-fn forward_bf16() {
-    let tiers = Isa::available().into_iter().map(Device::Cpu);
-    let devices: Vec<Device> = tiers.chain([Device::EmulatedGpu]).collect();
-    forward_cases(&devices, DtypeChoice::Bf16, BF16_TOLERANCE);
 }
 
 /// Trace of a session, in the words of a golden case.
@@ -298,11 +336,10 @@ fn device_cases(file: &DecodeFile, device: Device) -> Vec<&Case> {
     }
 }
 
-#[test]
-fn decode() {
+fn decode_cases(on: Devices) {
     let folder = folder();
     let mut failures = Vec::new();
-    for device in f32_devices() {
+    for device in on.in_type(DtypeChoice::F32) {
         let mut models = BTreeMap::new();
         for path in files(&folder, "decode") {
             let file = DecodeFile::read(&path);
@@ -375,7 +412,7 @@ fn differences_are_seen() {
     case.output[10] += 1;
     assert!(difference(&case, &trace).unwrap().starts_with("output"));
     case.params.insert("unheard_of".into(), 1.into());
-    let model = load(&own_folder(), &case.model, f32_tiers()[0], DtypeChoice::F32);
+    let model = load(&own_folder(), &case.model, f32_tiers()[0].into(), DtypeChoice::F32);
     let error = parameters::map(&file.method, &case, model.prompter().facts(), None).err().unwrap();
     assert!(error.contains("unheard_of"), "{error}");
 }
@@ -385,7 +422,7 @@ fn differences_are_seen() {
 fn flashdlm_g8_the_target_writes_its_own_text() {
     let folder = own_folder();
     let files = ["guided_dream.json", "guided_llada.json"];
-    for (file, tier) in files.iter().flat_map(|file| f32_tiers().into_iter().map(move |tier| (file, tier))) {
+    for (file, tier) in files.iter().flat_map(|file| f32_tiers().into_iter().map(move |isa| (file, Device::Cpu(isa)))) {
         let file = DecodeFile::read(&folder.join("decode").join(file));
         let uncached = |case: &&Case| case.model.starts_with("toy") && case.params["dlm_cache"] == "none";
         for case in file.cases.iter().filter(uncached) {
@@ -421,7 +458,7 @@ fn guided_over_caches_that_are_not_exact() {
     let folder = own_folder();
     let files = ["guided_dream.json", "guided_llada.json"];
     let mut others = 0;
-    for (file, tier) in files.iter().flat_map(|file| f32_tiers().into_iter().map(move |tier| (file, tier))) {
+    for (file, tier) in files.iter().flat_map(|file| f32_tiers().into_iter().map(move |isa| (file, Device::Cpu(isa)))) {
         let file = DecodeFile::read(&folder.join("decode").join(file));
         for case in file.cases.iter().filter(|case| case.params["dlm_cache"] == "none") {
             let guide = load(&folder, case.guider.as_ref().unwrap(), tier, DtypeChoice::F32);
