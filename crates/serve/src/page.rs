@@ -87,4 +87,11 @@ mod tests {
         assert_eq!(file("/").unwrap().body(), file("/page/index.html").unwrap().body());
         assert_eq!(file("/page/other.js").unwrap_err().status.as_u16(), 404);
     }
+
+    #[test]
+    fn the_page_reads_the_traces_that_the_command_writes() {
+        let script = file("/page/trace.js").unwrap().into_body();
+        let wanted = format!("const VERSION = {};", demask::internals::TRACE_VERSION);
+        assert!(String::from_utf8_lossy(&script).contains(&wanted), "{wanted}");
+    }
 }
