@@ -19,9 +19,11 @@ use std::{
 };
 
 use super::{
-    Code, avx2_tiles, codings,
+    Code,
+    avx2_tiles::{Inputs, Lines, Products, Totals, starts, tile, totals_of_pairs, words},
+    codings,
     numbers::Quad,
-    prepared::{self, Preparation, Prepared, Tile, Unit, Weights, kernel},
+    prepared::{self, Preparation, Prepared, Weights, kernel, unit},
 };
 use crate::{
     isa::Tier,
@@ -41,13 +43,35 @@ pub(super) const LANES: usize = 8;
 /// Bytes in a register.
 const BYTES: usize = 32;
 
-/// Products of neighbouring bytes and words.
-struct Pairs;
+// Products of neighbouring bytes and words.
+unit!(Pairs, (Tier::Avx2, Tier::Avx2, false), "avx2,fma,f16c", Unsigned, tile: 1 2 3 4 5 6);
 
-impl<C: Code> Unit<C> for Pairs {
-    const TIER: (Tier, Tier, bool) = (Tier::Avx2, Tier::Avx2, false);
-    type Preparation = Unsigned;
-    const TILES: &'static [Tile] = avx2_tiles::tiles::<C>();
+impl Products for Pairs {
+    const WORDS: bool = true;
+    const EVENLY: bool = true;
+
+    #[inline(always)]
+    unsafe fn totals<C: Code, const ROWS: usize>(
+        quads: *const u8,
+        half: usize,
+        inputs: Inputs,
+        groups: Inputs,
+        lines: Option<Lines>,
+    ) -> Totals<ROWS> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match (C::CODING.bytes(), lines) {
+                (true, None) => {
+                    words::<ROWS, false>(starts::<C, ROWS>(groups, half), quads, QUADS, inputs, Lines::NONE)
+                }
+                (true, Some(lines)) => {
+                    words::<ROWS, true>(starts::<C, ROWS>(groups, half), quads, QUADS, inputs, lines)
+                }
+                (false, None) => totals_of_pairs::<C, ROWS, false>(quads, half, inputs, groups, Lines::NONE),
+                (false, Some(lines)) => totals_of_pairs::<C, ROWS, true>(quads, half, inputs, groups, lines),
+            }
+        }
+    }
 }
 
 /// Weights in the form that AVX2 and AVX-512 take: bytes without a sign.

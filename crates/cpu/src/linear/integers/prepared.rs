@@ -41,6 +41,34 @@ pub(super) trait Unit<C: Code> {
     const DIRECT: &'static [Tile] = &[];
 }
 
+/// Names a unit: its tiers, the instructions of its tiles, the form of their weights, and a function that is a tile for each
+/// number of rows.
+macro_rules! unit {
+    ($name:ident, $tier:expr, $features:literal, $preparation:ty, $tile:ident: $($rows:literal)+) => {
+        pub(super) struct $name;
+
+        impl<C: $crate::linear::integers::Code> $crate::linear::integers::prepared::Unit<C> for $name {
+            const TIER: ($crate::isa::Tier, $crate::isa::Tier, bool) = $tier;
+            type Preparation = $preparation;
+            const TILES: &'static [$crate::linear::integers::prepared::Tile] = {
+                /// # Safety
+                /// As the unit's tile.
+                #[target_feature(enable = $features)]
+                unsafe fn compiled<C: $crate::linear::integers::Code, const ROWS: usize>(
+                    block: &$crate::linear::kernel::Block,
+                    weights: &$crate::linear::integers::prepared::Weights,
+                    ahead: $crate::linear::integers::prepared::Ahead,
+                ) {
+                    // SAFETY: the caller's promise.
+                    unsafe { $tile::<$name, C, ROWS>(block, weights, ahead) }
+                }
+                &[$(compiled::<C, $rows>),+]
+            };
+        }
+    };
+}
+pub(super) use unit;
+
 /// Form in which tiles take weights.
 pub(super) trait Preparation {
     /// Records whether integers of eight bits are multiplied as they were packed.
