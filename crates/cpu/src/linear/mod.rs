@@ -50,7 +50,7 @@ mod kernel;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod output;
-mod pack;
+pub(crate) mod pack;
 mod packed;
 mod portable;
 mod unpacked;
