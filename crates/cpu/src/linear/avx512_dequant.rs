@@ -13,7 +13,7 @@ use std::{
         __m128i, __m256i, __m512, __m512bh, __m512i, _CMP_UNORD_Q, _MM_HINT_T0, _mm_loadu_si128, _mm_prefetch,
         _mm256_loadu_si256, _mm512_add_epi32, _mm512_and_si512, _mm512_castps_si512, _mm512_castsi512_ps,
         _mm512_cmp_ps_mask, _mm512_cvtepi8_epi32, _mm512_cvtepi32_ps, _mm512_cvtepu8_epi32, _mm512_cvtne2ps_pbh,
-        _mm512_cvtph_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mask_add_epi32,
+        _mm512_cvtph_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_si512, _mm512_mask_add_epi32,
         _mm512_mask_mov_ps, _mm512_mul_ps, _mm512_permutex2var_ps, _mm512_permutexvar_epi16, _mm512_permutexvar_ps,
         _mm512_rol_epi32, _mm512_ror_epi32, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setr_ps, _mm512_setzero_ps,
         _mm512_setzero_si512, _mm512_slli_epi32, _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512,
@@ -26,7 +26,7 @@ use super::{
     amx, avx512,
     int8::{QUAD, QUAD_BYTES, QUADS},
     integers::{Code, Coding, INPUTS, codings},
-    kernel::{Block, Kernel, LINE, TileFn},
+    kernel::{Block, Kernel, LINE, TileFn, tiles},
     packed::{GROUP, PANEL, WeightFormat},
     unpacked::{self, Dequant, Pair, unpacks},
 };
@@ -146,16 +146,7 @@ macro_rules! tiles_of {
                 // SAFETY: the caller's promise.
                 unsafe { tile::<$name, D, ROWS>(block) }
             }
-            [
-                compiled::<D, 1>,
-                compiled::<D, 2>,
-                compiled::<D, 3>,
-                compiled::<D, 4>,
-                compiled::<D, 5>,
-                compiled::<D, 6>,
-                compiled::<D, 7>,
-                compiled::<D, 8>,
-            ]
+            tiles!((compiled, D): 1 2 3 4 5 6 7 8)
         }
     };
 }
@@ -240,12 +231,7 @@ unsafe fn accumulate<U: Direct, D: Dequant<__m512>>(block: &Block) {
 unsafe fn tile<U: Direct, D: Dequant<__m512>, const ROWS: usize>(block: &Block) {
     // SAFETY: every access is inside what the block promises.
     unsafe {
-        let mut sums = [[_mm512_setzero_ps(); GROUP]; ROWS];
-        for row in 0..ROWS {
-            for panel in 0..GROUP {
-                sums[row][panel] = _mm512_loadu_ps(block.sums.add(row * block.sums_stride + panel * PANEL));
-            }
-        }
+        let mut sums = block.load_sums::<__m512, ROWS, GROUP>(0);
         let pair = Pair { start: block.weight, stride: block.panel_stride };
         for part in 0..block.depth / INPUTS {
             let mut panels = [D::new(pair, part, 0), D::new(pair, part, 1)];
@@ -257,11 +243,7 @@ unsafe fn tile<U: Direct, D: Dequant<__m512>, const ROWS: usize>(block: &Block) 
                 }
             }
         }
-        for row in 0..ROWS {
-            for panel in 0..GROUP {
-                _mm512_storeu_ps(block.sums.add(row * block.sums_stride + panel * PANEL), sums[row][panel]);
-            }
-        }
+        block.store_sums(0, &sums);
     }
 }
 

@@ -60,7 +60,7 @@ impl Operation for WriteGroup<'_> {
             match self.format {
                 WeightFormat::F32 => write_f32::<L::Packing>(rows, &mut self.group[panel * half..][..half]),
                 WeightFormat::Bf16Pairs => {
-                    write_bf16_pairs::<L::Packing>(rows, &mut self.group[panel * half..][..half])
+                    write_bf16_pairs::<L::Packing>(rows, &mut self.group[panel * half..][..half]);
                 }
                 WeightFormat::Integers(coding) => {
                     let Some(to) = coding.quantisation() else {

@@ -11,7 +11,7 @@ use super::amx;
 use super::{
     activation::round_bf16,
     int8::{QUAD, QUADS},
-    integers::{Code, Coding, INPUTS, codings, numbers::Numbers},
+    integers::{Code, INPUTS, numbers::Numbers},
     kernel::{Block, Kernel},
     packed::{GROUP, PANEL, WeightFormat},
     portable,
@@ -233,31 +233,10 @@ unpacks!(PortableBf16: portable::BF16, [f32; PANEL], Numbers<C>, store_bf16);
 #[cfg(target_arch = "x86_64")]
 unpacks!(EmulatedAmx: amx::EMULATED_BF16, [f32; PANEL], Numbers<C>, store_bf16);
 
-/// Kernels of all codings; the last one that an instruction set can run is the best.
-pub(super) static KERNELS: &[[Kernel; Coding::ALL.len()]] = &[
-    codings!(kernel::<PortableF32>, "portable_f32"),
-    codings!(kernel::<PortableBf16>, "portable_bf16"),
-    #[cfg(target_arch = "x86_64")]
-    codings!(kernel::<x86::Avx2F32>, "avx2_f32"),
-    #[cfg(target_arch = "x86_64")]
-    codings!(kernel::<x86::Avx2Bf16>, "avx2_bf16"),
-    #[cfg(target_arch = "aarch64")]
-    codings!(kernel::<arm::NeonF32>, "neon_f32"),
-    #[cfg(target_arch = "aarch64")]
-    codings!(kernel::<arm::NeonBf16>, "neon_bf16"),
-    #[cfg(target_arch = "aarch64")]
-    codings!(kernel::<arm::Bf16I8mm>, "bf16i8mm_bf16"),
-    #[cfg(target_arch = "x86_64")]
-    codings!(kernel::<super::avx512_dequant::Exact>, "avx512_f32"),
-    #[cfg(target_arch = "x86_64")]
-    super::avx512_dequant::ROUNDED,
-    #[cfg(target_arch = "x86_64")]
-    super::avx512_dequant::PAIRS,
-    #[cfg(target_arch = "x86_64")]
-    codings!(kernel::<EmulatedAmx>, "emulatedamx_bf16"),
-    #[cfg(target_arch = "x86_64")]
-    codings!(kernel::<super::avx512_dequant::Amx>, "amx_bf16"),
-];
+#[cfg(target_arch = "aarch64")]
+pub(super) use arm::{Bf16I8mm, NeonBf16, NeonF32};
+#[cfg(target_arch = "x86_64")]
+pub(super) use x86::{Avx2Bf16, Avx2F32};
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {

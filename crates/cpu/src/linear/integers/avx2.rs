@@ -29,7 +29,7 @@ use crate::{
     isa::Tier,
     linear::{
         int8::{QUAD, QUAD_BYTES, QUADS},
-        kernel::Kernel,
+        kernel::{Instructions, Kernel},
         packed::{GROUP, PANEL},
         unpacked::{Dequant, Pair},
     },
@@ -44,7 +44,7 @@ pub(super) const LANES: usize = 8;
 const BYTES: usize = 32;
 
 // Products of neighbouring bytes and words.
-unit!(Pairs, (Tier::Avx2, Tier::Avx2, false), "avx2,fma,f16c", Unsigned, tile: 1 2 3 4 5 6);
+unit!(Pairs, Instructions::of(Tier::Avx2), "avx2,fma,f16c", Unsigned, tile: 1 2 3 4 5 6);
 
 impl Products for Pairs {
     const WORDS: bool = true;

@@ -13,7 +13,7 @@ use crate::{
     isa::Tier,
     linear::{
         int8::{QUAD, QUAD_BYTES, QUADS},
-        kernel::Kernel,
+        kernel::{Instructions, Kernel},
     },
 };
 
@@ -22,8 +22,11 @@ pub(in crate::linear) const EMULATED: [Kernel; 6] = codings!(kernel::<Emulated>,
 /// Kernels of the dot products.
 pub(in crate::linear) const DOTS: [Kernel; 6] = codings!(kernel::<Hardware>, "avxvnni_i8");
 
-unit!(Emulated, (Tier::AvxVnni, Tier::Avx2, false), "avx2,fma,f16c", Unsigned, tile: 1 2 3 4 5 6);
-unit!(Hardware, (Tier::AvxVnni, Tier::AvxVnni, false), "avx2,fma,f16c,avxvnni", Unsigned, tile: 1 2 3 4 5 6);
+/// Instructions of the software twin.
+const TWIN: Instructions = Instructions { executes: Tier::Avx2, ..Instructions::of(Tier::AvxVnni) };
+
+unit!(Emulated, TWIN, "avx2,fma,f16c", Unsigned, tile: 1 2 3 4 5 6);
+unit!(Hardware, Instructions::of(Tier::AvxVnni), "avx2,fma,f16c,avxvnni", Unsigned, tile: 1 2 3 4 5 6);
 
 impl Products for Hardware {
     const WORDS: bool = false;

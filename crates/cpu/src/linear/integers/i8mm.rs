@@ -20,13 +20,17 @@ use super::{
 use crate::{
     instructions::smmla,
     isa::Tier,
-    linear::{int8::QUADS, kernel::Kernel, packed::PANEL},
+    linear::{
+        int8::QUADS,
+        kernel::{Instructions, Kernel},
+        packed::PANEL,
+    },
 };
 
 /// The kernels.
 pub(in crate::linear) const KERNELS: [Kernel; Coding::ALL.len()] = codings!(kernel::<Matrices>, "bf16i8mm_i8");
 
-unit!(Matrices, (Tier::Bf16I8mm, Tier::Bf16I8mm, false), "neon,i8mm", SignedEights, tile: 1 2 3 4 5 6 7 8);
+unit!(Matrices, Instructions::of(Tier::Bf16I8mm), "neon,i8mm", SignedEights, tile: 1 2 3 4 5 6 7 8);
 
 /// Weights as bytes with a sign, eight inputs of an output together.
 pub(super) struct SignedEights;

@@ -29,7 +29,7 @@ use crate::{
     isa::Tier,
     linear::{
         int8::{InputGroup, QUAD_BYTES, QUADS},
-        kernel::{Block, Kernel, LINE},
+        kernel::{Block, Instructions, Kernel, LINE},
         packed::{GROUP, PANEL},
     },
 };
@@ -65,8 +65,8 @@ pub(super) trait Short {
     ) -> Totals<ROWS>;
 }
 
-unit!(Widened, (Tier::Neon, Tier::Neon, false), "neon", Signed, tile: 1 2 3 4 5 6 7 8);
-unit!(Dots, (Tier::Dotprod, Tier::Dotprod, false), "neon,dotprod", Signed, tile: 1 2 3 4 5 6 7 8);
+unit!(Widened, Instructions::of(Tier::Neon), "neon", Signed, tile: 1 2 3 4 5 6 7 8);
+unit!(Dots, Instructions::of(Tier::Dotprod), "neon,dotprod", Signed, tile: 1 2 3 4 5 6 7 8);
 
 /// Weights as bytes with a sign, in the order in which they are packed.
 pub(super) struct Signed;

@@ -6,17 +6,13 @@
 
 use std::{mem::MaybeUninit, ops::Range};
 
-use demask_tensor::Dtype;
-
 use super::{Code, INPUTS, numbers::Quad};
-use crate::{
-    isa::Tier,
-    linear::{
-        input::InputFormat,
-        int8::{InputGroup, QUAD_BYTES, QUADS},
-        kernel::{Block, Kernel},
-        packed::{GROUP, PANEL, WeightFormat},
-    },
+use crate::linear::{
+    input::InputFormat,
+    int8::{InputGroup, QUAD_BYTES, QUADS},
+    kernel::{Block, Instructions, Kernel},
+    packed::{GROUP, PANEL, WeightFormat},
+    portable,
 };
 
 /// Parts that are prepared for many rows: their bytes fill half of a 32 KiB first-level cache.
@@ -31,8 +27,8 @@ pub(super) type Tile = unsafe fn(&Block, &Weights, Ahead);
 
 /// Unit that multiplies bytes with weights of a coding.
 pub(super) trait Unit<C: Code> {
-    /// Tier of its kernels, the tier that they execute, and whether they execute AVX-512's dot products of bytes too.
-    const TIER: (Tier, Tier, bool);
+    /// Instructions of its kernels.
+    const INSTRUCTIONS: Instructions;
     /// Form in which tiles take weights.
     type Preparation: Preparation;
     /// Tiles of each number of rows, for prepared weights.
@@ -41,14 +37,14 @@ pub(super) trait Unit<C: Code> {
     const DIRECT: &'static [Tile] = &[];
 }
 
-/// Names a unit: its tiers, the instructions of its tiles, the form of their weights, and a function that is a tile for each
+/// Names a unit: its instructions, those of its tiles, the form of their weights, and a function that is a tile for each
 /// number of rows.
 macro_rules! unit {
-    ($name:ident, $tier:expr, $features:literal, $preparation:ty, $tile:ident: $($rows:literal)+) => {
+    ($name:ident, $instructions:expr, $features:literal, $preparation:ty, $tile:ident: $($rows:literal)+) => {
         pub(super) struct $name;
 
         impl<C: $crate::linear::integers::Code> $crate::linear::integers::prepared::Unit<C> for $name {
-            const TIER: ($crate::isa::Tier, $crate::isa::Tier, bool) = $tier;
+            const INSTRUCTIONS: $crate::linear::kernel::Instructions = $instructions;
             type Preparation = $preparation;
             const TILES: &'static [$crate::linear::integers::prepared::Tile] = {
                 /// # Safety
@@ -62,7 +58,7 @@ macro_rules! unit {
                     // SAFETY: the caller's promise.
                     unsafe { $tile::<$name, C, ROWS>(block, weights, ahead) }
                 }
-                &[$(compiled::<C, $rows>),+]
+                &$crate::linear::kernel::tiles!((compiled, C): $($rows)+)
             };
         }
     };
@@ -95,19 +91,16 @@ pub(super) trait Preparation {
 
 /// The kernel of a unit for a coding.
 pub(super) const fn kernel<U: Unit<C>, C: Code>(name: &'static str) -> Kernel {
-    let (tier, executes, vnni) = U::TIER;
     Kernel {
         name,
-        tier,
-        executes,
-        vnni,
+        instructions: U::INSTRUCTIONS,
         input: InputFormat::Int8,
         weight: WeightFormat::Integers(C::CODING),
         row_tile: if U::DIRECT.is_empty() { U::TILES.len() } else { U::DIRECT.len() },
         depth_block: PARTS * INPUTS,
         deep_block: PARTS * INPUTS,
-        dtype: Dtype::F32,
         accumulate: accumulate::<U, C>,
+        ..portable::F32
     }
 }
 
