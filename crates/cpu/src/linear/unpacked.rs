@@ -243,10 +243,13 @@ mod x86 {
     //! Ways to unpack in wider vectors, of the same code.
 
     use super::{PANEL, store_bf16, store_f32};
-    use crate::linear::{avx2, integers::avx2::Floats};
+    use crate::linear::{
+        avx2,
+        integers::{avx2::Vectors, numbers::Numbers},
+    };
 
-    unpacks!(Avx2F32: avx2::F32, [f32; PANEL], Floats<C>, store_f32, #[target_feature(enable = "avx2,fma,f16c")]);
-    unpacks!(Avx2Bf16: avx2::BF16, [f32; PANEL], Floats<C>, store_bf16, #[target_feature(enable = "avx2,fma,f16c")]);
+    unpacks!(Avx2F32: avx2::F32, [f32; PANEL], Numbers<C, Vectors>, store_f32, #[target_feature(enable = "avx2,fma,f16c")]);
+    unpacks!(Avx2Bf16: avx2::BF16, [f32; PANEL], Numbers<C, Vectors>, store_bf16, #[target_feature(enable = "avx2,fma,f16c")]);
 }
 
 #[cfg(target_arch = "aarch64")]

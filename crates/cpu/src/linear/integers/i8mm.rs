@@ -13,8 +13,8 @@ use std::{
 
 use super::{
     Code, Coding, codings,
-    neon::{BYTES, REGISTERS, Short, Totals, signed, sixteens, tile, write_factors},
-    numbers::Quad,
+    neon::{BYTES, REGISTERS, Short, Totals, signed, sixteens, tile},
+    numbers::{Arrays, Quad},
     prepared::{self, Preparation, Prepared, Weights, kernel, unit},
 };
 use crate::{
@@ -36,6 +36,7 @@ unit!(Matrices, Instructions::of(Tier::Bf16I8mm), "neon,i8mm", SignedEights, til
 pub(super) struct SignedEights;
 
 impl Preparation for SignedEights {
+    type Read = Arrays;
     const AS_PACKED: bool = false;
 
     unsafe fn prepare<C: Code>(start: *const u8, parts: Range<usize>, prepared: &mut Prepared) -> Weights {
@@ -44,23 +45,15 @@ impl Preparation for SignedEights {
     }
 
     #[inline(always)]
-    unsafe fn write_factors<C: Code>(head: *const u8, part: *const u8, panel: usize, out: *mut f32) {
-        // SAFETY: the caller's promise.
-        unsafe { write_factors::<C>(head, part, panel, out) }
-    }
-
-    #[inline(always)]
-    unsafe fn write_integers<C: Code>(integers: *const u8, out: *mut Quad) {
-        for eight in 0..QUADS / 2 {
-            // SAFETY: the caller's promise: two quads take the room of two.
-            unsafe {
-                let [first, second] = [signed::<C>(integers, 2 * eight), signed::<C>(integers, 2 * eight + 1)];
-                let mut words = [[0; 2]; PANEL];
-                for lane in 0..PANEL {
-                    words[lane] = [first[lane], second[lane]];
-                }
-                out.add(2 * eight).cast::<[[u32; 2]; PANEL]>().write(words);
+    unsafe fn write_quads<C: Code>(integers: *const u8, quad: usize, out: *mut Quad) {
+        // SAFETY: the caller's promise: two quads take the room of two.
+        unsafe {
+            let [first, second] = [signed::<C>(integers, quad), signed::<C>(integers, quad + 1)];
+            let mut words = [[0; 2]; PANEL];
+            for lane in 0..PANEL {
+                words[lane] = [first[lane], second[lane]];
             }
+            out.cast::<[[u32; 2]; PANEL]>().write(words);
         }
     }
 }

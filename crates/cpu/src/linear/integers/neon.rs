@@ -20,7 +20,7 @@ use std::{
 
 use super::{
     Code, Coding, INPUTS, begin, codings,
-    numbers::{Quad, factors, quad_of},
+    numbers::{Arrays, Quad, Read},
     prepared::{self, Ahead, Preparation, Prepared, Weights, kernel, unit},
 };
 use crate::{
@@ -72,6 +72,7 @@ unit!(Dots, Instructions::of(Tier::Dotprod), "neon,dotprod", Signed, tile: 1 2 3
 pub(super) struct Signed;
 
 impl Preparation for Signed {
+    type Read = Arrays;
     const AS_PACKED: bool = false;
 
     unsafe fn prepare<C: Code>(start: *const u8, parts: Range<usize>, prepared: &mut Prepared) -> Weights {
@@ -80,43 +81,20 @@ impl Preparation for Signed {
     }
 
     #[inline(always)]
-    unsafe fn write_factors<C: Code>(head: *const u8, part: *const u8, panel: usize, out: *mut f32) {
+    unsafe fn write_quads<C: Code>(integers: *const u8, quad: usize, out: *mut Quad) {
         // SAFETY: the caller's promise.
-        unsafe { write_factors::<C>(head, part, panel, out) }
-    }
-
-    #[inline(always)]
-    unsafe fn write_integers<C: Code>(integers: *const u8, out: *mut Quad) {
-        for quad in 0..QUADS {
-            // SAFETY: the caller's promise.
-            unsafe { out.add(quad).write(signed::<C>(integers, quad)) }
-        }
-    }
-}
-
-/// Writes the factors of a panel's part.
-///
-/// # Safety
-/// As [`Preparation::write_factors`].
-#[inline(always)]
-pub(super) unsafe fn write_factors<C: Code>(head: *const u8, part: *const u8, panel: usize, out: *mut f32) {
-    // SAFETY: the caller vouches for block, part and room.
-    unsafe {
-        let factors = factors::<C>(head, part, panel);
-        for (index, factors) in factors.iter().take(C::CODING.factors()).enumerate() {
-            out.add(index * PANEL).cast::<[f32; PANEL]>().write(*factors);
-        }
+        unsafe { out.cast::<[Quad; 2]>().write([signed::<C>(integers, quad), signed::<C>(integers, quad + 1)]) }
     }
 }
 
 /// A quad of a panel's integers, as bytes with a sign: those of eight bits lose what was added to them.
 ///
 /// # Safety
-/// As [`quad_of`].
+/// As [`Read::quad`].
 #[inline(always)]
 pub(super) unsafe fn signed<C: Code>(integers: *const u8, quad: usize) -> Quad {
     // SAFETY: the caller's promise.
-    let mut words = unsafe { quad_of::<C>(integers, quad) };
+    let mut words = unsafe { Arrays::quad::<C>(integers, quad) };
     if C::CODING.bytes() {
         for word in &mut words {
             *word ^= 0x8080_8080;

@@ -6,7 +6,10 @@
 
 use std::{mem::MaybeUninit, ops::Range};
 
-use super::{Code, INPUTS, numbers::Quad};
+use super::{
+    Code, INPUTS,
+    numbers::{Quad, Read},
+};
 use crate::linear::{
     input::InputFormat,
     int8::{InputGroup, QUAD_BYTES, QUADS},
@@ -67,6 +70,8 @@ pub(super) use unit;
 
 /// Form in which tiles take weights.
 pub(super) trait Preparation {
+    /// Instructions that read factors and integers.
+    type Read: Read;
     /// Records whether integers of eight bits are multiplied as they were packed.
     const AS_PACKED: bool;
 
@@ -76,17 +81,19 @@ pub(super) trait Preparation {
     /// The processor has the tier; `start` points to blocks with these parts, of which there is memory for.
     unsafe fn prepare<C: Code>(start: *const u8, parts: Range<usize>, prepared: &mut Prepared) -> Weights;
 
-    /// Writes the factors of a panel in the part at `part`, of the block at `head`.
+    /// Writes two quads of a panel's part, the first of which is number `quad`: as bytes without a sign, unless tiles take
+    /// them in another form.
     ///
     /// # Safety
-    /// The processor has the tier; the block has the part, and `out` room for all factors.
-    unsafe fn write_factors<C: Code>(head: *const u8, part: *const u8, panel: usize, out: *mut f32);
-
-    /// Writes the integers of a panel's part as bytes.
-    ///
-    /// # Safety
-    /// The processor has the tier; `integers` points to those of a panel in a part, and `out` has room for as many bytes.
-    unsafe fn write_integers<C: Code>(integers: *const u8, out: *mut Quad);
+    /// The processor has the tier; `integers` points to those of a panel in a part, and `out` has room for both.
+    #[inline(always)]
+    unsafe fn write_quads<C: Code>(integers: *const u8, quad: usize, out: *mut Quad) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            out.cast::<[Quad; 2]>()
+                .write([Self::Read::quad::<C>(integers, quad), Self::Read::quad::<C>(integers, quad + 1)])
+        }
+    }
 }
 
 /// The kernel of a unit for a coding.
@@ -224,10 +231,14 @@ pub(super) unsafe fn prepare<P: Preparation, C: Code>(
             let head = start.add(coding.block_offset(part));
             for panel in 0..GROUP {
                 let place = (part - parts.start) * GROUP + panel;
-                P::write_factors::<C>(head, source, panel, factors.add(place * coding.factors() * PANEL));
+                for (index, factor) in
+                    P::Read::factors::<C>(head, source, panel).iter().take(coding.factors()).enumerate()
+                {
+                    factors.add((place * coding.factors() + index) * PANEL).cast::<[f32; PANEL]>().write(*factor);
+                }
                 let integers = source.add(coding.scale_bytes() + panel * coding.panel_bytes());
-                if !as_packed {
-                    P::write_integers::<C>(integers, bytes.add(place * panel_bytes).cast());
+                for quad in (0..if as_packed { 0 } else { QUADS }).step_by(2) {
+                    P::write_quads::<C>(integers, quad, bytes.add(place * panel_bytes + quad * QUAD_BYTES).cast());
                 }
             }
         }
