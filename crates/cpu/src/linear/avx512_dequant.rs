@@ -15,9 +15,9 @@ use std::{
         _mm512_cmp_ps_mask, _mm512_cvtepi8_epi32, _mm512_cvtepi32_ps, _mm512_cvtepu8_epi32, _mm512_cvtne2ps_pbh,
         _mm512_cvtph_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_si512, _mm512_mask_add_epi32,
         _mm512_mask_mov_ps, _mm512_mul_ps, _mm512_permutex2var_ps, _mm512_permutexvar_epi16, _mm512_permutexvar_ps,
-        _mm512_rol_epi32, _mm512_ror_epi32, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setr_ps, _mm512_setzero_ps,
-        _mm512_setzero_si512, _mm512_slli_epi32, _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512,
-        _mm512_sub_ps, _mm512_ternarylogic_epi32, _mm512_test_epi32_mask,
+        _mm512_rol_epi32, _mm512_ror_epi32, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setr_ps, _mm512_setzero_si512,
+        _mm512_slli_epi32, _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512, _mm512_sub_ps,
+        _mm512_ternarylogic_epi32, _mm512_test_epi32_mask,
     },
     marker::PhantomData,
 };
@@ -312,10 +312,8 @@ pub(super) struct Integers<C, const ROUND: bool> {
     /// A line of upper bits: the next ones begin at bit 4 of each byte.
     upper_words: __m512i,
     scales: __m512,
-    /// Scales of the second half of the inputs.
+    /// Scales of the second half of the inputs, or minima.
     second: __m512,
-    /// Minima, where there are any.
-    minima: __m512,
     code: PhantomData<C>,
 }
 
@@ -333,7 +331,7 @@ impl<C: Code, const ROUND: bool> Dequant<__m512> for Integers<C, ROUND> {
             let head = pair.start.add(coding.block_offset(part));
             let part = pair.start.add(coding.part_offset(part));
             let upper = part.add(coding.scale_bytes() + panel * coding.panel_bytes());
-            let [scales, second, minima] = factors::<C>(head, part, panel);
+            let [scales, second] = factors::<C>(head, part, panel);
             Self {
                 lower: upper.add(coding.upper_bytes()),
                 upper,
@@ -341,7 +339,6 @@ impl<C: Code, const ROUND: bool> Dequant<__m512> for Integers<C, ROUND> {
                 upper_words: _mm512_setzero_si512(),
                 scales,
                 second,
-                minima,
                 code: PhantomData,
             }
         }
@@ -396,7 +393,7 @@ impl<C: Code, const ROUND: bool> Integers<C, ROUND> {
         // SAFETY: the caller's promise.
         unsafe {
             let product = _mm512_mul_ps(integers::<C>(words), self.scales);
-            let weights = if C::CODING.minima() { _mm512_sub_ps(product, self.minima) } else { product };
+            let weights = if C::CODING.minima() { _mm512_sub_ps(product, self.second) } else { product };
             if ROUND { round_bf16(weights) } else { weights }
         }
     }
@@ -430,12 +427,12 @@ unsafe fn integers<C: Code>(words: __m512i) -> __m512 {
     }
 }
 
-/// Scales of either half of the inputs, and minima, of a panel in the part at `part`, of the block at `head`.
+/// Scales of the inputs of a panel, and those of the second half or minima where there are any, in the part at `part`, of the block at `head`.
 ///
 /// # Safety
 /// The processor has AVX-512; both are a pair's.
 #[inline(always)]
-pub(super) unsafe fn factors<C: Code>(head: *const u8, part: *const u8, panel: usize) -> [__m512; 3] {
+pub(super) unsafe fn factors<C: Code>(head: *const u8, part: *const u8, panel: usize) -> [__m512; 2] {
     let coding = C::CODING;
     // SAFETY: the caller vouches for the processor, the block, which begins with its halves, and the part, which begins
     // with its scales.
@@ -445,17 +442,16 @@ pub(super) unsafe fn factors<C: Code>(head: *const u8, part: *const u8, panel: u
             plain(_mm512_cvtph_ps(_mm256_loadu_si256(start.cast::<__m256i>())))
         };
         let scales = |which: usize| _mm_loadu_si128(part.add((panel * 2 + which) * PANEL).cast::<__m128i>());
-        let zero = _mm512_setzero_ps();
         if coding.minima() {
             let [first, minima] = [_mm512_cvtepu8_epi32(scales(0)), _mm512_cvtepu8_epi32(scales(1))];
             let scales = _mm512_mul_ps(halves(0), _mm512_cvtepi32_ps(first));
-            [scales, scales, _mm512_mul_ps(halves(1), _mm512_cvtepi32_ps(minima))]
+            [scales, _mm512_mul_ps(halves(1), _mm512_cvtepi32_ps(minima))]
         } else if coding.part_scales() {
             let [first, second] = [_mm512_cvtepi8_epi32(scales(0)), _mm512_cvtepi8_epi32(scales(1))];
             let halves = halves(0);
-            [_mm512_mul_ps(halves, _mm512_cvtepi32_ps(first)), _mm512_mul_ps(halves, _mm512_cvtepi32_ps(second)), zero]
+            [_mm512_mul_ps(halves, _mm512_cvtepi32_ps(first)), _mm512_mul_ps(halves, _mm512_cvtepi32_ps(second))]
         } else {
-            [halves(0), halves(0), zero]
+            [halves(0); 2]
         }
     }
 }

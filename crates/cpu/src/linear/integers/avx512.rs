@@ -208,9 +208,8 @@ unsafe fn place<C: Code, const DIRECT: bool>(weights: &Weights, part: usize, pan
         if DIRECT {
             let head = weights.bytes.add(coding.block_offset(part));
             let start = weights.bytes.add(coding.part_offset(part));
-            let [first, second, minima] = avx512_dequant::factors::<C>(head, start, panel);
             let integers = start.add(coding.scale_bytes() + panel * coding.panel_bytes());
-            return (integers, [first, if coding.minima() { minima } else { second }]);
+            return (integers, avx512_dequant::factors::<C>(head, start, panel));
         }
         let factors = weights.factors.add((part * GROUP + panel) * coding.factors() * PANEL);
         let second = factors.add((coding.factors() - 1) * PANEL);

@@ -21,7 +21,6 @@ use crate::{
     instructions::smmla,
     isa::Tier,
     linear::{
-        int8::QUADS,
         kernel::{Instructions, Kernel},
         packed::PANEL,
     },

@@ -28,7 +28,7 @@ use crate::{
     instructions::sdot,
     isa::Tier,
     linear::{
-        int8::{InputGroup, QUAD_BYTES, QUADS},
+        int8::{InputGroup, QUAD_BYTES},
         kernel::{Block, Instructions, Kernel, LINE},
         packed::{GROUP, PANEL},
     },

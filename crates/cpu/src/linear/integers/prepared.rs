@@ -90,8 +90,8 @@ pub(super) trait Preparation {
     unsafe fn write_quads<C: Code>(integers: *const u8, quad: usize, out: *mut Quad) {
         // SAFETY: the caller's promise.
         unsafe {
-            out.cast::<[Quad; 2]>()
-                .write([Self::Read::quad::<C>(integers, quad), Self::Read::quad::<C>(integers, quad + 1)])
+            let quads = [Self::Read::quad::<C>(integers, quad), Self::Read::quad::<C>(integers, quad + 1)];
+            out.cast::<[Quad; 2]>().write(quads);
         }
     }
 }
