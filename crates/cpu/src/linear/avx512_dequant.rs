@@ -43,34 +43,11 @@ pub(super) const ROUNDED: [Kernel; Coding::ALL.len()] = codings!(direct::<Rounde
 /// bf16 inputs, integers for dot products of pairs.
 pub(super) const PAIRS: [Kernel; Coding::ALL.len()] = codings!(direct::<Pairs>, "avx512bf16_bf16");
 
-unpacks!(
-    Exact: avx512::F32,
-    __m512,
-    Integers<C, false>,
-    store_f32,
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-);
-unpacks!(
-    Rounded: avx512::ROUNDED_F32,
-    __m512,
-    Integers<C, true>,
-    store_f32,
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-);
-unpacks!(
-    Pairs: avx512::BF16_PAIRS,
-    __m512,
-    Integers<C, false>,
-    store_pairs,
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
-);
-unpacks!(
-    Amx: amx::BF16,
-    __m512,
-    Integers<C, false>,
-    store_pairs,
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
-);
+unpacks!(Exact: avx512::F32, __m512, Integers<C, false>, store_f32, "avx512f,avx512bw,avx512dq,avx512vl");
+unpacks!(Rounded: avx512::ROUNDED_F32, __m512, Integers<C, true>, store_f32, "avx512f,avx512bw,avx512dq,avx512vl");
+unpacks!(Pairs:
+    avx512::BF16_PAIRS, __m512, Integers<C, false>, store_pairs, "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16");
+unpacks!(Amx: amx::BF16, __m512, Integers<C, false>, store_pairs, "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16");
 
 /// # Safety
 /// The processor has AVX-512; there is room at `out`.

@@ -162,7 +162,7 @@ pub(super) unsafe fn unpack<U: Unpack, D: Dequant<U::Vector>>(
 
 /// Names a way to unpack: its kernel, its vectors and weights, how two inputs' weights are stored, and the instructions.
 macro_rules! unpacks {
-    ($name:ident: $kernel:expr, $vector:ty, $integers:ty, $store:expr $(, #[$feature:meta])?) => {
+    ($name:ident: $kernel:expr, $vector:ty, $integers:ty, $store:expr $(, $features:literal)?) => {
         pub(in crate::linear) struct $name;
 
         impl $crate::linear::unpacked::Unpack for $name {
@@ -183,7 +183,7 @@ macro_rules! unpacks {
             ) {
                 /// # Safety
                 /// As [`Unpack::unpack`](crate::linear::unpacked::Unpack::unpack).
-                $(#[$feature])?
+                $(#[target_feature(enable = $features)])?
                 unsafe fn unpack<D: $crate::linear::unpacked::Dequant<$vector>>(
                     pair: $crate::linear::unpacked::Pair<*const u8>,
                     parts: std::ops::Range<usize>,
@@ -248,8 +248,8 @@ mod x86 {
         integers::{avx2::Vectors, numbers::Numbers},
     };
 
-    unpacks!(Avx2F32: avx2::F32, [f32; PANEL], Numbers<C, Vectors>, store_f32, #[target_feature(enable = "avx2,fma,f16c")]);
-    unpacks!(Avx2Bf16: avx2::BF16, [f32; PANEL], Numbers<C, Vectors>, store_bf16, #[target_feature(enable = "avx2,fma,f16c")]);
+    unpacks!(Avx2F32: avx2::F32, [f32; PANEL], Numbers<C, Vectors>, store_f32, "avx2,fma,f16c");
+    unpacks!(Avx2Bf16: avx2::BF16, [f32; PANEL], Numbers<C, Vectors>, store_bf16, "avx2,fma,f16c");
 }
 
 #[cfg(target_arch = "aarch64")]

@@ -58,6 +58,12 @@ pub(super) struct Inputs {
 }
 
 impl Inputs {
+    /// Address of a row's inputs, which may lie behind the last one's.
+    #[inline(always)]
+    pub(super) fn row(self, row: usize) -> *const u8 {
+        self.first.wrapping_add(row * self.stride)
+    }
+
     /// Returns the inputs some bytes on.
     #[inline(always)]
     pub(super) fn skip(self, bytes: usize) -> Self {
@@ -352,7 +358,7 @@ pub(super) unsafe fn starts<C: Code, const ROWS: usize>(groups: Inputs, half: us
     unsafe {
         let mut starts = [[_mm256_setzero_si256(); HALVES]; ROWS];
         for (row, starts) in starts.iter_mut().enumerate() {
-            let group = &*groups.first.add(row * groups.stride).cast::<InputGroup>();
+            let group = &*groups.row(row).cast::<InputGroup>();
             *starts = [_mm256_set1_epi32(begin::<C>(group, half)); HALVES];
         }
         starts

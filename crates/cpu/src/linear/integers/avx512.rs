@@ -23,6 +23,7 @@ use std::{
 use super::{
     Code, Coding, INPUTS,
     avx2::Unsigned,
+    avx2_tiles::Inputs,
     begin, codings,
     prepared::{Ahead, Tile, Unit, Weights, kernel},
 };
@@ -53,23 +54,6 @@ const fn in_turns<C: Code, const DIRECT: bool, const ROWS: usize>() -> bool {
 /// asked for. Three and four rows do not gain by it, nor do more of fewer bits.
 const fn evenly<C: Code, const DIRECT: bool, const ROWS: usize>() -> bool {
     in_turns::<C, DIRECT, ROWS>() || DIRECT && C::CODING.bytes() && ROWS > 4
-}
-
-/// Inputs of a tile's rows.
-#[derive(Clone, Copy)]
-struct Inputs {
-    /// Start of the first row's inputs.
-    first: *const u8,
-    /// Bytes from row to row.
-    stride: usize,
-}
-
-impl Inputs {
-    /// Address of a row's inputs, which may lie behind the last one's.
-    #[inline(always)]
-    fn row(self, row: usize) -> *const u8 {
-        self.first.wrapping_add(row * self.stride)
-    }
 }
 
 impl<C: Code> Unit<C> for Wide {

@@ -67,7 +67,7 @@ impl Products for Emulated {
             let mut totals = starts::<C, ROWS>(groups, half);
             for quad in half * count..(half + 1) * count {
                 for (row, totals) in totals.iter_mut().enumerate() {
-                    let four = *inputs.first.add(row * inputs.stride + quad * QUAD).cast::<[i8; QUAD]>();
+                    let four = *inputs.row(row).add(quad * QUAD).cast::<[i8; QUAD]>();
                     for (lanes, total) in totals.iter_mut().enumerate() {
                         let weights = quads.add(quad * QUAD_BYTES + lanes * size_of::<__m256i>());
                         *total = dot(*total, *weights.cast::<[[u8; QUAD]; LANES]>(), four);

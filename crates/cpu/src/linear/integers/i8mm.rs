@@ -3,19 +3,16 @@
 //! Weights are prepared as bytes with a sign, eight inputs of an output together. Rows come in pairs; the last of an odd number
 //! is paired with itself, and what the second of them becomes is never looked at.
 
-use std::{
-    arch::aarch64::{
-        vdupq_n_s32, vld1q_s8, vreinterpretq_s8_s32, vreinterpretq_s8_s64, vreinterpretq_s32_s64, vreinterpretq_s64_s8,
-        vreinterpretq_s64_s32, vzip1q_s64, vzip2q_s64,
-    },
-    ops::Range,
+use std::arch::aarch64::{
+    vdupq_n_s32, vld1q_s8, vreinterpretq_s8_s32, vreinterpretq_s8_s64, vreinterpretq_s32_s64, vreinterpretq_s64_s8,
+    vreinterpretq_s64_s32, vzip1q_s64, vzip2q_s64,
 };
 
 use super::{
     Code, Coding, codings,
     neon::{BYTES, REGISTERS, Short, Totals, signed, sixteens, tile},
     numbers::{Arrays, Quad},
-    prepared::{self, Preparation, Prepared, Weights, kernel, unit},
+    prepared::{Preparation, kernel, unit},
 };
 use crate::{
     instructions::smmla,
@@ -37,11 +34,6 @@ pub(super) struct SignedEights;
 impl Preparation for SignedEights {
     type Read = Arrays;
     const AS_PACKED: bool = false;
-
-    unsafe fn prepare<C: Code>(start: *const u8, parts: Range<usize>, prepared: &mut Prepared) -> Weights {
-        // SAFETY: the caller's promise.
-        unsafe { prepared::prepare::<Self, C>(start, parts, prepared) }
-    }
 
     #[inline(always)]
     unsafe fn write_quads<C: Code>(integers: *const u8, quad: usize, out: *mut Quad) {

@@ -21,7 +21,7 @@ use std::{
 use super::{
     Code, Coding, INPUTS, begin, codings,
     numbers::{Arrays, Quad, Read},
-    prepared::{self, Ahead, Preparation, Prepared, Weights, kernel, unit},
+    prepared::{Ahead, Preparation, Weights, kernel, unit},
 };
 use crate::{
     fetch,
@@ -74,11 +74,6 @@ pub(super) struct Signed;
 impl Preparation for Signed {
     type Read = Arrays;
     const AS_PACKED: bool = false;
-
-    unsafe fn prepare<C: Code>(start: *const u8, parts: Range<usize>, prepared: &mut Prepared) -> Weights {
-        // SAFETY: the caller's promise.
-        unsafe { prepared::prepare::<Self, C>(start, parts, prepared) }
-    }
 
     #[inline(always)]
     unsafe fn write_quads<C: Code>(integers: *const u8, quad: usize, out: *mut Quad) {

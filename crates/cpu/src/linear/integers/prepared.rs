@@ -69,17 +69,21 @@ macro_rules! unit {
 pub(super) use unit;
 
 /// Form in which tiles take weights.
-pub(super) trait Preparation {
+pub(super) trait Preparation: Sized {
     /// Instructions that read factors and integers.
     type Read: Read;
     /// Records whether integers of eight bits are multiplied as they were packed.
     const AS_PACKED: bool;
 
-    /// Prepares parts of the pair of panels at `start`: [`prepare`], with the tier's instructions.
+    /// Prepares parts of the pair of panels at `start`: [`prepare`], to be compiled with the tier's instructions where they
+    /// are not those of the architecture.
     ///
     /// # Safety
     /// The processor has the tier; `start` points to blocks with these parts, of which there is memory for.
-    unsafe fn prepare<C: Code>(start: *const u8, parts: Range<usize>, prepared: &mut Prepared) -> Weights;
+    unsafe fn prepare<C: Code>(start: *const u8, parts: Range<usize>, prepared: &mut Prepared) -> Weights {
+        // SAFETY: the caller's promise.
+        unsafe { prepare::<Self, C>(start, parts, prepared) }
+    }
 
     /// Writes two quads of a panel's part, the first of which is number `quad`: as bytes without a sign, unless tiles take
     /// them in another form.
