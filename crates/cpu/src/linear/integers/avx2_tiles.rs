@@ -1,5 +1,6 @@
-//! Tiles of products of bytes in registers of 32: up to six rows times one panel at a time, whose sums, with two weights and
-//! two products, fill the registers.
+//! Tiles of products of bytes in registers of 32: up to six rows times one panel at a time.
+//!
+//! The sums of six rows, two weights and two products fill the registers.
 //!
 //! AVX2 adds neighbouring products of bytes in 16 bits, and saturates: 16 products of four bits with inputs of at most 127
 //! fit, 8 of five bits, 4 of six. Weights of eight bits are multiplied as words of 16 instead: the even bytes of each word
