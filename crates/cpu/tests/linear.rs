@@ -6,22 +6,13 @@ use demask_cpu::{
     pool::Pool,
 };
 use demask_tensor::{Dtype, TensorView};
-use demask_testkit::naive::linear::{self as naive, Shape};
+use demask_testkit::naive::{
+    linear::{self as naive, Shape},
+    network::noise,
+};
 use proptest::prelude::*;
 
-/// Numbers between -1 and 1, the same for the same seed.
-fn numbers(seed: u64, count: usize) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(0x1234_5678_9abc_def1);
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
-    (0..count).map(|_| next()).collect()
-}
-
-fn bytes(values: &[f32]) -> Vec<u8> {
+pub(crate) fn bytes(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
@@ -35,35 +26,37 @@ fn pack_gate_up(linear: &Linear, out: usize, columns: usize, gate: &[f32], up: &
     linear.pack_gate_up(&Pool::new(2), gate, up).unwrap()
 }
 
-fn fill(linear: &Linear, rows: &[&[f32]], columns: usize) -> InputBuffer {
-    let mut input = linear.new_input(rows.len(), columns);
-    for (index, row) in rows.iter().enumerate() {
-        input.set_row(index, row);
-    }
-    input
+/// Inputs of whole rows.
+fn fill(linear: &Linear, input: &[f32], columns: usize) -> InputBuffer {
+    let mut buffer = linear.new_input(input.len() / columns, columns);
+    input.chunks_exact(columns).enumerate().for_each(|(index, row)| buffer.set_row(index, row));
+    buffer
 }
 
-fn matmul(linear: &Linear, pool: &Pool, rows: &[&[f32]], weight: &Packed, bias: Option<&[f32]>) -> Vec<f32> {
-    let mut out = vec![f32::NAN; rows.len() * weight.rows()];
-    let input = fill(linear, rows, weight.columns());
-    let stride = weight.rows();
-    linear.matmul(pool, &input, rows.len(), weight, bias, Output::Store { out: &mut out, stride });
+pub(crate) fn matmul(linear: &Linear, pool: &Pool, input: &[f32], weight: &Packed, bias: Option<&[f32]>) -> Vec<f32> {
+    let (rows, stride) = (input.len() / weight.columns(), weight.rows());
+    let mut out = vec![f32::NAN; rows * stride];
+    let input = fill(linear, input, weight.columns());
+    linear.matmul(pool, &input, rows, weight, bias, Output::Store { out: &mut out, stride });
     out
 }
 
-fn gate_up(linear: &Linear, pool: &Pool, rows: &[&[f32]], weight: &PackedGateUp) -> Vec<f32> {
-    let input = fill(linear, rows, weight.columns());
-    let mut output = linear.new_input(rows.len(), weight.rows());
-    linear.gate_up(pool, &input, rows.len(), weight, &mut output);
-    let mut out = vec![0.0; rows.len() * weight.rows()];
-    for (index, row) in out.chunks_exact_mut(weight.rows()).enumerate() {
-        output.read_row(index, row);
-    }
+pub(crate) fn gate_up(linear: &Linear, pool: &Pool, input: &[f32], weight: &PackedGateUp) -> Vec<f32> {
+    let rows = input.len() / weight.columns();
+    let mut output = linear.new_input(rows, weight.rows());
+    linear.gate_up(pool, &fill(linear, input, weight.columns()), rows, weight, &mut output);
+    let mut out = vec![0.0; rows * weight.rows()];
+    out.chunks_exact_mut(weight.rows()).enumerate().for_each(|(index, row)| output.read_row(index, row));
     out
 }
 
-fn rows_of(values: &[f32], columns: usize) -> Vec<&[f32]> {
-    values.chunks_exact(columns).collect()
+pub(crate) fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+/// Kernels of inputs that are rounded to bytes.
+fn kernels_of_bytes() -> impl Iterator<Item = Linear> {
+    kernel_list().into_iter().filter(|linear| linear.activations() == Activations::Int8)
 }
 
 /// Sums of `columns` products of numbers up to 1, each rounded a few times.
@@ -103,7 +96,8 @@ fn kept(linear: &Linear, weight: &[f32], columns: usize) -> Vec<f32> {
     linear.quantisation().map_or_else(|| weight.to_vec(), |to| naive::quantised(weight, columns, to.bits()))
 }
 
-fn expected(linear: &Linear, shape: Shape, input: &[f32], weight: &[f32], bias: Option<&[f32]>) -> Vec<f32> {
+/// The twin of a product.
+pub(crate) fn expected(linear: &Linear, shape: Shape, input: &[f32], weight: &[f32], bias: Option<&[f32]>) -> Vec<f32> {
     let weight = kept(linear, weight, shape.columns);
     if linear.activations() == Activations::Int8 {
         return naive::linear(shape, &naive::int8(input, shape.columns), &weight, bias);
@@ -115,38 +109,24 @@ fn expected(linear: &Linear, shape: Shape, input: &[f32], weight: &[f32], bias: 
 }
 
 #[test]
-fn every_kernel_matches_its_twin_over_shapes() {
-    let pool = Pool::new(2);
+fn every_kernel_matches_its_twin_over_shapes_and_row_counts() {
+    let pools = [2, 3].map(Pool::new);
+    let few = SHAPES.map(|shape| (shape, vec![1, 2, 5, 13, 16, 33]));
+    let many = ((40, 72), (1..=70).chain([191, 192, 193, 400]).collect());
     for linear in kernel_list() {
-        for (out, columns) in SHAPES {
-            let (weight, bias) = (numbers(1, out * columns), numbers(2, out));
+        for ((out, columns), row_counts) in few.iter().chain([&many]) {
+            let (out, columns) = (*out, *columns);
+            let (weight, bias) = (noise(out * columns, 1), noise(out, 2));
             let packed = pack(&linear, out, columns, &weight);
-            for rows in [1, 2, 5, 13, 16, 33] {
+            for &rows in row_counts {
                 let shape = Shape { rows, out, columns };
-                let input = numbers(3, rows * columns);
-                for bias in [None, Some(&bias[..])] {
-                    let actual = matmul(&linear, &pool, &rows_of(&input, columns), &packed, bias);
-                    let what = format!("{} {shape:?}", linear.name());
-                    assert_close(&actual, &expected(&linear, shape, &input, &weight, bias), tolerance(columns), &what);
+                let input = noise(rows * columns, rows as u64);
+                for (pool, bias) in pools.iter().zip([None, Some(&bias[..])]) {
+                    let actual = matmul(&linear, pool, &input, &packed, bias);
+                    let twin = expected(&linear, shape, &input, &weight, bias);
+                    assert_close(&actual, &twin, tolerance(columns), &format!("{} {shape:?}", linear.name()));
                 }
             }
-        }
-    }
-}
-
-#[test]
-fn every_kernel_matches_its_twin_over_row_counts() {
-    let pool = Pool::new(3);
-    let (out, columns) = (40, 72);
-    let weight = numbers(1, out * columns);
-    for linear in kernel_list() {
-        let packed = pack(&linear, out, columns, &weight);
-        for rows in (1..=70).chain([191, 192, 193, 400]) {
-            let input = numbers(rows as u64, rows * columns);
-            let actual = matmul(&linear, &pool, &rows_of(&input, columns), &packed, None);
-            let shape = Shape { rows, out, columns };
-            let what = format!("{} {shape:?}", linear.name());
-            assert_close(&actual, &expected(&linear, shape, &input, &weight, None), tolerance(columns), &what);
         }
     }
 }
@@ -159,13 +139,13 @@ fn gate_up_matches_its_twin() {
             // Sums of about 1, as in networks: the rounding of one factor is not blown up by the other.
             let scale = (columns as f32).sqrt().recip();
             let [mut gate, mut up] = [1, 2]
-                .map(|seed| numbers(seed, out * columns).into_iter().map(|value| value * scale).collect::<Vec<_>>());
+                .map(|seed| noise(out * columns, seed).into_iter().map(|value| value * scale).collect::<Vec<_>>());
             let packed = pack_gate_up(&linear, out, columns, &gate, &up);
             for values in [&mut gate, &mut up] {
                 *values = kept(&linear, values, columns);
             }
             for rows in [1, 3, 12, 40] {
-                let mut input = numbers(3, rows * columns);
+                let mut input = noise(rows * columns, 3);
                 // Outputs are rounded to the input format: half a unit in the last place of bf16.
                 let mut allowed = tolerance(columns);
                 if linear.dtype() == Dtype::Bf16 {
@@ -182,7 +162,7 @@ fn gate_up_matches_its_twin() {
                     // Half a step of the largest output, and a whole one where another sum tips an integer.
                     allowed += twin.iter().fold(0.0f32, |most, value| most.max(value.abs())) / 127.0;
                 }
-                let actual = gate_up(&linear, &pool, &rows_of(&input, columns), &packed);
+                let actual = gate_up(&linear, &pool, &input, &packed);
                 assert_close(&actual, &twin, allowed, &format!("{} {out}x{columns}, {rows} rows", linear.name()));
             }
         }
@@ -193,12 +173,12 @@ fn gate_up_matches_its_twin() {
 fn outputs_are_stored_and_added_where_they_belong() {
     let pool = Pool::new(2);
     let (out, columns, rows, stride) = (37, 50, 5, 41);
-    let (weight, bias, input) = (numbers(1, out * columns), numbers(2, out), numbers(3, rows * columns));
-    let residual = numbers(4, 9 * stride);
+    let (weight, bias, input) = (noise(out * columns, 1), noise(out, 2), noise(rows * columns, 3));
+    let residual = noise(9 * stride, 4);
     for linear in kernel_list() {
         let packed = pack(&linear, out, columns, &weight);
-        let product = matmul(&linear, &pool, &rows_of(&input, columns), &packed, Some(&bias));
-        let input = fill(&linear, &rows_of(&input, columns), columns);
+        let product = matmul(&linear, &pool, &input, &packed, Some(&bias));
+        let input = fill(&linear, &input, columns);
         let map = [7, 0, 8, 3, 4];
         for targets in [None, Some(&map), Some(&[0, 2, 3, 5, 8])] {
             let mut added = residual.clone();
@@ -229,13 +209,13 @@ fn outputs_are_stored_and_added_where_they_belong() {
 fn rows_that_repeat_are_added_one_after_the_other() {
     let pool = Pool::new(3);
     let (out, columns, rows) = (64, 32, 400);
-    let (weight, input) = (numbers(1, out * columns), numbers(3, rows * columns));
+    let (weight, input) = (noise(out * columns, 1), noise(rows * columns, 3));
     for linear in kernel_list() {
         let packed = pack(&linear, out, columns, &weight);
-        let product = matmul(&linear, &pool, &rows_of(&input, columns), &packed, None);
+        let product = matmul(&linear, &pool, &input, &packed, None);
         let mut residual = vec![0.0; out];
         let output = Output::Add { residual: &mut residual, stride: out, rows: Some(&vec![0; rows]) };
-        linear.matmul(&pool, &fill(&linear, &rows_of(&input, columns), columns), rows, &packed, None, output);
+        linear.matmul(&pool, &fill(&linear, &input, columns), rows, &packed, None, output);
         let wanted = product.chunks_exact(out).fold(vec![0.0; out], |mut sums: Vec<f32>, row| {
             sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
             sums
@@ -249,14 +229,14 @@ fn rows_that_repeat_are_added_one_after_the_other() {
 fn integers_at_their_ends_are_summed_exactly() {
     let pool = Pool::new(1);
     let (out, columns) = (33, 96);
-    for linear in kernel_list().into_iter().filter(|linear| linear.activations() == Activations::Int8) {
+    for linear in kernels_of_bytes() {
         for (weight_sign, input_sign) in [(1.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.0)] {
             for step in [1, 2, 3, 33] {
                 // Of four bits the largest magnitude becomes -8, so that both signs of the scale occur.
                 let sign = |index: usize| if index.is_multiple_of(step) { 1.0 } else { -1.0 };
                 let weight: Vec<f32> = (0..out * columns).map(|index| weight_sign * 127.0 * sign(index)).collect();
                 let input: Vec<f32> = (0..columns).map(|index| input_sign * 127.0 * sign(index)).collect();
-                let actual = matmul(&linear, &pool, &[&input], &pack(&linear, out, columns, &weight), None);
+                let actual = matmul(&linear, &pool, &input, &pack(&linear, out, columns, &weight), None);
                 let shape = Shape { rows: 1, out, columns };
                 assert_close(&actual, &expected(&linear, shape, &input, &weight, None), 1e-6, linear.name());
             }
@@ -269,13 +249,10 @@ fn integers_at_their_ends_are_summed_exactly() {
 fn a_row_of_bytes_has_the_same_bits_in_every_tile() {
     let pool = Pool::new(1);
     let (out, columns) = (70, 1100);
-    let (weight, input) = (numbers(1, out * columns), numbers(2, 37 * columns));
-    for linear in kernel_list().into_iter().filter(|linear| linear.activations() == Activations::Int8) {
+    let (weight, input) = (noise(out * columns, 1), noise(37 * columns, 2));
+    for linear in kernels_of_bytes() {
         let packed = pack(&linear, out, columns, &weight);
-        let sums = |rows: usize| {
-            let sums = matmul(&linear, &pool, &rows_of(&input, columns)[..rows], &packed, None);
-            sums.into_iter().map(f32::to_bits).collect::<Vec<_>>()
-        };
+        let sums = |rows: usize| bits(&matmul(&linear, &pool, &input[..rows * columns], &packed, None));
         let all = sums(37);
         for rows in [1, 5, 8, 9, 12, 13, 16, 25] {
             assert!(sums(rows) == all[..rows * out], "{}, {rows} rows", linear.name());
@@ -288,17 +265,16 @@ fn a_row_of_bytes_has_the_same_bits_in_every_tile() {
 #[test]
 fn gate_up_rounds_whole_groups() {
     let (out, columns, rows) = (200, 64, 3);
-    let (gate, up, input) = (numbers(1, out * columns), numbers(2, out * columns), numbers(3, rows * columns));
-    for linear in kernel_list().into_iter().filter(|linear| linear.activations() == Activations::Int8) {
-        let [gates, ups] = [&gate, &up].map(|weight| {
-            matmul(&linear, &Pool::new(1), &rows_of(&input, columns), &pack(&linear, out, columns, weight), None)
-        });
+    let (gate, up, input) = (noise(out * columns, 1), noise(out * columns, 2), noise(rows * columns, 3));
+    for linear in kernels_of_bytes() {
+        let [gates, ups] = [&gate, &up]
+            .map(|weight| matmul(&linear, &Pool::new(1), &input, &pack(&linear, out, columns, weight), None));
         let whole: Vec<f32> =
             gates.iter().zip(&ups).map(|(gate, up)| demask_cpu::linear::activation::silu_f32(*gate) * up).collect();
         let expected = naive::int8(&whole, out);
         let packed = pack_gate_up(&linear, out, columns, &gate, &up);
         for threads in [1, 2, 3, 8] {
-            let actual = gate_up(&linear, &Pool::new(threads), &rows_of(&input, columns), &packed);
+            let actual = gate_up(&linear, &Pool::new(threads), &input, &packed);
             assert_close(&actual, &expected, 1e-6, linear.name());
         }
     }
@@ -321,13 +297,13 @@ fn every_tier_multiplies_integers() {
 #[test]
 fn plain_weights_beside_inputs_of_bytes_are_rounded_to_eight_bits() {
     let (out, columns) = (40, 96);
-    let (weight, input) = (numbers(1, out * columns), numbers(2, 5 * columns));
+    let (weight, input) = (noise(out * columns, 1), noise(5 * columns, 2));
     let products = Products { activations: Activations::Int8, ..Products::plain(Dtype::Bf16) };
     let [found, expected] = [None, Some(Quantisation::Q8)].map(|quantisation| {
         let linear = Linear::with_products(Isa::best(), Products { quantisation, ..products });
         let packed = pack(&linear, out, columns, &weight);
         assert_eq!((packed.kept_in(), linear.quantisation()), ("q8".to_owned(), quantisation));
-        matmul(&linear, &Pool::new(1), &rows_of(&input, columns), &packed, None)
+        matmul(&linear, &Pool::new(1), &input, &packed, None)
     });
     assert_eq!(found, expected);
 }
@@ -336,17 +312,17 @@ fn plain_weights_beside_inputs_of_bytes_are_rounded_to_eight_bits() {
 fn extreme_numbers_stay_in_their_rows() {
     let pool = Pool::new(2);
     let (out, columns) = (20, 40);
-    let weight = numbers(1, out * columns);
+    let weight = noise(out * columns, 1);
     for linear in kernel_list() {
         let packed = pack(&linear, out, columns, &weight);
-        let plain = numbers(3, columns);
+        let plain = noise(columns, 3);
         let [nan, infinite, huge] = [f32::NAN, f32::INFINITY, f32::MAX].map(|extreme| {
             let mut row = plain.clone();
             row[7] = extreme;
             row
         });
-        let alone = matmul(&linear, &pool, &[&plain], &packed, None);
-        let among = matmul(&linear, &pool, &[&nan, &plain, &infinite, &huge], &packed, None);
+        let alone = matmul(&linear, &pool, &plain, &packed, None);
+        let among = matmul(&linear, &pool, &[nan, plain, infinite, huge].concat(), &packed, None);
         assert!(among[..out].iter().all(|value| value.is_nan()));
         assert_eq!(among[out..2 * out], alone);
         assert!(among[2 * out..3 * out].iter().all(|value| !value.is_finite()));
@@ -357,14 +333,14 @@ fn extreme_numbers_stay_in_their_rows() {
 fn a_buffer_may_be_used_again_for_fewer_rows() {
     let pool = Pool::new(2);
     let (out, columns) = (20, 40);
-    let (weight, values) = (numbers(1, out * columns), numbers(3, columns));
+    let (weight, values) = (noise(out * columns, 1), noise(columns, 3));
     for linear in kernel_list() {
         let packed = pack(&linear, out, columns, &weight);
-        let mut input = fill(&linear, &[&[f32::NAN; 40][..]; 30], columns);
+        let mut input = fill(&linear, &[f32::NAN; 30 * 40], columns);
         input.set_row(0, &values);
         let mut actual = vec![0.0; out];
         linear.matmul(&pool, &input, 1, &packed, None, Output::Store { out: &mut actual, stride: out });
-        assert_eq!(actual, matmul(&linear, &pool, &[&values], &packed, None));
+        assert_eq!(actual, matmul(&linear, &pool, &values, &packed, None));
     }
 }
 
@@ -382,7 +358,7 @@ fn a_weight_packed_for_another_kernel_is_refused() {
     let kernels = kernel_list();
     let (first, other) = (&kernels[0], kernels.iter().find(|linear| linear.dtype() == Dtype::Bf16).unwrap());
     let packed = pack(other, 4, 4, &[1.0; 16]);
-    let attempt = std::panic::catch_unwind(|| matmul(first, &Pool::new(1), &[&[0.0; 4]], &packed, None));
+    let attempt = std::panic::catch_unwind(|| matmul(first, &Pool::new(1), &[0.0; 4], &packed, None));
     let message = attempt.unwrap_err().downcast::<String>().unwrap();
     assert!(message.contains("the weight was packed for another kernel than portable_f32xf32_f32"), "{message}");
 }
@@ -411,7 +387,7 @@ fn an_output_that_is_too_small_is_refused() {
 fn quantised_weights_take_the_bytes_of_their_blocks() {
     for linear in kernel_list() {
         let Some(to) = linear.quantisation() else { continue };
-        let packed = pack(&linear, 64, 96, &numbers(1, 64 * 96));
+        let packed = pack(&linear, 64, 96, &noise(64 * 96, 1));
         assert_eq!(packed.bytes(), to.bytes(64, 96), "{}", linear.name());
         let bits = if to == Quantisation::Q8 { 17 } else { 9 };
         assert_eq!(packed.bytes(), 64 * 96 * bits / 16);
@@ -456,21 +432,18 @@ proptest! {
         threads in 1usize..=3,
         seed in any::<u64>(),
     ) {
-        let values = numbers(seed, 70 * columns);
-        let all = rows_of(&values, columns);
-        let rows: Vec<_> = chosen.iter().map(|&row| all[row]).collect();
-        let (weight, other) = (numbers(seed ^ 1, out * columns), numbers(seed ^ 2, out * columns));
+        let values = noise(70 * columns, seed);
+        let rows: Vec<f32> = chosen.iter().flat_map(|&row| &values[row * columns..][..columns]).copied().collect();
+        let (weight, other) = (noise(out * columns, seed ^ 1), noise(out * columns, seed ^ 2));
         for linear in kernel_list() {
             let (packed, pair) = (pack(&linear, out, columns, &weight), pack_gate_up(&linear, out, columns, &weight, &other));
             let (one, many) = (Pool::new(1), Pool::new(threads));
-            let whole = [matmul(&linear, &one, &all, &packed, None), gate_up(&linear, &one, &all, &pair)];
+            let whole = [matmul(&linear, &one, &values, &packed, None), gate_up(&linear, &one, &values, &pair)];
             let part = [matmul(&linear, &many, &rows, &packed, None), gate_up(&linear, &many, &rows, &pair)];
             for (whole, part) in whole.iter().zip(&part) {
                 for (index, &row) in chosen.iter().enumerate() {
-                    let bits = |values: &[f32], row: usize| -> Vec<u32> {
-                        values[row * out..(row + 1) * out].iter().map(|value| value.to_bits()).collect()
-                    };
-                    prop_assert_eq!(bits(part, index), bits(whole, row), "{} row {}", linear.name(), row);
+                    let [part, whole] = [&part[index * out..][..out], &whole[row * out..][..out]].map(bits);
+                    prop_assert_eq!(part, whole, "{} row {}", linear.name(), row);
                 }
             }
         }

@@ -3,7 +3,10 @@
 use super::{max_lanes, sum_lanes};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use crate::isa::Tier;
-use crate::{isa::Isa, linear::activation::widen_bf16};
+use crate::{
+    isa::Isa,
+    linear::{activation::widen_bf16, pack},
+};
 
 /// Numbers in a tile: as many as a page has positions.
 pub(crate) const LANES: usize = demask_tensor::PAGE;
@@ -12,6 +15,8 @@ pub(crate) const LANES: usize = demask_tensor::PAGE;
 pub(crate) trait Lanes {
     /// A tile in registers.
     type Tile: Copy;
+    /// Vectors in which weights are packed.
+    type Packing: pack::Vectors;
     /// Number of tiles of sums that fit into the registers, beside their inputs.
     const SUMS: usize;
 
@@ -145,6 +150,7 @@ pub(crate) struct Portable;
 
 impl Lanes for Portable {
     type Tile = [f32; LANES];
+    type Packing = pack::Portable;
     const SUMS: usize = 1;
 
     #[inline(always)]
@@ -219,7 +225,7 @@ mod x86 {
     };
 
     use super::{Lanes, Operation};
-    use crate::fetch;
+    use crate::{fetch, linear::pack};
 
     /// # Safety
     /// AVX2 and FMA must be there.
@@ -268,6 +274,7 @@ mod x86 {
 
     impl Lanes for Avx2 {
         type Tile = [__m256; 4];
+        type Packing = pack::Portable;
         const SUMS: usize = 2;
 
         #[inline(always)]
@@ -339,6 +346,7 @@ mod x86 {
 
     impl Lanes for Avx512 {
         type Tile = [__m512; 2];
+        type Packing = pack::Avx512;
         const SUMS: usize = 12;
 
         #[inline(always)]

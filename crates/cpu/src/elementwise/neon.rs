@@ -9,7 +9,7 @@ use super::{
     LANES,
     lanes::{Lanes, Operation},
 };
-use crate::fetch;
+use crate::{fetch, linear::pack};
 
 /// Numbers in a vector.
 const VECTOR: usize = 4;
@@ -36,6 +36,7 @@ fn folded(tile: [float32x4_t; VECTORS], fold: impl Fn(float32x4_t, float32x4_t) 
 
 impl Lanes for Neon {
     type Tile = [float32x4_t; VECTORS];
+    type Packing = pack::Portable;
     const SUMS: usize = 2;
 
     #[inline(always)]

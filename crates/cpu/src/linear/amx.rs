@@ -7,18 +7,15 @@
 //! weights pass by. Inputs are tiles as they lie, 16 rows of 64 bytes; panels are tiles as they were packed, 16 pairs
 //! of inputs of 64 bytes. Rows are always multiplied by the sixteen; those beyond the block's are never looked at.
 
-use demask_tensor::Dtype;
-
 use super::{
     input::InputFormat,
-    kernel::{Block, Kernel, LINE},
-    packed::{GROUP, PANEL, WeightFormat},
+    kernel::{Block, Instructions, Kernel, LINE},
+    packed::{GROUP, PANEL},
+    portable,
 };
-#[cfg(target_arch = "x86_64")]
-use crate::tiles::hardware;
 use crate::{
     isa::Tier,
-    tiles::{DEPTH, Places, ROW_BYTES, ROWS, ROWS_AHEAD, TileUnit, twin},
+    tiles::{DEPTH, Places, ROW_BYTES, ROWS, ROWS_AHEAD, TileUnit, hardware, twin},
 };
 
 /// Inputs of a block of the depth: so many that a pair of panels stays in a first-level cache of 48 KiB while all rows
@@ -36,34 +33,23 @@ const SINGLE_AHEAD: usize = STEP_BYTES + STEP_BYTES / 2;
 const _: () = assert!(PANEL * size_of::<f32>() == ROW_BYTES);
 
 /// The tile instructions.
-#[cfg(target_arch = "x86_64")]
 pub(super) const BF16: Kernel = Kernel {
     name: "amx_bf16xbf16_f32",
-    tier: Tier::Amx,
-    executes: Tier::Amx,
-    vnni: false,
-    dtype: Dtype::Bf16,
+    instructions: Instructions::of(Tier::Amx),
     input: InputFormat::Bf16,
-    weight: WeightFormat::Bf16Pairs,
     row_tile: 2 * ROWS,
     depth_block: DEPTH_BLOCK,
     deep_block: DEPTH_BLOCK,
     accumulate: accumulate::<hardware::Tiles>,
+    ..portable::BF16
 };
 
 /// Kernel of their software twin, for tests.
 pub(super) const EMULATED_BF16: Kernel = Kernel {
     name: "emulatedamx_bf16xbf16_f32",
-    tier: Tier::Amx,
-    executes: Tier::Portable,
-    vnni: false,
-    dtype: Dtype::Bf16,
-    input: InputFormat::Bf16,
-    weight: WeightFormat::Bf16Pairs,
-    row_tile: 2 * ROWS,
-    depth_block: DEPTH_BLOCK,
-    deep_block: DEPTH_BLOCK,
+    instructions: Instructions { executes: Tier::Portable, ..BF16.instructions },
     accumulate: accumulate::<twin::Tiles>,
+    ..BF16
 };
 
 /// # Safety

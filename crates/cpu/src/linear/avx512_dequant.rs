@@ -13,11 +13,11 @@ use std::{
         __m128i, __m256i, __m512, __m512bh, __m512i, _CMP_UNORD_Q, _MM_HINT_T0, _mm_loadu_si128, _mm_prefetch,
         _mm256_loadu_si256, _mm512_add_epi32, _mm512_and_si512, _mm512_castps_si512, _mm512_castsi512_ps,
         _mm512_cmp_ps_mask, _mm512_cvtepi8_epi32, _mm512_cvtepi32_ps, _mm512_cvtepu8_epi32, _mm512_cvtne2ps_pbh,
-        _mm512_cvtph_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mask_add_epi32,
+        _mm512_cvtph_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_si512, _mm512_mask_add_epi32,
         _mm512_mask_mov_ps, _mm512_mul_ps, _mm512_permutex2var_ps, _mm512_permutexvar_epi16, _mm512_permutexvar_ps,
-        _mm512_rol_epi32, _mm512_ror_epi32, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setr_ps, _mm512_setzero_ps,
-        _mm512_setzero_si512, _mm512_slli_epi32, _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512,
-        _mm512_sub_ps, _mm512_ternarylogic_epi32, _mm512_test_epi32_mask,
+        _mm512_rol_epi32, _mm512_ror_epi32, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setr_ps, _mm512_setzero_si512,
+        _mm512_slli_epi32, _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512, _mm512_sub_ps,
+        _mm512_ternarylogic_epi32, _mm512_test_epi32_mask,
     },
     marker::PhantomData,
 };
@@ -26,7 +26,7 @@ use super::{
     amx, avx512,
     int8::{QUAD, QUAD_BYTES, QUADS},
     integers::{Code, Coding, INPUTS, codings},
-    kernel::{Block, Kernel, LINE, TileFn},
+    kernel::{Block, Kernel, LINE, TileFn, tiles},
     packed::{GROUP, PANEL, WeightFormat},
     unpacked::{self, Dequant, Pair, unpacks},
 };
@@ -43,34 +43,11 @@ pub(super) const ROUNDED: [Kernel; Coding::ALL.len()] = codings!(direct::<Rounde
 /// bf16 inputs, integers for dot products of pairs.
 pub(super) const PAIRS: [Kernel; Coding::ALL.len()] = codings!(direct::<Pairs>, "avx512bf16_bf16");
 
-unpacks!(
-    Exact: avx512::F32,
-    __m512,
-    Integers<C, false>,
-    store_f32,
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-);
-unpacks!(
-    Rounded: avx512::ROUNDED_F32,
-    __m512,
-    Integers<C, true>,
-    store_f32,
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-);
-unpacks!(
-    Pairs: avx512::BF16_PAIRS,
-    __m512,
-    Integers<C, false>,
-    store_pairs,
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
-);
-unpacks!(
-    Amx: amx::BF16,
-    __m512,
-    Integers<C, false>,
-    store_pairs,
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
-);
+unpacks!(Exact: avx512::F32, __m512, Integers<C, false>, store_f32, "avx512f,avx512bw,avx512dq,avx512vl");
+unpacks!(Rounded: avx512::ROUNDED_F32, __m512, Integers<C, true>, store_f32, "avx512f,avx512bw,avx512dq,avx512vl");
+unpacks!(Pairs:
+    avx512::BF16_PAIRS, __m512, Integers<C, false>, store_pairs, "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16");
+unpacks!(Amx: amx::BF16, __m512, Integers<C, false>, store_pairs, "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16");
 
 /// # Safety
 /// The processor has AVX-512; there is room at `out`.
@@ -146,16 +123,7 @@ macro_rules! tiles_of {
                 // SAFETY: the caller's promise.
                 unsafe { tile::<$name, D, ROWS>(block) }
             }
-            [
-                compiled::<D, 1>,
-                compiled::<D, 2>,
-                compiled::<D, 3>,
-                compiled::<D, 4>,
-                compiled::<D, 5>,
-                compiled::<D, 6>,
-                compiled::<D, 7>,
-                compiled::<D, 8>,
-            ]
+            tiles!((compiled, D): 1 2 3 4 5 6 7 8)
         }
     };
 }
@@ -240,12 +208,7 @@ unsafe fn accumulate<U: Direct, D: Dequant<__m512>>(block: &Block) {
 unsafe fn tile<U: Direct, D: Dequant<__m512>, const ROWS: usize>(block: &Block) {
     // SAFETY: every access is inside what the block promises.
     unsafe {
-        let mut sums = [[_mm512_setzero_ps(); GROUP]; ROWS];
-        for row in 0..ROWS {
-            for panel in 0..GROUP {
-                sums[row][panel] = _mm512_loadu_ps(block.sums.add(row * block.sums_stride + panel * PANEL));
-            }
-        }
+        let mut sums = block.load_sums::<__m512, ROWS, GROUP>(0);
         let pair = Pair { start: block.weight, stride: block.panel_stride };
         for part in 0..block.depth / INPUTS {
             let mut panels = [D::new(pair, part, 0), D::new(pair, part, 1)];
@@ -257,11 +220,7 @@ unsafe fn tile<U: Direct, D: Dequant<__m512>, const ROWS: usize>(block: &Block) 
                 }
             }
         }
-        for row in 0..ROWS {
-            for panel in 0..GROUP {
-                _mm512_storeu_ps(block.sums.add(row * block.sums_stride + panel * PANEL), sums[row][panel]);
-            }
-        }
+        block.store_sums(0, &sums);
     }
 }
 
@@ -330,10 +289,8 @@ pub(super) struct Integers<C, const ROUND: bool> {
     /// A line of upper bits: the next ones begin at bit 4 of each byte.
     upper_words: __m512i,
     scales: __m512,
-    /// Scales of the second half of the inputs.
+    /// Scales of the second half of the inputs, or minima.
     second: __m512,
-    /// Minima, where there are any.
-    minima: __m512,
     code: PhantomData<C>,
 }
 
@@ -351,7 +308,7 @@ impl<C: Code, const ROUND: bool> Dequant<__m512> for Integers<C, ROUND> {
             let head = pair.start.add(coding.block_offset(part));
             let part = pair.start.add(coding.part_offset(part));
             let upper = part.add(coding.scale_bytes() + panel * coding.panel_bytes());
-            let [scales, second, minima] = factors::<C>(head, part, panel);
+            let [scales, second] = factors::<C>(head, part, panel);
             Self {
                 lower: upper.add(coding.upper_bytes()),
                 upper,
@@ -359,7 +316,6 @@ impl<C: Code, const ROUND: bool> Dequant<__m512> for Integers<C, ROUND> {
                 upper_words: _mm512_setzero_si512(),
                 scales,
                 second,
-                minima,
                 code: PhantomData,
             }
         }
@@ -414,7 +370,7 @@ impl<C: Code, const ROUND: bool> Integers<C, ROUND> {
         // SAFETY: the caller's promise.
         unsafe {
             let product = _mm512_mul_ps(integers::<C>(words), self.scales);
-            let weights = if C::CODING.minima() { _mm512_sub_ps(product, self.minima) } else { product };
+            let weights = if C::CODING.minima() { _mm512_sub_ps(product, self.second) } else { product };
             if ROUND { round_bf16(weights) } else { weights }
         }
     }
@@ -448,12 +404,12 @@ unsafe fn integers<C: Code>(words: __m512i) -> __m512 {
     }
 }
 
-/// Scales of either half of the inputs, and minima, of a panel in the part at `part`, of the block at `head`.
+/// Scales of the inputs of a panel, and those of the second half or minima where there are any, in the part at `part`, of the block at `head`.
 ///
 /// # Safety
 /// The processor has AVX-512; both are a pair's.
 #[inline(always)]
-pub(super) unsafe fn factors<C: Code>(head: *const u8, part: *const u8, panel: usize) -> [__m512; 3] {
+pub(super) unsafe fn factors<C: Code>(head: *const u8, part: *const u8, panel: usize) -> [__m512; 2] {
     let coding = C::CODING;
     // SAFETY: the caller vouches for the processor, the block, which begins with its halves, and the part, which begins
     // with its scales.
@@ -463,17 +419,16 @@ pub(super) unsafe fn factors<C: Code>(head: *const u8, part: *const u8, panel: u
             plain(_mm512_cvtph_ps(_mm256_loadu_si256(start.cast::<__m256i>())))
         };
         let scales = |which: usize| _mm_loadu_si128(part.add((panel * 2 + which) * PANEL).cast::<__m128i>());
-        let zero = _mm512_setzero_ps();
         if coding.minima() {
             let [first, minima] = [_mm512_cvtepu8_epi32(scales(0)), _mm512_cvtepu8_epi32(scales(1))];
             let scales = _mm512_mul_ps(halves(0), _mm512_cvtepi32_ps(first));
-            [scales, scales, _mm512_mul_ps(halves(1), _mm512_cvtepi32_ps(minima))]
+            [scales, _mm512_mul_ps(halves(1), _mm512_cvtepi32_ps(minima))]
         } else if coding.part_scales() {
             let [first, second] = [_mm512_cvtepi8_epi32(scales(0)), _mm512_cvtepi8_epi32(scales(1))];
             let halves = halves(0);
-            [_mm512_mul_ps(halves, _mm512_cvtepi32_ps(first)), _mm512_mul_ps(halves, _mm512_cvtepi32_ps(second)), zero]
+            [_mm512_mul_ps(halves, _mm512_cvtepi32_ps(first)), _mm512_mul_ps(halves, _mm512_cvtepi32_ps(second))]
         } else {
-            [halves(0), halves(0), zero]
+            [halves(0); 2]
         }
     }
 }

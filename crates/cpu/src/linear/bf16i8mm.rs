@@ -10,34 +10,30 @@
 )]
 
 use std::arch::aarch64::{
-    float32x4_t, vdupq_n_f32, vdupq_n_u32, vld1q_f32, vld1q_u32, vreinterpretq_f32_f64, vreinterpretq_f64_f32,
-    vreinterpretq_u32_u64, vreinterpretq_u64_u32, vst1q_f32, vzip1q_f64, vzip1q_u32, vzip1q_u64, vzip2q_f64,
-    vzip2q_u32, vzip2q_u64,
+    float32x4_t, vdupq_n_f32, vdupq_n_u32, vld1q_u32, vreinterpretq_f32_f64, vreinterpretq_f64_f32,
+    vreinterpretq_u32_u64, vreinterpretq_u64_u32, vzip1q_f64, vzip1q_u32, vzip1q_u64, vzip2q_f64, vzip2q_u32,
+    vzip2q_u64,
 };
-
-use demask_tensor::Dtype;
 
 use super::{
     input::InputFormat,
-    kernel::{Block, Kernel, LINE, TileFn},
-    neon::{Ahead, WHOLE_ROWS, apart, place, sums_at, tiles_of_rows},
-    packed::{GROUP, PANEL, WeightFormat},
+    kernel::{Block, Instructions, Kernel, LINE, tiles},
+    neon::{Ahead, WHOLE_ROWS, apart, place, registers},
+    packed::{GROUP, PANEL},
+    portable,
 };
 use crate::{instructions::bfmmla, isa::Tier};
 
 /// bf16 weights.
 pub(super) const BF16: Kernel = Kernel {
     name: "bf16i8mm_bf16xbf16_f32",
-    tier: Tier::Bf16I8mm,
-    executes: Tier::Bf16I8mm,
-    vnni: false,
-    dtype: Dtype::Bf16,
+    instructions: Instructions::of(Tier::Bf16I8mm),
     input: InputFormat::Bf16,
-    weight: WeightFormat::Bf16Pairs,
     row_tile: WHOLE_ROWS,
     depth_block: 512,
     deep_block: 512,
     accumulate: bf16i8mm_bf16xbf16_f32,
+    ..portable::BF16
 };
 
 /// Registers of four outputs in a pair of panels.
@@ -48,9 +44,8 @@ const INPUTS: usize = 8;
 /// # Safety
 /// As [`Kernel::accumulate`].
 unsafe fn bf16i8mm_bf16xbf16_f32(block: &Block) {
-    const TILES: [TileFn; 8] = tiles_of_rows!(tile);
     // SAFETY: the caller vouches for the processor and the block.
-    unsafe { block.for_tiles(&TILES, 2) }
+    unsafe { block.for_tiles(&tiles!((tile), registers: 1 2 3 4 5 6 7 8), 2) }
 }
 
 /// # Safety
@@ -105,11 +100,12 @@ type Pairs<const ROWS: usize, const REGISTERS: usize> = [[[float32x4_t; 2]; REGI
 #[inline]
 #[target_feature(enable = "neon")]
 unsafe fn load_sums<const ROWS: usize, const REGISTERS: usize>(block: &Block, first: usize) -> Pairs<ROWS, REGISTERS> {
+    // SAFETY: the caller's promise.
+    let rows = unsafe { block.load_sums::<float32x4_t, ROWS, REGISTERS>(first) };
     let mut sums = [[[vdupq_n_f32(0.0); 2]; REGISTERS]; ROWS];
     for pair in 0..ROWS.div_ceil(2) {
         for register in 0..REGISTERS {
-            // SAFETY: the block promises initialised sums of two panels in each row.
-            let row = |row: usize| unsafe { vreinterpretq_f64_f32(vld1q_f32(sums_at(block, row, first, register))) };
+            let row = |row: usize| vreinterpretq_f64_f32(rows[row][register]);
             let (upper, lower) = (row(2 * pair), row((2 * pair + 1).min(ROWS - 1)));
             sums[pair][register][0] = vreinterpretq_f32_f64(vzip1q_f64(upper, lower));
             sums[pair][register][1] = vreinterpretq_f32_f64(vzip2q_f64(upper, lower));
@@ -127,13 +123,15 @@ unsafe fn store_sums<const ROWS: usize, const REGISTERS: usize>(
     first: usize,
     sums: &Pairs<ROWS, REGISTERS>,
 ) {
+    let mut rows = [[vdupq_n_f32(0.0); REGISTERS]; ROWS];
     for row in 0..ROWS {
         for register in 0..REGISTERS {
             let [low, high] = sums[row / 2][register];
             let (low, high) = (vreinterpretq_f64_f32(low), vreinterpretq_f64_f32(high));
             let values = if row % 2 == 0 { vzip1q_f64(low, high) } else { vzip2q_f64(low, high) };
-            // SAFETY: the block promises sums of two panels in each row, which nobody else accesses.
-            unsafe { vst1q_f32(sums_at(block, row, first, register), vreinterpretq_f32_f64(values)) }
+            rows[row][register] = vreinterpretq_f32_f64(values);
         }
     }
+    // SAFETY: the caller's promise.
+    unsafe { block.store_sums(first, &rows) }
 }

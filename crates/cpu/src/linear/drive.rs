@@ -171,17 +171,15 @@ pub(super) fn multiply_with<const WEIGHTS: usize>(
     finish: &(impl Fn(usize, &Sums<'_>) + Sync),
 ) {
     assert!(rows <= input.capacity(), "{rows} rows of an input of {}", input.capacity());
-    for Factor { kernel, panels, .. } in factors {
-        assert_eq!(panels.format, kernel.weight, "the weight was packed for another kernel than {}", kernel.name);
-        assert_eq!(input.format(), kernel.input, "the input was made for another kernel than {}", kernel.name);
-    }
+    let products =
+        factors.map(|Factor { kernel, panels, together }| (Product::new(kernel, (input, rows), panels), together));
     if rows == 0 {
         return;
     }
-    let parts = factors.map(|Factor { kernel, panels, together }| {
+    let parts = products.map(|(product, together)| {
+        let Product { kernel, panels, .. } = product;
         let counts = (panels.groups, panels.groups * GROUP * panels.panel_bytes());
-        let partition = Partition::new(rows, counts, kernel.task_groups(), pool.threads(), together);
-        (Product { kernel, input, rows, panels }, partition)
+        (product, Partition::new(rows, counts, kernel.task_groups(), pool.threads(), together))
     });
     let tasks: [usize; WEIGHTS] = std::array::from_fn(|index| parts[index].1.tasks());
     pool.run(tasks.iter().sum(), &|task| {
@@ -260,11 +258,8 @@ pub(super) fn multiply_each<'p>(
     pool.run(jobs.len() * blocks, &|task| {
         let (job, first_group) = (jobs[task / blocks], task % blocks * TASK_GROUPS);
         let panels = panels_of(job.weight as usize);
-        let kernel = kernel_of(panels);
-        assert_eq!(panels.format, kernel.weight, "the weight was packed for another kernel than {}", kernel.name);
-        assert_eq!(input.format(), kernel.input, "the input was made for another kernel than {}", kernel.name);
         assert_eq!(panels.groups, groups, "weights of different shapes");
-        let product = Product { kernel, input, rows: end as usize, panels };
+        let product = Product::new(kernel_of(panels), (input, end as usize), panels);
         let counts = (first_group, TASK_GROUPS.min(groups - first_group));
         product.block((job.first_row as usize, job.rows as usize), counts, finish);
     });
@@ -278,7 +273,14 @@ struct Product<'a> {
     panels: &'a Panels,
 }
 
-impl Product<'_> {
+impl<'a> Product<'a> {
+    /// Refuses weights and inputs of other kernels.
+    fn new(kernel: &'a Kernel, (input, rows): (&'a InputBuffer, usize), panels: &'a Panels) -> Self {
+        assert_eq!(panels.format, kernel.weight, "the weight was packed for another kernel than {}", kernel.name);
+        assert_eq!(input.format(), kernel.input, "the input was made for another kernel than {}", kernel.name);
+        Self { kernel, input, rows, panels }
+    }
+
     /// Sums of one block, over the whole depth.
     fn block(&self, rows: (usize, usize), groups: (usize, usize), finish: &impl Fn(&Sums<'_>)) {
         if groups.1 > TASK_GROUPS {

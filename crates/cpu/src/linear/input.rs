@@ -51,6 +51,12 @@ pub(super) const ROW_PADDING: usize = 16;
 /// Inputs of matrix products: `capacity` rows of `width` numbers, in the format of the kernel that made the buffer.
 pub struct InputBuffer {
     data: AlignedBytes,
+    layout: Layout,
+}
+
+/// Places of numbers in a buffer.
+#[derive(Clone, Copy)]
+struct Layout {
     isa: Isa,
     format: InputFormat,
     capacity: usize,
@@ -68,17 +74,17 @@ impl InputBuffer {
         let lines = padded.checked_mul(4).map(|_| format.offset(padded))?.div_ceil(LINE) | 1;
         let stride = lines.checked_mul(LINE)?;
         let data = AlignedBytes::try_zeroed(rows.checked_next_multiple_of(ROW_PADDING)?.checked_mul(stride)?)?;
-        Some(Self { data, isa, format, capacity: rows, width, stride })
+        Some(Self { data, layout: Layout { isa, format, capacity: rows, width, stride } })
     }
 
     /// Rows that fit.
     pub fn capacity(&self) -> usize {
-        self.capacity
+        self.layout.capacity
     }
 
     /// Numbers in a row.
     pub fn width(&self) -> usize {
-        self.width
+        self.layout.width
     }
 
     /// Bytes that the buffer takes.
@@ -88,12 +94,12 @@ impl InputBuffer {
 
     /// The format.
     pub(super) fn format(&self) -> InputFormat {
-        self.format
+        self.layout.format
     }
 
     /// Bytes from row to row.
     pub(super) fn stride(&self) -> usize {
-        self.stride
+        self.layout.stride
     }
 
     /// Start of the first row.
@@ -115,18 +121,18 @@ impl InputBuffer {
     /// # Panics
     /// If the row is not one of the buffer's or `out` is not one row long.
     pub fn read_row(&self, row: usize, out: &mut [f32]) {
-        assert!(row < self.capacity, "row {row} of {}", self.capacity);
-        assert_eq!(out.len(), self.width, "length of a row");
-        let start = row * self.stride;
-        match self.format {
+        assert!(row < self.layout.capacity, "row {row} of {}", self.layout.capacity);
+        assert_eq!(out.len(), self.layout.width, "length of a row");
+        let start = row * self.layout.stride;
+        match self.layout.format {
             InputFormat::F32 | InputFormat::RoundedF32 => {
-                out.copy_from_slice(&self.data.as_slice::<f32>()[start / 4..][..self.width]);
+                out.copy_from_slice(&self.data.as_slice::<f32>()[start / 4..][..self.layout.width]);
             }
             InputFormat::Bf16 => {
-                let values = &self.data.as_slice::<u16>()[start / 2..][..self.width];
+                let values = &self.data.as_slice::<u16>()[start / 2..][..self.layout.width];
                 out.iter_mut().zip(values).for_each(|(out, &value)| *out = widen_bf16(value));
             }
-            InputFormat::Int8 => int8::read(&self.data.as_slice::<u8>()[start..][..self.stride], out),
+            InputFormat::Int8 => int8::read(&self.data.as_slice::<u8>()[start..][..self.layout.stride], out),
         }
     }
 
@@ -135,33 +141,21 @@ impl InputBuffer {
     /// # Panics
     /// If the row is not one of the buffer's, or it holds something else.
     pub(crate) fn floats(&self, row: usize) -> &[f32] {
-        assert!(row < self.capacity, "row {row} of {}", self.capacity);
-        assert_eq!(self.format, InputFormat::F32, "floats of a buffer of another format");
-        &self.data.as_slice::<f32>()[row * self.stride / 4..][..self.width]
+        assert!(row < self.layout.capacity, "row {row} of {}", self.layout.capacity);
+        assert_eq!(self.layout.format, InputFormat::F32, "floats of a buffer of another format");
+        &self.data.as_slice::<f32>()[row * self.layout.stride / 4..][..self.layout.width]
     }
 
     /// Lets many threads write different rows.
     pub fn writer(&mut self) -> InputWriter<'_> {
-        InputWriter {
-            data: self.data.as_mut_ptr(),
-            isa: self.isa,
-            format: self.format,
-            capacity: self.capacity,
-            width: self.width,
-            stride: self.stride,
-            buffer: PhantomData,
-        }
+        InputWriter { data: self.data.as_mut_ptr(), layout: self.layout, buffer: PhantomData }
     }
 }
 
 /// A borrowed [`InputBuffer`] whose rows many threads may write at the same time.
 pub struct InputWriter<'a> {
     data: *mut u8,
-    isa: Isa,
-    format: InputFormat,
-    capacity: usize,
-    width: usize,
-    stride: usize,
+    layout: Layout,
     buffer: PhantomData<&'a mut InputBuffer>,
 }
 
@@ -173,7 +167,7 @@ unsafe impl Sync for InputWriter<'_> {}
 impl InputWriter<'_> {
     /// Numbers in a row.
     pub fn width(&self) -> usize {
-        self.width
+        self.layout.width
     }
 
     /// Writes a row, rounding it to the buffer's format.
@@ -184,7 +178,7 @@ impl InputWriter<'_> {
     /// # Panics
     /// If the row is not one of the buffer's or `values` is not one row long.
     pub unsafe fn set_row(&self, row: usize, values: &[f32]) {
-        assert_eq!(values.len(), self.width, "length of a row");
+        assert_eq!(values.len(), self.layout.width, "length of a row");
         // SAFETY: the caller keeps other threads away from the row.
         unsafe { self.set_columns(row, 0, values) }
     }
@@ -197,7 +191,7 @@ impl InputWriter<'_> {
     /// # Panics
     /// If the row or the columns are not the buffer's, or are part of a group where inputs stand in groups.
     pub unsafe fn set_columns(&self, row: usize, first: usize, values: &[f32]) {
-        dispatch(self.isa, SetColumns { writer: self, row, first, values });
+        dispatch(self.layout.isa, SetColumns { writer: self, row, first, values });
     }
 
     /// Writes columns in code that is compiled for an instruction set already.
@@ -207,13 +201,17 @@ impl InputWriter<'_> {
     #[expect(clippy::cast_ptr_alignment, reason = "rows begin on cache lines, and elements follow each other")]
     #[inline(always)]
     pub(super) unsafe fn write_columns(&self, row: usize, first: usize, values: &[f32]) {
-        assert!(row < self.capacity, "row {row} of {}", self.capacity);
-        assert!(first <= self.width && values.len() <= self.width - first, "columns beyond the row's {}", self.width);
+        assert!(row < self.layout.capacity, "row {row} of {}", self.layout.capacity);
+        assert!(
+            first <= self.layout.width && values.len() <= self.layout.width - first,
+            "columns beyond the row's {}",
+            self.layout.width
+        );
         // SAFETY: row and columns are inside the buffer, whose memory the writer borrows exclusively; rows begin on
         // cache lines, so elements are aligned; the caller keeps other threads away.
         unsafe {
-            let start = self.data.add(row * self.stride + self.format.offset(first));
-            match self.format {
+            let start = self.data.add(row * self.layout.stride + self.layout.format.offset(first));
+            match self.layout.format {
                 InputFormat::F32 => {
                     let out = std::slice::from_raw_parts_mut(start.cast::<f32>(), values.len());
                     out.copy_from_slice(values);
@@ -225,7 +223,7 @@ impl InputWriter<'_> {
                     copy_rounded(values, std::slice::from_raw_parts_mut(start.cast::<u16>(), values.len()));
                 }
                 InputFormat::Int8 => {
-                    let whole = values.len().is_multiple_of(INPUTS) || first + values.len() == self.width;
+                    let whole = values.len().is_multiple_of(INPUTS) || first + values.len() == self.layout.width;
                     assert!(first.is_multiple_of(INPUTS) && whole, "part of a group of inputs");
                     int8::write(values, start.cast());
                 }

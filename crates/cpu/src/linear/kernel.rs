@@ -10,20 +10,23 @@ use super::{
     drive::{TASK_GROUPS, WIDE_TASK_GROUPS},
     input::InputFormat,
     int8::Activations,
+    integers::{self, codings},
     packed::{GROUP, MatrixFormat, PANEL, WeightFormat},
+    portable,
+    unpacked::{self, kernel as unpacking},
 };
+#[cfg(target_arch = "x86_64")]
+use super::{amx, avx2, avx512, avx512_dequant};
+#[cfg(target_arch = "aarch64")]
+use super::{bf16i8mm, neon};
 use crate::isa::{Isa, Tier};
 
 /// One way to multiply.
 pub(super) struct Kernel {
     /// `{isa}_{lhs}x{rhs}_{out}`.
     pub(super) name: &'static str,
-    /// The tier that it belongs to.
-    pub(super) tier: Tier,
-    /// The tier whose instructions it executes.
-    pub(super) executes: Tier,
-    /// Records whether it also executes dot products of bytes, which no tier promises.
-    pub(super) vnni: bool,
+    /// Instructions that it takes.
+    pub(super) instructions: Instructions,
     /// The type whose products it computes; of no meaning where it multiplies integers.
     pub(super) dtype: Dtype,
     /// Format of the inputs.
@@ -41,58 +44,80 @@ pub(super) struct Kernel {
     /// Adds a block's products to its sums.
     ///
     /// # Safety
-    /// The processor has the tier `executes`, and the block keeps the promises of [`Block`].
+    /// The processor has the instructions that are executed, and the block keeps the promises of [`Block`].
     pub(super) accumulate: unsafe fn(&Block),
 }
 
+/// Instructions of a kernel.
+#[derive(Clone, Copy)]
+pub(super) struct Instructions {
+    /// The tier that the kernel belongs to.
+    pub(super) tier: Tier,
+    /// The tier whose instructions it executes: another one for a software twin.
+    pub(super) executes: Tier,
+    /// Records whether it also executes dot products of bytes, which no tier promises.
+    pub(super) vnni: bool,
+}
+
+impl Instructions {
+    /// Those of a tier.
+    pub(super) const fn of(tier: Tier) -> Self {
+        Self { tier, executes: tier, vnni: false }
+    }
+
+    fn run_on(self, isa: Isa) -> bool {
+        let twin = self.tier != self.executes;
+        self.tier.is_up_to(isa.tier())
+            && isa.has(self.executes)
+            && (isa.has_vnni() || !self.vnni)
+            && (isa.is_emulated() || !twin)
+    }
+}
+
+/// Kernels of every architecture, slower ones first.
+static PORTABLE: &[&[Kernel]] = &[
+    &[portable::F32, portable::BF16],
+    &codings!(unpacking::<unpacked::PortableF32>, "portable_f32"),
+    &codings!(unpacking::<unpacked::PortableBf16>, "portable_bf16"),
+    &integers::portable::KERNELS,
+];
+
+/// Kernels of this architecture, slower ones first.
+#[cfg(target_arch = "x86_64")]
+static OWN: &[&[Kernel]] = &[
+    &[avx2::F32, avx2::BF16, avx512::F32, avx512_dequant::BF16, avx512::BF16_PAIRS, amx::EMULATED_BF16, amx::BF16],
+    &codings!(unpacking::<unpacked::Avx2F32>, "avx2_f32"),
+    &codings!(unpacking::<unpacked::Avx2Bf16>, "avx2_bf16"),
+    &codings!(unpacking::<avx512_dequant::Exact>, "avx512_f32"),
+    &avx512_dequant::ROUNDED,
+    &avx512_dequant::PAIRS,
+    &codings!(unpacking::<unpacked::EmulatedAmx>, "emulatedamx_bf16"),
+    &codings!(unpacking::<avx512_dequant::Amx>, "amx_bf16"),
+    &integers::avx2::KERNELS,
+    &integers::avxvnni::EMULATED,
+    &integers::avxvnni::DOTS,
+    &integers::avx512::KERNELS,
+];
+
+/// Kernels of this architecture, slower ones first.
+#[cfg(target_arch = "aarch64")]
+static OWN: &[&[Kernel]] = &[
+    &[neon::F32, neon::BF16, bf16i8mm::BF16],
+    &codings!(unpacking::<unpacked::NeonF32>, "neon_f32"),
+    &codings!(unpacking::<unpacked::NeonBf16>, "neon_bf16"),
+    &codings!(unpacking::<unpacked::Bf16I8mm>, "bf16i8mm_bf16"),
+    &integers::neon::KERNELS,
+    &integers::neon::DOTS,
+    &integers::i8mm::KERNELS,
+];
+
+/// Kernels of this architecture.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+static OWN: &[&[Kernel]] = &[];
+
 /// All kernels; of those that an instruction set can run, the last is the best.
-static KERNELS: &[Kernel] = &[
-    super::portable::F32,
-    super::portable::BF16,
-    #[cfg(target_arch = "x86_64")]
-    super::avx2::F32,
-    #[cfg(target_arch = "x86_64")]
-    super::avx2::BF16,
-    #[cfg(target_arch = "aarch64")]
-    super::neon::F32,
-    #[cfg(target_arch = "aarch64")]
-    super::neon::BF16,
-    #[cfg(target_arch = "aarch64")]
-    super::bf16i8mm::BF16,
-    #[cfg(target_arch = "x86_64")]
-    super::avx512::F32,
-    #[cfg(target_arch = "x86_64")]
-    super::avx512_dequant::BF16,
-    #[cfg(target_arch = "x86_64")]
-    super::avx512::BF16_PAIRS,
-    #[cfg(target_arch = "x86_64")]
-    super::amx::EMULATED_BF16,
-    #[cfg(target_arch = "x86_64")]
-    super::amx::BF16,
-];
-
-/// Kernels of bytes, slower ones first.
-static BYTES: &[[Kernel; 6]] = &[
-    super::integers::portable::KERNELS,
-    #[cfg(target_arch = "x86_64")]
-    super::integers::avx2::KERNELS,
-    #[cfg(target_arch = "x86_64")]
-    super::integers::avxvnni::EMULATED,
-    #[cfg(target_arch = "x86_64")]
-    super::integers::avxvnni::DOTS,
-    #[cfg(target_arch = "x86_64")]
-    super::integers::avx512::KERNELS,
-    #[cfg(target_arch = "aarch64")]
-    super::integers::neon::KERNELS,
-    #[cfg(target_arch = "aarch64")]
-    super::integers::neon::DOTS,
-    #[cfg(target_arch = "aarch64")]
-    super::integers::i8mm::KERNELS,
-];
-
-/// The kernels of all tables; of those that an instruction set can run, the last is the best.
 fn all() -> impl DoubleEndedIterator<Item = &'static Kernel> {
-    BYTES.as_flattened().iter().chain(KERNELS).chain(super::unpacked::KERNELS.as_flattened())
+    PORTABLE.iter().chain(OWN).copied().flatten()
 }
 
 impl Kernel {
@@ -108,23 +133,17 @@ impl Kernel {
 
     /// Reports whether the kernel looks at [`Block::fresh`]: sums of others are filled with zeros.
     pub(super) fn begins_at_zero(&self) -> bool {
-        self.tier == Tier::Amx && self.weight == WeightFormat::Bf16Pairs
+        self.instructions.tier == Tier::Amx && self.weight == WeightFormat::Bf16Pairs
     }
 
     /// The kernel for weights of another format that takes the same inputs on the same tier, if there is one.
     pub(super) fn sibling(&self, isa: Isa, weight: WeightFormat) -> Option<&'static Self> {
         let fits = |kernel: &&Self| {
-            kernel.weight == weight && (kernel.dtype, kernel.input) == (self.dtype, self.input) && kernel.runs_on(isa)
+            kernel.weight == weight
+                && (kernel.dtype, kernel.input) == (self.dtype, self.input)
+                && kernel.instructions.run_on(isa)
         };
         all().rfind(fits)
-    }
-
-    fn runs_on(&self, isa: Isa) -> bool {
-        let twin = self.tier != self.executes;
-        self.tier.is_up_to(isa.tier())
-            && isa.has(self.executes)
-            && (isa.has_vnni() || !self.vnni)
-            && (isa.is_emulated() || !twin)
     }
 
     /// The best kernel of a tier for products of a kind.
@@ -135,10 +154,12 @@ impl Kernel {
         let weight = MatrixFormat::of([dtype; 2], products).0;
         let fits = |kernel: &&Self| kernel.weight == weight && kernel.activations() == activations;
         let runs = |kernel: &&Self| {
-            fits(kernel) && (kernel.dtype == dtype || activations == Activations::Int8) && kernel.runs_on(isa)
+            fits(kernel)
+                && (kernel.dtype == dtype || activations == Activations::Int8)
+                && kernel.instructions.run_on(isa)
         };
         // Portable kernels of every kind run everywhere: there is always a last one.
-        all().rfind(runs).unwrap_or(&KERNELS[0])
+        all().rfind(runs).unwrap_or(&PORTABLE[0][0])
     }
 }
 
@@ -186,9 +207,19 @@ pub(super) const LINE: usize = 64;
 /// A kernel's innermost part for a fixed number of rows: the block holds just these rows and one pair of panels.
 pub(super) type TileFn = unsafe fn(&Block);
 
-/// A function generic over its number of rows, for each of these numbers.
+/// A function generic over its number of rows, for each of these numbers. Its other parameters stand before them; behind them
+/// may stand one that is a function of the rows: `tiles!((tile, Floats), registers: 1 2)` is
+/// `[tile::<Floats, 1, { registers(1) }>, tile::<Floats, 2, { registers(2) }>]`.
 macro_rules! tiles {
-    ($tile:ident: $($rows:literal)+) => { [$($tile::<$rows>),+] };
+    (@ ($tile:ident $(, $kind:tt)*) $rows:literal $($registers:ident)?) => {
+        $tile::<$($kind,)* $rows $(, { $registers($rows) })?>
+    };
+    ($tile:tt: $($rows:literal)+) => {
+        [$($crate::linear::kernel::tiles!(@ $tile $rows)),+]
+    };
+    ($tile:tt, $registers:ident: $($rows:literal)+) => {
+        [$($crate::linear::kernel::tiles!(@ $tile $rows $registers)),+]
+    };
 }
 pub(super) use tiles;
 
@@ -248,6 +279,55 @@ impl Block {
                 groups: 1,
                 sums: self.sums.add(row * self.sums_stride + group * GROUP * PANEL),
                 ..*self
+            }
+        }
+    }
+
+    /// Place of register `register` of a row's sums, where registers are of type `R`.
+    ///
+    /// # Safety
+    /// The block keeps its promises and has the row.
+    #[inline(always)]
+    unsafe fn sums_at<R>(&self, row: usize, register: usize) -> *mut R {
+        // SAFETY: sums of two panels stand side by side in each row.
+        unsafe { self.sums.add(row * self.sums_stride).cast::<R>().add(register) }
+    }
+
+    /// Loads the sums of a tile of one pair of panels, in registers `R` of floats from number `first` of each row on.
+    ///
+    /// # Safety
+    /// The block keeps its promises and has `ROWS` rows.
+    #[inline(always)]
+    pub(super) unsafe fn load_sums<R: Copy, const ROWS: usize, const REGISTERS: usize>(
+        &self,
+        first: usize,
+    ) -> [[R; REGISTERS]; ROWS] {
+        // SAFETY: zeros are floats, and the block promises initialised sums of two panels in each row.
+        unsafe {
+            let mut sums: [[R; REGISTERS]; ROWS] = std::mem::zeroed();
+            for row in 0..ROWS {
+                for register in 0..REGISTERS {
+                    sums[row][register] = self.sums_at::<R>(row, first + register).read_unaligned();
+                }
+            }
+            sums
+        }
+    }
+
+    /// Stores what [`Block::load_sums`] loaded.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub(super) unsafe fn store_sums<R: Copy, const ROWS: usize, const REGISTERS: usize>(
+        &self,
+        first: usize,
+        sums: &[[R; REGISTERS]; ROWS],
+    ) {
+        for row in 0..ROWS {
+            for register in 0..REGISTERS {
+                // SAFETY: the block promises sums of two panels in each row, which nobody else accesses.
+                unsafe { self.sums_at::<R>(row, first + register).write_unaligned(sums[row][register]) }
             }
         }
     }

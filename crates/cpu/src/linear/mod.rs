@@ -50,7 +50,7 @@ mod kernel;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod output;
-mod pack;
+pub(crate) mod pack;
 mod packed;
 mod portable;
 mod unpacked;
@@ -194,13 +194,13 @@ impl Linear {
     /// Packs a weight `[out, in]` of any element type: kept as f32, or rounded to bf16 or to integers. One in blocks
     /// stays in its blocks, unless it is to be rounded to other integers.
     pub fn pack(&self, pool: &Pool, weight: TensorView<'_>) -> Result<Packed, PackError> {
-        Packed::new(self.isa, self.format_of([weight.dtype(); 2]), pool, weight)
+        Packed::new(self.isa, self.format_of([weight.dtype(); 2]), pool, [weight])
     }
 
     /// Bytes that a weight `[rows, columns]` of an element type takes when it is packed; nothing if they are beyond all
     /// memory.
     pub fn packed_bytes(&self, stored: Dtype, rows: usize, columns: usize) -> Option<usize> {
-        Packed::bytes_of(self.format_of([stored; 2]), rows, columns)
+        Packed::<1>::bytes_of(self.format_of([stored; 2]), rows, columns)
     }
 
     /// Bytes that gate and up projections, both `[rows, columns]`, take when they are packed; nothing if they are beyond
@@ -220,21 +220,18 @@ impl Linear {
         gate: TensorView<'_>,
         up: TensorView<'_>,
     ) -> Result<PackedGateUp, PackError> {
-        PackedGateUp::new(self.isa, self.format_of([gate.dtype(), up.dtype()]), pool, gate, up)
+        Packed::new(self.isa, self.format_of([gate.dtype(), up.dtype()]), pool, [gate, up])
     }
 
     fn format_of(&self, stored: [Dtype; 2]) -> WeightFormat {
-        MatrixFormat::of(stored, self.products()).0
+        MatrixFormat::of(stored, self.products).0
     }
 
-    /// The kernel for weights of a format, with the inputs of this one.
-    fn kernel_for(&self, format: WeightFormat) -> Option<&'static Kernel> {
-        if format == self.kernel.weight { Some(self.kernel) } else { self.kernel.sibling(self.isa, format) }
-    }
-
-    /// Returns the kernel of a packed weight; this one where there is none, which refuses the weight.
+    /// Returns the kernel of a packed weight, with the inputs of this one; this one where there is none, which refuses the
+    /// weight.
     fn kernel_of(&self, panels: &Panels) -> &'static Kernel {
-        self.kernel_for(panels.format).unwrap_or(self.kernel)
+        let own = panels.format == self.kernel.weight;
+        if own { self.kernel } else { self.kernel.sibling(self.isa, panels.format).unwrap_or(self.kernel) }
     }
 
     /// Allocates zeroed inputs: `rows` rows of `width` numbers.
@@ -336,14 +333,9 @@ impl Linear {
         take: &(impl Fn(&Sums<'_>) + Sync),
     ) {
         assert!(weights.iter().all(|weight| weight.columns() == input.width()), "width of the input");
-        drive::multiply_each(
-            |panels| self.kernel_of(panels),
-            pool,
-            input,
-            jobs,
-            |weight| &weights[weight].panels,
-            take,
-        );
+        let (kernel_of, panels_of) =
+            (|panels: &Panels| self.kernel_of(panels), |weight: usize| &weights[weight].panels);
+        drive::multiply_each(kernel_of, pool, input, jobs, panels_of, take);
     }
 
     /// `silu(gate) * up` of the rows of each job with its weight, rounded to the input format: rows of `output` with the

@@ -10,41 +10,32 @@
 
 use std::arch::aarch64::{
     float32x4_t, vandq_u32, vdupq_n_f32, vdupq_n_u32, vfmaq_laneq_f32, vld1q_f32, vld1q_u32, vreinterpretq_f32_u32,
-    vshlq_n_u32, vst1q_f32,
+    vshlq_n_u32,
 };
 
-use demask_tensor::Dtype;
-
 use super::{
-    input::InputFormat,
-    kernel::{Block, Kernel, LINE, TileFn},
-    packed::{GROUP, PANEL, WeightFormat},
+    kernel::{Block, Instructions, Kernel, LINE, tiles},
+    packed::{GROUP, PANEL},
+    portable,
 };
 use crate::{fetch, isa::Tier};
 
 /// f32 weights.
 pub(super) const F32: Kernel = Kernel {
     name: "neon_f32xf32_f32",
-    tier: Tier::Neon,
-    executes: Tier::Neon,
-    vnni: false,
-    dtype: Dtype::F32,
-    input: InputFormat::F32,
-    weight: WeightFormat::F32,
+    instructions: Instructions::of(Tier::Neon),
     row_tile: WHOLE_ROWS,
-    depth_block: 256,
-    deep_block: 256,
-    accumulate: neon_f32xf32_f32,
+    accumulate: accumulate::<Floats>,
+    ..portable::F32
 };
 
 /// bf16 weights, widened.
 pub(super) const BF16: Kernel = Kernel {
     name: "neon_bf16xbf16_f32",
-    dtype: Dtype::Bf16,
-    input: InputFormat::RoundedF32,
-    weight: WeightFormat::Bf16Pairs,
-    accumulate: neon_bf16xbf16_f32,
-    ..F32
+    instructions: F32.instructions,
+    row_tile: F32.row_tile,
+    accumulate: accumulate::<Pairs>,
+    ..portable::BF16
 };
 
 /// Rows up to which a tile goes through a panel once. More rows go through it twice, so that the second time it must still be
@@ -59,37 +50,20 @@ const PAIR_REGISTERS: usize = GROUP * PANEL_REGISTERS;
 /// Inputs that are read at once.
 const INPUTS: usize = 4;
 
-/// Tiles of one to eight rows, each with as many registers of outputs at a time as leave registers for the rest.
-macro_rules! tiles_of_rows {
-    ($tile:ident $(, $kind:ty)?) => {
-        [
-            $tile::<$($kind,)? 1, 8>,
-            $tile::<$($kind,)? 2, 8>,
-            $tile::<$($kind,)? 3, 4>,
-            $tile::<$($kind,)? 4, 4>,
-            $tile::<$($kind,)? 5, 2>,
-            $tile::<$($kind,)? 6, 2>,
-            $tile::<$($kind,)? 7, 2>,
-            $tile::<$($kind,)? 8, 2>,
-        ]
-    };
-}
-pub(super) use tiles_of_rows;
-
-/// # Safety
-/// As [`Kernel::accumulate`].
-unsafe fn neon_f32xf32_f32(block: &Block) {
-    const TILES: [TileFn; 8] = tiles_of_rows!(tile, Floats);
-    // SAFETY: the caller vouches for the processor and the block.
-    unsafe { block.for_tiles(&TILES, 1) }
+/// Registers of outputs that a tile of some rows multiplies at a time: as many as leave registers for the rest.
+pub(super) const fn registers(rows: usize) -> usize {
+    match rows {
+        1 | 2 => 8,
+        3 | 4 => 4,
+        _ => 2,
+    }
 }
 
 /// # Safety
 /// As [`Kernel::accumulate`].
-unsafe fn neon_bf16xbf16_f32(block: &Block) {
-    const TILES: [TileFn; 8] = tiles_of_rows!(tile, Pairs);
+unsafe fn accumulate<W: Weights>(block: &Block) {
     // SAFETY: the caller vouches for the processor and the block.
-    unsafe { block.for_tiles(&TILES, 2) }
+    unsafe { block.for_tiles(const { &tiles!((tile, W), registers: 1 2 3 4 5 6 7 8) }, W::LINE_INPUTS) }
 }
 
 /// Weights of a register's outputs in a panel.
@@ -159,7 +133,7 @@ unsafe fn tile<W: Weights, const ROWS: usize, const REGISTERS: usize>(block: &Bl
     // SAFETY: every access is inside what the block promises: `depth` elements of `ROWS` rows and of two panels.
     unsafe {
         for first in (0..PAIR_REGISTERS).step_by(REGISTERS) {
-            let mut sums = load_sums::<ROWS, REGISTERS>(block, first);
+            let mut sums = block.load_sums::<float32x4_t, ROWS, REGISTERS>(first);
             let mut ahead = Ahead::new(block, first, REGISTERS, INPUTS / W::LINE_INPUTS);
             let mut weight = place(block, first);
             let mut input = block.input.cast::<f32>();
@@ -198,7 +172,7 @@ unsafe fn tile<W: Weights, const ROWS: usize, const REGISTERS: usize>(block: &Bl
                 weight = weight.add(LINE);
                 input = input.add(1);
             }
-            store_sums(block, first, &sums);
+            block.store_sums(first, &sums);
         }
     }
 }
@@ -264,50 +238,5 @@ impl Ahead {
             }
         }
         self.next = self.next.wrapping_add(self.step);
-    }
-}
-
-/// Place of a row's sums that register `register` of a tile holds, where the tile begins with register `first`.
-///
-/// # Safety
-/// The block keeps its promises and has the row.
-#[inline(always)]
-pub(super) unsafe fn sums_at(block: &Block, row: usize, first: usize, register: usize) -> *mut f32 {
-    // SAFETY: sums of two panels stand side by side in each row.
-    unsafe { block.sums.add(row * block.sums_stride + (first + register) * LANES) }
-}
-
-/// # Safety
-/// The block keeps its promises and has `ROWS` rows.
-#[inline]
-#[target_feature(enable = "neon")]
-unsafe fn load_sums<const ROWS: usize, const REGISTERS: usize>(
-    block: &Block,
-    first: usize,
-) -> [[float32x4_t; REGISTERS]; ROWS] {
-    let mut sums = [[vdupq_n_f32(0.0); REGISTERS]; ROWS];
-    for row in 0..ROWS {
-        for register in 0..REGISTERS {
-            // SAFETY: the block promises initialised sums of two panels in each row.
-            sums[row][register] = unsafe { vld1q_f32(sums_at(block, row, first, register)) };
-        }
-    }
-    sums
-}
-
-/// # Safety
-/// The block keeps its promises and has `ROWS` rows.
-#[inline]
-#[target_feature(enable = "neon")]
-unsafe fn store_sums<const ROWS: usize, const REGISTERS: usize>(
-    block: &Block,
-    first: usize,
-    sums: &[[float32x4_t; REGISTERS]; ROWS],
-) {
-    for row in 0..ROWS {
-        for register in 0..REGISTERS {
-            // SAFETY: the block promises sums of two panels in each row, which nobody else accesses.
-            unsafe { vst1q_f32(sums_at(block, row, first, register), sums[row][register]) }
-        }
     }
 }

@@ -14,11 +14,13 @@ use super::{
     integers::{Coding, INPUTS, write_kept, write_rounded},
     packed::{GROUP, PANEL, WeightFormat},
 };
-use crate::isa::Isa;
-#[cfg(test)]
-pub(super) use vectors::Portable;
-pub(super) use vectors::Vectors;
-use vectors::{Work, dispatch};
+use crate::{
+    elementwise::{Lanes, Operation, dispatch},
+    isa::Isa,
+};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use vectors::Avx512;
+pub(crate) use vectors::{Portable, Vectors};
 
 /// Inputs that are read of a row at a time: whole blocks of every stored format, and whole cache lines. Sixteen rows of
 /// them in f32 take half of a 32 KiB first-level cache.
@@ -45,22 +47,26 @@ struct WriteGroup<'a> {
     group: &'a mut [u8],
 }
 
-impl Work for WriteGroup<'_> {
+impl Operation for WriteGroup<'_> {
+    type Output = ();
+
     #[inline(always)]
-    fn run<V: Vectors>(self) {
+    fn run<L: Lanes>(self) {
         let half = self.group.len() / GROUP;
         for (panel, rows) in self.rows.iter().enumerate() {
             if rows.write_kept(self.format, self.group, panel) {
                 continue;
             }
             match self.format {
-                WeightFormat::F32 => write_f32::<V>(rows, &mut self.group[panel * half..][..half]),
-                WeightFormat::Bf16Pairs => write_bf16_pairs::<V>(rows, &mut self.group[panel * half..][..half]),
+                WeightFormat::F32 => write_f32::<L::Packing>(rows, &mut self.group[panel * half..][..half]),
+                WeightFormat::Bf16Pairs => {
+                    write_bf16_pairs::<L::Packing>(rows, &mut self.group[panel * half..][..half]);
+                }
                 WeightFormat::Integers(coding) => {
                     let Some(to) = coding.quantisation() else {
                         panic!("{} does not pack as {coding:?}", rows.weight.dtype())
                     };
-                    write_quantised::<V>(rows, to, (self.group, panel));
+                    write_quantised::<L::Packing>(rows, to, (self.group, panel));
                 }
             }
         }

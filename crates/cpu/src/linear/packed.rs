@@ -185,94 +185,57 @@ fn bytes(format: WeightFormat, columns: usize, groups: usize) -> Option<usize> {
     format.group_bytes(format.depth(columns)).checked_mul(groups)
 }
 
-/// Pairs of panels of a weight.
-fn groups(rows: usize) -> usize {
-    rows.div_ceil(PANEL * GROUP)
-}
-
-/// Pairs of panels of gate and up, `rows` each.
-fn gate_up_groups(rows: usize) -> usize {
-    rows.div_ceil(PANEL)
-}
-
-/// A packed weight `[rows, columns]`. It remembers its layout: kernels refuse one that was packed for others.
-pub struct Packed {
+/// Packed weights, one or two, each `[rows, columns]`. A pair of panels are neighbouring panels of the one, or the same panel
+/// of either. They remember their layout: kernels refuse those that were packed for others.
+pub struct Packed<const WEIGHTS: usize = 1> {
     pub(super) panels: Panels,
     rows: usize,
     columns: usize,
 }
 
-impl Packed {
-    /// Bytes that a weight takes when it is packed; nothing if they are beyond all memory.
+/// Gate and up projections: pairs of a panel of gate and the same panel of up.
+pub type PackedGateUp = Packed<2>;
+
+impl<const WEIGHTS: usize> Packed<WEIGHTS> {
+    /// Panels of either weight in a pair.
+    const SHARE: usize = GROUP / WEIGHTS;
+
+    /// Pairs of panels.
+    fn groups(rows: usize) -> usize {
+        rows.div_ceil(Self::SHARE * PANEL)
+    }
+
+    /// Bytes that weights take when they are packed, each `[rows, columns]`; nothing if they are beyond all memory.
     pub(super) fn bytes_of(format: WeightFormat, rows: usize, columns: usize) -> Option<usize> {
-        bytes(format, columns, groups(rows))
+        bytes(format, columns, Self::groups(rows))
     }
 
-    /// Packs a weight.
-    pub(super) fn new(isa: Isa, format: WeightFormat, pool: &Pool, weight: TensorView<'_>) -> Result<Self, PackError> {
-        let (rows, columns) = (weight.rows(), weight.columns());
-        let mut panels = Panels::new(format, rows, columns, groups(rows))?;
-        panels.fill(isa, pool, |group| {
-            std::array::from_fn(|panel| PanelRows { weight, first: (GROUP * group + panel) * PANEL })
-        });
-        Ok(Self { panels, rows, columns })
-    }
-
-    /// Copies the weight into memory of its own, or returns `None` if there is none.
-    pub fn try_clone(&self) -> Option<Self> {
-        Some(Self { panels: self.panels.try_clone()?, ..*self })
-    }
-
-    /// Outputs.
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// Inputs.
-    pub fn columns(&self) -> usize {
-        self.columns
-    }
-
-    /// Bytes in memory, padding included.
-    pub fn bytes(&self) -> usize {
-        self.panels.data.len()
-    }
-
-    /// Format of its numbers: `f32`, `bf16`, `q8`, `q4`, or ggml's name of a block format.
-    pub fn kept_in(&self) -> String {
-        self.panels.format.to_string()
-    }
-}
-
-/// Gate and up projections, each `[rows, columns]`: pairs of a panel of gate and the same panel of up.
-pub struct PackedGateUp {
-    pub(super) panels: Panels,
-    rows: usize,
-    columns: usize,
-}
-
-impl PackedGateUp {
-    /// Bytes that both take when they are packed, each `[rows, columns]`; nothing if they are beyond all memory.
-    pub(super) fn bytes_of(format: WeightFormat, rows: usize, columns: usize) -> Option<usize> {
-        bytes(format, columns, gate_up_groups(rows))
-    }
-
-    /// Packs both.
+    /// Packs weights of the same shape.
     pub(super) fn new(
         isa: Isa,
         format: WeightFormat,
         pool: &Pool,
-        gate: TensorView<'_>,
-        up: TensorView<'_>,
+        weights: [TensorView<'_>; WEIGHTS],
     ) -> Result<Self, PackError> {
-        let (rows, columns) = (gate.rows(), gate.columns());
-        assert_eq!([rows, columns], [up.rows(), up.columns()], "gate and up differ in shape");
-        let mut panels = Panels::new(format, rows, columns, gate_up_groups(rows))?;
-        panels.fill(isa, pool, |group| [gate, up].map(|weight| PanelRows { weight, first: group * PANEL }));
+        let (rows, columns) = (weights[0].rows(), weights[0].columns());
+        let alike = |weight: &TensorView<'_>| [weight.rows(), weight.columns()] == [rows, columns];
+        assert!(weights.iter().all(alike), "gate and up differ in shape");
+        let mut panels = Panels::new(format, rows, columns, Self::groups(rows))?;
+        panels.fill(isa, pool, |group| {
+            std::array::from_fn(|panel| PanelRows {
+                weight: weights[panel / Self::SHARE],
+                first: (Self::SHARE * group + panel % Self::SHARE) * PANEL,
+            })
+        });
         Ok(Self { panels, rows, columns })
     }
 
-    /// Outputs of each of the two.
+    /// Copies the weights into memory of their own, or returns `None` if there is none.
+    pub fn try_clone(&self) -> Option<Self> {
+        Some(Self { panels: self.panels.try_clone()?, ..*self })
+    }
+
+    /// Outputs, of each weight.
     pub fn rows(&self) -> usize {
         self.rows
     }
@@ -287,7 +250,7 @@ impl PackedGateUp {
         self.panels.data.len()
     }
 
-    /// Format of its numbers: `f32`, `bf16`, `q8`, `q4`, or ggml's name of a block format.
+    /// Format of the numbers: `f32`, `bf16`, `q8`, `q4`, or ggml's name of a block format.
     pub fn kept_in(&self) -> String {
         self.panels.format.to_string()
     }

@@ -11,7 +11,7 @@ use super::amx;
 use super::{
     activation::round_bf16,
     int8::{QUAD, QUADS},
-    integers::{Code, Coding, INPUTS, codings, numbers::Numbers},
+    integers::{Code, INPUTS, numbers::Numbers},
     kernel::{Block, Kernel},
     packed::{GROUP, PANEL, WeightFormat},
     portable,
@@ -162,7 +162,7 @@ pub(super) unsafe fn unpack<U: Unpack, D: Dequant<U::Vector>>(
 
 /// Names a way to unpack: its kernel, its vectors and weights, how two inputs' weights are stored, and the instructions.
 macro_rules! unpacks {
-    ($name:ident: $kernel:expr, $vector:ty, $integers:ty, $store:expr $(, #[$feature:meta])?) => {
+    ($name:ident: $kernel:expr, $vector:ty, $integers:ty, $store:expr $(, $features:literal)?) => {
         pub(in crate::linear) struct $name;
 
         impl $crate::linear::unpacked::Unpack for $name {
@@ -183,7 +183,7 @@ macro_rules! unpacks {
             ) {
                 /// # Safety
                 /// As [`Unpack::unpack`](crate::linear::unpacked::Unpack::unpack).
-                $(#[$feature])?
+                $(#[target_feature(enable = $features)])?
                 unsafe fn unpack<D: $crate::linear::unpacked::Dequant<$vector>>(
                     pair: $crate::linear::unpacked::Pair<*const u8>,
                     parts: std::ops::Range<usize>,
@@ -233,41 +233,23 @@ unpacks!(PortableBf16: portable::BF16, [f32; PANEL], Numbers<C>, store_bf16);
 #[cfg(target_arch = "x86_64")]
 unpacks!(EmulatedAmx: amx::EMULATED_BF16, [f32; PANEL], Numbers<C>, store_bf16);
 
-/// Kernels of all codings; the last one that an instruction set can run is the best.
-pub(super) static KERNELS: &[[Kernel; Coding::ALL.len()]] = &[
-    codings!(kernel::<PortableF32>, "portable_f32"),
-    codings!(kernel::<PortableBf16>, "portable_bf16"),
-    #[cfg(target_arch = "x86_64")]
-    codings!(kernel::<x86::Avx2F32>, "avx2_f32"),
-    #[cfg(target_arch = "x86_64")]
-    codings!(kernel::<x86::Avx2Bf16>, "avx2_bf16"),
-    #[cfg(target_arch = "aarch64")]
-    codings!(kernel::<arm::NeonF32>, "neon_f32"),
-    #[cfg(target_arch = "aarch64")]
-    codings!(kernel::<arm::NeonBf16>, "neon_bf16"),
-    #[cfg(target_arch = "aarch64")]
-    codings!(kernel::<arm::Bf16I8mm>, "bf16i8mm_bf16"),
-    #[cfg(target_arch = "x86_64")]
-    codings!(kernel::<super::avx512_dequant::Exact>, "avx512_f32"),
-    #[cfg(target_arch = "x86_64")]
-    super::avx512_dequant::ROUNDED,
-    #[cfg(target_arch = "x86_64")]
-    super::avx512_dequant::PAIRS,
-    #[cfg(target_arch = "x86_64")]
-    codings!(kernel::<EmulatedAmx>, "emulatedamx_bf16"),
-    #[cfg(target_arch = "x86_64")]
-    codings!(kernel::<super::avx512_dequant::Amx>, "amx_bf16"),
-];
+#[cfg(target_arch = "aarch64")]
+pub(super) use arm::{Bf16I8mm, NeonBf16, NeonF32};
+#[cfg(target_arch = "x86_64")]
+pub(super) use x86::{Avx2Bf16, Avx2F32};
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     //! Ways to unpack in wider vectors, of the same code.
 
     use super::{PANEL, store_bf16, store_f32};
-    use crate::linear::{avx2, integers::avx2::Floats};
+    use crate::linear::{
+        avx2,
+        integers::{avx2::Vectors, numbers::Numbers},
+    };
 
-    unpacks!(Avx2F32: avx2::F32, [f32; PANEL], Floats<C>, store_f32, #[target_feature(enable = "avx2,fma,f16c")]);
-    unpacks!(Avx2Bf16: avx2::BF16, [f32; PANEL], Floats<C>, store_bf16, #[target_feature(enable = "avx2,fma,f16c")]);
+    unpacks!(Avx2F32: avx2::F32, [f32; PANEL], Numbers<C, Vectors>, store_f32, "avx2,fma,f16c");
+    unpacks!(Avx2Bf16: avx2::BF16, [f32; PANEL], Numbers<C, Vectors>, store_bf16, "avx2,fma,f16c");
 }
 
 #[cfg(target_arch = "aarch64")]

@@ -14,22 +14,22 @@ use std::{
         _mm256_loadu_si256, _mm256_mul_ps, _mm256_or_si256, _mm256_set1_epi8, _mm256_set1_epi32, _mm256_slli_epi32,
         _mm256_srl_epi32, _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_epi32, _mm256_sub_ps,
     },
-    marker::PhantomData,
     ops::Range,
 };
 
 use super::{
-    Code, avx2_tiles, codings,
-    numbers::Quad,
-    prepared::{self, Preparation, Prepared, Tile, Unit, Weights, kernel},
+    Code,
+    avx2_tiles::{Inputs, Lines, Products, Totals, starts, tile, totals_of_pairs, words},
+    codings,
+    numbers::{Quad, Read},
+    prepared::{self, Preparation, Prepared, Weights, kernel, unit},
 };
 use crate::{
     isa::Tier,
     linear::{
         int8::{QUAD, QUAD_BYTES, QUADS},
-        kernel::Kernel,
+        kernel::{Instructions, Kernel},
         packed::{GROUP, PANEL},
-        unpacked::{Dequant, Pair},
     },
 };
 
@@ -41,13 +41,35 @@ pub(super) const LANES: usize = 8;
 /// Bytes in a register.
 const BYTES: usize = 32;
 
-/// Products of neighbouring bytes and words.
-struct Pairs;
+// Products of neighbouring bytes and words.
+unit!(Pairs, Instructions::of(Tier::Avx2), "avx2,fma,f16c", Unsigned, tile: 1 2 3 4 5 6);
 
-impl<C: Code> Unit<C> for Pairs {
-    const TIER: (Tier, Tier, bool) = (Tier::Avx2, Tier::Avx2, false);
-    type Preparation = Unsigned;
-    const TILES: &'static [Tile] = avx2_tiles::tiles::<C>();
+impl Products for Pairs {
+    const WORDS: bool = true;
+    const EVENLY: bool = true;
+
+    #[inline(always)]
+    unsafe fn totals<C: Code, const ROWS: usize>(
+        quads: *const u8,
+        half: usize,
+        inputs: Inputs,
+        groups: Inputs,
+        lines: Option<Lines>,
+    ) -> Totals<ROWS> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match (C::CODING.bytes(), lines) {
+                (true, None) => {
+                    words::<ROWS, false>(starts::<C, ROWS>(groups, half), quads, QUADS, inputs, Lines::NONE)
+                }
+                (true, Some(lines)) => {
+                    words::<ROWS, true>(starts::<C, ROWS>(groups, half), quads, QUADS, inputs, lines)
+                }
+                (false, None) => totals_of_pairs::<C, ROWS, false>(quads, half, inputs, groups, Lines::NONE),
+                (false, Some(lines)) => totals_of_pairs::<C, ROWS, true>(quads, half, inputs, groups, lines),
+            }
+        }
+    }
 }
 
 /// Weights in the form that AVX2 and AVX-512 take: bytes without a sign.
@@ -62,55 +84,77 @@ impl Preparation for Unsigned {
         unsafe { prepared::prepare::<Self, C>(start, parts, prepared) }
     }
 
+    type Read = Vectors;
+}
+
+/// Vectors of 256 bits: of arrays, the compiler gathers a fifth bit and a sixth word by word.
+pub(in crate::linear) struct Vectors;
+
+impl Read for Vectors {
     #[inline(always)]
-    unsafe fn write_factors<C: Code>(head: *const u8, part: *const u8, panel: usize, out: *mut f32) {
-        // SAFETY: the caller's promise.
-        unsafe { write_factors::<C>(head, part, panel, out) }
+    unsafe fn factors<C: Code>(head: *const u8, part: *const u8, panel: usize) -> [[f32; PANEL]; 2] {
+        let coding = C::CODING;
+        let mut factors = [[0.0; PANEL]; 2];
+        for lanes in 0..PANEL / LANES {
+            // SAFETY: the caller vouches for processor and block.
+            unsafe {
+                let [first_out, second_out] = &mut factors;
+                let (first_out, second_out) =
+                    (first_out.as_mut_ptr().add(lanes * LANES), second_out.as_mut_ptr().add(lanes * LANES));
+                let of_scales = halves(head, panel, lanes);
+                if !coding.part_scales() {
+                    _mm256_storeu_ps(first_out, of_scales);
+                    continue;
+                }
+                let bytes = part.add(panel * 2 * PANEL + lanes * LANES);
+                let first = _mm_loadl_epi64(bytes.cast::<__m128i>());
+                let second = _mm_loadl_epi64(bytes.add(PANEL).cast::<__m128i>());
+                let (first, second, of_second) = if coding.minima() {
+                    (_mm256_cvtepu8_epi32(first), _mm256_cvtepu8_epi32(second), halves(head, GROUP + panel, lanes))
+                } else {
+                    (_mm256_cvtepi8_epi32(first), _mm256_cvtepi8_epi32(second), of_scales)
+                };
+                _mm256_storeu_ps(first_out, _mm256_mul_ps(of_scales, _mm256_cvtepi32_ps(first)));
+                _mm256_storeu_ps(second_out, _mm256_mul_ps(of_second, _mm256_cvtepi32_ps(second)));
+            }
+        }
+        factors
     }
 
-    // By instructions: of arrays, the compiler gathers a fifth bit and a sixth word by word.
     #[inline(always)]
-    unsafe fn write_integers<C: Code>(integers: *const u8, out: *mut Quad) {
-        for quad in 0..QUADS {
-            for half in 0..PANEL / LANES {
-                // SAFETY: the caller vouches for the processor, the panel's integers and the room.
-                unsafe {
-                    let words = words_of::<C>(integers.add(half * BYTES), quad);
-                    _mm256_storeu_si256(out.add(quad).cast::<__m256i>().add(half), words);
+    unsafe fn quad<C: Code>(integers: *const u8, quad: usize) -> Quad {
+        let mut words = [0; PANEL];
+        for half in 0..PANEL / LANES {
+            // SAFETY: the caller vouches for the processor and the panel's integers.
+            unsafe {
+                let half_of = words_of::<C>(integers.add(half * BYTES), quad);
+                _mm256_storeu_si256(words.as_mut_ptr().cast::<__m256i>().add(half), half_of);
+            }
+        }
+        words
+    }
+
+    #[inline(always)]
+    unsafe fn numbers<C: Code>(quad: Quad, scales: &[f32; PANEL], minima: &[f32; PANEL]) -> [[f32; PANEL]; QUAD] {
+        let coding = C::CODING;
+        let mut weights = [[0.0f32; PANEL]; QUAD];
+        for half in (0..PANEL).step_by(LANES) {
+            // SAFETY: the caller vouches for the processor; every array has two registers.
+            unsafe {
+                let words = _mm256_loadu_si256(quad.as_ptr().add(half).cast());
+                let (scales, minima) =
+                    (_mm256_loadu_ps(scales.as_ptr().add(half)), _mm256_loadu_ps(minima.as_ptr().add(half)));
+                for (input, weights) in weights.iter_mut().enumerate() {
+                    let bytes = _mm256_srl_epi32(words, _mm_cvtsi32_si128(8 * input as i32));
+                    let bytes = _mm256_and_si256(bytes, _mm256_set1_epi32(255));
+                    let integers = _mm256_sub_epi32(bytes, _mm256_set1_epi32(coding.middle()));
+                    let product = _mm256_mul_ps(scales, _mm256_cvtepi32_ps(integers));
+                    let numbers = if coding.minima() { _mm256_sub_ps(product, minima) } else { product };
+                    _mm256_storeu_ps(weights.as_mut_ptr().add(half), numbers);
                 }
             }
         }
-    }
-}
-
-/// The factors of a panel in the part at `part`, of the block at `head`.
-///
-/// # Safety
-/// The processor has AVX2 and F16C; the block has the part, and `out` room for all factors.
-#[inline]
-#[target_feature(enable = "avx2,f16c")]
-unsafe fn write_factors<C: Code>(head: *const u8, part: *const u8, panel: usize, out: *mut f32) {
-    let coding = C::CODING;
-    for lanes in 0..PANEL / LANES {
-        // SAFETY: the caller vouches for block, part and room.
-        unsafe {
-            let out = out.add(lanes * LANES);
-            let of_scales = halves(head, panel, lanes);
-            if !coding.part_scales() {
-                _mm256_storeu_ps(out, of_scales);
-                continue;
-            }
-            let bytes = part.add(panel * 2 * PANEL + lanes * LANES);
-            let [first, second] =
-                [_mm_loadl_epi64(bytes.cast::<__m128i>()), _mm_loadl_epi64(bytes.add(PANEL).cast::<__m128i>())];
-            let (first, second, of_second) = if coding.minima() {
-                (_mm256_cvtepu8_epi32(first), _mm256_cvtepu8_epi32(second), halves(head, GROUP + panel, lanes))
-            } else {
-                (_mm256_cvtepi8_epi32(first), _mm256_cvtepi8_epi32(second), of_scales)
-            };
-            _mm256_storeu_ps(out, _mm256_mul_ps(of_scales, _mm256_cvtepi32_ps(first)));
-            _mm256_storeu_ps(out.add(PANEL), _mm256_mul_ps(of_second, _mm256_cvtepi32_ps(second)));
-        }
+        weights
     }
 }
 
@@ -123,55 +167,6 @@ unsafe fn write_factors<C: Code>(head: *const u8, part: *const u8, panel: usize,
 unsafe fn halves(head: *const u8, which: usize, lanes: usize) -> __m256 {
     // SAFETY: the caller's promise.
     unsafe { _mm256_cvtph_ps(_mm_loadu_si128(head.add((which * PANEL + lanes * LANES) * 2).cast::<__m128i>())) }
-}
-
-/// Integers of one panel's part of a block, on their way to numbers.
-pub(in crate::linear) struct Floats<C> {
-    factors: [[f32; PANEL]; 2],
-    integers: *const u8,
-    code: PhantomData<C>,
-}
-
-impl<C: Code> Dequant<[f32; PANEL]> for Floats<C> {
-    fn offset(part: usize) -> usize {
-        C::CODING.part_offset(part)
-    }
-
-    #[inline(always)]
-    unsafe fn new(pair: Pair<*const u8>, part: usize, panel: usize) -> Self {
-        let coding = C::CODING;
-        let mut factors = [[0.0; PANEL]; 2];
-        // SAFETY: the caller vouches for the processor and the part; there is room for two factors of each output.
-        unsafe {
-            let head = pair.start.add(coding.block_offset(part));
-            let part = pair.start.add(coding.part_offset(part));
-            write_factors::<C>(head, part, panel, factors.as_mut_ptr().cast());
-            Self { factors, integers: part.add(coding.scale_bytes() + panel * coding.panel_bytes()), code: PhantomData }
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn next(&mut self, quad: usize) -> [[f32; PANEL]; QUAD] {
-        let coding = C::CODING;
-        let mut weights = [[0.0f32; PANEL]; QUAD];
-        for half in 0..PANEL / LANES {
-            // SAFETY: the caller vouches for processor and integers; factors and weights have two registers each.
-            unsafe {
-                let words = words_of::<C>(self.integers.add(half * BYTES), quad);
-                let scales = _mm256_loadu_ps(self.factors[quad * coding.halves() / QUADS].as_ptr().add(half * LANES));
-                let minima = _mm256_loadu_ps(self.factors[1].as_ptr().add(half * LANES));
-                for (input, weights) in weights.iter_mut().enumerate() {
-                    let bytes = _mm256_srl_epi32(words, _mm_cvtsi32_si128(8 * input as i32));
-                    let bytes = _mm256_and_si256(bytes, _mm256_set1_epi32(255));
-                    let integers = _mm256_sub_epi32(bytes, _mm256_set1_epi32(coding.middle()));
-                    let product = _mm256_mul_ps(scales, _mm256_cvtepi32_ps(integers));
-                    let numbers = if coding.minima() { _mm256_sub_ps(product, minima) } else { product };
-                    _mm256_storeu_ps(weights.as_mut_ptr().add(half * LANES), numbers);
-                }
-            }
-        }
-        weights
-    }
 }
 
 /// A quad of half a panel's integers, without a sign.

@@ -13,8 +13,8 @@ use std::{
         x86_64::{
             __m512, __m512i, _mm_cvtsi32_si128, _mm512_and_si512, _mm512_cvtepi32_ps, _mm512_dpbusd_epi32,
             _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mul_ps, _mm512_or_si512,
-            _mm512_set1_epi8, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512,
-            _mm512_sll_epi16, _mm512_srai_epi32, _mm512_srl_epi16, _mm512_srli_epi16, _mm512_storeu_ps,
+            _mm512_set1_epi8, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_si512, _mm512_sll_epi16,
+            _mm512_srai_epi32, _mm512_srl_epi16, _mm512_srli_epi16,
         },
     },
     ops::Range,
@@ -23,6 +23,7 @@ use std::{
 use super::{
     Code, Coding, INPUTS,
     avx2::Unsigned,
+    avx2_tiles::Inputs,
     begin, codings,
     prepared::{Ahead, Tile, Unit, Weights, kernel},
 };
@@ -32,7 +33,7 @@ use crate::{
     linear::{
         avx512_dequant,
         int8::{InputGroup, QUAD, QUAD_BYTES, QUADS},
-        kernel::{Block, Kernel, LINE},
+        kernel::{Block, Instructions, Kernel, LINE, tiles},
         packed::{GROUP, PANEL},
     },
 };
@@ -55,48 +56,11 @@ const fn evenly<C: Code, const DIRECT: bool, const ROWS: usize>() -> bool {
     in_turns::<C, DIRECT, ROWS>() || DIRECT && C::CODING.bytes() && ROWS > 4
 }
 
-/// Inputs of a tile's rows.
-#[derive(Clone, Copy)]
-struct Inputs {
-    /// Start of the first row's inputs.
-    first: *const u8,
-    /// Bytes from row to row.
-    stride: usize,
-}
-
-impl Inputs {
-    /// Address of a row's inputs, which may lie behind the last one's.
-    #[inline(always)]
-    fn row(self, row: usize) -> *const u8 {
-        self.first.wrapping_add(row * self.stride)
-    }
-}
-
-/// Tiles of each number of rows up to twelve, of one kind.
-macro_rules! tiles {
-    ($kind:literal) => {
-        &[
-            compiled::<C, $kind, 1>,
-            compiled::<C, $kind, 2>,
-            compiled::<C, $kind, 3>,
-            compiled::<C, $kind, 4>,
-            compiled::<C, $kind, 5>,
-            compiled::<C, $kind, 6>,
-            compiled::<C, $kind, 7>,
-            compiled::<C, $kind, 8>,
-            compiled::<C, $kind, 9>,
-            compiled::<C, $kind, 10>,
-            compiled::<C, $kind, 11>,
-            compiled::<C, $kind, 12>,
-        ]
-    };
-}
-
 impl<C: Code> Unit<C> for Wide {
-    const TIER: (Tier, Tier, bool) = (Tier::Avx512, Tier::Avx512, true);
+    const INSTRUCTIONS: Instructions = Instructions { vnni: true, ..Instructions::of(Tier::Avx512) };
     type Preparation = Unsigned;
-    const TILES: &'static [Tile] = tiles!(false).split_at(8).0;
-    const DIRECT: &'static [Tile] = tiles!(true);
+    const TILES: &'static [Tile] = &tiles!((compiled, C, false): 1 2 3 4 5 6 7 8);
+    const DIRECT: &'static [Tile] = &tiles!((compiled, C, true): 1 2 3 4 5 6 7 8 9 10 11 12);
 }
 
 /// # Safety
@@ -115,12 +79,7 @@ unsafe fn tile<C: Code, const DIRECT: bool, const ROWS: usize>(block: &Block, we
     // SAFETY: every access is inside what the block and its maker promise. Four inputs are one word, aligned because rows
     // begin on cache lines and groups take twelve words. What is asked for ahead may lie anywhere.
     unsafe {
-        let mut sums = [[_mm512_setzero_ps(); GROUP]; ROWS];
-        for row in 0..ROWS {
-            for panel in 0..GROUP {
-                sums[row][panel] = _mm512_loadu_ps(block.sums.add(row * block.sums_stride + panel * PANEL));
-            }
-        }
+        let mut sums = block.load_sums::<__m512, ROWS, GROUP>(0);
         let mut next = ahead.start;
         let mut input = Inputs { first: block.input, stride: block.input_stride };
         for part in 0..block.depth / INPUTS {
@@ -141,11 +100,7 @@ unsafe fn tile<C: Code, const DIRECT: bool, const ROWS: usize>(block: &Block, we
             next = next.wrapping_add(ahead.step);
             input.first = input.first.add(size_of::<InputGroup>());
         }
-        for row in 0..ROWS {
-            for panel in 0..GROUP {
-                _mm512_storeu_ps(block.sums.add(row * block.sums_stride + panel * PANEL), sums[row][panel]);
-            }
-        }
+        block.store_sums(0, &sums);
     }
 }
 
@@ -237,9 +192,8 @@ unsafe fn place<C: Code, const DIRECT: bool>(weights: &Weights, part: usize, pan
         if DIRECT {
             let head = weights.bytes.add(coding.block_offset(part));
             let start = weights.bytes.add(coding.part_offset(part));
-            let [first, second, minima] = avx512_dequant::factors::<C>(head, start, panel);
             let integers = start.add(coding.scale_bytes() + panel * coding.panel_bytes());
-            return (integers, [first, if coding.minima() { minima } else { second }]);
+            return (integers, avx512_dequant::factors::<C>(head, start, panel));
         }
         let factors = weights.factors.add((part * GROUP + panel) * coding.factors() * PANEL);
         let second = factors.add((coding.factors() - 1) * PANEL);

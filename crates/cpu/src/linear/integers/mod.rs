@@ -71,26 +71,13 @@ impl Coding {
     }
 
     /// Quantisation of weights that are rounded to it.
-    pub(super) const fn quantisation(self) -> Option<Quantisation> {
-        match self {
-            Self::Q8 => Some(Quantisation::Q8),
-            Self::Q4 => Some(Quantisation::Q4),
-            _ => None,
-        }
+    pub(super) fn quantisation(self) -> Option<Quantisation> {
+        Quantisation::ALL.into_iter().find(|&to| Self::rounded(to) == self)
     }
 
     /// The coding that keeps a tensor of a type in its blocks, if there is any.
-    pub(super) const fn keeping(dtype: Dtype) -> Option<Self> {
-        let Dtype::Block(format) = dtype else { return None };
-        Some(match format {
-            BlockFormat::Q8_0 => Self::Q8,
-            BlockFormat::Q4_0 => Self::Q4,
-            BlockFormat::Q5_0 => Self::Q5_0,
-            BlockFormat::Q4K => Self::Q4K,
-            BlockFormat::Q5K => Self::Q5K,
-            BlockFormat::Q6K => Self::Q6K,
-            _ => return None,
-        })
+    pub(super) fn keeping(dtype: Dtype) -> Option<Self> {
+        Self::ALL.into_iter().find(|coding| dtype == Dtype::Block(coding.format()))
     }
 
     /// ggml's format with these integers.

@@ -20,16 +20,16 @@ use std::{
 
 use super::{
     Code, Coding, INPUTS, begin, codings,
-    numbers::{Quad, factors, quad_of},
-    prepared::{self, Ahead, Preparation, Prepared, Weights, kernel},
+    numbers::{Arrays, Quad, Read},
+    prepared::{Ahead, Preparation, Weights, kernel, unit},
 };
 use crate::{
     fetch,
     instructions::sdot,
     isa::Tier,
     linear::{
-        int8::{InputGroup, QUAD_BYTES, QUADS},
-        kernel::{Block, Kernel, LINE},
+        int8::{InputGroup, QUAD_BYTES},
+        kernel::{Block, Instructions, Kernel, LINE},
         packed::{GROUP, PANEL},
     },
 };
@@ -65,108 +65,31 @@ pub(super) trait Short {
     ) -> Totals<ROWS>;
 }
 
-/// Names a unit: its tier, its features, the form of its weights and its sums.
-macro_rules! unit {
-    ($name:ident, $tier:expr, $features:literal, $preparation:ty, $totals:ident $(::<$dot:ty>)?) => {
-        pub(super) struct $name;
-
-        impl<C: $crate::linear::integers::Code> $crate::linear::integers::prepared::Unit<C> for $name {
-            const TIER: ($crate::isa::Tier, $crate::isa::Tier, bool) = ($tier, $tier, false);
-            type Preparation = $preparation;
-            const TILES: &'static [$crate::linear::integers::prepared::Tile] = {
-                /// # Safety
-                /// As [`tile`](crate::linear::integers::neon::tile).
-                #[target_feature(enable = $features)]
-                unsafe fn compiled<C: $crate::linear::integers::Code, const ROWS: usize>(
-                    block: &$crate::linear::kernel::Block,
-                    weights: &$crate::linear::integers::prepared::Weights,
-                    ahead: $crate::linear::integers::prepared::Ahead,
-                ) {
-                    // SAFETY: the caller's promise.
-                    unsafe { $crate::linear::integers::neon::tile::<$name, C, ROWS>(block, weights, ahead) }
-                }
-                &[
-                    compiled::<C, 1>,
-                    compiled::<C, 2>,
-                    compiled::<C, 3>,
-                    compiled::<C, 4>,
-                    compiled::<C, 5>,
-                    compiled::<C, 6>,
-                    compiled::<C, 7>,
-                    compiled::<C, 8>,
-                ]
-            };
-        }
-
-        impl $crate::linear::integers::neon::Short for $name {
-            #[inline(always)]
-            unsafe fn totals<C: $crate::linear::integers::Code, const ROWS: usize>(
-                integers: *const u8,
-                lanes: usize,
-                half: usize,
-                input: *const u8,
-                stride: usize,
-            ) -> $crate::linear::integers::neon::Totals<ROWS> {
-                // SAFETY: the caller's promise.
-                unsafe { $totals::<$($dot,)? C, ROWS>(integers, lanes, half, input, stride) }
-            }
-        }
-    };
-}
-pub(super) use unit;
-
-unit!(Widened, Tier::Neon, "neon", Signed, totals::<Widened>);
-unit!(Dots, Tier::Dotprod, "neon,dotprod", Signed, totals::<Dots>);
+unit!(Widened, Instructions::of(Tier::Neon), "neon", Signed, tile: 1 2 3 4 5 6 7 8);
+unit!(Dots, Instructions::of(Tier::Dotprod), "neon,dotprod", Signed, tile: 1 2 3 4 5 6 7 8);
 
 /// Weights as bytes with a sign, in the order in which they are packed.
 pub(super) struct Signed;
 
 impl Preparation for Signed {
+    type Read = Arrays;
     const AS_PACKED: bool = false;
 
-    unsafe fn prepare<C: Code>(start: *const u8, parts: Range<usize>, prepared: &mut Prepared) -> Weights {
-        // SAFETY: the caller's promise.
-        unsafe { prepared::prepare::<Self, C>(start, parts, prepared) }
-    }
-
     #[inline(always)]
-    unsafe fn write_factors<C: Code>(head: *const u8, part: *const u8, panel: usize, out: *mut f32) {
+    unsafe fn write_quads<C: Code>(integers: *const u8, quad: usize, out: *mut Quad) {
         // SAFETY: the caller's promise.
-        unsafe { write_factors::<C>(head, part, panel, out) }
-    }
-
-    #[inline(always)]
-    unsafe fn write_integers<C: Code>(integers: *const u8, out: *mut Quad) {
-        for quad in 0..QUADS {
-            // SAFETY: the caller's promise.
-            unsafe { out.add(quad).write(signed::<C>(integers, quad)) }
-        }
-    }
-}
-
-/// Writes the factors of a panel's part.
-///
-/// # Safety
-/// As [`Preparation::write_factors`].
-#[inline(always)]
-pub(super) unsafe fn write_factors<C: Code>(head: *const u8, part: *const u8, panel: usize, out: *mut f32) {
-    // SAFETY: the caller vouches for block, part and room.
-    unsafe {
-        let factors = factors::<C>(head, part, panel);
-        for (index, factors) in factors.iter().take(C::CODING.factors()).enumerate() {
-            out.add(index * PANEL).cast::<[f32; PANEL]>().write(*factors);
-        }
+        unsafe { out.cast::<[Quad; 2]>().write([signed::<C>(integers, quad), signed::<C>(integers, quad + 1)]) }
     }
 }
 
 /// A quad of a panel's integers, as bytes with a sign: those of eight bits lose what was added to them.
 ///
 /// # Safety
-/// As [`quad_of`].
+/// As [`Read::quad`].
 #[inline(always)]
 pub(super) unsafe fn signed<C: Code>(integers: *const u8, quad: usize) -> Quad {
     // SAFETY: the caller's promise.
-    let mut words = unsafe { quad_of::<C>(integers, quad) };
+    let mut words = unsafe { Arrays::quad::<C>(integers, quad) };
     if C::CODING.bytes() {
         for word in &mut words {
             *word ^= 0x8080_8080;
@@ -204,33 +127,31 @@ impl Dot for Dots {
     }
 }
 
-/// Sums by dot products: see [`Short::totals`].
-///
-/// # Safety
-/// As there.
-#[inline(always)]
-unsafe fn totals<D: Dot, C: Code, const ROWS: usize>(
-    integers: *const u8,
-    lanes: usize,
-    half: usize,
-    input: *const u8,
-    stride: usize,
-) -> Totals<ROWS> {
-    // SAFETY: the caller vouches for weights and rows. A register holds the inputs of four quads.
-    unsafe {
-        let mut totals = [[vdupq_n_s32(0); REGISTERS]; ROWS];
-        for sixteen in sixteens::<C>(half) {
-            let mut inputs = [vdupq_n_s8(0); ROWS];
-            for row in 0..ROWS {
-                inputs[row] = vld1q_s8(input.add(row * stride + sixteen * BYTES).cast());
+impl<D: Dot> Short for D {
+    #[inline(always)]
+    unsafe fn totals<C: Code, const ROWS: usize>(
+        integers: *const u8,
+        lanes: usize,
+        half: usize,
+        input: *const u8,
+        stride: usize,
+    ) -> Totals<ROWS> {
+        // SAFETY: the caller vouches for weights and rows. A register holds the inputs of four quads.
+        unsafe {
+            let mut totals = [[vdupq_n_s32(0); REGISTERS]; ROWS];
+            for sixteen in sixteens::<C>(half) {
+                let mut inputs = [vdupq_n_s8(0); ROWS];
+                for row in 0..ROWS {
+                    inputs[row] = vld1q_s8(input.add(row * stride + sixteen * BYTES).cast());
+                }
+                let weights = integers.add(sixteen * BYTES * PANEL + lanes * REGISTERS * BYTES);
+                add_quad::<Self, 0, ROWS>(&mut totals, weights, &inputs);
+                add_quad::<Self, 1, ROWS>(&mut totals, weights, &inputs);
+                add_quad::<Self, 2, ROWS>(&mut totals, weights, &inputs);
+                add_quad::<Self, 3, ROWS>(&mut totals, weights, &inputs);
             }
-            let weights = integers.add(sixteen * BYTES * PANEL + lanes * REGISTERS * BYTES);
-            add_quad::<D, 0, ROWS>(&mut totals, weights, &inputs);
-            add_quad::<D, 1, ROWS>(&mut totals, weights, &inputs);
-            add_quad::<D, 2, ROWS>(&mut totals, weights, &inputs);
-            add_quad::<D, 3, ROWS>(&mut totals, weights, &inputs);
+            totals
         }
-        totals
     }
 }
 

@@ -13,14 +13,36 @@ use crate::linear::{
 /// Four bytes of each output of a panel, the first input's the lowest.
 pub(in crate::linear) type Quad = [u32; PANEL];
 
-/// One panel's part of a block: two factors of each output, and where its integers begin.
-pub(in crate::linear) struct Numbers<C> {
-    factors: [[f32; PANEL]; 2],
-    integers: *const u8,
-    code: PhantomData<C>,
+/// Instructions that read one panel's part of a block.
+pub(in crate::linear) trait Read {
+    /// The factors of a panel in a part that begins at `part`, of the block that begins at `head`: scales, then the minima if
+    /// there are any.
+    ///
+    /// # Safety
+    /// The processor has the instructions; both are a pair's.
+    unsafe fn factors<C: Code>(head: *const u8, part: *const u8, panel: usize) -> [[f32; PANEL]; 2];
+
+    /// A quad of a panel's integers, without a sign.
+    ///
+    /// # Safety
+    /// The processor has the instructions; `integers` points to those of a panel in a part; `quad` is less than 8.
+    unsafe fn quad<C: Code>(integers: *const u8, quad: usize) -> Quad;
+
+    /// Numbers of a quad's integers; minima are looked at where there are any.
+    ///
+    /// # Safety
+    /// The processor has the instructions.
+    unsafe fn numbers<C: Code>(quad: Quad, scales: &[f32; PANEL], minima: &[f32; PANEL]) -> [[f32; PANEL]; QUAD];
 }
 
-impl<C: Code> Dequant<[f32; PANEL]> for Numbers<C> {
+/// One panel's part of a block: two factors of each output, and where its integers begin.
+pub(in crate::linear) struct Numbers<C, R = Arrays> {
+    factors: [[f32; PANEL]; 2],
+    integers: *const u8,
+    code: PhantomData<(C, R)>,
+}
+
+impl<C: Code, R: Read> Dequant<[f32; PANEL]> for Numbers<C, R> {
     fn offset(part: usize) -> usize {
         C::CODING.part_offset(part)
     }
@@ -33,49 +55,78 @@ impl<C: Code> Dequant<[f32; PANEL]> for Numbers<C> {
             let head = pair.start.add(coding.block_offset(part));
             let part = pair.start.add(coding.part_offset(part));
             let integers = part.add(coding.scale_bytes() + panel * coding.panel_bytes());
-            Self { factors: factors::<C>(head, part, panel), integers, code: PhantomData }
+            Self { factors: R::factors::<C>(head, part, panel), integers, code: PhantomData }
         }
     }
 
     #[inline(always)]
     unsafe fn next(&mut self, quad: usize) -> [[f32; PANEL]; QUAD] {
+        let scales = &self.factors[quad * C::CODING.halves() / QUADS];
+        // SAFETY: the caller vouches for processor and integers.
+        unsafe { R::numbers::<C>(R::quad::<C>(self.integers, quad), scales, &self.factors[1]) }
+    }
+}
+
+/// Arrays, which the compiler turns into vectors.
+pub(in crate::linear) struct Arrays;
+
+impl Read for Arrays {
+    #[inline(always)]
+    unsafe fn numbers<C: Code>(quad: Quad, scales: &[f32; PANEL], minima: &[f32; PANEL]) -> [[f32; PANEL]; QUAD] {
         let coding = C::CODING;
-        let scales = &self.factors[quad * coding.halves() / QUADS];
-        // SAFETY: the caller vouches for the integers.
-        let words = unsafe { quad_of::<C>(self.integers, quad) };
         let mut weights = [[0.0; PANEL]; QUAD];
         for (input, weights) in weights.iter_mut().enumerate() {
             for lane in 0..PANEL {
-                let integer = (words[lane] >> (8 * input) & 255) as i32 - coding.middle();
+                let integer = (quad[lane] >> (8 * input) & 255) as i32 - coding.middle();
                 let product = scales[lane] * integer as f32;
-                weights[lane] = if coding.minima() { product - self.factors[1][lane] } else { product };
+                weights[lane] = if coding.minima() { product - minima[lane] } else { product };
             }
         }
         weights
     }
-}
 
-/// The factors of a panel in a part that begins at `part`, of the block that begins at `head`.
-///
-/// # Safety
-/// Both are a pair's.
-#[inline(always)]
-pub(in crate::linear) unsafe fn factors<C: Code>(head: *const u8, part: *const u8, panel: usize) -> [[f32; PANEL]; 2] {
-    let coding = C::CODING;
-    // SAFETY: the caller vouches for the block, which begins with its halves, and for the part, which begins with its
-    // scales.
-    unsafe {
-        let of_scales = halves(head, panel);
-        if !coding.part_scales() {
-            return [of_scales, [0.0; PANEL]];
+    #[inline(always)]
+    unsafe fn factors<C: Code>(head: *const u8, part: *const u8, panel: usize) -> [[f32; PANEL]; 2] {
+        let coding = C::CODING;
+        // SAFETY: the caller vouches for the block, which begins with its halves, and for the part, which begins with its
+        // scales.
+        unsafe {
+            let of_scales = halves(head, panel);
+            if !coding.part_scales() {
+                return [of_scales, [0.0; PANEL]];
+            }
+            let [first, second] = part.add(panel * 2 * PANEL).cast::<[[u8; PANEL]; 2]>().read();
+            if coding.minima() {
+                let of_minima = halves(head, GROUP + panel);
+                return [times(&of_scales, &each(first, f32::from)), times(&of_minima, &each(second, f32::from))];
+            }
+            let signed = |byte: u8| f32::from(byte as i8);
+            [times(&of_scales, &each(first, signed)), times(&of_scales, &each(second, signed))]
         }
-        let [first, second] = part.add(panel * 2 * PANEL).cast::<[[u8; PANEL]; 2]>().read();
-        if coding.minima() {
-            let of_minima = halves(head, GROUP + panel);
-            return [times(&of_scales, &each(first, f32::from)), times(&of_minima, &each(second, f32::from))];
+    }
+
+    #[inline(always)]
+    unsafe fn quad<C: Code>(integers: *const u8, quad: usize) -> Quad {
+        let (coding, bits) = (C::CODING, C::CODING.upper_bits());
+        // SAFETY: the caller vouches for the lines.
+        unsafe {
+            if coding.bytes() {
+                return line(integers, quad);
+            }
+            let lines = coding.upper_bytes() / QUAD_BYTES;
+            let lower = each(line(integers, lines + quad / 2), |word| word >> (quad % 2 * 4) & 0x0f0f_0f0f);
+            if bits == 0 {
+                return lower;
+            }
+            let together = QUADS / lines;
+            let (upper, shift) = (line(integers, quad / together), quad % together * bits);
+            let upper = each(upper, |word| (word >> shift & (0x0101_0101 * ((1 << bits) - 1))) << 4);
+            let mut words = [0; PANEL];
+            for lane in 0..PANEL {
+                words[lane] = lower[lane] | upper[lane];
+            }
+            words
         }
-        let signed = |byte: u8| f32::from(byte as i8);
-        [times(&of_scales, &each(first, signed)), times(&of_scales, &each(second, signed))]
     }
 }
 
@@ -108,34 +159,6 @@ fn widened(halves: [[u8; 2]; PANEL]) -> [f32; PANEL] {
         }
     }
     wide
-}
-
-/// A quad of a panel's integers, without a sign.
-///
-/// # Safety
-/// `integers` points to those of a panel in a part; `quad` is less than 8.
-#[inline(always)]
-pub(in crate::linear) unsafe fn quad_of<C: Code>(integers: *const u8, quad: usize) -> Quad {
-    let (coding, bits) = (C::CODING, C::CODING.upper_bits());
-    // SAFETY: the caller vouches for the lines.
-    unsafe {
-        if coding.bytes() {
-            return line(integers, quad);
-        }
-        let lines = coding.upper_bytes() / QUAD_BYTES;
-        let lower = each(line(integers, lines + quad / 2), |word| word >> (quad % 2 * 4) & 0x0f0f_0f0f);
-        if bits == 0 {
-            return lower;
-        }
-        let together = QUADS / lines;
-        let (upper, shift) = (line(integers, quad / together), quad % together * bits);
-        let upper = each(upper, |word| (word >> shift & (0x0101_0101 * ((1 << bits) - 1))) << 4);
-        let mut words = [0; PANEL];
-        for lane in 0..PANEL {
-            words[lane] = lower[lane] | upper[lane];
-        }
-        words
-    }
 }
 
 /// Sixteen words.

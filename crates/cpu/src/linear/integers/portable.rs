@@ -4,7 +4,7 @@
 
 use super::{
     Code, INPUTS, begin, codings,
-    numbers::{Quad, factors, quad_of},
+    numbers::{Arrays, Quad, Read},
 };
 use crate::linear::{
     input::InputFormat,
@@ -64,8 +64,8 @@ impl Weights {
             let head = start.add(coding.block_offset(part));
             let part = start.add(coding.part_offset(part));
             let integers = part.add(coding.scale_bytes() + panel * coding.panel_bytes());
-            let factors = factors::<C>(head, part, panel);
-            Self { factors, quads: std::array::from_fn(|quad| quad_of::<C>(integers, quad)) }
+            let factors = Arrays::factors::<C>(head, part, panel);
+            Self { factors, quads: std::array::from_fn(|quad| Arrays::quad::<C>(integers, quad)) }
         }
     }
 

@@ -6,17 +6,16 @@
 
 use std::{mem::MaybeUninit, ops::Range};
 
-use demask_tensor::Dtype;
-
-use super::{Code, INPUTS, numbers::Quad};
-use crate::{
-    isa::Tier,
-    linear::{
-        input::InputFormat,
-        int8::{InputGroup, QUAD_BYTES, QUADS},
-        kernel::{Block, Kernel},
-        packed::{GROUP, PANEL, WeightFormat},
-    },
+use super::{
+    Code, INPUTS,
+    numbers::{Quad, Read},
+};
+use crate::linear::{
+    input::InputFormat,
+    int8::{InputGroup, QUAD_BYTES, QUADS},
+    kernel::{Block, Instructions, Kernel},
+    packed::{GROUP, PANEL, WeightFormat},
+    portable,
 };
 
 /// Parts that are prepared for many rows: their bytes fill half of a 32 KiB first-level cache.
@@ -31,8 +30,8 @@ pub(super) type Tile = unsafe fn(&Block, &Weights, Ahead);
 
 /// Unit that multiplies bytes with weights of a coding.
 pub(super) trait Unit<C: Code> {
-    /// Tier of its kernels, the tier that they execute, and whether they execute AVX-512's dot products of bytes too.
-    const TIER: (Tier, Tier, bool);
+    /// Instructions of its kernels.
+    const INSTRUCTIONS: Instructions;
     /// Form in which tiles take weights.
     type Preparation: Preparation;
     /// Tiles of each number of rows, for prepared weights.
@@ -41,45 +40,78 @@ pub(super) trait Unit<C: Code> {
     const DIRECT: &'static [Tile] = &[];
 }
 
+/// Names a unit: its instructions, those of its tiles, the form of their weights, and a function that is a tile for each
+/// number of rows.
+macro_rules! unit {
+    ($name:ident, $instructions:expr, $features:literal, $preparation:ty, $tile:ident: $($rows:literal)+) => {
+        pub(super) struct $name;
+
+        impl<C: $crate::linear::integers::Code> $crate::linear::integers::prepared::Unit<C> for $name {
+            const INSTRUCTIONS: $crate::linear::kernel::Instructions = $instructions;
+            type Preparation = $preparation;
+            const TILES: &'static [$crate::linear::integers::prepared::Tile] = {
+                /// # Safety
+                /// As the unit's tile.
+                #[target_feature(enable = $features)]
+                unsafe fn compiled<C: $crate::linear::integers::Code, const ROWS: usize>(
+                    block: &$crate::linear::kernel::Block,
+                    weights: &$crate::linear::integers::prepared::Weights,
+                    ahead: $crate::linear::integers::prepared::Ahead,
+                ) {
+                    // SAFETY: the caller's promise.
+                    unsafe { $tile::<$name, C, ROWS>(block, weights, ahead) }
+                }
+                &$crate::linear::kernel::tiles!((compiled, C): $($rows)+)
+            };
+        }
+    };
+}
+pub(super) use unit;
+
 /// Form in which tiles take weights.
-pub(super) trait Preparation {
+pub(super) trait Preparation: Sized {
+    /// Instructions that read factors and integers.
+    type Read: Read;
     /// Records whether integers of eight bits are multiplied as they were packed.
     const AS_PACKED: bool;
 
-    /// Prepares parts of the pair of panels at `start`: [`prepare`], with the tier's instructions.
+    /// Prepares parts of the pair of panels at `start`: [`prepare`], to be compiled with the tier's instructions where they
+    /// are not those of the architecture.
     ///
     /// # Safety
     /// The processor has the tier; `start` points to blocks with these parts, of which there is memory for.
-    unsafe fn prepare<C: Code>(start: *const u8, parts: Range<usize>, prepared: &mut Prepared) -> Weights;
+    unsafe fn prepare<C: Code>(start: *const u8, parts: Range<usize>, prepared: &mut Prepared) -> Weights {
+        // SAFETY: the caller's promise.
+        unsafe { prepare::<Self, C>(start, parts, prepared) }
+    }
 
-    /// Writes the factors of a panel in the part at `part`, of the block at `head`.
+    /// Writes two quads of a panel's part, the first of which is number `quad`: as bytes without a sign, unless tiles take
+    /// them in another form.
     ///
     /// # Safety
-    /// The processor has the tier; the block has the part, and `out` room for all factors.
-    unsafe fn write_factors<C: Code>(head: *const u8, part: *const u8, panel: usize, out: *mut f32);
-
-    /// Writes the integers of a panel's part as bytes.
-    ///
-    /// # Safety
-    /// The processor has the tier; `integers` points to those of a panel in a part, and `out` has room for as many bytes.
-    unsafe fn write_integers<C: Code>(integers: *const u8, out: *mut Quad);
+    /// The processor has the tier; `integers` points to those of a panel in a part, and `out` has room for both.
+    #[inline(always)]
+    unsafe fn write_quads<C: Code>(integers: *const u8, quad: usize, out: *mut Quad) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let quads = [Self::Read::quad::<C>(integers, quad), Self::Read::quad::<C>(integers, quad + 1)];
+            out.cast::<[Quad; 2]>().write(quads);
+        }
+    }
 }
 
 /// The kernel of a unit for a coding.
 pub(super) const fn kernel<U: Unit<C>, C: Code>(name: &'static str) -> Kernel {
-    let (tier, executes, vnni) = U::TIER;
     Kernel {
         name,
-        tier,
-        executes,
-        vnni,
+        instructions: U::INSTRUCTIONS,
         input: InputFormat::Int8,
         weight: WeightFormat::Integers(C::CODING),
         row_tile: if U::DIRECT.is_empty() { U::TILES.len() } else { U::DIRECT.len() },
         depth_block: PARTS * INPUTS,
         deep_block: PARTS * INPUTS,
-        dtype: Dtype::F32,
         accumulate: accumulate::<U, C>,
+        ..portable::F32
     }
 }
 
@@ -203,10 +235,14 @@ pub(super) unsafe fn prepare<P: Preparation, C: Code>(
             let head = start.add(coding.block_offset(part));
             for panel in 0..GROUP {
                 let place = (part - parts.start) * GROUP + panel;
-                P::write_factors::<C>(head, source, panel, factors.add(place * coding.factors() * PANEL));
+                for (index, factor) in
+                    P::Read::factors::<C>(head, source, panel).iter().take(coding.factors()).enumerate()
+                {
+                    factors.add((place * coding.factors() + index) * PANEL).cast::<[f32; PANEL]>().write(*factor);
+                }
                 let integers = source.add(coding.scale_bytes() + panel * coding.panel_bytes());
-                if !as_packed {
-                    P::write_integers::<C>(integers, bytes.add(place * panel_bytes).cast());
+                for quad in (0..if as_packed { 0 } else { QUADS }).step_by(2) {
+                    P::write_quads::<C>(integers, quad, bytes.add(place * panel_bytes + quad * QUAD_BYTES).cast());
                 }
             }
         }

@@ -1,10 +1,7 @@
 use demask_tensor::BlockFormat;
 use half::{bf16, f16};
 
-use super::{
-    super::{Packed, PackedGateUp},
-    *,
-};
+use super::{super::Packed, *};
 use crate::{isa::Tier, pool::Pool};
 
 /// Odd numbers of rows and columns, below and above a panel, a pair of them, a block and a strip.
@@ -130,7 +127,7 @@ fn every_type_packs_to_every_format_like_its_twin_on_any_threads() {
                 let twin: Vec<u8> = groups.flat_map(|rows| naive_group(format, rows)).collect();
                 for isa in Isa::available() {
                     for pool in &pools {
-                        let packed = Packed::new(isa, format, pool, weight).unwrap();
+                        let packed = Packed::new(isa, format, pool, [weight]).unwrap();
                         let threads = pool.threads();
                         let what = format!("{dtype} {rows}x{columns} to {format:?}, {}, {threads}", isa.tier());
                         assert!(packed.panels.bytes() == twin, "{what}");
@@ -151,7 +148,7 @@ fn gate_and_up_take_turns() {
             TensorView::new(Dtype::Bf16, rows, columns, &bytes[which][which * columns * 2..][..rows * columns * 2])
         });
         for format in FORMATS {
-            let packed = PackedGateUp::new(Isa::best(), format, &pool, views[0], views[1]).unwrap();
+            let packed = Packed::new(Isa::best(), format, &pool, views).unwrap();
             let groups =
                 (0..rows.div_ceil(PANEL)).map(|group| views.map(|weight| PanelRows { weight, first: group * PANEL }));
             let twin: Vec<u8> = groups.flat_map(|rows| naive_group(format, rows)).collect();
@@ -169,7 +166,7 @@ fn rows_in_pairs_are_packed_in_the_order_of_halves() {
         naive_group(WeightFormat::Bf16Pairs, [first, first + PANEL].map(|first| PanelRows { weight, first }))
     });
     let isa = Isa::force(Tier::Portable).unwrap();
-    let packed = Packed::new(isa, WeightFormat::Bf16Pairs, &Pool::new(2), weight).unwrap();
+    let packed = Packed::new(isa, WeightFormat::Bf16Pairs, &Pool::new(2), [weight]).unwrap();
     assert!(packed.panels.bytes() == twin.concat());
 }
 
@@ -179,7 +176,7 @@ fn numbers_that_are_none_stay_so_and_the_largest_stay_finite() {
     let row = [f32::NAN, f32::INFINITY, -f32::MAX, f32::from_bits(1)];
     let bytes: Vec<u8> = row.iter().flat_map(|value| value.to_le_bytes()).collect();
     let weight = TensorView::new(Dtype::F32, 1, 4, &bytes);
-    let packed = Packed::new(Isa::best(), WeightFormat::Bf16Pairs, &pool, weight).unwrap();
+    let packed = Packed::new(Isa::best(), WeightFormat::Bf16Pairs, &pool, [weight]).unwrap();
     let word = |place: usize| bf16::from_le_bytes([packed.panels.bytes()[place], packed.panels.bytes()[place + 1]]);
     assert!(word(0).is_nan());
     assert_eq!([word(2), word(64), word(66)], [bf16::INFINITY, bf16::NEG_INFINITY, bf16::ZERO]);

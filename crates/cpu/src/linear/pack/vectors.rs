@@ -2,15 +2,15 @@
 
 use demask_tensor::round_within;
 
+use crate::linear::packed::PANEL;
 #[cfg(target_arch = "x86_64")]
-use crate::isa::Tier;
-use crate::{isa::Isa, linear::packed::PANEL};
+pub(crate) use x86::Avx512;
 
 /// Sixteen words of each of sixteen rows, or the other way round.
-pub(super) type Words = [[u32; PANEL]; PANEL];
+pub(crate) type Words = [[u32; PANEL]; PANEL];
 
 /// Arithmetic on sixteen lanes, with the same bits on every instruction set.
-pub(in crate::linear) trait Vectors {
+pub(crate) trait Vectors {
     /// Rows become columns.
     #[inline(always)]
     fn transposed(rows: [&[u32; PANEL]; PANEL]) -> Words {
@@ -33,39 +33,14 @@ pub(in crate::linear) trait Vectors {
 }
 
 /// Arrays, for any processor.
-pub(in crate::linear) struct Portable;
+pub(crate) struct Portable;
 
 impl Vectors for Portable {}
 
-/// Work that is compiled for each instruction set.
-pub(super) trait Work {
-    /// Does it. Implementations are `#[inline(always)]`, so that they are compiled with the caller's instructions.
-    fn run<V: Vectors>(self);
-}
-
-/// Works with the widest vectors that may be executed.
-pub(super) fn dispatch(isa: Isa, work: impl Work) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        if isa.has(Tier::Avx512) {
-            // SAFETY: `Isa` is the proof that the tier's instructions may be executed.
-            return unsafe { x86::run_avx512(work) };
-        }
-        if isa.has(Tier::Avx2) {
-            // SAFETY: as above.
-            return unsafe { x86::run_avx2(work) };
-        }
-    }
-    // Elsewhere the compiler's vectors are all that there are.
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = isa;
-    work.run::<Portable>();
-}
-
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    //! The vectors of x86. Their methods are inlined into `run_avx512`, which is the only way to them and is called with
-    //! an [`Isa`](crate::isa::Isa) in hand.
+    //! The vectors of AVX-512. Their methods are inlined into operations that [`dispatch`](crate::elementwise::dispatch)
+    //! compiled for it, which is the only way to them.
 
     use std::arch::x86_64::{
         __m512, __m512i, _mm256_storeu_si256, _mm512_add_epi32, _mm512_add_ps, _mm512_and_si512, _mm512_castps_si512,
@@ -77,30 +52,16 @@ mod x86 {
 
     use demask_tensor::BELOW_HALF;
 
-    use super::{PANEL, Portable, Vectors, Words, Work};
-
-    /// # Safety
-    /// AVX2 and FMA must be there.
-    #[target_feature(enable = "avx2,fma")]
-    pub(super) unsafe fn run_avx2(work: impl Work) {
-        work.run::<Portable>();
-    }
-
-    /// # Safety
-    /// AVX-512 F, BW, DQ and VL must be there.
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-    pub(super) unsafe fn run_avx512(work: impl Work) {
-        work.run::<Avx512>();
-    }
+    use super::{PANEL, Vectors, Words};
 
     /// Vectors of 16.
-    struct Avx512;
+    pub(crate) struct Avx512;
 
     impl Vectors for Avx512 {
         #[inline(always)]
         fn transposed(rows: [&[u32; PANEL]; PANEL]) -> Words {
             let mut columns = [[0; PANEL]; PANEL];
-            // SAFETY: reached through `run_avx512` alone; every row and column is a vector.
+            // SAFETY: reached on AVX-512 alone; every row and column is a vector.
             unsafe {
                 // Words of two rows, then of four: lane block `b` of `fours[4 * g + c]` has column `4 * b + c` of rows
                 // `4 * g` to `4 * g + 3`. Plain loops: what is called inside a closure might not be inlined.
@@ -144,7 +105,7 @@ mod x86 {
             zero: i32,
         ) -> [u16; PANEL] {
             let mut words = [0; PANEL];
-            // SAFETY: reached through `run_avx512` alone; every array is a vector, the words half of one.
+            // SAFETY: reached on AVX-512 alone; every array is a vector, the words half of one.
             unsafe {
                 let inverses = _mm512_loadu_ps(inverses.as_ptr());
                 let low = integers(values[0], inverses, limits, zero);
