@@ -1,7 +1,10 @@
 //! The whole chain of operations: against its twin, and against itself in other company.
 
-use crate::backend_model::{HIDDEN, Model, POISON, VOCABULARY, ask_all, push_rows, rows, tokens, twin};
-use demask_cpu::isa::{Isa, testable};
+use crate::{
+    backend_model::{HIDDEN, Model, POISON, VOCABULARY, ask_all, push_rows, rows, tokens, twin},
+    testable,
+};
+use demask_cpu::isa::Isa;
 use demask_step::Drift;
 use demask_tensor::{
     BlendRows, Dtype, HeadOutput, Launch, NO_ROW, PAGE, PageCopy, PageKind, ProbeLaunch, Rows, SlotCopy,
@@ -10,11 +13,6 @@ use demask_testkit::naive::network::{Partial, assert_near};
 
 const DTYPES: [Dtype; 2] = [Dtype::F32, Dtype::Bf16];
 const KEPT: PageKind = PageKind { increments: true, residual: true };
-
-/// Every tier of this machine, and tile products in software.
-fn isas() -> Vec<Isa> {
-    testable()
-}
 
 /// How far products in this type may be off, relative to the largest logit.
 fn tolerance(dtype: Dtype) -> f32 {
@@ -29,7 +27,7 @@ fn a_forward_matches_its_twin() {
             let ids = tokens(77, 1);
             let block = |position: usize| ((position / 16 + 1) * 16).min(77);
             let expected = twin.logits(&ids, &block);
-            for isa in isas() {
+            for isa in testable() {
                 let mut model = Model::new(&twin, isa, dtype, 2);
                 let pages = model.pages(3, PageKind::default());
                 let mut launch = Launch::default();
@@ -106,7 +104,7 @@ fn a_sequence_depends_neither_on_its_company_nor_on_threads() {
     let all = sequences();
     for dtype in DTYPES {
         let twin = twin(dtype, dtype == Dtype::F32);
-        for isa in isas() {
+        for isa in testable() {
             let mut single = Model::new(&twin, isa, dtype, 1);
             let alone: Vec<_> = (0..all.len()).map(|index| run_group(&mut single, &all, &[index]).remove(0)).collect();
             assert!(alone.iter().all(|answer| answer.logits.iter().all(|logit| logit.is_finite())));
@@ -127,7 +125,7 @@ fn a_sequence_depends_neither_on_its_company_nor_on_threads() {
 fn caches_x10_slots_beyond_the_limit_have_no_influence() {
     for dtype in DTYPES {
         let twin = twin(dtype, true);
-        for isa in isas() {
+        for isa in testable() {
             let answer = |poisoned: bool| {
                 let mut model = Model::new(&twin, isa, dtype, 2);
                 let pages = model.pages(4, PageKind::default());
@@ -188,7 +186,7 @@ fn caches_t6_partly_computed_steps_match_their_twin() {
         Partial { fixed: vec![], probed: (20..70).collect(), keep: 6, by_key: false, random: None, chooser: None },
     ];
     let twin = twin(Dtype::F32, true);
-    for isa in isas() {
+    for isa in testable() {
         let mut model = Model::new(&twin, isa, Dtype::F32, 2);
         let pages = model.pages(3, KEPT);
         let mut slots = twin.slots(70);
@@ -235,7 +233,7 @@ fn partly_computed_drafts_match_their_twins() {
         launch.probed.extend(first + 30..first + 70);
         launch.probes.push(ProbeLaunch { rows: 40, keep: 7, by: Drift::Value });
     };
-    for isa in isas() {
+    for isa in testable() {
         let mut model = Model::new(&twin, isa, Dtype::F32, 2);
         let (canvas, drafts) = (model.pages(3, KEPT), model.pages(6, KEPT));
         let mut slots = twin.slots(70);
@@ -290,7 +288,7 @@ fn windows(length: usize) -> Vec<Vec<(usize, u32)>> {
 fn flashdlm_i6_turned_keys_are_keys_turned_in_each_step() {
     for biased in [false, true] {
         let twin = twin(Dtype::F32, biased);
-        for isa in isas() {
+        for isa in testable() {
             let mut model = Model::new(&twin, isa, Dtype::F32, 2);
             let pages = model.pages(3, PageKind::default());
             let (mut late, mut early) = (twin.slots(77).turned_late(), twin.slots(77));
@@ -319,7 +317,7 @@ fn caches_k4_k9_orders_of_storage_and_of_rows_do_not_matter() {
     let mut order: Vec<usize> = (0..LENGTH).filter(|&position| !kept(position)).collect();
     order.extend((0..LENGTH).filter(|&position| kept(position)));
     let place = |position: usize| order.iter().position(|&other| other == position).unwrap();
-    for isa in isas() {
+    for isa in testable() {
         let run = |concatenated: bool, reversed: bool| {
             let mut model = Model::new(&twin, isa, Dtype::F32, 2);
             let pages = model.pages(3, PageKind::default());
@@ -360,7 +358,7 @@ fn caches_k4_k9_orders_of_storage_and_of_rows_do_not_matter() {
 #[test]
 fn partly_computed_sequences_depend_on_nobody() {
     let twin = twin(Dtype::Bf16, false);
-    for isa in isas() {
+    for isa in testable() {
         let run = |threads: usize, company: bool| {
             let mut model = Model::new(&twin, isa, Dtype::Bf16, threads);
             let (pages, others) = (model.pages(3, KEPT), model.pages(2, KEPT));
@@ -436,7 +434,7 @@ fn an_accepted_draft_is_as_if_it_had_run_on_the_canvas() {
 #[test]
 fn guidance_blends_behind_the_norm_and_remembers_the_difference() {
     let twin = twin(Dtype::F32, true);
-    for isa in isas() {
+    for isa in testable() {
         let mut model = Model::new(&twin, isa, Dtype::F32, 2);
         let (pages, others) = (model.pages(1, KEPT), model.pages(1, PageKind::default()));
         let mut launch = Launch::default();
@@ -488,7 +486,7 @@ fn keys_and_values_can_be_read() {
             let ids = rows(&tokens(45, 6), 0..45);
             let mut slots = twin.slots(45);
             twin.step(&mut slots, &ids, &|_| 45, None);
-            for isa in isas() {
+            for isa in testable() {
                 let mut model = Model::new(&twin, isa, dtype, 2);
                 let pages = model.pages(2, PageKind::default());
                 let mut launch = Launch::default();

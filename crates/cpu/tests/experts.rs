@@ -1,8 +1,9 @@
 //! Layers of experts: against their twin, and against themselves in other company.
 
+use crate::testable;
 use demask_cpu::{
     CpuBackend, CpuOptions,
-    isa::{Isa, testable},
+    isa::Isa,
     linear::{Activations, Products, Quantisation},
 };
 use demask_tensor::{

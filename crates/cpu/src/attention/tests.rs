@@ -1,4 +1,4 @@
-use crate::isa::testable;
+use crate::isa::tests::testable;
 use demask_testkit::naive::{linear::rounded, network as naive};
 
 use super::*;

@@ -2,7 +2,7 @@
 
 use std::arch::is_aarch64_feature_detected;
 
-use super::{Isa, Tier};
+use super::Tier;
 
 /// Tiers, ascending, each with its probe.
 pub(super) const TIERS: [(Tier, fn() -> bool); 4] =
@@ -11,11 +11,6 @@ pub(super) const TIERS: [(Tier, fn() -> bool); 4] =
 /// The fastest tier where `highest` is the highest.
 pub(super) fn fastest(highest: Tier) -> Tier {
     highest
-}
-
-/// Tiers in software: none.
-pub(super) fn emulated() -> [Isa; 0] {
-    []
 }
 
 fn neon() -> bool {

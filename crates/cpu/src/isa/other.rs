@@ -1,6 +1,6 @@
 //! Architectures without kernels of their own.
 
-use super::{Isa, Tier};
+use super::Tier;
 
 /// Tiers, ascending, each with its probe.
 pub(super) const TIERS: [(Tier, fn() -> bool); 1] = [(Tier::Portable, || true)];
@@ -8,9 +8,4 @@ pub(super) const TIERS: [(Tier, fn() -> bool); 1] = [(Tier::Portable, || true)];
 /// The fastest tier where `highest` is the highest.
 pub(super) fn fastest(highest: Tier) -> Tier {
     highest
-}
-
-/// Tiers in software: none.
-pub(super) fn emulated() -> [Isa; 0] {
-    []
 }

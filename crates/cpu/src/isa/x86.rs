@@ -1,6 +1,6 @@
 //! Features of x86 processors: CPUID, the registers that the system saves, and its permission for tile registers.
 
-use super::{Isa, Tier, highest};
+use super::Tier;
 
 /// Tiers, ascending, each with its probe.
 pub(super) const TIERS: [(Tier, fn() -> bool); 6] = [
@@ -17,23 +17,6 @@ pub(super) const TIERS: [(Tier, fn() -> bool); 6] = [
 /// (measured on Emerald Rapids: 0.17 TFLOP/s beside 0.36), because tiles are meant for bf16; without them bf16 is widened.
 pub(super) fn fastest(highest: Tier) -> Tier {
     if highest == Tier::Avx512Bf16 && is_intel() { Tier::Avx512 } else { highest }
-}
-
-/// The tier [`Tier::Amx`] with the tile instructions replaced by their software twin: the same packing, blocking and
-/// padding on any machine, slowly. For tests.
-pub fn emulated_amx() -> Isa {
-    let executable = super::found().iter().rfind(|&&tier| tier != Tier::Amx);
-    Isa { tier: Tier::Amx, executable: executable.copied().unwrap_or(Tier::Portable) }
-}
-
-/// Tiers in software, for tests: [`Tier::AvxVnni`] with its dot products of bytes replaced by a software twin, where there
-/// is AVX2, then [`Tier::Amx`] with tile instructions that are trapped, where the processor has all but those, then
-/// [`emulated_amx`].
-pub(super) fn emulated() -> impl IntoIterator<Item = Isa> {
-    let dots = Isa { tier: Tier::AvxVnni, executable: Tier::Avx2 };
-    let dots = avx2().then_some(dots);
-    let trapped = trap_tiles().then_some(Isa { tier: Tier::Amx, executable: Tier::Amx });
-    dots.into_iter().chain(trapped).chain([emulated_amx()])
 }
 
 /// Reports whether the processor is by Intel.
@@ -77,15 +60,6 @@ fn amx() -> bool {
         && leaf_7_edx() & AMX_BITS == AMX_BITS
         && saved_state() & TILE_STATE == TILE_STATE
         && tile_permission()
-}
-
-/// Makes tile instructions work on a processor that has none, if it has all else that the tier needs; whether they do
-/// now. What the processor has stays as probed.
-fn trap_tiles() -> bool {
-    #[cfg(target_os = "linux")]
-    return highest() == Tier::Avx512Bf16 && crate::tiles::trap::install();
-    #[cfg(not(target_os = "linux"))]
-    false
 }
 
 fn max_leaf() -> u32 {

@@ -64,14 +64,13 @@ pub(crate) enum Weave {
 }
 
 impl Weave {
-    /// Chooses the weave: tiles for heads of whole tiles on a tier that has them, or their twin; pairs for heads of
-    /// whole vectors where there are products of pairs; neither for heads that do not fit into the products' scratch.
+    /// Chooses the weave: tiles for heads of whole tiles on a tier that has them; pairs for heads of whole vectors where there are products of pairs; neither for heads that do not fit into the products' scratch.
     #[cfg(target_arch = "x86_64")]
     fn of(isa: Isa, shape: &AttentionShape, dtype: Dtype) -> Option<Self> {
         let width = shape.head_dim;
         if dtype != Dtype::Bf16 {
             None
-        } else if isa.tier() == Tier::Amx && fits_tiles(width) {
+        } else if isa.has(Tier::Amx) && fits_tiles(width) {
             Some(Self::Tiles)
         } else {
             (isa.has(Tier::Avx512Bf16) && width.is_multiple_of(16) && width <= MOST_PAIRED).then_some(Self::Pairs)

@@ -1,5 +1,5 @@
 use super::*;
-use crate::isa::testable;
+use crate::isa::tests::testable;
 
 const SHAPE: AttentionShape = AttentionShape { heads: 4, kv_heads: 2, head_dim: 6 };
 const BOTH: PageKind = PageKind { increments: true, residual: true };
@@ -111,7 +111,7 @@ fn rows_are_read_as_written_together_or_alone_and_copied_alone() {
         #[cfg(target_arch = "x86_64")]
         {
             let pairs = isa.has(Tier::Avx512Bf16).then_some(Weave::Pairs);
-            let tiles = isa.tier() == Tier::Amx && head_dim == 32;
+            let tiles = isa.has(Tier::Amx) && head_dim == 32;
             assert_eq!(store.weave(), if tiles { Some(Weave::Tiles) } else { pairs });
         }
         let mut pages = Vec::new();

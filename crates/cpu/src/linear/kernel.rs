@@ -66,8 +66,6 @@ static KERNELS: &[Kernel] = &[
     #[cfg(target_arch = "x86_64")]
     super::avx512::BF16_PAIRS,
     #[cfg(target_arch = "x86_64")]
-    super::amx::EMULATED_BF16,
-    #[cfg(target_arch = "x86_64")]
     super::amx::BF16,
 ];
 

@@ -6,8 +6,6 @@
 
 use std::{mem::MaybeUninit, ops::Range};
 
-#[cfg(target_arch = "x86_64")]
-use super::amx;
 use super::{
     activation::round_bf16,
     int8::{QUAD, QUADS},
@@ -230,8 +228,6 @@ unsafe fn store_bf16(weights: [[f32; PANEL]; 2], out: *mut u8) {
 
 unpacks!(PortableF32: portable::F32, [f32; PANEL], Numbers<C>, store_f32);
 unpacks!(PortableBf16: portable::BF16, [f32; PANEL], Numbers<C>, store_bf16);
-#[cfg(target_arch = "x86_64")]
-unpacks!(EmulatedAmx: amx::EMULATED_BF16, [f32; PANEL], Numbers<C>, store_bf16);
 
 /// Kernels of all codings; the last one that an instruction set can run is the best.
 pub(super) static KERNELS: &[[Kernel; Coding::ALL.len()]] = &[
@@ -253,8 +249,6 @@ pub(super) static KERNELS: &[[Kernel; Coding::ALL.len()]] = &[
     super::avx512_dequant::ROUNDED,
     #[cfg(target_arch = "x86_64")]
     super::avx512_dequant::PAIRS,
-    #[cfg(target_arch = "x86_64")]
-    codings!(kernel::<EmulatedAmx>, "emulatedamx_bf16"),
     #[cfg(target_arch = "x86_64")]
     codings!(kernel::<super::avx512_dequant::Amx>, "amx_bf16"),
 ];

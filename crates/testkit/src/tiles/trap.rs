@@ -1,19 +1,20 @@
 //! Tile instructions on a processor that has none: the signal for an unknown instruction computes them.
 //!
-//! This is for tests. The machine code of the tier AMX runs as it is: its encodings, registers, addresses, strides and
-//! configurations are taken from the instructions and held to what Intel's Software Developer's Manual demands of them
-//! (volume 1 on programming with AMX, and the pages of the instructions in volume 2). What the processor would answer with
-//! an exception ends the process with a line. The arithmetic is the [twin](super::twin)'s.
+//! Machine code runs as it is: its encodings, registers, addresses, strides and configurations are taken from the
+//! instructions and held to what Intel's Software Developer's Manual demands of them (volume 1 on programming with AMX, and
+//! the pages of the instructions in volume 2). What the processor would answer with an exception ends the process with a
+//! line. The arithmetic is that of the [module above](super).
 
 use std::{cell::UnsafeCell, mem::MaybeUninit, ptr, sync::OnceLock};
 
 use libc::{c_int, c_void, siginfo_t, ucontext_t};
 
-use super::{
-    ROW_BYTES, ROWS, WORDS,
-    twin::{BYTES, Tile, add_products, add_products_of_bytes},
-};
+use super::{ROWS, Tile, WORDS, add_products, add_products_of_bytes};
 
+/// Bytes of a word.
+const BYTES: usize = 4;
+/// Bytes of a tile's row.
+const ROW_BYTES: usize = WORDS * BYTES;
 /// Registers of tiles.
 const TILES: usize = 8;
 /// The number of a register that stands for none in the index of an address.
@@ -21,8 +22,8 @@ const NO_INDEX: usize = 4;
 /// The number of a register that stands for none in the base of an address, or for the next instruction's place.
 const NO_BASE: usize = 5;
 
-/// Lets tile instructions work in all threads of this process; whether they do.
-pub(crate) fn install() -> bool {
+/// Installs the handler for this process, once, and reports whether it is there.
+pub(super) fn install() -> bool {
     static INSTALLED: OnceLock<bool> = OnceLock::new();
     *INSTALLED.get_or_init(|| {
         let mut action = MaybeUninit::<libc::sigaction>::zeroed();
@@ -127,7 +128,7 @@ impl Iterator for Code {
     }
 }
 
-/// The tile instruction that stands there, if it is one of those that [`super::hardware`] uses.
+/// The tile instruction that stands there, if it is one of those that demask uses.
 fn decode(code: &mut impl Iterator<Item = u8>) -> Option<Instruction> {
     // A prefix of three bytes: registers' high bits, inverted, and the table of opcodes; then an inverted register, the
     // length and a prefix.
