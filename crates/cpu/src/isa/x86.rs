@@ -49,38 +49,23 @@ fn bf16() -> bool {
     avx512() && is_x86_feature_detected!("avx512bf16")
 }
 
-/// Tiles need the processor (CPUID leaf 7: AMX-BF16, AMX-TILE, AMX-INT8), the system's context switch (XCR0: tile
-/// configuration and tile data) and, on Linux, its permission.
+/// Tiles need the processor (CPUID leaf 7, which tells of AVX-512, too: AMX-BF16, AMX-TILE, AMX-INT8), the system's
+/// context switch (XCR0: tile configuration and tile data) and, on Linux, its permission.
 fn amx() -> bool {
     const AMX_BITS: u32 = 1 << 22 | 1 << 24 | 1 << 25;
     const TILE_STATE: u64 = 1 << 17 | 1 << 18;
     bf16()
         && is_x86_feature_detected!("xsave")
-        && max_leaf() >= 7
-        && leaf_7_edx() & AMX_BITS == AMX_BITS
-        && saved_state() & TILE_STATE == TILE_STATE
+        && std::arch::x86_64::__cpuid_count(7, 0).edx & AMX_BITS == AMX_BITS
+        // SAFETY: detection reports XSAVE only where the system has enabled it.
+        && unsafe { saved_state() } & TILE_STATE == TILE_STATE
         && tile_permission()
 }
 
-fn max_leaf() -> u32 {
-    std::arch::x86_64::__cpuid(0).eax
-}
-
-fn leaf_7_edx() -> u32 {
-    std::arch::x86_64::__cpuid_count(7, 0).edx
-}
-
 /// XCR0: the register state that the system saves at a context switch.
-fn saved_state() -> u64 {
-    // SAFETY: the only caller has checked `xsave`, which detection reports only where the system has enabled it.
-    unsafe { read_xcr0() }
-}
-
-/// # Safety
-/// XSAVE must be there and enabled.
 #[target_feature(enable = "xsave")]
-unsafe fn read_xcr0() -> u64 {
-    // SAFETY: XCR0 exists wherever XSAVE is enabled, which the caller promises.
+fn saved_state() -> u64 {
+    // SAFETY: XCR0 exists wherever XSAVE is enabled.
     unsafe { std::arch::x86_64::_xgetbv(0) }
 }
 

@@ -7,6 +7,7 @@ use std::{
 };
 
 use demask_step::OutOfMemory;
+use demask_tensor::AlignedBytes;
 
 /// Time for which a reading counts: small requests come by the thousand a second, and a reading takes 20 files.
 const FRESH: Duration = Duration::from_millis(50);
@@ -48,8 +49,20 @@ pub(crate) fn check(needed: u64) -> Result<(), OutOfMemory> {
     if needed <= available { Ok(()) } else { Err(OutOfMemory { needed, available }) }
 }
 
-/// Bytes that may be taken without swapping; no limit where nothing is known.
-pub(crate) fn available() -> u64 {
+/// Zeroed memory, unless the system refuses it.
+pub(crate) fn zeroed(bytes: usize) -> Result<AlignedBytes, OutOfMemory> {
+    AlignedBytes::try_zeroed(bytes).ok_or_else(|| refused(bytes))
+}
+
+/// The error of an allocation that the system has refused.
+pub(crate) fn refused(bytes: usize) -> OutOfMemory {
+    OutOfMemory { needed: bytes as u64, available: available() }
+}
+
+/// Bytes of memory that this process may still take: what the system would give without swapping, what control groups
+/// allow, and what the limits of the process (`ulimit -d`, `ulimit -v`) leave. As many as there can be where nothing is
+/// known.
+pub fn available() -> u64 {
     let system = system("MemAvailable:");
     #[cfg(target_os = "macos")]
     let system = system.or_else(crate::macos::available);
@@ -71,7 +84,7 @@ fn own_available(limits: &str, status: &str) -> Option<u64> {
 }
 
 /// Bytes of the machine's memory; 0 where nothing is known.
-pub(crate) fn total() -> u64 {
+pub fn total() -> u64 {
     let total = system("MemTotal:");
     #[cfg(target_os = "macos")]
     let total = total.or_else(|| crate::macos::number(c"hw.memsize"));

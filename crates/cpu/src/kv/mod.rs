@@ -199,16 +199,15 @@ impl KvStore {
             self.pages[page as usize].bytes.as_mut_slice::<u8>().fill(0);
             return Ok(page);
         }
-        let failed = || OutOfMemory { needed: length as u64, available: memory::available() };
         if let Some(&page) = self.free.last() {
             // The old memory goes first: there may be no room for both.
             self.pages[page as usize] = Page { bytes: AlignedBytes::zeroed(0), kind: PageKind::default() };
-            let bytes = AlignedBytes::try_zeroed(length).ok_or_else(failed)?;
+            let bytes = memory::zeroed(length)?;
             self.free.pop();
             self.pages[page as usize] = Page { bytes, kind };
             return Ok(page);
         }
-        let bytes = AlignedBytes::try_zeroed(length).ok_or_else(failed)?;
+        let bytes = memory::zeroed(length)?;
         self.pages.push(Page { bytes, kind });
         // Giving pages back allocates nothing: it happens between forwards.
         self.free.reserve(self.pages.len() - self.free.len());
@@ -227,27 +226,29 @@ impl KvStore {
     }
 
     /// Reads K or V of one slot, all heads, widened.
-    pub(crate) fn read_row<T: Element>(&self, slot: u32, layer: usize, tensor: Tensor, out: &mut [f32]) {
+    pub(crate) fn read_row(&self, slot: u32, layer: usize, tensor: Tensor, out: &mut [f32]) {
+        match self.dtype() {
+            Dtype::Bf16 => self.read_row_of::<u16>(slot, layer, tensor, out),
+            _ => self.read_row_of::<f32>(slot, layer, tensor, out),
+        }
+    }
+
+    fn read_row_of<T: Element>(&self, slot: u32, layer: usize, tensor: Tensor, out: &mut [f32]) {
         let (page, at) = (slot / PAGE as u32, slot as usize % PAGE);
-        let head_dim = self.layout.shape.head_dim;
-        for (head, out) in out.chunks_exact_mut(head_dim).enumerate() {
+        for (head, out) in out.chunks_exact_mut(self.shape().head_dim).enumerate() {
             let stored = self.head::<T>(page, layer, tensor, head);
-            let read = |(column, out): (usize, &mut f32)| {
+            for (column, out) in out.iter_mut().enumerate() {
                 *out = stored[self.layout.element(tensor, at, column)].widen();
-            };
-            out.iter_mut().enumerate().for_each(read);
+            }
         }
     }
 
     /// Appends K or V of some slots, all heads, widened: `[slots, kv width]`.
     pub(crate) fn read_rows(&self, slots: &[u32], layer: usize, tensor: Tensor, out: &mut Vec<f32>) {
-        let (width, first) = (self.layout.shape.kv_heads * self.layout.shape.head_dim, out.len());
+        let (width, first) = (self.shape().kv_heads * self.shape().head_dim, out.len());
         out.resize(first + slots.len() * width, 0.0);
         for (&slot, out) in slots.iter().zip(out[first..].chunks_exact_mut(width)) {
-            match self.dtype() {
-                Dtype::Bf16 => self.read_row::<u16>(slot, layer, tensor, out),
-                _ => self.read_row::<f32>(slot, layer, tensor, out),
-            }
+            self.read_row(slot, layer, tensor, out);
         }
     }
 
@@ -413,27 +414,31 @@ impl KvWriter<'_> {
         }
     }
 
-    /// Stores one head of one row, at `slot`.
-    ///
-    /// # Safety
-    /// No other task uses this head of this layer's K or V.
-    #[cfg(test)]
-    pub(crate) unsafe fn set_head<T: Element>(&self, place: (usize, Tensor, usize), slot: u32, values: &[f32]) {
-        // SAFETY: as our caller promises.
-        unsafe { self.set_heads::<T>(place, std::iter::once((slot, values))) }
-    }
-
     /// Stores one head of rows, each at its slot, in the order of the rows.
     ///
     /// # Safety
     /// No other task uses this head of this layer's K or V.
-    pub(crate) unsafe fn set_heads<'r, T: Element>(
+    pub(crate) unsafe fn set_heads<'r>(
+        &self,
+        place: (usize, Tensor, usize),
+        rows: impl Iterator<Item = (u32, &'r [f32])>,
+    ) {
+        match self.store.dtype() {
+            // SAFETY: as our caller promises.
+            Dtype::Bf16 => unsafe { self.set_heads_of::<u16>(place, rows) },
+            // SAFETY: as our caller promises.
+            _ => unsafe { self.set_heads_of::<f32>(place, rows) },
+        }
+    }
+
+    /// # Safety
+    /// As [`KvWriter::set_heads`].
+    unsafe fn set_heads_of<'r, T: Element>(
         &self,
         (layer, tensor, head): (usize, Tensor, usize),
         rows: impl Iterator<Item = (u32, &'r [f32])>,
     ) {
         let layout = &self.store.layout;
-        assert_eq!(size_of::<T>(), layout.dtype.size(), "element type of the store");
         let mut rows = rows.peekable();
         while let Some((slot, values)) = rows.next() {
             let (page, at) = (slot as usize / PAGE, slot as usize % PAGE);
