@@ -81,15 +81,16 @@ impl Tier {
     pub fn names() -> &'static str {
         static NAMES: OnceLock<String> = OnceLock::new();
         NAMES.get_or_init(|| {
-            let names: Vec<_> = Self::ALL.into_iter().rev().map(Self::name).collect();
-            names.join(", ")
+            let mut tiers = Self::ALL;
+            tiers.reverse();
+            listed(&tiers)
         })
     }
 
     /// Reports whether the tier is `other` or one before it, of this architecture.
     pub(crate) fn is_up_to(self, other: Self) -> bool {
         let rank = |wanted| Self::ALL.into_iter().position(|tier| tier == wanted);
-        rank(self).is_some_and(|own| rank(other).is_some_and(|other| own <= other))
+        rank(self).is_some() && rank(self) <= rank(other)
     }
 }
 
@@ -111,7 +112,7 @@ pub struct Isa {
 impl Isa {
     /// The fastest tier of this machine: its highest, but for processors whose highest is slower than the one before it.
     pub fn best() -> Self {
-        let tier = arch::fastest(highest());
+        let tier = arch::fastest(found().last().copied().unwrap_or(Tier::Portable));
         Self { tier, executable: tier }
     }
 
@@ -156,11 +157,6 @@ impl Isa {
 fn found() -> &'static [Tier] {
     static FOUND: OnceLock<Vec<Tier>> = OnceLock::new();
     FOUND.get_or_init(|| arch::TIERS.iter().filter(|(_, has)| has()).map(|&(tier, _)| tier).collect())
-}
-
-/// The highest tier of this machine.
-fn highest() -> Tier {
-    found().last().copied().unwrap_or(Tier::Portable)
 }
 
 /// Instruction sets for tests of kernels: all tiers of this machine, then [`Tier::AvxVnni`] with a software twin of its dot

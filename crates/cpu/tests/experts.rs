@@ -1,14 +1,17 @@
 //! Layers of experts: against their twin, and against themselves in other company.
 
-use crate::testable;
+use crate::{
+    backend_model::{GateUp, Matrix, Vector, bytes, pack, pack_gate_up, push_rows},
+    testable,
+};
 use demask_cpu::{
     CpuBackend, CpuOptions,
     isa::Isa,
     linear::{Activations, Products, Quantisation},
 };
 use demask_tensor::{
-    AttentionShape, Backend, Dtype, ExpertGroups, ExpertShape, ExpertWeights, Launch, PageKind, RouterRule, Rows,
-    Score, Segment, Share, Stage, TensorView, WorkspaceShape,
+    AttentionShape, Backend, Dtype, ExpertGroups, ExpertShape, ExpertWeights, Launch, PAGE, PageKind, RouterRule, Rows,
+    Score, Share, Stage, TensorView, WorkspaceShape,
 };
 use demask_testkit::naive::{
     linear::rounded,
@@ -74,10 +77,6 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-type Matrix = <CpuBackend as Backend>::Matrix;
-type GateUp = <CpuBackend as Backend>::GateUp;
-type Vector = <CpuBackend as Backend>::Vector;
-
 /// A layer on the backend.
 struct Layer {
     backend: CpuBackend,
@@ -101,10 +100,6 @@ fn stream() -> Vec<f32> {
     rounded(&noise(ROWS * HIDDEN, 77))
 }
 
-fn bytes(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
-}
-
 impl Layer {
     fn new(case: &Case, isa: Isa, products: Products, threads: usize) -> Self {
         let Products { dtype, quantisation, activations } = products;
@@ -121,14 +116,8 @@ impl Layer {
         };
         backend.reserve(&shape).unwrap();
         let kv = backend.new_kv(&ATTENTION, 1, HIDDEN);
-        let pack = |values: &[f32], rows: usize| {
-            backend.pack(TensorView::new(Dtype::F32, rows, values.len() / rows, &bytes(values))).unwrap()
-        };
-        let pack_gate_up = |[gate, up, _]: &[Vec<f32>; 3], ffn: usize| {
-            let (gate, up) = (bytes(gate), bytes(up));
-            let view = |bytes| TensorView::new(Dtype::F32, ffn, HIDDEN, bytes);
-            backend.pack_gate_up(view(&gate), view(&up)).unwrap()
-        };
+        let gate_up = |[gate, up, _]: &[Vec<f32>; 3], ffn| pack_gate_up(&backend, gate, up, ffn);
+        let down = |[_, _, down]: &[Vec<f32>; 3]| pack(&backend, down, HIDDEN);
         let Experts { router, bias, experts, shared, .. } = &case.twin;
         let (ffn, shared_ffn) = (case.shape.ffn, case.shape.shared_ffn);
         Self {
@@ -137,9 +126,9 @@ impl Layer {
             router: backend.pack_router(TensorView::new(Dtype::F32, case.shape.count, HIDDEN, &bytes(router))).unwrap(),
             bias: bias.as_ref().map(|bias| backend.vector(bias).unwrap()),
             rule: case.rule,
-            gate_up: experts.iter().map(|parts| pack_gate_up(parts, ffn)).collect(),
-            down: experts.iter().map(|parts| pack(&parts[2], HIDDEN)).collect(),
-            shared: shared.as_ref().map(|parts| (pack_gate_up(parts, shared_ffn), pack(&parts[2], HIDDEN))),
+            gate_up: experts.iter().map(|parts| gate_up(parts, ffn)).collect(),
+            down: experts.iter().map(down).collect(),
+            shared: shared.as_ref().map(|parts| (gate_up(parts, shared_ffn), down(parts))),
             kv,
             backend,
         }
@@ -148,16 +137,9 @@ impl Layer {
     /// The residual stream behind the layer, of some rows of [`stream`].
     fn run(&mut self, rows: &[u32]) -> Vec<f32> {
         let mut pages = Vec::new();
-        self.backend.allocate_pages(&mut self.kv, rows.len().div_ceil(32), PageKind::default(), &mut pages).unwrap();
+        self.backend.allocate_pages(&mut self.kv, rows.len().div_ceil(PAGE), PageKind::default(), &mut pages).unwrap();
         let mut launch = Launch::default();
-        for (at, &row) in (0..).zip(rows) {
-            launch.ids.push(row);
-            launch.positions.push(at);
-            launch.slots.push(pages[at as usize / 32] * 32 + at % 32);
-            launch.limits.push(1);
-        }
-        launch.tables.extend_from_slice(&pages);
-        launch.segments.push(Segment { rows: 0..rows.len() as u32, table: 0..pages.len() as u32 });
+        push_rows(&mut launch, &pages, &rows.iter().copied().enumerate().collect::<Vec<_>>(), &|_| 1);
         let Self { backend, kv, table, norm, router, bias, rule, gate_up, down, shared } = self;
         backend.begin(&launch, kv);
         backend.embed(table);
