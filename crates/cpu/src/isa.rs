@@ -15,8 +15,9 @@ use std::{fmt, sync::OnceLock};
 #[path = "isa/aarch64.rs"]
 mod arch;
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-#[path = "isa/other.rs"]
-mod arch;
+mod arch {
+    pub(super) const TIERS: [(super::Tier, fn() -> bool); 1] = [(super::Tier::Portable, || true)];
+}
 #[cfg(target_arch = "x86_64")]
 #[path = "isa/x86.rs"]
 mod arch;
@@ -112,7 +113,9 @@ pub struct Isa {
 impl Isa {
     /// The fastest tier of this machine: its highest, but for processors whose highest is slower than the one before it.
     pub fn best() -> Self {
-        let tier = arch::fastest(found().last().copied().unwrap_or(Tier::Portable));
+        let tier = found().last().copied().unwrap_or(Tier::Portable);
+        #[cfg(target_arch = "x86_64")]
+        let tier = arch::fastest(tier);
         Self { tier, executable: tier }
     }
 

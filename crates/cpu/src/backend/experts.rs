@@ -6,7 +6,7 @@
 use demask_tensor::{ExpertWeights, Rows};
 
 use super::{
-    CpuBackend, Tools,
+    CpuBackend, Parts, Tools,
     clock::Part,
     layer::Norm,
     workspace::{Workspace, scratch_width},
@@ -22,7 +22,7 @@ use crate::{
 ///
 /// # Panics
 /// If the workspace was made for another shape.
-pub(super) fn run(tools: &Tools, work: &mut Workspace, weights: &ExpertWeights<'_, CpuBackend>, rows: Rows) -> u64 {
+pub(super) fn run((tools, work): Parts<'_>, weights: &ExpertWeights<'_, CpuBackend>, rows: Rows) -> u64 {
     let width = scratch_width(&work.shape);
     let Workspace { taken, stream, scratch, experts, .. } = work;
     let Some(work) = experts else { panic!("a layer of experts in a workspace without room for any") };

@@ -4,7 +4,7 @@ use demask_step::Drift;
 use demask_tensor::{Dtype, Launch, MlpWeights, QkvRows, QkvWeights, Rows};
 
 use super::{
-    CpuBackend, Tools,
+    CpuBackend, Parts, Tools,
     clock::Part,
     workspace::{CHUNK, Workspace, kv_width, query_width},
 };
@@ -113,8 +113,7 @@ impl At<'_> {
 
 /// See [`demask_tensor::Backend::qkv`]: rows are normed once for each distinct set of rows.
 pub(super) fn qkv(
-    tools: &Tools,
-    work: &mut Workspace,
+    (tools, work): Parts<'_>,
     layer: usize,
     weights: &QkvWeights<'_, CpuBackend>,
     rows: QkvRows,
@@ -245,13 +244,7 @@ impl<'a> Projection<'a> {
 }
 
 /// See [`demask_tensor::Backend::select`].
-pub(super) fn select(
-    tools: &Tools,
-    work: &mut Workspace,
-    layer: usize,
-    weights: &QkvWeights<'_, CpuBackend>,
-    kv: &mut KvStore,
-) {
+pub(super) fn select((tools, work): Parts<'_>, layer: usize, weights: &QkvWeights<'_, CpuBackend>, kv: &mut KvStore) {
     /// V is rounded and nothing else.
     static NONE: Rotation = Rotation { cos: Vec::new(), sin: Vec::new(), half: 0 };
 
@@ -321,7 +314,7 @@ fn store(tools: &Tools, at: At<'_>, (tensor, fresh): (Tensor, &[f32]), kv: &mut 
 }
 
 /// See [`demask_tensor::Backend::attend`].
-pub(super) fn attend(tools: &Tools, work: &mut Workspace, layer: usize, rows: Rows, kv: &KvStore) {
+pub(super) fn attend((tools, work): Parts<'_>, layer: usize, rows: Rows, kv: &KvStore) {
     let Workspace { taken, blocks, queries, attended, shape, .. } = work;
     let list = taken.list(rows);
     cut_blocks(&shape.attention, list.iter().map(|&row| taken.segment_of[row as usize]), blocks);
@@ -344,7 +337,7 @@ pub(super) fn attend(tools: &Tools, work: &mut Workspace, layer: usize, rows: Ro
 }
 
 /// See [`demask_tensor::Backend::project_add`].
-pub(super) fn project_add(tools: &Tools, work: &mut Workspace, weight: &Packed, rows: Rows) {
+pub(super) fn project_add((tools, work): Parts<'_>, weight: &Packed, rows: Rows) {
     let Workspace { taken, attended, attended_input, stream, shape, .. } = work;
     let width = query_width(&shape.attention);
     let attended = attended.as_slice::<f32>();
@@ -362,7 +355,7 @@ pub(super) fn project_add(tools: &Tools, work: &mut Workspace, weight: &Packed, 
 }
 
 /// See [`demask_tensor::Backend::mlp`].
-pub(super) fn mlp(tools: &Tools, work: &mut Workspace, weights: &MlpWeights<'_, CpuBackend>, rows: Rows) {
+pub(super) fn mlp((tools, work): Parts<'_>, weights: &MlpWeights<'_, CpuBackend>, rows: Rows) {
     let Workspace { taken, hidden_input, ffn_input, stream, scratch, .. } = work;
     let norm = Norm { weight: weights.norm.as_slice(), epsilon: weights.epsilon };
     for list in taken.list(rows).chunks(CHUNK) {
@@ -384,14 +377,7 @@ pub(super) enum Increments {
 }
 
 /// See [`demask_tensor::Backend::hold`] and [`demask_tensor::Backend::settle`].
-pub(super) fn keep_increments(
-    tools: &Tools,
-    work: &mut Workspace,
-    layer: usize,
-    rows: Rows,
-    kv: &mut KvStore,
-    what: Increments,
-) {
+pub(super) fn keep_increments((tools, work): Parts<'_>, layer: usize, rows: Rows, kv: &mut KvStore, what: Increments) {
     let Workspace { taken, marked, stream, shape, .. } = work;
     let (launch, hidden) = (&taken.launch, shape.hidden);
     let marked = &mut marked[..launch.len()];

@@ -81,6 +81,9 @@ struct Tools {
     clock: Clock,
 }
 
+/// The workspace, and what the operations on it use.
+type Parts<'a> = (&'a Tools, &'a mut Workspace);
+
 impl CpuBackend {
     /// Starts the threads and chooses the kernels.
     ///
@@ -104,8 +107,7 @@ impl CpuBackend {
         self.options
     }
 
-    /// The workspace, and what the operations on it use.
-    fn parts(&mut self) -> (&Tools, &mut Workspace) {
+    fn parts(&mut self) -> Parts<'_> {
         let Some(workspace) = &mut self.workspace else { panic!("an operation runs before anything was reserved") };
         (&self.tools, workspace)
     }
@@ -272,28 +274,23 @@ impl Backend for CpuBackend {
     }
 
     fn qkv(&mut self, layer: usize, weights: &QkvWeights<'_, Self>, rows: QkvRows, kv: &mut KvStore) {
-        let (tools, work) = self.parts();
-        layer::qkv(tools, work, layer, weights, rows, kv);
+        layer::qkv(self.parts(), layer, weights, rows, kv);
     }
 
     fn attend(&mut self, layer: usize, rows: Rows, kv: &KvStore) {
-        let (tools, work) = self.parts();
-        layer::attend(tools, work, layer, rows, kv);
+        layer::attend(self.parts(), layer, rows, kv);
     }
 
     fn project_add(&mut self, weight: &Packed, rows: Rows) {
-        let (tools, work) = self.parts();
-        layer::project_add(tools, work, weight, rows);
+        layer::project_add(self.parts(), weight, rows);
     }
 
     fn mlp(&mut self, weights: &MlpWeights<'_, Self>, rows: Rows) {
-        let (tools, work) = self.parts();
-        layer::mlp(tools, work, weights, rows);
+        layer::mlp(self.parts(), weights, rows);
     }
 
     fn experts(&mut self, weights: &ExpertWeights<'_, Self>, rows: Rows) {
-        let (tools, work) = self.parts();
-        self.expert_bytes += experts::run(tools, work, weights, rows);
+        self.expert_bytes += experts::run(self.parts(), weights, rows);
     }
 
     fn expert_bytes_read(&self) -> u64 {
@@ -301,18 +298,15 @@ impl Backend for CpuBackend {
     }
 
     fn select(&mut self, layer: usize, weights: &QkvWeights<'_, Self>, kv: &mut KvStore) {
-        let (tools, work) = self.parts();
-        layer::select(tools, work, layer, weights, kv);
+        layer::select(self.parts(), layer, weights, kv);
     }
 
     fn hold(&mut self, layer: usize, rows: Rows, kv: &mut KvStore) {
-        let (tools, work) = self.parts();
-        layer::keep_increments(tools, work, layer, rows, kv, Increments::Hold);
+        layer::keep_increments(self.parts(), layer, rows, kv, Increments::Hold);
     }
 
     fn settle(&mut self, layer: usize, rows: Rows, kv: &mut KvStore) {
-        let (tools, work) = self.parts();
-        layer::keep_increments(tools, work, layer, rows, kv, Increments::Settle);
+        layer::keep_increments(self.parts(), layer, rows, kv, Increments::Settle);
     }
 
     fn head(&mut self, weights: &HeadWeights<'_, Self>, kv: &mut KvStore, out: &mut HeadOutput) {

@@ -8,11 +8,6 @@ use super::Tier;
 pub(super) const TIERS: [(Tier, fn() -> bool); 4] =
     [(Tier::Portable, || true), (Tier::Neon, neon), (Tier::Dotprod, dotprod), (Tier::Bf16I8mm, bf16_i8mm)];
 
-/// The fastest tier where `highest` is the highest.
-pub(super) fn fastest(highest: Tier) -> Tier {
-    highest
-}
-
 fn neon() -> bool {
     is_aarch64_feature_detected!("neon")
 }

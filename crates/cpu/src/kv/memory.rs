@@ -75,11 +75,8 @@ pub fn available() -> u64 {
 
 /// Memory that the limits of the process on its data and on its address space leave (`ulimit -d` and `-v`).
 fn own_available(limits: &str, status: &str) -> Option<u64> {
-    let limit = |name: &str| {
-        limits.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse::<u64>().ok()
-    };
     let rest = |limit: Option<u64>, used: &str| Some(limit?.saturating_sub(kibibytes(status, used)?));
-    let rests = [rest(limit("Max data size"), "VmData:"), rest(limit("Max address space"), "VmSize:")];
+    let rests = [rest(entry(limits, "Max data size"), "VmData:"), rest(entry(limits, "Max address space"), "VmSize:")];
     rests.into_iter().flatten().min()
 }
 
@@ -98,8 +95,12 @@ fn system(name: &str) -> Option<u64> {
 
 /// The bytes of an entry that a report has in KiB.
 fn kibibytes(report: &str, name: &str) -> Option<u64> {
-    let line = report.lines().find_map(|line| line.strip_prefix(name))?;
-    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+    entry(report, name)?.checked_mul(1024)
+}
+
+/// The number behind a name at the start of a report's line.
+fn entry(report: &str, name: &str) -> Option<u64> {
+    report.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }
 
 /// Memory that the tightest control group of this process leaves: limits hold for a group and everything below it.
@@ -139,10 +140,7 @@ fn rest_of(directory: &str) -> Option<u64> {
     let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
     let limit = number("memory.max").or_else(|| number("memory.limit_in_bytes"))?;
     let used = number("memory.current").or_else(|| number("memory.usage_in_bytes"))?;
-    let cached = read("memory.stat").and_then(|text| {
-        let line = text.lines().find_map(|line| line.strip_prefix("inactive_file "))?;
-        line.trim().parse::<u64>().ok()
-    });
+    let cached = read("memory.stat").and_then(|text| entry(&text, "inactive_file "));
     Some(limit.saturating_sub(used.saturating_sub(cached.unwrap_or(0))))
 }
 

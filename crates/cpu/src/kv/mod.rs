@@ -16,7 +16,7 @@ use demask_tensor::{AlignedBytes, AttentionShape, Dtype, Number, PAGE, PageCopy,
 #[cfg(target_arch = "x86_64")]
 use crate::{attention::fits_tiles, isa::Tier};
 use crate::{
-    elementwise::{Element, LANES, Lanes, Operation, dispatch, for_ranges},
+    elementwise::{Element, LANES, Lanes, Operation, dispatch},
     isa::Isa,
     pool::Pool,
 };
@@ -268,47 +268,20 @@ impl KvStore {
         KvWriter { store: self, exclusive: PhantomData }
     }
 
-    /// Copies slots one by one, then pages: each layer by one task, so that the order is kept.
+    /// Copies slots one by one, then pages: each layer and the residual by one task, so that the order is kept.
     pub(crate) fn copy(&mut self, pool: &Pool, keeps: &[SlotCopy], copies: &[PageCopy]) {
         if keeps.is_empty() && copies.is_empty() {
             return;
         }
         let layers = self.layout.layers;
         let writer = self.writer();
-        for_ranges(pool, layers, layers, |_, range| {
-            for layer in range {
-                // SAFETY: this task is the only one for the layer.
-                keeps.iter().for_each(|keep| unsafe { writer.copy_slot(layer, *keep) });
-                // SAFETY: as above.
-                copies.iter().for_each(|copy| unsafe { writer.copy_page(layer, *copy) });
-            }
+        pool.run(layers + 1, &|task| {
+            let layer = (task < layers).then_some(task);
+            // SAFETY: this task is the only one for the layer, or for the residual.
+            keeps.iter().for_each(|keep| unsafe { writer.copy_slot(layer, *keep) });
+            // SAFETY: as above.
+            copies.iter().for_each(|copy| unsafe { writer.copy_page(layer, *copy) });
         });
-        for keep in keeps {
-            self.copy_residual(keep.from, keep.to, 1);
-        }
-        for copy in copies {
-            self.copy_residual(copy.from * PAGE as u32, copy.to * PAGE as u32, PAGE);
-        }
-    }
-
-    /// Copies the residual of `slots` slots where both pages have one.
-    fn copy_residual(&mut self, from: u32, to: u32, slots: usize) {
-        let has = |slot: u32| self.pages[slot as usize / PAGE].kind.residual;
-        if from == to || !has(from) || !has(to) {
-            return;
-        }
-        let start = |slot: u32, kind| {
-            self.layout.residual_at(kind) / size_of::<f32>() + slot as usize % PAGE * self.layout.hidden
-        };
-        let length = slots * self.layout.hidden;
-        let (source, target) = (from as usize / PAGE, to as usize / PAGE);
-        let (from, to) = (start(from, self.pages[source].kind), start(to, self.pages[target].kind));
-        if let Ok([source, target]) = self.pages.get_disjoint_mut([source, target]) {
-            target.bytes.as_mut_slice::<f32>()[to..to + length]
-                .copy_from_slice(&source.bytes.as_slice::<f32>()[from..from + length]);
-        } else {
-            self.pages[source].bytes.as_mut_slice::<f32>().copy_within(from..from + length, to);
-        }
     }
 }
 
@@ -478,25 +451,22 @@ impl KvWriter<'_> {
         Some(unsafe { self.part(page, start, columns.len() * size_of::<f32>()) })
     }
 
-    /// Copies K, V and, where both pages have one, the increment of a slot.
+    /// Copies a slot: K, V and the increment of a layer, or the residual if none is given.
     ///
     /// # Safety
-    /// No other task uses this layer.
-    unsafe fn copy_slot(&self, layer: usize, SlotCopy { from, to }: SlotCopy) {
+    /// No other task uses this layer, or the residual.
+    unsafe fn copy_slot(&self, layer: Option<usize>, SlotCopy { from, to }: SlotCopy) {
         if from == to {
             return;
         }
-        match self.store.layout.dtype.size() {
-            // SAFETY: as our caller promises.
-            2 => unsafe { self.copy_slot_heads::<u16>(layer, from, to) },
-            // SAFETY: as our caller promises.
-            _ => unsafe { self.copy_slot_heads::<f32>(layer, from, to) },
-        }
-        let hidden = self.store.layout.hidden;
-        // SAFETY: the layer is the caller's, and the two slots differ.
-        let increments = unsafe { (self.increment(layer, from, 0..hidden), self.increment(layer, to, 0..hidden)) };
-        if let (Some(from), Some(to)) = increments {
-            to.copy_from_slice(from);
+        // SAFETY: as our caller promises.
+        unsafe {
+            match (layer, self.store.dtype()) {
+                (Some(layer), Dtype::Bf16) => self.copy_slot_heads::<u16>(layer, from, to),
+                (Some(layer), _) => self.copy_slot_heads::<f32>(layer, from, to),
+                (None, _) => (),
+            }
+            self.copy_rows(layer, (from, to), 1);
         }
     }
 
@@ -519,24 +489,44 @@ impl KvWriter<'_> {
         }
     }
 
-    /// Copies K and V and, where both pages have them, the increments of a page.
+    /// Copies a page: K, V and the increments of a layer, or the residual if none is given.
     ///
     /// # Safety
-    /// No other task uses this layer.
-    unsafe fn copy_page(&self, layer: usize, PageCopy { from, to }: PageCopy) {
+    /// No other task uses this layer, or the residual.
+    unsafe fn copy_page(&self, layer: Option<usize>, PageCopy { from, to }: PageCopy) {
         if from == to {
             return;
         }
-        let (from, to) = (from as usize, to as usize);
-        let layout = &self.store.layout;
-        let kind = |page: usize| self.store.pages[page].kind;
-        let mut parts = [(layer * layout.layer(), layout.layer()), (0, 0)];
-        if kind(from).increments && kind(to).increments {
-            parts[1] = (layout.increments_at(layer), layout.rows());
+        // SAFETY: as our caller promises; the two pages differ.
+        unsafe {
+            if let Some(layer) = layer {
+                let bytes = self.store.layout.layer();
+                let part = |page: u32| self.part::<u8>(page as usize, layer * bytes, bytes);
+                part(to).copy_from_slice(part(from));
+            }
+            self.copy_rows(layer, (from * PAGE as u32, to * PAGE as u32), PAGE);
         }
-        for (start, length) in parts {
-            // SAFETY: the layer is the caller's, and the two pages differ.
-            unsafe { self.part::<u8>(to, start, length).copy_from_slice(self.part(from, start, length)) }
+    }
+
+    /// Copies the increments of some slots of a page, or their residual if no layer is given, where both pages have them.
+    ///
+    /// # Safety
+    /// No other task uses this layer's increments, or the residual; the slots differ.
+    unsafe fn copy_rows(&self, layer: Option<usize>, (from, to): (u32, u32), slots: usize) {
+        let layout = &self.store.layout;
+        let rows = |slot: u32| {
+            let (page, at) = (slot as usize / PAGE, slot as usize % PAGE);
+            let kind = self.store.pages[page].kind;
+            let start = match layer {
+                Some(layer) => kind.increments.then(|| layout.increments_at(layer))?,
+                None => kind.residual.then(|| layout.residual_at(kind))?,
+            };
+            let row = layout.hidden * size_of::<f32>();
+            // SAFETY: the rows are the caller's, and those of the other slots do not overlap them.
+            Some(unsafe { self.part::<u8>(page, start + at * row, slots * row) })
+        };
+        if let (Some(from), Some(to)) = (rows(from), rows(to)) {
+            to.copy_from_slice(from);
         }
     }
 }

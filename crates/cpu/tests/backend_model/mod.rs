@@ -14,6 +14,7 @@ use demask_testkit::naive::{
 pub const VOCABULARY: usize = 90;
 pub const HIDDEN: usize = 24;
 const FFN: usize = 40;
+pub const EPSILON: f32 = 1e-5;
 pub const POSITIONS: usize = 320;
 /// A token whose embedding is not a number.
 pub const POISON: u32 = VOCABULARY as u32 - 1;
@@ -43,7 +44,6 @@ pub struct Model {
     layers: Vec<PackedLayer>,
     final_norm: Vector,
     head: Matrix,
-    epsilon: f32,
     pub out: HeadOutput,
     /// The layer of partial launches that chooses for all behind it; if there is none, each behind the first chooses.
     pub chooser: Option<usize>,
@@ -84,7 +84,7 @@ pub fn twin(dtype: Dtype, biased: bool) -> Transformer {
         heads: SHAPE.heads,
         kv_heads: SHAPE.kv_heads,
         head_dim: SHAPE.head_dim,
-        epsilon: 1e-5,
+        epsilon: EPSILON,
         embedding,
         cos: angles.iter().map(|angle| angle.cos()).collect(),
         sin: angles.iter().map(|angle| angle.sin()).collect(),
@@ -144,17 +144,7 @@ impl Model {
         let table = bytes(&twin.embedding);
         let embedding = backend.pack_embedding(TensorView::new(Dtype::F32, VOCABULARY, HIDDEN, &table)).unwrap();
         let (final_norm, head) = (vector(&twin.final_norm), pack(&twin.head, VOCABULARY));
-        Self {
-            embedding,
-            layers,
-            final_norm,
-            head,
-            epsilon: twin.epsilon,
-            kv,
-            backend,
-            out: HeadOutput::default(),
-            chooser: None,
-        }
+        Self { embedding, layers, final_norm, head, kv, backend, out: HeadOutput::default(), chooser: None }
     }
 
     pub fn pages(&mut self, count: usize, kind: PageKind) -> Vec<u32> {
@@ -165,8 +155,7 @@ impl Model {
 
     /// One forward. In the layers of a partial launch that choose, `keys` write K and `values` V.
     pub fn forward(&mut self, launch: &Launch, keys: Rows, values: Rows) {
-        let Self { backend, kv, embedding, layers, final_norm, head, epsilon, out, chooser } = self;
-        let epsilon = *epsilon;
+        let Self { backend, kv, embedding, layers, final_norm, head, out, chooser } = self;
         let holds = launch.partial || !launch.held.is_empty();
         backend.begin(launch, kv);
         backend.embed(embedding);
@@ -174,7 +163,7 @@ impl Model {
         for (index, layer) in layers.iter().enumerate() {
             let qkv = QkvWeights {
                 norm: &layer.norms[0],
-                epsilon,
+                epsilon: EPSILON,
                 query: &layer.query,
                 key: &layer.key,
                 value: &layer.value,
@@ -196,13 +185,14 @@ impl Model {
             backend.qkv(index, &qkv, QkvRows { query: rows, key, value }, kv);
             backend.attend(index, rows, kv);
             backend.project_add(&layer.output, rows);
-            let mlp = MlpWeights { norm: &layer.norms[1], epsilon, gate_up: &layer.gate_up, down: &layer.down };
+            let mlp =
+                MlpWeights { norm: &layer.norms[1], epsilon: EPSILON, gate_up: &layer.gate_up, down: &layer.down };
             backend.mlp(&mlp, rows);
             if holds {
                 backend.settle(index, rows, kv);
             }
         }
-        backend.head(&HeadWeights { norm: final_norm, epsilon, head }, kv, out);
+        backend.head(&HeadWeights { norm: final_norm, epsilon: EPSILON, head }, kv, out);
     }
 }
 
