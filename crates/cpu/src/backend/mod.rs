@@ -81,7 +81,7 @@ struct Tools {
     clock: Clock,
 }
 
-/// The workspace, and what the operations on it use.
+/// Tools of an operation, and the workspace that it changes.
 type Parts<'a> = (&'a Tools, &'a mut Workspace);
 
 impl CpuBackend {
@@ -107,6 +107,10 @@ impl CpuBackend {
         self.options
     }
 
+    /// Hands out what an operation takes.
+    ///
+    /// # Panics
+    /// If nothing was reserved.
     fn parts(&mut self) -> Parts<'_> {
         let Some(workspace) = &mut self.workspace else { panic!("an operation runs before anything was reserved") };
         (&self.tools, workspace)
