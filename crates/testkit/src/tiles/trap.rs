@@ -91,22 +91,23 @@ enum Instruction {
 /// Called by the system for `SIGILL`, with the registers of the thread that met the instruction.
 unsafe extern "C" fn handle(signal: c_int, _: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the system hands out the registers, and nobody else has them while the thread is here. The instruction
-    // pointer points to the instruction, of which bytes are read one by one, no further than it goes. A thread's tiles
-    // are used in its handler alone, which does not interrupt itself.
+    // pointer points to the instruction, of which bytes are read one by one, no further than it goes; so are those of the
+    // instruction behind it, which the thread executes next. A thread's tiles are used in its handler alone, which does
+    // not interrupt itself.
     unsafe {
         let registers = &mut (*context.cast::<ucontext_t>()).uc_mcontext.gregs;
-        let place = registers[libc::REG_RIP as usize] as usize;
-        let mut code = Code { next: place as *const u8 };
-        match decode(&mut code) {
-            Some(instruction) => {
-                let next = code.next as usize;
-                registers[libc::REG_RIP as usize] = next as i64;
-                STATE.with(|state| (*state.get()).execute(instruction, registers, next));
-            }
-            None => {
-                // Not ours: it meets the instruction again, and ends as it would have.
-                libc::signal(signal, libc::SIG_DFL);
-            }
+        let mut code = Code { next: registers[libc::REG_RIP as usize] as *const u8 };
+        let mut met = decode(&mut code);
+        if met.is_none() {
+            // Not ours: it meets the instruction again, and ends as it would have.
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        // Tile instructions right behind it are executed at once: signals would take longer.
+        while let Some(instruction) = met {
+            let next = code.next as usize;
+            registers[libc::REG_RIP as usize] = next as i64;
+            STATE.with(|state| (*state.get()).execute(instruction, registers, next));
+            met = decode(&mut code);
         }
     }
 }
@@ -120,8 +121,8 @@ impl Iterator for Code {
     type Item = u8;
 
     fn next(&mut self) -> Option<u8> {
-        // SAFETY: only the handler makes one of these, at an instruction that the processor has read, and takes no more
-        // bytes than it has.
+        // SAFETY: only the handler makes one of these, at instructions that the processor executes next, and takes no
+        // more bytes than they have.
         let byte = unsafe { *self.next };
         self.next = self.next.wrapping_add(1);
         Some(byte)
