@@ -15,14 +15,12 @@ use std::{fmt, sync::OnceLock};
 #[path = "isa/aarch64.rs"]
 mod arch;
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-#[path = "isa/other.rs"]
-mod arch;
+mod arch {
+    pub(super) const TIERS: [(super::Tier, fn() -> bool); 1] = [(super::Tier::Portable, || true)];
+}
 #[cfg(target_arch = "x86_64")]
 #[path = "isa/x86.rs"]
 mod arch;
-
-#[cfg(target_arch = "x86_64")]
-pub use arch::emulated_amx;
 
 /// A set of instructions that kernels are written for; each includes those before it of the same architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -84,15 +82,16 @@ impl Tier {
     pub fn names() -> &'static str {
         static NAMES: OnceLock<String> = OnceLock::new();
         NAMES.get_or_init(|| {
-            let names: Vec<_> = Self::ALL.into_iter().rev().map(Self::name).collect();
-            names.join(", ")
+            let mut tiers = Self::ALL;
+            tiers.reverse();
+            listed(&tiers)
         })
     }
 
     /// Reports whether the tier is `other` or one before it, of this architecture.
     pub(crate) fn is_up_to(self, other: Self) -> bool {
         let rank = |wanted| Self::ALL.into_iter().position(|tier| tier == wanted);
-        rank(self).is_some_and(|own| rank(other).is_some_and(|other| own <= other))
+        rank(self).is_some() && rank(self) <= rank(other)
     }
 }
 
@@ -107,14 +106,16 @@ impl fmt::Display for Tier {
 pub struct Isa {
     /// Tier whose kernels are requested.
     tier: Tier,
-    /// The highest tier whose instructions may be executed; lower than `tier` only where instructions are emulated.
+    /// The highest tier whose instructions may be executed; lower than `tier` only where kernels' software twins are tested.
     executable: Tier,
 }
 
 impl Isa {
     /// The fastest tier of this machine: its highest, but for processors whose highest is slower than the one before it.
     pub fn best() -> Self {
-        let tier = arch::fastest(highest());
+        let tier = found().last().copied().unwrap_or(Tier::Portable);
+        #[cfg(target_arch = "x86_64")]
+        let tier = arch::fastest(tier);
         Self { tier, executable: tier }
     }
 
@@ -135,7 +136,7 @@ impl Isa {
     }
 
     /// Reports whether instructions of `tier` may be executed. Code that is chosen by hand must ask this and not
-    /// [`Isa::tier`], which an emulated tier overstates.
+    /// [`Isa::tier`], which overstates a tier whose kernels' software twins are tested.
     pub fn has(self, tier: Tier) -> bool {
         tier == self.executable || (tier.is_up_to(self.executable) && found().contains(&tier))
     }
@@ -149,8 +150,8 @@ impl Isa {
         false
     }
 
-    /// Reports whether instructions of the tier are replaced by their software twin.
-    pub fn is_emulated(self) -> bool {
+    /// Reports whether the tier's kernels are replaced by their software twins.
+    pub(crate) fn is_emulated(self) -> bool {
         self.tier != self.executable
     }
 }
@@ -161,18 +162,18 @@ fn found() -> &'static [Tier] {
     FOUND.get_or_init(|| arch::TIERS.iter().filter(|(_, has)| has()).map(|&(tier, _)| tier).collect())
 }
 
-/// The highest tier of this machine.
-fn highest() -> Tier {
-    found().last().copied().unwrap_or(Tier::Portable)
-}
-
-/// Instruction sets for tests of kernels: all tiers of this machine, then the emulated ones of its architecture.
+/// Instruction sets for tests of kernels: all tiers of this machine, then [`Tier::AvxVnni`] with a software twin of its dot
+/// products where there is AVX2, then [`Tier::Amx`] with trapped instructions where the processor lacks nothing but those.
+/// There `trap` is called, to make them work in all threads of this process from then on, and to say whether they do.
 ///
-/// Where tiles are trapped, a signal's handler stays behind in this process, so this is for tests alone: each instruction
-/// takes as long as a signal.
+/// # Safety
+/// Where the answer of `trap` is yes, tile instructions may be executed.
 #[doc(hidden)]
-pub fn testable() -> Vec<Isa> {
-    Isa::available().into_iter().chain(arch::emulated()).collect()
+pub unsafe fn testable(trap: fn() -> bool) -> Vec<Isa> {
+    let twin = found().contains(&Tier::Avx2).then_some(Isa { tier: Tier::AvxVnni, executable: Tier::Avx2 });
+    let trapped = found().last() == Some(&Tier::Avx512Bf16) && trap();
+    let trapped = trapped.then_some(Isa { tier: Tier::Amx, executable: Tier::Amx });
+    Isa::available().into_iter().chain(twin).chain(trapped).collect()
 }
 
 /// A tier that this machine lacks was asked for.
@@ -192,8 +193,14 @@ fn listed(tiers: &[Tier]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// Instruction sets for this crate's own tests.
+    pub(crate) fn testable() -> Vec<Isa> {
+        // SAFETY: the trap executes tile instructions where it says so.
+        unsafe { super::testable(demask_testkit::tiles::trap) }
+    }
 
     #[test]
     fn names_lead_back_to_their_tiers() {
@@ -234,8 +241,8 @@ mod tests {
     }
 
     #[test]
-    fn emulated_tiers_permit_none_of_their_instructions() {
-        for isa in arch::emulated().into_iter().filter(|isa| isa.is_emulated()) {
+    fn tiers_with_a_twin_permit_none_of_their_instructions() {
+        for isa in testable().into_iter().filter(|isa| isa.is_emulated()) {
             assert!(!isa.has(isa.tier()) && isa.has(Tier::Portable));
         }
     }

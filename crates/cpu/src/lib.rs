@@ -23,4 +23,5 @@ mod select;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
 
-pub use backend::{CpuBackend, CpuOptions, available_memory, total_memory};
+pub use backend::{CpuBackend, CpuOptions};
+pub use kv::memory::{available as available_memory, total as total_memory};

@@ -186,18 +186,29 @@ impl Shared {
 
     /// Lets nobody in any more and waits for those inside.
     fn close(&self) {
-        let mut inside = self.gate.fetch_and(!OPEN, Ordering::SeqCst) & INSIDE;
+        self.gate.fetch_and(!OPEN, Ordering::SeqCst);
+        self.wait(&self.emptied, || (self.gate.load(Ordering::SeqCst) & INSIDE == 0).then_some(()));
+    }
+
+    /// Waits for news, which `signal` announces: spins a while, then sleeps.
+    fn wait<T>(&self, signal: &Condvar, news: impl Fn() -> Option<T>) -> T {
         for _ in 0..SPINS {
-            if inside == 0 {
-                return;
+            if let Some(news) = news() {
+                return news;
             }
             hint::spin_loop();
-            inside = self.gate.load(Ordering::SeqCst) & INSIDE;
         }
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
         let mut lock = locked(&self.thrown);
-        while self.gate.load(Ordering::SeqCst) & INSIDE != 0 {
-            lock = self.emptied.wait(lock).unwrap_or_else(PoisonError::into_inner);
-        }
+        let news = loop {
+            if let Some(news) = news() {
+                break news;
+            }
+            lock = signal.wait(lock).unwrap_or_else(PoisonError::into_inner);
+        };
+        drop(lock);
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        news
     }
 
     /// The tasks that a thread begins with.
@@ -221,30 +232,11 @@ impl Shared {
 
     /// Waits for a job other than `seen` and answers its number; `None` when the pool ends.
     fn wait_for_job(&self, seen: u64) -> Option<u64> {
-        let news = || {
+        self.wait(&self.opened, || {
             let epoch = self.gate.load(Ordering::SeqCst) & !(EPOCH - 1);
-            (self.stop.load(Ordering::SeqCst) || epoch != seen).then_some(epoch)
-        };
-        let mut found = None;
-        for _ in 0..SPINS {
-            found = news();
-            if found.is_some() {
-                break;
-            }
-            hint::spin_loop();
-        }
-        if found.is_none() {
-            self.sleepers.fetch_add(1, Ordering::SeqCst);
-            let mut lock = locked(&self.thrown);
-            found = news();
-            while found.is_none() {
-                lock = self.opened.wait(lock).unwrap_or_else(PoisonError::into_inner);
-                found = news();
-            }
-            drop(lock);
-            self.sleepers.fetch_sub(1, Ordering::SeqCst);
-        }
-        found.filter(|_| !self.stop.load(Ordering::SeqCst))
+            let stops = self.stop.load(Ordering::SeqCst);
+            (stops || epoch != seen).then_some((!stops).then_some(epoch))
+        })
     }
 
     /// Enters the job of a number if it is still open.
@@ -323,6 +315,17 @@ mod tests {
         payload.downcast_ref::<&str>().map_or_else(String::new, ToString::to_string)
     }
 
+    /// Runs as many tasks as there are threads, each of which waits for all others.
+    fn meet(pool: &Pool) {
+        let met = AtomicUsize::new(0);
+        pool.run(pool.threads(), &|_| {
+            met.fetch_add(1, Ordering::SeqCst);
+            while met.load(Ordering::SeqCst) < pool.threads() {
+                thread::yield_now();
+            }
+        });
+    }
+
     #[test]
     fn every_task_runs_once() {
         for threads in [1, 2, 3, 8] {
@@ -340,16 +343,7 @@ mod tests {
 
     #[test]
     fn tasks_share_the_threads() {
-        let pool = Pool::new(3);
-        let (meeting, met) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        pool.run(3, &|_| {
-            meeting.fetch_add(1, Ordering::SeqCst);
-            while meeting.load(Ordering::SeqCst) < 3 {
-                thread::yield_now();
-            }
-            met.fetch_add(1, Ordering::SeqCst);
-        });
-        assert_eq!(met.into_inner(), 3);
+        meet(&Pool::new(3));
     }
 
     #[test]
@@ -369,13 +363,7 @@ mod tests {
         let pool = Pool::new(2);
         for _ in 0..5 {
             sleep(Duration::from_millis(5));
-            let meeting = AtomicUsize::new(0);
-            pool.run(2, &|_| {
-                meeting.fetch_add(1, Ordering::SeqCst);
-                while meeting.load(Ordering::SeqCst) < 2 {
-                    thread::yield_now();
-                }
-            });
+            meet(&pool);
         }
     }
 

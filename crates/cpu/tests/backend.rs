@@ -1,24 +1,27 @@
 //! The whole chain of operations: against its twin, and against itself in other company.
 
-use crate::backend_model::{HIDDEN, Model, POISON, VOCABULARY, ask_all, push_rows, rows, tokens, twin};
-use demask_cpu::isa::{Isa, testable};
-use demask_step::Drift;
-use demask_tensor::{
-    BlendRows, Dtype, HeadOutput, Launch, NO_ROW, PAGE, PageCopy, PageKind, ProbeLaunch, Rows, SlotCopy,
+use crate::{
+    backend_model::{HIDDEN, Model, POISON, VOCABULARY, ask_all, push_partial, push_rows, rows, tokens, twin},
+    testable,
 };
+use demask_cpu::isa::Isa;
+use demask_tensor::{BlendRows, Dtype, HeadOutput, Launch, NO_ROW, PAGE, PageCopy, PageKind, Rows, SlotCopy};
 use demask_testkit::naive::network::{Partial, assert_near};
 
 const DTYPES: [Dtype; 2] = [Dtype::F32, Dtype::Bf16];
 const KEPT: PageKind = PageKind { increments: true, residual: true };
 
-/// Every tier of this machine, and tile products in software.
-fn isas() -> Vec<Isa> {
-    testable()
-}
-
 /// How far products in this type may be off, relative to the largest logit.
 fn tolerance(dtype: Dtype) -> f32 {
     if dtype == Dtype::F32 { 2e-5 } else { 5e-2 }
+}
+
+/// Computes some rows of a sequence, and asks for everything that the head can tell of them.
+fn forward(model: &mut Model, pages: &[u32], live: &[(usize, u32)], mask: &dyn Fn(usize) -> usize) {
+    let mut launch = Launch::default();
+    push_rows(&mut launch, pages, live, mask);
+    ask_all(&mut launch, 0..live.len() as u32);
+    model.forward(&launch, Rows::Live, Rows::Live);
 }
 
 #[test]
@@ -29,13 +32,10 @@ fn a_forward_matches_its_twin() {
             let ids = tokens(77, 1);
             let block = |position: usize| ((position / 16 + 1) * 16).min(77);
             let expected = twin.logits(&ids, &block);
-            for isa in isas() {
+            for isa in testable() {
                 let mut model = Model::new(&twin, isa, dtype, 2);
                 let pages = model.pages(3, PageKind::default());
-                let mut launch = Launch::default();
-                push_rows(&mut launch, &pages, &rows(&ids, 0..77), &block);
-                ask_all(&mut launch, 0..77);
-                model.forward(&launch, Rows::Live, Rows::Live);
+                forward(&mut model, &pages, &rows(&ids, 0..77), &block);
                 assert_near(&model.out.logits, &expected, tolerance(dtype));
             }
         }
@@ -106,7 +106,7 @@ fn a_sequence_depends_neither_on_its_company_nor_on_threads() {
     let all = sequences();
     for dtype in DTYPES {
         let twin = twin(dtype, dtype == Dtype::F32);
-        for isa in isas() {
+        for isa in testable() {
             let mut single = Model::new(&twin, isa, dtype, 1);
             let alone: Vec<_> = (0..all.len()).map(|index| run_group(&mut single, &all, &[index]).remove(0)).collect();
             assert!(alone.iter().all(|answer| answer.logits.iter().all(|logit| logit.is_finite())));
@@ -127,19 +127,14 @@ fn a_sequence_depends_neither_on_its_company_nor_on_threads() {
 fn caches_x10_slots_beyond_the_limit_have_no_influence() {
     for dtype in DTYPES {
         let twin = twin(dtype, true);
-        for isa in isas() {
+        for isa in testable() {
             let answer = |poisoned: bool| {
                 let mut model = Model::new(&twin, isa, dtype, 2);
                 let pages = model.pages(4, PageKind::default());
                 let mut ids = tokens(128, 5);
                 ids[70..].fill(if poisoned { POISON } else { 3 });
-                let mut launch = Launch::default();
-                push_rows(&mut launch, &pages, &rows(&ids, 0..128), &|_| 128);
-                model.forward(&launch, Rows::Live, Rows::Live);
-                let mut launch = Launch::default();
-                push_rows(&mut launch, &pages, &rows(&ids, 0..70), &|position| position.max(30) + 1);
-                ask_all(&mut launch, 0..70);
-                model.forward(&launch, Rows::Live, Rows::Live);
+                forward(&mut model, &pages, &rows(&ids, 0..128), &|_| 128);
+                forward(&mut model, &pages, &rows(&ids, 0..70), &|position| position.max(30) + 1);
                 model.out
             };
             let (clean, poisoned) = (answer(false), answer(true));
@@ -152,43 +147,29 @@ fn caches_x10_slots_beyond_the_limit_have_no_influence() {
 /// tensor of all candidates and everything else of exactly those that are chosen.
 #[test]
 fn caches_t6_partly_computed_steps_match_their_twin() {
+    let from = |first: usize, fixed: &[usize], keep: usize| Partial {
+        fixed: fixed.to_vec(),
+        probed: (first..70).collect(),
+        keep,
+        ..Partial::default()
+    };
+    let fixed = |fixed: &[usize]| Partial { fixed: fixed.to_vec(), ..Partial::default() };
     let partials = [
-        Partial { fixed: vec![3, 20], probed: (40..70).collect(), keep: 7, by_key: false, random: None, chooser: None },
-        Partial {
-            fixed: (0..5).collect(),
-            probed: (30..70).collect(),
-            keep: 0,
-            by_key: false,
-            random: None,
-            chooser: None,
-        },
-        Partial { fixed: vec![], probed: (6..60).collect(), keep: 11, by_key: true, random: None, chooser: None },
-        Partial { fixed: vec![69], probed: vec![], keep: 0, by_key: false, random: None, chooser: None },
-        Partial { fixed: vec![], probed: (9..40).collect(), keep: 0, by_key: false, random: None, chooser: None },
-        Partial { fixed: vec![], probed: vec![], keep: 0, by_key: false, random: None, chooser: None },
-        Partial {
-            fixed: vec![2],
-            probed: (10..70).collect(),
-            keep: 13,
-            by_key: false,
-            random: Some(77),
-            chooser: None,
-        },
-        Partial { fixed: vec![], probed: (35..70).collect(), keep: 8, by_key: false, random: None, chooser: None },
-        Partial { fixed: vec![4], probed: (30..70).collect(), keep: 9, by_key: false, random: None, chooser: Some(1) },
-        Partial { fixed: vec![], probed: (8..70).collect(), keep: 5, by_key: true, random: None, chooser: Some(2) },
-        Partial {
-            fixed: vec![6],
-            probed: (8..70).collect(),
-            keep: 5,
-            by_key: false,
-            random: Some(7),
-            chooser: Some(1),
-        },
-        Partial { fixed: vec![], probed: (20..70).collect(), keep: 6, by_key: false, random: None, chooser: None },
+        from(40, &[3, 20], 7),
+        from(30, &[0, 1, 2, 3, 4], 0),
+        Partial { probed: (6..60).collect(), keep: 11, by_key: true, ..Partial::default() },
+        fixed(&[69]),
+        Partial { probed: (9..40).collect(), ..Partial::default() },
+        fixed(&[]),
+        Partial { random: Some(77), ..from(10, &[2], 13) },
+        from(35, &[], 8),
+        Partial { chooser: Some(1), ..from(30, &[4], 9) },
+        Partial { by_key: true, chooser: Some(2), ..from(8, &[], 5) },
+        Partial { random: Some(7), chooser: Some(1), ..from(8, &[6], 5) },
+        from(20, &[], 6),
     ];
     let twin = twin(Dtype::F32, true);
-    for isa in isas() {
+    for isa in testable() {
         let mut model = Model::new(&twin, isa, Dtype::F32, 2);
         let pages = model.pages(3, KEPT);
         let mut slots = twin.slots(70);
@@ -197,23 +178,16 @@ fn caches_t6_partly_computed_steps_match_their_twin() {
             let live = rows(&tokens(70, 50 + step as u64), 0..70);
             let mut launch = Launch::default();
             push_rows(&mut launch, &pages, &live, &full);
-            launch.held.extend(0..70);
             let (mut keys, mut values) = (Rows::Computed, Rows::Computed);
             model.chooser = partial.and_then(|partial| partial.chooser);
             if let Some(partial) = partial {
-                let by = if partial.by_key { Drift::Key } else { Drift::Value };
-                let by = partial.random.map_or(by, |seed| Drift::Random { seed });
-                launch.partial = true;
-                launch.fixed.extend(partial.fixed.iter().map(|&row| row as u32));
-                launch.probed.extend(partial.probed.iter().map(|&row| row as u32));
-                if !partial.probed.is_empty() {
-                    let (rows, keep) = (partial.probed.len() as u32, partial.keep as u32);
-                    launch.probes.push(ProbeLaunch { rows, keep, by });
-                }
+                push_partial(&mut launch, 0..70, partial);
                 // The probed tensor is there already, but for what chance chooses.
                 if partial.random.is_none() {
                     *(if partial.by_key { &mut keys } else { &mut values }) = Rows::Fixed;
                 }
+            } else {
+                launch.held.extend(0..70);
             }
             ask_all(&mut launch, 0..70);
             model.forward(&launch, keys, values);
@@ -229,13 +203,7 @@ fn caches_t6_partly_computed_steps_match_their_twin() {
 fn partly_computed_drafts_match_their_twins() {
     let twin = twin(Dtype::F32, true);
     let partial = Partial { fixed: vec![3, 20], probed: (30..70).collect(), keep: 7, ..Partial::default() };
-    let push = |launch: &mut Launch, first: u32| {
-        launch.held.extend(first..first + 70);
-        launch.fixed.extend([first + 3, first + 20]);
-        launch.probed.extend(first + 30..first + 70);
-        launch.probes.push(ProbeLaunch { rows: 40, keep: 7, by: Drift::Value });
-    };
-    for isa in isas() {
+    for isa in testable() {
         let mut model = Model::new(&twin, isa, Dtype::F32, 2);
         let (canvas, drafts) = (model.pages(3, KEPT), model.pages(6, KEPT));
         let mut slots = twin.slots(70);
@@ -246,13 +214,13 @@ fn partly_computed_drafts_match_their_twins() {
         model.forward(&launch, Rows::Live, Rows::Live);
         twin.step(&mut slots, &live, &|_| 70, None);
 
-        let mut launch = Launch { partial: true, ..Launch::default() };
+        let mut launch = Launch::default();
         let (mut twins, mut expected) = (Vec::new(), Vec::new());
         for (pages, seed) in drafts.chunks(3).zip(60..) {
             launch.copies.extend(canvas.iter().zip(pages).map(|(&from, &to)| PageCopy { from, to }));
             let live = rows(&tokens(70, seed), 0..70);
             let first = push_rows(&mut launch, pages, &live, &|_| 70);
-            push(&mut launch, first);
+            push_partial(&mut launch, first..first + 70, &partial);
             let mut own = slots.clone();
             expected.extend(twin.step(&mut own, &live, &|_| 70, Some(&partial)));
             twins.push(own);
@@ -264,11 +232,11 @@ fn partly_computed_drafts_match_their_twins() {
         let kept: Vec<usize> = (10..70).collect();
         slots.keep(&twins[1], &kept);
         let slot = |pages: &[u32], position: usize| pages[position / PAGE] * PAGE as u32 + (position % PAGE) as u32;
-        let mut launch = Launch { partial: true, ..Launch::default() };
+        let mut launch = Launch::default();
         launch.keeps.extend(kept.iter().map(|&at| SlotCopy { from: slot(&drafts[3..], at), to: slot(&canvas, at) }));
         let live = rows(&tokens(70, 63), 0..70);
         push_rows(&mut launch, &canvas, &live, &|_| 70);
-        push(&mut launch, 0);
+        push_partial(&mut launch, 0..70, &partial);
         ask_all(&mut launch, 0..70);
         model.forward(&launch, Rows::Computed, Rows::Fixed);
         assert_near(&model.out.logits, &twin.step(&mut slots, &live, &|_| 70, Some(&partial)), 2e-5);
@@ -290,15 +258,12 @@ fn windows(length: usize) -> Vec<Vec<(usize, u32)>> {
 fn flashdlm_i6_turned_keys_are_keys_turned_in_each_step() {
     for biased in [false, true] {
         let twin = twin(Dtype::F32, biased);
-        for isa in isas() {
+        for isa in testable() {
             let mut model = Model::new(&twin, isa, Dtype::F32, 2);
             let pages = model.pages(3, PageKind::default());
             let (mut late, mut early) = (twin.slots(77).turned_late(), twin.slots(77));
             for live in windows(77) {
-                let mut launch = Launch::default();
-                push_rows(&mut launch, &pages, &live, &|_| 77);
-                ask_all(&mut launch, 0..live.len() as u32);
-                model.forward(&launch, Rows::Live, Rows::Live);
+                forward(&mut model, &pages, &live, &|_| 77);
                 let expected = twin.step(&mut late, &live, &|_| 77, None);
                 assert_near(&twin.step(&mut early, &live, &|_| 77, None), &expected, 1e-6);
                 assert_near(&model.out.logits, &expected, tolerance(Dtype::F32));
@@ -319,7 +284,7 @@ fn caches_k4_k9_orders_of_storage_and_of_rows_do_not_matter() {
     let mut order: Vec<usize> = (0..LENGTH).filter(|&position| !kept(position)).collect();
     order.extend((0..LENGTH).filter(|&position| kept(position)));
     let place = |position: usize| order.iter().position(|&other| other == position).unwrap();
-    for isa in isas() {
+    for isa in testable() {
         let run = |concatenated: bool, reversed: bool| {
             let mut model = Model::new(&twin, isa, Dtype::F32, 2);
             let pages = model.pages(3, PageKind::default());
@@ -360,29 +325,30 @@ fn caches_k4_k9_orders_of_storage_and_of_rows_do_not_matter() {
 #[test]
 fn partly_computed_sequences_depend_on_nobody() {
     let twin = twin(Dtype::Bf16, false);
-    for isa in isas() {
+    for isa in testable() {
         let run = |threads: usize, company: bool| {
             let mut model = Model::new(&twin, isa, Dtype::Bf16, threads);
             let (pages, others) = (model.pages(3, KEPT), model.pages(2, KEPT));
             let mut answers = Vec::new();
             for step in 0..4u64 {
-                let mut launch = Launch { partial: step > 0, ..Launch::default() };
-                let push = |launch: &mut Launch, pages: &[u32], length: usize, by| {
+                let mut launch = Launch::default();
+                let push = |launch: &mut Launch, pages: &[u32], length: usize, by: Partial| {
                     let live = rows(&tokens(length, 7 * step + length as u64), 0..length);
                     let first = push_rows(launch, pages, &live, &|_| length);
-                    launch.held.extend(first..first + length as u32);
+                    let all = first..first + length as u32;
                     if step > 0 {
-                        launch.fixed.extend([first + 1, first + 4]);
-                        launch.probed.extend(first + 10..first + length as u32);
-                        launch.probes.push(ProbeLaunch { rows: length as u32 - 10, keep: 6, by });
+                        let partial = Partial { fixed: vec![1, 4], probed: (10..length).collect(), keep: 6, ..by };
+                        push_partial(launch, all, &partial);
+                    } else {
+                        launch.held.extend(all);
                     }
                     first
                 };
                 if company {
-                    push(&mut launch, &others, 50, Drift::Key);
+                    push(&mut launch, &others, 50, Partial { by_key: true, ..Partial::default() });
                 }
-                let by = if step == 2 { Drift::Random { seed: 9 } } else { Drift::Value };
-                let first = push(&mut launch, &pages, 80, by);
+                let random = (step == 2).then_some(9);
+                let first = push(&mut launch, &pages, 80, Partial { random, ..Partial::default() });
                 ask_all(&mut launch, first..first + 80);
                 launch.head.judge.fill(5);
                 model.forward(&launch, Rows::Computed, Rows::Computed);
@@ -408,9 +374,7 @@ fn an_accepted_draft_is_as_if_it_had_run_on_the_canvas() {
         let mut answers = Vec::new();
         for drafted in [true, false] {
             let pages = if drafted { &canvas } else { &plain };
-            let mut launch = Launch::default();
-            push_rows(&mut launch, pages, &rows(&ids, 0..60), &|_| 60);
-            model.forward(&launch, Rows::Live, Rows::Live);
+            forward(&mut model, pages, &rows(&ids, 0..60), &|_| 60);
             let mut launch = Launch::default();
             let own = if drafted { [canvas[0], draft[1]] } else { [plain[0], plain[1]] };
             if drafted {
@@ -436,7 +400,7 @@ fn an_accepted_draft_is_as_if_it_had_run_on_the_canvas() {
 #[test]
 fn guidance_blends_behind_the_norm_and_remembers_the_difference() {
     let twin = twin(Dtype::F32, true);
-    for isa in isas() {
+    for isa in testable() {
         let mut model = Model::new(&twin, isa, Dtype::F32, 2);
         let (pages, others) = (model.pages(1, KEPT), model.pages(1, PageKind::default()));
         let mut launch = Launch::default();
@@ -466,11 +430,8 @@ fn intermediates_can_be_read() {
     let twin = twin(Dtype::F32, true);
     let mut model = Model::new(&twin, Isa::best(), Dtype::F32, 2);
     let pages = model.pages(1, PageKind::default());
-    let mut launch = Launch::default();
-    push_rows(&mut launch, &pages, &[(0, 5), (1, 6)], &|_| 2);
-    model.backend.begin(&launch, &mut model.kv);
+    forward(&mut model, &pages, &[(0, 5), (1, 6)], &|_| 2);
     let mut read = Vec::new();
-    model.forward(&launch, Rows::Live, Rows::Live);
     model.backend.read(Stage::Residual, &mut read);
     assert_eq!(read.len(), 2 * HIDDEN);
     let weight = model.backend.vector(&[1.0; HIDDEN]).unwrap();
@@ -488,12 +449,10 @@ fn keys_and_values_can_be_read() {
             let ids = rows(&tokens(45, 6), 0..45);
             let mut slots = twin.slots(45);
             twin.step(&mut slots, &ids, &|_| 45, None);
-            for isa in isas() {
+            for isa in testable() {
                 let mut model = Model::new(&twin, isa, dtype, 2);
                 let pages = model.pages(2, PageKind::default());
-                let mut launch = Launch::default();
-                push_rows(&mut launch, &pages, &ids, &|_| 45);
-                model.forward(&launch, Rows::Live, Rows::Live);
+                forward(&mut model, &pages, &ids, &|_| 45);
                 let mut read = Vec::new();
                 for layer in 0..twin.layers.len() {
                     let [keys, values, ..] = slots.parts(layer);

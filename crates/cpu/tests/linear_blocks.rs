@@ -1,7 +1,8 @@
 //! Weights in ggml's blocks: every tier multiplies with the very numbers of the blocks, and keeps them as small.
 
+use crate::testable;
 use demask_cpu::{
-    isa::{self, Isa},
+    isa::Isa,
     linear::{Activations, Linear, Products, Quantisation},
     pool::Pool,
 };
@@ -48,16 +49,15 @@ impl Blocks {
     }
 }
 
-/// Every pair of a tier and a type of products, the emulated tier at the end.
+/// Every pair of a tier and a type of products.
 fn linears() -> Vec<Linear> {
-    let isas = isa::testable();
-    isas.into_iter().flat_map(|isa| [Dtype::F32, Dtype::Bf16].map(|dtype| Linear::new(isa, dtype))).collect()
+    testable().into_iter().flat_map(|isa| [Dtype::F32, Dtype::Bf16].map(|dtype| Linear::new(isa, dtype))).collect()
 }
 
-/// Every tier's products of blocks with inputs of bytes, the emulated tiers at the end.
+/// Every tier's products of blocks with inputs of bytes.
 fn linears_of_bytes() -> Vec<Linear> {
     let products = Products { activations: Activations::Int8, ..Products::plain(Dtype::Bf16) };
-    isa::testable().into_iter().map(|isa| Linear::with_products(isa, products)).collect()
+    testable().into_iter().map(|isa| Linear::with_products(isa, products)).collect()
 }
 
 /// Outputs and inputs in blocks: whole panels and not, one pair and several, deeper than a block of the depth.

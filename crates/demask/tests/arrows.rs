@@ -45,9 +45,9 @@ pub(crate) const ARROWS: &[(&str, &[&str])] = &[
 /// Crates that only tests depend on.
 const FOR_TESTS: &[&str] = &["demask-testkit", "demask-cuda-emulator"];
 
-/// Crates whose job needs unsafe code: buffers, kernels.
+/// Crates whose job needs unsafe code: buffers, kernels, and what runs these in tests.
 const MAY_BE_UNSAFE: &[&str] =
-    &["demask-tensor", "demask-cpu", "demask-measure", "demask-cuda", "demask-cuda-emulator"];
+    &["demask-tensor", "demask-cpu", "demask-measure", "demask-cuda", "demask-cuda-emulator", "demask-testkit"];
 
 fn metadata() -> Value {
     metadata_in(Path::new(env!("CARGO_MANIFEST_DIR")))

@@ -13,13 +13,11 @@ use std::mem::MaybeUninit;
 use demask_tensor::PAGE;
 
 use super::woven::{Batch, EXP2, MOST_AT_A_TIME, STRIDE, STRIDE_PAGES, Set, State, Stride};
-#[cfg(target_arch = "x86_64")]
-use crate::tiles::hardware;
 use crate::{
     elementwise::{LANES, max_lanes, sum_lanes},
     kv::MOST_PAIRED,
     linear::activation::{round_bf16, widen_bf16},
-    tiles::{DEPTH, Places, ROW_BYTES, ROWS, TileUnit, WORDS, twin},
+    tiles::{DEPTH, Places, ROW_BYTES, ROWS, TileUnit, WORDS},
 };
 
 /// Bytes of a pair of bf16.
@@ -38,35 +36,17 @@ struct Scratch {
     values: [MaybeUninit<u16>; PAGE * MOST_PAIRED],
 }
 
-/// Takes all queries of a batch, padded and of a width that [`fits`], through a stride.
-///
-/// # Safety
-/// The processor has the tier AMX; this thread has no other unit.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-pub(super) unsafe fn take_on_hardware(batch: &mut Batch, stride: &Stride<'_>) {
-    // SAFETY: as our caller promises.
-    unsafe { take::<hardware::Tiles>(batch, stride) }
-}
-
-/// Takes a stride on the software twin of the instructions.
-///
-/// # Safety
-/// None is needed: this has the type of a function that needs some.
-pub(super) unsafe fn take_on_twin(batch: &mut Batch, stride: &Stride<'_>) {
-    // SAFETY: the twin runs everywhere.
-    unsafe { take::<twin::Tiles>(batch, stride) }
-}
-
 /// Reports whether heads of a width are whole tiles.
 pub(crate) fn fits(head_dim: usize) -> bool {
     head_dim.is_multiple_of(DEPTH) && head_dim <= MOST_PAIRED
 }
 
+/// Takes all queries of a batch, padded and of a width that [`fits`], through a stride.
+///
 /// # Safety
-/// The thread may execute the unit's instructions, and has no other unit.
-#[inline(always)]
-unsafe fn take<U: TileUnit>(batch: &mut Batch, stride: &Stride<'_>) {
+/// The processor has the tier AMX; this thread has no other unit.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+pub(super) unsafe fn take(batch: &mut Batch, stride: &Stride<'_>) {
     assert!(fits(batch.head_dim), "heads of {} are no whole tiles", batch.head_dim);
     #[expect(
         clippy::large_stack_arrays,
@@ -77,7 +57,7 @@ unsafe fn take<U: TileUnit>(batch: &mut Batch, stride: &Stride<'_>) {
         values: [MaybeUninit::uninit(); PAGE * MOST_PAIRED],
     };
     // SAFETY: as our caller promises; nothing that is called here configures another.
-    let mut unit = unsafe { U::configure() };
+    let mut unit = unsafe { TileUnit::configure() };
     let mut next = 0;
     while let Some(set) = batch.next_set(next, stride) {
         next = set.first + set.count;
@@ -88,9 +68,9 @@ unsafe fn take<U: TileUnit>(batch: &mut Batch, stride: &Stride<'_>) {
             // pages, and is padded.
             unsafe {
                 if part.count > ROWS {
-                    take_set::<U, true>(&mut unit, batch, (stride, &values), part, &mut scratch.sums);
+                    take_set::<true>(&mut unit, batch, (stride, &values), part, &mut scratch.sums);
                 } else {
-                    take_set::<U, false>(&mut unit, batch, (stride, &values), part, &mut scratch.sums);
+                    take_set::<false>(&mut unit, batch, (stride, &values), part, &mut scratch.sums);
                 }
             }
         }
@@ -125,8 +105,8 @@ fn seen_values(
 /// The unit is configured for full tiles. There are at most 16 queries, or 32 if `TALL`, all of the batch, which is
 /// padded; the stride has the pages that they see, K at its place and V at `values`.
 #[inline(always)]
-unsafe fn take_set<U: TileUnit, const TALL: bool>(
-    unit: &mut U,
+unsafe fn take_set<const TALL: bool>(
+    unit: &mut TileUnit,
     batch: &mut Batch,
     (stride, values): (&Stride<'_>, &[*const u8; STRIDE_PAGES]),
     set: Set,
@@ -158,7 +138,7 @@ unsafe fn take_set<U: TileUnit, const TALL: bool>(
                 *start = keys.wrapping_add(step * ROWS * KEYS_BYTES);
             }
             let places = Places { sums: places.sums.add(page * PAGE * size_of::<f32>()), ..places };
-            unit.multiply::<TALL, false>(&places, &steps[..head_dim / DEPTH]);
+            unit.multiply(TALL, false, &places, &steps[..head_dim / DEPTH]);
         }
         batch.weights[set.count * STRIDE..rows * STRIDE].fill(MaybeUninit::new(0));
         for row in 0..set.count {
@@ -181,7 +161,7 @@ unsafe fn take_set<U: TileUnit, const TALL: bool>(
         for column in (0..head_dim).step_by(2 * WORDS) {
             let steps = values.map(|values| values.wrapping_add(column * PAIR));
             let places = Places { sums: places.sums.add(column * size_of::<f32>()), ..places };
-            unit.multiply::<TALL, false>(&places, &steps[..pages]);
+            unit.multiply(TALL, false, &places, &steps[..pages]);
         }
     }
     let start = set.first * head_dim;

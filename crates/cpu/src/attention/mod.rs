@@ -98,8 +98,7 @@ impl Attend<'_> {
     fn kernel_of(&self, weave: Weave) -> Take {
         let lacks = || -> ! { panic!("K and V are woven for products that this processor lacks") };
         match weave {
-            Weave::Tiles if self.isa.is_emulated() => amx::take_on_twin,
-            Weave::Tiles if self.isa.has(Tier::Amx) => amx::take_on_hardware,
+            Weave::Tiles if self.isa.has(Tier::Amx) => amx::take,
             Weave::Pairs if self.isa.has(Tier::Avx512Bf16) => pairs::take,
             _ => lacks(),
         }

@@ -1,4 +1,4 @@
-use crate::isa::testable;
+use crate::isa::tests::testable;
 use demask_testkit::naive::{linear::rounded, network as naive};
 
 use super::*;
@@ -31,15 +31,8 @@ fn case(isa: Isa, shape: AttentionShape, dtype: Dtype, written: usize) -> Case {
         for head in 0..shape.kv_heads {
             let part = head * shape.head_dim..(head + 1) * shape.head_dim;
             for (tensor, row) in [(Tensor::Key, &key), (Tensor::Value, &value)] {
-                let place = (1, tensor, head);
                 // SAFETY: there is only this thread.
-                unsafe {
-                    if dtype == Dtype::Bf16 {
-                        writer.set_head::<u16>(place, slot, &row[part.clone()]);
-                    } else {
-                        writer.set_head::<f32>(place, slot, &row[part.clone()]);
-                    }
-                }
+                unsafe { writer.set_heads((1, tensor, head), std::iter::once((slot, &row[part.clone()]))) }
             }
         }
         keys.push(key);

@@ -7,13 +7,11 @@ use std::{
 
 use demask_tensor::PartSeconds;
 
-/// Counts nanoseconds.
+/// Counts nanoseconds of each [`Part`].
 #[derive(Default)]
 pub(super) struct Clock {
     on: bool,
-    linear: AtomicU64,
-    attention: AtomicU64,
-    head: AtomicU64,
+    parts: [AtomicU64; 3],
 }
 
 /// A kind of work.
@@ -41,18 +39,14 @@ impl Clock {
         }
         let started = Instant::now();
         let result = work();
-        let counter = match part {
-            Part::Linear => &self.linear,
-            Part::Attention => &self.attention,
-            Part::Head => &self.head,
-        };
-        counter.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        self.parts[part as usize].fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
         result
     }
 
     /// Returns the seconds that were counted so far.
     pub(super) fn seconds(&self) -> PartSeconds {
-        let seconds = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64 / 1e9;
-        PartSeconds { linear: seconds(&self.linear), attention: seconds(&self.attention), head: seconds(&self.head) }
+        let [linear, attention, head] =
+            self.parts.each_ref().map(|nanoseconds| nanoseconds.load(Ordering::Relaxed) as f64 / 1e9);
+        PartSeconds { linear, attention, head }
     }
 }

@@ -6,14 +6,14 @@
 use demask_tensor::{ExpertWeights, Rows};
 
 use super::{
-    CpuBackend,
+    CpuBackend, Parts, Tools,
     clock::Part,
-    layer::{Norm, Tools},
+    layer::Norm,
     workspace::{Workspace, scratch_width},
 };
 use crate::{
     elementwise::{Shared, for_ranges},
-    linear::{InputBuffer, Output},
+    linear::{InputBuffer, Output, Packed, PackedGateUp},
     pool::Pool,
     routing::{Choices, ExpertWork, PASS, Router},
 };
@@ -22,7 +22,7 @@ use crate::{
 ///
 /// # Panics
 /// If the workspace was made for another shape.
-pub(super) fn run(tools: Tools<'_>, work: &mut Workspace, weights: &ExpertWeights<'_, CpuBackend>, rows: Rows) -> u64 {
+pub(super) fn run((tools, work): Parts<'_>, weights: &ExpertWeights<'_, CpuBackend>, rows: Rows) -> u64 {
     let width = scratch_width(&work.shape);
     let Workspace { taken, stream, scratch, experts, .. } = work;
     let Some(work) = experts else { panic!("a layer of experts in a workspace without room for any") };
@@ -35,13 +35,7 @@ pub(super) fn run(tools: Tools<'_>, work: &mut Workspace, weights: &ExpertWeight
         pass.choose(work, scratch, width);
         work.order.sort(&work.choices.experts[..list.len() * work.shape.taken]);
         tools.clock.time(Part::Linear, || pass.multiply(work));
-        if weights.shared.is_some() {
-            pass.sum(work, scratch, width, None);
-            tools.clock.time(Part::Linear, || pass.add_shared(work));
-            pass.add_sums(work, stream, list);
-        } else {
-            pass.sum(work, scratch, width, Some((stream, list)));
-        }
+        pass.sum(work, (scratch, width), (stream, list));
         let bytes = |&expert: &u32| weights.gate_up[expert as usize].bytes() + weights.down[expert as usize].bytes();
         read += work.order.used.iter().map(bytes).sum::<usize>() as u64;
     }
@@ -51,7 +45,7 @@ pub(super) fn run(tools: Tools<'_>, work: &mut Workspace, weights: &ExpertWeight
 /// Rows that go through a layer of experts together.
 #[derive(Clone, Copy)]
 struct Pass<'a> {
-    tools: Tools<'a>,
+    tools: &'a Tools,
     weights: &'a ExpertWeights<'a, CpuBackend>,
     rows: usize,
     hidden: usize,
@@ -81,7 +75,7 @@ impl Pass<'_> {
         });
     }
 
-    /// The products of the chosen experts: one row for each pair of a row and an expert.
+    /// The products of the chosen experts, one row for each pair of a row and an expert, and of the shared one.
     fn multiply(&self, work: &mut ExpertWork) {
         let Tools { pool, linear, .. } = self.tools;
         let ExpertWork { normed, choices, order, gathered, inner, given, .. } = work;
@@ -100,17 +94,27 @@ impl Pass<'_> {
                 out.copy_from_slice(&values[..count]);
             }
         });
+        if let Some(shared) = self.weights.shared {
+            self.multiply_shared(shared, work);
+        }
     }
 
-    /// Sums what each row was given, by ascending expert: to the residual stream, or to the workspace's sums.
-    fn sum(&self, work: &mut ExpertWork, scratch: &mut [f32], width: usize, stream: Option<(&mut [f32], &[u32])>) {
+    /// The products of the shared expert.
+    fn multiply_shared(&self, (gate_up, down): (&PackedGateUp, &Packed), work: &mut ExpertWork) {
+        let Tools { pool, linear, .. } = self.tools;
+        let ExpertWork { normed, sums, shared: [input, inner], .. } = work;
+        gather(pool, input, self.rows, |row| normed.floats(row));
+        linear.gate_up(pool, input, self.rows, gate_up, inner);
+        let output = Output::Store { out: sums.as_mut_slice(), stride: self.hidden };
+        linear.matmul(pool, inner, self.rows, down, None, output);
+    }
+
+    /// Adds to the residual stream what each row was given: by ascending expert, then by the shared one.
+    fn sum(&self, work: &ExpertWork, (scratch, width): (&mut [f32], usize), (stream, list): (&mut [f32], &[u32])) {
         let ExpertWork { choices: Choices { taken, weights, .. }, given, sums, .. } = work;
-        let (given, hidden, pool) = (given.as_slice::<f32>(), self.hidden, self.tools.pool);
-        let (target, list) = match stream {
-            Some((stream, list)) => (Shared::new(stream), Some(list)),
-            None => (Shared::new(sums.as_mut_slice::<f32>()), None),
-        };
-        let scratch = Shared::new(scratch);
+        let (given, shared) = (given.as_slice::<f32>(), sums.as_slice::<f32>());
+        let (hidden, pool) = (self.hidden, &self.tools.pool);
+        let (stream, scratch) = (Shared::new(stream), Shared::new(scratch));
         for_ranges(pool, self.rows, pool.threads(), |part, range| {
             // SAFETY: the part is this task's alone.
             let sum = &mut unsafe { scratch.row(part, width) }[..hidden];
@@ -120,36 +124,12 @@ impl Pass<'_> {
                     let (weight, given) = (weights[pair], &given[pair * hidden..][..hidden]);
                     sum.iter_mut().zip(given).for_each(|(sum, given)| *sum += weight * given);
                 }
-                // SAFETY: each row is in one range, and rows of a list differ.
-                let target = unsafe { target.row(list.map_or(row, |list| list[row] as usize), hidden) };
-                match list {
-                    Some(_) => target.iter_mut().zip(&*sum).for_each(|(target, sum)| *target += sum),
-                    None => target.copy_from_slice(sum),
+                if self.weights.shared.is_some() {
+                    sum.iter_mut().zip(&shared[row * hidden..][..hidden]).for_each(|(sum, given)| *sum += given);
                 }
-            }
-        });
-    }
-
-    /// Adds the shared expert to the sums.
-    fn add_shared(&self, work: &mut ExpertWork) {
-        let Some((gate_up, down)) = self.weights.shared else { return };
-        let Tools { pool, linear, .. } = self.tools;
-        let ExpertWork { normed, sums, shared: [input, inner], .. } = work;
-        gather(pool, input, self.rows, |row| normed.floats(row));
-        linear.gate_up(pool, input, self.rows, gate_up, inner);
-        let output = Output::Add { residual: sums.as_mut_slice(), stride: self.hidden, rows: None };
-        linear.matmul(pool, inner, self.rows, down, None, output);
-    }
-
-    /// Adds the sums to the residual stream.
-    fn add_sums(&self, work: &ExpertWork, stream: &mut [f32], list: &[u32]) {
-        let (sums, hidden, pool) = (work.sums.as_slice::<f32>(), self.hidden, self.tools.pool);
-        let stream = Shared::new(stream);
-        for_ranges(pool, self.rows, pool.threads(), |_, range| {
-            for row in range {
                 // SAFETY: each row is in one range, and rows of a list differ.
                 let target = unsafe { stream.row(list[row] as usize, hidden) };
-                target.iter_mut().zip(&sums[row * hidden..][..hidden]).for_each(|(target, sum)| *target += sum);
+                target.iter_mut().zip(&*sum).for_each(|(target, sum)| *target += sum);
             }
         });
     }

@@ -4,13 +4,14 @@ use demask_tensor::{AttentionShape, Dtype, PageKind, WorkspaceShape};
 
 use super::{CpuOptions, weights, workspace};
 use crate::{
-    kv::{KvStore, memory},
+    kv::KvStore,
     linear::{Linear, Products},
 };
 
 /// Bytes that the backend of these options takes; as many as there can be where a number has no room.
 impl CpuOptions {
-    fn linear(&self) -> Linear {
+    /// The products.
+    pub(super) fn linear(&self) -> Linear {
         let Self { dtype, quantisation, activations, .. } = *self;
         Linear::with_products(self.isa, Products { dtype, quantisation, activations })
     }
@@ -47,16 +48,4 @@ impl CpuOptions {
     pub fn page_bytes(&self, shape: &AttentionShape, layers: usize, hidden: usize, kind: PageKind) -> u64 {
         KvStore::new(self.isa, *shape, self.linear().dtype(), layers, hidden).page_bytes(kind) as u64
     }
-}
-
-/// Bytes of memory that this process may still take: what the system would give without swapping, what control groups
-/// allow, and what the limits of the process (`ulimit -d`, `ulimit -v`) leave. As many as there can be where nothing is
-/// known.
-pub fn available_memory() -> u64 {
-    memory::available()
-}
-
-/// Bytes of the machine's memory; 0 where nothing is known.
-pub fn total_memory() -> u64 {
-    memory::total()
 }

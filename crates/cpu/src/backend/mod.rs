@@ -18,12 +18,11 @@ use crate::{
     head::Head,
     isa::Isa,
     kv::{KvStore, Tensor, memory},
-    linear::{Activations, Linear, Packed, PackedGateUp, Products, Quantisation},
+    linear::{Activations, Linear, Packed, PackedGateUp, Quantisation},
     pool::Pool,
 };
 use clock::{Clock, Part};
-pub use footprint::{available_memory, total_memory};
-use layer::{Increments, Tools};
+use layer::Increments;
 use weights::{Embedding, Vector};
 use workspace::Workspace;
 
@@ -64,17 +63,26 @@ pub struct CpuOptions {
 /// ```
 pub struct CpuBackend {
     options: CpuOptions,
+    tools: Tools,
+    workspace: Option<Workspace>,
+    expert_bytes: u64,
+}
+
+/// What every operation of a step uses and none changes.
+struct Tools {
+    isa: Isa,
     pool: Pool,
     linear: Linear,
     /// Products of routers.
     router: Linear,
-    expert_bytes: u64,
     rotation: Rotation,
     /// Rotation of queries, if it differs from that of keys.
     query_rotation: Option<Rotation>,
     clock: Clock,
-    workspace: Option<Workspace>,
 }
+
+/// Tools of an operation, and the workspace that it changes.
+type Parts<'a> = (&'a Tools, &'a mut Workspace);
 
 impl CpuBackend {
     /// Starts the threads and chooses the kernels.
@@ -82,18 +90,16 @@ impl CpuBackend {
     /// # Panics
     /// If products in `options.dtype` are not known, or activations of int8 are to meet plain weights.
     pub fn new(options: CpuOptions) -> Self {
-        let CpuOptions { dtype, quantisation, activations, .. } = options;
-        Self {
-            options,
+        let tools = Tools {
+            isa: options.isa,
             pool: Pool::new(options.threads.max(1)),
-            linear: Linear::with_products(options.isa, Products { dtype, quantisation, activations }),
+            linear: options.linear(),
             router: Linear::new(options.isa, Dtype::F32),
-            expert_bytes: 0,
             rotation: Rotation::default(),
             query_rotation: None,
             clock: Clock::default(),
-            workspace: None,
-        }
+        };
+        Self { options, tools, workspace: None, expert_bytes: 0 }
     }
 
     /// Returns the options.
@@ -101,19 +107,13 @@ impl CpuBackend {
         self.options
     }
 
-    /// The workspace, and what the operations on it use.
-    fn parts(&mut self) -> (Tools<'_>, &mut Workspace) {
-        let Self { options, pool, linear, router, rotation, query_rotation, clock, workspace, .. } = self;
-        let rotation = &*rotation;
-        let query_rotation = query_rotation.as_ref().unwrap_or(rotation);
-        match workspace {
-            Some(workspace) => {
-                let head_dim = workspace.shape.attention.head_dim;
-                let isa = options.isa;
-                (Tools { isa, pool, linear, router, rotation, query_rotation, clock, head_dim }, workspace)
-            }
-            None => panic!("an operation runs before anything was reserved"),
-        }
+    /// Hands out what an operation takes.
+    ///
+    /// # Panics
+    /// If nothing was reserved.
+    fn parts(&mut self) -> Parts<'_> {
+        let Some(workspace) = &mut self.workspace else { panic!("an operation runs before anything was reserved") };
+        (&self.tools, workspace)
     }
 }
 
@@ -125,8 +125,8 @@ impl Backend for CpuBackend {
     type Kv = KvStore;
 
     fn describe(&self) -> String {
-        let threads = self.pool.threads();
-        let activations = match self.linear.activations() {
+        let threads = self.tools.pool.threads();
+        let activations = match self.tools.linear.activations() {
             Activations::Plain => "",
             Activations::Int8 => ", int8 activations",
         };
@@ -135,41 +135,41 @@ impl Backend for CpuBackend {
             self.options.isa.tier(),
             threads,
             if threads == 1 { "" } else { "s" },
-            self.linear.dtype()
+            self.tools.linear.dtype()
         )
     }
 
     fn time_parts(&mut self, on: bool) {
-        self.clock = Clock::new(on);
+        self.tools.clock = Clock::new(on);
     }
 
     fn part_seconds(&self) -> PartSeconds {
-        self.clock.seconds()
+        self.tools.clock.seconds()
     }
 
     fn dtype(&self) -> Dtype {
-        self.linear.dtype()
+        self.tools.linear.dtype()
     }
 
     fn pack(&self, weight: TensorView<'_>) -> Result<Packed, PackError> {
-        self.linear.pack(&self.pool, weight)
+        self.tools.linear.pack(&self.tools.pool, weight)
     }
 
     fn pack_gate_up(&self, gate: TensorView<'_>, up: TensorView<'_>) -> Result<PackedGateUp, PackError> {
-        self.linear.pack_gate_up(&self.pool, gate, up)
+        self.tools.linear.pack_gate_up(&self.tools.pool, gate, up)
     }
 
     fn pack_router(&self, weight: TensorView<'_>) -> Result<Packed, PackError> {
         if weight.dtype() == Dtype::F32 {
-            return self.router.pack(&self.pool, weight);
+            return self.tools.router.pack(&self.tools.pool, weight);
         }
         // A file's blocks would be kept as they are.
         let wide: Vec<u8> = weight.to_f32().into_iter().flat_map(f32::to_le_bytes).collect();
-        self.router.pack(&self.pool, TensorView::new(Dtype::F32, weight.rows(), weight.columns(), &wide))
+        self.tools.router.pack(&self.tools.pool, TensorView::new(Dtype::F32, weight.rows(), weight.columns(), &wide))
     }
 
     fn pack_embedding(&self, table: TensorView<'_>) -> Result<Embedding, PackError> {
-        Embedding::new(&self.pool, table, self.dtype())
+        Embedding::new(&self.tools.pool, table, self.dtype())
     }
 
     fn vector(&self, values: &[f32]) -> Result<Vector, PackError> {
@@ -201,7 +201,7 @@ impl Backend for CpuBackend {
     }
 
     fn available(&self) -> u64 {
-        available_memory()
+        memory::available()
     }
 
     fn free_rows(&self) -> usize {
@@ -215,22 +215,24 @@ impl Backend for CpuBackend {
     fn reserve(&mut self, shape: &WorkspaceShape) -> Result<(), OutOfMemory> {
         // The old one goes first: there may be no room for both.
         self.workspace = None;
-        self.workspace = Some(Workspace::new(shape, [&self.linear, &self.router], self.pool.threads())?);
+        self.workspace =
+            Some(Workspace::new(shape, [&self.tools.linear, &self.tools.router], self.tools.pool.threads())?);
         Ok(())
     }
 
     fn set_rotation(&mut self, cos: &[f32], sin: &[f32], rotated: usize) -> Result<(), OutOfMemory> {
         assert_eq!(cos.len(), sin.len(), "as many cosines as sines");
         memory::check(2 * size_of_val(cos) as u64)?;
-        self.rotation = Rotation { cos: cos.to_vec(), sin: sin.to_vec(), half: rotated / 2 };
-        self.query_rotation = None;
+        self.tools.rotation = Rotation { cos: cos.to_vec(), sin: sin.to_vec(), half: rotated / 2 };
+        self.tools.query_rotation = None;
         Ok(())
     }
 
     fn set_query_rotation(&mut self, cos: &[f32], sin: &[f32]) -> Result<(), OutOfMemory> {
-        assert_eq!([cos.len(), sin.len()], [self.rotation.cos.len(); 2], "a table as long as that of keys");
+        assert_eq!([cos.len(), sin.len()], [self.tools.rotation.cos.len(); 2], "a table as long as that of keys");
         memory::check(2 * size_of_val(cos) as u64)?;
-        self.query_rotation = Some(Rotation { cos: cos.to_vec(), sin: sin.to_vec(), half: self.rotation.half });
+        self.tools.query_rotation =
+            Some(Rotation { cos: cos.to_vec(), sin: sin.to_vec(), half: self.tools.rotation.half });
         Ok(())
     }
 
@@ -259,7 +261,7 @@ impl Backend for CpuBackend {
     fn begin(&mut self, launch: &Launch, kv: &mut KvStore) {
         let (tools, work) = self.parts();
         work.taken.take(launch);
-        kv.copy(tools.pool, &launch.keeps, &launch.copies);
+        kv.copy(&tools.pool, &launch.keeps, &launch.copies);
     }
 
     fn embed(&mut self, table: &Embedding) {
@@ -267,7 +269,7 @@ impl Backend for CpuBackend {
         let hidden = work.shape.hidden;
         let ids = &work.taken.launch.ids;
         let stream = Shared::new(work.stream.as_mut_slice::<f32>());
-        for_ranges(tools.pool, ids.len(), tools.pool.threads(), |_, range| {
+        for_ranges(&tools.pool, ids.len(), tools.pool.threads(), |_, range| {
             for row in range {
                 // SAFETY: each row is in one range.
                 table.read(ids[row], unsafe { stream.row(row, hidden) });
@@ -276,28 +278,23 @@ impl Backend for CpuBackend {
     }
 
     fn qkv(&mut self, layer: usize, weights: &QkvWeights<'_, Self>, rows: QkvRows, kv: &mut KvStore) {
-        let (tools, work) = self.parts();
-        layer::qkv(tools, work, layer, weights, rows, kv);
+        layer::qkv(self.parts(), layer, weights, rows, kv);
     }
 
     fn attend(&mut self, layer: usize, rows: Rows, kv: &KvStore) {
-        let (tools, work) = self.parts();
-        layer::attend(tools, work, layer, rows, kv);
+        layer::attend(self.parts(), layer, rows, kv);
     }
 
     fn project_add(&mut self, weight: &Packed, rows: Rows) {
-        let (tools, work) = self.parts();
-        layer::project_add(tools, work, weight, rows);
+        layer::project_add(self.parts(), weight, rows);
     }
 
     fn mlp(&mut self, weights: &MlpWeights<'_, Self>, rows: Rows) {
-        let (tools, work) = self.parts();
-        layer::mlp(tools, work, weights, rows);
+        layer::mlp(self.parts(), weights, rows);
     }
 
     fn experts(&mut self, weights: &ExpertWeights<'_, Self>, rows: Rows) {
-        let (tools, work) = self.parts();
-        self.expert_bytes += experts::run(tools, work, weights, rows);
+        self.expert_bytes += experts::run(self.parts(), weights, rows);
     }
 
     fn expert_bytes_read(&self) -> u64 {
@@ -305,18 +302,15 @@ impl Backend for CpuBackend {
     }
 
     fn select(&mut self, layer: usize, weights: &QkvWeights<'_, Self>, kv: &mut KvStore) {
-        let (tools, work) = self.parts();
-        layer::select(tools, work, layer, weights, kv);
+        layer::select(self.parts(), layer, weights, kv);
     }
 
     fn hold(&mut self, layer: usize, rows: Rows, kv: &mut KvStore) {
-        let (tools, work) = self.parts();
-        layer::keep_increments(tools, work, layer, rows, kv, Increments::Hold);
+        layer::keep_increments(self.parts(), layer, rows, kv, Increments::Hold);
     }
 
     fn settle(&mut self, layer: usize, rows: Rows, kv: &mut KvStore) {
-        let (tools, work) = self.parts();
-        layer::keep_increments(tools, work, layer, rows, kv, Increments::Settle);
+        layer::keep_increments(self.parts(), layer, rows, kv, Increments::Settle);
     }
 
     fn head(&mut self, weights: &HeadWeights<'_, Self>, kv: &mut KvStore, out: &mut HeadOutput) {
@@ -324,8 +318,8 @@ impl Backend for CpuBackend {
         let Workspace { taken, stream, scratch, head, .. } = work;
         let run = Head {
             isa: tools.isa,
-            pool: tools.pool,
-            linear: tools.linear,
+            pool: &tools.pool,
+            linear: &tools.linear,
             launch: &taken.launch.head,
             stream: stream.as_slice(),
             norm: weights.norm.as_slice(),

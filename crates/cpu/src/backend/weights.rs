@@ -1,6 +1,5 @@
 //! Weights that are not matrices of products: the embedding table and short vectors.
 
-use demask_step::OutOfMemory;
 use demask_tensor::{AlignedBytes, Dtype, PackError, TensorView};
 
 use crate::{
@@ -40,8 +39,7 @@ impl Embedding {
         let length = embedding_bytes(table.dtype(), products, rows, columns);
         let failed = |source| PackError::Memory { rows, columns, source };
         memory::check(length as u64).map_err(failed)?;
-        let mut bytes = AlignedBytes::try_zeroed(length)
-            .ok_or_else(|| failed(OutOfMemory { needed: length as u64, available: memory::available() }))?;
+        let mut bytes = memory::zeroed(length).map_err(failed)?;
         let stride = length / rows.max(1);
         let shared = Shared::new(bytes.as_mut_slice::<u8>());
         for_ranges(pool, rows, length.div_ceil(PART_BYTES).max(pool.threads()), |_, range| {

@@ -74,13 +74,10 @@ impl Workspace {
         memory::check(needed(shape, threads))?;
         let chunk = CHUNK.min(shape.rows);
         let (query, kv) = (query_width(&shape.attention), kv_width(&shape.attention));
-        let failed = |needed: usize| OutOfMemory { needed: needed as u64, available: memory::available() };
-        let floats = |count: usize| {
-            let bytes = count * size_of::<f32>();
-            AlignedBytes::try_zeroed(bytes).ok_or_else(|| failed(bytes))
+        let floats = |count: usize| memory::zeroed(count * size_of::<f32>());
+        let input = |width: usize| {
+            linear.try_new_input(chunk, width).ok_or_else(|| memory::refused(chunk * width * size_of::<f32>()))
         };
-        let input =
-            |width: usize| linear.try_new_input(chunk, width).ok_or_else(|| failed(chunk * width * size_of::<f32>()));
         Ok(Self {
             shape: *shape,
             stream: floats(shape.rows * shape.hidden)?,

@@ -3,7 +3,7 @@ use demask_tensor::{AttentionShape, Dtype, TensorView};
 use demask_testkit::naive::network as naive;
 
 use super::*;
-use crate::linear::kernel_list;
+use crate::{isa::tests::testable, linear::kernels_of};
 
 /// An answer, the best tokens, the judged ones.
 type Answered = (Answer, Vec<(u32, f32)>, Vec<Judged>);
@@ -218,7 +218,7 @@ fn answers_of(linear: &Linear, threads: usize, vocabulary: usize, requests: Vec<
 
 #[test]
 fn tiles_of_a_product_and_stored_logits_give_the_same_bits() {
-    for linear in kernel_list() {
+    for linear in kernels_of(testable()) {
         for (vocabulary, rows) in [(5, 3), (70, 1), (1000, 300)] {
             // Up to three tokens in several tiles are forbidden, up to two weigh nothing, differently from row to row,
             // as is everything else that is asked.
@@ -287,7 +287,7 @@ fn a_guide_with_fewer_tokens_does_not_take_dreams_head_off_the_way_that_stores_n
         top: row % 4,
         ..HeadRequest::default()
     };
-    for linear in kernel_list() {
+    for linear in kernels_of(testable()) {
         for temperature in [0.0, 1.5] {
             let [fast, slow] = [true, false].map(|limited| {
                 let requests: Vec<_> = (0..40).map(|row| asks(limited, temperature, row)).collect();

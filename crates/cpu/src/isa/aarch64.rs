@@ -2,21 +2,11 @@
 
 use std::arch::is_aarch64_feature_detected;
 
-use super::{Isa, Tier};
+use super::Tier;
 
 /// Tiers, ascending, each with its probe.
 pub(super) const TIERS: [(Tier, fn() -> bool); 4] =
     [(Tier::Portable, || true), (Tier::Neon, neon), (Tier::Dotprod, dotprod), (Tier::Bf16I8mm, bf16_i8mm)];
-
-/// The fastest tier where `highest` is the highest.
-pub(super) fn fastest(highest: Tier) -> Tier {
-    highest
-}
-
-/// Tiers in software: none.
-pub(super) fn emulated() -> [Isa; 0] {
-    []
-}
 
 fn neon() -> bool {
     is_aarch64_feature_detected!("neon")

@@ -1,6 +1,6 @@
 //! Features of x86 processors: CPUID, the registers that the system saves, and its permission for tile registers.
 
-use super::{Isa, Tier, highest};
+use super::Tier;
 
 /// Tiers, ascending, each with its probe.
 pub(super) const TIERS: [(Tier, fn() -> bool); 6] = [
@@ -17,23 +17,6 @@ pub(super) const TIERS: [(Tier, fn() -> bool); 6] = [
 /// (measured on Emerald Rapids: 0.17 TFLOP/s beside 0.36), because tiles are meant for bf16; without them bf16 is widened.
 pub(super) fn fastest(highest: Tier) -> Tier {
     if highest == Tier::Avx512Bf16 && is_intel() { Tier::Avx512 } else { highest }
-}
-
-/// The tier [`Tier::Amx`] with the tile instructions replaced by their software twin: the same packing, blocking and
-/// padding on any machine, slowly. For tests.
-pub fn emulated_amx() -> Isa {
-    let executable = super::found().iter().rfind(|&&tier| tier != Tier::Amx);
-    Isa { tier: Tier::Amx, executable: executable.copied().unwrap_or(Tier::Portable) }
-}
-
-/// Tiers in software, for tests: [`Tier::AvxVnni`] with its dot products of bytes replaced by a software twin, where there
-/// is AVX2, then [`Tier::Amx`] with tile instructions that are trapped, where the processor has all but those, then
-/// [`emulated_amx`].
-pub(super) fn emulated() -> impl IntoIterator<Item = Isa> {
-    let dots = Isa { tier: Tier::AvxVnni, executable: Tier::Avx2 };
-    let dots = avx2().then_some(dots);
-    let trapped = trap_tiles().then_some(Isa { tier: Tier::Amx, executable: Tier::Amx });
-    dots.into_iter().chain(trapped).chain([emulated_amx()])
 }
 
 /// Reports whether the processor is by Intel.
@@ -66,47 +49,23 @@ fn bf16() -> bool {
     avx512() && is_x86_feature_detected!("avx512bf16")
 }
 
-/// Tiles need the processor (CPUID leaf 7: AMX-BF16, AMX-TILE, AMX-INT8), the system's context switch (XCR0: tile
-/// configuration and tile data) and, on Linux, its permission.
+/// Tiles need the processor (CPUID leaf 7, which tells of AVX-512, too: AMX-BF16, AMX-TILE, AMX-INT8), the system's
+/// context switch (XCR0: tile configuration and tile data) and, on Linux, its permission.
 fn amx() -> bool {
     const AMX_BITS: u32 = 1 << 22 | 1 << 24 | 1 << 25;
     const TILE_STATE: u64 = 1 << 17 | 1 << 18;
     bf16()
         && is_x86_feature_detected!("xsave")
-        && max_leaf() >= 7
-        && leaf_7_edx() & AMX_BITS == AMX_BITS
-        && saved_state() & TILE_STATE == TILE_STATE
+        && std::arch::x86_64::__cpuid_count(7, 0).edx & AMX_BITS == AMX_BITS
+        // SAFETY: detection reports XSAVE only where the system has enabled it.
+        && unsafe { saved_state() } & TILE_STATE == TILE_STATE
         && tile_permission()
 }
 
-/// Makes tile instructions work on a processor that has none, if it has all else that the tier needs; whether they do
-/// now. What the processor has stays as probed.
-fn trap_tiles() -> bool {
-    #[cfg(target_os = "linux")]
-    return highest() == Tier::Avx512Bf16 && crate::tiles::trap::install();
-    #[cfg(not(target_os = "linux"))]
-    false
-}
-
-fn max_leaf() -> u32 {
-    std::arch::x86_64::__cpuid(0).eax
-}
-
-fn leaf_7_edx() -> u32 {
-    std::arch::x86_64::__cpuid_count(7, 0).edx
-}
-
 /// XCR0: the register state that the system saves at a context switch.
-fn saved_state() -> u64 {
-    // SAFETY: the only caller has checked `xsave`, which detection reports only where the system has enabled it.
-    unsafe { read_xcr0() }
-}
-
-/// # Safety
-/// XSAVE must be there and enabled.
 #[target_feature(enable = "xsave")]
-unsafe fn read_xcr0() -> u64 {
-    // SAFETY: XCR0 exists wherever XSAVE is enabled, which the caller promises.
+fn saved_state() -> u64 {
+    // SAFETY: XCR0 exists wherever XSAVE is enabled.
     unsafe { std::arch::x86_64::_xgetbv(0) }
 }
 

@@ -7,6 +7,7 @@ use std::{
 };
 
 use demask_step::OutOfMemory;
+use demask_tensor::AlignedBytes;
 
 /// Time for which a reading counts: small requests come by the thousand a second, and a reading takes 20 files.
 const FRESH: Duration = Duration::from_millis(50);
@@ -48,8 +49,20 @@ pub(crate) fn check(needed: u64) -> Result<(), OutOfMemory> {
     if needed <= available { Ok(()) } else { Err(OutOfMemory { needed, available }) }
 }
 
-/// Bytes that may be taken without swapping; no limit where nothing is known.
-pub(crate) fn available() -> u64 {
+/// Zeroed memory, unless the system refuses it.
+pub(crate) fn zeroed(bytes: usize) -> Result<AlignedBytes, OutOfMemory> {
+    AlignedBytes::try_zeroed(bytes).ok_or_else(|| refused(bytes))
+}
+
+/// The error of an allocation that the system has refused.
+pub(crate) fn refused(bytes: usize) -> OutOfMemory {
+    OutOfMemory { needed: bytes as u64, available: available() }
+}
+
+/// Bytes of memory that this process may still take: what the system would give without swapping, what control groups
+/// allow, and what the limits of the process (`ulimit -d`, `ulimit -v`) leave. As many as there can be where nothing is
+/// known.
+pub fn available() -> u64 {
     let system = system("MemAvailable:");
     #[cfg(target_os = "macos")]
     let system = system.or_else(crate::macos::available);
@@ -62,16 +75,13 @@ pub(crate) fn available() -> u64 {
 
 /// Memory that the limits of the process on its data and on its address space leave (`ulimit -d` and `-v`).
 fn own_available(limits: &str, status: &str) -> Option<u64> {
-    let limit = |name: &str| {
-        limits.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse::<u64>().ok()
-    };
     let rest = |limit: Option<u64>, used: &str| Some(limit?.saturating_sub(kibibytes(status, used)?));
-    let rests = [rest(limit("Max data size"), "VmData:"), rest(limit("Max address space"), "VmSize:")];
+    let rests = [rest(entry(limits, "Max data size"), "VmData:"), rest(entry(limits, "Max address space"), "VmSize:")];
     rests.into_iter().flatten().min()
 }
 
 /// Bytes of the machine's memory; 0 where nothing is known.
-pub(crate) fn total() -> u64 {
+pub fn total() -> u64 {
     let total = system("MemTotal:");
     #[cfg(target_os = "macos")]
     let total = total.or_else(|| crate::macos::number(c"hw.memsize"));
@@ -85,8 +95,12 @@ fn system(name: &str) -> Option<u64> {
 
 /// The bytes of an entry that a report has in KiB.
 fn kibibytes(report: &str, name: &str) -> Option<u64> {
-    let line = report.lines().find_map(|line| line.strip_prefix(name))?;
-    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+    entry(report, name)?.checked_mul(1024)
+}
+
+/// The number behind a name at the start of a report's line.
+fn entry(report: &str, name: &str) -> Option<u64> {
+    report.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }
 
 /// Memory that the tightest control group of this process leaves: limits hold for a group and everything below it.
@@ -126,10 +140,7 @@ fn rest_of(directory: &str) -> Option<u64> {
     let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
     let limit = number("memory.max").or_else(|| number("memory.limit_in_bytes"))?;
     let used = number("memory.current").or_else(|| number("memory.usage_in_bytes"))?;
-    let cached = read("memory.stat").and_then(|text| {
-        let line = text.lines().find_map(|line| line.strip_prefix("inactive_file "))?;
-        line.trim().parse::<u64>().ok()
-    });
+    let cached = read("memory.stat").and_then(|text| entry(&text, "inactive_file "));
     Some(limit.saturating_sub(used.saturating_sub(cached.unwrap_or(0))))
 }
 

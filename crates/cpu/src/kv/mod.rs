@@ -16,7 +16,7 @@ use demask_tensor::{AlignedBytes, AttentionShape, Dtype, Number, PAGE, PageCopy,
 #[cfg(target_arch = "x86_64")]
 use crate::{attention::fits_tiles, isa::Tier};
 use crate::{
-    elementwise::{Element, LANES, Lanes, Operation, dispatch, for_ranges},
+    elementwise::{Element, LANES, Lanes, Operation, dispatch},
     isa::Isa,
     pool::Pool,
 };
@@ -64,14 +64,13 @@ pub(crate) enum Weave {
 }
 
 impl Weave {
-    /// Chooses the weave: tiles for heads of whole tiles on a tier that has them, or their twin; pairs for heads of
-    /// whole vectors where there are products of pairs; neither for heads that do not fit into the products' scratch.
+    /// Chooses the weave: tiles for heads of whole tiles on a tier that has them; pairs for heads of whole vectors where there are products of pairs; neither for heads that do not fit into the products' scratch.
     #[cfg(target_arch = "x86_64")]
     fn of(isa: Isa, shape: &AttentionShape, dtype: Dtype) -> Option<Self> {
         let width = shape.head_dim;
         if dtype != Dtype::Bf16 {
             None
-        } else if isa.tier() == Tier::Amx && fits_tiles(width) {
+        } else if isa.has(Tier::Amx) && fits_tiles(width) {
             Some(Self::Tiles)
         } else {
             (isa.has(Tier::Avx512Bf16) && width.is_multiple_of(16) && width <= MOST_PAIRED).then_some(Self::Pairs)
@@ -200,16 +199,15 @@ impl KvStore {
             self.pages[page as usize].bytes.as_mut_slice::<u8>().fill(0);
             return Ok(page);
         }
-        let failed = || OutOfMemory { needed: length as u64, available: memory::available() };
         if let Some(&page) = self.free.last() {
             // The old memory goes first: there may be no room for both.
             self.pages[page as usize] = Page { bytes: AlignedBytes::zeroed(0), kind: PageKind::default() };
-            let bytes = AlignedBytes::try_zeroed(length).ok_or_else(failed)?;
+            let bytes = memory::zeroed(length)?;
             self.free.pop();
             self.pages[page as usize] = Page { bytes, kind };
             return Ok(page);
         }
-        let bytes = AlignedBytes::try_zeroed(length).ok_or_else(failed)?;
+        let bytes = memory::zeroed(length)?;
         self.pages.push(Page { bytes, kind });
         // Giving pages back allocates nothing: it happens between forwards.
         self.free.reserve(self.pages.len() - self.free.len());
@@ -228,27 +226,29 @@ impl KvStore {
     }
 
     /// Reads K or V of one slot, all heads, widened.
-    pub(crate) fn read_row<T: Element>(&self, slot: u32, layer: usize, tensor: Tensor, out: &mut [f32]) {
+    pub(crate) fn read_row(&self, slot: u32, layer: usize, tensor: Tensor, out: &mut [f32]) {
+        match self.dtype() {
+            Dtype::Bf16 => self.read_row_of::<u16>(slot, layer, tensor, out),
+            _ => self.read_row_of::<f32>(slot, layer, tensor, out),
+        }
+    }
+
+    fn read_row_of<T: Element>(&self, slot: u32, layer: usize, tensor: Tensor, out: &mut [f32]) {
         let (page, at) = (slot / PAGE as u32, slot as usize % PAGE);
-        let head_dim = self.layout.shape.head_dim;
-        for (head, out) in out.chunks_exact_mut(head_dim).enumerate() {
+        for (head, out) in out.chunks_exact_mut(self.shape().head_dim).enumerate() {
             let stored = self.head::<T>(page, layer, tensor, head);
-            let read = |(column, out): (usize, &mut f32)| {
+            for (column, out) in out.iter_mut().enumerate() {
                 *out = stored[self.layout.element(tensor, at, column)].widen();
-            };
-            out.iter_mut().enumerate().for_each(read);
+            }
         }
     }
 
     /// Appends K or V of some slots, all heads, widened: `[slots, kv width]`.
     pub(crate) fn read_rows(&self, slots: &[u32], layer: usize, tensor: Tensor, out: &mut Vec<f32>) {
-        let (width, first) = (self.layout.shape.kv_heads * self.layout.shape.head_dim, out.len());
+        let (width, first) = (self.shape().kv_heads * self.shape().head_dim, out.len());
         out.resize(first + slots.len() * width, 0.0);
         for (&slot, out) in slots.iter().zip(out[first..].chunks_exact_mut(width)) {
-            match self.dtype() {
-                Dtype::Bf16 => self.read_row::<u16>(slot, layer, tensor, out),
-                _ => self.read_row::<f32>(slot, layer, tensor, out),
-            }
+            self.read_row(slot, layer, tensor, out);
         }
     }
 
@@ -268,47 +268,20 @@ impl KvStore {
         KvWriter { store: self, exclusive: PhantomData }
     }
 
-    /// Copies slots one by one, then pages: each layer by one task, so that the order is kept.
+    /// Copies slots one by one, then pages: each layer and the residual by one task, so that the order is kept.
     pub(crate) fn copy(&mut self, pool: &Pool, keeps: &[SlotCopy], copies: &[PageCopy]) {
         if keeps.is_empty() && copies.is_empty() {
             return;
         }
         let layers = self.layout.layers;
         let writer = self.writer();
-        for_ranges(pool, layers, layers, |_, range| {
-            for layer in range {
-                // SAFETY: this task is the only one for the layer.
-                keeps.iter().for_each(|keep| unsafe { writer.copy_slot(layer, *keep) });
-                // SAFETY: as above.
-                copies.iter().for_each(|copy| unsafe { writer.copy_page(layer, *copy) });
-            }
+        pool.run(layers + 1, &|task| {
+            let layer = (task < layers).then_some(task);
+            // SAFETY: this task is the only one for the layer, or for the residual.
+            keeps.iter().for_each(|keep| unsafe { writer.copy_slot(layer, *keep) });
+            // SAFETY: as above.
+            copies.iter().for_each(|copy| unsafe { writer.copy_page(layer, *copy) });
         });
-        for keep in keeps {
-            self.copy_residual(keep.from, keep.to, 1);
-        }
-        for copy in copies {
-            self.copy_residual(copy.from * PAGE as u32, copy.to * PAGE as u32, PAGE);
-        }
-    }
-
-    /// Copies the residual of `slots` slots where both pages have one.
-    fn copy_residual(&mut self, from: u32, to: u32, slots: usize) {
-        let has = |slot: u32| self.pages[slot as usize / PAGE].kind.residual;
-        if from == to || !has(from) || !has(to) {
-            return;
-        }
-        let start = |slot: u32, kind| {
-            self.layout.residual_at(kind) / size_of::<f32>() + slot as usize % PAGE * self.layout.hidden
-        };
-        let length = slots * self.layout.hidden;
-        let (source, target) = (from as usize / PAGE, to as usize / PAGE);
-        let (from, to) = (start(from, self.pages[source].kind), start(to, self.pages[target].kind));
-        if let Ok([source, target]) = self.pages.get_disjoint_mut([source, target]) {
-            target.bytes.as_mut_slice::<f32>()[to..to + length]
-                .copy_from_slice(&source.bytes.as_slice::<f32>()[from..from + length]);
-        } else {
-            self.pages[source].bytes.as_mut_slice::<f32>().copy_within(from..from + length, to);
-        }
     }
 }
 
@@ -414,27 +387,31 @@ impl KvWriter<'_> {
         }
     }
 
-    /// Stores one head of one row, at `slot`.
-    ///
-    /// # Safety
-    /// No other task uses this head of this layer's K or V.
-    #[cfg(test)]
-    pub(crate) unsafe fn set_head<T: Element>(&self, place: (usize, Tensor, usize), slot: u32, values: &[f32]) {
-        // SAFETY: as our caller promises.
-        unsafe { self.set_heads::<T>(place, std::iter::once((slot, values))) }
-    }
-
     /// Stores one head of rows, each at its slot, in the order of the rows.
     ///
     /// # Safety
     /// No other task uses this head of this layer's K or V.
-    pub(crate) unsafe fn set_heads<'r, T: Element>(
+    pub(crate) unsafe fn set_heads<'r>(
+        &self,
+        place: (usize, Tensor, usize),
+        rows: impl Iterator<Item = (u32, &'r [f32])>,
+    ) {
+        match self.store.dtype() {
+            // SAFETY: as our caller promises.
+            Dtype::Bf16 => unsafe { self.set_heads_of::<u16>(place, rows) },
+            // SAFETY: as our caller promises.
+            _ => unsafe { self.set_heads_of::<f32>(place, rows) },
+        }
+    }
+
+    /// # Safety
+    /// As [`KvWriter::set_heads`].
+    unsafe fn set_heads_of<'r, T: Element>(
         &self,
         (layer, tensor, head): (usize, Tensor, usize),
         rows: impl Iterator<Item = (u32, &'r [f32])>,
     ) {
         let layout = &self.store.layout;
-        assert_eq!(size_of::<T>(), layout.dtype.size(), "element type of the store");
         let mut rows = rows.peekable();
         while let Some((slot, values)) = rows.next() {
             let (page, at) = (slot as usize / PAGE, slot as usize % PAGE);
@@ -474,25 +451,22 @@ impl KvWriter<'_> {
         Some(unsafe { self.part(page, start, columns.len() * size_of::<f32>()) })
     }
 
-    /// Copies K, V and, where both pages have one, the increment of a slot.
+    /// Copies a slot: K, V and the increment of a layer, or the residual if none is given.
     ///
     /// # Safety
-    /// No other task uses this layer.
-    unsafe fn copy_slot(&self, layer: usize, SlotCopy { from, to }: SlotCopy) {
+    /// No other task uses this layer, or the residual.
+    unsafe fn copy_slot(&self, layer: Option<usize>, SlotCopy { from, to }: SlotCopy) {
         if from == to {
             return;
         }
-        match self.store.layout.dtype.size() {
-            // SAFETY: as our caller promises.
-            2 => unsafe { self.copy_slot_heads::<u16>(layer, from, to) },
-            // SAFETY: as our caller promises.
-            _ => unsafe { self.copy_slot_heads::<f32>(layer, from, to) },
-        }
-        let hidden = self.store.layout.hidden;
-        // SAFETY: the layer is the caller's, and the two slots differ.
-        let increments = unsafe { (self.increment(layer, from, 0..hidden), self.increment(layer, to, 0..hidden)) };
-        if let (Some(from), Some(to)) = increments {
-            to.copy_from_slice(from);
+        // SAFETY: as our caller promises.
+        unsafe {
+            match (layer, self.store.dtype()) {
+                (Some(layer), Dtype::Bf16) => self.copy_slot_heads::<u16>(layer, from, to),
+                (Some(layer), _) => self.copy_slot_heads::<f32>(layer, from, to),
+                (None, _) => (),
+            }
+            self.copy_rows(layer, (from, to), 1);
         }
     }
 
@@ -515,24 +489,44 @@ impl KvWriter<'_> {
         }
     }
 
-    /// Copies K and V and, where both pages have them, the increments of a page.
+    /// Copies a page: K, V and the increments of a layer, or the residual if none is given.
     ///
     /// # Safety
-    /// No other task uses this layer.
-    unsafe fn copy_page(&self, layer: usize, PageCopy { from, to }: PageCopy) {
+    /// No other task uses this layer, or the residual.
+    unsafe fn copy_page(&self, layer: Option<usize>, PageCopy { from, to }: PageCopy) {
         if from == to {
             return;
         }
-        let (from, to) = (from as usize, to as usize);
-        let layout = &self.store.layout;
-        let kind = |page: usize| self.store.pages[page].kind;
-        let mut parts = [(layer * layout.layer(), layout.layer()), (0, 0)];
-        if kind(from).increments && kind(to).increments {
-            parts[1] = (layout.increments_at(layer), layout.rows());
+        // SAFETY: as our caller promises; the two pages differ.
+        unsafe {
+            if let Some(layer) = layer {
+                let bytes = self.store.layout.layer();
+                let part = |page: u32| self.part::<u8>(page as usize, layer * bytes, bytes);
+                part(to).copy_from_slice(part(from));
+            }
+            self.copy_rows(layer, (from * PAGE as u32, to * PAGE as u32), PAGE);
         }
-        for (start, length) in parts {
-            // SAFETY: the layer is the caller's, and the two pages differ.
-            unsafe { self.part::<u8>(to, start, length).copy_from_slice(self.part(from, start, length)) }
+    }
+
+    /// Copies the increments of some slots of a page, or their residual if no layer is given, where both pages have them.
+    ///
+    /// # Safety
+    /// No other task uses this layer's increments, or the residual; the slots differ.
+    unsafe fn copy_rows(&self, layer: Option<usize>, (from, to): (u32, u32), slots: usize) {
+        let layout = &self.store.layout;
+        let rows = |slot: u32| {
+            let (page, at) = (slot as usize / PAGE, slot as usize % PAGE);
+            let kind = self.store.pages[page].kind;
+            let start = match layer {
+                Some(layer) => kind.increments.then(|| layout.increments_at(layer))?,
+                None => kind.residual.then(|| layout.residual_at(kind))?,
+            };
+            let row = layout.hidden * size_of::<f32>();
+            // SAFETY: the rows are the caller's, and those of the other slots do not overlap them.
+            Some(unsafe { self.part::<u8>(page, start + at * row, slots * row) })
+        };
+        if let (Some(from), Some(to)) = (rows(from), rows(to)) {
+            to.copy_from_slice(from);
         }
     }
 }

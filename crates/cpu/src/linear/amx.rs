@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     isa::Tier,
-    tiles::{DEPTH, Places, ROW_BYTES, ROWS, ROWS_AHEAD, TileUnit, hardware, twin},
+    tiles::{DEPTH, Places, ROW_BYTES, ROWS, ROWS_AHEAD, TileUnit},
 };
 
 /// Inputs of a block of the depth: so many that a pair of panels stays in a first-level cache of 48 KiB while all rows
@@ -40,27 +40,19 @@ pub(super) const BF16: Kernel = Kernel {
     row_tile: 2 * ROWS,
     depth_block: DEPTH_BLOCK,
     deep_block: DEPTH_BLOCK,
-    accumulate: accumulate::<hardware::Tiles>,
+    accumulate,
     ..portable::BF16
-};
-
-/// Kernel of their software twin, for tests.
-pub(super) const EMULATED_BF16: Kernel = Kernel {
-    name: "emulatedamx_bf16xbf16_f32",
-    instructions: Instructions { executes: Tier::Portable, ..BF16.instructions },
-    accumulate: accumulate::<twin::Tiles>,
-    ..BF16
 };
 
 /// # Safety
 /// As [`Kernel::accumulate`]; this thread has no other unit.
-unsafe fn accumulate<U: TileUnit>(block: &Block) {
+unsafe fn accumulate(block: &Block) {
     // SAFETY: as the caller promises.
     unsafe {
         if block.rows <= 2 * ROWS {
-            accumulate_in::<U, SINGLE_BLOCK>(block);
+            accumulate_in::<SINGLE_BLOCK>(block);
         } else {
-            accumulate_in::<U, DEPTH_BLOCK>(block);
+            accumulate_in::<DEPTH_BLOCK>(block);
         }
     }
 }
@@ -70,13 +62,13 @@ unsafe fn accumulate<U: TileUnit>(block: &Block) {
 /// # Safety
 /// As [`accumulate`].
 #[inline(always)]
-unsafe fn accumulate_in<U: TileUnit, const MOST: usize>(block: &Block) {
+unsafe fn accumulate_in<const MOST: usize>(block: &Block) {
     let tiles = block.rows.div_ceil(2 * ROWS);
-    // SAFETY: the kernel executes on a tier that has the unit; this function configures tiles, and calls nothing that
+    // SAFETY: the kernel executes on a tier that has the unit; this function configures it, and calls nothing that
     // does. Parts lie inside the block, which promises sums and inputs for whole tiles of rows, and a depth of whole ones.
     unsafe {
         // In each call anew: which thread runs a task is chance, and the configuration is the thread's.
-        let mut unit = U::configure();
+        let mut unit = TileUnit::configure();
         for group in 0..block.groups {
             for start in (0..block.depth).step_by(MOST) {
                 let pair = block.part(0, block.rows, group);
@@ -104,26 +96,9 @@ unsafe fn accumulate_in<U: TileUnit, const MOST: usize>(block: &Block) {
                         rows_ahead: rows_ahead.wrapping_add(row * block.input_stride),
                         fresh: block.fresh && start == 0,
                     };
-                    multiply(&mut unit, part.rows, tiles == 1, &places, &steps[..count]);
+                    unit.multiply(part.rows > ROWS, tiles == 1, &places, &steps[..count]);
                 }
             }
-        }
-    }
-}
-
-/// Multiplies a tile of rows, which is the only one or one of several that meet the weights.
-///
-/// # Safety
-/// As [`TileUnit::multiply`]; rows above 16 are of a second tile.
-#[inline(always)]
-unsafe fn multiply<U: TileUnit>(unit: &mut U, rows: usize, single: bool, places: &Places, steps: &[*const u8]) {
-    // SAFETY: as the caller promises.
-    unsafe {
-        match (rows > ROWS, single) {
-            (true, true) => unit.multiply::<true, true>(places, steps),
-            (true, false) => unit.multiply::<true, false>(places, steps),
-            (false, true) => unit.multiply::<false, true>(places, steps),
-            (false, false) => unit.multiply::<false, false>(places, steps),
         }
     }
 }

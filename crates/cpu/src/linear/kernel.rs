@@ -85,13 +85,12 @@ static PORTABLE: &[&[Kernel]] = &[
 /// Kernels of this architecture, slower ones first.
 #[cfg(target_arch = "x86_64")]
 static OWN: &[&[Kernel]] = &[
-    &[avx2::F32, avx2::BF16, avx512::F32, avx512_dequant::BF16, avx512::BF16_PAIRS, amx::EMULATED_BF16, amx::BF16],
+    &[avx2::F32, avx2::BF16, avx512::F32, avx512_dequant::BF16, avx512::BF16_PAIRS, amx::BF16],
     &codings!(unpacking::<unpacked::Avx2F32>, "avx2_f32"),
     &codings!(unpacking::<unpacked::Avx2Bf16>, "avx2_bf16"),
     &codings!(unpacking::<avx512_dequant::Exact>, "avx512_f32"),
     &avx512_dequant::ROUNDED,
     &avx512_dequant::PAIRS,
-    &codings!(unpacking::<unpacked::EmulatedAmx>, "emulatedamx_bf16"),
     &codings!(unpacking::<avx512_dequant::Amx>, "amx_bf16"),
     &integers::avx2::KERNELS,
     &integers::avxvnni::EMULATED,

@@ -65,10 +65,7 @@ pub use output::Output;
 pub(crate) use packed::PART_BYTES;
 pub use packed::{MatrixFormat, Packed, PackedGateUp};
 
-use crate::{
-    isa::{self, Isa},
-    pool::Pool,
-};
+use crate::{isa::Isa, pool::Pool};
 use drive::{Factor, Together};
 use input::InputFormat;
 use kernel::Kernel;
@@ -121,13 +118,6 @@ pub struct Linear {
     kernel: &'static Kernel,
     products: Products,
     isa: Isa,
-}
-
-/// Every kernel that can be tested on this machine, slower ones first, the emulated ones at the end: see
-/// [`isa::testable`].
-#[doc(hidden)]
-pub fn kernel_list() -> Vec<Linear> {
-    kernels_of(isa::testable())
 }
 
 /// The kernels that are chosen for some tiers, each once.

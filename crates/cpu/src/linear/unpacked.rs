@@ -6,8 +6,6 @@
 
 use std::{mem::MaybeUninit, ops::Range};
 
-#[cfg(target_arch = "x86_64")]
-use super::amx;
 use super::{
     activation::round_bf16,
     int8::{QUAD, QUADS},
@@ -230,8 +228,6 @@ unsafe fn store_bf16(weights: [[f32; PANEL]; 2], out: *mut u8) {
 
 unpacks!(PortableF32: portable::F32, [f32; PANEL], Numbers<C>, store_f32);
 unpacks!(PortableBf16: portable::BF16, [f32; PANEL], Numbers<C>, store_bf16);
-#[cfg(target_arch = "x86_64")]
-unpacks!(EmulatedAmx: amx::EMULATED_BF16, [f32; PANEL], Numbers<C>, store_bf16);
 
 #[cfg(target_arch = "aarch64")]
 pub(super) use arm::{Bf16I8mm, NeonBf16, NeonF32};

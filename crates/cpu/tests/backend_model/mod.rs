@@ -1,34 +1,39 @@
 //! A tiny transformer on the backend, its twin, and launches built by hand.
 
 use demask_cpu::{CpuBackend, CpuOptions, isa::Isa, linear::Activations};
-use demask_step::{HeadRequest, Sampling};
+use demask_step::{Drift, HeadRequest, Sampling};
 use demask_tensor::{
-    AttentionShape, Backend, Dtype, HeadOutput, HeadRow, HeadWeights, Launch, MlpWeights, PAGE, PageKind, QkvRows,
-    QkvWeights, Rows, Segment, TensorView, WorkspaceShape,
+    AttentionShape, Backend, Dtype, HeadOutput, HeadRow, HeadWeights, Launch, MlpWeights, PAGE, PageKind, ProbeLaunch,
+    QkvRows, QkvWeights, Rows, Segment, TensorView, WorkspaceShape,
 };
 use demask_testkit::naive::{
     linear::rounded,
-    network::{Layer, Transformer, noise},
+    network::{Layer, Partial, Transformer, noise},
 };
 
 pub const VOCABULARY: usize = 90;
 pub const HIDDEN: usize = 24;
 const FFN: usize = 40;
+pub const EPSILON: f32 = 1e-5;
 pub const POSITIONS: usize = 320;
 /// A token whose embedding is not a number.
 pub const POISON: u32 = VOCABULARY as u32 - 1;
 pub const SHAPE: AttentionShape = AttentionShape { heads: 4, kv_heads: 2, head_dim: 12 };
 
+pub type Matrix = <CpuBackend as Backend>::Matrix;
+pub type GateUp = <CpuBackend as Backend>::GateUp;
+pub type Vector = <CpuBackend as Backend>::Vector;
+
 struct PackedLayer {
-    norms: [<CpuBackend as Backend>::Vector; 2],
-    query: <CpuBackend as Backend>::Matrix,
-    key: <CpuBackend as Backend>::Matrix,
-    value: <CpuBackend as Backend>::Matrix,
-    biases: Option<[<CpuBackend as Backend>::Vector; 3]>,
-    head_norms: Option<[<CpuBackend as Backend>::Vector; 2]>,
-    output: <CpuBackend as Backend>::Matrix,
-    gate_up: <CpuBackend as Backend>::GateUp,
-    down: <CpuBackend as Backend>::Matrix,
+    norms: [Vector; 2],
+    query: Matrix,
+    key: Matrix,
+    value: Matrix,
+    biases: Option<[Vector; 3]>,
+    head_norms: Option<[Vector; 2]>,
+    output: Matrix,
+    gate_up: GateUp,
+    down: Matrix,
 }
 
 /// The model in one backend.
@@ -37,9 +42,8 @@ pub struct Model {
     pub kv: <CpuBackend as Backend>::Kv,
     embedding: <CpuBackend as Backend>::Embedding,
     layers: Vec<PackedLayer>,
-    final_norm: <CpuBackend as Backend>::Vector,
-    head: <CpuBackend as Backend>::Matrix,
-    epsilon: f32,
+    final_norm: Vector,
+    head: Matrix,
     pub out: HeadOutput,
     /// The layer of partial launches that chooses for all behind it; if there is none, each behind the first chooses.
     pub chooser: Option<usize>,
@@ -80,7 +84,7 @@ pub fn twin(dtype: Dtype, biased: bool) -> Transformer {
         heads: SHAPE.heads,
         kv_heads: SHAPE.kv_heads,
         head_dim: SHAPE.head_dim,
-        epsilon: 1e-5,
+        epsilon: EPSILON,
         embedding,
         cos: angles.iter().map(|angle| angle.cos()).collect(),
         sin: angles.iter().map(|angle| angle.sin()).collect(),
@@ -91,8 +95,18 @@ pub fn twin(dtype: Dtype, biased: bool) -> Transformer {
     }
 }
 
-fn bytes(values: &[f32]) -> Vec<u8> {
+pub fn bytes(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+pub fn pack(backend: &CpuBackend, values: &[f32], rows: usize) -> Matrix {
+    backend.pack(TensorView::new(Dtype::F32, rows, values.len() / rows, &bytes(values))).unwrap()
+}
+
+pub fn pack_gate_up(backend: &CpuBackend, gate: &[f32], up: &[f32], rows: usize) -> GateUp {
+    let (gate, up) = (bytes(gate), bytes(up));
+    let view = |bytes| TensorView::new(Dtype::F32, rows, gate.len() / 4 / rows, bytes);
+    backend.pack_gate_up(view(&gate), view(&up)).unwrap()
 }
 
 impl Model {
@@ -113,9 +127,7 @@ impl Model {
         backend.set_rotation(&twin.cos, &twin.sin, twin.rotated).unwrap();
         let kv = backend.new_kv(&SHAPE, twin.layers.len(), HIDDEN);
         let vector = |values: &[f32]| backend.vector(values).unwrap();
-        let pack = |values: &[f32], rows: usize| {
-            backend.pack(TensorView::new(Dtype::F32, rows, values.len() / rows, &bytes(values))).unwrap()
-        };
+        let pack = |values: &[f32], rows: usize| pack(&backend, values, rows);
         let (query, kv_width) = (SHAPE.heads * SHAPE.head_dim, SHAPE.kv_heads * SHAPE.head_dim);
         let pack_layer = |layer: &Layer| PackedLayer {
             norms: [vector(&layer.attention_norm), vector(&layer.mlp_norm)],
@@ -125,28 +137,14 @@ impl Model {
             biases: layer.biases.as_ref().map(|biases| biases.each_ref().map(|bias| vector(bias))),
             head_norms: layer.head_norms.as_ref().map(|norms| norms.each_ref().map(|norm| vector(norm))),
             output: pack(&layer.output, HIDDEN),
-            gate_up: {
-                let (gate, up) = (bytes(&layer.gate), bytes(&layer.up));
-                let view = |bytes| TensorView::new(Dtype::F32, FFN, HIDDEN, bytes);
-                backend.pack_gate_up(view(&gate), view(&up)).unwrap()
-            },
+            gate_up: pack_gate_up(&backend, &layer.gate, &layer.up, FFN),
             down: pack(&layer.down, HIDDEN),
         };
         let layers = twin.layers.iter().map(pack_layer).collect();
         let table = bytes(&twin.embedding);
         let embedding = backend.pack_embedding(TensorView::new(Dtype::F32, VOCABULARY, HIDDEN, &table)).unwrap();
         let (final_norm, head) = (vector(&twin.final_norm), pack(&twin.head, VOCABULARY));
-        Self {
-            embedding,
-            layers,
-            final_norm,
-            head,
-            epsilon: twin.epsilon,
-            kv,
-            backend,
-            out: HeadOutput::default(),
-            chooser: None,
-        }
+        Self { embedding, layers, final_norm, head, kv, backend, out: HeadOutput::default(), chooser: None }
     }
 
     pub fn pages(&mut self, count: usize, kind: PageKind) -> Vec<u32> {
@@ -157,8 +155,7 @@ impl Model {
 
     /// One forward. In the layers of a partial launch that choose, `keys` write K and `values` V.
     pub fn forward(&mut self, launch: &Launch, keys: Rows, values: Rows) {
-        let Self { backend, kv, embedding, layers, final_norm, head, epsilon, out, chooser } = self;
-        let epsilon = *epsilon;
+        let Self { backend, kv, embedding, layers, final_norm, head, out, chooser } = self;
         let holds = launch.partial || !launch.held.is_empty();
         backend.begin(launch, kv);
         backend.embed(embedding);
@@ -166,7 +163,7 @@ impl Model {
         for (index, layer) in layers.iter().enumerate() {
             let qkv = QkvWeights {
                 norm: &layer.norms[0],
-                epsilon,
+                epsilon: EPSILON,
                 query: &layer.query,
                 key: &layer.key,
                 value: &layer.value,
@@ -188,13 +185,14 @@ impl Model {
             backend.qkv(index, &qkv, QkvRows { query: rows, key, value }, kv);
             backend.attend(index, rows, kv);
             backend.project_add(&layer.output, rows);
-            let mlp = MlpWeights { norm: &layer.norms[1], epsilon, gate_up: &layer.gate_up, down: &layer.down };
+            let mlp =
+                MlpWeights { norm: &layer.norms[1], epsilon: EPSILON, gate_up: &layer.gate_up, down: &layer.down };
             backend.mlp(&mlp, rows);
             if holds {
                 backend.settle(index, rows, kv);
             }
         }
-        backend.head(&HeadWeights { norm: final_norm, epsilon, head }, kv, out);
+        backend.head(&HeadWeights { norm: final_norm, epsilon: EPSILON, head }, kv, out);
     }
 }
 
@@ -211,6 +209,19 @@ pub fn push_rows(launch: &mut Launch, pages: &[u32], rows: &[(usize, u32)], mask
     let table = table..launch.tables.len() as u32;
     launch.segments.push(Segment { rows: first..launch.len() as u32, table });
     first
+}
+
+/// Lets rows of a sequence be computed in part: all of them are held, and `partial` counts from the first of them.
+pub fn push_partial(launch: &mut Launch, rows: std::ops::Range<u32>, partial: &Partial) {
+    let by = if partial.by_key { Drift::Key } else { Drift::Value };
+    let by = partial.random.map_or(by, |seed| Drift::Random { seed });
+    launch.partial = true;
+    launch.fixed.extend(partial.fixed.iter().map(|&row| rows.start + row as u32));
+    launch.probed.extend(partial.probed.iter().map(|&row| rows.start + row as u32));
+    if !partial.probed.is_empty() {
+        launch.probes.push(ProbeLaunch { rows: partial.probed.len() as u32, keep: partial.keep as u32, by });
+    }
+    launch.held.extend(rows);
 }
 
 /// Asks for the logits of some rows, and everything else that the head can tell.

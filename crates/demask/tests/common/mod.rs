@@ -6,13 +6,11 @@ mod device;
 use std::{collections::HashMap, ops::ControlFlow};
 
 use demask::Class;
-#[cfg(target_arch = "x86_64")]
-use demask::internals::cpu::isa::emulated_amx;
 use demask::internals::{
     RequestId, Scheduler,
     cpu::{
         CpuBackend, CpuOptions,
-        isa::Isa,
+        isa::{Isa, testable},
         linear::{Activations, Products, Quantisation},
     },
     decode::Session,
@@ -302,21 +300,14 @@ fn on<B: Backend + 'static>(spec: &ArchSpec, backend: B) -> Box<dyn Inspect> {
     Box::new(Runner::new(spec.clone(), weights, backend, 64).unwrap())
 }
 
-/// Every tier and element type that this machine has, and the tile instructions in software where it lacks them.
+/// Every tier and element type that this machine has, and bf16 in tiles where their instructions are trapped.
 pub fn tiers() -> Vec<(Isa, Dtype)> {
-    let tiers = Isa::available().into_iter().flat_map(|isa| [(isa, Dtype::F32), (isa, Dtype::Bf16)]);
-    #[cfg(not(target_arch = "x86_64"))]
-    return tiers.collect();
-    #[cfg(target_arch = "x86_64")]
-    with_emulated(tiers.collect())
-}
-
-#[cfg(target_arch = "x86_64")]
-fn with_emulated(mut tiers: Vec<(Isa, Dtype)>) -> Vec<(Isa, Dtype)> {
-    if !tiers.iter().any(|(isa, _)| isa.tier() == emulated_amx().tier()) {
-        tiers.push((emulated_amx(), Dtype::Bf16));
-    }
-    tiers
+    // SAFETY: the trap executes tile instructions where it says so.
+    let isas = unsafe { testable(demask_testkit::tiles::trap) };
+    let available = Isa::available();
+    let executed = isas.into_iter().filter(|isa| isa.has(isa.tier()));
+    let tiers = executed.flat_map(|isa| [(isa, Dtype::F32), (isa, Dtype::Bf16)]);
+    tiers.filter(|(isa, dtype)| *dtype == Dtype::Bf16 || available.contains(isa)).collect()
 }
 
 /// Returns the tiers as devices.

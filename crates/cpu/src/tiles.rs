@@ -1,17 +1,55 @@
-//! The tile instructions of the processor itself.
+//! Tile instructions: products of 16 rows times 16 columns in one instruction, over 32 numbers of bf16.
 //!
 //! A product is one block of assembly, which names all tiles as overwritten: none holds anything from one block to the
 //! next. What stays is their configuration, of which the compiler knows nothing; the system saves it, and the tiles, with
 //! the rest of a thread's registers.
 
-use std::{arch::asm, mem::offset_of};
+use std::{arch::asm, marker::PhantomData, mem::offset_of};
 
-use super::{Places, ROW_BYTES, ROWS, TileUnit};
+/// Rows of a tile.
+pub(crate) const ROWS: usize = 16;
+/// Bytes of a tile's row.
+pub(crate) const ROW_BYTES: usize = 64;
+/// Words in a tile's row.
+pub(crate) const WORDS: usize = ROW_BYTES / 4;
+/// Numbers of bf16 that one product takes: a row of them.
+pub(crate) const DEPTH: usize = ROW_BYTES / 2;
 
-/// The tile registers of the current thread.
-pub(crate) struct Tiles {
+/// Rows of inputs of which a step of two tiles of rows fetches a line.
+pub(crate) const ROWS_AHEAD: usize = 4;
+
+/// The current thread's eight tile registers, configured as tiles of full size: four of sums (0 to 3), two of inputs (4 and
+/// 5) and two of weights (6 and 7). Their contents live no longer than one product.
+pub(crate) struct TileUnit {
     /// Mark that keeps tiles on their thread.
-    _thread: std::marker::PhantomData<*const ()>,
+    _thread: PhantomData<*const ()>,
+}
+
+/// Places of tiles of rows times two tiles of columns.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Places {
+    /// The first tile of sums; the next one of its rows lies beside it.
+    pub(crate) sums: *mut u8,
+    /// Bytes from row to row of sums.
+    pub(crate) sums_stride: usize,
+    /// The first tile of inputs.
+    pub(crate) input: *const u8,
+    /// Bytes from row to row of inputs.
+    pub(crate) input_stride: usize,
+    /// Bytes from row to row of a tile of weights.
+    pub(crate) weight_stride: usize,
+    /// Bytes from the first tile of weights to the second.
+    pub(crate) weight_right: usize,
+    /// Place of what the second-level cache is to fetch meanwhile, of either tile of weights. It may be anywhere.
+    pub(crate) ahead: *const u8,
+    /// Lines of it that are fetched in each step, for either tile.
+    pub(crate) ahead_lines: usize,
+    /// The first of [`ROWS_AHEAD`] rows of inputs of which a line is fetched in each step too, where there are two tiles of
+    /// rows. It may be anywhere.
+    pub(crate) rows_ahead: *const u8,
+    /// Records whether sums begin at 0 instead of what is there.
+    pub(crate) fresh: bool,
 }
 
 /// Operand of `ldtilecfg`, laid out by palette 1.
@@ -142,9 +180,13 @@ macro_rules! products {
     (@ [] $line:expr) => { "" };
 }
 
-impl TileUnit for Tiles {
+impl TileUnit {
+    /// Configures the thread's registers. Dropping the unit releases them.
+    ///
+    /// # Safety
+    /// The thread may execute tile instructions, and has no other unit.
     #[inline(always)]
-    unsafe fn configure() -> Self {
+    pub(crate) unsafe fn configure() -> Self {
         let configuration: &'static Configuration = const { &Configuration::new() };
         // SAFETY: the caller vouches for the instruction; the operand is a valid configuration of 64 bytes.
         unsafe {
@@ -156,15 +198,22 @@ impl TileUnit for Tiles {
                 options(nostack, preserves_flags),
             );
         }
-        Self { _thread: std::marker::PhantomData }
+        Self { _thread: PhantomData }
     }
 
+    /// Multiplies one or two tiles of rows with a pair of tiles of columns, of bf16: adds the products of each step to the
+    /// sums. Steps are the starts of tiles of weights; inputs go on by a row of a tile from step to step. Where weights are
+    /// a `stream`, each is loaded once and inputs stay in the caches; otherwise it is the other way round.
+    ///
+    /// # Safety
+    /// Of sums, inputs and weights, 16 rows of 64 bytes are readable at each of their places, 32 rows of sums and inputs if
+    /// `tall`; sums, which may be unwritten where they are fresh, belong to the caller.
+    #[expect(clippy::unused_self, reason = "a unit is the proof that tiles are configured")]
     #[inline(always)]
-    unsafe fn multiply<const TALL: bool, const STREAM: bool>(&mut self, places: &Places, steps: &[*const u8]) {
-        // SAFETY: the unit is configured as long as it lives, and its tiles fit each other; the caller vouches for the
-        // memory.
+    pub(crate) unsafe fn multiply(&mut self, tall: bool, stream: bool, places: &Places, steps: &[*const u8]) {
+        // SAFETY: tiles are configured as long as the unit lives, and fit each other; the caller vouches for the memory.
         unsafe {
-            match (TALL, STREAM) {
+            match (tall, stream) {
                 (true, false) => products!(places, steps, "tdpbf16ps", ("tileloaddt1", "tileloadd"), [tall]),
                 (false, false) => products!(places, steps, "tdpbf16ps", ("tileloaddt1", "tileloadd"), []),
                 (true, true) => products!(places, steps, "tdpbf16ps", ("tileloadd", "tileloaddt1"), [tall]),
@@ -174,7 +223,7 @@ impl TileUnit for Tiles {
     }
 }
 
-impl Drop for Tiles {
+impl Drop for TileUnit {
     fn drop(&mut self) {
         // SAFETY: a unit exists only where tile instructions may be executed. Releasing lets the system leave the
         // tiles out when it switches threads.
@@ -191,7 +240,93 @@ impl Drop for Tiles {
 
 #[cfg(test)]
 mod tests {
+    use demask_testkit::tiles::{Tile, add_products};
+
     use super::*;
+    use crate::isa::{Tier, tests::testable};
+
+    /// Bytes from row to row of what tiles are loaded from.
+    const STRIDE: usize = 2 * ROW_BYTES + 32;
+    /// Tiles of weights, the first of each step; the second lies behind it.
+    const STEPS: [usize; 2] = [3, 2];
+
+    /// Numbers of bf16, two in a word, of every sign and many sizes, some of them zero.
+    fn words() -> Vec<u32> {
+        let mut state = 1u32;
+        let mut half = || {
+            state = state.wrapping_mul(0x9e37_79b1).wrapping_add(0x7f4a_7c15);
+            let value = (f64::from(state >> 8) / f64::from(1 << 24) - 0.5) * f64::from(1 << (state & 15));
+            u32::from(crate::linear::activation::round_bf16(if state & 0x70 == 0 { 0.0 } else { value as f32 }))
+        };
+        (0..6 * ROWS * STRIDE / 4).map(|_| half() | half() << 16).collect()
+    }
+
+    /// Sums of one and of two tiles of rows, fresh ones and others.
+    ///
+    /// # Safety
+    /// Tile instructions may be executed.
+    unsafe fn results(words: &[u32]) -> Vec<u32> {
+        let tile = |index: usize| words.as_ptr().cast::<u8>().wrapping_add(index * ROWS * STRIDE);
+        let mut out: Vec<u32> = words[..8 * ROWS * WORDS].to_vec();
+        let places = Places {
+            sums: out.as_mut_ptr().cast(),
+            sums_stride: 2 * ROW_BYTES,
+            input: tile(0),
+            input_stride: STRIDE,
+            weight_stride: STRIDE,
+            weight_right: ROWS * STRIDE,
+            ahead: tile(0),
+            ahead_lines: 3,
+            rows_ahead: tile(0),
+            fresh: false,
+        };
+        let short =
+            Places { sums: places.sums.wrapping_add(4 * ROWS * ROW_BYTES), input: tile(1), fresh: true, ..places };
+        let steps = STEPS.map(tile);
+        // SAFETY: the caller vouches for the instructions; there are six tiles of words, and `out` has room for two times
+        // four tiles of sums.
+        unsafe {
+            let mut unit = TileUnit::configure();
+            unit.multiply(true, false, &places, &steps);
+            unit.multiply(false, true, &short, &steps[1..]);
+        }
+        out
+    }
+
+    /// The same sums by the arithmetic of the instructions.
+    fn expected(words: &[u32]) -> Vec<u32> {
+        let tile = |words: &[u32], start: usize, stride: usize| -> Tile {
+            std::array::from_fn(|row| words[start + row * stride..][..WORDS].try_into().unwrap())
+        };
+        // Inputs of the second step begin a row of a tile later.
+        let operand = |index: usize, step: usize| tile(words, index * ROWS * STRIDE / 4 + step * WORDS, STRIDE / 4);
+        let mut out: Vec<u32> = words[..8 * ROWS * WORDS].to_vec();
+        for (rows, input, steps, fresh) in [(0, 0, &STEPS[..], false), (1, 1, &STEPS, false), (2, 1, &STEPS[1..], true)]
+        {
+            for column in 0..2 {
+                let start = (rows * ROWS * 2 + column) * WORDS;
+                let mut sums = if fresh { [[0; WORDS]; ROWS] } else { tile(&out, start, 2 * WORDS) };
+                for (step, weight) in steps.iter().enumerate() {
+                    add_products(&mut sums, &operand(input, step), &operand(weight + column, 0), (ROWS, WORDS));
+                }
+                for (row, sums) in sums.iter().enumerate() {
+                    out[start + row * 2 * WORDS..][..WORDS].copy_from_slice(sums);
+                }
+            }
+        }
+        out
+    }
+
+    /// On a processor with tiles this compares its arithmetic with its twin's; where they are trapped, the twin computes,
+    /// and instructions, places and strides are what is compared.
+    #[test]
+    fn the_instructions_do_what_their_twin_does() {
+        if testable().iter().any(|isa| isa.has(Tier::Amx)) {
+            let words = words();
+            // SAFETY: the tier was just found.
+            assert_eq!(unsafe { results(&words) }, expected(&words));
+        }
+    }
 
     #[test]
     fn tiles_are_of_full_size() {

@@ -1,19 +1,20 @@
 //! Tile instructions on a processor that has none: the signal for an unknown instruction computes them.
 //!
-//! This is for tests. The machine code of the tier AMX runs as it is: its encodings, registers, addresses, strides and
-//! configurations are taken from the instructions and held to what Intel's Software Developer's Manual demands of them
-//! (volume 1 on programming with AMX, and the pages of the instructions in volume 2). What the processor would answer with
-//! an exception ends the process with a line. The arithmetic is the [twin](super::twin)'s.
+//! Machine code runs as it is: its encodings, registers, addresses, strides and configurations are taken from the
+//! instructions and held to what Intel's Software Developer's Manual demands of them (volume 1 on programming with AMX, and
+//! the pages of the instructions in volume 2). What the processor would answer with an exception ends the process with a
+//! line. The arithmetic is that of the [module above](super).
 
 use std::{cell::UnsafeCell, mem::MaybeUninit, ptr, sync::OnceLock};
 
 use libc::{c_int, c_void, siginfo_t, ucontext_t};
 
-use super::{
-    ROW_BYTES, ROWS, WORDS,
-    twin::{BYTES, Tile, add_products, add_products_of_bytes},
-};
+use super::{ROWS, Tile, WORDS, add_products, add_products_of_bytes};
 
+/// Bytes of a word.
+const BYTES: usize = 4;
+/// Bytes of a tile's row.
+const ROW_BYTES: usize = WORDS * BYTES;
 /// Registers of tiles.
 const TILES: usize = 8;
 /// The number of a register that stands for none in the index of an address.
@@ -21,8 +22,8 @@ const NO_INDEX: usize = 4;
 /// The number of a register that stands for none in the base of an address, or for the next instruction's place.
 const NO_BASE: usize = 5;
 
-/// Lets tile instructions work in all threads of this process; whether they do.
-pub(crate) fn install() -> bool {
+/// Installs the handler for this process, once, and reports whether it is there.
+pub(super) fn install() -> bool {
     static INSTALLED: OnceLock<bool> = OnceLock::new();
     *INSTALLED.get_or_init(|| {
         let mut action = MaybeUninit::<libc::sigaction>::zeroed();
@@ -90,22 +91,23 @@ enum Instruction {
 /// Called by the system for `SIGILL`, with the registers of the thread that met the instruction.
 unsafe extern "C" fn handle(signal: c_int, _: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the system hands out the registers, and nobody else has them while the thread is here. The instruction
-    // pointer points to the instruction, of which bytes are read one by one, no further than it goes. A thread's tiles
-    // are used in its handler alone, which does not interrupt itself.
+    // pointer points to the instruction, of which bytes are read one by one, no further than it goes; so are those of the
+    // instruction behind it, which the thread executes next. A thread's tiles are used in its handler alone, which does
+    // not interrupt itself.
     unsafe {
         let registers = &mut (*context.cast::<ucontext_t>()).uc_mcontext.gregs;
-        let place = registers[libc::REG_RIP as usize] as usize;
-        let mut code = Code { next: place as *const u8 };
-        match decode(&mut code) {
-            Some(instruction) => {
-                let next = code.next as usize;
-                registers[libc::REG_RIP as usize] = next as i64;
-                STATE.with(|state| (*state.get()).execute(instruction, registers, next));
-            }
-            None => {
-                // Not ours: it meets the instruction again, and ends as it would have.
-                libc::signal(signal, libc::SIG_DFL);
-            }
+        let mut code = Code { next: registers[libc::REG_RIP as usize] as *const u8 };
+        let mut met = decode(&mut code);
+        if met.is_none() {
+            // Not ours: it meets the instruction again, and ends as it would have.
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        // Tile instructions right behind it are executed at once: signals would take longer.
+        while let Some(instruction) = met {
+            let next = code.next as usize;
+            registers[libc::REG_RIP as usize] = next as i64;
+            STATE.with(|state| (*state.get()).execute(instruction, registers, next));
+            met = decode(&mut code);
         }
     }
 }
@@ -119,15 +121,15 @@ impl Iterator for Code {
     type Item = u8;
 
     fn next(&mut self) -> Option<u8> {
-        // SAFETY: only the handler makes one of these, at an instruction that the processor has read, and takes no more
-        // bytes than it has.
+        // SAFETY: only the handler makes one of these, at instructions that the processor executes next, and takes no
+        // more bytes than they have.
         let byte = unsafe { *self.next };
         self.next = self.next.wrapping_add(1);
         Some(byte)
     }
 }
 
-/// The tile instruction that stands there, if it is one of those that [`super::hardware`] uses.
+/// The tile instruction that stands there, if it is one of those that demask uses.
 fn decode(code: &mut impl Iterator<Item = u8>) -> Option<Instruction> {
     // A prefix of three bytes: registers' high bits, inverted, and the table of opcodes; then an inverted register, the
     // length and a prefix.
