@@ -18,7 +18,7 @@ use crate::{
     routing::{Choices, ExpertWork, PASS, Router},
 };
 
-/// See [`demask_tensor::Backend::experts`]. Returns the bytes of the experts that it read.
+/// Runs [`demask_tensor::Backend::experts`]. Returns the bytes of the experts that it read.
 ///
 /// # Panics
 /// If the workspace was made for another shape.

@@ -111,7 +111,7 @@ impl At<'_> {
     }
 }
 
-/// See [`demask_tensor::Backend::qkv`]: rows are normed once for each distinct set of rows.
+/// Runs [`demask_tensor::Backend::qkv`]: rows are normed once for each distinct set of rows.
 pub(super) fn qkv(
     (tools, work): Parts<'_>,
     layer: usize,
@@ -243,7 +243,7 @@ impl<'a> Projection<'a> {
     }
 }
 
-/// See [`demask_tensor::Backend::select`].
+/// Runs [`demask_tensor::Backend::select`].
 pub(super) fn select((tools, work): Parts<'_>, layer: usize, weights: &QkvWeights<'_, CpuBackend>, kv: &mut KvStore) {
     /// V is rounded and nothing else.
     static NONE: Rotation = Rotation { cos: Vec::new(), sin: Vec::new(), half: 0 };
@@ -313,7 +313,7 @@ fn store(tools: &Tools, at: At<'_>, (tensor, fresh): (Tensor, &[f32]), kv: &mut 
     });
 }
 
-/// See [`demask_tensor::Backend::attend`].
+/// Runs [`demask_tensor::Backend::attend`].
 pub(super) fn attend((tools, work): Parts<'_>, layer: usize, rows: Rows, kv: &KvStore) {
     let Workspace { taken, blocks, queries, attended, shape, .. } = work;
     let list = taken.list(rows);
@@ -336,7 +336,7 @@ pub(super) fn attend((tools, work): Parts<'_>, layer: usize, rows: Rows, kv: &Kv
     tools.clock.time(Part::Attention, || attend.run(&tools.pool, attended.as_mut_slice()));
 }
 
-/// See [`demask_tensor::Backend::project_add`].
+/// Runs [`demask_tensor::Backend::project_add`].
 pub(super) fn project_add((tools, work): Parts<'_>, weight: &Packed, rows: Rows) {
     let Workspace { taken, attended, attended_input, stream, shape, .. } = work;
     let width = query_width(&shape.attention);
@@ -354,7 +354,7 @@ pub(super) fn project_add((tools, work): Parts<'_>, weight: &Packed, rows: Rows)
     }
 }
 
-/// See [`demask_tensor::Backend::mlp`].
+/// Runs [`demask_tensor::Backend::mlp`].
 pub(super) fn mlp((tools, work): Parts<'_>, weights: &MlpWeights<'_, CpuBackend>, rows: Rows) {
     let Workspace { taken, hidden_input, ffn_input, stream, scratch, .. } = work;
     let norm = Norm { weight: weights.norm.as_slice(), epsilon: weights.epsilon };
@@ -376,7 +376,7 @@ pub(super) enum Increments {
     Settle,
 }
 
-/// See [`demask_tensor::Backend::hold`] and [`demask_tensor::Backend::settle`].
+/// Runs [`demask_tensor::Backend::hold`] or [`demask_tensor::Backend::settle`].
 pub(super) fn keep_increments((tools, work): Parts<'_>, layer: usize, rows: Rows, kv: &mut KvStore, what: Increments) {
     let Workspace { taken, marked, stream, shape, .. } = work;
     let (launch, hidden) = (&taken.launch, shape.hidden);

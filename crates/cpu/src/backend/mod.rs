@@ -68,7 +68,7 @@ pub struct CpuBackend {
     expert_bytes: u64,
 }
 
-/// What every operation of a step uses and none changes.
+/// Instruction set and helpers that every operation of a step uses and none changes.
 struct Tools {
     isa: Isa,
     pool: Pool,

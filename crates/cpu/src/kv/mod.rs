@@ -64,7 +64,8 @@ pub(crate) enum Weave {
 }
 
 impl Weave {
-    /// Chooses the weave: tiles for heads of whole tiles on a tier that has them; pairs for heads of whole vectors where there are products of pairs; neither for heads that do not fit into the products' scratch.
+    /// Chooses the weave: tiles for heads of whole tiles on a tier that has them; pairs for heads of whole vectors where there
+    /// are products of pairs; neither for heads that do not fit into the products' scratch.
     #[cfg(target_arch = "x86_64")]
     fn of(isa: Isa, shape: &AttentionShape, dtype: Dtype) -> Option<Self> {
         let width = shape.head_dim;

@@ -404,7 +404,8 @@ unsafe fn integers<C: Code>(words: __m512i) -> __m512 {
     }
 }
 
-/// Scales of the inputs of a panel, and those of the second half or minima where there are any, in the part at `part`, of the block at `head`.
+/// Scales of the inputs of a panel in the part at `part`, of the block at `head`; then the scales of their second half, or the
+/// minima, where there are any.
 ///
 /// # Safety
 /// The processor has AVX-512; both are a pair's.

@@ -60,7 +60,7 @@ pub(super) struct Instructions {
 }
 
 impl Instructions {
-    /// Those of a tier.
+    /// Returns the instructions of a tier.
     pub(super) const fn of(tier: Tier) -> Self {
         Self { tier, executes: tier, vnni: false }
     }
@@ -316,7 +316,7 @@ impl Block {
     /// Stores what [`Block::load_sums`] loaded.
     ///
     /// # Safety
-    /// As there.
+    /// As [`Block::load_sums`].
     #[inline(always)]
     pub(super) unsafe fn store_sums<R: Copy, const ROWS: usize, const REGISTERS: usize>(
         &self,
