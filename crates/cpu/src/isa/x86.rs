@@ -49,8 +49,8 @@ fn bf16() -> bool {
     avx512() && is_x86_feature_detected!("avx512bf16")
 }
 
-/// Tiles need the processor (CPUID leaf 7, which tells of AVX-512, too: AMX-BF16, AMX-TILE, AMX-INT8), the system's
-/// context switch (XCR0: tile configuration and tile data) and, on Linux, its permission.
+/// Reports whether tiles may be used. They need the processor (AMX-BF16, AMX-TILE and AMX-INT8 in CPUID leaf 7, which is there
+/// wherever AVX-512 is), the system's context switch (XCR0: tile configuration and tile data) and, on Linux, its permission.
 fn amx() -> bool {
     const AMX_BITS: u32 = 1 << 22 | 1 << 24 | 1 << 25;
     const TILE_STATE: u64 = 1 << 17 | 1 << 18;
