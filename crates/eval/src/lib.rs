@@ -8,6 +8,7 @@
 
 pub mod data;
 mod problem;
+pub mod recipes;
 mod record;
 pub mod report;
 pub mod run;
@@ -16,6 +17,6 @@ pub mod score;
 pub mod tasks;
 
 pub use problem::{Gold, Problem};
-pub use record::Record;
+pub use record::{Counts, Record};
 pub use score::{Rule, Verdict};
 pub use tasks::{FieldError, Source, Style, Task};

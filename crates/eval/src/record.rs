@@ -25,11 +25,28 @@ pub struct Record {
     pub verdict: Verdict,
     /// Right answer, for people.
     pub expected: String,
-    /// Decoded tokens.
-    pub tokens: usize,
-    /// Decoded tokens that are part of the text: neither end tokens nor other special ones. None without a tokenizer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub plain_tokens: Option<usize>,
+    /// Counts of its tokens.
+    #[serde(flatten)]
+    pub counts: Counts,
     /// The receipt as `generate --json` prints it.
     pub receipt: Value,
+}
+
+/// Tokens of an answer, by the ways in which papers count them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Counts {
+    /// Decoded tokens of the answer, up to and with the end token.
+    pub tokens: usize,
+    /// Those that are part of the text: neither end tokens nor other special ones. None without a tokenizer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plain_tokens: Option<usize>,
+    /// Tokens of the prompt that are part of its text. None without a tokenizer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plain_prompt_tokens: Option<usize>,
+    /// Positions that were written, those after the end token included.
+    #[serde(default)]
+    pub positions: usize,
+    /// Records whether the answer filled its length without coming to an end.
+    #[serde(default)]
+    pub cut: bool,
 }

@@ -15,6 +15,8 @@ use demask::internals::{
 };
 use demask_eval::{
     Task,
+    recipes::RECIPES,
+    report::Published,
     run::{Asking, Means, Plan, Row, Spec},
     tasks::Exemplars,
 };
@@ -157,6 +159,111 @@ fn every_recipe_can_be_run() {
     }
     fs::remove_dir_all(&scratch).unwrap();
     assert!(recipes_seen >= 40 && rows_seen >= 250, "{recipes_seen} recipes, {rows_seen} rows");
+}
+
+/// Every figure that a paper prints in a table of its own is in the recipe of that table, and no other figure is.
+#[test]
+fn recipes_have_the_figures_of_the_papers_tables() {
+    let mut reader = csv::Reader::from_path(root().join("crates/eval/tests/figures.csv")).unwrap();
+    let printed: BTreeMap<Vec<String>, f64> = reader
+        .records()
+        .map(|line| {
+            let mut cells: Vec<String> = line.unwrap().iter().map(str::to_owned).collect();
+            let value = cells.pop().unwrap().parse().unwrap();
+            (cells, value)
+        })
+        .collect();
+    let mut found = BTreeMap::new();
+    for recipe in recipes() {
+        for Published { row, task, figures, .. } in spec(&recipe).published {
+            for (figure, value) in figures {
+                let name = recipe.strip_prefix("recipes").unwrap().with_extension("");
+                found.insert(vec![name.display().to_string(), row.clone(), task.clone(), figure], value);
+            }
+        }
+    }
+    for (cell, value) in &printed {
+        assert_eq!(found.get(cell), Some(value), "printed: {cell:?}");
+    }
+    for (cell, value) in &found {
+        assert_eq!(printed.get(cell), Some(value), "in a recipe: {cell:?}");
+    }
+    // The tables of FlashDLM, dLLM-Cache and FreeDave as their seeds have them, and those of what they compare with.
+    assert!(printed.len() >= 445, "{} figures", printed.len());
+}
+
+/// Ratios and differences that a table prints are those of its own figures, as far as two digits tell, but for those
+/// that a recipe names as the paper's slips.
+#[test]
+fn printed_ratios_are_those_of_the_printed_figures() {
+    const SLIPS: [(&str, &str, f64); 5] = [
+        ("mmlu-pro", "Dream + FreeCache", 3.11),
+        ("piqa", "Dream + FreeCache + Qwen2.5-1.5B", 34.1),
+        ("gpqa", "Dream + FreeCache", 2.12),
+        ("gsm8k", "LLaDA + FreeCache, blocks of 64", 6.32),
+        ("gsm8k", "LLaDA + FreeCache", 6.31),
+    ];
+    let mut compared = 0;
+    for recipe in recipes() {
+        let spec = spec(&recipe);
+        let of = |row: &str, task: &str, figure: &str| {
+            let found = spec.published.iter().find(|published| (&*published.row, &*published.task) == (row, task));
+            found.and_then(|published| published.figures.get(figure).copied())
+        };
+        for Published { row, task, figures, .. } in &spec.published {
+            let place = spec.rows.iter().position(|other| other.name.as_deref() == Some(row)).unwrap();
+            let base = spec.rows[spec.rows[place].baseline].name.clone().unwrap();
+            for (figure, &value) in figures {
+                let (of_what, turned) = match figure.as_str() {
+                    "speed_up" => ("seconds_per_item", true),
+                    "accuracy_difference" => ("accuracy", false),
+                    name => (name.strip_suffix("_ratio").unwrap_or_default(), false),
+                };
+                let (Some(own), Some(base)) = (of(row, &task.clone(), of_what), of(&base, task, of_what)) else {
+                    continue;
+                };
+                if SLIPS.contains(&(task, row, value)) {
+                    continue;
+                }
+                compared += 1;
+                let (above, below) = if turned { (base, own) } else { (own, base) };
+                let (least, most) = match of_what {
+                    "accuracy" => (above - below - 0.006, above - below + 0.006),
+                    _ => ((above - 0.006) / (below + 0.006) - 0.01, (above + 0.006) / (below - 0.006) + 0.01),
+                };
+                assert!(
+                    (least..=most).contains(&value),
+                    "{}: {figure} of {row} on {task}: {value}, not {least} to {most}",
+                    recipe.display()
+                );
+            }
+        }
+    }
+    assert!(compared >= 120, "{compared}");
+}
+
+#[test]
+fn the_program_has_every_recipe_of_the_folder() {
+    let mut folder: Vec<(String, String)> = recipes()
+        .iter()
+        .map(|recipe| {
+            let name = recipe.strip_prefix("recipes").unwrap().with_extension("");
+            (name.display().to_string(), fs::read_to_string(root().join(recipe)).unwrap())
+        })
+        .collect();
+    let built_in: Vec<(String, String)> =
+        RECIPES.iter().map(|recipe| (recipe.name.to_owned(), recipe.text.to_owned())).collect();
+    // A file's ending sorts otherwise than its name.
+    folder.sort();
+    let names = |all: &[(String, String)]| all.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&built_in), names(&folder));
+    assert!(built_in == folder, "the texts of recipes are others than those of the folder");
+    let spec = Spec::read(Path::new("recipe:flashdlm/table-3"), None).unwrap();
+    assert_eq!(spec.rows.len(), self::spec(Path::new("recipes/flashdlm/table-3.toml")).rows.len());
+    let refused = Spec::read(Path::new("recipe:flashdlm/table-33"), None).unwrap_err().to_string();
+    let expected =
+        "recipe:flashdlm/table-33, line 1: unknown recipe \"flashdlm/table-33\", did you mean \"flashdlm/table-3\"?";
+    assert!(refused.starts_with(expected), "{refused}");
 }
 
 /// What a recipe compares with stands in it: nobody needs the paper beside the table.

@@ -1,6 +1,6 @@
 //! Arguments of `eval`, as they are typed.
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
 use super::{DecodeArgs, Path};
 
@@ -10,8 +10,8 @@ pub struct EvalArgs {
     /// Tasks, by name
     #[arg(value_name = "TASK")]
     pub tasks: Vec<String>,
-    /// A file of runs: rows with models and options of their own
-    #[arg(long, value_name = "FILE")]
+    /// A file of runs, rows with models and options of their own, or recipe:NAME (see `recipe list`)
+    #[arg(long, value_name = "FILE|recipe:NAME")]
     pub runs: Option<Path>,
     /// The first N problems of each task [default: all]
     #[arg(long, value_name = "N")]
@@ -89,4 +89,25 @@ pub struct ReportArgs {
     /// The row that all others are compared with [default: that of each directory]
     #[arg(long, value_name = "NAME")]
     pub baseline: Option<String>,
+}
+
+/// `demask recipe`.
+#[derive(Debug, Args)]
+pub struct RecipeArgs {
+    /// Command to run.
+    #[command(subcommand)]
+    pub command: RecipeCommand,
+}
+
+/// Commands about recipes.
+#[derive(Debug, Subcommand)]
+pub enum RecipeCommand {
+    /// List the recipes: names for `eval --runs recipe:NAME`, titles, and the models that they load
+    List,
+    /// Print a recipe, a file of runs to change
+    Show {
+        /// Name of the recipe
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
 }

@@ -24,7 +24,7 @@ pub use cost::CostArgs;
 pub use decode::flag;
 pub use decode::{DecodeArgs, in_flags};
 #[cfg(feature = "eval")]
-pub use eval::{EvalArgs, ReportArgs, TuneArgs};
+pub use eval::{EvalArgs, RecipeArgs, RecipeCommand, ReportArgs, TuneArgs};
 pub use generate::{ChatArgs, GenerateArgs};
 pub use tools::{
     AttentionArgs, BenchArgs, BenchCommand, BenchGenerateArgs, CompletionsArgs, CurveArgs, InspectArgs, LinearArgs,
@@ -104,6 +104,9 @@ pub enum Command {
     /// Answer the problems of tasks and report how well and how fast
     #[cfg(feature = "eval")]
     Eval(Box<EvalArgs>),
+    /// List the papers' tables as files of runs, and print them
+    #[cfg(feature = "eval")]
+    Recipe(RecipeArgs),
     /// Join results of different models, machines and days into one report
     #[cfg(feature = "eval")]
     Report(ReportArgs),
@@ -142,6 +145,9 @@ pub enum Command {
     /// Not in this build: --features eval adds it
     #[cfg(not(feature = "eval"))]
     Eval(LeftOutArgs),
+    /// Not in this build: --features eval adds it
+    #[cfg(not(feature = "eval"))]
+    Recipe(LeftOutArgs),
     /// Not in this build: --features eval adds it
     #[cfg(not(feature = "eval"))]
     Report(LeftOutArgs),

@@ -15,6 +15,8 @@ mod inspect;
 mod logits;
 mod packaging;
 #[cfg(feature = "eval")]
+mod recipe;
+#[cfg(feature = "eval")]
 mod report;
 #[cfg(feature = "serve")]
 mod serve;
@@ -42,6 +44,12 @@ pub fn run(Cli { shared, command }: Cli) -> anyhow::Result<()> {
         Command::Health(args) => return health::run(&args),
         other => other,
     };
+    #[cfg(feature = "eval")]
+    let command = match command {
+        // They are text: no model is needed.
+        Command::Recipe(args) => return recipe::run(shared.json, &args),
+        other => other,
+    };
     let settings = Settings::resolve(&shared)?;
     match command {
         Command::Completions(args) => packaging::completions(&args),
@@ -52,6 +60,8 @@ pub fn run(Cli { shared, command }: Cli) -> anyhow::Result<()> {
         Command::Chat(args) => chat::run(&settings, &args),
         #[cfg(feature = "eval")]
         Command::Eval(args) => eval::run(&settings, &args),
+        #[cfg(feature = "eval")]
+        Command::Recipe(_) => Ok(()),
         #[cfg(feature = "eval")]
         Command::Report(args) => report::run(&settings, &args),
         #[cfg(feature = "eval")]
@@ -67,6 +77,8 @@ pub fn run(Cli { shared, command }: Cli) -> anyhow::Result<()> {
         Command::Analyze(args) => analyze::run(&settings, &args.command),
         #[cfg(not(feature = "eval"))]
         Command::Eval(_) => Err(left_out("eval", "eval")),
+        #[cfg(not(feature = "eval"))]
+        Command::Recipe(_) => Err(left_out("recipe", "eval")),
         #[cfg(not(feature = "eval"))]
         Command::Report(_) => Err(left_out("report", "eval")),
         #[cfg(not(feature = "eval"))]

@@ -8,6 +8,7 @@ fn a_command_that_this_build_lacks_is_refused_in_one_line_and_listed() {
         (&["eval", "wordmath", "--limit", "2", "--decoder=static"][..], "eval"),
         (&["eval"], "eval"),
         (&["eval", "--help"], "eval"),
+        (&["recipe", "list"], "recipe"),
         (&["report", "a", "--out", "b"], "report"),
         (&["tune", "wordmath"], "tune"),
         (&["analyze", "stability", "--out", "x"], "analyze"),

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use serde_json::Value;
 
-use crate::harness::{demask, project};
+use crate::harness::{Run, command, demask, project};
 
 /// Four models of the demo, one of them a guide.
 fn table() -> String {
@@ -209,4 +209,61 @@ fn tune_that_cannot_reach_its_floor_says_the_best() {
         assert!(run.code == Some(2) && run.stderr.starts_with(&format!("error: {told}")), "{}", run.stderr);
         assert_eq!(run.stderr.lines().count(), 1);
     }
+}
+
+#[test]
+fn a_recipe_runs_by_its_name_without_a_clone_and_recipes_are_listed() {
+    let away = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| Run::from(command(arguments).current_dir(away.path()).output().unwrap());
+    let list = run(&["recipe", "list"]).success();
+    assert!(list.contains("\nflashdlm/table-3 "), "{list}");
+    let json = run(&["recipe", "list", "--json"]).json();
+    let names: Vec<&str> = json.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+    assert!(names.len() >= 50 && names.contains(&"freedave/table-1"), "{names:?}");
+    let text = run(&["recipe", "show", "freedave/table-2"]).success();
+    assert_eq!(text, fs::read_to_string(project("recipes/freedave/table-2.toml")).unwrap());
+    let refused = run(&["recipe", "show", "freedave/table-3"]);
+    assert_eq!(refused.code, Some(2));
+    let expected = "error: unknown recipe \"freedave/table-3\", did you mean \"freedave/table-1\"?";
+    assert!(refused.stderr.starts_with(expected) && refused.stderr.lines().count() == 1, "{}", refused.stderr);
+    // Its models are not here: the line says where they are named.
+    let refused = run(&["eval", "--runs", "recipe:demo/freedave-figure-2", "--limit", "1"]);
+    assert_eq!((refused.code, refused.stderr.lines().count()), (Some(2), 1), "{}", refused.stderr);
+    assert!(refused.stderr.contains("recipe:demo/freedave-figure-2, line "), "{}", refused.stderr);
+    let found = command(&["eval", "--runs", "recipe:demo/freedave-figure-2", "--limit", "1", "--json"])
+        .current_dir(project("."))
+        .output()
+        .unwrap();
+    assert_eq!(Run::from(found).json()["rows"].as_array().unwrap().len(), 14);
+}
+
+/// The page's commands show what the figure and the table are about, whatever the defaults of the day.
+#[test]
+fn commands_of_the_papers_page_draft_and_decode_as_the_papers_do() {
+    let page = fs::read_to_string(project("docs/papers.md")).unwrap();
+    let of = |start: &str| -> Vec<String> {
+        let line = page.lines().find(|line| line.starts_with(start)).unwrap();
+        line.split('`').nth(1).unwrap().split(' ').skip(1).map(str::to_owned).collect()
+    };
+    let figure: Vec<String> = of("| Figure 1, how drafts").into_iter().filter(|word| word != "--watch").collect();
+    let mut words: Vec<&str> = figure.iter().map(String::as_str).collect();
+    words.extend(["--json", "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?"]);
+    let acceptance = demask(&words).json()["receipt"]["acceptance"].clone();
+    let drafted: u64 = acceptance.as_array().unwrap().iter().map(|count| count.as_u64().unwrap()).sum();
+    assert!(drafted > 0, "{acceptance}");
+    let table = of("| Table 1, complexity");
+    let words: Vec<&str> = table.iter().map(String::as_str).chain(["--json"]).collect();
+    let cost = demask(&words).json();
+    assert!(cost.to_string().contains("327680"), "every row in every step: {cost}");
+}
+
+#[test]
+fn answers_that_fill_their_length_are_counted_and_warned_of() {
+    let cut = demask(&["eval", "wordmath", "--limit", "3", "--gen-length", "8", "--block-length", "8"]);
+    let expected = "warning: 3 of 3 answers of";
+    assert!(cut.stderr.contains(expected) && cut.stderr.contains("try a larger --gen-length"), "{}", cut.stderr);
+    assert!(cut.success().contains("cut %"));
+    let whole = demask(&["eval", "wordmath", "--limit", "3"]);
+    assert!(!whole.stderr.contains("warning"), "{}", whole.stderr);
+    assert!(!whole.success().contains("cut %"));
 }

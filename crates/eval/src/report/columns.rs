@@ -2,7 +2,7 @@
 
 use demask_figures::short;
 
-use super::Summary;
+use super::{Summary, published::written};
 
 /// A column of a table.
 pub struct Column {
@@ -55,6 +55,10 @@ pub const MAIN: &[Column] = &[
              and Min): an interval around 0 tells no difference",
             difference,
         )
+    },
+    Column {
+        shown: |rows| rows.iter().any(|row| row.cut > 0.0),
+        ..column("cut %", "answers that filled their length without coming to an end", |row| percent(Some(row.cut)))
     },
     column("s/item", "mean seconds of an item, prompt included; of items that share forwards, their shares", |row| {
         short(row.seconds_per_item)
@@ -117,7 +121,23 @@ pub const MORE: &[Column] = &[
     Column {
         shown: |rows| rows.iter().any(|row| row.plain_tokens.is_some()),
         ..column("text tokens/s", "tokens without special ones by the seconds of all items", |row| {
-            optional(row.plain_tokens.map(|tokens| tokens / row.seconds_per_item).filter(|rate| rate.is_finite()))
+            optional(row.by_second(row.plain_tokens))
+        })
+    },
+    Column {
+        shown: |rows| rows.iter().any(|row| row.plain_tokens.is_some()),
+        ..column("text tokens/NFE", "tokens without special ones by the forwards of all items", |row| {
+            optional(row.by_nfe(row.plain_tokens))
+        })
+    },
+    Column {
+        shown: |rows| rows.iter().any(|row| row.valid_tokens.is_some()),
+        ..column("valid tokens/NFE", "the same with the prompts' tokens", |row| optional(row.by_nfe(row.valid_tokens)))
+    },
+    Column {
+        shown: |rows| rows.iter().any(|row| written(row).is_some()),
+        ..column("positions/s", "all positions that were written, those after an end included, by the seconds", |row| {
+            optional(row.by_second(written(row)))
         })
     },
     Column {
@@ -159,8 +179,10 @@ pub fn optional(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), short)
 }
 
+/// A factor with two digits after the point, or, below 0.1, with two digits that count.
 pub fn times(value: Option<f64>) -> String {
-    value.map_or_else(|| "–".to_owned(), |value| format!("{value:.2}x"))
+    let digits = |value: f64| if value.abs() < 0.0995 { short(value) } else { format!("{value:.2}") };
+    value.map_or_else(|| "–".to_owned(), |value| format!("{}x", digits(value)))
 }
 
 fn percent(value: Option<f64>) -> String {
@@ -207,5 +229,17 @@ pub fn bytes(count: u64) -> String {
         10.0.. => format!("{mib:.0} MiB"),
         1.0.. => format!("{} MiB", (10.0 * mib).round() / 10.0),
         _ => format!("{:.0} KiB", 1024.0 * mib),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_factor_keeps_two_digits_that_count() {
+        let all = [0.005, 0.0049, 0.04, 0.0994, 0.1, 0.5, 1.0, 12.138];
+        let texts: Vec<String> = all.iter().map(|&value| times(Some(value))).collect();
+        assert_eq!(texts, ["0.005x", "0.0049x", "0.04x", "0.0994x", "0.10x", "0.50x", "1.00x", "12.14x"]);
     }
 }

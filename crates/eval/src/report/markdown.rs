@@ -57,6 +57,9 @@ pub fn markdown(numbers: &Numbers, figures: &[Figure]) -> String {
             sheet(&mut text, &one);
         }
     }
+    for warning in numbers.warnings() {
+        let _ = write!(text, "\nWarning: {warning}.\n");
+    }
     let together = over_tasks(numbers);
     if !together.is_empty() {
         text += "\n## All tasks\n";

@@ -39,6 +39,9 @@ pub use plain::plain;
 pub use published::{METRICS, Metric, Published};
 pub use summary::{Summary, summarise};
 
+/// Share of answers that may be cut before a report warns of it.
+const CUT_AT_MOST: f64 = 0.05;
+
 /// Evaluation with its results.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Evaluation {
@@ -122,6 +125,20 @@ impl Numbers {
     /// The rows of a task.
     pub fn of_task<'a>(&'a self, task: &'a TaskInfo) -> impl Iterator<Item = &'a Summary> {
         self.rows.iter().filter(move |row| row.task == task.name)
+    }
+
+    /// Warnings about what the numbers hide: rows of which many answers were cut, each with what to try.
+    pub fn warnings(&self) -> Vec<String> {
+        let cut = self.rows.iter().filter(|row| row.cut > CUT_AT_MOST);
+        cut.map(|row| {
+            let (Summary { run, task, cut, .. }, answers) = (row, row.items * row.seeds.max(1));
+            let count = (cut * answers as f64).round();
+            format!(
+                "{count} of {answers} answers of \"{run}\" on {task} filled their length without coming to an end: \
+                 what they lack counts as wrong, so try a larger --gen-length"
+            )
+        })
+        .collect()
     }
 
     /// `summary.json`.

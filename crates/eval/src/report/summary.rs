@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Evaluation, ReportError, RunResult,
     compare::{Difference, difference, ratio, worths},
+    published::RATES,
 };
 use crate::Record;
 
@@ -71,6 +72,9 @@ pub struct Summary {
     /// Largest memory that was allocated on the GPU, in bytes; none where the processor computed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_memory: Option<u64>,
+    /// Memory of a receipt's parts, weights, guides and K/V, in bytes, at most.
+    #[serde(default)]
+    pub named_memory: u64,
     /// Largest K/V memory, in bytes.
     pub cache_memory: u64,
     /// Seconds per item of the baseline by those of this run.
@@ -87,12 +91,24 @@ pub struct Summary {
     /// The baseline's operations per token by those of this run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operations_ratio: Option<f64>,
+    /// Rates in other tokens by the baseline's, by the names of [`METRICS`](super::METRICS).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ratios: BTreeMap<String, f64>,
     /// Mean decoded tokens of an item.
     #[serde(default)]
     pub tokens: f64,
     /// Mean tokens of an item without special ones; none without a tokenizer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plain_tokens: Option<f64>,
+    /// The same with the prompt's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub valid_tokens: Option<f64>,
+    /// Mean positions that were written for an item, those after its end included.
+    #[serde(default)]
+    pub positions: f64,
+    /// Answers that filled their length without coming to an end, by all answers.
+    #[serde(default)]
+    pub cut: f64,
     /// Largest memory of the guide's weights, in bytes.
     #[serde(default)]
     pub guide_memory: u64,
@@ -129,6 +145,16 @@ impl Summary {
     /// Returns whether it is compared with another run.
     pub fn compared(&self) -> bool {
         !self.baseline.is_empty() && self.baseline != self.run
+    }
+
+    /// Returns tokens, of which an item has so many in the mean, by the seconds of an item.
+    pub fn by_second(&self, tokens: Option<f64>) -> Option<f64> {
+        ratio(tokens?, self.seconds_per_item)
+    }
+
+    /// Returns tokens, of which an item has so many in the mean, by the forwards of an item.
+    pub fn by_nfe(&self, tokens: Option<f64>) -> Option<f64> {
+        ratio(tokens?, self.nfe)
     }
 }
 
@@ -172,6 +198,7 @@ struct Seconds {
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default)]
 struct Memory {
+    weights: u64,
     guide: u64,
     cache: u64,
     peak: u64,
@@ -242,6 +269,8 @@ impl<'a> Asked<'a> {
         row.tokens_per_second_ratio = of(own.tokens_per_second, base.tokens_per_second);
         row.tokens_per_nfe_ratio = of(own.tokens_per_nfe, base.tokens_per_nfe);
         row.operations_ratio = of(base.gflop_per_token, own.gflop_per_token);
+        let rates = RATES.iter().filter_map(|(name, rate)| Some(((*name).to_owned(), of(rate(&own), rate(&base))?)));
+        row.ratios = rates.collect();
     }
 
     /// The row of a run, compared with nothing yet.
@@ -253,13 +282,11 @@ impl<'a> Asked<'a> {
         let worths: Vec<f64> = self.worths().into_values().collect();
         let (accuracy, standard_error) = mean(&worths);
         let spread = self.spread();
-        let tokens = self.records.iter().map(|(record, _)| record.tokens as f64).sum::<f64>();
-        let plain: Option<usize> = self
-            .records
-            .iter()
-            .filter(|(_, told)| !told.decoder.is_empty())
-            .map(|(record, _)| record.plain_tokens)
-            .sum();
+        let counted =
+            || self.records.iter().filter(|(_, told)| !told.decoder.is_empty()).map(|(record, _)| record.counts);
+        let tokens = counted().map(|counts| counts.tokens as f64).sum::<f64>();
+        let plain: Option<usize> = counted().map(|counts| counts.plain_tokens).sum();
+        let prompts: Option<usize> = counted().map(|counts| counts.plain_prompt_tokens).sum();
         let sum = |of: fn(&Told) -> f64| self.records.iter().map(|(_, told)| of(told)).sum::<f64>();
         let largest = |of: fn(&Told) -> u64| self.records.iter().map(|(_, told)| of(told)).max().unwrap_or(0);
         let guided = |of: fn(&Guided) -> f64| {
@@ -301,14 +328,19 @@ impl<'a> Asked<'a> {
             guide_nfe: sum(|told| told.guide_nfe) / runs,
             peak_memory: largest(|told| told.memory.peak),
             device_memory: Some(largest(|told| told.memory.device.peak)).filter(|&bytes| bytes > 0),
+            named_memory: largest(|told| told.memory.weights + told.memory.guide + told.memory.cache),
             cache_memory: largest(|told| told.memory.cache),
             speed_up: 1.0,
             difference: None,
             tokens_per_second_ratio: None,
             tokens_per_nfe_ratio: None,
             operations_ratio: None,
+            ratios: BTreeMap::new(),
             tokens: tokens / runs,
             plain_tokens: plain.map(|plain| plain as f64 / runs),
+            valid_tokens: plain.zip(prompts).map(|(plain, prompts)| (plain + prompts) as f64 / runs),
+            positions: counted().map(|counts| counts.positions as f64).sum::<f64>() / runs,
+            cut: counted().filter(|counts| counts.cut).count() as f64 / runs,
             guide_memory: if has_guide { largest(|told| told.memory.guide) } else { 0 },
             guide_share: ratio(sum(|told| told.seconds.guide), seconds).filter(|_| has_guide),
             acceptance: ratio(accepted, accepted + rejected),

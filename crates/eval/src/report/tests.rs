@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    Verdict,
+    Counts, Verdict,
     report::{figures::pareto, readme},
     run::Heading,
 };
@@ -31,8 +31,7 @@ fn record(run: &str, decoder: &str, cache: &str, index: usize, item: &Item) -> R
         output: "It is 2".to_owned(),
         verdict: Verdict::of("2", item.correct),
         expected: "2".to_owned(),
-        tokens: item.tokens,
-        plain_tokens: None,
+        counts: Counts { tokens: item.tokens, ..Counts::default() },
         receipt: json!({
             "model": "demo/tiny", "device": "cpu, 2 threads", "decoder": decoder, "cache": cache, "remasking": "low_confidence",
             "schedule": "even", "steps": steps, "block_length": 16,
@@ -143,7 +142,7 @@ fn a_guide_counts_and_runs_without_tokens_have_no_rates() {
     let row = &summarise(&guided).unwrap()[0];
     assert_eq!((row.guide_nfe, row.gflop_per_token), (2.0, Some(2.5)));
     assert!(markdown(&Numbers::of(&guided).unwrap(), &[]).contains("| guide NFE |"));
-    guided.runs[0].records.iter_mut().for_each(|record| record.tokens = 0);
+    guided.runs[0].records.iter_mut().for_each(|record| record.counts.tokens = 0);
     let row = &summarise(&guided).unwrap()[0];
     assert_eq!((row.tokens_per_second, row.tokens_per_nfe, row.gflop_per_token), (None, None, None));
 }
@@ -411,8 +410,12 @@ Published in a paper, table 2.
 #[test]
 fn guides_are_told_by_memory_time_and_acceptance() {
     let mut evaluation = two();
+    for record in evaluation.runs.iter_mut().flat_map(|run| &mut run.records) {
+        let tokens = record.counts.tokens;
+        record.counts =
+            Counts { plain_tokens: Some(tokens - 1), plain_prompt_tokens: Some(9), positions: 64, ..record.counts };
+    }
     for record in &mut evaluation.runs[1].records {
-        record.plain_tokens = Some(record.tokens - 1);
         record.receipt["guide"] = json!({"model": "judge", "flops": 1e9, "accepted": 30, "rejected": 10});
         record.receipt["seconds"]["guide"] = json!(0.125);
         record.receipt["memory"]["guide"] = json!(7 << 20);
@@ -421,9 +424,19 @@ fn guides_are_told_by_memory_time_and_acceptance() {
     let row = &summarise(&evaluation).unwrap()[1];
     assert_eq!((row.guide_share, row.acceptance, row.accepted_drafts), (Some(0.25), Some(0.75), Some(1.5)));
     assert_eq!((row.guide_memory, row.plain_tokens, row.guide.as_str()), (7 << 20, Some(31.0), "judge"));
+    // Rates in the papers' tokens, and beside those of the baseline, with its 64 forwards in 2 seconds.
+    let metric = |name: &str| METRICS.iter().find(|metric| metric.name == name).and_then(|metric| (metric.ours)(row));
+    assert_eq!((metric("valid_tokens_per_nfe"), metric("valid_tokens_per_nfe_ratio")), (Some(4.0), Some(6.4)));
+    assert_eq!((metric("positions_per_second"), metric("positions_per_second_ratio")), (Some(128.0), Some(4.0)));
+    assert_eq!((metric("text_tokens_per_second"), metric("text_tokens_per_nfe_ratio")), (Some(62.0), Some(6.4)));
+    // On a processor the device's memory is what the receipt names: weights, guide and K/V.
+    let named = (100 + (7 << 20) + (3 << 20)) as f64 / f64::from(1 << 30);
+    assert_eq!(metric("device_memory_gib"), Some(named));
     let page = markdown(&Numbers::of(&evaluation).unwrap(), &[]);
     assert!(
-        page.contains("| 2 | threshold:tau=0.9, dual | 32 | 31 | 62 | 3 MiB | judge | 7 MiB | 25.0 | 75.0 | 1.5 |"),
+        page.contains(
+            "| 2 | threshold:tau=0.9, dual | 32 | 31 | 62 | 3.1 | 4 | 128 | 3 MiB | judge | 7 MiB | 25.0 | 75.0 | 1.5 |"
+        ),
         "{page}"
     );
 }

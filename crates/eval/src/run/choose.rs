@@ -10,7 +10,7 @@ use super::{
     Happened, Item, RunError,
     work::{Outcome, Work},
 };
-use crate::{Gold, Verdict, tasks::Candidate};
+use crate::{Counts, Gold, Verdict, tasks::Candidate};
 
 /// Name that replaces decoder and cache in the names of such combinations.
 pub const LABEL: &str = "likelihood";
@@ -56,8 +56,7 @@ impl Work<'_, '_> {
             prompt: context.clone(),
             verdict: Verdict::of(output.clone(), correct),
             output,
-            tokens: 0,
-            plain: None,
+            counts: Counts::default(),
             receipt: receipt(model, &likelihoods, options.seed, started.elapsed().as_secs_f64()),
         })
     }

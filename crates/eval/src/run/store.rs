@@ -401,8 +401,7 @@ mod tests {
             output: "o".to_owned(),
             verdict: Verdict::none(),
             expected: "7".to_owned(),
-            tokens: 3,
-            plain_tokens: None,
+            counts: crate::Counts { tokens: 3, ..crate::Counts::default() },
             receipt: json!({"nfe": 2}),
         }
     }

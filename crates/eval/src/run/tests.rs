@@ -68,7 +68,7 @@ fn an_item_that_is_too_long_is_a_record_and_the_others_go_on() {
     assert!(told.starts_with("refused: ") && told.contains("exceed the model's context"), "{told}");
     assert!(records[0].verdict.correct && records[3].verdict.correct && failures[0].is_none());
     // The end token is a token, and none of the text.
-    assert_eq!(records[0].plain_tokens, Some(records[0].tokens - 1));
+    assert_eq!(records[0].counts.plain_tokens, Some(records[0].counts.tokens - 1));
     // Seconds and NFE of an item are those of answered items.
     let rows = Numbers::of(&evaluation).unwrap().rows;
     assert_eq!((rows[0].items, rows[0].correct), (4, 2));

@@ -5,11 +5,11 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 
 use demask::internals::{Outcome as TaskOutcome, Prepared, RequestId};
-use demask::{Class, Error, Generation, Model};
+use demask::{Class, Error, Finish, Generation, Model};
 use serde_json::{Value, json};
 
 use super::{Ask, Combination, Happened, Item, RunError, RunObserver, Runs, Store, curves, tell};
-use crate::{Gold, Problem, Record, Rule, Verdict, score::judge_program};
+use crate::{Counts, Gold, Problem, Record, Rule, Verdict, score::judge_program};
 
 /// An item under way, and its prompt in words.
 type Running = (Item, String);
@@ -71,8 +71,8 @@ impl<'a> Work<'a, '_> {
                 let Some((item, prompt)) = running.remove(&id) else { continue };
                 match outcome {
                     Ok(TaskOutcome::Answer(answer)) => {
-                        let plain = plain_tokens(model, &answer.tokens);
-                        self.keep(item, prompt, plain, *answer)?;
+                        let counts = self.counts(model, item, &answer);
+                        self.keep(item, prompt, counts, *answer)?;
                     }
                     Ok(TaskOutcome::Likelihood(_) | TaskOutcome::Session(_)) => {}
                     Err(error) => return Err(self.broken(item, error)),
@@ -98,7 +98,7 @@ impl<'a> Work<'a, '_> {
         let verdict = Verdict::failed(format!("refused: {error}"));
         let receipt = json!({"seconds": {"total": 0.0}});
         let (prompt, output) = (String::new(), String::new());
-        self.record(item, Outcome { prompt, output, verdict, tokens: 0, plain: None, receipt })
+        self.record(item, Outcome { prompt, output, verdict, counts: Counts::default(), receipt })
     }
 
     fn broken(&self, (at, index): Item, error: Error) -> RunError {
@@ -107,7 +107,7 @@ impl<'a> Work<'a, '_> {
     }
 
     /// Judges an answer and keeps the record.
-    fn keep(&mut self, item: Item, prompt: String, plain: Option<usize>, answer: Generation) -> Result<(), RunError> {
+    fn keep(&mut self, item: Item, prompt: String, counts: Counts, answer: Generation) -> Result<(), RunError> {
         let (ask, problem) = self.item(item);
         let output = answer.text.unwrap_or_default();
         let verdict = match (ask.style.rule, self.runs.permission) {
@@ -115,12 +115,25 @@ impl<'a> Work<'a, '_> {
             (rule, _) => rule.judge(problem, &output),
         };
         let receipt = serde_json::to_value(&answer.receipt).unwrap_or_default();
-        let tokens = answer.generated_tokens;
-        self.record(item, Outcome { prompt, output, verdict, tokens, plain, receipt })
+        self.record(item, Outcome { prompt, output, verdict, counts, receipt })
+    }
+
+    /// Counts the tokens of an answer. A run that was told to go on after the end is not cut where its length ends it.
+    fn counts(&self, model: &Model, item: Item, answer: &Generation) -> Counts {
+        let (prompt, written) = answer.canvas.split_at(answer.prompt_tokens.min(answer.canvas.len()));
+        let mask = model.prompter().facts().mask_id;
+        let goes_on = self.item(item).0.options.ignore_eos == Some(true);
+        Counts {
+            tokens: answer.generated_tokens,
+            plain_tokens: plain_tokens(model, &answer.tokens),
+            plain_prompt_tokens: plain_tokens(model, prompt),
+            positions: written.iter().filter(|&&token| Some(token) != mask).count(),
+            cut: answer.finish == Finish::Length && !goes_on,
+        }
     }
 
     pub fn record(&mut self, (at, index): Item, outcome: Outcome) -> Result<(), RunError> {
-        let Outcome { prompt, output, verdict, tokens, plain, receipt } = outcome;
+        let Outcome { prompt, output, verdict, counts, receipt } = outcome;
         let task = &self.runs.plan.tasks[at];
         let problem = &task.problems[index];
         self.store.add(Record {
@@ -132,8 +145,7 @@ impl<'a> Work<'a, '_> {
             output,
             verdict,
             expected: expected(problem),
-            tokens,
-            plain_tokens: plain,
+            counts,
             receipt,
         })?;
         match self.store.records().last() {
@@ -148,9 +160,7 @@ pub(super) struct Outcome {
     pub prompt: String,
     pub output: String,
     pub verdict: Verdict,
-    pub tokens: usize,
-    /// Tokens without special ones, where there is a tokenizer.
-    pub plain: Option<usize>,
+    pub counts: Counts,
     pub receipt: Value,
 }
 

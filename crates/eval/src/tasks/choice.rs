@@ -151,11 +151,9 @@ pub(super) trait Printed: Instructed {
 /// Name of the wording of FlashDLM's appendix.
 pub(super) const PAPER: &str = "flashdlm-paper";
 
-/// Origin of those words. The paper's own text was not at hand letter by letter: its openings and the form of the
-/// answer are known, the words between are those of the authors' program.
-pub(super) const PAPER_ABOUT: &str = "FlashDLM, appendix C.5: its opening and its form of the answer around question and \
-                                      options; the words between are those of the authors' program, not compared with \
-                                      the printed page";
+/// Origin of those words.
+pub(super) const PAPER_ABOUT: &str = "FlashDLM, appendix C.5; what the page abridges is in the words of the authors' \
+                                      program";
 
 /// Phrases before the answer in FlashDLM's wordings, and in its files.
 pub(super) const FINAL: &[&str] = &["the final answer is", "the correct answer is"];

@@ -78,6 +78,7 @@ const PAPER: Style = Style {
     ..FLASHDLM
 };
 
+/// Words after the question in the program, its slip included.
 const CODE: Frame = Frame {
     before: OPENING,
     behind: "\n\n### In in your response:\n\
@@ -89,11 +90,13 @@ const CODE: Frame = Frame {
 };
 
 const PRINTED: Frame = Frame {
-    before: OPENING,
-    behind: "\n\n### What you should do:\n\
-             1. Briefly explain your reasoning.\n\
-             2. On a **new line**, write exactly:\n   \"The final answer is [answer]\"\n   \
-             where **[answer]** is either **Answer1**, **Answer2**, **Answer3**, or **Answer4**.\n\
+    before: "You are a careful reasoning assistant.\nA question is shown with **four** possible answers.\n\
+             Think step by step about which option is correct, then decide.\n\n### Question:\n",
+    behind: "\n\n### In your response:\n\
+             1. First reason and explain your reasoning briefly before providing the final answer to the question.\n\
+             2. Then at the end of your explanation, on a **new line**, write exactly:\n   \
+             \"The final answer is [answer]\"\n   \
+             where **[answer]** is one of **Answer1**, **Answer2**, **Answer3**, or **Answer4**.\n\
              Do **not** output anything after that line.",
 };
 

@@ -43,9 +43,10 @@ const OPENING: &str = "You are a careful reasoning assistant.\n\
 impl Printed for HellaSwag {
     const FRAME: Frame = Frame {
         before: OPENING,
-        behind: "\n\n### What you should do:\n\
-                     1. Briefly explain your reasoning.\n\
-                     2. On a **new line**, write exactly:\n   \"The final answer is [answer]\"\n   \
+        behind: "\n\n### In your response:\n\
+                     1. First reason and explain your reasoning briefly before answering this question.\n\
+                     2. Then at the end of your explanation, on a **new line**, write exactly:\n   \
+                     \"The final answer is [answer]\"\n   \
                      where **[answer]** is either **Ending1**, **Ending2**, **Ending3**, or **Ending4**.\n\
                      Do **not** output anything after that line.",
     };

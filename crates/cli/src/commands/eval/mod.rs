@@ -64,6 +64,9 @@ pub fn run(settings: &Settings, args: &EvalArgs) -> anyhow::Result<()> {
     let numbers = Numbers::of(&evaluation)?;
     let Made { items, seconds } = answers.made;
     let screen = settings.screen;
+    for warning in numbers.warnings() {
+        screen.remark(&format!("warning: {warning}"));
+    }
     if screen.json {
         let Numbers { model, device, rows, .. } = &numbers;
         return output::json(&Report { model, device, batch: width, items, seconds, rows });

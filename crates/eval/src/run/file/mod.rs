@@ -10,7 +10,10 @@ use std::path::Path;
 use demask::internals::decode::names::nearest;
 
 use super::spec::{FileError, Heading, RowSpec, Spec, TaskSpec, task};
-use crate::report::{METRICS, Published};
+use crate::{
+    recipes::{self, Recipe},
+    report::{METRICS, Published},
+};
 use rows::Rows;
 use settings::{Layers, Settings, allowed};
 use text::{Entry, Reader, Table};
@@ -21,11 +24,15 @@ const FILE: [&str; 9] = ["title", "source", "about", "baseline", "seeds", "defau
 const TASK: [&str; 5] = ["task", "name", "limit", "data", "subject"];
 
 impl Spec {
-    /// Reads a file of runs; `model` is that of rows that name none.
+    /// Reads a file of runs, or the recipe that `recipe:NAME` names; `model` is that of rows that name none.
     ///
     /// # Errors
     /// If the file cannot be read, or says what cannot be meant: with its line.
     pub fn read(path: &Path, model: Option<&str>) -> Result<Self, FileError> {
+        if let Some(name) = recipes::named(path) {
+            let found = Recipe::find(name);
+            return found.map_err(|error| FileError::new(path, 1, error.to_string()))?.spec(model);
+        }
         let text = std::fs::read_to_string(path)
             .map_err(|error| FileError::new(path, 1, format!("the file cannot be read: {error}")))?;
         Self::parse(path, &text, model)
