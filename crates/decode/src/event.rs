@@ -27,8 +27,8 @@ pub struct Replacement {
 /// Probability of a committed token, and alternatives to it: of the prediction that was taken.
 ///
 /// Probabilities are those of the distribution that [confidence](demask_step::ConfidenceOf) speaks of: `softmax(logits)` of
-/// the row that the token was taken from, in the forward that predicted it, without what can never be predicted; for families
-/// whose confidence is that of the draw, tempered and filtered as the draw was.
+/// the row that the token was taken from, in the forward that predicted it. The mask, which is never predicted, keeps its
+/// share. Where the decoder reads the draw's distribution, tempered and filtered as the draw was (specs/models.md#7).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Logprob<'a> {
     /// Natural logarithm of the token's probability; minus infinity of one that weighs nothing.

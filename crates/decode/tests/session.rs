@@ -1,8 +1,10 @@
 //! Promises of a session, on scripted networks that check every plan.
 
 use crate::common::{self, EOS, MASK_ID, VOCAB, drive, drive_on, facts, options, predict, run};
-use demask_decode::{CanvasSpec, Event, Finish, Remasking, Schedule, Session, SessionOptions, StopRule};
-use demask_step::{Mask, NO_TOKEN, Network, Predictions, TokenId, Work, random};
+use demask_decode::{
+    CanvasSpec, Event, Finish, Remasking, Schedule, Session, SessionOptions, StopRule, legality::exactness,
+};
+use demask_step::{ConfidenceOf, Mask, NO_TOKEN, Network, Predictions, TokenId, Work, random};
 use demask_testkit::{by_hand::ByHand, property, scripted::Scripted};
 use proptest::prelude::*;
 
@@ -124,6 +126,61 @@ fn asks_name_what_the_head_must_know() {
     let session = Session::new(options).unwrap();
     let wanted = &session.requests()[0].ask.wanted;
     assert!(wanted.margin && wanted.entropy);
+}
+
+/// At temperature 0.1 the tempered probability of nearly every token is 1: a number to compare with is one of the model's own.
+#[test]
+fn thresholds_read_untempered_confidences_in_every_family() {
+    let read = |decoder: &str, mask: Mask| {
+        let mut options = options(mask, 0, 2, 4);
+        // As Dream's and SDAR's programs have it.
+        (options.confidence, options.temperature) = (ConfidenceOf::Drawn, 0.1);
+        options.decoder = decoder.parse().unwrap();
+        Session::new(options).map(|session| session.requests()[0].ask.wanted.sampling.confidence)
+    };
+    for (decoder, mask) in [
+        ("threshold", FULL),
+        ("threshold:strict,quota", BLOCKS),
+        ("factor", FULL),
+        ("entropy_bounded", BLOCKS),
+        ("entropy_bounded:rule=rnd1", FULL),
+        ("slowfast", FULL),
+        ("edit", BLOCKS),
+        ("freedave:tau=0.9", FULL),
+    ] {
+        let with = |word: &str| format!("{decoder}{}confidence={word}", if decoder.contains(':') { "," } else { ":" });
+        assert_eq!(read(decoder, mask), Ok(ConfidenceOf::Raw), "{decoder}");
+        assert_eq!(read(&with("clean"), mask), Ok(ConfidenceOf::Raw), "{decoder}");
+        assert_eq!(read(&with("tempered"), mask), Ok(ConfidenceOf::Drawn), "{decoder}");
+    }
+    // What only ranks does it as the family's program does, and so does what must give the same tokens.
+    for decoder in ["static", "p2", "freedave"] {
+        assert_eq!(read(decoder, FULL), Ok(ConfidenceOf::Drawn), "{decoder}");
+    }
+    let refusal = read("freedave:confidence=tempered", FULL).unwrap_err().to_string();
+    assert!(refusal.contains("freedave has confidence without tau"), "{refusal}");
+}
+
+/// Lossless means against the threshold that reads the same.
+#[test]
+fn freedave_with_a_threshold_promises_the_tokens_of_that_reading() {
+    for (decoder, against) in [
+        ("freedave:tau=0.8", "threshold:tau=0.8, cache none"),
+        ("freedave:tau=0.8,confidence=tempered", "threshold:tau=0.8,confidence=tempered, cache none"),
+    ] {
+        let claim = exactness(&decoder.parse().unwrap(), &"none".parse().unwrap());
+        assert_eq!(claim.against(), Some(against));
+        for temperature in [0.1, 1.0] {
+            let of = |decoder: &str| {
+                let mut options = options(FULL, 1, 3, 16);
+                (options.confidence, options.temperature, options.seed) = (ConfidenceOf::Drawn, temperature, 5);
+                options.decoder = decoder.parse().unwrap();
+                run(options).output
+            };
+            let other = against.strip_suffix(", cache none").unwrap();
+            assert_eq!(of(decoder), of(other), "{decoder} at {temperature}");
+        }
+    }
 }
 
 #[test]

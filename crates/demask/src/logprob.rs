@@ -14,9 +14,10 @@ pub(crate) const MOST: usize = 20;
 /// those of `softmax(logits)`, and their product is the probability of the text. Of an answer:
 ///
 /// Probabilities are those of the distribution that confidence speaks of: `softmax(logits)` of the row that the token was
-/// taken from, in the forward that predicted it, without tokens that can never stand there. Of families whose confidence is
-/// that of the draw (Dream, SDAR), tempered and filtered as the draw was. A decoder that commits in another order has other
-/// ones: these are not the probability of the text.
+/// taken from, in the forward that predicted it. The mask, which is never predicted, keeps its share, so that the alternatives
+/// sum to less than 1. Where the decoder reads the draw's distribution (`static` on Dream and SDAR, `confidence=tempered`),
+/// tempered and filtered as the draw was. A decoder that commits in another order has other ones: these are not the
+/// probability of the text.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 #[non_exhaustive]
 pub struct TokenLogprob {

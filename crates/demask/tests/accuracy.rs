@@ -122,10 +122,16 @@ fn reference(model: &Model) -> Options {
     Options { gen_length: Some(64), decoder, ..Options::default() }
 }
 
-/// Solves problems, many sessions at a time.
+/// Solves problems by reference decoding.
 fn solve(model: &mut Model, problems: &[(String, i64)]) -> Outcome {
+    let options = reference(model);
+    solve_with(model, problems, options)
+}
+
+/// Solves problems, many sessions at a time.
+fn solve_with(model: &mut Model, problems: &[(String, i64)], options: Options) -> Outcome {
     let block_length = (model.prompter().facts().mask == Mask::Full).then_some(16);
-    let options = Options { block_length, ..reference(model) };
+    let options = Options { block_length, ..options };
     let mut outcome = Outcome { right: 0, forwards: 0, tokens: Vec::new() };
     for group in problems.chunks(8) {
         let sessions: Vec<Session> = group
@@ -157,6 +163,30 @@ fn record(line: &Value) {
     if let Some(path) = std::env::var_os("DEMASK_RECORD") {
         let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
         writeln!(file, "{line}").unwrap();
+    }
+}
+
+/// A client that sends `temperature: 0.1` beside no decoder gets a threshold, and answers as good as those of static decoding.
+#[test]
+fn thresholds_at_a_low_temperature_solve_what_static_decoding_solves() {
+    let problems = problems(40);
+    for name in ["demo-dream", "demo-sdar"] {
+        let mut model = load(name, Isa::best().tier(), DtypeChoice::F32);
+        let mut right = |decoder: &str, temperature: f32| {
+            let (decoder, temperature) = (Some(decoder.parse().unwrap()), Some(temperature));
+            solve_with(
+                &mut model,
+                &problems,
+                Options { decoder, temperature, gen_length: Some(64), ..Options::default() },
+            )
+        };
+        for temperature in [0.1, 0.5] {
+            let (sure, expected) = (right("threshold", temperature), right("static", temperature));
+            assert!(sure.right + 2 >= expected.right, "{name}: {} of {}", sure.right, expected.right);
+            assert!(sure.forwards < expected.forwards * 2 / 3, "{name}: several tokens a forward");
+            let tempered = right("threshold:confidence=tempered", temperature);
+            assert!(tempered.forwards < sure.forwards, "{name}: the released reading is sure of more");
+        }
     }
 }
 

@@ -205,3 +205,36 @@ fn infilling_keeps_what_was_given() {
     assert_eq!(answer.receipt.decoding.nfe, 4);
     assert!(answer.tokens.iter().all(|token| !model.prompter().end_ids().contains(token)), "an end inside the text");
 }
+
+/// What LLaDA's two options and a hole do to end tokens, and the mask's share (specs/models.md#6).
+#[test]
+fn only_what_the_programs_strike_out_loses_its_share() {
+    let prompter = demo();
+    let prompter = prompter.prompter();
+    let lists = |prompt: &Prompt, options: Options| {
+        let session = prompter.session(prompt, &options).unwrap();
+        let wanted = &session.requests()[0].ask.wanted;
+        (wanted.forbid.to_vec(), wanted.mute.to_vec())
+    };
+    let sorted = |mut ids: Vec<u32>| {
+        ids.sort_unstable();
+        ids
+    };
+    let question = Prompt::user(QUESTION, None);
+    let mask = prompter.facts().mask_id.unwrap();
+    let (muted, ends) = {
+        let zero = Options { eos_confidence_zero: Some(true), ..Options::default() };
+        let (forbid, mute) = lists(&question, zero);
+        assert_eq!(forbid, [mask], "ends may be chosen");
+        (mute.clone(), mute)
+    };
+    assert!(!muted.is_empty());
+    assert_eq!(lists(&question, Options::default()), (vec![mask], vec![]), "the mask keeps its share");
+    let (forbid, mute) = lists(&question, Options { suppress_eos: Some(true), ..Options::default() });
+    assert_eq!(mute.len(), 1, "the end of the text is struck out");
+    assert_eq!(forbid, sorted(vec![mask, mute[0]]));
+    let hole = Prompt::Infill("Ada has <mask:2> pears.".into());
+    let (forbid, mute) = lists(&hole, Options::default());
+    assert_eq!(forbid, sorted([ends, vec![mask]].concat()));
+    assert_eq!(mute, [], "no program strikes ends out of a hole");
+}
