@@ -36,9 +36,10 @@ pub(super) struct PanelRows<'a> {
 /// Words of sixteen rows: one input in f32 or, in half as many, two in bf16.
 type Strip<const WORDS: usize> = [[u32; WORDS]; PANEL];
 
-/// Writes a pair of panels, `group`, from the rows of each.
-pub(super) fn write_group(isa: Isa, format: WeightFormat, rows: [PanelRows<'_>; GROUP], group: &mut [u8]) {
-    dispatch(isa, WriteGroup { format, rows, group });
+/// Writes a pair of panels, `group`, from the rows of each. Reports whether it did: numbers that are rounded to integers
+/// have to be finite, for integers would hide it.
+pub(super) fn write_group(isa: Isa, format: WeightFormat, rows: [PanelRows<'_>; GROUP], group: &mut [u8]) -> bool {
+    dispatch(isa, WriteGroup { format, rows, group })
 }
 
 struct WriteGroup<'a> {
@@ -48,10 +49,10 @@ struct WriteGroup<'a> {
 }
 
 impl Operation for WriteGroup<'_> {
-    type Output = ();
+    type Output = bool;
 
     #[inline(always)]
-    fn run<L: Lanes>(self) {
+    fn run<L: Lanes>(self) -> bool {
         let half = self.group.len() / GROUP;
         for (panel, rows) in self.rows.iter().enumerate() {
             if rows.write_kept(self.format, self.group, panel) {
@@ -66,10 +67,13 @@ impl Operation for WriteGroup<'_> {
                     let Some(to) = coding.quantisation() else {
                         panic!("{} does not pack as {coding:?}", rows.weight.dtype())
                     };
-                    write_quantised::<L::Packing>(rows, to, (self.group, panel));
+                    if !write_quantised::<L::Packing>(rows, to, (self.group, panel)) {
+                        return false;
+                    }
                 }
             }
         }
+        true
     }
 }
 
@@ -181,13 +185,16 @@ fn write_bf16_pairs<V: Vectors>(rows: &PanelRows<'_>, panel: &mut [u8]) {
     }
 }
 
-/// Blocks of 32 inputs of a pair of panels, of which this is number `panel`.
+/// Blocks of 32 inputs of a pair of panels, of which this is number `panel`; whether all numbers are finite.
 #[inline(always)]
-fn write_quantised<V: Vectors>(rows: &PanelRows<'_>, to: Quantisation, (group, panel): (&mut [u8], usize)) {
+fn write_quantised<V: Vectors>(rows: &PanelRows<'_>, to: Quantisation, (group, panel): (&mut [u8], usize)) -> bool {
     let block_bytes = Coding::rounded(to).block_bytes();
     let mut strip = [[0; STRIP]; PANEL];
     for (index, blocks) in group.chunks_mut(STRIP / INPUTS * block_bytes).enumerate() {
         rows.read_f32(index * STRIP, &mut strip);
+        if !all_finite(&strip) {
+            return false;
+        }
         for (block, out) in blocks.chunks_exact_mut(block_bytes).enumerate() {
             let mut values = [[0.0; PANEL]; INPUTS];
             for (half, values) in values.chunks_exact_mut(PANEL).enumerate() {
@@ -197,6 +204,14 @@ fn write_quantised<V: Vectors>(rows: &PanelRows<'_>, to: Quantisation, (group, p
             write_rounded::<V>(to, &values, out, panel);
         }
     }
+    true
+}
+
+/// Reports whether no number is infinite or none: their exponents are the largest ones.
+#[inline(always)]
+fn all_finite(strip: &Strip<STRIP>) -> bool {
+    const INFINITE: u32 = 0x7f80_0000;
+    strip.iter().all(|row| row.iter().fold(0, |most, &word| (word & INFINITE).max(most)) < INFINITE)
 }
 
 #[cfg(test)]
