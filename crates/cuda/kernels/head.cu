@@ -1,8 +1,8 @@
 // The head: its input rows, and what is asked of rows of logits.
 //
 // A block answers a row. Where no more is asked than a token, its probability, margin and entropy, logits are read once,
-// drawn or not. Forbidden tokens are struck out of them first, muted ones as soon as nothing is asked any more in which
-// they have a say.
+// drawn or not. Tokens that are forbidden and muted are struck out of them first, forbidden ones once their shares are
+// known, muted ones as soon as nothing is asked any more in which they have a say.
 
 // How a row is blended: `row + scale * (row - other)` behind the norm.
 struct Blend {
@@ -52,62 +52,78 @@ DEVICE void input_row(const HeadInputArgs& args) {
 KERNEL(head_input_f32, HeadInputArgs, 256, 1, input_row<float>)
 KERNEL(head_input_bf16, HeadInputArgs, 256, 1, input_row<bf16>)
 
-// What is known of some tokens: of the distribution `softmax(logit * inverse)`.
+// What is known of some tokens: of the distribution `softmax(logit * inverse)`, and of those that may be predicted.
 struct Statistics {
-    // The largest logit, its token (the lowest of several), the largest logit of the others.
+    // The largest logit of those that may be, its token (the lowest of several), the largest logit of the others of them.
     float best;
     u32 token;
     float second;
-    // `sum exp((logit - best) * inverse)`; 0 if there is no finite logit.
+    // The largest logit of all.
+    float base;
+    // `sum exp((logit - base) * inverse)`; 0 if there is no finite logit.
     float sum;
-    // `sum (logit - best) * exp((logit - best) * inverse)`, without what weighs nothing; never above 0.
+    // `sum (logit - base) * exp((logit - base) * inverse)`, without what weighs nothing; never above 0.
     float moment;
 };
 
-DEVICE Statistics no_statistics() { return {-INFINITY_F32, NOBODY, -INFINITY_F32, 0.0f, 0.0f}; }
+DEVICE Statistics no_statistics() { return {-INFINITY_F32, NOBODY, -INFINITY_F32, -INFINITY_F32, 0.0f, 0.0f}; }
 
-// The sums as they are for a best logit that is larger by `distance`.
+// The sums as they are for a base that is larger by `distance`.
 DEVICE void rebase(Statistics& of, float distance, float inverse) {
     float weight = of.sum > 0.0f ? weight_of(-distance * inverse) : 0.0f;
     of.moment = weight > 0.0f ? (of.moment - distance * of.sum) * weight : 0.0f;
     of.sum = of.sum * weight;
 }
 
-// Adds a token behind all others; its logit is finite.
-DEVICE void include(Statistics& of, u32 token, float logit, float inverse) {
-    if (logit > of.best) {
-        rebase(of, logit - of.best, inverse);
-        of = {logit, token, of.best, of.sum + 1.0f, of.moment};
+// Adds a token's share; its logit is finite.
+DEVICE void include_share(Statistics& of, float logit, float inverse) {
+    if (logit > of.base) {
+        rebase(of, logit - of.base, inverse);
+        of.base = logit;
+        of.sum += 1.0f;
         return;
     }
-    float distance = logit - of.best, weight = weight_of(distance * inverse);
-    of.second = larger(of.second, logit);
+    float distance = logit - of.base, weight = weight_of(distance * inverse);
     of.sum += weight;
     of.moment += weight > 0.0f ? distance * weight : 0.0f;
+}
+
+// Adds a token that may be predicted, behind all others; its logit is finite.
+DEVICE void include(Statistics& of, u32 token, float logit, float inverse) {
+    include_share(of, logit, inverse);
+    if (logit > of.best) {
+        of.second = of.best;
+        of.best = logit;
+        of.token = token;
+    } else {
+        of.second = larger(of.second, logit);
+    }
 }
 
 // Of two sets of tokens together; the same whichever comes first.
 DEVICE Statistics both(const Statistics& a, const Statistics& b, float inverse) {
     bool a_leads = a.best > b.best || (a.best == b.best && a.token < b.token);
-    Statistics high = a_leads ? a : b, low = a_leads ? b : a;
-    high.second = larger(high.second, low.best);
+    Statistics high = a.base > b.base ? a : b, low = a.base > b.base ? b : a;
     if (low.sum > 0.0f) {
-        rebase(low, high.best - low.best, inverse);
+        rebase(low, high.base - low.base, inverse);
         high.sum += low.sum;
         high.moment += low.moment;
     }
+    high.second = a_leads ? larger(a.second, b.best) : larger(b.second, a.best);
+    high.best = a_leads ? a.best : b.best;
+    high.token = a_leads ? a.token : b.token;
     return high;
 }
 
 DEVICE float probability(const Statistics& of, float logit, float inverse) {
-    return of.sum > 0.0f ? weight_of((logit - of.best) * inverse) / of.sum : 0.0f;
+    return of.sum > 0.0f ? weight_of((logit - of.base) * inverse) / of.sum : 0.0f;
 }
 
 DEVICE float margin(const Statistics& of, float inverse) {
     return probability(of, of.best, inverse) - probability(of, of.second, inverse);
 }
 
-// `-sum p ln p` with `p = exp((logit - best) * inverse) / sum`, taken apart.
+// `-sum p ln p` with `p = exp((logit - base) * inverse) / sum`, taken apart.
 DEVICE float entropy(const Statistics& of, float inverse) {
     return of.sum > 0.0f ? logf(of.sum) - inverse * of.moment / of.sum : 0.0f;
 }
@@ -130,7 +146,7 @@ DEVICE Winner better(const Winner& a, const Winner& b) {
 
 DEVICE Statistics shuffle_xor(const Statistics& own, u32 mask) {
     return {shuffle_xor(own.best, mask), shuffle_xor(own.token, mask), shuffle_xor(own.second, mask),
-            shuffle_xor(own.sum, mask), shuffle_xor(own.moment, mask)};
+            shuffle_xor(own.base, mask), shuffle_xor(own.sum, mask), shuffle_xor(own.moment, mask)};
 }
 
 DEVICE Winner shuffle_xor(const Winner& own, u32 mask) {
@@ -223,10 +239,47 @@ DEVICE void strike(const Row& row, const u32* tokens, u32 count) {
     sync_block();
 }
 
-// Statistics of the tokens up to a place, and this thread's winner if there is a draw.
-DEVICE Statistics survey(const Row& row, float inverse, u64 limit, const Draw* draw, Winner& winner,
-                         HeadShared& shared) {
+// A request's tokens that may not be predicted: some by name, the others from `limit` on.
+struct Barred {
+    const u32* tokens;
+    u32 count;
+    u32 limit;
+};
+
+DEVICE bool is_barred(const Barred& barred, u32 token) {
+    bool named = token >= barred.limit;
+    for (u32 i = 0; i < barred.count; ++i) named |= barred.tokens[i] == token;
+    return named;
+}
+
+// Makes tokens minus infinity that are muted and may not be predicted either: no distribution knows them.
+DEVICE void strike_unknown(const Row& row, const Barred& barred, const u32* mute, u32 count) {
+    for (u32 i = thread(); i < count; i += threads()) {
+        if (is_barred(barred, mute[i])) row.logits[mute[i]] = -INFINITY_F32;
+    }
+    sync_block();
+}
+
+// Adds the shares of this thread's part of the barred tokens up to a place.
+DEVICE Statistics barred_shares(const Row& row, const Barred& barred, float inverse, u64 limit) {
     Statistics own = no_statistics();
+    auto add = [&](u32 token) {
+        float logit = clean(row.logits[token]);
+        if (logit > -INFINITY_F32 && is_up_to(limit, token, logit)) include_share(own, logit, inverse);
+    };
+    for (u32 i = thread(); i < barred.count; i += threads()) {
+        if (barred.tokens[i] < barred.limit) add(barred.tokens[i]);
+    }
+    for (u32 token = smaller(barred.limit, row.vocabulary) + thread(); token < row.vocabulary; token += threads()) {
+        add(token);
+    }
+    return own;
+}
+
+// Statistics of the tokens up to a place beside those that a thread has already, and this thread's winner if there is a
+// draw.
+DEVICE Statistics survey(const Row& row, float inverse, u64 limit, const Draw* draw, Statistics own, Winner& winner,
+                         HeadShared& shared) {
     each_token(row, [&](u32 token, float logit) {
         if (logit == -INFINITY_F32 || !is_up_to(limit, token, logit)) return;
         include(own, token, logit, inverse);
@@ -236,9 +289,19 @@ DEVICE Statistics survey(const Row& row, float inverse, u64 limit, const Draw* d
     return join_block(own, no_statistics(), shared.statistics, join);
 }
 
-DEVICE Statistics survey_all(const Row& row, float inverse, HeadShared& shared) {
+DEVICE Statistics survey_all(const Row& row, float inverse, const Statistics& own, HeadShared& shared) {
     Winner nobody = no_winner();
-    return survey(row, inverse, EVERYTHING, nullptr, nobody, shared);
+    return survey(row, inverse, EVERYTHING, nullptr, own, nobody, shared);
+}
+
+// The place of the best token that may be predicted; `EVERYTHING` if there is none.
+DEVICE u64 first_allowed(const Row& row, const Barred& barred, HeadShared& shared) {
+    Winner winner = no_winner();
+    each_token(row, [&](u32 token, float logit) {
+        if (logit > winner.score && !is_barred(barred, token)) winner = {logit, token, logit, 0};
+    });
+    winner = join_block(winner, no_winner(), shared.winners, better);
+    return winner.token == NOBODY ? EVERYTHING : place_of(winner.token, winner.logit);
 }
 
 // This thread's winner among muted tokens, before they are struck out.
@@ -263,7 +326,7 @@ struct Judged {
     float best_probability;
 };
 
-// Judges up to `JUDGED` tokens: a token's rank is the number of those before it in falling order.
+// Judges up to `JUDGED` tokens, whose logits are noted: a token's rank is the number of those before it in falling order.
 DEVICE void judge_some(const Row& row, const Statistics& plain, const u32* tokens, u32 count, Judged* out,
                        HeadShared& shared) {
     u64 places[JUDGED];
@@ -284,17 +347,23 @@ DEVICE void judge_some(const Row& row, const Statistics& plain, const u32* token
     }
     sync_block();
     if (thread() < count) {
-        float logit = clean(row.logits[tokens[thread()]]);
+        float logit = out[thread()].log_probability;
         bool weighs = logit > -INFINITY_F32;
-        float log_probability = weighs ? (logit - plain.best) - logf(plain.sum) : -INFINITY_F32;
-        out[thread()] = {shared.counts[thread()], log_probability, plain.sum > 0.0f ? 1.0f / plain.sum : 0.0f};
+        float log_probability = weighs ? (logit - plain.base) - logf(plain.sum) : -INFINITY_F32;
+        out[thread()] = {shared.counts[thread()], log_probability, probability(plain, plain.best, 1.0f)};
     }
     sync_block();
 }
 
-// Judges tokens in the plain distribution.
-DEVICE void judge(const Row& row, const u32* tokens, u32 count, Judged* out, HeadShared& shared) {
-    Statistics plain = survey_all(row, 1.0f, shared);
+// Notes the logits of tokens to judge, before any of them is struck out.
+DEVICE void note_judged(const Row& row, const u32* tokens, u32 count, Judged* out) {
+    for (u32 i = thread(); i < count; i += threads()) out[i].log_probability = clean(row.logits[tokens[i]]);
+}
+
+// Judges tokens, whose logits are noted, in the plain distribution; `barred` are the shares of what is struck out.
+DEVICE void judge(const Row& row, const Statistics& barred, const u32* tokens, u32 count, Judged* out,
+                  HeadShared& shared) {
+    Statistics plain = survey_all(row, 1.0f, barred, shared);
     for (u32 first = 0; first < count; first += JUDGED) {
         judge_some(row, plain, tokens + first, smaller(count - first, JUDGED), out + first, shared);
     }
@@ -306,9 +375,11 @@ DEVICE bool is_filtered(const RequestData& request, u32 vocabulary) {
     return (request.temperature > 0.0f || request.drawn) && (counts || shares);
 }
 
-// The last place that passes a filter.
-DEVICE u64 filtered_to(const Row& row, const RequestData& request, float inverse, HeadShared& shared) {
-    float best = survey_all(row, 1.0f, shared).best;
+// The last place that passes a filter: at least the first that may be predicted.
+DEVICE u64 filtered_to(const Row& row, const RequestData& request, const Barred& barred, float inverse,
+                       HeadShared& shared) {
+    u64 first = first_allowed(row, barred, shared);
+    float best = survey_all(row, 1.0f, no_statistics(), shared).best;
     u64 limit = EVERYTHING;
     if (request.top_k > 0 && request.top_k < row.vocabulary) {
         Cut cut = {EVERYTHING, false, 0.0f, 0.0, request.top_k - 1};
@@ -321,7 +392,7 @@ DEVICE u64 filtered_to(const Row& row, const RequestData& request, float inverse
         u64 last = last_within(row, cut, best, shared.falling);
         limit = last < limit ? last : limit;
     }
-    return limit;
+    return first != EVERYTHING && limit < first ? first : limit;
 }
 
 // A token and its probability, as they are told.
@@ -351,25 +422,34 @@ DEVICE void answer_row(const HeadAnswerArgs& args) {
     const u32* lists = at<u32>(args.lists);
     u64 start = u64(block_x()) * args.vocabulary;
     Row row = {at<float>(args.logits) + start, args.vocabulary, at<u64>(args.scratch) + start};
+    Barred barred = {lists + request.forbid, request.forbidden, request.limit};
+    const u32* judged = lists + data.judged;
+    Judged* judgements = at<Judged>(args.judged) + data.judged;
     if (thread() == 0) shared->mark = ordered(-INFINITY_F32);
-    strike_from(row, request.limit);
-    strike(row, lists + request.forbid, request.forbidden);
-    if (request.judge_width > 0) {
-        judge(row, lists + data.judged, request.judge_width, at<Judged>(args.judged) + data.judged, *shared);
-    }
+    strike_unknown(row, barred, lists + request.mute, request.muted);
 
     bool draws = request.temperature > 0.0f;
     float drawn_inverse = draws ? 1.0f / request.temperature : 1.0f, inverse = request.drawn ? drawn_inverse : 1.0f;
     u64 passing = EVERYTHING;
-    if (is_filtered(request, row.vocabulary)) passing = filtered_to(row, request, drawn_inverse, *shared);
-    Draw draw = {draws ? request.temperature : 0.0f, data.key, passing};
+    if (is_filtered(request, row.vocabulary)) passing = filtered_to(row, request, barred, drawn_inverse, *shared);
     u64 limit = request.drawn ? passing : EVERYTHING;
+    Statistics shares = barred_shares(row, barred, inverse, limit), plain_shares = no_statistics();
+    if (request.judge_width > 0) {
+        plain_shares = barred_shares(row, barred, 1.0f, EVERYTHING);
+        note_judged(row, judged, request.judge_width, judgements);
+    }
+    sync_block();
+    strike_from(row, request.limit);
+    strike(row, lists + request.forbid, request.forbidden);
+    if (request.judge_width > 0) judge(row, plain_shares, judged, request.judge_width, judgements, *shared);
+
+    Draw draw = {draws ? request.temperature : 0.0f, data.key, passing};
     Winner winner = muted_winner(row, draw, lists + request.mute, request.muted);
     if (request.muted > 0) strike(row, lists + request.mute, request.muted);
     bool together = passing == limit;
-    if (draws && !together) survey(row, drawn_inverse, passing, &draw, winner, *shared);
-    Statistics statistics = survey(row, inverse, limit, draws && together ? &draw : nullptr, winner, *shared);
-    if (!draws && statistics.sum > 0.0f) {
+    if (draws && !together) survey(row, drawn_inverse, passing, &draw, no_statistics(), winner, *shared);
+    Statistics statistics = survey(row, inverse, limit, draws && together ? &draw : nullptr, shares, winner, *shared);
+    if (!draws && statistics.token != NOBODY) {
         winner = better({statistics.best, statistics.token, statistics.best, 0}, winner);
     }
     winner = join_block(winner, no_winner(), shared->winners, better);

@@ -230,6 +230,15 @@ pub enum OptionsError {
         /// Name of the parameter.
         parameter: &'static str,
     },
+    /// RND1's `greedy` at a temperature, asked for by filters.
+    #[error(
+        "top_k is 1 at temperature {temperature}, and schedule rnd1 ranks by the entropy of what top_k leaves, which is 0 \
+         of one token: for the most probable tokens use temperature 0, whose entropies are those at temperature 1, no other"
+    )]
+    GreedyEntropies {
+        /// The temperature.
+        temperature: f32,
+    },
     /// `origin` with a decoder that chooses by itself.
     #[error(
         "remasking origin picks positions by chance and decoder {decoder} by confidence: use origin with decoder {}",

@@ -8,6 +8,7 @@ use crate::{
     decoder::{DecoderSpec, Promise},
     error::OptionsError,
     options::SessionOptions,
+    schedule::Schedule,
     spec::{Method, Spec},
     transfer::Remasking,
 };
@@ -86,6 +87,9 @@ pub fn check(options: &SessionOptions) -> Result<(), OptionsError> {
     cache.check_bounds()?;
     if *remasking == Remasking::Origin && !decoder.traits().takes_origin {
         return Err(OptionsError::Origin { decoder: decoder.name() });
+    }
+    if options.schedule == Schedule::Rnd1 && options.top_k == 1 && options.temperature > 0.0 {
+        return Err(OptionsError::GreedyEntropies { temperature: options.temperature });
     }
     if decoder.traits().revises.is_some() {
         return check_revision(options);

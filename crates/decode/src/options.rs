@@ -125,7 +125,7 @@ pub struct SessionOptions {
     pub cfg_scale: f32,
     /// Order of the filters.
     pub filter_order: FilterOrder,
-    /// Choice of the probability that is the confidence.
+    /// Choice of the probability that is the confidence, unless the [decoder](DecoderTraits::confidence) has its own.
     pub confidence: ConfidenceOf,
     /// The decoder.
     pub decoder: DecoderSpec,
@@ -141,9 +141,10 @@ pub struct SessionOptions {
     pub stop_ids: Vec<TokenId>,
     /// Rule for stopping early.
     pub stop: StopRule,
-    /// Tokens that can never be predicted.
+    /// Tokens that are never predicted, beside the mask; they keep their share of the distribution.
     pub suppress: Vec<TokenId>,
-    /// Tokens that are predicted with confidence 0.
+    /// Tokens that weigh nothing in the distribution: predicted with confidence 0 or, if they are suppressed too, unknown to
+    /// it (specs/models.md#6).
     pub mute: Vec<TokenId>,
     /// The guide, for decoders that have one.
     pub guide: Option<GuideOptions>,

@@ -95,7 +95,7 @@ impl Prompter {
             stop_ids: self.stop_ids(options)?,
             stop: self.stop_rule(options)?,
             suppress: match (infill, options.suppress_eos == Some(true)) {
-                // A hole is filled with text: an end in front of what follows it would be none.
+                // A hole is filled with text: an end in front of what follows it would be none. No program strikes it out.
                 (true, _) => self.end_ids().to_vec(),
                 (false, true) => self.eos_ids()?,
                 (false, false) => Vec::new(),
@@ -182,14 +182,17 @@ impl Prompter {
         }
     }
 
-    /// LLaDA's `confidence_eos_eot_inf` as it acts: both end tokens at temperature 0, only the turn end above
-    /// (specs/models.md#trap-7).
+    /// Tokens without a share of the distribution. LLaDA's `logits_eos_inf` strikes the end of the text out of it. Its
+    /// `confidence_eos_eot_inf`, as it acts, takes the weight of both end tokens at temperature 0, of the turn's end alone
+    /// above (specs/models.md#trap-7).
     fn muted(&self, options: &Options, temperature: f32) -> Result<Vec<TokenId>, Error> {
-        if options.eos_confidence_zero != Some(true) {
-            return Ok(Vec::new());
+        let eos = || self.eos_ids();
+        let mut muted = if options.suppress_eos == Some(true) { eos()? } else { Vec::new() };
+        if options.eos_confidence_zero == Some(true) {
+            let eos = eos()?;
+            muted.extend(self.end_ids().iter().filter(|id| temperature == 0.0 || !eos.contains(id)));
         }
-        let eos = self.eos_ids()?;
-        Ok(self.end_ids().iter().copied().filter(|id| temperature == 0.0 || !eos.contains(id)).collect())
+        Ok(muted)
     }
 
     /// Fixed tokens behind everything that is decoded, of a family whose canvas ends with one.

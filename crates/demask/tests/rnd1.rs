@@ -72,6 +72,18 @@ fn a_length_without_room_for_an_end_is_refused() {
     assert!(refusal(510).starts_with("3 prompt tokens and 510 to generate exceed the model's context of 512"));
 }
 
+/// The program's `greedy` at a temperature: its entropies would be of what top-k leaves.
+#[test]
+fn greedy_at_another_temperature_than_0_is_refused_by_name() {
+    let greedy = Options { top_k: Some(1), gen_length: Some(31), ..Options::default() };
+    let refusal = session(&Options { temperature: Some(0.5), ..greedy.clone() }).unwrap_err();
+    assert!(refusal.starts_with("top_k is 1 at temperature 0.5, and schedule rnd1 ranks by the entropy"), "{refusal}");
+    assert!(refusal.ends_with("use temperature 0, whose entropies are those at temperature 1, no other"), "{refusal}");
+    assert!(session(&greedy).unwrap_err().starts_with("top_k is 1 at temperature 0.1"));
+    session(&Options { temperature: Some(0.0), ..greedy.clone() }).unwrap();
+    session(&Options { top_k: Some(2), temperature: Some(0.5), ..greedy }).unwrap();
+}
+
 /// A trace of the reference, asked for as a user asks.
 #[test]
 fn options_give_the_tokens_of_the_reference() {

@@ -30,23 +30,24 @@ impl From<HeadRequest> for HeadAsk {
 /// Facts wanted of a predicted position. It goes to the head as it is: a clone allocates nothing.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HeadRequest {
-    /// Tokens that can never be predicted: their logit counts as minus infinity everywhere (the mask id always).
+    /// Tokens that are never predicted, and are no alternative to what is (the mask id always). Each keeps its share of
+    /// the distribution, unless it is muted too: then its logit counts as minus infinity everywhere
+    /// (specs/models.md#6).
     pub forbid: TokenList,
-    /// Tokens from this id on can never be predicted either, at the cost of none: 1 to the vocabulary's size; without
-    /// it, the whole vocabulary can.
+    /// Tokens from this id on are forbidden too, at the cost of none: 1 to the vocabulary's size; without it, none are.
     pub limit: Option<TokenId>,
-    /// Tokens that may be predicted but weigh nothing in the distribution: a position predicting one has confidence 0,
-    /// every other distribution is renormalised without them (LLaDA's `confidence_eos_eot_inf`,
+    /// Tokens that weigh nothing in the distribution: every other one is renormalised without them. A position that
+    /// predicts one, which it may unless it is forbidden, has confidence 0 (LLaDA's `confidence_eos_eot_inf`,
     /// specs/models.md#trap-7).
     pub mute: TokenList,
     /// Rules by which the token is drawn and its confidence is measured.
     pub sampling: Sampling,
-    /// Wanted: the probability of the best token minus that of the second.
+    /// Wanted: the probability of the best token that may be predicted minus that of the second.
     pub margin: bool,
     /// Wanted: the entropy of the distribution, `-sum p ln p`, in nats. Released programs add 1e-10 to `p` in the
     /// logarithm, which lowers it by at most as much for each token of the vocabulary.
     pub entropy: bool,
-    /// Wanted: this many best tokens with their probabilities, best first.
+    /// Wanted: this many best tokens that may be predicted with their probabilities, best first.
     pub top: usize,
     /// Wanted: rank and probability of this many given tokens per lane and predicted position ([`HeadAsk::judge`]).
     pub judge_width: usize,
@@ -55,6 +56,16 @@ pub struct HeadRequest {
 }
 
 impl HeadRequest {
+    /// Reports whether a token may be predicted.
+    pub fn allows(&self, token: TokenId) -> bool {
+        self.limit.is_none_or(|limit| token < limit) && self.forbid.binary_search(&token).is_err()
+    }
+
+    /// Returns the tokens that no distribution knows: muted ones that are forbidden too.
+    pub fn struck(&self) -> impl Iterator<Item = TokenId> + '_ {
+        self.mute.iter().copied().filter(|&token| !self.allows(token))
+    }
+
     /// Returns the number of leading tokens of a vocabulary that are below the limit.
     pub fn bound(&self, vocabulary: usize) -> usize {
         self.limit.map_or(vocabulary, |limit| vocabulary.min(limit as usize))
@@ -113,11 +124,12 @@ pub enum ConfidenceOf {
 /// Rank and probability of a given token in a predicted row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Judged {
-    /// Number of tokens that come before it (higher logit, or equal logit and lower id): 0 is the best.
+    /// Number of tokens that come before it (higher logit, or equal logit and lower id): 0 is the best. Forbidden tokens
+    /// come behind all others.
     pub rank: u32,
-    /// Natural-log probability under `softmax(logits)`.
+    /// Natural-log probability under `softmax(logits)`, its share also where it is forbidden.
     pub log_probability: f32,
-    /// The probability of the best token of the row.
+    /// The probability of the best token of the row that may be predicted.
     pub best: f32,
 }
 

@@ -302,12 +302,16 @@ impl Scripted {
         let mut logits: Vec<f64> = (0..self.vocab as u64)
             .map(|token| self.spread * random::gumbel(random::mix(row ^ random::mix(token))))
             .collect();
-        for &token in wanted.forbid.iter() {
-            logits[token as usize] = f64::NEG_INFINITY;
+        if wanted.logits {
+            out.logits.extend(logits.iter().map(|&logit| logit as f32));
         }
-        logits[wanted.bound(self.vocab)..].fill(f64::NEG_INFINITY);
+        wanted.struck().for_each(|token| logits[token as usize] = f64::NEG_INFINITY);
         let temperature = f64::from(wanted.sampling.temperature);
-        let noisy = |(token, &logit): (usize, &f64)| {
+        let allowed = |(token, &logit): (usize, &f64)| {
+            if wanted.allows(token as TokenId) { logit } else { f64::NEG_INFINITY }
+        };
+        let noisy = |(token, logit): (usize, &f64)| {
+            let logit = allowed((token, logit));
             if temperature > 0.0 {
                 logit / temperature + random::gumbel(random::mix(key ^ token as u64))
             } else {
@@ -315,10 +319,8 @@ impl Scripted {
             }
         };
         let token = argmax(logits.iter().enumerate().map(noisy));
-        if wanted.logits {
-            out.logits.extend(logits.iter().map(|&logit| logit as f32));
-        }
-        out.judged.extend(judge.iter().map(|&token| judged(&logits, token)));
+        let choice: Vec<f64> = logits.iter().enumerate().map(allowed).collect();
+        out.judged.extend(judge.iter().map(|&token| judged(&logits, &choice, token)));
         for &token in wanted.mute.iter() {
             logits[token as usize] = f64::NEG_INFINITY;
         }
@@ -330,32 +332,36 @@ impl Scripted {
         let best = logits[argmax(logits.iter().copied())];
         let sum: f64 = logits.iter().map(|logit| (logit - best).exp()).sum();
         let probability = |logit: &f64| (logit - best).exp() / sum;
+        // What may be predicted, by the shares that it has among all.
+        let shares = logits
+            .iter()
+            .enumerate()
+            .map(|(token, logit)| if wanted.allows(token as TokenId) { probability(logit) } else { 0.0 });
+        let mut best: Vec<(TokenId, f32)> = (0..).zip(shares.map(|share| share as f32)).collect();
         out.tokens.push(token as TokenId);
-        out.confidence.push(probability(&logits[token]) as f32);
+        out.confidence.push(best[token].1);
         if wanted.entropy {
             let entropy: f64 = logits.iter().map(probability).filter(|&p| p > 0.0).map(|p| -p * p.ln()).sum();
             out.entropy.push(entropy as f32);
         }
-        if wanted.margin {
-            let mut sorted: Vec<f64> = logits.iter().map(probability).collect();
-            sorted.sort_by(|left, right| right.total_cmp(left));
-            out.margin.push((sorted[0] - sorted[1]) as f32);
-        }
-        let mut best: Vec<(TokenId, f32)> = (0..).zip(logits.iter().map(|logit| probability(logit) as f32)).collect();
         best.sort_by(|left, right| right.1.total_cmp(&left.1).then(left.0.cmp(&right.0)));
+        if wanted.margin {
+            out.margin.push(best[0].1 - best[1].1);
+        }
         out.top.extend(best.into_iter().take(wanted.top));
     }
 }
 
-/// Rank and probability of a token under `softmax(logits)`.
-fn judged(logits: &[f64], token: TokenId) -> Judged {
-    let (value, best) = (logits[token as usize], logits[argmax(logits.iter().copied())]);
+/// Rank of a token among those that may be predicted, and its probability under `softmax(logits)`.
+fn judged(logits: &[f64], choice: &[f64], token: TokenId) -> Judged {
+    let most = logits[argmax(logits.iter().copied())];
+    let sum: f64 = logits.iter().map(|logit| (logit - most).exp()).sum();
+    let value = choice[token as usize];
     let before = |&(other, &logit): &(usize, &f64)| logit > value || logit == value && other < token as usize;
-    let sum: f64 = logits.iter().map(|logit| (logit - best).exp()).sum();
     Judged {
-        rank: logits.iter().enumerate().filter(before).count() as u32,
-        log_probability: (value - best - sum.ln()) as f32,
-        best: (1.0 / sum) as f32,
+        rank: choice.iter().enumerate().filter(before).count() as u32,
+        log_probability: (logits[token as usize] - most - sum.ln()) as f32,
+        best: ((choice[argmax(choice.iter().copied())] - most).exp() / sum) as f32,
     }
 }
 
@@ -646,11 +652,8 @@ mod tests {
         let [answer] = out;
         let mut ranks: Vec<u32> = answer.judged.iter().map(|judged| judged.rank).collect();
         assert_eq!(ranks[answer.tokens[0] as usize], 0);
-        assert_eq!(
-            (ranks[5], answer.judged[5].log_probability),
-            (11, f32::NEG_INFINITY),
-            "what is forbidden comes last"
-        );
+        assert_eq!(ranks[5], 11, "what is forbidden comes last");
+        assert!(answer.judged[5].log_probability > f32::NEG_INFINITY, "and keeps its share");
         for (rank, &(token, probability)) in answer.top.iter().enumerate() {
             let judged = answer.judged[token as usize];
             assert!(judged.rank == rank as u32 && (judged.log_probability.exp() - probability).abs() < 1e-6);

@@ -1,5 +1,7 @@
 //! Filters of the tokens that may be drawn: top-k and top-p.
 
+use std::cmp::Ordering;
+
 use demask_step::{FilterOrder, Sampling};
 
 use super::statistics::Statistics;
@@ -22,13 +24,32 @@ pub(super) fn passes_all(filter: &Sampling, vocabulary: usize) -> bool {
     (filter.top_k == 0 || filter.top_k as usize >= vocabulary) && filter.top_p >= 1.0
 }
 
-/// Fills `order` with the tokens that pass, best first, ties by id. Allocates nothing if `order` has room for the
-/// vocabulary.
-pub(super) fn passing(row: Scaled<'_>, filter: &Sampling, order: &mut Vec<u32>) {
+/// Fills `order` with the tokens that pass, best first, ties by id: the filter's, and at least the first that may be
+/// predicted with all before it. Allocates nothing if `order` has room for the vocabulary.
+pub(super) fn passing(row: Scaled<'_>, filter: &Sampling, allows: &dyn Fn(u32) -> bool, order: &mut Vec<u32>) {
+    fill(row, filter, order);
+    if !order.iter().any(|&token| allows(token)) {
+        let values = row.values;
+        let possible = |&token: &u32| values[token as usize] > f32::NEG_INFINITY && allows(token);
+        let Some(first) = (0..values.len() as u32).filter(possible).min_by(|a, b| better(values, a, b)) else { return };
+        order.clear();
+        let number = |&token: &u32| values[token as usize] > f32::NEG_INFINITY;
+        order.extend((0..values.len() as u32).filter(number).filter(|token| better(values, token, &first).is_le()));
+        order.sort_unstable_by(|a, b| better(values, a, b));
+    }
+}
+
+/// The order of tokens: the better first, ties by id.
+fn better(values: &[f32], a: &u32, b: &u32) -> Ordering {
+    values[*b as usize].total_cmp(&values[*a as usize]).then(a.cmp(b))
+}
+
+/// Fills `order` with the tokens that the filter lets pass.
+fn fill(row: Scaled<'_>, filter: &Sampling, order: &mut Vec<u32>) {
     let Scaled { values, statistics, inverse } = row;
     for cut in CUTS {
         let whole = cut == f32::INFINITY;
-        let lowest = if whole { f32::NEG_INFINITY } else { statistics.best - cut / inverse };
+        let lowest = if whole { f32::NEG_INFINITY } else { statistics.base - cut / inverse };
         let near = |&token: &u32| values[token as usize] >= lowest && values[token as usize] > f32::NEG_INFINITY;
         order.clear();
         order.extend((0..values.len() as u32).filter(near));
@@ -59,7 +80,7 @@ fn may_end_within(row: Scaled<'_>, filter: &Sampling, order: &[u32]) -> bool {
 
 /// Best first, ties by id; without the tokens that top-k, if it comes first, leaves out.
 fn sort(values: &[f32], filter: &Sampling, order: &mut Vec<u32>) {
-    let better = |a: &u32, b: &u32| values[*b as usize].total_cmp(&values[*a as usize]).then(a.cmp(b));
+    let better = |a: &u32, b: &u32| better(values, a, b);
     let k = filter.top_k as usize;
     if begins_with_top_k(filter) && k < order.len() {
         let last = values[*order.select_nth_unstable_by(k - 1, better).1 as usize];

@@ -38,8 +38,6 @@ const STORED: usize = 64;
 const CHUNK: usize = 256;
 /// Tiles of a task that looks through stored logits.
 const TASK_TILES: usize = 128;
-/// Forbidden tokens of a row that the epilogue looks for in each tile; more are struck out of stored logits.
-const FEW: usize = 16;
 
 /// Scratch of the head.
 #[derive(Default)]
@@ -147,7 +145,7 @@ impl Head<'_> {
             if stored {
                 let store = Output::Store { out: &mut *logits, stride: self.weight.rows() };
                 self.linear.matmul(self.pool, input, count, self.weight, None, store);
-                self.forbid(&chunk, logits, &lists);
+                self.strike(&chunk, logits, &lists);
                 self.scan(&chunk, logits, &mut tiles);
             } else {
                 self.reduce(&chunk, input, &mut tiles);
@@ -252,8 +250,8 @@ impl Head<'_> {
         row.iter_mut().zip(&*difference).for_each(|(row, difference)| *row += blend.scale * difference);
     }
 
-    /// Copies the logits that are asked for, then strikes out the forbidden ones.
-    fn forbid(&self, chunk: &Chunk<'_>, logits: &mut [f32], lists: &Lists<'_>) {
+    /// Copies the logits that are asked for, then strikes out what no distribution knows.
+    fn strike(&self, chunk: &Chunk<'_>, logits: &mut [f32], lists: &Lists<'_>) {
         let vocabulary = self.weight.rows();
         let logits = Shared::new(logits);
         self.pool.run(chunk.count, &|index| {
@@ -265,7 +263,7 @@ impl Head<'_> {
                 // SAFETY: rows have parts of their own.
                 unsafe { lists.logits.part(start..start + vocabulary).copy_from_slice(values) }
             }
-            strike(request, values);
+            request.struck().for_each(|token| values[token as usize] = f32::NEG_INFINITY);
         });
     }
 
@@ -301,7 +299,8 @@ impl Head<'_> {
 
     #[inline(always)]
     fn look<'c>(&'c self, chunk: &'c Chunk<'_>, row: usize) -> Look<'c> {
-        self.asked(chunk.first + row).look(&chunk.marks[row], chunk.stored)
+        let asked = self.asked(chunk.first + row);
+        asked.look(&chunk.marks[row], asked.kept(chunk.stored))
     }
 
     /// Answers the rows of a chunk.
@@ -337,13 +336,6 @@ impl Head<'_> {
             }
         });
     }
-}
-
-/// Makes the logits of tokens that cannot be predicted minus infinity.
-fn strike(request: &HeadRequest, logits: &mut [f32]) {
-    let bound = request.bound(logits.len());
-    logits[bound..].fill(f32::NEG_INFINITY);
-    request.forbid.iter().for_each(|&token| logits[token as usize] = f32::NEG_INFINITY);
 }
 
 /// Head rows that are answered together.

@@ -3,7 +3,6 @@
 use demask_step::{ConfidenceOf, HeadRequest, Judged};
 
 use super::{
-    FEW,
     draw::{Draw, Drawn},
     filter::{self, Scaled},
     mark::{Mark, Marks},
@@ -32,11 +31,10 @@ pub(super) struct Asked<'a> {
 
 impl<'a> Asked<'a> {
     /// Reports whether the answer takes all logits of the row at once: for a filter, whose tokens are not known before
-    /// all are sorted; for the rank of given tokens; for a long list of best ones; for striking out many tokens; and
-    /// for the logits themselves.
+    /// all are sorted; for the rank of given tokens; for a long list of best ones; and for the logits themselves.
     pub(super) fn takes_logits(&self) -> bool {
-        let HeadRequest { forbid, top, judge_width, logits, .. } = self.request;
-        self.is_filtered() || *judge_width > 0 || *top > top::MOST || *logits || forbid.len() > FEW
+        let HeadRequest { top, judge_width, logits, .. } = self.request;
+        self.is_filtered() || *judge_width > 0 || *top > top::MOST || *logits
     }
 
     /// Reports whether a filter has a say.
@@ -65,18 +63,18 @@ impl<'a> Asked<'a> {
         Kept { draws: self.is_drawn_from_tiles(), top }
     }
 
-    /// Values that are looked for in each tile. Where logits are stored, forbidden tokens are struck out of them.
+    /// Values that are looked for in each tile.
     // Inlined, so that they stay in registers where each row of a task looks for a few.
     #[inline(always)]
-    pub(super) fn look(&self, marks: &'a Marks, stored: bool) -> Look<'a> {
+    pub(super) fn look(&self, marks: &'a Marks, kept: Kept) -> Look<'a> {
         let HeadRequest { forbid, mute, .. } = self.request;
         Look {
-            forbid: if stored { &[] } else { forbid },
+            forbid,
             limit: self.request.bound(self.vocabulary) as u32,
             mute,
             inverse: self.inverse(),
             draw: self.is_drawn_from_tiles().then(|| self.draw(&marks.score)),
-            top: self.kept(stored).top,
+            top: kept.top,
             listed: &marks.listed,
         }
     }
@@ -132,7 +130,7 @@ impl<'a> Asked<'a> {
 
 /// The logits of a row, and what only they can answer.
 pub(super) struct Stored<'a> {
-    /// Logits, the forbidden ones minus infinity already.
+    /// Logits, without those that no distribution knows.
     pub(super) values: &'a mut [f32],
     /// Tokens to judge.
     pub(super) judge: &'a [u32],
@@ -142,7 +140,8 @@ pub(super) struct Stored<'a> {
 }
 
 impl Stored<'_> {
-    /// Answers what `asked` asks beyond what its tiles tell: a token and a distribution.
+    /// Answers what `asked` asks beyond what its tiles tell: a token and a distribution. Shares are found first, of all
+    /// tokens; then forbidden ones are struck out, and what is left is chosen from.
     fn answer(
         mut self,
         isa: Isa,
@@ -150,24 +149,33 @@ impl Stored<'_> {
         (mut drawn, whole): (Drawn, Distribution<'_>),
         top: &mut [(u32, f32)],
     ) -> Answer {
-        if !self.judge.is_empty() {
-            self.judge(&Statistics::of_row(isa, self.values, 1.0));
-        }
-        if asked.is_filtered() {
+        let HeadRequest { forbid, mute, sampling, .. } = asked.request;
+        let (is_filtered, vocabulary) = (asked.is_filtered(), self.values.len());
+        let plain = (!self.judge.is_empty()).then(|| self.judge_shares(isa));
+        let mut passing = Statistics::NONE;
+        if is_filtered {
             let inverse = asked.drawn_inverse();
             let statistics = Statistics::of_row(isa, self.values, inverse);
-            filter::passing(Scaled { values: self.values, statistics, inverse }, &asked.request.sampling, self.order);
-            if asked.temperature() > 0.0 {
-                drawn = asked.draw(&Mark::default()).among(self.values, self.order);
+            let row = Scaled { values: self.values, statistics, inverse };
+            filter::passing(row, sampling, &|token| asked.request.allows(token), self.order);
+            if asked.speaks_of_drawn() {
+                passing = self.shares_of_passing(mute, inverse);
             }
         }
-        for &muted in asked.request.mute.iter() {
-            self.values[muted as usize] = f32::NEG_INFINITY;
+        self.values[asked.request.bound(vocabulary)..].fill(f32::NEG_INFINITY);
+        self.strike(forbid);
+        if let Some(plain) = plain {
+            self.judge_ranks(&plain);
         }
+        if is_filtered && asked.temperature() > 0.0 {
+            self.keep_possible();
+            drawn = asked.draw(&Mark::default()).among(self.values, self.order);
+        }
+        self.strike(mute);
+        self.keep_possible();
         let values = &*self.values;
-        let distribution = if asked.is_filtered() && asked.speaks_of_drawn() {
-            self.order.retain(|&token| values[token as usize] > f32::NEG_INFINITY);
-            Distribution::of_passing(values, self.order, whole.inverse)
+        let distribution = if is_filtered && asked.speaks_of_drawn() {
+            Distribution::of_passing(passing, values, self.order, whole.inverse)
         } else {
             whole
         };
@@ -175,16 +183,53 @@ impl Stored<'_> {
         asked.told(drawn, &distribution)
     }
 
-    /// Statistics of each judged token in the plain distribution.
-    fn judge(&mut self, plain: &Statistics) {
-        let Statistics { best, sum, .. } = *plain;
+    fn strike(&mut self, tokens: &[u32]) {
+        tokens.iter().for_each(|&token| self.values[token as usize] = f32::NEG_INFINITY);
+    }
+
+    /// Leaves only those of the passing tokens that are not struck out.
+    fn keep_possible(&mut self) {
+        let values = &*self.values;
+        self.order.retain(|&token| values[token as usize] > f32::NEG_INFINITY);
+    }
+
+    /// The distribution of the passing tokens, without best ones: of all but muted ones, best first.
+    fn shares_of_passing(&self, mute: &[u32], inverse: f32) -> Statistics {
+        let weighing = || self.order.iter().filter(|token| !mute.contains(token));
+        let value = |token: u32| self.values[token as usize];
+        let Some(base) = weighing().next().map(|&token| value(token)) else { return Statistics::NONE };
+        let mut sums = [0.0; 2];
+        // Of a sum of 1, the probability is the weight.
+        let unit = Statistics { base, sum: 1.0, ..Statistics::NONE };
+        for &token in weighing() {
+            let weight = f64::from(unit.probability(value(token), inverse));
+            sums[0] += weight;
+            sums[1] += weight * f64::from(value(token) - base);
+        }
+        Statistics { sum: sums[0] as f32, moment: sums[1] as f32, ..unit }
+    }
+
+    /// Log-probability of each judged token in the plain distribution of all, which it returns.
+    fn judge_shares(&mut self, isa: Isa) -> Statistics {
+        let plain = Statistics::of_row(isa, self.values, 1.0);
+        for (judged, &token) in self.judged.iter_mut().zip(self.judge) {
+            let value = self.values[token as usize];
+            let weighs = value > f32::NEG_INFINITY;
+            let log_probability = if weighs { (value - plain.base) - plain.sum.ln() } else { f32::NEG_INFINITY };
+            *judged = Judged { log_probability, ..Judged::NONE };
+        }
+        plain
+    }
+
+    /// Rank of each judged token among those that may be predicted.
+    fn judge_ranks(&mut self, plain: &Statistics) {
+        let best = self.values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         for (judged, &token) in self.judged.iter_mut().zip(self.judge) {
             let value = self.values[token as usize];
             let (before, behind) = self.values.split_at(token as usize);
             let higher = before.iter().filter(|&&other| other >= value).count()
                 + behind.iter().filter(|&&other| other > value).count();
-            let log_probability = (value - best) - sum.ln();
-            *judged = Judged { rank: higher as u32, log_probability, best: 1.0 / sum };
+            (judged.rank, judged.best) = (higher as u32, plain.probability(best, 1.0));
         }
     }
 }
@@ -198,20 +243,11 @@ struct Distribution<'a> {
 }
 
 impl<'a> Distribution<'a> {
-    fn of_passing(values: &[f32], passing: &'a [u32], inverse: f32) -> Self {
+    /// Of passing tokens that may be predicted, best first, by the shares of all that pass.
+    fn of_passing(shares: Statistics, values: &[f32], passing: &'a [u32], inverse: f32) -> Self {
         let value = |rank: usize| passing.get(rank).map_or(f32::NEG_INFINITY, |&token| values[token as usize]);
-        let (best, second) = (value(0), value(1));
         let token = passing.first().copied().unwrap_or(0);
-        let mut sums = [0.0; 2];
-        // Of a sum of 1, the probability is the weight.
-        let unit = Statistics { best, token, second, sum: 1.0, moment: 0.0 };
-        for &token in passing {
-            let value = values[token as usize];
-            let weight = f64::from(unit.probability(value, inverse));
-            sums[0] += weight;
-            sums[1] += weight * f64::from(value - best);
-        }
-        let statistics = Statistics { sum: sums[0] as f32, moment: sums[1] as f32, ..unit };
+        let statistics = Statistics { best: value(0), token, second: value(1), ..shares };
         Self { statistics, inverse, passing: Some(passing) }
     }
 

@@ -16,29 +16,37 @@ use crate::{
 pub(super) const TILE: usize = Sums::COLUMNS;
 const _: () = assert!(TILE == LANES, "a tile is one step of vectors");
 
-/// Statistics of a tile or a row: of the distribution `softmax(logit * inverse)`.
+/// Statistics of a tile or a row: of the distribution `softmax(logit * inverse)`, and of the tokens that may be predicted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[repr(C)]
 pub(super) struct Statistics {
-    /// Largest logit.
+    /// Largest logit of those that may be predicted.
     pub(super) best: f32,
-    /// Best token, the lowest of several.
+    /// Their best token, the lowest of several.
     pub(super) token: u32,
-    /// Largest logit of the other tokens.
+    /// Largest logit of the others of them.
     pub(super) second: f32,
-    /// `sum exp((logit - best) * inverse)`; 0 if there is no finite logit.
+    /// Largest logit of all: a forbidden token keeps its share.
+    pub(super) base: f32,
+    /// `sum exp((logit - base) * inverse)`; 0 if there is no finite logit.
     pub(super) sum: f32,
-    /// `sum (logit - best) * exp((logit - best) * inverse)`, without tokens that weigh nothing; never above 0.
+    /// `sum (logit - base) * exp((logit - base) * inverse)`, without tokens that weigh nothing; never above 0.
     pub(super) moment: f32,
 }
 
-// SAFETY: five plain numbers of four bytes each, without padding, aligned like each of them.
+// SAFETY: six plain numbers of four bytes each, without padding, aligned like each of them.
 unsafe impl Number for Statistics {}
 
 impl Statistics {
     /// Statistics of no tokens.
-    pub(super) const NONE: Self =
-        Self { best: f32::NEG_INFINITY, token: 0, second: f32::NEG_INFINITY, sum: 0.0, moment: 0.0 };
+    pub(super) const NONE: Self = Self {
+        best: f32::NEG_INFINITY,
+        token: 0,
+        second: f32::NEG_INFINITY,
+        base: f32::NEG_INFINITY,
+        sum: 0.0,
+        moment: 0.0,
+    };
 
     /// Puts the tiles of a row together, ascending.
     pub(super) fn join(isa: Isa, tiles: &[Self], inverse: f32) -> Self {
@@ -50,23 +58,32 @@ impl Statistics {
         dispatch(isa, Whole { values, inverse })
     }
 
-    /// Best and second best with those of a later tile.
+    /// The distribution of these tokens, with the best ones of others: of those that may be predicted.
+    #[inline(always)]
+    pub(super) fn with_best_of(self, allowed: &Self) -> Self {
+        Self { best: allowed.best, token: allowed.token, second: allowed.second, ..self }
+    }
+
+    /// Best, second best and largest with those of a later tile.
     #[inline(always)]
     fn include(&mut self, tile: &Self) {
+        if tile.base > self.base {
+            self.base = tile.base;
+        }
         if tile.best > self.best {
             let second = if self.best > tile.second { self.best } else { tile.second };
-            *self = Self { second, ..*tile };
+            *self = Self { second, ..self.with_best_of(tile) };
         } else if tile.best > self.second {
             self.second = tile.best;
         }
     }
 
-    /// A tile's parts of the sum and the moment of its row, whose largest logit is `best`. Parts are added in f64: there
+    /// A tile's parts of the sum and the moment of its row, whose largest logit is `base`. Parts are added in f64: there
     /// are thousands.
     #[inline(always)]
-    fn parts(&self, best: f32, inverse: f32) -> (f32, f32) {
+    fn parts(&self, base: f32, inverse: f32) -> (f32, f32) {
         // All is computed in any case, so that many tiles are looked at together.
-        let distance = self.best - best;
+        let distance = self.base - base;
         let weight = exp_f32(distance * inverse);
         let (sum, moment) = (self.sum * weight, (self.moment + distance * self.sum) * weight);
         let weighs = self.sum > 0.0 && weight > 0.0;
@@ -100,20 +117,20 @@ impl Statistics {
             moments[lane] = if weights[lane] > 0.0 { distance * weights[lane] } else { 0.0 };
         }
         let (sum, moment) = (L::sum_of(&weights), L::sum_of(&moments));
-        Self { best, token: first + at, second: L::most_of(&others), sum, moment }
+        Self { best, token: first + at, second: L::most_of(&others), base: best, sum, moment }
     }
 
-    /// Difference of probability between the best token and the second.
+    /// Difference of probability between the best token that may be predicted and the second.
     pub(super) fn margin(&self, inverse: f32) -> f32 {
         self.probability(self.best, inverse) - self.probability(self.second, inverse)
     }
 
     /// Probability of a logit.
     pub(super) fn probability(&self, logit: f32, inverse: f32) -> f32 {
-        if self.sum > 0.0 { exp_f32((logit - self.best) * inverse) / self.sum } else { 0.0 }
+        if self.sum > 0.0 { exp_f32((logit - self.base) * inverse) / self.sum } else { 0.0 }
     }
 
-    /// `-sum p ln p` with `p = exp((logit - best) * inverse) / sum`, taken apart: `ln sum - inverse * moment / sum`.
+    /// `-sum p ln p` with `p = exp((logit - base) * inverse) / sum`, taken apart: `ln sum - inverse * moment / sum`.
     pub(super) fn entropy(&self, inverse: f32) -> f32 {
         let Self { sum, moment, .. } = *self;
         if sum > 0.0 { sum.ln() - inverse * moment / sum } else { 0.0 }
@@ -152,11 +169,11 @@ impl Operation for Whole<'_> {
                 most[lane] = if tile[lane] > most[lane] { tile[lane] } else { most[lane] };
             }
         }
-        let (best, mut joined, mut sums) = (L::most_of(&most), Statistics::NONE, [0.0; 2]);
+        let (base, mut joined, mut sums) = (L::most_of(&most), Statistics::NONE, [0.0; 2]);
         for (tile, first) in tiles(values, last).zip((0..).step_by(TILE)) {
             let tile = Statistics::of_tile::<L>(tile, first, inverse);
             joined.include(&tile);
-            let (sum, moment) = tile.parts(best, inverse);
+            let (sum, moment) = tile.parts(base, inverse);
             sums[0] += f64::from(sum);
             sums[1] += f64::from(moment);
         }
@@ -185,7 +202,7 @@ impl Operation for Join<'_> {
         for tiles in tiles.chunks(LANES) {
             let mut parts = [(0.0, 0.0); LANES];
             for (part, tile) in parts.iter_mut().zip(tiles) {
-                *part = tile.parts(joined.best, inverse);
+                *part = tile.parts(joined.base, inverse);
             }
             for (sum, moment) in parts {
                 sums[0] += f64::from(sum);

@@ -101,11 +101,11 @@ pub(super) struct Writer<'a> {
 
 /// Values that are looked for in the tiles of a row.
 pub(super) struct Look<'a> {
-    /// Tokens that the row cannot have, unless they are struck out already.
+    /// Tokens that the row cannot have, but that keep their share.
     pub(super) forbid: &'a [u32],
     /// Tokens from here on cannot be the row's either.
     pub(super) limit: u32,
-    /// Tokens that may be drawn, but weigh nothing.
+    /// Tokens that weigh nothing.
     pub(super) mute: &'a [u32],
     /// Factor of the distribution that statistics describe.
     pub(super) inverse: f32,
@@ -165,32 +165,43 @@ impl Writer<'_> {
     ) {
         let inside = |tokens: &[u32]| tokens.iter().any(|&token| (first..first + TILE as u32).contains(&token));
         // Nearly all tiles are taken as they are, without a way through memory.
-        let (below, possible, weighed);
-        let mut logits = logits;
-        if first + TILE as u32 > look.limit {
-            below = cut_off(logits, first, look.limit);
-            logits = &below;
+        let (is_barred, is_muted) = (first + TILE as u32 > look.limit || inside(look.forbid), inside(look.mute));
+        let (open, weighed, both);
+        let (mut allowed, mut listed) = (logits, logits);
+        if is_barred {
+            open = struck_out(&cut_off(logits, first, look.limit), first, look.forbid);
+            (allowed, listed) = (&open, &open);
         }
-        if inside(look.forbid) {
-            possible = struck_out(logits, first, look.forbid);
-            logits = &possible;
+        if is_muted {
+            both = struck_out(allowed, first, look.mute);
+            listed = &both;
         }
+        let statistics = match (is_barred, is_muted) {
+            (false, _) => Statistics::of_tile::<L>(listed, first, look.inverse),
+            (true, false) => of_shares::<L>(logits, listed, (first, look.inverse)),
+            (true, true) => {
+                weighed = struck_out(logits, first, look.mute);
+                of_shares::<L>(&weighed, listed, (first, look.inverse))
+            }
+        };
         // SAFETY: as our caller promises; each tile has parts of its own.
         unsafe {
             if let Some(draw) = &look.draw {
-                self.draws.row(tile, 1)[0] = draw.of_tile::<L>(logits, first);
+                self.draws.row(tile, 1)[0] = draw.of_tile::<L>(allowed, first);
             }
-            if inside(look.mute) {
-                weighed = struck_out(logits, first, look.mute);
-                logits = &weighed;
-            }
-            self.statistics.row(tile, 1)[0] = Statistics::of_tile::<L>(logits, first, look.inverse);
+            self.statistics.row(tile, 1)[0] = statistics;
             if look.top > 0 {
                 let list = &mut self.lists.row(tile, self.kept.top)[..look.top];
-                top::list_tile::<L>(logits, (first, vocabulary), (look.listed, list));
+                top::list_tile::<L>(listed, (first, vocabulary), (look.listed, list));
             }
         }
     }
+}
+
+/// Statistics of a tile of whose tokens some may not be predicted.
+#[inline(always)]
+fn of_shares<L: Lanes>(weighed: &[f32; TILE], listed: &[f32; TILE], (first, inverse): (u32, f32)) -> Statistics {
+    Statistics::of_tile::<L>(weighed, first, inverse).with_best_of(&Statistics::of_tile::<L>(listed, first, inverse))
 }
 
 /// A tile without the tokens from `limit` on.

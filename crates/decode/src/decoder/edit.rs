@@ -3,7 +3,9 @@
 
 use demask_step::{HeadAsk, MaskKind, NO_TOKEN, Position, Predictions, SequenceNeeds, TokenId};
 
-use super::{Answer, Blockwise, Decoder, DecoderKind, DecoderTraits, Intent, Promise, Query, Turn, Turned, View};
+use super::{
+    Answer, Blockwise, Confidence, Decoder, DecoderKind, DecoderTraits, Intent, Promise, Query, Turn, Turned, View,
+};
 use crate::{
     cache::CachePolicy, error::OptionsError, layout::Layout, parameters, resolve::Setup, spec::Kind, transfer,
 };
@@ -23,6 +25,9 @@ parameters! {
         pub confirm: bool = false;
         /// subtract this from the logit of each position's left neighbour in the block (SGLang); 0: nothing
         pub penalty: f32 = 0.0, Kind::number(0.0, f32::MAX);
+        /// confidences of the model's own distribution, or of the tempered and filtered one that tokens are drawn from (as
+        /// released for Dream, SDAR, LLaDA2 and RND1), which calls nearly everything sure at low temperatures
+        pub confidence: Confidence = Confidence::Clean;
     }
 }
 
@@ -35,7 +40,8 @@ impl DecoderKind for Edit {
 
     fn traits(&self) -> DecoderTraits {
         let revises = Some(self.post + usize::from(self.confirm));
-        DecoderTraits { promise: Promise::Official, revises, ..DecoderTraits::default() }
+        let confidence = Some(self.confidence.into());
+        DecoderTraits { promise: Promise::Official, confidence, revises, ..DecoderTraits::default() }
     }
 
     fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
@@ -47,7 +53,7 @@ impl DecoderKind for Edit {
     }
 
     fn build(&self, setup: &Setup<'_>, _cache: &dyn CachePolicy) -> Box<dyn Decoder> {
-        let Self { tau, edit, post, least, confirm, penalty } = *self;
+        let Self { tau, edit, post, least, confirm, penalty, .. } = *self;
         let blocks = Blockwise::new(transfer::Edit { tau, edit, least, post, confirm }, setup);
         if penalty == 0.0 {
             return Box::new(blocks);

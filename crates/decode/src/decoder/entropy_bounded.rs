@@ -3,7 +3,7 @@
 
 use demask_step::MaskKind;
 
-use super::{Blockwise, Decoder, DecoderKind};
+use super::{Blockwise, Confidence, Decoder, DecoderKind, DecoderTraits};
 use crate::{cache::CachePolicy, choices, parameters, resolve::Setup, spec::Kind, transfer};
 
 choices! {
@@ -24,6 +24,9 @@ parameters! {
         /// SDAR's, from the lowest entropy on; or RND1's, from the most confident token on, without the largest entropy, and
         /// everything that is left in the last of the steps
         pub rule: EntropyRule = EntropyRule::Sdar;
+        /// entropies of the model's own distribution, or of the tempered and filtered one that tokens are drawn from (as
+        /// released for Dream, SDAR, LLaDA2 and RND1), which calls nearly everything sure at low temperatures
+        pub confidence: Confidence = Confidence::Clean;
     }
 }
 
@@ -34,6 +37,10 @@ impl DecoderKind for EntropyBounded {
     const SOURCE: &'static str = "SDAR entropy_bounded, RND1 diffusion_sample with eb_gamma; \
                                   specs/models.md#4.5, specs/freedave.md#2.1 and specs/families.md#6.7";
     const ATTENTION: &'static [MaskKind] = &[MaskKind::Full, MaskKind::BlockCausal, MaskKind::Context];
+
+    fn traits(&self) -> DecoderTraits {
+        DecoderTraits { confidence: Some(self.confidence.into()), ..DecoderTraits::default() }
+    }
 
     fn build(&self, setup: &Setup<'_>, _cache: &dyn CachePolicy) -> Box<dyn Decoder> {
         match self.rule {

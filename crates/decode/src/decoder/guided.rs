@@ -13,7 +13,8 @@
 use std::ops::Range;
 
 use demask_step::{
-    HeadAsk, Judged, Mask, MaskKind, NO_TOKEN, Need, Position, Predictions, Request, SequenceNeeds, StepPlan, TokenId,
+    ConfidenceOf, HeadAsk, Judged, Mask, MaskKind, NO_TOKEN, Need, Position, Predictions, Request, SequenceNeeds,
+    StepPlan, TokenId,
 };
 
 use super::{
@@ -90,6 +91,8 @@ impl DecoderKind for Guided {
         DecoderTraits {
             promise: if its_own { Promise::OfRun("ar of the guide, cache causal") } else { Promise::Approximate },
             guide: Some(GuideUse { alignment: self.align, is_target }),
+            // Compared with the guide's own distribution.
+            confidence: (self.agreement == Agreement::Confidence).then_some(ConfidenceOf::Raw),
             ..DecoderTraits::default()
         }
     }

@@ -3,6 +3,7 @@
 
 mod ar;
 mod blockwise;
+mod confidence;
 mod edit;
 mod entropy_bounded;
 mod factor;
@@ -17,8 +18,8 @@ mod threshold;
 use std::{fmt, ops::Range};
 
 use demask_step::{
-    CostCurve, HeadAsk, MaskKind, NO_TOKEN, Need, Position, Positions, Predictions, Request, SequenceNeeds, StepPlan,
-    TokenId,
+    ConfidenceOf, CostCurve, HeadAsk, MaskKind, NO_TOKEN, Need, Position, Positions, Predictions, Request,
+    SequenceNeeds, StepPlan, TokenId,
 };
 
 use crate::{
@@ -34,6 +35,7 @@ use crate::{
 
 pub use ar::Ar;
 pub use blockwise::Blockwise;
+pub use confidence::Confidence;
 pub use edit::Edit;
 pub use entropy_bounded::{EntropyBounded, EntropyRule};
 pub use factor::{Factor, FactorRule};
@@ -103,6 +105,9 @@ pub struct DecoderTraits {
     pub steps: Option<usize>,
     /// Use of a guide; none if it has none.
     pub guide: Option<GuideUse>,
+    /// Distribution that its confidences and entropies are read from, if it compares them with numbers of its own; none: the
+    /// family's.
+    pub confidence: Option<ConfidenceOf>,
     /// Records whether every pass that commits anything is causal, where the model leaves that open.
     pub causal: bool,
     /// Forwards that commit nothing before one that does, at most.

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 
 use demask_step::{HeadAsk, MaskKind, Position};
 
-use super::{Answer, Decoder, DecoderKind, Intent, Query, Turn, Turned, View, take_musts};
+use super::{Answer, Confidence, Decoder, DecoderKind, DecoderTraits, Intent, Query, Turn, Turned, View, take_musts};
 use crate::{
     cache::CachePolicy,
     parameters,
@@ -35,6 +35,9 @@ parameters! {
         pub window: usize = 2, Kind::count(1, usize::MAX);
         /// they agree if their standard deviation stays below this
         pub sigma: f32 = 1.0, Kind::number(0.0, f32::MAX);
+        /// confidences of the model's own distribution, or of the tempered and filtered one that tokens are drawn from (as
+        /// released for Dream, SDAR, LLaDA2 and RND1), which calls nearly everything sure at low temperatures
+        pub confidence: Confidence = Confidence::Clean;
     }
 }
 
@@ -44,6 +47,10 @@ impl DecoderKind for SlowFast {
         "explores how far predictions are sure, then decodes up to there without what lies behind";
     const SOURCE: &'static str = "SlowFast Sampling; specs/caches.md#5";
     const ATTENTION: &'static [MaskKind] = &[MaskKind::Full];
+
+    fn traits(&self) -> DecoderTraits {
+        DecoderTraits { confidence: Some(self.confidence.into()), ..DecoderTraits::default() }
+    }
 
     fn build(&self, setup: &Setup<'_>, _cache: &dyn CachePolicy) -> Box<dyn Decoder> {
         Box::new(Regions {

@@ -3,7 +3,7 @@
 
 use demask_step::MaskKind;
 
-use super::{Blockwise, Decoder, DecoderKind};
+use super::{Blockwise, Confidence, Decoder, DecoderKind, DecoderTraits};
 use crate::{
     cache::CachePolicy,
     parameters,
@@ -25,6 +25,9 @@ parameters! {
         pub cap: bool = false;
         /// decode each block in parts of so many positions, from left to right (Fast-dLLM v2: 8); fitted: the block at once
         pub sub: Option<usize> = None, Kind::count(1, 65536);
+        /// confidences of the model's own distribution, or of the tempered and filtered one that tokens are drawn from (as
+        /// released for Dream, SDAR, LLaDA2 and RND1), which calls nearly everything sure at low temperatures
+        pub confidence: Confidence = Confidence::Clean;
     }
 }
 
@@ -34,6 +37,10 @@ impl DecoderKind for Threshold {
     const SOURCE: &'static str =
         "Fast-dLLM (threshold), SDAR low_confidence_dynamic; specs/caches.md#3.1 and specs/models.md#4.5";
     const ATTENTION: &'static [MaskKind] = &[MaskKind::Full, MaskKind::BlockCausal, MaskKind::Context];
+
+    fn traits(&self) -> DecoderTraits {
+        DecoderTraits { confidence: Some(self.confidence.into()), ..DecoderTraits::default() }
+    }
 
     fn build(&self, setup: &Setup<'_>, _cache: &dyn CachePolicy) -> Box<dyn Decoder> {
         let rule = self.rule(setup.ranking.remasking);

@@ -70,6 +70,7 @@ pub(super) fn needs(
 pub(super) fn requests(options: &SessionOptions, decoder: &dyn Decoder, needs: &[SequenceNeeds]) -> Vec<Request> {
     let causal = options.facts.mask == Mask::Causal;
     let wanted = HeadRequest {
+        // Forbidden alone: the mask keeps its share of the softmax, as in all families' own programs.
         forbid: options.facts.mask_id.into_iter().chain(options.suppress.iter().copied()).collect(),
         mute: options.mute.iter().copied().collect(),
         sampling: Sampling {
@@ -77,7 +78,7 @@ pub(super) fn requests(options: &SessionOptions, decoder: &dyn Decoder, needs: &
             top_k: options.top_k,
             top_p: options.top_p,
             order: options.filter_order,
-            confidence: options.confidence,
+            confidence: options.traits().confidence.unwrap_or(options.confidence),
             seed: options.seed,
         },
         ..HeadRequest::default()

@@ -374,6 +374,8 @@ mod tests {
             ("factor", "factor:f=1"),
             ("factor:rule=Code,f=0.5", "factor:f=0.5,rule=code"),
             ("factor:rule=clean", "factor:f=1"),
+            ("threshold:confidence=Tempered", "threshold:tau=0.9,confidence=tempered"),
+            ("threshold:confidence=clean", "threshold:tau=0.9"),
         ] {
             let spec: DecoderSpec = text.parse().unwrap();
             assert_eq!(spec.to_string(), canonical);
@@ -402,7 +404,7 @@ mod tests {
         );
         assert_eq!(
             refusal("threshold:tua=0.9"),
-            "threshold: unknown parameter \"tua\", did you mean \"tau\"? (known: tau, strict, quota, cap, sub)"
+            "threshold: unknown parameter \"tua\", did you mean \"tau\"? (known: tau, strict, quota, cap, sub, confidence)"
         );
         assert_eq!(refusal("threshold:tau=2"), "threshold: tau is \"2\", expected a number from 0 to 1 (default: 0.9)");
         assert_eq!(refusal("threshold:tau=0.1,tau=0.2"), "threshold: tau is set twice, expected once: omit one");

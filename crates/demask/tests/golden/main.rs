@@ -129,12 +129,12 @@ fn load(folder: &Path, name: &str, on: Device, dtype: DtypeChoice) -> Model {
     on.load(&checkpoint(folder, name), dtype).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// Loads a checkpoint whose logits are multiplied.
-fn load_sharpened(folder: &Path, name: &str, on: Device, by: f32) -> Model {
-    if by == 1.0 {
+/// Loads a checkpoint whose logits are divided by a temperature.
+fn load_tempered(folder: &Path, name: &str, on: Device, temperature: f64) -> Model {
+    if temperature == 1.0 {
         return load(folder, name, on, DtypeChoice::F32);
     }
-    let path = rnd1::sharpened(&checkpoint(folder, name), by);
+    let path = rnd1::tempered(&checkpoint(folder, name), temperature);
     let model = on.load(&path, DtypeChoice::F32).unwrap_or_else(|error| panic!("{name}: {error}"));
     std::fs::remove_dir_all(path).unwrap();
     model
@@ -349,10 +349,10 @@ fn decode_cases(on: Devices) {
                 continue;
             }
             for case in device_cases(&file, device) {
-                let sharpness = rnd1::sharpness(&file.method, case);
-                let key = (case.model.clone(), case.guider.clone(), sharpness.to_bits());
+                let temperature = rnd1::temperature(&file.method, case);
+                let key = (case.model.clone(), case.guider.clone(), temperature.to_bits());
                 let (model, guide) = models.entry(key).or_insert_with(|| {
-                    let mut model = load_sharpened(&folder, &case.model, device, sharpness);
+                    let mut model = load_tempered(&folder, &case.model, device, temperature);
                     let guide = case.guider.as_ref().map(|guider| load(&folder, guider, device, DtypeChoice::F32));
                     let facts = guide.as_ref().map(|guide| guide.prompter().facts().clone());
                     if let Some(guide) = guide {
@@ -415,6 +415,22 @@ fn differences_are_seen() {
     let model = load(&own_folder(), &case.model, f32_tiers()[0].into(), DtypeChoice::F32);
     let error = parameters::map(&file.method, &case, model.prompter().facts(), None).err().unwrap();
     assert!(error.contains("unheard_of"), "{error}");
+}
+
+/// A head that is divided by any temperature, one whose quotients round too, gives the logits that are divided by it.
+#[test]
+fn a_head_is_divided_by_any_temperature() {
+    let (folder, on) = (own_folder(), f32_tiers()[0].into());
+    let logits = |temperature| {
+        let mut model = load_tempered(&folder, "moe-rnd1-sdar", on, temperature);
+        model.network_mut().inspect(&[1, 2, 3], Mask::Full, true).unwrap().logits
+    };
+    let plain = logits(1.0);
+    for temperature in [0.3, 0.25, 1.7] {
+        let divided: Vec<f32> = plain.iter().map(|&logit| (f64::from(logit) / temperature) as f32).collect();
+        let distance = distance(&logits(temperature), &divided);
+        assert!(distance < 1e-6, "{temperature}: {distance:e}");
+    }
 }
 
 /// Speculative decoding writes what the guide writes alone, whatever the model drafts (specs/flashdlm.md#G8).

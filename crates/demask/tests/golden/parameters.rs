@@ -345,11 +345,16 @@ fn nemotron(said: &Said, decoder: &str, cache: &str, base: SessionOptions) -> Re
 fn llada(said: &Said, case: &Case, base: SessionOptions) -> SessionOptions {
     // The released constants are the end of text and the end of turn, which follows it in the goldens' vocabularies.
     let (eos, end_of_turn) = (case.eos_id, case.eos_id + 1);
+    let weightless = match (said.eos_confidence_zero, said.suppress_eos) {
+        (true, _) => vec![eos, end_of_turn],
+        (false, true) => vec![eos],
+        (false, false) => Vec::new(),
+    };
     SessionOptions {
         block_length: Some(said.block_length.unwrap_or(128)),
         steps: Some(said.steps.unwrap_or(128)),
         suppress: if said.suppress_eos { vec![eos] } else { Vec::new() },
-        mute: if said.eos_confidence_zero { vec![eos, end_of_turn] } else { Vec::new() },
+        mute: weightless,
         ..base
     }
 }
@@ -410,9 +415,9 @@ fn sdar(said: &Said, case: &Case, base: SessionOptions) -> Result<SessionOptions
     let block = said.block_length.unwrap_or(8);
     let blocks = decoded_blocks(case, said.gen_length.unwrap_or(128), block);
     let decoder = if said.entropy_bounded {
-        format!("entropy_bounded:eb={}", said.entropy_bound.unwrap_or(0.35))
+        format!("entropy_bounded:eb={},confidence=tempered", said.entropy_bound.unwrap_or(0.35))
     } else if said.dynamic {
-        format!("threshold:tau={},strict=true,quota=true", said.threshold.unwrap_or(0.85))
+        format!("threshold:tau={},strict=true,quota=true,confidence=tempered", said.threshold.unwrap_or(0.85))
     } else {
         "static".into()
     };
@@ -533,9 +538,14 @@ fn fast_methods(said: &Said, base: SessionOptions) -> Result<SessionOptions, Str
     let SessionOptions { facts: ModelFacts { mask: Mask::Full, shift, .. }, .. } = base else {
         return Err("Fast-dLLM without full attention".into());
     };
+    // Dream's confidences are those of the filtered distribution.
+    let confidence = if shift == 1 { "tempered" } else { "clean" };
     let decoder = match (said.factor, said.threshold) {
-        (Some(factor), _) => format!("factor:f={factor},rule={}", said.factor_rule.as_deref().unwrap_or("code")),
-        (None, Some(tau)) => format!("threshold:tau={tau}"),
+        (Some(factor), _) => {
+            let rule = said.factor_rule.as_deref().unwrap_or("code");
+            format!("factor:f={factor},rule={rule},confidence={confidence}")
+        }
+        (None, Some(tau)) => format!("threshold:tau={tau},confidence={confidence}"),
         (None, None) => "static".into(),
     };
     let cache = match said.cache.as_deref() {
@@ -570,7 +580,7 @@ fn fastdllm_dream(said: &Said, base: SessionOptions) -> Result<SessionOptions, S
         }),
         (_, Some(tau)) => Ok(SessionOptions {
             block_length: said.gen_length,
-            decoder: parsed(&format!("threshold:tau={tau},cap"))?,
+            decoder: parsed(&format!("threshold:tau={tau},cap,confidence=tempered"))?,
             ..options
         }),
         (_, None) => Err("Fast-dLLM on Dream without blocks and without a threshold".into()),

@@ -52,7 +52,8 @@ pub fn map(case: &Case, facts: &ModelFacts) -> Result<SessionOptions, String> {
         _ => return Err("neither a length nor a hole".into()),
     };
     let gamma = case.params.get("eb_gamma").and_then(Value::as_f64);
-    let decoder = gamma.map_or("static".into(), |gamma| format!("entropy_bounded:eb={gamma},rule=rnd1"));
+    let decoder =
+        gamma.map_or("static".into(), |gamma| format!("entropy_bounded:eb={gamma},rule=rnd1,confidence=tempered"));
     Ok(SessionOptions {
         tail: vec![end.ok_or("no end")?],
         steps: count("num_diffusion_steps"),
@@ -64,18 +65,17 @@ pub fn map(case: &Case, facts: &ModelFacts) -> Result<SessionOptions, String> {
     })
 }
 
-/// What a case multiplies logits with. The reference takes the most probable tokens and ranks by entropies at a temperature,
-/// as decoding at temperature 0 does on a head that is divided by it; powers of 2 change no other bit.
-pub fn sharpness(method: &str, case: &Case) -> f32 {
-    let temperature = case.params.get("temperature").and_then(Value::as_f64).filter(|_| is_of(method));
-    1.0 / temperature.unwrap_or(1.0) as f32
+/// The temperature that a case divides logits by. The reference takes the most probable tokens and ranks by entropies at a
+/// temperature, as decoding at temperature 0 does on a head that is divided by it.
+pub fn temperature(method: &str, case: &Case) -> f64 {
+    case.params.get("temperature").and_then(Value::as_f64).filter(|_| is_of(method)).unwrap_or(1.0)
 }
 
-/// Copies a checkpoint with another head into a folder of temporary files.
-pub fn sharpened(checkpoint: &Path, by: f32) -> PathBuf {
-    assert_eq!(by.log2().fract(), 0.0, "{by} would round");
+/// Copies a checkpoint with a head that is divided by a temperature into a folder of temporary files. A quotient that rounds
+/// changes logits less than the order of a sum does.
+pub fn tempered(checkpoint: &Path, temperature: f64) -> PathBuf {
     let name = checkpoint.file_name().unwrap().to_string_lossy().into_owned();
-    let to = std::env::temp_dir().join(format!("demask-{name}-{by}-{}", std::process::id()));
+    let to = std::env::temp_dir().join(format!("demask-{name}-{temperature}-{}", std::process::id()));
     fs::create_dir_all(&to).unwrap();
     for entry in fs::read_dir(checkpoint).unwrap() {
         let path = entry.unwrap().path();
@@ -89,8 +89,8 @@ pub fn sharpened(checkpoint: &Path, by: f32) -> PathBuf {
                 start..start + view.data().len()
             };
             for raw in bytes[head].chunks_exact_mut(4) {
-                let weight = f32::from_le_bytes([raw[0], raw[1], raw[2], raw[3]]) * by;
-                raw.copy_from_slice(&weight.to_le_bytes());
+                let weight = f64::from(f32::from_le_bytes([raw[0], raw[1], raw[2], raw[3]])) / temperature;
+                raw.copy_from_slice(&(weight as f32).to_le_bytes());
             }
         }
         fs::write(to.join(path.file_name().unwrap()), bytes).unwrap();

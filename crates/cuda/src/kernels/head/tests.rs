@@ -1,7 +1,10 @@
-use demask_step::{ConfidenceOf, FilterOrder, HeadRequest, Judged, Sampling, TokenList, random::token_gumbel};
+use demask_step::{ConfidenceOf, FilterOrder, HeadRequest, Judged, Sampling, TokenList};
 use demask_tensor::PAGE;
 use demask_testkit::{
-    naive::network::{self as naive, assert_near, noise},
+    naive::{
+        head,
+        network::{self as naive, assert_near, noise},
+    },
     property,
 };
 use proptest::{prelude::*, test_runner::RngSeed};
@@ -129,117 +132,36 @@ fn near(found: f32, expected: f64, what: &str) {
     assert!((f64::from(found) - expected).abs() <= 4e-6 * expected.abs().max(1.0), "{what}: {found}, not {expected}");
 }
 
-fn struck(logits: &[f32], tokens: &[u32]) -> Vec<f32> {
-    let mut logits = logits.to_vec();
-    for &token in tokens {
-        logits[token as usize] = f32::NEG_INFINITY;
-    }
-    logits
+/// The naive twin's answer.
+fn twin(asked: &Asked) -> head::Answer {
+    head::answer(&asked.logits, &asked.request, asked.key, &asked.judge)
 }
 
-/// Probabilities by their definition; zeros where nothing weighs anything.
-fn probabilities(logits: &[f32], temperature: f64) -> Vec<f64> {
-    if logits.iter().all(|&logit| logit == f32::NEG_INFINITY) {
-        return vec![0.0; logits.len()];
-    }
-    naive::softmax(logits, temperature)
-}
-
-/// A row's distributions, from their definitions.
-struct Twin {
-    /// Logits without the forbidden tokens.
-    raw: Vec<f32>,
-    /// Logits also without the tokens that the filter leaves out.
-    filtered: Vec<f32>,
-    temperature: f64,
-    /// Records whether rounding decides what the filter leaves out.
-    close: bool,
-}
-
-impl Twin {
-    fn new(asked: &Asked) -> Self {
-        let HeadRequest { forbid, limit, sampling, .. } = &asked.request;
-        let numbers: Vec<f32> = asked.logits.iter().map(|&x| if x.is_nan() { f32::NEG_INFINITY } else { x }).collect();
-        let mut raw = struck(&numbers, forbid);
-        if let Some(limit) = *limit {
-            raw[limit as usize..].fill(f32::NEG_INFINITY);
-        }
-        let Sampling { temperature, top_k, top_p, order, confidence, .. } = *sampling;
-        let draws = temperature > 0.0;
-        let temperature = if draws { f64::from(temperature) } else { 1.0 };
-        let mut twin = Self { filtered: raw.clone(), raw, temperature, close: false };
-        let possible = twin.raw.iter().filter(|&&logit| logit > f32::NEG_INFINITY).count();
-        if possible > 0 && (draws || confidence == ConfidenceOf::Drawn) {
-            match order {
-                FilterOrder::TopKFirst => {
-                    naive::top_k(&mut twin.filtered, top_k as usize);
-                    twin.take_top_p(f64::from(top_p));
-                }
-                FilterOrder::TopPFirst => {
-                    twin.take_top_p(f64::from(top_p));
-                    naive::top_k(&mut twin.filtered, top_k as usize);
-                }
-            }
-        }
-        twin
-    }
-
-    fn take_top_p(&mut self, p: f64) {
-        let probabilities = naive::softmax(&self.filtered, self.temperature);
-        let mut before = 0.0;
-        for token in naive::falling(&self.filtered) {
-            self.close |= p < 1.0 && before > 0.0 && (before - p).abs() < 1e-5;
-            before += probabilities[token];
-        }
-        naive::top_p(&mut self.filtered, p, self.temperature);
-    }
-}
-
-/// Checks everything from its definition, in f64, unless rounding decides it. Returns whether it was checked.
+/// Checks everything against the twin, unless rounding decides it. Returns whether it was checked.
 fn check(asked: &Asked, found: &Answer) -> bool {
-    let (twin, HeadRequest { mute, sampling, .. }) = (Twin::new(asked), &asked.request);
-    let (temperature, drawn) = (sampling.temperature, sampling.confidence == ConfidenceOf::Drawn);
-    if twin.close {
+    let expected = twin(asked);
+    if expected.close {
         return false;
     }
-    let token = if temperature > 0.0 {
-        let noised = twin.filtered.iter().zip(0..).map(|(x, token)| x / temperature + token_gumbel(asked.key, token));
-        naive::argmax(&noised.collect::<Vec<_>>())
-    } else {
-        naive::argmax(&twin.raw)
-    };
-    assert_eq!(found.token as usize, token, "the token");
-    let (speaks, temperature) = if drawn { (&twin.filtered, twin.temperature) } else { (&twin.raw, 1.0) };
-    let all = probabilities(&struck(speaks, mute), temperature);
-    near(found.confidence, all[token], "confidence");
-    let order = naive::falling(&struck(speaks, mute));
-    let second = order.get(1).map_or(0.0, |&second| all[second]);
-    near(found.margin, if asked.request.margin { all[order[0]] - second } else { 0.0 }, "margin");
-    near(found.entropy, if asked.request.entropy { naive::entropy(&all) } else { 0.0 }, "entropy");
-    let order = naive::falling(&struck(&twin.raw, mute));
+    assert_eq!(found.token, expected.token, "the token");
+    near(found.confidence, expected.confidence, "confidence");
+    near(found.margin, if asked.request.margin { expected.margin } else { 0.0 }, "margin");
+    near(found.entropy, if asked.request.entropy { expected.entropy } else { 0.0 }, "entropy");
     for (rank, &(token, probability)) in found.top.iter().enumerate() {
-        let expected = order.get(rank).map_or((u32::MAX, 0.0), |&token| (token as u32, all[token]));
+        let expected = expected.top.get(rank).copied().unwrap_or((u32::MAX, 0.0));
         assert_eq!(token, expected.0, "number {rank} of the best");
         near(probability, expected.1, "one of the best");
     }
-    check_judged(asked, &twin.raw, found);
-    true
-}
-
-fn check_judged(asked: &Asked, raw: &[f32], found: &Answer) {
-    let plain = probabilities(raw, 1.0);
-    for (&token, &Judged { rank, log_probability, best }) in asked.judge.iter().zip(&found.judged) {
-        let token = token as usize;
-        assert_eq!(Some(rank as usize), naive::falling(raw).iter().position(|&other| other == token));
-        if raw[token] == f32::NEG_INFINITY {
-            assert_eq!(log_probability, f32::NEG_INFINITY);
+    for (&(rank, log_probability, best), found) in expected.judged.iter().zip(&found.judged) {
+        assert_eq!(found.rank, rank);
+        if log_probability == f64::NEG_INFINITY {
+            assert_eq!(found.log_probability, f32::NEG_INFINITY);
         } else {
-            let best = raw.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            let sum: f64 = raw.iter().map(|&logit| (f64::from(logit) - f64::from(best)).exp()).sum();
-            near(log_probability, f64::from(raw[token]) - f64::from(best) - sum.ln(), "log-probability");
+            near(found.log_probability, log_probability, "log-probability");
         }
-        near(best, plain.iter().copied().fold(0.0, f64::max), "best probability");
+        near(found.best, best, "best probability");
     }
+    true
 }
 
 fn asked(logits: Vec<f32>, request: HeadRequest) -> Asked {
@@ -297,6 +219,28 @@ fn a_muted_winner_has_no_confidence_and_the_others_are_renormalised() {
 }
 
 #[test]
+fn the_mask_is_never_chosen_and_keeps_its_share() {
+    let drawn =
+        |top_k, temperature| Sampling { top_k, temperature, confidence: ConfidenceOf::Drawn, ..Sampling::default() };
+    let samplings = [Sampling::default(), drawn(0, 0.7), drawn(1, 0.0), drawn(1, 0.7), drawn(2, 1.5)];
+    let mut rows = Vec::new();
+    for (mask, others) in [(0.0, 3.0), (3.0, 0.0), (200.0, 0.0), (-200.0, 0.0)] {
+        let mut logits = vec![others - 60.0; 70];
+        (logits[40], logits[69], logits[66]) = (others, others - 1.0, mask);
+        for sampling in samplings {
+            let request = HeadRequest { forbid: vec![66].into(), sampling, judge_width: 2, ..everything() };
+            rows.push(Asked { judge: vec![66, 69], ..asked(logits.clone(), request) });
+        }
+    }
+    let found = answers_of_both(&emulators(), &rows);
+    for (asked, found) in rows.iter().zip(&found) {
+        assert!(check(asked, found));
+        assert!(found.token != 66 && found.top[..2].iter().all(|best| best.0 != 66));
+    }
+    near(found[5].confidence, 1.0 / (1.0 + (-1f64).exp() + 3f64.exp()), "confidence");
+}
+
+#[test]
 fn ties_go_to_the_lowest_token_and_top_k_keeps_them_all() {
     let mut logits = vec![0.0; 5000];
     for token in [4321, 77, 4096] {
@@ -341,7 +285,10 @@ fn rows_of_nothing_answer_without_nonsense() {
         let sampling = Sampling { temperature, top_k: 1, top_p: 0.5, order, confidence, seed: 0 };
         let request = HeadRequest { sampling, top: 1, ..everything() };
         let rows = [
-            asked(vec![1.0, 2.0], HeadRequest { forbid: vec![0, 1].into(), ..request.clone() }),
+            asked(
+                vec![1.0, 2.0],
+                HeadRequest { forbid: vec![0, 1].into(), mute: vec![0, 1].into(), ..request.clone() },
+            ),
             asked(vec![f32::NEG_INFINITY; 2], request.clone()),
             asked(vec![f32::NAN; 2], HeadRequest { mute: vec![1].into(), ..request.clone() }),
         ];
@@ -353,7 +300,7 @@ fn rows_of_nothing_answer_without_nonsense() {
 }
 
 #[test]
-fn one_token_that_is_not_forbidden_is_certain() {
+fn one_token_that_is_not_struck_out_is_certain() {
     let gpus = emulators();
     for vocabulary in [2u32, 300] {
         let forbid: TokenList = (0..vocabulary).filter(|&token| token != 1).collect();
@@ -361,7 +308,7 @@ fn one_token_that_is_not_forbidden_is_certain() {
             .into_iter()
             .map(|temperature| {
                 let sampling = Sampling { temperature, ..Sampling::default() };
-                let request = HeadRequest { forbid: forbid.clone(), sampling, ..everything() };
+                let request = HeadRequest { forbid: forbid.clone(), mute: forbid.clone(), sampling, ..everything() };
                 asked(noise(vocabulary as usize, 8), request)
             })
             .collect();
@@ -427,13 +374,10 @@ fn the_worst_cases_of_large_vocabularies_are_right() {
 
 /// Checks as exactly as some tokens more or less at the filter's end allow.
 fn check_roughly(asked: &Asked, found: &Answer) {
-    let twin = Twin::new(asked);
-    let scores = twin.filtered.iter().zip(0..).map(|(x, token)| x + token_gumbel(asked.key, token));
-    let token = naive::argmax(&scores.collect::<Vec<_>>());
-    assert_eq!((found.token as usize, asked.request.sampling.temperature), (token, 1.0));
-    let all = probabilities(&twin.filtered, 1.0);
-    assert!((f64::from(found.confidence) / all[token] - 1.0).abs() < 1e-3);
-    assert!((f64::from(found.entropy) - naive::entropy(&all)).abs() < 1e-3);
+    let expected = twin(asked);
+    assert_eq!((found.token, asked.request.sampling.temperature), (expected.token, 1.0));
+    assert!((f64::from(found.confidence) / expected.confidence - 1.0).abs() < 1e-3);
+    assert!((f64::from(found.entropy) - expected.entropy).abs() < 1e-3);
 }
 
 #[test]

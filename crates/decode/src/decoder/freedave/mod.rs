@@ -26,7 +26,7 @@ mod priors;
 
 use demask_step::MaskKind;
 
-use super::{Decoder, DecoderKind, DecoderTraits, Promise, Static, Threshold};
+use super::{Confidence, Decoder, DecoderKind, DecoderTraits, Promise, Static, Threshold};
 use crate::{
     cache::{CachePolicy, Memory},
     choices,
@@ -81,6 +81,8 @@ parameters! {
         pub quota: bool = false;
         /// a draft must equal what is predicted, or may lack some of it (as released; lossy with tau)
         pub rule: DraftRule = DraftRule::Exact;
+        /// with tau: confidences of the model's own distribution, or of the tempered and filtered one, as threshold has them
+        pub confidence: Confidence = Confidence::Clean;
     }
 }
 
@@ -93,7 +95,8 @@ const CHOSEN_ROWS: usize = 1024;
 impl FreeDave {
     /// The threshold that it runs over, if it does not run over static decoding.
     fn threshold(&self) -> Option<Threshold> {
-        self.tau.map(|tau| Threshold { tau, strict: self.strict, quota: self.quota, cap: false, sub: None })
+        let Self { strict, quota, confidence, .. } = *self;
+        self.tau.map(|tau| Threshold { tau, strict, quota, confidence, ..Threshold::default() })
     }
 }
 
@@ -107,12 +110,13 @@ impl DecoderKind for FreeDave {
     /// Drafts that lack some of what a threshold takes lead to canvases that the threshold alone never comes to: then
     /// it promises nothing (specs/freedave.md#4.2).
     fn traits(&self) -> DecoderTraits {
+        let confidence = self.threshold().map(|threshold| threshold.confidence.into());
         let promise = match self.threshold() {
             None => Promise::SameAs(Static::default().into()),
             Some(threshold) if self.rule == DraftRule::Exact => Promise::SameAs(threshold.into()),
             Some(_) => Promise::Approximate,
         };
-        DecoderTraits { promise, ..DecoderTraits::default() }
+        DecoderTraits { promise, confidence, ..DecoderTraits::default() }
     }
 
     fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
@@ -121,7 +125,9 @@ impl DecoderKind for FreeDave {
         if options.facts.blocks.seeds {
             return Err(OptionsError::Seeds { what: "decoder freedave", try_instead: "use decoder threshold" });
         }
-        let unused = [("strict", self.strict), ("quota", self.quota)].into_iter().find(|&(_, given)| given);
+        let of_threshold =
+            [("strict", self.strict), ("quota", self.quota), ("confidence", self.confidence != Confidence::Clean)];
+        let unused = of_threshold.into_iter().find(|&(_, given)| given);
         if let (Some((parameter, _)), None) = (unused, self.tau) {
             return Err(OptionsError::ThresholdMissing { decoder, parameter });
         }
