@@ -1,4 +1,4 @@
-//! Requests to a hub. Redirections are followed here, because a token stays with the hub that it is for, and because the
+//! Requests to a hub and their redirections, which are followed here: a token stays with the hub that it is for, and the
 //! first answer is the one that says what a file is.
 
 use std::io::Read;

@@ -8,7 +8,7 @@ use std::{fmt, panic::resume_unwind, sync::Arc, thread};
 
 use demask_tensor::{
     BlockFormat, BlockParts, Dtype, GROUP_INPUTS, PackError, Quantisation, StoredTensor, TensorView, round_bf16,
-    widen_f16,
+    widen_bf16, widen_f16,
 };
 
 use super::memory::{Buffer, Failure, check};
@@ -76,8 +76,8 @@ impl Kept {
         rows.checked_mul(self.row_bytes(columns).checked_add(self.scale_bytes(columns))?)
     }
 
-    /// Writes a row and its scales; `wide` is scratch for as many numbers as the padded row has. Numbers that are rounded to
-    /// integers have to be finite, for integers would hide it.
+    /// Writes a row and its scales; `wide` is scratch for as many numbers as the padded row has. Numbers have to be finite,
+    /// for integers would hide it, and all others would spoil every answer.
     fn write(
         self,
         (weight, row): (&TensorView<'_>, usize),
@@ -88,6 +88,10 @@ impl Kept {
         let columns = weight.columns();
         match self {
             Self::Bf16 if weight.dtype() == Dtype::Bf16 => {
+                let words = weight.row_bytes(row).as_chunks::<2>().0.iter();
+                if !words.map(|&word| widen_bf16(u16::from_le_bytes(word))).all(f32::is_finite) {
+                    return Err(PackError::NotFinite);
+                }
                 out[..2 * columns].copy_from_slice(weight.row_bytes(row));
                 out[2 * columns..].fill(0);
             }
@@ -97,12 +101,12 @@ impl Kept {
             _ => {
                 weight.read_row(row, &mut wide[..columns]);
                 wide[columns..].fill(0.0);
+                if !wide.iter().all(|value| value.is_finite()) {
+                    return Err(PackError::NotFinite);
+                }
                 match self {
                     Self::F32 => write_words(out, wide.iter().map(|value| value.to_le_bytes())),
                     Self::Bf16 => write_words(out, wide.iter().map(|&value| round_bf16(value).to_le_bytes())),
-                    Self::Integers(_) if !wide.iter().all(|value| value.is_finite()) => {
-                        return Err(PackError::NotFinite);
-                    }
                     Self::Integers(to) => round_integers(to, wide, out, scales),
                 }
             }

@@ -24,7 +24,7 @@ fn widened<G: Gpu>(matrix: &Matrix<G>) -> Vec<f32> {
         Kept::F32 => weight.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).collect(),
         Kept::Bf16 => {
             let values = weight.as_chunks::<2>().0.iter();
-            values.map(|value| demask_tensor::widen_bf16(u16::from_le_bytes(*value))).collect()
+            values.map(|value| widen_bf16(u16::from_le_bytes(*value))).collect()
         }
         Kept::Integers(Quantisation::Q8) => {
             weight.iter().enumerate().map(|(index, &byte)| scale(index) * f32::from(byte as i8)).collect()
