@@ -24,7 +24,7 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Opens a checkpoint. The weights are mapped, not read: this takes the time of the small files.
+    /// Opens a checkpoint. The weights are not read: this takes the time of the small files.
     pub fn open(files: ModelFiles) -> Result<Self, CheckpointError> {
         let (parts, weights) = match files.whole() {
             Some((bytes, label)) => Parts::of_gguf(gguf::open(bytes, label, files.family())?, label),

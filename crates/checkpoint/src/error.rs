@@ -41,6 +41,20 @@ pub enum CheckpointError {
         /// Description of what was found and expected.
         detail: String,
     },
+    /// A weight file cannot be read.
+    #[error(transparent)]
+    Read(#[from] demask_tensor::ReadError),
+    /// A link of a model's folder that leads out of it.
+    #[error(
+        "{file} is a link to {target}, out of the model's folder: files of a model are told to clients; put the file itself \
+         there, or link the whole folder"
+    )]
+    LinkOut {
+        /// The file.
+        file: String,
+        /// Where it leads.
+        target: String,
+    },
     /// The system refused to read a file.
     #[error("cannot read {file}: {cause}")]
     Io {

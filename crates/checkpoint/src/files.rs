@@ -93,8 +93,8 @@ impl ModelFiles {
         if !path.is_file() {
             return Err(CheckpointError::NoSuchModel { argument: label });
         }
-        let mapped = File::open(path).and_then(|file| Bytes::map(&file));
-        let bytes = mapped.map_err(|cause| CheckpointError::Io { file: label.clone(), cause })?;
+        let opened = File::open(path).and_then(|file| Bytes::file(file, label.clone()));
+        let bytes = opened.map_err(|cause| CheckpointError::Io { file: label.clone(), cause })?;
         let name = path.file_stem().map_or_else(|| label.clone(), |stem| stem.to_string_lossy().into_owned());
         Ok(Self { name, place: Place::Gguf { label, bytes: GgufBytes(bytes) }, family: None })
     }
@@ -174,12 +174,12 @@ impl ModelFiles {
         }
     }
 
-    /// A weight file, mapped, or nothing if there is none.
+    /// A weight file, or nothing if there is none.
     pub(crate) fn bytes(&self, file: &str) -> Result<Option<Bytes>, CheckpointError> {
         match &self.place {
             Place::Directory(_) => {
                 let Some(opened) = self.open(file)? else { return Ok(None) };
-                Bytes::map(&opened).map(Some).map_err(|cause| self.io(file, cause))
+                Bytes::file(opened, self.label(file)).map(Some).map_err(|cause| self.io(file, cause))
             }
             Place::Memory(_) => Ok(self.memory_file(file).map(Bytes::fixed)),
             Place::Gguf { .. } => Ok(None),
@@ -196,22 +196,38 @@ impl ModelFiles {
         read_limited(opened, file, &self.label(file)).map(Some)
     }
 
-    /// Opens a file of the directory. Pipes and devices count as absent: opening them could wait for ever.
+    /// Opens a file of the directory. Pipes and devices are refused: opening them could wait for ever. So are links that lead
+    /// out of the directory.
     fn open(&self, file: &str) -> Result<Option<File>, CheckpointError> {
         let Place::Directory(directory) = &self.place else { return Ok(None) };
         let path = directory.join(file);
-        if !path.is_file() {
-            return match path.symlink_metadata() {
-                Ok(_) => Err(self.io(file, io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"))),
-                Err(_) => Ok(None),
-            };
+        let io = |cause| self.io(file, cause);
+        match path.symlink_metadata() {
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(cause) => return Err(io(cause)),
+            Ok(_) if !path.is_file() => {
+                return Err(io(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")));
+            }
+            Ok(_) => {}
         }
-        File::open(&path).map(Some).map_err(|cause| self.io(file, cause))
+        let (whole, target) = (directory.canonicalize().map_err(io)?, path.canonicalize().map_err(io)?);
+        if !target.starts_with(&whole) && !blobs_of(&whole).is_some_and(|blobs| target.starts_with(blobs)) {
+            let (file, target) = (self.label(file), target.display().to_string());
+            return Err(CheckpointError::LinkOut { file, target });
+        }
+        File::open(&target).map(Some).map_err(io)
     }
 
     fn io(&self, file: &str, cause: io::Error) -> CheckpointError {
         CheckpointError::Io { file: self.label(file), cause }
     }
+}
+
+/// The directory of contents that a snapshot in a hub's cache links to: `models--org--name/blobs`, beside
+/// `models--org--name/snapshots/COMMIT`.
+fn blobs_of(directory: &Path) -> Option<PathBuf> {
+    let snapshots = directory.parent().filter(|parent| parent.ends_with("snapshots"))?;
+    snapshots.parent()?.join("blobs").canonicalize().ok()
 }
 
 /// Meaning of a model argument.

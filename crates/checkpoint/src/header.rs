@@ -3,6 +3,7 @@
 
 use std::{collections::HashMap, fmt};
 
+use demask_tensor::Bytes;
 use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::{
@@ -111,26 +112,35 @@ impl<'de> Deserialize<'de> for Entries {
 /// Checks the header of a whole safetensors file and returns the number of its tensors; `file` is its name for
 /// messages.
 pub fn check_safetensors(bytes: &[u8], file: &str) -> Result<usize, CheckpointError> {
-    read(bytes, file).map(|tensors| tensors.len())
+    read(&Bytes::owned(bytes.to_vec()), file).map(|tensors| tensors.len())
 }
 
 /// Reads and checks the header of a whole file.
-pub(crate) fn read(bytes: &[u8], file: &str) -> Result<HashMap<String, TensorInfo>, CheckpointError> {
-    read_header(bytes).map_err(|detail| CheckpointError::Safetensors { file: file.to_owned(), detail })
+pub(crate) fn read(bytes: &Bytes, file: &str) -> Result<HashMap<String, TensorInfo>, CheckpointError> {
+    let broken = |detail| CheckpointError::Safetensors { file: file.to_owned(), detail };
+    let size = bytes.len() as u64;
+    let length = header_length(&bytes.get(0..8.min(bytes.len()))?, size).map_err(broken)?;
+    let header = bytes.get(8..8 + length as usize)?;
+    read_header(&header, size).map_err(broken)
 }
 
-fn read_header(bytes: &[u8]) -> Result<HashMap<String, TensorInfo>, String> {
-    let size = bytes.len() as u64;
-    let (prefix, rest) = bytes
-        .split_first_chunk::<8>()
+/// Length of the header of a file of a size, by the first bytes of the file.
+fn header_length(first: &[u8], size: u64) -> Result<u64, String> {
+    let prefix = first
+        .first_chunk::<8>()
         .ok_or_else(|| format!("it has {size} bytes, expected at least the 8 of the header's length"))?;
     let length = u64::from_le_bytes(*prefix);
     if length > LARGEST_HEADER {
         return Err(format!("its header claims {length} bytes, expected at most {LARGEST_HEADER}"));
     }
-    let header = rest
-        .get(..length as usize)
-        .ok_or_else(|| format!("its header claims {length} bytes, but the file has only {size}"))?;
+    if length > size - 8 {
+        return Err(format!("its header claims {length} bytes, but the file has only {size}"));
+    }
+    Ok(length)
+}
+
+fn read_header(header: &[u8], size: u64) -> Result<HashMap<String, TensorInfo>, String> {
+    let length = header.len() as u64;
     let entries: Entries = serde_json::from_slice(header)
         .map_err(|error| format!("its header is not the JSON that was expected ({})", one_line(error)))?;
     let data = size - 8 - length;
@@ -162,7 +172,7 @@ fn locate(name: &str, entry: Entry, base: u64, data: u64) -> Result<TensorInfo, 
             return Err(format!("the tensor {} has {found} bytes, which is not what its shape needs", shown(name)));
         }
     }
-    // Both fit: they are at most the length of a slice.
+    // Both fit: they are at most the length of the file.
     Ok(TensorInfo {
         dtype: entry.dtype,
         shape: entry.shape.0,

@@ -1,5 +1,4 @@
-//! Models and files of datasets from a Hugging Face hub, through the library `hf-hub`, in the cache layout that all of
-//! its tools share:
+//! Models and files of datasets from a Hugging Face hub, in the cache layout that all of its tools share:
 //!
 //! ```text
 //! models--org--name/refs/main              the commit that a branch was at
@@ -8,18 +7,20 @@
 //! ```
 //!
 //! Those of datasets begin with `datasets--`. A download that breaks off leaves its part, and the next call goes on from
-//! there. The library lists, transfers, resumes and links; which files are needed, when the cache answers alone, and
-//! what an error says is here.
+//! there. Which files are needed, when the cache answers alone, and what an error says is here.
 
 mod client;
+mod digest;
+mod http;
+mod options;
 
 use std::{
-    env, fmt, fs, io,
+    fmt, fs, io,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use client::Client;
+pub use options::HubOptions;
 
 use crate::{
     CheckpointError, ModelFiles, ModelLocation, ShardIndex,
@@ -57,68 +58,6 @@ impl fmt::Display for RepositoryKind {
             Self::Dataset => "dataset",
         })
     }
-}
-
-/// Sources of models and datasets, and the folder in which they are kept.
-#[derive(Clone)]
-#[non_exhaustive]
-pub struct HubOptions {
-    /// Base address of the hub.
-    pub endpoint: String,
-    /// Directory of the cache (the one with `models--org--name` in it).
-    pub cache: PathBuf,
-    /// Sets whether only the cache may answer.
-    pub offline: bool,
-    /// Token for what is private or gated. The library also shows it to the file servers that the hub redirects to.
-    pub token: Option<String>,
-    /// Number of times that an interrupted transfer is resumed without any progress in between.
-    pub retries: u32,
-    /// Longest wait for the next bytes; a connection that stalls must not hold a call for ever.
-    pub patience: Duration,
-}
-
-impl fmt::Debug for HubOptions {
-    /// Formats the options without the token, because options end up in logs.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { endpoint, cache, offline, token, retries, patience } = self;
-        let token = token.as_ref().map(|_| "(set)");
-        let mut lines = f.debug_struct("HubOptions");
-        lines.field("endpoint", endpoint).field("cache", cache).field("offline", offline);
-        lines.field("token", &token).field("retries", retries).field("patience", patience).finish()
-    }
-}
-
-impl HubOptions {
-    /// A hub and a cache, online, without a token.
-    pub fn new(endpoint: impl Into<String>, cache: impl Into<PathBuf>) -> Self {
-        let endpoint = endpoint.into().trim_end_matches('/').to_owned();
-        let patience = Duration::from_mins(1);
-        Self { endpoint, cache: cache.into(), offline: false, token: None, retries: 5, patience }
-    }
-
-    /// Reads the variables of the hub's own tools: `HF_ENDPOINT`, `HF_HUB_CACHE`, `HF_HOME`, `HF_HUB_OFFLINE`,
-    /// `HF_TOKEN`, `HF_TOKEN_PATH`. The client library itself knows only two of them.
-    pub fn from_env() -> Self {
-        Self::from_lookup(&|name| env::var(name).ok().filter(|value| !value.is_empty()))
-    }
-
-    /// Reads the settings from any table of variables.
-    pub fn from_lookup(variable: &dyn Fn(&str) -> Option<String>) -> Self {
-        let home = variable("HF_HOME").map_or_else(|| default_home(variable), PathBuf::from);
-        let cache = variable("HF_HUB_CACHE").map_or_else(|| home.join("hub"), PathBuf::from);
-        let endpoint = variable("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
-        let on = |value: String| matches!(value.to_ascii_lowercase().as_str(), "1" | "on" | "yes" | "true");
-        let token_file = variable("HF_TOKEN_PATH").map_or_else(|| home.join("token"), PathBuf::from);
-        let token = variable("HF_TOKEN").or_else(|| fs::read_to_string(token_file).ok());
-        let token = token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
-        Self { offline: variable("HF_HUB_OFFLINE").is_some_and(on), token, ..Self::new(endpoint, cache) }
-    }
-}
-
-fn default_home(variable: &dyn Fn(&str) -> Option<String>) -> PathBuf {
-    let cache = variable("XDG_CACHE_HOME").map(PathBuf::from);
-    let home = || PathBuf::from(variable("HOME").unwrap_or_else(|| ".".to_owned()));
-    cache.unwrap_or_else(|| home().join(".cache")).join("huggingface")
 }
 
 /// Progress of one file.
@@ -238,12 +177,14 @@ pub enum HubError {
     },
     /// Error: the downloaded bytes are not those that the hub announced.
     #[error(
-        "the download of {file} is damaged: its SHA-256 is {found}, expected {expected}; it was removed, run the same \
+        "the download of {file} is damaged: its {sum} is {found}, expected {expected}; it was removed, run the same \
          command again"
     )]
     Damaged {
         /// File.
         file: String,
+        /// Name of the hash.
+        sum: &'static str,
         /// Hash of what came.
         found: String,
         /// Hash that the hub announced.
@@ -318,15 +259,14 @@ pub fn fetch_dataset(
     let has_all = |directory: &Path| files.iter().all(|file| directory.join(file).is_file());
     request.answer(has_all, |client| {
         let listing = client.listing(revision)?;
-        let listed = |file: &str| listing.siblings.iter().any(|sibling| sibling.rfilename == file);
         for file in files {
-            if !listed(file) {
+            if !listing.has(file) {
                 let (id, file, revision) = (id.to_owned(), (*file).to_owned(), revision.to_owned());
                 return Err(HubError::NoFile { id, file, revision });
             }
-            client.file(&listing.sha, file, progress)?;
+            client.file(&listing.commit, file, progress)?;
         }
-        client.refer(revision, &listing.sha)
+        client.refer(revision, &listing.commit)
     })
 }
 
@@ -350,7 +290,7 @@ impl<'a> Request<'a> {
         if !is_repository(id) || !is_revision(revision) {
             return Err(HubError::BadName { kind, id: id.to_owned() });
         }
-        let client = Client::new(kind, id, options)?;
+        let client = Client::new(kind, id, options);
         let cached = client.snapshot(revision).filter(|directory| is_complete(directory));
         let is_commit = revision.len() == 40 && revision.bytes().all(|byte| byte.is_ascii_hexdigit());
         match cached {
@@ -392,7 +332,7 @@ struct Fetch<'a> {
 impl Fetch<'_> {
     fn run(&self, revision: &str, progress: &mut dyn FnMut(FetchProgress<'_>) -> bool) -> Result<PathBuf, HubError> {
         let listing = self.client.listing(revision)?;
-        let has = |file: &str| listing.siblings.iter().any(|sibling| sibling.rfilename == file);
+        let has = |file: &str| listing.has(file);
         if !has("config.json") {
             return Err(self.not_a_model("config.json"));
         }
@@ -400,13 +340,13 @@ impl Fetch<'_> {
             return Err(self.not_a_model("safetensors"));
         }
         for file in SMALL_FILES.iter().filter(|file| has(file)) {
-            self.client.file(&listing.sha, file, progress)?;
+            self.client.file(&listing.commit, file, progress)?;
         }
-        for file in self.weight_files(&listing.sha, has(SINGLE), progress)? {
-            self.client.file(&listing.sha, &file, progress)?;
+        for file in self.weight_files(&listing.commit, has(SINGLE), progress)? {
+            self.client.file(&listing.commit, &file, progress)?;
         }
         // Last: a reference promises a whole snapshot.
-        self.client.refer(revision, &listing.sha)
+        self.client.refer(revision, &listing.commit)
     }
 
     fn not_a_model(&self, missing: &'static str) -> HubError {

@@ -1,9 +1,9 @@
-//! StoredWeights in mapped files, read by role; opened from safetensors files, single or sharded.
+//! Weights in files, read by role; opened from safetensors files, single or sharded.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use demask_model::{ArchSpec, ExpectedTensor, Role, WeightError, WeightSource, expected_tensors};
-use demask_tensor::{BlockFormat, Bytes, Dtype, TensorView};
+use demask_tensor::{BlockFormat, Bytes, Dtype, StoredTensor};
 use serde_json::Value;
 
 use crate::{
@@ -76,7 +76,7 @@ struct Shard {
     tensors: HashMap<String, TensorInfo>,
 }
 
-/// All tensors of an architecture, mapped.
+/// All tensors of an architecture, in their files.
 pub struct StoredWeights {
     shards: Vec<Bytes>,
     located: HashMap<Role, Located>,
@@ -306,22 +306,16 @@ impl Found<'_> {
 }
 
 impl WeightSource for StoredWeights {
-    fn tensor(&self, role: Role) -> Result<TensorView<'_>, WeightError> {
+    fn tensor(&self, role: Role) -> Result<StoredTensor<'_>, WeightError> {
         let tensor = self.located.get(&role).ok_or(WeightError::Missing(role))?;
-        let bytes = &self.shards[tensor.shard][tensor.start..tensor.end];
-        let view = TensorView::new(tensor.dtype, tensor.rows, tensor.columns, bytes);
-        Ok(tensor.paired.map_or(view, |head_dim| view.unpaired(head_dim)))
+        let bytes = &self.shards[tensor.shard];
+        let stored = StoredTensor::new(tensor.dtype, tensor.rows, tensor.columns, bytes, tensor.start);
+        Ok(tensor.paired.map_or(stored, |head_dim| stored.unpaired(head_dim)))
     }
 
     fn coming(&self, role: Role) {
         if let Some(tensor) = self.located.get(&role) {
             self.shards[tensor.shard].prefetch(tensor.start, tensor.end - tensor.start);
-        }
-    }
-
-    fn done_with(&self, role: Role) {
-        if let Some(tensor) = self.located.get(&role) {
-            self.shards[tensor.shard].release(tensor.start, tensor.end - tensor.start);
         }
     }
 }

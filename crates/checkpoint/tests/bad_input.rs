@@ -559,3 +559,92 @@ fn things_that_are_not_files() {
     assert!(broken.message().contains("cannot read config.json: it is not a regular file"));
     assert!(std::path::Path::new("/dev/zero").exists());
 }
+
+#[test]
+#[cfg(unix)]
+fn links_that_lead_out_of_the_folder_are_refused() {
+    use std::os::unix::fs::symlink;
+
+    let outside = std::env::temp_dir().join(format!("demask-outside-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&outside);
+    fs::create_dir_all(&outside).unwrap();
+    fs::write(outside.join("secret"), "the secret of this user").unwrap();
+    for file in ["chat_template.jinja", "config.json", "tokenizer.json", "model.safetensors", "generation_config.json"]
+    {
+        let broken = Broken::of("demo/demo-llada", "links");
+        let _ = fs::remove_file(broken.0.join(file));
+        let up = PathBuf::from("..").join(outside.file_name().unwrap()).join("secret");
+        symlink(outside.join("secret"), broken.0.join("inner")).unwrap();
+        symlink(&outside, broken.0.join("folder")).unwrap();
+        for target in [outside.join("secret"), up, PathBuf::from("inner"), PathBuf::from("folder/secret")] {
+            let _ = fs::remove_file(broken.0.join(file));
+            symlink(target, broken.0.join(file)).unwrap();
+            let (message, secret) = (broken.message(), outside.canonicalize().unwrap().join("secret"));
+            let expected = format!("{file} is a link to {}, out of the model's folder", secret.display());
+            assert!(message.starts_with(&expected), "{message}");
+        }
+    }
+    let _ = fs::remove_dir_all(&outside);
+}
+
+#[test]
+#[cfg(unix)]
+fn links_inside_a_folder_to_it_and_to_a_hubs_contents_are_followed() {
+    use std::os::unix::fs::symlink;
+
+    let inside = Broken::of("demo/demo-llada", "inside");
+    fs::create_dir(inside.0.join("data")).unwrap();
+    for file in ["config.json", "model.safetensors"] {
+        fs::rename(inside.0.join(file), inside.0.join("data").join(file)).unwrap();
+        symlink(PathBuf::from("data").join(file), inside.0.join(file)).unwrap();
+    }
+    inside.open().unwrap();
+    // The cache of a hub, its contents on another disk, and a link to the snapshot: each as people have it.
+    let cache = Broken::of("demo/demo-llada", "cache");
+    let (repository, blobs) = (cache.0.join("models--org--name"), cache.0.join("disk"));
+    let snapshot = repository.join("snapshots/0123");
+    for folder in [&snapshot, &blobs, &cache.0.join("models--org--other/blobs")] {
+        fs::create_dir_all(folder).unwrap();
+    }
+    symlink(&blobs, repository.join("blobs")).unwrap();
+    for file in ["config.json", "model.safetensors", "tokenizer.json"] {
+        fs::rename(cache.0.join(file), blobs.join(file)).unwrap();
+        symlink(PathBuf::from("../../blobs").join(file), snapshot.join(file)).unwrap();
+    }
+    symlink(&snapshot, cache.0.join("mine")).unwrap();
+    for folder in [&snapshot, &cache.0.join("mine")] {
+        Checkpoint::open(ModelFiles::directory(folder).unwrap()).unwrap();
+    }
+    // Those of another repository are none of it.
+    let other = cache.0.join("models--org--other/blobs/config.json");
+    fs::copy(blobs.join("config.json"), &other).unwrap();
+    fs::remove_file(snapshot.join("config.json")).unwrap();
+    symlink("../../../models--org--other/blobs/config.json", snapshot.join("config.json")).unwrap();
+    let message = Checkpoint::open(ModelFiles::directory(&snapshot).unwrap()).err().unwrap().to_string();
+    assert!(message.contains("is a link to"), "{message}");
+}
+
+#[test]
+#[cfg(unix)]
+fn a_folder_that_cannot_be_read_says_so_and_not_that_its_files_are_missing() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let broken = Broken::of("demo/demo-llada", "rights");
+    // What was a folder when it was named is a file when it is read.
+    let files = ModelFiles::directory(&broken.0).unwrap();
+    fs::remove_dir_all(&broken.0).unwrap();
+    fs::write(&broken.0, "").unwrap();
+    let message = Checkpoint::open(files).err().unwrap().to_string();
+    assert!(message.starts_with("cannot read ") && message.contains("Not a directory"), "{message}");
+    fs::remove_file(&broken.0).unwrap();
+
+    let broken = Broken::of("demo/demo-llada", "no-rights");
+    fs::set_permissions(&broken.0, fs::Permissions::from_mode(0)).unwrap();
+    let is_all_powerful = fs::read_dir(&broken.0).is_ok();
+    let opened = broken.open();
+    fs::set_permissions(&broken.0, fs::Permissions::from_mode(0o755)).unwrap();
+    match opened {
+        Ok(_) => assert!(is_all_powerful),
+        Err(error) => assert!(error.to_string().contains("config.json: Permission denied"), "{error}"),
+    }
+}

@@ -71,7 +71,14 @@ fn a_file_of_the_reference_package_opens() {
     assert_eq!(dtypes, ["f32", "q4_0", "q5_0", "q8_0"]);
     assert!(checkpoint.warnings().is_empty(), "{:?}", checkpoint.warnings());
     assert!(
-        checkpoint.weights().tensor(Role::Layer(0, LayerRole::Gate)).unwrap().to_f32().iter().all(|x| x.abs() < 2.0)
+        checkpoint
+            .weights()
+            .tensor(Role::Layer(0, LayerRole::Gate))
+            .unwrap()
+            .to_f32()
+            .unwrap()
+            .iter()
+            .all(|x| x.abs() < 2.0)
     );
 }
 

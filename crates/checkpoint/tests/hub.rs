@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
 use demask_checkpoint::{Checkpoint, HubError, HubOptions, fetch, fetch_dataset, locate};
@@ -23,6 +24,16 @@ const ID: &str = "org/tiny";
 struct Behaviour {
     /// Bytes of a file's body after which the connection is dropped, each used once.
     drops: Vec<usize>,
+    /// File whose transfers are dropped, if it is not the weights.
+    dropped: Option<&'static str>,
+    /// Sets whether a transfer brings the whole file, whatever part of it is asked for: RFC 9110 allows that.
+    ignores_ranges: bool,
+    /// Headers of all files' contents beside the usual ones.
+    more: &'static str,
+    /// Address of another server that the contents are at.
+    elsewhere: Option<String>,
+    /// Number of requests that came with a token.
+    tokens: usize,
     /// Time for which the connection stays open, silent, before it is dropped.
     stalls: Duration,
     /// Sets whether only requests with this token are served.
@@ -93,12 +104,10 @@ fn answer(stream: &TcpStream, files: &[(String, Vec<u8>)], behaviour: &Mutex<Beh
     }
     let mut behaviour = behaviour.lock().unwrap();
     behaviour.seen.push((path.clone(), headers.get("range").cloned()));
+    behaviour.tokens += usize::from(headers.contains_key("authorization"));
     let allowed = behaviour.token.is_none_or(|token| headers.get("authorization") == Some(&format!("Bearer {token}")));
     if !allowed && !path.starts_with("/cdn/") {
         return reply(stream, 401, "", b"", None);
-    }
-    if path.starts_with("/cdn/") && headers.contains_key("authorization") && path.contains("other-host") {
-        return reply(stream, 400, "", b"", None);
     }
     let (listing, place) = match behaviour.dataset {
         None => (format!("/api/models/{ID}/revision/main"), ID.to_owned()),
@@ -118,11 +127,13 @@ fn answer(stream: &TcpStream, files: &[(String, Vec<u8>)], behaviour: &Mutex<Beh
     let truth = || format!("etag: \"{tag}\"\r\nx-repo-commit: {COMMIT}\r\n");
     let facts = behaviour.facts.map_or_else(truth, str::to_owned);
     if behaviour.redirects && !path.starts_with("/cdn/") {
-        let host = headers.get("host")?;
-        let linked = format!("location: http://{host}/cdn/{name}\r\nx-linked-etag: \"{tag}\"\r\n");
+        let own = || headers.get("host").map(|host| format!("http://{host}"));
+        let host = behaviour.elsewhere.clone().or_else(own)?;
+        let linked = format!("location: {host}/cdn/{name}\r\nx-linked-etag: \"{tag}\"\r\n");
         return reply(stream, 302, &format!("{facts}{linked}"), b"", None);
     }
-    let range = headers.get("range").and_then(|range| range.strip_prefix("bytes=")?.split_once('-'));
+    let range = headers.get("range").filter(|range| !behaviour.ignores_ranges || *range == "bytes=0-0");
+    let range = range.and_then(|range| range.strip_prefix("bytes=")?.split_once('-'));
     let bound = |text: &str| text.parse::<usize>().ok();
     let (status, start, end) = match range {
         Some((start, end)) => (206, bound(start)?, bound(end).map_or(contents.len(), |last| last + 1)),
@@ -134,9 +145,9 @@ fn answer(stream: &TcpStream, files: &[(String, Vec<u8>)], behaviour: &Mutex<Beh
     let facts = match status {
         206 => format!("{facts}content-range: bytes {start}-{}/{}\r\n", end - 1, contents.len()),
         _ => facts,
-    };
+    } + behaviour.more;
     // A request for the first byte alone asks what the file is.
-    let whole = name.ends_with("safetensors") && end == contents.len();
+    let whole = behaviour.dropped.map_or(name.ends_with("safetensors"), |file| name == file) && end == contents.len();
     let drop = if whole { behaviour.drops.pop().map(|count| (count, behaviour.stalls)) } else { None };
     std::mem::drop(behaviour);
     reply(stream, status, &facts, &contents[start..end], drop)
@@ -361,10 +372,141 @@ fn a_model_behind_a_token_says_so_and_opens_with_it() {
     assert!(!format!("{options:?}").contains("secret"));
 }
 
+fn digits(hash: &[u8]) -> String {
+    hash.iter().fold(String::new(), |digits, byte| format!("{digits}{byte:02x}"))
+}
+
+fn contents(file: &str) -> Vec<u8> {
+    files_of("tiny-qwen2").into_iter().find(|(name, _)| name == file).unwrap().1
+}
+
 /// SHA-256 of the weights of `tiny-qwen2`.
 fn hash_of_weights() -> String {
-    let weights = files_of("tiny-qwen2").into_iter().find(|(name, _)| name == "model.safetensors").unwrap().1;
-    Sha256::digest(&weights).iter().fold(String::new(), |digits, byte| format!("{digits}{byte:02x}"))
+    digits(&Sha256::digest(contents("model.safetensors")))
+}
+
+/// Names that hubs and mirrors give a file: its SHA-256, its SHA-1 as git has it, its SHA-1, and no hash at all.
+fn names(contents: &[u8]) -> [String; 4] {
+    let blob = [format!("blob {}\0", contents.len()).as_bytes(), contents].concat();
+    let sums = [Sha1::digest(blob), Sha1::digest(contents)].map(|sum| digits(&sum));
+    let [git, plain] = sums;
+    [digits(&Sha256::digest(contents)), git, plain, "tag".to_owned()]
+}
+
+#[test]
+fn the_rest_of_a_file_that_comes_whole_is_not_appended() {
+    for (file, cut) in [("config.json", 100), ("tokenizer_config.json", 40), ("model.safetensors", 1000)] {
+        let mut files = files_of("tiny-qwen2");
+        files.push((
+            "tokenizer_config.json".to_owned(),
+            br#"{"chat_template": "{{ messages }}{{ 1 }}{{ 2 }}"}"#.to_vec(),
+        ));
+        let whole = files.iter().find(|(name, _)| name == file).unwrap().1.clone();
+        for etag in names(&whole) {
+            let etags = vec![(file, etag)];
+            let behaviour = Behaviour {
+                drops: vec![cut],
+                dropped: Some(file),
+                ignores_ranges: true,
+                etags,
+                ..Behaviour::default()
+            };
+            let hub = Hub::start(files.clone(), behaviour);
+            let cache = Cache::new("ranges");
+            let mut options = hub.options(&cache.0);
+            assert!(message(get(&options)).starts_with(&format!("the download of {file} broke off at {cut} of ")));
+            assert_eq!(fs::read(get(&options).unwrap().join(file)).unwrap(), whole);
+            assert_eq!(hub.transfers().iter().filter(|start| **start == cut.to_string()).count(), 1);
+            // Within a call, too.
+            drop(cache);
+            hub.behaviour.lock().unwrap().drops.push(cut);
+            options.retries = 1;
+            assert_eq!(fs::read(get(&options).unwrap().join(file)).unwrap(), whole);
+        }
+    }
+}
+
+#[test]
+fn small_files_too_are_compared_with_the_hash_that_the_hub_names() {
+    let config = contents("config.json");
+    let etags = |etag: String| vec![("config.json", etag)];
+    for etag in names(&config) {
+        let hub = Hub::start(files_of("tiny-qwen2"), Behaviour { etags: etags(etag), ..Behaviour::default() });
+        let cache = Cache::new("named");
+        get(&hub.options(&cache.0)).unwrap();
+    }
+    // As many bytes, another number of layers.
+    let mut other = String::from_utf8(config).unwrap();
+    other = other.replace("\"num_hidden_layers\": 3", "\"num_hidden_layers\": 2");
+    let [sha256, git, ..] = names(other.as_bytes());
+    for (sum, etag) in [("SHA-256", sha256), ("SHA-1", git)] {
+        let hub = Hub::start(files_of("tiny-qwen2"), Behaviour { etags: etags(etag.clone()), ..Behaviour::default() });
+        let cache = Cache::new("unlike");
+        let message = message(get(&hub.options(&cache.0)));
+        assert!(message.starts_with(&format!("the download of config.json is damaged: its {sum} is ")), "{message}");
+        assert!(message.contains(&etag), "{message}");
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_damaged_file_that_is_linked_already_is_fetched_again() {
+    let config = contents("config.json");
+    for etag in &names(&config)[..3] {
+        let etags = vec![("config.json", etag.clone())];
+        let hub = Hub::start(files_of("tiny-qwen2"), Behaviour { etags, ..Behaviour::default() });
+        let cache = Cache::new("linked");
+        let options = hub.options(&cache.0);
+        let directory = get(&options).unwrap();
+        fs::write(directory.join("config.json"), &config[..100]).unwrap();
+        get(&options).unwrap();
+        assert_eq!(fs::read(directory.join("config.json")).unwrap(), config);
+    }
+}
+
+#[test]
+fn contents_that_are_packed_on_the_way_are_refused() {
+    let hub =
+        Hub::start(files_of("tiny-qwen2"), Behaviour { more: "content-encoding: gzip\r\n", ..Behaviour::default() });
+    let cache = Cache::new("packed");
+    let message = message(get(&hub.options(&cache.0)));
+    assert!(message.contains("answered contents in \"gzip\", expected them as they are"), "{message}");
+}
+
+#[test]
+fn a_token_does_not_go_to_another_server() {
+    let other = Hub::start(files_of("tiny-qwen2"), Behaviour::default());
+    let hub = Hub::start(
+        files_of("tiny-qwen2"),
+        Behaviour {
+            token: Some("secret"),
+            redirects: true,
+            elsewhere: Some(other.endpoint.clone()),
+            ..Behaviour::default()
+        },
+    );
+    let cache = Cache::new("elsewhere");
+    let mut options = hub.options(&cache.0);
+    options.token = Some("secret".to_owned());
+    get(&options).unwrap();
+    assert!(hub.behaviour.lock().unwrap().tokens > 0);
+    assert!(!other.requests().is_empty());
+    assert_eq!(other.behaviour.lock().unwrap().tokens, 0);
+}
+
+#[test]
+fn a_description_without_an_end_is_not_read_to_it() {
+    let listing = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listing.local_addr().unwrap());
+    thread::spawn(move || {
+        let (mut stream, _) = listing.accept().unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100000000000\r\n\r\n").unwrap();
+        let piece = vec![b' '; 1 << 20];
+        while stream.write_all(&piece).is_ok() {}
+    });
+    let cache = Cache::new("endless");
+    let message = message(get(&HubOptions::new(endpoint, &cache.0)));
+    assert!(message.contains("answered more than 10485760 bytes, expected the JSON description"), "{message}");
 }
 
 #[test]
@@ -493,6 +635,60 @@ fn the_environment_is_that_of_the_hubs_own_tools() {
     );
     let token = table(vec![("HF_HOME", text), ("HF_TOKEN", "direct".to_owned()), ("HF_HUB_CACHE", "/c".to_owned())]);
     assert_eq!((token.cache.as_path(), token.token.as_deref()), (Path::new("/c"), Some("direct")));
+}
+
+#[test]
+fn paths_of_the_environment_are_expanded_as_the_hubs_own_tools_do_it() {
+    let read = |pairs: &[(&'static str, &'static str)]| {
+        HubOptions::from_lookup(&|name| {
+            pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+        })
+    };
+    let home = ("HOME", "/home/me");
+    for (pairs, cache) in [
+        (vec![home, ("HF_HOME", "~/hf")], "/home/me/hf/hub"),
+        (vec![home, ("HF_HOME", "~")], "/home/me/hub"),
+        (vec![home, ("HF_HOME", "$DATA/hf"), ("DATA", "/data")], "/data/hf/hub"),
+        (vec![home, ("HF_HOME", "${DATA}x/$USER"), ("DATA", "/data"), ("USER", "me")], "/datax/me/hub"),
+        (vec![home, ("HF_HOME", "/a/$NONE/${NONE}/${x/$")], "/a/$NONE/${NONE}/${x/$/hub"),
+        (vec![home, ("HF_HOME", "/a/~/b")], "/a/~/b/hub"),
+        (vec![home, ("HF_HOME", "~root/hf")], "/root/hf/hub"),
+        (vec![home, ("HF_HOME", "~no-such-user/hf")], "~no-such-user/hf/hub"),
+        (vec![home, ("XDG_CACHE_HOME", "~/c")], "/home/me/c/huggingface/hub"),
+        (vec![home, ("XDG_CACHE_HOME", "$HOME/c")], "/home/me/c/huggingface/hub"),
+        (vec![home, ("HF_HUB_CACHE", "~/models")], "/home/me/models"),
+        (vec![home, ("HUGGINGFACE_HUB_CACHE", "$HOME/models")], "/home/me/models"),
+        (vec![home, ("HUGGINGFACE_HUB_CACHE", "/old"), ("HF_HUB_CACHE", "/new")], "/new"),
+        (vec![home, ("HF_HUB_CACHE", ""), ("HF_HOME", "")], "/home/me/.cache/huggingface/hub"),
+    ] {
+        assert_eq!(read(&pairs).cache, Path::new(cache), "{pairs:?}");
+    }
+    let place = Cache::new("token-file");
+    fs::create_dir_all(&place.0).unwrap();
+    fs::write(place.0.join("token"), " hf_\r\nfile\n").unwrap();
+    let place: &'static str = place.0.to_str().unwrap().to_owned().leak();
+    for (pairs, token) in [
+        (vec![("HF_TOKEN_PATH", "$PLACE/token"), ("PLACE", place)], Some("hf_file")),
+        (vec![("HF_TOKEN_PATH", "~/token"), ("HOME", place)], Some("hf_file")),
+        (vec![("HF_HOME", place), ("HUGGING_FACE_HUB_TOKEN", "old\n")], Some("old")),
+        (vec![("HF_TOKEN", "new"), ("HUGGING_FACE_HUB_TOKEN", "old")], Some("new")),
+        (vec![("HF_TOKEN", "new"), ("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")], None),
+        (vec![("HOME", "/nowhere")], None),
+    ] {
+        assert_eq!(read(&pairs).token.as_deref(), token, "{pairs:?}");
+    }
+    for (pairs, offline) in [
+        (vec![("HF_HUB_OFFLINE", "True")], true),
+        (vec![("HF_HUB_OFFLINE", "YES")], true),
+        (vec![("HF_HUB_OFFLINE", "on")], true),
+        (vec![("HF_HUB_OFFLINE", "2")], false),
+        (vec![("TRANSFORMERS_OFFLINE", "1")], true),
+        (vec![("HF_HUB_OFFLINE", "0"), ("TRANSFORMERS_OFFLINE", "1")], false),
+        (vec![("HF_HUB_OFFLINE", ""), ("TRANSFORMERS_OFFLINE", "1")], true),
+    ] {
+        assert_eq!(read(&pairs).offline, offline, "{pairs:?}");
+    }
+    assert_eq!(read(&[("HF_ENDPOINT", "https://mirror//")]).endpoint, "https://mirror");
 }
 
 #[test]

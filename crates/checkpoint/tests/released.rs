@@ -57,7 +57,6 @@ fn golden_checkpoints_open_with_the_right_architecture() {
         for expected in expected_tensors(spec) {
             let tensor = checkpoint.weights().tensor(expected.role).unwrap();
             assert_eq!((tensor.rows(), tensor.columns()), (expected.rows, expected.columns));
-            checkpoint.weights().done_with(expected.role);
         }
         assert_eq!(checkpoint.weights().tensor(Role::Head).is_err(), tied);
         assert_eq!(checkpoint.weights().stored_bytes(), spec.parameters() * if name.ends_with("bf16") { 2 } else { 4 });
@@ -70,7 +69,7 @@ fn shards_hold_the_same_weights_as_the_single_file() {
     for expected in expected_tensors(single.spec()) {
         let left = single.weights().tensor(expected.role).unwrap();
         let right = sharded.weights().tensor(expected.role).unwrap();
-        assert_eq!(left.bytes(), right.bytes(), "{}", expected.role);
+        assert_eq!(left.to_f32().unwrap(), right.to_f32().unwrap(), "{}", expected.role);
     }
 }
 
@@ -135,8 +134,8 @@ fn a_checkpoint_in_memory_is_the_same_as_in_a_directory() {
     assert_eq!((memory.name(), memory.spec(), memory.special()), ("demo", directory.spec(), directory.special()));
     for expected in expected_tensors(memory.spec()) {
         let left = memory.weights().tensor(expected.role).unwrap();
-        assert_eq!(left.bytes(), directory.weights().tensor(expected.role).unwrap().bytes());
-        memory.weights().done_with(expected.role);
+        let right = directory.weights().tensor(expected.role).unwrap();
+        assert_eq!(left.to_f32().unwrap(), right.to_f32().unwrap());
     }
     let empty = Checkpoint::open(ModelFiles::memory("demo", &[])).err().unwrap().to_string();
     assert!(empty.starts_with("demo/config.json is missing: "), "{empty}");

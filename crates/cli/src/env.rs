@@ -51,22 +51,41 @@ pub const KNOBS: &[Knob] = &[
         name: "HF_HOME",
         kind: "directory",
         default: "`$XDG_CACHE_HOME/huggingface`",
-        doc: "Where the hub's tools keep their files.",
+        doc: "Where the hub's tools keep their files. This and the hub's other paths may begin with `~` and have `$NAME` in them.",
     },
     Knob { name: "HF_HUB_CACHE", kind: "directory", default: "`$HF_HOME/hub`", doc: "Where fetched models are kept." },
+    Knob {
+        name: "HUGGINGFACE_HUB_CACHE",
+        kind: "directory",
+        default: "unset",
+        doc: "The same, an older name: read if `HF_HUB_CACHE` is not set.",
+    },
     Knob {
         name: "HF_HUB_OFFLINE",
         kind: "1, on, yes, true",
         default: "unset",
         doc: "Never ask the hub: only models that were fetched before can be used.",
     },
+    Knob {
+        name: "TRANSFORMERS_OFFLINE",
+        kind: "1, on, yes, true",
+        default: "unset",
+        doc: "The same, an older name: read if `HF_HUB_OFFLINE` is not set.",
+    },
     Knob { name: "HF_TOKEN", kind: "text", default: "unset", doc: "Token for private and gated models." },
+    Knob {
+        name: "HUGGING_FACE_HUB_TOKEN",
+        kind: "text",
+        default: "unset",
+        doc: "The same, an older name: read if `HF_TOKEN` is not set.",
+    },
     Knob {
         name: "HF_TOKEN_PATH",
         kind: "file",
         default: "`$HF_HOME/token`",
         doc: "File with the token, read if `HF_TOKEN` is not set.",
     },
+    Knob { name: "HF_HUB_DISABLE_IMPLICIT_TOKEN", kind: "1, on, yes, true", default: "unset", doc: "Send no token." },
     Knob {
         name: "XDG_CACHE_HOME",
         kind: "directory",
@@ -153,7 +172,7 @@ fn value(name: &str) -> Option<String> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(|value| value.to_string_lossy().into_owned())
 }
 
-/// The value of a variable that the user has named on the command line; empty counts as unset.
+/// The value of a variable that the user has named, on the command line or in another one; empty counts as unset.
 pub fn named(name: &str) -> Option<String> {
     // The system knows no such names, and the standard library panics at some of them.
     let possible = !name.is_empty() && !name.contains(['=', '\0']);
@@ -201,7 +220,7 @@ pub fn watchdog() -> Option<std::time::Duration> {
 
 /// Sources and cache of models, from the environment.
 pub fn hub() -> HubOptions {
-    HubOptions::from_lookup(&value)
+    HubOptions::from_lookup(&named)
 }
 
 /// Places of CUDA's parts, from the environment.

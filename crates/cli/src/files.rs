@@ -71,7 +71,10 @@ fn beside(path: &Path) -> io::Result<NamedTempFile> {
     builder.prefix(".demask-").suffix(".part");
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    builder.tempfile_in(directory).map_err(|error| without_path(&error))
+    let file = builder.tempfile_in(directory).map_err(|error| without_path(&error))?;
+    // An evaluation that writes here removes unfinished files that nothing holds.
+    let _ = file.as_file().try_lock();
+    Ok(file)
 }
 
 /// The system's own error, without the made-up name that was tried, which says nothing to anybody.

@@ -119,6 +119,11 @@ DEVICE float probability(const Statistics& of, float logit, float inverse) {
     return of.sum > 0.0f ? weight_of((logit - of.base) * inverse) / of.sum : 0.0f;
 }
 
+// Whether there is a best logit, and it is a number.
+DEVICE bool is_number(float best) { return best > -INFINITY_F32 && best < INFINITY_F32; }
+
+DEVICE float no_number() { return INFINITY_F32 - INFINITY_F32; }
+
 DEVICE float margin(const Statistics& of, float inverse) {
     return probability(of, of.best, inverse) - probability(of, of.second, inverse);
 }
@@ -350,6 +355,7 @@ DEVICE void judge_some(const Row& row, const Statistics& plain, const u32* token
         float logit = out[thread()].log_probability;
         bool weighs = logit > -INFINITY_F32;
         float log_probability = weighs ? (logit - plain.base) - logf(plain.sum) : -INFINITY_F32;
+        if (!is_number(plain.base)) log_probability = no_number();
         out[thread()] = {shared.counts[thread()], log_probability, probability(plain, plain.best, 1.0f)};
     }
     sync_block();
@@ -456,7 +462,9 @@ DEVICE void answer_row(const HeadAnswerArgs& args) {
 
     if (thread() == 0) {
         at<u32>(args.tokens)[index] = winner.token == NOBODY ? 0 : winner.token;
-        at<float>(args.confidence)[index] = winner.muted ? 0.0f : probability(statistics, winner.logit, inverse);
+        // No logit of the row is a number, or the best one is infinite: nothing was predicted.
+        float confidence = winner.muted ? 0.0f : probability(statistics, winner.logit, inverse);
+        at<float>(args.confidence)[index] = is_number(winner.logit) ? confidence : no_number();
         at<float>(args.margin)[index] = request.margin ? margin(statistics, inverse) : 0.0f;
         at<float>(args.entropy)[index] = request.entropy ? entropy(statistics, inverse) : 0.0f;
     }

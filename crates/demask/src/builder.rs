@@ -33,7 +33,7 @@ impl Default for Builder<'_> {
     fn default() -> Self {
         Self {
             device: DeviceOptions::default(),
-            hub: HubOptions::from_lookup(&|name| std::env::var(name).ok()),
+            hub: HubOptions::from_env(),
             prefix_cache: 0,
             family: None,
             guides: Vec::new(),

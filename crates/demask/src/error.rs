@@ -217,9 +217,11 @@ impl From<WorkError> for Error {
             WorkError::Open(error) => Self::Open(error),
             WorkError::Plan(error) => Self::Plan(error),
             WorkError::Device(error) => Self::Device(error),
-            WorkError::Expired | WorkError::Broken(_) | WorkError::Fault(_) | WorkError::Panicked(_) => {
-                Self::Work(error)
-            }
+            WorkError::Expired
+            | WorkError::Broken(_)
+            | WorkError::Fault(_)
+            | WorkError::NotNumbers { .. }
+            | WorkError::Panicked(_) => Self::Work(error),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::fmt::Display;
 
 use demask_model::{ArchSpec, QueryScale, Rope, RopeScaling, WeightSource, expected_tensors};
 use demask_step::{BlockRules, random::mix};
+use demask_tensor::StoredTensor;
 
 use crate::Opened;
 
@@ -138,7 +139,11 @@ impl Opened {
     pub fn fingerprint(&self) -> u64 {
         let spec = self.prompter().spec();
         let tensors = expected_tensors(spec).into_iter().filter_map(|tensor| self.source().tensor(tensor.role).ok());
-        let rows = tensors.map(|tensor| tensor.row_bytes(0).to_vec());
+        // What cannot be read now is told of when the model is loaded.
+        let first = |tensor: StoredTensor<'_>| {
+            tensor.take_row(0, &mut Vec::new()).map(|row| row.bytes().to_vec()).unwrap_or_default()
+        };
+        let rows = tensors.map(first);
         let architecture = architecture(spec).fingerprint().to_le_bytes().to_vec();
         fingerprint(std::iter::once(architecture).chain(rows))
     }

@@ -78,7 +78,7 @@ pub struct MemoryUse {
     pub guide: usize,
     /// K/V pages.
     pub cache: usize,
-    /// Peak resident memory of the process, mapped files included.
+    /// Peak resident memory of the process.
     pub peak: u64,
     /// Device memory of the model and its guides; left out where the processor computes.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -8,6 +8,7 @@ mod caches;
 mod common;
 mod company;
 mod costs;
+mod damaged;
 mod editing;
 mod endings;
 mod estimates;

@@ -6,7 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use tempfile::NamedTempFile;
 use thiserror::Error;
+
+/// How the name of a file begins while it is written, and how it ends.
+const UNFINISHED: [&str; 2] = [".demask-", ".part"];
 
 /// A file or directory that cannot be written.
 #[derive(Debug, Error)]
@@ -42,14 +46,41 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
     let failed = WriteError::at(path);
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(directory).map_err(&failed)?;
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".demask-").suffix(".part");
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    let mut file = builder.tempfile_in(directory).map_err(&failed)?;
+    let mut file = unfinished_in(directory).map_err(&failed)?;
     fill(file.as_file_mut(), bytes).map_err(&failed)?;
     file.persist(path).map_err(|error| failed(error.error))?;
     Ok(())
+}
+
+/// Makes a file that is to be moved to its place in a directory, with the rights that a plain new file would have. What a
+/// program that was killed left of such files there goes.
+fn unfinished_in(directory: &Path) -> io::Result<NamedTempFile> {
+    remove_abandoned(directory);
+    let [prefix, suffix] = UNFINISHED;
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(prefix).suffix(suffix);
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let file = builder.tempfile_in(directory)?;
+    // Where a disk has no locks, nothing that is unfinished is removed either.
+    let _ = file.as_file().try_lock();
+    Ok(file)
+}
+
+/// Removes unfinished files that no program holds any more: the system lets go of a lock when its program ends.
+fn remove_abandoned(directory: &Path) {
+    let Ok(entries) = fs::read_dir(directory) else { return };
+    let [prefix, suffix] = UNFINISHED;
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let is_ours = name.to_str().is_some_and(|name| name.starts_with(prefix) && name.ends_with(suffix));
+        if is_ours
+            && entry.file_type().is_ok_and(|kind| kind.is_file())
+            && fs::File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok())
+        {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// Writes, and waits until it is on the disk: a full one is known before the old file goes.
@@ -70,6 +101,25 @@ mod tests {
         write_whole(&path, b"new").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_a_killed_program_left_goes_and_what_another_one_writes_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        for name in [".demask-a1.part", ".demask-b2.part", ".demask-notes", "x.part"] {
+            fs::write(path(name), "half").unwrap();
+        }
+        let held = unfinished_in(directory.path()).unwrap();
+        write_whole(&path("x.svg"), b"new").unwrap();
+        assert!(held.path().exists());
+        let own = held.path().file_name().unwrap().to_str().unwrap().to_owned();
+        let entries = fs::read_dir(directory.path()).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        let mut expected = vec![own, ".demask-notes".to_owned(), "x.part".to_owned(), "x.svg".to_owned()];
+        expected.sort();
+        assert_eq!(names, expected);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use demask_tensor::TensorView;
+use demask_tensor::StoredTensor;
 
 use crate::{ArchSpec, Experts, Mlp};
 
@@ -194,15 +194,10 @@ pub fn expected_tensors(spec: &ArchSpec) -> Vec<ExpectedTensor> {
 /// Source of the weights of the forward pass.
 pub trait WeightSource {
     /// The tensor of a role, shape already checked against [`expected_tensors`].
-    fn tensor(&self, role: Role) -> Result<TensorView<'_>, WeightError>;
+    fn tensor(&self, role: Role) -> Result<StoredTensor<'_>, WeightError>;
 
-    /// The tensor will be read soon: a mapped source begins to read it from the disk.
+    /// The tensor will be read soon: a file begins to be read from the disk.
     fn coming(&self, role: Role) {
-        let _ = role;
-    }
-
-    /// The tensor has been taken over and will not be read again soon: a mapped source lets go of its pages.
-    fn done_with(&self, role: Role) {
         let _ = role;
     }
 }

@@ -85,7 +85,7 @@ pub enum LoadError {
 /// Tensors announced to the source ahead: the disk reads while the processor packs.
 const AHEAD: usize = 4;
 
-/// Loads tensor by tensor, letting go of each source tensor as soon as it is packed.
+/// Loads tensor by tensor.
 struct Loader<'a, B: Backend> {
     backend: &'a B,
     source: &'a dyn WeightSource,
@@ -106,8 +106,7 @@ impl<B: Backend> Loader<'_, B> {
     }
 
     fn taken(&mut self, role: Role) -> Result<(), LoadError> {
-        self.read += self.source.tensor(role)?.bytes().len() as u64;
-        self.source.done_with(role);
+        self.read += self.source.tensor(role)?.stored_bytes() as u64;
         self.announce(1);
         if (self.progress)(self.read) { Ok(()) } else { Err(LoadError::Interrupted) }
     }
@@ -117,7 +116,7 @@ impl<B: Backend> Loader<'_, B> {
         *self.formats.entry(format).or_default() += bytes;
     }
 
-    /// The table; its source is not let go of, a tied head may want it too.
+    /// The table.
     fn embedding(&mut self) -> Result<B::Embedding, LoadError> {
         let role = Role::Embedding;
         let table = self.backend.pack_embedding(self.source.tensor(role)?);
@@ -127,9 +126,14 @@ impl<B: Backend> Loader<'_, B> {
     }
 
     fn vector(&mut self, role: Role) -> Result<B::Vector, LoadError> {
-        let values = self.source.tensor(role)?.to_f32();
+        let failed = |source| LoadError::Pack { role, source };
+        let values = self.source.tensor(role)?.to_f32().map_err(|error| failed(error.into()))?;
+        // No norm and no bias has such a number, and products in integers would hide it.
+        if !values.iter().all(|value| value.is_finite()) {
+            return Err(failed(PackError::NotFinite));
+        }
         self.bytes += values.len() * size_of::<f32>();
-        let vector = self.backend.vector(&values).map_err(|source| LoadError::Pack { role, source })?;
+        let vector = self.backend.vector(&values).map_err(failed)?;
         self.taken(role)?;
         Ok(vector)
     }
@@ -216,8 +220,7 @@ impl<B: Backend> Loader<'_, B> {
     }
 }
 
-/// Tensors in the order in which they are loaded: the largest ones first, so that at the end, with everything packed,
-/// only a small one is still mapped.
+/// Tensors in the order in which they are loaded.
 fn in_order(spec: &ArchSpec) -> Vec<ExpectedTensor> {
     let mut tensors = expected_tensors(spec);
     tensors.sort_by_key(|tensor| match tensor.role {

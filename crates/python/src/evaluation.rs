@@ -154,6 +154,7 @@ impl Evaluation {
     fn finish(&self, py: Python<'_>) -> PyResult<String> {
         let finished = py.detach(|| {
             self.kept(|store| {
+                store.check()?;
                 let evaluation = self.outline().evaluation(store.records());
                 if let Some(directory) = store.directory() {
                     report::write(directory, &evaluation)?;

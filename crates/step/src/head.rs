@@ -127,7 +127,8 @@ pub struct Judged {
     /// Number of tokens that come before it (higher logit, or equal logit and lower id): 0 is the best. Forbidden tokens
     /// come behind all others.
     pub rank: u32,
-    /// Natural-log probability under `softmax(logits)`, its share also where it is forbidden.
+    /// Natural-log probability under `softmax(logits)`, its share also where it is forbidden. It is not a number where no
+    /// logit of the row is one, or the best one infinite.
     pub log_probability: f32,
     /// The probability of the best token of the row that may be predicted.
     pub best: f32,
@@ -147,7 +148,8 @@ pub struct Predictions {
     pub positions: Positions,
     /// `[lanes, positions]`: the drawn token, or [`NO_TOKEN`](crate::NO_TOKEN) where none was asked for.
     pub tokens: Vec<TokenId>,
-    /// `[lanes, positions]`: the drawn token's probability; minus infinity where none was asked for.
+    /// `[lanes, positions]`: the drawn token's probability; minus infinity where none was asked for, and not a number where
+    /// no logit was one, or the best one infinite.
     pub confidence: Vec<f32>,
     /// `[lanes, positions]` if asked for.
     pub margin: Vec<f32>,
@@ -164,6 +166,17 @@ pub struct Predictions {
 }
 
 impl Predictions {
+    /// The first predicted position where nothing can be predicted, for no logit is a number, or the best one is infinite.
+    pub fn without_numbers(&self) -> Option<Position> {
+        let width = self.judged.len() / self.confidence.len().max(1);
+        let is_none = |&index: &usize| {
+            let judged = &self.judged[index * width..(index + 1) * width];
+            self.confidence[index].is_nan() || judged.iter().any(|judged| judged.log_probability.is_nan())
+        };
+        let found = (0..self.confidence.len()).find(is_none)?;
+        self.positions.iter().nth(found % self.positions.len().max(1))
+    }
+
     /// Index of a lane's position in the `[lanes, positions]` arrays.
     pub fn index(&self, lane: usize, position: Position) -> Option<usize> {
         self.positions.rank(position).map(|rank| lane * self.positions.len() + rank)

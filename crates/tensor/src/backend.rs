@@ -18,7 +18,7 @@
 
 use std::sync::Arc;
 
-use crate::{Dtype, ExpertShape, Launch, RouterRule, Rows, TensorView};
+use crate::{Dtype, ExpertShape, Launch, ReadError, RouterRule, Rows, StoredTensor};
 use demask_step::{DeviceError, DeviceId, Judged, MemoryMeter, OutOfMemory};
 
 /// Seconds by kind of work; what is left of a step is everything else.
@@ -58,13 +58,17 @@ pub trait Backend: Send {
     fn dtype(&self) -> Dtype;
 
     /// Packs a weight matrix.
-    fn pack(&self, weight: TensorView<'_>) -> Result<Self::Matrix, PackError>;
+    fn pack<'a>(&self, weight: impl Into<StoredTensor<'a>>) -> Result<Self::Matrix, PackError>;
     /// Packs gate and up projections, both `[ffn, hidden]`.
-    fn pack_gate_up(&self, gate: TensorView<'_>, up: TensorView<'_>) -> Result<Self::GateUp, PackError>;
+    fn pack_gate_up<'a>(
+        &self,
+        gate: impl Into<StoredTensor<'a>>,
+        up: impl Into<StoredTensor<'a>>,
+    ) -> Result<Self::GateUp, PackError>;
     /// Packs the matrix that scores experts, `[experts, hidden]`: in f32 whatever type products take, never in integers.
-    fn pack_router(&self, weight: TensorView<'_>) -> Result<Self::Matrix, PackError>;
+    fn pack_router<'a>(&self, weight: impl Into<StoredTensor<'a>>) -> Result<Self::Matrix, PackError>;
     /// Takes over the embedding table `[vocabulary, hidden]`.
-    fn pack_embedding(&self, table: TensorView<'_>) -> Result<Self::Embedding, PackError>;
+    fn pack_embedding<'a>(&self, table: impl Into<StoredTensor<'a>>) -> Result<Self::Embedding, PackError>;
     /// Takes over a vector.
     fn vector(&self, values: &[f32]) -> Result<Self::Vector, PackError>;
     /// Bytes that packed weights take: for receipts.
@@ -315,6 +319,12 @@ impl HeadOutput {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PackError {
+    /// The file that it is in cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// Numbers that are none, where what they become would hide it.
+    #[error("it has numbers that are infinite or not numbers (NaN): the file is damaged; fetch the model again")]
+    NotFinite,
     /// No memory for it.
     #[error("packing a {rows}x{columns} weight: {source}")]
     Memory {

@@ -1,12 +1,8 @@
-//! Owned aligned memory, and bytes that live in a mapped file, on the heap or in the binary itself.
+//! Owned aligned memory.
 
 use std::{
     alloc::{self, Layout},
-    fs::File,
-    io,
-    ops::Deref,
     ptr::NonNull,
-    sync::Arc,
 };
 
 /// Alignment of every [`AlignedBytes`]: one cache line, which is also the widest vector and tile row.
@@ -130,84 +126,6 @@ unsafe impl Number for i8 {}
 // SAFETY: a plain number.
 unsafe impl Number for i32 {}
 
-/// Read-only bytes, cheap to clone, wherever they live.
-#[derive(Clone)]
-pub struct Bytes(Source);
-
-#[derive(Clone)]
-enum Source {
-    Mapped(Arc<memmap2::Mmap>),
-    Owned(Arc<Vec<u8>>),
-    Static(&'static [u8]),
-}
-
-impl Bytes {
-    /// Maps a whole file.
-    ///
-    /// As with every mapping, the file must not be truncated by another process while it is in use: the system
-    /// answers that with a signal. Model files are never rewritten in place by the tools that make them.
-    pub fn map(file: &File) -> io::Result<Self> {
-        if file.metadata()?.len() == 0 {
-            // A mapping of nothing is an error on some systems.
-            return Ok(Self(Source::Static(&[])));
-        }
-        // SAFETY: the mapping is read-only and private; that nobody truncates the file is the caller's environment's
-        // promise, documented above.
-        let map = unsafe { memmap2::Mmap::map(file)? };
-        Ok(Self(Source::Mapped(Arc::new(map))))
-    }
-
-    /// Bytes on the heap.
-    pub fn owned(bytes: Vec<u8>) -> Self {
-        Self(Source::Owned(Arc::new(bytes)))
-    }
-
-    /// Bytes in the binary.
-    pub const fn fixed(bytes: &'static [u8]) -> Self {
-        Self(Source::Static(bytes))
-    }
-
-    /// Asks the operating system to read a part of a mapped file ahead, while something else is at work. Other kinds of
-    /// memory ignore it.
-    pub fn prefetch(&self, start: usize, length: usize) {
-        #[cfg(unix)]
-        if let Source::Mapped(map) = &self.0
-            && start.checked_add(length).is_some_and(|end| end <= map.len())
-        {
-            // A system that does not read ahead reads when it must.
-            let _ = map.advise_range(memmap2::Advice::WillNeed, start, length);
-        }
-        #[cfg(not(unix))]
-        let _ = (start, length);
-    }
-
-    /// Reports to the operating system that a part of a mapped file is not needed for now, so that its pages stop
-    /// counting as resident. Other kinds of memory ignore it.
-    pub fn release(&self, start: usize, length: usize) {
-        #[cfg(unix)]
-        if let Source::Mapped(map) = &self.0
-            && start.checked_add(length).is_some_and(|end| end <= map.len())
-        {
-            // SAFETY: the mapping is private and read-only: dropped pages are read from the file again when touched.
-            let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, length) };
-        }
-        #[cfg(not(unix))]
-        let _ = (start, length);
-    }
-}
-
-impl Deref for Bytes {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match &self.0 {
-            Source::Mapped(map) => map,
-            Source::Owned(bytes) => bytes,
-            Source::Static(bytes) => bytes,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -241,27 +159,5 @@ mod tests {
     fn an_absurd_size_is_refused_not_aborted() {
         assert!(AlignedBytes::try_zeroed(usize::MAX).is_none());
         assert!(AlignedBytes::try_zeroed(usize::MAX >> 1).is_none());
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "Miri knows no mapped files")]
-    fn what_is_prefetched_and_released_stays_readable() {
-        let path = std::env::temp_dir().join(format!("demask-mapped-{}", std::process::id()));
-        std::fs::write(&path, vec![7u8; 100_000]).unwrap();
-        let bytes = Bytes::map(&File::open(&path).unwrap()).unwrap();
-        for (start, length) in [(0, 100_000), (5_000, 10_000), (99_999, 1), (50_000, 60_000), (usize::MAX, 2)] {
-            bytes.prefetch(start, length);
-            bytes.release(start, length);
-            assert!(bytes.len() == 100_000 && bytes.iter().all(|&byte| byte == 7));
-        }
-        std::fs::remove_file(path).unwrap();
-    }
-
-    #[test]
-    fn an_empty_file_maps_to_nothing() {
-        let path = std::env::temp_dir().join(format!("demask-empty-{}", std::process::id()));
-        let file = File::create_new(&path).unwrap();
-        assert!(Bytes::map(&file).unwrap().is_empty());
-        std::fs::remove_file(path).unwrap();
     }
 }

@@ -109,6 +109,11 @@ impl<'a> TensorView<'a> {
         self.shape[1]
     }
 
+    /// Width of heads whose rows are stored in pairs; 0 for rows in order.
+    pub(crate) fn paired(&self) -> usize {
+        self.paired
+    }
+
     /// The stored bytes, rows in stored order.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
@@ -116,16 +121,8 @@ impl<'a> TensorView<'a> {
 
     /// Bytes of one row: whole blocks for block formats.
     pub fn row_bytes(&self, row: usize) -> &'a [u8] {
-        let row = self.stored_row(row);
+        let row = stored_row(row, self.paired);
         &self.bytes[row * self.stride..(row + 1) * self.stride]
-    }
-
-    fn stored_row(&self, row: usize) -> usize {
-        if self.paired == 0 {
-            return row;
-        }
-        let (head, row, half) = (row / self.paired, row % self.paired, self.paired / 2);
-        head * self.paired + row % half * 2 + row / half
     }
 
     /// Widens one row to f32.
@@ -155,6 +152,16 @@ impl<'a> TensorView<'a> {
         }
         out
     }
+}
+
+/// The place of a row where the rows of heads of a width are stored in pairs; 0: where they are stored in order.
+#[inline(always)]
+pub(crate) fn stored_row(row: usize, paired: usize) -> usize {
+    if paired == 0 {
+        return row;
+    }
+    let (head, row, half) = (row / paired, row % paired, paired / 2);
+    head * paired + row % half * 2 + row / half
 }
 
 /// Widens little-endian elements to f32.

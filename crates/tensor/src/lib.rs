@@ -6,21 +6,25 @@
 mod backend;
 mod blocks;
 mod buffer;
+mod bytes;
 mod dtype;
 mod experts;
 mod launch;
 mod quantise;
+mod stored;
 
 pub use backend::{
     AttentionShape, Backend, ExpertWeights, HeadOutput, HeadWeights, MlpWeights, PackError, PageKind, PartSeconds,
     QkvRows, QkvWeights, Stage, WorkspaceShape,
 };
 pub use blocks::{BlockFormat, BlockParts};
-pub use buffer::{AlignedBytes, Bytes, Number};
+pub use buffer::{AlignedBytes, Number};
+pub use bytes::{Bytes, ReadError};
 pub use dtype::{Dtype, TensorView, round_bf16, widen_bf16, widen_f16};
 pub use experts::{ExpertGroups, ExpertShape, RouterRule, Score, Share};
 pub use launch::{BlendRows, HeadLaunch, HeadRow, Launch, NO_ROW, PageCopy, ProbeLaunch, Rows, Segment, SlotCopy};
 pub use quantise::{BELOW_HALF, GROUP_INPUTS, Quantisation, larger, round_within};
+pub use stored::StoredTensor;
 
 /// Positions in one page of the K/V store, which is also one key tile of attention: keys are always summed page by
 /// page in ascending order, so that no result depends on what else is in a step.

@@ -2,7 +2,7 @@
 //! `config.json`.
 
 use demask_model::{ArchSpec, Experts, Rope, RopeScaling};
-use demask_tensor::{ExpertShape, Share, TensorView};
+use demask_tensor::{ExpertShape, Share, StoredTensor};
 use serde_json::Value as Json;
 
 use super::{
@@ -266,7 +266,7 @@ fn factors(file: &File<'_>, keys: &Keys<'_>, plain: &Rope) -> Result<RopeScaling
     if tensor.shape != [plain.rotated as u64 / 2] {
         return Err(refused());
     }
-    let found = TensorView::new(tensor.dtype, 1, plain.rotated / 2, &file.bytes[tensor.start..tensor.end]).to_f32();
+    let found = StoredTensor::new(tensor.dtype, 1, plain.rotated / 2, file.bytes, tensor.start).to_f32()?;
     let factor = f64::from(found.iter().copied().fold(1.0, f32::max));
     let scaling = RopeScaling::Llama3 { factor, low: 1.0, high: 4.0, original_context: 8192.0 };
     let scaled = Rope { scaling, ..plain.clone() }.inverse_frequencies();

@@ -1,6 +1,6 @@
 //! GGUF files, the format of llama.cpp: metadata, tokenizer and weights in one file.
 //!
-//! The idea: the metadata become what `config.json` and `tokenizer.json` would have said, the tensors are mapped in
+//! The idea: the metadata become what `config.json` and `tokenizer.json` would have said, the tensors are read in
 //! the types that they have, and the rows of q and k that some converters permute are handed out in their own order.
 
 mod architecture;
@@ -8,7 +8,10 @@ mod names;
 mod reader;
 mod vocabulary;
 
-use std::collections::{BTreeSet, HashMap};
+use std::{
+    borrow::Cow,
+    collections::{BTreeSet, HashMap},
+};
 
 use demask_model::{ArchSpec, ExpectedTensor, LayerRole, Role, expected_tensors};
 use demask_tensor::Bytes;
@@ -20,7 +23,7 @@ use crate::{
     weights::{Located, StoredWeights},
 };
 use names::{ROPE_FACTORS, tensor_name};
-use reader::{Array, Contents, Tensor, Value};
+use reader::{Array, Contents, LARGEST_DESCRIPTIONS, Tensor, Value};
 
 const TEMPLATE: &str = "tokenizer.chat_template";
 
@@ -37,7 +40,7 @@ pub(crate) struct Gguf {
 /// An opened file, before it is known what it is.
 struct File<'a> {
     label: &'a str,
-    bytes: &'a [u8],
+    bytes: &'a Bytes,
     values: HashMap<&'a str, Value<'a>>,
     tensors: HashMap<&'a str, Tensor>,
 }
@@ -45,12 +48,14 @@ struct File<'a> {
 /// Checks the descriptions of a whole GGUF file and returns the number of its tensors; `file` is its name for
 /// messages.
 pub fn check_gguf(bytes: &[u8], file: &str) -> Result<usize, CheckpointError> {
-    File::read(bytes, file).map(|file| file.tensors.len())
+    let bytes = Bytes::owned(bytes.to_vec());
+    File::read(&bytes, &descriptions(&bytes)?, file).map(|file| file.tensors.len())
 }
 
 /// Reads a whole file; `label` is its name for messages.
 pub(crate) fn open(bytes: &Bytes, label: &str, choice: Option<&FamilyChoice>) -> Result<Gguf, CheckpointError> {
-    let file = File::read(bytes, label)?;
+    let descriptions = descriptions(bytes)?;
+    let file = File::read(bytes, &descriptions, label)?;
     let fields = Fields::of(file.plain(), label);
     // The converter's conventions are those of the architecture that it wrote, whatever the weights were trained for.
     let (converted, mut spec) = architecture::read(&file, &fields)?;
@@ -78,9 +83,19 @@ pub(crate) fn open(bytes: &Bytes, label: &str, choice: Option<&FamilyChoice>) ->
     Ok(Gguf { family, spec, ids, tokenizer, template, weights })
 }
 
+/// The beginning of a file, with all that is described: a few megabytes do for nearly all of them.
+fn descriptions(bytes: &Bytes) -> Result<Cow<'_, [u8]>, CheckpointError> {
+    const USUAL: usize = 8 << 20;
+    let first = bytes.get(0..USUAL.min(bytes.len()))?;
+    if first.len() == bytes.len() || reader::read(&first, bytes.len()).is_ok() {
+        return Ok(first);
+    }
+    Ok(bytes.get(0..LARGEST_DESCRIPTIONS.min(bytes.len()))?)
+}
+
 impl<'a> File<'a> {
-    fn read(bytes: &'a [u8], label: &'a str) -> Result<Self, CheckpointError> {
-        let read = reader::read(bytes);
+    fn read(bytes: &'a Bytes, descriptions: &'a [u8], label: &'a str) -> Result<Self, CheckpointError> {
+        let read = reader::read(descriptions, bytes.len());
         let Contents { values, tensors } =
             read.map_err(|detail| CheckpointError::Gguf { file: label.to_owned(), detail })?;
         Ok(Self { label, bytes, values, tensors })

@@ -20,7 +20,7 @@ const MOST_DIMENSIONS: u32 = 4;
 const DEEPEST_ARRAY: usize = 4;
 const LARGEST_ALIGNMENT: u64 = 1 << 20;
 /// Bytes of everything before the tensors' data. All copies of texts and lists come from there.
-const LARGEST_DESCRIPTIONS: usize = 64 << 20;
+pub(super) const LARGEST_DESCRIPTIONS: usize = 64 << 20;
 
 /// Number of texts among the types of values.
 const TEXT: u32 = 8;
@@ -70,7 +70,7 @@ impl<'a> Array<'a> {
 
     /// The list was walked when it was read, so that none is missing.
     fn values(self) -> impl Iterator<Item = Value<'a>> {
-        let (mut cursor, kind) = (Cursor { bytes: self.bytes, at: 0 }, self.kind);
+        let (mut cursor, kind) = (Cursor { bytes: self.bytes, size: self.bytes.len(), at: 0 }, self.kind);
         (0..self.count).map_while(move |_| cursor.value(kind, 0).ok())
     }
 }
@@ -94,22 +94,25 @@ pub(super) struct Contents<'a> {
     pub tensors: HashMap<&'a str, Tensor>,
 }
 
-/// Reads and checks the descriptions of a whole file; an error says what was found and expected.
-pub(super) fn read(bytes: &[u8]) -> Result<Contents<'_>, String> {
-    let mut cursor = Cursor { bytes, at: 0 };
+/// Reads and checks the descriptions of a file of a size, which begins with these bytes; an error says what was found and
+/// expected.
+pub(super) fn read(bytes: &[u8], size: usize) -> Result<Contents<'_>, String> {
+    let mut cursor = Cursor { bytes, size, at: 0 };
     let (tensors, keys) = cursor.head()?;
     let values = cursor.values(keys)?;
     let alignment = alignment(&values)?;
     let infos = (0..tensors).map(|_| cursor.tensor()).collect::<Result<Vec<_>, _>>()?;
     // Padding behind the descriptions; a file without tensors may end before it.
     let base = (cursor.at as u64).next_multiple_of(alignment);
-    let tensors = place(infos, base, alignment, bytes.len() as u64)?;
+    let tensors = place(infos, base, alignment, size as u64)?;
     refuse_overlaps(&tensors)?;
     Ok(Contents { values, tensors })
 }
 
 struct Cursor<'a> {
     bytes: &'a [u8],
+    /// Bytes of the whole file.
+    size: usize,
     at: usize,
 }
 
@@ -123,9 +126,9 @@ struct Info<'a> {
 
 impl<'a> Cursor<'a> {
     fn take(&mut self, count: u64) -> Result<&'a [u8], String> {
-        // The mapping can be of any size; what is described must not.
+        // The file can be of any size; what is described must not.
         let left = self.bytes.len().min(LARGEST_DESCRIPTIONS) - self.at;
-        if count > left as u64 && self.bytes.len() > LARGEST_DESCRIPTIONS {
+        if count > left as u64 && self.size > LARGEST_DESCRIPTIONS {
             return Err(format!("its descriptions are longer than {LARGEST_DESCRIPTIONS} bytes"));
         }
         let count = usize::try_from(count).ok().filter(|&count| count <= left).ok_or_else(|| {
@@ -340,7 +343,7 @@ fn placed(info: Info<'_>, base: u64, alignment: u64, size: u64) -> Result<Tensor
         let name = shown(name);
         return Err(format!("it is cut off: the tensor {name} ends at byte {end}, the file has {size}"));
     }
-    // Both fit: they are at most the length of a slice.
+    // Both fit: they are at most the length of the file.
     Ok(Tensor { dtype, shape, start: start as usize, end: end as usize })
 }
 

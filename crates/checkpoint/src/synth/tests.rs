@@ -99,7 +99,7 @@ fn every_shape_is_written_and_opens_again_single_and_sharded() {
         assert_eq!(checkpoint.warnings().iter().find(odd), None);
         assert_eq!(checkpoint.weights().stored_bytes(), last.total);
         assert_eq!(out.join(INDEX).exists(), shard < SHARD);
-        let norm = checkpoint.weights().tensor(Role::FinalNorm).unwrap().to_f32();
+        let norm = checkpoint.weights().tensor(Role::FinalNorm).unwrap().to_f32().unwrap();
         assert!(norm.iter().all(|value| (value - 1.0).abs() < 0.2));
         fs::remove_dir_all(out).unwrap();
     }
@@ -112,7 +112,7 @@ fn values_follow_from_the_seed_and_are_spread_as_at_initialisation() {
         let out = place(&format!("seed-{seed}"));
         write(&config, &generation, seed, SHARD, &out, &mut |_| true).unwrap();
         let checkpoint = Checkpoint::open(ModelFiles::directory(&out).unwrap()).unwrap();
-        let values = checkpoint.weights().tensor(Role::Embedding).unwrap().to_f32();
+        let values = checkpoint.weights().tensor(Role::Embedding).unwrap().to_f32().unwrap();
         fs::remove_dir_all(out).unwrap();
         values
     };

@@ -10,7 +10,7 @@ mod workspace;
 use demask_step::{DeviceError, DeviceId, OutOfMemory};
 use demask_tensor::{
     AttentionShape, Backend, Dtype, ExpertWeights, HeadOutput, HeadWeights, Launch, MlpWeights, PackError, PageKind,
-    PartSeconds, QkvRows, QkvWeights, Rows, Stage, TensorView, WorkspaceShape,
+    PartSeconds, QkvRows, QkvWeights, Rows, Stage, StoredTensor, TensorView, WorkspaceShape,
 };
 
 use crate::{
@@ -151,25 +151,30 @@ impl Backend for CpuBackend {
         self.tools.linear.dtype()
     }
 
-    fn pack(&self, weight: TensorView<'_>) -> Result<Packed, PackError> {
+    fn pack<'a>(&self, weight: impl Into<StoredTensor<'a>>) -> Result<Packed, PackError> {
         self.tools.linear.pack(&self.tools.pool, weight)
     }
 
-    fn pack_gate_up(&self, gate: TensorView<'_>, up: TensorView<'_>) -> Result<PackedGateUp, PackError> {
+    fn pack_gate_up<'a>(
+        &self,
+        gate: impl Into<StoredTensor<'a>>,
+        up: impl Into<StoredTensor<'a>>,
+    ) -> Result<PackedGateUp, PackError> {
         self.tools.linear.pack_gate_up(&self.tools.pool, gate, up)
     }
 
-    fn pack_router(&self, weight: TensorView<'_>) -> Result<Packed, PackError> {
+    fn pack_router<'a>(&self, weight: impl Into<StoredTensor<'a>>) -> Result<Packed, PackError> {
+        let weight = weight.into();
         if weight.dtype() == Dtype::F32 {
             return self.tools.router.pack(&self.tools.pool, weight);
         }
         // A file's blocks would be kept as they are.
-        let wide: Vec<u8> = weight.to_f32().into_iter().flat_map(f32::to_le_bytes).collect();
+        let wide: Vec<u8> = weight.to_f32()?.into_iter().flat_map(f32::to_le_bytes).collect();
         self.tools.router.pack(&self.tools.pool, TensorView::new(Dtype::F32, weight.rows(), weight.columns(), &wide))
     }
 
-    fn pack_embedding(&self, table: TensorView<'_>) -> Result<Embedding, PackError> {
-        Embedding::new(&self.tools.pool, table, self.dtype())
+    fn pack_embedding<'a>(&self, table: impl Into<StoredTensor<'a>>) -> Result<Embedding, PackError> {
+        Embedding::new(&self.tools.pool, table.into(), self.dtype())
     }
 
     fn vector(&self, values: &[f32]) -> Result<Vector, PackError> {

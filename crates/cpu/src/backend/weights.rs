@@ -1,11 +1,11 @@
 //! Weights that are not matrices of products: the embedding table and short vectors.
 
-use demask_tensor::{AlignedBytes, Dtype, PackError, TensorView};
+use demask_tensor::{AlignedBytes, Dtype, PackError, StoredTensor, TensorView};
 
 use crate::{
     elementwise::{Shared, for_ranges},
     kv::memory,
-    linear::{PART_BYTES, activation::round_bf16},
+    linear::{Failure, PART_BYTES, READ_BYTES, activation::round_bf16},
     pool::Pool,
 };
 
@@ -33,7 +33,7 @@ pub struct Embedding {
 }
 
 impl Embedding {
-    pub(crate) fn new(pool: &Pool, table: TensorView<'_>, products: Dtype) -> Result<Self, PackError> {
+    pub(crate) fn new(pool: &Pool, table: StoredTensor<'_>, products: Dtype) -> Result<Self, PackError> {
         let dtype = kept(table.dtype(), products);
         let (rows, columns) = (table.rows(), table.columns());
         let length = embedding_bytes(table.dtype(), products, rows, columns);
@@ -42,15 +42,23 @@ impl Embedding {
         let mut bytes = memory::zeroed(length).map_err(failed)?;
         let stride = length / rows.max(1);
         let shared = Shared::new(bytes.as_mut_slice::<u8>());
+        let (at_once, failure) = ((READ_BYTES / table.row_bytes().max(1)).max(1), Failure::default());
         for_ranges(pool, rows, length.div_ceil(PART_BYTES).max(pool.threads()), |_, range| {
-            let mut wide = vec![0.0; if dtype == table.dtype() { 0 } else { columns }];
-            for row in range {
-                // SAFETY: each row is in one range.
-                let out = unsafe { shared.row(row, stride) };
-                if dtype == table.dtype() {
-                    out.copy_from_slice(table.row_bytes(row));
-                } else {
-                    table.read_row(row, &mut wide);
+            let (mut wide, mut scratch) = (vec![0.0; if dtype == table.dtype() { 0 } else { columns }], Vec::new());
+            for start in range.clone().step_by(at_once) {
+                let rows = start..range.end.min(start + at_once);
+                let (part, first) = match table.take(rows.clone(), &mut scratch) {
+                    Ok(taken) => taken,
+                    Err(error) => return failure.set(error.into()),
+                };
+                for row in rows {
+                    // SAFETY: each row is in one range.
+                    let out = unsafe { shared.row(row, stride) };
+                    if dtype == table.dtype() {
+                        out.copy_from_slice(part.row_bytes(row - first));
+                        continue;
+                    }
+                    part.read_row(row - first, &mut wide);
                     let rounded = wide.iter().map(|&value| round_bf16(value));
                     out.chunks_exact_mut(2).zip(rounded).for_each(|(out, value)| {
                         out.copy_from_slice(&value.to_le_bytes());
@@ -58,6 +66,7 @@ impl Embedding {
                 }
             }
         });
+        failure.into_result()?;
         Ok(Self { bytes, dtype, shape: [rows, columns] })
     }
 
@@ -104,7 +113,7 @@ mod tests {
             let table = TensorView::new(stored, rows, columns, &bytes);
             for products in [Dtype::F32, Dtype::Bf16] {
                 for threads in [1, 2, 3] {
-                    let kept = Embedding::new(&Pool::new(threads), table, products).unwrap();
+                    let kept = Embedding::new(&Pool::new(threads), table.into(), products).unwrap();
                     assert_eq!(kept.bytes(), embedding_bytes(stored, products, rows, columns));
                     let (mut found, mut expected) = (vec![0.0; columns], vec![0.0; columns]);
                     for row in 0..rows {

@@ -121,7 +121,12 @@ impl<'a> Asked<'a> {
         let Distribution { statistics, inverse, .. } = distribution;
         Answer {
             token: drawn.token,
-            confidence: if mute.contains(&drawn.token) { 0.0 } else { distribution.probability(drawn.logit) },
+            // No logit of the row is a number, or the best one is infinite: nothing was predicted.
+            confidence: match drawn.logit.is_finite() {
+                false => f32::NAN,
+                true if mute.contains(&drawn.token) => 0.0,
+                true => distribution.probability(drawn.logit),
+            },
             margin: if *margin { statistics.margin(*inverse) } else { 0.0 },
             entropy: if *entropy { statistics.entropy(*inverse) } else { 0.0 },
         }
@@ -212,10 +217,11 @@ impl Stored<'_> {
     /// Log-probability of each judged token in the plain distribution of all, which it returns.
     fn judge_shares(&mut self, isa: Isa) -> Statistics {
         let plain = Statistics::of_row(isa, self.values, 1.0);
+        let nothing = if plain.base.is_finite() { f32::NEG_INFINITY } else { f32::NAN };
         for (judged, &token) in self.judged.iter_mut().zip(self.judge) {
             let value = self.values[token as usize];
-            let weighs = value > f32::NEG_INFINITY;
-            let log_probability = if weighs { (value - plain.base) - plain.sum.ln() } else { f32::NEG_INFINITY };
+            let weighs = value > f32::NEG_INFINITY && plain.base.is_finite();
+            let log_probability = if weighs { (value - plain.base) - plain.sum.ln() } else { nothing };
             *judged = Judged { log_probability, ..Judged::NONE };
         }
         plain

@@ -311,7 +311,25 @@ fn logits_that_are_no_numbers_never_win() {
         let (found, ..) = answer(isa, &logits, &HeadRequest::default(), &[]);
         let best = (0..100).filter(|&token| token != 40).max_by(|&a, &b| logits[a].total_cmp(&logits[b]));
         assert_eq!(Some(found.token as usize), best);
-        let (found, ..) = answer(isa, &[f32::NAN; 33], &HeadRequest::default(), &[]);
-        assert_eq!((found.token, found.confidence), (0, 0.0));
+    }
+}
+
+#[test]
+fn a_row_without_numbers_has_no_confidence() {
+    let mut infinite = naive::noise(33, 9);
+    infinite[7] = f32::INFINITY;
+    for isa in Isa::available() {
+        for logits in [vec![f32::NAN; 33], vec![f32::NEG_INFINITY; 33], infinite.clone()] {
+            for (temperature, top_k) in [(0.0, 0), (1.0, 0), (1.0, 4)] {
+                let sampling = Sampling { temperature, top_k, ..Sampling::default() };
+                let asked = HeadRequest { sampling, mute: vec![0].into(), ..request() };
+                let stored = [true, top_k > 0];
+                let confident = stored.map(|stored| answer_from(isa, &logits, &asked, &[], stored).0.confidence);
+                assert!(confident.iter().all(|p| p.is_nan()), "{logits:?} {temperature} {top_k}");
+            }
+            let asked = HeadRequest { judge_width: 2, ..request() };
+            let (found, _, judged) = answer_from(isa, &logits, &asked, &[3, 7], true);
+            assert!(found.confidence.is_nan() && judged.iter().all(|judged| judged.log_probability.is_nan()));
+        }
     }
 }

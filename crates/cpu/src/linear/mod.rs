@@ -56,13 +56,13 @@ mod portable;
 mod unpacked;
 
 pub use demask_tensor::Quantisation;
-use demask_tensor::{Dtype, PackError, TensorView};
+use demask_tensor::{Dtype, PackError, StoredTensor};
 
 pub(crate) use drive::{Job, ROWS_BEHIND, Sums};
 pub use input::{InputBuffer, InputWriter};
 pub use int8::Activations;
 pub use output::Output;
-pub(crate) use packed::PART_BYTES;
+pub(crate) use packed::{Failure, PART_BYTES, READ_BYTES};
 pub use packed::{MatrixFormat, Packed, PackedGateUp};
 
 use crate::{isa::Isa, pool::Pool};
@@ -183,7 +183,8 @@ impl Linear {
 
     /// Packs a weight `[out, in]` of any element type: kept as f32, or rounded to bf16 or to integers. One in blocks
     /// stays in its blocks, unless it is to be rounded to other integers.
-    pub fn pack(&self, pool: &Pool, weight: TensorView<'_>) -> Result<Packed, PackError> {
+    pub fn pack<'a>(&self, pool: &Pool, weight: impl Into<StoredTensor<'a>>) -> Result<Packed, PackError> {
+        let weight = weight.into();
         Packed::new(self.isa, self.format_of([weight.dtype(); 2]), pool, [weight])
     }
 
@@ -204,12 +205,13 @@ impl Linear {
     ///
     /// # Panics
     /// If their shapes differ.
-    pub fn pack_gate_up(
+    pub fn pack_gate_up<'a>(
         &self,
         pool: &Pool,
-        gate: TensorView<'_>,
-        up: TensorView<'_>,
+        gate: impl Into<StoredTensor<'a>>,
+        up: impl Into<StoredTensor<'a>>,
     ) -> Result<PackedGateUp, PackError> {
+        let (gate, up) = (gate.into(), up.into());
         Packed::new(self.isa, self.format_of([gate.dtype(), up.dtype()]), pool, [gate, up])
     }
 

@@ -36,9 +36,10 @@ pub(super) struct PanelRows<'a> {
 /// Words of sixteen rows: one input in f32 or, in half as many, two in bf16.
 type Strip<const WORDS: usize> = [[u32; WORDS]; PANEL];
 
-/// Writes a pair of panels, `group`, from the rows of each.
-pub(super) fn write_group(isa: Isa, format: WeightFormat, rows: [PanelRows<'_>; GROUP], group: &mut [u8]) {
-    dispatch(isa, WriteGroup { format, rows, group });
+/// Writes a pair of panels, `group`, from the rows of each. Reports whether it did: numbers have to be finite, for integers
+/// would hide it, and all others would spoil every answer.
+pub(super) fn write_group(isa: Isa, format: WeightFormat, rows: [PanelRows<'_>; GROUP], group: &mut [u8]) -> bool {
+    dispatch(isa, WriteGroup { format, rows, group })
 }
 
 struct WriteGroup<'a> {
@@ -48,28 +49,32 @@ struct WriteGroup<'a> {
 }
 
 impl Operation for WriteGroup<'_> {
-    type Output = ();
+    type Output = bool;
 
     #[inline(always)]
-    fn run<L: Lanes>(self) {
+    fn run<L: Lanes>(self) -> bool {
         let half = self.group.len() / GROUP;
         for (panel, rows) in self.rows.iter().enumerate() {
             if rows.write_kept(self.format, self.group, panel) {
                 continue;
             }
-            match self.format {
+            let are_finite = match self.format {
                 WeightFormat::F32 => write_f32::<L::Packing>(rows, &mut self.group[panel * half..][..half]),
                 WeightFormat::Bf16Pairs => {
-                    write_bf16_pairs::<L::Packing>(rows, &mut self.group[panel * half..][..half]);
+                    write_bf16_pairs::<L::Packing>(rows, &mut self.group[panel * half..][..half])
                 }
                 WeightFormat::Integers(coding) => {
                     let Some(to) = coding.quantisation() else {
                         panic!("{} does not pack as {coding:?}", rows.weight.dtype())
                     };
-                    write_quantised::<L::Packing>(rows, to, (self.group, panel));
+                    write_quantised::<L::Packing>(rows, to, (self.group, panel))
                 }
+            };
+            if !are_finite {
+                return false;
             }
         }
+        true
     }
 }
 
@@ -161,33 +166,44 @@ fn write_words<V: Vectors, const WORDS: usize>(strip: &Strip<WORDS>, panel: &mut
     }
 }
 
-/// `[in][16]` in f32.
+/// `[in][16]` in f32; whether all numbers are finite.
 #[inline(always)]
-fn write_f32<V: Vectors>(rows: &PanelRows<'_>, panel: &mut [u8]) {
+fn write_f32<V: Vectors>(rows: &PanelRows<'_>, panel: &mut [u8]) -> bool {
     let mut strip = [[0; STRIP]; PANEL];
     for (index, panel) in panel.chunks_mut(STRIP * PANEL * 4).enumerate() {
         rows.read_f32(index * STRIP, &mut strip);
+        if !are_finite(&strip, INFINITE) {
+            return false;
+        }
         write_words::<V, _>(&strip, panel);
     }
+    true
 }
 
-/// `[in / 2][16][2]` in bf16.
+/// `[in / 2][16][2]` in bf16; whether all numbers are finite.
 #[inline(always)]
-fn write_bf16_pairs<V: Vectors>(rows: &PanelRows<'_>, panel: &mut [u8]) {
+fn write_bf16_pairs<V: Vectors>(rows: &PanelRows<'_>, panel: &mut [u8]) -> bool {
     let mut strip = [[0; STRIP / 2]; PANEL];
     for (index, panel) in panel.chunks_mut(STRIP * PANEL * 2).enumerate() {
         rows.read_bf16(index * STRIP, &mut strip);
+        if !are_finite(&strip, INFINITE) || !are_finite(&strip, INFINITE >> 16) {
+            return false;
+        }
         write_words::<V, _>(&strip, panel);
     }
+    true
 }
 
-/// Blocks of 32 inputs of a pair of panels, of which this is number `panel`.
+/// Blocks of 32 inputs of a pair of panels, of which this is number `panel`; whether all numbers are finite.
 #[inline(always)]
-fn write_quantised<V: Vectors>(rows: &PanelRows<'_>, to: Quantisation, (group, panel): (&mut [u8], usize)) {
+fn write_quantised<V: Vectors>(rows: &PanelRows<'_>, to: Quantisation, (group, panel): (&mut [u8], usize)) -> bool {
     let block_bytes = Coding::rounded(to).block_bytes();
     let mut strip = [[0; STRIP]; PANEL];
     for (index, blocks) in group.chunks_mut(STRIP / INPUTS * block_bytes).enumerate() {
         rows.read_f32(index * STRIP, &mut strip);
+        if !are_finite(&strip, INFINITE) {
+            return false;
+        }
         for (block, out) in blocks.chunks_exact_mut(block_bytes).enumerate() {
             let mut values = [[0.0; PANEL]; INPUTS];
             for (half, values) in values.chunks_exact_mut(PANEL).enumerate() {
@@ -197,6 +213,16 @@ fn write_quantised<V: Vectors>(rows: &PanelRows<'_>, to: Quantisation, (group, p
             write_rounded::<V>(to, &values, out, panel);
         }
     }
+    true
+}
+
+/// Exponent of numbers that are infinite or none: the largest one.
+const INFINITE: u32 = 0x7f80_0000;
+
+/// Reports whether no number has a largest exponent: `exponent` are its bits in a word.
+#[inline(always)]
+fn are_finite<const WORDS: usize>(strip: &Strip<WORDS>, exponent: u32) -> bool {
+    strip.iter().all(|row| row.iter().fold(0, |most, &word| (word & exponent).max(most)) < exponent)
 }
 
 #[cfg(test)]

@@ -3,10 +3,13 @@
 //! A weight `[out, in]` is cut into panels of [`PANEL`] outputs; the last is padded with zeros, and so is the number of
 //! panels, to pairs: kernels multiply two panels at a time. Inside a panel the inputs ascend.
 
-use std::fmt;
+use std::{
+    fmt,
+    sync::{Mutex, PoisonError},
+};
 
 use demask_step::OutOfMemory;
-use demask_tensor::{AlignedBytes, Dtype, PackError, TensorView};
+use demask_tensor::{AlignedBytes, Dtype, PackError, ReadError, StoredTensor};
 
 use super::{
     Activations, Products,
@@ -29,6 +32,9 @@ pub(super) const GROUP: usize = 2;
 /// Bytes that a thread writes at a time where weights are packed: two huge pages. Threads that touch a page for the first
 /// time at the same time stand in each other's way.
 pub(crate) const PART_BYTES: usize = 4 << 20;
+
+/// Bytes that a thread reads of a weight at a time: they stay in its second-level cache until they are packed.
+pub(crate) const READ_BYTES: usize = 512 << 10;
 
 /// The order of the numbers in a packed weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,18 +171,61 @@ impl Panels {
         unsafe { self.data.as_ptr().add(group * GROUP * self.panel_bytes()) }
     }
 
-    /// Writes all pairs of panels, dealt out to the threads of a pool: `rows` are those of a pair's panels.
-    fn fill<'a>(&mut self, isa: Isa, pool: &Pool, rows: impl Fn(usize) -> [PanelRows<'a>; GROUP] + Sync) {
+    /// Writes all pairs of panels, dealt out to the threads of a pool, each of which reads its rows for itself. A pair has
+    /// `share` panels of each weight.
+    fn fill<const WEIGHTS: usize>(
+        &mut self,
+        isa: Isa,
+        pool: &Pool,
+        share: usize,
+        weights: [StoredTensor<'_>; WEIGHTS],
+    ) -> Result<(), PackError> {
         let (format, bytes, groups) = (self.format, self.format.group_bytes(self.depth), self.groups);
         let data = Shared::new(self.data.as_mut_slice::<u8>());
         let parts = (groups * bytes / PART_BYTES).max(pool.threads());
+        let (rows, pair) = (weights[0].rows(), share * PANEL);
+        let most = weights.iter().map(|weight| pair * weight.row_bytes()).max().unwrap_or_default();
+        let at_once = (READ_BYTES / most.max(1)).max(1);
+        let failure = Failure::default();
         for_ranges(pool, groups, parts, |_, range| {
-            for group in range {
-                // SAFETY: each pair of panels is in one range.
-                let out = unsafe { data.row(group, bytes) };
-                write_group(isa, format, rows(group), out);
+            let mut scratch: [Vec<u8>; WEIGHTS] = std::array::from_fn(|_| Vec::new());
+            for first in range.clone().step_by(at_once) {
+                let part = first..range.end.min(first + at_once);
+                let read = (part.start * pair).min(rows)..(part.end * pair).min(rows);
+                let taken =
+                    weights.iter().zip(&mut scratch).map(|(weight, scratch)| weight.take(read.clone(), scratch));
+                let taken: Vec<_> = match taken.collect::<Result<_, ReadError>>() {
+                    Ok(taken) => taken,
+                    Err(error) => return failure.set(error.into()),
+                };
+                for group in part {
+                    let rows = std::array::from_fn(|panel| {
+                        let (weight, base) = taken[panel / share];
+                        PanelRows { weight, first: (share * group + panel % share) * PANEL - base }
+                    });
+                    // SAFETY: each pair of panels is in one range.
+                    let out = unsafe { data.row(group, bytes) };
+                    if !write_group(isa, format, rows, out) {
+                        return failure.set(PackError::NotFinite);
+                    }
+                }
             }
         });
+        failure.into_result()
+    }
+}
+
+/// The first error of the threads that pack a weight.
+#[derive(Default)]
+pub(crate) struct Failure(Mutex<Option<PackError>>);
+
+impl Failure {
+    pub(crate) fn set(&self, error: PackError) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    }
+
+    pub(crate) fn into_result(self) -> Result<(), PackError> {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
 }
 
@@ -215,18 +264,13 @@ impl<const WEIGHTS: usize> Packed<WEIGHTS> {
         isa: Isa,
         format: WeightFormat,
         pool: &Pool,
-        weights: [TensorView<'_>; WEIGHTS],
+        weights: [StoredTensor<'_>; WEIGHTS],
     ) -> Result<Self, PackError> {
         let (rows, columns) = (weights[0].rows(), weights[0].columns());
-        let alike = |weight: &TensorView<'_>| [weight.rows(), weight.columns()] == [rows, columns];
+        let alike = |weight: &StoredTensor<'_>| [weight.rows(), weight.columns()] == [rows, columns];
         assert!(weights.iter().all(alike), "gate and up differ in shape");
         let mut panels = Panels::new(format, rows, columns, Self::groups(rows))?;
-        panels.fill(isa, pool, |group| {
-            std::array::from_fn(|panel| PanelRows {
-                weight: weights[panel / Self::SHARE],
-                first: (Self::SHARE * group + panel % Self::SHARE) * PANEL,
-            })
-        });
+        panels.fill(isa, pool, Self::SHARE, weights)?;
         Ok(Self { panels, rows, columns })
     }
 

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use demask_step::{DeviceError, DeviceId, MemoryMeter, OutOfMemory};
 use demask_tensor::{
     AttentionShape, Backend, Dtype, ExpertWeights, HeadOutput, HeadWeights, Launch, MlpWeights, PackError, PageKind,
-    PartSeconds, QkvRows, QkvWeights, Quantisation, Rows, Stage, TensorView, WorkspaceShape, widen_bf16,
+    PartSeconds, QkvRows, QkvWeights, Quantisation, Rows, Stage, StoredTensor, WorkspaceShape, widen_bf16,
 };
 
 use crate::gpu::{Gpu, Limits};
@@ -213,22 +213,28 @@ impl<G: Gpu> Backend for CudaBackend<G> {
         self.options.dtype
     }
 
-    fn pack(&self, weight: TensorView<'_>) -> Result<Matrix<G>, PackError> {
+    fn pack<'a>(&self, weight: impl Into<StoredTensor<'a>>) -> Result<Matrix<G>, PackError> {
+        let weight = weight.into();
         let CudaOptions { dtype, quantisation } = self.options;
         Matrix::new(&self.gpu, Kept::of([weight.dtype(); 2], dtype, quantisation), weight)
     }
 
-    fn pack_gate_up(&self, gate: TensorView<'_>, up: TensorView<'_>) -> Result<Matrix<G>, PackError> {
+    fn pack_gate_up<'a>(
+        &self,
+        gate: impl Into<StoredTensor<'a>>,
+        up: impl Into<StoredTensor<'a>>,
+    ) -> Result<Matrix<G>, PackError> {
+        let (gate, up) = (gate.into(), up.into());
         let CudaOptions { dtype, quantisation } = self.options;
         Matrix::gate_up(&self.gpu, Kept::of([gate.dtype(), up.dtype()], dtype, quantisation), [gate, up])
     }
 
-    fn pack_router(&self, weight: TensorView<'_>) -> Result<Matrix<G>, PackError> {
-        Matrix::new(&self.gpu, Kept::F32, weight)
+    fn pack_router<'a>(&self, weight: impl Into<StoredTensor<'a>>) -> Result<Matrix<G>, PackError> {
+        Matrix::new(&self.gpu, Kept::F32, weight.into())
     }
 
-    fn pack_embedding(&self, table: TensorView<'_>) -> Result<Embedding<G>, PackError> {
-        Embedding::new(&self.gpu, self.options.dtype, table)
+    fn pack_embedding<'a>(&self, table: impl Into<StoredTensor<'a>>) -> Result<Embedding<G>, PackError> {
+        Embedding::new(&self.gpu, self.options.dtype, table.into())
     }
 
     fn vector(&self, values: &[f32]) -> Result<Vector<G>, PackError> {

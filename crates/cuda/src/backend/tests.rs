@@ -4,7 +4,7 @@ use std::{
 };
 
 use demask_step::{DeviceMemory, HeadRequest};
-use demask_tensor::{HeadRow, PAGE, Segment};
+use demask_tensor::{HeadRow, PAGE, Segment, TensorView};
 
 use super::*;
 use crate::{

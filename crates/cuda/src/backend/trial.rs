@@ -92,7 +92,7 @@ impl<G: Gpu> LinearTrial<G> {
         let mut noise = Noise(1);
         let bytes = noise.take(Dtype::Bf16, different * inputs);
         let view = TensorView::new(Dtype::Bf16, different, inputs, &bytes);
-        let weights = Matrix::of_rows(gpu, kept, [copies * step, inputs], |row| (view, row % step % different))?;
+        let weights = Matrix::of_rows(gpu, kept, [copies * step, inputs], |row| (view.into(), row % step % different))?;
         let failed = |error: GpuError| Failure::from(error).packing(outputs, inputs);
         let most = bucket(rows);
         let chunk = most.min(CHUNK);

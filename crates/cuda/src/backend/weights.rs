@@ -4,10 +4,11 @@
 //! that neighbours in a product's tile make `silu(gate) * up`. Integers stand as `GemmPart` says, their scales
 //! widened to f32, which is exact.
 
-use std::{fmt, sync::Arc, thread};
+use std::{fmt, panic::resume_unwind, sync::Arc, thread};
 
 use demask_tensor::{
-    BlockFormat, BlockParts, Dtype, GROUP_INPUTS, PackError, Quantisation, TensorView, round_bf16, widen_f16,
+    BlockFormat, BlockParts, Dtype, GROUP_INPUTS, PackError, Quantisation, StoredTensor, TensorView, round_bf16,
+    widen_bf16, widen_f16,
 };
 
 use super::memory::{Buffer, Failure, check};
@@ -75,11 +76,22 @@ impl Kept {
         rows.checked_mul(self.row_bytes(columns).checked_add(self.scale_bytes(columns))?)
     }
 
-    /// Writes a row and its scales; `wide` is scratch for as many numbers as the padded row has.
-    fn write(self, (weight, row): (&TensorView<'_>, usize), wide: &mut [f32], out: &mut [u8], scales: &mut [u8]) {
+    /// Writes a row and its scales; `wide` is scratch for as many numbers as the padded row has. Numbers have to be finite,
+    /// for integers would hide it, and all others would spoil every answer.
+    fn write(
+        self,
+        (weight, row): (&TensorView<'_>, usize),
+        wide: &mut [f32],
+        out: &mut [u8],
+        scales: &mut [u8],
+    ) -> Result<(), PackError> {
         let columns = weight.columns();
         match self {
             Self::Bf16 if weight.dtype() == Dtype::Bf16 => {
+                let words = weight.row_bytes(row).as_chunks::<2>().0.iter();
+                if !words.map(|&word| widen_bf16(u16::from_le_bytes(word))).all(f32::is_finite) {
+                    return Err(PackError::NotFinite);
+                }
                 out[..2 * columns].copy_from_slice(weight.row_bytes(row));
                 out[2 * columns..].fill(0);
             }
@@ -89,6 +101,9 @@ impl Kept {
             _ => {
                 weight.read_row(row, &mut wide[..columns]);
                 wide[columns..].fill(0.0);
+                if !wide.iter().all(|value| value.is_finite()) {
+                    return Err(PackError::NotFinite);
+                }
                 match self {
                     Self::F32 => write_words(out, wide.iter().map(|value| value.to_le_bytes())),
                     Self::Bf16 => write_words(out, wide.iter().map(|&value| round_bf16(value).to_le_bytes())),
@@ -96,6 +111,7 @@ impl Kept {
                 }
             }
         }
+        Ok(())
     }
 }
 
@@ -165,7 +181,7 @@ pub struct Matrix<G: Gpu> {
 
 impl<G: Gpu> Matrix<G> {
     /// Uploads a matrix.
-    pub(super) fn new(gpu: &Arc<G>, kept: Kept, weight: TensorView<'_>) -> Result<Self, PackError> {
+    pub(super) fn new(gpu: &Arc<G>, kept: Kept, weight: StoredTensor<'_>) -> Result<Self, PackError> {
         Self::of_rows(gpu, kept, [weight.rows(), weight.columns()], |row| (weight, row))
     }
 
@@ -173,7 +189,7 @@ impl<G: Gpu> Matrix<G> {
     ///
     /// # Panics
     /// If their shapes differ.
-    pub(super) fn gate_up(gpu: &Arc<G>, kept: Kept, parts: [TensorView<'_>; 2]) -> Result<Self, PackError> {
+    pub(super) fn gate_up(gpu: &Arc<G>, kept: Kept, parts: [StoredTensor<'_>; 2]) -> Result<Self, PackError> {
         let [gate, up] = parts;
         assert_eq!((gate.rows(), gate.columns()), (up.rows(), up.columns()), "gate and up differ in shape");
         Self::of_rows(gpu, kept, [2 * gate.rows(), gate.columns()], |row| (parts[row % 2], row / 2))
@@ -184,26 +200,25 @@ impl<G: Gpu> Matrix<G> {
         gpu: &Arc<G>,
         kept: Kept,
         [rows, columns]: [usize; 2],
-        row_of: impl Fn(usize) -> (TensorView<'a>, usize) + Sync,
+        row_of: impl Fn(usize) -> (StoredTensor<'a>, usize) + Sync,
     ) -> Result<Self, PackError> {
+        let failed = |failure: Failure| failure.packing(rows, columns);
         let needed = kept.bytes(rows, columns).unwrap_or(usize::MAX);
-        check(&**gpu, needed as u64).map_err(|error| Failure::Memory(error).packing(rows, columns))?;
+        check(&**gpu, needed as u64).map_err(|error| failed(Failure::Memory(error)))?;
         let (row_bytes, scale_bytes) = (kept.row_bytes(columns), kept.scale_bytes(columns));
-        let upload = || -> Result<Self, Failure> {
-            let (weight, scales) = (Buffer::new(gpu, rows * row_bytes)?, Buffer::new(gpu, rows * scale_bytes)?);
-            let count = (PART_BYTES / (row_bytes + scale_bytes).max(1)).clamp(1, rows.max(1));
-            let (mut numbers, mut factors) = (vec![0; count * row_bytes], vec![0; count * scale_bytes]);
-            for first in (0..rows).step_by(count) {
-                let part = first..rows.min(first + count);
-                let numbers = &mut numbers[..part.len() * row_bytes];
-                let factors = &mut factors[..part.len() * scale_bytes];
-                convert(kept, columns, part, &row_of, (numbers, factors));
-                weight.upload(first * row_bytes, numbers)?;
-                scales.upload(first * scale_bytes, factors)?;
-            }
-            Ok(Self { kept, rows, columns, weight, scales })
-        };
-        upload().map_err(|failure| failure.packing(rows, columns))
+        let buffer = |bytes| Buffer::new(gpu, bytes).map_err(|error| failed(error.into()));
+        let (weight, scales) = (buffer(rows * row_bytes)?, buffer(rows * scale_bytes)?);
+        let count = (PART_BYTES / (row_bytes + scale_bytes).max(1)).clamp(1, rows.max(1));
+        let (mut numbers, mut factors) = (vec![0; count * row_bytes], vec![0; count * scale_bytes]);
+        for first in (0..rows).step_by(count) {
+            let part = first..rows.min(first + count);
+            let numbers = &mut numbers[..part.len() * row_bytes];
+            let factors = &mut factors[..part.len() * scale_bytes];
+            convert(kept, columns, part, &row_of, (numbers, factors))?;
+            weight.upload(first * row_bytes, numbers).map_err(|error| failed(error.into()))?;
+            scales.upload(first * scale_bytes, factors).map_err(|error| failed(error.into()))?;
+        }
+        Ok(Self { kept, rows, columns, weight, scales })
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -253,16 +268,18 @@ fn convert<'a>(
     kept: Kept,
     columns: usize,
     rows: std::ops::Range<usize>,
-    row_of: &(impl Fn(usize) -> (TensorView<'a>, usize) + Sync),
+    row_of: &(impl Fn(usize) -> (StoredTensor<'a>, usize) + Sync),
     (numbers, factors): (&mut [u8], &mut [u8]),
-) {
+) -> Result<(), PackError> {
     let (row_bytes, scale_bytes) = (kept.row_bytes(columns), kept.scale_bytes(columns));
     let work = |first: usize, numbers: &mut [u8], factors: &mut [u8]| {
-        let mut wide = vec![0.0; columns.next_multiple_of(DEPTH)];
+        let (mut wide, mut scratch) = (vec![0.0; columns.next_multiple_of(DEPTH)], Vec::new());
         for (index, out) in numbers.chunks_exact_mut(row_bytes).enumerate() {
-            let (weight, row) = row_of(first + index);
-            kept.write((&weight, row), &mut wide, out, &mut factors[index * scale_bytes..][..scale_bytes]);
+            let (stored, row) = row_of(first + index);
+            let weight = stored.take_row(row, &mut scratch)?;
+            kept.write((&weight, 0), &mut wide, out, &mut factors[index * scale_bytes..][..scale_bytes])?;
         }
+        Ok(())
     };
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let threads = (numbers.len() / THREAD_BYTES).clamp(1, cores);
@@ -271,15 +288,17 @@ fn convert<'a>(
         return work(rows.start, numbers, factors);
     }
     thread::scope(|scope| {
-        let mut factors = factors;
+        let (mut factors, mut workers) = (factors, Vec::new());
         for (index, numbers) in numbers.chunks_mut(share * row_bytes).enumerate() {
             let own = (share * scale_bytes).min(factors.len());
             let (own, rest) = std::mem::take(&mut factors).split_at_mut(own);
             factors = rest;
             let (work, first) = (&work, rows.start + index * share);
-            scope.spawn(move || work(first, numbers, own));
+            workers.push(scope.spawn(move || work(first, numbers, own)));
         }
-    });
+        let joined = workers.into_iter().map(|worker| worker.join().unwrap_or_else(|thrown| resume_unwind(thrown)));
+        joined.collect()
+    })
 }
 
 /// A short f32 vector.
@@ -316,25 +335,25 @@ pub struct Embedding<G: Gpu> {
 
 impl<G: Gpu> Embedding<G> {
     /// Uploads a table for products of a type.
-    pub(super) fn new(gpu: &Arc<G>, dtype: Dtype, table: TensorView<'_>) -> Result<Self, PackError> {
+    pub(super) fn new(gpu: &Arc<G>, dtype: Dtype, table: StoredTensor<'_>) -> Result<Self, PackError> {
         let (rows, columns, dtype) = (table.rows(), table.columns(), table_dtype(table.dtype(), dtype));
         let row_bytes = columns * dtype.size();
         let needed = rows.checked_mul(row_bytes).map_or(u64::MAX, |bytes| bytes as u64);
-        check(&**gpu, needed).map_err(|error| Failure::Memory(error).packing(rows, columns))?;
-        let upload = || -> Result<Self, Failure> {
-            let buffer = Buffer::new(gpu, rows * row_bytes)?;
-            let count = (PART_BYTES / row_bytes.max(1)).clamp(1, rows.max(1));
-            let (mut part, mut wide) = (Vec::with_capacity(count * row_bytes), vec![0.0; columns]);
-            for first in (0..rows).step_by(count) {
-                part.clear();
-                for row in first..rows.min(first + count) {
-                    append_row(&table, row, dtype, &mut wide, &mut part);
-                }
-                buffer.upload(first * row_bytes, &part)?;
+        let failed = |failure: Failure| failure.packing(rows, columns);
+        check(&**gpu, needed).map_err(|error| failed(Failure::Memory(error)))?;
+        let buffer = Buffer::new(gpu, rows * row_bytes).map_err(|error| failed(error.into()))?;
+        let count = (PART_BYTES / row_bytes.max(1)).clamp(1, rows.max(1));
+        let (mut part, mut wide, mut scratch) = (Vec::with_capacity(count * row_bytes), vec![0.0; columns], Vec::new());
+        for first in (0..rows).step_by(count) {
+            part.clear();
+            let wanted = first..rows.min(first + count);
+            let (view, base) = table.take(wanted.clone(), &mut scratch)?;
+            for row in wanted {
+                append_row(&view, row - base, dtype, &mut wide, &mut part);
             }
-            Ok(Self { dtype, hidden: columns, table: buffer })
-        };
-        upload().map_err(|failure| failure.packing(rows, columns))
+            buffer.upload(first * row_bytes, &part).map_err(|error| failed(error.into()))?;
+        }
+        Ok(Self { dtype, hidden: columns, table: buffer })
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -1,6 +1,6 @@
 //! Reasons why work is refused, or ends before it is done.
 
-use demask_step::{DeviceError, OpenError, PlanError};
+use demask_step::{DeviceError, OpenError, PlanError, Position};
 
 /// Reason why a work ends before it is done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,6 +27,15 @@ pub enum WorkError {
     /// Error of the work itself: it cannot go on.
     #[error("{0}")]
     Fault(String),
+    /// Error: the network's logits at a position are none.
+    #[error(
+        "the model's logits at position {position} are not numbers (NaN or infinite): its weights may be damaged; fetch the \
+         model again, or try --dtype f32"
+    )]
+    NotNumbers {
+        /// The position.
+        position: Position,
+    },
     /// A network that it runs on failed.
     #[error("the device failed: {0}")]
     Device(#[from] DeviceError),

@@ -93,6 +93,10 @@ impl<W: Work> Running<W> {
             self.end = Some(Err(WorkError::Broken("the network's answer has another length than what was asked")));
             return;
         }
+        if let Some(position) = predictions.iter().find_map(Predictions::without_numbers) {
+            self.end = Some(Err(WorkError::NotNumbers { position }));
+            return;
+        }
         let work = &mut self.work;
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work.feed(predictions))) {
             self.end = Some(Err(WorkError::Panicked(message(&*panic))));

@@ -19,7 +19,7 @@ use demask::internals::{
         Weights, expected_tensors,
     },
     step::{BlockRules, Mask, random::mix},
-    tensor::{Backend, Dtype, ExpertGroups, ExpertShape, RouterRule, Score, Share, TensorView},
+    tensor::{Backend, Dtype, ExpertGroups, ExpertShape, RouterRule, Score, Share, StoredTensor, TensorView},
 };
 use demask_cuda::CudaOptions;
 use demask_testkit::naive::network::{Experts as NaiveExperts, Layer, Transformer};
@@ -144,9 +144,9 @@ fn naive_experts(experts: &Experts, of: &dyn Fn(LayerRole) -> Vec<f32>) -> Naive
 }
 
 impl WeightSource for RandomWeights {
-    fn tensor(&self, role: Role) -> Result<TensorView<'_>, WeightError> {
+    fn tensor(&self, role: Role) -> Result<StoredTensor<'_>, WeightError> {
         let (rows, columns, bytes) = self.tensors.get(&role).ok_or(WeightError::Missing(role))?;
-        Ok(TensorView::new(Dtype::F32, *rows, *columns, bytes))
+        Ok(TensorView::new(Dtype::F32, *rows, *columns, bytes).into())
     }
 }
 

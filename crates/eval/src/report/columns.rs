@@ -73,11 +73,7 @@ pub const MAIN: &[Column] = &[
         shown: |rows| rows.iter().any(|row| row.guide_nfe > 0.0),
         ..column("guide NFE", "mean forwards of the guide for an item", |row| short(row.guide_nfe))
     },
-    column(
-        "peak memory",
-        "largest resident memory of the process while the run went on, mapped files included",
-        |row| bytes(row.peak_memory),
-    ),
+    column("peak memory", "largest resident memory of the process while the run went on", |row| bytes(row.peak_memory)),
     Column {
         shown: |rows| rows.iter().any(|row| row.device_memory.is_some()),
         ..column(

@@ -204,7 +204,7 @@ On the items that both answered.
 * NFE: mean forwards of an item, as the method's paper counts them
 * tokens/NFE: decoded tokens of all items by their forwards
 * GFLOP/token: operations by formula, a guide's included, by decoded tokens
-* peak memory: largest resident memory of the process while the run went on, mapped files included
+* peak memory: largest resident memory of the process while the run went on
 * speed-up: seconds per item of the baseline by those of this run
 * exactness: what the answers may claim, and against which run
 * baseline: the run that it is compared with

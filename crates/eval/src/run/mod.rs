@@ -201,6 +201,8 @@ pub fn run(
         Work { runs, combination, store: &mut *store, observer: &mut *observer }.choose(model, chosen)?;
         Work { runs, combination, store: &mut *store, observer: &mut *observer }.answer(model, answered)?;
     }
+    // A report of records that are gone would be of nothing.
+    store.check()?;
     Ok(Made { items: store.records().len() - before, seconds: started.elapsed().as_secs_f64() })
 }
 

@@ -57,6 +57,18 @@ pub enum StoreError {
         /// Records in it, all of them whole.
         kept: usize,
     },
+    /// The file of the records is not the one that they were written to, or has lost some of them.
+    #[error(
+        "{} was removed, replaced or cut by another program while the run wrote to it: of {kept} results some are lost; \
+         run the same command again, and leave `out` alone meanwhile",
+        path.display()
+    )]
+    Gone {
+        /// The file.
+        path: PathBuf,
+        /// Records that were made.
+        kept: usize,
+    },
     /// The directory belongs to another run.
     #[error(
         "{} holds results of another run: {field} was {was} and is {is}: repeat that call, or name another `out`",
@@ -228,10 +240,24 @@ impl Store {
     }
 
     fn write(&mut self, line: io::Result<Vec<u8>>) -> Result<(), StoreError> {
+        self.check()?;
         let kept = self.records.len();
         let Some(file) = &mut self.file else { return Ok(()) };
         let written = line.and_then(|line| file.append(line));
         written.map_err(|error| StoreError::Write { path: file.path.clone(), error, kept })
+    }
+
+    /// Checks that all records are where a later run will look for them.
+    ///
+    /// # Errors
+    /// If the directory or its file was removed, replaced or cut.
+    pub fn check(&self) -> Result<(), StoreError> {
+        match &self.file {
+            Some(file) if !file.is_in_place() => {
+                Err(StoreError::Gone { path: file.path.clone(), kept: self.records.len() })
+            }
+            _ => Ok(()),
+        }
     }
 
     fn remember(&mut self, record: Record) -> bool {
@@ -266,6 +292,19 @@ fn records_of(path: &Path, bytes: Vec<u8>) -> Result<Vec<Record>, StoreError> {
 }
 
 impl Kept {
+    /// Reports whether its path still leads to it, and it has all that was written.
+    fn is_in_place(&self) -> bool {
+        let (Ok(there), Ok(own)) = (fs::metadata(&self.path), self.file.metadata()) else { return false };
+        #[cfg(unix)]
+        let is_own = {
+            use std::os::unix::fs::MetadataExt;
+            (there.dev(), there.ino()) == (own.dev(), own.ino())
+        };
+        #[cfg(not(unix))]
+        let is_own = there.len() == own.len();
+        is_own && own.len() == self.length
+    }
+
     fn append(&mut self, mut line: Vec<u8>) -> io::Result<()> {
         line.push(b'\n');
         let written = self.file.write_all(&line).and_then(|()| self.file.flush());
@@ -469,6 +508,38 @@ mod tests {
         assert!(refused(directory.path(), &changed).contains("rows.b.model was \"n\" and is \"o\""));
         let fewer = with(json!({"a": {"model": "m", "tasks": {"t": 1, "u": 2}}}));
         assert!(refused(directory.path(), &fewer).contains("rows.b was given and is not given"));
+    }
+
+    #[test]
+    fn a_directory_that_goes_on_the_way_is_a_failure() {
+        type Harm = fn(&Path);
+        let harms: [(&str, Harm); 4] = [
+            ("the directory", |directory| fs::remove_dir_all(directory).unwrap()),
+            ("the file", |directory| fs::remove_file(directory.join(RESULTS)).unwrap()),
+            ("its records", |directory| fs::write(directory.join(RESULTS), "").unwrap()),
+            ("another file", |directory| {
+                let text = fs::read(directory.join(RESULTS)).unwrap();
+                fs::remove_file(directory.join(RESULTS)).unwrap();
+                fs::write(directory.join("other"), "").unwrap();
+                fs::write(directory.join(RESULTS), text).unwrap();
+            }),
+        ];
+        for (what, harm) in harms {
+            let directory = tempfile::tempdir().unwrap();
+            let mut store = Store::open(directory.path(), &configuration(0)).unwrap();
+            store.add(record(0)).unwrap();
+            store.check().unwrap();
+            harm(directory.path());
+            let line = serde_json::to_string(&record(2)).unwrap();
+            for error in [store.check(), store.add(record(1)), store.add_line(&line)].map(Result::unwrap_err) {
+                let told = error.to_string().replace(directory.path().to_str().unwrap(), "D");
+                assert!(
+                    told.starts_with("D/results.jsonl was removed, replaced or cut by another program"),
+                    "{what}: {told}"
+                );
+                assert!(told.contains("of 1 results some are lost") && !error.is_usage(), "{what}: {told}");
+            }
+        }
     }
 
     #[test]

@@ -23,7 +23,8 @@ pub struct Answer {
     pub close: bool,
 }
 
-/// Answers a request by a row of logits. A logit that is not a number counts as minus infinity.
+/// Answers a request by a row of logits. A logit that is not a number counts as minus infinity. Where the chosen logit is
+/// infinite, of whichever sign, nothing was predicted: the confidence is not a number.
 pub fn answer(logits: &[f32], request: &HeadRequest, key: u64, judge: &[TokenId]) -> Answer {
     let Sampling { temperature: given, confidence, .. } = request.sampling;
     let draws = given > 0.0;
@@ -51,7 +52,7 @@ pub fn answer(logits: &[f32], request: &HeadRequest, key: u64, judge: &[TokenId]
     let listed = falling(&allowed(&weighing(&all)));
     Answer {
         token: token as TokenId,
-        confidence: share(token),
+        confidence: if allowed(&all)[token].is_finite() { share(token) } else { f64::NAN },
         margin: place(0) - place(1),
         entropy: entropy(&shares),
         top: listed.into_iter().map(|token| (token as TokenId, share(token))).collect(),
@@ -117,6 +118,9 @@ fn is_close(logits: &[f32], p: f64, temperature: f64) -> bool {
 fn judged(all: &[f32], allowed: &[f32], token: usize) -> (u32, f64, f64) {
     let most = |values: &[f32]| f64::from(values.iter().copied().fold(f32::NEG_INFINITY, f32::max));
     let logarithm = |logit: f64| {
+        if !most(all).is_finite() {
+            return f64::NAN;
+        }
         if logit == f64::NEG_INFINITY {
             return logit;
         }

@@ -1,4 +1,4 @@
-use demask_tensor::BlockFormat;
+use demask_tensor::{BlockFormat, PackError, StoredTensor};
 use half::{bf16, f16};
 
 use super::{super::Packed, *};
@@ -127,7 +127,7 @@ fn every_type_packs_to_every_format_like_its_twin_on_any_threads() {
                 let twin: Vec<u8> = groups.flat_map(|rows| naive_group(format, rows)).collect();
                 for isa in Isa::available() {
                     for pool in &pools {
-                        let packed = Packed::new(isa, format, pool, [weight]).unwrap();
+                        let packed = Packed::new(isa, format, pool, [weight.into()]).unwrap();
                         let threads = pool.threads();
                         let what = format!("{dtype} {rows}x{columns} to {format:?}, {}, {threads}", isa.tier());
                         assert!(packed.panels.bytes() == twin, "{what}");
@@ -148,7 +148,7 @@ fn gate_and_up_take_turns() {
             TensorView::new(Dtype::Bf16, rows, columns, &bytes[which][which * columns * 2..][..rows * columns * 2])
         });
         for format in FORMATS {
-            let packed = Packed::new(Isa::best(), format, &pool, views).unwrap();
+            let packed = Packed::new(Isa::best(), format, &pool, views.map(StoredTensor::from)).unwrap();
             let groups =
                 (0..rows.div_ceil(PANEL)).map(|group| views.map(|weight| PanelRows { weight, first: group * PANEL }));
             let twin: Vec<u8> = groups.flat_map(|rows| naive_group(format, rows)).collect();
@@ -166,7 +166,7 @@ fn rows_in_pairs_are_packed_in_the_order_of_halves() {
         naive_group(WeightFormat::Bf16Pairs, [first, first + PANEL].map(|first| PanelRows { weight, first }))
     });
     let isa = Isa::force(Tier::Portable).unwrap();
-    let packed = Packed::new(isa, WeightFormat::Bf16Pairs, &Pool::new(2), [weight]).unwrap();
+    let packed = Packed::new(isa, WeightFormat::Bf16Pairs, &Pool::new(2), [weight.into()]).unwrap();
     assert!(packed.panels.bytes() == twin.concat());
 }
 
@@ -176,8 +176,31 @@ fn numbers_that_are_none_stay_so_and_the_largest_stay_finite() {
     let row = [f32::NAN, f32::INFINITY, -f32::MAX, f32::from_bits(1)];
     let bytes: Vec<u8> = row.iter().flat_map(|value| value.to_le_bytes()).collect();
     let weight = TensorView::new(Dtype::F32, 1, 4, &bytes);
-    let packed = Packed::new(Isa::best(), WeightFormat::Bf16Pairs, &pool, [weight]).unwrap();
+    let packed = Packed::new(Isa::best(), WeightFormat::Bf16Pairs, &pool, [weight.into()]).unwrap();
     let word = |place: usize| bf16::from_le_bytes([packed.panels.bytes()[place], packed.panels.bytes()[place + 1]]);
     assert!(word(0).is_nan());
     assert_eq!([word(2), word(64), word(66)], [bf16::INFINITY, bf16::NEG_INFINITY, bf16::ZERO]);
+}
+
+/// A number that is none, at either end and in the middle of a weight, in every format that it could be packed in.
+#[test]
+fn numbers_that_are_none_are_refused() {
+    let (rows, columns) = (37, 300);
+    for format in FORMATS {
+        for place in [None, Some(0), Some(5000), Some(rows * columns - 1)] {
+            for none in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let mut values = vec![0.5f32; rows * columns];
+                if let Some(place) = place {
+                    values[place] = none;
+                }
+                let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+                let weight = TensorView::new(Dtype::F32, rows, columns, &bytes);
+                for isa in Isa::available() {
+                    let packed = Packed::<1>::new(isa, format, &Pool::new(2), [weight.into()]).map(|_| ());
+                    let expected = place.map_or(Ok(()), |_| Err(PackError::NotFinite));
+                    assert_eq!(packed, expected, "{format:?} {place:?} {none}");
+                }
+            }
+        }
+    }
 }

@@ -24,7 +24,7 @@ fn widened<G: Gpu>(matrix: &Matrix<G>) -> Vec<f32> {
         Kept::F32 => weight.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).collect(),
         Kept::Bf16 => {
             let values = weight.as_chunks::<2>().0.iter();
-            values.map(|value| demask_tensor::widen_bf16(u16::from_le_bytes(*value))).collect()
+            values.map(|value| widen_bf16(u16::from_le_bytes(*value))).collect()
         }
         Kept::Integers(Quantisation::Q8) => {
             weight.iter().enumerate().map(|(index, &byte)| scale(index) * f32::from(byte as i8)).collect()
@@ -68,7 +68,7 @@ fn matrices_arrive_rounded_and_padded() {
         for (rows, columns) in [(1, 1), (5, 64), (7, 100), (3, 33)] {
             let (values, kept) = (numbers(rows * columns), Kept::of([Dtype::F32; 2], dtype, quantisation));
             let stored = bytes(&values);
-            let matrix = Matrix::new(&gpu, kept, TensorView::new(Dtype::F32, rows, columns, &stored)).unwrap();
+            let matrix = Matrix::new(&gpu, kept, TensorView::new(Dtype::F32, rows, columns, &stored).into()).unwrap();
             let expected: Vec<f32> = values.chunks(columns).flat_map(|row| expected(kept, row)).collect();
             assert_eq!(widened(&matrix), expected, "{kept} {rows}x{columns}");
             let options = CudaOptions { dtype, quantisation };
@@ -86,7 +86,7 @@ fn gate_and_up_take_turns() {
     let view = |bytes| TensorView::new(Dtype::F32, rows, columns, bytes);
     for (dtype, quantisation) in KINDS {
         let kept = Kept::of([Dtype::F32; 2], dtype, quantisation);
-        let matrix = Matrix::gate_up(&gpu, kept, [view(&gate_bytes), view(&up_bytes)]).unwrap();
+        let matrix = Matrix::gate_up(&gpu, kept, [view(&gate_bytes).into(), view(&up_bytes).into()]).unwrap();
         let pairs = gate.chunks(columns).zip(up.chunks(columns));
         let expected: Vec<f32> =
             pairs.flat_map(|(gate, up)| [expected(kept, gate), expected(kept, up)]).flatten().collect();
@@ -121,7 +121,7 @@ fn integers_in_blocks_stay_what_they_are_and_other_blocks_are_widened() {
         let stored = blocks(format, rows, columns);
         let view = TensorView::new(dtype, rows, columns, &stored);
         assert_eq!(Kept::of([dtype; 2], Dtype::F32, None), kept);
-        let matrix = Matrix::new(&gpu, kept, view).unwrap();
+        let matrix = Matrix::new(&gpu, kept, view.into()).unwrap();
         let found = widened(&matrix);
         for (found, expected) in found.chunks(128).zip(view.to_f32().chunks(columns)) {
             assert_eq!(found[..columns], *expected, "{format}");
@@ -139,7 +139,7 @@ fn large_matrices_arrive_in_parts_by_many_threads() {
     let (rows, columns) = (4099, 1030);
     let values = numbers(rows * columns);
     let stored = bytes(&values);
-    let matrix = Matrix::new(&gpu, Kept::F32, TensorView::new(Dtype::F32, rows, columns, &stored)).unwrap();
+    let matrix = Matrix::new(&gpu, Kept::F32, TensorView::new(Dtype::F32, rows, columns, &stored).into()).unwrap();
     assert!(matrix.bytes() > 2 * PART_BYTES && gpu.uploads() >= 3, "{} uploads", gpu.uploads());
     let found = widened(&matrix);
     for (found, expected) in found.chunks(matrix.depth()).zip(values.chunks(columns)) {
@@ -156,7 +156,7 @@ fn tables_in_blocks_are_widened_and_counted_as_what_they_become() {
     let bytes: Vec<u8> = (0..6 * 2 * 34).map(|byte: usize| if byte % 34 == 1 { 0x20 } else { byte as u8 }).collect();
     let view = TensorView::new(stored, 6, 64, &bytes);
     for dtype in [Dtype::F32, Dtype::Bf16] {
-        let table = Embedding::new(&gpu, dtype, view).unwrap();
+        let table = Embedding::new(&gpu, dtype, view.into()).unwrap();
         let options = CudaOptions { dtype, quantisation: None };
         assert_eq!((table.dtype(), table.bytes()), (dtype, 6 * 64 * dtype.size()));
         assert_eq!(table.bytes() as u64, options.embedding_bytes(stored, 6, 64));
@@ -176,7 +176,7 @@ fn tables_keep_what_fits_and_are_not_padded() {
         (Dtype::F32, bytes(&values), Dtype::Bf16, Dtype::Bf16),
         (Dtype::F16, f16, Dtype::F32, Dtype::F16),
     ] {
-        let table = Embedding::new(&gpu, dtype, TensorView::new(stored, 6, 33, &bytes)).unwrap();
+        let table = Embedding::new(&gpu, dtype, TensorView::new(stored, 6, 33, &bytes).into()).unwrap();
         assert_eq!((table.dtype(), table.hidden(), table.bytes()), (kept, 33, 6 * 33 * kept.size()));
         let options = CudaOptions { dtype, quantisation: None };
         assert_eq!(table.bytes() as u64, options.embedding_bytes(stored, 6, 33));
@@ -195,10 +195,10 @@ fn what_has_no_room_is_refused_with_numbers() {
     let gpu = Arc::new(Fake::with_memory(1000));
     let stored = bytes(&numbers(16 * 64));
     let view = TensorView::new(Dtype::F32, 16, 64, &stored);
-    let refused = Matrix::new(&gpu, Kept::Bf16, view).err().unwrap();
+    let refused = Matrix::new(&gpu, Kept::Bf16, view.into()).err().unwrap();
     let source = demask_step::OutOfMemory { needed: 2048, available: 1000 };
     assert_eq!(refused, PackError::Memory { rows: 16, columns: 64, source });
-    let refused = Embedding::new(&gpu, Dtype::F32, view).err().unwrap();
+    let refused = Embedding::new(&gpu, Dtype::F32, view.into()).err().unwrap();
     assert!(matches!(refused, PackError::Memory { .. }), "{refused}");
     assert!(Vector::new(&gpu, &[0.0; 251]).is_err() && Vector::new(&gpu, &[0.0; 250]).is_ok());
     gpu.fail_from_now_on("gone");

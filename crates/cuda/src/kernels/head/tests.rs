@@ -124,12 +124,14 @@ fn answers(table: &Trial<'_>, rows: &[Asked], first: usize) -> Vec<Answer> {
 /// Answers for both orders of threads, which must agree to the bit.
 fn answers_of_both(gpus: &[Emulator; 2], rows: &[Asked]) -> Vec<Answer> {
     let [forward, backward] = gpus.each_ref().map(|gpu| answers(&Trial(gpu), rows, 0));
-    assert_eq!(forward, backward);
+    // As texts, in which what is not a number is equal to itself.
+    assert_eq!(format!("{forward:?}"), format!("{backward:?}"));
     forward
 }
 
 fn near(found: f32, expected: f64, what: &str) {
-    assert!((f64::from(found) - expected).abs() <= 4e-6 * expected.abs().max(1.0), "{what}: {found}, not {expected}");
+    let near = (f64::from(found) - expected).abs() <= 4e-6 * expected.abs().max(1.0);
+    assert!(near || found.is_nan() && expected.is_nan(), "{what}: {found}, not {expected}");
 }
 
 /// The naive twin's answer.
@@ -278,6 +280,7 @@ fn judged_tokens_are_ranked_in_the_plain_distribution() {
 
 #[test]
 fn rows_of_nothing_answer_without_nonsense() {
+    // Other than the confidence, which is none.
     let nothing = Answer { token: 0, confidence: 0.0, margin: 0.0, entropy: 0.0, top: vec![(0, 0.0)], judged: vec![] };
     let (order, confidence) = (FilterOrder::TopKFirst, ConfidenceOf::Drawn);
     let gpus = emulators();
@@ -292,10 +295,17 @@ fn rows_of_nothing_answer_without_nonsense() {
             asked(vec![f32::NEG_INFINITY; 2], request.clone()),
             asked(vec![f32::NAN; 2], HeadRequest { mute: vec![1].into(), ..request.clone() }),
         ];
-        assert_eq!(answers_of_both(&gpus, &rows), [nothing.clone(), nothing.clone(), nothing.clone()]);
+        for found in answers_of_both(&gpus, &rows) {
+            assert!(found.confidence.is_nan());
+            assert_eq!(Answer { confidence: 0.0, ..found }, nothing);
+        }
+        let infinite = asked(vec![1.0, f32::INFINITY, 2.0], request.clone());
+        assert!(answers_of_both(&gpus, &[infinite])[0].confidence.is_nan());
         let judged = HeadRequest { judge_width: 1, ..request };
         let rows = [Asked { judge: vec![1], ..asked(vec![f32::NEG_INFINITY; 2], judged) }];
-        assert_eq!(answers_of_both(&gpus, &rows)[0].judged, [Judged { rank: 1, ..Judged::NONE }]);
+        let found = answers_of_both(&gpus, &rows).swap_remove(0).judged[0];
+        assert!(found.log_probability.is_nan());
+        assert_eq!((found.rank, found.best), (1, 0.0));
     }
 }
 
@@ -463,7 +473,8 @@ proptest! {
             check(asked, found);
             let numbers = found.top.iter().map(|top| top.1).chain(found.judged.iter().flat_map(|judged| [judged.log_probability, judged.best]));
             let numbers = numbers.chain([found.confidence, found.margin, found.entropy]);
-            prop_assert!(numbers.into_iter().all(|number| !number.is_nan()));
+            let nothing = twin(asked).confidence.is_nan();
+            prop_assert!(nothing || numbers.into_iter().all(|number| !number.is_nan()));
         }
     }
 }

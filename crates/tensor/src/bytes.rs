@@ -1,0 +1,206 @@
+//! Read-only bytes of a file, on the heap or in the binary itself. Those of a file are copied when they are wanted: a file
+//! that another program cuts meanwhile, or a disk that fails, is an error. A mapping would end the process.
+
+use std::{borrow::Cow, fs::File, io, ops::Range, sync::Arc};
+
+/// Bytes that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("cannot read {file}: {detail}")]
+pub struct ReadError {
+    /// The file as messages call it.
+    pub file: String,
+    /// The problem.
+    pub detail: String,
+}
+
+/// Read-only bytes, cheap to clone, wherever they are.
+#[derive(Clone)]
+pub struct Bytes(Source);
+
+#[derive(Clone)]
+enum Source {
+    File(Arc<Opened>),
+    Owned(Arc<Vec<u8>>),
+    Static(&'static [u8]),
+}
+
+/// A file of a length.
+struct Opened {
+    file: File,
+    label: String,
+    length: usize,
+}
+
+impl Opened {
+    fn failed(&self, detail: &dyn ToString) -> ReadError {
+        ReadError { file: self.label.clone(), detail: detail.to_string() }
+    }
+
+    fn read(&self, start: usize, out: &mut [u8]) -> Result<(), ReadError> {
+        read_exact_at(&self.file, start as u64, out).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => self.failed(&format!(
+                "it has lost some of its {} bytes since it was opened: another program has cut it; fetch it again",
+                self.length
+            )),
+            _ => self.failed(&error),
+        })
+    }
+}
+
+#[cfg(unix)]
+fn read_exact_at(file: &File, start: u64, out: &mut [u8]) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, out, start)
+}
+
+#[cfg(windows)]
+fn read_exact_at(file: &File, mut start: u64, mut out: &mut [u8]) -> io::Result<()> {
+    while !out.is_empty() {
+        match std::os::windows::fs::FileExt::seek_read(file, out, start)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            count => {
+                start += count as u64;
+                out = &mut out[count..];
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Bytes {
+    /// A whole file; `label` is what messages call it.
+    pub fn file(file: File, label: impl Into<String>) -> io::Result<Self> {
+        let length = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+        Ok(Self(Source::File(Arc::new(Opened { file, label: label.into(), length }))))
+    }
+
+    /// Bytes on the heap.
+    pub fn owned(bytes: Vec<u8>) -> Self {
+        Self(Source::Owned(Arc::new(bytes)))
+    }
+
+    /// Bytes in the binary.
+    pub const fn fixed(bytes: &'static [u8]) -> Self {
+        Self(Source::Static(bytes))
+    }
+
+    /// Number of bytes; of a file, when it was opened.
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Source::File(opened) => opened.length,
+            Source::Owned(bytes) => bytes.len(),
+            Source::Static(bytes) => bytes.len(),
+        }
+    }
+
+    /// Reports whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A part of the bytes: those of a file are copied.
+    ///
+    /// # Panics
+    /// If the part is not inside.
+    pub fn get(&self, part: Range<usize>) -> Result<Cow<'_, [u8]>, ReadError> {
+        if let Some(bytes) = self.in_memory() {
+            return Ok(Cow::Borrowed(&bytes[part]));
+        }
+        let mut bytes = Vec::new();
+        self.take(part, &mut bytes)?;
+        Ok(Cow::Owned(bytes))
+    }
+
+    /// A part of the bytes: those of a file are copied to `scratch`.
+    ///
+    /// # Panics
+    /// If the part is not inside.
+    pub fn take<'a>(&'a self, part: Range<usize>, scratch: &'a mut Vec<u8>) -> Result<&'a [u8], ReadError> {
+        if let Some(bytes) = self.in_memory() {
+            return Ok(&bytes[part]);
+        }
+        assert!(part.start <= part.end && part.end <= self.len(), "{part:?} is not inside");
+        scratch.resize(part.len(), 0);
+        if let Source::File(opened) = &self.0 {
+            opened.read(part.start, scratch)?;
+        }
+        Ok(scratch)
+    }
+
+    fn in_memory(&self) -> Option<&[u8]> {
+        match &self.0 {
+            Source::File(_) => None,
+            Source::Owned(bytes) => Some(bytes),
+            Source::Static(bytes) => Some(bytes),
+        }
+    }
+
+    /// Asks the operating system to read a part of a file ahead, while something else is at work.
+    pub fn prefetch(&self, start: usize, length: usize) {
+        #[cfg(target_os = "linux")]
+        if let Source::File(opened) = &self.0 {
+            use std::os::fd::AsRawFd;
+            // SAFETY: the call takes numbers alone, and the descriptor is open. A system that does not read ahead reads
+            // when it must.
+            let _ = unsafe {
+                libc::posix_fadvise(opened.file.as_raw_fd(), start as i64, length as i64, libc::POSIX_FADV_WILLNEED)
+            };
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = (start, length);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(name: &str) -> std::path::PathBuf {
+        std::env::temp_dir().join(format!("demask-bytes-{name}-{}", std::process::id()))
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no reading at a place")]
+    fn bytes_are_the_same_wherever_they_are() {
+        let path = place("same");
+        let numbers: Vec<u8> = (0..100_000u32).map(|index| (index % 251) as u8).collect();
+        std::fs::write(&path, &numbers).unwrap();
+        let file = Bytes::file(File::open(&path).unwrap(), "m").unwrap();
+        let fixed = Bytes::fixed(numbers.clone().leak());
+        for bytes in [file, Bytes::owned(numbers.clone()), fixed] {
+            assert_eq!((bytes.len(), bytes.is_empty()), (100_000, false));
+            let mut scratch = vec![1; 7];
+            for part in [0..100_000, 5_000..15_000, 99_999..100_000, 50..50] {
+                bytes.prefetch(part.start, part.len());
+                assert_eq!(bytes.get(part.clone()).unwrap(), &numbers[part.clone()]);
+                assert_eq!(bytes.take(part.clone(), &mut scratch).unwrap(), &numbers[part]);
+            }
+        }
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no reading at a place")]
+    fn a_file_that_is_cut_while_it_is_read_is_an_error() {
+        let path = place("cut");
+        std::fs::write(&path, [7; 1000]).unwrap();
+        let bytes = Bytes::file(File::open(&path).unwrap(), "model.safetensors").unwrap();
+        File::options().write(true).open(&path).unwrap().set_len(600).unwrap();
+        assert_eq!(bytes.get(0..600).unwrap(), vec![7; 600]);
+        assert_eq!(
+            bytes.get(500..700).unwrap_err().to_string(),
+            "cannot read model.safetensors: it has lost some of its 1000 bytes since it was opened: another program has \
+             cut it; fetch it again"
+        );
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_part_outside_is_a_mistake() {
+        let path = place("outside");
+        std::fs::write(&path, [7; 10]).unwrap();
+        for bytes in [Bytes::owned(vec![7; 10]), Bytes::file(File::open(&path).unwrap(), "m").unwrap()] {
+            assert!(std::panic::catch_unwind(|| bytes.get(5..11)).is_err());
+        }
+        std::fs::remove_file(path).unwrap();
+    }
+}

@@ -1,0 +1,142 @@
+//! Tensors where they are stored: in memory, or in a file, of which rows are read as they are wanted.
+
+use std::ops::Range;
+
+use crate::{Bytes, Dtype, ReadError, TensorView, dtype::stored_row};
+
+/// A tensor somewhere: little-endian elements, row-major.
+#[derive(Clone, Copy)]
+pub struct StoredTensor<'a> {
+    dtype: Dtype,
+    shape: [usize; 2],
+    /// Width of heads whose rows are stored in pairs; 0 for rows in order.
+    paired: usize,
+    place: Place<'a>,
+}
+
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    Memory(&'a [u8]),
+    /// Bytes, and the first of the tensor's among them.
+    Bytes(&'a Bytes, usize),
+}
+
+impl<'a> From<TensorView<'a>> for StoredTensor<'a> {
+    fn from(view: TensorView<'a>) -> Self {
+        Self {
+            dtype: view.dtype(),
+            shape: [view.rows(), view.columns()],
+            paired: view.paired(),
+            place: Place::Memory(view.bytes()),
+        }
+    }
+}
+
+impl<'a> StoredTensor<'a> {
+    /// A matrix `[rows, columns]` whose bytes begin at `start`; a vector has one row.
+    ///
+    /// # Panics
+    /// If the bytes end before, or rows are not whole blocks: readers check it first and say so in their own words.
+    pub fn new(dtype: Dtype, rows: usize, columns: usize, bytes: &'a Bytes, start: usize) -> Self {
+        let length = dtype.row_bytes(columns).and_then(|stride| stride.checked_mul(rows));
+        assert!(length.and_then(|length| length.checked_add(start)).is_some_and(|end| end <= bytes.len()));
+        Self { dtype, shape: [rows, columns], paired: 0, place: Place::Bytes(bytes, start) }
+    }
+
+    /// Reads the matrix in another order of its rows: see [`TensorView::unpaired`].
+    ///
+    /// # Panics
+    /// If the rows are not whole heads of even width.
+    pub fn unpaired(self, head_dim: usize) -> Self {
+        assert!(head_dim > 0 && head_dim.is_multiple_of(2) && self.rows().is_multiple_of(head_dim));
+        Self { paired: head_dim, ..self }
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    /// Number of rows (outputs of a linear layer).
+    pub fn rows(&self) -> usize {
+        self.shape[0]
+    }
+
+    /// Number of columns (inputs of a linear layer).
+    pub fn columns(&self) -> usize {
+        self.shape[1]
+    }
+
+    /// Bytes of a stored row.
+    pub fn row_bytes(&self) -> usize {
+        self.dtype.row_bytes(self.columns()).unwrap_or_default()
+    }
+
+    /// Bytes of all rows.
+    pub fn stored_bytes(&self) -> usize {
+        self.rows() * self.row_bytes()
+    }
+
+    /// Brings rows into memory, and returns them with the number of the first one: `scratch` holds those of a file. Where
+    /// rows are stored in pairs, those of whole heads come.
+    pub fn take<'b>(
+        &'b self,
+        rows: Range<usize>,
+        scratch: &'b mut Vec<u8>,
+    ) -> Result<(TensorView<'b>, usize), ReadError> {
+        let unit = self.paired.max(1);
+        let rows = rows.start / unit * unit..rows.end.next_multiple_of(unit);
+        let view = self.stored(rows.clone(), scratch)?;
+        let view = if self.paired > 0 && !rows.is_empty() { view.unpaired(self.paired) } else { view };
+        Ok((view, rows.start))
+    }
+
+    /// Brings one row into memory; `scratch` holds that of a file.
+    pub fn take_row<'b>(&'b self, row: usize, scratch: &'b mut Vec<u8>) -> Result<TensorView<'b>, ReadError> {
+        let row = stored_row(row, self.paired);
+        self.stored(row..row + 1, scratch)
+    }
+
+    /// Rows in stored order.
+    fn stored<'b>(&'b self, rows: Range<usize>, scratch: &'b mut Vec<u8>) -> Result<TensorView<'b>, ReadError> {
+        let stride = self.row_bytes();
+        let part = rows.start * stride..rows.end * stride;
+        let bytes = match self.place {
+            Place::Memory(bytes) => &bytes[part],
+            Place::Bytes(bytes, start) => bytes.take(start + part.start..start + part.end, scratch)?,
+        };
+        Ok(TensorView::new(self.dtype, rows.len(), self.columns(), bytes))
+    }
+
+    /// Widens the whole tensor to f32.
+    pub fn to_f32(&self) -> Result<Vec<f32>, ReadError> {
+        Ok(self.take(0..self.rows(), &mut Vec::new())?.0.to_f32())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_come_as_they_do_from_memory() {
+        let columns = 3;
+        let stored: Vec<u8> = (0..24 * columns).flat_map(|index| (index as f32).to_le_bytes()).collect();
+        let bytes = Bytes::owned([&[9; 5][..], &stored].concat());
+        let whole = TensorView::new(Dtype::F32, 24, columns, &stored);
+        let there = StoredTensor::new(Dtype::F32, 24, columns, &bytes, 5);
+        assert_eq!((there.rows(), there.columns(), there.stored_bytes()), (24, columns, stored.len()));
+        for (whole, there) in [(whole, there), (whole.unpaired(4), there.unpaired(4)), (whole, whole.into())] {
+            assert_eq!(there.to_f32().unwrap(), whole.to_f32());
+            let mut scratch = Vec::new();
+            for rows in [0..24, 3..4, 7..17, 23..24, 5..5] {
+                let (view, first) = there.take(rows.clone(), &mut scratch).unwrap();
+                for row in rows {
+                    assert_eq!(view.row_bytes(row - first), whole.row_bytes(row), "{row}");
+                    let mut scratch = Vec::new();
+                    assert_eq!(there.take_row(row, &mut scratch).unwrap().row_bytes(0), whole.row_bytes(row), "{row}");
+                }
+            }
+        }
+    }
+}
