@@ -98,6 +98,20 @@ impl BlockFormat {
         }
     }
 
+    /// Where a block has its halves, scales before minima: of all its bits, these alone can make a number that is none.
+    pub const fn halves_at(self) -> &'static [usize] {
+        match self {
+            Self::Q4_1 | Self::Q5_1 | Self::Q4K | Self::Q5K => &[0, 2],
+            Self::Q4_0 | Self::Q5_0 | Self::Q8_0 | Self::Iq4Nl | Self::Iq4Xs => &[0],
+            Self::Q2K => &[80, 82],
+            Self::Q3K => &[108],
+            Self::Q6K => &[208],
+            Self::Tq1_0 => &[52],
+            Self::Tq2_0 => &[64],
+            Self::Mxfp4 => &[],
+        }
+    }
+
     /// The format as which [`take_apart`](Self::take_apart) gives the numbers of a block: its own, or one that has room for
     /// them all, to the bit. Nothing, where none has.
     pub const fn parts_as(self) -> Option<Self> {
@@ -179,18 +193,16 @@ impl BlockFormat {
     /// If it is not one block long, or no format has room for it.
     pub fn take_apart(self, block: &[u8], parts: &mut BlockParts) {
         assert_eq!(block.len(), self.bytes(), "length of a block");
-        let half = |at: usize| u16::from_le_bytes([block[at], block[at + 1]]);
         *parts = BlockParts::ZERO;
+        for (half, &at) in parts.halves.iter_mut().zip(self.halves_at()) {
+            *half = u16::from_le_bytes([block[at], block[at + 1]]);
+        }
         match self {
-            Self::Q8_0 => {
-                parts.halves[0] = half(0);
-                parts.integers[..32].copy_from_slice(&block[2..]);
-            }
+            Self::Q8_0 => parts.integers[..32].copy_from_slice(&block[2..]),
             Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::Iq4Nl => {
-                parts.halves[0] = half(0);
                 if matches!(self, Self::Q4_1 | Self::Q5_1) {
                     // Added there, subtracted here.
-                    parts.halves[1] = half(2) ^ 0x8000;
+                    parts.halves[1] ^= 0x8000;
                 }
                 let (front, bytes) = block.split_at(block.len() - 16);
                 take_halves(bytes, &mut parts.integers);
@@ -206,7 +218,6 @@ impl BlockFormat {
             Self::Q3K => parts.take_three_bits(block),
             Self::Iq4Xs => parts.take_uneven(block),
             Self::Tq1_0 | Self::Tq2_0 => {
-                parts.halves[0] = half(block.len() - 2);
                 parts.scales = [1; 16];
                 if self == Self::Tq1_0 {
                     take_fives(block, &mut parts.integers)
@@ -217,7 +228,6 @@ impl BlockFormat {
             }
             Self::Q2K | Self::Mxfp4 => panic!("no format has room for the numbers of {self}"),
             Self::Q4K | Self::Q5K => {
-                parts.halves = [half(0), half(2)];
                 parts.take_six_bits(&block[4..4 + SCALES]);
                 let (high, bytes) = block[4 + SCALES..].split_at(if self == Self::Q5K { 32 } else { 0 });
                 for (pair, bytes) in bytes.chunks_exact(32).enumerate() {
@@ -231,7 +241,6 @@ impl BlockFormat {
                 }
             }
             Self::Q6K => {
-                parts.halves[0] = half(208);
                 parts.scales.copy_from_slice(&block[192..208]);
                 for part in 0..2 {
                     let (low, high) = (&block[part * 64..][..64], &block[128 + part * 32..][..32]);
@@ -260,8 +269,7 @@ impl BlockParts {
     fn take_three_bits(&mut self, block: &[u8]) {
         let (high, rest) = block.split_at(32);
         let (low, rest) = rest.split_at(64);
-        let (scales, of_scales) = rest.split_at(SCALES);
-        self.halves[0] = u16::from_le_bytes([of_scales[0], of_scales[1]]);
+        let scales = &rest[..SCALES];
         for (part, scale) in self.scales.iter_mut().enumerate() {
             let low = scales[part % 8] >> (part / 8 * 4) & 15;
             *scale = (low | (scales[8 + part % 4] >> (part / 4 * 2) & 3) << 4).wrapping_sub(32);
@@ -274,7 +282,6 @@ impl BlockParts {
 
     /// Scale of the scales, upper 2 bits of the scales, their lower 4 bits, then 16 bytes of steps for each 32 numbers.
     fn take_uneven(&mut self, block: &[u8]) {
-        self.halves[0] = u16::from_le_bytes([block[0], block[1]]);
         let (high, low) = (u16::from_le_bytes([block[2], block[3]]), &block[4..8]);
         for (index, scale) in self.scales.iter_mut().enumerate() {
             let part = index / 2;
