@@ -220,9 +220,9 @@ impl BlockFormat {
             Self::Tq1_0 | Self::Tq2_0 => {
                 parts.scales = [1; 16];
                 if self == Self::Tq1_0 {
-                    take_fives(block, &mut parts.integers)
+                    take_fives(block, &mut parts.integers);
                 } else {
-                    take_twos(block, &mut parts.integers)
+                    take_twos(block, &mut parts.integers);
                 }
                 parts.integers.iter_mut().for_each(|integer| *integer += 31);
             }
@@ -322,7 +322,7 @@ fn take_fives(bytes: &[u8], integers: &mut [u8; LARGEST]) {
         };
         let digit = (index - first) / width;
         let fraction = bytes[start + (index - first) % width].wrapping_mul(POWERS[digit]);
-        *integer = (u16::from(fraction) * 3 >> 8) as u8;
+        *integer = ((u16::from(fraction) * 3) >> 8) as u8;
     }
 }
 

@@ -4,13 +4,16 @@
 //! the types that they have, and the rows of q and k that some converters permute are handed out in their own order.
 
 mod architecture;
+mod ends;
 mod names;
+mod pieces;
 mod reader;
 mod vocabulary;
 
 use std::collections::{BTreeSet, HashMap};
 
 use demask_model::{ArchSpec, ExpectedTensor, LayerRole, Role, expected_tensors};
+use demask_step::Mask;
 use demask_tensor::Bytes;
 use serde_json::{Map, Value as Json};
 
@@ -20,7 +23,7 @@ use crate::{
     weights::{Located, StoredWeights},
 };
 use names::{ROPE_FACTORS, tensor_name};
-use reader::{Array, Contents, Tensor, Value};
+use reader::{Array, Contents, Refusal, Tensor, Value};
 
 const TEMPLATE: &str = "tokenizer.chat_template";
 
@@ -68,8 +71,13 @@ pub(crate) fn open(bytes: &Bytes, label: &str, choice: Option<&FamilyChoice>) ->
         }
     }
     let weights = file.weights(converted, &spec, bytes)?;
-    let ids = architecture::token_ids(&fields)?;
-    let tokenizer = vocabulary::read(&file, &fields, converted, &ids)?;
+    let mut ids = architecture::token_ids(&fields)?;
+    let vocabulary = vocabulary::read(&file, &fields, converted, &ids)?;
+    // What fills holes ends where its authors' programs end, and pads with what would be an end here.
+    if spec.attention == Mask::Causal {
+        ids.ends = ends::read(&fields, |text| vocabulary.as_ref()?.marked(text))?;
+    }
+    let tokenizer = vocabulary.map(|vocabulary| vocabulary.tokenizer);
     let texts: Vec<_> = tokenizer.iter().flat_map(Tokenizer::named_texts).collect();
     let template = match fields.optional_text(TEMPLATE)? {
         Some(source) => ChatTemplate::from_source(source, label, family, &texts),
@@ -81,8 +89,14 @@ pub(crate) fn open(bytes: &Bytes, label: &str, choice: Option<&FamilyChoice>) ->
 impl<'a> File<'a> {
     fn read(bytes: &'a [u8], label: &'a str) -> Result<Self, CheckpointError> {
         let read = reader::read(bytes);
-        let Contents { values, tensors } =
-            read.map_err(|detail| CheckpointError::Gguf { file: label.to_owned(), detail })?;
+        let Contents { values, tensors } = read.map_err(|refusal| match refusal {
+            Refusal::Damaged(detail) => CheckpointError::Gguf { file: label.to_owned(), detail },
+            Refusal::Unsupported(what) => CheckpointError::Unsupported {
+                file: label.to_owned(),
+                what,
+                hint: "use the model in another quantisation, Q4_K_M or Q8_0 for example",
+            },
+        })?;
         Ok(Self { label, bytes, values, tensors })
     }
 
