@@ -67,9 +67,8 @@ fn blocks(format: BlockFormat, count: usize, seed: u64) -> Vec<u8> {
     let (scale, minimum) = match format {
         BlockFormat::Q4K | BlockFormat::Q5K => (2e-4, 1e-3),
         BlockFormat::Q2K => (4e-3, 6e-3),
-        BlockFormat::Q3K => (1e-3, 0.0),
         BlockFormat::Q6K => (4e-5, 0.0),
-        BlockFormat::Q8_0 | BlockFormat::Iq4Nl => (1e-3, 0.0),
+        BlockFormat::Q3K | BlockFormat::Q8_0 | BlockFormat::Iq4Nl => (1e-3, 0.0),
         BlockFormat::Iq4Xs => (5e-5, 0.0),
         BlockFormat::Q4_1 | BlockFormat::Q5_1 => (8e-3, -7e-2),
         BlockFormat::Tq1_0 | BlockFormat::Tq2_0 => (6e-2, 0.0),
