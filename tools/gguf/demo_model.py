@@ -4,7 +4,7 @@
     pip install gguf numpy
     python tools/gguf/demo_model.py demo/demo-llada q8_0 FILE.gguf
 
-Every matrix gets the format: q8_0, q5_0 or q4_0. Those of blocks of 256 do not divide its rows.
+Every matrix gets the format: q8_0, q5_1, q5_0, q4_1, q4_0 or mxfp4. Those of blocks of 256 do not divide its rows.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as Type
 
-FORMATS = {"q8_0": Type.Q8_0, "q5_0": Type.Q5_0, "q4_0": Type.Q4_0}
+FORMATS = {kind.name.lower(): kind for kind in [Type.Q8_0, Type.Q5_1, Type.Q5_0, Type.Q4_1, Type.Q4_0, Type.MXFP4]}
 # Names in the checkpoint and in GGUF files.
 LAYER = {
     "attn_norm": "attn_norm",

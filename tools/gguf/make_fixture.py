@@ -16,19 +16,47 @@ import numpy as np
 from gguf import GGMLQuantizationType as Type
 
 ROOT = Path(__file__).resolve().parents[2]
-FORMATS = [Type.Q4_0, Type.Q5_0, Type.Q8_0, Type.Q4_K, Type.Q5_K, Type.Q6_K]
-# Where each block has its half-precision scales: random bits there could be infinite.
-SCALES_AT = {Type.Q4_0: [0], Type.Q5_0: [0], Type.Q8_0: [0], Type.Q4_K: [0, 2], Type.Q5_K: [0, 2], Type.Q6_K: [208]}
+# Where the blocks of each format have half-precision scales: random bits there could be infinite.
+SCALES_AT = {
+    Type.Q4_0: [0],
+    Type.Q4_1: [0, 2],
+    Type.Q5_0: [0],
+    Type.Q5_1: [0, 2],
+    Type.Q8_0: [0],
+    Type.Q2_K: [80, 82],
+    Type.Q3_K: [108],
+    Type.Q4_K: [0, 2],
+    Type.Q5_K: [0, 2],
+    Type.Q6_K: [208],
+    Type.IQ4_NL: [0],
+    Type.IQ4_XS: [0],
+    Type.TQ1_0: [52],
+    Type.TQ2_0: [64],
+    Type.MXFP4: [],
+}
 BLOCKS = 4
+
+
+def random_blocks(random, kind, count, size=0.1):
+    """Returns blocks of any integers, whose scales are about as large as is said."""
+    _, length = gguf.GGML_QUANT_SIZES[kind]
+    raw = random.integers(0, 256, (count, length), dtype=np.uint8)
+    for at in SCALES_AT[kind]:
+        raw[:, at : at + 2] = random.normal(0, size, count).astype(np.float16).view(np.uint8).reshape(-1, 2)
+    if kind is Type.MXFP4:
+        # An exponent of 2 and a half.
+        raw[:, 0] = 128 + round(np.log2(size)) + random.integers(-2, 3, count)
+    if kind is Type.TQ2_0:
+        # Three of the four integers mean something.
+        for at in range(0, 8, 2):
+            raw[:, :64] -= (raw[:, :64] >> at & 3 == 3).astype(np.uint8) << at
+    return raw
 
 
 def blocks(random):
     with open(ROOT / "crates/tensor/tests/data/blocks.bin", "wb") as out:
-        for format in FORMATS:
-            _, size = gguf.GGML_QUANT_SIZES[format]
-            raw = random.integers(0, 256, (BLOCKS, size), dtype=np.uint8)
-            for at in SCALES_AT[format]:
-                raw[:, at : at + 2] = random.normal(0, 0.1, BLOCKS).astype(np.float16).view(np.uint8).reshape(-1, 2)
+        for format in SCALES_AT:
+            raw = random_blocks(random, format, BLOCKS)
             values = gguf.quants.dequantize(raw, format).astype("<f4")
             out.write(format.name.lower().encode().ljust(8) + struct.pack("<I", BLOCKS))
             out.write(raw.tobytes() + values.tobytes())

@@ -3,21 +3,23 @@
 
     pip install gguf numpy
     python tools/gguf/random_model.py qwen2.5-1.5b q8_0 FILE.gguf [--layers N]
+    python tools/gguf/random_model.py small iq4_xs FILE.gguf
 
-Blocks are random bits behind scales that keep the weights' spread near 0.02, so every engine that reads the format takes
-the file. Its tokens are the 256 bytes and unused ones up to the real number of rows.
+Its matrices have one format, or two in q4_k_m. `small` is a model of a megabyte or so, for tests of each format. Blocks are
+random bits behind scales that keep the weights' spread near 0.02, so every engine that reads the format takes the file. Its
+tokens are the 256 bytes and unused ones up to the real number of rows.
 """
 
 import argparse
-import struct
 
 import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as Type
-from make_fixture import byte_characters
+from make_fixture import SCALES_AT, byte_characters, random_blocks
 
 # Name: architecture, hidden width, layers, heads, heads of keys, width of the feed-forward part, rows, tied head, biases.
 SHAPES = {
+    "small": ("llada", 256, 2, 4, 2, 512, 288, False, False),
     "qwen2.5-0.5b": ("qwen2", 896, 24, 14, 2, 4864, 151936, True, True),
     "qwen2.5-1.5b": ("qwen2", 1536, 28, 12, 2, 8960, 151936, True, True),
     "llada-8b": ("llada", 4096, 32, 32, 32, 12288, 126464, False, False),
@@ -28,22 +30,26 @@ EXPERTS = {"llada-moe": (64, 8)}
 SPREAD = 0.02
 
 
-def half(number):
-    return np.frombuffer(struct.pack("<e", number), np.uint8)
+# Formats by name: the two of a mixture, most matrices' and the finer one.
+FORMATS = {kind.name.lower(): (kind, kind) for kind in SCALES_AT} | {"q4_k_m": (Type.Q4_K, Type.Q6_K)}
+# Half of the largest integer, or of all that scales make of it: what minima are a multiple of, in units of the scale.
+MINIMA = {Type.Q4_1: -7.5, Type.Q5_1: -15.5, Type.Q2_K: 1.5, Type.Q4_K: 7.5, Type.Q5_K: 15.5}
+
+
+def scaled(random, kind, count, scale):
+    """Returns blocks of any integers with this scale."""
+    raw = random_blocks(random, kind, count, scale)
+    for at, size in zip(SCALES_AT[kind], [scale, scale * MINIMA.get(kind, 0)]):
+        raw[:, at : at + 2] = np.array([size], np.float16).view(np.uint8)
+    return raw
 
 
 def matrix(random, rows, columns, kind):
     """Returns the bytes of a matrix, a row of them for each of its rows."""
-    size, length = gguf.GGML_QUANT_SIZES[kind]
-    raw = random.integers(0, 256, (rows * columns // size, length), dtype=np.uint8)
-    # Scales of blocks, such that integers of all bits have the spread: 73.9 of 8 bits, 6-bit scales of 31.5 on average.
-    if kind is Type.Q8_0:
-        raw[:, 0:2] = half(SPREAD / 73.9)
-    elif kind is Type.Q4_K:
-        scale = SPREAD / 31.5 / 6
-        raw[:, 0:2], raw[:, 2:4] = half(scale), half(scale * 7.5)
-    elif kind is Type.Q6_K:
-        raw[:, 208:210] = half(SPREAD / 73.9 / 18.5)
+    size, _ = gguf.GGML_QUANT_SIZES[kind]
+    # The scale that gives the spread, from what the scale 1 gives.
+    sample = gguf.quants.dequantize(scaled(np.random.default_rng(3), kind, 256, 1.0), kind)
+    raw = scaled(random, kind, rows * columns // size, SPREAD / float(sample.std()))
     return raw.reshape(rows, -1)
 
 
@@ -56,7 +62,7 @@ def finer(layer, layers):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shape", choices=SHAPES)
-    parser.add_argument("format", choices=["q8_0", "q4_k_m"])
+    parser.add_argument("format", choices=FORMATS)
     parser.add_argument("file")
     parser.add_argument("--layers", type=int)
     asked = parser.parse_args()
@@ -95,9 +101,10 @@ def main():
     out.add_bos_token_id(256)
     out.add_eos_token_id(257)
     out.add_chat_template("{% for message in messages %}{{ message['content'] }}{% endfor %}")
-    plain, fine = (Type.Q8_0, Type.Q8_0) if asked.format == "q8_0" else (Type.Q4_K, Type.Q6_K)
-    if hidden % 256 and asked.format != "q8_0":
-        raise SystemExit(f"{asked.shape} has rows of {hidden} weights, which blocks of 256 do not divide: take q8_0")
+    plain, fine = FORMATS[asked.format]
+    size, _ = gguf.GGML_QUANT_SIZES[plain]
+    if hidden % size or ffn % size:
+        raise SystemExit(f"{asked.shape} has rows of {hidden} weights, which blocks of {size} do not divide: take q8_0")
 
     def add(name, rows, columns, kind):
         out.add_tensor(name, matrix(random, rows, columns, kind), raw_dtype=kind)

@@ -32,6 +32,8 @@ pub struct TokenIds {
     pub mask: Option<u32>,
     /// Ends a text or a turn; the first is the text's.
     pub eos: Vec<u32>,
+    /// All ends that a GGUF file has, each with what names it.
+    pub ends: Vec<(u32, String)>,
     /// Starts a text.
     pub bos: Option<u32>,
     /// Fills a batch.
@@ -187,6 +189,7 @@ impl<'a> Fields<'a> {
         Ok(TokenIds {
             mask: self.optional_token("mask_token_id")?,
             eos: self.tokens("eos_token_id")?,
+            ends: Vec::new(),
             bos: self.tokens("bos_token_id")?.first().copied(),
             pad: self.tokens("pad_token_id")?.first().copied(),
         })

@@ -23,8 +23,8 @@ pub enum CheckpointError {
         /// The path.
         path: String,
     },
-    /// A GGUF file whose own description is wrong, or that has types which are not read.
-    #[error("{file} cannot be read as GGUF: {detail}; fetch it again, or another one of this model")]
+    /// A GGUF file whose own description is wrong.
+    #[error("{file} cannot be read as GGUF: {detail}; fetch it again")]
     Gguf {
         /// The file.
         file: String,

@@ -24,6 +24,8 @@ pub struct SpecialTokens {
     pub pad: Option<u32>,
     /// All ids that end an answer: the text's end first.
     pub stop: Vec<u32>,
+    /// What names each of them: a file, a key, a text.
+    pub stop_from: Vec<String>,
 }
 
 /// Sources that may name special tokens.
@@ -62,8 +64,9 @@ impl Sources<'_> {
             bos: self.settle("beginning-of-text", bos, warnings),
             pad: self.settle("padding", pad, warnings),
             stop: Vec::new(),
+            stop_from: Vec::new(),
         };
-        tokens.stop = self.stops(&tokens);
+        (tokens.stop, tokens.stop_from) = self.stops(&tokens).into_iter().unzip();
         Ok(tokens)
     }
 
@@ -123,14 +126,32 @@ impl Sources<'_> {
         other.copied().or_else(|| released.map(|known| known.turn_end))
     }
 
-    fn stops(&self, tokens: &SpecialTokens) -> Vec<u32> {
-        let named = self.config.eos.iter().chain(&self.generation.eos).copied();
-        let mut stop = Vec::new();
+    /// Ids that end an answer, each with what names it.
+    fn stops(&self, tokens: &SpecialTokens) -> Vec<(u32, String)> {
+        let ends = self.config.ends.iter().map(|(id, _)| id);
+        let named = self.config.eos.iter().chain(&self.generation.eos).chain(ends).copied();
+        let mut stop: Vec<(u32, String)> = Vec::new();
         for id in tokens.eos.into_iter().chain(tokens.turn_end).chain(named) {
-            if self.in_range(id) && Some(id) != tokens.mask && !stop.contains(&id) {
-                stop.push(id);
+            if self.in_range(id) && Some(id) != tokens.mask && stop.iter().all(|(known, _)| *known != id) {
+                stop.push((id, self.names_end(id)));
             }
         }
         stop
+    }
+
+    /// What names an end.
+    fn names_end(&self, id: u32) -> String {
+        let said = self.config.ends.iter().find(|(end, _)| *end == id);
+        let known = |text| self.tokenizer.is_some_and(|tokenizer| tokenizer.id(text) == Some(id));
+        match said {
+            Some((_, from)) => from.clone(),
+            None if self.config.eos.contains(&id) => "config.json".to_owned(),
+            None if self.generation.eos.contains(&id) => "generation_config.json".to_owned(),
+            None if known(self.family.turn_end) => "its text".to_owned(),
+            None if self.tokenizer.is_some_and(|tokenizer| tokenizer.named("eos_token") == Some(id)) => {
+                "the tokenizer".to_owned()
+            }
+            None => "the released models".to_owned(),
+        }
     }
 }

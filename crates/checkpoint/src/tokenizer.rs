@@ -393,13 +393,13 @@ fn from_vocabulary(
     if added.is_empty() && vocabulary.len() == qwen2::TOKENS {
         added = released_specials(family);
     }
-    let whole = byte_pairs(qwen2::PIECES.pattern, vocabulary, &pairs, added.values());
+    let whole = byte_pairs(&[qwen2::PATTERN], vocabulary, &pairs, added.values());
     serde_json::to_vec(&whole).map_err(|error| broken(one_line(error)))
 }
 
-/// The `tokenizer.json` of byte pairs: text in NFC, cut by `pattern`.
+/// The `tokenizer.json` of byte pairs: text in NFC, cut by one pattern after the other.
 pub(crate) fn byte_pairs<'a>(
-    pattern: &str,
+    patterns: &[&str],
     mut vocabulary: Map<String, Value>,
     merges: &[impl Serialize],
     added: impl Iterator<Item = &'a Added> + Clone,
@@ -408,16 +408,16 @@ pub(crate) fn byte_pairs<'a>(
     for token in added.clone() {
         vocabulary.insert(token.content.clone(), token.id.into());
     }
+    let split = |pattern: &&str| json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false});
+    let bytes = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false});
+    let cuts: Vec<_> = patterns.iter().map(split).chain([bytes.clone()]).collect();
     json!({
         "version": "1.0",
         "added_tokens": added.map(Added::to_json).collect::<Vec<_>>(),
         "normalizer": {"type": "NFC"},
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
-            {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false},
-            {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false},
-        ]},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": cuts},
         "post_processor": null,
-        "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false},
+        "decoder": bytes,
         "model": {"type": "BPE", "vocab": vocabulary, "merges": merges},
     })
 }

@@ -11,7 +11,7 @@ use demask::{FamilyChoice, LoadProgress, Model};
 use crate::{
     env,
     interrupt::{self, Watched},
-    output::Screen,
+    output::{self, Screen},
     progress::Bar,
 };
 
@@ -95,6 +95,11 @@ pub fn fetching(screen: Screen) -> impl FnMut(FetchProgress<'_>) -> bool {
 /// Loads a model, and its guide, if there is memory for them and for sequences with these needs.
 pub fn load(opened: Opened, device: &DeviceOptions, needs: &[Need], screen: Screen) -> anyhow::Result<Model> {
     let _watched = Watched::new();
+    let widened = opened.widened(device)?;
+    if !widened.is_empty() {
+        let widened: Vec<_> = widened.iter().map(output::widened).collect();
+        screen.remark(&format!("warning: weights take more memory than in their file: {}", widened.join("; ")));
+    }
     let mut current: Option<(String, Bar)> = None;
     let model = opened.load(device, needs, &mut |LoadProgress { name, done, total, .. }| {
         if current.as_ref().is_none_or(|(loading, _)| loading != name) {

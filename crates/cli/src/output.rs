@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use demask::internals::KeptMatrices;
 use serde::Serialize;
 
 use crate::env;
@@ -59,6 +60,13 @@ pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
 /// One line on standard error. If that fails, there is nowhere to report it.
 pub fn note(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+/// Matrices that take more memory than in their file.
+pub fn widened(matrices: &KeptMatrices) -> String {
+    let KeptMatrices { stored, kept, tensors, stored_bytes, bytes: taken, .. } = matrices;
+    let (stored_bytes, taken) = (bytes(*stored_bytes), bytes(*taken));
+    format!("{} of {stored}, {stored_bytes} in the file, as {kept} in {taken}", counted(*tensors, "tensor"))
 }
 
 /// Bytes for people.

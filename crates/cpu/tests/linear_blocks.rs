@@ -24,17 +24,16 @@ impl Blocks {
         let blocks = out * columns / format.elements();
         let mut bytes: Vec<u8> =
             noise(blocks * format.bytes(), seed).iter().map(|x| (128.0 + 128.0 * x) as u8).collect();
-        let halves: &[usize] = match format {
-            BlockFormat::Q4K | BlockFormat::Q5K => &[0, 2],
-            BlockFormat::Q6K => &[208],
-            _ => &[0],
-        };
         let largest = if format.elements() == 256 { 0.001 } else { 0.05 };
         let values = noise(2 * blocks, seed ^ 1);
         for (index, block) in bytes.chunks_mut(format.bytes()).enumerate() {
-            for (which, &at) in halves.iter().enumerate() {
+            for (which, &at) in format.halves_at().iter().enumerate() {
                 let half = half::f16::from_f32(values[2 * index + which] * largest);
                 block[at..at + 2].copy_from_slice(&half.to_le_bytes());
+            }
+            if format == BlockFormat::Mxfp4 {
+                // An exponent of 2 instead.
+                block[0] = 118 + block[0] % 8;
             }
         }
         Self { format, out, columns, bytes }
@@ -107,7 +106,8 @@ fn products_match_their_twin() {
         for linear in linears() {
             assert_matches(&linear, Shape { rows: 17, out: 40, columns: 512 }, (weight.view(), &weight.wide()));
         }
-        for (out, columns) in shapes(format) {
+        // Beside inputs of bytes, weights that no blocks have room for are rounded.
+        for (out, columns) in shapes(format).into_iter().filter(|_| format.parts_as().is_some()) {
             let weight = Blocks::new(format, out, columns, 2);
             for (linear, rows) in
                 linears_of_bytes().iter().flat_map(|linear| [1, 2, 3, 7, 8, 9, 17, 40].map(|rows| (linear, rows)))
@@ -137,16 +137,18 @@ fn bytes_at_their_ends_are_summed_exactly() {
 }
 
 #[test]
-fn gate_and_up_stay_in_blocks_of_one_format() {
+fn gate_and_up_stay_in_blocks_that_have_room_for_both() {
     let (pool, out, columns) = (Pool::new(2), 45, 768);
     for linear in linears() {
-        for (gate, up) in BlockFormat::ALL.into_iter().flat_map(|gate| BlockFormat::ALL.map(|up| (gate, up))) {
+        let pairs = |gate| [gate, BlockFormat::Q8_0, BlockFormat::Q6K, BlockFormat::Q4K].map(|up| (gate, up));
+        for (gate, up) in BlockFormat::ALL.into_iter().flat_map(pairs) {
             let weights = [Blocks::new(gate, out, columns, 1), Blocks::new(up, out, columns, 2)];
             let kept = linear.pack_gate_up(&Pool::new(2), weights[0].view(), weights[1].view()).unwrap();
             let wide = weights.each_ref().map(|weight| bytes(&weight.wide()));
             let [first, second] = wide.each_ref().map(|wide| TensorView::new(Dtype::F32, out, columns, wide));
             let plain = linear.pack_gate_up(&Pool::new(2), first, second).unwrap();
-            assert_eq!(kept.bytes() == plain.bytes(), gate != up, "{} {gate} {up}", linear.name());
+            let shared = gate.parts_as().filter(|kept| up.parts_as() == Some(*kept));
+            assert_eq!(kept.bytes() == plain.bytes(), shared.is_none(), "{} {gate} {up}", linear.name());
             for rows in [1, 11, 33] {
                 let input = noise(rows * columns, 3);
                 let [found, expected] = [&kept, &plain].map(|weight| bits(&gate_up(&linear, &pool, &input, weight)));
@@ -173,22 +175,40 @@ fn rows_do_not_depend_on_company_or_threads() {
 }
 
 #[test]
-fn memory_is_that_of_the_blocks() {
+fn memory_is_that_of_the_blocks_that_keep_the_numbers() {
     let (out, columns) = (64, 512);
     for linear in linears().into_iter().chain(linears_of_bytes()) {
-        for format in BlockFormat::ALL {
+        for (format, kept) in BlockFormat::ALL.into_iter().filter_map(|format| Some((format, format.parts_as()?))) {
             let weight = Blocks::new(format, out, columns, 1);
             let packed = linear.pack(&Pool::new(2), weight.view()).unwrap();
-            // The six bits of scales and minima become bytes: 4 bytes for 256 inputs.
-            let more = if matches!(format, BlockFormat::Q4K | BlockFormat::Q5K) { out * columns / 64 } else { 0 };
-            assert_eq!(packed.bytes(), weight.bytes.len() + more, "{} {format}", linear.name());
-            let name = match format {
+            // For 256 inputs, the six bits of scales and minima become bytes, and the steps of IQ4_XS and its scales too.
+            let more = match kept {
+                BlockFormat::Q4K | BlockFormat::Q5K => 4,
+                BlockFormat::Iq4Xs => 128 + 10,
+                _ => 0,
+            };
+            let blocks = out * columns / kept.elements();
+            assert_eq!(packed.bytes(), blocks * (kept.bytes() + more), "{} {format}", linear.name());
+            let name = match kept {
                 BlockFormat::Q8_0 => "q8".to_owned(),
                 BlockFormat::Q4_0 => "q4".to_owned(),
                 other => other.to_string(),
             };
             assert_eq!(packed.kept_in(), name);
         }
+    }
+}
+
+#[test]
+fn blocks_that_none_have_room_for_become_what_products_take() {
+    let (out, columns) = (64, 512);
+    for format in BlockFormat::ALL.into_iter().filter(|format| format.parts_as().is_none()) {
+        let weight = Blocks::new(format, out, columns, 1);
+        let kept_in = |linear: &Linear| linear.pack(&Pool::new(2), weight.view()).unwrap().kept_in();
+        let isa = Isa::best();
+        let [f32, bf16] = [Dtype::F32, Dtype::Bf16].map(|dtype| kept_in(&Linear::new(isa, dtype)));
+        let bytes = Products { activations: Activations::Int8, ..Products::plain(Dtype::Bf16) };
+        assert_eq!([f32, bf16, kept_in(&Linear::with_products(isa, bytes))], ["f32", "bf16", "q8"], "{format}");
     }
 }
 
@@ -213,7 +233,7 @@ fn asking_for_other_integers_rounds_the_values_anew() {
     for to in Quantisation::ALL {
         let linear =
             Linear::with_products(Isa::best(), Products { quantisation: Some(to), ..Products::plain(Dtype::F32) });
-        for format in [BlockFormat::Q4K, BlockFormat::Q5_0, BlockFormat::Q6K] {
+        for format in [BlockFormat::Q4K, BlockFormat::Q5_0, BlockFormat::Q6K, BlockFormat::Q4_1, BlockFormat::Iq4Xs] {
             let weight = Blocks::new(format, out, columns, 1);
             let wide = bytes(&weight.wide());
             let [found, expected] = [weight.view(), TensorView::new(Dtype::F32, out, columns, &wide)].map(|view| {

@@ -42,6 +42,7 @@ mod footprint;
 mod generate;
 mod guide;
 mod inline;
+mod kept;
 mod likelihood;
 mod logprob;
 mod mailbox;
@@ -94,6 +95,7 @@ use device::{BackendOptions, DeviceOptions, UnusableDevice};
 use footprint::{Footprint, TooLarge};
 use generate::{Observer, Outcome, RunEvent};
 use inline::Over;
+use kept::KeptMatrices;
 use likelihood::LikelihoodTask;
 use model::{ModelError, Opened, Prompter};
 use options::OptionError;
@@ -138,6 +140,7 @@ pub mod internals {
         footprint::{Footprint, TooLarge, WeightBytes},
         generate::{Observer, Outcome, RunEvent},
         inline::{Over, RequestObserver},
+        kept::KeptMatrices,
         likelihood::LikelihoodTask,
         model::{Defaults, LoadObserver, ModelError, Opened, Prompter},
         options::{OptionError, OptionField, OptionType},

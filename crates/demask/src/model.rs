@@ -21,8 +21,8 @@ use demask_tensor::Backend;
 #[cfg(feature = "cuda")]
 use crate::{BackendOptions, DeviceChoice};
 use crate::{
-    DeviceOptions, Error, Footprint, NetworkId, Options, Outline, Over, Prepared, Prompt, Scheduler, SharedCurve, Task,
-    TooLarge, UnusableDevice,
+    DeviceOptions, Error, Footprint, KeptMatrices, NetworkId, Options, Outline, Over, Prepared, Prompt, Scheduler,
+    SharedCurve, Task, TooLarge, UnusableDevice, WeightChoice,
     guide::{self, Bridge, Guiding, Named},
     receipt::DeviceUse,
 };
@@ -351,6 +351,22 @@ impl Opened {
         let row_budget = device.row_budget.unwrap_or(DEFAULT_ROW_BUDGET);
         Footprint::of(spec, &self.source.stored(), &options, row_budget, sequences)
             .map_err(|error| self.failed(error.into()))
+    }
+
+    /// Matrices whose blocks take more memory on a device than in their file, because no kernel there has their format. None, if
+    /// the device is to round all weights anyway. Its guides' follow.
+    pub fn widened(&self, device: &DeviceOptions) -> Result<Vec<KeptMatrices>, ModelError> {
+        let options = device.backend_options(self.source.main_dtype())?;
+        if device.quantize != WeightChoice::Plain {
+            return Ok(Vec::new());
+        }
+        let kept = KeptMatrices::of(self.prompter.spec(), &self.source.stored(), &options);
+        let kept = kept.map_err(|error| self.failed(error.into()))?;
+        let mut widened: Vec<_> = kept.into_iter().filter(KeptMatrices::widened).collect();
+        for guide in &self.guides {
+            widened.extend(guide.opened.widened(device)?);
+        }
+        Ok(widened)
     }
 
     /// Loads the weights, its guides' too, if there is memory for them and for the sequences that will be open at the same

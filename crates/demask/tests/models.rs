@@ -9,9 +9,10 @@ use demask::internals::{
     decode::recommended,
     model_parts::{ArchSpec, Mlp},
     step::{Origin, SequenceNeeds},
-    tensor::Dtype,
+    tensor::{BlockFormat, Dtype},
 };
-use demask::{DeviceChoice, DtypeChoice, WeightChoice};
+use demask::{ActivationChoice, DeviceChoice, DtypeChoice, WeightChoice};
+use demask_cuda::CudaOptions;
 
 const INTRODUCTION: &str = "# Models
 
@@ -56,6 +57,68 @@ a GPU refuses them.
 | shape | experts | of a row | parameters of a row | experts in bf16 | read by 1 row | 4 rows | 32 rows |
 |---|---|---|---|---|---|---|---|
 ";
+
+const FILES: &str = "
+## GGUF files
+
+Types of matrices that are read, with the bits of a number in the file, and what it becomes in memory. Matrices stay in the blocks of
+the file where a processor has kernels for them, or in others that have room for the same numbers to the bit. The rest is
+widened to the type of the products, and rounded to `q8` where inputs are bytes (`--activations`). A line on standard error
+names what takes more memory than in the file, and how much; `demask inspect` says it without loading. F32, F16 and BF16 are
+read too. IQ1, IQ2 and IQ3 types, NVFP4 and the types that programs use on the way are refused by name: take the same model in
+Q4_K_M or Q8_0.
+
+| type | in the file | on a processor | beside inputs of bytes | on a GPU |
+|---|---|---|---|---|
+";
+
+const FILES_BEHIND: &str = "
+Texts are cut as `tokenizer.ggml.pre` says: by the ways of Qwen2, Llama 3, GPT-2, StarCoder and SmolLM, LLaDA-MoE, Mistral's
+Tekken, GPT-4o, DeepSeek, Falcon, Bloom and others that llama.cpp names, under all of their names; another name is refused. Tokenizers
+of the kind `llama` (SentencePiece) are not read.
+
+An answer of a causal model ends with every token that llama.cpp ends with: those of the keys `eos`, `eot`, `eom`, `fim_pad`, `fim_rep`
+and `fim_sep`, and control tokens whose text says it (`<|endoftext|>`, `<|im_end|>`, `<|eot_id|>`, `<end_of_turn>`, `</s>` and so on). A
+token that is ordinary text to the file is no end, whatever its text. Models that fill masks end where their authors' programs
+end: with the text's end and the turn's. `demask inspect` lists all ends, and what names each.
+";
+
+/// Bits of a number, with one digit where it needs one.
+fn bits(bytes: u64, count: usize) -> String {
+    let bits = format!("{:.2}", bytes as f64 * 8.0 / count as f64);
+    bits.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// A line for a type of a GGUF file: where its numbers are, and how many bits they take.
+fn file_type(format: BlockFormat) -> String {
+    let (stored, rows, columns) = (Dtype::Block(format), 64, 1024);
+    let in_file = bits((rows * stored.row_bytes(columns).unwrap()) as u64, rows * columns);
+    let on_processor = [ActivationChoice::Plain, ActivationChoice::Int8].map(|activations| {
+        let device = DeviceOptions {
+            device: DeviceChoice::Cpu,
+            dtype: DtypeChoice::Bf16,
+            activations,
+            tier: Some(Tier::Portable),
+            ..DeviceOptions::default()
+        };
+        let options = device.backend_options(stored).unwrap();
+        let taken = bits(options.matrix_bytes(stored, rows, columns), rows * columns);
+        format!("{}, {taken}", options.matrix_format([stored; 2]))
+    });
+    let gpu = CudaOptions { dtype: Dtype::Bf16, quantisation: None };
+    // A GPU's scales are f32.
+    let on_gpu = format!(
+        "{}, {}",
+        gpu.matrix_format([stored; 2]),
+        bits(gpu.matrix_bytes(stored, rows, columns), rows * columns)
+    );
+    format!(
+        "| {} | {in_file} | {} | {} | {on_gpu} |",
+        format.to_string().to_uppercase(),
+        on_processor[0],
+        on_processor[1]
+    )
+}
 
 /// A line for a shape with experts.
 fn experts(spec: &ArchSpec, name: &str) -> Option<String> {
@@ -129,7 +192,9 @@ fn page() -> String {
         let outline = Outline::of_shape(like, None).unwrap();
         page.extend(experts(outline.prompter().spec(), like.name()).map(|line| line + "\n"));
     }
-    page
+    page.push_str(FILES);
+    page.extend(BlockFormat::ALL.map(|format| file_type(format) + "\n"));
+    page + FILES_BEHIND
 }
 
 #[test]

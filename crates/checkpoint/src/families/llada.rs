@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::{
     DecodingDefaults, Family, FirstToken, GgufConventions, LARGEST_CONTEXT, LARGEST_HEADS, LARGEST_LAYERS,
-    LARGEST_VOCABULARY, LARGEST_WIDTH, LikelihoodConventions, MaskDraws, Pieces, Shape, Vocabulary, check, divide,
-    prompts, sdar, transformers,
+    LARGEST_VOCABULARY, LARGEST_WIDTH, LikelihoodConventions, MaskDraws, Shape, Vocabulary, check, divide, prompts,
+    sdar, transformers,
 };
 use crate::{CheckpointError, Warning, config::Fields, error::shown};
 
@@ -40,12 +40,6 @@ pub(super) const FAMILY: Family = Family {
         // Files say that it is there, and LLaDA's own tokenizer does not put it: with a chat template, which writes the
         // token, there would be two.
         first_token: FirstToken::Never,
-        pieces: Some(Pieces {
-            names: &["llada-moe", "bailingmoe"],
-            pattern: r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
-            nfc: false,
-            ignore_merges: false,
-        }),
     },
     decoding: DecodingDefaults {
         filter_order: FilterOrder::TopPFirst,

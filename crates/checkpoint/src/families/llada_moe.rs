@@ -23,8 +23,6 @@ pub(super) const FAMILY: Family = Family {
     prompt: prompts::roles,
     gguf: GgufConventions {
         architecture: "llada-moe",
-        // Dense LLaDA's list of names has those of this tokenizer, which is cut the same way.
-        pieces: None,
         paired: false,
         router: Some(experts::softmax(false)),
         ..llada::FAMILY.gguf

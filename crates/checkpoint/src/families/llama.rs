@@ -1,8 +1,6 @@
 //! Llama 3: autoregressive models that guide LLaDA.
 
-use super::{
-    Family, FirstToken, GgufConventions, Pieces, Relative, Sign, Vocabulary, prompts, stable_diffcoder, transformers,
-};
+use super::{Family, GgufConventions, Relative, Sign, Vocabulary, prompts, stable_diffcoder, transformers};
 
 pub(super) const FAMILY: Family = Family {
     name: "Llama",
@@ -14,17 +12,6 @@ pub(super) const FAMILY: Family = Family {
     vocabularies: &[Vocabulary { rows: 128_256, mask: None, eos: 128_001, turn_end: 128_009, bos: 128_000 }],
     turn_end: "<|eot_id|>",
     prompt: |messages, options| prompts::headers("<|begin_of_text|>", messages, options),
-    gguf: GgufConventions {
-        architecture: "llama",
-        paired: true,
-        first_token: FirstToken::UnlessDenied,
-        pieces: Some(Pieces {
-            names: &["llama-bpe", "llama3", "llama-v3"],
-            pattern: r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-            nfc: false,
-            ignore_merges: true,
-        }),
-        ..transformers::GGUF
-    },
+    gguf: GgufConventions { architecture: "llama", paired: true, ..transformers::GGUF },
     ..transformers::CAUSAL
 };

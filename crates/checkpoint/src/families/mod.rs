@@ -191,8 +191,6 @@ pub(crate) struct GgufConventions {
     pub router: Option<RouterRule>,
     /// Sets whether a raw text starts with the first token.
     pub first_token: FirstToken,
-    /// Cut of texts into pieces that the family's tokenizer brings, if it is not Qwen2's.
-    pub pieces: Option<Pieces>,
 }
 
 /// Rule for the token at the start of a raw text.
@@ -200,20 +198,8 @@ pub(crate) struct GgufConventions {
 pub(crate) enum FirstToken {
     /// Never there, whatever the file says.
     Never,
-    /// Present if the file says so.
-    IfSaid,
-    /// Present unless the file says otherwise.
-    UnlessDenied,
-}
-
-/// Cut of texts into pieces; `tokenizer.ggml.pre` names it.
-pub(crate) struct Pieces {
-    pub names: &'static [&'static str],
-    pub pattern: &'static str,
-    /// Records whether Hugging Face's tokenizer normalises to NFC first.
-    pub nfc: bool,
-    /// Records whether a piece that is a token is taken as it is.
-    pub ignore_merges: bool,
+    /// As the file says, or its way to cut texts if it does not.
+    AsSaid,
 }
 
 /// Conventions of a family's official decoding, where options leave them open.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Family, GgufConventions, Pieces, Relative, Shape, Sign, Vocabulary, open_dcoder, prompts, transformers};
+use super::{Family, GgufConventions, Relative, Shape, Sign, Vocabulary, open_dcoder, prompts, transformers};
 
 pub(super) const FAMILY: Family = Family {
     name: "Qwen2",
@@ -24,9 +24,7 @@ pub(super) const FAMILY: Family = Family {
 };
 
 /// Cut of texts by Qwen2's tokenizer, which Qwen3, Dream and SDAR have too.
-pub(crate) const PIECES: Pieces = Pieces { names: &["qwen2"], pattern: PATTERN, nfc: true, ignore_merges: false };
-
-const PATTERN: &str =
+pub(crate) const PATTERN: &str =
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 /// Number of ordinary tokens in Qwen2's vocabulary; its special tokens follow.

@@ -49,8 +49,7 @@ pub(super) const GGUF: GgufConventions = GgufConventions {
     paired: false,
     not_causal: None,
     router: None,
-    first_token: FirstToken::IfSaid,
-    pieces: None,
+    first_token: FirstToken::AsSaid,
 };
 
 /// Key of the width of the MLP.

@@ -6,7 +6,7 @@ use demask_tensor::{ExpertShape, Share, StoredTensor};
 use serde_json::Value as Json;
 
 use super::{
-    File,
+    File, ends,
     names::{ROPE_FACTORS, tensor_name},
 };
 use crate::{
@@ -95,9 +95,11 @@ pub(super) fn read(file: &File<'_>, fields: &Fields<'_>) -> Result<(&'static Fam
 /// Special tokens that the metadata name.
 pub(super) fn token_ids(fields: &Fields<'_>) -> Result<TokenIds, CheckpointError> {
     let token = |part: &str| fields.optional_token(&format!("tokenizer.ggml.{part}_token_id"));
+    let ends = ends::named(fields, &["eos", "eot"])?;
     Ok(TokenIds {
         mask: token("mask")?,
-        eos: token("eos")?.into_iter().chain(token("eot")?).collect(),
+        eos: ends.iter().map(|(id, _)| *id).collect(),
+        ends,
         bos: token("bos")?,
         pad: token("padding")?,
     })

@@ -4,7 +4,9 @@
 //! the types that they have, and the rows of q and k that some converters permute are handed out in their own order.
 
 mod architecture;
+mod ends;
 mod names;
+mod pieces;
 mod reader;
 mod vocabulary;
 
@@ -14,6 +16,7 @@ use std::{
 };
 
 use demask_model::{ArchSpec, ExpectedTensor, LayerRole, Role, expected_tensors};
+use demask_step::Mask;
 use demask_tensor::Bytes;
 use serde_json::{Map, Value as Json};
 
@@ -23,7 +26,7 @@ use crate::{
     weights::{Located, StoredWeights},
 };
 use names::{ROPE_FACTORS, tensor_name};
-use reader::{Array, Contents, LARGEST_DESCRIPTIONS, Tensor, Value};
+use reader::{Array, Contents, LARGEST_DESCRIPTIONS, Refusal, Tensor, Value};
 
 const TEMPLATE: &str = "tokenizer.chat_template";
 
@@ -73,8 +76,13 @@ pub(crate) fn open(bytes: &Bytes, label: &str, choice: Option<&FamilyChoice>) ->
         }
     }
     let weights = file.weights(converted, &spec, bytes)?;
-    let ids = architecture::token_ids(&fields)?;
-    let tokenizer = vocabulary::read(&file, &fields, converted, &ids)?;
+    let mut ids = architecture::token_ids(&fields)?;
+    let vocabulary = vocabulary::read(&file, &fields, converted, &ids)?;
+    // What fills holes ends where its authors' programs end, and pads with what would be an end here.
+    if spec.attention == Mask::Causal {
+        ids.ends = ends::read(&fields, |text| vocabulary.as_ref()?.marked(text))?;
+    }
+    let tokenizer = vocabulary.map(|vocabulary| vocabulary.tokenizer);
     let texts: Vec<_> = tokenizer.iter().flat_map(Tokenizer::named_texts).collect();
     let template = match fields.optional_text(TEMPLATE)? {
         Some(source) => ChatTemplate::from_source(source, label, family, &texts),
@@ -96,8 +104,14 @@ fn descriptions(bytes: &Bytes) -> Result<Cow<'_, [u8]>, CheckpointError> {
 impl<'a> File<'a> {
     fn read(bytes: &'a Bytes, descriptions: &'a [u8], label: &'a str) -> Result<Self, CheckpointError> {
         let read = reader::read(descriptions, bytes.len());
-        let Contents { values, tensors } =
-            read.map_err(|detail| CheckpointError::Gguf { file: label.to_owned(), detail })?;
+        let Contents { values, tensors } = read.map_err(|refusal| match refusal {
+            Refusal::Damaged(detail) => CheckpointError::Gguf { file: label.to_owned(), detail },
+            Refusal::Unsupported(what) => CheckpointError::Unsupported {
+                file: label.to_owned(),
+                what,
+                hint: "use the model in another quantisation, Q4_K_M or Q8_0 for example",
+            },
+        })?;
         Ok(Self { label, bytes, values, tensors })
     }
 

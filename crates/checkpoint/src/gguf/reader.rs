@@ -94,14 +94,27 @@ pub(super) struct Contents<'a> {
     pub tensors: HashMap<&'a str, Tensor>,
 }
 
-/// Reads and checks the descriptions of a file of a size, which begins with these bytes; an error says what was found and
-/// expected.
-pub(super) fn read(bytes: &[u8], size: usize) -> Result<Contents<'_>, String> {
+/// Reason that a file is not read.
+pub(super) enum Refusal {
+    /// It is not whole, or not in the format: what was found and expected.
+    Damaged(String),
+    /// It is sound, and has something that is not computed here.
+    Unsupported(String),
+}
+
+impl From<String> for Refusal {
+    fn from(detail: String) -> Self {
+        Self::Damaged(detail)
+    }
+}
+
+/// Reads and checks the descriptions of a file of a size, which begins with these bytes.
+pub(super) fn read(bytes: &[u8], size: usize) -> Result<Contents<'_>, Refusal> {
     let mut cursor = Cursor { bytes, size, at: 0 };
     let (tensors, keys) = cursor.head()?;
     let values = cursor.values(keys)?;
     let alignment = alignment(&values)?;
-    let infos = (0..tensors).map(|_| cursor.tensor()).collect::<Result<Vec<_>, _>>()?;
+    let infos = (0..tensors).map(|_| cursor.tensor()).collect::<Result<Vec<_>, Refusal>>()?;
     // Padding behind the descriptions; a file without tensors may end before it.
     let base = (cursor.at as u64).next_multiple_of(alignment);
     let tensors = place(infos, base, alignment, size as u64)?;
@@ -249,23 +262,19 @@ impl<'a> Cursor<'a> {
         Ok(Array { kind, count, bytes: &self.bytes[start..self.at] })
     }
 
-    fn tensor(&mut self) -> Result<Info<'a>, String> {
+    fn tensor(&mut self) -> Result<Info<'a>, Refusal> {
         let name = self.name()?;
         let dimensions = self.u32()?;
         if !(1..=MOST_DIMENSIONS).contains(&dimensions) {
             let name = shown(name);
-            return Err(format!("the tensor {name} has {dimensions} dimensions, expected 1 to {MOST_DIMENSIONS}"));
+            let found = format!("the tensor {name} has {dimensions} dimensions, expected 1 to {MOST_DIMENSIONS}");
+            return Err(found.into());
         }
-        let mut shape = (0..dimensions).map(|_| self.u64()).collect::<Result<Vec<_>, _>>()?;
+        let mut shape = (0..dimensions).map(|_| self.u64()).collect::<Result<Vec<_>, String>>()?;
         // The file lists the fastest first.
         shape.reverse();
         let kind = self.u32()?;
-        let dtype = dtype(kind).map_err(|found| {
-            format!(
-                "the tensor {} has the type {found}, expected F32, F16, BF16, Q4_0, Q5_0, Q8_0, Q4_K, Q5_K or Q6_K",
-                shown(name)
-            )
-        })?;
+        let dtype = dtype(kind).map_err(|refusal| refusal.of_tensor(name))?;
         Ok(Info { name, dtype, shape, offset: self.u64()? })
     }
 }
@@ -281,25 +290,79 @@ fn fixed_size(kind: u32) -> Option<u64> {
     }
 }
 
-/// Type of a tensor by its number, or its name if it is one that is not read.
-fn dtype(kind: u32) -> Result<Dtype, String> {
-    Ok(match kind {
-        0 => Dtype::F32,
-        1 => Dtype::F16,
-        30 => Dtype::Bf16,
-        2 => Dtype::Block(BlockFormat::Q4_0),
-        6 => Dtype::Block(BlockFormat::Q5_0),
-        8 => Dtype::Block(BlockFormat::Q8_0),
-        12 => Dtype::Block(BlockFormat::Q4K),
-        13 => Dtype::Block(BlockFormat::Q5K),
-        14 => Dtype::Block(BlockFormat::Q6K),
-        3 => return Err("Q4_1".to_owned()),
-        7 => return Err("Q5_1".to_owned()),
-        10 => return Err("Q2_K".to_owned()),
-        11 => return Err("Q3_K".to_owned()),
-        16..=23 | 29 => return Err(format!("{kind} (an IQ type)")),
-        _ => return Err(kind.to_string()),
-    })
+/// Types of tensors by their numbers in files.
+const TYPES: [(u32, Dtype); 18] = [
+    (0, Dtype::F32),
+    (1, Dtype::F16),
+    (30, Dtype::Bf16),
+    (2, Dtype::Block(BlockFormat::Q4_0)),
+    (3, Dtype::Block(BlockFormat::Q4_1)),
+    (6, Dtype::Block(BlockFormat::Q5_0)),
+    (7, Dtype::Block(BlockFormat::Q5_1)),
+    (8, Dtype::Block(BlockFormat::Q8_0)),
+    (10, Dtype::Block(BlockFormat::Q2K)),
+    (11, Dtype::Block(BlockFormat::Q3K)),
+    (12, Dtype::Block(BlockFormat::Q4K)),
+    (13, Dtype::Block(BlockFormat::Q5K)),
+    (14, Dtype::Block(BlockFormat::Q6K)),
+    (20, Dtype::Block(BlockFormat::Iq4Nl)),
+    (23, Dtype::Block(BlockFormat::Iq4Xs)),
+    (34, Dtype::Block(BlockFormat::Tq1_0)),
+    (35, Dtype::Block(BlockFormat::Tq2_0)),
+    (39, Dtype::Block(BlockFormat::Mxfp4)),
+];
+
+/// Names of the types that are not read: codebooks, what programs use on the way, orders of one processor, numbers that are no
+/// weights.
+const UNREAD: [(u32, &str); 22] = [
+    (4, "Q4_2"),
+    (5, "Q4_3"),
+    (9, "Q8_1"),
+    (15, "Q8_K"),
+    (16, "IQ2_XXS"),
+    (17, "IQ2_XS"),
+    (18, "IQ3_XXS"),
+    (19, "IQ1_S"),
+    (21, "IQ3_S"),
+    (22, "IQ2_S"),
+    (24, "I8"),
+    (25, "I16"),
+    (26, "I32"),
+    (27, "I64"),
+    (28, "F64"),
+    (29, "IQ1_M"),
+    (31, "Q4_0_4_4"),
+    (32, "Q4_0_4_8"),
+    (33, "Q4_0_8_8"),
+    (36, "IQ4_NL_4_4"),
+    (40, "NVFP4"),
+    (41, "Q1_0"),
+];
+
+/// Largest number that a type may have one day; beyond it a file is damaged.
+const LAST_TYPE: u32 = 255;
+
+/// Type of a tensor by its number, or why it is not read.
+fn dtype(kind: u32) -> Result<Dtype, Refusal> {
+    if let Some((_, dtype)) = TYPES.iter().find(|(known, _)| *known == kind) {
+        return Ok(*dtype);
+    }
+    let name = UNREAD.iter().find(|(known, _)| *known == kind).map(|(_, name)| *name);
+    match name {
+        Some(name) => Err(Refusal::Unsupported(format!("the type {name}"))),
+        None if kind <= LAST_TYPE => Err(Refusal::Unsupported(format!("the type with the number {kind}"))),
+        None => Err(Refusal::Damaged(format!("has the type {kind}, expected at most {LAST_TYPE}"))),
+    }
+}
+
+impl Refusal {
+    /// The same, of a tensor.
+    fn of_tensor(self, name: &str) -> Self {
+        match self {
+            Self::Damaged(detail) => Self::Damaged(format!("the tensor {} {detail}", shown(name))),
+            Self::Unsupported(what) => Self::Unsupported(format!("{what} of the tensor {}", shown(name))),
+        }
+    }
 }
 
 fn alignment(values: &HashMap<&str, Value<'_>>) -> Result<u64, String> {

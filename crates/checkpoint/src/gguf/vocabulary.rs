@@ -1,15 +1,19 @@
 //! Conversion of the metadata's tokens, merges and kinds of tokens to the `tokenizer.json` that they amount to.
 
-use std::{collections::BTreeMap, iter};
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value as Json, json};
 
-use super::{File, reader::Array};
+use super::{
+    File,
+    pieces::{self, Pieces},
+    reader::Array,
+};
 use crate::{
     CheckpointError, Family, Tokenizer,
     config::{Fields, TokenIds},
     error::shown,
-    families::{FAMILIES, FirstToken, Pieces, qwen2},
+    families::FirstToken,
     tokenizer::{Added, Settings, byte_pairs},
 };
 
@@ -22,13 +26,28 @@ const CONTROL: u64 = 3;
 const USER_DEFINED: u64 = 4;
 const UNUSED: u64 = 5;
 
-/// The tokenizer of a file, or nothing if it has none.
+/// The tokenizer of a file, and which of its tokens are no ordinary text.
+pub(super) struct Vocabulary {
+    pub tokenizer: Tokenizer,
+    /// Ids of control tokens, and of those that users defined; nothing, if the file does not say of any token what it is.
+    marked: Option<BTreeSet<u32>>,
+}
+
+impl Vocabulary {
+    /// The token of a text, unless it is ordinary text.
+    pub(super) fn marked(&self, text: &str) -> Option<u32> {
+        let known = |id: &u32| self.marked.as_ref().is_none_or(|marked| marked.contains(id));
+        self.tokenizer.id(text).filter(known)
+    }
+}
+
+/// The vocabulary of a file, or nothing if it has none.
 pub(super) fn read(
     file: &File<'_>,
     fields: &Fields<'_>,
     family: &Family,
     ids: &TokenIds,
-) -> Result<Option<Tokenizer>, CheckpointError> {
+) -> Result<Option<Vocabulary>, CheckpointError> {
     let Some(model) = fields.optional_text("tokenizer.ggml.model")?.filter(|model| *model != "none") else {
         return Ok(None);
     };
@@ -36,7 +55,7 @@ pub(super) fn read(
         let what = format!("a tokenizer of the kind {}", shown(model));
         return Err(fields.unsupported(what, "expected \"gpt2\", byte pairs; use the model's safetensors"));
     }
-    let pieces = pieces(fields)?;
+    let pieces = pieces::read(fields)?;
     let tokens = Tokens::read(file, fields)?;
     let mut settings = Settings::default();
     for (part, id) in [("mask_token", ids.mask), ("eos_token", ids.eos.first().copied()), ("bos_token", ids.bos)] {
@@ -52,8 +71,10 @@ pub(super) fn read(
         settings.texts.entry("mask_token").or_insert_with(|| (*text).to_owned());
     }
     let merges = texts(file.list("tokenizer.ggml.merges")?, fields, "tokenizer.ggml.merges")?;
-    let first = if starts(fields, family)? { ids.bos.and_then(|id| Some((id, tokens.text(id)?))) } else { None };
-    let mut whole = byte_pairs(pieces.pattern, tokens.vocabulary, &merges, tokens.added.values());
+    let first =
+        if starts(fields, family, pieces)? { ids.bos.and_then(|id| Some((id, tokens.text(id)?))) } else { None };
+    let marked = tokens.kinds.then(|| tokens.added.keys().copied().collect());
+    let mut whole = byte_pairs(pieces.patterns, tokens.vocabulary, &merges, tokens.added.values());
     if !pieces.nfc {
         whole["normalizer"] = Json::Null;
     }
@@ -62,29 +83,14 @@ pub(super) fn read(
         whole["post_processor"] = starting_with(id, &text);
     }
     let text = whole.to_string();
-    Tokenizer::parse(text.as_bytes(), file.label, settings).map(Some)
-}
-
-/// Finds how the tokenizer cuts text: Qwen2's way, or one that a family brings.
-fn pieces(fields: &Fields<'_>) -> Result<&'static Pieces, CheckpointError> {
-    let name = fields.optional_text("tokenizer.ggml.pre")?;
-    let name = name.ok_or_else(|| fields.missing("tokenizer.ggml.pre", "the name of a way to cut text"))?;
-    let own = || FAMILIES.iter().filter_map(|family| family.gguf.pieces.as_ref());
-    let known = || iter::once(&qwen2::PIECES).chain(own());
-    known().find(|pieces| pieces.names.contains(&name)).ok_or_else(|| {
-        let names: Vec<_> = known().flat_map(|pieces| pieces.names).copied().collect();
-        fields.bad("tokenizer.ggml.pre", &name.into(), format!("one of {}", names.join(", ")))
-    })
+    let tokenizer = Tokenizer::parse(text.as_bytes(), file.label, settings)?;
+    Ok(Some(Vocabulary { tokenizer, marked }))
 }
 
 /// Reports whether a raw text starts with the first token.
-fn starts(fields: &Fields<'_>, family: &Family) -> Result<bool, CheckpointError> {
+fn starts(fields: &Fields<'_>, family: &Family, pieces: &Pieces) -> Result<bool, CheckpointError> {
     let said = fields.optional_flag("tokenizer.ggml.add_bos_token")?;
-    Ok(match family.gguf.first_token {
-        FirstToken::Never => false,
-        FirstToken::IfSaid => said == Some(true),
-        FirstToken::UnlessDenied => said != Some(false),
-    })
+    Ok(family.gguf.first_token == FirstToken::AsSaid && said.unwrap_or(pieces.begins))
 }
 
 fn starting_with(id: u32, text: &str) -> Json {
@@ -104,6 +110,8 @@ struct Tokens {
     vocabulary: Map<String, Json>,
     added: BTreeMap<u32, Added>,
     texts: Vec<String>,
+    /// Records whether the file says what each token is.
+    kinds: bool,
 }
 
 impl Tokens {
@@ -118,7 +126,9 @@ impl Tokens {
             return Err(fields.bad(KINDS, &kinds.len().into(), expected));
         }
         // Kinds that are no numbers say nothing.
-        let mut kinds = kinds.and_then(Array::magnitudes).into_iter().flatten();
+        let kinds = kinds.and_then(Array::magnitudes);
+        let said = kinds.is_some();
+        let mut kinds = kinds.into_iter().flatten();
         let (mut vocabulary, mut added) = (Map::new(), BTreeMap::new());
         for (id, text) in (0u32..).zip(&texts) {
             let kind = kinds.next().unwrap_or(ORDINARY);
@@ -132,7 +142,7 @@ impl Tokens {
                 added.insert(id, Added::literal(id, text, kind == CONTROL));
             }
         }
-        Ok(Self { vocabulary, added, texts })
+        Ok(Self { vocabulary, added, texts, kinds: said })
     }
 
     fn text(&self, id: u32) -> Option<String> {

@@ -1,13 +1,13 @@
 //! `demask inspect`: what a model directory holds, weights not loaded.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use demask::internals::{
-    BackendOptions, DeviceOptions, Footprint,
+    DeviceOptions, Footprint, KeptMatrices,
     checkpoint::Checkpoint,
-    model_parts::{ArchSpec, Mlp, Packing, Role, expected_tensors},
+    model_parts::{ArchSpec, Mlp},
     step::SequenceNeeds,
-    tensor::{Dtype, ExpertShape},
+    tensor::ExpertShape,
 };
 use demask::{DeviceChoice, DtypeChoice, WeightChoice};
 use serde::Serialize;
@@ -29,6 +29,8 @@ struct Report {
     dtypes: Vec<Stored>,
     special: Special,
     stop: Vec<u32>,
+    /// The same tokens, each with its text and what names it an end.
+    ends: Vec<End>,
     tokenizer: bool,
     /// `checkpoint`, or `family` where the checkpoint has none.
     template: &'static str,
@@ -83,6 +85,13 @@ struct Special {
     pad: Option<u32>,
 }
 
+#[derive(Serialize)]
+struct End {
+    id: u32,
+    text: Option<String>,
+    from: String,
+}
+
 /// Bytes that a device needs in one element type, as the loader checks them.
 #[derive(Serialize)]
 struct Memory {
@@ -92,6 +101,9 @@ struct Memory {
     matrices: Vec<String>,
     weights: u64,
     cache_per_1000_positions: u64,
+    /// Matrices whose blocks take more memory than in their file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    widened: Vec<KeptMatrices>,
 }
 
 /// Runs the command.
@@ -125,11 +137,19 @@ fn report(checkpoint: &Checkpoint, device: &DeviceOptions) -> anyhow::Result<Rep
             pad: special.pad,
         },
         stop: special.stop.clone(),
+        ends: ends(checkpoint),
         tokenizer: checkpoint.tokenizer().is_some(),
         template: if checkpoint.template().is_fallback() { "family" } else { "checkpoint" },
         memory: memories(checkpoint, device)?,
         warnings: checkpoint.warnings().iter().map(ToString::to_string).collect(),
     })
+}
+
+fn ends(checkpoint: &Checkpoint) -> Vec<End> {
+    let special = checkpoint.special();
+    let ends = special.stop.iter().zip(&special.stop_from);
+    let text = |id| checkpoint.tokenizer().and_then(|tokenizer| tokenizer.token(id));
+    ends.map(|(&id, from)| End { id, text: text(id), from: from.clone() }).collect()
 }
 
 fn architecture(spec: &ArchSpec) -> Architecture {
@@ -185,36 +205,17 @@ fn memory(checkpoint: &Checkpoint, [name, dtype]: [&'static str; 2], device: &De
     let canvas = SequenceNeeds { positions: POSITIONS, ..SequenceNeeds::default() };
     let Footprint { weights, cache, .. } =
         Footprint::of(checkpoint.spec(), &checkpoint.weights().stored(), &options, 1, &[canvas])?;
-    let stored = checkpoint.weights().stored();
-    let kept: BTreeSet<_> = matrices(checkpoint.spec()).map(|role| matrix_format(&stored, role, &options)).collect();
-    let matrices = kept.into_iter().collect();
-    Ok(Memory { device: name, dtype: dtype.to_owned(), matrices, weights, cache_per_1000_positions: cache })
-}
-
-/// Tensors that are packed as matrices.
-fn matrices(spec: &ArchSpec) -> impl Iterator<Item = Role> {
-    let tensors = expected_tensors(spec).into_iter();
-    let matrices = tensors.filter(|tensor| !tensor.vector && is_matrix(tensor.role)).map(|tensor| tensor.role);
-    matrices.chain(spec.tied.then_some(Role::Embedding))
-}
-
-/// Reports whether a tensor is packed in the format that was asked for: routers are kept in f32.
-fn is_matrix(role: Role) -> bool {
-    let router = matches!(role, Role::Layer(_, part) if part.packing() == Packing::Router);
-    role != Role::Embedding && !router
-}
-
-/// Format of a matrix: gate and up are packed together.
-fn matrix_format(stored: &BTreeMap<Role, Dtype>, role: Role, options: &BackendOptions) -> String {
-    let partner = match role {
-        Role::Layer(layer, part) => match part.packing() {
-            Packing::Gate { up } => Role::Layer(layer, up),
-            Packing::Up { gate } => Role::Layer(layer, gate),
-            _ => role,
-        },
-        role => role,
-    };
-    options.matrix_format([stored[&role], stored[&partner]])
+    let kept = KeptMatrices::of(checkpoint.spec(), &checkpoint.weights().stored(), &options)?;
+    let formats: BTreeSet<_> = kept.iter().map(|kept| kept.kept.clone()).collect();
+    let asked = device.quantize != WeightChoice::Plain;
+    Ok(Memory {
+        device: name,
+        dtype: dtype.to_owned(),
+        matrices: formats.into_iter().collect(),
+        weights,
+        cache_per_1000_positions: cache,
+        widened: kept.into_iter().filter(|kept| !asked && kept.widened()).collect(),
+    })
 }
 
 fn told(report: &Report) -> String {
@@ -223,7 +224,7 @@ fn told(report: &Report) -> String {
     let id = |id: Option<u32>| id.map_or_else(|| "none".to_owned(), |id| id.to_string());
     let dtypes: Vec<_> =
         report.dtypes.iter().map(|stored| format!("{} {}", output::bytes(stored.bytes), stored.dtype)).collect();
-    let stop: Vec<_> = report.stop.iter().map(ToString::to_string).collect();
+    let stop: Vec<_> = report.ends.iter().map(told_end).collect();
     let template = match report.template {
         "family" => "that of the family, the checkpoint has none",
         _ => "the checkpoint's own",
@@ -252,11 +253,20 @@ fn told(report: &Report) -> String {
             format!("{taken} of {count} of {ffn}{shared} in {layers} layers, {active_parameters} parameters a row");
         lines.insert(3, format!("experts     {told}"));
     }
-    lines.extend(report.memory.iter().map(|Memory { device, dtype, matrices, weights, cache_per_1000_positions }| {
+    for Memory { device, dtype, matrices, weights, cache_per_1000_positions, widened } in &report.memory {
         let (weights, cache) = (output::bytes(*weights), output::bytes(*cache_per_1000_positions));
         let kept = if *matrices == [dtype.as_str()] { String::new() } else { format!(" in {}", matrices.join(" + ")) };
-        format!("memory      {device} {dtype}: {weights} weights{kept}, {cache} of K/V for {POSITIONS} positions")
-    }));
+        lines.push(format!(
+            "memory      {device} {dtype}: {weights} weights{kept}, {cache} of K/V for {POSITIONS} positions"
+        ));
+        lines.extend(widened.iter().map(|kept| format!("widened     {device} {dtype}: {}", output::widened(kept))));
+    }
     lines.extend(report.warnings.iter().map(|warning| format!("warning     {warning}")));
     lines.join("\n") + "\n"
+}
+
+/// An end token: its id, its text, and what names it.
+fn told_end(end: &End) -> String {
+    let text = end.text.as_ref().map_or_else(String::new, |text| format!(" {text:?}"));
+    format!("{}{text} ({})", end.id, end.from)
 }

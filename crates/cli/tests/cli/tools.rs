@@ -216,6 +216,37 @@ fn memory_of_blocks_is_that_of_the_blocks() {
 }
 
 #[test]
+fn weights_that_take_more_memory_than_in_their_file_are_told_before_and_while_they_are_loaded() {
+    let model = project("crates/checkpoint/tests/data/tiny.gguf");
+    let told = "1 tensor of q4_0, 1.1 KiB in the file, as f32 in 8.0 KiB";
+    let text = demask(&["inspect", &model]).success();
+    assert!(text.contains(&format!("\nwidened     cpu f32: {told}\n")), "{text}");
+    let report = demask(&["inspect", &model, "--json"]).json();
+    let widened = &report["memory"][0]["widened"];
+    assert_eq!((&widened[0]["stored"], &widened[1]["stored"]), (&"q4_0".into(), &"q5_0".into()));
+    assert_eq!((&widened[0]["kept"], &widened[0]["bytes"]), (&"f32".into(), &8192.into()));
+    let arguments = ["generate", "--model", &model, "--prompt-tokens", "1", "--gen-length", "1"];
+    let with = |more: &[&str]| demask(&[&arguments[..], more].concat()).stderr;
+    let line = "warning: weights take more memory than in their file: ";
+    let loaded = with(&["--dtype", "f32"]);
+    assert!(loaded.lines().any(|found| found.starts_with(&format!("{line}{told}; 1 tensor of q5_0, "))), "{loaded}");
+    for more in [&["--dtype", "f32", "--quiet"][..], &["--quantize", "q8"]] {
+        assert!(!with(more).contains(line), "{more:?}");
+    }
+}
+
+#[test]
+fn inspect_lists_ends_with_their_texts_and_what_names_them() {
+    let model = project("crates/checkpoint/tests/data/tiny.gguf");
+    let text = demask(&["inspect", &model]).success();
+    let told = "\nstop        262 \"<|endoftext|>\" (tokenizer.ggml.eos_token_id), 264 \"<|eot_id|>\" (its text)\n";
+    assert!(text.contains(told), "{text}");
+    let report = demask(&["inspect", &model, "--json"]).json();
+    assert_eq!(report["ends"][1], serde_json::json!({"id": 264, "text": "<|eot_id|>", "from": "its text"}));
+    assert_eq!(report["stop"], serde_json::json!([262, 264]));
+}
+
+#[test]
 fn receipts_tell_what_activations_are_rounded_to() {
     let arguments = ["generate", "--prompt-tokens", "1", "--gen-length", "1", "--dtype", "bf16", "--json"];
     for weights in ["q8", "q4"] {

@@ -420,7 +420,9 @@ pub(super) unsafe fn factors<C: Code>(head: *const u8, part: *const u8, panel: u
             plain(_mm512_cvtph_ps(_mm256_loadu_si256(start.cast::<__m256i>())))
         };
         let scales = |which: usize| _mm_loadu_si128(part.add((panel * 2 + which) * PANEL).cast::<__m128i>());
-        if coding.minima() {
+        if coding.minima() && !coding.part_scales() {
+            [halves(0), halves(1)]
+        } else if coding.minima() {
             let [first, minima] = [_mm512_cvtepu8_epi32(scales(0)), _mm512_cvtepu8_epi32(scales(1))];
             let scales = _mm512_mul_ps(halves(0), _mm512_cvtepi32_ps(first));
             [scales, _mm512_mul_ps(halves(1), _mm512_cvtepi32_ps(minima))]

@@ -83,7 +83,7 @@ impl PanelRows<'_> {
     #[inline(always)]
     fn write_kept(&self, to: WeightFormat, group: &mut [u8], panel: usize) -> bool {
         let kept = Coding::keeping(self.weight.dtype()).filter(|&coding| to == WeightFormat::Integers(coding));
-        let Some(coding) = kept else { return false };
+        let (Some(coding), Dtype::Block(format)) = (kept, self.weight.dtype()) else { return false };
         let mut rows = [&[][..]; PANEL];
         let mut count = 0;
         for (lane, row) in self.lanes() {
@@ -92,7 +92,7 @@ impl PanelRows<'_> {
         }
         // A panel without rows stays zero.
         if count > 0 {
-            write_kept(coding, &rows[..count], group, panel);
+            write_kept(coding, (format, &rows[..count]), group, panel);
         }
         true
     }

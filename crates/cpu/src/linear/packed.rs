@@ -95,13 +95,13 @@ pub struct MatrixFormat(pub(super) WeightFormat);
 
 impl MatrixFormat {
     /// Chooses the format of tensors stored in these types that are packed together (gate and up; else the same twice),
-    /// for products of a kind: the blocks that they share, if they are not to be rounded anew, or else the format of
-    /// plain kernels. Beside inputs of bytes, tensors that are not in blocks are rounded to eight bits.
+    /// for products of a kind: the blocks that have room for both, if they are not to be rounded anew, or else the format of
+    /// plain kernels. Beside inputs of bytes, tensors that no blocks have room for are rounded to eight bits.
     pub fn of(stored: [Dtype; 2], products: Products) -> Self {
         let Products { dtype, quantisation, activations } = products;
         let plain = if dtype == Dtype::F32 { WeightFormat::F32 } else { WeightFormat::Bf16Pairs };
-        let shared = (stored[0] == stored[1]).then_some(stored[0]);
-        let coding = match (quantisation, shared.and_then(Coding::keeping), activations) {
+        let [first, second] = stored.map(Coding::keeping);
+        let coding = match (quantisation, first.filter(|_| first == second), activations) {
             (Some(to), _, _) => Some(Coding::rounded(to)),
             (None, None, Activations::Int8) => Some(Coding::Q8),
             (None, kept, _) => kept,

@@ -49,7 +49,8 @@ impl Kept {
     /// rounded to integers on request; else integers in blocks of 32 keep their format.
     pub(super) fn of(stored: [Dtype; 2], dtype: Dtype, quantisation: Option<Quantisation>) -> Self {
         let plain = if dtype == Dtype::F32 { Self::F32 } else { Self::Bf16 };
-        let stays = integers_of(stored[0]).filter(|_| stored[0] == stored[1]);
+        let [first, second] = stored.map(integers_of);
+        let stays = first.filter(|_| first == second);
         quantisation.or(stays).map_or(plain, Self::Integers)
     }
 
@@ -121,9 +122,10 @@ fn write_words<const N: usize>(out: &mut [u8], words: impl Iterator<Item = [u8; 
 
 /// The integers that a block format holds as they are here: the same groups, a half as their scale, nothing else.
 fn integers_of(dtype: Dtype) -> Option<Quantisation> {
-    match dtype {
-        Dtype::Block(BlockFormat::Q8_0) => Some(Quantisation::Q8),
-        Dtype::Block(BlockFormat::Q4_0) => Some(Quantisation::Q4),
+    let Dtype::Block(format) = dtype else { return None };
+    match format.parts_as() {
+        Some(BlockFormat::Q8_0) => Some(Quantisation::Q8),
+        Some(BlockFormat::Q4_0) => Some(Quantisation::Q4),
         _ => None,
     }
 }

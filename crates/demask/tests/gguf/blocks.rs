@@ -36,6 +36,24 @@ const MIXTURES: [Mixture; 4] = [
     Mixture { most: BlockFormat::Q4_0, finer: BlockFormat::Q4_0, up: BlockFormat::Q5K, table: BlockFormat::Q4_0 },
 ];
 
+/// A file of one format.
+fn of(format: BlockFormat) -> Mixture {
+    Mixture { most: format, finer: format, up: format, table: format }
+}
+
+/// Formats that are not among those mixtures, and what matrices become beside plain inputs.
+const OTHERS: [(BlockFormat, &str); 9] = [
+    (BlockFormat::Q4_1, "q4_1"),
+    (BlockFormat::Q5_1, "q5_1"),
+    (BlockFormat::Q2K, "bf16"),
+    (BlockFormat::Q3K, "q6_k"),
+    (BlockFormat::Iq4Nl, "q8"),
+    (BlockFormat::Iq4Xs, "iq4_xs"),
+    (BlockFormat::Tq1_0, "q6_k"),
+    (BlockFormat::Tq2_0, "q6_k"),
+    (BlockFormat::Mxfp4, "bf16"),
+];
+
 /// Random blocks: any integers and scales, halves so small that the numbers are about those of a network.
 fn blocks(format: BlockFormat, count: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -46,14 +64,22 @@ fn blocks(format: BlockFormat, count: usize, seed: u64) -> Vec<u8> {
         (state >> 40) as u8
     };
     let mut bytes: Vec<u8> = (0..count * format.bytes()).map(|_| byte()).collect();
-    let (halves, scale, minimum): (&[usize], f32, f32) = match format {
-        BlockFormat::Q4K | BlockFormat::Q5K => (&[0, 2], 2e-4, 1e-3),
-        BlockFormat::Q6K => (&[208], 4e-5, 0.0),
-        BlockFormat::Q8_0 => (&[0], 1e-3, 0.0),
-        _ => (&[0], 8e-3, 0.0),
+    let (scale, minimum) = match format {
+        BlockFormat::Q4K | BlockFormat::Q5K => (2e-4, 1e-3),
+        BlockFormat::Q2K => (4e-3, 6e-3),
+        BlockFormat::Q6K => (4e-5, 0.0),
+        BlockFormat::Q3K | BlockFormat::Q8_0 | BlockFormat::Iq4Nl => (1e-3, 0.0),
+        BlockFormat::Iq4Xs => (5e-5, 0.0),
+        BlockFormat::Q4_1 | BlockFormat::Q5_1 => (8e-3, -7e-2),
+        BlockFormat::Tq1_0 | BlockFormat::Tq2_0 => (6e-2, 0.0),
+        _ => (8e-3, 0.0),
     };
     for block in bytes.chunks_mut(format.bytes()) {
-        for (&at, size) in halves.iter().zip([scale, minimum]) {
+        if format == BlockFormat::Mxfp4 {
+            // Around 2^-6.
+            block[0] = 120 + block[0] % 4;
+        }
+        for (&at, size) in format.halves_at().iter().zip([scale, minimum]) {
             let half = half::f16::from_f32(size * (f32::from(byte()) / 255.0 + 0.5));
             block[at..at + 2].copy_from_slice(&half.to_le_bytes());
         }
@@ -128,11 +154,20 @@ fn file(architecture: &str, mixture: Mixture, widen: bool) -> (Vec<u8>, usize) {
 fn kind(format: BlockFormat) -> u32 {
     match format {
         BlockFormat::Q4_0 => 2,
+        BlockFormat::Q4_1 => 3,
         BlockFormat::Q5_0 => 6,
+        BlockFormat::Q5_1 => 7,
         BlockFormat::Q8_0 => 8,
+        BlockFormat::Q2K => 10,
+        BlockFormat::Q3K => 11,
         BlockFormat::Q4K => 12,
         BlockFormat::Q5K => 13,
         BlockFormat::Q6K => 14,
+        BlockFormat::Iq4Nl => 20,
+        BlockFormat::Iq4Xs => 23,
+        BlockFormat::Tq1_0 => 34,
+        BlockFormat::Tq2_0 => 35,
+        BlockFormat::Mxfp4 => 39,
         other => panic!("{other} has no number"),
     }
 }
@@ -171,6 +206,48 @@ fn logits_are_those_of_the_widened_file_to_the_bit() {
                 assert!(found == bits(&logits(&mut wide)), "{architecture} {mixture:?} {device:?}");
             }
         }
+    }
+}
+
+#[test]
+fn every_format_computes_what_its_numbers_do() {
+    for (format, _) in OTHERS {
+        let [kept, wide] = [false, true].map(|widen| file("llada", of(format), widen).0);
+        for device in devices() {
+            let [mut kept, mut wide] = [&kept, &wide].map(|bytes| load(bytes.clone(), &device));
+            assert!(bits(&logits(&mut kept)) == bits(&logits(&mut wide)), "{format} {device:?}");
+        }
+    }
+}
+
+/// What takes more memory than in the file is told before it is loaded, and takes as much as was told.
+#[test]
+fn weights_without_a_kernel_of_their_own_are_told_and_counted() {
+    for (format, kept) in OTHERS {
+        let (bytes, matrices) = file("llada", of(format), false);
+        let device = DeviceOptions {
+            device: DeviceChoice::Cpu,
+            dtype: DtypeChoice::Bf16,
+            activations: ActivationChoice::Plain,
+            ..DeviceOptions::default()
+        };
+        let opened = Opened::open(in_memory("mixed", bytes)).unwrap();
+        let (widened, told) = (opened.widened(&device).unwrap(), opened.footprint(&device, &[]).unwrap());
+        let anew = DeviceOptions { quantize: WeightChoice::Q8, ..device.clone() };
+        assert!(opened.widened(&anew).unwrap().is_empty(), "{format}: what was asked for is no news");
+        let model = opened.load(&device, &[], &mut |_| true).unwrap();
+        assert_eq!(model.network().weight_bytes() as u64, told.weights, "{format}");
+        let device = model.network().describe();
+        let weights = if kept == "bf16" { ", bf16".to_owned() } else { format!(", bf16, {kept} weights") };
+        assert!(device.ends_with(&weights), "{format}: {device}");
+        let own = matches!(format, BlockFormat::Q4_1 | BlockFormat::Q5_1);
+        assert_eq!(widened.is_empty(), own, "{format}: {widened:?}");
+        let Some(widened) = widened.first() else { continue };
+        let table = VOCABULARY * Dtype::Block(format).row_bytes(HIDDEN).unwrap();
+        let found = (widened.stored.as_str(), widened.kept.as_str(), widened.tensors, widened.stored_bytes as usize);
+        assert_eq!(found, (format.to_string().as_str(), kept, 7 * LAYERS + 1, matrices - table));
+        let vectors = (2 * LAYERS + 1) * HIDDEN * 4;
+        assert_eq!(widened.bytes as usize, told.weights as usize - vectors - table);
     }
 }
 

@@ -18,7 +18,7 @@ use std::{
 };
 
 use super::{
-    Code,
+    Code, Coding,
     avx2_tiles::{Inputs, Lines, Products, Totals, starts, tile, totals_of_pairs, words},
     codings,
     numbers::{Quad, Read},
@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// The kernels of AVX2.
-pub(in crate::linear) const KERNELS: [Kernel; 6] = codings!(kernel::<Pairs>, "avx2_i8");
+pub(in crate::linear) const KERNELS: [Kernel; Coding::ALL.len()] = codings!(kernel::<Pairs>, "avx2_i8");
 
 /// Floats in a register.
 pub(super) const LANES: usize = 8;
@@ -104,6 +104,9 @@ impl Read for Vectors {
                 let of_scales = halves(head, panel, lanes);
                 if !coding.part_scales() {
                     _mm256_storeu_ps(first_out, of_scales);
+                    if coding.minima() {
+                        _mm256_storeu_ps(second_out, halves(head, GROUP + panel, lanes));
+                    }
                     continue;
                 }
                 let bytes = part.add(panel * 2 * PANEL + lanes * LANES);

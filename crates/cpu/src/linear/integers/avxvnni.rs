@@ -3,7 +3,7 @@
 use std::arch::x86_64::__m256i;
 
 use super::{
-    Code,
+    Code, Coding,
     avx2::{LANES, Unsigned},
     avx2_tiles::{Inputs, Lines, Products, Totals, dots, starts, tile},
     codings,
@@ -18,9 +18,9 @@ use crate::{
 };
 
 /// Kernels of a software twin of the dot products, for tests.
-pub(in crate::linear) const EMULATED: [Kernel; 6] = codings!(kernel::<Emulated>, "emulatedavxvnni_i8");
+pub(in crate::linear) const EMULATED: [Kernel; Coding::ALL.len()] = codings!(kernel::<Emulated>, "emulatedavxvnni_i8");
 /// Kernels of the dot products.
-pub(in crate::linear) const DOTS: [Kernel; 6] = codings!(kernel::<Hardware>, "avxvnni_i8");
+pub(in crate::linear) const DOTS: [Kernel; Coding::ALL.len()] = codings!(kernel::<Hardware>, "avxvnni_i8");
 
 /// Instructions of the software twin.
 const TWIN: Instructions = Instructions { executes: Tier::Avx2, ..Instructions::of(Tier::AvxVnni) };

@@ -1,7 +1,8 @@
 //! Weights of small integers in the order of byte dot products: those that weights are rounded to, and those of ggml's
 //! blocks.
 //!
-//! A weight is `scale * (integer - middle) - minimum`. Integers have four bits and up to two more, or eight.
+//! A weight is `scale * (integer - middle) - minimum`. Integers have four bits and up to two more, or eight. Formats of
+//! files that these have room for are kept as them.
 //!
 //! # Layout
 //!
@@ -10,7 +11,7 @@
 //! of [`INPUTS`] inputs follow, each with its scales, the upper bits and lower bits of the first panel's integers, those
 //! of the second's. The scales of a panel are two times 16 bytes: scales and minima, or the scales of either half of
 //! the inputs. The six bits that scales and minima take in `Q4_K` and `Q5_K` become bytes, which is 4 bytes more for 256
-//! inputs.
+//! inputs. The uneven steps of `IQ4_XS` become the bytes that they are, which is twice as much.
 //!
 //! Integers stand in quads, lines of 64 bytes: four inputs of the first output, of the second, and so on. Eight bits are
 //! lines as they are. The lower half of a byte of four bits has the quads 0, 2, 4 and 6, the upper half those between.
@@ -49,10 +50,13 @@ pub(super) use pack::{write_kept, write_rounded};
 pub(super) enum Coding {
     Q8,
     Q4,
+    Q4_1,
     Q5_0,
+    Q5_1,
     Q4K,
     Q5K,
     Q6K,
+    Iq4Xs,
 }
 
 /// Lines of a panel's four lower bits in a part.
@@ -60,7 +64,8 @@ const LOWER_LINES: usize = INPUTS * PANEL / 2 / QUAD_BYTES;
 
 impl Coding {
     /// All codings.
-    pub(super) const ALL: [Self; 6] = [Self::Q8, Self::Q4, Self::Q5_0, Self::Q4K, Self::Q5K, Self::Q6K];
+    pub(super) const ALL: [Self; 9] =
+        [Self::Q8, Self::Q4, Self::Q4_1, Self::Q5_0, Self::Q5_1, Self::Q4K, Self::Q5K, Self::Q6K, Self::Iq4Xs];
 
     /// The coding of weights that are rounded.
     pub(super) const fn rounded(to: Quantisation) -> Self {
@@ -75,9 +80,11 @@ impl Coding {
         Quantisation::ALL.into_iter().find(|&to| Self::rounded(to) == self)
     }
 
-    /// The coding that keeps a tensor of a type in its blocks, if there is any.
+    /// The coding that keeps the numbers of a tensor of a type: in its own blocks, or in those that have room for them.
     pub(super) fn keeping(dtype: Dtype) -> Option<Self> {
-        Self::ALL.into_iter().find(|coding| dtype == Dtype::Block(coding.format()))
+        let Dtype::Block(format) = dtype else { return None };
+        let kept = format.parts_as()?;
+        Self::ALL.into_iter().find(|coding| coding.format() == kept)
     }
 
     /// ggml's format with these integers.
@@ -85,23 +92,26 @@ impl Coding {
         match self {
             Self::Q8 => BlockFormat::Q8_0,
             Self::Q4 => BlockFormat::Q4_0,
+            Self::Q4_1 => BlockFormat::Q4_1,
             Self::Q5_0 => BlockFormat::Q5_0,
+            Self::Q5_1 => BlockFormat::Q5_1,
             Self::Q4K => BlockFormat::Q4K,
             Self::Q5K => BlockFormat::Q5K,
             Self::Q6K => BlockFormat::Q6K,
+            Self::Iq4Xs => BlockFormat::Iq4Xs,
         }
     }
 
     /// Reports whether integers are whole bytes.
     pub(super) const fn bytes(self) -> bool {
-        matches!(self, Self::Q8)
+        matches!(self, Self::Q8 | Self::Iq4Xs)
     }
 
     /// Bits of an integer above the lower four, where it is no byte.
     pub(super) const fn upper_bits(self) -> usize {
         match self {
-            Self::Q8 | Self::Q4 | Self::Q4K => 0,
-            Self::Q5_0 | Self::Q5K => 1,
+            Self::Q8 | Self::Q4 | Self::Q4_1 | Self::Q4K | Self::Iq4Xs => 0,
+            Self::Q5_0 | Self::Q5_1 | Self::Q5K => 1,
             Self::Q6K => 2,
         }
     }
@@ -109,22 +119,22 @@ impl Coding {
     /// Number that is subtracted from an integer before it is multiplied.
     pub(super) const fn middle(self) -> i32 {
         match self {
-            Self::Q8 => SHIFT,
+            Self::Q8 | Self::Iq4Xs => SHIFT,
             Self::Q4 => 8,
             Self::Q5_0 => 16,
             Self::Q6K => 32,
-            Self::Q4K | Self::Q5K => 0,
+            Self::Q4_1 | Self::Q5_1 | Self::Q4K | Self::Q5K => 0,
         }
     }
 
     /// Reports whether numbers have minima.
     pub(super) const fn minima(self) -> bool {
-        matches!(self, Self::Q4K | Self::Q5K)
+        matches!(self, Self::Q4_1 | Self::Q5_1 | Self::Q4K | Self::Q5K)
     }
 
     /// Reports whether parts have scales of their own.
     pub(super) const fn part_scales(self) -> bool {
-        matches!(self, Self::Q4K | Self::Q5K | Self::Q6K)
+        matches!(self, Self::Q4K | Self::Q5K | Self::Q6K | Self::Iq4Xs)
     }
 
     /// Scales of an output in a part: one, or one for either half of the inputs.
@@ -219,7 +229,7 @@ macro_rules! codes {
         }
     )+};
 }
-codes!(Q8 Q4 Q5_0 Q4K Q5K Q6K);
+codes!(Q8 Q4 Q4_1 Q5_0 Q5_1 Q4K Q5K Q6K Iq4Xs);
 
 /// The kernels of bytes of a tier, one for each coding: `kernel::<Code>(name)` makes one.
 macro_rules! codings {
@@ -227,10 +237,13 @@ macro_rules! codings {
         [
             $kernel::<$($unit,)? $crate::linear::integers::Q8>(concat!($prefix, "xq8_f32")),
             $kernel::<$($unit,)? $crate::linear::integers::Q4>(concat!($prefix, "xq4_f32")),
+            $kernel::<$($unit,)? $crate::linear::integers::Q4_1>(concat!($prefix, "xq4_1_f32")),
             $kernel::<$($unit,)? $crate::linear::integers::Q5_0>(concat!($prefix, "xq5_0_f32")),
+            $kernel::<$($unit,)? $crate::linear::integers::Q5_1>(concat!($prefix, "xq5_1_f32")),
             $kernel::<$($unit,)? $crate::linear::integers::Q4K>(concat!($prefix, "xq4_k_f32")),
             $kernel::<$($unit,)? $crate::linear::integers::Q5K>(concat!($prefix, "xq5_k_f32")),
             $kernel::<$($unit,)? $crate::linear::integers::Q6K>(concat!($prefix, "xq6_k_f32")),
+            $kernel::<$($unit,)? $crate::linear::integers::Iq4Xs>(concat!($prefix, "xiq4_xs_f32")),
         ]
     };
 }
@@ -244,7 +257,12 @@ mod tests {
     fn blocks_are_whole_lines_and_hardly_larger_than_in_files() {
         for coding in Coding::ALL {
             assert_eq!(coding.block_bytes() % 64 + coding.part_bytes() % 64 + coding.head_bytes() % 64, 0);
-            let more = if coding.minima() { 4 } else { 0 };
+            let more = match coding {
+                Coding::Q4K | Coding::Q5K => 4,
+                // Bytes for steps of 4 bits, and two for the scale of each part.
+                Coding::Iq4Xs => 128 + 10,
+                _ => 0,
+            };
             assert_eq!(coding.block_bytes(), GROUP * PANEL * (coding.format().bytes() + more), "{coding:?}");
             assert_eq!(Coding::keeping(Dtype::Block(coding.format())), Some(coding));
         }

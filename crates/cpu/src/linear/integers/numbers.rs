@@ -93,7 +93,7 @@ impl Read for Arrays {
         unsafe {
             let of_scales = halves(head, panel);
             if !coding.part_scales() {
-                return [of_scales, [0.0; PANEL]];
+                return [of_scales, if coding.minima() { halves(head, GROUP + panel) } else { [0.0; PANEL] }];
             }
             let [first, second] = part.add(panel * 2 * PANEL).cast::<[[u8; PANEL]; 2]>().read();
             if coding.minima() {

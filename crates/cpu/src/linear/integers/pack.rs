@@ -1,6 +1,6 @@
 //! Packing into blocks of a pair of panels: of blocks as files have them, and of weights that are rounded.
 
-use demask_tensor::{BlockParts, Quantisation, larger};
+use demask_tensor::{BlockFormat, BlockParts, Quantisation, larger};
 
 use super::{Coding, INPUTS};
 use crate::linear::{
@@ -12,10 +12,14 @@ use crate::linear::{
 /// A part's integers of one panel without a sign: four bytes of each output in each quad.
 type Quads = [[u32; PANEL]; QUADS];
 
-/// Writes one panel of a pair: `rows` are the blocks of up to [`PANEL`] outputs, in the format that the coding keeps,
-/// `group` the zeroed pair.
-pub(in crate::linear) fn write_kept(coding: Coding, rows: &[&[u8]], group: &mut [u8], panel: usize) {
-    let format = coding.format();
+/// Writes one panel of a pair: `rows` are the blocks of up to [`PANEL`] outputs, in a format that the coding keeps, `group`
+/// the zeroed pair.
+pub(in crate::linear) fn write_kept(
+    coding: Coding,
+    (format, rows): (BlockFormat, &[&[u8]]),
+    group: &mut [u8],
+    panel: usize,
+) {
     let mut parts = [BlockParts::ZERO; PANEL];
     for (block, out) in group.chunks_exact_mut(coding.block_bytes()).enumerate() {
         for (row, parts) in rows.iter().zip(&mut parts) {

@@ -3,7 +3,7 @@
 #![expect(clippy::cast_ptr_alignment, reason = "rows and sums begin on cache lines; elements follow each other")]
 
 use super::{
-    Code, INPUTS, begin, codings,
+    Code, Coding, INPUTS, begin, codings,
     numbers::{Arrays, Quad, Read},
 };
 use crate::linear::{
@@ -15,7 +15,7 @@ use crate::linear::{
 };
 
 /// The kernels.
-pub(in crate::linear) const KERNELS: [Kernel; 6] = codings!(kernel, "portable_i8");
+pub(in crate::linear) const KERNELS: [Kernel; Coding::ALL.len()] = codings!(kernel, "portable_i8");
 
 const fn kernel<C: Code>(name: &'static str) -> Kernel {
     Kernel {

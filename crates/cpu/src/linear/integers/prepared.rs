@@ -72,7 +72,7 @@ pub(super) use unit;
 pub(super) trait Preparation: Sized {
     /// Instructions that read factors and integers.
     type Read: Read;
-    /// Records whether integers of eight bits are multiplied as they were packed.
+    /// Records whether integers of eight bits are multiplied as they were packed, where nothing stands between them.
     const AS_PACKED: bool;
 
     /// Prepares parts of the pair of panels at `start`: [`prepare`], to be compiled with the tier's instructions where they
@@ -224,7 +224,8 @@ pub(super) unsafe fn prepare<P: Preparation, C: Code>(
     prepared: &mut Prepared,
 ) -> Weights {
     const { assert!(C::CODING.factors() <= 2) };
-    let (coding, as_packed) = (C::CODING, P::AS_PACKED && C::CODING.bytes());
+    // Scales between the parts are in the way.
+    let (coding, as_packed) = (C::CODING, P::AS_PACKED && C::CODING.bytes() && !C::CODING.part_scales());
     let bytes = prepared.bytes.as_mut_ptr().cast::<u8>();
     let factors = prepared.factors.as_mut_ptr().cast::<f32>();
     let panel_bytes = QUADS * QUAD_BYTES;

@@ -48,8 +48,10 @@ fn stored(dtype: Dtype, rows: usize, columns: usize) -> Vec<u8> {
             let bytes = dtype.row_bytes(columns).unwrap() * rows;
             let mut bytes: Vec<u8> = (0..bytes).map(|index| (index * 89 % 251) as u8).collect();
             for block in bytes.chunks_exact_mut(format.bytes()) {
-                let scales = if format == BlockFormat::Q6K { 208..210 } else { 0..4.min(block.len()) };
-                block[scales].chunks_exact_mut(2).for_each(|scale| scale[1] = 0x24);
+                format.halves_at().iter().for_each(|&at| block[at + 1] = 0x24);
+                if format == BlockFormat::Mxfp4 {
+                    block[0] = 120;
+                }
             }
             bytes
         }

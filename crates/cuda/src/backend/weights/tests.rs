@@ -115,6 +115,7 @@ fn integers_in_blocks_stay_what_they_are_and_other_blocks_are_widened() {
     for (format, kept) in [
         (BlockFormat::Q8_0, Kept::Integers(Quantisation::Q8)),
         (BlockFormat::Q4_0, Kept::Integers(Quantisation::Q4)),
+        (BlockFormat::Iq4Nl, Kept::Integers(Quantisation::Q8)),
         (BlockFormat::Q5_0, Kept::F32),
     ] {
         let dtype = Dtype::Block(format);
