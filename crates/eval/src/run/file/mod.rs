@@ -26,7 +26,7 @@ impl Spec {
     /// # Errors
     /// If the file cannot be read, or says what cannot be meant: with its line.
     pub fn read(path: &Path, model: Option<&str>) -> Result<Self, FileError> {
-        let text = std::fs::read_to_string(path)
+        let text = demask::plain::read(path)
             .map_err(|error| FileError::new(path, 1, format!("the file cannot be read: {error}")))?;
         Self::parse(path, &text, model)
     }
