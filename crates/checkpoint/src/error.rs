@@ -236,12 +236,46 @@ pub enum CheckpointError {
         /// Description of the fault.
         detail: String,
     },
+    /// The chat template refuses a conversation, in its own words.
+    #[error("the model's chat template refuses the conversation: {words}")]
+    Refused {
+        /// The template's words.
+        words: String,
+    },
+    /// The chat template gives no prompt for a conversation.
+    #[error("the model's chat template {detail}; correct the conversation, or give the prompt raw")]
+    Unrendered {
+        /// Description of the fault.
+        detail: String,
+    },
+    /// A conversation has every character that could keep its words apart from the template's.
+    #[error("the messages have every character of planes 15 and 16 for private use: omit one of them")]
+    NoFreeCharacter,
+    /// A control token that a message spells cannot be kept apart from the template's.
+    #[error(
+        "{file}: its normalizer and the control token {token} leave no way to read that token's letters in a message as \
+         text: omit them, or set split_special to false"
+    )]
+    Inseparable {
+        /// The file.
+        file: String,
+        /// The token.
+        token: String,
+    },
 }
 
 impl CheckpointError {
     /// Returns whether the call itself was wrong: a name that names nothing.
     pub fn is_usage(&self) -> bool {
         matches!(self, Self::NoSuchModel { .. } | Self::NotADirectory { .. })
+    }
+
+    /// Returns whether a conversation was wrong: another one has a prompt.
+    pub fn is_conversation(&self) -> bool {
+        matches!(
+            self,
+            Self::Refused { .. } | Self::Unrendered { .. } | Self::NoFreeCharacter | Self::Inseparable { .. }
+        )
     }
 }
 

@@ -10,6 +10,7 @@ use crate::{
     config::Fields,
     error::one_line,
     jinja::{self, Budget, Inputs, Trouble},
+    said::{Marks, Rendered},
 };
 
 /// Steps that any template may take, and those for each message beyond: twenty times what the longest released templates
@@ -118,40 +119,68 @@ impl ChatTemplate {
         checked.err().map(|error| failed(file, error).to_string())
     }
 
-    /// The prompt of a conversation.
+    /// The prompt of a conversation, as a text: nothing tells the template's marks from the same letters in a message.
+    pub fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<String, CheckpointError> {
+        self.render_apart(messages, options, &[]).map(|prompt| prompt.text)
+    }
+
+    /// The prompt of a conversation, in which the words of messages can be told from the template's own wherever they
+    /// spell one of the control tokens (see [`Tokenizer::controls`]).
     ///
     /// A checkpoint's own template is somebody else's program: it ends after so many steps and holds so many bytes, both in
     /// proportion to the conversation, or is an error.
-    pub fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<String, CheckpointError> {
-        let Kind::Own { source, file } = &self.kind else {
+    pub fn render_apart(
+        &self,
+        messages: &[Message],
+        options: &RenderOptions,
+        controls: &[String],
+    ) -> Result<Rendered, CheckpointError> {
+        let Kind::Own { source, .. } = &self.kind else {
             return Ok((self.family.prompt)(messages, options));
         };
         let mut flags = vec![("add_generation_prompt", options.add_generation_prompt)];
         flags.extend(options.enable_thinking.map(|thinking| ("enable_thinking", thinking)));
+        // JSON has every character of every field.
+        let words = serde_json::to_string(messages).unwrap_or_default();
+        let marks = Marks::new(controls, [&**source, &*words].into_iter());
         let inputs = Inputs {
             messages: messages.iter().map(|message| (&*message.role, &*message.content)).collect(),
             texts: self.tokens.iter().map(|(part, text)| (*part, text.as_str())).collect(),
             flags,
             now: options.now,
+            marks: marks.ok_or(CheckpointError::NoFreeCharacter)?,
         };
         let length: usize = messages.iter().map(|message| message.role.len() + message.content.len()).sum();
         let budget = Budget {
             steps: STEPS + STEPS_PER_MESSAGE * messages.len() as u64 + length as u64,
             bytes: BYTES.saturating_add(length.saturating_mul(COPIES)),
         };
-        jinja::render(source, &inputs, budget).map_err(|error| failed(file, error))
+        jinja::render(source, &inputs, budget).map_err(refused)
     }
 }
 
-/// The error of a template, with its line.
+/// The error of a conversation that a template gives no prompt for. The template's file is no business of those who sent it.
+fn refused(error: jinja::Error) -> CheckpointError {
+    match error.trouble {
+        Trouble::Raised(words) => CheckpointError::Refused { words: one_line(words) },
+        _ => CheckpointError::Unrendered { detail: detail(error) },
+    }
+}
+
+/// The error of a template that does not parse.
 fn failed(file: &str, error: jinja::Error) -> CheckpointError {
+    CheckpointError::Template { file: file.to_owned(), detail: detail(error) }
+}
+
+/// What is wrong, with its line.
+fn detail(error: jinja::Error) -> String {
     let what = match error.trouble {
         Trouble::Syntax(what) => format!("does not parse: {}", one_line(what)),
         Trouble::Steps => "runs for ever".to_owned(),
         Trouble::Memory => "takes too much memory".to_owned(),
-        Trouble::Failed(what) => format!("fails: {}", one_line(what)),
+        Trouble::Failed(what) | Trouble::Raised(what) => format!("fails: {}", one_line(what)),
     };
-    CheckpointError::Template { file: file.to_owned(), detail: format!("{what} in line {}", error.line) }
+    format!("{what} in line {}", error.line)
 }
 
 /// Source and file of the checkpoint's template, in the order of transformers.

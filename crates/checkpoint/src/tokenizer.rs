@@ -12,13 +12,18 @@ use serde::{
 };
 use serde_json::{Map, Value, json};
 
+use tokenizers::{Model as _, OffsetReferential, OffsetType, PreTokenizer as _};
+
 use crate::{
-    CheckpointError, Family, ModelFiles,
+    ChatTemplate, CheckpointError, Family, ModelFiles, Rendered,
     config::{Fields, check_values},
     error::{one_line, shown},
     families::qwen2,
     guard::guarded,
+    said::Hidden,
 };
+
+mod growth;
 
 const WHOLE: &str = "tokenizer.json";
 const SETTINGS: &str = "tokenizer_config.json";
@@ -31,6 +36,8 @@ pub struct Tokenizer {
     file: String,
     spelling: Spelling,
     special: BTreeSet<u32>,
+    /// Texts of the tokens beside the vocabulary that are written in brackets.
+    bracketed: Vec<String>,
     texts: BTreeMap<&'static str, String>,
     largest: u32,
 }
@@ -83,6 +90,8 @@ struct Outline {
     added_tokens: Vec<Added>,
     #[serde(default)]
     decoder: Mentions,
+    #[serde(default)]
+    normalizer: Value,
 }
 
 /// Records whether a JSON value has the text `ByteLevel` anywhere in it; nothing else of it is kept.
@@ -171,6 +180,7 @@ impl Tokenizer {
         let broken = |detail: String| CheckpointError::Tokenizer { file: file.to_owned(), detail };
         check_values(text, MOST_VALUES).map_err(broken)?;
         let outline: Outline = serde_json::from_slice(text).map_err(|error| broken(one_line(error)))?;
+        growth::check(&outline.normalizer).map_err(broken)?;
         let mut inner = attempt(|| tokenizers::Tokenizer::from_bytes(text)).map_err(broken)?;
         // Neither belongs to an engine that plans its own canvas, and a padding of absurd length would be memory.
         inner.with_padding(None);
@@ -189,9 +199,12 @@ impl Tokenizer {
         let largest = inner.get_vocab(true).into_values().max();
         let largest = largest.ok_or_else(|| broken("it has no tokens".to_owned()))?;
         let special = outline.added_tokens.iter().filter(|added| added.special).map(|added| added.id).collect();
+        let is_bracketed = |text: &str| text.starts_with(['<', '[', '{']) && text.ends_with(['>', ']', '}']);
+        let bracketed = outline.added_tokens.iter().filter(|added| !added.special && is_bracketed(&added.content));
+        let bracketed = bracketed.map(|added| added.content.clone()).collect();
         let Mentions(byte_level) = outline.decoder;
         let spelling = if byte_level { Spelling::ByteLevel } else { Spelling::Text };
-        Ok(Self { inner, file: file.to_owned(), spelling, special, texts: settings.texts, largest })
+        Ok(Self { inner, file: file.to_owned(), spelling, special, bracketed, texts: settings.texts, largest })
     }
 
     /// Ids of a text. Special tokens that the text spells out become those tokens; `add_special` also adds what the
@@ -200,6 +213,60 @@ impl Tokenizer {
         let encoding = attempt(|| self.inner.encode_fast(text, add_special));
         let broken = |detail| CheckpointError::Tokenizer { file: self.file.clone(), detail };
         encoding.map(|encoding| encoding.get_ids().to_vec()).map_err(broken)
+    }
+
+    /// Texts of the control tokens: those that are special, those of these ids, and those in brackets (`<think>`) that the
+    /// template itself writes or looks for. What a message spells is read as none of them.
+    pub fn controls(&self, ids: impl Iterator<Item = u32>, template: &ChatTemplate) -> Vec<String> {
+        let ids = ids.chain(self.special.iter().copied()).collect::<BTreeSet<u32>>();
+        let named = ids.into_iter().filter_map(|id| self.inner.id_to_token(id));
+        let source = template.source().unwrap_or_default();
+        let written = self.bracketed.iter().filter(|text| source.contains(text.as_str())).cloned();
+        let mut controls: Vec<String> = named.chain(written).filter(|text| !text.is_empty()).collect();
+        controls.sort_unstable();
+        controls.dedup();
+        controls
+    }
+
+    /// Ids of a prompt in which people's words are known: a control token that overlaps them is text, and its tokens are
+    /// those of its letters.
+    pub fn encode_apart(&self, prompt: &Rendered, controls: &[String]) -> Result<Vec<u32>, CheckpointError> {
+        let places = prompt.spelled(controls);
+        if places.is_empty() {
+            return self.encode(&prompt.text, false);
+        }
+        // A private character in the place of its first keeps the library from finding the token.
+        let Some(hidden) = Hidden::new(&prompt.text, &places) else {
+            return Err(CheckpointError::NoFreeCharacter);
+        };
+        let ids = attempt(|| self.encode_hidden(&hidden));
+        let broken = |detail| CheckpointError::Tokenizer { file: self.file.clone(), detail };
+        ids.map_err(broken)?.ok_or_else(|| CheckpointError::Inseparable {
+            file: self.file.rsplit(['/', '\\']).next().unwrap_or_default().to_owned(),
+            token: shown(&prompt.text[places[0]..].chars().take(40).collect::<String>()),
+        })
+    }
+
+    /// The library's steps one by one, with the hidden characters put back behind the search for added tokens. `None` if
+    /// its normalizer changes hidden characters.
+    fn encode_hidden(&self, hidden: &Hidden) -> tokenizers::Result<Option<Vec<u32>>> {
+        let added = self.inner.get_added_vocabulary();
+        let mut pieces = added.extract_and_normalize(self.inner.get_normalizer(), &hidden.text);
+        let left = pieces.get_splits(OffsetReferential::Normalized, OffsetType::None);
+        let left = left.iter().filter(|(_, _, tokens)| tokens.is_none()).map(|(text, ..)| hidden.count(text));
+        if left.sum::<usize>() != hidden.count(&hidden.text) {
+            return Ok(None);
+        }
+        pieces.normalize(|piece| {
+            piece.map(|c| hidden.shown(c));
+            Ok(())
+        })?;
+        if let Some(cutter) = self.inner.get_pre_tokenizer() {
+            cutter.pre_tokenize(&mut pieces)?;
+        }
+        let model = self.inner.get_model();
+        pieces.tokenize(|piece| model.tokenize(piece.get()))?;
+        Ok(Some(pieces.into_encoding(None, 0, OffsetType::None)?.get_ids().to_vec()))
     }
 
     /// Text of ids; what is not valid UTF-8 becomes U+FFFD, as in a stream of the same ids.

@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod configs;
+mod controls;
 mod gguf;
 mod hub;
 mod released;

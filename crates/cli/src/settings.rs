@@ -1,7 +1,6 @@
 //! Resolution of the arguments: every decision that needs no model is made here, before anything runs.
 
 use std::{
-    fs,
     io::{self, Read},
     path::Path,
     str::FromStr,
@@ -11,7 +10,7 @@ use anyhow::Context;
 use demask::internals::{
     DeviceOptions, Opened, Prepared, UnusableDevice, decode::OptionsError, step::Work, tensor::Dtype,
 };
-use demask::{Error, FamilyChoice, Model, Options, Prompt};
+use demask::{Error, FamilyChoice, Model, Options, Prompt, plain};
 
 use crate::{
     args::{DecodeArgs, GenerateArgs, SharedArgs},
@@ -238,9 +237,9 @@ pub fn token_ids(flag: &str, text: &str) -> anyhow::Result<Vec<u32>> {
 pub fn read_text(path: &Path) -> anyhow::Result<String> {
     let context = || format!("cannot read {}", path.display());
     if path.as_os_str() == "-" {
-        let mut text = String::new();
-        io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
-        return Ok(text);
+        let mut bytes = Vec::new();
+        let read = io::stdin().read_to_end(&mut bytes);
+        return read.and_then(|_| plain::decoded(bytes)).context("cannot read standard input");
     }
-    fs::read_to_string(path).with_context(context)
+    plain::read(path).with_context(context)
 }

@@ -90,7 +90,7 @@ impl Prompter {
         guide: Option<Guiding<'_>>,
     ) -> Result<Prepared, Error> {
         let started = Instant::now();
-        let tokens = self.tokenize(prompt)?;
+        let tokens = self.tokenize(prompt, options)?;
         let holes = tokens.holes.clone();
         let session_options: SessionOptions = self.options(prompt, tokens, options, guide)?;
         let stops = options.stop.clone().unwrap_or_default();

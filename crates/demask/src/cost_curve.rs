@@ -70,7 +70,7 @@ impl SharedCurve {
             return Ok(CostCurve::shipped().into());
         }
         let path = PathBuf::from(name);
-        let text = match fs::read_to_string(&path) {
+        let text = match crate::plain::read(&path) {
             Ok(text) => text,
             Err(error) => return Err(CurveFileError::Read { path, error }),
         };

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use demask_checkpoint::{RenderOptions, Tokenizer};
+use demask_checkpoint::Tokenizer;
 use demask_decode::{Alignment, GuideOptions, GuideText, Translator};
 use demask_step::{Mask, TokenId};
 
@@ -115,7 +115,7 @@ impl Bridge {
         let text = match self.translator.as_ref().filter(|_| !by_ids) {
             Some(words) => {
                 let translator: Arc<dyn Translator> = Arc::clone(words) as _;
-                Some(GuideText { prompt: words.prompt(guide, prompt, tokens)?, translator })
+                Some(GuideText { prompt: words.prompt(guide, prompt, tokens, options)?, translator })
             }
             None => None,
         };
@@ -130,12 +130,15 @@ impl Bridge {
 
 impl Words {
     /// The prompt in the guide's own template and tokens.
-    fn prompt(&self, guide: &Prompter, prompt: &Prompt, tokens: &[TokenId]) -> Result<Vec<TokenId>, Error> {
+    fn prompt(
+        &self,
+        guide: &Prompter,
+        prompt: &Prompt,
+        tokens: &[TokenId],
+        options: &Options,
+    ) -> Result<Vec<TokenId>, Error> {
         Ok(match prompt {
-            Prompt::Chat(messages) => {
-                let text = guide.template().render(messages, &RenderOptions::default())?;
-                self.guide.encode(&text, false)?
-            }
+            Prompt::Chat(messages) => guide.chat_ids(messages, options)?,
             Prompt::Raw(text) => self.guide.encode(text, true)?,
             Prompt::Infill(_) | Prompt::Segments(_) => {
                 let segments = prompt.segments()?;

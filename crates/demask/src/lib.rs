@@ -49,6 +49,8 @@ mod mailbox;
 mod model;
 mod options;
 mod outline;
+#[doc(hidden)]
+pub mod plain;
 mod prepare;
 mod prompt;
 mod receipt;

@@ -13,7 +13,7 @@ use demask_step::{
     random::{mix, uniform},
 };
 
-use crate::{Error, Prompt, Prompter, TokenLogprob};
+use crate::{Error, Options, Prompt, Prompter, TokenLogprob};
 
 /// Draws that LLaDA's script spreads evenly, and Dream's.
 const LLADA_GROUP: usize = 8;
@@ -77,11 +77,19 @@ impl Prompter {
         if let Prompt::Tokens(ids) = prompt {
             return Ok((ids.clone(), self.tokenizer()?.encode(continuation, false)?));
         }
-        let special = !matches!(prompt, Prompt::Chat(_));
-        let words = self.in_words(prompt)?;
-        let context = words.trim_end_matches(' ');
-        let encode = |text: &str| Ok::<_, Error>(self.tokenizer()?.encode(text, special)?);
-        let (mut all, context) = (encode(&format!("{words}{continuation}"))?, encode(context)?);
+        let (mut all, context) = if let Prompt::Chat(messages) = prompt {
+            let options = Options::default();
+            let mut words = self.rendered(messages, &options)?;
+            let length = words.text.trim_end_matches(' ').len();
+            let mut context = words.clone();
+            context.text.truncate(length);
+            words.text.push_str(continuation);
+            (self.apart(&words, &options)?, self.apart(&context, &options)?)
+        } else {
+            let words = self.in_words(prompt)?;
+            let encode = |text: &str| Ok::<_, Error>(self.tokenizer()?.encode(text, true)?);
+            (encode(&format!("{words}{continuation}"))?, encode(words.trim_end_matches(' '))?)
+        };
         let continuation = all.split_off(context.len().min(all.len()));
         Ok((context, continuation))
     }

@@ -97,6 +97,8 @@ pub struct Defaults {
 pub struct Prompter {
     pub(crate) text: CheckpointText,
     facts: ModelFacts,
+    /// Texts of the control tokens.
+    controls: Vec<String>,
     defaults: Defaults,
 }
 
@@ -122,7 +124,11 @@ impl Prompter {
 
     /// Makes that of a checkpoint without weights.
     pub(crate) fn of(text: CheckpointText) -> Self {
-        Self { facts: facts(&text), text, defaults: Defaults::default() }
+        let special = &text.special;
+        let named = [special.mask, special.eos, special.turn_end, special.bos, special.pad];
+        let named = named.into_iter().flatten().chain(special.stop.iter().copied());
+        let controls = text.tokenizer.as_ref().map(|tokenizer| tokenizer.controls(named, &text.template));
+        Self { facts: facts(&text), controls: controls.unwrap_or_default(), text, defaults: Defaults::default() }
     }
 
     /// The model's name, for people.
@@ -163,6 +169,11 @@ impl Prompter {
     /// The chat template.
     pub fn template(&self) -> &ChatTemplate {
         &self.text.template
+    }
+
+    /// Texts of the control tokens, which no message spells.
+    pub(crate) fn controls(&self) -> &[String] {
+        &self.controls
     }
 
     /// Tokens that end an answer.

@@ -455,6 +455,8 @@ options! {
         /// Milliseconds from its preparation on after which the answer ends, with what is settled, at the end of a forward;
         /// never if it is not set.
         deadline_ms: u64,
+        /// Read control tokens from the template alone: what a message spells is text. `false` reads them from messages too.
+        split_special: bool,
         /// Key of all randomness; 0 if it is not set.
         seed: u64,
     }
@@ -492,6 +494,11 @@ impl Options {
             Some(true) => EarlyStop::Never,
             _ => self.stop_rule.unwrap_or(EarlyStop::Prefix),
         }
+    }
+
+    /// Reports whether what a message spells is text, whatever it spells.
+    pub(crate) fn splits_special(&self) -> bool {
+        self.split_special != Some(false)
     }
 
     /// Reports whether end tokens are tokens like any other.

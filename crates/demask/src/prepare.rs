@@ -24,7 +24,7 @@ impl Prompter {
 
     /// A session for a prompt.
     pub fn session(&self, prompt: &Prompt, options: &Options) -> Result<Session, Error> {
-        Ok(Session::new(self.options(prompt, self.tokenize(prompt)?, options, None)?)?)
+        Ok(Session::new(self.options(prompt, self.tokenize(prompt, options)?, options, None)?)?)
     }
 
     /// Session options for a prompt, which is in tokens too, perhaps with a guide and the way to its words.

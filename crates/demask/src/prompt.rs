@@ -2,17 +2,18 @@
 
 use std::{fmt, ops::Range};
 
-use demask_checkpoint::{Message, RenderOptions};
+use demask_checkpoint::{Message, RenderOptions, Rendered};
 use demask_step::{Mask, TokenId};
 
-use crate::{Error, Prompter};
+use crate::{Error, Options, Prompter};
 
 /// The prompt in one of its forms.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Prompt {
-    /// A conversation, put into words by the checkpoint's chat template.
+    /// A conversation, put into words by the checkpoint's chat template. What a message spells is text: control tokens are
+    /// the template's, unless [`split_special`](crate::Options::split_special) is off.
     Chat(Vec<Message>),
-    /// Text without a template.
+    /// Text without a template. Control tokens that it spells are those tokens.
     Raw(String),
     /// Token ids as they are.
     Tokens(Vec<TokenId>),
@@ -161,15 +162,41 @@ impl Prompter {
     /// # Errors
     /// If there is no tokenizer for its words, or they hold what no prompt may.
     pub fn ids(&self, prompt: &Prompt) -> Result<Vec<TokenId>, Error> {
-        Ok(self.tokenize(prompt)?.ids)
+        self.ids_as(prompt, &Options::default())
+    }
+
+    /// Returns a prompt's tokens as they are with these options.
+    ///
+    /// # Errors
+    /// As [`ids`](Self::ids).
+    pub fn ids_as(&self, prompt: &Prompt, options: &Options) -> Result<Vec<TokenId>, Error> {
+        Ok(self.tokenize(prompt, options)?.ids)
+    }
+
+    /// A conversation in words, in which people's own can be told from the template's.
+    pub(crate) fn rendered(&self, messages: &[Message], options: &Options) -> Result<Rendered, Error> {
+        let controls = if options.splits_special() { self.controls() } else { &[] };
+        Ok(self.template().render_apart(messages, &RenderOptions::default(), controls)?)
+    }
+
+    /// Tokens of a conversation.
+    pub(crate) fn chat_ids(&self, messages: &[Message], options: &Options) -> Result<Vec<TokenId>, Error> {
+        let words = self.rendered(messages, options)?;
+        self.apart(&words, options)
+    }
+
+    /// Tokens of words of which people's own are known.
+    pub(crate) fn apart(&self, words: &Rendered, options: &Options) -> Result<Vec<TokenId>, Error> {
+        let controls = if options.splits_special() { self.controls() } else { &[] };
+        Ok(self.tokenizer()?.encode_apart(words, controls)?)
     }
 
     /// Turns a prompt into tokens.
-    pub(crate) fn tokenize(&self, prompt: &Prompt) -> Result<Tokens, Error> {
+    pub(crate) fn tokenize(&self, prompt: &Prompt, options: &Options) -> Result<Tokens, Error> {
         let tokens = if prompt.infills() {
             self.tokenize_segments(&prompt.segments()?)?
         } else {
-            let ids = self.tokenize_text(prompt)?;
+            let ids = self.tokenize_text(prompt, options)?;
             self.check_text(&ids)?;
             Tokens { ids, holes: Vec::new() }
         };
@@ -181,11 +208,12 @@ impl Prompter {
     }
 
     /// The tokens of a prompt without holes.
-    fn tokenize_text(&self, prompt: &Prompt) -> Result<Vec<TokenId>, Error> {
+    fn tokenize_text(&self, prompt: &Prompt, options: &Options) -> Result<Vec<TokenId>, Error> {
         Ok(match prompt {
             Prompt::Tokens(ids) => ids.clone(),
             Prompt::Raw(text) => self.tokenizer()?.encode(text, true)?,
-            Prompt::Chat(_) | Prompt::Infill(_) | Prompt::Segments(_) => {
+            Prompt::Chat(messages) => self.chat_ids(messages, options)?,
+            Prompt::Infill(_) | Prompt::Segments(_) => {
                 let text = self.in_words(prompt)?;
                 self.tokenizer()?.encode(&text, false)?
             }

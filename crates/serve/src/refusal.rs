@@ -177,6 +177,7 @@ impl From<demask::Error> for Refusal {
             demask::Error::Open(_) => Self::bad(message).coded("context_length_exceeded"),
             error if error.is_usage() => Self::bad(message),
             demask::Error::NoTokenizer { .. } => Self::bad(message),
+            demask::Error::Checkpoint(error) if error.is_conversation() => Self::parameter("messages", message),
             _ => Self::failed(message),
         }
     }

@@ -30,7 +30,7 @@ use demask_tensor::RouterRule;
 use serde_json::Value;
 
 use crate::{
-    CheckpointError, Message, RenderOptions, Warning,
+    CheckpointError, Message, RenderOptions, Rendered, Warning,
     config::{Fields, ModelConfig},
     error::shown,
 };
@@ -100,7 +100,7 @@ pub struct Family {
     /// Text of the token that ends a turn.
     pub(crate) turn_end: &'static str,
     /// Prompt of a conversation as the released models write it, for checkpoints without a template.
-    pub(crate) prompt: fn(&[Message], &RenderOptions) -> String,
+    pub(crate) prompt: fn(&[Message], &RenderOptions) -> Rendered,
     /// Conventions of the family's GGUF files.
     pub(crate) gguf: GgufConventions,
     /// Conventions of the official decoding.

@@ -1,40 +1,47 @@
 //! Forms of the prompts that released models write, for checkpoints that came without their template.
 
-use std::fmt::Write as _;
-
-use crate::{Message, RenderOptions};
+use crate::{Message, RenderOptions, Rendered};
 
 /// Form of LLaDA and Llama 3: a header before each turn, its end behind.
-pub(super) fn headers(start: &str, messages: &[Message], options: &RenderOptions) -> String {
-    let mut prompt = start.to_owned();
-    for Message { role, content } in messages {
-        let _ = write!(prompt, "<|start_header_id|>{role}<|end_header_id|>\n\n{}<|eot_id|>", content.trim());
+pub(super) fn headers(start: &str, messages: &[Message], options: &RenderOptions) -> Rendered {
+    let mut prompt = Rendered::default();
+    prompt.write(start);
+    for Message { role, content, .. } in messages {
+        prompt.write("<|start_header_id|>");
+        prompt.quote(role);
+        prompt.write("<|end_header_id|>\n\n");
+        prompt.quote(content.trim());
+        prompt.write("<|eot_id|>");
     }
     if options.add_generation_prompt {
-        prompt.push_str("<|start_header_id|>assistant<|end_header_id|>\n\n");
+        prompt.write("<|start_header_id|>assistant<|end_header_id|>\n\n");
     }
     prompt
 }
 
 /// ChatML, with a system message of its own where the conversation has none.
-pub(super) fn chat_ml(system: Option<&str>, messages: &[Message], options: &RenderOptions) -> String {
-    let mut prompt = String::new();
+pub(super) fn chat_ml(system: Option<&str>, messages: &[Message], options: &RenderOptions) -> Rendered {
+    let mut prompt = Rendered::default();
     let has_system = messages.first().is_some_and(|message| message.role == "system");
     if let (Some(system), false) = (system, has_system) {
-        let _ = write!(prompt, "<|im_start|>system\n{system}<|im_end|>\n");
+        prompt.write(&format!("<|im_start|>system\n{system}<|im_end|>\n"));
     }
-    for Message { role, content } in messages {
-        let _ = write!(prompt, "<|im_start|>{role}\n{content}<|im_end|>\n");
+    for Message { role, content, .. } in messages {
+        prompt.write("<|im_start|>");
+        prompt.quote(role);
+        prompt.write("\n");
+        prompt.quote(content);
+        prompt.write("<|im_end|>\n");
     }
     if options.add_generation_prompt {
-        prompt.push_str("<|im_start|>assistant\n");
+        prompt.write("<|im_start|>assistant\n");
     }
     prompt
 }
 
 /// ChatML of Qwen3 and SDAR: thoughts before the last question are forgotten, and a model that shall not
 /// think gets an empty thought.
-pub(super) fn thinking_chat_ml(messages: &[Message], options: &RenderOptions) -> String {
+pub(super) fn thinking_chat_ml(messages: &[Message], options: &RenderOptions) -> Rendered {
     let last_question = messages.iter().rposition(|message| message.role == "user");
     let forget = |(index, message): (usize, &Message)| {
         let old = message.role == "assistant" && last_question.is_some_and(|last| index < last);
@@ -45,30 +52,38 @@ pub(super) fn thinking_chat_ml(messages: &[Message], options: &RenderOptions) ->
     let messages: Vec<Message> = messages.iter().enumerate().map(forget).collect();
     let mut prompt = chat_ml(None, &messages, options);
     if options.add_generation_prompt && options.enable_thinking == Some(false) {
-        prompt.push_str("<think>\n\n</think>\n\n");
+        prompt.write("<think>\n\n</think>\n\n");
     }
     prompt
 }
 
 /// Form of LLaDA-MoE and LLaDA2: roles in marks of their own, and a system turn that ends on whether to think.
-pub(super) fn roles(messages: &[Message], options: &RenderOptions) -> String {
+pub(super) fn roles(messages: &[Message], options: &RenderOptions) -> Rendered {
     let thinks = if options.enable_thinking == Some(true) { "on" } else { "off" };
-    let (system, rest) = match messages.split_first() {
-        Some((first, rest)) if first.role == "system" => (format!("{}\n", first.content), rest),
-        _ => (String::new(), messages),
+    let mut prompt = Rendered::default();
+    prompt.write("<role>SYSTEM</role>");
+    let rest = match messages.split_first() {
+        Some((first, rest)) if first.role == "system" => {
+            prompt.quote(&first.content);
+            prompt.write("\n");
+            rest
+        }
+        _ => messages,
     };
-    let mut prompt = format!("<role>SYSTEM</role>{system}detailed thinking {thinks}<|role_end|>");
-    for Message { role, content } in rest {
+    prompt.write(&format!("detailed thinking {thinks}<|role_end|>"));
+    for Message { role, content, .. } in rest {
         let role = match role.as_str() {
             "user" => "HUMAN",
             "assistant" => "ASSISTANT",
             "tool" => "OBSERVATION",
             _ => "SYSTEM",
         };
-        let _ = write!(prompt, "<role>{role}</role>{content}<|role_end|>");
+        prompt.write(&format!("<role>{role}</role>"));
+        prompt.quote(content);
+        prompt.write("<|role_end|>");
     }
     if options.add_generation_prompt {
-        prompt.push_str("<role>ASSISTANT</role>");
+        prompt.write("<role>ASSISTANT</role>");
     }
     prompt
 }
@@ -109,7 +124,7 @@ mod tests {
         ];
         for (family, expected) in cases {
             let family = Family::named(family).unwrap();
-            assert_eq!((family.prompt)(&messages, &options), expected, "{family}");
+            assert_eq!((family.prompt)(&messages, &options).text, expected, "{family}");
         }
     }
 
@@ -120,7 +135,7 @@ mod tests {
         let options = RenderOptions { enable_thinking: Some(true), add_generation_prompt: false, ..Default::default() };
         let expected = "<role>SYSTEM</role>Be brief.\ndetailed thinking on<|role_end|><role>HUMAN</role>Hi<|role_end|>\
                         <role>ASSISTANT</role>Ho<|role_end|>";
-        assert_eq!(roles(&messages, &options), expected);
+        assert_eq!(roles(&messages, &options).text, expected);
     }
 
     #[test]
@@ -132,6 +147,6 @@ mod tests {
         ];
         let options = RenderOptions { enable_thinking: Some(false), ..RenderOptions::default() };
         let expected = "<|im_start|>user\n1<|im_end|>\n<|im_start|>assistant\none<|im_end|>\n<|im_start|>user\n2<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
-        assert_eq!(thinking_chat_ml(&messages, &options), expected);
+        assert_eq!(thinking_chat_ml(&messages, &options).text, expected);
     }
 }

@@ -20,7 +20,14 @@ const TOY: Family = Family {
     shift: 0,
     head_norms: true,
     vocabularies: &[Vocabulary { rows: 96, mask: Some(90), eos: 91, turn_end: 92, bos: 93 }],
-    prompt: |messages, _| messages.iter().map(|message| message.content.as_str()).collect::<Vec<_>>().join("|"),
+    prompt: |messages, _| {
+        let mut prompt = Rendered::default();
+        for message in messages {
+            prompt.quote(&message.content);
+            prompt.write("|");
+        }
+        prompt
+    },
     ..transformers::CAUSAL
 };
 
@@ -49,7 +56,7 @@ fn a_family_is_no_more_than_its_constant() {
     let special = sources.resolve(&mut Vec::new()).unwrap();
     assert_eq!((special.mask, special.stop), (Some(90), vec![91, 92]));
     let prompt = (family.prompt)(&["Hi", "there"].map(|text| Message::new("user", text)), &RenderOptions::default());
-    assert_eq!(prompt, "Hi|there");
+    assert_eq!(prompt.text, "Hi|there|");
 }
 
 #[test]

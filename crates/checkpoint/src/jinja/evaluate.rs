@@ -3,85 +3,78 @@
 use std::{collections::HashMap, rc::Rc, time::SystemTime};
 
 use super::{
-    DEEPEST, Error, Trouble, builtins,
+    Error, Trouble, arithmetic, checks, filters,
+    format::Finds,
+    functions,
+    given::Given,
     meter::Meter,
     methods,
-    tree::{
-        Arguments, Comparison, Expression, ExpressionKind as Kind, Filters, For, Macro, Operator, Statement,
-        StatementKind, Target,
-    },
-    value::{Loop, Value, contains, equal, order},
+    tree::{Arguments, Comparison, Expression, ExpressionKind as Kind, Filters, Statement, StatementKind, Target},
+    value::{Closure, Value, contains, equal, order},
     write::Writer,
 };
 
-/// Arguments of a call, evaluated.
-#[derive(Debug, Default)]
-pub(super) struct Given {
-    pub(super) positional: Vec<Value>,
-    pub(super) named: Vec<(String, Value)>,
-}
-
-impl Given {
-    /// Takes an argument by its place or its name.
-    pub(super) fn take(&mut self, place: usize, name: &str) -> Option<Value> {
-        if let Some(found) = self.named.iter().position(|(given, _)| given == name) {
-            return Some(self.named.swap_remove(found).1);
-        }
-        self.positional.get(place).cloned()
-    }
-
-    /// Refuses more arguments than are known: those by name have been taken.
-    pub(super) fn check(&self, what: &str, most: usize) -> Result<(), Trouble> {
-        if let Some((name, _)) = self.named.first() {
-            return Trouble::failed(format!("{what} knows no argument {name}"));
-        }
-        let found = self.positional.len();
-        if found > most {
-            return Trouble::failed(format!("{what} takes at most {most} arguments, found {found}"));
-        }
-        Ok(())
-    }
-}
-
 /// Outcome of a statement.
 #[derive(PartialEq, Eq)]
-enum Flow {
+pub(super) enum Flow {
     On,
     Break,
     Continue,
 }
 
+/// Variables of a part of a template.
+#[derive(Debug, Default)]
+struct Scope {
+    names: HashMap<String, Value>,
+    /// Scope around it.
+    parent: Option<usize>,
+    /// Records whether a macro was defined in it, which sees its variables whenever it is called.
+    kept: bool,
+}
+
+/// Bytes of a scope, and of a variable beside its name.
+const SCOPE_BYTES: usize = 96;
+
 /// The state of a rendering.
 pub(super) struct Evaluator {
     pub(super) meter: Rc<Meter>,
     pub(super) now: SystemTime,
-    /// Variables, innermost last. The first are those of the whole template.
-    scopes: Vec<HashMap<String, Value>>,
+    /// All scopes that are in use. The first is that of the whole template.
+    scopes: Vec<Scope>,
+    /// The scope that is run in.
+    pub(super) scope: usize,
     /// Attributes of namespaces.
     namespaces: Vec<Vec<(String, Value)>>,
     /// Outputs that are being written, innermost capture last.
-    outputs: Vec<Writer>,
-    depth: usize,
-    loops: usize,
+    pub(super) outputs: Vec<Writer>,
+    /// Calls within calls.
+    pub(super) depth: usize,
 }
 
-type Done<T> = Result<T, Error>;
+pub(super) type Done<T> = Result<T, Error>;
 
 impl Evaluator {
     pub(super) fn new(meter: Rc<Meter>, now: SystemTime) -> Self {
         let outputs = vec![Writer::new(&meter)];
-        let (scopes, namespaces) = (vec![HashMap::new()], Vec::new());
-        Self { meter, now, scopes, namespaces, outputs, depth: 0, loops: 0 }
+        let (scopes, namespaces) = (vec![Scope::default()], Vec::new());
+        Self { meter, now, scopes, scope: 0, namespaces, outputs, depth: 0 }
     }
 
     /// Sets a variable of the innermost scope.
     pub(super) fn define(&mut self, name: &str, value: Value) -> Result<(), Trouble> {
-        let scope = self.scopes.len() - 1;
-        if !self.scopes[scope].contains_key(name) {
-            self.meter.claim(name.len() + 96)?;
+        let names = &mut self.scopes[self.scope].names;
+        if !names.contains_key(name) {
+            self.meter.claim(name.len() + SCOPE_BYTES)?;
         }
-        self.scopes[scope].insert(name.to_owned(), value);
+        names.insert(name.to_owned(), value);
         Ok(())
+    }
+
+    /// A macro as a value that sees the variables of this place.
+    pub(super) fn closure(&mut self, definition: &Rc<super::tree::Macro>) -> Result<Value, Trouble> {
+        self.meter.claim(size_of::<Closure>())?;
+        self.scopes[self.scope].kept = true;
+        Ok(Value::Macro(Rc::new(Closure { definition: Rc::clone(definition), scope: self.scope })))
     }
 
     /// Runs a whole template.
@@ -90,7 +83,7 @@ impl Evaluator {
         Ok(self.outputs.swap_remove(0).into_text())
     }
 
-    fn statements(&mut self, statements: &[Statement]) -> Done<Flow> {
+    pub(super) fn statements(&mut self, statements: &[Statement]) -> Done<Flow> {
         for statement in statements {
             let flow = self.statement(statement)?;
             if flow != Flow::On {
@@ -138,10 +131,12 @@ impl Evaluator {
                 self.outputs[last].value(&value).map_err(at)?;
             }
             StatementKind::Macro(definition) => {
-                self.define(&definition.name, Value::Macro(Rc::clone(definition))).map_err(at)?;
+                let value = self.closure(definition).map_err(at)?;
+                self.define(&definition.name, value).map_err(at)?;
             }
             StatementKind::Call(call, body) => {
-                let value = self.call(call, Some(body))?;
+                let caller = self.closure(body).map_err(at)?;
+                let value = self.call(call, Some(caller))?;
                 let last = self.outputs.len() - 1;
                 self.outputs[last].value(&value).map_err(at)?;
             }
@@ -165,11 +160,24 @@ impl Evaluator {
     }
 
     /// Runs with a scope of its own, whose variables end with it.
-    fn scoped<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
-        self.scopes.push(HashMap::new());
+    pub(super) fn scoped<T>(&mut self, work: impl FnOnce(&mut Self) -> Done<T>) -> Done<T> {
+        self.scoped_in(self.scope, work)
+    }
+
+    /// The same, within any scope.
+    pub(super) fn scoped_in<T>(&mut self, parent: usize, work: impl FnOnce(&mut Self) -> Done<T>) -> Done<T> {
+        self.meter.claim(SCOPE_BYTES).map_err(|trouble| Error { trouble, line: 1 })?;
+        let (outer, own) = (self.scope, self.scopes.len());
+        self.scopes.push(Scope { parent: Some(parent), ..Scope::default() });
+        self.scope = own;
         let result = work(self);
-        for name in self.scopes.pop().unwrap_or_default().into_keys() {
-            self.meter.release(name.len() + 96);
+        self.scope = outer;
+        // A scope stays as long as a macro may look into it, or into one that was made later.
+        if own + 1 == self.scopes.len() && !self.scopes[own].kept {
+            for name in self.scopes.pop().unwrap_or_default().names.into_keys() {
+                self.meter.release(name.len() + SCOPE_BYTES);
+            }
+            self.meter.release(SCOPE_BYTES);
         }
         result
     }
@@ -183,68 +191,12 @@ impl Evaluator {
         let mut value = output.map_or(Ok(Value::Undefined), Writer::into_value).map_err(at)?;
         for (name, arguments) in filters {
             let given = self.arguments(arguments)?;
-            value = builtins::filter(self, name, &value, given).map_err(at)?;
+            value = filters::filter(self, name, &value, given).map_err(at)?;
         }
         Ok(value)
     }
 
-    fn for_loop(&mut self, each: &For, line: usize) -> Done<()> {
-        let at = |trouble| Error { trouble, line };
-        let items = self.value(&each.items)?.walk(&self.meter).map_err(at)?;
-        let bytes = items.len() * size_of::<Value>() * 2;
-        self.meter.claim(bytes).map_err(at)?;
-        let result = self.iterate(each, items, line);
-        self.meter.release(bytes);
-        result
-    }
-
-    fn iterate(&mut self, each: &For, items: Vec<Value>, line: usize) -> Done<()> {
-        let at = |trouble| Error { trouble, line };
-        let items = match &each.condition {
-            None => items,
-            Some(condition) => {
-                let mut kept = Vec::new();
-                for item in items {
-                    let keeps = self.scoped(|evaluator| {
-                        evaluator.assign(&each.target, item.clone()).map_err(at)?;
-                        Ok(evaluator.value(condition)?.is_true())
-                    })?;
-                    if keeps {
-                        kept.push(item);
-                    }
-                }
-                kept
-            }
-        };
-        if items.is_empty() {
-            self.statements(&each.otherwise)?;
-            return Ok(());
-        }
-        let items: Rc<[Value]> = items.into();
-        self.loops += 1;
-        let (depth, mut result) = (self.loops, Ok(()));
-        for index in 0..items.len() {
-            let state = Loop { index, items: Rc::clone(&items), depth };
-            let flow = self.scoped(|evaluator| {
-                evaluator.meter.step(1).map_err(at)?;
-                evaluator.define("loop", Value::Loop(Rc::new(state))).map_err(at)?;
-                evaluator.assign(&each.target, items[index].clone()).map_err(at)?;
-                evaluator.statements(&each.body)
-            });
-            match flow {
-                Ok(Flow::Break) => break,
-                Ok(_) => {}
-                Err(error) => {
-                    result = Err(error);
-                    break;
-                }
-            }
-        }
-        self.loops -= 1;
-        result
-    }
-
-    fn assign(&mut self, target: &Target, value: Value) -> Result<(), Trouble> {
+    pub(super) fn assign(&mut self, target: &Target, value: Value) -> Result<(), Trouble> {
         match target {
             Target::Name(name) => self.define(name, value),
             Target::Attribute(name, attribute) => {
@@ -288,13 +240,18 @@ impl Evaluator {
     }
 
     fn lookup(&self, name: &str) -> Value {
-        let found = self.scopes.iter().rev().find_map(|scope| scope.get(name).cloned());
-        found.or_else(|| builtins::function(name)).unwrap_or(Value::Undefined)
+        let mut scope = Some(&self.scopes[self.scope]);
+        let mut found = None;
+        while let (Some(inner), None) = (scope, &found) {
+            found = inner.names.get(name).cloned();
+            scope = inner.parent.map(|parent| &self.scopes[parent]);
+        }
+        found.or_else(|| functions::function(name)).unwrap_or(Value::Undefined)
     }
 
     // Expressions.
 
-    fn value(&mut self, expression: &Expression) -> Done<Value> {
+    pub(super) fn value(&mut self, expression: &Expression) -> Done<Value> {
         let at = |trouble| Error { trouble, line: expression.line };
         self.meter.step(1).map_err(at)?;
         match &*expression.kind {
@@ -316,11 +273,11 @@ impl Evaluator {
                 dictionary(&self.meter, items).map_err(at)
             }
             Kind::Not(value) => Ok(Value::Bool(!self.value(value)?.is_true())),
-            Kind::Negative(value) => negative(&self.value(value)?).map_err(at),
+            Kind::Negative(value) => arithmetic::negative(&self.value(value)?).map_err(at),
             Kind::Positive(value) => self.value(value),
             Kind::Binary(operator, a, b) => {
                 let (a, b) = (self.value(a)?, self.value(b)?);
-                self.binary(*operator, &a, &b).map_err(at)
+                arithmetic::binary(&self.meter, *operator, &a, &b).map_err(at)
             }
             Kind::And(a, b) => {
                 let a = self.value(a)?;
@@ -357,11 +314,11 @@ impl Evaluator {
             Kind::Call(..) => self.call(expression, None),
             Kind::Filter(value, name, arguments) => {
                 let (value, given) = (self.value(value)?, self.arguments(arguments)?);
-                builtins::filter(self, name, &value, given).map_err(at)
+                filters::filter(self, name, &value, given).map_err(at)
             }
             Kind::Test(value, name, arguments, negated) => {
                 let (value, given) = (self.value(value)?, self.arguments(arguments)?);
-                let holds = builtins::test(&self.meter, name, &value, &given.positional).map_err(at)?;
+                let holds = checks::test(&self.meter, name, &value, given).map_err(at)?;
                 Ok(Value::Bool(holds != *negated))
             }
         }
@@ -371,10 +328,28 @@ impl Evaluator {
         expressions.iter().map(|expression| self.value(expression)).collect()
     }
 
-    fn arguments(&mut self, arguments: &Arguments) -> Done<Given> {
-        let positional = self.values(&arguments.positional)?;
+    pub(super) fn arguments(&mut self, arguments: &Arguments) -> Done<Given> {
+        let mut positional = self.values(&arguments.positional)?;
+        if let Some(more) = &arguments.star {
+            let at = |trouble| Error { trouble, line: more.line };
+            positional.extend(self.value(more)?.walk(&self.meter).map_err(at)?);
+        }
         let named = arguments.named.iter().map(|(name, value)| Ok((name.clone(), self.value(value)?)));
-        Ok(Given { positional, named: named.collect::<Done<_>>()? })
+        let mut named = named.collect::<Done<Vec<_>>>()?;
+        if let Some(more) = &arguments.stars {
+            let at = |trouble| Error { trouble, line: more.line };
+            let Value::Map(items) = self.value(more)? else {
+                return Trouble::failed("** needs a dictionary of arguments").map_err(at);
+            };
+            for (name, value) in items.iter() {
+                let name = name.text("the name of an argument").map_err(at)?;
+                if named.iter().any(|(known, _)| known == name) {
+                    return Trouble::failed(format!("the argument {} is given twice", super::brief(name))).map_err(at);
+                }
+                named.push((name.to_owned(), value.clone()));
+            }
+        }
+        Ok(Given { positional, named })
     }
 
     fn compare(&mut self, first: &Expression, rest: &[(Comparison, Expression)]) -> Done<Value> {
@@ -401,44 +376,7 @@ impl Evaluator {
         Ok(Value::Bool(true))
     }
 
-    fn binary(&self, operator: Operator, a: &Value, b: &Value) -> Result<Value, Trouble> {
-        match (operator, a, b) {
-            (Operator::Join, a, b) => {
-                let mut joined = Writer::new(&self.meter);
-                joined.value(a)?;
-                joined.value(b)?;
-                joined.into_value()
-            }
-            (Operator::Add, Value::Text(a), Value::Text(b)) => {
-                let mut joined = Writer::new(&self.meter);
-                joined.push(a)?;
-                joined.push(b)?;
-                joined.into_value()
-            }
-            (Operator::Add, Value::List(a), Value::List(b)) => self.meter.list(self.both(a, b)?),
-            (Operator::Add, Value::Tuple(a), Value::Tuple(b)) => self.meter.tuple(self.both(a, b)?),
-            (Operator::Multiply, Value::Text(text), count) | (Operator::Multiply, count, Value::Text(text)) => {
-                let count = usize::try_from(count.int("the number of copies")?).unwrap_or(0);
-                self.meter.room(text.len().checked_mul(count))?;
-                self.meter.text(text.repeat(count))
-            }
-            (Operator::Multiply, Value::List(items), count) => {
-                let count = usize::try_from(count.int("the number of copies")?).unwrap_or(0);
-                self.meter.room(items.len().checked_mul(count).and_then(|all| all.checked_mul(size_of::<Value>())))?;
-                self.meter.list(std::iter::repeat_n(items.iter(), count).flatten().cloned().collect())
-            }
-            (operator, a, b) => arithmetic(operator, a, b),
-        }
-    }
-
-    fn both(&self, a: &[Value], b: &[Value]) -> Result<Vec<Value>, Trouble> {
-        let count = a.len() + b.len();
-        self.meter.room(count.checked_mul(size_of::<Value>()))?;
-        self.meter.step(count / 16)?;
-        Ok(a.iter().chain(b).cloned().collect())
-    }
-
-    fn attribute(&self, value: &Value, name: &str) -> Result<Value, Trouble> {
+    pub(super) fn attribute(&self, value: &Value, name: &str) -> Result<Value, Trouble> {
         match value {
             Value::Undefined => Trouble::failed(format!("{name} is asked of what is not defined")),
             Value::Map(items) => {
@@ -452,7 +390,8 @@ impl Evaluator {
                 let found = attributes.iter().find(|(known, _)| known == name);
                 Ok(found.map_or(Value::Undefined, |(_, value)| value.clone()))
             }
-            Value::Loop(state) => methods::of_loop(state, name),
+            Value::Loop(state) => Ok(methods::of_loop(state, name)),
+            Value::Macro(closure) => super::calls::of_macro(&self.meter, &closure.definition, name),
             _ => Ok(Value::Undefined),
         }
     }
@@ -478,68 +417,15 @@ impl Evaluator {
             },
         }
     }
+}
 
-    /// Calls a macro, a function or a method; `body` is what a `call` block hands to its macro.
-    fn call(&mut self, call: &Expression, body: Option<&Rc<Macro>>) -> Done<Value> {
-        let at = |trouble| Error { trouble, line: call.line };
-        let Kind::Call(called, arguments) = &*call.kind else {
-            return Err(at(Trouble::Failed("nothing is called".to_owned())));
-        };
-        if let Kind::Attribute(owner, name) = &*called.kind {
-            let owner = self.value(owner)?;
-            let held = match &owner {
-                Value::Map(_) | Value::Namespace(_) => self.attribute(&owner, name).map_err(at)?,
-                _ => Value::Undefined,
-            };
-            let given = self.arguments(arguments)?;
-            return match held {
-                Value::Macro(definition) => self.call_macro(&definition, given, body, call.line),
-                _ => methods::call(&self.meter, &owner, name, given).map_err(at),
-            };
-        }
-        let called_value = self.value(called)?;
-        let given = self.arguments(arguments)?;
-        match called_value {
-            Value::Macro(definition) => self.call_macro(&definition, given, body, call.line),
-            Value::Function(name) => builtins::call(self, name, given).map_err(at),
-            Value::Undefined => {
-                let name = if let Kind::Name(name) = &*called.kind { name } else { "what is called" };
-                Trouble::failed(format!("{name} is not defined")).map_err(at)
-            }
-            other => Trouble::failed(format!("{} cannot be called", other.kind())).map_err(at),
-        }
+impl Finds for Evaluator {
+    fn attribute(&self, value: &Value, name: &str) -> Result<Value, Trouble> {
+        Self::attribute(self, value, name)
     }
 
-    fn call_macro(&mut self, called: &Macro, mut given: Given, body: Option<&Rc<Macro>>, line: usize) -> Done<Value> {
-        let at = |trouble| Error { trouble, line };
-        if self.depth == DEEPEST / 4 {
-            return Trouble::failed(format!("calls macros more than {} deep", DEEPEST / 4)).map_err(at);
-        }
-        self.depth += 1;
-        // It sees the variables of the template, and not those of its caller. The body of a call block sees those of the
-        // macro that calls it back.
-        let hidden = if called.name == "caller" { Vec::new() } else { self.scopes.split_off(1) };
-        self.outputs.push(Writer::new(&self.meter));
-        let result = self.scoped(|evaluator| {
-            for (place, (name, default)) in called.parameters.iter().enumerate() {
-                let value = match (given.take(place, name), default) {
-                    (Some(value), _) => value,
-                    (None, Some(default)) => evaluator.value(default)?,
-                    (None, None) => Value::Undefined,
-                };
-                evaluator.define(name, value).map_err(at)?;
-            }
-            if let Some(body) = body {
-                evaluator.define("caller", Value::Macro(Rc::clone(body))).map_err(at)?;
-            }
-            given.check(&called.name, called.parameters.len()).map_err(at)?;
-            evaluator.statements(&called.body)
-        });
-        let output = self.outputs.pop();
-        self.scopes.extend(hidden);
-        self.depth -= 1;
-        result?;
-        output.map_or(Ok(Value::Undefined), Writer::into_value).map_err(at)
+    fn item(&self, value: &Value, index: &Value) -> Result<Value, Trouble> {
+        Self::item(self, value, index)
     }
 }
 
@@ -560,48 +446,4 @@ pub(super) fn dictionary(meter: &Rc<Meter>, items: Vec<(Value, Value)>) -> Resul
         }
     }
     meter.map(kept)
-}
-
-fn negative(value: &Value) -> Result<Value, Trouble> {
-    match (value.as_int(), value.as_float()) {
-        (Some(number), _) => number
-            .checked_neg()
-            .map_or_else(|| Trouble::failed("a number is too large"), |number| Ok(Value::Int(number))),
-        (None, Some(number)) => Ok(Value::Float(-number)),
-        _ => Trouble::failed(format!("- needs a number, found {}", value.kind())),
-    }
-}
-
-fn arithmetic(operator: Operator, a: &Value, b: &Value) -> Result<Value, Trouble> {
-    let numbers = a.as_float().zip(b.as_float());
-    let Some((x, y)) = numbers else {
-        return Trouble::failed(format!("{operator:?} is not for {} and {}", a.kind(), b.kind()).to_lowercase());
-    };
-    let zero = matches!(operator, Operator::Divide | Operator::Floor | Operator::Remainder) && y == 0.0;
-    if zero {
-        return Trouble::failed("a number is divided by zero");
-    }
-    if operator == Operator::Divide {
-        return Ok(Value::Float(x / y));
-    }
-    if let (Some(a), Some(b)) = (a.as_int(), b.as_int()) {
-        let whole = match operator {
-            Operator::Add => a.checked_add(b),
-            Operator::Subtract => a.checked_sub(b),
-            Operator::Multiply => a.checked_mul(b),
-            Operator::Floor => a.checked_div(b).map(|q| if a % b != 0 && (a < 0) != (b < 0) { q - 1 } else { q }),
-            Operator::Remainder => a.checked_rem(b).map(|r| if r != 0 && (r < 0) != (b < 0) { r + b } else { r }),
-            Operator::Power if b >= 0 => u32::try_from(b).ok().and_then(|b| a.checked_pow(b)),
-            _ => return Ok(Value::Float(x.powf(y))),
-        };
-        return whole.map_or_else(|| Trouble::failed("a number is too large"), |number| Ok(Value::Int(number)));
-    }
-    Ok(Value::Float(match operator {
-        Operator::Add => x + y,
-        Operator::Subtract => x - y,
-        Operator::Multiply => x * y,
-        Operator::Floor => (x / y).floor(),
-        Operator::Remainder => x - y * (x / y).floor(),
-        _ => x.powf(y),
-    }))
 }

@@ -1,6 +1,6 @@
 //! A source in tokens, with Jinja2's rules for the white space around tags: `trim_blocks` and `lstrip_blocks` are on.
 
-use super::{Error, Trouble};
+use super::{Error, Trouble, letters::is_space};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Token {
@@ -20,7 +20,7 @@ pub(super) enum Token {
 
 /// Tokens with their lines. The last is [`Token::End`].
 pub(super) fn tokens(source: &str) -> Result<Vec<(Token, usize)>, Error> {
-    let source = source.replace("\r\n", "\n");
+    let source = source.replace("\r\n", "\n").replace('\r', "\n");
     // One line break at the end of a file belongs to the file.
     let source = source.strip_suffix('\n').unwrap_or(&source);
     let mut lexer = Lexer { source, at: 0, counted: (0, 1), line_starts: true, tokens: Vec::new() };
@@ -61,7 +61,7 @@ impl<'a> Lexer<'a> {
             let strips = kind != b'{' && control != Some(b'+');
             self.data(
                 data,
-                if control == Some(b'-') { data.trim_end() } else { data },
+                if control == Some(b'-') { data.trim_end_matches(is_space) } else { data },
                 strips && control != Some(b'-'),
             );
             self.at += length;
@@ -103,7 +103,7 @@ impl<'a> Lexer<'a> {
         if strips {
             let start = whole.rfind('\n').map(|at| at + 1);
             let start = start.or(if self.line_starts { Some(0) } else { None });
-            if let Some(start) = start.filter(|start| whole[*start..].trim().is_empty()) {
+            if let Some(start) = start.filter(|start| whole[*start..].chars().all(is_space)) {
                 text = &whole[..start];
             }
         }
@@ -117,7 +117,7 @@ impl<'a> Lexer<'a> {
         self.at += length;
         let rest = self.rest();
         let taken = match sign {
-            Some(b'-') => rest.len() - rest.trim_start().len(),
+            Some(b'-') => rest.len() - rest.trim_start_matches(is_space).len(),
             Some(b'+') => 0,
             _ if trims => usize::from(rest.starts_with('\n')),
             _ => 0,
@@ -143,14 +143,15 @@ impl<'a> Lexer<'a> {
         });
         let Some((at, control, end)) = found else { return self.wrong("raw has no endraw") };
         let strip_start = self.rest()[..opening].ends_with("-%}");
-        let trimmed = if strip_start {
-            inside[..at].trim_start()
-        } else {
-            inside[..at].strip_prefix('\n').unwrap_or(&inside[..at])
-        };
-        self.line_starts = trimmed.len() < at;
+        // A line break behind raw is part of the text, other than behind a block.
+        let trimmed = if strip_start { inside[..at].trim_start_matches(is_space) } else { &inside[..at] };
+        self.line_starts = inside[..at - trimmed.len()].ends_with('\n');
         self.at += opening;
-        self.data(trimmed, if control == Some(b'-') { trimmed.trim_end() } else { trimmed }, control.is_none());
+        self.data(
+            trimmed,
+            if control == Some(b'-') { trimmed.trim_end_matches(is_space) } else { trimmed },
+            control.is_none(),
+        );
         let sign = inside[..end - 2].bytes().last();
         self.close(sign, end, true);
         Ok(())
@@ -163,7 +164,7 @@ impl<'a> Lexer<'a> {
         let mut open = 0usize;
         loop {
             let rest = self.rest();
-            let spaces = rest.len() - rest.trim_start().len();
+            let spaces = rest.len() - rest.trim_start_matches(is_space).len();
             self.at += spaces;
             let rest = self.rest();
             if open == 0 {
@@ -199,14 +200,26 @@ impl<'a> Lexer<'a> {
 
     fn number(&mut self) -> Result<(), Error> {
         let rest = self.rest();
+        for (prefixes, radix) in [(["0x", "0X"], 16), (["0o", "0O"], 8), (["0b", "0B"], 2)] {
+            let Some(inside) = prefixes.iter().find_map(|prefix| rest.strip_prefix(prefix)) else { continue };
+            let length = inside.find(|c: char| !(c.is_digit(radix) || c == '_')).unwrap_or(inside.len());
+            let Ok(number) = i64::from_str_radix(&inside[..length].replace('_', ""), radix) else {
+                return self.wrong("a number has no digits, or too many");
+            };
+            self.push(Token::Int(number));
+            self.at += 2 + length;
+            return Ok(());
+        }
         let digits = |text: &str| text.find(|c: char| !(c.is_ascii_digit() || c == '_')).unwrap_or(text.len());
         let mut length = digits(rest);
         let mut whole = true;
-        if rest[length..].starts_with('.') && rest[length + 1..].starts_with(|c: char| c.is_ascii_digit()) {
+        // Behind a dot it is an index: `a.0.1` has two of them.
+        let index = matches!(self.tokens.last(), Some((Token::Sign("."), _)));
+        if !index && rest[length..].starts_with('.') && rest[length + 1..].starts_with(|c: char| c.is_ascii_digit()) {
             whole = false;
             length += 1 + digits(&rest[length + 1..]);
         }
-        if rest[length..].starts_with(['e', 'E']) {
+        if !index && rest[length..].starts_with(['e', 'E']) {
             let signed = 1 + usize::from(rest[length + 1..].starts_with(['+', '-']));
             let exponent = digits(&rest[length + signed..]);
             if exponent > 0 {
@@ -246,7 +259,16 @@ impl<'a> Lexer<'a> {
                 'b' => Some('\u{8}'),
                 'f' => Some('\u{c}'),
                 'v' => Some('\u{b}'),
-                '0' => Some('\0'),
+                '0'..='7' => {
+                    let mut code = u32::from(escaped) - u32::from('0');
+                    for _ in 0..2 {
+                        let digit = characters.clone().next().and_then(|(_, digit)| digit.to_digit(8));
+                        let Some(digit) = digit else { break };
+                        characters.next();
+                        code = code * 8 + digit;
+                    }
+                    char::from_u32(code)
+                }
                 '\\' | '\'' | '"' => Some(escaped),
                 '\n' => None,
                 'x' | 'u' | 'U' => {
@@ -275,7 +297,7 @@ impl<'a> Lexer<'a> {
 
 /// Length of a tag's inside and end, if the tag is of this word alone.
 fn tag_end(inside: &str, word: &str) -> Option<usize> {
-    let rest = inside.trim_start().strip_prefix(word)?.trim_start();
+    let rest = inside.trim_start_matches(is_space).strip_prefix(word)?.trim_start_matches(is_space);
     let rest = rest.strip_prefix(['-', '+']).unwrap_or(rest).strip_prefix("%}")?;
     Some(inside.len() - rest.len())
 }

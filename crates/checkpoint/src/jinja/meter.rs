@@ -7,6 +7,7 @@ use super::{
     value::{Held, Value},
     write::Writer,
 };
+use crate::said::Marks;
 
 /// Bytes that take as long to make as one step takes.
 const BYTES_OF_A_STEP: usize = 1024;
@@ -27,11 +28,13 @@ pub(crate) struct Budget {
 pub(super) struct Meter {
     steps: Cell<u64>,
     bytes: Cell<usize>,
+    /// Marks of people's words, which every comparison and search looks through.
+    pub(super) marks: Marks,
 }
 
 impl Meter {
-    pub(super) fn new(budget: Budget) -> Rc<Self> {
-        Rc::new(Self { steps: Cell::new(budget.steps), bytes: Cell::new(budget.bytes) })
+    pub(super) fn new(budget: Budget, marks: Marks) -> Rc<Self> {
+        Rc::new(Self { steps: Cell::new(budget.steps), bytes: Cell::new(budget.bytes), marks })
     }
 
     /// Spends steps.

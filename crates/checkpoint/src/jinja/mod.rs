@@ -9,12 +9,22 @@
 //! Meaning follows Jinja2 as `transformers` sets it up: `trim_blocks`, `lstrip_blocks`, `break` and `continue`, and Python's
 //! methods of texts and dictionaries. Templates are one file: there is no `include`, `import` or `extends`.
 
-mod builtins;
+mod arithmetic;
+mod calls;
+mod checks;
+mod clock;
 mod evaluate;
+mod filters;
+mod format;
+mod functions;
+mod given;
+mod items;
+mod letters;
 mod lexer;
 mod meter;
 mod methods;
 mod parser;
+mod search;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -27,6 +37,8 @@ use evaluate::Evaluator;
 pub(crate) use meter::Budget;
 use meter::Meter;
 use value::Value;
+
+use crate::said::{Marks, Rendered};
 
 /// Longest source, in bytes.
 const LONGEST_SOURCE: usize = 1 << 20;
@@ -42,8 +54,10 @@ pub(crate) enum Trouble {
     Steps,
     /// The budget of bytes is held.
     Memory,
-    /// Something in it cannot be done, or it raised an exception.
+    /// Something in it cannot be done.
     Failed(String),
+    /// It refuses the conversation in words of its own.
+    Raised(String),
 }
 
 impl Trouble {
@@ -69,22 +83,33 @@ pub(crate) struct Inputs<'a> {
     pub(crate) flags: Vec<(&'a str, bool)>,
     /// Time that `strftime_now` uses.
     pub(crate) now: SystemTime,
+    /// Marks for the words of messages.
+    pub(crate) marks: Marks,
+}
+
+/// The beginning of a text for a message.
+fn brief(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+/// People's words as a value.
+fn said(meter: &Rc<Meter>, text: &str) -> Result<Value, Trouble> {
+    meter.text(meter.marks.mark(text).into_owned())
 }
 
 /// Looks for mistakes in a source that show before it is rendered.
 pub(crate) fn check(source: &str, budget: Budget) -> Result<(), Error> {
-    parser::parse(source, &Meter::new(budget)).map(|_| ())
+    parser::parse(source, &Meter::new(budget, Marks::default())).map(|_| ())
 }
 
 /// Renders a source.
-pub(crate) fn render(source: &str, inputs: &Inputs<'_>, budget: Budget) -> Result<String, Error> {
-    let meter = Meter::new(budget);
+pub(crate) fn render(source: &str, inputs: &Inputs<'_>, budget: Budget) -> Result<Rendered, Error> {
+    let meter = Meter::new(budget, inputs.marks.clone());
     let tree = parser::parse(source, &meter)?;
     let start = |trouble| Error { trouble, line: 1 };
     let mut evaluator = Evaluator::new(Rc::clone(&meter), inputs.now);
-    let named = |name: &str, text: &str| -> Result<_, Trouble> {
-        Ok((meter.text(name.to_owned())?, meter.text(text.to_owned())?))
-    };
+    let named =
+        |name: &str, text: &str| -> Result<_, Trouble> { Ok((meter.text(name.to_owned())?, said(&meter, text)?)) };
     let message = |&(role, content): &(&str, &str)| meter.map(vec![named("role", role)?, named("content", content)?]);
     let messages = inputs.messages.iter().map(message).collect::<Result<Vec<_>, _>>();
     let messages = messages.and_then(|list| meter.list(list)).map_err(start)?;
@@ -99,5 +124,6 @@ pub(crate) fn render(source: &str, inputs: &Inputs<'_>, budget: Budget) -> Resul
     for name in ["tools", "documents"] {
         evaluator.define(name, Value::None).map_err(start)?;
     }
-    evaluator.run(&tree)
+    let text = evaluator.run(&tree)?;
+    Ok(inputs.marks.rendered(&text))
 }

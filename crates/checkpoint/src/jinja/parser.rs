@@ -8,7 +8,7 @@ use super::{
     meter::Meter,
     tree::{
         Arguments, Comparison, Expression, ExpressionKind as Kind, Filters, For, Macro, Operator, Statement,
-        StatementKind, Target,
+        StatementKind, Target, Uses,
     },
     value::Value,
 };
@@ -20,7 +20,7 @@ pub(super) fn parse(source: &str, meter: &Rc<Meter>) -> Result<Vec<Statement>, E
         let trouble = Trouble::Syntax(format!("it has {found} bytes, expected at most {LONGEST_SOURCE}"));
         return Err(Error { trouble, line: 1 });
     }
-    let mut parser = Parser { tokens: tokens(source)?, at: 0, depth: 0, loops: 0, meter };
+    let mut parser = Parser { tokens: tokens(source)?, at: 0, depth: 0, loops: 0, uses: Uses::default(), meter };
     let (statements, _) = parser.statements(&[])?;
     Ok(statements)
 }
@@ -30,6 +30,8 @@ struct Parser<'a> {
     at: usize,
     depth: usize,
     loops: usize,
+    /// What the macro that is read uses so far.
+    uses: Uses,
     meter: &'a Rc<Meter>,
 }
 
@@ -211,16 +213,14 @@ impl Parser<'_> {
         }
         let items = self.unconditional()?;
         let condition = if self.takes_word("if") { Some(self.expression()?) } else { None };
-        if self.takes_word("recursive") {
-            return self.wrong("recursive loops are not known here");
-        }
+        let recursive = self.takes_word("recursive");
         self.expect_end()?;
         self.loops += 1;
         let (body, word) = self.statements(&["else", "endfor"])?;
         self.loops -= 1;
         self.expect_end()?;
         let otherwise = if word == "else" { self.body("endfor")? } else { Vec::new() };
-        Ok(StatementKind::For(Box::new(For { target, items, condition, body, otherwise })))
+        Ok(StatementKind::For(Rc::new(For { target, items, condition, recursive, body, otherwise })))
     }
 
     fn targets(&mut self) -> Parsed<Target> {
@@ -290,31 +290,38 @@ impl Parser<'_> {
         Ok(parameters)
     }
 
-    /// The statements of a macro: loops around it are not its own.
-    fn macro_body(&mut self, end: &str) -> Parsed<Vec<Statement>> {
+    /// The statements of a macro, and what they use: loops around it are not its own.
+    fn macro_body(&mut self, end: &str) -> Parsed<(Vec<Statement>, Uses)> {
         let loops = std::mem::take(&mut self.loops);
+        let around = std::mem::take(&mut self.uses);
         let body = self.body(end)?;
         self.loops = loops;
-        Ok(body)
+        let uses = self.uses;
+        self.uses = Uses {
+            caller: around.caller || uses.caller,
+            kwargs: around.kwargs || uses.kwargs,
+            varargs: around.varargs || uses.varargs,
+        };
+        Ok((body, uses))
     }
 
     fn macro_definition(&mut self) -> Parsed<StatementKind> {
         let name = self.name()?;
         let parameters = self.parameters()?;
         self.expect_end()?;
-        let body = self.macro_body("endmacro")?;
-        Ok(StatementKind::Macro(Rc::new(Macro { name, parameters, body })))
+        let (body, uses) = self.macro_body("endmacro")?;
+        Ok(StatementKind::Macro(Rc::new(Macro { name, parameters, uses, body })))
     }
 
     fn call_block(&mut self, line: usize) -> Parsed<StatementKind> {
         let parameters = if self.is("(") { self.parameters()? } else { Vec::new() };
         let call = self.expression()?;
         self.expect_end()?;
-        let body = self.macro_body("endcall")?;
+        let (body, uses) = self.macro_body("endcall")?;
         if !matches!(*call.kind, Kind::Call(..)) {
             return Err(Error { trouble: Trouble::Syntax("call needs the call of a macro".to_owned()), line });
         }
-        Ok(StatementKind::Call(call, Rc::new(Macro { name: "caller".to_owned(), parameters, body })))
+        Ok(StatementKind::Call(call, Rc::new(Macro { name: "caller".to_owned(), parameters, uses, body })))
     }
 
     fn with(&mut self) -> Parsed<StatementKind> {
@@ -502,7 +509,15 @@ impl Parser<'_> {
                 "true" | "True" => self.constant(line, Value::Bool(true)),
                 "false" | "False" => self.constant(line, Value::Bool(false)),
                 "none" | "None" => self.constant(line, Value::None),
-                _ => self.node(line, 0, Kind::Name(name)),
+                _ => {
+                    match name.as_str() {
+                        "caller" => self.uses.caller = true,
+                        "kwargs" => self.uses.kwargs = true,
+                        "varargs" => self.uses.varargs = true,
+                        _ => {}
+                    }
+                    self.node(line, 0, Kind::Name(name))
+                }
             },
             Token::Sign("(") => self.deeper(|parser| parser.bracketed(line)),
             Token::Sign("[") => self.deeper(|parser| {
@@ -606,7 +621,7 @@ impl Parser<'_> {
                 parser.postfix(base, false)
             })?;
             let depth = only.depth;
-            (Arguments { positional: vec![only], named: Vec::new() }, depth)
+            (Arguments { positional: vec![only], ..Arguments::default() }, depth)
         } else {
             Default::default()
         };
@@ -648,15 +663,28 @@ impl Parser<'_> {
         let mut arguments = Arguments::default();
         let mut below = 0;
         while !self.takes(")") {
+            let (star, stars) = (self.takes("*"), self.takes("**"));
+            if (arguments.stars.is_some() && !stars) || (star && arguments.star.is_some()) {
+                return self.wrong("an argument stands behind ** or a second *");
+            }
             let value = self.expression()?;
             below = below.max(value.depth);
             match *value.kind {
+                _ if star => arguments.star = Some(value),
+                _ if stars && arguments.stars.is_some() => return self.wrong("a call has two **"),
+                _ if stars => arguments.stars = Some(value),
                 Kind::Name(ref name) if self.is("=") => {
                     let name = name.clone();
                     self.expect("=")?;
                     let value = self.expression()?;
                     below = below.max(value.depth);
+                    if arguments.named.iter().any(|(known, _)| *known == name) {
+                        return self.wrong(format!("the argument {name} is given twice"));
+                    }
                     arguments.named.push((name, value));
+                }
+                _ if !arguments.named.is_empty() || arguments.star.is_some() => {
+                    return self.wrong("an argument without a name stands behind one with a name or behind *");
                 }
                 _ => arguments.positional.push(value),
             }

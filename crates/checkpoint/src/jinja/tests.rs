@@ -4,14 +4,19 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::Value as Json;
 
-use super::{Budget, Error, Inputs, Trouble, builtins::date, render};
+use super::{Budget, Error, Inputs, Trouble, clock::date};
+use crate::said::Marks;
 
 const BUDGET: Budget = Budget { steps: 200_000, bytes: 64 << 20 };
 
 fn inputs<'a>(messages: &'a [(String, String)], flags: Vec<(&'a str, bool)>) -> Inputs<'a> {
     let messages = messages.iter().map(|(role, content)| (&**role, &**content)).collect();
     let texts = vec![("bos_token", "<s>"), ("eos_token", "</s>")];
-    Inputs { messages, texts, flags, now: UNIX_EPOCH }
+    Inputs { messages, texts, flags, now: UNIX_EPOCH, marks: Marks::default() }
+}
+
+fn render(source: &str, inputs: &Inputs<'_>, budget: Budget) -> Result<String, Error> {
+    super::render(source, inputs, budget).map(|rendered| rendered.text)
 }
 
 fn alone(source: &str) -> Result<String, Error> {
@@ -29,7 +34,9 @@ fn texts_are_those_of_jinja2() {
         let flags = case["flags"].as_object().unwrap();
         let flags = flags.iter().map(|(name, flag)| (name.as_str(), flag.as_bool().unwrap())).collect();
         let found = render(case["source"].as_str().unwrap(), &inputs(&messages, flags), BUDGET);
-        if found != Ok(text(&case["text"])) {
+        // What Jinja2 refuses has no text.
+        let right = if case["text"].is_null() { found.is_err() } else { found == Ok(text(&case["text"])) };
+        if !right {
             wrong.push(format!("{}\n  found    {found:?}\n  expected {:?}", case["source"], case["text"]));
         }
     }

@@ -16,7 +16,7 @@ pub(super) enum StatementKind {
     Print(Expression),
     /// Conditions with what they lead to, and what is left.
     If(Vec<(Expression, Vec<Statement>)>, Vec<Statement>),
-    For(Box<For>),
+    For(Rc<For>),
     Set(Target, Expression),
     /// The output of statements, through filters, as a value.
     Capture(Target, Filters, Vec<Statement>),
@@ -35,6 +35,8 @@ pub(super) struct For {
     pub(super) target: Target,
     pub(super) items: Expression,
     pub(super) condition: Option<Expression>,
+    /// Sets whether the loop may be called inside of itself.
+    pub(super) recursive: bool,
     pub(super) body: Vec<Statement>,
     pub(super) otherwise: Vec<Statement>,
 }
@@ -44,7 +46,18 @@ pub(super) struct Macro {
     pub(super) name: String,
     /// Parameters with their defaults.
     pub(super) parameters: Vec<(String, Option<Expression>)>,
+    pub(super) uses: Uses,
     pub(super) body: Vec<Statement>,
+}
+
+/// Names that a macro gets without a parameter, if it reads them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Uses {
+    pub(super) caller: bool,
+    /// Arguments by name that no parameter takes.
+    pub(super) kwargs: bool,
+    /// Arguments by place behind those of the parameters.
+    pub(super) varargs: bool,
 }
 
 /// Filters with their arguments, the first to be applied first.
@@ -61,6 +74,10 @@ pub(super) enum Target {
 pub(super) struct Arguments {
     pub(super) positional: Vec<Expression>,
     pub(super) named: Vec<(String, Expression)>,
+    /// More by place, behind `*`.
+    pub(super) star: Option<Expression>,
+    /// More by name, behind `**`.
+    pub(super) stars: Option<Expression>,
 }
 
 #[derive(Debug)]

@@ -1,8 +1,13 @@
 //! Values of a template.
 
-use std::{cmp::Ordering, ops::Deref, rc::Rc};
+use std::{cell::RefCell, cmp::Ordering, ops::Deref, rc::Rc};
 
-use super::{Trouble, meter::Meter, tree::Macro};
+use super::{
+    Trouble,
+    meter::Meter,
+    search,
+    tree::{For, Macro},
+};
 
 /// Contents that a [`Meter`] counts until the last value that shares them is dropped.
 #[derive(Debug)]
@@ -41,19 +46,32 @@ pub(super) enum Value {
     Map(Rc<Held<Vec<(Value, Value)>>>),
     /// A place among the evaluator's namespaces: they can hold each other, and must not keep each other alive.
     Namespace(usize),
-    Macro(Rc<Macro>),
+    Macro(Rc<Closure>),
     /// The state of a loop.
     Loop(Rc<Loop>),
     /// A function by its name.
     Function(&'static str),
 }
 
-/// Attributes of `loop`.
+/// A macro, and the scope that it was defined in.
+#[derive(Debug)]
+pub(super) struct Closure {
+    pub(super) definition: Rc<Macro>,
+    pub(super) scope: usize,
+}
+
+/// Attributes of `loop`, and what it takes to run the loop within itself.
 #[derive(Debug)]
 pub(super) struct Loop {
     pub(super) index: usize,
     pub(super) items: Rc<[Value]>,
+    /// Number of times that the loop runs within itself.
     pub(super) depth: usize,
+    pub(super) each: Rc<For>,
+    /// The scope around the loop.
+    pub(super) scope: usize,
+    /// What `changed` was asked about last.
+    pub(super) last: Rc<RefCell<Option<Value>>>,
 }
 
 impl Value {
@@ -167,7 +185,7 @@ pub(super) fn equal(a: &Value, b: &Value, meter: &Meter) -> Result<bool, Trouble
         (Value::Undefined, Value::Undefined) | (Value::None, Value::None) => true,
         (Value::Text(a), Value::Text(b)) => {
             meter.step(a.len() / 4096)?;
-            a.contents == b.contents
+            meter.marks.same(a, b)
         }
         (Value::List(a), Value::List(b)) | (Value::Tuple(a), Value::Tuple(b)) => {
             if a.len() != b.len() {
@@ -205,7 +223,7 @@ pub(super) fn order(a: &Value, b: &Value, meter: &Meter) -> Result<Ordering, Tro
     meter.step(1)?;
     if let (Value::Text(a), Value::Text(b)) = (a, b) {
         meter.step(a.len().min(b.len()) / 4096)?;
-        return Ok(a.contents.cmp(&b.contents));
+        return Ok(meter.marks.signs(a).cmp(&meter.marks.signs(b)));
     }
     if let (Some(a), Some(b)) = (a.as_int(), b.as_int()) {
         return Ok(a.cmp(&b));
@@ -232,7 +250,7 @@ pub(super) fn contains(whole: &Value, part: &Value, meter: &Meter) -> Result<boo
         Value::Text(text) => {
             let part = part.text("in a text")?;
             meter.step(text.len() / 1024)?;
-            Ok(text.contains(part))
+            Ok(search::holds(meter, text, part))
         }
         Value::Map(_) => Ok(whole.get(part, meter)?.is_some()),
         Value::List(items) | Value::Tuple(items) => {

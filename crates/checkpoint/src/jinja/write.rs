@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::{Trouble, meter::Meter, value::Value};
+use super::{Trouble, letters::is_printable, meter::Meter, value::Value};
 
 /// Text that grows within a budget, and holds what it has grown to.
 #[derive(Debug)]
@@ -45,12 +45,12 @@ impl Writer {
         match value {
             Value::Undefined => Ok(()),
             Value::Text(text) => self.push(text),
-            other => self.literal(other),
+            other => self.literal(other, false),
         }
     }
 
-    /// A value as `repr` writes it.
-    fn literal(&mut self, value: &Value) -> Result<(), Trouble> {
+    /// A value as `repr` writes it, or `ascii`.
+    fn literal(&mut self, value: &Value, ascii: bool) -> Result<(), Trouble> {
         // A step for each: what is empty takes no bytes.
         self.meter.step(1)?;
         match value {
@@ -60,24 +60,24 @@ impl Writer {
             Value::Bool(false) => self.push("False"),
             Value::Int(number) => self.push(&number.to_string()),
             Value::Float(number) => self.push(&float(*number)),
-            Value::Text(text) => self.quoted(text),
+            Value::Text(text) => self.quoted(text, ascii),
             Value::List(items) => {
                 self.push("[")?;
-                self.sequence(items)?;
+                self.sequence(items, ascii)?;
                 self.push("]")
             }
             Value::Tuple(items) => {
                 self.push("(")?;
-                self.sequence(items)?;
+                self.sequence(items, ascii)?;
                 self.push(if items.len() == 1 { ",)" } else { ")" })
             }
             Value::Map(items) => {
                 self.push("{")?;
                 for (index, (key, value)) in items.iter().enumerate() {
                     self.push(if index > 0 { ", " } else { "" })?;
-                    self.literal(key)?;
+                    self.literal(key, ascii)?;
                     self.push(": ")?;
-                    self.literal(value)?;
+                    self.literal(value, ascii)?;
                 }
                 self.push("}")
             }
@@ -87,29 +87,34 @@ impl Writer {
         }
     }
 
-    fn sequence(&mut self, items: &[Value]) -> Result<(), Trouble> {
+    fn sequence(&mut self, items: &[Value], ascii: bool) -> Result<(), Trouble> {
         for (index, item) in items.iter().enumerate() {
             self.push(if index > 0 { ", " } else { "" })?;
-            self.literal(item)?;
+            self.literal(item, ascii)?;
         }
         Ok(())
     }
 
-    fn quoted(&mut self, text: &str) -> Result<(), Trouble> {
+    fn quoted(&mut self, text: &str, ascii: bool) -> Result<(), Trouble> {
         let quote = if text.contains('\'') && !text.contains('"') { "\"" } else { "'" };
         self.push(quote)?;
         let mut buffer = [0; 4];
         for character in text.chars() {
-            match character {
+            // A marked sign is written as the sign would be, and stays marked.
+            let sign = self.meter.marks.sign(character);
+            let code = u32::from(sign);
+            match sign {
                 '\\' => self.push("\\\\")?,
                 '\n' => self.push("\\n")?,
                 '\r' => self.push("\\r")?,
                 '\t' => self.push("\\t")?,
                 '\'' if quote == "'" => self.push("\\'")?,
-                control if control < ' ' || control == '\u{7f}' => {
-                    self.push(&format!("\\x{:02x}", u32::from(control)))?;
+                plain if is_printable(plain) && (plain.is_ascii() || !ascii) => {
+                    self.push(character.encode_utf8(&mut buffer))?;
                 }
-                plain => self.push(plain.encode_utf8(&mut buffer))?,
+                _ if code < 0x100 => self.push(&format!("\\x{code:02x}"))?,
+                _ if code < 0x10000 => self.push(&format!("\\u{code:04x}"))?,
+                _ => self.push(&format!("\\U{code:08x}"))?,
             }
         }
         self.push(quote)
@@ -126,6 +131,10 @@ impl Writer {
             Value::None => self.push("null"),
             Value::Bool(flag) => self.push(if *flag { "true" } else { "false" }),
             Value::Int(number) => self.push(&number.to_string()),
+            Value::Float(number) if number.is_nan() => self.push("NaN"),
+            Value::Float(number) if number.is_infinite() => {
+                self.push(if *number > 0.0 { "Infinity" } else { "-Infinity" })
+            }
             Value::Float(number) => self.push(&float(*number)),
             Value::Text(text) => self.json_text(text, style),
             Value::List(items) | Value::Tuple(items) => {
@@ -179,9 +188,9 @@ impl Writer {
     }
 
     fn json_line(&mut self, style: &Json, depth: usize) -> Result<(), Trouble> {
-        let Some(width) = style.indent else { return Ok(()) };
+        let Some(indent) = &style.indent else { return Ok(()) };
         self.push("\n")?;
-        self.push(&" ".repeat(width * depth))
+        (0..depth).try_for_each(|_| self.push(indent))
     }
 
     fn json_text(&mut self, text: &str, style: &Json) -> Result<(), Trouble> {
@@ -192,7 +201,8 @@ impl Writer {
         }
         let mut buffer = [0; 4];
         for character in quoted.chars() {
-            if character.is_ascii() {
+            let sign = self.meter.marks.sign(character);
+            if sign.is_ascii() && sign != '\u{7f}' {
                 self.push(character.encode_utf8(&mut buffer))?;
                 continue;
             }
@@ -207,15 +217,22 @@ impl Writer {
 /// Style in which JSON is written.
 #[derive(Debug)]
 pub(super) struct Json {
-    pub(super) indent: Option<usize>,
+    pub(super) indent: Option<String>,
     pub(super) comma: String,
     pub(super) colon: String,
     pub(super) sorted: bool,
     pub(super) ascii: bool,
 }
 
+/// A value as a text that `repr` or `ascii` writes.
+pub(super) fn literal(meter: &Rc<Meter>, value: &Value, ascii: bool) -> Result<Value, Trouble> {
+    let mut written = Writer::new(meter);
+    written.literal(value, ascii)?;
+    written.into_value()
+}
+
 /// A number as Python writes it.
-fn float(number: f64) -> String {
+pub(super) fn float(number: f64) -> String {
     if number.is_nan() {
         return "nan".to_owned();
     }

@@ -49,6 +49,7 @@ const FLAGS: &[Flag] = &[
         "RULE",
         "Rule for an early end: prefix, prefix-fill, block, whole-block, fill, end-run:run=N, never",
     ),
+    Flag("split_special", "BOOL", "Read control tokens from the template alone, not from messages [default: true]"),
     Flag("deadline_ms", "MS", "Time after which the answer ends with what is settled"),
     Flag("suppress_eos", "", "Never predict the end-of-text token"),
     Flag("eos_confidence_zero", "", "Predict end tokens with confidence 0"),
@@ -64,7 +65,7 @@ impl Flag {
         let Self(name, value, help) = *self;
         let field = Options::FIELDS.iter().find(|field| field.name == name);
         let action = match field {
-            Some(field) if field.switch => ArgAction::SetTrue,
+            Some(field) if field.switch && value.is_empty() => ArgAction::SetTrue,
             Some(field) if field.many => ArgAction::Append,
             _ => ArgAction::Set,
         };

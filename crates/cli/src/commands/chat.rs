@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, IsTerminal};
 
-use demask::Chat;
+use demask::{Chat, plain};
 
 use crate::{
     args::ChatArgs,
@@ -28,7 +28,7 @@ pub fn run(settings: &Settings, args: &ChatArgs) -> anyhow::Result<()> {
     let mut show = Show::new(&model, &request.options, settings.screen, Ways::default());
     let mut input = io::stdin().lock();
     while let Some(line) = read_line(&mut input, invite)? {
-        match line.trim() {
+        match plain::clean(&line).trim() {
             "" => {}
             "/exit" => break,
             "/reset" => chat.reset(),

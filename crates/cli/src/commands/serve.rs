@@ -1,7 +1,6 @@
 //! `demask serve`: what flags, environment and file come to, a model, and the server around it.
 
 use std::{
-    fs,
     net::{IpAddr, SocketAddr, ToSocketAddrs},
     path::Path,
     sync::Arc,
@@ -9,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
-use demask::{Engine, internals::decode::names::nearest};
+use demask::{Engine, internals::decode::names::nearest, plain};
 use demask_serve::{
     Keys, Limits, Service, ServiceConfig,
     http::{HttpConfig, Server, Stop},
@@ -136,7 +135,7 @@ fn from_environment(shared: &mut SharedArgs, args: &mut ServeArgs) -> anyhow::Re
 /// Reads what a file says of flags that are not set.
 fn from_file(path: &Path, shared: &mut SharedArgs, args: &mut ServeArgs) -> anyhow::Result<()> {
     let shown = path.display();
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+    let text = plain::read(path).with_context(|| format!("cannot read {shown}"))?;
     for (name, text) in &serve_file::entries(&text).map_err(|wrong| usage(format!("{shown}, {wrong}")))? {
         match set(shared, args, name, text) {
             Ok(true) => {}
@@ -200,7 +199,7 @@ fn http(args: &ServeArgs, address: IpAddr) -> HttpConfig {
 /// The keys of the file, and the one of the environment.
 fn keys(args: &ServeArgs) -> anyhow::Result<Keys> {
     let mut text = match &args.api_key_file {
-        Some(path) => fs::read_to_string(path).with_context(|| format!("cannot read the keys {}", path.display()))?,
+        Some(path) => plain::read(path).with_context(|| format!("cannot read the keys {}", path.display()))?,
         None => String::new(),
     };
     if let Some(key) = env::api_key() {

@@ -51,7 +51,7 @@ pub(super) fn of_text(text: &str, path: &str) -> Result<Vec<Value>, DataError> {
         let detail = detail.split(" at line ").next().unwrap_or_default().to_owned();
         DataError::Line { path: path.to_owned(), line, detail }
     };
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let text = &*demask::plain::clean(text);
     if text.trim_start().starts_with('[') {
         return some(serde_json::from_str(text).map_err(|error| broken(error.line(), &error))?, path);
     }

@@ -2,7 +2,7 @@
 //! their own.
 
 use bytes::Bytes;
-use demask::Prompt;
+use demask::{Options, Prompt};
 use http::Response;
 use serde_json::{Map, Value, json};
 
@@ -23,6 +23,7 @@ pub fn tokenize(service: &Inner, body: &Bytes) -> Result<Response<Bytes>, Refusa
     super::check_model(service, &mut fields)?;
     let special = fields.is_on("add_special_tokens")?;
     let texts = fields.is_on("return_token_strs")?;
+    let options = Options { split_special: fields.switch("split_special")?, ..Options::default() };
     fields.pass()?;
     let prompter = service.handle.prompter();
     let ids = if let Some(text) = fields.text("prompt")? {
@@ -31,7 +32,7 @@ pub fn tokenize(service: &Inner, body: &Bytes) -> Result<Response<Bytes>, Refusa
         }
         prompter.tokenizer()?.encode(&text, special).map_err(demask::Error::from)?
     } else {
-        prompter.ids(&Prompt::Chat(chat::messages(&mut fields, limits)?))?
+        prompter.ids_as(&Prompt::Chat(chat::messages(&mut fields, limits)?), &options)?
     };
     fields.finish()?;
     let mut answer = json!({"count": ids.len(), "max_model_len": prompter.facts().context, "tokens": ids});

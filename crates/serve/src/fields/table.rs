@@ -339,6 +339,12 @@ pub const TOKENIZE: Table = &[
         field("prompt", Of::Text, "A text; or `messages`."),
         MESSAGES,
         with_default("add_special_tokens", Of::Switch, "true", "Put a text's special tokens around it."),
+        with_default(
+            "split_special",
+            Of::Switch,
+            "true",
+            "Read control tokens from the template alone, not from messages.",
+        ),
         with_default("return_token_strs", Of::Switch, "false", "Return each token as text, too."),
         only("add_generation_prompt", &["true"]),
     ],

@@ -33,7 +33,7 @@ impl Spec {
             let found = Recipe::find(name);
             return found.map_err(|error| FileError::new(path, 1, error.to_string()))?.spec(model);
         }
-        let text = std::fs::read_to_string(path)
+        let text = demask::plain::read(path)
             .map_err(|error| FileError::new(path, 1, format!("the file cannot be read: {error}")))?;
         Self::parse(path, &text, model)
     }
