@@ -33,6 +33,8 @@ pub struct Tokenizer {
     special: BTreeSet<u32>,
     texts: BTreeMap<&'static str, String>,
     largest: u32,
+    /// Bytes of a text that one token may stand for.
+    longest: usize,
 }
 
 /// Spelling of bytes in the vocabulary.
@@ -186,12 +188,17 @@ impl Tokenizer {
                 )));
             }
         }
-        let largest = inner.get_vocab(true).into_values().max();
+        let vocabulary = inner.get_vocab(true);
+        let longest = vocabulary.keys().map(String::len).max().unwrap_or(1);
+        let largest = vocabulary.into_values().max();
         let largest = largest.ok_or_else(|| broken("it has no tokens".to_owned()))?;
         let special = outline.added_tokens.iter().filter(|added| added.special).map(|added| added.id).collect();
         let Mentions(byte_level) = outline.decoder;
         let spelling = if byte_level { Spelling::ByteLevel } else { Spelling::Text };
-        Ok(Self { inner, file: file.to_owned(), spelling, special, texts: settings.texts, largest })
+        // A normaliser composes letters, or spells them shorter.
+        let shrinks = spelling == Spelling::Text || inner.get_normalizer().is_some();
+        let longest = if shrinks { 4 * longest } else { longest };
+        Ok(Self { inner, file: file.to_owned(), spelling, special, texts: settings.texts, largest, longest })
     }
 
     /// Ids of a text. Special tokens that the text spells out become those tokens; `add_special` also adds what the
@@ -200,6 +207,11 @@ impl Tokenizer {
         let encoding = attempt(|| self.inner.encode_fast(text, add_special));
         let broken = |detail| CheckpointError::Tokenizer { file: self.file.clone(), detail };
         encoding.map(|encoding| encoding.get_ids().to_vec()).map_err(broken)
+    }
+
+    /// Returns how many bytes of text so many tokens are at most: a longer text has more tokens.
+    pub fn most_bytes(&self, tokens: usize) -> usize {
+        tokens.saturating_mul(self.longest)
     }
 
     /// Text of ids; what is not valid UTF-8 becomes U+FFFD, as in a stream of the same ids.

@@ -79,6 +79,7 @@ impl Prompter {
         }
         let special = !matches!(prompt, Prompt::Chat(_));
         let words = self.in_words(prompt)?;
+        self.check_length(words.len() + continuation.len())?;
         let context = words.trim_end_matches(' ');
         let encode = |text: &str| Ok::<_, Error>(self.tokenizer()?.encode(text, special)?);
         let (mut all, context) = (encode(&format!("{words}{continuation}"))?, encode(context)?);
