@@ -146,7 +146,9 @@ pub enum OptionsError {
     #[error("the number of steps is 0, expected at least 1: omit it for one token a step")]
     StepsZero,
     /// More steps than the canvas can use.
-    #[error("{steps} steps for {masks} masks, expected at most {most}: a step that takes no token is a forward for nothing")]
+    #[error(
+        "{steps} steps for {masks} masks, expected at most {most}: a step that takes no token is a forward for nothing"
+    )]
     StepsMany {
         /// Number of steps that was requested.
         steps: usize,

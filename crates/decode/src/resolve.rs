@@ -20,8 +20,8 @@ const USUAL_BLOCK: usize = 32;
 /// Steps that a mask may have on average: official programs have up to a few times as many steps as masks, some of which take
 /// nothing (specs/caches.md#1.3), and beyond that they would run for ever.
 const STEPS_OF_A_MASK: usize = 8;
-/// Steps that any canvas may have: Dream's program asks for 512, however short the answer is.
-const FEW_STEPS: usize = 512;
+/// Steps that any canvas may have, however short it is.
+const FEW_STEPS: usize = 64;
 
 /// Facts that a method is checked against and made from.
 #[derive(Debug)]
@@ -286,6 +286,16 @@ mod tests {
             [16, 32, 37, 32, 32, 127, 30]
         );
         assert_eq!(fitted_block(64, Some(3)), 64);
+    }
+
+    #[test]
+    fn steps_are_bounded_by_what_the_masks_can_use() {
+        for (steps, masks) in [(None, 8), (Some(1), 8), (Some(64), 1), (Some(512), 64), (Some(800), 100)] {
+            assert_eq!(check_steps(steps, masks), Ok(()));
+        }
+        for (steps, masks, most) in [(65, 8, 64), (usize::MAX, 8, 64), (801, 100, 800), (1 << 31, 64, 512)] {
+            assert_eq!(check_steps(Some(steps), masks), Err(OptionsError::StepsMany { steps, masks, most }));
+        }
     }
 
     #[test]

@@ -93,7 +93,8 @@ impl Places {
         let most = inside.taken.most(self.key);
         if count > most {
             let of = if most < self.admission.places { " for a key" } else { "" };
-            let message = format!("{count} answers are asked for at once, and this server makes {most}{of}: ask for fewer");
+            let message =
+                format!("{count} answers are asked for at once, and this server makes {most}{of}: ask for fewer");
             return Err(Refusal::parameter("n", message));
         }
         if let Err(missing) = inside.taken.take(self.key, count.saturating_sub(self.count)) {
@@ -101,7 +102,9 @@ impl Places {
             let wait = Admission::wait(&inside, count, Instant::now());
             let what = match missing {
                 Missing::OfKey(_) if most < all => format!("all {most} places of this key are taken"),
-                Missing::OfAll(_) if inside.taken.taken() < all => format!("the {all} places are taken or kept for other keys"),
+                Missing::OfAll(_) if inside.taken.taken() < all => {
+                    format!("the {all} places are taken or kept for other keys")
+                }
                 Missing::OfKey(_) | Missing::OfAll(_) => format!("all {all} places are taken"),
             };
             return Err(Refusal::overloaded(format!("{what}: try again in {wait} s"), wait));

@@ -143,7 +143,13 @@ impl Keys {
 
 impl Key {
     fn new(name: &str, secret: &str) -> Self {
-        Self { name: name.to_owned(), hash: Sha256::digest(secret.as_bytes()).into(), weight: 1.0, number: 0, rate: None }
+        Self {
+            name: name.to_owned(),
+            hash: Sha256::digest(secret.as_bytes()).into(),
+            weight: 1.0,
+            number: 0,
+            rate: None,
+        }
     }
 
     fn parse(line: &str) -> Result<Self, &'static str> {
@@ -255,7 +261,10 @@ mod tests {
         let mut keys = Keys::default();
         for secret in ["", " ", "\n", "correct horse-battery", "two\nben lines", "a\u{a0}b", "bell\u{7}"] {
             let error = keys.add("environment", secret).unwrap_err().to_string();
-            assert!(error.contains("expected a key") && !error.contains("battery") && !error.contains("ben"), "{error}");
+            assert!(
+                error.contains("expected a key") && !error.contains("battery") && !error.contains("ben"),
+                "{error}"
+            );
         }
         assert!(keys.is_empty());
         keys.add("environment", "#weight=2").unwrap();

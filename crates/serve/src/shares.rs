@@ -60,7 +60,8 @@ impl Shares {
     /// # Errors
     /// If it is not free for it. Then nothing is taken.
     pub fn take(&mut self, key: usize, more: usize) -> Result<(), Missing> {
-        let kept = |(other, share): (usize, &Share)| if other == key { 0 } else { share.own.saturating_sub(share.taken) };
+        let kept =
+            |(other, share): (usize, &Share)| if other == key { 0 } else { share.own.saturating_sub(share.taken) };
         let kept: usize = self.keys.iter().enumerate().map(kept).sum();
         let free = self.whole.saturating_sub(self.taken).saturating_sub(kept);
         let Some(share) = self.keys.get_mut(key) else { return Err(Missing::OfKey(more)) };

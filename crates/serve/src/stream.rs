@@ -13,8 +13,6 @@ use bytes::Bytes;
 use demask::{Generation, Update};
 use serde_json::{Map, Value, json};
 
-#[cfg(feature = "http")]
-use crate::{run::written_length, service::MUCH};
 use crate::{
     Refusal,
     ask::{Frames, StreamWishes},
@@ -24,6 +22,8 @@ use crate::{
     service::{Inner, held},
     shape::{Counts, Kind, Shape},
 };
+#[cfg(feature = "http")]
+use crate::{run::written_length, service::MUCH};
 
 /// A message between two others that says nothing, for connections that nothing was written to for long.
 pub const HEARTBEAT: &[u8] = b":\n\n";

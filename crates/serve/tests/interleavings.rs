@@ -7,12 +7,12 @@ mod sync {
     pub use loom::sync::{Mutex, MutexGuard};
     pub use std::sync::{Arc, PoisonError};
 }
-#[path = "../src/shares.rs"]
-#[allow(dead_code, unreachable_pub, reason = "its tests are left out")]
-mod shares;
 #[path = "../src/admission.rs"]
 #[allow(dead_code, unused_imports, unreachable_pub, reason = "the tests of the admission are left out")]
 mod admission;
+#[path = "../src/shares.rs"]
+#[allow(dead_code, unreachable_pub, reason = "its tests are left out")]
+mod shares;
 
 use std::sync::Arc;
 

@@ -24,8 +24,8 @@ pub use error::{Busy, Refused, SubmitError, WorkError};
 use host::Host;
 pub use host::{NetworkCounters, NetworkId};
 use memory::{Bill, Ledgers, bills};
-use queue::{Entry, Queue};
 pub use queue::{Class, Tenant};
+use queue::{Entry, Queue};
 use running::Running;
 pub use running::Spent;
 pub(crate) use running::message;
@@ -401,8 +401,22 @@ impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
         let spent = Spent { networks: vec![Duration::ZERO; on.len()], ..Spent::default() };
         let (end, seen, began) = (None, false, false);
         let published = vec![false; sequences.len()];
-        let mut running =
-            Running { id, work, weight, tenant, on, sequences, published, tags, bills, submitted, spent, end, seen, began };
+        let mut running = Running {
+            id,
+            work,
+            weight,
+            tenant,
+            on,
+            sequences,
+            published,
+            tags,
+            bills,
+            submitted,
+            spent,
+            end,
+            seen,
+            began,
+        };
         running.opened(&filled);
         self.running.push(running);
         Ok(())

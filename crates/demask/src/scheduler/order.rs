@@ -144,11 +144,8 @@ pub(super) fn choose(
         let Some(group) = next(&request) else { continue };
         let served = group.rows as f64;
         let turn = Turn { party: party.tag, of, request: request.tag };
-        let again = Turn {
-            party: party.tag + served / party.weight,
-            of,
-            request: request.tag + served / request.weight,
-        };
+        let again =
+            Turn { party: party.tag + served / party.weight, of, request: request.tag + served / request.weight };
         if kind.is_some() && group.kind.is_some() && kind != group.kind {
             passed = passed.or(Some(again));
             continue;

@@ -242,13 +242,17 @@ mod tests {
         for forwards in 10..20 {
             queue.push(forwards, Class { priority: 1, ..Class::default() }, ());
             let mut entered = Vec::new();
-            queue.admit(forwards, |_| 0, |id, _, ()| match id {
-                0 => Entry::Blocked(()),
-                id => {
-                    entered.push(id);
-                    Entry::Left
-                }
-            });
+            queue.admit(
+                forwards,
+                |_| 0,
+                |id, _, ()| match id {
+                    0 => Entry::Blocked(()),
+                    id => {
+                        entered.push(id);
+                        Entry::Left
+                    }
+                },
+            );
             // Blocked since 10: from 14 on nobody enters before it, whatever the priority.
             assert_eq!(entered, if forwards < 14 { vec![forwards] } else { vec![] }, "{forwards}");
         }

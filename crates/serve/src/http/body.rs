@@ -143,7 +143,9 @@ impl Streaming {
                 Events::Here(events) => {
                     let Some(coming) = ready!(events.poll_coming(context)) else { return Poll::Ready(None) };
                     if events.is_long(&coming) {
-                        let Events::Here(mut events) = std::mem::replace(&mut self.events, Events::Gone) else { continue };
+                        let Events::Here(mut events) = std::mem::replace(&mut self.events, Events::Gone) else {
+                            continue;
+                        };
                         let (lane, key) = (self.lane.clone(), self.key);
                         let job = move || {
                             let written = events.written(coming);

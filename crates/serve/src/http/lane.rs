@@ -141,8 +141,9 @@ mod tests {
     fn turns_go_by_key_and_past_those_who_have_left() {
         let lane = Lane::new(1);
         let mut turn = polled(&mut Box::pin(lane.turn(0))).flatten().unwrap();
-        let mut waiting: Vec<_> =
-            ["a1", "a2", "a3", "b1", "b2"].map(|name| (name, Box::pin(lane.turn(usize::from(&name[..1] == "b"))))).into();
+        let mut waiting: Vec<_> = ["a1", "a2", "a3", "b1", "b2"]
+            .map(|name| (name, Box::pin(lane.turn(usize::from(&name[..1] == "b")))))
+            .into();
         assert!(waiting.iter_mut().all(|(_, one)| polled(one).is_none()));
         drop(waiting.remove(1));
         let mut order = Vec::new();
@@ -159,6 +160,7 @@ mod tests {
         assert!(polled(&mut late).is_none());
         drop(turn);
         drop(late);
-        assert_eq!((lane.lock().free, lane.lock().waiting.len()), (1, 0));
+        let inside = lane.lock();
+        assert_eq!((inside.free, inside.waiting.len()), (1, 0));
     }
 }
