@@ -40,6 +40,8 @@ pub struct Tokenizer {
     bracketed: Vec<String>,
     texts: BTreeMap<&'static str, String>,
     largest: u32,
+    /// Bytes of a text that one token may stand for.
+    longest: usize,
 }
 
 /// Spelling of bytes in the vocabulary.
@@ -196,7 +198,9 @@ impl Tokenizer {
                 )));
             }
         }
-        let largest = inner.get_vocab(true).into_values().max();
+        let vocabulary = inner.get_vocab(true);
+        let longest = vocabulary.keys().map(String::len).max().unwrap_or(1);
+        let largest = vocabulary.into_values().max();
         let largest = largest.ok_or_else(|| broken("it has no tokens".to_owned()))?;
         let special = outline.added_tokens.iter().filter(|added| added.special).map(|added| added.id).collect();
         let is_bracketed = |text: &str| text.starts_with(['<', '[', '{']) && text.ends_with(['>', ']', '}']);
@@ -204,7 +208,11 @@ impl Tokenizer {
         let bracketed = bracketed.map(|added| added.content.clone()).collect();
         let Mentions(byte_level) = outline.decoder;
         let spelling = if byte_level { Spelling::ByteLevel } else { Spelling::Text };
-        Ok(Self { inner, file: file.to_owned(), spelling, special, bracketed, texts: settings.texts, largest })
+        // A normaliser composes letters, or spells them shorter.
+        let shrinks = spelling == Spelling::Text || inner.get_normalizer().is_some();
+        let longest = if shrinks { 4 * longest } else { longest };
+        let texts = settings.texts;
+        Ok(Self { inner, file: file.to_owned(), spelling, special, bracketed, texts, largest, longest })
     }
 
     /// Ids of a text. Special tokens that the text spells out become those tokens; `add_special` also adds what the
@@ -267,6 +275,11 @@ impl Tokenizer {
         let model = self.inner.get_model();
         pieces.tokenize(|piece| model.tokenize(piece.get()))?;
         Ok(Some(pieces.into_encoding(None, 0, OffsetType::None)?.get_ids().to_vec()))
+    }
+
+    /// Returns how many bytes of text so many tokens are at most: a longer text has more tokens.
+    pub fn most_bytes(&self, tokens: usize) -> usize {
+        tokens.saturating_mul(self.longest)
     }
 
     /// Text of ids; what is not valid UTF-8 becomes U+FFFD, as in a stream of the same ids.

@@ -7,6 +7,9 @@ use std::fmt::Write;
 use demask::internals::cuda::Places;
 use demask::internals::{UnusableDevice, checkpoint::HubOptions, cpu::isa::Tier};
 
+#[cfg(feature = "serve")]
+use crate::exit::usage;
+
 /// An environment variable.
 pub struct Knob {
     /// Name of the variable.
@@ -124,14 +127,14 @@ pub const KNOBS: &[Knob] = &[
         name: API_KEY,
         kind: "text",
         default: "unset",
-        doc: "A key that clients of `serve` must send, beside those of `--api-key-file`.",
+        doc: "A key that clients of `serve` must send, beside those of `--api-key-file`. Set to nothing, it is refused.",
     },
     #[cfg(feature = "serve")]
     Knob {
         name: "DEMASK_HOST",
         kind: "as the flag",
         default: "unset",
-        doc: "`--host` of `serve`. Each of its flags has such a variable, those of the model too: `DEMASK_PORT`, `DEMASK_MODEL`, `DEMASK_MAX_GEN_LENGTH`.",
+        doc: "`--host` of `serve`. Each of its flags has such a variable, those of the model too: `DEMASK_PORT`, `DEMASK_MODEL`, `DEMASK_MAX_GEN_LENGTH`. Set to nothing, it is refused.",
     },
     #[cfg(feature = "serve")]
     Knob {
@@ -190,17 +193,40 @@ pub fn tier() -> Result<Option<Tier>, UnusableDevice> {
 }
 
 /// The value of the variable that stands for a flag of `serve`, and the variable's name.
+///
+/// # Errors
+/// If it is set to nothing: what was to be there, a model or a file of keys, is not, and a server without it is another one.
 #[cfg(feature = "serve")]
-pub fn of_flag(flag: &str) -> Option<(String, String)> {
+pub fn of_flag(flag: &str) -> anyhow::Result<Option<(String, String)>> {
     let name = format!("DEMASK_{}", flag.to_uppercase());
-    let value = std::env::var_os(&name).filter(|value| !value.is_empty())?;
-    Some((name, value.to_string_lossy().into_owned()))
+    Ok(set_to(&name)?.map(|value| (name, value)))
 }
 
 /// The key that clients of `serve` must send, if the environment names one.
+///
+/// # Errors
+/// If it is set to nothing.
 #[cfg(feature = "serve")]
-pub fn api_key() -> Option<String> {
-    value(API_KEY)
+pub fn api_key() -> anyhow::Result<Option<String>> {
+    debug_assert!(KNOBS.iter().any(|knob| knob.name == API_KEY), "{API_KEY} is not declared");
+    set_to(API_KEY)
+}
+
+/// Name of the variable with a key.
+#[cfg(feature = "serve")]
+pub const fn api_key_name() -> &'static str {
+    API_KEY
+}
+
+/// The value of a variable that must have one if it is set at all. No message quotes it.
+#[cfg(feature = "serve")]
+fn set_to(name: &str) -> anyhow::Result<Option<String>> {
+    let Some(value) = std::env::var_os(name) else { return Ok(None) };
+    match value.into_string() {
+        Ok(value) if value.is_empty() => Err(usage(format!("{name} is empty: give it a value, or unset it"))),
+        Ok(value) => Ok(Some(value)),
+        Err(_) => Err(usage(format!("{name} is no UTF-8: expected text"))),
+    }
 }
 
 /// The socket of the service manager, if it has started the command.

@@ -40,7 +40,9 @@ fn main() -> ExitCode {
     if let Some(code) = demask_eval::sandbox::entry() {
         return code;
     }
-    exit::report(run())
+    let code = exit::report(run());
+    output::settle();
+    code
 }
 
 fn run() -> anyhow::Result<()> {
@@ -76,7 +78,7 @@ fn log_to_stderr(shared: &SharedArgs) {
     };
     tracing_subscriber::fmt()
         .with_max_level(level)
-        .with_writer(std::io::stderr)
+        .with_writer(|| output::Notes)
         .with_ansi(output::stderr_has_colour())
         // A log that cannot be written, on a full disk for example, is nothing to panic about.
         .log_internal_errors(false)

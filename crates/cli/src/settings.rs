@@ -24,6 +24,10 @@ use crate::{
 fn source(shared: &SharedArgs) -> anyhow::Result<Source> {
     let family = parsed::<FamilyChoice>(shared.family.as_deref()).map_err(|error| usage(error.to_string()))?;
     match (shared.model.clone(), family) {
+        // What was to name it did not: the demo is nobody's choice.
+        (Some(name), _) if name.trim().is_empty() => Err(usage(
+            "the model has an empty name: give a folder, a GGUF file or an id of a hub, or omit --model for the demo",
+        )),
         (None, None) => Ok(Source::Demo),
         (Some(name), None) => Ok(Source::Named(name)),
         (Some(name), Some(family)) => Ok(Source::As { name, family }),

@@ -145,6 +145,18 @@ pub enum OptionsError {
     /// No steps.
     #[error("the number of steps is 0, expected at least 1: omit it for one token a step")]
     StepsZero,
+    /// More steps than the canvas can use.
+    #[error(
+        "{steps} steps for {masks} masks, expected at most {most}: a step that takes no token is a forward for nothing"
+    )]
+    StepsMany {
+        /// Number of steps that was requested.
+        steps: usize,
+        /// Masks to decode.
+        masks: usize,
+        /// Most steps of so many.
+        most: usize,
+    },
     /// Steps that the blocks cannot share.
     #[error("{steps} steps do not divide over {blocks} blocks: try {nearest}, or another block length")]
     Steps {

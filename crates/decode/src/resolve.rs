@@ -17,6 +17,12 @@ use crate::{
 /// Length that blocks are fitted to if none is set: LLaDA's and Fast-dLLM's usual one.
 const USUAL_BLOCK: usize = 32;
 
+/// Steps that a mask may have on average: official programs have up to a few times as many steps as masks, some of which take
+/// nothing (specs/caches.md#1.3), and beyond that they would run for ever.
+const STEPS_OF_A_MASK: usize = 8;
+/// Steps that any canvas may have, however short it is.
+const FEW_STEPS: usize = 64;
+
 /// Facts that a method is checked against and made from.
 #[derive(Debug)]
 pub struct Setup<'a> {
@@ -61,6 +67,7 @@ pub(crate) fn resolve(options: &SessionOptions) -> Result<Resolved, OptionsError
     }
     let (CanvasSpec::Prompt { tokens, .. } | CanvasSpec::Infill { tokens }) = &options.canvas;
     let canvas = Canvas::with_tail(tokens, needed, &options.tail, facts.mask_id);
+    check_steps(steps, canvas.masks())?;
     let (blocks, most_masks) = masked_blocks(&layout, &canvas);
     let per_block = match steps {
         Some(steps) if steps % blocks != 0 => {
@@ -145,6 +152,15 @@ fn given_steps(options: &SessionOptions) -> Result<Option<usize>, OptionsError> 
         (Some(0), _) => Err(OptionsError::StepsZero),
         (Some(option), Some(decoder)) if option != decoder => Err(OptionsError::StepsTwice { option, decoder }),
         (option, decoder) => Ok(option.or(decoder)),
+    }
+}
+
+/// Refuses more steps than the masks can use: each is a forward.
+fn check_steps(steps: Option<usize>, masks: usize) -> Result<(), OptionsError> {
+    let most = masks.saturating_mul(STEPS_OF_A_MASK).max(FEW_STEPS);
+    match steps {
+        Some(steps) if steps > most => Err(OptionsError::StepsMany { steps, masks, most }),
+        _ => Ok(()),
     }
 }
 
@@ -270,6 +286,16 @@ mod tests {
             [16, 32, 37, 32, 32, 127, 30]
         );
         assert_eq!(fitted_block(64, Some(3)), 64);
+    }
+
+    #[test]
+    fn steps_are_bounded_by_what_the_masks_can_use() {
+        for (steps, masks) in [(None, 8), (Some(1), 8), (Some(64), 1), (Some(512), 64), (Some(800), 100)] {
+            assert_eq!(check_steps(steps, masks), Ok(()));
+        }
+        for (steps, masks, most) in [(65, 8, 64), (usize::MAX, 8, 64), (801, 100, 800), (1 << 31, 64, 512)] {
+            assert_eq!(check_steps(Some(steps), masks), Err(OptionsError::StepsMany { steps, masks, most }));
+        }
     }
 
     #[test]

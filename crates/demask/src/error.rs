@@ -51,6 +51,18 @@ pub enum Error {
         /// Largest number of tokens that fits.
         context: usize,
     },
+    /// A text that is too long whatever its tokens are: it is not put into tokens.
+    #[error(
+        "the prompt has {bytes} bytes, and the {context} tokens of the model's context are {most} bytes at most: shorten it"
+    )]
+    TextTooLong {
+        /// Bytes of the text.
+        bytes: usize,
+        /// Largest number of tokens that fits.
+        context: usize,
+        /// Bytes that so many tokens are at most.
+        most: usize,
+    },
     /// A prompt token that the model does not know.
     #[error("prompt token {token} is outside the vocabulary of {vocabulary}: expected ids from 0 to {}", vocabulary - 1)]
     TokenOutOfRange {

@@ -85,7 +85,7 @@ pub use model::{LoadProgress, Model};
 pub use options::Options;
 pub use prompt::{Prompt, Segment};
 pub use receipt::Receipt;
-pub use scheduler::Class;
+pub use scheduler::{Class, Tenant};
 pub use stopping::EarlyStop;
 pub use stream::Stream;
 pub use ticket::Ticket;

@@ -87,6 +87,7 @@ impl Prompter {
             (self.apart(&words, &options)?, self.apart(&context, &options)?)
         } else {
             let words = self.in_words(prompt)?;
+            self.check_length(words.len() + continuation.len())?;
             let encode = |text: &str| Ok::<_, Error>(self.tokenizer()?.encode(text, true)?);
             (encode(&format!("{words}{continuation}"))?, encode(words.trim_end_matches(' '))?)
         };

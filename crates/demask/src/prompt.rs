@@ -187,6 +187,7 @@ impl Prompter {
 
     /// Tokens of words of which people's own are known.
     pub(crate) fn apart(&self, words: &Rendered, options: &Options) -> Result<Vec<TokenId>, Error> {
+        self.check_length(words.text.len())?;
         let controls = if options.splits_special() { self.controls() } else { &[] };
         Ok(self.tokenizer()?.encode_apart(words, controls)?)
     }
@@ -211,13 +212,25 @@ impl Prompter {
     fn tokenize_text(&self, prompt: &Prompt, options: &Options) -> Result<Vec<TokenId>, Error> {
         Ok(match prompt {
             Prompt::Tokens(ids) => ids.clone(),
-            Prompt::Raw(text) => self.tokenizer()?.encode(text, true)?,
+            Prompt::Raw(text) => {
+                self.check_length(text.len())?;
+                self.tokenizer()?.encode(text, true)?
+            }
             Prompt::Chat(messages) => self.chat_ids(messages, options)?,
             Prompt::Infill(_) | Prompt::Segments(_) => {
                 let text = self.in_words(prompt)?;
+                self.check_length(text.len())?;
                 self.tokenizer()?.encode(&text, false)?
             }
         })
+    }
+
+    /// Refuses text of more bytes than the context's tokens can stand for, before it is put into tokens: that takes a hundred
+    /// times its memory.
+    pub(crate) fn check_length(&self, bytes: usize) -> Result<(), Error> {
+        let context = self.facts().context;
+        let most = self.tokenizer()?.most_bytes(context);
+        if bytes > most { Err(Error::TextTooLong { bytes, context, most }) } else { Ok(()) }
     }
 
     /// Refuses text that contains the mask: whoever wrote it asks for no hole.
@@ -234,6 +247,8 @@ impl Prompter {
         };
         let context = self.facts().context;
         self.check_holes(segments)?;
+        let bytes = segments.iter().map(|segment| if let Segment::Text(text) = segment { text.len() } else { 0 });
+        self.check_length(bytes.sum())?;
         let mut tokens = Tokens { ids: Vec::new(), holes: Vec::new() };
         let mut text = String::new();
         for segment in segments {

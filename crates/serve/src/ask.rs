@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use demask::{Class, Options, internals::OptionField};
+use demask::{Class, Options, Tenant, internals::OptionField};
 use serde_json::{Value, json};
 
 use crate::{
@@ -118,7 +118,7 @@ impl Ask {
 ///
 /// # Errors
 /// If a parameter is wrong, too large, or would change the answer in a way that is not implemented.
-pub fn read(fields: &mut Fields<'_>, limits: &Limits, weight: f64) -> Result<Ask, Refusal> {
+pub fn read(fields: &mut Fields<'_>, limits: &Limits, tenant: Tenant) -> Result<Ask, Refusal> {
     let mut options = Options::default();
     let mut nested = fields.object("diffusion", "diffusion.")?;
     if let Some(nested) = &mut nested {
@@ -149,7 +149,8 @@ pub fn read(fields: &mut Fields<'_>, limits: &Limits, weight: f64) -> Result<Ask
         // The smaller the earlier, as clients of vLLM expect.
         priority: -(priority as i32),
         deadline: deadline.map(|milliseconds| Instant::now() + Duration::from_millis(milliseconds as u64)),
-        weight,
+        tenant,
+        ..Class::default()
     };
     let (logprobs, judged) = (false, Judged::No);
     let wishes = Wishes { choices, stream, logprobs, judged, receipt, token_ids };

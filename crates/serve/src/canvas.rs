@@ -192,6 +192,13 @@ impl Picture {
         (self.tokens.len() - self.holes, self.holes - masks)
     }
 
+    /// Returns how many positions may be shown at once: those of the answer, or those whose log-probabilities were not sent.
+    #[cfg(feature = "http")]
+    pub fn length(&self) -> usize {
+        let listed = self.commits.iter().skip(self.told).flatten().map(|commit| 1 + commit.top.len()).sum::<usize>();
+        listed.max(self.tokens.len().saturating_sub(self.prompt_tokens))
+    }
+
     /// Returns how many tokens' log-probabilities were sent.
     pub fn told(&self) -> usize {
         self.told

@@ -10,6 +10,13 @@ pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
+/// Returns the date as a header has it. It is read each time: a clock that is set back is followed.
+#[cfg(feature = "http")]
+pub fn header() -> http::HeaderValue {
+    let text = httpdate::fmt_http_date(SystemTime::now());
+    http::HeaderValue::try_from(text).unwrap_or_else(|_| http::HeaderValue::from_static(""))
+}
+
 #[cfg(test)]
 mod tests {
     use std::{fs, path::Path};

@@ -2,10 +2,7 @@
 //!
 //! Only an autoregressive model has them: each token behind those before it, and none for the first.
 
-use std::{
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::task::{Context, Poll};
 
 use demask::{Class, Likelihood, LikelihoodOptions, Prompt, Ticket, internals::step::TokenId};
 
@@ -24,17 +21,25 @@ enum Judging {
 }
 
 impl Echo {
-    /// Submits a prompt to be judged, with so many alternatives of each token.
+    /// Reads a prompt that is to be judged.
     ///
     /// # Errors
-    /// If it cannot be put into tokens, has none, or is longer than the model's context.
-    pub fn start(service: &Arc<Inner>, prompt: &Prompt, top: usize, class: Class) -> Result<Self, Refusal> {
+    /// If it cannot be put into tokens, or is longer than the model's context.
+    pub fn read(service: &Inner, prompt: &Prompt) -> Result<Vec<TokenId>, Refusal> {
         let prompter = service.handle.prompter();
         let (ids, context) = (prompter.ids(prompt)?, prompter.facts().context);
         if ids.len() > context {
             let message = format!("`prompt` has {} tokens, expected at most {context} for this model", ids.len());
             return Err(Refusal::parameter("prompt", message).coded("context_length_exceeded"));
         }
+        Ok(ids)
+    }
+
+    /// Submits a prompt to be judged, with so many alternatives of each token.
+    ///
+    /// # Errors
+    /// If it has no tokens.
+    pub fn start(service: &Inner, ids: Vec<TokenId>, top: usize, class: Class) -> Result<Self, Refusal> {
         let judging = match ids.split_at_checked(1) {
             None => {
                 let message = "`prompt` is empty, expected at least one token to tell again: start with its bos token";
@@ -72,6 +77,12 @@ impl Echo {
     /// Returns how many tokens the prompt has.
     pub fn tokens(&self) -> usize {
         self.ids.len()
+    }
+
+    /// Returns how many tokens it has, each of their alternatives counted.
+    #[cfg(feature = "http")]
+    pub fn length(&self) -> usize {
+        self.entries().iter().map(|entry| 1 + entry.top.len()).sum()
     }
 
     /// Returns the forwards that the judging took.

@@ -29,6 +29,7 @@ mod route;
 mod run;
 mod service;
 mod shape;
+mod shares;
 mod stream;
 /// Locks of what threads share.
 mod sync {

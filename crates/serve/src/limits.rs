@@ -5,6 +5,8 @@
 pub struct Limits {
     /// Bytes of a body.
     pub body_bytes: usize,
+    /// Bytes of all bodies together that are held, those on their way included.
+    pub all_bodies: usize,
     /// Positions that are decoded for an answer. For full attention the canvas is the cost: each forward runs all of it.
     pub gen_length: usize,
     /// Answers to a prompt.
@@ -17,6 +19,8 @@ pub struct Limits {
     pub stop_bytes: usize,
     /// Alternatives of a token that are returned.
     pub top_logprobs: usize,
+    /// Log-probabilities of a request's answers, those of alternatives included.
+    pub listed: usize,
     /// Answers that are made or wait at the same time.
     pub places: usize,
 }
@@ -25,12 +29,14 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             body_bytes: 2 << 20,
+            all_bodies: 64 << 20,
             gen_length: 4096,
             choices: 16,
             prompts: 64,
             stops: 16,
             stop_bytes: 256,
             top_logprobs: 20,
+            listed: 1 << 20,
             places: 256,
         }
     }

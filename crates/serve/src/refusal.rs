@@ -157,6 +157,8 @@ impl From<demask::Error> for Refusal {
                 let param = if prompt >= context { PROMPT } else { "max_tokens" };
                 Self::parameter(param, message).coded("context_length_exceeded")
             }
+            demask::Error::TextTooLong { .. } => Self::parameter(PROMPT, message).coded("context_length_exceeded"),
+            demask::Error::Options(OptionsError::StepsMany { .. }) => Self::parameter("steps", message),
             demask::Error::InfillLength => Self::parameter("max_tokens", message),
             demask::Error::MaskInPrompt => {
                 let message = "the prompt contains the text of the model's mask token: remove it; holes to be filled are \

@@ -139,7 +139,23 @@ impl Endpoint {
 
     /// Returns whether it works for a request, and so needs a place.
     pub fn works(self) -> bool {
-        matches!(self, Self::Chat | Self::Completions | Self::Infill | Self::PlainInfill | Self::Fim | Self::Score)
+        matches!(
+            self,
+            Self::Chat
+                | Self::Completions
+                | Self::Infill
+                | Self::PlainInfill
+                | Self::Fim
+                | Self::Score
+                | Self::Tokenize
+                | Self::Detokenize
+        )
+    }
+
+    /// Returns whether it reads a body: those that work, and no other.
+    pub fn takes_body(self) -> bool {
+        // Not served, whatever its body is, which is passed over.
+        self.works() || self == Self::Responses
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{
     sync::Arc,
     task::{Context, Poll},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use demask::{Finish, Generation, Mail, Options, Ticket, Update};
@@ -12,7 +12,7 @@ use crate::{
     Entry, Refusal,
     account::Account,
     admission::Places,
-    ask::{Ask, Judged},
+    ask::{Ask, Judged, Wishes},
     echo::Echo,
     metrics::Answered,
     service::Inner,
@@ -28,7 +28,7 @@ pub struct Run {
     turn: usize,
     account: Account,
     /// Held for as long as anything of the request is alive.
-    _places: Places,
+    places: Arc<Places>,
 }
 
 /// One answer on its way.
@@ -80,14 +80,18 @@ impl Run {
             }
         }
         let top = ask.options.top_logprobs.unwrap_or(0);
-        let echo = |prompt| Echo::start(service, prompt, top, ask.class);
-        let echoes = echoes.iter().map(echo).collect::<Result<_, _>>()?;
+        let echoes = echoes.iter().map(|prompt| Echo::read(service, prompt)).collect::<Result<Vec<_>, _>>()?;
+        let judged = echoes.iter().map(Vec::len).sum::<usize>() * ask.wishes.choices;
+        let generated = prepared.iter().map(|(_, answer)| answer.session().masks()).sum::<usize>();
+        check_listed(judged + generated, ask, service.config.limits.listed)?;
+        let echo = |ids| Echo::start(service, ids, top, ask.class);
+        let echoes = echoes.into_iter().map(echo).collect::<Result<_, _>>()?;
         // Opened now, when nothing can be refused any more: dropped, an account says that the client has left.
         let account = service.account(entry);
         let submit = |(seed, prepared)| Choice { ticket: service.handle.submit(prepared, ask.class), seed, over: None };
         let choices = prepared.into_iter().map(submit).collect();
         service.metrics.admitted();
-        Ok(Self { choices, echoes, turn: 0, account, _places: places })
+        Ok(Self { choices, echoes, turn: 0, account, places: Arc::new(places) })
     }
 
     /// Returns the prompts that are returned with their log-probabilities.
@@ -109,6 +113,24 @@ impl Run {
     pub fn answer(&self, index: usize) -> Option<(&Generation, u64)> {
         let choice = self.choices.get(index)?;
         Some((choice.over.as_deref()?, choice.seed))
+    }
+
+    /// Returns the places of the request.
+    pub fn places(&self) -> &Arc<Places> {
+        &self.places
+    }
+
+    /// Returns the time that it waited, until the first forward of the first of its answers began.
+    pub fn queued(&self) -> Option<Duration> {
+        self.account.queued()
+    }
+
+    /// Returns how many tokens are to be written once all is over, each of their alternatives counted.
+    #[cfg(feature = "http")]
+    pub fn length(&self, wishes: &Wishes) -> usize {
+        let of = |choice: &Choice| choice.over.as_deref().map_or(0, |over| written_length(over, wishes));
+        let judged = self.echoes.iter().map(|echo| echo.length() * wishes.choices);
+        self.choices.iter().map(of).sum::<usize>() + judged.sum::<usize>()
     }
 
     /// Returns what is written down of the request.
@@ -201,6 +223,28 @@ impl Run {
     pub fn started(&self) -> Instant {
         self.account.started()
     }
+}
+
+/// Refuses log-probabilities of so many tokens, with their alternatives, that their body would fill the memory.
+fn check_listed(tokens: usize, ask: &Ask, most: usize) -> Result<(), Refusal> {
+    let Some(top) = ask.options.top_logprobs.filter(|_| ask.wishes.logprobs) else { return Ok(()) };
+    let listed = tokens.saturating_mul(1 + top);
+    if listed <= most {
+        return Ok(());
+    }
+    let message = format!(
+        "`top_logprobs` {top} of {tokens} tokens are {listed} log-probabilities, and this server returns {most} at most: \
+         lower `top_logprobs`, `max_tokens` or `n`"
+    );
+    Err(Refusal::parameter("top_logprobs", message))
+}
+
+/// Tokens of an answer that are written at its end, each of their alternatives counted.
+pub fn written_length(generation: &Generation, wishes: &Wishes) -> usize {
+    let listed = generation.logprobs.iter().flatten().map(|at| 1 + at.top.len()).sum::<usize>();
+    let receipt = if wishes.receipt { generation.receipt.decoding.nfe } else { 0 };
+    // Text alone is quick.
+    generation.tokens.len() / 16 + listed + receipt
 }
 
 /// Counts of an answer.

@@ -1,7 +1,6 @@
 //! The server without sockets: a request's head and body go in, a response's head and a stream of bytes come out.
 
 use std::{
-    future::poll_fn,
     sync::{
         Arc,
         atomic::{AtomicU8, Ordering},
@@ -12,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use demask::{
-    Engine, Handle,
+    Engine, Handle, Tenant,
     internals::{
         checkpoint::Tokenizer,
         decode::{cache::CACHES, decoder::DECODERS},
@@ -57,6 +56,10 @@ pub struct Inner {
     pub(crate) started: u64,
 }
 
+/// Tokens, each of their alternatives counted, that are written within a few milliseconds.
+#[cfg(feature = "http")]
+pub(crate) const MUCH: usize = 1024;
+
 const SERVING: u8 = 0;
 const DRAINING: u8 = 1;
 
@@ -64,7 +67,9 @@ const DRAINING: u8 = 1;
 pub struct Entry {
     pub(crate) endpoint: Endpoint,
     pub(crate) caller: Caller,
-    pub(crate) weight: f64,
+    /// Number of its key, and the key's weight.
+    pub(crate) key: usize,
+    weight: f64,
     /// The path that it came by.
     pub(crate) path: String,
     places: Option<Places>,
@@ -98,7 +103,7 @@ impl Service {
     /// Serves requests on an engine.
     pub fn new(engine: &Engine, config: ServiceConfig) -> Self {
         let handle = engine.handle();
-        let admission = Admission::new(config.limits.places);
+        let admission = Admission::new(config.limits.places, &config.keys.weights());
         let name = handle.prompter().name();
         let fingerprint = format!("{name}-{:016x}-demask-{}", config.weights, env!("CARGO_PKG_VERSION"));
         let methods = methods(&handle);
@@ -126,34 +131,46 @@ impl Service {
         let inner = &self.inner;
         let endpoint = route::find(&head.method, head.uri.path(), inner.config.page)?;
         let text = |name| head.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
-        let mut caller = Caller { id, endpoint: endpoint.name(), key: None, trace: text("traceparent") };
-        let mut weight = 1.0;
+        let trace = text("traceparent").filter(|trace| is_trace(trace));
+        let mut caller = Caller { id, endpoint: endpoint.name(), key: None, trace };
+        let (mut key, mut weight) = (0, 1.0);
         if !endpoint.is_open() {
-            let authorization = head.headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
-            if let Some(key) = inner.config.keys.find(authorization)? {
-                key.count(started)?;
-                caller.key = Some(key.name.clone());
-                weight = key.weight;
+            let mut authorizations = head.headers.get_all(header::AUTHORIZATION).iter().map(HeaderValue::as_bytes);
+            let authorization = authorizations.next();
+            if authorizations.next().is_some() {
+                return Err(Refusal::bad("there are several Authorization headers, expected one"));
+            }
+            if let Some(found) = inner.config.keys.find(authorization)? {
+                found.count(started)?;
+                caller.key = Some(found.name.clone());
+                (key, weight) = (found.number, found.weight);
             }
         }
-        self.check_body(head)?;
+        self.check_body(head, endpoint)?;
+        if endpoint == Endpoint::Responses {
+            return Err(Refusal::missing(
+                "/v1/responses is not served, which keeps conversations: send the messages to /v1/chat/completions",
+            ));
+        }
         let mut places = None;
         if endpoint.works() {
             if inner.phase.load(Ordering::Relaxed) != SERVING {
                 return Err(Refusal::shutting_down());
             }
-            places = Some(inner.admission.enter()?);
+            places = Some(inner.admission.enter(key)?);
         }
-        Ok(Entry { endpoint, caller, weight, path: head.uri.path().to_owned(), places, started })
+        Ok(Entry { endpoint, caller, key, weight, path: head.uri.path().to_owned(), places, started })
     }
 
-    fn check_body(&self, head: &Parts) -> Result<(), Refusal> {
-        let length =
-            head.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-        match length {
-            Some(length) if length > self.inner.config.limits.body_bytes as u64 => Err(self.too_large(length)),
-            _ => Ok(()),
+    /// Refuses a body that is too large, and any where none is read.
+    fn check_body(&self, head: &Parts, endpoint: Endpoint) -> Result<(), Refusal> {
+        let text = head.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+        let length = text.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+        if !endpoint.takes_body() && (length > 0 || head.headers.contains_key(header::TRANSFER_ENCODING)) {
+            let path: String = head.uri.path().chars().take(80).collect();
+            return Err(Refusal::too_large(format!("{path} takes no body: send none")));
         }
+        if length > self.inner.config.limits.body_bytes as u64 { Err(self.too_large(length)) } else { Ok(()) }
     }
 
     /// Returns the refusal of a body of so many bytes.
@@ -204,6 +221,12 @@ impl Service {
         self.inner.admission.taken() > 0
     }
 
+    /// Returns the weights of the keys, in their order.
+    #[cfg(feature = "http")]
+    pub(crate) fn weights(&self) -> Vec<f64> {
+        self.inner.config.keys.weights()
+    }
+
     /// Returns the bounds of a request.
     pub fn limits(&self) -> &crate::Limits {
         &self.inner.config.limits
@@ -229,14 +252,39 @@ pub(crate) enum Served {
 impl Pending {
     /// Waits until the work is over, and returns the response.
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Response<Bytes>> {
-        let over = match &mut self.work {
-            Work::Answers(answers) => poll_answers(&self.service, &mut answers.0, &mut answers.1, context),
-            Work::Judging(judging) => judging.poll(context).map_ok(|body| json_response(&body)),
-        };
-        over.map(|over| {
-            let response = over.unwrap_or_else(|refusal| refusal.response());
-            dress(response, &self.request_id)
-        })
+        self.poll_over(context).map(|over| self.written(over))
+    }
+
+    /// Waits until the work is over, and writes nothing.
+    pub(crate) fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
+        match &mut self.work {
+            Work::Answers(answers) => poll_answers(&mut answers.1, context),
+            Work::Judging(judging) => judging.poll(context),
+        }
+    }
+
+    /// Waits until the work is over.
+    #[cfg(feature = "http")]
+    pub(crate) async fn over(&mut self) -> Result<(), Refusal> {
+        std::future::poll_fn(|context| self.poll_over(context)).await
+    }
+
+    /// Writes the response to work that is over.
+    pub(crate) fn written(&self, over: Result<(), Refusal>) -> Response<Bytes> {
+        let response = over.map(|()| match &self.work {
+            Work::Answers(answers) => whole_answers(&self.service, &answers.0, &answers.1),
+            Work::Judging(judging) => json_response(&judging.body()),
+        });
+        dress(response.unwrap_or_else(|refusal| refusal.response()), &self.request_id)
+    }
+
+    /// Reports whether writing the response takes a while.
+    #[cfg(feature = "http")]
+    pub(crate) fn is_long(&self) -> bool {
+        match &self.work {
+            Work::Answers(answers) => answers.1.length(&answers.0.wishes) > MUCH,
+            Work::Judging(_) => false,
+        }
     }
 
     /// Gives the request up.
@@ -247,20 +295,10 @@ impl Pending {
         }
         dress(refusal.response(), &self.request_id)
     }
-
-    /// Waits until the work is over.
-    pub async fn response(&mut self) -> Response<Bytes> {
-        poll_fn(|context| self.poll(context)).await
-    }
 }
 
-/// Waits until all answers are over, and returns their body.
-fn poll_answers(
-    service: &Inner,
-    shape: &mut Shape,
-    run: &mut Run,
-    context: &mut Context<'_>,
-) -> Poll<Result<Response<Bytes>, Refusal>> {
+/// Waits until all answers are over.
+fn poll_answers(run: &mut Run, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
     loop {
         // Once it is known when the first text was there, nothing is of interest before the end.
         if run.account().has_text() && run.poll_over(context).is_pending() {
@@ -269,18 +307,34 @@ fn poll_answers(
         match run.poll(context) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Ok(Some(_))) => {}
-            Poll::Ready(Ok(None)) => break,
+            Poll::Ready(Ok(None)) => return Poll::Ready(Ok(())),
             Poll::Ready(Err(refusal)) => return Poll::Ready(Err(refusal)),
         }
     }
-    let mut response = json_response(&shape.whole(run, service.tokenizer()));
-    let (queue, total) = (run.account().queued().unwrap_or_default(), run.started().elapsed());
+}
+
+/// Writes the body of answers that are all over.
+fn whole_answers(service: &Inner, shape: &Shape, run: &Run) -> Response<Bytes> {
+    let response = json_text(shape.whole(run, service.tokenizer()));
+    let mut response = response.map(|body| held(body, run.places()));
+    let (queue, total) = (run.queued().unwrap_or_default(), run.started().elapsed());
     let milliseconds = |time: std::time::Duration| time.as_secs_f64() * 1e3;
     let timing = format!("queue;dur={:.1}, total;dur={:.1}", milliseconds(queue), milliseconds(total));
     if let Ok(timing) = HeaderValue::from_str(&timing) {
         response.headers_mut().insert("server-timing", timing);
     }
-    Poll::Ready(Ok(response))
+    response
+}
+
+/// Returns bytes with which the places of their request are free: behind the last of them, which a slow reader may take late.
+pub(crate) fn held(bytes: Bytes, places: &Arc<Places>) -> Bytes {
+    struct Held(Bytes, #[allow(dead_code, reason = "it is held")] Arc<Places>);
+    impl AsRef<[u8]> for Held {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    Bytes::from_owner(Held(bytes, Arc::clone(places)))
 }
 
 impl Entry {
@@ -300,6 +354,32 @@ impl Entry {
     #[cfg(feature = "http")]
     pub(crate) fn body_came(&mut self) -> Result<(), Refusal> {
         self.places.as_mut().map_or(Ok(()), Places::body_came)
+    }
+
+    /// Returns whether it works for its request, which takes time.
+    #[cfg(feature = "http")]
+    pub(crate) fn works(&self) -> bool {
+        self.endpoint.works()
+    }
+
+    /// Returns whether it puts into tokens, or the other way round, and generates nothing.
+    #[cfg(feature = "http")]
+    pub(crate) fn tokenizes(&self) -> bool {
+        matches!(self.endpoint, Endpoint::Tokenize | Endpoint::Detokenize)
+    }
+
+    /// Returns the tenant that its work is for: the holder of its key.
+    pub(crate) fn tenant(&self) -> Tenant {
+        Tenant { id: self.key as u64, weight: self.weight }
+    }
+
+    /// Returns the salt of its cache: what a key's requests have computed is nobody else's, whatever salt they name.
+    pub(crate) fn salt(&self, own: Option<String>) -> Option<String> {
+        match (&self.caller.key, own) {
+            (Some(key), None) => Some(format!("{}:{key}", key.len())),
+            (Some(key), Some(own)) => Some(format!("{}:{key}:{own}", key.len())),
+            (None, own) => own,
+        }
     }
 
     /// Takes the request's place, for whoever does its work.
@@ -366,9 +446,24 @@ fn dress(mut response: Response<Bytes>, request_id: &str) -> Response<Bytes> {
 
 /// Returns a response with a body of JSON.
 pub(crate) fn json_response(body: &Value) -> Response<Bytes> {
-    let mut response = Response::new(Bytes::from(body.to_string()));
+    json_text(body.to_string())
+}
+
+/// Returns a response with a body that is JSON.
+fn json_text(body: String) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from(body));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
+}
+
+/// Reports whether a text has the form of the header of W3C's traces: anything else may be of any length, and would go into
+/// the log.
+fn is_trace(text: &str) -> bool {
+    let mut parts = text.split('-');
+    let lengths = [2, 32, 16, 2];
+    let is_hex = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+    lengths.iter().all(|&length| parts.next().is_some_and(|part| part.len() == length && is_hex(part)))
+        && parts.next().is_none()
 }
 
 /// Returns the client's own name for its request, or a new one.

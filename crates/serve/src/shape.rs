@@ -185,8 +185,9 @@ impl Shape {
         diffusion
     }
 
-    /// Returns the body of a request whose answers are all over.
-    pub fn whole(&self, run: &Run, tokenizer: Option<&Tokenizer>) -> Value {
+    /// Returns the body of a request whose answers are all over. Each answer is written by itself: as values, all of them
+    /// together would take many times the memory of their text.
+    pub fn whole(&self, run: &Run, tokenizer: Option<&Tokenizer>) -> String {
         let mut body = self.head(false);
         let answers: Vec<_> = (0..run.len()).filter_map(|index| run.answer(index)).collect();
         let choices = answers.iter().enumerate().map(|(index, (generation, seed))| {
@@ -199,20 +200,20 @@ impl Shape {
             }
             choice
         });
-        let mut choices: Vec<Value> = choices.collect();
-        if self.wishes.judged == Judged::Alone {
-            choices.extend(self.judged(run, tokenizer));
-        }
+        let judged = (self.wishes.judged == Judged::Alone).then(|| self.judged(run, tokenizer));
+        let mut choices = choices.chain(judged.into_iter().flatten());
         if let Some((generation, seed)) = answers.first() {
             body.insert("diffusion".to_owned(), self.diffusion(generation, *seed));
         }
+        let mut list = None;
         match self.kind {
             Kind::Chat | Kind::Completion => {
-                body.insert("choices".to_owned(), Value::Array(choices));
+                let written: Vec<String> = choices.map(|choice| choice.to_string()).collect();
+                list = Some(written.join(","));
             }
             Kind::Infill | Kind::PlainInfill => {
                 // One answer: its fields stand at the top.
-                if let Some(Value::Object(choice)) = choices.into_iter().next() {
+                if let Some(Value::Object(choice)) = choices.next() {
                     body.extend(choice);
                 }
             }
@@ -224,8 +225,14 @@ impl Shape {
             }
             Judged::No | Judged::BesideAnswers => self.usage(answers.iter().map(|(answer, _)| Counts::of(answer))),
         };
-        body.insert("usage".to_owned(), usage);
-        Value::Object(body)
+        let usage = json!({"usage": usage}).to_string();
+        let head = Value::Object(body).to_string();
+        // Objects of at least one field each, put together.
+        let (head, usage) = (head.strip_suffix('}').unwrap_or(&head), usage.strip_prefix('{').unwrap_or(&usage));
+        match list {
+            Some(list) => format!("{head},\"choices\":[{list}],{usage}"),
+            None => format!("{head},{usage}"),
+        }
     }
 
     /// The judged prompts, each as often as answers to it are asked for.

@@ -6,7 +6,7 @@
 use std::{
     collections::BTreeMap,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
@@ -19,12 +19,17 @@ use crate::{
     canvas::Picture,
     logprobs,
     run::{Happened, Run},
-    service::Inner,
+    service::{Inner, held},
     shape::{Counts, Kind, Shape},
 };
+#[cfg(feature = "http")]
+use crate::{run::written_length, service::MUCH};
 
 /// A message between two others that says nothing, for connections that nothing was written to for long.
 pub const HEARTBEAT: &[u8] = b":\n\n";
+
+/// Bytes of a message that a slow reader does not take at once.
+const LONG: usize = 64 << 10;
 
 /// The body of a streamed response.
 pub struct EventStream {
@@ -41,9 +46,20 @@ pub struct EventStream {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Answers,
-    Usage,
     Done,
     Over,
+}
+
+/// Something to tell in a stream.
+pub enum Coming {
+    /// Something has happened to an answer.
+    Happened(Happened),
+    /// All answers are over: the counts of tokens follow, where they are wanted.
+    Usage,
+    /// The end.
+    End,
+    /// An error in the place of the rest.
+    Broken(Refusal),
 }
 
 /// Parts of an answer that were sent.
@@ -79,41 +95,83 @@ impl EventStream {
     /// Returns the next messages, or none behind the end.
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
-            match self.phase {
-                Phase::Answers => match self.run.poll(context) {
-                    Poll::Pending => return Poll::Pending,
-                    Poll::Ready(Err(refusal)) => return Poll::Ready(Some(self.broken(&refusal))),
-                    Poll::Ready(Ok(None)) => self.phase = Phase::Usage,
-                    Poll::Ready(Ok(Some(Happened::Went(index, update)))) => {
-                        if let Some(chunk) = self.went(index, &update) {
-                            return Poll::Ready(Some(message(chunk)));
-                        }
-                    }
-                    Poll::Ready(Ok(Some(Happened::Over(index)))) => {
-                        let last = self.last(index);
-                        return Poll::Ready(Some(message(last)));
-                    }
-                },
-                Phase::Usage => {
-                    self.phase = Phase::Done;
-                    if self.wishes.usage {
-                        return Poll::Ready(Some(message(self.shape.usage_chunk(&self.usage()))));
-                    }
-                }
-                Phase::Done => {
-                    self.phase = Phase::Over;
-                    return Poll::Ready(Some(Bytes::from_static(b"data: [DONE]\n\n")));
-                }
-                Phase::Over => return Poll::Ready(None),
+            let Some(coming) = ready!(self.poll_coming(context)) else { return Poll::Ready(None) };
+            if let Some(chunk) = self.written(coming) {
+                return Poll::Ready(Some(chunk));
             }
         }
+    }
+
+    /// Waits for something to tell, and writes nothing; none behind the end.
+    pub(crate) fn poll_coming(&mut self, context: &mut Context<'_>) -> Poll<Option<Coming>> {
+        Poll::Ready(match self.phase {
+            Phase::Answers => match ready!(self.run.poll(context)) {
+                Ok(Some(happened)) => Some(Coming::Happened(happened)),
+                Ok(None) => {
+                    self.phase = Phase::Done;
+                    Some(Coming::Usage)
+                }
+                Err(refusal) => {
+                    self.phase = Phase::Over;
+                    Some(Coming::Broken(refusal))
+                }
+            },
+            Phase::Done => {
+                self.phase = Phase::Over;
+                Some(Coming::End)
+            }
+            Phase::Over => None,
+        })
+    }
+
+    /// Reports whether writing what comes takes a while.
+    #[cfg(feature = "http")]
+    pub(crate) fn is_long(&self, coming: &Coming) -> bool {
+        let wishes = &self.shape.wishes;
+        let length = match coming {
+            Coming::Happened(Happened::Over(index)) => {
+                self.run.answer(*index).map_or(0, |(answer, _)| written_length(answer, wishes))
+            }
+            Coming::Happened(Happened::Went(index, update)) => {
+                let listed = update.commits.iter().map(|commit| 1 + commit.top.len()).sum::<usize>();
+                let shown = self.wishes.diffusing || self.wishes.frames != Frames::None;
+                let canvas = update.started.as_ref().map_or(0, |started| started.canvas.len());
+                listed + if wishes.logprobs || shown { self.told[*index].picture.length() + canvas } else { 0 }
+            }
+            Coming::Usage | Coming::End | Coming::Broken(_) => 0,
+        };
+        length > MUCH
+    }
+
+    /// Writes the messages for what has come; none if there is nothing to tell of it.
+    pub(crate) fn written(&mut self, coming: Coming) -> Option<Bytes> {
+        Some(match coming {
+            Coming::Happened(Happened::Went(index, update)) => {
+                let chunk = self.went(index, &update)?;
+                self.message(chunk)
+            }
+            Coming::Happened(Happened::Over(index)) => {
+                let last = self.last(index);
+                self.message(last)
+            }
+            Coming::Usage if !self.wishes.usage => return None,
+            Coming::Usage => self.message(self.shape.usage_chunk(&self.usage())),
+            Coming::End => Bytes::from_static(b"data: [DONE]\n\n"),
+            Coming::Broken(refusal) => self.broken(&refusal),
+        })
+    }
+
+    /// One message. A long one holds the request's places until its last byte is sent.
+    fn message(&self, chunk: Map<String, Value>) -> Bytes {
+        let bytes = Bytes::from(format!("data: {}\n\n", Value::Object(chunk)));
+        if bytes.len() > LONG { held(bytes, self.run.places()) } else { bytes }
     }
 
     /// Waits for the end of an answer alone: text before it wakes nobody, and is merged until [`poll`](Self::poll) takes it.
     pub fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<()> {
         match self.phase {
             Phase::Answers => self.run.poll_over(context),
-            Phase::Usage | Phase::Done | Phase::Over => Poll::Ready(()),
+            Phase::Done | Phase::Over => Poll::Ready(()),
         }
     }
 
@@ -129,7 +187,7 @@ impl EventStream {
     /// The error as clients read it behind the first byte, and the end.
     fn broken(&mut self, refusal: &Refusal) -> Bytes {
         self.phase = Phase::Over;
-        Bytes::from(format!("data: {}\n\ndata: [DONE]\n\n", refusal.body()))
+        last_messages(refusal)
     }
 
     /// The chunk for what has gone on; none if there is nothing to tell of it.
@@ -223,7 +281,7 @@ impl EventStream {
     }
 }
 
-/// One message.
-fn message(chunk: Map<String, Value>) -> Bytes {
-    Bytes::from(format!("data: {}\n\n", Value::Object(chunk)))
+/// The messages that end a stream with an error.
+pub(crate) fn last_messages(refusal: &Refusal) -> Bytes {
+    Bytes::from(format!("data: {}\n\ndata: [DONE]\n\n", refusal.body()))
 }

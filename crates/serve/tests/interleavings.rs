@@ -10,6 +10,9 @@ mod sync {
 #[path = "../src/admission.rs"]
 #[allow(dead_code, unused_imports, unreachable_pub, reason = "the tests of the admission are left out")]
 mod admission;
+#[path = "../src/shares.rs"]
+#[allow(dead_code, unreachable_pub, reason = "its tests are left out")]
+mod shares;
 
 use std::sync::Arc;
 
@@ -30,11 +33,11 @@ fn main() {
 /// Three requests, each of which wants two of three places.
 fn crowd() {
     const PLACES: usize = 3;
-    let admission = Admission::new(PLACES);
+    let admission = Admission::new(PLACES, &[1.0]);
     let request = |_| {
         let admission = Arc::clone(&admission);
         thread::spawn(move || {
-            let Ok(mut places) = admission.enter() else { return };
+            let Ok(mut places) = admission.enter(0) else { return };
             assert!((1..=PLACES).contains(&admission.taken()));
             let grown = places.grow(2).is_ok();
             assert!((1 + usize::from(grown)..=PLACES).contains(&admission.taken()));
@@ -46,5 +49,5 @@ fn crowd() {
     }
     assert_eq!(admission.taken(), 0, "all are given back");
     // And whoever comes now is served.
-    admission.enter().unwrap().grow(PLACES).unwrap();
+    admission.enter(0).unwrap().grow(PLACES).unwrap();
 }

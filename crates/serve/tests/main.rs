@@ -1,5 +1,7 @@
 //! All integration tests of the server in one binary.
 
+#[cfg(feature = "http")]
+mod bounds;
 mod common;
 mod contract;
 mod echo;

@@ -4,7 +4,7 @@ use demask_serve::{Keys, Limits, Reply, ServiceConfig};
 use serde_json::{Value, json};
 
 use crate::{
-    common::{Kind, Served, json, made, nothing_left, post, send, serve, shared, stream, whole},
+    common::{Kind, Served, json, load, made, nothing_left, post, send, serve, serve_model, shared, stream, whole},
     contract::with,
 };
 
@@ -422,7 +422,10 @@ fn keys_and_rates() {
     for header in ["Bearer wrong", "Basic secret-ann", "secret-ann", "Bearer "] {
         refused(ask(&[("authorization", header)]), (401, None, key, ""), header);
     }
+    let twice = [("authorization", "Bearer secret-ann"), ("authorization", "Bearer secret-ben")];
+    refused(ask(&twice), (400, None, None, "several Authorization headers"), "two keys");
     assert_eq!(whole(ask(&[])).headers()["www-authenticate"], "Bearer");
+    made(ask(&[("authorization", "BEARER secret-ann")]));
     made(ask(&[("authorization", "Bearer secret-ann")]));
     let ben = [("authorization", "Bearer secret-ben")];
     made(ask(&ben));
@@ -450,7 +453,7 @@ fn places_and_sizes() {
     let response = whole(two);
     assert_eq!(response.headers()["retry-after"], "1");
     let second = post(service, CHAT, &chat(&json!({})));
-    for path in [CHAT, COMPLETIONS, "/v1/score", "/v1/infill"] {
+    for path in [CHAT, COMPLETIONS, "/v1/score", "/v1/infill", "/tokenize", "/detokenize"] {
         // Refused by the head alone, whatever the body is.
         let full = send(service, "POST", path, &[], b"nonsense");
         refused(full, (503, None, Some("overloaded"), "all 3 places are taken"), path);
@@ -463,6 +466,79 @@ fn places_and_sizes() {
     made(post(service, CHAT, &chat(&json!({"n": 3}))));
     let large = vec![b' '; 1001];
     refused(send(service, "POST", CHAT, &[], &large), (413, None, None, "at most 1000"), "a large body");
+    nothing_left(&served);
+}
+
+#[test]
+fn no_key_takes_all_places_nor_sees_what_another_asked() {
+    let keys = Keys::parse("ann secret-ann\nben secret-ben weight=100\n").unwrap();
+    let limits = Limits { places: 8, ..Limits::default() };
+    let mut model = load(Kind::Sdar);
+    model.set_prefix_cache(64 << 20);
+    let served = serve_model(model, ServiceConfig { keys: keys.into(), limits, ..ServiceConfig::default() });
+    let ask = |key: &str, more: Value| {
+        let body = chat(&more).to_string();
+        send(&served.service, "POST", CHAT, &[("authorization", &format!("Bearer secret-{key}"))], body.as_bytes())
+    };
+    let held = crate::common::hold(&served.handle);
+    let many = ask("ann", json!({"n": 4}));
+    let full = (503, None, Some("overloaded"), "all 4 places of this key are taken");
+    refused(ask("ann", json!({})), full, "Ann has her places");
+    refused(ask("ann", json!({"n": 5})), full, "or what is left of them");
+    let other = ask("ben", json!({"n": 2}));
+    held.let_go();
+    made(many);
+    made(other);
+    // What one has asked is in nobody else's numbers, whatever salt they name.
+    let prompt = "The password of Ann is 7301. Ada has 3 pears. Ben gives Ada 4 more. ".repeat(4);
+    let cached = |key: &str, salt: Option<&str>| {
+        let body = json!({"prompt": prompt, "max_tokens": 4, "seed": 1, "cache_salt": salt}).to_string();
+        let header = format!("Bearer secret-{key}");
+        let reply = send(&served.service, "POST", COMPLETIONS, &[("authorization", &header)], body.as_bytes());
+        made(reply)["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap()
+    };
+    cached("ann", None);
+    assert!(cached("ann", None) > 0);
+    for salt in [None, Some(""), Some("ann"), Some("secret-ann"), Some("3:ann")] {
+        assert_eq!(cached("ben", salt), 0, "{salt:?}");
+    }
+    assert_eq!(cached("ann", Some("x")), 0);
+    nothing_left(&served);
+}
+
+#[test]
+fn counts_and_lengths_have_bounds_that_are_told() {
+    let service = &shared(Kind::Llada).service;
+    for steps in [65_u64, 5000, 1 << 31, u64::MAX >> 1] {
+        for schedule in ["dream", "dream_total", "even"] {
+            let how = json!({"decoder": "static", "schedule": schedule, "steps": steps});
+            let flat = json!({"max_tokens": 8, "diffusion": how});
+            refused(post(service, CHAT, &chat(&flat)), (400, Some("steps"), None, "expected at most 64"), schedule);
+        }
+        let own = json!({"max_tokens": 8, "diffusion": {"decoder": format!("static:steps={steps}")}});
+        refused(post(service, CHAT, &chat(&own)), (400, Some("steps"), None, "expected at most 64"), "a decoder's own");
+    }
+    let long = "a".repeat(300_000);
+    let length = Some("context_length_exceeded");
+    let too_long = chat(&json!({"messages": [{"role": "user", "content": long}]}));
+    refused(post(service, CHAT, &too_long), (400, Some("messages"), length, "bytes at most: shorten it"), "messages");
+    let too_long = completion(&json!({"prompt": ["a", long]}));
+    refused(post(service, COMPLETIONS, &too_long), (400, Some("prompt"), length, "300000 bytes"), "a prompt");
+    let too_long = json!({"segments": [long, {"hole": {"tokens": 1}}]});
+    refused(post(service, "/v1/infill", &too_long), (400, Some("segments"), length, "300000 bytes"), "a text to fill");
+    let too_long = json!({"context": long, "continuation": "a"});
+    refused(post(service, "/v1/score", &too_long), (400, Some("context"), length, "300001 bytes"), "a context");
+    let wide = json!({"prompt": long});
+    refused(post(service, "/tokenize", &wide), (400, Some("prompt"), None, "in pieces"), "a text to tokenize");
+    made(post(service, "/tokenize", &json!({"prompt": "a".repeat(100_000)})));
+    let many = json!({"tokens": vec![1; 300_000]});
+    refused(post(service, "/detokenize", &many), (400, Some("tokens"), None, "in pieces"), "tokens");
+    let listed = Limits { listed: 1000, ..Limits::default() };
+    let served = serve(Kind::Llada, ServiceConfig { limits: listed, ..ServiceConfig::default() });
+    let listed = json!({"n": 2, "max_tokens": 32, "logprobs": true, "top_logprobs": 20});
+    let told = "64 tokens are 1344 log-probabilities, and this server returns 1000";
+    refused(post(&served.service, CHAT, &chat(&listed)), (400, Some("top_logprobs"), None, told), "log-probabilities");
+    made(post(&served.service, CHAT, &chat(&json!({"n": 2, "max_tokens": 32, "logprobs": true}))));
     nothing_left(&served);
 }
 
@@ -506,10 +582,17 @@ fn each_request_has_one_line_in_the_log() {
     json(post(service, "/v1/score", &json!({"context": "a", "continuation": ""})));
     drop(post(service, CHAT, &chat(&json!({"stream": true, "max_tokens": 64}))));
     json(send(service, "GET", "/nowhere", &[], b""));
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    for traced in [trace, &"0".repeat(30_000), &trace.replace('a', "g"), &trace[1..], &format!("{trace}-x")] {
+        json(send(service, "POST", CHAT, &[("traceparent", traced)], b"{"));
+    }
     nothing_left(&served);
     let lines = lines.lock().unwrap();
     let statuses: Vec<u64> = lines.iter().map(|line| line["status"].as_u64().unwrap()).collect();
-    assert_eq!(statuses, [200, 400, 400, 400, 499, 404], "{lines:?}");
+    assert_eq!(statuses, [200, 400, 400, 400, 499, 404, 400, 400, 400, 400, 400], "{lines:?}");
+    // A trace is one by its form; what else a client sends there is not written down.
+    let traces: Vec<_> = lines.iter().filter_map(|line| line["traceparent"].as_str()).collect();
+    assert_eq!(traces, [trace]);
     for line in lines.iter() {
         assert!(!line.to_string().contains("Ada"), "a log never holds what was asked: {line}");
     }

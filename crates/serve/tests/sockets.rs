@@ -19,11 +19,11 @@ use serde_json::{Value, json};
 
 use crate::common::{Kind, Served, hold, messages, nothing_left, serve, until};
 
-const CHAT: &str = "/v1/chat/completions";
+pub const CHAT: &str = "/v1/chat/completions";
 
 /// A server on a port of its own.
-struct Running {
-    served: Served,
+pub struct Running {
+    pub served: Served,
     address: SocketAddr,
     stop: Arc<AtomicU8>,
     thread: Option<JoinHandle<()>>,
@@ -42,7 +42,7 @@ fn quick() -> HttpConfig {
     }
 }
 
-fn run(config: ServiceConfig, http: HttpConfig) -> Running {
+pub fn run(config: ServiceConfig, http: HttpConfig) -> Running {
     let served = serve(Kind::Llada, config);
     let server = Server::bind("127.0.0.1:0".parse().unwrap(), served.service.clone(), http).unwrap();
     let (address, stop) = (server.address().unwrap(), Arc::new(AtomicU8::new(0)));
@@ -57,21 +57,21 @@ fn run(config: ServiceConfig, http: HttpConfig) -> Running {
 }
 
 impl Running {
-    fn connect(&self) -> TcpStream {
+    pub fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         stream
     }
 
     /// Sends bytes, and returns all that comes back until the server closes.
-    fn talk(&self, bytes: &[u8]) -> String {
+    pub fn talk(&self, bytes: &[u8]) -> String {
         let mut stream = self.connect();
         // A server that has refused enough closes before everything is written.
         let _ = stream.write_all(bytes);
         rest(&mut stream)
     }
 
-    fn get(&self, path: &str) -> Answer {
+    pub fn get(&self, path: &str) -> Answer {
         Answer::of(
             &self.talk(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes()),
         )
@@ -83,12 +83,12 @@ impl Running {
         assert_eq!(self.post(&json!({"max_tokens": 2})).status, 200);
     }
 
-    fn post(&self, more: &Value) -> Answer {
+    pub fn post(&self, more: &Value) -> Answer {
         Answer::of(&self.talk(request(more, "Connection: close\r\n").as_bytes()))
     }
 
     /// Stops the server and waits for it; nothing may be left.
-    fn end(mut self) {
+    pub fn end(mut self) {
         self.stop.store(2, Ordering::Relaxed);
         self.thread.take().unwrap().join().expect("the server never panics");
         nothing_left(&self.served);
@@ -96,7 +96,7 @@ impl Running {
 }
 
 /// All that comes until the other side closes.
-fn rest(stream: &mut TcpStream) -> String {
+pub fn rest(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     let mut buffer = [0; 4096];
     loop {
@@ -114,7 +114,7 @@ fn rest(stream: &mut TcpStream) -> String {
 }
 
 /// A chat request as bytes.
-fn request(more: &Value, headers: &str) -> String {
+pub fn request(more: &Value, headers: &str) -> String {
     let body = json!({"messages": [{"role": "user", "content": "Ada has 3 pears."}], "seed": 1});
     let body = crate::contract::with(body, more).to_string();
     let length = body.len();
@@ -123,14 +123,14 @@ fn request(more: &Value, headers: &str) -> String {
 
 /// A response as it was read.
 #[derive(Debug)]
-struct Answer {
-    status: u16,
+pub struct Answer {
+    pub status: u16,
     head: String,
-    body: String,
+    pub body: String,
 }
 
 impl Answer {
-    fn of(text: &str) -> Self {
+    pub fn of(text: &str) -> Self {
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or((text, ""));
         let status = head.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
         let mut answer = Self { status, head: head.to_lowercase(), body: body.to_owned() };
@@ -140,11 +140,11 @@ impl Answer {
         answer
     }
 
-    fn header(&self, name: &str) -> Option<&str> {
+    pub fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
     }
 
-    fn error(&self, part: &str) -> String {
+    pub fn error(&self, part: &str) -> String {
         let body: Value = serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"));
         body["error"][part].as_str().unwrap_or_default().to_owned()
     }
@@ -481,11 +481,24 @@ fn hosts_and_origins() {
     for host in ["localhost", "LocalHost:8080", "127.0.0.1:1", "[::1]:8080", "[::1]"] {
         assert_eq!(ask(&format!("Host: {host}\r\n")).status, 200, "{host}");
     }
-    for host in ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80", "", "[::2]"] {
+    for host in [
+        "evil.example",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example:80",
+        "",
+        "[::2]",
+        "[::1].evil.example",
+        "[::1]evil",
+        "[::1",
+        "localhost:80@evil.example",
+        "localhost:x",
+    ] {
         let answer = ask(&format!("Host: {host}\r\n"));
         assert_eq!(answer.status, 403, "{host}");
         assert!(answer.error("message").contains("expected one of localhost, 127.0.0.1"), "{answer:?}");
     }
+    // Another address of this machine is called by itself.
+    assert!(HttpConfig::at("127.0.0.2".parse().unwrap()).hosts.contains(&"127.0.0.2".to_owned()));
     // Who only asks how it is knows an address and no name.
     for path in ["/health", "/v1/health", "/ready", "/ping", "/live", "/metrics"] {
         assert_eq!(get(path, "Host: 10.1.2.3:8080\r\n").status, 200, "{path}");

@@ -1,8 +1,8 @@
 //! The flags of `serve`, each of which may also stand in the environment or in a file.
 
-use std::{path::PathBuf, str::FromStr};
+use std::{ops::RangeInclusive, path::PathBuf};
 
-use clap::Args;
+use clap::{Args, builder::ValueParser};
 
 use super::SharedArgs;
 
@@ -10,22 +10,32 @@ use super::SharedArgs;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct List(pub Vec<String>);
 
-impl FromStr for List {
-    type Err = std::convert::Infallible;
+/// Range of a number's setting: the least and the most that can work. Texts have none.
+pub type Range = RangeInclusive<u64>;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
-        Ok(Self(words.map(str::to_owned).collect()))
-    }
+/// Longest time that a setting may name: a year, in seconds.
+const YEAR: u64 = 365 * 24 * 60 * 60;
+/// Most of what is counted and kept for each: connections, places.
+const MANY: u64 = 1_000_000;
+
+macro_rules! range {
+    () => {
+        0..=u64::MAX
+    };
+    ($range:expr) => {
+        $range
+    };
 }
 
 macro_rules! serve_options {
-    (values {$($(#[doc = $doc:literal])+ $name:ident: $of:ty, $value:literal;)+}
+    (values {$($(#[doc = $doc:literal])+ $name:ident: $of:ty, $value:literal $(, $range:expr)?;)+}
      switches {$($(#[doc = $switch_doc:literal])+ $switch:ident;)+}) => {
         /// Serve an OpenAI-compatible API and a page to watch answers being unmasked
         #[derive(Debug, Clone, Default, Args)]
         pub struct ServeArgs {
-            $($(#[doc = $doc])+ #[arg(long, value_name = $value)] pub $name: Option<$of>,)+
+            $($(#[doc = $doc])+
+            #[arg(long, value_name = $value, value_parser = <$of>::parser(range!($($range)?)))]
+            pub $name: Option<$of>,)+
             $($(#[doc = $switch_doc])+ #[arg(long)] pub $switch: bool,)+
             /// Autoregressive model that decoder guided lets judge drafts; of several, requests choose one by its name
             #[arg(long = "guide", value_name = "[NAME=]MODEL")]
@@ -54,7 +64,7 @@ macro_rules! serve_options {
                     return Ok(true);
                 }
                 $(if name == stringify!($name) {
-                    let value = text.parse::<$of>().map_err(|_| format!("expected {}", <$of>::EXPECTED))?;
+                    let value = <$of>::read(text, &range!($($range)?))?;
                     self.$name.get_or_insert(value);
                     return Ok(true);
                 })+
@@ -92,42 +102,44 @@ serve_options! {
         /// Names that requests may call the model by, separated by commas [default: the model's own]
         served_model_name: List, "NAMES";
         /// Tokens that an answer may have at most [default: 4096]
-        max_gen_length: usize, "N";
+        max_gen_length: usize, "N", 1..=1 << 24;
         /// Answers that are made or wait at the same time; beyond that requests are refused with 503 [default: 256]
-        max_queue: usize, "N";
+        max_queue: usize, "N", 1..=MANY;
         /// MiB of K/V of earlier prompts that are kept for requests that begin with the same tokens; 0: none. Only models
         /// with causal or block-causal attention have any [default: 256]
-        prefix_cache: u64, "MIB";
+        prefix_cache: u64, "MIB", 0..=1 << 24;
         /// Bytes of a request's body [default: 2097152]
-        max_body_bytes: usize, "N";
+        max_body_bytes: usize, "N", 1..=1 << 30;
+        /// MiB of all requests' bodies together that are not yet read as JSON; beyond that requests are refused with 503 [default: 64]
+        max_body_memory: usize, "MIB", 1..=1 << 20;
         /// Answers to a prompt (n) [default: 16]
-        max_choices: usize, "N";
+        max_choices: usize, "N", 1..=4096;
         /// Prompts of a request [default: 64]
-        max_prompts: usize, "N";
+        max_prompts: usize, "N", 1..=4096;
         /// Connections at the same time [default: 4096]
-        max_connections: usize, "N";
+        max_connections: usize, "N", 1..=MANY;
         /// Connections of one address at the same time [default: 4096]
-        max_connections_per_address: usize, "N";
+        max_connections_per_address: usize, "N", 1..=MANY;
         /// Seconds in which a request's head must have come [default: 15]
-        head_timeout: u64, "SECONDS";
+        head_timeout: u64, "SECONDS", 1..=YEAR;
         /// Seconds in which a request's body must have come [default: 30]
-        body_timeout: u64, "SECONDS";
+        body_timeout: u64, "SECONDS", 1..=YEAR;
         /// Seconds for which a reader may take nothing of its answer [default: 60]
-        write_timeout: u64, "SECONDS";
+        write_timeout: u64, "SECONDS", 1..=YEAR;
         /// Milliseconds between two chunks of a stream, of N streams N/8 times as many if that is more: text that comes sooner
         /// goes with the next one, and the end waits for nothing; 0: a chunk for each forward [default: 10]
-        stream_interval: u64, "MS";
+        stream_interval: u64, "MS", 0..=60_000;
         /// Seconds of silence after which a stream gets a heartbeat [default: 15]
-        heartbeat: u64, "SECONDS";
+        heartbeat: u64, "SECONDS", 1..=YEAR;
         /// Seconds that requests get to end after SIGTERM [default: 30]
-        drain_timeout: u64, "SECONDS";
+        drain_timeout: u64, "SECONDS", 0..=YEAR;
         /// Seconds after SIGTERM in which requests are refused and connections still taken [default: 0]
-        drain_notice: u64, "SECONDS";
+        drain_notice: u64, "SECONDS", 0..=YEAR;
         /// File with keys, one a line: NAME KEY [weight=NUMBER] [rate=REQUESTS_PER_MINUTE] [default: no key is needed]
         api_key_file: PathBuf, "FILE";
         /// Origins whose pages may ask, separated by commas [default: none]
         cors_origin: List, "ORIGINS";
-        /// Names of this machine that requests may be sent to, separated by commas [default: on loopback localhost, 127.0.0.1 and [::1], else all]
+        /// Names of this machine that requests may be sent to, separated by commas [default: on loopback localhost, 127.0.0.1, [::1] and the address itself, else all]
         allowed_host: List, "HOSTS";
     }
     switches {
@@ -149,54 +161,78 @@ pub struct HealthArgs {
     pub timeout: Option<u64>,
 }
 
-/// Description of a type's values, for the message that refuses a text.
-pub trait Expected {
-    const EXPECTED: &'static str;
-}
+/// A type of settings: how its values are read and written, wherever they stand.
+pub trait Setting: Clone + Send + Sync + Sized + 'static {
+    /// Reads a value.
+    ///
+    /// # Errors
+    /// What was expected instead of the text.
+    fn read(text: &str, range: &Range) -> Result<Self, String>;
 
-macro_rules! expected {
-    ($($of:ty, $expected:literal);+) => {$(impl Expected for $of {
-        const EXPECTED: &'static str = $expected;
-    })+};
-}
-
-expected!(
-    u16, "a whole number from 0 to 65535";
-    usize, "a whole number from 0 on";
-    u64, "a whole number from 0 on";
-    String, "a text";
-    PathBuf, "a path";
-    List, "texts separated by commas"
-);
-
-/// Written form of a value in a file.
-trait Written {
+    /// Returns a value as a file has it.
     fn written(&self) -> String;
+
+    /// Reads a value behind a flag.
+    fn parser(range: Range) -> ValueParser {
+        ValueParser::from(move |text: &str| Self::read(text, &range))
+    }
 }
 
-macro_rules! written {
-    ($($of:ty),+) => {$(impl Written for $of {
+macro_rules! numbers {
+    ($($of:ty),+) => {$(impl Setting for $of {
+        fn read(text: &str, range: &Range) -> Result<Self, String> {
+            number(text, range, <$of>::MAX as u64).map(|number| number as $of)
+        }
+
         fn written(&self) -> String {
             self.to_string()
         }
     })+};
 }
 
-written!(u16, usize, u64);
+numbers!(u16, usize, u64);
 
-impl Written for String {
+/// Reads a number of a range, at most the largest of its type.
+fn number(text: &str, range: &Range, largest: u64) -> Result<u64, String> {
+    let range = *range.start()..=largest.min(*range.end());
+    let expected = || match range.end() {
+        &u64::MAX => format!("expected a whole number from {} on", range.start()),
+        end => format!("expected a whole number from {} to {end}", range.start()),
+    };
+    text.parse().ok().filter(|number| range.contains(number)).ok_or_else(expected)
+}
+
+impl Setting for String {
+    fn read(text: &str, _: &Range) -> Result<Self, String> {
+        Ok(text.to_owned())
+    }
+
     fn written(&self) -> String {
         quoted(self)
     }
 }
 
-impl Written for PathBuf {
+impl Setting for PathBuf {
+    fn read(text: &str, _: &Range) -> Result<Self, String> {
+        Ok(Self::from(text))
+    }
+
     fn written(&self) -> String {
         quoted(&self.to_string_lossy())
     }
+
+    fn parser(_: Range) -> ValueParser {
+        // Not every path is text.
+        ValueParser::path_buf()
+    }
 }
 
-impl Written for List {
+impl Setting for List {
+    fn read(text: &str, _: &Range) -> Result<Self, String> {
+        let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+        Ok(Self(words.map(str::to_owned).collect()))
+    }
+
     fn written(&self) -> String {
         quoted(&self.0.join(","))
     }
@@ -223,8 +259,7 @@ pub fn fill_shared(shared: &mut SharedArgs, name: &str, text: &str) -> Result<bo
         "quantize" => &mut shared.quantize,
         "activations" => &mut shared.activations,
         "threads" => {
-            let threads = text.parse().map_err(|_| format!("expected {}", usize::EXPECTED))?;
-            shared.threads.get_or_insert(threads);
+            shared.threads.get_or_insert(usize::read(text, &range!())?);
             return Ok(true);
         }
         _ => return Ok(false),

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, anyhow};
 
 use crate::{
-    args::serve::{Expected, HealthArgs},
+    args::serve::{HealthArgs, Setting},
     env,
     exit::usage,
     output,
@@ -22,7 +22,7 @@ const MOST: u64 = 64 << 10;
 pub fn run(args: &HealthArgs) -> anyhow::Result<()> {
     let address = match &args.url {
         Some(url) => url.clone(),
-        None => format!("http://127.0.0.1:{}", port(env::of_flag("port"))?),
+        None => format!("http://127.0.0.1:{}", port(env::of_flag("port")?)?),
     };
     let (host, path) = parts(&address)?;
     let time = Duration::from_secs(args.timeout.unwrap_or(5));
@@ -38,8 +38,8 @@ pub fn run(args: &HealthArgs) -> anyhow::Result<()> {
 /// The port of a server on this machine, by the variable that it is started with.
 fn port(variable: Option<(String, String)>) -> anyhow::Result<u16> {
     let Some((variable, text)) = variable else { return Ok(8080) };
-    let wrong = || usage(format!("{variable} is {text:?}, expected {}", u16::EXPECTED));
-    text.trim().parse().map_err(|_| wrong())
+    let wrong = |expected| usage(format!("{variable} is {text:?}, {expected}"));
+    u16::read(text.trim(), &(0..=u64::MAX)).map_err(wrong)
 }
 
 /// The host with its port, and the path.

@@ -41,7 +41,7 @@ pub fn run(mut shared: SharedArgs, args: ServeArgs) -> anyhow::Result<()> {
     }
     let settings = Settings::resolve(&shared)?;
     let address = address(&args)?;
-    let (limits, http, keys) = (limits(&args), http(&args, address.ip()), keys(&args)?);
+    let (limits, http, keys) = (limits(&args)?, http(&args, address.ip()), keys(&args)?);
     serve(&settings, &args, address, limits, http, keys)
 }
 
@@ -78,6 +78,7 @@ fn serve(
             Arc::new(|line| output::note(&line.to_string()))
         },
     };
+    output::note_aside()?;
     let engine = model.into_engine()?;
     let service = Service::new(&engine, config);
     let server = Server::bind(address, service, http)
@@ -125,7 +126,7 @@ fn until_stopped(
 /// Reads what the environment says of flags that are not set.
 fn from_environment(shared: &mut SharedArgs, args: &mut ServeArgs) -> anyhow::Result<()> {
     for name in MODEL_NAMES.iter().chain(ServeArgs::NAMES) {
-        if let Some((variable, text)) = env::of_flag(name) {
+        if let Some((variable, text)) = env::of_flag(name)? {
             set(shared, args, name, &text).map_err(|expected| usage(format!("{variable} is {text:?}, {expected}")))?;
         }
     }
@@ -165,16 +166,26 @@ fn address(args: &ServeArgs) -> anyhow::Result<SocketAddr> {
     })
 }
 
-fn limits(args: &ServeArgs) -> Limits {
+fn limits(args: &ServeArgs) -> anyhow::Result<Limits> {
     let defaults = Limits::default();
-    Limits {
-        body_bytes: args.max_body_bytes.unwrap_or(defaults.body_bytes),
+    let body_bytes = args.max_body_bytes.unwrap_or(defaults.body_bytes);
+    let all_bodies = args.max_body_memory.map_or(defaults.all_bodies, |memory| memory << 20);
+    if all_bodies < body_bytes {
+        let memory = all_bodies >> 20;
+        return Err(usage(format!(
+            "a body may have {body_bytes} bytes and all together {memory} MiB: raise --max-body-memory, or lower \
+             --max-body-bytes"
+        )));
+    }
+    Ok(Limits {
+        body_bytes,
+        all_bodies,
         gen_length: args.max_gen_length.unwrap_or(defaults.gen_length),
         choices: args.max_choices.unwrap_or(defaults.choices),
         prompts: args.max_prompts.unwrap_or(defaults.prompts),
         places: args.max_queue.unwrap_or(defaults.places),
         ..defaults
-    }
+    })
 }
 
 fn http(args: &ServeArgs, address: IpAddr) -> HttpConfig {
@@ -196,16 +207,20 @@ fn http(args: &ServeArgs, address: IpAddr) -> HttpConfig {
     }
 }
 
-/// The keys of the file, and the one of the environment.
+/// The keys of the file, and the one of the environment. What was to hold keys and holds none is refused: it would open the
+/// server to everybody.
 fn keys(args: &ServeArgs) -> anyhow::Result<Keys> {
-    let mut text = match &args.api_key_file {
-        Some(path) => plain::read(path).with_context(|| format!("cannot read the keys {}", path.display()))?,
-        None => String::new(),
+    let mut keys = match &args.api_key_file {
+        Some(path) => {
+            let cannot = || format!("cannot read the keys {}", path.display());
+            Keys::parse(&plain::read(path).with_context(cannot)?).with_context(cannot)?
+        }
+        None => Keys::default(),
     };
-    if let Some(key) = env::api_key() {
-        text = format!("{text}\nenvironment {key}\n");
+    if let Some(key) = env::api_key()? {
+        keys.add("environment", &key).map_err(|wrong| usage(format!("{}: {wrong}", env::api_key_name())))?;
     }
-    Ok(Keys::parse(&text)?)
+    Ok(keys)
 }
 
 #[cfg(test)]

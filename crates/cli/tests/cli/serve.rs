@@ -114,19 +114,30 @@ fn a_page_and_keys_are_served_as_configured() {
 #[test]
 fn what_cannot_be_served_is_told_in_one_line() {
     let directory = tempfile::tempdir().unwrap();
-    let [file, keys] = ["serve.toml", "keys"].map(|name| directory.path().join(name));
+    let [file, keys, none] = ["serve.toml", "keys", "none"].map(|name| directory.path().join(name));
+    fs::write(&none, "# the keys come here\n\n").unwrap();
     fs::write(&file, "prot = 1\n").unwrap();
     fs::write(&keys, "ann\n").unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
-    let [file, keys] = [&file, &keys].map(|path| path.to_str().unwrap());
+    let [file, keys, none] = [&file, &keys, &none].map(|path| path.to_str().unwrap());
+    let forever = u64::MAX.to_string();
     let llada = project("demo/demo-llada");
     for (arguments, code, told) in [
         (&["--config", file][..], 2, "unknown key \"prot\", did you mean port?"),
         (&["--config", "no/such"], 1, "cannot read no/such"),
         (&["--port", &port], 1, "choose another --host or --port"),
         (&["--host", "no.such.host.invalid"], 2, "expected an address of this machine"),
-        (&["--api-key-file", keys], 1, "line 1 of the keys: it has no key behind its name"),
+        (&["--api-key-file", keys], 1, "line 1 of the keys: it has no key after its name"),
+        (&["--api-key-file", none], 1, "there is no key: expected a line `NAME KEY"),
+        (&["--api-key-file", "/dev/null"], 1, "there is no key: expected a line `NAME KEY"),
+        (&["--max-connections", "0"], 2, "expected a whole number from 1 to 1000000"),
+        (&["--max-connections-per-address", "0"], 2, "expected a whole number from 1 to 1000000"),
+        (&["--head-timeout", &forever], 2, "expected a whole number from 1 to 31536000"),
+        (&["--heartbeat", &forever], 2, "expected a whole number from 1 to 31536000"),
+        (&["--drain-notice", &forever], 2, "expected a whole number from 0 to 31536000"),
+        (&["--max-body-memory", "1", "--max-body-bytes", "2000000"], 2, "raise --max-body-memory"),
+        (&["--model", ""], 2, "the model has an empty name"),
         (&["--api-key-file", "no/such"], 1, "cannot read the keys no/such"),
         (&["--model", "no/such/model"], 2, "no/such/model"),
         (&["--guide", &llada], 2, "expected an autoregressive one"),
@@ -146,7 +157,16 @@ fn variables_are_read_as_flags_are() {
     for (name, text, told) in [
         ("DEMASK_PORT", "x", "DEMASK_PORT is \"x\", expected a whole number from 0 to 65535"),
         ("DEMASK_PORT", "65536", "DEMASK_PORT is \"65536\", expected a whole number from 0 to 65535"),
-        ("DEMASK_MAX_QUEUE", "-1", "DEMASK_MAX_QUEUE is \"-1\", expected a whole number from 0 on"),
+        ("DEMASK_MAX_QUEUE", "-1", "DEMASK_MAX_QUEUE is \"-1\", expected a whole number from 1 to 1000000"),
+        ("DEMASK_PORT", "", "DEMASK_PORT is empty: give it a value, or unset it"),
+        ("DEMASK_MODEL", "", "DEMASK_MODEL is empty: give it a value, or unset it"),
+        ("DEMASK_API_KEY", "", "DEMASK_API_KEY is empty: give it a value, or unset it"),
+        ("DEMASK_API_KEY_FILE", "", "DEMASK_API_KEY_FILE is empty: give it a value, or unset it"),
+        (
+            "DEMASK_API_KEY",
+            "correct horse-battery",
+            "DEMASK_API_KEY: the key has a space or a line break: expected a key of letters, digits and signs, without spaces",
+        ),
         ("DEMASK_NO_UI", "yes", "DEMASK_NO_UI is \"yes\", expected true or false"),
         ("DEMASK_THREADS", "all", "DEMASK_THREADS is \"all\", expected a whole number from 0 on"),
     ] {
@@ -185,4 +205,28 @@ fn a_full_disk_under_the_log_ends_nothing() {
     assert_eq!(serving.ask("GET /health", "").0, 200);
     serving.signal("-TERM");
     assert_eq!(serving.child.wait().unwrap().code(), Some(0));
+}
+
+/// Standard error that nobody reads is no reason to stop.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_log_that_nobody_reads_stops_nothing() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut started = command(&["serve", "-vv", "--port", &port.to_string()]);
+    let child = started.stdout(Stdio::null()).stderr(writer).spawn().unwrap();
+    let mut serving = Serving { child, address: format!("127.0.0.1:{port}") };
+    let begun = std::time::Instant::now();
+    while TcpStream::connect(&serving.address).is_err() {
+        assert!(begun.elapsed() < std::time::Duration::from_mins(1), "it does not listen");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    // Each line is some hundred bytes, and a pipe keeps 64 KiB.
+    for _ in 0..1000 {
+        assert_eq!(serving.ask("POST /v1/chat/completions", "{").0, 400);
+    }
+    assert_eq!(serving.ask("GET /live", "").0, 200);
+    serving.signal("-TERM");
+    assert_eq!(serving.child.wait().unwrap().code(), Some(0));
+    drop(reader);
 }

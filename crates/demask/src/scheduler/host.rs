@@ -1,6 +1,6 @@
 //! A network of a scheduler, and what its forwards are put together in.
 
-use std::{cmp::Reverse, collections::BinaryHeap, mem, time::Duration};
+use std::{cmp::Reverse, mem, time::Duration};
 
 use demask_step::{
     DeviceError, DeviceId, Network, OpenError, Opened, Pages, Predictions, Prefix, PrefixCounters, Request, SequenceId,
@@ -10,7 +10,8 @@ use demask_step::{
 use super::{
     WorkError,
     curve::{Curve, ForwardCost},
-    order::{Group, Ready, Room, choose},
+    order::{Group, Party, Ready, Room, choose},
+    queue::Tenant,
     running::Running,
 };
 
@@ -29,11 +30,12 @@ pub(super) struct Host<N: Network + ?Sized> {
     pub(super) turn: u64,
     pub(super) counters: NetworkCounters,
     pub(super) curve: Curve,
-    /// Largest tag of a group that was served.
+    /// Largest tag of a tenant with a group that was served.
     time: f64,
     /// Forwards that were put together.
     round: u64,
-    ready: BinaryHeap<Reverse<Ready>>,
+    /// Tenants with open sequences, and those that are ahead of others.
+    parties: Vec<Party>,
     chosen: Vec<Ready>,
     batch: Vec<SequenceStep<'static>>,
     /// Index of the running work and its sequence, step by step.
@@ -112,7 +114,7 @@ impl<N: Network + ?Sized> Host<N> {
             curve,
             time: 0.0,
             round: 0,
-            ready: BinaryHeap::new(),
+            parties: Vec::new(),
             chosen: Vec::new(),
             batch: Vec::new(),
             places: Vec::new(),
@@ -121,12 +123,16 @@ impl<N: Network + ?Sized> Host<N> {
         }
     }
 
-    pub(super) fn open(&mut self, needs: &SequenceNeeds, prefix: Prefix<'_>) -> Result<Opened, OpenError> {
+    pub(super) fn open(
+        &mut self,
+        needs: &SequenceNeeds,
+        prefix: Prefix<'_>,
+        tenant: Tenant,
+    ) -> Result<Opened, OpenError> {
         let opened = self.network.open_behind(needs, prefix)?;
         self.counters.open += 1;
         let open = self.counters.open;
-        // Each of them may be another work's.
-        self.ready.reserve(open + 1);
+        self.enter(tenant);
         room(&mut self.chosen, open);
         room(&mut self.batch, open);
         room(&mut self.places, open);
@@ -135,31 +141,65 @@ impl<N: Network + ?Sized> Host<N> {
         Ok(opened)
     }
 
+    /// Counts a sequence of a tenant, and makes room for its turns.
+    fn enter(&mut self, tenant: Tenant) {
+        let Self { parties, time, .. } = self;
+        // One that left with more than its share is remembered until others have caught up.
+        parties.retain(|party| party.open > 0 || party.tag > *time || party.id == tenant.id);
+        let place = parties.iter().position(|party| party.id == tenant.id).unwrap_or_else(|| {
+            parties.push(Party::new(tenant.id));
+            parties.len() - 1
+        });
+        let party = &mut parties[place];
+        party.weight = tenant.weight;
+        party.open += 1;
+        // Each sequence may be another work's.
+        party.ready.reserve(party.open + 1);
+    }
+
     /// Reports whether sequences may share prefixes on it.
     pub(super) fn keeps_prefixes(&self) -> bool {
         self.failed.is_none() && self.network.prefixes().is_some()
     }
 
-    pub(super) fn close(&mut self, sequence: SequenceId) {
+    pub(super) fn close(&mut self, sequence: SequenceId, tenant: Tenant) {
         self.counters.open -= 1;
+        if let Some(party) = self.parties.iter_mut().find(|party| party.id == tenant.id) {
+            party.open -= 1;
+        }
         self.network.close(sequence);
     }
 
     /// Chooses who takes part in the next forward, and by how many groups; brings their tags up to date.
     pub(super) fn choose<W: Work>(&mut self, id: NetworkId, running: &mut [Running<W>]) {
-        let Self { network, time, round, ready, chosen, curve, .. } = self;
+        let Self { network, time, round, parties, chosen, curve, .. } = self;
         let wants = |one: &Running<W>| one.wanted().ok().flatten().is_some_and(|wanted| wanted.network == id);
-        let tags = running.iter().filter(|one| wants(one)).filter_map(|one| one.tag(id, *round));
-        // Whoever comes, or comes back, enters behind nobody.
-        let entry = tags.reduce(f64::min).unwrap_or(*time).max(*time);
-        ready.clear();
-        for (slot, one) in running.iter_mut().enumerate() {
-            if wants(one) {
-                let tag = one.tag(id, *round).unwrap_or_else(|| entry.max(one.last_tag(id)));
-                // Also of those that are not taken now: their turn comes.
-                one.set_tag(id, tag, *round + 1);
-                ready.push(Reverse(Ready { tag, id: one.id, slot, taken: 0, rows: 0, weight: one.weight }));
+        parties.iter_mut().for_each(|party| party.least = None);
+        let mut least = None;
+        for one in running.iter().filter(|one| wants(one)) {
+            let Some(party) = one.party(parties).map(|place| &mut parties[place]) else { continue };
+            if let Some(tag) = one.tag(id, *round) {
+                party.least = Some(party.least.map_or(tag, |least: f64| least.min(tag)));
             }
+            if party.round == *round {
+                least = Some(least.map_or(party.tag, |least: f64| least.min(party.tag)));
+            }
+        }
+        // Whoever comes, or comes back, enters behind nobody: a tenant among tenants, a request among its tenant's.
+        let entry = least.unwrap_or(*time).max(*time);
+        for (slot, one) in running.iter_mut().enumerate() {
+            let Some(place) = one.party(parties).filter(|_| wants(one)) else { continue };
+            let party = &mut parties[place];
+            if party.round < *round {
+                party.tag = party.tag.max(entry);
+            }
+            party.round = *round + 1;
+            let entry = party.least.unwrap_or(party.time).max(party.time);
+            let tag = one.tag(id, *round).unwrap_or_else(|| entry.max(one.last_tag(id)));
+            // Also of those that are not taken now: their turn comes.
+            one.set_tag(id, tag, *round + 1);
+            let (id, weight) = (one.id, one.weight);
+            party.ready.push(Reverse(Ready { tag, id, slot, party: place, taken: 0, rows: 0, weight }));
         }
         *round += 1;
         let room = Room { capacity: network.rows().capacity, free: curve.free() };
@@ -169,7 +209,7 @@ impl<N: Network + ?Sized> Host<N> {
             let more = ready.taken < wanted.requests.len() / wanted.group;
             more.then(|| Group { rows: wanted.rows(ready.taken), kind: kinds() })
         };
-        *time = choose(ready, room, *time, next, chosen);
+        *time = choose(parties, room, *time, next, chosen);
         for taken in chosen {
             let one = &mut running[taken.slot];
             one.set_tag(id, taken.tag, *round);

@@ -24,7 +24,7 @@ pub use error::{Busy, Refused, SubmitError, WorkError};
 use host::Host;
 pub use host::{NetworkCounters, NetworkId};
 use memory::{Bill, Ledgers, bills};
-pub use queue::Class;
+pub use queue::{Class, Tenant};
 use queue::{Entry, Queue};
 use running::Running;
 pub use running::Spent;
@@ -288,8 +288,10 @@ impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
     }
 
     fn refuse(&mut self, work: &W, on: &[NetworkId], class: Class) -> Result<(), SubmitError> {
-        if !(class.weight > 0.0 && class.weight.is_finite()) {
-            return Err(SubmitError::Weight(class.weight));
+        for weight in [class.weight, class.tenant.weight] {
+            if !(weight > 0.0 && weight.is_finite()) {
+                return Err(SubmitError::Weight(weight));
+            }
         }
         for need in work.needs() {
             let host = on.get(need.network).and_then(|id| self.hosts.get(id.0)).and_then(Option::as_ref);
@@ -367,7 +369,9 @@ impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
         }
         let mut waiting = std::mem::replace(&mut self.waiting, Queue::new(PATIENCE));
         let forwards = self.counters.forwards;
-        waiting.admit(forwards, |id, class, waiter| match self.enter(id, class, waiter) {
+        let running: Vec<u64> = self.running.iter().map(|running| running.tenant.id).collect();
+        let entered = |tenant: u64| running.iter().filter(|&&of| of == tenant).count();
+        waiting.admit(forwards, entered, |id, class, waiter| match self.enter(id, class, waiter) {
             Ok(()) => Entry::Left,
             Err((waiter, WorkError::Open(OpenError::Memory(_)))) if !self.running.is_empty() => Entry::Blocked(waiter),
             Err((waiter, error)) => {
@@ -382,7 +386,7 @@ impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
 
     /// Opens all sequences of a work, or none.
     fn enter(&mut self, id: u64, class: Class, waiter: Waiter<W>) -> Result<(), (Waiter<W>, WorkError)> {
-        let Opened { bills, sequences, filled } = match self.open(&waiter) {
+        let Opened { bills, sequences, filled } = match self.open(&waiter, class.tenant) {
             Ok(opened) => opened,
             Err(error) => return Err((waiter, error)),
         };
@@ -393,18 +397,32 @@ impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
             answer
         });
         self.answers.push(answers.collect());
-        let (weight, tags) = (class.weight, vec![None; on.len()]);
+        let (weight, tenant, tags) = (class.weight, class.tenant, vec![None; on.len()]);
         let spent = Spent { networks: vec![Duration::ZERO; on.len()], ..Spent::default() };
         let (end, seen, began) = (None, false, false);
         let published = vec![false; sequences.len()];
-        let mut running =
-            Running { id, work, weight, on, sequences, published, tags, bills, submitted, spent, end, seen, began };
+        let mut running = Running {
+            id,
+            work,
+            weight,
+            tenant,
+            on,
+            sequences,
+            published,
+            tags,
+            bills,
+            submitted,
+            spent,
+            end,
+            seen,
+            began,
+        };
         running.opened(&filled);
         self.running.push(running);
         Ok(())
     }
 
-    fn open(&mut self, waiter: &Waiter<W>) -> Result<Opened, WorkError> {
+    fn open(&mut self, waiter: &Waiter<W>, tenant: Tenant) -> Result<Opened, WorkError> {
         for &id in &waiter.on {
             match self.hosts.get(id.0).and_then(Option::as_ref).map(|host| &host.failed) {
                 Some(None) => {}
@@ -420,13 +438,13 @@ impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
             let id = waiter.on[need.network];
             let Some(host) = &mut self.hosts[id.0] else { continue };
             let begins = if host.keeps_prefixes() { waiter.work.begins(index) } else { Prefix::default() };
-            match host.open(&need.sequence, begins) {
+            match host.open(&need.sequence, begins, tenant) {
                 Ok(opened) => {
                     sequences.push((id, opened.sequence));
                     filled.push(opened.filled);
                 }
                 Err(error) => {
-                    self.close_sequences(&sequences);
+                    self.close_sequences(&sequences, tenant);
                     return Err(error.into());
                 }
             }
@@ -454,10 +472,10 @@ impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
         }
     }
 
-    fn close_sequences(&mut self, sequences: &[(NetworkId, SequenceId)]) {
+    fn close_sequences(&mut self, sequences: &[(NetworkId, SequenceId)], tenant: Tenant) {
         for &(network, sequence) in sequences {
             if let Some(host) = &mut self.hosts[network.0] {
-                host.close(sequence);
+                host.close(sequence, tenant);
             }
         }
     }
@@ -476,7 +494,7 @@ impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
         }
         self.stirred = true;
         self.answers.swap_remove(place);
-        self.close_sequences(&running.sequences);
+        self.close_sequences(&running.sequences, running.tenant);
         self.ledgers.give_back(&running.bills);
         let bytes = running.bills.iter().map(|bill| bill.own).sum();
         (running, bytes)

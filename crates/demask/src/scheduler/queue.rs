@@ -10,14 +10,32 @@ pub struct Class {
     /// Among requests of one priority those with the earliest deadline enter first, those without one last. One that still
     /// waits for memory by then is refused; an answer under way ends with what is settled.
     pub deadline: Option<Instant>,
-    /// Share of the rows that a network computes while requests compete for it: one of weight 2 is served twice the rows
-    /// of one of weight 1. Above 0; the default is 1.
+    /// Share of the rows that a network computes while requests of a tenant compete for it: one of weight 2 is served twice
+    /// the rows of one of weight 1. Above 0; the default is 1.
     pub weight: f64,
+    /// Tenant that the request is for. Tenants share first, however many requests each of them has.
+    pub tenant: Tenant,
+}
+
+/// Somebody on whose behalf requests are made: rows, and turns to enter, are divided among tenants before each divides its
+/// own among its requests.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tenant {
+    /// Name of the tenant. The default is 0: all requests are one tenant's.
+    pub id: u64,
+    /// Share of the rows while tenants compete. Above 0; the default is 1.
+    pub weight: f64,
+}
+
+impl Default for Tenant {
+    fn default() -> Self {
+        Self { id: 0, weight: 1.0 }
+    }
 }
 
 impl Default for Class {
     fn default() -> Self {
-        Self { priority: 0, deadline: None, weight: 1.0 }
+        Self { priority: 0, deadline: None, weight: 1.0, tenant: Tenant::default() }
     }
 }
 
@@ -42,7 +60,8 @@ impl<T> Waiting<T> {
     }
 }
 
-/// Waiting work in the order in which it enters: priority, deadline, arrival; but what was overtaken long enough is first.
+/// Waiting work. It enters in turns by tenant, of a tenant by priority, deadline, arrival; but what was overtaken long enough
+/// is first.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     waiting: Vec<Waiting<T>>,
@@ -64,9 +83,32 @@ impl<T> Queue<T> {
     }
 
     pub(super) fn push(&mut self, id: u64, class: Class, job: T) {
-        let order = |class: &Class| (-i64::from(class.priority), class.deadline.is_none(), class.deadline);
-        let place = self.waiting.partition_point(|other| order(&other.class) <= order(&class));
-        self.waiting.insert(place, Waiting { id, class, blocked: None, job });
+        self.waiting.push(Waiting { id, class, blocked: None, job });
+    }
+
+    /// Puts work into the order in which it enters. `entered` tells how many works of a tenant have entered.
+    fn order(&mut self, entered: impl Fn(u64) -> usize) {
+        let order = |waiting: &Waiting<T>| {
+            let class = &waiting.class;
+            (-i64::from(class.priority), class.deadline.is_none(), class.deadline, waiting.id)
+        };
+        self.waiting.sort_by_key(order);
+        // Each work's turn is the number of those of its tenant before it, by the tenant's weight.
+        let mut before: Vec<(u64, usize)> = Vec::new();
+        let mut turns: Vec<f64> = Vec::with_capacity(self.waiting.len());
+        for Waiting { class: Class { tenant, .. }, .. } in &self.waiting {
+            let place = before.iter().position(|&(id, _)| id == tenant.id).unwrap_or_else(|| {
+                before.push((tenant.id, entered(tenant.id)));
+                before.len() - 1
+            });
+            turns.push(before[place].1 as f64 / tenant.weight);
+            before[place].1 += 1;
+        }
+        if before.len() > 1 {
+            let mut turned: Vec<_> = turns.into_iter().zip(self.waiting.drain(..)).collect();
+            turned.sort_by(|(left, _), (right, _)| left.total_cmp(right));
+            self.waiting.extend(turned.into_iter().map(|(_, waiting)| waiting));
+        }
     }
 
     /// Takes out work whose deadline has passed.
@@ -102,7 +144,13 @@ impl<T> Queue<T> {
     }
 
     /// Lets work enter in its order. What is blocked is overtaken until its patience ends; then nothing enters before it.
-    pub(super) fn admit(&mut self, forwards: u64, mut enter: impl FnMut(u64, Class, T) -> Entry<T>) {
+    pub(super) fn admit(
+        &mut self,
+        forwards: u64,
+        entered: impl Fn(u64) -> usize,
+        mut enter: impl FnMut(u64, Class, T) -> Entry<T>,
+    ) {
+        self.order(entered);
         let patience = self.patience;
         let overdue = |waiting: &Waiting<T>| waiting.blocked.is_some() && waiting.age(forwards) >= patience;
         let mut place = match self.overdue(&overdue) {
@@ -139,7 +187,8 @@ mod tests {
 
     use super::*;
 
-    fn order(queue: &Queue<()>) -> Vec<u64> {
+    fn order(queue: &mut Queue<()>) -> Vec<u64> {
+        queue.order(|_| 0);
         queue.waiting.iter().map(|waiting| waiting.id).collect()
     }
 
@@ -153,7 +202,25 @@ mod tests {
         queue.push(3, Class::default(), ());
         queue.push(4, Class { priority: 1, ..Class::default() }, ());
         queue.push(5, Class { priority: -1, deadline: later(1), ..Class::default() }, ());
-        assert_eq!(order(&queue), [4, 2, 1, 0, 3, 5]);
+        assert_eq!(order(&mut queue), [4, 2, 1, 0, 3, 5]);
+    }
+
+    #[test]
+    fn tenants_enter_in_turns_however_many_works_each_has() {
+        let mut queue = Queue::new(4);
+        let of = |id, weight, priority| Class { priority, tenant: Tenant { id, weight }, ..Class::default() };
+        for id in 0..6 {
+            queue.push(id, of(1, 1.0, 0), ());
+        }
+        queue.push(6, of(2, 2.0, 0), ());
+        queue.push(7, of(2, 2.0, 0), ());
+        queue.push(8, of(2, 2.0, 1), ());
+        queue.push(9, of(1, 1.0, 9), ());
+        // A priority is one among the tenant's own.
+        assert_eq!(order(&mut queue), [9, 8, 6, 0, 7, 1, 2, 3, 4, 5]);
+        // Of tenant 1 four are in: the other goes first.
+        queue.order(|tenant| if tenant == 1 { 4 } else { 0 });
+        assert_eq!(queue.waiting.iter().map(|one| one.id).collect::<Vec<_>>()[..4], [8, 6, 7, 9]);
     }
 
     #[test]
@@ -165,7 +232,7 @@ mod tests {
         });
         let mut late = Vec::new();
         queue.expire(now + Duration::from_millis(7), |id, ()| late.push(id));
-        assert_eq!((late, order(&queue)), (vec![0, 3], vec![1, 2]));
+        assert_eq!((late, order(&mut queue)), (vec![0, 3], vec![1, 2]));
     }
 
     #[test]
@@ -175,13 +242,17 @@ mod tests {
         for forwards in 10..20 {
             queue.push(forwards, Class { priority: 1, ..Class::default() }, ());
             let mut entered = Vec::new();
-            queue.admit(forwards, |id, _, ()| match id {
-                0 => Entry::Blocked(()),
-                id => {
-                    entered.push(id);
-                    Entry::Left
-                }
-            });
+            queue.admit(
+                forwards,
+                |_| 0,
+                |id, _, ()| match id {
+                    0 => Entry::Blocked(()),
+                    id => {
+                        entered.push(id);
+                        Entry::Left
+                    }
+                },
+            );
             // Blocked since 10: from 14 on nobody enters before it, whatever the priority.
             assert_eq!(entered, if forwards < 14 { vec![forwards] } else { vec![] }, "{forwards}");
         }

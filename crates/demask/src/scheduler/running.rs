@@ -9,13 +9,14 @@ use std::{
 
 use demask_step::{Network, Pending, Position, Predictions, Request, SequenceId, Work};
 
-use super::{NetworkId, RequestId, WorkError, host::Wanted, memory::Bill};
+use super::{NetworkId, RequestId, Tenant, WorkError, host::Wanted, memory::Bill, order::Party};
 
 /// Work whose sequences are open.
 pub(super) struct Running<W> {
     pub(super) id: u64,
     pub(super) work: W,
     pub(super) weight: f64,
+    pub(super) tenant: Tenant,
     pub(super) on: Vec<NetworkId>,
     /// The sequence behind each of the work's needs, and its network.
     pub(super) sequences: Vec<(NetworkId, SequenceId)>,
@@ -62,6 +63,11 @@ impl<W: Work> Running<W> {
             }
         }
         Ok(Some(Wanted { network: first, requests, group }))
+    }
+
+    /// Returns the place of its tenant among those of a network.
+    pub(super) fn party(&self, parties: &[Party]) -> Option<usize> {
+        parties.iter().position(|party| party.id == self.tenant.id)
     }
 
     /// Returns its tag on a network, if it was ready there in this round.

@@ -414,3 +414,35 @@ fn shares_of_the_time_are_the_time() {
         assert!(networks[0] <= *total && total <= wall);
     }
 }
+
+/// A tenant with one request is not behind all requests of another one.
+#[test]
+fn tenants_share_first_however_many_requests_each_has() {
+    for (weight, most) in [(1.0, 1), (4.0, 1)] {
+        let mut bench = Bench::new(u64::MAX, 64, [usize::MAX; 2]);
+        for name in 1..=60 {
+            bench.submit(Job::new(name, 1, vec![part(0, 1, 40); 50], Manner::Good), Class::default()).unwrap();
+        }
+        for _ in 0..7 {
+            bench.step();
+        }
+        let ben = Class { tenant: Tenant { id: 1, weight }, ..Class::default() };
+        bench.submit(Job::new(100, 1, vec![part(0, 1, 40); 20], Manner::Good), ben).unwrap();
+        for _ in 0..100 {
+            bench.step();
+        }
+        let log = bench.log.lock().unwrap();
+        let names = |forward: &Vec<(u32, usize)>| forward.iter().map(|(token, _)| token >> 16).collect::<Vec<_>>();
+        let turns: Vec<usize> = (0..log.len()).filter(|&at| names(&log[at]).contains(&100)).collect();
+        assert_eq!(turns.len(), 20, "it is done");
+        assert!(turns[0] <= 8, "its first turn comes with the next forward but one: {turns:?}");
+        let between = |pair: &[usize]| pair[1] - pair[0] - 1;
+        assert!(turns.windows(2).all(|pair| between(pair) <= most), "{turns:?}");
+        // The others go on as well, by their share.
+        let others = (turns[0]..turns[19]).filter(|&at| names(&log[at]).iter().any(|&name| name != 100)).count();
+        assert!(others as f64 >= 20.0 / weight - 2.0, "{others} of {turns:?}");
+        let bad = Class { tenant: Tenant { id: 1, weight: 0.0 }, ..Class::default() };
+        drop(log);
+        assert!(bench.submit(plain(1, 1, 1), bad).is_err());
+    }
+}

@@ -58,13 +58,11 @@ fn lead(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served, Refu
         Endpoint::Completions => completions::serve(service, entry, body),
         Endpoint::Infill | Endpoint::PlainInfill | Endpoint::Fim => crate::infill::serve(service, entry, body),
         Endpoint::Score => score::serve(service, entry, body),
-        Endpoint::Responses => Err(Refusal::missing(
-            "/v1/responses is not served, which keeps conversations: send the messages to /v1/chat/completions",
-        )),
+        // Refused by its head.
+        Endpoint::Responses => Err(Refusal::missing("/v1/responses is not served")),
         Endpoint::Models => whole(models::list(service)),
         Endpoint::Model => models::one(service, &entry.path).map(Served::Whole),
-        Endpoint::Tokenize => tokens::tokenize(service, body).map(Served::Whole),
-        Endpoint::Detokenize => tokens::detokenize(service, body).map(Served::Whole),
+        Endpoint::Tokenize | Endpoint::Detokenize => tokens::serve(service, entry, body).map(Served::Whole),
         Endpoint::TokenizerInfo => tokens::info(service).map(Served::Whole),
         Endpoint::Health => status::health(service).map(Served::Whole),
         Endpoint::Live => whole(status::live()),
@@ -111,5 +109,7 @@ pub(crate) fn run(
 /// Reads what endpoints that generate have in common.
 pub(crate) fn read_ask(service: &Inner, entry: &Entry, fields: &mut Fields<'_>) -> Result<Ask, Refusal> {
     check_model(service, fields)?;
-    ask::read(fields, &service.config.limits, entry.weight)
+    let mut ask = ask::read(fields, &service.config.limits, entry.tenant())?;
+    ask.cache_salt = entry.salt(ask.cache_salt);
+    Ok(ask)
 }

@@ -52,7 +52,7 @@ pub fn serve(service: &Arc<Inner>, mut entry: Entry, body: &Bytes) -> Result<Ser
     for (context, continuation) in contexts.iter().zip(&continuations) {
         pairs.push(pair(service, context, continuation)?);
     }
-    let class = Class { weight: entry.weight, ..Class::default() };
+    let class = Class { tenant: entry.tenant(), ..Class::default() };
     let submit = |(context, continuation): &(Vec<TokenId>, Vec<TokenId>)| {
         service.handle.log_likelihood(context, continuation, &options, class)
     };
@@ -116,11 +116,11 @@ pub struct Judging {
 }
 
 impl Judging {
-    /// Waits until all are over, and returns the body.
+    /// Waits until all are over.
     ///
     /// # Errors
     /// If one cannot be made.
-    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Value, Refusal>> {
+    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
         for (ticket, found) in self.tickets.iter_mut().zip(&mut self.found).filter(|(_, found)| found.is_none()) {
             match judgement(ticket, &mut self.account, context) {
                 Poll::Pending => {}
@@ -131,10 +131,11 @@ impl Judging {
                 }
             }
         }
-        let found: Option<Vec<Likelihood>> = self.found.iter().cloned().collect();
-        let Some(found) = found else { return Poll::Pending };
+        if self.found.iter().any(Option::is_none) {
+            return Poll::Pending;
+        }
         self.account.done(200);
-        Poll::Ready(Ok(self.body(&found)))
+        Poll::Ready(Ok(()))
     }
 
     /// Gives the request up.
@@ -142,10 +143,12 @@ impl Judging {
         self.account.failed(refusal);
     }
 
-    fn body(&self, found: &[Likelihood]) -> Value {
+    /// Returns the body, once all are over.
+    pub fn body(&self) -> Value {
+        let found = || self.found.iter().flatten();
         // Only a model that reads from left to right tells the probability itself.
         let bound = self.service.handle.prompter().facts().mask != Mask::Causal;
-        let data = found.iter().enumerate().map(|(index, likelihood)| {
+        let data = found().enumerate().map(|(index, likelihood)| {
             json!({
                 "index": index,
                 "log_probability": likelihood.log_probability,
@@ -154,7 +157,7 @@ impl Judging {
                 "bound": bound,
             })
         });
-        let tokens = found.iter().map(|likelihood| likelihood.tokens).sum::<usize>() + self.context_tokens;
+        let tokens = found().map(|likelihood| likelihood.tokens).sum::<usize>() + self.context_tokens;
         json!({
             "object": "score",
             "model": self.service.name(),

@@ -1,6 +1,8 @@
 //! `/tokenize`, `/detokenize` and `/tokenizer_info`, as vLLM has them: clients count and cut prompts without a tokenizer of
 //! their own.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use demask::{Options, Prompt};
 use http::Response;
@@ -10,14 +12,32 @@ use crate::{
     Refusal,
     api::{chat, completions},
     fields::{Fields, table},
-    service::{Inner, json_response},
+    route::Endpoint,
+    service::{Entry, Inner, held, json_response},
 };
+
+/// Bytes of a text, and tokens, that a request may have whatever the model's context is.
+const TEXT: usize = 256 << 10;
+const TOKENS: usize = 256 << 10;
+
+/// Serves `/tokenize` and `/detokenize`; the places are free behind the last byte of the answer.
+///
+/// # Errors
+/// If the body is wrong, or the model has no tokenizer.
+pub fn serve(service: &Inner, mut entry: Entry, body: &Bytes) -> Result<Response<Bytes>, Refusal> {
+    let places = Arc::new(entry.places()?);
+    let response = match entry.endpoint {
+        Endpoint::Detokenize => detokenize(service, body),
+        _ => tokenize(service, body),
+    };
+    response.map(|response| response.map(|bytes| held(bytes, &places)))
+}
 
 /// Puts a text or a conversation into tokens.
 ///
 /// # Errors
 /// If the body is wrong, or the model has no tokenizer.
-pub fn tokenize(service: &Inner, body: &Bytes) -> Result<Response<Bytes>, Refusal> {
+fn tokenize(service: &Inner, body: &Bytes) -> Result<Response<Bytes>, Refusal> {
     let limits = &service.config.limits;
     let mut fields = Fields::parse(body, table::TOKENIZE, limits)?;
     super::check_model(service, &mut fields)?;
@@ -27,10 +47,16 @@ pub fn tokenize(service: &Inner, body: &Bytes) -> Result<Response<Bytes>, Refusa
     fields.pass()?;
     let prompter = service.handle.prompter();
     let ids = if let Some(text) = fields.text("prompt")? {
+        let tokenizer = prompter.tokenizer()?;
+        let most = tokenizer.most_bytes(prompter.facts().context).max(TEXT);
+        if text.len() > most {
+            let message = format!("`prompt` has {} bytes, expected at most {most}: send it in pieces", text.len());
+            return Err(Refusal::parameter("prompt", message));
+        }
         if fields.take("messages").is_some() {
             return Err(Refusal::parameter("messages", "`prompt` and `messages` are both set: omit one"));
         }
-        prompter.tokenizer()?.encode(&text, special).map_err(demask::Error::from)?
+        tokenizer.encode(&text, special).map_err(demask::Error::from)?
     } else {
         prompter.ids_as(&Prompt::Chat(chat::messages(&mut fields, limits)?), &options)?
     };
@@ -47,12 +73,17 @@ pub fn tokenize(service: &Inner, body: &Bytes) -> Result<Response<Bytes>, Refusa
 ///
 /// # Errors
 /// If the body is wrong, or the model has no tokenizer.
-pub fn detokenize(service: &Inner, body: &Bytes) -> Result<Response<Bytes>, Refusal> {
+fn detokenize(service: &Inner, body: &Bytes) -> Result<Response<Bytes>, Refusal> {
     let mut fields = Fields::parse(body, table::DETOKENIZE, &service.config.limits)?;
     super::check_model(service, &mut fields)?;
     let missing = || Refusal::parameter("tokens", "`tokens` is missing: expected a list of token ids");
     let list = fields.list("tokens")?.ok_or_else(missing)?;
     fields.finish()?;
+    let most = service.handle.prompter().facts().context.max(TOKENS);
+    if list.len() > most {
+        let message = format!("`tokens` has {} tokens, expected at most {most}: send them in pieces", list.len());
+        return Err(Refusal::parameter("tokens", message));
+    }
     let ids =
         completions::ids(&list).ok_or_else(|| Refusal::parameter("tokens", "`tokens` has what is no token id"))?;
     let prompter = service.handle.prompter();

@@ -9,49 +9,65 @@ use std::{
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, Response, Version, header, request::Parts};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::{
     body::{Body, Incoming},
     server::conn::http1,
     service::service_fn,
 };
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::{net::TcpStream, sync::watch, task::spawn_blocking, time::timeout};
+use hyper_util::rt::TokioTimer;
+use tokio::{
+    net::TcpStream,
+    sync::watch,
+    task::spawn_local,
+    time::{Instant, timeout, timeout_at},
+};
 
 use super::{
+    bodies::{Unread, pass_over},
     body::{GivenUp, ReplyBody, Streaming},
     envelope::Enveloped,
+    lane::said,
+    presence::{Presence, Present, Stage},
     server::{Ending, Shared},
     stall::Stall,
 };
-use crate::{Entry, Refusal, Reply, route};
+use crate::{Entry, Refusal, Reply, date, route};
 
 /// Bytes of a request's head, and its headers.
 const HEAD_BYTES: usize = 64 << 10;
 const HEADERS: usize = 100;
-/// Bytes of a body that is put into tokens within a few milliseconds.
-const SHORT_BODY: usize = 4 << 10;
 /// Time behind the head in which most bodies come.
 const PROMPT_BODY: Duration = Duration::from_millis(100);
 /// Bytes of a body that is waited for without a place: all connections together cannot make much of them.
 const SMALL_BODY: u64 = 64 << 10;
-/// Bytes of a refused request's body that are read so that its connection can be kept, and for how long.
+/// Bytes of a refused request's body that are passed over so that its connection can be kept, and for how long.
 const REFUSED_BODY: usize = 64 << 10;
 const REFUSED_TIME: Duration = Duration::from_millis(20);
+/// Bytes that are passed over behind a refusal that ends its connection, and for how long: a client that sends without
+/// reading would find a reset in the place of the refusal.
+const LINGERING_BODY: usize = 8 << 20;
+const LINGERING_TIME: Duration = Duration::from_secs(2);
 
 /// Serves a connection until it ends.
 pub(super) async fn serve(stream: TcpStream, shared: Rc<Shared>) {
-    let io = Enveloped::new(Stall::new(TokioIo::new(stream), shared.config.write_time), &shared.service);
+    let presence = Rc::<Presence>::default();
+    let socket = Present::new(stream, Rc::clone(&presence));
+    let io = Enveloped::new(Stall::new(socket, shared.config.write_time), &shared.service);
     let service = {
         let shared = Rc::clone(&shared);
-        service_fn(move |request| respond(Rc::clone(&shared), request))
+        service_fn(move |request: Request<Incoming>| {
+            presence.at(if request.body().is_end_stream() { made(&request) } else { Stage::Body });
+            respond(Rc::clone(&shared), Rc::clone(&presence), request)
+        })
     };
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
         .header_read_timeout(shared.config.head_time)
         .max_buf_size(HEAD_BYTES)
-        .max_headers(HEADERS);
+        .max_headers(HEADERS)
+        // One of its own follows the clock wherever that is set.
+        .auto_date_header(false);
     let mut connection = std::pin::pin!(builder.serve_connection(io, service));
     let mut ending = shared.ending.clone();
     let over = tokio::select! {
@@ -67,6 +83,11 @@ pub(super) async fn serve(stream: TcpStream, shared: Rc<Shared>) {
     }
 }
 
+/// The stage of a request that is complete.
+fn made(request: &Request<Incoming>) -> Stage {
+    if request.version() == Version::HTTP_11 { Stage::Made } else { Stage::MadeUnasked }
+}
+
 /// Waits until the server is so far. What is waited for is not handed on: it holds the lock that the server needs to go
 /// further.
 async fn told(ending: &mut watch::Receiver<Ending>, far: impl FnMut(&Ending) -> bool) {
@@ -76,26 +97,33 @@ async fn told(ending: &mut watch::Receiver<Ending>, far: impl FnMut(&Ending) -> 
     }
 }
 
-async fn respond(shared: Rc<Shared>, request: Request<Incoming>) -> Result<Response<ReplyBody>, Infallible> {
+async fn respond(
+    shared: Rc<Shared>,
+    presence: Rc<Presence>,
+    request: Request<Incoming>,
+) -> Result<Response<ReplyBody>, Infallible> {
+    let complete = made(&request);
     let (head, body) = request.into_parts();
     let origin = allowed_origin(&shared, &head);
+    let asked = Asked { shared: &shared, presence: &presence, complete };
     // hyper leaves out the body of a response to HEAD, and tells its length.
     let mut response = match checked(&shared, &head) {
-        Ok(Some(response)) => response.map(whole),
-        Ok(None) => answered(&shared, &head, body).await,
-        Err(refusal) => closing(shared.service.refuse(&refusal).map(whole), &head),
+        Ok(Some(response)) => response.map(|bytes| asked.whole(bytes)),
+        Ok(None) => asked.answered(&head, body).await,
+        Err(refusal) => {
+            let response = shared.service.refuse(&refusal).map(|bytes| asked.whole(bytes));
+            if body.is_end_stream() { response } else { closing(response, &head, body) }
+        }
     };
+    presence.at(Stage::Sent);
+    let headers = response.headers_mut();
+    headers.insert(header::DATE, date::header());
     if let Some(origin) = origin {
-        let headers = response.headers_mut();
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
         headers.insert(header::VARY, HeaderValue::from_static("origin"));
         headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("x-request-id, retry-after"));
     }
     Ok(response)
-}
-
-fn whole(bytes: Bytes) -> ReplyBody {
-    ReplyBody::Whole(Some(bytes).filter(|bytes| !bytes.is_empty()))
 }
 
 /// Looks at what only a socket can be asked wrongly: another host, an origin that is not allowed, a browser's question
@@ -105,7 +133,7 @@ fn checked(shared: &Shared, head: &Parts) -> Result<Option<Response<Bytes>>, Ref
         return Err(Refusal::bad("a request of HTTP/1.1 has exactly one Host header"));
     }
     let host = head.headers.get(header::HOST).map(HeaderValue::as_bytes).or_else(|| head.uri.host().map(str::as_bytes));
-    let name = host.map(host_name);
+    let name = host.and_then(host_name);
     let known = |name: &[u8]| shared.config.hosts.iter().any(|host| host.as_bytes().eq_ignore_ascii_case(name));
     // Probes and scrapers ask by an address, and learn nothing of anybody's requests.
     let is_probe = route::is_probe(head.uri.path());
@@ -140,13 +168,16 @@ fn is_own_origin(head: &Parts, host: Option<&[u8]>) -> bool {
     named.is_some_and(|named| host.is_some_and(|host| named.eq_ignore_ascii_case(host)))
 }
 
-/// A host without its port.
-fn host_name(host: &[u8]) -> &[u8] {
+/// A host without its port; none of what is no host with a port.
+fn host_name(host: &[u8]) -> Option<&[u8]> {
     // An address of version 6 stands in brackets.
-    if host.starts_with(b"[") {
-        return host.iter().position(|&byte| byte == b']').map_or(host, |end| &host[..=end]);
-    }
-    host.iter().position(|&byte| byte == b':').map_or(host, |end| &host[..end])
+    let end = match host {
+        [b'[', ..] => host.iter().position(|&byte| byte == b']')? + 1,
+        _ => host.iter().position(|&byte| byte == b':').unwrap_or(host.len()),
+    };
+    let (name, port) = host.split_at(end);
+    let is_port = port.is_empty() || port[0] == b':' && port[1..].iter().all(u8::is_ascii_digit);
+    is_port.then_some(name)
 }
 
 fn allowed_origin(shared: &Shared, head: &Parts) -> Option<HeaderValue> {
@@ -155,108 +186,170 @@ fn allowed_origin(shared: &Shared, head: &Parts) -> Option<HeaderValue> {
     known.then(|| origin.clone())
 }
 
-async fn answered(shared: &Rc<Shared>, head: &Parts, body: Incoming) -> Response<ReplyBody> {
-    let mut entry = match shared.service.open(head) {
-        Ok(entry) => entry,
-        Err(response) => {
-            let response = response.map(whole);
-            return if passed_over(head, body).await { response } else { closing(response, head) };
-        }
-    };
-    let bytes = match arrived(shared, &mut entry, body).await {
-        Ok(bytes) => bytes,
-        Err(refusal) => return closing(shared.service.refuse(&refusal).map(whole), head),
-    };
-    reply(shared, entry, bytes).await
+/// A request of a connection.
+struct Asked<'a> {
+    shared: &'a Rc<Shared>,
+    presence: &'a Rc<Presence>,
+    /// The stage that begins when its body is there.
+    complete: Stage,
 }
 
-/// Waits for a request's body. Mostly it comes with the head; one that does not leaves places to others meanwhile.
-async fn arrived(shared: &Shared, entry: &mut Entry, body: Incoming) -> Result<Bytes, Refusal> {
-    let is_small = body.size_hint().upper().is_some_and(|most| most <= SMALL_BODY);
-    let mut reading = std::pin::pin!(read(shared, body));
-    if let Ok(bytes) = timeout(PROMPT_BODY, reading.as_mut()).await {
-        return bytes;
+impl Asked<'_> {
+    fn whole(&self, bytes: Bytes) -> ReplyBody {
+        ReplyBody::whole(bytes, self.presence)
     }
-    entry.await_body(is_small)?;
-    let bytes = reading.await?;
-    entry.body_came()?;
-    Ok(bytes)
+
+    fn refused(&self, refusal: &Refusal) -> Response<ReplyBody> {
+        self.shared.service.refuse(refusal).map(|bytes| self.whole(bytes))
+    }
+
+    async fn answered(&self, head: &Parts, mut body: Incoming) -> Response<ReplyBody> {
+        let mut entry = match self.shared.service.open(head) {
+            Ok(entry) => entry,
+            Err(response) => {
+                let response = response.map(|bytes| self.whole(bytes));
+                let kept = passed_over(head, &mut body).await;
+                return if kept { response } else { closing(response, head, body) };
+            }
+        };
+        let bytes = match self.arrived(&mut entry, &mut body).await {
+            Ok(bytes) => bytes,
+            Err(refusal) => return closing(self.refused(&refusal), head, body),
+        };
+        drop(body);
+        self.presence.at(self.complete);
+        self.reply(entry, bytes).await
+    }
+
+    /// Waits for a request's body. Mostly it comes with the head; one that does not leaves places to others meanwhile.
+    async fn arrived(&self, entry: &mut Entry, body: &mut Incoming) -> Result<Bytes, Refusal> {
+        let is_small = body.size_hint().upper().is_some_and(|most| most <= SMALL_BODY);
+        let end = Instant::now() + self.shared.config.body_time;
+        let mut reading = std::pin::pin!(self.read(entry.key, body, end));
+        if let Ok(bytes) = timeout(PROMPT_BODY, reading.as_mut()).await {
+            return bytes;
+        }
+        entry.await_body(is_small)?;
+        let bytes = reading.await?;
+        entry.body_came()?;
+        Ok(bytes)
+    }
+
+    /// Reads a body, as large and as slow as it may be.
+    async fn read(&self, key: usize, body: &mut Incoming, end: Instant) -> Result<Bytes, Refusal> {
+        let Shared { bodies, config, service, .. } = &**self.shared;
+        match timeout_at(end, bodies.read(key, body)).await {
+            Ok(Ok(bytes)) => Ok(bytes),
+            Ok(Err(Unread::TooLarge)) => Err(service.too_large(service.limits().body_bytes as u64 + 1)),
+            Ok(Err(Unread::Broken)) => Err(Refusal::bad("the body broke off before its end")),
+            Ok(Err(Unread::Full)) => {
+                let message = "the bodies of requests take all memory that they may take together: try again in 1 s";
+                Err(Refusal::overloaded(message, 1))
+            }
+            Err(_) => {
+                let seconds = config.body_time.as_secs();
+                Err(Refusal::too_late(format!("the body did not come within {seconds} s")))
+            }
+        }
+    }
+
+    /// Serves a request. What takes time is done in a lane.
+    ///
+    /// # Errors
+    /// What it panicked with.
+    async fn handled(&self, entry: Entry, bytes: Bytes) -> Result<Reply, String> {
+        let (service, lanes, key) = (self.shared.service.clone(), &self.shared.lanes, entry.key);
+        let lane = if entry.tokenizes() { &lanes.tokens } else { &lanes.prompts };
+        if entry.works() {
+            return lane.run(key, move || service.handle(entry, &bytes)).await;
+        }
+        // Nothing that the request has touched is looked at again.
+        let made = catch_unwind(AssertUnwindSafe(|| service.handle(entry, &bytes)));
+        made.map_err(|panic| said(&*panic))
+    }
+
+    async fn reply(&self, entry: Entry, bytes: Bytes) -> Response<ReplyBody> {
+        let (shared, key) = (self.shared, entry.key);
+        let response = match self.handled(entry, bytes).await {
+            Ok(Reply::Whole(response)) => Ok(response),
+            Ok(Reply::Pending(mut pending)) => {
+                let over = tokio::select! {
+                    over = pending.over() => Some(over),
+                    () = given_up(shared) => None,
+                };
+                match over {
+                    None => Ok(pending.end_with(&Refusal::shutting_down())),
+                    Some(over) if pending.is_long() => {
+                        shared.lanes.answers.run(key, move || pending.written(over)).await
+                    }
+                    Some(over) => Ok(pending.written(over)),
+                }
+            }
+            Ok(Reply::Stream(head, events)) => {
+                let streaming = Streaming::new(events, shared, key, given_up(shared));
+                return head.map(|()| ReplyBody::stream(streaming, self.presence));
+            }
+            Err(error) => Err(error),
+        };
+        match response {
+            Ok(response) => response.map(|bytes| self.whole(bytes)),
+            Err(error) => {
+                tracing::error!(%error, "a request broke off (a bug, please report it)");
+                self.refused(&Refusal::failed("the request broke off (a bug, please report it)"))
+            }
+        }
+    }
 }
 
-/// Reads the body of a refused request to its end, if that is near: a client that is asked to come again keeps its
-/// connection, and a crowd of them costs no new ones.
-async fn passed_over(head: &Parts, body: Incoming) -> bool {
+/// Passes over the body of a refused request, if its end is near: a client that is asked to come again keeps its connection,
+/// and a crowd of them costs no new ones.
+async fn passed_over(head: &Parts, body: &mut Incoming) -> bool {
     // A client that waits to be asked for its body shall not send it.
     if head.headers.contains_key(header::EXPECT)
         || body.size_hint().upper().is_none_or(|most| most > REFUSED_BODY as u64)
     {
         return false;
     }
-    timeout(REFUSED_TIME, body.collect()).await.is_ok_and(|read| read.is_ok())
+    timeout(REFUSED_TIME, pass_over(body, REFUSED_BODY)).await.unwrap_or(false)
 }
 
-/// A body that was not read cannot be passed over: the connection ends behind the response.
-fn closing(mut response: Response<ReplyBody>, head: &Parts) -> Response<ReplyBody> {
-    let none =
-        head.headers.get(header::CONTENT_LENGTH).is_none() && head.headers.get(header::TRANSFER_ENCODING).is_none();
-    if !none {
-        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+/// Ends a connection behind a response: a body that was not read cannot be passed over in any time.
+fn closing(mut response: Response<ReplyBody>, head: &Parts, mut body: Incoming) -> Response<ReplyBody> {
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    if !head.headers.contains_key(header::EXPECT) {
+        spawn_local(async move {
+            let _ = timeout(LINGERING_TIME, pass_over(&mut body, LINGERING_BODY)).await;
+        });
     }
     response
-}
-
-/// Reads a body, as large and as slow as it may be.
-async fn read(shared: &Shared, body: Incoming) -> Result<Bytes, Refusal> {
-    let most = shared.service.limits().body_bytes;
-    let collected = timeout(shared.config.body_time, Limited::new(body, most).collect()).await;
-    match collected {
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(shared.service.too_large(most as u64 + 1)),
-        Ok(Err(_)) => Err(Refusal::bad("the body broke off before its end")),
-        Err(_) => {
-            let seconds = shared.config.body_time.as_secs();
-            Err(Refusal::too_late(format!("the body did not come within {seconds} s")))
-        }
-    }
-}
-
-/// Serves a request: a short one here, a long one, whose prompt takes a while to put into tokens, on a thread of its own.
-///
-/// # Errors
-/// What it panicked with.
-async fn handled(shared: &Shared, entry: Entry, bytes: Bytes) -> Result<Reply, String> {
-    let service = shared.service.clone();
-    if bytes.len() > SHORT_BODY {
-        return spawn_blocking(move || service.handle(entry, &bytes)).await.map_err(|error| error.to_string());
-    }
-    // Nothing that the request has touched is looked at again.
-    let made = catch_unwind(AssertUnwindSafe(|| service.handle(entry, &bytes)));
-    made.map_err(|panic| panic.downcast_ref::<&str>().map_or_else(|| "a panic".to_owned(), ToString::to_string))
-}
-
-async fn reply(shared: &Rc<Shared>, entry: Entry, bytes: Bytes) -> Response<ReplyBody> {
-    match handled(shared, entry, bytes).await {
-        Ok(Reply::Whole(response)) => response.map(whole),
-        Ok(Reply::Pending(mut pending)) => {
-            let response = tokio::select! {
-                response = pending.response() => response,
-                () = given_up(shared) => pending.end_with(&Refusal::shutting_down()),
-            };
-            response.map(whole)
-        }
-        Ok(Reply::Stream(head, events)) => {
-            let streaming = Streaming::new(*events, &shared.config, &shared.streams, given_up(shared));
-            head.map(|()| ReplyBody::Stream(Box::new(streaming)))
-        }
-        Err(error) => {
-            tracing::error!(%error, "a request broke off (a bug, please report it)");
-            shared.service.refuse(&Refusal::failed("the request broke off (a bug, please report it)")).map(whole)
-        }
-    }
 }
 
 /// Waits until what is on its way is given up.
 fn given_up(shared: &Shared) -> GivenUp {
     let mut ending = shared.ending.clone();
     Box::pin(async move { told(&mut ending, |ending| *ending == Ending::GivingUp).await })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::host_name;
+
+    #[test]
+    fn a_host_is_a_name_and_a_port_and_nothing_else() {
+        for (host, name) in [
+            ("localhost", Some("localhost")),
+            ("localhost:8080", Some("localhost")),
+            ("localhost:", Some("localhost")),
+            ("[::1]", Some("[::1]")),
+            ("[::1]:8080", Some("[::1]")),
+            ("[::1].evil.com", None),
+            ("[::1]evil", None),
+            ("[::1", None),
+            ("localhost:80@evil.com", None),
+            ("localhost:80:80", None),
+            ("localhost: 80", None),
+        ] {
+            assert_eq!(host_name(host.as_bytes()), name.map(str::as_bytes), "{host}");
+        }
+    }
 }

@@ -13,7 +13,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use http::{Response, StatusCode};
 use hyper::rt::{Read, ReadBufCursor, Write};
 
-use crate::{Refusal, Service};
+use crate::{Refusal, Service, date};
 
 /// A stream that replaces such a response.
 pub struct Enveloped<S> {
@@ -32,7 +32,7 @@ impl<S> Enveloped<S> {
     /// Returns the response for the status that hyper has written; none if these bytes are something else.
     fn replaced(&self, written: &[u8]) -> Option<Bytes> {
         let refusal = Refusal::head(bare_status(written)?);
-        Some(as_bytes(&self.service.refuse(&refusal), written))
+        Some(as_bytes(&self.service.refuse(&refusal)))
     }
 }
 
@@ -67,8 +67,8 @@ fn bare_status(written: &[u8]) -> Option<StatusCode> {
     (behind.is_empty() && !named).then_some(status)
 }
 
-/// A whole response, with the date of the one that it replaces.
-fn as_bytes(response: &Response<Bytes>, replaced: &[u8]) -> Bytes {
+/// A whole response.
+fn as_bytes(response: &Response<Bytes>) -> Bytes {
     let mut bytes = BytesMut::new();
     bytes.extend_from_slice(format!("HTTP/1.1 {}\r\n", response.status()).as_bytes());
     for (name, value) in response.headers() {
@@ -76,10 +76,10 @@ fn as_bytes(response: &Response<Bytes>, replaced: &[u8]) -> Bytes {
             bytes.extend_from_slice(part);
         }
     }
-    let date = replaced.split_inclusive(|&byte| byte == b'\n').find(|line| line.starts_with(b"date: "));
-    bytes.extend_from_slice(date.unwrap_or_default());
     let length = response.body().len();
-    bytes.extend_from_slice(format!("content-length: {length}\r\nconnection: close\r\n\r\n").as_bytes());
+    bytes.extend_from_slice(b"date: ");
+    bytes.extend_from_slice(date::header().as_bytes());
+    bytes.extend_from_slice(format!("\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n").as_bytes());
     bytes.extend_from_slice(response.body());
     bytes.freeze()
 }

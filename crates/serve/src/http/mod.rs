@@ -1,10 +1,14 @@
 //! The service on a socket: an accept loop of its own, in which every slow part of a connection has an end.
 //!
-//! One thread does all of it. The engine owns the cores; prompts are put into tokens on threads of the runtime's pool.
+//! One thread does all of it, and nothing else: what takes time (prompts are put into tokens, long answers into JSON) is done
+//! in lanes on threads of the runtime's pool. The engine owns the cores.
 
+mod bodies;
 mod body;
 mod connection;
 mod envelope;
+mod lane;
+mod presence;
 mod server;
 mod stall;
 

@@ -6,6 +6,7 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     rc::Rc,
+    sync::Arc,
     time::Duration,
 };
 
@@ -16,7 +17,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until, timeout},
 };
 
-use super::connection;
+use super::{bodies::Bodies, connection, lane::Lane};
 use crate::Service;
 
 /// Bounds of connections.
@@ -67,11 +68,17 @@ impl Default for HttpConfig {
 }
 
 impl HttpConfig {
-    /// Returns the usual bounds for an address. On loopback a request's name for this host must be this machine's: a page of
-    /// another site may point a name of its own there.
+    /// Returns the usual bounds for an address. On loopback a request's name for this host must be this machine's, or the
+    /// address itself: a page of another site may point a name of its own there.
     pub fn at(address: IpAddr) -> Self {
-        let loopback = ["localhost", "127.0.0.1", "[::1]"];
-        let hosts = if address.is_loopback() { loopback.map(str::to_owned).to_vec() } else { Vec::new() };
+        let mut hosts = Vec::new();
+        if address.is_loopback() {
+            hosts = ["localhost", "127.0.0.1", "[::1]"].map(str::to_owned).to_vec();
+            let own = if address.is_ipv6() { format!("[{address}]") } else { address.to_string() };
+            if !hosts.contains(&own) {
+                hosts.push(own);
+            }
+        }
         Self { hosts, ..Self::default() }
     }
 }
@@ -99,10 +106,34 @@ pub struct Server {
 pub(super) struct Shared {
     pub service: Service,
     pub config: HttpConfig,
+    /// Bodies that are on their way or read.
+    pub bodies: Arc<Bodies>,
+    pub lanes: Lanes,
     /// Each stream holds it, which counts them.
     pub streams: Rc<()>,
     /// State of the end, which connections watch.
     pub ending: watch::Receiver<Ending>,
+}
+
+/// Lanes for what takes time.
+#[derive(Debug, Clone)]
+pub(super) struct Lanes {
+    /// Requests that generate are read, and their prompts put into tokens.
+    pub prompts: Lane,
+    /// Texts are put into tokens for clients, and tokens into texts.
+    pub tokens: Lane,
+    /// Long answers are written.
+    pub answers: Lane,
+}
+
+impl Lanes {
+    /// Jobs of each lane at a time. The engine needs the cores more than they do, and a long answer much memory.
+    const JOBS: [usize; 3] = [4, 1, 1];
+
+    fn new() -> Self {
+        let [prompts, tokens, answers] = Self::JOBS.map(Lane::new);
+        Self { prompts, tokens, answers }
+    }
 }
 
 /// State of the server's end.
@@ -140,8 +171,9 @@ impl Server {
     /// # Errors
     /// If the system has no means to wait for sockets.
     pub fn run(self, mut stop: impl FnMut() -> Stop) -> io::Result<()> {
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_io().enable_time().max_blocking_threads(4).build()?;
+        let threads = Lanes::JOBS.iter().sum();
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_io().enable_time().max_blocking_threads(threads).build()?;
         let local = LocalSet::new();
         let served = local.block_on(&runtime, self.serve(&mut stop));
         // A prompt that is being put into tokens for a client that is gone is not waited for.
@@ -153,7 +185,9 @@ impl Server {
         let Self { listener, service, config } = self;
         let listener = TcpListener::from_std(listener)?;
         let (tell, ending) = watch::channel(Ending::Serving);
-        let shared = Rc::new(Shared { service, config, streams: Rc::default(), ending });
+        let (limits, lanes) = (service.limits(), Lanes::new());
+        let bodies = Bodies::new(limits.all_bodies, limits.body_bytes, &service.weights());
+        let shared = Rc::new(Shared { service, config, bodies, lanes, streams: Rc::default(), ending });
         let mut connections = JoinSet::new();
         let accepting = accept(&listener, &shared, &mut connections);
         let stopped = until_stopped(stop, Stop::Drain);
