@@ -42,6 +42,7 @@ mod footprint;
 mod generate;
 mod guide;
 mod inline;
+mod length;
 mod likelihood;
 mod logprob;
 mod mailbox;
@@ -140,7 +141,7 @@ pub mod internals {
         inline::{Over, RequestObserver},
         likelihood::LikelihoodTask,
         model::{Defaults, LoadObserver, ModelError, Opened, Prompter},
-        options::{OptionError, OptionField, OptionType},
+        options::{OptionError, OptionField, OptionType, whole},
         outline::Outline,
         receipt::{DeviceUse, Guided, MemoryUse, Seconds, peak_memory},
         rehearsal::{Assumed, Rehearsed, StandIn, explain, rehearse},

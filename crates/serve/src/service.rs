@@ -27,8 +27,9 @@ use crate::{
     admission::{Admission, Places},
     api::{self, Judging},
     config::ServiceConfig,
-    date,
+    date, media,
     metrics::Metrics,
+    path::Path,
     random,
     route::{self, Endpoint},
     run::Run,
@@ -66,7 +67,9 @@ pub struct Entry {
     pub(crate) caller: Caller,
     pub(crate) weight: f64,
     /// The path that it came by.
-    pub(crate) path: String,
+    pub(crate) path: Path,
+    /// What the head says of the body's form, if JSON is something else.
+    foreign: Option<String>,
     places: Option<Places>,
     pub(crate) started: Instant,
 }
@@ -124,7 +127,8 @@ impl Service {
 
     fn entry(&self, head: &Parts, id: String, started: Instant) -> Result<Entry, Refusal> {
         let inner = &self.inner;
-        let endpoint = route::find(&head.method, head.uri.path(), inner.config.page)?;
+        let path = Path::read(head.uri.path())?;
+        let endpoint = route::find(&head.method, &path, inner.config.page)?;
         let text = |name| head.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let mut caller = Caller { id, endpoint: endpoint.name(), key: None, trace: text("traceparent") };
         let mut weight = 1.0;
@@ -136,6 +140,7 @@ impl Service {
                 weight = key.weight;
             }
         }
+        media::check(head)?;
         self.check_body(head)?;
         let mut places = None;
         if endpoint.works() {
@@ -144,7 +149,7 @@ impl Service {
             }
             places = Some(inner.admission.enter()?);
         }
-        Ok(Entry { endpoint, caller, weight, path: head.uri.path().to_owned(), places, started })
+        Ok(Entry { endpoint, caller, weight, path, foreign: media::foreign(head), places, started })
     }
 
     fn check_body(&self, head: &Parts) -> Result<(), Refusal> {
@@ -165,7 +170,8 @@ impl Service {
     /// Serves a request whose body is there. Prompts are put into tokens on the thread that calls.
     pub fn handle(&self, entry: Entry, body: &Bytes) -> Reply {
         let (caller, started) = (entry.caller.clone(), entry.started);
-        match api::serve(&self.inner, entry, body) {
+        let foreign = entry.foreign.clone();
+        match api::serve(&self.inner, entry, body).map_err(|refusal| media::blame(refusal, foreign, body)) {
             Ok(Served::Whole(response)) => Reply::Whole(dress(response, &caller.id)),
             Ok(Served::Run(run, shape)) => self.reply(*run, shape, caller.id),
             Ok(Served::Judging(judging)) => {

@@ -7,7 +7,7 @@ use crate::{Message, RenderOptions};
 /// Form of LLaDA and Llama 3: a header before each turn, its end behind.
 pub(super) fn headers(start: &str, messages: &[Message], options: &RenderOptions) -> String {
     let mut prompt = start.to_owned();
-    for Message { role, content } in messages {
+    for Message { role, content, .. } in messages {
         let _ = write!(prompt, "<|start_header_id|>{role}<|end_header_id|>\n\n{}<|eot_id|>", content.trim());
     }
     if options.add_generation_prompt {
@@ -23,7 +23,7 @@ pub(super) fn chat_ml(system: Option<&str>, messages: &[Message], options: &Rend
     if let (Some(system), false) = (system, has_system) {
         let _ = write!(prompt, "<|im_start|>system\n{system}<|im_end|>\n");
     }
-    for Message { role, content } in messages {
+    for Message { role, content, .. } in messages {
         let _ = write!(prompt, "<|im_start|>{role}\n{content}<|im_end|>\n");
     }
     if options.add_generation_prompt {
@@ -39,7 +39,16 @@ pub(super) fn thinking_chat_ml(messages: &[Message], options: &RenderOptions) ->
     let forget = |(index, message): (usize, &Message)| {
         let old = message.role == "assistant" && last_question.is_some_and(|last| index < last);
         let answer = message.content.rsplit("</think>").next().unwrap_or_default();
-        let content = if old { answer.trim_start_matches('\n') } else { message.content.as_str() };
+        // Thoughts beside the answer, where the model put them in front of it.
+        let thought = message.fields.get("reasoning_content").and_then(serde_json::Value::as_str);
+        let content = match thought.filter(|_| message.role == "assistant") {
+            _ if old => answer.trim_start_matches('\n').to_owned(),
+            Some(thought) => {
+                let (thought, answer) = (thought.trim_matches('\n'), message.content.trim_start_matches('\n'));
+                format!("<think>\n{thought}\n</think>\n\n{answer}")
+            }
+            None => message.content.clone(),
+        };
         Message::new(message.role.as_str(), content)
     };
     let messages: Vec<Message> = messages.iter().enumerate().map(forget).collect();
@@ -58,7 +67,7 @@ pub(super) fn roles(messages: &[Message], options: &RenderOptions) -> String {
         _ => (String::new(), messages),
     };
     let mut prompt = format!("<role>SYSTEM</role>{system}detailed thinking {thinks}<|role_end|>");
-    for Message { role, content } in rest {
+    for Message { role, content, .. } in rest {
         let role = match role.as_str() {
             "user" => "HUMAN",
             "assistant" => "ASSISTANT",

@@ -11,7 +11,7 @@ const BUDGET: Budget = Budget { steps: 200_000, bytes: 64 << 20 };
 fn inputs<'a>(messages: &'a [(String, String)], flags: Vec<(&'a str, bool)>) -> Inputs<'a> {
     let messages = messages.iter().map(|(role, content)| (&**role, &**content)).collect();
     let texts = vec![("bos_token", "<s>"), ("eos_token", "</s>")];
-    Inputs { messages, texts, flags, now: UNIX_EPOCH }
+    Inputs { messages, fields: Vec::new(), texts, flags, now: UNIX_EPOCH }
 }
 
 fn alone(source: &str) -> Result<String, Error> {

@@ -9,6 +9,10 @@ use demask::{
 
 use crate::{output, settings::Settings};
 
+/// Standing of GPUs: `auto` takes none.
+#[cfg(feature = "cuda")]
+const EXPERIMENTAL: &str = "experimental: never run on a card, used by --device cuda alone";
+
 /// Runs the command.
 pub fn run(settings: &Settings) -> anyhow::Result<()> {
     let asked = settings.asked();
@@ -28,7 +32,7 @@ fn gpu_lines(gpu: &Gpu) -> Vec<String> {
             let cards = cards.iter().map(|Card { number, name, capability, memory, refused }| {
                 let refused = refused.as_ref().map_or_else(String::new, |reason| format!("; cannot be used: {reason}"));
                 let memory = output::bytes(*memory);
-                format!("gpu       cuda:{number} {name}, capability {capability}, {memory}{refused}")
+                format!("gpu       cuda:{number} {name}, capability {capability}, {memory}{refused}; {EXPERIMENTAL}")
             });
             let kernels = kernels.as_deref().unwrap_or("are not kept: neither XDG_CACHE_HOME nor HOME is set");
             let about =

@@ -31,7 +31,7 @@ pub fn tokenize(service: &Inner, body: &Bytes) -> Result<Response<Bytes>, Refusa
         }
         prompter.tokenizer()?.encode(&text, special).map_err(demask::Error::from)?
     } else {
-        prompter.ids(&Prompt::Chat(chat::messages(&mut fields, limits)?))?
+        prompter.ids(&Prompt::Chat(chat::messages(&mut fields, service)?))?
     };
     fields.finish()?;
     let mut answer = json!({"count": ids.len(), "max_model_len": prompter.facts().context, "tokens": ids});

@@ -5,7 +5,9 @@
 mod body;
 mod connection;
 mod envelope;
+mod names;
 mod server;
 mod stall;
 
+pub use names::{host, origin};
 pub use server::{HttpConfig, Server, Stop};
