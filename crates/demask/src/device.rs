@@ -168,6 +168,14 @@ fn int8_pays(isa: Isa) -> bool {
 #[cfg(feature = "cuda")]
 const PROVEN_CARDS: &[&str] = &[];
 
+/// What the table comes to, in words.
+#[cfg(feature = "cuda")]
+pub(crate) const STANDING: &str = if PROVEN_CARDS.is_empty() {
+    "experimental: never run on a card, so that device auto is the processor and device cuda tries one"
+} else {
+    "device auto takes cards on which bench/gpu_checks.py has passed"
+};
+
 /// Largest number of threads for each core: more are a mistake, not a wish.
 const MOST_THREADS_PER_CORE: usize = 4;
 
@@ -263,17 +271,22 @@ impl DeviceOptions {
         checks.into_iter().find(|(asked, ..)| *asked).map(|(_, what, why)| (what, why))
     }
 
-    /// Opens a GPU. What is odd about its kernels is written to the log, and that it is a card that nothing has run on.
+    /// Opens a GPU. What is odd about its kernels is written to the log.
     #[cfg(feature = "cuda")]
     pub fn open_gpu(&self, number: usize) -> Result<Driver, UnusableDevice> {
-        /// One line is enough, however many models and guides are loaded.
-        static TOLD: Once = Once::new();
         let opened = Cuda::probe(&self.cuda)
             .and_then(|cuda| cuda.open(number, &demask_cuda::sources(), &mut |remark| tracing::warn!("{remark}")));
-        if let Some(remark) = opened.as_ref().ok().and_then(|gpu| unproven(gpu.card(), PROVEN_CARDS)) {
+        opened.map_err(|reason| UnusableDevice::NoGpu { number, reason })
+    }
+
+    /// Writes to the log that a card about to compute is none of those on which the checks have passed; one line, however many
+    /// models and guides it runs.
+    #[cfg(feature = "cuda")]
+    pub fn tell_experimental(card: &Card) {
+        static TOLD: Once = Once::new();
+        if let Some(remark) = unproven(card, PROVEN_CARDS) {
             TOLD.call_once(|| tracing::warn!("{remark}"));
         }
-        opened.map_err(|reason| UnusableDevice::NoGpu { number, reason })
     }
 
     /// The processor tier that these options mean.

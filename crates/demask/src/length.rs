@@ -161,3 +161,118 @@ impl Prompter {
         }
     }
 }
+
+#[cfg(all(test, feature = "demo"))]
+mod tests {
+    use std::path::Path;
+
+    use demask_checkpoint::ModelFiles;
+
+    use super::*;
+    use crate::{Outline, Prompt};
+
+    fn demo(name: &str) -> Prompter {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo").join(name);
+        Prompter::open(ModelFiles::directory(&folder).unwrap()).unwrap()
+    }
+
+    fn length(prompter: &Prompter, prompt: usize, options: &Options) -> Length {
+        let prepared = prompter.length(prompt, 0, options).unwrap();
+        // What is chosen can be decoded.
+        prompter.session(&Prompt::Tokens(vec![5; prompt]), options).unwrap();
+        prepared
+    }
+
+    #[test]
+    fn recommended_lengths_are_the_checkpoint_s_or_the_family_s() {
+        for (model, expected) in [("demo-llada", 64), ("demo-dream", 64), ("demo-sdar", 128)] {
+            assert_eq!(demo(model).recommended_length(), expected, "{model}");
+        }
+        assert_eq!(Prompter::demo().unwrap().recommended_length(), 64);
+        for (like, expected) in [
+            ("llada-8b", 256),
+            ("dream-7b", 512),
+            ("llada-moe-7b-a1b", 128),
+            ("a2d-qwen3-0.6b", 128),
+            ("open-dcoder-0.5b", 512),
+            ("sdar-4b", 128),
+            ("rnd1-30b-a3b", 256),
+        ] {
+            let outline = Outline::of_shape(like.parse().unwrap(), None).unwrap();
+            assert_eq!(outline.prompter().recommended_length(), expected, "{like}");
+        }
+        // A model that sees fewer positions than its family's others is made for fewer: no file has to say so.
+        let mut small = demo("demo-dream");
+        small.text.generation.max_new_tokens = None;
+        assert_eq!(small.recommended_length(), 64);
+    }
+
+    #[test]
+    fn a_bound_sets_the_canvas_only_where_that_changes_no_answer() {
+        let (full, blocks, causal) = (demo("demo-dream"), demo("demo-sdar"), demo("demo-qwen"));
+        let bound = |most: usize| Options { max_tokens: Some(most), ..Options::default() };
+        for (most, canvas) in [(1, 1), (32, 32), (64, 64), (128, 64), (4096, 64)] {
+            assert_eq!(length(&full, 30, &bound(most)).canvas, canvas);
+        }
+        for prompter in [&blocks, &causal] {
+            for (most, canvas) in [(32, 32), (512, 512), (4096, 1024 - 32)] {
+                assert_eq!(length(prompter, 32, &bound(most)).canvas, canvas);
+            }
+        }
+        let both = Options { gen_length: Some(128), ..bound(10) };
+        assert_eq!(length(&full, 30, &both), Length { canvas: 128, kept: Some(10), limit: Limit::MaxTokens });
+        // Whole blocks, where somebody asks for blocks.
+        let whole = |block: usize, most: usize| Options { block_length: Some(block), ..bound(most) };
+        for (block, most, canvas) in [(16, 20, 32), (16, 4096, 64), (48, 4096, 96), (1000, 5, 0)] {
+            let chosen = full.length(40, 0, &whole(block, most));
+            assert_eq!(chosen.map_or(0, |length| length.canvas), canvas, "{block} {most}");
+        }
+        let refused = full.length(100, 0, &whole(1000, 5)).unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            "`block_length` is 1000, expected at most 924, the positions that the prompt leaves of the context"
+        );
+        let nothing = full.length(10, 0, &bound(0)).unwrap_err().to_string();
+        assert_eq!(nothing, "`max_tokens` is 0, expected a whole number from 1 on");
+    }
+
+    #[test]
+    fn an_open_answer_of_a_causal_model_ends_with_the_context_or_the_memory() {
+        let mut causal = demo("demo-qwen");
+        let open = Options::default();
+        assert_eq!(length(&causal, 24, &open), Length { canvas: 1000, kept: None, limit: Limit::Context });
+        // Two tensors of 64 numbers in each of 4 layers.
+        causal.free_memory = Some(PART_OF_MEMORY * 300 * 2 * 64 * 4 * 4);
+        assert_eq!(length(&causal, 24, &open), Length { canvas: 300, kept: None, limit: Limit::Memory });
+        assert_eq!(causal.default_gen_length(), 300);
+        let asked = Options { max_tokens: Some(700), ..Options::default() };
+        assert_eq!(length(&causal, 24, &asked).canvas, 700);
+        // However little there is, an answer of the usual length is tried.
+        causal.free_memory = Some(0);
+        assert_eq!(length(&causal, 24, &open).canvas, 128);
+        let more = length(&causal, 24, &open).more(Finish::Length).unwrap();
+        assert!(more.contains("leave memory for others: set `max_tokens`"), "{more}");
+        assert_eq!(length(&causal, 24, &open).more(Finish::Eos), None);
+        // Estimates are of the usual length on every machine.
+        causal.free_memory = None;
+        assert_eq!(causal.default_gen_length(), 128);
+    }
+
+    #[test]
+    fn what_does_not_fit_names_what_asked_for_it() {
+        let full = demo("demo-dream");
+        let told = |prompt: usize, options: Options| full.length(prompt, 0, &options).unwrap_err().to_string();
+        let asked = Options { gen_length: Some(64), ..Options::default() };
+        assert_eq!(
+            told(1000, asked),
+            "1000 prompt tokens and 64 to generate exceed the model's context of 1024: shorten the prompt or lower `gen_length`"
+        );
+        let bound = Options { max_tokens: Some(5), ..Options::default() };
+        let message = told(1100, bound);
+        assert!(
+            message.contains("1100 prompt tokens and 5 to generate") && message.contains("`max_tokens`"),
+            "{message}"
+        );
+        assert!(told(1024, Options::default()).ends_with("shorten the prompt"));
+    }
+}

@@ -417,7 +417,10 @@ impl Opened {
             .map_err(|unfit| ModelError::Unfit { name: self.prompter.name().to_owned(), number, unfit })?;
         let gpu = device.open_gpu(number)?;
         self.check_memory(device, sequences, &format!("memory on {}", gpu.describe()), gpu.available())?;
-        self.load_on(CudaBackend::new(gpu, options), device.row_budget, progress)
+        let card = gpu.card().clone();
+        let model = self.load_on(CudaBackend::new(gpu, options), device.row_budget, progress)?;
+        DeviceOptions::tell_experimental(&card);
+        Ok(model)
     }
 
     /// Loads the weights to a backend, which refuses what it has no memory for. Joined steps may have up to `row_budget`

@@ -2,6 +2,9 @@
 
 use crate::Refusal;
 
+/// Options that a client may call by other names.
+const LENGTHS: [&str; 3] = ["max_tokens", "gen_length", "block_length"];
+
 /// What the client calls each option that it has set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Names(Vec<(&'static str, String)>);
@@ -20,10 +23,12 @@ impl Names {
         told.unwrap_or(if option == "gen_length" { "diffusion.gen_length" } else { option })
     }
 
-    /// Returns a message of the library in the client's names: the library's stand in backticks.
+    /// Returns a message of the library with the client's names for lengths, which have several; options stand in backticks.
     pub fn told(&self, message: &str) -> String {
+        let is_length = |place: usize, piece: &str| place % 2 == 1 && LENGTHS.contains(&piece);
         let pieces = message.split('`').enumerate();
-        pieces.map(|(place, piece)| if place % 2 == 1 { self.of(piece) } else { piece }).collect::<Vec<_>>().join("`")
+        let told = pieces.map(|(place, piece)| if is_length(place, piece) { self.of(piece) } else { piece });
+        told.collect::<Vec<_>>().join("`")
     }
 
     /// Returns a refusal in the client's names.
@@ -45,6 +50,6 @@ mod tests {
         names.note("steps", "diffusion.steps");
         names.note("max_tokens", "max_completion_tokens");
         let told = names.told("`steps` is 5: lower `max_tokens` or `gen_length`, not `stop");
-        assert_eq!(told, "`diffusion.steps` is 5: lower `n_predict` or `diffusion.gen_length`, not `stop");
+        assert_eq!(told, "`steps` is 5: lower `n_predict` or `diffusion.gen_length`, not `stop");
     }
 }

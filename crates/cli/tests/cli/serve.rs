@@ -128,6 +128,18 @@ fn what_cannot_be_served_is_told_in_one_line() {
         (&["--host", "no.such.host.invalid"], 2, "expected an address of this machine"),
         (&["--api-key-file", keys], 1, "line 1 of the keys: it has no key behind its name"),
         (&["--api-key-file", "no/such"], 1, "cannot read the keys no/such"),
+        (
+            &["--cors-origin", "*"],
+            2,
+            "--cors-origin: \"*\" is no origin, and all of them are never allowed: name each one",
+        ),
+        (&["--cors-origin", "http://localhost:3000/"], 2, "write \"http://localhost:3000\""),
+        (&["--cors-origin", ","], 2, "--cors-origin names nothing"),
+        (
+            &["--allowed-host", "localhost:8080"],
+            2,
+            "--allowed-host: \"localhost:8080\" is no bare host: write \"localhost\"",
+        ),
         (&["--model", "no/such/model"], 2, "no/such/model"),
         (&["--guide", &llada], 2, "expected an autoregressive one"),
     ] {

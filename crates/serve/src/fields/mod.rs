@@ -38,7 +38,9 @@ pub fn told(value: &Value) -> String {
 fn unread(body: &[u8], error: &serde_json::Error) -> Refusal {
     let said = error.to_string();
     Refusal::bad(match error.classify() {
-        _ if body.iter().all(u8::is_ascii_whitespace) => "the body is empty: expected a JSON object".to_owned(),
+        _ if body.iter().all(u8::is_ascii_whitespace) => {
+            "the body is empty, which is no JSON: expected an object".to_owned()
+        }
         Category::Data => format!("the body cannot be read ({said}): expected each name once"),
         _ if said.starts_with("recursion limit") => {
             format!("the body nests too deep ({said}): expected at most 127 levels")

@@ -88,7 +88,7 @@ async fn respond(shared: Rc<Shared>, request: Request<Incoming>) -> Result<Respo
     if let Some(origin) = origin {
         let headers = response.headers_mut();
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-        headers.insert(header::VARY, HeaderValue::from_static("origin, access-control-request-headers"));
+        headers.insert(header::VARY, HeaderValue::from_static("origin"));
         headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("x-request-id, retry-after"));
     }
     Ok(response)
