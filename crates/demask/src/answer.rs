@@ -143,6 +143,14 @@ impl Prepared {
         self.session.tell_drafts();
     }
 
+    /// Bounds the answer to so many tokens, at least one, as `max_tokens` does; the canvas keeps its length. It has no meaning for
+    /// a text with holes.
+    pub fn keep(&mut self, tokens: usize) {
+        if !self.filling.is_some() {
+            self.session.keep(tokens);
+        }
+    }
+
     /// Returns the session, to give it what only a loaded model knows.
     pub(crate) fn session_mut(&mut self) -> &mut Session {
         &mut self.session
