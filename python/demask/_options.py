@@ -16,7 +16,7 @@ class LoadOptions(TypedDict, total=False):
     """Keywords of `load` and `demo`. `None` means not set."""
 
     device: str | None
-    """Device: `auto`, `cpu`, `cuda` or `cuda:N`."""
+    """Device: `auto` (the processor), `cpu`, `cuda` or `cuda:N` (experimental: never run on a card)."""
     dtype: str | None
     """Element type of weights and products: `auto`, `f32` or `bf16`."""
     quantize: str | None
@@ -43,7 +43,7 @@ class ServiceOptions(TypedDict, total=False):
     max_queue: int
     """Answers that are made or wait at the same time."""
     max_gen_length: int
-    """Positions that are decoded for an answer."""
+    """Tokens that an answer may have at most."""
     max_body_bytes: int
     """Bytes of a body."""
     max_choices: int
@@ -58,7 +58,10 @@ class Options(TypedDict, total=False):
     """
 
     gen_length: int | None
-    """Positions to decode."""
+    """Positions to decode: the canvas, which under full attention is an input of the answer."""
+    max_tokens: int | None
+    """Tokens that the answer may have at most. It sets the canvas of causal and block-causal models; under full
+    attention the canvas has the recommended length if that is less, whatever this is."""
     block_length: int | None
     """Positions of a block."""
     steps: int | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard, Union
@@ -14,8 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Hole", "Infill", "Message", "Prompt", "Raw", "Tokens"]
 
-Message = Mapping[str, str]
-"""A message of a conversation: `{"role": "user", "content": "..."}`."""
+Message = Mapping[str, Any]
+"""A message of a conversation: `{"role": "user", "content": "..."}`. Other fields (`reasoning_content`, `name`) reach the model's
+template."""
 
 
 class Raw(str):
@@ -144,20 +146,36 @@ def text(what: str, found: object) -> str:
     return str(found)
 
 
-def messages(listed: Iterable[Any]) -> list[tuple[str, str]]:
-    """Returns a conversation as pairs of role and content.
+def messages(listed: Iterable[Any]) -> list[tuple[str, str, str]]:
+    """Returns a conversation as roles, contents, and JSON of all other fields.
 
     Raises `TypeError` if a message is none, `PromptError` if it holds what is no character.
     """
-    pairs = []
+    found = []
     for message in listed:
         if not isinstance(message, Mapping):
             raise TypeError(f"a message is of type {type(message).__name__}, expected {{'role': ..., 'content': ...}}")
         role, content = message.get("role"), message.get("content")
         if not isinstance(role, str) or not isinstance(content, str):
             raise TypeError(f"a message has the keys {sorted(map(str, message))}, expected texts under 'role' and 'content'")
-        pairs.append((text("a role", role), text("a message", content)))
-    return pairs
+        others = {name: value for name, value in message.items() if name not in ("role", "content")}
+        found.append((text("a role", role), text("a message", content), fields(others)))
+    return found
+
+
+def fields(others: Mapping[Any, Any]) -> str:
+    """Returns the fields of a message beside role and content as JSON.
+
+    Raises `TypeError` if a name is no text or a value has no form in JSON, `PromptError` if it holds what is no character.
+    """
+    for name in others:
+        text("the name of a field of a message", name)
+    try:
+        return text("a field of a message", json.dumps(others, ensure_ascii=False, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        if isinstance(error, PromptError):
+            raise
+        raise TypeError(f"the fields {sorted(others)} of a message have no form in JSON: {error}") from None
 
 
 def is_many(prompt: object) -> TypeGuard[Sequence[Prompt]]:
@@ -175,7 +193,7 @@ def native(prompt: object) -> Native:
     if isinstance(prompt, Raw):
         return "raw", text("the prompt", prompt)
     if isinstance(prompt, str):
-        return "chat", [("user", text("the prompt", prompt))]
+        return "chat", [("user", text("the prompt", prompt), "{}")]
     if isinstance(prompt, Tokens):
         return "tokens", prompt.ids
     if isinstance(prompt, Infill):

@@ -34,7 +34,8 @@ class SamplingParams:
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
     max_tokens: int | None = None
-    """Positions that are decoded."""
+    """Tokens that an answer may have at most. Under full attention `diffusion["gen_length"]` sets the canvas, else the length that
+    is recommended for the model if that is less."""
     logprobs: int | None = None
     """Log-probabilities of committed tokens, and of so many others in their places."""
     diffusion: Options = field(default_factory=lambda: Options())
@@ -56,7 +57,7 @@ class SamplingParams:
             "stop_token_ids": self.stop_token_ids,
             "include_stop": (self.include_stop_str_in_output and bool(stop)) or None,
             "ignore_eos": self.ignore_eos or None,
-            "gen_length": self.max_tokens,
+            "max_tokens": self.max_tokens,
             "top_logprobs": self.logprobs,
         }
         named = {name: value for name, value in found.items() if value is not None}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import pathlib
 import pickle
 import random
+import shutil
 import subprocess
 import sys
 import threading
@@ -229,6 +231,42 @@ def test_the_shape_of_vllm(engine: demask.Engine) -> None:
     assert [one.outputs[0].text for one in continued] == [found.outputs[0].text] * 2
     assert continued[0].prompt == prompt
     llm.engine.close()
+
+
+def test_a_habit_of_4096_tokens_changes_no_answer(engine: demask.Engine) -> None:
+    usual = engine.generate(QUESTION)
+    assert engine.generate(QUESTION, max_tokens=4096).tokens == usual.tokens
+    assert engine.generate(QUESTION, max_tokens=5).tokens != usual.tokens
+    assert len(engine.generate(QUESTION, max_tokens=5, ignore_eos=True).tokens) == 5
+    both = engine.generate(QUESTION, max_tokens=5, gen_length=64, block_length=16)
+    assert both.tokens == usual.tokens[:5] and both.finish == "length"
+    assert "`max_tokens`" in both.receipt["more"]
+    llm = demask.LLM("demo")
+    chat = [{"role": "user", "content": QUESTION}]
+    for bound in (64, 4096):
+        [found] = llm.chat(chat, demask.SamplingParams(max_tokens=bound))
+        assert found.outputs[0].token_ids == usual.tokens
+    llm.engine.close()
+
+
+def test_fields_of_messages_reach_the_template(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(ROOT / "demo/demo-qwen", folder)
+    template = "{% for m in messages %}<{{ m.role }}>{% if m.reasoning_content %}[{{ m.reasoning_content }}]{% endif %}{{ m.content }}{% endfor %}"
+    (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
+    said = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", "reasoning_content": "because"}]
+    with demask.load(folder) as own:
+        assert own.chat_template(said) == "<user>q<assistant>[because]a"
+        with pytest.raises(TypeError, match="no form in JSON"):
+            own.generate([{"role": "user", "content": "q", "x": {1}}])
+
+
+def test_activations_are_read_by_their_documented_names() -> None:
+    for name in ("auto", "plain"):
+        with demask.demo(activations=name) as own:
+            assert str(own.generate(QUESTION)).startswith("3+4=7")
+    with pytest.raises(demask.OptionsError, match="auto, plain"):
+        demask.demo(activations="fp8")
 
 
 @pytest.mark.skipif(not os.environ.get("DEMASK_BINARY"), reason="DEMASK_BINARY does not name the demask binary")

@@ -59,7 +59,7 @@ def test_many_on_one_loop_answer_as_alone(engine: demask.Engine) -> None:
 @pytest.mark.parametrize("how", ["cancel", "drop", "task"])
 def test_a_response_that_is_left_is_given_up(engine: demask.Engine, how: str) -> None:
     async def leave() -> None:
-        slow = {"stream": True, "max_tokens": 512, "ignore_eos": True, "diffusion": {"decoder": "static", "cache": "none", "block_length": 512, "frames": "commits"}}
+        slow = {"stream": True, "gen_length": 512, "ignore_eos": True, "diffusion": {"decoder": "static", "cache": "none", "block_length": 512, "frames": "commits"}}
         response = await chat(engine, **slow)
         await response.__anext__()
         if how == "cancel":
@@ -125,7 +125,7 @@ def test_a_service_has_bounds_keys_and_an_end(engine: demask.Engine) -> None:
         return response.status, await response.read()
 
     async def full() -> list[int]:
-        many = [ask("/v1/chat/completions", "secret", body(max_tokens=512, diffusion={"decoder": "static", "cache": "none"})) for _ in range(6)]
+        many = [ask("/v1/chat/completions", "secret", body(diffusion={"decoder": "static", "cache": "none", "gen_length": 512})) for _ in range(6)]
         return [status for status, _ in await asyncio.gather(*many)]
 
     assert asyncio.run(ask("/v1/models", None))[0] == 401

@@ -32,7 +32,7 @@ class LoadOptions(TypedDict, total=False):
     """Keywords of `load` and `demo`. `None` means not set."""
 
     device: str | None
-    """Device: `auto`, `cpu`, `cuda` or `cuda:N`."""
+    """Device: `auto` (the processor), `cpu`, `cuda` or `cuda:N` (experimental: never run on a card)."""
     dtype: str | None
     """Element type of weights and products: `auto`, `f32` or `bf16`."""
     quantize: str | None
@@ -59,7 +59,7 @@ class ServiceOptions(TypedDict, total=False):
     max_queue: int
     """Answers that are made or wait at the same time."""
     max_gen_length: int
-    """Positions that are decoded for an answer."""
+    """Tokens that an answer may have at most."""
     max_body_bytes: int
     """Bytes of a body."""
     max_choices: int

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::SystemTime};
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{
     CheckpointError, Family, ModelFiles, Tokenizer,
@@ -30,12 +30,28 @@ pub struct Message {
     pub role: String,
     /// The text.
     pub content: String,
+    /// What else the message has, for templates that read it: `reasoning_content`, `name` and others.
+    #[serde(flatten)]
+    pub fields: Map<String, Value>,
 }
 
 impl Message {
     /// A turn.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
-        Self { role: role.into(), content: content.into() }
+        Self { role: role.into(), content: content.into(), fields: Map::new() }
+    }
+
+    /// The same turn with another field.
+    #[must_use]
+    pub fn with(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.fields.insert(name.into(), value.into());
+        self
+    }
+
+    /// Bytes of all of it, as JSON has them beside role and content.
+    fn length(&self) -> usize {
+        let fields = self.fields.iter().map(|(name, value)| name.len() + value.to_string().len());
+        self.role.len() + self.content.len() + fields.sum::<usize>()
     }
 }
 
@@ -107,6 +123,18 @@ impl ChatTemplate {
         Self { kind: Kind::Family, family, tokens: Vec::new() }
     }
 
+    /// Reports whether it may read a field of a message: a checkpoint's own, whose source has the name as a word.
+    pub fn reads(&self, field: &str) -> bool {
+        let part_of_name = |letter: char| letter.is_alphanumeric() || letter == '_';
+        match &self.kind {
+            Kind::Own { source, .. } => {
+                !field.is_empty() && source.split(|letter| !part_of_name(letter)).any(|word| word == field)
+            }
+            // Qwen3's template, which the family's form follows.
+            Kind::Family => field == "reasoning_content",
+        }
+    }
+
     /// Reports whether the checkpoint has none and its family's is used.
     pub fn is_fallback(&self) -> bool {
         matches!(self.kind, Kind::Family)
@@ -145,12 +173,13 @@ impl ChatTemplate {
         let marks = Marks::new(controls, [&**source, &*words].into_iter());
         let inputs = Inputs {
             messages: messages.iter().map(|message| (&*message.role, &*message.content)).collect(),
+            fields: messages.iter().map(|message| &message.fields).collect(),
             texts: self.tokens.iter().map(|(part, text)| (*part, text.as_str())).collect(),
             flags,
             now: options.now,
             marks: marks.ok_or(CheckpointError::NoFreeCharacter)?,
         };
-        let length: usize = messages.iter().map(|message| message.role.len() + message.content.len()).sum();
+        let length: usize = messages.iter().map(Message::length).sum();
         let budget = Budget {
             steps: STEPS + STEPS_PER_MESSAGE * messages.len() as u64 + length as u64,
             bytes: BYTES.saturating_add(length.saturating_mul(COPIES)),

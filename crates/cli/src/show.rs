@@ -10,6 +10,7 @@ use demask::internals::{
 use demask::{Generation, Model, Options, Receipt};
 
 use crate::{
+    args::in_flags,
     canvas::{Canvas, Player, Stage, shown},
     files::OutFile,
     interrupt::{self, Watched},
@@ -35,6 +36,8 @@ pub struct Show {
     texts: TokenTexts,
     player: Option<Player>,
     bar: Bar,
+    /// Sets whether answers are to fill their length, whatever ends stand there.
+    fills: bool,
     /// Text that standard output has seen.
     streamed: String,
     /// Error while showing: it ended the generation.
@@ -52,6 +55,7 @@ impl Show {
             texts: if needs_texts { TokenTexts::of(model) } else { TokenTexts::none() },
             player: None,
             bar: Bar::hidden(),
+            fills: options.ignore_eos == Some(true),
             streamed: String::new(),
             failure: None,
             ways,
@@ -77,9 +81,23 @@ impl Show {
             trace.finish()?;
         }
         if self.screen.json {
-            return output::json(answer);
+            return self.json(answer);
         }
         self.close(answer)
+    }
+
+    /// Prints an answer as JSON.
+    pub fn json(&self, answer: &Generation) -> anyhow::Result<()> {
+        output::json(answer)?;
+        self.tell_cut(answer);
+        Ok(())
+    }
+
+    /// Says that an answer was cut by its length, unless it was asked to be.
+    fn tell_cut(&self, answer: &Generation) {
+        if let Some(more) = answer.receipt.more.as_ref().filter(|_| !self.fills) {
+            self.screen.remark(&format!("note: {}", in_flags(more)));
+        }
     }
 
     /// Ends the text of an answer, and says in a line how it was made.
@@ -87,6 +105,7 @@ impl Show {
         let text = answer.to_string();
         output::line(text.strip_prefix(self.streamed.as_str()).unwrap_or_default())?;
         self.screen.remark(&summary(answer));
+        self.tell_cut(answer);
         Ok(())
     }
 

@@ -164,7 +164,7 @@ impl NoGpu {
 }
 
 /// Facts about a card.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Card {
     /// Number of the card.
     pub number: usize,

@@ -8,13 +8,14 @@ use std::{
 };
 
 use demask_checkpoint::{TextStream, Tokenizer};
-use demask_decode::{DecodingReceipt, Event, Session, SessionOptions, transfer::OwnRule};
+use demask_decode::{DecodingReceipt, Event, Session, transfer::OwnRule};
 use demask_step::{Need, Pending, Position, Predictions, Prefix, Request, Work};
 
 use crate::{
     Error, Options, Prompt, Prompter, RunEvent, TokenLogprob,
     filling::Filling,
     guide::Guiding,
+    length::Length,
     replay::{Script, Tape},
     text,
 };
@@ -34,6 +35,8 @@ pub struct Prepared {
     stream: Option<TextStream<Arc<Tokenizer>>>,
     /// Text that can no longer change.
     text: String,
+    /// What set its length.
+    length: Length,
     /// Bytes of it that were reported.
     told: usize,
     /// Number of settled tokens in that text.
@@ -71,6 +74,8 @@ pub(crate) struct Answered {
     pub(crate) hole_positions: Vec<Range<usize>>,
     /// Log-probabilities of the answer's tokens, if they are kept.
     pub(crate) logprobs: Option<Vec<TokenLogprob>>,
+    /// What set its length.
+    pub(crate) length: Length,
     pub(crate) prepared: Duration,
 }
 
@@ -92,14 +97,19 @@ impl Prompter {
         let started = Instant::now();
         let tokens = self.tokenize(prompt, options)?;
         let holes = tokens.holes.clone();
-        let session_options: SessionOptions = self.options(prompt, tokens, options, guide)?;
+        let (session_options, length) = self.options(prompt, tokens, options, guide)?;
+        let mut session = Session::new(session_options)?;
+        if let Some(kept) = length.kept {
+            session.keep(kept);
+        }
         let stops = options.stop.clone().unwrap_or_default();
         if !stops.is_empty() {
             self.tokenizer()?;
         }
         let tokenizer = self.text.tokenizer.as_ref();
         Ok(Prepared {
-            session: Session::new(session_options)?,
+            session,
+            length,
             guide: guide.map(|guide| guide.index),
             filling: Filling::new(holes, tokenizer),
             stops,
@@ -133,8 +143,8 @@ impl Prepared {
         self.session.tell_drafts();
     }
 
-    /// Bounds the answer to so many tokens, at least one; the canvas keeps its length, which whole blocks may need. It has no
-    /// meaning for a text with holes.
+    /// Bounds the answer to so many tokens, at least one, as `max_tokens` does; the canvas keeps its length. It has no meaning for
+    /// a text with holes.
     pub fn keep(&mut self, tokens: usize) {
         if !self.filling.is_some() {
             self.session.keep(tokens);
@@ -289,7 +299,7 @@ impl Prepared {
     pub(crate) fn into_answered(mut self, tokenizer: Option<&Tokenizer>) -> Answered {
         self.read_settled();
         self.finish_text();
-        let Self { session, filling, mut stops, mut text, stopped, spent, tells_logprobs, .. } = self;
+        let Self { session, length, filling, mut stops, mut text, stopped, spent, tells_logprobs, .. } = self;
         let (holes, hole_positions) = (filling.texts(&session), filling.holes().to_vec());
         if filling.is_some() {
             // Nothing but the text: a fixed token behind it is none of it.
@@ -303,7 +313,7 @@ impl Prepared {
         let logprobs =
             tells_logprobs.then(|| answer.map(|position| TokenLogprob::of(&session, position as Position)).collect());
         let text = tokenizer.map(|_| text);
-        Answered { session, text, stop_text, holes, hole_positions, logprobs, prepared: spent }
+        Answered { session, text, stop_text, holes, hole_positions, logprobs, length, prepared: spent }
     }
 }
 

@@ -6,8 +6,8 @@ use demask_checkpoint::ModelFiles;
 
 use crate::model::Defaults;
 
-/// Lengths that the demo was trained with.
-pub(crate) const DEFAULTS: Defaults = Defaults { gen_length: Some(64), block_length: Some(16) };
+/// Blocks that the demo was trained with.
+pub(crate) const DEFAULTS: Defaults = Defaults { block_length: Some(16) };
 
 /// Returns the files of `demo/demo-llada`, which are part of the binary.
 pub fn files() -> ModelFiles {

@@ -1,5 +1,7 @@
 //! Choice of the device that runs a model, and of its number formats.
 
+#[cfg(feature = "cuda")]
+use std::sync::Once;
 use std::{fmt, str::FromStr};
 
 use demask_cpu::{
@@ -9,14 +11,14 @@ use demask_cpu::{
     pool,
 };
 #[cfg(feature = "cuda")]
-use demask_cuda::{Cuda, CudaOptions, Driver, NoGpu, Places};
+use demask_cuda::{Card, Cuda, CudaOptions, Driver, NoGpu, Places};
 use demask_tensor::{AttentionShape, Dtype, PageKind, WorkspaceShape};
 
 /// Device that was requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeviceChoice {
-    /// The first GPU if there is one that can be used, unless something is asked for that only the processor has (threads,
-    /// a tier, activations of int8); else the processor.
+    /// The processor; the first GPU only if it is a card on which `bench/gpu_checks.py` has passed, of which there is none yet,
+    /// and nothing is asked for that only the processor has (threads, a tier, activations of int8).
     #[default]
     Auto,
     /// The processor.
@@ -161,6 +163,19 @@ fn int8_pays(isa: Isa) -> bool {
     }
 }
 
+/// Cards on which `bench/gpu_checks.py` has passed, as their drivers name them: `auto` takes these and no others. None has run
+/// it. A record in `bench/record/` adds its card here.
+#[cfg(feature = "cuda")]
+const PROVEN_CARDS: &[&str] = &[];
+
+/// What the table comes to, in words.
+#[cfg(feature = "cuda")]
+pub(crate) const STANDING: &str = if PROVEN_CARDS.is_empty() {
+    "experimental: never run on a card, so that device auto is the processor and device cuda tries one"
+} else {
+    "device auto takes cards on which bench/gpu_checks.py has passed"
+};
+
 /// Largest number of threads for each core: more are a mistake, not a wish.
 const MOST_THREADS_PER_CORE: usize = 4;
 
@@ -264,6 +279,16 @@ impl DeviceOptions {
         opened.map_err(|reason| UnusableDevice::NoGpu { number, reason })
     }
 
+    /// Writes to the log that a card about to compute is none of those on which the checks have passed; one line, however many
+    /// models and guides it runs.
+    #[cfg(feature = "cuda")]
+    pub fn tell_experimental(card: &Card) {
+        static TOLD: Once = Once::new();
+        if let Some(remark) = unproven(card, PROVEN_CARDS) {
+            TOLD.call_once(|| tracing::warn!("{remark}"));
+        }
+    }
+
     /// The processor tier that these options mean.
     pub fn isa(&self) -> Result<Isa, UnusableDevice> {
         Ok(match self.tier {
@@ -347,11 +372,25 @@ fn find_gpu(options: &DeviceOptions, number: usize) -> Result<DeviceChoice, Unus
     found.map(|()| DeviceChoice::Cuda(number)).map_err(|reason| UnusableDevice::NoGpu { number, reason })
 }
 
-/// The best device that there is.
+/// The best device that there is, as far as it is proven to be one.
 #[cfg(feature = "cuda")]
 fn find_any(options: &DeviceOptions) -> DeviceChoice {
-    match Cuda::probe(&options.cuda).and_then(|cuda| cuda.check_kernels(0, &demask_cuda::sources())) {
-        Ok(()) => DeviceChoice::Cuda(0),
+    find_proven(options, PROVEN_CARDS)
+}
+
+/// The first card if it is one of these and can be used, else the processor.
+#[cfg(feature = "cuda")]
+fn find_proven(options: &DeviceOptions, proven: &[&str]) -> DeviceChoice {
+    if proven.is_empty() {
+        return DeviceChoice::Cpu;
+    }
+    let found = Cuda::probe(&options.cuda).and_then(|cuda| {
+        let is_proven = unproven(cuda.card(0)?, proven).is_none();
+        if is_proven { cuda.check_kernels(0, &demask_cuda::sources()).map(|()| true) } else { Ok(false) }
+    });
+    match found {
+        Ok(true) => DeviceChoice::Cuda(0),
+        Ok(false) => DeviceChoice::Cpu,
         Err(reason) => {
             if !reason.is_absence() {
                 tracing::warn!("the CPU is used, because {reason}");
@@ -359,6 +398,15 @@ fn find_any(options: &DeviceOptions) -> DeviceChoice {
             DeviceChoice::Cpu
         }
     }
+}
+
+/// Returns what is to be told of a card on which the checks have not passed.
+#[cfg(feature = "cuda")]
+fn unproven(card: &Card, proven: &[&str]) -> Option<String> {
+    let remark = if proven.is_empty() { "never run on a card" } else { "never checked on this card" };
+    let told =
+        || format!("device cuda:{} is experimental: {remark} ({}); device cpu is the default", card.number, card.name);
+    (!proven.contains(&card.name.as_str())).then(told)
 }
 
 impl WeightChoice {
@@ -411,12 +459,13 @@ impl FromStr for ActivationChoice {
     fn from_str(text: &str) -> Result<Self, UnusableDevice> {
         match text {
             "auto" => Ok(Self::Auto),
-            "bf16" => Ok(Self::Plain),
+            // Their own name, and the one of what they are in mostly.
+            "plain" | "bf16" => Ok(Self::Plain),
             "int8" => Ok(Self::Int8),
             found => Err(UnusableDevice::Unknown {
                 what: "activation format",
                 found: found.into(),
-                known: "auto, bf16, int8",
+                known: "auto, plain (or bf16), int8",
             }),
         }
     }
@@ -515,6 +564,29 @@ mod tests {
         assert_eq!(activations(&options), Ok(Activations::Plain));
         let expected = CudaOptions { dtype: Dtype::Bf16, quantisation: Some(Quantisation::Q8) };
         assert_eq!(options.backend_options(Dtype::Bf16), Ok(BackendOptions::Cuda(expected)));
+    }
+
+    #[test]
+    fn activations_are_read_by_the_names_that_python_documents() {
+        for name in ["plain", "bf16"] {
+            assert_eq!(name.parse(), Ok(ActivationChoice::Plain));
+        }
+        for choice in [ActivationChoice::Auto, ActivationChoice::Plain, ActivationChoice::Int8] {
+            assert_eq!(choice.to_string().parse(), Ok(choice));
+        }
+        assert!("fp8".parse::<ActivationChoice>().unwrap_err().to_string().contains("auto, plain (or bf16), int8"));
+    }
+
+    #[cfg(feature = "cuda")]
+    #[test]
+    fn a_card_that_nothing_has_run_on_is_not_taken_by_itself() {
+        let card = Card { number: 0, name: "Card A".to_owned(), ..Card::default() };
+        assert!(unproven(&card, &[]).unwrap().contains("experimental: never run on a card (Card A)"));
+        assert!(unproven(&card, &["Card B"]).unwrap().contains("experimental: never checked on this card"));
+        assert_eq!(unproven(&card, &["Card B", "Card A"]), None);
+        // Whatever the machine has: no card is in the table.
+        assert_eq!(PROVEN_CARDS, <[&str; 0]>::default());
+        assert_eq!(DeviceOptions::default().found().unwrap().device, DeviceChoice::Cpu);
     }
 
     #[test]

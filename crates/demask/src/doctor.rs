@@ -72,6 +72,8 @@ pub struct Found {
     pub nvrtc: String,
     /// Folder of compiled kernels, if they are kept.
     pub kernels: Option<String>,
+    /// What has run on cards, and when one is taken.
+    pub standing: &'static str,
 }
 
 /// A GPU.
@@ -188,6 +190,7 @@ fn gpu(asked: &DeviceOptions) -> Gpu {
             Err(reason) => format!("none: {reason}"),
         },
         kernels: cuda.kernel_folder().map(|folder| folder.display().to_string()),
+        standing: crate::device::STANDING,
     })
 }
 

@@ -349,7 +349,7 @@ impl Handle {
             return Err(Error::NoTokens);
         }
         if tokens.len() > context {
-            return Err(Error::TooLong { prompt: tokens.len(), gen_length: 0, context });
+            return Err(Error::TooLong { prompt: tokens.len(), gen_length: 0, context, option: None });
         }
         Ok(self.look(move |network| network.inspect(&tokens, mask, layers))??)
     }

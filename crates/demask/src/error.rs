@@ -41,7 +41,8 @@ pub enum Error {
     Checkpoint(#[from] CheckpointError),
     /// Prompt and response do not fit.
     #[error(
-        "{prompt} prompt tokens and {gen_length} to generate exceed the model's context of {context}: shorten the prompt or lower `gen_length`"
+        "{prompt} prompt tokens and {gen_length} to generate exceed the model's context of {context}: {}",
+        shorter(*.prompt, *.context, *.option)
     )]
     TooLong {
         /// Prompt tokens.
@@ -50,6 +51,8 @@ pub enum Error {
         gen_length: usize,
         /// Largest number of tokens that fits.
         context: usize,
+        /// The option that asked for these positions; none if nobody did.
+        option: Option<&'static str>,
     },
     /// A text that is too long whatever its tokens are: it is not put into tokens.
     #[error(
@@ -95,8 +98,11 @@ pub enum Error {
         family: String,
     },
     /// The holes say how much is decoded.
-    #[error("`gen_length` goes with a prompt, not with `infill`: the holes say how many tokens are decoded")]
-    InfillLength,
+    #[error("`{option}` goes with a prompt, not with `infill`: the holes say how many tokens are decoded")]
+    InfillLength {
+        /// The option.
+        option: &'static str,
+    },
     /// An option without effect on what is decoded.
     #[error("`{option}` has no meaning {why}: omit it")]
     Meaningless {
@@ -256,6 +262,15 @@ impl From<SubmitError> for Error {
             SubmitError::Device(error) => Self::Device(error),
             SubmitError::NoNetwork(_) | SubmitError::Weight(_) => Self::Submit(error),
         }
+    }
+}
+
+/// Returns what to try where a prompt and its answer do not fit: a prompt that leaves no room is helped by no shorter answer.
+fn shorter(prompt: usize, context: usize, option: Option<&str>) -> String {
+    match option {
+        Some(option) if prompt < context => format!("shorten the prompt or lower `{option}`"),
+        Some(option) => format!("shorten the prompt (`{option}` alone cannot make room)"),
+        None => "shorten the prompt".to_owned(),
     }
 }
 

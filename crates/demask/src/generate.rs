@@ -172,7 +172,7 @@ impl Front {
 
     fn generation(&self, answer: Prepared, spent: &Spent, bytes: u64) -> Generation {
         let guide = answer.guide();
-        let Answered { session, text, stop_text, holes, hole_positions, logprobs, prepared } =
+        let Answered { session, text, stop_text, holes, hole_positions, logprobs, length, prepared } =
             answer.into_answered(self.prompter.text.tokenizer.as_deref());
         let output = session.output();
         let seconds = |network: usize| spent.networks.get(network).map_or(0.0, std::time::Duration::as_secs_f64);
@@ -190,6 +190,7 @@ impl Front {
                 model: self.prompter.name().to_owned(),
                 device: self.device.clone(),
                 decoding: session.receipt(),
+                more: length.more(output.finish),
                 cost_curve_note: self.curve_note(&session),
                 guide_nfe: session.counts().guide.nfe,
                 guide: self.guided(&session, guide),

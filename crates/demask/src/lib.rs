@@ -43,6 +43,7 @@ mod generate;
 mod guide;
 mod inline;
 mod kept;
+mod length;
 mod likelihood;
 mod logprob;
 mod mailbox;
@@ -145,7 +146,7 @@ pub mod internals {
         kept::KeptMatrices,
         likelihood::LikelihoodTask,
         model::{Defaults, LoadObserver, ModelError, Opened, Prompter},
-        options::{OptionError, OptionField, OptionType},
+        options::{OptionError, OptionField, OptionType, whole},
         outline::Outline,
         receipt::{DeviceUse, Guided, MemoryUse, Seconds, peak_memory},
         rehearsal::{Assumed, Rehearsed, StandIn, explain, rehearse},

@@ -156,7 +156,7 @@ fn check(
     let end = usize::from(conventions.ends);
     let (prompt, gen_length, available) = (context.len(), continuation.len() + end, facts.context);
     if prompt + gen_length > available {
-        return Err(Error::TooLong { prompt, gen_length, context: available });
+        return Err(Error::TooLong { prompt, gen_length, context: available, option: None });
     }
     let mut tokens = context.iter().chain(continuation);
     if let Some(&token) = tokens.find(|&&token| token as usize >= facts.vocab) {

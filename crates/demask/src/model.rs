@@ -87,8 +87,6 @@ impl ModelError {
 /// Lengths that a model works best with, where it differs from what the engine would choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Defaults {
-    /// Positions to decode.
-    pub gen_length: Option<usize>,
     /// Positions of a block.
     pub block_length: Option<usize>,
 }
@@ -100,6 +98,8 @@ pub struct Prompter {
     /// Texts of the control tokens.
     controls: Vec<String>,
     defaults: Defaults,
+    /// Memory for K/V beside the weights, where there is a machine to run on; none of a shape alone.
+    pub(crate) free_memory: Option<u64>,
 }
 
 impl Prompter {
@@ -128,7 +128,8 @@ impl Prompter {
         let named = [special.mask, special.eos, special.turn_end, special.bos, special.pad];
         let named = named.into_iter().flatten().chain(special.stop.iter().copied());
         let controls = text.tokenizer.as_ref().map(|tokenizer| tokenizer.controls(named, &text.template));
-        Self { facts: facts(&text), controls: controls.unwrap_or_default(), text, defaults: Defaults::default() }
+        let (facts, controls) = (facts(&text), controls.unwrap_or_default());
+        Self { facts, controls, text, defaults: Defaults::default(), free_memory: None }
     }
 
     /// The model's name, for people.
@@ -285,7 +286,9 @@ impl Opened {
 
     fn of(checkpoint: Checkpoint) -> Self {
         let (source, text) = checkpoint.release_weights();
-        Self { prompter: Prompter::of(text), source, guides: Vec::new() }
+        // What is left once the weights are there, until they are and it is known.
+        let free_memory = Some(demask_cpu::available_memory().saturating_sub(source.stored_bytes()));
+        Self { prompter: Prompter { free_memory, ..Prompter::of(text) }, source, guides: Vec::new() }
     }
 
     /// Puts a guide beside it: an autoregressive model that decoder `guided` lets judge drafts. It is called as its model.
@@ -338,7 +341,9 @@ impl Opened {
 
     /// Leaves the weights behind, its first guide's too: what is left says what answers would cost.
     pub fn into_outline(self) -> Outline {
-        let Self { prompter, source, guides } = self;
+        let Self { mut prompter, source, guides } = self;
+        // Estimates are the same on every machine.
+        prompter.free_memory = None;
         let outline = Outline::new(prompter, source.stored(), source.main_dtype());
         match guides.into_iter().next() {
             Some(OpenedGuide { opened, bridge, .. }) => outline.with_guide(opened.into_outline(), bridge),
@@ -440,7 +445,10 @@ impl Opened {
             .map_err(|unfit| ModelError::Unfit { name: self.prompter.name().to_owned(), number, unfit })?;
         let gpu = device.open_gpu(number)?;
         self.check_memory(device, sequences, &format!("memory on {}", gpu.describe()), gpu.available())?;
-        self.load_on(CudaBackend::new(gpu, options), device.row_budget, progress)
+        let card = gpu.card().clone();
+        let model = self.load_on(CudaBackend::new(gpu, options), device.row_budget, progress)?;
+        DeviceOptions::tell_experimental(&card);
+        Ok(model)
     }
 
     /// Loads the weights to a backend, which refuses what it has no memory for. Joined steps may have up to `row_budget`
@@ -565,7 +573,8 @@ impl Model {
         Opened::of(checkpoint).load(device, &[], progress)
     }
 
-    fn of(prompter: Prompter, network: Box<dyn Inspect>, started: Instant) -> Self {
+    fn of(mut prompter: Prompter, network: Box<dyn Inspect>, started: Instant) -> Self {
+        prompter.free_memory = Some(network.available().1);
         let (device, weights, meter) = (network.describe(), network.weight_bytes(), network.memory_meter());
         let mut scheduler = Scheduler::new();
         let networks = vec![scheduler.add(network)];

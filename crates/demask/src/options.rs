@@ -122,6 +122,16 @@ const IDS: &str = "a token id or a list of them";
 const SWITCH: &str = "true or false";
 const TEXT: &str = "a text or a list of texts";
 
+/// Returns the whole number that a value of JSON is; one that is written with a point and nothing behind it (`5.0`) is one, too.
+#[doc(hidden)]
+pub fn whole(value: &Value) -> Option<i128> {
+    /// Up to here each whole number has a float of its own.
+    const EXACT: f64 = (1_u64 << 53) as f64;
+    let written = value.as_u64().map(i128::from).or_else(|| value.as_i64().map(i128::from));
+    written
+        .or_else(|| value.as_f64().filter(|number| number.fract() == 0.0 && number.abs() <= EXACT).map(|n| n as i128))
+}
+
 macro_rules! counts {
     ($($of:ty),+) => {$(
         impl OptionValue for $of {
@@ -132,7 +142,7 @@ macro_rules! counts {
             }
 
             fn from_json(value: Value) -> Result<Self, Unread> {
-                value.as_u64().and_then(|count| count.try_into().ok()).ok_or(Unread::Expected(COUNT))
+                whole(&value).and_then(|count| count.try_into().ok()).ok_or(Unread::Expected(COUNT))
             }
         }
     )+};
@@ -192,7 +202,7 @@ impl OptionValue for Vec<u32> {
     }
 
     fn from_json(value: Value) -> Result<Self, Unread> {
-        let id = |value: Value| value.as_u64().and_then(|id| id.try_into().ok());
+        let id = |value: Value| whole(&value).and_then(|id| id.try_into().ok());
         let ids = match value {
             Value::Array(list) => list.into_iter().map(id).collect(),
             one => id(one).map(|id| vec![id]),
@@ -404,8 +414,11 @@ options! {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub struct Options {
-        /// Positions to decode.
+        /// Positions to decode: the canvas, which under full attention is an input of the answer.
         gen_length: usize,
+        /// Tokens that the answer may have at most. It sets the canvas of causal and block-causal models; under full attention
+        /// the canvas has the recommended length if that is less, whatever this is.
+        max_tokens: usize,
         /// Positions of a block.
         block_length: usize,
         /// Denoising steps over all blocks.

@@ -8,56 +8,53 @@ use demask_decode::{
 use demask_step::{Mask, TokenId};
 
 use crate::{
-    Error, OptionError, Options, Prompt, Prompter, SharedCurve, guide::Guiding, logprob, prompt::Tokens,
+    Error, OptionError, Options, Prompt, Prompter, SharedCurve,
+    guide::Guiding,
+    length::{Length, Limit},
+    logprob,
+    prompt::Tokens,
     stopping::EarlyStop,
 };
 
-/// Positions decoded if nobody says how many (LLaDA's and SDAR's scripts: 128).
-const DEFAULT_GEN_LENGTH: usize = 128;
-
 impl Prompter {
-    /// Returns how many positions are decoded if nobody says how many, and the prompt leaves room for them.
-    pub fn default_gen_length(&self) -> usize {
-        let own = self.family().decoding().sampler.map(|sampler| sampler.gen_length);
-        self.defaults().gen_length.or(own).unwrap_or(DEFAULT_GEN_LENGTH)
-    }
-
     /// A session for a prompt.
     pub fn session(&self, prompt: &Prompt, options: &Options) -> Result<Session, Error> {
-        Ok(Session::new(self.options(prompt, self.tokenize(prompt, options)?, options, None)?)?)
+        Ok(self.prepare(prompt, options)?.into_session())
     }
 
-    /// Session options for a prompt, which is in tokens too, perhaps with a guide and the way to its words.
+    /// Session options for a prompt, which is in tokens too, perhaps with a guide and the way to its words; and the length of
+    /// the answer.
     pub(crate) fn options(
         &self,
         prompt: &Prompt,
         tokens: Tokens,
         options: &Options,
         guide: Option<Guiding<'_>>,
-    ) -> Result<SessionOptions, Error> {
+    ) -> Result<(SessionOptions, Length), Error> {
         let guide =
             guide.map(|guide| guide.bridge.options(guide.prompter, prompt, &tokens.ids, options)).transpose()?;
         check_guided(guide.is_some(), options)?;
-        let own = self.session_options(tokens, options)?;
-        let Some(guide) = guide else { return Ok(own) };
+        let (own, length) = self.session_options(tokens, options)?;
+        let Some(guide) = guide else { return Ok((own, length)) };
         // The guide's own output ends where the guide ends it.
         let to_guide = options.guide_use().is_some_and(|guide| guide.is_target);
         let end_ids = if to_guide { guide.end_ids.clone() } else { own.end_ids };
-        Ok(SessionOptions {
+        let guided = SessionOptions {
             // Blocks bound no drafts under full attention: nothing is fitted to what the model was made for.
             block_length: options.block_length,
             end_ids,
             guide: Some(guide),
             ..own
-        })
+        };
+        Ok((guided, length))
     }
 
     /// Session options for a prompt: explicit values are checked by the session, missing ones are chosen here.
-    pub(crate) fn session_options(&self, tokens: Tokens, options: &Options) -> Result<SessionOptions, Error> {
+    pub(crate) fn session_options(&self, tokens: Tokens, options: &Options) -> Result<(SessionOptions, Length), Error> {
         self.check_meaning(&tokens, options)?;
         let infill = tokens.infill();
         let tail = self.tail()?;
-        let canvas = self.canvas(tokens, &tail, options)?;
+        let (canvas, length) = self.canvas(tokens, &tail, options)?;
         let mut defaults = SessionOptions { tail, ..SessionOptions::new(self.facts().clone(), canvas) };
         match (self.sampler(options), recommended(self.facts().mask)) {
             (Some(sampler), _) => sampler.decide(&mut defaults, options),
@@ -68,7 +65,7 @@ impl Prompter {
         }
         let decoding = self.family().decoding();
         let temperature = options.temperature.unwrap_or(defaults.temperature);
-        Ok(SessionOptions {
+        let chosen = SessionOptions {
             block_length: options.block_length.or_else(|| self.default_block_length(&defaults.canvas, options)),
             steps: options.steps.or(defaults.steps),
             remasking: options.remasking.unwrap_or(defaults.remasking),
@@ -102,7 +99,8 @@ impl Prompter {
             },
             mute: self.muted(options, temperature)?,
             ..defaults
-        })
+        };
+        Ok((chosen, length))
     }
 
     /// Number of alternatives of a token that an option requests: at most the number of tokens.
@@ -213,46 +211,34 @@ impl Prompter {
         Sampler::of(&own).filter(|_| options.decoder.as_ref().is_none_or(is_static))
     }
 
-    fn canvas(&self, tokens: Tokens, tail: &[TokenId], options: &Options) -> Result<CanvasSpec, Error> {
+    fn canvas(&self, tokens: Tokens, tail: &[TokenId], options: &Options) -> Result<(CanvasSpec, Length), Error> {
         let (infill, ids) = (tokens.infill(), tokens.ids);
         let context = self.facts().context;
         if infill {
-            if options.gen_length.is_some() {
-                return Err(Error::InfillLength);
+            let lengths = [("gen_length", options.gen_length), ("max_tokens", options.max_tokens)];
+            if let Some((option, _)) = lengths.into_iter().find(|(_, length)| length.is_some()) {
+                return Err(Error::InfillLength { option });
             }
             return if ids.len() + tail.len() <= context {
-                Ok(CanvasSpec::Infill { tokens: ids })
+                Ok((CanvasSpec::Infill { tokens: ids }, Length::GIVEN))
             } else {
-                Err(Error::TooLong { prompt: ids.len(), gen_length: 0, context })
+                Err(Error::TooLong { prompt: ids.len(), gen_length: 0, context, option: None })
             };
         }
-        let wanted = self.default_gen_length();
-        // A block-causal canvas is rounded up to whole blocks, which must still fit.
-        let block = match self.facts().mask {
-            Mask::BlockCausal { block, .. } if !self.facts().blocks.ends_short => {
-                options.block_length.unwrap_or(block as usize).max(1)
-            }
-            _ => 1,
-        };
-        let room = (context / block * block).saturating_sub(ids.len());
-        let gen_length = options.gen_length.unwrap_or_else(|| wanted.min(room));
-        if gen_length > room || room <= tail.len() {
-            let gen_length = gen_length.max(1 + tail.len());
-            return Err(Error::TooLong { prompt: ids.len(), gen_length, context });
-        }
+        let length = self.length(ids.len(), tail.len(), options)?;
         // What the authors ask for includes the tail.
-        match gen_length.checked_sub(tail.len()) {
-            Some(0) if !tail.is_empty() => Err(OptionError::Value {
-                option: "gen_length",
-                found: gen_length.to_string(),
+        match length.canvas.checked_sub(tail.len()) {
+            Some(0) | None if !tail.is_empty() => Err(OptionError::Value {
+                option: if length.limit == Limit::MaxTokens { "max_tokens" } else { "gen_length" },
+                found: length.canvas.to_string(),
                 expected: format!(
                     "at least {}: the last position of {} is kept for an end",
-                    gen_length + 1,
+                    1 + tail.len(),
                     self.family()
                 ),
             }
             .into()),
-            decoded => Ok(CanvasSpec::Prompt { tokens: ids, gen_length: decoded.unwrap_or(0) }),
+            decoded => Ok((CanvasSpec::Prompt { tokens: ids, gen_length: decoded.unwrap_or(0) }, length)),
         }
     }
 

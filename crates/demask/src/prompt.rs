@@ -259,7 +259,7 @@ impl Prompter {
                     self.add_text(&std::mem::take(&mut text), &mut tokens.ids)?;
                     let start = tokens.ids.len();
                     if start + count > context {
-                        return Err(Error::TooLong { prompt: start, gen_length: *count, context });
+                        return Err(Error::TooLong { prompt: start, gen_length: *count, context, option: None });
                     }
                     tokens.ids.extend(std::iter::repeat_n(mask, *count));
                     tokens.holes.push(start..start + count);

@@ -1,25 +1,40 @@
 //! Prompts as the Python half hands them over: the word for a form, and what it holds.
 
 use demask::{Message, Prompt, Segment};
-use pyo3::{prelude::*, types::PyString};
+use pyo3::{
+    prelude::*,
+    types::{PyString, PyTuple},
+};
 
 use crate::error::wrong_type;
 
-/// A prompt in one of its forms, as `demask._prompt` has checked it: `("chat", [(role, content)])`, `("raw", text)`,
-/// `("tokens", ids)` or `("infill", text | [text | size])`.
+/// A prompt in one of its forms, as `demask._prompt` has checked it: `("chat", [(role, content, fields)])`, where `fields` is JSON and
+/// may be missing, `("raw", text)`, `("tokens", ids)` or `("infill", text | [text | size])`.
 pub fn prompt(of: &Bound<'_, PyAny>) -> PyResult<Prompt> {
     let (form, held): (String, Bound<'_, PyAny>) = of.extract()?;
     Ok(match form.as_str() {
-        "chat" => {
-            let messages: Vec<(String, String)> = held.extract()?;
-            Prompt::Chat(messages.into_iter().map(|(role, content)| Message::new(role, content)).collect())
-        }
+        "chat" => Prompt::Chat(messages(held.extract()?)?),
         "raw" => Prompt::Raw(held.extract()?),
         "tokens" => Prompt::Tokens(held.extract()?),
         "infill" if held.is_instance_of::<PyString>() => Prompt::Infill(held.extract()?),
         "infill" => Prompt::Segments(held.try_iter()?.map(|piece| segment(&piece?)).collect::<PyResult<_>>()?),
         other => return Err(wrong_type(format!("{other} is no form of a prompt"))),
     })
+}
+
+/// Messages from their roles, their contents, and an object of JSON with all their other fields.
+pub fn messages(of: Vec<Bound<'_, PyTuple>>) -> PyResult<Vec<Message>> {
+    let message = |of: Bound<'_, PyTuple>| {
+        let text = |index: usize| of.get_item(index)?.extract::<String>();
+        let message = Message::new(text(0)?, text(1)?);
+        if of.len() < 3 {
+            return Ok(message);
+        }
+        let fields = serde_json::from_str(&text(2)?)
+            .map_err(|error| wrong_type(format!("the fields of a message are no JSON ({error})")))?;
+        Ok(Message { fields, ..message })
+    };
+    of.into_iter().map(message).collect()
 }
 
 fn segment(of: &Bound<'_, PyAny>) -> PyResult<Segment> {

@@ -1,9 +1,12 @@
 //! The model's words: tokens of texts, texts of tokens, and its chat template.
 
-use demask::{Error, Handle, Message, internals::checkpoint::RenderOptions};
-use pyo3::{prelude::*, types::PyBytes};
+use demask::{Error, Handle, internals::checkpoint::RenderOptions};
+use pyo3::{
+    prelude::*,
+    types::{PyBytes, PyTuple},
+};
 
-use crate::error::raise;
+use crate::{error::raise, prompt};
 
 /// A model's tokenizer and chat template.
 #[pyclass(frozen, module = "demask._native")]
@@ -50,8 +53,8 @@ impl Tokenizer {
     }
 
     /// Messages as the model's template puts them.
-    fn template(&self, py: Python<'_>, messages: Vec<(String, String)>, generation_prompt: bool) -> PyResult<String> {
-        let messages: Vec<Message> = messages.into_iter().map(|(role, text)| Message::new(role, text)).collect();
+    fn template(&self, py: Python<'_>, messages: Vec<Bound<'_, PyTuple>>, generation_prompt: bool) -> PyResult<String> {
+        let messages = prompt::messages(messages)?;
         let options = RenderOptions { add_generation_prompt: generation_prompt, ..RenderOptions::default() };
         let template = self.handle.prompter().template();
         py.detach(|| template.render(&messages, &options)).map_err(|error| raise(py, &Error::from(error)))

@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use demask::{Class, Options, Tenant, internals::OptionField};
+use demask::{
+    Class, Options, Tenant,
+    internals::{OptionField, Prompter, step::Mask, whole},
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -12,6 +15,7 @@ use crate::{
         table::{SAMPLING, decoding},
     },
     limits::Limits,
+    names::Names,
 };
 
 /// Parts that are wanted beside the text.
@@ -73,12 +77,14 @@ pub enum Frames {
 pub struct Ask {
     /// Options of the decoding, without the seed.
     pub options: Options,
-    /// Tokens that an answer may have at most, as `max_tokens` promises; the canvas may need more.
-    pub keep: Option<usize>,
+    /// Names by which the client set options.
+    pub names: Names,
     /// The seed of the first answer; the others have those behind it.
     pub seed: u64,
     /// Class of the requests.
     pub class: Class,
+    /// The option that the hole of a text to fill has its length from.
+    pub hole: Option<&'static str>,
     /// Salt of the cache: only requests of the same salt share results for equal prompts.
     pub cache_salt: Option<String>,
     /// Parts that are wanted beside the text.
@@ -92,25 +98,40 @@ impl Ask {
         self.wishes.logprobs = true;
     }
 
-    /// Rounds the canvas up to whole blocks where a block length was asked for that does not divide `max_tokens`.
+    /// Bounds answers by the server's cap where nobody asked for a length and the model's own would be more.
     ///
     /// # Errors
-    /// If the server decodes no canvas of that length.
-    pub fn round_up(&mut self, limits: &Limits) -> Result<(), Refusal> {
-        let (Some(keep), Some(block)) = (self.keep, self.options.block_length.filter(|block| *block > 0)) else {
+    /// If whole blocks make the canvas longer than that.
+    pub fn bound(&mut self, prompter: &Prompter, limits: &Limits) -> Result<(), Refusal> {
+        let (most, default) = (limits.gen_length, prompter.default_gen_length());
+        if self.options.gen_length.is_some() {
             return Ok(());
-        };
-        let canvas = keep.div_ceil(block).saturating_mul(block);
-        if canvas > limits.gen_length {
-            let most = limits.gen_length;
-            let message = format!(
-                "`max_tokens` is {keep}, which whole blocks of {block} make {canvas} positions, and this server decodes at \
-                 most {most}: lower `block_length`"
-            );
-            return Err(Refusal::parameter("diffusion.block_length", message).coded("context_length_exceeded"));
         }
-        self.options.gen_length = Some(canvas);
+        if self.options.max_tokens.is_none() && default > most {
+            self.options.max_tokens = Some(most);
+        }
+        let wanted = self.options.max_tokens.map_or(default, |most| most.min(default));
+        let block = self.options.block_length.filter(|&block| block > 0 && prompter.facts().mask == Mask::Full);
+        let canvas = block.map_or(0, |block| wanted.div_ceil(block).saturating_mul(block));
+        if canvas > most {
+            let name = self.names.of("block_length");
+            let message = format!(
+                "whole blocks of `{name}` make a canvas of {canvas} positions, and this server decodes at most {most}: lower \
+                 `{name}`"
+            );
+            return Err(Refusal::parameter(name, message).coded("context_length_exceeded"));
+        }
         Ok(())
+    }
+
+    /// Returns an error of the library with the name of what made a hole too long, which the library does not know.
+    pub fn blame(&self, error: demask::Error) -> demask::Error {
+        match error {
+            demask::Error::TooLong { prompt, gen_length, context, option } => {
+                demask::Error::TooLong { prompt, gen_length, context, option: option.or(self.hole) }
+            }
+            other => other,
+        }
     }
 }
 
@@ -126,8 +147,8 @@ pub fn read(fields: &mut Fields<'_>, limits: &Limits, tenant: Tenant) -> Result<
     }
     let stream = read_stream(fields, nested.as_mut())?;
     read_sampling(fields, &mut options)?;
-    read_length(fields, &mut options)?;
-    let keep = options.gen_length;
+    let mut names = Names::default();
+    read_length(fields, &mut options, &mut names)?;
     options.stop = read_stop(fields, limits)?;
     options.ignore_eos = fields.switch("ignore_eos")?.filter(|ignore| *ignore);
     // As vLLM's clients call it, who send it with and without stop texts.
@@ -135,13 +156,13 @@ pub fn read(fields: &mut Fields<'_>, limits: &Limits, tenant: Tenant) -> Result<
     options.include_stop = include.filter(|include| *include && options.stop.is_some());
     let seed = read_seed(fields)?;
     let choices = fields.count("n")?.unwrap_or_default();
-    let priority = fields.number("priority")?.unwrap_or_default();
+    let priority = fields.integer("priority")?.unwrap_or_default();
     let (receipt, deadline) = match &mut nested {
         Some(nested) => (nested.is_on("receipt")?, nested.count("deadline_ms")?),
         None => (false, None),
     };
-    read_diffusion(fields, nested, &mut options)?;
-    limit_length(&mut options, limits)?;
+    read_diffusion(fields, nested, &mut options, &mut names)?;
+    limit_length(&options, &names, limits)?;
     let token_ids = fields.is_on("return_token_ids")?;
     let cache_salt = fields.text("cache_salt")?;
     fields.pass()?;
@@ -154,7 +175,7 @@ pub fn read(fields: &mut Fields<'_>, limits: &Limits, tenant: Tenant) -> Result<
     };
     let (logprobs, judged) = (false, Judged::No);
     let wishes = Wishes { choices, stream, logprobs, judged, receipt, token_ids };
-    Ok(Ask { options, keep, seed, class, cache_salt, wishes })
+    Ok(Ask { options, names, seed, class, hole: None, cache_salt, wishes })
 }
 
 fn read_stream(fields: &mut Fields<'_>, mut nested: Option<&mut Fields<'_>>) -> Result<Option<StreamWishes>, Refusal> {
@@ -200,8 +221,7 @@ fn read_sampling(fields: &mut Fields<'_>, options: &mut Options) -> Result<(), R
     options.temperature = fields.number("temperature")?.map(|value| value as f32);
     options.top_p = fields.number("top_p")?.map(|value| value as f32).filter(|&value| value < 1.0);
     // -1 and 0 are how vLLM's clients say: all of them.
-    let top_k = fields.number("top_k")?.filter(|value| *value > 0.0);
-    options.top_k = top_k.map(|value| value as u32);
+    options.top_k = fields.integer("top_k")?.and_then(|count| u32::try_from(count).ok()).filter(|count| *count > 0);
     let greedy = options.temperature.unwrap_or(0.0) == 0.0;
     if greedy {
         // The most probable token is in whatever they keep.
@@ -211,31 +231,42 @@ fn read_sampling(fields: &mut Fields<'_>, options: &mut Options) -> Result<(), R
 }
 
 /// Reads how long an answer may be.
-fn read_length(fields: &mut Fields<'_>, options: &mut Options) -> Result<(), Refusal> {
-    let old = fields.count("max_tokens")?;
-    let new = fields.count("max_completion_tokens")?;
-    if let (Some(old), Some(new)) = (old, new)
-        && old != new
-    {
-        let message = format!("`max_tokens` is {old} and `max_completion_tokens` is {new}: omit one");
-        return Err(Refusal::parameter("max_tokens", message));
+fn read_length(fields: &mut Fields<'_>, options: &mut Options, names: &mut Names) -> Result<(), Refusal> {
+    for name in ["max_tokens", "max_completion_tokens"] {
+        let Some(most) = fields.count(name)? else { continue };
+        set_bound(options, names, most, name)?;
     }
-    options.gen_length = new.or(old);
     Ok(())
 }
 
-/// Compares the canvas with the server's cap.
-fn limit_length(options: &mut Options, limits: &Limits) -> Result<(), Refusal> {
-    match options.gen_length {
-        Some(wanted) if wanted > limits.gen_length => {
-            let message = format!(
-                "`max_tokens` is {wanted}, and this server decodes at most {} tokens: lower it",
-                limits.gen_length
-            );
-            Err(Refusal::parameter("max_tokens", message).coded("context_length_exceeded"))
-        }
-        _ => Ok(()),
+/// Sets how many tokens an answer may have at most, which a client may say once.
+///
+/// # Errors
+/// If it was said before, by another name and of another length.
+pub fn set_bound(options: &mut Options, names: &mut Names, most: usize, told: &str) -> Result<(), Refusal> {
+    if let Some(before) = options.max_tokens.filter(|before| *before != most) {
+        let other = names.of("max_tokens");
+        let message = format!("`{other}` is {before} and `{told}` is {most}: omit one");
+        return Err(Refusal::parameter(other, message));
     }
+    options.max_tokens = Some(most);
+    names.note("max_tokens", told);
+    Ok(())
+}
+
+/// Compares lengths with the server's cap.
+fn limit_length(options: &Options, names: &Names, limits: &Limits) -> Result<(), Refusal> {
+    let most = limits.gen_length;
+    let lengths = [
+        ("max_tokens", options.max_tokens),
+        ("gen_length", options.gen_length),
+        ("block_length", options.block_length),
+    ];
+    let long = lengths.into_iter().find_map(|(name, length)| Some((name, length.filter(|length| *length > most)?)));
+    let Some((name, found)) = long else { return Ok(()) };
+    let name = names.of(name);
+    let message = format!("`{name}` is {found}, and this server decodes at most {most} tokens: lower it");
+    Err(Refusal::parameter(name, message).coded("context_length_exceeded"))
 }
 
 fn read_stop(fields: &mut Fields<'_>, limits: &Limits) -> Result<Option<Vec<String>>, Refusal> {
@@ -271,50 +302,59 @@ fn read_stop(fields: &mut Fields<'_>, limits: &Limits) -> Result<Option<Vec<Stri
 fn read_seed(fields: &mut Fields<'_>) -> Result<u64, Refusal> {
     let Some(value) = fields.take("seed") else { return Ok(crate::random::number() >> 12) };
     // Negative ones are as good as others.
-    let seed = value.as_u64().or_else(|| value.as_i64().map(|seed| seed as u64));
+    let seed =
+        whole(&value).and_then(|seed| u64::try_from(seed).ok().or(i64::try_from(seed).ok().map(|seed| seed as u64)));
     seed.ok_or_else(|| fields.wrong("seed", &value, "a whole number of at most 64 bits"))
 }
 
-/// Reads the options of decoding: nested under `diffusion`, and those of the same names beside it.
-fn read_diffusion(fields: &mut Fields<'_>, nested: Option<Fields<'_>>, options: &mut Options) -> Result<(), Refusal> {
+/// Reads the options of decoding: nested under `diffusion`, or beside it by the same names.
+fn read_diffusion(
+    fields: &mut Fields<'_>,
+    nested: Option<Fields<'_>>,
+    options: &mut Options,
+    names: &mut Names,
+) -> Result<(), Refusal> {
     for OptionField { name, .. } in decoding() {
         if let Some(value) = fields.take(name) {
-            set(options, name, value, name)?;
+            set(options, names, name, value, name)?;
         }
     }
-    let mut threshold = fields.number("threshold")?;
+    let mut threshold = fields.number("threshold")?.map(|tau| (tau, "threshold"));
     if let Some(mut nested) = nested {
         for OptionField { name, .. } in decoding() {
             if let Some(value) = nested.take(name) {
-                set(options, name, value, &format!("diffusion.{name}"))?;
+                set(options, names, name, value, &format!("diffusion.{name}"))?;
             }
         }
-        threshold = nested.number("threshold")?.or(threshold);
+        if let Some(tau) = nested.number("threshold")? {
+            let told = "diffusion.threshold";
+            if threshold.is_some() {
+                return Err(Refusal::parameter(told, format!("`{told}` and `threshold` are both set: omit one")));
+            }
+            threshold = Some((tau, told));
+        }
         nested.finish()?;
     }
     if options.guide.is_some() && options.decoder.is_none() {
         // Only one decoder asks a guide.
-        set(options, "decoder", json!("guided"), "diffusion.guide")?;
+        set(options, names, "decoder", json!("guided"), "diffusion.guide")?;
     }
-    if let Some(tau) = threshold {
+    if let Some((tau, told)) = threshold {
         if options.decoder.is_some() {
-            let message = "`threshold` goes without `decoder`: write decoder threshold:tau=... instead of both";
-            return Err(Refusal::parameter("threshold", message));
+            let message = format!("`{told}` goes without `decoder`: write decoder threshold:tau=... instead of both");
+            return Err(Refusal::parameter(told, message));
         }
-        set(options, "decoder", json!(format!("threshold:tau={tau}")), "threshold")?;
+        set(options, names, "decoder", json!(format!("threshold:tau={tau}")), told)?;
     }
     Ok(())
 }
 
 /// Sets an option of the library, which says itself what is wrong with a value.
-fn set(options: &mut Options, name: &'static str, value: Value, told: &str) -> Result<(), Refusal> {
-    let given = options.given();
-    if name == "gen_length"
-        && given.contains(&"gen_length")
-        && Some(&value) != options.gen_length.map(Value::from).as_ref()
-    {
-        let message = format!("`{told}` and `max_tokens` are both set and differ: omit one");
+fn set(options: &mut Options, names: &mut Names, name: &'static str, value: Value, told: &str) -> Result<(), Refusal> {
+    if options.given().contains(&name) {
+        let message = format!("`{told}` and `{}` are both set: omit one", names.of(name));
         return Err(Refusal::parameter(told, message));
     }
-    options.set_json(name, value).map_err(|error| Refusal::parameter(told, error.to_string()))
+    names.note(name, told);
+    options.set_json(name, value).map_err(|error| Refusal::parameter(told, names.told(&error.to_string())))
 }

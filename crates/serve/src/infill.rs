@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use demask::{Options, Prompt, Segment};
+use demask::{Prompt, Segment, internals::whole};
 use serde_json::Value;
 
 use crate::{
     Refusal, api,
-    ask::Ask,
+    ask::{self, Ask},
     fields::{Fields, table, told},
     limits::Limits,
     route::Endpoint,
@@ -33,12 +33,17 @@ pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served,
         _ => table::FIM,
     };
     let mut fields = Fields::parse(body, table, limits)?;
+    let recommended = service.handle.prompter().recommended_length();
     let (kind, segments) = match entry.endpoint {
-        Endpoint::Infill => (Kind::Infill, Some(segments(&mut fields)?)),
-        Endpoint::PlainInfill => (Kind::PlainInfill, Some(plain(&mut fields)?)),
+        Endpoint::Infill => (Kind::Infill, Some(segments(&mut fields, recommended)?)),
+        Endpoint::PlainInfill => (Kind::PlainInfill, None),
         _ => (Kind::Completion, None),
     };
-    let fim = if segments.is_none() { Some(prompt_and_suffix(&mut fields)?) } else { None };
+    let (fim, predict) = match kind {
+        Kind::Infill => (None, None),
+        Kind::PlainInfill => (Some(input_prefix_and_suffix(&mut fields)?), fields.integer("n_predict")?),
+        _ => (Some(prompt_and_suffix(&mut fields)?), None),
+    };
     let top = if kind == Kind::Infill { api::chat_logprobs(&mut fields)? } else { None };
     let mut ask = api::read_ask(service, &entry, &mut fields)?;
     if let Some(top) = top {
@@ -47,10 +52,14 @@ pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served,
     if kind != Kind::Completion && ask.wishes.choices > 1 {
         return Err(Refusal::parameter("n", format!("`n` is {}, expected 1 for this endpoint", ask.wishes.choices)));
     }
+    // -1 is how llama.cpp's clients leave it open.
+    if let Some(most) = predict.and_then(|most| usize::try_from(most).ok()).filter(|most| *most > 0) {
+        ask::set_bound(&mut ask.options, &mut ask.names, most, "n_predict")?;
+    }
     fields.finish()?;
     let segments = match (segments, fim) {
         (Some(segments), _) => segments,
-        (None, Some((prompt, suffix))) => around(prompt, length(&mut ask.options), suffix),
+        (None, Some((prompt, suffix))) => around(prompt, length(&mut ask, recommended), suffix),
         (None, None) => Vec::new(),
     };
     check(&segments, limits)?;
@@ -68,7 +77,7 @@ pub fn with_suffix(
     suffix: &str,
     mut ask: Ask,
 ) -> Result<Served, Refusal> {
-    let hole = length(&mut ask.options);
+    let hole = length(&mut ask, service.handle.prompter().recommended_length());
     let segments = prompts.iter().map(|prompt| match prompt {
         Prompt::Raw(text) => Ok(around(text.clone(), hole, suffix.to_owned())),
         _ => Err(Refusal::parameter("suffix", "`suffix` goes with a prompt that is text, not token ids")),
@@ -81,9 +90,17 @@ pub fn with_suffix(
     api::run(service, entry, Kind::Completion, &prompts, ask, Vec::new())
 }
 
-/// Takes the length of the hole out of the options: holes say how much is decoded.
-fn length(options: &mut Options) -> usize {
-    options.gen_length.take().unwrap_or(HOLE)
+/// Takes the length of the hole out of the options: holes say how much is decoded. A bound makes none longer than the model
+/// is made for, as it makes no canvas.
+fn length(ask: &mut Ask, recommended: usize) -> usize {
+    let (asked, most) = (ask.options.gen_length.take(), ask.options.max_tokens.take());
+    ask.hole = match (asked, most) {
+        (Some(_), _) => Some("gen_length"),
+        (None, Some(_)) => Some("max_tokens"),
+        (None, None) => None,
+    };
+    let wanted = asked.unwrap_or(if most.is_some() { recommended } else { HOLE });
+    most.map_or(wanted, |most| wanted.min(most))
 }
 
 fn around(prompt: String, hole: usize, suffix: String) -> Vec<Segment> {
@@ -105,8 +122,8 @@ fn check(segments: &[Segment], limits: &Limits) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Reads `segments`: texts and holes.
-fn segments(fields: &mut Fields<'_>) -> Result<Vec<Segment>, Refusal> {
+/// Reads `segments`: texts and holes. A hole of at most so many tokens has no more than are recommended.
+fn segments(fields: &mut Fields<'_>, recommended: usize) -> Result<Vec<Segment>, Refusal> {
     let expected = "expected a list such as [\"def f(\", {\"hole\": {\"tokens\": 12}}, \"):\\n\"]";
     let missing = || Refusal::parameter("segments", format!("`segments` is missing: {expected}"));
     let list = fields.list("segments")?.ok_or_else(missing)?;
@@ -116,12 +133,14 @@ fn segments(fields: &mut Fields<'_>) -> Result<Vec<Segment>, Refusal> {
     }
     let one = |value: &Value| {
         let hole = &value["hole"];
-        let tokens = hole["tokens"].as_u64().or_else(|| hole["max_tokens"].as_u64()).filter(|tokens| *tokens > 0);
+        let count = |name: &str| whole(&hole[name]).and_then(|count| usize::try_from(count).ok());
+        let tokens =
+            count("tokens").or_else(|| Some(count("max_tokens")?.min(recommended))).filter(|tokens| *tokens > 0);
         let known =
             value.as_object().is_some_and(|map| map.len() == 1) && hole.as_object().is_some_and(|map| map.len() == 1);
         match value {
             Value::String(text) => Some(Segment::Text(text.clone())),
-            _ if known => Some(Segment::Hole(usize::try_from(tokens?).ok()?)),
+            _ if known => Some(Segment::Hole(tokens?)),
             _ => None,
         }
     };
@@ -133,12 +152,10 @@ fn segments(fields: &mut Fields<'_>) -> Result<Vec<Segment>, Refusal> {
 }
 
 /// Reads llama.cpp's names.
-fn plain(fields: &mut Fields<'_>) -> Result<Vec<Segment>, Refusal> {
+fn input_prefix_and_suffix(fields: &mut Fields<'_>) -> Result<(String, String), Refusal> {
     let prefix = fields.text("input_prefix")?.unwrap_or_default();
     let suffix = fields.text("input_suffix")?.unwrap_or_default();
-    // -1 is how its clients leave it open.
-    let open = fields.number("n_predict")?.filter(|count| *count > 0.0);
-    Ok(around(prefix, open.map_or(HOLE, |count| count as usize), suffix))
+    Ok((prefix, suffix))
 }
 
 /// Reads Mistral's and Mercury's names.

@@ -34,17 +34,42 @@ pub fn from(kind: Kind, generation: &Generation, first: usize, tokenizer: Option
     (first == 0 || !entries.is_empty()).then(|| value(kind, &entries, tokenizer, before))
 }
 
-/// Returns how many characters begin in a token, as offsets count them.
+/// Returns how many characters of an answer's text begin in a token, as offsets count them: none in a special one.
 pub fn length(token: TokenId, tokenizer: Option<&Tokenizer>) -> usize {
-    spelled(token, tokenizer).iter().filter(|byte| begins(**byte)).count()
+    letters(&in_answer(token, tokenizer))
 }
 
-/// Returns those of a prompt, and of the answer behind it if there is one.
-pub fn behind(echo: &Echo, generation: Option<&Generation>, tokenizer: Option<&Tokenizer>) -> Value {
+/// Returns those of a prompt, which is returned as `text`, and of the answer behind it if there is one.
+pub fn behind(echo: &Echo, text: &str, generation: Option<&Generation>, tokenizer: Option<&Tokenizer>) -> Value {
     let mut entries = echo.entries();
+    let prompt = entries.len();
     let answered = generation.and_then(|generation| generation.logprobs.as_ref()).into_iter().flatten();
     entries.extend(answered.map(|at| Entry { token: at.token, logprob: at.logprob, top: &at.top }));
-    value(Kind::Completion, &entries, tokenizer, 0)
+    let mut shown = value(Kind::Completion, &entries, tokenizer, 0);
+    let (asked, answered) = entries.split_at(prompt);
+    let mut places = prompt_offsets(text, asked.iter().map(|entry| entry.token), tokenizer);
+    let answered = answered.iter().map(|entry| in_answer(entry.token, tokenizer));
+    places.extend(offsets(text.chars().count(), answered));
+    shown["text_offset"] = json!(places);
+    shown
+}
+
+/// Returns the character of a prompt's text that each of its tokens begins in. A special token is part of the text only where
+/// the text spells it out: others were put around it.
+fn prompt_offsets(text: &str, tokens: impl Iterator<Item = TokenId>, tokenizer: Option<&Tokenizer>) -> Vec<usize> {
+    let mut rest = text.chars();
+    let is_special = |token: TokenId| tokenizer.is_some_and(|tokenizer| tokenizer.is_special(token));
+    let bytes = |token: TokenId| {
+        let bytes = spelled(token, tokenizer);
+        if is_special(token) && !rest.as_str().as_bytes().starts_with(&bytes) {
+            return Vec::new();
+        }
+        if let Some(last) = letters(&bytes).checked_sub(1) {
+            rest.nth(last);
+        }
+        bytes
+    };
+    offsets(0, tokens.map(bytes))
 }
 
 /// Returns a token as text; none without a tokenizer, and where it is only a part of a letter.
@@ -73,7 +98,7 @@ pub fn value(kind: Kind, entries: &[Entry<'_>], tokenizer: Option<&Tokenizer>, b
         return json!({"content": content.collect::<Vec<_>>(), "refusal": null});
     }
     let tokens: Vec<String> = entries.iter().map(|entry| text(entry.token)).collect();
-    let spelled = entries.iter().map(|entry| spelled(entry.token, tokenizer));
+    let spelled = entries.iter().map(|entry| in_answer(entry.token, tokenizer));
     let top = entries.iter().map(|entry| {
         let mut named = Map::new();
         for &(token, logprob) in entry.top {
@@ -97,7 +122,7 @@ fn offsets(before: usize, tokens: impl Iterator<Item = Vec<u8>>) -> Vec<usize> {
     let offset = |token: Vec<u8>| {
         let inside = token.first().is_some_and(|byte| !begins(*byte));
         let offset = characters.saturating_sub(usize::from(inside));
-        characters += token.iter().filter(|byte| begins(**byte)).count();
+        characters += letters(&token);
         offset
     };
     tokens.map(offset).collect()
@@ -107,6 +132,19 @@ fn offsets(before: usize, tokens: impl Iterator<Item = Vec<u8>>) -> Vec<usize> {
 fn spelled(token: TokenId, tokenizer: Option<&Tokenizer>) -> Vec<u8> {
     let bytes = tokenizer.and_then(|tokenizer| tokenizer.token_bytes(token));
     bytes.unwrap_or_else(|| words(token, tokenizer).into_bytes())
+}
+
+/// A token's bytes in the text of an answer, which special tokens are no part of.
+fn in_answer(token: TokenId, tokenizer: Option<&Tokenizer>) -> Vec<u8> {
+    match tokenizer {
+        Some(tokenizer) if tokenizer.is_special(token) => Vec::new(),
+        _ => spelled(token, tokenizer),
+    }
+}
+
+/// Number of characters that begin in bytes of UTF-8.
+fn letters(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| begins(**byte)).count()
 }
 
 /// Reports whether a character begins in a byte of UTF-8.

@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 
 /// The parameter of a refusal that is about the prompt, until it is known what the endpoint calls it.
 pub(crate) const PROMPT: &str = "(prompt)";
+/// The same of a refusal about the length of what stands behind the prompt, which nobody named.
+pub(crate) const LENGTH: &str = "(length)";
 
 /// A request that is not served, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,6 +85,16 @@ impl Refusal {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", message)
     }
 
+    /// A body in a form that is not read.
+    pub fn media(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_request_error", message)
+    }
+
+    /// A way of sending that is not known (RFC 9112, 6.1).
+    pub fn transfer(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_IMPLEMENTED, "invalid_request_error", message)
+    }
+
     /// A deadline that passed, or a body that does not come.
     pub fn too_late(message: impl Into<String>) -> Self {
         let refusal = Self::new(StatusCode::REQUEST_TIMEOUT, "server_error", message);
@@ -135,6 +147,11 @@ impl Refusal {
         if let Some(method) = self.allow {
             headers.insert(header::ALLOW, HeaderValue::from_static(method));
         }
+        if self.status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+            // What would be read instead (RFC 9110, 15.5.16).
+            headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+            headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+        }
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
@@ -153,13 +170,12 @@ impl From<demask::Error> for Refusal {
             demask::Error::ShutDown => Self::shutting_down(),
             demask::Error::Interrupted => Self::failed("the request was cancelled"),
             // A prompt that fills the context by itself is not helped by a shorter answer.
-            demask::Error::TooLong { prompt, context, .. } => {
-                let param = if prompt >= context { PROMPT } else { "max_tokens" };
+            demask::Error::TooLong { prompt, context, option, .. } => {
+                let param = if prompt >= context { PROMPT } else { option.unwrap_or(LENGTH) };
                 Self::parameter(param, message).coded("context_length_exceeded")
             }
             demask::Error::TextTooLong { .. } => Self::parameter(PROMPT, message).coded("context_length_exceeded"),
             demask::Error::Options(OptionsError::StepsMany { .. }) => Self::parameter("steps", message),
-            demask::Error::InfillLength => Self::parameter("max_tokens", message),
             demask::Error::MaskInPrompt => {
                 let message = "the prompt contains the text of the model's mask token: remove it; holes to be filled are \
                                sent to /v1/infill";
@@ -171,6 +187,7 @@ impl From<demask::Error> for Refusal {
             | demask::Error::BadHole { .. } => Self::parameter(PROMPT, message),
             demask::Error::Option(OptionError::Value { option, .. })
             | demask::Error::Options(OptionsError::Number { name: option, .. })
+            | demask::Error::InfillLength { option }
             | demask::Error::Meaningless { option, .. } => Self::parameter(option, message),
             demask::Error::UnknownGuide { .. } | demask::Error::WhichGuide { .. } => {
                 Self::parameter("diffusion.guide", message)

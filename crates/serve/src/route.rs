@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use crate::Refusal;
+use crate::{Refusal, path::Path};
 
 /// An endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -81,9 +81,13 @@ pub const ROUTES: [Line; 23] = [
 ///
 /// # Errors
 /// If there is no such path, or it has another method.
-pub fn find(method: &Method, path: &str, page: bool) -> Result<Endpoint, Refusal> {
-    let found = ROUTES.iter().find(|(known, ..)| *known == path).map(|(_, method, endpoint, _)| (method, *endpoint));
-    let inside = |prefix: &str| path.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty());
+pub fn find(method: &Method, path: &Path, page: bool) -> Result<Endpoint, Refusal> {
+    let whole = path.whole();
+    let found = ROUTES
+        .iter()
+        .find(|(known, ..)| whole.as_deref() == Some(*known))
+        .map(|(_, method, endpoint, _)| (method, *endpoint));
+    let inside = |folder: &str| path.behind(folder).is_some();
     let found = found.or_else(|| {
         inside("/v1/models/")
             .then_some((&Method::GET, Endpoint::Model))
@@ -97,15 +101,12 @@ pub fn find(method: &Method, path: &str, page: bool) -> Result<Endpoint, Refusal
         Some((known, endpoint)) if known == method || known == Method::GET && method == Method::HEAD => Ok(endpoint),
         Some((known, _)) => {
             let allow = if known == Method::GET { "GET, HEAD" } else { "POST" };
-            let shown: String = path.chars().take(80).collect();
-            Err(Refusal::method(allow, format!("{shown} takes {known}, not {}", told_method(method))))
+            Err(Refusal::method(allow, format!("{} takes {known}, not {}", path.shown(), told_method(method))))
         }
-        None => {
-            let shown: String = path.chars().take(80).collect();
-            Err(Refusal::missing(format!(
-                "there is no {shown}: expected /v1/chat/completions, /v1/completions, or another path of /openapi.json"
-            )))
-        }
+        None => Err(Refusal::missing(format!(
+            "there is no {}: expected /v1/chat/completions, /v1/completions, or another path of /openapi.json",
+            path.shown()
+        ))),
     }
 }
 
@@ -113,7 +114,8 @@ pub fn find(method: &Method, path: &str, page: bool) -> Result<Endpoint, Refusal
 /// it is there whatever host a request names.
 #[cfg(feature = "http")]
 pub fn is_probe(path: &str) -> bool {
-    let found = ROUTES.iter().find(|(known, ..)| *known == path);
+    let whole = Path::read(path).ok().and_then(|path| path.whole());
+    let found = ROUTES.iter().find(|(known, ..)| whole.as_deref() == Some(*known));
     found.is_some_and(|(_, _, endpoint, _)| matches!(endpoint, Endpoint::Health | Endpoint::Live | Endpoint::Metrics))
 }
 
@@ -165,6 +167,7 @@ mod tests {
 
     #[test]
     fn paths_lead_to_endpoints() {
+        let find = |method: &Method, path: &str, page| find(method, &Path::read(path).unwrap(), page);
         let get = |path: &str| find(&Method::GET, path, true);
         assert_eq!(get("/v1/models"), Ok(Endpoint::Models));
         assert_eq!(get("/v1/models/org/name"), Ok(Endpoint::Model));
@@ -175,7 +178,8 @@ mod tests {
 
     #[test]
     fn others_are_refused_in_the_envelope() {
-        let status = |method: &Method, path: &str| find(method, path, false).unwrap_err().status.as_u16();
+        let status =
+            |method: &Method, path: &str| find(method, &Path::read(path).unwrap(), false).unwrap_err().status.as_u16();
         assert_eq!(status(&Method::GET, "/v1/chat/completions"), 405);
         assert_eq!(status(&Method::DELETE, "/v1/models/x"), 405);
         assert_eq!(status(&Method::GET, "/v2"), 404);

@@ -69,10 +69,7 @@ impl Run {
             for choice in 0..ask.wishes.choices {
                 let seed = ask.seed.wrapping_add(choice as u64);
                 let options = Options { seed: Some(seed), ..ask.options.clone() };
-                let mut answer = service.handle.prepare(prompt, &options)?;
-                if let Some(keep) = ask.keep {
-                    answer.keep(keep);
-                }
+                let mut answer = service.handle.prepare(prompt, &options).map_err(|error| ask.blame(error))?;
                 if let Some(salt) = &ask.cache_salt {
                     answer = answer.with_cache_salt(salt);
                 }

@@ -26,8 +26,9 @@ use crate::{
     admission::{Admission, Places},
     api::{self, Judging},
     config::ServiceConfig,
-    date,
+    date, media,
     metrics::Metrics,
+    path::Path,
     random,
     route::{self, Endpoint},
     run::Run,
@@ -71,7 +72,9 @@ pub struct Entry {
     pub(crate) key: usize,
     weight: f64,
     /// The path that it came by.
-    pub(crate) path: String,
+    pub(crate) path: Path,
+    /// What the head says of the body's form, if JSON is something else.
+    foreign: Option<String>,
     places: Option<Places>,
     pub(crate) started: Instant,
 }
@@ -129,7 +132,8 @@ impl Service {
 
     fn entry(&self, head: &Parts, id: String, started: Instant) -> Result<Entry, Refusal> {
         let inner = &self.inner;
-        let endpoint = route::find(&head.method, head.uri.path(), inner.config.page)?;
+        let path = Path::read(head.uri.path())?;
+        let endpoint = route::find(&head.method, &path, inner.config.page)?;
         let text = |name| head.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let trace = text("traceparent").filter(|trace| is_trace(trace));
         let mut caller = Caller { id, endpoint: endpoint.name(), key: None, trace };
@@ -146,6 +150,7 @@ impl Service {
                 (key, weight) = (found.number, found.weight);
             }
         }
+        media::check(head)?;
         self.check_body(head, endpoint)?;
         if endpoint == Endpoint::Responses {
             return Err(Refusal::missing(
@@ -159,7 +164,7 @@ impl Service {
             }
             places = Some(inner.admission.enter(key)?);
         }
-        Ok(Entry { endpoint, caller, key, weight, path: head.uri.path().to_owned(), places, started })
+        Ok(Entry { endpoint, caller, key, weight, path, foreign: media::foreign(head), places, started })
     }
 
     /// Refuses a body that is too large, and any where none is read.
@@ -182,7 +187,8 @@ impl Service {
     /// Serves a request whose body is there. Prompts are put into tokens on the thread that calls.
     pub fn handle(&self, entry: Entry, body: &Bytes) -> Reply {
         let (caller, started) = (entry.caller.clone(), entry.started);
-        match api::serve(&self.inner, entry, body) {
+        let foreign = entry.foreign.clone();
+        match api::serve(&self.inner, entry, body).map_err(|refusal| media::blame(refusal, foreign, body)) {
             Ok(Served::Whole(response)) => Reply::Whole(dress(response, &caller.id)),
             Ok(Served::Run(run, shape)) => self.reply(*run, shape, caller.id),
             Ok(Served::Judging(judging)) => {

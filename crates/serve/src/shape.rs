@@ -11,7 +11,9 @@ use crate::{
     ask::{Judged, Wishes},
     date,
     echo::Echo,
-    logprobs, random,
+    logprobs,
+    names::Names,
+    random,
     run::Run,
     service::Inner,
 };
@@ -70,13 +72,15 @@ pub struct Shape {
     end_ids: Vec<u32>,
     /// Parts that are wanted beside the text.
     pub wishes: Wishes,
+    /// Names by which the client set options.
+    names: Names,
     /// Text before an answer that is returned with it (`echo`), one for each prompt.
     pub echo: Vec<String>,
 }
 
 impl Shape {
     /// Makes the shape of a request's answers.
-    pub fn new(kind: Kind, service: &Inner, wishes: Wishes) -> Self {
+    pub fn new(kind: Kind, service: &Inner, wishes: Wishes, names: Names) -> Self {
         let prefix = match kind {
             Kind::Chat => "chatcmpl-",
             Kind::Completion => "cmpl-",
@@ -90,6 +94,7 @@ impl Shape {
             fingerprint: service.fingerprint.clone(),
             end_ids: service.handle.prompter().end_ids().to_vec(),
             wishes,
+            names,
             echo: Vec::new(),
         }
     }
@@ -180,7 +185,11 @@ impl Shape {
     pub fn diffusion(&self, generation: &Generation, seed: u64) -> Value {
         let mut diffusion = json!({"seed": seed, "nfe": generation.receipt.decoding.nfe});
         if self.wishes.receipt {
-            diffusion["receipt"] = serde_json::to_value(&generation.receipt).unwrap_or_default();
+            let mut receipt = serde_json::to_value(&generation.receipt).unwrap_or_default();
+            if let Some(more) = &generation.receipt.more {
+                receipt["more"] = json!(self.names.told(more));
+            }
+            diffusion["receipt"] = receipt;
         }
         diffusion
     }
@@ -193,7 +202,7 @@ impl Shape {
         let choices = answers.iter().enumerate().map(|(index, (generation, seed))| {
             let mut choice = self.choice(index, generation, tokenizer);
             if let Some(echo) = run.echoes().get(index / self.wishes.choices) {
-                choice["logprobs"] = json!(logprobs::behind(echo, Some(generation), tokenizer));
+                choice["logprobs"] = json!(logprobs::behind(echo, self.echo_of(index), Some(generation), tokenizer));
             }
             if self.kind != Kind::PlainInfill {
                 choice["diffusion"] = self.diffusion(generation, *seed);
@@ -247,7 +256,7 @@ impl Shape {
             let mut choice = json!({
                 "index": index,
                 "text": self.echo.get(index / self.wishes.choices),
-                "logprobs": logprobs::behind(echo, None, tokenizer),
+                "logprobs": logprobs::behind(echo, self.echo_of(index), None, tokenizer),
                 "finish_reason": finish_reason(Finish::Length),
                 "stop_reason": null,
             });

@@ -7,9 +7,11 @@ mod contract;
 mod echo;
 mod faults;
 mod fields;
+mod lengths;
 mod promises;
 mod random;
 mod refusals;
 #[cfg(feature = "http")]
 mod sockets;
 mod solo;
+mod symptoms;

@@ -425,7 +425,7 @@ fn a_client_that_leaves_while_it_waits_is_noticed() {
     for streams in [false, true] {
         let held = hold(&running.served.handle);
         let mut stream = running.connect();
-        stream.write_all(request(&json!({"stream": streams, "max_tokens": 400}), "").as_bytes()).unwrap();
+        stream.write_all(request(&json!({"stream": streams, "gen_length": 400}), "").as_bytes()).unwrap();
         until("it is taken on", || running.served.service.is_busy());
         drop(stream);
         // Before its engine has done anything.
@@ -529,6 +529,34 @@ fn hosts_and_origins() {
 }
 
 #[test]
+fn a_browser_s_client_may_send_each_header_that_it_asks_for() {
+    let http = HttpConfig { origins: vec!["http://localhost:3000".into()], ..HttpConfig::default() };
+    let running = run(ServiceConfig::default(), http);
+    let asked = "authorization,content-type,user-agent,x-stainless-arch,x-stainless-lang,x-stainless-os,\
+                 x-stainless-package-version,x-stainless-retry-count,x-stainless-runtime,x-stainless-timeout";
+    let preflight = |headers: &str| {
+        let lines = format!("OPTIONS {CHAT} HTTP/1.1\r\nHost: a\r\nOrigin: http://localhost:3000\r\n{headers}");
+        let lines = format!("{lines}Access-Control-Request-Method: POST\r\nConnection: close\r\n\r\n");
+        Answer::of(&running.talk(lines.as_bytes()))
+    };
+    let answer = preflight(&format!("Access-Control-Request-Headers: {asked}\r\n"));
+    assert_eq!((answer.status, answer.header("access-control-allow-headers")), (204, Some(asked)));
+    let answer = preflight("");
+    assert_eq!(answer.header("access-control-allow-headers"), Some("authorization, content-type, x-request-id"));
+    running.end();
+}
+
+#[test]
+fn a_packed_transfer_is_refused_by_its_name() {
+    let running = run(ServiceConfig::default(), HttpConfig::default());
+    let lines = format!("POST {CHAT} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n");
+    let answer = Answer::of(&running.talk(lines.as_bytes()));
+    assert_eq!(answer.status, 501, "{answer:?}");
+    assert!(answer.error("message").contains("transfer-encoding is gzip, expected chunked"), "{answer:?}");
+    running.end();
+}
+
+#[test]
 fn refusals_on_a_socket() {
     let keys = Keys::parse("ann secret\nben other rate=1\n").unwrap();
     let limits = Limits { places: 1, ..Limits::default() };
@@ -584,9 +612,9 @@ fn a_server_ends_in_good_order() {
     assert_eq!(short.status, 200);
     let held = hold(&running.served.handle);
     let mut streamed = running.connect();
-    streamed.write_all(request(&json!({"stream": true, "max_tokens": 400}), "").as_bytes()).unwrap();
+    streamed.write_all(request(&json!({"stream": true, "gen_length": 400}), "").as_bytes()).unwrap();
     let mut waiting = running.connect();
-    waiting.write_all(request(&json!({"max_tokens": 400}), "").as_bytes()).unwrap();
+    waiting.write_all(request(&json!({"gen_length": 400}), "").as_bytes()).unwrap();
     until("both are on their way", || {
         running.served.handle.counters(); // They wait for an engine that is held: only places tell of them.
         running.served.service.is_busy()

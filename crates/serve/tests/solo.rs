@@ -242,7 +242,7 @@ fn started(served: &Served, body: &Value) -> Reply {
 #[test]
 fn a_request_that_is_left_is_cancelled_within_a_forward() {
     let served = serve(Kind::Llada, ServiceConfig::default());
-    let body = json!({"messages": [{"role": "user", "content": question(1)}], "max_tokens": 384, "stream": true, "n": 4,
+    let body = json!({"messages": [{"role": "user", "content": question(1)}], "gen_length": 384, "stream": true, "n": 4,
         "ignore_eos": true, "diffusion": {"frames": "commits", "cache": "none"}});
     for _ in 0..5 {
         let reply = started(&served, &body);
@@ -258,7 +258,7 @@ fn a_request_that_is_left_is_cancelled_within_a_forward() {
 #[test]
 fn deadlines_end_answers_and_wait_for_nobody() {
     let served = serve(Kind::Llada, ServiceConfig::default());
-    let body = json!({"messages": [{"role": "user", "content": question(1)}], "max_tokens": 384, "ignore_eos": true,
+    let body = json!({"messages": [{"role": "user", "content": question(1)}], "gen_length": 384, "ignore_eos": true,
         "diffusion": {"deadline_ms": 150, "cache": "none", "receipt": true}});
     let whole = made(post(&served.service, "/v1/chat/completions", &body));
     let choice = &whole["choices"][0];
@@ -271,7 +271,7 @@ fn deadlines_end_answers_and_wait_for_nobody() {
 fn an_engine_that_ends_ends_its_streams() {
     let engine = load(Kind::Llada).into_engine().unwrap();
     let service = Service::new(&engine, ServiceConfig::default());
-    let body = json!({"messages": [{"role": "user", "content": question(1)}], "max_tokens": 384, "ignore_eos": true,
+    let body = json!({"messages": [{"role": "user", "content": question(1)}], "gen_length": 384, "ignore_eos": true,
         "diffusion": {"cache": "none"}});
     let mut running = stream(post(&service, "/v1/chat/completions", &with(body.clone(), &json!({"stream": true}))));
     let Reply::Pending(mut pending) = post(&service, "/v1/chat/completions", &body) else { panic!("it waits") };

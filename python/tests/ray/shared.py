@@ -47,7 +47,7 @@ def chat(number, **more):
 
 def long_chat(number, tokens=900):
     """One that takes seconds: a token a forward, whatever end tokens stand there."""
-    return chat(number, max_tokens=tokens, ignore_eos=True, diffusion={"decoder": "static", "cache": "none"})
+    return chat(number, gen_length=tokens, ignore_eos=True, diffusion={"decoder": "static", "cache": "none"})
 
 
 def free_port():

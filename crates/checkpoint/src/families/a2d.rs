@@ -4,7 +4,7 @@
 use demask_step::{BlockRules, Mask, Origin, Stores};
 use serde_json::{Value, json};
 
-use super::{Family, Relative, Shape, Sign, Vocabulary, llada, qwen2, qwen3, sdar, transformers};
+use super::{DecodingDefaults, Family, Relative, Shape, Sign, Vocabulary, llada, qwen2, qwen3, sdar, transformers};
 
 /// Block length of the released bd3lm models.
 const BLOCK: u32 = 32;
@@ -12,6 +12,9 @@ const BLOCK: u32 = 32;
 /// The prompt ends a block, and what is read by nobody is not stored.
 const BLOCKS: BlockRules =
     BlockRules { origin: Origin::Prompt, ends_short: true, shares_masks: true, stores: Stores::IfRead, ..sdar::BLOCKS };
+
+/// Sampling of dllm's scripts, which decode 128 positions.
+const DECODING: DecodingDefaults = DecodingDefaults { gen_length: 128, ..llada::FAMILY.decoding };
 
 /// Sign of the block model.
 const NAME: Sign = Sign::Name("bd3lm");
@@ -28,7 +31,7 @@ pub(super) const QWEN2: Family = Family {
     vocabularies: &[Vocabulary { rows: 151_936, mask: Some(151_665), eos: 151_645, turn_end: 151_645, bos: 151_643 }],
     own_specials: &[("<|mask|>", true)],
     gguf: transformers::GGUF,
-    decoding: llada::FAMILY.decoding,
+    decoding: DECODING,
     shapes: &[Shape { name: "a2d-qwen2.5-coder-0.5b", config: qwen2_config, generation, layers: transformers::LAYERS }],
     ..qwen2::FAMILY
 };
@@ -55,7 +58,7 @@ pub(super) const QWEN3: Family = Family {
     mask_texts: &["<|mask|>", "<|MASK|>"],
     vocabularies: &[Vocabulary { rows: 151_936, mask: Some(151_669), eos: 151_645, turn_end: 151_645, bos: 151_643 }],
     gguf: transformers::GGUF,
-    decoding: llada::FAMILY.decoding,
+    decoding: DECODING,
     shapes: &[Shape { name: "a2d-qwen3-0.6b", config: qwen3_config, generation, layers: transformers::LAYERS }],
     ..qwen3::FAMILY
 };

@@ -24,6 +24,8 @@ pub(super) const FAMILY: Family = Family {
         confidence: ConfidenceOf::Drawn,
         likelihood: LikelihoodConventions { draws: MaskDraws::ByProbability, ends: true, guidance: false },
         reserves_end: false,
+        // Dream's README and demo, and its evaluations of HumanEval, MBPP, MATH and BBH: `max_new_tokens` 512.
+        gen_length: 512,
         sampler: None,
     },
     shapes: &[Shape { name: "dream-7b", config: dream_7b, generation, layers: transformers::LAYERS }],

@@ -46,6 +46,8 @@ pub(super) const FAMILY: Family = Family {
         confidence: ConfidenceOf::Raw,
         likelihood: LikelihoodConventions { draws: MaskDraws::ByCount, ends: false, guidance: true },
         reserves_end: false,
+        // LLaDA's EVAL.md: GSM8K in blocks, MMLU-Pro and MBPP; LLaDA-1.5's GSM8K, GPQA and IFEval.
+        gen_length: 256,
         sampler: None,
     },
     shapes: &[Shape {

@@ -5,7 +5,7 @@ use demask_model::{ArchSpec, Experts};
 use demask_step::Mask;
 use serde_json::{Value, json};
 
-use super::{Family, GgufConventions, LARGEST_WIDTH, Shape, experts, llada, prompts, transformers};
+use super::{DecodingDefaults, Family, GgufConventions, LARGEST_WIDTH, Shape, experts, llada, prompts, transformers};
 use crate::{CheckpointError, Warning, config::Fields};
 
 pub(super) const FAMILY: Family = Family {
@@ -27,7 +27,8 @@ pub(super) const FAMILY: Family = Family {
         router: Some(experts::softmax(false)),
         ..llada::FAMILY.gguf
     },
-    decoding: llada::FAMILY.decoding,
+    // The model's card.
+    decoding: DecodingDefaults { gen_length: 128, ..llada::FAMILY.decoding },
     shapes: &[Shape { name: "llada-moe-7b-a1b", config, generation, layers: transformers::LAYERS }],
     ..transformers::CAUSAL
 };

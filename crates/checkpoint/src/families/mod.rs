@@ -215,6 +215,9 @@ pub struct DecodingDefaults {
     /// Sets whether the last position of what is asked for is fixed from the start, and seen by all rows: the padding, or
     /// the text's end where there is none.
     pub reserves_end: bool,
+    /// Positions of a response that nobody gave a length: what the family's authors evaluate or show their models with.
+    /// Each family's value has its source beside it.
+    pub gen_length: usize,
     /// The authors' sampler, where it decodes if nobody says how; none where the engine recommends methods.
     pub sampler: Option<SamplerDefaults>,
 }
@@ -229,8 +232,6 @@ pub struct SamplerDefaults {
     pub remasking: &'static str,
     /// Steps, of one block that is the whole response.
     pub steps: usize,
-    /// Positions of a response.
-    pub gen_length: usize,
     /// Temperature of tokens.
     pub temperature: f32,
 }

@@ -21,16 +21,26 @@ pub(super) fn headers(start: &str, messages: &[Message], options: &RenderOptions
 
 /// ChatML, with a system message of its own where the conversation has none.
 pub(super) fn chat_ml(system: Option<&str>, messages: &[Message], options: &RenderOptions) -> Rendered {
+    turns(system, messages, options, |prompt, _, message| prompt.quote(&message.content))
+}
+
+/// ChatML whose turns are written by `say`, from a message and its index.
+fn turns(
+    system: Option<&str>,
+    messages: &[Message],
+    options: &RenderOptions,
+    say: impl Fn(&mut Rendered, usize, &Message),
+) -> Rendered {
     let mut prompt = Rendered::default();
     let has_system = messages.first().is_some_and(|message| message.role == "system");
     if let (Some(system), false) = (system, has_system) {
         prompt.write(&format!("<|im_start|>system\n{system}<|im_end|>\n"));
     }
-    for Message { role, content, .. } in messages {
+    for (index, message) in messages.iter().enumerate() {
         prompt.write("<|im_start|>");
-        prompt.quote(role);
+        prompt.quote(&message.role);
         prompt.write("\n");
-        prompt.quote(content);
+        say(&mut prompt, index, message);
         prompt.write("<|im_end|>\n");
     }
     if options.add_generation_prompt {
@@ -43,14 +53,25 @@ pub(super) fn chat_ml(system: Option<&str>, messages: &[Message], options: &Rend
 /// think gets an empty thought.
 pub(super) fn thinking_chat_ml(messages: &[Message], options: &RenderOptions) -> Rendered {
     let last_question = messages.iter().rposition(|message| message.role == "user");
-    let forget = |(index, message): (usize, &Message)| {
-        let old = message.role == "assistant" && last_question.is_some_and(|last| index < last);
-        let answer = message.content.rsplit("</think>").next().unwrap_or_default();
-        let content = if old { answer.trim_start_matches('\n') } else { message.content.as_str() };
-        Message::new(message.role.as_str(), content)
+    let say = |prompt: &mut Rendered, index: usize, message: &Message| {
+        let is_answer = message.role == "assistant";
+        // Thoughts beside the answer, where the model put them in front of it.
+        let thought = message.fields.get("reasoning_content").and_then(serde_json::Value::as_str);
+        match thought.filter(|_| is_answer) {
+            _ if is_answer && last_question.is_some_and(|last| index < last) => {
+                let answer = message.content.rsplit("</think>").next().unwrap_or_default();
+                prompt.quote(answer.trim_start_matches('\n'));
+            }
+            Some(thought) => {
+                prompt.write("<think>\n");
+                prompt.quote(thought.trim_matches('\n'));
+                prompt.write("\n</think>\n\n");
+                prompt.quote(message.content.trim_start_matches('\n'));
+            }
+            None => prompt.quote(&message.content),
+        }
     };
-    let messages: Vec<Message> = messages.iter().enumerate().map(forget).collect();
-    let mut prompt = chat_ml(None, &messages, options);
+    let mut prompt = turns(None, messages, options, say);
     if options.add_generation_prompt && options.enable_thinking == Some(false) {
         prompt.write("<think>\n\n</think>\n\n");
     }

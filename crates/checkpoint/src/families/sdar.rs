@@ -33,6 +33,8 @@ pub(super) const FAMILY: Family = Family {
         // No script of the authors estimates likelihoods, and a model that sees blocks has no such bound.
         likelihood: LikelihoodConventions { draws: MaskDraws::ByCount, ends: false, guidance: false },
         reserves_end: false,
+        // SDAR's `generate.py`. The blocks behind an end are not decoded, whatever the length.
+        gen_length: 128,
         sampler: None,
     },
     shapes: &[

@@ -37,13 +37,9 @@ pub(super) const RND1: Family = Family {
         filter_order: FilterOrder::TopKFirst,
         confidence: ConfidenceOf::Drawn,
         reserves_end: true,
-        sampler: Some(SamplerDefaults {
-            schedule: "rnd1",
-            remasking: "entropy",
-            steps: 256,
-            gen_length: 256,
-            temperature: 0.1,
-        }),
+        // RND1's sampler.
+        gen_length: 256,
+        sampler: Some(SamplerDefaults { schedule: "rnd1", remasking: "entropy", steps: 256, temperature: 0.1 }),
         ..llada::FAMILY.decoding
     },
     shapes: &[Shape {

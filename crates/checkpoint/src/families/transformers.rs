@@ -38,6 +38,8 @@ pub(super) const CAUSAL: Family = Family {
         confidence: ConfidenceOf::Raw,
         likelihood: LikelihoodConventions { draws: MaskDraws::ByCount, ends: false, guidance: false },
         reserves_end: false,
+        // Of no effect under causal attention, where an answer goes on up to its end.
+        gen_length: 128,
         sampler: None,
     },
     shapes: &[],

@@ -77,6 +77,8 @@ pub(crate) struct Error {
 pub(crate) struct Inputs<'a> {
     /// Role and content of each message.
     pub(crate) messages: Vec<(&'a str, &'a str)>,
+    /// What else each message has, in the order of the messages; those beyond have nothing.
+    pub(crate) fields: Vec<&'a serde_json::Map<String, serde_json::Value>>,
     /// Texts by name.
     pub(crate) texts: Vec<(&'a str, &'a str)>,
     /// Flags by name.
@@ -97,6 +99,26 @@ fn said(meter: &Rc<Meter>, text: &str) -> Result<Value, Trouble> {
     meter.text(meter.marks.mark(text).into_owned())
 }
 
+/// A value of JSON as templates see it: what Python's reader makes of it.
+fn of_json(meter: &Rc<Meter>, value: &serde_json::Value) -> Result<Value, Trouble> {
+    use serde_json::Value as Json;
+    Ok(match value {
+        Json::Null => Value::None,
+        Json::Bool(flag) => Value::Bool(*flag),
+        Json::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(whole), _) => Value::Int(whole),
+            (None, Some(number)) => Value::Float(number),
+            (None, None) => Value::None,
+        },
+        Json::String(text) => said(meter, text)?,
+        Json::Array(items) => meter.list(items.iter().map(|item| of_json(meter, item)).collect::<Result<_, _>>()?)?,
+        Json::Object(map) => {
+            let entry = |(name, value): (&String, &Json)| Ok((said(meter, name)?, of_json(meter, value)?));
+            meter.map(map.iter().map(entry).collect::<Result<_, Trouble>>()?)?
+        }
+    })
+}
+
 /// Looks for mistakes in a source that show before it is rendered.
 pub(crate) fn check(source: &str, budget: Budget) -> Result<(), Error> {
     parser::parse(source, &Meter::new(budget, Marks::default())).map(|_| ())
@@ -110,8 +132,14 @@ pub(crate) fn render(source: &str, inputs: &Inputs<'_>, budget: Budget) -> Resul
     let mut evaluator = Evaluator::new(Rc::clone(&meter), inputs.now);
     let named =
         |name: &str, text: &str| -> Result<_, Trouble> { Ok((meter.text(name.to_owned())?, said(&meter, text)?)) };
-    let message = |&(role, content): &(&str, &str)| meter.map(vec![named("role", role)?, named("content", content)?]);
-    let messages = inputs.messages.iter().map(message).collect::<Result<Vec<_>, _>>();
+    let message = |(index, &(role, content)): (usize, &(&str, &str))| {
+        let mut entries = vec![named("role", role)?, named("content", content)?];
+        for (name, value) in inputs.fields.get(index).copied().into_iter().flatten() {
+            entries.push((meter.text(name.clone())?, of_json(&meter, value)?));
+        }
+        meter.map(entries)
+    };
+    let messages = inputs.messages.iter().enumerate().map(message).collect::<Result<Vec<_>, _>>();
     let messages = messages.and_then(|list| meter.list(list)).map_err(start)?;
     evaluator.define("messages", messages).map_err(start)?;
     for (name, text) in &inputs.texts {

@@ -12,7 +12,7 @@ const BUDGET: Budget = Budget { steps: 200_000, bytes: 64 << 20 };
 fn inputs<'a>(messages: &'a [(String, String)], flags: Vec<(&'a str, bool)>) -> Inputs<'a> {
     let messages = messages.iter().map(|(role, content)| (&**role, &**content)).collect();
     let texts = vec![("bos_token", "<s>"), ("eos_token", "</s>")];
-    Inputs { messages, texts, flags, now: UNIX_EPOCH, marks: Marks::default() }
+    Inputs { messages, fields: Vec::new(), texts, flags, now: UNIX_EPOCH, marks: Marks::default() }
 }
 
 fn render(source: &str, inputs: &Inputs<'_>, budget: Budget) -> Result<String, Error> {

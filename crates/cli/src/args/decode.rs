@@ -23,7 +23,8 @@ const GUIDE: &str = "guide";
 /// All flags of decoding. Each is spelled as its option, with hyphens.
 const FLAGS: &[Flag] = &[
     Flag(SYSTEM, "TEXT", "System message"),
-    Flag("gen_length", "N", "Positions to decode"),
+    Flag("gen_length", "N", "Positions to decode; under full attention an input of the answer"),
+    Flag("max_tokens", "N", "Tokens that the answer may have at most"),
     Flag("block_length", "N", "Positions of a block"),
     Flag("steps", "N", "Denoising steps over all blocks"),
     Flag("remasking", "NAME", "Ranking of predictions: low_confidence, random, margin, entropy, left_to_right, ..."),

@@ -65,7 +65,7 @@ pub struct SharedArgs {
     /// Family that the model's files are read as, where they do not tell: NAME or NAME:shift=0|1,block=N|none
     #[arg(long, global = true, value_name = "NAME[:...]")]
     pub family: Option<String>,
-    /// Device: auto, cpu, cuda, cuda:N
+    /// Device: auto (the processor), cpu, cuda, cuda:N (experimental: never run on a card)
     #[arg(long, global = true, value_name = "DEVICE")]
     pub device: Option<String>,
     /// Numbers of weights and products: auto, f32, bf16
@@ -74,7 +74,7 @@ pub struct SharedArgs {
     /// Quantisation of weights at load: none, q8, q4
     #[arg(long, global = true, value_name = "FORMAT")]
     pub quantize: Option<String>,
-    /// Inputs of products: auto, bf16 (as --dtype says), int8 (quantised weights)
+    /// Inputs of products: auto, plain (as --dtype says), int8 (quantised weights)
     #[arg(long, global = true, value_name = "FORMAT")]
     pub activations: Option<String>,
     /// Threads [default: one for each core]

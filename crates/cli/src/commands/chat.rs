@@ -7,7 +7,7 @@ use demask::{Chat, plain};
 use crate::{
     args::ChatArgs,
     output,
-    settings::{Request, Settings, generate_options, guide, refuse_logprobs},
+    settings::{Request, Settings, generate_options, guide, long_canvas, refuse_logprobs},
     show::{Show, Ways},
 };
 
@@ -21,6 +21,9 @@ pub fn run(settings: &Settings, args: &ChatArgs) -> anyhow::Result<()> {
     // There must be room for an answer to the shortest message; longer canvases are checked as they come.
     let request = Request { prompt: chat.with(""), options, guide };
     let (mut model, _) = request.load(request.open(&settings.source, settings.screen)?, device, settings.screen)?;
+    if let Some(note) = long_canvas(model.prompter(), &request.options) {
+        settings.screen.remark(&note);
+    }
     let invite = io::stdin().is_terminal();
     if invite {
         settings.screen.remark(&format!("{}: /reset forgets, /exit ends", model.name()));
@@ -36,7 +39,7 @@ pub fn run(settings: &Settings, args: &ChatArgs) -> anyhow::Result<()> {
                 let prepared = model.prepare(&chat.with(message), &request.options)?;
                 let answer = show.answer(&mut model, prepared)?;
                 if settings.screen.json {
-                    output::json(&answer)?;
+                    show.json(&answer)?;
                 } else {
                     show.close(&answer)?;
                 }

@@ -24,15 +24,20 @@ fn gpu_lines(gpu: &Gpu) -> Vec<String> {
     match gpu {
         Gpu::None { reason } => vec![format!("gpu       none: {reason}")],
         #[cfg(feature = "cuda")]
-        Gpu::Found(Found { driver, cards, nvrtc, kernels }) => {
+        Gpu::Found(Found { driver, cards, nvrtc, kernels, standing }) => {
             let cards = cards.iter().map(|Card { number, name, capability, memory, refused }| {
                 let refused = refused.as_ref().map_or_else(String::new, |reason| format!("; cannot be used: {reason}"));
                 let memory = output::bytes(*memory);
                 format!("gpu       cuda:{number} {name}, capability {capability}, {memory}{refused}")
             });
             let kernels = kernels.as_deref().unwrap_or("are not kept: neither XDG_CACHE_HOME nor HOME is set");
-            let about =
-                [format!("driver    CUDA {driver}"), format!("nvrtc     {nvrtc}"), format!("kernels   {kernels}")];
+            let about = [
+                ("driver", format!("CUDA {driver}")),
+                ("nvrtc", nvrtc.clone()),
+                ("kernels", kernels.to_owned()),
+                ("standing", (*standing).to_owned()),
+            ];
+            let about = about.map(|(name, text)| format!("{name:<9} {text}"));
             cards.chain(about).collect()
         }
     }

@@ -11,7 +11,7 @@ use crate::{
     files::OutFile,
     load::Source,
     output,
-    settings::{Request, Settings, refuse_logprobs},
+    settings::{Request, Settings, long_canvas, refuse_logprobs},
     show::{Show, Ways},
 };
 
@@ -38,6 +38,9 @@ pub fn run(settings: &Settings, args: &GenerateArgs) -> anyhow::Result<()> {
     let (mut model, mut answer) = request.load(opened, device, screen)?;
     // Behind all that may refuse the call: what is refused gets one line.
     if let Some(note) = beyond_the_demo(&settings.source, &request.prompt) {
+        screen.remark(&note);
+    }
+    if let Some(note) = long_canvas(model.prompter(), &request.options) {
         screen.remark(&note);
     }
     if args.trace_predictions {

@@ -11,13 +11,13 @@ use anyhow::{Context, anyhow};
 use demask::{Engine, internals::decode::names::nearest, plain};
 use demask_serve::{
     Keys, Limits, Service, ServiceConfig,
-    http::{HttpConfig, Server, Stop},
+    http::{HttpConfig, Server, Stop, host, origin},
 };
 
 use crate::{
     args::{
         SharedArgs,
-        serve::{MODEL_NAMES, ServeArgs, fill_shared, shared_lines},
+        serve::{List, MODEL_NAMES, ServeArgs, fill_shared, shared_lines},
     },
     env,
     exit::usage,
@@ -41,7 +41,7 @@ pub fn run(mut shared: SharedArgs, args: ServeArgs) -> anyhow::Result<()> {
     }
     let settings = Settings::resolve(&shared)?;
     let address = address(&args)?;
-    let (limits, http, keys) = (limits(&args)?, http(&args, address.ip()), keys(&args)?);
+    let (limits, http, keys) = (limits(&args)?, http(&args, address.ip())?, keys(&args)?);
     serve(&settings, &args, address, limits, http, keys)
 }
 
@@ -188,11 +188,12 @@ fn limits(args: &ServeArgs) -> anyhow::Result<Limits> {
     })
 }
 
-fn http(args: &ServeArgs, address: IpAddr) -> HttpConfig {
+fn http(args: &ServeArgs, address: IpAddr) -> anyhow::Result<HttpConfig> {
     let defaults = HttpConfig::at(address);
     let seconds = |given: Option<u64>, default: Duration| given.map_or(default, Duration::from_secs);
-    let hosts = args.allowed_host.clone().map(|list| list.0);
-    HttpConfig {
+    let hosts = listed("--allowed-host", args.allowed_host.as_ref(), host)?;
+    let origins = listed("--cors-origin", args.cors_origin.as_ref(), origin)?;
+    Ok(HttpConfig {
         connections: args.max_connections.unwrap_or(defaults.connections),
         per_address: args.max_connections_per_address.unwrap_or(defaults.per_address),
         head_time: seconds(args.head_timeout, defaults.head_time),
@@ -203,8 +204,22 @@ fn http(args: &ServeArgs, address: IpAddr) -> HttpConfig {
         drain_time: seconds(args.drain_timeout, defaults.drain_time),
         drain_notice: seconds(args.drain_notice, defaults.drain_notice),
         hosts: hosts.unwrap_or(defaults.hosts),
-        origins: args.cors_origin.clone().unwrap_or_default().0,
+        origins: origins.unwrap_or_default(),
+    })
+}
+
+/// The names of a setting, each as requests have it: one that never takes effect is refused before anything is served.
+fn listed(
+    flag: &str,
+    list: Option<&List>,
+    read: fn(&str) -> Result<&str, String>,
+) -> anyhow::Result<Option<Vec<String>>> {
+    let Some(List(names)) = list else { return Ok(None) };
+    if names.is_empty() {
+        return Err(usage(format!("{flag} names nothing: name one, or omit it")));
     }
+    let name = |name: &String| read(name).map(str::to_owned).map_err(|why| usage(format!("{flag}: {why}")));
+    names.iter().map(name).collect::<anyhow::Result<_>>().map(Some)
 }
 
 /// The keys of the file, and the one of the environment. What was to hold keys and holds none is refused: it would open the

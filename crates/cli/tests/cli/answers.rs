@@ -54,6 +54,63 @@ fn json_is_one_object_with_the_whole_receipt() {
 }
 
 #[test]
+fn a_canvas_that_is_longer_than_the_model_is_made_for_is_said_to_be_an_input() {
+    let (question, answer) = &questions()[0];
+    let long = demask(&["generate", question, "--gen-length", "256"]);
+    assert!(long.stderr.contains("note: --gen-length 256 is an input"), "{}", long.stderr);
+    assert!(long.stderr.contains("made for 64") && long.stderr.contains("--max-tokens bounds"), "{}", long.stderr);
+    let chat = demask_with_input(&["chat", "--gen-length", "256"], "");
+    assert!(chat.stderr.contains("note: --gen-length 256 is an input"), "{}", chat.stderr);
+    for fit in [&["--gen-length", "128"][..], &["--max-tokens", "4096"], &["--gen-length", "256", "-q"]] {
+        let run = demask(&[&["generate", question], fit].concat());
+        assert!(!run.stderr.contains("is an input"), "{}", run.stderr);
+    }
+    // A bound changes nothing else.
+    let bound = demask(&["generate", question, "--max-tokens", "4096"]).success();
+    assert_eq!(bound, demask(&["generate", question]).success());
+    assert!(bound.ends_with(&format!("The final answer is {answer}\n")), "{bound}");
+    let blocks = project("demo/demo-sdar");
+    let run = demask(&["generate", question, "--model", &blocks, "--gen-length", "512"]);
+    assert!(!run.stderr.contains("is an input"), "{}", run.stderr);
+}
+
+#[test]
+fn an_answer_that_was_cut_by_its_length_says_so_on_standard_error() {
+    let (question, _) = &questions()[0];
+    let causal = project("demo/demo-qwen");
+    for (arguments, told) in [
+        (&["--max-tokens", "4"][..], "note: the answer was cut at 4 tokens: raise --max-tokens for a longer one"),
+        (&["--gen-length", "4"], "note: the answer fills its 4 positions: raise --gen-length for a longer one"),
+        (&["--model", &causal, "--max-tokens", "4"], "note: the answer was cut at 4 tokens: raise --max-tokens"),
+        (&["--max-tokens", "4", "--json"], "note: the answer was cut at 4 tokens"),
+    ] {
+        let run = demask(&[&["generate", question], arguments].concat());
+        assert_eq!(run.stderr.lines().filter(|line| line.contains(told)).count(), 1, "{arguments:?}: {}", run.stderr);
+        run.success();
+    }
+    let chat = demask_with_input(&["chat", "--max-tokens", "4"], question);
+    assert!(chat.stderr.contains("raise --max-tokens"), "{}", chat.stderr);
+    for whole in [&["--ignore-eos", "--gen-length", "16"][..], &[], &["--max-tokens", "4", "-q"]] {
+        let run = demask(&[&["generate", question], whole].concat());
+        assert!(!run.stderr.contains("note: the answer"), "{whole:?}: {}", run.stderr);
+    }
+}
+
+#[test]
+fn a_causal_model_goes_on_up_to_its_context() {
+    let causal = project("demo/demo-qwen");
+    let arguments = ["generate", "--raw", "Ada has", "--model", &causal, "--ignore-eos", "--json"];
+    let answer = demask(&arguments).json();
+    let tokens = |name: &str| answer[name].as_u64().unwrap();
+    assert_eq!(tokens("prompt_tokens") + tokens("generated_tokens"), 1024);
+    let run = demask(&["generate", "hi", "--gen-length", "2000"]);
+    assert!(run.stderr.ends_with("context of 1024: shorten the prompt or lower --gen-length\n"), "{}", run.stderr);
+    let long = "Ada has 3 pears. ".repeat(400);
+    let run = demask(&["generate", &long, "--max-tokens", "5"]);
+    assert!(run.code == Some(2) && run.stderr.contains("--max-tokens"), "{}", run.stderr);
+}
+
+#[test]
 fn a_seed_decides_everything() {
     let sample = |seed: &str, threads: &str| {
         let arguments = ["generate", "Hello?", "--temperature", "1", "--seed", seed, "--threads", threads];

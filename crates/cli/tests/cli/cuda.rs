@@ -24,10 +24,14 @@ fn generate(fake: &Fake, arguments: &[&str]) -> Run {
 
 /// Expects one line that begins and ends like this.
 #[track_caller]
+/// What is told of every card that computes.
+const EXPERIMENTAL: &str = "experimental: never run on a card";
+
 fn refused(run: &Run, code: i32, begin: &str, end: &str) {
-    let line = run.stderr.strip_prefix("error: ").unwrap_or(&run.stderr);
+    let stderr: String = run.stderr.split_inclusive('\n').filter(|line| !line.contains(EXPERIMENTAL)).collect();
+    let line = stderr.strip_prefix("error: ").unwrap_or(&stderr);
     assert!(line.starts_with(begin) && line.trim_end().ends_with(end), "{}", run.stderr);
-    assert_eq!((run.stderr.lines().count(), run.code, run.stdout.as_str()), (1, Some(code), ""), "{}", run.stderr);
+    assert_eq!((stderr.lines().count(), run.code, run.stdout.as_str()), (1, Some(code), ""), "{}", run.stderr);
 }
 
 #[test]
@@ -87,17 +91,30 @@ fn what_only_the_processor_has_is_refused() {
 }
 
 #[test]
-fn auto_falls_back_and_says_so_unless_there_is_simply_no_gpu() {
+fn auto_is_the_processor_until_a_card_has_passed_the_checks() {
+    let fake = Fake::emulated();
+    let auto = generate(&fake, &["--dtype", "f32", "--gen-length", "32", "--json"]);
+    assert!(!auto.stderr.contains("experimental"), "{}", auto.stderr);
+    let report = auto.json();
+    assert!(!report["receipt"]["device"].as_str().unwrap().contains("Pretence"), "{report}");
+    // Nobody asks a driver that nobody asked for.
     let old = generate(&Fake::new(&["VERSION=11040"], &[]), &[]);
-    assert!(old.stderr.contains("the CPU is used, because the NVIDIA driver is for CUDA 11.4"), "{}", old.stderr);
-    assert_eq!(old.stderr.lines().filter(|line| line.contains("the CPU is used")).count(), 1);
-    let none = generate(&Fake::new(&["INIT=100"], &[]), &[]);
-    assert!(!none.stderr.contains("the CPU is used"), "{}", none.stderr);
-    // Threads are the processor's: nobody who asks for some means a GPU.
-    let threads = generate(&Fake::new(&[], &[]), &["--threads", "1"]);
-    for run in [old, none, threads] {
-        assert!(run.success().contains("The final answer is 7"));
-    }
+    assert!(!old.stderr.contains("CUDA"), "{}", old.stderr);
+    assert!(old.success().contains("The final answer is 7"));
+    let doctor = pretending(&fake, &["doctor"]).success();
+    assert!(
+        doctor.contains("standing  experimental: never run on a card, so that device auto is the processor"),
+        "{doctor}"
+    );
+}
+
+#[test]
+fn a_card_that_is_asked_for_is_said_to_be_experimental_in_one_line() {
+    let fake = Fake::emulated();
+    let run = generate(&fake, &["--dtype", "f32", "--gen-length", "16", "--json", "--device", "cuda"]);
+    let told = run.stderr.lines().filter(|line| line.contains("experimental: never run on a card")).count();
+    assert_eq!((told, run.stderr.lines().count()), (1, 1), "{}", run.stderr);
+    run.success();
 }
 
 #[test]
@@ -221,7 +238,7 @@ fn graphs_that_the_driver_refuses_are_one_warning_and_change_nothing() {
         fake.emulate_with(&[refusal]);
         let run = generate(&fake, &arguments);
         let warning = format!("steps run without CUDA graphs, which takes longer: {call}: {message}");
-        assert!(run.stderr.contains(&warning) && run.stderr.lines().count() == 1, "{refusal}: {}", run.stderr);
+        assert!(run.stderr.contains(&warning) && run.stderr.lines().count() == 2, "{refusal}: {}", run.stderr);
         let report = run.json();
         assert_eq!((&report["tokens"], &report["receipt"]["nfe"]), (&usual["tokens"], &usual["receipt"]["nfe"]));
     }

@@ -97,7 +97,7 @@ fn asked(address: &str, stream: bool) -> TcpStream {
     let host = address.strip_prefix("http://").unwrap();
     let mut connection = TcpStream::connect(host).unwrap();
     let body = format!(
-        "{{\"prompt\":\"a\",\"max_tokens\":1000,\"ignore_eos\":true,\"stream\":{stream},\
+        "{{\"prompt\":\"a\",\"gen_length\":1000,\"ignore_eos\":true,\"stream\":{stream},\
          \"diffusion\":{{\"decoder\":\"static\",\"cache\":\"none\",\"frames\":\"{}\"}}}}",
         if stream { "commits" } else { "none" },
     );

@@ -139,6 +139,18 @@ fn what_cannot_be_served_is_told_in_one_line() {
         (&["--max-body-memory", "1", "--max-body-bytes", "2000000"], 2, "raise --max-body-memory"),
         (&["--model", ""], 2, "the model has an empty name"),
         (&["--api-key-file", "no/such"], 1, "cannot read the keys no/such"),
+        (
+            &["--cors-origin", "*"],
+            2,
+            "--cors-origin: \"*\" is no origin, and all of them are never allowed: name each one",
+        ),
+        (&["--cors-origin", "http://localhost:3000/"], 2, "write \"http://localhost:3000\""),
+        (&["--cors-origin", ","], 2, "--cors-origin names nothing"),
+        (
+            &["--allowed-host", "localhost:8080"],
+            2,
+            "--allowed-host: \"localhost:8080\" is no bare host: write \"localhost\"",
+        ),
         (&["--model", "no/such/model"], 2, "no/such/model"),
         (&["--guide", &llada], 2, "expected an autoregressive one"),
     ] {

@@ -148,9 +148,10 @@ impl Session {
     /// # Errors
     /// If the rule does not go with the model or the cache policy.
     pub fn decided_by(self, rule: OwnRule) -> Result<Self, OptionsError> {
-        let Self { options, salt, .. } = self;
+        let Self { options, layout, salt, .. } = self;
         let decoder = DecoderSpec::default();
-        let session = Self::new(SessionOptions { rule: Some(rule), decoder, ..options })?;
+        let mut session = Self::new(SessionOptions { rule: Some(rule), decoder, ..options })?;
+        session.keep(layout.gen_length());
         Ok(Self { salt, ..session })
     }
 

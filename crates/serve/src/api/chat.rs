@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use crate::{
     Refusal,
     fields::{Fields, table, told},
-    limits::Limits,
     service::{Entry, Inner, Served},
     shape::Kind,
 };
@@ -24,7 +23,7 @@ const MESSAGES: usize = 1024;
 pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served, Refusal> {
     let limits = &service.config.limits;
     let mut fields = Fields::parse(body, table::CHAT, limits)?;
-    let messages = messages(&mut fields, limits)?;
+    let messages = messages(&mut fields, service)?;
     refuse_tools(&mut fields)?;
     let top = logprobs(&mut fields)?;
     let mut ask = super::read_ask(service, &entry, &mut fields)?;
@@ -66,19 +65,19 @@ fn refuse_tools(fields: &mut Fields<'_>) -> Result<(), Refusal> {
 }
 
 /// Reads the messages.
-pub fn messages(fields: &mut Fields<'_>, limits: &Limits) -> Result<Vec<Message>, Refusal> {
+pub fn messages(fields: &mut Fields<'_>, service: &Inner) -> Result<Vec<Message>, Refusal> {
     let missing = || Refusal::parameter("messages", "`messages` is missing: expected a list of messages");
     let list = fields.list("messages")?.ok_or_else(missing)?;
     if list.is_empty() || list.len() > MESSAGES {
         let message = format!("`messages` has {} messages, expected 1 to {MESSAGES}", list.len());
         return Err(Refusal::parameter("messages", message));
     }
-    list.into_iter().enumerate().map(|(index, value)| message(index, value, limits)).collect()
+    list.into_iter().enumerate().map(|(index, value)| message(index, value, service)).collect()
 }
 
-fn message(index: usize, value: Value, limits: &Limits) -> Result<Message, Refusal> {
+fn message(index: usize, value: Value, service: &Inner) -> Result<Message, Refusal> {
     let at = |name: &str| format!("messages[{index}].{name}");
-    let mut fields = Fields::of(value, table::OF_MESSAGE, limits, "messages[].")?;
+    let mut fields = Fields::of(value, table::OF_MESSAGE, &service.config.limits, "messages[].")?;
     let role =
         fields.text("role")?.ok_or_else(|| Refusal::parameter(at("role"), format!("`{}` is missing", at("role"))))?;
     // As OpenAI calls the system's role of its newest models.
@@ -99,8 +98,11 @@ fn message(index: usize, value: Value, limits: &Limits) -> Result<Message, Refus
         }
     };
     fields.pass()?;
+    // A name that the template does not have is more likely a slip than a wish.
+    let template = service.handle.prompter().template();
+    let others = fields.rest(|name| table::FOR_TEMPLATES.contains(&name) || template.reads(name));
     fields.finish()?;
-    Ok(Message::new(role, content))
+    Ok(Message { fields: others, ..Message::new(role, content) })
 }
 
 /// Puts text parts together.

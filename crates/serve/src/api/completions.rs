@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use demask::{Prompt, internals::step::Mask};
+use demask::{
+    Prompt,
+    internals::{step::Mask, whole},
+};
 use serde_json::Value;
 
 use crate::{
@@ -66,7 +69,7 @@ fn judging(service: &Inner, ask: &Ask, alone: bool) -> Result<Judged, Refusal> {
                        to false";
         return unsupported("stream", message);
     }
-    if alone && ask.options.gen_length.is_some() {
+    if alone && (ask.options.gen_length.is_some() || ask.options.max_tokens.is_some()) {
         let message = "`max_tokens` is 0, which generates nothing, and another length is set beside it: omit one";
         return Err(Refusal::parameter("max_tokens", message));
     }
@@ -116,5 +119,5 @@ fn prompts(fields: &mut Fields<'_>, most: usize) -> Result<Vec<Prompt>, Refusal>
 
 /// Reads token ids.
 pub fn ids(list: &[Value]) -> Option<Vec<u32>> {
-    list.iter().map(|value| value.as_u64().and_then(|id| u32::try_from(id).ok())).collect()
+    list.iter().map(|value| whole(value).and_then(|id| u32::try_from(id).ok())).collect()
 }

@@ -14,14 +14,14 @@ pub use score::{Judging, judgement};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use demask::{Prompt, internals::step::Mask};
+use demask::Prompt;
 
 use crate::{
     Refusal,
     ask::{self, Ask},
     fields::Fields,
     page,
-    refusal::PROMPT,
+    refusal::{LENGTH, PROMPT},
     route::Endpoint,
     run::Run,
     service::{Entry, Inner, Served},
@@ -45,7 +45,8 @@ fn named(refusal: Refusal, endpoint: Endpoint) -> Refusal {
         (Some(PROMPT), Endpoint::PlainInfill) => "input_prefix",
         (Some(PROMPT), Endpoint::Score) => "context",
         (Some(PROMPT), _) => "prompt",
-        (Some("max_tokens"), Endpoint::Score) => "continuation",
+        (Some(LENGTH), Endpoint::Score) => "continuation",
+        (Some(LENGTH), _) => return named(Refusal { param: Some(PROMPT.to_owned()), ..refusal }, endpoint),
         _ => return refusal,
     };
     Refusal { param: Some(name.to_owned()), ..refusal }
@@ -70,7 +71,7 @@ fn lead(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served, Refu
         Endpoint::Info => whole(status::info(service)),
         Endpoint::Metrics => whole(status::metrics(service)),
         Endpoint::OpenApi => whole(openapi::document(service)),
-        Endpoint::Page => page::file(&entry.path).map(Served::Whole),
+        Endpoint::Page => page::file(&entry.path.whole().unwrap_or_default()).map(Served::Whole),
     }
 }
 
@@ -96,12 +97,12 @@ pub(crate) fn run(
     echo: Vec<String>,
 ) -> Result<Served, Refusal> {
     let infills = prompts.iter().any(|prompt| matches!(prompt, Prompt::Segments(_)));
-    if service.handle.prompter().facts().mask == Mask::Full && !infills {
-        ask.round_up(&service.config.limits)?;
+    if !infills {
+        ask.bound(service.handle.prompter(), &service.config.limits)?;
     }
     let places = entry.places()?;
-    let run = Run::start(service, prompts, &ask, places, &entry)?;
-    let mut shape = Shape::new(kind, service, ask.wishes);
+    let run = Run::start(service, prompts, &ask, places, &entry).map_err(|refusal| ask.names.refusal(refusal))?;
+    let mut shape = Shape::new(kind, service, ask.wishes, ask.names);
     shape.echo = echo;
     Ok(Served::Run(Box::new(run), shape))
 }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Refusal,
+    path::Path,
     service::{Inner, json_response},
 };
 
@@ -20,8 +21,8 @@ pub fn list(service: &Inner) -> Response<Bytes> {
 ///
 /// # Errors
 /// If it is not served.
-pub fn one(service: &Inner, path: &str) -> Result<Response<Bytes>, Refusal> {
-    let name = path.strip_prefix("/v1/models/").unwrap_or_default().replace("%2F", "/");
+pub fn one(service: &Inner, path: &Path) -> Result<Response<Bytes>, Refusal> {
+    let name = path.behind("/v1/models/").unwrap_or_default();
     let found = service.names().find(|known| *known == name);
     let known = || service.names().collect::<Vec<_>>().join(" or ");
     let missing = || {

@@ -103,6 +103,7 @@ fn value(field: &Field, limits: &Limits) -> Value {
         Of::Text => json!({"type": ["string", "null"]}),
         Of::Switch => json!({"type": ["boolean", "null"]}),
         Of::Count(least, most) => number("integer", json!(least), json!(most(limits))),
+        Of::Integer(least, most) => number("integer", json!(least), json!(most)),
         Of::Number(least, most) => number("number", json!(least), json!(most)),
         Of::Length => number("integer", json!(1), json!(limits.gen_length)),
         Of::Object(table) => {

@@ -58,7 +58,7 @@ fn tokenize(service: &Inner, body: &Bytes) -> Result<Response<Bytes>, Refusal> {
         }
         tokenizer.encode(&text, special).map_err(demask::Error::from)?
     } else {
-        prompter.ids_as(&Prompt::Chat(chat::messages(&mut fields, limits)?), &options)?
+        prompter.ids_as(&Prompt::Chat(chat::messages(&mut fields, service)?), &options)?
     };
     fields.finish()?;
     let mut answer = json!({"count": ids.len(), "max_model_len": prompter.facts().context, "tokens": ids});

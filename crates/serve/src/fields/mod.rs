@@ -6,8 +6,8 @@
 mod strict;
 pub mod table;
 
-use demask::internals::decode::names::nearest;
-use serde_json::{Map, Value};
+use demask::internals::{decode::names::nearest, whole};
+use serde_json::{Map, Value, error::Category};
 
 use crate::{Refusal, limits::Limits};
 use strict::Strict;
@@ -34,6 +34,21 @@ pub fn told(value: &Value) -> String {
     }
 }
 
+/// Returns why a body cannot be read: it is not there, it is no JSON, or it is JSON that has no one meaning.
+fn unread(body: &[u8], error: &serde_json::Error) -> Refusal {
+    let said = error.to_string();
+    Refusal::bad(match error.classify() {
+        _ if body.iter().all(u8::is_ascii_whitespace) => {
+            "the body is empty, which is no JSON: expected an object".to_owned()
+        }
+        Category::Data => format!("the body cannot be read ({said}): expected each name once"),
+        _ if said.starts_with("recursion limit") => {
+            format!("the body nests too deep ({said}): expected at most 127 levels")
+        }
+        _ => format!("the body is no JSON ({said}): expected an object"),
+    })
+}
+
 /// A field that the table does not have. A reader that asks for one finds none, and what a client sends is refused.
 static NOWHERE: Field = Field { name: "", of: Of::Hint, default: "", about: "" };
 
@@ -43,8 +58,9 @@ impl<'l> Fields<'l> {
     /// # Errors
     /// If it is no JSON object.
     pub fn parse(body: &[u8], table: Table, limits: &'l Limits) -> Result<Self, Refusal> {
-        let Strict(value) = serde_json::from_slice(body)
-            .map_err(|error| Refusal::bad(format!("the body is no JSON ({error}): expected an object")))?;
+        // Some programs write a mark in front of what is UTF-8 (RFC 8259, 8.1).
+        let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
+        let Strict(value) = serde_json::from_slice(body).map_err(|error| unread(body, &error))?;
         Self::of(value, table, limits, "")
     }
 
@@ -147,14 +163,23 @@ impl<'l> Fields<'l> {
             _ => (1, 1 << 40),
         };
         let expected = format!("a whole number from {least} to {most}");
-        // A whole number that is written with a point is one, too.
-        let whole =
-            |value: &Value| value.as_u64().or_else(|| value.as_f64().filter(|x| x.fract() == 0.0).map(|x| x as u64));
-        let read = |value: &Value| {
-            let negative = value.as_f64().is_some_and(|number| number < 0.0);
-            whole(value).filter(|count| !negative && (least..=most).contains(count)).map(|count| count as usize)
+        let bounded = |count: &u64| (least..=most).contains(count);
+        let read = |value: &Value| whole(value).and_then(|count| u64::try_from(count).ok()).filter(bounded);
+        Ok(self.typed(name, &expected, read)?.map(|count| count as usize))
+    }
+
+    /// Takes a whole number within the field's bounds, both included, which may be negative.
+    ///
+    /// # Errors
+    /// If it is something else, or outside.
+    pub fn integer(&mut self, name: &'static str) -> Result<Option<i64>, Refusal> {
+        let (least, most) = match self.field(name).of {
+            Of::Integer(least, most) => (least, most),
+            _ => (i64::MIN, i64::MAX),
         };
-        self.typed(name, &expected, read)
+        let expected = format!("a whole number from {least} to {most}");
+        let bounded = |number: &i64| (least..=most).contains(number);
+        self.typed(name, &expected, |value| whole(value).and_then(|number| i64::try_from(number).ok()).filter(bounded))
     }
 
     /// Takes a field that is 0, and leaves any other one; whether it was.
@@ -252,6 +277,13 @@ impl<'l> Fields<'l> {
         let name = self.full(name);
         let message = format!("`{name}` is {}, which this server does not implement: omit it{instead}", told(&value));
         Err(Refusal::parameter(name, message).coded("unsupported_parameter"))
+    }
+
+    /// Takes all fields that are left and that these names are for, with their values.
+    pub fn rest(&mut self, wanted: impl Fn(&str) -> bool) -> Map<String, Value> {
+        let names: Vec<String> = self.map.keys().filter(|name| wanted(name)).cloned().collect();
+        let taken = names.into_iter().filter_map(|name| self.map.remove_entry(&name));
+        taken.filter(|(_, value)| !value.is_null()).collect()
     }
 
     /// Ends reading.

@@ -26,6 +26,8 @@ pub enum Of {
     Switch,
     /// A whole number from the first to the second, which the server's limits may say.
     Count(u64, fn(&Limits) -> u64),
+    /// A whole number from the first to the second, which may be negative.
+    Integer(i64, i64),
     /// A number from the first to the second.
     Number(f64, f64),
     /// The length of an answer, from 1 to the server's limit.
@@ -48,8 +50,8 @@ pub enum Of {
 pub type Table = &'static [&'static [Field]];
 
 /// Options of the library that a request has under other names, or in other places.
-const NOT_OF_DECODING: [&str; 8] =
-    ["temperature", "top_p", "top_k", "stop", "ignore_eos", "seed", "top_logprobs", "include_stop"];
+const NOT_OF_DECODING: [&str; 9] =
+    ["max_tokens", "temperature", "top_p", "top_k", "stop", "ignore_eos", "seed", "top_logprobs", "include_stop"];
 
 /// Returns the library's options of decoding that a request may set by their own names.
 pub fn decoding() -> impl Iterator<Item = &'static OptionField> {
@@ -75,6 +77,10 @@ const fn with_default(name: &'static str, of: Of, default: &'static str, about: 
 
 const fn hint(name: &'static str) -> Field {
     field(name, Of::Hint, "Ignored: it changes no answer.")
+}
+
+const fn for_template(name: &'static str) -> Field {
+    field(name, Of::Own(ANY), "Reaches the template, as any other field that the template reads.")
 }
 
 const fn only(name: &'static str, values: &'static [&'static str]) -> Field {
@@ -106,7 +112,7 @@ const MODEL: &[Field] = &[field("model", Of::Text, "One of the names of /v1/mode
 pub const SAMPLING: &[Field] = &[
     field("temperature", Of::Number(0.0, 2.0), "Temperature of tokens; absent or 0: the most probable one."),
     field("top_p", Of::Number(0.0, 1.0), "Probability kept by top-p filtering; 1: all."),
-    field("top_k", Of::Number(-1.0, 4_294_967_295.0), "Tokens kept by top-k filtering; -1 and 0: all."),
+    field("top_k", Of::Integer(-1, 4_294_967_295), "Tokens kept by top-k filtering; -1 and 0: all."),
     field("seed", Of::Own(SEED), "Key of all randomness; absent, one is drawn and returned in `diffusion.seed`."),
     field("stop", Of::Own(TEXT_OR_TEXTS), "Texts that end the answer; they are not part of it."),
     with_default("ignore_eos", Of::Switch, "false", "Decode all positions, whatever end tokens stand there."),
@@ -122,6 +128,7 @@ const DIFFUSION: &[Field] = &[
     ),
     with_default("receipt", Of::Switch, "false", "Return how the answer was made."),
     field("deadline_ms", Of::Count(1, |_| 86_400_000), "Milliseconds from its arrival on after which an answer ends."),
+    field("max_tokens", Of::Elsewhere("`max_tokens` stands beside `diffusion`"), ""),
     field("top_logprobs", Of::Elsewhere("`logprobs` and `top_logprobs` stand beside `diffusion`"), ""),
     field("include_stop", Of::Elsewhere("`include_stop_str_in_output` stands beside `diffusion`"), ""),
 ];
@@ -139,7 +146,11 @@ const STREAM_OPTIONS: &[Field] = &[
 
 /// Fields of all endpoints that generate.
 const GENERATING: &[Field] = &[
-    field("max_tokens", Of::Length, "Tokens that the answer may have at most; absent: the model's default."),
+    field(
+        "max_tokens",
+        Of::Length,
+        "Tokens that the answer may have at most; absent: as many as the model decodes by default.",
+    ),
     field("max_completion_tokens", Of::Length, "The same."),
     with_default(
         "n",
@@ -156,7 +167,12 @@ const GENERATING: &[Field] = &[
     with_default("diffusing", Of::Switch, "false", "Send texts each of which replaces all before it."),
     field("include_stop_str_in_output", Of::Switch, "Keep the stop text that ended the answer at its end."),
     with_default("return_token_ids", Of::Switch, "false", "Return the ids of the answer's tokens."),
-    with_default("priority", Of::Number(-1e9, 1e9), "0", "The smaller, the earlier out of the queue."),
+    with_default(
+        "priority",
+        Of::Integer(-1_000_000_000, 1_000_000_000),
+        "0",
+        "The smaller, the earlier out of the queue.",
+    ),
     field("cache_salt", Of::Text, "Only requests of the same salt share what was computed for equal prompts."),
     field(
         "diffusion",
@@ -201,15 +217,18 @@ const GENERATING: &[Field] = &[
 const MESSAGE: &[Field] = &[
     field("role", Of::Own(r#"{"enum": ["system", "developer", "user", "assistant"]}"#), "Who speaks."),
     field("content", Of::Own(CONTENT), "What is said."),
-    hint("name"),
-    hint("refusal"),
-    hint("annotations"),
-    hint("reasoning_content"),
-    hint("reasoning"),
+    for_template(FOR_TEMPLATES[0]),
+    for_template(FOR_TEMPLATES[1]),
+    for_template(FOR_TEMPLATES[2]),
+    for_template(FOR_TEMPLATES[3]),
+    for_template(FOR_TEMPLATES[4]),
     only("tool_calls", &["[]"]),
     only("function_call", &[]),
     only("audio", &[]),
 ];
+
+/// Fields of a message that every client may send, whatever the template reads.
+pub const FOR_TEMPLATES: [&str; 5] = ["name", "refusal", "annotations", "reasoning_content", "reasoning"];
 
 /// A message of a conversation.
 pub const OF_MESSAGE: Table = &[MESSAGE];
@@ -291,7 +310,7 @@ pub const PLAIN_INFILL: Table = &[
     &[
         with_default("input_prefix", Of::Text, r#""""#, "Text before the hole."),
         with_default("input_suffix", Of::Text, r#""""#, "Text behind the hole."),
-        with_default("n_predict", Of::Number(-1.0, 1e9), "-1", "Tokens of the hole; 0 or less: 32."),
+        with_default("n_predict", Of::Integer(-1, 1_000_000_000), "-1", "Tokens of the hole at most; 0 or less: 32."),
         only("input_extra", &["[]"]),
         only("prompt", &[r#""""#]),
         hint("samplers"),

@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method, Request, Response, Version, header, request::Parts};
+use http::{HeaderValue, Method, Request, Response, Version, header, request::Parts};
 use hyper::{
     body::{Body, Incoming},
     server::conn::http1,
@@ -149,14 +149,14 @@ fn checked(shared: &Shared, head: &Parts) -> Result<Option<Response<Bytes>>, Ref
     }
     let mut response = Response::new(Bytes::new());
     *response.status_mut() = http::StatusCode::NO_CONTENT;
-    let preflight: [(HeaderName, &'static str); 3] = [
-        (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST"),
-        (header::ACCESS_CONTROL_ALLOW_HEADERS, "authorization, content-type, x-request-id"),
-        (header::ACCESS_CONTROL_MAX_AGE, "600"),
-    ];
-    for (name, value) in preflight {
-        response.headers_mut().insert(name, HeaderValue::from_static(value));
-    }
+    let headers = response.headers_mut();
+    headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
+    headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
+    // A browser sends nothing unless each header that it asked for is allowed, and clients add headers of their own. None that
+    // a page may set changes what is done for it.
+    let usual = HeaderValue::from_static("authorization, content-type, x-request-id");
+    let asked = head.headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS).filter(|names| !names.is_empty());
+    headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, asked.cloned().unwrap_or(usual));
     Ok(Some(response))
 }
 

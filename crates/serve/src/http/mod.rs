@@ -8,8 +8,10 @@ mod body;
 mod connection;
 mod envelope;
 mod lane;
+mod names;
 mod presence;
 mod server;
 mod stall;
 
+pub use names::{host, origin};
 pub use server::{HttpConfig, Server, Stop};

@@ -19,7 +19,7 @@ export function rawRequest(model, prompt, settings, alternatives) {
 export function infillRequest(model, segments, settings, alternatives) {
   const asked = alternatives ? { logprobs: true, top_logprobs: ALTERNATIVES } : {};
   const request = body(model, { segments }, settings, asked);
-  delete request.max_tokens;
+  delete request.diffusion.gen_length;
   return { path: "v1/infill", body: request };
 }
 

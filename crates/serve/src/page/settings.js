@@ -62,8 +62,8 @@ export class Settings {
   lanes() {
     const seed = this.#value("seed") ?? drawn();
     const body = { seed };
-    if (this.length.value !== "") body.max_tokens = readWhole(this.length, "Length");
     const diffusion = { ...this.#more() };
+    if (this.length.value !== "") diffusion.gen_length = readWhole(this.length, "Length");
     for (const { name, place } of NUMBERS) {
       const value = this.#value(name);
       if (value !== null && place === "body") body[name] = value;

@@ -249,7 +249,7 @@ class Answer:
             if "long" in words:
                 self.tokens = (tokens_of(SENTENCES + " ") * 80)[:4000]
             self.places = list(range(len(self.tokens)))
-            self.length = max(len(self.tokens) + 6, int(body.get("max_tokens") or 64))
+            self.length = max(len(self.tokens) + 6, int((body.get("diffusion") or {}).get("gen_length") or body.get("max_tokens") or 64))
         self.script = Script(self.tokens, self.decoder, body.get("seed", 0), self.length)
 
     def infill(self, segments):

@@ -306,7 +306,7 @@ def infill(page, server):
     if server.mock:
         path, body, _ = server.mock.requests[-1]
         assert path == "/v1/infill" and body["segments"] == ["Tara has 5 pens. ", {"hole": {"tokens": 6}}, " How many pens"], body
-        assert "max_tokens" not in body
+        assert "max_tokens" not in body and "gen_length" not in body["diffusion"]
 
 
 @scenario("mock")

@@ -235,7 +235,9 @@ fn one_kernel(every: bool) -> anyhow::Result<()> {
 fn gpu(device: &DeviceOptions) -> anyhow::Result<Option<cuda::CudaBackend<cuda::Driver>>> {
     let DeviceChoice::Cuda(number) = device.device else { return Ok(None) };
     let Products { dtype, quantisation, .. } = device.products(Dtype::Bf16)?;
-    Ok(Some(cuda::CudaBackend::new(device.open_gpu(number)?, cuda::CudaOptions { dtype, quantisation })))
+    let gpu = device.open_gpu(number)?;
+    DeviceOptions::tell_experimental(gpu.card());
+    Ok(Some(cuda::CudaBackend::new(gpu, cuda::CudaOptions { dtype, quantisation })))
 }
 
 /// A number of measured runs.

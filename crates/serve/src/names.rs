@@ -1,0 +1,55 @@
+//! Names by which a client has set the library's options: messages speak of what was sent.
+
+use crate::Refusal;
+
+/// Options that a client may call by other names.
+const LENGTHS: [&str; 3] = ["max_tokens", "gen_length", "block_length"];
+
+/// What the client calls each option that it has set.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Names(Vec<(&'static str, String)>);
+
+impl Names {
+    /// Notes what the client calls an option.
+    pub fn note(&mut self, option: &'static str, told: &str) {
+        if self.0.iter().all(|(known, _)| *known != option) {
+            self.0.push((option, told.to_owned()));
+        }
+    }
+
+    /// Returns what the client calls an option, or would: options of the canvas stand under `diffusion`.
+    pub fn of<'a>(&'a self, option: &'a str) -> &'a str {
+        let told = self.0.iter().find(|(known, _)| *known == option).map(|(_, told)| told.as_str());
+        told.unwrap_or(if option == "gen_length" { "diffusion.gen_length" } else { option })
+    }
+
+    /// Returns a message of the library with the client's names for lengths, which have several; options stand in backticks.
+    pub fn told(&self, message: &str) -> String {
+        let is_length = |place: usize, piece: &str| place % 2 == 1 && LENGTHS.contains(&piece);
+        let pieces = message.split('`').enumerate();
+        let told = pieces.map(|(place, piece)| if is_length(place, piece) { self.of(piece) } else { piece });
+        told.collect::<Vec<_>>().join("`")
+    }
+
+    /// Returns a refusal in the client's names.
+    pub fn refusal(&self, mut refusal: Refusal) -> Refusal {
+        refusal.param = refusal.param.map(|param| self.of(&param).to_owned());
+        refusal.message = self.told(&refusal.message);
+        refusal
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_speak_of_what_was_sent() {
+        let mut names = Names::default();
+        names.note("max_tokens", "n_predict");
+        names.note("steps", "diffusion.steps");
+        names.note("max_tokens", "max_completion_tokens");
+        let told = names.told("`steps` is 5: lower `max_tokens` or `gen_length`, not `stop");
+        assert_eq!(told, "`steps` is 5: lower `n_predict` or `diffusion.gen_length`, not `stop");
+    }
+}
