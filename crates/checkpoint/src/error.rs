@@ -46,7 +46,7 @@ pub enum CheckpointError {
     Read(#[from] demask_tensor::ReadError),
     /// A link of a model's folder that leads out of it.
     #[error(
-        "{file} is a link to {target}, out of the model's folder: files of a model are told to clients; put the file itself \
+        "{file} is a link to {target}, out of the model's folder: clients may see files of a model; put the file itself \
          there, or link the whole folder"
     )]
     LinkOut {

@@ -139,7 +139,7 @@ impl Opened {
     pub fn fingerprint(&self) -> u64 {
         let spec = self.prompter().spec();
         let tensors = expected_tensors(spec).into_iter().filter_map(|tensor| self.source().tensor(tensor.role).ok());
-        // What cannot be read now is told of when the model is loaded.
+        // What cannot be read now is an error when the model is loaded.
         let first = |tensor: StoredTensor<'_>| {
             tensor.take_row(0, &mut Vec::new()).map(|row| row.bytes().to_vec()).unwrap_or_default()
         };

@@ -207,7 +207,7 @@ impl<'a> Client<'a> {
             return Ok(());
         }
         let mut opened = open_alone(part, expected.file)?;
-        // Whoever held the part may have finished it.
+        // The program that held the part may have finished it.
         if length(part) == 0 && self.has(expected, blob, progress)? {
             return fs::remove_file(part).map_err(|cause| io_error(part, cause));
         }
