@@ -177,9 +177,9 @@ const OLDER: &[libc::c_long] = &[];
 const COMMANDS: [libc::c_int; 6] =
     [libc::F_DUPFD, libc::F_DUPFD_CLOEXEC, libc::F_GETFD, libc::F_SETFD, libc::F_GETFL, libc::F_SETFL];
 
-/// Commands for devices: whether it is a terminal, bytes to read, waiting, closing at a new program.
-const DEVICE_COMMANDS: [u64; 5] =
-    [libc::TCGETS as u64, libc::FIONREAD as u64, libc::FIONBIO as u64, libc::FIOCLEX as u64, libc::FIONCLEX as u64];
+/// Commands for devices, by their numbers: whether it is a terminal (`TCGETS`), bytes to read (`FIONREAD`), waiting
+/// (`FIONBIO`), closing at a new program (`FIOCLEX`, `FIONCLEX`).
+const DEVICE_COMMANDS: [u64; 5] = [0x5401, 0x541b, 0x5421, 0x5451, 0x5450];
 
 /// Commands for the process: names of threads and of memory. Not there: signals at its parent's end, power, other filters.
 const PROCESS_COMMANDS: [libc::c_int; 3] = [libc::PR_SET_NAME, libc::PR_GET_NAME, libc::PR_SET_VMA];

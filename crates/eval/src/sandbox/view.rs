@@ -151,16 +151,9 @@ fn unescaped(text: &str) -> PathBuf {
     let mut rest = text.as_bytes();
     while let Some((&first, others)) = rest.split_first() {
         let number = others.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
-        match number.and_then(|digits| u8::from_str_radix(digits, 8).ok()).filter(|_| first == b'\\') {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &others[3..];
-            }
-            None => {
-                bytes.push(first);
-                rest = others;
-            }
-        }
+        let byte = number.and_then(|digits| u8::from_str_radix(digits, 8).ok()).filter(|_| first == b'\\');
+        bytes.push(byte.unwrap_or(first));
+        rest = if byte.is_some() { &others[3..] } else { others };
     }
     PathBuf::from(std::ffi::OsString::from_vec(bytes))
 }
