@@ -1,8 +1,17 @@
 //! Arguments of `eval`, as they are typed.
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::{DecodeArgs, Path};
+
+/// Ways to run the programs that a model writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CodeExecution {
+    /// Confined or not at all.
+    Confined,
+    /// With the confinement that the kernel grants.
+    Unconfined,
+}
 
 /// `demask eval`.
 #[derive(Debug, Args)]
@@ -31,9 +40,10 @@ pub struct EvalArgs {
     /// Masks drawn for the likelihood of an option [default: 128]
     #[arg(long, value_name = "N")]
     pub likelihood_draws: Option<usize>,
-    /// Let tasks whose answers are programs run them
-    #[arg(long)]
-    pub allow_code_execution: bool,
+    /// Let tasks whose answers are programs run them, confined; `=unconfined` runs them even where the kernel lacks a part
+    /// of the confinement
+    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "confined")]
+    pub allow_code_execution: Option<CodeExecution>,
     /// The task's problems, in the form of its file [default: built in, or fetched from the hub]
     #[arg(long, value_name = "FILE")]
     pub data: Option<Path>,

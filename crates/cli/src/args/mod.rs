@@ -24,7 +24,7 @@ pub use cost::CostArgs;
 pub use decode::flag;
 pub use decode::{DecodeArgs, in_flags};
 #[cfg(feature = "eval")]
-pub use eval::{EvalArgs, RecipeArgs, RecipeCommand, ReportArgs, TuneArgs};
+pub use eval::{CodeExecution, EvalArgs, RecipeArgs, RecipeCommand, ReportArgs, TuneArgs};
 pub use generate::{ChatArgs, GenerateArgs};
 pub use tools::{
     AttentionArgs, BenchArgs, BenchCommand, BenchGenerateArgs, CompletionsArgs, CurveArgs, InspectArgs, LinearArgs,

@@ -43,7 +43,7 @@ pub fn run(settings: &Settings, args: &TuneArgs) -> anyhow::Result<()> {
     let width = width(args.eval.batch)?;
     let (floor, cost) = (floor(args)?, cost(args)?);
     let (dev, test, chosen_freely) = plans(settings, args)?;
-    let mut ready = Ready::open(settings, dev, !chosen_freely)?;
+    let mut ready = Ready::open(settings, dev, args.eval.allow_code_execution, !chosen_freely)?;
     if ready.plan.rows.len() < 2 {
         return Err(usage("there is one candidate, expected several: name more in --sweep or --runs"));
     }
@@ -79,7 +79,7 @@ pub fn run(settings: &Settings, args: &TuneArgs) -> anyhow::Result<()> {
     // The test set is asked once, for two rows: nothing is chosen by it.
     let (test, on_test) = test_of(test, base, row.clone());
     drop(ready);
-    let mut ready = Ready::open(settings, test, true)?;
+    let mut ready = Ready::open(settings, test, args.eval.allow_code_execution, true)?;
     let mut answers = ready.answers(out("test").as_deref(), width)?;
     ready.go(settings, &mut answers)?;
     let evaluation = ready.evaluation(&answers);
@@ -194,8 +194,8 @@ fn plans(settings: &Settings, args: &TuneArgs) -> anyhow::Result<(Plan, Plan, bo
     if let Some(file) = &args.dev_data {
         dev_spec.tasks[0].data = Some(file.clone());
     }
-    let mut dev = plan(settings, dev_spec, None, eval.allow_code_execution)?;
-    let mut test = plan(settings, spec, None, eval.allow_code_execution)?;
+    let mut dev = plan(settings, dev_spec, None, eval.allow_code_execution.is_some())?;
+    let mut test = plan(settings, spec, None, eval.allow_code_execution.is_some())?;
     split(&mut dev, &mut test, args)?;
     Ok((dev, test, ours))
 }

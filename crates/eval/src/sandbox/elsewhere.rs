@@ -2,12 +2,8 @@
 
 use std::path::Path;
 
-use super::{Interpreter, Limits, Order, Outcome, Protection, SandboxError};
+use super::{Order, Outcome, Program, Protection, SandboxError};
 
-pub fn probe(_: &Path, _: &Interpreter, _: Limits) -> Result<Vec<(Protection, String)>, SandboxError> {
-    Err(SandboxError::Unsupported)
-}
-
-pub fn run(_: &Path, _: &Order, _: &str) -> Result<Outcome, SandboxError> {
+pub fn run(_: &Path, _: &Order, _: &Program) -> Result<Result<Outcome, (Option<Protection>, String)>, SandboxError> {
     Err(SandboxError::Unsupported)
 }

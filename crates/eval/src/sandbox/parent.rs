@@ -1,9 +1,7 @@
 //! The side that starts sandboxes, waits for them and ends them.
 
 use std::{
-    fs,
-    hash::{BuildHasher, Hasher, RandomState},
-    io::{self, Read},
+    io::{self, BufRead, BufReader, ErrorKind, Read, Write},
     os::unix::process::CommandExt,
     path::Path,
     process::{Child, Command, Stdio},
@@ -16,16 +14,14 @@ use nix::{
         signal::{Signal, killpg},
         wait::{Id, WaitPidFlag, WaitStatus, waitid},
     },
-    unistd::Pid,
+    unistd::{Pid, geteuid},
 };
 
-use super::{ARGUMENT, Interpreter, Limits, Order, Outcome, Protection, SandboxError, Task};
-
-/// The program, behind a line with the key; removed before its first line runs.
-pub const PROGRAM: &str = "program.py";
-
-/// Mark of the program's end, behind the key.
-pub const VERDICT: &str = "verdict";
+use super::{
+    ARGUMENT, Order, Outcome, Program, Protection, Report, SandboxError,
+    supervisor::{self, Job, READY},
+    view,
+};
 
 /// Pauses between two looks at a running program: short ones first.
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(10)];
@@ -33,63 +29,91 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(1
 /// Longer names of exceptions are cut.
 const LONGEST_NAME: usize = 60;
 
-/// Finds the protections that the kernel denies, and the reasons.
-pub fn probe(
-    binary: &Path,
-    interpreter: &Interpreter,
-    limits: Limits,
-) -> Result<Vec<(Protection, String)>, SandboxError> {
-    let folder = folder()?;
-    let order = Order { limits, interpreter: interpreter.clone(), task: Task::Probe };
-    let output = command(binary, &order, folder.path())?.stdout(Stdio::piped()).stderr(Stdio::piped()).output()?;
-    let answer = serde_json::from_slice(&output.stdout).ok().filter(|_| output.status.success());
-    answer.ok_or_else(|| {
-        let text = String::from_utf8_lossy(&output.stderr);
-        SandboxError::Refused { reason: text.lines().last().unwrap_or("it gives no answer").to_owned() }
-    })
-}
+/// Longer reports are none.
+const LONGEST_REPORT: u64 = 1 << 16;
 
-/// Runs a program in a folder of its own.
-pub fn run(binary: &Path, order: &Order, program: &str) -> Result<Outcome, SandboxError> {
-    let folder = folder()?;
-    let key = key();
-    fs::write(folder.path().join(PROGRAM), format!("{key}\n{program}"))?;
-    let mut child = command(binary, order, folder.path())?.spawn()?;
-    let ended = wait(&mut child, order.limits.wall)?;
-    let told = fs::symlink_metadata(folder.path().join(VERDICT)).is_ok_and(|file| file.is_file());
-    let word = if told { word(&folder.path().join(VERDICT), &key)? } else { None };
-    match (ended, word.as_deref()) {
-        (_, Some(word)) if word.starts_with("refused ") => {
-            Err(SandboxError::Refused { reason: word["refused ".len()..].to_owned() })
+/// Runs a program, or returns the part of the sandbox that the kernel denies and the reason.
+pub fn run(
+    binary: &Path,
+    order: &Order,
+    program: &Program,
+) -> Result<Result<Outcome, (Option<Protection>, String)>, SandboxError> {
+    // Only programs that see the disk need a folder on it.
+    let on_disk = !order.holds(Protection::Namespaces);
+    let folder = on_disk.then(|| tempfile::Builder::new().prefix("demask-program-").tempdir()).transpose()?;
+    let place = folder.as_ref().map_or(Path::new(view::FOLDER), |folder| folder.path());
+    let mut command = command(binary, order, place)?;
+    if on_disk {
+        command.current_dir(place);
+    }
+    let mut child = command.spawn()?;
+    let mut answers = BufReader::new(child.stdout.take().ok_or_else(no_pipe)?.take(LONGEST_REPORT));
+    let mut text = String::new();
+    let sent = hand_over(&mut child, &mut answers, &mut text, program);
+    let ended = wait(&mut child, order.limits.wall);
+    sent?;
+    answers.read_to_string(&mut text)?;
+    let failure = read(child.stderr.take(), LONGEST_REPORT)?;
+    folder.map_or(Ok(()), tempfile::TempDir::close)?;
+    if ended?.is_none() {
+        return Ok(Ok(Outcome::Timeout));
+    }
+    match serde_json::from_str(&text) {
+        Ok(Report::Denied { protection, reason }) => Ok(Err((protection, reason))),
+        Ok(Report::Ended { word, judge, program, spent }) => Ok(Ok(outcome(&word, judge, program, spent))),
+        Err(_) => {
+            let reason = failure.lines().last().unwrap_or("it gives no answer").to_owned();
+            Err(SandboxError::Refused { reason })
         }
-        (None | Some(WaitStatus::Signaled(_, Signal::SIGXCPU, _)), _) => Ok(Outcome::Timeout),
-        (Some(WaitStatus::Signaled(_, signal, _)), _) => Ok(Outcome::Signal(signal.to_string())),
-        (Some(_), Some("passed")) => Ok(Outcome::Passed),
-        (Some(_), Some("memory")) => Ok(Outcome::Memory),
-        (Some(_), Some(word)) => Ok(word.strip_prefix("exception ").map_or(Outcome::Exit, exception)),
-        (Some(_), None) => Ok(Outcome::Exit),
     }
 }
 
-fn folder() -> io::Result<tempfile::TempDir> {
-    tempfile::Builder::new().prefix("demask-program-").tempdir()
+/// Waits until the supervisor is ready, names the users of its namespace and sends it the program. What it says instead is
+/// left in `text`.
+fn hand_over(child: &mut Child, answers: &mut impl BufRead, text: &mut String, program: &Program) -> io::Result<()> {
+    let mut stdin = child.stdin.take().ok_or_else(no_pipe)?;
+    answers.read_line(text)?;
+    if text.trim_end() != READY {
+        return Ok(());
+    }
+    text.clear();
+    let named = geteuid().is_root() && supervisor::name_two(child.id()).is_ok();
+    let job = serde_json::to_vec(&Job { program: program.clone(), named })?;
+    // One that has ended says why.
+    stdin.write_all(&job).or_else(|error| if error.kind() == ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
 }
 
-/// Draws a key that the program cannot guess: its verdict is believed only behind it.
-fn key() -> String {
-    let word = || RandomState::new().build_hasher().finish();
-    format!("{:016x}{:016x}", word(), word())
+fn no_pipe() -> io::Error {
+    io::Error::other("no pipe to a process")
+}
+
+/// The end of a program, from the judge's word and from what ended the two.
+fn outcome(word: &str, judge: Option<i32>, program: Option<i32>, spent: bool) -> Outcome {
+    let by_signal = |signal: Option<i32>| match signal.and_then(|signal| Signal::try_from(signal).ok()) {
+        Some(Signal::SIGXCPU) => Outcome::Timeout,
+        // The supervisor ends what still runs by this signal too; so does the hard limit of CPU time.
+        Some(Signal::SIGKILL) if spent => Outcome::Timeout,
+        Some(Signal::SIGKILL) | None => Outcome::Exit,
+        Some(signal) => Outcome::Signal(signal.to_string()),
+    };
+    match word {
+        "passed" => Outcome::Passed,
+        "memory" => Outcome::Memory,
+        "exit" => Outcome::Exit,
+        "lost" => by_signal(program),
+        word => word.strip_prefix("exception ").map_or_else(|| by_signal(judge), exception),
+    }
 }
 
 /// The binary as a sandbox: nothing of the parent's surroundings is left but the order.
-fn command(binary: &Path, order: &Order, folder: &Path) -> Result<Command, SandboxError> {
+fn command(binary: &Path, order: &Order, place: &Path) -> Result<Command, SandboxError> {
     let order = serde_json::to_string(order).map_err(io::Error::from)?;
     let mut command = Command::new(binary);
-    command.arg(ARGUMENT).arg(order).env_clear().current_dir(folder).process_group(0);
+    command.arg(ARGUMENT).arg(order).env_clear().process_group(0);
     // One order of sets and one thread in numerical libraries, whose stacks would fill the address space.
     command.env("PYTHONHASHSEED", "0").env("LC_ALL", "C.UTF-8").env("OPENBLAS_NUM_THREADS", "1");
-    command.env("HOME", folder).env("TMPDIR", folder);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.env("HOME", place).env("TMPDIR", place);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     Ok(command)
 }
 
@@ -113,12 +137,10 @@ fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<WaitStatus>> {
     Ok(ended)
 }
 
-/// The word behind the key.
-fn word(path: &Path, key: &str) -> io::Result<Option<String>> {
+fn read(source: Option<impl Read>, longest: u64) -> io::Result<String> {
     let mut bytes = Vec::new();
-    fs::File::open(path)?.take(4096).read_to_end(&mut bytes)?;
-    let text = String::from_utf8_lossy(&bytes);
-    Ok(text.strip_prefix(key).and_then(|rest| rest.strip_prefix(' ')).map(str::to_owned))
+    source.map_or(Ok(0), |source| source.take(longest).read_to_end(&mut bytes))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// An exception by its name, as far as that is a name.

@@ -5,6 +5,7 @@
 
 mod choice;
 mod extract;
+mod fences;
 mod letter;
 mod math;
 mod number;

@@ -2,7 +2,8 @@
 
 use crate::{
     Gold, Problem, Verdict,
-    sandbox::{Outcome, Permission},
+    sandbox::{Outcome, Permission, Program},
+    score::fences::Fences,
 };
 
 /// Words that open a statement of Python; two other words side by side are prose.
@@ -18,33 +19,44 @@ const OPERATORS: [&str; 7] = ["in", "is", "and", "or", "if", "not", "for"];
 /// Runs the program that a model wrote and returns whether it passes the problem's tests. The answer is the code.
 pub fn judge(permission: &Permission, problem: &Problem, output: &str) -> Verdict {
     let Gold::Program { prompt, tests, entry_point } = &problem.gold else { return Verdict::failed("rule") };
-    let code = code(prompt, entry_point.as_deref(), output);
+    let code = code(prompt, tests, entry_point.as_deref(), output);
     if code.trim().is_empty() {
         return Verdict::none();
     }
-    let program = with_tests(&code, tests, entry_point.as_deref());
+    let program = Program {
+        given: entry_point.as_deref().map_or("", |name| before(prompt, name)).to_owned(),
+        tests: called(tests, entry_point.as_deref()),
+        entry_point: entry_point.clone(),
+        code,
+    };
     match permission.run(&program) {
-        Ok(Outcome::Passed) => Verdict::of(code, true),
-        Ok(outcome) => Verdict { failure: Some(outcome.to_string()), ..Verdict::of(code, false) },
-        Err(error) => Verdict { failure: Some(format!("sandbox: {error}")), ..Verdict::of(code, false) },
+        Ok(Outcome::Passed) => Verdict::of(program.code, true),
+        Ok(outcome) => Verdict { failure: Some(outcome.to_string()), ..Verdict::of(program.code, false) },
+        Err(error) => Verdict { failure: Some(format!("sandbox: {error}")), ..Verdict::of(program.code, false) },
     }
 }
 
-/// The code, the tests, and the call of `check` where the problem names a function.
-fn with_tests(code: &str, tests: &str, entry_point: Option<&str>) -> String {
-    let call = entry_point.map_or_else(String::new, |name| format!("\ncheck({name})\n"));
-    format!("{code}\n\n{tests}\n{call}")
+/// The tests, and the call of `check` where the problem names a function and the tests leave it out.
+fn called(tests: &str, entry_point: Option<&str>) -> String {
+    let call = entry_point.map(|name| format!("check({name})")).filter(|call| !tests.lines().any(|line| line == call));
+    format!("{tests}\n{}\n", call.unwrap_or_default())
+}
+
+/// What a problem's prompt says before the function that it asks for.
+fn before<'a>(prompt: &'a str, name: &str) -> &'a str {
+    definition(prompt, name).map_or("", |at| &prompt[..at])
 }
 
 /// The whole code: the problem's prompt with the completion; if this defines the function anew, only what the prompt says
 /// before it.
-fn code(prompt: &str, entry_point: Option<&str>, output: &str) -> String {
-    let found = fenced(output, entry_point).unwrap_or_else(|| unfenced(output, !prompt.is_empty()));
+fn code(prompt: &str, tests: &str, entry_point: Option<&str>, output: &str) -> String {
+    let wanted = entry_point.map_or_else(|| names_called(tests), |name| vec![name]);
+    let found = fenced(output, &wanted).unwrap_or_else(|| unfenced(output, !prompt.is_empty()));
     let whole = entry_point.map_or(prompt.is_empty(), |name| definition(&found, name).is_some());
     if !whole {
         return format!("{}\n{}\n", prompt.trim_end(), indented(&found));
     }
-    let before = entry_point.and_then(|name| definition(prompt, name)).map_or("", |at| &prompt[..at]);
+    let before = entry_point.map_or("", |name| before(prompt, name));
     format!("{before}{}\n", found.trim_end())
 }
 
@@ -61,53 +73,103 @@ fn definition(code: &str, name: &str) -> Option<usize> {
     found
 }
 
-/// The code between Markdown's fences: the last block that defines the function, else the last one that can be Python,
-/// even without an end. If the first fence only closes, the prompt has opened it.
-fn fenced(output: &str, entry_point: Option<&str>) -> Option<String> {
-    let mut blocks: Vec<String> = Vec::new();
-    let mut outside: Vec<&str> = Vec::new();
-    // The lines of the open block, and whether they can be Python.
-    let mut open: Option<(bool, Vec<&str>)> = None;
-    let mut first = true;
-    for line in output.lines() {
-        let Some(language) = line.trim_start().strip_prefix("```") else {
-            // A fence may close a block behind its last line.
-            let closed = open.as_ref().and_then(|_| line.split_once("```"));
-            let lines = open.as_mut().map_or(&mut outside, |(_, lines)| lines);
-            lines.push(closed.map_or(line, |(code, _)| code));
-            if closed.is_some()
-                && let Some((python, lines)) = open.take()
-            {
-                blocks.extend(python.then(|| lines.join("\n")));
-            }
-            continue;
+/// The code between Markdown's fences: the first block that defines what the tests call, with the blocks that define what
+/// it uses; else the first one that can be Python. A block that shows how to use a function defines nothing. If the first
+/// fence only closes, the prompt has opened it.
+fn fenced(output: &str, wanted: &[&str]) -> Option<String> {
+    let continues = |lines: &[String]| continues_code(lines, wanted);
+    let mut blocks = Fences::of(output, continues).blocks;
+    blocks.retain(|block| !block.code.trim().is_empty());
+    let codes: Vec<_> = blocks.iter().map(|block| at_the_margin(&block.code)).collect();
+    let (python, others): (Vec<_>, Vec<_>) = (0..blocks.len()).partition(|&at| is_python(&blocks[at].language));
+    let defines_wanted = |&&at: &&usize| wanted.iter().any(|name| defines(&codes[at], name));
+    // A fence may name another language, or none that is known.
+    let Some(&chosen) = python.iter().find(defines_wanted).or_else(|| others.iter().find(defines_wanted)) else {
+        return python.first().map(|&at| codes[at].clone());
+    };
+    let mut joined = vec![chosen];
+    // What the tests call may be in several blocks, and so may what these use.
+    for &at in &python {
+        let new = |name: &&str| !joined.iter().any(|&other| defines(&codes[other], name));
+        let used = |name: &str| {
+            let named = || joined.iter().any(|&other| identifiers(&codes[other]).any(|used| used == name));
+            wanted.contains(&name) || !is_variable(&codes[at], name) && named()
         };
-        match open.take() {
-            Some((python, lines)) => blocks.extend(python.then(|| lines.join("\n"))),
-            None if first && language.trim().is_empty() && continues_code(&outside, entry_point) => {
-                blocks.push(outside.join("\n"));
-            }
-            None => open = Some((is_python(language), Vec::new())),
+        if at != chosen && defined(&codes[at]).filter(new).any(used) {
+            joined.push(at);
         }
-        first = false;
     }
-    blocks.extend(open.and_then(|(python, lines)| python.then(|| lines.join("\n"))));
-    blocks.retain(|block| !block.trim().is_empty());
-    let defining = entry_point.and_then(|name| blocks.iter().rposition(|block| definition(block, name).is_some()));
-    let chosen = defining.or(blocks.len().checked_sub(1))?;
-    Some(blocks.swap_remove(chosen))
+    joined.sort_unstable();
+    Some(joined.iter().map(|&at| codes[at].as_str()).collect::<Vec<_>>().join("\n\n"))
+}
+
+/// Code without the margin that all of its lines share, if it defines something: a body keeps its own.
+fn at_the_margin(code: &str) -> String {
+    let lines = || code.lines().filter(|line| !line.trim().is_empty());
+    let margin = lines().map(|line| line.len() - line.trim_start_matches(' ').len()).min().unwrap_or(0);
+    let opens = ["def ", "class ", "import ", "from ", "async def ", "@"];
+    if !lines().next().is_some_and(|line| opens.iter().any(|word| line.trim_start().starts_with(word))) {
+        return code.to_owned();
+    }
+    code.lines().map(|line| line.get(margin..).unwrap_or_default()).collect::<Vec<_>>().join("\n")
+}
+
+/// Names that code defines at its margin: functions, classes, imports, values.
+fn defined(code: &str) -> impl Iterator<Item = &str> {
+    code.lines().flat_map(|line| {
+        let line = line.strip_prefix("async ").unwrap_or(line);
+        if let Some(rest) = line.strip_prefix("def ").or_else(|| line.strip_prefix("class ")) {
+            return identifiers(rest).take(1).collect();
+        }
+        if let Some((_, names)) = line.split_once("import ").filter(|_| line.starts_with(['f', 'i'])) {
+            return names.split(',').filter_map(|part| identifiers(part).last()).collect();
+        }
+        let name = &line[..line.find(|c: char| !is_of_name(c)).unwrap_or(line.len())];
+        let rest = line[name.len()..].trim_start();
+        let set = rest.starts_with('=') && !rest.starts_with("==") || rest.starts_with(": ") && rest.contains(" = ");
+        Vec::from_iter((set && !name.is_empty()).then_some(name))
+    })
+}
+
+fn defines(code: &str, name: &str) -> bool {
+    defined(code).any(|other| other == name)
+}
+
+/// Reports whether a name is that of a value which is no constant: another function may have one of this name for itself.
+fn is_variable(code: &str, name: &str) -> bool {
+    let set = |line: &str| line.strip_prefix(name).is_some_and(|rest| rest.trim_start().starts_with(['=', ':']));
+    name.contains(char::is_lowercase) && code.lines().any(set)
+}
+
+/// Names in code, words of the language included.
+fn identifiers(code: &str) -> impl Iterator<Item = &str> {
+    code.split(|c: char| !is_of_name(c)).filter(|name| name.starts_with(|c: char| c.is_alphabetic() || c == '_'))
+}
+
+fn is_of_name(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// Names that tests call, but for methods.
+fn names_called(tests: &str) -> Vec<&str> {
+    let called = |(at, _): (usize, &str)| {
+        let before = tests[..at].trim_end_matches(' ');
+        let name = &before[before.rfind(|c: char| !is_of_name(c)).map_or(0, |end| end + 1)..];
+        let method = before[..before.len() - name.len()].ends_with('.');
+        (!method && !STATEMENTS.contains(&name)).then(|| identifiers(name).next())?
+    };
+    tests.match_indices('(').filter_map(called).collect()
 }
 
 fn is_python(language: &str) -> bool {
-    matches!(language.trim().to_lowercase().as_str(), "" | "python" | "python3" | "py" | "py3")
+    matches!(language, "" | "py" | "py3" | "ipython" | "sage") || language.starts_with("python")
 }
 
 /// Reports whether the lines before the first fence are code rather than words that announce it.
-fn continues_code(lines: &[&str], entry_point: Option<&str>) -> bool {
+fn continues_code(lines: &[String], wanted: &[&str]) -> bool {
     let text = lines.join("\n");
     let first = lines.iter().find(|line| !line.trim().is_empty());
-    first.is_some_and(|line| line.starts_with([' ', '\t']))
-        || entry_point.is_some_and(|name| definition(&text, name).is_some())
+    first.is_some_and(|line| line.starts_with([' ', '\t'])) || wanted.iter().any(|name| defines(&text, name))
 }
 
 /// The code of an output without fences: from the first line of code to the first line of prose behind it.
@@ -167,7 +229,7 @@ mod tests {
     const BODY: &str = "    return math.pi * r * r";
 
     fn built(output: &str) -> String {
-        code(PROMPT, Some("area"), output)
+        code(PROMPT, "", Some("area"), output)
     }
 
     fn completed() -> String {
@@ -249,9 +311,88 @@ mod tests {
             format!("The code:\n\n```python\n{program}\n```"),
             format!("{program}\n\nThe function (f) returns x."),
         ] {
-            assert_eq!(code("", None, &output).trim(), program, "{output}");
+            assert_eq!(code("", "", None, &output).trim(), program, "{output}");
         }
-        assert_eq!(code("", None, "I cannot do this.").trim(), "");
-        assert_eq!(code("def f(x):", None, "return x"), "def f(x):\n    return x\n");
+        assert_eq!(code("", "", None, "I cannot do this.").trim(), "");
+        assert_eq!(code("def f(x):", "", None, "return x"), "def f(x):\n    return x\n");
+    }
+
+    const TESTS: &str = "import math\nassert add(1, 2) == 3\nassert math.floor(add(0, 0)) == len(set([0]))\n";
+
+    /// The code for an MBPP problem, without its empty lines.
+    fn of_tests(output: &str) -> String {
+        let code = code("", TESTS, None, output);
+        code.lines().filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn tests_name_what_they_call() {
+        assert_eq!(names_called(TESTS), ["add", "add", "len", "set"]);
+        assert!(names_called("assert (x) == (1,)\n").is_empty());
+    }
+
+    #[test]
+    fn a_block_of_use_is_not_taken_for_the_solution() {
+        let add = "def add(a, b):\n    return a + b";
+        let block = |code: &str| format!("```python\n{code}\n```\n\n");
+        let (solution, lambda) = (block(add), block("add = lambda a, b: a + b"));
+        for output in [
+            format!("{solution}Example:\n\n{}", block("print(add(1, 2))")),
+            format!("{solution}Tests:\n{}{}", block("assert add(1, 2) == 3"), block("x = add(1, 2)\nprint(x)")),
+            format!("Call it so:\n{}{solution}", block("print(add(1, 2))")),
+            format!("Install it:\n```bash\npip install it\n```\n{solution}Output:\n```\n3\n```"),
+            format!("```\npip install it\n```\n{solution}"),
+            format!("{solution}Alternatively:\n{lambda}"),
+            format!("{solution}With a class:\n{}", block("class Adder:\n    pass")),
+            format!("{solution}Use:\n{}", block("from solution import add\nadd(1, 2)")),
+            format!("1. The function:\n\n   ```python\n   {}\n   ```", add.replace('\n', "\n   ")),
+            format!("```python title=\"add.py\"\n{add}\n```"),
+            format!("```{{.python .numberLines}}\n{add}\n```"),
+            format!("~~~python\n{add}\n~~~"),
+            format!("````markdown\nText\n````\n{solution}"),
+            format!("```code\n{add}\n```"),
+            format!("```Python3\n{add}\n```"),
+            format!("```python\n{add}"),
+            format!("   ```python\n   {}\n   ```", add.replace('\n', "\n   ")),
+            format!("> ```python\n> {}\n> ```", add.replace('\n', "\n> ")),
+            add.to_owned(),
+        ] {
+            assert_eq!(of_tests(&output), add, "{output}");
+        }
+        assert_eq!(of_tests(&lambda), "add = lambda a, b: a + b");
+    }
+
+    #[test]
+    fn a_solution_in_several_blocks_is_joined() {
+        let helper = "def plus(a, b):\n    return a + b";
+        let main = "def add(a, b):\n    return plus(a, b)";
+        let joined = format!("{helper}\n{main}");
+        let use_of = "```python\nprint(add(1, 2))\n```";
+        for (first, second) in [(helper, main), (main, helper)] {
+            let output = format!("First:\n```python\n{first}\n```\nThen:\n```python\n{second}\n```\nUse:\n{use_of}");
+            assert_eq!(of_tests(&output), format!("{first}\n{second}"), "{output}");
+        }
+        let output = format!("```python\nimport os\nLIMIT = 3\n```\n```python\n{joined}\n```");
+        assert_eq!(of_tests(&output), joined);
+        let output = format!("```python\nimport plus_of as plus\n```\n```python\n{main}\n```");
+        assert_eq!(of_tests(&output), format!("import plus_of as plus\n{main}"));
+        // Names of values are often the same.
+        let output = format!("```python\na = int(input())\nprint(add(a, 1))\n```\n```python\n{joined}\n```");
+        assert_eq!(of_tests(&output), joined);
+        let constant = "def add(a, b):\n    return a + b + ZERO";
+        let output = format!("```python\nZERO: int = 0\n```\n```python\n{constant}\n```");
+        assert_eq!(of_tests(&output), format!("ZERO: int = 0\n{constant}"));
+    }
+
+    #[test]
+    fn fences_inside_of_code_do_not_end_it() {
+        let function = "def area(r):\n    \"\"\" Area.\n\n    ```\n    area(2)\n    ```\n    \"\"\"\n    mark = '```'\n    return r";
+        for output in [
+            format!("```python\n{function}\n```\nDone."),
+            format!("~~~~\n{function}\n~~~~"),
+            format!("````py\n{function}\n````"),
+        ] {
+            assert_eq!(built(&output), format!("import math\n\n{function}\n"), "{output}");
+        }
     }
 }

@@ -7,12 +7,12 @@ use anyhow::Context;
 use demask_eval::{
     report::{self, Numbers, Summary},
     run::{Made, Means, Plan},
-    sandbox::{Limits, Permission},
+    sandbox::{Confinement, Limits, Permission},
 };
 use serde::Serialize;
 
 use crate::{
-    args::EvalArgs,
+    args::{CodeExecution, EvalArgs},
     env,
     exit::usage,
     interrupt::{self, Watched},
@@ -52,8 +52,8 @@ pub fn run(settings: &Settings, args: &EvalArgs) -> anyhow::Result<()> {
     {
         return Err(usage("--batch has no meaning with --score likelihood, whose draws share forwards: omit it"));
     }
-    let plan = plan(settings, spec, args.limit, args.allow_code_execution)?;
-    let mut ready = Ready::open(settings, plan, true)?;
+    let plan = plan(settings, spec, args.limit, args.allow_code_execution.is_some())?;
+    let mut ready = Ready::open(settings, plan, args.allow_code_execution, true)?;
     let mut answers = ready.answers(args.out.as_deref(), width)?;
     ready.tell(&answers, settings.screen);
     ready.go(settings, &mut answers)?;
@@ -102,10 +102,14 @@ pub fn plan(
     Ok(plan?)
 }
 
-/// Leave to run programs, and what the kernel denies of their limits.
-fn permission(screen: Screen) -> anyhow::Result<Permission> {
+/// Leave to run programs, and a line on what the kernel denies of their confinement.
+fn permission(screen: Screen, execution: CodeExecution) -> anyhow::Result<Permission> {
     let binary = std::env::current_exe().context("cannot find the running binary")?;
-    let permission = Permission::grant(binary, Limits::default())?;
+    let confinement = match execution {
+        CodeExecution::Confined => Confinement::Whole,
+        CodeExecution::Unconfined => Confinement::Partial,
+    };
+    let permission = Permission::grant(binary, Limits::default(), confinement)?;
     if let Some(warning) = permission.warning() {
         screen.remark(&format!("warning: {warning}"));
     }

@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 
 use super::permission;
 use crate::{
+    args::CodeExecution,
     exit::Interrupted,
     interrupt::{self, Watched},
     load::{Source, load},
@@ -65,12 +66,18 @@ pub struct Answers {
 
 impl Ready {
     /// Opens the models of a plan and rehearses its rows; without `strict`, rows that cannot be run are left out.
-    pub fn open(settings: &Settings, plan: Plan, strict: bool) -> anyhow::Result<Self> {
+    pub fn open(
+        settings: &Settings,
+        plan: Plan,
+        execution: Option<CodeExecution>,
+        strict: bool,
+    ) -> anyhow::Result<Self> {
         let mut groups = Vec::new();
         for (model, rows) in plan.groups() {
             groups.push(Group::open(settings, &plan, model, rows)?);
         }
-        let permission = if plan.runs_programs() { Some(permission(settings.screen)?) } else { None };
+        let execution = execution.filter(|_| plan.runs_programs());
+        let permission = execution.map(|execution| permission(settings.screen, execution)).transpose()?;
         let mut ready =
             Self { plan, groups, rehearsed: Vec::new(), combinations: Vec::new(), models: Vec::new(), permission };
         let rehearsed = (0..ready.plan.rows.len()).map(|row| ready.rehearse(row)).collect::<Vec<_>>();

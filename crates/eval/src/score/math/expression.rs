@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{
     parts::{closing, is},
-    tokens::Token,
+    tokens::{Token, has_words, text},
 };
 use crate::score::rational::Rational;
 
@@ -33,26 +33,9 @@ fn without_base<'a>(left: &'a [Token], right: &'a [Token]) -> (&'a [Token], &'a 
     (bare(left, right), bare(right, left))
 }
 
-/// Reports whether both are words, and the same ones. A few letters that nothing declares to be text are a product.
-fn same_text(left: &[Token], right: &[Token]) -> bool {
-    let is_text = |tokens: &[Token]| tokens.len() > 3 || tokens.iter().any(|token| matches!(token, Token::Text(_)));
-    match (letters(left), letters(right)) {
-        (Some(words), Some(others)) => words == others && (is_text(left) || is_text(right)),
-        _ => false,
-    }
-}
-
-/// The letters of an answer that is made of words alone, in small print.
-fn letters(tokens: &[Token]) -> Option<String> {
-    let mut words = String::new();
-    for token in tokens {
-        match token {
-            Token::Letter(c) => words.extend(c.to_lowercase()),
-            Token::Text(text) => words.extend(text.chars().filter(|c| c.is_alphanumeric())),
-            _ => return None,
-        }
-    }
-    Some(words).filter(|words| !words.is_empty())
+/// Reports whether one has words, and both are the same text.
+pub fn same_text(left: &[Token], right: &[Token]) -> bool {
+    (has_words(left) || has_words(right)) && text(left) == text(right)
 }
 
 fn same_value(left: &[Token], right: &[Token]) -> bool {

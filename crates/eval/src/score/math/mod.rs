@@ -29,8 +29,12 @@ pub fn equal(gold: &str, answer: &str) -> bool {
     if gold.len() > LONGEST || answer.len() > LONGEST {
         return gold == answer;
     }
-    let part = |text| Part::of(&tokens::of(text));
-    let (gold, answer) = (part(gold), part(answer));
+    let (gold, answer) = (tokens::of(gold), tokens::of(answer));
+    // A comma between words may not be one between parts.
+    if expression::same_text(&gold, &answer) {
+        return true;
+    }
+    let (gold, answer) = (Part::of(&gold), Part::of(&answer));
     !gold.is_empty() && gold.equals(&answer)
 }
 
@@ -65,5 +69,54 @@ mod tests {
     fn an_empty_gold_is_never_met() {
         assert!(!equal("", ""));
         assert!(!equal("$", "$"));
+    }
+
+    #[test]
+    fn words_beside_a_number_count_unless_they_are_units() {
+        for (gold, answer, same) in [
+            (r"10:30\text{ a.m.}", r"10:30\text{ p.m.}", false),
+            (r"10:30\text{ a.m.}", "10:30", false),
+            (r"10:30\text{ a.m.}", "10:30 a.m.", true),
+            (r"10:30\text{ a.m.}", r"10:30\text{ AM}", true),
+            (r"10:30\text{ a.m.}", "10:30 pm", false),
+            (r"3\text{ boys}", r"3\text{ girls}", false),
+            (r"3\text{ boys}", "3 boys", true),
+            (r"3\text{ boys}", "4 boys", false),
+            (r"3\text{ boys}", "3", false),
+            (r"5^\circ\text{ north}", r"5^\circ\text{ south}", false),
+            (r"5\text{ cm}", "5", true),
+            (r"5\text{ cm}^2", r"5\text{ square inches}", true),
+            (r"5\text{ students}", "5", true),
+            (r"5\text{ m}", "5", true),
+            (r"1.5\text{ apples}", r"15\text{ apples}", false),
+            (r"12\text{ ways}", "12 ways", true),
+            (r"7^{\mathrm{th}}", "7", false),
+        ] {
+            assert_eq!(equal(gold, answer), same, "{gold} and {answer}");
+            assert_eq!(equal(answer, gold), same, "{answer} and {gold}");
+        }
+    }
+
+    #[test]
+    fn words_are_the_same_inside_and_outside_of_text() {
+        for (gold, answer, same) in [
+            (r"\text{June 20}", "June 20", true),
+            (r"\text{June 20}", r"\text{June }20", true),
+            (r"\text{June 20}", r"\mathrm{june\ 20}", true),
+            (r"\text{June 20}", "June 21", false),
+            (r"\text{June 20}", "July 20", false),
+            (r"\text{June 20}", "20", false),
+            (r"\text{June 20, 2020}", "June 20, 2020", true),
+            (r"\text{no solution}", "no solution", true),
+            (r"\text{red and blue}", "red and blue", true),
+            (r"\text{Monday}", r"\textbf{Monday.}", true),
+            (r"\text{Navin's}", "Navin's", true),
+            (r"\text{1.5 hours late}", "1.5 hours late", true),
+            (r"\text{all } x > 2", "all x > 2", true),
+            (r"\text{all } x > 2", "all x > 3", false),
+        ] {
+            assert_eq!(equal(gold, answer), same, "{gold} and {answer}");
+            assert_eq!(equal(answer, gold), same, "{answer} and {gold}");
+        }
     }
 }

@@ -63,8 +63,9 @@ const SILENT: [&str; 24] = [
 /// Functions and constants that are also written without a backslash.
 pub const NAMES: [&str; 12] = ["sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "sqrt", "pi", "infty", "theta"];
 
-/// Units that are written as bare words behind a number.
-const UNITS: [&str; 52] = [
+/// Words beside a number that change no answer: units, and those that `minerva_math` takes away. All others stay: 3 boys are
+/// not 3 girls.
+const UNITS: [&str; 66] = [
     "cm",
     "mm",
     "km",
@@ -117,6 +118,20 @@ const UNITS: [&str; 52] = [
     "year",
     "years",
     "percent",
+    "gm",
+    "integers",
+    "points",
+    "digits",
+    "meals",
+    "edges",
+    "students",
+    "children",
+    "tickets",
+    "multiples",
+    "ways",
+    "th",
+    "m",
+    "s",
 ];
 
 /// The tokens of an answer.
@@ -247,9 +262,12 @@ impl<'a> Reader<'a> {
     fn text(&mut self, content: &'a str) {
         let content = content.trim().trim_end_matches('.');
         let mut letters = content.chars().filter(|c| c.is_alphabetic());
+        let after_number = matches!(self.tokens.last(), Some(Token::Number(_)));
         match (letters.next(), letters.next()) {
+            _ if after_number && is_unit(content) => self.tokens.push(Token::Text(content.to_lowercase())),
             (None, _) => self.tokens.extend(read(content)),
             (Some(_), None) if content.len() <= 3 => self.tokens.extend(read(content)),
+            _ if content.starts_with(|c: char| c.is_ascii_digit()) => self.tokens.extend(read(content)),
             _ if matches!(content, "and" | "or") => self.tokens.push(Token::Symbol(',')),
             _ if NAMES.contains(&content) => self.tokens.push(Token::Command(content.to_owned())),
             _ => self.tokens.push(Token::Text(content.to_lowercase())),
@@ -302,7 +320,8 @@ impl<'a> Reader<'a> {
         match small.as_str() {
             "and" | "or" => self.tokens.push(Token::Symbol(',')),
             name if NAMES.contains(&name) => self.tokens.push(Token::Command(small)),
-            name if UNITS.contains(&name) => self.tokens.push(Token::Text(small)),
+            // One letter is a quantity.
+            name if length > 1 && UNITS.contains(&name) => self.tokens.push(Token::Text(small)),
             _ if spaced && length > 2 && matches!(self.tokens.last(), Some(Token::Number(_))) => {
                 self.tokens.push(Token::Text(small));
             }
@@ -320,16 +339,16 @@ fn shortest(digits: &str) -> String {
     if part.is_empty() { whole.to_owned() } else { format!("{whole}.{part}") }
 }
 
-/// Text beside a formula is a unit, with its power: `5\text{ cm}^2`. Text alone stays.
+/// Units beside a formula go, with their powers: `5\text{ cm}^2`. Other text stays, and text alone does.
 fn without_units(tokens: Vec<Token>) -> Vec<Token> {
-    let is_text = |token: &Token| matches!(token, Token::Text(_));
+    let unit = |token: &Token| matches!(token, Token::Text(text) if is_unit(text));
     if !tokens.iter().any(|token| matches!(token, Token::Number(_) | Token::Command(_))) {
         return tokens;
     }
     let mut kept = Vec::with_capacity(tokens.len());
     let mut at = 0;
     while at < tokens.len() {
-        if !is_text(&tokens[at]) {
+        if !unit(&tokens[at]) {
             kept.push(tokens[at].clone());
             at += 1;
             continue;
@@ -340,6 +359,53 @@ fn without_units(tokens: Vec<Token>) -> Vec<Token> {
         kept.pop();
     }
     kept
+}
+
+/// Reports whether a text is made of units alone, with powers perhaps: `square feet`, `cm^2`.
+fn is_unit(text: &str) -> bool {
+    let mut words = text.split(|c: char| !c.is_alphabetic()).filter(|word| !word.is_empty()).peekable();
+    let marks = |c: char| c.is_alphabetic() || c.is_whitespace() || matches!(c, '^' | '{' | '}' | '2' | '3' | '.');
+    words.peek().is_some() && text.chars().all(marks) && words.all(|word| UNITS.contains(&word.to_lowercase().as_str()))
+}
+
+/// Reports whether an answer has words: text, or letters in a row.
+pub fn has_words(tokens: &[Token]) -> bool {
+    let is_word = |token: &Token| matches!(token, Token::Text(text) if text.chars().any(char::is_alphabetic));
+    let letters = |row: &[Token]| row.iter().all(|token| matches!(token, Token::Letter(_)));
+    tokens.iter().any(is_word) || tokens.windows(LETTERS_OF_WORD).any(letters)
+}
+
+/// An answer as one text: letters are small, spaces and full stops are none, and it makes no difference which words a
+/// command declares to be text.
+pub fn text(tokens: &[Token]) -> String {
+    let mut text = String::new();
+    for token in tokens {
+        match token {
+            Token::Letter(c) => text.extend(c.to_lowercase()),
+            Token::Number(digits) => text.push_str(digits),
+            Token::Command(name) => text.push_str(name),
+            Token::Symbol(c) => text.extend(Some(*c).filter(|c| !is_silent(*c))),
+            Token::Text(words) => text.push_str(&joined(words)),
+        }
+    }
+    text
+}
+
+/// Letters in a row that are a word: fewer are a product.
+const LETTERS_OF_WORD: usize = 4;
+
+/// Marks that make no difference between words.
+fn is_silent(c: char) -> bool {
+    c.is_whitespace() || matches!(c, '.' | '!' | '?' | '"' | '\'' | '’' | '`' | '“' | '”' | '-' | '\\')
+}
+
+/// Words without what makes no difference; a point between digits does.
+fn joined(words: &str) -> String {
+    let words = words.replace(" and ", ",").replace(" or ", ",");
+    let characters: Vec<char> = words.chars().collect();
+    let digit = |at: Option<usize>| at.and_then(|at| characters.get(at)).is_some_and(char::is_ascii_digit);
+    let point = |at: usize| characters[at] == '.' && digit(at.checked_sub(1)) && digit(Some(at + 1));
+    (0..characters.len()).filter(|&at| point(at) || !is_silent(characters[at])).map(|at| characters[at]).collect()
 }
 
 /// Number of tokens of the exponent at the start.
@@ -384,6 +450,12 @@ mod tests {
             ("", ""),
             (r"\", ""),
             (r"5\,\mathrm{kg}", "5"),
+            (r"5\text{ m}", "5"),
+            (r"5m", "5_m"),
+            (r"5\text{ square feet}", "5"),
+            (r"\text{20 km}", "20"),
+            (r"3\text{ boys}", "3_<boys>"),
+            (r"10:30\text{ a.m.}", "10_:_30_<a.m>"),
         ] {
             assert_eq!(shown(text), tokens, "{text}");
         }
