@@ -172,7 +172,9 @@ impl Stored<'_> {
             drawn = asked.draw(&Mark::default()).among(self.values, self.order);
         }
         self.strike(mute);
-        self.keep_possible();
+        if is_filtered {
+            self.keep_possible();
+        }
         let values = &*self.values;
         let distribution = if is_filtered && asked.speaks_of_drawn() {
             Distribution::of_passing(passing, values, self.order, whole.inverse)
