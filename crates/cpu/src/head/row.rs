@@ -186,7 +186,9 @@ impl Stored<'_> {
     }
 
     fn strike(&mut self, tokens: &[u32]) {
-        tokens.iter().for_each(|&token| self.values[token as usize] = f32::NEG_INFINITY);
+        for &token in tokens {
+            self.values[token as usize] = f32::NEG_INFINITY;
+        }
     }
 
     /// Leaves only those of the passing tokens that are not struck out.
