@@ -9,6 +9,7 @@ use demask::internals::{
     decode::{Finish, Schedule},
 };
 use demask::{Model, Options, Prompt};
+use demask_testkit::by_hand::ByHand;
 
 const QUESTION: &str = "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?";
 
@@ -236,5 +237,5 @@ fn only_what_the_programs_strike_out_loses_its_share() {
     let hole = Prompt::Infill("Ada has <mask:2> pears.".into());
     let (forbid, mute) = lists(&hole, Options::default());
     assert_eq!(forbid, sorted([ends, vec![mask]].concat()));
-    assert_eq!(mute, [], "no program strikes ends out of a hole");
+    assert!(mute.is_empty(), "no program strikes ends out of a hole");
 }

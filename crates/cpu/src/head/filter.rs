@@ -31,17 +31,19 @@ pub(super) fn passing(row: Scaled<'_>, filter: &Sampling, allows: &dyn Fn(u32) -
     if !order.iter().any(|&token| allows(token)) {
         let values = row.values;
         let possible = |&token: &u32| values[token as usize] > f32::NEG_INFINITY && allows(token);
-        let Some(first) = (0..values.len() as u32).filter(possible).min_by(|a, b| better(values, a, b)) else { return };
+        let Some(first) = (0..values.len() as u32).filter(possible).min_by(|&a, &b| better(values, a, b)) else {
+            return;
+        };
         order.clear();
         let number = |&token: &u32| values[token as usize] > f32::NEG_INFINITY;
-        order.extend((0..values.len() as u32).filter(number).filter(|token| better(values, token, &first).is_le()));
-        order.sort_unstable_by(|a, b| better(values, a, b));
+        order.extend((0..values.len() as u32).filter(number).filter(|&token| better(values, token, first).is_le()));
+        order.sort_unstable_by(|&a, &b| better(values, a, b));
     }
 }
 
 /// The order of tokens: the better first, ties by id.
-fn better(values: &[f32], a: &u32, b: &u32) -> Ordering {
-    values[*b as usize].total_cmp(&values[*a as usize]).then(a.cmp(b))
+fn better(values: &[f32], a: u32, b: u32) -> Ordering {
+    values[b as usize].total_cmp(&values[a as usize]).then(a.cmp(&b))
 }
 
 /// Fills `order` with the tokens that the filter lets pass.
@@ -80,7 +82,7 @@ fn may_end_within(row: Scaled<'_>, filter: &Sampling, order: &[u32]) -> bool {
 
 /// Best first, ties by id; without the tokens that top-k, if it comes first, leaves out.
 fn sort(values: &[f32], filter: &Sampling, order: &mut Vec<u32>) {
-    let better = |a: &u32, b: &u32| better(values, a, b);
+    let better = |a: &u32, b: &u32| better(values, *a, *b);
     let k = filter.top_k as usize;
     if begins_with_top_k(filter) && k < order.len() {
         let last = values[*order.select_nth_unstable_by(k - 1, better).1 as usize];

@@ -177,7 +177,9 @@ impl Stored<'_> {
             drawn = asked.draw(&Mark::default()).among(self.values, self.order);
         }
         self.strike(mute);
-        self.keep_possible();
+        if is_filtered {
+            self.keep_possible();
+        }
         let values = &*self.values;
         let distribution = if is_filtered && asked.speaks_of_drawn() {
             Distribution::of_passing(passing, values, self.order, whole.inverse)
@@ -189,7 +191,9 @@ impl Stored<'_> {
     }
 
     fn strike(&mut self, tokens: &[u32]) {
-        tokens.iter().for_each(|&token| self.values[token as usize] = f32::NEG_INFINITY);
+        for &token in tokens {
+            self.values[token as usize] = f32::NEG_INFINITY;
+        }
     }
 
     /// Leaves only those of the passing tokens that are not struck out.
