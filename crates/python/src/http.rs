@@ -125,6 +125,8 @@ fn bounds(given: Vec<(String, usize)>) -> PyResult<Limits> {
         };
         *bound = value;
     }
+    // As the command has it: there is room for two of the largest bodies.
+    limits.all_bodies = limits.all_bodies.max(limits.body_bytes.saturating_mul(2));
     Ok(limits)
 }
 

@@ -169,12 +169,14 @@ fn address(args: &ServeArgs) -> anyhow::Result<SocketAddr> {
 fn limits(args: &ServeArgs) -> anyhow::Result<Limits> {
     let defaults = Limits::default();
     let body_bytes = args.max_body_bytes.unwrap_or(defaults.body_bytes);
-    let all_bodies = args.max_body_memory.map_or(defaults.all_bodies, |memory| memory << 20);
-    if all_bodies < body_bytes {
+    // One key of several has half of it at least.
+    let least = 2 * body_bytes;
+    let all_bodies = args.max_body_memory.map_or(defaults.all_bodies.max(least), |memory| memory << 20);
+    if all_bodies < least {
         let memory = all_bodies >> 20;
         return Err(usage(format!(
-            "a body may have {body_bytes} bytes and all together {memory} MiB: raise --max-body-memory, or lower \
-             --max-body-bytes"
+            "a body may have {body_bytes} bytes and all together {memory} MiB, expected room for two: raise \
+             --max-body-memory, or lower --max-body-bytes"
         )));
     }
     Ok(Limits {

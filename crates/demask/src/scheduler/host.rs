@@ -174,7 +174,9 @@ impl<N: Network + ?Sized> Host<N> {
     pub(super) fn choose<W: Work>(&mut self, id: NetworkId, running: &mut [Running<W>]) {
         let Self { network, time, round, parties, chosen, curve, .. } = self;
         let wants = |one: &Running<W>| one.wanted().ok().flatten().is_some_and(|wanted| wanted.network == id);
-        parties.iter_mut().for_each(|party| party.least = None);
+        for party in parties.iter_mut() {
+            party.least = None;
+        }
         let mut least = None;
         for one in running.iter().filter(|one| wants(one)) {
             let Some(party) = one.party(parties).map(|place| &mut parties[place]) else { continue };

@@ -182,6 +182,8 @@ pub(super) fn choose(
         request.tag = request.tag.max(party.time);
         party.tag = party.tag.max(time);
     }
-    parties.iter_mut().for_each(|party| party.ready.clear());
+    for party in parties {
+        party.ready.clear();
+    }
     time
 }

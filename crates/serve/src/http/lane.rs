@@ -103,7 +103,10 @@ impl Inside {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        while self.given {
+        if !self.given {
+            return;
+        }
+        loop {
             let next = {
                 let mut inside = self.lane.lock();
                 let next = inside.next();

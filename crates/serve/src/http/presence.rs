@@ -1,4 +1,4 @@
-//! A connection whose client may close its sending half behind a request and still get its answer, as `nc -N` does.
+//! A connection whose client may close its sending half after a request and still get its answer, as `nc -N` does.
 //!
 //! What comes from the network is the same then as when a client has left. So an end is kept back while a request is under
 //! way, and after a moment the client is asked whether it is there: by an interim response (`100 Continue`, which every
