@@ -360,7 +360,7 @@ class Tokenizer:
         """
         The pieces of text that tokens stand for, each for itself; a special token has its name.
         """
-    def template(self, /, messages: SupportsGetItem[int, tuple[str, str]], generation_prompt: bool) -> str:
+    def template(self, /, messages: SupportsGetItem[int, tuple[str, str, str]], generation_prompt: bool) -> str:
         """
         Messages as the model's template puts them.
         """

@@ -96,7 +96,7 @@ impl Show {
     /// Says that an answer was cut by its length, unless it was asked to be.
     fn tell_cut(&self, answer: &Generation) {
         if let Some(more) = answer.receipt.more.as_ref().filter(|_| !self.fills) {
-            self.screen.remark(&format!("note: {}", in_flags(more)));
+            self.screen.remark(&in_flags(more));
         }
     }
 

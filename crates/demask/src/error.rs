@@ -41,8 +41,8 @@ pub enum Error {
     Checkpoint(#[from] CheckpointError),
     /// Prompt and response do not fit.
     #[error(
-        "{prompt} prompt tokens and {gen_length} to generate exceed the model's context of {context}: {}",
-        shorter(*.prompt, *.context, *.option)
+        "{prompt} prompt tokens and {gen_length} to generate exceed the model's context of {context}: shorten the prompt or lower `{}`",
+        .option.unwrap_or("gen_length")
     )]
     TooLong {
         /// Prompt tokens.
@@ -262,15 +262,6 @@ impl From<SubmitError> for Error {
             SubmitError::Device(error) => Self::Device(error),
             SubmitError::NoNetwork(_) | SubmitError::Weight(_) => Self::Submit(error),
         }
-    }
-}
-
-/// Returns what to try where a prompt and its answer do not fit: a prompt that leaves no room is helped by no shorter answer.
-fn shorter(prompt: usize, context: usize, option: Option<&str>) -> String {
-    match option {
-        Some(option) if prompt < context => format!("shorten the prompt or lower `{option}`"),
-        Some(option) => format!("shorten the prompt (`{option}` alone cannot make room)"),
-        None => "shorten the prompt".to_owned(),
     }
 }
 

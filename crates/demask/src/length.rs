@@ -76,8 +76,9 @@ impl Prompter {
     pub fn recommended_length(&self) -> usize {
         let named = self.text.generation.max_new_tokens.and_then(|length| usize::try_from(length).ok());
         let of_family = self.family().decoding().gen_length;
-        let fits = match self.facts().mask {
-            Mask::Full => (self.facts().context / PART_OF_CONTEXT).max(SHORT),
+        let fits = match (self.facts().mask, self.family().decoding().sampler) {
+            (Mask::Full, None) => (self.facts().context / PART_OF_CONTEXT).max(SHORT),
+            // A sampler is of one piece with its length.
             _ => usize::MAX,
         };
         named.filter(|&length| length > 0).unwrap_or_else(|| of_family.min(fits))
@@ -273,6 +274,6 @@ mod tests {
             message.contains("1100 prompt tokens and 5 to generate") && message.contains("`max_tokens`"),
             "{message}"
         );
-        assert!(told(1024, Options::default()).ends_with("shorten the prompt"));
+        assert!(told(1024, Options::default()).ends_with("shorten the prompt or lower `gen_length`"));
     }
 }

@@ -228,7 +228,7 @@ impl Prompter {
         let length = self.length(ids.len(), tail.len(), options)?;
         // What the authors ask for includes the tail.
         match length.canvas.checked_sub(tail.len()) {
-            Some(0) | None if !tail.is_empty() => Err(OptionError::Value {
+            Some(0) if !tail.is_empty() => Err(OptionError::Value {
                 option: if length.limit == Limit::MaxTokens { "max_tokens" } else { "gen_length" },
                 found: length.canvas.to_string(),
                 expected: format!(

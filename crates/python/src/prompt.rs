@@ -13,7 +13,10 @@ use crate::error::wrong_type;
 pub fn prompt(of: &Bound<'_, PyAny>) -> PyResult<Prompt> {
     let (form, held): (String, Bound<'_, PyAny>) = of.extract()?;
     Ok(match form.as_str() {
-        "chat" => Prompt::Chat(messages(held.extract()?)?),
+        "chat" => {
+            let held: Vec<Bound<'_, PyTuple>> = held.extract()?;
+            Prompt::Chat(messages(held.iter().map(parts).collect::<PyResult<_>>()?)?)
+        }
         "raw" => Prompt::Raw(held.extract()?),
         "tokens" => Prompt::Tokens(held.extract()?),
         "infill" if held.is_instance_of::<PyString>() => Prompt::Infill(held.extract()?),
@@ -23,18 +26,22 @@ pub fn prompt(of: &Bound<'_, PyAny>) -> PyResult<Prompt> {
 }
 
 /// Messages from their roles, their contents, and an object of JSON with all their other fields.
-pub fn messages(of: Vec<Bound<'_, PyTuple>>) -> PyResult<Vec<Message>> {
-    let message = |of: Bound<'_, PyTuple>| {
-        let text = |index: usize| of.get_item(index)?.extract::<String>();
-        let message = Message::new(text(0)?, text(1)?);
-        if of.len() < 3 {
-            return Ok(message);
-        }
-        let fields = serde_json::from_str(&text(2)?)
+pub fn messages(of: Vec<(String, String, String)>) -> PyResult<Vec<Message>> {
+    let message = |(role, content, fields): (String, String, String)| {
+        let fields = serde_json::from_str(&fields)
             .map_err(|error| wrong_type(format!("the fields of a message are no JSON ({error})")))?;
-        Ok(Message { fields, ..message })
+        Ok(Message { fields, ..Message::new(role, content) })
     };
     of.into_iter().map(message).collect()
+}
+
+/// A message's role, content and other fields; none if they are missing.
+fn parts(of: &Bound<'_, PyTuple>) -> PyResult<(String, String, String)> {
+    if of.len() > 2 {
+        return of.extract();
+    }
+    let (role, content) = of.extract()?;
+    Ok((role, content, "{}".to_owned()))
 }
 
 fn segment(of: &Bound<'_, PyAny>) -> PyResult<Segment> {

@@ -1,10 +1,7 @@
 //! The model's words: tokens of texts, texts of tokens, and its chat template.
 
 use demask::{Error, Handle, internals::checkpoint::RenderOptions};
-use pyo3::{
-    prelude::*,
-    types::{PyBytes, PyTuple},
-};
+use pyo3::{prelude::*, types::PyBytes};
 
 use crate::{error::raise, prompt};
 
@@ -53,7 +50,12 @@ impl Tokenizer {
     }
 
     /// Messages as the model's template puts them.
-    fn template(&self, py: Python<'_>, messages: Vec<Bound<'_, PyTuple>>, generation_prompt: bool) -> PyResult<String> {
+    fn template(
+        &self,
+        py: Python<'_>,
+        messages: Vec<(String, String, String)>,
+        generation_prompt: bool,
+    ) -> PyResult<String> {
         let messages = prompt::messages(messages)?;
         let options = RenderOptions { add_generation_prompt: generation_prompt, ..RenderOptions::default() };
         let template = self.handle.prompter().template();

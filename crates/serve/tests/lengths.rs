@@ -121,7 +121,7 @@ fn errors_about_the_context_name_the_field_that_was_sent() {
     let (param, message) = told("/infill", &json!({"input_prefix": text, "n_predict": 5}));
     assert!(param == "input_prefix" && message.contains("`n_predict`"), "{param}: {message}");
     let (_, message) = told("/v1/completions", &json!({"prompt": long}));
-    assert!(message.ends_with("shorten the prompt"), "{message}");
+    assert!(message.ends_with("shorten the prompt or lower `diffusion.gen_length`"), "{message}");
     // A bound that the context makes smaller is no error.
     let body = json!({"prompt": near, "max_tokens": 64, "ignore_eos": true});
     assert_eq!(made(post(service, "/v1/completions", &body))["usage"]["completion_tokens"], json!(24));

@@ -22,11 +22,11 @@ fn generate(fake: &Fake, arguments: &[&str]) -> Run {
     pretending(fake, &[&["generate", QUESTION], arguments].concat())
 }
 
-/// Expects one line that begins and ends like this.
-#[track_caller]
 /// What is told of every card that computes.
 const EXPERIMENTAL: &str = "experimental: never run on a card";
 
+/// Expects one line that begins and ends like this, beside that.
+#[track_caller]
 fn refused(run: &Run, code: i32, begin: &str, end: &str) {
     let stderr: String = run.stderr.split_inclusive('\n').filter(|line| !line.contains(EXPERIMENTAL)).collect();
     let line = stderr.strip_prefix("error: ").unwrap_or(&stderr);
