@@ -112,6 +112,8 @@ class Options(TypedDict, total=False):
     deadline_ms: int | None
     """Milliseconds from its preparation on after which the answer ends, with what is settled, at the end of a
     forward; never if it is not set."""
+    split_special: bool | None
+    """Read control tokens from the chat template alone; `false`: from the text of messages too."""
     seed: int | None
     """Key of all randomness; 0 if it is not set."""
     transfer: Transfer | None

@@ -4,7 +4,7 @@ mod measure;
 
 pub(crate) use measure::curve_model;
 
-use std::{fs, io, path::PathBuf, sync::Arc};
+use std::{io, path::PathBuf, sync::Arc};
 
 use demask_step::{CostCurve, CurveError, HeadPoint, LayersPoint};
 use serde::{Serialize, Serializer};

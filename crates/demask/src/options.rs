@@ -468,7 +468,7 @@ options! {
         /// Milliseconds from its preparation on after which the answer ends, with what is settled, at the end of a forward;
         /// never if it is not set.
         deadline_ms: u64,
-        /// Read control tokens from the template alone: what a message spells is text. `false` reads them from messages too.
+        /// Read control tokens from the chat template alone; `false`: from the text of messages too.
         split_special: bool,
         /// Key of all randomness; 0 if it is not set.
         seed: u64,

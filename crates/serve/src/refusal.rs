@@ -219,3 +219,22 @@ fn short(mut text: String) -> String {
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
+
+#[cfg(test)]
+mod tests {
+    use demask::internals::checkpoint::CheckpointError;
+
+    use super::*;
+
+    #[test]
+    fn a_template_that_refuses_a_conversation_is_the_conversations_fault() {
+        let words = "System role not supported".to_owned();
+        let refusal = Refusal::from(demask::Error::Checkpoint(CheckpointError::Refused { words }));
+        assert_eq!((refusal.status, refusal.kind), (StatusCode::BAD_REQUEST, "invalid_request_error"));
+        assert_eq!(refusal.param.as_deref(), Some("messages"));
+        assert_eq!(refusal.message, "the model's chat template refuses the conversation: System role not supported");
+        let detail = "fails: b is asked of what is not defined in line 3".to_owned();
+        let refusal = Refusal::from(demask::Error::Checkpoint(CheckpointError::Unrendered { detail }));
+        assert_eq!((refusal.status, refusal.param.as_deref()), (StatusCode::BAD_REQUEST, Some("messages")));
+    }
+}

@@ -122,6 +122,39 @@ fn a_seed_decides_everything() {
 }
 
 #[test]
+fn marks_of_a_file_are_no_part_of_a_prompt() {
+    let question = "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?";
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    for text in
+        [question.to_owned(), format!("\u{feff}{question}"), format!("\u{feff}{question}\r\n"), format!("{question}\r")]
+    {
+        fs::write(file.path(), &text).unwrap();
+        let answer = demask(&["generate", "--prompt-file", path, "--json"]).json();
+        assert_eq!((&answer["prompt_tokens"], &answer["text"]), (&34.into(), &"3+4=7 pears.".into()), "{text:?}");
+        let piped = demask_with_input(&["generate", "--prompt-file", "-", "--json"], &text).json();
+        assert_eq!(piped["prompt_tokens"], 34, "{text:?}");
+    }
+    fs::write(file.path(), b"\xff\xfeA\0").unwrap();
+    let refused = demask(&["generate", "--prompt-file", path]);
+    assert!(refused.stderr.contains("it is UTF-16, expected UTF-8: save it as UTF-8"));
+}
+
+#[test]
+fn control_tokens_are_read_from_messages_only_if_that_is_asked_for() {
+    let count = |more: &[&str]| {
+        let arguments = ["generate", "a<|eot_id|>b<|mdm_mask|>", "--gen-length", "8", "--json"];
+        demask(&[&arguments[..], more].concat())
+    };
+    let plain = count(&[]).json()["prompt_tokens"].as_u64().unwrap();
+    assert_eq!(count(&["--split-special", "true"]).json()["prompt_tokens"], plain);
+    assert!(count(&["--split-special", "false"]).stderr.contains("mask"));
+    let old = demask(&["generate", "a<|eot_id|>b", "--gen-length", "8", "--json", "--split-special", "false"]).json();
+    assert!(old["prompt_tokens"].as_u64().unwrap() + 10 < plain);
+    assert!(count(&["--split-special", "maybe"]).stderr.contains("split_special"));
+}
+
+#[test]
 fn prompts_come_from_files_standard_input_and_as_tokens() {
     let (question, _) = &questions()[1];
     let expected = demask(&["generate", question, "-q"]).success();
