@@ -149,6 +149,8 @@ pub struct Predictions {
     pub logits: Vec<f32>,
     /// Cost of the step.
     pub cost: Cost,
+    /// Forwards that ran leading rows of the request before the last one, if it was cut into pieces.
+    pub pieces: usize,
 }
 
 impl Predictions {
@@ -181,5 +183,6 @@ impl Predictions {
         self.judged.clear();
         self.logits.clear();
         self.cost = Cost::default();
+        self.pieces = 0;
     }
 }
