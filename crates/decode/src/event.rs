@@ -163,8 +163,10 @@ pub struct Counts {
     /// Forwards of the diffusion model as the method's paper counts them: a batch of drafts, or two sequences stacked
     /// for guidance, is one.
     pub nfe: usize,
-    /// Forwards that were really run.
+    /// Forwards that it asked for.
     pub forwards: usize,
+    /// Forwards that were run beside these, because some of these ran in pieces.
+    pub pieces: usize,
     /// Leading tokens of the canvas that were not computed: their slots were filled when its sequence was opened.
     pub cached: usize,
     /// Tokens committed, one that was taken back once for each time.

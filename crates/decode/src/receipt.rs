@@ -28,7 +28,7 @@ pub struct DecodingReceipt {
     pub seed: u64,
     /// Forwards as the method's paper counts them.
     pub nfe: usize,
-    /// Forwards that were really run.
+    /// Forwards that were really run, each piece of a long prompt one.
     pub forwards: usize,
     /// Tokens of the answer.
     pub generated_tokens: usize,

@@ -411,20 +411,58 @@ fn dllm_computes_the_block_that_is_decoded() {
     assert!(plans[5].contains("compute 6..10 and 0 of 2..6 by value"), "{}", plans[5]);
 }
 
-/// A block that is longer than the share of the response: what was committed since it was computed, and what has drifted
-/// most of the block.
+/// A block that is longer than the share of the response is computed in each forward as a whole, however long it is: its
+/// hardest tokens, which come last, are not read off rows that saw masks.
 #[test]
-fn dllm_computes_its_share_of_a_long_block() {
+fn dllm_computes_all_of_a_block_that_is_longer_than_the_share() {
     let run = |rho: &str, block| {
         plans(with(options(Mask::Full, 0, 2, 8), "static", &format!("dllm:response=9,rho={rho}"), Some(block)))
     };
-    let long = run("0.25", 8);
-    assert!(long[1].contains("compute 2 and 1 of 3..10 by value"), "{}", long[1]);
-    assert!(long[2].contains("compute 3 and 1 of 2,4..10 by value"), "{}", long[2]);
-    let long = run("0.25", 4);
-    assert!(long[4].contains("compute 5 and 1 of 6..10 by value"), "{}", long[4]);
-    // Nothing is compared: the block is computed, however long it is.
+    // One block: as if the response was refreshed in each forward.
+    let one = run("0.25", 8);
+    assert!(one[1..].iter().all(|plan| plan.contains("compute 2..10 and 0 of none by value")), "{one:?}");
+    let half = run("0.25", 4);
+    assert!(half[1..4].iter().all(|plan| plan.contains("compute 2..6 and 0 of 6..10 by value")), "{half:?}");
+    assert!(half[4].contains("compute 5..10 and 0 of 2..5 by value"), "{}", half[4]);
     assert!(run("0", 8)[1].contains("compute 2..10 "), "{}", run("0", 8)[1]);
+    // A share as long as the block is the same: records of it are records of the default.
+    assert_eq!((one, half), (run("1", 8), run("0.5", 4)));
+    // What was released is what it was.
+    let released = plans(with(
+        options(Mask::Full, 0, 2, 8),
+        "static",
+        "dllm:prompt=50,response=7,count=forwards,rows=drift",
+        Some(8),
+    ));
+    assert!(released[1].contains("compute none and 2 of 2..10 by value"), "{}", released[1]);
+}
+
+#[test]
+fn dllm_says_which_rule_chooses_its_rows() {
+    let rule = |cache: &str, block| {
+        Session::new(with(options(Mask::Full, 0, 2, 64), "static", cache, Some(block))).unwrap().cache_rule()
+    };
+    for (cache, block, expected) in [
+        (
+            "dllm",
+            16,
+            "the block's 16 rows are computed in each forward, and what has drifted most, up to 16 of the response's 64 rows (rho)",
+        ),
+        (
+            "dllm",
+            32,
+            "the block's 32 rows are computed in each forward, which are more than the share of 16 of the response's 64 rows (rho)",
+        ),
+        ("dllm", 64, "the block is the whole response, whose 64 rows are computed in each forward"),
+        (
+            "dllm:prompt=50,response=7,count=forwards,rows=drift",
+            32,
+            "what has drifted most is computed between refreshes, 16 of the response's 64 rows (rho)",
+        ),
+    ] {
+        assert_eq!(rule(cache, block).as_deref(), Some(expected));
+    }
+    assert_eq!(rule("dual", 32), None);
 }
 
 /// One choice for the layers behind the one that makes it, which the plan says; and what it can be made of.

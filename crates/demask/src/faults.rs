@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use demask_model::{ArchSpec, Inspect, InspectError, Inspection, Watcher};
 use demask_step::{
-    DeviceError, DeviceId, LaunchKind, Mask, MemoryMeter, Network, OpenError, Opened, Pages, PlanError, Positions,
-    Predictions, Prefix, PrefixCounters, Price, RowBudget, SequenceId, SequenceNeeds, SequenceStep, StepPlan,
+    DeviceError, DeviceId, LaunchKind, Mask, MemoryMeter, Network, OpenError, Opened, Pages, PlanError, Position,
+    Positions, Predictions, Prefix, PrefixCounters, Price, RowBudget, SequenceId, SequenceNeeds, SequenceStep,
+    StepPlan,
 };
 use demask_tensor::PartSeconds;
 
@@ -129,6 +130,10 @@ impl Network for Faulty {
         self.inner.rows()
     }
 
+    fn shift(&self) -> Position {
+        self.inner.shift()
+    }
+
     fn pages(&self) -> Pages {
         self.inner.pages()
     }
@@ -189,6 +194,10 @@ impl Inspect for Faulty {
 
     fn watch(&mut self, tokens: &[u32], mask: Mask, watcher: &mut Watcher<'_>) -> Result<(), InspectError> {
         self.inner.watch(tokens, mask, watcher)
+    }
+
+    fn set_piece(&mut self, rows: usize) {
+        self.inner.set_piece(rows);
     }
 
     fn keep_prefixes(&mut self, bytes: u64) {

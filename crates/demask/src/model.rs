@@ -540,6 +540,19 @@ impl Model {
         }
     }
 
+    /// Sets how many rows of a prompt run in one forward, on its network and on its guides', at least 1; 512 at the beginning.
+    ///
+    /// It changes no token and no confidence of an answer: a longer prompt is read in several forwards, between which other
+    /// requests have their turns. Models with full attention (LLaDA, Dream) read a prompt in one forward whatever its length:
+    /// each of its rows sees all others.
+    pub fn set_piece_rows(&mut self, rows: usize) {
+        for &network in &self.networks {
+            if let Some(network) = self.scheduler.network_mut(network) {
+                network.set_piece(rows);
+            }
+        }
+    }
+
     /// Returns the names that requests choose its guides by.
     pub fn guides(&self) -> Vec<&str> {
         self.front.guides.iter().map(Named::called).collect()

@@ -70,8 +70,8 @@ fn lines(asked: &Rehearsed<'_>, own: usize) -> impl Iterator<Item = String> {
     })
 }
 
-/// Writes a line for each step that `session` would run with a stand-in, and one for their sum. `see` as for
-/// [`rehearse`]. Steps that depend on predictions may differ in a real run.
+/// Writes a line for the cache policy's rule, if it has one, for each step that `session` would run with a stand-in, and
+/// for their sum. `see` as for [`rehearse`]. Steps that depend on predictions may differ in a real run.
 ///
 /// # Errors
 /// As [`rehearse`].
@@ -82,6 +82,9 @@ pub fn explain(
     see: &mut dyn FnMut(&Rehearsed<'_>, &mut [Predictions]),
 ) -> Result<(), ReplayError> {
     let own = session.needs().iter().filter(|need| need.network == 0).count();
+    if let Some(rule) = session.cache_rule() {
+        tell(format!("cache: {rule}"));
+    }
     rehearse(session, stand_in, &mut |asked, answers| {
         lines(asked, own).for_each(&mut *tell);
         see(asked, answers);

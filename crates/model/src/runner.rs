@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use demask_step::{
     DeviceError, DeviceId, HeadRequest, Mask, MemoryMeter, Network, OpenError, Opened, OutOfMemory, Pages, PlanError,
-    Positions, Predictions, Prefix, PrefixCounters, Price, RowBudget, SequenceId, SequenceNeeds, SequenceStep,
-    StepPlan,
+    Position, Positions, Predictions, Prefix, PrefixCounters, Price, RowBudget, SequenceId, SequenceNeeds,
+    SequenceStep, StepPlan,
 };
 use demask_tensor::{
     Backend, Dtype, HeadOutput, HeadRow, Launch, PAGE, PageKind, PartSeconds, Segment, Stage, WorkspaceShape,
@@ -20,6 +20,8 @@ use crate::{
     prefixes::PrefixIndex,
 };
 
+/// Rows of a piece, unless somebody says otherwise: with so many, products run as fast as with more.
+const PIECE: usize = 512;
 /// Rotation tables start at this many positions and double when a longer sequence is opened.
 const FIRST_ROTATION: usize = 1024;
 
@@ -42,6 +44,8 @@ pub struct Runner<B: Backend> {
     output: HeadOutput,
     /// Layers that a forward runs, if not all of them.
     few_layers: Option<usize>,
+    /// Most rows of a request that run at once where it can be cut.
+    piece: usize,
 }
 
 /// A network that can be looked into between its forwards.
@@ -79,6 +83,8 @@ pub trait Inspect: Network {
     /// Keeps published prefixes from now on, so that sequences with the same leading tokens share them, and up to so many
     /// bytes of them while nobody holds them. 0 keeps none, which is how it begins. By default it never keeps any.
     fn keep_prefixes(&mut self, _bytes: u64) {}
+    /// Sets how many rows of a request run at once where it can be cut, at least 1. By default it is what it is.
+    fn set_piece(&mut self, _rows: usize) {}
     /// Reads K and V of the slots of an open sequence: for each layer both, `[positions, kv width]`, widened. Zeros where
     /// no step has written. Positions that the sequence does not have are left out.
     fn stored(&mut self, sequence: SequenceId, positions: &Positions) -> Result<Vec<[Vec<f32>; 2]>, DeviceError>;
@@ -137,6 +143,7 @@ impl<B: Backend> Runner<B> {
             lowered: Lowered::default(),
             output: HeadOutput::default(),
             few_layers: None,
+            piece: PIECE,
         };
         runner.reserve_rotation(1)?;
         Ok(runner)
@@ -453,7 +460,11 @@ impl<B: Backend> Network for Runner<B> {
     }
 
     fn rows(&self) -> RowBudget {
-        RowBudget { capacity: self.reserved.rows, free: self.backend.free_rows() }
+        RowBudget { capacity: self.reserved.rows, free: self.backend.free_rows(), piece: self.piece }
+    }
+
+    fn shift(&self) -> Position {
+        self.spec.shift as Position
     }
 
     fn pages(&self) -> Pages {
@@ -530,6 +541,10 @@ impl<B: Backend> Inspect for Runner<B> {
     fn keep_prefixes(&mut self, bytes: u64) {
         self.idle_bytes = bytes;
         self.evict(bytes);
+    }
+
+    fn set_piece(&mut self, rows: usize) {
+        self.piece = rows.max(1);
     }
 
     fn stored(&mut self, sequence: SequenceId, positions: &Positions) -> Result<Vec<[Vec<f32>; 2]>, DeviceError> {

@@ -163,6 +163,8 @@ pub struct Predictions {
     pub logits: Vec<f32>,
     /// Cost of the step.
     pub cost: Cost,
+    /// Forwards that ran leading rows of the request before the last one, if it was cut into pieces.
+    pub pieces: usize,
 }
 
 impl Predictions {
@@ -206,5 +208,6 @@ impl Predictions {
         self.judged.clear();
         self.logits.clear();
         self.cost = Cost::default();
+        self.pieces = 0;
     }
 }

@@ -20,6 +20,7 @@ mod cost_curve;
 mod device;
 mod head;
 mod network;
+mod piece;
 mod plan;
 mod positions;
 pub mod random;

@@ -72,8 +72,11 @@ pub trait Network: Send {
     /// If the device failed. Every open sequence's state is lost then.
     fn step(&mut self, batch: &[SequenceStep<'_>], out: &mut [Predictions]) -> Result<(), DeviceError>;
 
-    /// Returns how many rows a forward may have, and how many are nearly free.
+    /// Returns how many rows a forward may have, how many are nearly free, and how many make a piece.
     fn rows(&self) -> RowBudget;
+
+    /// Returns the distance from a position back to the row that predicts it, for plans that do not name theirs.
+    fn shift(&self) -> Position;
 
     /// Returns the pages of K/V that sequences hold, and those that were given back and are kept for the next ones.
     fn pages(&self) -> Pages;
@@ -145,6 +148,8 @@ pub struct RowBudget {
     pub capacity: usize,
     /// First guess of how many more rows hardly lengthen a forward.
     pub free: usize,
+    /// Most rows that a request is run by at once where it can be cut: with that many, a forward is as efficient as with more.
+    pub piece: usize,
 }
 
 /// Names an open sequence of one denoiser.

@@ -54,7 +54,7 @@ impl Scripted {
             layers: LAYERS,
             sequences: Vec::new(),
             steps: 0,
-            budget: RowBudget { capacity: usize::MAX, free: usize::MAX },
+            budget: RowBudget { capacity: usize::MAX, free: usize::MAX, piece: usize::MAX },
             memory: u64::MAX,
             fails_after: usize::MAX,
             prefixes: Prefixes::default(),
@@ -83,7 +83,7 @@ impl Scripted {
         self
     }
 
-    /// Sets how many rows a forward may have, and how many are nearly free. The default is no bound.
+    /// Sets how many rows a forward may have, how many are nearly free, and how many make a piece. The default is no bound.
     #[must_use]
     pub fn with_rows(mut self, budget: RowBudget) -> Self {
         self.budget = budget;
@@ -489,6 +489,10 @@ impl Network for Scripted {
 
     fn rows(&self) -> RowBudget {
         self.budget
+    }
+
+    fn shift(&self) -> Position {
+        self.shift
     }
 
     fn pages(&self) -> Pages {

@@ -96,8 +96,8 @@ choices! {
     pub enum Rows {
         /// Rows that have drifted most.
         Drift = "drift",
-        /// The block that is decoded, what was committed since it was computed, then what has drifted most of the rest. Of
-        /// a block that is longer than the share: what was committed, and what has drifted most of the block.
+        /// The block that is decoded and what was committed since it was computed, however many rows these are; then, up to
+        /// the share, what has drifted most of the rest.
         Block = "block",
         /// Rows that may be committed next, then rows that were committed since they were computed, then rows of the
         /// rest that have drifted most.
@@ -122,8 +122,8 @@ parameters! {
         pub prompt: usize = 16, Kind::count(1, usize::MAX);
         /// what lies between a refresh of the response and the next (released: 7 forwards)
         pub response: usize = 32, Kind::count(1, usize::MAX);
-        /// share of the response computed in the other forwards, what `rows` names included; 0: nothing is compared, and
-        /// only what `rows` names is computed
+        /// share of the response computed in the other forwards, what `rows` names included, which is computed even if it is
+        /// more; 0: nothing is compared, and only what `rows` names is computed
         pub rho: f32 = 0.25, Kind::number(0.0, 1.0);
         /// what tells which rows have drifted: their values, their keys, or chance (a control experiment)
         pub probe: ProbeBy = ProbeBy::Values;
@@ -278,11 +278,8 @@ impl DllmCache {
             (false, false) => 0..0,
         });
         let block = block_rows(view, held, &rows);
-        // A block that is longer than the share, as one for the whole response is, would leave nothing to save: the share
-        // is one of the block then.
-        let fits = self.rho == 0.0 || block.len() <= self.share((view.canvas.len() as Position - start) as usize);
         if !due.response {
-            self.choose(view, query, whose, &rows, fits.then(|| block.clone()), &mut compute);
+            self.choose(view, query, whose, &rows, block, &mut compute);
         }
         let track = match whose {
             Whose::Canvas => &mut self.canvas,
@@ -297,8 +294,7 @@ impl DllmCache {
             let chosen = compute.iter().rev().take_while(|&row| row >= start).count();
             let mut rest = self.list(0..0);
             let share = self.share(rows.len()).saturating_sub(chosen);
-            let candidates = if self.rows == Rows::Block && !fits { block } else { rows };
-            for row in candidates.filter(|&row| !compute.contains(row)) {
+            for row in rows.filter(|&row| !compute.contains(row)) {
                 rest.push(row);
             }
             Probe {
@@ -320,26 +316,24 @@ impl DllmCache {
         (rows as f64 * self.rho) as usize
     }
 
-    /// Adds the rows that are computed whatever they have drifted; `block` is the block's if it fits into the share.
+    /// Adds the rows that are computed whatever they have drifted.
     fn choose(
         &self,
         view: &View<'_>,
         query: &Query,
         whose: Whose,
         rows: &Range<Position>,
-        block: Option<Range<Position>>,
+        block: Range<Position>,
         compute: &mut Positions,
     ) {
         if self.rows == Rows::Drift {
             return;
         }
         let held = query.branches.lane(0);
-        if self.rows == Rows::Predicted || block.is_some() {
-            for position in query.predict.iter().filter(|&position| view.canvas.is_open_after(position, held)) {
-                compute.insert(position.saturating_sub(view.shift));
-            }
+        for position in query.predict.iter().filter(|&position| view.canvas.is_open_after(position, held)) {
+            compute.insert(position.saturating_sub(view.shift));
         }
-        for row in block.filter(|_| self.rows == Rows::Block).into_iter().flatten() {
+        for row in block.filter(|_| self.rows == Rows::Block) {
             compute.insert(row);
         }
         // What the other drafts hold is theirs to see: the largest holds it all.
@@ -438,5 +432,26 @@ impl CachePolicy for DllmCache {
 
     fn memory(&self) -> Memory {
         Memory::OfHistory
+    }
+
+    fn rule(&self, layout: &Layout) -> Option<String> {
+        let (block, response) = (layout.block_length(), layout.len() - layout.response());
+        let share = self.share(response);
+        let of = format!("{share} of the response's {response} rows (rho)");
+        Some(match self.rows {
+            Rows::Block if block >= response => {
+                format!("the block is the whole response, whose {response} rows are computed in each forward")
+            }
+            Rows::Block if block > share => {
+                format!("the block's {block} rows are computed in each forward, which are more than the share of {of}")
+            }
+            Rows::Block => {
+                format!("the block's {block} rows are computed in each forward, and what has drifted most, up to {of}")
+            }
+            Rows::Predicted => {
+                format!("what may be committed is computed in each forward, and what has drifted most, up to {of}")
+            }
+            Rows::Drift => format!("what has drifted most is computed between refreshes, {of}"),
+        })
     }
 }

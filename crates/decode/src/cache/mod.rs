@@ -209,6 +209,12 @@ pub trait CachePolicy: fmt::Debug + Send {
     /// Memory of its slots on this canvas.
     fn memory(&self) -> Memory;
 
+    /// Says which rows it computes on such a canvas, if that follows from the canvas by a rule: half a sentence. By default
+    /// there is nothing to say.
+    fn rule(&self, _layout: &Layout) -> Option<String> {
+        None
+    }
+
     /// Positions from the first to the last live row, at most, of a forward with drafts that predicts this many blocks.
     fn draft_span(&self, layout: &Layout, _blocks: usize) -> usize {
         layout.len()

@@ -122,6 +122,11 @@ impl Session {
         self.tally.counts
     }
 
+    /// Says which rows the cache policy computes on this canvas, if that follows from the canvas by a rule: half a sentence.
+    pub fn cache_rule(&self) -> Option<String> {
+        self.cache.rule(&self.layout)
+    }
+
     /// Returns what the answer may claim.
     pub fn exactness(&self) -> Exactness {
         if self.options.rule.is_some() {

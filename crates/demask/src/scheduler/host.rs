@@ -3,14 +3,15 @@
 use std::{cmp::Reverse, mem, time::Duration};
 
 use demask_step::{
-    DeviceError, DeviceId, Network, OpenError, Opened, Pages, Predictions, Prefix, PrefixCounters, Request, SequenceId,
-    SequenceNeeds, SequenceStep, Work, room,
+    DeviceError, DeviceId, Network, OpenError, Opened, Pages, Predictions, Prefix, PrefixCounters, Request, RowBudget,
+    SequenceId, SequenceNeeds, SequenceStep, Work, room,
 };
 
 use super::{
     WorkError,
     curve::{Curve, ForwardCost},
     order::{Group, Party, Ready, Room, choose},
+    pieces::{Piece, is_long, rows},
     queue::Tenant,
     running::Running,
 };
@@ -54,6 +55,8 @@ pub(super) struct Joined {
     steps: usize,
     pub(super) groups: usize,
     pub(super) rows: usize,
+    /// Records whether it ran a piece of its first group.
+    pub(super) is_piece: bool,
 }
 
 /// Counts of one network since it was added.
@@ -61,7 +64,7 @@ pub(super) struct Joined {
 pub struct NetworkCounters {
     /// Forwards.
     pub forwards: u64,
-    /// Groups that ran in them.
+    /// Groups that ran in them, a piece of one counted as one.
     pub groups: u64,
     /// Rows that ran in them.
     pub rows: u64,
@@ -90,11 +93,6 @@ pub(super) struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// Rows of a group.
-    fn rows(&self, group: usize) -> usize {
-        self.group(group).iter().map(|request| request.tokens.len()).sum()
-    }
-
     fn group(&self, group: usize) -> &[Request] {
         &self.requests[group * self.group..(group + 1) * self.group]
     }
@@ -173,6 +171,7 @@ impl<N: Network + ?Sized> Host<N> {
     /// Chooses who takes part in the next forward, and by how many groups; brings their tags up to date.
     pub(super) fn choose<W: Work>(&mut self, id: NetworkId, running: &mut [Running<W>]) {
         let Self { network, time, round, parties, chosen, curve, .. } = self;
+        let RowBudget { capacity, piece, .. } = network.rows();
         let wants = |one: &Running<W>| one.wanted().ok().flatten().is_some_and(|wanted| wanted.network == id);
         for party in parties.iter_mut() {
             party.least = None;
@@ -200,21 +199,33 @@ impl<N: Network + ?Sized> Host<N> {
             let tag = one.tag(id, *round).unwrap_or_else(|| entry.max(one.last_tag(id)));
             // Also of those that are not taken now: their turn comes.
             one.set_tag(id, tag, *round + 1);
+            let is_long = one.wanted().ok().flatten().is_some_and(|wanted| is_long(wanted.group(0), piece));
             let (id, weight) = (one.id, one.weight);
-            party.ready.push(Reverse(Ready { tag, id, slot, party: place, taken: 0, rows: 0, weight }));
+            let ready = Ready { tag, id, slot, party: place, is_long, taken: 0, rows: 0, end: None, weight };
+            party.ready.push(Reverse(ready));
         }
         *round += 1;
-        let room = Room { capacity: network.rows().capacity, free: curve.free() };
-        let next = |ready: &Ready| {
-            let wanted = running[ready.slot].wanted().ok().flatten()?;
-            let kinds = || wanted.group(ready.taken).iter().find_map(|request| network.kind(&request.plan));
-            let more = ready.taken < wanted.requests.len() / wanted.group;
-            more.then(|| Group { rows: wanted.rows(ready.taken), kind: kinds() })
+        let room = Room { capacity, free: curve.free(), piece };
+        let next = |ready: &Ready, most: usize| {
+            let one = &running[ready.slot];
+            let wanted = one.wanted().ok().flatten()?;
+            if ready.taken >= wanted.requests.len() / wanted.group {
+                return None;
+            }
+            let group = wanted.group(ready.taken);
+            let piece = match ready.taken {
+                0 => one.pieces.next(group, most),
+                _ => Piece { rows: rows(group), end: None },
+            };
+            Some(Group { piece, kind: group.iter().find_map(|request| network.kind(&request.plan)) })
         };
         *time = choose(parties, room, *time, next, chosen);
         for taken in chosen {
             let one = &mut running[taken.slot];
             one.set_tag(id, taken.tag, *round);
+            if let Some(end) = taken.end {
+                one.cut(end, network.shift());
+            }
             one.begin();
         }
     }
@@ -239,8 +250,8 @@ impl<N: Network + ?Sized> Host<N> {
                 Ok(requests) => {
                     places.extend(requests.iter().map(|request| (taken.slot, request.sequence)));
                     keys += requests.iter().map(read).sum::<u64>();
-                    let (slot, groups, rows) = (taken.slot, taken.taken, taken.rows);
-                    joined.push(Joined { slot, first, steps: steps.len() - first, groups, rows });
+                    let (slot, groups, rows, is_piece) = (taken.slot, taken.taken, taken.rows, taken.end.is_some());
+                    joined.push(Joined { slot, first, steps: steps.len() - first, groups, rows, is_piece });
                 }
                 Err(error) => {
                     steps.truncate(first);
@@ -303,8 +314,11 @@ fn join<'a, W: Work, N: Network + ?Sized>(
     let Some(wanted) = wanted.filter(|wanted| taken.taken * wanted.group <= wanted.requests.len()) else {
         return Err(changed);
     };
-    let requests = &wanted.requests[..taken.taken * wanted.group];
-    if requests.iter().map(|request| request.tokens.len()).sum::<usize>() != taken.rows {
+    let requests = match taken.end {
+        Some(_) => running.pieces.requests(),
+        None => &wanted.requests[..taken.taken * wanted.group],
+    };
+    if rows(requests) != taken.rows {
         return Err(changed);
     }
     for group in requests.chunks(wanted.group) {

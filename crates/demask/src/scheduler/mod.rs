@@ -5,6 +5,7 @@ mod error;
 mod host;
 mod memory;
 mod order;
+mod pieces;
 mod queue;
 mod running;
 #[cfg(test)]
@@ -24,6 +25,7 @@ pub use error::{Busy, Refused, SubmitError, WorkError};
 use host::Host;
 pub use host::{NetworkCounters, NetworkId};
 use memory::{Bill, Ledgers, bills};
+use pieces::Pieces;
 pub use queue::{Class, Tenant};
 use queue::{Entry, Queue};
 use running::Running;
@@ -399,11 +401,12 @@ impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
         self.answers.push(answers.collect());
         let (weight, tenant, tags) = (class.weight, class.tenant, vec![None; on.len()]);
         let spent = Spent { networks: vec![Duration::ZERO; on.len()], ..Spent::default() };
-        let (end, seen, began) = (None, false, false);
+        let (end, seen, began, pieces) = (None, false, false, Pieces::default());
         let published = vec![false; sequences.len()];
         let mut running = Running {
             id,
             work,
+            pieces,
             weight,
             tenant,
             on,
@@ -548,7 +551,11 @@ impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
         let mut feed = || {
             for part in &host.joined {
                 let one = &mut running[part.slot];
-                one.feed(host.predictions(part));
+                if part.is_piece {
+                    one.feed_piece(host.predictions(part));
+                } else {
+                    one.feed(host.predictions(part));
+                }
                 if keeps && one.end.is_none() {
                     one.publish(id, &mut *host.network);
                 }

@@ -11,10 +11,18 @@
 //! holds for another tenant and all its requests together. Where launch kinds differ, two groups come on top: one that
 //! j has while i is passed over, which happens once before i's turn, and one by which j catches up if it was passed over
 //! itself.
+//!
+//! A group that can be cut runs in *pieces*, and a piece counts as a group. It has at most [`Room::piece`] rows. A *long*
+//! group has more of them, and comes behind others of its tag. While others are ready, all long ones together have as many
+//! rows of a forward as are nearly free, or one of them as many as it is behind the others: so they make progress in each
+//! forward that has room for them, and it takes at most about twice the time that it would take without them, unless that
+//! is less than their share. Where one is passed over because others of them have these rows, it is as with launch kinds.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use demask_step::LaunchKind;
+
+use super::pieces::Piece;
 
 /// A request that is ready to run on a network.
 #[derive(Debug, Clone, Copy)]
@@ -27,9 +35,12 @@ pub(super) struct Ready {
     pub slot: usize,
     /// Index of its tenant among the parties.
     pub party: usize,
-    /// Leading groups that were taken, and their rows.
+    /// Records whether its next group has more rows than a piece and can be cut.
+    pub is_long: bool,
+    /// Leading groups that were taken, and their rows; the end of the piece, if one was taken.
     pub taken: usize,
     pub rows: usize,
+    pub end: Option<usize>,
     /// Share of the request.
     pub weight: f64,
 }
@@ -50,15 +61,15 @@ impl PartialOrd for Ready {
 
 impl Ord for Ready {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.tag.total_cmp(&other.tag).then(self.id.cmp(&other.id))
+        self.tag.total_cmp(&other.tag).then(self.is_long.cmp(&other.is_long)).then(self.id.cmp(&other.id))
     }
 }
 
-/// The next group of a ready request.
+/// The next group of a ready request, or a piece of it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Group {
-    /// Rows of the group.
-    pub rows: usize,
+    /// The group's rows, or the piece's.
+    pub piece: Piece,
     /// Launch kind of the group.
     pub kind: Option<LaunchKind>,
 }
@@ -70,6 +81,55 @@ pub(super) struct Room {
     pub capacity: usize,
     /// Rows behind the first group that hardly lengthen the forward.
     pub free: usize,
+    /// Most rows of a piece.
+    pub piece: usize,
+}
+
+/// Most rows that a request may add to a forward.
+#[derive(Debug, Clone, Copy)]
+struct Most {
+    /// By a whole group, and by a piece.
+    whole: usize,
+    piece: usize,
+}
+
+/// Rows of the groups that a forward has so far.
+#[derive(Debug, Default)]
+struct Filling {
+    rows: usize,
+    /// Rows of long groups among them.
+    long: usize,
+    /// Rows up to which anything fits, and the turn up to which one comes before the first one's next turn.
+    free: usize,
+    due: Option<Turn>,
+}
+
+impl Filling {
+    /// Returns how many rows a request may add whose turn it is. `behind` is how many rows a long one is behind the others.
+    fn most(&self, room: Room, request: &Ready, turn: &Turn, behind: Option<usize>) -> Most {
+        let Some(due) = self.due else {
+            let beside = |behind: usize| behind.max(room.free).min(room.piece);
+            return Most { whole: usize::MAX, piece: behind.map_or(room.piece, beside) };
+        };
+        let up_to = |bound: usize| bound.min(room.capacity).saturating_sub(self.rows);
+        if request.is_long {
+            let most = up_to(usize::MAX).min(room.free.min(room.piece).saturating_sub(self.long));
+            return Most { whole: most, piece: most };
+        }
+        let (whole, piece) = if turn.is_after(&due) { (self.free, self.free) } else { (usize::MAX, room.piece) };
+        Most { whole: up_to(whole), piece: up_to(piece) }
+    }
+
+    /// Adds a group of a request, whose next turn is `again`.
+    fn add(&mut self, room: Room, request: &Ready, rows: usize, again: Turn) {
+        if self.due.is_none() {
+            (self.free, self.due) = (rows.saturating_add(room.free), Some(again));
+        }
+        if request.is_long {
+            self.long += rows;
+        }
+        self.rows += rows;
+    }
 }
 
 /// A tenant on a network: its requests that are ready, and its tag.
@@ -114,14 +174,29 @@ impl Turn {
 
 /// Finds the party whose turn it is.
 fn first(parties: &[Party]) -> Option<usize> {
-    let head = |party: &Party| party.ready.peek().map(|Reverse(head)| head.id);
+    let head = |party: &Party| party.ready.peek().map(|Reverse(head)| (head.is_long, head.id));
     let ready = parties.iter().enumerate().filter_map(|(place, party)| Some((party.tag, head(party)?, place)));
     ready.min_by(|left, right| left.0.total_cmp(&right.0).then(left.1.cmp(&right.1))).map(|(.., place)| place)
 }
 
+/// Returns how many rows a long request of a party is behind the ready requests that are not long: behind those of its
+/// tenant, and its tenant behind others. None if there are none, or it is not long itself.
+fn rows_behind(parties: &[Party], of: usize, request: &Ready) -> Option<usize> {
+    if !request.is_long {
+        return None;
+    }
+    let own = &parties[of];
+    let behind = parties.iter().enumerate().filter_map(|(place, party)| {
+        let others = party.ready.iter().filter(|Reverse(other)| !other.is_long).map(|Reverse(other)| other.tag);
+        let least = others.reduce(f64::min)?;
+        Some(if place == of { (least - request.tag) * request.weight } else { (party.tag - own.tag) * own.weight })
+    });
+    behind.reduce(f64::min).map(|rows| rows as usize)
+}
+
 /// Chooses the groups of a forward from the ready requests, which the parties' heaps hold; `next` describes a request's next
-/// group, if it has one. Fills `chosen` with the requests that take part, tags and groups taken brought up to date, and returns
-/// the network's time.
+/// group, if it has one, or the piece of it that has at most as many rows. Fills `chosen` with the requests that take part,
+/// tags and groups taken brought up to date, and returns the network's time.
 ///
 /// The first group is always taken. Others are taken as long as they fit: those whose turn comes before the first one's
 /// next turn anyway, and any that are nearly free.
@@ -129,51 +204,55 @@ pub(super) fn choose(
     parties: &mut [Party],
     room: Room,
     mut time: f64,
-    mut next: impl FnMut(&Ready) -> Option<Group>,
+    mut next: impl FnMut(&Ready, usize) -> Option<Group>,
     chosen: &mut Vec<Ready>,
 ) -> f64 {
     chosen.clear();
-    let (mut rows, mut kind) = (0, None);
+    let (mut filling, mut kind) = (Filling::default(), None);
     // Turn up to which a turn comes before that of the first one passed over comes again.
     let mut passed: Option<Turn> = None;
-    // Rows up to which anything fits, and the turn up to which one comes anyway.
-    let (mut free, mut due) = (0, Turn { party: 0.0, of: usize::MAX, request: 0.0 });
     while let Some(of) = first(parties) {
+        let Some(Reverse(mut request)) = parties[of].ready.pop() else { break };
+        let behind = rows_behind(parties, of, &request);
         let party = &mut parties[of];
-        let Some(Reverse(mut request)) = party.ready.pop() else { break };
-        let Some(group) = next(&request) else { continue };
-        let served = group.rows as f64;
         let turn = Turn { party: party.tag, of, request: request.tag };
-        let again =
-            Turn { party: party.tag + served / party.weight, of, request: request.tag + served / request.weight };
-        if kind.is_some() && group.kind.is_some() && kind != group.kind {
+        let after = |rows: usize| {
+            let served = rows as f64;
+            Turn { party: turn.party + served / party.weight, of, request: turn.request + served / request.weight }
+        };
+        let most = filling.most(room, &request, &turn, behind);
+        let Some(Group { piece: Piece { rows, end }, kind: own }) = next(&request, most.piece) else { continue };
+        let again = after(rows);
+        if kind.is_some() && own.is_some() && kind != own {
             passed = passed.or(Some(again));
             continue;
         }
         if passed.is_some_and(|passed| turn.is_after(&passed)) {
             break;
         }
-        if rows == 0 {
-            (free, due) = (group.rows.saturating_add(room.free), again);
-        } else {
-            let most = if turn.is_after(&due) { free.min(room.capacity) } else { room.capacity };
-            if group.rows > most.saturating_sub(rows) {
+        if filling.rows > 0 && rows > if end.is_some() { most.piece } else { most.whole } {
+            if !request.is_long {
                 break;
             }
+            // Other long groups have its rows: what is not long goes on beside them, before its turn comes.
+            passed = passed.or(Some(after(room.free)));
+            continue;
         }
-        rows += group.rows;
-        kind = kind.or(group.kind);
+        filling.add(room, &request, rows, again);
+        kind = kind.or(own);
         time = party.tag.max(time);
         party.time = request.tag.max(party.time);
         (party.tag, request.tag) = (again.party, again.request);
         request.taken += 1;
-        request.rows += group.rows;
+        request.rows += rows;
+        request.end = end;
         match chosen.iter_mut().find(|one| one.slot == request.slot) {
             Some(one) => *one = request,
             None => chosen.push(request),
         }
-        // Past one that was passed over, everybody has one group at most.
-        if passed.is_none() {
+        // Past one that was passed over, everybody has one group at most; and a group is fed before the next one begins if
+        // it runs in pieces.
+        if passed.is_none() && end.is_none() {
             party.ready.push(Reverse(request));
         }
     }

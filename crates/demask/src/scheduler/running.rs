@@ -9,12 +9,14 @@ use std::{
 
 use demask_step::{Network, Pending, Position, Predictions, Request, SequenceId, Work};
 
-use super::{NetworkId, RequestId, Tenant, WorkError, host::Wanted, memory::Bill, order::Party};
+use super::{NetworkId, RequestId, Tenant, WorkError, host::Wanted, memory::Bill, order::Party, pieces::Pieces};
 
 /// Work whose sequences are open.
 pub(super) struct Running<W> {
     pub(super) id: u64,
     pub(super) work: W,
+    /// Progress through its next group, if that runs in pieces.
+    pub(super) pieces: Pieces,
     pub(super) weight: f64,
     pub(super) tenant: Tenant,
     pub(super) on: Vec<NetworkId>,
@@ -85,6 +87,22 @@ impl<W: Work> Running<W> {
     pub(super) fn set_tag(&mut self, network: NetworkId, tag: f64, round: u64) {
         if let Some(place) = self.on.iter().position(|&on| on == network) {
             self.tags[place] = Some((tag, round));
+        }
+    }
+
+    /// Prepares the piece of its next group that ends there, for a network whose own shift is `shift`.
+    pub(super) fn cut(&mut self, end: usize, shift: Position) {
+        if let Pending::Run { requests, group } = self.work.pending() {
+            self.pieces.prepare(&requests[..group.min(requests.len())], end, shift);
+        }
+    }
+
+    /// Takes what a piece predicted, and feeds it what its group did once that has run as a whole.
+    pub(super) fn feed_piece(&mut self, predictions: &[Predictions]) {
+        if self.pieces.absorb(predictions) {
+            let predictions = self.pieces.take();
+            self.feed(&predictions);
+            self.pieces.give_back(predictions);
         }
     }
 

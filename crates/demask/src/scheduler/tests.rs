@@ -14,8 +14,8 @@ use std::{
 
 use demask_step::OutOfMemory;
 use demask_testkit::property;
-use job::{Job, Manner, Part, part, plain};
-use machine::{Log, Machine};
+use job::{Job, Manner, Part, part, plain, reads};
+use machine::{FREE, Log, Machine, PIECE};
 use proptest::prelude::*;
 
 use super::*;
@@ -80,11 +80,11 @@ impl Bench {
 
 fn parts(networks: usize) -> impl Strategy<Value = Vec<Part>> {
     let kind = prop_oneof![3 => Just(None), 1 => Just(Some(false)), 1 => Just(Some(true))];
-    let part = (0..networks, 1..4usize, 1..40usize, kind).prop_map(|(network, groups, rows, kind)| Part {
-        network,
-        groups,
-        rows,
-        kind,
+    let part = (0..networks, 1..4usize, 1..40usize, kind, any::<bool>());
+    let part = part.prop_map(|(network, groups, rows, kind, causal)| {
+        // What can be cut is not partly computed.
+        let kind = kind.filter(|_| !causal);
+        Part { network, groups, rows, kind, causal }
     });
     prop::collection::vec(part, 1..6)
 }
@@ -179,7 +179,7 @@ proptest! {
     }
 
     /// Fairness: between two turns of a request, another one is served at most its share of the first turn's rows and
-    /// one group, and two groups more where launch kinds differ.
+    /// one group, and two groups more where launch kinds differ or long groups wait for each other.
     #[test]
     fn shares_are_fair(
         jobs in prop::collection::vec((parts(1), 1..4u8, 0..20usize), 2..12),
@@ -188,7 +188,7 @@ proptest! {
     ) {
         let mut bench = Bench::new(u64::MAX, capacity, [usize::MAX; 2]);
         let mut known: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
-        let mut late: Vec<(usize, Job, Class)> = Vec::new();
+        let (mut late, mut longs): (Vec<(usize, Job, Class)>, usize) = (Vec::new(), 0);
         for (name, (mut parts, weight, after)) in (1..).zip(jobs) {
             if !kinds {
                 for part in &mut parts {
@@ -198,6 +198,7 @@ proptest! {
             let job = Job::new(name, 1, parts.repeat(4), Manner::Good);
             let class = Class { weight: f64::from(weight), ..Class::default() };
             known.insert(name, (class.weight, job.largest() as f64));
+            longs += usize::from(job.parts.iter().any(|part| part.causal && part.rows > PIECE));
             late.push((after, job, class));
         }
         for turn in 0.. {
@@ -219,7 +220,7 @@ proptest! {
             for pair in turns.windows(2) {
                 for (&other, &(weight, largest)) in known.iter().filter(|(other, _)| **other != own) {
                     let between: f64 = log[pair[0] + 1..pair[1]].iter().map(|forward| served(forward, other)).sum();
-                    let groups = if kinds { 3.0 } else { 1.0 };
+                    let groups = if kinds || longs > 1 { 3.0 } else { 1.0 };
                     let most = weight * served(&log[pair[0]], own) / own_weight + groups * largest;
                     let told: Vec<Vec<_>> = log[pair[0]..=pair[1]]
                         .iter()
@@ -445,4 +446,90 @@ fn tenants_share_first_however_many_requests_each_has() {
         drop(log);
         assert!(bench.submit(plain(1, 1, 1), bad).is_err());
     }
+}
+
+/// Rows of each job in each forward.
+fn rows_by_job(bench: &Bench) -> Vec<BTreeMap<u32, usize>> {
+    let log = bench.log.lock().unwrap();
+    log.iter().map(|forward| forward.iter().map(|&(token, rows)| (token >> 16, rows)).collect()).collect()
+}
+
+#[test]
+fn a_long_prompt_leaves_a_short_request_its_time() {
+    // The short request comes while prompts are read, or is there before them.
+    for (longs, comes_first) in [(1, false), (1, true), (3, false), (3, true)] {
+        let mut bench = Bench::new(u64::MAX, 5000, [usize::MAX; 2]);
+        let short = 100;
+        if comes_first {
+            bench.submit(plain(short, 5, 1), Class::default()).unwrap();
+            bench.step();
+        }
+        for name in 1..=longs {
+            bench.submit(reads(name, 4000, 3), Class::default()).unwrap();
+        }
+        if !comes_first {
+            (0..7).for_each(|_| drop(bench.step()));
+            bench.submit(plain(short, 5, 1), Class::default()).unwrap();
+        }
+        let (before, started) = (rows_by_job(&bench).len(), bench.clock.load(Ordering::Relaxed));
+        let ended = |bench: &Bench| bench.over.iter().any(|finished| finished.work.name == short);
+        while !ended(&bench) {
+            bench.step();
+        }
+        let took = bench.clock.load(Ordering::Relaxed) - started;
+        let steps = rows_by_job(&bench).split_off(before);
+        assert_eq!(steps.len(), 5 - usize::from(comes_first), "it takes part in each forward");
+        for step in &steps {
+            let beside: usize = step.iter().filter(|(name, _)| **name != short).map(|(_, rows)| rows).sum();
+            assert!(step.contains_key(&short) && beside == FREE, "{step:?}");
+        }
+        let alone = 5 * (1000 + 50);
+        assert!(took <= 2 * alone, "{took} beside prompts, {alone} alone");
+        bench.run();
+        for name in 1..=longs {
+            let all: usize = rows_by_job(&bench).iter().filter_map(|step| step.get(&name)).sum();
+            assert_eq!(all, 4000 + 3, "each row runs once");
+        }
+        assert!(bench.ends().into_values().all(|end| end == "ok"));
+    }
+}
+
+#[test]
+fn a_prompt_alone_is_read_in_the_longest_pieces() {
+    let mut bench = Bench::new(u64::MAX, 5000, [usize::MAX; 2]);
+    bench.submit(reads(1, 5 * PIECE + 3, 1), Class::default()).unwrap();
+    bench.run();
+    let rows: Vec<_> = rows_by_job(&bench).iter().map(|step| step[&1]).collect();
+    assert_eq!(rows, [PIECE, PIECE, PIECE, PIECE, PIECE, 3, 1]);
+    // What is no longer than a piece, or cannot be cut, is one forward.
+    for job in [reads(2, PIECE, 0), plain(2, 1, 7 * PIECE)] {
+        let mut bench = Bench::new(u64::MAX, 5000, [usize::MAX; 2]);
+        bench.submit(job, Class::default()).unwrap();
+        bench.run();
+        assert_eq!(rows_by_job(&bench).len(), 1);
+    }
+}
+
+#[test]
+fn prompts_that_come_together_share_the_rows_of_a_piece() {
+    let mut bench = Bench::new(u64::MAX, 5000, [usize::MAX; 2]);
+    for name in 1..=4 {
+        bench.submit(reads(name, PIECE / 2 + 2, 1), Class::default()).unwrap();
+    }
+    bench.run();
+    let rows: Vec<usize> = rows_by_job(&bench).iter().map(|step| step.values().sum()).collect();
+    assert!(rows.iter().all(|&rows| rows <= PIECE + FREE), "{rows:?}");
+    assert_eq!(rows.iter().sum::<usize>(), 4 * (PIECE / 2 + 3));
+}
+
+#[test]
+fn a_request_that_is_given_up_between_two_pieces_leaves_nothing() {
+    let mut bench = Bench::new(u64::MAX, 5000, [usize::MAX; 2]);
+    let id = bench.submit(reads(1, 4000, 3), Class::default()).unwrap();
+    (0..3).for_each(|_| drop(bench.step()));
+    assert!(bench.scheduler.cancel(id).is_some());
+    assert_eq!(bench.scheduler.counters().leaks, 0);
+    bench.submit(reads(2, 40, 1), Class::default()).unwrap();
+    bench.run();
+    assert_eq!(bench.ends().into_values().collect::<Vec<_>>(), ["ok"]);
 }

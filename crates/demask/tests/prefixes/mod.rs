@@ -6,6 +6,7 @@ mod counters;
 mod exactness;
 mod guides;
 mod memory;
+mod pieces;
 
 use std::ops::ControlFlow;
 

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use demask_step::{
-    Depth, LayerRows, Need, Pending, Position, Positions, Predictions, Request, SequenceNeeds, StepPlan, Work,
+    Depth, LayerRows, Mask, Need, Pending, Position, Positions, Predictions, Request, SequenceNeeds, StepPlan, Work,
 };
 
 use super::machine::predicted;
@@ -15,6 +15,8 @@ pub(super) struct Part {
     pub(super) groups: usize,
     pub(super) rows: usize,
     pub(super) kind: Option<bool>,
+    /// Whether its rows see none behind them, so that it can be cut; its last row predicts then.
+    pub(super) causal: bool,
 }
 
 /// Misbehaviour of a job, in its last step unless stated otherwise.
@@ -75,9 +77,18 @@ impl Job {
                 probe: None,
                 depth: Depth { whole: u32::from(first_whole), shared: false },
             });
-            let mut tokens = vec![0; part.rows];
-            tokens[0] = token(group);
-            let plan = StepPlan { visible: 1, layers, predict: (0..3).into(), ..StepPlan::default() };
+            let rows = part.rows as Position;
+            let plan = match part.causal {
+                false => StepPlan { visible: 1, layers, predict: (0..3).into(), ..StepPlan::default() },
+                true => StepPlan {
+                    live: (0..rows).into(),
+                    visible: rows,
+                    mask: Mask::Causal,
+                    predict: (rows - 1..rows).into(),
+                    ..StepPlan::default()
+                },
+            };
+            let tokens = vec![token(group); part.rows];
             Request { sequence: first + group, tokens, plan, ..Request::default() }
         };
         self.requests = groups.map(request).collect();
@@ -123,7 +134,8 @@ impl Work for Job {
         let last = self.at + 1 == self.parts.len();
         assert!(!(last && self.manner == Manner::Panics), "this job panics");
         for (request, answer) in self.requests.iter().zip(answers) {
-            let expected: Vec<u32> = (0..3).map(|position| predicted(request.tokens[0], position)).collect();
+            let asked = request.plan.predict.iter();
+            let expected: Vec<u32> = asked.map(|position| predicted(request.tokens[0], position)).collect();
             assert_eq!(answer.tokens, expected, "the answers are its own");
         }
         self.fed += answers.len();
@@ -135,7 +147,14 @@ impl Work for Job {
 }
 
 pub(super) fn part(network: usize, groups: usize, rows: usize) -> Part {
-    Part { network, groups, rows, kind: None }
+    Part { network, groups, rows, kind: None, causal: false }
+}
+
+/// A job that reads a prompt of so many rows, which can be cut, and takes steps of one row then.
+pub(super) fn reads(name: u32, prompt: usize, steps: usize) -> Job {
+    let prompt = Part { causal: true, ..part(0, 1, prompt) };
+    let parts = [vec![prompt], vec![part(0, 1, 1); steps]].concat();
+    Job::new(name, 10, parts, Manner::Good)
 }
 
 pub(super) fn plain(name: u32, steps: usize, rows: usize) -> Job {

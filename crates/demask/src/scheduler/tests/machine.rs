@@ -9,9 +9,13 @@ use std::{
 };
 
 use demask_step::{
-    DeviceError, DeviceId, Network, OpenError, OutOfMemory, Pages, PlanError, Predictions, Price, RowBudget,
+    DeviceError, DeviceId, Network, OpenError, OutOfMemory, Pages, PlanError, Position, Predictions, Price, RowBudget,
     SequenceId, SequenceNeeds, SequenceStep, random::mix,
 };
+
+/// Rows that are nearly free beside others, and most rows of a piece.
+pub(super) const FREE: usize = 8;
+pub(super) const PIECE: usize = 16;
 
 /// Log of a machine: the first token of each step, and its rows, forward by forward.
 pub(super) type Log = Arc<Mutex<Vec<Vec<(u32, usize)>>>>;
@@ -94,7 +98,11 @@ impl Network for Machine {
     }
 
     fn rows(&self) -> RowBudget {
-        RowBudget { capacity: self.capacity, free: 8 }
+        RowBudget { capacity: self.capacity, free: FREE, piece: PIECE }
+    }
+
+    fn shift(&self) -> Position {
+        0
     }
 
     fn pages(&self) -> Pages {
