@@ -11,7 +11,7 @@ mod sync {
 #[allow(dead_code, unused_imports, unreachable_pub, reason = "the tests of the admission are left out")]
 mod admission;
 #[path = "../src/shares.rs"]
-#[allow(dead_code, unreachable_pub, reason = "its tests are left out")]
+#[allow(dead_code, unused_imports, unreachable_pub, reason = "its tests are left out")]
 mod shares;
 
 use std::sync::Arc;
