@@ -133,9 +133,8 @@ fn divisible(value: &Value, by: &Value, name: &str) -> Result<bool, Trouble> {
 /// Reports whether two values are one: equal, and of the same kind.
 fn same(a: &Value, b: &Value, meter: &Meter) -> Result<bool, Trouble> {
     match (a, b) {
-        (Value::List(a), Value::List(b)) => Ok(Rc::ptr_eq(a, b)),
+        (Value::List(a), Value::List(b)) | (Value::Tuple(a), Value::Tuple(b)) => Ok(Rc::ptr_eq(a, b)),
         (Value::Map(a), Value::Map(b)) => Ok(Rc::ptr_eq(a, b)),
-        (Value::Tuple(a), Value::Tuple(b)) => Ok(Rc::ptr_eq(a, b)),
         (a, b) => Ok(std::mem::discriminant(a) == std::mem::discriminant(b) && equal(a, b, meter)?),
     }
 }

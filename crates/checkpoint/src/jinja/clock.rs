@@ -132,16 +132,13 @@ impl Moment {
             let behind = &inside[flags + digits..];
             let behind = behind.strip_prefix(['E', 'O']).unwrap_or(behind);
             let specifier = behind.chars().next();
-            match specifier.and_then(|specifier| self.part(specifier)) {
-                Some((part, fill, usual)) => {
-                    text.push_str(&shaped(part, &inside[..flags], fill, width.min(256), usual));
-                    rest = &behind[specifier.map_or(0, char::len_utf8)..];
-                }
+            if let Some((part, fill, usual)) = specifier.and_then(|specifier| self.part(specifier)) {
+                text.push_str(&shaped(part, &inside[..flags], fill, width.min(256), usual));
+                rest = &behind[specifier.map_or(0, char::len_utf8)..];
+            } else {
                 // As it is, like all that `strftime` does not know.
-                None => {
-                    text.push('%');
-                    rest = inside;
-                }
+                text.push('%');
+                rest = inside;
             }
         }
         text + rest

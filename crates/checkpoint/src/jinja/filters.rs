@@ -92,11 +92,7 @@ pub(super) fn filter(evaluator: &mut Evaluator, name: &str, value: &Value, given
             let (whole, old, new) = (meter.written(value)?, meter.written(&old)?, meter.written(&new)?);
             search::replace(meter, whole.text(name)?, old.text(name)?, new.text(name)?, most)
         }
-        "string" => {
-            given.none(name)?;
-            meter.written(value)
-        }
-        "safe" => {
+        "string" | "safe" => {
             given.none(name)?;
             meter.written(value)
         }

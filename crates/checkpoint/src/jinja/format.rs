@@ -275,6 +275,9 @@ fn grouped(text: &str, separator: Option<char>) -> String {
 fn pad(text: String, sign: &str, field: &Field) -> Result<String, Trouble> {
     let length = text.chars().count() + sign.chars().count();
     let missing = field.width.saturating_sub(length);
+    if missing == 0 && sign.is_empty() {
+        return Ok(text);
+    }
     let zeros = field.zeros && field.align != Some('<');
     let align = if zeros { '=' } else { field.align.unwrap_or('>') };
     let fill = field.fill.unwrap_or(if zeros { '0' } else { ' ' });

@@ -126,12 +126,14 @@ fn marks_of_a_file_are_no_part_of_a_prompt() {
     let question = "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?";
     let file = tempfile::NamedTempFile::new().unwrap();
     let path = file.path().to_str().unwrap();
+    let expected = demask(&["generate", question, "--json"]).json()["text"].clone();
+    assert!(expected.as_str().unwrap().starts_with("3+4=7 pears."));
     for text in
         [question.to_owned(), format!("\u{feff}{question}"), format!("\u{feff}{question}\r\n"), format!("{question}\r")]
     {
         fs::write(file.path(), &text).unwrap();
         let answer = demask(&["generate", "--prompt-file", path, "--json"]).json();
-        assert_eq!((&answer["prompt_tokens"], &answer["text"]), (&34.into(), &"3+4=7 pears.".into()), "{text:?}");
+        assert_eq!((&answer["prompt_tokens"], &answer["text"]), (&34.into(), &expected), "{text:?}");
         let piped = demask_with_input(&["generate", "--prompt-file", "-", "--json"], &text).json();
         assert_eq!(piped["prompt_tokens"], 34, "{text:?}");
     }
@@ -151,7 +153,7 @@ fn control_tokens_are_read_from_messages_only_if_that_is_asked_for() {
     assert!(count(&["--split-special", "false"]).stderr.contains("mask"));
     let old = demask(&["generate", "a<|eot_id|>b", "--gen-length", "8", "--json", "--split-special", "false"]).json();
     assert!(old["prompt_tokens"].as_u64().unwrap() + 10 < plain);
-    assert!(count(&["--split-special", "maybe"]).stderr.contains("split_special"));
+    assert!(count(&["--split-special", "maybe"]).stderr.contains("--split-special is \"maybe\""));
 }
 
 #[test]
