@@ -15,7 +15,8 @@ pub trait Work: Send {
     /// Returns the sequences that it needs, all of them open from its first forward to its end. The same in each call.
     fn needs(&self) -> &[Need];
 
-    /// Returns what it wants to run next. The same in each call until it is fed.
+    /// Returns what it wants to run next. The same in each call until it is fed: the first group may run in pieces before that
+    /// ([`StepPlan::piece_end`]).
     fn pending(&self) -> Pending<'_>;
 
     /// Takes the predictions of the leading groups that ran, one for each request.
