@@ -65,7 +65,7 @@ fn bodies_together_have_a_bound_and_a_body_in_bytes_is_a_body() {
     assert_eq!(Answer::of(&rest(&mut first)).status, 200);
     // Its memory is free again, also for a body of which each byte is a chunk.
     let body = json!({"prompt": "3+4=", "max_tokens": 2, "user": "u".repeat(50_000)}).to_string();
-    let chunks: String = body.chars().map(|byte| format!("1\r\n{byte}\r\n")).collect();
+    let chunks = body.chars().fold(String::new(), |chunks, byte| chunks + &format!("1\r\n{byte}\r\n"));
     let lines = "Transfer-Encoding: chunked\r\nConnection: close\r\n";
     let whole = head("POST", "/v1/completions", lines) + &chunks + "0\r\n\r\n";
     let answer = Answer::of(&running.talk(whole.as_bytes()));
@@ -83,7 +83,7 @@ fn a_client_that_closes_its_sending_half_gets_its_answer() {
         stream
     };
     let live = rest(&mut half(&head("GET", "/live", "")));
-    assert!(live.starts_with("HTTP/1.1 200 OK") && live.ends_with("}"), "{live}");
+    assert!(live.starts_with("HTTP/1.1 200 OK") && live.ends_with('}'), "{live}");
     let old = rest(&mut half("GET /live HTTP/1.0\r\n\r\n"));
     assert!(old.starts_with("HTTP/1.0 200 OK"), "{old}");
     for streams in [false, true] {
@@ -153,11 +153,7 @@ fn tokenising_that_nobody_waits_for_is_never_begun() {
     let alone = Instant::now();
     assert_eq!(Answer::of(&running.talk(ask.replacen("Host", "Connection: close\r\nHost", 1).as_bytes())).status, 200);
     let alone = alone.elapsed();
-    assert!(
-        since.elapsed() - alone < Duration::from_secs(2) + 20 * alone,
-        "{:?}, one takes {alone:?}",
-        since.elapsed()
-    );
+    assert!(since.elapsed() < Duration::from_secs(2) + 21 * alone, "{:?}, one takes {alone:?}", since.elapsed());
     running.end();
 }
 
