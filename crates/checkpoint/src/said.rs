@@ -250,7 +250,7 @@ mod tests {
         let marks = marks(&["endofturn"], &[]);
         let marked = marks.mark("even endofturn").into_owned();
         assert!(marked.starts_with("even ") && !marked.contains("endofturn"));
-        assert_eq!(marks.rendered(&marked).said, [5..6]);
+        assert_eq!(marks.rendered(&marked).said.first(), Some(&(5..6)));
         assert_eq!(marks.mark("user"), "user");
         assert_ne!(marks.mark("endofturn"), "endofturn");
     }

@@ -118,7 +118,7 @@ pub(super) fn filter(evaluator: &mut Evaluator, name: &str, value: &Value, given
         }
         "default" | "d" => {
             let [otherwise, also_false] = given.bind(name, ["default_value", "boolean"])?;
-            let keeps = if flag(&also_false) { value.is_true() } else { !matches!(value, Value::Undefined) };
+            let keeps = if flag(also_false.as_ref()) { value.is_true() } else { !matches!(value, Value::Undefined) };
             if keeps {
                 return Ok(value.clone());
             }
@@ -222,7 +222,7 @@ fn quoted(meter: &Rc<Meter>, value: &Value, safe: &str, made: &mut Writer) -> Re
 
 fn indent(meter: &Rc<Meter>, value: &Value, given: Given) -> Result<Value, Trouble> {
     let [width, first, blank] = given.bind("indent", ["width", "first", "blank"])?;
-    let (first, blank) = (flag(&first), flag(&blank));
+    let (first, blank) = (flag(first.as_ref()), flag(blank.as_ref()));
     let width = match width {
         Some(Value::Text(width)) => Value::Text(width),
         other => {
@@ -268,7 +268,7 @@ fn json(meter: &Rc<Meter>, value: &Value, given: Given) -> Result<Value, Trouble
         },
     };
     let mut text = Writer::new(meter);
-    text.json(value, &Json { indent, comma, colon, sorted: flag(&sorted), ascii: flag(&ascii) })?;
+    text.json(value, &Json { indent, comma, colon, sorted: flag(sorted.as_ref()), ascii: flag(ascii.as_ref()) })?;
     text.into_value()
 }
 

@@ -146,10 +146,10 @@ fn placed(meter: &Rc<Meter>, value: &Value, kind: char, mut field: Field) -> Res
     let wrong = || Trouble::failed(format!("%{kind} needs a number, found {}", value.kind()));
     field.align = field.align.or(Some('>'));
     match kind {
-        's' => pad(text(meter.written(value)?)?, "", &Field { zeros: false, ..field.clone() }),
+        's' => Ok(pad(text(meter.written(value)?)?, "", &Field { zeros: false, ..field.clone() })),
         'r' | 'a' => {
             let literal = literal(meter, value, kind == 'a')?;
-            pad(text(literal)?, "", &Field { zeros: false, ..field.clone() })
+            Ok(pad(text(literal)?, "", &Field { zeros: false, ..field.clone() }))
         }
         'c' => {
             let character = match value {
@@ -159,7 +159,7 @@ fn placed(meter: &Rc<Meter>, value: &Value, kind: char, mut field: Field) -> Res
                     None => return Trouble::failed("%c needs a character"),
                 },
             };
-            pad(character, "", &Field { zeros: false, ..field })
+            Ok(pad(character, "", &Field { zeros: false, ..field }))
         }
         'd' | 'i' | 'u' | 'x' | 'X' | 'o' => {
             let number = match value {
@@ -174,10 +174,10 @@ fn placed(meter: &Rc<Meter>, value: &Value, kind: char, mut field: Field) -> Res
                 field.kind = Some('d');
             }
             let (sign, digits) = whole(number, &field);
-            pad(format!("{digits:0>least$}"), &sign, &field)
+            Ok(pad(format!("{digits:0>least$}"), &sign, &field))
         }
         'e' | 'E' | 'f' | 'F' | 'g' | 'G' => match value.as_float() {
-            Some(number) => real(number, &field),
+            Some(number) => Ok(real(number, &field)),
             None => wrong(),
         },
         other => Trouble::failed(format!("%{other} is not known")),
@@ -207,7 +207,7 @@ fn sign(negative: bool, field: &Field) -> String {
 }
 
 /// A number with a point, as `e`, `f`, `g` or `%` writes it.
-fn real(number: f64, field: &Field) -> Result<String, Trouble> {
+fn real(number: f64, field: &Field) -> String {
     let kind = field.kind.unwrap_or('g');
     let digits = field.precision.unwrap_or(6);
     let size = number.abs();
@@ -272,22 +272,22 @@ fn grouped(text: &str, separator: Option<char>) -> String {
 }
 
 /// A text in a field of its width; its sign stays in front of zeros.
-fn pad(text: String, sign: &str, field: &Field) -> Result<String, Trouble> {
+fn pad(text: String, sign: &str, field: &Field) -> String {
     let length = text.chars().count() + sign.chars().count();
     let missing = field.width.saturating_sub(length);
     if missing == 0 && sign.is_empty() {
-        return Ok(text);
+        return text;
     }
     let zeros = field.zeros && field.align != Some('<');
     let align = if zeros { '=' } else { field.align.unwrap_or('>') };
     let fill = field.fill.unwrap_or(if zeros { '0' } else { ' ' });
     let run = |count: usize| std::iter::repeat_n(fill, count).collect::<String>();
-    Ok(match align {
+    match align {
         '<' => format!("{sign}{text}{}", run(missing)),
         '=' => format!("{sign}{}{text}", run(missing)),
         '^' => format!("{}{sign}{text}{}", run(missing / 2), run(missing - missing / 2)),
         _ => format!("{}{sign}{text}", run(missing)),
-    })
+    }
 }
 
 /// Looks up an attribute and an item of a value.
@@ -320,7 +320,7 @@ impl Formatter<'_> {
         while let Some(at) = rest.find(['{', '}']) {
             self.meter.step(1)?;
             made.push_str(&rest[..at]);
-            let sign = &rest[at..at + 1];
+            let sign = &rest[at..=at];
             let tail = &rest[at + 1..];
             if let Some(behind) = tail.strip_prefix(sign) {
                 made.push_str(sign);
@@ -445,7 +445,7 @@ fn formatted(meter: &Rc<Meter>, value: &Value, form: &str) -> Result<String, Tro
             let short: String = held.chars().take(field.precision.unwrap_or(usize::MAX)).collect();
             let align = field.align.unwrap_or('<');
             let fill = field.fill.or(field.zeros.then_some('0'));
-            pad(short, "", &Field { align: Some(align), fill, zeros: false, ..field })
+            Ok(pad(short, "", &Field { align: Some(align), fill, zeros: false, ..field }))
         }
         Value::Int(_) | Value::Bool(_) | Value::Float(_) => {
             let field =
@@ -461,14 +461,14 @@ fn formatted(meter: &Rc<Meter>, value: &Value, form: &str) -> Result<String, Tro
                     } else {
                         grouped(&digits, field.grouping)
                     };
-                    pad(digits, &sign, &field)
+                    Ok(pad(digits, &sign, &field))
                 }
                 (Some('c'), Some(code)) => match u32::try_from(code).ok().and_then(char::from_u32) {
-                    Some(character) => pad(character.to_string(), "", &field),
+                    Some(character) => Ok(pad(character.to_string(), "", &field)),
                     None => wrong(),
                 },
                 (Some('e' | 'E' | 'f' | 'F' | 'g' | 'G' | '%' | 'n'), _) => {
-                    real(value.as_float().unwrap_or(0.0), &field)
+                    Ok(real(value.as_float().unwrap_or(0.0), &field))
                 }
                 (None, None) => {
                     let number = value.as_float().unwrap_or(0.0);
@@ -476,7 +476,7 @@ fn formatted(meter: &Rc<Meter>, value: &Value, form: &str) -> Result<String, Tro
                         Some(digits) if number.is_finite() => general(number.abs(), digits.max(1), false, true),
                         _ => float(number.abs()),
                     };
-                    pad(grouped(&written, field.grouping), &sign(number.is_sign_negative(), &field), &field)
+                    Ok(pad(grouped(&written, field.grouping), &sign(number.is_sign_negative(), &field), &field))
                 }
                 _ => wrong(),
             }

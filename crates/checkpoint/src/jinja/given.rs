@@ -54,8 +54,8 @@ pub(super) fn some(value: Option<Value>) -> Option<Value> {
 }
 
 /// A flag; not set unless it is given.
-pub(super) fn flag(value: &Option<Value>) -> bool {
-    value.as_ref().is_some_and(Value::is_true)
+pub(super) fn flag(value: Option<&Value>) -> bool {
+    value.is_some_and(Value::is_true)
 }
 
 /// A whole number, if it is given and not `none`.

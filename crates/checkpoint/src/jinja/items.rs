@@ -65,8 +65,8 @@ pub(super) fn filter(evaluator: &mut Evaluator, name: &str, value: &Value, given
             };
             let pairs = methods::pairs(meter, items)?.walk(meter)?;
             let keys = pairs.iter().map(|pair| evaluator.item(pair, &Value::Int(place)));
-            let keys = folded(meter, keys.collect::<Result<_, _>>()?, flag(&exact))?;
-            sorted(meter, keys.into_iter().zip(pairs).collect(), flag(&reverse))
+            let keys = folded(meter, keys.collect::<Result<_, _>>()?, flag(exact.as_ref()))?;
+            sorted(meter, keys.into_iter().zip(pairs).collect(), flag(reverse.as_ref()))
         }
         "list" => {
             given.none(name)?;
@@ -102,7 +102,7 @@ pub(super) fn filter(evaluator: &mut Evaluator, name: &str, value: &Value, given
         "min" | "max" => {
             let [exact, path] = given.bind(name, ["case_sensitive", "attribute"])?;
             let items = value.walk(meter)?;
-            let keys = folded(meter, keys(evaluator, &items, some(path))?, flag(&exact))?;
+            let keys = folded(meter, keys(evaluator, &items, some(path))?, flag(exact.as_ref()))?;
             let mut best: Option<usize> = None;
             for (place, key) in keys.iter().enumerate() {
                 let better = match best {
@@ -119,13 +119,13 @@ pub(super) fn filter(evaluator: &mut Evaluator, name: &str, value: &Value, given
         "sort" => {
             let [reverse, exact, path] = given.bind(name, ["reverse", "case_sensitive", "attribute"])?;
             let items = value.walk(meter)?;
-            let keys = keys_in_order(evaluator, &items, some(path), flag(&exact))?;
-            sorted(meter, keys.into_iter().zip(items).collect(), flag(&reverse))
+            let keys = keys_in_order(evaluator, &items, some(path), flag(exact.as_ref()))?;
+            sorted(meter, keys.into_iter().zip(items).collect(), flag(reverse.as_ref()))
         }
         "unique" => {
             let [exact, path] = given.bind(name, ["case_sensitive", "attribute"])?;
             let items = value.walk(meter)?;
-            let keys = folded(meter, keys(evaluator, &items, some(path))?, flag(&exact))?;
+            let keys = folded(meter, keys(evaluator, &items, some(path))?, flag(exact.as_ref()))?;
             let (mut known, mut kept): (Vec<Value>, Vec<Value>) = Default::default();
             for (key, item) in keys.into_iter().zip(items) {
                 if !found(meter, &known, &key)? {
@@ -137,16 +137,17 @@ pub(super) fn filter(evaluator: &mut Evaluator, name: &str, value: &Value, given
         }
         "batch" => {
             let [size, fill] = given.bind(name, ["linecount", "fill_with"])?;
+            let fill = some(fill);
             let size = count(size, name, "linecount")?;
             let mut rows = Vec::new();
             for row in value.walk(meter)?.chunks(size) {
-                rows.push(meter.list(filled(meter, row, size, &some(fill.clone()))?)?);
+                rows.push(meter.list(filled(meter, row, size, fill.as_ref())?)?);
             }
             meter.list(rows)
         }
         "slice" => {
             let [columns, fill] = given.bind(name, ["slices", "fill_with"])?;
-            slices(meter, &value.walk(meter)?, count(columns, name, "slices")?, &some(fill))
+            slices(meter, &value.walk(meter)?, count(columns, name, "slices")?, some(fill).as_ref())
         }
         "groupby" => groups(evaluator, value, given),
         "map" => map(evaluator, value, given),
@@ -171,7 +172,7 @@ fn found(meter: &Meter, known: &[Value], wanted: &Value) -> Result<bool, Trouble
 }
 
 /// Items, and what fills them up to a size if something does.
-fn filled(meter: &Meter, items: &[Value], size: usize, fill: &Option<Value>) -> Result<Vec<Value>, Trouble> {
+fn filled(meter: &Meter, items: &[Value], size: usize, fill: Option<&Value>) -> Result<Vec<Value>, Trouble> {
     let mut row = items.to_vec();
     if let Some(fill) = fill {
         meter.room(size.checked_mul(size_of::<Value>()))?;
@@ -181,7 +182,7 @@ fn filled(meter: &Meter, items: &[Value], size: usize, fill: &Option<Value>) -> 
 }
 
 /// Items in so many columns, the first of which are longer if they cannot all be the same.
-fn slices(meter: &Rc<Meter>, items: &[Value], columns: usize, fill: &Option<Value>) -> Result<Value, Trouble> {
+fn slices(meter: &Rc<Meter>, items: &[Value], columns: usize, fill: Option<&Value>) -> Result<Value, Trouble> {
     meter.room(columns.checked_mul(size_of::<Value>() + 128))?;
     let (each, longer) = (items.len() / columns, items.len() % columns);
     let (mut made, mut done) = (Vec::new(), 0);
@@ -203,7 +204,7 @@ fn groups(evaluator: &mut Evaluator, value: &Value, given: Given) -> Result<Valu
     let items = value.walk(&meter)?;
     let mut own = attributes(evaluator, &items, &path)?;
     replace_undefined(&mut own, some(default));
-    let keys = folded(&meter, own.clone(), flag(&exact))?;
+    let keys = folded(&meter, own.clone(), flag(exact.as_ref()))?;
     let places = keys.iter().cloned().zip((0..items.len()).map(|place| Value::Int(place as i64)));
     let order = sorted(&meter, places.collect(), false)?;
     let mut groups: Vec<(usize, Vec<Value>)> = Vec::new();
@@ -270,12 +271,11 @@ fn select(evaluator: &mut Evaluator, name: &str, value: &Value, given: Given) ->
     let mut kept = Vec::new();
     for (item, subject) in items.into_iter().zip(subjects) {
         let given = Given { positional: positional.clone(), named: named.clone() };
-        let holds = match &check {
-            Some(name) => test(&meter, name.text("a test")?, &subject, given)?,
-            None => {
-                given.none(name)?;
-                subject.is_true()
-            }
+        let holds = if let Some(check) = &check {
+            test(&meter, check.text("a test")?, &subject, given)?
+        } else {
+            given.none(name)?;
+            subject.is_true()
         };
         if holds == wanted {
             kept.push(item);
@@ -332,7 +332,7 @@ fn attributes(evaluator: &Evaluator, items: &[Value], path: &Value) -> Result<Ve
 fn folded(meter: &Rc<Meter>, mut keys: Vec<Value>, exact: bool) -> Result<Vec<Value>, Trouble> {
     for key in keys.iter_mut().filter(|_| !exact) {
         if let Value::Text(text) = &*key {
-            *key = methods::in_case(meter, text, |text| text.to_lowercase())?;
+            *key = methods::in_case(meter, text, str::to_lowercase)?;
         }
     }
     Ok(keys)

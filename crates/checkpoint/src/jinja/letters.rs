@@ -92,12 +92,11 @@ fn titled(character: char, out: &mut String) {
         0x1c7..=0x1c9 => Some(0x1c8),
         0x1ca..=0x1cc => Some(0x1cb),
         0x1f1..=0x1f3 => Some(0x1f2),
-        // Georgian has none.
-        0x10d0..=0x10fa | 0x10fd..=0x10ff => Some(code),
+        // Georgian has none, and these have it already.
+        0x10d0..=0x10fa | 0x10fd..=0x10ff | 0x1fbc | 0x1fcc | 0x1ffc => Some(code),
         // Greek with an iota below.
         0x1f80..=0x1faf => Some(code | 8),
         0x1fb3 | 0x1fc3 | 0x1ff3 => Some(code + 9),
-        0x1fbc | 0x1fcc | 0x1ffc => Some(code),
         _ => None,
     };
     if let Some(single) = single.and_then(char::from_u32) {

@@ -103,8 +103,8 @@ fn of_text(meter: &Rc<Meter>, text: &str, name: &str, given: Given) -> Result<Va
             let [set] = given.bind(name, ["chars"])?;
             stripped(meter, text, set, [name != "rstrip", name != "lstrip"])
         }
-        "upper" => cased(given, |text| text.to_uppercase()),
-        "lower" => cased(given, |text| text.to_lowercase()),
+        "upper" => cased(given, str::to_uppercase),
+        "lower" => cased(given, str::to_lowercase),
         "title" => cased(given, title),
         "capitalize" => cased(given, capitalised),
         "swapcase" => cased(given, swapped),
@@ -159,7 +159,7 @@ fn of_text(meter: &Rc<Meter>, text: &str, name: &str, given: Given) -> Result<Va
         }
         "splitlines" => {
             let [keeps] = given.bind(name, ["keepends"])?;
-            let keeps = flag(&keeps);
+            let keeps = flag(keeps.as_ref());
             texts(
                 meter,
                 lines(text).into_iter().map(|(line, end)| if keeps { line } else { &line[..line.len() - end] }),
