@@ -655,7 +655,7 @@ fn a_folder_that_cannot_be_read_says_so_and_not_that_its_files_are_missing() {
     fs::remove_file(&broken.0).unwrap();
 
     let broken = Broken::of("demo/demo-llada", "no-rights");
-    fs::set_permissions(&broken.0, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&broken.0, fs::Permissions::from_mode(0o000)).unwrap();
     let is_all_powerful = fs::read_dir(&broken.0).is_ok();
     let opened = broken.open();
     fs::set_permissions(&broken.0, fs::Permissions::from_mode(0o755)).unwrap();

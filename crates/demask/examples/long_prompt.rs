@@ -103,7 +103,7 @@ fn beside(model: &mut Model, tokens: usize) -> Result<(), Box<dyn Error>> {
             with.push(started.elapsed());
             model.cancel(long);
         }
-        let [alone, with, piece] = [&mut alone, &mut with, &mut pieces].map(median);
+        let [alone, with, piece] = [&mut alone, &mut with, &mut pieces].map(|values| median(values));
         let name = if rows == usize::MAX { "one forward".to_owned() } else { format!("pieces of {rows}") };
         println!("{} tokens alone: {alone:.3} s; beside a prompt of {tokens} in {name}: {with:.3} s", SHORT.1);
         println!(
@@ -118,7 +118,7 @@ fn beside(model: &mut Model, tokens: usize) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn median(values: &mut Vec<Duration>) -> f64 {
+fn median(values: &mut [Duration]) -> f64 {
     values.sort();
     values[values.len() / 2].as_secs_f64()
 }

@@ -83,7 +83,7 @@ impl Predictions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{HeadAsk, HeadRequest, Keep, Mask};
+    use crate::{Depth, HeadAsk, HeadRequest, Keep, Mask};
 
     fn plan(mask: Mask, live: Range<Position>) -> StepPlan {
         StepPlan { visible: live.end, live: live.into(), mask, ..StepPlan::default() }
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(ends(&plan(Mask::Context { context: 20, block: 8 }, 0..28), 8), [8, 16, 20, 28]);
         let drafts = StepPlan { lanes: Lanes::Drafts(1), ..plan(Mask::Causal, 0..100) };
         assert_eq!(ends(&drafts, 10), [100]);
-        let layers = LayerRows::Partial { compute: Positions::new(), probe: None, depth: Default::default() };
+        let layers = LayerRows::Partial { compute: Positions::new(), probe: None, depth: Depth::default() };
         assert_eq!(ends(&StepPlan { layers, ..plan(Mask::Causal, 0..100) }, 10), [100]);
     }
 
@@ -172,7 +172,9 @@ mod tests {
             ..Predictions::default()
         };
         let mut all = Predictions::default();
-        [of(3..3), of(3..5), of(5..9)].iter().for_each(|next| all.append(next));
+        for next in [of(3..3), of(3..5), of(5..9)] {
+            all.append(&next);
+        }
         assert_eq!(all, Predictions { pieces: 2, ..of(3..9) });
     }
 }

@@ -1,5 +1,7 @@
 //! `demask recipe`: the papers' tables as files of runs.
 
+use std::fmt::Write as _;
+
 use demask_eval::recipes::{RECIPES, Recipe};
 use serde::Serialize;
 
@@ -41,10 +43,10 @@ fn list(json: bool) -> anyhow::Result<()> {
         return output::json(&lines);
     }
     let width = lines.iter().map(|line| line.name.len()).max().unwrap_or(0);
-    let text: String = lines
-        .iter()
-        .map(|line| format!("{:<width$}  {} ({})\n", line.name, line.title, line.models.join(", ")))
-        .collect();
+    let mut text = String::new();
+    for Line { name, title, models, .. } in &lines {
+        let _ = writeln!(text, "{name:<width$}  {title} ({})", models.join(", "));
+    }
     Ok(output::text(&(text + HINT))?)
 }
 

@@ -78,15 +78,16 @@ impl Job {
                 depth: Depth { whole: u32::from(first_whole), shared: false },
             });
             let rows = part.rows as Position;
-            let plan = match part.causal {
-                false => StepPlan { visible: 1, layers, predict: (0..3).into(), ..StepPlan::default() },
-                true => StepPlan {
+            let plan = if part.causal {
+                StepPlan {
                     live: (0..rows).into(),
                     visible: rows,
                     mask: Mask::Causal,
                     predict: (rows - 1..rows).into(),
                     ..StepPlan::default()
-                },
+                }
+            } else {
+                StepPlan { visible: 1, layers, predict: (0..3).into(), ..StepPlan::default() }
             };
             let tokens = vec![token(group); part.rows];
             Request { sequence: first + group, tokens, plan, ..Request::default() }
