@@ -133,8 +133,7 @@ fn templates_that_grow_without_end() {
         let template = ChatTemplate::from_source(source, "chat_template.jinja", family, &[]);
         let messages = [Message::new("user", "Hi")];
         let found = refused(source, SMALL_BUDGET, || template.render(&messages, &RenderOptions::default()));
-        let whole =
-            format!("chat_template.jinja: the chat template {expected}; give the prompt raw, or correct the template");
+        let whole = format!("the model's chat template {expected}; correct the conversation, or give the prompt raw");
         assert_eq!(found, whole);
     }
 }
@@ -224,7 +223,8 @@ fn gguf_lists_of_the_wrong_type_or_length() {
     });
     assert!(found.contains("cannot be read as GGUF"), "{found}");
     let long = gguf("a", 0, 70_000_000, &[0]);
-    let found = refused("a list of 70 MB", 1 << 20, || check_gguf(&long, "m.gguf"));
+    // The longest descriptions are read before they are found to go on.
+    let found = refused("a list of 70 MB", 68 << 20, || check_gguf(&long, "m.gguf"));
     assert!(found.contains("its descriptions are longer than 67108864 bytes"), "{found}");
 }
 

@@ -81,13 +81,12 @@ fn a_weight_that_is_no_number_is_refused_by_name() {
             let copy = Copy::of("tiny-llada", "weight");
             copy.set(&format!("model.transformer.{tensor}"), 3, none);
             for device in devices() {
-                assert_eq!(
-                    copy.load(&device).err().unwrap(),
-                    format!(
-                        "the {role} cannot be loaded: it has numbers that are infinite or not numbers (NaN): the file is \
-                         damaged; fetch the model again"
-                    )
+                let refused = copy.load(&device).err().unwrap();
+                let expected = format!(
+                    "the {role} cannot be loaded: it has numbers that are infinite or not numbers (NaN): the file is \
+                     damaged; fetch the model again"
                 );
+                assert!(refused.ends_with(&expected), "{refused}");
             }
         }
     }

@@ -264,7 +264,7 @@ fn parameters() {
         ),
         (
             json!({"diffusion": {"guide": "small", "decoder": "static"}}),
-            (400, Some("guide"), None, "without `decoder`"),
+            (400, Some("diffusion.guide"), None, "without `decoder`"),
         ),
         (json!({"priority": "high"}), (400, Some("priority"), None, "number")),
         (json!({"stop_token_ids": [489]}), (400, Some("stop_token_ids"), None, "from 0 to 488")),
@@ -544,10 +544,18 @@ fn counts_and_lengths_have_bounds_that_are_told() {
         for schedule in ["dream", "dream_total", "even"] {
             let how = json!({"decoder": "static", "schedule": schedule, "steps": steps});
             let flat = json!({"max_tokens": 8, "diffusion": how});
-            refused(post(service, CHAT, &chat(&flat)), (400, Some("steps"), None, "expected at most 64"), schedule);
+            refused(
+                post(service, CHAT, &chat(&flat)),
+                (400, Some("diffusion.steps"), None, "expected at most 64"),
+                schedule,
+            );
         }
         let own = json!({"max_tokens": 8, "diffusion": {"decoder": format!("static:steps={steps}")}});
-        refused(post(service, CHAT, &chat(&own)), (400, Some("steps"), None, "expected at most 64"), "a decoder's own");
+        refused(
+            post(service, CHAT, &chat(&own)),
+            (400, Some("diffusion.steps"), None, "expected at most 64"),
+            "a decoder's own",
+        );
     }
     let long = "a".repeat(300_000);
     let length = Some("context_length_exceeded");
@@ -609,7 +617,7 @@ fn each_request_has_one_line_in_the_log() {
     let service = &served.service;
     made(post(service, CHAT, &chat(&json!({}))));
     json(post(service, CHAT, &chat(&json!({"n": 0}))));
-    json(post(service, CHAT, &chat(&json!({"messages": [{"role": "user", "content": "<|mdm_mask|>"}]}))));
+    json(post(service, "/v1/completions", &json!({"prompt": "<|mdm_mask|>"})));
     json(post(service, "/v1/score", &json!({"context": "a", "continuation": ""})));
     drop(post(service, CHAT, &chat(&json!({"stream": true, "max_tokens": 64}))));
     json(send(service, "GET", "/nowhere", &[], b""));

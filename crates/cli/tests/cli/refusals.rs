@@ -104,7 +104,10 @@ fn names_that_are_unknown() {
     generate_refused(&["--dtype", "f64"], "dtype \"f64\" is unknown: use one of auto, f32, bf16");
     generate_refused(&["--device", "tpu"], "device \"tpu\" is unknown: use one of auto, cpu, cuda, cuda:N");
     generate_refused(&["--quantize", "q5"], "quantisation \"q5\" is unknown: use one of none, q8, q4");
-    generate_refused(&["--activations", "f8"], "activation format \"f8\" is unknown: use one of auto, bf16, int8");
+    generate_refused(
+        &["--activations", "f8"],
+        "activation format \"f8\" is unknown: use one of auto, plain (or bf16), int8",
+    );
 }
 
 #[test]

@@ -16,7 +16,8 @@
 //! group has more of them, and comes behind others of its tag. While others are ready, all long ones together have as many
 //! rows of a forward as are nearly free, or one of them as many as it is behind the others: so they make progress in each
 //! forward that has room for them, and it takes at most about twice the time that it would take without them, unless that
-//! is less than their share. Where one is passed over because others of them have these rows, it is as with launch kinds.
+//! is less than their share. Where one is passed over because others of them have these rows, it is as with launch kinds, and
+//! others may be as many rows ahead of it as are nearly free.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 

@@ -128,7 +128,9 @@ fn judged(all: &[f32], allowed: &[f32], token: usize) -> (u32, f64, f64) {
         logit - most(all) - sum.ln()
     };
     let rank = falling(allowed).iter().position(|&other| other == token).unwrap_or(all.len());
-    (rank as u32, logarithm(f64::from(all[token])), logarithm(most(allowed)).exp())
+    // Where nothing has a share, the best share is none.
+    let best = if most(all) == f64::NEG_INFINITY { 0.0 } else { logarithm(most(allowed)).exp() };
+    (rank as u32, logarithm(f64::from(all[token])), best)
 }
 
 #[cfg(test)]
