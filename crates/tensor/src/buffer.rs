@@ -1,4 +1,4 @@
-//! Owned aligned memory.
+//! Owned memory, aligned for the kernels that read it.
 
 use std::{
     alloc::{self, Layout},
