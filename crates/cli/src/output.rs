@@ -115,7 +115,7 @@ impl Aside {
 ///
 /// # Errors
 /// If there is no thread.
-#[cfg(feature = "serve")]
+#[cfg_attr(not(feature = "serve"), expect(dead_code, reason = "a server's log alone is written aside"))]
 pub fn note_aside() -> io::Result<()> {
     let (notes, waiting) = sync_channel(WAITING);
     thread::Builder::new().name("notes".to_owned()).spawn(move || write_aside(&waiting))?;
