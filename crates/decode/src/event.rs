@@ -165,8 +165,6 @@ pub struct Counts {
     pub nfe: usize,
     /// Forwards that it asked for.
     pub forwards: usize,
-    /// Forwards that were run beside these, because some of these ran in pieces.
-    pub pieces: usize,
     /// Leading tokens of the canvas that were not computed: their slots were filled when its sequence was opened.
     pub cached: usize,
     /// Tokens committed, one that was taken back once for each time.

@@ -163,8 +163,6 @@ pub struct Predictions {
     pub logits: Vec<f32>,
     /// Cost of the step.
     pub cost: Cost,
-    /// Forwards that ran leading rows of the request before the last one, if it was cut into pieces.
-    pub pieces: usize,
 }
 
 impl Predictions {
@@ -208,6 +206,5 @@ impl Predictions {
         self.judged.clear();
         self.logits.clear();
         self.cost = Cost::default();
-        self.pieces = 0;
     }
 }

@@ -54,7 +54,6 @@ impl Tally {
         let rows = requests.iter().map(|request| request.tokens.len()).sum();
         self.last = Forward { index: self.counts.forwards, rows, drafts };
         self.counts.forwards += 1;
-        self.counts.pieces += predictions.iter().map(|found| found.pieces).max().unwrap_or(0);
         self.counts.nfe += nfe;
         self.counts.rows += rows;
         for prediction in predictions {
@@ -120,7 +119,7 @@ impl Tally {
         generated_tokens: usize,
         (drafted, curve): (Option<Drafted>, Option<&CostCurve>),
     ) -> DecodingReceipt {
-        let Counts { nfe, forwards, pieces, cached, replaced, rows, cost, .. } = self.counts;
+        let Counts { nfe, forwards, cached, replaced, rows, cost, .. } = self.counts;
         DecodingReceipt {
             decoder: options.rule.as_ref().map_or_else(|| options.decoder.to_string(), ToString::to_string),
             cache: options.cache.to_string(),
@@ -131,7 +130,7 @@ impl Tally {
             exactness,
             seed: options.seed,
             nfe,
-            forwards: forwards + pieces,
+            forwards,
             generated_tokens,
             given_up: None,
             tokens_per_nfe: if nfe == 0 { 0.0 } else { generated_tokens as f64 / nfe as f64 },

@@ -24,16 +24,18 @@ struct Told {
     flops: u64,
 }
 
-/// Decodes behind a prompt of so many tokens; also the number of forwards and of cached tokens.
+/// Decodes behind a prompt of so many tokens; also the number of forwards of the network and of cached tokens.
 fn told(bench: &mut Bench, length: usize, method: (&str, &str), cfg_scale: f32) -> (Told, usize, usize) {
     let own = options(&bench.facts, &tokens(length), 12, method);
     let session = Session::new(SessionOptions { top_logprobs: Some(3), cfg_scale, ..own }).unwrap();
+    let before = bench.scheduler.counters().forwards;
     let mut session = bench.run(session);
+    let forwards = (bench.scheduler.counters().forwards - before) as usize;
     let answer = length as u32..session.canvas().len() as u32;
     let logprobs = answer.map(|position| format!("{:?}", session.logprob(position))).collect();
     let (receipt, commits) = (session.receipt(), commits(&mut session));
     let told = Told { commits, logprobs, nfe: receipt.nfe, rows: receipt.rows, flops: receipt.flops.to_bits() };
-    (told, receipt.forwards, receipt.cached_tokens)
+    (told, forwards, receipt.cached_tokens)
 }
 
 fn with_pieces(kind: &str, rows: usize, bytes: u64) -> Bench {
