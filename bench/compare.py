@@ -54,27 +54,36 @@ CANVAS = "--gen-length 32 --block-length 8"
 STATIC = ["static", "static:steps=8"]
 THRESHOLD = [
     "threshold",
-    "threshold:tau=0.6",
+    "threshold:tau=0.6,confidence=tempered",
     "threshold:tau=0.999,strict",
     "threshold:tau=0.999,quota",
-    "threshold:tau=0.5,cap",
+    "threshold:tau=0.5,cap,confidence=clean",
     "threshold:sub=4",
 ]
-FACTOR = ["factor", "factor:f=0.1", "factor:f=0.5,rule=code", "factor:f=2,rule=clean"]
+FACTOR = [
+    "factor",
+    "factor:f=0.1,confidence=tempered",
+    "factor:f=0.5,rule=code",
+    "factor:f=2,rule=clean,confidence=clean",
+]
 ENTROPY = [
     "entropy_bounded",
-    "entropy_bounded:eb=0.01",
-    "entropy_bounded:eb=2",
+    "entropy_bounded:eb=0.01,confidence=clean",
+    "entropy_bounded:eb=2,confidence=tempered",
     "entropy_bounded:rule=sdar",
     "entropy_bounded:rule=rnd1",
 ]
 SLOWFAST = [
     "slowfast",
-    "slowfast:explore=3,tau_min=0.6,tau=0.7",
-    "slowfast:window=3,sigma=0.5,tau=1.1",
+    "slowfast:explore=3,tau_min=0.6,tau=0.7,confidence=tempered",
+    "slowfast:window=3,sigma=0.5,tau=1.1,confidence=clean",
 ]
 # Those that change what they have written.
-EDIT = ["edit", "edit:tau=0.6,edit=0.5,least=2", "edit:tau=0.5,edit=0.6,post=2,confirm,penalty=0.5"]
+EDIT = [
+    "edit",
+    "edit:tau=0.6,edit=0.5,least=2,confidence=tempered",
+    "edit:tau=0.5,edit=0.6,post=2,confirm,penalty=0.5,confidence=clean",
+]
 FREEDAVE = [
     "freedave",
     "freedave:d=1",
@@ -84,8 +93,8 @@ FREEDAVE = [
     "freedave:eager=false",
     "freedave:mode=reference",
     "freedave:d=8,mode=reference,rule=subset",
-    "freedave:tau=0.9",
-    "freedave:tau=0.99,strict,rule=subset",
+    "freedave:tau=0.9,confidence=clean",
+    "freedave:tau=0.99,strict,rule=subset,confidence=tempered",
     "freedave:d=8,tau=0.99,quota,mode=reference",
     "freedave:mode=rolling,rule=exact,tau=0.6",
 ]
