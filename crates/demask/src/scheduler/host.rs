@@ -11,7 +11,7 @@ use super::{
     WorkError,
     curve::{Curve, ForwardCost},
     order::{Group, Party, Ready, Room, choose},
-    pieces::{Piece, is_long, rows},
+    pieces::{Piece, can_be_cut, is_long, rows},
     queue::Tenant,
     running::Running,
 };
@@ -214,10 +214,14 @@ impl<N: Network + ?Sized> Host<N> {
             }
             let group = wanted.group(ready.taken);
             let piece = match ready.taken {
-                0 => one.pieces.next(group, most),
+                0 if ready.is_long => one.pieces.next(group, most),
                 _ => Piece { rows: rows(group), end: None },
             };
-            Some(Group { piece, kind: group.iter().find_map(|request| network.kind(&request.plan)) })
+            Some(Group {
+                piece,
+                can_be_cut: can_be_cut(group),
+                kind: group.iter().find_map(|request| network.kind(&request.plan)),
+            })
         };
         *time = choose(parties, room, *time, next, chosen);
         for taken in chosen {

@@ -12,8 +12,9 @@
 //! j has while i is passed over, which happens once before i's turn, and one by which j catches up if it was passed over
 //! itself.
 //!
-//! A group that can be cut runs in *pieces*, and a piece counts as a group. It has at most [`Room::piece`] rows. A *long*
-//! group has more of them, and comes behind others of its tag. While others are ready, all long ones together have as many
+//! A group that can be cut has at most [`Room::piece`] rows of a forward, together with what runs before it. A *long* group
+//! has more than that: it runs in *pieces*, a piece counts as a group, and it comes behind others of its tag. No other
+//! group is cut, so that a request without a long one runs alike whatever runs beside it. While others are ready, all long ones together have as many
 //! rows of a forward as are nearly free, or one of them as many as it is behind the others: so they make progress in each
 //! forward that has room for them, and it takes at most about twice the time that it would take without them, unless that
 //! is less than their share. Where one is passed over because others of them have these rows, it is as with launch kinds, and
@@ -71,6 +72,8 @@ impl Ord for Ready {
 pub(super) struct Group {
     /// The group's rows, or the piece's.
     pub piece: Piece,
+    /// Records whether it could be cut: such groups share the rows of a piece, also where they are run whole.
+    pub can_be_cut: bool,
     /// Launch kind of the group.
     pub kind: Option<LaunchKind>,
 }
@@ -222,7 +225,9 @@ pub(super) fn choose(
             Turn { party: turn.party + served / party.weight, of, request: turn.request + served / request.weight }
         };
         let most = filling.most(room, &request, &turn, behind);
-        let Some(Group { piece: Piece { rows, end }, kind: own }) = next(&request, most.piece) else { continue };
+        let Some(Group { piece: Piece { rows, end }, can_be_cut, kind: own }) = next(&request, most.piece) else {
+            continue;
+        };
         let again = after(rows);
         if kind.is_some() && own.is_some() && kind != own {
             passed = passed.or(Some(again));
@@ -231,7 +236,7 @@ pub(super) fn choose(
         if passed.is_some_and(|passed| turn.is_after(&passed)) {
             break;
         }
-        if filling.rows > 0 && rows > if end.is_some() { most.piece } else { most.whole } {
+        if filling.rows > 0 && rows > if can_be_cut { most.piece } else { most.whole } {
             if !request.is_long {
                 break;
             }

@@ -45,6 +45,11 @@ pub(super) fn is_long(group: &[Request], most: usize) -> bool {
     rows(group) > most && end(group, 0, most / group.len()).is_some()
 }
 
+/// Reports whether a group has a row before which it can be cut.
+pub(super) fn can_be_cut(group: &[Request]) -> bool {
+    end(group, 0, 1).is_some()
+}
+
 impl Pieces {
     /// Returns the part of the first group that may run next in a forward that has room for so many rows of it, or the
     /// shortest one if there is none.
