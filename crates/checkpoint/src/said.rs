@@ -66,7 +66,7 @@ impl Rendered {
     }
 }
 
-/// A text in which the characters at some places are hidden from whoever searches it.
+/// A text in which the characters at some places are hidden from a search.
 pub(crate) struct Hidden {
     /// The text with private characters in these places.
     pub(crate) text: String,
@@ -94,7 +94,7 @@ impl Hidden {
         Some(Self { text: hidden, pairs })
     }
 
-    /// The character that a private one stands for, or the character.
+    /// The character that a private one replaces, or the character.
     pub(crate) fn shown(&self, character: char) -> char {
         self.pairs.iter().find(|(_, mark)| *mark == character).map_or(character, |(sign, _)| *sign)
     }
@@ -170,7 +170,7 @@ impl Marks {
         marked
     }
 
-    /// The sign that a character stands for, or the character.
+    /// The sign that a character replaces, or the character.
     pub(crate) fn sign(&self, character: char) -> char {
         if !PRIVATE.contains(&character) {
             return character;

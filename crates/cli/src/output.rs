@@ -143,7 +143,7 @@ fn write_aside(waiting: &Receiver<Note>) {
     }
 }
 
-/// Waits until all notes are written, unless nobody reads them.
+/// Waits until all notes are written, or a second where standard error is not read.
 pub fn settle() {
     let Some(aside) = ASIDE.get() else { return };
     let (tell, settled) = sync_channel(1);

@@ -51,7 +51,7 @@ pub enum Error {
         gen_length: usize,
         /// Largest number of tokens that fits.
         context: usize,
-        /// The option that asked for these positions; none if nobody did.
+        /// The option that asked for these positions, if one did.
         option: Option<&'static str>,
     },
     /// A text that is too long whatever its tokens are: it is not put into tokens.

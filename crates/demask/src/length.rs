@@ -70,7 +70,7 @@ impl Length {
 }
 
 impl Prompter {
-    /// Returns the positions that the model decodes best if nobody says how many: what its own `generation_config.json` names
+    /// Returns the positions that the model decodes best by default: what its own `generation_config.json` names
     /// (`max_new_tokens`), else what its family's authors evaluate with. Under full attention each of them is seen by all,
     /// so that more change the answer; elsewhere it is no more than a bound.
     pub fn recommended_length(&self) -> usize {
@@ -84,7 +84,7 @@ impl Prompter {
         named.filter(|&length| length > 0).unwrap_or_else(|| of_family.min(fits))
     }
 
-    /// Returns how many positions are decoded if nobody says how many, and the prompt leaves room for them: under causal
+    /// Returns how many positions are decoded by default, where the prompt leaves room for them: under causal
     /// attention as many as the context and the memory hold, since nothing is decoded behind an end.
     pub fn default_gen_length(&self) -> usize {
         self.default_length().0
@@ -143,7 +143,7 @@ impl Prompter {
         Ok(Length { canvas, kept, limit })
     }
 
-    /// Rounds a canvas that nobody asked for up to the blocks that somebody asked for. Only full attention needs it: blocks of
+    /// Rounds a canvas of default length up to the blocks that were asked for. Only full attention needs it: blocks of
     /// others may end behind the answer.
     fn whole_blocks(&self, canvas: usize, room: usize, tail: usize, options: &Options) -> Result<usize, Error> {
         let Some(block) = options.block_length.filter(|&block| block > 0 && self.facts().mask == Mask::Full) else {

@@ -89,7 +89,7 @@ impl Recipe {
         found.ok_or_else(|| UnknownName { what: "recipe", found: name.to_owned(), known: known() })
     }
 
-    /// Returns what stands for it in the place of a file's path.
+    /// Returns its name in the place of a file's path.
     pub fn path(&self) -> PathBuf {
         format!("{PREFIX}{}", self.name).into()
     }

@@ -20,7 +20,8 @@ use crate::{
     prefixes::PrefixIndex,
 };
 
-/// Rows of a piece, unless somebody says otherwise: with so many, products run as fast as with more.
+/// Rows of a piece by default. A prompt of 4,000 rows in such pieces takes 1.01 times as long as in one forward (the example
+/// `long_prompt`, two layers of Qwen2.5-1.5B's shape).
 const PIECE: usize = 512;
 /// Rotation tables start at this many positions and double when a longer sequence is opened.
 const FIRST_ROTATION: usize = 1024;

@@ -116,7 +116,7 @@ impl Places {
 
 impl Places {
     /// Waits for the request's body. A small one gives its place back meanwhile; large ones keep theirs, and at most every
-    /// other place of a key is theirs: whoever sends slowly keeps nobody out.
+    /// other place of a key is theirs: slow senders keep no other request out.
     ///
     /// # Errors
     /// If no more large ones may wait.

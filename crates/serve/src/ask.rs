@@ -98,7 +98,7 @@ impl Ask {
         self.wishes.logprobs = true;
     }
 
-    /// Bounds answers by the server's cap where nobody asked for a length and the model's own would be more.
+    /// Bounds answers by the server's cap where no length was asked for and the model's own would be more.
     ///
     /// # Errors
     /// If whole blocks make the canvas longer than that.

@@ -66,7 +66,7 @@ impl Keys {
     /// `#` are left out.
     ///
     /// # Errors
-    /// If a line is none, or a name or a key stands there twice, or there is no key at all.
+    /// If a line is none, or a name or a key is there twice, or there is no key at all.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
         let mut keys = Self::default();
         // The mark that some editors begin a file with is no part of a name.

@@ -30,7 +30,7 @@ fn other_than(head: &Parts, name: header::HeaderName, known: &[&str]) -> Option<
 }
 
 /// Returns what the head says of a body that is no JSON, or no UTF-8. Many clients send JSON under another type (curl sends
-/// forms if nobody says otherwise), so that this refuses nothing that can be read.
+/// forms by default), so that this refuses nothing that can be read.
 pub fn foreign(head: &Parts) -> Option<String> {
     let told = text(head.headers.get(header::CONTENT_TYPE)?);
     let mut parts = told.split(';').map(str::trim);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// The parameter of a refusal that is about the prompt, until it is known what the endpoint calls it.
 pub(crate) const PROMPT: &str = "(prompt)";
-/// The same of a refusal about the length of what stands behind the prompt, which nobody named.
+/// The same of a refusal about the length of the answer, which the request did not name.
 pub(crate) const LENGTH: &str = "(length)";
 
 /// A request that is not served, and why.

@@ -379,7 +379,7 @@ impl Entry {
         Tenant { id: self.key as u64, weight: self.weight }
     }
 
-    /// Returns the salt of its cache: what a key's requests have computed is nobody else's, whatever salt they name.
+    /// Returns the salt of its cache: what a key's requests have computed is its own, whatever salt they name.
     pub(crate) fn salt(&self, own: Option<String>) -> Option<String> {
         match (&self.caller.key, own) {
             (Some(key), None) => Some(format!("{}:{key}", key.len())),

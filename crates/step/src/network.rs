@@ -148,7 +148,7 @@ pub struct RowBudget {
     pub capacity: usize,
     /// First guess of how many more rows hardly lengthen a forward.
     pub free: usize,
-    /// Most rows that a request is run by at once where it can be cut: with that many, a forward is as efficient as with more.
+    /// Most rows of a request in one forward, where it can be cut.
     pub piece: usize,
 }
 

@@ -215,7 +215,7 @@ pub struct DecodingDefaults {
     /// Sets whether the last position of what is asked for is fixed from the start, and seen by all rows: the padding, or
     /// the text's end where there is none.
     pub reserves_end: bool,
-    /// Positions of a response that nobody gave a length: what the family's authors evaluate or show their models with.
+    /// Positions of a response without a given length: what the family's authors evaluate or show their models with.
     /// Each family's value has its source beside it.
     pub gen_length: usize,
     /// The authors' sampler, where it decodes if nobody says how; none where the engine recommends methods.

@@ -6,7 +6,7 @@ use crate::{CheckpointError, config::Fields, error::shown, families::qwen2};
 /// A way to cut texts.
 pub(super) struct Pieces {
     names: &'static [&'static str],
-    /// Expressions: each cuts what those before it left, and what it matches stands alone.
+    /// Expressions: each cuts the rest of those before it, and each match is a piece.
     pub patterns: &'static [&'static str],
     /// Records whether Hugging Face's tokenizer normalises to NFC first.
     pub nfc: bool,

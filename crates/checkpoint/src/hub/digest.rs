@@ -1,4 +1,4 @@
-//! What the name of contents says about them: hubs call a file by a hash, of one of two kinds.
+//! Names of contents as hashes of them: hubs call a file by a hash, of one of two kinds.
 
 use std::{
     fs,

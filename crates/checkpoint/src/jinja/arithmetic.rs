@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::{Trouble, format, meter::Meter, tree::Operator, value::Value, write::Writer};
 
-/// What an operator makes of two values.
+/// The result of an operator on two values.
 pub(super) fn binary(meter: &Rc<Meter>, operator: Operator, a: &Value, b: &Value) -> Result<Value, Trouble> {
     match (operator, a, b) {
         (Operator::Join, a, b) => {

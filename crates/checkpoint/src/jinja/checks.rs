@@ -1,4 +1,4 @@
-//! Tests of values: what stands behind `is`.
+//! Tests of values, the words after `is`.
 
 use std::{cmp::Ordering, rc::Rc};
 

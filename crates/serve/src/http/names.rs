@@ -54,7 +54,7 @@ pub fn host(text: &str) -> Result<&str, String> {
     if bare == text { Ok(text) } else { Err(format!("{text:?} is no bare host: write {bare:?}")) }
 }
 
-/// A host without its port; an address of version 6 stands in brackets.
+/// A host without its port; an address of version 6 is in brackets.
 fn host_of(address: &str) -> &str {
     let end = if address.starts_with('[') { address.find(']').map(|end| end + 1) } else { address.find(':') };
     &address[..end.unwrap_or(address.len())]

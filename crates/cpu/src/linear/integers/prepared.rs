@@ -72,7 +72,7 @@ pub(super) use unit;
 pub(super) trait Preparation: Sized {
     /// Instructions that read factors and integers.
     type Read: Read;
-    /// Records whether integers of eight bits are multiplied as they were packed, where nothing stands between them.
+    /// Records whether integers of eight bits are multiplied as they were packed, where nothing is between them.
     const AS_PACKED: bool;
 
     /// Prepares parts of the pair of panels at `start`: [`prepare`], to be compiled with the tier's instructions where they
